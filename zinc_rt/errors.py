@@ -1,0 +1,19 @@
+"""The root of every error that a user of ZINC_RT can cause.
+
+Library code raises a subclass with a one-line message: what failed, the value that was seen, the limit, and
+what to do. The command line prints that line and exits with `exit_code`; it never shows a traceback for one.
+"""
+
+from __future__ import annotations
+
+
+class ZincError(Exception):
+    """Base of all ZINC_RT errors. `exit_code` is what the `zinc` command returns for it."""
+
+    exit_code = 1
+
+
+class UsageError(ZincError):
+    """The request itself is malformed: an unknown option, a value outside its range."""
+
+    exit_code = 2
