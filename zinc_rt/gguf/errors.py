@@ -1,0 +1,90 @@
+"""What can go wrong with a GGUF file. Every error of this package is a `GGUFError` with a one-line message."""
+
+from __future__ import annotations
+
+from zinc_rt.errors import ZincError
+
+_MAX_SHOWN = 80  # characters of a name or value that a message repeats
+
+
+def show(value: object) -> str:
+    """`value` fit for a one-line message: control characters escaped, long text cut."""
+    text = value if isinstance(value, str) else repr(value)
+    if not text.isprintable():
+        text = text.encode("unicode_escape", "backslashreplace").decode("ascii")
+    return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 3]}..."
+
+
+class GGUFError(ZincError):
+    """A GGUF file cannot be read or written as asked.
+
+    `path` is the file, `offset` the byte in it where the trouble starts; either may be None.
+    """
+
+    def __init__(self, problem: str, *, path: str | None = None, offset: int | None = None, hint: str = "") -> None:
+        where = f" (at byte {offset})" if offset is not None else ""
+        before = f"{path}: " if path else ""
+        super().__init__(f"{before}{problem}{where}{'; ' + hint if hint else ''}")
+        self.problem = problem
+        self.path = path
+        self.offset = offset
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class FileAccessError(GGUFError):
+    """The operating system refuses: missing, a directory, no permission, a read error."""
+
+
+class NotGGUF(GGUFError):
+    """The file is something else."""
+
+
+class UnsupportedVersion(GGUFError):
+    """A GGUF version or byte order that is not read here."""
+
+
+class TruncatedFile(GGUFError):
+    """The file ends before what it announces."""
+
+
+class FileChanged(GGUFError):
+    """The file became shorter after it was opened, or was closed."""
+
+
+class LimitExceeded(GGUFError):
+    """A count or size is larger than any real model needs; reading on would cost time or memory."""
+
+
+class InvalidMetadata(GGUFError):
+    """A key or value breaks the format."""
+
+
+class MissingKey(GGUFError, KeyError):
+    """The metadata has no such key. Also a `KeyError`, as mappings promise."""
+
+
+class WrongMetadataType(GGUFError):
+    """A key is there with a value of another type than its meaning needs."""
+
+
+class InvalidTensor(GGUFError):
+    """A tensor entry breaks the format: shape, type, offset, overlap, repeated name."""
+
+
+class MissingTensor(GGUFError, KeyError):
+    """The file has no such tensor. Also a `KeyError`, as mappings promise."""
+
+
+class UnsupportedTensorType(GGUFError):
+    """The tensor's element type is known by name at most, but cannot be computed with."""
+
+
+class InvalidBlocks(GGUFError):
+    """Raw bytes or floats of a shape, dtype or value that the block format cannot hold."""
+
+
+class GGUFWriteError(GGUFError):
+    """The file to be written is not expressible in GGUF, or the disk refused it."""
