@@ -1,0 +1,288 @@
+"""Graphs: named, typed, shaped buffers and the nodes that read and write them, in execution order.
+
+A `Graph` is immutable; `GraphBuilder` makes one, and `build()` verifies it. The static graph is built once,
+at load: whatever changes from step to step (token ids, positions, slots, the page table) is the data of its
+INPUT buffers, and the sizes that change are symbols in the shapes.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import operator
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, Self, SupportsIndex, TypeVar
+
+from zinc_rt.ir.dtype import DType
+from zinc_rt.ir.errors import BadAttribute, BadBuffer, TooManyBindings, UnknownBuffer
+from zinc_rt.ir.op import Op
+
+__all__ = [
+    "MAX_BINDINGS", "PAGE_TOKENS", "SYMBOLS", "Attr", "BindingList", "Buffer", "BufferId", "BufferKind",
+    "DType", "Dim", "Graph", "GraphBuilder", "Node", "NodeId", "TooManyBindings",
+]  # fmt: skip
+
+MAX_BINDINGS = 8
+"""The most inputs, and the most outputs, that one node may have."""
+
+PAGE_TOKENS = 16
+"""Positions in one page of the key and value caches."""
+
+SYMBOLS = frozenset({"n_rows", "n_logits", "n_slots", "n_pages", "max_pages", "n_ctx"})
+"""Sizes that a shape may name: `n_rows` and `n_logits` belong to a step, the others to an engine.
+
+n_rows: (sequence, position) rows of the step. n_logits: rows whose logits are wanted. n_slots: sequences that
+fit at once. n_pages: pages of a cache. max_pages: pages of the longest sequence. n_ctx: positions of a
+sequence.
+"""
+
+BufferId = int
+NodeId = int
+Dim = int | str
+Attr = int | float | str | bool
+
+
+class BufferKind(enum.StrEnum):
+    """Who fills a buffer and how long it lives."""
+
+    WEIGHT = "weight"  # a tensor of the model's file, read only
+    CONSTANT = "constant"  # computed once at load (RoPE table), read only
+    INPUT = "input"  # filled by the engine before each step, read only
+    STATE = "state"  # lives across steps (key and value caches)
+    TEMP = "temp"  # lives within a step
+    OUTPUT = "output"  # read by the engine after each step; later nodes may read it too
+
+
+class BindingList(tuple[BufferId, ...]):
+    """The buffers of one side of a node, at most `MAX_BINDINGS`; equals a plain tuple of the same ids."""
+
+    __slots__ = ()
+
+    def __new__(cls, ids: Iterable[SupportsIndex] = ()) -> Self:
+        """Raises TooManyBindings."""
+        values = tuple(operator.index(i) for i in ids)
+        if len(values) > MAX_BINDINGS:
+            raise TooManyBindings(f"{len(values)} bindings, a node takes at most {MAX_BINDINGS} on a side")
+        return super().__new__(cls, values)
+
+    @classmethod
+    def init(cls, ids: Iterable[SupportsIndex] = ()) -> Self:
+        """The original's constructor. Raises TooManyBindings."""
+        return cls(ids)
+
+    def slice(self) -> tuple[BufferId, ...]:
+        """The ids as a plain tuple."""
+        return tuple(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A named array; `shape` has the outermost dimension first. A quantised row is whole blocks."""
+
+    id: BufferId
+    name: str
+    kind: BufferKind
+    dtype: DType
+    shape: tuple[Dim, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", tuple(self.shape))
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.dtype.value}{shape_text(self.shape)}"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Node:
+    """One operation. `attrs` is read only.
+
+    Attributes compare by value and type: 1, 1.0 and True differ, so equal graphs serialise to equal bytes.
+    """
+
+    id: NodeId
+    op: Op
+    name: str
+    inputs: tuple[BufferId, ...]
+    outputs: tuple[BufferId, ...]
+    attrs: Mapping[str, Attr] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raises TooManyBindings."""
+        for side in ("inputs", "outputs"):
+            try:
+                object.__setattr__(self, side, BindingList(getattr(self, side)))
+            except TooManyBindings as error:
+                raise TooManyBindings(f"node {self.name!r}, {side}: {error}") from None
+        object.__setattr__(self, "attrs", MappingProxyType(dict(self.attrs)))
+
+    def _key(self) -> tuple[object, ...]:
+        return (self.id, self.op, self.name, self.inputs, self.outputs, frozen_items(self.attrs))
+
+    def __eq__(self, other: object) -> bool:
+        return self._key() == other._key() if isinstance(other, Node) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Buffers and nodes; `buffers[i].id == i`, `nodes[i].id == i`, and the nodes run in this order.
+
+    `meta` carries what a reader of the graph may want to know (architecture, sizes); execution ignores it.
+    """
+
+    name: str
+    buffers: tuple[Buffer, ...]
+    nodes: tuple[Node, ...]
+    meta: Mapping[str, str | int | float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "buffers", tuple(self.buffers))
+        object.__setattr__(self, "nodes", tuple(self.nodes))
+        object.__setattr__(self, "meta", MappingProxyType(dict(self.meta)))
+
+    def _key(self) -> tuple[object, ...]:
+        return (self.name, self.buffers, self.nodes, frozen_items(self.meta))
+
+    def __eq__(self, other: object) -> bool:
+        return self._key() == other._key() if isinstance(other, Graph) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    @cached_property
+    def _by_name(self) -> dict[str, Buffer]:
+        return {buffer.name: buffer for buffer in self.buffers}
+
+    def buffer(self, buffer_id: BufferId) -> Buffer:
+        """The buffer with this id. Raises UnknownBuffer."""
+        if 0 <= buffer_id < len(self.buffers):
+            return self.buffers[buffer_id]
+        raise UnknownBuffer(
+            f"graph {self.name!r} has no buffer {buffer_id}; its ids are 0 to {len(self.buffers) - 1}"
+        )
+
+    def buffer_named(self, name: str) -> Buffer:
+        """The buffer with this name. Raises UnknownBuffer."""
+        try:
+            return self._by_name[name]
+        except KeyError:
+            raise UnknownBuffer(f"graph {self.name!r} has no buffer named {name!r}") from None
+
+    def of_kind(self, *kinds: BufferKind) -> tuple[Buffer, ...]:
+        """The buffers of these kinds, in id order."""
+        return tuple(buffer for buffer in self.buffers if buffer.kind in kinds)
+
+    def verify(self) -> None:
+        """Check everything that can be known before a step runs. Raises VerifyError, with all findings."""
+        from zinc_rt.ir import errors, verify
+
+        found = verify.findings(self)
+        if found:
+            raise errors.failure(self.name, found)
+
+
+class GraphBuilder:
+    """Collects buffers and nodes; `build()` gives the verified, immutable graph.
+
+    Ids count up from 0 in the order of the calls. `meta` becomes the graph's.
+    """
+
+    def __init__(self, name: str, meta: Mapping[str, str | int | float] | None = None) -> None:
+        self.name = name
+        self.meta: dict[str, str | int | float] = dict(meta or {})
+        self._buffers: list[Buffer] = []
+        self._nodes: list[Node] = []
+
+    @classmethod
+    def init(cls, name: str = "graph") -> Self:
+        """The original's constructor."""
+        return cls(name)
+
+    def deinit(self) -> None:
+        """Forget every buffer and node. Graphs already built stay as they are."""
+        self._buffers.clear()
+        self._nodes.clear()
+
+    def buffer(
+        self, name: str, kind: BufferKind | str, dtype: DType | str, shape: Iterable[SupportsIndex | str]
+    ) -> BufferId:
+        """Declare a buffer and return its id. Raises BadBuffer for an unknown kind or dtype."""
+        dims = tuple(dim if isinstance(dim, str) else operator.index(dim) for dim in shape)
+        made = Buffer(
+            len(self._buffers), name, _member(BufferKind, kind, name), _member(DType, dtype, name), dims
+        )
+        self._buffers.append(made)
+        return made.id
+
+    def node(
+        self,
+        op: Op,
+        inputs: Iterable[SupportsIndex],
+        outputs: Iterable[SupportsIndex],
+        name: str | None = None,
+        **attrs: Any,
+    ) -> NodeId:
+        """Append a node and return its id. Without a name it is called after its opcode and id.
+
+        NumPy scalars among the attributes become plain ones. Raises TooManyBindings, and BadAttribute for a
+        value that is no int, float, str or bool.
+        """
+        op = Op(op)
+        node_id = len(self._nodes)
+        label = f"{op.name.lower()}.{node_id}" if name is None else name
+        plain = {key: _plain(label, key, value) for key, value in attrs.items()}
+        self._nodes.append(Node(node_id, op, label, BindingList(inputs), BindingList(outputs), plain))
+        return node_id
+
+    add_buffer = buffer
+    add_node = node
+
+    def verify(self) -> None:
+        """Check the graph as it stands. Raises VerifyError."""
+        self._snapshot().verify()
+
+    def build(self) -> Graph:
+        """The graph, verified. Raises VerifyError, with all findings."""
+        graph = self._snapshot()
+        graph.verify()
+        return graph
+
+    def _snapshot(self) -> Graph:
+        return Graph(self.name, tuple(self._buffers), tuple(self._nodes), self.meta)
+
+
+def shape_text(shape: Iterable[Dim]) -> str:
+    """A shape as messages print it: `[n_rows, 64]`."""
+    return "[" + ", ".join(str(dim) for dim in shape) + "]"
+
+
+def frozen_items(mapping: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
+    """Hashable items of a mapping of scalars; `repr` tells 1, 1.0 and True apart, which `==` does not."""
+    return tuple(sorted((key, repr(value)) for key, value in mapping.items()))
+
+
+_E = TypeVar("_E", BufferKind, DType)
+
+
+def _member(kind: type[_E], value: _E | str, buffer: str) -> _E:
+    try:
+        return kind(value)
+    except ValueError:
+        known = ", ".join(member.value for member in kind)
+        raise BadBuffer(f"buffer {buffer!r}: {value!r} is no {kind.__name__}; there are {known}") from None
+
+
+def _plain(node: str, key: str, value: Any) -> Attr:
+    item = value.item() if hasattr(value, "item") else value
+    if isinstance(item, float) and not math.isfinite(item):
+        raise BadAttribute(f"node {node!r}: attribute {key!r} is {item}, expected a finite number")
+    if isinstance(item, (bool, int, float, str)):
+        return item
+    raise BadAttribute(
+        f"node {node!r}: attribute {key!r} is {type(value).__name__}, expected int, float, str or bool"
+    )
