@@ -91,8 +91,10 @@ class Buffer:
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(self.shape))
 
-    def __str__(self) -> str:
-        return f"{self.name} {self.dtype.value}{shape_text(self.shape)}"
+    @property
+    def type_text(self) -> str:
+        """Element type and shape as messages print them: `f32[n_rows, 64]`."""
+        return f"{self.dtype}[{', '.join(str(dim) for dim in self.shape)}]"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -254,11 +256,6 @@ class GraphBuilder:
 
     def _snapshot(self) -> Graph:
         return Graph(self.name, tuple(self._buffers), tuple(self._nodes), self.meta)
-
-
-def shape_text(shape: Iterable[Dim]) -> str:
-    """A shape as messages print it: `[n_rows, 64]`."""
-    return "[" + ", ".join(str(dim) for dim in shape) + "]"
 
 
 def frozen_items(mapping: Mapping[str, object]) -> tuple[tuple[str, str], ...]:

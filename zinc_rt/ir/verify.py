@@ -1,10 +1,19 @@
-"""The verifier: what is wrong with a graph, all of it, in messages that name node and buffer."""
+"""The verifier: everything that is wrong with a graph, in messages that name node and buffer.
+
+Checks that need no order come first (declarations, wiring, each node against its signature), then what
+depends on the order of the nodes: who writes what, and who reads it when.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from zinc_rt.ir import errors as e
+from zinc_rt.ir.conform import describe, node_findings
+from zinc_rt.ir.dataflow import dataflow_findings
+from zinc_rt.ir.declarations import buffer_findings, graph_findings
 from zinc_rt.ir.errors import Finding
-from zinc_rt.ir.graph import Graph
+from zinc_rt.ir.graph import Graph, Node
 from zinc_rt.ir.op import Op
 
 WITHOUT_OUTPUT = frozenset({Op.BARRIER, Op.STREAM_OUT})
@@ -17,27 +26,37 @@ def graph(g: Graph) -> None:
 
 
 def findings(g: Graph) -> list[Finding]:
-    """Everything wrong with `g`, in graph order; empty when nothing is."""
+    """Everything wrong with `g`; empty when nothing is."""
     if not g.nodes:
         return [Finding(e.EmptyGraph, "there is no node")]
-    found: list[Finding] = []
+    found = list(graph_findings(g))
+    impossible: set[int] = set()
+    for buffer in g.buffers:
+        of_buffer = list(buffer_findings(buffer))
+        found += of_buffer
+        if of_buffer:
+            impossible.add(buffer.id)
     for node in g.nodes:
-        for kind, side, ids in (
-            (e.UnknownInputBuffer, "input", node.inputs),
-            (e.UnknownOutputBuffer, "output", node.outputs),
-        ):
-            for i, buffer_id in enumerate(ids):
-                if not 0 <= buffer_id < len(g.buffers):
-                    found.append(
-                        Finding(
-                            kind,
-                            f"node {node.name!r}: {side} {i} is buffer {buffer_id}, "
-                            f"the graph has buffers 0 to {len(g.buffers) - 1}",
-                            node.name,
-                        )
-                    )
-        if not node.outputs and node.op not in WITHOUT_OUTPUT:
-            found.append(
-                Finding(e.NodeWithoutOutput, f"node {node.name!r} ({node.op.name}) writes nothing", node.name)
-            )
+        found += _wiring(g, node)
+        found += node_findings(g, node, impossible)
+    found += dataflow_findings(g)
     return found
+
+
+def _wiring(g: Graph, node: Node) -> Iterator[Finding]:
+    """Ids that the graph does not have, and nodes that write nothing."""
+    yield from _unknown(g, node, e.UnknownInputBuffer, "input", node.inputs)
+    yield from _unknown(g, node, e.UnknownOutputBuffer, "output", node.outputs)
+    if not node.outputs and node.op not in WITHOUT_OUTPUT:
+        yield Finding(e.NodeWithoutOutput, f"{describe(node)} writes nothing, expected an output", node.name)
+
+
+def _unknown(
+    g: Graph, node: Node, kind: type[e.VerifyError], side: str, ids: Iterable[int]
+) -> Iterator[Finding]:
+    for position, buffer_id in enumerate(ids):
+        if not 0 <= buffer_id < len(g.buffers):
+            message = (
+                f"{describe(node)}: {side} {position} is buffer {buffer_id}, the graph has {len(g.buffers)}"
+            )
+            yield Finding(kind, message, node.name)

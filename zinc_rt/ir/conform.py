@@ -1,0 +1,122 @@
+"""Whether one node fits the signature of its operation: bindings, attributes, types, kinds, shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from zinc_rt.ir import errors as e
+from zinc_rt.ir.errors import Finding, VerifyError
+from zinc_rt.ir.graph import Attr, Buffer, Graph, Node
+from zinc_rt.ir.signatures import READ_ONLY, AttrSpec, Port, Signature, signature
+from zinc_rt.ir.unify import Bindings, Size
+
+Bound = tuple[str, Port, Buffer]
+"""A side ("input" or "output"), one of its ports, and the buffer bound there."""
+
+
+def node_findings(g: Graph, node: Node, unusable: Collection[int]) -> Iterator[Finding]:
+    """What is wrong with `node` by itself.
+
+    `unusable` holds ids of buffers whose own declaration is impossible: nothing is said about them here
+    again.
+    """
+    inputs = tuple(_buffer(g, i) for i in node.inputs)
+    sig = signature(node.op, node.attrs, inputs)
+    if sig is None:
+        return
+    yield from _binding_counts(node, sig)
+    yield from _attributes(node, sig.attrs)
+    bindings = Bindings()
+    for key, spec in sig.attrs.items():
+        value = node.attrs.get(key)
+        if spec.type is int and type(value) is int:
+            bindings.bind(key, Size(value), f"attribute {key!r}")
+    shapes_fit = True
+    for side, port, buffer in bound_ports(g, node, sig):
+        if buffer.id in unusable:
+            shapes_fit = False
+            continue
+        yield from _element_type_and_kind(node, side, port, buffer)
+        source = f"{side} {port.name} {buffer.name!r}"
+        if not bindings.match(buffer.shape, port.shape, source, view=port.view):
+            shapes_fit = False
+            why = bindings.reasons(port.shape, source)
+            yield about(
+                e.ShapeMismatch, node, f"{side} {port.name}", buffer,
+                f"{bindings.expected(port.shape)}{f' ({why})' if why else ''}",
+            )  # fmt: skip
+    if shapes_fit:
+        for rule in sig.rules:
+            broken = rule(bindings)
+            if broken is not None:
+                yield Finding(e.ShapeMismatch, f"{describe(node)}: {broken}", node.name)
+
+
+def bound_ports(g: Graph, node: Node, sig: Signature) -> Iterator[Bound]:
+    """The ports of `node` that have a buffer of the graph, inputs first."""
+    for side, ids, ports in (("input", node.inputs, sig.inputs), ("output", node.outputs, sig.outputs)):
+        for buffer_id, port in zip(ids, ports, strict=False):
+            buffer = _buffer(g, buffer_id)
+            if buffer is not None:
+                yield side, port, buffer
+
+
+def describe(node: Node) -> str:
+    """A node as messages name it."""
+    return f"node {node.name!r} ({node.op.name.lower()})"
+
+
+def about(kind: type[VerifyError], node: Node, place: str, buffer: Buffer, expected: str) -> Finding:
+    """A finding about one binding: node, place, buffer with the type and shape seen, and what is expected."""
+    message = f"{describe(node)}: {place} is buffer {buffer.name!r} {buffer.type_text}, expected {expected}"
+    return Finding(kind, message, node.name, buffer.name)
+
+
+def _buffer(g: Graph, buffer_id: int) -> Buffer | None:
+    return g.buffers[buffer_id] if 0 <= buffer_id < len(g.buffers) else None
+
+
+def _binding_counts(node: Node, sig: Signature) -> Iterator[Finding]:
+    for side, ids, ports in (("inputs", node.inputs, sig.inputs), ("outputs", node.outputs, sig.outputs)):
+        # A node without any output has its own finding, whatever its operation.
+        if len(ids) != len(ports) and (ids or side == "inputs"):
+            names = ", ".join(port.name for port in ports)
+            message = f"{describe(node)} has {len(ids)} {side}, expected {len(ports)}: {names}"
+            yield Finding(e.MissingBinding, message, node.name)
+
+
+def _attributes(node: Node, specs: Mapping[str, AttrSpec]) -> Iterator[Finding]:
+    known = ", ".join(sorted(specs)) or "none"
+    for key in [key for key in specs if key not in node.attrs]:
+        message = f"{describe(node)}: attribute {key!r} is missing, expected {specs[key].type.__name__}"
+        yield Finding(e.MissingAttribute, message, node.name)
+    for key, value in node.attrs.items():
+        if key not in specs:
+            message = f"{describe(node)}: attribute {key!r} is unknown, the operation has {known}"
+            yield Finding(e.UnknownAttribute, message, node.name)
+        else:
+            expected = _attribute_misfit(specs[key], value)
+            if expected is not None:
+                message = f"{describe(node)}: attribute {key!r} is {value!r}, expected {expected}"
+                yield Finding(e.BadAttribute, message, node.name)
+
+
+def _attribute_misfit(spec: AttrSpec, value: Attr) -> str | None:
+    """What was expected instead of `value`; None when it fits."""
+    least = "" if spec.at_least is None else f" of at least {spec.at_least:g}"
+    if type(value) is not spec.type:
+        return spec.type.__name__ + least
+    if spec.at_least is not None and isinstance(value, (int, float)) and value < spec.at_least:
+        return spec.type.__name__ + least
+    return None
+
+
+def _element_type_and_kind(node: Node, side: str, port: Port, buffer: Buffer) -> Iterator[Finding]:
+    place = f"{side} {port.name}"
+    if buffer.dtype not in port.dtypes:
+        yield about(e.DTypeMismatch, node, place, buffer, " or ".join(sorted(port.dtypes)))
+    # Writing a weight, a constant or a step input has its own finding, whatever the operation.
+    writes_fixed = side == "output" and buffer.kind in READ_ONLY | {"input"}
+    if buffer.kind not in port.kinds and not writes_fixed:
+        message = f"{describe(node)}: {place} is buffer {buffer.name!r} of kind {buffer.kind}, expected "
+        yield Finding(e.KindMismatch, message + " or ".join(sorted(port.kinds)), node.name, buffer.name)

@@ -1,0 +1,110 @@
+"""Who writes each buffer, and who reads it when.
+
+A buffer has one writer. Nodes run in order, so a temporary or an output is read after its writer. A state
+buffer that no node writes holds what an earlier step or the engine put there; one that a node does write is
+read after it, or by the writing node itself (a recurrence updates its state in place).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from zinc_rt.ir import errors as e
+from zinc_rt.ir.conform import bound_ports, describe
+from zinc_rt.ir.errors import Finding
+from zinc_rt.ir.graph import Buffer, BufferKind, Graph, Node
+from zinc_rt.ir.signatures import signature
+
+READ_ONLY = frozenset({BufferKind.WEIGHT, BufferKind.CONSTANT, BufferKind.INPUT})
+
+
+Placed = tuple[int, Node]
+"""A node and its position. Ids are not trusted here: they are findings of their own when they differ."""
+
+
+def dataflow_findings(g: Graph) -> Iterator[Finding]:
+    """Writes and reads in the wrong place or number, buffers nobody uses, step inputs used as two things."""
+    writers: dict[int, list[Placed]] = defaultdict(list)
+    readers: dict[int, list[Placed]] = defaultdict(list)
+    for placed in enumerate(g.nodes):
+        for buffer_id in placed[1].outputs:
+            writers[buffer_id].append(placed)
+        for buffer_id in dict.fromkeys(placed[1].inputs):
+            readers[buffer_id].append(placed)
+    for position, buffer in enumerate(g.buffers):
+        yield from _writes(buffer, writers[position])
+        yield from _reads(buffer, writers[position], readers[position])
+        yield from _use(buffer, writers[position], readers[position])
+    yield from _roles(g)
+
+
+def _writes(buffer: Buffer, writers: list[Placed]) -> Iterator[Finding]:
+    if buffer.kind in READ_ONLY:
+        for _, node in dict(writers).items():
+            message = f"{describe(node)} writes {buffer.kind} buffer {buffer.name!r}, which is read only"
+            yield Finding(e.WriteToReadOnly, message, node.name, buffer.name)
+        return
+    for at, node in writers[1:]:
+        first = "itself" if at == writers[0][0] else f"node {writers[0][1].name!r}"
+        message = (
+            f"{describe(node)} writes buffer {buffer.name!r}, already written by {first}; expected one writer"
+        )
+        yield Finding(e.DoublyWritten, message, node.name, buffer.name)
+
+
+def _reads(buffer: Buffer, writers: list[Placed], readers: list[Placed]) -> Iterator[Finding]:
+    if buffer.kind in READ_ONLY:
+        return
+    is_state = buffer.kind is BufferKind.STATE
+    written_at = [at for at, _ in writers]
+    for at, node in readers:
+        if any(w < at for w in written_at) or (is_state and (not writers or at in written_at)):
+            continue
+        later = next((writer.name for w, writer in writers if w > at), None)
+        reads = f"{describe(node)} reads {buffer.kind} buffer {buffer.name!r}"
+        if later is None:
+            message = f"{reads}, which no other node writes"
+            yield Finding(e.ReadBeforeWrite, message, node.name, buffer.name)
+        elif is_state:
+            message = f"{reads} before node {later!r} writes it, and would see the step before"
+            yield Finding(e.StateReadBeforeWrite, message, node.name, buffer.name)
+        else:
+            message = f"{reads}, which the later node {later!r} writes"
+            yield Finding(e.NonTopologicalOrder, message, node.name, buffer.name)
+
+
+def _use(buffer: Buffer, writers: list[Placed], readers: list[Placed]) -> Iterator[Finding]:
+    named = f"{buffer.kind} buffer {buffer.name!r} {buffer.type_text}"
+    if buffer.kind is BufferKind.OUTPUT and not writers:
+        yield Finding(e.OutputNeverWritten, f"{named} is written by no node", None, buffer.name)
+    elif not writers and not readers:
+        yield Finding(e.DanglingBuffer, f"{named} is used by no node", None, buffer.name)
+    elif buffer.kind is BufferKind.TEMP and not readers:
+        writer = writers[0][1].name
+        message = f"{named} is written by node {writer!r} and read by none"
+        yield Finding(e.UnreadTemporary, message, writer, buffer.name)
+
+
+def _roles(g: Graph) -> Iterator[Finding]:
+    """Step inputs and caches that stand for one thing in one node and for another in the next.
+
+    Positions and slots have the same type and shape, and so have the two caches: only this finds them
+    swapped.
+    """
+    first: dict[int, tuple[str, Node]] = {}
+    for node in g.nodes:
+        inputs = tuple(g.buffers[i] if 0 <= i < len(g.buffers) else None for i in node.inputs)
+        sig = signature(node.op, node.attrs, inputs)
+        if sig is None:
+            continue
+        for side, port, buffer in bound_ports(g, node, sig):
+            if not port.role or buffer.kind not in (BufferKind.INPUT, BufferKind.STATE):
+                continue
+            role, where = first.setdefault(buffer.id, (port.role, node))
+            if role != port.role:
+                message = (
+                    f"{describe(node)}: {side} {port.name} is buffer {buffer.name!r}, "
+                    f"which is {role} of node {where.name!r}; expected one meaning throughout the graph"
+                )
+                yield Finding(e.RoleConflict, message, node.name, buffer.name)
