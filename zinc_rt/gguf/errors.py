@@ -1,18 +1,29 @@
-"""What can go wrong with a GGUF file. Every error of this package is a `GGUFError` with a one-line message."""
+"""What can go wrong with a GGUF file. Every error of this package is a one-line `GGUFError`."""
 
 from __future__ import annotations
 
+from typing import Final
+
 from zinc_rt.errors import ZincError
+
+# Advice that many errors end with.
+DAMAGED: Final = "the file is damaged or was converted wrongly"
+HOSTILE: Final = "the file is damaged or hostile"
+INCOMPLETE: Final = "the file is incomplete or damaged; fetch it again"
 
 _MAX_SHOWN = 80  # characters of a name or value that a message repeats
 
 
+def printable(text: str) -> str:
+    """`text` with control characters and lone surrogates escaped, so that a message stays one line."""
+    return text if text.isprintable() else text.encode("unicode_escape", "backslashreplace").decode("ascii")
+
+
 def show(value: object) -> str:
-    """`value` fit for a one-line message: control characters escaped, long text cut."""
-    text = value if isinstance(value, str) else repr(value)
-    if not text.isprintable():
-        text = text.encode("unicode_escape", "backslashreplace").decode("ascii")
-    return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 3]}..."
+    """`value` quoted for a message: one line, at most 80 characters of it."""
+    text = printable(value) if isinstance(value, str) else repr(value)
+    text = text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 3]}..."
+    return f"'{text}'" if isinstance(value, str) else text
 
 
 class GGUFError(ZincError):
@@ -21,7 +32,9 @@ class GGUFError(ZincError):
     `path` is the file, `offset` the byte in it where the trouble starts; either may be None.
     """
 
-    def __init__(self, problem: str, *, path: str | None = None, offset: int | None = None, hint: str = "") -> None:
+    def __init__(
+        self, problem: str, *, path: str | None = None, offset: int | None = None, hint: str = ""
+    ) -> None:
         where = f" (at byte {offset})" if offset is not None else ""
         before = f"{path}: " if path else ""
         super().__init__(f"{before}{problem}{where}{'; ' + hint if hint else ''}")

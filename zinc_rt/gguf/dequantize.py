@@ -1,0 +1,60 @@
+"""Stored rows as float32: the operations of ggml's reference in its order, so its bits."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from zinc_rt.gguf.types import GGMLType
+from zinc_rt.gguf.unpack import F32, U8, check_raw, unpack
+
+_CHUNK: Final = 1 << 20  # elements converted at once, which bounds the memory beside the result
+
+
+def dequantize(type: GGMLType, raw: U8) -> F32:
+    """Values of stored rows: f32[n_rows, n], new memory, from uint8[n_rows, row_bytes].
+
+    Infinite and NaN scales give what IEEE arithmetic gives. Raises InvalidBlocks for another dtype or row
+    length, UnsupportedTensorType for a type that `SUPPORTED` does not list.
+    """
+    blocks = check_raw(type, raw)
+    n = blocks.shape[1] * type.block_size
+    out = np.empty((len(raw), n), np.float32)
+    step = max(1, _CHUNK // max(n, 1))
+    for start in range(0, len(raw), step):
+        part = raw[start : start + step]
+        # An infinite scale times a zero is a NaN by design, not a mistake to warn about.
+        with np.errstate(invalid="ignore", over="ignore"):
+            out[start : start + step] = _floats(type, part) if type in _FLOATS else _scaled(type, part)
+    return out
+
+
+_FLOATS: Final = (GGMLType.F32, GGMLType.F16, GGMLType.BF16)
+
+
+def _floats(type: GGMLType, raw: U8) -> F32:
+    raw = np.ascontiguousarray(raw)
+    if type is GGMLType.F32:
+        return raw.view("<f4")
+    if type is GGMLType.F16:
+        return raw.view("<f2").astype(np.float32)
+    bits = raw.view("<u2").astype(np.uint32)  # BF16 is the upper half of a float32
+    return (bits << 16).view(np.float32)
+
+
+def _scaled(type: GGMLType, raw: U8) -> F32:
+    rows = unpack(type, raw)
+    scale = rows.d[..., None]  # f32[n_rows, n_groups, 1]
+    values = rows.ints.astype(np.float32)
+    if rows.sc is not None and rows.mn is None:  # Q6_K: a scale for each half group
+        half = rows.d[..., None] * rows.sc.astype(np.float32)
+        values = half[..., None] * values.reshape(*half.shape, 16)
+    elif rows.sc is not None and rows.mn is not None and rows.m is not None:  # Q4_K, Q5_K
+        values *= scale * rows.sc[..., None].astype(np.float32)
+        values -= (rows.m * rows.mn.astype(np.float32))[..., None]
+    else:
+        values *= scale
+        if rows.m is not None:  # Q4_1, Q5_1
+            values += rows.m[..., None]
+    return values.reshape(len(raw), -1)

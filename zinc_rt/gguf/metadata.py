@@ -1,0 +1,251 @@
+"""The key-value part of a file: where each value lies is found at opening, the value itself on first use."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zinc_rt.gguf import limits
+from zinc_rt.gguf.errors import (
+    DAMAGED,
+    HOSTILE,
+    InvalidMetadata,
+    LimitExceeded,
+    MissingKey,
+    WrongMetadataType,
+    show,
+)
+from zinc_rt.gguf.scan import Cursor, key_name
+from zinc_rt.gguf.source import FileBytes
+from zinc_rt.gguf.types import SCALAR_BYTES, SCALAR_CODES, SCALAR_DTYPES, ValueType
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ValueInfo:
+    """What is known of a value without decoding it.
+
+    `type` is its value type; for an array `item` is the type of its items and `count` their number, else None
+    and 1. `offset` is the file offset where the value starts, after its type.
+    """
+
+    type: ValueType
+    item: ValueType | None
+    count: int
+    offset: int
+
+    def __str__(self) -> str:
+        if self.item is None:
+            return self.type.name.lower()
+        return f"{self.item.name.lower()}[{self.count}]"
+
+
+class Metadata(Mapping[str, Any]):
+    """The metadata of an open file, in file order.
+
+    Values are decoded on first access and kept: bool, int, float, str; arrays of numbers as read-only
+    `np.ndarray` of the stored dtype, of bools as read-only bool `np.ndarray`, of strings as `list[str]`, of
+    arrays as `list`. Access raises MissingKey for an unknown key, InvalidMetadata for text that is not UTF-8
+    or a bool that is neither 0 nor 1, FileChanged when the file has become shorter or was closed.
+    """
+
+    def __init__(self, source: FileBytes, infos: dict[str, ValueInfo]) -> None:
+        self._source = source
+        self._infos = infos
+        self._values: dict[str, Any] = {}
+
+    def info(self, key: str) -> ValueInfo:
+        """Type and size of the value of `key`, without decoding it. Raises MissingKey."""
+        try:
+            return self._infos[key]
+        except KeyError:
+            raise MissingKey(
+                f"has no metadata key {show(key)}",
+                path=self._source.shown_path,
+                hint="the file is not of the kind expected, or was converted without it",
+            ) from None
+
+    def __getitem__(self, key: str) -> Any:
+        if key in self._values:
+            return self._values[key]
+        info = self.info(key)
+        value = _decode(Cursor(self._source, info.offset, window=1024), info.type, key_name(key), 0)
+        self._values[key] = value
+        return value
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._infos
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._infos)
+
+    def __len__(self) -> int:
+        return len(self._infos)
+
+    def forget(self) -> None:
+        """Drop all decoded values; the next access decodes again. Frees a vocabulary that has been used."""
+        self._values.clear()
+
+    def __repr__(self) -> str:
+        return f"<Metadata of {self._source.shown_path}: {len(self)} keys>"
+
+
+_REQUIRED: Final = object()
+
+
+def get(metadata: Mapping[str, Any], key: str, kind: type[T], default: Any = _REQUIRED) -> T:
+    """The value of `key`, checked to be a `kind`: int, float (an int will do), bool, str, list or np.ndarray.
+
+    Without `default` the key must be there: raises MissingKey. Raises WrongMetadataType for another type.
+    """
+    if key not in metadata:
+        if default is not _REQUIRED:
+            return default  # type: ignore[no-any-return]
+        if isinstance(metadata, Metadata):
+            metadata.info(key)  # raises with the file's path
+        raise MissingKey(f"metadata key {show(key)} is missing", hint="the file was converted without it")
+    value = metadata[key]
+    if kind is float and type(value) is int:
+        try:
+            value = float(value)
+        except OverflowError:
+            value = None
+    # A bool is an int to Python, and never means a number in a file.
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        wanted = _NAMES.get(kind, kind.__name__)
+        raise WrongMetadataType(
+            f"metadata key {show(key)} holds {_brief(metadata[key])}, where {wanted} is needed",
+            hint=DAMAGED,
+        )
+    return value
+
+
+def _brief(value: Any) -> str:
+    """`value` for a message, without spelling out an array."""
+    if isinstance(value, (list, np.ndarray)):
+        return f"an array of {len(value)} items"
+    return show(value if isinstance(value, str) else repr(value))
+
+
+_NAMES: Final[dict[type, str]] = {
+    int: "an integer",
+    float: "a number",
+    bool: "a bool",
+    str: "a string",
+    list: "an array of strings",
+    np.ndarray: "an array of numbers",
+}
+
+
+def scan_metadata(cursor: Cursor, count: int) -> dict[str, ValueInfo]:
+    """Find `count` key-value pairs from the cursor on, which is left behind the last of them."""
+    path = cursor.source.shown_path
+    if count > limits.MAX_KEYS:
+        raise LimitExceeded(
+            f"announces {count} metadata keys, the limit is {limits.MAX_KEYS}",
+            path=path,
+            offset=16,
+            hint=HOSTILE,
+        )
+    infos: dict[str, ValueInfo] = {}
+    for number in range(count):
+        start = cursor.pos
+        key = cursor.name(f"metadata key {number + 1} of {count}", limits.MAX_KEY_BYTES)
+        if key in infos:
+            raise InvalidMetadata(
+                f"has the metadata key {show(key)} twice, the first time before byte {infos[key].offset}",
+                path=path,
+                offset=start,
+                hint=DAMAGED,
+            )
+        what = key_name(key)
+        kind = cursor.value_type(what)
+        offset, item, items = cursor.pos, None, 1
+        if kind is ValueType.ARRAY:
+            item, items = cursor.array_header(what)
+            cursor.pos = offset
+        infos[key] = ValueInfo(kind, item, items, offset)
+        cursor.skip_value(kind, what)
+    return infos
+
+
+def _decode(cursor: Cursor, kind: ValueType, what: str, depth: int) -> Any:
+    if kind is ValueType.STRING:
+        return cursor.text(what)
+    if kind is ValueType.ARRAY:
+        return _decode_array(cursor, what, depth)
+    start = cursor.pos
+    (value,) = struct.unpack(SCALAR_CODES[kind], cursor.take(SCALAR_BYTES[kind], what))
+    if kind is ValueType.BOOL:
+        if value > 1:
+            raise cursor.bool_error(what, start, value)
+        return value == 1
+    return value
+
+
+def _decode_array(cursor: Cursor, what: str, depth: int) -> list[Any] | NDArray[Any]:
+    start = cursor.pos
+    item, count = cursor.array_header(what)
+    if item is ValueType.ARRAY:
+        cursor.enter(start, count, depth, what)
+        return [_decode_array(cursor, what, depth + 1) for _ in range(count)]
+    if item is ValueType.STRING:
+        return _decode_strings(cursor, count, what)
+    start = cursor.pos
+    values = np.frombuffer(cursor.take(count * SCALAR_BYTES[item], what), SCALAR_DTYPES[item])
+    if item is ValueType.BOOL:
+        if count and int(values.max()) > 1:
+            bad = int(np.argmax(values > 1))
+            raise cursor.bool_error(f"item {bad} of {what}", start + bad, int(values[bad]))
+        return values.view(np.bool_)
+    return values
+
+
+def _decode_strings(cursor: Cursor, count: int, what: str) -> list[str]:
+    strings: list[str] = []
+    for starts, end in cursor.string_starts(count, what):
+        first = int(starts[0])
+        raw = cursor.source.read(first, end - first)
+        run = _split(raw, starts - first)
+        strings += _decode_each(raw, starts - first, cursor, what, len(strings)) if run is None else run
+    return strings
+
+
+_GAP: Final = "\0" * 8
+
+
+def _split(raw: bytes, starts: NDArray[np.int64]) -> list[str] | None:
+    """The strings of `raw`, whose length fields are at `starts`: decoded in one go, then split.
+
+    The length fields are made NULs and serve as separators, which takes a tenth of the time of decoding one by
+    one. None where that does not work: a string holds a NUL itself, or is not UTF-8.
+    """
+    blanked = np.frombuffer(raw, np.uint8).copy()
+    np.ndarray((len(raw) - 7,), "<u8", blanked, strides=(1,))[starts] = 0
+    if len(raw) - np.count_nonzero(blanked) != 8 * len(starts):
+        return None
+    try:
+        return blanked.tobytes().decode("utf-8")[8:].split(_GAP)
+    except UnicodeDecodeError:
+        return None
+
+
+def _decode_each(raw: bytes, starts: NDArray[np.int64], cursor: Cursor, what: str, number: int) -> list[str]:
+    """The strings of `raw` one by one; `number` is that of the first, for the message."""
+    strings = []
+    offsets = starts.tolist()
+    for a, b in zip(offsets, [*offsets[1:], len(raw)]):
+        try:
+            strings.append(raw[a + 8 : b].decode("utf-8"))
+        except UnicodeDecodeError as error:
+            bad = a + 8 + error.start
+            offset = cursor.pos - len(raw) + bad
+            name = f"string {number + len(strings)} of {what}"
+            raise cursor.not_utf8(name, offset, raw[bad]) from error
+    return strings

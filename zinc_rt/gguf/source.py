@@ -1,0 +1,104 @@
+"""An open file seen as bytes: exact reads for the metadata, one lazy mapping for the tensor data.
+
+Metadata is read with `pread`, not through the mapping: a read that fails (the file shrank, the disk or the
+network went away) is then an ordinary error, where touching a mapped page would kill the process with SIGBUS.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zinc_rt.gguf.errors import FileAccessError, FileChanged, GGUFError, printable
+
+
+class FileBytes:
+    """A regular file opened for reading. Raises FileAccessError, FileChanged; nothing else."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fsdecode(path)
+        self.shown_path = printable(self.path)
+        self.size = 0
+        self._fd: int | None = None
+        self._map: NDArray[np.uint8] | None = None
+        fd: int | None = None
+        try:
+            # O_NONBLOCK: opening a named pipe must not wait for a writer. It changes nothing for a file.
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            info = os.fstat(fd)
+            if not stat.S_ISREG(info.st_mode):
+                kind = "is a directory" if stat.S_ISDIR(info.st_mode) else "is not a regular file"
+                raise FileAccessError(kind, path=self.shown_path, hint="give the path of a .gguf file")
+        except (OSError, ValueError) as error:  # ValueError: a NUL character in the path
+            reason = getattr(error, "strerror", None) or str(error)
+            raise FileAccessError(
+                f"cannot be opened: {reason}", path=self.shown_path, hint="check the path and its permissions"
+            ) from error
+        except GGUFError:
+            if fd is not None:
+                os.close(fd)
+            raise
+        self._fd = fd
+        self.size = info.st_size
+
+    @property
+    def closed(self) -> bool:
+        return self._fd is None
+
+    def _open_fd(self) -> int:
+        if self._fd is None:
+            raise FileChanged("has been closed", path=self.shown_path, hint="open the file again")
+        return self._fd
+
+    def read(self, offset: int, count: int) -> bytes:
+        """Exactly `count` bytes from `offset`, all of them below `size`, the size at the time of opening."""
+        fd = self._open_fd()
+        parts: list[bytes] = []
+        while count:
+            try:
+                part = os.pread(fd, count, offset)
+            except OSError as error:
+                raise FileAccessError(
+                    f"cannot be read: {error.strerror}", path=self.shown_path, offset=offset
+                ) from error
+            if not part:
+                raise self._shrunk(offset + count)
+            parts.append(part)
+            offset += len(part)
+            count -= len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def view(self, offset: int, count: int) -> NDArray[np.uint8]:
+        """`count` bytes from `offset` as a read-only view of the mapped file: uint8[count]."""
+        fd = self._open_fd()
+        # The mapping would hand out pages that are no longer there; asking first turns that into an error.
+        if os.fstat(fd).st_size < offset + count:
+            raise self._shrunk(offset + count)
+        if self._map is None:
+            try:
+                mapped = mmap.mmap(fd, self.size, access=mmap.ACCESS_READ)
+            except (OSError, ValueError) as error:
+                raise FileAccessError(
+                    f"cannot be mapped into memory: {error}", path=self.shown_path
+                ) from error
+            self._map = np.frombuffer(mapped, np.uint8)
+        return self._map[offset : offset + count]
+
+    def _shrunk(self, needed: int) -> FileChanged:
+        now = os.fstat(self._open_fd()).st_size
+        return FileChanged(
+            f"was {self.size} bytes when opened and is now {now}, but byte {needed - 1} is needed",
+            path=self.shown_path,
+            hint="something rewrote it; open the file again when it is complete",
+        )
+
+    def close(self) -> None:
+        """Release the descriptor. Views handed out stay valid; the mapping goes with the last of them."""
+        self._map = None
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None

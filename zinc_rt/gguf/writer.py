@@ -1,0 +1,169 @@
+"""Writing a GGUF file: collect metadata and tensors, then write all of it or nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import secrets
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Any, BinaryIO, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zinc_rt.gguf import limits
+from zinc_rt.gguf.encode import encode_text, encode_value, infer_type
+from zinc_rt.gguf.errors import GGUFError, GGUFWriteError, printable, show
+from zinc_rt.gguf.reader import DEFAULT_ALIGNMENT, MAGIC, VERSIONS
+from zinc_rt.gguf.types import GGMLType, ValueType
+
+_WRITE_BYTES: Final = 16 << 20  # of a tensor at once, so that a memory-mapped source is not read in whole
+
+
+class GGUFWriter:
+    """Collects a file's content; `write` puts it on disk in one step.
+
+        writer = GGUFWriter("model.gguf")
+        writer.add("general.architecture", "llama")
+        writer.add("llama.block_count", 2, ValueType.UINT32)
+        writer.add_tensor("output_norm.weight", weight, GGMLType.F32, (64,))
+        writer.write()
+
+    Keys and tensors keep the order in which they were added. Raises GGUFWriteError for what the format cannot
+    hold, as early as it is known.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, alignment: int = DEFAULT_ALIGNMENT, version: int = 3
+    ) -> None:
+        """`alignment` in bytes: a power of two, at least 8 as the specification asks."""
+        self.path = os.fsdecode(path)
+        self._shown = printable(self.path)
+        self.alignment = alignment
+        self.version = version
+        self._values: dict[str, bytes] = {}
+        self._tensors: dict[str, tuple[bytes, NDArray[np.uint8]]] = {}  # entry without offset, data
+        if version not in VERSIONS:
+            raise self._error(f"version {version} cannot be written, only {VERSIONS}")
+        if alignment < 8 or alignment & (alignment - 1) or alignment > limits.MAX_ALIGNMENT:
+            raise self._error(
+                f"alignment {alignment} is not a power of two between 8 and {limits.MAX_ALIGNMENT}"
+            )
+        if alignment != DEFAULT_ALIGNMENT:
+            self.add("general.alignment", alignment, ValueType.UINT32)
+
+    def _error(self, problem: str) -> GGUFWriteError:
+        return GGUFWriteError(problem, path=self._shown)
+
+    def add(self, key: str, value: Any, type: ValueType | None = None) -> None:
+        """Add a metadata value.
+
+        `value` is a bool, int, float or str, or an array: a list, tuple or one-dimensional `np.ndarray`,
+        lists of arrays included. `type` is the value type of a scalar, of the items of an array, or of the
+        innermost items of nested arrays. Without it: bool, string; FLOAT32 for a float; the dtype for an
+        ndarray; INT32 for ints that fit, else INT64, else UINT64. An empty list needs `type`.
+        """
+        if key in self._values:
+            raise self._error(f"the key {show(key)} was added before")
+        if key == "general.alignment" and (value != self.alignment or type is not ValueType.UINT32):
+            raise self._error("general.alignment is set by the argument `alignment`")
+        try:
+            coded = encode_text(key, limit=limits.MAX_KEY_BYTES)
+            self._values[key] = coded + encode_value(value, infer_type(value) if type is None else type)
+        except GGUFError as error:
+            raise self._error(f"the value of {show(key)}: {error.problem}") from error
+
+    def add_tensor(self, name: str, data: NDArray[Any] | bytes, type: GGMLType, shape: Sequence[int]) -> None:
+        """Add a tensor of `shape`, in NumPy order (rows, n_in), whose bytes as `type` are `data`.
+
+        `data` may be an array of any dtype whose bytes, in C order, are the tensor's; it is not copied, and
+        must not change before `write`.
+        """
+        if name in self._tensors:
+            raise self._error(f"the tensor {show(name)} was added before")
+        dims = [int(n) for n in shape]
+        if len(dims) > limits.MAX_DIMS or any(n <= 0 for n in dims):
+            raise self._error(
+                f"tensor {show(name)} has shape {tuple(dims)}; the format takes up to {limits.MAX_DIMS} "
+                "dimensions, all above 0"
+            )
+        try:
+            coded = encode_text(name, limit=limits.MAX_NAME_BYTES)
+            needed = math.prod(dims[:-1]) * type.row_bytes(dims[-1] if dims else 1)
+            raw = _as_bytes(data)
+        except GGUFError as error:
+            raise self._error(f"tensor {show(name)}: {error.problem}") from error
+        if raw.size != needed:
+            raise self._error(
+                f"tensor {show(name)} of shape {tuple(dims)} takes {needed} bytes as {type.name}, "
+                f"got {raw.size}"
+            )
+        entry = coded + struct.pack(f"<I{len(dims)}QI", len(dims), *reversed(dims), type)
+        self._tensors[name] = (entry, raw)
+
+    def write(self) -> int:
+        """Write the file and return its size in bytes.
+
+        The bytes go to a temporary file in the same directory, which takes the final name when it is complete
+        and on disk; whatever fails, nothing half written stays and an older file of that name is untouched.
+        Raises GGUFWriteError.
+        """
+        final = os.path.realpath(self.path)
+        temporary = f"{final}.{secrets.token_hex(4)}.tmp"
+        size = 0
+        try:
+            # Opened here and not by tempfile, whose files are private: a model gets the usual permissions.
+            with open(temporary, "xb") as out:
+                try:
+                    for part in self._parts():
+                        _write_all(out, part)
+                        size += len(part)
+                    out.flush()
+                    os.fsync(out.fileno())
+                    os.replace(temporary, final)
+                except BaseException:
+                    with contextlib.suppress(OSError):
+                        os.unlink(temporary)
+                    raise
+        except (OSError, ValueError) as error:  # ValueError: a NUL character in the path
+            reason = getattr(error, "strerror", None) or str(error)
+            raise GGUFWriteError(
+                f"cannot be written: {reason}",
+                path=self._shown,
+                hint="nothing was left behind; check space and permissions",
+            ) from error
+        return size
+
+    def _parts(self) -> Iterator[bytes | memoryview]:
+        head = [struct.pack("<4sIQQ", MAGIC, self.version, len(self._tensors), len(self._values))]
+        head += self._values.values()
+        offset = 0
+        for entry, raw in self._tensors.values():
+            head.append(entry + struct.pack("<Q", offset))
+            offset += raw.size + self._padding(raw.size)
+        joined = b"".join(head)
+        yield joined
+        # Also without tensors: readers of whole files expect the data section to start inside the file.
+        yield bytes(self._padding(len(joined)))
+        for _, raw in self._tensors.values():
+            yield raw.data
+            yield bytes(self._padding(raw.size))
+
+    def _padding(self, size: int) -> int:
+        return -size % self.alignment
+
+
+def _as_bytes(data: NDArray[Any] | bytes) -> NDArray[np.uint8]:
+    if isinstance(data, np.ndarray):
+        if data.dtype.hasobject:
+            raise GGUFWriteError(f"cannot store an array of dtype {data.dtype}")
+        little = data.astype(data.dtype.newbyteorder("<"), copy=False)
+        return np.ascontiguousarray(little).reshape(-1).view(np.uint8)
+    return np.frombuffer(data, np.uint8)
+
+
+def _write_all(out: BinaryIO, part: bytes | memoryview) -> None:
+    for start in range(0, len(part), _WRITE_BYTES):
+        out.write(part[start : start + _WRITE_BYTES])
