@@ -1,0 +1,155 @@
+"""`Sampler`: from one row of logits to one token. The exact definition is docs/sampling.md.
+
+Stages, in llama.cpp's default order: logit bias, penalties, then the greedy choice (temperature 0) or
+top-k, top-p, min-p, temperature and one draw.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from zinc_rt.errors import ZincError
+from zinc_rt.sampling import InvalidSamplingParam, SamplingParams
+from zinc_rt.sampling_math import Floats, Ids, count_to_reach, exp, largest, log, running_sum, uniform
+
+
+class DegenerateLogits(ZincError):
+    """No token can be chosen: every logit is NaN or -inf (after bias and penalties)."""
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """One chosen token. The log-probabilities (natural, of the model's untouched distribution) are None
+    unless `SamplingParams.logprobs` is set; `top_logprobs` holds (token id, logprob), likeliest first."""
+
+    token_id: int
+    logprob: float | None = None
+    top_logprobs: tuple[tuple[int, float], ...] | None = None
+
+
+class Sampler:
+    """Chooses the tokens of one sequence. The n-th call uses the n-th random number of `seed`, so a text
+    depends on the logits and the seed alone, not on how steps are batched or chunked.
+
+    `seed` is the one in use: that of the parameters, or a fresh one when they have none.
+    """
+
+    def __init__(self, params: SamplingParams, n_vocab: int) -> None:
+        for name, ids in (("logit_bias", params.logit_bias), ("stop_token_ids", params.stop_token_ids)):
+            for token_id in ids:
+                if token_id >= n_vocab:
+                    limits = f"about token ids below the vocabulary size {n_vocab}"
+                    raise InvalidSamplingParam(name, token_id, limits)
+        self.params = params
+        self.n_vocab = n_vocab
+        self.seed = params.seed if params.seed is not None else int.from_bytes(os.urandom(8), "little")
+        self._scores = np.empty(n_vocab, dtype=np.float64)  # reused: fresh memory costs more than the sums
+        self.step = 0  # how many tokens have been sampled
+        self._bias_ids = np.fromiter(params.logit_bias.keys(), dtype=np.intp)
+        self._bias = np.fromiter(params.logit_bias.values(), dtype=np.float64)
+
+    def sample(self, logits: npt.NDArray[Any], history: Sequence[int]) -> Sampled:
+        """Choose a token from `logits` (f32[n_vocab], left untouched) after `history` (prompt and text so
+        far, all token ids below n_vocab). Raises `DegenerateLogits`."""
+        if logits.shape != (self.n_vocab,):
+            raise ValueError(f"logits have shape {logits.shape}, expected ({self.n_vocab},)")
+        scores = self._scores
+        _load(logits, scores)
+        self._adjust(scores, history)
+        best = int(np.argmax(scores))
+        if scores[best] == -np.inf:
+            raise DegenerateLogits(
+                f"no token can be chosen: all {self.n_vocab} logits are NaN or -inf; "
+                "check logit_bias, and the model file for damage"
+            )
+        token_id = best if self.params.greedy else self._draw(scores)
+        self.step += 1
+        if self.params.logprobs is None:
+            return Sampled(token_id)
+        _load(logits, scores)
+        logprob, top = logprobs(scores, token_id, self.params.logprobs)
+        return Sampled(token_id, logprob, top)
+
+    def _adjust(self, scores: Floats, history: Sequence[int]) -> None:
+        """Logit bias, then penalties over the recent tokens, in place."""
+        p = self.params
+        with np.errstate(invalid="ignore", over="ignore"):
+            if len(self._bias_ids):
+                scores[self._bias_ids] = _ranked(scores[self._bias_ids] + self._bias)
+            if p.has_penalties:
+                counts = Counter(history if p.repeat_last_n < 0 else history[-p.repeat_last_n :])
+                ids = np.fromiter(counts.keys(), dtype=np.intp)
+                times = np.fromiter(counts.values(), dtype=np.float64)
+                s = scores[ids]
+                s = np.where(s <= 0, s * p.repetition_penalty, s / p.repetition_penalty)
+                scores[ids] = _ranked(s - (times * p.frequency_penalty + p.presence_penalty))
+
+    def _draw(self, scores: Floats) -> int:
+        """One draw from the tokens that top-k, top-p and min-p leave."""
+        p = self.params
+        ids: Ids | None = largest(scores, p.top_k) if 0 < p.top_k < self.n_vocab else None
+        offsets = _below_top(scores if ids is None else scores[ids])
+        if p.top_p < 1.0 or p.min_p > 0.0:
+            kept = _nucleus(exp(offsets), p.top_p, p.min_p)
+            ids = kept if ids is None else ids[kept]
+            offsets = offsets[kept]
+        with np.errstate(over="ignore"):
+            offsets /= p.temperature
+        sums = running_sum(exp(offsets, out=offsets))
+        target = uniform(self.seed, self.step) * float(sums[-1])
+        chosen = int(np.searchsorted(sums, target, side="right"))
+        return chosen if ids is None else int(ids[chosen])
+
+
+def _nucleus(weights: Floats, top_p: float, min_p: float) -> Ids:
+    """Which of f64[n] weights (the largest is 1) top-p and then min-p keep, in rising order.
+
+    Both keep a prefix of the weights in falling order, so the order of the two steps does not matter for
+    the result; min-p first leaves less to sort.
+    """
+    kept = np.flatnonzero(weights >= min_p)
+    if top_p < 1.0:
+        total = float(running_sum(weights)[-1])
+        pool = weights[kept]
+        kept = kept[largest(pool, count_to_reach(pool, top_p * total))]
+    return kept
+
+
+def logprobs(scores: Floats, token_id: int, n_top: int) -> tuple[float, tuple[tuple[int, float], ...]]:
+    """log-softmax of f64[n_vocab] logits (no NaN) at `token_id` and at the `n_top` most likely tokens,
+    likeliest first, equal ones by lowest id."""
+    offsets = _below_top(scores)
+    log_total = log(float(running_sum(exp(offsets))[-1]))
+    best = largest(scores, n_top) if n_top else np.empty(0, dtype=np.intp)
+    best = best[np.argsort(-scores[best], kind="stable")]
+    top = tuple((int(i), float(offsets[i] - log_total)) for i in best)
+    return float(offsets[token_id] - log_total), top
+
+
+def _below_top(scores: Floats) -> Floats:
+    """scores - max(scores). Of several +inf each is at the top and nothing else counts; all -inf: all at
+    the top."""
+    top = float(scores.max())
+    if math.isinf(top):
+        return np.where(scores == top, 0.0, -np.inf)
+    return scores - top
+
+
+def _load(logits: npt.NDArray[Any], scores: Floats) -> None:
+    """Copy the logits to float64; NaN, smaller than every number, becomes -inf."""
+    np.copyto(scores, logits, casting="same_kind")
+    if np.isnan(scores.max()):
+        _ranked(scores)
+
+
+def _ranked(scores: Floats) -> Floats:
+    scores[np.isnan(scores)] = -np.inf
+    return scores

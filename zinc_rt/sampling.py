@@ -1,0 +1,225 @@
+"""What a caller may ask of text generation: `SamplingParams`, checked when it is made.
+
+The meaning of every field, to the last bit, is in docs/sampling.md; the arithmetic is in `sampler.py`.
+This module imports no array library, so that reading options stays cheap.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import operator
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from zinc_rt.errors import UsageError
+
+SEED_LIMIT = 2**64
+"""Seeds are 64 bits: the key of the generator."""
+
+
+class InvalidSamplingParam(UsageError):
+    """A sampling parameter has a value outside its limits. `field`, `value` and `limits` say which."""
+
+    def __init__(self, field: str, value: object, limits: str) -> None:
+        self.field = field
+        self.value = value
+        self.limits = limits
+        super().__init__(f"sampling parameter {field} is {_shorten(value)}; it must be {limits}")
+
+
+class UnknownParameter(UsageError):
+    """A keyword that is not a sampling parameter. `unknown` and `known` list the names."""
+
+    def __init__(self, unknown: Iterable[str]) -> None:
+        self.unknown = tuple(sorted(unknown))
+        self.known = tuple(f.name for f in dataclasses.fields(SamplingParams))
+        plural = "s" if len(self.unknown) > 1 else ""
+        super().__init__(
+            f"unknown sampling parameter{plural} {', '.join(self.unknown)}; known: {', '.join(self.known)}"
+        )
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How to choose tokens and when to stop. Immutable; a value outside its limits raises
+    `InvalidSamplingParam`, a value of the wrong type too.
+
+    Numbers of NumPy are turned into Python's, `stop` may be given as one string or any iterable of strings.
+    """
+
+    temperature: float = 0.8
+    """Divides the logits before the draw; 0 takes the most likely token always (greedy)."""
+    top_k: int = 40
+    """Keep the k most likely tokens; 0 keeps all."""
+    top_p: float = 0.95
+    """Keep the most likely tokens whose probabilities sum to at least this; 1 keeps all."""
+    min_p: float = 0.05
+    """Drop tokens less likely than this share of the most likely token's probability; 0 drops none."""
+    repetition_penalty: float = 1.0
+    """Divides positive and multiplies other logits of recent tokens; 1 is off."""
+    presence_penalty: float = 0.0
+    """Subtracted once from the logit of every recent token."""
+    frequency_penalty: float = 0.0
+    """Subtracted from the logit of a recent token for each time it occurred."""
+    repeat_last_n: int = 64
+    """How many tokens count as recent, prompt included; 0: none, -1: all."""
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    """Added to logits by token id; -inf forbids a token, +inf forces it."""
+    seed: int | None = None
+    """Same seed, same text. None: the sampler draws one and exposes it as `Sampler.seed`."""
+    max_tokens: int | None = 256
+    """Most tokens to generate. None: until the model stops or the context is full."""
+    stop: tuple[str, ...] = ()
+    """Strings that end the text; none of them is ever part of it."""
+    stop_token_ids: tuple[int, ...] = ()
+    """Token ids that end the text, besides the model's own."""
+    logprobs: int | None = None
+    """None: none. n: log-probability of each chosen token and of the n most likely tokens."""
+    ignore_eos: bool = False
+    """Go on after the model's end-of-text tokens (they are generated like any other)."""
+
+    def __post_init__(self) -> None:
+        def put(name: str, value: object) -> None:
+            object.__setattr__(self, name, value)
+
+        put("temperature", _number("temperature", self.temperature, 0.0, None))
+        put("top_k", _integer("top_k", self.top_k, 0, None, "an integer >= 0 (0 keeps all tokens)"))
+        put("top_p", _number("top_p", self.top_p, 0.0, 1.0))
+        put("min_p", _number("min_p", self.min_p, 0.0, 1.0))
+        put(
+            "repetition_penalty",
+            _number("repetition_penalty", self.repetition_penalty, 0.0, None, open_=True),
+        )
+        put("presence_penalty", _number("presence_penalty", self.presence_penalty, None, None))
+        put("frequency_penalty", _number("frequency_penalty", self.frequency_penalty, None, None))
+        put(
+            "repeat_last_n",
+            _integer("repeat_last_n", self.repeat_last_n, -1, None, "an integer >= -1 (0: none, -1: all)"),
+        )
+        put("logit_bias", _bias(self.logit_bias))
+        if self.seed is not None:
+            limits = f"an integer from 0 to {SEED_LIMIT - 1}, or None for a random one"
+            put("seed", _integer("seed", self.seed, 0, SEED_LIMIT - 1, limits))
+        if self.max_tokens is not None:
+            limits = "an integer >= 1, or None for no limit but the context"
+            put("max_tokens", _integer("max_tokens", self.max_tokens, 1, None, limits))
+        put("stop", _strings(self.stop))
+        put("stop_token_ids", _token_ids(self.stop_token_ids))
+        if self.logprobs is not None:
+            put("logprobs", _integer("logprobs", self.logprobs, 0, None, "an integer >= 0, or None for off"))
+        if not isinstance(self.ignore_eos, bool):
+            raise InvalidSamplingParam("ignore_eos", self.ignore_eos, "True or False")
+
+    @staticmethod
+    def with_overrides(base: SamplingParams | None = None, /, **overrides: Any) -> SamplingParams:
+        """`base` (None: the defaults) with some fields replaced, checked anew.
+
+        Raises `UnknownParameter` for a keyword that is no field, `InvalidSamplingParam` for a bad value.
+        """
+        known = {f.name for f in dataclasses.fields(SamplingParams)}
+        if unknown := overrides.keys() - known:
+            raise UnknownParameter(unknown)
+        return dataclasses.replace(base if base is not None else SamplingParams(), **overrides)
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the most likely token is always taken."""
+        return self.temperature == 0.0
+
+    @property
+    def has_penalties(self) -> bool:
+        """Whether any penalty changes the logits of recent tokens."""
+        return self.repeat_last_n != 0 and (
+            self.repetition_penalty != 1.0 or self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
+        )
+
+
+def _shorten(value: object) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 80 else shown[:77] + "..."
+
+
+def _as_float(value: object) -> float | None:
+    """A real number as float; None when it is none (a bool and a string are none)."""
+    if isinstance(value, (bool, str, bytes)):
+        return None
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _as_int(value: object) -> int | None:
+    """An integer as int; None when it is none (a bool and 1.0 are none)."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+def _number(name: str, value: object, low: float | None, high: float | None, *, open_: bool = False) -> float:
+    """`value` as a finite float in [low, high], or (low, high] when `open_`."""
+    sign = ">" if open_ else ">="
+    if low is None:
+        limits = "a finite number"
+    elif high is None:
+        limits = f"a finite number {sign} {low:g}"
+    else:
+        limits = f"a number from {low:g} to {high:g}"
+    number = _as_float(value)
+    if (
+        number is None
+        or not math.isfinite(number)
+        or (low is not None and (number < low or (open_ and number == low)))
+        or (high is not None and number > high)
+    ):
+        raise InvalidSamplingParam(name, value, limits)
+    return number
+
+
+def _integer(name: str, value: object, low: int, high: int | None, limits: str) -> int:
+    number = _as_int(value)
+    if number is None or number < low or (high is not None and number > high):
+        raise InvalidSamplingParam(name, value, limits)
+    return number
+
+
+def _bias(value: object) -> dict[int, float]:
+    limits = "a mapping from token id (integer >= 0) to a number or +-inf"
+    if not isinstance(value, Mapping):
+        raise InvalidSamplingParam("logit_bias", value, limits)
+    checked: dict[int, float] = {}
+    for key, amount in value.items():
+        token_id, number = _as_int(key), _as_float(amount)
+        if token_id is None or token_id < 0 or number is None or math.isnan(number):
+            raise InvalidSamplingParam("logit_bias", {key: amount}, limits)
+        checked[token_id] = number
+    return checked
+
+
+def _strings(value: object) -> tuple[str, ...]:
+    limits = "a string or an iterable of strings, none of them empty"
+    if isinstance(value, str):
+        value = (value,)
+    if isinstance(value, bytes) or not isinstance(value, Iterable):
+        raise InvalidSamplingParam("stop", value, limits)
+    strings = tuple(value)
+    for string in strings:
+        if not isinstance(string, str) or not string:
+            raise InvalidSamplingParam("stop", strings, limits)
+    return strings
+
+
+def _token_ids(value: object) -> tuple[int, ...]:
+    limits = "an iterable of token ids (integers >= 0)"
+    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+        raise InvalidSamplingParam("stop_token_ids", value, limits)
+    given = tuple(value)
+    ids = tuple(i for i in map(_as_int, given) if i is not None and i >= 0)
+    if len(ids) != len(given):
+        raise InvalidSamplingParam("stop_token_ids", given, limits)
+    return ids

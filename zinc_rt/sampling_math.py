@@ -1,0 +1,165 @@
+"""The arithmetic under sampling: exp, log, sums, the random numbers, the k largest.
+
+Everything is float64 built from single IEEE operations (+, -, *, /, round to nearest integer) in a written
+order, so no result depends on a platform's libm, on vector width or on the NumPy version. Only functions
+whose order NumPy documents or leaves no freedom in are used: element-wise operations and `accumulate`.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+Ids: TypeAlias = npt.NDArray[np.intp]
+
+# exp works in steps of ln 2 / 128, given in two parts: k * _STEP_HIGH is exact for |k| < 2^20.
+_STEPS: Final = 128
+_STEPS_PER_E: Final = float.fromhex("0x1.71547652b82fep+7")
+_STEP_HIGH: Final = float.fromhex("0x1.62e42feep-8")
+_STEP_LOW: Final = float.fromhex("0x1.a39ef35793c76p-40")
+_LN2_HIGH: Final = _STEP_HIGH * _STEPS
+_LN2_LOW: Final = _STEP_LOW * _STEPS
+_EXP_LOWEST: Final = -708.0  # e ** -708 is still a normal number
+_BLOCK: Final = 64  # values whose maximum `largest` looks at first
+_FIRST_PREFIX: Final = 256  # values `count_to_reach` sorts at first
+_CHUNK: Final = 16384  # values worked on at a time: the temporaries stay in the fast caches
+
+
+@cache
+def _step_bits() -> npt.NDArray[np.int64]:
+    """The bits of 2 ** (j / 128), j = 0..127, from exact integer roots: seven nested square roots."""
+    table = np.empty(_STEPS, dtype=np.float64)
+    for j in range(_STEPS):
+        root = 1 << (j + _STEPS * 100)
+        for _ in range(7):
+            root = math.isqrt(root)
+        table[j] = root / 2**100
+    return table.view(np.int64)
+
+
+def exp(x: Floats, out: Floats | None = None) -> Floats:
+    """e ** x for x <= 0 (f64[n], -inf allowed, NaN not) within 1 ulp; 0 for x < -708. `out` may be `x`.
+
+    k = rint(x * 128 / ln 2); r = (x - k * high) - k * low;
+    p = ((((r/120 + 1/24) * r + 1/6) * r + 1/2) * r + 1) * r; t = 2 ** (k / 128); t + t * p.
+    """
+    out = np.empty_like(x) if out is None else out
+    for start in range(0, len(x), _CHUNK):
+        _exp_chunk(x[start : start + _CHUNK], out[start : start + _CHUNK])
+    return out
+
+
+def _exp_chunk(x: Floats, out: Floats) -> None:
+    tiny = x < _EXP_LOWEST
+    r = np.maximum(x, _EXP_LOWEST)
+    k = r * _STEPS_PER_E
+    np.rint(k, out=k)
+    steps = k.astype(np.int64)
+    term = k * _STEP_HIGH
+    r -= term
+    np.multiply(k, _STEP_LOW, out=term)
+    r -= term
+    p = np.multiply(r, 1.0 / 120.0, out=k)
+    for coefficient in (1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0):
+        p += coefficient
+        p *= r
+    bits = _step_bits()[steps & (_STEPS - 1)]
+    steps >>= 7
+    steps <<= 52
+    steps += bits  # adds the whole part of k / 128 to the exponent
+    t = steps.view(np.float64)
+    p *= t
+    np.add(p, t, out=out)
+    out[tiny] = 0.0
+
+
+def log(x: float) -> float:
+    """Natural logarithm of a positive finite number, within 2 ulp (absolute 1e-16 around 1).
+
+    x = m * 2 ** e with m in [sqrt 1/2, sqrt 2); log m = 2 artanh s, s = (m - 1) / (m + 1), by its series.
+    """
+    m, e = math.frexp(x)
+    if m < 0.7071067811865476:
+        m, e = m * 2.0, e - 1
+    s = (m - 1.0) / (m + 1.0)
+    square = s * s
+    series = 0.0
+    for n in range(25, 0, -2):
+        series = series * square + 1.0 / n
+    return e * _LN2_HIGH + (2.0 * s * series + e * _LN2_LOW)
+
+
+def running_sum(values: Floats) -> Floats:
+    """The sums of the first 1, 2, ..., n values, added from left to right, each addition rounded once."""
+    return np.add.accumulate(values)
+
+
+_PHILOX_MULTIPLIERS: Final = (0xD2511F53, 0xCD9E8D57)
+_PHILOX_KEY_STEPS: Final = (0x9E3779B9, 0xBB67AE85)
+_WORD: Final = 0xFFFFFFFF
+
+
+def philox4x32(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[int, int, int, int]:
+    """Philox4x32-10: four random 32-bit words for a counter and a key (also words).
+
+    Source: Salmon, Moraes, Dror, Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011.
+    """
+    c0, c1, c2, c3 = counter
+    k0, k1 = key
+    for _ in range(10):
+        p0 = _PHILOX_MULTIPLIERS[0] * c0
+        p1 = _PHILOX_MULTIPLIERS[1] * c2
+        c0, c1, c2, c3 = (p1 >> 32) ^ c1 ^ k0, p1 & _WORD, (p0 >> 32) ^ c3 ^ k1, p0 & _WORD
+        k0 = (k0 + _PHILOX_KEY_STEPS[0]) & _WORD
+        k1 = (k1 + _PHILOX_KEY_STEPS[1]) & _WORD
+    return c0, c1, c2, c3
+
+
+def uniform(seed: int, step: int) -> float:
+    """The uniform number in [0, 1) of one (seed, step), both unsigned 64-bit: a multiple of 2 ** -53."""
+    words = philox4x32((step & _WORD, step >> 32, 0, 0), (seed & _WORD, seed >> 32))
+    return ((words[0] >> 5) * 2**26 + (words[1] >> 6)) * 2.0**-53
+
+
+def largest(x: Floats, k: int) -> Ids:
+    """Indices of the k largest of f64[n] (no NaN) in rising order; of equal values the lowest indices.
+
+    Block maxima give a bound that at least k values reach, in one pass; only those values are looked at.
+    """
+    n = len(x)
+    if k >= n:
+        return np.arange(n)
+    ids: Ids | None = None
+    whole = n - n % _BLOCK
+    if k * _BLOCK < whole:
+        tops = x[:whole].reshape(-1, _BLOCK).max(axis=1)
+        bound = np.partition(tops, len(tops) - k)[len(tops) - k]
+        ids = np.flatnonzero(x >= bound)
+        x = x[ids]
+    cut = np.partition(x, len(x) - k)[len(x) - k]
+    keep = x > cut
+    ties = np.flatnonzero(x == cut)
+    keep[ties[: k - np.count_nonzero(keep)]] = True
+    kept = np.flatnonzero(keep)
+    return kept if ids is None else ids[kept]
+
+
+def count_to_reach(x: Floats, target: float) -> int:
+    """How many of the largest of f64[n] it takes for their running sum to reach `target`; n when it never
+    does."""
+    n, size = len(x), _FIRST_PREFIX
+    while True:
+        size = min(size, n)
+        prefix = np.sort(x if size == n else np.partition(x, n - size)[n - size :])[::-1]
+        reached = running_sum(prefix) >= target
+        first = int(np.argmax(reached))
+        if reached[first]:
+            return first + 1
+        if size == n:
+            return n
+        size *= 16
