@@ -1,3 +1,82 @@
-"""ZINC_RT: an LLM runtime that reads a GGUF file and gives the same bits on every tier."""
+"""ZINC_RT: an LLM runtime that reads a GGUF file and gives the same bits on every tier.
+
+    import zinc_rt
+    model = zinc_rt.load()                      # the model inside the package, or load("model.gguf")
+    print(model.generate("Once upon a time").text)
+
+Names are imported when they are first used: importing the package touches no device, file or environment variable.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from zinc_rt import engine as engine
+    from zinc_rt import kernels as kernels
+    from zinc_rt import ring as ring
+    from zinc_rt.engine import Engine as Engine
+    from zinc_rt.engine import Options as Options
+    from zinc_rt.engine import Tier as Tier
+    from zinc_rt.errors import UsageError as UsageError
+    from zinc_rt.errors import ZincError as ZincError
+    from zinc_rt.generation import Chunk as Chunk
+    from zinc_rt.generation import Generation as Generation
+    from zinc_rt.generation import Stats as Stats
+    from zinc_rt.ir import graph as ir_graph
+    from zinc_rt.ir import op as ir_op
+    from zinc_rt.model import Model as Model
+    from zinc_rt.model import load as load
+    from zinc_rt.ring import cpu as cpu_ring
+    from zinc_rt.sampling import SamplingParams as SamplingParams
+
+_MODULES = {
+    "engine": "zinc_rt.engine",
+    "ir_op": "zinc_rt.ir.op",
+    "ir_graph": "zinc_rt.ir.graph",
+    "ring": "zinc_rt.ring",
+    "cpu_ring": "zinc_rt.ring.cpu",
+    "kernels": "zinc_rt.kernels",
+}
+
+_NAMES = {
+    "Chunk": "zinc_rt.generation",
+    "Engine": "zinc_rt.engine",
+    "Generation": "zinc_rt.generation",
+    "Model": "zinc_rt.model",
+    "Options": "zinc_rt.engine",
+    "SamplingParams": "zinc_rt.sampling",
+    "Stats": "zinc_rt.generation",
+    "Tier": "zinc_rt.engine",
+    "UsageError": "zinc_rt.errors",
+    "ZincError": "zinc_rt.errors",
+    "load": "zinc_rt.model",
+}
+
+__all__ = ["__version__", "generate", *_MODULES, *_NAMES]
+
+
+def generate(prompt: str, path: str | None = None, **parameters: Any) -> str:
+    """Load a model (None: the one inside the package), generate after the prompt, and return the text.
+
+    parameters: fields of `SamplingParams`. For more than one prompt, `load` once and use the model.
+    """
+    from zinc_rt.model import load
+
+    with load(path) as model:
+        return model.generate(prompt, **parameters).text
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(_MODULES[name])
+    if name in _NAMES:
+        return getattr(importlib.import_module(_NAMES[name]), name)
+    raise AttributeError(f"module 'zinc_rt' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

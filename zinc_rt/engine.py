@@ -1,0 +1,262 @@
+"""The engine: a tier's ring, one model lowered onto it, the KV pages of its sequences, and the step.
+
+    engine = Engine(Options(tier=Tier.t_cpu))
+    engine.load(file, definition)
+    slot = engine.open_sequence()
+    result = engine.step([Rows(slot, 0, token_ids, wanted=(len(token_ids) - 1,))])
+
+A step is data: rows of (sequence, position, token), prompt rows and decode rows alike, any mix, any number up to
+`n_batch`. The same rows give the same bits however they are cut into steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from zinc_rt.errors import UsageError, ZincError
+from zinc_rt.gguf import GGUFFile
+from zinc_rt.ir.graph import BufferKind
+from zinc_rt.mem.kv_pages import KVPages, pages_for
+from zinc_rt.mem.plan import MemoryPlan, available_memory
+from zinc_rt.models import ModelDefinition
+from zinc_rt.ring.base import Ring, Sizes
+from zinc_rt.ring.cpu import CpuRing
+from zinc_rt.ring.packet_list import PacketBatch
+from zinc_rt.tiers import (
+    Tier,
+    TierReport,
+    TierUnavailable,
+    UnknownZincRtTier,
+    auto_tier,
+    parse_tier,
+    probe_tiers,
+    resolve_tier,
+    tier_from_env,
+)
+
+__all__ = [
+    "Capabilities",
+    "ContextFull",
+    "Engine",
+    "EngineError",
+    "Options",
+    "Rows",
+    "StepResult",
+    "Tier",
+    "TierReport",
+    "TierUnavailable",
+    "UnknownZincRtTier",
+    "auto_tier",
+    "parse_tier",
+    "probe_tiers",
+    "tier_from_env",
+]
+
+
+class EngineError(ZincError):
+    """The engine was used against its rules."""
+
+
+class ContextFull(ZincError):
+    """A sequence has no room for the positions of a step."""
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What an engine can do beyond one caller's sequences."""
+
+    multitenant_batch_planning: bool = False
+    requires_explicit_tenant_registration: bool = False
+    multitenant_batched_execution: bool = False
+    server_entrypoint: bool = False
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run. n_ctx: tokens of a sequence (None: what the model was trained for, at most 4096); n_batch: rows of
+    a step at the most; n_slots: sequences at once; check_memory: refuse a plan that does not fit.
+    """
+
+    tier: Tier = Tier.t_cpu
+    n_ctx: int | None = None
+    n_batch: int = 128
+    n_slots: int = 1
+    check_memory: bool = True
+
+    def __post_init__(self) -> None:
+        for field, least, most in (("n_batch", 1, 4096), ("n_slots", 1, 4096), ("n_ctx", 1, 1 << 24)):
+            value = getattr(self, field)
+            if value is not None and not least <= value <= most:
+                raise UsageError(f"{field} is {value}, it must be between {least} and {most}")
+
+
+DEFAULT_N_CTX = 4096
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Consecutive positions of one sequence in a step.
+
+    slot: the sequence; start: position of the first token; tokens: ids; wanted: which of them (indices) want logits.
+    """
+
+    slot: int
+    start: int
+    tokens: Sequence[int] | npt.NDArray[np.integer]
+    wanted: Sequence[int] = ()
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """Valid until the next step. logits: f32[n_logits, n_vocab]; tokens: i32[n_logits], the argmax of each."""
+
+    logits: npt.NDArray[np.float32]
+    tokens: npt.NDArray[np.int32]
+
+
+class Engine:
+    """One ring with at most one model. Belongs to one thread."""
+
+    def __init__(self, options: Options | None = None, *, notify: Callable[[str], None] | None = None) -> None:
+        """Open the tier; `notify` gets lines worth showing. Raises `TierUnavailable`."""
+        self.options = options or Options()
+        self.tier = resolve_tier(self.options.tier, notify)
+        self._ring: Ring = CpuRing()
+        self._batch: PacketBatch | None = None
+        self._pages: KVPages | None = None
+        self._open: set[int] = set()
+        self.sizes: Sizes | None = None
+        self.plan: MemoryPlan | None = None
+
+    @classmethod
+    def init(cls, options: Options | None = None) -> Engine:
+        """The same as the constructor."""
+        return cls(options)
+
+    def deinit(self) -> None:
+        """The same as `close`."""
+        self.close()
+
+    def close(self) -> None:
+        """Give back all memory; the engine cannot be used again."""
+        self._ring.close()
+        self._batch = self._pages = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def capabilities(self) -> Capabilities:
+        """What this engine can do."""
+        return Capabilities()
+
+    def load(self, file: GGUFFile, definition: ModelDefinition) -> MemoryPlan:
+        """Plan, check the plan against the memory there is, then lower the graph. Raises `MemoryPlanError`."""
+        if self._batch is not None:
+            raise EngineError("the engine has a model already; open another engine for a second one")
+        graph, options = definition.graph, self.options
+        n_ctx = options.n_ctx or min(definition.config.n_ctx_train, DEFAULT_N_CTX)
+        n_pages = pages_for(n_ctx) * options.n_slots
+        sizes = Sizes(options.n_batch, options.n_batch, n_ctx, options.n_slots, n_pages)
+        weights = [b.name for b in graph.of_kind(BufferKind.WEIGHT)]
+        plan = MemoryPlan(
+            weights=sum(file.tensors[name].nbytes for name in weights),
+            available=available_memory(),
+            **self._ring.plan(graph, sizes),
+        )
+        if options.check_memory:
+            plan.check()
+        constants = {name: make(n_ctx) for name, make in definition.constants.items()}
+        self._batch = self._ring.lower(graph, sizes, {name: file.raw(name) for name in weights}, constants)
+        self._pages = KVPages(n_pages, options.n_slots, sizes.max_pages)
+        self._batch.inputs["page_table"][...] = self._pages.table
+        self.sizes, self.plan = sizes, plan
+        return plan
+
+    def _loaded(self) -> tuple[PacketBatch, KVPages, Sizes]:
+        if self._batch is None or self._pages is None or self.sizes is None:
+            raise EngineError("no model is loaded")
+        return self._batch, self._pages, self.sizes
+
+    def open_sequence(self) -> int:
+        """A free slot. Raises `EngineError` when all are taken."""
+        _, _, sizes = self._loaded()
+        for slot in range(sizes.n_slots):
+            if slot not in self._open:
+                self._open.add(slot)
+                return slot
+        raise EngineError(f"all {sizes.n_slots} sequences are in use; close one or raise n_slots")
+
+    def close_sequence(self, slot: int) -> None:
+        """Free the slot and its pages."""
+        _, pages, _ = self._loaded()
+        self._open.discard(slot)
+        pages.release(slot)
+
+    def truncate(self, slot: int, n_tokens: int) -> None:
+        """Forget the sequence's positions from `n_tokens` on."""
+        self._loaded()[1].shrink(slot, n_tokens)
+
+    def check_integrity(self) -> None:
+        """Raise `PageIntegrityError` unless the KV page books add up."""
+        self._loaded()[1].check_integrity()
+
+    def step(self, rows: Sequence[Rows]) -> StepResult:
+        """Schedule the rows, run the batch, hand out the logits that were wanted, in row order.
+
+        Raises `EngineError` (bad rows), `ContextFull`, `PagesExhausted`, `TokenOutOfRange`; nothing has run then.
+        """
+        batch, _, _ = self._loaded()
+        n_rows, n_logits = self._schedule(rows)
+        batch.counts[:] = n_rows, n_logits
+        self._ring.wait(self._ring.submit(batch))
+        logits, tokens = batch.outputs["logits"], batch.outputs["tokens"]
+        return StepResult(logits[:n_logits].view(np.float32), tokens[:n_logits].view(np.int32))
+
+    def _schedule(self, rows: Sequence[Rows]) -> tuple[int, int]:
+        """Write the step's inputs; returns its row and logit counts."""
+        batch, pages, sizes = self._loaded()
+        n_rows, wanted = 0, []
+        for part in rows:
+            end = part.start + len(part.tokens)
+            self._check_rows(part, n_rows, sizes)
+            pages.grow(part.slot, end)
+            at = slice(n_rows, n_rows + len(part.tokens))
+            batch.inputs["token_ids"][at] = part.tokens
+            batch.inputs["positions"][at] = np.arange(part.start, end)
+            batch.inputs["slots"][at] = part.slot
+            wanted += [n_rows + int(i) for i in part.wanted]
+            n_rows = at.stop
+        if not n_rows:
+            raise EngineError("a step needs at least one row")
+        batch.inputs["page_table"][...] = pages.table
+        batch.inputs["logit_rows"][: len(wanted)] = wanted
+        return n_rows, len(wanted)
+
+    def _check_rows(self, part: Rows, n_before: int, sizes: Sizes) -> None:
+        n = len(part.tokens)
+        if part.slot not in self._open:
+            raise EngineError(f"sequence {part.slot} is not open")
+        if n_before + n > sizes.n_rows:
+            raise EngineError(f"the step has {n_before + n} rows or more, n_batch is {sizes.n_rows}")
+        if part.start < 0 or part.start + n > sizes.n_ctx:
+            raise ContextFull(
+                f"positions {part.start} to {part.start + n - 1} do not fit the context of {sizes.n_ctx} tokens"
+            )
+        if any(not 0 <= int(i) < n for i in part.wanted) or len(set(part.wanted)) != len(part.wanted):
+            raise EngineError(f"wanted must be distinct indices below {n}, got {list(part.wanted)}")
+
+
+def supports_multitenant_batch_planning() -> bool:
+    """Whether this version plans batches over tenants."""
+    return Capabilities().multitenant_batch_planning

@@ -1,0 +1,21 @@
+"""Argmax over logits: the first maximum wins, NaN is smaller than every number."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from zinc_rt.kernels.reference.arith import F32
+from zinc_rt.kernels.reference.checks import as_f32, exact_length
+
+
+def argmax_rows(logits: F32) -> npt.NDArray[np.int32]:
+    """i32[n] from f32[n, n_vocab]. A row of nothing but NaN (or -inf) gives 0."""
+    return np.asarray(np.argmax(np.where(np.isnan(logits), np.float32(-np.inf), logits), axis=-1), np.int32)
+
+
+def argmax(logits: npt.ArrayLike, output: npt.NDArray[np.integer]) -> None:
+    """The index of the largest logit of one row into output[0]. Raises `EmptyInput`, `ShapeMismatch`."""
+    (row,) = as_f32("argmax", logits=logits)
+    exact_length("argmax", "output", output, 1)
+    output[...] = argmax_rows(row)

@@ -1,0 +1,148 @@
+"""Causal attention over cached keys and values, in splits of 256 positions.
+
+A query row at position p sees positions 0 .. p. Scores are fma chains over the head dimension; within a split the
+output is an fma chain over positions; splits are merged in position order. Which rows share a call changes nothing:
+each row's operations depend on its own position alone.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from zinc_rt.kernels.errors import ShapeMismatch
+from zinc_rt.kernels.reference.arith import F32, exact_products, fma_chain, lane_tree_sum
+from zinc_rt.kernels.reference.checks import as_f32, exact_length
+from zinc_rt.kernels.reference.mathfn import exp
+from zinc_rt.kernels.reference.softmax import LANES
+
+SPLIT = 256
+_TILE = 1 << 19  # float64 elements of the largest temporary
+
+Cached = npt.NDArray[np.float16] | F32
+
+
+def attend_rows(
+    q: F32, k: Cached, v: Cached, positions: npt.NDArray[np.integer], scale: float, sinks: F32 | None = None
+) -> F32:
+    """Attention of rows of one sequence: f32[n, heads, head_dim].
+
+    q: f32[n, heads, head_dim], rows in ascending position; k, v: [>= max(positions) + 1, n_kv, head_dim].
+    Head h reads key-value head h // (heads / n_kv). sinks: f32[heads] logits that only add to the softmax sum,
+    NaN for none.
+    """
+    n, heads, dim = q.shape
+    n_kv = k.shape[1]
+    grouped = q.reshape(n, n_kv, heads // n_kv, dim)
+    out = np.empty_like(grouped)
+    step = max(1, _TILE // (heads * dim * min(SPLIT, k.shape[0])))
+    with np.errstate(all="ignore"):
+        for r in range(0, n, step):
+            rows = slice(r, r + step)
+            out[rows] = _attend(grouped[rows], k, v, np.asarray(positions[rows], np.int64), np.float32(scale), sinks)
+    return out.reshape(n, heads, dim)
+
+
+def _attend(q: F32, k: Cached, v: Cached, positions: npt.NDArray[np.int64], scale: np.float32, sinks: F32 | None) -> F32:
+    n, n_kv, rep, dim = q.shape
+    top = np.empty((n, n_kv, rep), np.float32)
+    total = np.empty((n, n_kv, rep), np.float32)
+    out = np.empty((n, n_kv, rep, dim), np.float32)
+    queries = np.ascontiguousarray(q.transpose(3, 0, 1, 2), np.float64)[..., None]  # f64[dim, n, n_kv, rep, 1]
+    for start in range(0, int(positions[-1]) + 1, SPLIT):
+        live = int(np.searchsorted(positions, start))  # rows live: reach this split
+        stop = min(start + SPLIT, int(positions[-1]) + 1)
+        m, s, o = _split(queries[:, live:], k[start:stop], v[start:stop], positions[live:] - start, scale)
+        if start == 0:
+            top[live:], total[live:], out[live:] = m, s, o
+        else:
+            merged = np.maximum(top[live:], m)
+            old, new = exp(top[live:] - merged), exp(m - merged)
+            total[live:] = total[live:] * old + s * new
+            out[live:] = out[live:] * old[..., None] + o * new[..., None]
+            top[live:] = merged
+    if sinks is not None:
+        _add_sinks(top, total, out, sinks.reshape(n_kv, rep))
+    return out / total[..., None]
+
+
+def _split(
+    q: npt.NDArray[np.float64], k: Cached, v: Cached, last: npt.NDArray[np.int64], scale: np.float32
+) -> tuple[F32, F32, F32]:
+    """One split: max f32[n, n_kv, rep], sum of exponentials, weighted sum of values f32[n, n_kv, rep, dim].
+
+    q: f64[dim, n, n_kv, rep, 1]; k, v: [<= 256, n_kv, dim]; row r sees the split's positions 0 .. last[r].
+    """
+    length = k.shape[0]
+    keys = np.ascontiguousarray(k.transpose(2, 1, 0), np.float64)[:, None, :, None, :]  # f64[dim, 1, n_kv, 1, length]
+    scores = fma_chain(exact_products(q, keys)) * scale
+    hidden = np.arange(length)[None, :] > last[:, None]  # bool[n, length]
+    masked = bool(hidden.any())
+    if masked:
+        scores[np.broadcast_to(hidden[:, None, None, :], scores.shape)] = -np.inf
+    m = scores.max(axis=-1)
+    p = exp(scores - m[..., None])
+    if masked:
+        p[np.broadcast_to(hidden[:, None, None, :], p.shape)] = 0.0
+    by_position = np.ascontiguousarray(np.moveaxis(p, -1, 0))  # f32[length, n, n_kv, rep]
+    total = lane_tree_sum(by_position, LANES)
+    values = v.astype(np.float64)[:, None, :, None, :]
+    first_row = np.searchsorted(last, np.arange(length)) if masked else None
+    out = fma_chain(exact_products(by_position[..., None], values), first_row)
+    return m, total, out
+
+
+def _add_sinks(top: F32, total: F32, out: F32, sinks: F32) -> None:
+    """Merge each head's sink like a split whose only exponential is 1 and whose value is zero."""
+    on = np.broadcast_to(~np.isnan(sinks), top.shape)
+    merged = np.where(on, np.maximum(top, sinks), top)
+    old = exp(top - merged)
+    total[...] = np.where(on, total * old + exp(sinks - merged), total)
+    out[...] = np.where(on[..., None], out * old[..., None], out)
+
+
+def flash_attn(
+    q: npt.ArrayLike,
+    kv_k: npt.ArrayLike,
+    kv_v: npt.ArrayLike,
+    output: F32,
+    n_heads: int,
+    n_kv_heads: int,
+    head_dim: int,
+    seq_len: int,
+    attn_sinks: npt.ArrayLike | None = None,
+    scratch_scores: F32 | None = None,
+    scratch_probs: F32 | None = None,
+) -> None:
+    """One query token against `seq_len` cached positions, scale 1 / sqrt(head_dim).
+
+    q, output: n_heads * head_dim; kv_k, kv_v: seq_len * n_kv_heads * head_dim, float16 or float32.
+    The scratch buffers, where given, must hold seq_len elements; this implementation leaves them alone.
+    Raises `EmptyInput`, `ShapeMismatch`.
+    """
+    (queries,) = as_f32("flash_attn", q=q)
+    k, v = np.asarray(kv_k), np.asarray(kv_v)
+    if seq_len < 1 or n_kv_heads < 1 or head_dim < 1 or n_heads % n_kv_heads:
+        raise ShapeMismatch(
+            f"flash_attn: seq_len {seq_len}, head_dim {head_dim} and n_kv_heads {n_kv_heads} must be positive"
+            f" and n_heads {n_heads} a multiple of n_kv_heads"
+        )
+    exact_length("flash_attn", "q", queries, n_heads * head_dim)
+    exact_length("flash_attn", "output", output, n_heads * head_dim)
+    for name, cached in (("kv_k", k), ("kv_v", v)):
+        exact_length("flash_attn", name, cached, seq_len * n_kv_heads * head_dim)
+    for name, scratch in (("scratch_scores", scratch_scores), ("scratch_probs", scratch_probs)):
+        if scratch is not None and scratch.size < seq_len:
+            raise ShapeMismatch(f"flash_attn: {name} holds {scratch.size} scores, seq_len is {seq_len}")
+    sinks = None
+    if attn_sinks is not None:
+        (sinks,) = as_f32("flash_attn", attn_sinks=attn_sinks)
+        exact_length("flash_attn", "attn_sinks", sinks, n_heads)
+    shape = (seq_len, n_kv_heads, head_dim)
+    result = attend_rows(
+        queries.reshape(1, n_heads, head_dim), k.reshape(shape), v.reshape(shape), np.array([seq_len - 1]),
+        1.0 / math.sqrt(head_dim), sinks,
+    )
+    output.reshape(-1)[...] = result.reshape(-1)

@@ -1,0 +1,84 @@
+"""float32 exp, sigmoid and silu: one definition, the same bits on every tier.
+
+Every operation below is one correctly rounded float32 operation in the order written; nothing is fused.
+docs/numerics.md states the same steps in prose.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from zinc_rt.kernels.reference.arith import F32
+
+LOG2_E = np.float32(1.4426950408889634)
+# ln 2 in two parts: the high part has 9 significant bits, so n * LN2_HIGH is exact for |n| < 2^15 (Cody, Waite 1980).
+LN2_HIGH = np.float32(0.693359375)
+LN2_LOW = np.float32(-2.12194440e-4)
+# Minimax fit of (e^r - 1 - r) / r^2 on |r| <= ln(2)/2, relative to e^r; its error is 0.001 ulp before rounding.
+EXP_POLY = tuple(
+    np.float32(float.fromhex(c))
+    for c in (
+        "0x1.9f085cp-13",
+        "0x1.6d8d52p-10",
+        "0x1.111272p-7",
+        "0x1.55548ep-5",
+        "0x1.555554p-3",
+        "0x1.0p-1",
+    )
+)
+# Below EXP_MIN the result rounds to zero, above EXP_MAX to infinity; clamping keeps 2^n representable.
+EXP_MIN = np.float32(-104.5)
+EXP_MAX = np.float32(89.0)
+
+ONE = np.float32(1.0)
+
+
+def exp(x: F32) -> F32:
+    """e^x, f32 in and out, within 0.6 ulp; exp(-inf) = 0, exp(inf) = inf, NaN stays NaN, subnormal results kept."""
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        clamped = np.minimum(np.maximum(x, EXP_MIN), EXP_MAX)  # both propagate NaN
+        n = np.rint(clamped * LOG2_E)
+        high = clamped - n * LN2_HIGH
+        low = n * LN2_LOW
+        r = high - low
+        r_rest = (high - r) - low  # what rounding r lost
+        p = EXP_POLY[0]
+        for c in EXP_POLY[1:]:
+            p = p * r + c
+        s = ONE + r
+        s_rest = r - (s - ONE)  # exact: |r| < 1 (Dekker's fast two-sum)
+        y = s + (s_rest + (p * (r * r) + r_rest))
+        k = np.where(np.isnan(n), np.float32(0.0), n).astype(np.int32)
+        half = k >> 1  # two exact powers: 2^k itself may be out of range although y * 2^k is not
+        return np.asarray((y * _power_of_two(half)) * _power_of_two(k - half), np.float32)
+
+
+def _power_of_two(k: np.ndarray) -> F32:
+    return ((k + 127) << 23).astype(np.int32).view(np.float32)
+
+
+def _one_plus(e: F32) -> tuple[F32, F32]:
+    """1 + e as a rounded sum and what rounding lost (exact, Dekker); the rest is 0 where the sum is infinite."""
+    total = ONE + e
+    with np.errstate(invalid="ignore"):
+        rest = (np.maximum(e, ONE) - total) + np.minimum(e, ONE)
+    return total, np.where(np.isinf(total), np.float32(0.0), rest)
+
+
+def sigmoid(x: F32) -> F32:
+    """1 / (1 + exp(-x)), f32, within 2 ulp for x >= -88.7; below that exp overflows and the result is 0."""
+    total, rest = _one_plus(exp(-x))
+    q = ONE / total
+    with np.errstate(under="ignore"):
+        return np.asarray(q - q * (rest * q))
+
+
+def silu(x: F32) -> F32:
+    """x / (1 + exp(-x)), f32, within 2 ulp for x >= -88.7; below that the result is 0 (true value > -3e-37).
+
+    silu of either infinity is NaN.
+    """
+    total, rest = _one_plus(exp(-x))
+    with np.errstate(invalid="ignore", under="ignore"):
+        q = x / total
+        return np.asarray(q - q * (rest / total))

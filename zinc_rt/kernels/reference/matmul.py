@@ -1,0 +1,210 @@
+"""The matrix product x W^T of docs/numerics.md for every tensor format.
+
+Quantised formats: exact integer dot products per group of 32 against int8 activations, one float32 value per
+group, the 32-lane tree over the groups. The integer sums stay below 2^24, so a float32 BLAS computes them
+exactly whatever order it adds in. Float formats: fma chains over each group of 32, then the same tree.
+
+A `Weight` is the matrix as the file holds it. Its integer view costs 4 bytes an element as BLAS operands, so it is
+kept only when asked for (`keep=True`); otherwise slabs of rows are unpacked, used and dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from zinc_rt.gguf import GGMLType, blocks
+from zinc_rt.kernels.errors import ShapeMismatch
+from zinc_rt.kernels.reference.activations import GROUP, QuantActivations, quantize_activations
+from zinc_rt.kernels.reference.arith import F32, exact_products, fma_chain, lane_tree_sum
+
+LANES = 32
+FLOAT_TYPES = frozenset({GGMLType.F32, GGMLType.F16, GGMLType.BF16})
+# Elements of the largest temporary: 2^18 float32 stay in a 1 MiB second-level cache.
+_TILE = 1 << 18
+_SLAB = 1 << 22  # weight elements unpacked at a time when they are not kept
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Rows of a quantised weight, transposed for BLAS.
+
+    ints: f32[n_groups, 32, n_rows], or f32[2 * n_groups, 16, n_rows] where a scale covers 16 elements (Q6_K)
+    d: f32[n_groups, 1, n_rows]; m: the same or None
+    sc: f32[n_groups, 1, n_rows] or f32[2 * n_groups, 1, n_rows] or None; mn: f32[n_groups, 1, n_rows] or None
+    """
+
+    type: GGMLType
+    ints: F32
+    d: F32
+    m: F32 | None
+    sc: F32 | None
+    mn: F32 | None
+
+    @property
+    def n_rows(self) -> int:
+        return self.ints.shape[2]
+
+
+def _panel(kind: GGMLType, raw: npt.NDArray[np.uint8]) -> Panel:
+    rows = blocks.unpack(kind, raw)
+    n_rows, n_groups, _ = rows.ints.shape
+    split = 2 if rows.sc is not None and rows.sc.ndim == 3 else 1
+    ints = rows.ints.reshape(n_rows, n_groups * split, GROUP // split).transpose(1, 2, 0)
+
+    def across(a: npt.NDArray[np.generic] | None) -> F32 | None:
+        if a is None:
+            return None
+        return np.ascontiguousarray(a.reshape(n_rows, -1).T[:, None, :], dtype=np.float32)
+
+    d = across(rows.d)
+    if d is None:
+        raise ShapeMismatch(f"{kind.name} rows have no scale")
+    return Panel(kind, np.ascontiguousarray(ints, np.float32), d, across(rows.m), across(rows.sc), across(rows.mn))
+
+
+@dataclass
+class Weight:
+    """A weight matrix [n_rows, n_in] in a GGML format.
+
+    raw: u8[n_rows, row_bytes], usually a view of the mapped file.
+    keep: hold the unpacked panels (quantised) or the float32 rows (float formats) after the first use.
+    """
+
+    type: GGMLType
+    raw: npt.NDArray[np.uint8]
+    n_in: int
+    keep: bool = False
+    _panels: list[Panel] = field(default_factory=list, repr=False)
+    _floats: list[F32] = field(default_factory=list, repr=False)
+
+    @classmethod
+    def from_raw(cls, kind: GGMLType, raw: npt.NDArray[np.uint8], *, keep: bool = False) -> Weight:
+        """Wrap packed rows; raises `ShapeMismatch` when the row length in bytes is no whole number of blocks."""
+        blocks_per_row, rest = divmod(raw.shape[1], kind.block_bytes)
+        if rest:
+            raise ShapeMismatch(
+                f"a {kind.name} row of {raw.shape[1]} bytes is not a multiple of its {kind.block_bytes}-byte blocks"
+            )
+        return cls(kind, raw, blocks_per_row * kind.block_size, keep)
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.raw.shape[0])
+
+    def unpacked_bytes(self) -> int:
+        """What `keep` costs, in bytes."""
+        return 4 * self.n_rows * self.n_in
+
+    def rows(self, ids: npt.NDArray[np.integer]) -> F32:
+        """The given rows dequantised: f32[len(ids), n_in]."""
+        return blocks.dequantize(self.type, np.ascontiguousarray(self.raw[ids]))
+
+    def _slabs(self) -> Iterator[npt.NDArray[np.uint8]]:
+        step = max(1, _SLAB // self.n_in)
+        for start in range(0, self.n_rows, step):
+            yield self.raw[start : start + step]
+
+    def panels(self) -> Iterator[Panel]:
+        """The rows of a quantised matrix in order, slab by slab."""
+        if self._panels:
+            yield from self._panels
+            return
+        made = []
+        for slab in self._slabs():
+            panel = _panel(self.type, slab)
+            if self.keep:
+                made.append(panel)
+            yield panel
+        self._panels = made
+
+    def float_rows(self) -> Iterator[F32]:
+        """The rows of a float matrix in order, f32[some, n_in], slab by slab."""
+        if self._floats:
+            yield from self._floats
+            return
+        made = []
+        for slab in self._slabs():
+            rows = blocks.dequantize(self.type, slab)
+            if self.keep:
+                made.append(rows)
+            yield rows
+        self._floats = made
+
+
+def matmul(x: F32, weight: Weight) -> F32:
+    """f32[n, n_in] times the transposed weight [n_rows, n_in]: f32[n, n_rows].
+
+    Raises `ShapeMismatch` when the row lengths differ.
+    """
+    if x.ndim != 2 or x.shape[1] != weight.n_in:
+        raise ShapeMismatch(f"matmul: activations of shape {x.shape} do not fit weight rows of {weight.n_in} elements")
+    out = np.empty((x.shape[0], weight.n_rows), np.float32)
+    column = 0
+    with np.errstate(all="ignore"):
+        if weight.type in FLOAT_TYPES:
+            for rows in weight.float_rows():
+                _float_product(x, rows, out[:, column : column + rows.shape[0]])
+                column += rows.shape[0]
+        else:
+            acts = quantize_activations(x)
+            for panel in weight.panels():
+                _quant_product(acts, panel, out[:, column : column + panel.n_rows])
+                column += panel.n_rows
+    return out
+
+
+def _quant_product(acts: QuantActivations, panel: Panel, out: F32) -> None:
+    n, n_groups, _ = acts.q.shape
+    step = max(1, _TILE // (n_groups * panel.n_rows))
+    for r in range(0, n, step):
+        rows = slice(r, r + step)
+        q = acts.q[rows].transpose(1, 0, 2)  # f32[n_groups, rows, 32]
+        d_x = acts.d[rows].T[:, :, None]
+        values = _group_values(panel, q, d_x, acts.s[rows].T[:, :, None])
+        out[rows] = lane_tree_sum(values, LANES)
+
+
+def _group_values(panel: Panel, q: F32, d_x: F32, s: F32) -> F32:
+    """v_g of docs/numerics.md, f32[n_groups, rows, n_rows]; every operation rounds once, in the order written."""
+    scale = panel.d * d_x
+    if panel.sc is not None and panel.sc.shape[0] != panel.d.shape[0]:  # Q6_K: two scales to a group of 32
+        n_groups, rows, _ = q.shape
+        halves = q.reshape(n_groups, rows, 2, GROUP // 2).transpose(0, 2, 1, 3).reshape(2 * n_groups, rows, -1)
+        scaled = np.matmul(halves, panel.ints)
+        scaled *= panel.sc  # |sc * isum| < 2^23 and the sum of two < 2^24: exact
+        isum = scaled[0::2] + scaled[1::2]
+        return np.multiply(scale, isum, out=isum)
+    isum = np.matmul(q, panel.ints)
+    if panel.sc is not None:
+        isum *= panel.sc  # exact: below 2^24
+    values = np.multiply(scale, isum, out=isum)
+    if panel.m is not None:
+        if panel.mn is not None:  # Q4_K, Q5_K: a minimum is subtracted
+            values -= (panel.m * d_x) * (panel.mn * s)
+        else:
+            values += (panel.m * d_x) * s
+    return values
+
+
+def _float_product(x: F32, rows: F32, out: F32) -> None:
+    x_groups, w_groups = _chain_major(x), _chain_major(rows)  # f32[32, n, n_groups]
+    n_groups = x_groups.shape[2]
+    step = max(1, _TILE // (GROUP * n_groups))
+    for i in range(x.shape[0]):
+        for j in range(0, rows.shape[0], step):
+            products = exact_products(w_groups[:, j : j + step], x_groups[:, i : i + 1])
+            values = fma_chain(products)  # f32[step, n_groups]
+            out[i, j : j + step] = lane_tree_sum(values.T, LANES)
+
+
+def _chain_major(x: F32) -> F32:
+    """f32[n, n_in] as f32[32, n, n_groups]; a short last group is filled with zeros, which change no sum."""
+    n, n_in = x.shape
+    pad = -n_in % GROUP
+    if pad:
+        x = np.concatenate([x, np.zeros((n, pad), np.float32)], axis=1)
+    return np.ascontiguousarray(x.reshape(n, -1, GROUP).transpose(2, 0, 1))

@@ -1,0 +1,49 @@
+"""Placing step temporaries: buffers whose lifetimes do not overlap share memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class Lifetime:
+    """A temporary of `size` bytes, alive from node `first` (which writes it) through node `last`, inclusive."""
+
+    key: int
+    size: int
+    first: int
+    last: int
+
+
+def align_up(value: int, alignment: int = ALIGNMENT) -> int:
+    """The next multiple of `alignment`."""
+    return -(-value // alignment) * alignment
+
+
+def place(lifetimes: Sequence[Lifetime]) -> tuple[dict[int, int], int]:
+    """Offsets by key and the arena's total bytes.
+
+    Greedy by size (largest first, then by birth): each buffer takes the lowest aligned gap that is free during its
+    whole life. Two buffers alive at one node never overlap, so a node's inputs and outputs are disjoint.
+    """
+    offsets: dict[int, int] = {}
+    placed: list[tuple[Lifetime, int]] = []
+    total = 0
+    for item in sorted(lifetimes, key=lambda t: (-t.size, t.first, t.key)):
+        taken = sorted(
+            (offset, offset + align_up(other.size))
+            for other, offset in placed
+            if other.first <= item.last and item.first <= other.last
+        )
+        at = 0
+        for start, end in taken:
+            if at + item.size <= start:
+                break
+            at = max(at, end)
+        offsets[item.key] = at
+        placed.append((item, at))
+        total = max(total, at + align_up(item.size))
+    return offsets, total

@@ -1,0 +1,17 @@
+"""Errors of the memory layer."""
+
+from __future__ import annotations
+
+from zinc_rt.errors import ZincError
+
+
+class MemoryPlanError(ZincError):
+    """The model does not fit into the memory that is available."""
+
+
+class PagesExhausted(ZincError):
+    """No free KV page is left for a sequence that needs one."""
+
+
+class PageIntegrityError(ZincError):
+    """The page allocator's books do not add up: a page lost, owned twice, or free and owned at once."""

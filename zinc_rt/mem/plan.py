@@ -1,0 +1,96 @@
+"""The memory plan: what loading will take, checked against what is there before anything is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from zinc_rt.mem.errors import MemoryPlanError
+
+MIB = 1 << 20
+_HEADROOM = 64 * MIB  # the interpreter, its libraries and the tokenizer
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """Bytes by purpose. `weights` are mapped from the file and shared with its page cache."""
+
+    weights: int
+    unpacked: int
+    kv_cache: int
+    scratch: int
+    constants: int
+    available: int | None
+
+    @property
+    def total(self) -> int:
+        """All bytes that the engine will touch."""
+        return self.weights + self.private
+
+    @property
+    def private(self) -> int:
+        """Bytes that cannot be dropped and read again from the file."""
+        return self.unpacked + self.kv_cache + self.scratch + self.constants
+
+    def check(self) -> None:
+        """Raise `MemoryPlanError` with the numbers when the plan exceeds the available memory."""
+        if self.available is not None and self.total + _HEADROOM > self.available:
+            raise MemoryPlanError(
+                f"not enough memory: {self} need {format_bytes(self.total + _HEADROOM)} with headroom,"
+                f" {format_bytes(self.available)} are available; use a smaller context (-c) or a smaller model"
+            )
+
+    def __str__(self) -> str:
+        parts = [("weights", self.weights), ("unpacked weights", self.unpacked), ("KV cache", self.kv_cache),
+                 ("scratch", self.scratch), ("tables", self.constants)]
+        return ", ".join(f"{name} {format_bytes(size)}" for name, size in parts if size)
+
+    def as_dict(self) -> dict[str, int | None]:
+        """The fields and the total, in bytes."""
+        return {**asdict(self), "total": self.total}
+
+
+def format_bytes(n: int) -> str:
+    """A size as people read it: 512 B, 3.2 MiB, 1.50 GiB."""
+    if n < 1024:
+        return f"{n} B"
+    if n < MIB:
+        return f"{n / 1024:.1f} KiB"
+    if n < 1024 * MIB:
+        return f"{n / MIB:.1f} MiB"
+    return f"{n / (1024 * MIB):.2f} GiB"
+
+
+def available_memory(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Bytes that a process may still use: MemAvailable within the control group's limit; None when unknown."""
+    limits = [n for n in (_mem_available(proc / "meminfo"), _cgroup_left(cgroup)) if n is not None]
+    return min(limits) if limits else None
+
+
+def _mem_available(meminfo: Path) -> int | None:
+    try:
+        for line in meminfo.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        return None
+    return None
+
+
+def _cgroup_left(cgroup: Path) -> int | None:
+    """What the group's limit leaves; page cache counts as used there but can be dropped, so it is added back."""
+    for limit_name, usage_name in (
+        ("memory.max", "memory.current"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    ):
+        try:
+            limit = (cgroup / limit_name).read_text().strip()
+            if limit == "max":
+                return None
+            used = int((cgroup / usage_name).read_text())
+            stat = (cgroup / usage_name).with_name("memory.stat").read_text()
+            cache = sum(int(line.split()[1]) for line in stat.splitlines() if line.split()[0] in ("file", "cache"))
+            return max(0, int(limit) - used + cache)
+        except (OSError, ValueError, IndexError):
+            continue
+    return None

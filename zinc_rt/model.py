@@ -1,0 +1,330 @@
+"""`Model`: a GGUF file ready to generate, and `load`, which makes one.
+
+    with zinc_rt.load("model.gguf") as model:
+        for chunk in model.stream("Once upon a time", temperature=0):
+            print(chunk.text, end="")
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from zinc_rt.engine import ContextFull, Engine, EngineError, Options, Rows, tier_from_env
+from zinc_rt.errors import UsageError
+from zinc_rt.generation import Chunk, Generation, Stats
+from zinc_rt.gguf import GGUFFile
+from zinc_rt.ir.graph import Graph
+from zinc_rt.kernels.errors import TokenOutOfRange
+from zinc_rt.mem.errors import MemoryPlanError
+from zinc_rt.mem.plan import MemoryPlan
+from zinc_rt.models import ModelDefinition, define
+from zinc_rt.models.config import DenseConfig
+from zinc_rt.sampler import Sampled, Sampler
+from zinc_rt.sampling import SamplingParams
+from zinc_rt.stopping import StopMatcher
+from zinc_rt.text import Detokenizer, Tokenizer
+from zinc_rt.text.errors import TokenizerError
+from zinc_rt.tiers import Tier, parse_tier
+
+if TYPE_CHECKING:
+    from zinc_rt.text import ChatTemplate
+
+BUILT_IN = "zinc-story.gguf"
+
+
+class EmptyPrompt(UsageError):
+    """A prompt without a token."""
+
+
+class PromptTooLong(UsageError):
+    """A prompt that leaves no room in the context for a single generated token."""
+
+
+def built_in_model() -> Path:
+    """The model file inside the package."""
+    return Path(__file__).parent / "data" / BUILT_IN
+
+
+def load(
+    path: str | Path | None = None,
+    *,
+    tier: Tier | str | None = None,
+    n_ctx: int | None = None,
+    n_batch: int | None = None,
+    threads: int | None = None,
+    notify: Callable[[str], None] | None = None,
+) -> Model:
+    """Open a GGUF file, plan and check memory, and lower it onto a tier.
+
+    path: the file; None is the model inside the package. tier: None follows ZINC_RT_TIER, else `auto`.
+    n_ctx: context in tokens (None: the model's own, at most 4096). n_batch: rows of a prefill step.
+    threads: upper bound on the threads of the linear-algebra library. notify: gets lines worth showing.
+
+    Raises `GGUFError` (the file), `ModelError` (what is in it), `TokenizerError`, `MemoryPlanError`, `UsageError`,
+    `TierUnavailable`.
+    """
+    if tier is None:
+        chosen = tier_from_env()
+    else:
+        chosen = tier if isinstance(tier, Tier) else parse_tier(tier)
+    options = Options(tier=chosen, n_ctx=n_ctx, **({} if n_batch is None else {"n_batch": n_batch}))
+    if threads is not None:
+        _limit_threads(threads)
+    engine = Engine(options, notify=notify)
+    file = None
+    try:
+        file = GGUFFile.open(path if path is not None else built_in_model())
+        definition = define(file)
+        tokenizer = Tokenizer.from_metadata(file.metadata)
+        if tokenizer.n_vocab > definition.config.n_vocab:
+            raise TokenizerError(
+                f"the tokenizer has {tokenizer.n_vocab} tokens, the model's embedding only {definition.config.n_vocab} rows"
+            )
+        engine.load(file, definition)
+        return Model(file, definition, tokenizer, engine)
+    except BaseException:
+        engine.close()
+        if file is not None:
+            file.close()
+        raise
+
+
+def _limit_threads(threads: int) -> None:
+    if threads < 1:
+        raise UsageError(f"threads is {threads}, it must be at least 1")
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(limits=threads, user_api="blas")
+
+
+class Model:
+    """One model on one engine; made by `load`. Belongs to one thread and runs one generation at a time."""
+
+    def __init__(self, file: GGUFFile, definition: ModelDefinition, tokenizer: Tokenizer, engine: Engine) -> None:
+        self.file = file
+        self.config: DenseConfig = definition.config
+        self.graph: Graph = definition.graph
+        self.tokenizer = tokenizer
+        self.engine = engine
+        self._slot = engine.open_sequence()
+        self._resident: list[int] = []  # the tokens whose keys and values the slot holds
+        self._busy = False
+
+    def close(self) -> None:
+        """Give back the memory and the file."""
+        self.engine.close()
+        self.file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def name(self) -> str:
+        """`general.name`, or the file's name without its ending."""
+        name = self.file.metadata.get("general.name")
+        return name if isinstance(name, str) and name else Path(self.file.path).stem
+
+    @property
+    def architecture(self) -> str:
+        """The GGUF architecture."""
+        return self.config.architecture
+
+    @property
+    def n_ctx(self) -> int:
+        """Tokens of a sequence, prompt and text together."""
+        if self.engine.sizes is None:
+            raise EngineError("no model is loaded")
+        return self.engine.sizes.n_ctx
+
+    @property
+    def n_vocab(self) -> int:
+        """Width of a row of logits."""
+        return self.config.n_vocab
+
+    @property
+    def plan(self) -> MemoryPlan:
+        """What loading took, in bytes by purpose."""
+        if self.engine.plan is None:
+            raise MemoryPlanError("no model is loaded")
+        return self.engine.plan
+
+    @property
+    def tier(self) -> Tier:
+        """The tier in use."""
+        return self.engine.tier
+
+    @cached_property
+    def chat_template(self) -> ChatTemplate:
+        """The file's chat template. Raises `ChatTemplateMissing`."""
+        from zinc_rt.text import ChatTemplate
+
+        return ChatTemplate.from_metadata(self.file.metadata, self.tokenizer)
+
+    def tokenize(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
+        """Token ids of a text. add_special: BOS and EOS as the model wants them; parse_special: see control tokens."""
+        return self.tokenizer.encode(text, add_special=add_special, parse_special=parse_special)
+
+    def detokenize(self, ids: Sequence[int]) -> str:
+        """The text of token ids, special tokens included."""
+        return self.tokenizer.decode(ids)
+
+    def logits(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
+        """Logits after each token: f32[n_tokens, n_vocab].
+
+        Raises `EmptyPrompt`, `ContextFull`, `TokenOutOfRange`.
+        """
+        out = np.empty((len(tokens), self.n_vocab), np.float32)
+        for start, part in self.logits_in_parts(tokens):
+            out[start : start + len(part)] = part
+        return out
+
+    def logits_in_parts(self, tokens: Sequence[int]) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
+        """The rows of `logits` in order, a step's worth at a time: (index of the first, f32[some, n_vocab]).
+
+        Each part is valid until the next is asked for. Raises what `logits` raises.
+        """
+        ids = self._checked(tokens)
+        if len(ids) > self.n_ctx:
+            raise ContextFull(f"{len(ids)} tokens do not fit the context of {self.n_ctx} tokens; load with a larger n_ctx")
+        with _Turn(self):
+            self._forget(0)
+            for start in range(0, len(ids), self.engine.options.n_batch):
+                part = ids[start : start + self.engine.options.n_batch]
+                result = self.engine.step([Rows(self._slot, start, part, wanted=range(len(part)))])
+                self._resident += part
+                yield start, result.logits
+
+    def generate(
+        self, prompt: str | Sequence[int], params: SamplingParams | None = None, **overrides: Any
+    ) -> Generation:
+        """The whole text at once; arguments and errors as for `stream`."""
+        return Generation.collect(self.stream(prompt, params, **overrides))
+
+    def stream(
+        self, prompt: str | Sequence[int], params: SamplingParams | None = None, **overrides: Any
+    ) -> Generator[Chunk]:
+        """Generate after a prompt (text, or token ids as they are), chunk by chunk.
+
+        overrides: fields of `SamplingParams` by name. Everything is checked here, before the first chunk is asked for.
+        Raises `EmptyPrompt`, `PromptTooLong`, `TokenOutOfRange`, `InvalidSamplingParam`, `UnknownParameter`.
+        """
+        chosen = SamplingParams.with_overrides(params, **overrides)
+        sampler = Sampler(chosen, self.n_vocab)
+        if isinstance(prompt, str) and not prompt:
+            raise EmptyPrompt("the prompt is empty; give at least one character")
+        ids = self._checked(self.tokenize(prompt) if isinstance(prompt, str) else prompt)
+        if len(ids) >= self.n_ctx:
+            raise PromptTooLong(
+                f"the prompt has {len(ids)} tokens, the context holds {self.n_ctx} with the answer;"
+                " shorten it or load with a larger context (n_ctx, -c)"
+            )
+        return self._stream(ids, chosen, sampler)
+
+    def _checked(self, tokens: Sequence[int]) -> list[int]:
+        ids = [int(t) for t in tokens]
+        if not ids:
+            raise EmptyPrompt("there are no tokens; at least one is needed")
+        for token in ids:
+            if not 0 <= token < self.n_vocab:
+                raise TokenOutOfRange(f"token id {token} is outside the vocabulary of {self.n_vocab}")
+        return ids
+
+    def _stream(self, prompt: list[int], params: SamplingParams, sampler: Sampler) -> Generator[Chunk]:
+        stop_ids = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else self.tokenizer.stop_ids)
+        text, stops = Detokenizer(self.tokenizer), StopMatcher(params.stop)
+        history, limit = list(prompt), params.max_tokens
+        with _Turn(self):
+            started = time.perf_counter()
+            cached = self._reuse(prompt)
+            logits = self._prefill(prompt, cached)
+            prefilled = decoded = time.perf_counter()
+            reason, n = None, 0
+            while reason is None:
+                token = sampler.sample(logits, history)
+                decoded = time.perf_counter()
+                if token.token_id in stop_ids:
+                    reason = "stop"
+                    break
+                n += 1
+                history.append(token.token_id)
+                shown, stopped = stops.add(text.add(token.token_id))
+                yield _chunk(shown, token)
+                if stopped:
+                    reason = "stop"
+                elif limit is not None and n >= limit:
+                    reason = "length"
+                elif len(history) > self.n_ctx:
+                    reason = "context"
+                else:
+                    logits = self._advance(token.token_id)
+            rest = "" if stops.matched is not None else self._rest(text, stops)
+            stats = Stats(len(prompt), n, prefilled - started, decoded - prefilled, cached)
+            yield Chunk(rest, finish_reason=reason, stats=stats)
+
+    @staticmethod
+    def _rest(text: Detokenizer, stops: StopMatcher) -> str:
+        shown, stopped = stops.add(text.flush())
+        return shown if stopped else shown + stops.flush()
+
+    def _prefill(self, prompt: list[int], start: int) -> npt.NDArray[np.float32]:
+        """Run the prompt from index `start` on, in steps of n_batch rows; the logits after its last token."""
+        n_batch = self.engine.options.n_batch
+        while True:
+            part = prompt[start : start + n_batch]
+            last = start + len(part) == len(prompt)
+            result = self.engine.step([Rows(self._slot, start, part, wanted=(len(part) - 1,) if last else ())])
+            self._resident += part
+            start += len(part)
+            if last:
+                return result.logits[0]
+
+    def _advance(self, token: int) -> npt.NDArray[np.float32]:
+        result = self.engine.step([Rows(self._slot, len(self._resident), (token,), wanted=(0,))])
+        self._resident.append(token)
+        return result.logits[0]
+
+    def _reuse(self, prompt: list[int]) -> int:
+        """Keep what the cache shares with the prompt, all but its last token at most; returns the length."""
+        shared = 0
+        for old, new in zip(self._resident, prompt[:-1], strict=False):
+            if old != new:
+                break
+            shared += 1
+        self._forget(shared)
+        return shared
+
+    def _forget(self, keep: int) -> None:
+        del self._resident[keep:]
+        self.engine.truncate(self._slot, keep)
+
+
+class _Turn:
+    """One generation at a time: the sequence's cache is shared state."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    def __enter__(self) -> None:
+        if self._model._busy:
+            raise EngineError("another generation is running on this model; finish or close it first")
+        self._model._busy = True
+
+    def __exit__(self, *exception: object) -> None:
+        self._model._busy = False
+
+
+def _chunk(text: str, token: Sampled) -> Chunk:
+    return Chunk(text, token.token_id, token.logprob, token.top_logprobs)

@@ -1,0 +1,78 @@
+"""What a dense transformer is made of, read from metadata."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from zinc_rt.gguf import GGUFFile
+from zinc_rt.models.errors import InvalidKey, MissingTensor, UnsupportedFeature
+from zinc_rt.models.keys import Keys
+from zinc_rt.models.rope_config import RopeConfig
+
+
+@dataclass(frozen=True)
+class DenseConfig:
+    """Sizes of a dense decoder. `n_ctx_train` is the context the model was made for, in tokens."""
+
+    architecture: str
+    n_layers: int
+    n_embd: int
+    n_ff: int
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+    n_vocab: int
+    n_ctx_train: int
+    rms_eps: float
+    rope: RopeConfig
+
+    @classmethod
+    def from_file(cls, file: GGUFFile, architecture: str, *, interleaved_rope: bool) -> DenseConfig:
+        """Raises `MissingKey`, `InvalidKey`, `MissingTensor`, `UnsupportedFeature`."""
+        keys = Keys(file.metadata, architecture)
+        if keys.has("expert_count") and keys.integer("expert_count", least=0):
+            raise UnsupportedFeature(
+                f"{keys.name('expert_count')} is set: mixture-of-experts {architecture} models are not supported"
+            )
+        n_embd = keys.integer("embedding_length")
+        n_heads = keys.integer("attention.head_count")
+        n_kv_heads = keys.integer("attention.head_count_kv", n_heads)
+        if n_heads % n_kv_heads:
+            raise InvalidKey(
+                f"{keys.name('attention.head_count')} {n_heads} must be a multiple of"
+                f" {keys.name('attention.head_count_kv')} {n_kv_heads}"
+            )
+        if not keys.has("attention.key_length") and n_embd % n_heads:
+            raise InvalidKey(f"{keys.name('embedding_length')} {n_embd} is not a multiple of the {n_heads} heads")
+        head_dim = keys.integer("attention.key_length", max(1, n_embd // n_heads))
+        value_dim = keys.integer("attention.value_length", head_dim)
+        if value_dim != head_dim:
+            raise UnsupportedFeature(
+                f"{keys.name('attention.value_length')} {value_dim} differs from the key length {head_dim}"
+            )
+        n_ctx_train = keys.integer("context_length", most=1 << 31)
+        if "token_embd.weight" not in file.tensors:
+            raise MissingTensor(f"tensor token_embd.weight is missing, which architecture {architecture!r} needs")
+        return cls(
+            architecture=architecture,
+            n_layers=keys.integer("block_count", most=4096),
+            n_embd=n_embd,
+            n_ff=keys.integer("feed_forward_length"),
+            n_heads=n_heads,
+            n_kv_heads=n_kv_heads,
+            head_dim=head_dim,
+            n_vocab=file.tensors["token_embd.weight"].shape[0],
+            n_ctx_train=n_ctx_train,
+            rms_eps=keys.number("attention.layer_norm_rms_epsilon"),
+            rope=RopeConfig.from_keys(keys, head_dim, n_ctx_train, interleaved=interleaved_rope),
+        )
+
+    @property
+    def q_width(self) -> int:
+        """Elements of all query heads of a row."""
+        return self.n_heads * self.head_dim
+
+    @property
+    def kv_width(self) -> int:
+        """Elements of all key (or value) heads of a row."""
+        return self.n_kv_heads * self.head_dim

@@ -1,0 +1,33 @@
+"""Errors of the model layer."""
+
+from __future__ import annotations
+
+from zinc_rt.errors import ZincError
+
+
+class ModelError(ZincError):
+    """The file cannot be run as a model."""
+
+
+class UnsupportedArchitecture(ModelError):
+    """The file's architecture has no module here."""
+
+
+class UnsupportedFeature(ModelError):
+    """The architecture is known, but this file uses a part of it that is not built."""
+
+
+class MissingKey(ModelError):
+    """A metadata key that the architecture needs is not in the file."""
+
+
+class InvalidKey(ModelError):
+    """A metadata key holds a value of the wrong type or outside its range."""
+
+
+class MissingTensor(ModelError):
+    """A tensor that the architecture needs is not in the file."""
+
+
+class TensorShapeMismatch(ModelError):
+    """A tensor's shape or type is not what the metadata calls for."""

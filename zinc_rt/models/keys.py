@@ -1,0 +1,64 @@
+"""Typed access to a model's metadata: `<architecture>.<key>` with errors that name key, value and limit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from zinc_rt.models.errors import InvalidKey, MissingKey
+
+
+class Keys:
+    """The metadata under one architecture's prefix."""
+
+    def __init__(self, metadata: Mapping[str, Any], architecture: str) -> None:
+        self._metadata = metadata
+        self._prefix = architecture
+
+    def name(self, key: str) -> str:
+        """The full key in the file."""
+        return f"{self._prefix}.{key}"
+
+    def has(self, key: str) -> bool:
+        """Whether the file has the key."""
+        return self.name(key) in self._metadata
+
+    def _value(self, key: str, default: Any) -> Any:
+        full = self.name(key)
+        if full in self._metadata:
+            return self._metadata[full]
+        if default is None:
+            raise MissingKey(f"the file has no {full}, which architecture {self._prefix!r} needs; it may be incomplete")
+        return default
+
+    def integer(self, key: str, default: int | None = None, *, least: int = 1, most: int = 1 << 24) -> int:
+        """An integer in least .. most. Raises `MissingKey` (no default), `InvalidKey`."""
+        value = self._value(key, default)
+        if isinstance(value, np.ndarray):  # some files give one value a layer
+            if value.size == 0 or not np.issubdtype(value.dtype, np.integer) or (value != value.flat[0]).any():
+                raise InvalidKey(f"{self.name(key)} differs from layer to layer, which is not supported")
+            value = int(value.flat[0])
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise InvalidKey(f"{self.name(key)} is {value!r}, an integer is needed")
+        if not least <= value <= most:
+            raise InvalidKey(f"{self.name(key)} is {value}, it must be between {least} and {most}")
+        return value
+
+    def number(self, key: str, default: float | None = None, *, least: float = 0.0, above: bool = False) -> float:
+        """A finite float, at least `least` (or above it). Raises `MissingKey` (no default), `InvalidKey`."""
+        value = self._value(key, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise InvalidKey(f"{self.name(key)} is {value!r}, a finite number is needed")
+        if value < least or (above and value == least):
+            raise InvalidKey(f"{self.name(key)} is {value}, it must be {'above' if above else 'at least'} {least}")
+        return float(value)
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """A string. Raises `MissingKey` (no default), `InvalidKey`."""
+        value = self._value(key, default)
+        if not isinstance(value, str):
+            raise InvalidKey(f"{self.name(key)} is {value!r}, a string is needed")
+        return value

@@ -1,0 +1,95 @@
+"""RoPE frequencies from metadata: plain, linear, YaRN and per-pair frequency factors (llama-3).
+
+Everything is float64 on the host; only the finished cos/sin table is rounded to float32, once.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from zinc_rt.kernels.reference.rope import rope_table
+from zinc_rt.models.errors import InvalidKey, UnsupportedFeature
+from zinc_rt.models.keys import Keys
+
+F64 = npt.NDArray[np.float64]
+
+SCALING_TYPES = ("none", "linear", "yarn")
+
+
+@dataclass(frozen=True)
+class RopeConfig:
+    """How positions become angles.
+
+    dim: elements of a head that rotate. factor: context extension factor, 1 for none. original_context: the context
+    before extension, beta_fast and beta_slow: rotations over it that bound YaRN's blend, attn_factor: a factor on
+    cos and sin, all YaRN only. interleaved: pairs are neighbours (`llama`) rather than halves.
+    """
+
+    dim: int
+    base: float
+    interleaved: bool
+    scaling: str = "none"
+    factor: float = 1.0
+    original_context: int = 0
+    attn_factor: float = 1.0
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+
+    @classmethod
+    def from_keys(cls, keys: Keys, head_dim: int, train_context: int, *, interleaved: bool) -> RopeConfig:
+        """Read `rope.*`. Raises `InvalidKey`, `UnsupportedFeature` for a scaling type that is not built."""
+        dim = keys.integer("rope.dimension_count", head_dim, most=head_dim)
+        if dim % 2:
+            raise InvalidKey(f"{keys.name('rope.dimension_count')} is {dim}, it must be even")
+        factor = keys.number("rope.scale_linear", 1.0, above=True)  # the key of old files
+        scaling = keys.text("rope.scaling.type", "linear" if factor != 1.0 else "none")
+        if scaling not in SCALING_TYPES:
+            raise UnsupportedFeature(
+                f"{keys.name('rope.scaling.type')} is {scaling!r}; supported are {', '.join(SCALING_TYPES)}"
+            )
+        return cls(
+            dim=dim,
+            base=keys.number("rope.freq_base", 10000.0, above=True),
+            interleaved=interleaved,
+            scaling=scaling,
+            factor=1.0 if scaling == "none" else keys.number("rope.scaling.factor", factor, above=True),
+            original_context=keys.integer("rope.scaling.original_context_length", train_context, most=1 << 31),
+            attn_factor=keys.number("rope.scaling.attn_factor", 1.0, above=True),
+            beta_fast=keys.number("rope.scaling.yarn_beta_fast", 32.0, above=True),
+            beta_slow=keys.number("rope.scaling.yarn_beta_slow", 1.0, above=True),
+        )
+
+    def frequencies(self, factors: npt.ArrayLike | None = None) -> tuple[F64, float]:
+        """Radians per position f64[dim / 2], and the factor on cos and sin.
+
+        factors: f32[dim / 2] from the file's `rope_freqs.weight`; each frequency is divided by its factor.
+        """
+        pairs = np.arange(0, self.dim, 2, dtype=np.float64)
+        freq = self.base ** (-pairs / self.dim)
+        if factors is not None:
+            freq = freq / np.asarray(factors, np.float64)
+        if self.scaling == "yarn":
+            keep = self._yarn_keep()
+            freq = freq / self.factor * (1.0 - keep) + freq * keep
+            return freq, self.attn_factor * (1.0 + 0.1 * math.log(self.factor))
+        return freq / self.factor, 1.0
+
+    def _yarn_keep(self) -> F64:
+        """The share of each pair's own frequency that YaRN keeps: 1 for fast pairs, 0 for slow ones (Peng 2023, 3.2)."""
+
+        def pair_of(rotations: float) -> float:
+            return self.dim * math.log(self.original_context / (rotations * 2 * math.pi)) / (2 * math.log(self.base))
+
+        low = max(0.0, math.floor(pair_of(self.beta_fast)))
+        high = min(self.dim - 1.0, math.ceil(pair_of(self.beta_slow)))
+        ramp = (np.arange(self.dim // 2) - low) / max(0.001, high - low)
+        return np.asarray(1.0 - np.clip(ramp, 0.0, 1.0))
+
+    def table(self, n_ctx: int, factors: npt.ArrayLike | None = None) -> npt.NDArray[np.float32]:
+        """cos and sin of every position: f32[n_ctx, dim / 2, 2]."""
+        freq, magnitude = self.frequencies(factors)
+        return rope_table(np.arange(n_ctx), freq, magnitude)

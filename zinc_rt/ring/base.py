@@ -1,0 +1,104 @@
+"""What every tier implements.
+
+A ring takes a graph once (`lower`) and then runs it step after step (`submit`, `wait`). A step changes data, never the
+batch: the caller writes the batch's input arrays and counts, submits, waits for the fence and reads the outputs. Between
+`submit` and the fence retiring the caller touches none of the batch's arrays. A ring belongs to one thread.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from zinc_rt.ir.graph import Graph
+from zinc_rt.mem.kv_pages import pages_for
+from zinc_rt.ring.packet_list import PacketBatch
+
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Capacities that a batch is lowered for; a step may use less of `n_rows` and `n_logits`.
+
+    n_ctx: positions of a sequence; n_slots: sequences; n_pages: KV pages shared by all of them.
+    """
+
+    n_rows: int
+    n_logits: int
+    n_ctx: int
+    n_slots: int
+    n_pages: int
+
+    @property
+    def max_pages(self) -> int:
+        """Pages of the longest sequence."""
+        return pages_for(self.n_ctx)
+
+    def shape(self, dims: tuple[int | str, ...]) -> tuple[int, ...]:
+        """A graph shape with its symbols replaced."""
+        return tuple(d if isinstance(d, int) else int(getattr(self, d)) for d in dims)
+
+
+@dataclass
+class Fence:
+    """A point in a ring's submissions. `sequence` counts from 1; `retired` turns True once, by the ring."""
+
+    sequence: int
+    retired: bool = False
+
+
+class Ring(ABC):
+    """One tier. Every method raises `RingClosed` after `close`, except `close` itself."""
+
+    @abstractmethod
+    def alloc(self, n_bytes: int) -> Bytes:
+        """Zeroed memory that the tier can reach, u8[n_bytes], aligned to 64 bytes."""
+
+    @abstractmethod
+    def free(self, memory: Bytes) -> None:
+        """Give back what `alloc` returned, once. Raises `RingError` for anything else."""
+
+    @abstractmethod
+    def plan(self, graph: Graph, sizes: Sizes) -> dict[str, int]:
+        """Bytes that `lower` will take, by purpose: unpacked, kv_cache, scratch, constants. Allocates nothing."""
+
+    @abstractmethod
+    def lower(
+        self,
+        graph: Graph,
+        sizes: Sizes,
+        weights: Mapping[str, Bytes],
+        constants: Mapping[str, npt.NDArray[np.float32]],
+    ) -> PacketBatch:
+        """Turn a verified graph into a batch over planned memory.
+
+        weights: packed rows by buffer name, u8[n_rows, row_bytes], kept by reference. constants: arrays by buffer
+        name. Raises `UnsupportedOp`, `MissingBinding`.
+        """
+
+    @abstractmethod
+    def submit(self, batch: PacketBatch) -> Fence:
+        """Start the batch and return its fence. Raises `StepTooLarge`, kernel errors."""
+
+    @abstractmethod
+    def wait(self, fence: Fence, timeout: float | None = None) -> None:
+        """Return once the fence has retired; timeout in seconds. Raises `FenceTimeout`."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give everything back. Calling it again does nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
