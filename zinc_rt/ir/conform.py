@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from zinc_rt.ir import errors as e
 from zinc_rt.ir.errors import Finding, VerifyError
-from zinc_rt.ir.graph import Attr, Buffer, Graph, Node
+from zinc_rt.ir.graph import Attr, Buffer, BufferKind, Graph, Node
 from zinc_rt.ir.signatures import READ_ONLY, AttrSpec, Port, Signature, signature
 from zinc_rt.ir.unify import Bindings, Size
 
@@ -116,7 +116,7 @@ def _element_type_and_kind(node: Node, side: str, port: Port, buffer: Buffer) ->
     if buffer.dtype not in port.dtypes:
         yield about(e.DTypeMismatch, node, place, buffer, " or ".join(sorted(port.dtypes)))
     # Writing a weight, a constant or a step input has its own finding, whatever the operation.
-    writes_fixed = side == "output" and buffer.kind in READ_ONLY | {"input"}
+    writes_fixed = side == "output" and buffer.kind in READ_ONLY | {BufferKind.INPUT}
     if buffer.kind not in port.kinds and not writes_fixed:
         message = f"{describe(node)}: {place} is buffer {buffer.name!r} of kind {buffer.kind}, expected "
         yield Finding(e.KindMismatch, message + " or ".join(sorted(port.kinds)), node.name, buffer.name)

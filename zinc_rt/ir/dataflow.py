@@ -57,13 +57,13 @@ def _reads(buffer: Buffer, writers: list[Placed], readers: list[Placed]) -> Iter
     if buffer.kind in READ_ONLY:
         return
     is_state = buffer.kind is BufferKind.STATE
-    written_at = [at for at, _ in writers]
+    written_at = {at for at, _ in writers}
     for at, node in readers:
-        if any(w < at for w in written_at) or (is_state and (not writers or at in written_at)):
+        if (writers and writers[0][0] < at) or (is_state and (not writers or at in written_at)):
             continue
-        later = next((writer.name for w, writer in writers if w > at), None)
         reads = f"{describe(node)} reads {buffer.kind} buffer {buffer.name!r}"
-        if later is None:
+        later = writers[-1][1].name if writers else ""
+        if not writers or writers[-1][0] == at:
             message = f"{reads}, which no other node writes"
             yield Finding(e.ReadBeforeWrite, message, node.name, buffer.name)
         elif is_state:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import enum
 
+from zinc_rt.gguf.types import GGMLType
+
 
 class DType(enum.StrEnum):
-    """Element types, called as in GGUF but lower case. The `q*` types hold blocks of elements along a row."""
+    """Element types: those of GGUF that can be computed with, and i32. The `q*` ones hold blocks of a row."""
 
     F32 = "f32"
     F16 = "f16"
@@ -21,28 +23,26 @@ class DType(enum.StrEnum):
     Q5_K = "q5_k"
     Q6_K = "q6_k"
 
+    @classmethod
+    def of(cls, ggml: GGMLType) -> DType:
+        """The element type of a tensor in a file. Raises ValueError for one that graphs do not have."""
+        return cls(ggml.name.lower())
+
+    @property
+    def ggml(self) -> GGMLType:
+        """The same type by its number in a GGUF file."""
+        return GGMLType[self.name]
+
     @property
     def block_size(self) -> int:
         """Elements of one block; 1 for the plain types."""
-        return _BLOCKS[self][0]
+        return self.ggml.block_size
 
     @property
     def block_bytes(self) -> int:
         """Bytes of one block."""
-        return _BLOCKS[self][1]
-
-    @property
-    def is_quantized(self) -> bool:
-        """Whether elements come in blocks."""
-        return self.block_size > 1
+        return self.ggml.block_bytes
 
     def row_bytes(self, n: int) -> int:
-        """Bytes of a row of `n` elements, counting a started block as a whole one."""
-        return -(-n // self.block_size) * self.block_bytes
-
-
-_BLOCKS = {
-    DType.F32: (1, 4), DType.F16: (1, 2), DType.BF16: (1, 2), DType.I32: (1, 4),
-    DType.Q4_0: (32, 18), DType.Q4_1: (32, 20), DType.Q5_0: (32, 22), DType.Q5_1: (32, 24),
-    DType.Q8_0: (32, 34), DType.Q4_K: (256, 144), DType.Q5_K: (256, 176), DType.Q6_K: (256, 210),
-}  # fmt: skip
+        """Bytes of a row of `n` elements. Raises GGUFError when `n` is no whole number of blocks."""
+        return self.ggml.row_bytes(n)

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any, Self, SupportsIndex, TypeVar
 
 from zinc_rt.ir.dtype import DType
-from zinc_rt.ir.errors import BadAttribute, BadBuffer, TooManyBindings, UnknownBuffer
+from zinc_rt.ir.errors import BadAttribute, BadBuffer, BadGraph, TooManyBindings, UnknownBuffer, VerifyError
 from zinc_rt.ir.op import Op
 
 __all__ = [
@@ -38,6 +38,8 @@ n_rows: (sequence, position) rows of the step. n_logits: rows whose logits are w
 fit at once. n_pages: pages of a cache. max_pages: pages of the longest sequence. n_ctx: positions of a
 sequence.
 """
+
+_INT_MIN, _INT_MAX = -(1 << 63), (1 << 63) - 1
 
 BufferId = int
 NodeId = int
@@ -89,7 +91,11 @@ class Buffer:
     shape: tuple[Dim, ...]
 
     def __post_init__(self) -> None:
+        """Raises BadBuffer for a dimension beyond 64 bits, which no message could even print."""
         object.__setattr__(self, "shape", tuple(self.shape))
+        for dim in self.shape:
+            if not isinstance(dim, str) and not _INT_MIN <= dim <= _INT_MAX:
+                raise BadBuffer(f"buffer {self.name!r}: a dimension is beyond 64 bits")
 
     @property
     def type_text(self) -> str:
@@ -112,13 +118,17 @@ class Node:
     attrs: Mapping[str, Attr] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raises TooManyBindings."""
+        """Raises TooManyBindings, and BadAttribute for a value that is no finite plain scalar."""
         for side in ("inputs", "outputs"):
             try:
                 object.__setattr__(self, side, BindingList(getattr(self, side)))
             except TooManyBindings as error:
                 raise TooManyBindings(f"node {self.name!r}, {side}: {error}") from None
-        object.__setattr__(self, "attrs", MappingProxyType(dict(self.attrs)))
+        object.__setattr__(
+            self,
+            "attrs",
+            MappingProxyType(_scalars(self.attrs, f"node {self.name!r}: attribute", BadAttribute)),
+        )
 
     def _key(self) -> tuple[object, ...]:
         return (self.id, self.op, self.name, self.inputs, self.outputs, frozen_items(self.attrs))
@@ -140,12 +150,15 @@ class Graph:
     name: str
     buffers: tuple[Buffer, ...]
     nodes: tuple[Node, ...]
-    meta: Mapping[str, str | int | float] = field(default_factory=dict)
+    meta: Mapping[str, Attr] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        """Raises BadGraph for an entry of `meta` that is no finite plain scalar."""
         object.__setattr__(self, "buffers", tuple(self.buffers))
         object.__setattr__(self, "nodes", tuple(self.nodes))
-        object.__setattr__(self, "meta", MappingProxyType(dict(self.meta)))
+        object.__setattr__(
+            self, "meta", MappingProxyType(_scalars(self.meta, f"graph {self.name!r}: meta", BadGraph))
+        )
 
     def _key(self) -> tuple[object, ...]:
         return (self.name, self.buffers, self.nodes, frozen_items(self.meta))
@@ -194,9 +207,9 @@ class GraphBuilder:
     Ids count up from 0 in the order of the calls. `meta` becomes the graph's.
     """
 
-    def __init__(self, name: str, meta: Mapping[str, str | int | float] | None = None) -> None:
+    def __init__(self, name: str, meta: Mapping[str, Attr] | None = None) -> None:
         self.name = name
-        self.meta: dict[str, str | int | float] = dict(meta or {})
+        self.meta: dict[str, Attr] = dict(meta or {})
         self._buffers: list[Buffer] = []
         self._nodes: list[Node] = []
 
@@ -232,13 +245,12 @@ class GraphBuilder:
         """Append a node and return its id. Without a name it is called after its opcode and id.
 
         NumPy scalars among the attributes become plain ones. Raises TooManyBindings, and BadAttribute for a
-        value that is no int, float, str or bool.
+        value that is no finite int, float, str or bool.
         """
         op = Op(op)
         node_id = len(self._nodes)
         label = f"{op.name.lower()}.{node_id}" if name is None else name
-        plain = {key: _plain(label, key, value) for key, value in attrs.items()}
-        self._nodes.append(Node(node_id, op, label, BindingList(inputs), BindingList(outputs), plain))
+        self._nodes.append(Node(node_id, op, label, BindingList(inputs), BindingList(outputs), attrs))
         return node_id
 
     add_buffer = buffer
@@ -274,12 +286,14 @@ def _member(kind: type[_E], value: _E | str, buffer: str) -> _E:
         raise BadBuffer(f"buffer {buffer!r}: {value!r} is no {kind.__name__}; there are {known}") from None
 
 
-def _plain(node: str, key: str, value: Any) -> Attr:
-    item = value.item() if hasattr(value, "item") else value
-    if isinstance(item, float) and not math.isfinite(item):
-        raise BadAttribute(f"node {node!r}: attribute {key!r} is {item}, expected a finite number")
-    if isinstance(item, (bool, int, float, str)):
-        return item
-    raise BadAttribute(
-        f"node {node!r}: attribute {key!r} is {type(value).__name__}, expected int, float, str or bool"
-    )
+def _scalars(mapping: Mapping[str, Any], what: str, error: type[VerifyError]) -> dict[str, Attr]:
+    """A copy of `mapping` with NumPy scalars made plain. Raises `error` for anything but finite scalars."""
+    plain = {key: value.item() if hasattr(value, "item") else value for key, value in mapping.items()}
+    for key, value in plain.items():
+        if not isinstance(value, (bool, int, float, str)):
+            raise error(f"{what} {key!r} is of {type(value).__name__}, expected int, float, str or bool")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise error(f"{what} {key!r} is {value}, expected a finite number")
+        if isinstance(value, int) and not _INT_MIN <= value <= _INT_MAX:
+            raise error(f"{what} {key!r} is an integer beyond 64 bits")
+    return plain
