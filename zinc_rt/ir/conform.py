@@ -20,8 +20,7 @@ def node_findings(g: Graph, node: Node, unusable: Collection[int]) -> Iterator[F
     `unusable` holds ids of buffers whose own declaration is impossible: nothing is said about them here
     again.
     """
-    inputs = tuple(_buffer(g, i) for i in node.inputs)
-    sig = signature(node.op, node.attrs, inputs)
+    sig = signature(node.op, node.attrs)
     if sig is None:
         return
     yield from _binding_counts(node, sig)

@@ -126,7 +126,7 @@ def graph_cost(graph: Graph, sizes: Sizes | None = None) -> GraphCost:
 
 
 def node_cost(graph: Graph, node: Node, sizes: Sizes | None = None) -> Cost:
-    """The cost of one node of a verified graph. Operations without a rule of their own touch whole buffers."""
+    """The cost of one node of a verified graph. Operations without a rule of their own use whole buffers."""
     sizes = sizes or Sizes()
     inputs = [graph.buffer(i) for i in node.inputs]
     outputs = [graph.buffer(i) for i in node.outputs]

@@ -94,8 +94,7 @@ def _roles(g: Graph) -> Iterator[Finding]:
     """
     first: dict[int, tuple[str, Node]] = {}
     for node in g.nodes:
-        inputs = tuple(g.buffers[i] if 0 <= i < len(g.buffers) else None for i in node.inputs)
-        sig = signature(node.op, node.attrs, inputs)
+        sig = signature(node.op, node.attrs)
         if sig is None:
             continue
         for side, port, buffer in bound_ports(g, node, sig):

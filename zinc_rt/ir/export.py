@@ -175,6 +175,6 @@ def _cost_text(cost: Cost) -> str:
 
 
 def _quoted(*rows: str) -> str:
-    """A DOT string of these rows. Graphviz reads backslashes and HTML entities in labels: both are escaped."""
+    """A DOT string of its rows; Graphviz reads backslashes and HTML entities in labels: hence escapes."""
     escaped = (row.replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;") for row in rows)
     return '"' + "\\n".join(escaped) + '"'

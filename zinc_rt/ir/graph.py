@@ -288,7 +288,9 @@ def _member(kind: type[_E], value: _E | str, buffer: str) -> _E:
 
 def _scalars(mapping: Mapping[str, Any], what: str, error: type[VerifyError]) -> dict[str, Attr]:
     """A copy of `mapping` with NumPy scalars made plain. Raises `error` for anything but finite scalars."""
-    plain = {key: value.item() if hasattr(value, "item") else value for key, value in mapping.items()}
+    plain = {
+        key: value.item() if getattr(value, "ndim", None) == 0 else value for key, value in mapping.items()
+    }
     for key, value in plain.items():
         if not isinstance(value, (bool, int, float, str)):
             raise error(f"{what} {key!r} is of {type(value).__name__}, expected int, float, str or bool")

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from zinc_rt.ir.graph import PAGE_TOKENS, Attr, Buffer, BufferKind, Dim, DType
+from zinc_rt.ir.graph import PAGE_TOKENS, Attr, BufferKind, Dim, DType
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.unify import Bindings
 
@@ -109,12 +109,11 @@ _HEAD_ROW = _act("x", "R", "n_heads", "head_dim")
 _CACHES = (_cache("k_cache"), _cache("v_cache"))
 _WHERE = (_index("positions", "R"), _index("slots", "R"), _index("page_table", "S", "M"))
 
-_RMS_NORM_SPLIT = Signature(
+_RMS_NORM_HEADS = Signature(
     (_HEAD_ROW, _weight("weight", "head_dim", dtypes=F32)),
     (_act("y", "R", "n_heads", "head_dim"),),
-    {"eps": _EPS},
+    {"eps": _EPS, **_HEADS},
 )
-_RMS_NORM_HEADS = Signature(_RMS_NORM_SPLIT.inputs, _RMS_NORM_SPLIT.outputs, {"eps": _EPS, **_HEADS})
 
 SIGNATURES: Mapping[Op, Signature] = {
     Op.EMBED: Signature(
@@ -163,15 +162,11 @@ SIGNATURES: Mapping[Op, Signature] = {
 }
 
 
-def signature(op: Op, attrs: Mapping[str, Attr], inputs: tuple[Buffer | None, ...]) -> Signature | None:
-    """The signature that a node with these attributes and inputs must meet; None for operations without one.
+def signature(op: Op, attrs: Mapping[str, Attr]) -> Signature | None:
+    """The signature that a node with these attributes must meet; None for operations without one.
 
-    rms_norm has two: over whole rows, and over each head (query and key norms) when the node has `head_dim`
-    or `n_heads`, or when its input is split into heads already.
+    rms_norm has two: over each head (query and key norms) where it has such attributes, else over rows.
     """
-    if op is Op.RMS_NORM:
-        if _HEADS.keys() & attrs.keys():
-            return _RMS_NORM_HEADS
-        if inputs and inputs[0] is not None and len(inputs[0].shape) == 3:
-            return _RMS_NORM_SPLIT
+    if op is Op.RMS_NORM and _HEADS.keys() & attrs.keys():
+        return _RMS_NORM_HEADS
     return SIGNATURES.get(op)

@@ -56,22 +56,17 @@ class Bindings:
         return size.factor if size is not None and not size.symbols else None
 
     def match(self, shape: Sequence[Dim], pattern: Sequence[Dim], source: str, *, view: bool) -> bool:
-        """Whether `shape` fits `pattern`; binds the free variables it meets, in order, up to the first
-        misfit.
+        """Whether `shape` fits `pattern`; binds the free variables it meets, unless it does not fit.
 
-        With `view`, dimensions after the first may be split or joined as long as they multiply to the same
-        size: `[n_rows, 64]` fits the pattern (R, 4, 16) and the other way round.
+        With `view`, dimensions after the first may be split or joined as long as they multiply to the same size:
+        `[n_rows, 64]` fits the pattern (R, 4, 16) and the other way round.
         """
-        if len(shape) == len(pattern):
-            return all(self._match_dim(dim, want, source) for dim, want in zip(shape, pattern, strict=True))
-        if not view or len(shape) < 2 or not self._match_dim(shape[0], pattern[0], source):
-            return False
-        row = size_of(shape[1:])
-        if len(pattern) == 2 and isinstance(pattern[1], str):
-            return self.bind(pattern[1], row, source)
-        wanted = self._product(pattern[1:])
-        # A pattern with free variables here means an attribute is missing, which is reported as that.
-        return wanted is None or wanted == row
+        before = len(self._sizes)
+        fits = self._match_row(shape, pattern, source) if view else self._match_dims(shape, pattern, source)
+        while not fits and len(self._sizes) > before:
+            variable, _ = self._sizes.popitem()
+            del self._sources[variable]
+        return fits
 
     def expected(self, pattern: Sequence[Dim]) -> str:
         """`pattern` with bound variables replaced: `[n_rows, n_out]`."""
@@ -86,9 +81,23 @@ class Bindings:
         ]
         return "; ".join(parts)
 
-    def _match_dim(self, dim: Dim, want: Dim, source: str) -> bool:
-        size = size_of((dim,))
-        return self.bind(want, size, source) if isinstance(want, str) else size == Size(want)
+    def _match_row(self, shape: Sequence[Dim], pattern: Sequence[Dim], source: str) -> bool:
+        if len(shape) == len(pattern):
+            return self._match_dims(shape, pattern, source)
+        if len(shape) < 2 or not self._match_dims(shape[:1], pattern[:1], source):
+            return False
+        row = size_of(shape[1:])
+        if len(pattern) == 2 and isinstance(pattern[1], str):
+            return self.bind(pattern[1], row, source)
+        wanted = self._product(pattern[1:])
+        # A pattern with free variables here means an attribute is missing, which is reported as that.
+        return wanted is None or wanted == row
+
+    def _match_dims(self, shape: Sequence[Dim], pattern: Sequence[Dim], source: str) -> bool:
+        return len(shape) == len(pattern) and all(
+            self.bind(want, size_of((dim,)), source) if isinstance(want, str) else dim == want
+            for dim, want in zip(shape, pattern, strict=True)
+        )
 
     def _product(self, pattern: Sequence[Dim]) -> Size | None:
         total = Size(1)
