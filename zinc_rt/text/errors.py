@@ -1,0 +1,42 @@
+"""What can go wrong between text and token ids: every error of this package."""
+
+from __future__ import annotations
+
+from zinc_rt.errors import ZincError
+
+_SHOWN = 80  # characters of a value that a message may carry
+
+
+class TokenizerError(ZincError):
+    """A tokenizer cannot be built from a file's metadata, or cannot do what was asked of it.
+
+    `key` is the metadata key at fault (or None when the fault lies in an argument), `value` what was seen
+    there.
+    """
+
+    def __init__(self, message: str, *, key: str | None = None, value: object = None) -> None:
+        super().__init__(message if key is None else f"{key}: {message}")
+        self.key = key
+        self.value = value
+
+
+class UnsupportedTokenizer(TokenizerError):
+    """The metadata names a tokenizer model or a pre-tokenizer that this runtime does not have."""
+
+
+class ChatTemplateMissing(ZincError):
+    """The file carries no chat template (of the asked name). None is guessed."""
+
+
+class ChatTemplateError(ZincError):
+    """A chat template cannot be compiled or rendered. `line` is the line in the template, if it is known."""
+
+    def __init__(self, message: str, *, line: int | None = None) -> None:
+        super().__init__(f"chat template{f', line {line}' if line else ''}: {message}")
+        self.line = line
+
+
+def shown(value: object) -> str:
+    """`repr` of a value, on one line and cut to a length fit for a message."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."

@@ -1,0 +1,228 @@
+"""Text to token ids and back, as the metadata of a GGUF file says.
+
+Encoding cuts the text at special tokens, runs the model of the file's kind over the pieces between them, and
+adds the beginning and end tokens. Decoding joins the bytes of the tokens.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property, partial
+from typing import Any, Protocol
+
+import numpy as np
+
+from zinc_rt.text import bpe, pretokenizers
+from zinc_rt.text import metadata as md
+from zinc_rt.text.errors import TokenizerError, UnsupportedTokenizer, shown
+from zinc_rt.text.special import SpecialTokens, read_special_tokens
+from zinc_rt.text.spm import SPACE, SentencePiece
+from zinc_rt.text.vocab import KEY, TokenKind, Vocabulary, read_vocabulary
+
+KINDS = ("gpt2", "llama")
+_REPLACEMENT = "\ufffd"
+
+
+class _Encoder(Protocol):
+    def encode(self, text: str, *, prefix_space: bool) -> list[int]:
+        """Ids of text that holds no special tokens; with `prefix_space`, of a space and the text."""
+
+
+class Tokenizer:
+    """The tokenizer of one file. Immutable to its users; the encoder is built when it is first needed."""
+
+    kind: str  # "gpt2": byte-level BPE; "llama": SentencePiece
+    pre: str  # the file's name for the pre-tokenizer, "default" when it has none
+    n_vocab: int
+    add_bos: bool  # encode(add_special=True) begins with bos_id
+    add_eos: bool  # encode(add_special=True) ends with eos_id
+    space_prefix: bool  # text is encoded with a space before it, which decoding takes away again
+
+    def __init__(self, metadata: Mapping[str, Any]) -> None:
+        kind = md.string(metadata, KEY + "model")
+        if kind is None:
+            raise TokenizerError(
+                "missing; the file has no tokenizer, only token ids can be used", key=KEY + "model"
+            )
+        if kind not in KINDS:
+            raise UnsupportedTokenizer(
+                f"unknown tokenizer {shown(kind)}; supported: {', '.join(KINDS)}",
+                key=KEY + "model",
+                value=kind,
+            )
+        self.kind = kind
+        pre = md.string(metadata, KEY + "pre")
+        self.pre = pre or "default"
+        if kind == "gpt2":
+            row = pretokenizers.find(pre, KEY + "pre")
+            self._vocabulary = read_vocabulary(metadata, default_bos=None, default_eos=None, default_unk=None)
+            merges = md.strings(metadata, KEY + "merges", 'a tokenizer of kind "gpt2" needs its merges')
+            self._build_encoder: Callable[[], _Encoder] = partial(bpe.BPE, self._vocabulary.ids, merges, row)
+            self.space_prefix, add_bos = False, row.add_bos
+        else:
+            self._vocabulary = read_vocabulary(metadata, default_bos=1, default_eos=2, default_unk=0)
+            merge_spaces = md.boolean(metadata, KEY + "remove_extra_whitespaces", False)
+            self._build_encoder = partial(_build_spm, self._vocabulary, merge_spaces)
+            self.space_prefix, add_bos = md.boolean(metadata, KEY + "add_space_prefix", True), True
+        self.add_bos = _read_add(metadata, "bos", self._vocabulary.bos_id, add_bos)
+        self.add_eos = _read_add(metadata, "eos", self._vocabulary.eos_id, False)
+        self.n_vocab = len(self._vocabulary.tokens)
+        self._for_special = {key: metadata.get(key) for key in ("general.name", KEY + "pre")}
+        self._pieces: dict[int, bytes] = {}
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, Any]) -> Tokenizer:
+        """Read the `tokenizer.ggml.*` keys of a file.
+
+        Raises TokenizerError, with the key and the value, when they do not describe a tokenizer, and
+        UnsupportedTokenizer when they describe one that is not implemented. Faults in the merges show at the
+        first `encode`.
+        """
+        return cls(metadata)
+
+    @property
+    def bos_id(self) -> int | None:
+        """The beginning-of-text token."""
+        return self._vocabulary.bos_id
+
+    @property
+    def eos_id(self) -> int | None:
+        """The end-of-text token."""
+        return self._vocabulary.eos_id
+
+    @property
+    def eot_id(self) -> int | None:
+        """The end-of-turn token: named by the file, or found by its usual names."""
+        return self._vocabulary.eot_id
+
+    @property
+    def unk_id(self) -> int | None:
+        """The unknown token."""
+        return self._vocabulary.unk_id
+
+    @property
+    def stop_ids(self) -> frozenset[int]:
+        """Tokens after which generation ends: end of text, turn and message, and the usual names of such
+        tokens.
+        """
+        return self._vocabulary.stop_ids
+
+    @cached_property
+    def _special(self) -> SpecialTokens:
+        return read_special_tokens(self._for_special, self._vocabulary)
+
+    @cached_property
+    def _encoder(self) -> _Encoder:
+        return self._build_encoder()
+
+    def encode(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
+        """Token ids of `text`.
+
+        `add_special` adds what the file asks for at the ends (`add_bos`, `add_eos`). `parse_special` turns
+        the texts of control tokens into these tokens; without it they are ordinary text, while user-defined
+        tokens are recognised in any case. Lone surrogates become U+FFFD. Raises TokenizerError for text that
+        the vocabulary cannot express and for faulty merges.
+        """
+        if not isinstance(text, str):
+            raise TokenizerError(f"text must be a str, not {shown(text)}", value=text)
+        text = _without_surrogates(text)
+        vocabulary = self._vocabulary
+        ids = [vocabulary.bos_id] if add_special and self.add_bos and vocabulary.bos_id is not None else []
+        starts = True  # at the start and after a special token, SentencePiece text is given its space
+        for piece in self._special.split(text, parse_special):
+            if isinstance(piece, int):
+                ids.append(piece)
+                starts = True
+            else:
+                ids += self._encoder.encode(piece, prefix_space=starts and self.space_prefix)
+                starts = False
+        if add_special and self.add_eos and vocabulary.eos_id is not None:
+            ids.append(vocabulary.eos_id)
+        return ids
+
+    def decode(self, ids: Iterable[int], *, skip_special: bool = False) -> str:
+        """The text of `ids`; bytes that are not UTF-8 become U+FFFD.
+
+        `skip_special` leaves out control and unknown tokens. With `space_prefix`, one space is dropped from
+        the start of the result: the one that encoding added. Raises TokenizerError for an id outside the
+        vocabulary.
+        """
+        pieces = (self.token_bytes(id_) for id_ in ids if not (skip_special and self.is_special(id_)))
+        data = b"".join(pieces)
+        if self.space_prefix:
+            data = data.removeprefix(b" ")
+        return data.decode("utf-8", "replace")
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The bytes that a token adds to the text: empty for unused tokens, the name for special ones.
+
+        Raises TokenizerError for an id outside the vocabulary.
+        """
+        piece = self._pieces.get(token_id)
+        if piece is None:
+            piece = self._pieces[token_id] = self._token_bytes(self._check(token_id))
+        return piece
+
+    def _token_bytes(self, token_id: int) -> bytes:
+        text = self._vocabulary.tokens[token_id]
+        match TokenKind(self._vocabulary.kinds[token_id]):
+            case TokenKind.NORMAL:
+                return bpe.token_bytes(text) if self.kind == "gpt2" else text.replace(SPACE, " ").encode()
+            case TokenKind.BYTE:
+                return bytes([self._vocabulary.byte_value(token_id)])
+            case TokenKind.UNUSED | TokenKind.UNDEFINED:
+                return b""
+            case _:
+                return text.encode()
+
+    def token_text(self, token_id: int) -> str:
+        """A token as the vocabulary writes it ("Ġthe", "▁the", "<0x0A>"). Raises TokenizerError."""
+        return self._vocabulary.tokens[self._check(token_id)]
+
+    def token_id(self, text: str) -> int | None:
+        """The id whose `token_text` is `text`, or None."""
+        return self._vocabulary.ids.get(text)
+
+    def is_special(self, token_id: int) -> bool:
+        """Whether a token is markup and not text: a control or an unknown token. Raises TokenizerError."""
+        return int(self._vocabulary.kinds[self._check(token_id)]) in (TokenKind.CONTROL, TokenKind.UNKNOWN)
+
+    def _check(self, token_id: int) -> int:
+        try:
+            index = operator.index(token_id)
+        except TypeError:
+            raise TokenizerError(
+                f"a token id must be an int, not {shown(token_id)}", value=token_id
+            ) from None
+        if not 0 <= index < self.n_vocab:
+            raise TokenizerError(
+                f"token id {index} is outside the vocabulary of {self.n_vocab} tokens", value=index
+            )
+        return index
+
+
+def _read_add(metadata: md.Metadata, which: str, token_id: int | None, default: bool) -> bool:
+    """Whether to add a token at an end. Raises TokenizerError when the file asks for one that it does not
+    name; where only the default asks for it, nothing is added.
+    """
+    key = f"{KEY}add_{which}_token"
+    wanted = md.boolean(metadata, key, default and token_id is not None)
+    if wanted and token_id is None:
+        raise TokenizerError(f"is true, but there is no {KEY}{which}_token_id", key=key, value=True)
+    return wanted
+
+
+def _build_spm(vocabulary: Vocabulary, merge_spaces: bool) -> SentencePiece:
+    scores = np.zeros(len(vocabulary.tokens)) if vocabulary.scores is None else vocabulary.scores
+    return SentencePiece(vocabulary.ids, scores.tolist(), vocabulary.unk_id, merge_spaces)
+
+
+def _without_surrogates(text: str) -> str:
+    """`text` with what UTF-8 cannot express (bytes of a broken command line, halves of pairs) replaced."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return re.sub("[\ud800-\udfff]", _REPLACEMENT, text)
+    return text
