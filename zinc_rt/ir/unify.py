@@ -58,7 +58,7 @@ class Bindings:
     def match(self, shape: Sequence[Dim], pattern: Sequence[Dim], source: str, *, view: bool) -> bool:
         """Whether `shape` fits `pattern`; binds the free variables it meets, unless it does not fit.
 
-        With `view`, dimensions after the first may be split or joined as long as they multiply to the same size:
+        With `view`, dimensions after the first may be split or joined if they multiply to the same size:
         `[n_rows, 64]` fits the pattern (R, 4, 16) and the other way round.
         """
         before = len(self._sizes)
