@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    import zinc_rt.ir.graph as ir_graph
+    import zinc_rt.ir.op as ir_op
+    import zinc_rt.ring.cpu as cpu_ring
     from zinc_rt import engine as engine
     from zinc_rt import kernels as kernels
     from zinc_rt import ring as ring
@@ -26,11 +29,8 @@ if TYPE_CHECKING:
     from zinc_rt.generation import Chunk as Chunk
     from zinc_rt.generation import Generation as Generation
     from zinc_rt.generation import Stats as Stats
-    from zinc_rt.ir import graph as ir_graph
-    from zinc_rt.ir import op as ir_op
     from zinc_rt.model import Model as Model
     from zinc_rt.model import load as load
-    from zinc_rt.ring import cpu as cpu_ring
     from zinc_rt.sampling import SamplingParams as SamplingParams
 
 _MODULES = {
@@ -56,7 +56,27 @@ _NAMES = {
     "load": "zinc_rt.model",
 }
 
-__all__ = ["__version__", "generate", *_MODULES, *_NAMES]
+__all__ = [
+    "Chunk",
+    "Engine",
+    "Generation",
+    "Model",
+    "Options",
+    "SamplingParams",
+    "Stats",
+    "Tier",
+    "UsageError",
+    "ZincError",
+    "__version__",
+    "cpu_ring",
+    "engine",
+    "generate",
+    "ir_graph",
+    "ir_op",
+    "kernels",
+    "load",
+    "ring",
+]
 
 
 def generate(prompt: str, path: str | None = None, **parameters: Any) -> str:

@@ -80,17 +80,23 @@ class Capabilities:
 @dataclass(frozen=True)
 class Options:
     """How to run. n_ctx: tokens of a sequence (None: what the model was trained for, at most 4096); n_batch: rows of
-    a step at the most; n_slots: sequences at once; check_memory: refuse a plan that does not fit.
+    a step at the most; n_slots: sequences at once; threads: see `CpuRing`; check_memory: refuse a plan that does not fit.
     """
 
     tier: Tier = Tier.t_cpu
     n_ctx: int | None = None
-    n_batch: int = 128
+    n_batch: int = 64
     n_slots: int = 1
+    threads: int = 1
     check_memory: bool = True
 
     def __post_init__(self) -> None:
-        for field, least, most in (("n_batch", 1, 4096), ("n_slots", 1, 4096), ("n_ctx", 1, 1 << 24)):
+        for field, least, most in (
+            ("n_batch", 1, 4096),
+            ("n_slots", 1, 4096),
+            ("threads", 1, 1024),
+            ("n_ctx", 1, 1 << 24),
+        ):
             value = getattr(self, field)
             if value is not None and not least <= value <= most:
                 raise UsageError(f"{field} is {value}, it must be between {least} and {most}")
@@ -127,7 +133,7 @@ class Engine:
         """Open the tier; `notify` gets lines worth showing. Raises `TierUnavailable`."""
         self.options = options or Options()
         self.tier = resolve_tier(self.options.tier, notify)
-        self._ring: Ring = CpuRing()
+        self._ring: Ring = CpuRing(threads=self.options.threads)
         self._batch: PacketBatch | None = None
         self._pages: KVPages | None = None
         self._open: set[int] = set()

@@ -1,14 +1,15 @@
 """`Model`: a GGUF file ready to generate, and `load`, which makes one.
 
-    with zinc_rt.load("model.gguf") as model:
-        for chunk in model.stream("Once upon a time", temperature=0):
-            print(chunk.text, end="")
+with zinc_rt.load("model.gguf") as model:
+    for chunk in model.stream("Once upon a time", temperature=0):
+        print(chunk.text, end="")
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.engine import ContextFull, Engine, EngineError, Options, Rows, tier_from_env
+from zinc_rt.engine import ContextFull, Engine, EngineError, Options, Rows, StepResult, tier_from_env
 from zinc_rt.errors import UsageError
 from zinc_rt.generation import Chunk, Generation, Stats
 from zinc_rt.gguf import GGUFFile
@@ -66,7 +67,7 @@ def load(
 
     path: the file; None is the model inside the package. tier: None follows ZINC_RT_TIER, else `auto`.
     n_ctx: context in tokens (None: the model's own, at most 4096). n_batch: rows of a prefill step.
-    threads: upper bound on the threads of the linear-algebra library. notify: gets lines worth showing.
+    threads: of the linear-algebra library (1 unless said: more do not help this tier). notify: gets lines worth showing.
 
     Raises `GGUFError` (the file), `ModelError` (what is in it), `TokenizerError`, `MemoryPlanError`, `UsageError`,
     `TierUnavailable`.
@@ -75,9 +76,11 @@ def load(
         chosen = tier_from_env()
     else:
         chosen = tier if isinstance(tier, Tier) else parse_tier(tier)
-    options = Options(tier=chosen, n_ctx=n_ctx, **({} if n_batch is None else {"n_batch": n_batch}))
+    options = Options(tier=chosen, n_ctx=n_ctx)
+    if n_batch is not None:
+        options = replace(options, n_batch=n_batch)
     if threads is not None:
-        _limit_threads(threads)
+        options = replace(options, threads=threads)
     engine = Engine(options, notify=notify)
     file = None
     try:
@@ -95,14 +98,6 @@ def load(
         if file is not None:
             file.close()
         raise
-
-
-def _limit_threads(threads: int) -> None:
-    if threads < 1:
-        raise UsageError(f"threads is {threads}, it must be at least 1")
-    from threadpoolctl import threadpool_limits
-
-    threadpool_limits(limits=threads, user_api="blas")
 
 
 class Model:
@@ -198,7 +193,9 @@ class Model:
         """
         ids = self._checked(tokens)
         if len(ids) > self.n_ctx:
-            raise ContextFull(f"{len(ids)} tokens do not fit the context of {self.n_ctx} tokens; load with a larger n_ctx")
+            raise ContextFull(
+                f"{len(ids)} tokens do not fit the context of {self.n_ctx} tokens; load with a larger n_ctx"
+            )
         with _Turn(self):
             self._forget(0)
             for start in range(0, len(ids), self.engine.options.n_batch):
@@ -289,12 +286,12 @@ class Model:
             self._resident += part
             start += len(part)
             if last:
-                return result.logits[0]
+                return _row(result)
 
     def _advance(self, token: int) -> npt.NDArray[np.float32]:
         result = self.engine.step([Rows(self._slot, len(self._resident), (token,), wanted=(0,))])
         self._resident.append(token)
-        return result.logits[0]
+        return _row(result)
 
     def _reuse(self, prompt: list[int]) -> int:
         """Keep what the cache shares with the prompt, all but its last token at most; returns the length."""
@@ -324,6 +321,11 @@ class _Turn:
 
     def __exit__(self, *exception: object) -> None:
         self._model._busy = False
+
+
+def _row(result: StepResult) -> npt.NDArray[np.float32]:
+    """The logits of a step that wanted one row's."""
+    return np.asarray(result.logits[0])
 
 
 def _chunk(text: str, token: Sampled) -> Chunk:

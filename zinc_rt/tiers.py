@@ -83,7 +83,7 @@ def probe_tiers() -> list[TierReport]:
 
 def auto_tier(notify: Callable[[str], None] | None = None) -> Tier:
     """The first tier in `probe_tiers` order that can run; `notify` gets one line saying what was skipped and why."""
-    skipped = []
+    skipped: list[TierReport] = []
     for report in probe_tiers():
         if report.available:
             if skipped and notify is not None:

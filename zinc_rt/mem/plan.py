@@ -41,8 +41,13 @@ class MemoryPlan:
             )
 
     def __str__(self) -> str:
-        parts = [("weights", self.weights), ("unpacked weights", self.unpacked), ("KV cache", self.kv_cache),
-                 ("scratch", self.scratch), ("tables", self.constants)]
+        parts = [
+            ("weights", self.weights),
+            ("unpacked weights", self.unpacked),
+            ("KV cache", self.kv_cache),
+            ("scratch", self.scratch),
+            ("tables", self.constants),
+        ]
         return ", ".join(f"{name} {format_bytes(size)}" for name, size in parts if size)
 
     def as_dict(self) -> dict[str, int | None]:

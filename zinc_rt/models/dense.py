@@ -35,14 +35,15 @@ class DenseBuilder:
         self.config = config
         self.g = GraphBuilder(config.architecture)
         self.g.meta.update(
-            architecture=config.architecture, n_layers=config.n_layers, n_embd=config.n_embd, n_vocab=config.n_vocab
+            architecture=config.architecture,
+            n_layers=config.n_layers,
+            n_embd=config.n_embd,
+            n_vocab=config.n_vocab,
         )
         self.step = {
             name: self.g.buffer(name, BufferKind.INPUT, DType.I32, shape) for name, shape in _STEP_INPUTS.items()
         }
-        self.rope_table = self.g.buffer(
-            ROPE_TABLE, BufferKind.CONSTANT, DType.F32, ("n_ctx", config.rope.dim // 2, 2)
-        )
+        self.rope_table = self.g.buffer(ROPE_TABLE, BufferKind.CONSTANT, DType.F32, ("n_ctx", config.rope.dim // 2, 2))
         self._weights: dict[str, int] = {}
 
     def has(self, name: str) -> bool:
@@ -60,7 +61,9 @@ class DenseBuilder:
                 f" {self.config.architecture!r} needs; the file may be incomplete or from another converter"
             )
         if info.shape != shape:
-            raise TensorShapeMismatch(f"tensor {name} has shape {list(info.shape)}, the metadata calls for {list(shape)}")
+            raise TensorShapeMismatch(
+                f"tensor {name} has shape {list(info.shape)}, the metadata calls for {list(shape)}"
+            )
         dtype = _DTYPES.get(info.type.name.lower())
         if dtype is None or dtype is DType.I32 or (len(shape) == 1 and dtype is not DType.F32):
             wanted = "F32" if len(shape) == 1 else ", ".join(d.upper() for d in _DTYPES if d != "i32")
@@ -78,7 +81,12 @@ class DenseBuilder:
         """x f32[n_rows, n_embd] from the token ids."""
         c = self.config
         x = self.temp("embd", c.n_embd)
-        self.g.node(Op.EMBED, [self.step["token_ids"], self.weight("token_embd.weight", c.n_vocab, c.n_embd)], [x], "embed")
+        self.g.node(
+            Op.EMBED,
+            [self.step["token_ids"], self.weight("token_embd.weight", c.n_vocab, c.n_embd)],
+            [x],
+            "embed",
+        )
         return x
 
     def norm(self, x: int, name: str) -> int:
@@ -93,7 +101,11 @@ class DenseBuilder:
         total, y = self.temp(sum_name, self.config.n_embd), self.temp(name, self.config.n_embd)
         weight = self.weight(f"{name}.weight", self.config.n_embd)
         self.g.node(
-            Op.RESIDUAL_RMS_NORM, [x, residual, weight], [total, y], f"{name}.residual_rms_norm", eps=self.config.rms_eps
+            Op.RESIDUAL_RMS_NORM,
+            [x, residual, weight],
+            [total, y],
+            f"{name}.residual_rms_norm",
+            eps=self.config.rms_eps,
         )
         return total, y
 
@@ -147,9 +159,7 @@ class DenseBuilder:
         page = ("n_pages", PAGE_TOKENS, c.n_kv_heads, c.head_dim)
         caches = [self.g.buffer(f"{p}.{side}_cache", BufferKind.STATE, DType.F16, page) for side in "kv"]
         where = [self.step["positions"], self.step["slots"], self.step["page_table"]]
-        self.g.node(
-            Op.KV_WRITE, [k, v, *where], caches, f"{p}.kv_write", n_kv_heads=c.n_kv_heads, head_dim=c.head_dim
-        )
+        self.g.node(Op.KV_WRITE, [k, v, *where], caches, f"{p}.kv_write", n_kv_heads=c.n_kv_heads, head_dim=c.head_dim)
         out = self.temp(f"{p}.attn", c.q_width)
         self.g.node(
             Op.FLASH_ATTN, [q, *caches, *where], [out], f"{p}.flash_attn", scale=1.0 / math.sqrt(c.head_dim),

@@ -7,15 +7,17 @@ from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from threadpoolctl import ThreadpoolController
 
+from zinc_rt.errors import UsageError
+from zinc_rt.gguf import GGMLType
 from zinc_rt.ir.graph import Buffer, BufferKind, Graph
+from zinc_rt.kernels.reference.matmul import Weight
 from zinc_rt.mem.arena import ALIGNMENT, Lifetime, align_up, place
 from zinc_rt.ring.base import Bytes, Fence, Ring, Sizes
 from zinc_rt.ring.cpu_ops import NodeContext, lower_node
 from zinc_rt.ring.errors import MissingBinding, RingClosed, RingError, StepTooLarge
 from zinc_rt.ring.packet_list import Call, Packet, PacketBatch
-from zinc_rt.kernels.reference.matmul import Weight
-from zinc_rt.gguf import GGMLType
 
 _T = TypeVar("_T")
 
@@ -27,10 +29,15 @@ class CpuRing(Ring):
     """Runs batches in order on the caller. `submit` returns when the work is done.
 
     keep_bytes: up to how many bytes of unpacked weights may be kept between steps.
+    threads: of the linear-algebra library while a batch runs; its products are too small to gain from more than one.
     """
 
-    def __init__(self, *, keep_bytes: int = KEEP_BYTES) -> None:
+    def __init__(self, *, keep_bytes: int = KEEP_BYTES, threads: int = 1) -> None:
+        if threads < 1:
+            raise UsageError(f"threads is {threads}, it must be at least 1")
         self._keep_bytes = keep_bytes
+        self._threads = threads
+        self._blas = ThreadpoolController().select(user_api="blas")
         self._memory: dict[int, Bytes] = {}
         self._sequence = 0
         self._closed = False
@@ -126,9 +133,10 @@ class CpuRing(Ring):
         """Run the packets in order; the fence has retired on return. Kernel errors propagate."""
         self._check_open()
         _check_step(batch)
-        for packet in batch.packets:
-            if packet.params is not None:
-                packet.params.run()
+        with self._blas.limit(limits=self._threads):
+            for packet in batch.packets:
+                if packet.params is not None:
+                    packet.params.run()
         self._sequence += 1
         return Fence(self._sequence, retired=True)
 

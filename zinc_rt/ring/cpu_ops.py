@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy.typing as npt
 from zinc_rt.ir.graph import Graph, Node
 from zinc_rt.ir.op import Op, name
 from zinc_rt.kernels.errors import TokenOutOfRange
+from zinc_rt.kernels.reference.activations import QuantActivations, quantize_activations
 from zinc_rt.kernels.reference.argmax import argmax_rows
 from zinc_rt.kernels.reference.elementwise import add_rows, swiglu_rows
 from zinc_rt.kernels.reference.kv_cache import flash_attn_paged, kv_write_rows
@@ -26,12 +27,17 @@ Run = Callable[[], None]
 
 @dataclass(frozen=True)
 class NodeContext:
-    """What nodes are bound to. counts: i32[2], the step's n_rows and n_logits, read when a node runs."""
+    """What nodes are bound to.
+
+    counts: i32[2], the step's n_rows and n_logits, read when a node runs. quantized: by buffer, the activations as
+    int8: the first product that reads a buffer makes them, the later ones of the same step share them.
+    """
 
     graph: Graph
     arrays: dict[int, Array]
     matrices: dict[int, Weight]
     counts: npt.NDArray[np.int32]
+    quantized: dict[int, QuantActivations | None] = field(default_factory=dict)
 
     def __call__(self, buffer_id: int) -> Array:
         """The buffer's array, cut to the step's rows where its first dimension is n_rows or n_logits."""
@@ -46,7 +52,7 @@ def _embed(at: NodeContext, n: Node) -> Run:
 
     def run() -> None:
         ids = at(n.inputs[0])
-        if ids.size and not (0 <= ids.min() and ids.max() < n_vocab):
+        if ids.size and not (ids.min() >= 0 and ids.max() < n_vocab):
             bad = next(int(i) for i in ids if not 0 <= i < n_vocab)
             raise TokenOutOfRange(f"{n.name}: token id {bad} is outside the vocabulary of {n_vocab}")
         at(n.outputs[0])[...] = table.rows(ids)
@@ -83,10 +89,21 @@ def _residual_rms_norm(at: NodeContext, n: Node) -> Run:
 
 
 def _matmul(at: NodeContext, n: Node) -> Run:
-    weight = at.matrices[n.inputs[1]]
+    weight, source = at.matrices[n.inputs[1]], n.inputs[0]
+    if not weight.quantized:
+
+        def run_float() -> None:
+            at(n.outputs[0])[...] = matmul(at(source), weight)
+
+        return run_float
+    first = source not in at.quantized
+    at.quantized[source] = None
 
     def run() -> None:
-        at(n.outputs[0])[...] = matmul(at(n.inputs[0]), weight)
+        x = at(source)
+        if first:
+            at.quantized[source] = quantize_activations(x)
+        at(n.outputs[0])[...] = matmul(x, weight, at.quantized[source])
 
     return run
 

@@ -16,60 +16,86 @@ F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
 
-_BELOW_F32 = np.uint32(3)  # the 29 float64 mantissa bits that float32 lacks sit in the low word, shifted by 3
-_TIE = np.uint32(0x8000_0000)
+_SHIFT = np.uint32(3)  # of a float64's 52 mantissa bits float32 lacks the lowest 29: a low word shifted left by 3
+_HALFWAY = np.uint32(0x8000_0000)  # those 29 bits when the value lies halfway between two float32
+_BLOCK = 1 << 16  # float64 elements worked on at a time: half of a 1 MiB second-level cache
+# A sum below the float32 normals can only be inexact in float64 where a product is below 2^-131: a product of
+# float32 has 48 bits, the accumulator no bit below 2^-149, and float64 holds 53.
+_TINY_PRODUCT = 2.0**-131
 _MIN_NORMAL = 2.0**-126
 
 
-def exact_products(a: npt.NDArray[np.floating], b: npt.NDArray[np.floating]) -> F64:
-    """`a * b` with broadcasting, float64, exact for float16 and float32 operands."""
-    return np.multiply(a, b, dtype=np.float64)
-
-
-def fma_chain(products: F64, first_row: I64 | None = None) -> F32:
+def fma_chain(a: npt.NDArray[np.floating], b: npt.NDArray[np.floating], first_row: I64 | None = None) -> F32:
     """Fold `acc = fma(a_i, b_i, acc)` over the first axis, starting from +0.0.
 
-    products: f64[n, rows, ...], each element an exact product of two float32 (see `exact_products`).
-    first_row: i64[n] or None. Step i touches rows `first_row[i]:` only; the causal mask of attention, where
+    a, b: float16, float32 or float64 holding such values, broadcast against each other to [n, rows, ...].
+    first_row: i64[n], rising, or None. Step i touches rows `first_row[i]:` only; the causal mask of attention, where
         rows are queries in ascending position and step i is a key that only later queries may see.
     Returns f32[rows, ...].
     """
-    n = products.shape[0]
-    sums = np.empty(products.shape, np.float64)
-    acc = np.zeros(products.shape[1:], np.float32)
-    wide = np.zeros(products.shape[1:], np.float64)
-    for i in range(n):
-        r = 0 if first_row is None else int(first_row[i])
-        sums[i, :r] = 0.0
-        np.add(products[i, r:], wide[r:], out=sums[i, r:])
-        acc[r:] = sums[i, r:]
-        wide[r:] = acc[r:]
-    if n > 1:
-        doubtful = _doubtful(sums)
+    shape = np.broadcast_shapes(a.shape, b.shape)
+    n = shape[0]
+    acc = np.zeros(shape[1:], np.float32)
+    wide = np.zeros(shape[1:], np.float64)
+    tiny = _smallest(a) * _smallest(b) < _TINY_PRODUCT
+    block = min(n, max(1, _BLOCK // max(1, acc.size)))
+    products = np.empty((block, *shape[1:]), np.float64)
+    sums = np.empty_like(products)
+    redo: list[I64] = []
+    for start in range(0, n, block):
+        steps = slice(start, min(n, start + block))
+        m = steps.stop - start
+        np.multiply(a[steps], b[steps], out=products[:m], dtype=np.float64)
+        before = wide.copy()
+        for i in range(m):
+            product, total = products[i], sums[i]
+            r = 0 if first_row is None else int(first_row[start + i])
+            if r:
+                product[:r] = 0.0  # leaves these rows' sums exact, so they are never in doubt
+                np.add(product, wide, out=total)
+                acc[r:] = total[r:]
+                wide[r:] = acc[r:]
+            else:
+                np.add(product, wide, out=total)
+                acc[...] = total
+                wide[...] = acc
+        doubtful = _doubtful_columns(products[:m], sums[:m], before, tiny)
         if doubtful is not None:
-            flat = products.reshape(n, -1)
-            columns = np.flatnonzero(doubtful)
-            active = None
-            if first_row is not None:
-                per_row = flat.shape[1] // products.shape[1]
-                active = (columns // per_row)[None, :] >= first_row[:, None]
-            acc.reshape(-1)[columns] = _exact_chain(flat[:, columns], active)
+            redo.append(doubtful)
+    if redo:
+        columns = np.unique(np.concatenate(redo))
+        at = np.unravel_index(columns, shape[1:])
+        a, b = (np.moveaxis(np.broadcast_to(x, shape), 0, -1)[at].T for x in (a, b))
+        active = None if first_row is None else at[0][None, :] >= first_row[:, None]
+        acc[at] = _exact_chain(np.multiply(a, b, dtype=np.float64), active)
     return acc
 
 
-def _doubtful(sums: F64) -> npt.NDArray[np.bool_] | None:
-    """bool[columns]: chains in which some double rounding may differ from one rounding; None if there are none."""
-    low_words = sums.view(np.uint32)[..., 0::2] if np.little_endian else sums.view(np.uint32)[..., 1::2]
-    ties = (low_words << _BELOW_F32) == _TIE
-    small = np.abs(sums) < _MIN_NORMAL  # float32 subnormals round elsewhere; zeros are exact
-    any_small = bool(small.any())
-    if any_small:
-        small &= sums != 0.0
-        any_small = bool(small.any())
-    if not any_small and not ties.any():
+def _smallest(x: npt.NDArray[np.floating]) -> float:
+    """The smallest magnitude that is not zero; infinity where there is none."""
+    sizes = np.abs(x, dtype=np.float64)
+    return float(np.min(sizes, where=sizes > 0.0, initial=np.inf))
+
+
+def _doubtful_columns(products: F64, sums: F64, before: F64, tiny: bool) -> I64 | None:
+    """Indices of the chains in which a sum was inexact in float64 and near a float32 boundary; None for none.
+
+    before: f64[...], the accumulator ahead of the first step. tiny: float32 subnormals must be looked for.
+    """
+    n = sums.shape[0]
+    flat = sums.reshape(n, -1)
+    low_words = flat.view(np.uint32)[:, 0::2] if np.little_endian else flat.view(np.uint32)[:, 1::2]
+    near = (low_words << _SHIFT) == _HALFWAY
+    if tiny:
+        near |= (np.abs(flat) < _MIN_NORMAL) & (flat != 0.0)
+    found = np.flatnonzero(near)
+    if found.size == 0:
         return None
-    bad = ties | small if any_small else ties
-    return np.asarray(bad.reshape(sums.shape[0], -1).any(axis=0))
+    step, column = np.divmod(found, flat.shape[1])
+    earlier = flat[np.maximum(step - 1, 0), column].astype(np.float32)
+    acc = np.where(step == 0, before.reshape(-1)[column], earlier)
+    inexact = _lost(products.reshape(n, -1)[step, column], acc, flat[step, column]) != 0.0
+    return np.unique(column[inexact]) if inexact.any() else None
 
 
 def _exact_chain(products: F64, active: npt.NDArray[np.bool_] | None) -> F32:
@@ -81,14 +107,19 @@ def _exact_chain(products: F64, active: npt.NDArray[np.bool_] | None) -> F32:
     return acc
 
 
+def _lost(a: F64, b: F64, s: F64) -> F64:
+    """What rounding lost in s = a + b, exactly (TwoSum, Knuth); NaN where s is not finite."""
+    t = s - a
+    return (a - (s - t)) + (b - t)
+
+
 def round_to_odd_sum(a: F64, b: F64) -> F64:
     """`a + b` rounded to odd: exact sums stay, others take the neighbour whose last mantissa bit is 1.
 
     A value rounded to odd with 53 bits rounds once more to 24 bits without error (Boldo and Melquiond, 2008).
     """
     s = a + b
-    t = s - a  # TwoSum (Knuth): s + err == a + b exactly
-    err = (a - (s - t)) + (b - t)
+    err = _lost(a, b, s)
     bits = s.view(np.int64)
     move = (err != 0.0) & np.isfinite(s) & ((bits & 1) == 0)
     toward = np.where((err > 0.0) == (s > 0.0), 1, -1)
@@ -97,8 +128,7 @@ def round_to_odd_sum(a: F64, b: F64) -> F64:
 
 def fma(a: F32, b: F32, c: F32) -> F32:
     """`a * b + c` in float32 with one rounding, elementwise with broadcasting."""
-    p = exact_products(a, b)
-    p, wide = np.broadcast_arrays(p, np.asarray(c, np.float64))
+    p, wide = np.broadcast_arrays(np.multiply(a, b, dtype=np.float64), np.asarray(c, np.float64))
     return np.asarray(round_to_odd_sum(p.copy(), wide.copy()).astype(np.float32))
 
 

@@ -152,9 +152,7 @@ def _raw_row(kernel: str, raw_data: RawBytes, tensor_type: GGMLType, row_index: 
     return raw[None, start : start + row_bytes]
 
 
-def _dot(
-    kernel: str, raw_data: RawBytes, tensor_type: GGMLType, row_index: int, input: npt.ArrayLike
-) -> np.float32:
+def _dot(kernel: str, raw_data: RawBytes, tensor_type: GGMLType, row_index: int, input: npt.ArrayLike) -> np.float32:
     x = _input(kernel, input)
     raw = _raw_row(kernel, raw_data, tensor_type, row_index, x.size)
     result: np.float32 = matmul(x[None, :], Weight.from_raw(tensor_type, raw))[0, 0]

@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.kernels.errors import ShapeMismatch
-from zinc_rt.kernels.reference.arith import F32, exact_products, fma_chain, lane_tree_sum
+from zinc_rt.kernels.reference.arith import F32, fma_chain, lane_tree_sum
 from zinc_rt.kernels.reference.checks import as_f32, exact_length
 from zinc_rt.kernels.reference.mathfn import exp
 from zinc_rt.kernels.reference.softmax import LANES
 
 SPLIT = 256
-_TILE = 1 << 19  # float64 elements of the largest temporary
+_TILE = 1 << 14  # elements of an accumulator: scores of some rows, or their outputs
 
 Cached = npt.NDArray[np.float16] | F32
 
@@ -37,7 +37,7 @@ def attend_rows(
     n_kv = k.shape[1]
     grouped = q.reshape(n, n_kv, heads // n_kv, dim)
     out = np.empty_like(grouped)
-    step = max(1, _TILE // (heads * dim * min(SPLIT, k.shape[0])))
+    step = max(1, _TILE // (heads * max(dim, min(SPLIT, k.shape[0]))))
     with np.errstate(all="ignore"):
         for r in range(0, n, step):
             rows = slice(r, r + step)
@@ -45,19 +45,34 @@ def attend_rows(
     return out.reshape(n, heads, dim)
 
 
-def _attend(q: F32, k: Cached, v: Cached, positions: npt.NDArray[np.int64], scale: np.float32, sinks: F32 | None) -> F32:
+def _attend(
+    q: F32, k: Cached, v: Cached, positions: npt.NDArray[np.int64], scale: np.float32, sinks: F32 | None
+) -> F32:
     n, n_kv, rep, dim = q.shape
     top = np.empty((n, n_kv, rep), np.float32)
     total = np.empty((n, n_kv, rep), np.float32)
     out = np.empty((n, n_kv, rep, dim), np.float32)
-    queries = np.ascontiguousarray(q.transpose(3, 0, 1, 2), np.float64)[..., None]  # f64[dim, n, n_kv, rep, 1]
-    for start in range(0, int(positions[-1]) + 1, SPLIT):
-        live = int(np.searchsorted(positions, start))  # rows live: reach this split
-        stop = min(start + SPLIT, int(positions[-1]) + 1)
-        m, s, o = _split(queries[:, live:], k[start:stop], v[start:stop], positions[live:] - start, scale)
-        if start == 0:
-            top[live:], total[live:], out[live:] = m, s, o
-        else:
+    queries = np.ascontiguousarray(q.transpose(3, 0, 1, 2), np.float64)  # f64[dim, n, n_kv, rep]
+    length = int(positions[-1]) + 1
+    whole = (int(positions[0]) + 1) // SPLIT  # splits that every row sees in full: worked on together
+    spans = [(0, whole)] if whole else []
+    spans += [(i, 1) for i in range(whole, -(-length // SPLIT))]
+    for first, count in spans:
+        start, stop = first * SPLIT, min((first + count) * SPLIT, length)
+        live = int(np.searchsorted(positions, start))  # rows live: reach this span
+        shape = (count, -1, n_kv, dim)
+        parts = _splits(
+            queries[:, live:],
+            k[start:stop].reshape(shape),
+            v[start:stop].reshape(shape),
+            positions[live:] - start,
+            scale,
+        )
+        for i in range(count):
+            m, s, o = (part[:, i] for part in parts)
+            if first + i == 0:
+                top[live:], total[live:], out[live:] = m, s, o
+                continue
             merged = np.maximum(top[live:], m)
             old, new = exp(top[live:] - merged), exp(m - merged)
             total[live:] = total[live:] * old + s * new
@@ -68,30 +83,31 @@ def _attend(q: F32, k: Cached, v: Cached, positions: npt.NDArray[np.int64], scal
     return out / total[..., None]
 
 
-def _split(
+def _splits(
     q: npt.NDArray[np.float64], k: Cached, v: Cached, last: npt.NDArray[np.int64], scale: np.float32
 ) -> tuple[F32, F32, F32]:
-    """One split: max f32[n, n_kv, rep], sum of exponentials, weighted sum of values f32[n, n_kv, rep, dim].
+    """Each split's max f32[n, splits, n_kv, rep], sum of exponentials, weighted values f32[n, splits, n_kv, rep, dim].
 
-    q: f64[dim, n, n_kv, rep, 1]; k, v: [<= 256, n_kv, dim]; row r sees the split's positions 0 .. last[r].
+    q: f64[dim, n, n_kv, rep]; k, v: [splits, <= 256, n_kv, dim]. Row r sees positions 0 .. last[r]: all of them where
+    there are several splits.
     """
-    length = k.shape[0]
-    keys = np.ascontiguousarray(k.transpose(2, 1, 0), np.float64)[:, None, :, None, :]  # f64[dim, 1, n_kv, 1, length]
-    scores = fma_chain(exact_products(q, keys)) * scale
+    length = k.shape[1]
+    keys = np.ascontiguousarray(k.transpose(3, 0, 2, 1), np.float64)  # f64[dim, splits, n_kv, length]
+    scores = fma_chain(q[:, :, None, :, :, None], keys[:, None, :, :, None, :]) * scale
     hidden = np.arange(length)[None, :] > last[:, None]  # bool[n, length]
     masked = bool(hidden.any())
-    if masked:
-        scores[np.broadcast_to(hidden[:, None, None, :], scores.shape)] = -np.inf
+    where = np.broadcast_to(hidden[:, None, None, None, :], scores.shape) if masked else None
+    if where is not None:
+        scores[where] = -np.inf
     m = scores.max(axis=-1)
     p = exp(scores - m[..., None])
-    if masked:
-        p[np.broadcast_to(hidden[:, None, None, :], p.shape)] = 0.0
-    by_position = np.ascontiguousarray(np.moveaxis(p, -1, 0))  # f32[length, n, n_kv, rep]
+    if where is not None:
+        p[where] = 0.0
+    by_position = np.ascontiguousarray(np.moveaxis(p, -1, 0))  # f32[length, n, splits, n_kv, rep]
     total = lane_tree_sum(by_position, LANES)
-    values = v.astype(np.float64)[:, None, :, None, :]
+    values = v.transpose(1, 0, 2, 3).astype(np.float64)[:, None, :, :, None, :]
     first_row = np.searchsorted(last, np.arange(length)) if masked else None
-    out = fma_chain(exact_products(by_position[..., None], values), first_row)
-    return m, total, out
+    return m, total, fma_chain(by_position[..., None], values, first_row)
 
 
 def _add_sinks(top: F32, total: F32, out: F32, sinks: F32) -> None:
@@ -142,7 +158,11 @@ def flash_attn(
         exact_length("flash_attn", "attn_sinks", sinks, n_heads)
     shape = (seq_len, n_kv_heads, head_dim)
     result = attend_rows(
-        queries.reshape(1, n_heads, head_dim), k.reshape(shape), v.reshape(shape), np.array([seq_len - 1]),
-        1.0 / math.sqrt(head_dim), sinks,
+        queries.reshape(1, n_heads, head_dim),
+        k.reshape(shape),
+        v.reshape(shape),
+        np.array([seq_len - 1]),
+        1.0 / math.sqrt(head_dim),
+        sinks,
     )
     output.reshape(-1)[...] = result.reshape(-1)

@@ -42,7 +42,7 @@ def exp(x: F32) -> F32:
         low = n * LN2_LOW
         r = high - low
         r_rest = (high - r) - low  # what rounding r lost
-        p = EXP_POLY[0]
+        p: F32 = np.full_like(r, EXP_POLY[0])
         for c in EXP_POLY[1:]:
             p = p * r + c
         s = ONE + r

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from zinc_rt.gguf import GGMLType, blocks
 from zinc_rt.kernels.errors import ShapeMismatch
 from zinc_rt.kernels.reference.activations import GROUP, QuantActivations, quantize_activations
-from zinc_rt.kernels.reference.arith import F32, exact_products, fma_chain, lane_tree_sum
+from zinc_rt.kernels.reference.arith import F32, fma_chain, lane_tree_sum
 
 LANES = 32
 FLOAT_TYPES = frozenset({GGMLType.F32, GGMLType.F16, GGMLType.BF16})
@@ -46,7 +46,7 @@ class Panel:
 
     @property
     def n_rows(self) -> int:
-        return self.ints.shape[2]
+        return int(self.ints.shape[2])
 
 
 def _panel(kind: GGMLType, raw: npt.NDArray[np.uint8]) -> Panel:
@@ -93,7 +93,13 @@ class Weight:
 
     @property
     def n_rows(self) -> int:
+        """Rows of the matrix, elements of a product."""
         return int(self.raw.shape[0])
+
+    @property
+    def quantized(self) -> bool:
+        """Whether the product takes int8 activations."""
+        return self.type not in FLOAT_TYPES
 
     def unpacked_bytes(self) -> int:
         """What `keep` costs, in bytes."""
@@ -135,22 +141,22 @@ class Weight:
         self._floats = made
 
 
-def matmul(x: F32, weight: Weight) -> F32:
+def matmul(x: F32, weight: Weight, acts: QuantActivations | None = None) -> F32:
     """f32[n, n_in] times the transposed weight [n_rows, n_in]: f32[n, n_rows].
 
-    Raises `ShapeMismatch` when the row lengths differ.
+    acts: x quantised already, where several matrices share it. Raises `ShapeMismatch` when the row lengths differ.
     """
     if x.ndim != 2 or x.shape[1] != weight.n_in:
         raise ShapeMismatch(f"matmul: activations of shape {x.shape} do not fit weight rows of {weight.n_in} elements")
     out = np.empty((x.shape[0], weight.n_rows), np.float32)
     column = 0
     with np.errstate(all="ignore"):
-        if weight.type in FLOAT_TYPES:
+        if not weight.quantized:
             for rows in weight.float_rows():
                 _float_product(x, rows, out[:, column : column + rows.shape[0]])
                 column += rows.shape[0]
         else:
-            acts = quantize_activations(x)
+            acts = acts or quantize_activations(x)
             for panel in weight.panels():
                 _quant_product(acts, panel, out[:, column : column + panel.n_rows])
                 column += panel.n_rows
@@ -177,7 +183,7 @@ def _group_values(panel: Panel, q: F32, d_x: F32, s: F32) -> F32:
         scaled = np.matmul(halves, panel.ints)
         scaled *= panel.sc  # |sc * isum| < 2^23 and the sum of two < 2^24: exact
         isum = scaled[0::2] + scaled[1::2]
-        return np.multiply(scale, isum, out=isum)
+        return np.asarray(np.multiply(scale, isum, out=isum))
     isum = np.matmul(q, panel.ints)
     if panel.sc is not None:
         isum *= panel.sc  # exact: below 2^24
@@ -187,7 +193,7 @@ def _group_values(panel: Panel, q: F32, d_x: F32, s: F32) -> F32:
             values -= (panel.m * d_x) * (panel.mn * s)
         else:
             values += (panel.m * d_x) * s
-    return values
+    return np.asarray(values)
 
 
 def _float_product(x: F32, rows: F32, out: F32) -> None:
@@ -196,8 +202,7 @@ def _float_product(x: F32, rows: F32, out: F32) -> None:
     step = max(1, _TILE // (GROUP * n_groups))
     for i in range(x.shape[0]):
         for j in range(0, rows.shape[0], step):
-            products = exact_products(w_groups[:, j : j + step], x_groups[:, i : i + 1])
-            values = fma_chain(products)  # f32[step, n_groups]
+            values = fma_chain(w_groups[:, j : j + step], x_groups[:, i : i + 1])  # f32[step, n_groups]
             out[i, j : j + step] = lane_tree_sum(values.T, LANES)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.kernels.reference.arith import F32, exact_products, fma_chain, fold_lanes
+from zinc_rt.kernels.reference.arith import F32, fma_chain, fold_lanes
 from zinc_rt.kernels.reference.checks import as_f32, same_length
 
 LANES = 256
@@ -20,18 +20,16 @@ def rms_norm_rows(x: F32, weight: F32, eps: float) -> F32:
     n = x.shape[-1]
     with np.errstate(all="ignore"):
         flat = x.reshape(-1, n)
-        squares = exact_products(flat, flat).T  # f64[n, rows]
-        rows = squares.shape[1]
         if n > LANES:
-            pad = -n % LANES  # a missing element is fma(0, 0, acc) = acc
-            chains = np.zeros((n + pad, rows), np.float64)
-            chains[:n] = squares
-            lanes = fma_chain(chains.reshape(-1, LANES, rows))
+            chains = np.zeros((n + -n % LANES, flat.shape[0]), np.float32)  # a missing element: fma(0, 0, acc) = acc
+            chains[:n] = flat.T
+            chains = chains.reshape(-1, LANES, flat.shape[0])
+            lanes = fma_chain(chains, chains)
         else:
-            lanes = squares.astype(np.float32)  # a chain of one step
+            lanes = (flat * flat).T  # a chain of one step
         total = fold_lanes(lanes, LANES)
         scale = np.float32(1.0) / np.sqrt(total / np.float32(n) + np.float32(eps))
-        return ((flat * scale[:, None]) * weight).reshape(x.shape)
+        return np.asarray((flat * scale[:, None]) * weight).reshape(x.shape)
 
 
 def rms_norm(input: npt.ArrayLike, weight: npt.ArrayLike, output: F32, eps: float) -> None:
@@ -42,7 +40,12 @@ def rms_norm(input: npt.ArrayLike, weight: npt.ArrayLike, output: F32, eps: floa
 
 
 def residual_rms_norm(
-    x: npt.ArrayLike, residual: npt.ArrayLike, weight: npt.ArrayLike, output: F32, eps: float, sum_output: F32 | None = None
+    x: npt.ArrayLike,
+    residual: npt.ArrayLike,
+    weight: npt.ArrayLike,
+    output: F32,
+    eps: float,
+    sum_output: F32 | None = None,
 ) -> None:
     """One row: x + residual (kept in `sum_output` when given), then its norm. Raises `EmptyInput`, `ShapeMismatch`."""
     a, b, w = as_f32("residual_rms_norm", x=x, residual=residual, weight=weight)

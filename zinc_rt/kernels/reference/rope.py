@@ -28,8 +28,9 @@ def rope_rows(x: F32, table: F32, *, interleaved: bool) -> F32:
     Each output is two rounded products and one rounded sum: a*cos - b*sin, a*sin + b*cos.
     """
     pairs = table.shape[1]
-    first, second = (slice(0, 2 * pairs, 2), slice(1, 2 * pairs, 2)) if interleaved else (
-        slice(0, pairs), slice(pairs, 2 * pairs))
+    first, second = (
+        (slice(0, 2 * pairs, 2), slice(1, 2 * pairs, 2)) if interleaved else (slice(0, pairs), slice(pairs, 2 * pairs))
+    )
     cos, sin = table[:, None, :, 0], table[:, None, :, 1]
     out = x.copy()
     with np.errstate(all="ignore"):
@@ -40,7 +41,12 @@ def rope_rows(x: F32, table: F32, *, interleaved: bool) -> F32:
 
 
 def rope(
-    data: F32, stride: int, rope_dim: int, n_heads: int, position: int, inv_freq: Sequence[float] | npt.ArrayLike
+    data: F32,
+    stride: int,
+    rope_dim: int,
+    n_heads: int,
+    position: int,
+    inv_freq: Sequence[float] | npt.ArrayLike,
 ) -> None:
     """NeoX half rotation of one row in place: head h starts at h * stride, its first `rope_dim` elements rotate.
 
