@@ -51,9 +51,7 @@ class _Dense:
         if not bias:
             return y
         z = self.temp(f"{name}.biased", n_out)
-        self.b.node(
-            Op.BIAS_ADD, [y, self.b.buffer(f"{name}.bias", WEIGHT, F32, [n_out])], [z], f"{name}_bias"
-        )
+        self.b.node(Op.BIAS_ADD, [y, self.b.buffer(f"{name}.bias", WEIGHT, F32, [n_out])], [z], f"{name}_bias")
         return z
 
     def heads(self, name: str, x: int, count: int) -> int:
@@ -78,10 +76,7 @@ class _Dense:
         q = self.heads(f"{p}attn_q", self.project(f"{p}attn_q", x, d.n_embd, q_width, d.biases), d.heads)
         k = self.heads(f"{p}attn_k", self.project(f"{p}attn_k", x, d.n_embd, kv_width, d.biases), d.kv_heads)
         v = self.project(f"{p}attn_v", x, d.n_embd, kv_width, d.biases)
-        caches = [
-            b.buffer(f"{p}{which}_cache", STATE, F16, ["n_pages", 16, d.kv_heads, d.head_dim])
-            for which in "kv"
-        ]
+        caches = [b.buffer(f"{p}{which}_cache", STATE, F16, ["n_pages", 16, d.kv_heads, d.head_dim]) for which in "kv"]
         where = [self.positions, self.slots, self.page_table]
         b.node(Op.KV_WRITE, [k, v, *where], caches, f"{p}kv", n_kv_heads=d.kv_heads, head_dim=d.head_dim)
         out = self.temp(f"{p}attn.out", q_width)
@@ -103,9 +98,7 @@ class _Dense:
         x = self.temp("embedded", d.n_embd)
         b.node(Op.EMBED, [self.token_ids, embd], [x], "embed")
         normed = self.temp("blk.0.attn_norm.out", d.n_embd)
-        b.node(
-            Op.RMS_NORM, [x, self.weight("blk.0.attn_norm", d.n_embd)], [normed], "blk.0.attn_norm", eps=1e-6
-        )
+        b.node(Op.RMS_NORM, [x, self.weight("blk.0.attn_norm", d.n_embd)], [normed], "blk.0.attn_norm", eps=1e-6)
         for layer in range(d.layers):
             p = f"blk.{layer}."
             x, normed = self.add_norm(f"{p}ffn_norm", self.attention(p, normed), x, f"{p}ffn_norm")
@@ -119,9 +112,7 @@ class _Dense:
             else:
                 total, normed = self.temp("last.sum", d.n_embd), self.temp("last.normed", d.n_embd)
                 b.node(Op.RESIDUAL_ADD, [down, x], [total], "last")
-                b.node(
-                    Op.RMS_NORM, [total, self.weight("output_norm", d.n_embd)], [normed], "out_norm", eps=1e-6
-                )
+                b.node(Op.RMS_NORM, [total, self.weight("output_norm", d.n_embd)], [normed], "out_norm", eps=1e-6)
         head = embd if d.tied else self.weight("output", d.n_vocab, d.n_embd)
         logits = b.buffer("logits", OUTPUT, F32, ["n_logits", d.n_vocab])
         tokens = b.buffer("tokens", OUTPUT, I32, ["n_logits"])

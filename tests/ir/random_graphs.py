@@ -136,9 +136,7 @@ class _Random:
             where = [self.step_input(role) for role in ("positions", "slots", "page_table")]
             if draw(st.booleans()):
                 k = self.b.buffer(self.name(), INPUT, F32, ["n_rows", kv_heads, head_dim])
-                b.node(
-                    Op.KV_WRITE, [k, k, *where], caches, self.name(), n_kv_heads=kv_heads, head_dim=head_dim
-                )
+                b.node(Op.KV_WRITE, [k, k, *where], caches, self.name(), n_kv_heads=kv_heads, head_dim=head_dim)
             b.node(
                 Op.FLASH_ATTN, [q, *caches, *where], [y], self.name(), scale=draw(st.floats(0.01, 4)),
                 n_heads=count, n_kv_heads=kv_heads, head_dim=head_dim,

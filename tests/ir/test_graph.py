@@ -121,9 +121,7 @@ def test_numpy_scalars_become_plain() -> None:
     assert type(graph.meta["n"]) is int
 
 
-@pytest.mark.parametrize(
-    "value", [None, [1], float("nan"), float("inf"), 1 << 63, 10**5000, np.zeros(2)], ids=range(7)
-)
+@pytest.mark.parametrize("value", [None, [1], float("nan"), float("inf"), 1 << 63, 10**5000, np.zeros(2)], ids=range(7))
 def test_attributes_are_finite_plain_values(value: Any) -> None:
     with pytest.raises(BadAttribute, match="'odd'"):
         GraphBuilder("g").node(Op.SAMPLE, [], [], "n", odd=value)

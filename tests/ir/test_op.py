@@ -62,9 +62,7 @@ def test_every_row(number: str, enum_name: str, stage: str, milestone: str) -> N
         assert opcodes.from_name(spelling) is op
 
 
-@pytest.mark.parametrize(
-    "text", ["", "nope", " embed", "embed ", "embed\n", "name", "__class__", "\u017fample", "0"]
-)
+@pytest.mark.parametrize("text", ["", "nope", " embed", "embed ", "embed\n", "name", "__class__", "\u017fample", "0"])
 def test_from_name_of_something_else_is_none(text: str) -> None:
     assert opcodes.from_name(text) is None
 

@@ -318,9 +318,7 @@ def test_attributes(change: dict[str, Any], kind: type[e.VerifyError], words: li
     graph = dense()
     attrs = {**node_named(graph, "blk.0.attn_q_norm").attrs, **change}
     attrs = {key: value for key, value in attrs.items() if value is not None}
-    refused(
-        rebuilt(graph, nodes={"blk.0.attn_q_norm": {"attrs": attrs}}), kind, "blk.0.attn_q_norm", None, *words
-    )
+    refused(rebuilt(graph, nodes={"blk.0.attn_q_norm": {"attrs": attrs}}), kind, "blk.0.attn_q_norm", None, *words)
 
 
 def test_a_head_count_below_one_is_a_bad_attribute() -> None:

@@ -41,7 +41,7 @@ class Sizes:
         for name, least in (("n_rows", 1), ("n_logits", 0), ("context", 1), ("n_slots", 1)):
             if getattr(self, name) < least:
                 raise UsageError(f"{name} is {getattr(self, name)}, expected at least {least}")
-        for name in ("n_ctx", "n_pages", "max_pages"):
+        for name in ("n_ctx", "max_pages", "n_pages"):
             if self.symbols[name] < 1:
                 raise UsageError(f"{name} is {self.symbols[name]}, expected at least 1")
 
@@ -119,9 +119,7 @@ def graph_cost(graph: Graph, sizes: Sizes | None = None) -> GraphCost:
     by_kind = dict.fromkeys(BufferKind, 0)
     for buffer in graph.buffers:
         by_kind[buffer.kind] += sizes.nbytes(buffer)
-    uncounted = tuple(
-        node.name for node, cost in zip(graph.nodes, nodes, strict=True) if cost.operations is None
-    )
+    uncounted = tuple(node.name for node, cost in zip(graph.nodes, nodes, strict=True) if cost.operations is None)
     return GraphCost(sizes, nodes, total, by_kind, uncounted)
 
 

@@ -47,9 +47,7 @@ def _writes(buffer: Buffer, writers: list[Placed]) -> Iterator[Finding]:
         return
     for at, node in writers[1:]:
         first = "itself" if at == writers[0][0] else f"node {writers[0][1].name!r}"
-        message = (
-            f"{describe(node)} writes buffer {buffer.name!r}, already written by {first}; expected one writer"
-        )
+        message = f"{describe(node)} writes buffer {buffer.name!r}, already written by {first}; expected one writer"
         yield Finding(e.DoublyWritten, message, node.name, buffer.name)
 
 

@@ -68,14 +68,10 @@ def _sequence(what: str, items: Sequence[Buffer | Node]) -> Iterator[Finding]:
                 f"{what} {position} is called {item.name!r}, expected 1 to {MAX_NAME} printable characters",
             )
         elif item.name in first:
-            message = (
-                f"{what}s {first[item.name]} and {position} are both called {item.name!r}, names are unique"
-            )
+            message = f"{what}s {first[item.name]} and {position} are both called {item.name!r}, names are unique"
             yield Finding(e.DuplicateName, message, **named)
         if item.id != position:
-            yield Finding(
-                e.BadGraph, f"{what} {item.name!r} has id {item.id} at position {position}", **named
-            )
+            yield Finding(e.BadGraph, f"{what} {item.name!r} has id {item.id} at position {position}", **named)
         first.setdefault(item.name, position)
 
 

@@ -37,8 +37,7 @@ def to_json(graph: Graph, sizes: Sizes | None = None) -> str:
         },
         "buffers": [_buffer_fields(buffer, cost.sizes) for buffer in graph.buffers],
         "nodes": [
-            _node_fields(graph, node, node_cost)
-            for node, node_cost in zip(graph.nodes, cost.nodes, strict=True)
+            _node_fields(graph, node, node_cost) for node, node_cost in zip(graph.nodes, cost.nodes, strict=True)
         ],
     }
     return json.dumps(tree, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

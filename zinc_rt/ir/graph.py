@@ -156,9 +156,7 @@ class Graph:
         """Raises BadGraph for an entry of `meta` that is no finite plain scalar."""
         object.__setattr__(self, "buffers", tuple(self.buffers))
         object.__setattr__(self, "nodes", tuple(self.nodes))
-        object.__setattr__(
-            self, "meta", MappingProxyType(_scalars(self.meta, f"graph {self.name!r}: meta", BadGraph))
-        )
+        object.__setattr__(self, "meta", MappingProxyType(_scalars(self.meta, f"graph {self.name!r}: meta", BadGraph)))
 
     def _key(self) -> tuple[object, ...]:
         return (self.name, self.buffers, self.nodes, frozen_items(self.meta))
@@ -177,9 +175,7 @@ class Graph:
         """The buffer with this id. Raises UnknownBuffer."""
         if 0 <= buffer_id < len(self.buffers):
             return self.buffers[buffer_id]
-        raise UnknownBuffer(
-            f"graph {self.name!r} has no buffer {buffer_id}; its ids are 0 to {len(self.buffers) - 1}"
-        )
+        raise UnknownBuffer(f"graph {self.name!r} has no buffer {buffer_id}; its ids are 0 to {len(self.buffers) - 1}")
 
     def buffer_named(self, name: str) -> Buffer:
         """The buffer with this name. Raises UnknownBuffer."""
@@ -228,9 +224,7 @@ class GraphBuilder:
     ) -> BufferId:
         """Declare a buffer and return its id. Raises BadBuffer for an unknown kind or dtype."""
         dims = tuple(dim if isinstance(dim, str) else operator.index(dim) for dim in shape)
-        made = Buffer(
-            len(self._buffers), name, _member(BufferKind, kind, name), _member(DType, dtype, name), dims
-        )
+        made = Buffer(len(self._buffers), name, _member(BufferKind, kind, name), _member(DType, dtype, name), dims)
         self._buffers.append(made)
         return made.id
 
@@ -288,9 +282,7 @@ def _member(kind: type[_E], value: _E | str, buffer: str) -> _E:
 
 def _scalars(mapping: Mapping[str, Any], what: str, error: type[VerifyError]) -> dict[str, Attr]:
     """A copy of `mapping` with NumPy scalars made plain. Raises `error` for anything but finite scalars."""
-    plain = {
-        key: value.item() if getattr(value, "ndim", None) == 0 else value for key, value in mapping.items()
-    }
+    plain = {key: value.item() if getattr(value, "ndim", None) == 0 else value for key, value in mapping.items()}
     for key, value in plain.items():
         if not isinstance(value, (bool, int, float, str)):
             raise error(f"{what} {key!r} is of {type(value).__name__}, expected int, float, str or bool")

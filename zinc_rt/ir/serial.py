@@ -30,9 +30,7 @@ def to_bytes(graph: Graph) -> bytes:
             "name": graph.name,
             "meta": dict(graph.meta),
             "buffers": [[b.name, b.kind.value, b.dtype.value, list(b.shape)] for b in graph.buffers],
-            "nodes": [
-                [n.op.name, n.name, list(n.inputs), list(n.outputs), dict(n.attrs)] for n in graph.nodes
-            ],
+            "nodes": [[n.op.name, n.name, list(n.inputs), list(n.outputs), dict(n.attrs)] for n in graph.nodes],
         },
         sort_keys=True,
         separators=(",", ":"),

@@ -148,9 +148,7 @@ SIGNATURES: Mapping[Op, Signature] = {
     Op.ARGMAX: Signature(
         (Port("logits", F32, ("L", "n_vocab"), ACTIVATION),), (Port("tokens", I32, ("L",), ACTIVATION),)
     ),
-    Op.MATMUL: Signature(
-        (_act("x", "R", "n_in"), _weight("weight", "n_out", "n_in")), (_act("y", "R", "n_out"),)
-    ),
+    Op.MATMUL: Signature((_act("x", "R", "n_in"), _weight("weight", "n_out", "n_in")), (_act("y", "R", "n_out"),)),
     Op.BIAS_ADD: Signature((_ROW, _weight("bias", "n", dtypes=F32)), (_act("y", "R", "n"),)),
     Op.SWIGLU: Signature((_act("gate", "R", "n"), _act("up", "R", "n")), (_act("y", "R", "n"),)),
     Op.KV_WRITE: Signature(

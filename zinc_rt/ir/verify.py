@@ -51,12 +51,8 @@ def _wiring(g: Graph, node: Node) -> Iterator[Finding]:
         yield Finding(e.NodeWithoutOutput, f"{describe(node)} writes nothing, expected an output", node.name)
 
 
-def _unknown(
-    g: Graph, node: Node, kind: type[e.VerifyError], side: str, ids: Iterable[int]
-) -> Iterator[Finding]:
+def _unknown(g: Graph, node: Node, kind: type[e.VerifyError], side: str, ids: Iterable[int]) -> Iterator[Finding]:
     for position, buffer_id in enumerate(ids):
         if not 0 <= buffer_id < len(g.buffers):
-            message = (
-                f"{describe(node)}: {side} {position} is buffer {buffer_id}, the graph has {len(g.buffers)}"
-            )
+            message = f"{describe(node)}: {side} {position} is buffer {buffer_id}, the graph has {len(g.buffers)}"
             yield Finding(kind, message, node.name)

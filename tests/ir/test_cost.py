@@ -1,0 +1,236 @@
+"""Costs against counting what naive code does, against the gguf package's sizes, and against sums done by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import gguf
+import pytest
+
+from tests.ir.dense import F16, F32, I32, INPUT, OUTPUT, STATE, TEMP, WEIGHT, Dims, dense
+from zinc_rt.errors import UsageError
+from zinc_rt.ir.cost import Cost, Sizes, graph_cost, node_cost
+from zinc_rt.ir.graph import BufferKind, Dim, DType, Graph, GraphBuilder
+from zinc_rt.ir.op import Op
+
+
+class Counted:
+    """A number whose arithmetic is counted; `+0.0` at the start of a sum counts as any other addition."""
+
+    count = 0
+
+    def _did(self, *_: object) -> Counted:
+        Counted.count += 1
+        return self
+
+    __add__ = __sub__ = __mul__ = __truediv__ = __radd__ = __rsub__ = __rmul__ = __rtruediv__ = _did
+    sqrt = exp = _did
+
+    def __gt__(self, _: object) -> bool:
+        Counted.count += 1
+        return True
+
+
+def numbers(n: int) -> list[Counted]:
+    return [Counted() for _ in range(n)]
+
+
+def dot(a: Sequence[Counted], b: Sequence[Counted]) -> Any:
+    total: Any = 0.0
+    for x, y in zip(a, b, strict=True):
+        total = total + x * y
+    return total
+
+
+def naive_norm(x: Sequence[Counted], w: Sequence[Counted]) -> None:
+    scale = 1.0 / (dot(x, x) / len(x) + 1e-6).sqrt()
+    for value, weight in zip(x, w, strict=True):
+        value * scale * weight
+
+
+def naive_rope(x: Sequence[Counted], rotated: int) -> None:
+    for i in range(rotated // 2):
+        a, b, cos, sin = x[2 * i], x[2 * i + 1], Counted(), Counted()
+        a * cos - b * sin
+        a * sin + b * cos
+
+
+def naive_attention(q: Sequence[Counted], context: int) -> None:
+    best: Any = -math.inf
+    scores = []
+    for _ in range(context):
+        score = dot(q, numbers(len(q))) * Counted()
+        best = max(best, score)
+        scores.append(score)
+    total: Any = 0.0
+    out: list[Any] = [0.0] * len(q)
+    for score in scores:
+        p = (score - best).exp()
+        total = total + p
+        out = [o + p * v for o, v in zip(out, numbers(len(q)), strict=True)]
+    for o in out:
+        o / total
+
+
+def naive_swiglu(gate: Sequence[Counted], up: Sequence[Counted]) -> None:
+    for g, u in zip(gate, up, strict=True):
+        g / (1.0 + g.exp()) * u
+
+
+def naive_argmax(x: Sequence[Counted]) -> None:
+    best: Any = -math.inf
+    for value in x:
+        best = max(best, value)
+
+
+def counted(graph: Graph, name: str, sizes: Sizes) -> int:
+    """Operations that naive code of the node `name` of `dense()` does, counted while it runs."""
+    rows, d = sizes.n_rows, Dims()
+    node = next(n for n in graph.nodes if n.name == name)
+    Counted.count = 0
+    for _ in range(rows):
+        match node.op:
+            case Op.RMS_NORM if "head_dim" in node.attrs:
+                for _ in range(int(node.attrs["n_heads"])):
+                    naive_norm(numbers(d.head_dim), numbers(d.head_dim))
+            case Op.RMS_NORM:
+                naive_norm(numbers(d.n_embd), numbers(d.n_embd))
+            case Op.RESIDUAL_RMS_NORM:
+                naive_norm([a + Counted() for a in numbers(d.n_embd)], numbers(d.n_embd))
+            case Op.RESIDUAL_ADD:
+                [a + Counted() for a in numbers(d.n_embd)]
+            case Op.BIAS_ADD:
+                [a + Counted() for a in numbers(d.heads * d.head_dim)]
+            case Op.MATMUL:
+                for _ in range(d.n_embd):
+                    dot(numbers(d.n_ff), numbers(d.n_ff))
+            case Op.ROPE:
+                for _ in range(int(node.attrs["n_heads"])):
+                    naive_rope(numbers(d.head_dim), d.head_dim)
+            case Op.FLASH_ATTN:
+                for _ in range(d.heads):
+                    naive_attention(numbers(d.head_dim), sizes.context)
+            case Op.SWIGLU:
+                naive_swiglu(numbers(d.n_ff), numbers(d.n_ff))
+    for _ in range(sizes.n_logits):
+        match node.op:
+            case Op.LM_HEAD:
+                for _ in range(d.n_vocab):
+                    dot(numbers(d.n_embd), numbers(d.n_embd))
+            case Op.ARGMAX:
+                naive_argmax(numbers(d.n_vocab))
+    return Counted.count
+
+
+@pytest.mark.parametrize("sizes", [Sizes(context=7), Sizes(n_rows=5, n_logits=2, context=40)])
+@pytest.mark.parametrize(
+    "name",
+    ["embed", "blk.0.attn_norm", "blk.0.attn_q_norm", "blk.0.attn_k_norm", "blk.0.attn_q_bias", "blk.0.attn_q_rope",
+     "blk.0.attn_k_rope", "blk.0.kv", "blk.0.attn", "blk.0.ffn_norm", "blk.0.ffn_act", "blk.0.ffn_down", "last",
+     "lm_head", "argmax"],
+)  # fmt: skip
+def test_operations_are_those_of_naive_code(name: str, sizes: Sizes) -> None:
+    graph = dense()
+    node = next(n for n in graph.nodes if n.name == name)
+    assert node_cost(graph, node, sizes).operations == counted(graph, name, sizes)
+
+
+def bytes_of(name: str, sizes: Sizes) -> tuple[int, int]:
+    graph = dense()
+    cost = node_cost(graph, next(n for n in graph.nodes if n.name == name), sizes)
+    return cost.bytes_read, cost.bytes_written
+
+
+def test_bytes_by_hand() -> None:
+    sizes = Sizes(n_rows=3, n_logits=2, context=40, n_slots=2)
+    q8_row = 34 * 64 // 32
+    head = 32
+    assert bytes_of("embed", sizes) == (3 * 4 + 3 * q8_row, 3 * 64 * 4)
+    assert bytes_of("blk.0.attn_norm", sizes) == (3 * 64 * 4 + 64 * 4, 3 * 64 * 4)
+    assert bytes_of("blk.0.attn_q", sizes) == (3 * 64 * 4 + 128 * q8_row, 3 * 128 * 4)
+    assert bytes_of("blk.0.attn_q_bias", sizes) == (3 * 128 * 4 + 128 * 4, 3 * 128 * 4)
+    # A row of the table for each row of the step, whatever the table's length.
+    assert bytes_of("blk.0.attn_q_rope", sizes) == (3 * 128 * 4 + 3 * 4 + 3 * 16 * 2 * 4, 3 * 128 * 4)
+    # Positions, slots and one page number for each row; float16 keys and values of two heads.
+    assert bytes_of("blk.0.kv", sizes) == (2 * 3 * 64 * 4 + 3 * 3 * 4, 2 * 3 * 2 * head * 2)
+    # 40 positions lie on three pages.
+    assert bytes_of("blk.0.attn", sizes) == (
+        3 * 128 * 4 + 2 * 3 * 4 + 3 * (2 * 40 * 2 * head * 2) + 3 * 3 * 4,
+        3 * 128 * 4,
+    )
+    assert bytes_of("blk.0.ffn_norm", sizes) == (2 * 3 * 64 * 4 + 64 * 4, 2 * 3 * 64 * 4)
+    assert bytes_of("lm_head", sizes) == (2 * 64 * 4 + 50 * q8_row + 2 * 4, 2 * 50 * 4)
+    assert bytes_of("argmax", sizes) == (2 * 50 * 4, 2 * 4)
+    assert bytes_of("lm_head", Sizes(n_logits=0)) == (0, 0)
+
+
+@pytest.mark.parametrize("dtype", [d for d in DType if d is not I32])
+def test_weight_bytes_are_those_of_the_gguf_package(dtype: DType) -> None:
+    b = GraphBuilder("g")
+    x, y = b.buffer("x", INPUT, F32, ["n_rows", 512]), b.buffer("y", OUTPUT, F32, ["n_rows", 3])
+    b.node(Op.MATMUL, [x, b.buffer("w", WEIGHT, dtype, [3, 512])], [y])
+    expected = math.prod(gguf.quant_shape_to_byte_shape((3, 512), gguf.GGMLQuantizationType[dtype.name]))
+    cost = graph_cost(b.build())
+    assert cost.weight_bytes == expected
+    assert cost.total == Cost(expected + 512 * 4, 3 * 4, 2 * 3 * 512)
+    assert cost.total.bytes_moved == expected + 515 * 4
+
+
+def test_totals_are_the_sums() -> None:
+    graph = dense()
+    sizes = Sizes(n_rows=4, context=33, n_slots=3)
+    cost = graph_cost(graph, sizes)
+    assert len(cost.nodes) == len(graph.nodes)
+    assert cost.total.bytes_read == sum(c.bytes_read for c in cost.nodes)
+    assert cost.total.bytes_written == sum(c.bytes_written for c in cost.nodes)
+    assert cost.total.operations == sum(c.operations or 0 for c in cost.nodes)
+    assert cost.uncounted == ()
+    # Two layers, two caches, three sequences of three pages of 16 positions, two heads of 32 in float16.
+    assert cost.bytes_by_kind[STATE] == 2 * 2 * 3 * 3 * 16 * 2 * 32 * 2
+    assert cost.bytes_by_kind[OUTPUT] == 50 * 4 + 4
+    assert set(cost.bytes_by_kind) == set(BufferKind)
+
+
+def test_operations_without_a_formula_are_named_not_guessed() -> None:
+    b = GraphBuilder("g")
+    x, y = b.buffer("x", INPUT, F32, ["n_rows", 8]), b.buffer("y", OUTPUT, F16, ["n_rows", 8])
+    b.node(Op.SSM_CONV1D, [x], [y], "conv")
+    cost = graph_cost(b.build(), Sizes(n_rows=2))
+    assert cost.nodes == (Cost(2 * 8 * 4, 2 * 8 * 2, None),)
+    assert cost.uncounted == ("conv",)
+    assert cost.total.operations == 0
+
+
+def test_split_rows_cost_the_same() -> None:
+    def cost(shape: tuple[Dim, ...]) -> Cost:
+        b = GraphBuilder("g")
+        x, y = b.buffer("x", INPUT, F32, shape), b.buffer("y", TEMP, F32, ["n_rows", 64])
+        w = b.buffer("w", WEIGHT, F32, [16])
+        b.node(Op.RMS_NORM, [x, w], [y], eps=1e-6, n_heads=4, head_dim=16)
+        b.node(Op.STREAM_OUT, [y], [])
+        graph = b.build()
+        return node_cost(graph, graph.nodes[0], Sizes(n_rows=3))
+
+    assert cost(("n_rows", 64)) == cost(("n_rows", 4, 16))
+
+
+def test_sizes_follow_the_context() -> None:
+    assert dict(Sizes(context=17).symbols) == {
+        "n_rows": 1, "n_logits": 1, "n_slots": 1, "n_pages": 2, "max_pages": 2, "n_ctx": 17,
+    }  # fmt: skip
+    given = Sizes(n_rows=2, n_logits=0, context=10, n_ctx=100, n_slots=4, n_pages=9, max_pages=5)
+    assert given.symbols["n_pages"] == 9
+    assert given.dim("n_ctx") == 100
+    assert given.dim(7) == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("n_rows", 0), ("n_logits", -1), ("context", 0), ("n_slots", 0), ("n_ctx", 0), ("n_pages", -2), ("max_pages", 0)],
+)
+def test_impossible_sizes(name: str, value: int) -> None:
+    sizes: dict[str, Any] = {name: value}
+    with pytest.raises(UsageError, match=f"{name} is {value}, expected at least"):
+        Sizes(**sizes)

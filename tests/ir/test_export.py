@@ -1,0 +1,200 @@
+"""DOT and JSON: read back with a parser of our own, and compared with the graph."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+from hypothesis import given, settings
+
+from tests.ir.dense import F32, INPUT, OUTPUT, Dims, dense
+from tests.ir.random_graphs import graphs
+from zinc_rt.ir.cost import Sizes, graph_cost
+from zinc_rt.ir.export import quantity, to_dot, to_json
+from zinc_rt.ir.graph import BufferKind, Graph, GraphBuilder
+from zinc_rt.ir.op import Op
+
+TOKEN = re.compile(r'\s*("(?:[^"\\]|\\.)*"|->|[A-Za-z_][A-Za-z0-9_]*|[0-9]+|[{}\[\]=,;])', re.DOTALL)
+
+
+class Dot:
+    """What a DOT document draws: labels of boxes, edges, and the cluster of each box. Refuses other syntax."""
+
+    def __init__(self, text: str) -> None:
+        self.tokens: list[str] = []
+        at, end = 0, len(text.rstrip())
+        while at < end:
+            token = TOKEN.match(text, at)
+            assert token, text[at : at + 40]
+            self.tokens.append(token[1])
+            at = token.end()
+        self.tokens.reverse()
+        self.labels: dict[str, str] = {}
+        self.edges: list[tuple[str, str]] = []
+        self.clusters: dict[str, str] = {}
+        self.expect("digraph")
+        self.name = unquoted(self.tokens.pop())
+        self.expect("{")
+        self.statements("")
+        assert not self.tokens
+
+    def expect(self, wanted: str) -> None:
+        assert self.tokens.pop() == wanted
+
+    def statements(self, cluster: str) -> None:
+        while (first := self.tokens.pop()) != "}":
+            if first == "subgraph":
+                name = self.tokens.pop()
+                self.expect("{")
+                self.statements(name)
+                continue
+            following = self.tokens.pop()
+            if following == "=":
+                self.tokens.pop()
+            elif following == "->":
+                self.edges.append((first, self.tokens.pop()))
+                self.attributes()
+            else:
+                self.tokens.append(following)
+                label = self.attributes().get("label")
+                if label is not None:
+                    assert first not in self.labels
+                    self.labels[first] = unquoted(label)
+                    self.clusters[first] = cluster
+            self.expect(";")
+
+    def attributes(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        if self.tokens[-1] == "[":
+            self.tokens.pop()
+            while True:
+                key = self.tokens.pop()
+                self.expect("=")
+                found[key] = self.tokens.pop()
+                if self.tokens.pop() == "]":
+                    break
+        return found
+
+
+def unquoted(text: str) -> str:
+    assert text[0] == text[-1] == '"'
+    swap = {"\\n": "\n", '\\"': '"', "\\\\": "\\"}
+    plain = re.sub(r'\\[n"\\]', lambda found: swap[found[0]], text[1:-1])
+    return plain.replace("&amp;", "&")
+
+
+def check_drawing(graph: Graph, dot: Dot) -> None:
+    """Every node is a box with its name and opcode, and data flows along the edges."""
+    for node in graph.nodes:
+        rows = dot.labels[f"n{node.id}"].split("\n")
+        assert rows[:2] == [node.name, node.op.name]
+    assert all(end in dot.labels for edge in dot.edges for end in edge)
+    writer = {b: n.id for n in graph.nodes for b in n.outputs}
+    for node in graph.nodes:
+        for buffer in {graph.buffer(i) for i in node.inputs}:
+            if buffer.kind in (BufferKind.WEIGHT, BufferKind.CONSTANT):
+                assert f"{buffer.name} {buffer.type_text}" in dot.labels[f"n{node.id}"].split("\n")
+            elif buffer.kind in (BufferKind.TEMP, BufferKind.OUTPUT):
+                assert (f"n{writer[buffer.id]}", f"n{node.id}") in dot.edges
+            elif buffer.kind is BufferKind.STATE:
+                assert (f"b{buffer.id}", f"n{node.id}") in dot.edges
+            else:
+                drawn = (f"b{buffer.id}", f"n{node.id}") in dot.edges
+                assert drawn != (buffer.name in dot.labels[f"n{node.id}"].replace("\n", ", ").split(", "))
+        for buffer in (graph.buffer(i) for i in node.outputs):
+            if buffer.kind in (BufferKind.STATE, BufferKind.OUTPUT):
+                assert (f"n{node.id}", f"b{buffer.id}") in dot.edges
+
+
+def test_the_drawing_of_a_dense_graph() -> None:
+    graph = dense()
+    dot = Dot(to_dot(graph, Sizes(n_rows=2)))
+    check_drawing(graph, dot)
+    assert dot.name == "dense"
+    for node in graph.nodes:
+        layer = re.match(r"blk\.(\d+)", node.name)
+        assert dot.clusters[f"n{node.id}"] == (f"cluster_blk_{layer[1]}" if layer else "")
+    assert dot.clusters[f"b{graph.buffer_named('blk.1.k_cache').id}"] == "cluster_blk_1"
+    assert len(dot.labels) == len(graph.nodes) + 2 * 2 + 2 + 2
+
+
+@settings(max_examples=40, deadline=None)
+@given(graphs())
+def test_drawings_of_random_graphs(graph: Graph) -> None:
+    dot = Dot(to_dot(graph))
+    assert dot.name == graph.name
+    check_drawing(graph, dot)
+
+
+@pytest.mark.parametrize("name", ['say "hi"', "back\\slash", "\\n", "a&lt;b", "]; } //", "<b>", "größe", "\\"])
+def test_names_are_escaped(name: str) -> None:
+    b = GraphBuilder(name)
+    x, y = b.buffer(f"x{name}", INPUT, F32, ["n_rows", 4]), b.buffer(f"y{name}", OUTPUT, F32, ["n_rows", 4])
+    b.node(Op.RESIDUAL_ADD, [x, x], [y], name)
+    graph = b.build()
+    dot = Dot(to_dot(graph))
+    assert dot.name == name
+    assert dot.labels["n0"].startswith(f"{name}\nRESIDUAL_ADD\n")
+    assert dot.labels["b0"] == f"x{name}\nf32[n_rows, 4]"
+    assert json.loads(to_json(graph))["nodes"][0]["name"] == name
+    if shutil.which("dot"):
+        subprocess.run(["dot", "-Tsvg"], input=to_dot(graph).encode(), stdout=subprocess.DEVNULL, check=True)
+
+
+def test_labels_tell_the_cost() -> None:
+    label = Dot(to_dot(dense(), Sizes())).labels["n0"]
+    # One id of 4 bytes and one Q8_0 row of 68.
+    assert label.split("\n")[2:] == ["token_embd.weight q8_0[50, 64]", "reads 72 B, writes 256 B, 0 op"]
+
+
+def test_json_holds_the_graph_and_its_costs() -> None:
+    graph = dense(Dims(layers=1))
+    sizes = Sizes(n_rows=3, context=20)
+    cost = graph_cost(graph, sizes)
+    tree = json.loads(to_json(graph, sizes))
+    assert (tree["name"], tree["meta"]) == (graph.name, dict(graph.meta))
+    assert tree["sizes"] == {
+        "n_rows": 3, "n_logits": 1, "n_slots": 1, "n_pages": 2, "max_pages": 2, "n_ctx": 20, "context": 20,
+    }  # fmt: skip
+    assert tree["totals"]["bytes_read"] == cost.total.bytes_read
+    assert tree["totals"]["operations"] == cost.total.operations
+    assert tree["totals"]["buffer_bytes"]["weight"] == cost.weight_bytes
+    assert tree["totals"]["uncounted_nodes"] == []
+    assert sum(b["bytes"] for b in tree["buffers"]) == sum(cost.bytes_by_kind.values())
+    b = GraphBuilder(tree["name"], tree["meta"])
+    for entry in tree["buffers"]:
+        b.buffer(entry["name"], entry["kind"], entry["dtype"], entry["shape"])
+    by_name = {entry["name"]: entry["id"] for entry in tree["buffers"]}
+    for entry, expected in zip(tree["nodes"], cost.nodes, strict=True):
+        ends = [[by_name[name] for name in entry[side]] for side in ("inputs", "outputs")]
+        b.node(Op[entry["op"]], *ends, entry["name"], **entry["attrs"])
+        assert (entry["bytes_read"], entry["bytes_written"], entry["operations"]) == (
+            expected.bytes_read, expected.bytes_written, expected.operations,
+        )  # fmt: skip
+    assert b.build() == graph
+    assert {(n["op"], n["stage"], n["milestone"]) for n in tree["nodes"]} >= {
+        ("EMBED", "decode", "m0"),
+        ("MATMUL", "both", "m0"),
+    }
+
+
+def test_unknown_operations_are_null_and_said() -> None:
+    b = GraphBuilder("g")
+    x, y = b.buffer("x", INPUT, F32, ["n_rows", 8]), b.buffer("y", OUTPUT, F32, ["n_rows", 8])
+    b.node(Op.SSM_CONV1D, [x], [y], "conv")
+    tree = json.loads(to_json(b.build()))
+    assert tree["nodes"][0]["operations"] is None
+    assert tree["totals"]["uncounted_nodes"] == ["conv"]
+    assert "operations unknown" in Dot(to_dot(b.build())).labels["n0"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (99_949, "99.9 kB"), (123_456, "123 kB"), (999_499, "999 kB"),
+     (999_500, "1.0 MB"), (5 * 10**15, "5000 TB")],
+)  # fmt: skip
+def test_quantities(value: int, text: str) -> None:
+    assert quantity(value, "B") == text
