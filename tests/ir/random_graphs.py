@@ -131,7 +131,7 @@ class _Random:
                 interleaved=draw(st.booleans()), n_heads=count, head_dim=head_dim,
             )  # fmt: skip
         else:
-            shape = ["n_pages", 16, kv_heads, head_dim]
+            shape: list[int | str] = ["n_pages", 16, kv_heads, head_dim]
             caches = [b.buffer(self.name(), STATE, F16, shape) for _ in "kv"]
             where = [self.step_input(role) for role in ("positions", "slots", "page_table")]
             if draw(st.booleans()):

@@ -169,8 +169,8 @@ def test_json_holds_the_graph_and_its_costs() -> None:
         b.buffer(entry["name"], entry["kind"], entry["dtype"], entry["shape"])
     by_name = {entry["name"]: entry["id"] for entry in tree["buffers"]}
     for entry, expected in zip(tree["nodes"], cost.nodes, strict=True):
-        ends = [[by_name[name] for name in entry[side]] for side in ("inputs", "outputs")]
-        b.node(Op[entry["op"]], *ends, entry["name"], **entry["attrs"])
+        reads, writes = ([by_name[name] for name in entry[side]] for side in ("inputs", "outputs"))
+        b.node(Op[entry["op"]], reads, writes, entry["name"], **entry["attrs"])
         assert (entry["bytes_read"], entry["bytes_written"], entry["operations"]) == (
             expected.bytes_read, expected.bytes_written, expected.operations,
         )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, cast
 
 import gguf
 import numpy as np
@@ -109,7 +109,7 @@ def test_too_many_bindings_name_the_node(side: str) -> None:
 
 
 def test_numpy_scalars_become_plain() -> None:
-    builder = GraphBuilder("g", {"n": np.int64(3)})
+    builder = GraphBuilder("g", {"n": cast("int", np.int64(3))})
     a = builder.buffer("a", "input", "f32", [np.int64(2), 4])
     y = builder.buffer("y", "output", "f32", [2, 4])
     w = builder.buffer("w", "weight", "f32", [4])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.ir.dense import F32, I32, STATE, TEMP, WEIGHT, Dims, dense
 from zinc_rt.ir import verify
-from zinc_rt.ir.graph import Buffer, Dim, DType, Graph, Node
+from zinc_rt.ir.graph import Attr, Buffer, Dim, DType, Graph, Node
 from zinc_rt.ir.op import Op
 
 DIMS = st.builds(
@@ -24,7 +24,9 @@ DIMS = st.builds(
     tied=st.booleans(),
     weights=st.sampled_from([DType.Q8_0, DType.F16, F32]),
 )
-CACHE = {dims: dense(dims) for dims in ()}
+CACHE: dict[Dims, Graph] = {}
+SIZES: list[Dim] = [1, 2, 3, 16, 32, 64, 96, 128, "n_rows", "n_logits", "n_pages"]
+VALUES: list[Attr] = [1, 3, 64, 0.5, True, "x"]
 EXAMPLES = settings(max_examples=50, deadline=None)
 
 
@@ -114,7 +116,7 @@ def test_a_changed_dimension(dims: Dims, data: st.DataObject) -> None:
     graph = graph_of(dims)
     buffer = data.draw(st.sampled_from(graph.buffers))
     axis = data.draw(st.integers(0, len(buffer.shape) - 1))
-    new = data.draw(st.sampled_from([1, 2, 3, 16, 32, 64, 96, 128, "n_rows", "n_logits", "n_pages"]))
+    new = data.draw(st.sampled_from(SIZES))
     assume(new != buffer.shape[axis])
     shape = (*buffer.shape[:axis], new, *buffer.shape[axis + 1 :])
     free = size_is_free(dims, graph, buffer, axis, new)
@@ -150,7 +152,7 @@ def test_a_split_row_is_only_another_view(dims: Dims, data: st.DataObject) -> No
     key_heads = [n for n in users if n.op is Op.KV_WRITE]
     wanted = {(heads if heads is not None else dims.kv_heads, head_dim) for heads, head_dim in by_heads}
     assert not key_heads or (dims.kv_heads, dims.head_dim) in wanted
-    assert math.prod(split.shape[1:]) == width  # type: ignore[type-var]
+    assert math.prod(split.shape[1:]) == width
     check(with_buffer(graph, split), may_pass=wanted <= {(width // part, part)})
 
 
@@ -185,7 +187,7 @@ def test_a_changed_attribute(dims: Dims, data: st.DataObject) -> None:
     graph = graph_of(dims)
     node = data.draw(st.sampled_from([n for n in graph.nodes if n.attrs]))
     key = data.draw(st.sampled_from(sorted(node.attrs)))
-    value = data.draw(st.sampled_from([1, 3, 64, 0.5, True, "x"]))
+    value = data.draw(st.sampled_from(VALUES))
     assume(repr(value) != repr(node.attrs[key]))
     nodes = list(graph.nodes)
     nodes[node.id] = dataclasses.replace(node, attrs={**node.attrs, key: value})

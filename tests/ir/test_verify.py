@@ -226,7 +226,7 @@ def test_a_shape_mismatch_says_who_decided() -> None:
 
 def test_reshapes_cost_no_node() -> None:
     graph = dense()
-    split = {
+    split: dict[str, dict[str, Any]] = {
         "blk.0.attn_q_rope.out": {"shape": ("n_rows", 4, 32)},
         "blk.0.attn.out": {"shape": ("n_rows", 4, 32)},
         "blk.0.attn_v.out": {"shape": ("n_rows", 2, 32)},

@@ -32,8 +32,12 @@ def size_of(dims: Iterable[Dim]) -> Size:
     """The product of `dims`."""
     total = Size(1)
     for dim in dims:
-        total *= Size(1, (dim,)) if isinstance(dim, str) else Size(dim)
+        total *= _one(dim)
     return total
+
+
+def _one(dim: Dim) -> Size:
+    return Size(1, (dim,)) if isinstance(dim, str) else Size(dim)
 
 
 class Bindings:
@@ -95,7 +99,7 @@ class Bindings:
 
     def _match_dims(self, shape: Sequence[Dim], pattern: Sequence[Dim], source: str) -> bool:
         return len(shape) == len(pattern) and all(
-            self.bind(want, size_of((dim,)), source) if isinstance(want, str) else dim == want
+            self.bind(want, _one(dim), source) if isinstance(want, str) else dim == want
             for dim, want in zip(shape, pattern, strict=True)
         )
 
