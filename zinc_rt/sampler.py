@@ -43,11 +43,9 @@ class Sampler:
     """
 
     def __init__(self, params: SamplingParams, n_vocab: int) -> None:
-        for name, ids in (("logit_bias", params.logit_bias), ("stop_token_ids", params.stop_token_ids)):
-            for token_id in ids:
-                if token_id >= n_vocab:
-                    limits = f"about token ids below the vocabulary size {n_vocab}"
-                    raise InvalidSamplingParam(name, token_id, limits)
+        for name, given in (("logit_bias", params.logit_bias), ("stop_token_ids", params.stop_token_ids)):
+            if any(token_id >= n_vocab for token_id in given):
+                raise InvalidSamplingParam(name, given, f"about token ids from 0 to {n_vocab - 1}")
         self.params = params
         self.n_vocab = n_vocab
         self.seed = params.seed if params.seed is not None else int.from_bytes(os.urandom(8), "little")

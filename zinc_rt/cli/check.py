@@ -1,0 +1,52 @@
+"""`zinc check`: what this machine offers, tier by tier."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import zinc_rt
+from zinc_rt.cli import options as o
+from zinc_rt.cli.terminal import write, write_heading, write_table
+
+if TYPE_CHECKING:
+    from zinc_rt.cli.machine import Finding
+    from zinc_rt.tiers import TierReport
+
+
+def check(as_json: o.Json = False, debug: o.Debug = False) -> int:
+    """Show what this machine offers.
+
+    Every tier with the reason why it can or cannot run, and what helps; then the machine. Exit code 0 when at least
+    one tier can run, else 1.
+    """
+    from zinc_rt.cli.machine import findings
+    from zinc_rt.engine import probe_tiers
+
+    tiers, machine = probe_tiers(), findings()
+    usable = [t for t in tiers if t.available]
+    if as_json:
+        tree = {
+            "version": zinc_rt.__version__,
+            "tiers": [{**asdict(t), "tier": t.tier.value} for t in tiers],
+            "auto": usable[0].tier.value if usable else None,
+            "machine": [asdict(f) for f in machine],
+        }
+        write(json.dumps(tree, ensure_ascii=False, indent=1) + "\n")
+    else:
+        _print(tiers, machine)
+    return 0 if usable else 1
+
+
+def _print(tiers: list[TierReport], machine: list[Finding]) -> None:
+    write_heading(f"ZINC_RT {zinc_rt.__version__}\n\nTiers, in the order in which --tier auto tries them")
+    write_table([[t.tier.value, "yes" if t.available else "no", _with_remedy(t.reason, t.remedy)] for t in tiers])
+    usable = [t.tier.value for t in tiers if t.available]
+    write(f"auto: {usable[0]}\n" if usable else "auto: none, nothing can run here\n")
+    write_heading("\nMachine")
+    write_table([[f.name, "ok" if f.ok else "!!", _with_remedy(f.value, f.remedy)] for f in machine])
+
+
+def _with_remedy(text: str, remedy: str) -> str:
+    return f"{text} -> {remedy}" if remedy else text

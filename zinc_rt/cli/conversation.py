@@ -1,0 +1,114 @@
+"""`Conversation`: the messages of a chat, what of them fits the context, saving and loading."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import TypedDict
+
+from zinc_rt.cli.prompts import InputError
+from zinc_rt.cli.terminal import write_file
+from zinc_rt.errors import ZincError
+
+ROLES = ("system", "user", "assistant")
+
+
+class Message(TypedDict):
+    """One message; the names are the ones chat templates use."""
+
+    role: str
+    content: str
+
+
+class TurnTooLong(ZincError):
+    """A message that does not fit the context even alone."""
+
+
+class Conversation:
+    """System prompt, then user and assistant messages in turn."""
+
+    def __init__(self, system: str | None = None) -> None:
+        self.system = system
+        self.messages: list[Message] = []
+        self.dropped = 0  # messages at the front that no longer fit the context
+
+    def reset(self) -> None:
+        """Forget all messages; the system prompt stays."""
+        self.messages.clear()
+        self.dropped = 0
+
+    def ask(self, text: str) -> None:
+        """The user's next message."""
+        self.messages.append({"role": "user", "content": text})
+
+    def answer(self, text: str) -> None:
+        """The assistant's answer to it."""
+        self.messages.append({"role": "assistant", "content": text})
+
+    def undo(self, role: str) -> bool:
+        """Take back the last message if it is of this role."""
+        if self.messages and self.messages[-1]["role"] == role:
+            self.messages.pop()
+            self.dropped = min(self.dropped, len(self.messages))
+            return True
+        return False
+
+    def seen(self) -> list[Message]:
+        """The messages the model gets: the system prompt and those not dropped."""
+        system: list[Message] = [] if self.system is None else [{"role": "system", "content": self.system}]
+        return system + self.messages[self.dropped :]
+
+    def fit(self, encode: Callable[[Sequence[Message]], list[int]], room: int) -> list[int]:
+        """Token ids of what the model gets, dropping the oldest turns until at most `room` are left.
+
+        Raises `TurnTooLong` when even the last message alone does not fit; nothing is dropped then.
+        """
+        before = self.dropped
+        while True:
+            ids = encode(self.seen())
+            if len(ids) <= room:
+                return ids
+            if self.dropped + 1 >= len(self.messages):
+                self.dropped = before
+                raise TurnTooLong(
+                    f"the message takes {len(ids)} tokens with its system prompt, the context leaves {room} "
+                    "for it; shorten it or use a larger context (-c)"
+                )
+            self.dropped += 1
+            while self.messages[self.dropped]["role"] != "user" and self.dropped + 1 < len(self.messages):
+                self.dropped += 1
+
+    def save(self, path: str) -> None:
+        """Write everything as JSON. Raises `OutputError`."""
+        tree = {"system": self.system, "messages": self.messages}
+        write_file(path, json.dumps(tree, ensure_ascii=False, indent=1) + "\n")
+
+    def load(self, path: str) -> None:
+        """Replace everything by what `save` wrote. Raises `InputError`; nothing has changed then."""
+        try:
+            with open(path, encoding="utf-8") as file:
+                tree = json.load(file)
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {error.strerror}") from None
+        except (ValueError, RecursionError):
+            raise InputError(f"{path} is no saved conversation: it is not JSON text") from None
+        system, messages = _checked(tree, path)
+        self.system, self.messages, self.dropped = system, messages, 0
+
+
+def _checked(tree: object, path: str) -> tuple[str | None, list[Message]]:
+    def bad(problem: str) -> InputError:
+        return InputError(f"{path} is no saved conversation: {problem}")
+
+    if not isinstance(tree, dict) or not isinstance(tree.get("messages"), list):
+        raise bad('it has no list "messages"')
+    system = tree.get("system")
+    if system is not None and not isinstance(system, str):
+        raise bad('"system" is neither text nor null')
+    messages: list[Message] = []
+    for number, item in enumerate(tree["messages"], start=1):
+        expected = ROLES[1 + len(messages) % 2]
+        if not isinstance(item, dict) or item.get("role") != expected or not isinstance(item.get("content"), str):
+            raise bad(f'message {number} is not {{"role": "{expected}", "content": text}}')
+        messages.append({"role": expected, "content": item["content"]})
+    return system, messages

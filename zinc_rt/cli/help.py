@@ -1,0 +1,51 @@
+"""Help texts with their options in sections, and the verbs' failures kept away from typer's own handling."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from typer.core import TyperCommand, TyperGroup
+
+from zinc_rt.cli.terminal import abandon_stdout
+
+EXIT_INTERRUPTED: Final = 130
+
+
+class Command(TyperCommand):
+    """A verb whose help groups the options under the headings that they name."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return ["[OPTIONS]", *(p.metavar for p in self.get_params(ctx) if p.param_type_name == "argument")]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            if param.param_type_name == "argument":
+                record = (param.metavar.strip("[]"), param.help)
+            else:
+                record = param.get_help_record(ctx)
+            if record is not None:
+                sections.setdefault(section_of(param), []).append(record)
+        for title, records in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
+class Group(TyperGroup):
+    """The command itself. Ctrl-C and a closed pipe end here: typer would print a word of its own."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            return EXIT_INTERRUPTED
+        except BrokenPipeError:
+            abandon_stdout()
+            return 0
+
+
+def section_of(param: Any) -> str:
+    """The heading under which help and reference list an option or argument."""
+    if param.param_type_name == "argument":
+        return "Arguments"
+    return str(getattr(param, "rich_help_panel", None) or "Other")

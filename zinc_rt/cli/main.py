@@ -1,0 +1,121 @@
+"""The `zinc` command: its verbs, and how every failure ends (one line, an exit code).
+
+Exit codes: 0 done, 1 failed, 2 used wrongly, 130 stopped by Ctrl-C. A reader of standard output that leaves
+early (`zinc run ... | head -1`) is no failure.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated, Any, Final, NoReturn
+
+import typer
+
+import zinc_rt
+from zinc_rt.cli import bench, chat, check, graph, perplexity, run, show, tokenize
+from zinc_rt.cli.help import Command, Group
+from zinc_rt.cli.options import Debug, debug_wanted
+from zinc_rt.cli.session import EXIT_INTERRUPTED
+from zinc_rt.cli.terminal import OutputError, abandon_stdout, prepare, say, write
+from zinc_rt.errors import ZincError
+
+PROGRAM: Final = "zinc"
+EXIT_USAGE: Final = 2
+EXIT_FAILURE: Final = 1
+
+app = typer.Typer(
+    cls=Group,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+for _verb in (
+    run.run,
+    chat.chat,
+    show.show,
+    check.check,
+    bench.bench,
+    graph.graph,
+    tokenize.tokenize,
+    perplexity.perplexity,
+):
+    app.command(cls=Command)(_verb)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        write(f"{PROGRAM} {zinc_rt.__version__}\n")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    ctx: typer.Context,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version.", show_default=False),
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """Run language models from GGUF files: the same bits on every engine.
+
+    Start with: zinc run "Once upon a time"
+    """
+    if ctx.invoked_subcommand is None and not ctx.resilient_parsing:
+        say(ctx.get_help())
+        raise typer.Exit(EXIT_USAGE)
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command with these arguments (None: those of the process); returns the exit code."""
+    prepare()
+    try:
+        result: Any = app(args=list(sys.argv[1:] if args is None else args), prog_name=PROGRAM, standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except BrokenPipeError:
+        abandon_stdout()
+        return 0
+    except (KeyboardInterrupt, typer.Abort):
+        return EXIT_INTERRUPTED
+    except Exception as error:
+        if debug_wanted():
+            traceback.print_exc()
+        code = _report(error)
+        if isinstance(error, (OutputError, OSError)):
+            abandon_stdout()
+        return code
+
+
+def _report(error: Exception) -> int:
+    """Say what went wrong in one line; returns the exit code."""
+    if isinstance(error, ZincError):
+        say(f"{PROGRAM}: error: {_one_line(str(error))}", style="red")
+        return error.exit_code
+    # Errors of the option parser; its classes live in different modules in different versions of typer.
+    if hasattr(error, "format_message") and isinstance(code := getattr(error, "exit_code", None), int):
+        context = getattr(error, "ctx", None)
+        path = context.command_path if context is not None else PROGRAM
+        message = _one_line(error.format_message()).rstrip(".")
+        say(f"{path}: error: {message} ({path} --help explains the options)", style="red")
+        return code
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        say(f"{PROGRAM}: error: {where}{error.strerror or error}", style="red")
+        return EXIT_FAILURE
+    if isinstance(error, MemoryError):
+        say(f"{PROGRAM}: error: out of memory; use a smaller context (-c) or a smaller model", style="red")
+        return EXIT_FAILURE
+    hint = "" if debug_wanted() else "; run again with --debug for the trace, and please report it"
+    say(f"{PROGRAM}: internal error: {type(error).__name__}: {_one_line(str(error))}{hint}", style="red")
+    return EXIT_FAILURE
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def entry() -> NoReturn:
+    """The console script."""
+    sys.exit(main())

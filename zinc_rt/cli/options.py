@@ -1,0 +1,298 @@
+"""The options that several verbs share: llama.cpp's names, our help texts."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from zinc_rt.errors import UsageError
+from zinc_rt.sampling import InvalidSamplingParam, SamplingParams
+
+PROMPT: Final = "Prompt"
+MODEL: Final = "Model"
+SAMPLING: Final = "Choosing tokens"
+LIMITS: Final = "When to stop"
+OUTPUT: Final = "Output"
+OTHER: Final = "Other"
+
+_debug = False
+
+
+def debug_wanted() -> bool:
+    """Whether --debug was given."""
+    return _debug
+
+
+def _set_debug(value: bool) -> bool:
+    global _debug  # noqa: PLW0603  one process runs one command
+    _debug = _debug or value
+    return value
+
+
+def _tiers(incomplete: str) -> list[str]:
+    """Shell completion of --tier."""
+    from zinc_rt.tiers import Tier
+
+    return [t.value for t in Tier if t.value.startswith(incomplete)]
+
+
+Debug = Annotated[
+    bool,
+    typer.Option(
+        "--debug",
+        callback=_set_debug,
+        help="Show the full trace of an error.",
+        rich_help_panel=OTHER,
+        show_default=False,
+    ),
+]
+
+ModelFile = Annotated[
+    Path | None,
+    typer.Option(
+        "-m",
+        "--model",
+        metavar="FILE",
+        help="GGUF model file. Default: the small story model inside the package.",
+        rich_help_panel=MODEL,
+        show_default=False,
+    ),
+]
+CtxSize = Annotated[
+    int | None,
+    typer.Option(
+        "-c",
+        "--ctx-size",
+        metavar="N",
+        help="Context in tokens, prompt and text together. Default: the model's own, at most 4096.",
+        rich_help_panel=MODEL,
+        show_default=False,
+    ),
+]
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        "-t",
+        "--threads",
+        metavar="N",
+        help="Most CPU threads to use; the text does not depend on it. Default: as many as there are cores.",
+        rich_help_panel=MODEL,
+        show_default=False,
+    ),
+]
+BatchSize = Annotated[
+    int | None,
+    typer.Option(
+        "-b",
+        "--batch-size",
+        metavar="N",
+        help="Prompt tokens computed at once; the text does not depend on it. Default: 128.",
+        rich_help_panel=MODEL,
+        show_default=False,
+    ),
+]
+TierName = Annotated[
+    str | None,
+    typer.Option(
+        "--tier",
+        metavar="NAME",
+        autocompletion=_tiers,
+        help="Engine; `zinc check` lists them. Default: $ZINC_RT_TIER, else auto: the best that works.",
+        rich_help_panel=MODEL,
+        show_default=False,
+    ),
+]
+
+MaxTokens = Annotated[
+    int,
+    typer.Option(
+        "-n",
+        "--predict",
+        "--max-tokens",
+        metavar="N",
+        help="Most tokens to generate; -1: until the model ends the text or the context is full.",
+        rich_help_panel=LIMITS,
+    ),
+]
+Stop = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--stop",
+        metavar="TEXT",
+        help="End the text where TEXT would appear; TEXT itself is not printed. May be repeated.",
+        rich_help_panel=LIMITS,
+        show_default=False,
+    ),
+]
+IgnoreEos = Annotated[
+    bool,
+    typer.Option(
+        "--ignore-eos",
+        help="Go on after the model's end-of-text token.",
+        rich_help_panel=LIMITS,
+        show_default=False,
+    ),
+]
+
+Temp = Annotated[
+    float,
+    typer.Option(
+        "--temp",
+        "--temperature",
+        metavar="X",
+        help="Randomness: below 1 sharpens, above 1 flattens; 0 always takes the likeliest token.",
+        rich_help_panel=SAMPLING,
+    ),
+]
+TopK = Annotated[
+    int,
+    typer.Option("--top-k", metavar="N", help="Keep the N likeliest tokens; 0 keeps all.", rich_help_panel=SAMPLING),
+]
+TopP = Annotated[
+    float,
+    typer.Option(
+        "--top-p",
+        metavar="X",
+        help="Keep the likeliest tokens whose probabilities sum to X (0 to 1); 1 keeps all.",
+        rich_help_panel=SAMPLING,
+    ),
+]
+MinP = Annotated[
+    float,
+    typer.Option(
+        "--min-p",
+        metavar="X",
+        help="Drop tokens less likely than X (0 to 1) times the likeliest one; 0 drops none.",
+        rich_help_panel=SAMPLING,
+    ),
+]
+RepeatPenalty = Annotated[
+    float,
+    typer.Option(
+        "--repeat-penalty",
+        metavar="X",
+        help="Divide the score of recent tokens by X if positive, multiply it if negative; 1 is off.",
+        rich_help_panel=SAMPLING,
+    ),
+]
+PresencePenalty = Annotated[
+    float,
+    typer.Option(
+        "--presence-penalty",
+        metavar="X",
+        help="Subtract X from the score of every recent token; 0 is off.",
+        rich_help_panel=SAMPLING,
+    ),
+]
+FrequencyPenalty = Annotated[
+    float,
+    typer.Option(
+        "--frequency-penalty",
+        metavar="X",
+        help="Subtract X from the score of a recent token for each time it occurred; 0 is off.",
+        rich_help_panel=SAMPLING,
+    ),
+]
+RepeatLastN = Annotated[
+    int,
+    typer.Option(
+        "--repeat-last-n",
+        metavar="N",
+        help="How many tokens are recent for the penalties, prompt included; 0: none, -1: all.",
+        rich_help_panel=SAMPLING,
+    ),
+]
+LogitBias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-l",
+        "--logit-bias",
+        metavar="ID+X|ID-X",
+        help="Add X to (subtract it from) the score of token ID: 15+2.5; 15-inf forbids it. May be repeated.",
+        rich_help_panel=SAMPLING,
+        show_default=False,
+    ),
+]
+Seed = Annotated[
+    int,
+    typer.Option(
+        "-s",
+        "--seed",
+        metavar="N",
+        help="Same seed, same text; the line at the end names the one in use. -1: a random one.",
+        rich_help_panel=SAMPLING,
+    ),
+]
+SystemPrompt = Annotated[
+    str | None,
+    typer.Option(
+        "--system",
+        "--system-prompt",
+        metavar="TEXT",
+        help="Instruction that comes before the conversation.",
+        rich_help_panel=PROMPT,
+        show_default=False,
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=OUTPUT, show_default=False)]
+
+_FLAGS: Final = {
+    "temperature": "--temp",
+    "top_k": "--top-k",
+    "top_p": "--top-p",
+    "min_p": "--min-p",
+    "repetition_penalty": "--repeat-penalty",
+    "presence_penalty": "--presence-penalty",
+    "frequency_penalty": "--frequency-penalty",
+    "repeat_last_n": "--repeat-last-n",
+    "logit_bias": "--logit-bias",
+    "seed": "--seed",
+    "max_tokens": "--predict",
+    "stop": "--stop",
+    "logprobs": "--logprobs",
+}
+
+
+def sampling_params(
+    *, max_tokens: int, seed: int, stop: list[str] | None, logit_bias: list[str] | None, **fields: Any
+) -> SamplingParams:
+    """Checked parameters from option values. A seed of -1 is drawn here, so that it can be shown.
+
+    Raises `UsageError`, naming the option.
+    """
+    try:
+        return SamplingParams(
+            max_tokens=None if max_tokens == -1 else max_tokens,
+            seed=int.from_bytes(os.urandom(4), "little") if seed == -1 else seed,
+            stop=tuple(stop or ()),
+            logit_bias=dict(map(_bias, logit_bias or ())),
+            **fields,
+        )
+    except InvalidSamplingParam as error:
+        flag = _FLAGS.get(error.field, error.field)
+        more = " (-1 for a random one)" if error.field == "seed" else ""
+        more = " (-1 for no limit but the context)" if error.field == "max_tokens" else more
+        limits = error.limits.split(", or None")[0]
+        raise UsageError(f"{flag} is {error.value!r}; it must be {limits}{more}") from None
+
+
+def _bias(text: str) -> tuple[int, float]:
+    """`15+2.5`, `15-1`, `15-inf` as (15, 2.5), (15, -1.0), (15, -inf)."""
+    parts = re.fullmatch(r"(\d+)([+-].+)", text)
+    try:
+        if parts is None:
+            raise ValueError
+        return int(parts[1]), float(parts[2])
+    except ValueError:
+        raise UsageError(f"--logit-bias is {text!r}; it must look like 15+2.5, 15-1 or 15-inf") from None
+
+
+def choose_file(positional: Path | None, option: Path | None) -> Path | None:
+    """The model file of verbs that take it with or without -m. Raises `UsageError` when both are given."""
+    if positional is not None and option is not None:
+        raise UsageError(f"two model files are given, {positional} and -m {option}; leave one away")
+    return positional if positional is not None else option

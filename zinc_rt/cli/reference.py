@@ -1,0 +1,77 @@
+"""The command-line reference, written from the command itself: `python -m zinc_rt.cli.reference > docs/cli.md`."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator
+from typing import Any, Final
+
+import typer
+
+from zinc_rt.cli.help import section_of
+from zinc_rt.cli.main import PROGRAM, app
+
+_HEAD: Final = f"""\
+# The `{PROGRAM}` command
+
+Written by `python -m zinc_rt.cli.reference > docs/cli.md`; a test compares this file with the command.
+
+Results go to standard output, everything else (notices, speeds, progress, errors) to standard error. Colour and
+progress bars appear on terminals only; `NO_COLOR` turns colour off. `{PROGRAM} --install-completion` sets up
+completion in bash, zsh, fish and PowerShell.
+
+| exit code | meaning |
+|---|---|
+| 0 | done; also when the reader of standard output left early, as `head` does |
+| 1 | failed: a file, the memory, a tier, the disk |
+| 2 | used wrongly: an unknown option, a value outside its limits, no prompt |
+| 130 | stopped by Ctrl-C; what had been made by then has been written |
+
+`ZINC_RT_TIER` names the engine where `--tier` is not given.
+"""
+
+
+def reference() -> str:
+    """The whole document: Markdown, the same at any terminal width and with any version of typer."""
+    group: Any = typer.main.get_command(app)
+    verbs = group.commands
+    lines = [_HEAD]
+    lines += ["## Verbs", "", *(f"- [`{name}`](#{PROGRAM}-{name}): {_summary(verb)}" for name, verb in verbs.items())]
+    for name, verb in verbs.items():
+        lines += ["", *_verb(name, verb)]
+    return "\n".join(lines) + "\n"
+
+
+def _summary(verb: Any) -> str:
+    return str(inspect.cleandoc(verb.callback.__doc__).splitlines()[0])
+
+
+def _verb(name: str, verb: Any) -> Iterator[str]:
+    arguments = [p.metavar for p in verb.params if p.param_type_name == "argument"]
+    yield f"## `{PROGRAM} {name}`"
+    yield ""
+    yield "    " + " ".join([PROGRAM, name, "[OPTIONS]", *arguments])
+    yield ""
+    yield inspect.cleandoc(verb.callback.__doc__)
+    sections: dict[str, list[str]] = {}
+    for param in verb.params:
+        sections.setdefault(section_of(param), []).append(_entry(param))
+    for title, entries in sections.items():
+        yield ""
+        yield f"**{title}**"
+        yield ""
+        yield from entries
+
+
+def _entry(param: Any) -> str:
+    if param.param_type_name == "argument":
+        return f"- `{param.metavar.strip('[]')}`: {param.help}"
+    names = ", ".join([*param.opts, *param.secondary_opts])
+    value = f" {param.metavar}" if param.metavar else ""
+    default = f" Default: {param.default}." if param.show_default else ""
+    return f"- `{names}{value}`: {param.help}{default}"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reference())

@@ -1,0 +1,152 @@
+"""Where output goes: results to standard output, all else to standard error, colour to terminals only."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TextIO
+
+from zinc_rt.errors import ZincError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+
+# Control characters a terminal would obey; text keeps its tabs and line ends.
+_CONTROLS = dict.fromkeys((*range(9), 11, 12, *range(14, 32), *range(127, 160)), "�")
+
+
+class OutputError(ZincError):
+    """A result cannot be written: disk full, file not writable, standard output closed."""
+
+
+def prepare() -> None:
+    """Make standard output and error print what they can of any text, whatever their encoding."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether a person is looking at the stream."""
+    try:
+        return stream is not None and stream.isatty()
+    except ValueError:  # closed
+        return False
+
+
+def write(text: str) -> None:
+    """Text to standard output, at once. On a terminal without its control characters.
+
+    Raises BrokenPipeError when the reader has gone, `OutputError` for anything else.
+    """
+    if sys.stdout is None:
+        raise OutputError("standard output is closed; redirect it to a file or a terminal")
+    try:
+        sys.stdout.write(text.translate(_CONTROLS) if is_terminal(sys.stdout) else text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputError(f"cannot write to standard output: {error.strerror}") from None
+
+
+def write_file(path: str, text: str) -> None:
+    """Text into a file, or to standard output for "-". Raises `OutputError`."""
+    if path == "-":
+        write(text)
+        return
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror}") from None
+
+
+def abandon_stdout() -> None:
+    """Nobody reads standard output any more: whatever is still buffered goes nowhere, silently."""
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:
+        try:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        except (AttributeError, OSError, ValueError):  # there is none, or it has no file behind it
+            return
+
+
+def say(message: str, style: str | None = None) -> None:
+    """One line for the user on standard error; `style` is rich's and shows on a terminal only."""
+    if sys.stderr is None:
+        return
+    try:
+        if style and is_terminal(sys.stderr):
+            stderr_console().print(message, style=style, markup=False)
+        else:
+            print(message, file=sys.stderr, flush=True)
+    except OSError:  # nobody to tell
+        return
+
+
+def stderr_console() -> Console:
+    """A rich console on standard error."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def progress(description: str, total: int) -> Iterator[Progress | None]:
+    """A progress bar on standard error with one task of `total` steps; None where no terminal shows it."""
+    if not is_terminal(sys.stderr):
+        yield None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=stderr_console(), transient=True) as bar:
+        bar.add_task(description, total=total)
+        yield bar
+
+
+def advance(bar: Progress | None) -> None:
+    """One step of the bar that `progress` gave."""
+    if bar is not None:
+        bar.advance(bar.task_ids[0])
+
+
+def write_table(rows: Sequence[Sequence[str]], header: Sequence[str] = (), right: Sequence[int] = ()) -> None:
+    """Aligned columns to standard output, those in `right` flush right; on a terminal the last one wraps."""
+    if not rows:
+        return
+    widths = [max(map(len, column)) for column in zip(*rows, *([header] if header else []), strict=True)]
+    if is_terminal(sys.stdout):
+        _write_rich_table(rows, header, right)
+        return
+    for row in (*([header] if header else []), *rows):
+        cells = [c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]
+        write("  ".join(cells).rstrip() + "\n")
+
+
+def _write_rich_table(rows: Sequence[Sequence[str]], header: Sequence[str], right: Sequence[int]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, show_header=bool(header), pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for i, _ in enumerate(rows[0]):
+        title = header[i] if header else ""
+        last = i == len(rows[0]) - 1
+        table.add_column(title, justify="right" if i in right else "left", no_wrap=not last, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(c, style="" if i or header else "cyan") for i, c in enumerate(row)))
+    Console(highlight=False).print(table)
+
+
+def write_heading(text: str) -> None:
+    """A section title on standard output, bold on a terminal."""
+    if is_terminal(sys.stdout):
+        from rich.console import Console
+
+        Console(highlight=False).print(text, style="bold", markup=False)
+    else:
+        write(text + "\n")
