@@ -18,8 +18,7 @@ def dequantize(type: GGMLType, raw: U8) -> F32:
     Infinite and NaN scales give what IEEE arithmetic gives. Raises InvalidBlocks for another dtype or row
     length, UnsupportedTensorType for a type that `SUPPORTED` does not list.
     """
-    blocks = check_raw(type, raw)
-    n = blocks.shape[1] * type.block_size
+    n = check_raw(type, raw) * type.block_size
     out = np.empty((len(raw), n), np.float32)
     step = max(1, _CHUNK // max(n, 1))
     for start in range(0, len(raw), step):
@@ -57,4 +56,4 @@ def _scaled(type: GGMLType, raw: U8) -> F32:
         values *= scale
         if rows.m is not None:  # Q4_1, Q5_1
             values += rows.m[..., None]
-    return values.reshape(len(raw), -1)
+    return values.reshape(len(raw), rows.ints.shape[1] * rows.ints.shape[2])

@@ -44,7 +44,7 @@ def infer_type(value: Any) -> ValueType:
         if -(1 << 31) <= value < 1 << 31:
             return ValueType.INT32
         return ValueType.INT64 if value < 1 << 63 else ValueType.UINT64
-    raise GGUFWriteError(f"{show(repr(value))} is a {type(value).__name__}, which metadata cannot hold")
+    raise GGUFWriteError(f"{show(value)} is a {type(value).__name__}, which metadata cannot hold")
 
 
 def _infer_dtype(dtype: np.dtype[Any]) -> ValueType:
@@ -61,7 +61,7 @@ def _infer_dtype(dtype: np.dtype[Any]) -> ValueType:
 def encode_text(text: str, *, limit: int = limits.MAX_METADATA_BYTES) -> bytes:
     """u64 length, then UTF-8."""
     if not isinstance(text, str):
-        raise GGUFWriteError(f"{show(repr(text))} is not a string")
+        raise GGUFWriteError(f"{show(text)} is not a string")
     try:
         raw = text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -87,11 +87,11 @@ def _encode_scalar(value: Any, kind: ValueType) -> bytes:
         return encode_text(value)
     is_bool = isinstance(value, bool)
     if is_bool != (kind is ValueType.BOOL) or not isinstance(value, (int, float) if kind in _FLOATS else int):
-        raise GGUFWriteError(f"{show(repr(value))} is no value of type {kind.name}")
+        raise GGUFWriteError(f"{show(value)} is no value of type {kind.name}")
     try:
         return struct.pack(SCALAR_CODES[kind], value)
     except (OverflowError, struct.error) as error:
-        raise GGUFWriteError(f"{show(repr(value))} does not fit {kind.name}") from error
+        raise GGUFWriteError(f"{show(value)} does not fit {kind.name}") from error
 
 
 def _encode_array(values: Any, leaf: ValueType, depth: int) -> bytes:

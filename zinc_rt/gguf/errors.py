@@ -21,7 +21,10 @@ def printable(text: str) -> str:
 
 def show(value: object) -> str:
     """`value` quoted for a message: one line, at most 80 characters of it."""
-    text = printable(value) if isinstance(value, str) else repr(value)
+    try:
+        text = printable(value) if isinstance(value, str) else printable(repr(value))
+    except ValueError:  # Python refuses to spell out integers of more than 4300 digits
+        text = f"a huge {type(value).__name__}"
     text = text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 3]}..."
     return f"'{text}'" if isinstance(value, str) else text
 
@@ -32,9 +35,7 @@ class GGUFError(ZincError):
     `path` is the file, `offset` the byte in it where the trouble starts; either may be None.
     """
 
-    def __init__(
-        self, problem: str, *, path: str | None = None, offset: int | None = None, hint: str = ""
-    ) -> None:
+    def __init__(self, problem: str, *, path: str | None = None, offset: int | None = None, hint: str = "") -> None:
         where = f" (at byte {offset})" if offset is not None else ""
         before = f"{path}: " if path else ""
         super().__init__(f"{before}{problem}{where}{'; ' + hint if hint else ''}")

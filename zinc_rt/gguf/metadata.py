@@ -130,7 +130,7 @@ def _brief(value: Any) -> str:
     """`value` for a message, without spelling out an array."""
     if isinstance(value, (list, np.ndarray)):
         return f"an array of {len(value)} items"
-    return show(value if isinstance(value, str) else repr(value))
+    return show(value)
 
 
 _NAMES: Final[dict[type, str]] = {
@@ -212,12 +212,13 @@ def _decode_strings(cursor: Cursor, count: int, what: str) -> list[str]:
     for starts, end in cursor.string_starts(count, what):
         first = int(starts[0])
         raw = cursor.source.read(first, end - first)
-        run = _split(raw, starts - first)
+        run = _split(raw, starts - first) if len(raw) <= _SPLIT_BYTES else None
         strings += _decode_each(raw, starts - first, cursor, what, len(strings)) if run is None else run
     return strings
 
 
 _GAP: Final = "\0" * 8
+_SPLIT_BYTES: Final = 1 << 20  # of a run worth splitting; a longer one has few strings and needs no copies
 
 
 def _split(raw: bytes, starts: NDArray[np.int64]) -> list[str] | None:

@@ -71,12 +71,12 @@ def _inverse(d: F32) -> F32:
 def _with_scale(d: F32, ints: NDArray[np.uint8]) -> U8:
     """d as f16 in front of each block's integers; rows flattened."""
     blocks = np.concatenate([d.astype("<f2").view(np.uint8), ints], axis=-1)
-    return blocks.reshape(len(blocks), -1)
+    return blocks.reshape(len(blocks), blocks.shape[1] * blocks.shape[2])
 
 
 def _q4_0(x: F32) -> U8:
     """d = (value of largest magnitude) / -8, so that it maps to 0; q = trunc(x / d + 8.5), at most 15."""
-    groups = x.reshape(len(x), -1, 32)
+    groups = x.reshape(len(x), x.shape[1] // 32, 32)
     largest = np.abs(groups).argmax(axis=-1, keepdims=True)
     d = np.take_along_axis(groups, largest, axis=-1) / np.float32(-8)
     scaled = np.trunc(groups * _inverse(d) + np.float32(8.5))
@@ -86,7 +86,7 @@ def _q4_0(x: F32) -> U8:
 
 def _q8_0(x: F32) -> U8:
     """d = (largest magnitude) / 127; q = x / d rounded to nearest, halves away from zero."""
-    groups = x.reshape(len(x), -1, 32)
+    groups = x.reshape(len(x), x.shape[1] // 32, 32)
     d = np.abs(groups).max(axis=-1, keepdims=True) / np.float32(127)
     scaled = _finite(groups * _inverse(d))
     size = np.abs(scaled)

@@ -216,7 +216,7 @@ class Cursor:
         guesses from the known start on are proved right, thousands in a few array operations. Anything else
         (long or empty strings, NUL characters) only ends the run, and some plain steps lead on.
         """
-        stretch = _STRETCH
+        stretch, steps = _STRETCH, _PLAIN_STEPS
         while count:
             self._fill(min(stretch, self.source.size - self.pos), what)
             run = _guess_run(self._window, self.pos - self._base, stretch, count)
@@ -226,21 +226,24 @@ class Cursor:
                 count -= len(run) - 1
                 yield ends[:-1], self.pos
             if len(run) > _PLAIN_STEPS:
-                stretch = min(stretch * 4, _WINDOW)
+                stretch, steps = min(stretch * 4, _WINDOW), _PLAIN_STEPS
             elif count:
-                stretch = _STRETCH
-                starts = self._plain_steps(min(count, _PLAIN_STEPS), what)
+                starts = self._plain_steps(min(count, steps), what)
                 count -= len(starts)
                 yield starts, self.pos
+                stretch, steps = _STRETCH, min(steps * 2, 64 * _PLAIN_STEPS)
 
     def _plain_steps(self, count: int, what: str) -> NDArray[np.int64]:
         """Starts of the next strings, at least one and at most `count`."""
         index = self._fill(8, what)
         window, base, last = self._window, self._base, len(self._window) - 8
         starts: list[int] = []
-        while index <= last and len(starts) < count:
-            starts.append(index)
-            index += 8 + _U64.unpack_from(window, index)[0]
+        length_at, append = _U64.unpack_from, starts.append
+        for _ in range(count):
+            if index > last:
+                break
+            append(index)
+            index += 8 + length_at(window, index)[0]
         self.pos = base + starts[-1]
         self.skip(base + index - self.pos, f"a string of {what}")
         return np.array(starts, np.int64) + base

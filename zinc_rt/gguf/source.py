@@ -66,7 +66,7 @@ class FileBytes:
                     f"cannot be read: {error.strerror}", path=self.shown_path, offset=offset
                 ) from error
             if not part:
-                raise self._shrunk(offset + count)
+                raise self._shrunk()
             parts.append(part)
             offset += len(part)
             count -= len(part)
@@ -76,22 +76,20 @@ class FileBytes:
         """`count` bytes from `offset` as a read-only view of the mapped file: uint8[count]."""
         fd = self._open_fd()
         # The mapping would hand out pages that are no longer there; asking first turns that into an error.
-        if os.fstat(fd).st_size < offset + count:
-            raise self._shrunk(offset + count)
+        if os.fstat(fd).st_size < self.size:
+            raise self._shrunk()
         if self._map is None:
             try:
                 mapped = mmap.mmap(fd, self.size, access=mmap.ACCESS_READ)
             except (OSError, ValueError) as error:
-                raise FileAccessError(
-                    f"cannot be mapped into memory: {error}", path=self.shown_path
-                ) from error
+                raise FileAccessError(f"cannot be mapped into memory: {error}", path=self.shown_path) from error
             self._map = np.frombuffer(mapped, np.uint8)
         return self._map[offset : offset + count]
 
-    def _shrunk(self, needed: int) -> FileChanged:
+    def _shrunk(self) -> FileChanged:
         now = os.fstat(self._open_fd()).st_size
         return FileChanged(
-            f"was {self.size} bytes when opened and is now {now}, but byte {needed - 1} is needed",
+            f"was {self.size} bytes long when opened and is now {now}",
             path=self.shown_path,
             hint="something rewrote it; open the file again when it is complete",
         )

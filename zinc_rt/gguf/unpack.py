@@ -57,16 +57,15 @@ class QuantRows:
     mn: I32 | None = None
 
 
-def check_raw(type: GGMLType, raw: U8) -> U8:
-    """`raw` as uint8[n_rows, n_blocks, block_bytes]. Raises InvalidBlocks, UnsupportedTensorType."""
+def check_raw(type: GGMLType, raw: U8) -> int:
+    """Blocks in a row of `raw`, uint8[n_rows, row_bytes]. Raises InvalidBlocks, UnsupportedTensorType."""
     if not type.supported:
         raise unsupported(type)
     if raw.dtype != np.uint8 or raw.ndim != 2 or raw.shape[1] % type.block_bytes:
         raise InvalidBlocks(
-            f"{type.name} rows must be uint8[n_rows, n * {type.block_bytes}], "
-            f"got {raw.dtype}{list(raw.shape)}"
+            f"{type.name} rows must be uint8[n_rows, n * {type.block_bytes}], got {raw.dtype}{list(raw.shape)}"
         )
-    return np.ascontiguousarray(raw).reshape(raw.shape[0], -1, type.block_bytes)
+    return int(raw.shape[1]) // type.block_bytes
 
 
 def unpack(type: GGMLType, raw: U8) -> QuantRows:
@@ -75,11 +74,11 @@ def unpack(type: GGMLType, raw: U8) -> QuantRows:
     `raw` is uint8[n_rows, row_bytes]; the result shares no memory with it. Raises InvalidBlocks for another
     dtype or row length and for F32, F16, BF16, which have no integers; UnsupportedTensorType for the rest.
     """
-    blocks = check_raw(type, raw)
+    n_blocks = check_raw(type, raw)
     reader = _READERS.get(type)
     if reader is None:
         raise InvalidBlocks(f"{type.name} is not quantised; `dequantize` reads it")
-    return reader(type, blocks)
+    return reader(type, np.ascontiguousarray(raw).reshape(len(raw), n_blocks, type.block_bytes))
 
 
 def _half(blocks: U8, at: int) -> F32:
@@ -129,8 +128,8 @@ def _k_scales(packed: U8) -> tuple[I32, I32]:
     low_sc, low_mn, rest = packed[..., 0:4], packed[..., 4:8], packed[..., 8:12]
     sc = np.concatenate([low_sc & 63, (rest & 15) | (low_sc >> 6 << 4)], axis=-1)
     mn = np.concatenate([low_mn & 63, (rest >> 4) | (low_mn >> 6 << 4)], axis=-1)
-    n_rows = len(packed)
-    return sc.reshape(n_rows, -1).astype(np.int32), mn.reshape(n_rows, -1).astype(np.int32)
+    shape = (len(packed), packed.shape[1] * 8)
+    return sc.reshape(shape).astype(np.int32), mn.reshape(shape).astype(np.int32)
 
 
 def _k_rows(type: GGMLType, b: U8, ints: U8) -> QuantRows:
@@ -160,7 +159,7 @@ def _q6_k(type: GGMLType, b: U8) -> QuantRows:
     low = _nibbles(b[..., :128].reshape(*b.shape[:2], 2, 64)).reshape(*b.shape[:2], 2, 4, 32)
     shifts = np.array([0, 2, 4, 6], np.uint8)[:, None]
     high = (b[..., 128:192].reshape(*b.shape[:2], 2, 1, 32) >> shifts & np.uint8(3)) * np.uint8(16)
-    sc = b[..., 192:208].view(np.int8).reshape(len(b), -1, 2).astype(np.int32)
+    sc = b[..., 192:208].view(np.int8).reshape(len(b), b.shape[1] * 8, 2).astype(np.int32)
     ints = _groups(low | high).view(np.int8) - np.int8(32)
     return QuantRows(type, ints, np.repeat(_half(b, 208), 8, axis=-1), sc=sc)
 

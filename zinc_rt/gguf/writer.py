@@ -35,9 +35,7 @@ class GGUFWriter:
     hold, as early as it is known.
     """
 
-    def __init__(
-        self, path: str | os.PathLike[str], *, alignment: int = DEFAULT_ALIGNMENT, version: int = 3
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, alignment: int = DEFAULT_ALIGNMENT, version: int = 3) -> None:
         """`alignment` in bytes: a power of two, at least 8 as the specification asks."""
         self.path = os.fsdecode(path)
         self._shown = printable(self.path)
@@ -48,9 +46,7 @@ class GGUFWriter:
         if version not in VERSIONS:
             raise self._error(f"version {version} cannot be written, only {VERSIONS}")
         if alignment < 8 or alignment & (alignment - 1) or alignment > limits.MAX_ALIGNMENT:
-            raise self._error(
-                f"alignment {alignment} is not a power of two between 8 and {limits.MAX_ALIGNMENT}"
-            )
+            raise self._error(f"alignment {alignment} is not a power of two between 8 and {limits.MAX_ALIGNMENT}")
         if alignment != DEFAULT_ALIGNMENT:
             self.add("general.alignment", alignment, ValueType.UINT32)
 
@@ -97,8 +93,7 @@ class GGUFWriter:
             raise self._error(f"tensor {show(name)}: {error.problem}") from error
         if raw.size != needed:
             raise self._error(
-                f"tensor {show(name)} of shape {tuple(dims)} takes {needed} bytes as {type.name}, "
-                f"got {raw.size}"
+                f"tensor {show(name)} of shape {tuple(dims)} takes {needed} bytes as {type.name}, got {raw.size}"
             )
         entry = coded + struct.pack(f"<I{len(dims)}QI", len(dims), *reversed(dims), type)
         self._tensors[name] = (entry, raw)
@@ -110,10 +105,10 @@ class GGUFWriter:
         and on disk; whatever fails, nothing half written stays and an older file of that name is untouched.
         Raises GGUFWriteError.
         """
-        final = os.path.realpath(self.path)
-        temporary = f"{final}.{secrets.token_hex(4)}.tmp"
         size = 0
         try:
+            final = os.path.realpath(self.path)  # through links, so that a link keeps pointing
+            temporary = f"{final}.{secrets.token_hex(4)}.tmp"
             # Opened here and not by tempfile, whose files are private: a model gets the usual permissions.
             with open(temporary, "xb") as out:
                 try:
