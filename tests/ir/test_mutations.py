@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.ir.dense import F32, I32, STATE, TEMP, WEIGHT, Dims, dense
 from zinc_rt.ir import verify
-from zinc_rt.ir.graph import Attr, Buffer, Dim, DType, Graph, Node
+from zinc_rt.ir.graph import Attr, Buffer, BufferKind, Dim, DType, Graph, Node
 from zinc_rt.ir.op import Op
 
 DIMS = st.builds(
@@ -27,7 +27,7 @@ DIMS = st.builds(
 CACHE: dict[Dims, Graph] = {}
 SIZES: list[Dim] = [1, 2, 3, 16, 32, 64, 96, 128, "n_rows", "n_logits", "n_pages"]
 VALUES: list[Attr] = [1, 3, 64, 0.5, True, "x"]
-EXAMPLES = settings(max_examples=50, deadline=None)
+EXAMPLES = settings(max_examples=40, deadline=None)
 
 
 def graph_of(dims: Dims) -> Graph:
@@ -205,4 +205,6 @@ def test_a_changed_kind(dims: Dims, data: st.DataObject) -> None:
         kind = data.draw(st.sampled_from(["weight", "constant", "input"]))
     else:
         kind = data.draw(st.sampled_from(["temp", "state"]))
-    check(with_buffer(graph, dataclasses.replace(buffer, kind=type(buffer.kind)(kind))), may_pass=False)
+    # The logits have a reader in the graph, so they need not be an output of it.
+    free = (buffer.name, kind) == ("logits", "temp")
+    check(with_buffer(graph, dataclasses.replace(buffer, kind=BufferKind(kind))), may_pass=free)

@@ -97,7 +97,7 @@ def test_wrong_headers_say_what_is_wrong(at: int, value: bytes, words: str) -> N
         from_bytes(SMALL[:at] + value + SMALL[at + len(value) :])
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.integers(0, 8 * len(SMALL) - 1))
 def test_every_flipped_bit_is_noticed(bit: int) -> None:
     data = bytearray(SMALL)
@@ -106,14 +106,14 @@ def test_every_flipped_bit_is_noticed(bit: int) -> None:
         from_bytes(data)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.binary(max_size=200) | st.binary(max_size=200).map(packed))
 def test_random_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(GraphFormatError):
         from_bytes(data)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_changed_payloads_with_a_fitting_checksum_are_refused_or_a_valid_graph(data: st.DataObject) -> None:
     payload = bytearray(SMALL[HEADER.size :])
@@ -136,7 +136,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_any_json_in_any_place_is_refused_or_a_valid_graph(data: st.DataObject) -> None:
     value: Any = tree()
