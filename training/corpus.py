@@ -1,6 +1,6 @@
 """The training corpus: stories and chats, drawn from the grammar and fixed by a seed.
 
-    python corpus.py --seed 1 -n 20            print twenty documents
+python corpus.py --seed 1 -n 20            print twenty documents
 """
 
 from __future__ import annotations
@@ -9,19 +9,33 @@ import argparse
 import random
 from collections.abc import Callable, Iterator
 
+import plots_heart
 import plots_home
 import plots_quest
+import plots_village
 from beats import Story, Wanted
 from grammar import Scene
 from lexicon import MACROS
 
 PLOTS: dict[str, Callable[[Scene, Wanted], Story]] = {
-    "wish": plots_quest.wish, "lost": plots_quest.lost, "mystery": plots_quest.mystery, "village": plots_quest.village,
-    "learn": plots_home.learn, "fear": plots_home.fear, "quarrel": plots_home.quarrel, "gift": plots_home.gift,
-    "mistake": plots_home.mistake, "deed": plots_home.deed, "seed": plots_home.seed,
+    "wish": plots_quest.wish,
+    "lost": plots_quest.lost,
+    "mystery": plots_village.mystery,
+    "village": plots_village.village,
+    "learn": plots_home.learn,
+    "fear": plots_home.fear,
+    "quarrel": plots_home.quarrel,
+    "gift": plots_heart.gift,
+    "mistake": plots_heart.mistake,
+    "deed": plots_heart.deed,
+    "seed": plots_heart.seed,
 }
 # The plot with most of the combinations is told most often.
-_WEIGHTED = ("wish",) * 4 + ("lost", "learn", "fear", "deed", "village", "quarrel") * 2 + ("mystery", "gift", "mistake", "seed")
+_WEIGHTED = (
+    ("wish",) * 4
+    + ("lost", "learn", "fear", "deed", "village", "quarrel") * 2
+    + ("mystery", "gift", "mistake", "seed")
+)
 ANY = Wanted()
 
 

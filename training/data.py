@@ -1,4 +1,4 @@
-"""Documents to token windows. No document is ever seen twice: the corpus is generated as far as it is needed."""
+"""Documents to token windows. The corpus is generated as far as it is needed, so no document repeats."""
 
 from __future__ import annotations
 
@@ -29,14 +29,16 @@ def build(tokenizer: str, seed: int, chunks: int, out: Path) -> int:
     """Write `chunks` * CHUNK documents as one u16 file; returns its number of tokens."""
     total = 0
     with multiprocessing.Pool(2) as pool, out.open("wb") as f:
-        for ids in pool.imap(partial(_encode_chunk, seed=seed, tokenizer=tokenizer), range(0, chunks * CHUNK, CHUNK)):
+        for ids in pool.imap(
+            partial(_encode_chunk, seed=seed, tokenizer=tokenizer), range(0, chunks * CHUNK, CHUNK)
+        ):
             ids.tofile(f)
             total += ids.size
     return total
 
 
 def windows(ids: np.ndarray, length: int, eot: int) -> np.ndarray:
-    """Start offsets of training windows: each begins with a document, as a text without a begin token does."""
+    """Start offsets of training windows: each begins with a document, as every prompt does."""
     ends = np.flatnonzero(ids == eot)
     starts = np.concatenate([[0], ends[:-1] + 1])
     picked = [0]
@@ -50,7 +52,7 @@ def windows(ids: np.ndarray, length: int, eot: int) -> np.ndarray:
 def held_out(tok: Tokenizer, n: int) -> list[list[int]]:
     """Token ids of `n` plain stories from a seed that training never uses, each with its end token."""
     eot = tok.token_to_id("<|endoftext|>")
-    return [tok.encode(s.text).ids + [eot] for s in stories(HELD_OUT_SEED, n)]
+    return [[*tok.encode(s.text).ids, eot] for s in stories(HELD_OUT_SEED, n)]
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """Checkpoint to GGUF: matrices as Q8_0, norms as F32, the vocabulary and the chat template inside.
 
-    python export.py --tokenizer T.json --checkpoint final.pt -o zinc-story.gguf
+python export.py --tokenizer T.json --checkpoint final.pt -o zinc-story.gguf
 """
 
 from __future__ import annotations
@@ -90,8 +90,11 @@ def main() -> None:
     args = ap.parse_args()
     model, info = load(args.checkpoint)
     export(model, args.tokenizer, args.out)
-    print(f"{args.out}: {model.parameter_count() / 1e6:.2f} M parameters, {args.out.stat().st_size / 1e6:.2f} MB, "
-          f"{info.get('tokens', 0) / 1e6:.2f} M tokens seen")
+    print(
+        f"{args.out}: {model.parameter_count() / 1e6:.2f} M parameters, "
+        f"{args.out.stat().st_size / 1e6:.2f} MB, "
+        f"{info.get('tokens', 0) / 1e6:.2f} M tokens seen"
+    )
 
 
 if __name__ == "__main__":

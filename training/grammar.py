@@ -14,7 +14,9 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
+T = TypeVar("T")
 Fact = str | Callable[[], str]
 
 _INNER = re.compile(r"\[([^\[\]]*)\]")
@@ -38,7 +40,7 @@ def capital(text: str) -> str:
     """Upper-case the first letter, which may stand behind an opening quote."""
     for i, c in enumerate(text):
         if c.isalpha():
-            return text[:i] + c.upper() + text[i + 1:]
+            return text[:i] + c.upper() + text[i + 1 :]
     return text
 
 
@@ -54,7 +56,7 @@ class Scene:
     def set(self, **facts: Fact) -> None:
         self.facts.update(facts)
 
-    def pick(self, options: Sequence):  # noqa: ANN201 - returns an element of `options`
+    def pick(self, options: Sequence[T]) -> T:
         return options[int(self.rng.random() * len(options))]
 
     def chance(self, p: float) -> bool:
@@ -84,7 +86,7 @@ class Scene:
         return re.sub(r" {2,}", " ", text).strip()
 
     def say(self, *options: str) -> str:
-        """One of the templates, filled, as a sentence (capital first letter); no template twice if possible."""
+        """One of the templates, filled and capitalised; none twice in a story if possible."""
         template = self.pick([o for o in options if o not in self.used] or options)
         if template:
             self.used.add(template)

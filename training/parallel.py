@@ -1,14 +1,15 @@
 """Data-parallel gradients on a CPU: one single-threaded process per core.
 
-Threads inside each matrix product wait for the slowest core at every operation, which is very slow on a shared
-machine. Here the processes meet only once per step and draw their micro-batches from a common counter, so a core
-that is busy with other work simply does fewer of them.
+Threads inside each matrix product wait for the slowest core at every operation, which is very slow on a
+shared machine. Here the processes meet only once per step and draw their micro-batches from a common
+counter, so a core that is busy with other work simply does fewer of them.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.multiprocessing as mp
@@ -23,11 +24,11 @@ def _bind(model: nn.Module, flat: Tensor) -> None:
     """Make every .grad a view into `flat`, so that backward accumulates there."""
     at = 0
     for p in model.parameters():
-        p.grad = flat[at:at + p.numel()].view_as(p)
+        p.grad = flat[at : at + p.numel()].view_as(p)
         at += p.numel()
 
 
-def _drain(model: nn.Module, batch: Batch, first: int, count: int, ticket, loss: Tensor) -> None:  # noqa: ANN001
+def _drain(model: nn.Module, batch: Batch, first: int, count: int, ticket: Any, loss: Tensor) -> None:
     """Compute micro-batches until none is left; adds to the gradients and to loss f32[1]."""
     while True:
         with ticket.get_lock():
@@ -41,8 +42,16 @@ def _drain(model: nn.Module, batch: Batch, first: int, count: int, ticket, loss:
         loss += value.detach()
 
 
-def _worker(model: nn.Module, grads: Tensor, losses: Tensor, ticket, job, gate, make: Callable[[int], Batch]) -> None:  # noqa: ANN001
-    os.setsid()  # Linux shares the processor per session, not per process: without this two cores count as one
+def _worker(
+    model: nn.Module,
+    grads: Tensor,
+    losses: Tensor,
+    ticket: Any,
+    job: Any,
+    gate: Any,
+    make: Callable[[int], Batch],
+) -> None:
+    os.setsid()  # Linux shares the processor per session: without this, two processes count as one
     torch.set_num_threads(1)
     _bind(model, grads)
     batch, phase = None, -1
@@ -58,7 +67,10 @@ def _worker(model: nn.Module, grads: Tensor, losses: Tensor, ticket, job, gate, 
 
 
 class Pool:
-    """`processes` cores that share the weights of `model`; `make(phase)` builds the batch source in each process."""
+    """`processes` single-threaded processes that share the weights of `model`.
+
+    `make(phase)` builds the batch source; it is called in each process and must give the same batches there.
+    """
 
     def __init__(self, model: nn.Module, processes: int, make: Callable[[int], Batch]) -> None:
         torch.set_num_threads(1)
@@ -72,13 +84,19 @@ class Pool:
         self.job = ctx.Array("q", 3)  # phase, number of the first micro-batch, how many (0: stop)
         self.batch, self.phase = None, -1
         _bind(model, self.grads[0])
-        self.workers = [ctx.Process(target=_worker, daemon=True, args=(
-            model, self.grads[i], self.losses[i], self.ticket, self.job, self.gate, make)) for i in range(1, processes)]
+        self.workers = [
+            ctx.Process(
+                target=_worker,
+                daemon=True,
+                args=(model, self.grads[i], self.losses[i], self.ticket, self.job, self.gate, make),
+            )
+            for i in range(1, processes)
+        ]
         for w in self.workers:
             w.start()
 
     def gradients(self, phase: int, first: int, count: int) -> float:
-        """Leave the mean gradient of `count` micro-batches in the .grad of the model; returns their mean loss."""
+        """Leave the mean gradient of `count` micro-batches in .grad of the model; returns the mean loss."""
         if phase != self.phase:
             self.batch, self.phase = self.make(phase), phase
         self.grads.zero_()

@@ -1,8 +1,8 @@
 """Sample from a checkpoint or from the exported file, and measure held-out perplexity.
 
-    python sample.py --tokenizer T.json --model zinc-story.gguf --prompt "Once upon a time"
-    python sample.py --tokenizer T.json --model zinc-story.gguf --chat "Tell me a story about a fox."
-    python sample.py --tokenizer T.json --model final.pt --perplexity 400
+python sample.py --tokenizer T.json --model zinc-story.gguf --prompt "Once upon a time"
+python sample.py --tokenizer T.json --model zinc-story.gguf --chat "Tell me a story about a fox."
+python sample.py --tokenizer T.json --model final.pt --perplexity 400
 """
 
 from __future__ import annotations
@@ -26,18 +26,30 @@ def load_gguf(path: Path) -> StoryModel:
     def number(key: str) -> float:
         return reader.fields["qwen3." + key].contents()
 
-    tensors = {t.name: torch.from_numpy(gguf.quants.dequantize(t.data, t.tensor_type).copy()) for t in reader.tensors}
-    cfg = Config(vocab=tensors["token_embd.weight"].shape[0], hidden=number("embedding_length"), layers=number("block_count"),
-                 heads=number("attention.head_count"), kv_heads=number("attention.head_count_kv"),
-                 head_dim=number("attention.key_length"), ffn=number("feed_forward_length"), context=number("context_length"),
-                 rope_base=number("rope.freq_base"), eps=number("attention.layer_norm_rms_epsilon"))
+    tensors = {
+        t.name: torch.from_numpy(gguf.quants.dequantize(t.data, t.tensor_type).copy()) for t in reader.tensors
+    }
+    cfg = Config(
+        vocab=tensors["token_embd.weight"].shape[0],
+        hidden=number("embedding_length"),
+        layers=number("block_count"),
+        heads=number("attention.head_count"),
+        kv_heads=number("attention.head_count_kv"),
+        head_dim=number("attention.key_length"),
+        ffn=number("feed_forward_length"),
+        context=number("context_length"),
+        rope_base=number("rope.freq_base"),
+        eps=number("attention.layer_norm_rms_epsilon"),
+    )
     model = StoryModel(cfg)
     model.load_state_dict(tensors)
     return model.eval()
 
 
 @torch.no_grad()
-def sample(model: StoryModel, tok: Tokenizer, prompt: str, temperature: float, top_p: float, seed: int, limit: int) -> str:
+def sample(
+    model: StoryModel, tok: Tokenizer, prompt: str, temperature: float, top_p: float, seed: int, limit: int
+) -> str:
     """The continuation of `prompt`, up to a stop token; no cache, as this is for looking only."""
     gen = torch.Generator().manual_seed(seed)
     ids = tok.encode(prompt).ids

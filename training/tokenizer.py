@@ -1,11 +1,12 @@
 """Byte-level BPE with the qwen2 pre-tokenizer, trained on the corpus.
 
-    python tokenizer.py --documents 12000 -o tokenizer.json
+python tokenizer.py --documents 12000 -o tokenizer.json
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 
 from corpus import documents
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -14,19 +15,26 @@ SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 
 # The split that GGUF readers apply for tokenizer.ggml.pre = "qwen2".
 QWEN2_SPLIT = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
 
-def train_tokenizer(texts, vocab: int) -> Tokenizer:  # noqa: ANN001 - any iterable of str
+def train_tokenizer(texts: Iterable[str], vocab: int) -> Tokenizer:
     tok = Tokenizer(models.BPE())
-    tok.pre_tokenizer = pre_tokenizers.Sequence([
-        pre_tokenizers.Split(Regex(QWEN2_SPLIT), behavior="isolated"),
-        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-    ])
+    tok.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(QWEN2_SPLIT), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
     tok.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(vocab_size=vocab, special_tokens=list(SPECIALS), show_progress=False,
-                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab,
+        special_tokens=list(SPECIALS),
+        show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )
     tok.train_from_iterator(texts, trainer)
     return tok
 
@@ -48,7 +56,10 @@ def main() -> None:
     tok = train_tokenizer((strip_markers(t) for t in documents(args.seed, args.documents)), args.vocab)
     tok.save(args.out)
     sample = [len(tok.encode(t).ids) for t in documents(args.seed, 500)]
-    print(f"vocabulary {tok.get_vocab_size()}, {sum(sample) / len(sample):.0f} tokens per document (max {max(sample)})")
+    print(
+        f"vocabulary {tok.get_vocab_size()}, {sum(sample) / len(sample):.0f} tokens per document"
+        f" (longest {max(sample)})"
+    )
 
 
 if __name__ == "__main__":

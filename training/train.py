@@ -1,6 +1,6 @@
 """Train the story model on a CPU within a time budget.
 
-    python train.py --tokenizer T.json --tokens train.bin --out DIR --minutes 54
+python train.py --tokenizer T.json --tokens train.bin --out DIR --minutes 54
 """
 
 from __future__ import annotations
@@ -38,8 +38,12 @@ def optimizer_for(model: StoryModel, peak: float) -> torch.optim.AdamW:
     """Weight decay on the matrices only."""
     matrices = [p for p in model.parameters() if p.dim() >= 2]
     norms = [p for p in model.parameters() if p.dim() < 2]
-    return torch.optim.AdamW([{"params": matrices, "weight_decay": 0.05}, {"params": norms, "weight_decay": 0.0}],
-                             lr=peak, betas=(0.9, 0.98), fused=True)
+    return torch.optim.AdamW(
+        [{"params": matrices, "weight_decay": 0.05}, {"params": norms, "weight_decay": 0.0}],
+        lr=peak,
+        betas=(0.9, 0.98),
+        fused=True,
+    )
 
 
 @torch.no_grad()
@@ -68,7 +72,7 @@ def load(path: Path) -> tuple[StoryModel, dict[str, float]]:
 
 
 class Source:
-    """Micro-batches by number, the same in every process: phase 0 short windows, phase 1 full-context windows."""
+    """Micro-batches by number, the same in every process; phase 0: short windows, phase 1: full context."""
 
     def __init__(self, path: str, eot: int, lengths: tuple[int, int], rows: tuple[int, int]) -> None:
         self.path, self.eot, self.lengths, self.rows = path, eot, lengths, rows
@@ -85,7 +89,7 @@ class Source:
 
         def batch(number: int) -> Tensor:
             picked = [at[(number * rows + i) % at.size] for i in range(rows)]
-            return torch.from_numpy(np.stack([ids[p:p + length + 1] for p in picked]).astype(np.int64))
+            return torch.from_numpy(np.stack([ids[p : p + length + 1] for p in picked]).astype(np.int64))
 
         return batch
 
@@ -123,8 +127,12 @@ def train(args: argparse.Namespace) -> None:
         smooth = loss if step == 1 else 0.97 * smooth + 0.03 * loss
         if step % 50 == 0:
             rate = seen / (time.monotonic() - start)
-            print(f"step {step} tokens {seen / 1e6:.2f}M loss {smooth:.4f} lr {optimizer.param_groups[0]['lr']:.2e} "
-                  f"{rate:.0f} tok/s {used / 60:.1f} min", flush=True)
+            print(
+                f"step {step} tokens {seen / 1e6:.2f}M loss {smooth:.4f} "
+                f"lr {optimizer.param_groups[0]['lr']:.2e} "
+                f"{rate:.0f} tok/s {used / 60:.1f} min",
+                flush=True,
+            )
         if time.monotonic() - saved > args.save_minutes * 60:
             saved = time.monotonic()
             save(args.out / "checkpoint.pt", model, tokens=seen, minutes=used / 60)
@@ -132,7 +140,11 @@ def train(args: argparse.Namespace) -> None:
     pool.close()
     minutes = (time.monotonic() - start) / 60
     save(args.out / "final.pt", model, tokens=seen, minutes=minutes)
-    print(f"done: {seen / 1e6:.2f} M tokens in {minutes:.1f} min, held-out perplexity {perplexity(model, docs):.3f}", flush=True)
+    print(
+        f"done: {seen / 1e6:.2f} M tokens in {minutes:.1f} min, "
+        f"held-out perplexity {perplexity(model, docs):.3f}",
+        flush=True,
+    )
 
 
 def main() -> None:
@@ -147,7 +159,9 @@ def main() -> None:
     ap.add_argument("--lr", type=float, default=3e-3)
     ap.add_argument("--warmup", type=float, default=0.02, help="fraction of the budget")
     ap.add_argument("--decay", type=float, default=0.35, help="fraction of the budget")
-    ap.add_argument("--long-share", type=float, default=0.08, help="fraction of the budget on windows of the full context")
+    ap.add_argument(
+        "--long-share", type=float, default=0.08, help="fraction of the budget on windows of the full context"
+    )
     ap.add_argument("--save-minutes", type=float, default=4)
     ap.add_argument("--processes", type=int, default=2)
     ap.add_argument("--seed", type=int, default=0)
