@@ -1,0 +1,78 @@
+"""Golden tokens of the model in the package: every tier must give exactly these.
+
+`python -m tests.test_golden` writes the file anew; do so only when the model or docs/numerics.md changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import zinc_rt
+from zinc_rt.model import built_in_model
+
+FILE = Path(__file__).parent / "golden.json"
+
+CASES: dict[str, dict[str, Any]] = {
+    "greedy": {"prompt": "Once upon a time", "temperature": 0.0, "max_tokens": 64},
+    "sampled": {"prompt": "One winter morning a brave robot", "temperature": 0.8, "seed": 42, "max_tokens": 64},
+    "penalties": {
+        "prompt": "The old lighthouse keeper wanted",
+        "temperature": 1.0,
+        "top_k": 0,
+        "top_p": 1.0,
+        "min_p": 0.0,
+        "repetition_penalty": 1.1,
+        "presence_penalty": 0.2,
+        "frequency_penalty": 0.1,
+        "seed": 7,
+        "max_tokens": 48,
+    },
+}
+LOGIT_PROMPT = "Once upon a time there was a little fox named Hazel. She lived by the river and wanted to see the sea."
+
+
+def logits_digest(model: zinc_rt.Model) -> str:
+    """SHA-256 over the bits of the prompt's logits, little endian."""
+    logits = model.logits(model.tokenize(LOGIT_PROMPT))
+    return hashlib.sha256(np.ascontiguousarray(logits, "<f4").tobytes()).hexdigest()
+
+
+def run(model: zinc_rt.Model, case: dict[str, Any]) -> list[int]:
+    return list(model.generate(**case).token_ids)
+
+
+def golden() -> dict[str, Any]:
+    return json.loads(FILE.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_tokens(model: zinc_rt.Model, name: str) -> None:
+    assert run(model, CASES[name]) == golden()["tokens"][name], "see the module's docstring before changing the file"
+
+
+def test_logits_to_the_last_bit(model: zinc_rt.Model) -> None:
+    assert logits_digest(model) == golden()["logits_sha256"]
+
+
+def test_the_file_is_for_this_model() -> None:
+    assert hashlib.sha256(built_in_model().read_bytes()).hexdigest() == golden()["model_sha256"]
+
+
+def write() -> None:
+    with zinc_rt.load(tier="t_cpu", n_ctx=256) as model:
+        content = {
+            "model_sha256": hashlib.sha256(built_in_model().read_bytes()).hexdigest(),
+            "logits_sha256": logits_digest(model),
+            "tokens": {name: run(model, case) for name, case in CASES.items()},
+        }
+    FILE.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write()
