@@ -162,6 +162,31 @@ SMALL: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
         ),
     ),
     (
+        (
+            "goodbye",
+            "bye",
+            "good night",
+            "see you",
+            "bye bye",
+            "I have to go now",
+            "see you tomorrow",
+            "good night!",
+        ),
+        (
+            "Goodbye! Come back for another story.",
+            "Good night and sweet dreams!",
+            "See you soon!",
+            "Goodbye, and have a lovely day!",
+        ),
+    ),
+    (
+        ("I am sad", "I feel sad today", "I am lonely", "I had a bad day", "I am not happy today"),
+        (
+            "I am sorry to hear that. Perhaps a story will cheer you up. Who should it be about?",
+            "I am sorry. Would a story help? I know many with a happy ending.",
+        ),
+    ),
+    (
         ("I am bored", "what shall we do?", "I have nothing to do", "I am tired", "I cannot sleep"),
         (
             "Then let me tell you a story. Who should it be about?",
