@@ -81,7 +81,7 @@ def write_tiny_model(path: Path, *, template: bool = True, architecture: str = "
     tensor("blk.0.ffn_up.weight", N_FF, N_EMBD)
     tensor("blk.0.ffn_down.weight", N_EMBD, N_FF, data=quiet(N_FF))
     ones("output_norm.weight")
-    output = rng.standard_normal((len(vocabulary), N_EMBD)) * 1.5
+    output = rng.standard_normal((len(vocabulary), N_EMBD)) * 0.2
     letters = [*range(ord("a"), ord("z") + 1), ord(" ")]
     output[:, 0] = -4.0
     output[letters, 0] = 4.0

@@ -15,20 +15,24 @@ class Command(TyperCommand):
     """A verb whose help groups the options under the headings that they name."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        return ["[OPTIONS]", *(p.metavar for p in self.get_params(ctx) if p.param_type_name == "argument")]
+        return ["[OPTIONS]", *(metavar for metavar, _ in _arguments(self.params))]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         sections: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
-            if param.param_type_name == "argument":
-                record = (param.metavar.strip("[]"), param.help)
-            else:
-                record = param.get_help_record(ctx)
-            if record is not None:
+            record = param.get_help_record(ctx)
+            if param.param_type_name == "option" and record is not None:
                 sections.setdefault(section_of(param), []).append(record)
+        if arguments := [(metavar.strip("[]"), text) for metavar, text in _arguments(self.params)]:
+            sections = {"Arguments": arguments, **sections}
         for title, records in sections.items():
             with formatter.section(title):
                 formatter.write_dl(records)
+
+
+def _arguments(params: Any) -> list[tuple[str, str]]:
+    """Metavar and help of the positional parameters."""
+    return [(p.metavar, p.help) for p in params if p.param_type_name == "argument"]
 
 
 class Group(TyperGroup):

@@ -70,7 +70,12 @@ def _entry(param: Any) -> str:
     names = ", ".join([*param.opts, *param.secondary_opts])
     value = f" {param.metavar}" if param.metavar else ""
     default = f" Default: {param.default}." if param.show_default else ""
-    return f"- `{names}{value}`: {param.help}{default}"
+    return f"- `{names}{value}`: {_markdown(param.help)}{default}"
+
+
+def _markdown(text: str) -> str:
+    """Backslashes stay what they are."""
+    return text.replace("\\", "\\\\")
 
 
 if __name__ == "__main__":

@@ -100,7 +100,8 @@ def tokenize(
     )
     pieces = [_piece(tokenizer, i) for i in ids]
     if as_json:
-        write(json.dumps([{"id": i, "piece": p} for i, p in zip(ids, pieces, strict=True)], ensure_ascii=False) + "\n")
+        items = [{"id": i, "piece": _jsonable(p)} for i, p in zip(ids, pieces, strict=True)]
+        write(json.dumps(items, ensure_ascii=False) + "\n")
     elif ids_only:
         write(" ".join(map(str, ids)) + "\n")
     else:

@@ -1,0 +1,172 @@
+"""`zinc chat` from a pipe, its commands, and the conversation behind it."""
+
+import json
+
+import pytest
+
+import zinc_rt
+from zinc_rt.cli.conversation import Conversation, TurnTooLong
+from zinc_rt.cli.prompts import InputError
+
+
+@pytest.fixture
+def chat(zinc, tiny):
+    def call(stdin, *args):
+        return zinc("chat", "-m", tiny, "-s", 3, "-n", 12, *args, stdin=stdin)
+
+    return call
+
+
+def encoded(*messages, answer=True):
+    body = "".join(f"<|im_start|>{role}\n{text}<|im_end|>\n" for role, text in messages)
+    return body + "<|im_start|>assistant\n" * answer
+
+
+def test_each_line_is_a_turn_and_history_is_kept(chat, tiny):
+    outcome = chat("hello\n\nand you?\n", "--system", "be kind")
+    with zinc_rt.load(tiny) as model:
+
+        def answer(*messages):
+            ids = model.tokenize(encoded(("system", "be kind"), *messages), add_special=False)
+            return model.generate(ids, seed=3, max_tokens=12).text
+
+        first = answer(("user", "hello"))
+        second = answer(("user", "hello"), ("assistant", first), ("user", "and you?"))
+    assert outcome.code == 0
+    assert outcome.out == f"{first}\n{second}\n"
+
+
+def test_a_backslash_continues_the_line(chat, tmp_path):
+    chat(f"one\\\ntwo\n/save {tmp_path / 'c.json'}\n")
+    assert json.loads((tmp_path / "c.json").read_text())["messages"][0]["content"] == "one\ntwo"
+    chat(f"/save {tmp_path / 'd.json'}\nlast\\\n")
+    assert chat("last\\\n").out == chat("last\n").out
+
+
+def test_commands(chat, tmp_path):
+    saved = tmp_path / "talk.json"
+    outcome = chat(f"/system be odd\nhello\n/stats\n/save {saved}\n/reset\n/stats\n/system\n/help\n/exit\nnever read\n")
+    assert outcome.code == 0
+    assert len(outcome.out.splitlines()) == 1
+    assert "2 messages; " in outcome.err
+    assert " of 256 tokens; seed 3" in outcome.err
+    assert "0 messages; 0 of 256" in outcome.err
+    assert "system prompt: be odd" in outcome.err
+    assert "/regen" in outcome.err
+    tree = json.loads(saved.read_text())
+    assert tree["system"] == "be odd"
+    assert [m["role"] for m in tree["messages"]] == ["user", "assistant"]
+    # A loaded conversation goes on where the saved one ended.
+    whole = chat("/system be odd\nhello\nmore\n").out
+    assert chat(f"/load {saved}\nmore\n").out == whole.splitlines()[1] + "\n"
+
+
+def test_regen_answers_again_with_the_next_seed(chat):
+    first, second = chat("hello\n/regen\n").out.splitlines()
+    assert first == chat("hello\n").out.strip()
+    assert second == chat("hello\n", "-s", 4).out.strip()
+    assert "no message" in chat("/regen\n").error
+
+
+@pytest.mark.parametrize("line", ["/nope", "/save", "/load", "/load /nonexistent/x", "/save /nonexistent/x"])
+def test_a_bad_command_ends_a_piped_chat(chat, line):
+    outcome = chat(f"hello\n{line}\nnever\n")
+    assert outcome.code in (1, 2)
+    assert line.split()[0] in outcome.error or "/nonexistent/x" in outcome.error
+    assert len(outcome.out.splitlines()) == 1
+
+
+def test_a_space_lets_a_message_begin_with_a_slash(chat):
+    assert len(chat(" /etc is a folder\n").out.splitlines()) == 1
+
+
+def test_no_template_is_said_before_any_turn(zinc, templateless):
+    outcome = zinc("chat", "-m", templateless, stdin="hello\n")
+    assert outcome.code == 1
+    assert "no chat template" in outcome.error
+    assert outcome.out == ""
+
+
+def test_no_lines_no_answers(chat):
+    assert chat("").code == 0
+    assert chat("").out == ""
+
+
+def test_a_full_context_drops_the_oldest_turns_and_says_so(chat):
+    outcome = chat("a first message\nsecond one\nthird one\nfourth one\n", "-c", 128)
+    assert outcome.code == 0
+    assert len(outcome.out.splitlines()) == 4
+    assert "no longer sees the oldest 2 of 5 messages" in outcome.err
+    too_long = chat("x" * 200 + "\n", "-c", 128)
+    assert too_long.code == 1
+    assert "shorten it" in too_long.error
+
+
+def test_an_answer_cut_by_the_context_is_said(chat):
+    assert "the answer was cut" in chat("hello\n", "-c", 64, "-n", -1).err
+
+
+# ---- the conversation
+
+
+def length(messages):
+    return [0] * sum(len(m["content"]) for m in messages)
+
+
+def talk(*lengths, system=None):
+    c = Conversation(system)
+    for i, n in enumerate(lengths):
+        (c.answer if i % 2 else c.ask)("x" * n)
+    return c
+
+
+def test_fit_drops_whole_turns_and_keeps_the_system_prompt():
+    c = talk(10, 10, 10, 10, 10, system="s" * 5)
+    assert len(c.fit(length, 55)) == 55
+    assert c.dropped == 0
+    assert len(c.fit(length, 54)) == 35
+    assert c.dropped == 2
+    assert len(c.fit(length, 20)) == 15
+    assert c.dropped == 4
+    assert [m["role"] for m in c.seen()] == ["system", "user"]
+    assert len(c.messages) == 5
+
+
+def test_fit_refuses_a_message_that_never_fits_and_drops_nothing():
+    c = talk(1, 1, 99)
+    with pytest.raises(TurnTooLong, match="99 tokens"):
+        c.fit(length, 50)
+    assert c.dropped == 0
+
+
+def test_undo_only_takes_the_role_asked_for():
+    c = talk(1, 2)
+    assert not c.undo("user")
+    assert c.undo("assistant")
+    assert c.undo("user")
+    assert not c.undo("user")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "not json",
+        "[" * 100_000,
+        "[]",
+        '{"messages": 3}',
+        '{"messages": [], "system": 3}',
+        '{"messages": [{"role": "assistant", "content": "x"}]}',
+        '{"messages": [{"role": "user", "content": 5}]}',
+        '{"messages": ["x"]}',
+    ],
+)
+def test_load_refuses_what_save_did_not_write(tmp_path, text):
+    (tmp_path / "c.json").write_text(text)
+    c = talk(1, 2, system="kept")
+    with pytest.raises(InputError, match="no saved conversation"):
+        c.load(str(tmp_path / "c.json"))
+    assert c.system == "kept"
+    assert len(c.messages) == 2
+    (tmp_path / "latin").write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError):
+        c.load(str(tmp_path / "latin"))

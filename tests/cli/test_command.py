@@ -1,0 +1,167 @@
+"""The command as a whole: help, version, completion, reference, and how failures end."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+import zinc_rt
+from zinc_rt.cli import options
+from zinc_rt.cli.main import app
+from zinc_rt.cli.reference import reference
+from zinc_rt.cli.terminal import OutputError, write_file
+from zinc_rt.engine import DEFAULT_N_CTX, Options
+
+VERBS = ["run", "chat", "show", "check", "bench", "graph", "tokenize", "perplexity"]
+
+
+def test_the_reference_in_docs_is_current():
+    stored = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+    assert stored == reference(), "run: python -m zinc_rt.cli.reference > docs/cli.md"
+
+
+def test_the_reference_is_plain():
+    text = reference()
+    assert "\x1b" not in text
+    assert all(f"## `zinc {verb}`" in text for verb in VERBS)
+
+
+def test_every_option_is_explained():
+    for name, verb in typer.main.get_command(app).commands.items():
+        for param in verb.params:
+            assert param.help, (name, param.name)
+            assert param.help.rstrip().endswith("."), (name, param.name)
+
+
+def test_defaults_in_help_are_those_of_the_engine():
+    flags = {p.name: p for p in typer.main.get_command(app).commands["run"].params}
+    assert f"Default: {Options().n_batch}." in flags["batch_size"].help
+    assert f"at most {DEFAULT_N_CTX}." in flags["ctx_size"].help
+    assert f"Default: {Options().threads}." in flags["threads"].help
+
+
+def test_help_and_version(zinc):
+    outcome = zinc("--help")
+    assert outcome.code == 0
+    assert all(re.search(rf"^  {verb} ", outcome.out, re.MULTILINE) for verb in VERBS)
+    assert zinc("-h").out == outcome.out
+    assert zinc("--version").out == f"zinc {zinc_rt.__version__}\n"
+    for verb in VERBS:
+        help_text = zinc(verb, "--help")
+        assert help_text.code == 0
+        assert help_text.out.startswith(f"Usage: zinc {verb}")
+
+
+def test_help_groups_the_options(zinc):
+    out = zinc("run", "--help").out
+    assert [t for t in ("Arguments:", "Prompt:", "Model:", "Choosing tokens:", "Output:") if t not in out] == []
+
+
+def test_no_verb_shows_help_as_an_error(zinc):
+    outcome = zinc()
+    assert outcome.code == 2
+    assert outcome.out == ""
+    assert outcome.err.startswith("Usage: zinc")
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        (("run", "--tmp", "1"), "--temp"),
+        (("run", "--temp", "warm", "x"), "--temp"),
+        (("run", "--temp"), "--temp"),
+        (("rum",), "rum"),
+        (("--nope",), "--nope"),
+        (("graph", "a", "b"), "b"),
+    ],
+)
+def test_what_the_parser_refuses_is_one_line_and_code_2(zinc, args, expected):
+    outcome = zinc(*args)
+    assert outcome.code == 2
+    assert expected in outcome.error
+    assert "--help explains" in outcome.error
+    assert len(outcome.err.splitlines()) == 1
+    assert outcome.out == ""
+
+
+def test_an_unexpected_exception_is_one_line_unless_debug(zinc, tiny, monkeypatch):
+    def broken(*args, **kwargs):
+        raise RuntimeError("two\nlines")
+
+    monkeypatch.setattr("zinc_rt.model.load", broken)
+    outcome = zinc("run", "-m", tiny, "x")
+    assert outcome.code == 1
+    assert outcome.err == (
+        "zinc: internal error: RuntimeError: two lines; run again with --debug for the trace, and please report it\n"
+    )
+    for args in (("run", "-m", tiny, "x", "--debug"), ("--debug", "run", "-m", tiny, "x")):
+        outcome = zinc(*args)
+        assert outcome.code == 1
+        assert "Traceback" in outcome.err
+        assert "in broken" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (MemoryError(), 1, "out of memory"),
+        (PermissionError(13, "Permission denied", "x.gguf"), 1, "x.gguf: Permission denied"),
+        (KeyboardInterrupt(), 130, ""),
+        (BrokenPipeError(32, "Broken pipe"), 0, ""),
+    ],
+)
+def test_errors_of_the_system(zinc, tiny, monkeypatch, error, code, words):
+    def broken(*args, **kwargs):
+        raise error
+
+    monkeypatch.setattr("zinc_rt.model.load", broken)
+    outcome = zinc("run", "-m", tiny, "x")
+    assert outcome.code == code
+    assert words in outcome.err
+    assert bool(outcome.err) == bool(words)
+
+
+def test_completion(monkeypatch, zinc):
+    monkeypatch.setenv("_ZINC_COMPLETE", "complete_bash")
+
+    def complete(*words):
+        monkeypatch.setenv("COMP_WORDS", " ".join(words))
+        monkeypatch.setenv("COMP_CWORD", str(len(words) - 1))
+        script = "from zinc_rt.cli.main import entry; entry()"
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+        return done.stdout.split()
+
+    assert complete("zinc", "perp") == ["perplexity"]
+    assert "--top-k" in complete("zinc", "run", "--top")
+    assert "t_cpu" in complete("zinc", "run", "--tier", "t_")
+
+
+def test_write_file(tmp_path, capsys):
+    write_file(str(tmp_path / "f"), "x")
+    assert (tmp_path / "f").read_text() == "x"
+    write_file("-", "y")
+    assert capsys.readouterr().out == "y"
+    with pytest.raises(OutputError, match="cannot write"):
+        write_file(str(tmp_path), "x")
+
+
+def test_logit_bias_forms():
+    assert options._bias("15+2.5") == (15, 2.5)
+    assert options._bias("15-1e-3") == (15, -1e-3)
+    assert options._bias("0-inf") == (0, float("-inf"))
+
+
+def test_seed_minus_one_is_drawn():
+    def draw():
+        return options.sampling_params(max_tokens=-1, seed=-1, stop=None, logit_bias=None).seed
+
+    assert draw() != draw()
+    assert 0 <= draw() < 2**32
+
+
+def test_check_json_is_json(zinc):
+    json.loads(zinc("check", "--json").out)

@@ -1,0 +1,193 @@
+"""Verbs that look at files and machines: show, check, tokenize, graph."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+import zinc_rt
+from tests.cli.tiny import N_EMBD, SPECIALS
+from zinc_rt.cli import machine
+from zinc_rt.engine import Tier, TierReport
+from zinc_rt.gguf import GGMLType, GGUFFile, GGUFWriter
+
+
+def test_show(zinc, tiny):
+    outcome = zinc("show", tiny)
+    assert outcome.code == 0
+    assert outcome.err == ""
+    rows = dict(line.split(maxsplit=1) for line in outcome.out.splitlines())
+    assert rows["architecture"] == "llama"
+    assert rows["heads"] == "2"
+    assert rows["layers"] == "1"
+    assert rows["runs"].split() == ["here", "yes"]
+    assert rows["chat"].split() == ["template", "yes"]
+    with GGUFFile.open(tiny) as file:
+        parameters = sum(t.n_elements for t in file.tensors.values())
+    assert rows["parameters"].startswith(f"{parameters / 1000:.3g} K at 32.00 bits")
+    assert zinc("show", "-m", tiny).out == outcome.out
+
+
+def test_show_everything(zinc, tiny):
+    out = zinc("show", tiny, "--tensors", "--metadata").out
+    assert f"261x{N_EMBD}" in out
+    assert "token_embd.weight" in out
+    assert "tokenizer.ggml.tokens" in out
+    assert "string[261]" in out
+    assert max(map(len, out.splitlines())) < 140
+
+
+def test_show_json(zinc, tiny):
+    tree = json.loads(zinc("show", tiny, "--json", "--tensors", "--metadata").out)
+    assert tree["architecture"] == "llama"
+    assert tree["runs"] is True
+    assert tree["figures"]["context"] == 256
+    assert tree["file_bytes"] == tiny.stat().st_size
+    assert tree["types"] == [
+        {
+            "type": "F32",
+            "tensors": len(tree["tensors"]),
+            "parameters": tree["parameters"],
+            "bytes": 4 * tree["parameters"],
+            "supported": True,
+        }
+    ]
+    assert tree["tensors"][0]["shape"] == [261, N_EMBD]
+    assert len(tree["metadata"]["tokenizer.ggml.tokens"]) == 261
+    assert "tensors" not in json.loads(zinc("show", tiny, "--json").out)
+
+
+def test_show_works_for_what_cannot_run(zinc, foreign, tmp_path):
+    outcome = zinc("show", foreign)
+    assert outcome.code == 0
+    assert "no: architecture 'weird' is not supported" in outcome.out
+    odd = GGUFWriter(tmp_path / "odd.gguf")
+    odd.add("general.architecture", "llama")
+    odd.add("general.name", "bad \x1b[31mname")
+    odd.add("llama.block_count", "three")
+    odd.write()
+    outcome = zinc("show", tmp_path / "odd.gguf", "--metadata")
+    assert outcome.code == 0
+    assert "\x1b" not in outcome.out
+    assert re.search(r"^parameters +none$", outcome.out, re.MULTILINE)
+    assert json.loads(zinc("show", tmp_path / "odd.gguf", "--json", "--metadata").out)["runs"] is False
+
+
+def test_show_names_formats_that_are_not_supported(zinc, tmp_path):
+    raw = bytes(2 * GGMLType.IQ4_XS.block_bytes)
+    file = tmp_path / "mix.gguf"
+    w = GGUFWriter(file)
+    w.add("general.architecture", "llama")
+    w.add_tensor("a.weight", np.frombuffer(raw, np.uint8).reshape(2, -1), GGMLType.IQ4_XS, (2, 256))
+    w.write()
+    outcome = zinc("show", file)
+    assert "IQ4_XS: 1 tensors" in outcome.out
+    assert "not supported yet" in outcome.out
+
+
+def test_show_errors(zinc, tiny, tmp_path):
+    (tmp_path / "x.gguf").write_bytes(b"GGUF\x03")
+    assert zinc("show", tmp_path / "x.gguf").code == 1
+    assert zinc("show", tmp_path / "none.gguf").code == 1
+    assert zinc("show", tmp_path).code == 1
+    both = zinc("show", tiny, "-m", tiny)
+    assert both.code == 2
+    assert "two model files" in both.error
+
+
+def test_check(zinc):
+    outcome = zinc("check")
+    assert outcome.code == 0
+    for words in ("t2_umq   no", "no AMD GPU tier", "t_cpu    yes", "auto: t_cpu", "Python", "memory", "NumPy"):
+        assert words in outcome.out
+    tree = json.loads(zinc("check", "--json").out)
+    assert tree["auto"] == "t_cpu"
+    assert tree["version"] == zinc_rt.__version__
+    assert {t["tier"] for t in tree["tiers"]} >= {"t_cpu", "t2_umq", "t1_pm4"}
+    assert all(f["value"] for f in tree["machine"])
+
+
+def test_check_fails_when_nothing_can_run(zinc, monkeypatch):
+    report = TierReport(Tier.t_cpu, False, "no reason", "buy one")
+    monkeypatch.setattr("zinc_rt.engine.probe_tiers", lambda: [report])
+    outcome = zinc("check")
+    assert outcome.code == 1
+    assert "no reason -> buy one" in outcome.out
+    assert "auto: none" in outcome.out
+    assert json.loads(zinc("check", "--json").out)["auto"] is None
+
+
+def test_machine_reads_what_the_system_says(tmp_path):
+    (tmp_path / "cpu.max").write_text("150000 100000\n")
+    assert machine._cpu_quota(tmp_path) == 1.5
+    (tmp_path / "cpu.max").write_text("max 100000\n")
+    assert machine._cpu_quota(tmp_path) is None
+    v1 = tmp_path / "cpu"
+    v1.mkdir()
+    (tmp_path / "cpu.max").unlink()
+    (v1 / "cpu.cfs_quota_us").write_text("50000")
+    (v1 / "cpu.cfs_period_us").write_text("100000")
+    assert machine._cpu_quota(tmp_path) == 0.5
+    (tmp_path / "cpuinfo").write_text(
+        "model name\t: Some CPU\nflags\t\t: sse avx2 amx_int8 ht\n\nmodel name\t: Other\n"
+    )
+    assert machine._processor(tmp_path / "cpuinfo").value == "Some CPU; avx2 amx_int8"
+    assert "no vector features known" in machine._processor(tmp_path / "none").value
+
+
+def test_tokenize(zinc, tiny):
+    text = f"the h{chr(233)}n {SPECIALS[2]}"
+    outcome = zinc("tokenize", "-m", tiny, text)
+    assert outcome.code == 0
+    assert outcome.out.splitlines()[:3] == ["260  'the'", " 32  ' '", "104  'h'"]
+    assert "195  b'\\xc3'" in outcome.out
+    assert "8 tokens" in outcome.err
+    ids = list(map(int, zinc("tokenize", "-m", tiny, "--ids", text).out.split()))
+    with zinc_rt.load(tiny) as model:
+        assert ids == model.tokenize(text)
+        plain = zinc("tokenize", "-m", tiny, "--ids", "--no-special", text).out
+        assert list(map(int, plain.split())) == model.tokenize(text, add_special=False, parse_special=False)
+    tree = json.loads(zinc("tokenize", "-m", tiny, "--json", stdin=text + "\n").out)
+    assert [t["id"] for t in tree] == ids
+    assert tree[0]["piece"] == "the"
+    assert [195] in [t["piece"] for t in tree]
+
+
+def test_tokenize_takes_foreign_models_and_empty_text(zinc, foreign):
+    assert zinc("tokenize", "-m", foreign, "--ids", "ab").out == "97 98\n"
+    empty = zinc("tokenize", "-m", foreign, "-p", "")
+    assert empty.code == 0
+    assert "0 tokens" in empty.err
+    assert zinc("tokenize", "-m", foreign, "a", "b").code == 2
+    assert zinc("tokenize", "-m", foreign, "a", "-p", "b").code == 2
+
+
+def test_graph(zinc, tiny, tmp_path):
+    dot = zinc("graph", tiny)
+    assert dot.code == 0
+    assert dot.out.startswith("digraph")
+    tree = json.loads(zinc("graph", "-m", tiny, "--format", "json", "--rows", 3, "--context", 77).out)
+    assert tree["sizes"]["n_rows"] == 3
+    assert tree["sizes"]["context"] == 77
+    with zinc_rt.load(tiny) as model:
+        assert len(tree["nodes"]) == len(model.graph.nodes)
+    assert zinc("graph", tiny, "-o", tmp_path / "g.dot").out == ""
+    assert (tmp_path / "g.dot").read_text() == dot.out
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [(("--format", "svg"), 2), (("--rows", "0"), 2), (("--context", "0"), 2), (("-o", "/nonexistent/g"), 1)],
+)
+def test_graph_errors(zinc, tiny, args, code):
+    outcome = zinc("graph", tiny, *args)
+    assert outcome.code == code
+    assert outcome.error
+    assert outcome.out == ""
+
+
+def test_graph_of_an_unknown_architecture(zinc, foreign):
+    outcome = zinc("graph", foreign)
+    assert outcome.code == 1
+    assert "weird" in outcome.error

@@ -1,0 +1,149 @@
+"""Verbs that measure: perplexity against an independent computation, bench against its own promises."""
+
+import csv
+import io
+import json
+import math
+import re
+
+import numpy as np
+import pytest
+
+import zinc_rt
+from zinc_rt.cli import perplexity as perplexity_verb
+from zinc_rt.cli.bench import PROMPT, TEXT, measure
+
+
+def slow_perplexity(path, text, window):
+    """From whole logits in float64: mean and error of -log p over the second halves of whole windows."""
+    losses = []
+    with zinc_rt.load(path, n_ctx=window) as model:
+        ids = model.tokenize(text, parse_special=False)
+        count = max(1, len(ids) // window)
+        for w in range(count):
+            part = ids[w * window : (w + 1) * window]
+            logits = model.logits(part).astype(np.float64)
+            for i in range(len(part) // 2, len(part) - 1):
+                row = logits[i] - logits[i].max()
+                losses.append(math.log(np.exp(row).sum()) - row[part[i + 1]])
+    mean = np.mean(losses)
+    return math.exp(mean), math.exp(mean) * np.std(losses, ddof=1) / math.sqrt(len(losses)), len(losses)
+
+
+@pytest.mark.parametrize("window", [32, 33, 256])
+def test_perplexity(zinc, tiny, tmp_path, window):
+    text = "the quick brown fox jumps over the lazy dog. " * 3
+    (tmp_path / "text.txt").write_text(text)
+    outcome = zinc("perplexity", "-m", tiny, "-f", tmp_path / "text.txt", "-c", window)
+    value, error, tokens = slow_perplexity(tiny, text, window)
+    assert outcome.code == 0
+    shown = re.fullmatch(r"perplexity ([\d.]+) \+/- ([\d.]+) \((\d+) tokens, (\d+) windows of \d+\)\n", outcome.out)
+    assert float(shown[1]) == pytest.approx(value, rel=1e-4)
+    assert float(shown[2]) == pytest.approx(error, rel=1e-3)
+    assert int(shown[3]) == tokens
+    tree = json.loads(zinc("perplexity", "-m", tiny, "-c", window, "--json", stdin=text).out)
+    assert tree["perplexity"] == pytest.approx(value, rel=1e-9)
+    assert tree["standard_error"] == pytest.approx(error, rel=1e-9)
+
+
+def test_every_window_starts_with_bos_where_the_model_wants_one(tiny):
+    with zinc_rt.load(tiny, n_ctx=32) as model:
+
+        class WithBos:
+            tokenizer = type("T", (), {"bos_id": 256, "add_bos": True})
+            logits_in_parts = model.logits_in_parts
+
+        ids = [97, *range(97, 111)]
+        with_bos = list(perplexity_verb.window_losses(WithBos, ids))
+        assert with_bos == list(perplexity_verb.window_losses(model, [256, *ids[1:]]))
+        assert with_bos != list(perplexity_verb.window_losses(model, ids))
+
+
+def test_perplexity_errors(zinc, tiny):
+    assert zinc("perplexity", "-m", tiny, "-c", 3, stdin="hello there").code == 2
+    short = zinc("perplexity", "-m", tiny, stdin="abc")
+    assert short.code == 1
+    assert "3 tokens" in short.error
+
+
+def test_perplexity_stopped_by_ctrl_c_reports_whole_windows(zinc, tiny, monkeypatch):
+    original, calls = perplexity_verb.window_losses, []
+
+    def interrupted(model, ids):
+        calls.append(ids)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return original(model, ids)
+
+    monkeypatch.setattr(perplexity_verb, "window_losses", interrupted)
+    outcome = zinc("perplexity", "-m", tiny, "-c", 32, stdin="abcdefgh" * 20)
+    assert outcome.code == 130
+    assert "(30 tokens, 2 windows of 32)" in outcome.out
+    assert "2 of 5 windows" in outcome.err
+
+
+def test_bench_formats(zinc, tiny):
+    args = ("bench", "-m", tiny, "-p", "8,16", "-n", "4", "-r", 2)
+    table = zinc(*args)
+    assert table.code == 0
+    assert [line.split("|")[1:3] for line in table.out.splitlines()[4:]] == [
+        [" prompt ", "      8 "],
+        [" prompt ", "     16 "],
+        [" text   ", "      4 "],
+    ]
+    tree = json.loads(zinc(*args, "-o", "json").out)
+    assert [(r["test"], r["tokens"], len(r["samples"])) for r in tree["results"]] == [
+        ("prompt", 8, 2),
+        ("prompt", 16, 2),
+        ("text", 4, 2),
+    ]
+    assert all(min(r["samples"]) <= r["median"] <= max(r["samples"]) for r in tree["results"])
+    assert all(r["median"] > 0 for r in tree["results"])
+    rows = list(csv.DictReader(io.StringIO(zinc(*args, "-o", "csv").out)))
+    assert [r["tokens"] for r in rows] == ["8", "16", "4"]
+    assert rows[0]["model"] == "tiny"
+
+
+def test_bench_measures_what_it_says(tiny):
+    """No prompt token comes from the cache, and n text tokens are n steps."""
+    with zinc_rt.load(tiny, n_ctx=64) as model:
+        seen, original = [], model.generate
+
+        def spy(*args, **kwargs):
+            result = original(*args, **kwargs)
+            seen.append(result.stats)
+            return result
+
+        model.generate = spy
+        measure(model, PROMPT, 20, 3, lambda: None)
+        assert [s.prompt_tokens for s in seen] == [20] * 4
+        assert [s.cached_tokens for s in seen] == [0] * 4
+        seen.clear()
+        measure(model, TEXT, 5, 3, lambda: None)
+        assert [s.completion_tokens for s in seen] == [6] * 4
+        assert [s.cached_tokens for s in seen] == [0] * 4
+
+
+@pytest.mark.parametrize("args", [("-p", "0", "-n", "0"), ("-p", "x"), ("-n", "-4"), ("-r", "0"), ("-o", "xml")])
+def test_bench_errors(zinc, tiny, args):
+    outcome = zinc("bench", "-m", tiny, *args)
+    assert outcome.code == 2
+    assert args[0] in outcome.error
+
+
+def test_bench_stopped_by_ctrl_c_reports_what_is_done(zinc, tiny, monkeypatch):
+    import zinc_rt.cli.bench as bench_verb
+
+    original, calls = bench_verb.measure, []
+
+    def interrupted(*args):
+        calls.append(args)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return original(*args)
+
+    monkeypatch.setattr(bench_verb, "measure", interrupted)
+    outcome = zinc("bench", "-m", tiny, "-p", "8", "-n", "4", "-r", 1)
+    assert outcome.code == 130
+    assert "1 of 2 tests" in outcome.err
+    assert "prompt" in outcome.out

@@ -1,0 +1,165 @@
+"""The command as a process: start-up, signals, pipes, full disks, terminals."""
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+ENVIRONMENT = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR", "ZINC_RT_TIER")}
+ENVIRONMENT |= {"TERM": "xterm-256color", "COLUMNS": "100"}
+ZINC = [sys.executable, "-m", "zinc_rt"]
+
+
+def zinc(*args, **kwargs):
+    command = [*ZINC, *map(str, args)]
+    kwargs.setdefault("stdin", subprocess.DEVNULL)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=ENVIRONMENT, **kwargs)
+
+
+def test_help_starts_without_the_heavy_libraries():
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "zinc_rt", "run", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env=ENVIRONMENT,
+    )
+    loaded = {line.rsplit("|", 1)[1].strip() for line in done.stderr.splitlines() if "|" in line}
+    assert "typer" in loaded
+    assert not loaded & {"numpy", "tokenizers", "jinja2", "rich", "gguf"}
+
+
+def test_run_from_a_pipe_into_a_pipe(tiny):
+    done = zinc("run", "-m", tiny, "-n", "8", "-s", "1", stdin=None, input="hello\n")
+    assert done.returncode == 0
+    assert len(done.stdout) == 9
+    assert "\x1b" not in done.stdout + done.stderr
+
+
+def test_ctrl_c_keeps_the_text_and_says_how_fast_it_was(tiny):
+    command = [*ZINC, "run", "-m", str(tiny), "hello", "-n", "-1", "-c", "20000"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT) as process:
+        first = os.read(process.stdout.fileno(), 1)
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert len(first + out) > 1
+    assert out.endswith(b"\n")
+    assert b"Traceback" not in err
+    assert b"interrupted" in err.splitlines()[-1]
+    assert b"tokens/s" in err.splitlines()[-1]
+
+
+def test_a_reader_that_leaves_is_no_failure(tiny):
+    command = [*ZINC, "run", "-m", str(tiny), "hello", "-n", "-1", "-c", "20000"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT) as process:
+        os.read(process.stdout.fileno(), 1)
+        process.stdout.close()
+        err = process.stderr.read()
+        assert process.wait(timeout=30) == 0
+    assert b"rror" not in err
+    assert b"Broken" not in err
+
+
+@pytest.mark.parametrize("args", [("run", "hello", "-n", "4", "-m"), ("show",)])
+def test_a_full_disk_is_one_line(tiny, args):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*ZINC, *args, str(tiny)], stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=ENVIRONMENT
+        )
+    assert done.returncode == 1
+    assert "No space left on device" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+    assert "Exception" not in done.stderr
+
+
+def test_closed_streams(tiny):
+    shell = " ".join([*ZINC, "show", str(tiny)])
+    done = subprocess.run(shell + " >&-", shell=True, stderr=subprocess.PIPE, text=True, check=False, env=ENVIRONMENT)
+    assert done.returncode == 1
+    assert done.stderr.startswith("zinc: error: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_an_encoding_that_cannot_show_the_text_is_no_failure(tiny):
+    environment = ENVIRONMENT | {"PYTHONIOENCODING": "ascii"}
+    command = [*ZINC, "run", "-m", str(tiny), "h\u00e9", "-n", "3", "--display-prompt"]
+    done = subprocess.run(command, capture_output=True, check=False, env=environment, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0
+    assert done.stdout.startswith(b"h?")
+
+
+def on_terminal(*args, typed=b"", environment=None, until=None):
+    """Run on a pseudo-terminal; returns exit code and everything the screen got."""
+    parent, child = pty.openpty()
+    command = [*ZINC, *map(str, args)]
+    process = subprocess.Popen(
+        command, stdin=child, stdout=child, stderr=child, env=environment or ENVIRONMENT, start_new_session=True
+    )
+    os.close(child)
+    screen, sent, deadline = b"", False, time.monotonic() + 40
+    while time.monotonic() < deadline:
+        if typed and not sent and (until is None or until in screen):
+            os.write(parent, typed)
+            sent = True
+        if select.select([parent], [], [], 0.2)[0]:
+            try:
+                data = os.read(parent, 65536)
+            except OSError:  # the other side has closed
+                break
+            if not data:
+                break
+            screen += data
+    code = process.wait(timeout=5)
+    os.close(parent)
+    return code, screen.decode()
+
+
+def test_on_a_terminal_there_is_colour_and_the_prompt(tiny):
+    code, screen = on_terminal("run", "-m", tiny, "hello there", "-n", "5", "-s", "1", "--tier", "t_cpu")
+    assert code == 0
+    assert re.match(r"\x1b\[1mhello there\x1b\[0m[a-z ]{5}\r\n", screen)
+    assert "\x1b[2mprompt" in screen
+    plain = ENVIRONMENT | {"NO_COLOR": "1"}
+    _, screen = on_terminal("run", "-m", tiny, "hello there", "-n", "5", "-s", "1", environment=plain)
+    assert "\x1b[3" not in screen
+
+
+def test_control_characters_do_not_reach_a_terminal(tiny):
+    _, screen = on_terminal(
+        "run", "-m", tiny, "x", "-n", "4", "-l", "27+inf", environment=ENVIRONMENT | {"NO_COLOR": "1"}
+    )
+    assert "\ufffd" * 4 in screen
+
+
+def test_progress_bar_on_a_terminal(tiny, tmp_path):
+    (tmp_path / "t.txt").write_text("abcdefgh" * 30)
+    code, screen = on_terminal("perplexity", "-m", tiny, "-f", tmp_path / "t.txt", "-c", "32")
+    assert code == 0
+    assert "windows" in screen
+    assert "/7" in screen
+    assert "perplexity " in screen
+
+
+def test_no_prompt_on_a_terminal_is_wrong_use(tiny):
+    code, screen = on_terminal("run", "-m", tiny)
+    assert code == 2
+    assert "no text given" in screen
+
+
+def test_chat_on_a_terminal(tiny):
+    code, screen = on_terminal(
+        "chat", "-m", tiny, "-n", "5", "-s", "1", typed=b"hello\n/bad\n/stats\n/exit\n", until=b"> "
+    )
+    assert code == 0
+    assert "/help lists the commands" in screen
+    assert "unknown command /bad" in screen
+    assert "2 messages" in screen

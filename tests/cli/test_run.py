@@ -1,0 +1,168 @@
+"""`zinc run`: where the prompt comes from, what is printed where, which options reach the sampler."""
+
+import json
+
+import pytest
+
+import zinc_rt
+
+
+@pytest.fixture
+def run(zinc, tiny):
+    def call(*args, **kwargs):
+        return zinc("run", "-m", tiny, "-s", 7, *args, **kwargs)
+
+    return call
+
+
+def test_text_on_stdout_and_speed_on_stderr(run, tiny):
+    outcome = run("once upon", "-n", 20)
+    with zinc_rt.load(tiny) as model:
+        expected = model.generate("once upon", seed=7, max_tokens=20)
+    assert outcome.code == 0
+    assert outcome.out == expected.text + "\n"
+    last = outcome.err.splitlines()[-1]
+    assert f"prompt {expected.stats.prompt_tokens} tokens" in last
+    assert "text 20 tokens" in last
+    assert "tokens/s" in last
+    assert "seed 7" in last
+    assert "token limit" in last
+
+
+def test_the_prompt_may_come_from_four_places(run, tmp_path):
+    (tmp_path / "p.txt").write_text("once upon\n")
+    direct = run("once upon", "-n", 8).out
+    assert run("-p", "once upon", "-n", 8).out == direct
+    assert run("-f", tmp_path / "p.txt", "-n", 8).out == direct
+    assert run("-n", 8, stdin="once upon\n").out == direct
+    assert run("-f", "-", "-n", 8, stdin="once upon\r\n").out == direct
+    assert run("once upon", "-n", 8, stdin="ignored").out == direct
+    assert run("-n", 8, stdin="once upon\n\n").out != direct  # only one line end is dropped
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        (("a", "-p", "b"), "more than once"),
+        (("a", "-f", "b"), "more than once"),
+        (("once", "upon"), "quotes"),
+        ((), "empty"),
+        (("-p", ""), "empty"),
+        (("a", "--logprobs", "2"), "--json"),
+        (("a", "--system", "x"), "--chat"),
+        (("a", "--temp", "-1"), "--temp is -1.0"),
+        (("a", "--top-p", "1.5"), "--top-p is 1.5"),
+        (("a", "--top-k", "-3"), "--top-k is -3"),
+        (("a", "-n", "0"), "--predict is 0"),
+        (("a", "-s", "-2"), "--seed is -2"),
+        (("a", "--repeat-penalty", "0"), "--repeat-penalty"),
+        (("a", "--stop", ""), "--stop"),
+        (("a", "--logit-bias", "x+1"), "--logit-bias"),
+        (("a", "--logit-bias", "15"), "--logit-bias"),
+        (("a", "--logit-bias", "15+x"), "--logit-bias"),
+        (("a", "--logit-bias", "999+1"), "260"),
+        (("a", "-c", "0"), "n_ctx is 0"),
+        (("a", "--tier", "warp"), "unknown tier 'warp'"),
+        (("a" * 300, "-c", "64"), "300 tokens"),
+    ],
+)
+def test_wrong_use_is_one_line_and_code_2(run, args, expected):
+    outcome = run(*args)
+    assert outcome.code == 2
+    assert expected in outcome.error
+    assert outcome.out == ""
+
+
+def test_failures_are_one_line_and_code_1(zinc, run, tmp_path, tiny):
+    assert "No such file" in run("-f", tmp_path / "none.txt").error
+    latin = tmp_path / "latin.txt"
+    latin.write_bytes(b"caf\xe9")
+    assert "UTF-8 text (byte 3)" in run("-f", latin).error
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(tiny.read_bytes()[:5000])
+    for file, words in ((tmp_path / "none.gguf", "No such file"), (broken, "ends at byte"), (latin, "not a GGUF")):
+        outcome = zinc("run", "-m", file, "hello")
+        assert outcome.code == 1
+        assert words in outcome.error
+    assert zinc("run", "-m", tiny, "--tier", "t2_umq", "x").code == 1
+
+
+def test_options_reach_the_sampler(run):
+    assert run("x", "-n", 12, "--logit-bias", "113+inf").out == "q" * 12 + "\n"
+    assert run("x", "-n", 12, "-l", "113+inf", "-l", "122+inf", "-l", "113-inf").out == "z" * 12 + "\n"
+    greedy = run("x", "-n", 12, "--temp", 0).out
+    assert run("x", "-n", 12, "--temp", 0, "-s", 8).out == greedy
+    assert run("x", "-n", 12, "--temp", 9, "--top-k", 1).out == greedy
+    assert run("x", "-n", 12, "--temp", 9, "--top-p", 0, "--top-k", 0).out == greedy
+    assert run("x", "-n", 12, "--temp", 9, "--min-p", 1).out == greedy
+    assert run("x", "-n", 40, "--temp", 0, "--presence-penalty", 50).out != greedy
+    assert len(set(run("x", "-n", 20, "--temp", 0, "--frequency-penalty", 1000, "--repeat-last-n", -1).out)) == 21
+
+
+def test_same_seed_same_text_whatever_the_batch(run):
+    text = run("a rather long prompt", "-n", 30).out
+    assert run("a rather long prompt", "-n", 30, "-b", 1).out == text
+    assert run("a rather long prompt", "-n", 30, "-b", 7, "-t", 2).out == text
+    assert run("a rather long prompt", "-n", 30, "-s", 8).out != text
+
+
+def test_a_random_seed_is_named_and_repeats_the_text(zinc, tiny):
+    first = zinc("run", "-m", tiny, "hello", "-n", 30)
+    seed = first.err.rsplit("seed ", 1)[1].strip()
+    assert zinc("run", "-m", tiny, "hello", "-n", 30, "-s", seed).out == first.out
+
+
+def test_stop_strings_and_escapes(run):
+    text = run("x", "-n", 60).out
+    stop = text[20:23]
+    assert run("x", "-n", 60, "--stop", stop).out == text[: text.index(stop)] + "\n"
+    assert "the text ended" in run("x", "-n", 60, "--stop", stop).err
+    line = run("-l", "10+inf", "-n", 5, "x", "--stop", "\\n\\n", "-e")
+    assert line.out == "\n"
+    assert run("-p", "a\\tb", "-e", "--json", "-n", 1).out.startswith('{"model": "tiny"')
+    assert json.loads(run("-p", "a\\tb\\q", "-e", "--json", "-n", 1).out)["prompt"] == "a\tb\\q"
+    assert json.loads(run("-p", "a\\tb", "--json", "-n", 1).out)["prompt"] == "a\\tb"
+
+
+def test_without_a_token_limit_the_context_is_filled(run):
+    outcome = run("x", "-n", -1, "-c", 32)
+    assert outcome.code == 0
+    assert "context full" in outcome.err
+    assert "text 32 tokens" in outcome.err or "text 31 tokens" in outcome.err
+
+
+def test_json(run):
+    outcome = run("once", "-n", 6, "--json", "--logprobs", 2)
+    tree = json.loads(outcome.out)
+    assert tree["prompt"] == "once"
+    assert tree["finish_reason"] == "length"
+    assert tree["seed"] == 7
+    assert tree["completion_tokens"] == len(tree["token_ids"]) == len(tree["logprobs"]) == 6
+    assert bytes(tree["token_ids"]).decode() == tree["text"]
+    assert all(len(t["top"]) == 2 and t["logprob"] <= t["top"][0]["logprob"] <= 0 for t in tree["logprobs"])
+    assert "logprobs" not in json.loads(run("once", "-n", 6, "--json").out)
+
+
+def test_chat_prompt_goes_through_the_template(run, tiny, zinc, templateless):
+    with zinc_rt.load(tiny) as model:
+        text = "<|im_start|>system\nbe brief<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+        expected = model.generate(model.tokenize(text, add_special=False), seed=7, max_tokens=9).text
+    assert run("hi", "--chat", "--system", "be brief", "-n", 9).out == expected + "\n"
+    refused = zinc("run", "-m", templateless, "hi", "--chat")
+    assert refused.code == 1
+    assert "no chat template" in refused.error
+
+
+def test_the_prompt_is_printed_when_asked_for(run):
+    plain = run("once", "-n", 5).out
+    assert run("once", "-n", 5, "--display-prompt").out == "once" + plain
+    assert run("once", "-n", 5, "--no-display-prompt").out == plain
+
+
+def test_notices_name_the_tier(run, monkeypatch):
+    assert "tier auto: t_cpu" in run("x", "-n", 1).err
+    assert "tier auto" not in run("x", "-n", 1, "--tier", "t_cpu").err
+    monkeypatch.setenv("ZINC_RT_TIER", "nonsense")
+    outcome = run("x", "-n", 1)
+    assert outcome.code == 2
+    assert "ZINC_RT_TIER" in outcome.error
