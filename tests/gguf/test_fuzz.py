@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -22,7 +21,7 @@ BAD = b"\xff"  # not UTF-8
 HEADER = SMALL.index(bytes(i % 251 for i in range(40)))  # where the tensor data start
 quick = settings(
     max_examples=300,
-    deadline=1000,
+    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
@@ -174,26 +173,28 @@ def test_noise(file: MemoryFile, content: bytes, head: bytes) -> None:
 
 
 WORKER = """
-import random, resource
+import random, resource, time
 from tests.gguf.build import small
 from tests.gguf.touch import MemoryFile
 content, file, rng = small(), MemoryFile(), random.Random(7)
 file.touch(content)
-base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+base, slowest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, 0.0
 for _ in range(2500):
     bad = bytearray(content)
     for _ in range(rng.randint(1, 4)):
         at = rng.randrange(4, len(bad) - 8)
         bad[at : at + rng.randint(1, 8)] = rng.randbytes(rng.randint(0, 8))
+    start = time.process_time()
     file.touch(bad)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base)
+    slowest = max(slowest, time.process_time() - start)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base, slowest)
 """
 
 
 def test_memory_and_time_stay_bounded() -> None:
     """In a process of its own, so that the peak is that of the reader."""
-    start = time.perf_counter()
     done = subprocess.run([sys.executable, "-c", WORKER], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) < 16 << 10  # KiB above a single sound file
-    assert time.perf_counter() - start < 60
+    memory, slowest = done.stdout.split()
+    assert int(memory) < 16 << 10  # KiB above a single sound file
+    assert float(slowest) < 0.5  # seconds of processor time

@@ -30,10 +30,10 @@ def read_all(path: Path | str) -> None:
 
 def refused(path: Path | str, kind: type[GGUFError], *words: str) -> GGUFError:
     """Opening and reading everything meets exactly this kind of error, whose message has these words."""
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(GGUFError) as caught:
         read_all(path)
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
     error = check(caught.value)
     assert type(error) is kind, error
     for word in words:
@@ -406,9 +406,9 @@ def test_the_slowest_permitted_arrays_are_still_quick(write: Write) -> None:
         packed = build.text(texture[0]) * len(texture) if len(set(texture)) == 1 else None
         body = packed or b"".join(build.text(t) for t in texture[:3]) * (len(texture) // 3)
         path = write(build.file([build.key("k", build.array(STRING, [body], len(texture)))]))
-        start = time.perf_counter()
+        start = time.process_time()
         with GGUFFile.open(path) as file:
-            opened = time.perf_counter() - start
+            opened = time.process_time() - start
             assert file.metadata["k"] == texture
         assert opened < 1.0
-        assert time.perf_counter() - start < 3.0
+        assert time.process_time() - start < 3.0

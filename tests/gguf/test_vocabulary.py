@@ -40,12 +40,12 @@ def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_it_opens_quickly(vocabulary: Path) -> None:
-    """The best of several runs: others may be using the machine."""
+    """The best of several runs, in processor time: others may be using the machine, and the file is cached."""
     times = []
     for _ in range(7):
-        start = time.perf_counter()
+        start = time.process_time()
         GGUFFile.open(vocabulary).close()
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
     assert min(times) < 0.15
 
 
