@@ -414,6 +414,14 @@ def test_all_findings_come_at_once() -> None:
     assert "'dense'" in str(caught.value)
 
 
+def test_the_verifier_gives_up_on_graphs_that_are_all_wrong() -> None:
+    nodes = tuple(Node(i, Op.BARRIER, f"n{i}", range(8), range(8)) for i in range(1000))  # type: ignore[arg-type]
+    found = verify.findings(Graph("g", (), nodes))
+    assert len(found) == e.MAX_FINDINGS
+    with pytest.raises(e.UnknownInputBuffer, match=r"and at least 999 more"):
+        Graph("g", (), nodes).verify()
+
+
 def test_the_builder_verifies() -> None:
     b = GraphBuilder("g")
     x = b.buffer("x", TEMP, F32, ROW)

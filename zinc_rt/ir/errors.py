@@ -39,6 +39,10 @@ class VerifyError(GraphError):
         self.findings = tuple(findings)
 
 
+MAX_FINDINGS = 1000
+"""The verifier stops here: a hostile graph could otherwise have millions."""
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One thing wrong with a graph. `node` and `buffer` are names, None where it is about neither."""
@@ -57,7 +61,8 @@ class Finding:
 def failure(graph_name: str, findings: Sequence[Finding]) -> VerifyError:
     """The exception for `findings` (at least one): the first one's class and message, and how many follow."""
     first = findings[0]
-    more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
+    least = "at least " if len(findings) >= MAX_FINDINGS else ""
+    more = f" (and {least}{len(findings) - 1} more)" if len(findings) > 1 else ""
     return first.kind(f"graph {graph_name!r}: {first.message}{more}", findings)
 
 

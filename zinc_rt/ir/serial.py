@@ -19,7 +19,7 @@ from zinc_rt.ir.op import from_name
 MAGIC = b"ZRIR"
 VERSION = 1
 HEADER = struct.Struct("<4sHHQ16s")
-MAX_PAYLOAD = 16 << 20
+MAX_PAYLOAD = 4 << 20
 """Bytes; the graph of a 36-layer model takes about 100 KB."""
 
 

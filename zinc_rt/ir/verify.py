@@ -6,13 +6,14 @@ depends on the order of the nodes: who writes what, and who reads it when.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 
 from zinc_rt.ir import errors as e
 from zinc_rt.ir.conform import describe, node_findings
 from zinc_rt.ir.dataflow import dataflow_findings
 from zinc_rt.ir.declarations import buffer_findings, graph_findings
-from zinc_rt.ir.errors import Finding
+from zinc_rt.ir.errors import MAX_FINDINGS, Finding
 from zinc_rt.ir.graph import Graph, Node
 from zinc_rt.ir.op import Op
 
@@ -26,21 +27,24 @@ def graph(g: Graph) -> None:
 
 
 def findings(g: Graph) -> list[Finding]:
-    """Everything wrong with `g`; empty when nothing is."""
+    """Everything wrong with `g`, up to `MAX_FINDINGS`; empty when nothing is."""
+    return list(itertools.islice(_all(g), MAX_FINDINGS))
+
+
+def _all(g: Graph) -> Iterator[Finding]:
     if not g.nodes:
-        return [Finding(e.EmptyGraph, "there is no node")]
-    found = list(graph_findings(g))
+        yield Finding(e.EmptyGraph, "there is no node")
+        return
+    yield from graph_findings(g)
     impossible: set[int] = set()
     for buffer in g.buffers:
-        of_buffer = list(buffer_findings(buffer))
-        found += of_buffer
-        if of_buffer:
+        for finding in buffer_findings(buffer):
             impossible.add(buffer.id)
+            yield finding
     for node in g.nodes:
-        found += _wiring(g, node)
-        found += node_findings(g, node, impossible)
-    found += dataflow_findings(g)
-    return found
+        yield from _wiring(g, node)
+        yield from node_findings(g, node, impossible)
+    yield from dataflow_findings(g)
 
 
 def _wiring(g: Graph, node: Node) -> Iterator[Finding]:
