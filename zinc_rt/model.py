@@ -219,7 +219,7 @@ class Model:
         Raises `EmptyPrompt`, `PromptTooLong`, `TokenOutOfRange`, `InvalidSamplingParam`, `UnknownParameter`.
         """
         chosen = SamplingParams.with_overrides(params, **overrides)
-        sampler = Sampler(chosen, self.n_vocab)
+        sampler = Sampler(chosen, self.tokenizer.n_vocab)  # padding rows of the embedding are no tokens
         if isinstance(prompt, str) and not prompt:
             raise EmptyPrompt("the prompt is empty; give at least one character")
         ids = self._checked(self.tokenize(prompt) if isinstance(prompt, str) else prompt)
@@ -241,7 +241,7 @@ class Model:
 
     def _stream(self, prompt: list[int], params: SamplingParams, sampler: Sampler) -> Generator[Chunk]:
         stop_ids = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else self.tokenizer.stop_ids)
-        text, stops = Detokenizer(self.tokenizer), StopMatcher(params.stop)
+        text, stops = Detokenizer(self.tokenizer, at_start=False), StopMatcher(params.stop)
         history, limit = list(prompt), params.max_tokens
         with _Turn(self):
             started = time.perf_counter()
@@ -250,7 +250,7 @@ class Model:
             prefilled = decoded = time.perf_counter()
             reason, n = None, 0
             while reason is None:
-                token = sampler.sample(logits, history)
+                token = sampler.sample(logits[: sampler.n_vocab], history)
                 decoded = time.perf_counter()
                 if token.token_id in stop_ids:
                     reason = "stop"
