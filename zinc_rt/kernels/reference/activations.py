@@ -32,7 +32,7 @@ def quantize_activations(x: F32) -> QuantActivations:
     A group whose d is zero or subnormal counts as all zeros (1 / d could overflow): d = 0, q = 0.
     A group that holds an infinity or a NaN keeps d = inf or NaN with q = 0, so its products are NaN.
     """
-    grouped = x.reshape(x.shape[0], -1, GROUP)
+    grouped = x.reshape(x.shape[0], x.shape[1] // GROUP, GROUP)
     with np.errstate(all="ignore"):
         d = np.max(np.abs(grouped), axis=2) / np.float32(127.0)
         d = np.where(d < _MIN_NORMAL, np.float32(0.0), d)
