@@ -1,0 +1,100 @@
+"""Rows to feed kernels: packed weights and activations, ordinary and adversarial."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from zinc_rt.gguf import GGMLType
+
+T = GGMLType
+QUANTISED = (T.Q8_0, T.Q4_0, T.Q4_1, T.Q5_0, T.Q5_1, T.Q4_K, T.Q5_K, T.Q6_K)
+FLOATS = (T.F32, T.F16, T.BF16)
+SCALE_BYTES = {
+    T.Q8_0: (0,), T.Q4_0: (0,), T.Q4_1: (0, 2), T.Q5_0: (0,), T.Q5_1: (0, 2), T.Q4_K: (0, 2), T.Q5_K: (0, 2),
+    T.Q6_K: (208,),
+}  # fmt: skip
+"""Where the float16 scales of a block lie."""
+
+FINITE_F16 = [0x0000, 0x8000, 0x0001, 0x8001, 0x03FF, 0x0400, 0x1400, 0x3C00, 0xBC00, 0x7BFF, 0xFBFF]
+WILD_F16 = [*FINITE_F16, 0x7C00, 0xFC00, 0x7E00, 0xFE01]
+
+
+def packed_rows(kind: GGMLType, rng: np.random.Generator, n_rows: int, n_in: int) -> np.ndarray:
+    """u8[n_rows, row_bytes]: any integers, scales of ordinary sizes and both signs."""
+    raw = rng.integers(0, 256, (n_rows, n_in // kind.block_size, kind.block_bytes), np.uint8)
+    for at in SCALE_BYTES[kind]:
+        scales = (rng.standard_normal(raw.shape[:2]) * 2.0 ** rng.integers(-9, 2, raw.shape[:2])).astype("<f2")
+        raw[:, :, at : at + 2] = scales[..., None].view(np.uint8)
+    return raw.reshape(n_rows, -1)
+
+
+def adversarial_rows(
+    kind: GGMLType, rng: np.random.Generator, n_rows: int, n_in: int, scales: list[int] = FINITE_F16
+) -> np.ndarray:
+    """As `packed_rows`, with awkward scales in most blocks and integers that are all at one end in some."""
+    raw = packed_rows(kind, rng, n_rows, n_in).reshape(n_rows, -1, kind.block_bytes)
+    extreme = rng.random(raw.shape[:2]) < 0.3
+    raw[extreme] = rng.choice([0x00, 0xFF, 0x80, 0x7F, 0x88], (int(extreme.sum()), 1))
+    for at in SCALE_BYTES[kind]:
+        awkward = rng.choice(scales, raw.shape[:2]).astype("<u2")[..., None].view(np.uint8)
+        raw[:, :, at : at + 2] = awkward
+    return raw.reshape(n_rows, -1)
+
+
+def float_rows(kind: GGMLType, x: np.ndarray) -> np.ndarray:
+    """x stored as a float format, truncated for BF16: u8[n_rows, row_bytes]."""
+    if kind is T.F32:
+        return x.astype("<f4").view(np.uint8)
+    if kind is T.F16:
+        with np.errstate(over="ignore"):
+            return x.astype("<f2").view(np.uint8)
+    return (x.astype("<f4").view("<u4") >> 16).astype("<u2").view(np.uint8)
+
+
+def widened(kind: GGMLType, raw: np.ndarray) -> np.ndarray:
+    """The float32 values of stored float rows."""
+    if kind is T.F32:
+        return raw.view("<f4")
+    if kind is T.F16:
+        return raw.view("<f2").astype(np.float32)
+    return (raw.view("<u2").astype("<u4") << 16).view("<f4")
+
+
+def activations(rng: np.random.Generator, n_rows: int, n_in: int) -> np.ndarray:
+    """f32[n_rows, n_in], ordinary: every group of 32 with a size of its own."""
+    x = rng.standard_normal((n_rows, n_in))
+    sizes = np.repeat(2.0 ** rng.integers(-6, 7, (n_rows, -(-n_in // 32))), 32, axis=1)[:, :n_in]
+    return (x * sizes).astype(np.float32)
+
+
+def adversarial_activations(rng: np.random.Generator, n_rows: int, n_in: int, *, finite: bool = True) -> np.ndarray:
+    """f32[n_rows, n_in] with groups of zeros, subnormals, ties, huge, tiny and lopsided values."""
+    x = activations(rng, n_rows, n_in).reshape(n_rows, -1)
+    for row in x:
+        for start in range(0, n_in, 32):
+            row[start : start + 32] = _awkward(rng, row[start : start + 32], finite)
+    return x
+
+
+def _awkward(rng: np.random.Generator, group: np.ndarray, finite: bool) -> np.ndarray:
+    n = group.size
+    sign = rng.choice(np.float32([-1, 1]), n)
+    ties = (rng.integers(-126, 127, n) + 0.5).astype(np.float32)
+    ties[0] = 127.0  # d is a power of two, so x / d are exact halves
+    step = np.float32(2.0 ** rng.integers(-20, 20))
+    kinds = [
+        group,
+        np.zeros(n, np.float32) * sign,
+        sign * np.float32(2.0**-149) * rng.integers(0, 1 << 20, n).astype(np.float32),
+        ties * step,
+        sign * np.float32(3.4e38) * rng.random(n).astype(np.float32),
+        np.where(np.arange(n) == n // 2, np.float32(3.4028235e38), group),
+        sign * np.float32(127 * 2.0**-126) * np.float32([1.0, 0.999])[rng.integers(0, 2, n)],  # about the rule for d
+        np.full(n, -1.5, np.float32) * step,  # all at the maximum
+        np.ldexp(group, rng.integers(-140, 0, n)).astype(np.float32),
+    ]
+    if not finite:
+        bad = group.copy()
+        bad[rng.integers(0, n)] = rng.choice(np.float32([np.nan, np.inf, -np.inf]))
+        kinds.append(bad)
+    return kinds[rng.integers(0, len(kinds))]

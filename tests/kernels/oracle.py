@@ -1,0 +1,229 @@
+"""The reductions and kernels of docs/numerics.md, one scalar operation after the other, in exact arithmetic."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tests.kernels.exact import add, div, exp, fma, maximum, mul, sqrt, sub
+from zinc_rt.gguf import GGMLType
+
+Vector = Sequence[float]
+
+
+def floats(array: np.ndarray) -> list:
+    """The elements as Python floats (nested lists for more dimensions); exact for float16 and float32."""
+    return array.tolist()
+
+
+def same_bits(got: np.ndarray, want: object) -> None:
+    """Equal to the bit, zeros' signs included; a NaN is any NaN."""
+    assert got.dtype == np.float32
+    expected = np.asarray(want, np.float32)
+    assert got.shape == expected.shape
+    nan = np.isnan(expected)
+    np.testing.assert_array_equal(np.isnan(got), nan)
+    a, b = np.ascontiguousarray(got).view(np.uint32), np.ascontiguousarray(expected).view(np.uint32)
+    different = np.argwhere((a != b) & ~nan)
+    if different.size:
+        at = tuple(different[0])
+        raise AssertionError(
+            f"{len(different)} of {a.size} elements differ, the first at {at}: {float(got[at]).hex()} is not"
+            f" {float(expected[at]).hex()}"
+        )
+
+
+def chain(a: Iterable[float], b: Iterable[float]) -> float:
+    acc = 0.0
+    for x, y in zip(a, b, strict=True):
+        acc = fma(x, y, acc)
+    return acc
+
+
+def fold(lanes: list[float]) -> float:
+    """Pairwise at distance half, quarter, ..., 1."""
+    while len(lanes) > 1:
+        half = len(lanes) // 2
+        lanes = [add(lanes[i], lanes[i + half]) for i in range(half)]
+    return lanes[0]
+
+
+def tree(values: Vector, lanes: int = 32) -> float:
+    acc = [0.0] * lanes
+    for i, value in enumerate(values):
+        acc[i % lanes] = add(acc[i % lanes], value)
+    return fold(acc)
+
+
+# Matrix products.
+
+
+def quantize_group(x: Vector) -> tuple[float, list[int]]:
+    """d and the 32 integers."""
+    amax = maximum([abs(v) for v in x])
+    d = div(amax, 127.0)
+    if d < 2.0**-126:
+        return 0.0, [0] * 32
+    if not math.isfinite(d):
+        return d, [0] * 32
+    inverse = div(1.0, d)
+    return d, [round(mul(v, inverse)) for v in x]
+
+
+@dataclass
+class Group:
+    """32 weights of a block: integers with their offset applied, float16 scales, integer scales."""
+
+    ints: list[int]
+    d: float
+    m: float = 0.0
+    sc: tuple[int, ...] = ()
+    mn: int = 0
+
+
+def _half(raw: bytes, at: int) -> float:
+    return float(np.frombuffer(raw, "<f2", 1, at)[0])
+
+
+def _nibbles(raw: bytes) -> list[int]:
+    return [b & 15 for b in raw] + [b >> 4 for b in raw]
+
+
+def _bit(raw: bytes, i: int) -> int:
+    return raw[i // 8] >> (i % 8) & 1
+
+
+def _k_scale(raw: bytes, g: int) -> tuple[int, int]:
+    """Scale and minimum of group g of a K-quant from its 12 bytes."""
+    if g < 4:
+        return raw[g] & 63, raw[g + 4] & 63
+    low = raw[g + 4]
+    return (low & 15) | (raw[g - 4] >> 6) << 4, (low >> 4) | (raw[g] >> 6) << 4
+
+
+def _block_groups(kind: GGMLType, b: bytes) -> list[Group]:
+    t = GGMLType
+    if kind is t.Q8_0:
+        return [Group([x - 256 if x > 127 else x for x in b[2:]], _half(b, 0))]
+    if kind is t.Q4_0:
+        return [Group([x - 8 for x in _nibbles(b[2:])], _half(b, 0))]
+    if kind is t.Q4_1:
+        return [Group(_nibbles(b[4:]), _half(b, 0), _half(b, 2))]
+    if kind is t.Q5_0:
+        ints = [low + 16 * _bit(b[2:6], i) - 16 for i, low in enumerate(_nibbles(b[6:]))]
+        return [Group(ints, _half(b, 0))]
+    if kind is t.Q5_1:
+        ints = [low + 16 * _bit(b[4:8], i) for i, low in enumerate(_nibbles(b[8:]))]
+        return [Group(ints, _half(b, 0), _half(b, 2))]
+    if kind is t.Q6_K:
+        groups = []
+        for g in range(8):
+            half, quarter = divmod(g, 4)
+            low = b[64 * half + 32 * (quarter % 2) :][:32]
+            high = b[128 + 32 * half :][:32]
+            shift = 4 * (quarter // 2)
+            ints = [(lo >> shift & 15) + 16 * (hi >> 2 * quarter & 3) - 32 for lo, hi in zip(low, high, strict=True)]
+            scales = tuple(s - 256 if s > 127 else s for s in b[192 + 2 * g :][:2])
+            groups.append(Group(ints, _half(b, 208), sc=scales))
+        return groups
+    groups = []  # Q4_K, Q5_K
+    packed = b[16:] if kind is t.Q4_K else b[48:]
+    for g in range(8):
+        part = packed[32 * (g // 2) :][:32]
+        ints = [x >> 4 if g % 2 else x & 15 for x in part]
+        if kind is t.Q5_K:
+            ints = [x + 16 * (h >> g & 1) for x, h in zip(ints, b[16:48], strict=True)]
+        sc, mn = _k_scale(b[4:16], g)
+        groups.append(Group(ints, _half(b, 0), _half(b, 2), (sc,), mn))
+    return groups
+
+
+def row_groups(kind: GGMLType, raw: np.ndarray) -> list[Group]:
+    """The groups of one packed row."""
+    data, size = raw.tobytes(), kind.block_bytes
+    return [g for at in range(0, len(data), size) for g in _block_groups(kind, data[at : at + size])]
+
+
+def group_value(kind: GGMLType, w: Group, d_x: float, q: list[int]) -> float:
+    """v_g of the table."""
+    s = sum(q)
+    products = [a * b for a, b in zip(w.ints, q, strict=True)]
+    isum = sum(products)
+    scale = mul(w.d, d_x)
+    if kind in (GGMLType.Q8_0, GGMLType.Q4_0, GGMLType.Q5_0):
+        return mul(scale, float(isum))
+    if kind in (GGMLType.Q4_1, GGMLType.Q5_1):
+        return add(mul(scale, float(isum)), mul(mul(w.m, d_x), float(s)))
+    if kind is GGMLType.Q6_K:
+        return mul(scale, float(w.sc[0] * sum(products[:16]) + w.sc[1] * sum(products[16:])))
+    return sub(mul(scale, float(w.sc[0] * isum)), mul(mul(w.m, d_x), float(w.mn * s)))
+
+
+def quant_dot(kind: GGMLType, raw: np.ndarray, x: Vector) -> float:
+    """One packed row times one row of activations."""
+    groups = row_groups(kind, raw)
+    acts = [quantize_group(x[i : i + 32]) for i in range(0, len(x), 32)]
+    return tree([group_value(kind, w, d, q) for w, (d, q) in zip(groups, acts, strict=True)])
+
+
+def float_dot(w: Vector, x: Vector) -> float:
+    """One row of float weights times one row of activations."""
+    return tree([chain(w[i : i + 32], x[i : i + 32]) for i in range(0, len(x), 32)])
+
+
+# The other kernels.
+
+
+def rms_norm(x: Vector, w: Vector, eps: float) -> list[float]:
+    lanes = [0.0] * 256
+    for i, v in enumerate(x):
+        lanes[i % 256] = fma(v, v, lanes[i % 256])
+    scale = div(1.0, sqrt(add(div(fold(lanes), float(len(x))), eps)))
+    return [mul(mul(v, scale), g) for v, g in zip(x, w, strict=True)]
+
+
+def rope(head: Vector, cos: Vector, sin: Vector, *, interleaved: bool) -> list[float]:
+    out, pairs = list(head), len(cos)
+    for i in range(pairs):
+        first, second = (2 * i, 2 * i + 1) if interleaved else (i, i + pairs)
+        a, b = head[first], head[second]
+        out[first] = sub(mul(a, cos[i]), mul(b, sin[i]))
+        out[second] = add(mul(a, sin[i]), mul(b, cos[i]))
+    return out
+
+
+def softmax(x: Vector) -> list[float]:
+    top = maximum(list(x))
+    p = [exp(sub(v, top)) for v in x]
+    total = tree(p)
+    return [div(v, total) for v in p]
+
+
+def attend(q: Vector, keys: Sequence[Vector], values: Sequence[Vector], scale: float, sink: float = math.nan) -> list:
+    """One query head against all given positions."""
+    state: tuple[float, float, list[float]] | None = None
+    for start in range(0, len(keys), 256):
+        scores = [mul(chain(q, k), scale) for k in keys[start : start + 256]]
+        m = maximum(scores)
+        e = [exp(sub(x, m)) for x in scores]
+        s = tree(e)
+        part = values[start : start + 256]
+        o = [chain(e, [v[i] for v in part]) for i in range(len(q))]
+        if state is None:
+            state = m, s, o
+            continue
+        old_m, old_s, old_o = state
+        top = maximum([old_m, m])
+        a, b = exp(sub(old_m, top)), exp(sub(m, top))
+        merged = [add(mul(x, a), mul(y, b)) for x, y in zip(old_o, o, strict=True)]
+        state = top, add(mul(old_s, a), mul(s, b)), merged
+    assert state is not None
+    m, s, o = state
+    if not math.isnan(sink):
+        top = maximum([m, sink])
+        a, b = exp(sub(m, top)), exp(sub(sink, top))
+        s, o = add(mul(s, a), b), [mul(x, a) for x in o]
+    return [div(x, s) for x in o]
