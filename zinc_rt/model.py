@@ -235,8 +235,8 @@ class Model:
         if not ids:
             raise EmptyPrompt("there are no tokens; at least one is needed")
         for token in ids:
-            if not 0 <= token < self.n_vocab:
-                raise TokenOutOfRange(f"token id {token} is outside the vocabulary of {self.n_vocab}")
+            if not 0 <= token < self.tokenizer.n_vocab:
+                raise TokenOutOfRange(f"token id {token} is outside the vocabulary of {self.tokenizer.n_vocab}")
         return ids
 
     def _stream(self, prompt: list[int], params: SamplingParams, sampler: Sampler) -> Generator[Chunk]:
