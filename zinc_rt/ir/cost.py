@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from zinc_rt.errors import UsageError
-from zinc_rt.ir.graph import PAGE_TOKENS, Buffer, BufferKind, Dim, DType, Graph, Node
+from zinc_rt.ir.graph import Buffer, BufferKind, Dim, DType, Graph, Node
 from zinc_rt.ir.op import Op
+from zinc_rt.mem.kv_pages import pages_for
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Sizes:
     def symbols(self) -> Mapping[str, int]:
         """A value for every symbol of a shape."""
         n_ctx = self.context if self.n_ctx is None else self.n_ctx
-        max_pages = -(-n_ctx // PAGE_TOKENS) if self.max_pages is None else self.max_pages
+        max_pages = pages_for(n_ctx) if self.max_pages is None else self.max_pages
         n_pages = self.n_slots * max_pages if self.n_pages is None else self.n_pages
         return {
             "n_rows": self.n_rows,
@@ -189,7 +190,7 @@ def _kv_write(v: _View) -> tuple[int, int]:
 def _flash_attn(v: _View) -> tuple[int, int]:
     rows, context = v.dim(3, 0), v.sizes.context
     keys_and_values = context * v.attr("n_kv_heads") * (v.row_bytes(1) + v.row_bytes(2))
-    pages = DType.I32.row_bytes(-(-context // PAGE_TOKENS))
+    pages = DType.I32.row_bytes(pages_for(context))
     return v.bytes_in(0, 3, 4) + rows * (keys_and_values + pages), v.bytes_out()
 
 

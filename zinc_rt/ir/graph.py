@@ -21,15 +21,12 @@ from zinc_rt.ir.errors import BadAttribute, BadBuffer, BadGraph, TooManyBindings
 from zinc_rt.ir.op import Op
 
 __all__ = [
-    "MAX_BINDINGS", "PAGE_TOKENS", "SYMBOLS", "Attr", "BindingList", "Buffer", "BufferId", "BufferKind",
+    "MAX_BINDINGS", "SYMBOLS", "Attr", "BindingList", "Buffer", "BufferId", "BufferKind",
     "DType", "Dim", "Graph", "GraphBuilder", "Node", "NodeId", "TooManyBindings",
 ]  # fmt: skip
 
 MAX_BINDINGS = 8
 """The most inputs, and the most outputs, that one node may have."""
-
-PAGE_TOKENS = 16
-"""Positions in one page of the key and value caches."""
 
 SYMBOLS = frozenset({"n_rows", "n_logits", "n_slots", "n_pages", "max_pages", "n_ctx"})
 """Sizes that a shape may name: `n_rows` and `n_logits` belong to a step, the others to an engine.

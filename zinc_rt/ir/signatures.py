@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from zinc_rt.ir.graph import PAGE_TOKENS, Attr, BufferKind, Dim, DType
+from zinc_rt.ir.graph import Attr, BufferKind, Dim, DType
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.unify import Bindings
+from zinc_rt.mem.kv_pages import PAGE_TOKENS
 
 F32 = frozenset({DType.F32})
 F16 = frozenset({DType.F16})

@@ -10,7 +10,6 @@ import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
 from zinc_rt.errors import UsageError
-from zinc_rt.gguf import GGMLType
 from zinc_rt.ir.graph import Buffer, BufferKind, Graph
 from zinc_rt.kernels.reference.matmul import Weight
 from zinc_rt.mem.arena import ALIGNMENT, Lifetime, align_up, place
@@ -110,7 +109,7 @@ class CpuRing(Ring):
             if buffer.kind is BufferKind.WEIGHT:
                 raw = _bound(weights, buffer)
                 if len(buffer.shape) == 2:
-                    matrices[buffer.id] = Weight.from_raw(GGMLType[buffer.dtype.name], raw, keep=keep)
+                    matrices[buffer.id] = Weight.from_raw(buffer.dtype.ggml, raw, keep=keep)
                 else:
                     arrays[buffer.id] = raw.reshape(-1).view(np.float32)
             elif buffer.kind is BufferKind.CONSTANT:
