@@ -11,7 +11,7 @@ from threadpoolctl import ThreadpoolController
 
 from zinc_rt.errors import UsageError
 from zinc_rt.ir.graph import Buffer, BufferKind, Graph
-from zinc_rt.kernels.reference.matmul import Weight
+from zinc_rt.kernels.reference.matmul import Weight, unpacked_bytes
 from zinc_rt.mem.arena import ALIGNMENT, Lifetime, align_up, place
 from zinc_rt.ring.base import Bytes, Fence, Ring, Sizes
 from zinc_rt.ring.cpu_ops import NodeContext, lower_node
@@ -20,7 +20,7 @@ from zinc_rt.ring.packet_list import Call, Packet, PacketBatch
 
 _T = TypeVar("_T")
 
-KEEP_BYTES = 512 << 20
+KEEP_BYTES = 4 << 30
 """Unpacked weights are kept when they take no more than this; else each step unpacks them anew."""
 
 
@@ -76,9 +76,8 @@ class CpuRing(Ring):
 
     def plan(self, graph: Graph, sizes: Sizes) -> dict[str, int]:
         """Bytes by purpose, see `Ring.plan`."""
-        weights = sum(
-            4 * int(np.prod(sizes.shape(b.shape))) for b in graph.of_kind(BufferKind.WEIGHT) if len(b.shape) == 2
-        )
+        matrices = (b for b in graph.of_kind(BufferKind.WEIGHT) if len(b.shape) == 2)
+        weights = sum(unpacked_bytes(b.dtype.ggml, *sizes.shape(b.shape)) for b in matrices)
         state, constants, io = (
             sum(_n_bytes(b, sizes) for b in graph.of_kind(*kinds))
             for kinds in ((BufferKind.STATE,), (BufferKind.CONSTANT,), (BufferKind.INPUT, BufferKind.OUTPUT))

@@ -66,6 +66,15 @@ def _panel(kind: GGMLType, raw: npt.NDArray[np.uint8]) -> Panel:
     return Panel(kind, np.ascontiguousarray(ints, np.float32), d, across(rows.m), across(rows.sc), across(rows.mn))
 
 
+_SCALES = {GGMLType.Q4_1: 2, GGMLType.Q5_1: 2, GGMLType.Q4_K: 4, GGMLType.Q5_K: 4, GGMLType.Q6_K: 3}
+
+
+def unpacked_bytes(kind: GGMLType, n_rows: int, n_in: int) -> int:
+    """What keeping a matrix unpacked costs: float32 elements and, for quantised formats, the scales of each group."""
+    scales = 0 if kind in FLOAT_TYPES else _SCALES.get(kind, 1)
+    return 4 * n_rows * (n_in + scales * (n_in // GROUP))
+
+
 @dataclass
 class Weight:
     """A weight matrix [n_rows, n_in] in a GGML format.
@@ -100,10 +109,6 @@ class Weight:
     def quantized(self) -> bool:
         """Whether the product takes int8 activations."""
         return self.type not in FLOAT_TYPES
-
-    def unpacked_bytes(self) -> int:
-        """What `keep` costs, in bytes."""
-        return 4 * self.n_rows * self.n_in
 
     def rows(self, ids: npt.NDArray[np.integer]) -> F32:
         """The given rows dequantised: f32[len(ids), n_in]."""
