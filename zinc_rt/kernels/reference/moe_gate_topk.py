@@ -49,6 +49,7 @@ def moe_gate_topk(
     exact_length("moe_gate_topk", "output_ids", output_ids, k)
     exact_length("moe_gate_topk", "output_weights", output_weights, k)
     lm_head(raw_data, tensor_type, x, row_scratch, logits)
-    order = np.argsort(-np.where(np.isnan(logits), np.float32(-np.inf), logits), kind="stable")[:k]
+    bad = np.isnan(logits)
+    order = np.lexsort((-np.where(bad, np.float32(0.0), logits), bad))[:k]  # stable; NaN after every number
     output_ids[...] = order
     output_weights[...] = softmax(logits)[order] if rule == RoutingRule.softmax_all else softmax(logits[order])
