@@ -13,6 +13,7 @@ from zinc_rt.gguf import GGMLType
 from zinc_rt.kernels.errors import ShapeMismatch
 from zinc_rt.kernels.reference.arith import F32
 from zinc_rt.kernels.reference.checks import as_f32, exact_length, token_in_range
+from zinc_rt.kernels.reference.elementwise import add_rows
 from zinc_rt.kernels.reference.matmul import Weight, matmul
 
 RawBytes = bytes | bytearray | memoryview | npt.NDArray[np.uint8]
@@ -50,7 +51,7 @@ def matvec(
     (x,) = as_f32("matvec", input=input)
     exact_length("matvec", "row_scratch", row_scratch, x.size)
     y = matmul(x[None, :], weight_of("matvec", raw_data, tensor_type, output.size, x.size))[0]
-    output[...] = output + y if accumulate else y
+    output[...] = add_rows(output, y) if accumulate else y
 
 
 def lm_head(raw_data: RawBytes, tensor_type: GGMLType, hidden: npt.ArrayLike, row_scratch: F32, logits: F32) -> None:

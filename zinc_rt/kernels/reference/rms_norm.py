@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from zinc_rt.kernels.reference.arith import F32, fma_chain, fold_lanes
 from zinc_rt.kernels.reference.checks import as_f32, same_length
+from zinc_rt.kernels.reference.elementwise import add_rows
 
 LANES = 256
 
@@ -50,7 +51,7 @@ def residual_rms_norm(
     """One row: x + residual (kept in `sum_output` when given), then its norm. Raises `EmptyInput`, `ShapeMismatch`."""
     a, b, w = as_f32("residual_rms_norm", x=x, residual=residual, weight=weight)
     same_length("residual_rms_norm", x=a, residual=b, weight=w, output=output)
-    total = a + b
+    total = add_rows(a, b)
     if sum_output is not None:
         same_length("residual_rms_norm", x=a, sum_output=sum_output)
         sum_output[...] = total
