@@ -236,6 +236,8 @@ def test_get_checks_presence_and_type(small: Path) -> None:
                 get(meta, key, kind)
         with pytest.raises(WrongMetadataType, match="an array of 6 items, where an integer is needed"):
             get(meta, "tokens", int)
+        with pytest.raises(WrongMetadataType, match="an array of 2 items, where an array of strings is needed"):
+            get(meta, "nested", list)
 
 
 def test_missing_names_are_key_errors_too(small: Path) -> None:
@@ -274,6 +276,7 @@ def test_no_descriptor_is_left_open(small: Path, tmp_path: Path) -> None:
     for _ in range(5):
         with GGUFFile.open(small) as file:
             file.raw("norm.weight")
+        assert GGUFFile.open(small).raw("norm.weight").size == 20  # never closed, only forgotten
         for cut in (0, 10, 30, 200):
             bad = tmp_path / "bad.gguf"
             bad.write_bytes(small.read_bytes()[:cut])

@@ -22,7 +22,7 @@ def printable(text: str) -> str:
 def show(value: object) -> str:
     """`value` quoted for a message: one line, at most 80 characters of it."""
     try:
-        text = printable(value) if isinstance(value, str) else printable(repr(value))
+        text = printable((value if isinstance(value, str) else repr(value))[: _MAX_SHOWN + 1])
     except ValueError:  # Python refuses to spell out integers of more than 4300 digits
         text = f"a huge {type(value).__name__}"
     text = text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 3]}..."

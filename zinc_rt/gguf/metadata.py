@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,7 +100,9 @@ _REQUIRED: Final = object()
 
 
 def get(metadata: Mapping[str, Any], key: str, kind: type[T], default: Any = _REQUIRED) -> T:
-    """The value of `key`, checked to be a `kind`: int, float (an int will do), bool, str, list or np.ndarray.
+    """The value of `key`, checked to be a `kind`.
+
+    A `kind` is int, float (an int will do), bool, str, list (of strings) or np.ndarray (of numbers or bools).
 
     Without `default` the key must be there: raises MissingKey. Raises WrongMetadataType for another type.
     """
@@ -112,18 +114,19 @@ def get(metadata: Mapping[str, Any], key: str, kind: type[T], default: Any = _RE
         raise MissingKey(f"metadata key {show(key)} is missing", hint="the file was converted without it")
     value = metadata[key]
     if kind is float and type(value) is int:
-        try:
-            value = float(value)
-        except OverflowError:
-            value = None
+        value = float(value)
     # A bool is an int to Python, and never means a number in a file.
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+    fits = isinstance(value, kind) and not (isinstance(value, bool) and kind is not bool)
+    if fits and isinstance(value, list):
+        fits = all(isinstance(item, str) for item in value)
+    if not fits:
         wanted = _NAMES.get(kind, kind.__name__)
         raise WrongMetadataType(
             f"metadata key {show(key)} holds {_brief(metadata[key])}, where {wanted} is needed",
+            path=metadata._source.shown_path if isinstance(metadata, Metadata) else None,
             hint=DAMAGED,
         )
-    return value
+    return cast("T", value)
 
 
 def _brief(value: Any) -> str:

@@ -20,11 +20,10 @@ class FileBytes:
     """A regular file opened for reading. Raises FileAccessError, FileChanged; nothing else."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = os.fsdecode(path)
-        self.shown_path = printable(self.path)
-        self.size = 0
         self._fd: int | None = None
         self._map: NDArray[np.uint8] | None = None
+        self.path = os.fsdecode(path)
+        self.shown_path = printable(self.path)
         fd: int | None = None
         try:
             # O_NONBLOCK: opening a named pipe must not wait for a writer. It changes nothing for a file.
@@ -100,3 +99,6 @@ class FileBytes:
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
+
+    def __del__(self) -> None:
+        self.close()
