@@ -134,13 +134,9 @@ def true_exp(x):
 def test_exp_is_within_one_ulp_of_the_true_value():
     getcontext().prec = 40
     rng = np.random.default_rng(5)
-    x = -np.concatenate(
-        [rng.random(600) * 2, rng.random(600) * 700, np.logspace(-18, 2.8, 300), [0.0, 708.0]]
-    )
+    x = -np.concatenate([rng.random(600) * 2, rng.random(600) * 700, np.logspace(-18, 2.8, 300), [0.0, 708.0]])
     y = exp(x)
-    worst = max(
-        abs(Decimal(float(b)) - true_exp(a)) / Decimal(math.ulp(float(b))) for a, b in zip(x, y, strict=True)
-    )
+    worst = max(abs(Decimal(float(b)) - true_exp(a)) / Decimal(math.ulp(float(b))) for a, b in zip(x, y, strict=True))
     assert worst < 1
     assert exp(np.array([0.0, -0.0])).tolist() == [1.0, 1.0]
 
@@ -160,9 +156,7 @@ def scalar_exp(x):
 
 
 def test_exp_has_the_bits_of_its_definition():
-    x = -np.array(
-        [0.0, 1e-9, 0.1, 0.5, 1.0, 2.5, 10.0, 88.7, 300.25, 707.9, 708.0, 708.0000001, 1e300, np.inf]
-    )
+    x = -np.array([0.0, 1e-9, 0.1, 0.5, 1.0, 2.5, 10.0, 88.7, 300.25, 707.9, 708.0, 708.0000001, 1e300, np.inf])
     expected = [scalar_exp(v) for v in x.tolist()]
     assert exp(x).tolist() == expected
     assert exp(np.tile(x, 5000)).tolist() == expected * 5000  # crosses chunk borders
@@ -207,9 +201,7 @@ def test_uniform_is_uniform_and_keyed_by_both():
     assert uniform(7, 2**33) != uniform(7, 2)
 
 
-few_values = st.lists(
-    st.sampled_from([-math.inf, -2.0, -1.0, 0.0, 0.5, 3.0, math.inf]), min_size=1, max_size=400
-)
+few_values = st.lists(st.sampled_from([-math.inf, -2.0, -1.0, 0.0, 0.5, 3.0, math.inf]), min_size=1, max_size=400)
 
 
 @given(few_values, st.integers(1, 420))
@@ -363,6 +355,9 @@ def test_penalties_against_the_naive_version(tenths, history, penalties, last_n)
     chosen = Sampler(params, 6).sample(logits, history).token_id
     assert chosen == expected.index(max(expected))
     assert np.array_equal(logits, before)
+    scores = logits.astype(np.float64)
+    Sampler(params, 6)._adjust(scores, history)
+    assert scores.tolist() == expected
 
 
 def test_penalties_apply_before_the_draw():

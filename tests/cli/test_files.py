@@ -35,6 +35,7 @@ def test_show_everything(zinc, tiny):
     assert "token_embd.weight" in out
     assert "tokenizer.ggml.tokens" in out
     assert "string[261]" in out
+    assert re.search(r"layer_norm_rms_epsilon +float32 +1e-05$", out, re.MULTILINE)
     assert max(map(len, out.splitlines())) < 140
 
 

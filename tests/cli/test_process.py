@@ -163,3 +163,10 @@ def test_chat_on_a_terminal(tiny):
     assert "/help lists the commands" in screen
     assert "unknown command /bad" in screen
     assert "2 messages" in screen
+
+
+def test_the_model_in_the_package_speaks():
+    done = zinc("run", "Once upon a time", "-n", "12", "--temp", "0")
+    assert done.returncode == 0
+    assert re.search(r"[a-z]+ [a-z]+ [a-z]+", done.stdout)
+    assert done.stdout == zinc("run", "-n", "12", "--temp", "0", stdin=None, input="Once upon a time").stdout

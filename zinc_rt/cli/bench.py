@@ -125,7 +125,7 @@ def bench(
             "parameters": sum(t.n_elements for t in opened.file.tensors.values()),
             "file_bytes": opened.file.file_size,
             "tier": opened.tier.value,
-            "threads": threads,
+            "threads": opened.engine.options.threads,
         }
     write(_FORMATS[output](facts, done))
     if interrupted:

@@ -70,16 +70,22 @@ class Answer:
     @property
     def speed_line(self) -> str:
         """Tokens and tokens per second of prompt and text, and why it ended."""
+        ending = _ENDINGS.get(self.finish_reason, self.finish_reason)
         s = self.stats
         if s is None:
-            return f"{self.prompt_tokens} prompt tokens | {_ENDINGS[self.finish_reason]}"
+            return f"prompt {_tokens(self.prompt_tokens)} | {ending}"
         cached = f" ({s.cached_tokens} from cache)" if s.cached_tokens else ""
-        parts = [
-            f"prompt {s.prompt_tokens} tokens{cached}, {s.prefill_tokens_per_second:.1f} tokens/s",
-            f"text {s.completion_tokens} tokens, {s.decode_tokens_per_second:.1f} tokens/s",
-            _ENDINGS.get(self.finish_reason, self.finish_reason),
-        ]
-        return " | ".join(parts)
+        prompt = f"prompt {_tokens(s.prompt_tokens)}{cached}{_speed(s.prefill_tokens_per_second)}"
+        return f"{prompt} | text {_tokens(s.completion_tokens)}{_speed(s.decode_tokens_per_second)} | {ending}"
+
+
+def _tokens(n: int) -> str:
+    return f"{n} token" if n == 1 else f"{n} tokens"
+
+
+def _speed(tokens_per_second: float) -> str:
+    """Nothing where nothing was timed, as with a text of one token, which the prompt's step gives."""
+    return f", {tokens_per_second:.1f} tokens/s" if tokens_per_second > 0 else ""
 
 
 def stream_answer(model: Model, prompt: Sequence[int], params: SamplingParams, show: Callable[[str], None]) -> Answer:

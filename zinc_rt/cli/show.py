@@ -94,7 +94,7 @@ def _safe(text: str) -> str:
 
 def _shown_value(file: GGUFFile, key: str) -> str:
     """A value on one short line; of a long array only its beginning."""
-    from zinc_rt.gguf import GGUFError
+    from zinc_rt.gguf import GGUFError, ValueType
 
     try:
         value = file.metadata[key]
@@ -105,9 +105,16 @@ def _shown_value(file: GGUFFile, key: str) -> str:
         shown = ", ".join(repr(v) if isinstance(v, str) else str(v) for v in items)
         text = f"[{shown}{', ...' if len(value) > len(items) else ''}]"
     else:
-        text = str(value)
+        text = _shortest(value) if file.metadata.info(key).type is ValueType.FLOAT32 else str(value)
     text = _safe(text)
     return text if len(text) <= _VALUE_WIDTH else text[: _VALUE_WIDTH - 3] + "..."
+
+
+def _shortest(value: float) -> str:
+    """The shortest text that means the same float32: 1e-06, where the stored value is 9.99999997e-07."""
+    import numpy as np
+
+    return str(np.float32(value))
 
 
 def _json_value(file: GGUFFile, key: str) -> Any:
