@@ -92,6 +92,7 @@ def load(
                 f"the tokenizer has {tokenizer.n_vocab} tokens, the model's embedding only {definition.config.n_vocab} rows"
             )
         engine.load(file, definition)
+        file.metadata.forget()  # the decoded vocabulary: the tokenizer has its own
         return Model(file, definition, tokenizer, engine)
     except BaseException:
         engine.close()

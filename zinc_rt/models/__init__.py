@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.gguf import GGUFFile
+from zinc_rt.gguf import GGUFFile, get
 from zinc_rt.ir.graph import Graph
 from zinc_rt.models import llama, qwen2, qwen3
 from zinc_rt.models.config import DenseConfig
 from zinc_rt.models.dense import ROPE_TABLE, rope_factors
-from zinc_rt.models.errors import InvalidKey, MissingKey, UnsupportedArchitecture
+from zinc_rt.models.errors import InvalidKey, MissingKey, UnsupportedArchitecture, UnsupportedFeature
 
 _MODULES = {module.NAME: module for module in (llama, qwen2, qwen3)}
 
@@ -51,6 +51,9 @@ def define(file: GGUFFile) -> ModelDefinition:
     module = _MODULES.get(name)
     if module is None:
         raise UnsupportedArchitecture(f"architecture {name!r} is not supported; supported are {', '.join(SUPPORTED)}")
+    parts = get(file.metadata, "split.count", int, 1)
+    if parts > 1:
+        raise UnsupportedFeature(f"{file.path} is one of {parts} parts of a split model; join the parts into one file")
     config = module.config(file)
     factors = rope_factors(file, config)
     return ModelDefinition(
