@@ -17,7 +17,7 @@ ROOT = Path(zinc_rt.__file__).parent
 LAYERS = (
     ("errors",),
     ("gguf", "text"),
-    ("mem",),
+    ("mem", "sched"),
     ("ir",),
     ("kernels",),
     ("ring",),

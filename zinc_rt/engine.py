@@ -26,7 +26,7 @@ from zinc_rt.mem.kv_pages import KVPages, pages_for
 from zinc_rt.mem.plan import MemoryPlan, available_memory
 from zinc_rt.models import ModelDefinition
 from zinc_rt.ring.base import Ring, Sizes
-from zinc_rt.ring.cpu import CpuRing
+from zinc_rt.ring.cpu import KEEP_BYTES, CpuRing
 from zinc_rt.ring.packet_list import PacketBatch
 from zinc_rt.tiers import (
     Tier,
@@ -41,6 +41,8 @@ from zinc_rt.tiers import (
 )
 
 __all__ = [
+    "SUPPORTS_MULTITENANT_BATCHED_EXECUTION",
+    "SUPPORTS_MULTITENANT_BATCH_PLANNING",
     "Capabilities",
     "ContextFull",
     "Engine",
@@ -59,6 +61,10 @@ __all__ = [
 ]
 
 
+SUPPORTS_MULTITENANT_BATCH_PLANNING = True
+SUPPORTS_MULTITENANT_BATCHED_EXECUTION = False
+
+
 class EngineError(ZincError):
     """The engine was used against its rules."""
 
@@ -69,18 +75,21 @@ class ContextFull(ZincError):
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What an engine can do beyond one caller's sequences."""
+    """What there is beyond one caller's sequences. `sched.BatchScheduler` plans for tenants that were registered
+    with it; no engine runs those plans.
+    """
 
-    multitenant_batch_planning: bool = False
-    requires_explicit_tenant_registration: bool = False
-    multitenant_batched_execution: bool = False
+    multitenant_batch_planning: bool = SUPPORTS_MULTITENANT_BATCH_PLANNING
+    requires_explicit_tenant_registration: bool = True
+    multitenant_batched_execution: bool = SUPPORTS_MULTITENANT_BATCHED_EXECUTION
     server_entrypoint: bool = False
 
 
 @dataclass(frozen=True)
 class Options:
     """How to run. n_ctx: tokens of a sequence (None: what the model was trained for, at most 4096); n_batch: rows of
-    a step at the most; n_slots: sequences at once; threads: see `CpuRing`; check_memory: refuse a plan that does not fit.
+    a step at the most; n_slots: sequences at once; threads: see `CpuRing`; check_memory: refuse a plan that does not
+    fit.
     """
 
     tier: Tier = Tier.t_cpu
@@ -133,7 +142,9 @@ class Engine:
         """Open the tier; `notify` gets lines worth showing. Raises `TierUnavailable`."""
         self.options = options or Options()
         self.tier = resolve_tier(self.options.tier, notify)
-        self._ring: Ring = CpuRing(threads=self.options.threads)
+        self._available = available_memory()
+        keep = KEEP_BYTES if self._available is None else min(KEEP_BYTES, self._available // 2)
+        self._ring: Ring = CpuRing(keep_bytes=keep, threads=self.options.threads)
         self._batch: PacketBatch | None = None
         self._pages: KVPages | None = None
         self._open: set[int] = set()
@@ -177,7 +188,7 @@ class Engine:
         weights = [b.name for b in graph.of_kind(BufferKind.WEIGHT)]
         plan = MemoryPlan(
             weights=sum(file.tensors[name].nbytes for name in weights),
-            available=available_memory(),
+            available=self._available,
             **self._ring.plan(graph, sizes),
         )
         if options.check_memory:
@@ -261,8 +272,3 @@ class Engine:
             )
         if any(not 0 <= int(i) < n for i in part.wanted) or len(set(part.wanted)) != len(part.wanted):
             raise EngineError(f"wanted must be distinct indices below {n}, got {list(part.wanted)}")
-
-
-def supports_multitenant_batch_planning() -> bool:
-    """Whether this version plans batches over tenants."""
-    return Capabilities().multitenant_batch_planning

@@ -1,0 +1,57 @@
+"""Scheduling: tenants, the slots of their requests, and which of them a step serves. Planning only."""
+
+from zinc_rt.sched.batching import BatchScheduler
+from zinc_rt.sched.errors import (
+    AllSlotsBusy,
+    InvalidCapacity,
+    InvalidRequest,
+    InvalidSlot,
+    InvalidState,
+    InvalidTenantId,
+    InvalidTenantLimits,
+    InvalidTokenCount,
+    LimitBelowActiveRequests,
+    SchedulerError,
+    SchedulerIntegrityError,
+    TenantRequestQuotaExceeded,
+    TooManyTenants,
+    UnknownTenant,
+)
+from zinc_rt.sched.request import (
+    Batch,
+    BatchEntry,
+    BatchKind,
+    RequestConfig,
+    RequestId,
+    RequestState,
+    Slot,
+    TenantId,
+    TenantLimits,
+)
+
+__all__ = [
+    "AllSlotsBusy",
+    "Batch",
+    "BatchEntry",
+    "BatchKind",
+    "BatchScheduler",
+    "InvalidCapacity",
+    "InvalidRequest",
+    "InvalidSlot",
+    "InvalidState",
+    "InvalidTenantId",
+    "InvalidTenantLimits",
+    "InvalidTokenCount",
+    "LimitBelowActiveRequests",
+    "RequestConfig",
+    "RequestId",
+    "RequestState",
+    "SchedulerError",
+    "SchedulerIntegrityError",
+    "Slot",
+    "TenantId",
+    "TenantLimits",
+    "TenantRequestQuotaExceeded",
+    "TooManyTenants",
+    "UnknownTenant",
+]
