@@ -45,18 +45,23 @@ class RopeConfig:
         dim = keys.integer("rope.dimension_count", head_dim, most=head_dim)
         if dim % 2:
             raise InvalidKey(f"{keys.name('rope.dimension_count')} is {dim}, it must be even")
-        factor = keys.number("rope.scale_linear", 1.0, above=True)  # the key of old files
-        scaling = keys.text("rope.scaling.type", "linear" if factor != 1.0 else "none")
+        scaling = keys.text("rope.scaling.type", "linear")  # a factor without a type is a linear one
         if scaling not in SCALING_TYPES:
             raise UnsupportedFeature(
                 f"{keys.name('rope.scaling.type')} is {scaling!r}; supported are {', '.join(SCALING_TYPES)}"
             )
+        factor = 1.0
+        if scaling != "none":
+            old = keys.number("rope.scale_linear", 1.0, above=True)  # the key of old files
+            factor = keys.number("rope.scaling.factor", old, above=True)
+        if scaling == "linear" and factor == 1.0:
+            scaling = "none"
         return cls(
             dim=dim,
-            base=keys.number("rope.freq_base", 10000.0, above=True),
+            base=keys.number("rope.freq_base", 10000.0, least=1.0, above=True),
             interleaved=interleaved,
             scaling=scaling,
-            factor=1.0 if scaling == "none" else keys.number("rope.scaling.factor", factor, above=True),
+            factor=factor,
             original_context=keys.integer("rope.scaling.original_context_length", train_context, most=1 << 31),
             attn_factor=keys.number("rope.scaling.attn_factor", 1.0, above=True),
             beta_fast=keys.number("rope.scaling.yarn_beta_fast", 32.0, above=True),
