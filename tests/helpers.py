@@ -1,0 +1,189 @@
+"""Small random models for tests: any of the architectures, any weight format, written with the project's writer.
+
+The float64 values of the weights come from the `gguf` package, not from the code under test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+
+from zinc_rt.engine import Engine, Options, Rows
+from zinc_rt.gguf import GGMLType, GGUFFile, GGUFWriter, ValueType
+from zinc_rt.models import define
+
+T = GGMLType
+K_QUANTS = {T.Q4_K: ((0, 2), 7.5), T.Q5_K: ((0, 2), 15.5), T.Q6_K: ((208,), 0.0)}
+"""Where the float16 scales of a super-block lie, and the minimum's share of the scale that centres the weights."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A model to make up. `weights` is the format of all matrices, `formats` names exceptions by part of the name."""
+
+    architecture: str = "llama"
+    weights: GGMLType = T.F32
+    formats: Mapping[str, GGMLType] = field(default_factory=dict)
+    n_layers: int = 2
+    n_embd: int = 64
+    n_heads: int = 4
+    n_kv_heads: int = 2
+    head_dim: int = 16
+    n_ff: int = 96
+    n_vocab: int = 61
+    n_ctx: int = 512
+    eps: float = 1e-5
+    rope_base: float = 10000.0
+    rope_dim: int | None = None
+    rope_factors: bool = False
+    biases: tuple[str, ...] = ()
+    tied: bool = False
+    keys: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 2
+
+    @property
+    def qk_norm(self) -> bool:
+        return self.architecture == "qwen3"
+
+    def metadata(self) -> dict[str, Any]:
+        """The keys of the file; `keys` adds to them under the architecture's prefix, or removes with None."""
+        values: dict[str, Any] = {
+            "context_length": self.n_ctx,
+            "embedding_length": self.n_embd,
+            "block_count": self.n_layers,
+            "feed_forward_length": self.n_ff,
+            "attention.head_count": self.n_heads,
+            "attention.head_count_kv": self.n_kv_heads,
+            "attention.key_length": self.head_dim,
+            "attention.value_length": self.head_dim,
+            "attention.layer_norm_rms_epsilon": self.eps,
+            "rope.freq_base": self.rope_base,
+        }
+        if self.rope_dim is not None:
+            values["rope.dimension_count"] = self.rope_dim
+        values.update(self.keys)
+        named = {f"{self.architecture}.{k}": v for k, v in values.items() if v is not None}
+        return {"general.architecture": self.architecture, **named}
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Every tensor of the file."""
+        q, kv = self.n_heads * self.head_dim, self.n_kv_heads * self.head_dim
+        out: dict[str, tuple[int, ...]] = {"token_embd.weight": (self.n_vocab, self.n_embd)}
+        for layer in range(self.n_layers):
+            p = f"blk.{layer}."
+            out |= {
+                f"{p}attn_norm.weight": (self.n_embd,),
+                f"{p}attn_q.weight": (q, self.n_embd),
+                f"{p}attn_k.weight": (kv, self.n_embd),
+                f"{p}attn_v.weight": (kv, self.n_embd),
+                f"{p}attn_output.weight": (self.n_embd, q),
+                f"{p}ffn_norm.weight": (self.n_embd,),
+                f"{p}ffn_gate.weight": (self.n_ff, self.n_embd),
+                f"{p}ffn_up.weight": (self.n_ff, self.n_embd),
+                f"{p}ffn_down.weight": (self.n_embd, self.n_ff),
+            }
+            out |= {f"{p}{name}.bias": out[f"{p}{name}.weight"][:1] for name in self.biases}
+            if self.qk_norm:
+                out |= {f"{p}attn_q_norm.weight": (self.head_dim,), f"{p}attn_k_norm.weight": (self.head_dim,)}
+        out["output_norm.weight"] = (self.n_embd,)
+        if not self.tied:
+            out["output.weight"] = (self.n_vocab, self.n_embd)
+        if self.rope_factors:
+            out["rope_freqs.weight"] = ((self.rope_dim or self.head_dim) // 2,)
+        return out
+
+    def format_of(self, name: str, shape: tuple[int, ...]) -> GGMLType:
+        if len(shape) == 1:
+            return T.F32
+        return next((t for part, t in self.formats.items() if part in name), self.weights)
+
+
+QKV = ("attn_q", "attn_k", "attn_v")
+QWEN2 = Spec("qwen2", biases=QKV)
+QWEN3 = Spec("qwen3", head_dim=24)  # heads wider than n_embd / n_heads, as the real ones are
+LLAMA = Spec("llama")
+
+
+def packed(kind: GGMLType, values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """u8[n_rows, row_bytes]: `values` in the format; for K-quants random blocks of the same spread instead."""
+    theirs = gguf.GGMLQuantizationType(int(kind))
+    if kind not in K_QUANTS:
+        return gguf.quants.quantize(values, theirs).view(np.uint8)
+    places, centre = K_QUANTS[kind]
+    raw = rng.integers(0, 256, (len(values), values.shape[1] // 256, kind.block_bytes), np.uint8)
+
+    def set_scales(size: float) -> np.ndarray:
+        for at, share in zip(places, (1.0, centre), strict=False):
+            scales = size * share * rng.uniform(0.9, 1.1, raw.shape[:2])
+            raw[:, :, at : at + 2] = scales.astype("<f2")[..., None].view(np.uint8)
+        return raw.reshape(len(values), -1)
+
+    spread = gguf.quants.dequantize(set_scales(1.0), theirs).std()
+    return set_scales(float(values.std() / spread))
+
+
+@dataclass(frozen=True)
+class Tiny:
+    """A written model: where it is, and its weights as float64."""
+
+    spec: Spec
+    path: Path
+    tensors: dict[str, np.ndarray]
+
+
+def write_model(path: Path, spec: Spec) -> Tiny:
+    """Make the tensors up and write the file. Matrices keep the size of what passes through them."""
+    rng = np.random.default_rng(spec.seed)
+    writer = GGUFWriter(path)
+    for key, value in spec.metadata().items():
+        kind = ValueType.UINT32 if isinstance(value, int) and not isinstance(value, bool) else None
+        writer.add(key, value, kind)
+    tensors = {}
+    for name, shape in spec.shapes().items():
+        kind = spec.format_of(name, shape)
+        values = rng.standard_normal(shape).astype(np.float32)
+        if len(shape) == 2:
+            values *= np.float32(1.0 if name == "token_embd.weight" else 1.6 / np.sqrt(shape[1]))
+        elif name.endswith("norm.weight"):
+            values = 1 + values / 4
+        elif name == "rope_freqs.weight":
+            values = np.exp(np.abs(values))
+        raw = packed(kind, values.reshape(-1, shape[-1]), rng)
+        writer.add_tensor(name, raw, kind, shape)
+        wide = gguf.quants.dequantize(raw, gguf.GGMLQuantizationType(int(kind)))
+        tensors[name] = wide.reshape(shape).astype(np.float64)
+    writer.write()
+    return Tiny(spec, path, tensors)
+
+
+@contextmanager
+def engine_for(path: Path, **options: Any) -> Iterator[Engine]:
+    """An engine with the model on it."""
+    with GGUFFile.open(path) as file, Engine(replace(Options(n_ctx=320), **options)) as engine:
+        engine.load(file, define(file))
+        yield engine
+
+
+def run_tokens(engine: Engine, slot: int, tokens: list[int], chunk: int, start: int = 0) -> np.ndarray:
+    """Logits after each token, f32[n, n_vocab]; tokens[0] stands at position `start`."""
+    out = []
+    for i in range(0, len(tokens), chunk):
+        part = tokens[i : i + chunk]
+        out.append(engine.step([Rows(slot, start + i, part, wanted=range(len(part)))]).logits.copy())
+    return np.concatenate(out)
+
+
+def logits_of(path: Path, tokens: list[int], **options: Any) -> np.ndarray:
+    """Logits after each token of one sequence, in one step."""
+    with engine_for(path, n_batch=len(tokens), **options) as engine:
+        return run_tokens(engine, engine.open_sequence(), tokens, len(tokens))
+
+
+def random_tokens(seed: int, n: int, n_vocab: int) -> list[int]:
+    return [int(t) for t in np.random.default_rng(seed).integers(0, n_vocab, n)]
