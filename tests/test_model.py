@@ -52,6 +52,8 @@ def test_logprobs_are_those_of_the_logits(model: zinc_rt.Model) -> None:
 
 def test_same_seed_same_text(model: zinc_rt.Model) -> None:
     texts = {model.generate(PROMPT, seed=11, temperature=1.0, max_tokens=20).text for _ in range(3)}
+    drawn = model.generate(PROMPT, temperature=1.0, max_tokens=20)
+    assert model.generate(PROMPT, temperature=1.0, max_tokens=20, seed=drawn.seed).text == drawn.text
     others = {model.generate(PROMPT, seed=s, temperature=1.0, max_tokens=20).text for s in range(4)}
     assert len(texts) == 1
     assert len(others) > 1

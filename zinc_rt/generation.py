@@ -40,8 +40,8 @@ class Chunk:
 
     text: ready to show; may be empty while a character or a possible stop string is incomplete.
     token_id, logprob, top_logprobs: the token behind it; the log-probabilities where they were asked for.
-    finish_reason, stats: on the last chunk only, which has no token. "stop": the model or a stop string ended it;
-    "length": max_tokens; "context": no room is left.
+    finish_reason, stats, seed: on the last chunk only, which has no token. "stop": the model or a stop string ended it;
+    "length": max_tokens; "context": no room is left. seed: the one in use, drawn if none was given.
     """
 
     text: str
@@ -50,11 +50,12 @@ class Chunk:
     top_logprobs: TopLogprobs | None = None
     finish_reason: str | None = None
     stats: Stats | None = None
+    seed: int | None = None
 
 
 @dataclass(frozen=True)
 class Generation:
-    """A whole generation. token_ids excludes the token that ended it; logprobs are there where they were asked for."""
+    """A whole generation; `seed` makes it again. token_ids excludes the token that ended it; logprobs are there where they were asked for."""
 
     text: str
     token_ids: tuple[int, ...]
@@ -62,6 +63,7 @@ class Generation:
     top_logprobs: tuple[TopLogprobs, ...] | None
     finish_reason: str
     stats: Stats
+    seed: int | None
 
     @classmethod
     def collect(cls, chunks: Iterable[Chunk]) -> Generation:
@@ -83,4 +85,5 @@ class Generation:
             top_logprobs=tops if len(tops) == len(tokens) and tokens else None,
             finish_reason=last.finish_reason,
             stats=last.stats,
+            seed=last.seed,
         )

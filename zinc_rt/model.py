@@ -270,7 +270,7 @@ class Model:
                     logits = self._advance(token.token_id)
             rest = "" if stops.matched is not None else self._rest(text, stops)
             stats = Stats(len(prompt), n, prefilled - started, decoded - prefilled, cached)
-            yield Chunk(rest, finish_reason=reason, stats=stats)
+            yield Chunk(rest, finish_reason=reason, stats=stats, seed=sampler.seed)
 
     @staticmethod
     def _rest(text: Detokenizer, stops: StopMatcher) -> str:

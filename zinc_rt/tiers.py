@@ -67,7 +67,7 @@ def tier_from_env(environ: Mapping[str, str] | None = None) -> Tier:
         raise UnknownZincRtTier(f"{TIER_VARIABLE}: {error}") from None
 
 
-_GPU_REASON = "this version has no AMD GPU tier yet; nothing was opened or probed"
+_GPU_REASON = "this version has no AMD GPU tier yet"
 _OTHER_REASON = "not built: AMD GPUs and the CPU are what this runtime is for"
 
 
@@ -88,7 +88,7 @@ def auto_tier(notify: Callable[[str], None] | None = None) -> Tier:
         if report.available:
             if skipped and notify is not None:
                 names = ", ".join(r.tier.value for r in skipped)
-                notify(f"tier auto: {report.tier.value} ({report.reason}); skipped {names}: {skipped[0].reason}")
+                notify(f"tier {report.tier.value}; skipped {names}: {skipped[0].reason}")
             return report.tier
         skipped.append(report)
     raise TierUnavailable("no tier can run on this machine; `zinc check` explains each")

@@ -160,8 +160,8 @@ def test_the_prompt_is_printed_when_asked_for(run):
 
 
 def test_notices_name_the_tier(run, monkeypatch):
-    assert "tier auto: t_cpu" in run("x", "-n", 1).err
-    assert "tier auto" not in run("x", "-n", 1, "--tier", "t_cpu").err
+    assert "tier t_cpu; skipped t2_umq" in run("x", "-n", 1).err
+    assert "skipped" not in run("x", "-n", 1, "--tier", "t_cpu").err
     monkeypatch.setenv("ZINC_RT_TIER", "nonsense")
     outcome = run("x", "-n", 1)
     assert outcome.code == 2
