@@ -7,7 +7,7 @@ merges are pairs of such texts, the earlier the stronger.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from zinc_rt.text.errors import TokenizerError, shown
 from zinc_rt.text.pretokenizers import PreTokenizer

@@ -48,8 +48,8 @@ class ChatTemplate:
                     sources[key.removeprefix(_KEY).removeprefix(".") or _DEFAULT] = source
         if not sources:
             raise ChatTemplateMissing(
-                f"the file has no chat template ({_KEY}), so its model may not be made for chat: give it plain "
-                "text, or use a file that carries a template"
+                f"the file has no chat template ({_KEY}), so its model may not be made for chat: give it "
+                "plain text, or use a file that carries a template"
             )
         if (name or _DEFAULT) not in sources and (name is not None or _TOOL_USE not in sources):
             raise ChatTemplateMissing(
@@ -85,7 +85,7 @@ class ChatTemplate:
         `messages` are mappings with at least "role" and "content". `variables` (`enable_thinking=False`, ...)
         reach the template as they are and may replace `bos_token` and the like. With `tools`, a template
         named "tool_use" is preferred. Raises ChatTemplateError for a template that does not compile, refuses
-        the conversation, fails, or goes over the limits of `sandbox`.
+        the conversation, fails, or goes over the limits of `template_limits`.
         """
         _check_mappings("messages", messages)
         if tools is not None:
@@ -135,7 +135,7 @@ def _describe(error: Exception) -> str:
     """One line on what a template's expression raised."""
     from jinja2 import TemplateError
 
-    from zinc_rt.text.sandbox import Limit
+    from zinc_rt.text.template_limits import Limit
 
     text = " ".join(str(error).split()) or type(error).__name__
     return text if isinstance(error, (TemplateError, Limit)) else f"{type(error).__name__}: {text}"

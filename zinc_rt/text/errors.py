@@ -38,5 +38,7 @@ class ChatTemplateError(ZincError):
 
 def shown(value: object) -> str:
     """`repr` of a value, on one line and cut to a length fit for a message."""
-    text = repr(value)
+    if isinstance(value, (str, bytes, list, tuple)):
+        value = value[: _SHOWN + 1]
+    text = " ".join(repr(value).split()) if not isinstance(value, str) else repr(value)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."

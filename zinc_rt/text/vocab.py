@@ -128,7 +128,9 @@ def read_vocabulary(metadata: md.Metadata, *, default_bos: int | None, default_e
         return md.token_id(metadata, f"{KEY}{name}", len(tokens), default)
 
     bos, eos = special("bos_token_id", default_bos), special("eos_token_id", default_eos)
-    unk = special("unknown_token_id", default_unk)
+    unk = special("unknown_token_id")
+    if unk is None and default_unk is not None and kinds[default_unk] == TokenKind.UNKNOWN:
+        unk = default_unk
     eot, eom = special("eot_token_id"), special("eom_token_id")
     eot = _first_present(ids, _END_OF_TURN) if eot is None else eot
     eom = _first_present(ids, ("<|eom_id|>",)) if eom is None else eom

@@ -1,0 +1,154 @@
+"""Slow tokenizers written from the definitions, without regular expressions and without a library."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+
+_SPACES = frozenset("\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000") | {chr(c) for c in range(0x2000, 0x200B)}
+_CONTRACTIONS = ("'s", "'t", "'re", "'ve", "'m", "'ll", "'d")
+Matcher = Callable[[str, int], int]  # (text, position) -> end of the match that starts there, or the position
+
+
+@cache
+def stable_characters() -> str:
+    """The characters below U+10000 that have had their category since Unicode 3.2, so that all tables agree."""
+    old = unicodedata.ucd_3_2_0.category
+    chars = map(chr, range(0x10000))
+    return "".join(c for c in chars if unicodedata.category(c) not in ("Cs", "Cn") and old(c) == unicodedata.category(c))
+
+
+def _is(char: str, classes: str) -> bool:
+    """Whether a character is white space ("s") or of a general category group (L, M, N, P)."""
+    return ("s" in classes and char in _SPACES) or unicodedata.category(char)[0] in classes.replace("s", "")
+
+
+def _run(text: str, at: int, accept: Callable[[str], bool], limit: int = 1 << 60) -> int:
+    end = at
+    while end < len(text) and end - at < limit and accept(text[end]):
+        end += 1
+    return end
+
+
+def _white(text: str, at: int, newlines: bool) -> int:
+    """A run of white space: up to its last line break if `newlines`, else all but the space of a following word."""
+    end = _run(text, at, lambda c: c in _SPACES)
+    if newlines:
+        for cut in range(end, at, -1):
+            if text[cut - 1] in "\r\n":
+                return cut
+    return end if end == len(text) or end - at <= 1 else end - 1
+
+
+def _contraction(text: str, at: int, fold: bool) -> int:
+    for mark in _CONTRACTIONS:
+        piece = text[at : at + len(mark)]
+        if piece == mark or (fold and piece.isascii() and piece.lower() == mark):
+            return at + len(mark)
+    return at
+
+
+def _gpt2(text: str, at: int) -> int:
+    end = _contraction(text, at, fold=False)
+    if end > at:
+        return end
+    start = at + 1 if text[at] == " " and at + 1 < len(text) else at
+    for accept in (lambda c: _is(c, "L"), lambda c: _is(c, "N"), lambda c: not _is(c, "sLN")):
+        end = _run(text, start, accept)
+        if end > start:
+            return end
+    return _white(text, at, newlines=False)
+
+
+def _llama3(text: str, at: int, digits: int, letters: str) -> int:
+    end = _contraction(text, at, fold=True)
+    if end > at:
+        return end
+    for start in (at + 1, at):  # an optional character before a word, unless it is itself what words are made of
+        led = start == at or (text[at] not in "\r\n" and not _is(text[at], "LN"))
+        if led and (end := _run(text, start, lambda c: _is(c, letters))) > start:
+            return end
+    end = _run(text, at, lambda c: _is(c, "N"), digits)
+    if end > at:
+        return end
+    for start in (at + 1, at):
+        if start == at or text[at] == " ":
+            end = _run(text, start, lambda c: not _is(c, "sN" + letters))
+            if end > start:
+                return _run(text, end, lambda c: c in "\r\n")
+    return _white(text, at, newlines=True)
+
+
+def _isolate(pieces: Iterable[str], match: Matcher) -> Iterator[str]:
+    """Cut every piece into matches and what lies between them."""
+    for piece in pieces:
+        begin = at = 0
+        while at < len(piece):
+            end = match(piece, at)
+            if end == at:
+                at += 1
+                continue
+            if begin < at:
+                yield piece[begin:at]
+            yield piece[at:end]
+            begin = at = end
+        if begin < len(piece):
+            yield piece[begin:]
+
+
+def _three_digits(text: str, at: int) -> int:
+    end = _run(text, at, lambda c: c in "0123456789", 3)
+    return end if end == at + 3 else at
+
+
+_STAGES: dict[str, list[Matcher]] = {
+    "llama-bpe": [lambda t, i: _llama3(t, i, 3, "L")],
+    "qwen2": [lambda t, i: _llama3(t, i, 1, "L")],
+    "qwen35": [lambda t, i: _llama3(t, i, 1, "LM")],
+    "gpt-2": [_gpt2],
+    "smollm": [lambda t, i: _run(t, i, lambda c: _is(c, "N"), 1), _gpt2],
+    "default": [
+        lambda t, i: _run(t, i, lambda c: _is(c, "P") or c in "$+<=>^~|"),
+        _gpt2,
+        lambda t, i: _run(t, i, lambda c: _is(c, "N")),
+        _three_digits,
+    ],
+}
+
+
+def words(pre: str, text: str) -> list[str]:
+    """The words of `text` for a pre-tokenizer."""
+    pieces: Iterable[str] = [text] if text else []
+    for match in _STAGES[pre]:
+        pieces = list(_isolate(pieces, match))
+    return list(pieces)
+
+
+def bpe_ids(word: str, ids: dict[str, int], ranks: dict[tuple[str, str], int], byte_chars: tuple[str, ...],
+            ignore_merges: bool) -> list[int]:  # fmt: skip
+    """Ids of one word: apply the best-ranked merge, leftmost first, until none applies."""
+    parts = [byte_chars[byte] for byte in word.encode()]
+    if ignore_merges and "".join(parts) in ids:
+        return [ids["".join(parts)]]
+    while True:
+        pairs = [(ranks[pair], at) for at, pair in enumerate(zip(parts, parts[1:])) if pair in ranks]
+        if not pairs:
+            return [ids[part] for part in parts]
+        _, at = min(pairs)
+        parts[at : at + 2] = [parts[at] + parts[at + 1]]
+
+
+def spm_ids(text: str, ids: dict[str, int], scores: list[float]) -> list[int]:
+    """Ids of a whole text: join the neighbours with the best-scored joint token, leftmost first, until none has one."""
+    parts = list(text.replace(" ", "\u2581"))
+    while True:
+        pairs = [(-scores[ids[a + b]], at) for at, (a, b) in enumerate(zip(parts, parts[1:])) if a + b in ids]
+        if not pairs:
+            break
+        _, at = min(pairs)
+        parts[at : at + 2] = [parts[at] + parts[at + 1]]
+    out: list[int] = []
+    for part in parts:
+        out += [ids[part]] if part in ids else [ids[f"<0x{byte:02X}>"] for byte in part.encode()]
+    return out

@@ -1,0 +1,126 @@
+"""Encoding against the slow oracles, and round trips."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.text import oracles
+from tests.text.vocabularies import PRES, SPMS, bpe, bpe_metadata, recorded, spm, spm_metadata
+from zinc_rt.text import Tokenizer, TokenizerError
+from zinc_rt.text.bpe import byte_to_char
+from zinc_rt.text.pretokenizers import PRE_TOKENIZERS
+
+_SNIPPETS = (
+    " ", "  ", "\n", "\r\n", "\t", "'s", "'LL", "'", "12", "2024", " 7", "river", " stones", "the ", "can't", ".", "...",
+    "!\n", "$", "`", "(", "é", "e\u0301", "\u0301", "न\u094dम", "ж", "水", "😀", "\u200d", "½", "Ⅷ", "٣", "\xa0",
+    "\u3000", "\x85", "\x1c", "▁", "stones at all", "s s",
+)  # fmt: skip
+mixed = st.deferred(
+    lambda: st.lists(st.sampled_from(_SNIPPETS) | st.sampled_from(oracles.stable_characters()), max_size=20)
+).map("".join)
+
+
+@cache
+def _bpe_tables() -> tuple[dict[str, int], dict[tuple[str, str], int]]:
+    data = recorded()["bpe"]
+    pairs = [tuple(merge.split(" ")) for merge in data["merges"]]
+    return {text: i for i, text in enumerate(data["tokens"])}, {(a, b): i for i, (a, b) in enumerate(pairs)}
+
+
+@pytest.mark.parametrize("pre", PRES)
+@given(text=mixed)
+@settings(max_examples=80, deadline=None)
+def test_bpe_is_words_then_merges(pre: str, text: str) -> None:
+    ids, ranks = _bpe_tables()
+    whole = PRE_TOKENIZERS[pre].ignore_merges
+    words = oracles.words(pre, text)
+    assert "".join(words) == text
+    expected = [i for word in words for i in oracles.bpe_ids(word, ids, ranks, byte_to_char(), whole)]
+    assert bpe(pre).encode(text, add_special=False, parse_special=False) == expected
+
+
+@given(text=mixed)
+@settings(max_examples=120, deadline=None)
+def test_spm_joins_the_best_pair_of_the_whole_text(text: str) -> None:
+    data = recorded()["spm"]
+    ids = {token: i for i, token in enumerate(data["tokens"])}
+    assert spm("no_prefix").encode(text, add_special=False, parse_special=False) == oracles.spm_ids(
+        text, ids, data["scores"]
+    )
+
+
+@pytest.mark.parametrize("bridge", ["", "b▁", "a▁b", "▁a▁"])
+@given(text=st.text("ab \n", max_size=30))
+@settings(max_examples=80, deadline=None)
+def test_spm_words_do_not_change_the_result(bridge: str, text: str) -> None:
+    tokens = ["<unk>", "▁", "a", "b", "ab", "▁a", "▁▁", "ba", "aa", "▁ab", "<0x0A>", *([bridge] if bridge else [])]
+    scores = [0.0, -9.0, -9.0, -9.0, -2.0, -1.0, -2.0, -2.0, -1.0, -0.5, 0.0, -1.0][: len(tokens)]
+    tokenizer = Tokenizer.from_metadata(
+        spm_metadata("no_prefix", tokens=tokens, scores=scores, token_type=None, add_eos_token=False)
+    )
+    ids = {token: i for i, token in enumerate(tokens)}
+    assert tokenizer.encode(text, parse_special=False) == oracles.spm_ids(text, ids, scores)
+
+
+@pytest.mark.parametrize("pre", PRES)
+@given(text=st.text())
+@settings(max_examples=60, deadline=None)
+def test_bpe_round_trip(pre: str, text: str) -> None:
+    tokenizer = bpe(pre)
+    for parse in (False, True):
+        assert tokenizer.decode(tokenizer.encode(text, add_special=False, parse_special=parse)) == text
+    assert tokenizer.decode(tokenizer.encode(text, parse_special=False), skip_special=True) == text
+
+
+@pytest.mark.parametrize("name", SPMS)
+@given(text=st.text() | mixed)
+@settings(max_examples=60, deadline=None)
+def test_spm_round_trip(name: str, text: str) -> None:
+    tokenizer = spm(name)
+    expected = text.replace("▁", " ")
+    assert tokenizer.decode(tokenizer.encode(text, parse_special=False), skip_special=True) == expected
+    assert tokenizer.decode(tokenizer.encode(text, add_special=False, parse_special=False)) == expected
+
+
+def test_a_text_with_half_a_surrogate_pair_is_encoded_with_a_replacement_character() -> None:
+    for tokenizer in (bpe(), spm()):
+        broken = "a\ud83db\udcff"
+        assert tokenizer.encode(broken) == tokenizer.encode("a\ufffdb\ufffd")
+
+
+def test_text_must_be_a_str() -> None:
+    with pytest.raises(TokenizerError, match="must be a str, not b'a'"):
+        bpe().encode(b"a")  # type: ignore[arg-type]
+
+
+def test_bytes_without_a_token_are_dropped_but_keep_their_neighbours_apart() -> None:
+    metadata = bpe_metadata(tokens=["a", "b", "ab"], token_type=None, merges=["a b"], bos_token_id=0, eos_token_id=1)
+    tokenizer = Tokenizer.from_metadata(metadata)
+    assert tokenizer.encode("ab") == [2]
+    assert tokenizer.encode("aéb") == [0, 1]
+
+
+def test_characters_without_tokens_become_unknown_or_an_error() -> None:
+    few = {"tokens": ["<unk>", "▁", "a"], "scores": [0.0, -1.0, -1.0], "token_type": [2, 1, 1]}
+    tokenizer = Tokenizer.from_metadata(spm_metadata(**few, add_bos_token=False))
+    assert tokenizer.encode("aé") == [1, 2, 0]
+    tokenizer = Tokenizer.from_metadata(spm_metadata(**few | {"token_type": [1, 1, 1]}, add_bos_token=False))
+    with pytest.raises(TokenizerError, match="cannot encode 'é': .* <0xC3> <0xA9> and no unknown token"):
+        tokenizer.encode("aé")
+
+
+def test_spaces_are_merged_when_the_file_says_so() -> None:
+    plain, merging = spm(), Tokenizer.from_metadata(spm_metadata(remove_extra_whitespaces=True))
+    assert merging.encode("  the   river ") == plain.encode("the river")
+    assert merging.encode("the river") == plain.encode("the river")
+
+
+def test_equal_merges_rank_by_the_first() -> None:
+    tokens = [*byte_to_char(), "ab", "bc"]
+    metadata = bpe_metadata(tokens=tokens, token_type=None, merges=["a b", "b c", "a b"])
+    tokenizer = Tokenizer.from_metadata(metadata | {"tokenizer.ggml.bos_token_id": 0, "tokenizer.ggml.eos_token_id": 0})
+    assert tokenizer.encode("abc", add_special=False) == [tokens.index("ab"), tokens.index("c")]
