@@ -76,6 +76,7 @@ class CpuRing(Ring):
 
     def plan(self, graph: Graph, sizes: Sizes) -> dict[str, int]:
         """Bytes by purpose, see `Ring.plan`."""
+        self._check_open()
         matrices = (b for b in graph.of_kind(BufferKind.WEIGHT) if len(b.shape) == 2)
         weights = sum(unpacked_bytes(b.dtype.ggml, *sizes.shape(b.shape)) for b in matrices)
         state, constants, io = (
@@ -141,7 +142,7 @@ class CpuRing(Ring):
     def wait(self, fence: Fence, timeout: float | None = None) -> None:
         """Return at once: what `submit` returned has retired. Raises `RingError` for a foreign fence."""
         self._check_open()
-        if not fence.retired:
+        if not fence.retired or not 1 <= fence.sequence <= self._sequence:
             raise RingError(f"fence {fence.sequence} was not submitted to this ring; its last is {self._sequence}")
 
     def submit_and_wait(self, batch: PacketBatch) -> None:
