@@ -39,7 +39,7 @@ class Keys:
         value = self._value(key, default)
         if isinstance(value, np.ndarray):  # some files give one value a layer
             if value.size == 0 or not np.issubdtype(value.dtype, np.integer) or (value != value.flat[0]).any():
-                raise InvalidKey(f"{self.name(key)} differs from layer to layer, which is not supported")
+                raise InvalidKey(f"{self.name(key)} is {value.tolist()[:8]}, the same integer in every layer is needed")
             value = int(value.flat[0])
         if isinstance(value, bool) or not isinstance(value, int):
             raise InvalidKey(f"{self.name(key)} is {value!r}, an integer is needed")
