@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
+from itertools import pairwise
 
 _SPACES = frozenset("\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000") | {chr(c) for c in range(0x2000, 0x200B)}
 _CONTRACTIONS = ("'s", "'t", "'re", "'ve", "'m", "'ll", "'d")
@@ -16,7 +17,9 @@ def stable_characters() -> str:
     """The characters below U+10000 that have had their category since Unicode 3.2, so that all tables agree."""
     old = unicodedata.ucd_3_2_0.category
     chars = map(chr, range(0x10000))
-    return "".join(c for c in chars if unicodedata.category(c) not in ("Cs", "Cn") and old(c) == unicodedata.category(c))
+    return "".join(
+        c for c in chars if unicodedata.category(c) not in ("Cs", "Cn") and old(c) == unicodedata.category(c)
+    )
 
 
 def _is(char: str, classes: str) -> bool:
@@ -32,7 +35,7 @@ def _run(text: str, at: int, accept: Callable[[str], bool], limit: int = 1 << 60
 
 
 def _white(text: str, at: int, newlines: bool) -> int:
-    """A run of white space: up to its last line break if `newlines`, else all but the space of a following word."""
+    """A run of white space: up to its last line break if `newlines`, else all but the space of a next word."""
     end = _run(text, at, lambda c: c in _SPACES)
     if newlines:
         for cut in range(end, at, -1):
@@ -132,7 +135,7 @@ def bpe_ids(word: str, ids: dict[str, int], ranks: dict[tuple[str, str], int], b
     if ignore_merges and "".join(parts) in ids:
         return [ids["".join(parts)]]
     while True:
-        pairs = [(ranks[pair], at) for at, pair in enumerate(zip(parts, parts[1:])) if pair in ranks]
+        pairs = [(ranks[pair], at) for at, pair in enumerate(pairwise(parts)) if pair in ranks]
         if not pairs:
             return [ids[part] for part in parts]
         _, at = min(pairs)
@@ -140,10 +143,10 @@ def bpe_ids(word: str, ids: dict[str, int], ranks: dict[tuple[str, str], int], b
 
 
 def spm_ids(text: str, ids: dict[str, int], scores: list[float]) -> list[int]:
-    """Ids of a whole text: join the neighbours with the best-scored joint token, leftmost first, until none has one."""
+    """Ids of a whole text: join the neighbours with the best-scored joint token, leftmost first."""
     parts = list(text.replace(" ", "\u2581"))
     while True:
-        pairs = [(-scores[ids[a + b]], at) for at, (a, b) in enumerate(zip(parts, parts[1:])) if a + b in ids]
+        pairs = [(-scores[ids[a + b]], at) for at, (a, b) in enumerate(pairwise(parts)) if a + b in ids]
         if not pairs:
             break
         _, at = min(pairs)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 CHATML = """\
 {% for message in messages %}\
-{% if loop.first and message['role'] != 'system' %}{{ '<|im_start|>system\\nYou tell stories.<|im_end|>\\n' }}{% endif %}
+{% if loop.first and message['role'] != 'system' %}
+{{ '<|im_start|>system\\nYou tell stories.<|im_end|>\\n' }}\
+{% endif %}
 {{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n'}}\
 {% endfor %}
 {% if add_generation_prompt %}
@@ -24,7 +26,8 @@ LLAMA3 = """\
 {%- else %}
     {%- set system_message = "" %}
 {%- endif %}
-{{- "<|start_header_id|>system<|end_header_id|>\\n\\nToday Date: " + date_string + "\\n\\n" + system_message + "<|eot_id|>" }}
+{{- "<|start_header_id|>system<|end_header_id|>\\n\\n" }}
+{{- "Today Date: " + date_string + "\\n\\n" + system_message + "<|eot_id|>" }}
 {%- for message in messages %}
     {%- if 'tool_calls' in message %}
         {%- if message.tool_calls|length != 1 %}
@@ -35,7 +38,8 @@ LLAMA3 = """\
         {{- call.arguments | tojson }}
         {{- "}<|eot_id|>" }}
     {%- else %}
-        {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' + message['content'] | trim + '<|eot_id|>' }}
+        {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' }}
+        {{- message['content'] | trim + '<|eot_id|>' }}
     {%- endif %}
 {%- endfor %}
 {%- if add_generation_prompt %}

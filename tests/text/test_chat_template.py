@@ -19,7 +19,9 @@ CALL = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name":
 
 
 def template(source: str, tokenizer: Tokenizer | None = None, **named: str) -> ChatTemplate:
-    keys = {"tokenizer.chat_template": source} | {f"tokenizer.chat_template.{name}": text for name, text in named.items()}
+    keys = {"tokenizer.chat_template": source} | {
+        f"tokenizer.chat_template.{name}": text for name, text in named.items()
+    }
     return ChatTemplate.from_metadata(keys, tokenizer or bpe())
 
 
@@ -84,7 +86,9 @@ def test_mistral() -> None:
     assert chat.render([USER, {"role": "assistant", "content": "Yes"}, USER]) == (
         "<s>[INST] Once upon a time? [/INST]Yes</s>[INST] Once upon a time? [/INST]"
     )
-    with pytest.raises(ChatTemplateError, match="refuses this conversation: Conversation roles must alternate") as caught:
+    with pytest.raises(
+        ChatTemplateError, match="refuses this conversation: Conversation roles must alternate"
+    ) as caught:
         chat.render([USER, USER])
     assert caught.value.line == 1
 
@@ -104,7 +108,8 @@ def test_special_tokens_are_variables_and_may_be_replaced() -> None:
         ("{% for i in [3, 4] %}{{ loop.index }}{{ loop.last }}{{ loop.length }};{% endfor %}", "1False2;2True2;"),
         ("{% for i in [] %}x{% else %}none{% endfor %}", "none"),
         ("{% for i in [1, [2, [3]]] recursive %}{{ loop(i) if i is iterable else i }}{% endfor %}", "123"),
-        ("{% set ns = namespace(n=0) %}{% for i in range(5) if i % 2 %}{% set ns.n = ns.n + i %}{% endfor %}{{ ns.n }}", "4"),
+        ("{% set ns = namespace(n=0) %}{% for i in range(5) if i % 2 %}{% set ns.n = ns.n + i %}{% endfor %}{{ ns.n }}",
+         "4"),
         ("{{ 1 ~ 'a' ~ none ~ 2.5 }}", "1aNone2.5"),
         ("{% macro m(a, b='x') %}<{{ a ~ b }}>{% endmacro %}{{ m(1) + m(2, 'y') }}", "<1x><2y>"),
         ("{% generation %}{% set x = 1 %}{{ x }}{% endgeneration %}", "1"),
@@ -145,7 +150,7 @@ def test_named_templates() -> None:
 
 
 def test_a_template_that_is_no_text() -> None:
-    with pytest.raises(TokenizerError, match="tokenizer.chat_template: must be a string, not 5"):
+    with pytest.raises(TokenizerError, match=r"tokenizer\.chat_template: must be a string, not 5"):
         ChatTemplate.from_metadata({"tokenizer.chat_template": 5}, bpe())
 
 
@@ -166,7 +171,7 @@ def test_a_template_that_is_no_text() -> None:
         ("{{ '{0.__class__.mro}'.format(1) }}", 1, "is unsafe"),
         ("{% include 'x' %}", 1, "no loader for this environment"),
         ("{% macro m() %}{{ m() }}{% endmacro %}\n{{ m() }}", 1, "RecursionError"),
-        ("{{ {1: messages} | tojson(indent='x' * 3) }}", 1, "TypeError"),
+        ("{{ messages | tojson(separators=1) }}", 1, "TypeError"),
         ("{{ strftime_now(5) }}", 1, "TypeError"),
         ("{% unknown %}", 1, "syntax error: Encountered unknown tag 'unknown'"),
         ("{{ x | nofilter }}", 1, "syntax error: No filter named 'nofilter'"),
@@ -188,7 +193,11 @@ def test_a_faulty_template_is_found_at_rendering_only() -> None:
 
 def test_the_conversation_stays_as_it_is() -> None:
     messages: list[dict[str, Any]] = [{"role": "user", "content": "a", "extra": {"k": [1]}}]
-    for source in ("{{ messages[0].extra.k.append(2) }}", "{{ messages[0].update({'role': 'x'}) }}", "{{ messages.pop() }}"):
+    for source in (
+        "{{ messages[0].extra.k.append(2) }}",
+        "{{ messages[0].update({'role': 'x'}) }}",
+        "{{ messages.pop() }}",
+    ):
         with pytest.raises(ChatTemplateError, match="is unsafe"):
             template(source).render(messages)
     assert messages == [{"role": "user", "content": "a", "extra": {"k": [1]}}]

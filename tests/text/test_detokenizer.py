@@ -41,7 +41,7 @@ def test_the_pieces_are_the_decoded_whole(case: tuple[Tokenizer, list[int]], ski
     for seen, part in enumerate(parts[:-1], start=1):
         so_far += part
         assert whole.startswith(so_far)
-        # What is held back is the start of one character, never more: one U+FFFD, two for a half surrogate pair.
+        # What is held back is the start of one character, never more: one U+FFFD, or two for half a surrogate pair.
         held = tokenizer.decode(ids[:seen], skip_special=skip).removeprefix(so_far)
         assert held in ("", "\ufffd", "\ufffd\ufffd")
     assert so_far + parts[-1] == whole

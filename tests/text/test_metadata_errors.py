@@ -124,5 +124,5 @@ def test_nonsense_never_raises_anything_else(junk: dict[str, Any], spm: bool) ->
     try:
         tokenizer = Tokenizer.from_metadata(metadata)
         tokenizer.decode(tokenizer.encode("a é <tool>\n"))
-    except ZincError as error:
-        assert str(error)
+    except ZincError:
+        pass  # anything else fails the test

@@ -25,7 +25,7 @@ def recorded() -> dict[str, Any]:
 
 
 def bpe_metadata(pre: str = "gpt-2", **changes: Any) -> dict[str, Any]:
-    """Metadata of the byte-level vocabulary as a GGUF reader gives it; `changes` replace keys, None removes one."""
+    """Metadata of the byte-level vocabulary, as a GGUF reader gives it. `changes` replace keys, None removes one."""
     bpe = recorded()["bpe"]
     values = {
         "model": "gpt2",

@@ -20,9 +20,7 @@ _DEFAULT, _TOOL_USE = "default", "tool_use"
 class ChatTemplate:
     """The chat templates of one file, usually one; some files name further ones for special uses."""
 
-    def __init__(
-        self, sources: Mapping[str, str], special_tokens: Mapping[str, str], chosen: str | None
-    ) -> None:
+    def __init__(self, sources: Mapping[str, str], special_tokens: Mapping[str, str], chosen: str | None) -> None:
         """`sources` are Jinja2 texts by name, `special_tokens` variables such as `bos_token`; `chosen` fixes
         the template, None leaves it to `render`.
         """
@@ -67,9 +65,7 @@ class ChatTemplate:
     def source(self, name: str = _DEFAULT) -> str:
         """The Jinja2 text of a template. Raises ChatTemplateMissing."""
         if name not in self._sources:
-            raise ChatTemplateMissing(
-                f"no {shown(name)} chat template; there are: {', '.join(sorted(self._sources))}"
-            )
+            raise ChatTemplateMissing(f"no {shown(name)} chat template; there are: {', '.join(sorted(self._sources))}")
         return self._sources[name]
 
     def render(
@@ -143,7 +139,5 @@ def _describe(error: Exception) -> str:
 
 def _line_of(error: Exception) -> int | None:
     """The template line that an exception came through last; Jinja2 writes template lines into tracebacks."""
-    lines = [
-        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "<template>"
-    ]
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "<template>"]
     return lines[-1] if lines else None

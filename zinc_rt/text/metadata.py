@@ -59,9 +59,7 @@ def strings(metadata: Metadata, key: str, what: str) -> list[str]:
         raise TokenizerError(f"must be an array of strings, not {shown(value)}", key=key, value=value)
     if not set(map(type, value)) <= {str}:
         index, odd = next((i, v) for i, v in enumerate(value) if type(v) is not str)
-        raise TokenizerError(
-            f"must be an array of strings, but entry {index} is {shown(odd)}", key=key, value=odd
-        )
+        raise TokenizerError(f"must be an array of strings, but entry {index} is {shown(odd)}", key=key, value=odd)
     try:
         "".join(value).encode()
     except UnicodeEncodeError:

@@ -1,7 +1,7 @@
 """The Jinja2 environment in which a model file's chat template runs.
 
-A template is a program from a stranger's file. Jinja2's immutable sandbox keeps it from Python's internals and from
-changing the messages; `template_limits` keeps it from running or growing without end.
+A template is a program from a stranger's file. Jinja2's immutable sandbox keeps it from Python's internals
+and from changing the messages; `template_limits` keeps it from running or growing without end.
 """
 
 from __future__ import annotations
@@ -137,6 +137,4 @@ def _tojson(
     sort_keys: bool = False,
 ) -> str:
     """JSON as it is, with none of the escapes for HTML that Jinja2's own filter makes."""
-    return json.dumps(
-        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
-    )
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)

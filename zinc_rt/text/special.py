@@ -24,9 +24,7 @@ class SpecialToken:
 
     id: int
     text: str
-    only_if_parsed: (
-        bool  # control tokens: recognised only when the caller asks for special tokens to be parsed
-    )
+    only_if_parsed: bool  # control tokens: recognised only when the caller asks for special tokens to be parsed
     eats_left: bool = False  # white space before it belongs to it
     eats_right: bool = False  # white space after it belongs to it
 

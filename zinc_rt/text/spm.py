@@ -20,9 +20,7 @@ _CACHE_LIMIT = 1 << 16  # words
 class SentencePiece:
     """Text to ids for one vocabulary."""
 
-    def __init__(
-        self, ids: dict[str, int], scores: list[float], unk_id: int | None, merge_spaces: bool
-    ) -> None:
+    def __init__(self, ids: dict[str, int], scores: list[float], unk_id: int | None, merge_spaces: bool) -> None:
         """`ids` maps token text to id, `scores` are by id. `merge_spaces` collapses runs of spaces and strips
         the ends first (`tokenizer.ggml.remove_extra_whitespaces`).
         """

@@ -1,8 +1,9 @@
 """How long a chat template may run and how much it may make.
 
-A rendering counts its loop rounds, calls, operators and filters, and the size of what they make; the count does not
-depend on the machine. The length of a result is worked out from the arguments before it is made where a short
-expression can make a long text. Not counted is the inside of a filter, which works on values of bounded size.
+A rendering counts its loop rounds, calls, operators and filters, and the size of what they make; the count
+does not depend on the machine. The length of a result is worked out from the arguments before it is made
+where a short expression can make a long text. Not counted is the inside of a filter, which works on values of
+bounded size.
 """
 
 from __future__ import annotations
@@ -93,8 +94,8 @@ def check_method(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 
 def counted_filter(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A Jinja2 filter that counts what it is given and has its result checked. `wraps` keeps the mark by which Jinja2
-    knows that a filter takes an environment or a context first.
+    """A Jinja2 filter that counts what it is given and has its result checked. `wraps` keeps the mark by
+    which Jinja2 knows that a filter takes an environment or a context first.
     """
     skip = 1 if hasattr(function, "jinja_pass_arg") else 0
     size = _FILTER_SIZES.get(name)
@@ -128,8 +129,12 @@ def _padded(text: str, width: int = 80, *_: Any, **__: Any) -> int:
     return max(len(text), width)
 
 
+def _indentation(width: int | str | None) -> int:
+    return len(width) if isinstance(width, str) else max(width or 0, 0)
+
+
 def _indented(text: str, width: int | str = 4, *_: Any, **__: Any) -> int:
-    return len(text) + (text.count("\n") + 1) * (len(width) if isinstance(width, str) else max(width, 0))
+    return len(text) + (text.count("\n") + 1) * _indentation(width)
 
 
 def _replaced(text: str, old: str, new: str, *_: Any, **__: Any) -> int:
@@ -160,5 +165,5 @@ _FILTER_SIZES: dict[str, Callable[..., int]] = {
     "join": lambda parts, d="", attribute=None: _joined(parts, d),
     "replace": lambda s, old, new, count=None: _replaced(s, old, new),
     "slice": lambda items, slices, fill_with=None: 8 * slices,
-    "tojson": lambda value, ensure_ascii=False, indent=None, *_: (indent or 0) << 10,
+    "tojson": lambda value, ensure_ascii=False, indent=None, *_: _indentation(indent) << 10,
 }

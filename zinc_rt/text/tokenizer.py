@@ -43,9 +43,7 @@ class Tokenizer:
     def __init__(self, metadata: Mapping[str, Any]) -> None:
         kind = md.string(metadata, KEY + "model")
         if kind is None:
-            raise TokenizerError(
-                "missing; the file has no tokenizer, only token ids can be used", key=KEY + "model"
-            )
+            raise TokenizerError("missing; the file has no tokenizer, only token ids can be used", key=KEY + "model")
         if kind not in KINDS:
             raise UnsupportedTokenizer(
                 f"unknown tokenizer {shown(kind)}; supported: {', '.join(KINDS)}",
@@ -193,13 +191,9 @@ class Tokenizer:
         try:
             index = operator.index(token_id)
         except TypeError:
-            raise TokenizerError(
-                f"a token id must be an int, not {shown(token_id)}", value=token_id
-            ) from None
+            raise TokenizerError(f"a token id must be an int, not {shown(token_id)}", value=token_id) from None
         if not 0 <= index < self.n_vocab:
-            raise TokenizerError(
-                f"token id {index} is outside the vocabulary of {self.n_vocab} tokens", value=index
-            )
+            raise TokenizerError(f"token id {index} is outside the vocabulary of {self.n_vocab} tokens", value=index)
         return index
 
 
