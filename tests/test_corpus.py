@@ -132,3 +132,14 @@ def test_chats_are_well_formed(corpus: ModuleType) -> None:
         assert roles[0] in ("system", "user")
         asked = [r for r in roles if r != "system"]
         assert asked == ["user", "assistant"] * (len(asked) // 2)
+
+
+def test_drills_repeat_their_characters(corpus: ModuleType) -> None:
+    drills, cast = importlib.import_module("drills"), importlib.import_module("cast")
+    texts = [drills.drill(random.Random(i)) for i in range(200)]
+    assert len(set(texts)) == 200
+    for text in texts:
+        words = re.findall(r"\w+", text)
+        assert "{" not in text
+        assert len({w for w in words if w in (*cast.HE_NAMES, *cast.SHE_NAMES, *cast.ROBOT_NAMES)}) == 2
+        assert not re.search(r"\ba [aeiou]|\ban [^aeiou]", text)

@@ -82,8 +82,7 @@ def opening(scene: Scene) -> str:
             "Long ago, {where}, there lived @ {trait} {k} by the name of {n}.",
             "Long, long ago there was @ {adj} {k} whose name was {n}. {He} lived in {home}.",
             "There was once @ {trait} {k} called {n}, who lived in {home}.",
-            "{Where} lived @ {k} named {n}. [Everyone said that {n} was @ {trait} {k}.|{N} was very "
-            "{trait}.]",
+            "{Where} lived @ {k} named {n}. [Everyone said that {n} was @ {trait} {k}.|{N} was very {trait}.]",
             "{N} was @ {trait} {k} who lived in {home}.",
             "In {home} lived @ {trait} {k} named {n}.",
             "This is the story of {n}, @ {trait} {k} who lived {where}.",
@@ -99,9 +98,7 @@ def opening(scene: Scene) -> str:
         line = s.pick(TRAITS[s.value("trait")])
         if "{trait}" not in first:
             shown_later = True
-            parts.append(
-                s.say("{N} was @ {trait} {k}.", "{He} was known as @ {trait} {k}.", "{He} was very {trait}.")
-            )
+            parts.append(s.say("{N} was @ {trait} {k}.", "{He} was known as @ {trait} {k}.", "{He} was very {trait}."))
         parts.append(s.say(line))
     if s.chance(0.4):
         parts.append(s.say(*SEASONS[s.value("season")]))

@@ -6,19 +6,16 @@ from dataclasses import dataclass
 
 from grammar import Scene
 
+# Few enough that each becomes one token of a small vocabulary.
 HE_NAMES = (  # noqa: SIM905 - a list of names reads better as words
-    "Pip Tom Ben Max Leo Sam Finn Oscar Hugo Felix Theo Milo Otto Jack Noah Toby Rufus Barney Gus Basil "
-    "Ned Jasper Rory Alfie Bruno Casper Dexter Elmo Frank Gilbert Harry Ivan Kit Louis Marvin Nico Oliver "
-    "Percy Quentin Remy Simon Teddy Victor Wilbur Arlo Boris Cedric Dudley Edgar Fergus"
+    "Pip Tom Ben Max Leo Sam Finn Oscar Hugo Felix Theo Milo Otto Jack Noah Rufus Gus Basil Ned Alfie "
+    "Bruno Frank Harry Louis Nico Percy Simon Teddy"
 ).split()
 SHE_NAMES = (  # noqa: SIM905 - a list of names reads better as words
     "Lily Mia Anna Rosie Bella Clara Daisy Ella Fern Grace Hazel Ivy Josie Kate Luna Molly Nora Olive "
-    "Penny Ruby Sophie Tilly Una Violet Willa Zoe Alma Betty Cora Dora Emma Flora Greta Hattie Ida June "
-    "Lottie Mabel Nell Opal Polly Queenie Rita Stella Tess Vera Wendy Amber Birdie Coco"
+    "Ruby Tilly Willa Zoe Alma Cora Emma Flora Ida Polly"
 ).split()
-ROBOT_NAMES = (  # noqa: SIM905 - a list of names reads better as words
-    "Bolt Beep Tick Rivet Cog Dot Zip Sprocket Pixel Chip Gizmo Widget Spark Copper Tin Whirr Button Dash"
-).split()
+ROBOT_NAMES = "Bolt Beep Tick Rivet Cog Dot Zip Pixel Chip Button".split()  # noqa: SIM905
 
 
 @dataclass(frozen=True)
@@ -34,9 +31,7 @@ class Kind:
 
 
 def _kind(word: str, group: str, hands: str, homes: str, tags: str = "", gender: str = "") -> Kind:
-    return Kind(
-        word, group, hands, tuple(h.strip() for h in homes.split("/")), frozenset(tags.split()), gender
-    )
+    return Kind(word, group, hands, tuple(h.strip() for h in homes.split("/")), frozenset(tags.split()), gender)
 
 
 KINDS = (
@@ -64,9 +59,7 @@ KINDS = (
         "tiny",
     ),
     _kind("cat", "animal", "paws", "a basket in the old bakery / a little house by the harbor", "climbs"),
-    _kind(
-        "kitten", "animal", "paws", "a basket near the stove / a box in the quiet bookshop", "climbs young"
-    ),
+    _kind("kitten", "animal", "paws", "a basket near the stove / a box in the quiet bookshop", "climbs young"),
     _kind("dog", "animal", "paws", "a kennel beside the farmhouse / a small house at the end of the lane"),
     _kind(
         "puppy",
@@ -102,9 +95,7 @@ KINDS = (
         "a nest at the top of a tall pine tree / a nest on the roof of the old mill",
         "flies",
     ),
-    _kind(
-        "hen", "animal", "wings", "a red henhouse on the farm / a little henhouse behind the barn", "", "she"
-    ),
+    _kind("hen", "animal", "wings", "a red henhouse on the farm / a little henhouse behind the barn", "", "she"),
     _kind(
         "goat",
         "animal",
@@ -162,18 +153,14 @@ KINDS = (
         "metal",
     ),
     _kind("robot", "robot", "hands", "a little shop full of clocks / a garden behind the school", "metal"),
-    _kind(
-        "baker", "grownup", "hands", "a small bakery on the market square / a warm house behind the bakery"
-    ),
+    _kind("baker", "grownup", "hands", "a small bakery on the market square / a warm house behind the bakery"),
     _kind("farmer", "grownup", "hands", "a farmhouse near the river / a red farmhouse on the hill"),
     _kind("gardener", "grownup", "hands", "a cottage full of flowers / a little house behind the park"),
     _kind("fisherman", "grownup", "hands", "a wooden house by the harbor / a hut near the sea", "", "he"),
     _kind("miller", "grownup", "hands", "an old mill beside the stream / a mill on the windy hill"),
     _kind("tailor", "grownup", "hands", "a narrow shop in the old town / a little house near the bridge"),
     _kind("shepherd", "grownup", "hands", "a stone hut in the hills / a cottage below the mountain"),
-    _kind(
-        "painter", "grownup", "hands", "a bright room at the top of a tall house / a small house by the lake"
-    ),
+    _kind("painter", "grownup", "hands", "a bright room at the top of a tall house / a small house by the lake"),
     _kind("princess", "grownup", "hands", "a castle on a green hill / a tall white castle", "", "she"),
     _kind("prince", "grownup", "hands", "a castle beside the lake / a castle of grey stone", "", "he"),
     _kind("wizard", "grownup", "hands", "a crooked tower in the forest / a tower full of books", "", "he"),
@@ -299,11 +286,7 @@ def make_character(
     else:
         words = {c.kind.word for c in taken}
         kind = scene.pick(
-            [
-                k
-                for k in KINDS
-                if k.word not in words and not banned & k.tags and (not groups or k.group in groups)
-            ]
+            [k for k in KINDS if k.word not in words and not banned & k.tags and (not groups or k.group in groups)]
         )
     he = kind.gender or scene.pick(("he", "she"))
     # Two characters of different gender keep the pronouns of a story clear, so that is the usual case.
@@ -343,9 +326,7 @@ def introduce_elder(scene: Scene, who: Character) -> None:
     word = scene.pick(ELDERS[who.kind.group])
     she = word in _SHE_ELDERS or (word not in ("father", "grandfather", "uncle") and scene.chance(0.5))
     scene.set(
-        elder=who.his + " " + word
-        if not word.startswith("old") or who.kind.group == "grownup"
-        else "the " + word,
+        elder=who.his + " " + word if not word.startswith("old") or who.kind.group == "grownup" else "the " + word,
         ehe="she" if she else "he",
         ehim="her" if she else "him",
         ehis="her" if she else "his",

@@ -425,8 +425,7 @@ def make_chat(rng: random.Random) -> str:
                 _casual(
                     scene,
                     scene.fill(
-                        "[Another one|Tell me another story|Another story|One more story|Again]"
-                        "[, please|]{end}"
+                        "[Another one|Tell me another story|Another story|One more story|Again][, please|]{end}"
                     ),
                 ),
             )

@@ -32,9 +32,7 @@ PLOTS: dict[str, Callable[[Scene, Wanted], Story]] = {
 }
 # The plot with most of the combinations is told most often.
 _WEIGHTED = (
-    ("wish",) * 4
-    + ("lost", "learn", "fear", "deed", "village", "quarrel") * 2
-    + ("mystery", "gift", "mistake", "seed")
+    ("wish",) * 4 + ("lost", "learn", "fear", "deed", "village", "quarrel") * 2 + ("mystery", "gift", "mistake", "seed")
 )
 ANY = Wanted()
 

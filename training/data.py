@@ -1,37 +1,47 @@
-"""Documents to token windows. The corpus is generated as far as it is needed, so no document repeats."""
+"""Documents to token windows. The corpus is generated as far as it is needed, so no document repeats.
+
+python data.py --tokenizer T.json --documents 40000 -o train.bin
+python data.py --tokenizer T.json --documents 4000 --drills 7000 -o mix.bin
+"""
 
 from __future__ import annotations
 
 import argparse
 import multiprocessing
+import random
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 from corpus import documents, stories
+from drills import drill
 from tokenizers import Tokenizer
 
-CHUNK = 2000  # documents per job
+CHUNK = 1000  # documents per job
 HELD_OUT_SEED = 990_001  # never used for training
 
 
-def _encode_chunk(start: int, seed: int, tokenizer: str) -> np.ndarray:
+def _encode_chunk(part: int, seed: int, start: int, counts: tuple[int, int], parts: int, tokenizer: str) -> np.ndarray:
+    """Part number `part` of `parts`: its share of the documents and of the drills, shuffled together."""
     tok = Tokenizer.from_file(tokenizer)
     eot = tok.token_to_id("<|endoftext|>")
+    (a, b), (c, d) = ((n * part // parts, n * (part + 1) // parts) for n in counts)
+    texts = [*documents(seed, b - a, start + a), *(drill(random.Random(f"drill/{seed}/{i}")) for i in range(c, d))]
+    random.Random(part).shuffle(texts)
     out: list[int] = []
-    for doc in tok.encode_batch(list(documents(seed, CHUNK, start))):
+    for doc in tok.encode_batch(texts):
         out += doc.ids
         out.append(eot)
     return np.array(out, np.uint16)
 
 
-def build(tokenizer: str, seed: int, chunks: int, out: Path) -> int:
-    """Write `chunks` * CHUNK documents as one u16 file; returns its number of tokens."""
+def build(tokenizer: str, seed: int, start: int, counts: tuple[int, int], out: Path) -> int:
+    """Write documents (from number `start` of the seed's) and drills as one u16 file; returns its tokens."""
     total = 0
+    parts = -(-sum(counts) // CHUNK)
+    job = partial(_encode_chunk, seed=seed, start=start, counts=counts, parts=parts, tokenizer=tokenizer)
     with multiprocessing.Pool(2) as pool, out.open("wb") as f:
-        for ids in pool.imap(
-            partial(_encode_chunk, seed=seed, tokenizer=tokenizer), range(0, chunks * CHUNK, CHUNK)
-        ):
+        for ids in pool.imap(job, range(parts)):
             ids.tofile(f)
             total += ids.size
     return total
@@ -59,11 +69,13 @@ def main() -> None:
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--tokenizer", required=True)
     ap.add_argument("--seed", type=int, default=1)
-    ap.add_argument("--chunks", type=int, default=40, help=f"jobs of {CHUNK} documents")
+    ap.add_argument("--start", type=int, default=0, help="number of the first document")
+    ap.add_argument("--documents", type=int, default=40_000)
+    ap.add_argument("--drills", type=int, default=0, help="drills to mix in")
     ap.add_argument("-o", "--out", type=Path, required=True)
     args = ap.parse_args()
-    total = build(args.tokenizer, args.seed, args.chunks, args.out)
-    print(f"{args.chunks * CHUNK} documents, {total / 1e6:.2f} M tokens")
+    total = build(args.tokenizer, args.seed, args.start, (args.documents, args.drills), args.out)
+    print(f"{args.documents} documents, {args.drills} drills, {total / 1e6:.2f} M tokens")
 
 
 if __name__ == "__main__":

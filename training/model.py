@@ -8,6 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+EMBEDDING_STD = 0.1
+OUTPUT_SCALE = 0.3  # of the last norm: logits of a few units at the start, although the embeddings are large
+ATTENTION_SCALE = 1.4  # of the query and key norms: attention can be sharp from the start
+COPY_SCALE = 1.0
+
 
 @dataclass(frozen=True)
 class Config:
@@ -99,14 +104,24 @@ class StoryModel(nn.Module):
         self.reset()
 
     def reset(self) -> None:
-        """Small normal weights; the matrices that write to the residual stream are scaled by depth."""
-        for name, p in self.named_parameters():
-            if p.dim() < 2:
-                continue
-            std = 0.02 if "embd" in name else p.shape[1] ** -0.5 * 0.8
-            if "attn_output" in name or "ffn_down" in name:
-                std /= (2 * self.cfg.layers) ** 0.5
-            nn.init.normal_(p, std=std)
+        """Initial weights that make copying easy: a story has to keep its names.
+
+        The output matrix of each head is the transpose of its value matrix, so that attending to a token at
+        once favours this token, and learning where to look is all that is missing. Embeddings start large
+        beside what the blocks add, so that the identity of a token survives to the last layer.
+        """
+        cfg = self.cfg
+        nn.init.normal_(self.token_embd.weight, std=EMBEDDING_STD)
+        nn.init.constant_(self.output_norm.weight, OUTPUT_SCALE)
+        for block in self.blk:
+            for name in ("attn_q", "attn_k", "attn_v", "ffn_gate", "ffn_up"):
+                nn.init.normal_(getattr(block, name).weight, std=0.8 * cfg.hidden**-0.5)
+            nn.init.normal_(block.ffn_down.weight, std=0.02 * cfg.ffn**-0.5)
+            nn.init.constant_(block.attn_q_norm.weight, ATTENTION_SCALE)
+            nn.init.constant_(block.attn_k_norm.weight, ATTENTION_SCALE)
+            group = block.attn_v.weight.detach().view(cfg.kv_heads, cfg.head_dim, cfg.hidden)
+            heads = group.repeat_interleave(cfg.heads // cfg.kv_heads, dim=0).flatten(0, 1)
+            block.attn_output.weight.data.copy_(heads.T * (COPY_SCALE * EMBEDDING_STD / cfg.layers))
 
     def forward(self, ids: Tensor) -> Tensor:
         t = ids.shape[1]

@@ -28,9 +28,7 @@ def gift(scene: Scene, wanted: Wanted) -> Story:
     s = scene
     hero, friend = set_stage(s, wanted, not_trait="lonely")
     present, stuff = s.pick(GIFTS)
-    other = s.pick(
-        ("the old carpenter", "the weaver", "the kind postman", "the old potter", "the blacksmith")
-    )
+    other = s.pick(("the old carpenter", "the weaver", "the kind postman", "the old potter", "the blacksmith"))
     s.set(gift=present, stuff=stuff, other=other, gf="the " + present.split(" ", 1)[1], p1=s.pick(PLACES))
     p1 = [
         opening(s),
@@ -385,8 +383,7 @@ def seed(scene: Scene, wanted: Wanted) -> Story:
     p1 = [
         opening(s),
         s.say(
-            '{Oneday} {giver} gave {him} a seed. "If you care for it, it will become {plant}," '
-            "{said} {giver}.",
+            '{Oneday} {giver} gave {him} a seed. "If you care for it, it will become {plant}," {said} {giver}.',
             "{Oneday} {n} found a seed on the path and took it home.",
             '{Oneday} {he} got a tiny seed from {fn}, @ {adj2} {fk}. "It wants to be {plant}," {said} {fn}.',
         ),

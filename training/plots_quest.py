@@ -21,9 +21,7 @@ def wish(scene: Scene, wanted: Wanted) -> Story:
     if goal.seasons:
         s.set(season=s.pick(goal.seasons))
     season = s.value("season")
-    block = s.pick(
-        [o for o in OBSTACLES if fits(hero.kind.tags, o.avoid) and (not o.seasons or season in o.seasons)]
-    )
+    block = s.pick([o for o in OBSTACLES if fits(hero.kind.tags, o.avoid) and (not o.seasons or season in o.seasons)])
     s.set(
         wish=s.fill(goal.do),
         wishme=s.fill(goal.do).replace("his ", "my ").replace("her ", "my "),
@@ -83,9 +81,7 @@ def wish(scene: Scene, wanted: Wanted) -> Story:
     ]
     p4 = [
         meeting(s),
-        tells(s)
-        if s.chance(0.6)
-        else s.say('"I want to {wishme}, but I cannot get past {theob}," {said} {n}.'),
+        tells(s) if s.chance(0.6) else s.say('"I want to {wishme}, but I cannot get past {theob}," {said} {n}.'),
         s.say(
             '"{Comfort}. {advice}," {ans} {fn}.',
             '"{advice}," {said} {fn}.',
@@ -103,9 +99,7 @@ def wish(scene: Scene, wanted: Wanted) -> Story:
             "In the [evening|afternoon] {he} finally came to {dest}.",
             "{The_rest} of the way was easy, and {soon} {n} stood at {dest}.",
         ),
-        " ".join(
-            s.fill(x) for x in s.rng.sample(goal.arrive, s.pick((2, 2, 3)) if len(goal.arrive) > 2 else 1)
-        ),
+        " ".join(s.fill(x) for x in s.rng.sample(goal.arrive, s.pick((2, 2, 3)) if len(goal.arrive) > 2 else 1)),
         s.say(
             '"{Great}!" {cried} {n}.',
             '"It is even better than I had dreamed," {said} {n}.',
@@ -219,8 +213,7 @@ def lost(scene: Scene, wanted: Wanted) -> Story:
             'only seen the clouds today]," {ans} {stranger}.',
             'At {p2} {he} met {stranger}. "Have you seen @ {o}?" asked {n}. "No," {ans} '
             '{stranger}, "[but I will keep my eyes open|but do not give up|but I wish you luck]."',
-            "{Then} {he} looked near {p2}. There was nothing there [but dust|but the wind|but a "
-            "sleeping beetle].",
+            "{Then} {he} looked near {p2}. There was nothing there [but dust|but the wind|but a sleeping beetle].",
         ),
     ]
     p4 = [

@@ -88,8 +88,7 @@ def mystery(scene: Scene, wanted: Wanted) -> Story:
     p3 = [
         s.say(
             '{N} went to {fn}, @ {adj2} {fk} who lived next door. "Will you come with me?" {he} asked.',
-            'On the way {he} met {fn}, @ {fk} with @ {color} scarf. "Are you going to look, too?" '
-            "asked {fn}.",
+            'On the way {he} met {fn}, @ {fk} with @ {color} scarf. "Are you going to look, too?" asked {fn}.',
             "{He} told {his} friend {fn}, @ {adj2} {fk}, about it.",
         ),
         s.say(

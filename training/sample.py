@@ -26,9 +26,7 @@ def load_gguf(path: Path) -> StoryModel:
     def number(key: str) -> float:
         return reader.fields["qwen3." + key].contents()
 
-    tensors = {
-        t.name: torch.from_numpy(gguf.quants.dequantize(t.data, t.tensor_type).copy()) for t in reader.tensors
-    }
+    tensors = {t.name: torch.from_numpy(gguf.quants.dequantize(t.data, t.tensor_type).copy()) for t in reader.tensors}
     cfg = Config(
         vocab=tensors["token_embd.weight"].shape[0],
         hidden=number("embedding_length"),

@@ -6,8 +6,10 @@ python tokenizer.py --documents 12000 -o tokenizer.json
 from __future__ import annotations
 
 import argparse
+import itertools
 from collections.abc import Iterable
 
+from cast import HE_NAMES, ROBOT_NAMES, SHE_NAMES
 from corpus import documents
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -49,11 +51,14 @@ def strip_markers(text: str) -> str:
 def main() -> None:
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--seed", type=int, default=1)
-    ap.add_argument("--documents", type=int, default=12000)
+    ap.add_argument("--documents", type=int, default=8000)
     ap.add_argument("--vocab", type=int, default=2048)
     ap.add_argument("-o", "--out", required=True)
     args = ap.parse_args()
-    tok = train_tokenizer((strip_markers(t) for t in documents(args.seed, args.documents)), args.vocab)
+    # At the start of a paragraph a name has no space before it; repeated alone, it gets a token there, too.
+    names = ["\n".join((*HE_NAMES, *SHE_NAMES, *ROBOT_NAMES))] * (args.documents // 10)
+    texts = (strip_markers(t) for t in documents(args.seed, args.documents))
+    tok = train_tokenizer(itertools.chain(texts, names), args.vocab)
     tok.save(args.out)
     sample = [len(tok.encode(t).ids) for t in documents(args.seed, 500)]
     print(

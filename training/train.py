@@ -35,11 +35,19 @@ def learning_rate(done: float, peak: float, warmup: float, decay: float) -> floa
 
 
 def optimizer_for(model: StoryModel, peak: float) -> torch.optim.AdamW:
-    """Weight decay on the matrices only."""
-    matrices = [p for p in model.parameters() if p.dim() >= 2]
-    norms = [p for p in model.parameters() if p.dim() < 2]
+    """Slower steps and more decay for the matrices that write to the residual stream.
+
+    At the full rate they outgrow the embeddings a hundredfold, and then nothing can copy a name any more.
+    """
+    groups: dict[str, list[torch.nn.Parameter]] = {"embedding": [], "norm": [], "write": [], "read": []}
+    for name, p in model.named_parameters():
+        kind = "embedding" if "token_embd" in name else "norm" if p.dim() < 2 else "read"
+        if "attn_output" in name or "ffn_down" in name:
+            kind = "write"
+        groups[kind].append(p)
+    settings = {"embedding": (1.0, 0.0), "norm": (1.0, 0.0), "write": (0.25, 0.2), "read": (1.0, 0.1)}
     return torch.optim.AdamW(
-        [{"params": matrices, "weight_decay": 0.05}, {"params": norms, "weight_decay": 0.0}],
+        [{"params": groups[k], "scale": s, "weight_decay": d} for k, (s, d) in settings.items()],
         lr=peak,
         betas=(0.9, 0.98),
         fused=True,
@@ -99,7 +107,7 @@ def train(args: argparse.Namespace) -> None:
     tok = Tokenizer.from_file(args.tokenizer)
     args.out.mkdir(parents=True, exist_ok=True)
     shape = {f.name: getattr(args, f.name) for f in fields(Config) if getattr(args, f.name, None) is not None}
-    model = StoryModel(Config(**{**shape, "vocab": tok.get_vocab_size()}))
+    model = load(args.init)[0].train() if args.init else StoryModel(Config(**{**shape, "vocab": tok.get_vocab_size()}))
     docs = held_out(tok, EVAL_STORIES)
     print(json.dumps({"parameters": model.parameter_count(), **model.cfg.to_dict()}), flush=True)
 
@@ -117,7 +125,7 @@ def train(args: argparse.Namespace) -> None:
         if phase == 0 and done > 1 - args.long_share:
             phase, first = 1, 0
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate(done, args.lr, args.warmup, args.decay)
+            group["lr"] = group["scale"] * learning_rate(done, args.lr, args.warmup, args.decay)
         loss = pool.gradients(phase, first, counts[phase])
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -141,8 +149,7 @@ def train(args: argparse.Namespace) -> None:
     minutes = (time.monotonic() - start) / 60
     save(args.out / "final.pt", model, tokens=seen, minutes=minutes)
     print(
-        f"done: {seen / 1e6:.2f} M tokens in {minutes:.1f} min, "
-        f"held-out perplexity {perplexity(model, docs):.3f}",
+        f"done: {seen / 1e6:.2f} M tokens in {minutes:.1f} min, held-out perplexity {perplexity(model, docs):.3f}",
         flush=True,
     )
 
@@ -152,11 +159,12 @@ def main() -> None:
     ap.add_argument("--tokenizer", required=True)
     ap.add_argument("--tokens", required=True, help="file written by data.py")
     ap.add_argument("--out", type=Path, required=True)
+    ap.add_argument("--init", type=Path, help="checkpoint to continue from, with a new schedule")
     ap.add_argument("--minutes", type=float, default=54)
-    ap.add_argument("--batch", type=int, default=4096, help="tokens of a step")
+    ap.add_argument("--batch", type=int, default=3072, help="tokens of a step")
     ap.add_argument("--rows", type=int, default=1, help="windows of a micro-batch")
-    ap.add_argument("--length", type=int, default=512, help="tokens of a window, until the last phase")
-    ap.add_argument("--lr", type=float, default=3e-3)
+    ap.add_argument("--length", type=int, default=384, help="tokens of a window, until the last phase")
+    ap.add_argument("--lr", type=float, default=2e-3)
     ap.add_argument("--warmup", type=float, default=0.02, help="fraction of the budget")
     ap.add_argument("--decay", type=float, default=0.35, help="fraction of the budget")
     ap.add_argument(
