@@ -43,7 +43,7 @@ QUANTISED_MODELS = {
     "qwen2-q5_0": replace(QWEN2, weights=T.Q5_0),
     "qwen2-q5_1": replace(QWEN2, weights=T.Q5_1),
     "llama-q4_k-q6_k": replace(
-        LLAMA, weights=T.Q4_K, formats={n: T.Q6_K for n in ("attn_v", "down", "output")}, **WIDE
+        LLAMA, weights=T.Q4_K, formats=dict.fromkeys(("attn_v", "down", "output"), T.Q6_K), **WIDE
     ),
     "qwen3-q5_k-f16": replace(QWEN3, weights=T.Q5_K, formats={"attn_k": T.F16}, **WIDE),
 }

@@ -171,7 +171,7 @@ def with_factors(tmp_path: Path, values: np.ndarray) -> RopeConfig:
     ids=["short", "f16", "zero", "negative", "nan"],
 )
 def test_bad_frequency_factors(values: np.ndarray, tmp_path: Path) -> None:
-    with pytest.raises(TensorShapeMismatch, match="rope_freqs.weight"):
+    with pytest.raises(TensorShapeMismatch, match=r"rope_freqs\.weight"):
         with_factors(tmp_path, values)
 
 

@@ -1,0 +1,124 @@
+"""The memory plan and where its limit comes from, on made-up /proc and control-group folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from zinc_rt.mem.errors import MemoryPlanError
+from zinc_rt.mem.plan import MIB, MemoryPlan, available_memory, format_bytes
+
+GIB = 1024 * MIB
+HEADROOM = 64 * MIB
+
+
+def plan(available: int | None, **parts: int) -> MemoryPlan:
+    given = {"weights": 100 * MIB, "unpacked": 0, "kv_cache": 50 * MIB, "scratch": 5 * MIB, "constants": 1 * MIB}
+    return MemoryPlan(**{**given, **parts}, available=available)
+
+
+def test_sums() -> None:
+    p = plan(None, unpacked=7 * MIB)
+    assert p.private == (7 + 50 + 5 + 1) * MIB
+    assert p.total == p.private + 100 * MIB
+    assert p.as_dict() == {
+        "weights": 100 * MIB, "unpacked": 7 * MIB, "kv_cache": 50 * MIB, "scratch": 5 * MIB, "constants": MIB,
+        "available": None, "total": p.total,
+    }  # fmt: skip
+
+
+def test_a_plan_that_just_fits() -> None:
+    plan(156 * MIB + HEADROOM).check()
+    plan(None).check()  # nobody knows: try
+
+
+def test_refusal_with_the_numbers() -> None:
+    with pytest.raises(MemoryPlanError) as caught:
+        plan(156 * MIB + HEADROOM - 1, unpacked=0).check()
+    message = str(caught.value)
+    for part in ("weights 100.0 MiB", "KV cache 50.0 MiB", "scratch 5.0 MiB", "tables 1.0 MiB", "need 220.0 MiB"):
+        assert part in message
+    assert "220.0 MiB are available" in message
+    assert "context" in message
+    assert "unpacked" not in message  # of which there are none
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("n", "text"),
+    [
+        (0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1536, "1.5 KiB"), (MIB, "1.0 MiB"),
+        (int(3.25 * MIB), "3.2 MiB"), (GIB, "1.00 GiB"), (int(1.5 * GIB), "1.50 GiB"), (300 * GIB, "300.00 GiB"),
+    ],
+)  # fmt: skip
+def test_format_bytes(n: int, text: str) -> None:
+    assert format_bytes(n) == text
+
+
+def folders(tmp_path: Path, meminfo: str | None, **cgroup: str) -> tuple[Path, Path]:
+    """A /proc and a /sys/fs/cgroup; files of the latter by name, `__` for a dot, `_in_` names in `memory/`."""
+    proc, group = tmp_path / "proc", tmp_path / "cgroup"
+    proc.mkdir()
+    (group / "memory").mkdir(parents=True)
+    if meminfo is not None:
+        (proc / "meminfo").write_text(meminfo)
+    for name, text in cgroup.items():
+        (group / name.replace("v1_", "memory/").replace("__", ".")).write_text(text)
+    return proc, group
+
+
+MEMINFO = "MemTotal:       16000000 kB\nMemFree:         100000 kB\nMemAvailable:    8000000 kB\n"
+AVAILABLE = 8_000_000 * 1024
+
+
+@pytest.mark.parametrize(
+    ("meminfo", "cgroup", "want"),
+    [
+        (MEMINFO, {}, AVAILABLE),
+        (MEMINFO, {"memory__max": "max\n", "memory__current": "5\n", "memory__stat": ""}, AVAILABLE),
+        (
+            MEMINFO,
+            {"memory__max": f"{2 * GIB}\n", "memory__current": f"{GIB}\n", "memory__stat": f"anon 5\nfile {GIB // 2}"},
+            GIB + GIB // 2,  # what is used but only page cache can be dropped
+        ),
+        (
+            MEMINFO,
+            {"memory__max": f"{2 * GIB}", "memory__current": f"{3 * GIB}", "memory__stat": "file 0\n"},
+            0,
+        ),
+        (MEMINFO, {"memory__max": f"{100 * GIB}", "memory__current": "0", "memory__stat": "file 0\n"}, AVAILABLE),
+        (
+            MEMINFO,
+            {
+                "v1_memory__limit_in_bytes": f"{2 * GIB}",
+                "v1_memory__usage_in_bytes": f"{GIB}",
+                "v1_memory__stat": "cache 4096\nrss 7\n",
+            },
+            GIB + 4096,
+        ),
+        (None, {"memory__max": f"{2 * GIB}", "memory__current": "0", "memory__stat": "file 0\n"}, 2 * GIB),
+        (None, {}, None),
+        ("nonsense\nMemAvailable:\n", {}, None),
+        ("MemAvailable: many kB\n", {}, None),
+        ("MemTotal: 5 kB\n", {}, None),
+        (MEMINFO, {"memory__max": "lots", "memory__current": "0", "memory__stat": ""}, AVAILABLE),
+        (MEMINFO, {"memory__max": f"{GIB}"}, AVAILABLE),
+    ],
+    ids=[
+        "no group", "no limit", "limit", "over the limit", "limit above what is there", "version 1", "no meminfo",
+        "nothing", "broken meminfo", "no number", "old kernel", "broken limit", "no usage",
+    ],
+)  # fmt: skip
+def test_available_memory(tmp_path: Path, meminfo: str | None, cgroup: dict[str, str], want: int | None) -> None:
+    proc, group = folders(tmp_path, meminfo, **cgroup)
+    assert available_memory(proc, group) == want
+
+
+def test_no_folders_at_all(tmp_path: Path) -> None:
+    assert available_memory(tmp_path / "no", tmp_path / "nothing") is None
+
+
+def test_this_machine() -> None:
+    left = available_memory()
+    assert left is None or 0 <= left < 1 << 60

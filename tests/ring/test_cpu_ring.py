@@ -1,0 +1,291 @@
+"""The CPU ring as a ring: fences, memory, lowering, step sizes, closing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.ir.dense import Dims, dense
+from tests.kernels.material import packed_rows
+from zinc_rt.errors import UsageError, ZincError
+from zinc_rt.gguf import GGMLType
+from zinc_rt.ir.graph import BufferKind, DType, Graph, GraphBuilder
+from zinc_rt.ir.op import Op
+from zinc_rt.kernels.errors import TokenOutOfRange
+from zinc_rt.kernels.reference.rms_norm import rms_norm_rows
+from zinc_rt.mem.kv_pages import pages_for
+from zinc_rt.ring import Fence, PacketBatch, Sizes
+from zinc_rt.ring.cpu import CpuRing
+from zinc_rt.ring.errors import MissingBinding, RingClosed, RingError, StepTooLarge, UnsupportedOp
+
+SIZES = Sizes(n_rows=6, n_logits=4, n_ctx=40, n_slots=2, n_pages=6)
+
+
+@pytest.fixture
+def ring() -> Iterator[CpuRing]:
+    with CpuRing() as made:
+        yield made
+
+
+def bindings(graph: Graph, sizes: Sizes = SIZES, seed: int = 1) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Random weights and constants of a graph."""
+    rng = np.random.default_rng(seed)
+    weights = {}
+    for b in graph.of_kind(BufferKind.WEIGHT):
+        rows, n = (1, b.shape[0]) if len(b.shape) == 1 else b.shape
+        if b.dtype is DType.F32:
+            weights[b.name] = rng.standard_normal((rows, n)).astype(np.float32).view(np.uint8)
+        else:
+            weights[b.name] = packed_rows(GGMLType[b.dtype.name], rng, rows, n)
+    constants = {
+        b.name: rng.standard_normal(sizes.shape(b.shape)).astype(np.float32) for b in graph.of_kind(BufferKind.CONSTANT)
+    }
+    return weights, constants
+
+
+def lowered(ring: CpuRing, graph: Graph, sizes: Sizes = SIZES) -> PacketBatch:
+    return ring.lower(graph, sizes, *bindings(graph, sizes))
+
+
+def run_step(
+    ring: CpuRing, batch: PacketBatch, tokens: list[int], start: int = 0, wanted: list[int] | None = None
+) -> np.ndarray:
+    """One sequence in slot 0 over the first pages; the logits of the wanted rows."""
+    wanted = [len(tokens) - 1] if wanted is None else wanted
+    batch.inputs["token_ids"][: len(tokens)] = tokens
+    batch.inputs["positions"][: len(tokens)] = np.arange(start, start + len(tokens))
+    batch.inputs["slots"][: len(tokens)] = 0
+    batch.inputs["page_table"][0] = np.arange(batch.inputs["page_table"].shape[1])
+    batch.inputs["logit_rows"][: len(wanted)] = wanted
+    batch.counts[:] = len(tokens), len(wanted)
+    ring.submit_and_wait(batch)
+    return np.array(batch.outputs["logits"][: len(wanted)])
+
+
+# Fences and closing.
+
+
+def test_fences_count_and_have_retired_on_return(ring: CpuRing) -> None:
+    fences = [ring.submit(PacketBatch([])) for _ in range(3)]
+    assert [f.sequence for f in fences] == [1, 2, 3]
+    assert all(f.retired for f in fences)
+    for fence in (*fences, fences[0]):
+        ring.wait(fence)
+        ring.wait(fence, timeout=0.0)
+
+
+@pytest.mark.parametrize("fence", [Fence(1), Fence(2, retired=True), Fence(0, retired=True), Fence(-1, retired=True)])
+def test_a_foreign_fence_is_refused(fence: Fence, ring: CpuRing) -> None:
+    ring.submit(PacketBatch([]))
+    with pytest.raises(RingError, match=f"fence {fence.sequence} was not submitted to this ring; its last is 1"):
+        ring.wait(fence)
+
+
+def test_everything_but_close_needs_an_open_ring() -> None:
+    ring, graph = CpuRing(), dense(Dims(layers=1))
+    memory, batch = ring.alloc(10), lowered(ring, graph)
+    fence = ring.submit(PacketBatch([]))
+    ring.close()
+    ring.close()
+    ring.deinit()
+    calls: list[Callable[[], Any]] = [
+        lambda: ring.alloc(1),
+        lambda: ring.free(memory),
+        lambda: ring.plan(graph, SIZES),
+        lambda: lowered(ring, graph),
+        lambda: ring.submit(batch),
+        lambda: ring.wait(fence),
+        lambda: ring.submit_and_wait(batch),
+    ]
+    for call in calls:
+        with pytest.raises(RingClosed, match="closed"):
+            call()
+
+
+def test_threads_are_checked() -> None:
+    with pytest.raises(UsageError, match="threads is 0"):
+        CpuRing(threads=0)
+    assert issubclass(RingError, ZincError)
+
+
+# Memory.
+
+
+@pytest.mark.parametrize("n_bytes", [0, 1, 63, 64, 1000])
+def test_alloc(n_bytes: int, ring: CpuRing) -> None:
+    memory = ring.alloc(n_bytes)
+    assert memory.shape == (n_bytes,)
+    assert memory.dtype == np.uint8
+    assert n_bytes == 0 or memory.ctypes.data % 64 == 0
+    assert not memory.any()
+    memory[:] = 7
+    other = ring.alloc(n_bytes)
+    assert not other.any()
+    ring.free(memory)
+    ring.free(other)
+
+
+def test_free_takes_what_alloc_gave_once(ring: CpuRing) -> None:
+    memory, kept = ring.alloc(100), ring.alloc(100)
+    ring.free(memory)
+    for wrong in (memory, kept[:50], kept[:], np.zeros(100, np.uint8)):
+        with pytest.raises(RingError, match="not allocated by the ring, or was freed before"):
+            ring.free(wrong)
+    ring.free(kept)
+    with CpuRing() as another, pytest.raises(RingError):
+        another.free(ring.alloc(5))
+
+
+# Lowering.
+
+
+def test_missing_bindings_are_named(ring: CpuRing) -> None:
+    graph = dense(Dims(layers=1))
+    weights, constants = bindings(graph)
+    for given, kind in ((weights, "weight"), (constants, "constant")):
+        for name in list(given):
+            taken = given.pop(name)
+            with pytest.raises(MissingBinding, match=f"{kind} {name} of the graph"):
+                ring.lower(graph, SIZES, weights, constants)
+            given[name] = taken
+    ring.lower(graph, SIZES, weights, constants)
+
+
+@pytest.mark.parametrize("op", [Op.SAMPLE, Op.MOE_GATE_TOPK, Op.MATMUL_WMMA_F16, Op.STREAM_OUT])
+def test_operations_without_a_kernel_are_named(op: Op, ring: CpuRing) -> None:
+    b = GraphBuilder("strange")
+    x = b.buffer("x", BufferKind.INPUT, DType.F32, ["n_rows", 4])
+    y = b.buffer("y", BufferKind.OUTPUT, DType.F32, ["n_rows", 4])
+    b.node(op, [x], [y], "the_node")
+    with pytest.raises(UnsupportedOp) as caught:
+        ring.lower(b.build(), SIZES, {}, {})
+    assert f"node the_node: the CPU ring has no kernel for {op.name}" in str(caught.value)
+    assert "MATMUL" in str(caught.value)
+
+
+def test_a_lowered_batch_names_its_nodes_and_data(ring: CpuRing) -> None:
+    graph = dense(Dims(layers=2))
+    batch = lowered(ring, graph)
+    assert [p.name for p in batch.packets] == [n.name for n in graph.nodes]
+    assert [p.op for p in batch.packets] == [n.op for n in graph.nodes]
+    assert {k: v.shape for k, v in batch.inputs.items()} == {
+        "token_ids": (6,), "positions": (6,), "slots": (6,), "page_table": (2, 3), "logit_rows": (4,),
+    }  # fmt: skip
+    assert {k: (v.shape, v.dtype) for k, v in batch.outputs.items()} == {
+        "logits": ((4, 50), np.float32),
+        "tokens": ((4,), np.int32),
+    }
+    assert batch.counts.tolist() == [0, 0]
+
+
+def test_the_plan_is_what_lowering_takes(ring: CpuRing) -> None:
+    graph = dense(Dims(layers=2))
+    plan = ring.plan(graph, SIZES)
+    matrices = [b for b in graph.of_kind(BufferKind.WEIGHT) if len(b.shape) == 2]
+    elements = sum(int(np.prod(SIZES.shape(b.shape))) for b in matrices)
+    assert plan["unpacked"] == 4 * (elements + elements // 32)  # float32 for each element and each group's scale
+    assert plan["kv_cache"] == 2 * 2 * (SIZES.n_pages * 16 * 2 * 32) * 2  # layers, k and v, pages, float16
+    assert plan["constants"] == 40 * 16 * 2 * 4
+    taken: list[int] = []
+    alloc = ring.alloc
+    ring.alloc = lambda n: (taken.append(n), alloc(n))[1]  # type: ignore[method-assign]
+    lowered(ring, graph)
+    assert sum(taken) == plan["kv_cache"] + plan["scratch"]
+    temps = sum(4 * 6 * b.shape[1] for b in graph.of_kind(BufferKind.TEMP))  # type: ignore[operator]
+    assert plan["scratch"] < temps / 3  # temporaries take turns
+    with CpuRing(keep_bytes=1000) as frugal:
+        assert frugal.plan(graph, SIZES)["unpacked"] == 0
+
+
+def test_sizes() -> None:
+    assert SIZES.max_pages == pages_for(40) == 3
+    assert SIZES.shape(("n_rows", 5, "max_pages")) == (6, 5, 3)
+
+
+# Steps.
+
+
+def test_kept_and_unkept_weights_give_the_same_bits() -> None:
+    graph = dense(Dims(layers=2))
+    results = []
+    for keep_bytes in (0, 1 << 30):
+        with CpuRing(keep_bytes=keep_bytes) as ring:
+            batch = lowered(ring, graph)
+            results.append([run_step(ring, batch, [3, 1, 4]), run_step(ring, batch, [1], start=3)])
+    for a, b in zip(*results, strict=True):
+        np.testing.assert_array_equal(a.view(np.uint32), b.view(np.uint32))
+
+
+def test_shared_activations_belong_to_their_step(ring: CpuRing) -> None:
+    """q, k and v share one quantised input; a step must not see the one before."""
+    graph = dense(Dims(layers=1))
+    batch, fresh = lowered(ring, graph), lowered(ring, graph)
+    run_step(ring, batch, [3, 1, 4, 1])
+    again = run_step(ring, batch, [9, 2], wanted=[0, 1])
+    np.testing.assert_array_equal(again.view(np.uint32), run_step(ring, fresh, [9, 2], wanted=[0, 1]).view(np.uint32))
+
+
+def test_one_ring_runs_several_batches(ring: CpuRing) -> None:
+    first, second = lowered(ring, dense(Dims(layers=1))), lowered(ring, dense(Dims(layers=2, n_vocab=20)))
+    before = run_step(ring, first, [5, 6])
+    assert run_step(ring, second, [5, 6]).shape == (1, 20)
+    np.testing.assert_array_equal(run_step(ring, first, [5, 6]).view(np.uint32), before.view(np.uint32))
+
+
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [
+        ((7, 0), "the step has 7 rows, the batch was lowered for 6"),
+        ((6, 5), "the step has 5 wanted logits, the batch was lowered for 4"),
+        ((-1, 0), "the step has -1 rows"),
+        ((1, -1), "-1 wanted logits"),
+    ],
+)
+def test_steps_that_are_too_large(counts: tuple[int, int], message: str, ring: CpuRing) -> None:
+    batch = lowered(ring, dense(Dims(layers=1)))
+    batch.counts[:] = counts
+    with pytest.raises(StepTooLarge, match=message):
+        ring.submit(batch)
+    assert run_step(ring, batch, [1, 2, 3, 4, 5, 6], wanted=[0, 1, 2, 5]).shape == (4, 50)  # as large as it may be
+
+
+def test_a_step_of_nothing_does_nothing(ring: CpuRing) -> None:
+    batch = lowered(ring, dense(Dims(layers=1)))
+    before = run_step(ring, batch, [1, 2], wanted=[0, 1])
+    batch.counts[:] = 0, 0
+    ring.submit_and_wait(batch)
+    np.testing.assert_array_equal(batch.outputs["logits"][:2], before)
+    batch.counts[:] = 2, 0
+    ring.submit_and_wait(batch)  # rows without wanted logits
+    np.testing.assert_array_equal(batch.outputs["logits"][:2], before)
+
+
+@pytest.mark.parametrize("bad", [-1, 50, 1 << 30])
+def test_token_out_of_range_stops_the_step_at_its_start(bad: int, ring: CpuRing) -> None:
+    batch = lowered(ring, dense(Dims(layers=1)))
+    want = run_step(ring, batch, [1, 2, 3])
+    with pytest.raises(TokenOutOfRange, match=f"embed: token id {bad} is outside the vocabulary of 50"):
+        run_step(ring, batch, [4, bad, 5])
+    np.testing.assert_array_equal(run_step(ring, batch, [3], start=2), want)  # the cache is as it was
+
+
+def test_a_graph_without_step_inputs_of_a_model(ring: CpuRing) -> None:
+    """Rows come in as activations; counts still say how many are live, and a barrier is a packet of its own."""
+    b = GraphBuilder("norm")
+    x = b.buffer("x", BufferKind.INPUT, DType.F32, ["n_rows", 32])
+    w = b.buffer("w", BufferKind.WEIGHT, DType.F32, [32])
+    y = b.buffer("y", BufferKind.OUTPUT, DType.F32, ["n_rows", 32])
+    b.node(Op.BARRIER, [], [])
+    b.node(Op.RMS_NORM, [x, w], [y], eps=1e-5)
+    weight = np.random.default_rng(1).standard_normal((1, 32)).astype(np.float32)
+    batch = ring.lower(b.build(), SIZES, {"w": weight.view(np.uint8)}, {})
+    rows = np.random.default_rng(2).standard_normal((6, 32)).astype(np.float32)
+    batch.inputs["x"][...] = rows.view(np.int32)
+    batch.counts[:] = 4, 0
+    ring.submit_and_wait(batch)
+    want = rms_norm_rows(rows, weight[0], 1e-5)
+    np.testing.assert_array_equal(batch.outputs["y"][:4], want[:4])
+    assert not batch.outputs["y"][4:].any()  # rows past the count are not written
