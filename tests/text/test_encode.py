@@ -117,6 +117,7 @@ def test_spaces_are_merged_when_the_file_says_so() -> None:
     plain, merging = spm(), Tokenizer.from_metadata(spm_metadata(remove_extra_whitespaces=True))
     assert merging.encode("  the   river ") == plain.encode("the river")
     assert merging.encode("the river") == plain.encode("the river")
+    assert merging.encode("  ") == [1]
 
 
 def test_equal_merges_rank_by_the_first() -> None:

@@ -60,10 +60,8 @@ class BPE:
             ids = ids | {char: self._n_vocab + i for i, char in enumerate(missing)}
         self._engine = _build(ids, merges, pre)
 
-    def encode(self, text: str, *, prefix_space: bool = False) -> list[int]:
-        """Ids of text that holds no special tokens; with `prefix_space`, of a space and the text."""
-        if prefix_space:
-            text = " " + text
+    def encode(self, text: str) -> list[int]:
+        """Ids of text that holds no special tokens."""
         ids: list[int] = self._engine.encode(text, add_special_tokens=False).ids
         return [id_ for id_ in ids if id_ < self._n_vocab] if self._drops else ids
 

@@ -15,40 +15,46 @@ from zinc_rt.text.errors import TokenizerError, shown
 
 SPACE = "▁"  # U+2581
 _CACHE_LIMIT = 1 << 16  # words
+_CACHED_LENGTH = 64  # characters of a word
 
 
 class SentencePiece:
     """Text to ids for one vocabulary."""
 
-    def __init__(self, ids: dict[str, int], scores: list[float], unk_id: int | None, merge_spaces: bool) -> None:
-        """`ids` maps token text to id, `scores` are by id. `merge_spaces` collapses runs of spaces and strips
-        the ends first (`tokenizer.ggml.remove_extra_whitespaces`).
+    def __init__(
+        self, ids: dict[str, int], scores: list[float], unk_id: int | None, *, merge_spaces: bool, prefix_space: bool
+    ) -> None:
+        """`ids` maps token text to id, `scores` are by id. `merge_spaces` collapses runs of spaces and strips the
+        ends first (`tokenizer.ggml.remove_extra_whitespaces`); `prefix_space` then puts a space before the text.
         """
         self._ids = ids
         self._scores = scores
         self._unk_id = unk_id
         self._merge_spaces = merge_spaces
+        self._prefix = " " if prefix_space else ""
         self._words = _word_pattern(ids)
-        self._cache: dict[str, tuple[int, ...]] = {}
+        self._cache: dict[str, list[int]] = {}
 
-    def encode(self, text: str, *, prefix_space: bool) -> list[int]:
-        """Ids of a piece of text that holds no special tokens; with `prefix_space`, of a space and the text.
+    def encode(self, text: str) -> list[int]:
+        """Ids of a piece of text that holds no special tokens.
 
         Raises TokenizerError for a character that has neither a token nor byte tokens, when there is no
         unknown token.
         """
         if self._merge_spaces:
             text = re.sub(" +", " ", text).strip(" ")
-        if prefix_space:
-            text = " " + text
+        if not text:
+            return []
+        text = self._prefix + text
         out: list[int] = []
-        cache = self._cache
         for word in self._words.findall(text.replace(" ", SPACE)):
-            ids = cache.get(word)
+            ids = self._cache.get(word)
             if ids is None:
-                if len(cache) >= _CACHE_LIMIT:
-                    cache.clear()
-                ids = cache[word] = tuple(self._encode_word(word))
+                ids = self._encode_word(word)
+                if len(word) <= _CACHED_LENGTH:
+                    if len(self._cache) >= _CACHE_LIMIT:
+                        self._cache.clear()
+                    self._cache[word] = ids
             out += ids
         return out
 

@@ -26,8 +26,8 @@ _REPLACEMENT = "\ufffd"
 
 
 class _Encoder(Protocol):
-    def encode(self, text: str, *, prefix_space: bool) -> list[int]:
-        """Ids of text that holds no special tokens; with `prefix_space`, of a space and the text."""
+    def encode(self, text: str) -> list[int]:
+        """Ids of text at the start or after a special token that holds no special tokens itself."""
 
 
 class Tokenizer:
@@ -62,8 +62,8 @@ class Tokenizer:
         else:
             self._vocabulary = read_vocabulary(metadata, default_bos=1, default_eos=2, default_unk=0)
             merge_spaces = md.boolean(metadata, KEY + "remove_extra_whitespaces", False)
-            self._build_encoder = partial(_build_spm, self._vocabulary, merge_spaces)
             self.space_prefix, add_bos = md.boolean(metadata, KEY + "add_space_prefix", True), True
+            self._build_encoder = partial(_build_spm, self._vocabulary, merge_spaces, self.space_prefix)
         self.add_bos = _read_add(metadata, "bos", self._vocabulary.bos_id, add_bos)
         self.add_eos = _read_add(metadata, "eos", self._vocabulary.eos_id, False)
         self.n_vocab = len(self._vocabulary.tokens)
@@ -102,9 +102,7 @@ class Tokenizer:
 
     @property
     def stop_ids(self) -> frozenset[int]:
-        """Tokens after which generation ends: end of text, turn and message, and the usual names of such
-        tokens.
-        """
+        """Tokens after which generation ends: those of the file for text, turn and message, and their usual names."""
         return self._vocabulary.stop_ids
 
     @cached_property
@@ -113,7 +111,9 @@ class Tokenizer:
 
     @cached_property
     def _encoder(self) -> _Encoder:
-        return self._build_encoder()
+        encoder = self._build_encoder()
+        self._build_encoder = lambda: encoder  # lets go of the merges
+        return encoder
 
     def encode(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
         """Token ids of `text`.
@@ -128,14 +128,11 @@ class Tokenizer:
         text = _without_surrogates(text)
         vocabulary = self._vocabulary
         ids = [vocabulary.bos_id] if add_special and self.add_bos and vocabulary.bos_id is not None else []
-        starts = True  # at the start and after a special token, SentencePiece text is given its space
         for piece in self._special.split(text, parse_special):
             if isinstance(piece, int):
                 ids.append(piece)
-                starts = True
             else:
-                ids += self._encoder.encode(piece, prefix_space=starts and self.space_prefix)
-                starts = False
+                ids += self._encoder.encode(piece)
         if add_special and self.add_eos and vocabulary.eos_id is not None:
             ids.append(vocabulary.eos_id)
         return ids
@@ -208,9 +205,11 @@ def _read_add(metadata: md.Metadata, which: str, token_id: int | None, default: 
     return wanted
 
 
-def _build_spm(vocabulary: Vocabulary, merge_spaces: bool) -> SentencePiece:
+def _build_spm(vocabulary: Vocabulary, merge_spaces: bool, prefix_space: bool) -> SentencePiece:
     scores = np.zeros(len(vocabulary.tokens)) if vocabulary.scores is None else vocabulary.scores
-    return SentencePiece(vocabulary.ids, scores.tolist(), vocabulary.unk_id, merge_spaces)
+    return SentencePiece(
+        vocabulary.ids, scores.tolist(), vocabulary.unk_id, merge_spaces=merge_spaces, prefix_space=prefix_space
+    )
 
 
 def _without_surrogates(text: str) -> str:
