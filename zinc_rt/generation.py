@@ -55,7 +55,10 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Generation:
-    """A whole generation; `seed` makes it again. token_ids excludes the token that ended it; logprobs are there where they were asked for."""
+    """A whole generation; `seed` makes it again.
+
+    token_ids excludes the token that ended it; logprobs are there where they were asked for.
+    """
 
     text: str
     token_ids: tuple[int, ...]

@@ -67,15 +67,13 @@ def load(
 
     path: the file; None is the model inside the package. tier: None follows ZINC_RT_TIER, else `auto`.
     n_ctx: context in tokens (None: the model's own, at most 4096). n_batch: rows of a prefill step.
-    threads: of the linear-algebra library (1 unless said: more do not help this tier). notify: gets lines worth showing.
+    threads: of the linear-algebra library (1 unless said: more do not help this tier).
+    notify: gets lines worth showing.
 
     Raises `GGUFError` (the file), `ModelError` (what is in it), `TokenizerError`, `MemoryPlanError`, `UsageError`,
     `TierUnavailable`.
     """
-    if tier is None:
-        chosen = tier_from_env()
-    else:
-        chosen = tier if isinstance(tier, Tier) else parse_tier(tier)
+    chosen = tier_from_env() if tier is None else parse_tier(tier)
     options = Options(tier=chosen, n_ctx=n_ctx)
     if n_batch is not None:
         options = replace(options, n_batch=n_batch)
@@ -89,7 +87,8 @@ def load(
         tokenizer = Tokenizer.from_metadata(file.metadata)
         if tokenizer.n_vocab > definition.config.n_vocab:
             raise TokenizerError(
-                f"the tokenizer has {tokenizer.n_vocab} tokens, the model's embedding only {definition.config.n_vocab} rows"
+                f"the tokenizer has {tokenizer.n_vocab} tokens,"
+                f" the model's embedding only {definition.config.n_vocab} rows"
             )
         engine.load(file, definition)
         file.metadata.forget()  # the decoded vocabulary: the tokenizer has its own

@@ -54,7 +54,8 @@ class KVPages:
         pages = pages_for(n_tokens)
         if pages > self.table.shape[1]:
             raise PagesExhausted(
-                f"sequence {slot} needs {pages} KV pages for {n_tokens} tokens; a sequence may have {self.table.shape[1]}"
+                f"sequence {slot} needs {pages} KV pages for {n_tokens} tokens;"
+                f" a sequence may have {self.table.shape[1]}"
             )
         missing = pages - self._owned[slot]
         if missing > len(self._free):

@@ -84,7 +84,7 @@ class RopeConfig:
         return freq / self.factor, 1.0
 
     def _yarn_keep(self) -> F64:
-        """The share of each pair's own frequency that YaRN keeps: 1 for fast pairs, 0 for slow ones (Peng 2023, 3.2)."""
+        """The share of each pair's own frequency that YaRN keeps: 1 for fast pairs, 0 for slow (Peng 2023, 3.2)."""
 
         def pair_of(rotations: float) -> float:
             return self.dim * math.log(self.original_context / (rotations * 2 * math.pi)) / (2 * math.log(self.base))

@@ -1,8 +1,8 @@
 """What every tier implements.
 
-A ring takes a graph once (`lower`) and then runs it step after step (`submit`, `wait`). A step changes data, never the
-batch: the caller writes the batch's input arrays and counts, submits, waits for the fence and reads the outputs. Between
-`submit` and the fence retiring the caller touches none of the batch's arrays. A ring belongs to one thread.
+A ring takes a graph once (`lower`) and then runs it step after step (`submit`, `wait`). A step changes data, never
+the batch: the caller writes the batch's input arrays and counts, submits, waits for the fence and reads the outputs.
+Between `submit` and the fence retiring the caller touches none of the batch's arrays. A ring belongs to one thread.
 """
 
 from __future__ import annotations
