@@ -56,6 +56,18 @@ def test_half_even() -> None:
     assert quantize_activations(group(127.0, 0.5, 1.5, 2.5, -0.5, -1.5)).q[0, 0, 1:6].tolist() == [0, 2, 2, 0, -2]
 
 
+def test_the_quotient_is_a_product_with_the_rounded_inverse() -> None:
+    """Next to halves, x * (1 / d) and x / d are rounded to different integers; the first one is the definition."""
+    rng = np.random.default_rng(5)
+    amax = rng.uniform(1, 2, 200).astype(np.float32)
+    d = amax / np.float32(127)
+    halves = (rng.integers(40, 126, (200, 31)) + np.float32(0.5)).astype(np.float32)
+    near = (halves * d[:, None]).view(np.int32) + rng.integers(-2, 3, (200, 31)).astype(np.int32)
+    x = np.concatenate([amax[:, None], near.view(np.float32)], axis=1)
+    check(x)
+    assert (np.rint(x / d[:, None]) != quantize_activations(x).q[:, 0]).sum() > 50
+
+
 def test_both_ends_of_the_largest_magnitude() -> None:
     acts = quantize_activations(group(3.0, -3.0, 1.0))
     assert acts.q[0, 0, :3].tolist() == [127.0, -127.0, 42.0]

@@ -253,6 +253,12 @@ def test_lane_tree_sum_of_every_length(lanes: int) -> None:
         same_bits(values, before)  # the operand is left alone
 
 
+@pytest.mark.parametrize("n", [1, 2, 31, 32, 33, 64])
+def test_a_sum_of_negative_zeros_is_positive(n: int) -> None:
+    """Lanes start at +0.0."""
+    same_bits(arith.lane_tree_sum(np.full((n, 2), -0.0, np.float32), 32), [0.0, 0.0])
+
+
 def test_the_tree_is_not_just_any_sum() -> None:
     """The order shows: adding from left to right gives other bits for most of these."""
     values = np.random.default_rng(10).standard_normal((100, 300)).astype(np.float32)
