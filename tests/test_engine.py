@@ -147,7 +147,26 @@ def test_sequences_run_out_and_come_back(engine: Engine) -> None:
     with pytest.raises(EngineError, match="all 3 sequences"):
         engine.open_sequence()
     engine.close_sequence(slots[1])
+    for closed in (slots[1], -1, 3):
+        with pytest.raises(EngineError, match="not open"):
+            engine.close_sequence(closed)
+        with pytest.raises(EngineError, match="not open"):
+            engine.truncate(closed, 0)
     assert engine.open_sequence() == slots[1]
+
+
+def test_rows_follow_what_the_sequence_holds(engine: Engine) -> None:
+    slot = engine.open_sequence()
+    with pytest.raises(EngineError, match="holds 0 positions, rows cannot start at 1"):
+        engine.step([Rows(slot, 1, [1])])
+    first = engine.step([Rows(slot, 0, [5, 6, 7]), Rows(slot, 3, [8], wanted=(0,))]).logits.copy()
+    with pytest.raises(EngineError, match="holds 6 positions, rows cannot start at 5"):
+        engine.step([Rows(slot, 4, [1, 2]), Rows(slot, 5, [3])])
+    engine.truncate(slot, 3)
+    with pytest.raises(EngineError, match="holds 3 positions"):
+        engine.step([Rows(slot, 4, [1])])
+    again = engine.step([Rows(slot, 3, [8], wanted=(0,))]).logits
+    assert (first.view(np.uint32) == again.view(np.uint32)).all()
 
 
 def test_bad_rows(engine: Engine) -> None:
@@ -165,6 +184,9 @@ def test_bad_rows(engine: Engine) -> None:
             engine.step([Rows(slot, 0, [1, 2], wanted=wanted)])
     with pytest.raises(zinc_rt.ZincError, match="vocabulary"):
         engine.step([Rows(slot, 0, [1 << 20])])
+    for token in (-1, 1 << 40):
+        with pytest.raises(zinc_rt.ZincError, match="vocabulary"):
+            engine.step([Rows(slot, 0, [token])])
     engine.check_integrity()
 
 

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.graph import BufferKind
+from zinc_rt.kernels.errors import TokenOutOfRange
 from zinc_rt.mem.kv_pages import KVPages, pages_for
 from zinc_rt.mem.plan import MemoryPlan, available_memory
 from zinc_rt.models import ModelDefinition
@@ -147,7 +148,7 @@ class Engine:
         self._ring: Ring = CpuRing(keep_bytes=keep, threads=self.options.threads)
         self._batch: PacketBatch | None = None
         self._pages: KVPages | None = None
-        self._open: set[int] = set()
+        self._lengths: dict[int, int] = {}  # open sequences: how many positions their cache holds
         self.sizes: Sizes | None = None
         self.plan: MemoryPlan | None = None
 
@@ -209,20 +210,28 @@ class Engine:
         """A free slot. Raises `EngineError` when all are taken."""
         _, _, sizes = self._loaded()
         for slot in range(sizes.n_slots):
-            if slot not in self._open:
-                self._open.add(slot)
+            if slot not in self._lengths:
+                self._lengths[slot] = 0
                 return slot
         raise EngineError(f"all {sizes.n_slots} sequences are in use; close one or raise n_slots")
 
     def close_sequence(self, slot: int) -> None:
-        """Free the slot and its pages."""
+        """Free the slot and its pages. Raises `EngineError` when it is not open."""
         _, pages, _ = self._loaded()
-        self._open.discard(slot)
+        self._check_open(slot)
+        del self._lengths[slot]
         pages.release(slot)
 
     def truncate(self, slot: int, n_tokens: int) -> None:
-        """Forget the sequence's positions from `n_tokens` on."""
-        self._loaded()[1].shrink(slot, n_tokens)
+        """Forget the sequence's positions from `n_tokens` on. Raises `EngineError` when it is not open."""
+        _, pages, _ = self._loaded()
+        self._check_open(slot)
+        self._lengths[slot] = min(self._lengths[slot], max(0, n_tokens))
+        pages.shrink(slot, self._lengths[slot])
+
+    def _check_open(self, slot: int) -> None:
+        if slot not in self._lengths:
+            raise EngineError(f"sequence {slot} is not open")
 
     def check_integrity(self) -> None:
         """Raise `PageIntegrityError` unless the KV page books add up."""
@@ -237,6 +246,7 @@ class Engine:
         n_rows, n_logits = self._schedule(rows)
         batch.counts[:] = n_rows, n_logits
         self._ring.wait(self._ring.submit(batch))
+        self._lengths.update((part.slot, part.start + len(part.tokens)) for part in rows)
         logits, tokens = batch.outputs["logits"], batch.outputs["tokens"]
         return StepResult(logits[:n_logits].view(np.float32), tokens[:n_logits].view(np.int32))
 
@@ -244,10 +254,12 @@ class Engine:
         """Write the step's inputs; returns its row and logit counts."""
         batch, pages, sizes = self._loaded()
         n_rows, wanted = 0, []
+        ends: dict[int, int] = {}  # of sequences that have rows in this step already
         for part in rows:
             end = part.start + len(part.tokens)
-            self._check_rows(part, n_rows, sizes)
+            self._check_rows(part, n_rows, sizes, ends.get(part.slot))
             pages.grow(part.slot, end)
+            ends[part.slot] = end
             at = slice(n_rows, n_rows + len(part.tokens))
             batch.inputs["token_ids"][at] = part.tokens
             batch.inputs["positions"][at] = np.arange(part.start, end)
@@ -260,15 +272,19 @@ class Engine:
         batch.inputs["logit_rows"][: len(wanted)] = wanted
         return n_rows, len(wanted)
 
-    def _check_rows(self, part: Rows, n_before: int, sizes: Sizes) -> None:
+    def _check_rows(self, part: Rows, n_before: int, sizes: Sizes, end: int | None) -> None:
         n = len(part.tokens)
-        if part.slot not in self._open:
-            raise EngineError(f"sequence {part.slot} is not open")
+        self._check_open(part.slot)
+        if any(not 0 <= int(t) < 1 << 31 for t in part.tokens):
+            raise TokenOutOfRange(f"sequence {part.slot}: a token id is negative or beyond every vocabulary")
         if n_before + n > sizes.n_rows:
             raise EngineError(f"the step has {n_before + n} rows or more, n_batch is {sizes.n_rows}")
         if part.start < 0 or part.start + n > sizes.n_ctx:
             raise ContextFull(
                 f"positions {part.start} to {part.start + n - 1} do not fit the context of {sizes.n_ctx} tokens"
             )
+        if part.start > self._lengths[part.slot] if end is None else part.start != end:
+            held = self._lengths[part.slot] if end is None else end
+            raise EngineError(f"sequence {part.slot} holds {held} positions, rows cannot start at {part.start}")
         if any(not 0 <= int(i) < n for i in part.wanted) or len(set(part.wanted)) != len(part.wanted):
             raise EngineError(f"wanted must be distinct indices below {n}, got {list(part.wanted)}")

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.gguf import GGUFFile, get
-from zinc_rt.ir.graph import Graph
+from zinc_rt.ir.graph import BufferKind, Graph
 from zinc_rt.models import llama, qwen2, qwen3
 from zinc_rt.models.config import DenseConfig
 from zinc_rt.models.dense import ROPE_TABLE, rope_factors
@@ -18,6 +18,9 @@ from zinc_rt.models.errors import InvalidKey, MissingKey, UnsupportedArchitectur
 _MODULES = {module.NAME: module for module in (llama, qwen2, qwen3)}
 
 SUPPORTED = tuple(_MODULES)
+
+# Tables that some converters store although they follow from the metadata, and the factors that RopeConfig reads.
+_NO_WEIGHTS = ("rope_freqs.weight", ".attn_rot_embd", ".rotary_emb.inv_freq")
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,17 @@ def define(file: GGUFFile) -> ModelDefinition:
         raise UnsupportedFeature(f"{file.path} is one of {parts} parts of a split model; join the parts into one file")
     config = module.config(file)
     factors = rope_factors(file, config)
-    return ModelDefinition(
-        config, module.graph(file, config), {ROPE_TABLE: lambda n_ctx: config.rope.table(n_ctx, factors)}
-    )
+    graph = module.graph(file, config)
+    _refuse_unused(file, graph)
+    return ModelDefinition(config, graph, {ROPE_TABLE: lambda n_ctx: config.rope.table(n_ctx, factors)})
+
+
+def _refuse_unused(file: GGUFFile, graph: Graph) -> None:
+    """A tensor that no node reads means a model that is not quite this architecture: its answers would be wrong."""
+    used = {buffer.name for buffer in graph.of_kind(BufferKind.WEIGHT)}
+    unused = [name for name in file.tensors if name not in used and not name.endswith(_NO_WEIGHTS)]
+    if unused:
+        raise UnsupportedFeature(
+            f"{file.path} has {len(unused)} tensors that architecture {graph.name!r} does not use here, the first"
+            f" {unused[0]}: it is a variant that is not supported"
+        )
