@@ -16,8 +16,8 @@ F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
 
-_SHIFT = np.uint32(3)  # of a float64's 52 mantissa bits float32 lacks the lowest 29: a low word shifted left by 3
-_HALFWAY = np.uint32(0x8000_0000)  # those 29 bits when the value lies halfway between two float32
+_LOW_BITS = np.int64((1 << 29) - 1)  # of a float64's 52 mantissa bits float32 lacks the lowest 29
+_HALFWAY = np.int64(1 << 28)  # those bits when the value lies halfway between two float32
 _BLOCK = 1 << 16  # float64 elements worked on at a time: half of a 1 MiB second-level cache
 # A sum below the float32 normals can only be inexact in float64 where a product is below 2^-131: a product of
 # float32 has 48 bits, the accumulator no bit below 2^-149, and float64 holds 53.
@@ -84,8 +84,7 @@ def _doubtful_columns(products: F64, sums: F64, before: F64, tiny: bool) -> I64 
     """
     n = sums.shape[0]
     flat = sums.reshape(n, -1)
-    low_words = flat.view(np.uint32)[:, 0::2] if np.little_endian else flat.view(np.uint32)[:, 1::2]
-    near = (low_words << _SHIFT) == _HALFWAY
+    near = (flat.view(np.int64) & _LOW_BITS) == _HALFWAY
     if tiny:
         near |= (np.abs(flat) < _MIN_NORMAL) & (flat != 0.0)
     found = np.flatnonzero(near)

@@ -19,7 +19,7 @@ from zinc_rt.kernels.reference.mathfn import exp
 from zinc_rt.kernels.reference.softmax import LANES
 
 SPLIT = 256
-_TILE = 1 << 14  # elements of an accumulator: scores of some rows, or their outputs
+_TILE = 1 << 15  # elements of an accumulator: scores of some rows, or their outputs
 
 Cached = npt.NDArray[np.float16] | F32
 
