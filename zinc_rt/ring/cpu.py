@@ -77,19 +77,23 @@ class CpuRing(Ring):
     def plan(self, graph: Graph, sizes: Sizes) -> dict[str, int]:
         """Bytes by purpose, see `Ring.plan`."""
         self._check_open()
-        matrices = (b for b in graph.of_kind(BufferKind.WEIGHT) if len(b.shape) == 2)
-        weights = sum(unpacked_bytes(b.dtype.ggml, *sizes.shape(b.shape)) for b in matrices)
         state, constants, io = (
             sum(_n_bytes(b, sizes) for b in graph.of_kind(*kinds))
             for kinds in ((BufferKind.STATE,), (BufferKind.CONSTANT,), (BufferKind.INPUT, BufferKind.OUTPUT))
         )
         arena = place(_lifetimes(graph, sizes))[1]
         return {
-            "unpacked": weights if weights <= self._keep_bytes else 0,
+            "unpacked": self._kept_bytes(graph, sizes),
             "kv_cache": state,
             "scratch": arena + io,
             "constants": constants,
         }
+
+    def _kept_bytes(self, graph: Graph, sizes: Sizes) -> int:
+        """Bytes of unpacked weights that stay between steps: those of all matrices, or none."""
+        matrices = (b for b in graph.of_kind(BufferKind.WEIGHT) if len(b.shape) == 2)
+        total = sum(unpacked_bytes(b.dtype.ggml, *sizes.shape(b.shape)) for b in matrices)
+        return total if total <= self._keep_bytes else 0
 
     def lower(
         self,
@@ -100,7 +104,7 @@ class CpuRing(Ring):
     ) -> PacketBatch:
         """Bind every node to its memory. Raises `UnsupportedOp`, `MissingBinding`."""
         self._check_open()
-        keep = self.plan(graph, sizes)["unpacked"] > 0
+        keep = self._kept_bytes(graph, sizes) > 0
         arena_offsets, arena_bytes = place(_lifetimes(graph, sizes))
         arena = self.alloc(arena_bytes)
         arrays: dict[int, npt.NDArray[np.generic]] = {}

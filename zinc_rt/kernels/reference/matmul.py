@@ -10,8 +10,9 @@ kept only when asked for (`keep=True`); otherwise slabs of rows are unpacked, us
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,8 @@ from zinc_rt.gguf import GGMLType, blocks
 from zinc_rt.kernels.errors import ShapeMismatch
 from zinc_rt.kernels.reference.activations import GROUP, QuantActivations, quantize_activations
 from zinc_rt.kernels.reference.arith import F32, fma_chain, lane_tree_sum
+
+_Slab = TypeVar("_Slab")
 
 LANES = 32
 FLOAT_TYPES = frozenset({GGMLType.F32, GGMLType.F16, GGMLType.BF16})
@@ -87,8 +90,7 @@ class Weight:
     raw: npt.NDArray[np.uint8]
     n_in: int
     keep: bool = False
-    _panels: list[Panel] = field(default_factory=list, repr=False)
-    _floats: list[F32] = field(default_factory=list, repr=False)
+    _kept: list[Any] = field(default_factory=list, repr=False)  # Panel or F32, whichever the format has
 
     @classmethod
     def from_raw(cls, kind: GGMLType, raw: npt.NDArray[np.uint8], *, keep: bool = False) -> Weight:
@@ -114,36 +116,27 @@ class Weight:
         """The given rows dequantised: f32[len(ids), n_in]."""
         return blocks.dequantize(self.type, np.ascontiguousarray(self.raw[ids]))
 
-    def _slabs(self) -> Iterator[npt.NDArray[np.uint8]]:
+    def _slabs(self, unpack: Callable[[GGMLType, npt.NDArray[np.uint8]], _Slab]) -> Iterator[_Slab]:
+        """The rows in order, unpacked some at a time; what was kept of an earlier pass is not unpacked again."""
+        if self._kept:
+            yield from self._kept
+            return
         step = max(1, _SLAB // self.n_in)
+        made = []
         for start in range(0, self.n_rows, step):
-            yield self.raw[start : start + step]
+            slab = unpack(self.type, self.raw[start : start + step])
+            if self.keep:
+                made.append(slab)
+            yield slab
+        self._kept = made
 
     def panels(self) -> Iterator[Panel]:
         """The rows of a quantised matrix in order, slab by slab."""
-        if self._panels:
-            yield from self._panels
-            return
-        made = []
-        for slab in self._slabs():
-            panel = _panel(self.type, slab)
-            if self.keep:
-                made.append(panel)
-            yield panel
-        self._panels = made
+        return self._slabs(_panel)
 
     def float_rows(self) -> Iterator[F32]:
         """The rows of a float matrix in order, f32[some, n_in], slab by slab."""
-        if self._floats:
-            yield from self._floats
-            return
-        made = []
-        for slab in self._slabs():
-            rows = blocks.dequantize(self.type, slab)
-            if self.keep:
-                made.append(rows)
-            yield rows
-        self._floats = made
+        return self._slabs(blocks.dequantize)
 
 
 def matmul(x: F32, weight: Weight, acts: QuantActivations | None = None) -> F32:
