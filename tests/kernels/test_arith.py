@@ -127,9 +127,10 @@ def test_chains_of_anything(pairs: list[tuple[float, float]]) -> None:
 
 @given(finite32s, finite32s, finite32s)
 @settings(max_examples=200, deadline=None)
-def test_fma(a: float, b: float, c: float) -> None:
+def test_a_sum_rounded_to_odd_makes_an_fma(a: float, b: float, c: float) -> None:
     with np.errstate(all="ignore"):
-        got = arith.fma(np.float32([a]), np.float32([b]), np.float32([c]))
+        product = np.multiply(np.float32([a]), np.float32([b]), dtype=np.float64)
+        got = arith.round_to_odd_sum(product, np.float64([np.float32(c)])).astype(np.float32)
     want = fma(a, b, c)
     same_bits(got, [want])
 

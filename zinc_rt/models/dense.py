@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from zinc_rt.gguf import GGMLType, GGUFFile
+from zinc_rt.gguf import SUPPORTED, GGMLType, GGUFFile
 from zinc_rt.gguf.errors import UnsupportedTensorType
 from zinc_rt.ir.graph import BufferKind, DType, Graph, GraphBuilder
 from zinc_rt.ir.op import Op
@@ -17,7 +17,6 @@ from zinc_rt.models.config import DenseConfig
 from zinc_rt.models.errors import MissingTensor, TensorShapeMismatch
 
 ROPE_TABLE = "rope_table"
-_DTYPES = {d.value: d for d in DType}
 _STEP_INPUTS = {
     "token_ids": ("n_rows",),
     "positions": ("n_rows",),
@@ -64,13 +63,13 @@ class DenseBuilder:
             raise TensorShapeMismatch(
                 f"tensor {name} has shape {list(info.shape)}, the metadata calls for {list(shape)}"
             )
-        dtype = _DTYPES.get(info.type.name.lower())
-        if dtype is None or dtype is DType.I32 or (len(shape) == 1 and dtype is not DType.F32):
-            wanted = "F32" if len(shape) == 1 else ", ".join(d.upper() for d in _DTYPES if d != "i32")
+        allowed = SUPPORTED if len(shape) > 1 else (GGMLType.F32,)
+        if info.type not in allowed:
+            wanted = ", ".join(kind.name for kind in allowed)
             raise UnsupportedTensorType(
                 f"tensor {name} is of type {info.type.name}, which is not supported here yet; supported: {wanted}"
             )
-        self._weights[name] = self.g.buffer(name, BufferKind.WEIGHT, dtype, shape)
+        self._weights[name] = self.g.buffer(name, BufferKind.WEIGHT, DType.of(info.type), shape)
         return self._weights[name]
 
     def temp(self, name: str, width: int) -> int:

@@ -125,12 +125,6 @@ def round_to_odd_sum(a: F64, b: F64) -> F64:
     return np.where(move, bits + toward, bits).view(np.float64)
 
 
-def fma(a: F32, b: F32, c: F32) -> F32:
-    """`a * b + c` in float32 with one rounding, elementwise with broadcasting."""
-    p, wide = np.broadcast_arrays(np.multiply(a, b, dtype=np.float64), np.asarray(c, np.float64))
-    return np.asarray(round_to_odd_sum(p.copy(), wide.copy()).astype(np.float32))
-
-
 def lane_tree_sum(values: F32, lanes: int) -> F32:
     """Sum over the first axis by the fixed tree of `lanes` lanes (a power of two).
 
