@@ -18,6 +18,7 @@ LAYERS = (
     ("errors",),
     ("gguf", "text"),
     ("mem", "sched"),
+    ("lang",),
     ("ir",),
     ("kernels",),
     ("ring",),

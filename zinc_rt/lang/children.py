@@ -1,0 +1,200 @@
+"""Compile processes side by side, each given its next job when it has answered the last one."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final
+
+from zinc_rt.lang.errors import CompileError
+from zinc_rt.lang.worker import FRAME
+
+Job = tuple[dict[str, Any], bytes]
+_CHUNK: Final = 1 << 16
+_TRIES: Final = 2  # what kills a process that has done other jobs is tried once more in a fresh one
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a process said about a job."""
+
+    header: dict[str, Any]
+    payload: bytes
+
+
+@dataclass(frozen=True)
+class Crash:
+    """A job that ended its process or was not done in time."""
+
+    reason: str
+
+
+def worker_command() -> list[str]:
+    """How a compile process is started: isolated, without `site`, which takes longer than Python itself."""
+    if not sys.executable:
+        raise CompileError("this program does not know its Python interpreter, which runs the compiler")
+    return [sys.executable, "-I", "-S", str(Path(__file__).with_name("worker.py"))]
+
+
+def run_jobs(jobs: Sequence[Job], children: int, timeout: float) -> list[Answer | Crash]:
+    """The answers in the order of the jobs. `timeout` is in seconds for each job.
+
+    No process outlives the call, however it ends. Raises `CompileError` when none can be started.
+    """
+    results: list[Answer | Crash | None] = [None] * len(jobs)
+    tries = [0] * len(jobs)
+    # The longest text first, so that no process is left alone with it at the end; pop() takes from the back.
+    waiting = sorted(range(len(jobs)), key=lambda i: len(jobs[i][1]))
+    running: set[_Child] = set()
+    with selectors.DefaultSelector() as selector:
+        try:
+            while waiting or any(c.job is not None for c in running):
+                while waiting and len(running) < children:
+                    running.add(_Child(selector))
+                for child in running:
+                    if child.job is None and waiting:
+                        child.job = waiting.pop()
+                        tries[child.job] += 1
+                        child.give(jobs[child.job], timeout)
+                _wait(selector, running)
+                for child in list(running):
+                    if child.job is None:
+                        continue
+                    if (answer := child.answer()) is not None:
+                        results[child.job], child.job = answer, None
+                    elif (reason := child.failure(timeout)) is not None:
+                        if tries[child.job] < _TRIES and child.done > 0:
+                            waiting.append(child.job)
+                        else:
+                            results[child.job] = Crash(reason)
+                        running.remove(child)
+                        child.end()
+        finally:
+            for child in running:
+                child.end()
+    return [r for r in results if r is not None]
+
+
+def _wait(selector: selectors.BaseSelector, running: set[_Child]) -> None:
+    """Move bytes until something can move or the first deadline passes."""
+    deadline = min(c.deadline for c in running if c.job is not None)
+    for key, events in selector.select(max(deadline - time.monotonic(), 0)):
+        child: _Child = key.data
+        if events & selectors.EVENT_READ:
+            child.receive()
+        else:
+            child.send()
+
+
+class _Child:
+    """One process and the bytes on their way to and from it."""
+
+    def __init__(self, selector: selectors.BaseSelector) -> None:
+        self.job: int | None = None
+        self.done = 0
+        self.deadline = 0.0
+        self._closed = False
+        self._incoming = bytearray()
+        self._selector = selector
+        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  closed by `end`
+        try:
+            self._process = subprocess.Popen(
+                worker_command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, bufsize=0
+            )
+        except OSError as error:
+            self._errors.close()
+            raise CompileError(f"the compile process {sys.executable} cannot be started: {error.strerror}") from None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._in, self._out = self._process.stdin.fileno(), self._process.stdout.fileno()
+        os.set_blocking(self._in, False)
+        selector.register(self._out, selectors.EVENT_READ, self)
+        self._outgoing = memoryview(_frame({"path": sys.path}, b""))
+
+    def give(self, job: Job, timeout: float) -> None:
+        """Begin to send a job; the time for it starts now."""
+        self.deadline = time.monotonic() + timeout
+        self._mark = os.lseek(self._errors.fileno(), 0, os.SEEK_END)
+        self._outgoing = memoryview(bytes(self._outgoing) + _frame(*job))
+        self._selector.register(self._in, selectors.EVENT_WRITE, self)
+
+    def send(self) -> None:
+        """Pass on what the pipe takes."""
+        try:
+            self._outgoing = self._outgoing[os.write(self._in, self._outgoing[:_CHUNK]) :]
+        except BlockingIOError:
+            return
+        except OSError:  # it is gone; the closed output tells
+            self._outgoing = self._outgoing[:0]
+        if not self._outgoing:
+            self._selector.unregister(self._in)
+
+    def receive(self) -> None:
+        """Take what has come."""
+        data = os.read(self._out, _CHUNK)
+        self._incoming += data
+        if not data:
+            self._closed = True
+            self._selector.unregister(self._out)
+
+    def answer(self) -> Answer | None:
+        """The answer to the job, once it is complete."""
+        if len(self._incoming) < FRAME.size:
+            return None
+        n_json, n_payload = FRAME.unpack_from(self._incoming)
+        end = FRAME.size + n_json + n_payload
+        if len(self._incoming) < end:
+            return None
+        header = json.loads(self._incoming[FRAME.size : FRAME.size + n_json])
+        payload = bytes(self._incoming[FRAME.size + n_json : end])
+        del self._incoming[:end]
+        self.done += 1
+        return Answer(header, payload)
+
+    def failure(self, timeout: float) -> str | None:
+        """Why no answer will come; None while one may."""
+        if self._closed:
+            return _why(self._process.wait(), self._last_words())
+        if time.monotonic() >= self.deadline:
+            return f"not done after {timeout:g} s; give it more time or make it smaller"
+        return None
+
+    def _last_words(self) -> str:
+        """The line of standard error that says most."""
+        text = os.pread(self._errors.fileno(), _CHUNK, self._mark).decode(errors="replace")
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        telling = [line for line in lines if line.startswith(("LLVM ERROR:", "error:"))]
+        return (telling or lines or [""])[-1]
+
+    def end(self) -> None:
+        """Kill the process if it still runs, and close everything."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        self._errors.close()
+
+
+def _frame(header: dict[str, Any], payload: bytes) -> bytes:
+    text = json.dumps(header).encode()
+    return FRAME.pack(len(text), len(payload)) + text + payload
+
+
+def _why(status: int, words: str) -> str:
+    """The end of a process in words."""
+    said = f": {words}" if words else ""
+    if status == -signal.SIGKILL:
+        return f"the compile process was killed, perhaps for lack of memory{said}"
+    if status < 0:
+        return f"the compile process died of signal {-status} ({signal.Signals(-status).name}){said}"
+    return f"the compile process ended with code {status}{said}"

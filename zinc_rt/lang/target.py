@@ -1,0 +1,148 @@
+"""Instruction-set levels: what code may be compiled for, and which of them this machine can run."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from zinc_rt.lang.errors import UnsupportedTarget
+
+_X86: Final = "x86_64-unknown-linux-gnu"
+_ARM: Final = "aarch64-unknown-linux-gnu"
+_AMD: Final = "amdgcn--"  # the bare triple: user data starts at s0, no runtime's conventions on top
+
+# The kernel grants the tile registers' state on request: arch/x86/include/uapi/asm/prctl.h, xstate component 18.
+_SYS_ARCH_PRCTL: Final = 158
+_ARCH_REQ_XCOMP_PERM: Final = 0x1023
+_XFEATURE_XTILEDATA: Final = 18
+
+
+@dataclass(frozen=True)
+class Target:
+    """An instruction-set level: how LLVM is to be asked for it, what kernels may use, what a machine must have."""
+
+    name: str
+    triple: str
+    cpu: str  # LLVM's name; it also chooses the instruction schedule
+    features: tuple[str, ...]  # LLVM's feature strings on top of the cpu's
+    isa: frozenset[str]  # what kernels ask before they use an instruction set
+    needs: frozenset[str] = field(default=frozenset(), repr=False)  # flags of /proc/cpuinfo; none: not a processor
+
+    @property
+    def arch(self) -> str:
+        """ "x86_64", "aarch64" or "amdgcn"."""
+        return self.triple.split("-", 1)[0]
+
+
+def _x86(name: str, cpu: str, features: str, isa: str, needs: str) -> Target:
+    return Target(name, _X86, cpu, tuple(features.split()), frozenset(isa.split()), frozenset(needs.split()))
+
+
+# Flags are those of the instructions that LLVM may choose by itself for the cpu, not all that the cpu has.
+_AVX2: Final = "avx2 fma f16c bmi1 bmi2 abm movbe popcnt"
+_AVX512: Final = f"{_AVX2} avx512f avx512bw avx512cd avx512dq avx512vl"
+_AVX512_ISA: Final = "avx2 fma f16c avx512"
+_AMX: Final = (
+    f"{_AVX512} avx512_vnni avx_vnni avx512ifma avx512vbmi avx512_vbmi2 avx512_bitalg avx512_vpopcntdq avx512_bf16"
+    " avx512_fp16 gfni vaes vpclmulqdq amx_tile amx_int8"
+)
+
+# From the best to the plainest within an architecture; `host_targets` keeps this order.
+TARGETS: Final[dict[str, Target]] = {
+    t.name: t
+    for t in (
+        # LLVM halves vectors on these cpus unless told not to.
+        _x86("amx", "sapphirerapids", "-prefer-256-bit", f"{_AVX512_ISA} vnni vbmi avxvnni amx", _AMX),
+        _x86("avx512vnni", "cascadelake", "-prefer-256-bit", f"{_AVX512_ISA} vnni", f"{_AVX512} avx512_vnni"),
+        _x86("avx512", "skylake-avx512", "-prefer-256-bit", _AVX512_ISA, _AVX512),
+        _x86("avxvnni", "haswell", "+avxvnni", "avx2 fma f16c avxvnni", f"{_AVX2} avx_vnni"),
+        _x86("avx2", "haswell", "", "avx2 fma f16c", _AVX2),
+        Target(
+            "aarch64-dotprod",
+            _ARM,
+            "generic",
+            ("+neon", "+dotprod"),
+            frozenset({"neon", "dotprod"}),
+            frozenset({"asimd", "asimddp"}),
+        ),
+        Target("aarch64", _ARM, "generic", ("+neon",), frozenset({"neon"}), frozenset({"asimd"})),
+        # Without unaligned-access-mode a 16-byte load of 2-byte alignment becomes eight loads.
+        Target(
+            "gfx1201", _AMD, "gfx1201", ("+unaligned-access-mode",), frozenset({"wave32", "dot4", "wmma"}), frozenset()
+        ),
+    )
+}
+
+
+def host_targets() -> list[Target]:
+    """Every level that this machine can run, best first; none on a machine that no level is made for.
+
+    Asks the kernel for the tile registers where the processor has them, which holds for the whole process.
+    """
+    return [t for t in TARGETS.values() if not _missing(t)]
+
+
+def host_target(level: str | None = None) -> Target:
+    """The best level that this machine can run, or the named one.
+
+    Raises `UnsupportedTarget` naming what is missing and what can run here.
+    """
+    usable = host_targets()
+    here = f"this machine runs {', '.join(t.name for t in usable)}" if usable else "no level runs on this machine"
+    if level is None:
+        if not usable:
+            needs = " ".join(sorted(TARGETS["avx2"].needs))
+            raise UnsupportedTarget(
+                f"native code needs x86-64 with {needs}, or aarch64 with asimd; this is {os.uname().machine};"
+                " use the reference kernels"
+            )
+        return usable[0]
+    if level not in TARGETS:
+        raise UnsupportedTarget(f"unknown instruction-set level {level!r}; there are {', '.join(TARGETS)}; {here}")
+    if missing := _missing(TARGETS[level]):
+        raise UnsupportedTarget(f"level {level!r} needs {' '.join(missing)}, which is missing; {here}")
+    return TARGETS[level]
+
+
+def _missing(target: Target) -> list[str]:
+    """What the machine lacks for the target, in words for a message; empty: it can run it."""
+    machine = os.uname().machine
+    if target.arch != machine:
+        return [f"{target.arch} (this is {machine})" if target.needs else f"a {target.name} device"]
+    lacking = sorted(target.needs - host_flags())
+    if not lacking and "amx" in target.isa and not _amx_permitted():
+        return ["the kernel's permission for AMX tiles (arch_prctl)"]
+    return lacking
+
+
+def host_flags() -> frozenset[str]:
+    """The processor's flags as /proc/cpuinfo names them; the kernel drops those that it does not enable."""
+    return _flags(Path("/proc/cpuinfo"))
+
+
+@cache
+def _flags(cpuinfo: Path) -> frozenset[str]:
+    try:
+        with cpuinfo.open(encoding="ascii", errors="replace") as file:
+            # The first processor's lines are enough, and the kernel writes the file as it is read.
+            for line in file:
+                name, _, value = line.partition(":")
+                if name.strip() in ("flags", "Features"):
+                    return frozenset(value.split())
+    except OSError:
+        pass
+    return frozenset()
+
+
+@cache
+def _amx_permitted() -> bool:
+    """Whether this process may use tiles, after asking for it."""
+    try:
+        libc = ctypes.CDLL(None, use_errno=True)
+        return int(libc.syscall(_SYS_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA)) == 0
+    except (OSError, AttributeError):
+        return False

@@ -1,0 +1,144 @@
+"""The compile process: LLVM IR text in on standard input, objects out on standard output.
+
+LLVM ends the process on an internal error, so it lives in one of its own, and llvmlite is imported nowhere else.
+Run as a script: it imports nothing of this package. Frames both ways are `FRAME` (bytes of JSON, bytes of payload),
+JSON, payload. The first frame brings {"path": sys.path}; each further one {"triple", "cpu", "features", "exports",
+"opt", "disassemble"} and the IR. Answers, in order: {"problem", "line", "notes", "assembly", "seconds"} and the object.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import struct
+import sys
+import time
+from typing import Any, BinaryIO, Final
+
+FRAME: Final = struct.Struct("<IQ")
+_ERROR_PLACE: Final = re.compile(r"<string>:(\d+):\d+: error: (.*)")
+
+
+def main() -> int:
+    """Answer requests until the input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle; it ends this process
+    requests = os.fdopen(os.dup(0), "rb")
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what libraries print must not mix with the answers
+    _no_core_dumps()
+    hello = _read(requests)
+    if hello is None:
+        return 0
+    sys.path[:] = hello[0]["path"]
+    llvm, problem = _import_llvm()
+    while (frame := _read(requests)) is not None:
+        request, ir = frame
+        started, mark = time.perf_counter(), _stderr_end()
+        answer: dict[str, Any] = {"problem": problem}
+        code = b""
+        if llvm is not None:
+            try:
+                code, assembly = _compile(llvm, request, ir.decode())
+                answer["assembly"] = assembly
+            except RuntimeError as error:  # llvmlite's only kind
+                answer.update(_explain(str(error)))
+        answer["notes"] = _stderr_since(mark)
+        answer["seconds"] = time.perf_counter() - started
+        header = json.dumps(answer).encode()
+        answers.write(FRAME.pack(len(header), len(code)) + header + code)
+        answers.flush()
+    return 0
+
+
+def _read(stream: BinaryIO) -> tuple[dict[str, Any], bytes] | None:
+    """The next frame; None at the end."""
+    head = stream.read(FRAME.size)
+    if len(head) < FRAME.size:
+        return None
+    n_json, n_payload = FRAME.unpack(head)
+    return json.loads(stream.read(n_json)), stream.read(n_payload)
+
+
+def _import_llvm() -> tuple[Any, str | None]:
+    """llvmlite's binding with all targets ready, or None and why not."""
+    try:
+        try:
+            import llvmlite.binding as llvm
+        except ModuleNotFoundError:
+            import site
+
+            site.main()  # it may be found by hooks in .pth files, which a start without `site` leaves out
+            import llvmlite.binding as llvm
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+    except Exception as error:
+        return None, f"llvmlite cannot be used: {error}; reinstall it (pip install --force-reinstall llvmlite)"
+    return llvm, None
+
+
+def _compile(llvm: Any, request: dict[str, Any], ir: str) -> tuple[bytes, str | None]:
+    """The module's object, and its assembly text when asked for. Raises RuntimeError with LLVM's words."""
+    machine = llvm.Target.from_triple(request["triple"]).create_target_machine(
+        cpu=request["cpu"],
+        features=request["features"],
+        opt=request["opt"],
+        reloc="pic",
+        codemodel="small",
+    )
+    module = _optimised(llvm, machine, request, ir)
+    # Emission changes the module: what is read must be emitted from a copy.
+    text = machine.emit_assembly(llvm.parse_assembly(str(module))) if request["disassemble"] else None
+    return machine.emit_object(module), text
+
+
+def _optimised(llvm: Any, machine: Any, request: dict[str, Any], ir: str) -> Any:
+    if "target datalayout" not in ir:
+        # It must be known while parsing (it says where allocas live); on the first line, line numbers stay right.
+        ir = f'target datalayout = "{machine.target_data}" target triple = "{request["triple"]}" {ir}'
+    module = llvm.parse_assembly(ir)
+    module.verify()
+    exports = set(request["exports"])
+    for symbol in (*module.functions, *module.global_variables):
+        # Not interposable: calls and constants can then be reached without a table that a loader would fill.
+        if not (symbol.is_declaration or symbol.name in exports or symbol.name.startswith("llvm.")):
+            symbol.linkage = "internal"
+    tuning = llvm.create_pipeline_tuning_options(speed_level=request["opt"])
+    tuning.loop_vectorization = False  # kernels are explicit vectors
+    tuning.slp_vectorization = False
+    builder = llvm.create_pass_builder(machine, tuning)
+    builder.getModulePassManager().run(module, builder)
+    return module
+
+
+def _explain(text: str) -> dict[str, Any]:
+    """LLVM's message on one line, and the line of the IR where it names one."""
+    if place := _ERROR_PLACE.search(text):
+        return {"problem": place[2], "line": int(place[1])}
+    return {"problem": " ".join(text.split())}
+
+
+def _stderr_end() -> int:
+    """Where standard error stands; the parent gives a file, so that what LLVM prints outlives a crash."""
+    try:
+        return os.lseek(2, 0, os.SEEK_END)
+    except OSError:
+        return 0
+
+
+def _stderr_since(mark: int) -> str:
+    try:
+        return os.pread(2, 1 << 16, mark).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _no_core_dumps() -> None:
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
