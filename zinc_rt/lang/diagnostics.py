@@ -1,0 +1,32 @@
+"""Errors in a kernel's source: file, line, the expression, the types, what would be accepted."""
+
+from __future__ import annotations
+
+import ast
+
+from zinc_rt.lang.errors import LangError
+
+
+class KernelError(LangError):
+    """A kernel says something that the language does not accept.
+
+    file, line: where; expression: the source text it is about; reason: what is wrong and what would be right.
+    """
+
+    def __init__(self, file: str, line: int, expression: str, reason: str, chain: tuple[str, ...] = ()) -> None:
+        self.file, self.line, self.expression, self.reason, self.chain = file, line, expression, reason, chain
+        via = "".join(f" (called from {where})" for where in chain)
+        quoted = f"`{expression}`: " if expression else ""
+        super().__init__(f"{file}:{line}: {quoted}{reason}{via}")
+
+
+class Reject(Exception):
+    """Raised below the place that knows file and line, which turns it into a `KernelError`."""
+
+
+def text_of(node: ast.AST, limit: int = 100) -> str:
+    """The expression as source, on one line, shortened."""
+    if isinstance(node, ast.stmt) and not isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return)):
+        return f"{type(node).__name__.lower()} …"
+    text = " ".join(ast.unparse(node).split())
+    return text if len(text) <= limit else text[: limit - 1] + "…"

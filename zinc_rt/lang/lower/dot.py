@@ -1,0 +1,174 @@
+"""Int8 dot products: exact on every target, in the instruction that it has for them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Any
+
+from zinc_rt.lang import ops
+from zinc_rt.lang.arith import binary, convert
+from zinc_rt.lang.diagnostics import Reject
+from zinc_rt.lang.lower.registry import lowers, want_static, want_val
+from zinc_rt.lang.lower.vectors import bitcast, pick, to_i32_lanes
+from zinc_rt.lang.types import Int, Vec, i8, i16, i32, lanes_of, u8
+from zinc_rt.lang.values import Val, literal
+
+Step = Callable[[Any, Val, Val, Val], Val]
+
+
+def _i32(n: int) -> Vec | Int:
+    return Vec(i32, n) if n > 1 else i32
+
+
+def _add(c: Any, a: Val, b: Val) -> Val:
+    return binary(c.f, ast.Add(), a, b)
+
+
+def _bytes(value: int, kind: Int, n: int) -> Val:
+    return literal(value, Vec(kind, n))
+
+
+@lowers(ops.dot4)
+def _dot4(c: Any, acc: Any, a: Any, b: Any, a_max: Any) -> Val:
+    sum_, x, y = (want_val(v, "an argument of dot4") for v in (acc, a, b))
+    n = lanes_of(sum_.type)
+    if sum_.type != _i32(n):
+        raise Reject(f"the sum must be of i32, got {sum_.type}")
+    for v, kinds in ((x, (u8, i8)), (y, (i8,))):
+        if not isinstance(v.type, Vec) or v.type.elem not in kinds or v.type.lanes != 4 * n:
+            raise Reject(f"{sum_.type} takes {4 * n} bytes of {' or '.join(map(str, kinds))}, got {v.type}")
+    assert isinstance(x.type, Vec)
+    bound = want_static(a_max, int, "a_max")
+    signed = x.type.elem == i8
+    native, step = _choose(c, n, signed, bound)
+    if n == native or native == 0:
+        return step(c, sum_, x, y)
+    parts = []
+    for at in range(0, n, native):
+        lanes, bytes_ = range(at, at + native), range(4 * at, 4 * (at + native))
+        parts.append(step(c, pick(c.f, sum_, None, lanes), pick(c.f, x, None, bytes_), pick(c.f, y, None, bytes_)))
+    return _join(c, parts)
+
+
+def _join(c: Any, parts: list[Val]) -> Val:
+    while len(parts) > 1:
+        pairs = [(parts[i], parts[i + 1]) for i in range(0, len(parts), 2)]
+        parts = [pick(c.f, a, b, range(2 * lanes_of(a.type))) for a, b in pairs]
+    return parts[0]
+
+
+def _choose(c: Any, n: int, signed: bool, bound: int) -> tuple[int, Step]:
+    """The i32 lanes of the target's instruction (0: any) and how to emit it."""
+    isa, arch = c.target.isa, c.target.arch
+    if arch == "x86_64" and n >= 4:
+        wide = 16 if n % 16 == 0 and "avx512" in isa else 8 if n % 8 == 0 else 4
+        if "vnni" in isa or ("avxvnni" in isa and wide < 16):
+            return wide, _vnni_signed if signed else _vnni
+        if signed:
+            return min(wide, 8), _maddubs_signed
+        return wide, _maddubs if bound <= 128 else _maddwd
+    if arch == "aarch64" and n % 4 == 0 and "dotprod" in isa:
+        return 4, _sdot if signed else _sdot_small if bound <= 127 else _sdot_biased
+    if arch == "amdgcn" and n == 1:
+        return 1, _sudot4_signed if signed else _sudot4
+    return 0, _portable
+
+
+def _vnni(c: Any, acc: Val, a: Val, b: Val) -> Val:
+    n = lanes_of(acc.type)
+    kind = c.f.type(acc.type)
+    operands = [(kind, acc.ref), (c.f.type(a.type), a.ref), (c.f.type(b.type), b.ref)]
+    return Val(acc.type, c.f.call(f"llvm.x86.avx512.vpdpbusd.{32 * n}", acc.type, operands))
+
+
+def _vnni_signed(c: Any, acc: Val, a: Val, b: Val) -> Val:
+    """The left side is unsigned there: add 128 to it, and take 128 times the right side away."""
+    n = 4 * lanes_of(acc.type)
+    shifted = binary(c.f, ast.BitXor(), bitcast(c, a, Vec(u8, n)), _bytes(128, u8, n))
+    extra = _vnni(c, literal(0, acc.type), _bytes(128, u8, n), b)
+    return binary(c.f, ast.Sub(), _vnni(c, acc, shifted, b), extra)
+
+
+def _pairs(c: Any, acc: Val, words: Val) -> Val:
+    """Add neighbouring i16 products of bytes to the sum."""
+    n = lanes_of(acc.type)
+    name = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}[n]
+    ones = literal(1, words.type)
+    kind = c.f.type(words.type)
+    return _add(c, acc, Val(acc.type, c.f.call(name, acc.type, [(kind, words.ref), (kind, ones.ref)])))
+
+
+def _maddubs(c: Any, acc: Val, a: Val, b: Val) -> Val:
+    """Two products of u8 up to 128 and i8 fit i16, so nothing saturates."""
+    n = lanes_of(acc.type)
+    name = {4: "llvm.x86.ssse3.pmadd.ub.sw.128", 8: "llvm.x86.avx2.pmadd.ub.sw", 16: "llvm.x86.avx512.pmaddubs.w.512"}[n]
+    out = Vec(i16, 2 * n)
+    words = Val(out, c.f.call(name, out, [(c.f.type(a.type), a.ref), (c.f.type(b.type), b.ref)]))
+    return _pairs(c, acc, words)
+
+
+def _maddubs_signed(c: Any, acc: Val, a: Val, b: Val) -> Val:
+    """|a| times b with a's sign; |a| is at most 128, as a u8."""
+    n = 4 * lanes_of(acc.type)
+    kind = c.f.type(a.type)
+    size = c.f.call(f"llvm.abs.v{n}i8", a.type, [(kind, a.ref), ("i1", "false")])
+    name = "llvm.x86.avx2.psign.b" if n == 32 else "llvm.x86.ssse3.psign.b.128"
+    signed = c.f.call(name, b.type, [(kind, b.ref), (kind, a.ref)])
+    return _maddubs(c, acc, Val(Vec(u8, n), size), Val(b.type, signed))
+
+
+def _maddwd(c: Any, acc: Val, a: Val, b: Val) -> Val:
+    """Any u8: widened to i16, which pmaddwd multiplies exactly; even and odd pairs of bytes apart."""
+    n = lanes_of(acc.type)
+    x, y = convert(c.f, a, i16), convert(c.f, b, i16)
+    name = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}[n]
+    halves = []
+    for side in (0, 1):
+        # lane i of the result takes words 4i + 2*side and the next
+        lanes = [4 * i + 2 * side + j for i in range(n) for j in (0, 1)]
+        p, q = pick(c.f, x, None, lanes), pick(c.f, y, None, lanes)
+        kind = c.f.type(p.type)
+        halves.append(Val(acc.type, c.f.call(name, acc.type, [(kind, p.ref), (kind, q.ref)])))
+    return _add(c, _add(c, acc, halves[0]), halves[1])
+
+
+def _sdot(c: Any, acc: Val, a: Val, b: Val) -> Val:
+    kind = c.f.type(b.type)
+    operands = [(c.f.type(acc.type), acc.ref), (kind, a.ref), (kind, b.ref)]
+    return Val(acc.type, c.f.call("llvm.aarch64.neon.sdot.v4i32.v16i8", acc.type, operands))
+
+
+def _sdot_small(c: Any, acc: Val, a: Val, b: Val) -> Val:
+    return _sdot(c, acc, bitcast(c, a, Vec(i8, 16)), b)
+
+
+def _sdot_biased(c: Any, acc: Val, a: Val, b: Val) -> Val:
+    """u8 - 128 is an i8; give 128 times the right side back."""
+    shifted = binary(c.f, ast.BitXor(), bitcast(c, a, Vec(i8, 16)), _bytes(-128, i8, 16))
+    sums = _sdot(c, literal(0, acc.type), _bytes(1, i8, 16), b)
+    extra = binary(c.f, ast.LShift(), sums, literal(7, acc.type))
+    return _add(c, _sdot(c, acc, shifted, b), extra)
+
+
+def _sudot(c: Any, acc: Val, a: Val, b: Val, signed: str) -> Val:
+    x, y = to_i32_lanes(c, a), to_i32_lanes(c, b)
+    operands = [("i1", signed), ("i32", x.ref), ("i1", "true"), ("i32", y.ref), ("i32", acc.ref), ("i1", "false")]
+    return Val(i32, c.f.call("llvm.amdgcn.sudot4", i32, operands))
+
+
+def _sudot4(c: Any, acc: Val, a: Val, b: Val) -> Val:
+    return _sudot(c, acc, a, b, "false")
+
+
+def _sudot4_signed(c: Any, acc: Val, a: Val, b: Val) -> Val:
+    return _sudot(c, acc, a, b, "true")
+
+
+def _portable(c: Any, acc: Val, a: Val, b: Val) -> Val:
+    """Widen, multiply, add four neighbours."""
+    n = lanes_of(acc.type)
+    products = binary(c.f, ast.Mult(), convert(c.f, a, i32), convert(c.f, b, i32))
+    for j in range(4):
+        acc = _add(c, acc, pick(c.f, products, None, range(j, 4 * n, 4)))
+    return acc

@@ -1,0 +1,87 @@
+"""Arithmetic beyond the operators. Nothing here is approximate: each result is the correctly rounded one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zinc_rt.lang import ops
+from zinc_rt.lang.arith import same_type
+from zinc_rt.lang.diagnostics import Reject
+from zinc_rt.lang.irtext import suffix
+from zinc_rt.lang.lower.registry import lowers, want_float, want_int
+from zinc_rt.lang.types import Float, Int, elem_of
+from zinc_rt.lang.values import Val
+
+
+def _intrinsic(c: Any, name: str, *arguments: Val, extra: tuple[tuple[str, str], ...] = ()) -> Val:
+    kind = arguments[0].type
+    text = [(c.f.type(kind), a.ref) for a in arguments]
+    return Val(kind, c.f.call(f"llvm.{name}.{suffix(kind)}", kind, [*text, *extra]))
+
+
+@lowers(ops.fma)
+def _fma(c: Any, a: Any, b: Any, x: Any) -> Val:
+    typed = next((v for v in (a, b, x) if isinstance(v, Val)), None)
+    if typed is None:
+        raise Reject("fma takes run-time values")
+    p, q = same_type("*", a if isinstance(a, Val) else typed, b if isinstance(b, Val) else typed)
+    if not isinstance(a, Val):
+        p, _ = same_type("*", a, typed)
+    if not isinstance(b, Val):
+        _, q = same_type("*", typed, b)
+    _, r = same_type("+", p, x)
+    return _intrinsic(c, "fma", want_float(p, "fma's argument"), q, r)
+
+
+@lowers(ops.sqrt)
+def _sqrt(c: Any, x: Any) -> Val:
+    return _intrinsic(c, "sqrt", want_float(x, "the argument of sqrt"))
+
+
+@lowers(ops.rint)
+def _rint(c: Any, x: Any) -> Val:
+    return _intrinsic(c, "rint", want_float(x, "the argument of rint"))
+
+
+@lowers(ops.floor)
+def _floor(c: Any, x: Any) -> Val:
+    return _intrinsic(c, "floor", want_float(x, "the argument of floor"))
+
+
+@lowers(ops.absolute)
+def _absolute(c: Any, x: Any) -> Val:
+    if isinstance(x, Val) and isinstance(elem_of(x.type), Int):
+        elem = elem_of(x.type)
+        assert isinstance(elem, Int)
+        return _intrinsic(c, "abs", x, extra=(("i1", "false"),)) if elem.signed else x
+    return _intrinsic(c, "fabs", want_float(x, "the argument of absolute"))
+
+
+def _extreme(c: Any, word: str, a: Any, b: Any) -> Val:
+    x, y = same_type("and", a, b)
+    elem = elem_of(x.type)
+    if isinstance(elem, Float) and elem.bits > 16:
+        return _intrinsic(c, f"{word}imum", x, y)
+    if isinstance(elem, Int):
+        return _intrinsic(c, f"{'s' if elem.signed else 'u'}{word}", x, y)
+    raise Reject(f"{word}imum is not defined for {x.type}")
+
+
+@lowers(ops.maximum)
+def _maximum(c: Any, a: Any, b: Any) -> Val:
+    return _extreme(c, "max", a, b)
+
+
+@lowers(ops.minimum)
+def _minimum(c: Any, a: Any, b: Any) -> Val:
+    return _extreme(c, "min", a, b)
+
+
+@lowers(ops.popcount)
+def _popcount(c: Any, x: Any) -> Val:
+    return _intrinsic(c, "ctpop", want_int(x, "the argument of popcount"))
+
+
+@lowers(ops.count_trailing_zeros)
+def _count_trailing_zeros(c: Any, x: Any) -> Val:
+    return _intrinsic(c, "cttz", want_int(x, "the argument of count_trailing_zeros"), extra=(("i1", "false"),))

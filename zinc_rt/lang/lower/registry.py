@@ -1,0 +1,69 @@
+"""Where lowerings are found, and what they share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from zinc_rt.lang.diagnostics import Reject
+from zinc_rt.lang.ops import Word
+from zinc_rt.lang.types import Float, Int, Ptr, Struct, Type, elem_of
+from zinc_rt.lang.values import Val, describe
+
+LOWERINGS: dict[Word, Callable[..., Any]] = {}
+
+
+def lowers(word: Word) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorator: the function that emits `word`; it gets the compiler and the word's evaluated arguments."""
+
+    def register(fn: Callable[..., Any]) -> Callable[..., Any]:
+        LOWERINGS[word] = fn
+        return fn
+
+    return register
+
+
+def want_val(x: Any, what: str) -> Val:
+    """A run-time value. Raises `Reject`."""
+    if not isinstance(x, Val):
+        raise Reject(f"{what} must be a run-time value, got {describe(x)}")
+    return x
+
+
+def want_float(x: Any, what: str) -> Val:
+    """A value of f32 or f64 lanes. Raises `Reject`."""
+    v = want_val(x, what)
+    elem = elem_of(v.type)
+    if not isinstance(elem, Float) or elem.bits == 16:
+        raise Reject(f"{what} must be of f32 or f64, got {v.type}; convert with f32(…)")
+    return v
+
+
+def want_int(x: Any, what: str) -> Val:
+    """A value of integer lanes. Raises `Reject`."""
+    v = want_val(x, what)
+    if not isinstance(elem_of(v.type), Int):
+        raise Reject(f"{what} must be of integers, got {v.type}")
+    return v
+
+
+def want_pointer(p: Any, what: str = "the address") -> tuple[Val, Ptr]:
+    """A pointer to scalars or pointers, and its type. Raises `Reject`."""
+    v = want_val(p, what)
+    if not isinstance(v.type, Ptr) or isinstance(v.type.elem, Struct):
+        raise Reject(f"{what} must be a pointer to scalars, got {v.type}")
+    return v, v.type
+
+
+def want_static(x: Any, kind: type, what: str) -> Any:
+    """A compile-time value of a Python type. Raises `Reject`."""
+    if not isinstance(x, kind) or (kind is int and isinstance(x, bool)):
+        raise Reject(f"{what} must be a compile-time {kind.__name__}, got {describe(x)}")
+    return x
+
+
+def want_type(x: Any, what: str) -> Type:
+    """A type of the language. Raises `Reject`."""
+    if not isinstance(x, Type):
+        raise Reject(f"{what} must be a type of the language, got {describe(x)}")
+    return x

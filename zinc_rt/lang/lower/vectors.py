@@ -1,0 +1,213 @@
+"""Making, rearranging and reducing vectors."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from typing import Any
+
+from zinc_rt.lang import ops
+from zinc_rt.lang.arith import as_index, binary, same_type
+from zinc_rt.lang.diagnostics import Reject
+from zinc_rt.lang.irtext import FunctionText, suffix
+from zinc_rt.lang.lower.registry import lowers, want_int, want_static, want_type, want_val
+from zinc_rt.lang.types import Bool, Float, Int, Ptr, Type, Vec, boolean, elem_of, i32, lanes_of
+from zinc_rt.lang.values import Val, describe, literal
+
+
+
+def pick(f: FunctionText, a: Val, b: Val | None, indices: Sequence[int]) -> Val:
+    """Lanes of a and b by number; -1 leaves a lane undefined."""
+    assert isinstance(a.type, Vec)
+    kind = f.type(a.type)
+    other = b.ref if b is not None else "poison"
+    mask = ", ".join("i32 poison" if i < 0 else f"i32 {i}" for i in indices)
+    text = f"shufflevector {kind} {a.ref}, {kind} {other}, <{len(indices)} x i32> <{mask}>"
+    if len(indices) == 1:
+        return Val(a.type.elem, f.value(f"extractelement {kind} {a.ref}, i64 {indices[0]}"))
+    return Val(Vec(a.type.elem, len(indices)), f.value(text))
+
+
+def _want_vec(v: Any, what: str) -> tuple[Val, Vec]:
+    x = want_val(v, what)
+    if not isinstance(x.type, Vec):
+        raise Reject(f"{what} must be a vector, got {x.type}")
+    return x, x.type
+
+
+@lowers(ops.splat)
+def splat(c: Any, x: Any, lanes: Any) -> Val:
+    n = want_static(lanes, int, "lanes")
+    if not isinstance(x, Val):
+        raise Reject(f"splat takes a run-time scalar, got {describe(x)}; literals take the vector's type by themselves")
+    if not isinstance(x.type, Int | Float | Bool):
+        raise Reject(f"splat takes a scalar, got {x.type}")
+    if n == 1:
+        return x
+    kind = Vec(x.type, n)
+    one = c.f.value(f"insertelement {c.f.type(kind)} poison, {c.f.type(x.type)} {x.ref}, i64 0")
+    return Val(kind, c.f.value(f"shufflevector {c.f.type(kind)} {one}, {c.f.type(kind)} poison, <{n} x i32> zeroinitializer"))
+
+
+@lowers(ops.zeros)
+def _zeros(c: Any, type: Any) -> Val:
+    kind = want_type(type, "the argument of zeros")
+    elem = elem_of(kind)
+    if not isinstance(elem, Int | Float | Bool):
+        raise Reject(f"there is no zero of {kind}")
+    return literal(False if isinstance(elem, Bool) else 0 if isinstance(elem, Int) else 0.0, kind)
+
+
+@lowers(ops.iota)
+def _iota(c: Any, type: Any, lanes: Any) -> Val:
+    kind, n = want_type(type, "the first argument"), want_static(lanes, int, "lanes")
+    if not isinstance(kind, Int):
+        raise Reject(f"iota counts integers, got {kind}")
+    return Val(Vec(kind, n), f"<{', '.join(f'i{kind.bits} {i}' for i in range(n))}>")
+
+
+@lowers(ops.shuffle)
+def _shuffle(c: Any, a: Any, b: Any, indices: Any) -> Val:
+    if indices is None:
+        b, indices = None, b
+    x, kind = _want_vec(a, "the first argument of shuffle")
+    if not isinstance(indices, tuple | list | range) or not all(isinstance(i, int) for i in indices):
+        raise Reject(f"indices must be a compile-time tuple of integers, got {describe(indices)}")
+    if b is not None and want_val(b, "the second argument of shuffle").type != kind:
+        raise Reject(f"shuffle of {kind} and {b.type}: the vectors must have one type")
+    limit = kind.lanes * (1 if b is None else 2)
+    if not 1 <= len(indices) <= 256 or not all(0 <= i < limit for i in indices):
+        raise Reject(f"indices must be 1 to 256 numbers from 0 to {limit - 1}")
+    return pick(c.f, x, b, list(indices))
+
+
+@lowers(ops.insert)
+def _insert(c: Any, v: Any, lane: Any, x: Any) -> Val:
+    base, kind = _want_vec(v, "the first argument of insert")
+    value = x if isinstance(x, Val) else literal(x, kind.elem)
+    if value.type != kind.elem:
+        raise Reject(f"lanes of {kind} are {kind.elem}, the value is {value.type}")
+    if isinstance(lane, int) and not 0 <= lane < kind.lanes:
+        raise Reject(f"{kind} has lanes 0 to {kind.lanes - 1}, not {lane}")
+    at = as_index(c.f, lane)
+    text = f"insertelement {c.f.type(kind)} {base.ref}, {c.f.type(kind.elem)} {value.ref}, i64 {at}"
+    return Val(kind, c.f.value(text))
+
+
+@lowers(ops.concat)
+def concat(c: Any, a: Any, b: Any) -> Val:
+    x, kind = _want_vec(a, "the first argument of concat")
+    if want_val(b, "the second argument of concat").type != kind:
+        raise Reject(f"concat of {kind} and {b.type}: the vectors must have one type")
+    return pick(c.f, x, b, range(2 * kind.lanes))
+
+
+@lowers(ops.low)
+def low(c: Any, v: Any) -> Val:
+    x, kind = _want_vec(v, "the argument of low")
+    return pick(c.f, x, None, range(kind.lanes // 2))
+
+
+@lowers(ops.high)
+def high(c: Any, v: Any) -> Val:
+    x, kind = _want_vec(v, "the argument of high")
+    return pick(c.f, x, None, range(kind.lanes // 2, kind.lanes))
+
+
+@lowers(ops.select)
+def _select(c: Any, condition: Any, a: Any, b: Any) -> Val:
+    test = want_val(condition, "the condition")
+    if elem_of(test.type) != boolean:
+        raise Reject(f"the condition must be bool, got {test.type}")
+    x, y = same_type("or", a, b)
+    if isinstance(test.type, Vec) and lanes_of(x.type) != test.type.lanes:
+        raise Reject(f"a condition of {test.type.lanes} lanes cannot choose between {x.type}")
+    kind = c.f.type(x.type)
+    return Val(x.type, c.f.value(f"select {c.f.type(test.type)} {test.ref}, {kind} {x.ref}, {kind} {y.ref}"))
+
+
+@lowers(ops.bitcast)
+def bitcast(c: Any, x: Any, type: Any) -> Val:
+    v, kind = want_val(x, "the first argument of bitcast"), want_type(type, "the second argument")
+    if isinstance(v.type, Ptr) or isinstance(kind, Ptr):
+        raise Reject("bitcast is for numbers; pointers change with cast")
+    if elem_of(v.type) == boolean or elem_of(kind) == boolean:
+        return _mask_bits(c, v, kind)
+    if v.type.size != kind.size:
+        raise Reject(f"{v.type} has {v.type.size} bytes, {kind} has {kind.size}")
+    if v.type == kind or c.f.type(v.type) == c.f.type(kind):
+        return Val(kind, v.ref)
+    return Val(kind, c.f.value(f"bitcast {c.f.type(v.type)} {v.ref} to {c.f.type(kind)}"))
+
+
+def _mask_bits(c: Any, v: Val, kind: Type) -> Val:
+    """A bool vector as an integer of as many bits (lane 0 is the lowest), or back."""
+    mask, number = (v.type, kind) if elem_of(v.type) == boolean else (kind, v.type)
+    if not isinstance(mask, Vec) or not isinstance(number, Int) or mask.lanes != number.bits:
+        raise Reject(f"bitcast from {v.type} to {kind}: a mask of n lanes is an integer of n bits")
+    return Val(kind, c.f.value(f"bitcast {c.f.type(v.type)} {v.ref} to {c.f.type(kind)}"))
+
+
+@lowers(ops.reduce_add)
+def reduce_add(c: Any, v: Any) -> Val:
+    x, kind = _want_vec(v, "the argument of reduce_add")
+    if kind.lanes & (kind.lanes - 1):
+        raise Reject(f"the order is pairwise by halves, so lanes must be a power of two; {kind} has {kind.lanes}")
+    while isinstance(x.type, Vec):
+        n = x.type.lanes // 2
+        a, b = pick(c.f, x, None, range(n)), pick(c.f, x, None, range(n, 2 * n))
+        x = binary(c.f, ast.Add(), a, b)
+    return x
+
+
+def _reduce(c: Any, v: Any, word: str) -> Val:
+    x, kind = _want_vec(v, f"the argument of reduce_{word}")
+    if isinstance(kind.elem, Float):
+        name = f"llvm.vector.reduce.f{word}imum"
+    elif isinstance(kind.elem, Int):
+        name = f"llvm.vector.reduce.{'s' if kind.elem.signed else 'u'}{word}"
+    else:
+        raise Reject(f"reduce_{word} takes numbers, got {kind}")
+    return Val(kind.elem, c.f.call(f"{name}.{suffix(kind)}", kind.elem, [(c.f.type(kind), x.ref)]))
+
+
+@lowers(ops.reduce_max)
+def _reduce_max(c: Any, v: Any) -> Val:
+    return _reduce(c, v, "max")
+
+
+@lowers(ops.reduce_min)
+def _reduce_min(c: Any, v: Any) -> Val:
+    return _reduce(c, v, "min")
+
+
+@lowers(ops.reduce_or)
+def _reduce_or(c: Any, v: Any) -> Val:
+    x = want_int(v, "the argument of reduce_or")
+    name = f"llvm.vector.reduce.or.{suffix(x.type)}"
+    return Val(elem_of(x.type), c.f.call(name, elem_of(x.type), [(c.f.type(x.type), x.ref)]))
+
+
+def _mask(c: Any, mask: Any, word: str) -> Val:
+    x = want_val(mask, "the mask")
+    if elem_of(x.type) != boolean:
+        raise Reject(f"the mask must be bool, got {x.type}")
+    if not isinstance(x.type, Vec):
+        return x
+    return Val(boolean, c.f.call(f"llvm.vector.reduce.{word}.v{x.type.lanes}i1", boolean, [(c.f.type(x.type), x.ref)]))
+
+
+@lowers(ops.any_of)
+def _any_of(c: Any, mask: Any) -> Val:
+    return _mask(c, mask, "or")
+
+
+@lowers(ops.all_of)
+def _all_of(c: Any, mask: Any) -> Val:
+    return _mask(c, mask, "and")
+
+
+def to_i32_lanes(c: Any, x: Val) -> Val:
+    """Bytes regrouped as i32 lanes, four in each."""
+    n = x.type.size // 4
+    return bitcast(c, x, Vec(i32, n) if n > 1 else i32)

@@ -1,0 +1,353 @@
+"""The words of the kernel language. Each is declared here with its documentation and lowered in `lower/`.
+
+They mean something inside kernels only; calling one from ordinary Python raises `LangError`. "Vector" below stands for
+a scalar as well where a single lane makes sense. Compile-time arguments are marked *static*.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from zinc_rt.lang.errors import LangError
+
+
+class Word:
+    """A built-in function of the language."""
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        self.name = fn.__name__
+        self.__doc__ = fn.__doc__
+        self.signature = inspect.signature(fn)
+
+    def __call__(self, *_: object, **__: object) -> NoReturn:
+        raise LangError(f"{self.name} is a word of the kernel language; it works inside kernels only")
+
+    def __repr__(self) -> str:
+        return f"<kernel word {self.name}{self.signature}>"
+
+
+# -- control and compile time ---------------------------------------------------------------------------------------
+
+
+@Word
+def unroll(start: Any, stop: Any = None, step: Any = 1) -> Any:
+    """`for i in unroll(n)`: like `range`, with a compile-time `i`; the body is written out once for each value."""
+
+
+@Word
+def static_assert(condition: Any, message: Any = "static_assert failed") -> Any:
+    """Refuse to compile when a compile-time condition is false."""
+
+
+@Word
+def target_has(feature: Any) -> Any:
+    """Whether the target has an instruction set ("avx512", "vnni", "amx", "dotprod", …), as a static bool."""
+
+
+@Word
+def lanes(x: Any) -> Any:
+    """Lanes of a vector, static."""
+
+
+# -- memory ---------------------------------------------------------------------------------------------------------
+
+
+@Word
+def load(p: Any, index: Any = 0, *, lanes: Any = 1, align: Any = None, nontemporal: Any = False) -> Any:
+    """Element `p[index]`, or the vector of `lanes` elements from there. align: bytes that the address is known to be a
+    multiple of (default: the element's); static. nontemporal: hint that the line is not needed again; static.
+    """
+
+
+@Word
+def store(p: Any, value: Any, index: Any = 0, *, align: Any = None, nontemporal: Any = False) -> Any:
+    """Write a scalar or vector at `p[index]`; see `load`. A non-temporal vector store needs its natural alignment."""
+
+
+@Word
+def prefetch(p: Any, index: Any = 0, *, locality: Any = 3, write: Any = False) -> Any:
+    """Ask for the cache line of `p[index]`. locality: 3 all levels … 0 non-temporal; static. Never faults."""
+
+
+@Word
+def cast(p: Any, type: Any) -> Any:
+    """A pointer as another pointer type of the same address space, or to and from u64."""
+
+
+@Word
+def array(type: Any, n: Any) -> Any:
+    """`n` (static) uninitialised elements on the stack, as a pointer. Alignment 64."""
+
+
+@Word
+def shared(type: Any, n: Any) -> Any:
+    """`n` (static) elements that a workgroup shares (LDS), as `ptr[type, SHARED]`. GPU only."""
+
+
+@Word
+def regs(type: Any, n: Any) -> Any:
+    """`n` (static) variables of one type, zero at first, indexed by static numbers: `acc[i] = acc[i] + x`."""
+
+
+# -- vectors --------------------------------------------------------------------------------------------------------
+
+
+@Word
+def splat(x: Any, lanes: Any) -> Any:
+    """A vector of `lanes` (static) copies of a scalar."""
+
+
+@Word
+def zeros(type: Any) -> Any:
+    """Zero of a scalar or vector type."""
+
+
+@Word
+def iota(type: Any, lanes: Any) -> Any:
+    """The vector 0, 1, 2, … of a scalar type."""
+
+
+@Word
+def shuffle(a: Any, b: Any, indices: Any = None) -> Any:
+    """`shuffle(a, indices)` or `shuffle(a, b, indices)`: lanes picked by a static tuple; b's lanes count on after a's."""
+
+
+@Word
+def insert(v: Any, lane: Any, x: Any) -> Any:
+    """The vector with one lane replaced. Reading a lane is `v[lane]`."""
+
+
+@Word
+def concat(a: Any, b: Any) -> Any:
+    """The lanes of `a`, then those of `b`."""
+
+
+@Word
+def low(v: Any) -> Any:
+    """The first half of a vector."""
+
+
+@Word
+def high(v: Any) -> Any:
+    """The second half of a vector."""
+
+
+@Word
+def select(condition: Any, a: Any, b: Any) -> Any:
+    """`a` where the condition holds, else `b`; both are evaluated."""
+
+
+@Word
+def bitcast(x: Any, type: Any) -> Any:
+    """The same bits as another type of the same size."""
+
+
+@Word
+def reduce_add(v: Any) -> Any:
+    """Sum of the lanes: pairwise at distance n/2, n/4, …, 1, each addition rounded once. Lanes: a power of two."""
+
+
+@Word
+def reduce_max(v: Any) -> Any:
+    """The greatest lane; NaN if any lane is NaN."""
+
+
+@Word
+def reduce_min(v: Any) -> Any:
+    """The least lane; NaN if any lane is NaN."""
+
+
+@Word
+def reduce_or(v: Any) -> Any:
+    """Bitwise or of integer lanes."""
+
+
+@Word
+def any_of(mask: Any) -> Any:
+    """Whether any lane of a bool vector holds."""
+
+
+@Word
+def all_of(mask: Any) -> Any:
+    """Whether every lane of a bool vector holds."""
+
+
+# -- arithmetic -----------------------------------------------------------------------------------------------------
+
+
+@Word
+def fma(a: Any, b: Any, c: Any) -> Any:
+    """a * b + c, rounded once. The only place where a product and a sum are contracted."""
+
+
+@Word
+def sqrt(x: Any) -> Any:
+    """Square root, correctly rounded."""
+
+
+@Word
+def absolute(x: Any) -> Any:
+    """|x|; for floats the sign bit is cleared."""
+
+
+@Word
+def maximum(a: Any, b: Any) -> Any:
+    """The greater; for floats NaN if either is NaN, and +0.0 above -0.0."""
+
+
+@Word
+def minimum(a: Any, b: Any) -> Any:
+    """The lesser; for floats NaN if either is NaN, and -0.0 below +0.0."""
+
+
+@Word
+def rint(x: Any) -> Any:
+    """The nearest integer as a float, ties to even."""
+
+
+@Word
+def floor(x: Any) -> Any:
+    """The greatest integer not above x, as a float."""
+
+
+@Word
+def popcount(x: Any) -> Any:
+    """Bits that are set."""
+
+
+@Word
+def count_trailing_zeros(x: Any) -> Any:
+    """Zero bits below the lowest set bit; the width for 0."""
+
+
+@Word
+def dot4(acc: Any, a: Any, b: Any, *, a_max: Any = 255) -> Any:
+    """Lane i of `acc` (i32) plus the exact dot product of bytes 4i … 4i+3 of `a` (u8 or i8) and `b` (i8, never -128).
+
+    a_max (static): a bound of unsigned `a` that lets cheaper instructions stay exact.
+    """
+
+
+# -- threads --------------------------------------------------------------------------------------------------------
+
+
+@Word
+def atomic_load(p: Any, index: Any = 0, *, order: Any = "acquire") -> Any:
+    """An integer read atomically. order: "relaxed", "acquire", "seq_cst"; static."""
+
+
+@Word
+def atomic_store(p: Any, value: Any, index: Any = 0, *, order: Any = "release") -> Any:
+    """An integer written atomically. order: "relaxed", "release", "seq_cst"; static."""
+
+
+@Word
+def atomic_add(p: Any, value: Any, index: Any = 0, *, order: Any = "acq_rel") -> Any:
+    """Add to an integer; the value before."""
+
+
+@Word
+def atomic_cas(p: Any, expected: Any, desired: Any, index: Any = 0, *, order: Any = "acq_rel") -> Any:
+    """Write `desired` where the integer equals `expected`; the value before."""
+
+
+@Word
+def fence(order: Any = "seq_cst") -> Any:
+    """Order the memory operations before and after."""
+
+
+@Word
+def pause() -> Any:
+    """Tell the core that this is a spin loop."""
+
+
+@Word
+def call(address: Any, returns: Any, *arguments: Any) -> Any:
+    """Call the function at an address (u64) by the C convention. returns: a type, or None."""
+
+
+# -- matrix registers (AMX; elsewhere the same arithmetic in ordinary instructions) ---------------------------------
+
+
+@Word
+def tile_configure(rows: Any, bytes: Any) -> Any:
+    """Set the shapes of this thread's tiles 0 … n-1 by static tuples. Needed before any tile is used."""
+
+
+@Word
+def tile_zero(t: Any) -> Any:
+    """Clear tile number `t` (static)."""
+
+
+@Word
+def tile_load(t: Any, p: Any, stride: Any) -> Any:
+    """Load tile `t` from rows that lie `stride` bytes apart."""
+
+
+@Word
+def tile_store(t: Any, p: Any, stride: Any) -> Any:
+    """Store tile `t`."""
+
+
+@Word
+def tile_dot_u8i8(c: Any, a: Any, b: Any) -> Any:
+    """Tile c (i32) += a (u8 rows) x b (i8, four consecutive k in each 32-bit element)."""
+
+
+@Word
+def tile_dot_i8u8(c: Any, a: Any, b: Any) -> Any:
+    """Tile c (i32) += a (i8 rows) x b (u8)."""
+
+
+@Word
+def tile_release() -> Any:
+    """Give the tile state back."""
+
+
+# -- GPU ------------------------------------------------------------------------------------------------------------
+
+
+@Word
+def workgroup_id(axis: Any) -> Any:
+    """This workgroup's index along axis 0, 1 or 2 (static), u32."""
+
+
+@Word
+def workitem_id(axis: Any = 0) -> Any:
+    """This work-item's index in its workgroup along an axis (static), u32."""
+
+
+@Word
+def lane_id() -> Any:
+    """This lane's index in its wave, u32."""
+
+
+@Word
+def barrier() -> Any:
+    """Wait for the whole workgroup; LDS written before is visible after."""
+
+
+@Word
+def wave_shuffle_xor(x: Any, distance: Any) -> Any:
+    """The value of lane `lane ^ distance` (static: 1, 2, 4, 8 or 16), a 32-bit type."""
+
+
+@Word
+def wave_reduce_add(x: Any) -> Any:
+    """Sum over the wave's 32 lanes at distance 16, 8, 4, 2, 1; every lane gets it."""
+
+
+@Word
+def first_lane(x: Any) -> Any:
+    """The first active lane's value, uniform."""
+
+
+@Word
+def wmma_iu8(acc: Any, a: Any, b: Any, *, a_signed: Any = True, b_signed: Any = True) -> Any:
+    """Wave matrix multiply, 16 x 16 x 16 bytes into i32: acc vec[i32, 8], a and b vec[i32, 2] on gfx12."""
+
+
+WORDS: dict[str, Word] = {name: value for name, value in list(globals().items()) if isinstance(value, Word)}
+"""Every word by name."""
