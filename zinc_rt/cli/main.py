@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, NoReturn
 import typer
 
 import zinc_rt
-from zinc_rt.cli import bench, chat, check, graph, perplexity, run, show, tokenize
+from zinc_rt.cli import bench, cache, chat, check, graph, perplexity, run, show, tokenize
 from zinc_rt.cli.help import Command, Group
 from zinc_rt.cli.options import Debug, debug_wanted
 from zinc_rt.cli.session import EXIT_INTERRUPTED
@@ -40,6 +40,7 @@ for _verb in (
     graph.graph,
     tokenize.tokenize,
     perplexity.perplexity,
+    cache.cache,
 ):
     app.command(cls=Command)(_verb)
 

@@ -238,6 +238,16 @@ SystemPrompt = Annotated[
         show_default=False,
     ),
 ]
+CacheDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--cache-dir",
+        metavar="DIR",
+        help="Folder of compiled kernels. Default: $ZINC_RT_CACHE_DIR, else ~/.cache/zinc_rt.",
+        rich_help_panel=OTHER,
+        show_default=False,
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=OUTPUT, show_default=False)]
 
 _FLAGS: Final = {

@@ -28,7 +28,8 @@ completion in bash, zsh, fish and PowerShell.
 | 2 | used wrongly: an unknown option, a value outside its limits, no prompt |
 | 130 | stopped by Ctrl-C; what had been made by then has been written |
 
-`ZINC_RT_TIER` names the engine where `--tier` is not given.
+`ZINC_RT_TIER` names the engine where `--tier` is not given, `ZINC_RT_CACHE_DIR` the folder of compiled kernels where
+`--cache-dir` is not.
 """
 
 

@@ -10,13 +10,15 @@ import os
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from zinc_rt.lang.children import Answer, Crash, run_jobs
-from zinc_rt.lang.elf import Linked, link
 from zinc_rt.lang.errors import CompileError, CompilerCrashed, LangError
 from zinc_rt.lang.image import Image
 from zinc_rt.lang.target import Target
+
+if TYPE_CHECKING:
+    from zinc_rt.lang.children import Answer, Crash
+    from zinc_rt.lang.elf import Linked
 
 _BYTES_PER_CHILD: Final = 32 << 10  # IR text that keeps a process busy for about as long as it takes to start one
 _UNKNOWN: Final = "is not a recognized "  # LLVM goes on after this warning, with another processor in mind
@@ -63,6 +65,8 @@ class Compiler:
 
     def compile_each(self, modules: Sequence[Module], *, disassemble: bool = False) -> list[Image | CompileError]:
         """For every module, in order, its image or why there is none."""
+        from zinc_rt.lang.children import run_jobs  # not at import: a start that compiles nothing must not pay for it
+
         jobs = [(_request(m, disassemble), m.ir.encode()) for m in modules]
         children = min(self.jobs, len(jobs), 1 + sum(len(ir) for _, ir in jobs) // _BYTES_PER_CHILD)
         answers = run_jobs(jobs, max(children, 1), self.timeout)
@@ -89,6 +93,9 @@ def _request(module: Module, disassemble: bool) -> dict[str, Any]:
 
 
 def _result(module: Module, answer: Answer | Crash) -> Image | CompileError:
+    from zinc_rt.lang.children import Crash
+    from zinc_rt.lang.elf import link
+
     if isinstance(answer, Crash):
         return CompilerCrashed(answer.reason, module.name)
     header = answer.header

@@ -1,0 +1,241 @@
+"""Compiled images on disk, named by what they were made from.
+
+The folder holds code that is executed, so it must belong to the user alone. Nothing that goes wrong here stops a run:
+the cache says so once and steps aside.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from zinc_rt.lang.errors import CacheError, ImageError
+from zinc_rt.lang.folder import Folder, FolderRefused
+from zinc_rt.lang.image import VERSION, Image
+
+CACHE_ENV: Final = "ZINC_RT_CACHE_DIR"
+MAX_BYTES: Final = 256 << 20
+_KEY_FORMAT: Final = 1  # change it when the same parts come to mean another image
+_TOUCH_AFTER: Final = 12 * 3600.0  # seconds; a use is noted in the file's time no more often than this
+_STALE: Final = 3600.0  # seconds after which a half-written file belongs to a process that died
+_KEY: Final = re.compile(r"[0-9a-f]{64}")
+_HALF: Final = re.compile(r"[0-9a-f]{64}\.[0-9a-z._-]+\.part")
+
+
+def default_cache_dir() -> Path | None:
+    """$ZINC_RT_CACHE_DIR, else zinc_rt in $XDG_CACHE_HOME or ~/.cache; None where there is no home."""
+    if chosen := os.environ.get(CACHE_ENV):
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(base):  # the specification says to ignore others
+        return Path(base) / "zinc_rt"
+    try:
+        return Path.home() / ".cache" / "zinc_rt"
+    except RuntimeError:
+        return None
+
+
+def cache_key(parts: Iterable[bytes | str]) -> str:
+    """The name (64 hex digits) of what is made from these parts, in this order, by the installed LLVM.
+
+    Include everything the result depends on: source, constants, target and its features, optimisation level.
+    """
+    digest = hashlib.sha256()
+    for part in (f"zinc_rt {_KEY_FORMAT} {VERSION}", llvm_version(), *parts):
+        data = part.encode() if isinstance(part, str) else part
+        digest.update(b"%c%d:" % (b"s" if isinstance(part, str) else b"b", len(data)))
+        digest.update(data)
+    return digest.hexdigest()
+
+
+@cache
+def llvm_version() -> str:
+    """The version of llvmlite, which brings its own LLVM; "none" when it is not installed. Imports nothing of it."""
+    from importlib.util import find_spec
+
+    spec = find_spec("llvmlite")
+    if spec is None or spec.origin is None:
+        return "none"
+    # importlib.metadata says the same, but importing it takes longer than a warm start may.
+    site = Path(spec.origin).parent.parent
+    names = [n for n in os.listdir(site) if n.startswith("llvmlite-") and n.endswith(".dist-info")]
+    if len(names) == 1:
+        return names[0].removeprefix("llvmlite-").removesuffix(".dist-info")
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("llvmlite")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+@dataclass
+class CacheStats:
+    """What happened since the cache was opened. `damaged` counts as misses too."""
+
+    hits: int = 0
+    misses: int = 0
+    damaged: int = 0
+    stored: int = 0
+    evicted: int = 0
+
+
+@dataclass(frozen=True)
+class CacheEntry:
+    """A stored image: its key, size in bytes and when it was last used, in seconds of the clock."""
+
+    key: str
+    size: int
+    used: float
+
+
+class CompileCache:
+    """Images by key. `folder` None: every get is a miss and every put does nothing.
+
+    `notify` gets one line when the cache cannot be used or an object in it was damaged. Many processes may use one
+    folder at once: objects appear complete or not at all, and none is ever changed.
+    """
+
+    def __init__(
+        self, folder: Path | None, max_bytes: int = MAX_BYTES, notify: Callable[[str], None] | None = None
+    ) -> None:
+        self.path = folder
+        self.max_bytes = max_bytes
+        self.stats = CacheStats()
+        self._notify = notify
+        self._said: set[str] = set()
+        self._folder: Folder | None = None
+        self._opened = False
+        self._writable = folder is not None
+        self._total: int | None = None  # bytes in the folder, once counted
+
+    def get(self, key: str) -> Image | None:
+        """The image stored under `key`, or None. A damaged one is removed."""
+        image = self._read(key)
+        if image is None:
+            self.stats.misses += 1
+        else:
+            self.stats.hits += 1
+        return image
+
+    def _read(self, key: str) -> Image | None:
+        folder = self._open(create=False)
+        if folder is None:
+            return None
+        try:
+            found = folder.read(_checked(key))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self._say("read", f"{error.strerror or error}; going on without the cached object")
+            return None
+        try:
+            image = Image.from_bytes(found.data)
+        except ImageError as error:
+            self.stats.damaged += 1
+            gone = "removed" if folder.remove(key) else "ignored"
+            self._say("damaged", f"{gone} the object {key[:12]}…: {error}; it is compiled again")
+            return None
+        if time.time() - found.used > _TOUCH_AFTER:
+            folder.touch(key)
+        return image
+
+    def put(self, key: str, image: Image) -> None:
+        """Store the image. Makes room by removing what was not used for longest."""
+        data = image.to_bytes()
+        if not self._writable or len(data) > self.max_bytes:
+            return
+        folder = self._open(create=True)
+        if folder is None:
+            return
+        try:
+            self._make_room(folder, len(data))
+            folder.write(_checked(key), data)
+        except OSError as error:
+            self._writable = False
+            self._say("write", f"{error.strerror or error}; going on without storing what is compiled")
+            return
+        self.stats.stored += 1
+        self._total = (self._total or 0) + len(data)
+
+    def entries(self) -> list[CacheEntry]:
+        """What is stored, last used first; nothing when there is no folder. Raises `CacheError` if it is refused."""
+        folder = self._open_or_raise()
+        return [] if folder is None else sorted(_entries(folder), key=lambda e: (-e.used, e.key))
+
+    def clear(self) -> int:
+        """Remove every image, and half-written ones; other files stay. The number of images removed.
+
+        Raises `CacheError` if the folder is refused or an object cannot be removed.
+        """
+        folder = self._open_or_raise()
+        if folder is None:
+            return 0
+        names = folder.names()
+        for name in names:
+            if (_KEY.fullmatch(name) or _HALF.fullmatch(name)) and not folder.remove(name):
+                raise CacheError(f"{self.path}/{name} cannot be removed; is the folder writable?")
+        self._total = 0
+        return sum(1 for name in names if _KEY.fullmatch(name))
+
+    def _open(self, create: bool) -> Folder | None:
+        """The folder, tried once for reading and once more when something is to be written."""
+        if self._folder is None and self.path is not None and (not self._opened or (create and self._writable)):
+            self._opened = True
+            try:
+                self._folder = Folder.open(self.path, create)
+            except FolderRefused as error:
+                self._writable = False
+                self._say("open", f"{error}; going on without it")
+        return self._folder
+
+    def _open_or_raise(self) -> Folder | None:
+        if self.path is None:
+            return None
+        try:
+            return Folder.open(self.path, create=False)
+        except FolderRefused as error:
+            raise CacheError(f"compile cache {self.path}: {error}") from None
+
+    def _make_room(self, folder: Folder, n_bytes: int) -> None:
+        """Remove the least recently used until `n_bytes` more fit. The folder is counted once, then kept in mind."""
+        if self._total is not None and self._total + n_bytes <= self.max_bytes:
+            return
+        for name, _, used in folder.files():
+            if _HALF.fullmatch(name) and time.time() - used > _STALE:
+                folder.remove(name)
+        entries = sorted(_entries(folder), key=lambda e: e.used)
+        self._total = sum(e.size for e in entries)
+        if self._total + n_bytes <= self.max_bytes:
+            return
+        # A quarter at once, so that a full cache is not listed again at every put.
+        limit = max(self.max_bytes - max(n_bytes, self.max_bytes // 4), 0)
+        for entry in entries:
+            if self._total <= limit:
+                break
+            if folder.remove(entry.key):
+                self._total -= entry.size
+                self.stats.evicted += 1
+
+    def _say(self, kind: str, problem: str) -> None:
+        """One line for the user, once for each kind of problem."""
+        if kind not in self._said and self._notify is not None:
+            self._said.add(kind)
+            self._notify(f"compile cache {self.path}: {problem}")
+
+
+def _checked(key: str) -> str:
+    if not _KEY.fullmatch(key):
+        raise ValueError(f"{key!r} is no cache key; it must be 64 hex digits (cache_key makes them)")
+    return key
+
+
+def _entries(folder: Folder) -> list[CacheEntry]:
+    return [CacheEntry(name, size, used) for name, size, used in folder.files() if _KEY.fullmatch(name)]
