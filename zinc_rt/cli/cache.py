@@ -43,7 +43,7 @@ def cache(
         }
         write(json.dumps(tree, ensure_ascii=False, indent=1) + "\n")
     elif clear:
-        write(f"removed {removed} compiled kernels, {format_bytes(size)}, from {folder}\n")
+        write(f"objects removed from {folder}: {removed}, {format_bytes(size)}\n")
     else:
         where = "none: there is no home folder; name one with --cache-dir" if folder is None else str(folder)
         rows = [["folder", where], ["objects", str(len(entries))]]

@@ -20,7 +20,7 @@ from zinc_rt.lang.worker import FRAME
 
 Job = tuple[dict[str, Any], bytes]
 _CHUNK: Final = 1 << 16
-_TRIES: Final = 2  # what kills a process that has done other jobs is tried once more in a fresh one
+_TRIES: Final = 2  # what kills a process that has done other jobs before gets a fresh one of its own
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,11 @@ class Answer:
 
 @dataclass(frozen=True)
 class Crash:
-    """A job that ended its process or was not done in time."""
+    """A job that ended its process or was not done in time, and what LLVM printed meanwhile."""
 
     reason: str
+    notes: str
+    died: bool  # rather than took too long
 
 
 def worker_command() -> list[str]:
@@ -58,7 +60,8 @@ def run_jobs(jobs: Sequence[Job], children: int, timeout: float) -> list[Answer 
     with selectors.DefaultSelector() as selector:
         try:
             while waiting or any(c.job is not None for c in running):
-                while waiting and len(running) < children:
+                idle = sum(c.job is None for c in running)
+                for _ in range(min(children - len(running), len(waiting) - idle)):
                     running.add(_Child(selector))
                 for child in running:
                     if child.job is None and waiting:
@@ -71,11 +74,11 @@ def run_jobs(jobs: Sequence[Job], children: int, timeout: float) -> list[Answer 
                         continue
                     if (answer := child.answer()) is not None:
                         results[child.job], child.job = answer, None
-                    elif (reason := child.failure(timeout)) is not None:
-                        if tries[child.job] < _TRIES and child.done > 0:
+                    elif (crash := child.crash(timeout)) is not None:
+                        if crash.died and child.done > 0 and tries[child.job] < _TRIES:
                             waiting.append(child.job)
                         else:
-                            results[child.job] = Crash(reason)
+                            results[child.job] = crash
                         running.remove(child)
                         child.end()
         finally:
@@ -118,7 +121,7 @@ class _Child:
         self._in, self._out = self._process.stdin.fileno(), self._process.stdout.fileno()
         os.set_blocking(self._in, False)
         selector.register(self._out, selectors.EVENT_READ, self)
-        self._outgoing = memoryview(_frame({"path": sys.path}, b""))
+        self._outgoing = memoryview(_frame({"path": [p for p in sys.path if isinstance(p, str)]}, b""))
 
     def give(self, job: Job, timeout: float) -> None:
         """Begin to send a job; the time for it starts now."""
@@ -160,23 +163,20 @@ class _Child:
         self.done += 1
         return Answer(header, payload)
 
-    def failure(self, timeout: float) -> str | None:
+    def crash(self, timeout: float) -> Crash | None:
         """Why no answer will come; None while one may."""
-        if self._closed:
-            return _why(self._process.wait(), self._last_words())
-        if time.monotonic() >= self.deadline:
-            return f"not done after {timeout:g} s; give it more time or make it smaller"
-        return None
-
-    def _last_words(self) -> str:
-        """The line of standard error that says most."""
-        text = os.pread(self._errors.fileno(), _CHUNK, self._mark).decode(errors="replace")
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
-        telling = [line for line in lines if line.startswith(("LLVM ERROR:", "error:"))]
-        return (telling or lines or [""])[-1]
+        if not self._closed and time.monotonic() < self.deadline:
+            return None
+        notes = os.pread(self._errors.fileno(), _CHUNK, self._mark).decode(errors="replace")
+        if not self._closed:
+            return Crash(f"not done after {timeout:g} s; give it more time or make it smaller", notes, died=False)
+        return Crash(_why(self._process.wait(), _last_words(notes)), notes, died=True)
 
     def end(self) -> None:
         """Kill the process if it still runs, and close everything."""
+        for end in (self._in, self._out):
+            if end in self._selector.get_map():
+                self._selector.unregister(end)
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
@@ -188,6 +188,13 @@ class _Child:
 def _frame(header: dict[str, Any], payload: bytes) -> bytes:
     text = json.dumps(header).encode()
     return FRAME.pack(len(text), len(payload)) + text + payload
+
+
+def _last_words(notes: str) -> str:
+    """The line that says most."""
+    lines = [line.strip() for line in notes.splitlines() if line.strip()]
+    telling = [line for line in lines if line.startswith(("LLVM ERROR:", "error:"))]
+    return (telling or lines or [""])[-1]
 
 
 def _why(status: int, words: str) -> str:

@@ -41,7 +41,11 @@ class Module:
     ir: str  # may leave out `target datalayout` and `target triple`
     target: Target
     exports: tuple[str, ...]  # functions that the image's `entries` name
-    opt: int = 2  # LLVM's level, 0 to 3; never vectorises loops
+    opt: int = 2  # LLVM's level, 0 to 3; loops are never vectorised
+
+    def __post_init__(self) -> None:
+        if self.opt not in range(4):
+            raise CompileError(f"optimisation level {self.opt}; it must be 0 to 3", self.name)
 
 
 class Compiler:
@@ -96,16 +100,17 @@ def _result(module: Module, answer: Answer | Crash) -> Image | CompileError:
     from zinc_rt.lang.children import Crash
     from zinc_rt.lang.elf import link
 
+    text = answer.notes if isinstance(answer, Crash) else answer.header["notes"]
+    notes = list(dict.fromkeys(line.strip() for line in text.splitlines() if line.strip()))
+    if unknown := [line for line in notes if _UNKNOWN in line]:
+        return CompileError(f"the LLVM in llvmlite lacks target {module.target.name}: {unknown[0]}", module.name)
     if isinstance(answer, Crash):
         return CompilerCrashed(answer.reason, module.name)
     header = answer.header
-    notes = list(dict.fromkeys(line.strip() for line in header["notes"].splitlines() if line.strip()))
-    if unknown := [line for line in notes if _UNKNOWN in line]:
-        return CompileError(f"the LLVM in llvmlite lacks target {module.target.name}: {unknown[0]}", module.name)
     if header["problem"] is not None:
         return CompileError(_with_line(module.ir, header), module.name)
     try:
-        linked = link(answer.payload, module.target.arch, module.exports)
+        linked = link(answer.payload, module.target.arch, module.exports, module.ir)
         meta = _meta(linked, module.target)
     except CompileError as error:
         return CompileError(error.problem, module.name)

@@ -6,8 +6,9 @@ Everything else is refused by name. Formats: the System V gABI and its processor
 
 from __future__ import annotations
 
+import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -22,15 +23,13 @@ _HEADER: Final = struct.Struct("<4sBBBB8xHHIQQQIHHHHHH")
 _SECTION: Final = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL: Final = struct.Struct("<IBBHQQ")
 _RELA: Final = struct.Struct("<QQq")
+_REL: Final = struct.Struct("<QQ")
 
 _SHT_PROGBITS, _SHT_SYMTAB, _SHT_RELA, _SHT_NOBITS, _SHT_REL, _SHT_NOTE = 1, 2, 4, 8, 9, 7
 _SHT_UNWIND: Final = 0x70000001
 _SHF_WRITE, _SHF_ALLOC, _SHF_EXEC, _SHF_TLS = 1, 2, 4, 0x400
 _STT_FUNC: Final = 2
 _STB_LOCAL: Final = 0
-
-# Calls that LLVM puts in by itself, for loops it recognises and operations the target does not have.
-_LIBCALLS: Final = frozenset({"memset", "memcpy", "memmove", "memcmp", "bcmp", "fma", "fmaf", "fmod", "fmodf"})
 
 
 class Section(NamedTuple):
@@ -67,22 +66,24 @@ class Linked:
     extra: dict[str, bytes]  # sections that are no part of the program, by name
 
 
-def link(data: bytes, arch: str, exports: Sequence[str]) -> Linked:
+def link(data: bytes, arch: str, exports: Sequence[str], ir: str = "") -> Linked:
     """The object `data` for `arch` ("x86_64", "aarch64", "amdgcn") as one run of bytes.
 
-    Raises `CompileError` for an undefined symbol, writable data, any reference that is not pc-relative inside the
-    object, a missing export, and for bytes that are no such object.
+    `ir` is the text that it was made from, for messages. Raises `CompileError` for an undefined symbol, writable data,
+    any reference that is not pc-relative inside the object, a missing export, and for bytes that are no such object.
     """
     try:
         sections = _sections(memoryview(data), arch)
         symbols = _symbols(sections)
-        _refuse_undefined(symbols)
+        _refuse_undefined(symbols, ir)
+        defined = {s.name for s in symbols if s.type == _STT_FUNC}
+        if missing := [name for name in exports if name not in defined]:
+            raise CompileError(f"{missing[0]!r} is to be exported, but the module defines no such function")
         places = _place(sections)
         code = bytearray(-(-(max(p + sections[i].size for i, p in places.items())) // ALIGNMENT) * ALIGNMENT)
         for i, place in places.items():
             code[place : place + sections[i].size] = sections[i].data
-        for target, offset, kind, symbol, addend in _relocations(sections, symbols, places):
-            _relocate(code, arch, places[target] + offset, kind, symbol, addend, places)
+        _relocate(code, arch, sections, symbols, places)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise CompileError(f"LLVM's object cannot be read: {error}") from None
     functions = {
@@ -90,8 +91,6 @@ def link(data: bytes, arch: str, exports: Sequence[str]) -> Linked:
         for s in sorted(symbols, key=lambda s: (s.section, s.value))
         if s.type == _STT_FUNC and s.section in places
     }
-    if missing := [name for name in exports if name not in functions]:
-        raise CompileError(f"{missing[0]!r} is to be exported, but the module defines no such function")
     extra = {s.name: bytes(s.data) for s in sections if s.type == _SHT_PROGBITS and not s.flags & _SHF_ALLOC}
     return Linked(bytes(code), {name: functions[name][0] for name in exports}, functions, extra)
 
@@ -128,14 +127,16 @@ def _symbols(sections: list[Section]) -> list[Symbol]:
     raise CompileError("LLVM's object has no symbols, so it defines no function")
 
 
-def _refuse_undefined(symbols: list[Symbol]) -> None:
+def _refuse_undefined(symbols: list[Symbol], ir: str) -> None:
     names = sorted({s.name for s in symbols[1:] if s.section == 0})
     if not names:
         return
-    why = "declared but not defined in the module"
     if names[0].startswith("llvm."):
         why = "a misspelt intrinsic, or one that this target does not have"
-    elif names[0] in _LIBCALLS or names[0].startswith("__"):
+    elif re.search(rf'@"?{re.escape(names[0])}\b', ir):
+        why = "declared but not defined in the module"
+    else:
+        # For operations that the target does not have, and for loops that it recognises as a memset, say.
         why = 'a library call that LLVM put in; write the operation out, or give the function "no-builtins"'
     more = f" (and {len(names) - 1} more: {', '.join(names[1:4])})" if len(names) > 1 else ""
     raise CompileError(f"undefined symbol {names[0]!r}: {why}{more}")
@@ -148,7 +149,8 @@ def _place(sections: list[Section]) -> dict[int, int]:
         if not s.flags & _SHF_ALLOC or s.size == 0 or s.type == _SHT_NOTE or _is_unwind(s):
             continue
         if s.flags & (_SHF_WRITE | _SHF_TLS) or s.type != _SHT_PROGBITS:
-            raise CompileError(f"section {s.name} of {s.size} bytes is writable; kernels have constants and code only")
+            what = "holds addresses" if s.name.startswith(".data.rel.ro") else "is writable"
+            raise CompileError(f"section {s.name} of {s.size} bytes {what}; kernels have code and plain constants only")
         if s.align > _MAX_ALIGNMENT or s.align & (s.align - 1):
             raise CompileError(f"section {s.name} wants an alignment of {s.align}; the limit is {_MAX_ALIGNMENT}")
         program.append(i)
@@ -170,29 +172,28 @@ def _is_unwind(section: Section) -> bool:
     return section.type == _SHT_UNWIND or section.name == ".eh_frame"
 
 
-def _relocations(
-    sections: list[Section], symbols: list[Symbol], places: dict[int, int]
-) -> Iterator[tuple[int, int, int, Symbol, int]]:
-    """(section, offset in it, type, symbol, addend) of everything that the program refers to."""
+def _relocate(
+    code: bytearray, arch: str, sections: list[Section], symbols: list[Symbol], places: dict[int, int]
+) -> None:
+    """Patch everything by which the program refers to itself."""
     for section in sections:
         if section.info not in places:
             continue
-        if section.type == _SHT_REL:
-            raise CompileError(f"section {section.name} holds relocations without addends")
-        if section.type == _SHT_RELA:
+        if section.type == _SHT_REL:  # AMD devices alone have these, and no form that needs no loader
+            for _, info in _REL.iter_unpack(section.data):
+                raise _needs_loader(arch, info & 0xFFFFFFFF, symbols[info >> 32])
+        elif section.type == _SHT_RELA:
             for offset, info, addend in _RELA.iter_unpack(section.data):
-                yield section.info, offset, info & 0xFFFFFFFF, symbols[info >> 32], addend
+                kind, symbol = info & 0xFFFFFFFF, symbols[info >> 32]
+                if symbol.section not in places:
+                    raise _needs_loader(arch, kind, symbol)
+                target = places[symbol.section] + symbol.value + addend
+                if not apply(code, arch, kind, places[section.info] + offset, target):
+                    raise _needs_loader(arch, kind, symbol)
 
 
-def _relocate(
-    code: bytearray, arch: str, place: int, kind: int, symbol: Symbol, addend: int, places: dict[int, int]
-) -> None:
-    if symbol.section not in places:
-        what = symbol.name or "a symbol"
-        raise CompileError(f"{relocation_name(arch, kind)} refers to {what}, which is not in the program")
-    if not apply(code, arch, kind, place, places[symbol.section] + symbol.value + addend):
-        what = symbol.name or "a constant"
-        raise CompileError(
-            f"{relocation_name(arch, kind)} to {what} needs a loader; only pc-relative references inside the module"
-            " are linked: make its functions and constants internal, and use no addresses in constants"
-        )
+def _needs_loader(arch: str, kind: int, symbol: Symbol) -> CompileError:
+    to = f" to {symbol.name}" if symbol.name else ""
+    gpu = "inline its functions and keep constants out of memory"
+    cpu = "only pc-relative references inside the module are linked"
+    return CompileError(f"{relocation_name(arch, kind)}{to} needs a loader; {gpu if arch == 'amdgcn' else cpu}")

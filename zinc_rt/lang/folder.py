@@ -53,8 +53,9 @@ class Folder:
         if info.st_uid != os.geteuid():
             raise FolderRefused(f"belongs to user {info.st_uid}, not to you ({os.geteuid()}); choose another folder")
         if info.st_mode & _OTHERS_WRITE:
+            mode = stat.S_IMODE(info.st_mode)
             raise FolderRefused(
-                f"others can write to it (mode {stat.S_IMODE(info.st_mode):o}); chmod go-w makes it safe"
+                f"others can write to it (mode {mode:o}); choose a folder of your own, or chmod go-w it"
             )
         return folder
 

@@ -14,6 +14,14 @@ from zinc_rt.lang.errors import CompileError
 # x86-64: type -> (name, format of the signed difference).
 _X86: Final = {2: ("R_X86_64_PC32", "<i"), 4: ("R_X86_64_PLT32", "<i"), 24: ("R_X86_64_PC64", "<q")}
 
+_X86_NAMES: Final = {
+    **{kind: row[0] for kind, row in _X86.items()},
+    1: "R_X86_64_64",
+    9: "R_X86_64_GOTPCREL",
+    41: "R_X86_64_GOTPCRELX",
+    42: "R_X86_64_REX_GOTPCRELX",
+}
+
 # aarch64, data: type -> (name, format of the signed difference).
 _ARM_DATA: Final = {260: ("R_AARCH64_PREL64", "<q"), 261: ("R_AARCH64_PREL32", "<i")}
 # aarch64, branches: type -> (name, bits of the word offset, position of its field).
@@ -37,13 +45,18 @@ _ARM_NAMES: Final = {
     _ADR_PREL_LO21: "R_AARCH64_ADR_PREL_LO21",
     _ADR_PREL_PG_HI21: "R_AARCH64_ADR_PREL_PG_HI21",
     **{kind: row[0] for table in (_ARM_DATA, _ARM_BRANCH, _ARM_LOW) for kind, row in table.items()},
+    257: "R_AARCH64_ABS64",
+    311: "R_AARCH64_ADR_GOT_PAGE",
+    312: "R_AARCH64_LD64_GOT_LO12_NC",
 }
+# None of AMD's is patched; the names are for messages (LLVM, "User Guide for AMDGPU Backend", relocation records).
+_AMD_NAMES: Final = {1: "R_AMDGPU_ABS32_LO", 2: "R_AMDGPU_ABS32_HI", 10: "R_AMDGPU_REL32_LO", 11: "R_AMDGPU_REL32_HI"}
 
 
 def relocation_name(arch: str, kind: int) -> str:
     """For messages: the ABI's name where known here, else the number."""
-    name = _X86[kind][0] if arch == "x86_64" and kind in _X86 else None
-    return name or (_ARM_NAMES.get(kind) if arch == "aarch64" else None) or f"relocation {kind}"
+    names = {"x86_64": _X86_NAMES, "aarch64": _ARM_NAMES, "amdgcn": _AMD_NAMES}[arch]
+    return names.get(kind, f"{arch} relocation {kind}")
 
 
 def apply(code: bytearray, arch: str, kind: int, place: int, target: int) -> bool:

@@ -102,7 +102,9 @@ def _optimised(llvm: Any, machine: Any, request: dict[str, Any], ir: str) -> Any
     exports = set(request["exports"])
     for symbol in (*module.functions, *module.global_variables):
         # Not interposable: calls and constants can then be reached without a table that a loader would fill.
-        if not (symbol.is_declaration or symbol.name in exports or symbol.name.startswith("llvm.")):
+        if symbol.name in exports:
+            symbol.visibility = "hidden"
+        elif not symbol.is_declaration and not symbol.name.startswith("llvm."):
             symbol.linkage = "internal"
     tuning = llvm.create_pipeline_tuning_options(speed_level=request["opt"])
     tuning.loop_vectorization = False  # kernels are explicit vectors
