@@ -10,7 +10,7 @@ import weakref
 from functools import cache
 from typing import Final
 
-from zinc_rt.lang.errors import ImageError
+from zinc_rt.lang.errors import ImageError, UnsupportedTarget
 from zinc_rt.lang.target import TARGETS, host_target
 
 _MAP_FAILED: Final = ctypes.c_void_p(-1).value
@@ -57,7 +57,10 @@ def _check_host(target: str) -> None:
         raise ImageError(f"the image is for {target!r}, which this release does not know")
     if not TARGETS[target].needs:
         raise ImageError(f"the image is for {target}; this machine's processor cannot run it")
-    host_target(target)
+    try:
+        host_target(target)
+    except UnsupportedTarget as error:
+        raise ImageError(f"the image cannot run here: {error}") from None
 
 
 def _by_protection(code: bytes, size: int) -> Pages | int:
