@@ -26,7 +26,9 @@ class Reject(Exception):
 
 def text_of(node: ast.AST, limit: int = 100) -> str:
     """The expression as source, on one line, shortened."""
-    if isinstance(node, ast.stmt) and not isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return)):
+    if isinstance(node, ast.stmt) and not isinstance(
+        node, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return)
+    ):
         return f"{type(node).__name__.lower()} …"
     text = " ".join(ast.unparse(node).split())
     return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -157,7 +157,10 @@ class Expressions:
     _listcomp = _generatorexp
 
     def _joinedstr(self, node: ast.JoinedStr) -> Any:
-        parts = (self.static(v.value, "a text") if isinstance(v, ast.FormattedValue) else self.evaluate(v) for v in node.values)
+        parts = (
+            self.static(v.value, "a text") if isinstance(v, ast.FormattedValue) else self.evaluate(v)
+            for v in node.values
+        )
         return "".join(str(part) for part in parts)
 
     # -- operators --------------------------------------------------------------------------------------------------
@@ -202,7 +205,9 @@ class Expressions:
         """`and`, `or`: the right side runs only where the left does not decide."""
         is_and = isinstance(node.op, ast.And)
         first = self.evaluate(node.values[0])
-        rest = node.values[1] if len(node.values) == 2 else ast.copy_location(ast.BoolOp(node.op, node.values[1:]), node)
+        rest = (
+            node.values[1] if len(node.values) == 2 else ast.copy_location(ast.BoolOp(node.op, node.values[1:]), node)
+        )
         if is_static(first):
             return self.evaluate(rest) if bool(first) is is_and else first
         left = self.condition(node.values[0], first)
@@ -260,7 +265,9 @@ class Expressions:
     def _subscript(self, node: ast.Subscript) -> Any:
         base, index = self.evaluate(node.value), self.evaluate(node.slice)
         if isinstance(base, Regs):
-            return Val(base.type, self.f.value(f"load {self.f.type(base.type)}, {self.f.stack} {self.register(base, index)}"))
+            return Val(
+                base.type, self.f.value(f"load {self.f.type(base.type)}, {self.f.stack} {self.register(base, index)}")
+            )
         if isinstance(base, Val) and isinstance(base.type, Ptr):
             address = element(self.f, base, as_index(self.f, index))
             if isinstance(base.type.elem, Struct):
@@ -334,13 +341,15 @@ class Expressions:
                 return callee(*positional, **named)
             except (TypeError, ValueError, ArithmeticError) as error:
                 raise Reject(f"compile-time call failed: {error}") from None
-        if callee is len and len(positional) == 1 and isinstance(positional[0], tuple):
-            return len(positional[0])
+        if callee in (len, tuple, list) and len(positional) == 1 and isinstance(positional[0], tuple):
+            return len(positional[0]) if callee is len else positional[0]
         if callee in (min, max):
             raise Reject("min and max are for compile-time values; at run time use minimum(a, b) and maximum(a, b)")
         if callee in (int, float):
             raise Reject(f"convert with a type of the language: {'i32' if callee is int else 'f32'}(…)")
-        raise Reject(f"{getattr(callee, '__name__', describe(callee))} cannot be called in a kernel; helpers need @inline")
+        raise Reject(
+            f"{getattr(callee, '__name__', describe(callee))} cannot be called in a kernel; helpers need @inline"
+        )
 
     def _word(self, word: Word, positional: list[Any], named: dict[str, Any]) -> Any:
         try:
@@ -378,6 +387,10 @@ def _plain(signature: inspect.Signature) -> str:
 def _hint(have: Type, want: Type) -> str:
     if isinstance(want, Vec) and not isinstance(have, Vec) and elem_of(want) == have:
         return f"; splat(x, {want.lanes}) makes a vector of it"
-    if isinstance(elem_of(want), Int | Float) and isinstance(elem_of(have), Int | Float) and str(elem_of(want)) in SCALARS:
+    if (
+        isinstance(elem_of(want), Int | Float)
+        and isinstance(elem_of(have), Int | Float)
+        and str(elem_of(want)) in SCALARS
+    ):
         return f"; {elem_of(want)}(…) converts"
     return ""

@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-
 from zinc_rt.lang.compiler import Module
 from zinc_rt.lang.diagnostics import KernelError
 from zinc_rt.lang.errors import LangError
@@ -77,7 +76,9 @@ def _emit(module: ModuleText, spec: Spec, target: Target, number: int) -> str:
                 )
             frame.names[arg.arg] = Constant(value, 0)
         else:
-            raise compiler.error(arg, "a kernel's parameter needs a type: of the language, or int, float, bool, str, tuple")
+            raise compiler.error(
+                arg, "a kernel's parameter needs a type: of the language, or int, float, bool, str, tuple"
+            )
     if given:
         known = ", ".join(n for n, k in annotations.items() if k in _STATIC_ANNOTATIONS) or "none"
         raise LangError(f"{function.name} has no constants {', '.join(given)}; it has {known}")
@@ -122,5 +123,3 @@ def _check_arguments(function: Function, parameters: Sequence[tuple[str, Type]])
             f"{function.name}'s arguments take {dwords} scalar registers, the hardware passes {USER_SGPRS};"
             " put them into a struct and pass one pointer",
         )  # fmt: skip
-
-

@@ -49,7 +49,9 @@ class Function:
         try:
             source, first = inspect.getsourcelines(self.fn)
         except (OSError, TypeError) as error:
-            raise LangError(f"the source of {self.name} cannot be read ({error}); kernels must live in a file") from None
+            raise LangError(
+                f"the source of {self.name} cannot be read ({error}); kernels must live in a file"
+            ) from None
         tree = ast.parse(textwrap.dedent("".join(source)))
         ast.increment_lineno(tree, first - 1)
         node = tree.body[0]
@@ -108,7 +110,9 @@ def _parts(function: Function, seen: set[int]) -> Iterator[bytes]:
         return
     seen.add(id(function))
     code = function.fn.__code__
-    yield function.name.encode() + b"=" + (_file_hash(code.co_filename) or repr((code.co_code, code.co_consts)).encode())
+    yield (
+        function.name.encode() + b"=" + (_file_hash(code.co_filename) or repr((code.co_code, code.co_consts)).encode())
+    )
     for name in sorted(_names(code)):
         value = function.scope.get(name)
         if isinstance(value, Function):

@@ -43,7 +43,9 @@ class Statements(Expressions):
     def inline(self, node: ast.AST, function: Function, positional: list[Any], named: dict[str, Any]) -> Any:
         """Write a helper out here; its value."""
         if len(self.frames) > _INLINE_DEPTH:
-            raise Reject(f"helpers call each other more than {_INLINE_DEPTH} deep; recursion is not part of the language")
+            raise Reject(
+                f"helpers call each other more than {_INLINE_DEPTH} deep; recursion is not part of the language"
+            )
         try:
             bound = inspect.signature(function.fn).bind(*positional, **named)
         except TypeError as error:
@@ -70,7 +72,13 @@ class Statements(Expressions):
                 raise Reject(f"{function.name}: {name} must be {annotation}, got {value.type}")
         elif annotation in _STATIC_ANNOTATIONS and not is_static(value):
             raise Reject(f"{function.name}: {name} must be known at compile time, got {describe(value)}")
-        return self.variable(value) if isinstance(value, Val) else value if isinstance(value, Regs) else Constant(value, self.region)
+        return (
+            self.variable(value)
+            if isinstance(value, Val)
+            else value
+            if isinstance(value, Regs)
+            else Constant(value, self.region)
+        )
 
     def _annotations(self, function: Function) -> dict[str, Any]:
         """The annotations of a function, evaluated among its own names."""
@@ -101,7 +109,9 @@ class Statements(Expressions):
         if back.label is None:
             return back.value
         if back.type is not None and self.f.reachable and not back.done:
-            raise self.error(function.tree, f"{function.name} returns a value on some paths and falls off its end on another")
+            raise self.error(
+                function.tree, f"{function.name} returns a value on some paths and falls off its end on another"
+            )
         self.f.start(back.label)
         if back.type is None:
             return None
@@ -114,7 +124,9 @@ class Statements(Expressions):
                 return
             method = getattr(self, f"_do_{type(statement).__name__.lower()}", None)
             if method is None:
-                raise self.error(statement, f"`{type(statement).__name__.lower()}` statements are not part of the kernel language")
+                raise self.error(
+                    statement, f"`{type(statement).__name__.lower()}` statements are not part of the kernel language"
+                )
             with self.at(statement):
                 method(statement)
 
@@ -122,7 +134,9 @@ class Statements(Expressions):
 
     def variable(self, value: Val, *, loop: bool = False) -> Slot:
         """A new variable with a first value."""
-        cell = self.f.alloca(self.f.type(value.type), max(value.type.align, value.type.size if value.type.size <= 64 else 64))
+        cell = self.f.alloca(
+            self.f.type(value.type), max(value.type.align, value.type.size if value.type.size <= 64 else 64)
+        )
         self.f.emit(f"store {self.f.type(value.type)} {value.ref}, {self.f.stack} {cell}")
         return Slot(value.type, cell, loop)
 
@@ -133,7 +147,9 @@ class Statements(Expressions):
         elif isinstance(target, ast.Tuple | ast.List):
             items = value if isinstance(value, tuple | list) else None
             if items is None or len(items) != len(target.elts):
-                raise Reject(f"{len(target.elts)} names cannot take {describe(value) if items is None else len(items)} values")
+                raise Reject(
+                    f"{len(target.elts)} names cannot take {describe(value) if items is None else len(items)} values"
+                )
             for part, item in zip(target.elts, items, strict=True):
                 self.assign(part, item)
         elif isinstance(target, ast.Subscript):
@@ -178,7 +194,9 @@ class Statements(Expressions):
             address = Val(base.type, element(self.f, base, as_index(self.f, index)))
             self.store(address, self.coerce(target, value, base.type.elem))
         elif isinstance(base, Val):
-            hint = "; insert(v, lane, x) gives a changed vector" if not isinstance(base.type, Ptr) else "; assign a field"
+            hint = (
+                "; insert(v, lane, x) gives a changed vector" if not isinstance(base.type, Ptr) else "; assign a field"
+            )
             raise Reject(f"elements of {base.type} cannot be assigned{hint}")
         else:
             raise Reject(f"elements of {describe(base)} cannot be assigned")
@@ -216,7 +234,9 @@ class Statements(Expressions):
         pass
 
     def _do_assert(self, node: ast.Assert) -> None:
-        raise Reject("assert is not part of the kernel language; static_assert(condition, message) checks at compile time")
+        raise Reject(
+            "assert is not part of the kernel language; static_assert(condition, message) checks at compile time"
+        )
 
     def _do_return(self, node: ast.Return) -> None:
         back = self._returns[-1]
@@ -285,11 +305,17 @@ class Statements(Expressions):
             return
         callee = self.evaluate(node.iter.func)
         if callee is not range:
-            items = self._unroll_items(node.iter) if callee is ops.unroll else self.static(node.iter, "what a loop goes over")
+            items = (
+                self._unroll_items(node.iter)
+                if callee is ops.unroll
+                else self.static(node.iter, "what a loop goes over")
+            )
             self._unrolled(node, items)
             return
         if not isinstance(node.target, ast.Name) or node.iter.keywords or not 1 <= len(node.iter.args) <= 3:
-            raise Reject("a run-time loop is `for name in range(stop)`, `range(start, stop)` or `range(start, stop, step)`")
+            raise Reject(
+                "a run-time loop is `for name in range(stop)`, `range(start, stop)` or `range(start, stop, step)`"
+            )
         self._runtime_for(node, node.target, [self.evaluate(a) for a in node.iter.args])
 
     def _unroll_items(self, call: ast.Call) -> Any:

@@ -79,7 +79,9 @@ def literal(value: object, kind: Type) -> Val:
         text = str(value)
     elif isinstance(elem, Float):
         if not isinstance(value, float):
-            hint = f"write {float(value)!r}" if isinstance(value, int) and not isinstance(value, bool) else "write a float"
+            hint = (
+                f"write {float(value)!r}" if isinstance(value, int) and not isinstance(value, bool) else "write a float"
+            )
             raise Reject(f"expected {kind}, got {describe(value)}; {hint}")
         text = float_bits(elem, value)
     elif isinstance(kind, Ptr):

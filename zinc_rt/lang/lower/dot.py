@@ -102,7 +102,9 @@ def _pairs(c: Any, acc: Val, words: Val) -> Val:
 def _maddubs(c: Any, acc: Val, a: Val, b: Val) -> Val:
     """Two products of u8 up to 128 and i8 fit i16, so nothing saturates."""
     n = lanes_of(acc.type)
-    name = {4: "llvm.x86.ssse3.pmadd.ub.sw.128", 8: "llvm.x86.avx2.pmadd.ub.sw", 16: "llvm.x86.avx512.pmaddubs.w.512"}[n]
+    name = {4: "llvm.x86.ssse3.pmadd.ub.sw.128", 8: "llvm.x86.avx2.pmadd.ub.sw", 16: "llvm.x86.avx512.pmaddubs.w.512"}[
+        n
+    ]
     out = Vec(i16, 2 * n)
     words = Val(out, c.f.call(name, out, [(c.f.type(a.type), a.ref), (c.f.type(b.type), b.ref)]))
     return _pairs(c, acc, words)

@@ -52,7 +52,9 @@ def _store(c: Any, p: Any, value: Any, index: Any, align: Any, nontemporal: Any)
     hint = _hint(c, nontemporal)
     if hint and align is None:
         align = x.type.size
-    c.f.emit(f"store {c.f.type(x.type)} {x.ref}, {c.f.type(kind)} {address}, align {_alignment(align, kind.elem)}{hint}")
+    c.f.emit(
+        f"store {c.f.type(x.type)} {x.ref}, {c.f.type(kind)} {address}, align {_alignment(align, kind.elem)}{hint}"
+    )
 
 
 @lowers(ops.prefetch)
@@ -123,5 +125,3 @@ def _regs(c: Any, type: Any, n: Any) -> Regs:
         cells.append(c.f.alloca(text, max(kind.align, min(kind.size, 64))))
         c.f.emit(f"store {text} zeroinitializer, {c.f.stack} {cells[-1]}")
     return Regs(kind, tuple(cells))
-
-

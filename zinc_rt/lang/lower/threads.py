@@ -11,7 +11,13 @@ from zinc_rt.lang.lower.registry import lowers, want_pointer, want_static, want_
 from zinc_rt.lang.types import Int, Type, u64
 from zinc_rt.lang.values import Val, literal
 
-_ORDERS = {"relaxed": "monotonic", "acquire": "acquire", "release": "release", "acq_rel": "acq_rel", "seq_cst": "seq_cst"}
+_ORDERS = {
+    "relaxed": "monotonic",
+    "acquire": "acquire",
+    "release": "release",
+    "acq_rel": "acq_rel",
+    "seq_cst": "seq_cst",
+}
 
 
 def _order(order: Any, *allowed: str) -> str:

@@ -15,7 +15,6 @@ from zinc_rt.lang.types import Bool, Float, Int, Ptr, Type, Vec, boolean, elem_o
 from zinc_rt.lang.values import Val, describe, literal
 
 
-
 def pick(f: FunctionText, a: Val, b: Val | None, indices: Sequence[int]) -> Val:
     """Lanes of a and b by number; -1 leaves a lane undefined."""
     assert isinstance(a.type, Vec)
@@ -46,7 +45,9 @@ def splat(c: Any, x: Any, lanes: Any) -> Val:
         return x
     kind = Vec(x.type, n)
     one = c.f.value(f"insertelement {c.f.type(kind)} poison, {c.f.type(x.type)} {x.ref}, i64 0")
-    return Val(kind, c.f.value(f"shufflevector {c.f.type(kind)} {one}, {c.f.type(kind)} poison, <{n} x i32> zeroinitializer"))
+    return Val(
+        kind, c.f.value(f"shufflevector {c.f.type(kind)} {one}, {c.f.type(kind)} poison, <{n} x i32> zeroinitializer")
+    )
 
 
 @lowers(ops.zeros)
