@@ -94,7 +94,7 @@ def test_deep_nesting_is_refused() -> None:
 @pytest.mark.parametrize("offset", [-1, 5, 1 << 40, True, 1.0, "0", None])
 def test_entries_outside_the_code_are_refused(offset: object) -> None:
     text = json.dumps({"entries": {"f": offset}, "target": "avx2", "meta": {}}).encode()
-    with pytest.raises(ImageError, match="entry 'f' .* outside its 5 bytes"):
+    with pytest.raises(ImageError, match=r"entry 'f' .* outside its 5 bytes"):
         Image.from_bytes(file_form(text, CODE))
 
 
@@ -167,7 +167,7 @@ def test_a_refusal_says_what_may_be_behind_it(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(ImageError, match=r"5 bytes .*Operation not permitted.*SELinux.*reference kernels"):
         SMALL.load()
     monkeypatch.setattr(pages, "_by_protection", lambda *_: 12)
-    with pytest.raises(ImageError, match="5 bytes of compiled code: Cannot allocate memory$"):
+    with pytest.raises(ImageError, match=r"5 bytes of compiled code: Cannot allocate memory$"):
         SMALL.load()
 
 

@@ -84,13 +84,16 @@ def link(data: bytes, arch: str, exports: Sequence[str], ir: str = "") -> Linked
         for i, place in places.items():
             code[place : place + sections[i].size] = sections[i].data
         _relocate(code, arch, sections, symbols, places)
-    except (struct.error, IndexError, UnicodeDecodeError) as error:
+    except (struct.error, IndexError, OverflowError, UnicodeDecodeError) as error:
         raise CompileError(f"LLVM's object cannot be read: {error}") from None
     functions = {
         s.name: (places[s.section] + s.value, s.size)
         for s in sorted(symbols, key=lambda s: (s.section, s.value))
         if s.type == _STT_FUNC and s.section in places
     }
+    for name in exports:
+        if name not in functions or functions[name][0] >= len(code):
+            raise CompileError(f"LLVM's object has {name!r} outside its code")
     extra = {s.name: bytes(s.data) for s in sections if s.type == _SHT_PROGBITS and not s.flags & _SHF_ALLOC}
     return Linked(bytes(code), {name: functions[name][0] for name in exports}, functions, extra)
 
