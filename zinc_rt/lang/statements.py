@@ -219,9 +219,14 @@ class Statements(Expressions):
         if not isinstance(kind, Type) or not isinstance(node.target, ast.Name) or node.value is None:
             raise Reject("a declaration is `name: type = value` with a type of the language")
         value = self.evaluate(node.value)
-        if isinstance(self.frame.names.get(node.target.id), Slot):
-            raise Reject(f"{node.target.id} is declared already")
-        self.frame.names[node.target.id] = self.variable(self.coerce(node.value, value, kind))
+        first = self.coerce(node.value, value, kind)
+        bound = self.frame.names.get(node.target.id)
+        if isinstance(bound, Slot) and bound.type == kind and not bound.loop:
+            self.assign(node.target, first)  # the same declaration again, in an unrolled loop
+            return
+        if isinstance(bound, Slot):
+            raise Reject(f"{node.target.id} is declared already, as {bound.type}")
+        self.frame.names[node.target.id] = self.variable(first)
 
     def _do_augassign(self, node: ast.AugAssign) -> None:
         self.assign(node.target, self.operate(node.op, self.evaluate(_as_load(node.target)), self.evaluate(node.value)))

@@ -1,0 +1,75 @@
+"""Additions, argmax, and the plain read that measures memory bandwidth."""
+
+from __future__ import annotations
+
+from zinc_rt.kernels.cpu.maths import INFINITY
+from zinc_rt.kernels.cpu.packs import load_some, store_some
+from zinc_rt.kernels.cpu.structs import AddArgs, ArgmaxArgs, Step, SumArgs
+from zinc_rt.lang.kernel import kernel
+from zinc_rt.lang.ops import cast, load, prefetch, reduce_add, reduce_max, regs, select, splat, store, unroll, zeros, iota
+from zinc_rt.lang.types import f32, i32, i64, ptr, vec
+
+
+@kernel
+def add(a: ptr[AddArgs], step: ptr[Step], first: i32, last: i32, W: int):
+    """Units: rows. y = a + b."""
+    n = a.n
+    for row in range(first, last):
+        offset = i64(row) * i64(n)
+        b: ptr[f32] = a.b
+        if a.repeat == 0:
+            b = b + offset
+        for at in range(0, n, W):
+            store_some(a.y + offset, load_some(a.a + offset, at, n, W) + load_some(b, at, n, W), at, n, W)
+
+
+@kernel
+def argmax(a: ptr[ArgmaxArgs], step: ptr[Step], first: i32, last: i32, W: int):
+    """Units: rows. NaN is smaller than every number; ties go to the lowest index; nothing but NaN gives 0."""
+    n = a.n
+    for row in range(first, last):
+        x = a.x + i64(row) * i64(n)
+        best: vec[f32, W] = -INFINITY
+        where: vec[i32, W] = 0x7FFFFFFF
+        now: vec[i32, W] = iota(i32, W)
+        whole = n - (n & (W - 1))
+        for at in range(0, whole, W):
+            v = load(x, at, lanes=W)
+            # -inf is taken only where nothing has been: the first of them goes before any NaN.
+            better = (v > best) | ((v == best) & (where == 0x7FFFFFFF))
+            best = select(better, v, best)
+            where = select(better, now, where)
+            now = now + W
+        top: f32 = -INFINITY
+        index: i32 = 0x7FFFFFFF
+        for j in unroll(W):
+            v = best[j]
+            i = where[j]
+            if i != 0x7FFFFFFF and (v > top or index == 0x7FFFFFFF or (v == top and i < index)):
+                top = v
+                index = i
+        for j in range(whole, n):
+            v = x[j]
+            if v > top or (v == top and index == 0x7FFFFFFF):
+                top = v
+                index = j
+        if index == 0x7FFFFFFF:
+            index = 0
+        a.y[row] = index
+
+
+@kernel
+def read_sum(a: ptr[SumArgs], step: ptr[Step], first: i32, last: i32, W: int):
+    """Units: stretches of memory. y[unit] = the sum of its 32-bit words, as fast as memory gives them."""
+    for u in range(first, last):
+        p = a.x + i64(u) * a.chunk
+        acc = regs(vec[i32, W], 8)
+        for at in range(i64(0), a.chunk, 8 * 4 * W):
+            for i in unroll(0, 8 * 4 * W, 64):
+                prefetch(p, at + (4096 + i))
+            for i in unroll(8):
+                acc[i] = acc[i] + load(cast(p + (at + i * 4 * W), ptr[i32]), lanes=W)
+        total = acc[0]
+        for i in unroll(1, 8):
+            total = total + acc[i]
+        a.y[u] = i64(reduce_add(total))

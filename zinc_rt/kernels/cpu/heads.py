@@ -1,0 +1,77 @@
+"""A projection's heads: norm, rotation, and their place in a buffer or in the KV cache."""
+
+from __future__ import annotations
+
+from zinc_rt.kernels.cpu.packs import not_null, rms_scale
+from zinc_rt.kernels.cpu.structs import HeadsArgs, Step
+from zinc_rt.lang.kernel import kernel
+from zinc_rt.lang.ops import array, load, shuffle, splat, store, unroll
+from zinc_rt.lang.types import f16, f32, i32, i64, ptr, u32
+
+
+@kernel
+def heads(a: ptr[HeadsArgs], step: ptr[Step], first: i32, last: i32, W: int, DIM: int, PAIRS: int, INTERLEAVED: bool):
+    """Units: heads, row after row. PAIRS: rotated pairs of a head, 0 for none; V: lanes that divide them."""
+    n_heads = a.n_heads
+    buffer = array(f32, DIM)
+    row: i32 = i32(u32(first) // u32(n_heads))
+    head: i32 = first - row * n_heads
+    V = max(w for w in (1, 2, 4, 8, 16) if w <= W and DIM % w == 0)
+    P = max(w for w in (1, 2, 4, 8, 16) if w <= W and (PAIRS == 0 or PAIRS % w == 0))
+    for u in range(first, last):
+        x: ptr[f32] = a.x + (i64(row) * i64(n_heads) + i64(head)) * DIM
+        if not_null(a.weight):
+            scale = splat(rms_scale(x, DIM, a.eps, W), V)
+            for i in unroll(0, DIM, V):
+                store(buffer, (load(x, i, lanes=V) * scale) * load(a.weight, i, lanes=V), i)
+            x = buffer
+        position = step.positions[row]
+        if PAIRS > 0:
+            cosines = a.table + i64(position) * (2 * PAIRS)
+            sines = cosines + PAIRS
+            for i in unroll(2 * PAIRS, DIM):
+                buffer[i] = x[i]
+            for i in unroll(0, PAIRS, P):
+                c = load(cosines, i, lanes=P)
+                s = load(sines, i, lanes=P)
+                if INTERLEAVED and P > 1:
+                    both = load(x, 2 * i, lanes=2 * P)
+                    p = shuffle(both, tuple(range(0, 2 * P, 2)))
+                    q = shuffle(both, tuple(range(1, 2 * P, 2)))
+                elif INTERLEAVED:
+                    p = x[2 * i]
+                    q = x[2 * i + 1]
+                else:
+                    p = load(x, i, lanes=P)
+                    q = load(x, PAIRS + i, lanes=P)
+                y0 = (p * c) - (q * s)
+                y1 = (p * s) + (q * c)
+                if INTERLEAVED and P > 1:
+                    store(buffer, shuffle(y0, y1, tuple(k // 2 + (k % 2) * P for k in range(2 * P))), 2 * i)
+                elif INTERLEAVED:
+                    buffer[2 * i] = y0
+                    buffer[2 * i + 1] = y1
+                else:
+                    store(buffer, y0, i)
+                    store(buffer, y1, PAIRS + i)
+            x = buffer
+        if not_null(a.y):
+            y = a.y + (i64(row) * i64(n_heads) + i64(head)) * DIM
+            for i in unroll(0, DIM, V):
+                store(y, load(x, i, lanes=V), i)
+        else:
+            page = step.page_table[i64(step.slots[row]) * i64(step.max_pages) + i64(position >> 4)]
+            place = (i64(page) * i64(n_heads) + i64(head)) * (16 * DIM)
+            token = i64(position & 15)
+            if not_null(a.k_cache):
+                k = a.k_cache + (place + token)
+                for i in range(DIM):
+                    k[i64(i) * 16] = f16(x[i])
+            else:
+                v = a.v_cache + (place + token * DIM)
+                for i in unroll(0, DIM, V):
+                    store(v, f16(load(x, i, lanes=V)), i)
+        head += 1
+        if head == n_heads:
+            head = 0
+            row += 1

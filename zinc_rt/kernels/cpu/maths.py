@@ -1,0 +1,57 @@
+"""exp and silu as kernels/reference/mathfn.py defines them, on vectors."""
+
+from __future__ import annotations
+
+from zinc_rt.lang.kernel import inline
+from zinc_rt.lang.ops import bitcast, lanes, maximum, minimum, rint, select, unroll
+from zinc_rt.lang.types import f32, i32, vec
+
+LOG2_E = 1.4426950408889634
+LN2_HIGH = 0.693359375
+LN2_LOW = -2.12194440e-4
+EXP_POLY = (
+    float.fromhex("0x1.9f085cp-13"),
+    float.fromhex("0x1.6d8d52p-10"),
+    float.fromhex("0x1.111272p-7"),
+    float.fromhex("0x1.55548ep-5"),
+    float.fromhex("0x1.555554p-3"),
+    1.0 / 2.0,
+)
+INFINITY = float("inf")
+
+
+@inline
+def power_of_two(k):
+    """2^k as f32, for k whose exponent is in range."""
+    return bitcast((k + 127) << 23, vec[f32, lanes(k)])
+
+
+@inline
+def exp(x):
+    """e^x of f32 lanes."""
+    clamped = minimum(maximum(x, -104.5), 89.0)
+    n = rint(clamped * LOG2_E)
+    high = clamped - n * LN2_HIGH
+    low = n * LN2_LOW
+    r = high - low
+    r_rest = (high - r) - low
+    p = r * EXP_POLY[0] + EXP_POLY[1]
+    for i in unroll(2, 6):
+        p = p * r + EXP_POLY[i]
+    s = r + 1.0
+    s_rest = r - (s - 1.0)
+    y = s + (s_rest + (p * (r * r) + r_rest))
+    k = i32(n)
+    half = k >> 1
+    return (y * power_of_two(half)) * power_of_two(k - half)
+
+
+@inline
+def silu(x):
+    """x / (1 + e^-x) of f32 lanes."""
+    e = exp(-x)
+    total = e + 1.0
+    rest = (maximum(e, 1.0) - total) + minimum(e, 1.0)
+    rest = select(total == INFINITY, 0.0, rest)
+    q = x / total
+    return q - q * (rest / total)

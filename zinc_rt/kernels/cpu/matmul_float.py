@@ -1,0 +1,100 @@
+"""Float weights times rows of float activations: each group is a chain of fused multiply-adds in index order."""
+
+from __future__ import annotations
+
+from zinc_rt.kernels.cpu.matmul import lane_of, live_rows, merge_lane, put_tile
+from zinc_rt.kernels.cpu.structs import MatmulArgs, Step
+from zinc_rt.lang.kernel import inline, kernel
+from zinc_rt.lang.ops import array, bitcast, cast, fma, load, prefetch, regs, splat, unroll, zeros
+from zinc_rt.lang.types import f16, f32, i32, i64, ptr, u8, u32, vec
+
+
+@inline
+def weights_at(w: ptr[u8], k: int, at: int, FMT: str, W: int):
+    """Weights of column k (and k + 1 for BF16) of W rows from row `at`, as f32: a tuple of columns."""
+    if FMT == "F32":
+        return (load(cast(w, ptr[f32]), k * 16 + at, lanes=W),)
+    if FMT == "F16":
+        return (f32(load(cast(w, ptr[f16]), k * 16 + at, lanes=W)),)
+    pairs = load(cast(w, ptr[u32]), (k // 2) * 16 + at, lanes=W)
+    return (bitcast(pairs << 16, vec[f32, W]), bitcast(pairs & 0xFFFF0000, vec[f32, W]))
+
+
+@inline
+def add_group(w, x, block, steps: i32, sums, FMT: str, M: int, W: int):
+    """sums += the group's chain for M rows; `steps` columns are real. x: f32[32, block] from the first of the rows."""
+    H = 16 // W
+    COLUMNS = 2 if FMT == "BF16" else 1
+    acc = regs(vec[f32, W], M * H)
+    if steps == 32:
+        xk: ptr[f32] = x
+        for k in unroll(0, 32, COLUMNS):
+            for h in unroll(H):
+                columns = weights_at(w, k, h * W, FMT, W)
+                for c in unroll(COLUMNS):
+                    for m in unroll(M):
+                        acc[m * H + h] = fma(columns[c], splat(load(xk + c * i64(block), m), W), acc[m * H + h])
+            xk = xk + i64(block) * COLUMNS
+    else:
+        BYTES = 32 if FMT == "F16" else 64
+        xk: ptr[f32] = x
+        wk: ptr[u8] = w
+        for k in range(0, steps, COLUMNS):
+            for h in unroll(H):
+                columns = weights_at(wk, 0, h * W, FMT, W)
+                for c in unroll(COLUMNS):
+                    if k + c < steps:
+                        for m in unroll(M):
+                            acc[m * H + h] = fma(columns[c], splat(load(xk + c * i64(block), m), W), acc[m * H + h])
+            xk = xk + i64(block) * COLUMNS
+            wk = wk + BYTES
+    for i in unroll(M * H):
+        sums[i] = sums[i] + acc[i]
+
+
+@kernel
+def matmul_float(
+    a: ptr[MatmulArgs], step: ptr[Step], first: i32, last: i32, FMT: str, W: int, WEIGHT_BYTES: int, BLOCKS: tuple,
+    AHEAD: int,
+):  # fmt: skip
+    """Units: tiles. BLOCKS: numbers of rows worked on at once, descending to 1."""
+    p = a.pack
+    groups = p.n_groups
+    n = p.n
+    rows = live_rows(step, a.by_logit)
+    block: i32 = rows
+    if block > 8:
+        block = 8
+    stack = array(f32, 6 * 8 * 16)
+    for t in range(first, last):
+        tile = a.w + i64(t) * a.tile_bytes
+        start: i32 = 0
+        while start < rows:
+            here: i32 = rows - start
+            if here > block:
+                here = block
+            m: i32 = 0
+            for M in unroll(BLOCKS):
+                while m + M <= here:
+                    N = M * (16 // W)
+                    sums = regs(vec[f32, W], N)
+                    w: ptr[u8] = tile
+                    x: ptr[f32] = p.f + (i64(start) * i64(groups) * 32 + i64(m))
+                    for q in range(32):
+                        group: i32 = lane_of(q)
+                        for i in unroll(N):
+                            sums[i] = zeros(vec[f32, W])
+                        while group < groups:
+                            for i in unroll(0, WEIGHT_BYTES, 64):
+                                prefetch(w, AHEAD + i)
+                            steps: i32 = n - group * 32
+                            if steps > 32:
+                                steps = 32
+                            add_group(w, x, block, steps, sums, FMT, M, W)
+                            group += 32
+                            w = w + WEIGHT_BYTES
+                            x = x + i64(block) * 32
+                        merge_lane(q, sums, stack, N, W)
+                    put_tile(a, sums, t, start + m, M, W)
+                    m += M
+            start += block

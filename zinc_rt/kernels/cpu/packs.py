@@ -1,0 +1,215 @@
+"""Activations on their way into matrix products: norms, SwiGLU, and packing as int8 or float groups."""
+
+from __future__ import annotations
+
+from zinc_rt.kernels.cpu.matmul import live_rows
+from zinc_rt.kernels.cpu.maths import INFINITY, silu
+from zinc_rt.kernels.cpu.structs import NormArgs, Pack, PackArgs, Step
+from zinc_rt.lang.kernel import inline, kernel
+from zinc_rt.lang.ops import (
+    absolute, array, cast, fma, load, maximum, reduce_add, reduce_max, regs, rint, splat, sqrt, store, unroll, zeros,
+)  # fmt: skip
+from zinc_rt.lang.types import f32, i8, i32, i64, ptr, u32, u64, vec
+
+MIN_NORMAL = 2.0**-126
+
+
+@inline
+def not_null(p):
+    """Whether a pointer points anywhere."""
+    return cast(p, u64) != 0
+
+
+@inline
+def pack_group(p: ptr[Pack], v, row: i32, rows: i32, group: i32, W: int):
+    """Store one group of 32 (32 // W vectors) of a packed row: int8 with scale and sums, and floats, as wanted."""
+    N = 32 // W
+    block: i32 = rows
+    if block > 8:
+        block = 8
+    start = (row >> 3) << 3
+    inside = row - start
+    place = p.visit[group]
+    at = i64(start) * i64(p.n_groups) + i64(place) * i64(block) + i64(inside)
+    if not_null(p.q):
+        biggest = absolute(v[0])
+        for i in unroll(1, N):
+            biggest = maximum(biggest, absolute(v[i]))
+        d: f32 = reduce_max(biggest) / 127.0
+        if d < MIN_NORMAL:
+            d = 0.0
+        usable = d > 0.0 and d < INFINITY
+        q = p.q + at * 32
+        s0: i32 = 0
+        s1: i32 = 0
+        if usable:
+            inverse = splat(one_over(d), W)
+            for i in unroll(N):
+                w = i32(rint(v[i] * inverse))
+                store(q, i8(w), i * W)
+                if i * W < 16:
+                    s0 += reduce_add(w)
+                else:
+                    s1 += reduce_add(w)
+        else:
+            for i in unroll(N):
+                store(q, zeros(vec[i8, W]), i * W)
+        p.d[at] = d
+        s = p.s + at
+        total = s0 + s1
+        s[0] = total
+        stride = p.s_stride
+        s[stride] = total * -128
+        s[stride * 2] = total * -8
+        s[stride * 3] = total * -16
+        s[stride * 4] = s0 * -32
+        s[stride * 5] = s1 * -32
+    if not_null(p.f):
+        buffer = array(f32, 32)
+        for i in unroll(N):
+            store(buffer, v[i], i * W)
+        f = p.f + (i64(start) * i64(p.n_groups) + i64(place) * i64(block)) * 32 + i64(inside)
+        for k in range(32):
+            f[i64(k) * i64(block)] = buffer[k]
+
+
+@inline
+def one_over(d: f32):
+    """1 / d, correctly rounded."""
+    one: f32 = 1.0
+    return one / d
+
+
+@inline
+def load_some(x: ptr[f32], at: i32, n: i32, W: int):
+    """W floats from x[at], zeros from x[n] on."""
+    v: vec[f32, W] = 0.0
+    if at + W <= n:
+        v = load(x, at, lanes=W)
+    else:
+        buffer = array(f32, W)
+        store(buffer, v)
+        for j in range(at, n):
+            buffer[j - at] = x[j]
+        v = load(buffer, lanes=W)
+    return v
+
+
+@inline
+def store_some(y: ptr[f32], v, at: i32, n: i32, W: int):
+    """W floats to y[at], none to y[n] and beyond."""
+    if at + W <= n:
+        store(y, v, at)
+    else:
+        buffer = array(f32, W)
+        store(buffer, v)
+        for j in range(at, n):
+            y[j] = buffer[j - at]
+
+
+@inline
+def padded(x: ptr[f32], at: i32, n: i32, buffer: ptr[f32], N: int, W: int):
+    """Where N floats from x[at] can be read: there, or in `buffer`, copied and followed by zeros."""
+    p: ptr[f32] = x + at
+    if at + N > n:
+        for i in range(0, N, W):
+            store(buffer, zeros(vec[f32, W]), i)
+        for j in range(n - at):
+            buffer[j] = p[j]
+        p = buffer
+    return p
+
+
+@inline
+def rms_scale(x: ptr[f32], n: i32, eps: f32, W: int):
+    """1 / sqrt(mean of squares + eps) by the tree over 256 lanes."""
+    C = 256 // W
+    lane = regs(vec[f32, W], C)
+    buffer = array(f32, 256)
+    for at in range(0, n, 256):
+        p = padded(x, at, n, buffer, 256, W)
+        for i in unroll(C):
+            v = load(p, i * W, lanes=W)
+            lane[i] = fma(v, v, lane[i])
+    for half in unroll(tuple(h // W for h in (128, 64, 32, 16, 8, 4) if h >= W)):
+        for i in unroll(half):
+            lane[i] = lane[i] + lane[i + half]
+    total = reduce_add(lane[0])
+    return one_over(sqrt(total / f32(n) + eps))
+
+
+@kernel
+def norm(a: ptr[NormArgs], step: ptr[Step], first: i32, last: i32, W: int):
+    """Units: rows."""
+    n = a.n
+    rows = live_rows(step, a.by_logit)
+    weight = a.weight
+    buffer = array(f32, 32)
+    buffer_w = array(f32, 32)
+    for u in range(first, last):
+        row: i32 = u
+        if a.by_logit != 0:
+            row = step.logit_rows[u]
+        x: ptr[f32] = a.x + i64(row) * i64(n)
+        if not_null(a.residual):
+            other = a.residual + i64(row) * i64(n)
+            total = a.total + i64(row) * i64(n)
+            for at in range(0, n, W):
+                store_some(total, load_some(x, at, n, W) + load_some(other, at, n, W), at, n, W)
+            x = total
+        scale = splat(rms_scale(x, n, a.eps, W), W)
+        wanted = not_null(a.y)
+        packed = not_null(a.pack)
+        y = a.y + i64(row) * i64(n)
+        for at in range(0, n, 32):
+            v = regs(vec[f32, W], 32 // W)
+            xs = padded(x, at, n, buffer, 32, W)
+            ws = padded(weight, at, n, buffer_w, 32, W)
+            for i in unroll(32 // W):
+                v[i] = (load(xs, i * W, lanes=W) * scale) * load(ws, i * W, lanes=W)
+            if wanted:
+                for i in unroll(32 // W):
+                    store_some(y, v[i], at + i * W, n, W)
+            if packed:
+                pack_group(a.pack, v, u, rows, at >> 5, W)
+
+
+@kernel
+def pack(a: ptr[PackArgs], step: ptr[Step], first: i32, last: i32, W: int, CHUNK: int):
+    """Units: stretches of CHUNK elements of a row (the last may be short), row after row."""
+    n = a.n
+    rows = live_rows(step, a.by_logit)
+    buffer = array(f32, 32)
+    chunks = i32(u32(n + (CHUNK - 1)) // CHUNK)
+    row: i32 = 0
+    rest: i32 = first
+    while rest >= chunks:
+        rest -= chunks
+        row += 1
+    for u in range(first, last):
+        source: i32 = row
+        if a.by_logit != 0:
+            source = step.logit_rows[row]
+        offset = i64(source) * i64(n)
+        x = a.x + offset
+        end: i32 = (rest + 1) * CHUNK
+        if end > n:
+            end = n
+        for at in range(rest * CHUNK, end, 32):
+            v = regs(vec[f32, W], 32 // W)
+            xs = padded(x, at, n, buffer, 32, W)
+            for i in unroll(32 // W):
+                v[i] = load(xs, i * W, lanes=W)
+            if not_null(a.up):
+                ups = padded(a.up + offset, at, n, buffer, 32, W)
+                for i in unroll(32 // W):
+                    v[i] = silu(v[i]) * load(ups, i * W, lanes=W)
+            if not_null(a.y):
+                for i in unroll(32 // W):
+                    store_some(a.y + offset, v[i], at + i * W, n, W)
+            if not_null(a.pack):
+                pack_group(a.pack, v, row, rows, at >> 5, W)
+        rest += 1
+        if rest == chunks:
+            rest = 0
+            row += 1

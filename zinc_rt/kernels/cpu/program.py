@@ -1,0 +1,161 @@
+"""Running a program: phases of independent operations, whose units threads claim until none is left.
+
+The state is one word, `claim`: the step's number (16 bits), the phase (16 bits) and the next unit (32 bits). A thread takes
+units by compare-and-swap on it, so a claim is valid for exactly that step and phase. Whoever finishes the last unit of a
+phase moves the word to the next one. Nobody waits for a thread as such, only for claimed units: a thread whose core was
+taken away holds up the others by at most the units it had claimed, and joins again wherever the program is then.
+"""
+
+from __future__ import annotations
+
+from zinc_rt.kernels.cpu.structs import Step
+from zinc_rt.lang.kernel import inline, kernel
+from zinc_rt.lang.ops import atomic_add, atomic_cas, atomic_load, atomic_store, call, cast, pause, unroll
+from zinc_rt.lang.types import i32, i64, ptr, struct, u32, u64
+
+ALL_PHASES = 0xFFFF
+"""The phase number of a program that is not running."""
+
+
+@struct
+class Operation:
+    fn: u64  # kernel(arguments, step, first, last)
+    arguments: u64
+    units: i32  # units for each of what `scale` counts
+    scale: i32  # index into the step's multipliers; see Program
+    ticks: i64  # time spent, where it is measured
+    calls: i64
+
+
+@struct
+class Phase:
+    first: i32  # of its operations
+    count: i32
+
+
+@struct
+class Program:
+    claim: u64
+    pad0: u64
+    pad1: u64
+    pad2: u64
+    pad3: u64
+    pad4: u64
+    pad5: u64
+    pad6: u64
+    done: u32  # units of the phase that are finished
+    n_phases: i32
+    n_threads: i32
+    profile: i32
+    operations: ptr[Operation]
+    phases: ptr[Phase]
+    step: ptr[Step]
+    multipliers: ptr[i32]  # 1, rows, logits, whole heads of attention, split heads, merges
+    system_call: u64  # address of the C library's syscall()
+    yield_number: i64
+    clock: u64  # address of a function that returns nanoseconds, or 0
+
+
+@inline
+def units_of(p, operation: i32):
+    """Units of an operation in this step."""
+    o = p.operations[operation]
+    return o.units * p.multipliers[o.scale]
+
+
+@inline
+def phase_units(p, phase: i32):
+    """Units of a phase in this step."""
+    total: i32 = 0
+    first = p.phases[phase].first
+    for i in range(p.phases[phase].count):
+        total += units_of(p, first + i)
+    return total
+
+
+@inline
+def run_units(p, phase: i32, begin: i32, end: i32):
+    """Units begin … end-1 of a phase, which count on through its operations."""
+    at: i32 = begin
+    base: i32 = 0
+    operation: i32 = p.phases[phase].first
+    while at < end:
+        n = units_of(p, operation)
+        if at < base + n:
+            stop: i32 = end - base
+            if stop > n:
+                stop = n
+            o = p.operations[operation]
+            call(o.fn, None, o.arguments, cast(p.step, u64), at - base, stop)
+            at = base + stop
+        base += n
+        operation += 1
+
+
+@inline
+def next_phase(p, phase: i32):
+    """The first phase after this one that has units in this step; n_phases when none has."""
+    found: i32 = phase + 1
+    while found < p.n_phases and phase_units(p, found) == 0:
+        found += 1
+    return found
+
+
+@kernel
+def run_alone(p: ptr[Program]):
+    """The whole program on this thread."""
+    for phase in range(p.n_phases):
+        total = phase_units(p, phase)
+        if total > 0:
+            run_units(p, phase, 0, total)
+
+
+@inline
+def walk(p):
+    """Take part in the step that is running until it is over."""
+    spins: i32 = 0
+    running: i32 = 1
+    while running != 0:
+        word = atomic_load(cast(p, ptr[u64]), order="acquire")
+        phase = i32((word >> 32) & 0xFFFF)
+        if phase == ALL_PHASES:
+            running = 0
+        else:
+            total = phase_units(p, phase)
+            begin = i32(word & 0xFFFFFFFF)
+            if begin < total:
+                size: i32 = i32(u32(total - begin) // u32(p.n_threads * 4))
+                if size < 1:
+                    size = 1
+                if atomic_cas(cast(p, ptr[u64]), word, word + u64(u32(size))) == word:
+                    run_units(p, phase, begin, begin + size)
+                    spins = 0
+                    done = cast(p, ptr[u32]) + 16
+                    if atomic_add(done, u32(size)) + u32(size) == u32(total):
+                        atomic_store(done, 0, order="relaxed")
+                        after: i32 = next_phase(p, phase)
+                        if after == p.n_phases:
+                            after = ALL_PHASES
+                        epoch = word & 0xFFFF000000000000
+                        atomic_store(cast(p, ptr[u64]), epoch | (u64(u32(after)) << 32))
+            else:
+                pause()
+                spins += 1
+                if spins > 2000:
+                    call(p.system_call, i64, p.yield_number)
+
+
+@kernel
+def help_program(p: ptr[Program]):
+    """A worker's part: help with the step that is running, if one is."""
+    walk(p)
+
+
+@inline
+def begin_step(p):
+    """Open the first phase that has units. Only the thread that submits calls this."""
+    old = atomic_load(cast(p, ptr[u64]), order="relaxed")
+    first = next_phase(p, -1)
+    if first < p.n_phases:
+        epoch = ((old >> 48) + 1) << 48
+        atomic_store(cast(p, ptr[u64]), epoch | (u64(u32(first)) << 32))

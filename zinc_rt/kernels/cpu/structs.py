@@ -1,0 +1,149 @@
+"""What kernels are handed: the step, and a struct of arguments for each operation."""
+
+from __future__ import annotations
+
+from zinc_rt.lang.types import f16, f32, i8, i32, i64, ptr, struct, u8
+
+
+@struct
+class Step:
+    """The step's sizes and inputs; the same memory for every operation of a program."""
+
+    n_rows: i32
+    n_logits: i32
+    max_pages: i32  # row length of page_table
+    split_attention: i32  # 1: attention units are single splits, merged afterwards
+    token_ids: ptr[i32]
+    positions: ptr[i32]
+    slots: ptr[i32]
+    page_table: ptr[i32]  # [n_slots, max_pages]
+    logit_rows: ptr[i32]
+
+
+@struct
+class Pack:
+    """Activations as matrix products read them. Rows lie in blocks of `min(rows, 8)`, groups of 32 in visiting order.
+
+    q: i8[block, group, row of block, 32]; d: f32[block, group, row]; s: i32[6][block, group, row], the sum of a group and
+    what its offsets take away: s, -128 s, -8 s, -16 s, -32 s of the first half, -32 s of the second.
+    f: f32[block, group, 32, row], for float weights. q or f may be null.
+    """
+
+    q: ptr[i8]
+    d: ptr[f32]
+    s: ptr[i32]
+    f: ptr[f32]
+    visit: ptr[i32]  # [n_groups]: a group's place in visiting order
+    s_stride: i64  # elements from one of the six to the next
+    n: i32  # elements of a row
+    n_groups: i32
+
+
+@struct
+class EmbedArgs:
+    table: ptr[u8]
+    row_bytes: i64
+    y: ptr[f32]
+    n: i32
+
+
+@struct
+class NormArgs:
+    """total = x + residual (where there is one); y = norm(total); pack = y. Null: not wanted."""
+
+    x: ptr[f32]
+    residual: ptr[f32]
+    weight: ptr[f32]
+    total: ptr[f32]
+    y: ptr[f32]
+    pack: ptr[Pack]
+    n: i32
+    by_logit: i32  # 1: unit u is the row logit_rows[u], packed as row u
+    eps: f32
+
+
+@struct
+class PackArgs:
+    """pack = x, or pack = silu(x) * up; y likewise where wanted."""
+
+    x: ptr[f32]
+    up: ptr[f32]
+    y: ptr[f32]
+    pack: ptr[Pack]
+    n: i32
+    by_logit: i32
+
+
+@struct
+class MatmulArgs:
+    """y[row] = W pack[row] + bias. w: tiles of 16 rows (see layout.py)."""
+
+    w: ptr[u8]
+    tile_bytes: i64
+    pack: ptr[Pack]
+    y: ptr[f32]
+    bias: ptr[f32]
+    n_out: i32
+    by_logit: i32
+
+
+@struct
+class HeadsArgs:
+    """One projection's heads: optional norm, optional rotation, then to `y` or into a cache (null: not there)."""
+
+    x: ptr[f32]
+    weight: ptr[f32]
+    table: ptr[f32]  # [n_ctx, 2, pairs]: cosines, then sines
+    y: ptr[f32]
+    k_cache: ptr[f16]  # [page, head, head_dim, 16]
+    v_cache: ptr[f16]  # [page, head, 16, head_dim]
+    n_heads: i32
+    eps: f32
+
+
+@struct
+class AttentionArgs:
+    q: ptr[f32]  # [rows, heads, head_dim]
+    k_cache: ptr[f16]
+    v_cache: ptr[f16]
+    y: ptr[f32]  # [rows, heads, head_dim]
+    partial: ptr[f32]  # [rows, splits, heads, head_dim + 16]: weighted values, then max and sum
+    n_kv: i32
+    max_splits: i32
+    scale: f32
+
+
+@struct
+class AddArgs:
+    a: ptr[f32]
+    b: ptr[f32]
+    y: ptr[f32]
+    n: i32
+    repeat: i32  # 1: b is one row, added to every row
+
+
+@struct
+class ArgmaxArgs:
+    x: ptr[f32]
+    y: ptr[i32]
+    n: i32
+
+
+@struct
+class CopyArgs:
+    """Raw bytes of a tensor into tiles."""
+
+    source: ptr[u8]
+    row_bytes: i64
+    tiles: ptr[u8]
+    tile_bytes: i64
+    n_rows: i32
+    n_groups: i32
+    n: i32  # elements of a row
+
+
+@struct
+class SumArgs:
+    x: ptr[u8]
+    y: ptr[i64]
+    chunk: i64  # bytes of a unit, a multiple of 512
