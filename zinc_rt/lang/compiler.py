@@ -122,11 +122,11 @@ def _result(module: Module, answer: Answer | Crash) -> Image | CompileError:
 
 
 def _with_line(ir: str, header: dict[str, Any]) -> str:
-    """LLVM's message, with the line of the IR it is about."""
+    """What the worker says, with the line of the IR where it is about one."""
     problem, number = str(header["problem"]), header.get("line")
     lines = ir.splitlines()
     if not isinstance(number, int) or not 1 <= number <= len(lines):
-        return f"LLVM refuses its IR: {problem}"
+        return problem
     return f"LLVM refuses line {number} of its IR: {problem}: {lines[number - 1].strip()}"
 
 

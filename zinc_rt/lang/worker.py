@@ -118,7 +118,7 @@ def _explain(text: str) -> dict[str, Any]:
     """LLVM's message on one line, and the line of the IR where it names one."""
     if place := _ERROR_PLACE.search(text):
         return {"problem": place[2], "line": int(place[1])}
-    return {"problem": " ".join(text.split())}
+    return {"problem": f"LLVM refuses it: {' '.join(text.split())}"}
 
 
 def _stderr_end() -> int:
