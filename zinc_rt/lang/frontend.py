@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -15,6 +14,7 @@ from zinc_rt.lang.kernel import Function, Static
 from zinc_rt.lang.lower import LOWERINGS
 from zinc_rt.lang.lower.gpu import WORKITEM
 from zinc_rt.lang.statements import _STATIC_ANNOTATIONS, Statements
+from zinc_rt.lang.symbols import symbol_of
 from zinc_rt.lang.target import Target
 from zinc_rt.lang.types import Bool, Float, Int, Ptr, Type, Vec
 from zinc_rt.lang.values import Constant, Val
@@ -33,10 +33,7 @@ class Spec:
     @property
     def symbol(self) -> str:
         """The exported name: the kernel's, and a short hash of its constants where it has some."""
-        if not self.constants:
-            return self.function.name
-        text = repr(sorted(self.constants.items()))
-        return f"{self.function.name}_{hashlib.sha256(text.encode()).hexdigest()[:10]}"
+        return symbol_of(self.function, self.constants)
 
 
 def emit_module(name: str, specs: Sequence[Spec], target: Target) -> Module:

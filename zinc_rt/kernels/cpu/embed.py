@@ -68,6 +68,6 @@ def embed(a: ptr[EmbedArgs], step: ptr[Step], first: i32, last: i32, FMT: str, B
                             value = value * scale
                             if FMT in ("Q4_K", "Q5_K"):
                                 value = value - addend
-                            elif addend is not None:
+                            elif FMT in ("Q4_1", "Q5_1"):
                                 value = value + addend
                             out[4 * i + b] = value
