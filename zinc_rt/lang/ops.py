@@ -264,6 +264,11 @@ def pause() -> Any:
 
 
 @Word
+def cycle_counter() -> Any:
+    """A steady count of ticks (i64): the time stamp counter, or the system counter of aarch64. CPU only."""
+
+
+@Word
 def call(address: Any, returns: Any, *arguments: Any) -> Any:
     """Call the function at an address (u64) by the C convention. returns: a type, or None."""
 

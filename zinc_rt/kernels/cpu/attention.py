@@ -111,10 +111,10 @@ def attention(a: ptr[AttentionArgs], step: ptr[Step], first: i32, last: i32, G: 
     sums = array(f32, G * 256)
     state = array(f32, G * (DIM + 16))
     part = array(f32, G * (DIM + 16))
-    split_up = step.split_attention != 0
+    split_up = step.n_splits != 0
     per_head: i32 = 1
     if split_up:
-        per_head = a.max_splits
+        per_head = step.n_splits
     for u in range(first, last):
         unit = i32(u32(u) // u32(per_head))
         only = u - unit * per_head

@@ -124,11 +124,11 @@ def wait_idle(slots: ptr[Slot], n: i32, system: ptr[System]):
 
 
 @kernel
-def run_program(p: ptr[Program], slots: ptr[Slot], n: i32, system: ptr[System], helper: u64):
+def run_program(p: ptr[Program], slots: ptr[Slot], n: i32, system: ptr[System], helper: u64, PROFILE: bool):
     """One step: workers that are idle are asked to help, this thread takes part, and returns when all is done."""
     begin_step(p)
     for i in range(n):
         slot = slots[i]
         if atomic_load(word(slot, 8)) == atomic_load(word(slot, 0)):
             give(slot, system, helper, cast(p, u64))
-    walk(p)
+    walk(p, PROFILE)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from zinc_rt.kernels.cpu.structs import Step
 from zinc_rt.lang.kernel import inline, kernel
-from zinc_rt.lang.ops import atomic_add, atomic_cas, atomic_load, atomic_store, call, cast, pause, unroll
+from zinc_rt.lang.ops import atomic_add, atomic_cas, atomic_load, atomic_store, call, cast, cycle_counter, pause
 from zinc_rt.lang.types import i32, i64, ptr, struct, u32, u64
 
 ALL_PHASES = 0xFFFF
@@ -23,8 +23,6 @@ class Operation:
     arguments: u64
     units: i32  # units for each of what `scale` counts
     scale: i32  # index into the step's multipliers; see Program
-    ticks: i64  # time spent, where it is measured
-    calls: i64
 
 
 @struct
@@ -46,14 +44,26 @@ class Program:
     done: u32  # units of the phase that are finished
     n_phases: i32
     n_threads: i32
-    profile: i32
+    max_events: i32
     operations: ptr[Operation]
     phases: ptr[Phase]
     step: ptr[Step]
     multipliers: ptr[i32]  # 1, rows, logits, whole heads of attention, split heads, merges
     system_call: u64  # address of the C library's syscall()
     yield_number: i64
-    clock: u64  # address of a function that returns nanoseconds, or 0
+    thread_number: i64  # of gettid
+    events: ptr[i64]  # what a profile records: [0] how many, then from [8] Event after Event
+
+
+@struct
+class Event:
+    """Some units of an operation on a thread; times in ticks of the cycle counter."""
+
+    operation: i32
+    thread: i32
+    units: i64
+    begin: i64
+    end: i64
 
 
 @inline
@@ -74,7 +84,20 @@ def phase_units(p, phase: i32):
 
 
 @inline
-def run_units(p, phase: i32, begin: i32, end: i32):
+def record(p, operation: i32, units: i32, before: i64):
+    """Add an event; when the space is full, only their number goes on."""
+    index = atomic_add(p.events, 1, order="relaxed")
+    if index < i64(p.max_events):
+        event = cast(p.events + 8, ptr[Event])[index]
+        event.operation = operation
+        event.thread = i32(call(p.system_call, i64, p.thread_number))
+        event.units = i64(units)
+        event.begin = before
+        event.end = cycle_counter()
+
+
+@inline
+def run_units(p, phase: i32, begin: i32, end: i32, PROFILE: bool):
     """Units begin … end-1 of a phase, which count on through its operations."""
     at: i32 = begin
     base: i32 = 0
@@ -86,7 +109,12 @@ def run_units(p, phase: i32, begin: i32, end: i32):
             if stop > n:
                 stop = n
             o = p.operations[operation]
-            call(o.fn, None, o.arguments, cast(p.step, u64), at - base, stop)
+            if PROFILE:
+                before = cycle_counter()
+                call(o.fn, None, o.arguments, cast(p.step, u64), at - base, stop)
+                record(p, operation, stop - (at - base), before)
+            else:
+                call(o.fn, None, o.arguments, cast(p.step, u64), at - base, stop)
             at = base + stop
         base += n
         operation += 1
@@ -102,16 +130,16 @@ def next_phase(p, phase: i32):
 
 
 @kernel
-def run_alone(p: ptr[Program]):
+def run_alone(p: ptr[Program], PROFILE: bool):
     """The whole program on this thread."""
     for phase in range(p.n_phases):
         total = phase_units(p, phase)
         if total > 0:
-            run_units(p, phase, 0, total)
+            run_units(p, phase, 0, total, PROFILE)
 
 
 @inline
-def walk(p):
+def walk(p, PROFILE: bool):
     """Take part in the step that is running until it is over."""
     spins: i32 = 0
     running: i32 = 1
@@ -128,7 +156,7 @@ def walk(p):
                 if size < 1:
                     size = 1
                 if atomic_cas(cast(p, ptr[u64]), word, word + u64(u32(size))) == word:
-                    run_units(p, phase, begin, begin + size)
+                    run_units(p, phase, begin, begin + size, PROFILE)
                     spins = 0
                     done = cast(p, ptr[u32]) + 16
                     if atomic_add(done, u32(size)) + u32(size) == u32(total):
@@ -146,9 +174,9 @@ def walk(p):
 
 
 @kernel
-def help_program(p: ptr[Program]):
+def help_program(p: ptr[Program], PROFILE: bool):
     """A worker's part: help with the step that is running, if one is."""
-    walk(p)
+    walk(p, PROFILE)
 
 
 @inline

@@ -12,7 +12,7 @@ class Step:
     n_rows: i32
     n_logits: i32
     max_pages: i32  # row length of page_table
-    split_attention: i32  # 1: attention units are single splits, merged afterwards
+    n_splits: i32  # splits of the longest row where attention units are single splits; 0: units are whole heads
     token_ids: ptr[i32]
     positions: ptr[i32]
     slots: ptr[i32]

@@ -8,7 +8,7 @@ from zinc_rt.lang import ops
 from zinc_rt.lang.arith import as_index, element
 from zinc_rt.lang.diagnostics import Reject
 from zinc_rt.lang.lower.registry import lowers, want_pointer, want_static, want_type, want_val
-from zinc_rt.lang.types import Int, Type, u64
+from zinc_rt.lang.types import Int, Type, i64, u64
 from zinc_rt.lang.values import Val, literal
 
 _ORDERS = {
@@ -92,6 +92,15 @@ def _pause(c: Any) -> None:
         c.f.call("llvm.aarch64.hint", None, [("i32", "1")])
     else:
         c.f.call("llvm.amdgcn.s.sleep", None, [("i32", "1")])
+
+
+@lowers(ops.cycle_counter)
+def _cycle_counter(c: Any) -> Val:
+    if c.f.gpu:
+        raise Reject("cycle_counter belongs to CPU targets")
+    # x86 has no other counter; on aarch64 the cycle counter traps and the system counter does not.
+    name = "llvm.readcyclecounter" if c.target.arch == "x86_64" else "llvm.readsteadycounter"
+    return Val(i64, c.f.call(name, i64, []))
 
 
 @lowers(ops.call)
