@@ -290,7 +290,10 @@ def test_a_write_that_fails_half_way_leaves_nothing(store: CompileCache, notices
 
 
 def test_a_full_disk_is_said_once(store: CompileCache, notices: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    attempts = []
+
     def full(*_: object, **__: object) -> None:
+        attempts.append(1)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     assert store.path is not None
@@ -302,6 +305,7 @@ def test_a_full_disk_is_said_once(store: CompileCache, notices: list[str], monke
     assert store.get(key(1)) == image()
     assert len(notices) == 1
     assert "No space left on device; going on without storing" in notices[0]
+    assert len(attempts) == 1
 
 
 WRITER = """

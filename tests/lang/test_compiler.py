@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -200,8 +201,9 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandIn:
 
 
 def test_a_module_that_takes_too_long_is_given_up_alone(stand_in: StandIn) -> None:
-    stand_in("while True:\n    _, ir = read()\n    if ir == b'slow':\n        time.sleep(60)\n    refuse('quick')")
-    modules = [Module(n, n if n == "slow" else "quick", AVX2, ()) for n in ("a", "slow", "b", "c")]
+    stand_in("while True:\n    _, ir = read()\n    if ir == b'very slow':\n        time.sleep(60)\n    refuse('quick')")
+    # The longest text goes first, so others follow in a process of the same file descriptors.
+    modules = [Module(n, "very slow" if n == "slow" else "quick", AVX2, ()) for n in ("a", "slow", "b", "c")]
     started = time.monotonic()
     results = [str(r) for r in Compiler(jobs=1, timeout=0.5).compile_each(modules)]
     assert time.monotonic() - started < 10
@@ -222,6 +224,22 @@ def test_how_a_process_ended(stand_in: StandIn, end: str, reason: str) -> None:
     stand_in(f"read()\n{end}")
     with pytest.raises(CompilerCrashed, match=f"cannot compile m: the compile process {reason}"):
         Compiler().compile([increment("m")])
+
+
+def test_a_first_job_that_kills_is_not_tried_again(stand_in: StandIn, tmp_path: Path) -> None:
+    stand_in(f"read()\nopen({str(tmp_path / 'starts')!r}, 'a').write('.')\nos._exit(1)")
+    with pytest.raises(CompilerCrashed):
+        Compiler().compile([increment("m")])
+    assert (tmp_path / "starts").read_text() == "."
+
+
+def test_words_about_one_module_are_not_held_against_the_next(stand_in: StandIn) -> None:
+    stand_in("read()\nos.write(2, b\"'x' is not a recognized processor\")\nrefuse('first')\nread()\ntime.sleep(60)")
+    first, second = Compiler(jobs=1, timeout=0.5).compile_each(
+        [Module("a", "longer", AVX2, ()), Module("b", "", AVX2, ())]
+    )
+    assert "first" in str(first)
+    assert "not done after" in str(second)
 
 
 def test_what_dies_of_its_predecessors_is_tried_in_a_fresh_process(stand_in: StandIn) -> None:
@@ -278,13 +296,31 @@ def test_ctrl_c_leaves_no_process_behind(tmp_path: Path) -> None:
         os.kill(int(pid_file.read_text()), 0)
 
 
-def test_the_worker_ends_with_its_input() -> None:
-    hello = json.dumps({"path": sys.path}).encode()
-    done = subprocess.run(
-        children.worker_command(),
-        input=children.FRAME.pack(len(hello), 0) + hello,
-        capture_output=True,
-        timeout=60,
-        check=False,
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+def frame(header: dict[str, object], payload: bytes = b"") -> bytes:
+    """As the worker describes it."""
+    text = json.dumps(header).encode()
+    return struct.pack("<IQ", len(text), len(payload)) + text + payload
+
+
+def test_the_worker_leaves_ctrl_c_to_its_parent_and_ends_with_its_input() -> None:
+    target = {"triple": AVX2.triple, "cpu": AVX2.cpu, "features": "", "opt": 2}
+    request = frame({**target, "exports": ["increment"], "disassemble": False}, INCREMENT.encode())
+    with subprocess.Popen(children.worker_command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        worker.stdin.write(frame({"path": sys.path}) + request)
+        worker.stdin.flush()
+        objects = []
+        for _ in range(2):
+            n_json, n_payload = struct.unpack("<IQ", worker.stdout.read(12))
+            assert json.loads(worker.stdout.read(n_json))["problem"] is None
+            objects.append(worker.stdout.read(n_payload))
+            if len(objects) == 1:
+                worker.send_signal(signal.SIGINT)
+                time.sleep(0.05)
+                worker.stdin.write(request)
+                worker.stdin.flush()
+        worker.stdin.close()
+        assert worker.stdout.read() == b""
+        assert worker.wait(timeout=10) == 0
+    assert objects[0] == objects[1]

@@ -57,6 +57,20 @@ def test_wide_constants_are_aligned_for_aligned_loads() -> None:
     assert list(buffer) == [i + 0.5 for i in range(8)]
 
 
+def test_data_keeps_its_alignment_and_shares_no_cache_line_with_code() -> None:
+    lanes = ", ".join(f"i32 {i + 100}" for i in range(8))
+    ir = (
+        "define float @one(float %x) {\n  %y = fadd float %x, 1.5\n  ret float %y\n}\n"
+        f"define void @two(ptr %p) {{\n  store <8 x i32> <{lanes}>, ptr %p, align 4\n  ret void\n}}\n"
+    )
+    image = compiled(ir, "one", "two")
+    end = max(image.entries[name] + size for name, size in image.meta["sizes"].items())
+    places = [image.code.index(c) for c in (struct.pack("<f", 1.5), struct.pack("<8i", *range(100, 108)))]
+    assert places[1] % 32 == 0
+    assert min(places) % 64 == 0
+    assert min(places) // 64 > (end - 1) // 64
+
+
 def test_products_and_sums_are_not_contracted() -> None:
     ir = (
         "define double @f(double %x, double %y, double %z) {\n  %p = fmul double %x, %y\n"

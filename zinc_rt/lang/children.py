@@ -20,7 +20,6 @@ from zinc_rt.lang.worker import FRAME
 
 Job = tuple[dict[str, Any], bytes]
 _CHUNK: Final = 1 << 16
-_TRIES: Final = 2  # what kills a process that has done other jobs before gets a fresh one of its own
 
 
 @dataclass(frozen=True)
@@ -53,21 +52,22 @@ def run_jobs(jobs: Sequence[Job], children: int, timeout: float) -> list[Answer 
     No process outlives the call, however it ends. Raises `CompileError` when none can be started.
     """
     results: list[Answer | Crash | None] = [None] * len(jobs)
-    tries = [0] * len(jobs)
     # The longest text first, so that no process is left alone with it at the end; pop() takes from the back.
     waiting = sorted(range(len(jobs)), key=lambda i: len(jobs[i][1]))
+    suspects: list[int] = []  # they killed a process that had done other jobs before; each gets a fresh one
     running: set[_Child] = set()
     with selectors.DefaultSelector() as selector:
         try:
-            while waiting or any(c.job is not None for c in running):
+            while waiting or suspects or any(c.job is not None for c in running):
+                while suspects and len(running) < children:
+                    running.add(child := _Child(selector))
+                    child.give(suspects.pop(), jobs, timeout)
                 idle = sum(c.job is None for c in running)
                 for _ in range(min(children - len(running), len(waiting) - idle)):
                     running.add(_Child(selector))
                 for child in running:
                     if child.job is None and waiting:
-                        child.job = waiting.pop()
-                        tries[child.job] += 1
-                        child.give(jobs[child.job], timeout)
+                        child.give(waiting.pop(), jobs, timeout)
                 _wait(selector, running)
                 for child in list(running):
                     if child.job is None:
@@ -75,8 +75,8 @@ def run_jobs(jobs: Sequence[Job], children: int, timeout: float) -> list[Answer 
                     if (answer := child.answer()) is not None:
                         results[child.job], child.job = answer, None
                     elif (crash := child.crash(timeout)) is not None:
-                        if crash.died and child.done > 0 and tries[child.job] < _TRIES:
-                            waiting.append(child.job)
+                        if crash.died and child.done > 0:
+                            suspects.append(child.job)
                         else:
                             results[child.job] = crash
                         running.remove(child)
@@ -123,11 +123,12 @@ class _Child:
         selector.register(self._out, selectors.EVENT_READ, self)
         self._outgoing = memoryview(_frame({"path": [p for p in sys.path if isinstance(p, str)]}, b""))
 
-    def give(self, job: Job, timeout: float) -> None:
+    def give(self, number: int, jobs: Sequence[Job], timeout: float) -> None:
         """Begin to send a job; the time for it starts now."""
+        self.job = number
         self.deadline = time.monotonic() + timeout
         self._mark = os.lseek(self._errors.fileno(), 0, os.SEEK_END)
-        self._outgoing = memoryview(bytes(self._outgoing) + _frame(*job))
+        self._outgoing = memoryview(bytes(self._outgoing) + _frame(*jobs[number]))
         self._selector.register(self._in, selectors.EVENT_WRITE, self)
 
     def send(self) -> None:
