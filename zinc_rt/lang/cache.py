@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from zinc_rt.lang.errors import CacheError, ImageError
-from zinc_rt.lang.folder import Folder, FolderRefused
+from zinc_rt.lang.folder import HALF_WRITTEN, Folder, FolderRefused
 from zinc_rt.lang.image import VERSION, Image
 
 CACHE_ENV: Final = "ZINC_RT_CACHE_DIR"
@@ -25,8 +23,6 @@ MAX_BYTES: Final = 256 << 20
 _KEY_FORMAT: Final = 1  # change it when the same parts come to mean another image
 _TOUCH_AFTER: Final = 12 * 3600.0  # seconds; a use is noted in the file's time no more often than this
 _STALE: Final = 3600.0  # seconds after which a half-written file belongs to a process that died
-_KEY: Final = re.compile(r"[0-9a-f]{64}")
-_HALF: Final = re.compile(r"[0-9a-f]{64}\.[0-9a-z._-]+\.part")
 
 
 def default_cache_dir() -> Path | None:
@@ -76,19 +72,14 @@ def llvm_version() -> str:
         return "unknown"
 
 
-@dataclass
 class CacheStats:
     """What happened since the cache was opened. `damaged` counts as misses too."""
 
-    hits: int = 0
-    misses: int = 0
-    damaged: int = 0
-    stored: int = 0
-    evicted: int = 0
+    def __init__(self) -> None:
+        self.hits = self.misses = self.damaged = self.stored = self.evicted = 0
 
 
-@dataclass(frozen=True)
-class CacheEntry:
+class CacheEntry(NamedTuple):
     """A stored image: its key, size in bytes and when it was last used, in seconds of the clock."""
 
     key: str
@@ -180,10 +171,10 @@ class CompileCache:
             return 0
         names = folder.names()
         for name in names:
-            if (_KEY.fullmatch(name) or _HALF.fullmatch(name)) and not folder.remove(name):
+            if (_is_key(name) or _is_half_written(name)) and not folder.remove(name):
                 raise CacheError(f"{self.path}/{name} cannot be removed; is the folder writable?")
         self._total = 0
-        return sum(1 for name in names if _KEY.fullmatch(name))
+        return sum(map(_is_key, names))
 
     def _open(self, create: bool) -> Folder | None:
         """The folder, tried once for reading and once more when something is to be written."""
@@ -209,7 +200,7 @@ class CompileCache:
         if self._total is not None and self._total + n_bytes <= self.max_bytes:
             return
         for name, _, used in folder.files():
-            if _HALF.fullmatch(name) and time.time() - used > _STALE:
+            if _is_half_written(name) and time.time() - used > _STALE:
                 folder.remove(name)
         entries = sorted(_entries(folder), key=lambda e: e.used)
         self._total = sum(e.size for e in entries)
@@ -232,10 +223,18 @@ class CompileCache:
 
 
 def _checked(key: str) -> str:
-    if not _KEY.fullmatch(key):
+    if not _is_key(key):
         raise ValueError(f"{key!r} is no cache key; it must be 64 hex digits (cache_key makes them)")
     return key
 
 
 def _entries(folder: Folder) -> list[CacheEntry]:
-    return [CacheEntry(name, size, used) for name, size, used in folder.files() if _KEY.fullmatch(name)]
+    return [CacheEntry(name, size, used) for name, size, used in folder.files() if _is_key(name)]
+
+
+def _is_key(name: str) -> bool:
+    return len(name) == 64 and not name.strip("0123456789abcdef")
+
+
+def _is_half_written(name: str) -> bool:
+    return name.endswith(HALF_WRITTEN) and _is_key(name[:64])

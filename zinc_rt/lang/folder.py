@@ -8,9 +8,10 @@ import stat
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+HALF_WRITTEN: Final = ".part"  # how the names end of files that are not complete yet
+_OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
 class FolderRefused(Exception):
@@ -75,7 +76,7 @@ class Folder:
 
     def write(self, name: str, data: bytes) -> None:
         """A file that appears complete or not at all, whoever writes it at the same time. Raises OSError."""
-        half = f"{name}.{os.getpid()}.{os.urandom(4).hex()}.part"
+        half = f"{name}.{os.getpid()}.{os.urandom(4).hex()}{HALF_WRITTEN}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(half, flags, 0o600, dir_fd=self._at)
         try:

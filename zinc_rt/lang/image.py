@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 from zinc_rt.lang.errors import ImageError
 from zinc_rt.lang.pages import Pages, map_code
@@ -22,14 +22,13 @@ _DIGEST: Final = 16
 MAX_JSON: Final = 1 << 26
 
 
-@dataclass(frozen=True)
-class Image:
+class Image(NamedTuple):
     """A compiled module: position-independent bytes that are placed at a page's start."""
 
     code: bytes
     entries: Mapping[str, int]  # exported function -> offset of its first instruction in `code`
     target: str  # name of the instruction-set level (target.TARGETS)
-    meta: Mapping[str, Any] = field(default_factory=dict)  # what JSON can hold; see compiler.py
+    meta: Mapping[str, Any] = MappingProxyType({})  # what JSON can hold; see compiler.py
 
     def to_bytes(self) -> bytes:
         """The file form."""
@@ -65,8 +64,7 @@ class Image:
         return Code(map_code(self.code, self.target), self.entries)
 
 
-@dataclass(frozen=True)
-class Code:
+class Code(NamedTuple):
     """Functions ready to be called; the pages go when this object goes, so keep it while they may run."""
 
     pages: Pages
