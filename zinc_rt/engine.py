@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -23,11 +24,12 @@ from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.graph import BufferKind
 from zinc_rt.kernels.errors import TokenOutOfRange
+from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.mem.kv_pages import KVPages, pages_for
 from zinc_rt.mem.plan import MemoryPlan, available_memory
 from zinc_rt.models import ModelDefinition
 from zinc_rt.ring.base import Ring, Sizes
-from zinc_rt.ring.cpu import KEEP_BYTES, CpuRing
+from zinc_rt.ring.cpu import KEEP_BYTES, CpuRing, Kernels
 from zinc_rt.ring.packet_list import PacketBatch
 from zinc_rt.tiers import (
     Tier,
@@ -89,15 +91,18 @@ class Capabilities:
 @dataclass(frozen=True)
 class Options:
     """How to run. n_ctx: tokens of a sequence (None: what the model was trained for, at most 4096); n_batch: rows of
-    a step at the most; n_slots: sequences at once; threads: see `CpuRing`; check_memory: refuse a plan that does not
-    fit.
+    a step at the most; n_slots: sequences at once; kernels, threads, isa: see `CpuRing`; cache_dir: where compiled
+    kernels are kept (None: the user's cache folder); check_memory: refuse a plan that does not fit.
     """
 
     tier: Tier = Tier.t_cpu
     n_ctx: int | None = None
     n_batch: int = 64
     n_slots: int = 1
-    threads: int = 1
+    threads: int | None = None
+    kernels: Kernels = "native"
+    isa: str | None = None
+    cache_dir: Path | None = None
     check_memory: bool = True
 
     def __post_init__(self) -> None:
@@ -139,13 +144,27 @@ class StepResult:
 class Engine:
     """One ring with at most one model. Belongs to one thread."""
 
-    def __init__(self, options: Options | None = None, *, notify: Callable[[str], None] | None = None) -> None:
-        """Open the tier; `notify` gets lines worth showing. Raises `TierUnavailable`."""
+    def __init__(
+        self,
+        options: Options | None = None,
+        *,
+        notify: Callable[[str], None] | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        """Open the tier; `notify` gets lines worth showing, `progress` bytes of weights loaded and in all.
+
+        Raises `TierUnavailable`, `UnsupportedTarget`.
+        """
         self.options = options or Options()
         self.tier = resolve_tier(self.options.tier, notify)
         self._available = available_memory()
         keep = KEEP_BYTES if self._available is None else min(KEEP_BYTES, self._available // 2)
-        self._ring: Ring = CpuRing(keep_bytes=keep, threads=self.options.threads)
+        self._progress = progress
+        cache = CompileCache(self.options.cache_dir or default_cache_dir(), notify=notify)
+        self._ring: Ring = CpuRing(
+            kernels=self.options.kernels, threads=self.options.threads, isa=self.options.isa, cache=cache,
+            keep_bytes=keep, notify=notify,
+        )  # fmt: skip
         self._batch: PacketBatch | None = None
         self._pages: KVPages | None = None
         self._lengths: dict[int, int] = {}  # open sequences: how many positions their cache holds
@@ -187,15 +206,12 @@ class Engine:
         n_pages = pages_for(n_ctx) * options.n_slots
         sizes = Sizes(options.n_batch, options.n_batch, n_ctx, options.n_slots, n_pages)
         weights = [b.name for b in graph.of_kind(BufferKind.WEIGHT)]
-        plan = MemoryPlan(
-            weights=sum(file.tensors[name].nbytes for name in weights),
-            available=self._available,
-            **self._ring.plan(graph, sizes),
-        )
+        plan = MemoryPlan(available=self._available, **self._ring.plan(graph, sizes))
         if options.check_memory:
             plan.check()
         constants = {name: make(n_ctx) for name, make in definition.constants.items()}
-        self._batch = self._ring.lower(graph, sizes, {name: file.raw(name) for name in weights}, constants)
+        raw = {name: file.raw(name) for name in weights}
+        self._batch = self._ring.lower(graph, sizes, raw, constants, file.release, self._progress)
         self._pages = KVPages(n_pages, options.n_slots, sizes.max_pages)
         self._batch.inputs["page_table"][...] = self._pages.table
         self.sizes, self.plan = sizes, plan

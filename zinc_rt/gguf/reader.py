@@ -103,6 +103,11 @@ class GGUFFile:
         tensor = self.tensor(name)
         return self._source.view(tensor.offset, tensor.nbytes).reshape(tensor.n_rows, tensor.row_bytes)
 
+    def release(self, name: str) -> None:
+        """Let go of the memory behind a tensor's bytes; views of it read the file again. Raises MissingTensor."""
+        tensor = self.tensor(name)
+        self._source.release(tensor.offset, tensor.nbytes)
+
     def tensor(self, name: str) -> TensorInfo:
         """The directory entry of a tensor. Raises MissingTensor."""
         try:

@@ -22,6 +22,7 @@ class FileBytes:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._fd: int | None = None
         self._map: NDArray[np.uint8] | None = None
+        self._mapping: mmap.mmap | None = None
         self.path = os.fsdecode(path)
         self.shown_path = printable(self.path)
         fd: int | None = None
@@ -82,8 +83,15 @@ class FileBytes:
                 mapped = mmap.mmap(fd, self.size, access=mmap.ACCESS_READ)
             except (OSError, ValueError) as error:
                 raise FileAccessError(f"cannot be mapped into memory: {error}", path=self.shown_path) from error
-            self._map = np.frombuffer(mapped, np.uint8)
+            self._mapping, self._map = mapped, np.frombuffer(mapped, np.uint8)
         return self._map[offset : offset + count]
+
+    def release(self, offset: int, count: int) -> None:
+        """Let go of the memory behind whole pages of a view; reading them again reads the file again."""
+        start = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE
+        length = (offset + count) // mmap.PAGESIZE * mmap.PAGESIZE - start
+        if self._mapping is not None and length > 0 and hasattr(mmap, "MADV_DONTNEED"):
+            self._mapping.madvise(mmap.MADV_DONTNEED, start, length)
 
     def _shrunk(self) -> FileChanged:
         now = os.fstat(self._open_fd()).st_size
@@ -95,7 +103,7 @@ class FileBytes:
 
     def close(self) -> None:
         """Release the descriptor. Views handed out stay valid; the mapping goes with the last of them."""
-        self._map = None
+        self._map = self._mapping = None
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None

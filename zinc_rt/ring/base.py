@@ -8,7 +8,7 @@ Between `submit` and the fence retiring the caller touches none of the batch's a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -67,7 +67,7 @@ class Ring(ABC):
 
     @abstractmethod
     def plan(self, graph: Graph, sizes: Sizes) -> dict[str, int]:
-        """Bytes that `lower` will take, by purpose: unpacked, kv_cache, scratch, constants. Allocates nothing."""
+        """Bytes that `lower` will take, by purpose: weights, unpacked, kv_cache, scratch, constants. Allocates nothing."""
 
     @abstractmethod
     def lower(
@@ -76,11 +76,15 @@ class Ring(ABC):
         sizes: Sizes,
         weights: Mapping[str, Bytes],
         constants: Mapping[str, npt.NDArray[np.float32]],
+        released: Callable[[str], None] | None = None,
+        progress: Callable[[int, int], None] | None = None,
     ) -> PacketBatch:
         """Turn a verified graph into a batch over planned memory.
 
         weights: packed rows by buffer name, u8[n_rows, row_bytes], kept by reference. constants: arrays by buffer
-        name. Raises `UnsupportedOp`, `MissingBinding`.
+        name. released: called with a weight's name when its bytes have been copied and matter only for rows of an
+        embedding from then on. progress: called with bytes copied so far and in all.
+        Raises `UnsupportedOp`, `MissingBinding`.
         """
 
     @abstractmethod

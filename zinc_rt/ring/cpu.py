@@ -1,42 +1,65 @@
-"""T-CPU: the ring that runs on the host, packet after packet on the calling thread, with the reference kernels."""
+"""T-CPU: the ring that runs on the host, with native kernels or with the reference ones."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from threadpoolctl import ThreadpoolController
 
+from zinc_rt.cores import default_threads
 from zinc_rt.errors import UsageError
-from zinc_rt.ir.graph import Buffer, BufferKind, Graph
-from zinc_rt.kernels.reference.matmul import Weight, unpacked_bytes
-from zinc_rt.mem.arena import ALIGNMENT, Lifetime, align_up, place
+from zinc_rt.ir.graph import Graph
+from zinc_rt.lang.cache import CompileCache, default_cache_dir
+from zinc_rt.lang.library import Library
+from zinc_rt.lang.target import host_target
 from zinc_rt.ring.base import Bytes, Fence, Ring, Sizes
-from zinc_rt.ring.cpu_ops import NodeContext, lower_node
-from zinc_rt.ring.errors import MissingBinding, RingClosed, RingError, StepTooLarge
-from zinc_rt.ring.packet_list import Call, Packet, PacketBatch
+from zinc_rt.ring.errors import RingClosed, RingError, StepTooLarge
+from zinc_rt.ring.native.backend import NativeBackend, NativeBatch
+from zinc_rt.ring.native.memory import huge_bytes
+from zinc_rt.ring.packet_list import PacketBatch
+from zinc_rt.ring.reference import KEEP_BYTES, ReferenceBackend
 
-_T = TypeVar("_T")
-
-KEEP_BYTES = 4 << 30
-"""Unpacked weights are kept when they take no more than this; else each step unpacks them anew."""
+Kernels = Literal["native", "reference"]
+KERNELS: tuple[Kernels, ...] = ("native", "reference")
 
 
 class CpuRing(Ring):
-    """Runs batches in order on the caller. `submit` returns when the work is done.
+    """Runs batches in order. `submit` returns when the work is done.
 
-    keep_bytes: up to how many bytes of unpacked weights may be kept between steps.
-    threads: of the linear-algebra library while a batch runs; its products are too small to gain from more than one.
+    kernels: "native", compiled for this machine, or "reference", the NumPy oracle: the same bits, slowly.
+    threads: None for the physical cores that this process may use (the reference kernels: 1).
+    isa: a level of `zinc_rt.lang.target.TARGETS` instead of the best that this machine has.
+    cache: where compiled kernels are kept; None for the user's cache folder.
+    keep_bytes: up to how many bytes of unpacked weights the reference kernels keep between steps.
+    notify: gets lines worth showing.
     """
 
-    def __init__(self, *, keep_bytes: int = KEEP_BYTES, threads: int = 1) -> None:
-        if threads < 1:
+    def __init__(
+        self,
+        *,
+        kernels: Kernels = "native",
+        threads: int | None = None,
+        isa: str | None = None,
+        cache: CompileCache | None = None,
+        keep_bytes: int = KEEP_BYTES,
+        notify: Callable[[str], None] | None = None,
+    ) -> None:
+        if threads is not None and threads < 1:
             raise UsageError(f"threads is {threads}, it must be at least 1")
-        self._keep_bytes = keep_bytes
-        self._threads = threads
-        self._blas = ThreadpoolController().select(user_api="blas")
+        if kernels not in KERNELS:
+            raise UsageError(f"kernels is {kernels!r}, it must be one of {', '.join(KERNELS)}")
+        self.kernels = kernels
+        self.threads = threads or (default_threads() if kernels == "native" else 1)
+        self.isa = ""
+        self._native: NativeBackend | None = None
+        self._reference = ReferenceBackend(keep_bytes, self.threads if kernels == "reference" else 1)
+        if kernels == "native":
+            target = host_target(isa)
+            self.isa = target.name
+            kept = cache if cache is not None else CompileCache(default_cache_dir(), notify=notify)
+            self._native = NativeBackend(Library(target, kept, notify=notify), self.threads)
         self._memory: dict[int, Bytes] = {}
         self._sequence = 0
         self._closed = False
@@ -51,7 +74,9 @@ class CpuRing(Ring):
         self.close()
 
     def close(self) -> None:
-        """Forget all allocations; batches lowered here must not be submitted again."""
+        """End the threads and forget all allocations; batches lowered here must not be submitted again."""
+        if self._native is not None and not self._closed:
+            self._native.close()
         self._memory.clear()
         self._closed = True
 
@@ -62,9 +87,7 @@ class CpuRing(Ring):
     def alloc(self, n_bytes: int) -> Bytes:
         """Zeroed host memory, aligned to 64 bytes."""
         self._check_open()
-        raw = np.zeros(n_bytes + ALIGNMENT, np.uint8)
-        start = -raw.ctypes.data % ALIGNMENT
-        memory = raw[start : start + n_bytes]
+        memory = huge_bytes(n_bytes)
         self._memory[id(memory)] = memory
         return memory
 
@@ -77,23 +100,7 @@ class CpuRing(Ring):
     def plan(self, graph: Graph, sizes: Sizes) -> dict[str, int]:
         """Bytes by purpose, see `Ring.plan`."""
         self._check_open()
-        state, constants, io = (
-            sum(_n_bytes(b, sizes) for b in graph.of_kind(*kinds))
-            for kinds in ((BufferKind.STATE,), (BufferKind.CONSTANT,), (BufferKind.INPUT, BufferKind.OUTPUT))
-        )
-        arena = place(_lifetimes(graph, sizes))[1]
-        return {
-            "unpacked": self._kept_bytes(graph, sizes),
-            "kv_cache": state,
-            "scratch": arena + io,
-            "constants": constants,
-        }
-
-    def _kept_bytes(self, graph: Graph, sizes: Sizes) -> int:
-        """Bytes of unpacked weights that stay between steps: those of all matrices, or none."""
-        matrices = (b for b in graph.of_kind(BufferKind.WEIGHT) if len(b.shape) == 2)
-        total = sum(unpacked_bytes(b.dtype.ggml, *sizes.shape(b.shape)) for b in matrices)
-        return total if total <= self._keep_bytes else 0
+        return (self._native or self._reference).plan(graph, sizes)
 
     def lower(
         self,
@@ -101,45 +108,25 @@ class CpuRing(Ring):
         sizes: Sizes,
         weights: Mapping[str, Bytes],
         constants: Mapping[str, npt.NDArray[np.float32]],
+        released: Callable[[str], None] | None = None,
+        progress: Callable[[int, int], None] | None = None,
     ) -> PacketBatch:
         """Bind every node to its memory. Raises `UnsupportedOp`, `MissingBinding`."""
         self._check_open()
-        keep = self._kept_bytes(graph, sizes) > 0
-        arena_offsets, arena_bytes = place(_lifetimes(graph, sizes))
-        arena = self.alloc(arena_bytes)
-        arrays: dict[int, npt.NDArray[np.generic]] = {}
-        matrices: dict[int, Weight] = {}
-        for buffer in graph.buffers:
-            if buffer.kind is BufferKind.WEIGHT:
-                raw = _bound(weights, buffer)
-                if len(buffer.shape) == 2:
-                    matrices[buffer.id] = Weight.from_raw(buffer.dtype.ggml, raw, keep=keep)
-                else:
-                    arrays[buffer.id] = raw.reshape(-1).view(np.float32)
-            elif buffer.kind is BufferKind.CONSTANT:
-                arrays[buffer.id] = _bound(constants, buffer)
-            elif buffer.kind is BufferKind.TEMP:
-                offset = arena_offsets[buffer.id]
-                arrays[buffer.id] = _typed(arena[offset : offset + _n_bytes(buffer, sizes)], buffer, sizes)
-            else:
-                arrays[buffer.id] = _typed(self.alloc(_n_bytes(buffer, sizes)), buffer, sizes)
-        counts = np.zeros(2, np.int32)
-        context = NodeContext(graph, arrays, matrices, counts)
-        return PacketBatch(
-            packets=tuple(Packet(n.op, Call(lower_node(context, n)), n.name) for n in graph.nodes),
-            inputs={b.name: arrays[b.id].view(np.int32) for b in graph.of_kind(BufferKind.INPUT)},
-            outputs={b.name: arrays[b.id] for b in graph.of_kind(BufferKind.OUTPUT)},
-            counts=counts,
-        )
+        if self._native is not None:
+            return self._native.lower(graph, sizes, weights, constants, released, progress)
+        return self._reference.lower(graph, sizes, weights, constants)
 
     def submit(self, batch: PacketBatch) -> Fence:
-        """Run the packets in order; the fence has retired on return. Kernel errors propagate."""
+        """Run the batch; the fence has retired on return. Kernel errors propagate."""
         self._check_open()
         _check_step(batch)
-        with self._blas.limit(limits=self._threads):
-            for packet in batch.packets:
-                if packet.params is not None:
-                    packet.params.run()
+        if isinstance(batch, NativeBatch):
+            if self._native is None:
+                raise RingError("the batch was lowered by a ring with native kernels, this one has the reference ones")
+            self._native.run(batch)
+        else:
+            self._reference.run(batch)
         self._sequence += 1
         return Fence(self._sequence, retired=True)
 
@@ -150,7 +137,7 @@ class CpuRing(Ring):
             raise RingError(f"fence {fence.sequence} was not submitted to this ring; its last is {self._sequence}")
 
     def submit_and_wait(self, batch: PacketBatch) -> None:
-        """Run the packets in order on the caller; a barrier does nothing. Kernel errors propagate."""
+        """Run a batch to its end; a barrier does nothing. Kernel errors propagate."""
         self.wait(self.submit(batch))
 
 
@@ -160,29 +147,3 @@ def _check_step(batch: PacketBatch) -> None:
             raise StepTooLarge(
                 f"the step has {batch.counts[index]} {count}, the batch was lowered for {batch.inputs[name].shape[0]}"
             )
-
-
-def _bound(given: Mapping[str, _T], buffer: Buffer) -> _T:
-    if buffer.name not in given:
-        raise MissingBinding(f"{buffer.kind.value} {buffer.name} of the graph was not given to lower()")
-    return given[buffer.name]
-
-
-def _n_bytes(buffer: Buffer, sizes: Sizes) -> int:
-    *outer, inner = sizes.shape(buffer.shape)
-    return int(np.prod(outer, dtype=np.int64)) * buffer.dtype.row_bytes(inner)
-
-
-def _typed(memory: Bytes, buffer: Buffer, sizes: Sizes) -> npt.NDArray[np.generic]:
-    return memory.view(np.dtype({"f32": "f4", "f16": "f2", "i32": "i4"}[buffer.dtype.value])).reshape(
-        sizes.shape(buffer.shape)
-    )
-
-
-def _lifetimes(graph: Graph, sizes: Sizes) -> list[Lifetime]:
-    spans: dict[int, tuple[int, int]] = {}
-    for node in graph.nodes:
-        for buffer_id in (*node.inputs, *node.outputs):
-            if graph.buffer(buffer_id).kind is BufferKind.TEMP:
-                spans[buffer_id] = (spans.get(buffer_id, (node.id, 0))[0], node.id)
-    return [Lifetime(b, align_up(_n_bytes(graph.buffer(b), sizes)), *span) for b, span in spans.items()]

@@ -1,0 +1,1 @@
+"""The native CPU tier: a graph lowered once to a program of compiled kernels, a step is one call."""

@@ -1,0 +1,190 @@
+"""Plans, lowers and runs graphs with native kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from zinc_rt.ir.graph import Buffer, BufferKind, Graph
+from zinc_rt.ir.op import Op
+from zinc_rt.kernels.cpu import layout, structs
+from zinc_rt.kernels.errors import TokenOutOfRange
+from zinc_rt.lang.library import Library
+from zinc_rt.mem.arena import Lifetime, align_up, place
+from zinc_rt.ring.base import Bytes, Sizes
+from zinc_rt.ring.binding import bound, n_bytes, typed
+from zinc_rt.ring.native.choice import Choice
+from zinc_rt.ring.native.lower import Lowered, Lowering, PackPlace, Ref, matrices_of
+from zinc_rt.ring.native.memory import huge_bytes
+from zinc_rt.ring.native.program import Operation, Program, Runner, Scale, into_phases, record
+from zinc_rt.ring.native.weights import repack
+from zinc_rt.ring.packet_list import Packet, PacketBatch
+
+F32 = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class NativeBatch(PacketBatch):
+    """A batch whose packets are one program."""
+
+    program: Program | None = None
+    lowered: Lowered = field(default_factory=Lowered)
+    n_vocab: int = 0
+
+
+class NativeBackend:
+    """Native kernels for one target on `threads` threads."""
+
+    def __init__(self, library: Library, threads: int) -> None:
+        self.library, self.threads = library, threads
+        self.choice = Choice.of(library.target)
+        self.runner = Runner(library, threads)
+
+    def close(self) -> None:
+        """End the threads."""
+        self.runner.close()
+
+    def plan(self, graph: Graph, sizes: Sizes) -> dict[str, int]:
+        """Bytes by purpose; see `Ring.plan`."""
+        matrices = matrices_of(graph)
+        vectors = [b for b in graph.of_kind(BufferKind.WEIGHT) if b.id not in matrices]
+        io = sum(n_bytes(b, sizes) for b in graph.of_kind(BufferKind.INPUT, BufferKind.OUTPUT))
+        constants = sum(n_bytes(b, sizes) for b in graph.of_kind(BufferKind.CONSTANT))
+        shapes = {b.id: _Shape(sizes.shape(b.shape)) for b in graph.buffers if b.kind is not BufferKind.TEMP}
+        names = {b.name: _Shape((1, 1)) for b in graph.of_kind(BufferKind.WEIGHT)}
+        lowered = Lowering(graph, sizes, self.choice, self.threads, shapes, names, names).run()  # type: ignore[arg-type]
+        return {
+            "weights": sum(m.n_bytes for m in matrices.values()) + sum(min(n_bytes(b, sizes), 1 << 24) for b in vectors),
+            "unpacked": 0,
+            "kv_cache": sum(n_bytes(b, sizes) for b in graph.of_kind(BufferKind.STATE)),
+            "scratch": _placed(lowered)[1] + io,
+            "constants": 2 * constants,  # as given, and arranged for the kernels
+        }
+
+    def lower(
+        self,
+        graph: Graph,
+        sizes: Sizes,
+        weights: Mapping[str, Bytes],
+        constants: Mapping[str, F32],
+        released: Callable[[str], None] | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> NativeBatch:
+        """Repack the weights and lay out the program; see `Ring.lower`."""
+        arrays: dict[int, Any] = {}
+        matrices = matrices_of(graph)
+        tables = {n.inputs[1] for n in graph.nodes if n.op is Op.EMBED}
+        raw = {b.name: bound(weights, b) for b in graph.of_kind(BufferKind.WEIGHT)}
+        for b in graph.buffers:
+            if b.kind is BufferKind.WEIGHT and b.id not in matrices and b.id not in tables:
+                arrays[b.id] = np.ascontiguousarray(raw[b.name].reshape(-1).view(np.float32))
+            elif b.kind is BufferKind.CONSTANT:
+                arrays[b.id] = bound(constants, b)
+            elif b.kind not in (BufferKind.WEIGHT, BufferKind.TEMP):
+                arrays[b.id] = typed(huge_bytes(n_bytes(b, sizes)), b, sizes)
+        tiles = repack(
+            list(matrices.values()), raw, self.choice, self.library, self.runner, released, progress
+        )
+        lowered = Lowering(graph, sizes, self.choice, self.threads, arrays, raw, tiles).run()
+        step = self._step(graph, sizes, arrays)
+        program = self._program(lowered, step)
+        program.keep += [arrays, raw, tiles]
+        embeds = [graph.buffer(n.inputs[1]) for n in graph.nodes if n.op is Op.EMBED]
+        return NativeBatch(
+            packets=tuple(Packet(n.op, None, n.name) for n in graph.nodes),
+            inputs={b.name: arrays[b.id].view(np.int32) for b in graph.of_kind(BufferKind.INPUT)},
+            outputs={b.name: arrays[b.id] for b in graph.of_kind(BufferKind.OUTPUT)},
+            counts=np.zeros(2, np.int32),
+            program=program,
+            lowered=lowered,
+            n_vocab=min((int(b.shape[0]) for b in embeds), default=0),
+        )
+
+    def _step(self, graph: Graph, sizes: Sizes, arrays: Mapping[int, Any]) -> npt.NDArray[np.void]:
+        inputs = {b.name: arrays[b.id] for b in graph.of_kind(BufferKind.INPUT)}
+        known = ("token_ids", "positions", "slots", "page_table", "logit_rows")
+        return record(
+            structs.Step, {"max_pages": sizes.max_pages, **{name: inputs[name] for name in known if name in inputs}}
+        )
+
+    def _program(self, lowered: Lowered, step: npt.NDArray[np.void]) -> Program:
+        places, size = _placed(lowered)
+        arena = huge_bytes(size)
+        base = arena.ctypes.data
+        packs: dict[Hashable, npt.NDArray[np.void]] = {}
+        visits: dict[int, npt.NDArray[np.int32]] = {}
+        for key, p in lowered.packs.items():
+            groups = layout.n_groups(p.n)
+            visit = visits.setdefault(groups, layout.visiting_order(groups))
+            at = base + places[key]
+            packs[key] = record(
+                structs.Pack,
+                {
+                    "q": 0 if p.q is None else at + p.q, "d": at + p.d, "s": at + p.s, "f": 0 if p.f is None else at + p.f,
+                    "visit": visit, "s_stride": p.rows * groups, "n": p.n, "n_groups": groups,
+                },
+            )  # fmt: skip
+        for op in lowered.operations:
+            for field_name, value in op.arguments.items():
+                if isinstance(value, Ref):
+                    op.arguments[field_name] = base + places[value.key] + value.offset
+                elif isinstance(value, PackPlace):
+                    op.arguments[field_name] = packs[value.key]
+        program = Program.build(lowered.operations, step, self.library, self.threads)
+        program.keep += [arena, packs, visits]
+        return program
+
+    def run(self, batch: NativeBatch, *, profile: bool = False) -> None:
+        """One step. Raises `TokenOutOfRange`."""
+        program = batch.program
+        assert program is not None
+        n_rows, n_logits = (int(n) for n in batch.counts)
+        if batch.n_vocab and n_rows:
+            ids = batch.inputs["token_ids"][:n_rows]
+            if ids.min() < 0 or ids.max() >= batch.n_vocab:
+                bad = next(int(i) for i in ids if not 0 <= i < batch.n_vocab)
+                raise TokenOutOfRange(f"embed: token id {bad} is outside the vocabulary of {batch.n_vocab}")
+        splits = 0
+        if 0 < n_rows <= batch.lowered.split_rows:
+            longest = int(batch.inputs["positions"][:n_rows].max()) + 1
+            splits = -(-longest // 256) if longest > 256 else 0
+        step, m = program.step, program.multipliers
+        step["n_rows"], step["n_logits"], step["n_splits"] = n_rows, n_logits, splits
+        m[Scale.ROWS], m[Scale.LOGITS] = n_rows, n_logits
+        m[Scale.ATTENTION] = n_rows * (splits or 1)
+        m[Scale.MERGE] = n_rows if splits else 0
+        self.runner.run(program, profile=profile)
+
+
+class _Shape:
+    """Stands for an array that a plan needs to know the shape of, and nothing else."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+
+    def transpose(self, *order: int) -> _Shape:
+        return _Shape(tuple(self.shape[i] for i in order))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[np.float32]:
+        return np.broadcast_to(np.float32(0), self.shape)
+
+
+def _placed(lowered: Lowered) -> tuple[dict[Hashable, int], int]:
+    """Offsets of temporaries by key, and the arena's size; gives operations their phases."""
+    into_phases(lowered.operations)
+    keys = list(lowered.sizes)
+    numbers = {key: i for i, key in enumerate(keys)}
+    spans: dict[int, tuple[int, int]] = {}
+    for op in lowered.operations:
+        for key in (*op.reads, *op.writes):
+            if key in numbers:
+                i = numbers[key]
+                spans[i] = (spans.get(i, (op.phase, 0))[0], op.phase)
+    offsets, size = place([Lifetime(i, align_up(lowered.sizes[keys[i]] + 64), *span) for i, span in spans.items()])
+    return {keys[i]: at for i, at in offsets.items()}, size
+
+

@@ -1,0 +1,396 @@
+"""From a graph to operations: nodes that follow each other on the same data become one kernel call where one exists.
+
+- an RMS norm, with the addition before it, writes its rows already packed for the products that read them;
+- bias additions ride in the product before, SwiGLU in the packing of the product after;
+- the norm, the rotation and the cache write of heads are one pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from zinc_rt.gguf import GGMLType
+from zinc_rt.ir.graph import Buffer, BufferKind, Graph, Node
+from zinc_rt.ir.op import Op, name
+from zinc_rt.kernels.cpu import layout, structs
+from zinc_rt.ring.base import Sizes
+from zinc_rt.ring.errors import UnsupportedOp
+from zinc_rt.ring.native.choice import PACK_CHUNK, Choice
+from zinc_rt.ring.native.program import Operation, Scale
+from zinc_rt.ring.native.weights import Matrix
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Ref:
+    """Memory that is placed when all lifetimes are known; offset in bytes."""
+
+    key: Hashable
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class PackPlace:
+    """Where a packed buffer's parts will lie: one stretch of memory, by offset; None: not there."""
+
+    key: Hashable
+    n: int
+    rows: int
+    q: int | None
+    d: int
+    s: int
+    f: int | None
+    size: int
+
+
+@dataclass(frozen=True)
+class Heads:
+    """What has been found about a buffer of heads that no kernel has written yet."""
+
+    source: int
+    n_heads: int
+    dim: int
+    weight: Array | None = None
+    eps: float = 0.0
+    table: Array | None = None
+    interleaved: bool = False
+    reads: tuple[Hashable, ...] = ()
+
+
+@dataclass
+class Lowered:
+    """Operations in order; sizes of the memory they refer to by `Ref`; pack descriptions by key."""
+
+    operations: list[Operation] = field(default_factory=list)
+    sizes: dict[Hashable, int] = field(default_factory=dict)
+    packs: dict[Hashable, PackPlace] = field(default_factory=dict)
+    max_splits: int = 1
+    split_rows: int = 0  # rows of a step whose attention may be split up
+    kv_heads: int = 1
+
+
+def matrices_of(graph: Graph) -> dict[int, Matrix]:
+    """The matrices that products read, by buffer id."""
+    used = {n.inputs[1] for n in graph.nodes if n.op in (Op.MATMUL, Op.LM_HEAD)}
+    out = {}
+    for b in graph.of_kind(BufferKind.WEIGHT):
+        if b.id in used:
+            n_out, n_in = (int(d) for d in b.shape)
+            out[b.id] = Matrix(b.name, b.dtype.ggml, n_out, n_in)
+    return out
+
+
+class Lowering:
+    """Walks a graph once. `bound`: arrays by buffer id; `tiles`: packed matrices by name."""
+
+    def __init__(
+        self, graph: Graph, sizes: Sizes, choice: Choice, threads: int, bound: Mapping[int, Array],
+        raw: Mapping[str, Array], tiles: Mapping[str, Array],
+    ) -> None:  # fmt: skip
+        self.graph, self.sizes_, self.choice, self.threads = graph, sizes, choice, threads
+        self.bound, self.raw, self.tiles = bound, raw, tiles
+        self.out = Lowered()
+        self.readers: dict[int, list[Node]] = {}
+        for n in graph.nodes:
+            for b in n.inputs:
+                self.readers.setdefault(b, []).append(n)
+        self.heads: dict[int, Heads] = {}
+        self.skip: set[int] = set()  # nodes done together with an earlier one
+        self.tables: dict[int, Array] = {}
+        self.matrices = matrices_of(graph)
+
+    def run(self) -> Lowered:
+        """All nodes. Raises `UnsupportedOp`."""
+        for node in self.graph.nodes:
+            if node.id in self.skip or node.op is Op.BARRIER:
+                continue
+            lower = _LOWER.get(node.op)
+            if lower is None:
+                supported = ", ".join(name(op) for op in _LOWER)
+                raise UnsupportedOp(
+                    f"node {node.name}: the native kernels have none for {name(node.op)}; they have {supported}"
+                )
+            lower(self, node)
+        return self.out
+
+    # -- places -----------------------------------------------------------------------------------------------------
+
+    def width(self, buffer: int) -> int:
+        """Elements of a row."""
+        return int(np.prod([int(d) for d in self.graph.buffer(buffer).shape[1:]], dtype=np.int64))
+
+    def at(self, buffer: int) -> Any:
+        """A buffer as an argument."""
+        if buffer in self.bound:
+            return self.bound[buffer]
+        b = self.graph.buffer(buffer)
+        self.out.sizes[buffer] = int(np.prod(self.sizes_.shape(b.shape), dtype=np.int64)) * 4
+        return Ref(buffer)
+
+    def sole_reader(self, buffer: int, *ops: Op) -> Node | None:
+        """The only node that reads a temporary, if it is one of these operations."""
+        readers = self.readers.get(buffer, [])
+        if self.graph.buffer(buffer).kind is not BufferKind.TEMP or len(readers) != 1 or readers[0].op not in ops:
+            return None
+        return readers[0]
+
+    def products(self, buffer: int) -> list[Node]:
+        """Matrix products that read a buffer as their activations."""
+        return [n for n in self.readers.get(buffer, []) if n.op in (Op.MATMUL, Op.LM_HEAD) and n.inputs[0] == buffer]
+
+    def plain_needed(self, buffer: int) -> bool:
+        """Whether anything but products reads a buffer."""
+        return self.graph.buffer(buffer).kind is not BufferKind.TEMP or len(self.products(buffer)) < len(
+            self.readers.get(buffer, [])
+        )
+
+    def pack_place(self, buffer: int, by_logit: bool) -> PackPlace:
+        """The packed form of a buffer's rows (or of the wanted ones) that its products need."""
+        key = ("pack", buffer, by_logit)
+        if key in self.out.packs:
+            return self.out.packs[key]
+        wanted = [n for n in self.products(buffer) if (n.op is Op.LM_HEAD) == by_logit]
+        kinds = [layout.FORMATS[self.matrices[n.inputs[1]].kind].quantized for n in wanted]
+        n, rows = self.width(buffer), self.sizes_.n_logits if by_logit else self.sizes_.n_rows
+        groups = layout.n_groups(n)
+        rows = -(-rows // layout.BLOCK_ROWS) * layout.BLOCK_ROWS if rows > layout.BLOCK_ROWS else rows
+        at, parts = 0, {}
+        for part, size in (
+            ("q", rows * groups * 32 if any(kinds) else 0),
+            ("d", rows * groups * 4 if any(kinds) else 0),
+            ("s", rows * groups * 24 if any(kinds) else 0),
+            ("f", rows * groups * 128 if not all(kinds) else 0),
+        ):
+            parts[part] = at if size else None
+            at += -(-size // 64) * 64
+        place = PackPlace(key, n, rows, parts["q"], parts["d"] or 0, parts["s"] or 0, parts["f"], at)
+        self.out.packs[key], self.out.sizes[key] = place, at
+        return place
+
+    def emit(
+        self, node: Node, kind: str, kernel: Any, struct: Any, arguments: dict[str, Any], units: int, scale: Scale,
+        reads: tuple[Hashable, ...], writes: tuple[Hashable, ...], n_bytes: int = 0,
+    ) -> None:  # fmt: skip
+        """Add an operation."""
+        self.out.operations.append(
+            Operation(node.name, kind, kernel, struct, arguments, units, scale, reads, writes, n_bytes)
+        )
+
+    # -- activations ------------------------------------------------------------------------------------------------
+
+    def embed(self, n: Node) -> None:
+        b = self.graph.buffer(n.inputs[1])
+        raw = self.raw[b.name]
+        arguments = {"table": raw, "row_bytes": raw.shape[1], "y": self.at(n.outputs[0]), "n": int(b.shape[1])}
+        self.emit(
+            n, "embed", self.choice.embed(b.dtype.ggml), structs.EmbedArgs, arguments, 1, Scale.ROWS,
+            (n.inputs[0],), (n.outputs[0],),
+        )  # fmt: skip
+
+    def rms_norm(self, n: Node) -> None:
+        if "head_dim" in n.attrs:
+            self.head_norm(n)
+        else:
+            self.norm_rows(n, n.inputs[0], None, n.inputs[1], None, n.outputs[0], total_read=False)
+
+    def residual_rms_norm(self, n: Node) -> None:
+        total = n.outputs[0]
+        read = bool(self.readers.get(total)) or self.graph.buffer(total).kind is not BufferKind.TEMP
+        self.norm_rows(n, n.inputs[0], n.inputs[1], n.inputs[2], total, n.outputs[1], total_read=read)
+
+    def norm_rows(
+        self, n: Node, x: int, residual: int | None, weight: int, total: int | None, y: int, *, total_read: bool
+    ) -> None:
+        """total = x + residual; y = norm(total), packed for its products. Only the wanted rows where no other is read."""
+        products = self.products(y)
+        only_logits = bool(products) and all(p.op is Op.LM_HEAD for p in products) and not self.plain_needed(y)
+        only_logits = only_logits and not total_read
+        wanted = not products or self.plain_needed(y) or any(p.op is Op.LM_HEAD for p in products) and not only_logits
+        reads: list[Hashable] = [x, *([residual] if residual is not None else [])]
+        writes: list[Hashable] = [*([total] if total is not None else [])]
+        arguments: dict[str, Any] = {
+            "x": self.at(x), "residual": 0 if residual is None else self.at(residual), "weight": self.bound[weight],
+            "total": 0 if total is None else self.at(total), "n": self.width(y), "eps": float(n.attrs["eps"]),
+            "by_logit": int(only_logits), "y": 0, "pack": 0,
+        }  # fmt: skip
+        if wanted:
+            arguments["y"] = self.at(y)
+            writes.append(y)
+        if any(p.op is Op.MATMUL for p in products) or only_logits:
+            place = self.pack_place(y, only_logits)
+            arguments["pack"] = place
+            writes.append(place.key)
+        self.emit(
+            n, "norm", self.choice.norm(), structs.NormArgs, arguments, 1,
+            Scale.LOGITS if only_logits else Scale.ROWS, tuple(reads), tuple(writes),
+        )  # fmt: skip
+
+    def residual_add(self, n: Node) -> None:
+        follower = self.sole_reader(n.outputs[0], Op.RMS_NORM)
+        if follower is not None and "head_dim" not in follower.attrs:
+            self.skip.add(follower.id)
+            self.norm_rows(
+                follower, n.inputs[0], n.inputs[1], follower.inputs[1], n.outputs[0], follower.outputs[0],
+                total_read=False,
+            )  # fmt: skip
+            return
+        self.add(n)
+
+    def add(self, n: Node) -> None:
+        a, b, y = n.inputs[0], n.inputs[1], n.outputs[0]
+        repeat = len(self.graph.buffer(b).shape) == 1
+        arguments = {"a": self.at(a), "b": self.at(b), "y": self.at(y), "n": self.width(y), "repeat": int(repeat)}
+        self.emit(n, "add", self.choice.add(), structs.AddArgs, arguments, 1, Scale.ROWS, (a, b), (y,))
+
+    def swiglu(self, n: Node) -> None:
+        gate, up, y = n.inputs[0], n.inputs[1], n.outputs[0]
+        self.pack_rows(n, "swiglu", gate, up, y, by_logit=False)
+
+    def pack_rows(self, n: Node, kind: str, x: int, up: int | None, y: int, *, by_logit: bool) -> None:
+        """Pack a buffer for its products; with `up`, silu(x) * up first, which is the buffer y."""
+        width = self.width(x)
+        arguments: dict[str, Any] = {
+            "x": self.at(x), "up": 0 if up is None else self.at(up), "n": width, "y": 0, "pack": 0,
+            "by_logit": int(by_logit),
+        }  # fmt: skip
+        writes: list[Hashable] = []
+        if up is not None and (self.plain_needed(y) or any(p.op is Op.LM_HEAD for p in self.products(y))):
+            arguments["y"] = self.at(y)
+            writes.append(y)
+        if up is None or any(p.op is Op.MATMUL for p in self.products(y)):
+            place = self.pack_place(y, by_logit)
+            arguments["pack"] = place
+            writes.append(place.key)
+        reads = (x,) if up is None else (x, up)
+        self.emit(
+            n, kind, self.choice.pack(), structs.PackArgs, arguments, -(-width // PACK_CHUNK),
+            Scale.LOGITS if by_logit else Scale.ROWS, reads, tuple(writes),
+        )  # fmt: skip
+
+    # -- products ---------------------------------------------------------------------------------------------------
+
+    def matmul(self, n: Node) -> None:
+        y, bias = n.outputs[0], None
+        follower = self.sole_reader(y, Op.BIAS_ADD)
+        if follower is not None and follower.inputs[0] == y and follower.inputs[1] in self.bound:
+            self.skip.add(follower.id)
+            y, bias = follower.outputs[0], self.bound[follower.inputs[1]]
+        self.product(n, y, bias, by_logit=False)
+
+    def lm_head(self, n: Node) -> None:
+        self.product(n, n.outputs[0], None, by_logit=True)
+
+    def product(self, n: Node, y: int, bias: Array | None, *, by_logit: bool) -> None:
+        x, m = n.inputs[0], self.matrices[n.inputs[1]]
+        key = ("pack", x, by_logit)
+        if key not in self.out.packs:
+            self.pack_rows(n, "pack", x, None, x, by_logit=by_logit)
+        arguments = {
+            "w": self.tiles[m.name], "tile_bytes": m.tile_bytes, "pack": self.out.packs[key], "y": self.at(y),
+            "bias": 0 if bias is None else bias, "n_out": m.n_out, "by_logit": int(by_logit),
+        }  # fmt: skip
+        self.emit(
+            n, "lm_head" if by_logit else "matmul", self.choice.matmul(m.kind), structs.MatmulArgs, arguments,
+            layout.n_tiles(m.n_out), Scale.ONCE, (key,), (y,), m.n_bytes,
+        )  # fmt: skip
+
+    def argmax(self, n: Node) -> None:
+        x, y = n.inputs[0], n.outputs[0]
+        arguments = {"x": self.at(x), "y": self.at(y), "n": self.width(x)}
+        self.emit(n, "argmax", self.choice.argmax(), structs.ArgmaxArgs, arguments, 1, Scale.LOGITS, (x,), (y,))
+
+    # -- heads and attention ----------------------------------------------------------------------------------------
+
+    def heads_of(self, buffer: int, n_heads: int, dim: int) -> Heads:
+        """What is known of a buffer of heads."""
+        return self.heads.get(buffer) or Heads(buffer, n_heads, dim, reads=(buffer,))
+
+    def head_norm(self, n: Node) -> None:
+        known = Heads(
+            n.inputs[0], int(n.attrs["n_heads"]), int(n.attrs["head_dim"]), self.bound[n.inputs[1]],
+            float(n.attrs["eps"]), reads=(n.inputs[0],),
+        )  # fmt: skip
+        if self.sole_reader(n.outputs[0], Op.ROPE, Op.KV_WRITE) is not None:
+            self.heads[n.outputs[0]] = known
+        else:
+            self.put_heads(n, known, {"y": self.at(n.outputs[0])}, (n.outputs[0],))
+
+    def rope(self, n: Node) -> None:
+        x, table = n.inputs[0], n.inputs[2]
+        if table not in self.tables:
+            # Cosines and sines apart: a kernel loads each as a vector.
+            self.tables[table] = np.ascontiguousarray(self.bound[table].transpose(0, 2, 1))
+        known = replace(
+            self.heads_of(x, int(n.attrs["n_heads"]), int(n.attrs["head_dim"])),
+            table=self.tables[table], interleaved=bool(n.attrs["interleaved"]),
+        )  # fmt: skip
+        known = replace(known, reads=(*known.reads, n.inputs[1]))
+        if self.sole_reader(n.outputs[0], Op.KV_WRITE) is not None:
+            self.heads[n.outputs[0]] = known
+        else:
+            self.put_heads(n, known, {"y": self.at(n.outputs[0])}, (n.outputs[0],))
+
+    def put_heads(self, n: Node, known: Heads, to: dict[str, Any], writes: tuple[Hashable, ...]) -> None:
+        """Write heads where they belong."""
+        arguments = {
+            "x": self.at(known.source), "weight": 0 if known.weight is None else known.weight,
+            "table": 0 if known.table is None else known.table, "n_heads": known.n_heads, "eps": known.eps,
+            "y": 0, "k_cache": 0, "v_cache": 0, **to,
+        }  # fmt: skip
+        pairs = 0 if known.table is None else known.table.shape[2]
+        kernel = self.choice.heads(known.dim, pairs, known.interleaved)
+        self.emit(
+            n, "heads", kernel, structs.HeadsArgs, arguments, known.n_heads, Scale.ROWS, known.reads, writes
+        )  # fmt: skip
+
+    def kv_write(self, n: Node) -> None:
+        n_kv, dim = int(n.attrs["n_kv_heads"]), int(n.attrs["head_dim"])
+        for source, cache, field_ in ((n.inputs[0], n.outputs[0], "k_cache"), (n.inputs[1], n.outputs[1], "v_cache")):
+            self.put_heads(n, self.heads_of(source, n_kv, dim), {field_: self.bound[cache]}, (cache,))
+
+    def flash_attn(self, n: Node) -> None:
+        n_heads, n_kv, dim = (int(n.attrs[a]) for a in ("n_heads", "n_kv_heads", "head_dim"))
+        group, (q, k, v, *_), y = n_heads // n_kv, n.inputs, n.outputs[0]
+        out = self.out
+        out.max_splits = -(-self.sizes_.n_ctx // 256)
+        out.kv_heads = n_kv
+        # Splitting up pays where there are fewer heads than threads can share.
+        out.split_rows = min(self.sizes_.n_rows, 4 * self.threads // n_kv) if self.threads > 1 else 0
+        partial = ("partial", n.id)
+        out.sizes[partial] = out.split_rows * out.max_splits * n_heads * (dim + 16) * 4
+        arguments = {
+            "q": self.at(q), "k_cache": self.bound[k], "v_cache": self.bound[v], "y": self.at(y),
+            "partial": Ref(partial), "n_kv": n_kv, "max_splits": out.max_splits, "scale": float(n.attrs["scale"]),
+        }  # fmt: skip
+        self.emit(
+            n, "attention", self.choice.attention(group, dim), structs.AttentionArgs, arguments, n_kv, Scale.ATTENTION,
+            (q, k, v), (y, partial),
+        )  # fmt: skip
+        if out.split_rows:
+            self.emit(
+                n, "merge", self.choice.merge(group, dim), structs.AttentionArgs, arguments, n_heads, Scale.MERGE,
+                (partial,), (y, partial),
+            )  # fmt: skip
+
+
+_LOWER: dict[Op, Callable[[Lowering, Node], None]] = {
+    Op.EMBED: Lowering.embed,
+    Op.RMS_NORM: Lowering.rms_norm,
+    Op.RESIDUAL_RMS_NORM: Lowering.residual_rms_norm,
+    Op.MATMUL: Lowering.matmul,
+    Op.BIAS_ADD: Lowering.add,
+    Op.RESIDUAL_ADD: Lowering.residual_add,
+    Op.SWIGLU: Lowering.swiglu,
+    Op.ROPE: Lowering.rope,
+    Op.KV_WRITE: Lowering.kv_write,
+    Op.FLASH_ATTN: Lowering.flash_attn,
+    Op.LM_HEAD: Lowering.lm_head,
+    Op.ARGMAX: Lowering.argmax,
+}
+

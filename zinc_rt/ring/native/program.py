@@ -1,0 +1,153 @@
+"""A program in memory: operations with their arguments, phases, the step; and running it."""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from zinc_rt.fast_pool import FastPool, aligned_zeros, system_words
+from zinc_rt.kernels.cpu import pool as native_pool
+from zinc_rt.kernels.cpu import program as native
+from zinc_rt.kernels.cpu import structs
+from zinc_rt.lang.library import Library
+from zinc_rt.lang.types import Struct
+from zinc_rt.ring.native.choice import Kernel
+
+_THREAD_NUMBER = {202: 186, 98: 178}  # gettid, beside the number of futex (syscall_64.tbl, asm-generic/unistd.h)
+
+
+class Scale(enum.IntEnum):
+    """What an operation's units are counted for."""
+
+    ONCE = 0
+    ROWS = 1
+    LOGITS = 2
+    ATTENTION = 3  # rows, or rows x splits
+    MERGE = 4  # rows of a step whose attention is split up, else none
+
+
+@dataclass
+class Operation:
+    """One kernel call. reads, writes: names of what it touches, which order operations."""
+
+    name: str
+    kind: str  # for profiles: matmul, norm, attention, …
+    kernel: Kernel
+    struct: Struct
+    arguments: dict[str, Any]  # numbers; arrays stand for their address, names for what is placed later
+    units: int
+    scale: Scale
+    reads: tuple[Hashable, ...] = ()
+    writes: tuple[Hashable, ...] = ()
+    bytes: int = 0  # of weights, that each execution reads
+    phase: int = -1
+
+
+def into_phases(operations: Sequence[Operation]) -> int:
+    """Give each operation its phase: it joins the current one unless it depends on an operation in it."""
+    phase, reads, writes = 0, set[Hashable](), set[Hashable]()
+    for op in operations:
+        if (set(op.reads) & writes) or (set(op.writes) & (reads | writes)):
+            phase, reads, writes = phase + 1, set(), set()
+        op.phase = phase
+        reads |= set(op.reads)
+        writes |= set(op.writes)
+    return phase + 1 if operations else 0
+
+
+def record(struct: Struct, values: dict[str, Any]) -> npt.NDArray[np.void]:
+    """One struct in memory, at a multiple of 64; arrays stand for their address."""
+    memory = aligned_zeros(struct.size).view(np.dtype(dict(struct.numpy)))  # type: ignore[call-overload]
+    for name, value in values.items():
+        memory[name] = value.ctypes.data if isinstance(value, np.ndarray) else value
+    return memory
+
+
+@dataclass
+class Program:
+    """Ready to run. `keep` holds whatever the arguments point at."""
+
+    operations: list[Operation]
+    step: npt.NDArray[np.void]
+    multipliers: npt.NDArray[np.int32]
+    words: npt.NDArray[np.void]
+    keep: list[Any] = field(default_factory=list)
+
+    @classmethod
+    def build(cls, operations: list[Operation], step: npt.NDArray[np.void], library: Library, threads: int) -> Program:
+        """Load the kernels and lay everything out. Phases must have been given."""
+        library.load(op.kernel for op in operations)
+        table = aligned_zeros(max(1, len(operations)) * native.Operation.size).view(
+            np.dtype(dict(native.Operation.numpy))  # type: ignore[call-overload]
+        )
+        keep: list[Any] = [library]
+        for i, op in enumerate(operations):
+            arguments = record(op.struct, op.arguments)
+            keep += [arguments, *(v for v in op.arguments.values() if isinstance(v, np.ndarray))]
+            table[i] = (library.address(*op.kernel), arguments.ctypes.data, op.units, int(op.scale))
+        n_phases = operations[-1].phase + 1 if operations else 0
+        phases = aligned_zeros(max(1, n_phases) * native.Phase.size).view(
+            np.dtype(dict(native.Phase.numpy))  # type: ignore[call-overload]
+        )
+        for p in range(n_phases):
+            members = [i for i, op in enumerate(operations) if op.phase == p]
+            phases[p] = (members[0], len(members))
+        multipliers = np.zeros(len(Scale), np.int32)
+        multipliers[Scale.ONCE] = 1
+        call, futex, yield_number, _ = (int(v) for v in system_words(0))
+        words = record(
+            native.Program,
+            {
+                "claim": native.ALL_PHASES << 32, "n_phases": n_phases, "n_threads": threads, "operations": table,
+                "phases": phases, "step": step, "multipliers": multipliers, "system_call": call,
+                "yield_number": yield_number, "thread_number": _THREAD_NUMBER[futex],
+            },
+        )  # fmt: skip
+        return cls(operations, step, multipliers, words, [*keep, table, phases])
+
+
+class Runner:
+    """Runs programs on this thread and a pool's."""
+
+    def __init__(self, library: Library, threads: int) -> None:
+        self.threads = threads
+        self.pool = FastPool(threads - 1, library=library, limit=1 << 16) if threads > 1 else None
+        self._library = library
+        self._calls: dict[bool, Any] = {}
+
+    def run(self, program: Program, *, profile: bool = False) -> None:
+        """One step; returns when all of it is done."""
+        if profile not in self._calls:
+            self._calls[profile] = self._load(profile)
+        call, helper = self._calls[profile]
+        address = program.words.ctypes.data
+        if self.pool is None:
+            call(address)
+        else:
+            call(address, self.pool.slots, self.pool.n, self.pool.system, helper)
+
+    def _load(self, profile: bool) -> tuple[Any, int]:
+        constants: dict[str, Any] = {"PROFILE": profile}
+        if self.pool is None:
+            return ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._library.address(native.run_alone, constants)), 0
+        wanted = [(native_pool.run_program, constants), (native.help_program, constants)]
+        self._library.load(wanted)
+        p = ctypes.c_void_p
+        kind = ctypes.CFUNCTYPE(None, p, p, ctypes.c_int32, p, ctypes.c_uint64)
+        return kind(self._library.address(*wanted[0])), self._library.address(*wanted[1])
+
+    def close(self) -> None:
+        """End the threads."""
+        if self.pool is not None:
+            self.pool.deinit()
+
+
+def plain_step() -> npt.NDArray[np.void]:
+    """A step without rows, for programs that read none."""
+    return record(structs.Step, {})
