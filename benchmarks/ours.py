@@ -1,0 +1,145 @@
+"""Our side of the table: the engine driven through its Python API, and the command as a whole process."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rows import CONTEXT, Kind, Row
+
+from zinc_rt.engine import Engine, Options, Rows
+from zinc_rt.errors import UsageError
+from zinc_rt.gguf import GGUFFile
+from zinc_rt.models import define
+from zinc_rt.models.config import DenseConfig
+
+PROMPT = "Once upon a time"
+PREFILL_ROWS = 512
+"""Rows of a step at the most where prompts are computed."""
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What a decode step reads, in bytes. weights: all of them, of an untied embedding one row; kv: a position."""
+
+    weights: int
+    kv: int
+    file: int
+
+    @classmethod
+    def of(cls, file: GGUFFile, config: DenseConfig) -> Traffic:
+        """From the tensors of a dense model and its float16 cache."""
+        weights = sum(t.nbytes for t in file.tensors.values())
+        if "output.weight" in file.tensors:
+            embedding = file.tensors["token_embd.weight"]
+            weights -= embedding.nbytes - embedding.row_bytes
+        return cls(weights, 2 * config.n_layers * config.kv_width * 2, file.file_size)
+
+    @classmethod
+    def read(cls, path: Path) -> Traffic:
+        """Of a file. Raises `ZincError`."""
+        with GGUFFile.open(path) as file:
+            return cls.of(file, define(file).config)
+
+    def step(self, row: Row) -> float:
+        """Bytes that a step of a decode row reads, at its middle step."""
+        return self.weights + row.streams * self.kv * (row.depth + row.n / 2)
+
+
+def options(**wanted: Any) -> Options:
+    """Options of the engine. What is None is left to the engine; raises `UsageError` for one that it does not have."""
+    given = {name: value for name, value in wanted.items() if value is not None}
+    known = {field.name for field in dataclasses.fields(Options)}
+    if unknown := sorted(set(given) - known):
+        raise UsageError(f"this version's engine has no option {', '.join(unknown)}")
+    return Options(**given)
+
+
+@contextmanager
+def driver(path: Path, row: Row, threads: int, kernels: str | None) -> Iterator[Callable[[], dict[str, float]]]:
+    """A function that measures the row once: figures by unit. The model stays loaded from call to call.
+
+    Raises `ZincError`: no such option, no such level, not enough memory.
+    """
+    if row.kind is Kind.START:
+        yield lambda: start(path, threads)
+        return
+    n_batch = max(row.streams, PREFILL_ROWS if row.depth > 1 or row.kind is Kind.PREFILL else 1)
+    wanted = options(
+        n_ctx=row.n_ctx, n_batch=n_batch, n_slots=row.streams, threads=threads, kernels=kernels, isa=row.level
+    )
+    with GGUFFile.open(path) as file, Engine(wanted) as engine:
+        definition = define(file)
+        engine.load(file, definition)
+        n_vocab = definition.config.n_vocab
+        if row.kind is Kind.PREFILL:
+            slot = engine.open_sequence()
+            _prefill(engine, slot, min(row.n, 32), n_vocab)
+            yield lambda: {"tokens/s": row.n / _prefill(engine, slot, row.n, n_vocab)}
+            return
+        slots = [engine.open_sequence() for _ in range(row.streams)]
+        for slot in slots:
+            _prefill(engine, slot, row.depth, n_vocab)
+        _decode(engine, slots, row.depth, min(row.n, 4))
+
+        def decode() -> dict[str, float]:
+            seconds = [_decode(engine, slots, row.depth, row.n) for _ in range(row.repeats)]
+            return {"tokens/s": row.n * row.streams / statistics.median(seconds)}
+
+        yield decode
+
+
+def _prefill(engine: Engine, slot: int, n: int, n_vocab: int) -> float:
+    """Seconds for `n` tokens of a fresh sequence, the logits of the last wanted, as the peer does it."""
+    tokens = np.random.default_rng(n).integers(0, n_vocab, n)
+    engine.truncate(slot, 0)
+    n_batch = engine.options.n_batch
+    start = time.perf_counter()
+    for at in range(0, n, n_batch):
+        part = tokens[at : at + n_batch]
+        last = at + len(part) == n
+        engine.step([Rows(slot, at, part, wanted=(len(part) - 1,) if last else ())])
+    return time.perf_counter() - start
+
+
+def _decode(engine: Engine, slots: list[int], depth: int, n: int) -> float:
+    """Seconds for `n` steps of one row for each sequence, the likeliest token fed back; then they are forgotten."""
+    tokens = [1 + slot for slot in slots]
+    start = time.perf_counter()
+    for position in range(depth, depth + n):
+        rows = [Rows(slot, position, (token,), wanted=(0,)) for slot, token in zip(slots, tokens, strict=True)]
+        tokens = [int(token) for token in engine.step(rows).tokens]
+    seconds = time.perf_counter() - start
+    for slot in slots:
+        engine.truncate(slot, depth)
+    return seconds
+
+
+def start(path: Path, threads: int) -> dict[str, float]:
+    """The command from its start to its end after one token."""
+    zinc = [sys.executable, "-m", "zinc_rt", "run", "-m", str(path)]
+    return process([*zinc, "-c", str(CONTEXT), "-t", str(threads), "-n", "1", "--temp", "0", PROMPT])
+
+
+def process(command: list[str]) -> dict[str, float]:
+    """Wall time of a whole process, and the most memory that it or a child of it held. Raises `RuntimeError`."""
+    begin = time.perf_counter()
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as child:
+        errors = child.stderr.read() if child.stderr is not None else b""
+        _, status, usage = os.wait4(child.pid, 0)
+        seconds = time.perf_counter() - begin
+        child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode:
+        lines = errors.decode(errors="replace").strip().splitlines() or ["no message"]
+        raise RuntimeError(f"{Path(command[0]).name} ended with {child.returncode}: {lines[-1]}")
+    return {"s": seconds, "MB": usage.ru_maxrss * 1024 / 1e6}

@@ -1,0 +1,122 @@
+"""The peer's side of the table: llama.cpp's own benchmark programs, when there are any.
+
+    llama-bench          decode and prefill
+    llama-batched-bench  several sequences in a step
+    llama-completion     the command from its start to its end
+
+Flash attention is tried off and on, for two rounds or until one is clearly better; then that one is kept: what is
+compared with is llama.cpp at its best.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ours import PROMPT, process
+from rows import CONTEXT, Kind, Row
+
+Figures = dict[str, float]
+Variant = tuple[str, ...]
+FLASH: tuple[Variant, ...] = (("-fa", "off"), ("-fa", "on"))
+_ROUNDS_TO_CHOOSE = 2
+_CLEAR = 1.1
+_TIMEOUT = 3600
+
+
+class PeerError(RuntimeError):
+    """A program of the peer failed."""
+
+
+class Peer:
+    """llama.cpp's programs in `folder`; with `levels`, builds for lesser instruction sets."""
+
+    def __init__(self, folder: Path | None, levels: dict[str, Path]) -> None:
+        self._folder = folder
+        self._levels = levels
+
+    def folder(self, row: Row) -> Path | None:
+        """Where the programs for a row are, if anywhere."""
+        return self._folder if row.level is None else self._levels.get(row.level)
+
+    def version(self) -> str | None:
+        """What the build says about itself."""
+        if self._folder is None:
+            return None
+        done = subprocess.run([self._folder / "llama-bench", "--version"], capture_output=True, text=True, check=False)
+        lines = (done.stdout + done.stderr).strip().splitlines()
+        return ", ".join(line.strip() for line in lines if line.startswith(("version", "built with"))) or None
+
+
+class Measure:
+    """One row on the peer: called once a round."""
+
+    def __init__(self, folder: Path, model: Path, row: Row, threads: int) -> None:
+        self._folder, self._model, self._row, self._threads = folder, model, row, threads
+        self._open = _ROUNDS_TO_CHOOSE
+        self.best: Variant | None = None
+
+    def __call__(self) -> Figures:
+        """Figures of the best variant by unit. Raises `PeerError`."""
+        variants = self._variants() if self.best is None or self._open > 0 else (self.best,)
+        self._open -= 1
+        figures = {variant: self._run(variant) for variant in variants}
+        ranked = sorted(variants, key=lambda variant: -_speed(figures[variant]))
+        if len(ranked) > 1 and _speed(figures[ranked[0]]) > _CLEAR * _speed(figures[ranked[1]]):
+            self._open = 0
+        self.best = ranked[0]
+        return figures[self.best]
+
+    def _variants(self) -> tuple[Variant, ...]:
+        return (self._row.peer_flags,) if self._row.kind is Kind.START else FLASH
+
+    def _run(self, variant: Variant) -> Figures:
+        runs: dict[Kind, Callable[[Variant], Figures]] = {
+            Kind.DECODE: self._bench,
+            Kind.PREFILL: self._bench,
+            Kind.BATCH: self._batched,
+            Kind.START: self._start,
+        }
+        return runs[self._row.kind](variant)
+
+    def _bench(self, variant: Variant) -> Figures:
+        row = self._row
+        what = ["-p", "0", "-n", str(row.n)] if row.kind is Kind.DECODE else ["-p", str(row.n), "-n", "0"]
+        lines = self._lines("llama-bench", *what, "-d", str(row.depth), "-r", str(row.repeats), "-o", "jsonl", *variant)
+        return {"tokens/s": statistics.median(lines[-1]["samples_ts"])}
+
+    def _batched(self, variant: Variant) -> Figures:
+        row = self._row
+        sizes = ["-npp", str(row.depth), "-ntg", str(row.n), "-npl", str(row.streams)]
+        context = str(row.streams * row.n_ctx)
+        lines = self._lines("llama-batched-bench", *sizes, "-c", context, "--output-format", "jsonl", *variant)
+        return {"tokens/s": float(lines[-1]["speed_tg"])}
+
+    def _start(self, variant: Variant) -> Figures:
+        command = [str(self._folder / "llama-completion"), "-m", str(self._model), "-c", str(CONTEXT)]
+        command += ["-t", str(self._threads), "-n", "1", "--temp", "0", "-no-cnv", "-p", PROMPT, *variant]
+        try:
+            return process(command)
+        except (OSError, RuntimeError) as error:
+            raise PeerError(str(error)) from None
+
+    def _lines(self, program: str, *arguments: str) -> list[dict[str, Any]]:
+        """The JSON lines of a program's output."""
+        command = [str(self._folder / program), "-m", str(self._model), "-t", str(self._threads), *arguments]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise PeerError(f"{program}: {error.__class__.__name__}") from None
+        lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        if done.returncode or not lines:
+            said = done.stderr.strip().splitlines() or ["no message"]
+            raise PeerError(f"{program} ended with {done.returncode}: {said[-1]}")
+        return lines
+
+
+def _speed(figures: Figures) -> float:
+    return figures["tokens/s"] if "tokens/s" in figures else 1 / figures["s"]
