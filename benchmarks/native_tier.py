@@ -50,8 +50,11 @@ def measure(row: Row, path: Path, peer: Peer, threads: int, rounds: int, kernels
     folder = peer.folder(row)
     theirs = Measure(folder, path, row, threads) if folder is not None else None
     try:
-        with driver(path, row, threads, kernels) as ours:
-            _rounds(result, traffic, ours, theirs, rounds)
+        if peer.alone:
+            _rounds(result, traffic, None, theirs, rounds)
+        else:
+            with driver(path, row, threads, kernels) as ours:
+                _rounds(result, traffic, ours, theirs, rounds)
     except (ZincError, RuntimeError) as error:
         result.notes.append(f"ours: {error}")
         _rounds(result, traffic, None, theirs, rounds)
@@ -113,6 +116,7 @@ def arguments() -> argparse.Namespace:
         metavar="LEVEL=FOLDER",
         help="its build for a lesser level (avx2)",
     )
+    parser.add_argument("--peer-only", action="store_true", help="leave our side out")
     parser.add_argument("--rows", metavar="NAME,...", help="groups or names of rows, * and ? allowed; default: all")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="two rounds, fewer tokens, no deep contexts")
@@ -141,7 +145,7 @@ def main() -> None:
         print("\n".join(row.name for row in rows))
         return
     levels = {name: Path(folder) for name, _, folder in (level.partition("=") for level in args.peer_level)}
-    peer = Peer(args.peer_bin, levels)
+    peer = Peer(args.peer_bin, levels, alone=args.peer_only)
     run = Run(machine_facts(), version_facts(peer.version()), args.note)
     amx = "amx_int8" in run.machine["flags"]
     rounds = min(args.rounds, QUICK_ROUNDS) if args.quick else args.rounds

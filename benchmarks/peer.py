@@ -33,9 +33,10 @@ class PeerError(RuntimeError):
 
 
 class Peer:
-    """llama.cpp's programs in `folder`; with `levels`, builds for lesser instruction sets."""
+    """llama.cpp's programs in `folder`; with `levels`, builds for lesser instruction sets. alone: measure only it."""
 
-    def __init__(self, folder: Path | None, levels: dict[str, Path]) -> None:
+    def __init__(self, folder: Path | None, levels: dict[str, Path], *, alone: bool = False) -> None:
+        self.alone = alone
         self._folder = folder
         self._levels = levels
 
