@@ -8,12 +8,11 @@ import selectors
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 from zinc_rt.lang.errors import CompileError
 from zinc_rt.lang.worker import FRAME
@@ -108,13 +107,14 @@ class _Child:
         self._closed = False
         self._incoming = bytearray()
         self._selector = selector
-        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  closed by `end`
+        command = worker_command()
+        self._errors = os.memfd_create("zinc_rt errors")  # a file: it can be read when the process has crashed
         try:
             self._process = subprocess.Popen(
-                worker_command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, bufsize=0
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, bufsize=0
             )
         except OSError as error:
-            self._errors.close()
+            os.close(self._errors)
             raise CompileError(f"the compile process {sys.executable} cannot be started: {error.strerror}") from None
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -127,7 +127,7 @@ class _Child:
         """Begin to send a job; the time for it starts now."""
         self.job = number
         self.deadline = time.monotonic() + timeout
-        self._mark = os.lseek(self._errors.fileno(), 0, os.SEEK_END)
+        self._mark = os.lseek(self._errors, 0, os.SEEK_END)
         self._outgoing = memoryview(bytes(self._outgoing) + _frame(*jobs[number]))
         self._selector.register(self._in, selectors.EVENT_WRITE, self)
 
@@ -168,7 +168,7 @@ class _Child:
         """Why no answer will come; None while one may."""
         if not self._closed and time.monotonic() < self.deadline:
             return None
-        notes = os.pread(self._errors.fileno(), _CHUNK, self._mark).decode(errors="replace")
+        notes = os.pread(self._errors, _CHUNK, self._mark).decode(errors="replace")
         if not self._closed:
             return Crash(f"not done after {timeout:g} s; give it more time or make it smaller", notes, died=False)
         return Crash(_why(self._process.wait(), _last_words(notes)), notes, died=True)
@@ -183,7 +183,7 @@ class _Child:
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()
-        self._errors.close()
+        os.close(self._errors)
 
 
 def _frame(header: dict[str, Any], payload: bytes) -> bytes:
