@@ -25,10 +25,12 @@ class Reject(Exception):
 
 
 def text_of(node: ast.AST, limit: int = 100) -> str:
-    """The expression as source, on one line, shortened."""
-    if isinstance(node, ast.stmt) and not isinstance(
-        node, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return)
-    ):
-        return f"{type(node).__name__.lower()} …"
-    text = " ".join(ast.unparse(node).split())
+    """The source of an expression or of a statement's first line, shortened."""
+    try:
+        lines = ast.unparse(node).splitlines()
+    except Exception:  # a tree that was not made by the parser
+        return type(node).__name__
+    if isinstance(node, ast.stmt):
+        lines = [line for line in lines if not line.startswith("@")][:1]
+    text = " ".join(" ".join(lines).split())
     return text if len(text) <= limit else text[: limit - 1] + "…"

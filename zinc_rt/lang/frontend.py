@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from zinc_rt.lang.calls import is_of
 from zinc_rt.lang.compiler import Module
-from zinc_rt.lang.diagnostics import KernelError
+from zinc_rt.lang.diagnostics import KernelError, Reject
 from zinc_rt.lang.errors import LangError
-from zinc_rt.lang.expressions import Frame
-from zinc_rt.lang.irtext import FunctionText, ModuleText
+from zinc_rt.lang.frame import Frame
+from zinc_rt.lang.irtext import FunctionText, ModuleText, extended
 from zinc_rt.lang.kernel import Function, Static
+from zinc_rt.lang.loops import Loops
 from zinc_rt.lang.lower import LOWERINGS
 from zinc_rt.lang.lower.gpu import WORKITEM
-from zinc_rt.lang.statements import _STATIC_ANNOTATIONS, Statements
-from zinc_rt.lang.symbols import symbol_of
 from zinc_rt.lang.target import Target
-from zinc_rt.lang.types import Bool, Float, Int, Ptr, Type, Vec
-from zinc_rt.lang.values import Constant, Val
+from zinc_rt.lang.types import Bool, Float, Int, Ptr, Space, Type
+from zinc_rt.lang.values import Constant, Val, describe
 
 USER_SGPRS = 16
 """Dwords of arguments that the hardware passes in scalar registers."""
@@ -28,79 +31,146 @@ class Spec:
     """A kernel and the compile-time constants it is specialised for."""
 
     function: Function
-    constants: Mapping[str, Static] = field(default_factory=dict)
+    constants: Mapping[str, Static | Type] = field(default_factory=dict)
 
     @property
     def symbol(self) -> str:
         """The exported name: the kernel's, and a short hash of its constants where it has some."""
-        return symbol_of(self.function, self.constants)
+        name = re.sub(r"[^A-Za-z0-9_]", "_", self.function.name)
+        if name == self.function.name and not self.constants:
+            return name
+        text = repr((self.function.name, sorted(self.constants.items())))
+        return f"{name}_{hashlib.sha256(text.encode()).hexdigest()[:10]}"
+
+
+@dataclass(frozen=True)
+class Interface:
+    """What a compiled kernel takes and gives: run-time parameters in order, and the type of its result."""
+
+    parameters: tuple[tuple[str, Type], ...]
+    returns: Type | None
 
 
 def emit_module(name: str, specs: Sequence[Spec], target: Target) -> Module:
-    """LLVM IR of kernels for a target. Raises `KernelError`."""
+    """LLVM IR of kernels for a target. Raises `KernelError`, or `LangError` for a wrong set of kernels."""
     text = ModuleText(target.triple)
     text.attributes.append('attributes #0 = { nounwind "no-builtins" "frame-pointer"="none" }')
+    symbols = [spec.symbol for spec in specs]
+    for symbol in symbols:
+        if symbols.count(symbol) > 1:
+            raise LangError(f"module {name} would hold two kernels {symbol}; give each a name or constants of its own")
     for i, spec in enumerate(specs):
-        text.functions.append(_emit(text, spec, target, i + 1))
-    return Module(name, text.text(), target, tuple(spec.symbol for spec in specs))
+        if not spec.function.entry:
+            raise LangError(f"{spec.function.name} is a helper; only kernels are compiled by themselves")
+        try:
+            text.functions.append(_emit(text, spec, target, i + 1))
+        except RecursionError:
+            raise _problem(spec.function, "an expression or a block is nested too deeply") from None
+    return Module(name, text.text(), target, tuple(symbols))
+
+
+def interface(spec: Spec, target: Target) -> Interface:
+    """The parameters and the result of a kernel, without compiling its body. Raises `KernelError`."""
+    return _prepare(ModuleText(target.triple), spec, target)[1]
+
+
+def _problem(function: Function, reason: str) -> KernelError:
+    return KernelError(function.file, function.tree.lineno, "", f"{function.name}: {reason}")
+
+
+def _prepare(module: ModuleText, spec: Spec, target: Target) -> tuple[Loops, Interface]:
+    """A compiler whose frame holds the kernel's constants, and the kernel's interface."""
+    function, gpu = spec.function, target.arch == "amdgcn"
+    arguments = function.tree.args
+    if extra := arguments.vararg or arguments.kwarg:
+        raise _problem(function, f"a kernel cannot take *{extra.arg}; name every parameter")
+    compiler = Loops(FunctionText(module, gpu=gpu), target, LOWERINGS)
+    compiler.frames.append(Frame(function))
+    try:
+        defaults = function.signature.defaults
+    except Reject as reason:
+        raise _problem(function, str(reason)) from None
+    given = {**defaults, **spec.constants}
+    kinds = compiler.annotations(function, given)
+    parameters = []
+    for arg in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
+        kind = kinds.get(arg.arg)
+        if kind is None:
+            raise compiler.error(arg, "a kernel's parameter needs a type: of the language, or int, float, bool, str, …")
+        if isinstance(kind, Type):
+            if arg.arg in given:
+                raise _problem(function, f"{arg.arg} is an argument of run time ({kind}); it takes no constant")
+            _check_parameter(compiler, arg, kind)
+            parameters.append((arg.arg, kind))
+            continue
+        if arg.arg not in given:
+            raise _problem(function, f"the constant {arg.arg}: {kind.__name__} is not given")
+        value = given.pop(arg.arg)
+        if not is_of(value, kind):
+            raise _problem(function, f"the constant {arg.arg} must be of type {kind.__name__}, got {describe(value)}")
+        compiler.frame.names[arg.arg] = Constant(value, 0)
+    if given:
+        known = ", ".join(n for n, k in kinds.items() if not isinstance(k, Type)) or "none"
+        raise _problem(function, f"there is no constant {', '.join(given)}; the kernel's constants: {known}")
+    returns = compiler.returned(function)
+    if returns is not None and (gpu or not _by_register(returns)):
+        what = "a GPU kernel returns nothing" if gpu else f"a kernel cannot return {returns}"
+        raise compiler.error(function.tree, f"{what}; write results through a pointer")
+    if gpu:
+        _check_registers(function, parameters)
+    return compiler, Interface(tuple(parameters), returns)
+
+
+def _by_register(kind: Type) -> bool:
+    """Whether C passes it in one register, whoever calls."""
+    return isinstance(kind, Int | Bool | Ptr) or (isinstance(kind, Float) and kind.bits > 16)
+
+
+def _check_parameter(compiler: Loops, arg: Any, kind: Type) -> None:
+    if not _by_register(kind):
+        raise compiler.error(
+            arg, f"a kernel's arguments are integers, f32, f64, bool and pointers, not {kind}; pass a pointer"
+        )
+    if isinstance(kind, Ptr) and kind.space not in (Space.GLOBAL, Space.CONSTANT):
+        raise compiler.error(arg, f"{kind}: only pointers to GLOBAL and CONSTANT memory come from outside")
+
+
+def _check_registers(function: Function, parameters: Sequence[tuple[str, Type]]) -> None:
+    dwords = sum(argument_dwords(kind) for _, kind in parameters)
+    if dwords > USER_SGPRS:
+        raise _problem(
+            function,
+            f"its arguments take {dwords} scalar registers, the hardware passes {USER_SGPRS};"
+            " put them into a struct and pass one pointer, ptr[…, Space.CONSTANT]",
+        )
+
+
+def argument_dwords(kind: Type) -> int:
+    """Scalar registers that an argument takes on a GPU."""
+    return 2 if kind.size == 8 else 1
 
 
 def _emit(module: ModuleText, spec: Spec, target: Target, number: int) -> str:
-    function = spec.function
-    if not function.entry:
-        raise LangError(f"{function.name} is a helper; only kernels are compiled by themselves")
-    gpu = target.arch == "amdgcn"
-    f = FunctionText(module, gpu=gpu)
-    compiler = Statements(f, target, LOWERINGS)
-    frame = Frame(function)
-    compiler.frames.append(frame)
-    annotations = compiler._annotations(function)
-    tree = function.tree
-    given, parameters = dict(spec.constants), []
-    for arg in (*tree.args.args, *tree.args.kwonlyargs):
-        kind = annotations.get(arg.arg)
-        if isinstance(kind, Type):
-            if not isinstance(kind, Int | Float | Bool | Ptr) and not isinstance(kind, Vec):
-                raise compiler.error(arg, f"parameters are scalars, vectors and pointers, not {kind}")
-            parameters.append((arg.arg, kind))
-        elif kind in _STATIC_ANNOTATIONS:
-            if arg.arg not in given:
-                raise KernelError(function.file, tree.lineno, "", f"{function.name} needs the constant {arg.arg}")
-            value = given.pop(arg.arg)
-            if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-                raise KernelError(
-                    function.file, arg.lineno, "", f"the constant {arg.arg} must be {kind.__name__}, got {value!r}"
-                )
-            frame.names[arg.arg] = Constant(value, 0)
-        else:
-            raise compiler.error(
-                arg, "a kernel's parameter needs a type: of the language, or int, float, bool, str, tuple"
-            )
-    if given:
-        known = ", ".join(n for n, k in annotations.items() if k in _STATIC_ANNOTATIONS) or "none"
-        raise LangError(f"{function.name} has no constants {', '.join(given)}; it has {known}")
+    function, gpu = spec.function, target.arch == "amdgcn"
+    compiler, shape = _prepare(module, spec, target)
+    f = compiler.f
     texts = []
-    for i, (name, kind) in enumerate(parameters):
+    for i, (name, kind) in enumerate(shape.parameters):
         texts.append(f"{f.type(kind)}{' inreg' if gpu else ''} %a{i}")
-        frame.names[name] = compiler.variable(Val(kind, f"%a{i}"))
-    returns = compiler.evaluate(tree.returns) if tree.returns is not None else None
-    if returns is not None and not isinstance(returns, Type):
-        raise compiler.error(tree, "the return type must be a type of the language, or None")
+        compiler.frame.names[name] = compiler.bind(name, Val(kind, f"%a{i}"))
     if gpu:
-        _check_arguments(function, parameters)
         texts.append(f"i32 {WORKITEM}")
-    value = compiler.body(function)
+    try:
+        value = compiler.body(function, shape.returns)
+    except Reject as reason:
+        raise _problem(function, str(reason)) from None
     if f.reachable:
-        if returns is None:
-            if value is not None:
-                raise compiler.error(tree, f"{function.name} returns a value but declares none: write `-> type`")
-            f.end("ret void")
+        if shape.returns is not None:
+            f.end(f"ret {f.type(shape.returns)} {compiler.coerce(function.tree, value, shape.returns).ref}")
+        elif value is not None:
+            raise _problem(function, "it returns a value but declares none; write `-> type`")
         else:
-            if value is None:
-                raise compiler.error(tree, f"{function.name} must return {returns} on every path")
-            x = compiler.coerce(tree, value, returns)
-            f.end(f"ret {f.type(returns)} {x.ref}")
-    convention = "amdgpu_cs " if gpu else ""
+            f.end("ret void")
     attributes = "#0"
     if gpu:
         attributes = f"#{number}"
@@ -108,15 +178,5 @@ def _emit(module: ModuleText, spec: Spec, target: Target, number: int) -> str:
         module.attributes.append(
             f'attributes {attributes} = {{ nounwind "no-builtins" "amdgpu-flat-work-group-size"="{size},{size}" }}'
         )
-    head = f"define {convention}{f.type(returns)} @{spec.symbol}({', '.join(texts)}) {attributes} {{"
-    return "\n".join([head, f.body(), "}"])
-
-
-def _check_arguments(function: Function, parameters: Sequence[tuple[str, Type]]) -> None:
-    dwords = sum(2 if isinstance(kind, Ptr) else max(1, kind.size // 4) for _, kind in parameters)
-    if dwords > USER_SGPRS:
-        raise KernelError(
-            function.file, function.tree.lineno, "",
-            f"{function.name}'s arguments take {dwords} scalar registers, the hardware passes {USER_SGPRS};"
-            " put them into a struct and pass one pointer",
-        )  # fmt: skip
+    head = f"define {'amdgpu_cs ' if gpu else ''}{extended(shape.returns)}{f.type(shape.returns)} @{spec.symbol}"
+    return "\n".join([f"{head}({', '.join(texts)}) {attributes} {{", f.body(), "}"])

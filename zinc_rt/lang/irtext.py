@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
-from zinc_rt.lang.types import Bool, Float, Int, Ptr, Space, Struct, Tile, Type, Vec
+from zinc_rt.lang.diagnostics import Reject
+from zinc_rt.lang.types import Bool, Float, Int, Ptr, Struct, Tile, Type, Vec
 
-_FLOATS = {"f16": "half", "bf16": "bfloat", "f32": "float", "f64": "double"}
+MAX_INSTRUCTIONS = 400_000
+"""Of one function before optimisation; what is larger was unrolled by mistake."""
+
+# 16-bit floats are bits until they are converted: LLVM's own types for them drag in library calls and promotions.
+_FLOATS = {"f16": "i16", "bf16": "i16", "f32": "float", "f64": "double"}
 
 
+@cache
 def llvm_type(kind: Type | None, *, gpu: bool = False) -> str:
     """How LLVM writes a type; `gpu` keeps address spaces apart."""
     if kind is None:
@@ -23,7 +30,7 @@ def llvm_type(kind: Type | None, *, gpu: bool = False) -> str:
     if isinstance(kind, Vec):
         return f"<{kind.lanes} x {llvm_type(kind.elem)}>"
     if isinstance(kind, Ptr):
-        return f"ptr addrspace({int(kind.space)})" if gpu and kind.space is not Space.GENERIC else "ptr"
+        return f"ptr addrspace({int(kind.space)})" if gpu else "ptr"
     if isinstance(kind, Struct):
         return f"[{kind.size} x i8]"
     if isinstance(kind, Tile):
@@ -31,35 +38,21 @@ def llvm_type(kind: Type | None, *, gpu: bool = False) -> str:
     raise TypeError(kind)
 
 
+@cache
 def suffix(kind: Type) -> str:
-    """A type in the name of an overloaded intrinsic: f32, v16i32, p1."""
+    """A type of numbers in the name of an overloaded intrinsic: f32, v16i32."""
     if isinstance(kind, Vec):
         return f"v{kind.lanes}{suffix(kind.elem)}"
-    if isinstance(kind, Int | Bool):
-        return llvm_type(kind)
-    if isinstance(kind, Float):
+    if isinstance(kind, Float) and kind.bits > 16:
         return kind.name
-    if isinstance(kind, Ptr):
-        return f"p{int(kind.space)}"
-    raise TypeError(kind)
+    return llvm_type(kind)
 
 
-def float_bits(kind: Float, value: float) -> str:
-    """A float constant; f32 and smaller are rounded once to their type."""
-    if kind.name == "f64":
-        return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
-    if kind.name == "f32":
-        try:
-            rounded = struct.unpack("<f", struct.pack("<f", value))[0]
-        except OverflowError:
-            rounded = float("inf") if value > 0 else float("-inf")
-        return f"0x{struct.unpack('<Q', struct.pack('<d', rounded))[0]:016X}"
-    if kind.name == "f16":
-        return f"0xH{struct.unpack('<H', struct.pack('<e', value))[0]:04X}"
-    bits = struct.unpack("<I", struct.pack("<f", value))[0]
-    if value == value:
-        bits += 0x7FFF + (bits >> 16 & 1)
-    return f"0xR{bits >> 16 & 0xFFFF:04X}"
+def extended(kind: Type | None) -> str:
+    """The attribute that widens a small integer in its register, which C's callers and callees may rely on."""
+    if isinstance(kind, Bool) or (isinstance(kind, Int) and kind.bits < 32):
+        return "signext " if isinstance(kind, Int) and kind.signed else "zeroext "
+    return ""
 
 
 @dataclass
@@ -72,9 +65,15 @@ class ModuleText:
     functions: list[str] = field(default_factory=list)
     attributes: list[str] = field(default_factory=list)
 
-    def declare(self, name: str, returns: str, arguments: list[str]) -> None:
-        """Make an intrinsic or function known."""
-        self.declarations.setdefault(name, f"declare {returns} @{name}({', '.join(arguments)})")
+    def declare(self, name: str, returns: str, arguments: Sequence[str]) -> None:
+        """Make an intrinsic known."""
+        if name not in self.declarations:
+            self.declarations[name] = f"declare {returns} @{name}({', '.join(arguments)})"
+
+    def attribute(self, line: str) -> None:
+        """An attribute group or a metadata node, once."""
+        if line not in self.attributes:
+            self.attributes.append(line)
 
     def text(self) -> str:
         """The whole module."""
@@ -91,6 +90,9 @@ class FunctionText:
         self._body: list[str] = []
         self._count = 0
         self.block: str | None = "body"
+        self.shared_bytes = 0  # of LDS, so far
+        self.stack = "ptr addrspace(5)" if gpu else "ptr"
+        """How LLVM writes a pointer to stack memory."""
 
     @property
     def reachable(self) -> bool:
@@ -104,6 +106,8 @@ class FunctionText:
     def name(self, stem: str = "t") -> str:
         """A fresh local name without its sigil."""
         self._count += 1
+        if self._count > MAX_INSTRUCTIONS:
+            raise Reject(f"the kernel grows past {MAX_INSTRUCTIONS} instructions; unroll less, or loop with range")
         return f"{stem}{self._count}"
 
     def emit(self, line: str) -> None:
@@ -114,7 +118,8 @@ class FunctionText:
     def value(self, expression: str) -> str:
         """An instruction with a result; its name."""
         name = "%" + self.name()
-        self.emit(f"{name} = {expression}")
+        if self.block is not None:
+            self._body.append(f"  {name} = {expression}")
         return name
 
     def alloca(self, kind: str, align: int, count: int = 1) -> str:
@@ -124,15 +129,6 @@ class FunctionText:
         space = ", addrspace(5)" if self.gpu else ""
         self._entry.append(f"  {name} = alloca {kind}{n}, align {align}{space}")
         return name
-
-    @property
-    def stack(self) -> str:
-        """How LLVM writes a pointer to stack memory."""
-        return "ptr addrspace(5)" if self.gpu else "ptr"
-
-    def entry(self, line: str) -> None:
-        """An instruction of the entry block, before everything."""
-        self._entry.append("  " + line)
 
     def new_block(self, stem: str) -> str:
         """A label to branch to."""
@@ -160,10 +156,16 @@ class FunctionText:
         self.emit(line)
         self.block = None
 
-    def call(self, name: str, returns: Type | str | None, arguments: list[tuple[str, str]]) -> str:
-        """Call a declared function or an intrinsic by name; arguments are (LLVM type, value)."""
+    def join(self, kind: Type, ways: Sequence[tuple[str, str]]) -> str:
+        """The value of the way that led into the current block, which has just been started: (value, block) each."""
+        if len(ways) == 1:
+            return ways[0][0]
+        return self.value(f"phi {self.type(kind)} {', '.join(f'[ {ref}, %{block} ]' for ref, block in ways)}")
+
+    def call(self, name: str, returns: Type | str | None, arguments: Sequence[tuple[str, str]]) -> str:
+        """Call an intrinsic by name; arguments are (LLVM type, value)."""
         kind = returns if isinstance(returns, str) else self.type(returns)
-        self.module.declare(name, kind, [t.removesuffix(" immarg") for t, _ in arguments])
+        self.module.declare(name, kind, [t for t, _ in arguments])
         text = f"call {kind} @{name}({', '.join(f'{t} {v}' for t, v in arguments)})"
         if kind == "void":
             self.emit(text)

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
+import enum
 import functools
 import hashlib
 import inspect
+import linecache
 import sys
-import textwrap
 import types
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, overload
 
+from zinc_rt.lang.diagnostics import KernelError
 from zinc_rt.lang.errors import LangError
+from zinc_rt.lang.signature import Signature
 
 Static = int | float | bool | str | None | tuple[Any, ...]
 
@@ -24,6 +28,8 @@ class Function:
     def __init__(self, fn: Callable[..., Any], *, entry: bool, workgroup: int = 32) -> None:
         if not isinstance(fn, types.FunctionType):
             raise LangError(f"{fn!r} is no plain function; kernels and helpers are functions")
+        if type(workgroup) is not int or not 1 <= workgroup <= 1024:
+            raise LangError(f"{fn.__name__}: workgroup must be 1 to 1024 work-items, got {workgroup!r}")
         self.fn, self.entry, self.name, self.workgroup = fn, entry, fn.__name__, workgroup
         self.__doc__ = fn.__doc__
         self.__name__, self.__qualname__, self.__module__ = fn.__name__, fn.__qualname__, fn.__module__
@@ -45,25 +51,50 @@ class Function:
 
     @functools.cached_property
     def tree(self) -> ast.FunctionDef:
-        """The parsed source, with the file's line numbers. Raises `LangError` where there is no source."""
-        try:
-            source, first = inspect.getsourcelines(self.fn)
-        except (OSError, TypeError) as error:
-            raise LangError(
-                f"the source of {self.name} cannot be read ({error}); kernels must live in a file"
-            ) from None
-        tree = ast.parse(textwrap.dedent("".join(source)))
-        ast.increment_lineno(tree, first - 1)
-        node = tree.body[0]
-        if not isinstance(node, ast.FunctionDef):
-            raise LangError(f"{self.file}:{first}: {self.name} must be a plain `def`")
-        return node
+        """The parsed source, with the file's line numbers. Raises `KernelError` where there is none."""
+        code = self.fn.__code__
+        node = _definitions(code.co_filename, self.fn.__globals__).get(code.co_firstlineno)
+        if isinstance(node, ast.FunctionDef) and node.name == self.name:
+            return node
+        if isinstance(node, ast.AsyncFunctionDef) or self.name == "<lambda>":
+            reason = f"{self.name} must be a plain `def`"
+        elif linecache.getlines(code.co_filename, self.fn.__globals__):
+            reason = f"the source of {self.name} is not there (was the file changed after its import?)"
+        else:
+            reason = f"the source of {self.name} cannot be read; kernels must live in a file"
+        raise KernelError(self.file, code.co_firstlineno, "", reason)
 
     @functools.cached_property
-    def scope(self) -> Mapping[str, Any]:
-        """Names that the body sees from outside: module globals, then closure."""
-        closure = inspect.getclosurevars(self.fn).nonlocals if self.fn.__closure__ else {}
-        return {**self.fn.__globals__, **closure}
+    def signature(self) -> Signature:
+        """The parameters."""
+        return Signature.of(self.name, inspect.signature(self.fn))
+
+    @functools.cached_property
+    def sites(self) -> Mapping[str, int]:
+        """How many places of the body assign each local name; 2 stands for more, and for `x += 1`."""
+        count: dict[str, int] = {}
+        waiting: list[ast.AST] = list(self.tree.body)
+        while waiting:
+            node = waiting.pop()
+            if isinstance(node, ast.comprehension):
+                waiting += [node.iter, *node.ifs]  # its names are its own
+                continue
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                count[node.id] = min(count.get(node.id, 0) + 1, 2)
+            elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+                count[node.target.id] = 2
+            waiting += ast.iter_child_nodes(node)
+        return count
+
+    def lookup(self, name: str, default: Any = None) -> Any:
+        """A name that the body sees from outside: of an enclosing function, else of the module."""
+        if name in self.fn.__code__.co_freevars and self.fn.__closure__:
+            cell = self.fn.__closure__[self.fn.__code__.co_freevars.index(name)]
+            try:
+                return cell.cell_contents
+            except ValueError:  # not assigned yet
+                return default
+        return self.fn.__globals__.get(name, default)
 
     def fingerprint(self) -> bytes:
         """A hash of everything that the meaning rests on: the source files of this function and of every helper it
@@ -73,6 +104,22 @@ class Function:
         for part in sorted(set(_parts(self, set()))):
             digest.update(part)
         return digest.digest()
+
+
+def _definitions(path: str, scope: dict[str, Any]) -> Mapping[int, ast.AST]:
+    """The functions of a file by the line where they start, decorators included."""
+    linecache.checkcache(path)
+    return _parsed("".join(linecache.getlines(path, scope)))
+
+
+@functools.lru_cache(maxsize=64)
+def _parsed(source: str) -> Mapping[int, ast.AST]:
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return {}
+    found = (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
+    return {min([n.lineno, *(d.lineno for d in n.decorator_list)]): n for n in found}
 
 
 @overload
@@ -110,17 +157,38 @@ def _parts(function: Function, seen: set[int]) -> Iterator[bytes]:
         return
     seen.add(id(function))
     code = function.fn.__code__
-    yield (
-        function.name.encode() + b"=" + (_file_hash(code.co_filename) or repr((code.co_code, code.co_consts)).encode())
-    )
-    for name in sorted(_names(code)):
-        value = function.scope.get(name)
-        if isinstance(value, Function):
-            yield from _parts(value, seen)
-        elif isinstance(value, types.ModuleType):
+    source = _file_hash(code.co_filename) or repr((code.co_code, code.co_consts)).encode()
+    yield function.name.encode() + b"=" + source
+    names = _names(code)
+    for name in sorted(names):
+        value = function.lookup(name)
+        if isinstance(value, types.ModuleType):
             yield f"{name}={value.__name__}:".encode() + _file_hash(getattr(value, "__file__", None) or "")
-        elif isinstance(value, int | float | str | bool | tuple) or type(value).__module__.startswith("zinc_rt.lang."):
-            yield f"{name}={value!r}".encode()
+            for inner in sorted(names):  # any of these may be read from it
+                yield from _value_parts(f"{name}.{inner}", getattr(value, inner, None), seen)
+        else:
+            yield from _value_parts(name, value, seen)
+
+
+def _value_parts(name: str, value: Any, seen: set[int]) -> Iterator[bytes]:
+    if isinstance(value, Function):
+        yield from _parts(value, seen)
+    elif isinstance(value, _PLAIN) or dataclasses.is_dataclass(value):
+        yield f"{name}={_stable(value)}".encode()
+
+
+def _stable(value: Any) -> str:
+    """`repr`, the same in every process: sets have no order of their own."""
+    if isinstance(value, set | frozenset):
+        return f"{{{', '.join(sorted(map(_stable, value)))}}}"
+    if isinstance(value, tuple | list):
+        return f"({', '.join(map(_stable, value))})"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{_stable(k)}: {_stable(v)}' for k, v in value.items())}}}"
+    return repr(value)
+
+
+_PLAIN = (bool, int, float, str, tuple, list, dict, set, frozenset, range, enum.Enum)
 
 
 def _names(code: types.CodeType) -> set[str]:

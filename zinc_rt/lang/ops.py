@@ -6,11 +6,13 @@ a scalar as well where a single lane makes sense. Compile-time arguments are mar
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 from zinc_rt.lang.errors import LangError
+from zinc_rt.lang.signature import Signature
 
 
 class Word:
@@ -19,13 +21,18 @@ class Word:
     def __init__(self, fn: Callable[..., Any]) -> None:
         self.name = fn.__name__
         self.__doc__ = fn.__doc__
-        self.signature = inspect.signature(fn)
+        self._fn = fn
+
+    @functools.cached_property
+    def signature(self) -> Signature:
+        """The parameters."""
+        return Signature.of(self.name, inspect.signature(self._fn))
 
     def __call__(self, *_: object, **__: object) -> NoReturn:
         raise LangError(f"{self.name} is a word of the kernel language; it works inside kernels only")
 
     def __repr__(self) -> str:
-        return f"<kernel word {self.name}{self.signature}>"
+        return f"<kernel word {self.signature}>"
 
 
 # -- control and compile time ---------------------------------------------------------------------------------------

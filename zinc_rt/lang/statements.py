@@ -1,392 +1,254 @@
-"""Statements: assignments, loops, conditions, returns, and helpers written out where they are called."""
+"""Statements: assignments, conditions, returns, and the bodies of functions. Loops are in loops.py."""
 
 from __future__ import annotations
 
 import ast
-import inspect
 from typing import Any
 
-from zinc_rt.lang import ops
-from zinc_rt.lang.arith import as_index, element
+from zinc_rt.lang import comptime
+from zinc_rt.lang.calls import Body, Calls
 from zinc_rt.lang.diagnostics import Reject
-from zinc_rt.lang.expressions import Expressions, Frame
+from zinc_rt.lang.frame import Arm, merge, run_time
 from zinc_rt.lang.kernel import Function
-from zinc_rt.lang.types import Int, Ptr, Struct, Type, i32
-from zinc_rt.lang.values import Constant, Regs, Slot, Val, describe, is_static, literal
+from zinc_rt.lang.types import Ptr, Struct, Type
+from zinc_rt.lang.values import Constant, Regs, Slot, Val, describe, is_static
 
-_STATIC_ANNOTATIONS = (int, float, bool, str, tuple)
-_INLINE_DEPTH = 40
-
-
-class _Return:
-    """Where the returns of one inlined body go."""
-
-    def __init__(self, region: int) -> None:
-        self.region = region
-        self.label: str | None = None  # of the block after the body, once a return has branched there
-        self.cell = ""
-        self.type: Type | None = None
-        self.value: Any = None
-        self.done = False  # a return at the body's own level: nothing after it runs
+_WORDS = {
+    ast.FunctionDef: "a function inside a kernel (`def`)", ast.AsyncFunctionDef: "`async def`", ast.ClassDef: "`class`",
+    ast.Delete: "`del`", ast.AsyncFor: "`async for`", ast.With: "`with`", ast.AsyncWith: "`async with`",
+    ast.Match: "`match`", ast.Raise: "`raise`", ast.Try: "`try`", ast.TryStar: "`try`", ast.Import: "`import`",
+    ast.ImportFrom: "`import`", ast.Global: "`global`", ast.Nonlocal: "`nonlocal`",
+}  # fmt: skip
 
 
-class Statements(Expressions):
+class Statements(Calls):
     """Runs the statements of function bodies."""
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self._returns: list[_Return] = []
-        self._loops: list[tuple[str, str, int]] = []  # labels of continue and break, depth of inlining
 
     # -- bodies -----------------------------------------------------------------------------------------------------
 
-    def inline(self, node: ast.AST, function: Function, positional: list[Any], named: dict[str, Any]) -> Any:
-        """Write a helper out here; its value."""
-        if len(self.frames) > _INLINE_DEPTH:
-            raise Reject(
-                f"helpers call each other more than {_INLINE_DEPTH} deep; recursion is not part of the language"
-            )
-        try:
-            bound = inspect.signature(function.fn).bind(*positional, **named)
-        except TypeError as error:
-            raise Reject(f"{function.name}: {error}") from None
-        bound.apply_defaults()
-        site = f"{self.frame.function.file}:{getattr(node, 'lineno', 0)}"
-        frame = Frame(function)
-        annotations = self._annotations(function)
-        for name, value in bound.arguments.items():
-            frame.names[name] = self._argument(function, name, value, annotations.get(name))
-        self.frames.append(frame)
-        self.sites.append(site)
-        try:
-            return self.body(function)
-        finally:
-            self.frames.pop()
-            self.sites.pop()
-
-    def _argument(self, function: Function, name: str, value: Any, annotation: Any) -> Constant | Slot | Regs:
-        if isinstance(annotation, Type):
-            if not isinstance(value, Val):
-                value = literal(value, annotation)
-            if value.type != annotation:
-                raise Reject(f"{function.name}: {name} must be {annotation}, got {value.type}")
-        elif annotation in _STATIC_ANNOTATIONS and not is_static(value):
-            raise Reject(f"{function.name}: {name} must be known at compile time, got {describe(value)}")
-        return (
-            self.variable(value)
-            if isinstance(value, Val)
-            else value
-            if isinstance(value, Regs)
-            else Constant(value, self.region)
-        )
-
-    def _annotations(self, function: Function) -> dict[str, Any]:
-        """The annotations of a function, evaluated among its own names."""
-        self.frames.append(Frame(function))
-        try:
-            out = {}
-            for arg in (*function.tree.args.args, *function.tree.args.kwonlyargs):
-                if arg.annotation is not None:
-                    text = arg.annotation
-                    if isinstance(text, ast.Name) and text.id in ("int", "float", "bool", "str", "tuple"):
-                        out[arg.arg] = {"int": int, "float": float, "bool": bool, "str": str, "tuple": tuple}[text.id]
-                    else:
-                        out[arg.arg] = self.evaluate(text)
-            return out
-        finally:
-            self.frames.pop()
-
-    def body(self, function: Function) -> Any:
-        """Run a function's statements in the current frame; what it returns."""
-        back = _Return(self.region)
-        self._returns.append(back)
-        loops, self._loops = self._loops, []
+    def body(self, function: Function, kind: Type | None) -> Any:
+        """Run a function's statements in the current frame; what it returns. Raises `KernelError`."""
+        back = Body(self.region, kind)
+        self.bodies.append(back)
+        loops = self.enter_body()
         try:
             self.block(function.tree.body)
         finally:
-            self._returns.pop()
-            self._loops = loops
+            self.bodies.pop()
+            self.leave_body(loops)
         if back.label is None:
-            return back.value
-        if back.type is not None and self.f.reachable and not back.done:
-            raise self.error(
-                function.tree, f"{function.name} returns a value on some paths and falls off its end on another"
-            )
+            if back.done or not self.f.reachable:
+                return back.value
+            return self._fell_off(function, back)
+        if self.f.block is not None:  # no return at the end
+            back.ways.append((function.tree, None, self.f.block))
         self.f.start(back.label)
-        if back.type is None:
-            return None
-        return Val(back.type, self.f.value(f"load {self.f.type(back.type)}, {self.f.stack} {back.cell}"))
+        values = [value for _, value, _ in back.ways]
+        if all(v is None for v in values):
+            return self._fell_off(function, back)
+        for node, value, _ in back.ways:
+            if value is None:
+                text = "ends without a value" if node is function.tree else "returns nothing here"
+                raise self.error(node, f"{function.name} {text}, elsewhere it returns one")
+        return self.join(back.ways, back.kind)
+
+    def _fell_off(self, function: Function, back: Body) -> None:
+        if back.kind is not None:
+            raise self.error(function.tree, f"{function.name} must return {back.kind} on every path")
+
+    def enter_body(self) -> Any:
+        """Set loops outside of a function body aside."""
+        raise NotImplementedError  # loops.py
+
+    def leave_body(self, loops: Any) -> None:
+        """Take up again what `enter_body` set aside."""
+        raise NotImplementedError
 
     def block(self, statements: list[ast.stmt]) -> None:
         """Run statements in order, stopping where nothing after can run."""
         for statement in statements:
-            if not self.f.reachable or (self._returns and self._returns[-1].done):
+            if self.f.block is None or (self.bodies and self.bodies[-1].done):
                 return
-            method = getattr(self, f"_do_{type(statement).__name__.lower()}", None)
+            method = self._methods.get(type(statement))
             if method is None:
-                raise self.error(
-                    statement, f"`{type(statement).__name__.lower()}` statements are not part of the kernel language"
-                )
-            with self.at(statement):
+                name = f"_do_{type(statement).__name__.lower()}"
+                method = self._methods[type(statement)] = getattr(self, name, self._unknown_statement)
+            try:
                 method(statement)
+            except Reject as reason:
+                raise self.error(statement, str(reason)) from None
 
-    # -- variables --------------------------------------------------------------------------------------------------
+    def _unknown_statement(self, node: ast.stmt) -> None:
+        raise Reject(f"{_WORDS.get(type(node), type(node).__name__)} is not part of the kernel language")
 
-    def variable(self, value: Val, *, loop: bool = False) -> Slot:
-        """A new variable with a first value."""
-        cell = self.f.alloca(
-            self.f.type(value.type), max(value.type.align, value.type.size if value.type.size <= 64 else 64)
-        )
-        self.f.emit(f"store {self.f.type(value.type)} {value.ref}, {self.f.stack} {cell}")
-        return Slot(value.type, cell, loop)
+    # -- assignments ------------------------------------------------------------------------------------------------
 
     def assign(self, target: ast.expr, value: Any) -> None:
-        """`target = value`."""
+        """`target = value`. Raises `Reject`."""
         if isinstance(target, ast.Name):
-            self._assign_name(target, value)
+            self.assign_name(target.id, value)
         elif isinstance(target, ast.Tuple | ast.List):
-            items = value if isinstance(value, tuple | list) else None
-            if items is None or len(items) != len(target.elts):
-                raise Reject(
-                    f"{len(target.elts)} names cannot take {describe(value) if items is None else len(items)} values"
-                )
-            for part, item in zip(target.elts, items, strict=True):
+            if not isinstance(value, tuple | list):
+                raise Reject(f"{len(target.elts)} names cannot take {describe(value)}; only tuples are taken apart")
+            if len(value) != len(target.elts) or any(isinstance(t, ast.Starred) for t in target.elts):
+                raise Reject(f"{len(target.elts)} names cannot take {len(value)} values")
+            for part, item in zip(target.elts, value, strict=True):
                 self.assign(part, item)
         elif isinstance(target, ast.Subscript):
-            self._assign_element(target, value)
+            self._set_item(self.evaluate(target.value), self.evaluate(target.slice), value)
         elif isinstance(target, ast.Attribute):
-            base = self.evaluate(target.value)
-            if not isinstance(base, Val):
-                raise Reject(f"{describe(base)} has no field to assign")
-            field = self.field(base, target.attr)
-            assert isinstance(field.type, Ptr)
-            self.store(field, self.coerce(target, value, field.type.elem))
+            self._store(self.field(self.evaluate(target.value), target.attr), value)
         else:
             raise Reject("only names, elements, fields and tuples of them can be assigned")
 
-    def _assign_name(self, target: ast.Name, value: Any) -> None:
-        bound = self.frame.names.get(target.id)
+    def assign_name(self, name: str, value: Any) -> None:
+        """Bind a name, or store into its variable. Raises `Reject`."""
+        frame = self.frame
+        bound = frame.names.get(name)
+        if name in frame.counters:
+            raise Reject(f"{name} is the loop's variable; use another name")
         if isinstance(bound, Slot):
-            if bound.loop:
-                raise Reject(f"{target.id} is the loop's variable; use another name")
-            x = self.coerce(target, value, bound.type)
+            try:
+                x = self.as_value(value, bound.type)
+            except Reject as reason:
+                raise Reject(f"{name} is a variable of {bound.type}: {reason}") from None
             self.f.emit(f"store {self.f.type(bound.type)} {x.ref}, {self.f.stack} {bound.ref}")
-        elif isinstance(value, Val):
-            if isinstance(bound, Constant) and bound.region != self.region:
-                raise Reject(
-                    f"{target.id} is a compile-time constant here; declare it as a variable: `{target.id}: {value.type} = …`"
-                )
-            self.frame.names[target.id] = self.variable(value)
-        elif isinstance(bound, Constant) and bound.region != self.region:
-            raise Reject(
-                f"{target.id} is a compile-time constant and cannot change in run-time control flow;"
-                f" declare it as a variable: `{target.id}: i32 = …`"
-            )
+            return
+        if isinstance(bound, Constant) and bound.region != self.region:
+            raise Reject(self._fixed(name, bound, value))
+        if not isinstance(value, Val):
+            frame.names[name] = Constant(value, self.region)
+        elif frame.function.sites.get(name, 0) > 1:
+            frame.names[name] = self.variable(value, name)
         else:
-            self.frame.names[target.id] = value if isinstance(value, Regs) else Constant(value, self.region)
+            frame.names[name] = value
 
-    def _assign_element(self, target: ast.Subscript, value: Any) -> None:
-        base, index = self.evaluate(target.value), self.evaluate(target.slice)
+    def _fixed(self, name: str, bound: Constant, value: Any) -> str:
+        if isinstance(bound.value, Regs):
+            return f"{name} names registers and keeps them in run-time control flow; assign its elements"
+        if run_time(bound.value):
+            return f"{name} names a tuple and keeps it in run-time control flow; give its parts names of their own"
+        kind = describe(value) if isinstance(value, Val) else "f32" if isinstance(value, float) else "i32"
+        return (
+            f"{name} is a compile-time constant and cannot change in run-time control flow; declare it as a variable:"
+            f" `{name}: {kind} = {bound.value!r}`"
+        )
+
+    def _set_item(self, base: Any, index: Any, value: Any) -> None:
         if isinstance(base, Regs):
-            x = self.coerce(target, value, base.type)
-            self.f.emit(f"store {self.f.type(base.type)} {x.ref}, {self.f.stack} {self.register(base, index)}")
-        elif isinstance(base, Val) and isinstance(base.type, Ptr) and not isinstance(base.type.elem, Struct):
-            address = Val(base.type, element(self.f, base, as_index(self.f, index)))
-            self.store(address, self.coerce(target, value, base.type.elem))
+            cell = self.register(base, index)
+            x = self.as_value(value, base.type)
+            self.f.emit(f"store {self.f.type(base.type)} {x.ref}, {self.f.stack} {cell}")
+        elif isinstance(base, Val) and isinstance(base.type, Ptr):
+            self._store(self.address(base, index), value)
         elif isinstance(base, Val):
-            hint = (
-                "; insert(v, lane, x) gives a changed vector" if not isinstance(base.type, Ptr) else "; assign a field"
-            )
-            raise Reject(f"elements of {base.type} cannot be assigned{hint}")
+            raise Reject(f"lanes of {base.type} cannot be assigned; insert(v, lane, x) gives a changed vector")
         else:
             raise Reject(f"elements of {describe(base)} cannot be assigned")
 
-    def store(self, p: Val, value: Val) -> None:
-        """Write an element."""
-        kind = self.f.type(value.type)
-        self.f.emit(f"store {kind} {value.ref}, {self.f.type(p.type)} {p.ref}, align {value.type.align}")
-
-    # -- statements -------------------------------------------------------------------------------------------------
+    def _store(self, p: Val, value: Any) -> None:
+        """Write an element. Raises `Reject`."""
+        assert isinstance(p.type, Ptr)
+        if isinstance(p.type.elem, Struct):
+            raise Reject(f"elements of {p.type} cannot be assigned; assign their fields")
+        x = self.as_value(value, p.type.elem)
+        self.f.emit(f"store {self.f.type(x.type)} {x.ref}, {self.f.type(p.type)} {p.ref}, align {x.type.align}")
 
     def _do_assign(self, node: ast.Assign) -> None:
         value = self.evaluate(node.value)
         for target in node.targets:
-            with self.at(node):
-                self.assign(target, value)
+            self.assign(target, value)
 
     def _do_annassign(self, node: ast.AnnAssign) -> None:
-        kind = self.evaluate(node.annotation)
-        if not isinstance(kind, Type) or not isinstance(node.target, ast.Name) or node.value is None:
-            raise Reject("a declaration is `name: type = value` with a type of the language")
-        value = self.evaluate(node.value)
-        first = self.coerce(node.value, value, kind)
-        bound = self.frame.names.get(node.target.id)
-        if isinstance(bound, Slot) and bound.type == kind and not bound.loop:
-            self.assign(node.target, first)  # the same declaration again, in an unrolled loop
-            return
-        if isinstance(bound, Slot):
-            raise Reject(f"{node.target.id} is declared already, as {bound.type}")
-        self.frame.names[node.target.id] = self.variable(first)
+        if not isinstance(node.target, ast.Name):
+            raise Reject("a declaration is `name: type = value`")
+        name, kind = node.target.id, self.evaluate(node.annotation)
+        if not isinstance(kind, Type):
+            raise Reject(f"a declaration needs a type of the language, got {describe(kind)}")
+        if node.value is None:
+            raise Reject(f"a variable needs a first value: `{name}: {kind} = …`")
+        bound = self.frame.names.get(name)
+        if isinstance(bound, Slot) and bound.type != kind:
+            raise Reject(f"{name} is a variable of {bound.type} already; use another name")
+        if isinstance(bound, Constant) and bound.region == self.region:
+            del self.frame.names[name]
+        self.assign_name(name, self.coerce(node.value, self.evaluate(node.value), kind))
 
     def _do_augassign(self, node: ast.AugAssign) -> None:
-        self.assign(node.target, self.operate(node.op, self.evaluate(_as_load(node.target)), self.evaluate(node.value)))
+        target = node.target
+        if isinstance(target, ast.Name):
+            old = self._name(target)
+            self.assign_name(target.id, self.operate(node.op, old, self.evaluate(node.value)))
+        elif isinstance(target, ast.Attribute):
+            field = self.field(self.evaluate(target.value), target.attr)
+            self._store(field, self.operate(node.op, self.load(field), self.evaluate(node.value)))
+        else:
+            base, index = self.evaluate(target.value), self.evaluate(target.slice)
+            if isinstance(base, Val) and isinstance(base.type, Ptr) and not isinstance(base.type.elem, Struct):
+                address = self.address(base, index)
+                self._store(address, self.operate(node.op, self.load(address), self.evaluate(node.value)))
+            else:
+                old = self.item(base, index)
+                self._set_item(base, index, self.operate(node.op, old, self.evaluate(node.value)))
+
+    # -- simple statements ------------------------------------------------------------------------------------------
 
     def _do_expr(self, node: ast.Expr) -> None:
-        if not isinstance(node.value, ast.Constant):
+        if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str | type(...)):
+            return
+        if not isinstance(node.value, ast.Call):
             self.evaluate(node.value)
+            raise Reject("the value is not used; assign it to a name")
+        self.evaluate(node.value)
 
     def _do_pass(self, node: ast.Pass) -> None:
         pass
 
     def _do_assert(self, node: ast.Assert) -> None:
         raise Reject(
-            "assert is not part of the kernel language; static_assert(condition, message) checks at compile time"
+            "`assert` is not part of the kernel language; static_assert(condition, message) checks at compile time"
         )
 
     def _do_return(self, node: ast.Return) -> None:
-        back = self._returns[-1]
+        back = self.bodies[-1]
         value = self.evaluate(node.value) if node.value is not None else None
-        if self.region == back.region and back.label is None:
+        if back.kind is not None and not (value is None and node.value is None):
+            value = self.coerce(node, value, back.kind)
+        outermost = self.region == back.region
+        if outermost and back.label is None:
+            if back.kind is not None and value is None:
+                raise Reject(f"expected {back.kind}, got nothing")
             back.value, back.done = value, True
+            return
+        if self.f.block is None:
             return
         if back.label is None:
             back.label = self.f.new_block("return")
-            if value is not None:
-                first = self.coerce(node, value)
-                back.type, back.cell = first.type, self.f.alloca(self.f.type(first.type), 64)
-                value = first
-        if (value is None) != (back.type is None):
-            raise Reject("some returns of this function give a value and others do not")
-        if back.type is not None:
-            x = self.coerce(node, value, back.type)
-            self.f.emit(f"store {self.f.type(back.type)} {x.ref}, {self.f.stack} {back.cell}")
-        back.done = self.region == back.region
+        back.ways.append((node, value, self.f.block))
+        back.done = outermost
         self.f.branch(back.label)
 
     def _do_if(self, node: ast.If) -> None:
         test = self.evaluate(node.test)
         if is_static(test):
-            self.block(node.body if test else node.orelse)
+            self.block(node.body if comptime.truth(test) else node.orelse)
             return
         chosen = self.condition(node.test, test)
         then, other, end = (self.f.new_block(stem) for stem in ("then", "else", "end"))
-        self.f.branch_if(chosen.ref, then, other if node.orelse else end)
-        for label, body in ((then, node.body), (other, node.orelse)):
-            if body:
-                with self.in_region():
-                    self.f.start(label)
-                    self.block(body)
-                    if self.f.reachable:
-                        self.f.branch(end)
-        self.f.start(end)
+        self.f.branch_if(chosen.ref, then, other)
+        first = self._arm(then, node.body, end, {})
+        new = {n: b for n, b in first.names.items() if isinstance(b, Slot) and n not in self.frame.names}
+        second = self._arm(other, node.orelse, end, new)
+        if first.reached or second.reached:
+            self.f.start(end)
+        merge(self.frame, (first, second), node.lineno, self.region)
 
-    def _do_while(self, node: ast.While) -> None:
-        if node.orelse:
-            raise Reject("`else` of a loop is not part of the kernel language")
-        head, body, end = (self.f.new_block(stem) for stem in ("head", "body", "end"))
-        self.f.start(head)
+    def _arm(self, label: str, body: list[ast.stmt], end: str, twins: dict[str, Slot]) -> Arm:
+        self.f.start(label)
         with self.in_region():
-            test = self.evaluate(node.test)
-            if is_static(test):
-                self.f.branch(body if test else end)
-            else:
-                self.f.branch_if(self.condition(node.test, test).ref, body, end)
-            self.f.start(body)
-            self._loop_body(node.body, head, end)
-            if self.f.reachable:
-                self.f.branch(head)
-        self.f.start(end)
-
-    def _loop_body(self, body: list[ast.stmt], again: str, end: str) -> None:
-        self._loops.append((again, end, len(self.frames)))
-        self.block(body)
-        self._loops.pop()
-
-    def _do_for(self, node: ast.For) -> None:
-        if node.orelse:
-            raise Reject("`else` of a loop is not part of the kernel language")
-        if not isinstance(node.iter, ast.Call):
-            self._unrolled(node, self.static(node.iter, "what an unrolled loop goes over"))
-            return
-        callee = self.evaluate(node.iter.func)
-        if callee is not range:
-            items = (
-                self._unroll_items(node.iter)
-                if callee is ops.unroll
-                else self.static(node.iter, "what a loop goes over")
-            )
-            self._unrolled(node, items)
-            return
-        if not isinstance(node.target, ast.Name) or node.iter.keywords or not 1 <= len(node.iter.args) <= 3:
-            raise Reject(
-                "a run-time loop is `for name in range(stop)`, `range(start, stop)` or `range(start, stop, step)`"
-            )
-        self._runtime_for(node, node.target, [self.evaluate(a) for a in node.iter.args])
-
-    def _unroll_items(self, call: ast.Call) -> Any:
-        arguments = [self.static(a, "a bound of unroll") for a in call.args]
-        if len(arguments) == 1 and isinstance(arguments[0], tuple | list | range):
-            return arguments[0]
-        if not 1 <= len(arguments) <= 3 or not all(isinstance(a, int) for a in arguments):
-            raise Reject("unroll takes 1 to 3 compile-time integers, as range does, or a compile-time tuple")
-        return range(*arguments)
-
-    def _unrolled(self, node: ast.For, items: Any) -> None:
-        for item in items:
-            for name in ast.walk(node.target):
-                if isinstance(name, ast.Name) and isinstance(self.frame.names.get(name.id), Constant):
-                    del self.frame.names[name.id]
-            self.assign(node.target, item)
-            before = len(self._loops)
-            self._loops.append(("", "", -1))
-            self.block(node.body)
-            del self._loops[before:]
-
-    def _runtime_for(self, node: ast.For, target: ast.Name, bounds: list[Any]) -> None:
-        start, stop = (0, bounds[0]) if len(bounds) == 1 else bounds[:2]
-        step = bounds[2] if len(bounds) == 3 else 1
-        if isinstance(step, bool) or not isinstance(step, int) or step == 0:
-            raise Reject(f"the step of range must be a compile-time integer other than 0, got {describe(step)}")
-        kinds = {b.type for b in (start, stop) if isinstance(b, Val)}
-        if len(kinds) > 1:
-            raise Reject(f"the bounds of range have types {' and '.join(sorted(map(str, kinds)))}; convert one of them")
-        kind = kinds.pop() if kinds else i32
-        if not isinstance(kind, Int):
-            raise Reject(f"range counts integers, got {kind}")
-        first, last = self.coerce(node.iter, start, kind), self.coerce(node.iter, stop, kind)
-        counter = self.variable(first)
-        head, body, again, end = (self.f.new_block(stem) for stem in ("head", "body", "again", "end"))
-        self.f.start(head)
-        text, cell = self.f.type(kind), f"{self.f.stack} {counter.ref}"
-        now = self.f.value(f"load {text}, {cell}")
-        order = f"{'s' if kind.signed else 'u'}{'lt' if step > 0 else 'gt'}"
-        self.f.branch_if(self.f.value(f"icmp {order} {text} {now}, {last.ref}"), body, end)
-        with self.in_region():
-            self.f.start(body)
-            shadowed = self.frame.names.pop(target.id, None)
-            self.frame.names[target.id] = self.variable(Val(kind, now), loop=True)
-            self._loop_body(node.body, again, end)
-            self.f.start(again)
-            self.f.emit(f"store {text} {self.f.value(f'add {text} {now}, {step}')}, {cell}")
-            self.f.branch(head)
-            del self.frame.names[target.id]
-            if shadowed is not None:
-                self.frame.names[target.id] = shadowed
-        self.f.start(end)
-
-    def _do_break(self, node: ast.Break) -> None:
-        self.f.branch(self._loop("break")[1])
-
-    def _do_continue(self, node: ast.Continue) -> None:
-        self.f.branch(self._loop("continue")[0])
-
-    def _loop(self, word: str) -> tuple[str, str, int]:
-        if not self._loops or self._loops[-1][2] == -1:
-            raise Reject(f"`{word}` belongs in a run-time loop; an unrolled loop has none to leave")
-        return self._loops[-1]
-
-
-def _as_load(target: ast.expr) -> ast.expr:
-    """The target of `target op= x` as an expression to read."""
-    copy = ast.parse(ast.unparse(target), mode="eval").body
-    return ast.copy_location(copy, target)
+            self.frame.twins = twins
+            self.block(body)
+            arm = Arm(self.frame.names, self.f.reachable)
+        if arm.reached:
+            self.f.branch(end)
+        return arm

@@ -14,15 +14,17 @@ from typing import Any, NoReturn
 
 from zinc_rt.lang.errors import LangError
 
+MAX_LANES = 256
+"""Of a vector; wider ones are several registers of any machine, and LLVM slows down."""
+
 
 class Space(enum.IntEnum):
     """Address spaces, numbered as LLVM numbers AMD's. On a CPU there is one memory and all of them mean it."""
 
-    GENERIC = 0
-    GLOBAL = 1
-    SHARED = 3  # LDS of a workgroup
-    CONSTANT = 4  # read only for the whole run, uniform: scalar loads
-    PRIVATE = 5  # a work-item's stack
+    GLOBAL = 1  # main memory; what `ptr[type]` means
+    SHARED = 3  # memory of a workgroup (LDS), GPU only
+    CONSTANT = 4  # main memory that nobody writes while the kernel runs: loads may move, on a GPU they are scalar
+    PRIVATE = 5  # a work-item's own, where `array` lies on a GPU
 
 
 class Type:
@@ -116,12 +118,12 @@ class Ptr(Type):
     """The address of elements of a scalar or struct type."""
 
     elem: Type
-    space: Space = Space.GENERIC
+    space: Space = Space.GLOBAL
     size = 8
     align = 8
 
     def __str__(self) -> str:
-        return f"ptr[{self.elem}]" if self.space is Space.GENERIC else f"ptr[{self.elem}, {self.space.name}]"
+        return f"ptr[{self.elem}]" if self.space is Space.GLOBAL else f"ptr[{self.elem}, Space.{self.space.name}]"
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,7 @@ class Struct(Type):
 
     @property
     def numpy(self) -> Mapping[str, Any]:
-        """What `numpy.dtype` takes to describe the struct; pointers are u8."""
+        """What `numpy.dtype` takes to describe the struct; pointers are u8 (eight bytes), bf16 its bits as u2."""
         formats = [_numpy_format(kind) for _, kind in self.fields]
         names = [name for name, _ in self.fields]
         return {"names": names, "formats": formats, "offsets": list(self.offsets.values()), "itemsize": self.size}
@@ -177,9 +179,7 @@ def _numpy_format(kind: Type) -> str:
         return "u8"
     if isinstance(kind, Int):
         return f"{'i' if kind.signed else 'u'}{kind.size}"
-    if isinstance(kind, Float) and kind.name != "bf16":
-        return f"f{kind.size}"
-    raise LangError(f"a struct field of type {kind} has no NumPy format")
+    return "u2" if str(kind) == "bf16" else f"f{kind.size}"
 
 
 i8, i16, i32, i64 = (Int(bits, True) for bits in (8, 16, 32, 64))
@@ -193,14 +193,23 @@ SCALARS: Mapping[str, Int | Float | Bool] = {
 }
 
 
+def type_text(item: object) -> str:
+    """How a message writes what stands where a type belongs."""
+    if isinstance(item, Type | int | float | str | None):
+        return str(item)
+    return getattr(item, "__name__", None) or f"a {type(item).__name__}"
+
+
 class _VecMaker:
-    """`vec[f32, 16]`."""
+    """`vec[f32, 16]`; of one lane it is the scalar."""
 
     def __getitem__(self, item: tuple[Type, int]) -> Vec | Int | Float | Bool:
         elem, lanes = item if isinstance(item, tuple) and len(item) == 2 else (None, 0)
-        if not isinstance(elem, Int | Float | Bool) or not isinstance(lanes, int) or not 1 <= lanes <= 256:
-            text = ", ".join(map(str, item)) if isinstance(item, tuple) else str(item)
-            raise LangError(f"vec[{text}]: a vector is vec[scalar type, lanes] with 1 to 256 lanes; 1 is the scalar")
+        if elem is bool:
+            elem = boolean
+        if not isinstance(elem, Int | Float | Bool) or type(lanes) is not int or not 1 <= lanes <= MAX_LANES:
+            text = ", ".join(map(type_text, item)) if isinstance(item, tuple) else type_text(item)
+            raise LangError(f"vec[{text}]: a vector is vec[scalar type, lanes] with 1 to {MAX_LANES} lanes")
         return Vec(elem, lanes) if lanes > 1 else elem
 
 
@@ -208,9 +217,12 @@ class _PtrMaker:
     """`ptr[f32]`, `ptr[u8, Space.GLOBAL]`."""
 
     def __getitem__(self, item: Type | tuple[Type, Space]) -> Ptr:
-        elem, space = item if isinstance(item, tuple) else (item, Space.GENERIC)
+        elem, space = item if isinstance(item, tuple) and len(item) == 2 else (item, Space.GLOBAL)
         if not isinstance(elem, Int | Float | Struct | Ptr) or not isinstance(space, Space):
-            raise LangError(f"ptr[{item}]: a pointer is ptr[scalar, pointer or struct type] or ptr[type, Space.…]")
+            text = ", ".join(map(type_text, item)) if isinstance(item, tuple) else type_text(item)
+            raise LangError(
+                f"ptr[{text}]: a pointer is ptr[type] or ptr[type, Space.…], to numbers, structs or pointers"
+            )
         return Ptr(elem, space)
 
 
@@ -219,10 +231,14 @@ vec, ptr = _VecMaker(), _PtrMaker()
 
 def struct(cls: type) -> Struct:
     """Class decorator: the annotated names become fields in order."""
-    fields = inspect.get_annotations(cls, eval_str=True)
+    try:
+        fields = inspect.get_annotations(cls, eval_str=True)
+    except Exception as error:
+        raise LangError(f"struct {cls.__name__}: its annotations cannot be evaluated: {error}") from None
     for name, kind in fields.items():
         if not isinstance(kind, Int | Float | Ptr):
-            raise LangError(f"struct {cls.__name__}: field {name} is {kind}; fields are integers, floats and pointers")
+            text = type_text(kind)
+            raise LangError(f"struct {cls.__name__}: field {name} is {text}; fields are integers, floats and pointers")
     if not fields:
         raise LangError(f"struct {cls.__name__} has no fields")
     return Struct(cls.__name__, tuple(fields.items()))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import struct
 from dataclasses import dataclass
 from typing import Any
 
 from zinc_rt.lang.diagnostics import Reject
-from zinc_rt.lang.irtext import float_bits, llvm_type
+from zinc_rt.lang.irtext import llvm_type
 from zinc_rt.lang.types import Bool, Float, Int, Ptr, Type, Vec, elem_of
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)
 class Val:
     """A run-time value: its type and how LLVM names it."""
 
@@ -18,16 +20,15 @@ class Val:
     ref: str
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)
 class Slot:
-    """A variable: a stack cell that LLVM turns into a register."""
+    """A variable that is assigned in several places: a stack cell that LLVM turns into a register."""
 
     type: Type
     ref: str
-    loop: bool = False  # a loop's variable, which the body may not assign
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)
 class Regs:
     """Numbered variables of one type."""
 
@@ -35,9 +36,9 @@ class Regs:
     slots: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)
 class Constant:
-    """A name bound to a compile-time value; it may be bound anew only in the same region of control flow."""
+    """A name for anything else: a compile-time value, registers, a tuple. Not to be rebound in another region."""
 
     value: Any
     region: int
@@ -45,9 +46,11 @@ class Constant:
 
 def is_static(value: object) -> bool:
     """Whether a value is known when the kernel is compiled."""
+    if isinstance(value, Val | Slot | Regs):
+        return False
     if isinstance(value, tuple | list):
         return all(is_static(v) for v in value)
-    return not isinstance(value, Val | Slot | Regs)
+    return True
 
 
 def describe(value: object) -> str:
@@ -56,11 +59,15 @@ def describe(value: object) -> str:
         return str(value.type)
     if isinstance(value, Regs):
         return f"regs({value.type}, {len(value.slots)})"
-    if isinstance(value, bool | int | float | str):
-        return f"the constant {value!r}"
+    if value is None or isinstance(value, bool | int | float | str):
+        text = repr(value)
+        return f"the constant {text if len(text) <= 60 else text[:59] + '…'}"
     if isinstance(value, Type):
         return f"the type {value}"
-    return f"a compile-time {type(value).__name__}"
+    if isinstance(value, tuple | list):
+        return f"a tuple of {len(value)}"
+    name = getattr(value, "name", None) or getattr(value, "__name__", None)
+    return f"{name}" if isinstance(name, str) else f"a compile-time {type(value).__name__}"
 
 
 def literal(value: object, kind: Type) -> Val:
@@ -68,24 +75,89 @@ def literal(value: object, kind: Type) -> Val:
     elem = elem_of(kind)
     if isinstance(elem, Bool):
         if not isinstance(value, bool):
-            raise Reject(f"expected {kind}, got {describe(value)}; write True or False")
+            raise Reject(f"expected {kind}, got {describe(value)}; {_to_bool(value)}")
         text = "true" if value else "false"
     elif isinstance(elem, Int):
         if isinstance(value, bool) or not isinstance(value, int):
-            raise Reject(f"expected {kind}, got {describe(value)}; write {elem}(…) to convert")
+            raise Reject(f"expected {kind}, got {describe(value)}; {_to_int(value)}")
         low, high = elem.limits
         if not low <= value <= high:
-            raise Reject(f"{value} does not fit {elem}, whose values go from {low} to {high}")
+            raise Reject(f"{_short(value)} does not fit {elem}, whose values go from {low} to {high}")
         text = str(value)
     elif isinstance(elem, Float):
         if not isinstance(value, float):
-            hint = (
-                f"write {float(value)!r}" if isinstance(value, int) and not isinstance(value, bool) else "write a float"
-            )
-            raise Reject(f"expected {kind}, got {describe(value)}; {hint}")
+            raise Reject(f"expected {kind}, got {describe(value)}; {_to_float(value)}")
         text = float_bits(elem, value)
     elif isinstance(kind, Ptr):
-        raise Reject(f"expected {kind}, got {describe(value)}; pointers come from arguments, arrays and cast")
+        raise Reject(f"expected {kind}, got {describe(value)}; pointers come from arguments, fields, arrays and cast")
     else:
         raise Reject(f"expected {kind}, got {describe(value)}")
     return Val(kind, f"splat ({llvm_type(elem)} {text})" if isinstance(kind, Vec) else text)
+
+
+def _to_bool(value: object) -> str:
+    return "write True or False" if not isinstance(value, Val) else "compare it with something"
+
+
+def _to_int(value: object) -> str:
+    if isinstance(value, float):
+        return f"write {int(value)}" if value.is_integer() and abs(value) < 1 << 63 else "write an integer"
+    return f"write {int(value)}" if isinstance(value, bool) else "write an integer"
+
+
+def _to_float(value: object) -> str:
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 53:
+        return f"write {float(value)!r}"
+    return "write a float"
+
+
+def _short(value: int) -> str:
+    return str(value) if value.bit_length() <= 256 else f"a number of {value.bit_length()} bits"
+
+
+def float_of(value: int) -> float:
+    """An integer as a float, when that is exact. Raises `Reject`."""
+    try:
+        near = float(value)
+    except OverflowError:
+        near = math.inf
+    if near != value:
+        raise Reject(f"{_short(value)} is no float64; write the float that you mean")
+    return near
+
+
+def float_bits(kind: Float, value: float) -> str:
+    """How LLVM writes a float constant, rounded once to its type. Raises `Reject` where a finite one overflows."""
+    try:
+        bits = _bits(kind.name, value)
+    except OverflowError:
+        raise Reject(f"{value!r} does not fit {kind}, whose greatest value is {_GREATEST[kind.name]!r}") from None
+    if kind.bits == 16:
+        return str(bits)
+    return f"0x{bits:016X}"
+
+
+_GREATEST = {"f16": 65504.0, "bf16": 3.3895313892515355e38, "f32": 3.4028234663852886e38}
+
+
+def _bits(name: str, value: float) -> int:
+    """The bits of f16 and bf16; of f64 and, as LLVM wants it, those of the same number in f64 for f32."""
+    if name == "f16":
+        return int.from_bytes(struct.pack("<e", value), "little")
+    if name == "bf16":
+        return int.from_bytes(struct.pack("<f", _to_bf16(value)), "little") >> 16
+    if name == "f32":
+        value = struct.unpack("<f", struct.pack("<f", value))[0]
+    return int.from_bytes(struct.pack("<d", value), "little")
+
+
+def _to_bf16(value: float) -> float:
+    """The nearest value of 8 significant bits and float32's exponents, ties to even. Raises OverflowError."""
+    if value == 0.0 or not math.isfinite(value):
+        return value
+    _, exponent = math.frexp(value)
+    unit = max(exponent - 8, -133)
+    rounded = math.ldexp(round(math.ldexp(value, -unit)), unit)
+    if abs(rounded) > _GREATEST["bf16"]:
+        raise OverflowError
+    return math.copysign(rounded, value)

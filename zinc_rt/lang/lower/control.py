@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from zinc_rt.lang import ops
+from zinc_rt.lang.comptime import truth
 from zinc_rt.lang.diagnostics import Reject
 from zinc_rt.lang.lower.registry import lowers, want_static, want_val
+from zinc_rt.lang.target import TARGETS
 from zinc_rt.lang.types import lanes_of
 from zinc_rt.lang.values import describe, is_static
 
@@ -20,13 +22,16 @@ def _unroll(c: Any, start: Any, stop: Any, step: Any) -> Any:
 def _static_assert(c: Any, condition: Any, message: Any) -> None:
     if not is_static(condition):
         raise Reject(f"the condition must be known at compile time, got {describe(condition)}")
-    if not condition:
+    if not truth(condition):
         raise Reject(str(message))
 
 
 @lowers(ops.target_has)
 def _target_has(c: Any, feature: Any) -> bool:
-    return want_static(feature, str, "the feature") in c.target.isa
+    known = sorted({name for target in (*TARGETS.values(), c.target) for name in target.isa})
+    if want_static(feature, str, "the feature") not in known:
+        raise Reject(f"no target has an instruction set {feature!r}; there are {', '.join(known)}")
+    return feature in c.target.isa
 
 
 @lowers(ops.lanes)

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from zinc_rt.lang import ops
-from zinc_rt.lang.arith import binary, convert
+from zinc_rt.lang.arith import binary
+from zinc_rt.lang.convert import convert
 from zinc_rt.lang.diagnostics import Reject
-from zinc_rt.lang.lower.registry import lowers, want_static, want_val
-from zinc_rt.lang.lower.vectors import bitcast, pick, to_i32_lanes
-from zinc_rt.lang.types import Int, Vec, i8, i16, i32, lanes_of, u8
+from zinc_rt.lang.lower.registry import lowers, vector, want_static, want_val
+from zinc_rt.lang.lower.vectors import bitcast, pick
+from zinc_rt.lang.types import Int, Vec, elem_of, i8, i16, i32, lanes_of, u8
 from zinc_rt.lang.values import Val, literal
 
 Step = Callable[[Any, Val, Val, Val], Val]
-
-
-def _i32(n: int) -> Vec | Int:
-    return Vec(i32, n) if n > 1 else i32
 
 
 def _add(c: Any, a: Val, b: Val) -> Val:
@@ -31,47 +28,65 @@ def _bytes(value: int, kind: Int, n: int) -> Val:
 
 @lowers(ops.dot4)
 def _dot4(c: Any, acc: Any, a: Any, b: Any, a_max: Any) -> Val:
-    sum_, x, y = (want_val(v, "an argument of dot4") for v in (acc, a, b))
-    n = lanes_of(sum_.type)
-    if sum_.type != _i32(n):
-        raise Reject(f"the sum must be of i32, got {sum_.type}")
+    total, x, y = (want_val(v, "an argument of dot4") for v in (acc, a, b))
+    n = lanes_of(total.type)
+    if elem_of(total.type) != i32:
+        raise Reject(f"the sum must be of i32, got {total.type}")
     for v, kinds in ((x, (u8, i8)), (y, (i8,))):
         if not isinstance(v.type, Vec) or v.type.elem not in kinds or v.type.lanes != 4 * n:
-            raise Reject(f"{sum_.type} takes {4 * n} bytes of {' or '.join(map(str, kinds))}, got {v.type}")
+            raise Reject(f"a sum of {total.type} takes {4 * n} lanes of {' or '.join(map(str, kinds))}, got {v.type}")
     assert isinstance(x.type, Vec)
     bound = want_static(a_max, int, "a_max")
-    signed = x.type.elem == i8
-    native, step = _choose(c, n, signed, bound)
-    if n == native or native == 0:
-        return step(c, sum_, x, y)
+    if not 1 <= bound <= 255:
+        raise Reject(f"a_max must be 1 to 255, got {bound}")
+    native, step = _choose(c, n, x.type.elem == i8, bound)
+    if native in (0, n):
+        return step(c, total, x, y)
     parts = []
     for at in range(0, n, native):
-        lanes, bytes_ = range(at, at + native), range(4 * at, 4 * (at + native))
-        parts.append(step(c, pick(c.f, sum_, None, lanes), pick(c.f, x, None, bytes_), pick(c.f, y, None, bytes_)))
-    return _join(c, parts)
+        operands = (
+            _stretch(c, total, at, native),
+            _stretch(c, x, 4 * at, 4 * native),
+            _stretch(c, y, 4 * at, 4 * native),
+        )
+        parts.append(step(c, *operands))
+    return _join(c, parts, n)
 
 
-def _join(c: Any, parts: list[Val]) -> Val:
+def _stretch(c: Any, v: Val, at: int, count: int) -> Val:
+    """`count` lanes from lane `at`; those beyond the end are undefined, and never looked at."""
+    if not isinstance(v.type, Vec):
+        kind = c.f.type(Vec(i32, count))
+        return Val(Vec(i32, count), c.f.value(f"insertelement {kind} poison, i32 {v.ref}, i64 0"))
+    lanes = v.type.lanes
+    return pick(c.f, v, None, [i if i < lanes else -1 for i in range(at, at + count)])
+
+
+def _join(c: Any, parts: Sequence[Val], n: int) -> Val:
+    """The first `n` lanes of the parts in a row."""
     while len(parts) > 1:
-        pairs = [(parts[i], parts[i + 1]) for i in range(0, len(parts), 2)]
+        nothing = Val(parts[0].type, "poison")
+        pairs = [(parts[i], parts[i + 1] if i + 1 < len(parts) else nothing) for i in range(0, len(parts), 2)]
         parts = [pick(c.f, a, b, range(2 * lanes_of(a.type))) for a, b in pairs]
-    return parts[0]
+    return parts[0] if lanes_of(parts[0].type) == n else pick(c.f, parts[0], None, range(n))
 
 
 def _choose(c: Any, n: int, signed: bool, bound: int) -> tuple[int, Step]:
     """The i32 lanes of the target's instruction (0: any) and how to emit it."""
     isa, arch = c.target.isa, c.target.arch
-    if arch == "x86_64" and n >= 4:
+    if arch == "x86_64":
         wide = 16 if n % 16 == 0 and "avx512" in isa else 8 if n % 8 == 0 else 4
         if "vnni" in isa or ("avxvnni" in isa and wide < 16):
             return wide, _vnni_signed if signed else _vnni
         if signed:
             return min(wide, 8), _maddubs_signed
         return wide, _maddubs if bound <= 128 else _maddwd
-    if arch == "aarch64" and n % 4 == 0 and "dotprod" in isa:
+    if arch == "aarch64" and "i8mm" in isa and not signed:
+        return 4, _usdot
+    if arch == "aarch64" and "dotprod" in isa:
         return 4, _sdot if signed else _sdot_small if bound <= 127 else _sdot_biased
-    if arch == "amdgcn" and n == 1:
-        return 1, _sudot4_signed if signed else _sudot4
+    if arch == "amdgcn":
+        return 0, _sudot4_signed if signed else _sudot4
     return 0, _portable
 
 
@@ -153,10 +168,25 @@ def _sdot_biased(c: Any, acc: Val, a: Val, b: Val) -> Val:
     return _add(c, _sdot(c, acc, shifted, b), extra)
 
 
+def _usdot(c: Any, acc: Val, a: Val, b: Val) -> Val:
+    operands = [(c.f.type(acc.type), acc.ref), (c.f.type(a.type), a.ref), (c.f.type(b.type), b.ref)]
+    return Val(acc.type, c.f.call("llvm.aarch64.neon.usdot.v4i32.v16i8", acc.type, operands))
+
+
 def _sudot(c: Any, acc: Val, a: Val, b: Val, signed: str) -> Val:
-    x, y = to_i32_lanes(c, a), to_i32_lanes(c, b)
-    operands = [("i1", signed), ("i32", x.ref), ("i1", "true"), ("i32", y.ref), ("i32", acc.ref), ("i1", "false")]
-    return Val(i32, c.f.call("llvm.amdgcn.sudot4", i32, operands))
+    """v_dot4_i32_iu8: one lane at a time, since a lane of the GPU is a whole thread."""
+    n = lanes_of(acc.type)
+    words = [bitcast(c, v, vector(i32, n)) for v in (a, b)]
+    out = Val(acc.type, "poison")
+    for i in range(n):
+        x, y, total = (v.ref if n == 1 else pick(c.f, v, None, [i]).ref for v in (*words, acc))
+        operands = [("i1", signed), ("i32", x), ("i1", "true"), ("i32", y), ("i32", total), ("i1", "false")]
+        dot = c.f.call("llvm.amdgcn.sudot4", i32, operands)
+        kind = c.f.type(acc.type)
+        out = (
+            Val(i32, dot) if n == 1 else Val(acc.type, c.f.value(f"insertelement {kind} {out.ref}, i32 {dot}, i64 {i}"))
+        )
+    return out
 
 
 def _sudot4(c: Any, acc: Val, a: Val, b: Val) -> Val:

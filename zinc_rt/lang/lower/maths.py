@@ -10,7 +10,7 @@ from zinc_rt.lang.diagnostics import Reject
 from zinc_rt.lang.irtext import suffix
 from zinc_rt.lang.lower.registry import lowers, want_float, want_int
 from zinc_rt.lang.types import Float, Int, elem_of
-from zinc_rt.lang.values import Val
+from zinc_rt.lang.values import Val, literal
 
 
 def _intrinsic(c: Any, name: str, *arguments: Val, extra: tuple[tuple[str, str], ...] = ()) -> Val:
@@ -24,13 +24,11 @@ def _fma(c: Any, a: Any, b: Any, x: Any) -> Val:
     typed = next((v for v in (a, b, x) if isinstance(v, Val)), None)
     if typed is None:
         raise Reject("fma takes run-time values")
-    p, q = same_type("*", a if isinstance(a, Val) else typed, b if isinstance(b, Val) else typed)
-    if not isinstance(a, Val):
-        p, _ = same_type("*", a, typed)
-    if not isinstance(b, Val):
-        _, q = same_type("*", typed, b)
-    _, r = same_type("+", p, x)
-    return _intrinsic(c, "fma", want_float(p, "fma's argument"), q, r)
+    want_float(typed, "an argument of fma")
+    for v in (a, b, x):
+        if isinstance(v, Val) and v.type != typed.type:
+            raise Reject(f"the arguments of fma must have one type, got {typed.type} and {v.type}")
+    return _intrinsic(c, "fma", *(v if isinstance(v, Val) else literal(v, typed.type) for v in (a, b, x)))
 
 
 @lowers(ops.sqrt)
@@ -64,7 +62,8 @@ def _extreme(c: Any, word: str, a: Any, b: Any) -> Val:
         return _intrinsic(c, f"{word}imum", x, y)
     if isinstance(elem, Int):
         return _intrinsic(c, f"{'s' if elem.signed else 'u'}{word}", x, y)
-    raise Reject(f"{word}imum is not defined for {x.type}")
+    hint = "; convert to f32 first" if isinstance(elem, Float) else ""
+    raise Reject(f"{word}imum is not defined for {x.type}{hint}")
 
 
 @lowers(ops.maximum)

@@ -7,7 +7,7 @@ from typing import Any
 
 from zinc_rt.lang.diagnostics import Reject
 from zinc_rt.lang.ops import Word
-from zinc_rt.lang.types import Float, Int, Ptr, Struct, Type, elem_of
+from zinc_rt.lang.types import MAX_LANES, Bool, Float, Int, Ptr, Struct, Type, Vec, elem_of
 from zinc_rt.lang.values import Val, describe
 
 LOWERINGS: dict[Word, Callable[..., Any]] = {}
@@ -51,7 +51,7 @@ def want_pointer(p: Any, what: str = "the address") -> tuple[Val, Ptr]:
     """A pointer to scalars or pointers, and its type. Raises `Reject`."""
     v = want_val(p, what)
     if not isinstance(v.type, Ptr) or isinstance(v.type.elem, Struct):
-        raise Reject(f"{what} must be a pointer to scalars, got {v.type}")
+        raise Reject(f"{what} must be a pointer to numbers or pointers, got {v.type}")
     return v, v.type
 
 
@@ -60,6 +60,21 @@ def want_static(x: Any, kind: type, what: str) -> Any:
     if not isinstance(x, kind) or (kind is int and isinstance(x, bool)):
         raise Reject(f"{what} must be a compile-time {kind.__name__}, got {describe(x)}")
     return x
+
+
+def want_lanes(x: Any, what: str = "lanes") -> int:
+    """A number of lanes. Raises `Reject`."""
+    if not 1 <= want_static(x, int, what) <= MAX_LANES:
+        raise Reject(f"{what} must be 1 to {MAX_LANES}, got {x}")
+    return int(x)
+
+
+def vector(elem: Type, lanes: int) -> Type:
+    """The vector of `lanes` elements; one is the scalar. Raises `Reject` where there are too many."""
+    if want_lanes(lanes) == 1:
+        return elem
+    assert isinstance(elem, Int | Float | Bool)
+    return Vec(elem, lanes)
 
 
 def want_type(x: Any, what: str) -> Type:

@@ -7,6 +7,7 @@ from typing import Any
 from zinc_rt.lang import ops
 from zinc_rt.lang.arith import as_index, element
 from zinc_rt.lang.diagnostics import Reject
+from zinc_rt.lang.irtext import extended
 from zinc_rt.lang.lower.registry import lowers, want_pointer, want_static, want_type, want_val
 from zinc_rt.lang.types import Int, Type, i64, u64
 from zinc_rt.lang.values import Val, literal
@@ -32,14 +33,15 @@ def _cell(c: Any, p: Any, index: Any) -> tuple[str, Int]:
     base, kind = want_pointer(p)
     if not isinstance(kind.elem, Int) or kind.elem.bits < 32:
         raise Reject(f"atomics work on integers of 32 or 64 bits, not on {kind.elem}")
+    if kind.space not in (Space.GLOBAL, Space.SHARED):
+        raise Reject(f"{kind}: atomics work on memory that is shared and written")
     return f"{c.f.type(kind)} {element(c.f, base, as_index(c.f, index))}", kind.elem
 
 
 def _operand(x: Any, kind: Type) -> Val:
-    v = x if isinstance(x, Val) else literal(x, kind)
-    if v.type != kind:
-        raise Reject(f"the memory holds {kind}, the value is {v.type}")
-    return v
+    if isinstance(x, Val) and x.type != kind:
+        raise Reject(f"the memory holds {kind}, the value is {x.type}")
+    return x if isinstance(x, Val) else literal(x, kind)
 
 
 def _scope(c: Any) -> str:
@@ -112,8 +114,12 @@ def _call(c: Any, address: Any, returns: Any, *arguments: Any) -> Val | None:
         raise Reject(f"the address must be u64, got {at.type}")
     kind = None if returns is None else want_type(returns, "the second argument")
     values = [want_val(a, "an argument") for a in arguments]
+    for passed in (*(v.type for v in values), kind):
+        if isinstance(passed, Vec | Struct) or (isinstance(passed, Float) and passed.bits == 16):
+            raise Reject(f"{passed} is not passed by value; pass a pointer")
     target = c.f.value(f"inttoptr i64 {at.ref} to ptr")
-    text = f"call {c.f.type(kind)} {target}({', '.join(f'{c.f.type(v.type)} {v.ref}' for v in values)})"
+    texts = (f"{c.f.type(v.type)} {extended(v.type)}{v.ref}" for v in values)
+    text = f"call {c.f.type(kind)} {target}({', '.join(texts)})"
     if kind is None:
         c.f.emit(text)
         return None

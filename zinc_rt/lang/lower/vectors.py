@@ -7,24 +7,25 @@ from collections.abc import Sequence
 from typing import Any
 
 from zinc_rt.lang import ops
-from zinc_rt.lang.arith import as_index, binary, same_type
+from zinc_rt.lang.arith import binary, lane_index, same_type
 from zinc_rt.lang.diagnostics import Reject
 from zinc_rt.lang.irtext import FunctionText, suffix
-from zinc_rt.lang.lower.registry import lowers, want_int, want_static, want_type, want_val
-from zinc_rt.lang.types import Bool, Float, Int, Ptr, Type, Vec, boolean, elem_of, i32, lanes_of
+from zinc_rt.lang.lower.registry import lowers, vector, want_int, want_lanes, want_type, want_val
+from zinc_rt.lang.types import Bool, Float, Int, Ptr, Struct, Tile, Type, Vec, boolean, elem_of, lanes_of
 from zinc_rt.lang.values import Val, describe, literal
 
 
 def pick(f: FunctionText, a: Val, b: Val | None, indices: Sequence[int]) -> Val:
-    """Lanes of a and b by number; -1 leaves a lane undefined."""
+    """Lanes of vectors a and b by number; -1 leaves a lane undefined, for callers that never look at it."""
     assert isinstance(a.type, Vec)
     kind = f.type(a.type)
+    if len(indices) == 1:
+        whole = a if b is None or indices[0] < a.type.lanes else b
+        return Val(a.type.elem, f.value(f"extractelement {kind} {whole.ref}, i64 {indices[0] % a.type.lanes}"))
     other = b.ref if b is not None else "poison"
     mask = ", ".join("i32 poison" if i < 0 else f"i32 {i}" for i in indices)
     text = f"shufflevector {kind} {a.ref}, {kind} {other}, <{len(indices)} x i32> <{mask}>"
-    if len(indices) == 1:
-        return Val(a.type.elem, f.value(f"extractelement {kind} {a.ref}, i64 {indices[0]}"))
-    return Val(Vec(a.type.elem, len(indices)), f.value(text))
+    return Val(vector(a.type.elem, len(indices)), f.value(text))
 
 
 def _want_vec(v: Any, what: str) -> tuple[Val, Vec]:
@@ -36,18 +37,17 @@ def _want_vec(v: Any, what: str) -> tuple[Val, Vec]:
 
 @lowers(ops.splat)
 def splat(c: Any, x: Any, lanes: Any) -> Val:
-    n = want_static(lanes, int, "lanes")
+    n = want_lanes(lanes)
     if not isinstance(x, Val):
         raise Reject(f"splat takes a run-time scalar, got {describe(x)}; literals take the vector's type by themselves")
     if not isinstance(x.type, Int | Float | Bool):
         raise Reject(f"splat takes a scalar, got {x.type}")
     if n == 1:
         return x
-    kind = Vec(x.type, n)
-    one = c.f.value(f"insertelement {c.f.type(kind)} poison, {c.f.type(x.type)} {x.ref}, i64 0")
-    return Val(
-        kind, c.f.value(f"shufflevector {c.f.type(kind)} {one}, {c.f.type(kind)} poison, <{n} x i32> zeroinitializer")
-    )
+    kind = c.f.type(Vec(x.type, n))
+    one = c.f.value(f"insertelement {kind} poison, {c.f.type(x.type)} {x.ref}, i64 0")
+    text = f"shufflevector {kind} {one}, {kind} poison, <{n} x i32> zeroinitializer"
+    return Val(Vec(x.type, n), c.f.value(text))
 
 
 @lowers(ops.zeros)
@@ -61,9 +61,13 @@ def _zeros(c: Any, type: Any) -> Val:
 
 @lowers(ops.iota)
 def _iota(c: Any, type: Any, lanes: Any) -> Val:
-    kind, n = want_type(type, "the first argument"), want_static(lanes, int, "lanes")
+    kind, n = want_type(type, "the first argument"), want_lanes(lanes)
     if not isinstance(kind, Int):
         raise Reject(f"iota counts integers, got {kind}")
+    if n - 1 > kind.limits[1]:
+        raise Reject(f"iota of {n} lanes does not fit {kind}, whose values end at {kind.limits[1]}")
+    if n == 1:
+        return literal(0, kind)
     return Val(Vec(kind, n), f"<{', '.join(f'i{kind.bits} {i}' for i in range(n))}>")
 
 
@@ -72,13 +76,15 @@ def _shuffle(c: Any, a: Any, b: Any, indices: Any) -> Val:
     if indices is None:
         b, indices = None, b
     x, kind = _want_vec(a, "the first argument of shuffle")
-    if not isinstance(indices, tuple | list | range) or not all(isinstance(i, int) for i in indices):
+    numbers = isinstance(indices, tuple | list | range) and all(type(i) is int for i in indices)
+    if not numbers:
         raise Reject(f"indices must be a compile-time tuple of integers, got {describe(indices)}")
     if b is not None and want_val(b, "the second argument of shuffle").type != kind:
         raise Reject(f"shuffle of {kind} and {b.type}: the vectors must have one type")
     limit = kind.lanes * (1 if b is None else 2)
-    if not 1 <= len(indices) <= 256 or not all(0 <= i < limit for i in indices):
-        raise Reject(f"indices must be 1 to 256 numbers from 0 to {limit - 1}")
+    want_lanes(len(indices), "the number of indices")
+    if not all(0 <= i < limit for i in indices):
+        raise Reject(f"indices must be numbers from 0 to {limit - 1}")
     return pick(c.f, x, b, list(indices))
 
 
@@ -88,31 +94,40 @@ def _insert(c: Any, v: Any, lane: Any, x: Any) -> Val:
     value = x if isinstance(x, Val) else literal(x, kind.elem)
     if value.type != kind.elem:
         raise Reject(f"lanes of {kind} are {kind.elem}, the value is {value.type}")
-    if isinstance(lane, int) and not 0 <= lane < kind.lanes:
-        raise Reject(f"{kind} has lanes 0 to {kind.lanes - 1}, not {lane}")
-    at = as_index(c.f, lane)
+    at = lane_index(c.f, lane, kind)
     text = f"insertelement {c.f.type(kind)} {base.ref}, {c.f.type(kind.elem)} {value.ref}, i64 {at}"
     return Val(kind, c.f.value(text))
 
 
 @lowers(ops.concat)
 def concat(c: Any, a: Any, b: Any) -> Val:
-    x, kind = _want_vec(a, "the first argument of concat")
-    if want_val(b, "the second argument of concat").type != kind:
-        raise Reject(f"concat of {kind} and {b.type}: the vectors must have one type")
-    return pick(c.f, x, b, range(2 * kind.lanes))
+    x, y = want_val(a, "the first argument of concat"), want_val(b, "the second argument of concat")
+    if x.type != y.type or not isinstance(elem_of(x.type), Int | Float | Bool):
+        raise Reject(f"concat of {x.type} and {y.type}: two vectors of one type, or two scalars")
+    out = vector(elem_of(x.type), 2 * lanes_of(x.type))
+    if isinstance(x.type, Vec):
+        return pick(c.f, x, y, range(2 * x.type.lanes))
+    kind, elem = c.f.type(out), c.f.type(x.type)
+    first = c.f.value(f"insertelement {kind} poison, {elem} {x.ref}, i64 0")
+    return Val(out, c.f.value(f"insertelement {kind} {first}, {elem} {y.ref}, i64 1"))
+
+
+def _half(c: Any, v: Any, word: str) -> Val:
+    x, kind = _want_vec(v, f"the argument of {word}")
+    if kind.lanes % 2:
+        raise Reject(f"{word} takes an even number of lanes, got {kind}")
+    half = kind.lanes // 2
+    return pick(c.f, x, None, range(half) if word == "low" else range(half, kind.lanes))
 
 
 @lowers(ops.low)
 def low(c: Any, v: Any) -> Val:
-    x, kind = _want_vec(v, "the argument of low")
-    return pick(c.f, x, None, range(kind.lanes // 2))
+    return _half(c, v, "low")
 
 
 @lowers(ops.high)
 def high(c: Any, v: Any) -> Val:
-    x, kind = _want_vec(v, "the argument of high")
-    return pick(c.f, x, None, range(kind.lanes // 2, kind.lanes))
+    return _half(c, v, "high")
 
 
 @lowers(ops.select)
@@ -123,6 +138,8 @@ def _select(c: Any, condition: Any, a: Any, b: Any) -> Val:
     x, y = same_type("or", a, b)
     if isinstance(test.type, Vec) and lanes_of(x.type) != test.type.lanes:
         raise Reject(f"a condition of {test.type.lanes} lanes cannot choose between {x.type}")
+    if isinstance(x.type, Struct | Tile):
+        raise Reject(f"select is not defined for {x.type}")
     kind = c.f.type(x.type)
     return Val(x.type, c.f.value(f"select {c.f.type(test.type)} {test.ref}, {kind} {x.ref}, {kind} {y.ref}"))
 
@@ -130,13 +147,16 @@ def _select(c: Any, condition: Any, a: Any, b: Any) -> Val:
 @lowers(ops.bitcast)
 def bitcast(c: Any, x: Any, type: Any) -> Val:
     v, kind = want_val(x, "the first argument of bitcast"), want_type(type, "the second argument")
-    if isinstance(v.type, Ptr) or isinstance(kind, Ptr):
-        raise Reject("bitcast is for numbers; pointers change with cast")
-    if elem_of(v.type) == boolean or elem_of(kind) == boolean:
+    for t in (v.type, kind):
+        if not isinstance(elem_of(t), Int | Float | Bool):
+            raise Reject(
+                f"bitcast is for numbers, not {t}{'; pointers change with cast' if isinstance(t, Ptr) else ''}"
+            )
+    if boolean in (elem_of(v.type), elem_of(kind)) and v.type != kind:
         return _mask_bits(c, v, kind)
     if v.type.size != kind.size:
-        raise Reject(f"{v.type} has {v.type.size} bytes, {kind} has {kind.size}")
-    if v.type == kind or c.f.type(v.type) == c.f.type(kind):
+        raise Reject(f"bitcast from {v.type} to {kind}: {v.type.size} bytes are not {kind.size}")
+    if c.f.type(v.type) == c.f.type(kind):
         return Val(kind, v.ref)
     return Val(kind, c.f.value(f"bitcast {c.f.type(v.type)} {v.ref} to {c.f.type(kind)}"))
 
@@ -163,12 +183,12 @@ def reduce_add(c: Any, v: Any) -> Val:
 
 def _reduce(c: Any, v: Any, word: str) -> Val:
     x, kind = _want_vec(v, f"the argument of reduce_{word}")
-    if isinstance(kind.elem, Float):
+    if isinstance(kind.elem, Float) and kind.elem.bits > 16:
         name = f"llvm.vector.reduce.f{word}imum"
     elif isinstance(kind.elem, Int):
         name = f"llvm.vector.reduce.{'s' if kind.elem.signed else 'u'}{word}"
     else:
-        raise Reject(f"reduce_{word} takes numbers, got {kind}")
+        raise Reject(f"reduce_{word} takes integers, f32 or f64, got {kind}")
     return Val(kind.elem, c.f.call(f"{name}.{suffix(kind)}", kind.elem, [(c.f.type(kind), x.ref)]))
 
 
@@ -185,8 +205,10 @@ def _reduce_min(c: Any, v: Any) -> Val:
 @lowers(ops.reduce_or)
 def _reduce_or(c: Any, v: Any) -> Val:
     x = want_int(v, "the argument of reduce_or")
+    if not isinstance(x.type, Vec):
+        raise Reject(f"the argument of reduce_or must be a vector, got {x.type}")
     name = f"llvm.vector.reduce.or.{suffix(x.type)}"
-    return Val(elem_of(x.type), c.f.call(name, elem_of(x.type), [(c.f.type(x.type), x.ref)]))
+    return Val(x.type.elem, c.f.call(name, x.type.elem, [(c.f.type(x.type), x.ref)]))
 
 
 def _mask(c: Any, mask: Any, word: str) -> Val:
@@ -206,9 +228,3 @@ def _any_of(c: Any, mask: Any) -> Val:
 @lowers(ops.all_of)
 def _all_of(c: Any, mask: Any) -> Val:
     return _mask(c, mask, "and")
-
-
-def to_i32_lanes(c: Any, x: Val) -> Val:
-    """Bytes regrouped as i32 lanes, four in each."""
-    n = x.type.size // 4
-    return bitcast(c, x, Vec(i32, n) if n > 1 else i32)

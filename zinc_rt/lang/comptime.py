@@ -1,0 +1,182 @@
+"""Python at compile time: what kernels may take from around them, and operators and calls on such values.
+
+Values are plain Python: numbers, text, tuples, types, helpers. Whatever Python raises becomes a `Reject`.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import dataclasses
+import enum
+import operator
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from zinc_rt.lang.diagnostics import Reject
+from zinc_rt.lang.errors import LangError
+from zinc_rt.lang.kernel import Function
+from zinc_rt.lang.ops import Word
+from zinc_rt.lang.types import Type, ptr, vec
+from zinc_rt.lang.values import describe
+
+MAX_BITS = 4096
+"""Of a compile-time integer."""
+MAX_ITEMS = 1 << 16
+"""Of a compile-time sequence, an unrolled loop included."""
+
+BINARY: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.LShift: operator.lshift, ast.RShift: operator.rshift,
+    ast.BitAnd: operator.and_, ast.BitOr: operator.or_, ast.BitXor: operator.xor, ast.Pow: operator.pow,
+}  # fmt: skip
+UNARY: Mapping[type[ast.unaryop], Callable[[Any], Any]] = {
+    ast.UAdd: operator.pos, ast.USub: operator.neg, ast.Invert: operator.invert, ast.Not: operator.not_,
+}  # fmt: skip
+COMPARE: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
+    ast.GtE: operator.ge, ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b,
+    ast.Is: operator.is_, ast.IsNot: operator.is_not,
+}  # fmt: skip
+
+_CALLS = (
+    range, len, min, max, tuple, list, sum, abs, reversed, sorted, enumerate, zip, float, int, str, divmod, round, any,
+    all,
+)  # fmt: skip
+_BY_NAME = {call.__name__: call for call in _CALLS}
+_TEXT = (str, int, float, tuple, range)
+_DICT_METHODS = ("get", "keys", "values", "items")
+_LAZY: tuple[type, ...] = (reversed, enumerate, zip, type({}.keys()), type({}.values()), type({}.items()))
+
+
+def guarded(what: str, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """The result of Python's own code; what it raises becomes a `Reject`."""
+    try:
+        result = function(*arguments, **named)
+        if isinstance(result, _LAZY):
+            result = tuple(result)
+    except Reject:
+        raise
+    except LangError as error:
+        raise Reject(str(error)) from None
+    except Exception as error:
+        raise Reject(f"{what} failed at compile time: {error or type(error).__name__}") from None
+    if isinstance(result, int) and result.bit_length() > MAX_BITS:
+        raise Reject(f"{what} gives an integer of more than {MAX_BITS} bits at compile time")
+    if isinstance(result, str | tuple | list | range) and len(result) > MAX_ITEMS:
+        raise Reject(f"{what} gives more than {MAX_ITEMS} items at compile time")
+    return result
+
+
+def binary(op: ast.operator, a: Any, b: Any) -> Any:
+    """`a op b` of compile-time values. Raises `Reject`."""
+    function = BINARY.get(type(op))
+    if function is None:
+        raise Reject("the operator @ is not part of the kernel language")
+    if isinstance(a, int) and isinstance(b, int):
+        growth = b if isinstance(op, ast.LShift) else b * max(a.bit_length(), 1) if isinstance(op, ast.Pow) else 0
+        if growth > MAX_BITS:
+            raise Reject(f"compile-time arithmetic gives an integer of more than {MAX_BITS} bits")
+    if isinstance(op, ast.Mult):
+        for sequence, count in ((a, b), (b, a)):
+            if (
+                isinstance(sequence, str | tuple | list)
+                and isinstance(count, int)
+                and len(sequence) * count > MAX_ITEMS
+            ):
+                raise Reject(f"compile-time arithmetic gives more than {MAX_ITEMS} items")
+    return guarded("arithmetic", function, a, b)
+
+
+def truth(value: Any) -> bool:
+    """Python's truth of a compile-time value. Raises `Reject`."""
+    return bool(guarded("a truth test", bool, value))
+
+
+def item(base: Any, index: Any) -> Any:
+    """`base[index]` of compile-time values. Raises `Reject`."""
+    return guarded("indexing", operator.getitem, base, index)
+
+
+def items(value: Any, what: str) -> tuple[Any, ...]:
+    """What an unrolled loop goes over, one after the other. Raises `Reject`."""
+    if isinstance(value, set | frozenset):
+        raise Reject("a set has no order of its own; use sorted(…)")
+    if not isinstance(value, tuple | list | range | str | dict):
+        raise Reject(f"what {what} must be a compile-time tuple or range, got {describe(value)}")
+    if len(value) > MAX_ITEMS:
+        raise Reject(f"what {what} has {len(value)} items, the limit is {MAX_ITEMS}; loop with range at run time")
+    return tuple(value)
+
+
+def builtin(name: str) -> Any:
+    """A Python function that kernels may call on compile-time values. Raises `Reject` for other names."""
+    if name in _BY_NAME:
+        return _BY_NAME[name]
+    if hasattr(builtins, name):
+        raise Reject(f"Python's {name} is not part of the kernel language")
+    raise Reject("the name is not defined")
+
+
+def checked(value: Any) -> Any:
+    """A value from outside the kernel. Raises `Reject` unless it is of a kind that kernels can use."""
+    if value is None or isinstance(value, _PLAIN):
+        return value
+    if isinstance(value, tuple | list | set | frozenset):
+        for item in value:
+            checked(item)
+        return value
+    if isinstance(value, dict):
+        for key, item in value.items():
+            checked(key)
+            checked(item)
+        return value
+    if any(value is v for v in (*_CALLS, bool)):
+        return value
+    if isinstance(value, type) and issubclass(value, enum.Enum):
+        return value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type) and value.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+        return value
+    if isinstance(value, types.FunctionType):
+        raise Reject("a plain Python function cannot be used in a kernel; mark it with @inline")
+    kind = f"class {value.__name__}" if isinstance(value, type) else type(value).__name__
+    raise Reject(
+        f"a {kind} cannot be used in a kernel; it takes numbers, text, tuples, types, helpers and modules from outside"
+    )
+
+
+_PLAIN = (bool, int, float, str, range, enum.Enum, Type, Word, Function, types.ModuleType, type(vec), type(ptr))
+
+
+def attribute(base: Any, name: str) -> Any:
+    """`base.name` of a compile-time value. Raises `Reject`."""
+    missing = object()
+    value = guarded(f"reading .{name}", getattr, base, name, missing)
+    if value is missing:
+        raise Reject(f"{describe(base)} has no attribute {name}")
+    if callable(value) and not isinstance(value, Type | Word | Function | type):
+        if _callable_here(value):
+            return value
+        raise Reject(f"{describe(base)}.{name} cannot be called in a kernel; helpers need @inline")
+    return checked(value)
+
+
+def _callable_here(function: Any) -> bool:
+    """Whether a function of Python's own works on compile-time values without side effects."""
+    if any(function is call for call in _CALLS):
+        return True
+    if not isinstance(function, types.BuiltinFunctionType):
+        return False
+    owner = function.__self__
+    if getattr(owner, "__name__", "") == "math" or owner in (int, float):
+        return True
+    return isinstance(owner, _TEXT) or (isinstance(owner, dict) and function.__name__ in _DICT_METHODS)
+
+
+def call(function: Any, positional: list[Any], named: dict[str, Any]) -> Any:
+    """A call of Python's own functions on compile-time values. Raises `Reject`."""
+    if not _callable_here(function):
+        name = getattr(function, "__name__", None) or describe(function)
+        raise Reject(f"{name} cannot be called in a kernel; helpers need @inline")
+    return guarded(f"{function.__name__}(…)", function, *positional, **named)
