@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +16,7 @@ from zinc_rt.lang.kernel import Function, Static
 from zinc_rt.lang.loops import Loops
 from zinc_rt.lang.lower import LOWERINGS
 from zinc_rt.lang.lower.gpu import WORKITEM
+from zinc_rt.lang.symbols import symbol_of
 from zinc_rt.lang.target import Target
 from zinc_rt.lang.types import Bool, Float, Int, Ptr, Space, Type
 from zinc_rt.lang.values import Constant, Val, describe
@@ -36,11 +35,7 @@ class Spec:
     @property
     def symbol(self) -> str:
         """The exported name: the kernel's, and a short hash of its constants where it has some."""
-        name = re.sub(r"[^A-Za-z0-9_]", "_", self.function.name)
-        if name == self.function.name and not self.constants:
-            return name
-        text = repr((self.function.name, sorted(self.constants.items())))
-        return f"{name}_{hashlib.sha256(text.encode()).hexdigest()[:10]}"
+        return symbol_of(self.function, self.constants)
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 
 from zinc_rt.lang.kernel import Function, Static
+from zinc_rt.lang.types import Type
 
 
-def symbol_of(function: Function, constants: Mapping[str, Static]) -> str:
-    """The kernel's name, and a short hash of its constants where it has some."""
-    if not constants:
-        return function.name
-    text = repr(sorted(constants.items()))
-    return f"{function.name}_{hashlib.sha256(text.encode()).hexdigest()[:10]}"
+def symbol_of(function: Function, constants: Mapping[str, Static | Type]) -> str:
+    """The kernel's name in ASCII, and a short hash of its constants where it has some."""
+    name = re.sub(r"[^A-Za-z0-9_]", "_", function.name)
+    if name == function.name and not constants:
+        return name
+    text = repr((function.name, sorted(constants.items())))
+    return f"{name}_{hashlib.sha256(text.encode()).hexdigest()[:10]}"
