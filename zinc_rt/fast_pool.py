@@ -129,6 +129,10 @@ class FastPool:
             if error is not None:
                 raise error
 
+    def wait_idle(self) -> None:
+        """Return when every worker has finished what it was given."""
+        self._calls.wait_idle(self.slots, self.n, self.system)
+
     def _check_usable(self) -> None:
         if not self._close.alive:
             raise PoolError("the pool is closed")

@@ -120,11 +120,15 @@ class Runner:
         self.pool = FastPool(threads - 1, library=library, limit=1 << 16) if threads > 1 else None
         self._library = library
         self._calls: dict[bool, Any] = {}
+        self._last: Program | None = None
 
     def run(self, program: Program, *, profile: bool = False) -> None:
         """One step; returns when all of it is done."""
         if profile not in self._calls:
             self._calls[profile] = self._load(profile)
+        if program is not self._last:
+            self.settle()
+            self._last = program
         call, helper = self._calls[profile]
         address = program.words.ctypes.data
         if self.pool is None:
@@ -141,6 +145,12 @@ class Runner:
         p = ctypes.c_void_p
         kind = ctypes.CFUNCTYPE(None, p, p, ctypes.c_int32, p, ctypes.c_uint64)
         return kind(self._library.address(*wanted[0])), self._library.address(*wanted[1])
+
+    def settle(self) -> None:
+        """Wait until no thread looks at the last program any more: a late one may, after the step is over."""
+        if self.pool is not None:
+            self.pool.wait_idle()
+        self._last = None
 
     def close(self) -> None:
         """End the threads."""
