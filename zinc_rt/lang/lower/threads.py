@@ -9,7 +9,7 @@ from zinc_rt.lang.arith import as_index, element
 from zinc_rt.lang.diagnostics import Reject
 from zinc_rt.lang.irtext import extended
 from zinc_rt.lang.lower.registry import lowers, want_pointer, want_static, want_type, want_val
-from zinc_rt.lang.types import Int, Type, i64, u64
+from zinc_rt.lang.types import Float, Int, Space, Struct, Type, Vec, i64, u64
 from zinc_rt.lang.values import Val, literal
 
 _ORDERS = {
