@@ -110,8 +110,8 @@ class Calls(Expressions):
         names = [*function.signature.positional, *function.signature.by_name]
         rest = tuple(given[len(names) :])
         frame = Frame(function)
-        self.frames.append(frame)
-        self.sites.append(f"{self.frames[-2].function.file}:{getattr(node, 'lineno', 0)}")
+        self.sites.append(f"{self.frame.function.file}:{getattr(node, 'lineno', 0)}")
+        self.enter(frame)
         try:
             kinds = self.annotations(function, dict(zip(names, given, strict=False)))
             for name, value in zip(names, given, strict=False):
@@ -120,7 +120,7 @@ class Calls(Expressions):
                 frame.names[function.signature.rest] = Constant(rest, self.region)
             return self.body(function, self.returned(function))
         finally:
-            self.frames.pop()
+            self.leave()
             self.sites.pop()
 
     def _argument(self, function: Function, name: str, value: Any, kind: Any) -> Binding:

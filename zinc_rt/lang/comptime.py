@@ -9,6 +9,7 @@ import ast
 import builtins
 import dataclasses
 import enum
+import itertools
 import operator
 import types
 from collections.abc import Callable, Mapping
@@ -31,6 +32,7 @@ BINARY: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.LShift: operator.lshift, ast.RShift: operator.rshift,
     ast.BitAnd: operator.and_, ast.BitOr: operator.or_, ast.BitXor: operator.xor, ast.Pow: operator.pow,
 }  # fmt: skip
+_SMALL, _LARGE = (ast.Add, ast.Sub, ast.Mult, ast.BitAnd, ast.BitOr, ast.BitXor), 1 << 1024  # no check needed for these
 UNARY: Mapping[type[ast.unaryop], Callable[[Any], Any]] = {
     ast.UAdd: operator.pos, ast.USub: operator.neg, ast.Invert: operator.invert, ast.Not: operator.not_,
 }  # fmt: skip
@@ -40,14 +42,17 @@ COMPARE: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Is: operator.is_, ast.IsNot: operator.is_not,
 }  # fmt: skip
 
-_CALLS = (
+_CALLS: tuple[Any, ...] = (
     range, len, min, max, tuple, list, sum, abs, reversed, sorted, enumerate, zip, float, int, str, divmod, round, any,
     all,
 )  # fmt: skip
 _BY_NAME = {call.__name__: call for call in _CALLS}
 _TEXT = (str, int, float, tuple, range)
 _DICT_METHODS = ("get", "keys", "values", "items")
-_LAZY: tuple[type, ...] = (reversed, enumerate, zip, type({}.keys()), type({}.values()), type({}.items()))
+_LAZY: tuple[Any, ...] = (
+    reversed, enumerate, zip, type(dict[str, int]().keys()), type(dict[str, int]().values()),
+    type(dict[str, int]().items()),
+)  # fmt: skip
 
 
 def guarded(what: str, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
@@ -64,7 +69,7 @@ def guarded(what: str, function: Callable[..., Any], *arguments: Any, **named: A
         raise Reject(f"{what} failed at compile time: {error or type(error).__name__}") from None
     if isinstance(result, int) and result.bit_length() > MAX_BITS:
         raise Reject(f"{what} gives an integer of more than {MAX_BITS} bits at compile time")
-    if isinstance(result, str | tuple | list | range) and len(result) > MAX_ITEMS:
+    if isinstance(result, str | tuple | list) and len(result) > MAX_ITEMS:
         raise Reject(f"{what} gives more than {MAX_ITEMS} items at compile time")
     return result
 
@@ -74,6 +79,8 @@ def binary(op: ast.operator, a: Any, b: Any) -> Any:
     function = BINARY.get(type(op))
     if function is None:
         raise Reject("the operator @ is not part of the kernel language")
+    if type(a) is int and type(b) is int and isinstance(op, _SMALL) and -_LARGE < a < _LARGE and -_LARGE < b < _LARGE:
+        return function(a, b)
     if isinstance(a, int) and isinstance(b, int):
         growth = b if isinstance(op, ast.LShift) else b * max(a.bit_length(), 1) if isinstance(op, ast.Pow) else 0
         if growth > MAX_BITS:
@@ -105,9 +112,10 @@ def items(value: Any, what: str) -> tuple[Any, ...]:
         raise Reject("a set has no order of its own; use sorted(…)")
     if not isinstance(value, tuple | list | range | str | dict):
         raise Reject(f"what {what} must be a compile-time tuple or range, got {describe(value)}")
-    if len(value) > MAX_ITEMS:
-        raise Reject(f"what {what} has {len(value)} items, the limit is {MAX_ITEMS}; loop with range at run time")
-    return tuple(value)
+    out = tuple(itertools.islice(value, MAX_ITEMS + 1))
+    if len(out) > MAX_ITEMS:
+        raise Reject(f"what {what} has more than {MAX_ITEMS} items; loop with range at run time")
+    return out
 
 
 def builtin(name: str) -> Any:

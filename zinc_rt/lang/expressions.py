@@ -33,6 +33,7 @@ class Expressions:
     def __init__(self, text: FunctionText, target: Target, words: Mapping[Word, Lower]) -> None:
         self.f, self.target, self.words = text, target, words
         self.frames: list[Frame] = []
+        self.frame: Frame = None  # type: ignore[assignment]  # the innermost function; `enter` sets it
         self.sites: list[str] = []  # where the helpers being inlined were called
         self.region = 0  # depth of run-time control flow
         self._methods: dict[type, Any] = {}
@@ -53,10 +54,15 @@ class Expressions:
         line = getattr(node, "lineno", None) or self.frame.function.tree.lineno
         return KernelError(self.frame.function.file, line, text_of(node), reason, tuple(reversed(self.sites)))
 
-    @property
-    def frame(self) -> Frame:
-        """The innermost function."""
-        return self.frames[-1]
+    def enter(self, frame: Frame) -> None:
+        """Go on inside a function."""
+        self.frames.append(frame)
+        self.frame = frame
+
+    def leave(self) -> None:
+        """Go back to the function around."""
+        self.frames.pop()
+        self.frame = self.frames[-1]
 
     # -- dispatch ---------------------------------------------------------------------------------------------------
 

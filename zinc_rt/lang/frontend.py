@@ -80,7 +80,7 @@ def _prepare(module: ModuleText, spec: Spec, target: Target) -> tuple[Loops, Int
     if extra := arguments.vararg or arguments.kwarg:
         raise _problem(function, f"a kernel cannot take *{extra.arg}; name every parameter")
     compiler = Loops(FunctionText(module, gpu=gpu), target, LOWERINGS)
-    compiler.frames.append(Frame(function))
+    compiler.enter(Frame(function))
     try:
         defaults = function.signature.defaults
     except Reject as reason:

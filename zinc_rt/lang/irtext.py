@@ -86,6 +86,7 @@ class FunctionText:
 
     def __init__(self, module: ModuleText, *, gpu: bool) -> None:
         self.module, self.gpu = module, gpu
+        self._memory = "_llvm_gpu" if gpu else "_llvm"
         self._entry: list[str] = []
         self._body: list[str] = []
         self._count = 0
@@ -100,8 +101,15 @@ class FunctionText:
         return self.block is not None
 
     def type(self, kind: Type | None) -> str:
-        """`llvm_type` for this target."""
-        return llvm_type(kind, gpu=self.gpu)
+        """`llvm_type` for this target, remembered on the type: nothing is asked more often."""
+        if kind is None:
+            return "void"
+        known: dict[str, str] = kind.__dict__
+        try:
+            return known[self._memory]
+        except KeyError:
+            text = known[self._memory] = llvm_type(kind, gpu=self.gpu)
+            return text
 
     def name(self, stem: str = "t") -> str:
         """A fresh local name without its sigil."""

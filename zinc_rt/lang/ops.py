@@ -118,7 +118,7 @@ def iota(type: Any, lanes: Any) -> Any:
 
 @Word
 def shuffle(a: Any, b: Any, indices: Any = None) -> Any:
-    """`shuffle(a, indices)` or `shuffle(a, b, indices)`: lanes picked by a static tuple; b's lanes count on after a's."""
+    """`shuffle(a, indices)` or `shuffle(a, b, indices)`: lanes picked by a static tuple; b's count on after a's."""
 
 
 @Word

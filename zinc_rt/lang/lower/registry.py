@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from zinc_rt.lang.diagnostics import Reject
 from zinc_rt.lang.ops import Word
@@ -13,10 +13,13 @@ from zinc_rt.lang.values import Val, describe
 LOWERINGS: dict[Word, Callable[..., Any]] = {}
 
 
-def lowers(word: Word) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorator: the function that emits `word`; it gets the compiler and the word's evaluated arguments."""
+_Lower = TypeVar("_Lower", bound=Callable[..., Any])
 
-    def register(fn: Callable[..., Any]) -> Callable[..., Any]:
+
+def lowers(word: Word) -> Callable[[_Lower], _Lower]:
+    """Decorator: the function that emits `word`; it gets the compiler and the word's evaluated arguments in order."""
+
+    def register(fn: _Lower) -> _Lower:
         LOWERINGS[word] = fn
         return fn
 
