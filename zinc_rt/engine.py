@@ -29,8 +29,9 @@ from zinc_rt.mem.kv_pages import KVPages, pages_for
 from zinc_rt.mem.plan import MemoryPlan, available_memory
 from zinc_rt.models import ModelDefinition
 from zinc_rt.ring.base import Ring, Sizes
-from zinc_rt.ring.cpu import KEEP_BYTES, CpuRing, Kernels
+from zinc_rt.ring.cpu import CpuRing, Kernels
 from zinc_rt.ring.packet_list import PacketBatch
+from zinc_rt.ring.reference import KEEP_BYTES
 from zinc_rt.tiers import (
     Tier,
     TierReport,

@@ -4,7 +4,7 @@
     pool.dispatch_and_run([Task(work, part) for part in parts])
     pool.deinit()
 
-A task is a Python function or the address of a compiled kernel `fn(context: u64)`; only the latter run beside each other.
+A task is a Python function or the address of a compiled kernel `fn(context: u64)`; only the latter run side by side.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ from zinc_rt.kernels.cpu import pool as native
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.lang.library import Library
 from zinc_rt.lang.target import host_target
+from zinc_rt.lang.types import layout_of
 
 MAX_WORKERS: Final = 16
 SPINS: Final = 16384
 """Rounds that a worker waits for work before it sleeps: about a millisecond where a pause takes 140 cycles."""
 
-_SLOT_BYTES: Final = native.Slot.size
+_SLOT_BYTES: Final = layout_of(native.Slot).size
 # Numbers of futex and sched_yield: arch/x86/entry/syscalls/syscall_64.tbl, include/uapi/asm-generic/unistd.h.
 _NUMBERS: Final = {"x86_64": (202, 24), "aarch64": (98, 124)}
 _VOID_P: Final = ctypes.c_void_p
@@ -73,7 +74,8 @@ class FastPool:
         self._pid = os.getpid()
         shared = (self._calls, self._memory, self._system, self._jobs, self._errors)
         self._threads = [
-            threading.Thread(target=_work, args=(i, *shared), name=f"zinc-worker-{i + 1}", daemon=True) for i in range(n)
+            threading.Thread(target=_work, args=(i, *shared), name=f"zinc-worker-{i + 1}", daemon=True)
+            for i in range(n)
         ]
         for thread in self._threads:
             thread.start()
@@ -125,9 +127,9 @@ class FastPool:
         except BaseException as error:  # raised again below, when the workers are through with what they share
             first = error
         self._calls.wait_idle(self.slots, len(tasks) - 1, self.system)
-        for error in (first, *self._errors):
-            if error is not None:
-                raise error
+        for raised in (first, *self._errors):
+            if raised is not None:
+                raise raised
 
     def wait_idle(self) -> None:
         """Return when every worker has finished what it was given."""
@@ -161,10 +163,12 @@ def aligned_zeros(n_bytes: int) -> npt.NDArray[np.uint8]:
 
 
 def system_words(spins: int) -> npt.NDArray[np.uint64]:
-    """What a `System` struct holds on this machine, u64[4]. Raises `PoolError` where its calls have no known numbers."""
+    """What a `System` struct holds on this machine, u64[4]. Raises `PoolError` where that is unknown."""
     numbers = _NUMBERS.get(platform.machine())
     if numbers is None or not hasattr(_libc(), "syscall"):
-        raise PoolError(f"native threads need Linux on x86_64 or aarch64, this is {platform.system()} {platform.machine()}")
+        raise PoolError(
+            f"native threads need Linux on x86_64 or aarch64, this is {platform.system()} {platform.machine()}"
+        )
     address = ctypes.cast(_libc().syscall, _VOID_P).value or 0
     return np.array([address, *numbers, spins], np.uint64)
 

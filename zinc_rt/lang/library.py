@@ -32,7 +32,7 @@ class Library:
         self.compiled = 0  # kernels that were not in the cache
 
     def load(self, wanted: Iterable[tuple[Function, dict[str, Static]]]) -> None:
-        """Make kernels ready, the missing ones compiled together. Raises `KernelError`, `CompileError`, `ImageError`."""
+        """Make kernels ready; compile what is missing. Raises `KernelError`, `CompileError`, `ImageError`."""
         missing: dict[str, tuple[str, Function, dict[str, Static]]] = {}
         for function, constants in wanted:
             symbol = symbol_of(function, constants)

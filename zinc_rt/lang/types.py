@@ -244,6 +244,13 @@ def struct(cls: type) -> Struct:
     return Struct(cls.__name__, tuple(fields.items()))
 
 
+def layout_of(value: object) -> Struct:
+    """A struct that `@struct` made, for type checkers, which take it for a class. Raises `LangError`."""
+    if not isinstance(value, Struct):
+        raise LangError(f"{value!r} is no struct of the kernel language")
+    return value
+
+
 def elem_of(kind: Type) -> Type:
     """The scalar type of a vector's lanes; any other type is its own."""
     return kind.elem if isinstance(kind, Vec) else kind

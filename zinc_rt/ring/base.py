@@ -67,7 +67,7 @@ class Ring(ABC):
 
     @abstractmethod
     def plan(self, graph: Graph, sizes: Sizes) -> dict[str, int]:
-        """Bytes that `lower` will take, by purpose: weights, unpacked, kv_cache, scratch, constants. Allocates nothing."""
+        """Bytes that `lower` will take, by purpose: weights, unpacked, kv_cache, scratch, constants."""
 
     @abstractmethod
     def lower(

@@ -22,7 +22,7 @@ KEEP_BYTES = 4 << 30
 
 
 class ReferenceBackend:
-    """The oracle. threads: of the linear-algebra library; its products here are too small to gain from more than one."""
+    """The oracle. threads: of the linear-algebra library, whose products here are too small to gain from more."""
 
     def __init__(self, keep_bytes: int, threads: int) -> None:
         self._keep_bytes, self._threads = keep_bytes, threads

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from zinc_rt.lang.kernel import inline
-from zinc_rt.lang.ops import cast, load, unroll
-from zinc_rt.lang.types import f16, f32, i8, i32, ptr, u8, u16, u32
+from zinc_rt.lang.ops import cast, load
+from zinc_rt.lang.types import i32, ptr, u8, u16, u32
+
 
 @inline
 def half_at(p: ptr[u8], at: int):
@@ -35,7 +36,7 @@ def k_scale(scales: ptr[u8], j: i32):
 
 @inline
 def group_words(block: ptr[u8], j: i32, FMT: str):
-    """The group's 32 weights as unsigned bytes in 8 words of 4 consecutive columns (Q8_0: the signed bytes as they are).
+    """The group's 32 weights as unsigned bytes in 8 words of 4 consecutive columns (Q8_0: the signed bytes).
 
     j: the group's number within a super-block. A tuple of u32.
     """

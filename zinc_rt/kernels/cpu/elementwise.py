@@ -6,7 +6,16 @@ from zinc_rt.kernels.cpu.maths import INFINITY
 from zinc_rt.kernels.cpu.packs import load_some, store_some
 from zinc_rt.kernels.cpu.structs import AddArgs, ArgmaxArgs, Step, SumArgs
 from zinc_rt.lang.kernel import kernel
-from zinc_rt.lang.ops import cast, load, prefetch, reduce_add, reduce_max, regs, select, splat, store, unroll, zeros, iota
+from zinc_rt.lang.ops import (
+    cast,
+    iota,
+    load,
+    prefetch,
+    reduce_add,
+    regs,
+    select,
+    unroll,
+)
 from zinc_rt.lang.types import f32, i32, i64, ptr, vec
 
 

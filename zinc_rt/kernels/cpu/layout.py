@@ -1,10 +1,10 @@
 """How matrices lie in memory: tiles of 16 rows, groups of 32 columns in the visiting order of docs/numerics.md.
 
-The tree over 32 lanes adds the groups l, l + 32, … of a lane in order, then lanes pairwise at distance 16, 8, 4, 2, 1. A
-kernel that holds 16 rows in a vector goes through the lanes in bit-reversed order and merges sums like a binary counter,
-so a tile stores its groups in that order and is read straight through.
+The tree over 32 lanes adds the groups l, l + 32, … of a lane in order, then lanes pairwise at distance 16, 8, 4, 2, 1.
+A kernel that holds 16 rows in a vector goes through the lanes in bit-reversed order and merges sums like a binary
+counter, so a tile stores its groups in that order and is read straight through.
 
-A tile is, in this order: scales of super-blocks, scales of groups, bits of the weights, group after group. Within a group
+A tile is, in this order: scales of super-blocks, scales of groups, bits of the weights. Within a group of weights
 line i (of 8) holds columns 4i … 4i+3 of the 16 rows, 64 bytes: an operand of a dot product of bytes. Weights of 4 bits
 keep line i in low nibbles and line i + 4 in high ones, in 4 lines; a fifth bit lies in one more line (bit i belongs to
 line i); fifth and sixth bits of Q6_K in two (bits 2i, 2i+1 belong to line i, or i + 4 in the second).

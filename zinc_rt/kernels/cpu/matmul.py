@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zinc_rt.kernels.cpu.structs import MatmulArgs, Pack, Step
+from zinc_rt.kernels.cpu.structs import MatmulArgs, Step
 from zinc_rt.kernels.cpu.weights import BIAS_SUM, SUPER, WITH_MINIMUM, bytes_as_f32, halves, line
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import array, bitcast, cast, dot4, load, prefetch, regs, splat, store, target_has, unroll, zeros

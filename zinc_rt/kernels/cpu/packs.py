@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from zinc_rt.kernels.cpu.matmul import live_rows
 from zinc_rt.kernels.cpu.maths import INFINITY, silu
+from zinc_rt.kernels.cpu.matmul import live_rows
 from zinc_rt.kernels.cpu.structs import NormArgs, Pack, PackArgs, Step
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
-    absolute, array, cast, fma, load, maximum, reduce_add, reduce_max, regs, rint, splat, sqrt, store, unroll, zeros,
+    absolute,
+    array,
+    cast,
+    fma,
+    load,
+    maximum,
+    reduce_add,
+    reduce_max,
+    regs,
+    rint,
+    splat,
+    sqrt,
+    store,
+    unroll,
+    zeros,
 )  # fmt: skip
 from zinc_rt.lang.types import f32, i8, i32, i64, ptr, u32, u64, vec
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from zinc_rt.kernels.cpu.program import Program, begin_step, walk
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import atomic_load, atomic_store, call, cast, fence, pause
-from zinc_rt.lang.types import i32, i64, ptr, struct, u32, u64
+from zinc_rt.lang.types import i32, i64, ptr, struct, u64
 
 FUTEX_WAIT_PRIVATE = 128
 FUTEX_WAKE_PRIVATE = 129

@@ -8,7 +8,7 @@ from zinc_rt.kernels.cpu.structs import CopyArgs, Step
 from zinc_rt.kernels.cpu.weights import FIFTH_BIT, SUPER
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import cast, load, unroll
-from zinc_rt.lang.types import i8, i32, i64, ptr, u8, u16, u32
+from zinc_rt.lang.types import i32, i64, ptr, u8, u16, u32
 
 
 @inline
@@ -113,6 +113,8 @@ def repack_float(a: ptr[CopyArgs], step: ptr[Step], first: i32, last: i32, FMT: 
                         elif FMT == "F16":
                             cast(w, ptr[u16])[16 * k + r] = load(cast(source, ptr[u16]), column, align=1)
                         else:
-                            cast(w, ptr[u16])[32 * (k >> 1) + 2 * r + (k & 1)] = load(cast(source, ptr[u16]), column, align=1)
+                            cast(w, ptr[u16])[32 * (k >> 1) + 2 * r + (k & 1)] = load(
+                                cast(source, ptr[u16]), column, align=1
+                            )
                 group += 32
                 w = w + WEIGHT_BYTES

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zinc_rt.lang.kernel import inline
-from zinc_rt.lang.ops import bitcast, cast, concat, load, splat, unroll, zeros
+from zinc_rt.lang.ops import bitcast, cast, load
 from zinc_rt.lang.types import f16, f32, i8, i32, ptr, u8, vec
 
 # What is added to a weight's bits, as which of a pack's sums takes it away; see structs.Pack.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.ir.graph import Buffer, BufferKind, Graph
+from zinc_rt.ir.graph import BufferKind, Graph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.cpu import layout, structs
 from zinc_rt.kernels.errors import TokenOutOfRange
@@ -20,7 +20,7 @@ from zinc_rt.ring.binding import bound, n_bytes, typed
 from zinc_rt.ring.native.choice import Choice
 from zinc_rt.ring.native.lower import Lowered, Lowering, PackPlace, Ref, matrices_of
 from zinc_rt.ring.native.memory import huge_bytes
-from zinc_rt.ring.native.program import Operation, Program, Runner, Scale, into_phases, record
+from zinc_rt.ring.native.program import Program, Runner, Scale, into_phases, record
 from zinc_rt.ring.native.weights import repack
 from zinc_rt.ring.packet_list import Packet, PacketBatch
 
@@ -58,7 +58,8 @@ class NativeBackend:
         names = {b.name: _Shape((1, 1)) for b in graph.of_kind(BufferKind.WEIGHT)}
         lowered = Lowering(graph, sizes, self.choice, self.threads, shapes, names, names).run()  # type: ignore[arg-type]
         return {
-            "weights": sum(m.n_bytes for m in matrices.values()) + sum(min(n_bytes(b, sizes), 1 << 24) for b in vectors),
+            "weights": sum(m.n_bytes for m in matrices.values())
+            + sum(min(n_bytes(b, sizes), 1 << 24) for b in vectors),
             "unpacked": 0,
             "kv_cache": sum(n_bytes(b, sizes) for b in graph.of_kind(BufferKind.STATE)),
             "scratch": _placed(lowered)[1] + io,
@@ -86,9 +87,7 @@ class NativeBackend:
                 arrays[b.id] = bound(constants, b)
             elif b.kind not in (BufferKind.WEIGHT, BufferKind.TEMP):
                 arrays[b.id] = typed(huge_bytes(n_bytes(b, sizes)), b, sizes)
-        tiles = repack(
-            list(matrices.values()), raw, self.choice, self.library, self.runner, released, progress
-        )
+        tiles = repack(list(matrices.values()), raw, self.choice, self.library, self.runner, released, progress)
         lowered = Lowering(graph, sizes, self.choice, self.threads, arrays, raw, tiles).run()
         step = self._step(graph, sizes, arrays)
         program = self._program(lowered, step)
@@ -124,8 +123,9 @@ class NativeBackend:
             packs[key] = record(
                 structs.Pack,
                 {
-                    "q": 0 if p.q is None else at + p.q, "d": at + p.d, "s": at + p.s, "f": 0 if p.f is None else at + p.f,
-                    "visit": visit, "s_stride": p.rows * groups, "n": p.n, "n_groups": groups,
+                    "q": 0 if p.q is None else at + p.q, "f": 0 if p.f is None else at + p.f,
+                    "d": at + p.d, "s": at + p.s, "s_stride": p.rows * groups, "visit": visit, "n": p.n,
+                    "n_groups": groups,
                 },
             )  # fmt: skip
         for op in lowered.operations:
@@ -186,5 +186,3 @@ def _placed(lowered: Lowered) -> tuple[dict[Hashable, int], int]:
                 spans[i] = (spans.get(i, (op.phase, 0))[0], op.phase)
     offsets, size = place([Lifetime(i, align_up(lowered.sizes[keys[i]] + 64), *span) for i, span in spans.items()])
     return {keys[i]: at for i, at in offsets.items()}, size
-
-

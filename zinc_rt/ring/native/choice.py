@@ -54,7 +54,8 @@ class Choice:
             return repack.repack_float, {"FMT": kind.name, "WEIGHT_BYTES": part.weights}
         return repack.repack, {
             "FMT": kind.name, "BLOCK": kind.block_bytes, "PER_BLOCK": kind.block_size // 32,
-            "SUPER_BYTES": part.super_scales, "SCALE_BYTES": part.scales, "WEIGHT_BYTES": part.weights, "FLIP": self.flip,
+            "SUPER_BYTES": part.super_scales, "SCALE_BYTES": part.scales, "WEIGHT_BYTES": part.weights,
+            "FLIP": self.flip,
         }  # fmt: skip
 
     def embed(self, kind: GGMLType) -> Kernel:

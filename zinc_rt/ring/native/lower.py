@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.gguf import GGMLType
-from zinc_rt.ir.graph import Buffer, BufferKind, Graph, Node
+from zinc_rt.ir.graph import BufferKind, Graph, Node
 from zinc_rt.ir.op import Op, name
 from zinc_rt.kernels.cpu import layout, structs
 from zinc_rt.ring.base import Sizes
@@ -207,11 +206,11 @@ class Lowering:
     def norm_rows(
         self, n: Node, x: int, residual: int | None, weight: int, total: int | None, y: int, *, total_read: bool
     ) -> None:
-        """total = x + residual; y = norm(total), packed for its products. Only the wanted rows where no other is read."""
+        """total = x + residual; y = norm(total), packed for its products; only the wanted rows if no other is read."""
         products = self.products(y)
         only_logits = bool(products) and all(p.op is Op.LM_HEAD for p in products) and not self.plain_needed(y)
         only_logits = only_logits and not total_read
-        wanted = not products or self.plain_needed(y) or any(p.op is Op.LM_HEAD for p in products) and not only_logits
+        wanted = not products or self.plain_needed(y) or (any(p.op is Op.LM_HEAD for p in products) and not only_logits)
         reads: list[Hashable] = [x, *([residual] if residual is not None else [])]
         writes: list[Hashable] = [*([total] if total is not None else [])]
         arguments: dict[str, Any] = {
@@ -393,4 +392,3 @@ _LOWER: dict[Op, Callable[[Lowering, Node], None]] = {
     Op.LM_HEAD: Lowering.lm_head,
     Op.ARGMAX: Lowering.argmax,
 }
-

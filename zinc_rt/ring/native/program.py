@@ -16,7 +16,7 @@ from zinc_rt.kernels.cpu import pool as native_pool
 from zinc_rt.kernels.cpu import program as native
 from zinc_rt.kernels.cpu import structs
 from zinc_rt.lang.library import Library
-from zinc_rt.lang.types import Struct
+from zinc_rt.lang.types import layout_of
 from zinc_rt.ring.native.choice import Kernel
 
 _THREAD_NUMBER = {202: 186, 98: 178}  # gettid, beside the number of futex (syscall_64.tbl, asm-generic/unistd.h)
@@ -39,7 +39,7 @@ class Operation:
     name: str
     kind: str  # for profiles: matmul, norm, attention, …
     kernel: Kernel
-    struct: Struct
+    struct: object  # of its arguments
     arguments: dict[str, Any]  # numbers; arrays stand for their address, names for what is placed later
     units: int
     scale: Scale
@@ -61,9 +61,15 @@ def into_phases(operations: Sequence[Operation]) -> int:
     return phase + 1 if operations else 0
 
 
-def record(struct: Struct, values: dict[str, Any]) -> npt.NDArray[np.void]:
-    """One struct in memory, at a multiple of 64; arrays stand for their address."""
-    memory = aligned_zeros(struct.size).view(np.dtype(dict(struct.numpy)))  # type: ignore[call-overload]
+def table(struct: object, n: int) -> npt.NDArray[np.void]:
+    """`n` structs in memory, zero, at a multiple of 64."""
+    layout = layout_of(struct)
+    return aligned_zeros(n * layout.size).view(np.dtype(dict(layout.numpy)))  # type: ignore[call-overload]
+
+
+def record(struct: object, values: dict[str, Any]) -> npt.NDArray[np.void]:
+    """One struct in memory; arrays stand for their address."""
+    memory = table(struct, 1)
     for name, value in values.items():
         memory[name] = value.ctypes.data if isinstance(value, np.ndarray) else value
     return memory
@@ -83,18 +89,14 @@ class Program:
     def build(cls, operations: list[Operation], step: npt.NDArray[np.void], library: Library, threads: int) -> Program:
         """Load the kernels and lay everything out. Phases must have been given."""
         library.load(op.kernel for op in operations)
-        table = aligned_zeros(max(1, len(operations)) * native.Operation.size).view(
-            np.dtype(dict(native.Operation.numpy))  # type: ignore[call-overload]
-        )
+        rows = table(native.Operation, max(1, len(operations)))
         keep: list[Any] = [library]
         for i, op in enumerate(operations):
             arguments = record(op.struct, op.arguments)
             keep += [arguments, *(v for v in op.arguments.values() if isinstance(v, np.ndarray))]
-            table[i] = (library.address(*op.kernel), arguments.ctypes.data, op.units, int(op.scale))
+            rows[i] = (library.address(*op.kernel), arguments.ctypes.data, op.units, int(op.scale))
         n_phases = operations[-1].phase + 1 if operations else 0
-        phases = aligned_zeros(max(1, n_phases) * native.Phase.size).view(
-            np.dtype(dict(native.Phase.numpy))  # type: ignore[call-overload]
-        )
+        phases = table(native.Phase, max(1, n_phases))
         for p in range(n_phases):
             members = [i for i, op in enumerate(operations) if op.phase == p]
             phases[p] = (members[0], len(members))
@@ -104,12 +106,12 @@ class Program:
         words = record(
             native.Program,
             {
-                "claim": native.ALL_PHASES << 32, "n_phases": n_phases, "n_threads": threads, "operations": table,
+                "claim": native.ALL_PHASES << 32, "n_phases": n_phases, "n_threads": threads, "operations": rows,
                 "phases": phases, "step": step, "multipliers": multipliers, "system_call": call,
                 "yield_number": yield_number, "thread_number": _THREAD_NUMBER[futex],
             },
         )  # fmt: skip
-        return cls(operations, step, multipliers, words, [*keep, table, phases])
+        return cls(operations, step, multipliers, words, [*keep, rows, phases])
 
 
 class Runner:
