@@ -1,103 +1,166 @@
-"""Attention over the paged cache: splits of 256 positions, merged in order."""
+"""Attention over the paged cache: splits of 256 positions, merged in order.
+
+Keys of a page lie with the 16 positions side by side, so a vector holds the scores of consecutive positions; values lie
+with the head's elements side by side, so a vector holds consecutive elements of an output. Query heads that share a
+key-value head are worked on together, and so are consecutive rows of one sequence: each load of a key or value serves
+all of them.
+"""
 
 from __future__ import annotations
 
 from zinc_rt.kernels.cpu.maths import INFINITY, exp
 from zinc_rt.kernels.cpu.structs import AttentionArgs, Step
 from zinc_rt.lang.kernel import inline, kernel
-from zinc_rt.lang.ops import (
-    array,
-    fma,
-    iota,
-    load,
-    maximum,
-    reduce_add,
-    reduce_max,
-    regs,
-    select,
-    splat,
-    store,
-    unroll,
-    zeros,
-)  # fmt: skip
+from zinc_rt.lang.ops import array, fma, iota, load, maximum, prefetch, reduce_add, reduce_max, regs, select, splat, store, unroll
 from zinc_rt.lang.types import f32, i32, i64, ptr, u32, vec
 
 
 @inline
-def one_split(a, pages, q, out, sums, kv_head: i32, start: i32, count: i32, G: int, DIM: int, W: int):
-    """One split for the G heads that share a key-value head.
-
-    pages: the sequence's page numbers; q: f32[G, DIM]; positions start … start + count - 1. Writes the weighted values
-    to out f32[G, DIM + 16] and each head's max and sum to its places DIM and DIM + 1. sums: scratch f32[G, 256].
-    """
-    H = 16 // W
-    n_kv = a.n_kv
-    scale = splat(a.scale, W)
-    top = regs(vec[f32, W], G)
-    for g in unroll(G):
-        top[g] = zeros(vec[f32, W]) - INFINITY
-    n_pages = (count + 15) >> 4
-    first_page = start >> 4
-    for p in range(n_pages):
-        page = pages[first_page + p]
-        k = a.k_cache + (i64(page) * i64(n_kv) + i64(kv_head)) * (16 * DIM)
-        acc = regs(vec[f32, W], G * H)
-        for d in range(0, DIM, 4):
-            for e in unroll(4):
-                if DIM % 4 == 0 or d + e < DIM:
-                    for h in unroll(H):
-                        keys = f32(load(k, (d + e) * 16 + h * W, lanes=W))
-                        for g in unroll(G):
-                            acc[g * H + h] = fma(splat(load(q, g * DIM + d + e), W), keys, acc[g * H + h])
-        for h in unroll(H):
-            live = iota(i32, W) < splat(count - p * 16 - h * W, W)
-            for g in unroll(G):
-                score = select(live, acc[g * H + h] * scale, -INFINITY)
-                store(sums, score, g * 256 + p * 16 + h * W)
-                top[g] = maximum(top[g], score)
-    for g in unroll(G):
-        m = reduce_max(top[g])
-        lane = regs(vec[f32, W], 2 * H)
-        for p in range(0, n_pages, 2):
-            for half in unroll(2):
-                if p + half < n_pages:
-                    for h in unroll(H):
-                        at = (p + half) * 16 + h * W
-                        live = iota(i32, W) < splat(count - at, W)
-                        e = exp(load(sums, g * 256 + at, lanes=W) - splat(m, W))
-                        e = select(live, e, 0.0)
-                        store(sums, e, g * 256 + at)
-                        lane[half * H + h] = lane[half * H + h] + e
-        for half in unroll(tuple(h for h in (4, 2, 1) if h <= H)):
-            for h in unroll(half):
-                lane[h] = lane[h] + lane[h + half]
-        out[g * (DIM + 16) + DIM] = m
-        out[g * (DIM + 16) + DIM + 1] = reduce_add(lane[0])
-    V = W if DIM % W == 0 else 1
-    C = max(c for c in (1, 2, 4, 8) if (DIM // V) % c == 0 and (c * G <= 16 or c == 1))
-    for d in range(0, DIM, V * C):
-        acc = regs(vec[f32, V], G * C)
-        for p in range(n_pages):
-            page = pages[first_page + p]
-            v = a.v_cache + ((i64(page) * i64(n_kv) + i64(kv_head)) * (16 * DIM) + i64(d))
-            tokens: i32 = count - p * 16
-            if tokens > 16:
-                tokens = 16
-            for t in range(tokens):
-                for c in unroll(C):
-                    values = f32(load(v, t * DIM + c * V, lanes=V))
-                    for g in unroll(G):
-                        weight = splat(load(sums, g * 256 + p * 16 + t), V)
-                        acc[g * C + c] = fma(weight, values, acc[g * C + c])
-        for g in unroll(G):
-            for c in unroll(C):
-                store(out, acc[g * C + c], g * (DIM + 16) + d + c * V)
+def gather_queries(a, q, row: i32, kv_head: i32, R: int, G: int, DIM: int):
+    """The queries of R rows and G heads as q[element, query]."""
+    Q = R * G
+    n_heads = a.n_kv * G
+    for j in unroll(Q):
+        source = a.q + (i64(row + j // G) * i64(n_heads) + i64(kv_head * G + j % G)) * DIM
+        for d in range(DIM):
+            q[d * Q + j] = source[d]
 
 
 @inline
-def merge_split(state, part, DIM: int):
+def scores_of_split(a, pages, q, sums, kv_head: i32, first_page: i32, longest: i32, Q: int, DIM: int, W: int):
+    """sums[query, position] = the products of the split's keys and the queries, unscaled, for whole pages."""
+    H = 16 // W
+    PAGES = max(1, 8 // (Q * H))
+    n_kv = a.n_kv
+    n_pages = (longest + 15) >> 4
+    for p in range(0, n_pages, PAGES):
+        keys = tuple(page_keys(a, pages, first_page, p + j, n_pages, n_kv, kv_head, DIM) for j in range(PAGES))
+        acc = regs(vec[f32, W], Q * PAGES * H)
+        for d in range(DIM):
+            for j in unroll(PAGES):
+                for h in unroll(H):
+                    k = f32(load(keys[j], d * 16 + h * W, lanes=W))
+                    for i in unroll(Q):
+                        c = (i * PAGES + j) * H + h
+                        acc[c] = fma(k, splat(load(q, d * Q + i), W), acc[c])
+        for i in unroll(Q):
+            for j in unroll(PAGES):
+                for h in unroll(H):
+                    store(sums, acc[(i * PAGES + j) * H + h], i * 256 + (p + j) * 16 + h * W)
+
+
+@inline
+def page_keys(a, pages, first_page: i32, p: i32, n_pages: i32, n_kv: i32, kv_head: i32, DIM: int):
+    """The keys of the split's page p; of its last page where it has fewer: those scores are masked."""
+    at: i32 = p
+    if at >= n_pages:
+        at = n_pages - 1
+    k = a.k_cache + (i64(pages[first_page + at]) * i64(n_kv) + i64(kv_head)) * (16 * DIM)
+    return k
+
+
+@inline
+def weigh(a, sums, out, count: i32, DIM: int, W: int):
+    """Scores of one query to exponentials; their max and sum to out[DIM], out[DIM + 1]."""
+    H = 16 // W
+    scale = splat(a.scale, W)
+    n_pages = (count + 15) >> 4
+    top: vec[f32, W] = -INFINITY
+    for at in range(0, n_pages * 16, W):
+        live = iota(i32, W) < splat(count - at, W)
+        score = select(live, load(sums, at, lanes=W) * scale, -INFINITY)
+        store(sums, score, at)
+        top = maximum(top, score)
+    m = reduce_max(top)
+    lane = regs(vec[f32, W], 2 * H)
+    for p in range(0, n_pages, 2):
+        for half in unroll(2):
+            if p + half < n_pages:
+                for h in unroll(H):
+                    at = (p + half) * 16 + h * W
+                    live = iota(i32, W) < splat(count - at, W)
+                    e = select(live, exp(load(sums, at, lanes=W) - splat(m, W)), 0.0)
+                    store(sums, e, at)
+                    lane[half * H + h] = lane[half * H + h] + e
+    for half in unroll(tuple(h for h in (4, 2, 1) if h <= H)):
+        for h in unroll(half):
+            lane[h] = lane[h] + lane[h + half]
+    out[DIM] = m
+    out[DIM + 1] = reduce_add(lane[0])
+
+
+@inline
+def values_of_split(a, pages, sums, out, kv_head: i32, first_page: i32, count: i32, R: int, G: int, DIM: int, W: int):
+    """out[query, element] = chains over positions of weight and value. Row r of the R sees count + r positions,
+
+    at most 256; where count is not positive, rows that see none keep zeros.
+    """
+    Q = R * G
+    V = max(v for v in (1, 2, 4, 8, 16) if v <= W and DIM % v == 0)
+    C = max(c for c in (1, 2, 4, 8) if (DIM // V) % c == 0 and (c * Q <= 16 or c == 1))
+    n_kv = a.n_kv
+    common: i32 = count
+    if common > 256:
+        common = 256
+    if common < 0:
+        common = 0
+    longest: i32 = count + (R - 1)
+    if longest > 256:
+        longest = 256
+    for d in range(0, DIM, V * C):
+        acc = regs(vec[f32, V], Q * C)
+        n_pages = (common + 15) >> 4
+        for p in range(n_pages):
+            v = a.v_cache + ((i64(pages[first_page + p]) * i64(n_kv) + i64(kv_head)) * (16 * DIM) + i64(d))
+            tokens: i32 = common - p * 16
+            if tokens > 16:
+                tokens = 16
+            for t in range(tokens):
+                values = tuple(f32(load(v, t * DIM + c * V, lanes=V)) for c in range(C))
+                for i in unroll(Q):
+                    weight = splat(load(sums, i * 256 + p * 16 + t), V)
+                    for c in unroll(C):
+                        acc[i * C + c] = fma(weight, values[c], acc[i * C + c])
+        if R > 1:
+            for at in range(common, longest):
+                v = a.v_cache + ((i64(pages[first_page + (at >> 4)]) * i64(n_kv) + i64(kv_head)) * (16 * DIM) + i64(d))
+                values = tuple(f32(load(v, i64(at & 15) * DIM + c * V, lanes=V)) for c in range(C))
+                for r in unroll(1, R):
+                    if at < count + r:
+                        for g in unroll(G):
+                            weight = splat(load(sums, (r * G + g) * 256 + at), V)
+                            for c in unroll(C):
+                                acc[(r * G + g) * C + c] = fma(weight, values[c], acc[(r * G + g) * C + c])
+        for i in unroll(Q):
+            for c in unroll(C):
+                store(out, acc[i * C + c], i * (DIM + 16) + d + c * V)
+
+
+@inline
+def one_split(a, pages, q, out, sums, kv_head: i32, s: i32, length: i32, R: int, G: int, DIM: int, W: int):
+    """Split s for R consecutive rows, the first of which sees `length` positions, and the G heads of a key-value head.
+
+    Writes the weighted values to out f32[query, DIM + 16] and each query's max and sum to its places DIM and DIM + 1,
+    of the rows that see a position of the split.
+    """
+    count = length - s * 256
+    longest: i32 = count + (R - 1)
+    if longest > 256:
+        longest = 256
+    scores_of_split(a, pages, q, sums, kv_head, s * 16, longest, R * G, DIM, W)
+    for i in range(R * G):
+        here: i32 = count + i32(u32(i) // G)
+        if here > 256:
+            here = 256
+        if here > 0:
+            weigh(a, sums + i * 256, out + i * (DIM + 16), here, DIM, W)
+    values_of_split(a, pages, sums, out, kv_head, s * 16, count, R, G, DIM, W)
+
+
+@inline
+def merge_split(state, part, DIM: int, W: int):
     """Fold a split (values, max, sum) into the state of the splits before it."""
-    V = 16 if DIM % 16 == 0 else 1
+    V = max(v for v in (1, 2, 4, 8, 16) if v <= W and DIM % v == 0)
     top = maximum(state[DIM], part[DIM])
     old = exp(splat(state[DIM] - top, 4))[0]
     new = exp(splat(part[DIM] - top, 4))[0]
@@ -108,63 +171,90 @@ def merge_split(state, part, DIM: int):
 
 
 @inline
-def finish(state, y, DIM: int):
+def finish(state, y, DIM: int, W: int):
     """y = values / sum."""
-    V = 16 if DIM % 16 == 0 else 1
+    V = max(v for v in (1, 2, 4, 8, 16) if v <= W and DIM % v == 0)
     total = splat(state[DIM + 1], V)
     for d in range(0, DIM, V):
         store(y, load(state, d, lanes=V) / total, d)
 
 
+@inline
+def whole_rows(a, step, q, sums, state, part, row: i32, kv_head: i32, R: int, G: int, DIM: int, W: int):
+    """All splits of R consecutive rows of a sequence, and their output."""
+    length = step.positions[row] + 1
+    pages = step.page_table + i64(step.slots[row]) * i64(step.max_pages)
+    gather_queries(a, q, row, kv_head, R, G, DIM)
+    for s in range((length + (R - 1) + 255) >> 8):
+        target: ptr[f32] = part
+        if s == 0:
+            target = state
+        one_split(a, pages, q, target, sums, kv_head, s, length, R, G, DIM, W)
+        if s > 0:
+            for i in range(R * G):
+                if length + i32(u32(i) // G) > s * 256:
+                    merge_split(state + i * (DIM + 16), part + i * (DIM + 16), DIM, W)
+    n_heads = a.n_kv * G
+    for i in range(R * G):
+        r = i32(u32(i) // G)
+        y = a.y + (i64(row + r) * i64(n_heads) + i64(kv_head * G + i - r * G)) * DIM
+        finish(state + i * (DIM + 16), y, DIM, W)
+
+
+@inline
+def follow(step, row: i32, R: int):
+    """Whether R rows from `row` on are consecutive positions of one sequence."""
+    same: i32 = 1
+    for r in unroll(1, R):
+        if step.slots[row + r] != step.slots[row] or step.positions[row + r] != step.positions[row] + r:
+            same = 0
+    return same != 0
+
+
 @kernel
-def attention(a: ptr[AttentionArgs], step: ptr[Step], first: i32, last: i32, G: int, DIM: int, W: int):
-    """Units: (row, key-value head), or (row, key-value head, split) where the step splits; then `merge` follows."""
+def attention(a: ptr[AttentionArgs], step: ptr[Step], first: i32, last: i32, G: int, DIM: int, W: int, R: int):
+    """Units: (R rows, key-value head), or (row, key-value head, split) where the step splits; then `merge` follows."""
     n_kv = a.n_kv
-    sums = array(f32, G * 256)
-    state = array(f32, G * (DIM + 16))
-    part = array(f32, G * (DIM + 16))
-    split_up = step.n_splits != 0
-    per_head: i32 = 1
-    if split_up:
-        per_head = step.n_splits
-    for u in range(first, last):
-        unit = i32(u32(u) // u32(per_head))
-        only = u - unit * per_head
-        row = i32(u32(unit) // u32(n_kv))
-        kv_head = unit - row * n_kv
-        length = step.positions[row] + 1
-        pages = step.page_table + i64(step.slots[row]) * i64(step.max_pages)
+    q = array(f32, R * G * DIM)
+    sums = array(f32, R * G * 256)
+    state = array(f32, R * G * (DIM + 16))
+    part = array(f32, R * G * (DIM + 16))
+    n_splits = step.n_splits
+    if n_splits != 0:
         n_heads = n_kv * G
-        head_at = (i64(row) * i64(n_heads) + i64(kv_head * G)) * DIM
-        q = a.q + head_at
-        begin: i32 = 0
-        end: i32 = (length + 255) >> 8
-        if split_up:
-            begin = only
-            if only + 1 < end:
-                end = only + 1
-        for s in range(begin, end):
-            count: i32 = length - s * 256
-            if count > 256:
-                count = 256
-            if split_up:
+        for u in range(first, last):
+            unit = i32(u32(u) // u32(n_splits))
+            s = u - unit * n_splits
+            row = i32(u32(unit) // u32(n_kv))
+            kv_head = unit - row * n_kv
+            length = step.positions[row] + 1
+            if s * 256 < length:
+                pages = step.page_table + i64(step.slots[row]) * i64(step.max_pages)
                 at = (i64(row) * i64(a.max_splits) + i64(s)) * i64(n_heads) + i64(kv_head * G)
-                one_split(a, pages, q, a.partial + at * (DIM + 16), sums, kv_head, s * 256, count, G, DIM, W)
+                gather_queries(a, q, row, kv_head, 1, G, DIM)
+                one_split(a, pages, q, a.partial + at * (DIM + 16), sums, kv_head, s, length, 1, G, DIM, W)
+    else:
+        for u in range(first, last):
+            block = i32(u32(u) // u32(n_kv))
+            kv_head = u - block * n_kv
+            row: i32 = block * R
+            end: i32 = row + R
+            if end > step.n_rows:
+                end = step.n_rows
+            together: i32 = 0
+            if R > 1 and row + R == end:
+                if follow(step, row, R):
+                    together = 1
+            if together != 0:
+                whole_rows(a, step, q, sums, state, part, row, kv_head, R, G, DIM, W)
             else:
-                target: ptr[f32] = part
-                if s == 0:
-                    target = state
-                one_split(a, pages, q, target, sums, kv_head, s * 256, count, G, DIM, W)
-                if s > 0:
-                    for g in range(G):
-                        merge_split(state + g * (DIM + 16), part + g * (DIM + 16), DIM)
-        if not split_up:
-            for g in range(G):
-                finish(state + g * (DIM + 16), a.y + (head_at + i64(g * DIM)), DIM)
+                while row < end:
+                    whole_rows(a, step, q, sums, state, part, row, kv_head, 1, G, DIM, W)
+                    row += 1
 
 
 @kernel
-def merge(a: ptr[AttentionArgs], step: ptr[Step], first: i32, last: i32, G: int, DIM: int):
+def merge(a: ptr[AttentionArgs], step: ptr[Step], first: i32, last: i32, G: int, DIM: int, W: int):
     """Units: (row, head) of a step whose attention was split up."""
     n_heads = a.n_kv * G
     for u in range(first, last):
@@ -174,5 +264,5 @@ def merge(a: ptr[AttentionArgs], step: ptr[Step], first: i32, last: i32, G: int,
         stride = i64(n_heads) * (DIM + 16)
         state = a.partial + ((i64(row) * i64(a.max_splits)) * i64(n_heads) + i64(head)) * (DIM + 16)
         for s in range(1, splits):
-            merge_split(state, state + i64(s) * stride, DIM)
-        finish(state, a.y + i64(u) * DIM, DIM)
+            merge_split(state, state + i64(s) * stride, DIM, W)
+        finish(state, a.y + i64(u) * DIM, DIM, W)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zinc_rt.lang.kernel import inline
-from zinc_rt.lang.ops import bitcast, lanes, maximum, minimum, rint, select, unroll
+from zinc_rt.lang.ops import bitcast, lanes, rint, select, unroll
 from zinc_rt.lang.types import f32, i32, vec
 
 LOG2_E = 1.4426950408889634
@@ -20,6 +20,11 @@ EXP_POLY = (
 INFINITY = float("inf")
 
 
+MAGIC = 12582912.0
+"""1.5 * 2^23: adding it puts an integer below 2^22 into the low bits of the sum."""
+MAGIC_BITS = 0x4B400000
+
+
 @inline
 def power_of_two(k):
     """2^k as f32, for k whose exponent is in range."""
@@ -27,9 +32,21 @@ def power_of_two(k):
 
 
 @inline
+def not_below(x, bound: float):
+    """The greater of x and a bound; NaN stays NaN."""
+    return select(x < bound, bound, x)
+
+
+@inline
+def not_above(x, bound: float):
+    """The lesser of x and a bound; NaN stays NaN."""
+    return select(x > bound, bound, x)
+
+
+@inline
 def exp(x):
     """e^x of f32 lanes."""
-    clamped = minimum(maximum(x, -104.5), 89.0)
+    clamped = not_above(not_below(x, -104.5), 89.0)
     n = rint(clamped * LOG2_E)
     high = clamped - n * LN2_HIGH
     low = n * LN2_LOW
@@ -41,7 +58,8 @@ def exp(x):
     s = r + 1.0
     s_rest = r - (s - 1.0)
     y = s + (s_rest + (p * (r * r) + r_rest))
-    k = i32(n)
+    # For NaN the integer is arbitrary: y is NaN, and so is its product with anything.
+    k = bitcast(n + MAGIC, vec[i32, lanes(n)]) - MAGIC_BITS
     half = k >> 1
     return (y * power_of_two(half)) * power_of_two(k - half)
 
@@ -51,7 +69,7 @@ def silu(x):
     """x / (1 + e^-x) of f32 lanes."""
     e = exp(-x)
     total = e + 1.0
-    rest = (maximum(e, 1.0) - total) + minimum(e, 1.0)
+    rest = (not_below(e, 1.0) - total) + not_above(e, 1.0)
     rest = select(total == INFINITY, 0.0, rest)
     q = x / total
     return q - q * (rest / total)

@@ -24,22 +24,18 @@ def lane_of(q: i32):
 
 
 @inline
-def merge_lane(q: i32, sums, stack: ptr[f32], N: int, W: int):
-    """Lane q is complete: combine it with those that wait for it, like a carry in a binary counter.
-
-    After q = 31 `sums` is the whole tree; otherwise it has been put aside at the level of q's lowest zero bit.
-    """
-    level: i32 = 0
-    rest: i32 = q
-    while (rest & 1) != 0:
-        at = level * (N * W)
-        for i in unroll(N):
-            sums[i] = load(stack, at + i * W, lanes=W, align=W * 4) + sums[i]
-        rest = rest >> 1
-        level += 1
-    at = level * (N * W)
+def put_aside(q: i32, sums, aside: ptr[f32], N: int, W: int):
+    """Keep the sums of four lanes, the q-th four in visiting order."""
     for i in unroll(N):
-        store(stack, sums[i], at + i * W, align=W * 4)
+        store(aside, sums[i], (q * N + i) * W, align=W * 4)
+
+
+@inline
+def merge_lanes(sums, aside: ptr[f32], N: int, W: int):
+    """The rest of the tree, from the eight sums put aside: pairwise in visiting order."""
+    for i in unroll(N):
+        part = tuple(load(aside, (q * N + i) * W, lanes=W, align=W * 4) for q in range(8))
+        sums[i] = ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7]))
 
 
 @inline
@@ -89,11 +85,11 @@ def add_group(w, scales, supers, x, d, s, s_stride, sums, FMT: str, M: int, W: i
                 v = (dw * dx) * (first + bytes_as_f32(scales, 16 + at, W, True) * f32(second[k]))
             elif FMT in ("Q4_K", "Q5_K"):
                 scaled = bytes_as_f32(scales, at, W, False) * f32(isum[k])
-                total = splat(f32(load(s, m)), W)
+                total = splat(load(cast(s, ptr[f32]), m), W)
                 low = (halves(supers, 32 + 2 * at, W) * dx) * (bytes_as_f32(scales, 16 + at, W, False) * total)
                 v = (dw * dx) * scaled - low
             elif FMT in WITH_MINIMUM:
-                total = splat(f32(load(s, m)), W)
+                total = splat(load(cast(s, ptr[f32]), m), W)
                 v = (dw * dx) * f32(isum[k]) + (halves(scales, 32 + 2 * at, W) * dx) * total
             else:
                 v = (dw * dx) * f32(isum[k])
@@ -107,28 +103,40 @@ def tile_rows(
 ):  # fmt: skip
     """The sums of one tile for M rows of a block of `block` rows."""
     N = M * (16 // W)
-    stack = array(f32, 6 * N * W)
+    aside = array(f32, 8 * N * W)
     scales: ptr[u8] = tile + (groups >> 3) * SUPER_BYTES
     w: ptr[u8] = tile + ((((groups >> 3) * SUPER_BYTES + groups * SCALE_BYTES) + 63) & -64)
     xv: ptr[i8] = x
     dv: ptr[f32] = d
     sv: ptr[i32] = s
-    for q in range(32):
-        group: i32 = lane_of(q)
+    second = regs(vec[f32, W], N)
+    for q in range(8):
+        # Lanes l, l + 16, l + 8, l + 24: the tree adds the first two, the last two, then both.
+        first = lane_of(q * 4)
+        for r in unroll(4):
+            into = sums if r < 2 else second
+            one = regs(vec[f32, W], N)
+            group: i32 = first + (0, 16, 8, 24)[r]
+            while group < groups:
+                for i in unroll(0, WEIGHT_BYTES, 64):
+                    prefetch(w, AHEAD + i)
+                supers = tile + (group >> 3) * SUPER_BYTES
+                add_group(w, scales, supers, xv, dv, sv, s_stride, one, FMT, M, W, SIGNED)
+                group += 32
+                w = w + WEIGHT_BYTES
+                scales = scales + SCALE_BYTES
+                xv = xv + block * 32
+                dv = dv + block
+                sv = sv + block
+            for i in unroll(N):
+                if r % 2 == 0:
+                    into[i] = one[i]
+                else:
+                    into[i] = into[i] + one[i]
         for i in unroll(N):
-            sums[i] = zeros(vec[f32, W])
-        while group < groups:
-            for i in unroll(0, WEIGHT_BYTES, 64):
-                prefetch(w, AHEAD + i)
-            supers = tile + (group >> 3) * SUPER_BYTES
-            add_group(w, scales, supers, xv, dv, sv, s_stride, sums, FMT, M, W, SIGNED)
-            group += 32
-            w = w + WEIGHT_BYTES
-            scales = scales + SCALE_BYTES
-            xv = xv + block * 32
-            dv = dv + block
-            sv = sv + block
-        merge_lane(q, sums, stack, N, W)
+            sums[i] = sums[i] + second[i]
+        put_aside(q, sums, aside, N, W)
+    merge_lanes(sums, aside, N, W)
 
 
 @inline

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zinc_rt.kernels.cpu.matmul import lane_of, live_rows, merge_lane, put_tile
+from zinc_rt.kernels.cpu.matmul import lane_of, live_rows, merge_lanes, put_aside, put_tile
 from zinc_rt.kernels.cpu.structs import MatmulArgs, Step
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import array, bitcast, cast, fma, load, prefetch, regs, splat, unroll, zeros
@@ -65,7 +65,7 @@ def matmul_float(
     block: i32 = rows
     if block > 8:
         block = 8
-    stack = array(f32, 6 * 8 * 16)
+    stack = array(f32, 8 * 8 * 16)
     for t in range(first, last):
         tile = a.w + i64(t) * a.tile_bytes
         start: i32 = 0
@@ -80,21 +80,32 @@ def matmul_float(
                     sums = regs(vec[f32, W], N)
                     w: ptr[u8] = tile
                     x: ptr[f32] = p.f + (i64(start) * i64(groups) * 32 + i64(m))
-                    for q in range(32):
-                        group: i32 = lane_of(q)
+                    second = regs(vec[f32, W], N)
+                    for q in range(8):
+                        first_lane = lane_of(q * 4)
+                        for r in unroll(4):
+                            into = sums if r < 2 else second
+                            one = regs(vec[f32, W], N)
+                            group: i32 = first_lane + (0, 16, 8, 24)[r]
+                            while group < groups:
+                                for i in unroll(0, WEIGHT_BYTES, 64):
+                                    prefetch(w, AHEAD + i)
+                                steps: i32 = n - group * 32
+                                if steps > 32:
+                                    steps = 32
+                                add_group(w, x, block, steps, one, FMT, M, W)
+                                group += 32
+                                w = w + WEIGHT_BYTES
+                                x = x + i64(block) * 32
+                            for i in unroll(N):
+                                if r % 2 == 0:
+                                    into[i] = one[i]
+                                else:
+                                    into[i] = into[i] + one[i]
                         for i in unroll(N):
-                            sums[i] = zeros(vec[f32, W])
-                        while group < groups:
-                            for i in unroll(0, WEIGHT_BYTES, 64):
-                                prefetch(w, AHEAD + i)
-                            steps: i32 = n - group * 32
-                            if steps > 32:
-                                steps = 32
-                            add_group(w, x, block, steps, sums, FMT, M, W)
-                            group += 32
-                            w = w + WEIGHT_BYTES
-                            x = x + i64(block) * 32
-                        merge_lane(q, sums, stack, N, W)
+                            sums[i] = sums[i] + second[i]
+                        put_aside(q, sums, stack, N, W)
+                    merge_lanes(sums, stack, N, W)
                     put_tile(a, sums, t, start + m, M, W)
                     m += M
             start += block

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from zinc_rt.kernels.cpu.maths import INFINITY, silu
+from zinc_rt.kernels.cpu.maths import INFINITY, MAGIC, MAGIC_BITS, silu
 from zinc_rt.kernels.cpu.matmul import live_rows
 from zinc_rt.kernels.cpu.structs import NormArgs, Pack, PackArgs, Step
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
-    absolute,
     array,
+    bitcast,
     cast,
+    dot4,
     fma,
+    lanes,
     load,
+    low,
+    high,
     maximum,
     reduce_add,
     reduce_max,
     regs,
-    rint,
     splat,
     sqrt,
     store,
     unroll,
     zeros,
-)  # fmt: skip
-from zinc_rt.lang.types import f32, i8, i32, i64, ptr, u32, u64, vec
+)
+from zinc_rt.lang.types import f32, i8, i32, i64, ptr, u8, u32, u64, vec
 
 MIN_NORMAL = 2.0**-126
 
@@ -46,32 +49,30 @@ def pack_group(p: ptr[Pack], v, row: i32, rows: i32, group: i32, W: int):
     place = p.visit[group]
     at = i64(start) * i64(p.n_groups) + i64(place) * i64(block) + i64(inside)
     if not_null(p.q):
-        biggest = absolute(v[0])
+        # As integers, sizes compare like numbers, and NaN is above infinity.
+        biggest = bitcast(v[0], vec[u32, W]) & 0x7FFFFFFF
         for i in unroll(1, N):
-            biggest = maximum(biggest, absolute(v[i]))
-        d: f32 = reduce_max(biggest) / 127.0
+            biggest = maximum(biggest, bitcast(v[i], vec[u32, W]) & 0x7FFFFFFF)
+        d: f32 = bitcast(reduce_max(biggest), f32) / 127.0
         if d < MIN_NORMAL:
             d = 0.0
-        usable = d > 0.0 and d < INFINITY
         q = p.q + at * 32
         s0: i32 = 0
         s1: i32 = 0
-        if usable:
+        if d > 0.0 and d < INFINITY:
             inverse = splat(one_over(d), W)
             for i in unroll(N):
-                w = i32(rint(v[i] * inverse))
-                store(q, i8(w), i * W)
-                if i * W < 16:
-                    s0 += reduce_add(w)
-                else:
-                    s1 += reduce_add(w)
+                store(q, i8(nearest(v[i] * inverse)), i * W)
+            ones: vec[u8, 32] = 1
+            sums = dot4(zeros(vec[i32, 8]), ones, load(q, lanes=32), a_max=1)
+            s0 = reduce_add(low(sums))
+            s1 = reduce_add(high(sums))
         else:
-            for i in unroll(N):
-                store(q, zeros(vec[i8, W]), i * W)
+            store(q, zeros(vec[i8, 32]))
         p.d[at] = d
         s = p.s + at
         total = s0 + s1
-        s[0] = total
+        s[0] = bitcast(f32(total), i32)
         stride = p.s_stride
         s[stride] = total * -128
         s[stride * 2] = total * -8
@@ -85,6 +86,12 @@ def pack_group(p: ptr[Pack], v, row: i32, rows: i32, group: i32, W: int):
         f = p.f + (i64(start) * i64(p.n_groups) + i64(place) * i64(block)) * 32 + i64(inside)
         for k in range(32):
             f[i64(k) * i64(block)] = buffer[k]
+
+
+@inline
+def nearest(x):
+    """The nearest integer of f32 lanes below 2^22, ties to even."""
+    return bitcast(x + MAGIC, vec[i32, lanes(x)]) - MAGIC_BITS
 
 
 @inline

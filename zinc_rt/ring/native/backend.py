@@ -155,7 +155,7 @@ class NativeBackend:
         step, m = program.step, program.multipliers
         step["n_rows"], step["n_logits"], step["n_splits"] = n_rows, n_logits, splits
         m[Scale.ROWS], m[Scale.LOGITS] = n_rows, n_logits
-        m[Scale.ATTENTION] = n_rows * (splits or 1)
+        m[Scale.ATTENTION] = n_rows * splits if splits else -(-n_rows // batch.lowered.attention_rows)
         m[Scale.MERGE] = n_rows if splits else 0
         self.runner.run(program, profile=profile)
 

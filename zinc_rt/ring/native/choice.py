@@ -76,11 +76,17 @@ class Choice:
 
     def attention(self, group: int, dim: int) -> Kernel:
         """Attention of `group` query heads for a key-value head."""
-        return attention.attention, {"G": group, "DIM": dim, "W": self.lanes}
+        rows = self.attention_rows(group)
+        return attention.attention, {"G": group, "DIM": dim, "W": self.lanes, "R": rows}
+
+    def attention_rows(self, group: int) -> int:
+        """Rows of a sequence that share their loads of keys and values: as many as registers hold sums for."""
+        sums = self.lanes // 2
+        return max(r for r in (1, 2, 4, 8) if r * group <= sums or r == 1)
 
     def merge(self, group: int, dim: int) -> Kernel:
         """Merging of splits."""
-        return attention.merge, {"G": group, "DIM": dim}
+        return attention.merge, {"G": group, "DIM": dim, "W": self.lanes}
 
     def add(self) -> Kernel:
         """a + b."""

@@ -71,7 +71,7 @@ class Lowered:
     packs: dict[Hashable, PackPlace] = field(default_factory=dict)
     max_splits: int = 1
     split_rows: int = 0  # rows of a step whose attention may be split up
-    kv_heads: int = 1
+    attention_rows: int = 1  # rows of a unit of attention
 
 
 def matrices_of(graph: Graph) -> dict[int, Matrix]:
@@ -358,7 +358,7 @@ class Lowering:
         group, (q, k, v, *_), y = n_heads // n_kv, n.inputs, n.outputs[0]
         out = self.out
         out.max_splits = -(-self.sizes_.n_ctx // 256)
-        out.kv_heads = n_kv
+        out.attention_rows = self.choice.attention_rows(group)
         # Splitting up pays where there are fewer heads than threads can share.
         out.split_rows = min(self.sizes_.n_rows, 4 * self.threads // n_kv) if self.threads > 1 else 0
         partial = ("partial", n.id)

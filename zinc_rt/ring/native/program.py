@@ -28,7 +28,7 @@ class Scale(enum.IntEnum):
     ONCE = 0
     ROWS = 1
     LOGITS = 2
-    ATTENTION = 3  # rows, or rows x splits
+    ATTENTION = 3  # blocks of rows, or rows x splits
     MERGE = 4  # rows of a step whose attention is split up, else none
 
 
