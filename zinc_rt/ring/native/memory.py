@@ -23,7 +23,8 @@ def huge_bytes(n_bytes: int) -> npt.NDArray[np.uint8]:
     """
     alignment = HUGE if n_bytes >= HUGE else 64
     try:
-        area = mmap.mmap(-1, max(1, n_bytes) + alignment + _SLACK)
+        # Private: the system gives huge pages to shared mappings by another switch, which is mostly off.
+        area = mmap.mmap(-1, max(1, n_bytes) + alignment + _SLACK, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except (OSError, ValueError) as error:
         raise MemoryPlanError(
             f"the system refused {format_bytes(n_bytes)} of memory: {error}; use a smaller context or model"
