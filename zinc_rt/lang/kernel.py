@@ -18,8 +18,10 @@ from typing import Any, NoReturn, overload
 from zinc_rt.lang.diagnostics import KernelError
 from zinc_rt.lang.errors import LangError
 from zinc_rt.lang.signature import Signature
+from zinc_rt.lang.types import Type
 
-Static = int | float | bool | str | None | tuple[Any, ...]
+Static = int | float | bool | str | None | tuple[Any, ...] | Type
+"""What a compile-time constant of a kernel can be."""
 
 
 class Function:

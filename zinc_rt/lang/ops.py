@@ -327,8 +327,8 @@ def workgroup_id(axis: Any) -> Any:
 
 
 @Word
-def workitem_id(axis: Any = 0) -> Any:
-    """This work-item's index in its workgroup along an axis (static), u32."""
+def workitem_id() -> Any:
+    """This work-item's index in its workgroup, u32."""
 
 
 @Word
@@ -343,12 +343,12 @@ def barrier() -> Any:
 
 @Word
 def wave_shuffle_xor(x: Any, distance: Any) -> Any:
-    """The value of lane `lane ^ distance` (static: 1, 2, 4, 8 or 16), a 32-bit type."""
+    """The value of lane `lane ^ distance` (static: 1, 2, 4, 8 or 16), a 32-bit type. All lanes must be active."""
 
 
 @Word
 def wave_reduce_add(x: Any) -> Any:
-    """Sum over the wave's 32 lanes at distance 16, 8, 4, 2, 1; every lane gets it."""
+    """Sum over the wave's 32 lanes at distance 16, 8, 4, 2, 1; every lane gets it. All lanes must be active."""
 
 
 @Word
