@@ -1,11 +1,11 @@
 """Every operator and arithmetic word over arrays, for every type and a scalar and a vector width."""
 
+# The names of the language all at once; annotations may name a kernel's constants.
+# ruff: noqa: F403, F405
+
 from __future__ import annotations
 
-from zinc_rt.lang import (
-    Spec, absolute, bf16, cast, count_trailing_zeros, f16, f32, f64, floor, fma, i8, i16, i32, i64, kernel, load,
-    maximum, minimum, popcount, ptr, rint, select, sqrt, store, u8, u16, u32, u64, vec, zeros,
-)  # fmt: skip
+from zinc_rt.lang import *
 
 INTS = (i8, i16, i32, i64, u8, u16, u32, u64)
 FLOATS = (f32, f64)

@@ -1,12 +1,11 @@
 """Vectors, memory, dot products: one kernel for each thing that is checked."""
 
+# The names of the language all at once; annotations may name a kernel's constants.
+# ruff: noqa: F403, F405
+
 from __future__ import annotations
 
-from zinc_rt.lang import (
-    Space, Spec, all_of, any_of, array, bf16, bitcast, boolean, cast, concat, dot4, f16, f32, f64, high, i8, i16, i32,
-    i64, insert, iota, kernel, lanes, load, low, prefetch, ptr, reduce_add, reduce_max, reduce_min, reduce_or, regs,
-    select, shuffle, splat, store, struct, u8, u16, u32, u64, unroll, vec, zeros,
-)  # fmt: skip
+from zinc_rt.lang import *
 
 TYPES = (i8, i16, i32, i64, u8, u16, u32, u64, f16, bf16, f32, f64)
 COPY_LANES = (1, 2, 3, 4, 5, 8, 12, 16, 32, 64)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from zinc_rt.lang.kernel import Function, inline, kernel  # at once: the decorator must win over its module's name
+
 from zinc_rt.lang.ops import (  # isort: skip
     absolute, all_of, any_of, array, atomic_add, atomic_cas, atomic_load, atomic_store, barrier, bitcast, call,
     cast, concat, count_trailing_zeros, cycle_counter, dot4, fence, first_lane, floor, fma, high, insert, iota,
@@ -25,42 +26,27 @@ if TYPE_CHECKING:
     from zinc_rt.lang.diagnostics import KernelError
     from zinc_rt.lang.errors import LangError
     from zinc_rt.lang.frontend import Spec, emit_module
-    from zinc_rt.lang.gpu import GpuKernel
+    from zinc_rt.lang.gpu import GpuKernel, gpu_kernel
     from zinc_rt.lang.native import NativeKernel, compile, compile_image
     from zinc_rt.lang.target import TARGETS, Target, host_target, host_targets
 
 _LATER: Final = {
-    "cache": (
-        "CompileCache",
-        "default_cache_dir",
-    ),
-    "diagnostics": ("KernelError",),
-    "errors": ("LangError",),
-    "frontend": (
-        "Spec",
-        "emit_module",
-    ),
-    "gpu": ("GpuKernel",),
-    "native": (
-        "NativeKernel",
-        "compile",
-        "compile_image",
-    ),
-    "target": (
-        "TARGETS",
-        "Target",
-        "host_target",
-        "host_targets",
-    ),
+    "cache": "CompileCache default_cache_dir",
+    "diagnostics": "KernelError",
+    "errors": "LangError",
+    "frontend": "Spec emit_module",
+    "gpu": "GpuKernel gpu_kernel",
+    "native": "NativeKernel compile compile_image",
+    "target": "TARGETS Target host_target host_targets",
 }  # submodule -> names
 
-__all__ = [
+__all__ = [  # noqa: RUF022
     "TARGETS", "CompileCache", "Function", "GpuKernel", "KernelError", "LangError", "NativeKernel", "Space", "Spec",
     "Target", "absolute", "all_of", "any_of", "array", "atomic_add", "atomic_cas", "atomic_load", "atomic_store",
     "barrier", "bf16", "bitcast", "boolean", "call", "cast", "compile", "compile_image", "concat",
     "count_trailing_zeros", "cycle_counter", "default_cache_dir", "dot4", "emit_module", "f16", "f32", "f64",
-    "fence", "first_lane", "floor", "fma", "high", "host_target", "host_targets", "i16", "i32", "i64", "i8",
-    "inline", "insert", "iota", "kernel", "lane_id", "lanes", "load", "low", "maximum", "minimum", "pause",
+    "fence", "first_lane", "floor", "fma", "gpu_kernel", "high", "host_target", "host_targets", "i16", "i32", "i64",
+    "i8", "inline", "insert", "iota", "kernel", "lane_id", "lanes", "load", "low", "maximum", "minimum", "pause",
     "popcount", "prefetch", "ptr", "reduce_add", "reduce_max", "reduce_min", "reduce_or", "regs", "rint", "select",
     "shared", "shuffle", "splat", "sqrt", "static_assert", "store", "struct", "target_has", "tile",
     "tile_configure", "tile_dot_i8u8", "tile_dot_u8i8", "tile_load", "tile_release", "tile_store", "tile_zero",
@@ -71,7 +57,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     for module, names in _LATER.items():
-        if name in names:
+        if name in names.split():
             from importlib import import_module
 
             value = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)

@@ -236,9 +236,10 @@ class Statements(Calls):
         chosen = self.condition(node.test, test)
         then, other, end = (self.f.new_block(stem) for stem in ("then", "else", "end"))
         self.f.branch_if(chosen.ref, then, other)
-        first = self._arm(then, node.body, end, {})
+        twins = self.frame.twins
+        first = self._arm(then, node.body, end, dict(twins))
         new = {n: b for n, b in first.names.items() if isinstance(b, Slot) and n not in self.frame.names}
-        second = self._arm(other, node.orelse, end, new)
+        second = self._arm(other, node.orelse, end, twins | new)
         if first.reached or second.reached:
             self.f.start(end)
         merge(self.frame, (first, second), node.lineno, self.region)

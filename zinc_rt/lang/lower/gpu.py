@@ -74,9 +74,9 @@ def _within_row(c: Any, bits: Val, distance: int) -> str:
 def _other_row(c: Any, bits: Val) -> str:
     """The same lane of the other row of 16: V_PERMLANEX16_B32 with the identity as its selection.
 
-    Lane i of a row reads, from the other row, the lane in bits 4i … 4i+3 of the 64 bits {selection 2, selection 1} (RDNA
-    4 ISA, V_PERMLANEX16_B32): 0x76543210 for lanes 0-7, 0xFEDCBA98 for lanes 8-15. A wave of 32 has two rows, so that is
-    lane ^ 16. The last operands are fetch-inactive and bound control; the old value is never used, as above.
+    Lane i of a row reads, from the other row, the lane in bits 4i … 4i+3 of the 64 bits {selection 2, selection 1}
+    (RDNA 4 ISA, V_PERMLANEX16_B32): 0x76543210 for lanes 0-7, 0xFEDCBA98 for lanes 8-15. A wave of 32 has two rows, so
+    that is lane ^ 16. The last operands are fetch-inactive and bound control; the old value is never used, as above.
     """
     low, high = 0x76543210, 0xFEDCBA98 - (1 << 32)
     operands = ["poison", bits.ref, str(low), str(high)]
