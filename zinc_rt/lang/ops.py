@@ -280,12 +280,12 @@ def call(address: Any, returns: Any, *arguments: Any) -> Any:
     """Call the function at an address (u64) by the C convention. returns: a type, or None."""
 
 
-# -- matrix registers (AMX; elsewhere the same arithmetic in ordinary instructions) ---------------------------------
+# -- matrix registers (AMX only) ------------------------------------------------------------------------------------
 
 
 @Word
 def tile_configure(rows: Any, bytes: Any) -> Any:
-    """Set the shapes of this thread's tiles 0 … n-1 by static tuples. Needed before any tile is used."""
+    """Set the shapes of this thread's tiles 0, 1, …: rows of each and bytes of a row, two static tuples. First."""
 
 
 @Word
@@ -295,22 +295,22 @@ def tile_zero(t: Any) -> Any:
 
 @Word
 def tile_load(t: Any, p: Any, stride: Any) -> Any:
-    """Load tile `t` from rows that lie `stride` bytes apart."""
+    """Load tile number `t` (static) from rows that lie `stride` bytes apart."""
 
 
 @Word
 def tile_store(t: Any, p: Any, stride: Any) -> Any:
-    """Store tile `t`."""
+    """Store tile number `t` (static) to rows that lie `stride` bytes apart."""
 
 
 @Word
 def tile_dot_u8i8(c: Any, a: Any, b: Any) -> Any:
-    """Tile c (i32) += a (u8 rows) x b (i8, four consecutive k in each 32-bit element)."""
+    """Tile c (i32) += a (u8 rows) x b (i8, four consecutive k in each 32-bit element); static tile numbers."""
 
 
 @Word
 def tile_dot_i8u8(c: Any, a: Any, b: Any) -> Any:
-    """Tile c (i32) += a (i8 rows) x b (u8)."""
+    """Tile c (i32) += a (i8 rows) x b (u8, four consecutive k in each element); static tile numbers."""
 
 
 @Word

@@ -59,7 +59,7 @@ class CpuRing(Ring):
             target = host_target(isa)
             self.isa = target.name
             kept = cache if cache is not None else CompileCache(default_cache_dir(), notify=notify)
-            self._native = NativeBackend(Library(target, kept, notify=notify), self.threads)
+            self._native = NativeBackend(Library(target, kept, notify=notify), self.threads, notify)
         self._memory: dict[int, Bytes] = {}
         self._sequence = 0
         self._closed = False

@@ -11,7 +11,20 @@ from __future__ import annotations
 from zinc_rt.kernels.cpu.maths import INFINITY, exp
 from zinc_rt.kernels.cpu.structs import AttentionArgs, Step
 from zinc_rt.lang.kernel import inline, kernel
-from zinc_rt.lang.ops import array, fma, iota, load, maximum, prefetch, reduce_add, reduce_max, regs, select, splat, store, unroll
+from zinc_rt.lang.ops import (
+    array,
+    fma,
+    iota,
+    load,
+    maximum,
+    reduce_add,
+    reduce_max,
+    regs,
+    select,
+    splat,
+    store,
+    unroll,
+)
 from zinc_rt.lang.types import f32, i32, i64, ptr, u32, vec
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from zinc_rt.gguf import GGMLType
 from zinc_rt.ir.graph import BufferKind, Graph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.cpu import layout, structs
@@ -21,10 +22,12 @@ from zinc_rt.ring.native.choice import Choice
 from zinc_rt.ring.native.lower import Lowered, Lowering, PackPlace, Ref, matrices_of
 from zinc_rt.ring.native.memory import huge_bytes
 from zinc_rt.ring.native.program import Program, Runner, Scale, into_phases, record
+from zinc_rt.ring.native.selftest import matrix_products_agree
 from zinc_rt.ring.native.weights import repack
 from zinc_rt.ring.packet_list import Packet, PacketBatch
 
 F32 = npt.NDArray[np.float32]
+_QUANTIZED = {kind for kind, part in layout.FORMATS.items() if part.quantized}
 
 
 @dataclass(frozen=True)
@@ -39,10 +42,20 @@ class NativeBatch(PacketBatch):
 class NativeBackend:
     """Native kernels for one target on `threads` threads."""
 
-    def __init__(self, library: Library, threads: int) -> None:
-        self.library, self.threads = library, threads
+    def __init__(self, library: Library, threads: int, notify: Callable[[str], None] | None = None) -> None:
+        self.library, self.threads, self._notify = library, threads, notify
         self.choice = Choice.of(library.target)
         self.runner = Runner(library, threads)
+
+    def check_matrix_registers(self, kinds: Iterable[GGMLType]) -> None:
+        """Do without matrix registers where their products of these formats are not those of vectors."""
+        if not self.choice.tiles:
+            return
+        wrong = [k.name for k in kinds if k in _QUANTIZED and not matrix_products_agree(self.library, self.choice, k)]
+        if wrong:
+            self.choice = replace(self.choice, tiles="")
+            if self._notify is not None:
+                self._notify(f"matrix registers gave wrong products of {', '.join(wrong)} and are not used")
 
     def close(self) -> None:
         """End the threads."""
@@ -87,6 +100,7 @@ class NativeBackend:
                 arrays[b.id] = bound(constants, b)
             elif b.kind not in (BufferKind.WEIGHT, BufferKind.TEMP):
                 arrays[b.id] = typed(huge_bytes(n_bytes(b, sizes)), b, sizes)
+        self.check_matrix_registers({m.kind for m in matrices.values()})
         tiles = repack(list(matrices.values()), raw, self.choice, self.library, self.runner, released, progress)
         lowered = Lowering(graph, sizes, self.choice, self.threads, arrays, raw, tiles).run()
         step = self._step(graph, sizes, arrays)
