@@ -29,7 +29,7 @@ from zinc_rt.mem.kv_pages import KVPages, pages_for
 from zinc_rt.mem.plan import MemoryPlan, available_memory
 from zinc_rt.models import ModelDefinition
 from zinc_rt.ring.base import Ring, Sizes
-from zinc_rt.ring.cpu import CpuRing, Kernels
+from zinc_rt.ring.cpu import KERNELS, CpuRing, Kernels
 from zinc_rt.ring.packet_list import PacketBatch
 from zinc_rt.ring.reference import KEEP_BYTES
 from zinc_rt.tiers import (
@@ -116,6 +116,10 @@ class Options:
             value = getattr(self, field)
             if value is not None and not least <= value <= most:
                 raise UsageError(f"{field} is {value}, it must be between {least} and {most}")
+        if self.kernels not in KERNELS:
+            raise UsageError(f"kernels is {self.kernels!r}, it must be {' or '.join(KERNELS)}")
+        if self.isa is not None and self.kernels != "native":
+            raise UsageError(f"isa is {self.isa!r}, but the {self.kernels} kernels have no levels; give no isa")
 
 
 DEFAULT_N_CTX = 4096
@@ -157,15 +161,18 @@ class Engine:
         Raises `TierUnavailable`, `UnsupportedTarget`.
         """
         self.options = options or Options()
+        self._notify = notify
         self.tier = resolve_tier(self.options.tier, notify)
         self._available = available_memory()
         keep = KEEP_BYTES if self._available is None else min(KEEP_BYTES, self._available // 2)
         self._progress = progress
         cache = CompileCache(self.options.cache_dir or default_cache_dir(), notify=notify)
-        self._ring: Ring = CpuRing(
+        ring = CpuRing(
             kernels=self.options.kernels, threads=self.options.threads, isa=self.options.isa, cache=cache,
             keep_bytes=keep, notify=notify,
         )  # fmt: skip
+        self._ring: Ring = ring
+        self.kernels, self.isa, self.threads = ring.kernels, ring.isa, ring.threads
         self._batch: PacketBatch | None = None
         self._pages: KVPages | None = None
         self._lengths: dict[int, int] = {}  # open sequences: how many positions their cache holds
@@ -194,12 +201,19 @@ class Engine:
     ) -> None:
         self.close()
 
+    @property
+    def how(self) -> str:
+        """The tier, its kernels and threads, for a line on the screen."""
+        level = f" for {self.isa}" if self.isa else ""
+        count = f"{self.threads} thread" if self.threads == 1 else f"{self.threads} threads"
+        return f"{self.tier.value}: {self.kernels} kernels{level}, {count}"
+
     def capabilities(self) -> Capabilities:
         """What this engine can do."""
         return Capabilities()
 
     def load(self, file: GGUFFile, definition: ModelDefinition) -> MemoryPlan:
-        """Plan, check the plan against the memory there is, then lower the graph. Raises `MemoryPlanError`."""
+        """Plan, say so, check the plan against the memory there is, then lower the graph. Raises `MemoryPlanError`."""
         if self._batch is not None:
             raise EngineError("the engine has a model already; open another engine for a second one")
         graph, options = definition.graph, self.options
@@ -208,6 +222,8 @@ class Engine:
         sizes = Sizes(options.n_batch, options.n_batch, n_ctx, options.n_slots, n_pages)
         weights = [b.name for b in graph.of_kind(BufferKind.WEIGHT)]
         plan = MemoryPlan(available=self._available, **self._ring.plan(graph, sizes))
+        if self._notify is not None:
+            self._notify(f"{self.how}; {plan.summary}")
         if options.check_memory:
             plan.check()
         constants = {name: make(n_ctx) for name, make in definition.constants.items()}

@@ -97,6 +97,9 @@ def bench(
     threads: o.Threads = None,
     batch_size: o.BatchSize = None,
     tier: o.TierName = None,
+    kernels: o.KernelSet = None,
+    isa: o.Isa = None,
+    cache_dir: o.CacheDir = None,
     output: OutputOption = Output.md,
     debug: o.Debug = False,
 ) -> int:
@@ -113,7 +116,16 @@ def bench(
     n_ctx = 1 + _DECODE_PROMPT + max(n for _, n in tests)
     done: list[Measurement] = []
     interrupted = False
-    with open_model(model, tier=tier, n_ctx=n_ctx, threads=threads, n_batch=batch_size) as opened:
+    with open_model(
+        model,
+        tier=tier,
+        n_ctx=n_ctx,
+        threads=threads,
+        n_batch=batch_size,
+        kernels=kernels,
+        isa=isa,
+        cache_dir=cache_dir,
+    ) as opened:
         try:
             with progress("rounds", len(tests) * (repetitions + 1)) as bar:
                 for test, n in tests:
@@ -125,7 +137,9 @@ def bench(
             "parameters": sum(t.n_elements for t in opened.file.tensors.values()),
             "file_bytes": opened.file.file_size,
             "tier": opened.tier.value,
-            "threads": opened.engine.options.threads,
+            "kernels": opened.engine.kernels,
+            "isa": opened.engine.isa,
+            "threads": opened.engine.threads,
         }
     write(_FORMATS[output](facts, done))
     if interrupted:
