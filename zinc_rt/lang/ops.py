@@ -237,6 +237,16 @@ def dot4(acc: Any, a: Any, b: Any, *, a_max: Any = 255) -> Any:
     """
 
 
+@Word
+def dot2(a: Any, b: Any) -> Any:
+    """Lane i (i16) of the result is the exact dot product of bytes 2i, 2i + 1 of `a` (u8, at most 128) and `b` (i8)."""
+
+
+@Word
+def add_pairs(acc: Any, words: Any) -> Any:
+    """Lane i of `acc` (i32) plus lanes 2i and 2i + 1 of `words` (i16)."""
+
+
 # -- threads --------------------------------------------------------------------------------------------------------
 
 

@@ -6,35 +6,44 @@ from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
 from zinc_rt.kernels.cpu.matrix import MAX_GROUPS, matrix_rows, matrix_scratch, tile_shapes, unpack_tile
 from zinc_rt.kernels.cpu.structs import MatmulArgs, Step
 from zinc_rt.kernels.cpu.tiles import lane_of, live_rows, merge_lanes, put_aside, put_tile
-from zinc_rt.kernels.cpu.weights import BIAS_SUM, group_factors, group_value, line
+from zinc_rt.kernels.cpu.weights import BIAS_SUM, FIFTH_BIT, group_factors, group_value, line
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
-    array,
-    bitcast,
-    cast,
-    dot4,
-    load,
-    prefetch,
-    regs,
-    splat,
-    target_has,
-    tile_release,
-    unroll,
+    add_pairs, array, bitcast, cast, dot2, dot4, load, prefetch, regs, splat, target_has, tile_release, unroll, zeros,
 )  # fmt: skip
-from zinc_rt.lang.types import f32, i8, i32, i64, ptr, u8, vec
+from zinc_rt.lang.types import f32, i8, i16, i32, i64, ptr, u8, vec
 
 
 @inline
 def isum_dots(w: ptr[u8], x: ptr[i8], isum, FIRST: int, LAST: int, FMT: str, M: int, W: int, SIGNED: bool):
     """isum[m * H + h] += the dot products of lines FIRST … LAST-1 with M rows."""
     H = 16 // W
-    BOUND = 255 if FMT == "Q8_0" else 63
-    for i in unroll(FIRST, LAST):
-        lines = tuple(line(w, i, h * 4 * W, FMT, 4 * W, SIGNED) for h in range(H))
-        for m in unroll(M):
-            q = bitcast(splat(load(cast(x + (m * 32 + i * 4), ptr[i32])), W), vec[i8, 4 * W])
-            for h in unroll(H):
-                isum[m * H + h] = dot4(isum[m * H + h], lines[h], q, a_max=BOUND)
+    if FMT == "Q8_0" or target_has("vnni") or target_has("avxvnni") or not target_has("avx2"):
+        for i in unroll(FIRST, LAST):
+            lines = tuple(line(w, i, h * 4 * W, FMT, 4 * W, SIGNED) for h in range(H))
+            for m in unroll(M):
+                q = four_columns(x, m, i, W)
+                for h in unroll(H):
+                    isum[m * H + h] = dot4(isum[m * H + h], lines[h], q, a_max=255 if FMT == "Q8_0" else 63)
+    else:
+        # Sums of products fit 16 bits for a few lines: 8 of 4-bit weights, 4 of 5-bit, 2 of 6-bit ones.
+        LINES = 2 if FMT == "Q6_K" else 4 if FMT in FIFTH_BIT else 8
+        for start in unroll(FIRST, LAST, LINES):
+            words = regs(vec[i16, 2 * W], M * H)
+            for i in unroll(start, min(start + LINES, LAST)):
+                lines = tuple(line(w, i, h * 4 * W, FMT, 4 * W, SIGNED) for h in range(H))
+                for m in unroll(M):
+                    q = four_columns(x, m, i, W)
+                    for h in unroll(H):
+                        words[m * H + h] = words[m * H + h] + dot2(lines[h], q)
+            for k in unroll(M * H):
+                isum[k] = add_pairs(isum[k], words[k])
+
+
+@inline
+def four_columns(x: ptr[i8], m: int, i: int, W: int):
+    """Row m's activations of line i, for every lane."""
+    return bitcast(splat(load(cast(x + (m * 32 + i * 4), ptr[i32])), W), vec[i8, 4 * W])
 
 
 @inline
