@@ -65,6 +65,8 @@ def guarded(what: str, function: Callable[..., Any], *arguments: Any, **named: A
         raise
     except LangError as error:
         raise Reject(str(error)) from None
+    except KeyError as error:
+        raise Reject(f"there is no key {error}") from None
     except Exception as error:
         raise Reject(f"{what} failed at compile time: {error or type(error).__name__}") from None
     if isinstance(result, int) and result.bit_length() > MAX_BITS:
@@ -148,9 +150,9 @@ def checked(value: Any) -> Any:
         return value
     if isinstance(value, types.FunctionType):
         raise Reject("a plain Python function cannot be used in a kernel; mark it with @inline")
-    kind = f"class {value.__name__}" if isinstance(value, type) else type(value).__name__
+    what = f"the class {value.__name__}" if isinstance(value, type) else f"an object of type {type(value).__name__}"
     raise Reject(
-        f"a {kind} cannot be used in a kernel; it takes numbers, text, tuples, types, helpers and modules from outside"
+        f"{what} cannot be used in a kernel, which takes numbers, text, tuples, types, helpers and modules from outside"
     )
 
 

@@ -385,6 +385,8 @@ def _hint(have: Type, want: Type) -> str:
     if isinstance(want, Vec) and not isinstance(have, Vec) and elem_of(want) == have:
         return f"; splat(x, {want.lanes}) makes a vector of it"
     if isinstance(want, Ptr) and isinstance(have, Ptr):
+        if {have.space, want.space} - {Space.GLOBAL, Space.CONSTANT} and have.space is not want.space:
+            return "; they lie in different memories"
         return f"; cast(p, {want}) changes a pointer's type"
     if isinstance(elem_of(want), Int | Float) and isinstance(elem_of(have), Int | Float):
         return f"; {elem_of(want)}(…) converts" if elem_of(want) != elem_of(have) else ""

@@ -46,7 +46,7 @@ class Function:
     def file(self) -> str:
         """Source file as messages show it: from the package's parent folder where it lies in a package."""
         path = Path(self.fn.__code__.co_filename)
-        package = self.fn.__module__.split(".")[0]
+        package = (self.fn.__module__ or "__main__").split(".")[0]  # made by exec, it has no module
         if package in path.parts and package != "__main__":
             return "/".join(path.parts[len(path.parts) - 1 - path.parts[::-1].index(package) :])
         return path.name

@@ -167,6 +167,7 @@ class Loops(Statements):
             self.frame.counters = counters | {name}
             self._body(node.body, _Loop(again, end))
         self.frame.counters = counters
+        self.frame.lost[name] = "is a loop's variable and unknown after the loop"
         f.start(again)
         # Below the last value, so the sum cannot overflow; LLVM may use that.
         word = f"{'add nsw' if kind.signed else 'add nuw'} {text} {now}, {step}"
