@@ -93,7 +93,9 @@ def weigh(a, sums, out, count: i32, DIM: int, W: int):
                 for h in unroll(H):
                     at = (p + half) * 16 + h * W
                     live = iota(i32, W) < splat(count - at, W)
-                    e = select(live, exp(load(sums, at, lanes=W) - splat(m, W)), 0.0)
+                    # Hidden positions take e^0: e^-inf would go through subnormal numbers, which are slow.
+                    e = exp(select(live, load(sums, at, lanes=W) - splat(m, W), 0.0))
+                    e = select(live, e, 0.0)
                     store(sums, e, at)
                     lane[half * H + h] = lane[half * H + h] + e
     for half in unroll(tuple(h for h in (4, 2, 1) if h <= H)):

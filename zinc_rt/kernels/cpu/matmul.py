@@ -91,30 +91,34 @@ def tile_rows(
     for q in range(8):
         # Lanes l, l + 16, l + 8, l + 24: the tree adds the first two, the last two, then both.
         first = lane_of(q * 4)
-        for r in unroll(4):
-            one = regs(vec[f32, W], N)
-            group: i32 = first + (0, 16, 8, 24)[r]
-            while group < groups:
-                for i in unroll(0, WEIGHT_BYTES, 64):
-                    prefetch(w, AHEAD + i)
-                supers = tile + (group >> 3) * SUPER_BYTES
-                add_group(w, scales, supers, xv, dv, sv, s_stride, one, FMT, M, W, SIGNED)
-                group += 32
-                w = w + WEIGHT_BYTES
-                scales = scales + SCALE_BYTES
-                xv = xv + block * 32
-                dv = dv + block
-                sv = sv + block
-            for i in unroll(N):
-                if r % 2 == 0:
-                    sums[i] = one[i]
-                else:
-                    sums[i] = sums[i] + one[i]
-            # Kept in memory: registers are for the sums of the groups under way.
-            if r == 1:
-                put_aside(q, sums, aside, N, W)
         for i in unroll(N):
-            sums[i] = load(aside, (q * N + i) * W, lanes=W, align=W * 4) + sums[i]
+            sums[i] = zeros(vec[f32, W])
+        # Short rows leave whole quartets of lanes empty.
+        if first < groups:
+            for r in unroll(4):
+                one = regs(vec[f32, W], N)
+                group: i32 = first + (0, 16, 8, 24)[r]
+                while group < groups:
+                    for i in unroll(0, WEIGHT_BYTES, 64):
+                        prefetch(w, AHEAD + i)
+                    supers = tile + (group >> 3) * SUPER_BYTES
+                    add_group(w, scales, supers, xv, dv, sv, s_stride, one, FMT, M, W, SIGNED)
+                    group += 32
+                    w = w + WEIGHT_BYTES
+                    scales = scales + SCALE_BYTES
+                    xv = xv + block * 32
+                    dv = dv + block
+                    sv = sv + block
+                for i in unroll(N):
+                    if r % 2 == 0:
+                        sums[i] = one[i]
+                    else:
+                        sums[i] = sums[i] + one[i]
+                # Kept in memory: registers are for the sums of the groups under way.
+                if r == 1:
+                    put_aside(q, sums, aside, N, W)
+            for i in unroll(N):
+                sums[i] = load(aside, (q * N + i) * W, lanes=W, align=W * 4) + sums[i]
         put_aside(q, sums, aside, N, W)
     merge_lanes(sums, aside, N, W)
 

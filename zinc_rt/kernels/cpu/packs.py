@@ -136,7 +136,10 @@ def padded(x: ptr[f32], at: i32, n: i32, buffer: ptr[f32], N: int, W: int):
     if at + N > n:
         for i in range(0, N, W):
             store(buffer, zeros(vec[f32, W]), i)
-        for j in range(n - at):
+        whole = (n - at) & -W
+        for j in range(0, whole, W):
+            store(buffer, load(p, j, lanes=W), j)
+        for j in range(whole, n - at):
             buffer[j] = p[j]
         p = buffer
     return p
