@@ -13,6 +13,9 @@ from zinc_rt.lang.ops import (
 )  # fmt: skip
 from zinc_rt.lang.types import f32, i8, i16, i32, i64, ptr, u8, vec
 
+PANEL_ROWS = 64
+"""Rows that go through all tiles of a call before the next ones do; a multiple of BLOCK_ROWS."""
+
 
 @inline
 def isum_dots(w: ptr[u8], x: ptr[i8], isum, FIRST: int, LAST: int, FMT: str, M: int, W: int, SIGNED: bool):
@@ -142,33 +145,38 @@ def matmul(
     if block > BLOCK_ROWS:
         block = BLOCK_ROWS
     scratch = matrix_scratch(FMT, TILES)
-    for t in range(first, last):
-        tile = a.w + i64(t) * a.tile_bytes
-        start: i32 = 0
-        while start < rows:
-            here: i32 = rows - start
-            if here > block:
-                here = block
-            at = i64(start) * i64(groups)
-            m: i32 = 0
-            if TILES != "":
-                if here == BLOCK_ROWS and groups <= MAX_GROUPS:
-                    if start == 0:
-                        unpack_tile(tile, scratch, groups, FMT, SUPER_BYTES, SCALE_BYTES, WEIGHT_BYTES)
-                        tile_shapes(FMT, TILES)
-                    matrix_rows(a, tile, scratch, t, start, FMT, SUPER_BYTES, SCALE_BYTES, TILES)
-                    m = BLOCK_ROWS
-            for M in unroll(BLOCKS):
-                while m + M <= here:
-                    x = p.q + (at * 32 + i64(m) * 32)
-                    sums = regs(vec[f32, W], M * (16 // W))
-                    tile_rows(
-                        tile, x, p.d + (at + i64(m)), p.s + (at + i64(m)), s_stride, block, groups, sums, FMT, M, W,
-                        SUPER_BYTES, SCALE_BYTES, WEIGHT_BYTES, AHEAD, SIGNED,
-                    )  # fmt: skip
-                    put_tile(a, sums, t, start + m, M, W)
-                    m += M
-            start += block
+    # A panel of rows stays in the second-level cache while this call's tiles pass by; they stay there for the next.
+    for panel in range(0, rows, PANEL_ROWS):
+        stop: i32 = panel + PANEL_ROWS
+        if stop > rows:
+            stop = rows
+        for t in range(first, last):
+            tile = a.w + i64(t) * a.tile_bytes
+            start: i32 = panel
+            while start < stop:
+                here: i32 = stop - start
+                if here > block:
+                    here = block
+                at = i64(start) * i64(groups)
+                m: i32 = 0
+                if TILES != "":
+                    if here == BLOCK_ROWS and groups <= MAX_GROUPS:
+                        if start == panel:
+                            unpack_tile(tile, scratch, groups, FMT, SUPER_BYTES, SCALE_BYTES, WEIGHT_BYTES)
+                            tile_shapes(FMT, TILES)
+                        matrix_rows(a, tile, scratch, t, start, FMT, SUPER_BYTES, SCALE_BYTES, TILES)
+                        m = BLOCK_ROWS
+                for M in unroll(BLOCKS):
+                    while m + M <= here:
+                        x = p.q + (at * 32 + i64(m) * 32)
+                        sums = regs(vec[f32, W], M * (16 // W))
+                        tile_rows(
+                            tile, x, p.d + (at + i64(m)), p.s + (at + i64(m)), s_stride, block, groups, sums, FMT, M,
+                            W, SUPER_BYTES, SCALE_BYTES, WEIGHT_BYTES, AHEAD, SIGNED,
+                        )  # fmt: skip
+                        put_tile(a, sums, t, start + m, M, W)
+                        m += M
+                start += block
     if TILES == "amx":
         if rows >= BLOCK_ROWS:
             tile_release()
