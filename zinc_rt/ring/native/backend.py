@@ -19,11 +19,12 @@ from zinc_rt.mem.arena import Lifetime, align_up, place
 from zinc_rt.ring.base import Bytes, Sizes
 from zinc_rt.ring.binding import bound, n_bytes, typed
 from zinc_rt.ring.native.choice import Choice
-from zinc_rt.ring.native.lower import Lowered, Lowering, PackPlace, Ref, matrices_of
+from zinc_rt.ring.native.lower import Given, Lowered, Lowering, PackPlace, Ref, matrices_of
 from zinc_rt.ring.native.memory import huge_bytes
-from zinc_rt.ring.native.program import Program, Runner, Scale, into_phases, record
+from zinc_rt.ring.native.program import Program, Runner, Scale, into_phases
+from zinc_rt.ring.native.records import address_of, record
 from zinc_rt.ring.native.selftest import matrix_products_agree
-from zinc_rt.ring.native.weights import repack
+from zinc_rt.ring.native.weights import Matrix, in_tiles, repack
 from zinc_rt.ring.packet_list import Packet, PacketBatch
 
 F32 = npt.NDArray[np.float32]
@@ -39,6 +40,36 @@ class NativeBatch(PacketBatch):
     n_vocab: int = 0
 
 
+@dataclass(frozen=True)
+class Layout:
+    """A lowered graph with its temporaries placed: offsets by key in an arena of so many bytes."""
+
+    key: Hashable
+    graph: Graph  # keeps the identity that the key names
+    lowered: Lowered
+    places: dict[Hashable, int]
+    arena_bytes: int
+
+
+class _Memory:
+    """What `Given` stands for."""
+
+    def __init__(self, arrays: Mapping[int, Any], raw: Mapping[str, Bytes], tiles: Mapping[str, Bytes]) -> None:
+        self._known: dict[Given, Any] = {
+            **{Given("buffer", key): array for key, array in arrays.items()},
+            **{Given("rows", key): array for key, array in raw.items()},
+            **{Given("tiles", key): array for key, array in tiles.items()},
+        }
+
+    def find(self, given: Given) -> Any:
+        """The array."""
+        if given not in self._known and given.what == "rotation":
+            table = self._known[Given("buffer", given.key)]
+            # Cosines and sines apart: a kernel loads each as a vector.
+            self._known[given] = np.ascontiguousarray(table.transpose(0, 2, 1))
+        return self._known[given]
+
+
 class NativeBackend:
     """Native kernels for one target on `threads` threads."""
 
@@ -46,6 +77,7 @@ class NativeBackend:
         self.library, self.threads, self._notify = library, threads, notify
         self.choice = Choice.of(library.target)
         self.runner = Runner(library, threads)
+        self._planned: Layout | None = None
 
     def check_matrix_registers(self, kinds: Iterable[GGMLType]) -> None:
         """Do without matrix registers where their products of these formats are not those of vectors."""
@@ -67,17 +99,22 @@ class NativeBackend:
         vectors = [b for b in graph.of_kind(BufferKind.WEIGHT) if b.id not in matrices]
         io = sum(n_bytes(b, sizes) for b in graph.of_kind(BufferKind.INPUT, BufferKind.OUTPUT))
         constants = sum(n_bytes(b, sizes) for b in graph.of_kind(BufferKind.CONSTANT))
-        shapes = {b.id: _Shape(sizes.shape(b.shape)) for b in graph.buffers if b.kind is not BufferKind.TEMP}
-        names = {b.name: _Shape((1, 1)) for b in graph.of_kind(BufferKind.WEIGHT)}
-        lowered = Lowering(graph, sizes, self.choice, self.threads, shapes, names, names).run()  # type: ignore[arg-type]
         return {
             "weights": sum(m.n_bytes for m in matrices.values())
             + sum(min(n_bytes(b, sizes), 1 << 24) for b in vectors),
             "unpacked": 0,
             "kv_cache": sum(n_bytes(b, sizes) for b in graph.of_kind(BufferKind.STATE)),
-            "scratch": _placed(lowered)[1] + io,
+            "scratch": self._layout(graph, sizes).arena_bytes + io,
             "constants": 2 * constants,  # as given, and arranged for the kernels
         }
+
+    def _layout(self, graph: Graph, sizes: Sizes) -> Layout:
+        """Operations and where their temporaries lie; that of the plan when the same is lowered."""
+        key = (id(graph), sizes, self.choice)
+        if self._planned is None or self._planned.key != key:
+            lowered = Lowering(graph, sizes, self.choice, self.threads).run()
+            self._planned = Layout(key, graph, lowered, *_placed(lowered))
+        return self._planned
 
     def lower(
         self,
@@ -88,24 +125,17 @@ class NativeBackend:
         released: Callable[[str], None] | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> NativeBatch:
-        """Repack the weights and lay out the program; see `Ring.lower`."""
-        arrays: dict[int, Any] = {}
+        """Load the kernels, repack the weights, lay out the program; see `Ring.lower`."""
         matrices = matrices_of(graph)
-        tables = {n.inputs[1] for n in graph.nodes if n.op is Op.EMBED}
         raw = {b.name: bound(weights, b) for b in graph.of_kind(BufferKind.WEIGHT)}
-        for b in graph.buffers:
-            if b.kind is BufferKind.WEIGHT and b.id not in matrices and b.id not in tables:
-                arrays[b.id] = np.ascontiguousarray(raw[b.name].reshape(-1).view(np.float32))
-            elif b.kind is BufferKind.CONSTANT:
-                arrays[b.id] = bound(constants, b)
-            elif b.kind not in (BufferKind.WEIGHT, BufferKind.TEMP):
-                arrays[b.id] = typed(huge_bytes(n_bytes(b, sizes)), b, sizes)
+        arrays = self._arrays(graph, sizes, raw, constants, matrices)
+        self._load(self._layout(graph, sizes), matrices)
         self.check_matrix_registers({m.kind for m in matrices.values()})
-        tiles = repack(list(matrices.values()), raw, self.choice, self.library, self.runner, released, progress)
-        lowered = Lowering(graph, sizes, self.choice, self.threads, arrays, raw, tiles).run()
-        step = self._step(graph, sizes, arrays)
-        program = self._program(lowered, step)
-        program.keep += [arrays, raw, tiles]
+        layout_ = self._layout(graph, sizes)
+        tiles = in_tiles(matrices.values())
+        repack(list(matrices.values()), raw, tiles, self.choice, self.library, self.runner, released, progress)
+        program = self._program(layout_, self._step(graph, sizes, arrays), _Memory(arrays, raw, tiles))
+        self._planned = None
         embeds = [graph.buffer(n.inputs[1]) for n in graph.nodes if n.op is Op.EMBED]
         return NativeBatch(
             packets=tuple(Packet(n.op, None, n.name) for n in graph.nodes),
@@ -113,8 +143,36 @@ class NativeBackend:
             outputs={b.name: arrays[b.id] for b in graph.of_kind(BufferKind.OUTPUT)},
             counts=np.zeros(2, np.int32),
             program=program,
-            lowered=lowered,
+            lowered=layout_.lowered,
             n_vocab=min((int(b.shape[0]) for b in embeds), default=0),
+        )
+
+    def _arrays(
+        self, graph: Graph, sizes: Sizes, raw: Mapping[str, Bytes], constants: Mapping[str, F32],
+        matrices: Mapping[int, Matrix],
+    ) -> dict[int, Any]:  # fmt: skip
+        """Memory of every buffer that is no temporary, no matrix and no embedding table, by id."""
+        tables = {n.inputs[1] for n in graph.nodes if n.op is Op.EMBED}
+        arrays: dict[int, Any] = {}
+        for b in graph.buffers:
+            if b.kind is BufferKind.WEIGHT:
+                if b.id not in matrices and b.id not in tables:
+                    arrays[b.id] = np.ascontiguousarray(raw[b.name].reshape(-1).view(np.float32))
+            elif b.kind is BufferKind.CONSTANT:
+                arrays[b.id] = bound(constants, b)
+            elif b.kind is not BufferKind.TEMP:
+                arrays[b.id] = typed(huge_bytes(n_bytes(b, sizes)), b, sizes)
+        return arrays
+
+    def _load(self, layout_: Layout, matrices: Mapping[int, Matrix]) -> None:
+        """All kernels at once: what has to be compiled is compiled side by side, and said in one line."""
+        kinds = {m.kind for m in matrices.values()}
+        self.library.load(
+            [
+                *(op.kernel for op in layout_.lowered.operations),
+                *(self.choice.repack(kind) for kind in kinds),
+                *self.runner.kernels(alone=bool(self.choice.tiles)),
+            ]
         )
 
     def _step(self, graph: Graph, sizes: Sizes, arrays: Mapping[int, Any]) -> npt.NDArray[np.void]:
@@ -124,10 +182,10 @@ class NativeBackend:
             structs.Step, {"max_pages": sizes.max_pages, **{name: inputs[name] for name in known if name in inputs}}
         )
 
-    def _program(self, lowered: Lowered, step: npt.NDArray[np.void]) -> Program:
-        places, size = _placed(lowered)
-        arena = huge_bytes(size)
-        base = arena.ctypes.data
+    def _program(self, layout_: Layout, step: npt.NDArray[np.void], memory: _Memory) -> Program:
+        lowered, places = layout_.lowered, layout_.places
+        arena = huge_bytes(layout_.arena_bytes)
+        base = address_of(arena)
         packs: dict[Hashable, npt.NDArray[np.void]] = {}
         visits: dict[int, npt.NDArray[np.int32]] = {}
         for key, p in lowered.packs.items():
@@ -144,12 +202,14 @@ class NativeBackend:
             )  # fmt: skip
         for op in lowered.operations:
             for field_name, value in op.arguments.items():
-                if isinstance(value, Ref):
+                if isinstance(value, Given):
+                    op.arguments[field_name] = memory.find(value)
+                elif isinstance(value, Ref):
                     op.arguments[field_name] = base + places[value.key] + value.offset
                 elif isinstance(value, PackPlace):
                     op.arguments[field_name] = packs[value.key]
         program = Program.build(lowered.operations, step, self.library, self.threads)
-        program.keep += [arena, packs, visits]
+        program.keep += [arena, packs, visits, memory]
         return program
 
     def run(self, batch: NativeBatch, *, profile: bool = False) -> None:
@@ -172,19 +232,6 @@ class NativeBackend:
         m[Scale.ATTENTION] = n_rows * splits if splits else -(-n_rows // batch.lowered.attention_rows)
         m[Scale.MERGE] = n_rows if splits else 0
         self.runner.run(program, profile=profile)
-
-
-class _Shape:
-    """Stands for an array that a plan needs to know the shape of, and nothing else."""
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self.shape = shape
-
-    def transpose(self, *order: int) -> _Shape:
-        return _Shape(tuple(self.shape[i] for i in order))
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[np.float32]:
-        return np.broadcast_to(np.float32(0), self.shape)
 
 
 def _placed(lowered: Lowered) -> tuple[dict[Hashable, int], int]:

@@ -13,7 +13,8 @@ from zinc_rt.kernels.cpu import layout, structs
 from zinc_rt.lang.library import Library
 from zinc_rt.ring.native.choice import Choice
 from zinc_rt.ring.native.memory import huge_bytes
-from zinc_rt.ring.native.program import Operation, Program, Runner, Scale, record
+from zinc_rt.ring.native.program import Operation, Program, Runner, Scale
+from zinc_rt.ring.native.records import record
 
 _ROWS, _N_OUT, _N_IN = layout.BLOCK_ROWS, 20, 512  # a whole tile and a rest, two super-blocks
 _PART = 8
