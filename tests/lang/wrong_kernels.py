@@ -632,7 +632,7 @@ def starred_assignment(p: ptr[f32]):
 # ---- loops
 
 
-@wrong("`for i in unroll(10 ** 9):`: what unroll goes over has more than 65536 items; loop with range at run time")
+@wrong("`for i in unroll(10 ** 9):`: unroll gives more than 65536 items at compile time")
 def endless_unroll(p: ptr[f32]):
     for i in unroll(10**9):  # here
         p[i] = 0.0
