@@ -48,7 +48,7 @@ class Peer:
         """What the build says about itself."""
         if self._folder is None:
             return None
-        command = [self._folder / "llama-bench", "--version"]
+        command = [str(self._folder / "llama-bench"), "--version"]
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
         except OSError:
