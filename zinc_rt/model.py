@@ -267,11 +267,12 @@ class Model:
         with _Turn(self):
             started = time.perf_counter()
             cached = self._reuse(prompt)
-            logits = self._prefill(prompt, cached)
+            result = self._prefill(prompt, cached)
             prefilled = decoded = time.perf_counter()
             reason, n = None, 0
             while reason is None:
-                token = sampler.sample(logits[: sampler.n_vocab], history)
+                likeliest = int(result.tokens[0]) if sampler.n_vocab == self.n_vocab else None
+                token = sampler.sample(result.logits[0, : sampler.n_vocab], history, likeliest)
                 decoded = time.perf_counter()
                 if token.token_id in stop_ids:
                     reason = "stop"
@@ -287,7 +288,7 @@ class Model:
                 elif len(history) > self.n_ctx:
                     reason = "context"
                 else:
-                    logits = self._advance(token.token_id)
+                    result = self._advance(token.token_id)
             rest = "" if stops.matched is not None else self._rest(text, stops)
             stats = Stats(len(prompt), n, prefilled - started, decoded - prefilled, cached)
             yield Chunk(rest, finish_reason=reason, stats=stats, seed=sampler.seed)
@@ -297,7 +298,7 @@ class Model:
         shown, stopped = stops.add(text.flush())
         return shown if stopped else shown + stops.flush()
 
-    def _prefill(self, prompt: list[int], start: int) -> npt.NDArray[np.float32]:
+    def _prefill(self, prompt: list[int], start: int) -> StepResult:
         """Run the prompt from index `start` on, in steps of n_batch rows; the logits after its last token."""
         n_batch = self.engine.options.n_batch
         while True:
@@ -307,12 +308,12 @@ class Model:
             self._resident += part
             start += len(part)
             if last:
-                return _row(result)
+                return result
 
-    def _advance(self, token: int) -> npt.NDArray[np.float32]:
+    def _advance(self, token: int) -> StepResult:
         result = self.engine.step([Rows(self._slot, len(self._resident), (token,), wanted=(0,))])
         self._resident.append(token)
-        return _row(result)
+        return result
 
     def _reuse(self, prompt: list[int]) -> int:
         """Keep what the cache shares with the prompt, all but its last token at most; returns the length."""
@@ -342,11 +343,6 @@ class _Turn:
 
     def __exit__(self, *exception: object) -> None:
         self._model._busy = False
-
-
-def _row(result: StepResult) -> npt.NDArray[np.float32]:
-    """The logits of a step that wanted one row's."""
-    return np.asarray(result.logits[0])
 
 
 def _chunk(text: str, token: Sampled) -> Chunk:

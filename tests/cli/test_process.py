@@ -36,6 +36,16 @@ def test_help_starts_without_the_heavy_libraries():
     assert not loaded & {"numpy", "tokenizers", "jinja2", "rich", "gguf"}
 
 
+def test_a_native_start_imports_nothing_of_the_reference_kernels_and_no_compiler(tiny):
+    zinc("run", "-m", tiny, "x", "-n", "1")  # from here on the kernels are in the cache
+    command = [sys.executable, "-X", "importtime", "-m", "zinc_rt", "run", "-m", str(tiny), "x", "-n", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, env=ENVIRONMENT)
+    loaded = {line.rsplit("|", 1)[1].strip() for line in done.stderr.splitlines() if "|" in line}
+    assert "zinc_rt.ring.native.backend" in loaded
+    assert not loaded & {"threadpoolctl", "zinc_rt.ring.reference", "zinc_rt.kernels.reference.matmul"}
+    assert not loaded & {"zinc_rt.lang.frontend", "zinc_rt.lang.children", "llvmlite", "rich", "jinja2", "statistics"}
+
+
 def test_run_from_a_pipe_into_a_pipe(tiny):
     done = zinc("run", "-m", tiny, "-n", "8", "-s", "1", stdin=None, input="hello\n")
     assert done.returncode == 0

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -80,11 +77,15 @@ class Measurement:
     @property
     def median(self) -> float:
         """The middle sample."""
+        import statistics
+
         return statistics.median(self.samples)
 
     @property
     def deviation(self) -> float:
         """Standard deviation of the samples; 0 for a single one."""
+        import statistics
+
         return statistics.stdev(self.samples) if len(self.samples) > 1 else 0.0
 
 
@@ -200,6 +201,9 @@ def _json(facts: dict[str, Any], results: Sequence[Measurement]) -> str:
 
 
 def _csv(facts: dict[str, Any], results: Sequence[Measurement]) -> str:
+    import csv
+    import io
+
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     figures = ["test", "tokens", "median", "deviation", "slowest", "fastest", "repetitions"]

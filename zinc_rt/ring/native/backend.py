@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ from zinc_rt.ring.binding import bound, n_bytes, typed
 from zinc_rt.ring.native.choice import Choice
 from zinc_rt.ring.native.lower import Given, Lowered, Lowering, PackPlace, Ref, matrices_of
 from zinc_rt.ring.native.memory import huge_bytes
-from zinc_rt.ring.native.program import Program, Runner, Scale, into_phases
+from zinc_rt.ring.native.program import Program, Runner, into_phases
 from zinc_rt.ring.native.records import address_of, record
 from zinc_rt.ring.native.selftest import matrix_products_agree
 from zinc_rt.ring.native.weights import Matrix, in_tiles, repack
@@ -33,11 +33,12 @@ _QUANTIZED = {kind for kind, part in layout.FORMATS.items() if part.quantized}
 
 @dataclass(frozen=True)
 class NativeBatch(PacketBatch):
-    """A batch whose packets are one program."""
+    """A batch whose packets are one program. n_vocab: of its embedding table, 0 where it has none."""
 
-    program: Program | None = None
-    lowered: Lowered = field(default_factory=Lowered)
-    n_vocab: int = 0
+    native: ClassVar[bool] = True
+    program: Program = field(kw_only=True)
+    lowered: Lowered = field(kw_only=True)
+    n_vocab: int = field(kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -190,13 +191,14 @@ class NativeBackend:
         visits: dict[int, npt.NDArray[np.int32]] = {}
         for key, p in lowered.packs.items():
             groups = layout.n_groups(p.n)
-            visit = visits.setdefault(groups, layout.visiting_order(groups))
+            if groups not in visits:
+                visits[groups] = layout.visiting_order(groups)
             at = base + places[key]
             packs[key] = record(
                 structs.Pack,
                 {
                     "q": 0 if p.q is None else at + p.q, "f": 0 if p.f is None else at + p.f,
-                    "d": at + p.d, "s": at + p.s, "s_stride": p.rows * groups, "visit": visit, "n": p.n,
+                    "d": at + p.d, "s": at + p.s, "s_stride": p.rows * groups, "visit": visits[groups], "n": p.n,
                     "n_groups": groups,
                 },
             )  # fmt: skip
@@ -212,26 +214,38 @@ class NativeBackend:
         program.keep += [arena, packs, visits, memory]
         return program
 
-    def run(self, batch: NativeBatch, *, profile: bool = False) -> None:
+    def run(self, batch: PacketBatch, *, profile: bool = False) -> None:
         """One step. Raises `TokenOutOfRange`."""
-        program = batch.program
-        assert program is not None
-        n_rows, n_logits = (int(n) for n in batch.counts)
-        if batch.n_vocab and n_rows:
-            ids = batch.inputs["token_ids"][:n_rows]
-            if ids.min() < 0 or ids.max() >= batch.n_vocab:
-                bad = next(int(i) for i in ids if not 0 <= i < batch.n_vocab)
-                raise TokenOutOfRange(f"embed: token id {bad} is outside the vocabulary of {batch.n_vocab}")
+        assert isinstance(batch, NativeBatch)
+        n_rows, n_logits = batch.counts.tolist()
         splits = 0
-        if 0 < n_rows <= batch.lowered.split_rows:
-            longest = int(batch.inputs["positions"][:n_rows].max()) + 1
-            splits = -(-longest // 256) if longest > 256 else 0
-        step, m = program.step, program.multipliers
-        step["n_rows"], step["n_logits"], step["n_splits"] = n_rows, n_logits, splits
-        m[Scale.ROWS], m[Scale.LOGITS] = n_rows, n_logits
-        m[Scale.ATTENTION] = n_rows * splits if splits else -(-n_rows // batch.lowered.attention_rows)
-        m[Scale.MERGE] = n_rows if splits else 0
+        if n_rows > 0:
+            if batch.n_vocab:
+                _check_tokens(batch.inputs["token_ids"], n_rows, batch.n_vocab)
+            if n_rows <= batch.lowered.split_rows:
+                longest = _largest(batch.inputs["positions"], n_rows) + 1
+                splits = -(-longest // 256) if longest > 256 else 0
+        program = batch.program
+        program.prepare(
+            n_rows=n_rows, n_logits=n_logits, splits=splits,
+            attention=n_rows * splits if splits else -(-n_rows // batch.lowered.attention_rows),
+        )  # fmt: skip
         self.runner.run(program, profile=profile)
+
+
+def _largest(values: npt.NDArray[np.int32], n: int) -> int:
+    """Of the first n, at least one."""
+    return int(values[0]) if n == 1 else int(values[:n].max())
+
+
+def _check_tokens(ids: npt.NDArray[np.int32], n: int, n_vocab: int) -> None:
+    if n == 1:
+        if 0 <= int(ids[0]) < n_vocab:
+            return
+    elif ids[:n].min() >= 0 and ids[:n].max() < n_vocab:
+        return
+    bad = next(int(i) for i in ids[:n] if not 0 <= i < n_vocab)
+    raise TokenOutOfRange(f"embed: token id {bad} is outside the vocabulary of {n_vocab}")
 
 
 def _placed(lowered: Lowered) -> tuple[dict[Hashable, int], int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import enum
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -17,8 +17,9 @@ from zinc_rt.kernels.cpu import pool as native_pool
 from zinc_rt.kernels.cpu import program as native
 from zinc_rt.kernels.cpu import structs
 from zinc_rt.lang.library import Library
+from zinc_rt.lang.types import layout_of
 from zinc_rt.ring.native.choice import Kernel
-from zinc_rt.ring.native.records import Records, record, table
+from zinc_rt.ring.native.records import Records, address_of, record, table
 
 _THREAD_NUMBER = {202: 186, 98: 178}  # gettid, beside the number of futex (syscall_64.tbl, asm-generic/unistd.h)
 
@@ -31,6 +32,13 @@ class Scale(enum.IntEnum):
     LOGITS = 2
     ATTENTION = 3  # blocks of rows, or rows x splits
     MERGE = 4  # rows of a step whose attention is split up, else none
+
+
+# As plain numbers: a step sets a handful of words, and looking up a member takes longer than setting one.
+_ROWS, _LOGITS, _ATTENTION, _MERGE = map(int, (Scale.ROWS, Scale.LOGITS, Scale.ATTENTION, Scale.MERGE))
+_N_ROWS, _N_LOGITS, _N_SPLITS = (
+    layout_of(structs.Step).offsets[name] // 4 for name in ("n_rows", "n_logits", "n_splits")
+)
 
 
 @dataclass
@@ -71,6 +79,18 @@ class Program:
     multipliers: npt.NDArray[np.int32]
     words: npt.NDArray[np.void]
     keep: list[Any] = field(default_factory=list)
+
+    def prepare(self, *, n_rows: int, n_logits: int, splits: int, attention: int) -> None:
+        """Set the sizes of the next step. splits: of each row's attention, 0 for whole heads; attention: its units."""
+        words, counts = self._step_words, self.multipliers
+        words[_N_ROWS], words[_N_LOGITS], words[_N_SPLITS] = n_rows, n_logits, splits
+        counts[_ROWS], counts[_LOGITS], counts[_ATTENTION] = n_rows, n_logits, attention
+        counts[_MERGE] = n_rows if splits else 0
+
+    @cached_property
+    def _step_words(self) -> npt.NDArray[np.int32]:
+        """The step as plain words: setting a field of a struct takes NumPy twenty times as long."""
+        return self.step.view(np.int32)
 
     @classmethod
     def build(cls, operations: list[Operation], step: npt.NDArray[np.void], library: Library, threads: int) -> Program:
@@ -114,7 +134,10 @@ class Runner:
         self.threads = threads
         self._library = library
         self._calls: dict[bool, Any] = {}
-        self._last: Program | None = None
+        self._last: Program | None = None  # what the next three were made for
+        self._profile = False
+        self._call: Callable[..., None] = _nothing
+        self._arguments: tuple[int, ...] = ()
 
     @cached_property
     def pool(self) -> FastPool | None:
@@ -136,17 +159,20 @@ class Runner:
 
     def run(self, program: Program, *, profile: bool = False) -> None:
         """One step; returns when all of it is done."""
-        if profile not in self._calls:
-            self._calls[profile] = self._load(profile)
+        if program is not self._last or profile is not self._profile:
+            self._prepare(program, profile)
+        self._call(*self._arguments)
+
+    def _prepare(self, program: Program, profile: bool) -> None:
         if program is not self._last:
             self.settle()
-            self._last = program
-        call, helper = self._calls[profile]
-        address = program.words.ctypes.data
-        if self.pool is None:
-            call(address)
-        else:
-            call(address, self.pool.slots, self.pool.n, self.pool.system, helper)
+        if profile not in self._calls:
+            self._calls[profile] = self._load(profile)
+        self._call, helper = self._calls[profile]
+        self._arguments = (address_of(program.words),)
+        if self.pool is not None:
+            self._arguments += (self.pool.slots, self.pool.n, self.pool.system, helper)
+        self._last, self._profile = program, profile
 
     def _load(self, profile: bool) -> tuple[Any, int]:
         constants: dict[str, Any] = {"PROFILE": profile}
@@ -168,6 +194,10 @@ class Runner:
         """End the threads."""
         if "pool" in self.__dict__ and self.pool is not None:
             self.pool.deinit()
+
+
+def _nothing(*_: int) -> None:
+    """Before the first program."""
 
 
 def plain_step() -> npt.NDArray[np.void]:
