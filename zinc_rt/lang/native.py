@@ -124,6 +124,8 @@ def _converter(kernel: str, name: str, kind: Type) -> Callable[[Any], Any]:
 
     def number(x: Any) -> float:
         try:
+            if isinstance(x, str | bytes):
+                raise TypeError
             return float(x)
         except (TypeError, ValueError, OverflowError):
             raise wrong(x, "a number") from None
