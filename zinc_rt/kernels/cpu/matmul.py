@@ -68,7 +68,15 @@ def add_group(w, scales, supers, x, d, s, s_stride, sums, FMT: str, M: int, W: i
         isum_dots(w, x, isum, 0, 4, FMT, M, W, SIGNED)
         isum_dots(w, x, second, 4, 8, FMT, M, W, SIGNED)
     else:
-        isum_dots(w, x, isum, 0, 8, FMT, M, W, SIGNED)
+        if M * H <= 4:
+            # Few sums: two chains for each keep the dot products' latency from being what a group takes.
+            other = regs(vec[i32, W], M * H)
+            isum_dots(w, x, isum, 0, 4, FMT, M, W, SIGNED)
+            isum_dots(w, x, other, 4, 8, FMT, M, W, SIGNED)
+            for i in unroll(M * H):
+                isum[i] = isum[i] + other[i]
+        else:
+            isum_dots(w, x, isum, 0, 8, FMT, M, W, SIGNED)
     for h in unroll(H):
         factors = group_factors(scales, supers, h * W, FMT, W)
         for m in unroll(M):
