@@ -1,4 +1,4 @@
-"""Golden tokens of the model in the package: every tier must give exactly these.
+"""Golden tokens of the model in the package: every tier must give exactly these, with every kind of kernels.
 
 `python -m tests.test_golden` writes the file anew; do so only when the model or docs/numerics.md changes.
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,12 @@ import numpy as np
 import pytest
 
 import zinc_rt
-from zinc_rt.model import built_in_model
+from zinc_rt.engine import Engine, Options
+from zinc_rt.gguf import GGUFFile
+from zinc_rt.model import Model, built_in_model
+from zinc_rt.models import define
+from zinc_rt.ring.cpu import KERNELS, Kernels
+from zinc_rt.text import Tokenizer
 
 FILE = Path(__file__).parent / "golden.json"
 
@@ -51,6 +58,22 @@ def golden() -> dict[str, Any]:
     return json.loads(FILE.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
 
 
+@contextmanager
+def story(kernels: Kernels) -> Iterator[Model]:
+    """The model in the package with a context of 256 tokens."""
+    file = GGUFFile.open(built_in_model())
+    definition, engine = define(file), Engine(Options(n_ctx=256, kernels=kernels))
+    engine.load(file, definition)
+    with Model(file, definition, Tokenizer.from_metadata(file.metadata), engine) as model:
+        yield model
+
+
+@pytest.fixture(scope="module", params=KERNELS)
+def model(request: pytest.FixtureRequest) -> Iterator[Model]:
+    with story(request.param) as made:
+        yield made
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_tokens(model: zinc_rt.Model, name: str) -> None:
     assert run(model, CASES[name]) == golden()["tokens"][name], "see the module's docstring before changing the file"
@@ -65,7 +88,7 @@ def test_the_file_is_for_this_model() -> None:
 
 
 def write() -> None:
-    with zinc_rt.load(tier="t_cpu", n_ctx=256) as model:
+    with story("reference") as model:
         content = {
             "model_sha256": hashlib.sha256(built_in_model().read_bytes()).hexdigest(),
             "logits_sha256": logits_digest(model),

@@ -21,6 +21,7 @@ LAYERS = (
     ("lang",),
     ("ir",),
     ("kernels",),
+    ("cores", "fast_pool"),
     ("ring",),
     ("models",),
     ("tiers", "engine"),

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     import zinc_rt.ir.op as ir_op
     import zinc_rt.ring.cpu as cpu_ring
     from zinc_rt import engine as engine
+    from zinc_rt import fast_pool as fast_pool
     from zinc_rt import kernels as kernels
+    from zinc_rt import lang as lang
     from zinc_rt import ring as ring
     from zinc_rt.engine import Engine as Engine
     from zinc_rt.engine import Options as Options
@@ -39,7 +41,9 @@ _MODULES = {
     "ir_graph": "zinc_rt.ir.graph",
     "ring": "zinc_rt.ring",
     "cpu_ring": "zinc_rt.ring.cpu",
+    "fast_pool": "zinc_rt.fast_pool",
     "kernels": "zinc_rt.kernels",
+    "lang": "zinc_rt.lang",
 }
 
 _NAMES = {
@@ -70,10 +74,12 @@ __all__ = [
     "__version__",
     "cpu_ring",
     "engine",
+    "fast_pool",
     "generate",
     "ir_graph",
     "ir_op",
     "kernels",
+    "lang",
     "load",
     "ring",
 ]

@@ -1,4 +1,6 @@
-"""The same rows give the same bits: however prompts are cut, whoever shares a step, whichever pages they get."""
+"""The same rows give the same bits: however prompts are cut, whoever shares a step, whichever pages they get; with the
+native kernels and with the reference ones.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ import pytest
 
 from tests.helpers import LLAMA, QWEN2, QWEN3, Spec, T, Tiny, engine_for, random_tokens, run_tokens, write_model
 from zinc_rt.engine import Engine, Rows
+from zinc_rt.ring.cpu import KERNELS, Kernels
 
 SPECS: dict[str, Spec] = {
     "qwen3-q8_0": replace(QWEN3, weights=T.Q8_0),
@@ -39,17 +42,17 @@ def prompts(tiny: Tiny) -> list[list[int]]:
 
 @pytest.fixture(scope="module")
 def alone(tiny: Tiny, prompts: list[list[int]]) -> list[np.ndarray]:
-    """The logits of each prompt run by itself in one step, on an engine of its own."""
+    """The logits of each prompt run by itself in one step of the reference kernels, on an engine of its own."""
     out = []
     for prompt in prompts:
-        with engine_for(tiny.path, n_batch=len(prompt)) as engine:
+        with engine_for(tiny.path, n_batch=len(prompt), kernels="reference") as engine:
             out.append(run_tokens(engine, engine.open_sequence(), prompt, len(prompt)))
     return out
 
 
-@pytest.fixture
-def engine(tiny: Tiny) -> Iterator[Engine]:
-    with engine_for(tiny.path, n_batch=96, n_slots=4, n_ctx=96) as made:
+@pytest.fixture(params=KERNELS)
+def engine(request: pytest.FixtureRequest, tiny: Tiny) -> Iterator[Engine]:
+    with engine_for(tiny.path, n_batch=96, n_slots=4, n_ctx=96, kernels=request.param) as made:
         yield made
         made.check_integrity()
 
@@ -139,13 +142,14 @@ def test_wanted_rows_do_not_matter(engine: Engine, prompts: list[list[int]], alo
         assert result.tokens.tolist() == [int(alone[0][i].argmax()) for i in wanted]
 
 
-def test_across_the_splits_of_attention(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_across_the_splits_of_attention(kernels: Kernels, tmp_path: Path) -> None:
     """270 positions: a split of 256 and the start of the next, in chunks that straddle the seam or not."""
     tiny = write_model(
         tmp_path / "long.gguf", replace(QWEN3, weights=T.Q8_0, n_layers=1, n_heads=2, n_kv_heads=1, head_dim=16)
     )
     tokens = random_tokens(9, 270, tiny.spec.n_vocab)
-    with engine_for(tiny.path, n_batch=270, n_slots=2) as engine:
+    with engine_for(tiny.path, n_batch=270, n_slots=2, kernels=kernels) as engine:
         whole = run_tokens(engine, engine.open_sequence(), tokens, 270)
         slot = engine.open_sequence()
         run_tokens(engine, slot, tokens[:250], 100)

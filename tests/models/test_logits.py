@@ -1,4 +1,7 @@
-"""Whole models against float64: what comes out is the architecture, and only rounding stands between."""
+"""Whole models against float64: what comes out is the architecture, and only rounding stands between.
+
+The reference kernels run here; the others equal them to the last bit (tests/native).
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,10 @@ def both(tmp_path: Path, spec: Spec, *variants: dict[str, object]) -> list[np.nd
     """The logits of the engine for some tokens, then those of the formulas, in each variant."""
     tiny = write_model(tmp_path / "tiny.gguf", spec)
     tokens = random_tokens(3, N_TOKENS, spec.n_vocab)
-    return [logits_of(tiny.path, tokens), *(Truth(tiny, **wrong).logits(tokens) for wrong in variants or ({},))]
+    return [
+        logits_of(tiny.path, tokens, kernels="reference"),
+        *(Truth(tiny, **wrong).logits(tokens) for wrong in variants or ({},)),
+    ]
 
 
 def quietest_row(got: np.ndarray, want: np.ndarray) -> float:
@@ -124,7 +130,7 @@ def test_two_splits_of_attention(tmp_path: Path) -> None:
     """More than 256 positions, where partial softmaxes are merged."""
     tiny = write_model(tmp_path / "tiny.gguf", replace(QWEN3, n_layers=1, n_embd=32, n_ff=32))
     tokens = random_tokens(4, 300, tiny.spec.n_vocab)
-    got, want = logits_of(tiny.path, tokens), Truth(tiny).logits(tokens)
+    got, want = logits_of(tiny.path, tokens, kernels="reference"), Truth(tiny).logits(tokens)
     assert error(got, want) < 1e-3
     assert quietest_row(got[260:], want[260:]) < 1e-6
 
@@ -132,7 +138,7 @@ def test_two_splits_of_attention(tmp_path: Path) -> None:
 def test_greedy_tokens_are_the_argmax(tmp_path: Path) -> None:
     tiny = write_model(tmp_path / "tiny.gguf", QWEN3)
     tokens = random_tokens(5, 9, tiny.spec.n_vocab)
-    with engine_for(tiny.path) as engine:
+    with engine_for(tiny.path, kernels="reference") as engine:
         result = engine.step([Rows(engine.open_sequence(), 0, tokens, wanted=(8, 0, 4))])
         want = Truth(tiny).logits(tokens)[[8, 0, 4]]
         assert error(result.logits, want) < 1e-3

@@ -1,4 +1,4 @@
-"""The CPU ring as a ring: fences, memory, lowering, step sizes, closing."""
+"""The CPU ring as a ring, with either kernels: fences, memory, lowering, step sizes, closing."""
 
 from __future__ import annotations
 
@@ -17,16 +17,19 @@ from zinc_rt.ir.op import Op
 from zinc_rt.kernels.errors import TokenOutOfRange
 from zinc_rt.kernels.reference.rms_norm import rms_norm_rows
 from zinc_rt.mem.kv_pages import pages_for
-from zinc_rt.ring import Fence, PacketBatch, Sizes
-from zinc_rt.ring.cpu import CpuRing
+from zinc_rt.ring import Fence, PacketBatch, Sizes, reference
+from zinc_rt.ring.cpu import KERNELS, CpuRing
 from zinc_rt.ring.errors import MissingBinding, RingClosed, RingError, StepTooLarge, UnsupportedOp
+from zinc_rt.ring.native import backend
+from zinc_rt.ring.native import weights as native_weights
+from zinc_rt.ring.native.lower import matrices_of
 
 SIZES = Sizes(n_rows=6, n_logits=4, n_ctx=40, n_slots=2, n_pages=6)
 
 
-@pytest.fixture
-def ring() -> Iterator[CpuRing]:
-    with CpuRing() as made:
+@pytest.fixture(params=KERNELS)
+def ring(request: pytest.FixtureRequest) -> Iterator[CpuRing]:
+    with CpuRing(kernels=request.param) as made:
         yield made
 
 
@@ -84,8 +87,8 @@ def test_a_foreign_fence_is_refused(fence: Fence, ring: CpuRing) -> None:
         ring.wait(fence)
 
 
-def test_everything_but_close_needs_an_open_ring() -> None:
-    ring, graph = CpuRing(), dense(Dims(layers=1))
+def test_everything_but_close_needs_an_open_ring(ring: CpuRing) -> None:
+    graph = dense(Dims(layers=1))
     memory, batch = ring.alloc(10), lowered(ring, graph)
     fence = ring.submit(PacketBatch([]))
     ring.close()
@@ -105,9 +108,12 @@ def test_everything_but_close_needs_an_open_ring() -> None:
             call()
 
 
-def test_threads_are_checked() -> None:
-    with pytest.raises(UsageError, match="threads is 0"):
-        CpuRing(threads=0)
+def test_arguments_are_checked() -> None:
+    for kernels in KERNELS:
+        with pytest.raises(UsageError, match="threads is 0"):
+            CpuRing(kernels=kernels, threads=0)
+    with pytest.raises(UsageError, match="kernels is 'fast', it must be one of native, reference"):
+        CpuRing(kernels="fast")  # type: ignore[arg-type]
     assert issubclass(RingError, ZincError)
 
 
@@ -162,7 +168,8 @@ def test_operations_without_a_kernel_are_named(op: Op, ring: CpuRing) -> None:
     b.node(op, [x], [y], "the_node")
     with pytest.raises(UnsupportedOp) as caught:
         ring.lower(b.build(), SIZES, {}, {})
-    assert f"node the_node: the CPU ring has no kernel for {op.name}" in str(caught.value)
+    refusal = {"native": "the native kernels have none for", "reference": "the CPU ring has no kernel for"}
+    assert f"node the_node: {refusal[ring.kernels]} {op.name}; " in str(caught.value)
     assert "MATMUL" in str(caught.value)
 
 
@@ -181,23 +188,55 @@ def test_a_lowered_batch_names_its_nodes_and_data(ring: CpuRing) -> None:
     assert batch.counts.tolist() == [0, 0]
 
 
-def test_the_plan_is_what_lowering_takes(ring: CpuRing) -> None:
+def taken_by(ring: CpuRing, graph: Graph, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Bytes that lowering asks the system for."""
+    taken: list[int] = []
+    take = backend.huge_bytes
+
+    def counted(n_bytes: int) -> np.ndarray:
+        taken.append(n_bytes)
+        return take(n_bytes)
+
+    for module in (reference, backend, native_weights):
+        monkeypatch.setattr(module, "huge_bytes", counted)
+    lowered(ring, graph)
+    return sum(taken)
+
+
+def test_the_plan_is_what_lowering_takes(ring: CpuRing, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = dense(Dims(layers=2))
     plan = ring.plan(graph, SIZES)
-    matrices = [b for b in graph.of_kind(BufferKind.WEIGHT) if len(b.shape) == 2]
-    elements = sum(int(np.prod(SIZES.shape(b.shape))) for b in matrices)
-    assert plan["unpacked"] == 4 * (elements + elements // 32)  # float32 for each element and each group's scale
     assert plan["kv_cache"] == 2 * 2 * (SIZES.n_pages * 16 * 2 * 32) * 2  # layers, k and v, pages, float16
-    assert plan["constants"] == 40 * 16 * 2 * 4
-    taken: list[int] = []
-    alloc = ring.alloc
-    ring.alloc = lambda n: (taken.append(n), alloc(n))[1]  # type: ignore[method-assign]
-    lowered(ring, graph)
-    assert sum(taken) == plan["kv_cache"] + plan["scratch"]
+    table = 40 * 16 * 2 * 4
+    weights = sum(len(row) * row.shape[1] for row in bindings(graph)[0].values())
+    tiles = sum(m.n_bytes for m in matrices_of(graph).values())
+    if ring.kernels == "native":
+        assert plan["weights"] <= 1.1 * weights + 20_000  # whole tiles of 16 rows, and the embedding as it is
+        assert plan["unpacked"] == 0
+        assert plan["constants"] == 2 * table
+    else:
+        tiles = 0
+        matrices = [b for b in graph.of_kind(BufferKind.WEIGHT) if len(b.shape) == 2]
+        elements = sum(int(np.prod(SIZES.shape(b.shape))) for b in matrices)
+        assert plan["weights"] == weights
+        assert plan["unpacked"] == 4 * (elements + elements // 32)  # float32 for each element and each group's scale
+        assert plan["constants"] == table
+    assert taken_by(ring, graph, monkeypatch) == plan["kv_cache"] + plan["scratch"] + tiles
+
+
+def test_temporaries_take_turns() -> None:
+    graph = dense(Dims(layers=2))
     temps = sum(4 * 6 * b.shape[1] for b in graph.of_kind(BufferKind.TEMP))  # type: ignore[operator]
-    assert plan["scratch"] < temps / 3  # temporaries take turns
-    with CpuRing(keep_bytes=1000) as frugal:
-        assert frugal.plan(graph, SIZES)["unpacked"] == 0
+    with CpuRing(kernels="reference") as ring:
+        assert ring.plan(graph, SIZES)["scratch"] < temps / 3
+    with CpuRing() as ring:
+        more = ring.plan(dense(Dims(layers=8)), SIZES)["scratch"]
+        assert more == ring.plan(graph, SIZES)["scratch"]  # layers use the same memory one after the other
+
+
+def test_frugal_reference_kernels_keep_nothing_unpacked() -> None:
+    with CpuRing(kernels="reference", keep_bytes=1000) as frugal:
+        assert frugal.plan(dense(Dims(layers=2)), SIZES)["unpacked"] == 0
 
 
 def test_sizes() -> None:
@@ -212,7 +251,7 @@ def test_kept_and_unkept_weights_give_the_same_bits() -> None:
     graph = dense(Dims(layers=2))
     results = []
     for keep_bytes in (0, 1 << 30):
-        with CpuRing(keep_bytes=keep_bytes) as ring:
+        with CpuRing(kernels="reference", keep_bytes=keep_bytes) as ring:
             batch = lowered(ring, graph)
             results.append([run_step(ring, batch, [3, 1, 4]), run_step(ring, batch, [1], start=3)])
     for a, b in zip(*results, strict=True):
