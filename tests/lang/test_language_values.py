@@ -176,6 +176,21 @@ def test_dot_products_are_exact(level: Kernels, kind: Any, bound: int) -> None:
         check_dots(level, kind, bound, a, b, RNG.integers(-(2**31), 2**31, size).astype(np.int32))
 
 
+def test_pairs_of_byte_products_are_exact(level: Kernels) -> None:
+    size = 64 * len(k.PAIR_LANES)
+    for a_low, b_low in ((128, -128), (128, 127), (0, -128), (0, -128)):
+        a = RNG.integers(a_low, 129, 4 * size).astype(np.uint8)
+        b = RNG.integers(b_low, 128 if b_low == 127 or a_low == 0 else -127, 4 * size).astype(np.int8)
+        acc = RNG.integers(-(2**31), 2**31, size).astype(np.int32)
+        sums, out = np.zeros(2 * size, np.int16), np.zeros(size, np.int32)
+        level(k.pairs)(acc, a, b, sums, out)
+        for i, n in enumerate(k.PAIR_LANES):
+            bytes_, at = slice(256 * i, 256 * i + 4 * n), slice(64 * i, 64 * i + n)
+            words = (a[bytes_].astype(np.int64) * b[bytes_]).reshape(-1, 2).sum(1)
+            assert (sums[128 * i : 128 * i + 2 * n] == words).all(), n
+            assert (out[at] == dot_oracle(acc[at], a[bytes_], b[bytes_])).all(), n
+
+
 class CInner(ctypes.Structure):
     _fields_ = [
         ("a", ctypes.c_int8), ("b", ctypes.c_double), ("c", ctypes.c_uint16), ("d", ctypes.c_void_p),

@@ -11,6 +11,7 @@ TYPES = (i8, i16, i32, i64, u8, u16, u32, u64, f16, bf16, f32, f64)
 COPY_LANES = (1, 2, 3, 4, 5, 8, 12, 16, 32, 64)
 REDUCE_LANES = (2, 4, 8, 16, 64)
 DOT_LANES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
+PAIR_LANES = (1, 3, 4, 8, 12, 16, 32)
 BOUNDS = ((u8, 63), (u8, 127), (u8, 128), (u8, 255), (i8, 255))
 
 
@@ -98,6 +99,15 @@ def dots(acc: ptr[i32], a: ptr[T], b: ptr[i8], out: ptr[i32], T: type, BOUND: in
     for k, n in enumerate(DOT_LANES):
         total = load(acc, 64 * k, lanes=n)
         store(out, dot4(total, load(a, 256 * k, lanes=4 * n), load(b, 256 * k, lanes=4 * n), a_max=BOUND), 64 * k)
+
+
+@kernel
+def pairs(acc: ptr[i32], a: ptr[u8], b: ptr[i8], sums: ptr[i16], out: ptr[i32]):
+    """dot2 and add_pairs for the k-th of PAIR_LANES (of i32), from element 64 * k of the sums on."""
+    for k, n in enumerate(PAIR_LANES):
+        words = dot2(load(a, 256 * k, lanes=4 * n), load(b, 256 * k, lanes=4 * n))
+        store(sums, words, 128 * k)
+        store(out, add_pairs(load(acc, 64 * k, lanes=n), words), 64 * k)
 
 
 @struct
@@ -190,7 +200,7 @@ SPECS = [
     Spec(masks),
     *(Spec(reductions, {"T": t}) for t in TYPES if t not in (f16, bf16)),
     *(Spec(dots, {"T": t, "BOUND": b}) for t, b in BOUNDS),
-    *(Spec(k) for k in (fields, read_only, pointers, arrays)),
+    *(Spec(k) for k in (pairs, fields, read_only, pointers, arrays)),
     *(Spec(registers, {"N": n}) for n in (1, 3)),
     *(Spec(flags, {"yes": y}) for y in (False, True)),
 ]

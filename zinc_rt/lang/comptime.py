@@ -42,11 +42,11 @@ COMPARE: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Is: operator.is_, ast.IsNot: operator.is_not,
 }  # fmt: skip
 
-_CALLS: tuple[Any, ...] = (
+PYTHON_CALLS: tuple[Any, ...] = (
     range, len, min, max, tuple, list, sum, abs, reversed, sorted, enumerate, zip, float, int, str, divmod, round, any,
     all,
 )  # fmt: skip
-_BY_NAME = {call.__name__: call for call in _CALLS}
+_BY_NAME = {call.__name__: call for call in PYTHON_CALLS}
 _TEXT = (str, int, float, tuple, range)
 _DICT_METHODS = ("get", "keys", "values", "items")
 _LAZY: tuple[Any, ...] = (
@@ -151,7 +151,7 @@ def checked(value: Any) -> Any:
             checked(key)
             checked(item)
         return value
-    if any(value is v for v in (*_CALLS, bool)):
+    if any(value is v for v in (*PYTHON_CALLS, bool)):
         return value
     if isinstance(value, type) and issubclass(value, enum.Enum):
         return value
@@ -183,7 +183,7 @@ def attribute(base: Any, name: str) -> Any:
 
 def _callable_here(function: Any) -> bool:
     """Whether a function of Python's own works on compile-time values without side effects."""
-    if any(function is call for call in _CALLS):
+    if any(function is call for call in PYTHON_CALLS):
         return True
     if not isinstance(function, types.BuiltinFunctionType):
         return False

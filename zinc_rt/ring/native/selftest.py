@@ -46,11 +46,9 @@ def _product(
 ) -> npt.NDArray[np.float32]:  # fmt: skip
     """y f32[rows, n_out] of q i8[groups, rows, 32], d f32[groups, rows], s i32[6, groups, rows]: a block of a pack."""
     groups, rows = d.shape
+    # A record keeps addresses alone: these arrays stay until the product is done.
     parts = {name: np.ascontiguousarray(a) for name, a in (("q", q), ("d", d), ("s", s))}
-    pack = record(
-        structs.Pack,
-        {**parts, "visit": layout.visiting_order(groups), "s_stride": rows * groups, "n": _N_IN, "n_groups": groups},
-    )
+    pack = record(structs.Pack, {**parts, "s_stride": rows * groups, "n": _N_IN, "n_groups": groups})
     y = np.zeros((rows, _N_OUT), np.float32)
     arguments = {
         "w": w, "tile_bytes": layout.tile_bytes(kind, _N_IN), "pack": pack, "y": y, "bias": 0, "n_out": _N_OUT,
