@@ -106,7 +106,7 @@ class Recorder:
     def __init__(self, program: Program, runner: Runner, library: Library, max_events: int = MAX_EVENTS) -> None:
         self._program, self._runner, self._max = program, runner, max_events
         self._memory = np.zeros(_HEAD + _EVENT_WORDS * max_events, np.int64)
-        library.load([(ticks, {})])
+        library.load([(ticks, {}), *runner.kernels(profile=True)])
         self._ticks = ctypes.CFUNCTYPE(ctypes.c_int64)(library.address(ticks))
         program.words["events"] = address_of(self._memory)
         program.words["max_events"] = max_events
@@ -170,5 +170,3 @@ class Recorder:
             if op.bytes:
                 total += op.bytes * float(chosen["units"][chosen["operation"] == i].sum()) / op.units
         return int(total)
-
-
