@@ -155,7 +155,7 @@ def test_check_says_why_the_self_test_failed(zinc, monkeypatch):
 
 
 def test_check_says_that_a_kernel_is_wrong(zinc, monkeypatch):
-    monkeypatch.setattr("zinc_rt.ring.native.bandwidth.Reader.right", lambda self: False)
+    monkeypatch.setattr("zinc_rt.ring.native.selftest.sums_are_right", lambda library, threads: False)
     assert finding(zinc, "self-test")["value"] == "a kernel gave wrong sums"
 
 
