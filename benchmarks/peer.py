@@ -48,7 +48,11 @@ class Peer:
         """What the build says about itself."""
         if self._folder is None:
             return None
-        done = subprocess.run([self._folder / "llama-bench", "--version"], capture_output=True, text=True, check=False)
+        command = [str(self._folder / "llama-bench"), "--version"]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+        except OSError:
+            return None  # every row says that the program is missing
         lines = (done.stdout + done.stderr).strip().splitlines()
         return ", ".join(line.strip() for line in lines if line.startswith(("version", "built with"))) or None
 

@@ -165,6 +165,13 @@ def test_a_peer_that_fails_leaves_its_cell_empty(bench: dict[str, ModuleType], t
     assert result.notes == ["peer: llama-bench ended with 3: it broke"]
 
 
+def test_a_peer_that_is_not_there_is_noted(bench: dict[str, ModuleType], toy: Path, tmp_path: Path) -> None:
+    row = bench["rows"].Row("toy/x", bench["rows"].Kind.DECODE, "toy-q8_0", 2)
+    peer = bench["peer"].Peer(tmp_path / "nowhere", {}, alone=True)
+    assert peer.version() is None
+    assert bench["native_tier"].measure(row, toy, peer, 1, 1, None).notes == ["peer: llama-bench: FileNotFoundError"]
+
+
 def test_an_option_that_the_engine_lacks_is_noted(bench: dict[str, ModuleType], toy: Path) -> None:
     row = bench["rows"].Row("toy/x", bench["rows"].Kind.DECODE, "toy-q8_0", 2, level="no-such-level")
     result = bench["native_tier"].measure(row, toy, bench["peer"].Peer(None, {}), 1, 1, None)

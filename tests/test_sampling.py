@@ -400,6 +400,36 @@ def test_degenerate_logits():
     assert support([2.0, 2.0, 1.9], draws=100, min_p=1.0) == {0, 1}
 
 
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {},
+        {"logprobs": 2},
+        {"logit_bias": {2: 5.0}},
+        {"repetition_penalty": 4.0},
+        {"presence_penalty": 3.0, "frequency_penalty": 1.0},
+        {"temperature": 1.0},
+        {"temperature": 0.7, "top_k": 1},
+    ],
+)
+def test_knowing_the_likeliest_token_changes_nothing(overrides):
+    rng = np.random.default_rng(3)
+    params = plain(**{"temperature": 0.0, **overrides})
+    told, untold = Sampler(params, 9), Sampler(params, 9)
+    for _ in range(40):
+        logits = rng.integers(-2, 3, 9).astype(np.float32)
+        logits[rng.integers(9)] = -np.inf
+        history = rng.integers(0, 9, 5).tolist()
+        assert told.sample(logits, history, int(np.argmax(logits))) == untold.sample(logits, history)
+    assert told.step == untold.step == 40
+
+
+@pytest.mark.parametrize("value", [math.nan, -math.inf])
+def test_the_likeliest_of_no_likely_tokens_is_an_error(value):
+    with pytest.raises(DegenerateLogits):
+        Sampler(plain(temperature=0.0), 4).sample(np.full(4, value, np.float32), [], 0)
+
+
 def test_wrong_shape_is_refused():
     with pytest.raises(ValueError, match="shape"):
         Sampler(PLAIN, 5).sample(np.zeros(6, np.float32), [])

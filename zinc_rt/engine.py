@@ -11,7 +11,7 @@ A step is data: rows of (sequence, position, token), prompt rows and decode rows
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -29,9 +29,8 @@ from zinc_rt.mem.kv_pages import KVPages, pages_for
 from zinc_rt.mem.plan import MemoryPlan, available_memory
 from zinc_rt.models import ModelDefinition
 from zinc_rt.ring.base import Ring, Sizes
-from zinc_rt.ring.cpu import CpuRing, Kernels
+from zinc_rt.ring.cpu import KEEP_BYTES, KERNELS, CpuRing, Kernels
 from zinc_rt.ring.packet_list import PacketBatch
-from zinc_rt.ring.reference import KEEP_BYTES
 from zinc_rt.tiers import (
     Tier,
     TierReport,
@@ -116,9 +115,15 @@ class Options:
             value = getattr(self, field)
             if value is not None and not least <= value <= most:
                 raise UsageError(f"{field} is {value}, it must be between {least} and {most}")
+        if self.kernels not in KERNELS:
+            raise UsageError(f"kernels is {self.kernels!r}, it must be {' or '.join(KERNELS)}")
+        if self.isa is not None and self.kernels != "native":
+            raise UsageError(f"isa is {self.isa!r}, but the {self.kernels} kernels have no levels; give no isa")
 
 
 DEFAULT_N_CTX = 4096
+_STEP_INPUTS = ("token_ids", "positions", "slots", "logit_rows")
+_MAX_TOKEN = 1 << 31
 
 
 @dataclass(frozen=True)
@@ -157,15 +162,18 @@ class Engine:
         Raises `TierUnavailable`, `UnsupportedTarget`.
         """
         self.options = options or Options()
+        self._notify = notify
         self.tier = resolve_tier(self.options.tier, notify)
         self._available = available_memory()
         keep = KEEP_BYTES if self._available is None else min(KEEP_BYTES, self._available // 2)
         self._progress = progress
         cache = CompileCache(self.options.cache_dir or default_cache_dir(), notify=notify)
-        self._ring: Ring = CpuRing(
+        ring = CpuRing(
             kernels=self.options.kernels, threads=self.options.threads, isa=self.options.isa, cache=cache,
             keep_bytes=keep, notify=notify,
         )  # fmt: skip
+        self._ring: Ring = ring
+        self.kernels, self.isa, self.threads = ring.kernels, ring.isa, ring.threads
         self._batch: PacketBatch | None = None
         self._pages: KVPages | None = None
         self._lengths: dict[int, int] = {}  # open sequences: how many positions their cache holds
@@ -194,12 +202,19 @@ class Engine:
     ) -> None:
         self.close()
 
+    @property
+    def how(self) -> str:
+        """The tier, its kernels and threads, for a line on the screen."""
+        level = f" for {self.isa}" if self.isa else ""
+        count = f"{self.threads} thread" if self.threads == 1 else f"{self.threads} threads"
+        return f"{self.tier.value}: {self.kernels} kernels{level}, {count}"
+
     def capabilities(self) -> Capabilities:
         """What this engine can do."""
         return Capabilities()
 
     def load(self, file: GGUFFile, definition: ModelDefinition) -> MemoryPlan:
-        """Plan, check the plan against the memory there is, then lower the graph. Raises `MemoryPlanError`."""
+        """Plan, say so, check the plan against the memory there is, then lower the graph. Raises `MemoryPlanError`."""
         if self._batch is not None:
             raise EngineError("the engine has a model already; open another engine for a second one")
         graph, options = definition.graph, self.options
@@ -208,13 +223,17 @@ class Engine:
         sizes = Sizes(options.n_batch, options.n_batch, n_ctx, options.n_slots, n_pages)
         weights = [b.name for b in graph.of_kind(BufferKind.WEIGHT)]
         plan = MemoryPlan(available=self._available, **self._ring.plan(graph, sizes))
+        if self._notify is not None:
+            self._notify(f"{self.how}; {plan.summary}")
         if options.check_memory:
             plan.check()
         constants = {name: make(n_ctx) for name, make in definition.constants.items()}
         raw = {name: file.raw(name) for name in weights}
         self._batch = self._ring.lower(graph, sizes, raw, constants, file.release, self._progress)
-        self._pages = KVPages(n_pages, options.n_slots, sizes.max_pages)
-        self._batch.inputs["page_table"][...] = self._pages.table
+        self._pages = KVPages(n_pages, options.n_slots, sizes.max_pages, self._batch.inputs["page_table"])
+        # Valid until the next step, like all outputs.
+        self._logits = self._batch.outputs["logits"].view(np.float32)
+        self._tokens = self._batch.outputs["tokens"].view(np.int32)
         self.sizes, self.plan = sizes, plan
         return plan
 
@@ -259,41 +278,45 @@ class Engine:
 
         Raises `EngineError` (bad rows), `ContextFull`, `PagesExhausted`, `TokenOutOfRange`; nothing has run then.
         """
-        batch, _, _ = self._loaded()
-        n_rows, n_logits = self._schedule(rows)
-        batch.counts[:] = n_rows, n_logits
-        self._ring.wait(self._ring.submit(batch))
-        self._lengths.update((part.slot, part.start + len(part.tokens)) for part in rows)
-        logits, tokens = batch.outputs["logits"], batch.outputs["tokens"]
-        return StepResult(logits[:n_logits].view(np.float32), tokens[:n_logits].view(np.int32))
-
-    def _schedule(self, rows: Sequence[Rows]) -> tuple[int, int]:
-        """Write the step's inputs; returns its row and logit counts."""
         batch, pages, sizes = self._loaded()
-        n_rows, wanted = 0, []
+        n_rows, n_logits = self._schedule(rows, batch.inputs, pages, sizes)
+        batch.counts[0], batch.counts[1] = n_rows, n_logits
+        self._ring.wait(self._ring.submit(batch))
+        for part in rows:
+            self._lengths[part.slot] = part.start + len(part.tokens)
+        return StepResult(self._logits[:n_logits], self._tokens[:n_logits])
+
+    def _schedule(
+        self, rows: Sequence[Rows], inputs: Mapping[str, npt.NDArray[np.int32]], pages: KVPages, sizes: Sizes
+    ) -> tuple[int, int]:
+        """Write the step's inputs; returns its row and logit counts."""
+        n_rows, n_wanted = 0, 0
+        ids, positions, slots, logit_rows = (inputs[name] for name in _STEP_INPUTS)
         ends: dict[int, int] = {}  # of sequences that have rows in this step already
         for part in rows:
             end = part.start + len(part.tokens)
             self._check_rows(part, n_rows, sizes, ends.get(part.slot))
             pages.grow(part.slot, end)
             ends[part.slot] = end
-            at = slice(n_rows, n_rows + len(part.tokens))
-            batch.inputs["token_ids"][at] = part.tokens
-            batch.inputs["positions"][at] = np.arange(part.start, end)
-            batch.inputs["slots"][at] = part.slot
-            wanted += [n_rows + int(i) for i in part.wanted]
-            n_rows = at.stop
+            if end == part.start + 1:  # as in every decode step: elements are set sooner than slices
+                ids[n_rows], positions[n_rows], slots[n_rows] = part.tokens[0], part.start, part.slot
+            else:
+                at = slice(n_rows, n_rows + len(part.tokens))
+                ids[at], positions[at], slots[at] = part.tokens, np.arange(part.start, end), part.slot
+            for i in part.wanted:
+                logit_rows[n_wanted] = n_rows + int(i)
+                n_wanted += 1
+            n_rows += len(part.tokens)
         if not n_rows:
             raise EngineError("a step needs at least one row")
-        batch.inputs["page_table"][...] = pages.table
-        batch.inputs["logit_rows"][: len(wanted)] = wanted
-        return n_rows, len(wanted)
+        return n_rows, n_wanted
 
     def _check_rows(self, part: Rows, n_before: int, sizes: Sizes, end: int | None) -> None:
         n = len(part.tokens)
         self._check_open(part.slot)
-        if any(not 0 <= int(t) < 1 << 31 for t in part.tokens):
-            raise TokenOutOfRange(f"sequence {part.slot}: a token id is negative or beyond every vocabulary")
+        for token in part.tokens:
+            if not 0 <= int(token) < _MAX_TOKEN:
+                raise TokenOutOfRange(f"sequence {part.slot}: a token id is negative or beyond every vocabulary")
         if n_before + n > sizes.n_rows:
             raise EngineError(f"the step has {n_before + n} rows or more, n_batch is {sizes.n_rows}")
         if part.start < 0 or part.start + n > sizes.n_ctx:
@@ -303,5 +326,8 @@ class Engine:
         if part.start > self._lengths[part.slot] if end is None else part.start != end:
             held = self._lengths[part.slot] if end is None else end
             raise EngineError(f"sequence {part.slot} holds {held} positions, rows cannot start at {part.start}")
-        if any(not 0 <= int(i) < n for i in part.wanted) or len(set(part.wanted)) != len(part.wanted):
+        for i in part.wanted:
+            if not 0 <= int(i) < n:
+                raise EngineError(f"wanted must be distinct indices below {n}, got {list(part.wanted)}")
+        if len(part.wanted) > 1 and len(set(part.wanted)) != len(part.wanted):
             raise EngineError(f"wanted must be distinct indices below {n}, got {list(part.wanted)}")

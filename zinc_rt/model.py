@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -24,10 +23,12 @@ from zinc_rt.generation import Chunk, Generation, Stats
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.graph import Graph
 from zinc_rt.kernels.errors import TokenOutOfRange
+from zinc_rt.lang.target import host_targets
 from zinc_rt.mem.errors import MemoryPlanError
 from zinc_rt.mem.plan import MemoryPlan
 from zinc_rt.models import ModelDefinition, define
 from zinc_rt.models.config import DenseConfig
+from zinc_rt.ring.cpu import Kernels
 from zinc_rt.sampler import Sampled, Sampler
 from zinc_rt.sampling import SamplingParams
 from zinc_rt.stopping import StopMatcher
@@ -61,25 +62,36 @@ def load(
     n_ctx: int | None = None,
     n_batch: int | None = None,
     threads: int | None = None,
+    kernels: str | None = None,
+    isa: str | None = None,
+    cache_dir: str | Path | None = None,
     notify: Callable[[str], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Model:
     """Open a GGUF file, plan and check memory, and lower it onto a tier.
 
     path: the file; None is the model inside the package. tier: None follows ZINC_RT_TIER, else `auto`.
     n_ctx: context in tokens (None: the model's own, at most 4096). n_batch: rows of a prefill step.
-    threads: of the linear-algebra library (1 unless said: more do not help this tier).
-    notify: gets lines worth showing.
+    threads: None for the physical cores that this process may use, control-group limits included.
+    kernels: "native" or "reference": the same bits, slowly; None is native where this machine has a level for it.
+    isa: the native kernels' instruction-set level (None: the best that this machine runs).
+    cache_dir: where compiled kernels are kept (None: the user's cache folder).
+    notify: gets lines worth showing. progress: gets the bytes of weights loaded so far and in all.
 
     Raises `GGUFError` (the file), `ModelError` (what is in it), `TokenizerError`, `MemoryPlanError`, `UsageError`,
-    `TierUnavailable`.
+    `TierUnavailable`, `LangError` (compiling the kernels).
     """
     chosen = tier_from_env() if tier is None else parse_tier(tier)
-    options = Options(tier=chosen, n_ctx=n_ctx)
-    if n_batch is not None:
-        options = replace(options, n_batch=n_batch)
-    if threads is not None:
-        options = replace(options, threads=threads)
-    engine = Engine(options, notify=notify)
+    options = Options(
+        tier=chosen,
+        n_ctx=n_ctx,
+        n_batch=Options.n_batch if n_batch is None else n_batch,
+        threads=threads,
+        kernels=_kernels(isa, notify) if kernels is None else cast("Kernels", kernels),  # Options looks at it
+        isa=isa,
+        cache_dir=None if cache_dir is None else Path(cache_dir),
+    )
+    engine = Engine(options, notify=notify, progress=progress)
     file = None
     try:
         file = GGUFFile.open(path if path is not None else built_in_model())
@@ -98,6 +110,15 @@ def load(
         if file is not None:
             file.close()
         raise
+
+
+def _kernels(isa: str | None, notify: Callable[[str], None] | None) -> Kernels:
+    """What to run with where nobody said: native kernels, unless no level fits this machine."""
+    if isa is not None or host_targets():
+        return "native"
+    if notify is not None:
+        notify("no native kernels for this processor (`zinc check` says why); using the reference kernels")
+    return "reference"
 
 
 class Model:
@@ -246,11 +267,12 @@ class Model:
         with _Turn(self):
             started = time.perf_counter()
             cached = self._reuse(prompt)
-            logits = self._prefill(prompt, cached)
+            result = self._prefill(prompt, cached)
             prefilled = decoded = time.perf_counter()
             reason, n = None, 0
             while reason is None:
-                token = sampler.sample(logits[: sampler.n_vocab], history)
+                likeliest = int(result.tokens[0]) if sampler.n_vocab == self.n_vocab else None
+                token = sampler.sample(result.logits[0, : sampler.n_vocab], history, likeliest)
                 decoded = time.perf_counter()
                 if token.token_id in stop_ids:
                     reason = "stop"
@@ -266,7 +288,7 @@ class Model:
                 elif len(history) > self.n_ctx:
                     reason = "context"
                 else:
-                    logits = self._advance(token.token_id)
+                    result = self._advance(token.token_id)
             rest = "" if stops.matched is not None else self._rest(text, stops)
             stats = Stats(len(prompt), n, prefilled - started, decoded - prefilled, cached)
             yield Chunk(rest, finish_reason=reason, stats=stats, seed=sampler.seed)
@@ -276,7 +298,7 @@ class Model:
         shown, stopped = stops.add(text.flush())
         return shown if stopped else shown + stops.flush()
 
-    def _prefill(self, prompt: list[int], start: int) -> npt.NDArray[np.float32]:
+    def _prefill(self, prompt: list[int], start: int) -> StepResult:
         """Run the prompt from index `start` on, in steps of n_batch rows; the logits after its last token."""
         n_batch = self.engine.options.n_batch
         while True:
@@ -286,12 +308,12 @@ class Model:
             self._resident += part
             start += len(part)
             if last:
-                return _row(result)
+                return result
 
-    def _advance(self, token: int) -> npt.NDArray[np.float32]:
+    def _advance(self, token: int) -> StepResult:
         result = self.engine.step([Rows(self._slot, len(self._resident), (token,), wanted=(0,))])
         self._resident.append(token)
-        return _row(result)
+        return result
 
     def _reuse(self, prompt: list[int]) -> int:
         """Keep what the cache shares with the prompt, all but its last token at most; returns the length."""
@@ -321,11 +343,6 @@ class _Turn:
 
     def __exit__(self, *exception: object) -> None:
         self._model._busy = False
-
-
-def _row(result: StepResult) -> npt.NDArray[np.float32]:
-    """The logits of a step that wanted one row's."""
-    return np.asarray(result.logits[0])
 
 
 def _chunk(text: str, token: Sampled) -> Chunk:

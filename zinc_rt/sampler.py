@@ -53,15 +53,22 @@ class Sampler:
         self.step = 0  # how many tokens have been sampled
         self._bias_ids = np.fromiter(params.logit_bias.keys(), dtype=np.intp)
         self._bias = np.fromiter(params.logit_bias.values(), dtype=np.float64)
+        self._adjusts = bool(params.logit_bias) or params.has_penalties
+        self._plain = params.greedy and not self._adjusts and params.logprobs is None
 
-    def sample(self, logits: npt.NDArray[Any], history: Sequence[int]) -> Sampled:
+    def sample(self, logits: npt.NDArray[Any], history: Sequence[int], likeliest: int | None = None) -> Sampled:
         """Choose a token from `logits` (f32[n_vocab], left untouched) after `history` (prompt and text so
-        far, all token ids below n_vocab). Raises `DegenerateLogits`."""
+        far, all token ids below n_vocab). likeliest: the first of the largest logits, where that is known.
+        Raises `DegenerateLogits`."""
         if logits.shape != (self.n_vocab,):
             raise ValueError(f"logits have shape {logits.shape}, expected ({self.n_vocab},)")
+        if likeliest is not None and self._plain and logits[likeliest] > -math.inf:
+            self.step += 1
+            return Sampled(likeliest)
         scores = self._scores
         _load(logits, scores)
-        self._adjust(scores, history)
+        if self._adjusts:
+            self._adjust(scores, history)
         best = int(np.argmax(scores))
         if scores[best] == -np.inf:
             raise DegenerateLogits(

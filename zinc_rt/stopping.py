@@ -26,6 +26,8 @@ class StopMatcher:
         After a stop, everything more is dropped."""
         if self.matched is not None:
             return "", True
+        if not self._stops:
+            return text, False
         buffer = self._held + text
         end, start = len(buffer) + 1, 0
         for stop in self._stops:

@@ -41,7 +41,13 @@ def test_defaults_in_help_are_those_of_the_engine():
     flags = {p.name: p for p in typer.main.get_command(app).commands["run"].params}
     assert f"Default: {Options().n_batch}." in flags["batch_size"].help
     assert f"at most {DEFAULT_N_CTX}." in flags["ctx_size"].help
-    assert f"Default: {Options().threads}." in flags["threads"].help
+    assert Options().threads is None
+    assert "Default: the physical cores" in flags["threads"].help
+    assert f"Default: {Options().kernels}, or" in flags["kernels"].help
+    assert Options().isa is None
+    assert "Default: the best of this machine." in flags["isa"].help
+    assert Options().cache_dir is None
+    assert "Default: $ZINC_RT_CACHE_DIR" in flags["cache_dir"].help
 
 
 def test_help_and_version(zinc):

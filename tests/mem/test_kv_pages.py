@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -158,3 +159,15 @@ def test_planted_corruption_is_found(damage: Callable[[KVPages], None], message:
     damage(pages)
     with pytest.raises(PageIntegrityError, match=message):
         pages.check_integrity()
+
+
+def test_a_table_that_is_given_is_written_in_place() -> None:
+    table = np.zeros((2, 3), np.int32)
+    pages = KVPages(4, 2, 3, table)
+    pages.grow(1, 2 * PAGE_TOKENS)
+    assert table[1].tolist() == [0, 1, 0]
+    pages.grow(0, 1)
+    assert table[0].tolist() == [2, 0, 0]
+    pages.shrink(1, PAGE_TOKENS)
+    assert table[1].tolist() == [0, 0, 0]
+    pages.check_integrity()

@@ -20,8 +20,7 @@ def plan(available: int | None, **parts: int) -> MemoryPlan:
 
 def test_sums() -> None:
     p = plan(None, unpacked=7 * MIB)
-    assert p.private == (7 + 50 + 5 + 1) * MIB
-    assert p.total == p.private + 100 * MIB
+    assert p.total == (100 + 7 + 50 + 5 + 1) * MIB
     assert p.as_dict() == {
         "weights": 100 * MIB, "unpacked": 7 * MIB, "kv_cache": 50 * MIB, "scratch": 5 * MIB, "constants": MIB,
         "available": None, "total": p.total,
@@ -31,6 +30,13 @@ def test_sums() -> None:
 def test_a_plan_that_just_fits() -> None:
     plan(156 * MIB + HEADROOM).check()
     plan(None).check()  # nobody knows: try
+
+
+def test_the_plan_in_a_line() -> None:
+    assert plan(None).summary == (
+        "memory 156.0 MiB (weights 100.0 MiB, KV cache 50.0 MiB, scratch 5.0 MiB, tables 1.0 MiB)"
+    )
+    assert plan(GIB).summary.endswith("), 1.00 GiB available")
 
 
 def test_refusal_with_the_numbers() -> None:

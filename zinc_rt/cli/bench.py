@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -80,11 +77,15 @@ class Measurement:
     @property
     def median(self) -> float:
         """The middle sample."""
+        import statistics
+
         return statistics.median(self.samples)
 
     @property
     def deviation(self) -> float:
         """Standard deviation of the samples; 0 for a single one."""
+        import statistics
+
         return statistics.stdev(self.samples) if len(self.samples) > 1 else 0.0
 
 
@@ -97,6 +98,9 @@ def bench(
     threads: o.Threads = None,
     batch_size: o.BatchSize = None,
     tier: o.TierName = None,
+    kernels: o.KernelSet = None,
+    isa: o.Isa = None,
+    cache_dir: o.CacheDir = None,
     output: OutputOption = Output.md,
     debug: o.Debug = False,
 ) -> int:
@@ -113,7 +117,16 @@ def bench(
     n_ctx = 1 + _DECODE_PROMPT + max(n for _, n in tests)
     done: list[Measurement] = []
     interrupted = False
-    with open_model(model, tier=tier, n_ctx=n_ctx, threads=threads, n_batch=batch_size) as opened:
+    with open_model(
+        model,
+        tier=tier,
+        n_ctx=n_ctx,
+        threads=threads,
+        n_batch=batch_size,
+        kernels=kernels,
+        isa=isa,
+        cache_dir=cache_dir,
+    ) as opened:
         try:
             with progress("rounds", len(tests) * (repetitions + 1)) as bar:
                 for test, n in tests:
@@ -125,7 +138,9 @@ def bench(
             "parameters": sum(t.n_elements for t in opened.file.tensors.values()),
             "file_bytes": opened.file.file_size,
             "tier": opened.tier.value,
-            "threads": opened.engine.options.threads,
+            "kernels": opened.engine.kernels,
+            "isa": opened.engine.isa,
+            "threads": opened.engine.threads,
         }
     write(_FORMATS[output](facts, done))
     if interrupted:
@@ -186,6 +201,9 @@ def _json(facts: dict[str, Any], results: Sequence[Measurement]) -> str:
 
 
 def _csv(facts: dict[str, Any], results: Sequence[Measurement]) -> str:
+    import csv
+    import io
+
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     figures = ["test", "tokens", "median", "deviation", "slowest", "fastest", "repetitions"]

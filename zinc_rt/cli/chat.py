@@ -42,6 +42,9 @@ def chat(
     threads: o.Threads = None,
     batch_size: o.BatchSize = None,
     tier: o.TierName = None,
+    kernels: o.KernelSet = None,
+    isa: o.Isa = None,
+    cache_dir: o.CacheDir = None,
     max_tokens: o.MaxTokens = -1,
     stop: o.Stop = None,
     ignore_eos: o.IgnoreEos = False,
@@ -80,7 +83,16 @@ def chat(
     )
     if sys.stdin is None:
         raise UsageError("standard input is closed; messages are read from there")
-    with open_model(model, tier=tier, n_ctx=ctx_size, threads=threads, n_batch=batch_size) as opened:
+    with open_model(
+        model,
+        tier=tier,
+        n_ctx=ctx_size,
+        threads=threads,
+        n_batch=batch_size,
+        kernels=kernels,
+        isa=isa,
+        cache_dir=cache_dir,
+    ) as opened:
         _ = opened.chat_template  # a file without one is refused before the first question
         return Chat(opened, params, Conversation(system), interactive=is_terminal(sys.stdin)).loop()
 

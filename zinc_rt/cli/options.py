@@ -40,6 +40,18 @@ def _tiers(incomplete: str) -> list[str]:
     return [t.value for t in Tier if t.value.startswith(incomplete)]
 
 
+def _kernel_sets(incomplete: str) -> list[str]:
+    """Shell completion of --kernels."""
+    return [k for k in ("native", "reference") if k.startswith(incomplete)]
+
+
+def _levels(incomplete: str) -> list[str]:
+    """Shell completion of --isa."""
+    from zinc_rt.lang.target import host_targets
+
+    return [t.name for t in host_targets() if t.name.startswith(incomplete)]
+
+
 Debug = Annotated[
     bool,
     typer.Option(
@@ -79,7 +91,30 @@ Threads = Annotated[
         "-t",
         "--threads",
         metavar="N",
-        help="Threads of the linear-algebra library; the text does not depend on it. Default: 1.",
+        help="Threads; the text does not depend on it. Default: the physical cores within the control group's limit.",
+        rich_help_panel=MODEL,
+        show_default=False,
+    ),
+]
+KernelSet = Annotated[
+    str | None,
+    typer.Option(
+        "--kernels",
+        metavar="native|reference",
+        autocompletion=_kernel_sets,
+        help="Kernels of the CPU engine: compiled for this machine, or the plain NumPy ones, same text but slow."
+        " Default: native, or reference where `zinc check` lists no level.",
+        rich_help_panel=MODEL,
+        show_default=False,
+    ),
+]
+Isa = Annotated[
+    str | None,
+    typer.Option(
+        "--isa",
+        metavar="LEVEL",
+        autocompletion=_levels,
+        help="Instruction-set level of native kernels; `zinc check` lists them. Default: the best of this machine.",
         rich_help_panel=MODEL,
         show_default=False,
     ),

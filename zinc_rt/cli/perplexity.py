@@ -61,6 +61,9 @@ def perplexity(
     threads: o.Threads = None,
     batch_size: o.BatchSize = None,
     tier: o.TierName = None,
+    kernels: o.KernelSet = None,
+    isa: o.Isa = None,
+    cache_dir: o.CacheDir = None,
     as_json: o.Json = False,
     debug: o.Debug = False,
 ) -> int:
@@ -73,7 +76,16 @@ def perplexity(
     if window < 4:
         raise UsageError(f"-c is {window}; a window needs at least 4 tokens")
     text = read_text(file)
-    with open_model(model, tier=tier, n_ctx=window, threads=threads, n_batch=batch_size) as opened:
+    with open_model(
+        model,
+        tier=tier,
+        n_ctx=window,
+        threads=threads,
+        n_batch=batch_size,
+        kernels=kernels,
+        isa=isa,
+        cache_dir=cache_dir,
+    ) as opened:
         windows = cut(opened.tokenize(text, parse_special=False), window)
         losses: list[float] = []
         done, started = 0, time.perf_counter()

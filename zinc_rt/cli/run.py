@@ -11,7 +11,7 @@ import typer
 from zinc_rt.cli import options as o
 from zinc_rt.cli.prompts import prompt_text, unescape
 from zinc_rt.cli.session import EXIT_INTERRUPTED, INTERRUPTED, Answer, chat_ids, open_model, stream_answer
-from zinc_rt.cli.terminal import is_terminal, say, stderr_console, write
+from zinc_rt.cli.terminal import is_terminal, say, write
 from zinc_rt.errors import UsageError
 from zinc_rt.sampling import SamplingParams
 
@@ -106,6 +106,9 @@ def run(
     threads: o.Threads = None,
     batch_size: o.BatchSize = None,
     tier: o.TierName = None,
+    kernels: o.KernelSet = None,
+    isa: o.Isa = None,
+    cache_dir: o.CacheDir = None,
     max_tokens: o.MaxTokens = SamplingParams.max_tokens or -1,
     stop: o.Stop = None,
     ignore_eos: o.IgnoreEos = False,
@@ -150,7 +153,16 @@ def run(
         seed=seed,
         logprobs=logprobs,
     )
-    with open_model(model, tier=tier, n_ctx=ctx_size, threads=threads, n_batch=batch_size) as opened:
+    with open_model(
+        model,
+        tier=tier,
+        n_ctx=ctx_size,
+        threads=threads,
+        n_batch=batch_size,
+        kernels=kernels,
+        isa=isa,
+        cache_dir=cache_dir,
+    ) as opened:
         messages = [{"role": "system", "content": system}] if system is not None else []
         messages.append({"role": "user", "content": text})
         ids = chat_ids(opened, messages) if chat else opened.tokenize(text)
@@ -170,7 +182,7 @@ def _show_prompt(text: str, wanted: bool | None) -> None:
     if wanted:
         write(text)
     elif wanted is None and is_terminal(sys.stdout) and is_terminal(sys.stderr):
-        stderr_console().print(text, style="bold", markup=False, end="")
+        say(text, style="bold", end="")
 
 
 def _as_dict(model: Model, prompt: str, params: SamplingParams, answer: Answer) -> dict[str, Any]:
@@ -178,6 +190,9 @@ def _as_dict(model: Model, prompt: str, params: SamplingParams, answer: Answer) 
     tree: dict[str, Any] = {
         "model": model.name,
         "tier": model.tier.value,
+        "kernels": model.engine.kernels,
+        "isa": model.engine.isa,
+        "threads": model.engine.threads,
         "prompt": prompt,
         "text": answer.text,
         "token_ids": [c.token_id for c in answer.chunks],

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zinc_rt.cli.terminal import say
+from zinc_rt.cli.terminal import LoadingBar, is_terminal, say
 
 if TYPE_CHECKING:
     from zinc_rt.generation import Chunk, Stats
@@ -34,18 +35,26 @@ def open_model(
     n_ctx: int | None = None,
     threads: int | None = None,
     n_batch: int | None = None,
+    kernels: str | None = None,
+    isa: str | None = None,
+    cache_dir: Path | None = None,
 ) -> Model:
-    """`zinc_rt.load`, with its notices on standard error."""
+    """`zinc_rt.load`, with its notices and, where it takes long, a progress bar on standard error."""
     from zinc_rt.model import load
 
-    return load(
-        path,
-        tier=tier,
-        n_ctx=n_ctx,
-        threads=threads,
-        n_batch=n_batch,
-        notify=lambda line: say(f"zinc: {line}", style="dim"),
-    )
+    with LoadingBar() as bar:
+        return load(
+            path,
+            tier=tier,
+            n_ctx=n_ctx,
+            threads=threads,
+            n_batch=n_batch,
+            kernels=kernels,
+            isa=isa,
+            cache_dir=cache_dir,
+            notify=lambda line: say(f"zinc: {line}", style="dim"),
+            progress=bar.show if is_terminal(sys.stderr) else None,
+        )
 
 
 def chat_ids(model: Model, messages: Sequence[Mapping[str, Any]]) -> list[int]:

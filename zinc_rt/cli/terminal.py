@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Self, TextIO
 
 from zinc_rt.errors import ZincError
 
@@ -16,6 +17,12 @@ if TYPE_CHECKING:
 
 # Control characters a terminal would obey; text keeps its tabs and line ends.
 _CONTROLS = dict.fromkeys((*range(9), 11, 12, *range(14, 32), *range(127, 160)), "�")
+
+# Select Graphic Rendition, ECMA-48 8.3.117.
+_STYLES = {"bold": 1, "dim": 2, "red": 31, "yellow": 33}
+_COLOURS = ("red", "yellow")
+
+_LONG_LOAD = 0.3  # seconds of loading after which a bar appears
 
 
 class OutputError(ZincError):
@@ -74,17 +81,22 @@ def abandon_stdout() -> None:
             return
 
 
-def say(message: str, style: str | None = None) -> None:
-    """One line for the user on standard error; `style` is rich's and shows on a terminal only."""
+def say(message: str, style: str = "", end: str = "\n") -> None:
+    """One line for the user on standard error; `style` is one of `_STYLES` and shows on a terminal only."""
     if sys.stderr is None:
         return
+    text = _styled(message, style) if is_terminal(sys.stderr) else message
     try:
-        if style and is_terminal(sys.stderr):
-            stderr_console().print(message, style=style, markup=False)
-        else:
-            print(message, file=sys.stderr, flush=True)
+        print(text, end=end, file=sys.stderr, flush=True)
     except OSError:  # nobody to tell
         return
+
+
+def _styled(text: str, style: str) -> str:
+    """The text as a terminal is to show it. By hand: rich takes as long to import as a small model to load."""
+    text = text.translate(_CONTROLS)
+    plain = os.environ.get("TERM", "dumb") in ("dumb", "unknown") or (style in _COLOURS and "NO_COLOR" in os.environ)
+    return text if plain or not style else f"\x1b[{_STYLES[style]}m{text}\x1b[0m"
 
 
 def stderr_console() -> Console:
@@ -112,6 +124,41 @@ def advance(bar: Progress | None) -> None:
     """One step of the bar that `progress` gave."""
     if bar is not None:
         bar.advance(bar.task_ids[0])
+
+
+class LoadingBar:
+    """Bytes of a model loaded so far, on a terminal's standard error; it appears when loading takes long."""
+
+    def __init__(self) -> None:
+        self._started: float | None = None
+        self._bar: Progress | None = None
+
+    def show(self, done: int, total: int) -> None:
+        """`done` of `total` bytes are loaded."""
+        now = time.perf_counter()
+        if self._started is None:
+            self._started = now
+        if self._bar is None and now - self._started > _LONG_LOAD and done < total:
+            self._bar = _loading_bar(total)
+            self._bar.start()
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=done)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+
+def _loading_bar(total: int) -> Progress:
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn())
+    bar = Progress(*columns, console=stderr_console(), transient=True)
+    bar.add_task("loading", total=total)
+    return bar
 
 
 def write_table(rows: Sequence[Sequence[str]], header: Sequence[str] = (), right: Sequence[int] = ()) -> None:

@@ -89,7 +89,10 @@ def binary(f: FunctionText, op: ast.operator, a: object, b: object) -> Val:
 
 def _move(f: FunctionText, op: ast.operator, p: Val, by: object) -> Val:
     if isinstance(by, Val) and isinstance(by.type, Ptr):
-        raise Reject(f"{p.type} - {by.type}: pointers do not subtract; cast both to u64")
+        sign = _SYMBOL[type(op)]
+        raise Reject(
+            f"{p.type} {sign} {by.type}: a pointer takes + and - with an integer; for distances cast both to u64"
+        )
     if isinstance(op, ast.Add):
         return Val(p.type, element(f, p, as_index(f, by)))
     index = as_index(f, by)

@@ -9,8 +9,8 @@ import ast
 import builtins
 import dataclasses
 import enum
-import itertools
 import operator
+import re
 import types
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -42,11 +42,11 @@ COMPARE: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Is: operator.is_, ast.IsNot: operator.is_not,
 }  # fmt: skip
 
-_CALLS: tuple[Any, ...] = (
+PYTHON_CALLS: tuple[Any, ...] = (
     range, len, min, max, tuple, list, sum, abs, reversed, sorted, enumerate, zip, float, int, str, divmod, round, any,
     all,
 )  # fmt: skip
-_BY_NAME = {call.__name__: call for call in _CALLS}
+_BY_NAME = {call.__name__: call for call in PYTHON_CALLS}
 _TEXT = (str, int, float, tuple, range)
 _DICT_METHODS = ("get", "keys", "values", "items")
 _LAZY: tuple[Any, ...] = (
@@ -65,13 +65,23 @@ def guarded(what: str, function: Callable[..., Any], *arguments: Any, **named: A
         raise
     except LangError as error:
         raise Reject(str(error)) from None
+    except KeyError as error:
+        raise Reject(f"there is no key {error}") from None
     except Exception as error:
         raise Reject(f"{what} failed at compile time: {error or type(error).__name__}") from None
     if isinstance(result, int) and result.bit_length() > MAX_BITS:
         raise Reject(f"{what} gives an integer of more than {MAX_BITS} bits at compile time")
-    if isinstance(result, str | tuple | list) and len(result) > MAX_ITEMS:
+    if isinstance(result, str | tuple | list | range) and _longer(result):
         raise Reject(f"{what} gives more than {MAX_ITEMS} items at compile time")
     return result
+
+
+def _longer(items: Any) -> bool:
+    """Whether there are more items than are allowed; some ranges have more than `len` can say."""
+    try:
+        return len(items) > MAX_ITEMS
+    except OverflowError:
+        return True
 
 
 def binary(op: ast.operator, a: Any, b: Any) -> Any:
@@ -85,6 +95,8 @@ def binary(op: ast.operator, a: Any, b: Any) -> Any:
         growth = b if isinstance(op, ast.LShift) else b * max(a.bit_length(), 1) if isinstance(op, ast.Pow) else 0
         if growth > MAX_BITS:
             raise Reject(f"compile-time arithmetic gives an integer of more than {MAX_BITS} bits")
+    if isinstance(op, ast.Mod) and isinstance(a, str):
+        _check_format(a)
     if isinstance(op, ast.Mult):
         for sequence, count in ((a, b), (b, a)):
             if (
@@ -112,10 +124,9 @@ def items(value: Any, what: str) -> tuple[Any, ...]:
         raise Reject("a set has no order of its own; use sorted(…)")
     if not isinstance(value, tuple | list | range | str | dict):
         raise Reject(f"what {what} must be a compile-time tuple or range, got {describe(value)}")
-    out = tuple(itertools.islice(value, MAX_ITEMS + 1))
-    if len(out) > MAX_ITEMS:
+    if _longer(value):
         raise Reject(f"what {what} has more than {MAX_ITEMS} items; loop with range at run time")
-    return out
+    return tuple(value)
 
 
 def builtin(name: str) -> Any:
@@ -140,7 +151,7 @@ def checked(value: Any) -> Any:
             checked(key)
             checked(item)
         return value
-    if any(value is v for v in (*_CALLS, bool)):
+    if any(value is v for v in (*PYTHON_CALLS, bool)):
         return value
     if isinstance(value, type) and issubclass(value, enum.Enum):
         return value
@@ -148,9 +159,9 @@ def checked(value: Any) -> Any:
         return value
     if isinstance(value, types.FunctionType):
         raise Reject("a plain Python function cannot be used in a kernel; mark it with @inline")
-    kind = f"class {value.__name__}" if isinstance(value, type) else type(value).__name__
+    what = f"the class {value.__name__}" if isinstance(value, type) else f"an object of type {type(value).__name__}"
     raise Reject(
-        f"a {kind} cannot be used in a kernel; it takes numbers, text, tuples, types, helpers and modules from outside"
+        f"{what} cannot be used in a kernel, which takes numbers, text, tuples, types, helpers and modules from outside"
     )
 
 
@@ -172,12 +183,14 @@ def attribute(base: Any, name: str) -> Any:
 
 def _callable_here(function: Any) -> bool:
     """Whether a function of Python's own works on compile-time values without side effects."""
-    if any(function is call for call in _CALLS):
+    if any(function is call for call in PYTHON_CALLS):
         return True
     if not isinstance(function, types.BuiltinFunctionType):
         return False
     owner = function.__self__
-    if getattr(owner, "__name__", "") == "math" or owner in (int, float):
+    if getattr(owner, "__name__", "") == "math":
+        return function.__name__ not in ("factorial", "comb", "perm")  # these can take for ever
+    if owner in (int, float):
         return True
     return isinstance(owner, _TEXT) or (isinstance(owner, dict) and function.__name__ in _DICT_METHODS)
 
@@ -187,4 +200,21 @@ def call(function: Any, positional: list[Any], named: dict[str, Any]) -> Any:
     if not _callable_here(function):
         name = getattr(function, "__name__", None) or describe(function)
         raise Reject(f"{name} cannot be called in a kernel; helpers need @inline")
+    if any(isinstance(x, int) and abs(x) > MAX_ITEMS for x in positional) and isinstance(_owner(function), str):
+        raise Reject(f"{function.__name__}(…) gives more than {MAX_ITEMS} items at compile time")
     return guarded(f"{function.__name__}(…)", function, *positional, **named)
+
+
+def _owner(function: Any) -> Any:
+    return getattr(function, "__self__", None)
+
+
+def formatted(value: Any, layout: str) -> str:
+    """A value as text in a format. Raises `Reject`."""
+    _check_format(layout)
+    return str(guarded("formatting", format, value, layout))
+
+
+def _check_format(layout: str) -> None:
+    if any(int(digits[:9]) > 1000 for digits in re.findall(r"\d+", layout)):
+        raise Reject(f"the format {layout!r:.40} is too wide")

@@ -20,6 +20,9 @@ from zinc_rt.lang.values import Constant, Regs, Slot, Val, describe, is_static, 
 
 Lower = Callable[..., Any]
 
+MAX_TURNS = 1 << 20
+"""Of all compile-time loops of a kernel together."""
+
 _SYNTAX = {
     ast.Lambda: "lambda", ast.NamedExpr: "`:=`", ast.Dict: "a dict", ast.Set: "a set", ast.SetComp: "a set",
     ast.DictComp: "a dict", ast.Await: "await", ast.Yield: "yield", ast.YieldFrom: "yield", ast.Starred: "`*`",
@@ -36,6 +39,7 @@ class Expressions:
         self.frame: Frame = None  # type: ignore[assignment]  # the innermost function; `enter` sets it
         self.sites: list[str] = []  # where the helpers being inlined were called
         self.region = 0  # depth of run-time control flow
+        self._turns = 0
         self._methods: dict[type, Any] = {}
         self._outside: dict[tuple[int, str], Any] = {}
 
@@ -156,7 +160,7 @@ class Expressions:
         outer = self.frame.names
         self.frame.names = dict(outer)
         try:
-            for item in comptime.items(self.evaluate(loop.iter), "a comprehension goes over"):
+            for item in self.turns(self.evaluate(loop.iter), "a comprehension goes over"):
                 self.frame.names[name] = item if isinstance(item, Val) else Constant(item, self.region)
                 if all(comptime.truth(self.static(c, "the condition of a comprehension")) for c in loop.ifs):
                     out.append(self.evaluate(node.elt))
@@ -166,13 +170,21 @@ class Expressions:
 
     _listcomp = _generatorexp
 
+    def turns(self, value: Any, what: str) -> Iterator[Any]:
+        """What a compile-time loop goes over, one after the other. Raises `Reject`."""
+        for item in comptime.items(value, what):
+            self._turns += 1
+            if self._turns > MAX_TURNS:
+                raise Reject(f"the kernel's compile-time loops take more than {MAX_TURNS} turns")
+            yield item
+
     def _joinedstr(self, node: ast.JoinedStr) -> str:
         parts = []
         for part in node.values:
             if isinstance(part, ast.FormattedValue):
                 value = self.static(part.value, "what a text is made of")
                 layout = self.static(part.format_spec, "a format") if part.format_spec is not None else ""
-                parts.append(comptime.guarded("formatting", format, value, layout))
+                parts.append(comptime.formatted(value, layout))
             else:
                 parts.append(self.static(part, "a text"))
         return str(comptime.guarded("formatting", "".join, parts))
@@ -385,6 +397,8 @@ def _hint(have: Type, want: Type) -> str:
     if isinstance(want, Vec) and not isinstance(have, Vec) and elem_of(want) == have:
         return f"; splat(x, {want.lanes}) makes a vector of it"
     if isinstance(want, Ptr) and isinstance(have, Ptr):
+        if {have.space, want.space} - {Space.GLOBAL, Space.CONSTANT} and have.space is not want.space:
+            return "; they lie in different memories"
         return f"; cast(p, {want}) changes a pointer's type"
     if isinstance(elem_of(want), Int | Float) and isinstance(elem_of(have), Int | Float):
         return f"; {elem_of(want)}(…) converts" if elem_of(want) != elem_of(have) else ""

@@ -30,7 +30,7 @@ class Spec:
     """A kernel and the compile-time constants it is specialised for."""
 
     function: Function
-    constants: Mapping[str, Static | Type] = field(default_factory=dict)
+    constants: Mapping[str, Static] = field(default_factory=dict)
 
     @property
     def symbol(self) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from zinc_rt.lang.diagnostics import Reject
-from zinc_rt.lang.types import Bool, Float, Int, Ptr, Struct, Tile, Type, Vec
+from zinc_rt.lang.types import Bool, Float, Int, Ptr, Struct, Type, Vec
 
 MAX_INSTRUCTIONS = 400_000
 """Of one function before optimisation; what is larger was unrolled by mistake."""
@@ -33,8 +33,6 @@ def llvm_type(kind: Type | None, *, gpu: bool = False) -> str:
         return f"ptr addrspace({int(kind.space)})" if gpu else "ptr"
     if isinstance(kind, Struct):
         return f"[{kind.size} x i8]"
-    if isinstance(kind, Tile):
-        return "[1024 x i8]"
     raise TypeError(kind)
 
 

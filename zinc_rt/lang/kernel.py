@@ -18,8 +18,10 @@ from typing import Any, NoReturn, overload
 from zinc_rt.lang.diagnostics import KernelError
 from zinc_rt.lang.errors import LangError
 from zinc_rt.lang.signature import Signature
+from zinc_rt.lang.types import Type
 
-Static = int | float | bool | str | None | tuple[Any, ...]
+Static = int | float | bool | str | None | tuple[Any, ...] | Type
+"""What a compile-time constant of a kernel can be."""
 
 
 class Function:
@@ -44,7 +46,7 @@ class Function:
     def file(self) -> str:
         """Source file as messages show it: from the package's parent folder where it lies in a package."""
         path = Path(self.fn.__code__.co_filename)
-        package = self.fn.__module__.split(".")[0]
+        package = (self.fn.__module__ or "__main__").split(".")[0]  # made by exec, it has no module
         if package in path.parts and package != "__main__":
             return "/".join(path.parts[len(path.parts) - 1 - path.parts[::-1].index(package) :])
         return path.name
@@ -129,10 +131,11 @@ def kernel(*, workgroup: int = 32) -> Callable[[Callable[..., Any]], Function]: 
 def kernel(
     fn: Callable[..., Any] | None = None, *, workgroup: int = 32
 ) -> Function | Callable[[Callable[..., Any]], Function]:
-    """Decorator: an entry point. Parameters annotated with types of the language are arguments; those annotated with
-    plain Python types (`int`, `bool`, `str`, `tuple`) are compile-time constants that specialise it.
+    """Decorator: an entry point. Parameters annotated with types of the language are arguments of run time: integers,
+    f32, f64, `boolean` and pointers. Those annotated with `int`, `float`, `bool`, `str`, `tuple` or `type` are
+    compile-time constants that specialise it, and may have defaults; later annotations may use them: `p: ptr[T]`.
 
-    workgroup: work-items of a workgroup on a GPU.
+    `@kernel(workgroup=64)`: work-items of a workgroup on a GPU, 1 to 1024; 32 by default. GPU kernels return nothing.
     """
     if fn is None:
         return lambda function: Function(function, entry=True, workgroup=workgroup)
@@ -140,7 +143,9 @@ def kernel(
 
 
 def inline(fn: Callable[..., Any]) -> Function:
-    """Decorator: a helper that is inlined where it is called. Unannotated parameters take anything."""
+    """Decorator: a helper that is written out where it is called. It returns anything, tuples included; recursion is
+    refused. Unannotated parameters take anything; annotated ones are checked, `int` and the like at compile time.
+    """
     return Function(fn, entry=False)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,7 +67,7 @@ class Loops(Statements):
         if node.orelse:
             raise Reject("`else` of a loop is not part of the kernel language")
         if not isinstance(node.iter, ast.Call):
-            self._unrolled(node, comptime.items(self.evaluate(node.iter), "an unrolled loop goes over"))
+            self._unrolled(node, self.turns(self.evaluate(node.iter), "an unrolled loop goes over"))
             return
         callee = self.evaluate(node.iter.func)
         if callee is ops.unroll:
@@ -74,22 +75,22 @@ class Loops(Statements):
         elif callee is range:
             self._counted(node, node.iter)
         else:
-            self._unrolled(node, comptime.items(self.evaluate(node.iter), "a loop goes over"))
+            self._unrolled(node, self.turns(self.evaluate(node.iter), "a loop goes over"))
 
-    def _unroll_items(self, call: ast.Call) -> tuple[Any, ...]:
+    def _unroll_items(self, call: ast.Call) -> Iterator[Any]:
         values = [self.evaluate(a) for a in call.args]
         if call.keywords:
             raise Reject("unroll takes no named arguments")
         if len(values) == 1 and isinstance(values[0], tuple | list | range):
-            return comptime.items(values[0], "unroll goes over")
+            return self.turns(values[0], "unroll goes over")
         if not 1 <= len(values) <= 3 or not all(isinstance(v, int) and not isinstance(v, bool) for v in values):
             got = ", ".join(map(describe, values)) or "nothing"
             raise Reject(
                 f"unroll takes 1 to 3 compile-time integers, as range does, or a compile-time tuple; got {got}"
             )
-        return comptime.items(comptime.guarded("unroll", range, *values), "unroll goes over")
+        return self.turns(comptime.guarded("unroll", range, *values), "unroll goes over")
 
-    def _unrolled(self, node: ast.For, items: tuple[Any, ...]) -> None:
+    def _unrolled(self, node: ast.For, items: Iterator[Any]) -> None:
         names = [n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)]
         frame = self.frame
         self._check_free(names)
@@ -167,6 +168,7 @@ class Loops(Statements):
             self.frame.counters = counters | {name}
             self._body(node.body, _Loop(again, end))
         self.frame.counters = counters
+        self.frame.lost[name] = "is a loop's variable and unknown after the loop"
         f.start(again)
         # Below the last value, so the sum cannot overflow; LLVM may use that.
         word = f"{'add nsw' if kind.signed else 'add nuw'} {text} {now}, {step}"

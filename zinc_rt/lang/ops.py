@@ -1,7 +1,8 @@
 """The words of the kernel language. Each is declared here with its documentation and lowered in `lower/`.
 
 They mean something inside kernels only; calling one from ordinary Python raises `LangError`. "Vector" below stands for
-a scalar as well where a single lane makes sense. Compile-time arguments are marked *static*.
+a scalar as well where a single lane makes sense. Arguments that must be known at compile time are marked *static*. The
+docstrings are the reference (docs/lang_reference.md).
 """
 
 from __future__ import annotations
@@ -40,7 +41,10 @@ class Word:
 
 @Word
 def unroll(start: Any, stop: Any = None, step: Any = 1) -> Any:
-    """`for i in unroll(n)`: like `range`, with a compile-time `i`; the body is written out once for each value."""
+    """`for i in unroll(n)`: like `range`, with a compile-time `i`; the body is written out once for each value.
+
+    Also goes over a compile-time tuple: `for M in unroll((8, 4, 2, 1))`.
+    """
 
 
 @Word
@@ -50,7 +54,10 @@ def static_assert(condition: Any, message: Any = "static_assert failed") -> Any:
 
 @Word
 def target_has(feature: Any) -> Any:
-    """Whether the target has an instruction set ("avx512", "vnni", "amx", "dotprod", …), as a static bool."""
+    """Whether the target has an instruction set ("avx512", "vnni", "amx", "dotprod", …; static), as a static bool.
+
+    A name that no target has is refused.
+    """
 
 
 @Word
@@ -63,14 +70,20 @@ def lanes(x: Any) -> Any:
 
 @Word
 def load(p: Any, index: Any = 0, *, lanes: Any = 1, align: Any = None, nontemporal: Any = False) -> Any:
-    """Element `p[index]`, or the vector of `lanes` elements from there. align: bytes that the address is known to be a
-    multiple of (default: the element's); static. nontemporal: hint that the line is not needed again; static.
+    """Element `p[index]`, or the vector of `lanes` (static) elements from there.
+
+    align (static): bytes that the address is a multiple of, by the caller's promise; the element's size by default.
+    nontemporal (static): a hint that the line is not needed again. Loads from `Space.CONSTANT` may move or fall away.
     """
 
 
 @Word
 def store(p: Any, value: Any, index: Any = 0, *, align: Any = None, nontemporal: Any = False) -> Any:
-    """Write a scalar or vector at `p[index]`; see `load`. A non-temporal vector store needs its natural alignment."""
+    """Write a scalar or vector at `p[index]`; see `load`.
+
+    A non-temporal store must be aligned to its whole size, and others see it in order only after `fence()` or an atomic
+    read-modify-write.
+    """
 
 
 @Word
@@ -80,22 +93,31 @@ def prefetch(p: Any, index: Any = 0, *, locality: Any = 3, write: Any = False) -
 
 @Word
 def cast(p: Any, type: Any) -> Any:
-    """A pointer as another pointer type of the same address space, or to and from u64."""
+    """A pointer as a pointer to another type, or to and from u64. GLOBAL and CONSTANT are one memory."""
 
 
 @Word
 def array(type: Any, n: Any) -> Any:
-    """`n` (static) uninitialised elements on the stack, as a pointer. Alignment 64."""
+    """`n` (static) elements on the stack, zero at first and at every turn of a loop around, as a pointer aligned to 64.
+
+    Up to 1 MiB. On a GPU it is slow scratch memory (`Space.PRIVATE`) unless every index is static: prefer `regs`.
+    """
 
 
 @Word
 def shared(type: Any, n: Any) -> Any:
-    """`n` (static) elements that a workgroup shares (LDS), as `ptr[type, SHARED]`. GPU only."""
+    """`n` (static) elements that a workgroup shares (LDS), as `ptr[type, Space.SHARED]`. GPU only.
+
+    They hold anything until they are written. All of a kernel's together: up to 64 KiB.
+    """
 
 
 @Word
 def regs(type: Any, n: Any) -> Any:
-    """`n` (static) variables of one type, zero at first, indexed by static numbers: `acc[i] = acc[i] + x`."""
+    """`n` (static) variables of one type, zero at first, indexed by static numbers: `acc[i] += x`.
+
+    Helpers that get them assign to the caller's.
+    """
 
 
 # -- vectors --------------------------------------------------------------------------------------------------------
@@ -123,12 +145,12 @@ def shuffle(a: Any, b: Any, indices: Any = None) -> Any:
 
 @Word
 def insert(v: Any, lane: Any, x: Any) -> Any:
-    """The vector with one lane replaced. Reading a lane is `v[lane]`."""
+    """The vector with one lane replaced. Reading a lane is `v[lane]`. At run time numbers count modulo the lanes."""
 
 
 @Word
 def concat(a: Any, b: Any) -> Any:
-    """The lanes of `a`, then those of `b`."""
+    """The lanes of `a`, then those of `b`; of two scalars, the vector of both."""
 
 
 @Word
@@ -148,7 +170,10 @@ def select(condition: Any, a: Any, b: Any) -> Any:
 
 @Word
 def bitcast(x: Any, type: Any) -> Any:
-    """The same bits as another type of the same size."""
+    """The same bits as another type of the same size; a bool vector of n lanes as an integer of n bits, and back.
+
+    Lane 0 is the lowest.
+    """
 
 
 @Word
@@ -196,7 +221,7 @@ def sqrt(x: Any) -> Any:
 
 @Word
 def absolute(x: Any) -> Any:
-    """|x|; for floats the sign bit is cleared."""
+    """|x|; for floats the sign bit is cleared, the least integer stays what it is."""
 
 
 @Word
@@ -231,10 +256,21 @@ def count_trailing_zeros(x: Any) -> Any:
 
 @Word
 def dot4(acc: Any, a: Any, b: Any, *, a_max: Any = 255) -> Any:
-    """Lane i of `acc` (i32) plus the exact dot product of bytes 4i … 4i+3 of `a` (u8 or i8) and `b` (i8, never -128).
+    """Lane i of `acc` (i32, wraps) plus the exact dot product of lanes 4i … 4i+3 of `a` (u8 or i8) and `b` (i8).
 
-    a_max (static): a bound of unsigned `a` that lets cheaper instructions stay exact.
+    Where `a` is i8, `b` must not hold -128. a_max (static): a bound that `a` (u8) keeps, by the caller's promise; up to
+    128 cheaper instructions are exact. Becomes vpdpbusd, vpmaddubsw or vpmaddwd, sdot or usdot, v_dot4_i32_iu8.
     """
+
+
+@Word
+def dot2(a: Any, b: Any) -> Any:
+    """Lane i (i16) of the result is the exact dot product of bytes 2i, 2i + 1 of `a` (u8, at most 128) and `b` (i8)."""
+
+
+@Word
+def add_pairs(acc: Any, words: Any) -> Any:
+    """Lane i of `acc` (i32) plus lanes 2i and 2i + 1 of `words` (i16)."""
 
 
 # -- threads --------------------------------------------------------------------------------------------------------
@@ -242,27 +278,27 @@ def dot4(acc: Any, a: Any, b: Any, *, a_max: Any = 255) -> Any:
 
 @Word
 def atomic_load(p: Any, index: Any = 0, *, order: Any = "acquire") -> Any:
-    """An integer read atomically. order: "relaxed", "acquire", "seq_cst"; static."""
+    """A 32- or 64-bit integer read atomically. order (static): "relaxed", "acquire", "seq_cst"."""
 
 
 @Word
 def atomic_store(p: Any, value: Any, index: Any = 0, *, order: Any = "release") -> Any:
-    """An integer written atomically. order: "relaxed", "release", "seq_cst"; static."""
+    """A 32- or 64-bit integer written atomically. order (static): "relaxed", "release", "seq_cst"."""
 
 
 @Word
 def atomic_add(p: Any, value: Any, index: Any = 0, *, order: Any = "acq_rel") -> Any:
-    """Add to an integer; the value before."""
+    """Add to a 32- or 64-bit integer; the value before. order (static): those of load and store, and "acq_rel"."""
 
 
 @Word
 def atomic_cas(p: Any, expected: Any, desired: Any, index: Any = 0, *, order: Any = "acq_rel") -> Any:
-    """Write `desired` where the integer equals `expected`; the value before."""
+    """Write `desired` where the integer equals `expected`; the value before. order: as in `atomic_add`."""
 
 
 @Word
 def fence(order: Any = "seq_cst") -> Any:
-    """Order the memory operations before and after."""
+    """Order the memory operations before and after. order (static): "acquire", "release", "acq_rel", "seq_cst"."""
 
 
 @Word
@@ -277,15 +313,15 @@ def cycle_counter() -> Any:
 
 @Word
 def call(address: Any, returns: Any, *arguments: Any) -> Any:
-    """Call the function at an address (u64) by the C convention. returns: a type, or None."""
+    """Call the function at an address (u64) by the C convention. returns: a type, or None. CPU only."""
 
 
-# -- matrix registers (AMX; elsewhere the same arithmetic in ordinary instructions) ---------------------------------
+# -- matrix registers (AMX only) ------------------------------------------------------------------------------------
 
 
 @Word
 def tile_configure(rows: Any, bytes: Any) -> Any:
-    """Set the shapes of this thread's tiles 0 … n-1 by static tuples. Needed before any tile is used."""
+    """Set the shapes of this thread's tiles 0, 1, …: rows of each and bytes of a row, two static tuples. First."""
 
 
 @Word
@@ -295,22 +331,22 @@ def tile_zero(t: Any) -> Any:
 
 @Word
 def tile_load(t: Any, p: Any, stride: Any) -> Any:
-    """Load tile `t` from rows that lie `stride` bytes apart."""
+    """Load tile number `t` (static) from rows that lie `stride` bytes apart."""
 
 
 @Word
 def tile_store(t: Any, p: Any, stride: Any) -> Any:
-    """Store tile `t`."""
+    """Store tile number `t` (static) to rows that lie `stride` bytes apart."""
 
 
 @Word
 def tile_dot_u8i8(c: Any, a: Any, b: Any) -> Any:
-    """Tile c (i32) += a (u8 rows) x b (i8, four consecutive k in each 32-bit element)."""
+    """Tile c (i32) += a (u8 rows) x b (i8, four consecutive k in each 32-bit element); static tile numbers."""
 
 
 @Word
 def tile_dot_i8u8(c: Any, a: Any, b: Any) -> Any:
-    """Tile c (i32) += a (i8 rows) x b (u8)."""
+    """Tile c (i32) += a (i8 rows) x b (u8, four consecutive k in each element); static tile numbers."""
 
 
 @Word
@@ -327,8 +363,8 @@ def workgroup_id(axis: Any) -> Any:
 
 
 @Word
-def workitem_id(axis: Any = 0) -> Any:
-    """This work-item's index in its workgroup along an axis (static), u32."""
+def workitem_id() -> Any:
+    """This work-item's index in its workgroup, u32."""
 
 
 @Word
@@ -338,17 +374,17 @@ def lane_id() -> Any:
 
 @Word
 def barrier() -> Any:
-    """Wait for the whole workgroup; LDS written before is visible after."""
+    """Wait for the whole workgroup; what its work-items wrote before is visible to all of them after."""
 
 
 @Word
 def wave_shuffle_xor(x: Any, distance: Any) -> Any:
-    """The value of lane `lane ^ distance` (static: 1, 2, 4, 8 or 16), a 32-bit type."""
+    """The value of lane `lane ^ distance` (static: 1, 2, 4, 8 or 16), a 32-bit type. All lanes must be active."""
 
 
 @Word
 def wave_reduce_add(x: Any) -> Any:
-    """Sum over the wave's 32 lanes at distance 16, 8, 4, 2, 1; every lane gets it."""
+    """Sum over the wave's 32 lanes at distance 16, 8, 4, 2, 1; every lane gets it. All lanes must be active."""
 
 
 @Word

@@ -49,7 +49,8 @@ class Signature:
         if given == len(self.positional) and not named and not self.by_name and not self.rest:
             return list(positional)
         if given > len(self.positional) and self.rest is None:
-            raise Reject(f"{self.name} takes {len(self.positional)} arguments by position, got {given}: {self}")
+            limit = f"{len(self.positional)} argument{'s' if len(self.positional) != 1 else ''}"
+            raise Reject(f"{self.name} takes {limit} by position, got {given}: {self}")
         out = list(positional[: len(self.positional)])
         left = dict(named)
         for name in (*self.positional[given:], *self.by_name):

@@ -10,7 +10,7 @@ from zinc_rt.lang.calls import Body, Calls
 from zinc_rt.lang.diagnostics import Reject
 from zinc_rt.lang.frame import Arm, merge, run_time
 from zinc_rt.lang.kernel import Function
-from zinc_rt.lang.types import Ptr, Struct, Type
+from zinc_rt.lang.types import Ptr, Space, Struct, Type, Vec
 from zinc_rt.lang.values import Constant, Regs, Slot, Val, describe, is_static
 
 _WORDS = {
@@ -141,7 +141,7 @@ class Statements(Calls):
             self.f.emit(f"store {self.f.type(base.type)} {x.ref}, {self.f.stack} {cell}")
         elif isinstance(base, Val) and isinstance(base.type, Ptr):
             self._store(self.address(base, index), value)
-        elif isinstance(base, Val):
+        elif isinstance(base, Val) and isinstance(base.type, Vec):
             raise Reject(f"lanes of {base.type} cannot be assigned; insert(v, lane, x) gives a changed vector")
         else:
             raise Reject(f"elements of {describe(base)} cannot be assigned")
@@ -151,6 +151,8 @@ class Statements(Calls):
         assert isinstance(p.type, Ptr)
         if isinstance(p.type.elem, Struct):
             raise Reject(f"elements of {p.type} cannot be assigned; assign their fields")
+        if p.type.space is Space.CONSTANT:
+            raise Reject(f"{p.type}: nothing is written there while the kernel runs")
         x = self.as_value(value, p.type.elem)
         self.f.emit(f"store {self.f.type(x.type)} {x.ref}, {self.f.type(p.type)} {p.ref}, align {x.type.align}")
 
@@ -164,7 +166,8 @@ class Statements(Calls):
             raise Reject("a declaration is `name: type = value`")
         name, kind = node.target.id, self.evaluate(node.annotation)
         if not isinstance(kind, Type):
-            raise Reject(f"a declaration needs a type of the language, got {describe(kind)}")
+            near = {float: "; write f32 or f64", int: "; write i32 or another integer type"}.get(kind, "")
+            raise Reject(f"a declaration needs a type of the language, got {describe(kind)}{near}")
         if node.value is None:
             raise Reject(f"a variable needs a first value: `{name}: {kind} = …`")
         bound = self.frame.names.get(name)
@@ -236,9 +239,10 @@ class Statements(Calls):
         chosen = self.condition(node.test, test)
         then, other, end = (self.f.new_block(stem) for stem in ("then", "else", "end"))
         self.f.branch_if(chosen.ref, then, other)
-        first = self._arm(then, node.body, end, {})
+        twins = self.frame.twins
+        first = self._arm(then, node.body, end, dict(twins))
         new = {n: b for n, b in first.names.items() if isinstance(b, Slot) and n not in self.frame.names}
-        second = self._arm(other, node.orelse, end, new)
+        second = self._arm(other, node.orelse, end, twins | new)
         if first.reached or second.reached:
             self.f.start(end)
         merge(self.frame, (first, second), node.lineno, self.region)

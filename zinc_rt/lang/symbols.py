@@ -7,10 +7,9 @@ import re
 from collections.abc import Mapping
 
 from zinc_rt.lang.kernel import Function, Static
-from zinc_rt.lang.types import Type
 
 
-def symbol_of(function: Function, constants: Mapping[str, Static | Type]) -> str:
+def symbol_of(function: Function, constants: Mapping[str, Static]) -> str:
     """The kernel's name in ASCII, and a short hash of its constants where it has some."""
     name = re.sub(r"[^A-Za-z0-9_]", "_", function.name)
     if name == function.name and not constants:

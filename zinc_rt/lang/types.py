@@ -127,17 +127,6 @@ class Ptr(Type):
 
 
 @dataclass(frozen=True)
-class Tile(Type):
-    """A matrix register of up to 16 rows of 64 bytes (AMX), zero at first."""
-
-    size = 1024
-    align = 64
-
-    def __str__(self) -> str:
-        return "tile"
-
-
-@dataclass(frozen=True)
 class Struct(Type):
     """Named fields at natural alignment, the layout of C."""
 
@@ -186,7 +175,6 @@ i8, i16, i32, i64 = (Int(bits, True) for bits in (8, 16, 32, 64))
 u8, u16, u32, u64 = (Int(bits, False) for bits in (8, 16, 32, 64))
 f16, bf16, f32, f64 = Float("f16", 16), Float("bf16", 16), Float("f32", 32), Float("f64", 64)
 boolean = Bool()
-tile = Tile()
 
 SCALARS: Mapping[str, Int | Float | Bool] = {
     str(t): t for t in (i8, i16, i32, i64, u8, u16, u32, u64, f16, bf16, f32, f64, boolean)

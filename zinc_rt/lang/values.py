@@ -67,7 +67,9 @@ def describe(value: object) -> str:
     if isinstance(value, tuple | list):
         return f"a tuple of {len(value)}"
     name = getattr(value, "name", None) or getattr(value, "__name__", None)
-    return f"{name}" if isinstance(name, str) else f"a compile-time {type(value).__name__}"
+    if isinstance(name, str):
+        return f"the word {name}" if type(value).__name__ == "Word" else name
+    return f"a compile-time {type(value).__name__}"
 
 
 def literal(value: object, kind: Type) -> Val:
@@ -75,18 +77,20 @@ def literal(value: object, kind: Type) -> Val:
     elem = elem_of(kind)
     if isinstance(elem, Bool):
         if not isinstance(value, bool):
-            raise Reject(f"expected {kind}, got {describe(value)}; {_to_bool(value)}")
+            raise Reject(f"expected {kind}, got {describe(value)}{_hint(value, 'True or False')}")
         text = "true" if value else "false"
     elif isinstance(elem, Int):
         if isinstance(value, bool) or not isinstance(value, int):
-            raise Reject(f"expected {kind}, got {describe(value)}; {_to_int(value)}")
+            near = f"{int(value)}" if isinstance(value, bool | float) and _whole(value) else "an integer"
+            raise Reject(f"expected {kind}, got {describe(value)}{_hint(value, near)}")
         low, high = elem.limits
         if not low <= value <= high:
             raise Reject(f"{_short(value)} does not fit {elem}, whose values go from {low} to {high}")
         text = str(value)
     elif isinstance(elem, Float):
         if not isinstance(value, float):
-            raise Reject(f"expected {kind}, got {describe(value)}; {_to_float(value)}")
+            near = repr(float(value)) if type(value) is int and abs(value) < 1 << 53 else "a float"
+            raise Reject(f"expected {kind}, got {describe(value)}{_hint(value, near)}")
         text = float_bits(elem, value)
     elif isinstance(kind, Ptr):
         raise Reject(f"expected {kind}, got {describe(value)}; pointers come from arguments, fields, arrays and cast")
@@ -95,20 +99,13 @@ def literal(value: object, kind: Type) -> Val:
     return Val(kind, f"splat ({llvm_type(elem)} {text})" if isinstance(kind, Vec) else text)
 
 
-def _to_bool(value: object) -> str:
-    return "write True or False" if not isinstance(value, Val) else "compare it with something"
+def _hint(value: object, near: str) -> str:
+    """What to write instead of a constant of another kind."""
+    return f"; write {near}" if isinstance(value, bool | int | float) else ""
 
 
-def _to_int(value: object) -> str:
-    if isinstance(value, float):
-        return f"write {int(value)}" if value.is_integer() and abs(value) < 1 << 63 else "write an integer"
-    return f"write {int(value)}" if isinstance(value, bool) else "write an integer"
-
-
-def _to_float(value: object) -> str:
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 53:
-        return f"write {float(value)!r}"
-    return "write a float"
+def _whole(value: float) -> bool:
+    return math.isfinite(value) and value == int(value) and abs(value) < 1 << 63
 
 
 def _short(value: int) -> str:

@@ -23,12 +23,13 @@ def pages_for(n_tokens: int) -> int:
 class KVPages:
     """Page tables of `n_slots` sequences over `n_pages` pages, each sequence at most `max_pages` long.
 
-    table: i32[n_slots, max_pages], the step input that kernels read; entries past a sequence's pages are 0.
+    table: i32[n_slots, max_pages], the step input that kernels read; entries past a sequence's pages are 0. It may be
+    given, all zero, and is then written in place.
     """
 
-    def __init__(self, n_pages: int, n_slots: int, max_pages: int) -> None:
+    def __init__(self, n_pages: int, n_slots: int, max_pages: int, table: npt.NDArray[np.int32] | None = None) -> None:
         self.n_pages = n_pages
-        self.table: npt.NDArray[np.int32] = np.zeros((n_slots, max_pages), np.int32)
+        self.table = np.zeros((n_slots, max_pages), np.int32) if table is None else table
         self._owned = [0] * n_slots
         self._free = list(range(n_pages - 1, -1, -1))  # a stack; low pages first
 

@@ -13,7 +13,9 @@ _HEADROOM = 64 * MIB  # the interpreter, its libraries and the tokenizer
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Bytes by purpose. `weights` are mapped from the file and shared with its page cache."""
+    """Bytes by purpose. weights: as the kernels read them, repacked (native) or views of the mapped file (reference);
+    unpacked: the reference kernels' integer form of them.
+    """
 
     weights: int
     unpacked: int
@@ -24,13 +26,8 @@ class MemoryPlan:
 
     @property
     def total(self) -> int:
-        """All bytes that the engine will touch."""
-        return self.weights + self.private
-
-    @property
-    def private(self) -> int:
-        """Bytes that cannot be dropped and read again from the file."""
-        return self.unpacked + self.kv_cache + self.scratch + self.constants
+        """All bytes that the engine may touch. KV pages are touched as sequences grow."""
+        return self.weights + self.unpacked + self.kv_cache + self.scratch + self.constants
 
     def check(self) -> None:
         """Raise `MemoryPlanError` with the numbers when the plan exceeds the available memory."""
@@ -49,6 +46,12 @@ class MemoryPlan:
             ("tables", self.constants),
         ]
         return ", ".join(f"{name} {format_bytes(size)}" for name, size in parts if size)
+
+    @property
+    def summary(self) -> str:
+        """The plan in one line: the whole, its parts, and what there is."""
+        there = "" if self.available is None else f", {format_bytes(self.available)} available"
+        return f"memory {format_bytes(self.total)} ({self}){there}"
 
     def as_dict(self) -> dict[str, int | None]:
         """The fields and the total, in bytes."""

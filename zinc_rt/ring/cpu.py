@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Literal
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -11,17 +12,21 @@ import numpy.typing as npt
 from zinc_rt.cores import default_threads
 from zinc_rt.errors import UsageError
 from zinc_rt.ir.graph import Graph
-from zinc_rt.lang.cache import CompileCache, default_cache_dir
-from zinc_rt.lang.library import Library
-from zinc_rt.lang.target import host_target
 from zinc_rt.ring.base import Bytes, Fence, Ring, Sizes
 from zinc_rt.ring.errors import RingClosed, RingError, StepTooLarge
-from zinc_rt.ring.native.backend import NativeBackend, NativeBatch
 from zinc_rt.ring.native.memory import huge_bytes
 from zinc_rt.ring.packet_list import PacketBatch
-from zinc_rt.ring.reference import KEEP_BYTES, ReferenceBackend
+
+# Either backend is imported by the rings that use it: each brings a library of its own.
+if TYPE_CHECKING:
+    from zinc_rt.lang.cache import CompileCache
+    from zinc_rt.ring.native.backend import NativeBackend
+    from zinc_rt.ring.reference import ReferenceBackend
 
 Kernels = Literal["native", "reference"]
+KEEP_BYTES = 4 << 30
+"""Unpacked weights are kept when they take no more than this; else each step unpacks them anew."""
+_COUNTED = (("rows", "token_ids"), ("wanted logits", "logit_rows"))
 KERNELS: tuple[Kernels, ...] = ("native", "reference")
 
 
@@ -54,15 +59,19 @@ class CpuRing(Ring):
         self.threads = threads or (default_threads() if kernels == "native" else 1)
         self.isa = ""
         self._native: NativeBackend | None = None
-        self._reference = ReferenceBackend(keep_bytes, self.threads if kernels == "reference" else 1)
+        self._keep_bytes = keep_bytes
         if kernels == "native":
-            target = host_target(isa)
-            self.isa = target.name
-            kept = cache if cache is not None else CompileCache(default_cache_dir(), notify=notify)
-            self._native = NativeBackend(Library(target, kept, notify=notify), self.threads)
+            self._native = _native_backend(isa, self.threads, cache, notify)
+            self.isa = self._native.library.target.name
         self._memory: dict[int, Bytes] = {}
         self._sequence = 0
         self._closed = False
+
+    @cached_property
+    def _reference(self) -> ReferenceBackend:
+        from zinc_rt.ring.reference import ReferenceBackend
+
+        return ReferenceBackend(self._keep_bytes, self.threads if self.kernels == "reference" else 1)
 
     @classmethod
     def init(cls) -> CpuRing:
@@ -121,7 +130,7 @@ class CpuRing(Ring):
         """Run the batch; the fence has retired on return. Kernel errors propagate."""
         self._check_open()
         _check_step(batch)
-        if isinstance(batch, NativeBatch):
+        if batch.native:
             if self._native is None:
                 raise RingError("the batch was lowered by a ring with native kernels, this one has the reference ones")
             self._native.run(batch)
@@ -141,9 +150,21 @@ class CpuRing(Ring):
         self.wait(self.submit(batch))
 
 
+def _native_backend(
+    isa: str | None, threads: int, cache: CompileCache | None, notify: Callable[[str], None] | None
+) -> NativeBackend:
+    from zinc_rt.lang.cache import CompileCache, default_cache_dir
+    from zinc_rt.lang.library import Library
+    from zinc_rt.lang.target import host_target
+    from zinc_rt.ring.native.backend import NativeBackend
+
+    target = host_target(isa)
+    kept = cache if cache is not None else CompileCache(default_cache_dir(), notify=notify)
+    return NativeBackend(Library(target, kept, notify=notify), threads, notify)
+
+
 def _check_step(batch: PacketBatch) -> None:
-    for index, (count, name) in enumerate((("rows", "token_ids"), ("wanted logits", "logit_rows"))):
-        if name in batch.inputs and not 0 <= batch.counts[index] <= batch.inputs[name].shape[0]:
-            raise StepTooLarge(
-                f"the step has {batch.counts[index]} {count}, the batch was lowered for {batch.inputs[name].shape[0]}"
-            )
+    counts, inputs = batch.counts.tolist(), batch.inputs
+    for count, (what, name) in zip(counts, _COUNTED, strict=True):
+        if name in inputs and not 0 <= count <= len(inputs[name]):
+            raise StepTooLarge(f"the step has {count} {what}, the batch was lowered for {len(inputs[name])}")

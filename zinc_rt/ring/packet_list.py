@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.gguf import GGMLType
 from zinc_rt.ir.op import Op
-from zinc_rt.kernels import argmax, embed, lm_head, rms_norm, swiglu
-from zinc_rt.kernels.reference.arith import F32
-from zinc_rt.kernels.reference.projection import RawBytes
+
+if TYPE_CHECKING:
+    from zinc_rt.gguf import GGMLType
+    from zinc_rt.kernels.reference.arith import F32
+    from zinc_rt.kernels.reference.projection import RawBytes
 
 
 class Params(Protocol):
@@ -36,6 +37,8 @@ class EmbedParams:
 
     def run(self) -> None:
         """Raises `TokenOutOfRange`, `ShapeMismatch`."""
+        from zinc_rt.kernels import embed
+
         embed(**vars(self))
 
 
@@ -50,6 +53,8 @@ class RmsNormParams:
 
     def run(self) -> None:
         """Raises `EmptyInput`, `ShapeMismatch`."""
+        from zinc_rt.kernels import rms_norm
+
         rms_norm(**vars(self))
 
 
@@ -65,6 +70,8 @@ class LmHeadParams:
 
     def run(self) -> None:
         """Raises `EmptyInput`, `ShapeMismatch`."""
+        from zinc_rt.kernels import lm_head
+
         lm_head(**vars(self))
 
 
@@ -78,6 +85,8 @@ class SwigluParams:
 
     def run(self) -> None:
         """Raises `EmptyInput`, `ShapeMismatch`."""
+        from zinc_rt.kernels import swiglu
+
         swiglu(**vars(self))
 
 
@@ -90,6 +99,8 @@ class ArgmaxParams:
 
     def run(self) -> None:
         """Raises `EmptyInput`, `ShapeMismatch`."""
+        from zinc_rt.kernels import argmax
+
         argmax(**vars(self))
 
 
@@ -187,9 +198,11 @@ class PacketBatch:
 
     inputs: by buffer name, arrays that the caller fills before `submit`; outputs: arrays valid after `wait`, until the
     next `submit`. counts: i32[2], the step's n_rows and n_logits: rows past them are neither read nor written.
+    native: whether it is a program of compiled kernels, which only the backend that made it can run.
     """
 
     packets: Sequence[Packet]
     inputs: Mapping[str, npt.NDArray[np.int32]] = field(default_factory=dict)
     outputs: Mapping[str, npt.NDArray[np.generic]] = field(default_factory=dict)
     counts: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(2, np.int32))
+    native: ClassVar[bool] = False

@@ -17,9 +17,6 @@ from zinc_rt.ring.cpu_ops import NodeContext, lower_node
 from zinc_rt.ring.native.memory import huge_bytes
 from zinc_rt.ring.packet_list import Call, Packet, PacketBatch
 
-KEEP_BYTES = 4 << 30
-"""Unpacked weights are kept when they take no more than this; else each step unpacks them anew."""
-
 
 class ReferenceBackend:
     """The oracle. threads: of the linear-algebra library, whose products here are too small to gain from more."""

@@ -11,8 +11,21 @@ from __future__ import annotations
 from zinc_rt.kernels.cpu.maths import INFINITY, exp
 from zinc_rt.kernels.cpu.structs import AttentionArgs, Step
 from zinc_rt.lang.kernel import inline, kernel
-from zinc_rt.lang.ops import array, fma, iota, load, maximum, prefetch, reduce_add, reduce_max, regs, select, splat, store, unroll
-from zinc_rt.lang.types import f32, i32, i64, ptr, u32, vec
+from zinc_rt.lang.ops import (
+    array,
+    fma,
+    iota,
+    load,
+    maximum,
+    reduce_add,
+    reduce_max,
+    regs,
+    select,
+    splat,
+    store,
+    unroll,
+)
+from zinc_rt.lang.types import f16, f32, i32, i64, ptr, u32, vec
 
 
 @inline
@@ -46,7 +59,7 @@ def scores_of_split(a, pages, q, sums, kv_head: i32, first_page: i32, longest: i
         for i in unroll(Q):
             for j in unroll(PAGES):
                 for h in unroll(H):
-                    store(sums, acc[(i * PAGES + j) * H + h], i * 256 + (p + j) * 16 + h * W)
+                    store(sums + p * 16, acc[(i * PAGES + j) * H + h], i * 256 + j * 16 + h * W)
 
 
 @inline
@@ -70,7 +83,8 @@ def weigh(a, sums, out, count: i32, DIM: int, W: int):
         live = iota(i32, W) < splat(count - at, W)
         score = select(live, load(sums, at, lanes=W) * scale, -INFINITY)
         store(sums, score, at)
-        top = maximum(top, score)
+        # A NaN need not show in the maximum: its exponential is NaN, and so is every output.
+        top = select(score > top, score, top)
     m = reduce_max(top)
     lane = regs(vec[f32, W], 2 * H)
     for p in range(0, n_pages, 2):
@@ -79,7 +93,9 @@ def weigh(a, sums, out, count: i32, DIM: int, W: int):
                 for h in unroll(H):
                     at = (p + half) * 16 + h * W
                     live = iota(i32, W) < splat(count - at, W)
-                    e = select(live, exp(load(sums, at, lanes=W) - splat(m, W)), 0.0)
+                    # Hidden positions take e^0: e^-inf would go through subnormal numbers, which are slow.
+                    e = exp(select(live, load(sums, at, lanes=W) - splat(m, W), 0.0))
+                    e = select(live, e, 0.0)
                     store(sums, e, at)
                     lane[half * H + h] = lane[half * H + h] + e
     for half in unroll(tuple(h for h in (4, 2, 1) if h <= H)):
@@ -111,16 +127,19 @@ def values_of_split(a, pages, sums, out, kv_head: i32, first_page: i32, count: i
         acc = regs(vec[f32, V], Q * C)
         n_pages = (common + 15) >> 4
         for p in range(n_pages):
-            v = a.v_cache + ((i64(pages[first_page + p]) * i64(n_kv) + i64(kv_head)) * (16 * DIM) + i64(d))
+            v: ptr[f16] = a.v_cache + ((i64(pages[first_page + p]) * i64(n_kv) + i64(kv_head)) * (16 * DIM) + i64(d))
             tokens: i32 = common - p * 16
             if tokens > 16:
                 tokens = 16
+            weights: ptr[f32] = sums + p * 16
             for t in range(tokens):
-                values = tuple(f32(load(v, t * DIM + c * V, lanes=V)) for c in range(C))
+                values = tuple(f32(load(v, c * V, lanes=V)) for c in range(C))
                 for i in unroll(Q):
-                    weight = splat(load(sums, i * 256 + p * 16 + t), V)
+                    weight = splat(load(weights, i * 256), V)
                     for c in unroll(C):
                         acc[i * C + c] = fma(weight, values[c], acc[i * C + c])
+                v = v + DIM
+                weights = weights + 1
         if R > 1:
             for at in range(common, longest):
                 v = a.v_cache + ((i64(pages[first_page + (at >> 4)]) * i64(n_kv) + i64(kv_head)) * (16 * DIM) + i64(d))
@@ -234,9 +253,11 @@ def attention(a: ptr[AttentionArgs], step: ptr[Step], first: i32, last: i32, G: 
                 gather_queries(a, q, row, kv_head, 1, G, DIM)
                 one_split(a, pages, q, a.partial + at * (DIM + 16), sums, kv_head, s, length, 1, G, DIM, W)
     else:
+        # Units of one key-value head follow each other: its keys and values stay in the cache.
+        blocks = i32(u32(step.n_rows + (R - 1)) // R)
         for u in range(first, last):
-            block = i32(u32(u) // u32(n_kv))
-            kv_head = u - block * n_kv
+            kv_head = i32(u32(u) // u32(blocks))
+            block = u - kv_head * blocks
             row: i32 = block * R
             end: i32 = row + R
             if end > step.n_rows:

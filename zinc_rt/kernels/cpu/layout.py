@@ -21,7 +21,7 @@ from zinc_rt.gguf import GGMLType
 
 TILE_ROWS = 16
 GROUP = 32
-BLOCK_ROWS = 8
+BLOCK_ROWS = 16
 """Rows of activations that lie together in a `Pack`."""
 
 

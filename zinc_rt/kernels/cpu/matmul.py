@@ -2,53 +2,51 @@
 
 from __future__ import annotations
 
+from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
+from zinc_rt.kernels.cpu.matrix import MAX_GROUPS, matrix_rows, matrix_scratch, tile_shapes, unpack_tile
 from zinc_rt.kernels.cpu.structs import MatmulArgs, Step
-from zinc_rt.kernels.cpu.weights import BIAS_SUM, SUPER, WITH_MINIMUM, bytes_as_f32, halves, line
+from zinc_rt.kernels.cpu.tiles import lane_of, live_rows, merge_lanes, put_aside, put_tile
+from zinc_rt.kernels.cpu.weights import BIAS_SUM, FIFTH_BIT, group_factors, group_value, line
 from zinc_rt.lang.kernel import inline, kernel
-from zinc_rt.lang.ops import array, bitcast, cast, dot4, load, prefetch, regs, splat, store, target_has, unroll, zeros
-from zinc_rt.lang.types import f32, i8, i32, i64, ptr, u8, u64, vec
+from zinc_rt.lang.ops import (
+    add_pairs, array, bitcast, cast, dot2, dot4, load, prefetch, regs, splat, target_has, tile_release, unroll, zeros,
+)  # fmt: skip
+from zinc_rt.lang.types import f32, i8, i16, i32, i64, ptr, u8, vec
 
-
-@inline
-def live_rows(step: ptr[Step], by_logit: i32):
-    """Rows that an operation works on in this step."""
-    if by_logit != 0:
-        return step.n_logits
-    return step.n_rows
-
-
-@inline
-def lane_of(q: i32):
-    """The q-th lane in visiting order: five bits reversed."""
-    return ((q & 1) << 4) | ((q & 2) << 2) | (q & 4) | ((q >> 2) & 2) | ((q >> 4) & 1)
-
-
-@inline
-def put_aside(q: i32, sums, aside: ptr[f32], N: int, W: int):
-    """Keep the sums of four lanes, the q-th four in visiting order."""
-    for i in unroll(N):
-        store(aside, sums[i], (q * N + i) * W, align=W * 4)
-
-
-@inline
-def merge_lanes(sums, aside: ptr[f32], N: int, W: int):
-    """The rest of the tree, from the eight sums put aside: pairwise in visiting order."""
-    for i in unroll(N):
-        part = tuple(load(aside, (q * N + i) * W, lanes=W, align=W * 4) for q in range(8))
-        sums[i] = ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7]))
+PANEL_ROWS = 64
+"""Rows that go through all tiles of a call before the next ones do; a multiple of BLOCK_ROWS."""
 
 
 @inline
 def isum_dots(w: ptr[u8], x: ptr[i8], isum, FIRST: int, LAST: int, FMT: str, M: int, W: int, SIGNED: bool):
     """isum[m * H + h] += the dot products of lines FIRST … LAST-1 with M rows."""
     H = 16 // W
-    BOUND = 255 if FMT == "Q8_0" else 63
-    for i in unroll(FIRST, LAST):
-        lines = tuple(line(w, i, h * 4 * W, FMT, 4 * W, SIGNED) for h in range(H))
-        for m in unroll(M):
-            q = bitcast(splat(load(cast(x + (m * 32 + i * 4), ptr[i32])), W), vec[i8, 4 * W])
-            for h in unroll(H):
-                isum[m * H + h] = dot4(isum[m * H + h], lines[h], q, a_max=BOUND)
+    if FMT == "Q8_0" or target_has("vnni") or target_has("avxvnni") or not target_has("avx2"):
+        for i in unroll(FIRST, LAST):
+            lines = tuple(line(w, i, h * 4 * W, FMT, 4 * W, SIGNED) for h in range(H))
+            for m in unroll(M):
+                q = four_columns(x, m, i, W)
+                for h in unroll(H):
+                    isum[m * H + h] = dot4(isum[m * H + h], lines[h], q, a_max=255 if FMT == "Q8_0" else 63)
+    else:
+        # Sums of products fit 16 bits for a few lines: 8 of 4-bit weights, 4 of 5-bit, 2 of 6-bit ones.
+        LINES = 2 if FMT == "Q6_K" else 4 if FMT in FIFTH_BIT else 8
+        for start in unroll(FIRST, LAST, LINES):
+            words = regs(vec[i16, 2 * W], M * H)
+            for i in unroll(start, min(start + LINES, LAST)):
+                lines = tuple(line(w, i, h * 4 * W, FMT, 4 * W, SIGNED) for h in range(H))
+                for m in unroll(M):
+                    q = four_columns(x, m, i, W)
+                    for h in unroll(H):
+                        words[m * H + h] = words[m * H + h] + dot2(lines[h], q)
+            for k in unroll(M * H):
+                isum[k] = add_pairs(isum[k], words[k])
+
+
+@inline
+def four_columns(x: ptr[i8], m: int, i: int, W: int):
+    """Row m's activations of line i, for every lane."""
+    return bitcast(splat(load(cast(x + (m * 32 + i * 4), ptr[i32])), W), vec[i8, 4 * W])
 
 
 @inline
@@ -56,6 +54,7 @@ def add_group(w, scales, supers, x, d, s, s_stride, sums, FMT: str, M: int, W: i
     """sums[m * H + h] += v_g of one group for M rows. x, d, s: the group's activations, scales and sums of M rows."""
     H = 16 // W
     isum = regs(vec[i32, W], M * H)
+    second = isum
     if FMT in BIAS_SUM and not SIGNED:
         for m in unroll(M):
             for h in unroll(H):
@@ -69,31 +68,22 @@ def add_group(w, scales, supers, x, d, s, s_stride, sums, FMT: str, M: int, W: i
         isum_dots(w, x, isum, 0, 4, FMT, M, W, SIGNED)
         isum_dots(w, x, second, 4, 8, FMT, M, W, SIGNED)
     else:
-        isum_dots(w, x, isum, 0, 8, FMT, M, W, SIGNED)
-    for h in unroll(H):
-        at = h * W
-        if FMT in SUPER:
-            dw = halves(supers, 2 * at, W)
+        if M * H <= 4:
+            # Few sums: two chains for each keep the dot products' latency from being what a group takes.
+            other = regs(vec[i32, W], M * H)
+            isum_dots(w, x, isum, 0, 4, FMT, M, W, SIGNED)
+            isum_dots(w, x, other, 4, 8, FMT, M, W, SIGNED)
+            for i in unroll(M * H):
+                isum[i] = isum[i] + other[i]
         else:
-            dw = halves(scales, 2 * at, W)
+            isum_dots(w, x, isum, 0, 8, FMT, M, W, SIGNED)
+    for h in unroll(H):
+        factors = group_factors(scales, supers, h * W, FMT, W)
         for m in unroll(M):
             dx = splat(load(d, m), W)
+            total = splat(load(cast(s, ptr[f32]), m), W)
             k = m * H + h
-            if FMT == "Q6_K":
-                # Scales times sums stay below 2^24, so float32 holds every integer here exactly.
-                first = bytes_as_f32(scales, at, W, True) * f32(isum[k])
-                v = (dw * dx) * (first + bytes_as_f32(scales, 16 + at, W, True) * f32(second[k]))
-            elif FMT in ("Q4_K", "Q5_K"):
-                scaled = bytes_as_f32(scales, at, W, False) * f32(isum[k])
-                total = splat(load(cast(s, ptr[f32]), m), W)
-                low = (halves(supers, 32 + 2 * at, W) * dx) * (bytes_as_f32(scales, 16 + at, W, False) * total)
-                v = (dw * dx) * scaled - low
-            elif FMT in WITH_MINIMUM:
-                total = splat(load(cast(s, ptr[f32]), m), W)
-                v = (dw * dx) * f32(isum[k]) + (halves(scales, 32 + 2 * at, W) * dx) * total
-            else:
-                v = (dw * dx) * f32(isum[k])
-            sums[k] = sums[k] + v
+            sums[k] = sums[k] + group_value(factors, isum[k], second[k], dx, total, FMT)
 
 
 @inline
@@ -109,98 +99,92 @@ def tile_rows(
     xv: ptr[i8] = x
     dv: ptr[f32] = d
     sv: ptr[i32] = s
-    second = regs(vec[f32, W], N)
     for q in range(8):
         # Lanes l, l + 16, l + 8, l + 24: the tree adds the first two, the last two, then both.
         first = lane_of(q * 4)
-        for r in unroll(4):
-            into = sums if r < 2 else second
-            one = regs(vec[f32, W], N)
-            group: i32 = first + (0, 16, 8, 24)[r]
-            while group < groups:
-                for i in unroll(0, WEIGHT_BYTES, 64):
-                    prefetch(w, AHEAD + i)
-                supers = tile + (group >> 3) * SUPER_BYTES
-                add_group(w, scales, supers, xv, dv, sv, s_stride, one, FMT, M, W, SIGNED)
-                group += 32
-                w = w + WEIGHT_BYTES
-                scales = scales + SCALE_BYTES
-                xv = xv + block * 32
-                dv = dv + block
-                sv = sv + block
-            for i in unroll(N):
-                if r % 2 == 0:
-                    into[i] = one[i]
-                else:
-                    into[i] = into[i] + one[i]
         for i in unroll(N):
-            sums[i] = sums[i] + second[i]
+            sums[i] = zeros(vec[f32, W])
+        # Short rows leave whole quartets of lanes empty.
+        if first < groups:
+            for r in unroll(4):
+                one = regs(vec[f32, W], N)
+                group: i32 = first + (0, 16, 8, 24)[r]
+                while group < groups:
+                    for i in unroll(0, WEIGHT_BYTES, 64):
+                        prefetch(w, AHEAD + i)
+                    supers = tile + (group >> 3) * SUPER_BYTES
+                    add_group(w, scales, supers, xv, dv, sv, s_stride, one, FMT, M, W, SIGNED)
+                    group += 32
+                    w = w + WEIGHT_BYTES
+                    scales = scales + SCALE_BYTES
+                    xv = xv + block * 32
+                    dv = dv + block
+                    sv = sv + block
+                for i in unroll(N):
+                    if r % 2 == 0:
+                        sums[i] = one[i]
+                    else:
+                        sums[i] = sums[i] + one[i]
+                # Kept in memory: registers are for the sums of the groups under way.
+                if r == 1:
+                    put_aside(q, sums, aside, N, W)
+            for i in unroll(N):
+                sums[i] = load(aside, (q * N + i) * W, lanes=W, align=W * 4) + sums[i]
         put_aside(q, sums, aside, N, W)
     merge_lanes(sums, aside, N, W)
-
-
-@inline
-def put_tile(a, sums, tile: i32, row: i32, M: int, W: int):
-    """Write M rows of a tile's sums, with the bias."""
-    H = 16 // W
-    n_out = a.n_out
-    first = tile * 16
-    whole = first + 16 <= n_out
-    has_bias = cast(a.bias, u64) != 0
-    if whole:
-        if has_bias:
-            for h in unroll(H):
-                b = load(a.bias, first + h * W, lanes=W)
-                for m in unroll(M):
-                    sums[m * H + h] = sums[m * H + h] + b
-        for m in unroll(M):
-            y = a.y + (i64(row + m) * i64(n_out) + i64(first))
-            for h in unroll(H):
-                store(y, sums[m * H + h], h * W)
-    else:
-        buffer = array(f32, 16)
-        for m in unroll(M):
-            for h in unroll(H):
-                store(buffer, sums[m * H + h], h * W)
-            y = a.y + (i64(row + m) * i64(n_out) + i64(first))
-            for j in range(n_out - first):
-                v: f32 = buffer[j]
-                if has_bias:
-                    v = v + a.bias[first + j]
-                y[j] = v
 
 
 @kernel
 def matmul(
     a: ptr[MatmulArgs], step: ptr[Step], first: i32, last: i32, FMT: str, W: int, SUPER_BYTES: int, SCALE_BYTES: int,
-    WEIGHT_BYTES: int, BLOCKS: tuple, AHEAD: int,
+    WEIGHT_BYTES: int, BLOCKS: tuple, AHEAD: int, TILES: str,
 ):  # fmt: skip
-    """Units: tiles. BLOCKS: numbers of rows worked on at once, descending to 1."""
+    """Units: tiles. BLOCKS: numbers of rows worked on at once, descending to 1.
+
+    TILES: "" for vectors alone; "amx" for matrix registers where 16 rows come together; "emulated" for the same path
+    in vectors.
+    """
     SIGNED = FMT == "Q8_0" and not (target_has("vnni") or target_has("avxvnni"))
     p = a.pack
     groups = p.n_groups
     s_stride = p.s_stride
     rows = live_rows(step, a.by_logit)
     block: i32 = rows
-    if block > 8:
-        block = 8
-    for t in range(first, last):
-        tile = a.w + i64(t) * a.tile_bytes
-        start: i32 = 0
-        while start < rows:
-            here: i32 = rows - start
-            if here > block:
-                here = block
-            at = i64(start) * i64(groups)
-            m: i32 = 0
-            for M in unroll(BLOCKS):
-                while m + M <= here:
-                    x = p.q + (at * 32 + i64(m) * 32)
-                    sums = regs(vec[f32, W], M * (16 // W))
-                    tile_rows(
-                        tile, x, p.d + (at + i64(m)), p.s + (at + i64(m)), s_stride, block, groups, sums, FMT, M, W,
-                        SUPER_BYTES, SCALE_BYTES, WEIGHT_BYTES, AHEAD, SIGNED,
-                    )  # fmt: skip
-                    put_tile(a, sums, t, start + m, M, W)
-                    m += M
-            start += block
+    if block > BLOCK_ROWS:
+        block = BLOCK_ROWS
+    scratch = matrix_scratch(FMT, TILES)
+    # A panel of rows stays in the second-level cache while this call's tiles pass by; they stay there for the next.
+    for panel in range(0, rows, PANEL_ROWS):
+        stop: i32 = panel + PANEL_ROWS
+        if stop > rows:
+            stop = rows
+        for t in range(first, last):
+            tile = a.w + i64(t) * a.tile_bytes
+            start: i32 = panel
+            while start < stop:
+                here: i32 = stop - start
+                if here > block:
+                    here = block
+                at = i64(start) * i64(groups)
+                m: i32 = 0
+                if TILES != "":
+                    if here == BLOCK_ROWS and groups <= MAX_GROUPS:
+                        if start == panel:
+                            unpack_tile(tile, scratch, groups, FMT, SUPER_BYTES, SCALE_BYTES, WEIGHT_BYTES)
+                            tile_shapes(FMT, TILES)
+                        matrix_rows(a, tile, scratch, t, start, FMT, SUPER_BYTES, SCALE_BYTES, TILES)
+                        m = BLOCK_ROWS
+                for M in unroll(BLOCKS):
+                    while m + M <= here:
+                        x = p.q + (at * 32 + i64(m) * 32)
+                        sums = regs(vec[f32, W], M * (16 // W))
+                        tile_rows(
+                            tile, x, p.d + (at + i64(m)), p.s + (at + i64(m)), s_stride, block, groups, sums, FMT, M,
+                            W, SUPER_BYTES, SCALE_BYTES, WEIGHT_BYTES, AHEAD, SIGNED,
+                        )  # fmt: skip
+                        put_tile(a, sums, t, start + m, M, W)
+                        m += M
+                start += block
+    if TILES == "amx":
+        if rows >= BLOCK_ROWS:
+            tile_release()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from zinc_rt.kernels.cpu.matmul import lane_of, live_rows, merge_lanes, put_aside, put_tile
+from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
 from zinc_rt.kernels.cpu.structs import MatmulArgs, Step
+from zinc_rt.kernels.cpu.tiles import lane_of, live_rows, merge_lanes, put_aside, put_tile
 from zinc_rt.lang.kernel import inline, kernel
-from zinc_rt.lang.ops import array, bitcast, cast, fma, load, prefetch, regs, splat, unroll, zeros
+from zinc_rt.lang.ops import array, bitcast, cast, fma, load, prefetch, regs, splat, unroll
 from zinc_rt.lang.types import f16, f32, i32, i64, ptr, u8, u32, vec
 
 
@@ -63,8 +64,8 @@ def matmul_float(
     n = p.n
     rows = live_rows(step, a.by_logit)
     block: i32 = rows
-    if block > 8:
-        block = 8
+    if block > BLOCK_ROWS:
+        block = BLOCK_ROWS
     stack = array(f32, 8 * 8 * 16)
     for t in range(first, last):
         tile = a.w + i64(t) * a.tile_bytes

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
 from zinc_rt.kernels.cpu.maths import INFINITY, MAGIC, MAGIC_BITS, silu
-from zinc_rt.kernels.cpu.matmul import live_rows
 from zinc_rt.kernels.cpu.structs import NormArgs, Pack, PackArgs, Step
+from zinc_rt.kernels.cpu.tiles import live_rows
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     array,
@@ -12,10 +13,10 @@ from zinc_rt.lang.ops import (
     cast,
     dot4,
     fma,
+    high,
     lanes,
     load,
     low,
-    high,
     maximum,
     reduce_add,
     reduce_max,
@@ -42,9 +43,9 @@ def pack_group(p: ptr[Pack], v, row: i32, rows: i32, group: i32, W: int):
     """Store one group of 32 (32 // W vectors) of a packed row: int8 with scale and sums, and floats, as wanted."""
     N = 32 // W
     block: i32 = rows
-    if block > 8:
-        block = 8
-    start = (row >> 3) << 3
+    if block > BLOCK_ROWS:
+        block = BLOCK_ROWS
+    start = row & -BLOCK_ROWS
     inside = row - start
     place = p.visit[group]
     at = i64(start) * i64(p.n_groups) + i64(place) * i64(block) + i64(inside)
@@ -135,7 +136,10 @@ def padded(x: ptr[f32], at: i32, n: i32, buffer: ptr[f32], N: int, W: int):
     if at + N > n:
         for i in range(0, N, W):
             store(buffer, zeros(vec[f32, W]), i)
-        for j in range(n - at):
+        whole = (n - at) & -W
+        for j in range(0, whole, W):
+            store(buffer, load(p, j, lanes=W), j)
+        for j in range(whole, n - at):
             buffer[j] = p[j]
         p = buffer
     return p

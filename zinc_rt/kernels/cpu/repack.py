@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from zinc_rt.kernels.cpu.blocks import group_words, half_at, k_scale
-from zinc_rt.kernels.cpu.matmul import lane_of
 from zinc_rt.kernels.cpu.structs import CopyArgs, Step
+from zinc_rt.kernels.cpu.tiles import lane_of
 from zinc_rt.kernels.cpu.weights import FIFTH_BIT, SUPER
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import cast, load, unroll

@@ -22,10 +22,11 @@ class Step:
 
 @struct
 class Pack:
-    """Activations as matrix products read them. Rows lie in blocks of `min(rows, 8)`, groups of 32 in visiting order.
+    """Activations as matrix products read them. Rows lie in blocks of `min(rows, 16)`, groups of 32 in visiting order.
 
     q: i8[block, group, row of block, 32]; d: f32[block, group, row]; s: i32[6][block, group, row], the sum of a group
-    and what its offsets take away: s (as the bits of a float32), -128 s, -8 s, -16 s, -32 s of the first half, -32 s of the second.
+    and what its offsets take away: s (as the bits of a float32), -128 s, -8 s, -16 s, -32 s of the first half, -32 s of
+    the second.
     f: f32[block, group, 32, row], for float weights. q or f may be null.
     """
 

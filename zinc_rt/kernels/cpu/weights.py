@@ -55,3 +55,31 @@ def bytes_as_f32(p: ptr[u8], at, W: int, SIGNED: bool):
     if SIGNED:
         return f32(i32(load(cast(p + at, ptr[i8]), lanes=W)))
     return f32(i32(load(p + at, lanes=W)))
+
+
+@inline
+def group_factors(scales, supers, at: int, FMT: str, W: int):
+    """What a group's integer sums are multiplied with, for W rows from row `at`: f32 vectors, one to four."""
+    if FMT == "Q6_K":
+        first = bytes_as_f32(scales, at, W, True)
+        return halves(supers, 2 * at, W), first, bytes_as_f32(scales, 16 + at, W, True)
+    if FMT in ("Q4_K", "Q5_K"):
+        scale = bytes_as_f32(scales, at, W, False)
+        low = bytes_as_f32(scales, 16 + at, W, False)
+        return halves(supers, 2 * at, W), scale, halves(supers, 32 + 2 * at, W), low
+    if FMT in WITH_MINIMUM:
+        return halves(scales, 2 * at, W), halves(scales, 32 + 2 * at, W)
+    return (halves(scales, 2 * at, W),)
+
+
+@inline
+def group_value(factors, isum, second, dx, total, FMT: str):
+    """v_g of docs/numerics.md. second: the other half's sum, for Q6_K; total: the activations' sum, for minima."""
+    if FMT == "Q6_K":
+        # Scales times sums stay below 2^24, so float32 holds every integer here exactly.
+        return (factors[0] * dx) * (factors[1] * f32(isum) + factors[2] * f32(second))
+    if FMT in ("Q4_K", "Q5_K"):
+        return (factors[0] * dx) * (factors[1] * f32(isum)) - (factors[2] * dx) * (factors[3] * total)
+    if FMT in WITH_MINIMUM:
+        return (factors[0] * dx) * f32(isum) + (factors[1] * dx) * total
+    return (factors[0] * dx) * f32(isum)

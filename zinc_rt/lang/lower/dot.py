@@ -114,15 +114,43 @@ def _pairs(c: Any, acc: Val, words: Val) -> Val:
     return _add(c, acc, Val(acc.type, c.f.call(name, acc.type, [(kind, words.ref), (kind, ones.ref)])))
 
 
+def _byte_pairs(c: Any, a: Val, b: Val) -> Val:
+    """i16 sums of two neighbouring products of u8 up to 128 and i8: nothing saturates."""
+    n = lanes_of(a.type) // 2
+    name = {
+        8: "llvm.x86.ssse3.pmadd.ub.sw.128", 16: "llvm.x86.avx2.pmadd.ub.sw", 32: "llvm.x86.avx512.pmaddubs.w.512",
+    }[n]  # fmt: skip
+    out = Vec(i16, n)
+    return Val(out, c.f.call(name, out, [(c.f.type(a.type), a.ref), (c.f.type(b.type), b.ref)]))
+
+
 def _maddubs(c: Any, acc: Val, a: Val, b: Val) -> Val:
-    """Two products of u8 up to 128 and i8 fit i16, so nothing saturates."""
-    n = lanes_of(acc.type)
-    name = {4: "llvm.x86.ssse3.pmadd.ub.sw.128", 8: "llvm.x86.avx2.pmadd.ub.sw", 16: "llvm.x86.avx512.pmaddubs.w.512"}[
-        n
-    ]
-    out = Vec(i16, 2 * n)
-    words = Val(out, c.f.call(name, out, [(c.f.type(a.type), a.ref), (c.f.type(b.type), b.ref)]))
-    return _pairs(c, acc, words)
+    return _pairs(c, acc, _byte_pairs(c, a, b))
+
+
+@lowers(ops.dot2)
+def _dot2(c: Any, a: Any, b: Any) -> Val:
+    x, y = want_val(a, "the first argument of dot2"), want_val(b, "the second argument of dot2")
+    n = lanes_of(x.type)
+    if elem_of(x.type) != u8 or elem_of(y.type) != i8 or n != lanes_of(y.type) or n % 2:
+        raise Reject(f"dot2 takes vectors of u8 and i8 with equal, even lanes, got {x.type} and {y.type}")
+    if c.target.arch == "x86_64" and n in ((16, 32, 64) if "avx512" in c.target.isa else (16, 32)):
+        return _byte_pairs(c, x, y)
+    products = binary(c.f, ast.Mult(), convert(c.f, x, i16), convert(c.f, y, i16))
+    return _add(c, pick(c.f, products, None, range(0, n, 2)), pick(c.f, products, None, range(1, n, 2)))
+
+
+@lowers(ops.add_pairs)
+def _add_pairs(c: Any, acc: Any, words: Any) -> Val:
+    total, x = want_val(acc, "the sum"), want_val(words, "the words")
+    n = lanes_of(total.type)
+    if elem_of(total.type) != i32 or elem_of(x.type) != i16 or lanes_of(x.type) != 2 * n:
+        raise Reject(f"add_pairs takes i32 lanes and twice as many of i16, got {total.type} and {x.type}")
+    if c.target.arch == "x86_64" and n in ((4, 8, 16) if "avx512" in c.target.isa else (4, 8)):
+        return _pairs(c, total, x)
+    wide = convert(c.f, x, i32)
+    pairs = _add(c, pick(c.f, wide, None, range(0, 2 * n, 2)), pick(c.f, wide, None, range(1, 2 * n, 2)))
+    return _add(c, total, pairs)
 
 
 def _maddubs_signed(c: Any, acc: Val, a: Val, b: Val) -> Val:

@@ -35,10 +35,9 @@ def _workgroup_id(c: Any, axis: Any) -> Val:
 
 
 @lowers(ops.workitem_id)
-def _workitem_id(c: Any, axis: Any) -> Val:
+def _workitem_id(c: Any) -> Val:
     _gpu(c, "workitem_id")
-    shifted = c.f.value(f"lshr i32 {WORKITEM}, {10 * _axis(axis)}")
-    return Val(u32, c.f.value(f"and i32 {shifted}, 1023"))
+    return Val(u32, c.f.value(f"and i32 {WORKITEM}, 1023"))
 
 
 @lowers(ops.lane_id)
@@ -62,25 +61,36 @@ def _as_bits(c: Any, x: Any, word: str) -> Val:
     return bitcast(c, v, u32)
 
 
+def _within_row(c: Any, bits: Val, distance: int) -> str:
+    """Lane `l ^ distance` of the same row of 16: DPP control ROW_XMASK (0x160 + mask, gfx10 and later).
+
+    Row and bank masks of all ones write every active lane, and with the bound control a lane that is switched off reads
+    as 0; so the old value is never used and may be poison, which lets LLVM fold the move into the next instruction.
+    """
+    operands = ["poison", bits.ref, str(0x160 + distance), "15", "15"]
+    return str(c.f.call("llvm.amdgcn.update.dpp.i32", u32, [*(("i32", o) for o in operands), ("i1", "true")]))
+
+
+def _other_row(c: Any, bits: Val) -> str:
+    """The same lane of the other row of 16: V_PERMLANEX16_B32 with the identity as its selection.
+
+    Lane i of a row reads, from the other row, the lane in bits 4i … 4i+3 of the 64 bits {selection 2, selection 1}
+    (RDNA 4 ISA, V_PERMLANEX16_B32): 0x76543210 for lanes 0-7, 0xFEDCBA98 for lanes 8-15. A wave of 32 has two rows, so
+    that is lane ^ 16. The last operands are fetch-inactive and bound control; the old value is never used, as above.
+    """
+    low, high = 0x76543210, 0xFEDCBA98 - (1 << 32)
+    operands = ["poison", bits.ref, str(low), str(high)]
+    text = [*(("i32", o) for o in operands), ("i1", "true"), ("i1", "true")]
+    return str(c.f.call("llvm.amdgcn.permlanex16.i32", u32, text))
+
+
 @lowers(ops.wave_shuffle_xor)
 def _wave_shuffle_xor(c: Any, x: Any, distance: Any) -> Val:
     _gpu(c, "wave_shuffle_xor")
     bits, d = _as_bits(c, x, "wave_shuffle_xor"), want_static(distance, int, "the distance")
     if d not in (1, 2, 4, 8, 16):
         raise Reject(f"the distance must be 1, 2, 4, 8 or 16, got {d}")
-    if d == 16:
-        # Each row of 16 lanes reads the same lane of the other row.
-        ident = [("i32", str(0x76543210)), ("i32", str(0xFEDCBA98 - (1 << 32)))]
-        moved = c.f.call(
-            "llvm.amdgcn.permlanex16.i32", u32,
-            [("i32", "poison"), ("i32", bits.ref), *ident, ("i1", "true"), ("i1", "true")],
-        )  # fmt: skip
-    else:
-        row_xmask = 0x160 + d  # DPP control ROW_XMASK: lane ^ d within a row of 16
-        moved = c.f.call(
-            "llvm.amdgcn.update.dpp.i32", u32,
-            [("i32", "poison"), ("i32", bits.ref), ("i32", str(row_xmask)), ("i32", "15"), ("i32", "15"), ("i1", "true")],
-        )  # fmt: skip
+    moved = _other_row(c, bits) if d == 16 else _within_row(c, bits, d)
     return bitcast(c, Val(u32, moved), x.type)
 
 
@@ -88,6 +98,7 @@ def _wave_shuffle_xor(c: Any, x: Any, distance: Any) -> Val:
 def _wave_reduce_add(c: Any, x: Any) -> Val:
     _gpu(c, "wave_reduce_add")
     v = want_val(x, "the argument of wave_reduce_add")
+    # Every lane adds the same pairs (addition commutes), so all lanes get lane 0's tree of docs/numerics.md.
     for distance in (16, 8, 4, 2, 1):
         v = binary(c.f, ast.Add(), v, _wave_shuffle_xor(c, v, distance))
     return v

@@ -11,7 +11,7 @@ from zinc_rt.lang.arith import binary, lane_index, same_type
 from zinc_rt.lang.diagnostics import Reject
 from zinc_rt.lang.irtext import FunctionText, suffix
 from zinc_rt.lang.lower.registry import lowers, vector, want_int, want_lanes, want_type, want_val
-from zinc_rt.lang.types import Bool, Float, Int, Ptr, Struct, Tile, Type, Vec, boolean, elem_of, lanes_of
+from zinc_rt.lang.types import Bool, Float, Int, Ptr, Struct, Type, Vec, boolean, elem_of, lanes_of
 from zinc_rt.lang.values import Val, describe, literal
 
 
@@ -138,7 +138,7 @@ def _select(c: Any, condition: Any, a: Any, b: Any) -> Val:
     x, y = same_type("or", a, b)
     if isinstance(test.type, Vec) and lanes_of(x.type) != test.type.lanes:
         raise Reject(f"a condition of {test.type.lanes} lanes cannot choose between {x.type}")
-    if isinstance(x.type, Struct | Tile):
+    if isinstance(x.type, Struct):
         raise Reject(f"select is not defined for {x.type}")
     kind = c.f.type(x.type)
     return Val(x.type, c.f.value(f"select {c.f.type(test.type)} {test.ref}, {kind} {x.ref}, {kind} {y.ref}"))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
+from zinc_rt.gguf import GGMLType
 from zinc_rt.ir.graph import BufferKind, Graph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.cpu import layout, structs
@@ -18,31 +19,76 @@ from zinc_rt.mem.arena import Lifetime, align_up, place
 from zinc_rt.ring.base import Bytes, Sizes
 from zinc_rt.ring.binding import bound, n_bytes, typed
 from zinc_rt.ring.native.choice import Choice
-from zinc_rt.ring.native.lower import Lowered, Lowering, PackPlace, Ref, matrices_of
+from zinc_rt.ring.native.lower import Given, Lowered, Lowering, PackPlace, Ref, matrices_of
 from zinc_rt.ring.native.memory import huge_bytes
-from zinc_rt.ring.native.program import Program, Runner, Scale, into_phases, record
-from zinc_rt.ring.native.weights import repack
+from zinc_rt.ring.native.program import Program, Runner, into_phases
+from zinc_rt.ring.native.records import address_of, record
+from zinc_rt.ring.native.selftest import matrix_products_agree
+from zinc_rt.ring.native.weights import Matrix, in_tiles, repack
 from zinc_rt.ring.packet_list import Packet, PacketBatch
 
 F32 = npt.NDArray[np.float32]
+_QUANTIZED = {kind for kind, part in layout.FORMATS.items() if part.quantized}
 
 
 @dataclass(frozen=True)
 class NativeBatch(PacketBatch):
-    """A batch whose packets are one program."""
+    """A batch whose packets are one program. n_vocab: of its embedding table, 0 where it has none."""
 
-    program: Program | None = None
-    lowered: Lowered = field(default_factory=Lowered)
-    n_vocab: int = 0
+    native: ClassVar[bool] = True
+    program: Program = field(kw_only=True)
+    lowered: Lowered = field(kw_only=True)
+    n_vocab: int = field(kw_only=True)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A lowered graph with its temporaries placed: offsets by key in an arena of so many bytes."""
+
+    key: Hashable
+    graph: Graph  # keeps the identity that the key names
+    lowered: Lowered
+    places: dict[Hashable, int]
+    arena_bytes: int
+
+
+class _Memory:
+    """What `Given` stands for."""
+
+    def __init__(self, arrays: Mapping[int, Any], raw: Mapping[str, Bytes], tiles: Mapping[str, Bytes]) -> None:
+        self._known: dict[Given, Any] = {
+            **{Given("buffer", key): array for key, array in arrays.items()},
+            **{Given("rows", key): array for key, array in raw.items()},
+            **{Given("tiles", key): array for key, array in tiles.items()},
+        }
+
+    def find(self, given: Given) -> Any:
+        """The array."""
+        if given not in self._known and given.what == "rotation":
+            table = self._known[Given("buffer", given.key)]
+            # Cosines and sines apart: a kernel loads each as a vector.
+            self._known[given] = np.ascontiguousarray(table.transpose(0, 2, 1))
+        return self._known[given]
 
 
 class NativeBackend:
     """Native kernels for one target on `threads` threads."""
 
-    def __init__(self, library: Library, threads: int) -> None:
-        self.library, self.threads = library, threads
+    def __init__(self, library: Library, threads: int, notify: Callable[[str], None] | None = None) -> None:
+        self.library, self.threads, self._notify = library, threads, notify
         self.choice = Choice.of(library.target)
         self.runner = Runner(library, threads)
+        self._planned: Layout | None = None
+
+    def check_matrix_registers(self, kinds: Iterable[GGMLType]) -> None:
+        """Do without matrix registers where their products of these formats are not those of vectors."""
+        if not self.choice.tiles:
+            return
+        wrong = [k.name for k in kinds if k in _QUANTIZED and not matrix_products_agree(self.library, self.choice, k)]
+        if wrong:
+            self.choice = replace(self.choice, tiles="")
+            if self._notify is not None:
+                self._notify(f"matrix registers gave wrong products of {', '.join(wrong)} and are not used")
 
     def close(self) -> None:
         """End the threads."""
@@ -54,17 +100,22 @@ class NativeBackend:
         vectors = [b for b in graph.of_kind(BufferKind.WEIGHT) if b.id not in matrices]
         io = sum(n_bytes(b, sizes) for b in graph.of_kind(BufferKind.INPUT, BufferKind.OUTPUT))
         constants = sum(n_bytes(b, sizes) for b in graph.of_kind(BufferKind.CONSTANT))
-        shapes = {b.id: _Shape(sizes.shape(b.shape)) for b in graph.buffers if b.kind is not BufferKind.TEMP}
-        names = {b.name: _Shape((1, 1)) for b in graph.of_kind(BufferKind.WEIGHT)}
-        lowered = Lowering(graph, sizes, self.choice, self.threads, shapes, names, names).run()  # type: ignore[arg-type]
         return {
             "weights": sum(m.n_bytes for m in matrices.values())
             + sum(min(n_bytes(b, sizes), 1 << 24) for b in vectors),
             "unpacked": 0,
             "kv_cache": sum(n_bytes(b, sizes) for b in graph.of_kind(BufferKind.STATE)),
-            "scratch": _placed(lowered)[1] + io,
+            "scratch": self._layout(graph, sizes).arena_bytes + io,
             "constants": 2 * constants,  # as given, and arranged for the kernels
         }
+
+    def _layout(self, graph: Graph, sizes: Sizes) -> Layout:
+        """Operations and where their temporaries lie; that of the plan when the same is lowered."""
+        key = (id(graph), sizes, self.choice)
+        if self._planned is None or self._planned.key != key:
+            lowered = Lowering(graph, sizes, self.choice, self.threads).run()
+            self._planned = Layout(key, graph, lowered, *_placed(lowered))
+        return self._planned
 
     def lower(
         self,
@@ -75,23 +126,17 @@ class NativeBackend:
         released: Callable[[str], None] | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> NativeBatch:
-        """Repack the weights and lay out the program; see `Ring.lower`."""
-        arrays: dict[int, Any] = {}
+        """Load the kernels, repack the weights, lay out the program; see `Ring.lower`."""
         matrices = matrices_of(graph)
-        tables = {n.inputs[1] for n in graph.nodes if n.op is Op.EMBED}
         raw = {b.name: bound(weights, b) for b in graph.of_kind(BufferKind.WEIGHT)}
-        for b in graph.buffers:
-            if b.kind is BufferKind.WEIGHT and b.id not in matrices and b.id not in tables:
-                arrays[b.id] = np.ascontiguousarray(raw[b.name].reshape(-1).view(np.float32))
-            elif b.kind is BufferKind.CONSTANT:
-                arrays[b.id] = bound(constants, b)
-            elif b.kind not in (BufferKind.WEIGHT, BufferKind.TEMP):
-                arrays[b.id] = typed(huge_bytes(n_bytes(b, sizes)), b, sizes)
-        tiles = repack(list(matrices.values()), raw, self.choice, self.library, self.runner, released, progress)
-        lowered = Lowering(graph, sizes, self.choice, self.threads, arrays, raw, tiles).run()
-        step = self._step(graph, sizes, arrays)
-        program = self._program(lowered, step)
-        program.keep += [arrays, raw, tiles]
+        arrays = self._arrays(graph, sizes, raw, constants, matrices)
+        self._load(self._layout(graph, sizes), matrices)
+        self.check_matrix_registers({m.kind for m in matrices.values()})
+        layout_ = self._layout(graph, sizes)
+        tiles = in_tiles(matrices.values())
+        repack(list(matrices.values()), raw, tiles, self.choice, self.library, self.runner, released, progress)
+        program = self._program(layout_, self._step(graph, sizes, arrays), _Memory(arrays, raw, tiles))
+        self._planned = None
         embeds = [graph.buffer(n.inputs[1]) for n in graph.nodes if n.op is Op.EMBED]
         return NativeBatch(
             packets=tuple(Packet(n.op, None, n.name) for n in graph.nodes),
@@ -99,8 +144,36 @@ class NativeBackend:
             outputs={b.name: arrays[b.id] for b in graph.of_kind(BufferKind.OUTPUT)},
             counts=np.zeros(2, np.int32),
             program=program,
-            lowered=lowered,
+            lowered=layout_.lowered,
             n_vocab=min((int(b.shape[0]) for b in embeds), default=0),
+        )
+
+    def _arrays(
+        self, graph: Graph, sizes: Sizes, raw: Mapping[str, Bytes], constants: Mapping[str, F32],
+        matrices: Mapping[int, Matrix],
+    ) -> dict[int, Any]:  # fmt: skip
+        """Memory of every buffer that is no temporary, no matrix and no embedding table, by id."""
+        tables = {n.inputs[1] for n in graph.nodes if n.op is Op.EMBED}
+        arrays: dict[int, Any] = {}
+        for b in graph.buffers:
+            if b.kind is BufferKind.WEIGHT:
+                if b.id not in matrices and b.id not in tables:
+                    arrays[b.id] = np.ascontiguousarray(raw[b.name].reshape(-1).view(np.float32))
+            elif b.kind is BufferKind.CONSTANT:
+                arrays[b.id] = bound(constants, b)
+            elif b.kind is not BufferKind.TEMP:
+                arrays[b.id] = typed(huge_bytes(n_bytes(b, sizes)), b, sizes)
+        return arrays
+
+    def _load(self, layout_: Layout, matrices: Mapping[int, Matrix]) -> None:
+        """All kernels at once: what has to be compiled is compiled side by side, and said in one line."""
+        kinds = {m.kind for m in matrices.values()}
+        self.library.load(
+            [
+                *(op.kernel for op in layout_.lowered.operations),
+                *(self.choice.repack(kind) for kind in kinds),
+                *self.runner.kernels(alone=bool(self.choice.tiles)),
+            ]
         )
 
     def _step(self, graph: Graph, sizes: Sizes, arrays: Mapping[int, Any]) -> npt.NDArray[np.void]:
@@ -110,67 +183,69 @@ class NativeBackend:
             structs.Step, {"max_pages": sizes.max_pages, **{name: inputs[name] for name in known if name in inputs}}
         )
 
-    def _program(self, lowered: Lowered, step: npt.NDArray[np.void]) -> Program:
-        places, size = _placed(lowered)
-        arena = huge_bytes(size)
-        base = arena.ctypes.data
+    def _program(self, layout_: Layout, step: npt.NDArray[np.void], memory: _Memory) -> Program:
+        lowered, places = layout_.lowered, layout_.places
+        arena = huge_bytes(layout_.arena_bytes)
+        base = address_of(arena)
         packs: dict[Hashable, npt.NDArray[np.void]] = {}
         visits: dict[int, npt.NDArray[np.int32]] = {}
         for key, p in lowered.packs.items():
             groups = layout.n_groups(p.n)
-            visit = visits.setdefault(groups, layout.visiting_order(groups))
+            if groups not in visits:
+                visits[groups] = layout.visiting_order(groups)
             at = base + places[key]
             packs[key] = record(
                 structs.Pack,
                 {
                     "q": 0 if p.q is None else at + p.q, "f": 0 if p.f is None else at + p.f,
-                    "d": at + p.d, "s": at + p.s, "s_stride": p.rows * groups, "visit": visit, "n": p.n,
+                    "d": at + p.d, "s": at + p.s, "s_stride": p.rows * groups, "visit": visits[groups], "n": p.n,
                     "n_groups": groups,
                 },
             )  # fmt: skip
         for op in lowered.operations:
             for field_name, value in op.arguments.items():
-                if isinstance(value, Ref):
+                if isinstance(value, Given):
+                    op.arguments[field_name] = memory.find(value)
+                elif isinstance(value, Ref):
                     op.arguments[field_name] = base + places[value.key] + value.offset
                 elif isinstance(value, PackPlace):
                     op.arguments[field_name] = packs[value.key]
         program = Program.build(lowered.operations, step, self.library, self.threads)
-        program.keep += [arena, packs, visits]
+        program.keep += [arena, packs, visits, memory]
         return program
 
-    def run(self, batch: NativeBatch, *, profile: bool = False) -> None:
+    def run(self, batch: PacketBatch, *, profile: bool = False) -> None:
         """One step. Raises `TokenOutOfRange`."""
-        program = batch.program
-        assert program is not None
-        n_rows, n_logits = (int(n) for n in batch.counts)
-        if batch.n_vocab and n_rows:
-            ids = batch.inputs["token_ids"][:n_rows]
-            if ids.min() < 0 or ids.max() >= batch.n_vocab:
-                bad = next(int(i) for i in ids if not 0 <= i < batch.n_vocab)
-                raise TokenOutOfRange(f"embed: token id {bad} is outside the vocabulary of {batch.n_vocab}")
+        assert isinstance(batch, NativeBatch)
+        n_rows, n_logits = batch.counts.tolist()
         splits = 0
-        if 0 < n_rows <= batch.lowered.split_rows:
-            longest = int(batch.inputs["positions"][:n_rows].max()) + 1
-            splits = -(-longest // 256) if longest > 256 else 0
-        step, m = program.step, program.multipliers
-        step["n_rows"], step["n_logits"], step["n_splits"] = n_rows, n_logits, splits
-        m[Scale.ROWS], m[Scale.LOGITS] = n_rows, n_logits
-        m[Scale.ATTENTION] = n_rows * splits if splits else -(-n_rows // batch.lowered.attention_rows)
-        m[Scale.MERGE] = n_rows if splits else 0
+        if n_rows > 0:
+            if batch.n_vocab:
+                _check_tokens(batch.inputs["token_ids"], n_rows, batch.n_vocab)
+            if n_rows <= batch.lowered.split_rows:
+                longest = _largest(batch.inputs["positions"], n_rows) + 1
+                splits = -(-longest // 256) if longest > 256 else 0
+        program = batch.program
+        program.prepare(
+            n_rows=n_rows, n_logits=n_logits, splits=splits,
+            attention=n_rows * splits if splits else -(-n_rows // batch.lowered.attention_rows),
+        )  # fmt: skip
         self.runner.run(program, profile=profile)
 
 
-class _Shape:
-    """Stands for an array that a plan needs to know the shape of, and nothing else."""
+def _largest(values: npt.NDArray[np.int32], n: int) -> int:
+    """Of the first n, at least one."""
+    return int(values[0]) if n == 1 else int(values[:n].max())
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self.shape = shape
 
-    def transpose(self, *order: int) -> _Shape:
-        return _Shape(tuple(self.shape[i] for i in order))
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[np.float32]:
-        return np.broadcast_to(np.float32(0), self.shape)
+def _check_tokens(ids: npt.NDArray[np.int32], n: int, n_vocab: int) -> None:
+    if n == 1:
+        if 0 <= int(ids[0]) < n_vocab:
+            return
+    elif ids[:n].min() >= 0 and ids[:n].max() < n_vocab:
+        return
+    bad = next(int(i) for i in ids[:n] if not 0 <= i < n_vocab)
+    raise TokenOutOfRange(f"embed: token id {bad} is outside the vocabulary of {n_vocab}")
 
 
 def _placed(lowered: Lowered) -> tuple[dict[Hashable, int], int]:

@@ -24,6 +24,7 @@ class Choice:
     lanes: int
     blocks: tuple[int, ...]
     ahead: int  # bytes between a load of weights and the prefetch
+    tiles: str  # how products of 16 rows use matrix registers: not (""), "amx", or "emulated" for tests
     flip: int  # what Q8_0 words are xored with: makes them unsigned where the dot product wants that
 
     @classmethod
@@ -32,10 +33,10 @@ class Choice:
         unsigned = bool({"vnni", "avxvnni"} & target.isa)
         flip = 0x80808080 if unsigned else 0
         if "avx512" in target.isa:
-            return cls(16, (8, 4, 2, 1), 2048, flip)
+            return cls(16, (8, 4, 2, 1), 4096, "amx" if "amx" in target.isa else "", flip)
         if target.arch == "x86_64":
-            return cls(8, (4, 2, 1), 2048, flip)
-        return cls(4, (4, 2, 1), 1024, flip)
+            return cls(8, (4, 2, 1), 2048, "", flip)
+        return cls(4, (4, 2, 1), 1024, "", flip)
 
     def matmul(self, kind: GGMLType) -> Kernel:
         """W x for a weight format."""
@@ -45,7 +46,9 @@ class Choice:
         }  # fmt: skip
         if not part.quantized:
             return matmul_float.matmul_float, constants
-        return matmul.matmul, {**constants, "SUPER_BYTES": part.super_scales, "SCALE_BYTES": part.scales}
+        return matmul.matmul, {
+            **constants, "SUPER_BYTES": part.super_scales, "SCALE_BYTES": part.scales, "TILES": self.tiles,
+        }  # fmt: skip
 
     def repack(self, kind: GGMLType) -> Kernel:
         """File rows to tiles."""

@@ -7,12 +7,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+import math
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import Any, Literal
 
 from zinc_rt.ir.graph import BufferKind, Graph, Node
 from zinc_rt.ir.op import Op, name
@@ -23,7 +21,15 @@ from zinc_rt.ring.native.choice import PACK_CHUNK, Choice
 from zinc_rt.ring.native.program import Operation, Scale
 from zinc_rt.ring.native.weights import Matrix
 
-Array = npt.NDArray[Any]
+
+@dataclass(frozen=True)
+class Given:
+    """Memory that is there before the program is: a buffer (key: its id), the cosines and sines of a rotation apart
+    (id of its table), a weight's rows as in the file (its name), a matrix in tiles (its name).
+    """
+
+    what: Literal["buffer", "rotation", "rows", "tiles"]
+    key: int | str
 
 
 @dataclass(frozen=True)
@@ -55,9 +61,10 @@ class Heads:
     source: int
     n_heads: int
     dim: int
-    weight: Array | None = None
+    weight: Given | None = None
     eps: float = 0.0
-    table: Array | None = None
+    table: Given | None = None
+    pairs: int = 0  # rotated ones
     interleaved: bool = False
     reads: tuple[Hashable, ...] = ()
 
@@ -86,14 +93,10 @@ def matrices_of(graph: Graph) -> dict[int, Matrix]:
 
 
 class Lowering:
-    """Walks a graph once. `bound`: arrays by buffer id; `tiles`: packed matrices by name."""
+    """Walks a graph once. Touches no memory: arguments stand for it as `Given`, `Ref` and `PackPlace`."""
 
-    def __init__(
-        self, graph: Graph, sizes: Sizes, choice: Choice, threads: int, bound: Mapping[int, Array],
-        raw: Mapping[str, Array], tiles: Mapping[str, Array],
-    ) -> None:  # fmt: skip
+    def __init__(self, graph: Graph, sizes: Sizes, choice: Choice, threads: int) -> None:
         self.graph, self.sizes_, self.choice, self.threads = graph, sizes, choice, threads
-        self.bound, self.raw, self.tiles = bound, raw, tiles
         self.out = Lowered()
         self.readers: dict[int, list[Node]] = {}
         for n in graph.nodes:
@@ -101,7 +104,6 @@ class Lowering:
                 self.readers.setdefault(b, []).append(n)
         self.heads: dict[int, Heads] = {}
         self.skip: set[int] = set()  # nodes done together with an earlier one
-        self.tables: dict[int, Array] = {}
         self.matrices = matrices_of(graph)
 
     def run(self) -> Lowered:
@@ -122,14 +124,14 @@ class Lowering:
 
     def width(self, buffer: int) -> int:
         """Elements of a row."""
-        return int(np.prod([int(d) for d in self.graph.buffer(buffer).shape[1:]], dtype=np.int64))
+        return math.prod(int(d) for d in self.graph.buffer(buffer).shape[1:])
 
     def at(self, buffer: int) -> Any:
         """A buffer as an argument."""
-        if buffer in self.bound:
-            return self.bound[buffer]
         b = self.graph.buffer(buffer)
-        self.out.sizes[buffer] = int(np.prod(self.sizes_.shape(b.shape), dtype=np.int64)) * 4
+        if b.kind is not BufferKind.TEMP:
+            return Given("buffer", buffer)
+        self.out.sizes[buffer] = math.prod(self.sizes_.shape(b.shape)) * 4
         return Ref(buffer)
 
     def sole_reader(self, buffer: int, *ops: Op) -> Node | None:
@@ -185,8 +187,11 @@ class Lowering:
 
     def embed(self, n: Node) -> None:
         b = self.graph.buffer(n.inputs[1])
-        raw = self.raw[b.name]
-        arguments = {"table": raw, "row_bytes": raw.shape[1], "y": self.at(n.outputs[0]), "n": int(b.shape[1])}
+        width = int(b.shape[1])
+        arguments = {
+            "table": Given("rows", b.name), "row_bytes": b.dtype.row_bytes(width), "y": self.at(n.outputs[0]),
+            "n": width,
+        }  # fmt: skip
         self.emit(
             n, "embed", self.choice.embed(b.dtype.ggml), structs.EmbedArgs, arguments, 1, Scale.ROWS,
             (n.inputs[0],), (n.outputs[0],),
@@ -214,7 +219,7 @@ class Lowering:
         reads: list[Hashable] = [x, *([residual] if residual is not None else [])]
         writes: list[Hashable] = [*([total] if total is not None else [])]
         arguments: dict[str, Any] = {
-            "x": self.at(x), "residual": 0 if residual is None else self.at(residual), "weight": self.bound[weight],
+            "x": self.at(x), "residual": 0 if residual is None else self.at(residual), "weight": self.at(weight),
             "total": 0 if total is None else self.at(total), "n": self.width(y), "eps": float(n.attrs["eps"]),
             "by_logit": int(only_logits), "y": 0, "pack": 0,
         }  # fmt: skip
@@ -277,21 +282,23 @@ class Lowering:
     def matmul(self, n: Node) -> None:
         y, bias = n.outputs[0], None
         follower = self.sole_reader(y, Op.BIAS_ADD)
-        if follower is not None and follower.inputs[0] == y and follower.inputs[1] in self.bound:
-            self.skip.add(follower.id)
-            y, bias = follower.outputs[0], self.bound[follower.inputs[1]]
+        if follower is not None and follower.inputs[0] == y:
+            term = self.at(follower.inputs[1])
+            if isinstance(term, Given):
+                self.skip.add(follower.id)
+                y, bias = follower.outputs[0], term
         self.product(n, y, bias, by_logit=False)
 
     def lm_head(self, n: Node) -> None:
         self.product(n, n.outputs[0], None, by_logit=True)
 
-    def product(self, n: Node, y: int, bias: Array | None, *, by_logit: bool) -> None:
+    def product(self, n: Node, y: int, bias: Given | None, *, by_logit: bool) -> None:
         x, m = n.inputs[0], self.matrices[n.inputs[1]]
         key = ("pack", x, by_logit)
         if key not in self.out.packs:
             self.pack_rows(n, "pack", x, None, x, by_logit=by_logit)
         arguments = {
-            "w": self.tiles[m.name], "tile_bytes": m.tile_bytes, "pack": self.out.packs[key], "y": self.at(y),
+            "w": Given("tiles", m.name), "tile_bytes": m.tile_bytes, "pack": self.out.packs[key], "y": self.at(y),
             "bias": 0 if bias is None else bias, "n_out": m.n_out, "by_logit": int(by_logit),
         }  # fmt: skip
         self.emit(
@@ -312,7 +319,7 @@ class Lowering:
 
     def head_norm(self, n: Node) -> None:
         known = Heads(
-            n.inputs[0], int(n.attrs["n_heads"]), int(n.attrs["head_dim"]), self.bound[n.inputs[1]],
+            n.inputs[0], int(n.attrs["n_heads"]), int(n.attrs["head_dim"]), self.at(n.inputs[1]),
             float(n.attrs["eps"]), reads=(n.inputs[0],),
         )  # fmt: skip
         if self.sole_reader(n.outputs[0], Op.ROPE, Op.KV_WRITE) is not None:
@@ -322,12 +329,10 @@ class Lowering:
 
     def rope(self, n: Node) -> None:
         x, table = n.inputs[0], n.inputs[2]
-        if table not in self.tables:
-            # Cosines and sines apart: a kernel loads each as a vector.
-            self.tables[table] = np.ascontiguousarray(self.bound[table].transpose(0, 2, 1))
         known = replace(
             self.heads_of(x, int(n.attrs["n_heads"]), int(n.attrs["head_dim"])),
-            table=self.tables[table], interleaved=bool(n.attrs["interleaved"]),
+            table=Given("rotation", table), pairs=int(self.graph.buffer(table).shape[1]),
+            interleaved=bool(n.attrs["interleaved"]),
         )  # fmt: skip
         known = replace(known, reads=(*known.reads, n.inputs[1]))
         if self.sole_reader(n.outputs[0], Op.KV_WRITE) is not None:
@@ -342,8 +347,7 @@ class Lowering:
             "table": 0 if known.table is None else known.table, "n_heads": known.n_heads, "eps": known.eps,
             "y": 0, "k_cache": 0, "v_cache": 0, **to,
         }  # fmt: skip
-        pairs = 0 if known.table is None else known.table.shape[2]
-        kernel = self.choice.heads(known.dim, pairs, known.interleaved)
+        kernel = self.choice.heads(known.dim, known.pairs, known.interleaved)
         self.emit(
             n, "heads", kernel, structs.HeadsArgs, arguments, known.n_heads, Scale.ROWS, known.reads, writes
         )  # fmt: skip
@@ -351,7 +355,7 @@ class Lowering:
     def kv_write(self, n: Node) -> None:
         n_kv, dim = int(n.attrs["n_kv_heads"]), int(n.attrs["head_dim"])
         for source, cache, field_ in ((n.inputs[0], n.outputs[0], "k_cache"), (n.inputs[1], n.outputs[1], "v_cache")):
-            self.put_heads(n, self.heads_of(source, n_kv, dim), {field_: self.bound[cache]}, (cache,))
+            self.put_heads(n, self.heads_of(source, n_kv, dim), {field_: self.at(cache)}, (cache,))
 
     def flash_attn(self, n: Node) -> None:
         n_heads, n_kv, dim = (int(n.attrs[a]) for a in ("n_heads", "n_kv_heads", "head_dim"))
@@ -364,7 +368,7 @@ class Lowering:
         partial = ("partial", n.id)
         out.sizes[partial] = out.split_rows * out.max_splits * n_heads * (dim + 16) * 4
         arguments = {
-            "q": self.at(q), "k_cache": self.bound[k], "v_cache": self.bound[v], "y": self.at(y),
+            "q": self.at(q), "k_cache": self.at(k), "v_cache": self.at(v), "y": self.at(y),
             "partial": Ref(partial), "n_kv": n_kv, "max_splits": out.max_splits, "scale": float(n.attrs["scale"]),
         }  # fmt: skip
         self.emit(

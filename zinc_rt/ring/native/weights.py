@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,8 @@ from zinc_rt.ring.native.memory import huge_bytes
 from zinc_rt.ring.native.program import Operation, Program, Runner, Scale, plain_step
 
 Bytes = npt.NDArray[np.uint8]
+_PART = 32 << 20
+"""Bytes of matrices after which the file's pages are let go and progress is shown."""
 
 
 @dataclass(frozen=True)
@@ -39,39 +41,62 @@ class Matrix:
         return layout.matrix_bytes(self.kind, self.n_out, self.n_in)
 
 
+def in_tiles(matrices: Iterable[Matrix]) -> dict[str, Bytes]:
+    """Room for each matrix in tiles, by name, in one stretch of memory. Raises `MemoryPlanError`."""
+    wanted = list(matrices)
+    memory = huge_bytes(sum(m.n_bytes for m in wanted))
+    out: dict[str, Bytes] = {}
+    at = 0
+    for m in wanted:
+        out[m.name] = memory[at : at + m.n_bytes]
+        at += m.n_bytes
+    return out
+
+
 def repack(
     matrices: list[Matrix],
     raw: Mapping[str, Bytes],
+    tiles: Mapping[str, Bytes],
     choice: Choice,
     library: Library,
     runner: Runner,
     released: Callable[[str], None] | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> dict[str, Bytes]:
-    """Tiles by matrix name, in one stretch of memory.
+) -> None:
+    """Fill `tiles` (see `in_tiles`) from the file's rows.
 
     released: called with a name when its raw bytes have been read for the last time. progress: called with bytes done
     and bytes in all.
     """
-    total = sum(m.n_bytes for m in matrices)
-    memory = huge_bytes(total)
-    out: dict[str, Bytes] = {}
-    at = 0
-    library.load(choice.repack(kind) for kind in {m.kind for m in matrices})
-    for m in matrices:
-        out[m.name] = memory[at : at + m.n_bytes]
-        source = raw[m.name]
-        arguments = {
-            "source": source, "row_bytes": source.shape[1], "tiles": out[m.name], "tile_bytes": m.tile_bytes,
-            "n_rows": m.n_out, "n_groups": layout.n_groups(m.n_in), "n": m.n_in,
-        }  # fmt: skip
-        op = Operation(
-            m.name, "repack", choice.repack(m.kind), CopyArgs, arguments, layout.n_tiles(m.n_out), Scale.ONCE, phase=0
-        )
-        runner.run(Program.build([op], plain_step(), library, runner.threads))
-        at += m.n_bytes
+    total, done = sum(m.n_bytes for m in matrices), 0
+    for part in _parts(matrices):
+        operations = [
+            Operation(
+                m.name, "repack", choice.repack(m.kind), CopyArgs,
+                {
+                    "source": raw[m.name], "row_bytes": raw[m.name].shape[1], "tiles": tiles[m.name],
+                    "tile_bytes": m.tile_bytes, "n_rows": m.n_out, "n_groups": layout.n_groups(m.n_in), "n": m.n_in,
+                },
+                layout.n_tiles(m.n_out), Scale.ONCE, phase=0,
+            )
+            for m in part
+        ]  # fmt: skip
+        runner.run(Program.build(operations, plain_step(), library, runner.threads))
+        done += sum(m.n_bytes for m in part)
         if released is not None:
-            released(m.name)
+            for m in part:
+                released(m.name)
         if progress is not None:
-            progress(at, total)
-    return out
+            progress(done, total)
+
+
+def _parts(matrices: list[Matrix]) -> Iterator[list[Matrix]]:
+    """Matrices in order, some at a time: until they have `_PART` bytes."""
+    part: list[Matrix] = []
+    for m in matrices:
+        part.append(m)
+        if sum(p.n_bytes for p in part) >= _PART:
+            yield part
+            part = []
+    if part:
+        yield part

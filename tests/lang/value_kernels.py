@@ -1,0 +1,206 @@
+"""Vectors, memory, dot products: one kernel for each thing that is checked."""
+
+# The names of the language all at once; annotations may name a kernel's constants.
+# ruff: noqa: F403, F405
+
+from __future__ import annotations
+
+from zinc_rt.lang import *
+
+TYPES = (i8, i16, i32, i64, u8, u16, u32, u64, f16, bf16, f32, f64)
+COPY_LANES = (1, 2, 3, 4, 5, 8, 12, 16, 32, 64)
+REDUCE_LANES = (2, 4, 8, 16, 64)
+DOT_LANES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
+PAIR_LANES = (1, 3, 4, 8, 12, 16, 32)
+BOUNDS = ((u8, 63), (u8, 127), (u8, 128), (u8, 255), (i8, 255))
+
+
+@kernel
+def copies(a: ptr[T], out: ptr[T], T: type):
+    """Vectors of many widths, moved as they are; the k-th at element 64 * k of both."""
+    for k, n in enumerate(COPY_LANES):
+        store(out, load(a, 64 * k, lanes=n), 64 * k)
+
+
+@kernel
+def aligned(a: ptr[f32], out: ptr[f32]):
+    """64 elements by aligned, then 64 by non-temporal, then 64 by prefetched accesses."""
+    for i in unroll(0, 64, 16):
+        store(out, load(a, i, lanes=16, align=64), i, align=64)
+    for i in unroll(64, 128, 16):
+        store(out, load(a, i, lanes=16, align=64, nontemporal=True), i, nontemporal=True)
+    for i in range(128, 192, 8):
+        for locality in unroll(4):
+            prefetch(a, i + 4096, locality=locality)
+        prefetch(out, i, write=True)
+        store(out, load(a, i, lanes=8), i)
+
+
+@kernel
+def rearranged(a: ptr[T], b: ptr[T], out: ptr[T], T: type, N: int):
+    """Eight results of 2 * N elements each."""
+    x = load(a, lanes=N)
+    y = load(b, lanes=N)
+    results = (
+        concat(x, y), shuffle(x, y, tuple(i // 2 + i % 2 * N for i in range(2 * N))), shuffle(x, range(N - 1, -1, -1)),
+        insert(x, N - 1, y[0]), low(x), high(x), splat(x[1], 2 * N), concat(x[0], y[N - 1]),
+    )  # fmt: skip
+    for k, r in enumerate(results):
+        store(out, r, k * 2 * N)
+
+
+@kernel
+def chosen_lane(a: ptr[i32], out: ptr[i32], at: i64, N: int):
+    """out[0] = lane `at`, modulo N; then the vector with that lane negated."""
+    x = load(a, lanes=N)
+    out[0] = x[at]
+    store(out, insert(x, at, -x[at]), 1)
+
+
+@kernel
+def made(out: ptr[i32], N: int):
+    """iota, zeros, splat, lanes."""
+    store(out, iota(i32, N), 0)
+    store(out, zeros(vec[i32, N]), N)
+    store(out, splat(lanes(iota(i32, N)) + out[0], N), 2 * N)
+
+
+@kernel
+def masks(a: ptr[f32], b: ptr[f32], out: ptr[u32], floats: ptr[f32]):
+    """Masks of 16 lanes: their bits, any, all, select, the mask made from bits, masks of masks."""
+    x = load(a, lanes=16)
+    y = load(b, lanes=16)
+    less = x < y
+    out[0] = u32(bitcast(less, u16))
+    out[1] = select(any_of(less), u32(1), 0)
+    out[2] = u32(1) if all_of(less) else 0
+    out[3] = u32(bitcast(less ^ (x == y), u16))
+    out[4] = u32(bitcast(~less & (x > 0.0), u16))
+    store(floats, select(less, x, y))
+    store(floats, select(bitcast(u16(0xA5C3), vec[bool, 16]), x, 0.0), 16)
+    store(floats, select(out[5] == 1, x, y), 32)
+    out[6] = reduce_or(select(less, iota(u32, 16), 0))
+    out[7] = u32(u8(less[3]))
+
+
+@kernel
+def reductions(a: ptr[T], out: ptr[T], T: type):
+    """Sum, greatest and least of the first N elements for every N of REDUCE_LANES."""
+    for k, n in enumerate(REDUCE_LANES):
+        x = load(a, lanes=n)
+        out[3 * k] = reduce_add(x)
+        out[3 * k + 1] = reduce_max(x)
+        out[3 * k + 2] = reduce_min(x)
+
+
+@kernel
+def dots(acc: ptr[i32], a: ptr[T], b: ptr[i8], out: ptr[i32], T: type, BOUND: int):
+    """For the k-th of DOT_LANES, from element 64 * k of the sums on."""
+    for k, n in enumerate(DOT_LANES):
+        total = load(acc, 64 * k, lanes=n)
+        store(out, dot4(total, load(a, 256 * k, lanes=4 * n), load(b, 256 * k, lanes=4 * n), a_max=BOUND), 64 * k)
+
+
+@kernel
+def pairs(acc: ptr[i32], a: ptr[u8], b: ptr[i8], sums: ptr[i16], out: ptr[i32]):
+    """dot2 and add_pairs for the k-th of PAIR_LANES (of i32), from element 64 * k of the sums on."""
+    for k, n in enumerate(PAIR_LANES):
+        words = dot2(load(a, 256 * k, lanes=4 * n), load(b, 256 * k, lanes=4 * n))
+        store(sums, words, 128 * k)
+        store(out, add_pairs(load(acc, 64 * k, lanes=n), words), 64 * k)
+
+
+@struct
+class Inner:
+    a: i8
+    b: f64
+    c: u16
+    d: ptr[f32]
+    e: f16
+    f: i32
+
+
+@kernel
+def fields(s: ptr[Inner], n: i64):
+    """Reads and writes fields of every struct of an array, and through the pointer it holds."""
+    for i in range(n):
+        it = s[i]
+        it.f = i32(it.a) + i32(it.c)
+        it.b = it.b * 2.0
+        it.d[1] = f32(it.b)
+        it.a += 1
+        it.e = f16(f32(it.e) + 1.0)
+
+
+@kernel
+def read_only(s: ptr[Inner, Space.CONSTANT], out: ptr[f64]):
+    """The same struct through a pointer to constant memory."""
+    q: ptr[f32, Space.CONSTANT] = cast(cast(s, ptr[f32]), ptr[f32, Space.CONSTANT])
+    out[0] = s.b
+    out[1] = f64(s.d[0])
+    out[2] = f64(load(q, 2, lanes=2)[0])
+
+
+@kernel
+def pointers(p: ptr[i32], out: ptr[u64], n: i8):
+    """Pointer arithmetic in elements, differences by u64, casts, comparisons, pointers to pointers."""
+    q = p + 3
+    out[0] = cast(q, u64) - cast(p, u64)
+    out[1] = cast(q - n, u64) - cast(p, u64)
+    out[2] = u64(cast(q, ptr[u8])[1])
+    out[3] = u64(u8(p < q)) + u64(u8(q == p + 3)) * 2
+    out[4] = u64(u32(cast(cast(q, u64) + 4, ptr[i32])[0]))
+    holder = array(ptr[i32], 2)
+    holder[1] = q
+    out[5] = u64(u32(holder[1][0]))
+    out[6] = cast(holder[0], u64)
+
+
+@kernel
+def arrays(out: ptr[i32], n: i32):
+    """Stack memory is zero at first, at every turn of a loop."""
+    for i in range(n):
+        small = array(i32, 5)
+        large = array(i32, 2000)
+        small[i & 3] += i + 1
+        large[i & 1023] += i + 1
+        total: i32 = 0
+        for j in range(5):
+            total += small[j]
+        for j in range(2000):
+            total += large[j]
+        out[i] = total
+
+
+@kernel
+def registers(a: ptr[f32], out: ptr[f32], n: i32, N: int):
+    """Numbered variables, zero at first."""
+    acc = regs(vec[f32, 4], N)
+    for i in range(0, n, 4 * N):
+        for j in unroll(N):
+            acc[j] += load(a, i + 4 * j, lanes=4)
+    for j in unroll(N):
+        store(out, acc[j], 4 * j)
+
+
+@kernel
+def flags(yes: bool, a: boolean, b: boolean, out: ptr[u8]) -> boolean:
+    """Truth values as arguments, results and constants."""
+    out[0] = u8(a)
+    out[1] = u8(a and b) + u8(a or b) * 2 + u8(not a) * 4 + u8(a ^ b) * 8
+    return (a == b) if yes else (a != b)
+
+
+SPECS = [
+    *(Spec(copies, {"T": t}) for t in TYPES),
+    Spec(aligned),
+    *(Spec(rearranged, {"T": t, "N": n}) for t in TYPES for n in (2, 4, 6, 16)),
+    *(Spec(chosen_lane, {"N": n}) for n in (3, 4, 16)),
+    *(Spec(made, {"N": n}) for n in (2, 3, 16, 64)),
+    Spec(masks),
+    *(Spec(reductions, {"T": t}) for t in TYPES if t not in (f16, bf16)),
+    *(Spec(dots, {"T": t, "BOUND": b}) for t, b in BOUNDS),
+    *(Spec(k) for k in (pairs, fields, read_only, pointers, arrays)),
+    *(Spec(registers, {"N": n}) for n in (1, 3)),
+    *(Spec(flags, {"yes": y}) for y in (False, True)),
+]

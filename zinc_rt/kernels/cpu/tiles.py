@@ -1,0 +1,68 @@
+"""What products share: the order of lanes, the upper levels of the tree over them, and writing a tile's sums."""
+
+from __future__ import annotations
+
+from zinc_rt.kernels.cpu.structs import Step
+from zinc_rt.lang.kernel import inline
+from zinc_rt.lang.ops import array, cast, load, store, unroll
+from zinc_rt.lang.types import f32, i32, i64, ptr, u64
+
+
+@inline
+def live_rows(step: ptr[Step], by_logit: i32):
+    """Rows that an operation works on in this step."""
+    if by_logit != 0:
+        return step.n_logits
+    return step.n_rows
+
+
+@inline
+def lane_of(q: i32):
+    """The q-th lane in visiting order: five bits reversed."""
+    return ((q & 1) << 4) | ((q & 2) << 2) | (q & 4) | ((q >> 2) & 2) | ((q >> 4) & 1)
+
+
+@inline
+def put_aside(q: i32, sums, aside: ptr[f32], N: int, W: int):
+    """Keep the sums of four lanes, the q-th four in visiting order."""
+    for i in unroll(N):
+        store(aside, sums[i], (q * N + i) * W, align=W * 4)
+
+
+@inline
+def merge_lanes(sums, aside: ptr[f32], N: int, W: int):
+    """The rest of the tree, from the eight sums put aside: pairwise in visiting order."""
+    for i in unroll(N):
+        part = tuple(load(aside, (q * N + i) * W, lanes=W, align=W * 4) for q in range(8))
+        sums[i] = ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7]))
+
+
+@inline
+def put_tile(a, sums, tile: i32, row: i32, M: int, W: int):
+    """Write M rows of a tile's sums, with the bias."""
+    H = 16 // W
+    n_out = a.n_out
+    first = tile * 16
+    whole = first + 16 <= n_out
+    has_bias = cast(a.bias, u64) != 0
+    if whole:
+        if has_bias:
+            for h in unroll(H):
+                b = load(a.bias, first + h * W, lanes=W)
+                for m in unroll(M):
+                    sums[m * H + h] = sums[m * H + h] + b
+        for m in unroll(M):
+            y = a.y + (i64(row + m) * i64(n_out) + i64(first))
+            for h in unroll(H):
+                store(y, sums[m * H + h], h * W)
+    else:
+        buffer = array(f32, 16)
+        for m in unroll(M):
+            for h in unroll(H):
+                store(buffer, sums[m * H + h], h * W)
+            y = a.y + (i64(row + m) * i64(n_out) + i64(first))
+            for j in range(n_out - first):
+                v: f32 = buffer[j]
+                if has_bias:
+                    v = v + a.bias[first + j]
+                y[j] = v

@@ -1,0 +1,129 @@
+"""What a driver needs to launch a compiled kernel on gfx1201: registers, argument layout, code ready to be copied.
+
+LLVM's object for the bare triple leaves three things to us: the number of user registers in RSRC2, the prefetch size in
+RSRC3, and the padding that instruction prefetch may run into. Register fields: gfx12 COMPUTE_PGM_RSRC* as in the Linux
+headers (gc_12_0_0_sh_mask.h); padding as LLVM writes it for amdhsa (AMDGPUTargetStreamer, EmitCodeEnd).
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any, Final
+
+from zinc_rt.lang.errors import CompileError, LangError
+from zinc_rt.lang.frontend import Spec, argument_dwords, interface
+from zinc_rt.lang.image import Image
+from zinc_rt.lang.native import checked_argument, compile_image
+from zinc_rt.lang.target import TARGETS
+from zinc_rt.lang.types import Bool, Float, Int, Type
+
+CODE_ALIGN: Final = 256  # COMPUTE_PGM_LO counts in it
+_LINE: Final = 128  # bytes of an instruction cache line, and of a step of INST_PREF_SIZE
+_S_CODE_END: Final = struct.pack("<I", 0xBF9F0000)
+_PAD_LINES: Final = 3  # lines beyond the code that prefetch may touch
+_LDS_STEP: Final = 512
+_SCRATCH_STEP: Final = 256
+
+_RSRC2_SCRATCH_EN: Final = 1
+_RSRC2_USER_SGPR: Final = 1  # shift; 5 bits
+_RSRC2_LDS_SIZE: Final = 15  # shift; 9 bits
+_RSRC3_INST_PREF_SIZE: Final = 4  # shift; 8 bits
+_TMPRING_WAVESIZE: Final = 12  # shift; 18 bits
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A run-time parameter: its first user register (USER_DATA_0 + dword)."""
+
+    name: str
+    type: Type
+    dword: int
+
+
+@dataclass(frozen=True)
+class GpuKernel:
+    """One kernel as a driver launches it: wave32, one-dimensional workgroups."""
+
+    name: str
+    code: bytes  # to be placed at a multiple of CODE_ALIGN; the padding is included
+    size: int  # bytes of it that are instructions
+    arguments: tuple[Argument, ...]
+    dwords: int  # of user data, USER_DATA_0 onwards
+    workgroup: int  # work-items, NUM_THREAD_X
+    rsrc1: int
+    rsrc2: int
+    rsrc3: int
+    tmpring: int
+    assembly: str = ""
+
+    @property
+    def vgprs(self) -> int:
+        """Vector registers that a lane is given: wave32 hands them out in steps of 8 up to 256 and of 24 beyond."""
+        return ((self.rsrc1 & 0x3F) + 1) * 8
+
+    @property
+    def lds_bytes(self) -> int:
+        """Memory of a workgroup, in its allocation steps."""
+        return (self.rsrc2 >> _RSRC2_LDS_SIZE & 0x1FF) * _LDS_STEP
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Memory of a wave for what does not fit in registers; 0 for every kernel that is meant to be fast."""
+        return (self.tmpring >> _TMPRING_WAVESIZE & 0x3FFFF) * _SCRATCH_STEP if self.rsrc2 & _RSRC2_SCRATCH_EN else 0
+
+    def user_data(self, *values: Any) -> tuple[int, ...]:
+        """The dwords for USER_DATA_0 onwards; pointers are GPU addresses. Raises `LangError` for wrong values."""
+        if len(values) != len(self.arguments):
+            raise LangError(f"{self.name} takes {len(self.arguments)} arguments, got {len(values)}")
+        out: list[int] = []
+        for argument, value in zip(self.arguments, values, strict=True):
+            x = checked_argument(self.name, argument.name, argument.type, value)
+            out += struct.unpack(f"<{argument_dwords(argument.type)}I", _packed(argument.type, x or 0))
+        return tuple(out)
+
+
+def gpu_kernel(spec: Spec, target: str = "gfx1201", *, disassemble: bool = False) -> GpuKernel:
+    """Compile a kernel and describe its launch. Raises `KernelError`, `LangError`, `CompileError`."""
+    return describe_kernel(spec, compile_image(spec, target, disassemble=disassemble))
+
+
+def describe_kernel(spec: Spec, image: Image) -> GpuKernel:
+    """A kernel of a compiled image. Raises `CompileError` where the image lacks it or is for another kind of target."""
+    target = TARGETS[image.target]
+    if target.arch != "amdgcn" or spec.symbol not in image.entries:
+        raise CompileError(f"the image for {image.target} holds no GPU kernel {spec.symbol}")
+    start, size = image.entries[spec.symbol], image.meta["sizes"][spec.symbol]
+    if start % CODE_ALIGN:
+        raise CompileError(f"kernel {spec.symbol} starts at byte {start}, which is no multiple of {CODE_ALIGN}")
+    arguments, at = [], 0
+    for name, kind in interface(spec, target).parameters:
+        arguments.append(Argument(name, kind, at))
+        at += argument_dwords(kind)
+    config = image.meta["config"][spec.symbol]
+    return GpuKernel(
+        name=spec.function.name,
+        code=_padded(image.code[start : start + size]),
+        size=size,
+        arguments=tuple(arguments),
+        dwords=at,
+        workgroup=spec.function.workgroup,
+        rsrc1=config["COMPUTE_PGM_RSRC1"],
+        rsrc2=config["COMPUTE_PGM_RSRC2"] | at << _RSRC2_USER_SGPR,
+        rsrc3=min(-(-size // _LINE), 0xFF) << _RSRC3_INST_PREF_SIZE,
+        tmpring=config["COMPUTE_TMPRING_SIZE"],
+        assembly=image.meta.get("assembly", ""),
+    )
+
+
+def _padded(code: bytes) -> bytes:
+    fill = -len(code) % _LINE + _PAD_LINES * _LINE
+    return code + _S_CODE_END * (fill // len(_S_CODE_END))
+
+
+def _packed(kind: Type, value: Any) -> bytes:
+    if isinstance(kind, Float):
+        return struct.pack("<f" if kind.bits == 32 else "<d", value)
+    if isinstance(kind, Int | Bool) and kind.size < 8:
+        return struct.pack("<I", int(value) & 0xFFFFFFFF)
+    return struct.pack("<Q", int(value) & 0xFFFFFFFFFFFFFFFF)
