@@ -7,9 +7,11 @@ with zinc_rt.load("model.gguf") as model:
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from functools import cached_property
+from contextlib import suppress
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
@@ -21,6 +23,7 @@ from zinc_rt.engine import ContextFull, Engine, EngineError, Options, Rows, Step
 from zinc_rt.errors import UsageError
 from zinc_rt.generation import Chunk, Generation, Stats
 from zinc_rt.gguf import GGUFFile
+from zinc_rt.gguf.metadata import Metadata
 from zinc_rt.ir.graph import Graph
 from zinc_rt.kernels.errors import TokenOutOfRange
 from zinc_rt.lang.target import host_targets
@@ -96,13 +99,17 @@ def load(
     try:
         file = GGUFFile.open(path if path is not None else built_in_model())
         definition = define(file)
-        tokenizer = Tokenizer.from_metadata(file.metadata)
+        reading = _Aside(partial(_tokenizer, file.metadata))
+        try:
+            engine.load(file, definition)
+        finally:
+            reading.join()
+        tokenizer = reading.result()
         if tokenizer.n_vocab > definition.config.n_vocab:
             raise TokenizerError(
                 f"the tokenizer has {tokenizer.n_vocab} tokens,"
                 f" the model's embedding only {definition.config.n_vocab} rows"
             )
-        engine.load(file, definition)
         file.metadata.forget()  # the decoded vocabulary: the tokenizer has its own
         return Model(file, definition, tokenizer, engine)
     except BaseException:
@@ -110,6 +117,43 @@ def load(
         if file is not None:
             file.close()
         raise
+
+
+class _Aside:
+    """Work on a thread of its own: reading a large vocabulary takes as long as loading the weights of a small model,
+    which leaves the interpreter free.
+    """
+
+    def __init__(self, work: Callable[[], Tokenizer]) -> None:
+        self._work = work
+        self._made: Tokenizer | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="zinc-tokenizer")
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._made = self._work()
+        except BaseException as error:  # raised again by `result`
+            self._error = error
+
+    def join(self) -> None:
+        """Wait for the end."""
+        self._thread.join()
+
+    def result(self) -> Tokenizer:
+        """What the work returned, after its end. Raises what it raised."""
+        if self._error is not None:
+            raise self._error
+        assert self._made is not None
+        return self._made
+
+
+def _tokenizer(metadata: Metadata) -> Tokenizer:
+    tokenizer = Tokenizer.from_metadata(metadata)
+    with suppress(TokenizerError):  # an encoder that cannot be built is for whoever encodes
+        tokenizer.encode(" ", add_special=False)
+    return tokenizer
 
 
 def _kernels(isa: str | None, notify: Callable[[str], None] | None) -> Kernels:

@@ -84,3 +84,13 @@ def unchanging(s: ptr[Settings, Space.CONSTANT], out: ptr[f32]):
     """Fields of constant memory need no second load, though `out` is written."""
     for i in range(s.n):
         out[i] = s.data[i] * s.scale
+
+
+@kernel
+def quantised(a: ptr[f32], q: ptr[i8], top: ptr[f32]):
+    """Float to integer saturates, and extremes mind NaN, without going through the lanes one by one."""
+    x = load(a, lanes=16)
+    top[0] = reduce_max(x)
+    top[1] = reduce_min(x)
+    store(q, i8(i32(rint(x))))
+    store(q, i8(rint(x * 2.0)), 16)

@@ -144,6 +144,13 @@ def test_orders_reach_the_machine() -> None:
     assert all(re.search(rf"\b{word}\b", code) for word in ("ldxr", "stlr", "dmb\tish", "yield"))
 
 
+@pytest.mark.parametrize("level", ["avx2", "avx512"])
+def test_conversions_to_integers_and_extremes_stay_vectors(level: str) -> None:
+    code = text(TARGETS[level], k.quantised)
+    assert re.search(r"vcvttps2dq\s+%[yz]mm", code)
+    assert not re.search(r"vcvttss2si|vucomiss", code)
+
+
 def test_constant_memory_is_read_once() -> None:
     code = text(TARGETS["avx2"], k.unchanging)
     loop = code[code.rindex("vmulss") :]

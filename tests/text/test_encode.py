@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.text import oracles
 from tests.text.vocabularies import PRES, SPMS, bpe, bpe_metadata, recorded, spm, spm_metadata
 from zinc_rt.text import Tokenizer, TokenizerError
-from zinc_rt.text.bpe import byte_to_char
+from zinc_rt.text.bpe import BPE, byte_to_char
 from zinc_rt.text.pretokenizers import PRE_TOKENIZERS
 
 _SNIPPETS = (
@@ -41,6 +41,31 @@ def test_bpe_is_words_then_merges(pre: str, text: str) -> None:
     assert "".join(words) == text
     expected = [i for word in words for i in oracles.bpe_ids(word, ids, ranks, byte_to_char(), whole)]
     assert bpe(pre).encode(text, add_special=False, parse_special=False) == expected
+
+
+@pytest.mark.parametrize("pre", PRES)
+@given(text=mixed | st.text())
+@settings(max_examples=60, deadline=None)
+def test_short_texts_are_merged_as_the_library_does_it(pre: str, text: str) -> None:
+    data = recorded()["bpe"]
+    ids = {token: i for i, token in enumerate(data["tokens"])}
+    short, long = (BPE(ids, data["merges"], PRE_TOKENIZERS[pre]) for _ in range(2))
+    assert len(long.encode("x" * 9000)) > 100
+    assert short.encode(text) == long.encode(text)
+    assert "_engine" not in short.__dict__ or len(text) > 64
+    assert "_engine" in long.__dict__
+
+
+def test_long_pieces_and_much_text_go_to_the_library() -> None:
+    data = recorded()["bpe"]
+    ids = {token: i for i, token in enumerate(data["tokens"])}
+    by_piece, by_amount = (BPE(ids, data["merges"], PRE_TOKENIZERS["qwen2"]) for _ in range(2))
+    expected = by_piece.encode("a" * 200)
+    assert "_engine" in by_piece.__dict__
+    for _ in range(2000):
+        assert by_amount.encode("ab cd") == by_piece.encode("ab cd")
+    assert "_engine" in by_amount.__dict__
+    assert by_amount.encode("a" * 200) == expected
 
 
 @given(text=mixed)

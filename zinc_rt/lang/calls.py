@@ -47,11 +47,15 @@ class Calls(Expressions):
 
     def _call(self, node: ast.Call) -> Any:
         callee = self.evaluate(node.func)
-        for argument in (*node.args, *node.keywords):
-            if isinstance(argument, ast.Starred) or (isinstance(argument, ast.keyword) and argument.arg is None):
+        for argument in node.args:
+            if type(argument) is ast.Starred:
                 raise Reject("calls with * or ** are not part of the kernel language")
         positional = [self.evaluate(a) for a in node.args]
-        named = {str(k.arg): self.evaluate(k.value) for k in node.keywords}
+        named = {}
+        for keyword in node.keywords:
+            if keyword.arg is None:
+                raise Reject("calls with * or ** are not part of the kernel language")
+            named[keyword.arg] = self.evaluate(keyword.value)
         if isinstance(callee, Word):
             lower = self.words.get(callee)
             if lower is None:

@@ -72,6 +72,12 @@ class Expressions:
 
     def evaluate(self, node: ast.expr) -> Any:
         """The value of an expression: `Val`, `Regs`, a tuple of such, or a compile-time value. Raises `KernelError`."""
+        if type(node) is ast.Name:  # half of all expressions
+            bound = self.frame.names.get(node.id)
+            if type(bound) is Val:
+                return bound
+            if type(bound) is Constant:
+                return bound.value
         method = self._methods.get(type(node))
         if method is None:
             method = self._methods[type(node)] = getattr(
@@ -119,33 +125,33 @@ class Expressions:
     # -- leaves -----------------------------------------------------------------------------------------------------
 
     def _constant(self, node: ast.Constant) -> Any:
-        if not isinstance(node.value, bool | int | float | str | None):
-            raise Reject(f"{type(node.value).__name__} constants are not part of the kernel language")
-        if isinstance(node.value, int) and node.value.bit_length() > comptime.MAX_BITS:
+        value = node.value
+        if type(value) is int and value.bit_length() > comptime.MAX_BITS:
             raise Reject(f"the number has more than {comptime.MAX_BITS} bits")
-        return node.value
+        if not isinstance(value, (int, float, str, type(None))):
+            raise Reject(f"{type(value).__name__} constants are not part of the kernel language")
+        return value
 
     def _name(self, node: ast.Name) -> Any:
         frame = self.frame
         bound = frame.names.get(node.id)
-        if type(bound) is Val:
-            return bound
-        if isinstance(bound, Slot):
+        if type(bound) is Slot:
             return Val(bound.type, self.f.value(f"load {self.f.type(bound.type)}, {self.f.stack} {bound.ref}"))
-        if isinstance(bound, Constant):
-            return bound.value
-        return self._global(frame, node.id)
+        if bound is None:
+            return self._global(frame, node.id)
+        return bound.value if isinstance(bound, Constant) else bound
 
     def _global(self, frame: Frame, name: str) -> Any:
         if name in frame.function.sites:
             raise frame.unknown(name)
         key = (id(frame.function), name)
-        if key not in self._outside:
+        found = self._outside.get(key, _MISSING)
+        if found is _MISSING:
             value = frame.function.lookup(name, _MISSING)
             if value is _MISSING:
                 value = boolean if name == "bool" else comptime.builtin(name)
-            self._outside[key] = comptime.checked(value)
-        return self._outside[key]
+            found = self._outside[key] = comptime.checked(value)
+        return found
 
     def _tuple(self, node: ast.Tuple | ast.List) -> Any:
         return tuple([self.evaluate(item) for item in node.elts])

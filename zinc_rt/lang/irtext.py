@@ -84,6 +84,7 @@ class FunctionText:
 
     def __init__(self, module: ModuleText, *, gpu: bool) -> None:
         self.module, self.gpu = module, gpu
+        self.x86 = module.triple.startswith("x86_64")
         self._memory = "_llvm_gpu" if gpu else "_llvm"
         self._entry: list[str] = []
         self._body: list[str] = []

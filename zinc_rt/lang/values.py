@@ -46,11 +46,10 @@ class Constant:
 
 def is_static(value: object) -> bool:
     """Whether a value is known when the kernel is compiled."""
-    if isinstance(value, Val | Slot | Regs):
+    kind = type(value)
+    if kind is Val or kind is Slot or kind is Regs:
         return False
-    if isinstance(value, tuple | list):
-        return all(is_static(v) for v in value)
-    return True
+    return all(map(is_static, value)) if isinstance(value, (tuple, list)) else True
 
 
 def describe(value: object) -> str:

@@ -6,7 +6,9 @@ merges are pairs of such texts, the earlier the stronger.
 
 from __future__ import annotations
 
-from functools import cache
+import operator
+from functools import cache, cached_property
+from itertools import islice, pairwise, repeat
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.text.errors import TokenizerError, shown
@@ -45,8 +47,16 @@ def token_bytes(text: str) -> bytes:
         return text.encode()
 
 
+_AT_ONCE = 8192
+"""Characters that are merged here before the library is built."""
+_LONG_PIECE = 64
+"""Characters of a piece from which on the simple search for merges is too slow."""
+
+
 class BPE:
-    """Text to ids for one vocabulary. Building takes some tenths of a second for 150k tokens."""
+    """Text to ids for one vocabulary. Short texts are merged here, at once; for more the `tokenizers` library is
+    built, which takes some tenths of a second for 150k tokens and is then many times as fast.
+    """
 
     def __init__(self, ids: dict[str, int], merges: list[str], pre: PreTokenizer) -> None:
         """`ids` maps token text to id, `merges` are "left right" texts by rank. Raises TokenizerError when a
@@ -58,32 +68,81 @@ class BPE:
         self._drops = bool(missing)
         if missing:
             ids = ids | {char: self._n_vocab + i for i, char in enumerate(missing)}
-        self._engine = _build(ids, merges, pre)
+        _check_merges(ids, merges)
+        self._ids, self._merges, self._pre = ids, merges, pre
+        self._left = _AT_ONCE
 
     def encode(self, text: str) -> list[int]:
         """Ids of text that holds no special tokens."""
-        ids: list[int] = self._engine.encode(text, add_special_tokens=False).ids
+        ids = self._encode_short(text) if len(text) <= self._left else None
+        if ids is None:
+            ids = self._engine.encode(text, add_special_tokens=False).ids
         return [id_ for id_ in ids if id_ < self._n_vocab] if self._drops else ids
 
+    @cached_property
+    def _engine(self) -> tokenizers.Tokenizer:
+        from tokenizers import Tokenizer, models
 
-def _build(ids: dict[str, int], merges: list[str], pre: PreTokenizer) -> tokenizers.Tokenizer:
-    from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+        self._left = -1
+        # Of equal merges the first one ranks.
+        pairs: list[Any] = [tuple(merge.split(" ")) for merge in dict.fromkeys(self._merges)]
+        try:
+            engine = Tokenizer(models.BPE(self._ids, pairs, ignore_merges=self._pre.ignore_merges))
+        except Exception as error:  # the library raises Exception itself
+            raise TokenizerError(f"rejected by the tokenizers library: {error}", key=_MERGES) from error
+        engine.pre_tokenizer = self._splitter
+        del self._ids, self._merges
+        return engine
 
-    # Of equal merges the first one ranks.
-    pairs: list[Any] = [tuple(merge.split(" ")) for merge in dict.fromkeys(merges)]
-    if not set(map(len, pairs)) <= {2}:
-        _report_merge(ids, merges)
-    try:
-        model = models.BPE(ids, pairs, ignore_merges=pre.ignore_merges)
-    except Exception as error:  # the library raises Exception itself
-        _report_merge(ids, merges)
-        raise TokenizerError(f"rejected by the tokenizers library: {error}", key=_MERGES) from error
-    engine = Tokenizer(model)
-    splits = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in pre.patterns]
-    engine.pre_tokenizer = pre_tokenizers.Sequence(
-        [*splits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
-    )
-    return engine
+    @cached_property
+    def _splitter(self) -> tokenizers.pre_tokenizers.PreTokenizer:
+        """Cuts text into pieces, and writes the bytes of each as characters."""
+        from tokenizers import Regex, pre_tokenizers
+
+        splits = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in self._pre.patterns]
+        return pre_tokenizers.Sequence([*splits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+
+    @cached_property
+    def _ranks(self) -> dict[str, int]:
+        n = len(self._merges)
+        return dict(zip(reversed(self._merges), range(n - 1, -1, -1)))  # backwards: of equal ones the first counts
+
+    def _encode_short(self, text: str) -> list[int] | None:
+        """Ids by the definition; None where a piece is long."""
+        pieces = [piece for piece, _ in self._splitter.pre_tokenize_str(text)]
+        if any(len(piece) > _LONG_PIECE for piece in pieces):
+            return None
+        self._left -= len(text)
+        return [id_ for piece in pieces for id_ in self._merged(piece)]
+
+    def _merged(self, piece: str) -> list[int]:
+        """The strongest merge, the leftmost of equals, until there is none."""
+        ids, ranks = self._ids, self._ranks
+        if self._pre.ignore_merges and piece in ids:
+            return [ids[piece]]
+        parts, none = list(piece), len(self._merges)
+        while True:
+            found = [ranks.get(f"{left} {right}", none) for left, right in pairwise(parts)]
+            best = min(found, default=none)
+            if best == none:
+                return [ids[part] for part in parts]
+            at = found.index(best)
+            parts[at : at + 2] = [parts[at] + parts[at + 1]]
+
+
+def _check_merges(ids: dict[str, int], merges: list[str]) -> None:
+    """All of them at once, as there are many; `_report_merge` then finds the one at fault."""
+    if not merges:
+        return
+    lines, n = "\n".join(merges), len(merges)
+    if lines.count("\n") == n - 1 and lines.count(" ") == n == sum(map(operator.contains, merges, repeat(" "))):
+        joined = lines.replace(" ", "").split("\n")
+        first = ids.get(joined[0], 0)
+        # Training gives each merge the next id, so the texts mostly stand in the vocabulary as they stand here.
+        in_order = joined == list(islice(ids, first, first + n))
+        if (in_order or ids.keys() >= set(joined)) and ids.keys() >= set(lines.replace("\n", " ").split(" ")):
+            return
+    _report_merge(ids, merges)
 
 
 def _report_merge(ids: dict[str, int], merges: list[str]) -> None:

@@ -17,7 +17,7 @@ from zinc_rt.ring.native.memory import huge_bytes
 from zinc_rt.ring.native.program import Operation, Program, Runner, Scale, plain_step
 
 Bytes = npt.NDArray[np.uint8]
-_PART = 32 << 20
+_PART = 96 << 20
 """Bytes of matrices after which the file's pages are let go and progress is shown."""
 
 
