@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -23,9 +23,10 @@ import numpy.typing as npt
 from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.graph import BufferKind
+from zinc_rt.ir.op import Op
 from zinc_rt.kernels.errors import TokenOutOfRange
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
-from zinc_rt.mem.kv_pages import KVPages, pages_for
+from zinc_rt.mem.kv_pages import PAGE_TOKENS, KVPages, pages_for
 from zinc_rt.mem.plan import MemoryPlan, available_memory
 from zinc_rt.models import ModelDefinition
 from zinc_rt.ring.base import Ring, Sizes
@@ -42,6 +43,9 @@ from zinc_rt.tiers import (
     resolve_tier,
     tier_from_env,
 )
+
+if TYPE_CHECKING:
+    from zinc_rt.ring.native.profile import Profile
 
 __all__ = [
     "SUPPORTS_MULTITENANT_BATCHED_EXECUTION",
@@ -168,12 +172,13 @@ class Engine:
         keep = KEEP_BYTES if self._available is None else min(KEEP_BYTES, self._available // 2)
         self._progress = progress
         cache = CompileCache(self.options.cache_dir or default_cache_dir(), notify=notify)
-        ring = CpuRing(
+        self._cpu = CpuRing(
             kernels=self.options.kernels, threads=self.options.threads, isa=self.options.isa, cache=cache,
             keep_bytes=keep, notify=notify,
         )  # fmt: skip
-        self._ring: Ring = ring
-        self.kernels, self.isa, self.threads = ring.kernels, ring.isa, ring.threads
+        self._ring: Ring = self._cpu
+        self.kernels, self.isa, self.threads = self._cpu.kernels, self._cpu.isa, self._cpu.threads
+        self._product_bytes = 0  # of the matrices that a step reads whole
         self._batch: PacketBatch | None = None
         self._pages: KVPages | None = None
         self._lengths: dict[int, int] = {}  # open sequences: how many positions their cache holds
@@ -235,7 +240,27 @@ class Engine:
         self._logits = self._batch.outputs["logits"].view(np.float32)
         self._tokens = self._batch.outputs["tokens"].view(np.int32)
         self.sizes, self.plan = sizes, plan
+        products = {n.inputs[1] for n in graph.nodes if n.op in (Op.MATMUL, Op.LM_HEAD)}
+        self._product_bytes = sum(file.tensors[graph.buffer(b).name].nbytes for b in products)
         return plan
+
+    def step_bytes(self, n_positions: int) -> int:
+        """Bytes of weights and cached keys and values that a step of one row at position n_positions - 1 reads."""
+        _, _, sizes = self._loaded()
+        assert self.plan is not None
+        return self._product_bytes + self.plan.kv_cache * n_positions // (sizes.n_pages * PAGE_TOKENS)
+
+    def read_bandwidth(self, n_bytes: int) -> float:
+        """10^9 bytes per second at which the engine's threads read memory. Raises `RingError` for reference kernels."""
+        return self._cpu.read_bandwidth(n_bytes)
+
+    def start_profile(self) -> None:
+        """Record the steps from now on. Raises `RingError` for the reference kernels."""
+        self._cpu.start_profile(self._loaded()[0])
+
+    def finish_profile(self) -> Profile:
+        """What the steps since `start_profile` spent their time on."""
+        return self._cpu.finish_profile()
 
     def _loaded(self) -> tuple[PacketBatch, KVPages, Sizes]:
         if self._batch is None or self._pages is None or self.sizes is None:

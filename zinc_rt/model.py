@@ -94,12 +94,21 @@ def load(
         isa=isa,
         cache_dir=None if cache_dir is None else Path(cache_dir),
     )
-    engine = Engine(options, notify=notify, progress=progress)
+    # Reading a large vocabulary takes as long as loading a small model's weights, which needs no interpreter: it
+    # starts when that does. What comes before, with the interpreter, is better not disturbed.
+    reading = _Aside()
+
+    def loading(done: int, total: int) -> None:
+        reading.start()
+        if progress is not None:
+            progress(done, total)
+
+    engine = Engine(options, notify=notify, progress=loading)
     file = None
     try:
         file = GGUFFile.open(path if path is not None else built_in_model())
         definition = define(file)
-        reading = _Aside(partial(_tokenizer, file.metadata))
+        reading.work = partial(_tokenizer, file.metadata)
         try:
             engine.load(file, definition)
         finally:
@@ -120,29 +129,36 @@ def load(
 
 
 class _Aside:
-    """Work on a thread of its own: reading a large vocabulary takes as long as loading the weights of a small model,
-    which leaves the interpreter free.
-    """
+    """Making a tokenizer on a thread of its own. `work` is given before `start`."""
 
-    def __init__(self, work: Callable[[], Tokenizer]) -> None:
-        self._work = work
+    def __init__(self) -> None:
+        self.work: Callable[[], Tokenizer] | None = None
         self._made: Tokenizer | None = None
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="zinc-tokenizer")
-        self._thread.start()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin, unless it has begun."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="zinc-tokenizer")
+            self._thread.start()
 
     def _run(self) -> None:
+        assert self.work is not None
         try:
-            self._made = self._work()
+            self._made = self.work()
         except BaseException as error:  # raised again by `result`
             self._error = error
 
     def join(self) -> None:
-        """Wait for the end."""
-        self._thread.join()
+        """Wait for the end of what has begun."""
+        if self._thread is not None:
+            self._thread.join()
 
     def result(self) -> Tokenizer:
-        """What the work returned, after its end. Raises what it raised."""
+        """What the work returned. Raises what it raised."""
+        self.start()
+        self.join()
         if self._error is not None:
             raise self._error
         assert self._made is not None

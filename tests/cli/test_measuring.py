@@ -115,11 +115,11 @@ def test_bench_measures_what_it_says(tiny):
             return result
 
         model.generate = spy
-        measure(model, PROMPT, 20, 3, lambda: None)
+        measure(model, PROMPT, 20, 0, 3, lambda: None)
         assert [s.prompt_tokens for s in seen] == [20] * 4
         assert [s.cached_tokens for s in seen] == [0] * 4
         seen.clear()
-        measure(model, TEXT, 5, 3, lambda: None)
+        measure(model, TEXT, 5, 0, 3, lambda: None)
         assert [s.completion_tokens for s in seen] == [6] * 4
         assert [s.cached_tokens for s in seen] == [0] * 4
 

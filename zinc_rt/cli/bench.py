@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from zinc_rt.cli import options as o
+from zinc_rt.cli.profiling import DEFAULT_TRACE, ProfileFlag, TraceFile, profiled
 from zinc_rt.cli.session import EXIT_INTERRUPTED, open_model
 from zinc_rt.cli.terminal import advance, progress, say, write
 from zinc_rt.errors import UsageError
+from zinc_rt.mem.plan import available_memory
 
 if TYPE_CHECKING:
     from zinc_rt.model import Model
@@ -50,6 +53,16 @@ TextLengths = Annotated[
         rich_help_panel="What to time",
     ),
 ]
+Depths = Annotated[
+    str,
+    typer.Option(
+        "-d",
+        "--depth",
+        metavar="N,N,...",
+        help="Tokens before a timed text.",
+        rich_help_panel="What to time",
+    ),
+]
 Repetitions = Annotated[
     int,
     typer.Option(
@@ -72,7 +85,10 @@ class Measurement:
 
     test: str  # "prompt" or "text"
     tokens: int
+    depth: int  # tokens before them
     samples: tuple[float, ...]
+    step_bytes: int | None = None  # of weights and cache that a step of a text reads, on average
+    read_gb_per_s: float | None = None  # memory bandwidth, measured in this run
 
     @property
     def median(self) -> float:
@@ -80,6 +96,16 @@ class Measurement:
         import statistics
 
         return statistics.median(self.samples)
+
+    @property
+    def gb_per_s(self) -> float | None:
+        """10^9 bytes a second that the steps of a text read; None for prompts."""
+        return self.step_bytes * self.median / 1e9 if self.step_bytes else None
+
+    @property
+    def share(self) -> float | None:
+        """That, as a part of the memory bandwidth."""
+        return self.gb_per_s / self.read_gb_per_s if self.gb_per_s and self.read_gb_per_s else None
 
     @property
     def deviation(self) -> float:
@@ -93,6 +119,7 @@ def bench(
     *,
     n_prompt: PromptLengths = "128,512",
     n_gen: TextLengths = "64",
+    depth: Depths = "0",
     repetitions: Repetitions = 5,
     model: o.ModelFile = None,
     threads: o.Threads = None,
@@ -102,19 +129,24 @@ def bench(
     isa: o.Isa = None,
     cache_dir: o.CacheDir = None,
     output: OutputOption = Output.md,
+    profile: ProfileFlag = False,
+    trace_file: TraceFile = Path(DEFAULT_TRACE),
     debug: o.Debug = False,
 ) -> int:
     """Measure prompt and text speed.
 
     Prompts (prefill) and texts (decode) of given lengths are timed; the result is the median of tokens per second
-    with its spread. Ctrl-C ends it with the results so far.
+    with its spread. For texts also the bytes of weights and cache that were read per second, and their share of the
+    memory bandwidth measured in the same run. Ctrl-C ends it with the results so far.
     """
-    tests = [(PROMPT, n) for n in _lengths("-p", n_prompt)] + [(TEXT, n) for n in _lengths("-n", n_gen)]
+    depths = _lengths("-d", depth, keep_zero=True)
+    tests = [(PROMPT, n, 0) for n in _lengths("-p", n_prompt)]
+    tests += [(TEXT, n, d) for d in depths for n in _lengths("-n", n_gen)]
     if not tests:
         raise UsageError("there is nothing to time: -p and -n are both 0")
     if repetitions < 1:
         raise UsageError(f"-r is {repetitions}; it must be at least 1")
-    n_ctx = 1 + _DECODE_PROMPT + max(n for _, n in tests)
+    n_ctx = 1 + _DECODE_PROMPT + max(n + d for _, n, d in tests)
     done: list[Measurement] = []
     interrupted = False
     with open_model(
@@ -128,9 +160,14 @@ def bench(
         cache_dir=cache_dir,
     ) as opened:
         try:
-            with progress("rounds", len(tests) * (repetitions + 1)) as bar:
-                for test, n in tests:
-                    done.append(measure(opened, test, n, repetitions, lambda bar=bar: advance(bar)))  # type: ignore[misc]
+            with (
+                profiled(opened.engine, profile, trace_file),
+                progress("rounds", len(tests) * (repetitions + 1)) as bar,
+            ):
+                for test, n, before in tests:
+                    bandwidth = _bandwidth(opened) if test == TEXT and not profile else None
+                    result = measure(opened, test, n, before, repetitions, lambda bar=bar: advance(bar))  # type: ignore[misc]
+                    done.append(replace(result, read_gb_per_s=bandwidth))
         except KeyboardInterrupt:
             interrupted = True
         facts = {
@@ -148,16 +185,27 @@ def bench(
     return EXIT_INTERRUPTED if interrupted else 0
 
 
-def measure(model: Model, test: str, n: int, repetitions: int, tick: Callable[[], None]) -> Measurement:
+def measure(model: Model, test: str, n: int, depth: int, repetitions: int, tick: Callable[[], None]) -> Measurement:
     """One test: a round to warm up, then `repetitions` that count. `tick` is called after each round."""
     samples = []
     for number in range(repetitions + 1):
-        tokens = _prompt(model.n_vocab, n if test == PROMPT else _DECODE_PROMPT, number)
+        # Behind a depth every round has the same prompt, which is computed once and kept.
+        length = n if test == PROMPT else depth + _DECODE_PROMPT
+        tokens = _prompt(model.n_vocab, length, 0 if depth else number)
         made = 1 if test == PROMPT else n + 1  # the first token comes from the prompt's own step
         stats = model.generate(tokens, temperature=0.0, max_tokens=made, ignore_eos=True).stats
         samples.append(stats.prefill_tokens_per_second if test == PROMPT else stats.decode_tokens_per_second)
         tick()
-    return Measurement(test, n, tuple(samples[1:]))
+    read = None if test == PROMPT else model.engine.step_bytes(depth + _DECODE_PROMPT + n // 2)
+    return Measurement(test, n, depth, tuple(samples[1:]), read)
+
+
+def _bandwidth(model: Model) -> float | None:
+    """Read bandwidth over a buffer of the model's size; None for kernels that do not measure it."""
+    engine = model.engine
+    available = available_memory()
+    size = model.file.file_size if available is None else min(model.file.file_size, available // 2)
+    return engine.read_bandwidth(size) if engine.kernels == "native" else None
 
 
 def _prompt(n_vocab: int, n: int, number: int) -> list[int]:
@@ -165,21 +213,22 @@ def _prompt(n_vocab: int, n: int, number: int) -> list[int]:
     return [(number + 7919 * i) % n_vocab for i in range(n)]
 
 
-def _lengths(flag: str, text: str) -> list[int]:
+def _lengths(flag: str, text: str, *, keep_zero: bool = False) -> list[int]:
     try:
         lengths = [int(part) for part in text.split(",")]
     except ValueError:
         lengths = [-1]
     if any(n < 0 for n in lengths):
         raise UsageError(f"{flag} is {text!r}; it must be lengths in tokens like 128 or 128,512")
-    return [n for n in lengths if n]
+    return [n for n in lengths if n or keep_zero]
 
 
 def _markdown(facts: dict[str, Any], results: Sequence[Measurement]) -> str:
-    rows = [["test", "tokens", "median tokens/s", "std. dev.", "slowest", "fastest"]]
+    rows = [["test", "tokens", "depth", "median tokens/s", "std. dev.", "slowest", "fastest", "GB/s", "of memory's"]]
     for r in results:
         figures = (r.median, r.deviation, min(r.samples), max(r.samples))
-        rows.append([r.test, str(r.tokens), *(f"{x:.2f}" for x in figures)])
+        read = ["" if r.gb_per_s is None else f"{r.gb_per_s:.1f}", "" if r.share is None else f"{r.share:.0%}"]
+        rows.append([r.test, str(r.tokens), str(r.depth), *(f"{x:.2f}" for x in figures), *read])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "| " + " | ".join(_cell(c, w, i) for i, (c, w) in enumerate(zip(row, widths, strict=True))) + " |"
@@ -196,7 +245,10 @@ def _cell(text: str, width: int, column: int) -> str:
 
 
 def _json(facts: dict[str, Any], results: Sequence[Measurement]) -> str:
-    tests = [{**asdict(r), "median": r.median, "deviation": r.deviation} for r in results]
+    tests = [
+        {**asdict(r), "median": r.median, "deviation": r.deviation, "gb_per_s": r.gb_per_s, "share": r.share}
+        for r in results
+    ]
     return json.dumps({**facts, "unit": "tokens per second", "results": tests}, ensure_ascii=False, indent=1) + "\n"
 
 
@@ -206,11 +258,22 @@ def _csv(facts: dict[str, Any], results: Sequence[Measurement]) -> str:
 
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    figures = ["test", "tokens", "median", "deviation", "slowest", "fastest", "repetitions"]
+    figures = [
+        "test",
+        "tokens",
+        "depth",
+        "median",
+        "deviation",
+        "slowest",
+        "fastest",
+        "gb_per_s",
+        "share",
+        "repetitions",
+    ]
     writer.writerow([*facts, *figures])
     for r in results:
-        values = [r.test, r.tokens, r.median, r.deviation, min(r.samples), max(r.samples), len(r.samples)]
-        writer.writerow([*facts.values(), *values])
+        values = [r.test, r.tokens, r.depth, r.median, r.deviation, min(r.samples), max(r.samples)]
+        writer.writerow([*facts.values(), *values, r.gb_per_s, r.share, len(r.samples)])
     return out.getvalue()
 
 

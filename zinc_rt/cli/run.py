@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from zinc_rt.cli import options as o
+from zinc_rt.cli.profiling import DEFAULT_TRACE, ProfileFlag, TraceFile, profiled
 from zinc_rt.cli.prompts import prompt_text, unescape
 from zinc_rt.cli.session import EXIT_INTERRUPTED, INTERRUPTED, Answer, chat_ids, open_model, stream_answer
 from zinc_rt.cli.terminal import is_terminal, say, write
@@ -125,6 +127,8 @@ def run(
     display_prompt: DisplayPrompt = None,
     logprobs: Logprobs = None,
     as_json: JsonText = False,
+    profile: ProfileFlag = False,
+    trace_file: TraceFile = Path(DEFAULT_TRACE),
     debug: o.Debug = False,
 ) -> int:
     """Continue a prompt.
@@ -168,11 +172,12 @@ def run(
         ids = chat_ids(opened, messages) if chat else opened.tokenize(text)
         if not as_json and not chat:
             _show_prompt(text, display_prompt)
-        answer = stream_answer(opened, ids, params, (lambda _: None) if as_json else write)
+        with profiled(opened.engine, profile, trace_file):
+            answer = stream_answer(opened, ids, params, (lambda _: None) if as_json else write)
+            if not as_json and not answer.text.endswith("\n"):
+                write("\n")
         if as_json:
             write(json.dumps(_as_dict(opened, text, params, answer), ensure_ascii=False) + "\n")
-        elif not answer.text.endswith("\n"):
-            write("\n")
     say(f"{answer.speed_line} | seed {params.seed}", style="dim")
     return EXIT_INTERRUPTED if answer.finish_reason == INTERRUPTED else 0
 

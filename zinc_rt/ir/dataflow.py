@@ -73,6 +73,8 @@ def _reads(buffer: Buffer, writers: list[Placed], readers: list[Placed]) -> Iter
 
 
 def _use(buffer: Buffer, writers: list[Placed], readers: list[Placed]) -> Iterator[Finding]:
+    if readers and (writers or buffer.kind is not BufferKind.OUTPUT):
+        return
     named = f"{buffer.kind} buffer {buffer.name!r} {buffer.type_text}"
     if buffer.kind is BufferKind.OUTPUT and not writers:
         yield Finding(e.OutputNeverWritten, f"{named} is written by no node", None, buffer.name)

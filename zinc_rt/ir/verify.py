@@ -14,7 +14,7 @@ from zinc_rt.ir.conform import describe, node_findings
 from zinc_rt.ir.dataflow import dataflow_findings
 from zinc_rt.ir.declarations import buffer_findings, graph_findings
 from zinc_rt.ir.errors import MAX_FINDINGS, Finding
-from zinc_rt.ir.graph import Graph, Node
+from zinc_rt.ir.graph import Graph, Node, frozen_items
 from zinc_rt.ir.op import Op
 
 WITHOUT_OUTPUT = frozenset({Op.BARRIER, Op.STREAM_OUT})
@@ -41,10 +41,25 @@ def _all(g: Graph) -> Iterator[Finding]:
         for finding in buffer_findings(buffer):
             impossible.add(buffer.id)
             yield finding
+    faultless: set[object] = set()  # a model's layers are alike: one node of a kind is looked at
     for node in g.nodes:
         yield from _wiring(g, node)
-        yield from node_findings(g, node, impossible)
+        key = _kind_of(g, node, impossible)
+        if key is None or key not in faultless:
+            found = list(node_findings(g, node, impossible))
+            yield from found
+            if key is not None and not found:
+                faultless.add(key)
     yield from dataflow_findings(g)
+
+
+def _kind_of(g: Graph, node: Node, unusable: set[int]) -> object:
+    """All that `node_findings` looks at, names aside; None where a binding is faulty itself."""
+    ids = (*node.inputs, *node.outputs)
+    if any(not 0 <= i < len(g.buffers) or i in unusable for i in ids):
+        return None
+    buffers = tuple((b.dtype, b.kind, b.shape) for b in map(g.buffers.__getitem__, ids))
+    return node.op, frozen_items(node.attrs), len(node.inputs), buffers
 
 
 def _wiring(g: Graph, node: Node) -> Iterator[Finding]:

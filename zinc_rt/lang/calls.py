@@ -13,11 +13,11 @@ from zinc_rt.lang import comptime
 from zinc_rt.lang.convert import convert
 from zinc_rt.lang.diagnostics import Reject
 from zinc_rt.lang.expressions import Expressions
-from zinc_rt.lang.frame import Binding, Frame, run_time
+from zinc_rt.lang.frame import Binding, Frame
 from zinc_rt.lang.kernel import Function
 from zinc_rt.lang.ops import Word
 from zinc_rt.lang.types import Float, Type, Vec
-from zinc_rt.lang.values import Constant, Slot, Val, describe, float_of, literal
+from zinc_rt.lang.values import Constant, Slot, Val, describe, float_of, is_static, literal
 
 STATIC_KINDS: dict[str, type] = {"int": int, "float": float, "bool": bool, "str": str, "tuple": tuple, "type": Type}
 """Annotations of compile-time parameters; `type` takes a type of the language."""
@@ -69,7 +69,7 @@ class Calls(Expressions):
 
     def _python(self, callee: Any, positional: list[Any], named: dict[str, Any]) -> Any:
         """A call of Python's own function."""
-        dynamic = next((a for a in (*positional, *named.values()) if run_time(a)), None)
+        dynamic = next((a for a in (*positional, *named.values()) if not is_static(a)), None)
         if dynamic is None:
             return comptime.call(callee, positional, named)
         if callee in (len, tuple, list, reversed, zip, enumerate) and all(
@@ -133,8 +133,8 @@ class Calls(Expressions):
                 value = self.as_value(value, kind)
             except Reject as reason:
                 raise Reject(f"{function.name}: {name}: {reason}") from None
-        elif kind is not None and (run_time(value) or not is_of(value, kind)):
-            text = "must be known at compile time" if run_time(value) else f"must be a compile-time {kind.__name__}"
+        elif kind is not None and not (is_static(value) and is_of(value, kind)):
+            text = f"must be a compile-time {kind.__name__}" if is_static(value) else "must be known at compile time"
             raise Reject(f"{function.name}: {name} {text}, got {describe(value)}")
         return self.bind(name, value)
 

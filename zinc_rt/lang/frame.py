@@ -11,7 +11,7 @@ from typing import Any
 
 from zinc_rt.lang.diagnostics import Reject
 from zinc_rt.lang.kernel import Function
-from zinc_rt.lang.values import Constant, Regs, Slot, Val, describe, is_static
+from zinc_rt.lang.values import Constant, Slot, Val, describe, is_static
 
 Binding = Val | Slot | Constant
 
@@ -83,8 +83,3 @@ def _equal(a: Any, b: Any) -> bool:
 
 def _kind(binding: Any) -> str:
     return describe(binding.value) if isinstance(binding, Constant) else describe(binding)
-
-
-def run_time(value: Any) -> bool:
-    """Whether a bound value holds anything of run time."""
-    return isinstance(value, Regs) or not is_static(value)

@@ -7,7 +7,6 @@ import dataclasses
 import enum
 import functools
 import hashlib
-import inspect
 import linecache
 import sys
 import types
@@ -69,7 +68,7 @@ class Function:
     @functools.cached_property
     def signature(self) -> Signature:
         """The parameters."""
-        return Signature.of(self.name, inspect.signature(self.fn))
+        return Signature.of(self.fn)
 
     @functools.cached_property
     def sites(self) -> Mapping[str, int]:

@@ -8,7 +8,6 @@ docstrings are the reference (docs/lang_reference.md).
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -27,7 +26,7 @@ class Word:
     @functools.cached_property
     def signature(self) -> Signature:
         """The parameters."""
-        return Signature.of(self.name, inspect.signature(self._fn))
+        return Signature.of(self._fn)
 
     def __call__(self, *_: object, **__: object) -> NoReturn:
         raise LangError(f"{self.name} is a word of the kernel language; it works inside kernels only")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,18 +23,19 @@ class Signature:
     defaults: Mapping[str, Any]
 
     @classmethod
-    def of(cls, name: str, signature: inspect.Signature) -> Signature:
-        """That of a Python function. Raises `Reject` for `**names`."""
-        groups: dict[Any, list[str]] = {}
-        for p in signature.parameters.values():
-            groups.setdefault(p.kind, []).append(p.name)
-        kind = inspect.Parameter
-        if kind.VAR_KEYWORD in groups:
-            raise Reject(f"{name} has a parameter **{groups[kind.VAR_KEYWORD][0]}, which is not part of the language")
-        positional = (*groups.get(kind.POSITIONAL_ONLY, ()), *groups.get(kind.POSITIONAL_OR_KEYWORD, ()))
-        rest = groups.get(kind.VAR_POSITIONAL, [None])[0]
-        defaults = {p.name: p.default for p in signature.parameters.values() if p.default is not p.empty}
-        return cls(name, positional, tuple(groups.get(kind.KEYWORD_ONLY, ())), rest, defaults)
+    def of(cls, fn: Callable[..., Any]) -> Signature:
+        """That of a Python function, without a look at its annotations. Raises `Reject` for `**names`."""
+        code = fn.__code__
+        by_position, by_name = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
+        names = code.co_varnames
+        rest = names[by_name] if code.co_flags & inspect.CO_VARARGS else None
+        if code.co_flags & inspect.CO_VARKEYWORDS:
+            name = names[by_name + (rest is not None)]
+            raise Reject(f"{fn.__name__} has a parameter **{name}, which is not part of the language")
+        given = fn.__defaults__ or ()
+        defaults = dict(zip(names[by_position - len(given) : by_position], given, strict=True))
+        defaults |= fn.__kwdefaults__ or {}
+        return cls(fn.__name__, names[:by_position], names[by_position:by_name], rest, defaults)
 
     def __str__(self) -> str:
         def one(name: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from zinc_rt.lang import comptime
 from zinc_rt.lang.calls import Body, Calls
 from zinc_rt.lang.diagnostics import Reject
-from zinc_rt.lang.frame import Arm, merge, run_time
+from zinc_rt.lang.frame import Arm, merge
 from zinc_rt.lang.kernel import Function
 from zinc_rt.lang.types import Ptr, Space, Struct, Type, Vec
 from zinc_rt.lang.values import Constant, Regs, Slot, Val, describe, is_static
@@ -126,7 +126,7 @@ class Statements(Calls):
     def _fixed(self, name: str, bound: Constant, value: Any) -> str:
         if isinstance(bound.value, Regs):
             return f"{name} names registers and keeps them in run-time control flow; assign its elements"
-        if run_time(bound.value):
+        if not is_static(bound.value):
             return f"{name} names a tuple and keeps it in run-time control flow; give its parts names of their own"
         kind = describe(value) if isinstance(value, Val) else "f32" if isinstance(value, float) else "i32"
         return (

@@ -30,20 +30,17 @@ def place(lifetimes: Sequence[Lifetime]) -> tuple[dict[int, int], int]:
     whole life. Two buffers alive at one node never overlap, so a node's inputs and outputs are disjoint.
     """
     offsets: dict[int, int] = {}
-    placed: list[tuple[Lifetime, int]] = []
+    placed: dict[int, list[tuple[int, int]]] = {}  # by node: where the buffers alive there begin and end
     total = 0
     for item in sorted(lifetimes, key=lambda t: (-t.size, t.first, t.key)):
-        taken = sorted(
-            (offset, offset + align_up(other.size))
-            for other, offset in placed
-            if other.first <= item.last and item.first <= other.last
-        )
+        life = range(item.first, item.last + 1)
         at = 0
-        for start, end in taken:
+        for start, end in sorted({stretch for node in life for stretch in placed.get(node, ())}):
             if at + item.size <= start:
                 break
             at = max(at, end)
         offsets[item.key] = at
-        placed.append((item, at))
+        for node in life:
+            placed.setdefault(node, []).append((at, at + align_up(item.size)))
         total = max(total, at + align_up(item.size))
     return offsets, total

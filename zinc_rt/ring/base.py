@@ -83,7 +83,7 @@ class Ring(ABC):
 
         weights: packed rows by buffer name, u8[n_rows, row_bytes], kept by reference. constants: arrays by buffer
         name. released: called with a weight's name when its bytes have been copied and matter only for rows of an
-        embedding from then on. progress: called with bytes copied so far and in all.
+        embedding from then on. progress: called with bytes copied so far and in all, first with 0.
         Raises `UnsupportedOp`, `MissingBinding`.
         """
 

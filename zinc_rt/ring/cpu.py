@@ -21,6 +21,7 @@ from zinc_rt.ring.packet_list import PacketBatch
 if TYPE_CHECKING:
     from zinc_rt.lang.cache import CompileCache
     from zinc_rt.ring.native.backend import NativeBackend
+    from zinc_rt.ring.native.profile import Profile
     from zinc_rt.ring.reference import ReferenceBackend
 
 Kernels = Literal["native", "reference"]
@@ -138,6 +139,24 @@ class CpuRing(Ring):
             self._reference.run(batch)
         self._sequence += 1
         return Fence(self._sequence, retired=True)
+
+    def start_profile(self, batch: PacketBatch) -> None:
+        """Record when which thread runs what of this batch. Raises `RingError` for the reference kernels."""
+        self._native_only("profiles are recorded by").start_profile(batch)
+
+    def finish_profile(self) -> Profile:
+        """What was recorded since `start_profile`."""
+        return self._native_only("profiles are recorded by").finish_profile()
+
+    def read_bandwidth(self, n_bytes: int) -> float:
+        """10^9 bytes per second at which this ring's threads read a buffer of a size. Raises `RingError`."""
+        return self._native_only("bandwidth is measured by").read_bandwidth(n_bytes)
+
+    def _native_only(self, what: str) -> NativeBackend:
+        self._check_open()
+        if self._native is None:
+            raise RingError(f"{what} the native kernels; this ring has the reference ones (--kernels native)")
+        return self._native
 
     def wait(self, fence: Fence, timeout: float | None = None) -> None:
         """Return at once: what `submit` returned has retired. Raises `RingError` for a foreign fence."""

@@ -9,7 +9,20 @@ from zinc_rt.kernels.cpu.tiles import lane_of, live_rows, merge_lanes, put_aside
 from zinc_rt.kernels.cpu.weights import BIAS_SUM, FIFTH_BIT, group_factors, group_value, line
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
-    add_pairs, array, bitcast, cast, dot2, dot4, load, prefetch, regs, splat, target_has, tile_release, unroll, zeros,
+    add_pairs,
+    array,
+    bitcast,
+    cast,
+    dot2,
+    dot4,
+    load,
+    prefetch,
+    regs,
+    splat,
+    target_has,
+    tile_release,
+    unroll,
+    zeros,
 )  # fmt: skip
 from zinc_rt.lang.types import f32, i8, i16, i32, i64, ptr, u8, vec
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from zinc_rt.lang import ops
+from zinc_rt.lang.access import unchanging
 from zinc_rt.lang.arith import as_index, element
 from zinc_rt.lang.diagnostics import Reject
-from zinc_rt.lang.expressions import unchanging
 from zinc_rt.lang.lower.registry import lowers, vector, want_lanes, want_pointer, want_static, want_type, want_val
 from zinc_rt.lang.types import Float, Int, Ptr, Space, Struct, Type, elem_of, u64
 from zinc_rt.lang.values import Regs, Val, literal

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,9 @@ from zinc_rt.ring.native.records import address_of, record
 from zinc_rt.ring.native.selftest import matrix_products_agree
 from zinc_rt.ring.native.weights import Matrix, in_tiles, repack
 from zinc_rt.ring.packet_list import Packet, PacketBatch
+
+if TYPE_CHECKING:
+    from zinc_rt.ring.native.profile import Profile, Recorder
 
 F32 = npt.NDArray[np.float32]
 _QUANTIZED = {kind for kind, part in layout.FORMATS.items() if part.quantized}
@@ -83,6 +86,7 @@ class NativeBackend:
         self.choice = Choice.of(library.target)
         self.runner = Runner(library, threads)
         self._planned: Layout | None = None
+        self._recorder: Recorder | None = None
 
     def check_matrix_registers(self, kinds: Iterable[GGMLType]) -> None:
         """Do without matrix registers where their products of these formats are not those of vectors."""
@@ -218,7 +222,7 @@ class NativeBackend:
         program.keep += [arena, packs, visits, memory]
         return program
 
-    def run(self, batch: PacketBatch, *, profile: bool = False) -> None:
+    def run(self, batch: PacketBatch) -> None:
         """One step. Raises `TokenOutOfRange`."""
         assert isinstance(batch, NativeBatch)
         n_rows, n_logits = batch.counts.tolist()
@@ -234,7 +238,29 @@ class NativeBackend:
             n_rows=n_rows, n_logits=n_logits, splits=splits,
             attention=n_rows * splits if splits else -(-n_rows // batch.lowered.attention_rows),
         )  # fmt: skip
-        self.runner.run(program, profile=profile)
+        if self._recorder is None:
+            self.runner.run(program)
+        else:
+            self._recorder.run(n_rows)
+
+    def start_profile(self, batch: PacketBatch) -> None:
+        """Record the steps of this batch from now on."""
+        from zinc_rt.ring.native.profile import Recorder
+
+        assert isinstance(batch, NativeBatch)
+        self._recorder = Recorder(batch.program, self.runner, self.library)
+
+    def finish_profile(self) -> Profile:
+        """What was recorded since `start_profile`, which must have been called."""
+        assert self._recorder is not None
+        recorder, self._recorder = self._recorder, None
+        return recorder.finish()
+
+    def read_bandwidth(self, n_bytes: int) -> float:
+        """See `bandwidth.read_bandwidth`."""
+        from zinc_rt.ring.native.bandwidth import read_bandwidth
+
+        return read_bandwidth(n_bytes, self.library, self.runner)
 
 
 def _largest(values: npt.NDArray[np.int32], n: int) -> int:

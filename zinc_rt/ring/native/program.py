@@ -144,9 +144,9 @@ class Runner:
         """The other threads, from the first use on; None for a single thread."""
         return FastPool(self.threads - 1, library=self._library, limit=1 << 16) if self.threads > 1 else None
 
-    def kernels(self, *, alone: bool = False) -> list[Kernel]:
-        """What running takes besides the operations' kernels; alone: on a single thread too."""
-        constants: dict[str, Any] = {"PROFILE": False}
+    def kernels(self, *, alone: bool = False, profile: bool = False) -> list[Kernel]:
+        """What running takes besides the operations' kernels; alone: on a single thread too; profile: recording."""
+        constants: dict[str, Any] = {"PROFILE": profile}
         pool = native_pool
         shared: list[Kernel] = [
             *((f, {}) for f in (pool.worker, pool.give_task, pool.finish_task, pool.wait_idle)),

@@ -66,9 +66,11 @@ def repack(
     """Fill `tiles` (see `in_tiles`) from the file's rows.
 
     released: called with a name when its raw bytes have been read for the last time. progress: called with bytes done
-    and bytes in all.
+    and bytes in all, first with 0.
     """
     total, done = sum(m.n_bytes for m in matrices), 0
+    if progress is not None:
+        progress(0, total)
     for part in _parts(matrices):
         operations = [
             Operation(
