@@ -96,10 +96,12 @@ def cast(p: Any, type: Any) -> Any:
 
 
 @Word
-def array(type: Any, n: Any) -> Any:
+def array(type: Any, n: Any, *, zero: Any = True) -> Any:
     """`n` (static) elements on the stack, zero at first and at every turn of a loop around, as a pointer aligned to 64.
 
-    Up to 1 MiB. On a GPU it is slow scratch memory (`Space.PRIVATE`) unless every index is static: prefer `regs`.
+    Up to 1 MiB. zero=False (static) leaves the elements as they are, for scratch of which only what has been written is
+    read: what was not is arbitrary. On a GPU it is slow scratch memory (`Space.PRIVATE`) unless every index is static:
+    prefer `regs`.
     """
 
 

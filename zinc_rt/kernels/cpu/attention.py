@@ -234,10 +234,10 @@ def follow(step, row: i32, R: int):
 def attention(a: ptr[AttentionArgs], step: ptr[Step], first: i32, last: i32, G: int, DIM: int, W: int, R: int):
     """Units: (R rows, key-value head), or (row, key-value head, split) where the step splits; then `merge` follows."""
     n_kv = a.n_kv
-    q = array(f32, R * G * DIM)
-    sums = array(f32, R * G * 256)
-    state = array(f32, R * G * (DIM + 16))
-    part = array(f32, R * G * (DIM + 16))
+    q = array(f32, R * G * DIM, zero=False)
+    sums = array(f32, R * G * 256, zero=False)
+    state = array(f32, R * G * (DIM + 16), zero=False)
+    part = array(f32, R * G * (DIM + 16), zero=False)
     n_splits = step.n_splits
     if n_splits != 0:
         n_heads = n_kv * G

@@ -106,7 +106,7 @@ def tile_rows(
 ):  # fmt: skip
     """The sums of one tile for M rows of a block of `block` rows."""
     N = M * (16 // W)
-    aside = array(f32, 8 * N * W)
+    aside = array(f32, 8 * N * W, zero=False)
     scales: ptr[u8] = tile + (groups >> 3) * SUPER_BYTES
     w: ptr[u8] = tile + ((((groups >> 3) * SUPER_BYTES + groups * SCALE_BYTES) + 63) & -64)
     xv: ptr[i8] = x

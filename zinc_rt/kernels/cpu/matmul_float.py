@@ -66,7 +66,7 @@ def matmul_float(
     block: i32 = rows
     if block > BLOCK_ROWS:
         block = BLOCK_ROWS
-    stack = array(f32, 8 * 8 * 16)
+    stack = array(f32, 8 * 8 * 16, zero=False)
     for t in range(first, last):
         tile = a.w + i64(t) * a.tile_bytes
         start: i32 = 0

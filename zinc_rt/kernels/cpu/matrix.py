@@ -43,9 +43,9 @@ def matrix_scratch(FMT: str, TILES: str):
     """Memory for (unpacked lines, products, factors, sums put aside)."""
     if TILES == "":
         return ()
-    lines = array(u8, 64 if FMT == "Q8_0" else MAX_GROUPS * 512)
-    products = array(i32, QUARTET_GROUPS * (512 if FMT == "Q6_K" else 256))
-    return lines, products, array(f32, QUARTET_GROUPS * 64), array(f32, 8 * BLOCK_ROWS * 16)
+    lines = array(u8, 64 if FMT == "Q8_0" else MAX_GROUPS * 512, zero=False)
+    products = array(i32, QUARTET_GROUPS * (512 if FMT == "Q6_K" else 256), zero=False)
+    return lines, products, array(f32, QUARTET_GROUPS * 64, zero=False), array(f32, 8 * BLOCK_ROWS * 16, zero=False)
 
 
 @inline

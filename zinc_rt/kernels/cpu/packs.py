@@ -81,7 +81,7 @@ def pack_group(p: ptr[Pack], v, row: i32, rows: i32, group: i32, W: int):
         s[stride * 4] = s0 * -32
         s[stride * 5] = s1 * -32
     if not_null(p.f):
-        buffer = array(f32, 32)
+        buffer = array(f32, 32, zero=False)
         for i in unroll(N):
             store(buffer, v[i], i * W)
         f = p.f + (i64(start) * i64(p.n_groups) + i64(place) * i64(block)) * 32 + i64(inside)
@@ -109,7 +109,7 @@ def load_some(x: ptr[f32], at: i32, n: i32, W: int):
     if at + W <= n:
         v = load(x, at, lanes=W)
     else:
-        buffer = array(f32, W)
+        buffer = array(f32, W, zero=False)
         store(buffer, v)
         for j in range(at, n):
             buffer[j - at] = x[j]
@@ -123,7 +123,7 @@ def store_some(y: ptr[f32], v, at: i32, n: i32, W: int):
     if at + W <= n:
         store(y, v, at)
     else:
-        buffer = array(f32, W)
+        buffer = array(f32, W, zero=False)
         store(buffer, v)
         for j in range(at, n):
             y[j] = buffer[j - at]
@@ -150,7 +150,7 @@ def rms_scale(x: ptr[f32], n: i32, eps: f32, W: int):
     """1 / sqrt(mean of squares + eps) by the tree over 256 lanes."""
     C = 256 // W
     lane = regs(vec[f32, W], C)
-    buffer = array(f32, 256)
+    buffer = array(f32, 256, zero=False)
     for at in range(0, n, 256):
         p = padded(x, at, n, buffer, 256, W)
         for i in unroll(C):
@@ -169,8 +169,8 @@ def norm(a: ptr[NormArgs], step: ptr[Step], first: i32, last: i32, W: int):
     n = a.n
     rows = live_rows(step, a.by_logit)
     weight = a.weight
-    buffer = array(f32, 32)
-    buffer_w = array(f32, 32)
+    buffer = array(f32, 32, zero=False)
+    buffer_w = array(f32, 32, zero=False)
     for u in range(first, last):
         row: i32 = u
         if a.by_logit != 0:
@@ -204,7 +204,7 @@ def pack(a: ptr[PackArgs], step: ptr[Step], first: i32, last: i32, W: int, CHUNK
     """Units: stretches of CHUNK elements of a row (the last may be short), row after row."""
     n = a.n
     rows = live_rows(step, a.by_logit)
-    buffer = array(f32, 32)
+    buffer = array(f32, 32, zero=False)
     chunks = i32(u32(n + (CHUNK - 1)) // CHUNK)
     row: i32 = 0
     rest: i32 = first

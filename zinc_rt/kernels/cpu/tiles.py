@@ -56,7 +56,7 @@ def put_tile(a, sums, tile: i32, row: i32, M: int, W: int):
             for h in unroll(H):
                 store(y, sums[m * H + h], h * W)
     else:
-        buffer = array(f32, 16)
+        buffer = array(f32, 16, zero=False)
         for m in unroll(M):
             for h in unroll(H):
                 store(buffer, sums[m * H + h], h * W)

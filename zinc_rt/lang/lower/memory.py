@@ -98,14 +98,15 @@ def _count(n: Any, limit: int) -> int:
 
 
 @lowers(ops.array)
-def _array(c: Any, type: Any, n: Any) -> Val:
+def _array(c: Any, type: Any, n: Any, zero: Any) -> Val:
     kind = want_type(type, "the first argument")
     if not isinstance(kind, Int | Float | Struct | Ptr):
         raise Reject(f"an array holds numbers, pointers or structs, not {kind}")
     count = _count(n, MAX_STACK // kind.size)
     size = kind.size * count
     cell = c.f.alloca(f"[{-(-size // 64) * 64} x i8]", 64)
-    _clear(c, cell, -(-size // 64))
+    if want_static(zero, bool, "zero"):
+        _clear(c, cell, -(-size // 64))
     return Val(Ptr(kind, Space.PRIVATE if c.f.gpu else Space.GLOBAL), cell)
 
 
