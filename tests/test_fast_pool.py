@@ -193,7 +193,7 @@ def test_after_the_end() -> None:
 def test_a_forgotten_pool_ends_its_workers() -> None:
     before, pool = len(workers()), FastPool(2)
     with contextlib.suppress(ValueError):
-        pool.dispatch_and_run([Task(lambda _: None), Task(failing(ValueError()))])
+        pool.dispatch_and_run([Task(lambda _: None), Task(int, "no number")])
     gone = weakref.ref(pool)
     del pool
     assert gone() is None  # not even an exception kept it
