@@ -3,37 +3,72 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 
 def default_threads(
-    cpus: Path = Path("/sys/devices/system/cpu"), cgroup: Path = Path("/sys/fs/cgroup"), allowed: set[int] | None = None
+    cpus: Path = Path("/sys/devices/system/cpu"),
+    cgroup: Path = Path("/sys/fs/cgroup"),
+    allowed: set[int] | None = None,
+    groups: Path = Path("/proc/self/cgroup"),
 ) -> int:
-    """Physical cores among the processors that the scheduler allows, within the control group's quota; at least 1."""
+    """Physical cores among the processors that the scheduler allows, within the control groups' quota; at least 1.
+
+    allowed: processors, None for those of this process. The other folders and files are where Linux has them.
+    """
     if allowed is None:
         allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
     cores = {_core(cpus, cpu) for cpu in allowed}
-    quota = _quota(cgroup)
-    return max(1, len(cores) if quota is None else min(len(cores), quota))
+    quota = min((q for folder in _folders(cgroup, groups) if (q := _quota(folder)) is not None), default=len(cores))
+    return max(1, min(len(cores), quota))
 
 
-def _core(cpus: Path, cpu: int) -> tuple[str, str]:
-    """What tells a processor's core from others: package and core number; itself where the system does not say."""
-    folder = cpus / f"cpu{cpu}" / "topology"
+def _core(cpus: Path, cpu: int) -> str:
+    """What tells a processor's core from others: the processors that share it; itself where the system does not say.
+
+    Files of Documentation/ABI/stable/sysfs-devices-system-cpu; the second is the older name. Core numbers would not do:
+    they repeat in other packages, and on some machines in other dies.
+    """
+    for name in ("core_cpus_list", "thread_siblings_list"):
+        try:
+            if shared := (cpus / f"cpu{cpu}" / "topology" / name).read_text().strip():
+                return shared
+        except OSError:
+            continue
+    return str(cpu)
+
+
+def _folders(cgroup: Path, groups: Path) -> Iterator[Path]:
+    """Where limits of processor time may stand: this process's control group and all above it, in either version.
+
+    A container often sees its own group as the root, whatever the path is called outside.
+    """
+    yield cgroup
+    yield cgroup / "cpu"
     try:
-        return (folder / "physical_package_id").read_text().strip(), (folder / "core_id").read_text().strip()
+        lines = groups.read_text().splitlines()
     except OSError:
-        return "", f"cpu{cpu}"
+        return
+    for line in lines:
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        root, here = (cgroup / "cpu" if controllers else cgroup), Path(path.strip().lstrip("/"))
+        if ".." not in here.parts:
+            for part in (here, *here.parents)[:-1]:
+                yield root / part
 
 
-def _quota(cgroup: Path) -> int | None:
-    """Processors' worth of time that the control group allows, rounded up; None without a limit."""
+def _quota(folder: Path) -> int | None:
+    """Processors' worth of time that a control group allows, rounded up; None without a limit."""
     try:
-        quota, period = (cgroup / "cpu.max").read_text().split()[:2]
+        quota, period = (folder / "cpu.max").read_text().split()[:2]
     except (OSError, ValueError):
         try:
-            quota = (cgroup / "cpu" / "cpu.cfs_quota_us").read_text().strip()
-            period = (cgroup / "cpu" / "cpu.cfs_period_us").read_text().strip()
+            quota = (folder / "cpu.cfs_quota_us").read_text().strip()
+            period = (folder / "cpu.cfs_period_us").read_text().strip()
         except OSError:
             return None
     try:

@@ -58,7 +58,7 @@ class FastPool:
     """`n` workers and the caller. Belongs to the thread that made it; `deinit` ends the workers."""
 
     def __init__(self, n: int, *, library: Library | None = None, limit: int = MAX_WORKERS, spins: int = SPINS) -> None:
-        """Start the workers. Raises `InvalidWorkerCount`, and what compiling the pool's kernels raises."""
+        """Start the workers. Raises `InvalidWorkerCount`, `PoolError`, and what compiling the pool's kernels raises."""
         if not 1 <= n <= limit:
             raise InvalidWorkerCount(f"a pool has 1 to {limit} workers, not {n}")
         self._library = library or Library(host_target(), CompileCache(default_cache_dir()))
@@ -71,14 +71,23 @@ class FastPool:
         self._jobs: list[Callable[[], object] | None] = [None] * n
         self._errors: list[BaseException | None] = [None] * n
         self._pid = os.getpid()
+        self._running = False
         shared = (self._calls, self._memory, self._system, self._jobs, self._errors)
         self._threads = [
             threading.Thread(target=_work, args=(i, *shared), name=f"zinc-worker-{i + 1}", daemon=True)
             for i in range(n)
         ]
+        started: list[threading.Thread] = []
+        self._close = weakref.finalize(
+            self, _stop, self._pid, self._calls, self._memory, self._system, self._jobs, started
+        )
         for thread in self._threads:
-            thread.start()
-        self._close = weakref.finalize(self, _stop, self._calls, self._memory, self._system, self._jobs, self._threads)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                self._close()
+                raise PoolError(f"{error}: {len(started)} of {n} started; use fewer threads") from None
+            started.append(thread)
 
     @classmethod
     def init(cls, n: int) -> FastPool:
@@ -86,7 +95,9 @@ class FastPool:
         return cls(n)
 
     def deinit(self) -> None:
-        """End the workers and wait for them. Calling it again does nothing."""
+        """End the workers and wait for them. Calling it again does nothing. Raises `PoolError` in one of its tasks."""
+        if self._close.alive and (self._running or threading.current_thread() in self._threads):
+            raise PoolError("a task cannot end the pool that runs it")
         self._close()
 
     def __enter__(self) -> FastPool:
@@ -102,43 +113,59 @@ class FastPool:
     def dispatch_and_run(self, tasks: Sequence[Task]) -> None:
         """Task 0 on the caller, task i on worker i - 1; returns when all have finished.
 
-        Raises `PoolError` for more than `executor_count()` tasks, then the first exception that a task raised.
+        Raises `PoolError`, before any runs, for more than `executor_count()` tasks and for one that cannot run; then
+        the first exception that a task raised.
         """
-        self._check_usable()
-        if len(tasks) > self.executor_count():
-            raise PoolError(f"{len(tasks)} tasks at once, the pool runs at most {self.executor_count()}")
+        self._check_usable(tasks)
         if not tasks:
             return
-        self._errors[:] = [None] * self.n
-        for i, task in enumerate(tasks[1:]):
-            slot = self.slots + i * _SLOT_BYTES
-            if isinstance(task.fn_, int):
-                self._calls.give_task(slot, self.system, task.fn_, task.ctx or 0)
-            else:
-                self._jobs[i] = _bound(task)
-                self._calls.give_task(slot, self.system, native.STOP, 0)
-        first: BaseException | None = None
+        errors: list[BaseException | None] = []
         try:
+            self._running = True
+            self.wait_idle()  # an interrupt may have ended the last call before its tasks had ended
+            for i, task in enumerate(tasks[1:]):
+                slot = self.slots + i * _SLOT_BYTES
+                if isinstance(task.fn_, int):
+                    self._calls.give_task(slot, self.system, task.fn_, task.ctx or 0)
+                else:
+                    self._jobs[i] = _bound(task)
+                    self._calls.give_task(slot, self.system, native.STOP, 0)
             if isinstance(tasks[0].fn_, int):
                 ctypes.CFUNCTYPE(None, ctypes.c_uint64)(tasks[0].fn_)(tasks[0].ctx or 0)
             else:
                 tasks[0].fn_(tasks[0].ctx)
         except BaseException as error:  # raised again below, when the workers are through with what they share
-            first = error
-        self._calls.wait_idle(self.slots, len(tasks) - 1, self.system)
-        for raised in (first, *self._errors):
-            if raised is not None:
-                raise raised
+            errors.append(error)
+        finally:
+            self._running = False
+            self.wait_idle()
+        errors += self._errors
+        self._errors[:] = [None] * self.n
+        try:
+            for raised in errors:
+                if raised is not None:
+                    raise raised
+        finally:
+            errors.clear()  # else an exception and this frame keep each other, and the pool
+            raised = None
 
     def wait_idle(self) -> None:
-        """Return when every worker has finished what it was given."""
-        self._calls.wait_idle(self.slots, self.n, self.system)
+        """Return when every worker has finished what it was given; at once in a forked process, which has none."""
+        if os.getpid() == self._pid:
+            self._calls.wait_idle(self.slots, self.n, self.system)
 
-    def _check_usable(self) -> None:
+    def _check_usable(self, tasks: Sequence[Task]) -> None:
         if not self._close.alive:
             raise PoolError("the pool is closed")
         if os.getpid() != self._pid:
             raise PoolError("the pool belongs to the process that made it; a forked process needs its own")
+        if self._running:
+            raise PoolError("the pool is running tasks; a task cannot give it more")
+        if len(tasks) > self.executor_count():
+            raise PoolError(f"{len(tasks)} tasks at once, the pool runs at most {self.executor_count()}")
+        for task in tasks:
+            if isinstance(task.fn_, int) and not isinstance(task.ctx, int | None):
+                raise PoolError(f"a compiled task takes a number, not {type(task.ctx).__name__}")
 
 
 class PoolCalls:
@@ -207,16 +234,20 @@ def _work(
 
 
 def _stop(
+    pid: int,
     calls: PoolCalls,
     memory: npt.NDArray[np.uint8],
     system: npt.NDArray[np.uint64],
     jobs: list[Callable[[], object] | None],
     threads: list[threading.Thread],
 ) -> None:
+    if os.getpid() != pid:
+        return  # forked: the workers stayed behind, and one may have been at work
     base, words = memory.ctypes.data, system.ctypes.data
     calls.wait_idle(base, len(threads), words)
     jobs[:] = [None] * len(threads)
     for i in range(len(threads)):
         calls.give_task(base + i * _SLOT_BYTES, words, native.STOP, 0)
     for thread in threads:
-        thread.join()
+        if thread is not threading.current_thread():  # a worker may be who collects the garbage
+            thread.join()

@@ -49,7 +49,7 @@ def hostile(rng: np.random.Generator, n_rows: int, n: int, *, finite: bool = Tru
         kinds.append(bad)
     picked = rng.integers(0, len(kinds), (n_rows, groups))
     out = np.choose(picked[..., None], kinds)
-    return np.ascontiguousarray(out.reshape(n_rows, -1)[:, :n], np.float32)
+    return np.ascontiguousarray(out.reshape(n_rows, groups * GROUP)[:, :n], np.float32)
 
 
 def rows(rng: np.random.Generator, n_rows: int, n: int) -> np.ndarray:

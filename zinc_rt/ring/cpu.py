@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Kernels = Literal["native", "reference"]
 KEEP_BYTES = 4 << 30
 """Unpacked weights are kept when they take no more than this; else each step unpacks them anew."""
-_COUNTED = (("rows", "token_ids"), ("wanted logits", "logit_rows"))
+_COUNTED = ("rows", "wanted logits")
 KERNELS: tuple[Kernels, ...] = ("native", "reference")
 
 
@@ -183,7 +183,8 @@ def _native_backend(
 
 
 def _check_step(batch: PacketBatch) -> None:
-    counts, inputs = batch.counts.tolist(), batch.inputs
-    for count, (what, name) in zip(counts, _COUNTED, strict=True):
-        if name in inputs and not 0 <= count <= len(inputs[name]):
-            raise StepTooLarge(f"the step has {count} {what}, the batch was lowered for {len(inputs[name])}")
+    if batch.limits is None:
+        return
+    for count, limit, what in zip(batch.counts.tolist(), batch.limits, _COUNTED, strict=True):
+        if not 0 <= count <= limit:
+            raise StepTooLarge(f"the step has {count} {what}, the batch was lowered for {limit}")

@@ -198,6 +198,7 @@ class PacketBatch:
 
     inputs: by buffer name, arrays that the caller fills before `submit`; outputs: arrays valid after `wait`, until the
     next `submit`. counts: i32[2], the step's n_rows and n_logits: rows past them are neither read nor written.
+    limits: what the batch was lowered for, the most that counts may be.
     native: whether it is a program of compiled kernels, which only the backend that made it can run.
     """
 
@@ -205,4 +206,5 @@ class PacketBatch:
     inputs: Mapping[str, npt.NDArray[np.int32]] = field(default_factory=dict)
     outputs: Mapping[str, npt.NDArray[np.generic]] = field(default_factory=dict)
     counts: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(2, np.int32))
+    limits: tuple[int, int] | None = None
     native: ClassVar[bool] = False

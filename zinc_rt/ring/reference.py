@@ -85,6 +85,7 @@ class ReferenceBackend:
             inputs={b.name: arrays[b.id].view(np.int32) for b in graph.of_kind(BufferKind.INPUT)},
             outputs={b.name: arrays[b.id] for b in graph.of_kind(BufferKind.OUTPUT)},
             counts=counts,
+            limits=(sizes.n_rows, sizes.n_logits),
         )
 
     def run(self, batch: PacketBatch) -> None:

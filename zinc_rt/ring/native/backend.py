@@ -18,6 +18,7 @@ from zinc_rt.lang.library import Library
 from zinc_rt.mem.arena import Lifetime, align_up, place
 from zinc_rt.ring.base import Bytes, Sizes
 from zinc_rt.ring.binding import bound, n_bytes, typed
+from zinc_rt.ring.native.accept import step_inputs
 from zinc_rt.ring.native.choice import Choice
 from zinc_rt.ring.native.lower import Given, Lowered, Lowering, PackPlace, Ref, matrices_of
 from zinc_rt.ring.native.memory import huge_bytes
@@ -36,11 +37,14 @@ _QUANTIZED = {kind for kind, part in layout.FORMATS.items() if part.quantized}
 
 @dataclass(frozen=True)
 class NativeBatch(PacketBatch):
-    """A batch whose packets are one program. n_vocab: of its embedding table, 0 where it has none."""
+    """A batch whose packets are one program. indices: the step's inputs by what they are for; n_vocab: of the
+    embedding table, 0 where there is none.
+    """
 
     native: ClassVar[bool] = True
     program: Program = field(kw_only=True)
     lowered: Lowered = field(kw_only=True)
+    indices: Mapping[str, npt.NDArray[np.int32]] = field(kw_only=True)
     n_vocab: int = field(kw_only=True)
 
 
@@ -131,6 +135,7 @@ class NativeBackend:
         progress: Callable[[int, int], None] | None = None,
     ) -> NativeBatch:
         """Load the kernels, repack the weights, lay out the program; see `Ring.lower`."""
+        roles = step_inputs(graph)
         matrices = matrices_of(graph)
         raw = {b.name: bound(weights, b) for b in graph.of_kind(BufferKind.WEIGHT)}
         arrays = self._arrays(graph, sizes, raw, constants, matrices)
@@ -139,14 +144,17 @@ class NativeBackend:
         layout_ = self._layout(graph, sizes)
         tiles = in_tiles(matrices.values())
         repack(list(matrices.values()), raw, tiles, self.choice, self.library, self.runner, released, progress)
-        program = self._program(layout_, self._step(graph, sizes, arrays), _Memory(arrays, raw, tiles))
-        self._planned = None
+        self._planned = None  # its operations get their arguments now
+        indices = {role: arrays[buffer] for role, buffer in roles.items()}
+        program = self._program(layout_, self._step(sizes, indices), _Memory(arrays, raw, tiles))
         embeds = [graph.buffer(n.inputs[1]) for n in graph.nodes if n.op is Op.EMBED]
         return NativeBatch(
             packets=tuple(Packet(n.op, None, n.name) for n in graph.nodes),
             inputs={b.name: arrays[b.id].view(np.int32) for b in graph.of_kind(BufferKind.INPUT)},
             outputs={b.name: arrays[b.id] for b in graph.of_kind(BufferKind.OUTPUT)},
             counts=np.zeros(2, np.int32),
+            limits=(sizes.n_rows, sizes.n_logits),
+            indices={role: array.view(np.int32) for role, array in indices.items()},
             program=program,
             lowered=layout_.lowered,
             n_vocab=min((int(b.shape[0]) for b in embeds), default=0),
@@ -180,12 +188,8 @@ class NativeBackend:
             ]
         )
 
-    def _step(self, graph: Graph, sizes: Sizes, arrays: Mapping[int, Any]) -> npt.NDArray[np.void]:
-        inputs = {b.name: arrays[b.id] for b in graph.of_kind(BufferKind.INPUT)}
-        known = ("token_ids", "positions", "slots", "page_table", "logit_rows")
-        return record(
-            structs.Step, {"max_pages": sizes.max_pages, **{name: inputs[name] for name in known if name in inputs}}
-        )
+    def _step(self, sizes: Sizes, inputs: Mapping[str, Any]) -> npt.NDArray[np.void]:
+        return record(structs.Step, {"max_pages": sizes.max_pages, **inputs})
 
     def _program(self, layout_: Layout, step: npt.NDArray[np.void], memory: _Memory) -> Program:
         lowered, places = layout_.lowered, layout_.places
@@ -225,9 +229,9 @@ class NativeBackend:
         splits = 0
         if n_rows > 0:
             if batch.n_vocab:
-                _check_tokens(batch.inputs["token_ids"], n_rows, batch.n_vocab)
+                _check_tokens(batch.indices["token_ids"], n_rows, batch.n_vocab)
             if n_rows <= batch.lowered.split_rows:
-                longest = _largest(batch.inputs["positions"], n_rows) + 1
+                longest = _largest(batch.indices["positions"], n_rows) + 1
                 splits = -(-longest // 256) if longest > 256 else 0
         program = batch.program
         program.prepare(

@@ -77,9 +77,8 @@ class Choice:
         """Norm, rotation and placing of heads."""
         return heads.heads, {"W": self.lanes, "DIM": dim, "PAIRS": pairs, "INTERLEAVED": interleaved and pairs > 0}
 
-    def attention(self, group: int, dim: int) -> Kernel:
-        """Attention of `group` query heads for a key-value head."""
-        rows = self.attention_rows(group)
+    def attention(self, group: int, dim: int, rows: int) -> Kernel:
+        """Attention of `group` query heads for a key-value head; rows: see `attention_rows`, at most that."""
         return attention.attention, {"G": group, "DIM": dim, "W": self.lanes, "R": rows}
 
     def attention_rows(self, group: int) -> int:

@@ -105,6 +105,19 @@ class Lowering:
         self.heads: dict[int, Heads] = {}
         self.skip: set[int] = set()  # nodes done together with an earlier one
         self.matrices = matrices_of(graph)
+        self._shape_attention()
+
+    def _shape_attention(self) -> None:
+        """What all attention of a step has in common, whatever its heads."""
+        shapes = [
+            tuple(int(n.attrs[a]) for a in ("n_heads", "n_kv_heads")) for n in self.graph.nodes if n.op is Op.FLASH_ATTN
+        ]
+        out = self.out
+        out.max_splits = -(-self.sizes_.n_ctx // 256)
+        out.attention_rows = min((self.choice.attention_rows(heads // n_kv) for heads, n_kv in shapes), default=1)
+        # Splitting up pays where there are fewer heads than threads can share.
+        if self.threads > 1 and shapes:
+            out.split_rows = min(self.sizes_.n_rows, 4 * self.threads // max(n_kv for _, n_kv in shapes))
 
     def run(self) -> Lowered:
         """All nodes. Raises `UnsupportedOp`."""
@@ -125,6 +138,10 @@ class Lowering:
     def width(self, buffer: int) -> int:
         """Elements of a row."""
         return math.prod(int(d) for d in self.graph.buffer(buffer).shape[1:])
+
+    def counted(self, buffer: int) -> Scale:
+        """What a step has as many of as the buffer has rows."""
+        return Scale.LOGITS if self.graph.buffer(buffer).shape[0] == "n_logits" else Scale.ROWS
 
     def at(self, buffer: int) -> Any:
         """A buffer as an argument."""
@@ -250,7 +267,7 @@ class Lowering:
         a, b, y = n.inputs[0], n.inputs[1], n.outputs[0]
         repeat = len(self.graph.buffer(b).shape) == 1
         arguments = {"a": self.at(a), "b": self.at(b), "y": self.at(y), "n": self.width(y), "repeat": int(repeat)}
-        self.emit(n, "add", self.choice.add(), structs.AddArgs, arguments, 1, Scale.ROWS, (a, b), (y,))
+        self.emit(n, "add", self.choice.add(), structs.AddArgs, arguments, 1, self.counted(y), (a, b), (y,))
 
     def swiglu(self, n: Node) -> None:
         gate, up, y = n.inputs[0], n.inputs[1], n.outputs[0]
@@ -309,7 +326,7 @@ class Lowering:
     def argmax(self, n: Node) -> None:
         x, y = n.inputs[0], n.outputs[0]
         arguments = {"x": self.at(x), "y": self.at(y), "n": self.width(x)}
-        self.emit(n, "argmax", self.choice.argmax(), structs.ArgmaxArgs, arguments, 1, Scale.LOGITS, (x,), (y,))
+        self.emit(n, "argmax", self.choice.argmax(), structs.ArgmaxArgs, arguments, 1, self.counted(x), (x,), (y,))
 
     # -- heads and attention ----------------------------------------------------------------------------------------
 
@@ -317,12 +334,20 @@ class Lowering:
         """What is known of a buffer of heads."""
         return self.heads.get(buffer) or Heads(buffer, n_heads, dim, reads=(buffer,))
 
+    def read_as_heads(self, buffer: int, known: Heads, *ops: Op) -> bool:
+        """Whether the only reader of a buffer is one of these operations and splits its rows into the same heads."""
+        reader = self.sole_reader(buffer, *ops)
+        if reader is None:
+            return False
+        count = "n_kv_heads" if reader.op is Op.KV_WRITE else "n_heads"
+        return (reader.attrs[count], reader.attrs["head_dim"]) == (known.n_heads, known.dim)
+
     def head_norm(self, n: Node) -> None:
         known = Heads(
             n.inputs[0], int(n.attrs["n_heads"]), int(n.attrs["head_dim"]), self.at(n.inputs[1]),
             float(n.attrs["eps"]), reads=(n.inputs[0],),
         )  # fmt: skip
-        if self.sole_reader(n.outputs[0], Op.ROPE, Op.KV_WRITE) is not None:
+        if self.read_as_heads(n.outputs[0], known, Op.ROPE, Op.KV_WRITE):
             self.heads[n.outputs[0]] = known
         else:
             self.put_heads(n, known, {"y": self.at(n.outputs[0])}, (n.outputs[0],))
@@ -335,7 +360,7 @@ class Lowering:
             interleaved=bool(n.attrs["interleaved"]),
         )  # fmt: skip
         known = replace(known, reads=(*known.reads, n.inputs[1]))
-        if self.sole_reader(n.outputs[0], Op.KV_WRITE) is not None:
+        if self.read_as_heads(n.outputs[0], known, Op.KV_WRITE):
             self.heads[n.outputs[0]] = known
         else:
             self.put_heads(n, known, {"y": self.at(n.outputs[0])}, (n.outputs[0],))
@@ -361,10 +386,6 @@ class Lowering:
         n_heads, n_kv, dim = (int(n.attrs[a]) for a in ("n_heads", "n_kv_heads", "head_dim"))
         group, (q, k, v, *_), y = n_heads // n_kv, n.inputs, n.outputs[0]
         out = self.out
-        out.max_splits = -(-self.sizes_.n_ctx // 256)
-        out.attention_rows = self.choice.attention_rows(group)
-        # Splitting up pays where there are fewer heads than threads can share.
-        out.split_rows = min(self.sizes_.n_rows, 4 * self.threads // n_kv) if self.threads > 1 else 0
         partial = ("partial", n.id)
         out.sizes[partial] = out.split_rows * out.max_splits * n_heads * (dim + 16) * 4
         arguments = {
@@ -372,8 +393,8 @@ class Lowering:
             "partial": Ref(partial), "n_kv": n_kv, "max_splits": out.max_splits, "scale": float(n.attrs["scale"]),
         }  # fmt: skip
         self.emit(
-            n, "attention", self.choice.attention(group, dim), structs.AttentionArgs, arguments, n_kv, Scale.ATTENTION,
-            (q, k, v), (y, partial),
+            n, "attention", self.choice.attention(group, dim, out.attention_rows), structs.AttentionArgs, arguments,
+            n_kv, Scale.ATTENTION, (q, k, v), (y, partial),
         )  # fmt: skip
         if out.split_rows:
             self.emit(
