@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import platform
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -195,10 +194,10 @@ def aligned_zeros(n_bytes: int) -> npt.NDArray[np.uint8]:
 
 def system_words(spins: int) -> npt.NDArray[np.uint64]:
     """What a `System` struct holds on this machine, u64[4]. Raises `PoolError` where that is unknown."""
-    numbers = _NUMBERS.get(platform.machine())
+    numbers = _NUMBERS.get(os.uname().machine)
     if numbers is None or not hasattr(_libc(), "syscall"):
         raise PoolError(
-            f"native threads need Linux on x86_64 or aarch64, this is {platform.system()} {platform.machine()}"
+            f"native threads need Linux on x86_64 or aarch64, this is {os.uname().sysname} {os.uname().machine}"
         )
     address = ctypes.cast(_libc().syscall, _VOID_P).value or 0
     return np.array([address, *numbers, spins], np.uint64)

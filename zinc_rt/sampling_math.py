@@ -32,13 +32,17 @@ _CHUNK: Final = 16384  # values worked on at a time: the temporaries stay in the
 
 @cache
 def _step_bits() -> npt.NDArray[np.int64]:
-    """The bits of 2 ** (j / 128), j = 0..127, from exact integer roots: seven nested square roots."""
+    """The bits of 2 ** (j / 128), j = 0..127: seven nested square roots of 2 ** j with 128 binary places.
+
+    A root is cut off, not rounded, so the last one is too small by less than 2 ** -126, and no entry lies that close
+    to where the nearest float64 changes.
+    """
     table = np.empty(_STEPS, dtype=np.float64)
     for j in range(_STEPS):
-        root = 1 << (j + _STEPS * 100)
+        root = 1 << (j + 128)
         for _ in range(7):
-            root = math.isqrt(root)
-        table[j] = root / 2**100
+            root = math.isqrt(root << 128)
+        table[j] = root / 2**128
     return table.view(np.int64)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from zinc_rt.errors import UsageError, ZincError
+from zinc_rt.lang.target import host_targets
 
 TIER_VARIABLE = "ZINC_RT_TIER"
 
@@ -71,12 +72,19 @@ _GPU_REASON = "this version has no AMD GPU tier yet"
 _OTHER_REASON = "not built: AMD GPUs and the CPU are what this runtime is for"
 
 
+def _cpu_kernels() -> str:
+    levels = host_targets()
+    return (
+        f"kernels compiled for {levels[0].name}" if levels else "reference kernels (NumPy), no native ones for this CPU"
+    )
+
+
 def probe_tiers() -> list[TierReport]:
     """Every tier in the order `auto` prefers them, with the reason why it can or cannot run."""
     return [
         TierReport(Tier.t2_umq, False, _GPU_REASON, "use t_cpu"),
         TierReport(Tier.t1_pm4, False, _GPU_REASON, "use t_cpu"),
-        TierReport(Tier.t_cpu, True, "reference kernels (NumPy) on the host"),
+        TierReport(Tier.t_cpu, True, _cpu_kernels()),
         *(TierReport(t, False, _OTHER_REASON) for t in (Tier.t_metal, Tier.t_intel, Tier.t_cuda)),
     ]
 

@@ -9,8 +9,11 @@ import pytest
 import zinc_rt
 from tests.cli.tiny import N_EMBD, SPECIALS
 from zinc_rt.cli import machine
+from zinc_rt.cores import default_threads
 from zinc_rt.engine import Tier, TierReport
 from zinc_rt.gguf import GGMLType, GGUFFile, GGUFWriter
+from zinc_rt.lang.errors import CompilerCrashed
+from zinc_rt.lang.target import host_target
 
 
 def test_show(zinc, tiny):
@@ -107,6 +110,58 @@ def test_check(zinc):
     assert tree["version"] == zinc_rt.__version__
     assert {t["tier"] for t in tree["tiers"]} >= {"t_cpu", "t2_umq", "t1_pm4"}
     assert all(f["value"] for f in tree["machine"])
+    native = tree["native"]
+    assert native["level"] == native["levels"][0] == host_target().name
+    assert native["threads"] == default_threads()
+    assert all(f["ok"] for f in native["findings"])
+    assert native["level"] in outcome.out
+    assert re.search(r"^self-test +ok +\d+ kernels compiled and run on \d+ threads", outcome.out, re.MULTILINE)
+
+
+def finding(zinc, name, *args):
+    tree = json.loads(zinc("check", "--json", *args).out)
+    return next(f for f in tree["native"]["findings"] if f["name"] == name)
+
+
+def test_check_without_a_level(zinc, monkeypatch):
+    monkeypatch.setattr("zinc_rt.lang.target.host_flags", lambda: frozenset({"sse2"}))
+    outcome = zinc("check")
+    assert outcome.code == 0  # the reference kernels run anywhere
+    assert re.search(r"^instruction sets +!! +none: native code needs .*avx2.* --kernels reference", outcome.out, re.M)
+    assert re.search(r"^t_cpu +yes +reference kernels", outcome.out, re.M)
+    assert "self-test" not in outcome.out
+    assert json.loads(zinc("check", "--json").out)["native"]["level"] is None
+
+
+def test_check_of_the_cache(zinc, tmp_path):
+    fresh = finding(zinc, "kernel cache", "--cache-dir", tmp_path / "a" / "b")
+    assert fresh["ok"]
+    assert "0 kernels" in fresh["value"]
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    refused = finding(zinc, "kernel cache", "--cache-dir", tmp_path / "open")
+    assert not refused["ok"]
+    assert "--cache-dir" in refused["remedy"]
+
+
+def test_check_says_why_the_self_test_failed(zinc, monkeypatch):
+    def broken(self, modules, **_):
+        return [CompilerCrashed("the compile process was killed", m.name) for m in modules]
+
+    monkeypatch.setattr("zinc_rt.lang.compiler.Compiler.compile_each", broken)
+    test = finding(zinc, "self-test")
+    assert not test["ok"]
+    assert "the compile process was killed" in test["value"]
+
+
+def test_check_says_that_a_kernel_is_wrong(zinc, monkeypatch):
+    monkeypatch.setattr("zinc_rt.ring.native.selftest.sums_are_right", lambda library, threads: False)
+    assert finding(zinc, "self-test")["value"] == "a kernel gave wrong sums"
+
+
+def test_check_without_the_compiler(zinc, monkeypatch):
+    monkeypatch.setattr("zinc_rt.lang.cache.llvm_version", lambda: "none")
+    assert "pip install llvmlite" in finding(zinc, "compiler")["remedy"]
 
 
 def test_check_fails_when_nothing_can_run(zinc, monkeypatch):

@@ -20,6 +20,7 @@ from zinc_rt.cli.options import Debug, debug_wanted
 from zinc_rt.cli.session import EXIT_INTERRUPTED
 from zinc_rt.cli.terminal import OutputError, abandon_stdout, prepare, say, write
 from zinc_rt.errors import ZincError
+from zinc_rt.lang.errors import CompileError
 
 PROGRAM: Final = "zinc"
 EXIT_USAGE: Final = 2
@@ -92,7 +93,8 @@ def main(args: Sequence[str] | None = None) -> int:
 def _report(error: Exception) -> int:
     """Say what went wrong in one line; returns the exit code."""
     if isinstance(error, ZincError):
-        say(f"{PROGRAM}: error: {_one_line(str(error))}", style="red")
+        hint = "; --kernels reference runs without compiling, slowly" if isinstance(error, CompileError) else ""
+        say(f"{PROGRAM}: error: {_one_line(str(error))}{hint}", style="red")
         return error.exit_code
     # Errors of the option parser; its classes live in different modules in different versions of typer.
     if hasattr(error, "format_message") and isinstance(code := getattr(error, "exit_code", None), int):

@@ -1,6 +1,7 @@
-"""Whether the machine's matrix registers give what ordinary instructions give: asked once, before they are trusted.
+"""Whether this machine runs compiled kernels as it should.
 
-A kernel uses them for 16 rows together and vectors for fewer, so one kernel computes the same rows both ways.
+Its matrix registers are tried before they are trusted: a kernel uses them for 16 rows together and vectors for fewer,
+so one kernel computes the same rows both ways.
 """
 
 from __future__ import annotations
@@ -13,11 +14,31 @@ from zinc_rt.kernels.cpu import layout, structs
 from zinc_rt.lang.library import Library
 from zinc_rt.ring.native.choice import Choice
 from zinc_rt.ring.native.memory import huge_bytes
-from zinc_rt.ring.native.program import Operation, Program, Runner, Scale
+from zinc_rt.ring.native.program import Operation, Program, Runner, Scale, plain_step
 from zinc_rt.ring.native.records import record
 
 _ROWS, _N_OUT, _N_IN = layout.BLOCK_ROWS, 20, 512  # a whole tile and a rest, two super-blocks
 _PART = 8
+
+
+def sums_are_right(library: Library, threads: int) -> bool:
+    """A small program on so many threads of its own: the sums of numbers that are known."""
+    n, chunk = 3 * threads, 4096
+    x = huge_bytes(n * chunk)
+    words = x.view(np.int32).reshape(n, -1)
+    words[:] = np.arange(n)[:, None]
+    sums = np.zeros(n, np.int64)
+    arguments = {"x": x, "y": sums, "chunk": chunk}
+    op = Operation(
+        "sum", "sum", Choice.of(library.target).read_sum(), structs.SumArgs, arguments, n, Scale.ONCE, phase=0
+    )
+    runner = Runner(library, threads)
+    library.load([op.kernel, *runner.kernels()])  # all at once: they are compiled side by side
+    try:
+        runner.run(Program.build([op], plain_step(), library, threads))
+    finally:
+        runner.close()
+    return bool((sums == words.sum(axis=1)).all())
 
 
 def matrix_products_agree(library: Library, choice: Choice, kind: GGMLType) -> bool:

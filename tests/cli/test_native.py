@@ -1,0 +1,111 @@
+"""Native kernels as users meet them: options, notices, and what happens when something about them is missing."""
+
+import json
+import re
+
+import pytest
+
+from zinc_rt.lang import children
+from zinc_rt.lang.target import host_target, host_targets
+
+
+@pytest.fixture
+def run(zinc, tiny):
+    def call(*args):
+        return zinc("run", "-m", tiny, "-s", 7, "-n", 12, "a text", *args)
+
+    return call
+
+
+def test_every_level_and_both_kinds_of_kernels_say_the_same(run):
+    text = run().out
+    for level in (t.name for t in host_targets()):
+        outcome = run("--isa", level, "-t", 1)
+        assert outcome.out == text
+        assert f"t_cpu: native kernels for {level}, 1 thread; memory " in outcome.err
+    outcome = run("--kernels", "reference", "-t", 3)
+    assert outcome.out == text
+    assert "t_cpu: reference kernels, 3 threads; memory " in outcome.err
+
+
+def test_the_plan_comes_before_anything_else_is_done(run, monkeypatch):
+    monkeypatch.setattr("zinc_rt.engine.available_memory", lambda: 64 << 20)
+    outcome = run()
+    assert outcome.code == 1
+    assert "not enough memory" in outcome.error
+    assert re.search(r"native kernels for \w+, \d+ threads?; memory \S+ .iB \(weights .*\), .* available", outcome.err)
+
+
+def test_json_says_what_ran(run):
+    tree = json.loads(run("--json", "-t", 2).out)
+    assert (tree["kernels"], tree["isa"], tree["threads"]) == ("native", host_target().name, 2)
+    tree = json.loads(run("--json", "--kernels", "reference").out)
+    assert (tree["kernels"], tree["isa"], tree["threads"]) == ("reference", "", 1)
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "words"),
+    [
+        (("--kernels", "fast"), 2, "native or reference"),
+        (("--isa", "avx2", "--kernels", "reference"), 2, "have no levels"),
+        (("--isa", "sse9"), 1, "unknown instruction-set level 'sse9'"),
+        (("--isa", "gfx1201"), 1, "gfx1201 device"),
+        (("-t", "0"), 2, "threads is 0"),
+        (("-t", "5000"), 2, "threads is 5000"),
+    ],
+)
+def test_wrong_choices_are_one_line(run, args, code, words):
+    outcome = run(*args)
+    assert outcome.code == code
+    assert words in outcome.error
+    assert outcome.out == ""
+
+
+def test_all_kernels_are_compiled_in_one_go_and_kept(run, tmp_path):
+    cold = run("--cache-dir", tmp_path / "k")
+    assert len(re.findall("compiling", cold.err)) == 1
+    assert re.search(rf"zinc: compiling \d+ kernels for {host_target().name}\n", cold.err)
+    warm = run("--cache-dir", tmp_path / "k")
+    assert "compiling" not in warm.err
+    assert warm.out == cold.out
+
+
+def test_a_damaged_object_is_compiled_again(run, tmp_path):
+    text = run("--cache-dir", tmp_path / "k").out
+    for file in (tmp_path / "k").iterdir():
+        data = bytearray(file.read_bytes())
+        data[-1] ^= 1
+        file.write_bytes(data)
+    outcome = run("--cache-dir", tmp_path / "k")
+    assert outcome.out == text
+    assert "its checksum does not hold" in outcome.err
+    assert "compiling" not in run("--cache-dir", tmp_path / "k").err
+
+
+def test_without_a_cache_it_runs_and_says_so_once(run, tmp_path):
+    (tmp_path / "file").write_text("")
+    for _ in range(2):
+        outcome = run("--cache-dir", tmp_path / "file")
+        assert outcome.code == 0
+        assert outcome.err.count("going on without it") == 1
+        assert "compiling" in outcome.err
+
+
+def test_a_killed_compile_process_is_one_line(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(children, "worker_command", lambda: ["sh", "-c", "kill -9 $$"])
+    outcome = run("--cache-dir", tmp_path / "k")
+    assert outcome.code == 1
+    assert "the compile process was killed" in outcome.error
+    assert "--kernels reference runs without" in outcome.error
+
+
+def test_where_no_level_fits_the_reference_kernels_run(run, monkeypatch):
+    text = run().out
+    monkeypatch.setattr("zinc_rt.lang.target.host_flags", lambda: frozenset({"sse2"}))
+    outcome = run()
+    assert outcome.out == text
+    assert "no native kernels for this processor" in outcome.err
+    assert "t_cpu: reference kernels, 1 thread" in outcome.err
+    refused = run("--kernels", "native")
+    assert refused.code == 1
+    assert "use the reference kernels" in refused.error

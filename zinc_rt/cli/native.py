@@ -1,0 +1,133 @@
+"""The native side of the CPU tier for `zinc check`: what it would run with here, tried out."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zinc_rt.cli.machine import Finding
+from zinc_rt.errors import ZincError
+
+if TYPE_CHECKING:
+    from zinc_rt.lang.target import Target
+
+_REFERENCE = "--kernels reference runs without, slowly"
+
+
+@dataclass(frozen=True)
+class NativeReport:
+    """Levels from the best down, the one that is taken (None: no level runs here), and a line for each part."""
+
+    levels: tuple[str, ...]
+    level: str | None
+    threads: int
+    cache: str | None
+    findings: tuple[Finding, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {**vars(self), "findings": [vars(f) for f in self.findings]}
+
+
+def native_report(cache_dir: Path | None = None) -> NativeReport:
+    """Look at this machine, compile a kernel and run it."""
+    from zinc_rt.cores import default_threads
+    from zinc_rt.lang.cache import default_cache_dir
+    from zinc_rt.lang.target import host_targets
+
+    targets, threads = host_targets(), default_threads()
+    folder = cache_dir if cache_dir is not None else default_cache_dir()
+    found = [_levels(targets), Finding("threads", _cores(threads)), _compiler(), _cache(folder)]
+    if targets:
+        found.append(_self_test(targets[0], threads))
+        if "amx" in targets[0].isa and found[-1].ok:
+            found.append(_matrix_registers(targets[0], folder))
+    return NativeReport(
+        levels=tuple(t.name for t in targets),
+        level=targets[0].name if targets else None,
+        threads=threads,
+        cache=None if folder is None else str(folder),
+        findings=tuple(found),
+    )
+
+
+def _levels(targets: list[Target]) -> Finding:
+    from zinc_rt.lang.errors import LangError
+    from zinc_rt.lang.target import host_target
+
+    if targets:
+        rest = f"; also {', '.join(t.name for t in targets[1:])}" if targets[1:] else ""
+        return Finding("instruction sets", f"{targets[0].name}{rest}")
+    try:
+        why = f"none: {host_target().name}"
+    except LangError as error:
+        why = f"none: {error}"
+    return Finding("instruction sets", why, False, _REFERENCE)
+
+
+def _cores(threads: int) -> str:
+    return f"{threads}, the physical cores that this process may use"
+
+
+def _compiler() -> Finding:
+    from zinc_rt.lang.cache import llvm_version
+
+    version = llvm_version()
+    if version == "none":
+        return Finding("compiler", "llvmlite is not installed", False, f"pip install llvmlite; {_REFERENCE}")
+    return Finding("compiler", f"llvmlite {version}")
+
+
+def _cache(folder: Path | None) -> Finding:
+    import os
+
+    from zinc_rt.lang.cache import CompileCache
+    from zinc_rt.lang.errors import CacheError
+    from zinc_rt.mem.plan import format_bytes
+
+    name, remedy = "kernel cache", "name another folder with --cache-dir; without one every start compiles"
+    if folder is None:
+        return Finding(name, "none: there is no home folder", False, remedy)
+    try:
+        entries = CompileCache(folder).entries()
+    except CacheError as error:
+        return Finding(name, str(error), False, remedy)
+    # The nearest folder that is there is the one that has to take the others.
+    there = next(p for p in (folder, *folder.absolute().parents) if p.exists())
+    if not os.access(there, os.W_OK | os.X_OK):
+        return Finding(name, f"{folder} cannot be written", False, remedy)
+    return Finding(name, f"{folder}: {len(entries)} kernels, {format_bytes(sum(e.size for e in entries))}")
+
+
+def _matrix_registers(target: Target, folder: Path | None) -> Finding:
+    """The trial that every model's load makes of them, here for one format."""
+    from zinc_rt.gguf import GGMLType
+    from zinc_rt.lang.cache import CompileCache
+    from zinc_rt.lang.library import Library
+    from zinc_rt.ring.native.choice import Choice
+    from zinc_rt.ring.native.selftest import matrix_products_agree
+
+    library = Library(target, CompileCache(folder))
+    if matrix_products_agree(library, Choice.of(target), GGMLType.Q8_0):
+        return Finding("matrix registers", "give the products that vectors give")
+    return Finding("matrix registers", "give wrong products and are not used", False, "please report it")
+
+
+def _self_test(target: Target, threads: int) -> Finding:
+    """Compile without the cache, so that the compiler is tried too; run on all threads; look at the sums."""
+    from zinc_rt.lang.cache import CompileCache
+    from zinc_rt.lang.library import Library
+    from zinc_rt.ring.native.selftest import sums_are_right
+
+    started = time.perf_counter()
+    library = Library(target, CompileCache(None))
+    try:
+        right = sums_are_right(library, threads)
+    except ZincError as error:
+        return Finding("self-test", f"failed: {error}", False, _REFERENCE)
+    if not right:
+        return Finding("self-test", "a kernel gave wrong sums", False, f"{_REFERENCE}; please report it")
+    seconds = time.perf_counter() - started
+    return Finding("self-test", f"{library.compiled} kernels compiled and run on {threads} threads, {seconds:.1f} s")
