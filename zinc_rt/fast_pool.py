@@ -96,7 +96,7 @@ class FastPool:
 
     def deinit(self) -> None:
         """End the workers and wait for them. Calling it again does nothing. Raises `PoolError` in one of its tasks."""
-        if self._close.alive and (self._running or threading.current_thread() in self._threads):
+        if self._close.alive and self._in_task():
             raise PoolError("a task cannot end the pool that runs it")
         self._close()
 
@@ -154,12 +154,16 @@ class FastPool:
         if os.getpid() == self._pid:
             self._calls.wait_idle(self.slots, self.n, self.system)
 
+    def _in_task(self) -> bool:
+        """Whether this is called by a task of the pool."""
+        return self._running or threading.current_thread() in self._threads
+
     def _check_usable(self, tasks: Sequence[Task]) -> None:
         if not self._close.alive:
             raise PoolError("the pool is closed")
         if os.getpid() != self._pid:
             raise PoolError("the pool belongs to the process that made it; a forked process needs its own")
-        if self._running:
+        if self._in_task():
             raise PoolError("the pool is running tasks; a task cannot give it more")
         if len(tasks) > self.executor_count():
             raise PoolError(f"{len(tasks)} tasks at once, the pool runs at most {self.executor_count()}")

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
@@ -272,19 +273,25 @@ def test_a_read_only_folder_still_serves(tmp_path_factory: pytest.TempPathFactor
     assert len(lines) == 3
 
 
-@pytest.fixture
+@contextmanager
 def small_files() -> Iterator[None]:
-    """Files that cannot grow beyond 100 bytes: the second write of an object fails, as on a full disk."""
+    """Files that cannot grow beyond 100 bytes: the second write of an object fails, as on a full disk.
+
+    Only around the calls under test: the test run's own output may go to a file.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_write_that_fails_half_way_leaves_nothing(store: CompileCache, notices: list[str], small_files: None) -> None:
+def test_a_write_that_fails_half_way_leaves_nothing(store: CompileCache, notices: list[str]) -> None:
     assert store.path is not None
-    store.put(key(1), image(200))
-    store.put(key(2), image(200))
+    with small_files():
+        store.put(key(1), image(200))
+        store.put(key(2), image(200))
     assert list(store.path.iterdir()) == []
     assert notices == [f"compile cache {store.path}: File too large; going on without storing what is compiled"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from threading import RLock
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -67,6 +68,8 @@ class CpuRing(Ring):
         self._memory: dict[int, Bytes] = {}
         self._sequence = 0
         self._closed = False
+        # Whoever closes the ring waits for the step that runs, unless it is that thread itself, between two steps.
+        self._step = RLock()
 
     @cached_property
     def _reference(self) -> ReferenceBackend:
@@ -84,11 +87,15 @@ class CpuRing(Ring):
         self.close()
 
     def close(self) -> None:
-        """End the threads and forget all allocations; batches lowered here must not be submitted again."""
-        if self._native is not None and not self._closed:
-            self._native.close()
-        self._memory.clear()
-        self._closed = True
+        """End the threads and forget all allocations; batches lowered here must not be submitted again.
+
+        Any thread may call it: a step that runs is waited for.
+        """
+        with self._step:
+            if self._native is not None and not self._closed:
+                self._native.close()
+            self._memory.clear()
+            self._closed = True
 
     def _check_open(self) -> None:
         if self._closed:
@@ -129,16 +136,15 @@ class CpuRing(Ring):
 
     def submit(self, batch: PacketBatch) -> Fence:
         """Run the batch; the fence has retired on return. Kernel errors propagate."""
-        self._check_open()
-        _check_step(batch)
-        if batch.native:
-            if self._native is None:
-                raise RingError("the batch was lowered by a ring with native kernels, this one has the reference ones")
-            self._native.run(batch)
-        else:
-            self._reference.run(batch)
-        self._sequence += 1
-        return Fence(self._sequence, retired=True)
+        with self._step:
+            self._check_open()
+            _check_step(batch)
+            if batch.native:
+                self._native_only("the batch was lowered for").run(batch)
+            else:
+                self._reference.run(batch)
+            self._sequence += 1
+            return Fence(self._sequence, retired=True)
 
     def start_profile(self, batch: PacketBatch) -> None:
         """Record when which thread runs what of this batch. Raises `RingError` for the reference kernels."""

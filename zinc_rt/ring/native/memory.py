@@ -25,7 +25,7 @@ def huge_bytes(n_bytes: int) -> npt.NDArray[np.uint8]:
     try:
         # Private: the system gives huge pages to shared mappings by another switch, which is mostly off.
         area = mmap.mmap(-1, max(1, n_bytes) + alignment + _SLACK, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, OverflowError) as error:
         raise MemoryPlanError(
             f"the system refused {format_bytes(n_bytes)} of memory: {error}; use a smaller context or model"
         ) from None
