@@ -12,6 +12,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -333,6 +334,6 @@ def test_memory_and_words() -> None:
 
 
 def test_other_systems_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("platform.machine", lambda: "riscv64")
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(sysname="Linux", machine="riscv64"))
     with pytest.raises(PoolError, match="native threads need Linux on x86_64 or aarch64, this is Linux riscv64"):
         system_words(1)
