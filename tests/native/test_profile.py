@@ -55,26 +55,61 @@ def test_every_unit_of_every_operation_is_recorded_once(threads: int) -> None:
 def test_the_trace_has_a_span_for_each_event_in_order() -> None:
     profile, engine = recorded(2)
     engine.close()
-    spans = json.loads(profile.chrome_trace())["traceEvents"]
+    trace = json.loads(profile.chrome_trace())["traceEvents"]
+    names = [e for e in trace if e["ph"] == "M"]
+    spans = [e for e in trace if e["ph"] == "X"]
+    assert len(names) + len(spans) == len(trace)
     assert len(spans) == len(profile.events)
-    assert {s["ph"] for s in spans} == {"X"}
     assert all(s["dur"] >= 0 and s["ts"] >= 0 for s in spans)
     assert {"blk.0.attn_q.matmul", "embed", "argmax"} <= {s["name"] for s in spans}
+    assert {n["args"]["name"] for n in names} <= {"caller", "worker 1"}
+    assert {s["tid"] for s in spans} <= {n["tid"] for n in names}
     for thread in {s["tid"] for s in spans}:
         mine = sorted((s for s in spans if s["tid"] == thread), key=lambda s: s["ts"])
         assert all(a["ts"] + a["dur"] <= b["ts"] + 0.01 for a, b in itertools.pairwise(mine))
+
+
+def test_tables_add_up() -> None:
+    profile, engine = recorded(2, steps=4)
+    with engine:
+        for sort, n_rows, last in ((PROMPT, 5, 5), (TEXT, 1, 9)):
+            table = profile.tables[sort]
+            assert table.threads == 2
+            rows = {row.kind: row for row in table.rows}
+            assert sum(row.seconds for row in table.rows) == pytest.approx(sum(table.busy.values()))
+            assert table.waiting + sum(table.busy.values()) == pytest.approx(2 * table.seconds)
+            assert rows["lm_head"].calls == rows["embed"].calls == table.steps
+            # Weights and cache of all operations are what the engine says a step of one row reads.
+            read = sum(row.bytes for row in table.rows) - rows["attention"].bytes
+            assert read == pytest.approx(engine.step_bytes(0) * table.steps, rel=0.05)
+            positions = sum(range(last - table.steps + 1, last + 1)) if n_rows == 1 else 5
+            cached = engine.step_bytes(16 * 1024) - engine.step_bytes(0)
+            assert rows["attention"].bytes == pytest.approx(cached / 16 / 1024 * positions, rel=0.01)
 
 
 def test_events_that_do_not_fit_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     whole, engine = recorded(1)
     engine.close()
     monkeypatch.setattr(profiles, "MAX_EVENTS", 10)
-    monkeypatch.setattr(profiles.Recorder.__init__, "__defaults__", (10,))
     part, engine = recorded(1)
     engine.close()
-    assert len(part.events) == 10
-    assert part.dropped == len(whole.events) - 10
-    assert f"{part.dropped} more events did not fit" in list(lines(part))[-1]
+    assert sum(len(s) for s in part.spans) == 4 * 10
+    assert part.dropped == len(whole.events) - 4 * 10
+    assert part.untraced == 0
+    assert f"{part.dropped} events of long steps did not fit" in list(lines(part))[-1]
+
+
+def test_a_trace_has_its_limit_and_the_tables_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, engine = recorded(1)
+    engine.close()
+    monkeypatch.setattr(profiles, "MAX_SPANS", 25)
+    part, engine = recorded(1)
+    engine.close()
+    assert len(part.events) == 25
+    assert part.untraced == len(whole.events) - 25
+    calls = [[row.calls for row in sorted(p.tables[TEXT].rows, key=lambda r: r.kind)] for p in (whole, part)]
+    assert calls[0] == calls[1]
+    assert "the trace ends early" in list(lines(part))[-1]
 
 
 def test_the_table_says_what_a_step_took() -> None:

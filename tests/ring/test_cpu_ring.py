@@ -193,9 +193,9 @@ def taken_by(ring: CpuRing, graph: Graph, monkeypatch: pytest.MonkeyPatch) -> in
     taken: list[int] = []
     take = backend.huge_bytes
 
-    def counted(n_bytes: int) -> np.ndarray:
+    def counted(n_bytes: int, **how: int) -> np.ndarray:
         taken.append(n_bytes)
-        return take(n_bytes)
+        return take(n_bytes, **how)
 
     for module in (reference, backend, native_weights):
         monkeypatch.setattr(module, "huge_bytes", counted)

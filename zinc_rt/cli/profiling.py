@@ -54,7 +54,7 @@ def profiled(engine: Engine, wanted: bool, trace: Path) -> Iterator[None]:
         for line in lines(profile):
             say(line)
         write_file(trace, profile.chrome_trace())
-        say(f"zinc: wrote {trace}: {len(profile.events)} events", style="dim")
+        say(f"zinc: wrote {trace}: {len(profile.events)} spans", style="dim")
 
 
 def lines(profile: Profile) -> Iterator[str]:
@@ -64,7 +64,9 @@ def lines(profile: Profile) -> Iterator[str]:
         yield f"{sort}: {table.steps} {steps}, {table.seconds / table.steps * 1e3:.3f} ms each, {table.threads} threads"
         yield from _rows(table)
     if profile.dropped:
-        yield f"{profile.dropped} more events did not fit; use a shorter run"
+        yield f"{profile.dropped} events of long steps did not fit and are missing above; use a shorter -b or prompt"
+    if profile.untraced:
+        yield f"the trace ends early: {profile.untraced} spans more would make it too large to look at"
 
 
 def _rows(table: Table) -> Iterator[str]:
@@ -76,6 +78,9 @@ def _rows(table: Table) -> Iterator[str]:
             mb, speed = f"{row.bytes / table.steps / 1e6:.1f}", f"{row.gb_per_s * table.threads:.1f}"
         milliseconds = row.seconds / table.threads / table.steps * 1e3
         share = row.seconds / whole
-        yield f"  {row.kind:<11}{milliseconds:>11.4f}{share:>8.1%}{row.calls // table.steps:>8}{mb:>12}{speed:>8}"
+        calls = f"{row.calls / table.steps:.4g}"
+        yield f"  {row.kind:<11}{milliseconds:>11.4f}{share:>8.1%}{calls:>8}{mb:>12}{speed:>8}"
     milliseconds = table.waiting / table.threads / table.steps * 1e3
-    yield f"  {'(waiting)':<11}{milliseconds:>11.4f}{table.waiting / whole:>8.1%}"
+    threads = ", ".join(f"{1 - busy / table.seconds:.1%}" for busy in table.busy.values())
+    each = f"   of the threads {threads}" if table.threads > 1 else ""
+    yield f"  {'(waiting)':<11}{milliseconds:>11.4f}{table.waiting / whole:>8.1%}{each}"

@@ -244,7 +244,7 @@ class NativeBackend:
         if self._recorder is None:
             self.runner.run(program)
         else:
-            self._recorder.run(n_rows)
+            self._recorder.run(n_rows, _cached_positions(batch, n_rows))
 
     def start_profile(self, batch: PacketBatch) -> None:
         """Record the steps of this batch from now on."""
@@ -269,6 +269,14 @@ class NativeBackend:
 def _largest(values: npt.NDArray[np.int32], n: int) -> int:
     """Of the first n, at least one."""
     return int(values[0]) if n == 1 else int(values[:n].max())
+
+
+def _cached_positions(batch: NativeBatch, n_rows: int) -> int:
+    """Positions of the sequences that have rows in a step, up to each one's last row."""
+    if "slots" not in batch.inputs:
+        return 0
+    slots, positions = (batch.inputs[name][:n_rows] for name in ("slots", "positions"))
+    return sum(int(positions[slots == slot].max()) + 1 for slot in np.unique(slots))
 
 
 def _check_tokens(ids: npt.NDArray[np.int32], n: int, n_vocab: int) -> None:

@@ -1,16 +1,19 @@
 """Profiles: which thread ran how many units of which operation, and when.
 
-The walker compiled with PROFILE writes an event after every stretch of units; without it nothing of this exists.
+The walker compiled with PROFILE writes an event after every stretch of units; without it nothing of this exists. After
+each step its events are added up and, for the trace, neighbours of one operation joined.
 """
 
 from __future__ import annotations
 
 import ctypes
 import json
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from functools import cached_property
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -20,14 +23,20 @@ from zinc_rt.lang.kernel import kernel
 from zinc_rt.lang.library import Library
 from zinc_rt.lang.ops import cycle_counter
 from zinc_rt.lang.types import i64
-from zinc_rt.ring.native.program import Program, Runner
+from zinc_rt.ring.native.program import Operation, Program, Runner
 from zinc_rt.ring.native.records import address_of, table
 
 MAX_EVENTS: Final = 1 << 19
+"""Of a step."""
+MAX_SPANS: Final = 1 << 18
+"""Of a trace, which is then some 40 MB of JSON."""
 _HEAD: Final = 8  # words before the first event
 _EVENT_WORDS: Final = 4
+_JOIN: Final = 3000  # ticks between two stretches of an operation that a trace shows as one: about a microsecond
 
 PROMPT, TEXT = "prompt", "text"
+Events = npt.NDArray[np.void]
+"""Of `kernels.cpu.program.Event`."""
 
 
 @kernel
@@ -50,7 +59,9 @@ class Event:
 
 @dataclass(frozen=True)
 class Row:
-    """One kind of operation over all steps of a sort. seconds: summed over threads; bytes: of weights."""
+    """One kind of operation over all steps of a sort. seconds: summed over threads; calls: operations that ran;
+    bytes: of weights, and of the cached keys and values that attention read.
+    """
 
     kind: str
     seconds: float
@@ -59,114 +70,184 @@ class Row:
 
     @property
     def gb_per_s(self) -> float:
-        """Weights read per second of a thread's time, in 10^9 bytes."""
+        """Bytes read per second of a thread's time, in 10^9 bytes."""
         return self.bytes / self.seconds / 1e9 if self.seconds else 0.0
 
 
 @dataclass(frozen=True)
 class Table:
-    """Where the time of some steps went. seconds: from start to end of each, summed."""
+    """Where the time of some steps went. seconds: from start to end of each, summed; busy: of these, by thread."""
 
     steps: int
     seconds: float
-    threads: int
     rows: tuple[Row, ...]
+    busy: dict[int, float]
+
+    @property
+    def threads(self) -> int:
+        """How many took part, or could have."""
+        return len(self.busy)
 
     @property
     def waiting(self) -> float:
         """Seconds of threads in which they ran nothing: waiting for each other, or taken away."""
-        return max(0.0, self.seconds * self.threads - sum(row.seconds for row in self.rows))
+        return max(0.0, self.seconds * self.threads - sum(self.busy.values()))
 
 
 @dataclass(frozen=True)
 class Profile:
-    """What was recorded. tables: by PROMPT (steps of several rows) and TEXT (steps of one). dropped: events that did
-    not fit.
+    """What was recorded. tables: by PROMPT (steps of several rows) and TEXT (steps of one). dropped: events of a step
+    that did not fit, and are in no table; untraced: joined ones that are in the tables alone.
     """
 
-    events: tuple[Event, ...]
+    spans: tuple[Events, ...]  # joined, step after step
     tables: dict[str, Table]
     dropped: int
+    untraced: int
+    threads: dict[int, str]  # by number
+    operations: tuple[Operation, ...]
+    start: int  # ticks
+    ratio: float  # nanoseconds of a tick
+
+    @cached_property
+    def events(self) -> tuple[Event, ...]:
+        """The trace's."""
+        return tuple(self._events())
+
+    def _events(self) -> Iterator[Event]:
+        for spans in self.spans:
+            for operation, thread, units, begin, end in spans.tolist():
+                op = self.operations[operation]
+                times = ((t - self.start) * self.ratio for t in (begin, end))
+                yield Event(op.name, op.kind, thread, units, *times)
 
     def chrome_trace(self) -> str:
-        """JSON that chrome://tracing and Perfetto read: one line for each thread, times in microseconds."""
-        spans = (
+        """JSON that chrome://tracing and Perfetto read: a row for each thread, times in microseconds."""
+        names: list[dict[str, Any]] = [
+            {"name": "thread_name", "ph": "M", "pid": 1, "tid": number, "args": {"name": name}}
+            for number, name in self.threads.items()
+        ]
+        spans = [
             {
-                "name": e.name, "cat": e.kind, "ph": "X", "ts": e.begin / 1e3, "dur": (e.end - e.begin) / 1e3, "pid": 1,
-                "tid": e.thread, "args": {"units": e.units},
+                "name": e.name, "cat": e.kind, "ph": "X", "ts": round(e.begin / 1e3, 3),
+                "dur": round((e.end - e.begin) / 1e3, 3), "pid": 1, "tid": e.thread, "args": {"units": e.units},
             }
             for e in self.events
-        )  # fmt: skip
-        return json.dumps({"traceEvents": list(spans), "displayTimeUnit": "ns"})
+        ]  # fmt: skip
+        return json.dumps({"traceEvents": [*names, *spans], "displayTimeUnit": "ns"})
+
+
+class _Sums:
+    """What a table is made of, in ticks, while steps are added."""
+
+    def __init__(self, n_operations: int) -> None:
+        self.steps = self.wall = 0
+        self.time: npt.NDArray[np.int64] = np.zeros(n_operations, np.int64)
+        self.calls: npt.NDArray[np.int64] = np.zeros(n_operations, np.int64)
+        self.bytes: npt.NDArray[np.float64] = np.zeros(n_operations)
+        self.busy: dict[int, int] = {}
+
+    def add(self, events: Events, wall: int, bytes_of_unit: npt.NDArray[np.float64]) -> None:
+        """A step. bytes_of_unit: f64[n_operations]."""
+        operations, n = events["operation"], len(self.time)
+        spent = events["end"] - events["begin"]
+        self.steps += 1
+        self.wall += wall
+        self.time += np.bincount(operations, spent, n).astype(np.int64)
+        self.calls += np.bincount(operations, minlength=n) > 0
+        self.bytes += np.bincount(operations, events["units"], n) * bytes_of_unit
+        for thread in np.unique(events["thread"]).tolist():
+            self.busy[thread] = self.busy.get(thread, 0) + int(spent[events["thread"] == thread].sum())
+
+    def table(self, operations: list[Operation], ratio: float, threads: int) -> Table:
+        """In seconds, by kind, the longest first. A thread that ran nothing has no number: it counts as 0, -1, …"""
+        rows = []
+        for kind in dict.fromkeys(op.kind for op in operations):
+            mine = np.array([op.kind == kind for op in operations])
+            if calls := int(self.calls[mine].sum()):
+                seconds = float(self.time[mine].sum()) * ratio / 1e9
+                rows.append(Row(kind, seconds, calls, int(self.bytes[mine].sum())))
+        rows.sort(key=lambda row: -row.seconds)
+        busy = {thread: time * ratio / 1e9 for thread, time in self.busy.items()}
+        busy |= {-i: 0.0 for i in range(threads - len(busy))}
+        return Table(self.steps, self.wall * ratio / 1e9, tuple(rows), busy)
 
 
 class Recorder:
     """Runs steps of one program and keeps what they record. Raises what compiling the recording walker raises."""
 
-    def __init__(self, program: Program, runner: Runner, library: Library, max_events: int = MAX_EVENTS) -> None:
-        self._program, self._runner, self._max = program, runner, max_events
-        self._memory = np.zeros(_HEAD + _EVENT_WORDS * max_events, np.int64)
+    def __init__(self, program: Program, runner: Runner, library: Library) -> None:
+        self._program, self._runner = program, runner
+        self._memory: npt.NDArray[np.int64] = np.zeros(_HEAD + _EVENT_WORDS * MAX_EVENTS, np.int64)
         library.load([(ticks, {}), *runner.kernels(profile=True)])
         self._ticks = ctypes.CFUNCTYPE(ctypes.c_int64)(library.address(ticks))
         program.words["events"] = address_of(self._memory)
-        program.words["max_events"] = max_events
-        self._steps: list[tuple[int, int, int]] = []  # rows, ticks before and after
+        program.words["max_events"] = MAX_EVENTS
+        n = len(program.operations)
+        self._sums = {PROMPT: _Sums(n), TEXT: _Sums(n)}
+        self._weights = np.array([op.bytes / max(1, op.units) for op in program.operations], np.float64)
+        self._caches = np.array([_bytes_of_position(op) for op in program.operations], np.float64)
+        self._spans: list[Events] = []
+        self._room, self._dropped, self._untraced = MAX_SPANS, 0, 0
         self._clock = time.perf_counter_ns(), self._ticks()
 
-    def run(self, n_rows: int) -> None:
-        """One step."""
+    def run(self, n_rows: int, n_positions: int) -> None:
+        """One step. n_positions: of all its sequences, that attention looks at."""
         before = self._ticks()
         self._runner.run(self._program, profile=True)
-        self._steps.append((n_rows, before, self._ticks()))
+        wall = self._ticks() - before
+        count = int(self._memory[0])
+        self._memory[0] = 0
+        kept = min(count, MAX_EVENTS)
+        self._dropped += count - kept
+        events = self._memory[_HEAD : _HEAD + _EVENT_WORDS * kept].view(table(native.Event, 0).dtype)
+        # Attention's units differ from step to step: its bytes are spread over those that ran.
+        units = np.bincount(events["operation"], events["units"], len(self._weights))
+        caches = self._caches * n_positions / np.maximum(1, units)
+        self._sums[PROMPT if n_rows > 1 else TEXT].add(events, wall, self._weights + caches)
+        spans = _joined(events)
+        self._spans.append(spans[: self._room])
+        self._untraced += max(0, len(spans) - self._room)
+        self._room -= len(self._spans[-1])
 
     def finish(self) -> Profile:
-        """Read everything out; the recorder is of no use afterwards."""
+        """What there is; the recorder is of no use afterwards."""
         start_ns, start = self._clock
-        ratio = (time.perf_counter_ns() - start_ns) / max(1, self._ticks() - start)  # nanoseconds of a tick
+        ratio = (time.perf_counter_ns() - start_ns) / max(1, self._ticks() - start)
         self._runner.settle()
-        count = int(self._memory[0])
-        kept = min(count, self._max)
-        layout = table(native.Event, 0).dtype
-        records = self._memory[_HEAD : _HEAD + _EVENT_WORDS * kept].view(layout)
-        operations = self._program.operations
-        events = [
-            Event(
-                operations[int(r["operation"])].name, operations[int(r["operation"])].kind, int(r["thread"]),
-                int(r["units"]), (int(r["begin"]) - start) * ratio, (int(r["end"]) - start) * ratio,
-            )
-            for r in records
-        ]  # fmt: skip
-        tables = {}
-        for sort, steps in (
-            (PROMPT, [s for s in self._steps if s[0] > 1]),
-            (TEXT, [s for s in self._steps if s[0] == 1]),
-        ):
-            if steps:
-                tables[sort] = self._table(records, steps, ratio)
-        return Profile(tuple(events), tables, count - kept)
+        operations, threads = self._program.operations, self._runner.threads
+        tables = {sort: sums.table(operations, ratio, threads) for sort, sums in self._sums.items() if sums.steps}
+        own = threading.get_native_id()
+        others = sorted({thread for sums in self._sums.values() for thread in sums.busy} - {own})
+        names = {own: "caller", **{thread: f"worker {i}" for i, thread in enumerate(others, 1)}}
+        return Profile(
+            tuple(self._spans), tables, self._dropped, self._untraced, names, tuple(operations), start, ratio
+        )
 
-    def _table(self, records: npt.NDArray[np.void], steps: list[tuple[int, int, int]], ratio: float) -> Table:
-        begins = np.array([begin for _, begin, _ in steps], np.int64)
-        ends = np.array([end for _, _, end in steps], np.int64)
-        at = np.searchsorted(begins, records["begin"], side="right") - 1
-        mine = records[(at >= 0) & (records["begin"] <= ends[np.maximum(at, 0)])]
-        rows = []
-        kinds = [op.kind for op in self._program.operations]
-        for kind in dict.fromkeys(kinds):
-            numbers = [i for i, k in enumerate(kinds) if k == kind]
-            chosen = mine[np.isin(mine["operation"], numbers)]
-            if len(chosen):
-                seconds = float((chosen["end"] - chosen["begin"]).sum()) * ratio / 1e9
-                rows.append(Row(kind, seconds, len(chosen), self._bytes(chosen, numbers)))
-        wall = float((ends - begins).sum()) * ratio / 1e9
-        rows.sort(key=lambda row: -row.seconds)
-        return Table(len(steps), wall, self._runner.threads, tuple(rows))
 
-    def _bytes(self, chosen: npt.NDArray[np.void], numbers: Iterable[int]) -> int:
-        """Weights behind the units that ran: products have one unit for each tile."""
-        total = 0.0
-        for i in numbers:
-            op = self._program.operations[i]
-            if op.bytes:
-                total += op.bytes * float(chosen["units"][chosen["operation"] == i].sum()) / op.units
-        return int(total)
+def _bytes_of_position(op: Operation) -> int:
+    """Of keys and values in float16, that attention reads for each position."""
+    if op.kind != "attention":
+        return 0
+    dim = op.kernel[1]["DIM"]
+    assert isinstance(dim, int)
+    return 4 * int(op.arguments["n_kv"]) * dim
+
+
+def _joined(events: Events) -> Events:
+    """Stretches of one operation that follow each other on a thread as one, in order of thread and time."""
+    ordered = events[np.lexsort((events["begin"], events["thread"]))]
+    if not len(ordered):
+        return ordered
+    before, after = ordered[:-1], ordered[1:]
+    apart = (
+        (before["thread"] != after["thread"])
+        | (before["operation"] != after["operation"])
+        | (after["begin"] - before["end"] > _JOIN)
+    )
+    first = np.flatnonzero(np.concatenate(([True], apart)))
+    last = np.append(first[1:], len(ordered)) - 1
+    joined = ordered[first].copy()
+    joined["end"] = ordered["end"][last]
+    joined["units"] = np.add.reduceat(ordered["units"], first)
+    return joined
