@@ -68,7 +68,7 @@ class BPE:
         self._drops = bool(missing)
         if missing:
             ids = ids | {char: self._n_vocab + i for i, char in enumerate(missing)}
-        _check_merges(ids, merges)
+        self._first = _check_merges(ids, merges)
         self._ids, self._merges, self._pre = ids, merges, pre
         self._left = _AT_ONCE
 
@@ -107,6 +107,14 @@ class BPE:
         n = len(self._merges)
         return dict(zip(reversed(self._merges), range(n - 1, -1, -1)))  # backwards: of equal ones the first counts
 
+    def _rank(self, left: str, right: str) -> int:
+        """The rank of a merge, their number where there is none."""
+        none = len(self._merges)
+        if self._first is None:
+            return self._ranks.get(f"{left} {right}", none)
+        rank = self._ids.get(left + right, -1) - self._first
+        return rank if 0 <= rank < none and self._merges[rank] == f"{left} {right}" else none
+
     def _encode_short(self, text: str) -> list[int] | None:
         """Ids by the definition; None where a piece is long."""
         pieces = [piece for piece, _ in self._splitter.pre_tokenize_str(text)]
@@ -117,12 +125,12 @@ class BPE:
 
     def _merged(self, piece: str) -> list[int]:
         """The strongest merge, the leftmost of equals, until there is none."""
-        ids, ranks = self._ids, self._ranks
+        ids = self._ids
         if self._pre.ignore_merges and piece in ids:
             return [ids[piece]]
         parts, none = list(piece), len(self._merges)
         while True:
-            found = [ranks.get(f"{left} {right}", none) for left, right in pairwise(parts)]
+            found = [self._rank(left, right) for left, right in pairwise(parts)]
             best = min(found, default=none)
             if best == none:
                 return [ids[part] for part in parts]
@@ -130,19 +138,24 @@ class BPE:
             parts[at : at + 2] = [parts[at] + parts[at + 1]]
 
 
-def _check_merges(ids: dict[str, int], merges: list[str]) -> None:
-    """All of them at once, as there are many; `_report_merge` then finds the one at fault."""
+def _check_merges(ids: dict[str, int], merges: list[str]) -> int | None:
+    """The id that the first merge makes, if each of the others makes the next one, as training leaves them.
+
+    Looks at all at once, as there are many; `_report_merge` then finds the one at fault. Where they stand in order, a
+    part that is no token is left to be found by the library: such a merge is never met in a text.
+    """
     if not merges:
-        return
+        return None
     lines, n = "\n".join(merges), len(merges)
     if lines.count("\n") == n - 1 and lines.count(" ") == n == sum(map(operator.contains, merges, repeat(" "))):
         joined = lines.replace(" ", "").split("\n")
         first = ids.get(joined[0], 0)
-        # Training gives each merge the next id, so the texts mostly stand in the vocabulary as they stand here.
-        in_order = joined == list(islice(ids, first, first + n))
-        if (in_order or ids.keys() >= set(joined)) and ids.keys() >= set(lines.replace("\n", " ").split(" ")):
-            return
+        if joined == list(islice(ids, first, first + n)):
+            return first
+        if ids.keys() >= set(joined) and ids.keys() >= set(lines.replace("\n", " ").split(" ")):
+            return None
     _report_merge(ids, merges)
+    return None
 
 
 def _report_merge(ids: dict[str, int], merges: list[str]) -> None:
