@@ -11,12 +11,10 @@ import typer
 
 import zinc_rt
 from zinc_rt.cli import options
-from zinc_rt.cli.main import app
+from zinc_rt.cli.main import VERBS, application
 from zinc_rt.cli.reference import reference
 from zinc_rt.cli.terminal import OutputError, write_file
 from zinc_rt.engine import DEFAULT_N_CTX, Options
-
-VERBS = ["run", "chat", "show", "check", "bench", "graph", "tokenize", "perplexity"]
 
 
 def test_the_reference_in_docs_is_current():
@@ -31,14 +29,14 @@ def test_the_reference_is_plain():
 
 
 def test_every_option_is_explained():
-    for name, verb in typer.main.get_command(app).commands.items():
+    for name, verb in typer.main.get_command(application()).commands.items():
         for param in verb.params:
             assert param.help, (name, param.name)
             assert param.help.rstrip().endswith("."), (name, param.name)
 
 
 def test_defaults_in_help_are_those_of_the_engine():
-    flags = {p.name: p for p in typer.main.get_command(app).commands["run"].params}
+    flags = {p.name: p for p in typer.main.get_command(application()).commands["run"].params}
     assert f"Default: {Options().n_batch}." in flags["batch_size"].help
     assert f"at most {DEFAULT_N_CTX}." in flags["ctx_size"].help
     assert Options().threads is None

@@ -6,44 +6,29 @@ early (`zinc run ... | head -1`) is no failure.
 
 from __future__ import annotations
 
+import importlib
+import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
 import zinc_rt
-from zinc_rt.cli import bench, cache, chat, check, graph, perplexity, run, show, tokenize
 from zinc_rt.cli.help import Command, Group
 from zinc_rt.cli.options import Debug, debug_wanted
 from zinc_rt.cli.session import EXIT_INTERRUPTED
 from zinc_rt.cli.terminal import OutputError, abandon_stdout, prepare, say, write
 from zinc_rt.errors import ZincError
-from zinc_rt.lang.errors import CompileError
 
 PROGRAM: Final = "zinc"
 EXIT_USAGE: Final = 2
 EXIT_FAILURE: Final = 1
 
-app = typer.Typer(
-    cls=Group,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
-for _verb in (
-    run.run,
-    chat.chat,
-    show.show,
-    check.check,
-    bench.bench,
-    graph.graph,
-    tokenize.tokenize,
-    perplexity.perplexity,
-    cache.cache,
-):
-    app.command(cls=Command)(_verb)
+VERBS: Final = ("run", "chat", "show", "check", "bench", "graph", "tokenize", "perplexity", "cache")
+"""Each is a function in the module of its name."""
 
 
 def _version(wanted: bool) -> None:
@@ -52,7 +37,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(invoke_without_command=True)
 def _root(
     ctx: typer.Context,
     version: Annotated[
@@ -70,11 +54,28 @@ def _root(
         raise typer.Exit(EXIT_USAGE)
 
 
+def application(verbs: Iterable[str] = VERBS) -> typer.Typer:
+    """The command with some of its verbs; looking at the options of all takes a tenth of a small model's start."""
+    app = typer.Typer(
+        cls=Group,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    )
+    app.callback(invoke_without_command=True)(_root)
+    for verb in verbs:
+        module = importlib.import_module(f"zinc_rt.cli.{verb}")
+        app.command(cls=Command)(getattr(module, verb))
+    return app
+
+
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command with these arguments (None: those of the process); returns the exit code."""
     prepare()
+    given = list(sys.argv[1:] if args is None else args)
     try:
-        result: Any = app(args=list(sys.argv[1:] if args is None else args), prog_name=PROGRAM, standalone_mode=False)
+        app = application(given[:1] if given and given[0] in VERBS else VERBS)
+        result: Any = app(args=given, prog_name=PROGRAM, standalone_mode=False)
         return result if isinstance(result, int) else 0
     except BrokenPipeError:
         abandon_stdout()
@@ -93,6 +94,8 @@ def main(args: Sequence[str] | None = None) -> int:
 def _report(error: Exception) -> int:
     """Say what went wrong in one line; returns the exit code."""
     if isinstance(error, ZincError):
+        from zinc_rt.lang.errors import CompileError
+
         hint = "; --kernels reference runs without compiling, slowly" if isinstance(error, CompileError) else ""
         say(f"{PROGRAM}: error: {_one_line(str(error))}{hint}", style="red")
         return error.exit_code
@@ -121,4 +124,9 @@ def _one_line(text: str) -> str:
 
 def entry() -> NoReturn:
     """The console script."""
-    sys.exit(main())
+    code = main()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, OSError, ValueError):  # none, closed, or nobody there any more
+            stream.flush()
+    # Nothing is left to be done: taking the interpreter and a vocabulary apart takes as long as opening a small model.
+    os._exit(code)

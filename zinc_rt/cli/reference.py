@@ -10,7 +10,7 @@ from typing import Any, Final
 import typer
 
 from zinc_rt.cli.help import section_of
-from zinc_rt.cli.main import PROGRAM, app
+from zinc_rt.cli.main import PROGRAM, application
 
 _HEAD: Final = f"""\
 # The `{PROGRAM}` command
@@ -35,7 +35,7 @@ completion in bash, zsh, fish and PowerShell.
 
 def reference() -> str:
     """The whole document: Markdown, the same at any terminal width and with any version of typer."""
-    group: Any = typer.main.get_command(app)
+    group: Any = typer.main.get_command(application())
     verbs = group.commands
     lines = [_HEAD]
     lines += ["## Verbs", "", *(f"- [`{name}`](#{PROGRAM}-{name}): {_summary(verb)}" for name, verb in verbs.items())]

@@ -21,7 +21,7 @@ from zinc_rt.ring.binding import bound, n_bytes, typed
 from zinc_rt.ring.native.accept import step_inputs
 from zinc_rt.ring.native.choice import Choice
 from zinc_rt.ring.native.lower import Given, Lowered, Lowering, PackPlace, Ref, matrices_of
-from zinc_rt.ring.native.memory import huge_bytes
+from zinc_rt.ring.native.memory import HUGE, huge_bytes
 from zinc_rt.ring.native.program import Program, Runner, into_phases
 from zinc_rt.ring.native.records import address_of, record
 from zinc_rt.ring.native.selftest import matrix_products_agree
@@ -174,7 +174,10 @@ class NativeBackend:
             elif b.kind is BufferKind.CONSTANT:
                 arrays[b.id] = bound(constants, b)
             elif b.kind is not BufferKind.TEMP:
-                arrays[b.id] = typed(huge_bytes(n_bytes(b, sizes)), b, sizes)
+                # A cache grows from its first page on. With huge pages there, the first token of all would clear
+                # two of them in every layer.
+                plain = HUGE if b.kind is BufferKind.STATE else 0
+                arrays[b.id] = typed(huge_bytes(n_bytes(b, sizes), plain=plain), b, sizes)
         return arrays
 
     def _load(self, layout_: Layout, matrices: Mapping[int, Matrix]) -> None:

@@ -16,10 +16,11 @@ _SLACK = 256
 """Bytes after the end that may be read: prefetches and whole vectors reach over."""
 
 
-def huge_bytes(n_bytes: int) -> npt.NDArray[np.uint8]:
+def huge_bytes(n_bytes: int, *, plain: int = 0) -> npt.NDArray[np.uint8]:
     """Zeroed u8[n_bytes], at a multiple of 64 (of 2 MiB from that size on), touched by nobody yet.
 
-    Raises `MemoryPlanError` when the system refuses.
+    plain: bytes at the start, a multiple of 2 MiB, that stay in ordinary pages: the first touch of a huge one clears
+    all of it. Raises `MemoryPlanError` when the system refuses.
     """
     alignment = HUGE if n_bytes >= HUGE else 64
     try:
@@ -29,9 +30,9 @@ def huge_bytes(n_bytes: int) -> npt.NDArray[np.uint8]:
         raise MemoryPlanError(
             f"the system refused {format_bytes(n_bytes)} of memory: {error}; use a smaller context or model"
         ) from None
-    if alignment == HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
-        with contextlib.suppress(OSError):  # a system without huge pages is slower, nothing else
-            area.madvise(mmap.MADV_HUGEPAGE)
     whole = np.frombuffer(area, np.uint8)
     start = -whole.ctypes.data % alignment
+    if alignment == HUGE and plain < n_bytes and hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a system without huge pages is slower, nothing else
+            area.madvise(mmap.MADV_HUGEPAGE, start + plain)
     return whole[start : start + n_bytes]
