@@ -82,20 +82,56 @@ def cases(kind: GGMLType) -> list[tuple[Case, Outputs]]:
     return out
 
 
-@pytest.fixture(scope="module", params=LEVELS)
-def isa(request: pytest.FixtureRequest) -> str:
-    """Each level, its kernels compiled side by side."""
-    target = host_target(request.param)
+# Compiling takes most of the time: the best level has all formats, each other one half of them, in turn.
+HALVES = (
+    (T.Q8_0, T.Q5_0, T.Q4_1, T.Q5_K, T.Q6_K, T.F16),
+    (T.Q8_0, T.Q4_0, T.Q5_1, T.Q4_K, T.Q6_K, T.BF16, T.F32),
+)
+
+
+def formats_of(isa: str) -> tuple[GGMLType, ...]:
+    at = LEVELS.index(isa)
+    return FORMATS if at == 0 else HALVES[at % 2]
+
+
+PAIRS = [pytest.param(isa, kind, id=f"{isa}-{kind.name}") for isa in LEVELS for kind in formats_of(isa)]
+
+
+@cache
+def compile_together(isa: str) -> None:
+    """A level's kernels, side by side."""
+    target = host_target(isa)
     Library(target, CompileCache(default_cache_dir())).load(
-        kernel for kind in FORMATS for kernel in (Choice.of(target).matmul(kind), Choice.of(target).repack(kind))
+        kernel
+        for kind in formats_of(isa)
+        for kernel in (Choice.of(target).matmul(kind), Choice.of(target).repack(kind))
     )
-    return target.name
 
 
-@pytest.mark.parametrize("kind", FORMATS, ids=lambda k: k.name)
-def test_products(kind: GGMLType, isa: str) -> None:
+@pytest.mark.parametrize(("isa", "kind"), PAIRS)
+def test_products(isa: str, kind: GGMLType) -> None:
+    compile_together(isa)
     for i, (case, want) in enumerate(cases(kind)):
         check(case, want, isa, 1 + i % 4)
+
+
+@cache
+def many_rows(kind: GGMLType) -> tuple[Case, Outputs]:
+    """Blocks of 16 rows and panels of 64, whole and begun."""
+    rng = np.random.default_rng(int(kind))
+    n_in = kind.block_size if kind in K_QUANTS else 96
+    net = Net(130)
+    x = net.rows("x", n_in)
+    net.node(Op.MATMUL, [x, net.matrix(kind, weights(kind, "ordinary", rng, 35, n_in))], [net.out("y", 35)])
+    case = net.case([Step(n, {"x": rows(rng, n, n_in)}) for n in (130, 31, 64, 65, 33, 48, 80, 129)])
+    return case, expected(case)
+
+
+@pytest.mark.parametrize(("isa", "kind"), PAIRS)
+def test_many_rows(isa: str, kind: GGMLType) -> None:
+    compile_together(isa)
+    for threads in (1, 3):
+        check(*many_rows(kind), isa, threads)
 
 
 @pytest.mark.parametrize("kind", FORMATS, ids=lambda k: k.name)
@@ -121,6 +157,7 @@ def shared_activations() -> tuple[Case, Outputs]:
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 4])
+@pytest.mark.parametrize("isa", LEVELS)
 def test_shared_activations(isa: str, threads: int) -> None:
     check(*shared_activations(), isa, threads)
 
@@ -145,6 +182,7 @@ def wanted_rows(kind: GGMLType) -> tuple[Case, Outputs]:
     return case, expected(case)
 
 
+@pytest.mark.parametrize("isa", LEVELS)
 @pytest.mark.parametrize("kind", [T.Q8_0, T.Q6_K, T.F16], ids=lambda k: k.name)
 def test_wanted_rows(kind: GGMLType, isa: str) -> None:
     for threads in (1, 2, 4):
@@ -172,12 +210,14 @@ def unnormed_head() -> tuple[Case, Outputs]:
     return case, expected(case)
 
 
+@pytest.mark.parametrize("isa", LEVELS)
 def test_a_head_beside_other_readers(isa: str) -> None:
     for threads in (1, 3):
         check(*unnormed_head(), isa, threads)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("isa", LEVELS)
 @pytest.mark.parametrize("kind", FORMATS, ids=lambda k: k.name)
 def test_products_of_all_sizes(kind: GGMLType, isa: str) -> None:
     """Every number of rows with every number of threads, and every number of groups up to three rounds of the lanes."""
