@@ -5,7 +5,8 @@
     llama-completion     the command from its start to its end
 
 Flash attention is tried off and on, for two rounds or until one is clearly better; then that one is kept: what is
-compared with is llama.cpp at its best.
+compared with is llama.cpp at its best. Deep contexts, which the peer takes a quarter of an hour to fill, are measured
+with it only: it is the faster one from a few thousand positions on.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ Variant = tuple[str, ...]
 FLASH: tuple[Variant, ...] = (("-fa", "off"), ("-fa", "on"))
 _ROUNDS_TO_CHOOSE = 2
 _CLEAR = 1.1
+_DEEP = 4096
 _TIMEOUT = 3600
 
 
@@ -77,7 +79,9 @@ class Measure:
         return figures[self.best]
 
     def _variants(self) -> tuple[Variant, ...]:
-        return (self._row.peer_flags,) if self._row.kind is Kind.START else FLASH
+        if self._row.kind is Kind.START:
+            return (self._row.peer_flags,)
+        return FLASH[1:] if self._row.depth > _DEEP else FLASH
 
     def _run(self, variant: Variant) -> Figures:
         runs: dict[Kind, Callable[[Variant], Figures]] = {

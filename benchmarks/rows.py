@@ -106,7 +106,7 @@ def _decode() -> Iterable[Row]:
 def _depth() -> Iterable[Row]:
     for depth in (512, 2048, 4096, 16384):
         must = Goal(1.5) if depth >= 2048 else Goal()
-        rounds = 2 if depth > 4096 else 3 if depth > 512 else None  # the peer fills its cache anew each round
+        rounds = 1 if depth > 4096 else 3 if depth > 512 else None  # the peer fills its cache anew each round
         yield Row(
             f"depth/{depth}",
             Kind.DECODE,
