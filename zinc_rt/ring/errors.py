@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from zinc_rt.errors import ZincError
 
 
@@ -27,3 +29,16 @@ class StepTooLarge(RingError):
 
 class FenceTimeout(RingError):
     """A submission did not retire within the timeout."""
+
+
+class DoorError(RingError):
+    """The driver refused a step. step: which one; errno: the kernel's answer, None when there was none."""
+
+    def __init__(self, step: str, errno: int | None, advice: str = "") -> None:
+        reason = f": {os.strerror(errno)} (errno {errno})" if errno is not None else ""
+        super().__init__(f"{step} failed{reason}{'; ' + advice if advice else ''}")
+        self.step, self.errno = step, errno
+
+
+class DeviceLost(RingError):
+    """The GPU hung, was reset or left the bus; nothing on it can be trusted. A new process may open it again."""

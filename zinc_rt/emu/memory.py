@@ -1,0 +1,74 @@
+"""Buffer objects: the pages behind GEM handles and KFD handles."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from zinc_rt.linux import MAP_FIXED, MAP_SHARED, Linux
+
+_HOST = Linux()
+
+
+class Placement(StrEnum):
+    """Where a buffer's pages are."""
+
+    VRAM = "VRAM"
+    GTT = "GTT"
+    DOORBELL = "doorbell"
+    USERPTR = "user memory"
+
+
+@dataclass(eq=False)
+class BufferObject:
+    """Pages that processor and GPU share.
+
+    bytes: u8[size], what memory itself holds; both sides' caches and write buffers stand in front of it.
+    write_combined: the processor's maps collect stores, which arrive only after a store fence.
+    uncached: the GPU's caches leave it alone.
+    """
+
+    size: int
+    placement: Placement
+    label: str
+    write_combined: bool = False
+    uncached: bool = False
+    readable: bool = True
+    executable: bool = True
+    doorbell: Callable[[int, int], None] | None = None  # called with byte offset and value, for doorbell pages
+    bytes: npt.NDArray[np.uint8] = field(init=False, repr=False)
+    mapped_at: list[tuple[int, int]] = field(default_factory=list)  # the processor's maps: address, length
+
+    def __post_init__(self) -> None:
+        self._fd = os.memfd_create(f"zinc-emu {self.label}", os.MFD_CLOEXEC)
+        os.ftruncate(self._fd, self.size)
+        self._map = mmap.mmap(self._fd, self.size)
+        self.bytes = np.frombuffer(self._map, np.uint8)
+
+    def map(self, address: int, length: int, protection: int, flags: int) -> int:
+        """Put the first `length` bytes into the process, at `address` when MAP_FIXED asks so; returns the address."""
+        at = _HOST.mmap(address if flags & MAP_FIXED else 0, length, protection, MAP_SHARED | flags & MAP_FIXED, self._fd)
+        self.mapped_at.append((at, length))
+        return at
+
+    def words(self, offset: int, n: int) -> npt.NDArray[np.uint32]:
+        """View of `n` dwords at a byte offset, a multiple of 4."""
+        return self.bytes[offset : offset + 4 * n].view(np.uint32)
+
+    def release(self) -> None:
+        """Drop the kernel's own hold; maps in the process stay until they are unmapped."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def address_of(array: npt.NDArray[np.uint8]) -> int:
+    """Where an array's bytes are in this process."""
+    return ctypes.addressof(ctypes.c_uint8.from_buffer(array)) if array.size else 0

@@ -1,0 +1,100 @@
+"""The GPUs that can be emulated: what distinguishes one card from another. Facts from public topology and headers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+GIB = 1 << 30
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Firmware:
+    """Versions that the driver reports and some of its features hang on."""
+
+    me: int = 2880
+    pfp: int = 2960
+    mec: int = 3060
+    mes: int = 130
+    sdma: int = 400
+    rlc: int = 290
+    smc: int = 0x00684A00
+
+
+@dataclass(frozen=True)
+class GpuModel:
+    """One card.
+
+    gfx: major, minor, stepping of its graphics core, as (12, 0, 1) for gfx1201; cu: compute units; vram, visible_vram:
+    bytes, the second is what the processor can map (all of it with a resizable BAR); gtt: bytes of system memory that it
+    can map; rings: kernel rings of compute; integrated: part of a processor.
+    """
+
+    name: str
+    device_id: int
+    gfx: tuple[int, int, int]
+    cu: int
+    shader_engines: int
+    vram: int
+    visible_vram: int | None = None
+    gtt: int = 16 * GIB
+    compute_rings: int = 4
+    clock_mhz: int = 2350
+    memory_clock_mhz: int = 1258
+    memory_bits: int = 256
+    integrated: bool = False
+    firmware: Firmware = field(default_factory=Firmware)
+
+    @property
+    def gfx_target_version(self) -> int:
+        """As sysfs prints it: 120001 for gfx1201."""
+        major, minor, stepping = self.gfx
+        return major * 10000 + minor * 100 + stepping
+
+    @property
+    def mappable_vram(self) -> int:
+        """Bytes of VRAM that the processor can map."""
+        return self.vram if self.visible_vram is None else self.visible_vram
+
+    @property
+    def waves(self) -> int:
+        """Waves of 32 lanes at once, as the driver counts them for the save area."""
+        return self.cu * 32
+
+    @property
+    def ctl_stack_size(self) -> int:
+        """Bytes of a queue's control stack in its save area."""
+        size = _page_round(12 * self.waves + 8 + 40)
+        return min(size, 0x7000) if self.gfx[0] == 10 else size
+
+    @property
+    def cwsr_size(self) -> int:
+        """Bytes of a queue's save area, without the debugger's part."""
+        vgpr = 0x60000 if self.gfx in _BIG_VGPR else 0x40000
+        return self.cu * (vgpr + 0x4000 + 0x10000 + 0x1000) + self.ctl_stack_size
+
+    @property
+    def debug_memory_size(self) -> int:
+        """Bytes of the debugger's part, which sysfs does not tell."""
+        return (self.waves * 32 + 63) // 64 * 64
+
+
+_BIG_VGPR = {(11, 0, 0), (11, 0, 1), (11, 5, 1), (12, 0, 0), (12, 0, 1)}
+
+
+def _page_round(n: int) -> int:
+    return (n + 4095) // 4096 * 4096
+
+
+R9700 = GpuModel("AMD Radeon AI PRO R9700", 0x7551, (12, 0, 1), 64, 4, 32 * GIB)
+RX9070 = GpuModel("AMD Radeon RX 9070", 0x7550, (12, 0, 1), 56, 4, 16 * GIB)
+RX9060XT = GpuModel("AMD Radeon RX 9060 XT", 0x7590, (12, 0, 0), 32, 2, 16 * GIB, memory_bits=128)
+RX7900XTX = GpuModel("AMD Radeon RX 7900 XTX", 0x744C, (11, 0, 0), 96, 6, 24 * GIB, memory_bits=384)
+SMALL_BAR = GpuModel("AMD Radeon RX 9070 without resizable BAR", 0x7550, (12, 0, 1), 56, 4, 16 * GIB, 256 * MIB)
+RAPHAEL = GpuModel(
+    "AMD Radeon Graphics", 0x164E, (10, 3, 6), 2, 1, 512 * MIB, gtt=8 * GIB, memory_bits=128, integrated=True
+)
+MODELS = {
+    "r9700": R9700, "rx9070": RX9070, "rx9060xt": RX9060XT, "rx7900xtx": RX7900XTX, "small-bar": SMALL_BAR,
+    "raphael": RAPHAEL,
+}  # fmt: skip

@@ -1,0 +1,202 @@
+"""A process of an emulated machine: what `zinc_rt.linux.Linux` promises, answered by the emulated kernel."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING
+
+from zinc_rt.emu.drm.file import DrmFile
+from zinc_rt.emu.errors import KernelError
+from zinc_rt.emu.faults import ioctl_name
+from zinc_rt.emu.file import OpenFile
+from zinc_rt.emu.kfd.file import KfdFile, KfdProcess
+from zinc_rt.emu.memory import BufferObject
+from zinc_rt.emu.sysfs import SysFs
+from zinc_rt.linux import MAP_ANONYMOUS, Argument, Linux
+
+if TYPE_CHECKING:
+    from zinc_rt.emu.machine import Machine
+
+_FIRST_FD = 1 << 20  # far from the real ones: mixing them up is an EBADF
+
+
+class Process(Linux):
+    """Made by `Machine.process`."""
+
+    def __init__(self, machine: Machine, number: int) -> None:
+        self.machine, self.number = machine, number
+        self.kfd: KfdProcess | None = None
+        self._files: dict[int, OpenFile] = {}
+        self._maps: dict[int, tuple[int, BufferObject | None]] = {}  # address: length, what is mapped
+        self._opener = os.getpid()
+        self._sysfs = SysFs(machine)
+        self._stores_since_fence = 0
+        self.fences = 0  # store fences so far
+        self.submitted_at_fence = -1  # how many there were at the last submission
+
+    @property
+    def is_linux(self) -> bool:
+        return True
+
+    def kernel_release(self) -> str:
+        return self.machine.profile.release
+
+    def pid(self) -> int:
+        return self.number if os.getpid() == self._opener else os.getpid()
+
+    def groups(self) -> list[int]:
+        return sorted(self.machine.groups)
+
+    # Files.
+
+    def open(self, path: str, flags: int = os.O_RDWR | os.O_CLOEXEC) -> int:
+        with self.machine.lock:
+            self.machine.faults.check("open", path)
+            self._trace(f"open {path}")
+            file = self._open(path)
+            fd = next(fd for fd in range(_FIRST_FD, _FIRST_FD + len(self._files) + 1) if fd not in self._files)
+            self._files[fd] = file
+            return fd
+
+    def _open(self, path: str) -> OpenFile:
+        machine = self.machine
+        if path == "/dev/kfd" and machine.has_kfd:
+            self._sysfs.check_access()
+            return KfdFile.open(self)
+        for gpu in machine.gpus if machine.has_dri else ():
+            if path == gpu.render_node:
+                self._sysfs.check_access()
+                return DrmFile(self, gpu)
+        raise KernelError(errno.ENOENT, f"{path} does not exist here")
+
+    def close(self, fd: int) -> None:
+        with self.machine.lock:
+            file = self._file(fd)
+            del self._files[fd]
+            file.put()
+
+    def file(self, fd: int) -> OpenFile | None:
+        """What a descriptor stands for, for calls that take one as argument."""
+        return self._files.get(fd)
+
+    def add_file(self, file: OpenFile) -> int:
+        """A descriptor for something that the kernel made: a dma-buf, a sync file."""
+        fd = next(fd for fd in range(_FIRST_FD, _FIRST_FD + len(self._files) + 1) if fd not in self._files)
+        self._files[fd] = file
+        return fd
+
+    def _file(self, fd: int) -> OpenFile:
+        if fd not in self._files:
+            raise KernelError(errno.EBADF, f"{fd} is not open")
+        return self._files[fd]
+
+    def read_text(self, path: str) -> str:
+        with self.machine.lock:
+            return self._sysfs.read(path)
+
+    def list_dir(self, path: str) -> list[str]:
+        with self.machine.lock:
+            return self._sysfs.list(path)
+
+    def stat(self, path: str) -> os.stat_result:
+        with self.machine.lock:
+            return self._sysfs.stat(path)
+
+    # Devices.
+
+    def ioctl(self, fd: int, request: int, argument: Argument) -> int:
+        with self.machine.lock:
+            name = ioctl_name(request)
+            self.machine.faults.check(name)
+            file = self._file(fd)
+            try:
+                result = file.ioctl(request, argument)
+            except KernelError as error:
+                self._trace(f"{name} -> {errno.errorcode.get(error.errno or 0, error.errno)}: {error.why}")
+                raise
+            self._trace(f"{name} -> {result}")
+            return result
+
+    def mmap(self, address: int, length: int, protection: int, flags: int, fd: int = -1, offset: int = 0) -> int:
+        with self.machine.lock:
+            self.machine.faults.check("mmap")
+            if flags & MAP_ANONYMOUS or fd < 0:
+                at, bo = super().mmap(address, length, protection, flags), None
+            else:
+                bo = self._file(fd).find_map(length, protection, offset & (1 << 64) - 1)
+                at = bo.map(address, length, protection, flags)
+            if at not in self._maps or bo is not None:
+                self._maps[at] = (length, bo)
+            return at
+
+    def munmap(self, address: int, length: int) -> None:
+        with self.machine.lock:
+            super().munmap(address, length)
+            held = self._maps.pop(address, None)
+            if held is not None and held[1] is not None and (address, held[0]) in held[1].mapped_at:
+                held[1].mapped_at.remove((address, held[0]))
+
+    def map_at(self, address: int) -> tuple[int, int, BufferObject] | None:
+        """Start, length and buffer of the device map that holds an address."""
+        for start, (length, bo) in self._maps.items():
+            if bo is not None and start <= address < start + length:
+                return start, length, bo
+        return None
+
+    # Words.
+
+    def store32(self, address: int, value: int) -> None:
+        with self.machine.lock:
+            super().store32(address, value)
+            self._stored(address, value)
+
+    def store64(self, address: int, value: int) -> None:
+        with self.machine.lock:
+            super().store64(address, value)
+            self._stored(address, value)
+
+    def _stored(self, address: int, value: int) -> None:
+        found = self.map_at(address)
+        if found is not None and found[2].doorbell is not None:
+            if self._stores_since_fence:
+                self.machine.report(
+                    "missing-store-fence",
+                    f"a doorbell rang with {self._stores_since_fence} stores before it that no store fence follows",
+                )
+            found[2].doorbell(address - found[0], value)
+            return
+        self._stores_since_fence += 1
+
+    def store_fence(self) -> None:
+        with self.machine.lock:
+            super().store_fence()
+            self._stores_since_fence = 0
+            self.fences += 1
+
+    def submits(self, what: str) -> None:
+        """A submission through an ioctl: what the processor wrote to write-combined maps must have left it."""
+        combined = any(bo is not None and bo.write_combined for _, bo in self._maps.values())
+        if combined and self.fences == self.submitted_at_fence:
+            self.machine.report("missing-store-fence", f"{what} without a store fence since the submission before")
+        self.submitted_at_fence = self.fences
+
+    # The end.
+
+    def exit(self) -> None:
+        """Close everything, as the kernel does for a process that ended; what was still held is a finding."""
+        with self.machine.lock:
+            machine = self.machine
+            for fd, file in tuple(self._files.items()):
+                machine.report("leak", f"descriptor {fd} of {file.path} was not closed")
+                del self._files[fd]
+                file.put()
+            for at, (length, bo) in tuple(self._maps.items()):
+                what = "address range" if bo is None else f"map of {bo.label}"
+                machine.report("leak", f"{what}, {length} bytes at {at:#x}, was not unmapped")
+                super().munmap(at, length)
+            self._maps.clear()
+
+    def _trace(self, line: str) -> None:
+        if self.machine.trace is not None:
+            self.machine.trace.append(line)
