@@ -335,3 +335,13 @@ class DrmAmdgpuInfoUqMetadataSdma(Structure):
         ("csa_size", u32),
         ("csa_alignment", u32),
     )
+
+
+class DrmAmdgpuInfoUqMetadata(Union):
+    """UQ_FW_AREAS: what the firmware needs of a user queue, by engine. Kernels before 7.2 fill in `gfx` alone."""
+
+    _fields_ = (
+        ("gfx", DrmAmdgpuInfoUqMetadataGfx),
+        ("compute", DrmAmdgpuInfoUqMetadataCompute),
+        ("sdma", DrmAmdgpuInfoUqMetadataSdma),
+    )
