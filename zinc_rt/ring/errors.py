@@ -40,5 +40,9 @@ class DoorError(RingError):
         self.step, self.errno = step, errno
 
 
+class PoolIntegrityError(RingError):
+    """The books of a memory pool do not add up: bytes lost, owned twice, or free and owned at once."""
+
+
 class DeviceLost(RingError):
     """The GPU hung, was reset or left the bus; nothing on it can be trusted. A new process may open it again."""

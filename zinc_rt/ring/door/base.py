@@ -10,6 +10,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal
 
+from zinc_rt.linux import Linux
+
 Heap = Literal["vram", "gtt"]
 
 
@@ -30,7 +32,7 @@ class DeviceFacts:
 @dataclass(eq=False)
 class DeviceBuffer:
     """A large piece of memory from the driver. va: on the GPU; address: in this process, None when only the GPU
-    reaches it; handle: the driver's own.
+    reaches it, or when somebody has taken the map over (arrays look at it) and will undo it; handle: the driver's own.
     """
 
     va: int
@@ -46,6 +48,7 @@ class Door(ABC):
 
     name: str
     facts: DeviceFacts
+    linux: Linux
 
     @abstractmethod
     def allocate(self, size: int, heap: Heap, label: str, *, executable: bool = False, visible: bool = True) -> DeviceBuffer:
@@ -53,7 +56,7 @@ class Door(ABC):
 
     @abstractmethod
     def release(self, buffer: DeviceBuffer) -> None:
-        """Give it back; the caller has waited for everything that uses it."""
+        """Give it back, its map too unless `address` is None; the caller has waited for everything that uses it."""
 
     @abstractmethod
     def submit(self, buffer: DeviceBuffer, offset: int, n_dwords: int) -> int:
