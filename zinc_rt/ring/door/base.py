@@ -51,7 +51,9 @@ class Door(ABC):
     linux: Linux
 
     @abstractmethod
-    def allocate(self, size: int, heap: Heap, label: str, *, executable: bool = False, visible: bool = True) -> DeviceBuffer:
+    def allocate(
+        self, size: int, heap: Heap, label: str, *, executable: bool = False, visible: bool = True
+    ) -> DeviceBuffer:
         """Memory mapped on the GPU, and in this process when `visible`. Raises `DoorError` with the failing step."""
 
     @abstractmethod
