@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from zinc_rt.linux import Argument
-from zinc_rt.uapi.requests import READ, Request, direction_of, size_of
+from zinc_rt.uapi.requests import READ, WRITE, Request, direction_of, size_of
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,15 @@ def serve(handler: Handler, file: Any, request: int, argument: Argument) -> int:
     """Copy in, call, copy back. Raises what the handler raises."""
     size = size_of(request)
     given = min(size, ctypes.sizeof(argument))  # a caller that announces more than it has would be a wild pointer
+    directions = direction_of(request) & handler.request.direction
     kind = handler.request.argument
     buffer = bytearray(max(size, ctypes.sizeof(kind)))
-    buffer[:given] = ctypes.string_at(ctypes.addressof(argument), given)
+    if directions & WRITE:
+        buffer[:given] = ctypes.string_at(ctypes.addressof(argument), given)
     inside = kind.from_buffer(buffer)
     try:
         return handler.call(file, inside) or 0
     finally:
-        if direction_of(request) & handler.request.direction & READ:
+        if directions & READ:
             del inside
             ctypes.memmove(ctypes.addressof(argument), bytes(buffer[:given]), given)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from zinc_rt.emu.memory import BufferObject, Placement
 from zinc_rt.emu.models import GpuModel
 
 if TYPE_CHECKING:
+    from zinc_rt.emu.drm.device import DrmDevice
     from zinc_rt.emu.machine import Machine
 
 _SLICE = 64
@@ -53,6 +55,10 @@ class Gpu:
         self.generation = 0  # of VRAM's contents: raised when a reset loses them
         self.lost = False  # off the bus: every call fails with ENODEV
         self.fence_delay = 0.0  # seconds by which every fence comes late
+        self.ring_reset = model.gfx[0] >= 11  # a hang resets one ring; otherwise the whole card, and VRAM is lost
+        self.at_reset: list[Callable[[], None]] = []  # called after a reset of the whole card
+        self.drm: DrmDevice | None = None  # the DRM driver's own state, from the first open on
+        self._buffers: weakref.WeakSet[BufferObject] = weakref.WeakSet()
         self._streams: list[Stream] = []
         self._thread: threading.Thread | None = None
         self._stopping = False
@@ -73,13 +79,26 @@ class Gpu:
                     f"{size} bytes of {placement}: {self.used[placement]} of {self.limits[placement]} are taken",
                 )
             self.used[placement] += size
-        return BufferObject(size, placement, label, **how)
+        bo = BufferObject(size, placement, label, **how)
+        self._buffers.add(bo)
+        return bo
 
     def release(self, bo: BufferObject) -> None:
         """Give pages back."""
         if bo.placement in self.used:
             self.used[bo.placement] -= bo.size
         bo.release()
+
+    def reset(self, *, whole: bool) -> None:
+        """Count a reset: of one ring, or of the whole card, which loses what VRAM held."""
+        self.resets += 1
+        if whole:
+            self.generation += 1
+            for bo in self._buffers:
+                if bo.placement is Placement.VRAM:
+                    bo.clear()
+            for call in tuple(self.at_reset):
+                call()
 
     # Execution.
 

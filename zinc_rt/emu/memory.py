@@ -58,6 +58,10 @@ class BufferObject:
         self.mapped_at.append((at, length))
         return at
 
+    def clear(self) -> None:
+        """All bytes become zero."""
+        self._map.madvise(mmap.MADV_REMOVE)
+
     def words(self, offset: int, n: int) -> npt.NDArray[np.uint32]:
         """View of `n` dwords at a byte offset, a multiple of 4."""
         return self.bytes[offset : offset + 4 * n].view(np.uint32)
@@ -67,6 +71,27 @@ class BufferObject:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+class UserMemory(BufferObject):
+    """Pages of the calling program as a buffer. The program keeps them mapped for as long as the buffer lives."""
+
+    def __init__(self, address: int, size: int, label: str) -> None:
+        self._address = address
+        super().__init__(size, Placement.USERPTR, label)
+
+    def __post_init__(self) -> None:
+        self.bytes = np.frombuffer((ctypes.c_uint8 * self.size).from_address(self._address), np.uint8)
+
+    def map(self, address: int, length: int, protection: int, flags: int) -> int:
+        """The program has them mapped already: the driver refuses before it comes to this."""
+        raise AssertionError("user memory is not mapped again")
+
+    def clear(self) -> None:
+        self.bytes[:] = 0
+
+    def release(self) -> None:
+        """The pages stay the program's."""
 
 
 def address_of(array: npt.NDArray[np.uint8]) -> int:

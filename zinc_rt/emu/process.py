@@ -50,7 +50,15 @@ class Process(Linux):
 
     # Files.
 
+    def _check_process(self) -> None:
+        # The lock may be held for ever in a child: the GPU's thread, which held it at the fork, is not there.
+        if os.getpid() != self._opener:
+            raise KernelError(
+                errno.EBADF, "the emulated machine lives in the process that made it; a forked child needs its own"
+            )
+
     def open(self, path: str, flags: int = os.O_RDWR | os.O_CLOEXEC) -> int:
+        self._check_process()
         with self.machine.lock:
             self.machine.faults.check("open", path)
             self._trace(f"open {path}")
@@ -71,6 +79,7 @@ class Process(Linux):
         raise KernelError(errno.ENOENT, f"{path} does not exist here")
 
     def close(self, fd: int) -> None:
+        self._check_process()
         with self.machine.lock:
             file = self._file(fd)
             del self._files[fd]
@@ -106,6 +115,7 @@ class Process(Linux):
     # Devices.
 
     def ioctl(self, fd: int, request: int, argument: Argument) -> int:
+        self._check_process()
         with self.machine.lock:
             name = ioctl_name(request)
             self.machine.faults.check(name)
@@ -119,6 +129,7 @@ class Process(Linux):
             return result
 
     def mmap(self, address: int, length: int, protection: int, flags: int, fd: int = -1, offset: int = 0) -> int:
+        self._check_process()
         with self.machine.lock:
             self.machine.faults.check("mmap")
             if flags & MAP_ANONYMOUS or fd < 0:

@@ -43,6 +43,7 @@ class GpuVm:
         self.label = label
         self._starts: list[int] = []
         self._by_start: dict[int, Mapping] = {}
+        self._frozen: GpuVm | None = None
 
     def __iter__(self) -> Iterator[Mapping]:
         return (self._by_start[va] for va in self._starts)
@@ -52,13 +53,22 @@ class GpuVm:
 
     def insert(self, mapping: Mapping) -> None:
         """Add one. The caller has looked for overlaps."""
+        self._frozen = None
         insort(self._starts, mapping.va)
         self._by_start[mapping.va] = mapping
 
     def remove(self, mapping: Mapping) -> None:
         """Take one out."""
+        self._frozen = None
         self._starts.remove(mapping.va)
         del self._by_start[mapping.va]
+
+    def frozen(self) -> GpuVm:
+        """The tables as they are now, which nothing changes any more."""
+        if self._frozen is None:
+            self._frozen = GpuVm(self.label)
+            self._frozen._starts, self._frozen._by_start = self._starts.copy(), self._by_start.copy()
+        return self._frozen
 
     def starting_at(self, va: int) -> Mapping | None:
         """The mapping whose first address this is."""
