@@ -26,7 +26,7 @@ Argument = ctypes.Structure | ctypes.Union
 _AGAIN_SECONDS = 5.0
 _FENCES = {
     "x86_64": bytes((0x0F, 0xAE, 0xF8, 0xC3)),  # sfence; ret
-    "aarch64": bytes.fromhex("9f3a03d5c0035fd6"),  # dsb ishst; ret
+    "aarch64": bytes.fromhex("9f3e03d5c0035fd6"),  # dsb st; ret: the whole system, devices are beyond the inner domain
 }
 
 
