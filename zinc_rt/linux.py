@@ -105,6 +105,11 @@ class Linux:
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code))
 
+    def keep(self, *, fd: int | None = None, address: int | None = None) -> None:
+        """This descriptor, or the map at this address, stays until the process ends, on purpose: the driver binds it to
+        the process. Nothing happens here; the emulator's search for leaks leaves it out.
+        """
+
     # Words that a device sees: one load or store each, never split, never left out.
 
     def load32(self, address: int) -> int:

@@ -29,6 +29,7 @@ class Process(Linux):
         self.kfd: KfdProcess | None = None
         self._files: dict[int, OpenFile] = {}
         self._maps: dict[int, tuple[int, BufferObject | None]] = {}  # address: length, what is mapped
+        self._kept: set[int | None] = set()  # descriptors and addresses that stay on purpose
         self._opener = os.getpid()
         self._sysfs = SysFs(machine)
         self._stores_since_fence = 0
@@ -137,16 +138,34 @@ class Process(Linux):
             else:
                 bo = self._file(fd).find_map(length, protection, offset & (1 << 64) - 1)
                 at = bo.map(address, length, protection, flags)
-            if at not in self._maps or bo is not None:
-                self._maps[at] = (length, bo)
+            self._forget_maps(at, length)
+            self._maps[at] = (length, bo)
             return at
 
     def munmap(self, address: int, length: int) -> None:
         with self.machine.lock:
             super().munmap(address, length)
-            held = self._maps.pop(address, None)
-            if held is not None and held[1] is not None and (address, held[0]) in held[1].mapped_at:
-                held[1].mapped_at.remove((address, held[0]))
+            self._forget_maps(address, length)
+
+    def _forget_maps(self, address: int, length: int) -> None:
+        """What was mapped in the range is not there any more; of empty ranges, parts outside of it stay."""
+        end = address + length
+        for start, (n, bo) in tuple(self._maps.items()):
+            if start >= end or start + n <= address:
+                continue
+            del self._maps[start]
+            if bo is not None:
+                if (start, n) in bo.mapped_at:
+                    bo.mapped_at.remove((start, n))
+                continue
+            if start < address:
+                self._maps[start] = (address - start, None)
+            if start + n > end:
+                self._maps[end] = (start + n - end, None)
+
+    def keep(self, *, fd: int | None = None, address: int | None = None) -> None:
+        with self.machine.lock:
+            self._kept |= {fd, address} - {None}
 
     def map_at(self, address: int) -> tuple[int, int, BufferObject] | None:
         """Start, length and buffer of the device map that holds an address."""
@@ -199,12 +218,14 @@ class Process(Linux):
         with self.machine.lock:
             machine = self.machine
             for fd, file in tuple(self._files.items()):
-                machine.report("leak", f"descriptor {fd} of {file.path} was not closed")
+                if fd not in self._kept:
+                    machine.report("leak", f"descriptor {fd} of {file.path} was not closed")
                 del self._files[fd]
                 file.put()
             for at, (length, bo) in tuple(self._maps.items()):
                 what = "address range" if bo is None else f"map of {bo.label}"
-                machine.report("leak", f"{what}, {length} bytes at {at:#x}, was not unmapped")
+                if at not in self._kept:
+                    machine.report("leak", f"{what}, {length} bytes at {at:#x}, was not unmapped")
                 super().munmap(at, length)
             self._maps.clear()
 
