@@ -1,0 +1,225 @@
+"""The ioctls of command submission, one function each. They raise `OSError` with the kernel's errno."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from zinc_rt.linux import Argument, Linux
+from zinc_rt.ring.cs.structs import (
+    AMDGPU_BO_LIST_OP_CREATE,
+    AMDGPU_BO_LIST_OP_DESTROY,
+    AMDGPU_CHUNK_ID_IB,
+    AMDGPU_CTX_OP_ALLOC_CTX,
+    AMDGPU_CTX_OP_FREE_CTX,
+    AMDGPU_HW_IP_COMPUTE,
+    AMDGPU_IB_FLAG_EMIT_MEM_SYNC,
+    DrmAmdgpuBoList,
+    DrmAmdgpuBoListEntry,
+    DrmAmdgpuBoListIn,
+    DrmAmdgpuCs,
+    DrmAmdgpuCsChunk,
+    DrmAmdgpuCsChunkIb,
+    DrmAmdgpuCsIn,
+    DrmAmdgpuCtx,
+    DrmAmdgpuCtxIn,
+    DrmAmdgpuCtxOutState,
+    DrmAmdgpuWaitCs,
+    DrmAmdgpuWaitCsIn,
+)
+from zinc_rt.uapi.cs import AMDGPU_BO_LIST_OP_UPDATE, AMDGPU_CTX_OP_QUERY_STATE2
+from zinc_rt.uapi.drm import DrmGemClose, DrmVersion
+from zinc_rt.uapi.gem import (
+    AMDGPU_VA_OP_MAP,
+    AMDGPU_VA_OP_UNMAP,
+    DrmAmdgpuGemCreate,
+    DrmAmdgpuGemCreateIn,
+    DrmAmdgpuGemMmap,
+    DrmAmdgpuGemMmapIn,
+    DrmAmdgpuGemVa,
+)
+from zinc_rt.uapi.info import (
+    AMDGPU_INFO_DEV_INFO,
+    AMDGPU_INFO_HW_IP_INFO,
+    AMDGPU_INFO_MEMORY,
+    DrmAmdgpuInfo,
+    DrmAmdgpuInfoDevice,
+    DrmAmdgpuInfoHwIp,
+    DrmAmdgpuMemoryInfo,
+)
+from zinc_rt.uapi.requests import (
+    AMDGPU_BO_LIST,
+    AMDGPU_CS,
+    AMDGPU_CTX,
+    AMDGPU_GEM_CREATE,
+    AMDGPU_GEM_MMAP,
+    AMDGPU_GEM_VA,
+    AMDGPU_INFO,
+    AMDGPU_WAIT_CS,
+    DRM_GEM_CLOSE,
+    DRM_VERSION,
+    Request,
+)
+
+_T = TypeVar("_T", bound=ctypes.Structure)
+_latest = threading.local()
+
+
+def last_errno() -> int | None:
+    """The errno of this thread's latest ioctl of command submission, None when it succeeded or there was none."""
+    return getattr(_latest, "errno", None)
+
+
+def _call(linux: Linux, fd: int, request: Request, argument: Argument) -> None:
+    _latest.errno = None
+    try:
+        linux.ioctl(fd, request.value, argument)
+    except OSError as error:
+        _latest.errno = error.errno
+        raise
+
+
+# The device.
+
+
+@dataclass(frozen=True)
+class Driver:
+    """Who drives a node: name as "amdgpu", and the version of its interface."""
+
+    name: str
+    major: int
+    minor: int
+
+
+def driver(linux: Linux, fd: int) -> Driver:
+    """The kernel driver behind a render node."""
+    name = ctypes.create_string_buffer(64)
+    argument = DrmVersion(name_len=len(name) - 1, name=ctypes.addressof(name))
+    _call(linux, fd, DRM_VERSION, argument)
+    length = min(argument.name_len, len(name) - 1)
+    return Driver(name.raw[:length].decode(errors="replace"), argument.version_major, argument.version_minor)
+
+
+def _info(linux: Linux, fd: int, argument: DrmAmdgpuInfo, kind: type[_T]) -> _T:
+    answer = kind()
+    argument.return_pointer, argument.return_size = ctypes.addressof(answer), ctypes.sizeof(answer)
+    _call(linux, fd, AMDGPU_INFO, argument)
+    return answer
+
+
+def query_hw_ip(linux: Linux, fd: int, ip_type: int = AMDGPU_HW_IP_COMPUTE) -> DrmAmdgpuInfoHwIp:
+    """An engine: version, rings, alignment of indirect buffers."""
+    argument = DrmAmdgpuInfo(query=AMDGPU_INFO_HW_IP_INFO)
+    argument.query_hw_ip.type = ip_type
+    return _info(linux, fd, argument, DrmAmdgpuInfoHwIp)
+
+
+def query_device(linux: Linux, fd: int) -> DrmAmdgpuInfoDevice:
+    """The GPU: compute units, range of addresses."""
+    return _info(linux, fd, DrmAmdgpuInfo(query=AMDGPU_INFO_DEV_INFO), DrmAmdgpuInfoDevice)
+
+
+def query_memory(linux: Linux, fd: int) -> DrmAmdgpuMemoryInfo:
+    """Sizes of the heaps."""
+    return _info(linux, fd, DrmAmdgpuInfo(query=AMDGPU_INFO_MEMORY), DrmAmdgpuMemoryInfo)
+
+
+# Contexts.
+
+
+def alloc_context(linux: Linux, fd: int, priority: int = 0) -> int:
+    """A new submission context."""
+    argument = DrmAmdgpuCtx(in_=DrmAmdgpuCtxIn(op=AMDGPU_CTX_OP_ALLOC_CTX, priority=priority))
+    _call(linux, fd, AMDGPU_CTX, argument)
+    return int(argument.out_alloc.ctx_id)
+
+
+def free_context(linux: Linux, fd: int, ctx_id: int) -> None:
+    """Give it back."""
+    _call(linux, fd, AMDGPU_CTX, DrmAmdgpuCtx(in_=DrmAmdgpuCtxIn(op=AMDGPU_CTX_OP_FREE_CTX, ctx_id=ctx_id)))
+
+
+def context_state(linux: Linux, fd: int, ctx_id: int) -> DrmAmdgpuCtxOutState:
+    """Flags `AMDGPU_CTX_QUERY2_FLAGS_*`: whether a reset hit it, whose fault, whether VRAM was lost."""
+    argument = DrmAmdgpuCtx(in_=DrmAmdgpuCtxIn(op=AMDGPU_CTX_OP_QUERY_STATE2, ctx_id=ctx_id))
+    _call(linux, fd, AMDGPU_CTX, argument)
+    return DrmAmdgpuCtxOutState.from_buffer_copy(argument.out_state)
+
+
+# Memory.
+
+
+def create_buffer(linux: Linux, fd: int, size: int, alignment: int, domains: int, flags: int) -> int:
+    """A GEM handle of `size` bytes."""
+    argument = DrmAmdgpuGemCreate(in_=DrmAmdgpuGemCreateIn(size, alignment, domains, flags))
+    _call(linux, fd, AMDGPU_GEM_CREATE, argument)
+    return int(argument.out.handle)
+
+
+def close_buffer(linux: Linux, fd: int, handle: int) -> None:
+    """Give a GEM handle back."""
+    _call(linux, fd, DRM_GEM_CLOSE, DrmGemClose(handle=handle))
+
+
+def mmap_offset(linux: Linux, fd: int, handle: int) -> int:
+    """Where in the render node a buffer can be mapped."""
+    argument = DrmAmdgpuGemMmap(in_=DrmAmdgpuGemMmapIn(handle=handle))
+    _call(linux, fd, AMDGPU_GEM_MMAP, argument)
+    return int(argument.out.addr_ptr)
+
+
+def map_address(linux: Linux, fd: int, handle: int, va: int, size: int, flags: int) -> None:
+    """Put a whole buffer at a GPU address; flags: `AMDGPU_VM_*`."""
+    argument = DrmAmdgpuGemVa(handle=handle, operation=AMDGPU_VA_OP_MAP, flags=flags, va_address=va, map_size=size)
+    _call(linux, fd, AMDGPU_GEM_VA, argument)
+
+
+def unmap_address(linux: Linux, fd: int, handle: int, va: int, size: int) -> None:
+    """Take it away."""
+    argument = DrmAmdgpuGemVa(handle=handle, operation=AMDGPU_VA_OP_UNMAP, va_address=va, map_size=size)
+    _call(linux, fd, AMDGPU_GEM_VA, argument)
+
+
+# Submission.
+
+
+def set_buffer_list(linux: Linux, fd: int, handles: Sequence[int], update: int | None = None) -> int:
+    """A list of the buffers that submissions use, all of priority 0: a new one, or list `update` with new contents."""
+    entries = (DrmAmdgpuBoListEntry * len(handles))(*((handle, 0) for handle in handles))
+    operation = AMDGPU_BO_LIST_OP_CREATE if update is None else AMDGPU_BO_LIST_OP_UPDATE
+    size, address = ctypes.sizeof(DrmAmdgpuBoListEntry), ctypes.addressof(entries)
+    argument = DrmAmdgpuBoList(in_=DrmAmdgpuBoListIn(operation, update or 0, len(handles), size, address))
+    _call(linux, fd, AMDGPU_BO_LIST, argument)
+    return int(argument.out.list_handle) if update is None else update
+
+
+def destroy_buffer_list(linux: Linux, fd: int, handle: int) -> None:
+    """Give a list back."""
+    # Kernels read the entries also here: size and count are those of an empty list.
+    size = ctypes.sizeof(DrmAmdgpuBoListEntry)
+    argument = DrmAmdgpuBoList(in_=DrmAmdgpuBoListIn(AMDGPU_BO_LIST_OP_DESTROY, handle, 0, size, 0))
+    _call(linux, fd, AMDGPU_BO_LIST, argument)
+
+
+def submit(linux: Linux, fd: int, ctx_id: int, list_handle: int, va: int, n_bytes: int) -> int:
+    """Run an indirect buffer on compute ring 0, host writes made visible to it first; the fence's number."""
+    buffer = DrmAmdgpuCsChunkIb(
+        flags=AMDGPU_IB_FLAG_EMIT_MEM_SYNC, va_start=va, ib_bytes=n_bytes, ip_type=AMDGPU_HW_IP_COMPUTE
+    )
+    chunk = DrmAmdgpuCsChunk(AMDGPU_CHUNK_ID_IB, ctypes.sizeof(buffer) // 4, ctypes.addressof(buffer))
+    pointers = (ctypes.c_uint64 * 1)(ctypes.addressof(chunk))
+    argument = DrmAmdgpuCs(in_=DrmAmdgpuCsIn(ctx_id, list_handle, 1, 0, ctypes.addressof(pointers)))
+    _call(linux, fd, AMDGPU_CS, argument)
+    return int(argument.out.handle)
+
+
+def wait(linux: Linux, fd: int, ctx_id: int, fence: int, deadline_ns: int) -> int:
+    """0 once the fence has retired, 1 when the deadline came first: nanoseconds of CLOCK_MONOTONIC, 0 to poll."""
+    argument = DrmAmdgpuWaitCs(
+        in_=DrmAmdgpuWaitCsIn(handle=fence, timeout=deadline_ns, ip_type=AMDGPU_HW_IP_COMPUTE, ctx_id=ctx_id)
+    )
+    _call(linux, fd, AMDGPU_WAIT_CS, argument)
+    return int(argument.out.status)

@@ -1,0 +1,259 @@
+"""The door through command submission: the kernel owns the ring, we hand it indirect buffers and wait for fences."""
+
+from __future__ import annotations
+
+import errno
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Self
+
+from zinc_rt.linux import PAGE, Linux, host
+from zinc_rt.mem.arena import align_up
+from zinc_rt.ring.cs import calls
+from zinc_rt.ring.cs.errors import CsError, HwIpQueryFailed, WaitTimedOut
+from zinc_rt.ring.cs.session import LOOK, Buffer, Session
+from zinc_rt.ring.cs.structs import DEFAULT_RENDER_NODE
+from zinc_rt.ring.door.base import DeviceBuffer, DeviceFacts, Door, Heap
+from zinc_rt.ring.door.ranges import Ranges
+from zinc_rt.ring.errors import DeviceLost, DoorError, FenceTimeout, RingError
+from zinc_rt.uapi import cs as uapi
+from zinc_rt.uapi.gem import (
+    AMDGPU_GEM_CREATE_CPU_ACCESS_REQUIRED,
+    AMDGPU_GEM_CREATE_CPU_GTT_USWC,
+    AMDGPU_GEM_CREATE_NO_CPU_ACCESS,
+    AMDGPU_GEM_CREATE_VRAM_CLEARED,
+    AMDGPU_GEM_DOMAIN_GTT,
+    AMDGPU_GEM_DOMAIN_VRAM,
+)
+
+VA_START = 0x1_0000_0000
+DRAIN_SECONDS = 10.0
+_HUGE = 2 << 20  # page tables take this much at once
+_MAX_DWORDS = 0xF_FFFF
+_LOST = (errno.ETIME, errno.ECANCELED, errno.ENODEV, errno.EIO)
+_FLAGS = {
+    uapi.AMDGPU_CTX_QUERY2_FLAGS_RESET: "the GPU was reset",
+    uapi.AMDGPU_CTX_QUERY2_FLAGS_VRAMLOST: "the contents of VRAM are lost",
+    uapi.AMDGPU_CTX_QUERY2_FLAGS_GUILTY: "a submission of this context caused it",
+    uapi.AMDGPU_CTX_QUERY2_FLAGS_RAS_CE: "memory errors were corrected",
+    uapi.AMDGPU_CTX_QUERY2_FLAGS_RAS_UE: "memory errors could not be corrected",
+    uapi.AMDGPU_CTX_QUERY2_FLAGS_RESET_IN_PROGRESS: "a reset is under way",
+}
+
+
+class CsDoor(Door):
+    """Made by `open`. Two threads take turns, also with a wait; a forked child is refused."""
+
+    name = "cs"
+
+    def __init__(self, session: Session, facts: DeviceFacts, addresses: Ranges) -> None:
+        self.linux, self.facts = session.linux, facts
+        self._session, self._addresses = session, addresses
+        self._buffers: dict[DeviceBuffer, Buffer] = {}
+        self._list_is_old = True
+        self._submitted = self._retired = 0
+        self._lost: str | None = None
+
+    @classmethod
+    def open(cls, node: str = DEFAULT_RENDER_NODE, *, linux: Linux | None = None) -> Self:
+        """Open a render node. Raises `UnsupportedOs`, and `DoorError` with the step that failed."""
+        linux = linux or host()
+        session = Session.open(node, linux)
+        try:
+            try:
+                device = calls.query_device(linux, session.fd)
+                memory = calls.query_memory(linux, session.fd)
+            except OSError as error:
+                raise HwIpQueryFailed(f"{node}: describing the device", error.errno) from None
+            facts = DeviceFacts(
+                render_node=node,
+                gfx_target_version=_gfx_target_version(session),
+                compute_units=int(device.cu_active_number),
+                vram=int(memory.vram.total_heap_size),
+                visible_vram=int(memory.cpu_accessible_vram.total_heap_size),
+                driver=f"amdgpu {session.driver.major}.{session.driver.minor} of Linux {linux.kernel_release()}",
+            )
+            session.check_addresses(VA_START, VA_START + _HUGE)
+            size = int(device.virtual_address_max) - VA_START
+            return cls(session, facts, Ranges(VA_START, size, f"GPU addresses of {node}"))
+        except BaseException:
+            session.close()
+            raise
+
+    # Memory.
+
+    def allocate(
+        self, size: int, heap: Heap, label: str, *, executable: bool = False, visible: bool = True
+    ) -> DeviceBuffer:
+        """See `Door`. gtt: write-combined; vram and visible: only as much as the processor can reach."""
+        with self._entered():
+            size = align_up(size, PAGE)
+            if heap == "vram":
+                self._check_reach(size, label, visible)
+                access = AMDGPU_GEM_CREATE_CPU_ACCESS_REQUIRED if visible else AMDGPU_GEM_CREATE_NO_CPU_ACCESS
+                domain, flags = AMDGPU_GEM_DOMAIN_VRAM, AMDGPU_GEM_CREATE_VRAM_CLEARED | access
+            else:
+                domain, flags = AMDGPU_GEM_DOMAIN_GTT, AMDGPU_GEM_CREATE_CPU_GTT_USWC
+            # A page that nothing is mapped to follows every buffer: who runs over the end faults.
+            va = self._addresses.take(size + PAGE, _HUGE if size >= _HUGE else PAGE)
+            if va is None:
+                raise DoorError(f"{label}: finding {size} bytes of GPU addresses", None, "free some buffers")
+            try:
+                made = self._session.create(
+                    label, size, va, executable=executable, domain=domain, flags=flags, mapped=visible
+                )
+            except CsError as error:
+                self._addresses.give(va)
+                raise self._worse(error) from None
+            buffer = DeviceBuffer(va, size, heap, made.address, made.handle, label)
+            self._buffers[buffer] = made
+            self._list_is_old = True
+            return buffer
+
+    def _check_reach(self, size: int, label: str, visible: bool) -> None:
+        facts = self.facts
+        taken = sum(b.size for b in self._buffers if b.heap == "vram" and b.address is not None)
+        if visible and taken + size > facts.visible_vram:
+            advice = (
+                f"the processor reaches {facts.visible_vram} of {facts.vram} bytes and {taken} of them are taken:"
+                " switch resizable BAR on in the firmware, or use gtt"
+            )
+            raise DoorError(f"{label}: allocating {size} bytes of visible VRAM", None, advice)
+
+    def release(self, buffer: DeviceBuffer) -> None:
+        """See `Door`. Raises `RingError` for a buffer that is not this door's, `DoorError` when the driver refuses."""
+        with self._entered():
+            made = self._buffers.pop(buffer, None)
+            if made is None:
+                raise RingError(f"{buffer.label} at {buffer.va:#x} is not a buffer of this door, or was released")
+            made.address = buffer.address
+            self._list_is_old = True
+            try:
+                self._session.destroy(made)
+            finally:
+                buffer.address = None
+                self._addresses.give(made.va)
+
+    # Submission.
+
+    def submit(self, buffer: DeviceBuffer, offset: int, n_dwords: int) -> int:
+        """See `Door`. Raises `RingError` for packets that are not whole inside the buffer, or not aligned."""
+        with self._entered():
+            self._check_packets(buffer, offset, n_dwords)
+            try:
+                if self._list_is_old:
+                    self._session.list_buffers([made.handle for made in self._buffers.values()])
+                    self._list_is_old = False
+                self._push_vram_stores()
+                self._submitted = self._session.submit(buffer.va + offset, 4 * n_dwords)
+            except CsError as error:
+                raise self._worse(error) from None
+            return self._submitted
+
+    def _check_packets(self, buffer: DeviceBuffer, offset: int, n_dwords: int) -> None:
+        start, step = self._session.ib_alignment
+        n_bytes = 4 * n_dwords
+        if buffer not in self._buffers:
+            raise RingError(f"{buffer.label} at {buffer.va:#x} is not a buffer of this door, or was released")
+        if not (0 <= offset and 0 < n_dwords <= _MAX_DWORDS and offset + n_bytes <= buffer.size):
+            raise RingError(
+                f"{n_dwords} dwords at byte {offset} of {buffer.label}: the buffer has {buffer.size} bytes, one"
+                f" submission at most {_MAX_DWORDS} dwords"
+            )
+        if (buffer.va + offset) % start or n_bytes % step:
+            raise RingError(
+                f"{n_bytes} bytes of packets at {buffer.va + offset:#x}: this GPU wants the start at a multiple of"
+                f" {start} bytes, the length of {step}"
+            )
+
+    def _push_vram_stores(self) -> None:
+        """Stores on their way to VRAM arrive before a load from it is answered."""
+        for buffer in self._buffers:
+            if buffer.heap == "vram" and buffer.address is not None:
+                self.linux.store_fence()
+                self.linux.load32(buffer.address)
+                return
+
+    def retired(self) -> int:
+        """See `Door`."""
+        with self._entered():
+            while self._retired < self._submitted:
+                try:
+                    if calls.wait(self.linux, self._session.fd, self._session.ctx_id, self._retired + 1, 0):
+                        break
+                except OSError as error:
+                    raise self._lose(f"fence {self._retired + 1}", error.errno) from None
+                self._retired += 1
+            return self._retired
+
+    def wait(self, sequence: int, timeout: float) -> None:
+        """See `Door`. Raises `RingError` for a number that was not given out, or a timeout that is no finite time."""
+        with self._entered():
+            if not 0 < sequence <= self._submitted:
+                raise RingError(f"fence {sequence} was not given out; the last one is {self._submitted}")
+            if not 0 <= timeout < math.inf:
+                raise RingError(f"a timeout of {timeout} s; it must be finite and not negative")
+            if sequence <= self._retired:
+                return
+            try:
+                self._session.wait(sequence, timeout)
+            except WaitTimedOut:
+                seen = self.retired()
+                raise FenceTimeout(
+                    f"{self.facts.render_node}: fence {sequence} did not retire within {timeout:g} s; {seen} of"
+                    f" {self._submitted} have{self._state()}; {LOOK}"
+                ) from None
+            except CsError as error:
+                raise self._worse(error) from None
+            self._retired = max(self._retired, sequence)
+
+    # Loss.
+
+    @contextmanager
+    def _entered(self) -> Iterator[None]:
+        with self._session.entered():
+            if self._lost is not None:
+                raise DeviceLost(self._lost)
+            yield
+
+    def _worse(self, error: CsError) -> DoorError | DeviceLost:
+        """The error itself, or that the device is lost."""
+        return self._lose(error.step, error.errno) if error.errno in _LOST else error
+
+    def _lose(self, what: str, code: int | None) -> DeviceLost:
+        why = {errno.ETIME: "it hung", errno.ECANCELED: "it was lost with others"}.get(code or 0, "the device is gone")
+        self._lost = (
+            f"{self.facts.render_node}: {what}: {why} (errno {code}){self._state()}; {self._retired} of"
+            f" {self._submitted} submissions retired. The device stays lost for this ring: open a new one; {LOOK}"
+        )
+        return DeviceLost(self._lost)
+
+    def _state(self) -> str:
+        try:
+            flags = int(calls.context_state(self.linux, self._session.fd, self._session.ctx_id).flags)
+        except OSError:
+            return ""
+        said = [text for bit, text in _FLAGS.items() if flags & bit]
+        return f" ({', '.join(said)})" if said else ""
+
+    def close(self) -> None:
+        """See `Door`. What does not retire within ten seconds is left to the driver."""
+        self._session.close(self._drain)
+
+    def _drain(self) -> None:
+        with suppress(RingError):
+            if self._lost is None and self._submitted > self._retired:
+                self.wait(self._submitted, DRAIN_SECONDS)
+        for buffer, made in self._buffers.items():
+            made.address, buffer.address = buffer.address, None
+        self._buffers.clear()
+
+
+def _gfx_target_version(session: Session) -> int:
+    """120001 for gfx1201: the discovery table's version where the kernel passes it on, else the engine's."""
+    found = session.ip_discovery
+    if found:
+        return (found >> 16) * 10000 + (found >> 8 & 0xFF) * 100 + (found & 0xFF)
+    major, minor = session.ip_version
+    return major * 10000 + minor * 100
