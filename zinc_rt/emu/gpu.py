@@ -6,10 +6,11 @@ import errno
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from zinc_rt.emu.caches import Caches
 from zinc_rt.emu.errors import GpuFault, GpuHang, KernelError
 from zinc_rt.emu.memory import BufferObject, Placement
 from zinc_rt.emu.models import GpuModel
@@ -59,6 +60,7 @@ class Gpu:
         self.at_reset: list[Callable[[], None]] = []  # called after a reset of the whole card
         self.drm: DrmDevice | None = None  # the DRM driver's own state, from the first open on
         self._buffers: weakref.WeakSet[BufferObject] = weakref.WeakSet()
+        self.caches = Caches(lambda text: machine.report("lost-writes", text))
         self._streams: list[Stream] = []
         self._thread: threading.Thread | None = None
         self._stopping = False
@@ -87,6 +89,8 @@ class Gpu:
         """Give pages back."""
         if bo.placement in self.used:
             self.used[bo.placement] -= bo.size
+        for gpu in self.machine.gpus:
+            gpu.caches.drop(bo)
         bo.release()
 
     def reset(self, *, whole: bool) -> None:
@@ -168,7 +172,10 @@ class Gpu:
         if stream.waits_since is None:
             stream.waits_since = now
         elif now - stream.waits_since > stream.timeout:
-            raise GpuHang(f"{stream.name} made no progress for {stream.timeout:g} s")
+            hang = GpuHang(f"{stream.name} made no progress for {stream.timeout:g} s")
+            if isinstance(stream.steps, Generator):
+                stream.steps.throw(hang)  # comes back with the packet that waits, and what it waits for
+            raise hang
 
     def _finish(self, stream: Stream, error: Exception | None) -> None:
         self.remove(stream)

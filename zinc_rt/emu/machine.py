@@ -58,6 +58,7 @@ class Machine:
         self.faults = Faults()
         self.findings: list[Finding] = []
         self.trace: list[str] | None = None  # a line per call, while it is a list
+        self.report_redundant: list[str] | None = None  # a line per barrier that did nothing, while it is a list
         self.dmesg: list[str] = []  # the kernel's log: hangs, resets, page faults, refusals that real drivers log
         self._processes: list[Process] = []
         self._closed = False

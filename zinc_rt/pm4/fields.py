@@ -143,7 +143,7 @@ class Address(Long):
 class TaggedAddress(Long):
     """Two dwords that are a dword's GPU address; a field uses the lowest bits, which an address leaves free."""
 
-    tag: Field = Field("tag", 0)  # noqa: RUF009  frozen itself
+    tag: Field = Field("tag", 0)
 
     def decode(self, words: Sequence[int]) -> Iterator[tuple[str, int]]:
         """Names and numbers of the address and of the field."""

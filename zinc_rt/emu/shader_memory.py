@@ -1,0 +1,185 @@
+"""Memory as the waves of one dispatch see it: byte ranges, and one address per lane, with permission checks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from zinc_rt.emu.caches import CODE, SCALAR, VECTOR, Caches
+from zinc_rt.emu.memory import BufferObject
+from zinc_rt.emu.pages import Bytes, Lines
+from zinc_rt.emu.vm import GpuVm, Mapping
+from zinc_rt.linux import PAGE
+
+Addresses = npt.NDArray[np.uint64]
+_Offsets = npt.NDArray[np.int64]
+_WORD = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+
+
+class ShaderMemory:
+    """Addresses are of the GPU, sizes in bytes. Every method raises `GpuFault` for what is not mapped or not allowed.
+
+    A dispatch sees its own writes at once. Others see them after `retire`, which is called when its waves were waited
+    for. Lanes that are switched off are left out by the caller.
+    """
+
+    def __init__(self, caches: Caches, vm: GpuVm) -> None:
+        self._caches, self._vm = caches, vm
+        self._writes: dict[BufferObject, Lines] = {}
+
+    # Ranges.
+
+    def read(self, va: int, n: int) -> Bytes:
+        """u8[n] through the vector cache."""
+        return self._read(va, n, VECTOR, "read")
+
+    def scalar(self, va: int, n: int) -> Bytes:
+        """u8[n] through the scalar cache."""
+        return self._read(va, n, SCALAR, "read")
+
+    def code(self, va: int, n: int) -> Bytes:
+        """u8[n] of instructions, from executable memory."""
+        return self._read(va, n, CODE, "execute")
+
+    def write(self, va: int, data: bytes | Bytes) -> None:
+        """Write bytes; all of them or, when it faults, none."""
+        source = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data.reshape(-1).view(np.uint8)
+        at = 0
+        for m, offset, size in list(self._vm.walk(va, len(source), "write")):
+            self._lines(m.bo).store(offset, source[at : at + size])
+            at += size
+
+    # Lanes.
+
+    def gather(self, addresses: Addresses, n: int) -> Bytes:
+        """u8[lanes, n]: `n` bytes from each lane's address, through the vector cache."""
+        pieces = self._pieces(addresses, n, "read")
+        if pieces is None:
+            return self.gather(_bytes_of(addresses, n), 1).reshape(-1, n)
+        found = np.empty((len(addresses), n), np.uint8)
+        for lanes, mapping, offsets in pieces:
+            found[lanes] = self._gather(mapping.bo, offsets, n)
+        return found
+
+    def scatter(self, addresses: Addresses, data: Bytes) -> None:
+        """Write data u8[lanes, n] to each lane's address; where lanes share one, the last wins."""
+        n = data.shape[1]
+        pieces = self._pieces(addresses, n, "write")
+        if pieces is None:
+            self.scatter(_bytes_of(addresses, n), data.reshape(-1, 1))
+            return
+        for lanes, mapping, offsets in pieces:
+            lines = self._lines(mapping.bo)
+            _put(lines.data, offsets, data[lanes])
+            _put(lines.dirty.view(np.uint8), offsets, np.ones((len(offsets), n), np.uint8))
+            lines.dirty_pages.update(np.unique(offsets // PAGE).tolist())
+            lines.dirty_pages.update(np.unique((offsets + (n - 1)) // PAGE).tolist())
+
+    def atomic(self, addresses: Addresses, n: int, update: Callable[[int, int], int]) -> npt.NDArray[np.uint64]:
+        """Lane after lane: `update(lane, old)` gives the new number of `n` bytes. It happens in the L2, visible at once.
+
+        Returns the old numbers. Addresses are multiples of `n`.
+        """
+        old = np.zeros(len(addresses), np.uint64)
+        for lane, address in enumerate(addresses.tolist()):
+            for m, offset, size in self._vm.walk(address, n, "write"):
+                now = m.bo.bytes[offset : offset + size] if m.bo.uncached else self._caches.lines(m.bo, offset, size)
+                lines = self._writes.get(m.bo)
+                if lines is not None:
+                    now = np.where(lines.dirty[offset : offset + size], lines.data[offset : offset + size], now)
+                    lines.dirty[offset : offset + size] = False
+                old[lane] = number = int.from_bytes(now.tobytes(), "little")
+                new = (update(lane, number) & (1 << 8 * n) - 1).to_bytes(n, "little")
+                self._caches.store(m.bo, offset, np.frombuffer(new, np.uint8), through=False)
+        return old
+
+    def retire(self) -> None:
+        """The waves are done and waited for: their writes arrive."""
+        for lines in self._writes.values():
+            self._caches.arrive(lines)
+        self._writes.clear()
+
+    # Within.
+
+    def _lines(self, bo: BufferObject) -> Lines:
+        lines = self._writes.get(bo)
+        if lines is None:
+            lines = self._writes[bo] = self._caches.pending(bo)
+        return lines
+
+    def _read(self, va: int, n: int, level: str, access: str) -> Bytes:
+        parts = []
+        for m, offset, size in self._vm.walk(va, n, access):
+            if m.bo.uncached:
+                part = m.bo.bytes[offset : offset + size]
+            else:
+                pages = self._caches.shader_pages(level, m.bo)
+                self._caches.load(pages, offset // PAGE, (offset + size - 1) // PAGE)
+                part = pages.data[offset : offset + size]
+            lines = self._writes.get(m.bo) if level == VECTOR else None
+            if lines is not None and lines.dirty_pages:
+                part = np.where(lines.dirty[offset : offset + size], lines.data[offset : offset + size], part)
+            parts.append(part)
+        return parts[0].copy() if len(parts) == 1 else np.concatenate([*parts, np.empty(0, np.uint8)])
+
+    def _gather(self, bo: BufferObject, offsets: _Offsets, n: int) -> Bytes:
+        if bo.uncached:
+            found = _take(bo.bytes, offsets, n)
+        else:
+            pages = self._caches.shader_pages(VECTOR, bo)
+            for ends in (offsets, offsets + (n - 1)):
+                numbers = ends // PAGE
+                if not pages.present[numbers].all():
+                    for page in np.unique(numbers).tolist():
+                        self._caches.load(pages, page, page)
+            found = _take(pages.data, offsets, n)
+        lines = self._writes.get(bo)
+        if lines is not None and lines.dirty_pages:
+            found = np.where(_take(lines.dirty.view(np.uint8), offsets, n) != 0, _take(lines.data, offsets, n), found)
+        return found
+
+    def _pieces(self, addresses: Addresses, n: int, access: str) -> list[tuple[Any, Mapping, _Offsets]] | None:
+        """Lanes by the mapping that they lie in, with their byte offsets in its buffer.
+
+        None when a lane's bytes lie in two mappings.
+        """
+        found: list[tuple[Any, Mapping, _Offsets]] = []
+        left = np.arange(len(addresses))
+        while len(left):
+            here = addresses[left]
+            low, high = int(here.min()), int(here.max())
+            mapping = next(self._vm.walk(low, n, access))[0]
+            if low + n > mapping.end:
+                list(self._vm.walk(low, n, access))  # it may fault
+                return None
+            if high + n <= mapping.end:
+                lanes, left = left, left[:0]
+            else:
+                inside = here <= np.uint64(mapping.end - n)
+                lanes, left = left[inside], left[~inside]
+            offsets = (addresses[lanes] - np.uint64(mapping.va)).astype(np.int64) + mapping.offset
+            found.append((slice(None) if len(lanes) == len(addresses) else lanes, mapping, offsets))
+        return found
+
+
+def _bytes_of(addresses: Addresses, n: int) -> Addresses:
+    return (addresses[:, None] + np.arange(n, dtype=np.uint64)).reshape(-1)
+
+
+def _take(source: Bytes, offsets: _Offsets, n: int) -> Bytes:
+    word = _WORD.get(n)
+    if word is not None and len(source) % n == 0 and not (offsets % n).any():
+        return source.view(word)[offsets // n].view(np.uint8).reshape(-1, n)
+    return source[offsets[:, None] + np.arange(n)]
+
+
+def _put(target: Bytes, offsets: _Offsets, data: Bytes) -> None:
+    n = data.shape[1]
+    word = _WORD.get(n)
+    if word is not None and len(target) % n == 0 and not (offsets % n).any():
+        target.view(word)[offsets // n] = np.ascontiguousarray(data).view(word).reshape(-1)
+    else:
+        target[offsets[:, None] + np.arange(n)] = data
