@@ -24,6 +24,7 @@ class Placement(StrEnum):
     GTT = "GTT"
     DOORBELL = "doorbell"
     USERPTR = "user memory"
+    ON_CHIP = "on-chip memory"
 
 
 @dataclass(eq=False)
