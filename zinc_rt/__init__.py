@@ -18,9 +18,14 @@ if TYPE_CHECKING:
     import zinc_rt.ir.graph as ir_graph
     import zinc_rt.ir.op as ir_op
     import zinc_rt.ring.cpu as cpu_ring
+    import zinc_rt.ring.cs as cs
+    import zinc_rt.ring.kfd as kfd
+    import zinc_rt.ring.packet as pm4_packet
+    import zinc_rt.ring.umq as umq
     from zinc_rt import engine as engine
     from zinc_rt import fast_pool as fast_pool
     from zinc_rt import kernels as kernels
+    from zinc_rt import kmd as kmd
     from zinc_rt import lang as lang
     from zinc_rt import ring as ring
     from zinc_rt.engine import Engine as Engine
@@ -39,8 +44,13 @@ _MODULES = {
     "engine": "zinc_rt.engine",
     "ir_op": "zinc_rt.ir.op",
     "ir_graph": "zinc_rt.ir.graph",
+    "kmd": "zinc_rt.kmd",
     "ring": "zinc_rt.ring",
     "cpu_ring": "zinc_rt.ring.cpu",
+    "umq": "zinc_rt.ring.umq",
+    "kfd": "zinc_rt.ring.kfd",
+    "cs": "zinc_rt.ring.cs",
+    "pm4_packet": "zinc_rt.ring.packet",
     "fast_pool": "zinc_rt.fast_pool",
     "kernels": "zinc_rt.kernels",
     "lang": "zinc_rt.lang",
@@ -73,15 +83,20 @@ __all__ = [
     "ZincError",
     "__version__",
     "cpu_ring",
+    "cs",
     "engine",
     "fast_pool",
     "generate",
     "ir_graph",
     "ir_op",
     "kernels",
+    "kfd",
+    "kmd",
     "lang",
     "load",
+    "pm4_packet",
     "ring",
+    "umq",
 ]
 
 

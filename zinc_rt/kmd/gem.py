@@ -30,9 +30,7 @@ class Bo:
     size: int
 
 
-def create_gem(
-    file: File, size: int, alignment: int, domains: int, flags: int, *, linux: Linux | None = None
-) -> Bo:  # fmt: skip
+def create_gem(file: File, size: int, alignment: int, domains: int, flags: int, *, linux: Linux | None = None) -> Bo:
     """A new buffer: size and alignment in bytes, `AMDGPU_GEM_DOMAIN_*`, `AMDGPU_GEM_CREATE_*`. Raises `IoctlFailed`."""
     argument = DrmAmdgpuGemCreate(in_=DrmAmdgpuGemCreateIn(size, alignment, domains, flags))
     ioctl(file, AMDGPU_GEM_CREATE, argument, linux)
@@ -64,20 +62,28 @@ def unmap_gem(mapped: Mapped, *, linux: Linux | None = None) -> None:
     (linux or host()).munmap(ctypes.addressof(mapped), len(mapped))
 
 
-def map_gem_va(file: File, bo: Bo, va: int, flags: int, *, linux: Linux | None = None) -> None:
+def map_gem_va(
+    file: File, bo: Bo, va: int, flags: int, *, timeline: tuple[int, int] = (0, 0), linux: Linux | None = None
+) -> None:
     """Put a whole buffer at an address of the GPU, a multiple of 4096. flags: `AMDGPU_VM_PAGE_*` and
     `AMDGPU_VM_MTYPE_*`. Raises `IoctlFailed`.
+
+    timeline: sync object and point that are signalled when the page tables are written (Linux 6.16 and newer). Kernel
+    rings wait for that by themselves, user queues do not.
     """
-    _gem_va(file, AMDGPU_VA_OP_MAP, bo, va, flags, linux)
+    _gem_va(file, AMDGPU_VA_OP_MAP, bo, va, flags, timeline, linux)
 
 
 def unmap_gem_va(file: File, bo: Bo, va: int, *, linux: Linux | None = None) -> None:
     """Undo `map_gem_va`. Raises `IoctlFailed`."""
-    _gem_va(file, AMDGPU_VA_OP_UNMAP, bo, va, 0, linux)
+    _gem_va(file, AMDGPU_VA_OP_UNMAP, bo, va, 0, (0, 0), linux)
 
 
-def _gem_va(file: File, operation: int, bo: Bo, va: int, flags: int, linux: Linux | None) -> None:
+def _gem_va(
+    file: File, operation: int, bo: Bo, va: int, flags: int, timeline: tuple[int, int], linux: Linux | None
+) -> None:
     # Whole pages, as the kernel rounded the buffer: with the bytes that were asked for, MAP would be refused.
     size = (bo.size + PAGE - 1) // PAGE * PAGE
-    argument = DrmAmdgpuGemVa(bo.handle, 0, operation, flags, va, 0, size)
+    syncobj, point = timeline
+    argument = DrmAmdgpuGemVa(bo.handle, 0, operation, flags, va, 0, size, point, syncobj)
     ioctl(file, AMDGPU_GEM_VA, argument, linux)

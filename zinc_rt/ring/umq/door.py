@@ -1,0 +1,288 @@
+"""The door over a user queue: packets go into a ring that the GPU reads by itself; the kernel sees none of them.
+
+A submission is a few packets in the ring: host writes become visible (HDP flush, caches dropped), the caller's packets
+run as a called indirect buffer, and an end-of-pipe fence writes the submission's number to memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from zinc_rt import kmd
+from zinc_rt.linux import PAGE, Linux, host
+from zinc_rt.mem.arena import align_up
+from zinc_rt.pm4.builder import ACQUIRE_HOST, PacketBuilder
+from zinc_rt.ring.door.base import DeviceBuffer, Door, Heap
+from zinc_rt.ring.door.ranges import Ranges
+from zinc_rt.ring.errors import DeviceLost, DoorError, FenceTimeout, RingClosed, RingError
+from zinc_rt.ring.umq.advice import explain
+from zinc_rt.ring.umq.buffers import READ_WRITE, Buffer, Buffers
+from zinc_rt.ring.umq.facts import device_facts
+from zinc_rt.ring.umq.preflight import DEFAULT_RENDER_NODE
+from zinc_rt.ring.umq.queue import EOP_VA, QUEUE_VA, QueueWriter, UserQueue
+from zinc_rt.ring.umq.smoke import admission_probe_path
+from zinc_rt.ring.umq.timeline import Timeline
+from zinc_rt.ring.umq.watch import Watch
+
+FENCE_VA = QUEUE_VA + 0x10_0000
+_POOL_VA = QUEUE_VA + 0x1000_0000
+_HUGE_PAGE = 1 << 21
+_WORDS = 32  # of one submission, at the most
+_SPIN = 0.0002
+_LONGEST_SLEEP = 0.001
+_WATCH_AFTER = 0.05
+_GRACE = 1.0
+_LOG = "see the kernel's log: dmesg | grep amdgpu"
+_ALWAYS = kmd.AMDGPU_GEM_CREATE_VM_ALWAYS_VALID
+_CPU_ACCESS_REQUIRED, _NO_CPU_ACCESS = 1 << 0, 1 << 1
+
+
+class UmqDoor(Door):
+    """A compute user queue of one render node. Threads may share it; a forked child has to open one of its own.
+
+    room_timeout: seconds that `submit` waits for a full ring; table_timeout: seconds for a change of the GPU's page
+    tables; drain_timeout: seconds that `close` waits for what still runs.
+    """
+
+    name = "UMQ"
+    room_timeout = 10.0
+    table_timeout = 10.0
+    drain_timeout = 5.0
+
+    def __init__(self, render_node: str = DEFAULT_RENDER_NODE, *, linux: Linux | None = None) -> None:
+        """Raises `DoorError` with the step that failed and what would help; then nothing is left open."""
+        self.linux = linux or host()
+        admission = admission_probe_path(render_node, linux=self.linux)
+        if not admission.ok():
+            reason, remedy = explain(admission)
+            advice = f"{reason}; {remedy}" if remedy else reason
+            raise DoorError(f"a user queue on {render_node}", admission.errno, advice)
+        self._lock = threading.RLock()
+        self._pid = self.linux.pid()
+        self._lost = ""
+        self._closed = False
+        self._submitted = 0
+        self._made: dict[int, Buffer] = {}  # by GEM handle
+        with ExitStack() as undo, self._step(f"opening {render_node}"):
+            self._fd = self.linux.open(render_node)
+            undo.callback(self._close_file)
+            self._watch = Watch(self._fd, self.linux)
+            undo.callback(self._watch.close)
+            timeline = Timeline(self._fd, self.linux)
+            undo.callback(timeline.close)
+            self._timeline = timeline
+            self.facts, addresses = device_facts(self._fd, render_node, self.linux)
+            self._addresses = Ranges(_POOL_VA, addresses.stop - _POOL_VA, "GPU addresses")
+            self._buffers = Buffers(self._fd, self.linux, timeline)
+            undo.callback(self._buffers.close)
+            queue = UserQueue.allocate(self._buffers, admission.eop_size, admission.eop_alignment, readable=True)
+            self._fence = self._buffers.make(PAGE, kmd.AMDGPU_GEM_DOMAIN_GTT, _ALWAYS, va=FENCE_VA)
+            timeline.wait(self.table_timeout)
+            queue.create()
+            undo.callback(self._free_queue, queue)
+            self._writer = QueueWriter(queue)
+            self._undo = undo.pop_all()
+
+    # Memory.
+
+    def allocate(
+        self, size: int, heap: Heap, label: str, *, executable: bool = False, visible: bool = True
+    ) -> DeviceBuffer:
+        if size < 1:
+            raise RingError(f"{label}: {size} bytes cannot be allocated, at least 1")
+        size = align_up(size, PAGE)
+        with self._lock:
+            self._check()
+            va = self._addresses.take(size, _HUGE_PAGE if size >= _HUGE_PAGE else PAGE)
+            if va is None:
+                raise DoorError(f"{label}: {size} bytes of GPU addresses", None, "free buffers first")
+            try:
+                buffer = self._make(size, heap, label, va, executable, visible)
+            except BaseException:
+                self._addresses.give(va)
+                raise
+            buffer.label = label
+            self._made[buffer.bo.handle] = buffer
+            address = buffer.address if visible else None
+            return DeviceBuffer(va, size, heap, address, buffer.bo.handle, label)
+
+    def _make(self, size: int, heap: Heap, label: str, va: int, executable: bool, visible: bool) -> Buffer:
+        domain, flags = kmd.AMDGPU_GEM_DOMAIN_GTT, _ALWAYS
+        if heap == "vram":
+            domain = kmd.AMDGPU_GEM_DOMAIN_VRAM
+            flags |= kmd.AMDGPU_GEM_CREATE_VRAM_CLEARED | (_CPU_ACCESS_REQUIRED if visible else _NO_CPU_ACCESS)
+        access = kmd.AMDGPU_VM_PAGE_READABLE | kmd.AMDGPU_VM_PAGE_WRITEABLE | kmd.AMDGPU_VM_MTYPE_DEFAULT
+        access |= kmd.AMDGPU_VM_PAGE_EXECUTABLE if executable else 0
+        with self._step(f"{label}: {size} bytes of {heap}"):
+            prot = READ_WRITE if visible else 0
+            buffer = self._buffers.make(size, domain, flags, va=va, prot=prot, access=access)
+            try:
+                self._timeline.wait(self.table_timeout)
+            except kmd.IoctlFailed:
+                self._buffers.drop(buffer)
+                raise
+        return buffer
+
+    def release(self, buffer: DeviceBuffer) -> None:
+        with self._lock:
+            self._check()
+            made = self._made.pop(buffer.handle, None)
+            if made is None:
+                raise RingError(f"{buffer.label}: the buffer was released before, or belongs to another door")
+            self._buffers.drop(made, keep_map=buffer.address is None)
+            self._addresses.give(buffer.va)
+
+    # Work.
+
+    def submit(self, buffer: DeviceBuffer, offset: int, n_dwords: int) -> int:
+        if offset < 0 or offset % 4 or n_dwords < 1 or offset + 4 * n_dwords > buffer.size:
+            raise RingError(f"{n_dwords} dwords at byte {offset} are not inside {buffer.label}, {buffer.size} bytes")
+        with self._lock:
+            self._check()
+            sequence = self._submitted + 1
+            builder = PacketBuilder([0] * _WORDS)
+            builder.hdp_flush()
+            builder.acquire_mem(ACQUIRE_HOST)
+            builder.indirect_buffer(buffer.va + offset, n_dwords)
+            builder.release_mem_signal(FENCE_VA, sequence)
+            words = builder.written()
+            self._wait_for_room(len(words), sequence)
+            self._writer.write(words)
+            self._submitted = sequence
+            return sequence
+
+    def _wait_for_room(self, n: int, sequence: int) -> None:
+        for _ in self._patience(self.room_timeout):
+            if self._writer.has_room(n):
+                return
+        raise DoorError(
+            f"submission {sequence}: the ring stayed full for {self.room_timeout:g} s; {self._progress()}", None, _LOG
+        )
+
+    def retired(self) -> int:
+        self._check()
+        return self.linux.load64(self._fence.address)
+
+    def wait(self, sequence: int, timeout: float) -> None:
+        self._check()
+        if not 0 <= sequence <= self._submitted:
+            raise RingError(f"submission {sequence} was not made; the last is {self._submitted}")
+        fence = self._fence.address
+        if self.linux.load64(fence) >= sequence:
+            return
+        for _ in self._patience(timeout):
+            if self.linux.load64(fence) >= sequence:
+                return
+        raise FenceTimeout(
+            f"{self.name}: submission {sequence} did not retire within {timeout:g} s; {self._progress()}; {_LOG}"
+        )
+
+    def _patience(self, seconds: float) -> Iterator[None]:
+        """Yields until the time is over: without a pause at first, then with longer ones, looking after the GPU."""
+        start = now = self.linux.monotonic_ns()
+        pause, watch, reset_at = 0.00002, _WATCH_AFTER, 0.0
+        while True:
+            yield
+            now = self.linux.monotonic_ns()
+            passed = (now - start) / 1e9
+            if passed >= seconds:
+                self._look()
+                return
+            if passed < _SPIN:
+                continue
+            if passed >= watch:
+                watch = passed + _WATCH_AFTER
+                self._look()
+                if not reset_at and self._watch.was_reset():
+                    reset_at = passed
+                if reset_at and passed - reset_at > _GRACE:
+                    self._lose("an engine of the GPU was reset and the queue does not move any more")
+            self.linux.sleep(min(pause, seconds - passed))
+            pause = min(2 * pause, _LONGEST_SLEEP)
+
+    # What became of it.
+
+    def _progress(self) -> str:
+        last, unread = self.linux.load64(self._fence.address), self._writer.unread()
+        fault = self._watch.fault()
+        text = f"{last} was the last of {self._submitted} to retire, {unread} dwords of the ring are unread"
+        return text if fault is None else f"{text}, page fault at {self._name_of(fault)}"
+
+    def _name_of(self, va: int) -> str:
+        """An address with the buffer that it is in, or behind."""
+        names = {made.va: made.label for made in self._made.values() if made.va is not None}
+        names |= {QUEUE_VA: "the ring", EOP_VA: "the end-of-pipe buffer", FENCE_VA: "the fence"}
+        start = max((at for at in names if at <= va), default=None)
+        return f"{va:#x}" + (f", {va - start:#x} behind the start of {names[start]}" if start is not None else "")
+
+    def _look(self) -> None:
+        why = self._watch.gone()
+        if why:
+            self._lose(why)
+
+    def _lose(self, why: str) -> None:
+        self._lost = f"{self.name} on {self.facts.render_node}: {why}; {self._progress()}; {_LOG}; then start again"
+        raise DeviceLost(self._lost)
+
+    def _check(self) -> None:
+        if self._closed:
+            raise RingClosed(f"{self.name} on {self.facts.render_node} was closed")
+        if self.linux.pid() != self._pid:
+            raise RingError(f"process {self._pid} opened this door; process {self.linux.pid()} must open its own")
+        if self._lost:
+            raise DeviceLost(self._lost)
+
+    @contextmanager
+    def _step(self, what: str) -> Iterator[None]:
+        """Turn a refusal into `DoorError`, or `DeviceLost` when the GPU is gone."""
+        try:
+            yield
+        except kmd.KmdError as error:
+            if error.errno == errno.ENODEV:
+                self._lost = f"{self.name}: {what}: {error}: the GPU left the bus; start again"
+                raise DeviceLost(self._lost) from None
+            raise DoorError(f"{what}: {error.call}", error.errno, _ADVICE.get(error.errno, _LOG)) from None
+        except OSError as error:
+            raise DoorError(what, error.errno, _ADVICE.get(error.errno or 0, "")) from None
+
+    # The end.
+
+    def close(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            if self.linux.pid() != self._pid:  # the queue and its buffers are the parent's
+                self._undo.pop_all()
+                self._close_file()
+                return
+            if not self._lost and self._submitted:
+                self._drain()
+            self._undo.close()
+
+    def _drain(self) -> None:
+        fence = self._fence.address
+        with contextlib.suppress(DeviceLost):
+            for _ in self._patience(self.drain_timeout):
+                if self.linux.load64(fence) >= self._submitted:
+                    return
+
+    def _free_queue(self, queue: UserQueue) -> None:
+        with contextlib.suppress(kmd.IoctlFailed):
+            queue.free()
+
+    def _close_file(self) -> None:
+        with contextlib.suppress(OSError):
+            self.linux.close(self._fd)
+
+
+_ADVICE = {
+    errno.ENOMEM: "free GPU memory, or ask for less",
+    errno.ENOSPC: "free GPU memory, or ask for less",
+    errno.EACCES: "add yourself to the group of the device file (`zinc check` names it)",
+    errno.ETIME: _LOG,
+}
