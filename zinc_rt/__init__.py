@@ -18,10 +18,7 @@ if TYPE_CHECKING:
     import zinc_rt.ir.graph as ir_graph
     import zinc_rt.ir.op as ir_op
     import zinc_rt.ring.cpu as cpu_ring
-    import zinc_rt.ring.cs as cs
-    import zinc_rt.ring.kfd as kfd
     import zinc_rt.ring.packet as pm4_packet
-    import zinc_rt.ring.umq as umq
     from zinc_rt import engine as engine
     from zinc_rt import fast_pool as fast_pool
     from zinc_rt import kernels as kernels
@@ -38,6 +35,9 @@ if TYPE_CHECKING:
     from zinc_rt.generation import Stats as Stats
     from zinc_rt.model import Model as Model
     from zinc_rt.model import load as load
+    from zinc_rt.ring import cs as cs
+    from zinc_rt.ring import kfd as kfd
+    from zinc_rt.ring import umq as umq
     from zinc_rt.sampling import SamplingParams as SamplingParams
 
 _MODULES = {
