@@ -1,0 +1,167 @@
+"""`zinc emu`: an emulated machine with AMD GPUs, for code that talks to the driver."""
+
+from __future__ import annotations
+
+import errno as errno_names
+import json
+import runpy
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from zinc_rt.cli import options as o
+from zinc_rt.cli.terminal import write, write_heading, write_table
+from zinc_rt.errors import UsageError
+
+if TYPE_CHECKING:
+    from zinc_rt.emu.machine import Machine
+
+MACHINE = "The machine"
+
+
+class Action(StrEnum):
+    """What to do with the machine."""
+
+    list = "list"
+    check = "check"
+    run = "run"
+
+
+def _kernels(incomplete: str) -> list[str]:
+    from zinc_rt.emu.profiles import PROFILES
+
+    return [name for name in PROFILES if name.startswith(incomplete)]
+
+
+def _gpus(incomplete: str) -> list[str]:
+    from zinc_rt.emu.models import MODELS
+
+    return [name for name in MODELS if name.startswith(incomplete)]
+
+
+def emu(
+    action: Annotated[Action, typer.Argument(help="list the kernels and GPUs, check every door, or run a script.")],
+    script: Annotated[
+        Path | None, typer.Argument(help="Python file for `run`; it finds `machine` and `linux` among its globals.")
+    ] = None,
+    arguments: Annotated[list[str] | None, typer.Argument(help="Arguments of the script.")] = None,
+    kernel: Annotated[
+        str,
+        typer.Option(
+            "--kernel", help="Kernel version; see `list`.", autocompletion=_kernels, rich_help_panel=MACHINE,
+            metavar="NAME",
+        ),
+    ] = "6.17",
+    gpu: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--gpu", help="A GPU of the machine; give it again for more.", autocompletion=_gpus,
+            rich_help_panel=MACHINE, metavar="NAME", show_default="r9700",
+        ),
+    ] = None,
+    fault: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fault", help="Let a call fail: an ioctl's name, open or mmap, with an errno, after N good calls.",
+            rich_help_panel=MACHINE, metavar="CALL=ERRNO[:N]",
+        ),
+    ] = None,
+    trace: Annotated[
+        bool, typer.Option("--trace", help="Show every call to the kernel.", rich_help_panel=o.OUTPUT)
+    ] = False,
+    as_json: o.Json = False,
+    debug: o.Debug = False,
+) -> int:
+    """Run amdgpu code on an emulated machine.
+
+    The kernel driver, the command processor and the memory of AMD GPUs, as strict as the documents: what real hardware
+    punishes later, or not at all, is a finding. Exit code 1 when there are findings.
+    """
+    if action is not Action.run and script is not None:
+        raise UsageError(f"{action.value} takes no script; did you mean zinc emu run {script}?")
+    if action is Action.list:
+        _list(as_json)
+        return 0
+    machine = _machine(kernel, gpu or ["r9700"], fault or [])
+    machine.trace = [] if trace else None
+    result = _check(machine, as_json) if action is Action.check else _run(machine, script, arguments or [])
+    for line in machine.trace or ():
+        write(f"{line}\n")
+    machine.strict = False
+    machine.close()
+    for finding in machine.findings:
+        write(f"finding: {finding}\n")
+    return 1 if machine.findings else result
+
+
+def _machine(kernel: str, gpus: list[str], faults: list[str]) -> Machine:
+    from zinc_rt.emu.machine import Machine
+    from zinc_rt.emu.models import MODELS
+    from zinc_rt.emu.profiles import PROFILES
+
+    if kernel not in PROFILES:
+        raise UsageError(f"--kernel is {kernel!r}, it must be {', '.join(PROFILES)}")
+    for name in gpus:
+        if name not in MODELS:
+            raise UsageError(f"--gpu is {name!r}, it must be {', '.join(MODELS)}")
+    machine = Machine(PROFILES[kernel], [MODELS[name] for name in gpus])
+    for text in faults:
+        machine.inject(*_fault(text)[:2], skip=_fault(text)[2])
+    return machine
+
+
+def _fault(text: str) -> tuple[str, int, int]:
+    """Call, errno and calls before it, from CALL=ERRNO[:N]."""
+    call, _, rest = text.partition("=")
+    name, _, skip = rest.partition(":")
+    code = getattr(errno_names, name, None) if name.isidentifier() else int(name) if name.isdigit() else None
+    if not isinstance(code, int) or (skip and not skip.isdigit()):
+        raise UsageError(f"--fault is {text!r}; it must look like AMDGPU_CS=EBUSY or KFD_CREATE_QUEUE=EINVAL:1")
+    return call, code, int(skip or 0)
+
+
+def _list(as_json: bool) -> None:
+    from zinc_rt.emu.faults import CALLS
+    from zinc_rt.emu.models import MODELS
+    from zinc_rt.emu.profiles import PROFILES
+
+    if as_json:
+        tree = {
+            "kernels": {name: p.release for name, p in PROFILES.items()},
+            "gpus": {name: {"name": m.name, "gfx_target_version": m.gfx_target_version} for name, m in MODELS.items()},
+            "calls": list(CALLS),
+        }
+        write(json.dumps(tree, indent=1) + "\n")
+        return
+    write_heading("Kernels")
+    write_table([[name, p.release, "user queues" if p.user_queues else ""] for name, p in PROFILES.items()])
+    write_heading("\nGPUs")
+    write_table([[name, m.name, f"{m.cu} compute units", f"{m.vram >> 20} MiB"] for name, m in MODELS.items()])
+    write_heading("\nCalls that can fail on demand")
+    write_table([[name] for name in CALLS])
+
+
+def _check(machine: Machine, as_json: bool) -> int:
+    from zinc_rt.tiers import door_reports
+
+    linux = machine.process()
+    reports = door_reports(linux)
+    if as_json:
+        write(json.dumps([report.as_dict() for report in reports], indent=1) + "\n")
+    else:
+        write_heading(f"{machine.profile.release}, {', '.join(gpu.model.name for gpu in machine.gpus)}")
+        write_table([[r.name, "ok" if r.ok else "!!", r.reason + (f" -> {r.remedy}" if r.remedy else "")] for r in reports])
+    return 0 if any(report.ok for report in reports) else 1
+
+
+def _run(machine: Machine, script: Path | None, arguments: list[str]) -> int:
+    if script is None:
+        raise UsageError("run needs a script: zinc emu run FILE.py")
+    if not script.is_file():
+        raise UsageError(f"{script} is not a file")
+    sys.argv = [str(script), *arguments]
+    runpy.run_path(str(script), {"machine": machine, "linux": machine.process()}, "__main__")
+    return 0
