@@ -32,7 +32,7 @@ class GpuFault(Exception):
 
     def __init__(self, va: int, access: str, reason: str, nearest: str) -> None:
         super().__init__(f"{access} of {va:#x}: {reason}; {nearest}")
-        self.va, self.access, self.reason = va, access, reason
+        self.va, self.access, self.reason, self.nearest = va, access, reason, nearest
 
 
 class GpuHang(Exception):

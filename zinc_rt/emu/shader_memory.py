@@ -79,7 +79,7 @@ class ShaderMemory:
             lines.dirty_pages.update(np.unique((offsets + (n - 1)) // PAGE).tolist())
 
     def atomic(self, addresses: Addresses, n: int, update: Callable[[int, int], int]) -> npt.NDArray[np.uint64]:
-        """Lane after lane: `update(lane, old)` gives the new number of `n` bytes. It happens in the L2, visible at once.
+        """Lane after lane: `update(lane, old)` gives the new number of `n` bytes. Done in the L2, visible at once.
 
         Returns the old numbers. Addresses are multiples of `n`.
         """
