@@ -31,6 +31,10 @@ class FenceTimeout(RingError):
     """A submission did not retire within the timeout."""
 
 
+class SignalMismatch(RingError):
+    """The fence retired, but the signal is not the one that the packets were to write."""
+
+
 class DoorError(RingError):
     """The driver refused a step. step: which one; errno: the kernel's answer, None when there was none."""
 

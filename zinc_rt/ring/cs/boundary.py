@@ -17,11 +17,12 @@ import numpy.typing as npt
 from zinc_rt.linux import Linux, host
 from zinc_rt.pm4 import PacketBuilder
 from zinc_rt.ring.cs import copying
-from zinc_rt.ring.cs.errors import SignalMismatch, UnsupportedComputeIp
+from zinc_rt.ring.cs.errors import UnsupportedComputeIp
 from zinc_rt.ring.cs.sentinels import Operation, sentinel
 from zinc_rt.ring.cs.session import Buffer, Session
 from zinc_rt.ring.cs.structs import AMDGPU_HW_IP_COMPUTE, DEFAULT_RENDER_NODE
 from zinc_rt.ring.door.maps import HostMap
+from zinc_rt.ring.errors import SignalMismatch
 
 IB_VA = 0x1_0200_0000
 SIZES = {"ib": 64 << 10, "input": 2 << 20, "output": 32 << 10, "signal": 4096, "shader": 8192}

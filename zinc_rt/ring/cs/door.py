@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Self
 
@@ -128,7 +128,10 @@ class CsDoor(Door):
             if made is None:
                 raise RingError(f"{buffer.label} at {buffer.va:#x} is not a buffer of this door, or was released")
             made.address = buffer.address
-            self._list_is_old = True
+            try:
+                self._list(tuple(self._buffers.values()))  # first: a list holds its buffers' memory
+            except CsError:
+                self._list_is_old = True
             try:
                 self._session.destroy(made)
             finally:
@@ -143,20 +146,23 @@ class CsDoor(Door):
             self._check_packets(buffer, offset, n_dwords)
             try:
                 if self._list_is_old:
-                    self._session.list_buffers([made.handle for made in self._buffers.values()])
-                    self._list_is_old = False
+                    self._list(tuple(self._buffers.values()))
                 self._push_vram_stores()
                 self._submitted = self._session.submit(buffer.va + offset, 4 * n_dwords)
             except CsError as error:
                 raise self._worse(error) from None
             return self._submitted
 
+    def _list(self, buffers: Sequence[Buffer]) -> None:
+        self._session.list_buffers([buffer.handle for buffer in buffers])
+        self._list_is_old = False
+
     def _check_packets(self, buffer: DeviceBuffer, offset: int, n_dwords: int) -> None:
         start, step = self._session.ib_alignment
         n_bytes = 4 * n_dwords
         if buffer not in self._buffers:
             raise RingError(f"{buffer.label} at {buffer.va:#x} is not a buffer of this door, or was released")
-        if not (0 <= offset and 0 < n_dwords <= _MAX_DWORDS and offset + n_bytes <= buffer.size):
+        if not (offset >= 0 and 0 < n_dwords <= _MAX_DWORDS and offset + n_bytes <= buffer.size):
             raise RingError(
                 f"{n_dwords} dwords at byte {offset} of {buffer.label}: the buffer has {buffer.size} bytes, one"
                 f" submission at most {_MAX_DWORDS} dwords"

@@ -154,12 +154,6 @@ class WaitTimedOut(CsError):
     status = "wait_timeout"
 
 
-class SignalMismatch(RingError):
-    """The fence retired, but the signal is not the one that the packets were to write."""
-
-    status = "signal_check_failed"
-
-
 class ValueOutOfRange(RingError):
     """A value does not fit into the packet's field."""
 

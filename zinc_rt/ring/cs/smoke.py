@@ -6,12 +6,12 @@ import ctypes
 
 from zinc_rt.linux import Linux, host
 from zinc_rt.pm4 import OutOfSpace, PacketBuilder
-from zinc_rt.ring.cs.errors import CsError, SignalMismatch, UnsupportedOs
+from zinc_rt.ring.cs.errors import CsError, UnsupportedOs
 from zinc_rt.ring.cs.results import SmokeResult, SmokeStatus
 from zinc_rt.ring.cs.sentinels import smoke_sentinel
 from zinc_rt.ring.cs.session import Session
 from zinc_rt.ring.cs.structs import DEFAULT_RENDER_NODE
-from zinc_rt.ring.errors import RingError
+from zinc_rt.ring.errors import RingError, SignalMismatch
 
 IB_VA = 0x1_0000_0000
 IB_BYTES = 64 << 10
@@ -57,8 +57,10 @@ def submit_nop_smoke_path(node: str, *, timeout: float = TIMEOUT, linux: Linux |
             session.close()
     except CsError as error:
         result.status, result.errno = SmokeStatus(error.status), error.errno
-    except (UnsupportedOs, SignalMismatch) as error:
-        result.status = SmokeStatus(error.status)
+    except UnsupportedOs:
+        result.status = SmokeStatus.unsupported_os
+    except SignalMismatch:
+        result.status = SmokeStatus.signal_check_failed
     except OutOfSpace:
         result.status = SmokeStatus.cs_submit_failed
     return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -16,7 +17,7 @@ ALIGNMENT = 256  # COMPUTE_PGM_LO counts in it; no cache line is shared either
 
 @dataclass(eq=False)
 class GpuMemory:
-    """A piece of a buffer: `size` bytes as asked for, at `offset`. freed: given back, its address may be another's."""
+    """A piece of a buffer: `size` bytes as asked for, at `offset`. freed: given back, soon its address is another's."""
 
     buffer: DeviceBuffer
     offset: int
@@ -38,16 +39,26 @@ class _Chunk:
 
 
 class Pool:
-    """Memory of one kind. chunk: bytes of a buffer; what is larger gets one of its own size.
+    """Memory of one kind. chunk: bytes of a buffer; what is larger gets one of its own size; before_release: called
+    with a buffer that is about to go back to the driver.
 
     A piece's bytes are zero in a fresh buffer and anything in a used one.
     """
 
     def __init__(
-        self, door: Door, heap: Heap, label: str, *, chunk: int, executable: bool = False, visible: bool = True
+        self,
+        door: Door,
+        heap: Heap,
+        label: str,
+        *,
+        chunk: int,
+        executable: bool = False,
+        visible: bool = True,
+        before_release: Callable[[DeviceBuffer], None] = lambda buffer: None,
     ) -> None:
         self.door, self.heap, self.label, self.chunk = door, heap, label, align_up(chunk, PAGE)
         self.executable, self.visible = executable, visible
+        self._before_release = before_release
         self._chunks: list[_Chunk] = []
 
     @property
@@ -118,8 +129,8 @@ class Pool:
             if owned != chunk.ranges.parts():
                 raise PoolIntegrityError(f"{self.label}: pieces {owned} are owned, {chunk.ranges.parts()} are in use")
             for at, memory in chunk.owned.items():
-                if memory.freed or memory.offset != at or memory.buffer is not chunk.buffer:
-                    raise PoolIntegrityError(f"{self.label}: {memory.label} at {at:#x} is freed or elsewhere")
+                if memory.offset != at or memory.buffer is not chunk.buffer:
+                    raise PoolIntegrityError(f"{self.label}: {memory.label} says it is elsewhere than at {at:#x}")
 
     @staticmethod
     def _take(chunk: _Chunk, size: int, n_bytes: int, label: str) -> GpuMemory | None:
@@ -149,4 +160,5 @@ class Pool:
 
     def _drop(self, chunk: _Chunk) -> None:
         self._chunks.remove(chunk)
+        self._before_release(chunk.buffer)
         self.door.release(chunk.buffer)

@@ -1,0 +1,336 @@
+"""`GpuRing`: memory, kernels, batches and fences of a GPU, the same over every door."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from zinc_rt.lang.gpu import CODE_ALIGN, GpuKernel
+from zinc_rt.ring.base import Fence
+from zinc_rt.ring.door.base import DeviceBuffer, DeviceFacts, Door, Heap
+from zinc_rt.ring.door.batch import Batch
+from zinc_rt.ring.door.flights import Flight, Flights
+from zinc_rt.ring.door.lower import fence_packets, lower
+from zinc_rt.ring.door.maps import HostMap
+from zinc_rt.ring.door.pool import ALIGNMENT, GpuMemory, Pool
+from zinc_rt.ring.door.program import Program, padded
+from zinc_rt.ring.errors import DeviceLost, FenceTimeout, RingClosed, RingError, SignalMismatch
+
+TIMEOUT = 10.0
+_GENERATIONS = (11, 12)
+_KERNELS_FOR = 1200  # gfx_target_version // 100 of what the kernel compiler's gfx1201 code runs on
+_DATA_CHUNK, _CODE_CHUNK, _PACKET_CHUNK = 32 << 20, 1 << 20, 1 << 20
+_SIGNAL, _MARK = 0, 64  # byte offsets in the ring's own memory
+_RING_BYTES = 128
+
+Bytes = npt.NDArray[np.uint8]
+
+
+class GpuRing:
+    """timeout: seconds that `wait` and `close` allow by default; marks: note after each dispatch that it is done, so
+    that a hang names its kernel (some time per dispatch).
+
+    Two threads take turns; a forked child is refused with `RingError`. After the device was lost every call raises
+    `DeviceLost` and says so, after `close` `RingClosed`. The door is the ring's from here on.
+    """
+
+    def __init__(self, door: Door, *, timeout: float = TIMEOUT, marks: bool = False) -> None:
+        if door.facts.gfx_target_version // 10000 not in _GENERATIONS:
+            raise RingError(
+                f"{door.facts.render_node} is gfx_target_version {door.facts.gfx_target_version}; the packets here are"
+                " for gfx11 and gfx12"
+            )
+        self.door, self.timeout, self.marks = door, _finite(timeout), marks
+        self._lock = threading.RLock()
+        self._pid = door.linux.pid()
+        self._closed = False
+        self._lost: str | None = None
+        self._maps: dict[DeviceBuffer, HostMap] = {}
+        self._pools: dict[tuple[Heap, bool], Pool] = {}
+        self._programs: dict[tuple[str, bytes], Program] = {}
+        self._flights = Flights()
+        self._submitted = self._retired = 0
+        self._code = self._pool(self.default_heap, "kernels", _CODE_CHUNK, executable=True)
+        self._packets = self._pool("gtt", "packets", _PACKET_CHUNK, executable=True)
+        self._own = self._pool("gtt", "signals", 1).allocate(_RING_BYTES, "signals")
+        self._signal = self._view(self._own).view(np.uint64)
+        self._signal[:] = 0
+
+    def _pool(self, heap: Heap, label: str, chunk: int, **how: bool) -> Pool:
+        return Pool(self.door, heap, label, chunk=chunk, before_release=self._forget_map, **how)
+
+    @property
+    def facts(self) -> DeviceFacts:
+        """The GPU."""
+        return self.door.facts
+
+    @property
+    def default_heap(self) -> Heap:
+        """Where `alloc` takes memory from: VRAM when the processor reaches all of it, else system memory."""
+        return "vram" if self.facts.vram and self.facts.visible_vram >= self.facts.vram else "gtt"
+
+    # Memory.
+
+    def alloc(
+        self, n_bytes: int, *, heap: Heap | None = None, visible: bool = True, label: str = "memory"
+    ) -> GpuMemory:
+        """Memory aligned to 256 bytes; its contents are undefined. visible: for `map`, `read` and `write`.
+
+        Raises `RingError` for a size below 1, `DoorError` when there is not enough.
+        """
+        with self._entered():
+            key = (heap or self.default_heap, visible)
+            if key not in self._pools:
+                name = f"{key[0]} memory{'' if visible else ' of the GPU alone'}"
+                self._pools[key] = self._pool(key[0], name, _DATA_CHUNK, visible=visible)
+            return self._pools[key].allocate(n_bytes, label)
+
+    def free(self, memory: GpuMemory) -> None:
+        """Give memory back; what was submitted before may still use it. Raises `RingError` when it is not in use."""
+        with self._entered():
+            self._land()
+            if memory.freed:
+                raise RingError(f"{memory.label}: {memory.size} bytes at {memory.va:#x} were freed before")
+            self._flights.free_later(self._owner(memory), memory)
+
+    def _owner(self, memory: GpuMemory) -> Pool:
+        pool = next((pool for pool in self._pools.values() if memory.buffer in pool.buffers), None)
+        if pool is None:
+            raise RingError(f"{memory.label}: {memory.size} bytes at {memory.va:#x} are not this ring's")
+        return pool
+
+    def map(self, memory: GpuMemory) -> Bytes:
+        """The memory itself, u8[size], without a copy. Valid until it is freed; after `close` it can still be read.
+
+        Write before `submit`, read after `wait`. Reading is slow: the processor does not cache it.
+        Raises `RingError` for memory that is freed or not visible.
+        """
+        with self._entered():
+            if memory.freed:
+                raise RingError(f"{memory.label}: {memory.size} bytes that were freed cannot be mapped")
+            return self._view(memory)
+
+    def _view(self, memory: GpuMemory) -> Bytes:
+        buffer = memory.buffer
+        if buffer not in self._maps:
+            if buffer.address is None:
+                raise RingError(f"{memory.label}: the processor cannot reach it; allocate it with visible=True")
+            self._maps[buffer] = HostMap(self.door.linux, buffer.address, buffer.size)
+        return self._maps[buffer].view()[memory.offset : memory.offset + memory.size]
+
+    def _forget_map(self, buffer: DeviceBuffer) -> None:
+        held = self._maps.pop(buffer, None)
+        if held is not None and held.retire():
+            buffer.address = None
+
+    def write(self, memory: GpuMemory, data: Any, offset: int = 0) -> None:
+        """Store bytes or an array at a byte offset. Raises `RingError` as `map`, and when it does not fit."""
+        raw = np.frombuffer(np.ascontiguousarray(data) if isinstance(data, np.ndarray) else data, np.uint8)
+        if offset < 0 or offset + raw.size > memory.size:
+            raise RingError(f"{memory.label}: {raw.size} bytes at {offset} do not fit into its {memory.size}")
+        self.map(memory)[offset : offset + raw.size] = raw
+
+    def read(self, memory: GpuMemory, n_bytes: int | None = None, offset: int = 0) -> bytes:
+        """A copy of its bytes, by default all from `offset` on. Raises `RingError` as `map`, and outside of it."""
+        n_bytes = memory.size - offset if n_bytes is None else n_bytes
+        if offset < 0 or n_bytes < 0 or offset + n_bytes > memory.size:
+            raise RingError(f"{memory.label}: {n_bytes} bytes at {offset} are not all in its {memory.size}")
+        return self.map(memory)[offset : offset + n_bytes].tobytes()
+
+    # Kernels.
+
+    def load_kernel(self, kernel: GpuKernel) -> Program:
+        """A compiled kernel in executable memory; the same one is uploaded once. It stays until `close`.
+
+        Raises `RingError` for one that needs scratch memory, or on a GPU that it was not compiled for.
+        """
+        if self.facts.gfx_target_version // 100 != _KERNELS_FOR:
+            raise RingError(
+                f"{kernel.name} is compiled for gfx1201; {self.facts.render_node} is gfx_target_version"
+                f" {self.facts.gfx_target_version}"
+            )
+        if kernel.scratch_bytes:
+            raise RingError(
+                f"{kernel.name} needs {kernel.scratch_bytes} bytes of scratch memory a wave, which rings do not give:"
+                " use fewer registers"
+            )
+        return self.load_code(
+            kernel.name,
+            kernel.code,
+            rsrc1=kernel.rsrc1,
+            rsrc2=kernel.rsrc2,
+            rsrc3=kernel.rsrc3,
+            threads=(kernel.workgroup, 1, 1),
+            n_user_data=kernel.dwords,
+            kernel=kernel,
+        )
+
+    def load_code(
+        self,
+        name: str,
+        code: bytes,
+        *,
+        rsrc1: int,
+        rsrc2: int,
+        rsrc3: int = 0,
+        threads: tuple[int, int, int],
+        n_user_data: int,
+        wave32: bool = True,
+        kernel: GpuKernel | None = None,
+    ) -> Program:
+        """Machine code in executable memory, with room behind it for prefetch. The fields are those of `Program`."""
+        with self._entered():
+            words = (rsrc1, rsrc2, rsrc3, threads, n_user_data, wave32)
+            key = (f"{name} {words}", code)
+            if key not in self._programs:
+                if not code:
+                    raise RingError(f"{name} has no code")
+                memory = self._code.allocate(len(padded(code)), name)
+                self._view(memory)[:] = np.frombuffer(padded(code), np.uint8)
+                assert memory.va % CODE_ALIGN == 0 == ALIGNMENT % CODE_ALIGN
+                self._programs[key] = Program(
+                    name, memory.va, rsrc1, rsrc2, rsrc3, threads, n_user_data, wave32, kernel
+                )
+            return self._programs[key]
+
+    # Submission.
+
+    def submit(self, batch: Batch) -> Fence:
+        """Start a batch behind all earlier ones. Raises `RingError` for freed memory in it, `DoorError`, `DeviceLost`."""
+        with self._entered():
+            freed = next((memory for memory in batch.memory if memory.freed), None)
+            if freed is not None:
+                raise RingError(f"{batch.label} uses {freed.label}, {freed.size} bytes that were freed")
+            self._land()
+            words = lower(batch, self._own.va + _MARK if self.marks else None)
+            sequence = self._submitted + 1
+            words += fence_packets(len(words), self._own.va + _SIGNAL, sequence)
+            packets = self._packets.allocate(4 * len(words), f"packets of submission {sequence}")
+            try:
+                self._view(packets)[:] = np.array(words, np.uint32).view(np.uint8)
+                if self.marks and not self._flights:
+                    self._signal[_MARK // 8] = 0
+                door_sequence = self.door.submit(packets.buffer, packets.offset, len(words))
+            except BaseException:
+                self._packets.free(packets)
+                raise
+            self._submitted = sequence
+            fence, now = Fence(sequence), self.door.linux.monotonic_ns()
+            names = [program.name for program in batch.programs]
+            self._flights.add(Flight(fence, door_sequence, packets, batch.label, names, now))
+            return fence
+
+    def wait(self, fence: Fence, timeout: float | None = None) -> None:
+        """Return once the fence has retired; seconds. Raises `FenceTimeout`, `DeviceLost`, `SignalMismatch`, and
+        `RingError` for another ring's fence or a timeout that is not finite.
+        """
+        with self._entered():
+            seconds = self.timeout if timeout is None else _finite(timeout)
+            if fence.retired:
+                return
+            flight = self._flights.of(fence)
+            if flight is None:
+                raise RingError(f"fence {fence.sequence} is not of this ring; its submissions are {self._submitted}")
+            try:
+                self.door.wait(flight.door_sequence, seconds)
+            except FenceTimeout as error:
+                self._land()
+                raise FenceTimeout(
+                    f"{flight} did not retire within {seconds:g} s; {self._progress()}; {error}"
+                ) from None
+            self._land()
+
+    def retired(self) -> int:
+        """The sequence number of the last submission that has retired, without waiting; 0 when none has."""
+        with self._entered():
+            self._land()
+            return self._retired
+
+    def _land(self) -> None:
+        if not self._flights:
+            return
+        for flight in self._flights.land(self.door.retired(), self._packets):
+            signal = int(self._signal[_SIGNAL // 8])
+            if signal < flight.fence.sequence:
+                raise SignalMismatch(
+                    f"{flight} retired, but its last packet did not run: the signal is {signal}. The driver may have"
+                    " stopped it: look for amdgpu in the kernel's log (dmesg)"
+                )
+            flight.fence.retired = True
+            self._retired = flight.fence.sequence
+
+    def _progress(self) -> str:
+        said = f"the last one that retired is {self._retired or 'none'}, {len(self._flights)} are waiting"
+        oldest = next(iter(self._flights), None)
+        if oldest is None or not oldest.kernels:
+            return said
+        if not self.marks:
+            return f"{said}; {oldest} is next: a ring made with marks=True says which of its kernels hangs"
+        done = min(int(self._signal[_MARK // 8]), len(oldest.kernels))
+        if done == len(oldest.kernels):
+            return f"{said}; all kernels of {oldest} are done"
+        return f"{said}; {oldest} hangs in kernel {done + 1} of {len(oldest.kernels)}, {oldest.kernels[done]}"
+
+    # Who may use it, and its end.
+
+    @contextmanager
+    def _entered(self) -> Iterator[None]:
+        if self.door.linux.pid() != self._pid:
+            raise RingError(
+                f"the ring was made by process {self._pid}, this is {self.door.linux.pid()}: a forked child has to"
+                " open a door of its own"
+            )
+        with self._lock:
+            if self._closed:
+                raise RingClosed(f"the ring over {self.facts.render_node} ({self.door.name}) was closed")
+            if self._lost is not None:
+                raise DeviceLost(self._lost)
+            try:
+                yield
+            except DeviceLost as error:
+                if self._lost is None:
+                    self._lost = f"{error}; {self._progress()}"
+                raise DeviceLost(self._lost) from None
+
+    def check_integrity(self) -> None:
+        """Raise `PoolIntegrityError` when the books of a pool do not add up."""
+        with self._lock:
+            for pool in (self._code, self._packets, *self._pools.values()):
+                pool.check_integrity()
+
+    def close(self) -> None:
+        """Wait for what runs, as long as the door does, and give everything back. Again, or in a forked child: nothing.
+
+        Arrays from `map` can still be read; they hold their memory until they are gone.
+        """
+        if self.door.linux.pid() != self._pid:
+            return
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            del self._signal
+            for buffer in tuple(self._maps):
+                self._forget_map(buffer)
+            self.door.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _finite(seconds: float) -> float:
+    if not 0 <= seconds < math.inf:
+        raise RingError(f"a timeout of {seconds} s; it must be finite and not negative")
+    return seconds
