@@ -33,7 +33,7 @@ class Stream:
 
     steps: yields after each packet `PROGRESS`, `POLLING` (waits for memory or time: look again soon) or `IDLE`
     (nothing to do until `Gpu.kick`); ends when the work is done. finished: called once with what went wrong, or None.
-    timeout: seconds without progress while polling until it counts as hung, None for never.
+    timeout: seconds without progress while polling until it counts as hung, None for never. state: its last step.
     """
 
     name: str
@@ -41,6 +41,7 @@ class Stream:
     finished: Callable[[Exception | None], None]
     timeout: float | None = None
     waits_since: float | None = None
+    state: str = PROGRESS
 
 
 class Gpu:
@@ -55,6 +56,7 @@ class Gpu:
         self.resets = 0
         self.generation = 0  # of VRAM's contents: raised when a reset loses them
         self.lost = False  # off the bus: every call fails with ENODEV
+        self.in_reset = False  # a reset goes on: nothing new is taken
         self.fence_delay = 0.0  # seconds by which every fence comes late
         self.ring_reset = model.gfx[0] >= 11  # a hang resets one ring; otherwise the whole card, and VRAM is lost
         self.at_reset: list[Callable[[], None]] = []  # called after a reset of the whole card
@@ -122,11 +124,13 @@ class Gpu:
 
     def kick(self) -> None:
         """There may be something to do: a doorbell rang, memory changed."""
+        for stream in self._streams:
+            stream.state = PROGRESS
         self.machine.changed.notify_all()
 
     def busy(self) -> bool:
-        """Whether any stream is there that has not ended."""
-        return bool(self._streams)
+        """Whether any stream has something to do: it has not ended, and is not a queue that is empty."""
+        return any(stream.state != IDLE for stream in self._streams)
 
     def stop(self) -> None:
         """End the thread."""
@@ -137,12 +141,17 @@ class Gpu:
             self._thread.join()
 
     def _loop(self) -> None:
-        machine = self.machine
+        machine, was_busy = self.machine, False
         while True:
             with machine.lock:
                 if self._stopping:
                     return
-                states = {self._advance(stream) for stream in tuple(self._streams)}
+                for stream in tuple(self._streams):
+                    stream.state = self._advance(stream)
+                states = {stream.state for stream in self._streams}
+                if was_busy and not self.busy():
+                    machine.changed.notify_all()  # who waits for the GPU to settle
+                was_busy = self.busy()
                 if PROGRESS not in states:
                     machine.changed.wait(_POLL if POLLING in states else None)
             time.sleep(0)  # the lock is not fair: let a waiting ioctl have it

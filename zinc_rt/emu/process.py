@@ -217,6 +217,9 @@ class Process(Linux):
         """Close everything, as the kernel does for a process that ended; what was still held is a finding."""
         with self.machine.lock:
             machine = self.machine
+            if self.kfd is not None:
+                self.kfd.exit()
+                self.kfd = None
             for fd, file in tuple(self._files.items()):
                 if fd not in self._kept:
                     machine.report("leak", f"descriptor {fd} of {file.path} was not closed")
