@@ -14,14 +14,16 @@ _NAMED = 4  # kernels that a message lists
 
 @dataclass(eq=False)
 class Flight:
-    """door_sequence: the door's number for it; packets: its indirect buffer; started_ns: when it was submitted."""
+    """door_sequence: the door's number for it; packets: its indirect buffer; dispatched_before: dispatches of all
+    submissions before it.
+    """
 
     fence: Fence
     door_sequence: int
     packets: GpuMemory
     label: str
     kernels: Sequence[str]
-    started_ns: int
+    dispatched_before: int
 
     def __str__(self) -> str:
         names = ", ".join(self.kernels[:_NAMED])

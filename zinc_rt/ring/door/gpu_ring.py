@@ -35,19 +35,15 @@ Bytes = npt.NDArray[np.uint8]
 
 class GpuRing:
     """timeout: seconds that `wait` and `close` allow by default; marks: note after each dispatch that it is done, so
-    that a hang names its kernel (some time per dispatch).
+    that a hang names its kernel (some time per dispatch). The door is the ring's from here on, also when this raises:
+    `RingError` for a GPU of another generation, `DoorError` without memory.
 
     Two threads take turns; a forked child is refused with `RingError`. After the device was lost every call raises
-    `DeviceLost` and says so, after `close` `RingClosed`. The door is the ring's from here on.
+    `DeviceLost` and says so, after `close` `RingClosed`.
     """
 
     def __init__(self, door: Door, *, timeout: float = TIMEOUT, marks: bool = False) -> None:
-        if door.facts.gfx_target_version // 10000 not in _GENERATIONS:
-            raise RingError(
-                f"{door.facts.render_node} is gfx_target_version {door.facts.gfx_target_version}; the packets here are"
-                " for gfx11 and gfx12"
-            )
-        self.door, self.timeout, self.marks = door, _finite(timeout), marks
+        self.door, self.timeout, self.marks = door, timeout, marks
         self._lock = threading.RLock()
         self._pid = door.linux.pid()
         self._closed = False
@@ -56,12 +52,18 @@ class GpuRing:
         self._pools: dict[tuple[Heap, bool], Pool] = {}
         self._programs: dict[tuple[str, bytes], Program] = {}
         self._flights = Flights()
-        self._submitted = self._retired = 0
+        self._submitted = self._retired = self._dispatched = 0
         self._code = self._pool(self.default_heap, "kernels", _CODE_CHUNK, executable=True)
         self._packets = self._pool("gtt", "packets", _PACKET_CHUNK, executable=True)
-        self._own = self._pool("gtt", "signals", 1).allocate(_RING_BYTES, "signals")
-        self._signal = self._view(self._own).view(np.uint64)
-        self._signal[:] = 0
+        try:
+            _finite(timeout)
+            _check_generation(door.facts)
+            self._own = self._pool("gtt", "signals", 1).allocate(_RING_BYTES, "signals")
+            self._signal = self._view(self._own).view(np.uint64)
+            self._signal[:] = 0
+        except BaseException:
+            door.close()
+            raise
 
     def _pool(self, heap: Heap, label: str, chunk: int, **how: bool) -> Pool:
         return Pool(self.door, heap, label, chunk=chunk, before_release=self._forget_map, **how)
@@ -163,7 +165,7 @@ class GpuRing:
             )
         return self.load_code(
             kernel.name,
-            kernel.code,
+            kernel.code[: kernel.size],
             rsrc1=kernel.rsrc1,
             rsrc2=kernel.rsrc2,
             rsrc3=kernel.rsrc3,
@@ -203,28 +205,27 @@ class GpuRing:
     # Submission.
 
     def submit(self, batch: Batch) -> Fence:
-        """Start a batch behind all earlier ones. Raises `RingError` for freed memory in it, `DoorError`, `DeviceLost`."""
+        """Start a batch behind all earlier ones. Raises `RingError` for freed memory, `DoorError`, `DeviceLost`."""
         with self._entered():
             freed = next((memory for memory in batch.memory if memory.freed), None)
             if freed is not None:
                 raise RingError(f"{batch.label} uses {freed.label}, {freed.size} bytes that were freed")
             self._land()
-            words = lower(batch, self._own.va + _MARK if self.marks else None)
+            words = lower(batch, (self._own.va + _MARK, self._dispatched) if self.marks else None)
             sequence = self._submitted + 1
             words += fence_packets(len(words), self._own.va + _SIGNAL, sequence)
             packets = self._packets.allocate(4 * len(words), f"packets of submission {sequence}")
             try:
                 self._view(packets)[:] = np.array(words, np.uint32).view(np.uint8)
-                if self.marks and not self._flights:
-                    self._signal[_MARK // 8] = 0
                 door_sequence = self.door.submit(packets.buffer, packets.offset, len(words))
             except BaseException:
                 self._packets.free(packets)
                 raise
             self._submitted = sequence
-            fence, now = Fence(sequence), self.door.linux.monotonic_ns()
+            fence = Fence(sequence)
             names = [program.name for program in batch.programs]
-            self._flights.add(Flight(fence, door_sequence, packets, batch.label, names, now))
+            self._flights.add(Flight(fence, door_sequence, packets, batch.label, names, self._dispatched))
+            self._dispatched += len(names)
             return fence
 
     def wait(self, fence: Fence, timeout: float | None = None) -> None:
@@ -242,9 +243,8 @@ class GpuRing:
                 self.door.wait(flight.door_sequence, seconds)
             except FenceTimeout as error:
                 self._land()
-                raise FenceTimeout(
-                    f"{flight} did not retire within {seconds:g} s; {self._progress()}; {error}"
-                ) from None
+                late = f"{flight} did not retire within {seconds:g} s"
+                raise FenceTimeout(f"{late}; {self._progress()}; {error}") from None
             self._land()
 
     def retired(self) -> int:
@@ -259,10 +259,11 @@ class GpuRing:
         for flight in self._flights.land(self.door.retired(), self._packets):
             signal = int(self._signal[_SIGNAL // 8])
             if signal < flight.fence.sequence:
-                raise SignalMismatch(
+                self._lost = (
                     f"{flight} retired, but its last packet did not run: the signal is {signal}. The driver may have"
                     " stopped it: look for amdgpu in the kernel's log (dmesg)"
                 )
+                raise SignalMismatch(self._lost)
             flight.fence.retired = True
             self._retired = flight.fence.sequence
 
@@ -273,7 +274,7 @@ class GpuRing:
             return said
         if not self.marks:
             return f"{said}; {oldest} is next: a ring made with marks=True says which of its kernels hangs"
-        done = min(int(self._signal[_MARK // 8]), len(oldest.kernels))
+        done = min(max(0, int(self._signal[_MARK // 8]) - oldest.dispatched_before), len(oldest.kernels))
         if done == len(oldest.kernels):
             return f"{said}; all kernels of {oldest} are done"
         return f"{said}; {oldest} hangs in kernel {done + 1} of {len(oldest.kernels)}, {oldest.kernels[done]}"
@@ -328,6 +329,14 @@ class GpuRing:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _check_generation(facts: DeviceFacts) -> None:
+    if facts.gfx_target_version // 10000 not in _GENERATIONS:
+        raise RingError(
+            f"{facts.render_node} is gfx_target_version {facts.gfx_target_version}; the packets here are for gfx11 and"
+            " gfx12"
+        )
 
 
 def _finite(seconds: float) -> float:

@@ -24,22 +24,22 @@ _DISPATCH = 64
 _RELEASE = 8
 
 
-def lower(batch: Batch, mark_va: int | None = None) -> list[int]:
+def lower(batch: Batch, marks: tuple[int, int] | None = None) -> list[int]:
     """The packets of a batch up to its fence, which `fence_packets` makes. Raises `RingError` when they are too many.
 
-    They begin with a full barrier: the submission before may still run. mark_va: where to write the number of the
-    dispatches that are done, after each of them, for who wants to know which one hangs.
+    They begin with a full barrier: the submission before may still run. marks: where to count
+    the dispatches that are done, and from which number on; for who wants to know which one hangs.
     """
     items = _needed(batch.items)
     builder = PacketBuilder([0] * (sum(map(_room, items)) + _BARRIER + 2))
     builder.write_nop(1)
     _barrier(builder, Barrier())
-    done = 0
+    mark_va, done = marks or (0, 0)
     for item in items:
         if isinstance(item, Dispatch):
             _dispatch(builder, item)
             done += 1
-            if mark_va is not None:
+            if marks is not None:
                 builder.release_mem_signal(mark_va, done)
         elif isinstance(item, Copy):
             _copy(builder, item)
