@@ -1,0 +1,245 @@
+"""PM4 through a compute queue of amdkfd: no ioctl per submission, a doorbell."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from zinc_rt.linux import Linux, host
+from zinc_rt.ring.door.base import DeviceBuffer, DeviceFacts, Door, Heap
+from zinc_rt.ring.errors import DeviceLost, DoorError, RingClosed, RingError
+from zinc_rt.ring.kfd.advice import door_error, driver_text, no_node_error
+from zinc_rt.ring.kfd.calls import StepFailed, call, step
+from zinc_rt.ring.kfd.command_ring import RING_BYTES, CommandRing
+from zinc_rt.ring.kfd.constants import (
+    ALLOC_MEM_FLAGS_EXECUTABLE,
+    ALLOC_MEM_FLAGS_GTT,
+    ALLOC_MEM_FLAGS_NO_SUBSTITUTE,
+    ALLOC_MEM_FLAGS_PUBLIC,
+    ALLOC_MEM_FLAGS_VRAM,
+    ALLOC_MEM_FLAGS_WRITABLE,
+    EVENTS_SINCE_MINOR,
+)
+from zinc_rt.ring.kfd.events import Events
+from zinc_rt.ring.kfd.lost import Range
+from zinc_rt.ring.kfd.memory import Memory
+from zinc_rt.ring.kfd.session import Session
+from zinc_rt.ring.kfd.sizes import compute_units
+from zinc_rt.ring.kfd.submissions import Submissions
+from zinc_rt.ring.kfd.topology import TopologyNode, gpu_nodes, node_properties, render_minor_of, vram_sizes
+from zinc_rt.uapi.kfd import RuntimeEnableArgs
+from zinc_rt.uapi.requests import KFD_RUNTIME_ENABLE
+
+DRAIN_SECONDS = 10.0
+"""How long `close` waits for what runs."""
+
+
+class KfdDoor(Door):
+    """A door over /dev/kfd.
+
+    It may be used from several threads one after the other; two at once, and a forked child, get a `DoorError`. After
+    a page fault or reset every call raises `DeviceLost`, `close` excepted.
+    """
+
+    name = "kfd"
+
+    def __init__(
+        self, render_node: str | None = None, *, linux: Linux | None = None, ring_bytes: int = RING_BYTES
+    ) -> None:
+        """render_node: None takes the first GPU that is supported. ring_bytes: a power of two, from 4096 up.
+
+        Raises `DoorError` with the failing step; nothing stays behind then.
+        """
+        if ring_bytes < 4096 or ring_bytes & (ring_bytes - 1):
+            raise DoorError(f"a ring of {ring_bytes} bytes", None, "it must be a power of two, at least 4096")
+        self.linux = linux or host()
+        self._pid = self.linux.pid()
+        self._busy = threading.Lock()
+        self._closed = False
+        self._buffers: dict[DeviceBuffer, Memory] = {}
+        node = _choose(self.linux, render_node)
+        self._session = Session(self.linux, node, render_node or f"/dev/dri/renderD{node.drm_render_minor}")
+        self._ring = CommandRing(self._session, ring_bytes)
+        self._events: Events | None = None
+        try:
+            self._open()
+        except StepFailed as failed:
+            error = door_error(self._session, failed)
+            self._give_back()
+            raise error from None
+        except BaseException:
+            self._give_back()
+            raise
+
+    def _open(self) -> None:
+        session = self._session
+        session.open()
+        self.facts = _facts(session)
+        if session.version >= (1, EVENTS_SINCE_MINOR):
+            # mode_mask 0, as a runtime does that is known to retire PM4 on gfx12: the bits would set up a debugger.
+            with step("runtime_enable_failed"):
+                call(self.linux, session.kfd_fd, KFD_RUNTIME_ENABLE, RuntimeEnableArgs())
+            self._events = Events(session)
+            self._events.open()
+        self._ring.open()
+        self._submissions = Submissions(session, self._ring, self._events, self._ranges)
+
+    def allocate(
+        self, size: int, heap: Heap, label: str, *, executable: bool = False, visible: bool = True
+    ) -> DeviceBuffer:
+        """Whole pages, zeroed. Visible VRAM takes a resizable BAR. Raises `DoorError`, `DeviceLost`."""
+        if size < 1:
+            raise DoorError(f"allocating {size} bytes for {label}", None, "at least 1 is needed")
+        flags = ALLOC_MEM_FLAGS_WRITABLE | ALLOC_MEM_FLAGS_NO_SUBSTITUTE
+        flags |= ALLOC_MEM_FLAGS_VRAM if heap == "vram" else ALLOC_MEM_FLAGS_GTT
+        if heap == "vram" and visible:
+            flags |= ALLOC_MEM_FLAGS_PUBLIC
+        if executable:
+            flags |= ALLOC_MEM_FLAGS_EXECUTABLE
+        with self._inside():
+            memory = Memory(self._session, size, label)
+            try:
+                memory.create(flags, visible=visible)
+            except BaseException as failed:
+                error = self._refused(failed) if isinstance(failed, StepFailed) else failed
+                memory.discard()
+                raise error from None
+            address = memory.va if visible else None
+            buffer = DeviceBuffer(memory.va, memory.size, heap, address, memory.handle or 0, label)
+            self._buffers[buffer] = memory
+            return buffer
+
+    def release(self, buffer: DeviceBuffer) -> None:
+        """Raises `DoorError`, also for a buffer of another door or one given back already; `DeviceLost`."""
+        with self._inside():
+            memory = self._memory_of(buffer)
+            if buffer.address is None and memory.on_cpu:
+                memory.hand_over_map()
+            try:
+                memory.destroy()
+            except StepFailed as failed:
+                raise self._refused(failed) from None
+            del self._buffers[buffer]
+
+    def submit(self, buffer: DeviceBuffer, offset: int, n_dwords: int) -> int:
+        """As `Door` says; also raises `DoorError` for packets outside of this door's buffers."""
+        with self._inside():
+            self._memory_of(buffer)
+            return self._submissions.submit(buffer, offset, n_dwords)
+
+    def retired(self) -> int:
+        """Without an ioctl: a page fault or reset shows in `wait`."""
+        with self._inside():
+            return self._ring.retired()
+
+    def wait(self, sequence: int, timeout: float) -> None:
+        """Spins for two milliseconds, then sleeps until the interrupt that it asks for."""
+        with self._inside():
+            self._submissions.wait(sequence, timeout)
+
+    def close(self) -> None:
+        """Waits up to ten seconds for what runs. Raises, after everything was given back: `FenceTimeout` or
+        `DeviceLost` for work that nobody has been told of yet, `DoorError` for what the kernel did not take back.
+        """
+        if self._closed or self.linux.pid() != self._pid:
+            return
+        if not self._busy.acquire(blocking=False):
+            raise _in_use()
+        try:
+            late = self._drain()
+            failed = self._give_back()
+        finally:
+            self._busy.release()
+        if late is not None:
+            raise late
+        if failed is not None and self._submissions.lost is None:
+            raise door_error(self._session, failed)
+
+    @contextmanager
+    def _inside(self) -> Iterator[None]:
+        if self.linux.pid() != self._pid:
+            raise DoorError("using a KFD door after a fork", None, "amdkfd serves only the process that opened it")
+        if not self._busy.acquire(blocking=False):
+            raise _in_use()
+        try:
+            if self._closed:
+                raise RingClosed("the KFD door is closed")
+            if self._submissions.lost is not None:
+                raise DeviceLost(self._submissions.lost)
+            yield
+        finally:
+            self._busy.release()
+
+    def _memory_of(self, buffer: DeviceBuffer) -> Memory:
+        memory = self._buffers.get(buffer)
+        if memory is None:
+            raise DoorError(f"using {buffer.label}", None, "this door does not have that buffer, or no longer")
+        return memory
+
+    def _refused(self, failed: StepFailed) -> DoorError | DeviceLost:
+        if failed.errno == errno.ENODEV:
+            return self._submissions.lose(f"it left the bus, says {failed.step}")
+        return door_error(self._session, failed)
+
+    def _ranges(self) -> list[Range]:
+        return [(buffer.va, buffer.size, buffer.label) for buffer in self._buffers]
+
+    def _drain(self) -> RingError | None:
+        submissions = self._submissions
+        if submissions.lost is not None or submissions.told_late == submissions.last:
+            return None
+        try:
+            submissions.wait(submissions.last, DRAIN_SECONDS)
+        except RingError as error:
+            return error
+        return None
+
+    def _give_back(self) -> StepFailed | None:
+        """Everything, in the opposite order; the first thing that did not work."""
+        self._closed = True
+        failed = self._ring.destroy()
+        for buffer, memory in reversed(self._buffers.items()):
+            if buffer.address is None and memory.on_cpu:
+                memory.hand_over_map()
+            stuck = memory.discard()
+            failed = failed or stuck
+        self._buffers.clear()
+        stuck = self._ring.free()
+        failed = failed or stuck
+        if self._events is not None:
+            self._events.close()
+        self._session.close()
+        return failed
+
+
+def supported_node(node: TopologyNode) -> bool:
+    """Whether our packets are for this GPU: gfx11 and gfx12."""
+    return 110000 <= node.gfx_target_version < 130000
+
+
+def _in_use() -> DoorError:
+    return DoorError("using a KFD door from two threads at once", None, "a door belongs to one thread")
+
+
+def _choose(linux: Linux, render_node: str | None) -> TopologyNode:
+    if not linux.is_linux:
+        raise DoorError("opening /dev/kfd", None, "amdkfd exists on Linux alone")
+    nodes = None
+    with suppress(OSError):
+        nodes = gpu_nodes(linux)
+    minor = None if render_node is None else render_minor_of(render_node)
+    for node in nodes or ():
+        if supported_node(node) and (render_node is None or node.drm_render_minor == minor):
+            return node
+    raise no_node_error(linux, f"opening {render_node or 'a GPU'}", nodes)
+
+
+def _facts(session: Session) -> DeviceFacts:
+    node, linux = session.node, session.linux
+    firmware = node_properties(linux, node.node_index).get("fw_version")
+    driver = driver_text(session) + (f", MEC firmware {firmware}" if firmware else "")
+    units = compute_units(node) * (node.num_xcc or 1)
+    total, visible = vram_sizes(linux, node)
+    return DeviceFacts(session.render_node, node.gfx_target_version, units, total, visible, driver)
