@@ -16,6 +16,9 @@ ROOT = Path(zinc_rt.__file__).parent
 # From the bottom up; modules of one layer may import each other.
 LAYERS = (
     ("errors",),
+    ("linux", "uapi"),
+    ("pm4",),
+    ("kmd",),
     ("gguf", "text"),
     ("mem", "sched"),
     ("lang",),
@@ -24,6 +27,7 @@ LAYERS = (
     ("cores", "fast_pool"),
     ("ring",),
     ("models",),
+    ("emu",),
     ("tiers", "engine"),
     ("sampling", "sampling_math", "sampler", "stopping", "generation"),
     ("model",),
@@ -56,6 +60,17 @@ def test_imports_point_down(path: Path) -> None:
     assert layer in RANK, f"{path.name} has no layer: give it one in docs/architecture.md and here"
     for name in imported(ast.parse(path.read_text(encoding="utf-8"))):
         assert RANK[name] <= RANK[layer], f"{layer} imports {name}, which is above it"
+
+
+def test_the_emulator_stands_apart() -> None:
+    """It is a second implementation: of the runtime it knows the driver's and the packets' layouts, no driver code."""
+    below, above = {"emu", "linux", "uapi", "pm4", "errors"}, {"emu", "tiers", "cli"}
+    for path in MODULES:
+        names = imported(ast.parse(path.read_text(encoding="utf-8")))
+        if parts(path) == "emu":
+            assert names <= below, f"{path.name} imports {names - below}"
+        if "emu" in names:
+            assert parts(path) in above, f"{parts(path)} imports the emulator"
 
 
 def test_modules_hold_one_idea() -> None:

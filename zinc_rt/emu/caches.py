@@ -51,9 +51,7 @@ class Actions:
     @classmethod
     def of_release(cls, control: int) -> Actions:
         """Of RELEASE_MEM's first body dword."""
-        return cls(
-            bool(control & 1 << 21), bool(control & 1 << 20), bool(control & 1 << 14), bool(control & 1 << 30)
-        )
+        return cls(bool(control & 1 << 21), bool(control & 1 << 20), bool(control & 1 << 14), bool(control & 1 << 30))
 
 
 class Caches:
@@ -133,9 +131,9 @@ class Caches:
         return lines.data[offset : offset + n]
 
     def _past(self, bo: BufferObject, offset: int, n: int) -> Bytes:
+        part = slice(offset, offset + n)
         lines = self._l2.get(bo)
-        found = bo.bytes[offset : offset + n]
-        return found if lines is None else np.where(lines.dirty[offset : offset + n], lines.data[offset : offset + n], found)
+        return bo.bytes[part] if lines is None else np.where(lines.dirty[part], lines.data[part], bo.bytes[part])
 
     def act(self, actions: Actions) -> None:
         """Write back and drop."""

@@ -49,6 +49,7 @@ class PacketBuilder:
     def __init__(self, words: MutableSequence[int] | Any) -> None:
         self.words = words
         self.cursor = 0
+        self._by_slice = isinstance(words, list) or hasattr(words, "dtype")
 
     @property
     def space(self) -> int:
@@ -118,8 +119,8 @@ class PacketBuilder:
     def words_raw(self, words: Sequence[int]) -> None:
         """Dwords as they are: recorded packets."""
         self._room(len(words))
-        for i, word in enumerate(words):
-            self.words[self.cursor + i] = word
+        for i, word in enumerate(words, self.cursor):
+            self.words[i] = int(word)
         self.cursor += len(words)
 
     def set_sh_regs(self, values: Mapping[int, int]) -> None:
@@ -243,12 +244,15 @@ class PacketBuilder:
         if n > op.MAX_BODY:
             raise InvalidField(f"{op.name_of(opcode)} with {n} dwords; a packet has at most {op.MAX_BODY}")
         self._room(n + 1)
-        if not all(0 <= word <= DWORD for word in body):
+        if max(body) > DWORD or min(body) < 0:
             bad = next(word for word in body if not 0 <= word <= DWORD)
             raise InvalidField(f"{op.name_of(opcode)}: {bad:#x} is no dword")
         words[at] = 0
-        for i, word in enumerate(body, at + 1):
-            words[i] = int(word)
+        if self._by_slice:
+            words[at + 1 : at + 1 + n] = body
+        else:
+            for i, word in enumerate(body, at + 1):
+                words[i] = int(word)
         words[at] = op.header(opcode, n)
         self.cursor = at + n + 1
 
