@@ -217,11 +217,12 @@ def map_memory(kfd: KfdProcess, args: uapi.MapMemoryToGpuArgs) -> None:
 
 def _map(memory: KfdMemory, device: Device) -> None:
     bo, va, size = memory.bo, memory.va, _page_round(memory.bo.size)
-    model = memory.device.gpu.model
+    home = memory.gem.device.gpu
     if not va:
         raise KernelError(errno.EINVAL, f"{bo.label} has no address")
-    if device is not memory.device and bo.placement is Placement.VRAM and model.mappable_vram < model.vram:
-        raise KernelError(errno.EINVAL, f"GPU {device.id} cannot reach VRAM of GPU {memory.device.id}: no large BAR")
+    out_of_reach = device.gpu is not home and home.model.mappable_vram < home.model.vram
+    if bo.placement is Placement.VRAM and out_of_reach:
+        raise KernelError(errno.EINVAL, f"GPU {device.id} cannot reach VRAM of GPU {home.gpu_id}: no large BAR")
     places = (va, va + size) if memory.aql else (va,)
     if not is_page_aligned(va):
         raise KernelError(errno.EINVAL, f"address {va:#x} is not a multiple of {PAGE}")

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from zinc_rt.emu.cp import CommandProcessor
-
 from zinc_rt.emu.errors import GpuFault, GpuHang, KernelError
 from zinc_rt.emu.gpu import IDLE, Stream
 from zinc_rt.emu.kfd.buffers import QueueProperties
@@ -140,7 +139,9 @@ class Queues:
         on, with counters that go on.
         """
         device = queue.device
-        processor = CommandProcessor(device.gpu, name, interrupt=self._kfd.events.interrupt)
+        processor = CommandProcessor(
+            device.gpu, name, interrupt=self._kfd.events.interrupt, eop_buffer=bool(queue.properties.eop)
+        )
         while True:
             while not queue.active:
                 yield IDLE

@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
+from zinc_rt.emu.drm.gem import Gem
 from zinc_rt.emu.drm.prime import DmaBuf
-
 from zinc_rt.emu.errors import KernelError
 from zinc_rt.emu.kfd.memory import KfdMemory
 from zinc_rt.emu.memory import Placement
@@ -23,27 +23,27 @@ _PLACES = {
 }
 
 
-def _dmabuf(kfd: KfdProcess, fd: int) -> DmaBuf:
+def _shared(kfd: KfdProcess, fd: int) -> Gem:
     file = kfd.process.file(fd)
     if file is None:
         raise KernelError(errno.EBADF, f"{fd} is not an open descriptor")
-    if not isinstance(file, DmaBuf):
-        raise KernelError(errno.EINVAL, f"{file.path} is no dma-buf")
-    return file
+    if not isinstance(file, DmaBuf) or file.gem is None:
+        raise KernelError(errno.EINVAL, f"{file.path} is no buffer of amdgpu")
+    return file.gem
 
 
 def export_dmabuf(kfd: KfdProcess, args: uapi.ExportDmabufArgs) -> None:
     """EXPORT_DMABUF: a new descriptor for a buffer."""
     kfd.device(args.handle >> 32)
     memory = kfd.memory(args.handle, errno.EINVAL)
-    args.dmabuf_fd = kfd.process.add_file(DmaBuf(kfd.process, memory.gem))
+    args.dmabuf_fd = kfd.process.add_file(DmaBuf(kfd.process, memory.bo, memory.gem))
 
 
 def import_dmabuf(kfd: KfdProcess, args: uapi.ImportDmabufArgs) -> None:
     """IMPORT_DMABUF: a handle for a buffer that a file stands for; writable and executable wherever it is mapped."""
     device = kfd.device(args.gpu_id)
     device.bind()
-    gem = _dmabuf(kfd, args.dmabuf_fd).gem
+    gem = _shared(kfd, args.dmabuf_fd)
     if gem.bo.placement not in _PLACES:
         raise KernelError(errno.EINVAL, f"a buffer in {gem.bo.placement} cannot be imported, only VRAM and GTT")
     args.handle = kfd.memories.add(KfdMemory(device, gem, args.va_addr, _IMPORTED))
@@ -53,7 +53,7 @@ def get_dmabuf_info(kfd: KfdProcess, args: uapi.GetDmabufInfoArgs) -> None:
     """GET_DMABUF_INFO: what a file stands for, before it is imported."""
     if not kfd.devices:
         raise KernelError(errno.EINVAL, "there is no GPU")
-    gem = _dmabuf(kfd, args.dmabuf_fd).gem
+    gem = _shared(kfd, args.dmabuf_fd)
     if gem.bo.placement not in _PLACES:
         raise KernelError(errno.EINVAL, f"a buffer in {gem.bo.placement} is neither VRAM nor GTT")
     room, args.metadata_size = args.metadata_size, len(gem.metadata)
