@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache, cached_property
+from typing import TYPE_CHECKING
 
 from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.lang.target import host_targets
+from zinc_rt.linux import Linux, host
+
+if TYPE_CHECKING:
+    from zinc_rt.gpus import Gpu, Proof
 
 TIER_VARIABLE = "ZINC_RT_TIER"
 
@@ -38,12 +44,15 @@ class TierUnavailable(ZincError):
 
 @dataclass(frozen=True)
 class TierReport:
-    """What `zinc check` says of a tier. `remedy` is empty where nothing can be done, or nothing needs to be."""
+    """What `zinc check` says of a tier. `remedy` is empty where nothing can be done, or nothing needs to be; proven:
+    a fence retired through one of the tier's doors.
+    """
 
     tier: Tier
     available: bool
     reason: str
     remedy: str = ""
+    proven: bool = False
 
 
 def parse_tier(text: str) -> Tier:
@@ -68,8 +77,10 @@ def tier_from_env(environ: Mapping[str, str] | None = None) -> Tier:
         raise UnknownZincRtTier(f"{TIER_VARIABLE}: {error}") from None
 
 
-_GPU_REASON = "this version has no AMD GPU tier yet"
+_NO_KERNELS = "this version has no GPU kernels"
 _OTHER_REASON = "not built: AMD GPUs and the CPU are what this runtime is for"
+_ORDER = (Tier.t2_umq, Tier.t1_pm4, Tier.t_cpu, Tier.t_metal, Tier.t_intel, Tier.t_cuda)
+_USE_CPU, _SEE = "use t_cpu", "see `zinc check`"
 
 
 def _cpu_kernels() -> str:
@@ -79,34 +90,92 @@ def _cpu_kernels() -> str:
     )
 
 
-def probe_tiers() -> list[TierReport]:
-    """Every tier in the order `auto` prefers them, with the reason why it can or cannot run."""
-    return [
-        TierReport(Tier.t2_umq, False, _GPU_REASON, "use t_cpu"),
-        TierReport(Tier.t1_pm4, False, _GPU_REASON, "use t_cpu"),
-        TierReport(Tier.t_cpu, True, _cpu_kernels()),
-        *(TierReport(t, False, _OTHER_REASON) for t in (Tier.t_metal, Tier.t_intel, Tier.t_cuda)),
-    ]
+class _Probe:
+    """Looks at the GPUs once, however many tiers ask."""
+
+    def __init__(self, linux: Linux) -> None:
+        self._linux = linux
+        self._reports: dict[Tier, TierReport] = {}
+
+    @cached_property
+    def gpus(self) -> list[Gpu]:
+        from zinc_rt.gpus import find_gpus
+
+        return find_gpus(self._linux)
+
+    def report(self, tier: Tier) -> TierReport:
+        """Whether a tier can run."""
+        if tier is Tier.t_cpu:
+            return TierReport(tier, True, _cpu_kernels())
+        if tier in {Tier.t2_umq, Tier.t1_pm4}:
+            if tier not in self._reports:
+                self._reports[tier] = self._gpu_report(tier)
+            return self._reports[tier]
+        return TierReport(tier, False, _OTHER_REASON)
+
+    def _gpu_report(self, tier: Tier) -> TierReport:
+        if not self._linux.is_linux:
+            return TierReport(tier, False, "AMD GPUs are driven on Linux only", _USE_CPU)
+        if not self.gpus:
+            return TierReport(tier, False, "no AMD GPU is in sight", _USE_CPU)
+        eligible = [gpu for gpu in self.gpus if gpu.eligible]
+        if not eligible:
+            return TierReport(tier, False, "; ".join(gpu.refusal() for gpu in self.gpus), _SEE)
+        errors = []
+        for gpu, proof in self._proofs(tier, eligible):
+            if proof.seconds is not None:
+                shown = f"a fence retired through {proof.door} on {gpu.render_node} ({gpu.name})"
+                return TierReport(tier, False, f"{shown}, but {_NO_KERNELS}", _USE_CPU, proven=True)
+            errors.append(f"{proof.door}: {proof.error}")
+        return TierReport(tier, False, "; ".join(errors), _SEE)
+
+    def _proofs(self, tier: Tier, gpus: list[Gpu]) -> Iterator[tuple[Gpu, Proof]]:
+        from zinc_rt.gpus import prove_cs, prove_kfd, prove_umq
+
+        doors = (prove_umq,) if tier is Tier.t2_umq else (prove_kfd, prove_cs)
+        return ((gpu, door(gpu.render_node, self._linux)) for gpu in gpus for door in doors)
 
 
-def auto_tier(notify: Callable[[str], None] | None = None) -> Tier:
+@cache
+def _host_probe() -> _Probe:
+    """GPUs are tried out once a process: amdkfd binds a GPU to the first file that it is opened with."""
+    return _Probe(host())
+
+
+def _probe(linux: Linux | None) -> _Probe:
+    return _host_probe() if linux is None else _Probe(linux)
+
+
+def probe_tiers(*, linux: Linux | None = None) -> list[TierReport]:
+    """Every tier in the order `auto` prefers them, with the reason why it can or cannot run.
+
+    A GPU tier is tried out: only a fence that retires through one of its doors proves it.
+    """
+    probe = _probe(linux)
+    return [probe.report(tier) for tier in _ORDER]
+
+
+def auto_tier(notify: Callable[[str], None] | None = None, *, linux: Linux | None = None) -> Tier:
     """The first tier in `probe_tiers` order that can run; `notify` gets one line saying what was skipped and why."""
+    probe = _probe(linux)
     skipped: list[TierReport] = []
-    for report in probe_tiers():
+    for tier in _ORDER:
+        report = probe.report(tier)
         if report.available:
             if skipped and notify is not None:
                 names = ", ".join(r.tier.value for r in skipped)
-                notify(f"tier {report.tier.value}; skipped {names}: {skipped[0].reason}")
-            return report.tier
+                reason = next((r.reason for r in skipped if r.proven), skipped[-1].reason)
+                notify(f"tier {tier.value}; skipped {names}: {reason}")
+            return tier
         skipped.append(report)
     raise TierUnavailable("no tier can run on this machine; `zinc check` explains each")
 
 
-def resolve_tier(tier: Tier, notify: Callable[[str], None] | None = None) -> Tier:
+def resolve_tier(tier: Tier, notify: Callable[[str], None] | None = None, *, linux: Linux | None = None) -> Tier:
     """`auto` becomes the tier to use; an explicit tier is kept or refused. Raises `TierUnavailable` with the reason."""
     if tier is Tier.auto:
-        return auto_tier(notify)
-    report = next(r for r in probe_tiers() if r.tier is tier)
+        return auto_tier(notify, linux=linux)
+    report = _probe(linux).report(tier)
     if not report.available:
         hint = f"; {report.remedy}" if report.remedy else ""
         raise TierUnavailable(f"tier {tier.value} cannot run: {report.reason}{hint}")

@@ -103,13 +103,13 @@ def test_show_errors(zinc, tiny, tmp_path):
 def test_check(zinc):
     outcome = zinc("check")
     assert outcome.code == 0
-    for words in ("t2_umq   no", "no AMD GPU tier", "t_cpu    yes", "auto: t_cpu", "Python", "memory", "NumPy"):
+    for words in ("t2_umq   no", "AMD GPUs", "t_cpu    yes", "auto: t_cpu", "Python", "memory", "NumPy"):
         assert words in outcome.out
     tree = json.loads(zinc("check", "--json").out)
     assert tree["auto"] == "t_cpu"
     assert tree["version"] == zinc_rt.__version__
     assert {t["tier"] for t in tree["tiers"]} >= {"t_cpu", "t2_umq", "t1_pm4"}
-    assert all(f["value"] for f in tree["machine"])
+    assert all(f["value"] for f in tree["machine"] + tree["gpus"])
     native = tree["native"]
     assert native["level"] == native["levels"][0] == host_target().name
     assert native["threads"] == default_threads()
@@ -166,7 +166,7 @@ def test_check_without_the_compiler(zinc, monkeypatch):
 
 def test_check_fails_when_nothing_can_run(zinc, monkeypatch):
     report = TierReport(Tier.t_cpu, False, "no reason", "buy one")
-    monkeypatch.setattr("zinc_rt.engine.probe_tiers", lambda: [report])
+    monkeypatch.setattr("zinc_rt.engine.probe_tiers", lambda **_: [report])
     outcome = zinc("check")
     assert outcome.code == 1
     assert "no reason -> buy one" in outcome.out

@@ -20,13 +20,15 @@ def check(as_json: o.Json = False, cache_dir: o.CacheDir = None, debug: o.Debug 
     """Show what this machine offers.
 
     Every tier with the reason why it can or cannot run, and what helps; what the CPU tier compiles for, tried out
-    with a small kernel; then the machine. Exit code 0 when at least one tier can run, else 1.
+    with a small kernel; every step on the way to an AMD GPU; then the machine. Exit code 0 when at least one tier can
+    run, else 1.
     """
+    from zinc_rt.cli.gpu import gpu_findings
     from zinc_rt.cli.machine import findings
     from zinc_rt.cli.native import native_report
     from zinc_rt.engine import probe_tiers
 
-    tiers, native, machine = probe_tiers(), native_report(cache_dir), findings()
+    tiers, native, gpus, machine = probe_tiers(), native_report(cache_dir), gpu_findings(), findings()
     usable = [t for t in tiers if t.available]
     if as_json:
         tree = {
@@ -34,20 +36,22 @@ def check(as_json: o.Json = False, cache_dir: o.CacheDir = None, debug: o.Debug 
             "tiers": [{**asdict(t), "tier": t.tier.value} for t in tiers],
             "auto": usable[0].tier.value if usable else None,
             "native": native.as_dict(),
+            "gpus": [asdict(f) for f in gpus],
             "machine": [asdict(f) for f in machine],
         }
         write(json.dumps(tree, ensure_ascii=False, indent=1) + "\n")
     else:
-        _print(tiers, native, machine)
+        _print(tiers, native, gpus, machine)
     return 0 if usable else 1
 
 
-def _print(tiers: list[TierReport], native: NativeReport, machine: list[Finding]) -> None:
+def _print(tiers: list[TierReport], native: NativeReport, gpus: list[Finding], machine: list[Finding]) -> None:
     write_heading(f"ZINC_RT {zinc_rt.__version__}\n\nTiers, in the order in which --tier auto tries them")
     write_table([[t.tier.value, "yes" if t.available else "no", _with_remedy(t.reason, t.remedy)] for t in tiers])
     usable = [t.tier.value for t in tiers if t.available]
     write(f"auto: {usable[0]}\n" if usable else "auto: none, nothing can run here\n")
-    for title, lines in (("Native kernels of t_cpu", native.findings), ("Machine", machine)):
+    sections = (("Native kernels of t_cpu", native.findings), ("AMD GPUs", gpus), ("Machine", machine))
+    for title, lines in sections:
         write_heading(f"\n{title}")
         write_table([[f.name, "ok" if f.ok else "!!", _with_remedy(f.value, f.remedy)] for f in lines])
 

@@ -48,7 +48,7 @@ class UmqDoor(Door):
     tables; drain_timeout: seconds that `close` waits for what still runs.
     """
 
-    name = "UMQ"
+    name = "umq"
     room_timeout = 10.0
     table_timeout = 10.0
     drain_timeout = 5.0
@@ -97,7 +97,8 @@ class UmqDoor(Door):
         size = align_up(size, PAGE)
         with self._lock:
             self._check()
-            va = self._addresses.take(size, _HUGE_PAGE if size >= _HUGE_PAGE else PAGE)
+            # A page that nothing is mapped to follows every buffer: who runs over the end faults.
+            va = self._addresses.take(size + PAGE, _HUGE_PAGE if size >= _HUGE_PAGE else PAGE)
             if va is None:
                 raise DoorError(f"{label}: {size} bytes of GPU addresses", None, "free buffers first")
             try:

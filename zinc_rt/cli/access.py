@@ -1,0 +1,72 @@
+"""Why a device file opens or does not: it is not there, its mode and our groups, a container's rules."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+
+from zinc_rt.cli.machine import Finding
+from zinc_rt.linux import Linux
+
+_CONTAINER = "in a container pass --device /dev/kfd --device /dev/dri"
+
+
+def device_file(linux: Linux, path: str, label: str = "") -> Finding:
+    """Try to open it for reading and writing, as every door does."""
+    name = label or path
+    try:
+        fd = linux.open(path)
+    except OSError as error:
+        return _refused(linux, path, name, error.errno or 0)
+    with contextlib.suppress(OSError):
+        linux.close(fd)
+    return Finding(name, f"{path} can be opened")
+
+
+def _refused(linux: Linux, path: str, name: str, code: int) -> Finding:
+    if code == errno.ENOENT:
+        return Finding(
+            name, f"{path} does not exist", False, f"{_CONTAINER}; otherwise load the module: modprobe amdgpu"
+        )
+    if code in {errno.EACCES, errno.EPERM}:
+        return _forbidden(linux, path, name)
+    if code in {errno.ENXIO, errno.ENODEV}:
+        return Finding(name, f"{path}: no device answers behind it", False, "see the kernel's log: dmesg | grep amdgpu")
+    reason = f"{path} cannot be opened: {os.strerror(code)} (errno {code})"
+    return Finding(name, reason, False, "see the kernel's log: dmesg | grep -e amdgpu -e kfd")
+
+
+def _forbidden(linux: Linux, path: str, name: str) -> Finding:
+    try:
+        found = linux.stat(path)
+    except OSError:
+        return Finding(name, f"{path} is forbidden, and so is a look at its mode", False, _CONTAINER)
+    groups, gid = linux.groups(), found.st_gid
+    group = _group_name(linux, gid)
+    mode = stat.S_IMODE(found.st_mode)
+    text = (
+        f"{path} is forbidden: mode {mode:04o}, owner {found.st_uid}, group {group}; this process is in "
+        f"{', '.join(_group_name(linux, g) for g in groups)}"
+    )
+    if gid in groups and mode & 0o060 == 0o060:
+        return Finding(name, f"{text}: the mode allows it, the container's device rules do not", False, _CONTAINER)
+    if mode & 0o060 != 0o060:
+        return Finding(name, text, False, f"let the group read and write it: chmod g+rw {path}, by a udev rule")
+    who = group.partition(" ")[0]
+    remedy = f"sudo usermod -aG {who} $USER and log in again; in a container --group-add {gid}"
+    return Finding(name, text, False, remedy)
+
+
+def _group_name(linux: Linux, gid: int) -> str:
+    """ "render (992)" where the system says so, else the number."""
+    try:
+        lines = linux.read_text("/etc/group").splitlines()
+    except OSError:
+        return str(gid)
+    for line in lines:
+        fields = line.split(":")
+        if len(fields) > 2 and fields[2] == str(gid):
+            return f"{fields[0]} ({gid})"
+    return str(gid)

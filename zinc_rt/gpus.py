@@ -1,0 +1,159 @@
+"""The AMD GPUs of this machine: what sysfs and the render node say of each, and whether a door to it retires work."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from zinc_rt import kmd
+from zinc_rt.errors import ZincError
+from zinc_rt.linux import Linux
+from zinc_rt.ring.door.base import Door
+from zinc_rt.uapi.cs import AMDGPU_HW_IP_COMPUTE
+from zinc_rt.uapi.info import AMDGPU_IDS_FLAGS_FUSION, AMDGPU_INFO_DEV_INFO, DrmAmdgpuInfoDevice
+
+DRM_CLASS = "/sys/class/drm"
+AMD = 0x1002
+MIN_IP_MAJOR = 12
+"""The oldest graphics core that the GPU tiers are written for: gfx12."""
+PROOF_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A card that amdgpu drives.
+
+    device_id: of PCI; vram, visible_vram: bytes, 0 when sysfs does not say; open_errno: why the render node did not
+    open or answer, None when it did; ip_major, gfx_target_version, compute_units, integrated: what it answered.
+    """
+
+    render_node: str
+    device_id: int
+    vram: int = 0
+    visible_vram: int = 0
+    open_errno: int | None = None
+    ip_major: int = 0
+    gfx_target_version: int = 0
+    compute_units: int = 0
+    integrated: bool = False
+
+    @property
+    def name(self) -> str:
+        """Its graphics core, as gfx1201, when that is known."""
+        v = self.gfx_target_version
+        return f"gfx{v // 10000}{v // 100 % 100:x}{v % 100:x}" if v else f"device {self.device_id:#06x}"
+
+    @property
+    def eligible(self) -> bool:
+        """Whether a GPU tier may take it."""
+        return self.open_errno is None and self.ip_major >= MIN_IP_MAJOR and not self.integrated
+
+    def refusal(self) -> str:
+        """Why no GPU tier takes it; empty for one that is eligible."""
+        if self.open_errno is not None:
+            return f"{self.render_node} cannot be used (errno {self.open_errno})"
+        if self.ip_major < MIN_IP_MAJOR:
+            return f"{self.render_node} is {self.name}: older than gfx{MIN_IP_MAJOR}"
+        return f"{self.render_node} is {self.name}, part of the processor: skipped" if self.integrated else ""
+
+
+def find_gpus(linux: Linux) -> list[Gpu]:
+    """All of them, by the number of their render nodes. Never raises; none without Linux or amdgpu."""
+    if not linux.is_linux:
+        return []
+    try:
+        names = linux.list_dir(DRM_CLASS)
+    except OSError:
+        return []
+    minors = sorted(int(name[7:]) for name in names if name.startswith("renderD") and name[7:].isdecimal())
+    found = (_read(linux, minor) for minor in minors)
+    return [gpu for gpu in found if gpu is not None]
+
+
+def _read(linux: Linux, minor: int) -> Gpu | None:
+    folder, node = f"{DRM_CLASS}/renderD{minor}/device", f"/dev/dri/renderD{minor}"
+    if _number(linux, f"{folder}/vendor", 16) != AMD:
+        return None
+    gpu = Gpu(
+        node,
+        _number(linux, f"{folder}/device", 16),
+        _number(linux, f"{folder}/mem_info_vram_total"),
+        _number(linux, f"{folder}/mem_info_vis_vram_total"),
+    )
+    return ask(linux, gpu)
+
+
+def ask(linux: Linux, gpu: Gpu) -> Gpu:
+    """The same card, with what its render node answers. Never raises."""
+    from zinc_rt.ring.umq.facts import gfx_target_version
+
+    about = {**vars(gpu), "open_errno": None}
+    try:
+        fd = linux.open(gpu.render_node)
+    except OSError as error:
+        return Gpu(**{**about, "open_errno": error.errno or 0})
+    device = DrmAmdgpuInfoDevice()
+    try:
+        ip = kmd.query_hw_ip(fd, AMDGPU_HW_IP_COMPUTE, linux=linux)
+        kmd.query_info(fd, AMDGPU_INFO_DEV_INFO, device, linux=linux)
+    except kmd.IoctlFailed as error:
+        return Gpu(**{**about, "open_errno": error.errno})
+    finally:
+        with contextlib.suppress(OSError):
+            linux.close(fd)
+    about["ip_major"] = ip.hw_ip_version_major
+    about["gfx_target_version"] = gfx_target_version(ip.ip_discovery_version)
+    about["compute_units"] = device.cu_active_number
+    about["integrated"] = bool(device.ids_flags & AMDGPU_IDS_FLAGS_FUSION)
+    return Gpu(**about)
+
+
+def _number(linux: Linux, path: str, base: int = 10) -> int:
+    try:
+        return int(linux.read_text(path), base)
+    except (OSError, ValueError):
+        return 0
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What came of trying a door. seconds: from a submission to its retired fence, None when it failed with `error`."""
+
+    door: str
+    seconds: float | None
+    error: str = ""
+
+
+def prove_umq(render_node: str, linux: Linux) -> Proof:
+    """Try a user queue. Never raises a `ZincError`."""
+    from zinc_rt.ring.umq import UmqDoor
+
+    return _prove("umq", lambda: UmqDoor(render_node, linux=linux))
+
+
+def prove_kfd(render_node: str, linux: Linux) -> Proof:
+    """Try a queue of /dev/kfd. Never raises a `ZincError`."""
+    from zinc_rt.ring.kfd.door import KfdDoor
+
+    return _prove("kfd", lambda: KfdDoor(render_node, linux=linux))
+
+
+def prove_cs(render_node: str, linux: Linux) -> Proof:
+    """Try command submission. Never raises a `ZincError`."""
+    from zinc_rt.ring.cs.door import CsDoor
+
+    return _prove("cs", lambda: CsDoor.open(render_node, linux=linux))
+
+
+def _prove(name: str, open_door: Callable[[], Door]) -> Proof:
+    from zinc_rt.ring.door.proof import prove
+
+    try:
+        door = open_door()
+        try:
+            return Proof(name, prove(door, PROOF_SECONDS))
+        finally:
+            door.close()
+    except (ZincError, OSError) as error:
+        return Proof(name, None, str(error))

@@ -1,0 +1,38 @@
+"""Does a door retire work? A write that the GPU made, and the fence behind it, are the only proof."""
+
+from __future__ import annotations
+
+import ctypes
+
+from zinc_rt.linux import PAGE
+from zinc_rt.pm4.builder import PacketBuilder
+from zinc_rt.ring.door.base import Door
+from zinc_rt.ring.errors import RingError
+
+_VALUE = 0x5A494E435254_0001  # "ZINCRT", 1
+_PAD_DWORDS = 64
+
+
+class ProofFailed(RingError):
+    """A fence retired, but what the packets before it were to write is not there."""
+
+
+def prove(door: Door, timeout: float = 2.0) -> float:
+    """Let the GPU write a number; seconds from the submission to its retired fence.
+
+    Raises `DoorError`, `FenceTimeout`, `DeviceLost`, and `ProofFailed` when the number is not there.
+    """
+    buffer = door.allocate(2 * PAGE, "gtt", "proof", executable=True)
+    assert buffer.address is not None, "a visible buffer has an address"
+    target = buffer.address + PAGE
+    builder = PacketBuilder((ctypes.c_uint32 * (PAGE // 4)).from_address(buffer.address))
+    builder.write_data64(buffer.va + PAGE, _VALUE)
+    builder.pad_to_alignment(_PAD_DWORDS)
+    started = door.linux.monotonic_ns()
+    door.wait(door.submit(buffer, 0, builder.cursor), timeout)
+    seconds = (door.linux.monotonic_ns() - started) / 1e9
+    seen = door.linux.load64(target)
+    if seen != _VALUE:
+        raise ProofFailed(f"{door.name}: the fence retired, but memory holds {seen:#x} instead of {_VALUE:#x}")
+    door.release(buffer)  # not after a failure: the GPU may still write to it, and closing the door gives it back
+    return seconds
