@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from zinc_rt.linux import Linux, host
+from zinc_rt.linux import PAGE, Linux, host
 from zinc_rt.ring.door.base import DeviceBuffer, DeviceFacts, Door, Heap
 from zinc_rt.ring.errors import DeviceLost, DoorError, RingClosed, RingError
 from zinc_rt.ring.kfd.advice import door_error, driver_text, no_node_error
@@ -26,7 +26,7 @@ from zinc_rt.ring.kfd.events import Events
 from zinc_rt.ring.kfd.lost import Range
 from zinc_rt.ring.kfd.memory import Memory
 from zinc_rt.ring.kfd.session import Session
-from zinc_rt.ring.kfd.sizes import compute_units
+from zinc_rt.ring.kfd.sizes import align_up, compute_units
 from zinc_rt.ring.kfd.submissions import Submissions
 from zinc_rt.ring.kfd.topology import TopologyNode, gpu_nodes, node_properties, render_minor_of, vram_sizes
 from zinc_rt.uapi.kfd import RuntimeEnableArgs
@@ -99,7 +99,8 @@ class KfdDoor(Door):
         if executable:
             flags |= ALLOC_MEM_FLAGS_EXECUTABLE
         with self._inside():
-            memory = Memory(self._session, size, label)
+            # A page that nothing is mapped to follows every buffer: who runs over the end faults.
+            memory = Memory(self._session, size, label, align_up(size, PAGE) + PAGE)
             try:
                 memory.create(flags, visible=visible)
             except BaseException as failed:
@@ -115,13 +116,13 @@ class KfdDoor(Door):
         """Raises `DoorError`, also for a buffer of another door or one given back already; `DeviceLost`."""
         with self._inside():
             memory = self._memory_of(buffer)
-            if buffer.address is None and memory.on_cpu:
-                memory.hand_over_map()
+            _leave_map(buffer, memory)
             try:
                 memory.destroy()
             except StepFailed as failed:
                 raise self._refused(failed) from None
             del self._buffers[buffer]
+            buffer.address = None
 
     def submit(self, buffer: DeviceBuffer, offset: int, n_dwords: int) -> int:
         """As `Door` says; also raises `DoorError` for packets outside of this door's buffers."""
@@ -201,10 +202,10 @@ class KfdDoor(Door):
         self._closed = True
         failed = self._ring.destroy()
         for buffer, memory in reversed(self._buffers.items()):
-            if buffer.address is None and memory.on_cpu:
-                memory.hand_over_map()
+            _leave_map(buffer, memory)
             stuck = memory.discard()
             failed = failed or stuck
+            buffer.address = None
         self._buffers.clear()
         stuck = self._ring.free()
         failed = failed or stuck
@@ -217,6 +218,11 @@ class KfdDoor(Door):
 def supported_node(node: TopologyNode) -> bool:
     """Whether our packets are for this GPU: gfx11 and gfx12."""
     return 110000 <= node.gfx_target_version < 130000
+
+
+def _leave_map(buffer: DeviceBuffer, memory: Memory) -> None:
+    if buffer.address is None and memory.on_cpu:
+        memory.hand_over_map()
 
 
 def _in_use() -> DoorError:

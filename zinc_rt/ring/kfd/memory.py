@@ -136,6 +136,8 @@ class Memory:
 
     def hand_over_map(self) -> None:
         """Somebody else will undo the processor's map, `size` bytes at `va`, later."""
+        if self.window > self.size:
+            self.session.linux.munmap(self.va + self.size, self.window - self.size)
         self._reserved = self.on_cpu = False
 
     def destroy(self) -> None:
