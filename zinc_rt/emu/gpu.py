@@ -103,6 +103,7 @@ class Gpu:
             for bo in self._buffers:
                 if bo.placement is Placement.VRAM:
                     bo.clear()
+            self.caches.reset()
             for call in tuple(self.at_reset):
                 call()
 
