@@ -151,7 +151,7 @@ class TokenBoundary:
     # The end.
 
     def deinit(self) -> None:
-        """Give the list, the context, the maps and the descriptor back; the buffers go with the descriptor.
+        """Give the list, the context, the maps, the buffers and the descriptor back.
 
         Arrays taken from the maps stay readable; the last of them undoes its map. Calling it again does nothing, and
         so does calling it in a forked child.

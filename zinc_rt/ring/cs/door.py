@@ -6,12 +6,11 @@ import errno
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Self
 
 from zinc_rt.linux import PAGE, Linux, host
 from zinc_rt.mem.arena import align_up
 from zinc_rt.ring.cs import calls
-from zinc_rt.ring.cs.errors import CsError, HwIpQueryFailed, WaitTimedOut
+from zinc_rt.ring.cs.errors import CsError, HwIpQueryFailed, VaReservationFailed, WaitTimedOut
 from zinc_rt.ring.cs.session import LOOK, Buffer, Session
 from zinc_rt.ring.cs.structs import DEFAULT_RENDER_NODE
 from zinc_rt.ring.door.base import DeviceBuffer, DeviceFacts, Door, Heap
@@ -43,42 +42,22 @@ _FLAGS = {
 
 
 class CsDoor(Door):
-    """Made by `open`. Two threads take turns, also with a wait; a forked child is refused."""
+    """Two threads take turns, also with a wait; a forked child is refused."""
 
     name = "cs"
 
-    def __init__(self, session: Session, facts: DeviceFacts, addresses: Ranges) -> None:
-        self.linux, self.facts = session.linux, facts
-        self._session, self._addresses = session, addresses
+    def __init__(self, render_node: str = DEFAULT_RENDER_NODE, *, linux: Linux | None = None) -> None:
+        """Open a render node. Raises `DoorError` with the step that failed; nothing stays behind then."""
+        self.linux = linux or host()
+        self._session = Session.open(render_node, self.linux)
         self._buffers: dict[DeviceBuffer, Buffer] = {}
         self._list_is_old = True
         self._submitted = self._retired = 0
         self._lost: str | None = None
-
-    @classmethod
-    def open(cls, node: str = DEFAULT_RENDER_NODE, *, linux: Linux | None = None) -> Self:
-        """Open a render node. Raises `UnsupportedOs`, and `DoorError` with the step that failed."""
-        linux = linux or host()
-        session = Session.open(node, linux)
         try:
-            try:
-                device = calls.query_device(linux, session.fd)
-                memory = calls.query_memory(linux, session.fd)
-            except OSError as error:
-                raise HwIpQueryFailed(f"{node}: describing the device", error.errno) from None
-            facts = DeviceFacts(
-                render_node=node,
-                gfx_target_version=_gfx_target_version(session),
-                compute_units=int(device.cu_active_number),
-                vram=int(memory.vram.total_heap_size),
-                visible_vram=int(memory.cpu_accessible_vram.total_heap_size),
-                driver=f"amdgpu {session.driver.major}.{session.driver.minor} of Linux {linux.kernel_release()}",
-            )
-            session.check_addresses(VA_START, VA_START + _HUGE)
-            size = int(device.virtual_address_max) - VA_START
-            return cls(session, facts, Ranges(VA_START, size, f"GPU addresses of {node}"))
+            self.facts, self._addresses = _describe(self._session)
         except BaseException:
-            session.close()
+            self._session.close()
             raise
 
     # Memory.
@@ -254,6 +233,27 @@ class CsDoor(Door):
         for buffer, made in self._buffers.items():
             made.address, buffer.address = buffer.address, None
         self._buffers.clear()
+
+
+def _describe(session: Session) -> tuple[DeviceFacts, Ranges]:
+    linux, node = session.linux, session.node
+    try:
+        device = calls.query_device(linux, session.fd)
+        memory = calls.query_memory(linux, session.fd)
+    except OSError as error:
+        raise HwIpQueryFailed(f"{node}: describing the device", error.errno) from None
+    facts = DeviceFacts(
+        render_node=node,
+        gfx_target_version=_gfx_target_version(session),
+        compute_units=int(device.cu_active_number),
+        vram=int(memory.vram.total_heap_size),
+        visible_vram=int(memory.cpu_accessible_vram.total_heap_size),
+        driver=f"amdgpu {session.driver.major}.{session.driver.minor} of Linux {linux.kernel_release()}",
+    )
+    size = int(device.virtual_address_max) - VA_START
+    if size < _HUGE:
+        raise VaReservationFailed(f"{node}: placing buffers", None, f"no GPU address from {VA_START:#x} on is usable")
+    return facts, Ranges(VA_START, size, f"GPU addresses of {node}")
 
 
 def _gfx_target_version(session: Session) -> int:

@@ -14,7 +14,7 @@ class CsError(DoorError):
     status = ""
 
 
-class UnsupportedOs(RingError):
+class UnsupportedOs(CsError):
     """This is not Linux; nothing was opened."""
 
     status = "unsupported_os"

@@ -79,7 +79,7 @@ class Session:
         acquired is given back then.
         """
         if not linux.is_linux:
-            raise UnsupportedOs("amdgpu is a driver of Linux; nothing was opened on this system")
+            raise UnsupportedOs(f"opening {node}", None, "amdgpu is a driver of Linux, and this is another system")
         try:
             session = cls(linux, node, linux.open(node))
         except OSError as error:
@@ -257,11 +257,8 @@ class Session:
             if self.ctx_id:
                 with suppress(OSError):
                     calls.free_context(linux, fd, self.ctx_id)
-            for buffer in self.buffers:
-                if buffer.address is not None:
-                    with suppress(OSError):
-                        linux.munmap(buffer.address, buffer.size)
-                    buffer.address = None
+            for buffer in reversed(self.buffers):
+                self._undo(buffer, unmap_va=True)
             with suppress(OSError):
                 linux.close(fd)
 

@@ -6,7 +6,7 @@ import ctypes
 
 from zinc_rt.linux import Linux, host
 from zinc_rt.pm4 import OutOfSpace, PacketBuilder
-from zinc_rt.ring.cs.errors import CsError, UnsupportedOs
+from zinc_rt.ring.cs.errors import CsError
 from zinc_rt.ring.cs.results import SmokeResult, SmokeStatus
 from zinc_rt.ring.cs.sentinels import smoke_sentinel
 from zinc_rt.ring.cs.session import Session
@@ -57,8 +57,6 @@ def submit_nop_smoke_path(node: str, *, timeout: float = TIMEOUT, linux: Linux |
             session.close()
     except CsError as error:
         result.status, result.errno = SmokeStatus(error.status), error.errno
-    except UnsupportedOs:
-        result.status = SmokeStatus.unsupported_os
     except SignalMismatch:
         result.status = SmokeStatus.signal_check_failed
     except OutOfSpace:
