@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import errno as codes
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+
+import pytest
 
 from zinc_rt.emu.errors import KernelError
 from zinc_rt.emu.machine import Machine
@@ -181,23 +183,10 @@ class Stage:
 @contextmanager
 def refused(code: int) -> Iterator[None]:
     """The call inside fails with this errno, and the emulator says why."""
-    try:
+    with pytest.raises(KernelError) as caught:
         yield
-    except KernelError as error:
-        assert name_of(error.errno) == name_of(code), error.why
-        assert error.why
-    else:
-        raise AssertionError(f"not refused; {name_of(code)} was expected")
-
-
-def errno_of(call: Callable[[], Any]) -> int:
-    """The errno of a refused call, 0 when it succeeds."""
-    try:
-        call()
-    except KernelError as error:
-        assert error.why
-        return error.errno or 0
-    return 0
+    assert name_of(caught.value.errno) == name_of(code), caught.value.why
+    assert caught.value.why
 
 
 def sized(request: Request, size: int) -> int:
