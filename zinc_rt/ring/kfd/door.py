@@ -127,7 +127,8 @@ class KfdDoor(Door):
     def submit(self, buffer: DeviceBuffer, offset: int, n_dwords: int) -> int:
         """As `Door` says; also raises `DoorError` for packets outside of this door's buffers."""
         with self._inside():
-            self._memory_of(buffer)
+            if not self._memory_of(buffer).executable:
+                raise DoorError(f"submitting packets in {buffer.label}", None, "allocate it with executable=True")
             return self._submissions.submit(buffer, offset, n_dwords)
 
     def retired(self) -> int:

@@ -22,7 +22,7 @@ from zinc_rt.linux import (
     PROT_WRITE,
 )
 from zinc_rt.ring.kfd.calls import StepFailed, call, step
-from zinc_rt.ring.kfd.constants import ALLOC_MEM_FLAGS_PUBLIC
+from zinc_rt.ring.kfd.constants import ALLOC_MEM_FLAGS_EXECUTABLE, ALLOC_MEM_FLAGS_PUBLIC
 from zinc_rt.ring.kfd.session import Session
 from zinc_rt.ring.kfd.sizes import align_up
 from zinc_rt.uapi.kfd import AllocMemoryOfGpuArgs, FreeMemoryOfGpuArgs, MapMemoryToGpuArgs, UnmapMemoryFromGpuArgs
@@ -51,7 +51,7 @@ class Memory:
         self.window = max(window or 0, self.size)
         self.va = 0
         self.handle: int | None = None
-        self.on_cpu = self.on_gpu = False
+        self.on_cpu = self.on_gpu = self.executable = False
         self._mmap_offset = 0
         self._reserved = False
 
@@ -92,6 +92,7 @@ class Memory:
         with step("alloc_failed"):
             self._call(KFD_ALLOC_MEMORY_OF_GPU, args)
         self.handle, self._mmap_offset = args.handle, args.mmap_offset
+        self.executable = bool(flags & ALLOC_MEM_FLAGS_EXECUTABLE)
 
     def map_cpu(self) -> None:
         """Let the processor read and write it."""

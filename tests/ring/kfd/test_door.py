@@ -1,0 +1,442 @@
+"""The door at work: fences, order, the ring's end, waiting, memory, several doors."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import os
+import threading
+import time
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from tests.ring.kfd.gear import Writer, dwords, opened
+from zinc_rt.emu.machine import Machine
+from zinc_rt.emu.models import R9700, RAPHAEL, RX7900XTX, RX9060XT, SMALL_BAR, GpuModel
+from zinc_rt.emu.profiles import LINUX_6_12, LINUX_7_3, PROFILES, KernelProfile
+from zinc_rt.ring.door.proof import prove
+from zinc_rt.ring.errors import DoorError, FenceTimeout, RingClosed
+from zinc_rt.ring.kfd import bring_up_default
+from zinc_rt.ring.kfd import submissions as tuning
+from zinc_rt.ring.kfd.door import KfdDoor
+
+OLD = dataclasses.replace(LINUX_6_12, name="old", kfd_minor=11)
+
+
+@pytest.mark.parametrize("profile", [*PROFILES.values(), OLD], ids=lambda profile: profile.name)
+def test_retires(profile: KernelProfile) -> None:
+    with opened(Machine(profile)) as (_, door):
+        assert prove(door) < 2
+        assert door.retired() == 1
+        facts = door.facts
+        assert (facts.render_node, facts.gfx_target_version, facts.compute_units) == ("/dev/dri/renderD128", 120001, 64)
+        assert facts.vram == facts.visible_vram == R9700.vram
+        assert profile.release in facts.driver
+        assert f"amdkfd 1.{profile.kfd_minor}" in facts.driver
+
+
+@pytest.mark.parametrize("model", [RX9060XT, RX7900XTX, SMALL_BAR], ids=lambda model: model.name)
+def test_other_cards(model: GpuModel) -> None:
+    with opened(Machine(models=[model])) as (_, door):
+        prove(door)
+        assert door.facts.compute_units == model.cu
+
+
+def test_numbers_retire_in_order_around_the_rings_end() -> None:
+    """4096 bytes are room for about thirty submissions: a thousand go around many times and never overrun."""
+    with opened(ring_bytes=4096) as (machine, door):
+        writer = Writer(door)
+        for i in range(1, 1001):
+            assert writer.write(i % 1024, i) == i
+        door.wait(1000, 10)
+        assert door.retired() == 1000
+        assert (writer.numbers()[1:1001] == np.arange(1, 1001)).all()
+        assert machine.findings == []
+
+
+def test_an_overrun_is_waited_out() -> None:
+    """Fences that come late keep the ring full: nothing that was not read is overwritten."""
+    with opened(ring_bytes=4096) as (machine, door):
+        machine.gpus[0].fence_delay = 0.002
+        writer = Writer(door)
+        for i in range(1, 101):
+            writer.write(i, i)
+        door.wait(100, 10)
+        assert (writer.numbers()[1:101] == np.arange(1, 101)).all()
+
+
+def test_a_ring_that_stays_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "FULL_SECONDS", 0.05)
+    with opened(ring_bytes=4096) as (_, door):
+        writer = Writer(door)
+        first = writer.wait_for(0, 7)
+        with pytest.raises(
+            DoorError, match=r"stayed full.*submission 0 of \d+ was the last.*packets\+0x0 is next"
+        ) as e:
+            [writer.write(1 + i, i) for i in range(100)]
+        assert "write pointer" in str(e.value)
+        assert door.retired() < first
+        writer.numbers()[0] = 7  # the hang ends, and everything that was taken runs
+        last = writer.write(200, 99)
+        door.wait(last, 10)
+        assert writer.numbers()[200] == 99
+
+
+def test_what_the_host_wrote_is_seen_and_what_the_gpu_wrote_too() -> None:
+    """The same memory again and again, by both sides: a missing acquire or release would show the value before."""
+    for heap in ("gtt", "vram"):
+        with opened() as (_, door):
+            code = door.allocate(4096, heap, "packets", executable=True)
+            a, b = door.allocate(4096, heap, "source"), door.allocate(4096, heap, "target")
+            from zinc_rt.pm4 import PacketBuilder
+
+            builder = PacketBuilder(dwords(code))
+            builder.copy_data32(a.va, b.va)
+            for value in range(1, 20):
+                dwords(a)[0] = value
+                door.wait(door.submit(code, 0, builder.cursor), 5)
+                assert dwords(b)[0] == value
+
+
+def test_an_earlier_submission_is_done_before_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without any barrier of its own, a submission sees what the one before wrote."""
+    with opened() as (_, door):
+        writer = Writer(door)
+        numbers = writer.data.va
+        last = 0
+        writer.write(0, 5)
+        for i in range(50):
+            last = writer.submit(lambda b, i=i: b.copy_data32(numbers + 4 * i, numbers + 4 * i + 4))
+        door.wait(last, 5)
+        assert (writer.numbers()[:51] == 5).all()
+
+
+def test_waiting_sleeps_and_asks_for_one_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened() as (machine, door):
+        kfd = machine.processes[0].kfd  # type: ignore[index]
+        interrupts: list[int] = []
+        real = kfd.events.interrupt
+        kfd.events.interrupt = lambda number: (interrupts.append(number), real(number))
+        machine.gpus[0].fence_delay = 0.05
+        writer = Writer(door)
+        for i in range(20):
+            writer.write(i, i)
+        machine.trace = []
+        started = time.monotonic()
+        door.wait(20, 10)
+        assert 0.03 < time.monotonic() - started < 2
+        assert len(interrupts) <= 1
+        assert machine.trace.count("KFD_WAIT_EVENTS -> 0") <= 3
+
+
+def test_an_interrupt_wakes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "SLEEP_SECONDS", 60.0)
+    with opened() as (machine, door):
+        machine.gpus[0].fence_delay = 0.05
+        writer = Writer(door)
+        for i in range(5):
+            door.wait(writer.write(i, i), 30)
+
+
+def test_a_number_before_the_last_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "SLEEP_SECONDS", 60.0)
+    with opened() as (_, door):
+        writer = Writer(door)
+        first = writer.write(0, 1)
+        hanging = writer.wait_for(1, 7)
+        door.wait(first, 5)
+        with pytest.raises(FenceTimeout):
+            door.wait(hanging, 0.05)
+        writer.numbers()[1] = 7
+        door.wait(hanging, 5)
+
+
+def test_timeout_says_everything() -> None:
+    with opened() as (_, door):
+        writer = Writer(door)
+        door.wait(writer.write(0, 1), 5)
+        hanging = writer.wait_for(1, 7)
+        writer.write(2, 2)
+        with pytest.raises(FenceTimeout) as e:
+            door.wait(hanging, 0.05)
+        text = str(e.value)
+        for part in (
+            "submission 2 (packets+0x100)",
+            "0.05 s",
+            "/dev/dri/renderD128",
+            "submission 1 of 3 was the last to retire",
+            "write pointer is at",
+            "read pointer at",
+            "dmesg",
+            "6.17.0-24-generic",
+        ):
+            assert part in text, text
+        writer.numbers()[1] = 7
+        door.wait(3, 5)
+
+
+def test_a_timeout_of_nothing_only_looks() -> None:
+    with opened() as (_, door):
+        writer = Writer(door)
+        hanging = writer.wait_for(1, 7)
+        with pytest.raises(FenceTimeout):
+            door.wait(hanging, 0)
+        writer.numbers()[1] = 7
+        door.wait(hanging, 5)
+        door.wait(hanging, 0)
+        door.wait(0, 0)
+
+
+def test_firmware_that_wants_runtime_and_event_page() -> None:
+    """Some is said to ignore doorbells without them."""
+    with Machine(LINUX_7_3) as machine:
+        process = machine.process()
+        process.close(process.open("/dev/kfd"))
+        assert process.kfd is not None
+        process.kfd.strict_runtime = True
+        door = KfdDoor(linux=process)
+        prove(door)
+        door.close()
+
+
+def test_memory_of_all_kinds() -> None:
+    with opened() as (machine, door):
+        used = dict(machine.gpus[0].used)
+        made = [
+            door.allocate(size, heap, f"{heap} {size}", executable=executable, visible=visible)
+            for size in (1, 5000, 3 << 20)
+            for heap in ("vram", "gtt")
+            for executable in (False, True)
+            for visible in (False, True)
+        ]
+        for buffer in made:
+            assert buffer.size % 4096 == 0
+            assert buffer.va % (2 << 20 if buffer.size >= 2 << 20 else 4096) == 0
+            assert (buffer.address is None) == (made.index(buffer) % 2 == 0)
+            if buffer.address is not None:
+                assert buffer.address == buffer.va
+                assert not dwords(buffer).any()
+                dwords(buffer)[-1] = 1
+        spans = sorted((b.va, b.va + b.size) for b in made)
+        assert all(end < start for (_, end), (start, _) in pairwise(spans))  # a page between
+        for buffer in made[::2]:
+            door.release(buffer)
+            with pytest.raises(DoorError, match="no longer"):
+                door.release(buffer)
+        for buffer in made[1::2]:
+            door.release(buffer)
+        assert machine.gpus[0].used == used
+
+
+def test_a_map_that_somebody_has_taken_over() -> None:
+    with opened() as (machine, door):
+        for size in (4096, 5 << 20):
+            buffer = door.allocate(size, "gtt", "array")
+            view, address = dwords(buffer), buffer.address
+            assert address is not None
+            view[0] = 12
+            buffer.address = None
+            door.release(buffer)
+            assert view[0] == 12
+            door.linux.munmap(address, buffer.size)
+        kept = door.allocate(4096, "gtt", "array")
+        address, kept.address = kept.address, None
+        door.close()
+        assert address is not None
+        door.linux.munmap(address, kept.size)
+        assert machine.findings == []
+
+
+def test_two_doors_and_again() -> None:
+    """On one GPU, together and one after the other, and after a bring-up: address space and event page are shared."""
+    with Machine(LINUX_7_3) as machine:
+        process = machine.process()
+        assert bring_up_default(linux=process).ok()
+        for _ in range(3):
+            one, two = KfdDoor(linux=process), KfdDoor(linux=process)
+            prove(one)
+            prove(two)
+            one.close()
+            prove(two)
+            two.close()
+
+
+def test_two_cards() -> None:
+    with Machine(LINUX_7_3, models=[R9700, RX9060XT]) as machine:
+        process = machine.process()
+        doors = [KfdDoor(f"/dev/dri/renderD{128 + i}", linux=process) for i in range(2)]
+        machine.gpus[1].fence_delay = 0.05
+        for door in doors:
+            prove(door)
+        for door in doors:
+            door.close()
+
+
+def test_the_first_supported_card_is_taken() -> None:
+    with opened(Machine(models=[RAPHAEL, R9700])) as (_, door):
+        assert door.facts.render_node == "/dev/dri/renderD129"
+
+
+def test_close_drains_and_comes_once() -> None:
+    with Machine() as machine:
+        door = KfdDoor(linux=machine.process())
+        machine.gpus[0].fence_delay = 0.1
+        writer = Writer(door)
+        writer.write(0, 1)
+        started = time.monotonic()
+        door.close()
+        assert time.monotonic() - started > 0.05
+        door.close()
+        for use in (
+            lambda: door.allocate(1, "gtt", "late"),
+            lambda: door.release(writer.code),
+            lambda: writer.door.submit(writer.code, 0, 1),
+            door.retired,
+            lambda: door.wait(1, 1),
+        ):
+            with pytest.raises(RingClosed):
+                use()
+
+
+def test_close_of_a_hang_says_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zinc_rt.ring.kfd.door.DRAIN_SECONDS", 0.05)
+    with Machine() as machine:
+        process = machine.process()
+        door = KfdDoor(linux=process)
+        Writer(door).wait_for(0, 7)
+        with pytest.raises(FenceTimeout, match="submission 1 "):
+            door.close()
+        door.close()
+        other = KfdDoor(linux=process)
+        hanging = Writer(other).wait_for(0, 7)
+        with pytest.raises(FenceTimeout):
+            other.wait(hanging, 0.05)
+        other.close()
+
+
+def test_threads_one_after_the_other() -> None:
+    with opened() as (_, door):
+        writer = Writer(door)
+        turn = threading.Lock()
+        failed: list[BaseException] = []
+
+        def work(slot: int) -> None:
+            try:
+                for i in range(50):
+                    with turn:
+                        door.wait(writer.write(slot, i), 5)
+            except BaseException as error:
+                failed.append(error)
+
+        threads = [threading.Thread(target=work, args=(slot,)) for slot in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failed == []
+        assert (writer.numbers()[:4] == 49).all()
+
+
+def test_threads_at_once_are_refused() -> None:
+    with opened() as (_, door):
+        writer = Writer(door)
+        hanging = writer.wait_for(0, 7)
+        thread = threading.Thread(target=door.wait, args=(hanging, 10))
+        thread.start()
+        time.sleep(0.05)
+        with pytest.raises(DoorError, match="two threads at once"):
+            door.retired()
+        with pytest.raises(DoorError, match="two threads at once"):
+            door.close()
+        writer.numbers()[0] = 7
+        thread.join()
+        assert door.retired() == hanging
+
+
+def test_a_forked_child_is_refused() -> None:
+    with opened() as (_, door):
+        writer = Writer(door)
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                writer.write(0, 1)
+                os.write(write, b"no error")
+            except DoorError as error:
+                door.close()  # does nothing
+                os.write(write, str(error).encode())
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        assert "fork" in os.read(read, 1000).decode()
+        os.close(read)
+        os.close(write)
+        door.wait(writer.write(0, 2), 5)
+
+
+def test_many_queues_are_created_one_at_a_time() -> None:
+    """CREATE_QUEUE calls of several threads never overlap."""
+    with Machine() as machine:
+        process = machine.process()
+        inside, most, real = 0, 0, process.ioctl
+        guard = threading.Lock()
+
+        def ioctl(fd, request, argument):  # type: ignore[no-untyped-def]
+            nonlocal inside, most
+            if request & 0xFF != 0x02:
+                return real(fd, request, argument)
+            with guard:
+                inside += 1
+                most = max(most, inside)
+            time.sleep(0.01)
+            try:
+                return real(fd, request, argument)
+            finally:
+                with guard:
+                    inside -= 1
+
+        process.ioctl = ioctl  # type: ignore[method-assign]
+        doors: list[KfdDoor] = []
+        threads = [threading.Thread(target=lambda: doors.append(KfdDoor(linux=process))) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(doors) == 4
+        assert most == 1
+        for door in doors:
+            prove(door)
+            door.close()
+
+
+@pytest.mark.parametrize("ring_bytes", [0, 100, 4095, 5000, 1 << 11])
+def test_ring_sizes(ring_bytes: int) -> None:
+    with Machine() as machine, pytest.raises(DoorError, match="power of two"):
+        KfdDoor(linux=machine.process(), ring_bytes=ring_bytes)
+
+
+def test_bad_submissions_are_refused() -> None:
+    with opened() as (_, door):
+        code = door.allocate(4096, "gtt", "packets", executable=True)
+        data = door.allocate(4096, "gtt", "data")
+        for offset, n in ((2, 1), (-4, 1), (0, 0), (0, -1), (4096, 1), (4092, 2), (0, 1 << 20)):
+            with pytest.raises(DoorError, match=r"of packets"):
+                door.submit(code, offset, n)
+        with pytest.raises(DoorError, match="executable"):
+            door.submit(data, 0, 1)
+        with pytest.raises(DoorError, match="last one is 0"):
+            door.wait(1, 1)
+        with opened() as (_, other):
+            foreign = other.allocate(4096, "gtt", "foreign", executable=True)
+            with pytest.raises(DoorError, match="does not have"):
+                door.submit(foreign, 0, 1)
+        with pytest.raises(DoorError, match="at least 1"):
+            door.allocate(0, "gtt", "nothing")
+
+
+def test_errno_of_a_door_error() -> None:
+    with Machine(has_kfd=False) as machine, pytest.raises(DoorError) as e:
+        KfdDoor(linux=machine.process())
+    assert e.value.errno == errno.ENOENT
