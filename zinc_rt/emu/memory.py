@@ -82,7 +82,7 @@ class UserMemory(BufferObject):
         super().__init__(size, Placement.USERPTR, label)
 
     def __post_init__(self) -> None:
-        self.bytes = np.frombuffer((ctypes.c_uint8 * self.size).from_address(self._address), np.uint8)
+        self.bytes = np.ctypeslib.as_array((ctypes.c_uint8 * self.size).from_address(self._address))
 
     def map(self, address: int, length: int, protection: int, flags: int) -> int:
         """The program has them mapped already: the driver refuses before it comes to this."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from zinc_rt.emu.dispatch import serve, table
 from zinc_rt.emu.drm import (
@@ -23,7 +23,7 @@ from zinc_rt.emu.drm import (
 )
 from zinc_rt.emu.drm.bo_lists import BoList
 from zinc_rt.emu.drm.contexts import MAX_CONTEXTS, Context
-from zinc_rt.emu.drm.device import MapNode, device_of
+from zinc_rt.emu.drm.device import DrmDevice, MapNode, device_of
 from zinc_rt.emu.drm.fences import Fence
 from zinc_rt.emu.drm.gem import Gem
 from zinc_rt.emu.drm.handles import Handles
@@ -70,7 +70,8 @@ class DrmFile(OpenFile):
 
     def __init__(self, process: Process, gpu: Gpu) -> None:
         super().__init__(process)
-        self.gpu, self.device = gpu, device_of(gpu)
+        self.gpu: Gpu = gpu
+        self.device: DrmDevice = device_of(gpu)
         self.path = gpu.render_node
         self.vm = GpuVm(f"process {process.number} on {gpu.render_node}")
         self.gems: Handles[Gem] = Handles()
@@ -193,7 +194,7 @@ class DrmFile(OpenFile):
     def release(self) -> None:
         """Give everything back; what was still there is a finding."""
         held = self._held()
-        if held:
+        if held and not self.gpu.lost:  # a device that is gone takes nothing back
             self.machine.report("leak", f"{self.path} was released with {', '.join(held)}")
         for queue in self.user_queues.values():
             queue.destroy()
@@ -210,7 +211,7 @@ class DrmFile(OpenFile):
         self.device.files.remove(self)
 
     def _held(self) -> list[str]:
-        handles = {
+        handles: dict[str, Handles[Any]] = {
             "GEM handles": self.gems, "contexts": self.contexts, "lists of buffers": self.bo_lists,
             "sync objects": self.syncobjs, "user queues": self.user_queues,
         }  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from zinc_rt.emu.cp import CommandProcessor
@@ -68,7 +69,7 @@ class KernelRing:
                 continue
             gpu = self.device.gpu
             timeout = gpu.machine.profile.job_timeout * gpu.machine.time_scale
-            stream = Stream(job.name, iter(()), lambda error, job=job: self._ended(job, error), timeout)
+            stream = Stream(job.name, iter(()), partial(self._ended, job), timeout)
             stream.steps = self._steps(job, stream)
             self.running = job, stream
             gpu.start(stream)

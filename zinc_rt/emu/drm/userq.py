@@ -61,7 +61,7 @@ class UserQueue:
         self._fences: list[tuple[int, Fence]] = []
         name = f"user queue {given.doorbell_offset} of process {file.process.number}"
         processor = CommandProcessor(file.gpu, name, eop_buffer=has_eop)
-        steps = processor.ring(file.vm, self.queue_va, self.queue_bytes, lambda: self.wptr, self._moved)
+        steps = processor.ring(file.vm, self.queue_va, self.queue_bytes, self._visible_wptr, self._moved)
         self._stream = Stream(name, steps, self._ended)
         doorbell.get()
         file.device.doorbells[doorbell.bo, self.index] = self
@@ -114,6 +114,10 @@ class UserQueue:
             fence.signal(errno.ECANCELED)
         self.doorbell.put()
 
+    def _visible_wptr(self) -> int:
+        """A GPU that left the bus hears no doorbell any more."""
+        return self.rptr if self.file.gpu.lost else self.wptr
+
     def _moved(self, rptr: int) -> None:
         self.rptr = rptr
         self._store(self.rptr_va, rptr)
@@ -124,6 +128,8 @@ class UserQueue:
             fence.signal()
 
     def _ended(self, error: Exception | None) -> None:
+        if isinstance(error, GpuFault):
+            self.file.last_fault = error
         self.file.gpu.reset(whole=False)
         self.hang(str(error))
 
