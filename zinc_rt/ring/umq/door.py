@@ -35,7 +35,6 @@ _WORDS = 32  # of one submission, at the most
 _SPIN = 0.0002
 _LONGEST_SLEEP = 0.001
 _WATCH_AFTER = 0.05
-_GRACE = 1.0
 _LOG = "see the kernel's log: dmesg | grep amdgpu"
 _ALWAYS = kmd.AMDGPU_GEM_CREATE_VM_ALWAYS_VALID
 _CPU_ACCESS_REQUIRED, _NO_CPU_ACCESS = 1 << 0, 1 << 1
@@ -45,13 +44,15 @@ class UmqDoor(Door):
     """A compute user queue of one render node. Threads may share it; a forked child has to open one of its own.
 
     room_timeout: seconds that `submit` waits for a full ring; table_timeout: seconds for a change of the GPU's page
-    tables; drain_timeout: seconds that `close` waits for what still runs.
+    tables; drain_timeout: seconds that `close` waits for what still runs; reset_grace: seconds that the queue gets to
+    move again after a reset, which may have been another program's.
     """
 
     name = "umq"
     room_timeout = 10.0
     table_timeout = 10.0
     drain_timeout = 5.0
+    reset_grace = 1.0
 
     def __init__(self, render_node: str = DEFAULT_RENDER_NODE, *, linux: Linux | None = None) -> None:
         """Raises `DoorError` with the step that failed and what would help; then nothing is left open."""
@@ -200,7 +201,7 @@ class UmqDoor(Door):
                 self._look()
                 if not reset_at and self._watch.was_reset():
                     reset_at = passed
-                if reset_at and passed - reset_at > _GRACE:
+                if reset_at and passed - reset_at > self.reset_grace:
                     self._lose("an engine of the GPU was reset and the queue does not move any more")
             self.linux.sleep(min(pause, seconds - passed))
             pause = min(2 * pause, _LONGEST_SLEEP)

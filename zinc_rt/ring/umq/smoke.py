@@ -118,5 +118,7 @@ def _create_and_free(buffers: Buffers, result: SmokeResult) -> SmokeResult:
     try:
         queue.free()
     except kmd.IoctlFailed as error:
+        with contextlib.suppress(kmd.IoctlFailed):
+            queue.free()  # its buffers go next; what stays even now, ends with the file
         return replace(result, status=SmokeStatus.userq_free_failed, errno=error.errno)
     return result
