@@ -95,7 +95,9 @@ def no_node_error(linux: Linux, wanted: str, nodes: list[TopologyNode] | None) -
     if nodes is None:
         return DoorError("finding a GPU", None, "amdkfd has no topology in sysfs: the amdgpu module is not loaded")
     if not nodes:
-        return DoorError("finding a GPU", None, "amdkfd knows none, or this container may not see it")
+        return DoorError(
+            "finding a GPU", None, "amdkfd shows none; a container needs --device /dev/kfd --device /dev/dri"
+        )
     there = ", ".join(f"/dev/dri/renderD{n.drm_render_minor} {format_gfx_target(n.gfx_target_version)}" for n in nodes)
     return DoorError(wanted, None, f"gfx11 and gfx12 are supported; there are {there}")
 

@@ -153,16 +153,13 @@ class Memory:
         """Undo all steps that were done, each at most twice; returns what still failed. The address stays taken as long
         as the GPU has something there.
         """
-        steps: list[Callable[[], None]] = []
-        if self.on_gpu:
-            steps.append(self.unmap_gpu)
+        failed = None
+        if self.on_gpu and (failed := _twice(self.unmap_gpu)):
+            return failed
         if self.handle is not None:
-            steps.append(self.free)
-        for undo in (*steps, self.unreserve):
-            failed = _twice(undo)
-            if failed is not None:
-                return failed
-        return None
+            failed = _twice(self.free)
+        stuck = _twice(self.unreserve)
+        return failed or stuck
 
     def _call(self, request: Request, args: ctypes.Structure) -> None:
         call(self.session.linux, self.session.kfd_fd, request, args)
