@@ -28,6 +28,7 @@ LAYERS = (
     ("ring",),
     ("models",),
     ("emu",),
+    ("gpus",),
     ("tiers", "engine"),
     ("sampling", "sampling_math", "sampler", "stopping", "generation"),
     ("model",),

@@ -213,7 +213,7 @@ def packets(draw: st.DrawFn) -> tuple[str, dict[str, int | tuple[int, ...]]]:
     for i, slot in enumerate(slots):
         if isinstance(slot, Bits):
             for field in slot.fields:
-                named = None if field.values is None else list(map(int, field.values))
+                named = None if field.values is None else [int(x) for x in field.values if x < 1 << field.bits]
                 value = draw(st.integers(0, (1 << field.bits) - 1) if named is None else st.sampled_from(named))
                 fields[field.name] = value
             if i == 0:

@@ -166,13 +166,14 @@ class ShaderMemory:
 
 
 def _bytes_of(addresses: Addresses, n: int) -> Addresses:
-    return (addresses[:, None] + np.arange(n, dtype=np.uint64)).reshape(-1)
+    return np.add(addresses[:, None], np.arange(n, dtype=np.uint64), dtype=np.uint64).reshape(-1)
 
 
 def _take(source: Bytes, offsets: _Offsets, n: int) -> Bytes:
     word = _WORD.get(n)
     if word is not None and len(source) % n == 0 and not (offsets % n).any():
-        return source.view(word)[offsets // n].view(np.uint8).reshape(-1, n)
+        found: Bytes = source.view(word)[offsets // n].view(np.uint8).reshape(-1, n)
+        return found
     return source[offsets[:, None] + np.arange(n)]
 
 

@@ -37,7 +37,7 @@ class StandInMachine:
 
 
 class Rig:
-    """Buffers at `IB`, `IB2` (executable), `DATA`, `CODE` (executable), `UNCACHED`, `READ_ONLY`."""
+    """Buffers at `IB` and `CODE` (executable; `IB` uncached), `IB2` (executable), `DATA`, `UNCACHED`, `READ_ONLY`."""
 
     def __init__(self, model: GpuModel = R9700, **how: Any) -> None:
         self.machine = StandInMachine()
@@ -55,7 +55,7 @@ class Rig:
             (UNCACHED, "unc"),
             (READ_ONLY, "ro"),
         ):
-            bo = BufferObject(SIZE, Placement.GTT, name, uncached=name == "unc")
+            bo = BufferObject(SIZE, Placement.GTT, name, uncached=name in ("unc", "ib"))
             self.buffers[va] = bo
             executable = name in ("ib", "ib2", "code")
             self.vm.insert(Mapping(va, SIZE, bo, 0, True, name != "ro", executable))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.emu.cp.rig import CODE, DATA, FENCE, IB, IB2, UNCACHED, Rig, acquire_all, dispatch
+from tests.emu.cp.rig import CODE, DATA, FENCE, IB2, UNCACHED, Rig, acquire_all, dispatch
 from zinc_rt.emu.cp import CommandProcessor, PacketHang
 from zinc_rt.emu.errors import GpuHang
 from zinc_rt.emu.gpu import POLLING
@@ -261,12 +261,13 @@ def test_an_invalidate_without_write_back_loses_writes_and_is_found(rig):
 
 @pytest.mark.parametrize("mem_sync", [True, False])
 def test_rewritten_indirect_buffers_need_an_acquire(rig, mem_sync):
-    rig.run(lambda b: b.write_data32(X, 1))
-    rig.run(lambda b: b.write_data32(X, 2), mem_sync=mem_sync)
+    for value in (1, 2):
+        n = rig.place(lambda b, value=value: b.write_data32(X, value), IB2)
+        list(rig.processor.indirect(rig.vm, IB2, n, mem_sync=mem_sync))
     assert rig.peek(X) == (2 if mem_sync else 1)
     assert rig.kinds == ([] if mem_sync else ["stale-packets"])
     if not mem_sync:
-        assert f"the indirect buffer at {IB:#x} was rewritten from dword 4 on" in rig.machine.findings[0][1]
+        assert f"the indirect buffer at {IB2:#x} was rewritten from dword 4 on" in rig.machine.findings[0][1]
 
 
 @pytest.mark.parametrize(("policy", "goes_on"), [(v.CachePolicy.LRU, False), (v.CachePolicy.BYPASS, True)])
@@ -344,6 +345,7 @@ def test_redundant_barriers_are_listed(rig):
     assert listed(rig, build) == [
         "CS_PARTIAL_FLUSH with no waves running",
         "CS_PARTIAL_FLUSH with no waves running",
+        "ACQUIRE_MEM: invalidate of the L2",  # what it holds otherwise than memory is what it wrote back
         "ACQUIRE_MEM: invalidate of the vector cache",
         "ACQUIRE_MEM: invalidate of the scalar cache",
         "ACQUIRE_MEM: invalidate of the instruction cache",

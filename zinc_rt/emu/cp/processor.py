@@ -6,7 +6,7 @@ Facts: `docs/pm4.md`. Every error names packet, dword offset and decoded text; n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from zinc_rt.emu.caches import Actions
 from zinc_rt.emu.cp.execute import Executor
@@ -84,7 +84,7 @@ class CommandProcessor:
                     f"the write pointer is {write:#x}, the read pointer {read:#x}, the ring has {size:#x} dwords",
                 )
             words = self._ring_words(vm, ring_va, size, read, write - read)
-            yield from self._packets(words, position, done=lambda at, read=read: read_pointer(read + at))
+            yield from self._packets(words, position, done=partial(_advance, read_pointer, read))
             read, index = write, position.index
 
     # Within.
@@ -110,7 +110,7 @@ class CommandProcessor:
             if not n_dwords or va % 4:
                 raise PacketHang(position, f"{n_dwords} dwords at {va:#x}; it needs at least one, at a multiple of 4")
             try:
-                words = self.gpu.caches.fetch(executor.vm, va, n_dwords, lambda at, va=va: self._stale(va, at))
+                words = self.gpu.caches.fetch(executor.vm, va, n_dwords, partial(self._stale, va))
             except GpuFault as fault:
                 raise PacketFault(position, fault) from fault
             yield from self._packets(words, position, inner=True)
@@ -167,6 +167,10 @@ class CommandProcessor:
         if n > left:
             raise GpuHang(f"it skips {n} dwords; {left} are left")
         return n
+
+
+def _advance(read_pointer: Callable[[int], None], read: int, at: int) -> None:
+    read_pointer(read + at)
 
 
 def _parse(words: list[int], at: int) -> tuple[int, tuple[int, ...], dict[str, int | tuple[int, ...]]]:
