@@ -143,7 +143,7 @@ def prove_cs(render_node: str, linux: Linux) -> Proof:
     """Try command submission. Never raises a `ZincError`."""
     from zinc_rt.ring.cs.door import CsDoor
 
-    return _prove("cs", lambda: CsDoor.open(render_node, linux=linux))
+    return _prove("cs", lambda: CsDoor(render_node, linux=linux))
 
 
 def _prove(name: str, open_door: Callable[[], Door]) -> Proof:

@@ -87,6 +87,8 @@ WRITE, READ = 1, 2
 READ_WRITE = READ | WRITE
 _DRM, _KFD = ord("d"), ord("K")
 
+Aggregate = type[ctypes.Structure] | type[ctypes.Union]
+
 
 @dataclass(frozen=True)
 class Request:
@@ -96,7 +98,7 @@ class Request:
     direction: int
     type: int
     number: int
-    argument: type[ctypes.Structure | ctypes.Union]
+    argument: Aggregate
 
     @property
     def size(self) -> int:

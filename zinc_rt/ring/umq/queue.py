@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from zinc_rt import kmd
 from zinc_rt.linux import PAGE, PROT_WRITE, Linux
@@ -92,7 +93,7 @@ class QueueWriter:
     def __init__(self, queue: UserQueue) -> None:
         self._linux = queue.buffers.linux
         self.n_dwords = QUEUE_SIZE // 4
-        self._ring = (ctypes.c_uint32 * self.n_dwords).from_address(queue.ring.address)
+        self._ring: Any = (ctypes.c_uint32 * self.n_dwords).from_address(queue.ring.address)
         self._wptr, self._rptr = queue.wptr.address, queue.rptr.address
         self._doorbell = queue.doorbell.address + DOORBELL_OFFSET * _DOORBELL_BYTES
         self.written = 0
