@@ -110,7 +110,7 @@ def test_write_only_calls_give_nothing_back(stage: Stage) -> None:
     assert bytes(args) == before
 
 
-@pytest.mark.parametrize(("machine", "minor"), zip(KERNELS, (17, 18, 23), strict=True), indirect=["machine"])
+@pytest.mark.parametrize(("machine", "minor"), list(zip(KERNELS, (17, 18, 23), strict=True)), indirect=["machine"])
 def test_version(machine: Machine, minor: int) -> None:
     stage = Stage(machine)
     args = stage.call(r.KFD_GET_VERSION)

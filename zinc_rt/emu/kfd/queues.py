@@ -190,7 +190,7 @@ class Queues:
         if value < queue.written:
             report("doorbell-backwards", f"queue {queue.number}: the doorbell went from {queue.written} to {value}")
         ahead = value - queue.consumed
-        if ahead > ring:
+        if ring and ahead > ring:
             report("ring-overrun", f"queue {queue.number}: {ahead} dwords are not read, the ring has {ring}")
         if self._kfd.strict_runtime and not (self._kfd.runtime_called and self._kfd.events.page is not None):
             return
