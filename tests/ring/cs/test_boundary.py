@@ -104,7 +104,7 @@ def test_what_fails_has_its_error(name: str, call: str, skip: int) -> None:
 
 def test_the_wrong_machine() -> None:
     class Elsewhere(Linux):
-        is_linux = False  # type: ignore[assignment]
+        is_linux = False
 
     with pytest.raises(errors.UnsupportedOs):
         TokenBoundary.init_default(linux=Elsewhere())
@@ -159,7 +159,7 @@ def test_a_late_fence_is_waited_for_before_the_buffer_is_used_again() -> None:
 
 def test_a_wrong_signal() -> None:
     with process() as linux:
-        skipped = []
+        skipped: list[int] = []
 
         def spoil(argument: Argument) -> None:
             if not skipped:
@@ -177,7 +177,7 @@ def test_an_indirect_buffer_is_finite() -> None:
     with process() as linux, TokenBoundary.init_path(NODE, linux=linux) as boundary:
         with pytest.raises(OutOfSpace):
             boundary.perform(
-                Operation.copy, lambda: None, lambda builder, va, value: builder.write_nop(SIZES["ib"] // 4)
+                Operation.copy, lambda: None, lambda builder, va, value: builder.write_nop(SIZES["ib"] // 4 - 1)
             )
         assert boundary.last_fence_handle == 0
         assert boundary.copy_u32(1) == 1
@@ -212,7 +212,7 @@ def test_after_the_end() -> None:
 
 def test_two_threads_take_turns() -> None:
     with process() as linux, TokenBoundary.init_path(NODE, linux=linux) as boundary:
-        wrong = []
+        wrong: list[int] = []
 
         def work(base: int) -> None:
             wrong.extend(v for v in range(base, base + 25) if boundary.copy_u32(v) != v)

@@ -79,7 +79,7 @@ FAILURES = [  # status, failing call, calls before it that pass, errno
     ("signal_bo_failed", "AMDGPU_GEM_CREATE", 1, errno.ENOMEM),
     ("signal_map_failed", "AMDGPU_GEM_MMAP", 1, errno.EPERM),
     ("signal_map_failed", "mmap", 1, errno.ENODEV),
-    ("signal_va_failed", "AMDGPU_GEM_VA", 1, errno.EINVAL),
+    ("signal_va_failed", "AMDGPU_GEM_VA", 1, errno.EINVAL),  # the third call takes the first one's map away
     ("bo_list_failed", "AMDGPU_BO_LIST", 0, errno.ENOENT),
     ("cs_submit_failed", "AMDGPU_CS", 0, errno.ECANCELED),
     ("cs_submit_failed", "AMDGPU_CS", 1, errno.EINVAL),
@@ -93,26 +93,25 @@ def test_a_failing_call_has_its_status(status: str, call: str, skip: int, code: 
     with process() as linux:
         fault = linux.machine.inject(call, code, skip=skip)
         result = submit_nop_smoke_path(NODE, linux=linux)
-        assert (result.status, result.errno, fault.seen) == (status, code, skip + 1)
-        assert cs.last_errno() == (code if call not in ("open", "mmap") else None) or call in ("open", "mmap")
+        assert (result.status, result.errno) == (status, code)
+        assert fault.seen > skip
+        assert cs.last_errno() == (None if call in ("open", "mmap") else code)
         linux.machine.faults.clear()
         assert submit_nop_smoke_path(NODE, linux=linux).ok(), "the machine is as before"
 
 
-def test_last_errno_is_of_the_latest_call() -> None:
+def test_last_errno_is_cleared_by_what_succeeds_and_kept_by_giving_back() -> None:
     with process() as linux:
         linux.machine.inject("AMDGPU_GEM_CREATE", errno.ENOMEM)
-        fault = linux.machine.inject("AMDGPU_CTX", errno.EPERM, skip=1)  # freeing the context fails after that
         submit_nop_smoke_path(NODE, linux=linux)
-        assert (fault.seen, cs.last_errno()) == (2, errno.EPERM)
-        linux.machine.faults.clear()
+        assert cs.last_errno() == errno.ENOMEM
         submit_nop_smoke_path(NODE, linux=linux)
         assert cs.last_errno() is None
 
 
 def test_not_linux() -> None:
     class Elsewhere(Linux):
-        is_linux = False  # type: ignore[assignment]
+        is_linux = False
 
         def open(self, path: str, flags: int = 0) -> int:
             raise AssertionError("nothing may be opened")
@@ -143,7 +142,7 @@ def test_signal_check_failed() -> None:
 
         def spoil(argument: Argument) -> None:
             bo = next(bo for _, bo in linux._maps.values() if bo is not None and bo.size == 64 << 10)
-            bo.words(4, 1)[:] = 0xC0041000
+            bo.words(16, 1)[:] = 0xC0041000
 
         result = submit_nop_smoke_path(NODE, linux=Before(linux, AMDGPU_CS.value, spoil))
     assert (result.status, result.signal_value, result.submit_count) == (SmokeStatus.signal_check_failed, 0, 1)

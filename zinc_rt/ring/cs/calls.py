@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -69,7 +70,10 @@ _latest = threading.local()
 
 
 def last_errno() -> int | None:
-    """The errno of this thread's latest ioctl of command submission, None when it succeeded or there was none."""
+    """The errno of this thread's latest ioctl of command submission, None when it succeeded or there was none.
+
+    Giving things back does not count: after a failed smoke test it is the failure's.
+    """
     return getattr(_latest, "errno", None)
 
 
@@ -80,6 +84,16 @@ def _call(linux: Linux, fd: int, request: Request, argument: Argument) -> None:
     except OSError as error:
         _latest.errno = error.errno
         raise
+
+
+@contextmanager
+def errno_kept() -> Iterator[None]:
+    """For giving back: what `last_errno` says stays."""
+    before = last_errno()
+    try:
+        yield
+    finally:
+        _latest.errno = before
 
 
 # The device.
@@ -188,7 +202,7 @@ def unmap_address(linux: Linux, fd: int, handle: int, va: int, size: int) -> Non
 
 def set_buffer_list(linux: Linux, fd: int, handles: Sequence[int], update: int | None = None) -> int:
     """A list of the buffers that submissions use, all of priority 0: a new one, or list `update` with new contents."""
-    entries = (DrmAmdgpuBoListEntry * len(handles))(*((handle, 0) for handle in handles))
+    entries = (DrmAmdgpuBoListEntry * len(handles))(*(DrmAmdgpuBoListEntry(handle, 0) for handle in handles))
     operation = AMDGPU_BO_LIST_OP_CREATE if update is None else AMDGPU_BO_LIST_OP_UPDATE
     size, address = ctypes.sizeof(DrmAmdgpuBoListEntry), ctypes.addressof(entries)
     argument = DrmAmdgpuBoList(in_=DrmAmdgpuBoListIn(operation, update or 0, len(handles), size, address))

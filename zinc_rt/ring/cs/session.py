@@ -191,7 +191,8 @@ class Session:
             steps.insert(0, lambda: calls.unmap_address(self.linux, self.fd, buffer.handle, buffer.va, buffer.size))
         for step in steps:
             try:
-                step()
+                with calls.errno_kept():
+                    step()
             except OSError as error:
                 refused = error.errno
         return refused
@@ -252,10 +253,10 @@ class Session:
             self._closed = True
             linux, fd = self.linux, self.fd
             if self.list_handle is not None:
-                with suppress(OSError):
+                with suppress(OSError), calls.errno_kept():
                     calls.destroy_buffer_list(linux, fd, self.list_handle)
             if self.ctx_id:
-                with suppress(OSError):
+                with suppress(OSError), calls.errno_kept():
                     calls.free_context(linux, fd, self.ctx_id)
             for buffer in reversed(self.buffers):
                 self._undo(buffer, unmap_va=True)

@@ -80,7 +80,7 @@ class Pool:
         """A piece, aligned to 256 bytes. Raises `RingError` for a size below 1, `DoorError` when memory is short."""
         if n_bytes < 1:
             raise RingError(f"{label}: {n_bytes} bytes asked of {self.label}; at least 1 can be allocated")
-        size = align_up(n_bytes, ALIGNMENT)
+        size = self._span(n_bytes)
         for chunk in self._chunks:
             if (memory := self._take(chunk, size, n_bytes, label)) is not None:
                 return memory
@@ -125,12 +125,16 @@ class Pool:
             chunk.ranges.check_integrity()
             if chunk.ranges.size != chunk.buffer.size:
                 raise PoolIntegrityError(f"{self.label}: a buffer of {chunk.buffer.size} bytes has other books")
-            owned = {at: align_up(memory.size, ALIGNMENT) for at, memory in chunk.owned.items()}
+            owned = {at: self._span(memory.size) for at, memory in chunk.owned.items()}
             if owned != chunk.ranges.parts():
                 raise PoolIntegrityError(f"{self.label}: pieces {owned} are owned, {chunk.ranges.parts()} are in use")
             for at, memory in chunk.owned.items():
                 if memory.offset != at or memory.buffer is not chunk.buffer:
                     raise PoolIntegrityError(f"{self.label}: {memory.label} says it is elsewhere than at {at:#x}")
+
+    def _span(self, n_bytes: int) -> int:
+        """What a piece takes: a large one all of its buffer, so that no small one keeps it from going back."""
+        return align_up(n_bytes, ALIGNMENT if n_bytes <= self.chunk else PAGE)
 
     @staticmethod
     def _take(chunk: _Chunk, size: int, n_bytes: int, label: str) -> GpuMemory | None:
