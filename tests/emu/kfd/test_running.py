@@ -248,6 +248,20 @@ def test_a_queue_that_waits_can_be_destroyed(ring: Ring) -> None:
     assert ring.stage.machine.gpus[0].resets == 0
 
 
+def test_a_ring_that_moves_goes_on_where_the_pointers_are(ring: Ring) -> None:
+    stage = ring.stage
+    ring.submit(pm4.release(DATA, 1))
+    ring.wait(1)
+    place = BASE + 0x40_0000
+    ring.ring = stage.cpu(place, RING_BYTES, GTT | RWX | UNCACHED)
+    until(lambda: ring.read == ring.written)
+    stage.call(
+        r.KFD_UPDATE_QUEUE, queue_id=ring.number, ring_base_address=place, ring_size=RING_BYTES, queue_percentage=100
+    )
+    ring.submit(pm4.release(DATA, 2))
+    ring.wait(2)
+
+
 # Faults.
 
 
@@ -311,7 +325,7 @@ def test_a_hang_is_found_when_the_queue_is_destroyed(ring: Ring) -> None:
         assert (data.reset_type, data.reset_cause, data.memory_lost, data.gpu_id) == (0, 0, 1, stage.gpu_id)
     assert stage.process.load64(vram) == 0, "VRAM was lost"
     assert bystander.process.kfd is not None
-    assert not bystander.process.kfd.queues.find(theirs, 0).active
+    assert not bystander.process.kfd.queues.find(theirs, 0).is_active()
     bystander.close()
     assert gpu.resets == 1
 

@@ -61,12 +61,15 @@ class CommandProcessor:
         ring_bytes: int,
         write_pointer: Callable[[], int],
         read_pointer: Callable[[int], None],
+        *,
+        start: int = 0,
     ) -> Iterator[str]:
         """Run a user queue. The pointers count dwords and never wrap; read_pointer is called after every packet.
+        start: the read pointer at first.
 
         Yields `IDLE` when there is nothing to do; it never ends.
         """
-        executor, read, size = self._executor, 0, ring_bytes // 4
+        executor, read, size = self._executor, start, ring_bytes // 4
         executor.begin(vm)
         executor.on_user_ring = True
         index = 0
@@ -135,6 +138,7 @@ class CommandProcessor:
         """
         executor = self._executor
         position.words = words
+        executor.position = position
         n = len(words)
         while position.at < n:
             try:
@@ -146,6 +150,7 @@ class CommandProcessor:
                 if executor.call is not None:
                     call, executor.call = executor.call, None
                     yield from self._buffer(*call)
+                    executor.position = position
                 if executor.skip:
                     length += self._skipped(n - position.at - length)
             except (PacketHang, PacketFault):

@@ -10,6 +10,7 @@ import errno
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from zinc_rt.emu.drm.handles import Handles
 from zinc_rt.emu.errors import GpuFault, KernelError
 from zinc_rt.emu.memory import BufferObject, Placement
 from zinc_rt.uapi.driver import KFD_MMAP_TYPE_EVENTS
@@ -70,17 +71,15 @@ class Events:
 
     def __init__(self, kfd: KfdProcess) -> None:
         self._kfd = kfd
-        self._events: dict[int, Event] = {}
+        self._signals: Handles[Event] = Handles(first=1)  # number 0 is the kernel's own
+        self._others: Handles[Event] = Handles(first=FIRST_OTHER_ID)
         self.page: BufferObject | None = None
         self.page_handle = 0  # of the process's own buffer; 0: the kernel made the page
         self._mapped_bytes = 0
 
-    def __contains__(self, number: int) -> bool:
-        return number in self._events
-
     def numbers(self) -> tuple[int, ...]:
         """Ids of all events."""
-        return tuple(self._events)
+        return (*self._signals, *self._others)
 
     # The page.
 
@@ -125,28 +124,26 @@ class Events:
     def create(self, args: CreateEventArgs) -> None:
         """CREATE_EVENT, after the page was taken over."""
         args.event_page_offset = 0
+        event = Event(0, args.event_type, bool(args.auto_reset))
         if args.event_type in _SIGNALS:
-            number = self._new_signal()
+            self._check_slots()
+            event.number = self._signals.add(event) or 0
+            self._empty_slot(event.number)
             args.event_page_offset = KFD_MMAP_TYPE_EVENTS
-            args.event_slot_index = number
+            args.event_slot_index = event.number
         else:
-            number = next(n for n in range(FIRST_OTHER_ID, FIRST_OTHER_ID + len(self._events) + 1) if n not in self)
-        self._events[number] = Event(number, args.event_type, bool(args.auto_reset))
-        args.event_id = args.event_trigger_data = number
+            event.number = self._others.add(event) or 0
+        args.event_id = args.event_trigger_data = event.number
 
-    def _new_signal(self) -> int:
+    def _check_slots(self) -> None:
         slots = self._mapped_bytes // SLOT
-        used = 1 + sum(event.type in _SIGNALS for event in self._events.values())  # number 0 is the kernel's own
-        if self._mapped_bytes and used >= slots:
+        if self._mapped_bytes and 1 + len(self._signals) >= slots:
             raise KernelError(errno.ENOSPC, f"all {slots} slots of the event page are taken")
         self._need_page()
-        number = next(n for n in range(1, LIMIT) if n not in self)
-        self._empty_slot(number)
-        return number
 
     def find(self, number: int) -> Event:
         """By id. Raises `KernelError` (EINVAL)."""
-        event = self._events.get(number)
+        event = self._signals.get(number) or self._others.get(number)
         if event is None:
             raise KernelError(errno.EINVAL, f"there is no event {number:#x}")
         return event
@@ -156,7 +153,7 @@ class Events:
         event = self.find(number)
         for waiter in event.waiters:
             waiter.event = None
-        del self._events[number]
+        (self._signals if event.type in _SIGNALS else self._others).remove(number)
         self._kfd.machine.changed.notify_all()
 
     def set(self, number: int, on: bool) -> None:
@@ -176,12 +173,12 @@ class Events:
         """A packet raised an interrupt with this context id."""
         if self.page is None:
             return
-        event = self._events.get(number) if number < LIMIT else None
+        event = self._signals.get(number)
         if event is not None and self._slot(number) != EMPTY:
             self._set_from_interrupt(event)
         else:  # the number tells nothing: look through all
-            for other in tuple(self._events.values()):
-                if other.number < LIMIT and self._slot(other.number) != EMPTY:
+            for other in self._signals.values():
+                if self._slot(other.number) != EMPTY:
                     self._set_from_interrupt(other)
 
     def _set_from_interrupt(self, event: Event) -> None:
@@ -205,7 +202,7 @@ class Events:
         self._exception(KFD_IOC_EVENT_HW_EXCEPTION, data)
 
     def _exception(self, kind: int, data: HsaMemoryExceptionData | HsaHwExceptionData) -> None:
-        for event in self._events.values():
+        for event in self._others.values():
             if event.type == kind:
                 event.data = data
                 event.set()

@@ -32,7 +32,7 @@ GWS = 64
 _MAX_PERCENTAGE, _MAX_PRIORITY, _MAX_CU_BITS = 100, 15, 1024
 
 
-def _check_common(args: uapi.CreateQueueArgs | uapi.UpdateQueueArgs) -> None:
+def _check_common(args: uapi.CreateQueueArgs96 | uapi.UpdateQueueArgs) -> None:
     percentage = args.queue_percentage & 0xFF  # the next eight bits choose a die
     if percentage > _MAX_PERCENTAGE:
         raise KernelError(errno.EINVAL, f"queue_percentage {percentage} is beyond {_MAX_PERCENTAGE}")
@@ -192,6 +192,6 @@ def alloc_queue_gws(kfd: KfdProcess, args: uapi.AllocQueueGwsArgs) -> None:
 def get_queue_wave_state(kfd: KfdProcess, args: uapi.GetQueueWaveStateArgs) -> None:
     """GET_QUEUE_WAVE_STATE: of a compute queue that is stopped. No wave is ever saved here."""
     queue = kfd.queues.find(args.queue_id, errno.EFAULT)
-    if queue.active or not queue.properties.is_compute:
+    if queue.is_active() or not queue.properties.is_compute:
         raise KernelError(errno.EINVAL, f"queue {queue.number} is active, or no compute queue")
     args.ctl_stack_used_size = args.save_area_used_size = 0

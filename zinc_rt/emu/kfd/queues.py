@@ -42,10 +42,14 @@ class Queue:
     cu_mask: tuple[int, ...] = ()
     stream: Stream | None = field(default=None, repr=False)
 
-    @property
-    def active(self) -> bool:
+    def is_active(self) -> bool:
         """Whether it is scheduled at all."""
         return bool(self.properties.ring_bytes and self.properties.ring and self.percentage and not self.dead)
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Address and bytes of the ring."""
+        return self.properties.ring, self.properties.ring_bytes
 
     def word(self, address: int) -> tuple[Mapping, int]:
         """Where a pointer's memory is: mapping, byte offset in its buffer."""
@@ -135,31 +139,23 @@ class Queues:
     # Running.
 
     def _steps(self, queue: Queue, name: str) -> Iterator[str]:
-        """Packets of the ring while the queue is active. A ring that UPDATE_QUEUE changed is read from its beginning
-        on, with counters that go on.
-        """
+        """Packets of the ring while the queue is active. One that UPDATE_QUEUE moved goes on where the pointers are."""
         device = queue.device
         processor = CommandProcessor(
             device.gpu, name, interrupt=self._kfd.events.interrupt, eop_buffer=bool(queue.properties.eop)
         )
         while True:
-            while not queue.active:
+            while not queue.is_active():
                 yield IDLE
-            ring, size, base = queue.properties.ring, queue.properties.ring_bytes, queue.consumed
-            steps = processor.ring(
-                device.vm,
-                ring,
-                size,
-                lambda base=base: queue.written - base,  # type: ignore[misc]
-                lambda n, base=base: queue.retire(base + n),  # type: ignore[misc]
-            )
+            place = queue.place
+            steps = processor.ring(device.vm, *place, lambda: queue.written, queue.retire, start=queue.consumed)
             for step in steps:
                 yield step
-                while not queue.active:
+                while not queue.is_active():
                     yield IDLE
                 if device.gpu.lost:
                     raise KernelError(errno.ENODEV, f"GPU {device.id} is gone")
-                if (queue.properties.ring, queue.properties.ring_bytes) != (ring, size):
+                if queue.place != place:
                     break
 
     def _stopped(self, queue: Queue, error: Exception | None) -> None:
