@@ -65,9 +65,12 @@ class Dispatch:
 class Shader(ABC):
     """A shader core."""
 
+    def issued(self, dispatch: Dispatch) -> None:  # noqa: B027  not every core wants to know
+        """The packet was read. The dispatch runs later, when something waits for it, and not always in this order."""
+
     @abstractmethod
     def run(self, dispatch: Dispatch, memory: ShaderMemory) -> None:
-        """Run it to its end. Its writes stay behind `memory` until its waves were waited for.
+        """Run it to its end. Others see its writes when this has returned.
 
         Raises `GpuFault` (let what `memory` raises through) and `GpuHang`; anything else counts as a hang too.
         """
@@ -77,7 +80,9 @@ Program = Callable[[Dispatch, "ShaderMemory"], None]
 
 
 class RecordingShader(Shader):
-    """Keeps all dispatches in `dispatches`, and runs what was added for their program's address, if anything."""
+    """Keeps all dispatches in `dispatches`, in the order of their packets, and runs what was added for their program's
+    address, if anything.
+    """
 
     def __init__(self) -> None:
         self.dispatches: list[Dispatch] = []
@@ -87,8 +92,10 @@ class RecordingShader(Shader):
         """A function in place of the machine code at a GPU address. wave32: what it was compiled for; None: either."""
         self._programs[address] = (program, wave32)
 
-    def run(self, dispatch: Dispatch, memory: ShaderMemory) -> None:
+    def issued(self, dispatch: Dispatch) -> None:
         self.dispatches.append(dispatch)
+
+    def run(self, dispatch: Dispatch, memory: ShaderMemory) -> None:
         program, wave32 = self._programs.get(dispatch.address, (None, None))
         if wave32 is not None and wave32 != dispatch.wave32:
             raise GpuHang(

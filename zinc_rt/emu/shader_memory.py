@@ -22,8 +22,8 @@ _WORD = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 class ShaderMemory:
     """Addresses are of the GPU, sizes in bytes. Every method raises `GpuFault` for what is not mapped or not allowed.
 
-    A dispatch sees its own writes at once. Others see them after `retire`, which is called when its waves were waited
-    for. Lanes that are switched off are left out by the caller.
+    A dispatch sees its own writes at once. Others see them after `retire`, which is called when all its waves are
+    done. Lanes that are switched off are left out by the caller.
     """
 
     def __init__(self, caches: Caches, vm: GpuVm) -> None:
@@ -97,7 +97,7 @@ class ShaderMemory:
         return old
 
     def retire(self) -> None:
-        """The waves are done and waited for: their writes arrive."""
+        """The waves are done: their writes arrive in the L2."""
         for lines in self._writes.values():
             self._caches.arrive(lines)
         self._writes.clear()
@@ -172,9 +172,8 @@ def _bytes_of(addresses: Addresses, n: int) -> Addresses:
 def _take(source: Bytes, offsets: _Offsets, n: int) -> Bytes:
     word = _WORD.get(n)
     if word is not None and len(source) % n == 0 and not (offsets % n).any():
-        found: Bytes = source.view(word)[offsets // n].view(np.uint8).reshape(-1, n)
-        return found
-    return source[offsets[:, None] + np.arange(n)]
+        return source.view(word)[offsets // n].view(np.uint8).reshape(-1, n)
+    return np.take(source, offsets[:, None] + np.arange(n))
 
 
 def _put(target: Bytes, offsets: _Offsets, data: Bytes) -> None:

@@ -204,6 +204,16 @@ def test_a_shader_that_fails_is_a_hang():
         rig.run(dispatch)
 
 
+def test_a_dispatch_that_fails_while_another_packet_waits():
+    rig = Rig()
+    rig.machine.shader.add(CODE, lambda d, memory: memory.read(NOWHERE, 4))
+    with pytest.raises(PacketFault, match="DISPATCH_DIRECT") as caught:
+        rig.run(lambda b: (dispatch(b), b.release_mem_signal(FENCE, 1), b.write_nop(1), b.cs_partial_flush()))
+    assert caught.value.packet.startswith("DISPATCH_DIRECT")
+    rig.finish()
+    assert rig.peek(FENCE) == 0  # the fence never comes
+
+
 def test_a_shader_that_faults():
     rig = Rig()
     rig.machine.shader.add(CODE, lambda d, memory: memory.write(READ_ONLY, b"1234"))

@@ -211,9 +211,41 @@ def test_a_dispatch_sees_its_own_writes(rig):
     assert seen == [5]
 
 
-def test_writes_of_dispatches_arrive_in_order(rig):
-    rig.run(lambda b: (store(b, X, 1), store(b, X, 2), store(b, X + 4, 3)))
-    assert (rig.peek(X), rig.peek(X + 4)) == (2, 3)
+@pytest.mark.parametrize("flush", [True, False])
+def test_writes_to_one_place_need_a_flush_between(rig, flush):
+    def build(b):
+        store(b, X, 1)
+        if flush:
+            b.cs_partial_flush()
+        store(b, X, 2)
+
+    rig.run(build)
+    assert rig.peek(X) == (2 if flush else 1)
+
+
+@pytest.mark.parametrize("flush", [True, False])
+@pytest.mark.parametrize("writer", ["dispatch", "packet"])
+def test_a_write_after_a_read_needs_a_flush_between(rig, flush, writer):
+    rig.poke(X, 1)
+
+    def build(b):
+        load(b, X, Y)
+        if flush:
+            b.cs_partial_flush()
+        if writer == "dispatch":
+            store(b, X, 2)
+        else:
+            b.write_data32(X, 2)
+
+    rig.run(build)
+    assert rig.peek(Y) == (1 if flush else 2)
+    assert rig.peek(X) == 2
+
+
+def test_dispatches_that_share_nothing_need_no_flush(rig):
+    rig.run(lambda b: [store(b, X + 4 * i, i) for i in range(1, 9)])
+    assert [rig.peek(X + 4 * i) for i in range(9)] == list(range(9))
+    assert [d.user_data[2] for d in rig.dispatches] == list(range(1, 9))
 
 
 @pytest.mark.parametrize("level", ["processor", "shader"])

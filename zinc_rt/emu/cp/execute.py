@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from zinc_rt.emu.caches import Actions
 from zinc_rt.emu.cp.pipe import Pipe
+from zinc_rt.emu.cp.position import PacketFault, PacketHang, Position
 from zinc_rt.emu.cp.registers import Registers
 from zinc_rt.emu.errors import GpuFault, GpuHang
 from zinc_rt.emu.gpu import POLLING, Gpu
+from zinc_rt.emu.shader import Dispatch
 from zinc_rt.emu.shader_memory import ShaderMemory
 from zinc_rt.emu.vm import GpuVm
 from zinc_rt.pm4 import opcodes as op
@@ -36,7 +40,8 @@ _END_OF_PIPE = {v.Event.CACHE_FLUSH_TS, v.Event.CACHE_FLUSH_AND_INV_TS, v.Event.
 class Executor:
     """Runs parsed packets; the processor reads `call`, `jump` and `skip` after each.
 
-    call: an indirect buffer to run next, then to come back; jump: one to go on with; skip: dwords to leave out.
+    call: an indirect buffer to run next, then to come back; jump: one to go on with; skip: dwords to leave out;
+    position: of the packet, which the processor keeps.
     """
 
     def __init__(self, gpu: Gpu, name: str, interrupt: Callable[[int], None] | None, eop_buffer: bool) -> None:
@@ -48,6 +53,7 @@ class Executor:
         self.call: tuple[int, int] | None = None
         self.jump: tuple[int, int] | None = None
         self.skip = 0
+        self.position = Position(name)
         self._interrupt, self._eop_buffer = interrupt, eop_buffer
         self._inner = False
         self._reported: set[str] = set()
@@ -135,14 +141,19 @@ class Executor:
         if dispatch.scratch is not None:
             size = dispatch.scratch.bytes_per_wave * dispatch.scratch.waves
             list(self.vm.walk(dispatch.scratch.base, size, "write"))
-        memory = ShaderMemory(self.gpu.caches, self.vm)
-        self.pipe.waves(memory)
+        self.gpu.machine.shader.issued(dispatch)
+        self.pipe.waves(partial(self._run, dispatch, ShaderMemory(self.gpu.caches, self.vm), replace(self.position)))
+
+    def _run(self, dispatch: Dispatch, memory: ShaderMemory, position: Position) -> None:
         try:
             self.gpu.machine.shader.run(dispatch, memory)
-        except (GpuFault, GpuHang):
-            raise
+        except GpuFault as fault:
+            raise PacketFault(position, fault) from fault
+        except GpuHang as hang:
+            raise PacketHang(position, str(hang)) from hang
         except Exception as error:
-            raise GpuHang(f"{dispatch} failed: {type(error).__name__}: {error}") from error
+            raise PacketHang(position, f"{dispatch} failed: {type(error).__name__}: {error}") from error
+        memory.retire()
 
     # Memory.
 

@@ -1,6 +1,8 @@
 """Work that a queue has started and that is not done: waves, and the fences that wait for them.
 
-Nothing of it takes effect before something waits for it: that is how late hardware may be. Entries are done in order.
+Nothing of it happens before something waits for it: that is how late hardware may be. And what nothing orders happens
+in the worst order: of the dispatches between two waits the last runs first. So a missing barrier shows each time,
+whether the later dispatch reads what the earlier one writes, writes what it reads, or writes what it writes.
 """
 
 from __future__ import annotations
@@ -10,45 +12,43 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from zinc_rt.emu.gpu import POLLING
-from zinc_rt.emu.shader_memory import ShaderMemory
 
 
 class Pipe:
-    """Waves and fences of one queue, oldest first."""
+    """Waves and fences of one queue."""
 
     def __init__(self) -> None:
-        self._entries: deque[tuple[float, Callable[[], None], bool]] = deque()
+        self._waves: list[Callable[[], None]] = []
+        self._fences: deque[tuple[float, Callable[[], None]]] = deque()
 
     def __bool__(self) -> bool:
-        return bool(self._entries)
+        return bool(self._waves or self._fences)
 
     @property
     def has_waves(self) -> bool:
         """Whether waves run that nothing has waited for."""
-        return any(waves for _, _, waves in self._entries)
+        return bool(self._waves)
 
-    @property
-    def has_fences(self) -> bool:
-        """Whether a fence has not come."""
-        return not all(waves for _, _, waves in self._entries)
-
-    def waves(self, memory: ShaderMemory) -> None:
-        """A dispatch: its writes arrive when it is done."""
-        self._entries.append((0.0, memory.retire, True))
+    def waves(self, run: Callable[[], None]) -> None:
+        """A dispatch: runs when it is waited for."""
+        self._waves.append(run)
 
     def fence(self, act: Callable[[], None], delay: float) -> None:
         """What happens when everything before is done, and `delay` seconds have gone."""
-        self._entries.append((time.monotonic() + delay if delay else 0.0, act, False))
+        self._fences.append((time.monotonic() + delay if delay else 0.0, act))
 
     def drain(self) -> Iterator[str]:
-        """Let everything be done; yields while a delayed fence is not due. An entry that faults is gone."""
-        while self._entries:
-            due, act, _ = self._entries[0]
-            while due and time.monotonic() < due:
-                yield POLLING
-            self._entries.popleft()
-            act()
-
-    def clear(self) -> None:
-        """The queue was reset."""
-        self._entries.clear()
+        """Let everything be done; yields while a delayed fence is not due. After an error the rest is lost."""
+        try:
+            while self._waves:
+                self._waves.pop()()
+            while self._fences:
+                due, act = self._fences[0]
+                while due and time.monotonic() < due:
+                    yield POLLING
+                self._fences.popleft()
+                act()
+        except Exception:
+            self._waves.clear()
+            self._fences.clear()
+            raise
