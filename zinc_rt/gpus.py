@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -52,10 +53,12 @@ class Gpu:
     def refusal(self) -> str:
         """Why no GPU tier takes it; empty for one that is eligible."""
         if self.open_errno is not None:
-            return f"{self.render_node} cannot be used (errno {self.open_errno})"
-        if self.ip_major < MIN_IP_MAJOR:
-            return f"{self.render_node} is {self.name}: older than gfx{MIN_IP_MAJOR}"
-        return f"{self.render_node} is {self.name}, part of the processor: skipped" if self.integrated else ""
+            return f"{self.render_node} cannot be used: {os.strerror(self.open_errno)}"
+        if self.integrated:
+            return f"{self.render_node} is {self.name}, part of the processor: skipped"
+        return (
+            f"{self.render_node} is {self.name}: older than gfx{MIN_IP_MAJOR}" if self.ip_major < MIN_IP_MAJOR else ""
+        )
 
 
 def find_gpus(linux: Linux) -> list[Gpu]:
