@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from zinc_rt import kmd
 from zinc_rt.linux import PAGE, Linux, host
 from zinc_rt.ring.door.base import DeviceBuffer, DeviceFacts, Door, Heap
 from zinc_rt.ring.errors import DeviceLost, DoorError, RingClosed, RingError
@@ -29,11 +30,13 @@ from zinc_rt.ring.kfd.session import Session
 from zinc_rt.ring.kfd.sizes import align_up, compute_units
 from zinc_rt.ring.kfd.submissions import Submissions
 from zinc_rt.ring.kfd.topology import TopologyNode, gpu_nodes, node_properties, render_minor_of, vram_sizes
+from zinc_rt.uapi.info import AMDGPU_INFO_FW_MES, AMDGPU_INFO_FW_VERSION, DrmAmdgpuInfoFirmware
 from zinc_rt.uapi.kfd import RuntimeEnableArgs
 from zinc_rt.uapi.requests import KFD_RUNTIME_ENABLE
 
 DRAIN_SECONDS = 10.0
 """How long `close` waits for what runs."""
+_MES_RELEASE = 0xFFF  # the bits above are the version of its interface
 
 
 class KfdDoor(Door):
@@ -245,8 +248,18 @@ def _choose(linux: Linux, render_node: str | None) -> TopologyNode:
 
 def _facts(session: Session) -> DeviceFacts:
     node, linux = session.node, session.linux
-    firmware = node_properties(linux, node.node_index).get("fw_version")
-    driver = driver_text(session) + (f", MEC firmware {firmware}" if firmware else "")
+    driver = ", ".join((driver_text(session), *_firmware(session)))
     units = compute_units(node) * (node.num_xcc or 1)
     total, visible = vram_sizes(linux, node)
     return DeviceFacts(session.render_node, node.gfx_target_version, units, total, visible, driver)
+
+
+def _firmware(session: Session) -> Iterator[str]:
+    """What hangs are often about: the compute engine's microcode and the scheduler's."""
+    mec = node_properties(session.linux, session.node.node_index).get("fw_version")
+    if mec:
+        yield f"MEC firmware {mec}"
+    mes = DrmAmdgpuInfoFirmware()
+    with suppress(kmd.IoctlFailed):
+        kmd.query_info(session.render_fd, AMDGPU_INFO_FW_VERSION, mes, ip_type=AMDGPU_INFO_FW_MES, linux=session.linux)
+        yield f"MES firmware {mes.ver & _MES_RELEASE}"
