@@ -67,7 +67,7 @@ class UmqDoor(Door):
         self._lost = ""
         self._closed = False
         self._submitted = 0
-        self._made: dict[int, Buffer] = {}  # by GEM handle
+        self._made: dict[DeviceBuffer, Buffer] = {}
         with ExitStack() as undo, self._step(f"opening {render_node}"):
             self._fd = self.linux.open(render_node)
             undo.callback(self._close_file)
@@ -108,9 +108,10 @@ class UmqDoor(Door):
                 self._addresses.give(va)
                 raise
             buffer.label = label
-            self._made[buffer.bo.handle] = buffer
             address = buffer.address if visible else None
-            return DeviceBuffer(va, size, heap, address, buffer.bo.handle, label)
+            device_buffer = DeviceBuffer(va, size, heap, address, buffer.bo.handle, label)
+            self._made[device_buffer] = buffer
+            return device_buffer
 
     def _make(self, size: int, heap: Heap, label: str, va: int, executable: bool, visible: bool) -> Buffer:
         domain, flags = kmd.AMDGPU_GEM_DOMAIN_GTT, _ALWAYS
@@ -132,7 +133,7 @@ class UmqDoor(Door):
     def release(self, buffer: DeviceBuffer) -> None:
         with self._lock:
             self._check()
-            made = self._made.pop(buffer.handle, None)
+            made = self._made.pop(buffer, None)
             if made is None:
                 raise RingError(f"{buffer.label}: the buffer was released before, or belongs to another door")
             self._buffers.drop(made, keep_map=buffer.address is None)
@@ -264,6 +265,9 @@ class UmqDoor(Door):
                 return
             if not self._lost and self._submitted:
                 self._drain()
+            for device_buffer, made in self._made.items():
+                if device_buffer.address is None:
+                    made.map = None  # somebody has taken it over
             self._undo.close()
 
     def _drain(self) -> None:
