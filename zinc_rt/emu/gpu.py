@@ -74,7 +74,9 @@ class Gpu:
 
     # Memory.
 
-    def allocate(self, size: int, placement: Placement, label: str, **how: bool) -> BufferObject:
+    def allocate(
+        self, size: int, placement: Placement, label: str, *, write_combined: bool = False, uncached: bool = False
+    ) -> BufferObject:
         """Pages, zeroed. Raises `KernelError` (ENOMEM)."""
         if placement in self.used:
             if self.used[placement] + size > self.limits[placement]:
@@ -83,7 +85,7 @@ class Gpu:
                     f"{size} bytes of {placement}: {self.used[placement]} of {self.limits[placement]} are taken",
                 )
             self.used[placement] += size
-        bo = BufferObject(size, placement, label, **how)
+        bo = BufferObject(size, placement, label, write_combined=write_combined, uncached=uncached)
         self._buffers.add(bo)
         return bo
 

@@ -55,7 +55,8 @@ class BufferObject:
 
     def map(self, address: int, length: int, protection: int, flags: int) -> int:
         """Put the first `length` bytes into the process, at `address` when MAP_FIXED asks so; returns the address."""
-        at = _HOST.mmap(address if flags & MAP_FIXED else 0, length, protection, MAP_SHARED | flags & MAP_FIXED, self._fd)
+        fixed = flags & MAP_FIXED
+        at = _HOST.mmap(address if fixed else 0, length, protection, MAP_SHARED | fixed, self._fd)
         self.mapped_at.append((at, length))
         return at
 
@@ -97,4 +98,4 @@ class UserMemory(BufferObject):
 
 def address_of(array: npt.NDArray[np.uint8]) -> int:
     """Where an array's bytes are in this process."""
-    return ctypes.addressof(ctypes.c_uint8.from_buffer(array)) if array.size else 0
+    return int(array.ctypes.data)

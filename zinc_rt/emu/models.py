@@ -26,8 +26,8 @@ class GpuModel:
     """One card.
 
     gfx: major, minor, stepping of its graphics core, as (12, 0, 1) for gfx1201; cu: compute units; vram, visible_vram:
-    bytes, the second is what the processor can map (all of it with a resizable BAR); gtt: bytes of system memory that it
-    can map; rings: kernel rings of compute; integrated: part of a processor.
+    bytes, the second is what the processor can map (all of it with a resizable BAR); gtt: bytes of system memory that
+    it can map; compute_rings: kernel rings of compute; integrated: part of a processor.
     """
 
     name: str

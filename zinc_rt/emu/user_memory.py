@@ -6,10 +6,9 @@ import ctypes
 import errno
 import os
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from zinc_rt.emu.errors import KernelError
-
 
 _T = TypeVar("_T", bound=ctypes.Structure | ctypes.Union)
 
@@ -60,4 +59,4 @@ def copy_to_user(address: int, data: bytes) -> None:
 
 def read_struct(kind: type[_T], address: int) -> _T:
     """A struct of the caller. Raises `KernelError` (EFAULT)."""
-    return kind.from_buffer_copy(copy_from_user(address, ctypes.sizeof(kind)))
+    return cast("_T", kind.from_buffer_copy(copy_from_user(address, ctypes.sizeof(kind))))
