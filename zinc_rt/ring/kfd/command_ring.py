@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -48,13 +48,16 @@ _BOTH_SEE = (
 _GPU_ONLY = ALLOC_MEM_FLAGS_VRAM | ALLOC_MEM_FLAGS_WRITABLE | ALLOC_MEM_FLAGS_NO_SUBSTITUTE
 
 
-@dataclass(frozen=True)
-class Submission:
-    """On its way. end: the write pointer behind it; what: its packets, for messages."""
+class Submission(NamedTuple):
+    """On its way. end: the write pointer behind it; label, offset: where its packets are."""
 
     sequence: int
     end: int
-    what: str
+    label: str
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.label}+{self.offset:#x}"
 
 
 class CommandRing:

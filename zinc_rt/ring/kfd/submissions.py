@@ -56,7 +56,7 @@ class Submissions:
             self._wait_for_room(self._packets.n_dwords)
         self.last += 1
         ring.write(self._packets.build(buffer.va + offset, n_dwords, self.last))
-        ring.pending.append(Submission(self.last, ring.written, f"{buffer.label}+{offset:#x}"))
+        ring.pending.append(Submission(self.last, ring.written, buffer.label, offset))
         ring.ring()
         return self.last
 
@@ -124,14 +124,14 @@ class Submissions:
     def _progress(self) -> str:
         ring = self._ring
         retired = ring.retired()
-        oldest = f", {ring.pending[0].what} is next" if ring.pending else ""
+        oldest = f", {ring.pending[0]} is next" if ring.pending else ""
         return (
             f"submission {retired} of {self.last} was the last to retire{oldest}; the write pointer is at"
             f" {ring.written} dwords, the read pointer at {ring.read()}"
         )
 
     def _late_text(self, sequence: int, timeout: float) -> str:
-        what = next((s.what for s in self._ring.pending if s.sequence == sequence), "?")
+        what = next((str(s) for s in self._ring.pending if s.sequence == sequence), "?")
         return (
             f"submission {sequence} ({what}) did not retire within {timeout:g} s on {self._session.render_node}:"
             f" {self._progress()}. With equal pointers a wave or a wait does not end, with others the scheduler does"
