@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,6 +12,7 @@ import numpy.typing as npt
 
 from zinc_rt.emu.machine import Machine
 from zinc_rt.pm4 import PacketBuilder
+from zinc_rt.pm4.values import CachePolicy, Compare
 from zinc_rt.ring.door.base import DeviceBuffer
 from zinc_rt.ring.kfd.door import KfdDoor
 
@@ -31,8 +33,6 @@ def opened(machine: Machine | None = None, **how: Any) -> Iterator[tuple[Machine
 def dwords(buffer: DeviceBuffer) -> Words:
     """View of a visible buffer, u32."""
     assert buffer.address is not None
-    import ctypes
-
     return np.ctypeslib.as_array((ctypes.c_uint32 * (buffer.size // 4)).from_address(buffer.address))
 
 
@@ -63,7 +63,5 @@ class Writer:
 
     def wait_for(self, slot: int, value: int) -> int:
         """A submission that ends when somebody stores the number."""
-        from zinc_rt.pm4.values import CachePolicy, Compare
-
         where = self.data.va + 4 * slot
         return self.submit(lambda b: b.wait_mem(where, value, Compare.EQUAL, policy=CachePolicy.BYPASS))

@@ -16,6 +16,10 @@ from tests.ring.kfd.gear import Writer, dwords, opened
 from zinc_rt.emu.machine import Machine
 from zinc_rt.emu.models import R9700, RAPHAEL, RX7900XTX, RX9060XT, SMALL_BAR, GpuModel
 from zinc_rt.emu.profiles import LINUX_6_12, LINUX_7_3, PROFILES, KernelProfile
+from zinc_rt.emu.shader import Dispatch, RecordingShader
+from zinc_rt.emu.shader_memory import ShaderMemory
+from zinc_rt.pm4 import PacketBuilder, hi32, lo32
+from zinc_rt.pm4 import registers as reg
 from zinc_rt.ring.door.proof import prove
 from zinc_rt.ring.errors import DoorError, FenceTimeout, RingClosed
 from zinc_rt.ring.kfd import bring_up_default
@@ -111,8 +115,6 @@ def test_what_the_host_wrote_is_seen_and_what_the_gpu_wrote_too() -> None:
         with opened() as (_, door):
             code = door.allocate(4096, heap, "packets", executable=True)
             a, b = door.allocate(4096, heap, "source"), door.allocate(4096, heap, "target")
-            from zinc_rt.pm4 import PacketBuilder
-
             builder = PacketBuilder(dwords(code))
             builder.copy_data32(a.va, b.va)
             for value in range(1, 20):
@@ -121,17 +123,40 @@ def test_what_the_host_wrote_is_seen_and_what_the_gpu_wrote_too() -> None:
                 assert dwords(b)[0] == value
 
 
-def test_an_earlier_submission_is_done_before_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without any barrier of its own, a submission sees what the one before wrote."""
-    with opened() as (_, door):
+def test_an_earlier_submission_is_done_before_the_next() -> None:
+    """Without a barrier of its own, a submission sees what waves of the one before wrote, by copy and by kernel; and
+    the host sees what the last one's waves wrote.
+    """
+    shader = RecordingShader()
+    with opened(Machine(shader=shader)) as (_, door):
+        program = door.allocate(4096, "vram", "program", executable=True)
         writer = Writer(door)
-        numbers = writer.data.va
-        last = 0
-        writer.write(0, 5)
-        for i in range(50):
-            last = writer.submit(lambda b, i=i: b.copy_data32(numbers + 4 * i, numbers + 4 * i + 4))
+        at = writer.data.va
+
+        def add_one(dispatch: Dispatch, memory: ShaderMemory) -> None:
+            source, target = dispatch.user_data[0] * 4 + at, dispatch.user_data[1] * 4 + at
+            value = int.from_bytes(memory.read(source, 4).tobytes(), "little") + 1
+            memory.write(target, value.to_bytes(4, "little"))
+
+        def dispatch(source: int, target: int) -> int:
+            def build(b: PacketBuilder) -> None:
+                b.set_sh_reg(reg.PGM_LO, (lo32(program.va >> 8), hi32(program.va >> 8)))
+                b.set_sh_reg(reg.PGM_RSRC1, (0xE0000001, 0x90))
+                b.set_sh_reg(reg.NUM_THREAD_X, (32, 1, 1))
+                b.set_sh_reg(reg.USER_DATA_0, (source, target))
+                b.dispatch_direct_initiator(1, 1, 1, 0x8005)
+
+            return writer.submit(build)
+
+        shader.add(program.va, add_one)
+        for i in range(20):
+            dispatch(3 * i, 3 * i + 1)
+            writer.submit(lambda b, i=i: b.copy_data32(at + 4 * (3 * i + 1), at + 4 * (3 * i + 2)))
+            last = dispatch(3 * i + 2, 3 * i + 3)
         door.wait(last, 5)
-        assert (writer.numbers()[:51] == 5).all()
+        numbers = writer.numbers().tolist()
+        assert [numbers[3 * i] for i in range(21)] == list(range(0, 41, 2))
+        assert len(shader.dispatches) == 40
 
 
 def test_waiting_sleeps_and_asks_for_one_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
