@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.emu.drm.card import Card
 from tests.emu.kfd import pm4
 from tests.emu.kfd.stage import (
     BASE,
@@ -328,6 +329,23 @@ def test_a_hang_is_found_when_the_queue_is_destroyed(ring: Ring) -> None:
     assert not bystander.process.kfd.queues.find(theirs, 0).is_active()
     bystander.close()
     assert gpu.resets == 1
+
+
+@pytest.mark.parametrize("machine", [{"time_scale": 1.0}], indirect=True)
+def test_a_reset_ends_jobs_of_the_other_driver_too(ring: Ring) -> None:
+    """A job on a kernel ring, from a render node of its own, is lost with the card: ECANCELED."""
+    stage = ring.stage
+    card = Card(stage.machine)
+    card.prepare()
+    sequence = card.block()
+    ring.submit(pm4.MALFORMED)
+    until(lambda: any("hangs" in line for line in stage.machine.dmesg))
+    stage.queues.remove(ring.number)
+    with refused(errno.ETIME):
+        stage.call(r.KFD_DESTROY_QUEUE, queue_id=ring.number)
+    with refused(errno.ECANCELED):
+        card.wait(sequence, card.soon())
+    card.close()
 
 
 def test_after_a_reset_new_queues_work(ring: Ring) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from zinc_rt.emu.drm import reset
 from zinc_rt.emu.drm.rings import KernelRing, RingId
 from zinc_rt.emu.memory import BufferObject
 from zinc_rt.linux import PAGE
@@ -50,6 +51,7 @@ class DrmDevice:
         self._nodes: dict[int, MapNode] = {}
         self._next_offset = FIRST_OFFSET
         self._rings: dict[RingId, KernelRing] = {}
+        gpu.at_reset.append(lambda: reset.card_was_reset(self))
 
     def add_node(self, bo: BufferObject, refused: str = "") -> MapNode:
         """An offset for a buffer. Offsets are never used again: a stale one then finds nothing instead of another's."""

@@ -49,13 +49,17 @@ def timed_out(ring: KernelRing, job: Job, error: Exception) -> None:
         return
     device.log("GPU reset begin: MODE1, VRAM is lost")
     job.fence.signal(errno.ETIME)
-    for other in device.rings():
-        other.restart()
     gpu.reset(whole=True)
+    device.log("GPU reset succeeded")
+
+
+def card_was_reset(device: DrmDevice) -> None:
+    """The whole card was reset, by this driver's timer or by KFD's: what ran on it is gone."""
+    for ring in device.rings():
+        ring.restart()
     for queue in tuple(device.doorbells.values()):
         queue.hang("the GPU was reset")
-    for other in device.rings():
-        other.abort(errno.ECANCELED)
-    device.log("GPU reset succeeded")
-    for other in device.rings():
-        other.advance()
+    for ring in device.rings():
+        ring.abort(errno.ECANCELED)
+    for ring in device.rings():
+        ring.advance()
