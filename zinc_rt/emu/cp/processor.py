@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 
 from zinc_rt.emu.caches import Actions
-from zinc_rt.emu.cp.execute import Executor
+from zinc_rt.emu.cp.execute import HANDLERS
 from zinc_rt.emu.cp.position import PacketFault, PacketHang, Position
+from zinc_rt.emu.cp.queue import Queue
 from zinc_rt.emu.errors import GpuFault, GpuHang
 from zinc_rt.emu.gpu import IDLE, PROGRESS, Gpu
 from zinc_rt.emu.vm import GpuVm
@@ -34,23 +35,23 @@ class CommandProcessor:
     ) -> None:
         self.gpu, self.name = gpu, name
         self._gfx = gpu.model.gfx[0]
-        self._executor = Executor(gpu, name, interrupt, eop_buffer)
+        self._queue = Queue(gpu, name, interrupt, eop_buffer)
 
     @property
     def registers(self) -> dict[int, int]:
         """SH registers that are not zero, by offset; for tests and messages."""
-        return {offset: value for offset, value in enumerate(self._executor.registers.sh) if value}
+        return {offset: value for offset, value in enumerate(self._queue.registers.sh) if value}
 
     def indirect(self, vm: GpuVm, va: int, n_dwords: int, *, mem_sync: bool) -> Iterator[str]:
         """Run an indirect buffer of a kernel ring. mem_sync: first make all host writes visible, as EMIT_MEM_SYNC."""
-        self._executor.begin(vm)
+        self._queue.begin(vm)
         if mem_sync:
             self.gpu.caches.act(_HOST)
         yield from self._buffer(va, n_dwords)
 
     def end_of_pipe(self) -> Iterator[str]:
         """The kernel's fence after a job: all waves are done, all writes are in memory."""
-        yield from self._executor.pipe.drain()
+        yield from self._queue.pipe.drain()
         self.gpu.caches.act(Actions(write_back=True))
         yield PROGRESS
 
@@ -69,14 +70,14 @@ class CommandProcessor:
 
         Yields `IDLE` when there is nothing to do; it never ends.
         """
-        executor, read, size = self._executor, start, ring_bytes // 4
-        executor.begin(vm)
-        executor.on_user_ring = True
+        queue, read, size = self._queue, start, ring_bytes // 4
+        queue.begin(vm)
+        queue.on_user_ring = True
         index = 0
         while True:
             write = write_pointer()
             if write == read:
-                yield from executor.pipe.drain()
+                yield from queue.pipe.drain()
                 if write_pointer() == read:
                     yield IDLE
                 continue
@@ -104,7 +105,7 @@ class CommandProcessor:
 
     def _buffer(self, va: int, n_dwords: int) -> Iterator[str]:
         """An indirect buffer and those that it chains to."""
-        executor = self._executor
+        queue = self._queue
         jumps = 0
         target: tuple[int, int] | None = (va, n_dwords)
         while target is not None:
@@ -113,17 +114,17 @@ class CommandProcessor:
             if not n_dwords or va % 4:
                 raise PacketHang(position, f"{n_dwords} dwords at {va:#x}; it needs at least one, at a multiple of 4")
             try:
-                words = self.gpu.caches.fetch(executor.vm, va, n_dwords, partial(self._stale, va))
+                words = self.gpu.caches.fetch(queue.vm, va, n_dwords, partial(self._stale, va))
             except GpuFault as fault:
                 raise PacketFault(position, fault) from fault
             yield from self._packets(words, position, inner=True)
-            target, executor.jump = executor.jump, None
+            target, queue.jump = queue.jump, None
             jumps += 1
             if jumps > _MAX_JUMPS:
                 raise PacketHang(position, f"{_MAX_JUMPS} indirect buffers chained: a circle")
 
     def _stale(self, va: int, at: int) -> None:
-        self._executor.report(
+        self._queue.report(
             "stale-packets",
             f"the indirect buffer at {va:#x} was rewritten from dword {at} on after the L2 had loaded it; "
             "acquire (GL2_INV) before it runs again, or keep it in uncached memory",
@@ -136,22 +137,23 @@ class CommandProcessor:
 
         done: called after each packet with the offset of the next.
         """
-        executor = self._executor
+        queue = self._queue
         position.words = words
-        executor.position = position
+        queue.position = position
         n = len(words)
         while position.at < n:
             try:
                 opcode, body, fields = _parse(words, position.at)
                 length = 1 + len(body)
-                steps = executor.run(opcode, body, fields, inner)
+                queue.inner = inner
+                steps = HANDLERS[opcode](queue, body, fields)
                 if steps is not None:
                     yield from steps
-                if executor.call is not None:
-                    call, executor.call = executor.call, None
+                if queue.call is not None:
+                    call, queue.call = queue.call, None
                     yield from self._buffer(*call)
-                    executor.position = position
-                if executor.skip:
+                    queue.position = position
+                if queue.skip:
                     length += self._skipped(n - position.at - length)
             except (PacketHang, PacketFault):
                 raise
@@ -164,11 +166,11 @@ class CommandProcessor:
             if done is not None:
                 done(position.at)
             yield PROGRESS
-            if executor.jump is not None:
+            if queue.jump is not None:
                 return
 
     def _skipped(self, left: int) -> int:
-        n, self._executor.skip = self._executor.skip, 0
+        n, self._queue.skip = self._queue.skip, 0
         if n > left:
             raise GpuHang(f"it skips {n} dwords; {left} are left")
         return n
