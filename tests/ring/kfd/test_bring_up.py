@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -177,6 +178,35 @@ def test_again_in_the_same_process(machine: Machine) -> None:
     for _ in range(3):
         assert bring_up_default(linux=process).ok()
         assert create_compute_queue_smoke_default(linux=process).ok()
+
+
+def test_threads(machine: Machine) -> None:
+    """All at once, in one process: they share the render file and nothing else."""
+    process = machine.process()
+    results: list[bool] = []
+
+    def work() -> None:
+        for _ in range(5):
+            results.append(bring_up_default(linux=process).ok())
+            results.append(create_compute_queue_smoke_default(linux=process).ok())
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [True] * 40
+
+
+def test_last_errno_is_each_threads_own(machine: Machine) -> None:
+    process = machine.process()
+    machine.inject("KFD_GET_VERSION", errno.ENOTTY)
+    bring_up_default(linux=process)
+    seen: list[int | None] = []
+    thread = threading.Thread(target=lambda: seen.append(last_errno()))
+    thread.start()
+    thread.join()
+    assert (last_errno(), seen) == (errno.ENOTTY, [None])
 
 
 def test_another_process_is_another_address_space(machine: Machine) -> None:
