@@ -1,0 +1,255 @@
+"""`CsDoor`: memory, lists, fences, loss, as the kernel sees them."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.ring.cs.machines import NODE, process
+from zinc_rt.emu.models import R9700, RAPHAEL, RX7900XTX, SMALL_BAR
+from zinc_rt.emu.process import Process
+from zinc_rt.emu.profiles import LINUX_6_12, LINUX_6_17, LINUX_7_3
+from zinc_rt.linux import Linux
+from zinc_rt.pm4 import PacketBuilder
+from zinc_rt.ring.cs.door import VA_START, CsDoor
+from zinc_rt.ring.cs.errors import BoListFailed, BufferFailed, UnsupportedOs
+from zinc_rt.ring.door.base import DeviceBuffer
+from zinc_rt.ring.errors import DeviceLost, DoorError, FenceTimeout, RingClosed, RingError
+
+
+@contextmanager
+def door_of(**how: Any) -> Iterator[tuple[CsDoor, Process]]:
+    with process(**how) as linux:
+        door = CsDoor(NODE, linux=linux)
+        try:
+            yield door, linux
+        finally:
+            door.close()
+
+
+def packets(door: CsDoor, *, wait_va: int | None = None) -> tuple[DeviceBuffer, int]:
+    """A buffer with 64 dwords of NOPs; wait_va: an address that never holds what is waited for."""
+    buffer = door.allocate(4096, "gtt", "packets", executable=True)
+    builder = PacketBuilder([0] * 64)
+    if wait_va is not None:
+        builder.wait_mem(wait_va, 1 << 31)
+    builder.pad_to_alignment(64)
+    builder.write_nop(1) if not builder.cursor else None
+    builder.pad_to_alignment(64)
+    assert buffer.address is not None
+    for i, word in enumerate(builder.written()):
+        door.linux.store32(buffer.address + 4 * i, word)
+    return buffer, 64
+
+
+@pytest.mark.parametrize("profile", [LINUX_6_12, LINUX_6_17, LINUX_7_3], ids=lambda p: p.name)
+@pytest.mark.parametrize(("model", "version"), [(R9700, 120001), (RX7900XTX, 110000), (RAPHAEL, 100306)])
+def test_what_it_says_of_the_device(profile: Any, model: Any, version: int) -> None:
+    with door_of(profile=profile, models=[model]) as (door, _):
+        facts = door.facts
+        assert (facts.render_node, facts.gfx_target_version, facts.compute_units) == (NODE, version, model.cu)
+        assert (facts.vram, facts.visible_vram) == (model.vram, model.mappable_vram)
+        assert facts.driver == f"amdgpu 3.{profile.drm_minor} of Linux {profile.release}"
+        buffer, n = packets(door)
+        door.wait(door.submit(buffer, 0, n), 5)
+
+
+def test_addresses() -> None:
+    with door_of() as (door, _):
+        small = [door.allocate(100, "gtt", "small") for _ in range(3)]
+        assert [buffer.va for buffer in small] == [VA_START, VA_START + 0x2000, VA_START + 0x4000]
+        assert all(buffer.size == 4096 for buffer in small)
+        large = door.allocate(5 << 20, "vram", "large")
+        assert large.va % (2 << 20) == 0
+        door.release(small[1])
+        assert door.allocate(1, "gtt", "again").va == small[1].va
+
+
+def test_kinds_of_memory() -> None:
+    with door_of(models=[SMALL_BAR]) as (door, linux):
+        code = door.allocate(4096, "gtt", "code", executable=True)
+        data = door.allocate(4096, "vram", "data")
+        hidden = door.allocate(512 << 20, "vram", "hidden", visible=False)
+        (file,) = linux._files.values()
+        rights = {m.va: (m.bo.placement.name, m.writable, m.executable) for m in file.vm}  # type: ignore[attr-defined]
+        assert rights == {
+            code.va: ("GTT", True, True), data.va: ("VRAM", True, False), hidden.va: ("VRAM", True, False),
+        }  # fmt: skip
+        assert (code.address is None, data.address is None, hidden.address is None) == (False, False, True)
+        assert {bo.write_combined for _, bo in linux._maps.values() if bo is not None} == {True}
+        with pytest.raises(
+            DoorError, match=r"268435456 of 17179869184 bytes and 4096 of them are taken.*resizable BAR"
+        ):
+            door.allocate(256 << 20, "vram", "too much")
+
+
+@pytest.mark.parametrize(("call", "step"), [
+    ("AMDGPU_GEM_CREATE", "allocating 8192 bytes"), ("AMDGPU_GEM_MMAP", "into the process"),
+    ("mmap", "into the process"), ("AMDGPU_GEM_VA", "the GPU address 0x100000000"),
+])  # fmt: skip
+def test_a_failed_allocation_leaves_nothing(call: str, step: str) -> None:
+    with door_of() as (door, linux):
+        linux.machine.inject(call, errno.ENOMEM)
+        with pytest.raises(BufferFailed, match=f"weights: .*{step}.*Cannot allocate memory.*memory is short") as caught:
+            door.allocate(5000, "gtt", "weights")
+        assert caught.value.errno == errno.ENOMEM
+        assert not linux._maps
+        assert door.allocate(5000, "gtt", "weights").va == VA_START
+
+
+def test_the_list_follows_the_buffers() -> None:
+    with door_of() as (door, linux):
+        buffer, n = packets(door)
+        linux.machine.trace = trace = []
+        for _ in range(3):
+            door.submit(buffer, 0, n)
+        other = door.allocate(4096, "gtt", "other")
+        door.wait(door.submit(buffer, 0, n), 5)
+        assert [line.split()[0] for line in trace].count("AMDGPU_BO_LIST") == 2
+        linux.machine.inject("AMDGPU_BO_LIST", errno.ENOMEM, times=2)
+        door.release(other)
+        with pytest.raises(BoListFailed):
+            door.submit(buffer, 0, n)
+        door.wait(door.submit(buffer, 0, n), 5)
+        assert linux.machine.gpus[0].used == {"VRAM": 0, "GTT": 4096}
+
+
+def test_wrong_use() -> None:
+    with door_of() as (door, _), process() as elsewhere:
+        buffer, n = packets(door)
+        stranger = CsDoor(NODE, linux=elsewhere)
+        for wrong in (
+            (buffer, -256, n), (buffer, 4096, n), (buffer, 0, 0), (buffer, 0, 1032), (buffer, 4, n), (buffer, 0, 63),
+        ):  # fmt: skip
+            with pytest.raises(RingError, match=r"the buffer has 4096|multiple of 32"):
+                door.submit(*wrong)
+        with pytest.raises(RingError, match="not a buffer of this door"):
+            stranger.submit(buffer, 0, n)
+        with pytest.raises(RingError, match="not a buffer of this door"):
+            stranger.release(buffer)
+        stranger.close()
+        door.release(buffer)
+        with pytest.raises(RingError, match="was released"):
+            door.release(buffer)
+        for sequence in (0, 1):
+            with pytest.raises(RingError, match="was not given out"):
+                door.wait(sequence, 1)
+        buffer, n = packets(door)
+        with pytest.raises(RingError, match="finite"):
+            door.wait(door.submit(buffer, 0, n), float("inf"))
+
+
+def test_fences() -> None:
+    with door_of() as (door, linux):
+        buffer, n = packets(door)
+        assert door.retired() == 0
+        linux.machine.gpus[0].fence_delay = 0.05
+        sequences = [door.submit(buffer, 0, n) for _ in range(5)]
+        assert sequences == [1, 2, 3, 4, 5]
+        with pytest.raises(FenceTimeout, match=r"fence 5 did not retire within 0 s; \d of 5 have"):
+            door.wait(5, 0)
+        door.wait(3, 5)
+        assert 3 <= door.retired() <= 5
+        door.wait(5, 5)
+        assert door.retired() == 5
+        door.wait(1, 0)
+
+
+def test_closing_waits_for_what_runs() -> None:
+    with door_of() as (door, linux):
+        buffer, n = packets(door)
+        linux.machine.gpus[0].fence_delay = 0.1
+        door.submit(buffer, 0, n)
+        door.close()
+        assert not linux.machine.gpus[0].busy()
+        door.close()
+        for call in (lambda: door.submit(buffer, 0, n), door.retired, lambda: door.allocate(1, "gtt", "x")):
+            with pytest.raises(RingClosed):
+                call()
+
+
+def test_a_hang_is_a_loss_with_the_reset_told() -> None:
+    with door_of() as (door, linux):
+        buffer, n = packets(door, wait_va=door.allocate(4096, "gtt", "never").va)
+        good, _ = packets(door)
+        door.wait(door.submit(good, 0, n), 5)
+        with pytest.raises(DeviceLost) as caught:
+            door.wait(door.submit(buffer, 0, n), 5)
+        text = str(caught.value)
+        for part in (
+            "it hung (errno 62)",
+            "the GPU was reset",
+            "a submission of this context caused it",
+            "1 of 2",
+            "dmesg",
+        ):
+            assert part in text
+        assert "\n" not in text
+        for call in (lambda: door.submit(good, 0, n), door.retired, lambda: door.allocate(1, "gtt", "x")):
+            with pytest.raises(DeviceLost, match="stays lost"):
+                call()
+        assert linux.machine.dmesg
+
+
+def test_an_innocent_bystander_is_lost_with_vram() -> None:
+    with process(models=[RAPHAEL]) as linux:  # its hangs reset the whole card
+        guilty, innocent = CsDoor(NODE, linux=linux), CsDoor(NODE, linux=linux)
+        good, n = packets(innocent)
+        innocent.wait(innocent.submit(good, 0, n), 5)
+        bad, _ = packets(guilty, wait_va=guilty.allocate(4096, "gtt", "never").va)
+        with pytest.raises(DeviceLost, match=r"the contents of VRAM are lost.*caused it"):
+            guilty.wait(guilty.submit(bad, 0, n), 5)
+        with pytest.raises(DeviceLost, match=r"lost with others \(errno 125\).*VRAM") as caught:
+            innocent.wait(innocent.submit(good, 0, n), 5)
+        assert "caused it" not in str(caught.value)
+        guilty.close()
+        innocent.close()
+        fresh = CsDoor(NODE, linux=linux)
+        good, n = packets(fresh)
+        fresh.wait(fresh.submit(good, 0, n), 5)
+        fresh.close()
+
+
+@pytest.mark.parametrize("skip", range(4))
+def test_opening_fails_cleanly(skip: int) -> None:
+    with process() as linux:
+        linux.machine.inject("AMDGPU_INFO", errno.EFAULT, skip=skip)
+        if skip < 3:
+            with pytest.raises(DoorError, match="Bad address"):
+                CsDoor(NODE, linux=linux)
+        else:
+            CsDoor(NODE, linux=linux).close()
+        assert not linux._files
+
+
+def test_a_forked_child_is_refused_and_closes_nothing() -> None:
+    with door_of() as (door, _):
+        buffer, n = packets(door)
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                door.submit(buffer, 0, n)
+            except RingError as error:
+                code = 0 if "forked child" in str(error) else 2
+            door.close()
+            os._exit(code)
+        assert os.waitpid(child, 0)[1] == 0
+        door.wait(door.submit(buffer, 0, n), 5)
+
+
+def test_on_this_machine() -> None:
+    with pytest.raises(DoorError, match="is the amdgpu module loaded") as caught:
+        CsDoor("/dev/dri/renderD255")
+    assert caught.value.errno == errno.ENOENT
+
+    class Elsewhere(Linux):
+        is_linux = False
+
+    with pytest.raises(UnsupportedOs, match="amdgpu is a driver of Linux"):
+        CsDoor(linux=Elsewhere())
