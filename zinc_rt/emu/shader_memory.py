@@ -75,8 +75,7 @@ class ShaderMemory:
             lines = self._lines(mapping.bo)
             _put(lines.data, offsets, data[lanes])
             _put(lines.dirty.view(np.uint8), offsets, np.ones((len(offsets), n), np.uint8))
-            lines.dirty_pages.update(np.unique(offsets // PAGE).tolist())
-            lines.dirty_pages.update(np.unique((offsets + (n - 1)) // PAGE).tolist())
+            lines.dirty_pages.update(_pages_of(offsets, n))
 
     def atomic(self, addresses: Addresses, n: int, update: Callable[[int, int], int]) -> npt.NDArray[np.uint64]:
         """Lane after lane: `update(lane, old)` gives the new number of `n` bytes. Done in the L2, visible at once.
@@ -130,11 +129,10 @@ class ShaderMemory:
             found = _take(bo.bytes, offsets, n)
         else:
             pages = self._caches.shader_pages(VECTOR, bo)
-            for ends in (offsets, offsets + (n - 1)):
-                numbers = ends // PAGE
-                if not pages.present[numbers].all():
-                    for page in np.unique(numbers).tolist():
-                        self._caches.load(pages, page, page)
+            first, last = int(offsets.min()) // PAGE, (int(offsets.max()) + n - 1) // PAGE
+            if not pages.present[first : last + 1].all():
+                for page in _pages_of(offsets, n):
+                    self._caches.load(pages, page, page)
             found = _take(pages.data, offsets, n)
         lines = self._writes.get(bo)
         if lines is not None and lines.dirty_pages:
@@ -151,9 +149,9 @@ class ShaderMemory:
         while len(left):
             here = addresses[left]
             low, high = int(here.min()), int(here.max())
-            mapping = next(self._vm.walk(low, n, access))[0]
-            if low + n > mapping.end:
-                list(self._vm.walk(low, n, access))  # it may fault
+            mapping = self._vm.at(low)
+            if mapping is None or low + n > mapping.end or not _may(mapping, access):
+                list(self._vm.walk(low, n, access))  # faults, unless the lane's bytes lie in two mappings
                 return None
             if high + n <= mapping.end:
                 lanes, left = left, left[:0]
@@ -169,9 +167,25 @@ def _bytes_of(addresses: Addresses, n: int) -> Addresses:
     return np.add(addresses[:, None], np.arange(n, dtype=np.uint64), dtype=np.uint64).reshape(-1)
 
 
+def _may(mapping: Mapping, access: str) -> bool:
+    return mapping.readable if access == "read" else mapping.writable
+
+
+def _pages_of(offsets: _Offsets, n: int) -> list[int]:
+    """Pages that lanes of `n` bytes touch."""
+    first, last = int(offsets.min()) // PAGE, (int(offsets.max()) + n - 1) // PAGE
+    if last - first <= 1 and n <= PAGE:
+        return [first, last] if last > first else [first]
+    return [int(page) for page in np.unique(np.concatenate((offsets, offsets + (n - 1))) // PAGE)]
+
+
+def _aligned(offsets: _Offsets, n: int) -> bool:
+    return not int(np.bitwise_or.reduce(offsets)) & (n - 1)
+
+
 def _take(source: Bytes, offsets: _Offsets, n: int) -> Bytes:
     word = _WORD.get(n)
-    if word is not None and len(source) % n == 0 and not (offsets % n).any():
+    if word is not None and len(source) % n == 0 and _aligned(offsets, n):
         return source.view(word)[offsets // n].view(np.uint8).reshape(-1, n)
     return np.take(source, offsets[:, None] + np.arange(n))
 
@@ -179,7 +193,7 @@ def _take(source: Bytes, offsets: _Offsets, n: int) -> Bytes:
 def _put(target: Bytes, offsets: _Offsets, data: Bytes) -> None:
     n = data.shape[1]
     word = _WORD.get(n)
-    if word is not None and len(target) % n == 0 and not (offsets % n).any():
+    if word is not None and len(target) % n == 0 and _aligned(offsets, n):
         target.view(word)[offsets // n] = np.ascontiguousarray(data).view(word).reshape(-1)
     else:
         target[offsets[:, None] + np.arange(n)] = data

@@ -66,6 +66,15 @@ def test_dimensions_in_threads(rig):
     assert rig.dispatches[1].grid == (130, 3, 1)
 
 
+def test_partial_groups(rig):
+    def build(b):
+        dispatch(b, r207=64 | 10 << 16, r208=2, r209=1)
+        b.dispatch_direct_initiator(3, 2, 1, 5 | 2)
+
+    rig.run(build)
+    assert [d.grid for d in rig.dispatches] == [(64, 2, 1), (138, 4, 1)]
+
+
 def test_a_dispatch_from_another_group_on(rig):
     rig.run(lambda b: dispatch(b, initiator=1, r204=5, r205=6, r206=7))
     assert rig.dispatches[0].start == (5, 6, 7)

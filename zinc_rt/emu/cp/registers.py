@@ -10,7 +10,7 @@ from zinc_rt.pm4 import registers as reg
 from zinc_rt.pm4.builder import CS_W32_EN, USE_THREAD_DIMENSIONS
 
 _ALL = 0xFFFFFFFF
-_FORCE_START = 1 << 2
+_PARTIAL, _FORCE_START = 1 << 1, 1 << 2
 _MAX_THREADS = 1024
 _MAX_LDS = 64 << 10
 
@@ -63,7 +63,11 @@ class Registers:
             groups: Triple = (-(-x // threads[0]), -(-y // threads[1]), -(-z // threads[2]))
             grid: Triple = (x, y, z)
         else:
-            groups, grid = (x, y, z), (x * threads[0], y * threads[1], z * threads[2])
+            groups = (x, y, z)
+            last = self._last(threads, initiator)
+            grid = (
+                (x - 1) * threads[0] + last[0], (y - 1) * threads[1] + last[1], (z - 1) * threads[2] + last[2],
+            )  # fmt: skip
         if not any(sh[offset] for offset in reg.STATIC_THREAD_MGMT):
             raise GpuHang("COMPUTE_STATIC_THREAD_MGMT leaves no compute unit to run on")
         for offset in (reg.PGM_HI, reg.PGM_RSRC1, reg.PGM_RSRC2, reg.PGM_RSRC3, reg.TMPRING_SIZE):
@@ -93,6 +97,12 @@ class Registers:
             raise GpuHang(f"COMPUTE_NUM_THREAD is {x}x{y}x{z}; a workgroup needs threads")
         if x * y * z > _MAX_THREADS:
             raise GpuHang(f"COMPUTE_NUM_THREAD is {x}x{y}x{z}; a workgroup has at most {_MAX_THREADS} threads")
+        return x, y, z
+
+    def _last(self, threads: Triple, initiator: int) -> Triple:
+        """Threads of the last workgroup of each dimension."""
+        parts = (self.sh[reg.NUM_THREAD_X + i] >> 16 if initiator & _PARTIAL else 0 for i in range(3))
+        x, y, z = (part or full for part, full in zip(parts, threads, strict=True))
         return x, y, z
 
     def _scratch(self) -> Scratch:
