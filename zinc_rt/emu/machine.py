@@ -1,5 +1,7 @@
 """An emulated machine: a kernel of some version, its GPUs, and the processes that use them.
 
+Used as:
+
     machine = Machine(LINUX_6_17, [R9700])
     linux = machine.process()                # give it to any driver code in place of `zinc_rt.linux.host()`
     ...
