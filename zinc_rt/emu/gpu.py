@@ -144,17 +144,17 @@ class Gpu:
             self._thread.join()
 
     def _loop(self) -> None:
-        machine, was_busy = self.machine, False
+        machine = self.machine
         while True:
             with machine.lock:
                 if self._stopping:
                     return
+                was_busy = self.busy()
                 for stream in tuple(self._streams):
                     stream.state = self._advance(stream)
                 states = {stream.state for stream in self._streams}
                 if was_busy and not self.busy():
                     machine.changed.notify_all()  # who waits for the GPU to settle
-                was_busy = self.busy()
                 if PROGRESS not in states:
                     machine.changed.wait(_POLL if POLLING in states else None)
             time.sleep(0)  # the lock is not fair: let a waiting ioctl have it

@@ -10,6 +10,7 @@ from zinc_rt.emu.drm.file import DrmFile
 from zinc_rt.emu.machine import Machine
 from zinc_rt.linux import MAP_ANONYMOUS, MAP_PRIVATE, MAP_SHARED, PROT_READ, PROT_WRITE
 from zinc_rt.uapi import cs, drm, gem, info, requests, userq
+from zinc_rt.uapi.info import DrmAmdgpuInfoHwIp
 from zinc_rt.uapi.requests import Request
 
 RWX = gem.AMDGPU_VM_PAGE_READABLE | gem.AMDGPU_VM_PAGE_WRITEABLE | gem.AMDGPU_VM_PAGE_EXECUTABLE
@@ -174,8 +175,8 @@ class Card:
         self.call(requests.AMDGPU_INFO, argument)
         return room.raw
 
-    def hw_ip(self, kind: int) -> info.DrmAmdgpuInfoHwIp:
-        return info.DrmAmdgpuInfoHwIp.from_buffer_copy(self.info(info.AMDGPU_INFO_HW_IP_INFO, 40, kind))
+    def hw_ip(self, kind: int) -> DrmAmdgpuInfoHwIp:
+        return DrmAmdgpuInfoHwIp.from_buffer_copy(self.info(info.AMDGPU_INFO_HW_IP_INFO, 40, kind))
 
     # Contexts, lists.
 

@@ -9,6 +9,7 @@ import ctypes
 import errno as e
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from tests.emu.drm.card import (
@@ -300,7 +301,7 @@ CTX = [
     R("4.ctx-priority", "high", e.EACCES, lambda c: c.ctx(priority=cs.AMDGPU_CTX_PRIORITY_HIGH)),
     R("4.ctx-priority", "invalid", 0, lambda c: c.ctx(priority=77)),
     R("4.ctx-priority", "low", 0, lambda c: c.ctx(priority=cs.AMDGPU_CTX_PRIORITY_VERY_LOW)),
-    *(R("4.ctx-unknown", f"operation {op}", e.EINVAL, lambda c, op=op: c.ctx(op, 9)) for op in (2, 3, 4, 5, 6)),
+    *(R("4.ctx-unknown", f"operation {op}", e.EINVAL, partial(Card.ctx, op=op, number=9)) for op in (2, 3, 4, 5, 6)),
 ]  # fmt: skip
 
 
@@ -625,7 +626,7 @@ USERQ = [
     R("5.doorbell-range", "offset 512", e.EINVAL, _queue(doorbell_offset=512), USER_QUEUES),
     R("5.doorbell-range", "offset 512", e.EINVAL, _queue(doorbell_offset=512), OLD, findings=("doorbell-outside",)),
     R("5.doorbell-range", "offset 511", 0, _queue(doorbell_offset=511), QUEUES),
-    *(R("5.pointers", name, e.EINVAL, _queue(**{name: 0}), QUEUES)
+    *(R("5.pointers", name, e.EINVAL, _queue(None, **{name: 0}), QUEUES)
       for name in ("queue_va", "queue_size", "wptr_va", "rptr_va")),
     R("5.mqd-size", "16", e.EINVAL, _queue(mqd_size=16), QUEUES),
     R("5.mqd-size", "null", e.EINVAL, _queue(mqd=0), QUEUES),

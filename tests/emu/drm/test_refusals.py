@@ -32,6 +32,6 @@ def test_refusal(kernel: KernelProfile, row: Refusal) -> None:
         kinds = tuple(finding.kind for finding in machine.findings)
         machine.findings.clear()
         card.close()
-    names = errno.errorcode | {0: "accepted", 524: "ENOTSUPP"}
+    names = {**errno.errorcode, 0: "accepted", 524: "ENOTSUPP"}
     assert names[answer] == names[row.errno]
     assert kinds == row.findings
