@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import os
 import re
 import threading
 from collections import Counter
@@ -17,10 +18,11 @@ from zinc_rt.emu.profiles import LINUX_6_17, LINUX_7_3_USERQ
 from zinc_rt.linux import PAGE
 from zinc_rt.pm4.builder import PacketBuilder
 from zinc_rt.pm4.values import CachePolicy
-from zinc_rt.ring.door.base import DeviceBuffer
+from zinc_rt.ring.door.base import DeviceBuffer, Heap
 from zinc_rt.ring.door.proof import ProofFailed, prove
 from zinc_rt.ring.errors import DeviceLost, DoorError, FenceTimeout, RingClosed, RingError
 from zinc_rt.ring.umq import UmqDoor
+from zinc_rt.ring.umq.door import FENCE_VA
 from zinc_rt.ring.umq.queue import QUEUE_SIZE
 
 NODE = "/dev/dri/renderD128"
@@ -124,6 +126,19 @@ def test_the_ring_wraps(door: UmqDoor, packets: Packets) -> None:
     assert door.retired() == count + 2
 
 
+def test_what_a_submission_puts_into_the_ring(door: UmqDoor, packets: Packets) -> None:
+    """Word by word: flush of host writes, caches as the kernel drops them, a called buffer, the kernel's own fence."""
+    door.wait(packets.write(1), 2)
+    ring = list(door._writer._ring[:WORDS])
+    va = packets.code.va
+    assert ring == [
+        *(0xC0053C00, 0x45, 0xE26, 0xE27, 0xFFFFFFFF, 0xFFFFFFFF, 4),
+        *(0xC0065800, 0, 0xFFFFFFFF, 0xFF, 0, 0, 10, 0xC3B1),
+        *(0xC0023F00, va & 0xFFFFFFFF, va >> 32, 1 << 23 | 6),
+        *(0xC0064900, 0x06600514, 0x40000000, FENCE_VA & 0xFFFFFFFF, FENCE_VA >> 32, 1, 0, 0),
+    ]
+
+
 def test_vram_and_gtt(door: UmqDoor, packets: Packets) -> None:
     vram = door.allocate(PAGE, "vram", "weights")
     far = door.allocate(3 << 20, "vram", "far", visible=False)
@@ -140,6 +155,17 @@ def test_vram_and_gtt(door: UmqDoor, packets: Packets) -> None:
     assert packets.word() == 0x1122334455667788
     door.release(far)
     door.release(vram)
+
+
+@pytest.mark.parametrize("heap", ["gtt", "vram"])
+def test_host_stores_are_seen_by_the_packets_behind_them(door: UmqDoor, packets: Packets, heap: Heap) -> None:
+    """Also where the GPU's caches hold what was there before."""
+    source = door.allocate(PAGE, heap, "source")
+    assert source.address
+    for value in (5, 6, 7):
+        door.linux.store64(source.address, value)
+        door.wait(packets.submit(lambda b: b.copy_data64(source.va, packets.data.va)), 2)
+        assert packets.word() == value
 
 
 def test_sizes_are_whole_pages_and_addresses_are_used_again(door: UmqDoor) -> None:
@@ -211,6 +237,21 @@ def test_a_forked_child_is_refused(door: UmqDoor, linux: Process, monkeypatch: p
             door.submit(buffer, 0, 1)
         with pytest.raises(RingError, match="process 4321"):
             door.allocate(PAGE, "gtt", "more")
+    prove(door)
+
+
+def test_a_real_fork(door: UmqDoor, machine: Machine) -> None:
+    buffer = door.allocate(PAGE, "gtt", "shared")
+    with machine.lock:  # so that the GPU's thread does not hold it in the child, where that thread is missing
+        child = os.fork()
+        if child == 0:
+            try:
+                door.submit(buffer, 0, 1)
+            except RingError:
+                door.close()  # the parent's queue stays
+                os._exit(0)
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     prove(door)
 
 
@@ -286,7 +327,7 @@ def test_a_full_ring_is_not_overrun(slow_door: UmqDoor) -> None:
     made: list[int] = []
 
     def fill() -> None:
-        while True:
+        for _ in range(QUEUE_SIZE // 4 // WORDS + 10):
             made.append(slow_door.submit(packets.code, 0, 6))
 
     with pytest.raises(DoorError, match=r"the ring stayed full for 0\.05 s; 1 was the last of") as caught:
@@ -430,14 +471,22 @@ def test_every_failure_of_opening_is_named_and_leaks_nothing() -> None:
 
 
 def test_every_failure_of_allocating_leaves_the_door_as_it_was() -> None:
+    with Machine(LINUX_7_3_USERQ) as machine:
+        door = UmqDoor(NODE, linux=machine.process())
+        first_va = door.allocate(PAGE, "vram", "weights").va
+        door.close()
     for name in ("AMDGPU_GEM_CREATE", "AMDGPU_GEM_MMAP", "mmap", "AMDGPU_GEM_VA", "DRM_SYNCOBJ_TIMELINE_WAIT"):
         with Machine(LINUX_7_3_USERQ) as machine:
             door = UmqDoor(NODE, linux=machine.process())
-            machine.inject(name, errno.ENOMEM)
+            before = dict(machine.gpus[0].used)
+            fault = machine.inject(name, errno.ENOMEM)
             with pytest.raises(DoorError, match=r"weights: 4096 bytes of vram") as caught:
                 door.allocate(PAGE, "vram", "weights")
             assert caught.value.errno == errno.ENOMEM
+            assert fault.seen == 1
+            assert machine.gpus[0].used == before
             again = door.allocate(PAGE, "vram", "weights")
+            assert again.va == first_va
             prove(door)
             door.release(again)
             door.close()

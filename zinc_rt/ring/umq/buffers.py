@@ -63,22 +63,13 @@ class Buffers:
             if prot:
                 buffer.map = kmd.mmap_gem(self.fd, buffer.bo, prot, linux=self.linux)
             if va is not None:
-                self._put(buffer, va, access)
+                point = self._timeline.next_point() if self._timeline else (0, 0)
+                kmd.map_gem_va(self.fd, buffer.bo, va, access, timeline=point, linux=self.linux)
+                buffer.va = va
         except BaseException:
             self.drop(buffer)
             raise
         return buffer
-
-    def _put(self, buffer: Buffer, va: int, access: int) -> None:
-        timeline = self._timeline
-        point = timeline.next_point() if timeline else (0, 0)
-        try:
-            kmd.map_gem_va(self.fd, buffer.bo, va, access, timeline=point, linux=self.linux)
-        except kmd.IoctlFailed:
-            if timeline:
-                timeline.withdraw()
-            raise
-        buffer.va = va
 
     def drop(self, buffer: Buffer, *, keep_map: bool = False) -> None:
         """Give one back. A GPU that is gone refuses the calls: the kernel frees everything with the file."""

@@ -29,13 +29,11 @@ class Timeline:
         self._point = self._waited = 0
 
     def next_point(self) -> tuple[int, int]:
-        """The sync object and the point that the next change shall signal."""
+        """The sync object and the point that the next change shall signal. One that is refused leaves a gap, which a
+        later point closes.
+        """
         self._point += 1
         return self._handle, self._point
-
-    def withdraw(self) -> None:
-        """The change was refused: nobody will signal its point."""
-        self._point -= 1
 
     def wait(self, seconds: float) -> None:
         """Until all changes are done. Raises `kmd.IoctlFailed`, with ETIME when the time runs out."""
