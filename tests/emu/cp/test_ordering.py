@@ -281,8 +281,10 @@ def test_host_writes_beside_gpu_writes_survive_the_write_back(rig):
 def test_a_write_through_is_not_undone_by_an_older_one(rig):
     rig.words(0xC0033700, 0x00100200, X & 0xFFFFFFFF, X >> 32, 1, finish=False)  # L2
     rig.run(lambda b: b.write_data32(X, 2), mem_sync=False, finish=False)  # memory
-    rig.finish()
     assert rig.peek(X) == 2
+    rig.poke(X, 3)  # nothing of the GPU's is on its way any more
+    rig.finish()
+    assert rig.peek(X) == 3
 
 
 def test_an_invalidate_without_write_back_loses_writes_and_is_found(rig):
