@@ -26,7 +26,7 @@ from zinc_rt.ring.umq.door import FENCE_VA
 from zinc_rt.ring.umq.queue import QUEUE_SIZE
 
 NODE = "/dev/dri/renderD128"
-WORDS = 27  # of a submission in the ring
+WORDS = 29  # of a submission in the ring
 
 
 @pytest.fixture
@@ -127,11 +127,14 @@ def test_the_ring_wraps(door: UmqDoor, packets: Packets) -> None:
 
 
 def test_what_a_submission_puts_into_the_ring(door: UmqDoor, packets: Packets) -> None:
-    """Word by word: flush of host writes, caches as the kernel drops them, a called buffer, the kernel's own fence."""
+    """Word by word: earlier waves done, host writes flushed, caches as the kernel drops them, a called buffer, the
+    kernel's own fence.
+    """
     door.wait(packets.write(1), 2)
-    ring = list(door._writer._ring[:WORDS])
+    ring = list(door._writer.ring[:WORDS])
     va = packets.code.va
     assert ring == [
+        *(0xC0004600, 0x407),
         *(0xC0053C00, 0x45, 0xE26, 0xE27, 0xFFFFFFFF, 0xFFFFFFFF, 4),
         *(0xC0065800, 0, 0xFFFFFFFF, 0xFF, 0, 0, 10, 0xC3B1),
         *(0xC0023F00, va & 0xFFFFFFFF, va >> 32, 1 << 23 | 6),

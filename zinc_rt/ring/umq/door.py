@@ -1,7 +1,8 @@
 """The door over a user queue: packets go into a ring that the GPU reads by itself; the kernel sees none of them.
 
-A submission is a few packets in the ring: host writes become visible (HDP flush, caches dropped), the caller's packets
-run as a called indirect buffer, and an end-of-pipe fence writes the submission's number to memory.
+A submission is a few packets in the ring, as over /dev/kfd: earlier waves are done, host writes become visible (HDP
+flush, caches dropped), the caller's packets run as a called indirect buffer, and an end-of-pipe fence writes the
+submission's number to memory.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from contextlib import ExitStack, contextmanager
 from zinc_rt import kmd
 from zinc_rt.linux import PAGE, Linux, host
 from zinc_rt.mem.arena import align_up
-from zinc_rt.pm4.builder import ACQUIRE_HOST, PacketBuilder
 from zinc_rt.ring.door.base import DeviceBuffer, Door, Heap
 from zinc_rt.ring.door.ranges import Ranges
 from zinc_rt.ring.errors import DeviceLost, DoorError, FenceTimeout, RingClosed, RingError
+from zinc_rt.ring.kfd.packets import MAX_INDIRECT, SubmissionPackets
 from zinc_rt.ring.umq.advice import explain
 from zinc_rt.ring.umq.buffers import READ_WRITE, Buffer, Buffers
 from zinc_rt.ring.umq.facts import device_facts
@@ -31,7 +32,6 @@ from zinc_rt.ring.umq.watch import Watch
 FENCE_VA = QUEUE_VA + 0x10_0000
 _POOL_VA = QUEUE_VA + 0x1000_0000
 _HUGE_PAGE = 1 << 21
-_WORDS = 32  # of one submission, at the most
 _SPIN = 0.0002
 _LONGEST_SLEEP = 0.001
 _WATCH_AFTER = 0.05
@@ -86,6 +86,7 @@ class UmqDoor(Door):
             queue.create()
             undo.callback(self._free_queue, queue)
             self._writer = QueueWriter(queue)
+            self._packets = SubmissionPackets(FENCE_VA, flush_hdp=True)
             self._undo = undo.pop_all()
 
     # Memory.
@@ -142,19 +143,17 @@ class UmqDoor(Door):
     # Work.
 
     def submit(self, buffer: DeviceBuffer, offset: int, n_dwords: int) -> int:
-        if offset < 0 or offset % 4 or n_dwords < 1 or offset + 4 * n_dwords > buffer.size:
-            raise RingError(f"{n_dwords} dwords at byte {offset} are not inside {buffer.label}, {buffer.size} bytes")
+        inside = offset >= 0 and offset % 4 == 0 and offset + 4 * n_dwords <= buffer.size
+        if not inside or not 0 < n_dwords <= MAX_INDIRECT:
+            raise RingError(
+                f"{n_dwords} dwords at byte {offset} are not inside {buffer.label}, {buffer.size} bytes, or not 1 to "
+                f"{MAX_INDIRECT}"
+            )
         with self._lock:
             self._check()
             sequence = self._submitted + 1
-            builder = PacketBuilder([0] * _WORDS)
-            builder.hdp_flush()
-            builder.acquire_mem(ACQUIRE_HOST)
-            builder.indirect_buffer(buffer.va + offset, n_dwords)
-            builder.release_mem_signal(FENCE_VA, sequence)
-            words = builder.written()
-            self._wait_for_room(len(words), sequence)
-            self._writer.write(words)
+            self._wait_for_room(self._packets.n_dwords, sequence)
+            self._writer.write(self._packets.build(buffer.va + offset, n_dwords, sequence))
             self._submitted = sequence
             return sequence
 

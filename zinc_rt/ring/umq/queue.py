@@ -7,9 +7,10 @@ to the ring, so only its distance from the write pointer, modulo the ring, is us
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from zinc_rt import kmd
 from zinc_rt.linux import PAGE, PROT_WRITE, Linux
@@ -93,7 +94,8 @@ class QueueWriter:
     def __init__(self, queue: UserQueue) -> None:
         self._linux = queue.buffers.linux
         self.n_dwords = QUEUE_SIZE // 4
-        self._ring: Any = (ctypes.c_uint32 * self.n_dwords).from_address(queue.ring.address)
+        memory = (ctypes.c_uint32 * self.n_dwords).from_address(queue.ring.address)
+        self.ring: npt.NDArray[np.uint32] = np.ctypeslib.as_array(memory)  # u32[n_dwords]
         self._wptr, self._rptr = queue.wptr.address, queue.rptr.address
         self._doorbell = queue.doorbell.address + DOORBELL_OFFSET * _DOORBELL_BYTES
         self.written = 0
@@ -108,12 +110,12 @@ class QueueWriter:
         """
         return n < self.n_dwords - self.unread()
 
-    def write(self, words: Sequence[int]) -> None:
-        """Put dwords behind the others, round the end of the ring, and tell the GPU. There must be room."""
+    def write(self, words: npt.NDArray[np.uint32]) -> None:
+        """Put dwords, u32[n], behind the others, round the end of the ring, and tell the GPU. There must be room."""
         n, at = len(words), self.written % self.n_dwords
         first = min(n, self.n_dwords - at)
-        self._ring[at : at + first] = words[:first]
-        self._ring[: n - first] = words[first:]
+        self.ring[at : at + first] = words[:first]
+        self.ring[: n - first] = words[first:]
         self.written += n
         # The packets first, then the pointer, then the doorbell: each must be in memory before the next is seen.
         self._linux.store_fence()
