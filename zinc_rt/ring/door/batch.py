@@ -68,6 +68,7 @@ class Batch:
         self.label = label
         self.items: list[Item] = []
         self.memory: list[GpuMemory] = []  # what it names; must not be freed before its last submission
+        self.lowered: tuple[list[Item], Any] | None = None  # `lower.packets_of` keeps what it made of which items
 
     @property
     def programs(self) -> list[Program]:

@@ -17,7 +17,7 @@ from zinc_rt.ring.base import Fence
 from zinc_rt.ring.door.base import DeviceBuffer, DeviceFacts, Door, Heap
 from zinc_rt.ring.door.batch import Batch
 from zinc_rt.ring.door.flights import Flight, Flights
-from zinc_rt.ring.door.lower import fence_packets, lower
+from zinc_rt.ring.door.lower import Words, fence_packets, lower, packets_of
 from zinc_rt.ring.door.maps import HostMap
 from zinc_rt.ring.door.pool import ALIGNMENT, GpuMemory, Pool
 from zinc_rt.ring.door.program import Program, padded
@@ -211,13 +211,14 @@ class GpuRing:
             if freed is not None:
                 raise RingError(f"{batch.label} uses {freed.label}, {freed.size} bytes that were freed")
             self._land()
-            words = lower(batch, (self._own.va + _MARK, self._dispatched) if self.marks else None)
+            words = self._packets_of(batch)
             sequence = self._submitted + 1
-            words += fence_packets(len(words), self._own.va + _SIGNAL, sequence)
-            packets = self._packets.allocate(4 * len(words), f"packets of submission {sequence}")
+            tail = fence_packets(len(words), self._own.va + _SIGNAL, sequence)
+            n = len(words) + len(tail)
+            packets = self._packets.allocate(4 * n, f"packets of submission {sequence}")
             try:
-                self._view(packets)[:] = np.array(words, np.uint32).view(np.uint8)
-                door_sequence = self.door.submit(packets.buffer, packets.offset, len(words))
+                self._put(packets, words, tail)
+                door_sequence = self.door.submit(packets.buffer, packets.offset, n)
             except BaseException:
                 self._packets.free(packets)
                 raise
@@ -227,6 +228,16 @@ class GpuRing:
             self._flights.add(Flight(fence, door_sequence, packets, batch.label, names, self._dispatched))
             self._dispatched += len(names)
             return fence
+
+    def _put(self, packets: GpuMemory, words: Words, tail: list[int]) -> None:
+        # Apart from `submit`: an error's traceback must not keep an array of the map alive.
+        there = self._view(packets).view(np.uint32)
+        there[: len(words)], there[len(words) :] = words, tail
+
+    def _packets_of(self, batch: Batch) -> Words:
+        if not self.marks:
+            return packets_of(batch)
+        return np.array(lower(batch, (self._own.va + _MARK, self._dispatched)), np.uint32)
 
     def wait(self, fence: Fence, timeout: float | None = None) -> None:
         """Return once the fence has retired; seconds. Raises `FenceTimeout`, `DeviceLost`, `SignalMismatch`, and

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
+
 from zinc_rt.pm4 import PacketBuilder
 from zinc_rt.pm4 import registers as reg
 from zinc_rt.pm4.builder import ACQUIRE_HOST, ACQUIRE_KERNEL, CS_W32_EN, DISPATCH_INITIATOR_COMPUTE
@@ -22,6 +25,16 @@ _ALL = 0xFFFFFFFF
 _BARRIER = 10  # dwords of its packets, as below
 _DISPATCH = 64
 _RELEASE = 8
+
+Words = npt.NDArray[np.uint32]
+
+
+def packets_of(batch: Batch) -> Words:
+    """What `lower` makes of a batch, made once as long as its items stay the same. Raises `RingError`."""
+    if batch.lowered is None or batch.lowered[0] != batch.items:
+        batch.lowered = list(batch.items), np.array(lower(batch), np.uint32)
+    words: Words = batch.lowered[1]
+    return words
 
 
 def lower(batch: Batch, marks: tuple[int, int] | None = None) -> list[int]:

@@ -1,0 +1,87 @@
+"""Submissions per second through each door to an emulated GPU: what our side of a submission costs.
+
+    python benchmarks/doors.py [--seconds 1.0] [--rounds 5] [--batch 16]
+
+The emulator interprets the packets in Python and shares the processor with the driver code, so these are no figures of
+any GPU. They compare doors with each other and versions of this code with earlier ones. Rounds alternate between the
+doors; the table shows medians, with the range in brackets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+
+from zinc_rt.emu.machine import Machine
+from zinc_rt.emu.profiles import LINUX_7_3_USERQ
+from zinc_rt.ring.cs.door import CsDoor
+from zinc_rt.ring.door.base import Door
+from zinc_rt.ring.door.batch import Batch
+from zinc_rt.ring.door.gpu_ring import GpuRing
+from zinc_rt.ring.kfd.door import KfdDoor
+from zinc_rt.ring.umq.door import UmqDoor
+
+NODE = "/dev/dri/renderD128"
+DOORS: dict[str, Callable[..., Door]] = {"cs": CsDoor, "kfd": KfdDoor, "umq": UmqDoor}
+
+
+def batch_of(ring: GpuRing, n_dispatches: int) -> Batch:
+    """Dispatches of an empty kernel with a barrier after each, as a decode step has them."""
+    kernel = ring.load_code("empty", bytes(4), rsrc1=0xC00F0000, rsrc2=2 << 1, threads=(32, 1, 1), n_user_data=2)
+    batch = Batch("benchmark")
+    for i in range(n_dispatches):
+        batch.dispatch(kernel, 1, user_data=(i, 0)).barrier()
+    return batch
+
+
+def submissions_per_second(ring: GpuRing, batch: Batch, seconds: float, *, depth: int) -> float:
+    """Submissions retired in a second; depth: how many may be under way, 1 to wait for each."""
+    fences = [ring.submit(batch)]
+    ring.wait(fences.pop())
+    n, start = 0, time.perf_counter()
+    while time.perf_counter() - start < seconds:
+        fences.append(ring.submit(batch))
+        n += 1
+        if len(fences) >= depth:
+            ring.wait(fences.pop(0))
+    for fence in fences:
+        ring.wait(fence)
+    return n / (time.perf_counter() - start)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of a round of one door and kind")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--batch", type=int, default=16, help="dispatches of the larger batch")
+    chosen = parser.parse_args()
+    kinds = {
+        "empty, waited for": (0, 1),
+        "empty, 8 under way": (0, 8),
+        f"{chosen.batch} dispatches, waited for": (chosen.batch, 1),
+        f"{chosen.batch} dispatches, 8 under way": (chosen.batch, 8),
+    }
+    rates: dict[tuple[str, str], list[float]] = {(door, kind): [] for door in DOORS for kind in kinds}
+    with Machine(profile=LINUX_7_3_USERQ) as machine:
+        rings = {name: GpuRing(door(NODE, linux=machine.process())) for name, door in DOORS.items()}
+        try:
+            batches = {(name, n): batch_of(ring, n) for name, ring in rings.items() for n, _ in kinds.values()}
+            for _ in range(chosen.rounds):
+                for (name, kind), found in rates.items():
+                    n, depth = kinds[kind]
+                    found.append(submissions_per_second(rings[name], batches[name, n], chosen.seconds, depth=depth))
+        finally:
+            for ring in rings.values():
+                ring.close()
+    print("submissions per second, through " + " / ".join(DOORS))
+    for kind in kinds:
+        parts = [rates[door, kind] for door in DOORS]
+        cells = [f"{statistics.median(p):7.0f} ({min(p):.0f} to {max(p):.0f})" for p in parts]
+        print(f"{kind:32}" + "".join(f"{cell:>26}" for cell in cells))
+
+
+if __name__ == "__main__":
+    main()
