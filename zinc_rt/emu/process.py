@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from typing import TYPE_CHECKING
 
 from zinc_rt.emu.drm.file import DrmFile
@@ -32,7 +33,7 @@ class Process(Linux):
         self._kept: set[int | None] = set()  # descriptors and addresses that stay on purpose
         self._opener = os.getpid()
         self._sysfs = SysFs(machine)
-        self._stores_since_fence = 0
+        self._unfenced: dict[int, int] = {}  # by thread: stores that none of its fences followed
         self.fences = 0  # store fences so far
         self.submitted_at_fence = -1  # how many there were at the last submission
 
@@ -189,19 +190,21 @@ class Process(Linux):
     def _stored(self, address: int, value: int) -> None:
         found = self.map_at(address)
         if found is not None and found[2].doorbell is not None:
-            if self._stores_since_fence:
+            stores = self._unfenced.get(threading.get_ident(), 0)
+            if stores:
                 self.machine.report(
                     "missing-store-fence",
-                    f"a doorbell rang with {self._stores_since_fence} stores before it that no store fence follows",
+                    f"a doorbell rang with {stores} stores before it that no store fence follows",
                 )
             found[2].doorbell(address - found[0], value)
             return
-        self._stores_since_fence += 1
+        me = threading.get_ident()
+        self._unfenced[me] = self._unfenced.get(me, 0) + 1
 
     def store_fence(self) -> None:
         with self.machine.lock:
             super().store_fence()
-            self._stores_since_fence = 0
+            self._unfenced[threading.get_ident()] = 0
             self.fences += 1
 
     def submits(self, what: str) -> None:

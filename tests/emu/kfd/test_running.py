@@ -154,6 +154,44 @@ def test_queues_run_beside_each_other(stage: Stage) -> None:
     ring.wait(1)
 
 
+def test_threads_share_a_process(machine: Machine) -> None:
+    """Each makes buffers, a queue, submissions of its own; nothing is mixed up, nothing is left."""
+    stage = Stage(machine)
+    stage.queue_buffers(ring=0, pointers=0)
+    flags, failed = GTT | RWX | UNCACHED, []
+
+    def work(n: int) -> None:
+        base = BASE + 0x4000_0000 + n * 0x100_0000
+        try:
+            ring, pointers = stage.cpu(base, RING_BYTES, flags), stage.cpu(base + 0x10_0000, PAGE, flags)
+            for _ in range(3):
+                args = stage.create_queue(
+                    ring_base_address=base, read_pointer_address=base + 0x10_0000,
+                    write_pointer_address=base + 0x10_0008,
+                )  # fmt: skip
+                bells = stage.process.mmap(0, 0x2000, 3, 1, stage.kfd, args.doorbell_offset & ~0x1FFF)
+                stage.process.store64(pointers + 16, 0)
+                words = pm4.release(base + 0x10_0010, n + 1)
+                for i, word in enumerate(words):
+                    stage.process.store32(ring + 4 * i, word)
+                stage.process.store64(pointers + 8, len(words))
+                stage.process.store_fence()
+                stage.process.store64(bells + (args.doorbell_offset & 0x1FFF), len(words))
+                until(lambda: stage.process.load64(pointers + 16) == n + 1)
+                stage.destroy_queue(args.queue_id)
+                stage.process.munmap(bells, 0x2000)
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert not failed
+    stage.close()
+
+
 def test_idle_queues_do_not_keep_the_machine_busy(ring: Ring) -> None:
     ring.submit(pm4.release(DATA, 1))
     ring.stage.machine.settle()

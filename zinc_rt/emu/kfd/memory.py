@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from zinc_rt.emu.drm.gem import Gem, new_gem
+from zinc_rt.emu.drm.handles import Handles
 from zinc_rt.emu.errors import KernelError
 from zinc_rt.emu.kfd.address_space import is_mapped, is_page_aligned
 from zinc_rt.emu.memory import BufferObject, Placement, UserMemory
@@ -26,7 +27,7 @@ ADDRESS_LIMIT = 1 << 48
 """Bytes of a GPU's address space."""
 GRANULE = 2 << 20
 """What AVAILABLE_MEMORY rounds down to."""
-_HANDLE_BITS = 32
+_HANDLE_BITS, _NUMBER = 32, (1 << 32) - 1
 _DOMAINS = {Placement.VRAM: AMDGPU_GEM_DOMAIN_VRAM, Placement.DOORBELL: AMDGPU_GEM_DOMAIN_DOORBELL}
 
 
@@ -70,29 +71,32 @@ class Memories:
     """Handles of a process: the GPU's id << 32 | the lowest free number, from 0 on, for each GPU."""
 
     def __init__(self) -> None:
-        self._by_handle: dict[int, KfdMemory] = {}
+        self._of: dict[int, Handles[KfdMemory]] = {}
 
     def add(self, memory: KfdMemory) -> int:
         """Its handle, which holds it."""
         memory.hold()
-        base = memory.device.id << _HANDLE_BITS
-        number = next(n for n in range(len(self._by_handle) + 1) if base | n not in self._by_handle)
-        self._by_handle[base | number] = memory
-        return base | number
+        numbers = self._of.setdefault(memory.device.id, Handles(first=0))
+        return memory.device.id << _HANDLE_BITS | (numbers.add(memory) or 0)
 
     def find(self, handle: int, code: int) -> KfdMemory:
         """By handle. Raises `KernelError` with `code`."""
-        found = self._by_handle.get(handle)
+        numbers = self._of.get(handle >> _HANDLE_BITS)
+        found = None if numbers is None else numbers.get(handle & _NUMBER)
         if found is None:
             raise KernelError(code, f"there is no buffer with handle {handle:#x}")
         return found
 
     def __iter__(self) -> Iterator[tuple[int, KfdMemory]]:
-        return iter(tuple(self._by_handle.items()))
+        for gpu_id, numbers in self._of.items():
+            for number in numbers:
+                yield gpu_id << _HANDLE_BITS | number, self.find(gpu_id << _HANDLE_BITS | number, errno.EINVAL)
 
     def remove(self, handle: int) -> None:
         """Take it back: its pages and its offset for mmap."""
-        self._by_handle.pop(handle).let_go()
+        memory = self.find(handle, errno.EINVAL)
+        self._of[handle >> _HANDLE_BITS].remove(handle & _NUMBER)
+        memory.let_go()
 
     def release(self, kfd: KfdProcess) -> None:
         """The process ends. The event page stays to the end by design: the driver does not let go of it."""
