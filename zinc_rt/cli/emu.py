@@ -51,22 +51,31 @@ def emu(
     kernel: Annotated[
         str,
         typer.Option(
-            "--kernel", help="Kernel version; see `list`.", autocompletion=_kernels, rich_help_panel=MACHINE,
+            "--kernel",
+            help="Kernel version; see `list`.",
+            autocompletion=_kernels,
+            rich_help_panel=MACHINE,
             metavar="NAME",
         ),
     ] = "6.17",
     gpu: Annotated[
         list[str] | None,
         typer.Option(
-            "--gpu", help="A GPU of the machine; give it again for more.", autocompletion=_gpus,
-            rich_help_panel=MACHINE, metavar="NAME", show_default="r9700",
+            "--gpu",
+            help="A GPU of the machine; give it again for more.",
+            autocompletion=_gpus,
+            rich_help_panel=MACHINE,
+            metavar="NAME",
+            show_default="r9700",
         ),
     ] = None,
     fault: Annotated[
         list[str] | None,
         typer.Option(
-            "--fault", help="Let a call fail: an ioctl's name, open or mmap, with an errno, after N good calls.",
-            rich_help_panel=MACHINE, metavar="CALL=ERRNO[:N]",
+            "--fault",
+            help="Let a call fail: an ioctl's name, open or mmap, with an errno, after N good calls.",
+            rich_help_panel=MACHINE,
+            metavar="CALL=ERRNO[:N]",
         ),
     ] = None,
     trace: Annotated[
@@ -145,16 +154,19 @@ def _list(as_json: bool) -> None:
 
 
 def _check(machine: Machine, as_json: bool) -> int:
-    from zinc_rt.tiers import door_reports
+    from zinc_rt.cli.gpu import gpu_findings
+    from zinc_rt.tiers import probe_tiers
 
     linux = machine.process()
-    reports = door_reports(linux)
+    found, tiers = gpu_findings(linux), probe_tiers(linux=linux)
     if as_json:
-        write(json.dumps([report.as_dict() for report in reports], indent=1) + "\n")
+        write(json.dumps([vars(line) for line in found], indent=1) + "\n")
     else:
         write_heading(f"{machine.profile.release}, {', '.join(gpu.model.name for gpu in machine.gpus)}")
-        write_table([[r.name, "ok" if r.ok else "!!", r.reason + (f" -> {r.remedy}" if r.remedy else "")] for r in reports])
-    return 0 if any(report.ok for report in reports) else 1
+        write_table(
+            [[f.name, "ok" if f.ok else "!!", f.value + (f" -> {f.remedy}" if f.remedy else "")] for f in found]
+        )
+    return 0 if any(tier.proven for tier in tiers) else 1
 
 
 def _run(machine: Machine, script: Path | None, arguments: list[str]) -> int:
