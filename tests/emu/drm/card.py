@@ -46,7 +46,9 @@ def nop(n_dwords: int) -> list[int]:
 
 
 class Card:
-    """`ib`: an always valid buffer of packets, `data`: an always valid page; both mapped here and on the GPU."""
+    """`ib`: an always valid buffer of packets, `data`: an always valid page that the GPU does not cache; both are
+    mapped here and on the GPU.
+    """
 
     def __init__(self, machine: Machine, index: int = 0, process: Any = None) -> None:
         self.machine = machine
@@ -143,10 +145,10 @@ class Card:
         )
         self.call(requests.AMDGPU_GEM_VA, argument)
 
-    def buffer(self, va: int, size: int = 4096, flags: int = ALWAYS_VALID, domains: int = GTT) -> tuple[int, int]:
+    def buffer(self, va: int, size: int = 4096, flags: int = ALWAYS_VALID, mtype: int = 0) -> tuple[int, int]:
         """Handle and address of a new buffer that is mapped on both sides."""
-        handle = self.create(size, domains, flags)
-        self.va(handle, va, size)
+        handle = self.create(size, GTT, flags)
+        self.va(handle, va, size, flags=RWX | mtype)
         return handle, self.map_offset(self.gem_mmap(handle), size)
 
     def wait_idle(self, handle: int, timeout: int = 0) -> int:
@@ -211,7 +213,7 @@ class Card:
     def prepare(self) -> Card:
         """The two buffers, and a context with number 1."""
         self.ib, self.ib_address = self.buffer(IB_VA, IB_BYTES)
-        self.data, self.data_address = self.buffer(DATA_VA)
+        self.data, self.data_address = self.buffer(DATA_VA, mtype=gem.AMDGPU_VM_MTYPE_UC)
         assert self.ctx() == 1
         return self
 
