@@ -205,6 +205,12 @@ def test_numbers_that_were_never_given(door: UmqDoor) -> None:
             door.wait(number, 1)
 
 
+@pytest.mark.parametrize("timeout", [-1.0, float("inf"), float("nan")])
+def test_timeouts_are_finite(door: UmqDoor, timeout: float) -> None:
+    with pytest.raises(RingError, match="must be finite and not negative"):
+        door.wait(0, timeout)
+
+
 def test_a_buffer_released_twice(door: UmqDoor) -> None:
     buffer = door.allocate(PAGE, "gtt", "once")
     door.release(buffer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 from dataclasses import replace
 
@@ -9,7 +10,8 @@ import pytest
 
 from zinc_rt.emu.machine import Machine
 from zinc_rt.emu.profiles import LINUX_6_12, LINUX_6_17, LINUX_7_3, LINUX_7_3_USERQ
-from zinc_rt.kmd import QueryStatus, query_compute_userq
+from zinc_rt.kmd import AMDGPU_INFO_UQ_FW_AREAS, DrmAmdgpuInfo, QueryStatus, query_compute_userq
+from zinc_rt.linux import Argument
 from zinc_rt.ring import umq
 from zinc_rt.ring.umq import ProbeStatus, SmokeResult, SmokeStatus
 from zinc_rt.ring.umq.advice import explain
@@ -161,6 +163,46 @@ def test_a_gpu_that_is_gone() -> None:
 
 
 # kmd on the emulated kernel.
+
+
+@pytest.mark.parametrize(
+    ("profile", "status", "code"),
+    [
+        (LINUX_7_3_USERQ, QueryStatus.available, None),
+        (LINUX_6_12, QueryStatus.compute_userq_slots_missing, None),
+        (LINUX_6_17, QueryStatus.compute_userq_slots_missing, None),
+        # With user queues alone there are no kernel rings, and the query wants both.
+        (replace(LINUX_7_3_USERQ, user_queue=2), QueryStatus.compute_userq_unsupported, None),
+        # Before 7.2 the kernel tells the areas of graphics queues only.
+        (replace(LINUX_6_17, user_queue=1, user_queues=True), QueryStatus.fw_metadata_failed, errno.EINVAL),
+    ],
+    ids=["available", "6.12", "6.17", "user queues only", "6.17 with slots"],
+)
+def test_what_kernels_answer(profile, status: QueryStatus, code: int | None) -> None:
+    with Machine(profile) as machine:
+        result = query_compute_userq(NODE, linux=machine.process())
+    assert (result.status, result.errno) == (status, code)
+
+
+def test_a_process_without_the_group() -> None:
+    with Machine(LINUX_7_3_USERQ, groups=(1000,)) as machine:
+        result = query_compute_userq(NODE, linux=machine.process())
+    assert (result.status, result.errno) == (QueryStatus.render_node_open_failed, errno.EACCES)
+
+
+def test_invalid_fw_metadata_on_the_emulator(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Machine(LINUX_7_3_USERQ) as machine:
+        linux = machine.process()
+        real = linux.ioctl
+
+        def empty(fd: int, request: int, argument: Argument) -> int:
+            done = real(fd, request, argument)
+            if isinstance(argument, DrmAmdgpuInfo) and argument.query == AMDGPU_INFO_UQ_FW_AREAS:
+                ctypes.memset(argument.return_pointer, 0, argument.return_size)
+            return done
+
+        monkeypatch.setattr(linux, "ioctl", empty)
+        assert query_compute_userq(NODE, linux=linux).status is QueryStatus.invalid_fw_metadata
 
 
 def test_query_on_the_emulator() -> None:

@@ -27,7 +27,10 @@ _QUERY = {
     QueryStatus.unsupported_os: ("amdgpu exists on Linux only", ""),
     QueryStatus.render_node_open_failed: ("the render node cannot be opened", "see its permissions"),
     QueryStatus.hw_ip_info_failed: ("the kernel does not answer for its compute engine", "see the kernel's log"),
-    QueryStatus.compute_userq_unsupported: ("the GPU has no compute rings", "use another GPU"),
+    QueryStatus.compute_userq_unsupported: (
+        "the kernel has no compute rings beside user queues, which this probe asks for: amdgpu.user_queue=2 does that",
+        _ENABLE,
+    ),
     QueryStatus.compute_userq_slots_missing: (
         "the kernel reports no slots for compute user queues: its default on gfx12, or the firmware is too old",
         f"{_ENABLE}, with recent firmware; the other doors need neither",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -28,6 +29,7 @@ from zinc_rt.ring.umq.queue import EOP_VA, QUEUE_VA, QueueWriter, UserQueue
 from zinc_rt.ring.umq.smoke import admission_probe_path
 from zinc_rt.ring.umq.timeline import Timeline
 from zinc_rt.ring.umq.watch import Watch
+from zinc_rt.uapi.gem import AMDGPU_GEM_CREATE_CPU_ACCESS_REQUIRED, AMDGPU_GEM_CREATE_NO_CPU_ACCESS
 
 FENCE_VA = QUEUE_VA + 0x10_0000
 _POOL_VA = QUEUE_VA + 0x1000_0000
@@ -37,7 +39,6 @@ _LONGEST_SLEEP = 0.001
 _WATCH_AFTER = 0.05
 _LOG = "see the kernel's log: dmesg | grep amdgpu"
 _ALWAYS = kmd.AMDGPU_GEM_CREATE_VM_ALWAYS_VALID
-_CPU_ACCESS_REQUIRED, _NO_CPU_ACCESS = 1 << 0, 1 << 1
 
 
 class UmqDoor(Door):
@@ -118,7 +119,9 @@ class UmqDoor(Door):
         domain, flags = kmd.AMDGPU_GEM_DOMAIN_GTT, _ALWAYS
         if heap == "vram":
             domain = kmd.AMDGPU_GEM_DOMAIN_VRAM
-            flags |= kmd.AMDGPU_GEM_CREATE_VRAM_CLEARED | (_CPU_ACCESS_REQUIRED if visible else _NO_CPU_ACCESS)
+            flags |= kmd.AMDGPU_GEM_CREATE_VRAM_CLEARED | (
+                AMDGPU_GEM_CREATE_CPU_ACCESS_REQUIRED if visible else AMDGPU_GEM_CREATE_NO_CPU_ACCESS
+            )
         access = kmd.AMDGPU_VM_PAGE_READABLE | kmd.AMDGPU_VM_PAGE_WRITEABLE | kmd.AMDGPU_VM_MTYPE_DEFAULT
         access |= kmd.AMDGPU_VM_PAGE_EXECUTABLE if executable else 0
         with self._step(f"{label}: {size} bytes of {heap}"):
@@ -173,6 +176,8 @@ class UmqDoor(Door):
         self._check()
         if not 0 <= sequence <= self._submitted:
             raise RingError(f"submission {sequence} was not made; the last is {self._submitted}")
+        if not 0 <= timeout < math.inf:
+            raise RingError(f"a timeout of {timeout} s; it must be finite and not negative")
         fence = self._fence.address
         if self.linux.load64(fence) >= sequence:
             return
