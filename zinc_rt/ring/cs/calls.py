@@ -1,14 +1,18 @@
-"""The ioctls of command submission, one function each. They raise `OSError` with the kernel's errno."""
+"""The ioctls of command submission, one function each, and the errno of the latest. They raise `OSError`.
+
+Buffers and queries are `zinc_rt.kmd`'s; inside `noted` they count as this module's and raise `OSError` too.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
 
+from zinc_rt import kmd
 from zinc_rt.linux import Argument, Linux
 from zinc_rt.ring.cs.structs import (
     AMDGPU_BO_LIST_OP_CREATE,
@@ -32,40 +36,10 @@ from zinc_rt.ring.cs.structs import (
     DrmAmdgpuWaitCsIn,
 )
 from zinc_rt.uapi.cs import AMDGPU_BO_LIST_OP_UPDATE, AMDGPU_CTX_OP_QUERY_STATE2
-from zinc_rt.uapi.drm import DrmGemClose, DrmVersion
-from zinc_rt.uapi.gem import (
-    AMDGPU_VA_OP_MAP,
-    AMDGPU_VA_OP_UNMAP,
-    DrmAmdgpuGemCreate,
-    DrmAmdgpuGemCreateIn,
-    DrmAmdgpuGemMmap,
-    DrmAmdgpuGemMmapIn,
-    DrmAmdgpuGemVa,
-)
-from zinc_rt.uapi.info import (
-    AMDGPU_INFO_DEV_INFO,
-    AMDGPU_INFO_HW_IP_INFO,
-    AMDGPU_INFO_MEMORY,
-    DrmAmdgpuInfo,
-    DrmAmdgpuInfoDevice,
-    DrmAmdgpuInfoHwIp,
-    DrmAmdgpuMemoryInfo,
-)
-from zinc_rt.uapi.requests import (
-    AMDGPU_BO_LIST,
-    AMDGPU_CS,
-    AMDGPU_CTX,
-    AMDGPU_GEM_CREATE,
-    AMDGPU_GEM_MMAP,
-    AMDGPU_GEM_VA,
-    AMDGPU_INFO,
-    AMDGPU_WAIT_CS,
-    DRM_GEM_CLOSE,
-    DRM_VERSION,
-    Request,
-)
+from zinc_rt.uapi.drm import DrmVersion
+from zinc_rt.uapi.info import AMDGPU_INFO_DEV_INFO, AMDGPU_INFO_MEMORY, DrmAmdgpuInfoDevice, DrmAmdgpuMemoryInfo
+from zinc_rt.uapi.requests import AMDGPU_BO_LIST, AMDGPU_CS, AMDGPU_CTX, AMDGPU_WAIT_CS, DRM_VERSION, Request
 
-_T = TypeVar("_T", bound=ctypes.Structure)
 _latest = threading.local()
 
 
@@ -84,6 +58,18 @@ def _call(linux: Linux, fd: int, request: Request, argument: Argument) -> None:
     except OSError as error:
         _latest.errno = error.errno
         raise
+
+
+@contextmanager
+def noted() -> Iterator[None]:
+    """What `zinc_rt.kmd` is asked inside counts for `last_errno`. Raises `OSError` in place of its errors."""
+    _latest.errno = None
+    try:
+        yield
+    except kmd.KmdError as error:
+        if isinstance(error, kmd.IoctlFailed):
+            _latest.errno = error.errno
+        raise OSError(error.errno, os.strerror(error.errno)) from None
 
 
 @contextmanager
@@ -117,28 +103,20 @@ def driver(linux: Linux, fd: int) -> Driver:
     return Driver(name.raw[:length].decode(errors="replace"), argument.version_major, argument.version_minor)
 
 
-def _info(linux: Linux, fd: int, argument: DrmAmdgpuInfo, kind: type[_T]) -> _T:
-    answer = kind()
-    argument.return_pointer, argument.return_size = ctypes.addressof(answer), ctypes.sizeof(answer)
-    _call(linux, fd, AMDGPU_INFO, argument)
-    return answer
-
-
-def query_hw_ip(linux: Linux, fd: int, ip_type: int = AMDGPU_HW_IP_COMPUTE) -> DrmAmdgpuInfoHwIp:
-    """An engine: version, rings, alignment of indirect buffers."""
-    argument = DrmAmdgpuInfo(query=AMDGPU_INFO_HW_IP_INFO)
-    argument.query_hw_ip.type = ip_type
-    return _info(linux, fd, argument, DrmAmdgpuInfoHwIp)
-
-
 def query_device(linux: Linux, fd: int) -> DrmAmdgpuInfoDevice:
     """The GPU: compute units, range of addresses."""
-    return _info(linux, fd, DrmAmdgpuInfo(query=AMDGPU_INFO_DEV_INFO), DrmAmdgpuInfoDevice)
+    device = DrmAmdgpuInfoDevice()
+    with noted():
+        kmd.query_info(fd, AMDGPU_INFO_DEV_INFO, device, linux=linux)
+    return device
 
 
 def query_memory(linux: Linux, fd: int) -> DrmAmdgpuMemoryInfo:
     """Sizes of the heaps."""
-    return _info(linux, fd, DrmAmdgpuInfo(query=AMDGPU_INFO_MEMORY), DrmAmdgpuMemoryInfo)
+    memory = DrmAmdgpuMemoryInfo()
+    with noted():
+        kmd.query_info(fd, AMDGPU_INFO_MEMORY, memory, linux=linux)
+    return memory
 
 
 # Contexts.
@@ -161,40 +139,6 @@ def context_state(linux: Linux, fd: int, ctx_id: int) -> DrmAmdgpuCtxOutState:
     argument = DrmAmdgpuCtx(in_=DrmAmdgpuCtxIn(op=AMDGPU_CTX_OP_QUERY_STATE2, ctx_id=ctx_id))
     _call(linux, fd, AMDGPU_CTX, argument)
     return DrmAmdgpuCtxOutState.from_buffer_copy(argument.out_state)
-
-
-# Memory.
-
-
-def create_buffer(linux: Linux, fd: int, size: int, alignment: int, domains: int, flags: int) -> int:
-    """A GEM handle of `size` bytes."""
-    argument = DrmAmdgpuGemCreate(in_=DrmAmdgpuGemCreateIn(size, alignment, domains, flags))
-    _call(linux, fd, AMDGPU_GEM_CREATE, argument)
-    return int(argument.out.handle)
-
-
-def close_buffer(linux: Linux, fd: int, handle: int) -> None:
-    """Give a GEM handle back."""
-    _call(linux, fd, DRM_GEM_CLOSE, DrmGemClose(handle=handle))
-
-
-def mmap_offset(linux: Linux, fd: int, handle: int) -> int:
-    """Where in the render node a buffer can be mapped."""
-    argument = DrmAmdgpuGemMmap(in_=DrmAmdgpuGemMmapIn(handle=handle))
-    _call(linux, fd, AMDGPU_GEM_MMAP, argument)
-    return int(argument.out.addr_ptr)
-
-
-def map_address(linux: Linux, fd: int, handle: int, va: int, size: int, flags: int) -> None:
-    """Put a whole buffer at a GPU address; flags: `AMDGPU_VM_*`."""
-    argument = DrmAmdgpuGemVa(handle=handle, operation=AMDGPU_VA_OP_MAP, flags=flags, va_address=va, map_size=size)
-    _call(linux, fd, AMDGPU_GEM_VA, argument)
-
-
-def unmap_address(linux: Linux, fd: int, handle: int, va: int, size: int) -> None:
-    """Take it away."""
-    argument = DrmAmdgpuGemVa(handle=handle, operation=AMDGPU_VA_OP_UNMAP, va_address=va, map_size=size)
-    _call(linux, fd, AMDGPU_GEM_VA, argument)
 
 
 # Submission.

@@ -5,13 +5,15 @@ Used by several threads it takes turns; a forked child is refused, since context
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from zinc_rt.linux import MAP_SHARED, PAGE, PROT_READ, PROT_WRITE, Linux
+from zinc_rt import kmd
+from zinc_rt.linux import PAGE, PROT_READ, PROT_WRITE, Linux
 from zinc_rt.mem.arena import align_up
 from zinc_rt.ring.cs import calls
 from zinc_rt.ring.cs.errors import (
@@ -29,16 +31,10 @@ from zinc_rt.ring.cs.errors import (
     WaitTimedOut,
 )
 from zinc_rt.ring.errors import RingClosed, RingError
-from zinc_rt.uapi.gem import (
-    AMDGPU_GEM_CREATE_CPU_GTT_USWC,
-    AMDGPU_GEM_DOMAIN_GTT,
-    AMDGPU_VM_MTYPE_DEFAULT,
-    AMDGPU_VM_PAGE_EXECUTABLE,
-    AMDGPU_VM_PAGE_READABLE,
-    AMDGPU_VM_PAGE_WRITEABLE,
-)
 
 _BO_ALIGNMENT = 256
+_RIGHTS = kmd.AMDGPU_VM_PAGE_READABLE | kmd.AMDGPU_VM_PAGE_WRITEABLE | kmd.AMDGPU_VM_MTYPE_DEFAULT
+_EXECUTE = kmd.AMDGPU_VM_PAGE_EXECUTABLE
 _NS = 1_000_000_000
 
 
@@ -47,10 +43,19 @@ class Buffer:
     """address: in this process, None when it is not mapped here or somebody else will unmap it."""
 
     name: str
-    handle: int
+    bo: kmd.Bo
     va: int
-    size: int
-    address: int | None
+    address: int | None = None
+
+    @property
+    def handle(self) -> int:
+        """Of GEM."""
+        return self.bo.handle
+
+    @property
+    def size(self) -> int:
+        """Bytes, whole pages."""
+        return self.bo.size
 
 
 class Session:
@@ -110,7 +115,8 @@ class Session:
             advice = f"the node belongs to {self.driver.name!r}, not to amdgpu; choose another"
             raise RenderNodeOpenFailed(f"opening {self.node}", errno.ENODEV, advice)
         try:
-            ip = calls.query_hw_ip(self.linux, self.fd)
+            with calls.noted():
+                ip = kmd.query_hw_ip(self.fd, kmd.AMDGPU_HW_IP_COMPUTE, linux=self.linux)
         except OSError as error:
             raise HwIpQueryFailed(f"{self.node}: describing its compute engine", error.errno) from None
         self.rings = int(ip.available_rings)
@@ -144,8 +150,8 @@ class Session:
         va: int,
         *,
         executable: bool = False,
-        domain: int = AMDGPU_GEM_DOMAIN_GTT,
-        flags: int = AMDGPU_GEM_CREATE_CPU_GTT_USWC,
+        domain: int = kmd.AMDGPU_GEM_DOMAIN_GTT,
+        flags: int = kmd.AMDGPU_GEM_CREATE_CPU_GTT_USWC,
         mapped: bool = True,
     ) -> Buffer:
         """A buffer at a GPU address, readable and writable there, mapped here unless `mapped` is False.
@@ -157,15 +163,14 @@ class Session:
         step, what = "bo", f"allocating {size} bytes"
         buffer = None
         try:
-            buffer = Buffer(name, calls.create_buffer(linux, fd, size, _BO_ALIGNMENT, domain, flags), va, size, None)
-            if mapped:
-                step, what = "map", f"mapping {size} bytes into the process"
-                offset = calls.mmap_offset(linux, fd, buffer.handle)
-                buffer.address = linux.mmap(0, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, offset)
-            step, what = "va", f"giving {size} bytes the GPU address {va:#x}"
-            rights = AMDGPU_VM_PAGE_READABLE | AMDGPU_VM_PAGE_WRITEABLE | AMDGPU_VM_MTYPE_DEFAULT
-            rights |= AMDGPU_VM_PAGE_EXECUTABLE if executable else 0
-            calls.map_address(linux, fd, buffer.handle, va, size, rights)
+            with calls.noted():
+                buffer = Buffer(name, kmd.create_gem(fd, size, _BO_ALIGNMENT, domain, flags, linux=linux), va)
+                if mapped:
+                    step, what = "map", f"mapping {size} bytes into the process"
+                    there = kmd.mmap_gem(fd, buffer.bo, PROT_READ | PROT_WRITE, linux=linux)
+                    buffer.address = ctypes.addressof(there)
+                step, what = "va", f"giving {size} bytes the GPU address {va:#x}"
+                kmd.map_gem_va(fd, buffer.bo, va, _RIGHTS | (_EXECUTE if executable else 0), linux=linux)
         except OSError as error:
             if buffer is not None:
                 self._undo(buffer, unmap_va=False)
@@ -184,14 +189,15 @@ class Session:
     def _undo(self, buffer: Buffer, *, unmap_va: bool) -> int | None:
         refused = None
         address, buffer.address = buffer.address, None
-        steps: list[Callable[[], None]] = [lambda: calls.close_buffer(self.linux, self.fd, buffer.handle)]
+        linux, fd, bo = self.linux, self.fd, buffer.bo
+        steps: list[Callable[[], None]] = [lambda: kmd.close_gem(fd, bo, linux=linux)]
         if address is not None:
-            steps.insert(0, lambda: self.linux.munmap(address, buffer.size))
+            steps.insert(0, lambda: linux.munmap(address, bo.size))
         if unmap_va:
-            steps.insert(0, lambda: calls.unmap_address(self.linux, self.fd, buffer.handle, buffer.va, buffer.size))
+            steps.insert(0, lambda: kmd.unmap_gem_va(fd, bo, buffer.va, linux=linux))
         for step in steps:
             try:
-                with calls.errno_kept():
+                with calls.errno_kept(), calls.noted():
                     step()
             except OSError as error:
                 refused = error.errno
