@@ -23,6 +23,7 @@ from zinc_rt.ring.kfd import (
     create_compute_queue_smoke_default,
     last_errno,
 )
+from zinc_rt.ring.kfd.process import kept_state
 
 S = BringUpStatus
 
@@ -207,6 +208,18 @@ def test_last_errno_is_each_threads_own(machine: Machine) -> None:
     thread.start()
     thread.join()
     assert (last_errno(), seen) == (errno.ENOTTY, [None])
+
+
+def test_a_forked_child_starts_with_nothing(machine: Machine) -> None:
+    """It may not use its parent's render file: amdkfd knows the child as another process."""
+    process = machine.process()
+    assert bring_up_default(linux=process).ok()
+    kept = kept_state(process)
+    assert kept.render_files
+    assert kept_state(process) is kept
+    process.pid = lambda: 4711  # type: ignore[method-assign]
+    assert kept_state(process).render_files == {}
+    assert kept_state(process).event_page is None
 
 
 def test_another_process_is_another_address_space(machine: Machine) -> None:

@@ -333,6 +333,17 @@ def test_two_cards() -> None:
             door.close()
 
 
+def test_old_kernels_are_not_asked_for_what_they_lack() -> None:
+    with Machine(OLD) as machine:
+        process = machine.process()
+        machine.trace = []
+        door = KfdDoor(linux=process)
+        machine.gpus[0].fence_delay = 0.01
+        prove(door)
+        door.close()
+        assert not [line for line in machine.trace if "RUNTIME" in line or "EVENT" in line]
+
+
 def test_the_first_supported_card_is_taken() -> None:
     with opened(Machine(models=[RAPHAEL, R9700])) as (_, door):
         assert door.facts.render_node == "/dev/dri/renderD129"

@@ -22,10 +22,12 @@ PROFILES = (LINUX_6_12, LINUX_7_3)
 CALLS = (
     "open", "mmap", "KFD_GET_VERSION", "KFD_ACQUIRE_VM", "KFD_GET_PROCESS_APERTURES_NEW", "KFD_RUNTIME_ENABLE",
     "KFD_ALLOC_MEMORY_OF_GPU", "KFD_MAP_MEMORY_TO_GPU", "KFD_CREATE_EVENT", "KFD_CREATE_QUEUE", "KFD_WAIT_EVENTS",
-    "KFD_UNMAP_MEMORY_FROM_GPU", "KFD_FREE_MEMORY_OF_GPU", "KFD_DESTROY_QUEUE", "KFD_DESTROY_EVENT",
+    "KFD_UNMAP_MEMORY_FROM_GPU", "KFD_FREE_MEMORY_OF_GPU", "KFD_DESTROY_QUEUE", "KFD_DESTROY_EVENT", "AMDGPU_INFO",
 )  # fmt: skip
 GIVING_BACK = {"KFD_DESTROY_EVENT", "KFD_DESTROY_QUEUE", "KFD_UNMAP_MEMORY_FROM_GPU", "KFD_FREE_MEMORY_OF_GPU"}
-"""Giving back: tried twice, so one failure may stay without an error."""
+"""Tried twice, so one failure may stay without an error."""
+OPTIONAL = {"AMDGPU_INFO"}
+"""A version for messages."""
 
 
 def life(machine: Machine) -> None:
@@ -72,7 +74,7 @@ def fail_one(profile: KernelProfile, call: str, skip: int, code: int) -> None:
         except RingError as caught:
             error = str(caught)
         assert fault.seen > skip, "the call was not made"
-        assert error is not None or call in GIVING_BACK
+        assert error is not None or call in GIVING_BACK | OPTIONAL
         if error is not None:
             assert len(error) > 30
             assert "\n" not in error
@@ -95,7 +97,7 @@ def test_each_later_call_fails(profile: KernelProfile, call: str) -> None:
         fail_one(profile, call, skip, CODES[skip % len(CODES)])
 
 
-@pytest.mark.parametrize("call", [call for call in CALLS if call not in GIVING_BACK])
+@pytest.mark.parametrize("call", [call for call in CALLS if call not in GIVING_BACK | OPTIONAL])
 def test_a_call_never_works(call: str) -> None:
     """Nothing hangs, and what was reached before is given back."""
     for code in (errno.EINVAL, errno.ENODEV):
