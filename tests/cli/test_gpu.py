@@ -12,6 +12,7 @@ import pytest
 
 from zinc_rt.cli.gpu import gpu_findings
 from zinc_rt.cli.machine import Finding
+from zinc_rt.cli.native import NativeReport
 from zinc_rt.emu.machine import DeviceFile, Machine
 from zinc_rt.emu.models import R9700, RAPHAEL, RX7900XTX, SMALL_BAR, Firmware
 from zinc_rt.emu.process import Process
@@ -311,6 +312,7 @@ def test_the_command(zinc, monkeypatch: pytest.MonkeyPatch) -> None:
     with Machine(LINUX_6_17) as machine:
         linux = machine.process()
         monkeypatch.setattr("zinc_rt.cli.gpu.host", lambda: linux)
+        monkeypatch.setattr("zinc_rt.cli.native.native_report", lambda folder: NativeReport((), None, 1, None, ()))
         outcome = zinc("check")
         tree = json.loads(zinc("check", "--json").out)
     assert re.search(r"^renderD128 user queue +!! +Linux 6\.17", outcome.out, re.MULTILINE)
