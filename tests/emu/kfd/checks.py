@@ -178,6 +178,7 @@ CHECKS: dict[str, tuple[str, ...]] = {
     "2.5 GPU, address space before the buffers": ("2.5/GPU before the buffers", "1 bind/CREATE_QUEUE"),
     "2.5 engine of SDMA_BY_ENG_ID": (Q + "test_a_queue_of_a_chosen_engine",),
     "2.7 127 queues on a GPU -> ENOSPC": (Q + "test_127_queues_of_a_process_on_a_gpu",),
+    "2.7 write pointer on another GPU -> EINVAL": (Q + "test_the_write_pointer_lies_on_the_same_gpu",),
     "2.7 doorbells exhausted -> EBUSY": (Q + "test_compute_doorbells_skip_those_of_other_engines",),
     "2.7 SDMA exhausted -> ENOMEM": (Q + "test_queues_of_copy_engines", Q + "test_no_engine_for_links"),
     "2.7 GPU in reset -> EIO": ("2.7/GPU is being reset",),
@@ -195,7 +196,7 @@ CHECKS: dict[str, tuple[str, ...]] = {
         Q + "test_pointers_need_a_mapping_of_one_page",
     ),
     "2 buffers: pointers may share a page, any offset": (
-        Q + "test_pointers_in_one_page_or_two", Q + "test_the_write_pointer_lies_on_the_same_gpu",
+        Q + "test_pointers_in_one_page_or_two", Q + "test_both_pointers_may_be_one",
     ),
     "2 buffers: ring starts its mapping": ("2 buffers/ring inside its mapping",),
     "2 buffers: ring has its mapping's size": (

@@ -84,7 +84,11 @@ def test_new_kernels_map_neither_events_nor_reserved_memory(machine: Machine, ki
 @pytest.mark.parametrize("machine", [LINUX_6_12], indirect=True)
 def test_reserved_memory_of_an_old_kernel(machine: Machine) -> None:
     stage = Stage(machine)
-    assert stage.mmap(stage.kfd, SLICE, KFD_MMAP_TYPE_RESERVED_MEM | stage.gpu_id << 46)
+    at = stage.mmap(stage.kfd, SLICE, KFD_MMAP_TYPE_RESERVED_MEM | stage.gpu_id << 46)
+    found = stage.process.map_at(at)
+    assert found is not None
+    assert stage.process.kfd is not None
+    assert found[2] is stage.process.kfd.device(stage.gpu_id).trap_page()
     with refused(errno.EINVAL):
         stage.mmap(stage.kfd, PAGE, KFD_MMAP_TYPE_RESERVED_MEM | stage.gpu_id << 46)
     stage.close()

@@ -145,6 +145,18 @@ def test_n_success_continues(stage: Stage) -> None:
     assert mapping_at(stage, DATA) is not None
 
 
+def test_nothing_left_to_do(stage: Stage) -> None:
+    """n_success = n_devices: done, without a look at any device."""
+    handle = stage.alloc(DATA, PAGE).handle
+    ids = (ctypes.c_uint32 * 1)(0xDEAD)
+    for request, kind in (
+        (r.KFD_MAP_MEMORY_TO_GPU, u.MapMemoryToGpuArgs), (r.KFD_UNMAP_MEMORY_FROM_GPU, u.UnmapMemoryFromGpuArgs),
+    ):  # fmt: skip
+        args = kind(handle=handle, device_ids_array_ptr=ctypes.addressof(ids), n_devices=1, n_success=1)
+        stage.call(request, args)
+        assert mapping_at(stage, DATA) is None
+
+
 def test_queue_memory_is_mapped_twice(stage: Stage) -> None:
     """AQL_QUEUE_MEM: half of the size, its two mappings end to end."""
     flags = GTT | RWX | u.KFD_IOC_ALLOC_MEM_FLAGS_AQL_QUEUE_MEM

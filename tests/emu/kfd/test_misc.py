@@ -146,7 +146,8 @@ def test_smi_files_hear_of_faults(stage: Stage) -> None:
 
 NUMBER = request_value(READ_WRITE, ord("K"), 0x20, 0)
 SET, GET = 0, 1
-ACCESS, SET_FLAGS, CLR_FLAGS, GRANULARITY = 2, 5, 6, 7
+PREFERRED_LOC, ACCESS, SET_FLAGS, CLR_FLAGS, GRANULARITY = 0, 2, 5, 6, 7
+UNDEFINED = 0xFFFFFFFF
 ALWAYS_MAPPED = 64
 
 
@@ -212,6 +213,9 @@ def test_svm_attributes_are_kept_by_page(stage: Stage, range_: int) -> None:
     flags = [svm(stage, range_ + i * PAGE, PAGE, GET, (SET_FLAGS, 0))[0] for i in range(3)]
     assert flags == [3 | 16, 1 | 16 | 32, 1 | 32]
     assert svm(stage, range_, 3 * PAGE, GET, (SET_FLAGS, 0), (GRANULARITY, 0)) == [1, 5]
+    svm(stage, range_, PAGE, SET, (GRANULARITY, 100), (PREFERRED_LOC, stage.gpu_id), (ACCESS, stage.gpu_id))
+    assert svm(stage, range_, PAGE, GET, (GRANULARITY, 0), (PREFERRED_LOC, 0)) == [63, stage.gpu_id]
+    assert svm(stage, range_, 2 * PAGE, GET, (PREFERRED_LOC, 0)) == [UNDEFINED], "the pages differ"
 
 
 def test_memory_cannot_be_allocated_over_svm(stage: Stage, range_: int) -> None:

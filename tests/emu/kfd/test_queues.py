@@ -290,7 +290,23 @@ def test_queue_ids_count_for_the_process_doorbells_for_the_gpu(machine: Machine)
     stage.close()
 
 
-def test_the_write_pointer_lies_on_the_same_gpu(stage: Stage) -> None:
+def test_both_pointers_may_be_one(stage: Stage) -> None:
     assert WPTR - RPTR == 8
     stage.queue_buffers()
     stage.create_queue(write_pointer_address=RPTR, read_pointer_address=RPTR)
+
+
+@pytest.mark.parametrize("machine", [{"models": (R9700, R9700)}], indirect=True)
+def test_the_write_pointer_lies_on_the_same_gpu(machine: Machine) -> None:
+    stage = Stage(machine)
+    stage.queue_buffers()
+    second = machine.gpus[1].gpu_id
+    stage.call(r.KFD_ACQUIRE_VM, drm_fd=stage.open(machine.gpus[1].render_node), gpu_id=second)
+    stage.buffer(s.DATA, PAGE, s.VRAM)
+    for handle in stage.handles:
+        stage.map(handle, second)
+    with refused(errno.EINVAL):
+        stage.create_queue(gpu_id=second, write_pointer_address=s.DATA)
+    stage.create_queue(write_pointer_address=s.DATA)
+    stage.create_queue(gpu_id=second, read_pointer_address=s.DATA)
+    stage.close()

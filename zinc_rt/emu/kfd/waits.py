@@ -33,7 +33,7 @@ class Waiter:
     """One event of one wait. event: None once it was destroyed; aged: whether the caller asked for the age."""
 
     event: Event | None
-    activated: bool = False
+    activated: bool
     aged: bool = False
 
 
