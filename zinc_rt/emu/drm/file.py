@@ -177,12 +177,13 @@ class DrmFile(OpenFile):
         self.vm_fences.append(job.fence)
 
     def fence_page(self) -> int:
-        """Address of the page where user queues show how far they are."""
+        """Address, with its sign extended, of the page where user queues show how far they are."""
         if self._fence_page is None:
-            self._fence_page = self.gpu.allocate(PAGE, Placement.GTT, f"fences of process {self.process.number}")
+            label = f"fences of process {self.process.number}"
+            self._fence_page = self.gpu.allocate(PAGE, Placement.GTT, label, uncached=True)
             mapping = Mapping(FENCE_PAGE, PAGE, self._fence_page, 0, readable=True, writable=False, executable=False)
             self.vm.insert(mapping)
-        return FENCE_PAGE
+        return FENCE_PAGE | va.HOLE_END
 
     def free_fence_slot(self) -> int:
         """The lowest word of that page that no queue has."""

@@ -6,6 +6,9 @@ import ctypes
 import errno
 from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
+
 from zinc_rt.emu.cp import CommandProcessor
 from zinc_rt.emu.dispatch import Handler
 from zinc_rt.emu.drm.fences import Fence
@@ -120,8 +123,8 @@ class UserQueue:
 
     def _moved(self, rptr: int) -> None:
         self.rptr = rptr
-        self._store(self.rptr_va, rptr)
-        self._store(self.fence_va, rptr)
+        self._cell(self.rptr_va, "write")[0] = rptr
+        self._cell(self.fence_va, "read")[0] = rptr  # the kernel's own page, which programs only read
         done = [fence for value, fence in self._fences if value <= rptr]
         self._fences = [(value, fence) for value, fence in self._fences if value > rptr]
         for fence in done:
@@ -134,18 +137,16 @@ class UserQueue:
         self.hang(str(error))
 
     def _memory(self, va: int) -> int | None:
-        mapping = self.file.vm.at(va)
-        if mapping is None:
+        try:
+            return int(self._cell(va, "read")[0])
+        except GpuFault:
             return None
-        at = mapping.offset + va - mapping.va
-        return int(mapping.bo.bytes[at : at + 8].view("<u8")[0])
 
-    def _store(self, va: int, value: int) -> None:
-        mapping = self.file.vm.at(va)
-        if mapping is None:
-            raise GpuFault(va, "write", "not mapped", self.file.vm.nearest(va))
-        at = mapping.offset + va - mapping.va
-        mapping.bo.bytes[at : at + 8].view("<u8")[0] = value
+    def _cell(self, va: int, access: str) -> npt.NDArray[np.uint64]:
+        mapping, offset, n = next(self.file.vm.walk(va, 8, access))
+        if n < 8:
+            raise GpuFault(va, access, f"eight bytes that {mapping} ends within", self.file.vm.nearest(va))
+        return mapping.bo.bytes[offset : offset + 8].view(np.uint64)
 
 
 def userq(file: DrmFile, args: DrmAmdgpuUserq) -> None:
