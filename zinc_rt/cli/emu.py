@@ -45,7 +45,7 @@ def _gpus(incomplete: str) -> list[str]:
 def emu(
     action: Annotated[Action, typer.Argument(help="list the kernels and GPUs, check every door, or run a script.")],
     script: Annotated[
-        Path | None, typer.Argument(help="Python file for `run`; it finds `machine` and `linux` among its globals.")
+        Path | None, typer.Argument(help="Python file for `run`; its function main(machine, linux) is called.")
     ] = None,
     arguments: Annotated[list[str] | None, typer.Argument(help="Arguments of the script.")] = None,
     kernel: Annotated[
@@ -96,11 +96,11 @@ def emu(
         return 0
     machine = _machine(kernel, gpu or ["r9700"], fault or [])
     machine.trace = [] if trace else None
-    result = _check(machine, as_json) if action is Action.check else _run(machine, script, arguments or [])
+    machine.strict = False  # findings are printed
+    with machine:
+        result = _check(machine, as_json) if action is Action.check else _run(machine, script, arguments or [])
     for line in machine.trace or ():
         write(f"{line}\n")
-    machine.strict = False
-    machine.close()
     for finding in machine.findings:
         write(f"finding: {finding}\n")
     return 1 if machine.findings else result
@@ -118,7 +118,8 @@ def _machine(kernel: str, gpus: list[str], faults: list[str]) -> Machine:
             raise UsageError(f"--gpu is {name!r}, it must be {', '.join(MODELS)}")
     machine = Machine(PROFILES[kernel], [MODELS[name] for name in gpus])
     for text in faults:
-        machine.inject(*_fault(text)[:2], skip=_fault(text)[2])
+        call, code, skip = _fault(text)
+        machine.inject(call, code, skip=skip)
     return machine
 
 
@@ -175,5 +176,8 @@ def _run(machine: Machine, script: Path | None, arguments: list[str]) -> int:
     if not script.is_file():
         raise UsageError(f"{script} is not a file")
     sys.argv = [str(script), *arguments]
-    runpy.run_path(str(script), {"machine": machine, "linux": machine.process()}, "__main__")
+    main = runpy.run_path(str(script)).get("main")
+    if not callable(main):
+        raise UsageError(f"{script} has no function main(machine, linux)")
+    main(machine, machine.process())
     return 0

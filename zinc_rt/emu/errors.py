@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from zinc_rt.errors import ZincError
+from zinc_rt.errors import UsageError, ZincError
 
 
-class EmulatorError(ZincError):
+class EmulatorError(UsageError):
     """The emulator was used against its rules."""
 
 

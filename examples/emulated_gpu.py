@@ -1,0 +1,39 @@
+"""A dispatch on an emulated GPU: `zinc emu run examples/emulated_gpu.py`.
+
+There is no machine code here: a Python function stands in for the kernel, with the memory as shaders see it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from zinc_rt.emu.machine import Machine
+from zinc_rt.emu.process import Process
+from zinc_rt.emu.shader import Dispatch, RecordingShader
+from zinc_rt.emu.shader_memory import ShaderMemory
+from zinc_rt.ring.cs.door import CsDoor
+from zinc_rt.ring.door.batch import Batch
+from zinc_rt.ring.door.gpu_ring import GpuRing
+
+N = 1024
+
+
+def double(dispatch: Dispatch, memory: ShaderMemory) -> None:
+    """Twice every u32 of the buffer whose address is in the first two words of user data."""
+    address = dispatch.user_data[0] | dispatch.user_data[1] << 32
+    values = memory.read(address, 4 * N).view(np.uint32)
+    memory.write(address, (values * 2).tobytes())
+
+
+def main(machine: Machine, linux: Process) -> None:
+    """Two dispatches with a barrier between them; without it, the second would not see what the first one wrote."""
+    with GpuRing(CsDoor(linux=linux)) as ring:
+        program = ring.load_code("double", bytes(64), rsrc1=0xC00F0001, rsrc2=2 << 1, threads=(32, 1, 1), n_user_data=2)
+        assert isinstance(machine.shader, RecordingShader)
+        machine.shader.add(program.va, double)
+        buffer = ring.alloc(4 * N)
+        ring.write(buffer, np.arange(N, dtype=np.uint32))
+        words = (buffer.va & 0xFFFFFFFF, buffer.va >> 32)
+        batch = Batch("twice").dispatch(program, 1, user_data=words).barrier().dispatch(program, 1, user_data=words)
+        ring.wait(ring.submit(batch))
+        print(np.frombuffer(ring.read(buffer), np.uint32)[:5])

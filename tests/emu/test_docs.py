@@ -1,0 +1,32 @@
+"""docs/emulator.md and the example: they run and print what is shown."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+from zinc_rt.cli.main import main
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "emulator.md").read_text(encoding="utf-8")
+
+
+def test_examples_print_what_is_shown() -> None:
+    shown = re.findall(r"```python\n(.*?)```\n```text\n(.*?)```", PAGE, re.DOTALL)
+    assert len(shown) == 3
+    for code, wanted in shown:
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            exec(code, {})
+        assert out.getvalue() == wanted
+
+
+def test_commands(capsys) -> None:
+    lines = re.findall(r"^zinc (emu .*?)(?: +#.*)?$", PAGE, re.MULTILINE)
+    assert len(lines) == 5
+    for line in lines:
+        words = [str(ROOT / word) if word.startswith("examples/") else word for word in line.split()]
+        assert main(words) == 0, line
+        assert "finding" not in capsys.readouterr().out
