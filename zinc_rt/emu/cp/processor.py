@@ -18,7 +18,7 @@ from zinc_rt.emu.vm import GpuVm
 from zinc_rt.pm4 import opcodes as op
 from zinc_rt.pm4.builder import ACQUIRE_HOST
 
-_MAX_JUMPS = 1 << 16
+_MAX_JUMPS = 1 << 12
 """Indirect buffers that one may chain through; more is a circle."""
 _HOST = Actions.of_acquire(ACQUIRE_HOST)
 
