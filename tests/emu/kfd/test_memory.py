@@ -145,6 +145,11 @@ def test_n_success_continues(stage: Stage) -> None:
     assert mapping_at(stage, DATA) is not None
 
 
+def test_the_last_page_of_the_address_space(stage: Stage) -> None:
+    stage.buffer((1 << 48) - PAGE, PAGE)
+    assert mapping_at(stage, (1 << 48) - PAGE) is not None
+
+
 def test_nothing_left_to_do(stage: Stage) -> None:
     """n_success = n_devices: done, without a look at any device."""
     handle = stage.alloc(DATA, PAGE).handle

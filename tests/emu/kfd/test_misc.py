@@ -218,6 +218,15 @@ def test_svm_attributes_are_kept_by_page(stage: Stage, range_: int) -> None:
     assert svm(stage, range_, 2 * PAGE, GET, (PREFERRED_LOC, 0)) == [UNDEFINED], "the pages differ"
 
 
+def test_svm_fills_gaps_before_and_behind(stage: Stage, range_: int) -> None:
+    svm(stage, range_ + PAGE, PAGE, SET, (SET_FLAGS, 32))
+    svm(stage, range_, 3 * PAGE, SET, (SET_FLAGS, 16))
+    flags = [svm(stage, range_ + i * PAGE, PAGE, GET, (SET_FLAGS, 0))[0] for i in range(4)]
+    assert flags == [3 | 16, 3 | 16 | 32, 3 | 16, 3]
+    assert stage.process.kfd is not None
+    assert [stage.process.kfd.svm.overlaps(range_ + i * PAGE, PAGE) for i in range(4)] == [True] * 3 + [False]
+
+
 def test_memory_cannot_be_allocated_over_svm(stage: Stage, range_: int) -> None:
     svm(stage, range_, PAGE, SET, (SET_FLAGS, 1))
     for flags, fields in (
