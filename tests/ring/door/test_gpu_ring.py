@@ -413,6 +413,36 @@ def test_a_signal_that_does_not_come() -> None:
     ring.close()
 
 
+def test_packets_are_not_overwritten_before_their_fence() -> None:
+    fake = FakeDoor()
+    with GpuRing(fake) as ring:
+        memory = ring.alloc(64)
+        fences = [ring.submit(Batch().write(memory, [i])) for i in range(200)]
+        flying = [flight.packets.va for flight in ring._flights]
+        assert len(set(flying)) == 200
+        assert all(
+            fake.submissions[i][12:17] == [0xC0033700, 0x00100500, memory.va & 0xFFFFFFFF, 1, i] for i in range(200)
+        )
+        # Fences say nothing without the signal, which the GPU would have written.
+        ring._signal[0], fake.done = 150, 150
+        assert ring.retired() == 150
+        assert [fence.retired for fence in fences] == [True] * 150 + [False] * 50
+        again = ring.submit(Batch())
+        assert [flight.packets.va for flight in ring._flights if flight.fence is again] == flying[:1]
+        ring.check_integrity()
+
+
+def test_memory_of_another_ring() -> None:
+    with GpuRing(FakeDoor()) as one, GpuRing(FakeDoor()) as two:
+        memory = one.alloc(64)
+        for wrong in (two.map, two.free, two.read):
+            with pytest.raises(RingError, match="not this ring's"):
+                wrong(memory)
+        one.write(memory, b"")
+        one.write(memory, np.ones((2, 4), np.float32), 32)
+        assert np.frombuffer(one.read(memory, offset=32), np.float32).tolist() == [1] * 8
+
+
 def test_another_generation_is_refused() -> None:
     fake = FakeDoor(facts=replace(FACTS, gfx_target_version=100306))
     with pytest.raises(RingError, match="gfx11 and gfx12"):

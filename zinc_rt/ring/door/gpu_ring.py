@@ -10,27 +10,24 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from zinc_rt.lang.gpu import CODE_ALIGN, GpuKernel
 from zinc_rt.ring.base import Fence
-from zinc_rt.ring.door.base import DeviceBuffer, DeviceFacts, Door, Heap
+from zinc_rt.ring.door.base import DeviceFacts, Door, Heap
 from zinc_rt.ring.door.batch import Batch
 from zinc_rt.ring.door.flights import Flight, Flights
+from zinc_rt.ring.door.heaps import Bytes, Heaps
 from zinc_rt.ring.door.lower import Words, fence_packets, lower, packets_of
-from zinc_rt.ring.door.maps import HostMap
-from zinc_rt.ring.door.pool import ALIGNMENT, GpuMemory, Pool
+from zinc_rt.ring.door.pool import ALIGNMENT, GpuMemory
 from zinc_rt.ring.door.program import Program, padded
 from zinc_rt.ring.errors import DeviceLost, FenceTimeout, RingClosed, RingError, SignalMismatch
 
 TIMEOUT = 10.0
 _GENERATIONS = (11, 12)
 _KERNELS_FOR = 1200  # gfx_target_version // 100 of what the kernel compiler's gfx1201 code runs on
-_DATA_CHUNK, _CODE_CHUNK, _PACKET_CHUNK = 32 << 20, 1 << 20, 1 << 20
+_CODE_CHUNK, _PACKET_CHUNK = 1 << 20, 1 << 20
 _SIGNAL, _MARK = 0, 64  # byte offsets in the ring's own memory
 _RING_BYTES = 128
-
-Bytes = npt.NDArray[np.uint8]
 
 
 class GpuRing:
@@ -48,25 +45,21 @@ class GpuRing:
         self._pid = door.linux.pid()
         self._closed = False
         self._lost: str | None = None
-        self._maps: dict[DeviceBuffer, HostMap] = {}
-        self._pools: dict[tuple[Heap, bool], Pool] = {}
+        self._heaps = Heaps(door)
         self._programs: dict[tuple[str, bytes], Program] = {}
         self._flights = Flights()
         self._submitted = self._retired = self._dispatched = 0
-        self._code = self._pool(self.default_heap, "kernels", _CODE_CHUNK, executable=True)
-        self._packets = self._pool("gtt", "packets", _PACKET_CHUNK, executable=True)
+        self._code = self._heaps.add(self.default_heap, "kernels", _CODE_CHUNK, executable=True)
+        self._packets = self._heaps.add("gtt", "packets", _PACKET_CHUNK, executable=True)
         try:
             _finite(timeout)
             _check_generation(door.facts)
-            self._own = self._pool("gtt", "signals", 1).allocate(_RING_BYTES, "signals")
-            self._signal = self._view(self._own).view(np.uint64)
+            self._own = self._heaps.add("gtt", "signals", _RING_BYTES).allocate(_RING_BYTES, "signals")
+            self._signal = self._heaps.view(self._own).view(np.uint64)
             self._signal[:] = 0
         except BaseException:
             door.close()
             raise
-
-    def _pool(self, heap: Heap, label: str, chunk: int, **how: bool) -> Pool:
-        return Pool(self.door, heap, label, chunk=chunk, before_release=self._forget_map, **how)
 
     @property
     def facts(self) -> DeviceFacts:
@@ -76,7 +69,7 @@ class GpuRing:
     @property
     def default_heap(self) -> Heap:
         """Where `alloc` takes memory from: VRAM when the processor reaches all of it, else system memory."""
-        return "vram" if self.facts.vram and self.facts.visible_vram >= self.facts.vram else "gtt"
+        return self._heaps.default
 
     # Memory.
 
@@ -88,49 +81,23 @@ class GpuRing:
         Raises `RingError` for a size below 1, `DoorError` when there is not enough.
         """
         with self._entered():
-            key = (heap or self.default_heap, visible)
-            if key not in self._pools:
-                name = f"{key[0]} memory{'' if visible else ' of the GPU alone'}"
-                self._pools[key] = self._pool(key[0], name, _DATA_CHUNK, visible=visible)
-            return self._pools[key].allocate(n_bytes, label)
+            return self._heaps.of(heap, visible).allocate(n_bytes, label)
 
     def free(self, memory: GpuMemory) -> None:
         """Give memory back; what was submitted before may still use it. Raises `RingError` when it is not in use."""
         with self._entered():
             self._land()
-            if memory.freed:
-                raise RingError(f"{memory.label}: {memory.size} bytes at {memory.va:#x} were freed before")
-            self._flights.free_later(self._owner(memory), memory)
-
-    def _owner(self, memory: GpuMemory) -> Pool:
-        pool = next((pool for pool in self._pools.values() if memory.buffer in pool.buffers), None)
-        if pool is None:
-            raise RingError(f"{memory.label}: {memory.size} bytes at {memory.va:#x} are not this ring's")
-        return pool
+            self._flights.free_later(self._heaps.owner(memory), memory)
 
     def map(self, memory: GpuMemory) -> Bytes:
         """The memory itself, u8[size], without a copy. Valid until it is freed; after `close` it can still be read.
 
         Write before `submit`, read after `wait`. Reading is slow: the processor does not cache it.
-        Raises `RingError` for memory that is freed or not visible.
+        Raises `RingError` for memory that is freed, not visible, or another ring's.
         """
         with self._entered():
-            if memory.freed:
-                raise RingError(f"{memory.label}: {memory.size} bytes that were freed cannot be mapped")
-            return self._view(memory)
-
-    def _view(self, memory: GpuMemory) -> Bytes:
-        buffer = memory.buffer
-        if buffer not in self._maps:
-            if buffer.address is None:
-                raise RingError(f"{memory.label}: the processor cannot reach it; allocate it with visible=True")
-            self._maps[buffer] = HostMap(self.door.linux, buffer.address, buffer.size)
-        return self._maps[buffer].view()[memory.offset : memory.offset + memory.size]
-
-    def _forget_map(self, buffer: DeviceBuffer) -> None:
-        held = self._maps.pop(buffer, None)
-        if held is not None and held.retire():
-            buffer.address = None
+            self._heaps.owner(memory)
+            return self._heaps.view(memory)
 
     def write(self, memory: GpuMemory, data: Any, offset: int = 0) -> None:
         """Store bytes or an array at a byte offset. Raises `RingError` as `map`, and when it does not fit."""
@@ -195,7 +162,7 @@ class GpuRing:
                 if not code:
                     raise RingError(f"{name} has no code")
                 memory = self._code.allocate(len(padded(code)), name)
-                self._view(memory)[:] = np.frombuffer(padded(code), np.uint8)
+                self._heaps.view(memory)[:] = np.frombuffer(padded(code), np.uint8)
                 assert memory.va % CODE_ALIGN == 0 == ALIGNMENT % CODE_ALIGN
                 self._programs[key] = Program(
                     name, memory.va, rsrc1, rsrc2, rsrc3, threads, n_user_data, wave32, kernel
@@ -231,7 +198,7 @@ class GpuRing:
 
     def _put(self, packets: GpuMemory, words: Words, tail: list[int]) -> None:
         # Apart from `submit`: an error's traceback must not keep an array of the map alive.
-        there = self._view(packets).view(np.uint32)
+        there = self._heaps.view(packets).view(np.uint32)
         there[: len(words)], there[len(words) :] = words, tail
 
     def _packets_of(self, batch: Batch) -> Words:
@@ -314,8 +281,7 @@ class GpuRing:
     def check_integrity(self) -> None:
         """Raise `PoolIntegrityError` when the books of a pool do not add up."""
         with self._lock:
-            for pool in (self._code, self._packets, *self._pools.values()):
-                pool.check_integrity()
+            self._heaps.check_integrity()
 
     def close(self) -> None:
         """Wait for what runs, as long as the door does, and give everything back. Again, or in a forked child: nothing.
@@ -329,8 +295,7 @@ class GpuRing:
                 return
             self._closed = True
             del self._signal
-            for buffer in tuple(self._maps):
-                self._forget_map(buffer)
+            self._heaps.let_go()
             self.door.close()
 
     def __enter__(self) -> Self:
