@@ -43,11 +43,11 @@ def _gpus(incomplete: str) -> list[str]:
 
 
 def emu(
-    action: Annotated[Action, typer.Argument(help="list the kernels and GPUs, check every door, or run a script.")],
+    action: Annotated[Action, typer.Argument(metavar="ACTION", help="list (kernels and GPUs), check (every door) or run (a script).")],
     script: Annotated[
-        Path | None, typer.Argument(help="Python file for `run`; its function main(machine, linux) is called.")
+        Path | None, typer.Argument(metavar="[SCRIPT]", help="Python file for `run`; its function main(machine, linux) is called.")
     ] = None,
-    arguments: Annotated[list[str] | None, typer.Argument(help="Arguments of the script.")] = None,
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help="Arguments of the script.")] = None,
     kernel: Annotated[
         str,
         typer.Option(
