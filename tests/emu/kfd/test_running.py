@@ -432,7 +432,7 @@ def test_an_interrupt_wakes_a_waiter(ring: Ring) -> None:
     ring.submit(pm4.release(DATA, 1), pm4.release(mailbox, done.event_id, context=done.event_trigger_data))
     thread.join(5)
     assert seconds
-    assert 0.02 < seconds[0] < 2
+    assert seconds[0] < 2
     assert ring.fence() == 1
 
 
