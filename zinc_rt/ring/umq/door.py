@@ -19,8 +19,8 @@ from zinc_rt.linux import PAGE, Linux, host
 from zinc_rt.mem.arena import align_up
 from zinc_rt.ring.door.base import DeviceBuffer, Door, Heap
 from zinc_rt.ring.door.ranges import Ranges
+from zinc_rt.ring.door.submission_packets import MAX_INDIRECT, SubmissionPackets
 from zinc_rt.ring.errors import DeviceLost, DoorError, FenceTimeout, RingClosed, RingError
-from zinc_rt.ring.kfd.packets import MAX_INDIRECT, SubmissionPackets
 from zinc_rt.ring.umq.advice import explain
 from zinc_rt.ring.umq.buffers import READ_WRITE, Buffer, Buffers
 from zinc_rt.ring.umq.facts import device_facts
