@@ -120,7 +120,7 @@ CHECKS = {
     "4.list-fault": "BO_LIST: bad pointer -> EFAULT",
     "4.list-size": "BO_LIST: entries of 8 bytes, at most 131072, since 7.x",
     "4.list-stride": "BO_LIST: any stride before",
-    "4.list-destroy-reads": "BO_LIST: the array is read for DESTROY too",
+    "4.list-destroy-reads": "BO_LIST: the array is read for DESTROY too, before 7.x",
     "4.list-empty": "BO_LIST: empty lists and duplicates",
     "4.list-ids": "BO_LIST: ids from 1",
     "4.list-destroy": "BO_LIST: DESTROY of an unknown one is success",

@@ -309,6 +309,10 @@ def _wrong_stride(size: int) -> Callable[[Card], Any]:
     return lambda c: c.bo_list(0, handles=(c.create(), c.create()), size=size)
 
 
+def _bad_list(op: int, c: Card) -> int:
+    return c.bo_list(op, 1, count=1, pointer=BAD_POINTER)
+
+
 LISTS = [
     R("4.list-op", "3", e.EINVAL, lambda c: c.bo_list(3)),
     R("4.list-handle", "handle 9", e.ENOENT, lambda c: c.bo_list(0, handles=(9,))),
@@ -318,7 +322,10 @@ LISTS = [
     R("4.list-size", "too many", e.EINVAL, lambda c: c.bo_list(0, count=131073, pointer=BAD_POINTER), SINCE_7),
     R("4.list-stride", "4", 0, _wrong_stride(4), BEFORE_7),
     R("4.list-stride", "16", 0, _wrong_stride(16), BEFORE_7),
-    R("4.list-destroy-reads", "bad pointer", e.EFAULT, lambda c: c.bo_list(1, 1, count=1, pointer=BAD_POINTER)),
+    *(R("4.list-destroy-reads", f"operation {op}", e.EFAULT, partial(_bad_list, op), BEFORE_7) for op in (1, 3)),
+    R("4.list-destroy-reads", "DESTROY", 0, partial(_bad_list, 1), SINCE_7),
+    R("4.list-destroy-reads", "unknown operation", e.EINVAL, partial(_bad_list, 3), SINCE_7),
+    R("4.list-destroy-reads", "entries of 0 bytes", 0, lambda c: c.bo_list(1, 1, size=0)),
     R("4.list-destroy", "list 9", 0, lambda c: c.bo_list(1, 9)),
     R("4.list-update", "list 9", e.ENOENT, lambda c: c.bo_list(2, 9)),
 ]

@@ -47,6 +47,11 @@ def test_resets_are_seen_once_by_one_query_and_for_ever_by_the_other(card: Card)
     assert [card.query2(old), card.query2(old), card.query2(new)] == [cs.AMDGPU_CTX_QUERY2_FLAGS_RESET] * 2 + [0]
 
 
+@pytest.mark.parametrize("machine", [{"uid": 0}], indirect=True)
+def test_root_may_have_a_high_priority(card: Card) -> None:
+    assert card.ctx(priority=cs.AMDGPU_CTX_PRIORITY_VERY_HIGH) == 1
+
+
 def test_stable_power_states(card: Card) -> None:
     number = card.ctx()
     card.ctx_call(SET_PSTATE, number, flags=3)

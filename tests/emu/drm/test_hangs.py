@@ -78,6 +78,18 @@ def test_a_reset_of_the_whole_card(ready: Card) -> None:
     assert (ready.word(8), ready.query2(new)) == (3, 0)
 
 
+@pytest.mark.parametrize("machine", [{"time_scale": 1.0}], indirect=True)
+def test_a_reset_that_others_ask_for(ready: Card) -> None:
+    """As when a queue of amdkfd hangs: what runs here is lost, and the rings work again."""
+    running, queued = ready.block(), ready.submit(nop(8))
+    with ready.machine.lock:
+        ready.file.gpu.reset(whole=True)
+    assert error_of(ready.wait, running, FOREVER) == errno.ECANCELED
+    assert error_of(ready.wait, queued, FOREVER) == errno.ECANCELED
+    new = ready.ctx()
+    assert ready.wait(ready.submit(nop(8), ctx=new), ctx=new) == 0
+
+
 @covers("4.cs-unmapped")
 @each_kernel
 def test_an_address_that_is_not_mapped(ready: Card) -> None:

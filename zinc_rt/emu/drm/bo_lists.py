@@ -82,7 +82,8 @@ def read_entries(file: DrmFile, args: DrmAmdgpuBoListIn) -> list[tuple[int, int]
 def bo_list(file: DrmFile, args: DrmAmdgpuBoList) -> None:
     """BO_LIST."""
     op, handle = args.in_.operation, args.in_.list_handle
-    read_entries(file, args.in_)  # for every operation, also the one that needs none
+    if not file.since(7, 0):
+        read_entries(file, args.in_)  # for every operation, also those that need none
     if op == AMDGPU_BO_LIST_OP_CREATE:
         handle = file.bo_lists.add(make_list(file, args.in_)) or 0
     elif op == AMDGPU_BO_LIST_OP_DESTROY:

@@ -91,6 +91,11 @@ class DrmFile(OpenFile):
         return self.machine.profile.since(major, minor)
 
     @property
+    def is_privileged(self) -> bool:
+        """Whether the process may do what takes CAP_SYS_NICE."""
+        return self.machine.uid == 0
+
+    @property
     def has_user_queues(self) -> bool:
         """Whether the driver offers user queues on this card."""
         return self.machine.profile.user_queues and self.gpu.model.gfx[0] >= 11

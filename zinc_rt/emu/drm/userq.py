@@ -184,7 +184,7 @@ def _check_create(file: DrmFile, given: DrmAmdgpuUserqIn) -> None:
     if file.since(6, 18):
         _check_pointers(file, given)
     priority = given.flags & uapi.AMDGPU_USERQ_CREATE_FLAGS_QUEUE_PRIORITY_MASK
-    if priority >= uapi.AMDGPU_USERQ_CREATE_FLAGS_QUEUE_PRIORITY_HIGH:
+    if priority >= uapi.AMDGPU_USERQ_CREATE_FLAGS_QUEUE_PRIORITY_HIGH and not file.is_privileged:
         raise KernelError(errno.EACCES, "a queue of high priority needs CAP_SYS_NICE")
     if not file.has_user_queues:
         file.device.log(f"Usermode queue is not supported for this IP ({given.ip_type})")
