@@ -167,6 +167,31 @@ def spills_to_scratch(x: ptr[f32], y: ptr[f32], n: u32):
     y[lane_id()] = buffer[n & 63]
 
 
+@kernel(workgroup=64, wave=64)
+def lanes_of_64(x: ptr[f32], y: ptr[f32]):
+    """Waves of 64 lanes."""
+    y[lane_id()] = x[workitem_id()] * 2.0
+
+
+@kernel(workgroup=64, wave=64)
+def reduces_64(x: ptr[f32], y: ptr[f32]):
+    """A word for 32 lanes."""
+    y[0] = wave_reduce_add(x[lane_id()])
+
+
+@kernel(workgroup=64, wave=64)
+def shuffles_64(x: ptr[f32], y: ptr[f32]):
+    """Another."""
+    y[0] = wave_shuffle_xor(x[lane_id()], 1)
+
+
+@kernel(workgroup=64, wave=64)
+def multiplies_64(x: ptr[i32], y: ptr[i32]):
+    """The third."""
+    acc = wmma_iu8(zeros(vec[i32, 8]), load(x, lanes=2), load(x, lanes=2))
+    y[0] = acc[0]
+
+
 ALL = (
     q8_0_matvec, q4_0_matvec, rms_norm, workgroup_sum, tile_matmul, grid_barrier, from_block, many_arguments,
     lane_words, spills_to_scratch,

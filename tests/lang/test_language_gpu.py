@@ -197,3 +197,18 @@ def test_a_kernel_is_found_in_an_image_of_several() -> None:
         assert (kernel.code, kernel.rsrc1, kernel.rsrc2) == (alone.code, alone.rsrc1, alone.rsrc2)
     with pytest.raises(CompileError, match="holds no GPU kernel grid_barrier"):
         describe_kernel(Spec(g.grid_barrier), image)
+
+
+def test_waves_of_64_lanes() -> None:
+    spec, words = Spec(g.lanes_of_64), TARGETS["gfx1201"]
+    kernel = describe_kernel(spec, Compiler().compile([emit_module("w", [spec], words)], disassemble=True)[0])
+    assert (kernel.wave, kernel.workgroup, kernel.vgprs % 4) == (64, 64, 0)
+    assert "v_mbcnt_hi_u32_b32" in kernel.assembly
+    assert "global_store_b32" in kernel.assembly
+    small = compiled()["workgroup_sum"]
+    assert small.wave == 32
+    with pytest.raises(LangError, match="compile them apart"):
+        emit_module("both", [spec, Spec(g.workgroup_sum)], words)
+    for word in (g.reduces_64, g.shuffles_64, g.multiplies_64):
+        with pytest.raises(LangError, match="waves of 32 lanes"):
+            emit_module("wrong", [Spec(word)], words)

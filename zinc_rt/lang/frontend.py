@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from zinc_rt.lang.calls import is_of
@@ -54,6 +54,7 @@ def emit_module(name: str, specs: Sequence[Spec], target: Target) -> Module:
     for symbol in symbols:
         if symbols.count(symbol) > 1:
             raise LangError(f"module {name} would hold two kernels {symbol}; give each a name or constants of its own")
+    target = _for_waves(name, specs, target)
     for i, spec in enumerate(specs):
         if not spec.function.entry:
             raise LangError(f"{spec.function.name} is a helper; only kernels are compiled by themselves")
@@ -62,6 +63,16 @@ def emit_module(name: str, specs: Sequence[Spec], target: Target) -> Module:
         except RecursionError:
             raise _problem(spec.function, "an expression or a block is nested too deeply") from None
     return Module(name, text.text(), target, tuple(symbols))
+
+
+def _for_waves(name: str, specs: Sequence[Spec], target: Target) -> Target:
+    """The target with the lanes that the kernels want."""
+    if target.arch != "amdgcn" or all(spec.function.wave == 32 for spec in specs):
+        return target
+    if any(spec.function.wave == 32 for spec in specs):
+        raise LangError(f"module {name} would hold kernels for waves of 32 and of 64 lanes; compile them apart")
+    isa = target.isa - {"wave32", "wmma"} | {"wave64"}
+    return replace(target, features=(*target.features, "+wavefrontsize64"), isa=isa)
 
 
 def interface(spec: Spec, target: Target) -> Interface:

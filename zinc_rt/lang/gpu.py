@@ -43,7 +43,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class GpuKernel:
-    """One kernel as a driver launches it: wave32, one-dimensional workgroups."""
+    """One kernel as a driver launches it: one-dimensional workgroups."""
 
     name: str
     code: bytes  # to be placed at a multiple of CODE_ALIGN; the padding is included
@@ -56,11 +56,12 @@ class GpuKernel:
     rsrc3: int
     tmpring: int
     assembly: str = ""
+    wave: int = 32  # lanes; 32 needs CS_W32_EN in the dispatch initiator
 
     @property
     def vgprs(self) -> int:
-        """Vector registers that a lane is given: wave32 hands them out in steps of 8 up to 256 and of 24 beyond."""
-        return ((self.rsrc1 & 0x3F) + 1) * 8
+        """Vector registers that a lane asks for, in steps of 8, with 64 lanes of 4."""
+        return ((self.rsrc1 & 0x3F) + 1) * (256 // self.wave)
 
     @property
     def lds_bytes(self) -> int:
@@ -112,6 +113,7 @@ def describe_kernel(spec: Spec, image: Image) -> GpuKernel:
         rsrc2=config["COMPUTE_PGM_RSRC2"] | at << _RSRC2_USER_SGPR,
         rsrc3=min(-(-size // _LINE), 0xFF) << _RSRC3_INST_PREF_SIZE,
         tmpring=config["COMPUTE_TMPRING_SIZE"],
+        wave=spec.function.wave,
         assembly=image.meta.get("assembly", ""),
     )
 

@@ -26,12 +26,14 @@ Static = int | float | bool | str | None | tuple[Any, ...] | Type
 class Function:
     """A function written in the kernel language. `entry`: callable from outside; else it is inlined where called."""
 
-    def __init__(self, fn: Callable[..., Any], *, entry: bool, workgroup: int = 32) -> None:
+    def __init__(self, fn: Callable[..., Any], *, entry: bool, workgroup: int = 32, wave: int = 32) -> None:
         if not isinstance(fn, types.FunctionType):
             raise LangError(f"{fn!r} is no plain function; kernels and helpers are functions")
         if type(workgroup) is not int or not 1 <= workgroup <= 1024:
             raise LangError(f"{fn.__name__}: workgroup must be 1 to 1024 work-items, got {workgroup!r}")
-        self.fn, self.entry, self.name, self.workgroup = fn, entry, fn.__name__, workgroup
+        if wave not in (32, 64):
+            raise LangError(f"{fn.__name__}: a wave has 32 or 64 lanes, got {wave!r}")
+        self.fn, self.entry, self.name, self.workgroup, self.wave = fn, entry, fn.__name__, workgroup, wave
         self.__doc__ = fn.__doc__
         self.__name__, self.__qualname__, self.__module__ = fn.__name__, fn.__qualname__, fn.__module__
 
@@ -126,19 +128,20 @@ def _parsed(source: str) -> Mapping[int, ast.AST]:
 @overload
 def kernel(fn: Callable[..., Any]) -> Function: ...
 @overload
-def kernel(*, workgroup: int = 32) -> Callable[[Callable[..., Any]], Function]: ...
+def kernel(*, workgroup: int = 32, wave: int = 32) -> Callable[[Callable[..., Any]], Function]: ...
 def kernel(
-    fn: Callable[..., Any] | None = None, *, workgroup: int = 32
+    fn: Callable[..., Any] | None = None, *, workgroup: int = 32, wave: int = 32
 ) -> Function | Callable[[Callable[..., Any]], Function]:
     """Decorator: an entry point. Parameters annotated with types of the language are arguments of run time: integers,
     f32, f64, `boolean` and pointers. Those annotated with `int`, `float`, `bool`, `str`, `tuple` or `type` are
     compile-time constants that specialise it, and may have defaults; later annotations may use them: `p: ptr[T]`.
 
-    `@kernel(workgroup=64)`: work-items of a workgroup on a GPU, 1 to 1024; 32 by default. GPU kernels return nothing.
+    `@kernel(workgroup=64)`: work-items of a workgroup on a GPU, 1 to 1024; 32 by default. `wave=64`: waves of 64 lanes
+    in place of 32; such a kernel cannot use the words for 32 lanes. GPU kernels return nothing.
     """
     if fn is None:
-        return lambda function: Function(function, entry=True, workgroup=workgroup)
-    return Function(fn, entry=True, workgroup=workgroup)
+        return lambda function: Function(function, entry=True, workgroup=workgroup, wave=wave)
+    return Function(fn, entry=True, workgroup=workgroup, wave=wave)
 
 
 def inline(fn: Callable[..., Any]) -> Function:

@@ -22,6 +22,12 @@ def _gpu(c: Any, word: str) -> None:
         raise Reject(f"{word} belongs to GPU targets, not to {c.target.name}")
 
 
+def _wave32(c: Any, word: str) -> None:
+    _gpu(c, word)
+    if "wave32" not in c.target.isa:
+        raise Reject(f"{word} is for waves of 32 lanes; the kernel has wave=64")
+
+
 def _axis(axis: Any) -> int:
     if want_static(axis, int, "the axis") not in (0, 1, 2):
         raise Reject(f"the axis must be 0, 1 or 2, got {axis}")
@@ -43,7 +49,10 @@ def _workitem_id(c: Any) -> Val:
 @lowers(ops.lane_id)
 def _lane_id(c: Any) -> Val:
     _gpu(c, "lane_id")
-    return Val(u32, c.f.call("llvm.amdgcn.mbcnt.lo", u32, [("i32", "-1"), ("i32", "0")]))
+    low = c.f.call("llvm.amdgcn.mbcnt.lo", u32, [("i32", "-1"), ("i32", "0")])
+    if "wave32" in c.target.isa:
+        return Val(u32, low)
+    return Val(u32, c.f.call("llvm.amdgcn.mbcnt.hi", u32, [("i32", "-1"), ("i32", low)]))
 
 
 @lowers(ops.barrier)
@@ -86,7 +95,7 @@ def _other_row(c: Any, bits: Val) -> str:
 
 @lowers(ops.wave_shuffle_xor)
 def _wave_shuffle_xor(c: Any, x: Any, distance: Any) -> Val:
-    _gpu(c, "wave_shuffle_xor")
+    _wave32(c, "wave_shuffle_xor")
     bits, d = _as_bits(c, x, "wave_shuffle_xor"), want_static(distance, int, "the distance")
     if d not in (1, 2, 4, 8, 16):
         raise Reject(f"the distance must be 1, 2, 4, 8 or 16, got {d}")
@@ -96,7 +105,7 @@ def _wave_shuffle_xor(c: Any, x: Any, distance: Any) -> Val:
 
 @lowers(ops.wave_reduce_add)
 def _wave_reduce_add(c: Any, x: Any) -> Val:
-    _gpu(c, "wave_reduce_add")
+    _wave32(c, "wave_reduce_add")
     v = want_val(x, "the argument of wave_reduce_add")
     # Every lane adds the same pairs (addition commutes), so all lanes get lane 0's tree of docs/numerics.md.
     for distance in (16, 8, 4, 2, 1):
@@ -113,7 +122,7 @@ def _first_lane(c: Any, x: Any) -> Val:
 
 @lowers(ops.wmma_iu8)
 def _wmma_iu8(c: Any, acc: Any, a: Any, b: Any, a_signed: Any, b_signed: Any) -> Val:
-    _gpu(c, "wmma_iu8")
+    _wave32(c, "wmma_iu8")
     total, x, y = (want_val(v, "an argument of wmma_iu8") for v in (acc, a, b))
     if total.type != Vec(i32, 8) or x.type != Vec(i32, 2) or y.type != Vec(i32, 2):
         raise Reject(f"wmma_iu8 takes vec[i32, 8], vec[i32, 2], vec[i32, 2], got {total.type}, {x.type}, {y.type}")

@@ -138,6 +138,7 @@ class GpuRing:
             rsrc3=kernel.rsrc3,
             threads=(kernel.workgroup, 1, 1),
             n_user_data=kernel.dwords,
+            wave32=kernel.wave == 32,
             kernel=kernel,
         )
 
