@@ -15,6 +15,7 @@ from zinc_rt.lang.errors import CompileError, LangError
 from zinc_rt.lang.frontend import Spec, argument_dwords, interface
 from zinc_rt.lang.image import Image
 from zinc_rt.lang.native import checked_argument, compile_image
+from zinc_rt.lang.occupancy import waves_per_simd
 from zinc_rt.lang.target import TARGETS
 from zinc_rt.lang.types import Bool, Float, Int, Type
 
@@ -25,6 +26,7 @@ _PAD_LINES: Final = 3  # lines beyond the code that prefetch may touch
 _LDS_STEP: Final = 512
 _SCRATCH_STEP: Final = 256
 
+_RSRC1_WGP_MODE: Final = 29
 _RSRC2_SCRATCH_EN: Final = 1
 _RSRC2_USER_SGPR: Final = 1  # shift; 5 bits
 _RSRC2_LDS_SIZE: Final = 15  # shift; 9 bits
@@ -57,6 +59,7 @@ class GpuKernel:
     tmpring: int
     assembly: str = ""
     wave: int = 32  # lanes; 32 needs CS_W32_EN in the dispatch initiator
+    target: str = "gfx1201"
 
     @property
     def vgprs(self) -> int:
@@ -72,6 +75,17 @@ class GpuKernel:
     def scratch_bytes(self) -> int:
         """Memory of a wave for what does not fit in registers; 0 for every kernel that is meant to be fast."""
         return (self.tmpring >> _TMPRING_WAVESIZE & 0x3FFFF) * _SCRATCH_STEP if self.rsrc2 & _RSRC2_SCRATCH_EN else 0
+
+    @property
+    def occupancy(self) -> int:
+        """Waves that a SIMD holds at once, by registers and LDS."""
+        return waves_per_simd(
+            wave=self.wave,
+            vgprs=self.vgprs,
+            lds_bytes=self.lds_bytes,
+            workgroup=self.workgroup,
+            wgp=bool(self.rsrc1 >> _RSRC1_WGP_MODE & 1),
+        )
 
     def user_data(self, *values: Any) -> tuple[int, ...]:
         """The dwords for USER_DATA_0 onwards; pointers are GPU addresses. Raises `LangError` for wrong values."""
@@ -114,6 +128,7 @@ def describe_kernel(spec: Spec, image: Image) -> GpuKernel:
         rsrc3=min(-(-size // _LINE), 0xFF) << _RSRC3_INST_PREF_SIZE,
         tmpring=config["COMPUTE_TMPRING_SIZE"],
         wave=spec.function.wave,
+        target=image.target,
         assembly=image.meta.get("assembly", ""),
     )
 

@@ -1,0 +1,32 @@
+"""How many waves of a kernel a SIMD holds at once; more of them hide more of memory's latency.
+
+Sizes of RDNA 3 and 4 as LLVM has them (AMDGPUBaseInfo: getTotalNumVGPRs, getVGPRAllocGranule, getMaxWavesPerEU) for
+GPUs with the large register file, which gfx1100, gfx1151, gfx1200 and gfx1201 have.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+MAX_WAVES: Final = 16
+"""Waves that a SIMD can keep."""
+VGPRS: Final = 1536
+"""Registers of 32 lanes that a SIMD has."""
+_GRANULE: Final = 24
+_LDS: Final = 64 << 10  # bytes of a compute unit
+_SIMDS: Final = 2  # of a compute unit
+
+
+def waves_per_simd(*, wave: int, vgprs: int, lds_bytes: int, workgroup: int, wgp: bool) -> int:
+    """Waves of 32 or 64 lanes. vgprs: of a lane; lds_bytes: of a workgroup of `workgroup` work-items; wgp: whether a
+    workgroup may use both compute units of a pair (RSRC1.WGP_MODE). 0: not even one workgroup fits.
+    """
+    scale = wave // 32
+    step = _GRANULE // scale
+    by_registers = VGPRS // scale // (-(-max(vgprs, 1) // step) * step)
+    units = 2 if wgp else 1
+    simds, waves = units * _SIMDS, -(-workgroup // wave)
+    groups = simds * min(MAX_WAVES, by_registers) // waves
+    if lds_bytes:
+        groups = min(groups, units * _LDS // lds_bytes)
+    return min(MAX_WAVES, by_registers, -(-groups * waves // simds))
