@@ -1,0 +1,106 @@
+"""Matrix times few rows of activations, the work of a decode step: one wave a row of weights, one lane a group."""
+
+from __future__ import annotations
+
+from zinc_rt.kernels.rdna.groups import BLOCK_BYTES, SUPER, group_value, group_weights
+from zinc_rt.lang.kernel import inline, kernel
+from zinc_rt.lang.ops import (
+    bitcast,
+    cast,
+    first_lane,
+    fma,
+    lane_id,
+    load,
+    regs,
+    select,
+    unroll,
+    wave_reduce_add,
+    workgroup_id,
+    workitem_id,
+)
+from zinc_rt.lang.types import f16, f32, i8, ptr, u8, u16, u32, u64
+
+WAVES = 4
+"""Rows of a workgroup."""
+
+
+@inline
+def wave_row():
+    """The row of this wave, the same in all lanes."""
+    return workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)
+
+
+@kernel(workgroup=128)
+def matvec(
+    w: ptr[u8], q: ptr[i8], d: ptr[f32], s: ptr[u32], y: ptr[f32], n_groups: u32, n_rows: u32, FMT: str, M: int = 1
+):
+    """y[m, row] = W times row m of quantised activations (see `quantize`), M rows of them; four rows a workgroup."""
+    row = wave_row()
+    if row < n_rows:
+        line = w + u64(row) * u64((n_groups >> (3 if FMT in SUPER else 0)) * BLOCK_BYTES[FMT])
+        sums = regs(f32, M)
+        for base in range(u32(0), n_groups, 32):
+            at = base + lane_id()
+            live = at < n_groups
+            group = select(live, at, n_groups - 1)
+            weights = group_weights(line, group, FMT)
+            for m in unroll(M):
+                x = (q + m * n_groups * 32, d + m * n_groups, s + m * n_groups)
+                sums[m] = sums[m] + select(live, group_value(weights, x, group, FMT), 0.0)
+        for m in unroll(M):
+            total = wave_reduce_add(sums[m])
+            if lane_id() == 0:
+                y[m * n_rows + row] = total
+
+
+@inline
+def floats_at(row: ptr[u8], group: u32, first: int, FMT: str):
+    """Eight weights of a group from element `first` on, as a tuple."""
+    p = row + group * BLOCK_BYTES[FMT]
+    if FMT == "F32":
+        parts = tuple(load(cast(p, ptr[f32]), first + i, lanes=4) for i in (0, 4))
+        return tuple(parts[i // 4][i % 4] for i in range(8))
+    if FMT == "F16":
+        wide = f32(load(cast(p, ptr[f16]), first, lanes=8))
+        return tuple(wide[i] for i in range(8))
+    pairs = load(cast(p, ptr[u32]), first // 2, lanes=4, align=2)
+    return tuple(bitcast(pairs[i // 2] & 0xFFFF0000 if i % 2 else pairs[i // 2] << 16, f32) for i in range(8))
+
+
+@inline
+def float_at(row: ptr[u8], i: u32, FMT: str):
+    """One weight."""
+    if FMT == "F32":
+        return load(cast(row, ptr[f32]), i)
+    if FMT == "F16":
+        return f32(load(cast(row, ptr[f16]), i))
+    return bitcast(u32(load(cast(row, ptr[u16]), i)) << 16, f32)
+
+
+@kernel(workgroup=128)
+def matvec_float(w: ptr[u8], x: ptr[f32], y: ptr[f32], n: u32, n_rows: u32, FMT: str, M: int = 1):
+    """As `matvec` for F32, F16 and BF16 weights and M rows of n floats; a lane chains a group's products in order."""
+    row = wave_row()
+    if row < n_rows:
+        line = w + u64(row) * u64(n * (BLOCK_BYTES[FMT] // 32))
+        sums = regs(f32, M)
+        for group in range(lane_id(), (n + 31) >> 5, 32):
+            chains = regs(f32, M)
+            if group * 32 + 32 <= n:
+                for first in unroll(0, 32, 8):
+                    weights = floats_at(line, group, first, FMT)
+                    for m in unroll(M):
+                        v = x + m * n + group * 32
+                        parts = tuple(load(v, first + i, lanes=4) for i in (0, 4))
+                        for i in unroll(8):
+                            chains[m] = fma(weights[i], parts[i // 4][i % 4], chains[m])
+            else:
+                for i in range(group * 32, n):
+                    for m in unroll(M):
+                        chains[m] = fma(float_at(line, i, FMT), load(x + m * n, i), chains[m])
+            for m in unroll(M):
+                sums[m] = sums[m] + chains[m]
+        for m in unroll(M):
+            total = wave_reduce_add(sums[m])
+            if lane_id() == 0:
+                y[m * n_rows + row] = total

@@ -1,0 +1,66 @@
+"""Activations as int8, a scale and two sums for each group of 32; what the quantised matrix products read.
+
+q: i8[rows, groups, 32]; d: f32[rows, groups]; s: u32[rows, groups], the sum of the first 16 in the low half and that
+of the last 16 in the high half, as i16 (Q6_K needs them apart).
+"""
+
+from __future__ import annotations
+
+from zinc_rt.lang.kernel import inline, kernel
+from zinc_rt.lang.ops import (
+    absolute,
+    cast,
+    load,
+    maximum,
+    rint,
+    select,
+    unroll,
+    wave_shuffle_xor,
+    workgroup_id,
+    workitem_id,
+)
+from zinc_rt.lang.types import f32, i8, i32, ptr, u32
+
+MIN_NORMAL = 2.0**-126
+INFINITY = float("inf")
+
+
+@inline
+def quantize_four(v, q: ptr[u32], d: ptr[f32], s: ptr[u32], at: u32, live):
+    """Store what a lane's four elements contribute; eight neighbouring lanes hold a group. at: of the four; live:
+    whether they exist.
+    """
+    top = absolute(v[0])
+    for i in unroll(1, 4):
+        top = maximum(top, absolute(v[i]))
+    for distance in unroll((1, 2, 4)):
+        top = maximum(top, wave_shuffle_xor(top, distance))
+    scale = top / 127.0
+    scale = select(scale < MIN_NORMAL, 0.0, scale)
+    usable = (scale > 0.0) & (scale < INFINITY)
+    one: f32 = 1.0
+    inverse = one / scale
+    word: u32 = 0
+    total: i32 = 0
+    for i in unroll(4):
+        n = i32(select(usable, rint(v[i] * inverse), 0.0))
+        total += n
+        word |= (u32(n) & 255) << (8 * i)
+    for distance in unroll((1, 2)):
+        total += wave_shuffle_xor(total, distance)
+    other = wave_shuffle_xor(total, 4)
+    if live:
+        q[at] = word
+        if at & 7 == 0:
+            d[at >> 3] = scale
+            s[at >> 3] = (u32(total) & 0xFFFF) | (u32(other) << 16)
+
+
+@kernel(workgroup=256)
+def quantize(x: ptr[f32], q: ptr[i8], d: ptr[f32], s: ptr[u32], n: u32):
+    """Quantise n elements of x: whole groups, all rows in a row. A workgroup does 1024."""
+    at = workgroup_id(0) * 256 + workitem_id()
+    live = at < n >> 2
+    # Lanes beyond the end take the first elements: all take part in the exchanges.
+    v = load(x, select(live, at, at - at) * 4, lanes=4, align=16)
+    quantize_four(v, cast(q, ptr[u32]), d, s, at, live)
