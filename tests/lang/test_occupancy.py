@@ -14,7 +14,7 @@ from zinc_rt.lang.occupancy import waves_per_simd
 def test_registers(vgprs: int, waves: int) -> None:
     assert waves_per_simd(wave=32, vgprs=vgprs, lds_bytes=0, workgroup=32, wgp=True) == waves
     # A wave of 64 takes twice as much of the same file, in steps half as large.
-    assert waves_per_simd(wave=64, vgprs=vgprs // 2, lds_bytes=0, workgroup=64, wgp=False) == waves
+    assert waves_per_simd(wave=64, vgprs=-(-vgprs // 2), lds_bytes=0, workgroup=64, wgp=False) == waves
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,11 @@ from zinc_rt.lang.symbols import symbol_of
 from zinc_rt.lang.target import Target
 
 
+def image_key(fingerprint: bytes, symbol: str, target: Target) -> str:
+    """Where the image of a kernel is in a cache. fingerprint: of its function."""
+    return cache_key([language_fingerprint(), fingerprint, symbol, target.name, target.cpu, *target.features])
+
+
 class Library:
     """The kernels of one target. A kernel is named by its function and constants; each is loaded once."""
 
@@ -57,10 +62,7 @@ class Library:
     def _key(self, function: Function, symbol: str) -> str:
         if function not in self._fingerprints:
             self._fingerprints[function] = function.fingerprint()
-        target = self.target
-        return cache_key(
-            [language_fingerprint(), self._fingerprints[function], symbol, target.name, target.cpu, *target.features]
-        )
+        return image_key(self._fingerprints[function], symbol, self.target)
 
     def _compile(self, missing: dict[str, tuple[str, Function, dict[str, Static]]]) -> None:
         # The front end is of no use to a start from the cache.
