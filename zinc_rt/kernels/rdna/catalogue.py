@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from zinc_rt.kernels.rdna import argmax, boundary
+from zinc_rt.kernels.rdna import argmax, attention, boundary, elementwise, embed, heads, matvec, norm, quantize
 from zinc_rt.lang.frontend import Spec
 from zinc_rt.lang.kernel import Function
+
+QUANTIZED: Final = ("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K")
+FLOATS: Final = ("F32", "F16", "BF16")
 
 
 @dataclass(frozen=True)
@@ -48,12 +51,51 @@ def _boundary() -> dict[str, Entry]:
 BOUNDARY: Final[Mapping[str, Entry]] = MappingProxyType(_boundary())
 """The kernels of `TokenBoundary`."""
 
-DECODE: Final[Mapping[str, Entry]] = MappingProxyType(
-    {
+
+def _decode() -> dict[str, Entry]:
+    table = {
+        "quantize": _entry(quantize.quantize, "x q d s n", "ceil(n / 1024)"),
+        "rms_norm": _entry(norm.rms_norm, "x w y n eps", "rows"),
+        "residual_rms_norm": _entry(norm.residual_rms_norm, "x residual w total y n eps", "rows"),
+        "add": _entry(elementwise.add, "a b y n", "ceil(n / 1024)"),
+        "add_row": _entry(elementwise.add_row, "a b y n", "ceil(n / 256), rows"),
+        "swiglu": _entry(elementwise.swiglu, "gate up y n", "ceil(n / 1024)"),
         "argmax": _entry(argmax.argmax, "x y n", "rows"),
     }
-)
-"""The kernels of a decode step."""
+    for kind in QUANTIZED:
+        table[f"matvec_{kind.lower()}"] = _entry(
+            matvec.matvec, "w q d s y n_groups n_rows", "ceil(n_rows / 4)", FMT=kind
+        )
+        table[f"embed_{kind.lower()}"] = _entry(embed.embed, "table ids y n", "ceil(n / 2048), rows", FMT=kind)
+    for kind in FLOATS:
+        table[f"matvec_{kind.lower()}"] = _entry(matvec.matvec_float, "w x y n n_rows", "ceil(n_rows / 4)", FMT=kind)
+        table[f"embed_{kind.lower()}"] = _entry(embed.embed_float, "table ids y n", "ceil(n / 256), rows", FMT=kind)
+    return table
+
+
+DECODE: Final[Mapping[str, Entry]] = MappingProxyType(_decode())
+"""The kernels of a decode step that need no shape to be compiled."""
 
 KERNELS: Final[Mapping[str, Entry]] = MappingProxyType({**BOUNDARY, **DECODE})
-"""All of them."""
+"""All kernels that need no shape."""
+
+
+def matvec_rows(kind: str, rows: int) -> Entry:
+    """A matrix times several rows of activations at once; y: f32[rows, n_rows]."""
+    if kind in FLOATS:
+        return _entry(matvec.matvec_float, "w x y n n_rows", "ceil(n_rows / 4)", FMT=kind, M=rows)
+    return _entry(matvec.matvec, "w q d s y n_groups n_rows", "ceil(n_rows / 4)", FMT=kind, M=rows)
+
+
+def heads_kernel(dim: int, pairs: int, *, interleaved: bool, norm: bool, cache: bool) -> Entry:
+    """Heads of `dim` elements, 2 * `pairs` of them rotated; see `heads.HeadsArgs`."""
+    constants = {"DIM": dim, "PAIRS": pairs, "INTERLEAVED": interleaved, "NORM": norm, "CACHE": cache}
+    return _entry(heads.heads, "a", "ceil(n_rows * n_heads / 4)", **constants)
+
+
+def attention_kernels(dim: int, group: int, *, sinks: bool = False) -> tuple[Entry, Entry]:
+    """The splits and their merge, for `group` query heads to a key-value head; see `attention.AttentionArgs`."""
+    return (
+        _entry(attention.attention, "a", "splits, n_kv, rows", G=group, DIM=dim),
+        _entry(attention.merge, "a", "heads, rows", G=group, DIM=dim, SINKS=sinks),
+    )

@@ -1,0 +1,213 @@
+"""Attention over the paged cache: one workgroup a (row, key-value head, split of 256 positions), then a merge.
+
+Lanes are positions for the scores and pairs of elements for the weighted values. The query heads of a key-value head
+are worked on together, so each key is loaded once, and each value once for every 256 / (DIM / 2) heads. Pages hold 16
+positions: caches f16[pages, 16, n_kv, DIM].
+"""
+
+from __future__ import annotations
+
+from zinc_rt.kernels.cpu.maths import exp
+from zinc_rt.lang.kernel import inline, kernel
+from zinc_rt.lang.ops import (
+    barrier,
+    cast,
+    concat,
+    first_lane,
+    fma,
+    lane_id,
+    load,
+    maximum,
+    regs,
+    select,
+    shared,
+    store,
+    unroll,
+    wave_reduce_add,
+    wave_shuffle_xor,
+    workgroup_id,
+    workitem_id,
+)
+from zinc_rt.lang.types import Space, f16, f32, i32, ptr, struct, u32, u64
+
+SPLIT = 256
+INFINITY = float("inf")
+
+
+@struct
+class AttentionArgs:
+    """q, y: f32[rows, heads, DIM]; values: f32[rows, max_splits, heads, DIM] and tops: f32[rows, max_splits, heads, 2]
+    (the greatest score, the sum of exponentials) are between the two kernels; sinks: f32[heads], with SINKS.
+    """
+
+    q: ptr[f32]
+    k_cache: ptr[f16]
+    v_cache: ptr[f16]
+    y: ptr[f32]
+    values: ptr[f32]
+    tops: ptr[f32]
+    sinks: ptr[f32]
+    positions: ptr[i32]  # of each row
+    slots: ptr[i32]  # the row of page_table of each row
+    page_table: ptr[i32]  # [n_slots, max_pages]
+    max_pages: u32
+    max_splits: u32
+    n_kv: u32
+    scale: f32
+
+
+@inline
+def unchanged(p: ptr[i32]):
+    """What no kernel writes meanwhile, so that uniform loads are scalar ones."""
+    return cast(p, ptr[u32, Space.CONSTANT])
+
+
+@inline
+def wave_max(x):
+    """The greatest of 32 lanes; NaN where any is."""
+    top: f32 = x
+    for distance in unroll((16, 8, 4, 2, 1)):
+        top = maximum(top, wave_shuffle_xor(top, distance))
+    return top
+
+
+@inline
+def scores_of(k: ptr[f16], q: ptr[f32], scores, G: int, DIM: int):
+    """scores[g] = the chain over a key's elements and query head g's."""
+    queries = cast(q, ptr[f32, Space.CONSTANT])
+    for first in unroll(0, DIM, 8):
+        key = f32(load(k, first, lanes=8, align=16))
+        for g in unroll(G):
+            for i in unroll(8):
+                scores[g] = fma(queries[g * DIM + first + i], key[i], scores[g])
+
+
+@inline
+def add_values(v: ptr[f16], weights, sums, stride: u32, n: int, HEADS: int):
+    """sums[h] = its chain over n more positions, for two elements; v: the first position's."""
+    pairs = tuple(f32(load(v + i * stride, lanes=2, align=4)) for i in range(n))
+    for i in unroll(n):
+        for h in unroll(HEADS):
+            e = weights[h][i]
+            for k in unroll(2):
+                sums[2 * h + k] = fma(e, pairs[i][k], sums[2 * h + k])
+
+
+@kernel(workgroup=256)
+def attention(a: ptr[AttentionArgs, Space.CONSTANT], G: int, DIM: int):
+    """Workgroups: splits in x, key-value heads in y, rows in z. G: query heads of a key-value head; DIM: of a head, a
+    multiple of 8 up to 512. A split that its row does not reach writes nothing.
+    """
+    ACROSS = DIM // 2
+    PARTS = 256 // ACROSS
+    HEADS = -(-G // PARTS)
+    es = shared(f32, G * SPLIT)
+    tops = shared(f32, G * 8)
+    split = workgroup_id(0)
+    kv_head = workgroup_id(1)
+    row = workgroup_id(2)
+    n_kv = a.n_kv
+    length = unchanged(a.positions)[row] + 1
+    if split * SPLIT < length:
+        left = length - split * SPLIT
+        count = select(left > SPLIT, left - left + SPLIT, left)
+        pages = unchanged(a.page_table) + u64(unchanged(a.slots)[row]) * u64(a.max_pages) + split * 16
+        at = workitem_id()
+        wave = first_lane(at >> 5)
+        live = at < count
+        here = select(live, at, count - 1)
+        k = a.k_cache + ((u64(pages[here >> 4]) * 16 + u64(here & 15)) * u64(n_kv) + u64(kv_head)) * DIM
+        head = u64(row) * u64(n_kv * G) + u64(kv_head * G)
+        scores = regs(f32, G)
+        scores_of(k, a.q + head * DIM, scores, G, DIM)
+        scale = a.scale
+        for g in unroll(G):
+            scores[g] = select(live, scores[g] * scale, -INFINITY)
+            top = wave_max(scores[g])
+            if lane_id() == 0:
+                tops[g * 8 + wave] = top
+        barrier()
+        for g in unroll(G):
+            top: f32 = tops[g * 8]
+            for w in unroll(1, 8):
+                top = maximum(top, tops[g * 8 + w])
+            # The lanes beyond the end take e^0, which is thrown away.
+            e = exp(select(live, scores[g] - top, 0.0))
+            es[g * SPLIT + at] = select(live, e, 0.0)
+        barrier()
+        out = (u64(row) * u64(a.max_splits) + u64(split)) * u64(n_kv * G) + u64(kv_head * G)
+        for g in range(wave, u32(G), 8):
+            total: f32 = 0.0
+            for i in unroll(0, SPLIT, 32):
+                total += es[g * SPLIT + lane_id() + i]
+            total = wave_reduce_add(total)
+            top: f32 = tops[g * 8]
+            for w in unroll(1, 8):
+                top = maximum(top, tops[g * 8 + w])
+            if lane_id() == 0:
+                store(a.tops, concat(top, total), (out + u64(g)) * 2)
+        part = at // ACROSS
+        element = (at - part * ACROSS) * 2
+        if part < PARTS and part < G:
+            stride = n_kv * DIM
+            sums = regs(f32, 2 * HEADS)
+            # A part without a head of its own for one of its turns does the last head once more, and drops it.
+            first_es = tuple(es + clamped(part + h * PARTS, G) * SPLIT for h in range(HEADS))
+            for page in range(count >> 4):
+                v = value_at(a, pages[page], kv_head, element, n_kv, DIM)
+                weights = tuple(p + page * 16 for p in first_es)
+                add_values(v, weights, sums, stride, 16, HEADS)
+            rest = count & 15
+            if rest != 0:
+                page = count >> 4
+                v: ptr[f16] = value_at(a, pages[page], kv_head, element, n_kv, DIM)
+                for i in range(rest):
+                    add_values(v, tuple(p + (page * 16 + i) for p in first_es), sums, stride, 1, HEADS)
+                    v = v + stride
+            for h in unroll(HEADS):
+                g = part + h * PARTS
+                if g < G:
+                    store(a.values, concat(sums[2 * h], sums[2 * h + 1]), (out + u64(g)) * DIM + u64(element), align=8)
+
+
+@inline
+def clamped(x: u32, n: int):
+    """x, or n - 1 where x is no less than n."""
+    return select(x < n, x, x - x + (n - 1))
+
+
+@inline
+def value_at(a, page: u32, kv_head: u32, element: u32, n_kv: u32, DIM: int):
+    """The value of a page's first position, from an element on."""
+    return a.v_cache + ((u64(page) * 16 * u64(n_kv) + u64(kv_head)) * DIM + u64(element))
+
+
+@kernel(workgroup=64)
+def merge(a: ptr[AttentionArgs, Space.CONSTANT], G: int, DIM: int, SINKS: bool = False):
+    """y from the splits: workgroups are heads in x, rows in y."""
+    head = workgroup_id(0)
+    row = workgroup_id(1)
+    heads = u64(a.n_kv * G)
+    splits = (unchanged(a.positions)[row] + SPLIT) >> 8
+    first = u64(row) * u64(a.max_splits) * heads + u64(head)
+    for d in range(workitem_id(), u32(DIM), 64):
+        top: f32 = a.tops[first * 2]
+        total: f32 = a.tops[first * 2 + 1]
+        value: f32 = a.values[first * DIM + u64(d)]
+        for s in range(u32(1), splits):
+            here = first + u64(s) * heads
+            m = a.tops[here * 2]
+            merged = maximum(top, m)
+            old = exp(top - merged)
+            new = exp(m - merged)
+            total = (total * old) + (a.tops[here * 2 + 1] * new)
+            value = (value * old) + (a.values[here * DIM + u64(d)] * new)
+            top = merged
+        if SINKS:
+            sink = a.sinks[head]
+            if sink == sink:
+                merged = maximum(top, sink)
+                old = exp(top - merged)
+                total = (total * old) + exp(sink - merged)
+                value = value * old
+        a.y[(u64(row) * heads + u64(head)) * DIM + u64(d)] = value / total

@@ -1,0 +1,45 @@
+"""Additions and SwiGLU, four elements a lane."""
+
+from __future__ import annotations
+
+from zinc_rt.kernels.cpu.maths import silu
+from zinc_rt.lang.kernel import inline, kernel
+from zinc_rt.lang.ops import load, store, workgroup_id, workitem_id
+from zinc_rt.lang.types import f32, ptr, u32
+
+
+@inline
+def own_four():
+    """The number of this lane's four elements."""
+    return workgroup_id(0) * 256 + workitem_id()
+
+
+@kernel(workgroup=256)
+def add(a: ptr[f32], b: ptr[f32], y: ptr[f32], n: u32):
+    """y = a + b, n elements; a workgroup adds 1024. y may be a or b."""
+    at = own_four()
+    if at * 4 + 4 <= n:
+        store(y, load(a, at * 4, lanes=4) + load(b, at * 4, lanes=4), at * 4)
+    else:
+        for i in range(at * 4, n):
+            y[i] = a[i] + b[i]
+
+
+@kernel(workgroup=256)
+def add_row(a: ptr[f32], b: ptr[f32], y: ptr[f32], n: u32):
+    """y[row] = a[row] + b for rows of n elements (a bias); ceil(n / 256) workgroups in x, a row each in y."""
+    i = workgroup_id(0) * 256 + workitem_id()
+    if i < n:
+        at = workgroup_id(1) * n + i
+        y[at] = a[at] + b[i]
+
+
+@kernel(workgroup=256)
+def swiglu(gate: ptr[f32], up: ptr[f32], y: ptr[f32], n: u32):
+    """y = silu(gate) * up, n elements; a workgroup does 1024. y may be gate or up."""
+    at = own_four()
+    if at * 4 + 4 <= n:
+        store(y, silu(load(gate, at * 4, lanes=4)) * load(up, at * 4, lanes=4), at * 4)
+    else:
+        for i in range(at * 4, n):
+            y[i] = silu(gate[i]) * up[i]
