@@ -15,7 +15,7 @@ from zinc_rt.lang.irtext import FunctionText, ModuleText, extended
 from zinc_rt.lang.kernel import Function, Static
 from zinc_rt.lang.loops import Loops
 from zinc_rt.lang.lower import LOWERINGS
-from zinc_rt.lang.lower.gpu import WORKITEM
+from zinc_rt.lang.lower.gpu import WORKGROUP, WORKITEM
 from zinc_rt.lang.symbols import symbol_of
 from zinc_rt.lang.target import Target
 from zinc_rt.lang.types import Bool, Float, Int, Ptr, Space, Type
@@ -165,6 +165,8 @@ def _emit(module: ModuleText, spec: Spec, target: Target, number: int) -> str:
         texts.append(f"{f.type(kind)}{' inreg' if gpu else ''} %a{i}")
         compiler.frame.names[name] = compiler.bind(name, Val(kind, f"%a{i}"))
     if gpu:
+        if target.ids_are_arguments:
+            texts += [f"i32 inreg {name}" for name in WORKGROUP]
         texts.append(f"i32 {WORKITEM}")
     try:
         value = compiler.body(function, shape.returns)

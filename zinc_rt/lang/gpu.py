@@ -1,8 +1,9 @@
-"""What a driver needs to launch a compiled kernel on gfx1201: registers, argument layout, code ready to be copied.
+"""What a driver needs to launch a compiled kernel on an AMD GPU: registers, argument layout, code ready to be copied.
 
-LLVM's object for the bare triple leaves three things to us: the number of user registers in RSRC2, the prefetch size in
-RSRC3, and the padding that instruction prefetch may run into. Register fields: gfx12 COMPUTE_PGM_RSRC* as in the Linux
-headers (gc_12_0_0_sh_mask.h); padding as LLVM writes it for amdhsa (AMDGPUTargetStreamer, EmitCodeEnd).
+LLVM's object for the bare triple leaves to us: the number of user registers in RSRC2, on gfx11 the bits there for the
+workgroup ids, the prefetch size in RSRC3, and the padding that instruction prefetch may run into. Register fields:
+COMPUTE_PGM_RSRC* as in the Linux headers (gc_11_0_0_sh_mask.h, gc_12_0_0_sh_mask.h); padding as LLVM writes it for
+amdhsa (AMDGPUTargetStreamer, EmitCodeEnd).
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ _SCRATCH_STEP: Final = 256
 _RSRC1_WGP_MODE: Final = 29
 _RSRC2_SCRATCH_EN: Final = 1
 _RSRC2_USER_SGPR: Final = 1  # shift; 5 bits
+_RSRC2_TGID_EN: Final = 0b111 << 7  # x, y, z; LLVM knows of them where there are registers of their own
 _RSRC2_LDS_SIZE: Final = 15  # shift; 9 bits
-_RSRC3_INST_PREF_SIZE: Final = 4  # shift; 8 bits
+_RSRC3_INST_PREF_SIZE: Final = 4  # shift; 8 bits, on gfx11 6
 _TMPRING_WAVESIZE: Final = 12  # shift; 18 bits
 
 
@@ -116,6 +118,7 @@ def describe_kernel(spec: Spec, image: Image) -> GpuKernel:
         arguments.append(Argument(name, kind, at))
         at += argument_dwords(kind)
     config = image.meta["config"][spec.symbol]
+    gfx11 = target.ids_are_arguments
     return GpuKernel(
         name=spec.function.name,
         code=_padded(image.code[start : start + size]),
@@ -124,8 +127,8 @@ def describe_kernel(spec: Spec, image: Image) -> GpuKernel:
         dwords=at,
         workgroup=spec.function.workgroup,
         rsrc1=config["COMPUTE_PGM_RSRC1"],
-        rsrc2=config["COMPUTE_PGM_RSRC2"] | at << _RSRC2_USER_SGPR,
-        rsrc3=min(-(-size // _LINE), 0xFF) << _RSRC3_INST_PREF_SIZE,
+        rsrc2=config["COMPUTE_PGM_RSRC2"] | at << _RSRC2_USER_SGPR | (_RSRC2_TGID_EN if gfx11 else 0),
+        rsrc3=min(-(-size // _LINE), 0x3F if gfx11 else 0xFF) << _RSRC3_INST_PREF_SIZE,
         tmpring=config["COMPUTE_TMPRING_SIZE"],
         wave=spec.function.wave,
         target=image.target,

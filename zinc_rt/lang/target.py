@@ -37,9 +37,21 @@ class Target:
         """ "x86_64", "aarch64" or "amdgcn"."""
         return self.triple.split("-", 1)[0]
 
+    @property
+    def ids_are_arguments(self) -> bool:
+        """Whether workgroups find their ids in scalar registers behind their arguments, as on RDNA 3; later GPUs have
+        registers of their own for them.
+        """
+        return self.cpu.startswith("gfx11")
+
 
 def _x86(name: str, cpu: str, features: str, isa: str, needs: str) -> Target:
     return Target(name, _X86, cpu, tuple(features.split()), frozenset(isa.split()), frozenset(needs.split()))
+
+
+def _amd(name: str, isa: str) -> Target:
+    # Without unaligned-access-mode a 16-byte load of 2-byte alignment becomes eight loads.
+    return Target(name, _AMD, name, ("+unaligned-access-mode",), frozenset(isa.split()))
 
 
 # Flags are those of the instructions that LLVM may choose by itself for the cpu, not all that the cpu has.
@@ -70,10 +82,9 @@ TARGETS: Final[dict[str, Target]] = {
             frozenset({"asimd", "asimddp"}),
         ),
         Target("aarch64", _ARM, "generic", ("+neon",), frozenset({"neon"}), frozenset({"asimd"})),
-        # Without unaligned-access-mode a 16-byte load of 2-byte alignment becomes eight loads.
-        Target(
-            "gfx1201", _AMD, "gfx1201", ("+unaligned-access-mode",), frozenset({"wave32", "dot4", "wmma"}), frozenset()
-        ),
+        *(_amd(name, "wave32 dot4 wmma") for name in ("gfx1201", "gfx1200")),
+        # Their matrix instructions want other shapes than `wmma_iu8` has.
+        *(_amd(name, "wave32 dot4") for name in ("gfx1100", "gfx1151")),
     )
 }
 

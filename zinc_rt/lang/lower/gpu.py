@@ -15,6 +15,8 @@ from zinc_rt.lang.values import Val
 
 WORKITEM = "%workitem"
 """The packed work-item id that the hardware puts into v0: x in bits 0-9, y in 10-19, z in 20-29."""
+WORKGROUP = ("%group_x", "%group_y", "%group_z")
+"""The workgroup's ids, where `Target.ids_are_arguments`."""
 
 
 def _gpu(c: Any, word: str) -> None:
@@ -37,7 +39,10 @@ def _axis(axis: Any) -> int:
 @lowers(ops.workgroup_id)
 def _workgroup_id(c: Any, axis: Any) -> Val:
     _gpu(c, "workgroup_id")
-    return Val(u32, c.f.call(f"llvm.amdgcn.workgroup.id.{'xyz'[_axis(axis)]}", u32, []))
+    number = _axis(axis)
+    if c.target.ids_are_arguments:
+        return Val(u32, WORKGROUP[number])
+    return Val(u32, c.f.call(f"llvm.amdgcn.workgroup.id.{'xyz'[number]}", u32, []))
 
 
 @lowers(ops.workitem_id)
@@ -123,6 +128,8 @@ def _first_lane(c: Any, x: Any) -> Val:
 @lowers(ops.wmma_iu8)
 def _wmma_iu8(c: Any, acc: Any, a: Any, b: Any, a_signed: Any, b_signed: Any) -> Val:
     _wave32(c, "wmma_iu8")
+    if "wmma" not in c.target.isa:
+        raise Reject(f"wmma_iu8 is for gfx12; {c.target.name} has another shape of it")
     total, x, y = (want_val(v, "an argument of wmma_iu8") for v in (acc, a, b))
     if total.type != Vec(i32, 8) or x.type != Vec(i32, 2) or y.type != Vec(i32, 2):
         raise Reject(f"wmma_iu8 takes vec[i32, 8], vec[i32, 2], vec[i32, 2], got {total.type}, {x.type}, {y.type}")
