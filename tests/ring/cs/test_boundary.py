@@ -22,7 +22,7 @@ from zinc_rt.ring.cs.sentinels import Operation, sentinel
 from zinc_rt.ring.errors import RingClosed, RingError, SignalMismatch
 from zinc_rt.uapi.requests import AMDGPU_CS
 
-SIZES = {"ib": 0x1_0000, "input": 0x20_0000, "output": 0x8000, "signal": 0x1000, "shader": 0x2000}
+SIZES = {"ib": 0x1_0000, "input": 0x20_0000, "output": 0x8000, "signal": 0x1000, "shader": 0x8000}
 
 
 def test_what_it_makes() -> None:
@@ -31,7 +31,15 @@ def test_what_it_makes() -> None:
         assert vas == [0x1_0200_0000, 0x1_0201_0000, 0x1_0221_0000, 0x1_0221_8000, 0x1_0221_9000]
         for name, size in SIZES.items():
             assert getattr(boundary, f"{name}_map").nbytes == size
-        assert (boundary.shader_map == 0xBFB00000).all()
+        end = boundary.shader_va
+        for program in boundary.programs.values():
+            code = program.kernel.code
+            at = program.va - boundary.shader_va
+            assert program.va % 256 == 0
+            assert 0 <= program.va - end < 256
+            assert boundary.shader_map.tobytes()[at : at + len(code)] == code
+            end = program.va + len(code)
+        assert (boundary.shader_map[(end - boundary.shader_va) // 4 :] == 0xBFB00000).all()
         assert (boundary.ctx_id, boundary.bo_list_handle, boundary.ip_type) == (1, 1, 1)
         assert boundary.submit_count == boundary.last_fence_handle == boundary.last_wait_status == 0
         assert boundary.last_ib_bytes == 0

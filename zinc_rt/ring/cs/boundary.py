@@ -1,12 +1,12 @@
 """`TokenBoundary`: a context, five buffers and one indirect buffer that is written anew for every operation.
 
-Operations live in modules of their own (`copying`). Each says what packets to record; `perform` does the rest:
-sentinel, padding, submission, wait, check.
+Operations live in modules of their own (`boundary_operations` names them). Each says what packets to record; `perform`
+does the rest: sentinel, padding, submission, wait, check.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Self
@@ -14,9 +14,11 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from zinc_rt.lang.gpu import GpuKernel
 from zinc_rt.linux import Linux, host
 from zinc_rt.pm4 import PacketBuilder
-from zinc_rt.ring.cs import copying
+from zinc_rt.ring.cs.boundary_operations import Operations
+from zinc_rt.ring.cs.boundary_programs import Program, built_in, checked, upload
 from zinc_rt.ring.cs.errors import UnsupportedComputeIp
 from zinc_rt.ring.cs.sentinels import Operation, sentinel
 from zinc_rt.ring.cs.session import Buffer, Session
@@ -25,8 +27,10 @@ from zinc_rt.ring.door.maps import HostMap
 from zinc_rt.ring.errors import SignalMismatch
 
 IB_VA = 0x1_0200_0000
-SIZES = {"ib": 64 << 10, "input": 2 << 20, "output": 32 << 10, "signal": 4096, "shader": 8192}
-"""Bytes of the buffers. Each one's address is where the one before ends, the first is at `IB_VA`."""
+SIZES = {"ib": 64 << 10, "input": 2 << 20, "output": 32 << 10, "signal": 4096, "shader": 32 << 10}
+"""Bytes of the buffers. Each one's address is where the one before ends, the first is at `IB_VA`. The original's shader
+buffer has 8 KiB; the kernels here take more.
+"""
 TIMEOUT = 10.0
 S_ENDPGM = 0xBFB0_0000
 """What fills the shader buffer: a jump to a place without a program ends the wave."""
@@ -39,12 +43,13 @@ Record = Callable[[PacketBuilder, int, int], None]
 """Writes an operation's packets: builder, address of the signal, the sentinel that its last packet must write there."""
 
 
-class TokenBoundary:
+class TokenBoundary(Operations):
     """Made by `init_default` or `init_path`; a context manager. Two threads take turns; a forked child is refused.
 
     Public fields as the original's: file (the descriptor), ctx_id, ip_type, bo_list_handle; of each buffer its GPU
     address (`ib_va`, ...) and its dwords (`ib_map`, ...: u32[]); builder, over `ib_map`; submit_count,
-    last_fence_handle, last_wait_status, last_ib_bytes. timeout: seconds that an operation may take.
+    last_fence_handle, last_wait_status, last_ib_bytes. programs: the kernels in the shader buffer by name. timeout:
+    seconds that an operation may take.
     """
 
     def __init__(self, session: Session, buffers: dict[str, Buffer], timeout: float) -> None:
@@ -66,23 +71,42 @@ class TokenBoundary:
         self.last_fence_handle = 0
         self.last_wait_status = 0
         self.last_ib_bytes = 0
+        self.programs: dict[str, Program] = {}
         self._unfinished = False  # a submission may still use the indirect buffer
 
     @classmethod
-    def init_default(cls, *, timeout: float = TIMEOUT, linux: Linux | None = None) -> Self:
+    def init_default(
+        cls,
+        *,
+        timeout: float = TIMEOUT,
+        linux: Linux | None = None,
+        kernels: Mapping[str, GpuKernel] | None = None,
+    ) -> Self:
         """`init_path` of the first render node."""
-        return cls.init_path(DEFAULT_RENDER_NODE, timeout=timeout, linux=linux)
+        return cls.init_path(DEFAULT_RENDER_NODE, timeout=timeout, linux=linux, kernels=kernels)
 
     @classmethod
-    def init_path(cls, node: str, *, timeout: float = TIMEOUT, linux: Linux | None = None) -> Self:
+    def init_path(
+        cls,
+        node: str,
+        *,
+        timeout: float = TIMEOUT,
+        linux: Linux | None = None,
+        kernels: Mapping[str, GpuKernel] | None = None,
+    ) -> Self:
         """Open a render node and make everything that operations need.
+
+        kernels: by name, as `zinc_rt.kernels.zrt.read_folder` gives them; by default those of the compile cache, which
+        are compiled when they are not there.
 
         Raises `UnsupportedOs`, `RenderNodeOpenFailed`, `HwIpQueryFailed`, `NoComputeRings`, `UnsupportedComputeIp`,
         `CtxAllocFailed`, `BoListFailed`, and for each buffer one of `IbBoFailed`, `IbMapFailed`, `IbVaFailed` and so
-        on. What was acquired is given back then.
+        on; `RingError` for kernels that cannot be launched, `LangError` where they cannot be compiled. What was
+        acquired is given back then.
         """
         session = Session.open(node, linux or host(), _check_generation)
         try:
+            chosen = checked(built_in() if kernels is None else kernels)
             buffers, va = {}, IB_VA
             for name, size in SIZES.items():
                 buffers[name] = session.create(name, size, va, executable=name in _EXECUTABLE)
@@ -90,22 +114,13 @@ class TokenBoundary:
             session.list_buffers([buffer.handle for buffer in buffers.values()])
             boundary = cls(session, buffers, timeout)
             boundary.shader_map[:] = S_ENDPGM
+            boundary.programs = upload(chosen, boundary.shader_map.view(np.uint8), boundary.shader_va)
         except BaseException:
             session.close()
             raise
         return boundary
 
-    # Operations.
-
-    def copy_u32(self, value: int) -> int:
-        """Let the command processor copy a number through memory; what came out. Raises `SignalMismatch`,
-        `ValueOutOfRange`, and as all operations `SubmitFailed`, `WaitFailed`, `WaitTimedOut`, `OutOfSpace`.
-        """
-        return copying.copy_u32(self, value)
-
-    def produce_token(self, token_id: int) -> int:
-        """`copy_u32` as the pulse of a decode step."""
-        return copying.copy_u32(self, token_id)
+    # For operations.
 
     def exclusive(self) -> AbstractContextManager[None]:
         """From preparing to reading the output nobody else may submit. Raises `RingClosed`; `RingError` in a forked
@@ -117,7 +132,7 @@ class TokenBoundary:
         """One submission. prepare: writes input and output buffers once nothing uses them any more.
 
         A submission that timed out is waited for first: its packets are in the indirect buffer.
-        Raises as `copy_u32` says.
+        Raises as `Operations` says.
         """
         with self._session.entered():
             if self._unfinished:

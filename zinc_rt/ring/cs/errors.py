@@ -158,6 +158,26 @@ class ValueOutOfRange(RingError):
     """A value does not fit into the packet's field."""
 
 
+class ShapeMismatch(RingError):
+    """Operands do not fit each other or the operation: a length, a number of rows or columns."""
+
+
+class InputTooLarge(RingError):
+    """The operands do not fit into the input buffer."""
+
+
+class OutputTooLarge(RingError):
+    """The result does not fit into the output buffer."""
+
+
+class ArgmaxTop2InvalidToken(RingError):
+    """The kernel chose neither of the two tokens: it did not run, or wrote something else."""
+
+
+class ArgmaxRangeInvalidToken(RingError):
+    """The kernel chose a token or row outside of the range: it did not run, or wrote something else."""
+
+
 BUFFER_ERRORS: dict[tuple[str, str], type[BufferFailed]] = {
     ("ib", "bo"): IbBoFailed, ("ib", "map"): IbMapFailed, ("ib", "va"): IbVaFailed,
     ("input", "bo"): InputBoFailed, ("input", "map"): InputMapFailed, ("input", "va"): InputVaFailed,
