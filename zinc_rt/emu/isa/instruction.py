@@ -1,6 +1,6 @@
 """Decoded machine code: what `isa.decoder.decode` returns, what `isa.printer.text` prints and what a shader core runs.
 
-    decode(code, address=0, *, at=0, wave=32) -> Instruction     in isa.decoder
+    decode(code, address=0, *, at=0, wave=32) -> Instruction     in isa.decoder; it is at address + at
     text(instruction) -> str                                     in isa.printer
 
 Raises `UnknownInstruction`. wave: lanes of a wave; it decides whether lane masks take one or two scalar registers.
@@ -78,8 +78,8 @@ class Kind(Enum):
 class Operand:
     """dwords: registers it takes, at least 1; bits: width of the value, 16 in one register for 16-bit operands.
 
-    value: a constant's bits at the operand's width, expanded as the hardware does: -1 of 64 bits is 2**64 - 1, a literal
-    of an f64 operand is its high word, 1.0 of an f16 or packed f16 operand is 0x3C00.
+    value: a constant's bits at the operand's width, expanded as the hardware does: -1 of 64 bits is 2**64 - 1, a
+    literal of an f64 operand is its high word, 1.0 of an f16 or packed f16 operand is 0x3C00.
     op_sel: 1 where the upper half of a register is read or written. In VOP3P bit 0 tells which half makes the low
     result and bit 1 which one makes the high result. neg, abs: of floats; in VOP3P neg is neg_lo and abs is neg_hi,
     but for v_fma_mix*, where abs is abs. For v_dot4_i32_iu8 and v_wmma_*_iu8, neg says "signed".
@@ -105,8 +105,7 @@ class Instruction:
         global_*       dst data, if returned   src address (1 dword if there is a base, else 2), data, base or NULL
         flat_*         dst data, if returned   src address, data
         scratch_*      dst data, if returned   src address or NULL, data, base or NULL
-        buffer_*       dst data, if returned   src data (stores and atomics; the rest too), address or NULL, resource,
-                                               offset register
+        buffer_*       dst data, if returned   src data, address or NULL, resource, offset register or NULL
     modifiers: what is absent is 0, but for dpp_ctrl and dpp8, whose presence says that there is DPP at all.
         simm16         SOPK, SOPP: signed where the instruction takes it as signed
         offset         memory, signed; DS with two: offset0, offset1

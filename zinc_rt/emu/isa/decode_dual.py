@@ -1,0 +1,57 @@
+"""VOPD: two operations in one instruction. Rules: RDNA 3 and 4 ISA, "Dual issue VALU"."""
+
+from __future__ import annotations
+
+from zinc_rt.emu.isa.decode_scalar import opcode
+from zinc_rt.emu.isa.instruction import Format, Instruction, Kind, Operand
+from zinc_rt.emu.isa.opcodes import Opcode
+from zinc_rt.emu.isa.operands import Code, source, vgpr
+
+
+def vopd(code: Code) -> Instruction:
+    """Two words, and a literal that both halves may use."""
+    word = code.words[0]
+    first = opcode(code, Format.VOPD, word >> 22 & 0xF)
+    second = opcode(code, Format.VOPD, word >> 17 & 0x1F)
+    if code.wave != 32:
+        code.refuse("waves of 64 lanes have no such instructions")
+    high = code.word()
+    x_dst, y_dst = high >> 24, high >> 16 & 0xFE | ~(high >> 24) & 1
+    x = _half(code, first, word & 0x1FF, word >> 9 & 0xFF, x_dst)
+    y = _half(code, second, high & 0x1FF, high >> 9 & 0xFF, y_dst)
+    if first.name != "v_dual_mov_b32" or second.name != "v_dual_mov_b32":
+        _banks(code, x[1], y[1])
+    words = tuple(code.words)
+    size = 4 * len(words)
+    other = Instruction(code.address, size, Format.VOPD, second.name, *y, {}, None, words)
+    return Instruction(code.address, size, Format.VOPD, first.name, *x, {}, other, words)
+
+
+def _half(code: Code, op: Opcode, first: int, other: int, dst: int) -> tuple[tuple[Operand, ...], tuple[Operand, ...]]:
+    src: list[Operand] = []
+    vector = iter((other,))
+    for i, kind in enumerate(op.src):
+        if kind.place == "k":
+            src.append(Operand(Kind.LITERAL, 0, 1, code.literal()))
+        elif kind.kind == "m":
+            src.append(Operand(Kind.VCC, 0, code.wave // 32, bits=code.wave))
+        elif i == 0:
+            src.append(source(code, first, kind))
+        else:
+            src.append(vgpr(code, next(vector), kind))
+    if len(op.src) == 1:
+        code.zero(other, "VSRC1 of a move")
+    return (vgpr(code, dst, op.dst[0]),), tuple(src)
+
+
+def _banks(code: Code, x: tuple[Operand, ...], y: tuple[Operand, ...]) -> None:
+    """Vector registers lie in four banks; the halves' first sources come from two of them, the second ones too."""
+    for i, (a, b) in enumerate(zip(_vectors(x), _vectors(y), strict=True)):
+        if a is not None and b is not None and (a - b) % 4 == 0:
+            code.refuse(f"source {i} of both halves lies in bank {a % 4}: v{a} and v{b}")
+
+
+def _vectors(src: tuple[Operand, ...]) -> tuple[int | None, int | None]:
+    """Registers of src0 and vsrc1: the second is the last vector register behind the first operand."""
+    rest = [o.index for o in src[1:] if o.kind is Kind.VGPR]
+    return (src[0].index if src[0].kind is Kind.VGPR else None), (rest[-1] if rest else None)

@@ -1,0 +1,1 @@
+"""Opcode numbers, read off an assembler for gfx1201; one module per family of formats."""
