@@ -74,12 +74,13 @@ def wave_max(x):
 @inline
 def scores_of(k: ptr[f16], q: ptr[f32], scores, G: int, DIM: int):
     """scores[g] = the chain over a key's elements and query head g's."""
+    CHUNK = max(c for c in (8, 16, 32) if DIM % c == 0)
     queries = cast(q, ptr[f32, Space.CONSTANT])
-    for first in unroll(0, DIM, 8):
-        key = f32(load(k, first, lanes=8, align=16))
+    for start in range(u32(0), DIM, CHUNK):
+        keys = tuple(f32(load(k + start, i, lanes=8, align=16)) for i in range(0, CHUNK, 8))
         for g in unroll(G):
-            for i in unroll(8):
-                scores[g] = fma(queries[g * DIM + first + i], key[i], scores[g])
+            for i in unroll(CHUNK):
+                scores[g] = fma(load(queries + start, g * DIM + i), keys[i // 8][i % 8], scores[g])
 
 
 @inline
@@ -205,7 +206,7 @@ def merge(a: ptr[AttentionArgs, Space.CONSTANT], G: int, DIM: int, SINKS: bool =
             top = merged
         if SINKS:
             sink = a.sinks[head]
-            if sink == sink:
+            if sink == sink:  # noqa: PLR0124 (not a NaN)
                 merged = maximum(top, sink)
                 old = exp(top - merged)
                 total = (total * old) + exp(sink - merged)

@@ -30,23 +30,39 @@ def wave_row():
     return workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)
 
 
+@inline
+def add_groups(line, q, d, s, sums, base: u32, n_groups: u32, STEPS: int, FMT: str, M: int):
+    """sums[m] += v_g of this lane's groups base + lane, 32 further, … STEPS times; groups beyond the end count as 0."""
+    # What comes from memory is asked for before the first of it is needed.
+    at = tuple(base + i * 32 + lane_id() for i in range(STEPS))
+    groups = tuple(select(g < n_groups, g, n_groups - 1) for g in at)
+    weights = tuple(group_weights(line, g, FMT) for g in groups)
+    for i in unroll(STEPS):
+        for m in unroll(M):
+            x = (q + m * n_groups * 32, d + m * n_groups, s + m * n_groups)
+            sums[m] = sums[m] + select(at[i] < n_groups, group_value(weights[i], x, groups[i], FMT), 0.0)
+
+
 @kernel(workgroup=128)
 def matvec(
-    w: ptr[u8], q: ptr[i8], d: ptr[f32], s: ptr[u32], y: ptr[f32], n_groups: u32, n_rows: u32, FMT: str, M: int = 1
-):
-    """y[m, row] = W times row m of quantised activations (see `quantize`), M rows of them; four rows a workgroup."""
+    w: ptr[u8], q: ptr[i8], d: ptr[f32], s: ptr[u32], y: ptr[f32], n_groups: u32, n_rows: u32, FMT: str, M: int = 1,
+    STEPS: int = 2,
+):  # fmt: skip
+    """y[m, row] = W times row m of quantised activations (see `quantize`), M rows of them; four rows a workgroup.
+
+    STEPS: groups of a lane that are loaded together.
+    """
     row = wave_row()
     if row < n_rows:
         line = w + u64(row) * u64((n_groups >> (3 if FMT in SUPER else 0)) * BLOCK_BYTES[FMT])
         sums = regs(f32, M)
-        for base in range(u32(0), n_groups, 32):
-            at = base + lane_id()
-            live = at < n_groups
-            group = select(live, at, n_groups - 1)
-            weights = group_weights(line, group, FMT)
-            for m in unroll(M):
-                x = (q + m * n_groups * 32, d + m * n_groups, s + m * n_groups)
-                sums[m] = sums[m] + select(live, group_value(weights, x, group, FMT), 0.0)
+        many: u32 = 0
+        if STEPS > 1:
+            while many + 32 * STEPS <= n_groups:
+                add_groups(line, q, d, s, sums, many, n_groups, STEPS, FMT, M)
+                many += 32 * STEPS
+        for base in range(many, n_groups, 32):
+            add_groups(line, q, d, s, sums, base, n_groups, 1, FMT, M)
         for m in unroll(M):
             total = wave_reduce_add(sums[m])
             if lane_id() == 0:
