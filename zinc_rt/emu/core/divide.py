@@ -1,0 +1,129 @@
+"""v_div_scale, v_div_fmas and v_div_fixup: with a reciprocal between them, a correctly rounded division.
+
+RDNA 4 ISA, V_DIV_*. Two places follow what makes the result right rather than the manual's text: where both 1 / d and
+n / d are subnormal, the denominator is scaled down; and v_div_fmas multiplies by 2^64 where the quotient's exponent is
+above the bias, else by 2^-64 (2^128, 2^-128 for binary64), in one rounding with its fma.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from zinc_rt.emu.core import rounding
+
+
+class _Format(NamedTuple):
+    kind: Any
+    word: Any
+    mantissa: int
+    bias: int
+    step: int  # the exponent that scaling moves by
+    near: int  # exponents that are further apart than this bring the quotient near the greatest number
+    tiny: int  # biased exponents up to this one are scaled up
+    under: int  # quotients below 2^under are 0
+
+
+_F32 = _Format(np.float32, np.uint32, 23, 127, 64, 96, 23, -150)
+_F64 = _Format(np.float64, np.uint64, 52, 1023, 128, 768, 53, -1075)
+_OF = {"f": _F32, "d": _F64}
+
+
+def _exponent(x: Any, f: _Format) -> Any:
+    return ((x.view(f.word) >> f.word(f.mantissa)) & f.word(2 * f.bias + 1)).astype(np.int64)
+
+
+def _subnormal(x: Any) -> Any:
+    return (x != 0) & (np.abs(x) < np.finfo(x.dtype).tiny)
+
+
+def scale(t: str, s0: Any, d: Any, n: Any) -> tuple[Any, Any]:
+    """s0: the numerator or the denominator, which is to be scaled. Returns it, and the mask for v_div_fmas."""
+    f = _OF[t]
+    s0, d, n = (np.array(x) for x in np.broadcast_arrays(s0, d, n))
+    same_d, same_n = s0.view(f.word) == d.view(f.word), s0.view(f.word) == n.view(f.word)
+    apart = _exponent(n, f) - _exponent(d, f)
+    reciprocal, quotient = _subnormal(f.kind(1) / d), _subnormal(n / d)
+    up, down = np.ldexp(s0, f.step), np.ldexp(s0, -f.step)
+    nothing = np.zeros(s0.shape, np.bool_)
+    cases = [
+        ((n == 0) | (d == 0), f.kind(np.nan), nothing),
+        (apart >= f.near, np.where(same_d, up, s0), ~nothing),
+        (_subnormal(d), up, nothing),
+        (reciprocal & quotient, np.where(same_d, down, s0), ~nothing),
+        (reciprocal, down, nothing),
+        (quotient, np.where(same_n, up, s0), ~nothing),
+        (_exponent(n, f) <= f.tiny, up, nothing),
+    ]
+    where = [case[0] for case in cases]
+    return (
+        np.select(where, [np.broadcast_to(case[1], s0.shape) for case in cases], s0),
+        np.select(where, [case[2] for case in cases], nothing),
+    )
+
+
+def fmas(t: str, a: Any, b: Any, c: Any, scaled: Any, mode: int) -> Any:
+    """fma(a, b, c), times a power of two where `scaled`, rounded once."""
+    f = _OF[t]
+    a, b, c, scaled = np.broadcast_arrays(a, b, c, scaled)
+    plain = rounding.fma(a, b, c, f.kind, mode)
+    if not scaled.any():
+        return plain
+    by = np.where(_exponent(np.array(c), f) > f.bias, f.step, -f.step)
+    if t == "f":
+        p = np.multiply(a, b, dtype=np.float64)
+        s, e = rounding.two_sum(p, c.astype(np.float64))
+        moved = rounding.narrow(np.ldexp(s, by), np.ldexp(e, by), f.kind, mode)
+    else:
+        moved = plain.copy()
+        for at in zip(*np.nonzero(scaled), strict=True):
+            moved[at] = _fma_scaled(float(a[at]), float(b[at]), float(c[at]), int(by[at]), mode)
+    return np.where(scaled, moved, plain)
+
+
+def _fma_scaled(a: float, b: float, c: float, by: int, mode: int) -> float:
+    if not (np.isfinite(a) and np.isfinite(b) and np.isfinite(c)):
+        return a * b + c
+    exact = (Fraction(a) * Fraction(b) + Fraction(c)) * Fraction(2) ** by
+    return rounding.of_fraction(exact, mode) if exact else a * b + c
+
+
+def fixup(t: str, q: Any, d: Any, n: Any, mode: int) -> Any:
+    """The quotient q of n / d with its special cases and its sign."""
+    f = _OF[t]
+    q, d, n = (np.array(x) for x in np.broadcast_arrays(q, d, n))
+    negative = np.signbit(d) ^ np.signbit(n)
+    sign = np.where(negative, f.kind(-1), f.kind(1))
+    apart = _exponent(n, f) - _exponent(d, f)
+    away = np.where(negative, mode == rounding.DOWN, mode == rounding.UP)
+    under = np.where(away, np.nextafter(f.kind(0), f.kind(1)), f.kind(0))
+    cases = [
+        (np.isnan(n), n),
+        (np.isnan(d), d),
+        ((n == 0) & (d == 0), f.kind(np.nan)),
+        (np.isinf(n) & np.isinf(d), f.kind(np.nan)),
+        ((d == 0) | np.isinf(n), sign * f.kind(np.inf)),
+        (np.isinf(d) | (n == 0), sign * f.kind(0)),
+        (apart < f.under, sign * under),
+    ]
+    results = [np.broadcast_to(case[1], q.shape) for case in cases]
+    return np.select([case[0] for case in cases], results, sign * np.abs(q))
+
+
+def fixup16(q: Any, d: Any, n: Any) -> Any:
+    """v_div_fixup_f16: no underflow case."""
+    q, d, n = (np.array(x) for x in np.broadcast_arrays(q, d, n))
+    sign = np.where(np.signbit(d) ^ np.signbit(n), np.float16(-1), np.float16(1))
+    nan, inf = np.float16(np.nan), np.float16(np.inf)
+    cases = [
+        (np.isnan(n), n),
+        (np.isnan(d), d),
+        ((n == 0) & (d == 0), nan),
+        (np.isinf(n) & np.isinf(d), nan),
+        ((d == 0) | np.isinf(n), sign * inf),
+        (np.isinf(d) | (n == 0), sign * np.float16(0)),
+    ]
+    results = [np.broadcast_to(case[1], q.shape) for case in cases]
+    return np.select([case[0] for case in cases], results, sign * np.abs(q))

@@ -1,0 +1,15 @@
+"""What a shader core cannot go on with. `core` adds kernel, instruction, wave and nearest buffer, and raises `GpuHang`."""
+
+from __future__ import annotations
+
+
+class ShaderError(Exception):
+    """A broken rule. wave: index in the group; lane."""
+
+    def __init__(self, text: str, *, wave: int | None = None, lane: int | None = None) -> None:
+        super().__init__(text)
+        self.wave, self.lane = wave, lane
+
+
+class Unsupported(ShaderError):
+    """An instruction, or a form of it, that this core does not execute."""

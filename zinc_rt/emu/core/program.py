@@ -1,0 +1,141 @@
+"""Machine code to closures: each instruction of a program is decoded and compiled once, when it is reached first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from zinc_rt.emu.core.control import compile_control
+from zinc_rt.emu.core.errors import ShaderError
+from zinc_rt.emu.core.lanes import LANES
+from zinc_rt.emu.core.lds import compile_lds
+from zinc_rt.emu.core.memory import compile_memory
+from zinc_rt.emu.core.operands import read_too, registers
+from zinc_rt.emu.core.scalar import compile_scalar
+from zinc_rt.emu.core.state import M0, SCC, VCC, Group, Step
+from zinc_rt.emu.core.vector import compile_vector
+from zinc_rt.emu.core.waits import counters_of, issue
+from zinc_rt.emu.isa.decoder import decode
+from zinc_rt.emu.isa.instruction import Format, Instruction, Kind, Operand, UnknownInstruction
+
+_SCALAR = (Format.SOP1, Format.SOP2, Format.SOPK, Format.SOPC)
+_MEMORY = (Format.SMEM, Format.GLOBAL, Format.FLAT, Format.SCRATCH, Format.BUFFER)
+_LONGEST = 20  # bytes: VOP3 of two words with a literal or DPP word; VBUFFER and VFLAT take twelve
+_N_SGPRS = 106
+
+
+class Op:
+    """One compiled instruction. use_*: bits of registers it reads; touch_*: those and the ones it writes."""
+
+    __slots__ = ("count", "counters", "fn", "ins", "next", "touch_s", "touch_v", "use_s", "use_v")
+
+    def __init__(self, ins: Instruction, fn: Step, use: tuple[int, int], touch: tuple[int, int]) -> None:
+        self.ins, self.fn, self.next, self.count = ins, fn, ins.address + ins.size, 0
+        (self.use_v, self.use_s), (self.touch_v, self.touch_s) = use, touch
+        self.counters = counters_of(ins)
+
+
+class Program:
+    """The code from an address on. fetch: bytes of memory, raises `GpuFault`."""
+
+    def __init__(self, fetch: Callable[[int, int], bytes], n_vgprs: int, lanes: int) -> None:
+        self.fetch, self.n_vgprs, self.lanes = fetch, n_vgprs, lanes
+        self.ops: dict[int, Op] = {}
+
+    def at(self, address: int) -> Op:
+        """The instruction there. Raises `ShaderError`, `GpuFault`."""
+        op = self.ops.get(address)
+        if op is None:
+            op = self.ops[address] = self._compile(self._decode(address))
+        return op
+
+    def _decode(self, address: int) -> Instruction:
+        if address % 4:
+            raise ShaderError(f"jumps to {address:#x}, which is misaligned")
+        room = min(_LONGEST, 4096 - address % 4096) if address % 4096 > 4096 - _LONGEST else _LONGEST
+        code = self.fetch(address, room)
+        try:
+            return decode(code, address, wave=self.lanes)
+        except UnknownInstruction:
+            if room == _LONGEST:
+                raise
+        return decode(self.fetch(address, _LONGEST), address, wave=self.lanes)
+
+    def _compile(self, ins: Instruction) -> Op:
+        use, touch = self._registers(ins)
+        fn = compile_control(ins, self.lanes)
+        if fn is None:
+            if ins.format in _SCALAR:
+                fn = compile_scalar(ins, self.lanes)
+            elif ins.format in _MEMORY:
+                fn = compile_memory(ins, self.lanes)
+            elif ins.format is Format.DS:
+                fn = compile_lds(ins, self.lanes)
+            else:
+                fn = compile_vector(ins, self.lanes)
+        counters = counters_of(ins)
+        if counters:
+            fn = _issuing(ins, fn, counters, self.lanes)
+        return Op(ins, fn, use, touch)
+
+    def _registers(self, ins: Instruction) -> tuple[tuple[int, int], tuple[int, int]]:
+        read, write = _operands(ins)
+        self._check_limits(ins, (*read, *write))
+        use_v, use_s = registers(read, self.lanes)
+        def_v, def_s = registers(write, self.lanes)
+        touch = use_v | def_v, use_s | def_s
+        name = ins.name
+        if _reads_scc(name):
+            use_s |= 1 << SCC
+        if name.startswith("s_cbranch_vcc"):
+            use_s |= 1 << VCC
+        if name.startswith("v_div_fmas") and len(ins.src) == 3:
+            use_s |= 1 << VCC
+        if "addtid" in name:
+            use_s |= 1 << M0
+        if "dpp_ctrl" in ins.modifiers or "dpp8" in ins.modifiers:  # its first source is checked lane by lane
+            use_v, _ = registers(tuple(op for op in read if op is not ins.src[0]), self.lanes)
+        if name in LANES or name in ("ds_bpermute_b32", "ds_bpermute_fi_b32", "ds_swizzle_b32"):
+            checked = tuple(op for op in ins.src if op.kind is not Kind.VGPR)
+            use_v, _ = registers((ins.src[0],) if name.startswith("ds_b") else checked, self.lanes)
+            touch = touch[0] | registers(ins.src, self.lanes)[0], touch[1]
+        return (use_v, use_s), touch
+
+    def _check_limits(self, ins: Instruction, ops: tuple[Operand, ...]) -> None:
+        for op in ops:
+            if op.kind is Kind.VGPR and op.index + op.dwords > self.n_vgprs:
+                raise ShaderError(f"v{op.index + op.dwords - 1} is beyond the {self.n_vgprs} vector registers of RSRC1")
+            if op.kind is Kind.SGPR and op.index + op.dwords > _N_SGPRS:
+                raise ShaderError(f"s{op.index + op.dwords - 1} is beyond the {_N_SGPRS} scalar registers")
+
+
+def _operands(ins: Instruction) -> tuple[tuple[Operand, ...], tuple[Operand, ...]]:
+    """What is read and what is written, both halves of a pair."""
+    read, write = ins.src, ins.dst
+    if read_too(ins) and ins.format is not Format.SMEM and not ins.name.startswith("v_writelane"):
+        read = (*read, *(op for op in ins.dst if "_d16" not in ins.name))
+    if ins.second is not None:
+        more_read, more_write = _operands(ins.second)
+        read, write = (*read, *more_read), (*write, *more_write)
+    if ins.name.startswith("v_swap"):
+        read, write = (*read, *ins.dst), (*write, *ins.src)
+    if ins.name.startswith("v_dot2acc") or ins.name.startswith("v_pk_fmac"):
+        read = (*read, *ins.dst)
+    return read, write
+
+
+def _reads_scc(name: str) -> bool:
+    return name.startswith(("s_cbranch_scc", "s_cselect", "s_cmov", "s_add_co_ci", "s_sub_co_ci"))
+
+
+def _issuing(ins: Instruction, fn: Step, counters: tuple[str, ...], lanes: int) -> Step:
+    scalar = ins.format is Format.SMEM
+    v, s = registers(ins.dst, lanes)
+    bits = s if scalar else v
+    at, name = ins.address, ins.name
+
+    def run(g: Group) -> None:
+        fn(g)
+        for counter in counters:
+            issue(g, counter, bits, scalar, at, name)
+
+    return run

@@ -1,0 +1,139 @@
+"""Exact sums and products, rounded once, in every rounding mode.
+
+A value is a pair of float64 (s, e): the unevaluated sum s + e with s = fl(s + e). Sums come by Knuth's TwoSum; products
+of two binary16 or binary32 are exact in float64. Rounding a pair to a narrower format is harmless once s is rounded to
+odd (its last bit set where e is not zero; Boldo and Melquiond, 2008).
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+F64 = npt.NDArray[np.float64]
+NEAREST: Final = 0
+UP: Final = 1
+DOWN: Final = 2
+ZERO: Final = 3
+_MIN_NORMAL = 2.0**-126
+_LOW29, _HALF29 = np.int64((1 << 29) - 1), np.int64(1 << 28)
+
+
+def two_sum(a: Any, b: Any) -> tuple[Any, Any]:
+    """a + b as a pair. The error is 0 where the sum is not finite."""
+    s = a + b
+    t = s - a
+    e = (a - (s - t)) + (b - t)
+    return s, np.where(np.isfinite(s), e, 0.0)
+
+
+def to_odd(s: Any, e: Any) -> Any:
+    """s + e rounded to odd."""
+    bits = np.asarray(s, np.float64).view(np.int64)
+    away = (e > 0) == (s > 0)  # the exact value is farther from zero than s
+    fix = (e != 0) & (bits & 1 == 0) & (s != 0)
+    return np.where(fix, bits + np.where(away, 1, -1), bits).view(np.float64)
+
+
+def narrow(s: Any, e: Any, kind: Any, mode: int) -> Any:
+    """A pair rounded to float16, float32 or float64."""
+    r = np.asarray(s, np.float64) if kind is np.float64 else to_odd(s, e).astype(kind)
+    if mode == NEAREST:
+        return r
+    wide = r.astype(np.float64)
+    above = (wide > s) | ((wide == s) & (e < 0))
+    below = (wide < s) | ((wide == s) & (e > 0))
+    if mode == UP:
+        return np.where(below, np.nextafter(r, kind(np.inf)), r)
+    if mode == DOWN:
+        return np.where(above, np.nextafter(r, kind(-np.inf)), r)
+    return np.where((above & (r > 0)) | (below & (r < 0)), np.nextafter(r, kind(0)), r)
+
+
+def add(a: Any, b: Any, kind: Any, mode: int) -> Any:
+    """a + b. a, b: of the kind. A sum of zero is -0.0 when rounding down, unless both are +0.0."""
+    x, y = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    s, e = two_sum(x, y)
+    r = narrow(s, e, kind, mode)
+    return np.where((s == 0) & (np.signbit(x) | np.signbit(y)), kind(-0.0), r) if mode == DOWN else r
+
+
+def mul(a: Any, b: Any, kind: Any, mode: int) -> Any:
+    """a * b."""
+    if kind is not np.float64:
+        p = np.asarray(a, np.float64) * np.asarray(b, np.float64)
+        return narrow(p, np.zeros_like(p), kind, mode)
+    return a * b if mode == NEAREST else fma(a, b, np.where(np.signbit(a) ^ np.signbit(b), -0.0, 0.0), kind, mode)
+
+
+def fma(a: Any, b: Any, c: Any, kind: Any, mode: int = NEAREST) -> Any:
+    """a * b + c, rounded once."""
+    if kind is np.float64:
+        return _fma64(a, b, c, mode)
+    return add_wide(np.asarray(a, np.float64) * np.asarray(b, np.float64), np.asarray(c, np.float64), kind, mode)
+
+
+def add_wide(p: Any, c: Any, kind: Any, mode: int) -> Any:
+    """p + c, of float64, rounded to a narrower kind."""
+    s, e = two_sum(p, c)
+    r = narrow(s, e, kind, mode)
+    return np.where((s == 0) & (np.signbit(p) | np.signbit(c)), kind(-0.0), r) if mode == DOWN else r
+
+
+def fma32(a: Any, b: Any, c: Any) -> Any:
+    """float32 a * b + c to nearest, fast: float64 and again, and exactly where that may have rounded twice."""
+    p = np.multiply(a, b, dtype=np.float64)
+    s = p + c
+    r = s.astype(np.float32)
+    doubt = (s.view(np.int64) & _LOW29) == _HALF29
+    doubt |= np.abs(r) < _MIN_NORMAL
+    if doubt.any():
+        where = np.nonzero(doubt)
+        p, c = np.broadcast_to(p, s.shape)[where], np.broadcast_to(c, s.shape)[where]
+        r[where] = add_wide(p, np.asarray(c, np.float64), np.float32, NEAREST)
+    return r
+
+
+def _fma64(a: Any, b: Any, c: Any, mode: int) -> Any:
+    a, b, c = (np.asarray(x, np.float64) for x in np.broadcast_arrays(a, b, c))
+    out = (a * b) + c  # right for all that is not finite, and for exact zeros
+    flat = out.reshape(-1).copy()
+    for i, (x, y, z) in enumerate(
+        zip(a.reshape(-1).tolist(), b.reshape(-1).tolist(), c.reshape(-1).tolist(), strict=True)
+    ):
+        if math.isfinite(x) and math.isfinite(y) and math.isfinite(z):
+            exact = Fraction(x) * Fraction(y) + Fraction(z)
+            if exact or x == 0.0 or y == 0.0:
+                flat[i] = of_fraction(exact, mode) if exact else _zero_sum(x, y, z, mode)
+            else:
+                flat[i] = -0.0 if mode == DOWN else 0.0
+    return flat.reshape(out.shape)
+
+
+def _zero_sum(x: float, y: float, z: float, mode: int) -> float:
+    signs = {math.copysign(1, x) * math.copysign(1, y), math.copysign(1, z)}
+    return math.copysign(0.0, signs.pop()) if len(signs) == 1 else (-0.0 if mode == DOWN else 0.0)
+
+
+def of_fraction(exact: Fraction, mode: int = NEAREST) -> float:
+    """An exact number, not 0, as a float64."""
+    try:
+        r = exact.numerator / exact.denominator
+    except OverflowError:
+        r = math.inf if exact > 0 else -math.inf
+    if r == 0.0:
+        r = math.copysign(0.0, exact)
+    if mode == NEAREST:
+        return r
+    above, below = r > exact, r < exact
+    if mode == UP and below:
+        return math.nextafter(r, math.inf)
+    if mode == DOWN and above:
+        return math.nextafter(r, -math.inf)
+    if mode == ZERO and ((above and exact > 0) or (below and exact < 0)):
+        return math.nextafter(r, 0.0)
+    return r
