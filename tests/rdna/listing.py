@@ -1,0 +1,49 @@
+"""Every kernel of zinc_rt.kernels.rdna compiled, and its instructions as LLVM lists them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+
+from zinc_rt.kernels.rdna.catalogue import KERNELS, Entry, attention_kernels, heads_kernel
+from zinc_rt.lang import TARGETS, GpuKernel, emit_module
+from zinc_rt.lang.compiler import Compiler
+from zinc_rt.lang.gpu import describe_kernel
+
+_SPLIT, _MERGE = attention_kernels(128, 4, sinks=True)
+ENTRIES: Mapping[str, Entry] = {
+    **KERNELS,
+    "heads": heads_kernel(128, 64, interleaved=False, norm=True, cache=True),
+    "attention": _SPLIT,
+    "merge": _MERGE,
+}
+"""The catalogue, and of the kernels that are made for a shape one shape each."""
+
+# LLVM names bytes of float operations that are fused: a product and a sum in one rounding. Integers have others.
+_FUSED = r"(v_|s_|v_dual_)(pk_)?(fma|mac|mad)(?!\w*_[iu]\d)"
+
+
+@cache
+def kernels(target: str = "gfx1201") -> dict[str, GpuKernel]:
+    """All of them."""
+    modules = [emit_module(name, [entry.spec], TARGETS[target]) for name, entry in ENTRIES.items()]
+    images = Compiler().compile(modules, disassemble=True)
+    pairs = zip(ENTRIES.items(), images, strict=True)
+    return {name: describe_kernel(entry.spec, image) for (name, entry), image in pairs}
+
+
+def instructions(kernel: GpuKernel) -> list[str]:
+    """Instructions in order, the two halves of a dual one apart, without their bytes."""
+    lines = (line.split(";")[0].strip() for line in kernel.assembly.splitlines())
+    return [part.strip() for line in lines if line and not line.endswith(":") for part in line.split("::")]
+
+
+def count(kernel: GpuKernel, pattern: str) -> int:
+    """How many instructions begin like that."""
+    return sum(bool(re.match(pattern, line)) for line in instructions(kernel))
+
+
+def fused(kernel: GpuKernel) -> int:
+    """Fused float operations that are not part of a division (five each) or of a square root (two each)."""
+    return count(kernel, _FUSED) - 5 * count(kernel, "v_div_fmas") - 2 * count(kernel, r"v_(s_)?sqrt")
