@@ -27,7 +27,9 @@ PROGRAM: Final = "zinc"
 EXIT_USAGE: Final = 2
 EXIT_FAILURE: Final = 1
 
-VERBS: Final = ("run", "chat", "show", "check", "bench", "graph", "tokenize", "perplexity", "cache", "pm4", "emu")
+VERBS: Final = (
+    "run", "chat", "show", "check", "bench", "graph", "tokenize", "perplexity", "cache", "kernels", "pm4", "emu",
+)  # fmt: skip
 """Each is a function in the module of its name."""
 
 

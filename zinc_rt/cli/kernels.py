@@ -1,0 +1,260 @@
+"""`zinc kernels`: GPU kernels, those of this version and those in `.zrt` files."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from zinc_rt.cli import options as o
+from zinc_rt.cli.terminal import say, write, write_heading, write_table
+from zinc_rt.errors import UsageError
+
+if TYPE_CHECKING:
+    from zinc_rt.lang.gpu import GpuKernel
+
+_SUFFIX = ".zrt"
+_WORD = 4
+
+
+class Action(StrEnum):
+    """What to do with kernels."""
+
+    build = "build"
+    list = "list"
+    show = "show"
+    disasm = "disasm"
+
+
+def _targets(incomplete: str) -> list[str]:
+    from zinc_rt.lang.gpu_library import gpu_targets
+
+    return [name for name in gpu_targets() if name.startswith(incomplete)]
+
+
+def kernels(
+    action: Annotated[
+        Action,
+        typer.Argument(
+            metavar="ACTION",
+            help="build (write .zrt files), list, show (registers, arguments) or disasm (the machine code).",
+            show_default=False,
+        ),
+    ],
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[WHAT]...",
+            help="build: the folder, then names of kernels, by default all. The others: names, .zrt files, folders of"
+            " them; list, by default all of this version.",
+            show_default=False,
+        ),
+    ] = None,
+    target: Annotated[
+        str,
+        typer.Option(
+            "--target",
+            metavar="GPU",
+            autocompletion=_targets,
+            help="What kernels are compiled for; files are for what they say.",
+            rich_help_panel=o.OTHER,
+        ),
+    ] = "gfx1201",
+    as_json: o.Json = False,
+    cache_dir: o.CacheDir = None,
+    debug: o.Debug = False,
+) -> None:
+    """Build, list and look into GPU kernels.
+
+    Kernels are compiled when they are first needed and kept in the compile cache; `build` writes them into files ahead
+    of time. All of them or, when something fails, none.
+    """
+    names = what or []
+    if action is Action.build:
+        _build(names, target, cache_dir, as_json)
+        return
+    if action is not Action.list and not names:
+        raise UsageError(f"{action.value} needs the name of a kernel or a {_SUFFIX} file")
+    found = _find(names, target, cache_dir)
+    if action is Action.list:
+        _list(found, as_json)
+    elif action is Action.show:
+        _show(found, as_json)
+    else:
+        _disassemble(found, as_json)
+
+
+# From names to kernels.
+
+
+def _find(names: Sequence[str], target: str, cache_dir: Path | None) -> list[tuple[str, GpuKernel]]:
+    """Kernels by name, or by path for those that come from files, in the order in which they are asked for."""
+    from zinc_rt.kernels.rdna.catalogue import KERNELS
+    from zinc_rt.kernels.zrt import read_file, read_folder
+
+    read: dict[str, list[tuple[str, GpuKernel]]] = {}
+    wanted = []
+    for name in names:
+        path = Path(name)
+        if name in KERNELS:
+            wanted.append(name)
+        elif path.is_dir():
+            read[name] = [(str(path / f"{n}{_SUFFIX}"), kernel) for n, kernel in read_folder(path).items()]
+            if not read[name]:
+                raise UsageError(f"{name} holds no {_SUFFIX} files")
+        elif path.suffix == _SUFFIX or len(path.parts) > 1:
+            read[name] = [(name, read_file(path))]
+        else:
+            wanted.append(name)
+    built = _compile(wanted, target, cache_dir) if wanted or not names else {}
+    if not names:
+        return list(built.items())
+    return [item for name in names for item in (read[name] if name in read else [(name, built[name])])]
+
+
+def _compile(names: Sequence[str], target: str, cache_dir: Path | None) -> dict[str, GpuKernel]:
+    """Kernels of this version by name, all of them when none is named."""
+    from zinc_rt.kernels.rdna.catalogue import KERNELS
+    from zinc_rt.lang.cache import CompileCache, default_cache_dir
+    from zinc_rt.lang.gpu_library import gpu_kernels, gpu_targets
+
+    if target not in gpu_targets():
+        raise UsageError(f"--target is {target!r}, it must be {', '.join(gpu_targets())}")
+    for name in names:
+        if name not in KERNELS:
+            near = difflib.get_close_matches(name, KERNELS, n=1)
+            hint = f"did you mean {near[0]}?" if near else "`zinc kernels list` has them all"
+            raise UsageError(f"no kernel is named {name}; {hint}")
+    store = CompileCache(cache_dir if cache_dir is not None else default_cache_dir(), notify=say)
+    return gpu_kernels({name: KERNELS[name].spec for name in names or KERNELS}, target, cache=store, notify=say)
+
+
+# What is done with them.
+
+
+def _build(names: Sequence[str], target: str, cache_dir: Path | None, as_json: bool) -> None:
+    from zinc_rt.kernels.zrt import write_folder
+
+    if not names:
+        raise UsageError("build needs a folder: zinc kernels build FOLDER [NAME]...")
+    folder = Path(names[0])
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file; build writes a folder")
+    sizes = write_folder(folder, _compile(names[1:], target, cache_dir))
+    if as_json:
+        tree = {"folder": str(folder), "target": target, "files": {f"{n}{_SUFFIX}": size for n, size in sizes.items()}}
+        _json(tree)
+    else:
+        write(f"{len(sizes)} kernels for {target} in {folder}: {sum(sizes.values())} bytes\n")
+
+
+def _facts(name: str, kernel: GpuKernel) -> dict[str, Any]:
+    return {
+        "name": name,
+        "target": kernel.target,
+        "code_bytes": kernel.size,
+        "vgprs": kernel.vgprs,
+        "lds_bytes": kernel.lds_bytes,
+        "scratch_bytes": kernel.scratch_bytes,
+        "wave": kernel.wave,
+        "workgroup": kernel.workgroup,
+        "occupancy": kernel.occupancy,
+    }
+
+
+def _list(found: Sequence[tuple[str, GpuKernel]], as_json: bool) -> None:
+    facts = [_facts(name, kernel) for name, kernel in found]
+    if as_json:
+        _json(facts)
+        return
+    header = ["kernel", "for", "code", "VGPRs", "LDS", "scratch", "wave", "group", "waves/SIMD"]
+    write_table([[str(value) for value in row.values()] for row in facts], header, right=range(2, len(header)))
+
+
+def _show(found: Sequence[tuple[str, GpuKernel]], as_json: bool) -> None:
+    trees = [_facts(name, kernel) | _details(kernel) for name, kernel in found]
+    if as_json:
+        _json(trees)
+        return
+    for i, (tree, (_, kernel)) in enumerate(zip(trees, found, strict=True)):
+        write_heading(("\n" if i else "") + f"{tree['name']}, for {kernel.target}")
+        rows = [
+            ["code", f"{kernel.size} bytes, {len(kernel.code)} with padding"],
+            ["registers", f"{kernel.vgprs} vector registers, {kernel.scratch_bytes} bytes of scratch memory"],
+            ["LDS", f"{kernel.lds_bytes} bytes"],
+            ["workgroup", f"{kernel.workgroup} work-items in waves of {kernel.wave}"],
+            ["occupancy", f"{kernel.occupancy} waves on a SIMD"],
+            *([name.upper(), text] for name, text in _registers(kernel)),
+        ]
+        write_table(rows)
+        if kernel.arguments:
+            write_heading("arguments")
+            write_table(
+                [[f"s{a.dword}", a.name, str(a.type)] for a in kernel.arguments],
+            )
+
+
+def _details(kernel: GpuKernel) -> dict[str, Any]:
+    words = ("rsrc1", "rsrc2", "rsrc3", "tmpring")
+    return {
+        "padded_bytes": len(kernel.code),
+        **{word: f"{getattr(kernel, word):#010x}" for word in words},
+        "arguments": [{"name": a.name, "type": str(a.type), "dword": a.dword} for a in kernel.arguments],
+    }
+
+
+def _registers(kernel: GpuKernel) -> Iterator[tuple[str, str]]:
+    """The words for a driver, with their fields that are not zero."""
+    from zinc_rt.pm4 import registers as reg
+
+    generation = int(kernel.target.removeprefix("gfx")[:2])
+    known = reg.registers(generation)
+    offsets = {"rsrc1": reg.PGM_RSRC1, "rsrc2": reg.PGM_RSRC2, "rsrc3": reg.PGM_RSRC3, "tmpring": reg.TMPRING_SIZE}
+    for name, offset in offsets.items():
+        value = getattr(kernel, name)
+        fields = " ".join(f"{field}={n:#x}" for field, n in known[offset].decode(value).items() if n)
+        yield name, f"{value:#010x}  {fields}".rstrip()
+
+
+def _disassemble(found: Sequence[tuple[str, GpuKernel]], as_json: bool) -> None:
+    from zinc_rt.emu.isa.decoder import instructions
+    from zinc_rt.emu.isa.printer import text
+
+    for name, kernel in found:
+        if not kernel.target.startswith("gfx12"):
+            raise UsageError(f"{name} is compiled for {kernel.target}; the disassembler knows gfx12")
+    trees = []
+    for i, (name, kernel) in enumerate(found):
+        code = kernel.code[: kernel.size]
+        lines = [(n.address, n.size, text(n), _goal(n)) for n in instructions(code, wave=kernel.wave)]
+        if as_json:
+            trees.append({"name": name, "code": [{"at": at, "text": line} for at, _, line, _ in lines]})
+            continue
+        goals = sorted({goal for *_, goal in lines if goal is not None})
+        labels = {goal: f"L{n}" for n, goal in enumerate(goals)}
+        write(("\n" if i else "") + f"{name}:\n")
+        for at, size, line, goal in lines:
+            if at in labels:
+                write(f"{labels[at]}:\n")
+            if goal is not None:
+                line = f"{line.split()[0]} {labels[goal]}"
+            words = " ".join(code[w : w + _WORD][::-1].hex() for w in range(at, at + size, _WORD))
+            write(f"  {at:6x}  {line:<72}  {words}\n")
+    if as_json:
+        _json(trees)
+
+
+def _goal(instruction: Any) -> int | None:
+    """Where a branch goes."""
+    if not instruction.name.startswith(("s_branch", "s_cbranch")):
+        return None
+    return int(instruction.address + instruction.size + _WORD * instruction.modifiers["simm16"])
+
+
+def _json(tree: object) -> None:
+    write(json.dumps(tree, indent=1) + "\n")
