@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 from zinc_rt.kernels.zrt import form
 from zinc_rt.kernels.zrt.errors import InvalidField, UnsupportedGpuTarget
 from zinc_rt.kernels.zrt.form import Header, Launch
@@ -19,6 +21,8 @@ def write_zrt(kernel: GpuKernel) -> bytes:
     """
     if kernel.target not in form.GPU_TARGETS:
         raise UnsupportedGpuTarget("gpu_target", kernel.target, f"it must be {', '.join(form.GPU_TARGETS)}")
+    if kernel.wave not in (32, 64):
+        raise InvalidField("subgroup_size", kernel.wave, "it must be 32 or 64")
     arguments = b"".join(_argument(a.name, encode(a.type), a.dword) for a in kernel.arguments)
     name = kernel.name.encode()
     name_offset = form.ARGUMENTS_AT + len(arguments)
@@ -34,7 +38,10 @@ def write_zrt(kernel: GpuKernel) -> bytes:
         kernel.rsrc1, kernel.rsrc2, kernel.rsrc3, kernel.tmpring, kernel.dwords, len(kernel.arguments), len(arguments),
         kernel.size, code_offset, code_offset + len(kernel.code),
     )  # fmt: skip
-    head = form.HEADER.pack(*header) + form.LAUNCH.pack(*launch)
+    try:
+        head = form.HEADER.pack(*header) + form.LAUNCH.pack(*launch)
+    except struct.error as error:
+        raise InvalidField("a number of the header", kernel.name, str(error)) from None
     body = arguments + name + bytes(code_offset - name_offset - len(name)) + kernel.code
     data = head + form.checksum(head + bytes(form.CHECKSUM) + body) + body
     read_zrt(data)  # what cannot be read must not be written
