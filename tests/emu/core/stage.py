@@ -1,4 +1,4 @@
-"""A shader core with memory, without driver and packets: buffers to fill and read, dispatches of kernels or raw code."""
+"""A shader core with memory, without driver and packets: buffers, and dispatches of kernels or raw code."""
 
 from __future__ import annotations
 

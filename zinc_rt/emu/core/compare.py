@@ -34,7 +34,7 @@ _WORD: Final = {"f": (np.uint32, 23), "d": (np.uint64, 52), "h": (np.uint16, 10)
 
 
 def in_class(t: str, x: Any, mask: Any) -> Any:
-    """Bits of the mask: signalling NaN, quiet NaN, -infinity, -normal, -subnormal, -0, +0, +subnormal, +normal, +infinity."""
+    """Bits of the mask: signalling NaN, quiet NaN, -infinity, -normal, -subnormal, -0, and the same upwards from +0."""
     word, mantissa = _WORD[t]
     x, mask = np.broadcast_arrays(x, mask)
     bits = np.ascontiguousarray(x).view(word)

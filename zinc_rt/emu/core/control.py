@@ -99,8 +99,8 @@ def _signal(ins: Instruction) -> Step:
         for pending in g.queues.get("dscnt", ()):
             if not pending.registers:
                 raise ShaderError(
-                    f"the barrier is signalled before {pending.kind} at {pending.at:#x} is done: s_wait_dscnt is missing or"
-                    " waits for too few"
+                    f"the barrier is signalled before {pending.kind} at {pending.at:#x} is done: s_wait_dscnt is"
+                    " missing or waits for too few"
                 )
         g.world.signal(g)
 

@@ -117,7 +117,8 @@ class _Run:
                 op.count = 0
 
     def _schedule(self, group: Group) -> None:
-        ready, waiting = [group], []
+        ready: list[Group] = [group]
+        waiting: list[Group] = []
         world = group.world
         while ready or waiting:
             waiting = self._wake(world, waiting, ready)
@@ -148,7 +149,7 @@ class _Run:
         return still
 
     def _advance(self, g: Group, others: int | None, shared: bool) -> tuple[list[Group], list[Group]]:
-        """Run until the group splits, waits, ends, or meets others. Returns those that are ready and those that wait."""
+        """Run until the group splits, waits, ends, or meets others. Returns who is ready and who waits."""
         ops, limit, started = self.program.ops, self.core.limit, 0
         budget = min(_SLICE if shared else limit, limit - int(g.steps.max()) + 1)
         pc = g.pc
@@ -180,10 +181,8 @@ class _Run:
         g.pc = pc
         g.steps += started
         if int(g.steps.max()) > limit:
-            error = ShaderError(
-                f"a wave has executed {limit} instructions: an endless loop", wave=int(np.argmax(g.steps))
-            )
-            self._fail(g, op, error)
+            text_ = f"a wave has executed {limit} instructions: an endless loop"
+            self._fail(g, op, ShaderError(text_, wave=int(np.argmax(g.steps))))
         if started >= budget:
             g.turn += 1
         return [g], []

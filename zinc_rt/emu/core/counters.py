@@ -82,7 +82,7 @@ class Counters:
     def touch(self, access: str, addresses: Any, n: int) -> None:
         """Note distinct bytes."""
         chunks = self._touched[access]
-        every = (np.asarray(addresses, np.uint64)[:, None] + np.arange(n, dtype=np.uint64)).reshape(-1)
+        every: Array = (np.asarray(addresses, np.uint64)[:, None] + np.arange(n, dtype=np.uint64)).reshape(-1)
         numbers = every >> np.uint64(_CHUNK)
         for number in np.unique(numbers).tolist():
             chunk = chunks.setdefault(number, np.zeros(1 << _CHUNK, np.bool_))

@@ -1,4 +1,4 @@
-"""What a shader core cannot go on with. `core` adds kernel, instruction, wave and nearest buffer, and raises `GpuHang`."""
+"""What a shader core cannot go on with. `core` adds kernel, instruction and wave, and raises `GpuHang`."""
 
 from __future__ import annotations
 

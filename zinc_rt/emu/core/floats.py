@@ -1,4 +1,4 @@
-"""Float instructions of the vector unit. NumPy rounds to nearest and keeps subnormals; other modes go through `rounding`.
+"""Float instructions of the vector unit. NumPy rounds to nearest and keeps subnormals; the rest goes via `rounding`.
 
 Where results are not exact by definition: reciprocal and square root are correctly rounded; 1/sqrt, exp, log, sin and
 cos are computed in float64 and rounded once, that is within 0.51 units in the last place; hardware promises one. Of

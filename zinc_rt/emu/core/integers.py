@@ -58,6 +58,14 @@ def i24(x: Any) -> Any:
     return (x << I32(8)) >> I32(8)
 
 
+def _wide_mad_u24(a: Any, b: Any, c: Any) -> Any:
+    return _wide_mad(u24(a), u24(b), c)
+
+
+def _wide_mad_i24(a: Any, b: Any, c: Any) -> Any:
+    return _wide_mad(i24(a), i24(b), c)
+
+
 def _bfe_u(x: Any, offset: Any, width: Any) -> Any:
     o, w = offset & U32(31), width & U32(31)
     return (x >> o) & ((U32(1) << w) - U32(1))
@@ -223,8 +231,8 @@ def _table() -> dict[str, Plain]:
         "v_mul_i32_i24": Plain("i", "ii", lambda a, b: i24(a) * i24(b)),
         "v_mul_hi_u32_u24": Plain("u", "uu", lambda a, b: _mul_hi_u(u24(a), u24(b))),
         "v_mul_hi_i32_i24": Plain("i", "ii", lambda a, b: _mul_hi_i(i24(a), i24(b))),
-        "v_mad_u32_u24": Plain("u", "uuu", lambda a, b, c: u24(a) * u24(b) + c, lambda a, b, c: _wide_mad(u24(a), u24(b), c)),
-        "v_mad_i32_i24": Plain("i", "iii", lambda a, b, c: i24(a) * i24(b) + c, lambda a, b, c: _wide_mad(i24(a), i24(b), c)),
+        "v_mad_u32_u24": Plain("u", "uuu", lambda a, b, c: u24(a) * u24(b) + c, _wide_mad_u24),
+        "v_mad_i32_i24": Plain("i", "iii", lambda a, b, c: i24(a) * i24(b) + c, _wide_mad_i24),
         "v_mad_u16": Plain("H", "HHH", lambda a, b, c: a * b + c, _wide_mad),
         "v_mad_i16": Plain("I", "III", lambda a, b, c: a * b + c, _wide_mad),
         "v_mad_u32_u16": Plain("u", "HHu", lambda a, b, c: a.astype(U32) * b.astype(U32) + c, _wide_mad),

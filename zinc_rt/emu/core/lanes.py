@@ -149,10 +149,7 @@ def readfirstlane(ins: Instruction, lanes: int) -> Step:
     register = source.index
 
     def run(g: Group) -> None:
-        if g.mask is None:
-            first = np.zeros((g.n, 1), np.int64)
-        else:
-            first = g.mask.argmax(axis=1)[:, None]
+        first = np.zeros((g.n, 1), np.int64) if g.mask is None else g.mask.argmax(axis=1)[:, None]
         check_lanes(g, register, np.ones((g.n, 1), np.bool_), first)
         g.put_s(dst, np.take_along_axis(g.v[register], first, axis=1)[:, 0])
 

@@ -185,7 +185,7 @@ def _permute(ins: Instruction, what: str) -> Step:
 
 
 def _swizzle(ins: Instruction, lanes: int) -> Step:
-    """Bit 15 set: quads (ISA: QUAD_PERM mode); top three bits 110: rotation; else and, or, xor masks within 32 lanes."""
+    """Bit 15 set: quads (QUAD_PERM mode); top three bits 110: rotation; else and, or, xor masks within 32 lanes."""
     offset, source, d = ins.modifiers.get("offset", 0), ins.src[0].index, ins.dst[0].index
     lane = np.arange(lanes)
     if offset >> 13 == 7:

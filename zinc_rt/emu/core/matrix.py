@@ -103,7 +103,7 @@ def compile_wmma(ins: Instruction, lanes: int) -> Step:
 
     def accumulator(g: Group) -> Any:
         """[n, 16, 16], int64 or float64."""
-        out = np.zeros((g.n, 16, 16), np.int64 if integer else np.float64)
+        out: Any = np.zeros((g.n, 16, 16), np.int64 if integer else np.float64)
         if is_constant(c):
             if integer:
                 out += int(constant(c, "i"))

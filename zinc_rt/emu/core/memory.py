@@ -27,8 +27,8 @@ LOADS: Final[dict[str, tuple[int, Any]]] = {
 NOTHING: Final = frozenset(
     {
         "global_inv", "global_wb", "global_wbinv", "global_prefetch_b8", "flat_prefetch_b8", "s_dcache_inv",
-        "s_prefetch_inst", "s_prefetch_inst_pc_rel", "s_prefetch_data", "s_prefetch_data_pc_rel", "s_buffer_prefetch_data",
-        "scratch_prefetch_b8",
+        "s_prefetch_inst", "s_prefetch_inst_pc_rel", "s_prefetch_data", "s_prefetch_data_pc_rel",
+        "s_buffer_prefetch_data", "scratch_prefetch_b8",
     }
 )  # fmt: skip
 _MASK48 = U64((1 << 48) - 1)
@@ -73,7 +73,8 @@ def _locate(ins: Instruction) -> Locate:
 
         def with_base(g: Group) -> Array:
             start = wide(g.s[index], g.s[index + 1]) + offset
-            return g.v[register].astype(U64) + start[:, None]
+            found: Array = g.v[register].astype(U64) + start[:, None]
+            return found
 
         return lambda g: _on(g, with_base(g))
     low = address.index
@@ -292,7 +293,8 @@ def _scalar_load(ins: Instruction) -> Step:
     size = name.removeprefix("s_load_")
     n = {"b32": 4, "b64": 8, "b96": 12, "b128": 16, "b256": 32, "b512": 64, "u8": 1, "i8": 1, "u16": 2, "i16": 2}[size]
     base, d = scalar_index(ins.src[0]), scalar_index(ins.dst[0])
-    assert base is not None and d is not None
+    assert base is not None
+    assert d is not None
     more = reader(ins.src[1], "u", scalar=True) if len(ins.src) > 1 and ins.src[1].kind is not Kind.NULL else None
     offset = ins.modifiers.get("offset", 0)
     kind = LOADS[size][1] if n < 4 else np.uint32

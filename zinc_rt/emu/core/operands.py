@@ -218,13 +218,12 @@ def registers(ops: tuple[Operand, ...], lanes: int) -> tuple[int, int]:
     return v, s
 
 
+_READ_TOO: Final = (
+    "v_fmac_", "v_dual_fmac_", "v_dot2acc_", "v_dual_dot2acc_", "v_writelane", "s_cmov", "s_addk_", "s_mulk_", "s_fmac_",
+    "s_bitset", "v_pk_fmac_", "v_swap",
+)  # fmt: skip
+
+
 def read_too(ins: Instruction) -> bool:
     """Whether the destination is read as well."""
-    name = ins.name
-    return (
-        name.startswith(
-            ("v_fmac_", "v_dual_fmac_", "v_dot2acc_", "v_dual_dot2acc_", "v_writelane", "s_cmov", "s_addk_")
-        )
-        or name.startswith(("s_mulk_", "s_fmac_", "s_bitset", "v_pk_fmac_", "v_swap", "v_mov_b32_sdwa"))
-        or "_d16" in name
-    )
+    return ins.name.startswith(_READ_TOO)

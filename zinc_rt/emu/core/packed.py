@@ -1,5 +1,5 @@
-"""VOP3P: two halves at a time, mixed precision, dot products. In the operands bit 0 of op_sel picks the half for the low
-result, bit 1 the one for the high result; neg negates for the low, abs for the high result.
+"""VOP3P: two halves at a time, mixed precision, dot products. In the operands bit 0 of op_sel picks the half for the
+low result, bit 1 the one for the high result; neg negates for the low, abs for the high result.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ _PAIRS: Final = {
     "v_pk_fma_f16": "v_fma_f16", "v_pk_min_num_f16": "v_min_num_f16", "v_pk_max_num_f16": "v_max_num_f16",
     "v_pk_minimum_f16": "v_minimum_f16", "v_pk_maximum_f16": "v_maximum_f16", "v_pk_fmac_f16": "v_fma_f16",
 }  # fmt: skip
-_BARE: Final = {"neg": False, "abs": False}
 
 
 def _half(op: Operand, t: str, high: bool, source: Source) -> Reader:
@@ -40,7 +39,7 @@ def _half(op: Operand, t: str, high: bool, source: Source) -> Reader:
         word = np.uint16(op.value >> 16 * pick & 0xFFFF)  # an inline constant has a value in its low half alone
         value = -word.view(DTYPE[t]) if negative else word.view(DTYPE[t])
         return lambda g: value
-    bits = source(replace(op, op_sel=0, **_BARE), "u")
+    bits = source(replace(op, op_sel=0, neg=False, abs=False), "u")
     shift = np.uint32(16 * pick)
 
     def read(g: Group) -> Any:
@@ -99,7 +98,7 @@ def _pair(ins: Instruction, source: Source) -> Any:
 
 
 def _mix(ins: Instruction, source: Source) -> Any:
-    """v_fma_mix_f32, v_fma_mixlo_f16, v_fma_mixhi_f16: op_sel_hi says that a source is a binary16, op_sel which half."""
+    """v_fma_mix_f32, v_fma_mixlo_f16, v_fma_mixhi_f16: op_sel_hi says that a source is a half, op_sel which one."""
     reads = []
     for op in ins.src:
         is_half = op.op_sel >> 1 & 1
@@ -139,7 +138,7 @@ def _dot_integer(ins: Instruction, source: Source) -> Reader:
     bits = 8 if ins.name.startswith("v_dot4") else 4
     unsigned = "_u32_" in ins.name
     a_signed, b_signed = (False if unsigned else op.neg for op in ins.src[:2])
-    a, b, c = (source(replace(op, op_sel=0, **_BARE), "u") for op in ins.src)
+    a, b, c = (source(replace(op, op_sel=0, neg=False, abs=False), "u") for op in ins.src)
     clamp = ins.modifiers.get("clamp", 0)
 
     def compute(g: Group) -> Any:
@@ -160,7 +159,7 @@ def _dot_integer(ins: Instruction, source: Source) -> Reader:
 
 def _dot4_float(ins: Instruction, source: Source) -> Reader:
     kinds = [FP8 if kind == "fp8" else BF8 for kind in ins.name.split("_")[-2:]]
-    a, b = (source(replace(op, op_sel=0, **_BARE), "u") for op in ins.src[:2])
+    a, b = (source(replace(op, op_sel=0, neg=False, abs=False), "u") for op in ins.src[:2])
     c = source(replace(ins.src[2], op_sel=0), "f")
 
     def compute(g: Group) -> Any:
@@ -179,7 +178,7 @@ def _dot2(ins: Instruction, source: Source) -> Reader:
     ops = list(ins.src)
     if len(ops) == 2:
         ops = [*(replace(op, op_sel=2) for op in ops), replace(ins.dst[0], kind=Kind.VGPR, op_sel=0)]
-    words = [source(replace(op, op_sel=0, **_BARE), "u") for op in ops[:2]]
+    words = [source(replace(op, op_sel=0, neg=False, abs=False), "u") for op in ops[:2]]
     c = source(replace(ops[2], op_sel=0), "f")
     clamp = ins.modifiers.get("clamp", 0)
 

@@ -117,9 +117,7 @@ def _operands(ins: Instruction) -> tuple[tuple[Operand, ...], tuple[Operand, ...
         more_read, more_write = _operands(ins.second)
         read, write = (*read, *more_read), (*write, *more_write)
     if ins.name.startswith("v_swap"):
-        read, write = (*read, *ins.dst), (*write, *ins.src)
-    if ins.name.startswith("v_dot2acc") or ins.name.startswith("v_pk_fmac"):
-        read = (*read, *ins.dst)
+        write = (*write, *ins.src)
     return read, write
 
 

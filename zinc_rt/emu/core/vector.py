@@ -124,7 +124,8 @@ def halves(ins: Instruction) -> Halves:
     """How an instruction with a result computes and stores it."""
     name = ins.name
     if ins.format is Format.VOP3P or name.startswith("v_dot2acc"):
-        return compile_packed(ins, source)
+        packed: Halves = compile_packed(ins, source)
+        return packed
     if name in INTEGERS:
         return _integer(ins, INTEGERS[name])
     if name in FLOATS or name in CONVERSIONS:
