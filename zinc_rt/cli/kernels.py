@@ -37,6 +37,12 @@ def _targets(incomplete: str) -> list[str]:
     return [name for name in gpu_targets() if name.startswith(incomplete)]
 
 
+def _names(incomplete: str) -> list[str]:
+    from zinc_rt.kernels.rdna.catalogue import KERNELS
+
+    return [name for name in KERNELS if name.startswith(incomplete)]
+
+
 def kernels(
     action: Annotated[
         Action,
@@ -50,6 +56,7 @@ def kernels(
         list[str] | None,
         typer.Argument(
             metavar="[WHAT]...",
+            autocompletion=_names,
             help="build: the folder, then names of kernels, by default all. The others: names, .zrt files, folders of"
             " them; list, by default all of this version.",
             show_default=False,

@@ -14,10 +14,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.kernels.rdna.catalogue import BOUNDARY
-from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.lang.gpu import CODE_ALIGN, GpuKernel
-from zinc_rt.lang.gpu_library import gpu_kernels
 from zinc_rt.pm4 import PacketBuilder
 from zinc_rt.pm4 import registers as reg
 from zinc_rt.pm4.builder import CS_W32_EN, DISPATCH_INITIATOR_COMPUTE, lo32
@@ -44,6 +41,11 @@ class Program:
 @cache
 def built_in() -> Mapping[str, GpuKernel]:
     """The kernels of `NAMES`, from the user's compile cache or compiled; once a process. Raises `LangError`."""
+    # Not at import: who opens a door to the driver needs none of it.
+    from zinc_rt.kernels.rdna.catalogue import BOUNDARY
+    from zinc_rt.lang.cache import CompileCache, default_cache_dir
+    from zinc_rt.lang.gpu_library import gpu_kernels
+
     return gpu_kernels({name: BOUNDARY[name].spec for name in NAMES}, TARGET, cache=CompileCache(default_cache_dir()))
 
 
