@@ -5,7 +5,9 @@ from __future__ import annotations
 from zinc_rt.emu.isa.decode_scalar import opcode
 from zinc_rt.emu.isa.instruction import Format, Instruction, Kind, Operand
 from zinc_rt.emu.isa.opcodes import Opcode
-from zinc_rt.emu.isa.operands import Code, source, vgpr
+from zinc_rt.emu.isa.operands import Code, check_scalars, source, vgpr
+
+_Operands = tuple[tuple[Operand, ...], tuple[Operand, ...], str]
 
 
 def vopd(code: Code) -> Instruction:
@@ -20,7 +22,8 @@ def vopd(code: Code) -> Instruction:
     x = _half(code, first, word & 0x1FF, word >> 9 & 0xFF, x_dst)
     y = _half(code, second, high & 0x1FF, high >> 9 & 0xFF, y_dst)
     if first.name != "v_dual_mov_b32" or second.name != "v_dual_mov_b32":
-        _banks(code, x[1], y[1])
+        _banks(code, (*x, first.name), (*y, second.name))
+    check_scalars(code, (*x[1], *y[1]))
     words = tuple(code.words)
     size = 4 * len(words)
     other = Instruction(code.address, size, Format.VOPD, second.name, *y, {}, None, words)
@@ -44,14 +47,20 @@ def _half(code: Code, op: Opcode, first: int, other: int, dst: int) -> tuple[tup
     return (vgpr(code, dst, op.dst[0]),), tuple(src)
 
 
-def _banks(code: Code, x: tuple[Operand, ...], y: tuple[Operand, ...]) -> None:
-    """Vector registers lie in four banks; the halves' first sources come from two of them, the second ones too."""
-    for i, (a, b) in enumerate(zip(_vectors(x), _vectors(y), strict=True)):
-        if a is not None and b is not None and (a - b) % 4 == 0:
-            code.refuse(f"source {i} of both halves lies in bank {a % 4}: v{a} and v{b}")
+def _banks(code: Code, x: _Operands, y: _Operands) -> None:
+    """Vector registers lie in four banks; both halves' first sources come from two of them, and so do the second ones.
+    Of the third ones (the addend of fmac, which is its destination, and of fmamk) one is even and one odd.
+    """
+    places = zip(_vectors(x), _vectors(y), (4, 4, 2), strict=True)
+    for i, (a, b, banks) in enumerate(places):
+        if a is not None and b is not None and (a - b) % banks == 0:
+            code.refuse(f"source {i} of both halves lies in one bank: v{a} and v{b}")
 
 
-def _vectors(src: tuple[Operand, ...]) -> tuple[int | None, int | None]:
-    """Registers of src0 and vsrc1: the second is the last vector register behind the first operand."""
-    rest = [o.index for o in src[1:] if o.kind is Kind.VGPR]
-    return (src[0].index if src[0].kind is Kind.VGPR else None), (rest[-1] if rest else None)
+def _vectors(half: _Operands) -> list[int | None]:
+    """Vector registers by the place of the source."""
+    (dst,), src, name = half
+    found = [o.index if o.kind is Kind.VGPR else None for o in src] + [None] * (3 - len(src))
+    if name == "v_dual_fmac_f32":
+        found[2] = dst.index
+    return found

@@ -48,6 +48,8 @@ def vmem(code: Code) -> Instruction:
     base, number, vector = word & 0x7F, last & 0xFF, bool(middle >> 17 & 1)
     modifiers = {"offset": signed(last >> 8, 24), "scope": middle >> 18 & 3, "th": middle >> 20 & 7}
     returns = not op.has("atomic") or modifiers["th"] & 1
+    if code.wave == 64 and "_tr_" in op.name:
+        op = Opcode(op.name, (Type("b", op.dst[0].bits // 2),), op.src, op.flags)
     dst = _data(code, op, middle & 0xFF) if returns else ()
     if not returns:
         code.zero(middle & 0xFF, "VDST of an atomic that returns nothing")

@@ -86,6 +86,8 @@ def _sopp(code: Code, word: int) -> Instruction:
     value = word & 0xFFFF
     if op.src[0].kind == "none":
         code.zero(value, "SIMM16")
+    if op.src[0].kind == "delay" and (value >> 11 or max(value & 15, value >> 7) > 11 or value >> 4 & 7 > 5):
+        code.refuse(f"delay {value:#x} has no meaning")
     return finish(code, op, (), (), {"simm16": signed(value, 16) if op.src[0].kind == "rel" else value})
 
 
@@ -121,6 +123,8 @@ def smem(code: Code) -> Instruction:
     data = word >> 6 & 0x7F
     if op.has("load"):
         dst: tuple[Operand, ...] = (scalar(code, data, op.dst[0].bits, dst=True),)
+        if dst[0].kind in {Kind.M0, Kind.EXEC}:
+            code.refuse(f"memory is loaded into {dst[0].kind.value}")
         modifiers |= {"scope": word >> 21 & 3, "th": word >> 23 & 3}
     else:
         dst = ()

@@ -13,12 +13,14 @@ from zinc_rt.emu.isa.operands import (
     VGPR,
     Code,
     bits_of,
+    check_scalars,
     half,
     scalar,
     source,
     vgpr,
 )
 
+_NARROW = {"v_lshlrev_b64", "v_lshrrev_b64", "v_ashrrev_i64"}  # one scalar value at most
 _DPP = (DPP16, DPP8, DPP8_FI)
 # dpp_ctrl of RDNA: quad_perm, row_shl, row_shr, row_ror by 1 to 15, mirrors, row_share, row_xmask.
 _CONTROLS = (range(0x100), range(0x101, 0x110), range(0x111, 0x120), range(0x121, 0x130), range(0x140, 0x142),
@@ -44,6 +46,7 @@ def short(code: Code) -> Instruction:
         signs = 0
     if not op.src:
         code.zero(number | first, "a field")
+    code.zero(signs >> 2 * len(op.src), "a sign of an operand that there is not")
     dst = _short_dst(code, op, number)
     fields = iter((first, word >> 9 & 0xFF))
     src = []
@@ -60,6 +63,7 @@ def short(code: Code) -> Instruction:
             src.append(_first(code, next(fields), kind, neg, mag))
         if (neg or mag) and not kind.is_float:
             code.refuse("the sign of an integer is changed")
+    check_scalars(code, src)
     return finish(code, op, dst, tuple(src), modifiers)
 
 
@@ -91,6 +95,7 @@ def _dpp(code: Code, op: Opcode, number: int, modifiers: dict[str, int], *, sign
     if not op.has("d"):
         code.refuse("it takes no DPP")
     word = code.word()
+    code.moved = True
     if number != DPP16:
         modifiers["dpp8"] = word >> 8
         modifiers["fi"] = int(number == DPP8_FI)
@@ -144,6 +149,8 @@ def vop3(code: Code) -> Instruction:
             code.refuse("the sign of an integer is changed")
         picked = op_sel >> i & 1 if kind.bits == 16 else 0
         src.append(source(code, fields[i], kind, neg=bool(neg >> i & 1), mag=bool(mag >> i & 1), op_sel=picked))
+    implied = [_vcc(code)] if op.name.startswith("v_div_fmas") else []
+    check_scalars(code, src + implied, 1 if op.name in _NARROW else 2)
     return finish(code, op, _long_dst(code, op, word, op_sel), tuple(src), modifiers)
 
 
@@ -166,17 +173,31 @@ def _long_dst(code: Code, op: Opcode, word: int, op_sel: int) -> tuple[Operand, 
         return ()
     kind = op.dst[0]
     if kind.kind == "m" or kind.place == "s":
-        return (scalar(code, number, bits_of(kind, code.wave), dst=True),)
+        found = scalar(code, number, bits_of(kind, code.wave), dst=True)
+        if found.kind is Kind.EXEC and op.name.startswith("v_s_"):
+            code.refuse("the destination is EXEC")
+        return (found,)
     out = vgpr(code, number, kind, op_sel=op_sel >> 3 if kind.bits == 16 else 0)
     if len(op.dst) == 1:
         return (out,)
     return (out, scalar(code, word >> 8 & 0x7F, code.wave, dst=True))
 
 
+def _spread(op: Opcode) -> Opcode:
+    """A matrix operation of 64 lanes: each holds half as much, and the index of a sparse one has a bit more to say."""
+    src, dst = ([Type(t.kind, max(t.bits // 2, 32), t.place) for t in types] for types in (op.src, op.dst))
+    flags = list(op.flags)
+    if op.name.startswith("v_swmmac") and op.src[0].bits > 32:
+        flags[3] = f"{int(flags[3], 16) << 1 | 1:x}"
+    return Opcode(op.name, tuple(dst), tuple(src), tuple(flags))
+
+
 def vop3p(code: Code) -> Instruction:
     """Packed and mixed arithmetic, dot products, matrices: two words, and one of DPP or a literal."""
     word = code.words[0]
     op = opcode(code, Format.VOP3P, word >> 16 & 0x7F)
+    if code.wave == 64 and op.dst[0].bits > 32:
+        op = _spread(op)
     code.zero(word >> 23 & 1, "bit 23")
     high = code.word()
     clamp = word >> 15 & 1
@@ -213,4 +234,5 @@ def vop3p(code: Code) -> Instruction:
         else:
             pick = low | upper << 1 if masks[3] else 0
             src.append(source(code, fields[i], kind, neg=neg, mag=mag, op_sel=pick))
+    check_scalars(code, src)
     return finish(code, op, (vgpr(code, word & 0xFF, op.dst[0]),), tuple(src), modifiers)

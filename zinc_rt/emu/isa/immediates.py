@@ -35,6 +35,8 @@ def immediate(kind: str, value: int) -> str:
     match kind:
         case "none":
             return ""
+        case "signed":
+            return str(value - 0x10000 if value >> 15 else value)
         case "hex":
             return f"{value:#x}"
         case "rel":
@@ -49,15 +51,13 @@ def immediate(kind: str, value: int) -> str:
             return _waitcnt(value)
         case "msg":
             return message(value)
-    if value >= 0x10000 - 16:
-        return str(value - 0x10000)
     return str(value) if value <= 64 else f"{value:#x}"
 
 
 def _delay(value: int) -> str:
     first, skip, second = value & 15, value >> 4 & 7, value >> 7 & 15
-    if not value or value >> 11 or max(first, second) >= len(_DELAYS) or skip >= len(_SKIPS):
-        return f"{value:#x}" if value else "0"
+    if not value:
+        return "0"
     parts = (("instid0", _DELAYS[first]), ("instskip", _SKIPS[skip]), ("instid1", _DELAYS[second]))
     return " | ".join(f"{name}({word})" for name, word in parts if word)
 
@@ -73,7 +73,8 @@ def _depctr(value: int) -> str:
 
 def _waitcnt(value: int) -> str:
     fields = [(name, value >> shift & (1 << bits) - 1, (1 << bits) - 1) for name, shift, bits in _WAITCNT]
-    return " ".join(f"{name}({n})" for name, n, top in fields if n != top) or f"{value:#x}"
+    idle = all(n == top for _, n, top in fields)
+    return " ".join(f"{name}({n})" for name, n, top in fields if idle or n != top)
 
 
 def message(value: int) -> str:

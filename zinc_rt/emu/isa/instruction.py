@@ -6,9 +6,9 @@
 Raises `UnknownInstruction`. wave: lanes of a wave; it decides whether lane masks take one or two scalar registers.
 
 Operands stand in the order of LLVM's assembly, with what the assembly leaves to the reader filled in: the VCC that
-v_cndmask_b32 reads, the EXEC that v_cmpx_* writes. SCC, M0, memory, and the destination that an instruction reads too
-(v_fmac_*, v_dot2acc_*, v_dual_fmac_*, v_writelane_b32, s_cmovk_*, s_addk_*, ..._d16_hi) follow from the name; they are
-not listed.
+v_cndmask_b32 reads, the EXEC that v_cmpx_* writes. These follow from the name, and are not listed: SCC, M0, memory, the
+VCC that v_div_fmas_* reads, and the destination that an instruction reads too (v_fmac_*, v_dual_fmac_*, v_pk_fmac_f16,
+v_swmmac_*, v_writelane_b32, v_swap_b32, s_cmov*, s_addk_*, s_mulk_*, s_bitset*, loads of ..._d16*).
 """
 
 from __future__ import annotations
@@ -45,7 +45,6 @@ class Format(Enum):
     VOP3P = "VOP3P"
     VOPC = "VOPC"
     VOPD = "VOPD"
-    VINTERP = "VINTERP"
     DS = "DS"
     FLAT = "VFLAT"
     GLOBAL = "VGLOBAL"

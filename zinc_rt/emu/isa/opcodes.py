@@ -4,6 +4,8 @@ A table is a text. A line that begins in its first column is a signature, `desti
 indented lines that follow it list the opcodes that have it, each as number and name. An operand's type is a kind and a
 width in bits, perhaps after a letter that says what may stand there:
 
+    r   a scalar register
+    j   M0 or an inline integer: a barrier's number
     v   a vector register             b   bits or an integer; 64 bits of literal are zero-extended
     s   a scalar register or constant i   signed; a literal of 64 bits is sign-extended
     c   a vector register or an       f   IEEE float: inline constants have its width, VOP3 and DPP may negate it
@@ -62,7 +64,7 @@ class Opcode:
         return next((int(f[1:], 16) for f in self.flags[1:] if f[0] == "s"), 0)
 
 
-_TYPE = re.compile(r"([vsck]?)([bifyhwx])(\d+)$")
+_TYPE = re.compile(r"([vsckrj]?)([bifyhwx])(\d+)$")
 _TEXTS: Mapping[Format, str] = {
     Format.SOP1: scalar.SOP1,
     Format.SOP2: scalar.SOP2,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Final, NoReturn
 
 from zinc_rt.emu.isa.instruction import Format, Kind, Operand, UnknownInstruction
@@ -44,6 +45,7 @@ class Code:
         self._code, self._at = code, at
         self.words: list[int] = []
         self.form: Format | None = None
+        self.moved = False  # a word of DPP was read
         self._literal: int | None = None
         self.word()
 
@@ -58,6 +60,8 @@ class Code:
 
     def literal(self) -> int:
         """The constant behind the instruction, which all its operands share."""
+        if self.moved:
+            self.refuse("DPP and a literal")
         if self._literal is None:
             self._literal = self.word()
         return self._literal
@@ -98,7 +102,7 @@ def scalar(code: Code, number: int, bits: int, *, dst: bool = False) -> Operand:
     index = number - base
     if kind is Kind.NULL:
         return Operand(kind, 0, dwords, 0, bits=bits)
-    if index % min(dwords, 4) and not (dwords == 3 and index % 4 == 0):
+    if index % (dwords if dwords < 3 else 4):
         code.refuse(f"{dwords} scalar registers from {kind.value}{index} on are not aligned")
     if index + dwords > limit:
         code.refuse(f"{dwords} scalar registers from {kind.value}{index} on: there are {limit} {kind.value}")
@@ -122,16 +126,19 @@ def source(code: Code, number: int, kind: Type, *, neg: bool = False, mag: bool 
         if kind.place == "s" or kind.kind == "m":
             code.refuse(f"v{number - VGPR} stands where a scalar is needed")
         return vgpr(code, number - VGPR, kind, op_sel=op_sel, neg=neg, mag=mag)
+    if kind.place == "j" and number != _M0 and not _ZERO <= number <= 208:
+        code.refuse(f"operand {number} is no barrier")
     if kind.place == "v":
         code.refuse(f"operand {number} is no vector register")
     if number < _ZERO:
         if kind.place == "c":
             code.refuse("matrices come from vector registers")
         found = scalar(code, number, bits)
-    elif kind.kind == "m":
-        code.refuse("a constant stands where a lane mask is needed")
+    elif kind.kind == "m" or kind.place == "r":
+        code.refuse("a constant stands where a register is needed")
     else:
         found = _constant(code, number, kind)
+        bits = min(bits, 32) if kind.place == "c" else bits
     return Operand(found.kind, found.index, found.dwords, found.value, neg, mag, op_sel, bits)
 
 
@@ -146,12 +153,26 @@ def _constant(code: Code, number: int, kind: Type) -> Operand:
             code.refuse("a literal stands for a matrix")
         return Operand(Kind.LITERAL, 0, kind.dwords, expanded(code.literal(), kind))
     if _FLOATS <= number < _FLOATS + 9:
+        if kind.kind == "b" and kind.bits == 16:
+            code.refuse("a float stands for a 16-bit integer")
         return Operand(Kind.FLOAT, number - _FLOATS, kind.dwords, inline_float(number - _FLOATS, kind))
     if 235 <= number <= 238:
         return Operand(Kind.APERTURE, number, kind.dwords)
     if number in _SPECIAL:
         return Operand(_SPECIAL[number], 0, kind.dwords)
     return code.refuse(f"operand {number} has no meaning")
+
+
+def check_scalars(code: Code, src: Sequence[Operand], limit: int = 2) -> None:
+    """A vector instruction reads two different scalar values at most, literals counted (RDNA ISA documents)."""
+    read = {(o.kind, o.index, o.dwords, o.value) for o in src if o.kind in _ON_THE_BUS}
+    if len(read) > limit:
+        code.refuse(f"it reads {len(read)} scalar values, and may read {limit}")
+
+
+_ON_THE_BUS: Final = {
+    Kind.SGPR, Kind.TTMP, Kind.VCC, Kind.EXEC, Kind.M0, Kind.SCC, Kind.VCCZ, Kind.EXECZ, Kind.APERTURE, Kind.LITERAL,
+}  # fmt: skip
 
 
 def inline_float(index: int, kind: Type) -> int:
@@ -162,7 +183,7 @@ def inline_float(index: int, kind: Type) -> int:
         return FLOATS["bf16"][index]
     if kind.bits == 64:
         return FLOATS["f64"][index]
-    return FLOATS["f32"][index] & (0xFFFF if kind.bits == 16 else 0xFFFFFFFF)
+    return FLOATS["f32"][index]
 
 
 def expanded(literal: int, kind: Type) -> int:

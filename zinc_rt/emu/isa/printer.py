@@ -32,6 +32,12 @@ def text(instruction: Instruction) -> str:
     signs = instruction.format is not Format.VOP3P or instruction.name.startswith("v_fma_mix")
     whole = instruction.format not in _SHORT
     operands = [operand(o, whole=whole, signs=signs) for o in (*instruction.dst, *instruction.src)]
+    if instruction.name == "v_mov_b16":
+        # Nobody spells it without halves.
+        both = (*instruction.dst, *instruction.src)
+        operands = [
+            f"{operand(o)}.l" if o.kind is Kind.VGPR and not o.op_sel else operand(o, whole=False) for o in both
+        ]
     if instruction.name.startswith("v_cmpx"):
         operands = operands[1:]
     if instruction.name.startswith("s_sendmsg_rtn"):
@@ -53,7 +59,7 @@ def operand(o: Operand, *, whole: bool = True, signs: bool = True) -> str:
         plain = f"|{plain}|"
     if not o.neg:
         return plain
-    return f"neg({plain})" if o.kind in {Kind.INTEGER, Kind.LITERAL} and not o.abs else f"-{plain}"
+    return f"neg({plain})" if o.kind in {Kind.INTEGER, Kind.FLOAT, Kind.LITERAL} and not o.abs else f"-{plain}"
 
 
 def _plain(o: Operand) -> str:
@@ -97,6 +103,8 @@ def _suffix(i: Instruction) -> str:
     if not i.src:
         return ""
     if i.format in _SHORT:
+        if i.format is Format.VOPC and moved:
+            return ""
         return moved or ("" if names(i.format)[i.name].has("1") else "_e32")
     both = any(i.name in names(form) for form in _SHORT)
     return f"_e64{moved}" if both or moved else ""
@@ -107,6 +115,13 @@ def _modifiers(i: Instruction) -> str:
     parts: list[str] = []
     if i.format is Format.VOP3P:
         parts += packed(i)
+    elif m.get("op_sel") and i.name.startswith("v_cvt_sr_"):
+        parts.append(f"byte_sel:{m['op_sel'] >> 2}")
+    elif m.get("op_sel") and i.name in {"v_cvt_f32_fp8", "v_cvt_f32_bf8"}:
+        # The bits of the byte's number are reversed (RDNA 4 ISA, V_CVT_F32_FP8).
+        parts.append(f"byte_sel:{m['op_sel'] >> 1 | (m['op_sel'] & 1) << 1}")
+    elif m.get("op_sel") and i.name == "v_fmac_f16":
+        parts.append(f"op_sel:[{m['op_sel'] & 1},{m['op_sel'] >> 1 & 1},0,{m['op_sel'] >> 3}]")
     elif m.get("op_sel"):
         n = 2 if "permlane" in i.name else len(i.src)
         bits = [m["op_sel"] >> b & 1 for b in range(n)]
@@ -149,7 +164,7 @@ def _memory(i: Instruction) -> str:
         operands[at] = "off" if operands[at] == "null" else operands[at]
         parts += [word for word in ("idxen", "offen") if m[word]]
     if i.format is Format.DS:
-        if i.name == "ds_swizzle_b32":
+        if i.name == "ds_swizzle_b32" and m["offset"]:
             parts.append(f"offset:{_swizzle(m['offset'])}")
         parts += [f"{k}:{m[k]}" for k in ("offset0", "offset1") if m.get(k)]
     if m.get("offset") and i.name != "ds_swizzle_b32":
@@ -174,4 +189,26 @@ def _scalar_memory(i: Instruction) -> str:
 
 
 def _swizzle(offset: int) -> str:
-    return f"{offset:#x}"
+    """ds_swizzle_b32: RDNA 4 ISA, "DS_SWIZZLE_B32"."""
+    if offset & 0xFF00 == 0x8000:
+        return f"swizzle(QUAD_PERM,{','.join(str(offset >> 2 * k & 3) for k in range(4))})"
+    if offset >> 15:
+        return str(offset)
+    keep, put, flip = offset & 31, offset >> 5 & 31, offset >> 10
+    if keep == 31 and not put and flip:
+        if not flip & (flip - 1):
+            return f"swizzle(SWAP,{flip})"
+        if not flip & (flip + 1):
+            return f"swizzle(REVERSE,{flip + 1})"
+    group = 32 - keep
+    if not flip and not group & (group - 1) and put < group and keep < 31:
+        return f"swizzle(BROADCAST,{group},{put})"
+    letters = []
+    for bit in (16, 8, 4, 2, 1):
+        if keep & bit:
+            letters.append(
+                "p" if not put & bit and not flip & bit else "i" if not put & bit else "0" if flip & bit else "1"
+            )
+        else:
+            letters.append("1" if (put ^ flip) & bit else "0")
+    return f'swizzle(BITMASK_PERM,"{"".join(letters)}")'

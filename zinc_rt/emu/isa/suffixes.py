@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from zinc_rt.emu.isa.instruction import Format, Instruction
+from zinc_rt.emu.isa.instruction import Instruction
 
 _SCOPES: Final = ("", "SCOPE_SE", "SCOPE_DEV", "SCOPE_SYS")
 _SYS, _DEV = 3, 2
@@ -40,7 +40,14 @@ def packed(i: Instruction) -> list[str]:
     mixed = i.name.startswith("v_fma_mix")
     usual = {"op_sel": 0, "op_sel_hi": 0 if mixed else (1 << n) - 1, "neg_lo": 0, "neg_hi": 0}
     names = ("op_sel", "op_sel_hi") if mixed else tuple(usual)
+    if i.name.startswith("v_swmmac"):
+        keys = [f"index_key:{m['op_sel']}"] if m["op_sel"] else []
+        return keys + _lists(m, [k for k in ("neg_lo", "neg_hi") if m[k]], n)
     shown = [k for k in names if m[k] != usual[k]]
+    return _lists(m, shown, n)
+
+
+def _lists(m: Mapping[str, int], shown: list[str], n: int) -> list[str]:
     return [f"{k}:[{','.join(str(m[k] >> b & 1) for b in range(n))}]" for k in shown]
 
 
@@ -61,7 +68,7 @@ def _hint(i: Instruction, th: int, scope: int) -> str:
             return f"TH_ATOMIC_CASCADE_{'NT' if th & 2 else 'RT'}" if scope >= _DEV else f"TH_ATOMIC_{th:#x}"
         return f"TH_ATOMIC_{_ATOMICS[th]}"
     store = "store" in i.name
-    if th == 3 and scope == _SYS and i.format is not Format.SMEM:
+    if th == 3 and scope == _SYS:
         return f"TH_{'STORE' if store else 'LOAD'}_BYPASS"
     word = (_STORES if store else _LOADS)[th]
     return f"TH_{'STORE' if store else 'LOAD'}_{word}" if word else f"{th:#x}"

@@ -6,9 +6,10 @@ from typing import Final
 
 SOP1: Final = """
 :b32 -
-    78 s_barrier_signal 79 s_barrier_signal_isfirst 81 s_barrier_init 82 s_barrier_join 87 s_wakeup_barrier
     88 s_sleep_var
-:b64 -
+:jb32 -
+    78 s_barrier_signal 79 s_barrier_signal_isfirst 81 s_barrier_init 82 s_barrier_join 87 s_wakeup_barrier
+:rb64 -
     72 s_setpc_b64 74 s_rfe_b64
 b16:f16 -
     107 s_ceil_f16 108 s_floor_f16 109 s_trunc_f16 110 s_rndne_f16
@@ -20,7 +21,7 @@ b32:b32 -
     26 s_quadmask_b32 28 s_wqm_b32 30 s_not_b32 32 s_and_saveexec_b32 34 s_or_saveexec_b32 36 s_xor_saveexec_b32
     38 s_nand_saveexec_b32 40 s_nor_saveexec_b32 42 s_xnor_saveexec_b32 44 s_and_not0_saveexec_b32
     46 s_or_not0_saveexec_b32 48 s_and_not1_saveexec_b32 50 s_or_not1_saveexec_b32 52 s_and_not0_wrexec_b32
-    54 s_and_not1_wrexec_b32 64 s_movrels_b32 66 s_movreld_b32 68 s_movrelsd_2_b32 80 s_get_barrier_state
+    54 s_and_not1_wrexec_b32 66 s_movreld_b32
     100 s_cvt_f32_i32 101 s_cvt_f32_u32 106 s_cvt_hi_f32_f16
 b32:b64 -
     9 s_ctz_i32_b64 11 s_clz_i32_u64 23 s_bcnt0_i32_b64 25 s_bcnt1_i32_b64
@@ -30,6 +31,8 @@ b32:f32 -
     96 s_ceil_f32 97 s_floor_f32 98 s_trunc_f32 99 s_rndne_f32 102 s_cvt_i32_f32 103 s_cvt_u32_f32
 b32:i64 -
     13 s_cls_i32_i64
+b32:jb32 -
+    80 s_get_barrier_state
 b32:msg -
     76 s_sendmsg_rtn_b32
 b64: -
@@ -40,7 +43,11 @@ b64:b64 -
     1 s_mov_b64 3 s_cmov_b64 5 s_brev_b64 27 s_quadmask_b64 29 s_wqm_b64 31 s_not_b64 33 s_and_saveexec_b64
     35 s_or_saveexec_b64 37 s_xor_saveexec_b64 39 s_nand_saveexec_b64 41 s_nor_saveexec_b64 43 s_xnor_saveexec_b64
     45 s_and_not0_saveexec_b64 47 s_or_not0_saveexec_b64 49 s_and_not1_saveexec_b64 51 s_or_not1_saveexec_b64
-    53 s_and_not0_wrexec_b64 55 s_and_not1_wrexec_b64 65 s_movrels_b64 67 s_movreld_b64 73 s_swappc_b64
+    53 s_and_not0_wrexec_b64 55 s_and_not1_wrexec_b64 67 s_movreld_b64
+b32:rb32 -
+    64 s_movrels_b32 68 s_movrelsd_2_b32
+b64:rb64 -
+    65 s_movrels_b64 73 s_swappc_b64
 b64:msg -
     77 s_sendmsg_rtn_b64
 """
@@ -109,7 +116,7 @@ hwreg:b32 k
 
 SOPP: Final = """
 :dec
-    0 s_nop 1 s_setkill 2 s_sethalt 3 s_sleep 16 s_trap 18 s_denorm_mode 20 s_barrier_wait 53 s_setprio
+    0 s_nop 1 s_setkill 2 s_sethalt 3 s_sleep 16 s_trap 18 s_denorm_mode 53 s_setprio
     56 s_incperflevel 57 s_decperflevel
 :delay
     7 s_delay_alu
@@ -128,6 +135,8 @@ SOPP: Final = """
 :rel
     32 s_branch 33 s_cbranch_scc0 34 s_cbranch_scc1 35 s_cbranch_vccz 36 s_cbranch_vccnz 37 s_cbranch_execz
     38 s_cbranch_execnz
+:signed
+    20 s_barrier_wait
 :waitcnt
     9 s_waitcnt
 """

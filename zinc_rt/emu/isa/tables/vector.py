@@ -58,6 +58,7 @@ sb32:vb32 1
 VOP2: Final = """
 b16:f16,f16 cod
     48 v_min_num_f16 49 v_max_num_f16 50 v_add_f16 51 v_sub_f16 52 v_subrev_f16 53 v_mul_f16 54 v_fmac_f16
+b16:f16,b16 cod
     59 v_ldexp_f16
 b16:f16,f16,kf16 1
     56 v_fmaak_f16
@@ -79,7 +80,7 @@ b32:f32,f32,m d
     1 v_cndmask_b32
 b32:f32,kf32,f32 1
     44 v_fmamk_f32
-b32:h32,h32 1
+b32:h32,h32 1d
     60 v_pk_fmac_f16
 b64:b32,b64 -
     31 v_lshlrev_b64

@@ -47,12 +47,14 @@ b32:f16,f16 cd
 b32:f32,f32 cd
     774 v_cvt_pk_i16_f32 775 v_cvt_pk_u16_f32 801 v_cvt_pk_norm_i16_f32 802 v_cvt_pk_norm_u16_f32
 b32:f32,f32 cod
-    796 v_ldexp_f32 869 v_minimum_f32 870 v_maximum_f32
+    869 v_minimum_f32 870 v_maximum_f32
 b32:f32,f32 d s8
     873 v_cvt_pk_fp8_f32 874 v_cvt_pk_bf8_f32
-b32:f32,f32 d sc
+b32:f32,b32 cod
+    796 v_ldexp_f32
+b32:f32,b32 d sc
     875 v_cvt_sr_fp8_f32 876 v_cvt_sr_bf8_f32
-b32:f32,f32,f32 cd
+b32:f32,b32,b32 cd
     550 v_cvt_pk_u8_f32
 b32:f32,f32,f32 co
     521 v_fma_dx9_zero_f32 551 v_div_fixup_f32 567 v_div_fmas_f32
@@ -72,7 +74,7 @@ b64:b32,i64 -
     830 v_ashrrev_i64
 b64:b64,b32,b64 c
     570 v_qsad_pk_u16_u8 571 v_mqsad_pk_u16_u8
-b64:f64,f32 co
+b64:f64,b32 co
     811 v_ldexp_f64 815 v_trig_preop_f64
 b64:f64,f64 co
     833 v_minimum_f64 834 v_maximum_f64
