@@ -6,11 +6,12 @@ import errno
 import json
 import os
 import re
+from dataclasses import replace
 
 import pytest
 
 from zinc_rt.kernels.rdna.catalogue import KERNELS
-from zinc_rt.kernels.zrt import read_file, read_folder
+from zinc_rt.kernels.zrt import read_file, read_folder, write_file
 
 FEW = ("copy", "argmax_keys", "dmmv_rows_q8_0")
 
@@ -102,6 +103,14 @@ def test_disasm(zinc, folder):
     assert set(re.findall(r"s_c?branch\w* (\w+)", text)) == labels
     (tree,) = json.loads(zinc("kernels", "disasm", "argmax_keys", "--json").out)
     assert [row["text"].split()[0] for row in tree["code"]] == [line.split()[1] for line in lines]
+
+
+def test_code_that_is_none(zinc, folder):
+    kernel = read_file(folder / "copy.zrt")
+    write_file(folder / "copy.zrt", replace(kernel, code=b"\xff" * len(kernel.code)))
+    outcome = zinc("kernels", "disasm", folder / "copy.zrt")
+    assert (outcome.code, outcome.out) == (1, "")
+    assert "0x0" in outcome.error
 
 
 def test_files_win_only_where_no_kernel_has_the_name(zinc, tmp_path, monkeypatch):

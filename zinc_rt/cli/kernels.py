@@ -230,6 +230,7 @@ def _registers(kernel: GpuKernel) -> Iterator[tuple[str, str]]:
 
 def _disassemble(found: Sequence[tuple[str, GpuKernel]], as_json: bool) -> None:
     from zinc_rt.emu.isa.decoder import instructions
+    from zinc_rt.emu.isa.listing import target
     from zinc_rt.emu.isa.printer import text
 
     for name, kernel in found:
@@ -238,7 +239,7 @@ def _disassemble(found: Sequence[tuple[str, GpuKernel]], as_json: bool) -> None:
     trees = []
     for i, (name, kernel) in enumerate(found):
         code = kernel.code[: kernel.size]
-        lines = [(n.address, n.size, text(n), _goal(n)) for n in instructions(code, wave=kernel.wave)]
+        lines = [(n.address, n.size, text(n), target(n)) for n in instructions(code, wave=kernel.wave)]
         if as_json:
             trees.append({"name": name, "code": [{"at": at, "text": line} for at, _, line, _ in lines]})
             continue
@@ -249,18 +250,11 @@ def _disassemble(found: Sequence[tuple[str, GpuKernel]], as_json: bool) -> None:
             if at in labels:
                 write(f"{labels[at]}:\n")
             if goal is not None:
-                line = f"{line.split()[0]} {labels[goal]}"
+                line = f"{line.rsplit(maxsplit=1)[0]} {labels[goal]}"
             words = " ".join(code[w : w + _WORD][::-1].hex() for w in range(at, at + size, _WORD))
             write(f"  {at:6x}  {line:<72}  {words}\n")
     if as_json:
         _json(trees)
-
-
-def _goal(instruction: Any) -> int | None:
-    """Where a branch goes."""
-    if not instruction.name.startswith(("s_branch", "s_cbranch")):
-        return None
-    return int(instruction.address + instruction.size + _WORD * instruction.modifiers["simm16"])
 
 
 def _json(tree: object) -> None:
