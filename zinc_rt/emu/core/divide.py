@@ -2,7 +2,7 @@
 
 RDNA 4 ISA, V_DIV_*. Two places follow what makes the result right rather than the manual's text: where both 1 / d and
 n / d are subnormal, the denominator is scaled down; and v_div_fmas multiplies by 2^64 where the quotient's exponent is
-above the bias, else by 2^-64 (2^128, 2^-128 for binary64), in one rounding with its fma.
+above the bias, else by 2^-64 (2^128, 2^-128 for binary64), in one rounding with its fma. A quotient that is no number, of numbers that are, has overflown on the way.
 """
 
 from __future__ import annotations
@@ -107,6 +107,7 @@ def fixup(t: str, q: Any, d: Any, n: Any, mode: int) -> Any:
         ((d == 0) | np.isinf(n), sign * f.kind(np.inf)),
         (np.isinf(d) | (n == 0), sign * f.kind(0)),
         (apart < f.under, sign * under),
+        (np.isnan(q), rounding.overflow(negative, f.kind, mode)),
     ]
     results = [np.broadcast_to(case[1], q.shape) for case in cases]
     return np.select([case[0] for case in cases], results, sign * np.abs(q))

@@ -54,11 +54,21 @@ def narrow(s: Any, e: Any, kind: Any, mode: int) -> Any:
     return np.where((above & (r > 0)) | (below & (r < 0)), np.nextafter(r, kind(0)), r)
 
 
+def overflow(negative: Any, kind: Any, mode: int) -> Any:
+    """What a finite number beyond the greatest one becomes."""
+    top = np.finfo(kind).max
+    high = kind(np.inf) if mode in (NEAREST, UP) else top
+    low = kind(-np.inf) if mode in (NEAREST, DOWN) else -top
+    return np.where(negative, low, high)
+
+
 def add(a: Any, b: Any, kind: Any, mode: int) -> Any:
     """a + b. a, b: of the kind. A sum of zero is -0.0 when rounding down, unless both are +0.0."""
     x, y = np.asarray(a, np.float64), np.asarray(b, np.float64)
     s, e = two_sum(x, y)
     r = narrow(s, e, kind, mode)
+    if mode != NEAREST and kind is np.float64:
+        r = np.where(np.isinf(s) & np.isfinite(x) & np.isfinite(y), overflow(s < 0, kind, mode), r)
     return np.where((s == 0) & (np.signbit(x) | np.signbit(y)), kind(-0.0), r) if mode == DOWN else r
 
 
@@ -111,6 +121,8 @@ def _fma64(a: Any, b: Any, c: Any, mode: int) -> Any:
                 flat[i] = of_fraction(exact, mode) if exact else _zero_sum(x, y, z, mode)
             else:
                 flat[i] = -0.0 if mode == DOWN else 0.0
+        elif math.isfinite(x) and math.isfinite(y):
+            flat[i] = z
     return flat.reshape(out.shape)
 
 

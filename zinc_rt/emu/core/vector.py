@@ -320,17 +320,14 @@ def _mad64(ins: Instruction) -> Halves:
         p = np.multiply(a(g), b(g), dtype=np.int64 if signed else np.uint64)
         z = c(g)
         r = p + z
-        return r, ((p < 0) ^ (z < 0) ^ _carry_of(p, z, r)) if signed else r < p
+        # Bit 64 of the 65-bit sum: a carry, and of signed numbers the sign of the exact sum.
+        return r, (r < 0) ^ (((p ^ r) & (z ^ r)) < 0) if signed else r < p
 
     def store(g: Group, both: tuple[Any, Any]) -> None:
         put(g, both[0])
         put_mask(g, both[1])
 
     return compute, store
-
-
-def _carry_of(p: Any, z: Any, r: Any) -> Any:
-    return r.view(np.uint64) < np.asarray(p).view(np.uint64)
 
 
 def _div_scale(ins: Instruction) -> Halves:
