@@ -99,7 +99,7 @@ def check_dmmv_q4_0_two_rows(boundary: TokenBoundary) -> None:
     rng = np.random.default_rng(5)
     x, raw = vector(rng, 160), pack_q4_0(rng, 2, 160)
     output = np.zeros(2, np.float32)
-    a, b = raw[:90], np.frombuffer(raw[90:] + b"behind", np.uint8)
+    a, b = raw[:90] + b"behind", np.frombuffer(raw[90:] + b"behind", np.uint8)
     boundary.dmmv_q4_0_two_rows(x, a, b, 160, output)
     assert same(output, products("q4_0", raw, 160, x))
     retired(boundary, Operation.dmmv_q4_0_two_rows)
@@ -138,7 +138,7 @@ def check_dmmv_q8_0_two_ranges(boundary: TokenBoundary) -> None:
         x, raw = vector(rng, 96), pack_q8_0(rng, rows_a + rows_b, 96)
         cut = rows_a * 102
         output = np.zeros(rows_a + rows_b, np.float32)
-        boundary.dmmv_q8_0_two_row_ranges(x, raw[:cut], rows_a, raw[cut:], rows_b, 96, output)
+        boundary.dmmv_q8_0_two_row_ranges(x, raw[:cut] + b"more", rows_a, raw[cut:], rows_b, 96, output)
         assert same(output, products("q8_0", raw, 96, x))
         retired(boundary, Operation.dmmv_q8_0_two_ranges)
 
