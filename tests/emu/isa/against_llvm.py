@@ -117,7 +117,9 @@ def compare(tool: str, codes: Iterable[bytes], wave: int) -> tuple[Counter[str],
 def _alike(code: bytes, again: bytes, wave: int) -> bool:
     """Two encodings of one instruction: bits without meaning, masks of ds_swizzle_b32 that select the same lanes."""
     one, other = decode(code, wave=wave), decode(again, wave=wave)
-    return one.name == "ds_swizzle_b32" or (one.dst, one.src, one.modifiers) == (other.dst, other.src, other.modifiers)
+    cascade = one.modifiers.get("th", 0) & 4  # returns nothing: bit 0 may be either
+    same = (one.dst, one.src, one.modifiers) == (other.dst, other.src, other.modifiers)
+    return same or one.name == "ds_swizzle_b32" or bool(cascade)
 
 
 def record(agreed: dict[int, dict[bytes, str]], seed: int) -> int:

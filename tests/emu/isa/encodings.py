@@ -116,7 +116,7 @@ def vop3(r: Random, op: int) -> bytes:
     if behind and src == DPP16:
         behind &= ~(0xF << 20)
     fields = [src, *(_wide(r) if i < n else 0 for i in (1, 2))]
-    dst = r.choice((_vector(r), _scalar(r), EXEC))
+    dst = r.choice((_vector(r), _scalar(r), EXEC)) if op >> 7 != 1 else EXEC
     low = dst | _rarely(r, 3) << 8 | _rarely(r, 4) << 11 | _rarely(r, 1, 0.3) << 15
     if r.random() < 0.3 and (op >= 0x2FC or 288 <= op <= 290):
         low = dst | _scalar(r) << 8 | _rarely(r, 1) << 15
@@ -186,6 +186,7 @@ FORMATS: dict[str, tuple[Callable[[Random, int], bytes], int]] = {
 def _blank(name: str, op: int) -> list[bytes]:
     """Instructions without operands."""
     words = {
+        "SOP1": (0x17D << 23 | op << 8 | 0xC1,),
         "SMEM": (0x3D << 26 | op << 13, 0),
         "VOP3": (0x35 << 26 | op << 16, 0),
         "VGLOBAL": (0xEE << 24 | op << 14 | NULL, 2 << 18, 0),

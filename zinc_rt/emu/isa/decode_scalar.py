@@ -86,6 +86,10 @@ def _sopp(code: Code, word: int) -> Instruction:
     value = word & 0xFFFF
     if op.src[0].kind == "none":
         code.zero(value, "SIMM16")
+    if op.src[0].kind == "waitcnt":
+        code.zero(value & 8, "bit 3")
+    if op.src[0].kind == "msg":
+        code.zero(value >> 8, "what stands above the message")
     if op.src[0].kind == "delay" and (value >> 11 or max(value & 15, value >> 7) > 11 or value >> 4 & 7 > 5):
         code.refuse(f"delay {value:#x} has no meaning")
     return finish(code, op, (), (), {"simm16": signed(value, 16) if op.src[0].kind == "rel" else value})

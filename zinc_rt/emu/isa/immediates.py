@@ -79,8 +79,6 @@ def _waitcnt(value: int) -> str:
 
 def message(value: int) -> str:
     """The operand of s_sendmsg*."""
-    if value > 255:
-        return str(value)
     return f"sendmsg(MSG_{_MESSAGES[value]})" if value in _MESSAGES else f"sendmsg({value}, 0, 0)"
 
 
