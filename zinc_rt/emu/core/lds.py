@@ -35,7 +35,7 @@ def compile_lds(ins: Instruction, lanes: int) -> Step:
 def _addresses(g: Group, register: int, offset: int) -> tuple[Array, Array, Array]:
     waves, lanes = lanes_of(g)
     base = g.v[register].reshape(-1) if g.mask is None else g.v[register][g.mask]
-    return base.astype(np.int64) + offset, waves, lanes
+    return (base + np.uint32(offset)).astype(np.int64), waves, lanes
 
 
 def _offsets(g: Group, found: tuple[Array, Array, Array], n: int) -> Array:
