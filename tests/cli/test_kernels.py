@@ -170,6 +170,7 @@ def test_damaged_files(zinc, folder):
         (("kernels",), "Missing argument"),
         (("kernels", "make"), "build"),
         (("kernels", "build"), "build needs a folder"),
+        (("kernels", "build", "copy"), "build needs a folder first: zinc kernels build FOLDER copy"),
         (("kernels", "show"), "show needs the name of a kernel or a .zrt file"),
         (("kernels", "disasm"), "disasm needs"),
         (("kernels", "show", "argmax_key"), "did you mean argmax_keys?"),

@@ -145,11 +145,14 @@ def _compile(names: Sequence[str], target: str, cache_dir: Path | None) -> dict[
 
 
 def _build(names: Sequence[str], target: str, cache_dir: Path | None, as_json: bool) -> None:
+    from zinc_rt.kernels.rdna.catalogue import KERNELS
     from zinc_rt.kernels.zrt import write_folder
 
     if not names:
         raise UsageError("build needs a folder: zinc kernels build FOLDER [NAME]...")
     folder = Path(names[0])
+    if names[0] in KERNELS and not folder.exists():
+        raise UsageError(f"{names[0]} is a kernel; build needs a folder first: zinc kernels build FOLDER {names[0]}")
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file; build writes a folder")
     sizes = write_folder(folder, _compile(names[1:], target, cache_dir))
