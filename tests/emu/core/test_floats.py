@@ -459,15 +459,15 @@ def test_source_modifiers() -> None:
 
 
 def test_mixed_precision() -> None:
-    """v_fma_mix: op_sel_hi says that a source is a half, op_sel which one."""
+    """v_fma_mix: a source of 16 bits is a half, op_sel says which one."""
     rng = np.random.default_rng(22)
     a = [SPECIAL16[i] | SPECIAL16[j] << 16 for i, j in rng.integers(0, len(SPECIAL16), (300, 2))]
     b = [SPECIAL32[i] for i in rng.integers(0, len(SPECIAL32), 300)]
     c = [SPECIAL32[i] for i in rng.integers(0, len(SPECIAL32), 300)]
     for half in (0, 1):
         for name, width in (("v_fma_mix_f32", 32), ("v_fma_mixlo_f16", 16)):
-            sources = [{"op_sel": 2 | half}, {"op_sel": 0}, {"op_sel": 0}]
-            got = vector(name, [a, b, c], [32] * 3, width, form=Format.VOP3P, sources=sources)
+            sources = [{"op_sel": half}, {"op_sel": 0}, {"op_sel": 0}]
+            got = vector(name, [a, b, c], [16, 32, 32], width, form=Format.VOP3P, sources=sources)
             for k in range(300):
                 xs = [value(a[k] >> 16 * half & 0xFFFF, 16), value(b[k], 32), value(c[k], 32)]
                 assert same(got[k], exact("fma", xs, width), width), (name, half, hex(a[k]), hex(b[k]), hex(c[k]))

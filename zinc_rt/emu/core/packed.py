@@ -98,10 +98,12 @@ def _pair(ins: Instruction, source: Source) -> Any:
 
 
 def _mix(ins: Instruction, source: Source) -> Any:
-    """v_fma_mix_f32, v_fma_mixlo_f16, v_fma_mixhi_f16: op_sel_hi says that a source is a half, op_sel which one."""
+    """v_fma_mix_f32, v_fma_mixlo_f16, v_fma_mixhi_f16: op_sel_hi says that a source is a half, op_sel which one; the decoder
+    gives such a source 16 bits.
+    """
     reads = []
     for op in ins.src:
-        is_half = op.op_sel >> 1 & 1
+        is_half = op.bits == 16
         bare = replace(op, op_sel=op.op_sel & 1 if is_half else 0)
         reads.append(source(bare, "h" if is_half else "f"))
     clamp = ins.modifiers.get("clamp", 0)
