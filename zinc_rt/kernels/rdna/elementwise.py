@@ -5,7 +5,7 @@ from __future__ import annotations
 from zinc_rt.kernels.cpu.maths import silu
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import load, store, workgroup_id, workitem_id
-from zinc_rt.lang.types import f32, ptr, u32
+from zinc_rt.lang.types import f32, ptr, u32, u64
 
 
 @inline
@@ -30,7 +30,7 @@ def add_row(a: ptr[f32], b: ptr[f32], y: ptr[f32], n: u32):
     """y[row] = a[row] + b for rows of n elements (a bias); ceil(n / 256) workgroups in x, a row each in y."""
     i = workgroup_id(0) * 256 + workitem_id()
     if i < n:
-        at = workgroup_id(1) * n + i
+        at = u64(workgroup_id(1)) * u64(n) + u64(i)
         y[at] = a[at] + b[i]
 
 
