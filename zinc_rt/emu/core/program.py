@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
 
 from zinc_rt.emu.core.control import compile_control
 from zinc_rt.emu.core.errors import ShaderError
 from zinc_rt.emu.core.lanes import LANES
 from zinc_rt.emu.core.lds import compile_lds
 from zinc_rt.emu.core.memory import compile_memory
-from zinc_rt.emu.core.operands import read_too, registers
+from zinc_rt.emu.core.operands import read_too, registers, scalar_index
 from zinc_rt.emu.core.scalar import compile_scalar
 from zinc_rt.emu.core.state import M0, SCC, VCC, Group, Step
 from zinc_rt.emu.core.vector import compile_vector
@@ -72,6 +75,8 @@ class Program:
                 fn = compile_lds(ins, self.lanes)
             else:
                 fn = compile_vector(ins, self.lanes)
+        if _discards_carry(ins):
+            fn = _low_alone(ins, fn)
         counters = counters_of(ins)
         if counters:
             fn = _issuing(ins, fn, counters, self.lanes)
@@ -84,6 +89,8 @@ class Program:
         def_v, def_s = registers(write, self.lanes)
         touch = use_v | def_v, use_s | def_s
         name = ins.name
+        if _discards_carry(ins):
+            use_v, use_s = registers((*ins.src[:2], replace(ins.src[2], dwords=1)), self.lanes)
         if _reads_scc(name):
             use_s |= 1 << SCC
         if name.startswith("s_cbranch_vcc"):
@@ -119,6 +126,39 @@ def _operands(ins: Instruction) -> tuple[tuple[Operand, ...], tuple[Operand, ...
     if ins.name.startswith("v_swap"):
         write = (*write, *ins.src)
     return read, write
+
+
+def _discards_carry(ins: Instruction) -> bool:
+    """Whether it is v_mad_co with no interest in its carry. Compilers make 32-bit products with it, too, whose addend
+    has nothing in its upper half: that half matters to the upper half of the result alone.
+    """
+    return ins.name.startswith("v_mad_co_") and len(ins.dst) == 2 and ins.dst[1].kind is Kind.NULL
+
+
+def _low_alone(ins: Instruction, fn: Step) -> Step:
+    """Where the upper half of the addend was never written, that of the result counts as never written."""
+    addend, top = ins.src[2], ins.dst[0].index + 1
+    vector = addend.kind is Kind.VGPR
+    scalar = scalar_index(addend) if addend.dwords == 2 and not vector else None
+    if not vector and scalar is None:
+        return fn
+
+    def run(g: Group) -> None:
+        if vector and g.undef_v >> addend.index + 1 & 1:
+            missing = ~g.v_defined[addend.index + 1]
+        elif scalar is not None and g.undef_s >> scalar + 1 & 1:
+            missing = np.broadcast_to(~g.s_defined[scalar + 1][:, None], g.v_defined[top].shape)
+        else:
+            fn(g)
+            return
+        if g.mask is not None:
+            missing = missing & g.mask
+        fn(g)
+        if missing.any():
+            g.v_defined[top] &= ~missing
+            g.undef_v |= 1 << top
+
+    return run
 
 
 def _reads_scc(name: str) -> bool:
