@@ -117,7 +117,8 @@ def attention(a: ptr[AttentionArgs, Space.CONSTANT], G: int, DIM: int):
         wave = first_lane(at >> 5)
         live = at < count
         here = select(live, at, count - 1)
-        k = a.k_cache + ((u64(pages[here >> 4]) * 16 + u64(here & 15)) * u64(n_kv) + u64(kv_head)) * DIM
+        # A cache has fewer than 2^32 heads in all its pages.
+        k = a.k_cache + u64((pages[here >> 4] * 16 + (here & 15)) * n_kv + kv_head) * DIM
         head = u64(row) * u64(n_kv * G) + u64(kv_head * G)
         scores = regs(f32, G)
         scores_of(k, a.q + head * DIM, scores, G, DIM)

@@ -1,0 +1,90 @@
+"""Matrix-vector products of every format on the emulated shader core: the reference's bits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.kernels import material as m
+from tests.rdna.stage import Stage, same, stage
+from tests.ring.door.stage import DOORS
+from zinc_rt.gguf import GGMLType
+from zinc_rt.kernels.rdna.catalogue import KERNELS, matvec_rows
+from zinc_rt.kernels.reference.activations import quantize_activations
+from zinc_rt.kernels.reference.matmul import Weight, matmul
+
+Quantised = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def quantised(gpu: Stage, x: np.ndarray) -> Quantised:
+    """x by the kernel that does it."""
+    groups = x.size // 32
+    q, d, s = np.full(x.size, 99, np.int8), np.full(groups, 7, np.float32), np.full(groups, 7, np.uint32)
+    gpu.run(KERNELS["quantize"], -(-x.size // 1024), x, q, d, s, x.size)
+    return q, d, s
+
+
+def expected(x: np.ndarray) -> Quantised:
+    """x as the reference quantises it, in the kernels' form."""
+    acts = quantize_activations(x)
+    q = acts.q.reshape(-1).astype(np.int8)
+    halves = q.reshape(-1, 2, 16).sum(axis=2).astype(np.int16)
+    return q, acts.d.reshape(-1).copy(), halves.view(np.uint32).reshape(-1)
+
+
+@pytest.mark.parametrize("finite", [True, False])
+def test_quantised_activations(gpu: Stage, rng: np.random.Generator, finite: bool) -> None:
+    x = m.adversarial_activations(rng, 3, 32 * 37, finite=finite)
+    for got, want in zip(quantised(gpu, x), expected(x), strict=True):
+        assert same(got, want)
+
+
+@pytest.mark.parametrize("kind", m.QUANTISED, ids=lambda kind: kind.name)
+def test_quantised_weights(gpu: Stage, rng: np.random.Generator, kind: GGMLType) -> None:
+    # Group counts: less than a wave's lanes, one for each, more, and more than two for each.
+    for groups, scales in ((8, None), (40, m.FINITE_F16), (64, m.WILD_F16), (104, None)):
+        n, n_rows = 32 * groups, 7
+        if scales is None:
+            w, x = m.packed_rows(kind, rng, n_rows, n), m.activations(rng, 1, n)
+        else:
+            w = m.adversarial_rows(kind, rng, n_rows, n, scales)
+            x = m.adversarial_activations(rng, 1, n, finite=scales is m.FINITE_F16)
+        y = np.full(n_rows + 3, 55, np.float32)
+        gpu.run(KERNELS[f"matvec_{kind.name.lower()}"], 2, w, *expected(x), y, groups, n_rows)
+        assert same(y[:n_rows], matmul(x, Weight.from_raw(kind, w))[0]), (groups, scales)
+        assert (y[n_rows:] == 55).all()
+
+
+@pytest.mark.parametrize("kind", m.FLOATS, ids=lambda kind: kind.name)
+def test_float_weights(gpu: Stage, rng: np.random.Generator, kind: GGMLType) -> None:
+    for n in (1, 31, 64, 1100):
+        for finite in (True, False):
+            w = m.float_rows(kind, m.adversarial_activations(rng, 5, n, finite=finite))
+            x = m.adversarial_activations(rng, 1, n, finite=finite)
+            y = np.full(8, 55, np.float32)
+            gpu.run(KERNELS[f"matvec_{kind.name.lower()}"], 2, np.ascontiguousarray(w), x, y, n, 5)
+            assert same(y[:5], matmul(x, Weight(kind, w, n))[0]), n
+            assert (y[5:] == 55).all()
+
+
+@pytest.mark.parametrize("kind", ["Q4_0", "Q6_K", "F16"])
+def test_several_rows_of_activations(gpu: Stage, rng: np.random.Generator, kind: str) -> None:
+    kinds, n = GGMLType[kind], 512
+    x = m.activations(rng, 3, n)
+    y = np.zeros((3, 6), np.float32)
+    if kinds in m.FLOATS:
+        w = m.float_rows(kinds, m.activations(rng, 6, n))
+        gpu.run(matvec_rows(kind, 3), 2, w, x, y, n, 6)
+    else:
+        w = m.packed_rows(kinds, rng, 6, n)
+        gpu.run(matvec_rows(kind, 3), 2, w, *expected(x), y, n // 32, 6)
+    assert same(y, matmul(x, Weight.from_raw(kinds, w)))
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_through_every_door(rng: np.random.Generator, door: str) -> None:
+    w, x = m.packed_rows(GGMLType.Q4_K, rng, 8, 512), m.activations(rng, 1, 512)
+    y = np.zeros(8, np.float32)
+    with stage(door) as made:
+        made.run(KERNELS["matvec_q4_k"], 2, w, *quantised(made, x), y, 16, 8)
+    assert same(y, matmul(x, Weight.from_raw(GGMLType.Q4_K, w))[0])

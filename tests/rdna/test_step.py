@@ -1,0 +1,149 @@
+"""The other kernels of a decode step on the emulated shader core: the reference's bits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.kernels import material as m
+from tests.rdna.stage import Block, Stage, same
+from zinc_rt.gguf import GGMLType, blocks
+from zinc_rt.kernels.rdna.attention import AttentionArgs
+from zinc_rt.kernels.rdna.catalogue import KERNELS, attention_kernels, heads_kernel
+from zinc_rt.kernels.rdna.heads import HeadsArgs
+from zinc_rt.kernels.reference.argmax import argmax_rows
+from zinc_rt.kernels.reference.flash_attn import attend_rows
+from zinc_rt.kernels.reference.kv_cache import kv_write_rows
+from zinc_rt.kernels.reference.mathfn import silu
+from zinc_rt.kernels.reference.rms_norm import rms_norm_rows
+from zinc_rt.kernels.reference.rope import rope_rows, rope_table
+
+SIZES = (1, 7, 255, 257, 1000)
+PAGE = 16
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_norms(gpu: Stage, rng: np.random.Generator, n: int) -> None:
+    x = m.adversarial_activations(rng, 3, n, finite=n != 257)
+    residual, w = m.adversarial_activations(rng, 3, n), m.activations(rng, 1, n)[0]
+    y, total = np.zeros_like(x), np.zeros_like(x)
+    gpu.run(KERNELS["rms_norm"], 3, x, w, y, n, 1e-5)
+    assert same(y, rms_norm_rows(x, w, 1e-5))
+    gpu.run(KERNELS["residual_rms_norm"], 3, x, residual, w, total, y, n, 1e-6)
+    with np.errstate(all="ignore"):
+        assert same(total, x + residual)
+    assert same(y, rms_norm_rows(total, w, 1e-6))
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_elementwise(gpu: Stage, rng: np.random.Generator, n: int) -> None:
+    a, b = (m.adversarial_activations(rng, 2, n, finite=False) for _ in range(2))
+    a[:, ::3] = rng.uniform(-110, 110, a[:, ::3].shape)  # where exp is neither 0 nor infinity
+    groups = -(-2 * n // 1024)
+    with np.errstate(all="ignore"):
+        wants = {"add": a + b, "swiglu": silu(a) * b, "add_row": a + b[0]}
+    for name, want in wants.items():
+        y = np.full((3, n), 55, np.float32)
+        if name == "add_row":
+            gpu.run(KERNELS[name], (-(-n // 256), 2), a, b[0].copy(), y, n)
+        else:
+            gpu.run(KERNELS[name], groups, a, b, y, 2 * n)
+        assert same(y[:2], want), name
+        assert (y[2] == 55).all(), name
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_argmax(gpu: Stage, rng: np.random.Generator, n: int) -> None:
+    x = rng.choice(np.float32([1, 2, 2, np.nan, -np.inf, np.inf, 0, -0.0, -1]), (5, n)).astype(np.float32)
+    x[0], x[1] = np.nan, -np.inf
+    x[2] = np.where(np.arange(n) % 3 == 2, -np.inf, np.nan)
+    x[3] = rng.standard_normal(n)
+    y = np.full(5, -5, np.int32)
+    gpu.run(KERNELS["argmax"], 5, x, y, n)
+    assert y.tolist() == argmax_rows(x).tolist()
+
+
+@pytest.mark.parametrize("kind", [*m.QUANTISED, *m.FLOATS], ids=lambda kind: kind.name)
+def test_embedding(gpu: Stage, rng: np.random.Generator, kind: GGMLType) -> None:
+    n, ids = 512, np.array([3, 0, 4], np.int32)
+    if kind in m.QUANTISED:
+        w, span = m.adversarial_rows(kind, rng, 5, n, m.WILD_F16), 2048
+    else:
+        w, span = np.ascontiguousarray(m.float_rows(kind, m.activations(rng, 5, n))), 256
+    y = np.full((4, n), 55, np.float32)
+    gpu.run(KERNELS[f"embed_{kind.name.lower()}"], (-(-n // span), 3), w, ids, y, n)
+    assert same(y[:3], blocks.dequantize(kind, np.ascontiguousarray(w[ids])))
+    assert (y[3] == 55).all()
+
+
+HEADS = ((128, 64, False), (80, 20, True), (80, 20, False), (8, 4, False), (288, 32, True), (40, 0, False))
+
+
+@pytest.mark.parametrize(("dim", "pairs", "interleaved"), HEADS)
+def test_heads(gpu: Stage, rng: np.random.Generator, dim: int, pairs: int, interleaved: bool) -> None:
+    rows, n_heads, max_pages = 5, 3, 8
+    weight = m.activations(rng, 1, dim)[0]
+    positions = rng.permutation(100)[:rows].astype(np.int32)
+    slots = rng.integers(0, 3, rows).astype(np.int32)
+    pages = rng.permutation(3 * max_pages).astype(np.int32).reshape(3, max_pages)
+    table = rope_table(np.arange(100), 1e-4 ** (np.arange(pairs) / max(pairs, 1)))
+    for norm, cache in ((False, True), (True, False), (True, True)):
+        x = m.adversarial_activations(rng, rows, n_heads * dim, finite=not cache).reshape(rows, n_heads, dim)
+        y, stored = np.full_like(x, 55), np.full((3 * max_pages, PAGE, n_heads, dim), 3, np.float16)
+        values = {
+            "x": x, "y": y, "cache": stored, "weight": weight, "positions": positions, "slots": slots,
+            "table": np.ascontiguousarray(table.transpose(0, 2, 1)), "page_table": pages, "max_pages": max_pages,
+            "n_heads": n_heads, "n_rows": rows, "eps": 1e-6,
+        }  # fmt: skip
+        entry = heads_kernel(dim, pairs, interleaved=interleaved, norm=norm, cache=cache)
+        gpu.run(entry, -(-rows * n_heads // 4), Block(HeadsArgs, values))
+        want = rope_rows(rms_norm_rows(x, weight, 1e-6) if norm else x, table[positions], interleaved=interleaved)
+        if cache:
+            other = np.full_like(stored, 3)
+            kv_write_rows(want, want, positions, slots, pages, other, other.copy())
+            assert same(stored, other)
+            assert (y == 55).all()
+        else:
+            assert same(y, want)
+            assert (stored == 3).all()
+
+
+SHAPES = ((128, 2, 4), (80, 1, 3), (8, 2, 2), (64, 1, 9))
+
+
+@pytest.mark.parametrize(("dim", "n_kv", "group"), SHAPES)
+def test_attention(gpu: Stage, rng: np.random.Generator, dim: int, n_kv: int, group: int) -> None:
+    """Rows of one position, of a whole split, of one more, and of several; with and without sinks."""
+    heads, max_pages, splits = n_kv * group, 40, 3
+    positions = np.array([0, 255, 256, 583], np.int32)
+    rows = len(positions)
+    slots = np.array([0, 1, 2, 1], np.int32)
+    pages = rng.permutation(3 * max_pages).astype(np.int32).reshape(3, max_pages)
+    caches = [
+        np.clip(m.activations(rng, 3 * max_pages * PAGE, n_kv * dim), -6e4, 6e4)
+        .astype(np.float16)
+        .reshape(-1, PAGE, n_kv, dim)
+        for _ in range(2)
+    ]
+    q = (m.activations(rng, rows, heads * dim) / 16).reshape(rows, heads, dim)
+    if dim == 8:
+        q[0, 0, 0], q[2] = np.nan, q[2] * np.float32(1e30)
+        caches[1][pages[1, 3], 2, 0, 1] = np.inf
+    sinks = rng.standard_normal(heads).astype(np.float32)
+    sinks[0] = np.nan
+    y, scale = np.zeros_like(q), np.float32(dim**-0.5)
+    values = {
+        "q": q, "k_cache": caches[0], "v_cache": caches[1], "y": y, "sinks": sinks, "positions": positions,
+        "values": np.full((rows, splits, heads, dim), np.nan, np.float32),
+        "tops": np.full((rows, splits, heads, 2), np.nan, np.float32),
+        "slots": slots, "page_table": pages, "max_pages": max_pages, "max_splits": splits, "n_kv": n_kv,
+        "scale": scale,
+    }  # fmt: skip
+    for sink in (False, True):
+        split, merge = attention_kernels(dim, group, sinks=sink)
+        gpu.run(split, (splits, n_kv, rows), Block(AttentionArgs, values))
+        gpu.run(merge, (heads, rows), Block(AttentionArgs, values))
+        for r, position in enumerate(positions):
+            k, v = (c[pages[slots[r]]].reshape(-1, n_kv, dim)[: position + 1] for c in caches)
+            want = attend_rows(q[r : r + 1], k, v, positions[r : r + 1], float(scale), sinks if sink else None)
+            assert same(y[r : r + 1], want), (r, sink)
