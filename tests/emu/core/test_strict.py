@@ -112,6 +112,17 @@ def test_waiting_for_some_of_several_loads() -> None:
         stage.dispatch(stage.code([*head, v_mov(0, VGPR | 6), S_ENDPGM]), user_data=where)
 
 
+def test_half_an_addend() -> None:
+    """v_mad_co_u64_u32 v[2:3], null, s0, s1, v[0:1], as compilers write a 32-bit product and sum: v1 holds nothing."""
+    mad = (0xD6FE7C02, 0x04000200)
+    stage = Stage()
+    stage.dispatch(stage.code([*mad, v_mov(4, VGPR | 2), S_ENDPGM]), user_data=(1, 2))
+    with pytest.raises(GpuHang, match="v3 is read and was never written"):
+        stage.dispatch(stage.code([*mad, v_mov(4, VGPR | 3), S_ENDPGM]), user_data=(1, 2))
+    with pytest.raises(GpuHang, match="v1 is read and was never written"):  # with the carry kept in s4
+        stage.dispatch(stage.code([0xD6FE0402, 0x04000200, S_ENDPGM]), user_data=(1, 2))
+
+
 def test_registers_that_nobody_wrote() -> None:
     stage = Stage()
     with pytest.raises(GpuHang, match=r"v4 is read and was never written; `v_mov_b32_e32 v1, v4` at 0x\w+ \(\+0x0\)"):
