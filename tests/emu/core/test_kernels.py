@@ -57,9 +57,10 @@ def collatz(x: ptr[u32], steps: ptr[u32]):
     while v != 1:
         if (v & 1) == 0:
             v = v >> 1
+            n = n + 1
         else:
             v = v * 3 + 1
-        n = n + 1
+            n = n + 1
     steps[at] = n
 
 
@@ -305,17 +306,19 @@ def test_through_every_door(door: Any, rng: np.random.Generator) -> None:
     x, y = rng.normal(size=(2, 256)).astype(np.float32)
     total = rng.integers(-8, 9, (5, 1000)).astype(np.float32)
     core = ShaderCore()
-    with Machine(profile=LINUX_7_3_USERQ, shader=core, time_scale=0.01) as machine:
-        with GpuRing(door("/dev/dri/renderD128", linux=machine.process())) as ring:
-            first, second, out = (ring.alloc(1024) for _ in range(3))
-            rows, sums = ring.alloc(total.nbytes), ring.alloc(20)
-            for memory, data in ((first, x), (second, y), (rows, total)):
-                ring.write(memory, data)
-            add, reduce = (ring.load_kernel(compiled()[name]) for name in ("add_vectors", "workgroup_sum"))
-            batch = Batch("sums").dispatch(add, 8, first, second, out, 256).dispatch(reduce, 5, rows, sums, 1000)
-            batch = batch.barrier().dispatch(add, 8, out, second, first, 256)
-            ring.wait(ring.submit(batch))
-            assert (np.frombuffer(ring.read(out), np.float32) == x + y).all()
-            assert (np.frombuffer(ring.read(first), np.float32) == (x + y) + y).all()
-            assert (np.frombuffer(ring.read(sums), np.float32) == total.sum(1)).all()
+    with (
+        Machine(profile=LINUX_7_3_USERQ, shader=core, time_scale=0.01) as machine,
+        GpuRing(door("/dev/dri/renderD128", linux=machine.process())) as ring,
+    ):
+        first, second, out = (ring.alloc(1024) for _ in range(3))
+        rows, sums = ring.alloc(total.nbytes), ring.alloc(20)
+        for memory, data in ((first, x), (second, y), (rows, total)):
+            ring.write(memory, data)
+        add, reduce = (ring.load_kernel(compiled()[name]) for name in ("add_vectors", "workgroup_sum"))
+        batch = Batch("sums").dispatch(add, 8, first, second, out, 256).dispatch(reduce, 5, rows, sums, 1000)
+        batch = batch.barrier().dispatch(add, 8, out, second, first, 256)
+        ring.wait(ring.submit(batch))
+        assert (np.frombuffer(ring.read(out), np.float32) == x + y).all()
+        assert (np.frombuffer(ring.read(first), np.float32) == (x + y) + y).all()
+        assert (np.frombuffer(ring.read(sums), np.float32) == total.sum(1)).all()
     assert len(core.counters) == 3

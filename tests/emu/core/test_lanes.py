@@ -1,4 +1,4 @@
-"""Exchanges between lanes, masks, pairs, wave64, matrices, memory forms; and what other emulators are known to get wrong."""
+"""Exchanges between lanes, masks, pairs, wave64, matrices, LDS; and what other emulators are known to get wrong."""
 
 from __future__ import annotations
 
@@ -281,7 +281,7 @@ def test_lds_loads_and_stores() -> None:
         g.put(4 + k, 0x81828384 + LANE * np.uint32(0x01000001) + np.uint32(k))
     ds(g, "store_b128", (), vgpr(1), vgpr(4, 128), offset=32)
     raw = world.lds.data[32 : 32 + 512].view(np.uint32).reshape(32, 4)
-    assert (raw.T == g.v[4:8, 0]).all()
+    assert (g.v[4:8, 0] == raw.T).all()
     ds(g, "load_b64", (vgpr(10, 64),), vgpr(1), offset=36)
     assert (g.v[10:12, 0] == g.v[5:7, 0]).all()
     ds(g, "load_i8", (vgpr(10),), vgpr(1), offset=35)

@@ -1,4 +1,4 @@
-"""What this core refuses though silicon may let it pass: each is an error that says what, where, which wave and lane."""
+"""What this core refuses though silicon may let it pass; each error says what, where, which wave and lane."""
 
 from __future__ import annotations
 
@@ -71,12 +71,10 @@ def test_a_wait_for_lds_is_missing() -> None:
     code = patched("workgroup_sum", (WAIT_DS, S_NOP))
     with pytest.raises(GpuHang, match=r"the barrier is signalled before ds_store_b32 at .*s_wait_dscnt is missing"):
         stage.launch(compiled()["workgroup_sum"], 1, x, x, 256, code=code)
+    at = patched("workgroup_sum").index(struct.pack("<I", SIGNAL))
+    code = patched("workgroup_sum", (WAIT_DS, S_NOP), after=at)
     with pytest.raises(GpuHang, match=r"v\d+ is used before ds_load_b128 at .*s_wait_dscnt is missing"):
-        words = patched("workgroup_sum")
-        at = words.index(struct.pack("<I", SIGNAL))
-        stage.launch(
-            compiled()["workgroup_sum"], 1, x, x, 256, code=patched("workgroup_sum", (WAIT_DS, S_NOP), after=at)
-        )
+        stage.launch(compiled()["workgroup_sum"], 1, x, x, 256, code=code)
 
 
 def test_a_barrier_is_missing() -> None:
@@ -179,9 +177,9 @@ def test_memory_that_is_not_there_or_read_only() -> None:
 def test_misaligned_atomics_and_scalar_loads() -> None:
     stage = Stage()
     x, block = stage.buffer(4096), stage.buffer(4096)
-    with pytest.raises(GpuHang, match="an atomic of 4 bytes at 0x.*2, which is misaligned.*global_atomic_add_u32"):
+    with pytest.raises(GpuHang, match=r"an atomic of 4 bytes at 0x.*2, which is misaligned.*global_atomic_add_u32"):
         stage.launch(compiled()["count"], 1, x + 2, block, block)
-    with pytest.raises(GpuHang, match="a scalar load of .* which is misaligned"):
+    with pytest.raises(GpuHang, match=r"a scalar load of .* which is misaligned"):
         stage.launch(compiled()["from_block"], 1, block + 2, 0)
 
 

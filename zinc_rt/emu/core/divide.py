@@ -2,7 +2,8 @@
 
 RDNA 4 ISA, V_DIV_*. Two places follow what makes the result right rather than the manual's text: where both 1 / d and
 n / d are subnormal, the denominator is scaled down; and v_div_fmas multiplies by 2^64 where the quotient's exponent is
-above the bias, else by 2^-64 (2^128, 2^-128 for binary64), in one rounding with its fma. A quotient that is no number, of numbers that are, has overflown on the way.
+above the bias, else by 2^-64 (2^128, 2^-128 for binary64), in one
+rounding with its fma. A quotient that is no number, of numbers that are, has overflown on the way.
 """
 
 from __future__ import annotations

@@ -98,8 +98,8 @@ def _pair(ins: Instruction, source: Source) -> Any:
 
 
 def _mix(ins: Instruction, source: Source) -> Any:
-    """v_fma_mix_f32, v_fma_mixlo_f16, v_fma_mixhi_f16: op_sel_hi says that a source is a half, op_sel which one; the decoder
-    gives such a source 16 bits.
+    """v_fma_mix_f32, v_fma_mixlo_f16, v_fma_mixhi_f16: op_sel_hi says that a source is a half, op_sel which one; the
+    decoder gives such a source 16 bits.
     """
     reads = []
     for op in ins.src:
