@@ -187,7 +187,9 @@ def _take(source: Bytes, offsets: _Offsets, n: int) -> Bytes:
     word = _WORD.get(n)
     if word is not None and len(source) % n == 0 and _aligned(offsets, n):
         return source.view(word)[offsets // n].view(np.uint8).reshape(-1, n)
-    return np.take(source, offsets[:, None] + np.arange(n))
+    # All windows of n bytes, one byte apart: one copy of n bytes a lane.
+    windows = np.ndarray((len(source) - n + 1,), f"V{n}", source, 0, (1,))
+    return windows[offsets].view(np.uint8).reshape(-1, n)
 
 
 def _put(target: Bytes, offsets: _Offsets, data: Bytes) -> None:

@@ -358,9 +358,7 @@ def test_modes_are_followed_and_can_be_read() -> None:
     execute(g, decode(struct.pack("<I", 0xBF910005)))  # s_round_mode 5
     execute(g, decode(struct.pack("<I", 0xBF920000)))  # s_denorm_mode 0
     assert g.mode == 5
-    execute(
-        g, decode(struct.pack("<II", 0xB9800901, 0)) if False else decode(struct.pack("<I", 0xB8800000 | 1 | 3 << 11))
-    )
+    execute(g, decode(struct.pack("<I", 0xB8800000 | 1 | 3 << 11)))
     assert g.s[0][0] == 5, "s_getreg_b32 s0, hwreg(HW_REG_MODE, 0, 4)"
 
 

@@ -7,6 +7,7 @@ Scratch lies as hardware lays it: dword k of all lanes of a wave side by side.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -56,10 +57,18 @@ def compile_memory(ins: Instruction, lanes: int) -> Step:
 def lanes_of(g: Group) -> tuple[Array, Array]:
     """Waves and lanes that are on."""
     if g.mask is None:
-        every = np.arange(g.n * g.lanes)
-        return every // g.lanes, every % g.lanes
+        return _all(g.n, g.lanes)
     waves, lanes = np.nonzero(g.mask)
     return waves, lanes
+
+
+@lru_cache(maxsize=16)
+def _all(n: int, lanes: int) -> tuple[Array, Array]:
+    every = np.arange(n * lanes)
+    found = every // lanes, every % lanes
+    for array in found:
+        array.flags.writeable = False
+    return found
 
 
 def _locate(ins: Instruction) -> Locate:
