@@ -14,7 +14,7 @@ def signed(value: int, bits: int) -> int:
 def opcode(code: Code, form: Format, number: int) -> Opcode:
     """What a number means. Raises where it means nothing."""
     code.form = form
-    found = opcodes(form).get(number)
+    found = opcodes(form, code.gfx).get(number)
     if found is None:
         code.refuse(f"there is no opcode {number}")
     return found
@@ -104,6 +104,8 @@ def _sopk(code: Code, word: int) -> Instruction:
             code.zero(number, "SDST")
             return finish(code, op, (register,), (_constant(code, op.src[0]),), {"simm16": value})
         return finish(code, op, (register,), (scalar(code, number, 32),), {"simm16": value})
+    if op.src[0].kind == "b":
+        return finish(code, op, (), (scalar(code, number, 32),), {"simm16": value})
     if not op.dst:
         code.zero(number, "SDST")
     dst = tuple(scalar(code, number, t.bits, dst=True) for t in op.dst)

@@ -120,7 +120,7 @@ def vop3(code: Code) -> Instruction:
     """VOP3 and VOP3SD: two words, and one of DPP or a literal."""
     word, high = code.words[0], 0
     number = word >> 16 & 0x3FF
-    second = number in opcodes(Format.VOP3SD)
+    second = number in opcodes(Format.VOP3SD, code.gfx)
     op = opcode(code, Format.VOP3SD if second else Format.VOP3, number)
     high = code.word()
     clamp, omod, neg = word >> 15 & 1, high >> 27 & 3, high >> 29
@@ -196,7 +196,7 @@ def vop3p(code: Code) -> Instruction:
     """Packed and mixed arithmetic, dot products, matrices: two words, and one of DPP or a literal."""
     word = code.words[0]
     op = opcode(code, Format.VOP3P, word >> 16 & 0x7F)
-    if code.wave == 64 and op.dst[0].bits > 32:
+    if code.wave == 64 and code.gfx == 12 and op.dst[0].bits > 32:
         op = _spread(op)
     code.zero(word >> 23 & 1, "bit 23")
     high = code.word()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from zinc_rt.emu.isa import decode_gfx11
 from zinc_rt.emu.isa.decode_dual import vopd
 from zinc_rt.emu.isa.decode_memory import ds, vbuffer, vmem
 from zinc_rt.emu.isa.decode_scalar import smem, sop
@@ -12,13 +13,13 @@ from zinc_rt.emu.isa.instruction import Instruction
 from zinc_rt.emu.isa.operands import Code
 
 
-def decode(code: bytes, address: int = 0, *, at: int = 0, wave: int = 32) -> Instruction:
+def decode(code: bytes, address: int = 0, *, at: int = 0, wave: int = 32, gfx: int = 12) -> Instruction:
     """The instruction at byte `at` of the code, whose address is `address + at`.
 
-    wave: lanes of a wave, 32 or 64. Raises `UnknownInstruction` where gfx12 has no such instruction, where reserved
-    fields are set, and where the code ends in it.
+    wave: lanes of a wave, 32 or 64; gfx: 12, or 11 for what our kernels contain there. Raises `UnknownInstruction`
+    where there is no such instruction, where reserved fields are set, and where the code ends in it.
     """
-    c = Code(code, at, address + at, wave)
+    c = Code(code, at, address + at, wave, gfx)
     word = c.words[0]
     if not word >> 31:
         return short(c)
@@ -32,21 +33,25 @@ def decode(code: bytes, address: int = 0, *, at: int = 0, wave: int = 32) -> Ins
         case 0b110110:
             return ds(c)
         case 0b111101:
-            return smem(c)
+            return smem(c) if gfx == 12 else decode_gfx11.smem(c)
+        case 0b110111 if gfx == 11:
+            return decode_gfx11.vmem(c)
+        case 0b111000 if gfx == 11:
+            return decode_gfx11.invalidate(c)
     match word >> 24:
         case 0xCC:
             return vop3p(c)
-        case 0xC4:
+        case 0xC4 if gfx == 12:
             return vbuffer(c)
-        case 0xEC | 0xED | 0xEE:
+        case 0xEC | 0xED | 0xEE if gfx == 12:
             return vmem(c)
     return c.refuse("no known format begins like this")
 
 
-def instructions(code: bytes, address: int = 0, *, wave: int = 32) -> Iterator[Instruction]:
+def instructions(code: bytes, address: int = 0, *, wave: int = 32, gfx: int = 12) -> Iterator[Instruction]:
     """All of it, one after the other. Raises `UnknownInstruction`."""
     at = 0
     while at < len(code):
-        found = decode(code, address, at=at, wave=wave)
+        found = decode(code, address, at=at, wave=wave, gfx=gfx)
         yield found
         at += found.size

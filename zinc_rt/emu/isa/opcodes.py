@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from zinc_rt.emu.isa.instruction import Format
-from zinc_rt.emu.isa.tables import dual, memory, scalar, vector, vop3
+from zinc_rt.emu.isa.tables import dual, gfx11, memory, scalar, vector, vop3
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,29 +87,37 @@ _VOP3_FROM = ((Format.VOPC, 0), (Format.VOP2, 256), (Format.VOP1, 384))
 
 
 @cache
-def opcodes(form: Format) -> Mapping[int, Opcode]:
-    """All opcodes of a format by number. VOP3 has those of VOP1, VOP2 and VOPC, too."""
+def opcodes(form: Format, gfx: int = 12) -> Mapping[int, Opcode]:
+    """All opcodes of a format by number. VOP3 has those of VOP1, VOP2 and VOPC, too. gfx: 12 or 11."""
     if form in _MEMORY:
         word = _MEMORY[form]
         found = _parsed(memory.VMEM).items()
         return {k: Opcode(f"{word}_{v.name}", v.dst, v.src, v.flags) for k, v in found if word[0] in v.flags[-1]}
-    table = _parsed(_TEXTS[form])
+    table = _parsed(_TEXTS[form]) if gfx == 12 else _older(form)
     if form is Format.VOPC:
         table |= {k | 0x80: Opcode(v.name.replace("v_cmp_", "v_cmpx_"), (), v.src, v.flags) for k, v in table.items()}
     if form is Format.VOP3SD:
-        table |= {k + 256: v for k, v in opcodes(Format.VOP2).items() if len(v.dst) == 2}
+        table |= {k + 256: v for k, v in opcodes(Format.VOP2, gfx).items() if len(v.dst) == 2}
     if form is Format.VOP3:
-        carry = opcodes(Format.VOP3SD)
+        carry = opcodes(Format.VOP3SD, gfx)
         for other, base in _VOP3_FROM:
-            from_other = opcodes(other).items()
+            from_other = opcodes(other, gfx).items()
             table |= {k + base: v for k, v in from_other if not v.has("1") and k + base not in carry}
     return table
 
 
 @cache
-def names(form: Format) -> Mapping[str, Opcode]:
+def names(form: Format, gfx: int = 12) -> Mapping[str, Opcode]:
     """The same by name."""
-    return {op.name: op for op in opcodes(form).values()}
+    return {op.name: op for op in opcodes(form, gfx).values()}
+
+
+def _older(form: Format) -> dict[int, Opcode]:
+    changed = _parsed(getattr(gfx11, form.value, ""))
+    if form is Format.SMEM:
+        return changed
+    gone = gfx11.GONE.get(form.value, ())
+    return {k: v for k, v in _parsed(_TEXTS[form]).items() if not any(k in r for r in gone)} | changed
 
 
 def _parsed(text: str) -> dict[int, Opcode]:

@@ -38,10 +38,10 @@ FLOATS: Final[dict[str, tuple[int, ...]]] = {
 
 
 class Code:
-    """The bytes of one instruction, read word by word. wave: lanes."""
+    """The bytes of one instruction, read word by word. wave: lanes; gfx: 12 or 11."""
 
-    def __init__(self, code: bytes, at: int, address: int, wave: int) -> None:
-        self.address, self.wave = address, wave
+    def __init__(self, code: bytes, at: int, address: int, wave: int, gfx: int = 12) -> None:
+        self.address, self.wave, self.gfx = address, wave, gfx
         self._code, self._at = code, at
         self.words: list[int] = []
         self.form: Format | None = None

@@ -19,31 +19,29 @@ _SHORT = {Format.VOP1, Format.VOP2, Format.VOPC}
 _OMOD = {1: "mul:2", 2: "mul:4", 3: "div:2"}
 
 
-def text(instruction: Instruction) -> str:
-    """One instruction, without its address."""
+def text(instruction: Instruction, gfx: int = 12) -> str:
+    """One instruction, without its address. gfx: what it was decoded for."""
     if instruction.second is not None:
         halves = (instruction, instruction.second)
         return " :: ".join(f"{h.name} {', '.join(operand(o) for o in (*h.dst, *_shown(h)))}" for h in halves)
     if instruction.format in {Format.SOPP, Format.SOPK}:
-        return _immediate(instruction)
+        return _immediate(instruction, gfx)
     if instruction.format in _MEMORY:
         return _memory(instruction)
     name, suffix = instruction.name, ""
     signs = instruction.format is not Format.VOP3P or instruction.name.startswith("v_fma_mix")
     whole = instruction.format not in _SHORT
     operands = [operand(o, whole=whole, signs=signs) for o in (*instruction.dst, *instruction.src)]
-    if instruction.name == "v_mov_b16":
-        # Nobody spells it without halves.
+    if instruction.name == "v_mov_b16" or (gfx == 11 and not whole):
+        # LLVM always writes the half of these.
         both = (*instruction.dst, *instruction.src)
-        operands = [
-            f"{operand(o)}.l" if o.kind is Kind.VGPR and not o.op_sel else operand(o, whole=False) for o in both
-        ]
+        operands = [operand(o, whole=False) + (".l" if _lower(o) else "") for o in both]
     if instruction.name.startswith("v_cmpx"):
         operands = operands[1:]
     if instruction.name.startswith("s_sendmsg_rtn"):
         operands[1] = message(instruction.src[0].value)
     if instruction.name.startswith("v_"):
-        name += _suffix(instruction)
+        name += _suffix(instruction, gfx)
         suffix = _modifiers(instruction)
     return " ".join(part for part in (name, ", ".join(operands) + suffix) if part)
 
@@ -60,6 +58,10 @@ def operand(o: Operand, *, whole: bool = True, signs: bool = True) -> str:
     if not o.neg:
         return plain
     return f"neg({plain})" if o.kind in {Kind.INTEGER, Kind.FLOAT, Kind.LITERAL} and not o.abs else f"-{plain}"
+
+
+def _lower(o: Operand) -> bool:
+    return o.kind is Kind.VGPR and o.bits == 16 and not o.op_sel
 
 
 def _plain(o: Operand) -> str:
@@ -97,7 +99,7 @@ def _shown(i: Instruction) -> tuple[Operand, ...]:
     return i.src
 
 
-def _suffix(i: Instruction) -> str:
+def _suffix(i: Instruction, gfx: int) -> str:
     """_e32 or _e64 where a name is in both, and _dpp."""
     moved = "_dpp" if "dpp_ctrl" in i.modifiers or "dpp8" in i.modifiers else ""
     if not i.src:
@@ -105,8 +107,8 @@ def _suffix(i: Instruction) -> str:
     if i.format in _SHORT:
         if i.format is Format.VOPC and moved:
             return ""
-        return moved or ("" if names(i.format)[i.name].has("1") else "_e32")
-    both = any(i.name in names(form) for form in _SHORT)
+        return moved or ("" if names(i.format, gfx)[i.name].has("1") else "_e32")
+    both = any(i.name in names(form, gfx) for form in _SHORT)
     return f"_e64{moved}" if both or moved else ""
 
 
@@ -135,10 +137,10 @@ def _modifiers(i: Instruction) -> str:
     return "".join(f" {p}" for p in parts)
 
 
-def _immediate(i: Instruction) -> str:
+def _immediate(i: Instruction, gfx: int) -> str:
     if i.format is Format.SOPP:
-        return " ".join(p for p in (i.name, immediate(_kind(i), i.modifiers["simm16"])) if p)
-    kind = _kind(i)
+        return " ".join(p for p in (i.name, immediate(_kind(i, gfx), i.modifiers["simm16"])) if p)
+    kind = _kind(i, gfx)
     parts = [operand(o) for o in (*i.dst, *i.src)]
     if kind in {"imm", "rel"}:
         value = i.modifiers["simm16"] & 0xFFFF
@@ -146,8 +148,8 @@ def _immediate(i: Instruction) -> str:
     return f"{i.name} {', '.join(parts)}"
 
 
-def _kind(i: Instruction) -> str:
-    return names(i.format)[i.name].src[0].kind
+def _kind(i: Instruction, gfx: int) -> str:
+    return names(i.format, gfx)[i.name].src[-1].kind
 
 
 def _memory(i: Instruction) -> str:
@@ -157,7 +159,7 @@ def _memory(i: Instruction) -> str:
         return _scalar_memory(i)
     if i.format in {Format.GLOBAL, Format.SCRATCH}:
         operands = ["off" if o == "null" else o for o in operands]
-    if i.format is Format.BUFFER:
+    if i.format is Format.BUFFER and i.src:
         if i.dst and "atomic" in i.name:
             operands = operands[1:]
         at = len(operands) - 3

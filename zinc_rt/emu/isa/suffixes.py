@@ -54,7 +54,7 @@ def _lists(m: Mapping[str, int], shown: list[str], n: int) -> list[str]:
 def cache_policy(i: Instruction) -> list[str]:
     """Temporal hint and scope."""
     th, scope = i.modifiers.get("th", 0), i.modifiers.get("scope", 0)
-    parts = []
+    parts = [bit for bit in ("glc", "slc", "dlc") if i.modifiers.get(bit)]
     if th:
         parts.append(f"th:{_hint(i, th, scope)}")
     if scope:
