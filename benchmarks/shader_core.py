@@ -68,7 +68,7 @@ def main() -> None:
     measured("integers", Spec(integers), words, 200, stage=stage)
     numbers = stage.buffer(rng.normal(size=WAVES * 32).astype(np.float32))
     measured("floats", Spec(floats), numbers, 200, stage=stage)
-    blocks = 128
+    blocks = 1024
     rows = WAVES
     w = stage.buffer(rng.integers(0, 60, (rows, blocks, 34)).astype(np.uint8))
     xq = stage.buffer(rng.integers(-127, 128, (blocks, 32)).astype(np.int8))

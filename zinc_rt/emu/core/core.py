@@ -51,7 +51,7 @@ class ShaderCore(Shader):
     ) -> None:
         self.limit, self.measure, self.keep, self.name_of = limit, measure, keep, name_of
         self.counters: list[Counters] = []
-        self._programs: dict[tuple[int, bytes, int, int], Program] = {}
+        self._programs: dict[tuple[int, int, int], Program] = {}
 
     def run(self, dispatch: Dispatch, memory: ShaderMemory) -> None:
         counters = Counters(self.measure)
@@ -65,20 +65,13 @@ class ShaderCore(Shader):
         def fetch(va: int, n: int) -> bytes:
             return memory.code(va, n).tobytes()
 
-        found = Program(fetch, n_vgprs, lanes)
-        old = self._programs.get((dispatch.address, b"", n_vgprs, lanes))
+        found, key = Program(fetch, n_vgprs, lanes), (dispatch.address, n_vgprs, lanes)
+        old = self._programs.pop(key, None)
         if old is not None:
-            for address, op in old.ops.items():
-                try:
-                    same = fetch(address, op.ins.size) == b"".join(w.to_bytes(4, "little") for w in op.ins.words)
-                except GpuFault:
-                    same = False
-                if same:
-                    op.count = 0
-                    found.ops[address] = op
+            found.take(old)
         while len(self._programs) >= _PROGRAMS:
             del self._programs[next(iter(self._programs))]
-        self._programs[dispatch.address, b"", n_vgprs, lanes] = found
+        self._programs[key] = found
         return found
 
 

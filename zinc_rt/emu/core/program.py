@@ -17,6 +17,7 @@ from zinc_rt.emu.core.scalar import compile_scalar
 from zinc_rt.emu.core.state import M0, SCC, VCC, Group, Step
 from zinc_rt.emu.core.vector import compile_vector
 from zinc_rt.emu.core.waits import counters_of, issue
+from zinc_rt.emu.errors import GpuFault
 from zinc_rt.emu.isa.decoder import decode
 from zinc_rt.emu.isa.instruction import Format, Instruction, Kind, Operand, UnknownInstruction
 
@@ -29,12 +30,13 @@ _N_SGPRS = 106
 class Op:
     """One compiled instruction. use_*: bits of registers it reads; touch_*: those and the ones it writes."""
 
-    __slots__ = ("count", "counters", "fn", "ins", "next", "touch_s", "touch_v", "use_s", "use_v")
+    __slots__ = ("code", "count", "counters", "fn", "ins", "next", "touch_s", "touch_v", "use_s", "use_v")
 
     def __init__(self, ins: Instruction, fn: Step, use: tuple[int, int], touch: tuple[int, int]) -> None:
         self.ins, self.fn, self.next, self.count = ins, fn, ins.address + ins.size, 0
         (self.use_v, self.use_s), (self.touch_v, self.touch_s) = use, touch
         self.counters = counters_of(ins)
+        self.code = b"".join(word.to_bytes(4, "little") for word in ins.words)
 
 
 class Program:
@@ -50,6 +52,20 @@ class Program:
         if op is None:
             op = self.ops[address] = self._compile(self._decode(address))
         return op
+
+    def take(self, old: Program) -> None:
+        """Compiled instructions of another one, where the bytes in memory are still the same."""
+        if not old.ops:
+            return
+        low, high = min(old.ops), max(op.next for op in old.ops.values())
+        try:
+            code = self.fetch(low, high - low)
+        except GpuFault:
+            return
+        for address, op in old.ops.items():
+            if code[address - low : op.next - low] == op.code:
+                op.count = 0
+                self.ops[address] = op
 
     def _decode(self, address: int) -> Instruction:
         if address % 4:
