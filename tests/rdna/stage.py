@@ -82,9 +82,9 @@ _MADE: dict[str, GpuKernel] = {}
 
 
 @contextmanager
-def stage(door: str = "cs") -> Iterator[Stage]:
+def stage(door: str = "cs", core: ShaderCore | None = None) -> Iterator[Stage]:
     """A machine of its own with a shader core; what it found wrong raises at the end."""
-    with machine(shader=ShaderCore(), time_scale=1.0) as made, opened(door, made.process()) as ring:
+    with machine(shader=core or ShaderCore(), time_scale=1.0) as made, opened(door, made.process()) as ring:
         yield Stage(made, ring)
 
 

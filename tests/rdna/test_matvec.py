@@ -8,6 +8,7 @@ import pytest
 from tests.kernels import material as m
 from tests.rdna.stage import Stage, same, stage
 from tests.ring.door.stage import DOORS
+from zinc_rt.emu.core.core import ShaderCore
 from zinc_rt.gguf import GGMLType
 from zinc_rt.kernels.rdna.catalogue import KERNELS, matvec_rows
 from zinc_rt.kernels.reference.activations import quantize_activations
@@ -37,6 +38,39 @@ def test_quantised_activations(gpu: Stage, rng: np.random.Generator, finite: boo
     x = m.adversarial_activations(rng, 3, 32 * 37, finite=finite)
     for got, want in zip(quantised(gpu, x), expected(x), strict=True):
         assert same(got, want)
+
+
+def test_activations_next_to_a_tie(gpu: Stage, rng: np.random.Generator) -> None:
+    """Where dividing by the scale and multiplying by its inverse part ways."""
+    top = rng.uniform(1, 2, (512, 1)).astype(np.float32)
+    scale = top / np.float32(127)
+    x = (rng.integers(-126, 126, (512, 32)) + np.float32(0.5)).astype(np.float32) * scale
+    x = np.nextafter(x, rng.choice(np.float32([-9, 9]), x.shape)).astype(np.float32)
+    x[:, :1] = top
+    q, d, _ = quantised(gpu, x.reshape(1, -1))
+    with np.errstate(all="ignore"):
+        assert (np.rint(x / scale) != np.rint(x * (np.float32(1) / scale))).any(), "else this shows nothing"
+    want = expected(x.reshape(1, -1))
+    assert same(q, want[0])
+    assert same(d, want[1])
+
+
+@pytest.mark.parametrize("kind", m.QUANTISED, ids=lambda kind: kind.name)
+def test_memory_that_is_read(rng: np.random.Generator, kind: GGMLType) -> None:
+    """Weights and activations, nothing behind them, and every byte of the weights asked for by one request a row."""
+    groups, n_rows = 40, 5
+    n = groups * 32
+    w, x = m.packed_rows(kind, rng, n_rows, n), expected(m.activations(rng, 1, n))
+    core = ShaderCore(measure=True)
+    with stage(core=core) as made:
+        made.run(KERNELS[f"matvec_{kind.name.lower()}"], 2, w, *x, np.zeros(n_rows, np.float32), groups, n_rows)
+    counted = core.counters[-1]
+    q, d, s = x
+    activations = q.nbytes + d.nbytes + (0 if kind.name == "Q8_0" else s.nbytes)
+    assert counted.unique_read == w.nbytes + activations
+    assert counted.unique_written == counted.bytes_written == 4 * n_rows
+    # Lanes beyond the last group repeat it, in the same request.
+    assert counted.bytes_read == w.nbytes + n_rows * activations
 
 
 @pytest.mark.parametrize("kind", m.QUANTISED, ids=lambda kind: kind.name)

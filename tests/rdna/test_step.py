@@ -35,6 +35,14 @@ def test_norms(gpu: Stage, rng: np.random.Generator, n: int) -> None:
     assert same(y, rms_norm_rows(total, w, 1e-6))
 
 
+def test_order_of_a_norm(gpu: Stage, rng: np.random.Generator) -> None:
+    """Rows of ordinary numbers, enough of them that another order of the sum would show."""
+    x, w = rng.standard_normal((150, 700)).astype(np.float32), np.ones(700, np.float32)
+    y = np.zeros_like(x)
+    gpu.run(KERNELS["rms_norm"], 150, x, w, y, 700, 1e-5)
+    assert same(y, rms_norm_rows(x, w, 1e-5))
+
+
 @pytest.mark.parametrize("n", SIZES)
 def test_elementwise(gpu: Stage, rng: np.random.Generator, n: int) -> None:
     a, b = (m.adversarial_activations(rng, 2, n, finite=False) for _ in range(2))
