@@ -1139,6 +1139,15 @@ def call_on_gpu(f: u64):
 
 
 @wrong(
+    "`wmma_iu8(acc, load(x, lanes=2), load(x, lanes=2))`: wmma_iu8 is for gfx12; gfx1100 has another shape of it",
+    target="gfx1100",
+)
+def wmma_on_gfx11(x: ptr[i32]):
+    acc = zeros(vec[i32, 8])
+    out = wmma_iu8(acc, load(x, lanes=2), load(x, lanes=2))  # here
+
+
+@wrong(
     "many_registers: its arguments take 17 scalar registers, the hardware passes 16; put them into a struct and"
     " pass one pointer, ptr[…, Space.CONSTANT]",
     target="gfx1201",
