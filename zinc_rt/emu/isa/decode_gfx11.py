@@ -59,6 +59,7 @@ def _addressed(
         code.zero(vector, f"SVE of {op.name}")
     saddr = _NONE if base == NULL else scalar(code, base, 64 if form is Format.GLOBAL else 32)
     if form is Format.FLAT:
+        code.zero(code.words[0] >> 12 & 1, "the sign of a flat offset")
         if base != NULL:
             code.refuse(f"SADDR is {base}, and must be NULL")
         return (vgpr(code, number, _B64), *values)

@@ -1,8 +1,9 @@
 """Instructions as LLVM's assembly.
 
 Where LLVM has several spellings, this is the one of the disassembler of LLVM 19 for gfx1201: vector registers without
-halves in VOP3 (the halves stand in op_sel), and with .l and .h in the short formats only for the upper half, which LLVM
-writes only when it is asked for real 16-bit registers; branch targets as a distance in words.
+halves in VOP3 (the halves stand in op_sel), and in the short formats with .h for the upper half, which LLVM writes only
+when it is asked for real 16-bit registers. For gfx11 both halves are marked there, as newer versions do. Branch targets
+are a distance in words, and hardware registers have the names of gfx12.
 """
 
 from __future__ import annotations
@@ -30,12 +31,10 @@ def text(instruction: Instruction, gfx: int = 12) -> str:
         return _memory(instruction)
     name, suffix = instruction.name, ""
     signs = instruction.format is not Format.VOP3P or instruction.name.startswith("v_fma_mix")
-    whole = instruction.format not in _SHORT
-    operands = [operand(o, whole=whole, signs=signs) for o in (*instruction.dst, *instruction.src)]
-    if instruction.name == "v_mov_b16" or (gfx == 11 and not whole):
-        # LLVM always writes the half of these.
-        both = (*instruction.dst, *instruction.src)
-        operands = [operand(o, whole=False) + (".l" if _lower(o) else "") for o in both]
+    marks = ("", ".h") if instruction.format in _SHORT else ("", "")
+    if instruction.name == "v_mov_b16" or (gfx == 11 and instruction.format in _SHORT):
+        marks = (".l", ".h")
+    operands = [operand(o, marks, signs=signs) for o in (*instruction.dst, *instruction.src)]
     if instruction.name.startswith("v_cmpx"):
         operands = operands[1:]
     if instruction.name.startswith("s_sendmsg_rtn"):
@@ -46,11 +45,11 @@ def text(instruction: Instruction, gfx: int = 12) -> str:
     return " ".join(part for part in (name, ", ".join(operands) + suffix) if part)
 
 
-def operand(o: Operand, *, whole: bool = True, signs: bool = True) -> str:
-    """One operand. whole: do not write the half of a register; signs: write neg and abs."""
+def operand(o: Operand, marks: tuple[str, str] = ("", ""), *, signs: bool = True) -> str:
+    """One operand. marks: of the lower and the upper half of a register; signs: write neg and abs."""
     plain = _plain(o)
-    if o.kind is Kind.VGPR and o.op_sel and not whole:
-        plain += ".h"
+    if o.kind is Kind.VGPR and o.bits == 16:
+        plain += marks[o.op_sel]
     if not signs:
         return plain
     if o.abs:
@@ -58,10 +57,6 @@ def operand(o: Operand, *, whole: bool = True, signs: bool = True) -> str:
     if not o.neg:
         return plain
     return f"neg({plain})" if o.kind in {Kind.INTEGER, Kind.FLOAT, Kind.LITERAL} and not o.abs else f"-{plain}"
-
-
-def _lower(o: Operand) -> bool:
-    return o.kind is Kind.VGPR and o.bits == 16 and not o.op_sel
 
 
 def _plain(o: Operand) -> str:
