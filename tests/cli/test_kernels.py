@@ -53,8 +53,8 @@ def test_other_gpus(zinc, tmp_path):
     shown = zinc("kernels", "show", tmp_path / "copy.zrt").out
     assert "for gfx1100" in shown
     outcome = zinc("kernels", "disasm", tmp_path / "copy.zrt")
-    assert (outcome.code, outcome.out) == (2, "")
-    assert "the disassembler knows gfx12" in outcome.error
+    assert outcome.code == 0
+    assert "s_waitcnt vmcnt(0)" in outcome.out, "gfx12 has a wait for each counter instead"
 
 
 def test_what_is_compiled_is_kept(zinc, tmp_path):

@@ -236,13 +236,11 @@ def _disassemble(found: Sequence[tuple[str, GpuKernel]], as_json: bool) -> None:
     from zinc_rt.emu.isa.listing import target
     from zinc_rt.emu.isa.printer import text
 
-    for name, kernel in found:
-        if not kernel.target.startswith("gfx12"):
-            raise UsageError(f"{name} is compiled for {kernel.target}; the disassembler knows gfx12")
     trees = []
     for i, (name, kernel) in enumerate(found):
-        code = kernel.code[: kernel.size]
-        lines = [(n.address, n.size, text(n), target(n)) for n in instructions(code, wave=kernel.wave)]
+        code, gfx = kernel.code[: kernel.size], 11 if kernel.target.startswith("gfx11") else 12
+        decoded = instructions(code, wave=kernel.wave, gfx=gfx)
+        lines = [(n.address, n.size, text(n, gfx), target(n)) for n in decoded]
         if as_json:
             trees.append({"name": name, "code": [{"at": at, "text": line} for at, _, line, _ in lines]})
             continue
