@@ -176,7 +176,10 @@ def _pages_of(offsets: _Offsets, n: int) -> list[int]:
     first, last = int(offsets.min()) // PAGE, (int(offsets.max()) + n - 1) // PAGE
     if last - first <= 1 and n <= PAGE:
         return [first, last] if last > first else [first]
-    return [int(page) for page in np.unique(np.concatenate((offsets, offsets + (n - 1))) // PAGE)]
+    touched = np.zeros(last - first + 1, np.bool_)
+    touched[offsets // PAGE - first] = True
+    touched[(offsets + (n - 1)) // PAGE - first] = True
+    return [first + page for page in np.flatnonzero(touched).tolist()]
 
 
 def _aligned(offsets: _Offsets, n: int) -> bool:
