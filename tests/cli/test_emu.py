@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -49,6 +50,8 @@ def test_trace(zinc):
         (("check", "--fault", "AMDGPU_CS=EBUSY:x"), ["EBUSY:x"]),
         (("check", "script.py"), ["zinc emu run script.py"]),
         (("run",), ["zinc emu run FILE.py"]),
+        (("profile",), ["zinc emu profile FILE.py"]),
+        (("profile", "missing.py"), ["missing.py", "not a file"]),
         (("run", "missing.py"), ["missing.py", "not a file"]),
     ],
 )
@@ -100,3 +103,50 @@ def test_a_script_without_main(zinc, tmp_path):
     outcome = zinc("emu", "run", script)
     assert outcome.code == 2
     assert "main(machine, linux)" in outcome.err
+
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "gpu_kernel.py"
+
+
+def test_profile_measures_kernels(zinc):
+    shown = zinc("emu", "profile", EXAMPLE)
+    assert shown.code == 0
+    assert "matvec_q8_0  16x1x1" in shown.out
+    assert "waves/SIMD" in shown.out
+    result = zinc("emu", "profile", EXAMPLE, "--json")
+    rows = {row["kernel"]: row for row in json.loads(result.out)}
+    assert result.err.startswith("[")  # what the script prints
+    row = rows["matvec_q8_0"]
+    # 64 rows of 32 blocks; 32 bytes and a scale of activations for each.
+    assert row["unique_read"] == 64 * 32 * 34 + 32 * 36
+    assert row["bytes_read"] == 64 * 32 * (34 + 36)
+    assert (row["calls"], row["waves"], row["bytes_written"], row["unique_written"]) == (1, 64, 256, 256)
+    assert row["instructions"]["dot"] == 64 * 8
+    assert row["bound"] == "latency"
+    assert 0.4 < row["microseconds"] < 2
+    assert row["bandwidth"] == pytest.approx((row["unique_read"] + 256) / (row["microseconds"] * 1e-6) / 576e9)
+
+
+def test_profile_without_dispatches_and_with_findings(zinc, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("def main(machine, linux):\n    linux.open('/dev/dri/renderD128')\n")
+    shown = zinc("emu", "profile", script)
+    assert shown.code == 1
+    assert shown.out.startswith("no dispatch ran\n")
+    assert "finding: leak" in shown.out
+    result = zinc("emu", "profile", script, "--json")
+    assert (result.code, json.loads(result.out)) == (1, [])
+    assert "finding: leak" in result.err
+
+
+def test_profile_shows_why_a_kernel_failed(zinc, tmp_path):
+    script = tmp_path / "script.py"
+    text = EXAMPLE.read_text().replace("x, q, d, s, COLUMNS)", "0x1000, q, d, s, COLUMNS)")
+    script.write_text(text.replace("    rng =", "    machine.time_scale = 0.01\n    rng ="))
+    outcome = zinc("emu", "profile", script)
+    assert outcome.code == 1
+    assert outcome.err.count("\n") == 1
+    assert "product" in outcome.err
+    (line,) = [line for line in outcome.out.splitlines() if "0x1000" in line]
+    assert line.startswith("kernel log: ")
+    assert all(word in line for word in ("global_load_b", "quantize", "wave 0 of workgroup 0, lane 0"))

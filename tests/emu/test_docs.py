@@ -15,7 +15,7 @@ PAGE = (ROOT / "docs" / "emulator.md").read_text(encoding="utf-8")
 
 def test_examples_print_what_is_shown() -> None:
     shown = re.findall(r"```python\n(.*?)```\n```text\n(.*?)```", PAGE, re.DOTALL)
-    assert len(shown) == 3
+    assert len(shown) == 4
     for code, wanted in shown:
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
@@ -25,7 +25,7 @@ def test_examples_print_what_is_shown() -> None:
 
 def test_commands(capsys) -> None:
     lines = re.findall(r"^zinc (emu .*?)(?: +#.*)?$", PAGE, re.MULTILINE)
-    assert len(lines) == 5
+    assert len(lines) == 7
     for line in lines:
         words = [str(ROOT / word) if word.startswith("examples/") else word for word in line.split()]
         assert main(words) == 0, line

@@ -6,18 +6,20 @@ import errno as errno_names
 import json
 import runpy
 import sys
+from contextlib import nullcontext, redirect_stdout
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from zinc_rt.cli import options as o
-from zinc_rt.cli.terminal import write, write_heading, write_table
+from zinc_rt.cli.terminal import say, write, write_heading, write_table
 from zinc_rt.errors import UsageError
 
 if TYPE_CHECKING:
     from zinc_rt.emu.machine import Machine
+    from zinc_rt.emu.profiler import Profiler
 
 MACHINE = "The machine"
 
@@ -28,6 +30,7 @@ class Action(StrEnum):
     list = "list"
     check = "check"
     run = "run"
+    profile = "profile"
 
 
 def _kernels(incomplete: str) -> list[str]:
@@ -43,9 +46,18 @@ def _gpus(incomplete: str) -> list[str]:
 
 
 def emu(
-    action: Annotated[Action, typer.Argument(metavar="ACTION", help="list (kernels and GPUs), check (every door) or run (a script).")],
+    action: Annotated[
+        Action,
+        typer.Argument(
+            metavar="ACTION",
+            help="list (kernels and GPUs), check (every door), run (a script) or profile (a script's dispatches).",
+        ),
+    ],
     script: Annotated[
-        Path | None, typer.Argument(metavar="[SCRIPT]", help="Python file for `run`; its function main(machine, linux) is called.")
+        Path | None,
+        typer.Argument(
+            metavar="[SCRIPT]", help="Python file for `run` and `profile`; its function main(machine, linux) is called."
+        ),
     ] = None,
     arguments: Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help="Arguments of the script.")] = None,
     kernel: Annotated[
@@ -87,9 +99,11 @@ def emu(
     """Run amdgpu code on an emulated machine.
 
     The kernel driver, the command processor and the memory of AMD GPUs, as strict as the documents: what real hardware
-    punishes later, or not at all, is a finding. Exit code 1 when there are findings.
+    punishes later, or not at all, is a finding. Exit code 1 when there are findings. `profile` executes the machine
+    code of dispatches, counts what it does, and predicts how long it would take on the card.
     """
-    if action is not Action.run and script is not None:
+    scripted = action in (Action.run, Action.profile)
+    if not scripted and script is not None:
         raise UsageError(f"{action.value} takes no script; did you mean zinc emu run {script}?")
     if action is Action.list:
         _list(as_json)
@@ -97,12 +111,24 @@ def emu(
     machine = _machine(kernel, gpu or ["r9700"], fault or [])
     machine.trace = [] if trace else None
     machine.strict = False  # findings are printed
-    with machine:
-        result = _check(machine, as_json) if action is Action.check else _run(machine, script, arguments or [])
-    for line in machine.trace or ():
-        write(f"{line}\n")
-    for finding in machine.findings:
-        write(f"finding: {finding}\n")
+    profiler = _profiler(machine) if action is Action.profile else None
+    quiet = profiler is not None and as_json  # nothing but JSON on standard output
+    show = say if quiet else lambda line: write(f"{line}\n")
+    try:
+        with machine:
+            if scripted:
+                with redirect_stdout(sys.stderr) if quiet else nullcontext():
+                    result = _run(machine, action, script, arguments or [])
+            else:
+                result = _check(machine, as_json)
+    except Exception:
+        for line in machine.dmesg if scripted else ():
+            show(f"kernel log: {line}")
+        raise
+    if profiler is not None:
+        _profile(profiler, as_json)
+    for line in (*(machine.trace or ()), *(f"finding: {finding}" for finding in machine.findings)):
+        show(line)
     return 1 if machine.findings else result
 
 
@@ -170,9 +196,9 @@ def _check(machine: Machine, as_json: bool) -> int:
     return 0 if any(tier.proven for tier in tiers) else 1
 
 
-def _run(machine: Machine, script: Path | None, arguments: list[str]) -> int:
+def _run(machine: Machine, action: Action, script: Path | None, arguments: list[str]) -> int:
     if script is None:
-        raise UsageError("run needs a script: zinc emu run FILE.py")
+        raise UsageError(f"{action.value} needs a script: zinc emu {action.value} FILE.py")
     if not script.is_file():
         raise UsageError(f"{script} is not a file")
     sys.argv = [str(script), *arguments]
@@ -181,3 +207,42 @@ def _run(machine: Machine, script: Path | None, arguments: list[str]) -> int:
         raise UsageError(f"{script} has no function main(machine, linux)")
     main(machine, machine.process())
     return 0
+
+
+def _profiler(machine: Machine) -> Profiler:
+    from zinc_rt.emu.profiler import Profiler
+
+    profiler = Profiler([gpu.model for gpu in machine.gpus])
+    machine.shader = profiler
+    return profiler
+
+
+def _profile(profiler: Profiler, as_json: bool) -> None:
+    from zinc_rt.emu.profiler import table
+
+    rows = table(profiler.records)
+    if as_json:
+        write(json.dumps(rows, indent=1) + "\n")
+        return
+    if not rows:
+        write("no dispatch ran\n")
+        return
+    header = ["kernel", "groups", "calls", "waves", "waves/SIMD", "read", "written", "unique read", "unique written"]
+    header += ["us", "bound", "bandwidth"]
+    write_table([_cells(row) for row in rows], header, right=(*range(2, 10), 11))
+    write_heading("\nInstructions that waves executed")
+    kinds = sorted({kind for row in rows for kind in row["instructions"]})
+    cells = [[row["kernel"], *(str(row["instructions"].get(kind, 0)) for kind in kinds)] for row in rows]
+    write_table(cells, ["kernel", *kinds], right=range(1, len(kinds) + 1))
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    sizes = [row[name] for name in ("bytes_read", "bytes_written", "unique_read", "unique_written")]
+    return [
+        row["kernel"],
+        "x".join(map(str, row["groups"])),
+        *(str(n) for n in (row["calls"], row["waves"], row["occupancy"], *sizes)),
+        f"{row['microseconds']:.2f}",
+        row["bound"],
+        f"{row['bandwidth']:.1%}",
+    ]
