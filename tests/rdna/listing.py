@@ -20,16 +20,30 @@ ENTRIES: Mapping[str, Entry] = {
 }
 """The catalogue, and of the kernels that are made for a shape one shape each."""
 
-# LLVM names bytes of float operations that are fused: a product and a sum in one rounding. Integers have others.
+HEADS = ((128, 64, False), (80, 20, True), (80, 20, False), (8, 4, False), (288, 32, True), (40, 0, False))
+"""Elements of a head, rotated pairs, whether they are neighbours."""
+HEADS_FORMS = ((False, True), (True, False), (True, True))
+"""Whether there is a norm, whether the result goes into the cache."""
+ATTENTION = ((128, 2, 4), (80, 1, 3), (8, 2, 2), (64, 1, 9))
+"""Elements of a head, key-value heads, query heads to each of them."""
+
+# Float operations that are fused: a product and a sum in one rounding. Integers have others.
 _FUSED = r"(v_|s_|v_dual_)(pk_)?(fma|mac|mad)(?!\w*_[iu]\d)"
 
 
 @cache
 def kernels(target: str = "gfx1201") -> dict[str, GpuKernel]:
     """All of them."""
-    modules = [emit_module(name, [entry.spec], TARGETS[target]) for name, entry in ENTRIES.items()]
-    images = Compiler().compile(modules, disassemble=True)
-    pairs = zip(ENTRIES.items(), images, strict=True)
+    return compiled(ENTRIES, target, disassemble=True)
+
+
+def compiled(
+    entries: Mapping[str, Entry], target: str = "gfx1201", *, disassemble: bool = False
+) -> dict[str, GpuKernel]:
+    """Kernels by the entries' names; together, since each compile process takes a while to start."""
+    modules = [emit_module(name, [entry.spec], TARGETS[target]) for name, entry in entries.items()]
+    images = Compiler().compile(modules, disassemble=disassemble)
+    pairs = zip(entries.items(), images, strict=True)
     return {name: describe_kernel(entry.spec, image) for (name, entry), image in pairs}
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
 
+from tests.rdna.listing import ATTENTION, HEADS, HEADS_FORMS, compiled
 from tests.ring.door.stage import machine, opened
 from zinc_rt.emu.core.core import ShaderCore
 from zinc_rt.emu.machine import Machine
-from zinc_rt.kernels.rdna.catalogue import Entry
-from zinc_rt.lang.gpu import GpuKernel, gpu_kernel
+from zinc_rt.kernels.rdna.catalogue import KERNELS, Entry, attention_kernels, heads_kernel, matvec_rows
+from zinc_rt.lang.gpu import GpuKernel
 from zinc_rt.lang.types import Struct
 from zinc_rt.ring.door.batch import Batch
 from zinc_rt.ring.door.gpu_ring import GpuRing
@@ -39,7 +41,7 @@ class Stage:
 
     def run(self, entry: Entry, groups: int | tuple[int, ...], *arguments: Any) -> None:
         """Dispatch a kernel: arrays go to the GPU and come back as the kernel left them, all else as it is."""
-        kernel = compiled(entry)
+        kernel = kernel_of(entry)
         values = [self._place(value) for value in arguments]
         shape = (groups,) if isinstance(groups, int) else groups
         batch = Batch(kernel.name)
@@ -70,15 +72,31 @@ class Stage:
         return value
 
 
-def compiled(entry: Entry) -> GpuKernel:
+@cache
+def _compiled() -> dict[str, GpuKernel]:
+    """By symbol: the catalogue, and the shapes that the tests use."""
+    entries = {
+        **KERNELS,
+        **{f"rows {kind}": matvec_rows(kind, 3) for kind in ("Q4_0", "Q6_K", "F16")},
+        **{
+            f"heads {shape} {form}": heads_kernel(*shape[:2], interleaved=shape[2], norm=form[0], cache=form[1])
+            for shape in HEADS
+            for form in HEADS_FORMS
+        },
+        **{
+            f"attention {shape} {sinks} {part}": attention_kernels(shape[0], shape[2], sinks=sinks)[part]
+            for shape in ATTENTION
+            for sinks in (False, True)
+            for part in (0, 1)
+        },
+    }
+    once = {entry.spec.symbol: entry for entry in entries.values()}
+    return compiled(once)
+
+
+def kernel_of(entry: Entry) -> GpuKernel:
     """The kernel's machine code for gfx1201, made once."""
-    known = _MADE.get(entry.spec.symbol)
-    if known is None:
-        known = _MADE[entry.spec.symbol] = gpu_kernel(entry.spec)
-    return known
-
-
-_MADE: dict[str, GpuKernel] = {}
+    return _compiled()[entry.spec.symbol]
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.kernels import material as m
+from tests.rdna.listing import ATTENTION, HEADS, HEADS_FORMS
 from tests.rdna.stage import Block, Stage, same
 from zinc_rt.gguf import GGMLType, blocks
 from zinc_rt.kernels.rdna.attention import AttentionArgs
@@ -84,9 +85,6 @@ def test_embedding(gpu: Stage, rng: np.random.Generator, kind: GGMLType) -> None
     assert (y[3] == 55).all()
 
 
-HEADS = ((128, 64, False), (80, 20, True), (80, 20, False), (8, 4, False), (288, 32, True), (40, 0, False))
-
-
 @pytest.mark.parametrize(("dim", "pairs", "interleaved"), HEADS)
 def test_heads(gpu: Stage, rng: np.random.Generator, dim: int, pairs: int, interleaved: bool) -> None:
     rows, n_heads, max_pages = 5, 3, 8
@@ -95,7 +93,7 @@ def test_heads(gpu: Stage, rng: np.random.Generator, dim: int, pairs: int, inter
     slots = rng.integers(0, 3, rows).astype(np.int32)
     pages = rng.permutation(3 * max_pages).astype(np.int32).reshape(3, max_pages)
     table = rope_table(np.arange(100), 1e-4 ** (np.arange(pairs) / max(pairs, 1)))
-    for norm, cache in ((False, True), (True, False), (True, True)):
+    for norm, cache in HEADS_FORMS:
         x = m.adversarial_activations(rng, rows, n_heads * dim, finite=not cache).reshape(rows, n_heads, dim)
         y, stored = np.full_like(x, 55), np.full((3 * max_pages, PAGE, n_heads, dim), 3, np.float16)
         values = {
@@ -116,10 +114,7 @@ def test_heads(gpu: Stage, rng: np.random.Generator, dim: int, pairs: int, inter
             assert (stored == 3).all()
 
 
-SHAPES = ((128, 2, 4), (80, 1, 3), (8, 2, 2), (64, 1, 9))
-
-
-@pytest.mark.parametrize(("dim", "n_kv", "group"), SHAPES)
+@pytest.mark.parametrize(("dim", "n_kv", "group"), ATTENTION)
 def test_attention(gpu: Stage, rng: np.random.Generator, dim: int, n_kv: int, group: int) -> None:
     """Rows of one position, of a whole split, of one more, and of several; with and without sinks."""
     heads, max_pages, splits = n_kv * group, 40, 3
