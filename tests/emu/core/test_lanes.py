@@ -93,6 +93,29 @@ def test_dpp8_of_a_sum_in_vop3() -> None:
     assert g.f[0][0].tolist() == [0.5 - ((i & ~7) + 7 - (i & 7) + 1) for i in range(32)]
 
 
+def test_dpp_of_comparisons_and_carries() -> None:
+    g = group()
+    g.put(1, LANE)
+    modifiers = {"dpp_ctrl": 0x161, **FULL, "bound_ctrl": 1}
+    for mask in (0xFFFFFFFF, 0x0F0FFFFF):
+        g.put_s(EXEC, np.uint32(mask))
+        execute(g, Instruction(0, 8, Format.VOPC, "v_cmp_gt_u32", (Operand(Kind.VCC),), (vgpr(1), vgpr(1)), modifiers))
+        assert g.s[VCC][0] == 0x55555555 & mask, "of neighbours the even lane reads the greater number"
+    g.put_s(EXEC, np.uint32(0xFFFFFFFF))
+    ops, dst = (vgpr(1), literal(0xFFFFFFF0)), (vgpr(0), sgpr(4))
+    execute(g, Instruction(0, 12, Format.VOP3SD, "v_add_co_u32", dst, ops, modifiers))
+    assert g.s[4][0] == sum(((i ^ 1) >= 16) << i for i in range(32))
+
+
+def test_the_condition_code_as_a_wide_source() -> None:
+    g = group()
+    g.put_scc(True)
+    one = Operand(Kind.LITERAL, 0, 2, 0x3FF0 << 48, bits=64)
+    execute(g, Instruction(0, 8, Format.VOP3, "v_add_f64", (vgpr(0, 64),), (Operand(Kind.SCC, 0, 2, bits=64), one)))
+    assert (g.v[0][0] == 0).all()
+    assert (g.v[1][0] == 0x3FF00000).all(), "the least subnormal is lost in the sum"
+
+
 def test_dpp_on_a_packed_dot_product() -> None:
     g = group()
     g.put(1, LANE * np.uint32(0x01010101))
@@ -258,6 +281,53 @@ def test_wmma_of_floats(name: str, kind: str) -> None:
     for r in range(8):
         found = g.halves[40 + r // 2, 0, :, r & 1].view(np.float16) if short else g.f[40 + r][0]
         assert (found == np.concatenate([want[r, :], want[r + 8, :]])).all()
+
+
+def test_wmma_of_nibbles() -> None:
+    rng = np.random.default_rng(3)
+    a, b = rng.integers(0, 16, (2, 16, 16))
+    for signs in ((True, False), (False, True)):
+        g = group()
+        g.put(10, tile_of(a, 4)[0])
+        g.put(12, tile_of(b, 4)[0])
+        ops = (vgpr(10, neg=signs[0]), vgpr(12, neg=signs[1]), Operand(Kind.INTEGER, value=3))
+        execute(g, Instruction(0, 8, Format.VOP3P, "v_wmma_i32_16x16x16_iu4", (vgpr(40, 256),), ops))
+        x, y = (np.where((m > 7) & s, m - 16, m) for m, s in zip((a, b), signs, strict=True))
+        want = x @ y.T + 3
+        for r in range(8):
+            assert (g.i[40 + r][0] == np.concatenate([want[r, :], want[r + 8, :]])).all()
+
+
+def small_float(code: int, mantissa: int) -> float:
+    """OCP E4M3 (mantissa 3) and E5M2 (mantissa 2)."""
+    exponent, bias = 7 - mantissa, 7 if mantissa == 3 else 15
+    sign, e, m = code >> 7, code >> mantissa & (1 << exponent) - 1, code & (1 << mantissa) - 1
+    if mantissa == 3 and code & 0x7F == 0x7F:
+        return float("nan")
+    if mantissa == 2 and e == 31:
+        return float("nan") if m else float("-inf" if sign else "inf")
+    size = m / 2**mantissa * 2.0 ** (1 - bias) if e == 0 else (1 + m / 2**mantissa) * 2.0 ** (e - bias)
+    return -size if sign else size
+
+
+@pytest.mark.parametrize(("kind", "mantissa"), [("fp8", 3), ("bf8", 2)])
+def test_eight_bit_floats(kind: str, mantissa: int) -> None:
+    codes = list(range(256))
+    want = np.array([small_float(c, mantissa) for c in codes], np.float32)
+    got = np.array(vector(f"v_cvt_f32_{kind}", [codes], [32], form=Format.VOP1), np.uint32).view(np.float32)
+    assert np.array_equal(got, want, equal_nan=True)
+    pairs = [c | (255 - c) << 8 for c in codes]
+    both = np.array(vector(f"v_cvt_pk_f32_{kind}", [pairs], [16], 64, form=Format.VOP1), np.uint64)
+    found = both.view(np.float32).reshape(-1, 2)
+    assert np.array_equal(found, np.stack([want, want[::-1]], axis=1), equal_nan=True)
+
+
+def test_exp_of_halves() -> None:
+    codes = [int(np.array([x], np.float16).view(np.uint16)[0]) for x in (-25, -24.5, -14.5, -1, 0, 0.5, 1, 15.5, 16)]
+    got = np.array(vector("v_exp_f16", [codes], [16], 16, form=Format.VOP1), np.uint16).view(np.float16)
+    want = [np.float16(2.0**x) for x in (-25, -24.5, -14.5, -1, 0, 0.5, 1, 15.5)]
+    assert got[:-1].tolist() == want
+    assert got[-1] == np.inf
 
 
 # LDS.

@@ -75,8 +75,8 @@ def with_dpp(ins: Instruction, lanes: int, inner: Step) -> Step:
         if outer is None or fi:
             good = None if all_valid else np.broadcast_to(valid, (g.n, lanes))
         else:
-            good = outer[:, index] & valid
-        value = g.v[register][:, index]
+            good = outer.take(index, axis=1) & valid
+        value = g.v[register].take(index, axis=1)
         if g.undef_v & bit:
             on = g.active() & rows
             check_lanes(g, register, on if good is None else on & good, index[None, :])

@@ -99,7 +99,10 @@ def _plain(op: Operand, t: str, scalar: bool) -> Reader:
 def _shaped(read: Reader, t: str, scalar: bool, half: int) -> Reader:
     shift = np.uint32(16 * half)
     if t in WIDE:
-        return lambda g: read(g).astype(np.uint64).view(DTYPE[t]) if scalar else read(g).astype(np.uint64)[:, None]
+        word = DTYPE[t]
+        if scalar:
+            return lambda g: read(g).astype(np.uint64).view(word)
+        return lambda g: read(g).astype(np.uint64).view(word)[:, None]
     if t in SHORT:
 
         def short(g: Group) -> Any:

@@ -72,6 +72,8 @@ def _pair(ins: Instruction, source: Source) -> Any:
     sides = [[_half(op, t, high, source) for op, t in zip(ops, how.sources, strict=True)] for high in (False, True)]
     clamp = ins.modifiers.get("clamp", 0)
     kind = DTYPE[how.result]
+    if clamp and how.result != "h" and how[3] is None:
+        raise Unsupported(f"clamp with {ins.name}")
 
     def one(g: Group, reads: list[Reader]) -> Any:
         values = [read(g) for read in reads]

@@ -81,7 +81,8 @@ class Group:
         """A lane mask into scalar registers from `index` on."""
         if index == NULL:
             return
-        packed = np.packbits(np.broadcast_to(mask, (self.n, self.lanes)), axis=1, bitorder="little").view(np.uint32)
+        bits = np.ascontiguousarray(np.broadcast_to(mask, (self.n, self.lanes)))
+        packed = np.packbits(bits, axis=1, bitorder="little").view(np.uint32)
         for k in range(self.lanes // 32):
             self.put_s(index + k, packed[:, k])
 
