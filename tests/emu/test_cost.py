@@ -8,10 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks import rdna_kernels
 from tests.emu.core.stage import Stage
 from zinc_rt.emu.cost import Cost, Work, bandwidth_of, moved_bytes, predict, vector_cycles
 from zinc_rt.emu.models import R9700, RX9060XT, RX9070
 from zinc_rt.emu.profiler import Profiler, table
+from zinc_rt.kernels.rdna.catalogue import FLOATS, KERNELS, QUANTIZED
 from zinc_rt.lang import fma, kernel, lane_id, ptr, u32, workgroup_id
 from zinc_rt.lang.frontend import Spec
 from zinc_rt.lang.gpu import GpuKernel, gpu_kernel
@@ -223,3 +225,25 @@ def test_profiling_changes_nothing() -> None:
     for stage in (plain, other):
         stage.launch(made, 2, stage.buffer(x.astype(np.uint32)), stage.buffer(256), 4)
     assert other.core.counters[-1].names == plain.core.counters[-1].names
+
+
+@pytest.mark.parametrize("kind", [*QUANTIZED, *FLOATS])
+def test_matrix_vector_kernels_read_their_weights_once(kind: str) -> None:
+    made, columns = gpu_kernel(KERNELS[f"matvec_{kind.lower()}"].spec), 4096
+    part, shared = rdna_kernels.measured(made, kind, 16, columns)
+    weights = rdna_kernels.row_bytes(kind, columns)
+    assert shared in ({4 * columns} if kind in FLOATS else {columns * 36 // 32, columns * 40 // 32})
+    assert part.unique_read == 16 * weights + shared
+    assert part.bytes_read == 16 * (weights + shared)
+    whole = part.scaled(256, shared)
+    assert whole.unique_read / (4096 * weights) < 1.001
+    cost = predict(whole)
+    assert cost.bound == "memory"
+    assert cost.bandwidth > 0.95
+
+
+def test_counts_of_a_part_scaled_are_those_of_the_whole() -> None:
+    made = gpu_kernel(KERNELS["matvec_q4_0"].spec)
+    part, shared = rdna_kernels.measured(made, "Q4_0", 8, 1024)
+    whole, _ = rdna_kernels.measured(made, "Q4_0", 32, 1024)
+    assert part.scaled(4, shared) == whole
