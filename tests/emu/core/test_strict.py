@@ -205,6 +205,9 @@ def test_barriers_that_never_complete() -> None:
     skip = [first, 0xBF068000, 0xBFA20002]  # s_cmp_eq_u32 s0, 0; s_cbranch_scc1 +2
     with pytest.raises(GpuHang, match="the wave ends while others of its workgroup wait at a barrier"):
         stage.dispatch(stage.code([*skip, SIGNAL, WAIT_BARRIER, S_ENDPGM]), threads=(64, 1, 1))
+    sooner = [first, 0xBF068000, 0xBFA10001, S_ENDPGM]  # s_cbranch_scc0 +1; s_endpgm
+    with pytest.raises(GpuHang, match="signals a barrier after a wave of its workgroup has ended"):
+        stage.dispatch(stage.code([*sooner, SIGNAL, WAIT_BARRIER, S_ENDPGM]), threads=(64, 1, 1))
     with pytest.raises(GpuHang, match="waits at a barrier that the wave has not signalled"):
         stage.dispatch(stage.code([WAIT_BARRIER, S_ENDPGM]))
     with pytest.raises(GpuHang, match="the barrier is signalled twice"):

@@ -39,6 +39,9 @@ class World:
         twice = g.signals > g.waits
         if twice.any():
             raise ShaderError("the barrier is signalled twice without a wait between", wave=int(np.argmax(twice)))
+        gone = self.live[g.workgroup] < self.waves
+        if gone.any():
+            raise ShaderError("signals a barrier after a wave of its workgroup has ended", wave=int(np.argmax(gone)))
         g.signals += 1
         np.add.at(self.signalled, g.workgroup, 1)
         self._complete()
