@@ -235,6 +235,8 @@ def test_matrix_vector_kernels_read_their_weights_once(kind: str) -> None:
     assert shared in ({4 * columns} if kind in FLOATS else {columns * 36 // 32, columns * 40 // 32})
     assert part.unique_read == 16 * weights + shared
     assert part.bytes_read == 16 * (weights + shared)
+    # Loads that are asked for together and waited for one by one are one round.
+    assert part.waves <= part.rounds <= part.names["s_wait_loadcnt"] / 3
     whole = part.scaled(256, shared)
     assert whole.unique_read / (4096 * weights) < 1.001
     cost = predict(whole)
