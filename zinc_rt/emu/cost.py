@@ -32,20 +32,20 @@ if TYPE_CHECKING:
 
 # What a card has.
 BANDWIDTH: Final = 576e9
-"""Bytes a second of the R9700: what this project's goals count with. Its 256 pins at 20 Gbit/s make 640e9, so this is
-nine tenths of them. Other cards: by width and clock of their memory."""
+"""Bytes a second of the R9700: what this project's goals count with. 256 pins at 20 Gbit/s, as the RX 9070 is specified,
+would be 640e9; this is nine tenths of that. Other cards: by width and clock of their memory."""
 SIMDS: Final = 2
 """Of a compute unit (AMD, RDNA whitepaper). One vector instruction of 32 lanes a cycle each."""
 LDS_BYTES_PER_CYCLE: Final = 128
 """Of a compute unit: 32 banks of 4 bytes (RDNA 4 ISA guide, "Local Data Share")."""
 CACHE_BYTES_PER_CYCLE: Final = 64
-"""Of a compute unit's vector cache (RDNA whitepaper: 64 bytes a clock from L0 to a SIMD), bytes that lanes receive."""
+"""Of a compute unit's vector cache, bytes that lanes receive. A choice, on the slow side: half a line of 128 bytes."""
 DISPATCH_SECONDS: Final = 0.016e-6
-"""Of a DISPATCH_DIRECT packet on the GPU's side, measured on an R9700 in a published trace."""
+"""Of a DISPATCH_DIRECT packet, on the GPU's side: a published figure for gfx1201."""
 WAVES_PER_CYCLE: Final = 1
-"""Waves that a shader engine starts (AMD's profiler manual: one a cycle for each workgroup manager)."""
+"""Waves that a shader engine starts. A choice: it has one workgroup manager."""
 
-# How long a wave waits; cycles of the generations 11 and 12 are those of LLVM's scheduling model (SISchedule.td).
+# How long a wave waits; cycles are those of LLVM's scheduling model for generation 11 (SISchedule.td).
 MEMORY_SECONDS: Final = 0.4e-6
 """From a load to its data, when nobody is in the way. A choice: between LLVM's 320 cycles, which are a cache's, and the
 0.3 to 0.5 microseconds that published pointer chases through VRAM of RDNA cards take."""
@@ -61,7 +61,7 @@ QUARTER_RATE: Final = 4
 DOUBLE_RATE: Final = 32
 """64-bit floats (AMD's profiler manual for RDNA 3.5: one lane a cycle; WriteDouble of 38 agrees)."""
 WMMA_CYCLES: Final = {"f16": 16, "bf16": 16, "iu8": 8, "iu4": 4, "fp8": 8, "bf8": 8}
-"""16x16x16 products, by the type of their factors: the card's 191 TFLOPS of FP16, 383 TOPS of INT8 at 2.92 GHz are
+"""16x16x16 products, by the type of their factors: the advertised 191 TFLOPS of FP16, 383 TOPS of INT8 at 2.92 GHz are
 1024 and 2048 operations a cycle of a compute unit, and a product has 8192."""
 
 # Registers and local memory, of LLVM (AMDGPUBaseInfo) for cards with the large register file.
