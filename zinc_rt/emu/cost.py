@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # What a card has.
 BANDWIDTH: Final = 576e9
-"""Bytes a second of the R9700: what this project's goals count with. 256 pins at 20 Gbit/s, as the RX 9070 is specified,
+"""Bytes a second of the R9700: what this project's goals count with. 256 pins at 20 Gbit/s, as an RX 9070 has them,
 would be 640e9; this is nine tenths of that. Other cards: by width and clock of their memory."""
 SIMDS: Final = 2
 """Of a compute unit (AMD, RDNA whitepaper). One vector instruction of 32 lanes a cycle each."""
@@ -47,8 +47,8 @@ WAVES_PER_CYCLE: Final = 1
 
 # How long a wave waits; cycles are those of LLVM's scheduling model for generation 11 (SISchedule.td).
 MEMORY_SECONDS: Final = 0.4e-6
-"""From a load to its data, when nobody is in the way. A choice: between LLVM's 320 cycles, which are a cache's, and the
-0.3 to 0.5 microseconds that published pointer chases through VRAM of RDNA cards take."""
+"""From a load to its data, when nobody is in the way. A choice, three times LLVM's 320 cycles (WriteVMEM): those would
+do for a cache, this is the way to VRAM."""
 LDS_CYCLES: Final = 20
 """WriteLDS."""
 DEPENDENT_CYCLES: Final = 4
