@@ -35,6 +35,8 @@ _FLAGS_7 = (
 )  # fmt: skip
 _ON_CHIP = uapi.AMDGPU_GEM_DOMAIN_GDS | uapi.AMDGPU_GEM_DOMAIN_GWS | uapi.AMDGPU_GEM_DOMAIN_OA
 _SPECIAL = _ON_CHIP | uapi.AMDGPU_GEM_DOMAIN_DOORBELL
+DOORBELL_BYTES, ON_CHIP_BYTES = 2 << 20, 0x1000
+"""Of the doorbell aperture, and of the global data share of gfx12."""
 _USERPTR_FLAGS = (
     uapi.AMDGPU_GEM_USERPTR_READONLY | uapi.AMDGPU_GEM_USERPTR_ANONONLY | uapi.AMDGPU_GEM_USERPTR_VALIDATE
     | uapi.AMDGPU_GEM_USERPTR_REGISTER
@@ -153,6 +155,9 @@ def _place(file: DrmFile, size: int, domains: int, flags: int) -> BufferObject:
         size = -(-size // PAGE) * PAGE
     if not size:
         raise KernelError(errno.ENOSPC, "0 bytes have no place among the offsets of mmap")
+    special = DOORBELL_BYTES if domains & uapi.AMDGPU_GEM_DOMAIN_DOORBELL else ON_CHIP_BYTES
+    if domains & _SPECIAL and size > special:
+        raise KernelError(errno.ENOMEM, f"{size} bytes: there are {special}")
     if domains & uapi.AMDGPU_GEM_DOMAIN_DOORBELL:
         bo = gpu.allocate(size, Placement.DOORBELL, f"doorbell page, process {number}")
         bo.doorbell = lambda offset, value: _ring(file.device, bo, offset, value)
