@@ -237,6 +237,7 @@ def test_a_forked_child_is_refused_and_closes_nothing() -> None:
                 door.submit(buffer, 0, n)
             except RingError as error:
                 code = 0 if "forked child" in str(error) else 2
+            Process.ioctl = Process.munmap = Process.close = lambda *_: os._exit(3)  # type: ignore[method-assign]
             door.close()
             os._exit(code)
         assert os.waitpid(child, 0)[1] == 0
