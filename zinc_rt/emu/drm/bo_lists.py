@@ -51,8 +51,6 @@ def make_list(file: DrmFile, args: DrmAmdgpuBoListIn) -> BoList:
     try:
         for handle, priority in handles:
             gem = gem_of(file, handle)
-            if gem.user_pages is not None and gem.creator is not file.process:
-                raise KernelError(errno.EPERM, f"handle {handle} is user memory of another process")
             gem.get()
             entries.append((gem, min(priority, _MAX_PRIORITY)))
     except KernelError:

@@ -21,7 +21,6 @@ from zinc_rt.uapi.requests import AMDGPU_GEM_CREATE, AMDGPU_GEM_USERPTR, DRM_GEM
 
 if TYPE_CHECKING:
     from zinc_rt.emu.drm.file import DrmFile
-    from zinc_rt.emu.process import Process
 
 _FLAGS = (
     uapi.AMDGPU_GEM_CREATE_CPU_ACCESS_REQUIRED | uapi.AMDGPU_GEM_CREATE_NO_CPU_ACCESS
@@ -53,7 +52,6 @@ class Gem:
     device: DrmDevice
     bo: BufferObject
     node: MapNode
-    creator: Process
     domains: int
     flags: int
     alignment: int
@@ -118,7 +116,7 @@ def new_gem(file: DrmFile, bo: BufferObject, domains: int, flags: int, alignment
         refused = "it is user memory"
     elif flags & uapi.AMDGPU_GEM_CREATE_NO_CPU_ACCESS or domains & _ON_CHIP:
         refused = "it was made without processor access"
-    return Gem(device, bo, device.add_node(bo, refused), file.process, domains, flags, -(-alignment // PAGE) * PAGE)
+    return Gem(device, bo, device.add_node(bo, refused), domains, flags, -(-alignment // PAGE) * PAGE)
 
 
 def _check_create(file: DrmFile, domains: int, flags: int) -> None:
