@@ -143,9 +143,9 @@ def test_who_can_reset_a_ring(model: object, ring: bool) -> None:
 
 
 @pytest.mark.parametrize("machine", [{"time_scale": 1e-4}], indirect=True)
-def test_a_circle_of_packets_ends_too(ready: Card) -> None:
-    """It makes progress all the time, so only the limit for the whole job stops it."""
-    va = 0x1_0000_0000
-    chain = [0xC0023F00, va & 0xFFFFFFFF, va >> 32, 1 << 20 | 1 << 23 | 8]
-    sequence = ready.submit(chain)
-    assert error_of(ready.wait, sequence, FOREVER) == errno.ETIME
+def test_slow_work_is_no_hang(ready: Card) -> None:
+    """What makes progress may take longer than the timeout of a real GPU, a millisecond here."""
+    started = time.monotonic()
+    last = ready.submit(nop(2) * 4000)
+    assert ready.wait(last) == 0
+    assert time.monotonic() - started > 0.001
