@@ -6,6 +6,8 @@
         kernel = ring.load_kernel(compiled)
         ring.wait(ring.submit(Batch("norm").dispatch(kernel, 4, x, w, y, 256, 1e-6)))
         result = ring.read(y)
+
+`batch` says what a batch may hold, `lower` what becomes of it.
 """
 
 from __future__ import annotations
