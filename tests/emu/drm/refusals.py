@@ -284,6 +284,7 @@ INFO = [
     R("3.info-fault", "bad pointer", e.EFAULT, _info_raw(BAD_POINTER, 4)),
     R("3.ip-instance", "1", e.EINVAL, lambda c: c.info(_HW_IP, 40, COMPUTE, 1)),
     R("3.ip-type", "10", e.EINVAL, lambda c: c.info(_HW_IP, 40, 10)),
+    R("3.ip-type", "count of 10", e.EINVAL, lambda c: c.info(info.AMDGPU_INFO_HW_IP_COUNT, 4, 10)),
     R("3.areas-types", "compute", e.EINVAL, lambda c: c.info(_AREAS, 16, COMPUTE), (p.LINUX_6_17,)),
     R("3.areas-types", "copies", e.EINVAL, lambda c: c.info(_AREAS, 16, DMA), (p.LINUX_6_17,)),
     R("3.areas-types", "video", e.EINVAL, lambda c: c.info(_AREAS, 16, 7), SINCE_7),
