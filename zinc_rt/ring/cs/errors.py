@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+from zinc_rt.pm4 import OutOfSpace as OutOfSpace
 from zinc_rt.ring.errors import DoorError, RingError
+from zinc_rt.ring.errors import SignalMismatch as SignalMismatch
 
 
 class CsError(DoorError):
