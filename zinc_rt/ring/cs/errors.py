@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
-from zinc_rt.pm4 import OutOfSpace as OutOfSpace
+from zinc_rt import pm4
+from zinc_rt.ring import errors as ring_errors
 from zinc_rt.ring.errors import DoorError, RingError
-from zinc_rt.ring.errors import SignalMismatch as SignalMismatch
+
+OutOfSpace = pm4.OutOfSpace
+SignalMismatch = ring_errors.SignalMismatch
 
 
 class CsError(DoorError):
