@@ -510,6 +510,19 @@ def _to_fd(**fields: int) -> Callable[[Card], Any]:
     )
 
 
+def _timeline_signal(count: int, flags: int) -> Callable[[Card], Any]:
+    return lambda c: c.call(
+        requests.DRM_SYNCOBJ_TIMELINE_SIGNAL,
+        drm.DrmSyncobjTimelineArray(handles=c.array("I", [c.syncobj()]), count_handles=count, flags=flags),
+    )
+
+
+def _sync_file_into_nothing(c: Card) -> None:
+    export = drm.DrmSyncobjHandle(handle=c.syncobj(1), flags=drm.DRM_SYNCOBJ_HANDLE_TO_FD_FLAGS_EXPORT_SYNC_FILE)
+    fd = c.owns(c.call(requests.DRM_SYNCOBJ_HANDLE_TO_FD, export).fd)
+    _from_fd(c, fd=fd, handle=9, flags=drm.DRM_SYNCOBJ_FD_TO_HANDLE_FLAGS_IMPORT_SYNC_FILE)
+
+
 def _from_fd(c: Card, **fields: int) -> None:
     c.call(requests.DRM_SYNCOBJ_FD_TO_HANDLE, drm.DrmSyncobjHandle(**{"fd": c.fd, **fields}))
 
@@ -540,6 +553,9 @@ SYNC = [
     R("4.sync-no-fence", "sync file of nothing", e.EINVAL, _to_fd(flags=1)),
     R("4.sync-missing", "HANDLE_TO_FD", e.EINVAL, _to_fd(handle=9)),
     R("4.sync-missing", "FD_TO_HANDLE of a render node", e.EINVAL, _from_fd),
+    R("4.sync-missing", "a sync file into nothing", e.ENOENT, _sync_file_into_nothing),
+    R("4.sync-wait-flags", "flags of TIMELINE_SIGNAL", e.EINVAL, _timeline_signal(1, 1)),
+    R("4.sync-array-0", "TIMELINE_SIGNAL", e.EINVAL, _timeline_signal(0, 0)),
     R("4.sync-missing", "sync file of a render node", e.EINVAL, lambda c: _from_fd(c, flags=1)),
     R("3.always-valid", "PRIME of a render node", e.EINVAL, lambda c: c.import_fd(c.fd)),
     R("3.always-valid", "PRIME of nothing", e.EBADF, lambda c: c.import_fd(3)),
