@@ -43,9 +43,12 @@ def _gpus(incomplete: str) -> list[str]:
 
 
 def emu(
-    action: Annotated[Action, typer.Argument(metavar="ACTION", help="list (kernels and GPUs), check (every door) or run (a script).")],
+    action: Annotated[
+        Action, typer.Argument(metavar="ACTION", help="list (what there is), check (every door) or run (a script).")
+    ],
     script: Annotated[
-        Path | None, typer.Argument(metavar="[SCRIPT]", help="Python file for `run`; its function main(machine, linux) is called.")
+        Path | None,
+        typer.Argument(metavar="[SCRIPT]", help="Python file whose main(machine, linux) is called by `run`."),
     ] = None,
     arguments: Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help="Arguments of the script.")] = None,
     kernel: Annotated[
