@@ -10,6 +10,7 @@ import pytest
 from tests.emu.drm.card import ALWAYS_VALID, COMPUTE, DATA_VA, DOORBELL, Card, nop, refused, wait_memory, write_data
 from tests.emu.drm.checks import covers
 from tests.emu.drm.refusals import EOP_VA, QUEUE_BYTES, QUEUE_VA, RPTR_VA, WPTR_VA
+from zinc_rt.emu.drm import userq as userq_of_the_driver
 from zinc_rt.emu.profiles import LINUX_6_17, LINUX_7_3_USERQ
 from zinc_rt.uapi import gem, requests, userq
 
@@ -138,6 +139,32 @@ def test_waiting_for_a_kernel_fence_is_done_by_the_call(ready: Card, queue: Queu
     )  # fmt: skip
     assert ready.call(requests.AMDGPU_USERQ_WAIT, args).num_fences == 0
     assert ready.syncobj_wait(syncobj) == 0
+
+
+def _another(queue: Queue, doorbell: int) -> int:
+    one = queue.card.file.user_queues.get(queue.number)
+    assert one is not None
+    mqd = userq.DrmAmdgpuUserqMqdComputeGfx11(EOP_VA)
+    pages = queue.card.file.gems.number_of(one.doorbell)
+    assert pages is not None
+    return queue.card.userq(
+        op=1, ip_type=COMPUTE, doorbell_handle=pages, doorbell_offset=doorbell, queue_va=QUEUE_VA,
+        queue_size=QUEUE_BYTES, wptr_va=WPTR_VA, rptr_va=RPTR_VA, mqd=queue.card.address_of(mqd), mqd_size=8,
+    )  # fmt: skip
+
+
+def test_a_doorbell_that_has_a_queue_is_a_finding(ready: Card, queue: Queue) -> None:
+    with refused(errno.EINVAL):
+        _another(queue, 4)
+    assert [finding.kind for finding in ready.machine.findings] == ["doorbell-shared"]
+    ready.machine.findings.clear()
+
+
+def test_how_many(ready: Card, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(userq_of_the_driver, "MAX_QUEUES", 2)
+    assert _another(queue, 5) == 2
+    with refused(errno.EBUSY):
+        _another(queue, 6)
 
 
 def test_closing_the_file_takes_the_queues(ready: Card, queue: Queue) -> None:
