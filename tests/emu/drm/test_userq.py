@@ -9,7 +9,7 @@ import pytest
 
 from tests.emu.drm.card import ALWAYS_VALID, COMPUTE, DATA_VA, DOORBELL, Card, nop, refused, wait_memory, write_data
 from tests.emu.drm.checks import covers
-from tests.emu.drm.refusals import EOP_VA, QUEUE_BYTES, QUEUE_VA, RPTR_VA, WPTR_VA
+from tests.emu.drm.refusals_userq import EOP_VA, QUEUE_BYTES, QUEUE_VA, RPTR_VA, WPTR_VA
 from zinc_rt.emu.drm import userq as userq_of_the_driver
 from zinc_rt.emu.profiles import LINUX_6_17, LINUX_7_3_USERQ
 from zinc_rt.uapi import gem, requests, userq
