@@ -66,8 +66,8 @@ def _eop_elsewhere(c: Card, given: dict[str, int]) -> None:
     given["mqd"] = c.address_of(userq.DrmAmdgpuUserqMqdComputeGfx11(0x5_0000_0000))
 
 
-_OLD_QUEUES = p.KernelProfile("6.17-userq", "6.17.0", (6, 17), 64, 18, 10.0, 1, user_queues=True)
-_ODD_QUEUES = p.KernelProfile("6.18-userq", "6.18.0", (6, 18), 64, 18, 10.0, 1, user_queues=True)
+_OLD_QUEUES = p.KernelProfile("6.17-userq", "6.17.0", (6, 17), 64, 18, 10.0, 1)
+_ODD_QUEUES = p.KernelProfile("6.18-userq", "6.18.0", (6, 18), 64, 18, 10.0, 1)
 OLD, QUEUES = (_OLD_QUEUES,), (_OLD_QUEUES, _ODD_QUEUES, *USER_QUEUES)
 LATER = (_ODD_QUEUES, *USER_QUEUES)
 QUIET = (p.LINUX_6_17,)

@@ -138,7 +138,7 @@ _OUT, _IN = cs.AMDGPU_CHUNK_ID_SYNCOBJ_OUT, cs.AMDGPU_CHUNK_ID_SYNCOBJ_IN
 _WAIT_POINT = cs.AMDGPU_CHUNK_ID_SYNCOBJ_TIMELINE_WAIT
 _SIGNAL_POINT = cs.AMDGPU_CHUNK_ID_SYNCOBJ_TIMELINE_SIGNAL
 _CE = cs.AMDGPU_IB_FLAG_CE
-_NO_KERNEL_QUEUES = p.KernelProfile("7.3-userq-only", "7.3.4", (7, 3), 64, 23, 2.0, 2, user_queues=True)
+_NO_KERNEL_QUEUES = p.KernelProfile("7.3-userq-only", "7.3.4", (7, 3), 64, 23, 2.0, 2)
 SUBMIT = [
     R("4.cs-chunks-0", "no chunks", e.EINVAL, lambda c: c.prepare().cs()),
     R("4.cs-ctx", "context 9", e.EINVAL, _cs(ctx=9)),

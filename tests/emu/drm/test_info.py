@@ -37,7 +37,7 @@ def test_an_absent_engine_is_zeros(card: Card, kind: int) -> None:
 @covers("3.ip-slots")
 @pytest.mark.parametrize("machine", ALL, indirect=True)
 def test_slots_of_user_queues(card: Card) -> None:
-    on = card.machine.profile.user_queues
+    on = card.machine.profile.user_queue == 1
     expected = [7, 4, 12] if on else [0, 0, 0]
     slots = [card.info(info.AMDGPU_INFO_HW_IP_INFO, 40, kind)[32:36] for kind in (GFX, COMPUTE, DMA)]
     if card.machine.profile is LINUX_6_12:

@@ -11,6 +11,7 @@ from tests.emu.drm.card import ALWAYS_VALID, COMPUTE, DATA_VA, DOORBELL, Card, n
 from tests.emu.drm.checks import covers
 from tests.emu.drm.refusals_userq import EOP_VA, QUEUE_BYTES, QUEUE_VA, RPTR_VA, WPTR_VA
 from zinc_rt.emu.drm import userq as userq_of_the_driver
+from zinc_rt.emu.models import R9700
 from zinc_rt.emu.profiles import LINUX_6_17, LINUX_7_3_USERQ
 from zinc_rt.uapi import gem, requests, userq
 
@@ -175,4 +176,4 @@ def test_closing_the_file_takes_the_queues(ready: Card, queue: Queue) -> None:
     (finding,) = [f for f in ready.machine.findings if "user queues" in f.text]
     assert finding.kind == "leak"
     assert len(ready.file.device.doorbells) == 1
-    assert not LINUX_6_17.user_queues
+    assert not LINUX_6_17.offers_user_queues(R9700.firmware)
