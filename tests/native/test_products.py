@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -108,11 +111,20 @@ def compile_together(isa: str) -> None:
 
 @cache
 def compiled_ahead() -> dict[str, Future[None]]:
-    """Every level's kernels, compiled while earlier tests run (conftest.py): a minute of the processor."""
+    """Every level's kernels, compiled while earlier tests run (conftest.py): a minute of the processor.
+
+    In processes of their own, one after another: other tests stand in for this one's compiler.
+    """
     one = ThreadPoolExecutor(1)
-    futures = {isa: one.submit(compile_together, isa) for isa in LEVELS}
+    futures = {isa: one.submit(_compile_apart, isa) for isa in LEVELS}
     one.shutdown(wait=False)
     return futures
+
+
+def _compile_apart(isa: str) -> None:
+    code = f"from tests.native.test_products import compile_together; compile_together({isa!r})"
+    folder = Path(__file__).parents[2]
+    subprocess.run([sys.executable, "-c", code], cwd=folder, check=True, capture_output=True)
 
 
 @pytest.mark.parametrize(("isa", "kind"), PAIRS)
