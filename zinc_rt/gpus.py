@@ -6,13 +6,13 @@ import contextlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from zinc_rt import kmd
 from zinc_rt.errors import ZincError
 from zinc_rt.linux import Linux
-from zinc_rt.ring.door.base import Door
-from zinc_rt.uapi.cs import AMDGPU_HW_IP_COMPUTE
-from zinc_rt.uapi.info import AMDGPU_IDS_FLAGS_FUSION, AMDGPU_INFO_DEV_INFO, DrmAmdgpuInfoDevice
+
+if TYPE_CHECKING:
+    from zinc_rt.ring.door.base import Door
 
 DRM_CLASS = "/sys/class/drm"
 AMD = 0x1002
@@ -89,7 +89,10 @@ def _read(linux: Linux, minor: int) -> Gpu | None:
 
 def ask(linux: Linux, gpu: Gpu) -> Gpu:
     """The same card, with what its render node answers. Never raises."""
+    from zinc_rt import kmd  # here: most machines that look for a GPU at every start have none
     from zinc_rt.ring.umq.facts import gfx_target_version
+    from zinc_rt.uapi.cs import AMDGPU_HW_IP_COMPUTE
+    from zinc_rt.uapi.info import AMDGPU_IDS_FLAGS_FUSION, AMDGPU_INFO_DEV_INFO, DrmAmdgpuInfoDevice
 
     about = {**vars(gpu), "open_errno": None}
     try:

@@ -35,12 +35,10 @@ from zinc_rt.ring.cpu import Kernels
 from zinc_rt.sampler import Sampled, Sampler
 from zinc_rt.sampling import SamplingParams
 from zinc_rt.stopping import StopMatcher
-from zinc_rt.text import Detokenizer, Tokenizer
-from zinc_rt.text.errors import TokenizerError
 from zinc_rt.tiers import Tier, parse_tier
 
 if TYPE_CHECKING:
-    from zinc_rt.text import ChatTemplate
+    from zinc_rt.text import ChatTemplate, Detokenizer, Tokenizer
 
 BUILT_IN = "zinc-story.gguf"
 
@@ -115,6 +113,8 @@ def load(
             reading.join()
         tokenizer = reading.result()
         if tokenizer.n_vocab > definition.config.n_vocab:
+            from zinc_rt.text import TokenizerError
+
             raise TokenizerError(
                 f"the tokenizer has {tokenizer.n_vocab} tokens,"
                 f" the model's embedding only {definition.config.n_vocab} rows"
@@ -166,6 +166,8 @@ class _Aside:
 
 
 def _tokenizer(metadata: Metadata) -> Tokenizer:
+    from zinc_rt.text import Tokenizer, TokenizerError  # here, while weights are loaded: it takes a while
+
     tokenizer = Tokenizer.from_metadata(metadata)
     with suppress(TokenizerError):  # an encoder that cannot be built is for whoever encodes
         tokenizer.encode(" ", add_special=False)
@@ -322,6 +324,8 @@ class Model:
 
     def _stream(self, prompt: list[int], params: SamplingParams, sampler: Sampler) -> Generator[Chunk]:
         stop_ids = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else self.tokenizer.stop_ids)
+        from zinc_rt.text import Detokenizer
+
         text, stops = Detokenizer(self.tokenizer, at_start=False), StopMatcher(params.stop)
         history, limit = list(prompt), params.max_tokens
         with _Turn(self):

@@ -52,7 +52,7 @@ def test_everything_works() -> None:
         assert re.fullmatch(r"a fence retired after \d+\.\d\d ms", found[door].value)
     assert found["user queue"].value == "Linux 7.3.4-amd64, user_queue=1, 4 slots; a queue was made and freed"
     assert "0x1d47000" in found["kfd queue"].value
-    assert found["firmware"].value == "ME 2880, PFP 2960, MEC 3060, MES 130"
+    assert found["firmware"].value == "ME 3110, PFP 3210, MEC 3470, MES 150"
 
 
 def test_an_r9700_with_the_default_parameter() -> None:

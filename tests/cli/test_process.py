@@ -1,5 +1,6 @@
 """The command as a process: start-up, signals, pipes, full disks, terminals."""
 
+import glob
 import os
 import pty
 import re
@@ -44,6 +45,8 @@ def test_a_native_start_imports_nothing_of_the_reference_kernels_and_no_compiler
     assert "zinc_rt.ring.native.backend" in loaded
     assert not loaded & {"threadpoolctl", "zinc_rt.ring.reference", "zinc_rt.kernels.reference.matmul"}
     assert not loaded & {"zinc_rt.lang.frontend", "zinc_rt.lang.children", "llvmlite", "rich", "jinja2", "statistics"}
+    amd = glob.glob("/sys/class/drm/renderD*/device")
+    assert amd or not loaded & {"zinc_rt.kmd", "zinc_rt.uapi"}  # looking for a GPU that is not there costs nothing
 
 
 def test_run_from_a_pipe_into_a_pipe(tiny):

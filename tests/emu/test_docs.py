@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 from zinc_rt.cli.main import main
+from zinc_rt.emu.machine import Machine
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "emulator.md").read_text(encoding="utf-8")
@@ -30,3 +31,13 @@ def test_commands(capsys) -> None:
         words = [str(ROOT / word) if word.startswith("examples/") else word for word in line.split()]
         assert main(words) == 0, line
         assert "finding" not in capsys.readouterr().out
+
+
+def test_the_page_about_gpus(capsys) -> None:
+    page = (ROOT / "docs" / "amd.md").read_text(encoding="utf-8")
+    code = re.search(r"```python\n(.*?)```", page, re.DOTALL)
+    assert code is not None
+    with Machine() as machine:
+        text = code[1].replace('KfdDoor("/dev/dri/renderD128")', "KfdDoor(linux=linux)")
+        exec(text, {"linux": machine.process()})
+    assert capsys.readouterr().out == "True\n"

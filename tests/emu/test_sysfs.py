@@ -242,3 +242,11 @@ def test_a_container_without_devices(has_kfd: bool, has_dri: bool) -> None:
             with refused(errno.EPERM):
                 linux.read_text(f"{NODES}/1/gpu_id")
         assert linux.read_text(f"{NODES}/0/gpu_id") == "0\n"
+
+
+def test_old_firmware_has_no_user_queues() -> None:
+    old = Firmware(me=3000, pfp=3100, mec=3060, mes=130)  # enough for 6.16 to 6.18
+    assert replace(LINUX_6_17, user_queue=1).offers_user_queues(old)
+    assert not LINUX_7_3_USERQ.offers_user_queues(old)
+    assert LINUX_7_3_USERQ.offers_user_queues(R9700.firmware)
+    assert not replace(LINUX_7_3_USERQ, user_queue=0).offers_user_queues(R9700.firmware)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -97,20 +101,35 @@ def formats_of(isa: str) -> tuple[GGMLType, ...]:
 PAIRS = [pytest.param(isa, kind, id=f"{isa}-{kind.name}") for isa in LEVELS for kind in formats_of(isa)]
 
 
-@cache
 def compile_together(isa: str) -> None:
     """A level's kernels, side by side."""
     target = host_target(isa)
-    Library(target, CompileCache(default_cache_dir())).load(
-        kernel
-        for kind in formats_of(isa)
-        for kernel in (Choice.of(target).matmul(kind), Choice.of(target).repack(kind))
-    )
+    choice = Choice.of(target)
+    kernels = [kernel for kind in formats_of(isa) for kernel in (choice.matmul(kind), choice.repack(kind))]
+    Library(target, CompileCache(default_cache_dir())).load(kernels)
+
+
+@cache
+def compiled_ahead() -> dict[str, Future[None]]:
+    """Every level's kernels, compiled while earlier tests run (conftest.py): a minute of the processor.
+
+    In processes of their own, one after another: other tests stand in for this one's compiler.
+    """
+    one = ThreadPoolExecutor(1)
+    futures = {isa: one.submit(_compile_apart, isa) for isa in LEVELS}
+    one.shutdown(wait=False)
+    return futures
+
+
+def _compile_apart(isa: str) -> None:
+    code = f"from tests.native.test_products import compile_together; compile_together({isa!r})"
+    folder = Path(__file__).parents[2]
+    subprocess.run([sys.executable, "-c", code], cwd=folder, check=True, capture_output=True)
 
 
 @pytest.mark.parametrize(("isa", "kind"), PAIRS)
 def test_products(isa: str, kind: GGMLType) -> None:
-    compile_together(isa)
+    compiled_ahead()[isa].result()
     for i, (case, want) in enumerate(cases(kind)):
         check(case, want, isa, 1 + i % 4)
 
@@ -129,7 +148,7 @@ def many_rows(kind: GGMLType) -> tuple[Case, Outputs]:
 
 @pytest.mark.parametrize(("isa", "kind"), PAIRS)
 def test_many_rows(isa: str, kind: GGMLType) -> None:
-    compile_together(isa)
+    compiled_ahead()[isa].result()
     for threads in (1, 3):
         check(*many_rows(kind), isa, threads)
 

@@ -174,7 +174,7 @@ def test_a_gpu_that_is_gone() -> None:
         # With user queues alone there are no kernel rings, and the query wants both.
         (replace(LINUX_7_3_USERQ, user_queue=2), QueryStatus.compute_userq_unsupported, None),
         # Before 7.2 the kernel tells the areas of graphics queues only.
-        (replace(LINUX_6_17, user_queue=1, user_queues=True), QueryStatus.fw_metadata_failed, errno.EINVAL),
+        (replace(LINUX_6_17, user_queue=1), QueryStatus.fw_metadata_failed, errno.EINVAL),
     ],
     ids=["available", "6.12", "6.17", "user queues only", "6.17 with slots"],
 )

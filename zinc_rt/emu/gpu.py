@@ -174,6 +174,11 @@ class Gpu:
         except (GpuFault, GpuHang, KernelError) as error:
             self._finish(stream, error)
             return PROGRESS
+        except Exception as error:  # a fault of the emulator must not look like a GPU that never answers
+            what = f"{stream.name}: {type(error).__name__}: {error}"
+            self.machine.report("emulator", f"an internal error, please report it: {what}")
+            self._finish(stream, GpuHang(what))
+            return PROGRESS
         return state
 
     def _check_patience(self, stream: Stream, state: str) -> None:

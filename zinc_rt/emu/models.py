@@ -12,10 +12,10 @@ MIB = 1 << 20
 class Firmware:
     """Versions that the driver reports and some of its features hang on."""
 
-    me: int = 2880
-    pfp: int = 2960
-    mec: int = 3060
-    mes: int = 130
+    me: int = 3110
+    pfp: int = 3210
+    mec: int = 3470
+    mes: int = 150
     sdma: int = 400
     rlc: int = 290
     smc: int = 0x00684A00

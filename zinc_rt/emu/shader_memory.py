@@ -11,7 +11,7 @@ import numpy.typing as npt
 from zinc_rt.emu.caches import CODE, SCALAR, VECTOR, Caches
 from zinc_rt.emu.memory import BufferObject
 from zinc_rt.emu.pages import Bytes, Lines
-from zinc_rt.emu.vm import GpuVm, Mapping
+from zinc_rt.emu.vm import ADDRESS, GpuVm, Mapping
 from zinc_rt.linux import PAGE
 
 Addresses = npt.NDArray[np.uint64]
@@ -145,6 +145,7 @@ class ShaderMemory:
         None when a lane's bytes lie in two mappings.
         """
         found: list[tuple[Any, Mapping, _Offsets]] = []
+        addresses = addresses & np.uint64(ADDRESS)
         left = np.arange(len(addresses))
         while len(left):
             here = addresses[left]

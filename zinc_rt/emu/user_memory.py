@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 
 from zinc_rt.emu.errors import KernelError
 
+_MAX_COPY = 64 << 20
 _T = TypeVar("_T", bound=ctypes.Structure | ctypes.Union)
 
 
@@ -43,9 +44,11 @@ def _transfer(write: bool, address: int, buffer: ctypes.Array[ctypes.c_char]) ->
 
 
 def copy_from_user(address: int, n: int) -> bytes:
-    """`n` bytes of the caller. Raises `KernelError` (EFAULT)."""
+    """`n` bytes of the caller. Raises `KernelError`: EFAULT, ENOMEM for more than a kernel allocates at once."""
     if not n:
         return b""
+    if n > _MAX_COPY:
+        raise KernelError(errno.ENOMEM, f"{n} bytes of the caller's at once: the kernel has room for {_MAX_COPY}")
     buffer = ctypes.create_string_buffer(n)
     _transfer(False, address, buffer)
     return buffer.raw

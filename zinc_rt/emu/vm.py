@@ -10,7 +10,7 @@ from zinc_rt.emu.errors import GpuFault
 from zinc_rt.emu.memory import BufferObject
 from zinc_rt.linux import PAGE
 
-_ADDRESS = (1 << 48) - 1
+ADDRESS = (1 << 48) - 1
 """What of an address the page tables look at; the upper half of them is written with all higher bits set."""
 
 
@@ -79,7 +79,7 @@ class GpuVm:
 
     def at(self, va: int) -> Mapping | None:
         """The mapping that holds the address."""
-        va &= _ADDRESS
+        va &= ADDRESS
         i = bisect_right(self._starts, va)
         found = self._by_start[self._starts[i - 1]] if i else None
         return found if found is not None and va < found.end else None
@@ -104,7 +104,7 @@ class GpuVm:
 
         Raises `GpuFault` at the first address that is not mapped or not allowed.
         """
-        va &= _ADDRESS
+        va &= ADDRESS
         while size > 0:
             mapping = self.at(va)
             if mapping is None:

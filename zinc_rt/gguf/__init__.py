@@ -4,6 +4,8 @@
 `GGUFError`.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from zinc_rt.gguf import blocks
 from zinc_rt.gguf.blocks import QuantRows
 from zinc_rt.gguf.errors import GGUFError, UnsupportedTensorType
@@ -11,7 +13,9 @@ from zinc_rt.gguf.metadata import Metadata, ValueInfo, get
 from zinc_rt.gguf.reader import GGUFFile
 from zinc_rt.gguf.tensors import TensorInfo
 from zinc_rt.gguf.types import SUPPORTED, GGMLType, ValueType
-from zinc_rt.gguf.writer import GGUFWriter
+
+if TYPE_CHECKING:
+    from zinc_rt.gguf.writer import GGUFWriter as GGUFWriter
 
 __all__ = [
     "SUPPORTED",
@@ -28,3 +32,11 @@ __all__ = [
     "blocks",
     "get",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "GGUFWriter":  # whoever runs a model writes no file: its imports can wait
+        from zinc_rt.gguf.writer import GGUFWriter
+
+        return GGUFWriter
+    raise AttributeError(f"module 'zinc_rt.gguf' has no attribute {name!r}")

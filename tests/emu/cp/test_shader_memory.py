@@ -115,7 +115,7 @@ LAST = BASE + 8 * PAGE
         ([HOLE - 2], 4, "read", HOLE),
         ([BASE - 1, BASE], 1, "read", BASE - 1),
         ([0], 8, "read", 0),
-        ([(1 << 64) - 4], 4, "read", (1 << 64) - 4),
+        ([(1 << 64) - 4], 4, "read", (1 << 48) - 4),
         ([BASE, LAST], 4, "write", LAST),
         ([LAST + PAGE - 1], 2, "read", LAST + PAGE),
     ],
@@ -140,6 +140,21 @@ def test_ranges_that_fault():
         world.memory.code(BASE + 2 * PAGE, 4)
     assert np.array_equal(world.memory.code(BASE + 8, 4), world.plain[8:12])
     assert np.array_equal(world.memory.scalar(BASE + 2 * PAGE, 4), world.plain[2 * PAGE :][:4])
+    assert np.array_equal(world.seen(), world.plain)
+
+
+def test_the_upper_half_of_the_addresses():
+    """All bits above the 48th are set there; the page tables do not look at them."""
+    world = World()
+    high = 0xFFFF_9000_0000_0000
+    world.vm.insert(Mapping(high & (1 << 48) - 1, 2 * PAGE, world.buffers[0], 0, True, True, False))
+    lanes = np.array([high, high + 8, high + PAGE - 2], np.uint64)
+    assert np.array_equal(world.memory.gather(lanes, 4), [world.plain[at : at + 4] for at in (0, 8, PAGE - 2)])
+    world.memory.scatter(lanes[:1], np.full((1, 4), 7, np.uint8))
+    world.plain[:4] = 7
+    assert np.array_equal(world.memory.read(high, 8), world.plain[:8])
+    assert world.memory.atomic(lanes[1:2], 4, lambda lane, old: 9).tolist() == [world.plain[8:12].view("<u4")[0]]
+    world.plain[8:12] = (9, 0, 0, 0)
     assert np.array_equal(world.seen(), world.plain)
 
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import errno
 import struct
+from collections.abc import Iterator
 from typing import Any, TypeVar
+
+import pytest
 
 from zinc_rt.emu.drm.file import DrmFile
 from zinc_rt.emu.machine import Machine
@@ -22,6 +27,14 @@ BAD_POINTER = 0x10  # in the first page, which no program has
 IB_VA, IB_BYTES = 0x1_0000_0000, 0x10000
 DATA_VA = 0x1_0010_0000
 A = TypeVar("A", bound=ctypes.Structure | ctypes.Union)
+
+
+@contextlib.contextmanager
+def refused(code: int) -> Iterator[None]:
+    """What is done within fails with this errno."""
+    with pytest.raises(OSError) as error:
+        yield
+    assert errno.errorcode.get(error.value.errno or 0) == errno.errorcode[code]
 
 
 def write_data(va: int, value: int) -> list[int]:

@@ -16,7 +16,7 @@ from zinc_rt.uapi import cs, gem, info
 
 KERNELS = [LINUX_6_12, LINUX_6_17, LINUX_7_3]
 each_kernel = pytest.mark.parametrize(
-    "machine", [{"profile": kernel, "time_scale": 0.02 / kernel.job_timeout} for kernel in KERNELS], indirect=True
+    "machine", [{"profile": kernel, "time_scale": 0.08 / kernel.job_timeout} for kernel in KERNELS], indirect=True
 )
 GUILTY, RESET, LOST = (
     cs.AMDGPU_CTX_QUERY2_FLAGS_GUILTY, cs.AMDGPU_CTX_QUERY2_FLAGS_RESET, cs.AMDGPU_CTX_QUERY2_FLAGS_VRAMLOST,
@@ -131,7 +131,7 @@ def test_timeouts_of_the_kernels(kernel: KernelProfile, seconds: float) -> None:
 def test_the_timeout_is_kept(ready: Card) -> None:
     started = time.monotonic()
     assert error_of(ready.wait, ready.submit(wait_memory(DATA_VA, 77)), FOREVER) == errno.ETIME
-    assert 0.06 <= time.monotonic() - started < 1.0
+    assert 0.06 <= time.monotonic() - started < 5.0
 
 
 @pytest.mark.parametrize(("model", "ring"), [(R9700, True), (RX7900XTX, True), (RAPHAEL, False)])
@@ -143,9 +143,9 @@ def test_who_can_reset_a_ring(model: object, ring: bool) -> None:
 
 
 @pytest.mark.parametrize("machine", [{"time_scale": 1e-4}], indirect=True)
-def test_a_circle_of_packets_ends_too(ready: Card) -> None:
-    """It makes progress all the time, so only the limit for the whole job stops it."""
-    va = 0x1_0000_0000
-    chain = [0xC0023F00, va & 0xFFFFFFFF, va >> 32, 1 << 20 | 1 << 23 | 8]
-    sequence = ready.submit(chain)
-    assert error_of(ready.wait, sequence, FOREVER) == errno.ETIME
+def test_slow_work_is_no_hang(ready: Card) -> None:
+    """What makes progress may take longer than the timeout of a real GPU, a millisecond here."""
+    started = time.monotonic()
+    last = ready.submit(nop(2) * 4000)
+    assert ready.wait(last) == 0
+    assert time.monotonic() - started > 0.001

@@ -8,7 +8,8 @@ import pytest
 
 from tests.emu.conftest import TIME_SCALE
 from tests.emu.drm.card import Card
-from tests.emu.drm.refusals import REFUSALS, Refusal
+from tests.emu.drm.refusal import Refusal
+from tests.emu.drm.refusals import REFUSALS
 from zinc_rt.emu.machine import Machine
 from zinc_rt.emu.models import R9700, RX9070
 from zinc_rt.emu.profiles import KernelProfile

@@ -10,6 +10,7 @@ import pytest
 
 from tests.emu.drm.card import Card, nop
 from tests.emu.drm.checks import covers
+from zinc_rt.emu.drm import syncobj_ioctls
 from zinc_rt.uapi import drm, requests
 
 ALL, LATER = drm.DRM_SYNCOBJ_WAIT_FLAGS_WAIT_ALL, drm.DRM_SYNCOBJ_WAIT_FLAGS_WAIT_FOR_SUBMIT
@@ -78,6 +79,18 @@ def test_points_are_reached_in_order(ready: Card) -> None:
 def transfer(card: Card, source: int, target: int, point: int = 0, source_point: int = 0, pad: int = 0) -> None:
     args = drm.DrmSyncobjTransfer(source, target, source_point, point, 0, pad)
     card.call(requests.DRM_SYNCOBJ_TRANSFER, args)
+
+
+def test_a_transfer_waits_for_somebody_to_submit(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five seconds on a real kernel."""
+    monkeypatch.setattr(syncobj_ioctls, "WAIT_FOR_SUBMIT_NS", 20_000_000)
+    source, target = card.syncobj(), card.syncobj()
+    late = drm.DrmSyncobjTransfer(source, target, 0, 0, LATER)
+    assert refused(lambda: card.call(requests.DRM_SYNCOBJ_TRANSFER, late)) == errno.ETIME
+    monkeypatch.undo()
+    threading.Timer(0.02, lambda: card.syncobj_array(SIGNAL, source)).start()
+    card.call(requests.DRM_SYNCOBJ_TRANSFER, late)
+    assert card.syncobj_wait(target) == 0
 
 
 def test_transfers(card: Card) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 
 import pytest
 
-from tests.emu.drm.card import ALWAYS_VALID, COMPUTE, DATA_VA, DOORBELL, Card, nop, wait_memory, write_data
+from tests.emu.drm.card import ALWAYS_VALID, COMPUTE, DATA_VA, DOORBELL, Card, nop, refused, wait_memory, write_data
 from tests.emu.drm.checks import covers
-from tests.emu.drm.refusals import EOP_VA, QUEUE_BYTES, QUEUE_VA, RPTR_VA, WPTR_VA
+from tests.emu.drm.refusals_userq import EOP_VA, QUEUE_BYTES, QUEUE_VA, RPTR_VA, WPTR_VA
+from zinc_rt.emu.drm import userq as userq_of_the_driver
+from zinc_rt.emu.models import R9700
 from zinc_rt.emu.profiles import LINUX_6_17, LINUX_7_3_USERQ
 from zinc_rt.uapi import gem, requests, userq
 
@@ -78,7 +81,7 @@ def test_queues_of_their_own(ready: Card, queue: Queue) -> None:
     ready.machine.settle()
     assert ready.word(8) == 2
     ready.userq(op=2, queue_id=1)
-    with pytest.raises(OSError):
+    with refused(errno.ENOENT):
         ready.userq(op=2, queue_id=1)
 
 
@@ -108,7 +111,7 @@ def test_fences_with_the_rest_of_the_kernel(ready: Card, queue: Queue) -> None:
     syncobj = ready.syncobj()
     queue.ring_doorbell(wait_memory(DATA_VA + 16, 1) + nop(2))
     _signal(ready, queue, syncobj)
-    with pytest.raises(OSError):
+    with refused(errno.ETIME):
         ready.syncobj_wait(syncobj)
     room = (userq.DrmAmdgpuUserqFenceInfo * 2)()
     args = userq.DrmAmdgpuUserqWait(
@@ -139,6 +142,32 @@ def test_waiting_for_a_kernel_fence_is_done_by_the_call(ready: Card, queue: Queu
     assert ready.syncobj_wait(syncobj) == 0
 
 
+def _another(queue: Queue, doorbell: int) -> int:
+    one = queue.card.file.user_queues.get(queue.number)
+    assert one is not None
+    mqd = userq.DrmAmdgpuUserqMqdComputeGfx11(EOP_VA)
+    pages = queue.card.file.gems.number_of(one.doorbell)
+    assert pages is not None
+    return queue.card.userq(
+        op=1, ip_type=COMPUTE, doorbell_handle=pages, doorbell_offset=doorbell, queue_va=QUEUE_VA,
+        queue_size=QUEUE_BYTES, wptr_va=WPTR_VA, rptr_va=RPTR_VA, mqd=queue.card.address_of(mqd), mqd_size=8,
+    )  # fmt: skip
+
+
+def test_a_doorbell_that_has_a_queue_is_a_finding(ready: Card, queue: Queue) -> None:
+    with refused(errno.EINVAL):
+        _another(queue, 4)
+    assert [finding.kind for finding in ready.machine.findings] == ["doorbell-shared"]
+    ready.machine.findings.clear()
+
+
+def test_how_many(ready: Card, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(userq_of_the_driver, "MAX_QUEUES", 2)
+    assert _another(queue, 5) == 2
+    with refused(errno.EBUSY):
+        _another(queue, 6)
+
+
 def test_closing_the_file_takes_the_queues(ready: Card, queue: Queue) -> None:
     other = Card(ready.machine).prepare()
     Queue(other)
@@ -147,4 +176,4 @@ def test_closing_the_file_takes_the_queues(ready: Card, queue: Queue) -> None:
     (finding,) = [f for f in ready.machine.findings if "user queues" in f.text]
     assert finding.kind == "leak"
     assert len(ready.file.device.doorbells) == 1
-    assert not LINUX_6_17.user_queues
+    assert not LINUX_6_17.offers_user_queues(R9700.firmware)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 
 import pytest
 
-from tests.emu.drm.card import DATA_VA, IB_VA, Card, write_data
+from tests.emu.drm.card import DATA_VA, IB_VA, Card, refused, write_data
 from tests.emu.drm.checks import covers
 from zinc_rt.emu.profiles import LINUX_6_17, LINUX_7_3
 from zinc_rt.uapi.gem import (
@@ -107,7 +108,7 @@ def test_the_timeline_of_the_page_tables(card: Card) -> None:
     lone = card.syncobj()
     card.va(card.create(), DATA_VA + PAGE, vm_timeline_syncobj_out=lone)
     assert card.syncobj_wait(lone) == 0
-    with pytest.raises(OSError):
+    with refused(errno.ENOENT):
         card.va(card.create(), DATA_VA + 2 * PAGE, vm_timeline_syncobj_out=99)
 
 

@@ -196,6 +196,16 @@ def test_a_hang_is_a_loss_with_the_reset_told() -> None:
         assert linux.machine.dmesg
 
 
+def test_a_page_fault_names_the_buffer() -> None:
+    with door_of() as (door, _):
+        weights = door.allocate(4096, "gtt", "weights")
+        buffer, n = packets(door, wait_va=weights.va + weights.size + 8)  # in the empty page behind it
+        with pytest.raises(DeviceLost) as caught:
+            door.wait(door.submit(buffer, 0, n), 5)
+        fault = f"page fault in the page at {weights.va + weights.size:#x}, 0x0 bytes behind the end of weights"
+        assert fault in str(caught.value)
+
+
 def test_an_innocent_bystander_is_lost_with_vram() -> None:
     with process(models=[RAPHAEL]) as linux:  # its hangs reset the whole card
         guilty, innocent = CsDoor(NODE, linux=linux), CsDoor(NODE, linux=linux)
@@ -237,6 +247,7 @@ def test_a_forked_child_is_refused_and_closes_nothing() -> None:
                 door.submit(buffer, 0, n)
             except RingError as error:
                 code = 0 if "forked child" in str(error) else 2
+            Process.ioctl = Process.munmap = Process.close = lambda *_: os._exit(3)  # type: ignore[method-assign]
             door.close()
             os._exit(code)
         assert os.waitpid(child, 0)[1] == 0

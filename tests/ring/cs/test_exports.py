@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zinc_rt.errors import ZincError
 from zinc_rt.ring import cs
-from zinc_rt.ring.cs import sentinels
+from zinc_rt.ring.cs import errors, sentinels
 from zinc_rt.ring.cs.errors import BUFFER_ERRORS, CsError
 from zinc_rt.ring.cs.sentinels import Operation, sentinel, smoke_sentinel
 from zinc_rt.uapi import requests
@@ -125,6 +126,14 @@ def test_every_buffer_has_an_error_for_each_step() -> None:
             assert kind.__name__ == f"{name.capitalize()}{step.capitalize()}Failed"
             assert issubclass(kind, CsError)
     assert len(BUFFER_ERRORS) == len(set(BUFFER_ERRORS.values())) == 15
+
+
+def test_the_error_set_is_whole() -> None:
+    names = (
+        "UnsupportedOs RenderNodeOpenFailed HwIpQueryFailed NoComputeRings UnsupportedComputeIp CtxAllocFailed"
+        " BoListFailed SubmitFailed WaitFailed WaitTimedOut OutOfSpace SignalMismatch"
+    )
+    assert all(issubclass(getattr(errors, name), ZincError) for name in names.split())
 
 
 # Sentinels.

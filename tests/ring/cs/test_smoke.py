@@ -139,13 +139,16 @@ def test_wait_timeout() -> None:
 def test_signal_check_failed() -> None:
     # A write that does not arrive: the packet is a NOP by the time the GPU reads it.
     with process() as linux:
+        seen: list[int] = []
 
         def spoil(argument: Argument) -> None:
+            seen.append(1)
             bo = next(bo for _, bo in linux._maps.values() if bo is not None and bo.size == 64 << 10)
-            bo.words(16, 1)[:] = 0xC0041000
+            if len(seen) == 2:
+                bo.words(16, 1)[:] = 0xC0041000
 
         result = submit_nop_smoke_path(NODE, linux=Before(linux, AMDGPU_CS.value, spoil))
-    assert (result.status, result.signal_value, result.submit_count) == (SmokeStatus.signal_check_failed, 0, 1)
+    assert (result.status, result.signal_value, result.submit_count) == (SmokeStatus.signal_check_failed, 0, 2)
 
 
 def test_every_status_is_reached_here() -> None:

@@ -22,6 +22,7 @@ from zinc_rt.emu.shader import RecordingShader
 from zinc_rt.lang import Spec
 from zinc_rt.lang.gpu import gpu_kernel
 from zinc_rt.ring.base import Fence
+from zinc_rt.ring.door.base import DeviceBuffer
 from zinc_rt.ring.door.batch import Batch
 from zinc_rt.ring.door.gpu_ring import GpuRing
 from zinc_rt.ring.errors import DeviceLost, DoorError, FenceTimeout, RingClosed, RingError, SignalMismatch
@@ -246,6 +247,7 @@ def test_freed_memory_waits_for_what_uses_it(door: str) -> None:
         ring.write(a, b"\7" * 4096)
         fence = ring.submit(Batch().copy(a, b, 4096))
         ring.free(a)
+        assert ring.retired() == 0
         assert ring.alloc(4096).va != a.va, "the copy may still read it"
         with pytest.raises(RingError, match="freed"):
             ring.submit(Batch().copy(a, b, 4) if not a.freed else _with(a, b))
@@ -275,6 +277,47 @@ def test_arrays_outlive_the_ring(door: str) -> None:
         del array
         gc.collect()
         assert set(linux._maps) <= linux._kept
+
+
+@door
+def test_arrays_outlive_their_buffer(door: str) -> None:
+    with ring_of(door) as (ring, _):
+        a, b = ring.alloc(40 << 20), ring.alloc(40 << 20)
+        array = ring.map(a)[:8]
+        array[:] = 5
+        ring.free(b)
+        ring.free(a)
+        assert [buffer for pool in ring._heaps for buffer in pool.buffers].count(a.buffer) == 0, (
+            "the driver has it back"
+        )
+        assert array.tolist() == [5] * 8
+        del array
+
+
+def test_a_batch_may_grow_between_submissions() -> None:
+    with ring_of("cs") as (ring, _):
+        memory = ring.alloc(8)
+        batch = Batch().write(memory, [1])
+        ring.wait(ring.submit(batch))
+        batch.write(memory, [2], offset=4)
+        ring.wait(ring.submit(batch))
+        assert u32(ring.read(memory)) == [1, 2]
+        batch.items[1] = replace(batch.items[1], values=(3,))
+        ring.wait(ring.submit(batch))
+        assert u32(ring.read(memory)) == [1, 3]
+
+
+def test_a_refused_submission_holds_nothing() -> None:
+    class Full(FakeDoor):
+        def submit(self, buffer: DeviceBuffer, offset: int, n_dwords: int) -> int:
+            raise DoorError("submitting", 16, "the ring is full")
+
+    with GpuRing(Full()) as ring:
+        for _ in range(3):
+            with pytest.raises(DoorError, match="the ring is full"):
+                ring.submit(Batch())
+        assert {pool.label: pool.used for pool in ring._heaps} == {"kernels": 0, "packets": 0, "signals": 256}
+        assert ring.retired() == 0
 
 
 def test_small_bar_goes_to_system_memory() -> None:

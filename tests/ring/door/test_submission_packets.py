@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from zinc_rt.emu.machine import Machine
-from zinc_rt.ring.kfd.door import KfdDoor
 from zinc_rt.ring.door.submission_packets import SubmissionPackets, interrupt_packets
+from zinc_rt.ring.kfd.door import KfdDoor
 
 FENCE, CODE = 0x7F12_3456_7008, 0x7F65_4321_0100
 FLUSH = [0xC0004600, 0x00000407]

@@ -37,7 +37,7 @@ def test_retires(profile: KernelProfile) -> None:
         assert (facts.render_node, facts.gfx_target_version, facts.compute_units) == ("/dev/dri/renderD128", 120001, 64)
         assert facts.vram == facts.visible_vram == R9700.vram
         assert profile.release in facts.driver
-        assert f"amdkfd 1.{profile.kfd_minor}, MEC firmware 3060, MES firmware 130" in facts.driver
+        assert f"amdkfd 1.{profile.kfd_minor}, MEC firmware 3470, MES firmware 150" in facts.driver
 
 
 @pytest.mark.parametrize("model", [RX9060XT, RX7900XTX, SMALL_BAR], ids=lambda model: model.name)

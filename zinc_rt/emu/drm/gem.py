@@ -21,7 +21,6 @@ from zinc_rt.uapi.requests import AMDGPU_GEM_CREATE, AMDGPU_GEM_USERPTR, DRM_GEM
 
 if TYPE_CHECKING:
     from zinc_rt.emu.drm.file import DrmFile
-    from zinc_rt.emu.process import Process
 
 _FLAGS = (
     uapi.AMDGPU_GEM_CREATE_CPU_ACCESS_REQUIRED | uapi.AMDGPU_GEM_CREATE_NO_CPU_ACCESS
@@ -35,6 +34,8 @@ _FLAGS_7 = (
 )  # fmt: skip
 _ON_CHIP = uapi.AMDGPU_GEM_DOMAIN_GDS | uapi.AMDGPU_GEM_DOMAIN_GWS | uapi.AMDGPU_GEM_DOMAIN_OA
 _SPECIAL = _ON_CHIP | uapi.AMDGPU_GEM_DOMAIN_DOORBELL
+DOORBELL_BYTES, ON_CHIP_BYTES = 2 << 20, 0x1000
+"""Of the doorbell aperture, and of the global data share of gfx12."""
 _USERPTR_FLAGS = (
     uapi.AMDGPU_GEM_USERPTR_READONLY | uapi.AMDGPU_GEM_USERPTR_ANONONLY | uapi.AMDGPU_GEM_USERPTR_VALIDATE
     | uapi.AMDGPU_GEM_USERPTR_REGISTER
@@ -51,7 +52,6 @@ class Gem:
     device: DrmDevice
     bo: BufferObject
     node: MapNode
-    creator: Process
     domains: int
     flags: int
     alignment: int
@@ -116,7 +116,7 @@ def new_gem(file: DrmFile, bo: BufferObject, domains: int, flags: int, alignment
         refused = "it is user memory"
     elif flags & uapi.AMDGPU_GEM_CREATE_NO_CPU_ACCESS or domains & _ON_CHIP:
         refused = "it was made without processor access"
-    return Gem(device, bo, device.add_node(bo, refused), file.process, domains, flags, -(-alignment // PAGE) * PAGE)
+    return Gem(device, bo, device.add_node(bo, refused), domains, flags, -(-alignment // PAGE) * PAGE)
 
 
 def _check_create(file: DrmFile, domains: int, flags: int) -> None:
@@ -153,6 +153,9 @@ def _place(file: DrmFile, size: int, domains: int, flags: int) -> BufferObject:
         size = -(-size // PAGE) * PAGE
     if not size:
         raise KernelError(errno.ENOSPC, "0 bytes have no place among the offsets of mmap")
+    special = DOORBELL_BYTES if domains & uapi.AMDGPU_GEM_DOMAIN_DOORBELL else ON_CHIP_BYTES
+    if domains & _SPECIAL and size > special:
+        raise KernelError(errno.ENOMEM, f"{size} bytes: there are {special}")
     if domains & uapi.AMDGPU_GEM_DOMAIN_DOORBELL:
         bo = gpu.allocate(size, Placement.DOORBELL, f"doorbell page, process {number}")
         bo.doorbell = lambda offset, value: _ring(file.device, bo, offset, value)

@@ -32,10 +32,8 @@ def cs(file: DrmFile, args: DrmAmdgpuCs) -> None:
         raise KernelError(errno.ECANCELED, f"context {number} is guilty of a hang")
     chunks = read_chunks(chunks_at, count)
     submission = Submission(file, context)
-    own_list = None
     try:
         first_pass(submission, chunks)
-        own_list = submission.bo_list
         if context.generation != file.gpu.generation:
             raise KernelError(errno.ECANCELED, f"VRAM was lost since context {number} was made")
         second_pass(submission, chunks)
@@ -45,8 +43,8 @@ def cs(file: DrmFile, args: DrmAmdgpuCs) -> None:
                 check_pages(*gem.user_pages)
         args.out.handle = _submit(submission, listed)
     finally:
-        if own_list is not None:
-            own_list.release()
+        if submission.bo_list is not None:
+            submission.bo_list.release()
 
 
 def _list(submission: Submission, handle: int) -> BoList:

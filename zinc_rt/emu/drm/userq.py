@@ -225,9 +225,11 @@ def _create(file: DrmFile, given: DrmAmdgpuUserqIn) -> int:
     if mapping is None or mapping.bo.size > PAGE:
         raise KernelError(errno.EINVAL, f"the write pointer at {given.wptr_va:#x} has no buffer of one page")
     if (doorbell.bo, given.doorbell_offset) in file.device.doorbells:
-        raise KernelError(errno.EBUSY, f"doorbell {given.doorbell_offset} has a queue already")
+        # A real kernel takes it; then one of the two queues hears nothing.
+        file.machine.report("doorbell-shared", f"two queues with doorbell {given.doorbell_offset}")
+        raise KernelError(errno.EINVAL, f"doorbell {given.doorbell_offset} has a queue already")
     if len(file.user_queues) >= MAX_QUEUES:
-        raise KernelError(errno.ENOMEM, f"{MAX_QUEUES} user queues exist")
+        raise KernelError(errno.EBUSY if file.since(7, 0) else errno.ENOMEM, f"{MAX_QUEUES} user queues exist")
     queue = UserQueue(file, given, doorbell, file.free_fence_slot(), has_eop=has_eop)
     queue.number = file.user_queues.add(queue) or 0
     return queue.number

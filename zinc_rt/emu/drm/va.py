@@ -28,6 +28,7 @@ ADDRESS_MASK = 0xFFFF_FFFF_FFFF
 VM_SIZE = 1 << 48
 RESERVED_TOP = 0x410000
 """Of the context save area, the fence page and the trap handler, at the end of every address space."""
+MAX_SPARSE = 1 << 36
 _OPERATIONS = (
     uapi.AMDGPU_VA_OP_MAP, uapi.AMDGPU_VA_OP_UNMAP, uapi.AMDGPU_VA_OP_CLEAR, uapi.AMDGPU_VA_OP_REPLACE,
 )  # fmt: skip
@@ -115,6 +116,8 @@ def _map(file: DrmFile, gem: Gem | None, va: int, args: DrmAmdgpuGemVa) -> None:
         for other in file.vm.overlapping(va, size):
             raise KernelError(errno.EINVAL, f"{size:#x} bytes at {va:#x} overlap {other}")
     if gem is None:
+        if size > MAX_SPARSE:
+            raise KernelError(errno.ENOMEM, f"a sparse range of {size:#x} bytes: {MAX_SPARSE:#x} are emulated")
         # Pages that are not there: reads give zero. (Hardware drops writes; here they stay readable.)
         bo, offset = BufferObject(size, Placement.GTT, f"sparse range at {va:#x}"), 0
         rights = uapi.AMDGPU_VM_PAGE_READABLE | uapi.AMDGPU_VM_PAGE_WRITEABLE

@@ -6,7 +6,6 @@ import errno
 from typing import TYPE_CHECKING
 
 from zinc_rt.emu.drm.file import DrmFile
-
 from zinc_rt.emu.errors import GpuFault, KernelError
 from zinc_rt.emu.gpu import Gpu
 from zinc_rt.emu.kfd.doorbells import Doorbells

@@ -37,7 +37,14 @@ from zinc_rt.ring.cs.structs import (
 )
 from zinc_rt.uapi.cs import AMDGPU_BO_LIST_OP_UPDATE, AMDGPU_CTX_OP_QUERY_STATE2
 from zinc_rt.uapi.drm import DrmVersion
-from zinc_rt.uapi.info import AMDGPU_INFO_DEV_INFO, AMDGPU_INFO_MEMORY, DrmAmdgpuInfoDevice, DrmAmdgpuMemoryInfo
+from zinc_rt.uapi.info import (
+    AMDGPU_INFO_DEV_INFO,
+    AMDGPU_INFO_GPUVM_FAULT,
+    AMDGPU_INFO_MEMORY,
+    DrmAmdgpuInfoDevice,
+    DrmAmdgpuInfoGpuvmFault,
+    DrmAmdgpuMemoryInfo,
+)
 from zinc_rt.uapi.requests import AMDGPU_BO_LIST, AMDGPU_CS, AMDGPU_CTX, AMDGPU_WAIT_CS, DRM_VERSION, Request
 
 _latest = threading.local()
@@ -117,6 +124,14 @@ def query_memory(linux: Linux, fd: int) -> DrmAmdgpuMemoryInfo:
     with noted():
         kmd.query_info(fd, AMDGPU_INFO_MEMORY, memory, linux=linux)
     return memory
+
+
+def query_fault(linux: Linux, fd: int) -> DrmAmdgpuInfoGpuvmFault:
+    """The last page fault of this file's address space; address 0: there was none."""
+    fault = DrmAmdgpuInfoGpuvmFault()
+    with noted():
+        kmd.query_info(fd, AMDGPU_INFO_GPUVM_FAULT, fault, linux=linux)
+    return fault
 
 
 # Contexts.

@@ -11,12 +11,12 @@ from zinc_rt.linux import PAGE, Linux, host
 from zinc_rt.mem.arena import align_up
 from zinc_rt.ring.cs import calls
 from zinc_rt.ring.cs.errors import CsError, HwIpQueryFailed, VaReservationFailed, WaitTimedOut
+from zinc_rt.ring.cs.loss import account
 from zinc_rt.ring.cs.session import LOOK, Buffer, Session
 from zinc_rt.ring.cs.structs import DEFAULT_RENDER_NODE
 from zinc_rt.ring.door.base import DeviceBuffer, DeviceFacts, Door, Heap
 from zinc_rt.ring.door.ranges import Ranges
 from zinc_rt.ring.errors import DeviceLost, DoorError, FenceTimeout, RingError
-from zinc_rt.uapi import cs as uapi
 from zinc_rt.uapi.gem import (
     AMDGPU_GEM_CREATE_CPU_ACCESS_REQUIRED,
     AMDGPU_GEM_CREATE_CPU_GTT_USWC,
@@ -31,14 +31,6 @@ DRAIN_SECONDS = 10.0
 _HUGE = 2 << 20  # page tables take this much at once
 _MAX_DWORDS = 0xF_FFFF
 _LOST = (errno.ETIME, errno.ECANCELED, errno.ENODEV, errno.EIO)
-_FLAGS = {
-    uapi.AMDGPU_CTX_QUERY2_FLAGS_RESET: "the GPU was reset",
-    uapi.AMDGPU_CTX_QUERY2_FLAGS_VRAMLOST: "the contents of VRAM are lost",
-    uapi.AMDGPU_CTX_QUERY2_FLAGS_GUILTY: "a submission of this context caused it",
-    uapi.AMDGPU_CTX_QUERY2_FLAGS_RAS_CE: "memory errors were corrected",
-    uapi.AMDGPU_CTX_QUERY2_FLAGS_RAS_UE: "memory errors could not be corrected",
-    uapi.AMDGPU_CTX_QUERY2_FLAGS_RESET_IN_PROGRESS: "a reset is under way",
-}
 
 
 class CsDoor(Door):
@@ -187,7 +179,7 @@ class CsDoor(Door):
                 seen = self.retired()
                 raise FenceTimeout(
                     f"{self.facts.render_node}: fence {sequence} did not retire within {timeout:g} s; {seen} of"
-                    f" {self._submitted} have{self._state()}; {LOOK}"
+                    f" {self._submitted} have{self._account()}; {LOOK}"
                 ) from None
             except CsError as error:
                 raise self._worse(error) from None
@@ -209,18 +201,13 @@ class CsDoor(Door):
     def _lose(self, what: str, code: int | None) -> DeviceLost:
         why = {errno.ETIME: "it hung", errno.ECANCELED: "it was lost with others"}.get(code or 0, "the device is gone")
         self._lost = (
-            f"{self.facts.render_node}: {what}: {why} (errno {code}){self._state()}; {self._retired} of"
+            f"{self.facts.render_node}: {what}: {why} (errno {code}){self._account()}; {self._retired} of"
             f" {self._submitted} submissions retired. The device stays lost for this ring: open a new one; {LOOK}"
         )
         return DeviceLost(self._lost)
 
-    def _state(self) -> str:
-        try:
-            flags = int(calls.context_state(self.linux, self._session.fd, self._session.ctx_id).flags)
-        except OSError:
-            return ""
-        said = [text for bit, text in _FLAGS.items() if flags & bit]
-        return f" ({', '.join(said)})" if said else ""
+    def _account(self) -> str:
+        return account(self._session, [(buffer.va, buffer.size, buffer.label) for buffer in self._buffers])
 
     def close(self) -> None:
         """See `Door`. What does not retire within ten seconds is left to the driver."""

@@ -5,7 +5,12 @@
 
 from __future__ import annotations
 
+from zinc_rt import pm4
+from zinc_rt.ring import errors as ring_errors
 from zinc_rt.ring.errors import DoorError, RingError
+
+OutOfSpace = pm4.OutOfSpace
+SignalMismatch = ring_errors.SignalMismatch
 
 
 class CsError(DoorError):

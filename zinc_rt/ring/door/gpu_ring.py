@@ -1,4 +1,14 @@
-"""`GpuRing`: memory, kernels, batches and fences of a GPU, the same over every door."""
+"""`GpuRing`: memory, kernels, batches and fences of a GPU, the same over every door.
+
+    with GpuRing(CsDoor()) as ring:
+        x, w, y = (ring.alloc(4096) for _ in range(3))
+        ring.write(x, values)
+        kernel = ring.load_kernel(compiled)
+        ring.wait(ring.submit(Batch("norm").dispatch(kernel, 4, x, w, y, 256, 1e-6)))
+        result = ring.read(y)
+
+`batch` says what a batch may hold, `lower` what becomes of it.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +41,9 @@ _RING_BYTES = 128
 
 
 class GpuRing:
-    """timeout: seconds that `wait` and `close` allow by default; marks: note after each dispatch that it is done, so
-    that a hang names its kernel (some time per dispatch). The door is the ring's from here on, also when this raises:
-    `RingError` for a GPU of another generation, `DoorError` without memory.
+    """timeout: seconds that `wait` allows by default; marks: note after each dispatch that it is done, so that a hang
+    names its kernel (some time per dispatch). The door is the ring's from here on, also when this raises: `RingError`
+    for a GPU of another generation, `DoorError` without memory.
 
     Two threads take turns; a forked child is refused with `RingError`. After the device was lost every call raises
     `DeviceLost` and says so, after `close` `RingClosed`.

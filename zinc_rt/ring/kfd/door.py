@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from zinc_rt import kmd
 from zinc_rt.linux import PAGE, Linux, host
 from zinc_rt.ring.door.base import DeviceBuffer, DeviceFacts, Door, Heap
+from zinc_rt.ring.door.places import Range
 from zinc_rt.ring.errors import DeviceLost, DoorError, RingClosed, RingError
 from zinc_rt.ring.kfd.advice import door_error, driver_text, no_node_error
 from zinc_rt.ring.kfd.calls import StepFailed, call, step
@@ -24,7 +25,6 @@ from zinc_rt.ring.kfd.constants import (
     EVENTS_SINCE_MINOR,
 )
 from zinc_rt.ring.kfd.events import Events
-from zinc_rt.ring.kfd.lost import Range
 from zinc_rt.ring.kfd.memory import Memory
 from zinc_rt.ring.kfd.session import Session
 from zinc_rt.ring.kfd.sizes import align_up, compute_units

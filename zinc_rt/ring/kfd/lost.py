@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from zinc_rt.ring.door.places import Range, place
 from zinc_rt.uapi.kfd import (
     KFD_HW_EXCEPTION_ECC,
     KFD_HW_EXCEPTION_PER_ENGINE_RESET,
     HsaHwExceptionData,
     HsaMemoryExceptionData,
 )
-
-Range = tuple[int, int, str]
-"""Address, bytes, label."""
 
 
 def fault_text(fault: HsaMemoryExceptionData, ranges: Iterable[Range]) -> str:
@@ -37,16 +35,3 @@ def reset_text(reset: HsaHwExceptionData) -> str:
     kind = "an engine was reset" if reset.reset_type == KFD_HW_EXCEPTION_PER_ENGINE_RESET else "the GPU was reset"
     cause = "an ECC error" if reset.reset_cause == KFD_HW_EXCEPTION_ECC else "a hang"
     return f"{kind} after {cause}{', its memory is lost' if reset.memory_lost else ''}"
-
-
-def place(va: int, ranges: Iterable[Range]) -> str:
-    """Which buffer an address is in, or the nearest one."""
-    nearest = min(ranges, key=lambda r: max(r[0] - va, va - (r[0] + r[1] - 1), 0), default=None)
-    if nearest is None:
-        return "this door has no buffers"
-    start, size, label = nearest
-    if start <= va < start + size:
-        return f"in {label} at +{va - start:#x}"
-    if va < start:
-        return f"{start - va:#x} bytes before {label}"
-    return f"{va - start - size:#x} bytes behind the end of {label}"

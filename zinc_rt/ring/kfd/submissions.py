@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable
 from math import ceil
 
 from zinc_rt.ring.door.base import DeviceBuffer
+from zinc_rt.ring.door.places import Range
 from zinc_rt.ring.door.submission_packets import MAX_INDIRECT, SubmissionPackets, interrupt_packets
 from zinc_rt.ring.errors import DeviceLost, DoorError, FenceTimeout
 from zinc_rt.ring.kfd.advice import door_error, driver_text
 from zinc_rt.ring.kfd.calls import StepFailed
 from zinc_rt.ring.kfd.command_ring import CommandRing, Submission
 from zinc_rt.ring.kfd.events import Events
-from zinc_rt.ring.kfd.lost import Range, fault_text, reset_text
+from zinc_rt.ring.kfd.lost import fault_text, reset_text
 from zinc_rt.ring.kfd.session import Session
 
 SPIN_SECONDS = 0.002
