@@ -77,7 +77,7 @@ def tier_from_env(environ: Mapping[str, str] | None = None) -> Tier:
         raise UnknownZincRtTier(f"{TIER_VARIABLE}: {error}") from None
 
 
-_NO_KERNELS = "this version lowers no model onto GPU kernels yet"
+_NO_KERNELS = "no model runs on GPU kernels yet"
 _OTHER_REASON = "not built: AMD GPUs and the CPU are what this runtime is for"
 _ORDER = (Tier.t2_umq, Tier.t1_pm4, Tier.t_cpu, Tier.t_metal, Tier.t_intel, Tier.t_cuda)
 _USE_CPU, _SEE = "use t_cpu", "see `zinc check`"
