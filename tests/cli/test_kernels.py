@@ -195,3 +195,9 @@ def test_a_missing_file_fails(zinc):
     outcome = zinc("kernels", "show", "nowhere.zrt")
     assert outcome.code == 1
     assert "cannot read nowhere.zrt: No such file or directory" in outcome.error
+
+
+def test_help_names_the_arguments(zinc):
+    shown = zinc("kernels", "--help").out
+    assert "\n  WHAT... " in shown
+    assert "]..." not in shown.split("Arguments:")[1]

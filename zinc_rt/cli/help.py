@@ -23,11 +23,14 @@ class Command(TyperCommand):
             record = param.get_help_record(ctx)
             if param.param_type_name == "option" and record is not None:
                 sections.setdefault(section_of(param), []).append(record)
-        if arguments := [(metavar.strip("[]"), text) for metavar, text in _arguments(self.params)]:
+        if arguments := [(metavar.translate(_NO_BRACKETS), text) for metavar, text in _arguments(self.params)]:
             sections = {"Arguments": arguments, **sections}
         for title, records in sections.items():
             with formatter.section(title):
                 formatter.write_dl(records)
+
+
+_NO_BRACKETS = str.maketrans("", "", "[]")
 
 
 def _arguments(params: Any) -> list[tuple[str, str]]:
