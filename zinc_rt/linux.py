@@ -13,7 +13,8 @@ import platform
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -28,6 +29,22 @@ _FENCES = {
     "x86_64": bytes((0x0F, 0xAE, 0xF8, 0xC3)),  # sfence; ret
     "aarch64": bytes.fromhex("9f3e03d5c0035fd6"),  # dsb st; ret: the whole system, devices are beyond the inner domain
 }
+
+
+class LastErrno(threading.local):
+    """The errno of a thread's latest call of some kind; None when it went well or there was none yet."""
+
+    errno: int | None = None
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """One call: what was there before is forgotten, the errno of an `OSError` is kept."""
+        self.errno = None
+        try:
+            yield
+        except OSError as error:
+            self.errno = error.errno
+            raise
 
 
 class Linux:

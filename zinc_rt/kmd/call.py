@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import threading
 from ctypes import Structure, Union
 from typing import Protocol
 
 from zinc_rt.errors import ZincError
-from zinc_rt.linux import Linux, host
+from zinc_rt.linux import LastErrno, Linux, host
 from zinc_rt.uapi.requests import Request
 
 
@@ -43,11 +42,7 @@ class GemMapFailed(KmdError):
     """The kernel told where a buffer can be mapped, and then refused to map it there."""
 
 
-class _Last(threading.local):
-    errno: int | None = None
-
-
-_last = _Last()
+_last = LastErrno()
 
 
 def last_errno() -> int | None:
@@ -60,10 +55,9 @@ def last_errno() -> int | None:
 
 def ioctl(file: File, request: Request, argument: Structure | Union, linux: Linux | None) -> None:
     """Run it. Raises `IoctlFailed`."""
-    _last.errno = None
     fd = descriptor(file)
     try:
-        (linux or host()).ioctl(fd, request.value, argument)
+        with _last.noted():
+            (linux or host()).ioctl(fd, request.value, argument)
     except OSError as error:
-        _last.errno = error.errno or 0
-        raise IoctlFailed(request.name, _last.errno) from None
+        raise IoctlFailed(request.name, error.errno or 0) from None

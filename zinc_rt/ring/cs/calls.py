@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import ctypes
 import os
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from zinc_rt import kmd
-from zinc_rt.linux import Argument, Linux
+from zinc_rt.linux import Argument, LastErrno, Linux
 from zinc_rt.ring.cs.structs import (
     AMDGPU_BO_LIST_OP_CREATE,
     AMDGPU_BO_LIST_OP_DESTROY,
@@ -47,7 +46,7 @@ from zinc_rt.uapi.info import (
 )
 from zinc_rt.uapi.requests import AMDGPU_BO_LIST, AMDGPU_CS, AMDGPU_CTX, AMDGPU_WAIT_CS, DRM_VERSION, Request
 
-_latest = threading.local()
+_latest = LastErrno()
 
 
 def last_errno() -> int | None:
@@ -55,16 +54,12 @@ def last_errno() -> int | None:
 
     Giving things back does not count: after a failed smoke test it is the failure's.
     """
-    return getattr(_latest, "errno", None)
+    return _latest.errno
 
 
 def _call(linux: Linux, fd: int, request: Request, argument: Argument) -> None:
-    _latest.errno = None
-    try:
+    with _latest.noted():
         linux.ioctl(fd, request.value, argument)
-    except OSError as error:
-        _latest.errno = error.errno
-        raise
 
 
 @contextmanager

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from zinc_rt.linux import Argument, Linux
+from zinc_rt.linux import Argument, LastErrno, Linux
 from zinc_rt.uapi.requests import Request
 
 
@@ -21,11 +20,7 @@ class StepFailed(Exception):
         self.step, self.errno, self.what = step, errno, ""
 
 
-class _Last(threading.local):
-    errno: int | None = None
-
-
-_last = _Last()
+_last = LastErrno()
 
 
 def last_errno() -> int | None:
@@ -35,12 +30,8 @@ def last_errno() -> int | None:
 
 def call(linux: Linux, fd: int, request: Request, argument: Argument) -> None:
     """One ioctl. Raises `OSError`; `last_errno` keeps the errno."""
-    _last.errno = None
-    try:
+    with _last.noted():
         linux.ioctl(fd, request.value, argument)
-    except OSError as error:
-        _last.errno = error.errno
-        raise
 
 
 @contextmanager
