@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from zinc_rt.emu.errors import GpuFault
 from zinc_rt.emu.memory import BufferObject
-from zinc_rt.linux import PAGE
 
 ADDRESS = (1 << 48) - 1
 """What of an address the page tables look at; the upper half of them is written with all higher bits set."""
@@ -125,14 +124,3 @@ class GpuVm:
         if va < closest.va:
             return f"{closest.va - va:#x} bytes before {closest}"
         return f"{va - closest.end:#x} bytes behind the end of {closest}"
-
-    def free_range(self, size: int, start: int, end: int, alignment: int = PAGE) -> int | None:
-        """The lowest free address for `size` bytes in [start, end)."""
-        va = (start + alignment - 1) // alignment * alignment
-        for mapping in self:
-            if mapping.end <= va:
-                continue
-            if mapping.va >= va + size:
-                break
-            va = (mapping.end + alignment - 1) // alignment * alignment
-        return va if va + size <= end else None

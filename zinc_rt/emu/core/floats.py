@@ -28,38 +28,32 @@ class Float(NamedTuple):
     modal: Callable[..., Any] | None = None
 
 
-def _same(a: Any, b: Any) -> tuple[Any, Any, Any]:
+def _chosen(choose: np.ufunc, zero: np.ufunc, a: Any, b: Any) -> Any:
+    """`choose` of both; where they are equal, which two zeros of unlike sign are, `zero` of their bits."""
     a, b = np.broadcast_arrays(a, b)
     word = _BITS[a.dtype]
-    return a == b, a.view(word), b.view(word)
+    r = choose(a, b)
+    return np.where(a == b, zero(a.view(word), b.view(word)).view(r.dtype), r)
 
 
 def min_num(a: Any, b: Any) -> Any:
     """The lesser; the other one where one is NaN; -0.0 below +0.0 (IEEE 754-2019 minimumNumber)."""
-    equal, x, y = _same(a, b)
-    r = np.fmin(a, b)
-    return np.where(equal, (x | y).view(r.dtype), r)
+    return _chosen(np.fmin, np.bitwise_or, a, b)
 
 
 def max_num(a: Any, b: Any) -> Any:
     """The greater; the other one where one is NaN; +0.0 above -0.0."""
-    equal, x, y = _same(a, b)
-    r = np.fmax(a, b)
-    return np.where(equal, (x & y).view(r.dtype), r)
+    return _chosen(np.fmax, np.bitwise_and, a, b)
 
 
 def minimum(a: Any, b: Any) -> Any:
     """The lesser, NaN where one is NaN."""
-    equal, x, y = _same(a, b)
-    r = np.minimum(a, b)
-    return np.where(equal, (x | y).view(r.dtype), r)
+    return _chosen(np.minimum, np.bitwise_or, a, b)
 
 
 def maximum(a: Any, b: Any) -> Any:
     """The greater, NaN where one is NaN."""
-    equal, x, y = _same(a, b)
-    r = np.maximum(a, b)
-    return np.where(equal, (x & y).view(r.dtype), r)
+    return _chosen(np.maximum, np.bitwise_and, a, b)
 
 
 def med3(a: Any, b: Any, c: Any) -> Any:
