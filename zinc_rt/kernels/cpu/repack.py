@@ -116,6 +116,16 @@ def transpose(rows):
         )  # fmt: skip
 
 
+@inline
+def find_rows(a, t, starts):
+    """Byte offsets of a tile's sixteen rows in the file; those past the matrix are its last row's."""
+    for r in unroll(16):
+        row: i32 = t * 16 + r
+        if row >= a.n_rows:
+            row = a.n_rows - 1
+        starts[r] = i64(row) * a.row_bytes
+
+
 @kernel
 def repack(
     a: ptr[CopyArgs], step: ptr[Step], first: i32, last: i32, FMT: str, BLOCK: int, PER_BLOCK: int, SUPER_BYTES: int,
@@ -131,11 +141,7 @@ def repack(
         tile = a.tiles + i64(t) * a.tile_bytes
         scales: ptr[u8] = tile + (groups >> 3) * SUPER_BYTES
         w: ptr[u8] = tile + ((((groups >> 3) * SUPER_BYTES + groups * SCALE_BYTES) + 63) & -64)
-        for r in unroll(16):
-            row: i32 = t * 16 + r
-            if row >= a.n_rows:
-                row = a.n_rows - 1
-            starts[r] = i64(row) * a.row_bytes
+        find_rows(a, t, starts)
         following: ptr[u8] = a.source + (starts[0] + 16 * a.row_bytes)
         for q in range(32):
             group: i32 = lane_of(q)
@@ -189,11 +195,7 @@ def repack_float(a: ptr[CopyArgs], step: ptr[Step], first: i32, last: i32, FMT: 
     starts = regs(i64, 16)
     for t in range(first, last):
         w: ptr[u8] = a.tiles + i64(t) * a.tile_bytes
-        for r in unroll(16):
-            row: i32 = t * 16 + r
-            if row >= a.n_rows:
-                row = a.n_rows - 1
-            starts[r] = i64(row) * a.row_bytes
+        find_rows(a, t, starts)
         following: ptr[u8] = a.source + (starts[0] + 16 * a.row_bytes)
         for q in range(32):
             group: i32 = lane_of(q)
