@@ -64,10 +64,7 @@ class Process(Linux):
         with self.machine.lock:
             self.machine.faults.check("open", path)
             self._trace(f"open {path}")
-            file = self._open(path)
-            fd = next(fd for fd in range(_FIRST_FD, _FIRST_FD + len(self._files) + 1) if fd not in self._files)
-            self._files[fd] = file
-            return fd
+            return self.add_file(self._open(path))
 
     def _open(self, path: str) -> OpenFile:
         machine = self.machine
@@ -92,7 +89,7 @@ class Process(Linux):
         return self._files.get(fd)
 
     def add_file(self, file: OpenFile) -> int:
-        """A descriptor for something that the kernel made: a dma-buf, a sync file."""
+        """The lowest free descriptor, for a device file or something that the kernel made: a dma-buf, a sync file."""
         fd = next(fd for fd in range(_FIRST_FD, _FIRST_FD + len(self._files) + 1) if fd not in self._files)
         self._files[fd] = file
         return fd
