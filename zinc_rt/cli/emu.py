@@ -228,8 +228,8 @@ def _profile(profiler: Profiler, as_json: bool) -> None:
         write("no dispatch ran\n")
         return
     header = ["kernel", "groups", "calls", "waves", "waves/SIMD", "read", "written", "unique read", "unique written"]
-    header += ["us", "bound", "bandwidth"]
-    write_table([_cells(row) for row in rows], header, right=(*range(2, 10), 11))
+    header += ["lines", "line bytes", "us", "bound", "bandwidth"]
+    write_table([_cells(row) for row in rows], header, right=(*range(2, 12), 13))
     write_heading("\nInstructions that waves executed")
     kinds = sorted({kind for row in rows for kind in row["instructions"]})
     cells = [[row["kernel"], *(str(row["instructions"].get(kind, 0)) for kind in kinds)] for row in rows]
@@ -237,7 +237,9 @@ def _profile(profiler: Profiler, as_json: bool) -> None:
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
-    sizes = [row[name] for name in ("bytes_read", "bytes_written", "unique_read", "unique_written")]
+    sizes = [
+        row[name] for name in ("bytes_read", "bytes_written", "unique_read", "unique_written", "lines", "memory_bytes")
+    ]
     return [
         row["kernel"],
         "x".join(map(str, row["groups"])),

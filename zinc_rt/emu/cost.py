@@ -3,15 +3,18 @@
 A dispatch takes as long as its slowest part; the parts overlap perfectly:
 
     launch    starting its waves, and the packet itself
-    memory    each distinct byte read or written, once, at the memory's bandwidth: caches are empty at first, and large
-    cache     the bytes that vector loads and stores move between the registers and the caches of their compute units
+    memory    each distinct line read, and each distinct half line written, once, at the memory's bandwidth: caches are
+              empty at first, and large
+    cache     what vector loads and stores move between the registers and the caches of their compute units: the bytes
+              of their lanes, or, where that is more, the half lines in which these lie
     valu      vector instructions, on the SIMDs that have waves
     lds       local memory
     issue     scalar instructions, branches and waits, one of a kind each cycle on a SIMD
     latency   one wave after the other: its instructions, and the whole way to memory for each round of loads
 
 Before all but launch and latency lies one way to memory, when there are loads at all; where it is the longer part, the
-bound is called latency, too. A vector load counts by the bytes that its lanes receive, near or far apart.
+bound is called latency, too. So a load whose lanes are a line apart costs a line for each lane, from memory and from
+the cache.
 
 A real dispatch is slower where waves come in clumps, banks or channels collide, caches are thrashed or clocks drop;
 nothing of that is modelled, and no constant was fitted. So the result is a bound to hold measurements against.
@@ -24,6 +27,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Self
 
+from zinc_rt.emu.core.counters import HALF, LINE
 from zinc_rt.emu.models import R9700, GpuModel
 
 if TYPE_CHECKING:
@@ -39,7 +43,7 @@ SIMDS: Final = 2
 LDS_BYTES_PER_CYCLE: Final = 128
 """Of a compute unit: 32 banks of 4 bytes (RDNA 4 ISA guide, "Local Data Share")."""
 CACHE_BYTES_PER_CYCLE: Final = 64
-"""Of a compute unit's vector cache, bytes that lanes receive. A choice, on the slow side: half a line of 128 bytes."""
+"""Of a compute unit's vector cache, of one line. A choice, on the slow side: half a line of 128 bytes."""
 DISPATCH_SECONDS: Final = 0.016e-6
 """Of a DISPATCH_DIRECT packet, on the GPU's side: a published figure for gfx1201."""
 WAVES_PER_CYCLE: Final = 1
@@ -85,7 +89,8 @@ _WIDTH: Final = re.compile(r"_(?:b|u|i|f)(8|16|32|64|96|128)(?!\d)")
 class Work:
     """What a dispatch did. lanes: of a wave; vgprs: registers of a lane; lds_bytes: of a workgroup; paired: workgroups
     may spread over two compute units; names: instructions that waves executed, by name; rounds, lds_rounds: how often
-    waves waited for loads from memory, or only from LDS, that they had not waited for yet; the bytes as in `Counters`.
+    waves waited for loads from memory, or only from LDS, that they had not waited for yet; bytes and lines as in
+    `Counters`.
     """
 
     waves: int
@@ -100,6 +105,10 @@ class Work:
     bytes_written: int = 0
     unique_read: int = 0
     unique_written: int = 0
+    lines: int = 0
+    stray: int = 0
+    read_lines: int = 0
+    written_halves: int = 0
     rounds: int = 0
     lds_rounds: int = 0
 
@@ -110,11 +119,14 @@ class Work:
             counters.waves, counters.workgroups, 32 if dispatch.wave32 else 64, counters.vgprs, counters.lds_bytes,
             bool(dispatch.rsrc1 >> 29 & 1), dict(counters.names), dict(counters.instructions),
             counters.bytes_read + counters.scalar_bytes, counters.bytes_written, counters.unique_read,
-            counters.unique_written, rounds, lds_rounds,
+            counters.unique_written, counters.lines, counters.stray, counters.read_lines, counters.written_halves,
+            rounds, lds_rounds,
         )  # fmt: skip
 
     def scaled(self, factor: int, shared_read: int = 0) -> Self:
-        """As if `factor` times as many workgroups had done the same, on bytes of their own but for `shared_read`."""
+        """As if `factor` times as many workgroups had done the same, on bytes of their own but for `shared_read`, which
+        lie in lines of their own."""
+        shared_lines = -(-shared_read // LINE)
         return replace(
             self,
             waves=self.waves * factor,
@@ -125,9 +137,18 @@ class Work:
             bytes_written=self.bytes_written * factor,
             unique_read=(self.unique_read - shared_read) * factor + shared_read,
             unique_written=self.unique_written * factor,
+            lines=self.lines * factor,
+            stray=self.stray * factor,
+            read_lines=(self.read_lines - shared_lines) * factor + shared_lines,
+            written_halves=self.written_halves * factor,
             rounds=self.rounds * factor,
             lds_rounds=self.lds_rounds * factor,
         )
+
+    @property
+    def memory_bytes(self) -> int:
+        """That come from memory and go to it."""
+        return max(self.unique_read, LINE * self.read_lines) + max(self.unique_written, HALF * self.written_halves)
 
     @property
     def occupancy(self) -> int:
@@ -144,7 +165,8 @@ class Work:
 
 @dataclass(frozen=True)
 class Cost:
-    """seconds: predicted; parts: seconds of each part alone; bound: the slowest; bandwidth: share of the memory's."""
+    """seconds: predicted; parts: seconds of each part alone; bound: the slowest; bandwidth: share of the memory's that
+    the distinct bytes take, without what else is in their lines."""
 
     seconds: float
     parts: Mapping[str, float]
@@ -187,9 +209,8 @@ def predict(work: Work, model: GpuModel = R9700) -> Cost:
     simds = min(units * SIMDS, max(work.waves, 1))
     ports = _ports(work)
     busiest = max(n for name, n in ports.items() if name not in ("valu", "cache", "lds")) / simds
-    memory_bytes = work.unique_read + work.unique_written
     parts = {
-        "memory": memory_bytes / bandwidth_of(model),
+        "memory": work.memory_bytes / bandwidth_of(model),
         "cache": ports["cache"] / units / clock,
         "valu": ports["valu"] / simds / clock,
         "lds": ports["lds"] / units / clock,
@@ -206,12 +227,13 @@ def predict(work: Work, model: GpuModel = R9700) -> Cost:
     if parts["launch"] >= running:
         bound = "launch"
     seconds = max(parts["launch"], DISPATCH_SECONDS + running)
-    return Cost(seconds, parts, bound, memory_bytes / seconds / bandwidth_of(model))
+    return Cost(seconds, parts, bound, (work.unique_read + work.unique_written) / seconds / bandwidth_of(model))
 
 
 def _ports(work: Work) -> dict[str, float]:
     """Cycles by what is occupied: of compute units for cache and lds, of SIMDs for the others."""
     ports = dict.fromkeys(("valu", "cache", "lds", "scalar", "waits", "branches", "scalar loads"), 0.0)
+    ports["cache"] = work.stray * HALF / CACHE_BYTES_PER_CYCLE
     for name, n in work.names.items():
         if name.startswith("v_"):
             ports["valu"] += n * vector_cycles(name, work.lanes)

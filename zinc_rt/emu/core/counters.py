@@ -1,4 +1,4 @@
-"""What a dispatch did: instructions by class, and bytes read and written."""
+"""What a dispatch did: instructions by class, bytes read and written, and the cache lines in which they lie."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ _CLASSES = {
 }  # fmt: skip
 _TRANSCENDENTAL = ("v_rcp", "v_rsq", "v_sqrt", "v_exp", "v_log", "v_sin", "v_cos")
 _CHUNK = 20  # bits: bytes of one map of touched bytes
+LINE = 128
+"""Bytes of a line of the L2 and of the vector caches (Mesa's ac_gpu_info.c, for gfx10 and later)."""
+HALF = 64
+"""Bytes that a vector cache hands over at once, and of a full write to memory (GL2C_EA_WRREQ_64B of AMD's profiler)."""
 
 
 def class_of(ins: Instruction) -> str:
@@ -43,8 +47,10 @@ def class_of(ins: Instruction) -> str:
 
 class Counters:
     """instructions: waves that executed each class; lane_instructions: lanes of vector instructions, on or off;
-    bytes_read, bytes_written: of vector memory, each byte once per wave and request; scalar_bytes: of s_load;
-    read, written: the distinct bytes of all. Bytes are counted when `measure` is set.
+    bytes_read, bytes_written: of vector memory, each byte once per wave and request; lines: cache lines, each once per
+    wave and request; stray: half lines that requests touch beyond those that would hold the bytes of all lanes;
+    scalar_bytes: of s_load; unique_*, *_lines: the distinct bytes, lines and half lines of all. Bytes and lines are
+    counted when `measure` is set.
     """
 
     def __init__(self, measure: bool = False) -> None:
@@ -53,30 +59,54 @@ class Counters:
         self.names: Counter[str] = Counter()
         self.wave_instructions = self.lane_instructions = 0
         self.bytes_read = self.bytes_written = self.scalar_bytes = 0
+        self.lines = self.stray = 0
         self.waves = self.workgroups = self.vgprs = self.lds_bytes = 0
         self._touched: dict[str, dict[int, Array]] = {"read": {}, "write": {}}
 
     @property
     def unique_read(self) -> int:
         """Distinct bytes that were read."""
-        return sum(int(np.count_nonzero(chunk)) for chunk in self._touched["read"].values())
+        return self._distinct("read", 1)
 
     @property
     def unique_written(self) -> int:
         """Distinct bytes that were written."""
-        return sum(int(np.count_nonzero(chunk)) for chunk in self._touched["write"].values())
+        return self._distinct("write", 1)
 
-    def request(self, access: str, addresses: Array, waves: Array, n: int) -> None:
-        """Lanes of several waves access n bytes each. waves: i64[k], ascending."""
+    @property
+    def read_lines(self) -> int:
+        """Distinct lines that were read from."""
+        return self._distinct("read", LINE)
+
+    @property
+    def written_halves(self) -> int:
+        """Distinct half lines that were written to."""
+        return self._distinct("write", HALF)
+
+    def _distinct(self, access: str, unit: int) -> int:
+        chunks = self._touched[access].values()
+        if unit == 1:
+            return sum(int(np.count_nonzero(chunk)) for chunk in chunks)
+        return sum(int(np.count_nonzero(chunk.reshape(-1, unit).any(axis=1))) for chunk in chunks)
+
+    def request(self, access: str, addresses: Array, waves: Array, n: int, lanes: int = 0) -> None:
+        """Lanes of several waves access n bytes each. waves: i64[k], ascending. lanes: of a wave; 0: its lines were
+        counted already."""
         key = np.stack([waves.astype(np.uint64), addresses.astype(np.uint64)])
         order = np.lexsort((key[1], key[0]))
         wave, start = key[0][order], key[1][order]
+        same = wave[1:] == wave[:-1]
         apart = np.minimum(start[1:] - start[:-1], np.uint64(n))
-        total = n + int(np.where(wave[1:] == wave[:-1], apart, np.uint64(n)).sum()) if len(start) else 0
+        total = n + int(np.where(same, apart, np.uint64(n)).sum()) if len(start) else 0
         if access == "read":
             self.bytes_read += total
         else:
             self.bytes_written += total
+        if lanes and len(start):
+            self.lines += int(_units(start, same, n, LINE).sum())
+            first = np.flatnonzero(np.concatenate([[True], ~same]))
+            halves = np.add.reduceat(_units(start, same, n, HALF), first)
+            self.stray += int(np.maximum(halves - -(-lanes * n // HALF), 0).sum())
         self.touch(access, start, n)
 
     def touch(self, access: str, addresses: Any, n: int) -> None:
@@ -87,3 +117,15 @@ class Counters:
         for number in np.unique(numbers).tolist():
             chunk = chunks.setdefault(number, np.zeros(1 << _CHUNK, np.bool_))
             chunk[(every[numbers == number] & np.uint64((1 << _CHUNK) - 1)).astype(np.intp)] = True
+
+
+def _units(start: Array, same: Array, n: int, unit: int) -> Array:
+    """Of each access the units, 128 or 64 bytes, that none before it of its wave touches. start: ascending in a wave;
+    same: whether an access is of the same wave as the one before."""
+    first, last = (
+        (start // np.uint64(unit)).astype(np.int64),
+        ((start + np.uint64(n - 1)) // np.uint64(unit)).astype(np.int64),
+    )
+    fresh = last - first + 1
+    fresh[1:] = np.where(same, last[1:] - np.maximum(first[1:] - 1, last[:-1]), fresh[1:])
+    return fresh

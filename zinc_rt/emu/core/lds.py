@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from zinc_rt.emu.core.atomics import ATOMICS
 from zinc_rt.emu.core.errors import ShaderError, Unsupported
+from zinc_rt.emu.core.lane_data import (
+    lanes_of,
+    load_bytes,
+    loaded,
+    numbers,
+    of_lanes,
+    put_lanes,
+    put_numbers,
+    store_bytes,
+    stored,
+)
 from zinc_rt.emu.core.lanes import check_lanes
-from zinc_rt.emu.core.memory import LOADS, lanes_of, loaded, numbers, put_numbers, short_kind, stored
-from zinc_rt.emu.core.state import M0, Array, Group, Step
+from zinc_rt.emu.core.memory import atomic
+from zinc_rt.emu.core.spaces import LOCAL, Found, aligned
+from zinc_rt.emu.core.state import M0, Group, Step
 from zinc_rt.emu.isa.instruction import Instruction
+
+_Locate = Callable[[Group], Found]
 
 
 def compile_lds(ins: Instruction, lanes: int) -> Step:
@@ -21,137 +36,126 @@ def compile_lds(ins: Instruction, lanes: int) -> Step:
         return _permute(ins, what)
     if what == "swizzle_b32":
         return _swizzle(ins, lanes)
-    if what.startswith(("load_2addr", "store_2addr", "storexchg_2addr")):
+    if "_2addr" in what:
         return _two(ins, what)
+    if what in ("append", "consume"):
+        return _count(ins, 1 if what == "append" else -1)
     if "addtid" in what:
-        return _addtid(ins, what)
-    if what.startswith("load_"):
-        return _load(ins, what.removeprefix("load_"))
-    if what.startswith("store_"):
-        return _store(ins, what.removeprefix("store_"))
-    return _atomic(ins, what.replace("_rtn", ""))
+        return _access(ins, what.replace("_addtid", ""), _by_lane(ins), ins.src[0].index if ins.src else 0)
+    locate = _locate(ins.src[0].index, ins.modifiers.get("offset", 0))
+    if what == "condxchg32_rtn_b64":
+        return _condxchg(ins, locate)
+    if what.startswith(("load_", "store_")):
+        return _access(ins, what, locate, ins.src[1].index if len(ins.src) > 1 else 0)
+    data, *compare = (op.index for op in ins.src[1:])
+    return atomic(ins, LOCAL, what.replace("_rtn", ""), locate, data, compare[0] if compare else None)
 
 
-def _addresses(g: Group, register: int, offset: int) -> tuple[Array, Array, Array]:
-    waves, lanes = lanes_of(g)
-    base = g.v[register].reshape(-1) if g.mask is None else g.v[register][g.mask]
-    return (base + np.uint32(offset)).astype(np.int64), waves, lanes
+def _locate(register: int, offset: int) -> _Locate:
+    return lambda g: (of_lanes(g, g.v[register] + np.uint32(offset)).astype(np.int64), *lanes_of(g))
 
 
-def _offsets(g: Group, found: tuple[Array, Array, Array], n: int) -> Array:
-    addresses, waves, lanes = found
-    g.access = (addresses, waves, lanes, n)
-    at: Array = g.world.lds.check(g, addresses, waves, n)
-    return at
+def _by_lane(ins: Instruction) -> _Locate:
+    offset = ins.modifiers.get("offset", 0)
+
+    def locate(g: Group) -> Found:
+        waves, lanes = lanes_of(g)
+        return (g.s[M0][waves] & np.uint32(0xFFFF)).astype(np.int64) + offset + 4 * lanes, waves, lanes
+
+    return locate
 
 
-def _load(ins: Instruction, what: str) -> Step:
-    short = short_kind(what)
-    size = short[0] if short else what
-    if size not in LOADS:
-        raise Unsupported(f"{ins.name} is not executed by this shader core")
-    n, register, address, offset = LOADS[size][0], ins.dst[0].index, ins.src[0].index, ins.modifiers.get("offset", 0)
-
-    def run(g: Group) -> None:
-        found = _addresses(g, address, offset)
-        loaded(g, g.world.lds.read(g, _offsets(g, found, n), found[1]), register, what)
-
-    return run
-
-
-def _store(ins: Instruction, what: str) -> Step:
-    register, address, offset = ins.src[1].index, ins.src[0].index, ins.modifiers.get("offset", 0)
-    if not any(part[0] == "b" for part in what.split("_")):
-        raise Unsupported(f"{ins.name} is not executed by this shader core")
-
-    def run(g: Group) -> None:
-        found = _addresses(g, address, offset)
-        data = stored(g, register, what)
-        g.world.lds.write(g, _offsets(g, found, data.shape[1]), found[1], data)
-
-    return run
+def _access(ins: Instruction, what: str, locate: _Locate, data: int) -> Step:
+    verb, _, kind = what.partition("_")
+    if verb == "load" and (n := load_bytes(kind)) is not None:
+        register, size = ins.dst[0].index, n
+        return lambda g: loaded(g, LOCAL.read(g, locate(g), size), register, kind)
+    if verb == "store" and store_bytes(kind) is not None:
+        return lambda g: LOCAL.write(g, locate(g), stored(g, data, kind))
+    raise Unsupported(f"{ins.name} is not executed by this shader core")
 
 
 def _two(ins: Instruction, what: str) -> Step:
+    """Two accesses of an address and two offsets, which count in numbers, or in rows of 64."""
     kind = "b64" if "b64" in what else "b32"
     n = 8 if kind == "b64" else 4
     step = n * (64 if "stride64" in what else 1)
-    offsets = [ins.modifiers.get(f"offset{k}", 0) * step for k in (0, 1)]
-    address = ins.src[0].index
-    if what.startswith("load"):
-        register = ins.dst[0].index
+    locates = [_locate(ins.src[0].index, ins.modifiers.get(f"offset{k}", 0) * step) for k in (0, 1)]
+    values = [op.index for op in ins.src[1:3]]
+    result = ins.dst[0].index if ins.dst else 0
 
-        def load(g: Group) -> None:
-            parts = []
-            for offset in offsets:
-                found = _addresses(g, address, offset)
-                parts.append(g.world.lds.read(g, _offsets(g, found, n), found[1]))
-            for k, part in enumerate(parts):
-                loaded(g, part, register + k * (n // 4), kind)
+    def places(g: Group) -> list[Found]:
+        found = [locate(g) for locate in locates]
+        for place in found:
+            g.access = (*place, n)
+            aligned(place, n, f"an LDS access of two times {n} bytes")
+        return found
 
-        return load
+    def load(g: Group) -> None:
+        parts = [LOCAL.read(g, found, n) for found in places(g)]
+        for k, part in enumerate(parts):
+            loaded(g, part, result + k * (n // 4), kind)
+
+    def store(g: Group) -> None:
+        for source, found in zip(values, places(g), strict=True):
+            LOCAL.write(g, found, stored(g, source, kind))
+
+    def exchange(g: Group) -> None:
+        first, second = places(g)
+        workgroups = [g.workgroup[found[1]] * (1 << 32) + found[0] for found in (first, second)]
+        both = np.isin(workgroups[0], workgroups[1])
+        if both.any():
+            k = int(np.argmax(both))
+            raise ShaderError(
+                f"LDS byte {int(first[0][k])} is exchanged twice at once: which one comes first is not defined",
+                wave=int(first[1][k]),
+                lane=int(first[2][k]),
+            )
+        old = []
+        for source, found in zip(values, (first, second), strict=True):
+            new = numbers(g, source, n // 4)
+            old.append(LOCAL.atomic(g, found, n, lambda k, now, new=new: new[k]))  # type: ignore[misc]
+        for k, part in enumerate(old):
+            put_numbers(g, result + k * (n // 4), n // 4, part)
+
     if what.startswith("storexchg"):
-        raise Unsupported(f"{ins.name} is not executed by this shader core")
-    sources = [op.index for op in ins.src[1:3]]
-
-    def store(g: Group) -> None:
-        for source, offset in zip(sources, offsets, strict=True):
-            found = _addresses(g, address, offset)
-            g.world.lds.write(g, _offsets(g, found, n), found[1], stored(g, source, kind))
-
-    return store
+        return exchange
+    return load if what.startswith("load") else store
 
 
-def _addtid(ins: Instruction, what: str) -> Step:
-    offset = ins.modifiers.get("offset", 0)
-
-    def place(g: Group) -> tuple[Array, Array, Array]:
-        waves, lanes = lanes_of(g)
-        return g.s[M0].astype(np.int64)[waves] % 65536 + offset + 4 * lanes, waves, lanes
-
-    if what.startswith("load"):
-        register = ins.dst[0].index
-
-        def load(g: Group) -> None:
-            found = place(g)
-            loaded(g, g.world.lds.read(g, _offsets(g, found, 4), found[1]), register, "b32")
-
-        return load
-    source = ins.src[0].index
-
-    def store(g: Group) -> None:
-        found = place(g)
-        g.world.lds.write(g, _offsets(g, found, 4), found[1], stored(g, source, "b32"))
-
-    return store
-
-
-def _atomic(ins: Instruction, what: str) -> Step:
-    how = ATOMICS.get(what)
-    if how is None:
-        raise Unsupported(f"{ins.name} is not executed by this shader core")
-    n = 4 * how.dwords
-    address, offset = ins.src[0].index, ins.modifiers.get("offset", 0)
-    data_register = ins.src[1].index
-    compare_register = ins.src[2].index if how.compares else data_register
-    result = ins.dst[0].index if ins.dst else None
+def _count(ins: Instruction, sign: int) -> Step:
+    """ds_append, ds_consume: the lanes that are on are added to, or taken from, a number at M0 and the offset; all of
+    them get what it was."""
+    offset, result = ins.modifiers.get("offset", 0), ins.dst[0].index
 
     def run(g: Group) -> None:
-        found = _addresses(g, address, offset)
-        addresses, waves, lanes = found
-        at = _offsets(g, found, n)
-        crooked = addresses % n != 0
-        if crooked.any():
-            k = int(np.argmax(crooked))
-            raise ShaderError(
-                f"an LDS atomic of {n} bytes at {int(addresses[k])}, which is misaligned",
-                wave=int(waves[k]),
-                lane=int(lanes[k]),
-            )
-        data, compare = numbers(g, data_register, how.dwords), numbers(g, compare_register, how.dwords)
-        old = g.world.lds.atomic(g, at[:, 0], n, waves, lambda k, now: how.call(now, data[k], compare[k]))
-        if result is not None:
-            put_numbers(g, result, how.dwords, old)
+        count = np.full(g.n, g.lanes) if g.mask is None else g.mask.sum(axis=1)
+        waves = np.flatnonzero(count)
+        at = (g.s[M0][waves] & np.uint32(0xFFFF)).astype(np.int64) + offset
+        by = (sign * count[waves]).tolist()
+        old = LOCAL.atomic(g, (at, waves, np.zeros_like(waves)), 4, lambda k, now: now + by[k] & 0xFFFFFFFF)
+        each = np.zeros(g.n, np.uint32)
+        each[waves] = old.astype(np.uint32)
+        put_lanes(g, result, each[lanes_of(g)[0]])
+
+    return run
+
+
+def _condxchg(ins: Instruction, locate: _Locate) -> Step:
+    """Two dwords, each replaced by 31 bits of the data where its bit 31 is set; an address counts in 8 bytes."""
+    data, result = ins.src[1].index, ins.dst[0].index
+
+    def run(g: Group) -> None:
+        addresses, waves, lanes = locate(g)
+        new = numbers(g, data, 2)
+
+        def update(k: int, now: int) -> int:
+            halves = [(now >> s & 0xFFFFFFFF, new[k] >> s & 0xFFFFFFFF) for s in (0, 32)]
+            low, high = (d & 0x7FFFFFFF if d >> 31 else old for old, d in halves)
+            return low | high << 32
+
+        old = LOCAL.atomic(g, (addresses & 0xFFF8, waves, lanes), 8, update)
+        put_numbers(g, result, 2, old)
 
     return run
 
@@ -185,12 +189,15 @@ def _permute(ins: Instruction, what: str) -> Step:
 
 
 def _swizzle(ins: Instruction, lanes: int) -> Step:
-    """Bit 15 set: quads (QUAD_PERM mode); top three bits 110: rotation; else and, or, xor masks within 32 lanes."""
+    """Top three bits 111: a butterfly of an FFT; 110: rotation; bit 15 set: quads (QUAD_PERM mode); else and, or, xor
+    masks within 32 lanes."""
     offset, source, d = ins.modifiers.get("offset", 0), ins.src[0].index, ins.dst[0].index
     lane = np.arange(lanes)
     if offset >> 13 == 7:
-        raise Unsupported("ds_swizzle_b32 in FFT mode")
-    if offset >> 13 == 6:
+        keep = offset & 31
+        reverse = np.array([int(f"{i & 31:05b}"[::-1], 2) for i in range(lanes)])
+        index = (reverse >> keep.bit_count()) | (lane & keep) | (lane & 32)
+    elif offset >> 13 == 6:
         amount, keep = offset >> 5 & 31, offset & 31
         by = -amount if offset >> 10 & 1 else amount
         index = (lane & ~31) | (lane & keep) | ((lane + by) & ~keep & 31)

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from zinc_rt.emu.apertures import BYTES, PRIVATE_BASE, SHARED_BASE
 from zinc_rt.emu.core.errors import Unsupported
 from zinc_rt.emu.core.state import EXEC, M0, NULL, SCC, TTMP, VCC, Array, Group
 from zinc_rt.emu.isa.instruction import Instruction, Kind, Operand
@@ -31,6 +32,7 @@ SHORT: Final = "HIhb"
 _FIXED: Final = {Kind.M0: M0, Kind.NULL: NULL, Kind.SCC: SCC}
 _BASES: Final = {Kind.SGPR: 0, Kind.TTMP: TTMP, Kind.VCC: VCC, Kind.EXEC: EXEC}
 _CONSTANTS: Final = (Kind.LITERAL, Kind.INTEGER, Kind.FLOAT)
+APERTURES: Final = (SHARED_BASE, SHARED_BASE + BYTES - 1, PRIVATE_BASE, PRIVATE_BASE + BYTES - 1)
 _S32 = np.uint64(32)
 
 
@@ -85,6 +87,9 @@ def _plain(op: Operand, t: str, scalar: bool) -> Reader:
         return _shaped(lambda g: (~g.active().any(axis=1)).astype(np.uint32), t, scalar, 0)
     if op.kind is Kind.VCCZ:
         return _shaped(lambda g: (~g.bits(VCC).any(axis=1)).astype(np.uint32), t, scalar, 0)
+    if op.kind is Kind.APERTURE and t in WIDE:
+        window = np.uint64(APERTURES[op.index - 235]).view(DTYPE[t])
+        return lambda g: window
     index = scalar_index(op)
     if index is None:
         raise Unsupported(f"an operand of kind {op.kind.name}")

@@ -113,8 +113,10 @@ class Program:
             use_s |= 1 << VCC
         if name.startswith("v_div_fmas") and len(ins.src) == 3:
             use_s |= 1 << VCC
-        if "addtid" in name:
+        if ("addtid" in name and ins.format is Format.DS) or name.endswith(("_block", "ds_append", "ds_consume")):
             use_s |= 1 << M0
+        if name.endswith("_store_block"):  # those of its registers that M0 names are checked as they are stored
+            use_v, _ = registers((ins.src[0],), self.lanes)
         if "dpp_ctrl" in ins.modifiers or "dpp8" in ins.modifiers:  # its first source is checked lane by lane
             use_v, _ = registers(tuple(op for op in read if op is not ins.src[0]), self.lanes)
         if name in LANES or name in ("ds_bpermute_b32", "ds_bpermute_fi_b32", "ds_swizzle_b32"):

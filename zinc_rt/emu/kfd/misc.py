@@ -6,6 +6,7 @@ import errno
 import time
 from typing import TYPE_CHECKING
 
+from zinc_rt.emu.apertures import BYTES, PRIVATE_BASE, SHARED_BASE
 from zinc_rt.emu.errors import KernelError
 from zinc_rt.emu.user_memory import copy_to_user
 from zinc_rt.uapi import kfd as uapi
@@ -13,8 +14,6 @@ from zinc_rt.uapi import kfd as uapi
 if TYPE_CHECKING:
     from zinc_rt.emu.kfd.process import Device, KfdProcess
 
-LDS_BASE, SCRATCH_BASE = 0x1000000000000, 0x2000000000000
-APERTURE_BYTES = 1 << 32
 GPUVM_BASE, GPUVM_LIMIT = 0x10000, 0x7FFFFFFFFFFF
 MAX_APERTURES = 7
 """Of the old GET_PROCESS_APERTURES."""
@@ -43,10 +42,10 @@ def get_clock_counters(kfd: KfdProcess, args: uapi.GetClockCountersArgs) -> None
 
 def _apertures(device: Device) -> uapi.ProcessDeviceApertures:
     return uapi.ProcessDeviceApertures(
-        lds_base=LDS_BASE,
-        lds_limit=LDS_BASE + APERTURE_BYTES - 1,
-        scratch_base=SCRATCH_BASE,
-        scratch_limit=SCRATCH_BASE + APERTURE_BYTES - 1,
+        lds_base=SHARED_BASE,
+        lds_limit=SHARED_BASE + BYTES - 1,
+        scratch_base=PRIVATE_BASE,
+        scratch_limit=PRIVATE_BASE + BYTES - 1,
         gpuvm_base=GPUVM_BASE,
         gpuvm_limit=GPUVM_LIMIT,
         gpu_id=device.id,

@@ -1,0 +1,125 @@
+"""Between vector registers and bytes in the order of memory, for the lanes that are on."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+
+from zinc_rt.emu.core.operands import wide
+from zinc_rt.emu.core.state import Array, Group
+
+U64 = np.uint64
+LOADS: Final[dict[str, tuple[int, Any]]] = {
+    "u8": (1, np.uint8), "i8": (1, np.int8), "u16": (2, np.uint16), "i16": (2, np.int16), "b32": (4, np.uint32),
+    "b64": (8, None), "b96": (12, None), "b128": (16, None),
+}  # fmt: skip
+STORES: Final = ("b8", "b16", "b32", "b64", "b96", "b128")
+
+
+def lanes_of(g: Group) -> tuple[Array, Array]:
+    """Waves and lanes that are on."""
+    if g.mask is None:
+        return _all(g.n, g.lanes)
+    waves, lanes = np.nonzero(g.mask)
+    return waves, lanes
+
+
+@lru_cache(maxsize=16)
+def _all(n: int, lanes: int) -> tuple[Array, Array]:
+    every = np.arange(n * lanes)
+    found = every // lanes, every % lanes
+    for array in found:
+        array.flags.writeable = False
+    return found
+
+
+def of_lanes(g: Group, values: Array) -> Array:
+    """[k] of [n, lanes]: those of the lanes that are on."""
+    found: Array = values.reshape(-1) if g.mask is None else values[g.mask]
+    return found
+
+
+def put_lanes(g: Group, register: int, values: Array) -> None:
+    """u32[k] into the lanes that are on."""
+    if g.mask is None:
+        g.put(register, values.reshape(g.n, g.lanes))
+    else:
+        g.v[register][g.mask] = values
+        if g.undef_v >> register & 1:
+            g.define(register)
+
+
+def put_half_lanes(g: Group, register: int, half: int, values: Array) -> None:
+    """u16[k] into halves of the lanes that are on."""
+    if g.mask is None:
+        g.halves[register, :, :, half] = values.reshape(g.n, g.lanes)
+    else:
+        g.halves[register, :, :, half][g.mask] = values
+    if g.undef_v >> register & 1:
+        g.define(register)
+
+
+def short_kind(what: str) -> tuple[str, int] | None:
+    """Of d16 forms the size, and which half: "d16_u8", "d16_hi_b16", and of LDS "u8_d16", "u16_d16_hi"."""
+    if "d16" not in what:
+        return None
+    half = 1 if "hi" in what.split("_") else 0
+    size = next((part for part in what.split("_") if part not in ("d16", "hi")), "")
+    return size.replace("b16", "u16").replace("b8", "u8"), half
+
+
+def load_bytes(what: str) -> int | None:
+    """Bytes of a lane that a load of this kind reads; None: there is none of this kind."""
+    short = short_kind(what)
+    size = short[0] if short else what
+    return LOADS[size][0] if size in LOADS else None
+
+
+def store_bytes(what: str) -> int | None:
+    """Bytes of a lane that a store of this kind writes; None: there is none of this kind."""
+    size = [part for part in what.split("_") if part not in ("d16", "hi")]
+    return int(size[0][1:]) // 8 if len(size) == 1 and size[0] in STORES else None
+
+
+def loaded(g: Group, data: Array, register: int, what: str) -> None:
+    """u8[k, n] as they come from memory into registers."""
+    short = short_kind(what)
+    if short is not None:
+        size, half = short
+        values = data.view(LOADS[size][1]).reshape(-1).astype(np.int16 if size[0] == "i" else np.uint16)
+        put_half_lanes(g, register, half, values.view(np.uint16))
+        return
+    n, kind = LOADS[what]
+    if n < 4:
+        values = data.view(kind).reshape(-1).astype(np.int32 if what[0] == "i" else np.uint32).view(np.uint32)
+        put_lanes(g, register, values)
+        return
+    words = np.ascontiguousarray(data).view(np.uint32)
+    for k in range(n // 4):
+        put_lanes(g, register + k, words[:, k])
+
+
+def stored(g: Group, register: int, what: str) -> Array:
+    """u8[k, n] of registers as they go to memory."""
+    n = store_bytes(what)
+    assert n is not None
+    if n < 4:
+        flat = of_lanes(g, g.v[register] >> np.uint32(16 if "hi" in what.split("_") else 0))
+        return np.ascontiguousarray(flat.astype(np.uint8 if n == 1 else np.uint16)).view(np.uint8).reshape(-1, n)
+    columns = [of_lanes(g, g.v[register + k]) for k in range(n // 4)]
+    return np.ascontiguousarray(np.stack(columns, axis=1)).view(np.uint8)
+
+
+def numbers(g: Group, register: int, dwords: int) -> list[int]:
+    """Registers of the lanes that are on, as numbers of one or two dwords."""
+    columns = [of_lanes(g, g.v[register + k]) for k in range(dwords)]
+    found: list[int] = (wide(columns[0], columns[1]) if dwords == 2 else columns[0]).tolist()
+    return found
+
+
+def put_numbers(g: Group, register: int, dwords: int, values: Array) -> None:
+    """Numbers of one or two dwords, u64[k], into the lanes that are on."""
+    for k in range(dwords):
+        put_lanes(g, register + k, (values >> U64(32 * k)).astype(np.uint32))
