@@ -33,6 +33,19 @@ def _float(call: Callable[[Any, Any], Any], kind: Any, word: Any) -> Update:
     return update
 
 
+def _number(call: Callable[[Any, Any], Any], kind: Any, word: Any) -> Update:
+    """Minimum or maximum: the other one where one is NaN, quiet or not; the data, made quiet, where both are."""
+    inner, quiet = _float(call, kind, word), 1 << np.finfo(kind).nmant - 1
+
+    def update(old: int, data: int, _: int) -> int:
+        a, b = np.isnan(np.array([old, data], word).view(kind)).tolist()
+        if a or b:
+            return data | quiet if a and b else data if a else old
+        return inner(old, data, 0)
+
+    return update
+
+
 def _pk_bf16(old: int, data: int, _: int) -> int:
     a, b = (
         (np.array([x & 0xFFFF, x >> 16], np.uint32) << np.uint32(16)).view(np.float32) for x in (old, data)
@@ -76,10 +89,10 @@ ATOMICS: Final[dict[str, Atomic]] = {
     "sub_clamp_u32": Atomic(1, lambda o, d, _: max(0, o - d)),
     "cond_sub_u32": Atomic(1, lambda o, d, _: o - d if o >= d else o),
     "add_f32": Atomic(1, _float(np.add, np.float32, np.uint32)),
-    "min_num_f32": Atomic(1, _float(min_num, np.float32, np.uint32)),
-    "max_num_f32": Atomic(1, _float(max_num, np.float32, np.uint32)),
-    "min_num_f64": Atomic(2, _float(min_num, np.float64, np.uint64)),
-    "max_num_f64": Atomic(2, _float(max_num, np.float64, np.uint64)),
+    "min_num_f32": Atomic(1, _number(min_num, np.float32, np.uint32)),
+    "max_num_f32": Atomic(1, _number(max_num, np.float32, np.uint32)),
+    "min_num_f64": Atomic(2, _number(min_num, np.float64, np.uint64)),
+    "max_num_f64": Atomic(2, _number(max_num, np.float64, np.uint64)),
     "pk_add_f16": Atomic(1, _pk_f16),
     "pk_add_bf16": Atomic(1, _pk_bf16),
 }

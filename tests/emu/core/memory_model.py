@@ -1,0 +1,548 @@
+"""What memory instructions do, one lane after the other, on integers and bytes: what the core is held to.
+
+They follow AMD's RDNA4 ISA document, and for buffers Mesa's notes on range checks. `DEFINITIONS` has one for each
+instruction, by its name; it is called with the machine's `State` and the decoded instruction.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from tests.emu.core.one import INF, NAN, is_nan, rounded, signed, value
+from zinc_rt.emu.isa.instruction import Format, Instruction, Kind
+
+SHARED, PRIVATE = 1 << 48, 2 << 48
+U32 = (1 << 32) - 1
+Place = tuple[str, int, int, int]
+"""Space, wave, lane, byte."""
+
+
+@dataclass
+class State:
+    """Registers by wave, and memory. v: [wave][register][lane]; workgroup: of each wave; scratch: where it begins and
+    how many bytes a wave has; nans: places whose bytes must be a NaN of so many bits, whichever."""
+
+    lanes: int
+    v: list[list[list[int]]]
+    s: list[list[int]]
+    m0: list[int]
+    on: list[list[bool]]
+    workgroup: list[int]
+    base: int
+    memory: bytearray
+    lds: list[bytearray]
+    scratch: tuple[int, int]
+    nans: list[tuple[Place, int]] = field(default_factory=list)
+
+    def active(self) -> Iterator[tuple[int, int]]:
+        """Waves and lanes in the order in which they take turns."""
+        for wave, on in enumerate(self.on):
+            for lane in range(self.lanes):
+                if on[lane]:
+                    yield wave, lane
+
+    def _byte(self, place: Place, k: int) -> tuple[bytearray, int]:
+        space, wave, lane, at = place
+        at += k
+        if space == "lds":
+            return self.lds[self.workgroup[wave]], at
+        if space == "scratch":
+            start, each = self.scratch
+            at = start + wave * each + at // 4 * 4 * self.lanes + 4 * lane + at % 4
+        return self.memory, at - self.base
+
+    def load(self, place: Place, n: int) -> int:
+        found = 0
+        for k in range(n):
+            memory, at = self._byte(place, k)
+            assert at >= 0
+            found |= memory[at] << 8 * k
+        return found
+
+    def store(self, place: Place, n: int, number: int) -> None:
+        for k in range(n):
+            memory, at = self._byte(place, k)
+            assert at >= 0
+            memory[at] = number >> 8 * k & 255
+
+    def vgpr(self, wave: int, lane: int, register: int, dwords: int = 1) -> int:
+        return sum(self.v[wave][register + k][lane] << 32 * k for k in range(dwords))
+
+    def put(self, wave: int, lane: int, register: int, dwords: int, number: int) -> None:
+        for k in range(dwords):
+            self.v[wave][register + k][lane] = number >> 32 * k & U32
+
+    def sgpr(self, wave: int, register: int, dwords: int = 1) -> int:
+        return sum(self.s[wave][register + k] << 32 * k for k in range(dwords))
+
+
+Definition = Callable[[State, Instruction], None]
+Where = Callable[[State, Instruction, int, int], Place | None]
+DEFINITIONS: dict[str, Definition] = {}
+
+
+# Places. None: out of a buffer's range.
+
+
+def flat(state: State, ins: Instruction, wave: int, lane: int) -> Place:
+    at = state.vgpr(wave, lane, ins.src[0].index, 2) + ins.modifiers.get("offset", 0)
+    if at >> 32 == SHARED >> 32:
+        return "lds", wave, lane, at & U32
+    if at >> 32 == PRIVATE >> 32:
+        return "scratch", wave, lane, at & U32
+    return "global", wave, lane, at
+
+
+def glob(state: State, ins: Instruction, wave: int, lane: int) -> Place:
+    base = ins.src[-1]
+    if base.kind is Kind.SGPR:
+        at = state.sgpr(wave, base.index, 2) + state.vgpr(wave, lane, ins.src[0].index)
+    else:
+        at = state.vgpr(wave, lane, ins.src[0].index, 2)
+    return "global", wave, lane, at + ins.modifiers.get("offset", 0)
+
+
+def private(state: State, ins: Instruction, wave: int, lane: int) -> Place:
+    at = ins.modifiers.get("offset", 0)
+    if ins.src[0].kind is Kind.VGPR:
+        at += signed(state.vgpr(wave, lane, ins.src[0].index), 32)
+    if ins.src[-1].kind is Kind.SGPR:
+        at += signed(state.sgpr(wave, ins.src[-1].index), 32)
+    return "scratch", wave, lane, at
+
+
+def local(state: State, ins: Instruction, wave: int, lane: int) -> Place:
+    return "lds", wave, lane, state.vgpr(wave, lane, ins.src[0].index) + ins.modifiers.get("offset", 0)
+
+
+def _buffer(n: int) -> Where:
+    def where(state: State, ins: Instruction, wave: int, lane: int) -> Place | None:
+        address, resource, more = ins.src[-3:]
+        base = state.sgpr(wave, resource.index, 2)
+        stride, swizzle, base = base >> 48 & 0x3FFF, base >> 62, base & (1 << 48) - 1
+        records, last = state.sgpr(wave, resource.index + 2), state.sgpr(wave, resource.index + 3)
+        register = address.index
+        index = 0
+        if ins.modifiers.get("idxen"):
+            index += state.vgpr(wave, lane, register)
+            register += 1
+        if last >> 23 & 1:
+            index += lane
+        offset = ins.modifiers.get("offset", 0)
+        if ins.modifiers.get("offen"):
+            offset += state.vgpr(wave, lane, register)
+        check = last >> 28 & 3
+        if check == 0 or (check == 3 and swizzle and stride):
+            good = index < records and offset + n <= stride
+        elif check == 3:
+            good = offset + n <= records
+        else:
+            good = index < records if check == 1 else records != 0
+        if not good:
+            return None
+        if swizzle:
+            piece, neighbours = (None, 4, 8, 16)[swizzle], (8, 16, 32, 64)[last >> 21 & 3]
+            assert piece is not None
+            at = (index // neighbours * stride + offset // piece * piece) * neighbours
+            at += index % neighbours * piece + offset % piece
+        else:
+            at = index * stride + offset
+        soffset = state.sgpr(wave, more.index) if more.kind is Kind.SGPR else 0
+        return "global", wave, lane, base + at + soffset
+
+    return where
+
+
+# Loads and stores.
+
+LOADS = {
+    "u8": (1, False, None), "i8": (1, True, None), "u16": (2, False, None), "i16": (2, True, None),
+    "b32": (4, False, None), "b64": (8, False, None), "b96": (12, False, None), "b128": (16, False, None),
+    "d16_u8": (1, False, 0), "d16_i8": (1, True, 0), "d16_b16": (2, False, 0),
+    "d16_hi_u8": (1, False, 1), "d16_hi_i8": (1, True, 1), "d16_hi_b16": (2, False, 1),
+}  # fmt: skip
+"""Bytes, whether the sign is extended, and which half alone is written."""
+STORES = {
+    "b8": (1, 0), "b16": (2, 0), "b32": (4, 0), "b64": (8, 0), "b96": (12, 0), "b128": (16, 0), "d16_hi_b8": (1, 16),
+    "d16_hi_b16": (2, 16),
+}  # fmt: skip
+"""Bytes, and from which bit on."""
+
+
+def _load(where: Where, n: int, sign: bool, half: int | None) -> Definition:
+    def run(state: State, ins: Instruction) -> None:
+        for wave, lane in state.active():
+            place = where(state, ins, wave, lane)
+            number = state.load(place, n) if place else 0
+            d = ins.dst[0].index
+            if half is None:
+                bits = 8 * max(n, 4)
+                state.put(wave, lane, d, max(n // 4, 1), (signed(number, 8 * n) if sign else number) & (1 << bits) - 1)
+                continue
+            short = (signed(number, 8 * n) if sign else number) & 0xFFFF
+            keep = state.vgpr(wave, lane, d) & (0xFFFF if half else 0xFFFF0000)
+            state.put(wave, lane, d, 1, keep | short << 16 * half)
+
+    return run
+
+
+def _store(where: Where, n: int, shift: int, data: int = 1) -> Definition:
+    def run(state: State, ins: Instruction) -> None:
+        for wave, lane in state.active():
+            place = where(state, ins, wave, lane)
+            if place:
+                number = state.vgpr(wave, lane, ins.src[data].index, max(n // 4, 1)) >> shift
+                state.store(place, n, number)
+
+    return run
+
+
+for _family, _where in (("global", glob), ("flat", flat), ("scratch", private)):
+    DEFINITIONS |= {f"{_family}_load_{k}": _load(_where, *how) for k, how in LOADS.items()}
+    DEFINITIONS |= {f"{_family}_store_{k}": _store(_where, *how) for k, how in STORES.items()}
+DEFINITIONS |= {f"buffer_load_{k}": _load(_buffer(how[0]), *how) for k, how in LOADS.items()}
+DEFINITIONS |= {f"buffer_store_{k}": _store(_buffer(how[0]), *how, 0) for k, how in STORES.items()}
+DEFINITIONS |= {f"ds_load_{k}": _load(local, *how) for k, how in LOADS.items() if "d16" not in k}
+DEFINITIONS |= {f"ds_store_{k}": _store(local, *how) for k, how in STORES.items() if "d16" not in k}
+DEFINITIONS |= {
+    "ds_load_u8_d16": _load(local, 1, False, 0), "ds_load_u8_d16_hi": _load(local, 1, False, 1),
+    "ds_load_i8_d16": _load(local, 1, True, 0), "ds_load_i8_d16_hi": _load(local, 1, True, 1),
+    "ds_load_u16_d16": _load(local, 2, False, 0), "ds_load_u16_d16_hi": _load(local, 2, False, 1),
+    "ds_store_b8_d16_hi": _store(local, 1, 16), "ds_store_b16_d16_hi": _store(local, 2, 16),
+}  # fmt: skip
+
+
+def _block(where: Where, load: bool) -> Definition:
+    def run(state: State, ins: Instruction) -> None:
+        for wave, lane in state.active():
+            place = where(state, ins, wave, lane)
+            assert place
+            for k in range(32):
+                part = (*place[:3], place[3] + 4 * k)
+                if state.m0[wave] >> k & 1 and load:
+                    state.put(wave, lane, ins.dst[0].index + k, 1, state.load(part, 4))
+                elif state.m0[wave] >> k & 1:
+                    state.store(part, 4, state.vgpr(wave, lane, ins.src[1].index + k))
+
+    return run
+
+
+for _family, _where in (("global", glob), ("scratch", private)):
+    DEFINITIONS |= {f"{_family}_{verb}_block": _block(_where, verb == "load") for verb in ("load", "store")}
+
+
+def _by_lane_global(state: State, ins: Instruction, wave: int, lane: int) -> Place:
+    return "global", wave, lane, state.sgpr(wave, ins.src[-1].index, 2) + ins.modifiers.get("offset", 0) + 4 * lane
+
+
+def _by_lane_local(state: State, ins: Instruction, wave: int, lane: int) -> Place:
+    return "lds", wave, lane, (state.m0[wave] & 0xFFFF) + ins.modifiers.get("offset", 0) + 4 * lane
+
+
+DEFINITIONS |= {
+    "global_load_addtid_b32": _load(_by_lane_global, 4, False, None),
+    "global_store_addtid_b32": _store(_by_lane_global, 4, 0, 0),
+    "ds_load_addtid_b32": _load(_by_lane_local, 4, False, None),
+    "ds_store_addtid_b32": _store(_by_lane_local, 4, 0, 0),
+}
+
+
+def _transposed(state: State, ins: Instruction) -> None:
+    """Lane L gets, as its number j, number L % 8 of the eight that lane 8 * (L / 8) + j reads."""
+    for wave in range(len(state.v)):
+        rows = []
+        for lane in range(32):
+            place = glob(state, ins, wave, lane)
+            rows.append([state.load((*place[:3], place[3] + 2 * j), 2) for j in range(8)])
+        for lane in range(32):
+            got = [rows[lane // 8 * 8 + j][lane % 8] for j in range(8)]
+            state.put(wave, lane, ins.dst[0].index, 4, sum(x << 16 * j for j, x in enumerate(got)))
+
+
+DEFINITIONS["global_load_tr_b128"] = _transposed
+
+
+# Atomics: new number of old, data and comparison.
+
+
+BF16 = 17
+"""As a width: the upper half of a binary32."""
+
+
+def _number(bits: int, width: int) -> float:
+    return value(bits << 16, 32) if width == BF16 else value(bits, width)
+
+
+def _sum(a: int, b: int, width: int) -> int | float:
+    """Bits of a sum rounded once to nearest even; nan."""
+    x, y = _number(a, width), _number(b, width)
+    if math.isnan(x + y):
+        return NAN
+    if INF in (abs(x), abs(y)):
+        return a if abs(x) == INF else b
+    exact, both_negative = Fraction(x) + Fraction(y), bool(a & b & 1 << (31 if width == 32 else 15))
+    if width != BF16:
+        return rounded(exact, width, 0, both_negative)
+    wide = rounded(exact, 32, 3, both_negative)  # cut off; what was lost stands in the last bit
+    short, rest = wide >> 16, wide & 0xFFFF | (Fraction(value(wide, 32)) != exact)
+    return short + (rest > 0x8000 or (rest == 0x8000 and short & 1 == 1))
+
+
+def _least(old: int, data: int, width: int, sign: int) -> int:
+    """The lesser (sign 1) or the greater (-1); where one is NaN the other one, where both are the data, made quiet."""
+    if is_nan(old, width) and is_nan(data, width):
+        return data | 1 << {32: 22, 64: 51}[width]
+    if is_nan(data, width) or is_nan(old, width):
+        return old if is_nan(data, width) else data
+
+    def key(bits: int) -> tuple[float, int]:
+        return sign * value(bits, width), -sign * (bits >> width - 1)
+
+    return data if key(data) < key(old) else old
+
+
+def _integer(width: int) -> dict[str, Callable[[int, int, int], int]]:
+    top = (1 << width) - 1
+    s = lambda x: signed(x, width)  # noqa: E731
+    u, i, b = f"u{width}", f"i{width}", f"b{width}"
+    return {
+        f"add_{u}": lambda old, d, c: (old + d) % (top + 1),
+        f"sub_{u}": lambda old, d, c: (old - d) % (top + 1),
+        f"rsub_{u}": lambda old, d, c: (d - old) % (top + 1),
+        f"inc_{u}": lambda old, d, c: 0 if old >= d else old + 1,
+        f"dec_{u}": lambda old, d, c: d if old == 0 or old > d else old - 1,
+        f"min_{i}": lambda old, d, c: d if s(d) < s(old) else old,
+        f"max_{i}": lambda old, d, c: d if s(d) >= s(old) else old,
+        f"min_{u}": lambda old, d, c: d if d < old else old,
+        f"max_{u}": lambda old, d, c: d if d >= old else old,
+        f"and_{b}": lambda old, d, c: old & d,
+        f"or_{b}": lambda old, d, c: old | d,
+        f"xor_{b}": lambda old, d, c: old ^ d,
+        f"swap_{b}": lambda old, d, c: d,
+        f"cmpswap_{b}": lambda old, d, c: d if old == c else old,
+        f"mskor_{b}": lambda old, d, c: old & (top ^ d) | c,
+    }
+
+
+OPERATIONS: dict[str, Callable[[int, int, int], int | float]] = {
+    **_integer(32),
+    **_integer(64),
+    "cond_sub_u32": lambda old, d, c: old - d if old >= d else old,
+    "sub_clamp_u32": lambda old, d, c: old - d if old >= d else 0,
+    "add_f32": lambda old, d, c: _sum(old, d, 32),
+    "min_num_f32": lambda old, d, c: _least(old, d, 32, 1),
+    "max_num_f32": lambda old, d, c: _least(old, d, 32, -1),
+    "min_num_f64": lambda old, d, c: _least(old, d, 64, 1),
+    "max_num_f64": lambda old, d, c: _least(old, d, 64, -1),
+}
+PAIRS = {"pk_add_f16": 16, "pk_add_bf16": BF16}
+COMPARES = ("cmpswap_b32", "cmpswap_b64", "mskor_b32", "mskor_b64")
+
+
+def dwords_of(operation: str) -> int:
+    return 2 if operation.endswith("64") else 1
+
+
+def _atomic(where: Where, operation: str, data: int = 1, compare: int | None = None) -> Definition:
+    """compare: which operand; None: it lies behind the data."""
+    n = dwords_of(operation)
+
+    def new(state: State, place: Place, old: int, d: int, c: int) -> int:
+        if operation in PAIRS:
+            halves = [_sum(old >> k & 0xFFFF, d >> k & 0xFFFF, PAIRS[operation]) for k in (0, 16)]
+            for k, half in enumerate(halves):
+                if isinstance(half, float):
+                    state.nans.append(((*place[:3], place[3] + 2 * k), PAIRS[operation]))
+            low, high = (0 if isinstance(half, float) else half for half in halves)
+            return low | high << 16
+        found = OPERATIONS[operation](old, d, c)
+        if isinstance(found, float):
+            state.nans.append((place, 32 * n))
+            return 0
+        return found
+
+    def run(state: State, ins: Instruction) -> None:
+        for wave, lane in state.active():
+            place = where(state, ins, wave, lane)
+            old = 0
+            if place:
+                old = state.load(place, 4 * n)
+                d = state.vgpr(wave, lane, ins.src[data].index, n)
+                c = 0
+                if operation in COMPARES:
+                    behind = ins.src[data].index + n if compare is None else ins.src[compare].index
+                    c = state.vgpr(wave, lane, behind, n)
+                state.store(place, 4 * n, new(state, place, old, d, c))
+            if ins.dst:
+                state.put(wave, lane, ins.dst[0].index, n, old)
+
+    return run
+
+
+ONLY_LDS = ("rsub_u32", "rsub_u64", "mskor_b32", "mskor_b64", "min_num_f64", "max_num_f64")
+IN_MEMORY = [name for name in (*OPERATIONS, *PAIRS) if name not in ONLY_LDS]
+IN_LDS = {name: name.replace("swap", "storexchg") if "cmp" not in name else name.replace("cmpswap", "cmpstore")
+          for name in (*OPERATIONS, *PAIRS)}  # fmt: skip
+for _op in IN_MEMORY:
+    DEFINITIONS[f"global_atomic_{_op}"] = _atomic(glob, _op)
+    DEFINITIONS[f"flat_atomic_{_op}"] = _atomic(flat, _op)
+    DEFINITIONS[f"buffer_atomic_{_op}"] = _atomic(_buffer(4 * dwords_of(_op)), _op, 0)
+for _op, _name in IN_LDS.items():
+    _stem, _, _type = _name.rpartition("_")
+    if "storexchg" not in _name:
+        DEFINITIONS[f"ds_{_name}"] = _atomic(local, _op, 1, 2)
+    DEFINITIONS[f"ds_{_stem}_rtn_{_type}"] = _atomic(local, _op, 1, 2)
+
+
+# The rest of DS.
+
+
+def _two(n: int, stride: int, verb: str) -> Definition:
+    def run(state: State, ins: Instruction) -> None:
+        for wave, lane in state.active():
+            at = state.vgpr(wave, lane, ins.src[0].index)
+            places = [("lds", wave, lane, at + ins.modifiers.get(f"offset{k}", 0) * n * stride) for k in (0, 1)]
+            old = [state.load(place, n) if verb != "store" else 0 for place in places]
+            if verb != "load":
+                for k, place in enumerate(places):
+                    state.store(place, n, state.vgpr(wave, lane, ins.src[1 + k].index, n // 4))
+            if verb != "store":
+                state.put(wave, lane, ins.dst[0].index, n // 2, old[0] | old[1] << 8 * n)
+
+    return run
+
+
+for _n in (4, 8):
+    for _rows, _stride in (("", 1), ("stride64_", 64)):
+        for _verb, _rtn in (("load", ""), ("store", ""), ("storexchg", "rtn_")):
+            DEFINITIONS[f"ds_{_verb}_2addr_{_rows}{_rtn}b{8 * _n}"] = _two(_n, _stride, _verb)
+
+
+def _count(sign: int) -> Definition:
+    def run(state: State, ins: Instruction) -> None:
+        for wave, on in enumerate(state.on):
+            if any(on):
+                place = ("lds", wave, 0, (state.m0[wave] & 0xFFFF) + ins.modifiers.get("offset", 0))
+                old = state.load(place, 4)
+                state.store(place, 4, (old + sign * sum(on)) & U32)
+                for lane in range(state.lanes):
+                    if on[lane]:
+                        state.put(wave, lane, ins.dst[0].index, 1, old)
+
+    return run
+
+
+def _condxchg(state: State, ins: Instruction) -> None:
+    for wave, lane in state.active():
+        at = local(state, ins, wave, lane)[3] & 0xFFF8
+        data, old = state.vgpr(wave, lane, ins.src[1].index, 2), []
+        for k in (0, 1):
+            place, word = ("lds", wave, lane, at + 4 * k), data >> 32 * k & U32
+            old.append(state.load(place, 4))
+            if word >> 31:
+                state.store(place, 4, word & 0x7FFFFFFF)
+        state.put(wave, lane, ins.dst[0].index, 2, old[0] | old[1] << 32)
+
+
+def _exchange(source: Callable[[int, int, int], int], state: State, ins: Instruction, data: int) -> None:
+    """source: (address, lane, lanes) -> which lane is read; 0 comes from those that are off."""
+    got = []
+    for wave, lane in state.active():
+        other = source(state.vgpr(wave, lane, ins.src[0].index) + ins.modifiers.get("offset", 0), lane, state.lanes)
+        got.append((wave, lane, state.v[wave][data][other] if state.on[wave][other] else 0))
+    for wave, lane, number in got:
+        state.put(wave, lane, ins.dst[0].index, 1, number)
+
+
+def _bpermute(state: State, ins: Instruction) -> None:
+    _exchange(lambda address, lane, lanes: (address & U32) // 4 % lanes, state, ins, ins.src[1].index)
+
+
+def _permute(state: State, ins: Instruction) -> None:
+    for wave, on in enumerate(state.on):
+        out = [0] * state.lanes
+        for lane in range(state.lanes):
+            if on[lane]:
+                at = state.vgpr(wave, lane, ins.src[0].index) + ins.modifiers.get("offset", 0) & U32
+                out[at // 4 % state.lanes] = state.vgpr(wave, lane, ins.src[1].index)
+        for lane in range(state.lanes):
+            if on[lane]:
+                state.put(wave, lane, ins.dst[0].index, 1, out[lane])
+
+
+def swizzled(offset: int, lane: int) -> int:
+    """The lane that ds_swizzle_b32 reads."""
+    low, group = lane & 31, lane & 32
+    if offset >= 0xE000:
+        reverse = int(f"{low:05b}"[::-1], 2)
+        return (reverse >> (offset & 31).bit_count()) | (lane & offset & 31) | group
+    if offset >= 0xC000:
+        by = -(offset >> 5 & 31) if offset >> 10 & 1 else offset >> 5 & 31
+        return (lane & offset & 31) | ((lane + by) & ~offset & 31) | group
+    if offset >= 0x8000:
+        return (lane & ~3) + (offset >> 2 * (lane & 3) & 3)
+    return (((low & offset & 31) | offset >> 5 & 31) ^ (offset >> 10 & 31)) | group
+
+
+def _swizzle(state: State, ins: Instruction) -> None:
+    offset = ins.modifiers.get("offset", 0)
+    _exchange(lambda address, lane, lanes: swizzled(offset, lane), state, ins, ins.src[0].index)
+
+
+DEFINITIONS |= {
+    "ds_append": _count(1), "ds_consume": _count(-1), "ds_condxchg32_rtn_b64": _condxchg,
+    "ds_bpermute_b32": _bpermute, "ds_permute_b32": _permute, "ds_swizzle_b32": _swizzle,
+}  # fmt: skip
+
+
+# Scalar loads.
+
+
+def _scalar(n: int, sign: bool, buffer: bool) -> Definition:
+    def run(state: State, ins: Instruction) -> None:
+        for wave, registers in enumerate(state.s):
+            base = state.sgpr(wave, ins.src[0].index, 2)
+            start = ins.modifiers.get("offset", 0)
+            if ins.src[1].kind is Kind.SGPR:
+                start += registers[ins.src[1].index]
+            size = None
+            if buffer:
+                stride, base = base >> 48 & 0x3FFF, base & (1 << 48) - 1
+                size = registers[ins.src[0].index + 2] * (stride or 1)
+            found, step = 0, min(n, 4)
+            for k in range(0, n, step):
+                if size is None or start + k + step <= size:
+                    found |= state.load(("global", wave, 0, base + start + k), step) << 8 * k
+            if n < 4:
+                found = (signed(found, 8 * n) if sign else found) & U32
+            for k in range(max(n // 4, 1)):
+                registers[ins.dst[0].index + k] = found >> 32 * k & U32
+
+    return run
+
+
+for _family in ("s_load", "s_buffer_load"):
+    for _name, _n, _sign in (("u8", 1, False), ("i8", 1, True), ("u16", 2, False), ("i16", 2, True),
+                             *((f"b{8 * n}", n, False) for n in (4, 8, 12, 16, 32, 64))):  # fmt: skip
+        DEFINITIONS[f"{_family}_{_name}"] = _scalar(_n, _sign, _family == "s_buffer_load")
+
+
+# What only moves caches, or nothing.
+
+
+def _nothing(state: State, ins: Instruction) -> None:
+    """Registers and memory stay as they are."""
+
+
+NOTHING = (
+    "ds_nop", "global_inv", "global_wb", "global_wbinv", "s_dcache_inv", "s_prefetch_inst", "s_prefetch_inst_pc_rel",
+    "s_prefetch_data", "s_prefetch_data_pc_rel", "s_buffer_prefetch_data",
+)  # fmt: skip
+DEFINITIONS |= dict.fromkeys(NOTHING, _nothing)
+FORMATS = {
+    "ds": Format.DS, "global": Format.GLOBAL, "flat": Format.FLAT, "scratch": Format.SCRATCH, "buffer": Format.BUFFER,
+    "s": Format.SMEM,
+}  # fmt: skip
