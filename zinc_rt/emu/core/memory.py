@@ -124,15 +124,14 @@ def _locate_private(ins: Instruction) -> Locate:
 
 
 def _by_lane(ins: Instruction) -> Locate:
-    """A dword for each lane behind a scalar base."""
-    offset, index = U64(ins.modifiers.get("offset", 0) & (1 << 64) - 1), scalar_index(ins.src[-1])
-    if index is None or ins.src[-1].kind is Kind.NULL:
-        raise Unsupported(f"{ins.name} without a scalar base")
+    """A dword for each lane behind a scalar base, or behind 0."""
+    offset, base = U64(ins.modifiers.get("offset", 0) & (1 << 64) - 1), ins.src[-1]
+    index = None if base.kind is Kind.NULL else scalar_index(base)
 
     def locate(g: Group) -> Found:
         waves, lanes = lanes_of(g)
-        start = wide(g.s[index], g.s[index + 1]) + offset
-        return start[waves] + U64(4) * lanes.astype(U64), waves, lanes
+        start = np.zeros(g.n, U64) if index is None else wide(g.s[index], g.s[index + 1])
+        return start[waves] + offset + U64(4) * lanes.astype(U64), waves, lanes
 
     return locate
 
