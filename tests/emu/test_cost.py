@@ -98,6 +98,40 @@ def test_bound_by_memory() -> None:
     assert bandwidth_of(RX9070) == bandwidth_of(R9700) == 576e9
 
 
+def test_lines_cost_more_than_the_bytes_that_are_wanted_of_them() -> None:
+    # 2**20 dwords, each in a line of its own; results of a dword in every other half line.
+    sparse = {"unique_read": 4 << 20, "read_lines": 1 << 20, "unique_written": 4 << 10, "written_halves": 1 << 10}
+    cost = predict(work(**sparse))
+    seconds = (128 * (1 << 20) + 64 * (1 << 10)) / 576e9
+    bound(cost, "memory", seconds + 0.016e-6)
+    assert cost.bandwidth == pytest.approx(((4 << 20) + (4 << 10)) / 576e9 / cost.seconds)
+    # Loads of a dword that touch 32 half lines where two would do: 32 cycles each, and not two.
+    strided = work(names={"global_load_b32": 4096 * 1000}, stray=4096 * 1000 * 30)
+    bound(predict(strided), "cache", 4096 / 64 * 1000 * 32 / CLOCK + 0.016e-6)
+
+
+@kernel
+def strided(x: ptr[f32], y: ptr[f32], step: u32):
+    """Lanes `step` numbers apart."""
+    at = workgroup_id(0) * 32 + lane_id()
+    y[at] = x[at * step]
+
+
+@pytest.mark.parametrize(
+    ("step", "lines", "stray", "distinct"),
+    [(1, 1, 0, 2), (2, 2, 2, 4), (8, 8, 14, 16), (32, 32, 30, 64), (64, 32, 30, 64)],
+)
+def test_lines_of_a_strided_load(step: int, lines: int, stray: int, distinct: int) -> None:
+    """Two waves of 32 dwords: lines of each wave, half lines beyond two, and lines of both."""
+    x = np.zeros(64 * step, np.float32)
+    done, _ = profiled(gpu_kernel(Spec(strided)), 2, x, np.zeros(64, np.float32), step)
+    assert (done.unique_read, done.bytes_read) == (256, 256)
+    assert done.lines == 2 * lines + 2  # and those of the stores
+    assert (done.stray, done.read_lines, done.written_halves) == (2 * stray, distinct, 4)
+    assert done.memory_bytes == 128 * distinct + 256
+    assert predict(done.scaled(4096)).bound == "memory"
+
+
 def test_bound_by_the_vector_units() -> None:
     names = {"v_add_f32": 4096 * 3000, "v_exp_f32": 4096 * 500}
     cycles = 4096 / 128 * (3000 + 4 * 500)
@@ -147,10 +181,12 @@ def test_what_fits_nowhere() -> None:
 
 
 def test_scaled_work_shares_what_is_shared() -> None:
-    part = work(8, 2, names={"v_add_f32": 80}, unique_read=1000, bytes_read=1400, rounds=16, unique_written=32)
+    part = work(8, 2, names={"v_add_f32": 80}, unique_read=1000, bytes_read=1400, rounds=16, unique_written=32,
+                lines=30, stray=3, read_lines=12, written_halves=1)  # fmt: skip
     whole = part.scaled(10, 200)
     assert (whole.waves, whole.workgroups, whole.names["v_add_f32"], whole.rounds) == (80, 20, 800, 160)
     assert (whole.unique_read, whole.bytes_read, whole.unique_written) == (8200, 14000, 320)
+    assert (whole.lines, whole.stray, whole.read_lines, whole.written_halves) == (300, 30, 102, 10)
 
 
 @kernel

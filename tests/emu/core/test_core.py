@@ -6,6 +6,7 @@ import numpy as np
 
 from tests.emu.core.stage import S_ENDPGM, Stage
 from tests.emu.core.test_kernels import compiled
+from zinc_rt.emu.core.counters import Counters
 from zinc_rt.emu.core.launch import chunks
 from zinc_rt.emu.shader import Dispatch
 
@@ -36,6 +37,31 @@ def test_counters_of_a_dispatch() -> None:
     assert dict(found.instructions) == {"valu": 2, "global": 4, "message": 2}
     assert (found.wave_instructions, found.lane_instructions) == (8, 6 * 32)
     assert (found.bytes_written, found.unique_written, found.bytes_read) == (512, 256, 0)
+
+
+def lines_by_hand(requests: list[tuple[int, list[int]]], n: int, unit: int) -> list[int]:
+    """Distinct units of each wave."""
+    touched: dict[int, set[int]] = {}
+    for wave, addresses in requests:
+        touched.setdefault(wave, set()).update((a + k) // unit for a in addresses for k in range(n))
+    return [len(units) for units in touched.values()]
+
+
+def test_lines_of_requests() -> None:
+    rng = np.random.default_rng(1)
+    for n, spread in ((1, 300), (4, 100), (4, 5000), (8, 900), (16, 700), (16, 40)):
+        counters = Counters(True)
+        requests = [(wave, sorted(rng.integers(0, spread, 32).tolist())) for wave in range(5)]
+        mixed = [(wave, rng.permutation(addresses)) for wave, addresses in requests]
+        addresses = np.concatenate([a for _, a in mixed]).astype(np.uint64)
+        counters.request("read", addresses, np.repeat(np.arange(5), 32), n, 32)
+        assert counters.lines == sum(lines_by_hand(requests, n, 128))
+        halves = lines_by_hand(requests, n, 64)
+        assert counters.stray == sum(max(0, h - -(-32 * n // 64)) for h in halves)
+        assert counters.read_lines == lines_by_hand([(0, a) for _, a in requests], n, 128)[0]
+        counters.request("write", addresses, np.repeat(np.arange(5), 32), n)
+        assert counters.lines == sum(lines_by_hand(requests, n, 128))  # an atomic's second half: counted already
+        assert counters.written_halves == lines_by_hand([(0, a) for _, a in requests], n, 64)[0]
 
 
 def test_overlapping_lanes_count_once_in_a_request() -> None:

@@ -87,6 +87,75 @@ def test_a_barrier_is_missing() -> None:
         stage.launch(compiled()["workgroup_sum"], 1, x, x, 256, code=code)
 
 
+# Of 64 lanes each has a dword: v3 = 4 * lane, which is written; behind the barrier v3 is that of the other wave.
+DS_ADD, FLIP = (0xD8000000, 0x00000003), (0x3A0606FF, 0x80)  # ds_add_u32 v3, v0; v_xor_b32 v3, 0x80, v3
+SHARED = [0x30060082, *DS_STORE, WAIT_DS, SIGNAL, WAIT_BARRIER, *FLIP]
+BARRIER = [WAIT_DS, SIGNAL, WAIT_BARRIER]
+
+
+def shared(*words: int, wave32: bool = True) -> None:
+    stage = Stage()
+    stage.dispatch(stage.code([*SHARED, *words, WAIT_DS, S_ENDPGM]), threads=(64, 1, 1), lds=256, wave32=wave32)
+
+
+def test_overwriting_lds_that_another_wave_still_reads() -> None:
+    behind = r"LDS byte 0 was read by wave 1 and no barrier came between: a race; `ds_"
+    with pytest.raises(GpuHang, match=behind + "store_b32 v3, v0"):
+        shared(*DS_LOAD, WAIT_DS, *FLIP, *DS_STORE)
+    with pytest.raises(GpuHang, match=behind + "add_u32 v3, v0"):
+        shared(*DS_LOAD, WAIT_DS, *FLIP, *DS_ADD)
+    shared(*DS_LOAD, *BARRIER, *FLIP, *DS_STORE)
+    shared(*DS_LOAD, WAIT_DS, *DS_STORE)  # what it read itself
+    shared(*DS_LOAD, WAIT_DS, *FLIP, *DS_STORE, wave32=False)  # one wave
+
+
+def test_lds_that_several_waves_read_is_not_overwritten() -> None:
+    several = [v_mov(3, inline(0)), *DS_LOAD, WAIT_DS]  # both waves read the first dword
+    with pytest.raises(GpuHang, match="LDS byte 0 was read by several waves and no barrier came between: a race"):
+        shared(*several, 0x30060082, *DS_STORE)
+    shared(*several, *BARRIER, 0x30060082, *DS_STORE)
+
+
+def test_two_waves_write_other_values_to_one_place() -> None:
+    same = [v_mov(3, inline(0)), v_mov(4, inline(7))]
+    store = (0xD8340000, 0x00000403)  # ds_store_b32 v3, v4
+    shared(*same, *BARRIER, *store)  # equal values are no race
+    with pytest.raises(GpuHang, match=r"LDS byte 0 was written by wave 1 and no barrier came between: a race"):
+        shared(*same, *BARRIER, *DS_STORE)
+    shared(*same, *BARRIER, *DS_ADD, WAIT_DS, *DS_ADD)  # atomics may meet
+
+
+def test_misaligned_lds() -> None:
+    stage = Stage()
+    code = [v_mov(3, inline(2)), *DS_STORE, WAIT_DS, S_ENDPGM]
+    with pytest.raises(GpuHang, match=r"an LDS access of 4 bytes at 2, which is misaligned; `ds_store_b32 v3, v0`"):
+        stage.dispatch(stage.code(code), lds=512)
+
+
+def test_flat_windows() -> None:
+    """A generic pointer to LDS as compilers make it: src_shared_base's upper half above the offset."""
+    stage = Stage()
+    out = stage.buffer(256)
+    code = [
+        0xBE8801EB,  # s_mov_b64 s[8:9], src_shared_base
+        0x30040082,  # v_lshlrev_b32 v2, 2, v0
+        v_mov(3, 9),
+        0xEC06807C, 0x00000000, 0x00000002,  # flat_store_b32 v[2:3], v0
+        0xBFC60000,
+        0xEC05007C, 0x00000005, 0x00000002,  # flat_load_b32 v5, v[2:3]
+        WAIT_LOAD, WAIT_DS,
+        0xEE068000, 0x02800000, 0x00000002,  # global_store_b32 v2, v5, s[0:1]
+        S_ENDPGM,
+    ]  # fmt: skip
+    stage.dispatch(stage.code(code), user_data=(out & 0xFFFFFFFF, out >> 32), lds=128)
+    assert (stage.read(out, np.uint32, 32) == np.arange(32)).all()
+    code = [0xBE8801EB, v_mov(2, inline(0)), v_mov(3, 9), 0xEC06807C, 0, 2, SIGNAL, WAIT_BARRIER, S_ENDPGM]
+    with pytest.raises(
+        GpuHang, match=r"the barrier is signalled before a flat access of LDS at .* s_wait_dscnt is missing"
+    ):
+        stage.dispatch(stage.code(code), lds=128)
+
+
 def test_overwriting_what_a_load_will_bring() -> None:
     stage = Stage()
     x = stage.buffer(4096)
