@@ -447,18 +447,25 @@ def _condxchg(state: State, ins: Instruction) -> None:
         state.put(wave, lane, ins.dst[0].index, 2, old[0] | old[1] << 32)
 
 
-def _exchange(source: Callable[[int, int, int], int], state: State, ins: Instruction, data: int) -> None:
-    """source: (address, lane, lanes) -> which lane is read; 0 comes from those that are off."""
+def _exchange(
+    source: Callable[[int, int, int], int], state: State, ins: Instruction, data: int, fetch_inactive: bool = False
+) -> None:
+    """source: (address, lane, lanes) -> which lane is read; 0 comes from those that are off, or what they hold."""
     got = []
     for wave, lane in state.active():
         other = source(state.vgpr(wave, lane, ins.src[0].index) + ins.modifiers.get("offset", 0), lane, state.lanes)
-        got.append((wave, lane, state.v[wave][data][other] if state.on[wave][other] else 0))
+        there = fetch_inactive or state.on[wave][other]
+        got.append((wave, lane, state.v[wave][data][other] if there else 0))
     for wave, lane, number in got:
         state.put(wave, lane, ins.dst[0].index, 1, number)
 
 
 def _bpermute(state: State, ins: Instruction) -> None:
     _exchange(lambda address, lane, lanes: (address & U32) // 4 % lanes, state, ins, ins.src[1].index)
+
+
+def _bpermute_fi(state: State, ins: Instruction) -> None:
+    _exchange(lambda address, lane, lanes: (address & U32) // 4 % lanes, state, ins, ins.src[1].index, True)
 
 
 def _permute(state: State, ins: Instruction) -> None:
@@ -494,7 +501,8 @@ def _swizzle(state: State, ins: Instruction) -> None:
 
 DEFINITIONS |= {
     "ds_append": _count(1), "ds_consume": _count(-1), "ds_condxchg32_rtn_b64": _condxchg,
-    "ds_bpermute_b32": _bpermute, "ds_permute_b32": _permute, "ds_swizzle_b32": _swizzle,
+    "ds_bpermute_b32": _bpermute, "ds_bpermute_fi_b32": _bpermute_fi, "ds_permute_b32": _permute,
+    "ds_swizzle_b32": _swizzle,
 }  # fmt: skip
 
 

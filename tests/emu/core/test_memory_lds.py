@@ -22,7 +22,7 @@ from tests.emu.core.test_memory_vector import places, put_numbers, refused, size
 from zinc_rt.emu.core.state import M0
 
 NAMES = [n for n in DEFINITIONS if n.startswith("ds_")]
-EXCHANGES = ["ds_bpermute_b32", "ds_permute_b32"]
+EXCHANGES = ["ds_bpermute_b32", "ds_bpermute_fi_b32", "ds_permute_b32"]
 SWIZZLE, NOP, COUNTS = ["ds_swizzle_b32"], ["ds_nop"], ["ds_append", "ds_consume"]
 BY_LANE = [n for n in NAMES if "addtid" in n]
 TWO = [n for n in NAMES if "_2addr_" in n]
@@ -86,6 +86,8 @@ def test_atomics(name: str) -> None:
             at = places(scene, n, n, among=9, end=LDS, start=40)
         else:
             at = 40 + n * scene.rng.permutation((LDS - 40) // n)[: WAVES * scene.lanes].reshape(WAVES, -1)
+        if "condxchg" in name:
+            at = at + scene.rng.integers(0, 8, at.shape)
         scene.lanes_of(ADDRESS, at - offset)
         scene.check(instruction(name, [vgpr(ADDRESS), *data_of(name)], offset=offset))
     if name != "ds_condxchg32_rtn_b64":  # which clears the low bits of its address

@@ -88,13 +88,11 @@ def loaded(g: Group, data: Array, register: int, what: str) -> None:
     short = short_kind(what)
     if short is not None:
         size, half = short
-        values = data.view(LOADS[size][1]).reshape(-1).astype(np.int16 if size[0] == "i" else np.uint16)
-        put_half_lanes(g, register, half, values.view(np.uint16))
+        put_half_lanes(g, register, half, data.view(LOADS[size][1]).reshape(-1).astype(np.uint16))
         return
     n, kind = LOADS[what]
     if n < 4:
-        values = data.view(kind).reshape(-1).astype(np.int32 if what[0] == "i" else np.uint32).view(np.uint32)
-        put_lanes(g, register, values)
+        put_lanes(g, register, data.view(kind).reshape(-1).astype(np.uint32))
         return
     words = np.ascontiguousarray(data).view(np.uint32)
     for k in range(n // 4):

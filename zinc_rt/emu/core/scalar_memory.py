@@ -32,8 +32,7 @@ def compile_scalar_load(ins: Instruction) -> Step:
 
     def put(g: Group, rows: Array) -> None:
         if n < 4:
-            values = rows.view(LOADS[size][1]).reshape(-1)
-            g.put_s(d, values.astype(np.int32 if size[0] == "i" else np.uint32).view(np.uint32))
+            g.put_s(d, rows.view(LOADS[size][1]).reshape(-1).astype(np.uint32))
             return
         words = rows.view(np.uint32)
         for k in range(n // 4):

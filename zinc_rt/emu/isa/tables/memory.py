@@ -50,6 +50,7 @@ b32:b32,b32 one
     38 ds_max_rtn_i32 39 ds_min_rtn_u32 40 ds_max_rtn_u32 41 ds_and_rtn_b32 42 ds_or_rtn_b32 43 ds_xor_rtn_b32
     45 ds_storexchg_rtn_b32 50 ds_min_num_rtn_f32 51 ds_max_num_rtn_f32 121 ds_add_rtn_f32 168 ds_cond_sub_rtn_u32
     169 ds_sub_clamp_rtn_u32 170 ds_pk_add_rtn_f16 171 ds_pk_add_rtn_bf16 178 ds_permute_b32 179 ds_bpermute_b32
+    205 ds_bpermute_fi_b32
 b32:b32,b32,b32 one
     44 ds_mskor_rtn_b32 48 ds_cmpstore_rtn_b32
 b64:b32 one
