@@ -7,7 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
-from tests.emu.core.memory_model import DEFINITIONS, NOTHING, dwords_of
+from tests.emu.core.memory_model import DEFINITIONS, NOTHING
+from tests.emu.core.memory_numbers import dwords_of
 from tests.emu.core.memory_stage import (
     ADDRESS,
     BYTES,

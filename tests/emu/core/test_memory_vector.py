@@ -6,7 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.emu.core.memory_model import DEFINITIONS, NOTHING, PRIVATE, SHARED, dwords_of
+from tests.emu.core.memory_model import DEFINITIONS, NOTHING, PRIVATE, SHARED
+from tests.emu.core.memory_numbers import dwords_of
 from tests.emu.core.memory_stage import (
     ADDRESS,
     BYTES,
