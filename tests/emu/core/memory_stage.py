@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tests.emu.core.memory_model import DEFINITIONS, FORMATS, State
+from tests.emu.core.memory_model import DEFINITIONS, FORMATS
 from tests.emu.core.memory_numbers import BF16
+from tests.emu.core.memory_places import State
 from tests.emu.core.one import INTEGERS32, SPECIAL16, SPECIAL32, execute, is_nan, sgpr, vgpr
 from tests.emu.core.stage import Stage
 from zinc_rt.emu.core.counters import Counters

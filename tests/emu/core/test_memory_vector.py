@@ -6,8 +6,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.emu.core.memory_model import DEFINITIONS, NOTHING, PRIVATE, SHARED
+from tests.emu.core.memory_model import DEFINITIONS, NOTHING
 from tests.emu.core.memory_numbers import dwords_of
+from tests.emu.core.memory_places import PRIVATE, SHARED
 from tests.emu.core.memory_stage import (
     ADDRESS,
     BYTES,

@@ -95,8 +95,8 @@ def _local(g: Group, found: Found, n: int, align: int) -> Array:
     """Offsets of each byte in the memory of all workgroups."""
     g.access = (*found, n)
     at: Array = g.world.lds.check(g, found[0], found[1], n)
-    # In the alignment mode that Linux sets hardware takes any address. Programs that count on it are not portable, and
-    # compilers make none without being asked to.
+    # In the alignment mode that Linux sets (SH_MEM_CONFIG) hardware takes any address, and takes the access apart. That
+    # is common for packed data in memory; in LDS, which a kernel lays out itself, it is a mistake.
     aligned(found, align, f"an LDS access of {n} bytes")
     return at
 
