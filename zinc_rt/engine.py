@@ -27,11 +27,13 @@ from zinc_rt.ir.op import Op
 from zinc_rt.kernels.errors import TokenOutOfRange
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.mem.kv_pages import PAGE_TOKENS, KVPages, pages_for
-from zinc_rt.mem.plan import MemoryPlan, available_memory
+from zinc_rt.mem.plan import MemoryPlan
 from zinc_rt.models import ModelDefinition
-from zinc_rt.ring.base import Ring, Sizes
-from zinc_rt.ring.cpu import KEEP_BYTES, KERNELS, CpuRing, Kernels
+from zinc_rt.ring.base import Sizes
+from zinc_rt.ring.cpu import KERNELS, CpuRing, Kernels
+from zinc_rt.ring.errors import RingError
 from zinc_rt.ring.packet_list import PacketBatch
+from zinc_rt.rings import RingOptions, open_ring
 from zinc_rt.tiers import (
     Tier,
     TierReport,
@@ -40,11 +42,11 @@ from zinc_rt.tiers import (
     auto_tier,
     parse_tier,
     probe_tiers,
-    resolve_tier,
     tier_from_env,
 )
 
 if TYPE_CHECKING:
+    from zinc_rt.linux import Linux
     from zinc_rt.ring.native.profile import Profile
 
 __all__ = [
@@ -95,7 +97,7 @@ class Capabilities:
 @dataclass(frozen=True)
 class Options:
     """How to run. n_ctx: tokens of a sequence (None: what the model was trained for, at most 4096); n_batch: rows of
-    a step at the most; n_slots: sequences at once; kernels, threads, isa: see `CpuRing`; cache_dir: where compiled
+    a step at the most; n_slots: sequences at once; kernels, threads, isa: see `RingOptions`; cache_dir: where compiled
     kernels are kept (None: the user's cache folder); check_memory: refuse a plan that does not fit.
     """
 
@@ -160,27 +162,23 @@ class Engine:
         *,
         notify: Callable[[str], None] | None = None,
         progress: Callable[[int, int], None] | None = None,
+        linux: Linux | None = None,
     ) -> None:
         """Open the tier; `notify` gets lines worth showing, `progress` bytes of weights loaded and in all.
 
-        Raises `TierUnavailable`, `UnsupportedTarget`.
+        linux: the machine whose GPUs to use, as an emulated one; None for this one.
+        Raises `TierUnavailable`, `UsageError` for options that the tier does not have, `UnsupportedTarget`.
         """
         self.options = options or Options()
-        self._notify = notify
-        self.tier = resolve_tier(self.options.tier, notify)
-        self._available = available_memory()
-        keep = KEEP_BYTES if self._available is None else min(KEEP_BYTES, self._available // 2)
-        self._progress = progress
-        cache = CompileCache(self.options.cache_dir or default_cache_dir(), notify=notify)
-        self._cpu = CpuRing(
-            kernels=self.options.kernels, threads=self.options.threads, isa=self.options.isa, cache=cache,
-            keep_bytes=keep, notify=notify,
-        )  # fmt: skip
-        self._ring: Ring = self._cpu
-        self.kernels, self.isa, self.threads = self._cpu.kernels, self._cpu.isa, self._cpu.threads
+        self._notify, self._progress = notify, progress
+        options = self.options
+        cache = CompileCache(options.cache_dir or default_cache_dir(), notify=notify)
+        self.tier, self._ring = open_ring(
+            options.tier, RingOptions(options.kernels, options.threads, options.isa), cache, notify=notify, linux=linux
+        )
+        self.kernels, self.isa, self.threads = self._ring.kernels, self._ring.isa, self._ring.threads
         self._product_bytes = 0  # of the matrices that a step reads whole
-        self._batch: PacketBatch | None = None
-        self._pages: KVPages | None = None
+        self._forget()
         self._lengths: dict[int, int] = {}  # open sequences: how many positions their cache holds
         self.sizes: Sizes | None = None
         self.plan: MemoryPlan | None = None
@@ -196,8 +194,13 @@ class Engine:
 
     def close(self) -> None:
         """Give back all memory; the engine cannot be used again."""
+        self._forget()  # first: a ring's arrays look at memory that it gives back
         self._ring.close()
-        self._batch = self._pages = None
+
+    def _forget(self) -> None:
+        self._batch: PacketBatch | None = None
+        self._pages: KVPages | None = None
+        self._logits, self._tokens = np.empty((0, 0), np.float32), np.empty(0, np.int32)
 
     def __enter__(self) -> Self:
         return self
@@ -209,10 +212,8 @@ class Engine:
 
     @property
     def how(self) -> str:
-        """The tier, its kernels and threads, for a line on the screen."""
-        level = f" for {self.isa}" if self.isa else ""
-        count = f"{self.threads} thread" if self.threads == 1 else f"{self.threads} threads"
-        return f"{self.tier.value}: {self.kernels} kernels{level}, {count}"
+        """The tier, its kernels and what runs them, for a line on the screen."""
+        return f"{self.tier.value}: {self._ring.description}"
 
     def capabilities(self) -> Capabilities:
         """What this engine can do."""
@@ -227,7 +228,7 @@ class Engine:
         n_pages = pages_for(n_ctx) * options.n_slots
         sizes = Sizes(options.n_batch, options.n_batch, n_ctx, options.n_slots, n_pages)
         weights = [b.name for b in graph.of_kind(BufferKind.WEIGHT)]
-        plan = MemoryPlan(available=self._available, **self._ring.plan(graph, sizes))
+        plan = MemoryPlan(available=self._ring.memory_available, **self._ring.plan(graph, sizes))
         if self._notify is not None:
             self._notify(f"{self.how}; {plan.summary}")
         if options.check_memory:
@@ -252,15 +253,20 @@ class Engine:
 
     def read_bandwidth(self, n_bytes: int) -> float:
         """10^9 bytes per second at which the engine's threads read memory. Raises `RingError` for reference kernels."""
-        return self._cpu.read_bandwidth(n_bytes)
+        return self._cpu_ring().read_bandwidth(n_bytes)
 
     def start_profile(self) -> None:
         """Record the steps from now on. Raises `RingError` for the reference kernels."""
-        self._cpu.start_profile(self._loaded()[0])
+        self._cpu_ring().start_profile(self._loaded()[0])
 
     def finish_profile(self) -> Profile:
         """What the steps since `start_profile` spent their time on."""
-        return self._cpu.finish_profile()
+        return self._cpu_ring().finish_profile()
+
+    def _cpu_ring(self) -> CpuRing:
+        if not isinstance(self._ring, CpuRing):
+            raise RingError(f"profiles and bandwidth are measured by the native kernels; this engine is {self.how}")
+        return self._ring
 
     def _loaded(self) -> tuple[PacketBatch, KVPages, Sizes]:
         if self._batch is None or self._pages is None or self.sizes is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache, cached_property
@@ -29,6 +29,7 @@ class Tier(StrEnum):
     t_metal = "t_metal"
     t_intel = "t_intel"
     t_cuda = "t_cuda"
+    emu = "emu"
 
 
 _SHORT = {"t1": Tier.t1_pm4, "t2": Tier.t2_umq}
@@ -45,7 +46,7 @@ class TierUnavailable(ZincError):
 @dataclass(frozen=True)
 class TierReport:
     """What `zinc check` says of a tier. `remedy` is empty where nothing can be done, or nothing needs to be; proven:
-    a fence retired through one of the tier's doors.
+    a fence retired through the door `door` of the GPU at `render_node`.
     """
 
     tier: Tier
@@ -53,6 +54,8 @@ class TierReport:
     reason: str
     remedy: str = ""
     proven: bool = False
+    door: str = ""
+    render_node: str = ""
 
 
 def parse_tier(text: str) -> Tier:
@@ -77,9 +80,11 @@ def tier_from_env(environ: Mapping[str, str] | None = None) -> Tier:
         raise UnknownZincRtTier(f"{TIER_VARIABLE}: {error}") from None
 
 
-_NO_KERNELS = "no model runs on GPU kernels yet"
+_KERNELS_FOR = 1200
+"""gfx_target_version // 100 of the GPUs that the GPU kernels are compiled for."""
+_EMULATED = "the same machine code on an emulated R9700: for looking, slow"
 _OTHER_REASON = "not built: AMD GPUs and the CPU are what this runtime is for"
-_ORDER = (Tier.t2_umq, Tier.t1_pm4, Tier.t_cpu, Tier.t_metal, Tier.t_intel, Tier.t_cuda)
+_ORDER = (Tier.t2_umq, Tier.t1_pm4, Tier.t_cpu, Tier.t_metal, Tier.t_intel, Tier.t_cuda, Tier.emu)
 _USE_CPU, _SEE = "use t_cpu", "see `zinc check`"
 
 
@@ -107,6 +112,8 @@ class _Probe:
         """Whether a tier can run."""
         if tier is Tier.t_cpu:
             return TierReport(tier, True, _cpu_kernels())
+        if tier is Tier.emu:
+            return TierReport(tier, True, _EMULATED)
         if tier in {Tier.t2_umq, Tier.t1_pm4}:
             if tier not in self._reports:
                 self._reports[tier] = self._gpu_report(tier)
@@ -118,14 +125,15 @@ class _Probe:
             return TierReport(tier, False, "AMD GPUs are driven on Linux only", _USE_CPU)
         if not self.gpus:
             return TierReport(tier, False, "no AMD GPU is in sight", _USE_CPU)
-        eligible = [gpu for gpu in self.gpus if gpu.eligible]
+        eligible = [gpu for gpu in self.gpus if gpu.eligible and gpu.gfx_target_version // 100 == _KERNELS_FOR]
         if not eligible:
-            return TierReport(tier, False, "; ".join(gpu.refusal() for gpu in self.gpus), _SEE)
+            refusals = (gpu.refusal() or f"{gpu.render_node} is {gpu.name}: no kernels for it" for gpu in self.gpus)
+            return TierReport(tier, False, "; ".join(refusals), _SEE)
         errors = []
         for gpu, proof in self._proofs(tier, eligible):
             if proof.seconds is not None:
                 shown = f"a fence retired through {proof.door} on {gpu.render_node} ({gpu.name})"
-                return TierReport(tier, False, f"{shown}, but {_NO_KERNELS}", _USE_CPU, proven=True)
+                return TierReport(tier, True, shown, "", True, proof.door, gpu.render_node)
             errors.append(f"{proof.door}: {proof.error}")
         return TierReport(tier, False, "; ".join(errors), _SEE)
 
@@ -146,27 +154,40 @@ def _probe(linux: Linux | None) -> _Probe:
     return _host_probe() if linux is None else _Probe(linux)
 
 
+def tier_reports(*, linux: Linux | None = None) -> Iterator[TierReport]:
+    """Every tier in the order `auto` prefers them, each looked at when it is asked for."""
+    probe = _probe(linux)
+    return (probe.report(tier) for tier in _ORDER)
+
+
+def tier_report(tier: Tier, *, linux: Linux | None = None) -> TierReport:
+    """What there is to say of one tier, which is not `auto`."""
+    return _probe(linux).report(tier)
+
+
 def probe_tiers(*, linux: Linux | None = None) -> list[TierReport]:
     """Every tier in the order `auto` prefers them, with the reason why it can or cannot run.
 
     A GPU tier is tried out: only a fence that retires through one of its doors proves it.
     """
-    probe = _probe(linux)
-    return [probe.report(tier) for tier in _ORDER]
+    return list(tier_reports(linux=linux))
+
+
+def said_of(taken: Tier, skipped: Sequence[TierReport]) -> str:
+    """One line: which tier `auto` took, and what it skipped and why."""
+    names = ", ".join(r.tier.value for r in skipped)
+    reason = next((r.reason for r in skipped if r.proven), skipped[-1].reason)
+    return f"tier {taken.value}; skipped {names}: {reason}"
 
 
 def auto_tier(notify: Callable[[str], None] | None = None, *, linux: Linux | None = None) -> Tier:
     """The first tier in `probe_tiers` order that can run; `notify` gets one line saying what was skipped and why."""
-    probe = _probe(linux)
     skipped: list[TierReport] = []
-    for tier in _ORDER:
-        report = probe.report(tier)
+    for report in tier_reports(linux=linux):
         if report.available:
             if skipped and notify is not None:
-                names = ", ".join(r.tier.value for r in skipped)
-                reason = next((r.reason for r in skipped if r.proven), skipped[-1].reason)
-                notify(f"tier {tier.value}; skipped {names}: {reason}")
-            return tier
+                notify(said_of(report.tier, skipped))
+            return report.tier
         skipped.append(report)
     raise TierUnavailable("no tier can run on this machine; `zinc check` explains each")
 
@@ -175,8 +196,13 @@ def resolve_tier(tier: Tier, notify: Callable[[str], None] | None = None, *, lin
     """`auto` becomes the tier to use; an explicit tier is kept or refused. Raises `TierUnavailable` with the reason."""
     if tier is Tier.auto:
         return auto_tier(notify, linux=linux)
-    report = _probe(linux).report(tier)
+    available(tier_report(tier, linux=linux))
+    return tier
+
+
+def available(report: TierReport) -> TierReport:
+    """The report. Raises `TierUnavailable` when the tier cannot run."""
     if not report.available:
         hint = f"; {report.remedy}" if report.remedy else ""
-        raise TierUnavailable(f"tier {tier.value} cannot run: {report.reason}{hint}")
-    return tier
+        raise TierUnavailable(f"tier {report.tier.value} cannot run: {report.reason}{hint}")
+    return report

@@ -255,7 +255,7 @@ def test_other_numbers_of_rows_are_refused(first: str | int) -> None:
     x = net.b.buffer("x", "input", "f32", [first, 32])
     y = net.b.buffer("y", "output", "f32", [first, 32])
     net.node(Op.SWIGLU, [x, x], [y])
-    with pytest.raises(UnsupportedOp, match=f"native kernels work on n_rows rows, buffer x has {first}"):
+    with pytest.raises(UnsupportedOp, match=f"compiled kernels work on n_rows rows, buffer x has {first}"):
         outputs(native(LEVELS[0], 1), net.case([]))
 
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from zinc_rt.ir.graph import Graph
 from zinc_rt.mem.kv_pages import pages_for
+from zinc_rt.ring.errors import StepTooLarge
 from zinc_rt.ring.packet_list import PacketBatch
 
 Bytes = npt.NDArray[np.uint8]
@@ -57,6 +58,23 @@ class Fence:
 class Ring(ABC):
     """One tier. Every method raises `RingClosed` after `close`, except `close` itself."""
 
+    kernels: str
+    """What runs: "native" or "reference" on the CPU, "rdna" on a GPU."""
+    isa: str
+    """What the kernels are compiled for; empty for the reference ones."""
+    threads: int
+    """Of the processor, which take part in a step."""
+
+    @property
+    @abstractmethod
+    def description(self) -> str:
+        """Kernels and device, for a line on the screen."""
+
+    @property
+    @abstractmethod
+    def memory_available(self) -> int | None:
+        """Bytes that `lower` may still take; None when unknown."""
+
     @abstractmethod
     def alloc(self, n_bytes: int) -> Bytes:
         """Zeroed memory that the tier can reach, u8[n_bytes], aligned to 64 bytes."""
@@ -95,6 +113,10 @@ class Ring(ABC):
     def wait(self, fence: Fence, timeout: float | None = None) -> None:
         """Return once the fence has retired; timeout in seconds. Raises `FenceTimeout`."""
 
+    def submit_and_wait(self, batch: PacketBatch) -> None:
+        """Run a batch to its end. Raises what `submit` and `wait` raise."""
+        self.wait(self.submit(batch))
+
     @abstractmethod
     def close(self) -> None:
         """Give everything back. Calling it again does nothing."""
@@ -106,3 +128,12 @@ class Ring(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def check_step(batch: PacketBatch) -> None:
+    """Raise `StepTooLarge` when a batch's counts exceed what it was lowered for."""
+    if batch.limits is None:
+        return
+    for count, limit, what in zip(batch.counts.tolist(), batch.limits, ("rows", "wanted logits"), strict=True):
+        if not 0 <= count <= limit:
+            raise StepTooLarge(f"the step has {count} {what}, the batch was lowered for {limit}")

@@ -13,8 +13,9 @@ import numpy.typing as npt
 from zinc_rt.cores import default_threads
 from zinc_rt.errors import UsageError
 from zinc_rt.ir.graph import Graph
-from zinc_rt.ring.base import Bytes, Fence, Ring, Sizes
-from zinc_rt.ring.errors import RingClosed, RingError, StepTooLarge
+from zinc_rt.mem.plan import available_memory
+from zinc_rt.ring.base import Bytes, Fence, Ring, Sizes, check_step
+from zinc_rt.ring.errors import RingClosed, RingError
 from zinc_rt.ring.native.memory import huge_bytes
 from zinc_rt.ring.packet_list import PacketBatch
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 Kernels = Literal["native", "reference"]
 KEEP_BYTES = 4 << 30
 """Unpacked weights are kept when they take no more than this; else each step unpacks them anew."""
-_COUNTED = ("rows", "wanted logits")
 KERNELS: tuple[Kernels, ...] = ("native", "reference")
 
 
@@ -57,7 +57,7 @@ class CpuRing(Ring):
             raise UsageError(f"threads is {threads}, it must be at least 1")
         if kernels not in KERNELS:
             raise UsageError(f"kernels is {kernels!r}, it must be one of {', '.join(KERNELS)}")
-        self.kernels = kernels
+        self.kernels: Kernels = kernels
         self.threads = threads or (default_threads() if kernels == "native" else 1)
         self.isa = ""
         self._native: NativeBackend | None = None
@@ -96,6 +96,18 @@ class CpuRing(Ring):
                 self._native.close()
             self._memory.clear()
             self._closed = True
+
+    @property
+    def description(self) -> str:
+        """Kernels, what they are compiled for, and threads."""
+        level = f" for {self.isa}" if self.isa else ""
+        count = f"{self.threads} thread" if self.threads == 1 else f"{self.threads} threads"
+        return f"{self.kernels} kernels{level}, {count}"
+
+    @property
+    def memory_available(self) -> int | None:
+        """What the machine and the control group leave."""
+        return available_memory()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -138,7 +150,7 @@ class CpuRing(Ring):
         """Run the batch; the fence has retired on return. Kernel errors propagate."""
         with self._step:
             self._check_open()
-            _check_step(batch)
+            check_step(batch)
             if batch.native:
                 self._native_only("the batch was lowered for").run(batch)
             else:
@@ -170,10 +182,6 @@ class CpuRing(Ring):
         if not fence.retired or not 1 <= fence.sequence <= self._sequence:
             raise RingError(f"fence {fence.sequence} was not submitted to this ring; its last is {self._sequence}")
 
-    def submit_and_wait(self, batch: PacketBatch) -> None:
-        """Run a batch to its end; a barrier does nothing. Kernel errors propagate."""
-        self.wait(self.submit(batch))
-
 
 def _native_backend(
     isa: str | None, threads: int, cache: CompileCache | None, notify: Callable[[str], None] | None
@@ -186,11 +194,3 @@ def _native_backend(
     target = host_target(isa)
     kept = cache if cache is not None else CompileCache(default_cache_dir(), notify=notify)
     return NativeBackend(Library(target, kept, notify=notify), threads, notify)
-
-
-def _check_step(batch: PacketBatch) -> None:
-    if batch.limits is None:
-        return
-    for count, limit, what in zip(batch.counts.tolist(), batch.limits, _COUNTED, strict=True):
-        if not 0 <= count <= limit:
-            raise StepTooLarge(f"the step has {count} {what}, the batch was lowered for {limit}")

@@ -60,6 +60,7 @@ def _decode() -> dict[str, Entry]:
         "add": _entry(elementwise.add, "a b y n", "ceil(n / 1024)"),
         "add_row": _entry(elementwise.add_row, "a b y n", "ceil(n / 256), rows"),
         "swiglu": _entry(elementwise.swiglu, "gate up y n", "ceil(n / 1024)"),
+        "move": _entry(elementwise.move, "x y n", "ceil(n / 1024)"),
         "argmax": _entry(argmax.argmax, "x y n", "rows"),
     }
     for kind in QUANTIZED:
@@ -81,10 +82,10 @@ KERNELS: Final[Mapping[str, Entry]] = MappingProxyType({**BOUNDARY, **DECODE})
 
 
 def matvec_rows(kind: str, rows: int) -> Entry:
-    """A matrix times several rows of activations at once; y: f32[rows, n_rows]."""
+    """A matrix times blocks of several rows of activations at once; y: f32[blocks * rows, n_rows]."""
     if kind in FLOATS:
-        return _entry(matvec.matvec_float, "w x y n n_rows", "ceil(n_rows / 4)", FMT=kind, M=rows)
-    return _entry(matvec.matvec, "w q d s y n_groups n_rows", "ceil(n_rows / 4)", FMT=kind, M=rows)
+        return _entry(matvec.matvec_float, "w x y n n_rows", "ceil(n_rows / 4), blocks", FMT=kind, M=rows)
+    return _entry(matvec.matvec, "w q d s y n_groups n_rows", "ceil(n_rows / 4), blocks", FMT=kind, M=rows)
 
 
 def heads_kernel(dim: int, pairs: int, *, interleaved: bool, norm: bool, cache: bool) -> Entry:

@@ -1,4 +1,4 @@
-"""Additions and SwiGLU, four elements a lane."""
+"""Additions, SwiGLU and moving memory, four elements a lane."""
 
 from __future__ import annotations
 
@@ -43,3 +43,14 @@ def swiglu(gate: ptr[f32], up: ptr[f32], y: ptr[f32], n: u32):
     else:
         for i in range(at * 4, n):
             y[i] = silu(gate[i]) * up[i]
+
+
+@kernel(workgroup=256)
+def move(x: ptr[u32], y: ptr[u32], n: u32):
+    """y = x, n dwords, both at multiples of 16 bytes; a workgroup does 1024. The two must not overlap."""
+    at = own_four()
+    if at * 4 + 4 <= n:
+        store(y, load(x, at * 4, lanes=4), at * 4)
+    else:
+        for i in range(at * 4, n):
+            y[i] = x[i]

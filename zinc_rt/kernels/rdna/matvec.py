@@ -48,12 +48,18 @@ def matvec(
     w: ptr[u8], q: ptr[i8], d: ptr[f32], s: ptr[u32], y: ptr[f32], n_groups: u32, n_rows: u32, FMT: str, M: int = 1,
     STEPS: int = 2,
 ):  # fmt: skip
-    """y[m, row] = W times row m of quantised activations (see `quantize`), M rows of them; four rows a workgroup.
+    """y[m, row] = W times row m of quantised activations (see `quantize`); four rows of W a workgroup in x, M rows of
+    activations in y: all M of the last one are read and written, so there must be room for them.
 
     STEPS: groups of a lane that are loaded together.
     """
     row = wave_row()
     if row < n_rows:
+        block = workgroup_id(1) * M
+        q = q + u64(block) * u64(n_groups * 32)
+        d = d + u64(block) * u64(n_groups)
+        s = s + u64(block) * u64(n_groups)
+        y = y + u64(block) * u64(n_rows)
         line = w + u64(row) * u64((n_groups >> (3 if FMT in SUPER else 0)) * BLOCK_BYTES[FMT])
         sums = regs(f32, M)
         many: u32 = 0
@@ -95,9 +101,12 @@ def float_at(row: ptr[u8], i: u32, FMT: str):
 
 @kernel(workgroup=128)
 def matvec_float(w: ptr[u8], x: ptr[f32], y: ptr[f32], n: u32, n_rows: u32, FMT: str, M: int = 1):
-    """As `matvec` for F32, F16 and BF16 weights and M rows of n floats; a lane chains a group's products in order."""
+    """As `matvec` for F32, F16 and BF16 weights and rows of n floats; a lane chains a group's products in order."""
     row = wave_row()
     if row < n_rows:
+        block = workgroup_id(1) * M
+        x = x + u64(block) * u64(n)
+        y = y + u64(block) * u64(n_rows)
         line = w + u64(row) * u64(n * (BLOCK_BYTES[FMT] // 32))
         sums = regs(f32, M)
         for group in range(lane_id(), (n + 31) >> 5, 32):

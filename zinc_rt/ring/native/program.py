@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import enum
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -56,18 +56,6 @@ class Operation:
     writes: tuple[Hashable, ...] = ()
     bytes: int = 0  # of weights, that each execution reads
     phase: int = -1
-
-
-def into_phases(operations: Sequence[Operation]) -> int:
-    """Give each operation its phase: it joins the current one unless it depends on an operation in it."""
-    phase, reads, writes = 0, set[Hashable](), set[Hashable]()
-    for op in operations:
-        if (set(op.reads) & writes) or (set(op.writes) & (reads | writes)):
-            phase, reads, writes = phase + 1, set(), set()
-        op.phase = phase
-        reads |= set(op.reads)
-        writes |= set(op.writes)
-    return phase + 1 if operations else 0
 
 
 @dataclass

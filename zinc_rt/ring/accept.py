@@ -1,4 +1,4 @@
-"""What the native kernels ask of a graph beyond what its verifier does."""
+"""What compiled kernels ask of a graph beyond what its verifier does."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def step_inputs(graph: Graph) -> dict[str, int]:
             if buffer.kind is not BufferKind.INPUT or found.setdefault(role, buffer.id) != buffer.id:
                 first = graph.buffer(found.get(role, buffer.id)).name
                 raise UnsupportedOp(
-                    f"node {node.name}: the native kernels take {role} from one input of the step, {first},"
+                    f"node {node.name}: compiled kernels take {role} from one input of the step, {first},"
                     f" not from {buffer.kind.value} {buffer.name}"
                 )
     return found
@@ -49,6 +49,6 @@ def _check_rows(graph: Graph, node: Node) -> None:
             fitting = ("n_logits",)
         if b.shape[0] not in fitting:
             raise UnsupportedOp(
-                f"node {node.name}: the native kernels work on {' or '.join(fitting)} rows, buffer {b.name} has"
+                f"node {node.name}: compiled kernels work on {' or '.join(fitting)} rows, buffer {b.name} has"
                 f" {b.shape[0]}"
             )

@@ -1,0 +1,342 @@
+"""From a graph to operations, one or two dispatches a node; the norm, the rotation and the cache write of heads are one.
+
+Arguments name memory by `Place`: a buffer by its id, what else there is by a tuple whose first item says what.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from zinc_rt.ir.graph import BufferKind, Graph, Node
+from zinc_rt.ir.op import Op, name
+from zinc_rt.kernels.rdna.attention import AttentionArgs
+from zinc_rt.kernels.rdna.catalogue import (
+    DECODE,
+    FLOATS,
+    QUANTIZED,
+    Entry,
+    attention_kernels,
+    heads_kernel,
+    matvec_rows,
+)
+from zinc_rt.kernels.rdna.heads import HeadsArgs
+from zinc_rt.ring.base import Sizes
+from zinc_rt.ring.errors import UnsupportedOp
+from zinc_rt.ring.gpu.operations import BLOCKS, SPLIT, Block, Operation, Place, Shape, block_of, padded_rows
+
+_FOUR = 1024  # elements of a workgroup that does four a lane
+_MAX_HEAD_DIM, _MAX_GROUP = 512, 32
+
+
+@dataclass(frozen=True)
+class Heads:
+    """What has been found about a buffer of heads that no kernel has written yet. pairs: rotated ones."""
+
+    source: int
+    n_heads: int
+    dim: int
+    weight: Place | None = None
+    eps: float = 0.0
+    table: Place | None = None
+    pairs: int = 0
+    interleaved: bool = False
+
+
+@dataclass
+class Lowered:
+    """Operations in order; sizes: bytes of the temporaries that they name; kernels: all that any shape may need."""
+
+    operations: list[Operation] = field(default_factory=list)
+    sizes: dict[Hashable, int] = field(default_factory=dict)
+    kernels: list[Entry] = field(default_factory=list)
+    rotations: list[int] = field(default_factory=list)  # buffers of cosines and sines, which kernels want apart
+
+
+class Lowering:
+    """Walks a graph once. Touches no memory."""
+
+    def __init__(self, graph: Graph, sizes: Sizes) -> None:
+        self.graph, self.sizes_ = graph, sizes
+        self.out = Lowered()
+        self.readers: dict[int, list[Node]] = {}
+        for n in graph.nodes:
+            for b in n.inputs:
+                self.readers.setdefault(b, []).append(n)
+        self.heads: dict[int, Heads] = {}
+        self.quantized: set[Hashable] = set()
+
+    def run(self) -> Lowered:
+        """All nodes. Raises `UnsupportedOp`."""
+        for node in self.graph.nodes:
+            if node.op is Op.BARRIER:
+                continue
+            lower = _LOWER.get(node.op)
+            if lower is None:
+                supported = ", ".join(name(op) for op in _LOWER)
+                raise UnsupportedOp(
+                    f"node {node.name}: the GPU kernels have none for {name(node.op)}; they have {supported}"
+                )
+            lower(self, node)
+        return self.out
+
+    # -- places -----------------------------------------------------------------------------------------------------
+
+    def width(self, buffer: int) -> int:
+        """Elements of a row."""
+        return math.prod(int(d) for d in self.graph.buffer(buffer).shape[1:])
+
+    def counted(self, buffer: int) -> str:
+        """What a step has as many of as the buffer has rows."""
+        return "n_logits" if self.graph.buffer(buffer).shape[0] == "n_logits" else "n_rows"
+
+    def at(self, buffer: int) -> Place:
+        """A buffer as an argument."""
+        b = self.graph.buffer(buffer)
+        if b.kind in (BufferKind.TEMP, BufferKind.OUTPUT):
+            self.room(buffer, self.counted(buffer), self.width(buffer) * 4)
+        return Place(buffer)
+
+    def room(self, key: Hashable, counted: str, row_bytes: int) -> Place:
+        """A temporary with this many bytes a row."""
+        self.out.sizes[key] = padded_rows(int(getattr(self.sizes_, counted))) * row_bytes
+        return Place(key)
+
+    def emit(
+        self, node: Node, kernel: Entry | Callable[[Shape], Entry], groups: Callable[[Shape], tuple[int, ...]],
+        arguments: tuple[Any, ...], counted: str, reads: tuple[Hashable, ...], writes: tuple[Hashable, ...],
+    ) -> None:  # fmt: skip
+        """Add an operation."""
+        if isinstance(kernel, Entry):
+            fixed = kernel
+            self.out.kernels.append(fixed)
+            kernel = lambda shape: fixed  # noqa: E731
+        self.out.operations.append(Operation(node.name, kernel, groups, arguments, counted, reads, writes))
+
+    # -- activations ------------------------------------------------------------------------------------------------
+
+    def embed(self, n: Node) -> None:
+        table = self.graph.buffer(n.inputs[1])
+        width = int(table.shape[1])
+        kind = self.format_of(n, n.inputs[1])
+        span = 256 if kind in FLOATS else 2048
+        self.emit(
+            n, DECODE[f"embed_{kind.lower()}"], lambda s: (-(-width // span), s.n_rows),
+            (self.at(n.inputs[1]), self.at(n.inputs[0]), self.at(n.outputs[0]), width), "n_rows",
+            (n.inputs[0],), (n.outputs[0],),
+        )  # fmt: skip
+
+    def rms_norm(self, n: Node) -> None:
+        if "head_dim" in n.attrs:
+            self.head_norm(n)
+            return
+        (x, w), y = n.inputs, n.outputs[0]
+        self.rows(
+            n, "rms_norm", (self.at(x), self.at(w), self.at(y), self.width(y), float(n.attrs["eps"])), (x,), (y,)
+        )
+
+    def residual_rms_norm(self, n: Node) -> None:
+        (x, residual, w), (total, y) = n.inputs, n.outputs
+        places = tuple(map(self.at, (x, residual, w, total, y)))
+        arguments = (*places, self.width(y), float(n.attrs["eps"]))
+        self.rows(n, "residual_rms_norm", arguments, (x, residual), (total, y))
+
+    def argmax(self, n: Node) -> None:
+        x, y = n.inputs[0], n.outputs[0]
+        self.rows(n, "argmax", (self.at(x), self.at(y), self.width(x)), (x,), (y,))
+
+    def rows(
+        self, n: Node, kernel: str, arguments: tuple[Any, ...], reads: tuple[int, ...], writes: tuple[int, ...]
+    ) -> None:
+        """A workgroup a row."""
+        counted = self.counted(reads[0])
+        self.emit(n, DECODE[kernel], lambda s: (getattr(s, counted),), arguments, counted, reads, writes)
+
+    def bias_add(self, n: Node) -> None:
+        (a, b), y = n.inputs, n.outputs[0]
+        width, counted = self.width(y), self.counted(y)
+        self.emit(
+            n, DECODE["add_row"], lambda s: (-(-width // 256), getattr(s, counted)),
+            (self.at(a), self.at(b), self.at(y), width), counted, (a, b), (y,),
+        )  # fmt: skip
+
+    def residual_add(self, n: Node) -> None:
+        self.elements(n, "add")
+
+    def swiglu(self, n: Node) -> None:
+        self.elements(n, "swiglu")
+
+    def elements(self, n: Node, kernel: str) -> None:
+        """Two buffers element by element."""
+        (a, b), y = n.inputs, n.outputs[0]
+        width, counted = self.width(y), self.counted(y)
+        self.emit(
+            n, DECODE[kernel], lambda s: (-(-getattr(s, counted) * width // _FOUR),),
+            (self.at(a), self.at(b), self.at(y), lambda s: getattr(s, counted) * width), counted, (a, b), (y,),
+        )  # fmt: skip
+
+    # -- products ---------------------------------------------------------------------------------------------------
+
+    def format_of(self, n: Node, buffer: int) -> str:
+        """A matrix's format. Raises `UnsupportedOp`."""
+        kind = self.graph.buffer(buffer).dtype.ggml.name
+        if kind not in QUANTIZED and kind not in FLOATS:
+            known = ", ".join((*QUANTIZED, *FLOATS))
+            raise UnsupportedOp(f"node {n.name}: the GPU kernels read no weights of type {kind}; they read {known}")
+        return kind
+
+    def matmul(self, n: Node) -> None:
+        self.product(n, n.inputs[0], "n_rows")
+
+    def lm_head(self, n: Node) -> None:
+        """The wanted rows first, then their product."""
+        x, rows = n.inputs[0], n.inputs[2]
+        width, key = self.width(x), ("wanted", n.id)
+        self.emit(
+            n, DECODE["embed_f32"], lambda s: (-(-width // 256), s.n_logits),
+            (self.at(x), self.at(rows), self.room(key, "n_logits", width * 4), width), "n_logits", (x, rows), (key,),
+        )  # fmt: skip
+        self.product(n, key, "n_logits")
+
+    def product(self, n: Node, x: Hashable, counted: str) -> None:
+        """Rows of activations times a matrix."""
+        y, weight = n.outputs[0], n.inputs[1]
+        kind = self.format_of(n, weight)
+        n_out, n_in = (int(d) for d in self.graph.buffer(weight).shape)
+        most = int(getattr(self.sizes_, counted))
+        entries = {m: matvec_rows(kind, m) for m in BLOCKS if m <= padded_rows(most)}
+        self.out.kernels += entries.values()
+        keys: tuple[Hashable, ...] = (x,) if kind in FLOATS else self.pack(n, x, n_in, counted)
+        n_units = n_in if kind in FLOATS else n_in // 32
+        arguments = (self.at(weight), *map(Place, keys), self.at(y), n_units, n_out)
+        self.emit(
+            n, lambda s: entries[block_of(getattr(s, counted))],
+            lambda s: (-(-n_out // 4), -(-getattr(s, counted) // block_of(getattr(s, counted)))),
+            arguments, counted, keys, (y,),
+        )  # fmt: skip
+
+    def pack(self, n: Node, x: Hashable, width: int, counted: str) -> tuple[Hashable, ...]:
+        """Activations as int8, once for all products that read them: the names of quants, scales and sums."""
+        keys = tuple((part, x) for part in ("q", "d", "s"))
+        places = tuple(
+            self.room(key, counted, size) for key, size in zip(keys, (width, width // 8, width // 8), strict=True)
+        )
+        if x not in self.quantized:
+            self.quantized.add(x)
+            self.emit(
+                n, DECODE["quantize"], lambda s: (-(-getattr(s, counted) * width // _FOUR),),
+                (Place(x), *places, lambda s: getattr(s, counted) * width), counted, (x,), keys,
+            )  # fmt: skip
+        return keys
+
+    # -- heads and attention ----------------------------------------------------------------------------------------
+
+    def heads_of(self, buffer: int, n_heads: int, dim: int) -> Heads:
+        """What is known of a buffer of heads."""
+        return self.heads.get(buffer) or Heads(buffer, n_heads, dim)
+
+    def read_as_heads(self, buffer: int, known: Heads, *ops: Op) -> bool:
+        """Whether the only reader of a temporary is one of these operations, with the same heads."""
+        readers = self.readers.get(buffer, [])
+        if self.graph.buffer(buffer).kind is not BufferKind.TEMP or len(readers) != 1 or readers[0].op not in ops:
+            return False
+        count = "n_kv_heads" if readers[0].op is Op.KV_WRITE else "n_heads"
+        return (readers[0].attrs[count], readers[0].attrs["head_dim"]) == (known.n_heads, known.dim)
+
+    def head_norm(self, n: Node) -> None:
+        known = Heads(
+            n.inputs[0], int(n.attrs["n_heads"]), int(n.attrs["head_dim"]), self.at(n.inputs[1]), float(n.attrs["eps"])
+        )
+        if self.read_as_heads(n.outputs[0], known, Op.ROPE, Op.KV_WRITE):
+            self.heads[n.outputs[0]] = known
+        else:
+            self.put_heads(n, known, n.outputs[0], {})
+
+    def rope(self, n: Node) -> None:
+        x, positions, table = n.inputs
+        if table not in self.out.rotations:
+            self.out.rotations.append(table)
+        known = replace(
+            self.heads_of(x, int(n.attrs["n_heads"]), int(n.attrs["head_dim"])),
+            table=Place(("rotation", table)), pairs=int(self.graph.buffer(table).shape[1]),
+            interleaved=bool(n.attrs["interleaved"]),
+        )  # fmt: skip
+        if self.read_as_heads(n.outputs[0], known, Op.KV_WRITE):
+            self.heads[n.outputs[0]] = known
+        else:
+            self.put_heads(n, known, n.outputs[0], {"positions": self.at(positions)})
+
+    def put_heads(self, n: Node, known: Heads, target: int, where: dict[str, Any]) -> None:
+        """Write heads where they belong: a buffer, or the cache when `where` says which pages."""
+        cache, count = "page_table" in where, known.n_heads
+        self.check_head(n, known.dim)
+        values = {
+            "x": self.at(known.source), "cache" if cache else "y": self.at(target), "weight": known.weight or 0,
+            "table": known.table or 0, "n_heads": count, "n_rows": lambda s: s.n_rows, "eps": known.eps,
+            # Every row reads its position, also where nothing comes of it: then any memory will do.
+            "positions": self.at(known.source), **where,
+        }  # fmt: skip
+        entry = heads_kernel(
+            known.dim, known.pairs, interleaved=known.interleaved, norm=known.weight is not None, cache=cache
+        )
+        self.emit(
+            n, entry, lambda s: (-(-s.n_rows * count // 4),), (Block(HeadsArgs, values),), "n_rows",
+            (known.source,), (target,),
+        )  # fmt: skip
+
+    def kv_write(self, n: Node) -> None:
+        k, v, positions, slots, pages = n.inputs
+        n_kv, dim = int(n.attrs["n_kv_heads"]), int(n.attrs["head_dim"])
+        where = {
+            "positions": self.at(positions), "slots": self.at(slots), "page_table": self.at(pages),
+            "max_pages": self.sizes_.max_pages,
+        }  # fmt: skip
+        for source, cache in zip((k, v), n.outputs, strict=True):
+            self.put_heads(n, self.heads_of(source, n_kv, dim), cache, where)
+
+    def check_head(self, n: Node, dim: int) -> None:
+        """Raise `UnsupportedOp` for heads that the kernels cannot do."""
+        if dim > _MAX_HEAD_DIM:
+            raise UnsupportedOp(f"node {n.name}: heads of {dim} elements; the GPU kernels do up to {_MAX_HEAD_DIM}")
+
+    def flash_attn(self, n: Node) -> None:
+        n_heads, n_kv, dim = (int(n.attrs[a]) for a in ("n_heads", "n_kv_heads", "head_dim"))
+        group, (q, k, v, positions, slots, pages), y = n_heads // n_kv, n.inputs, n.outputs[0]
+        self.check_head(n, dim)
+        if dim % 8 or group > _MAX_GROUP:
+            raise UnsupportedOp(
+                f"node {n.name}: {group} query heads to a key head, of {dim} elements; the GPU kernels do up to"
+                f" {_MAX_GROUP}, of a multiple of 8"
+            )
+        most = -(-self.sizes_.n_ctx // SPLIT)
+        values, tops = ("values", n.id), ("tops", n.id)
+        block = Block(AttentionArgs, {
+            "q": self.at(q), "k_cache": self.at(k), "v_cache": self.at(v), "y": self.at(y),
+            "values": self.room(values, "n_rows", most * n_heads * dim * 4),
+            "tops": self.room(tops, "n_rows", most * n_heads * 8), "positions": self.at(positions),
+            "slots": self.at(slots), "page_table": self.at(pages), "max_pages": self.sizes_.max_pages,
+            "max_splits": lambda s: s.splits, "n_kv": n_kv, "scale": float(n.attrs["scale"]),
+        })  # fmt: skip
+        attention, merge = attention_kernels(dim, group)
+        self.emit(
+            n, attention, lambda s: (s.splits, n_kv, s.n_rows), (block,), "n_rows", (q, k, v), (values, tops)
+        )  # fmt: skip
+        self.emit(n, merge, lambda s: (n_heads, s.n_rows), (block,), "n_rows", (values, tops), (y,))
+
+
+_LOWER: dict[Op, Callable[[Lowering, Node], None]] = {
+    Op.EMBED: Lowering.embed,
+    Op.RMS_NORM: Lowering.rms_norm,
+    Op.RESIDUAL_RMS_NORM: Lowering.residual_rms_norm,
+    Op.MATMUL: Lowering.matmul,
+    Op.BIAS_ADD: Lowering.bias_add,
+    Op.RESIDUAL_ADD: Lowering.residual_add,
+    Op.SWIGLU: Lowering.swiglu,
+    Op.ROPE: Lowering.rope,
+    Op.KV_WRITE: Lowering.kv_write,
+    Op.FLASH_ATTN: Lowering.flash_attn,
+    Op.LM_HEAD: Lowering.lm_head,
+    Op.ARGMAX: Lowering.argmax,
+}

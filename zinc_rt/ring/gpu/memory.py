@@ -1,0 +1,237 @@
+"""A graph's memory on the GPU: what stays (weights, tables, caches, the step's inputs) and one arena of temporaries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from zinc_rt.ir.graph import Buffer, BufferKind, Graph
+from zinc_rt.mem.arena import Lifetime, align_up, place
+from zinc_rt.ring.base import Bytes, Sizes
+from zinc_rt.ring.binding import bound, n_bytes, typed
+from zinc_rt.ring.door.batch import Batch
+from zinc_rt.ring.door.gpu_ring import GpuRing
+from zinc_rt.ring.door.pool import GpuMemory
+from zinc_rt.ring.door.program import Program
+from zinc_rt.ring.gpu.lower import Lowered
+from zinc_rt.ring.gpu.operations import Block, Operation, Place, padded_rows
+
+_ALIGNMENT = 256
+_STAGING = 16 << 20
+"""Bytes that go at once to memory which only the GPU reaches."""
+_IO = (BufferKind.INPUT, BufferKind.OUTPUT)
+
+
+@dataclass(frozen=True)
+class Span:
+    """Where buffers of one block lie: offsets by name, and bytes in all."""
+
+    offsets: dict[Hashable, int]
+    size: int
+
+
+def one_after_another(sizes: Mapping[Hashable, int]) -> Span:
+    """Each at a multiple of 256."""
+    at, offsets = 0, {}
+    for key, size in sizes.items():
+        offsets[key] = at
+        at += align_up(size, _ALIGNMENT)
+    return Span(offsets, max(at, _ALIGNMENT))
+
+
+def inputs_span(graph: Graph, sizes: Sizes) -> Span:
+    """The step's inputs, in one block; with room for whole blocks of rows."""
+    return one_after_another({b.id: _padded_bytes(b, sizes) for b in graph.of_kind(BufferKind.INPUT)})
+
+
+def _padded_bytes(b: Buffer, sizes: Sizes) -> int:
+    whole, rows = n_bytes(b, sizes), sizes.shape(b.shape)[0]
+    return whole // rows * padded_rows(rows) if b.shape[0] in ("n_rows", "n_logits") and rows else whole
+
+
+def outputs_span(graph: Graph, lowered: Lowered) -> Span:
+    """The step's outputs, in one block."""
+    return one_after_another({b.id: lowered.sizes[b.id] for b in graph.of_kind(BufferKind.OUTPUT)})
+
+
+def arena_span(graph: Graph, lowered: Lowered) -> Span:
+    """Temporaries; those that are not alive in the same phase may share memory."""
+    outputs = {b.id for b in graph.of_kind(BufferKind.OUTPUT)}
+    spans: dict[Hashable, tuple[int, int]] = {}
+    last = max((op.phase for op in lowered.operations), default=0)
+    for op in lowered.operations:
+        for key in (*op.reads, *op.writes):
+            if key in lowered.sizes:
+                first = spans.get(key, (op.phase, 0))[0]
+                spans[key] = (first, last if key in outputs else op.phase)
+    keys = list(spans)
+    lifetimes = [
+        Lifetime(i, align_up(lowered.sizes[key], _ALIGNMENT), *spans[key]) for i, key in enumerate(keys)
+    ]
+    offsets, size = place(lifetimes)
+    return Span({keys[i]: at for i, at in offsets.items()}, max(size, _ALIGNMENT))
+
+
+def planned(graph: Graph, sizes: Sizes, lowered: Lowered) -> dict[str, int]:
+    """Bytes by purpose; see `Ring.plan`."""
+
+    def total(*kinds: BufferKind) -> int:
+        return sum(align_up(n_bytes(b, sizes), _ALIGNMENT) for b in graph.of_kind(*kinds))
+
+    io = 2 * inputs_span(graph, sizes).size + outputs_span(graph, lowered).size
+    return {
+        "weights": total(BufferKind.WEIGHT),
+        "unpacked": 0,
+        "kv_cache": total(BufferKind.STATE),
+        "scratch": arena_span(graph, lowered).size + io,
+        "constants": total(BufferKind.CONSTANT),
+    }
+
+
+@dataclass
+class GraphMemory:
+    """A lowered graph's memory. va: GPU addresses by name; inputs, outputs: arrays by buffer name, in memory that the
+    processor reads and writes; held: what to free.
+    """
+
+    va: dict[Hashable, int] = field(default_factory=dict)
+    inputs: dict[str, npt.NDArray[np.int32]] = field(default_factory=dict)
+    outputs: dict[str, npt.NDArray[np.generic]] = field(default_factory=dict)
+    outside: dict[Hashable, int] = field(default_factory=dict)  # inputs and outputs where the processor has them
+    held: list[GpuMemory] = field(default_factory=list)
+    input_bytes: int = 0
+
+
+class Uploader:
+    """Puts arrays into GPU memory: by the processor where it reaches all of it, else by a kernel from system memory.
+
+    move: the program of `elementwise.move`.
+    """
+
+    def __init__(self, ring: GpuRing, move: Program) -> None:
+        self.ring, self._move = ring, move
+        facts = ring.facts
+        self._direct = not facts.vram or facts.visible_vram >= facts.vram
+        self._staging: GpuMemory | None = None
+
+    def room(self, n_bytes: int, label: str) -> GpuMemory:
+        """Memory of the GPU, undefined."""
+        if self._direct:
+            return self.ring.alloc(max(n_bytes, _ALIGNMENT), label=label)
+        return self.ring.alloc(max(n_bytes, _ALIGNMENT), heap="vram", visible=False, label=label)
+
+    def put(self, memory: GpuMemory, data: npt.NDArray[Any]) -> None:
+        """Fill it; returns when the data is there."""
+        raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        if self._direct:
+            self.ring.write(memory, raw)
+            return
+        if self._staging is None:
+            self._staging = self.ring.alloc(_STAGING, heap="gtt", label="staging")
+        for at in range(0, raw.size, _STAGING):
+            part = raw[at : at + _STAGING]
+            self.ring.write(self._staging, part)
+            words = -(-part.size // 4)
+            batch = Batch("upload").dispatch(self._move, -(-words // 1024), self._staging, memory.va + at, words)
+            self.ring.wait(self.ring.submit(batch))
+
+    def clear(self, memory: GpuMemory) -> None:
+        """Make it all zero."""
+        zeros = np.zeros(min(memory.size, _STAGING), np.uint8)
+        for at in range(0, memory.size, _STAGING):
+            part = zeros[: min(_STAGING, memory.size - at)]
+            if self._direct:
+                self.ring.write(memory, part, at)
+            else:
+                self.put(GpuMemory(memory.buffer, memory.offset + at, part.size, memory.label), part)
+
+    def close(self) -> None:
+        """Give the staging memory back."""
+        if self._staging is not None:
+            self.ring.free(self._staging)
+            self._staging = None
+
+
+def fill(
+    memory: GraphMemory, up: Uploader, graph: Graph, sizes: Sizes, lowered: Lowered, weights: Mapping[str, Bytes],
+    constants: Mapping[str, npt.NDArray[np.float32]], released: Callable[[str], None] | None,
+    progress: Callable[[int, int], None] | None,
+) -> None:  # fmt: skip
+    """Allocate everything and bring weights and constants over. Raises `MissingBinding`, `DoorError`."""
+    _constants(memory, up, graph, lowered, constants)
+    for b in graph.of_kind(BufferKind.STATE):
+        state = _held(memory, up, b.id, n_bytes(b, sizes), b.name)
+        up.clear(state)
+    _held_span(memory, up, arena_span(graph, lowered), "scratch")
+    _step_io(memory, up, graph, sizes, lowered)
+    matrices = graph.of_kind(BufferKind.WEIGHT)
+    given = {b.name: bound(weights, b) for b in matrices}
+    total, done = sum(raw.nbytes for raw in given.values()), 0
+    if progress is not None:
+        progress(0, total)
+    for b in matrices:
+        raw = given[b.name]
+        up.put(_held(memory, up, b.id, raw.nbytes, b.name), raw)
+        done += raw.nbytes
+        if released is not None:
+            released(b.name)
+        if progress is not None:
+            progress(done, total)
+
+
+def _held(memory: GraphMemory, up: Uploader, key: Hashable, size: int, label: str) -> GpuMemory:
+    made = up.room(size, label)
+    memory.held.append(made)
+    memory.va[key] = made.va
+    return made
+
+
+def _held_span(memory: GraphMemory, up: Uploader, span: Span, label: str) -> GpuMemory:
+    made = up.room(span.size, label)
+    memory.held.append(made)
+    memory.va.update({key: made.va + at for key, at in span.offsets.items()})
+    return made
+
+
+def _constants(
+    memory: GraphMemory, up: Uploader, graph: Graph, lowered: Lowered,
+    constants: Mapping[str, npt.NDArray[np.float32]],
+) -> None:  # fmt: skip
+    for b in graph.of_kind(BufferKind.CONSTANT):
+        array = bound(constants, b)
+        if b.id in lowered.rotations:  # f32[positions, pairs, 2] in the graph, [positions, 2, pairs] for the kernels
+            up.put(_held(memory, up, ("rotation", b.id), array.nbytes, b.name), array.transpose(0, 2, 1))
+        if _read_as_is(b, lowered.operations):
+            up.put(_held(memory, up, b.id, array.nbytes, b.name), array)
+
+
+def _read_as_is(b: Buffer, operations: Iterable[Operation]) -> bool:
+    arguments = (a for op in operations for a in op.arguments)
+    values = (v for a in arguments for v in (a.values.values() if isinstance(a, Block) else (a,)))
+    return any(isinstance(v, Place) and v.key == b.id for v in values)
+
+
+def _step_io(memory: GraphMemory, up: Uploader, graph: Graph, sizes: Sizes, lowered: Lowered) -> None:
+    """Inputs and outputs lie in system memory, which the processor reads fast; kernels use copies in the GPU's own."""
+    inputs = inputs_span(graph, sizes)
+    _held_span(memory, up, inputs, "inputs")
+    memory.input_bytes = inputs.size
+    for span, kind in ((inputs, BufferKind.INPUT), (outputs_span(graph, lowered), BufferKind.OUTPUT)):
+        made = up.ring.alloc(span.size, heap="gtt", label=f"{kind.value}s")
+        memory.held.append(made)
+        there = up.ring.map(made)
+        there[:] = 0
+        for b in graph.of_kind(kind):
+            at = span.offsets[b.id]
+            memory.outside[b.id] = made.va + at
+            array = typed(there[at : at + n_bytes(b, sizes)], b, sizes)
+            if kind is BufferKind.INPUT:
+                memory.inputs[b.name] = array.view(np.int32)
+            else:
+                memory.outputs[b.name] = array
+        if kind is BufferKind.INPUT:
+            memory.outside["inputs"] = made.va

@@ -1,0 +1,68 @@
+"""What a lowered graph is made of: dispatches whose memory and sizes are filled in when a step's shape is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from zinc_rt.kernels.rdna.catalogue import Entry
+
+SPLIT = 256
+"""Positions that a workgroup of attention works on."""
+BLOCKS = (1, 2, 4, 8)
+"""Rows of activations that one dispatch of a product takes at once; the greatest is repeated for more rows."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a recorded batch depends on. splits: of attention, that the step's longest row reaches."""
+
+    n_rows: int
+    n_logits: int
+    splits: int
+
+
+@dataclass(frozen=True)
+class Place:
+    """Memory by name; offset in bytes. What lies where is known when all lifetimes are."""
+
+    key: Hashable
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Block:
+    """A struct of arguments in memory. values: by field; those that are missing are 0."""
+
+    struct: Any
+    values: Mapping[str, Any]
+
+
+PerShape = Callable[[Shape], int]
+
+
+@dataclass
+class Operation:
+    """One dispatch. kernel: by shape; groups: workgroups by shape, none of them 0; arguments: numbers, `Place`, `Block`,
+    or functions of the shape. counted: "n_rows" or "n_logits": the operation is left out when there are none.
+    """
+
+    name: str
+    kernel: Callable[[Shape], Entry]
+    groups: Callable[[Shape], tuple[int, ...]]
+    arguments: tuple[Any, ...]
+    counted: str
+    reads: tuple[Hashable, ...]
+    writes: tuple[Hashable, ...]
+    phase: int = -1
+
+
+def padded_rows(n: int) -> int:
+    """Rows that there must be room for, so that blocks of rows may be whole."""
+    return n if n <= 1 else -(-n // BLOCKS[-1]) * BLOCKS[-1]
+
+
+def block_of(n: int) -> int:
+    """Rows that a product's dispatch takes at once, for a step of `n` rows."""
+    return next((m for m in BLOCKS if m >= n), BLOCKS[-1])

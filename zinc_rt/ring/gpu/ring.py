@@ -1,0 +1,222 @@
+"""`AmdRing`: T1 and T2, the ring that runs graphs on an AMD GPU, through whichever door it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from zinc_rt.ir.graph import BufferKind, Graph
+from zinc_rt.ir.op import Op
+from zinc_rt.kernels.errors import TokenOutOfRange
+from zinc_rt.kernels.rdna.catalogue import DECODE, Entry
+from zinc_rt.lang.cache import CompileCache
+from zinc_rt.lang.gpu_library import gpu_kernels
+from zinc_rt.ring.accept import step_inputs
+from zinc_rt.ring.base import Bytes, Fence, Ring, Sizes, check_step
+from zinc_rt.ring.door.base import Door
+from zinc_rt.ring.door.gpu_ring import TIMEOUT, GpuRing
+from zinc_rt.ring.door.pool import GpuMemory
+from zinc_rt.ring.door.program import Program
+from zinc_rt.ring.errors import RingClosed, RingError
+from zinc_rt.ring.gpu.batches import Batches
+from zinc_rt.ring.gpu.lower import Lowered, Lowering
+from zinc_rt.ring.gpu.memory import GraphMemory, Uploader, fill, planned
+from zinc_rt.ring.gpu.operations import SPLIT, Shape
+from zinc_rt.ring.packet_list import Packet, PacketBatch
+from zinc_rt.ring.phases import into_phases
+
+_DRM = "/sys/class/drm"
+
+
+@dataclass(frozen=True)
+class GpuBatch(PacketBatch):
+    """A graph on a GPU. recorded: its batches by shape."""
+
+    recorded: Batches = field(kw_only=True)
+    memory: GraphMemory = field(kw_only=True)
+    vocabularies: tuple[tuple[str, str, int], ...] = ()  # (node, input of ids, rows of its table)
+    longest: str = ""  # the input of positions, where there is attention
+    native: ClassVar[bool] = True
+
+
+class AmdRing(Ring):
+    """Runs batches in order on the GPU behind a door, which is the ring's from here on, also when this raises.
+
+    cache: where compiled kernels are kept, None for nowhere; timeout: seconds that a step may take; notify: gets lines
+    worth showing. Raises `RingError` for a GPU that the kernels are not for, `DoorError`.
+    """
+
+    def __init__(
+        self,
+        door: Door,
+        *,
+        cache: CompileCache | None = None,
+        timeout: float = TIMEOUT,
+        notify: Callable[[str], None] | None = None,
+    ) -> None:
+        self.gpu = GpuRing(door, timeout=timeout)
+        version = door.facts.gfx_target_version
+        self.kernels, self.threads = "rdna", 1
+        self.isa = f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"
+        self._cache, self._notify = cache, notify
+        self._memory: dict[int, tuple[Bytes, GpuMemory]] = {}
+        self._fences: dict[int, tuple[Fence, Fence]] = {}  # by sequence number: ours, and the GPU ring's
+        self._batches: list[GpuBatch] = []
+        self._sequence = 0
+        self._closed = False
+        self._lowered: tuple[Graph, Sizes, Lowered] | None = None
+
+    @property
+    def description(self) -> str:
+        """The kernels, the GPU and the door."""
+        facts = self.gpu.facts
+        return f"GPU kernels for {self.isa} on {facts.render_node} through {self.gpu.door.name}"
+
+    @property
+    def memory_available(self) -> int | None:
+        """GPU memory that nobody uses, as sysfs says; else all there is."""
+        facts, linux = self.gpu.facts, self.gpu.door.linux
+        if not facts.vram:
+            return None
+        try:
+            used = int(linux.read_text(f"{_DRM}/{facts.render_node.rsplit('/', 1)[-1]}/device/mem_info_vram_used"))
+        except (OSError, ValueError):
+            used = 0
+        return facts.vram - used
+
+    def alloc(self, n_bytes: int) -> Bytes:
+        """Zeroed system memory that the GPU reaches, aligned to 256 bytes."""
+        self._check_open()
+        piece = self.gpu.alloc(max(1, n_bytes), heap="gtt")
+        memory = self.gpu.map(piece)[:n_bytes]
+        memory[:] = 0
+        self._memory[id(memory)] = memory, piece
+        return memory
+
+    def free(self, memory: Bytes) -> None:
+        """Give back an allocation. Raises `RingError` when it is not one, or not any more."""
+        self._check_open()
+        held = self._memory.pop(id(memory), None)
+        if held is None:
+            raise RingError("free: this memory was not allocated by the ring, or was freed before")
+        self.gpu.free(held[1])
+
+    def _lowering(self, graph: Graph, sizes: Sizes) -> Lowered:
+        if self._lowered is None or self._lowered[0] is not graph or self._lowered[1] != sizes:
+            step_inputs(graph)
+            lowered = Lowering(graph, sizes).run()
+            into_phases(lowered.operations)
+            self._lowered = graph, sizes, lowered
+        return self._lowered[2]
+
+    def plan(self, graph: Graph, sizes: Sizes) -> dict[str, int]:
+        """Bytes of GPU memory by purpose, see `Ring.plan`."""
+        self._check_open()
+        return planned(graph, sizes, self._lowering(graph, sizes))
+
+    def lower(
+        self,
+        graph: Graph,
+        sizes: Sizes,
+        weights: Mapping[str, Bytes],
+        constants: Mapping[str, npt.NDArray[np.float32]],
+        released: Callable[[str], None] | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> PacketBatch:
+        """Compile what is missing, bring weights over, see `Ring.lower`. Raises `DoorError` when memory is short."""
+        self._check_open()
+        lowered = self._lowering(graph, sizes)
+        programs = self._programs([DECODE["move"], *lowered.kernels])
+        uploader = Uploader(self.gpu, programs[DECODE["move"].spec.symbol])
+        memory = GraphMemory()
+        try:
+            fill(memory, uploader, graph, sizes, lowered, weights, constants, released, progress)
+        except BaseException:
+            for piece in memory.held:
+                self.gpu.free(piece)
+            raise
+        finally:
+            uploader.close()
+        attended = [n for n in graph.nodes if n.op is Op.FLASH_ATTN]
+        batch = GpuBatch(
+            packets=tuple(Packet(n.op, None, n.name) for n in graph.nodes),
+            inputs=memory.inputs,
+            outputs=memory.outputs,
+            limits=(sizes.n_rows, sizes.n_logits),
+            recorded=Batches(self.gpu, graph, lowered.operations, memory, programs),
+            memory=memory,
+            vocabularies=tuple(_vocabularies(graph)),
+            longest=graph.buffer(attended[0].inputs[3]).name if attended else "",
+        )
+        self._batches.append(batch)
+        return batch
+
+    def _programs(self, entries: list[Entry]) -> dict[str, Program]:
+        specs = {entry.spec.symbol: entry.spec for entry in entries}
+        compiled = gpu_kernels(specs, cache=self._cache, notify=self._notify)
+        return {symbol: self.gpu.load_kernel(kernel) for symbol, kernel in compiled.items()}
+
+    def submit(self, batch: PacketBatch) -> Fence:
+        """Start the batch on its inputs. Raises `StepTooLarge`, `TokenOutOfRange`, `DoorError`, `DeviceLost`."""
+        self._check_open()
+        if not isinstance(batch, GpuBatch) or not any(batch is ours for ours in self._batches):
+            raise RingError("the batch was not lowered by this ring")
+        check_step(batch)
+        n_rows, n_logits = batch.counts.tolist()
+        for node, ids, n_vocab in batch.vocabularies:
+            _check_ids(node, batch.inputs[ids][:n_rows], n_vocab)
+        shape = Shape(n_rows, n_logits, _splits(batch, n_rows))
+        inner = self.gpu.submit(batch.recorded.of(shape))
+        self._sequence += 1
+        fence = Fence(self._sequence)
+        self._fences[fence.sequence] = fence, inner
+        return fence
+
+    def wait(self, fence: Fence, timeout: float | None = None) -> None:
+        """Return once the fence has retired. Raises `FenceTimeout`, `DeviceLost`, `RingError` for a foreign fence."""
+        self._check_open()
+        if fence.retired:
+            return
+        ours, inner = self._fences.get(fence.sequence, (None, None))
+        if ours is not fence or inner is None:
+            raise RingError(f"fence {fence.sequence} was not submitted to this ring; its last is {self._sequence}")
+        self.gpu.wait(inner, timeout)
+        for sequence in [s for s in self._fences if s <= fence.sequence]:  # submissions retire in order
+            self._fences.pop(sequence)[0].retired = True
+
+    def close(self) -> None:
+        """Wait for what runs and give everything back; calling it again does nothing."""
+        if not self._closed:
+            self._closed = True
+            self._memory.clear()  # arrays keep their maps
+            self._batches.clear()
+            self.gpu.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RingClosed("the GPU ring is closed")
+
+
+def _vocabularies(graph: Graph) -> list[tuple[str, str, int]]:
+    found = []
+    for n in graph.nodes:
+        if n.op is Op.EMBED and graph.buffer(n.inputs[0]).kind is BufferKind.INPUT:
+            found.append((n.name, graph.buffer(n.inputs[0]).name, int(graph.buffer(n.inputs[1]).shape[0])))
+    return found
+
+
+def _check_ids(node: str, ids: npt.NDArray[np.int32], n_vocab: int) -> None:
+    # Before the step: a kernel would read past the table.
+    if ids.size and not (ids.min() >= 0 and ids.max() < n_vocab):
+        bad = next(int(i) for i in ids if not 0 <= i < n_vocab)
+        raise TokenOutOfRange(f"{node}: token id {bad} is outside the vocabulary of {n_vocab}")
+
+
+def _splits(batch: GpuBatch, n_rows: int) -> int:
+    if not batch.longest or not n_rows:
+        return 1
+    return int(batch.inputs[batch.longest][:n_rows].max()) // SPLIT + 1

@@ -1,0 +1,155 @@
+"""Opening the ring of a tier: which door, which GPU, or the CPU. What `auto` takes has opened and computed right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from zinc_rt.errors import UsageError, ZincError
+from zinc_rt.lang.cache import CompileCache
+from zinc_rt.linux import Linux, host
+from zinc_rt.mem.plan import available_memory
+from zinc_rt.ring.base import Ring
+from zinc_rt.ring.cpu import KEEP_BYTES, CpuRing, Kernels
+from zinc_rt.tiers import Tier, TierReport, TierUnavailable, available, said_of, tier_report, tier_reports
+
+if TYPE_CHECKING:
+    from zinc_rt.emu.machine import Machine
+    from zinc_rt.ring.door.base import Door
+    from zinc_rt.ring.gpu.ring import AmdRing
+
+ON_GPU = frozenset({Tier.t1_pm4, Tier.t2_umq, Tier.emu})
+_PATIENCE = 86_400.0  # seconds that a step may take on the emulator, which is slow and finds endless loops itself
+
+
+@dataclass(frozen=True)
+class RingOptions:
+    """kernels, threads, isa: of the CPU's ring, see `CpuRing`; with any of them `auto` means the CPU."""
+
+    kernels: Kernels = "native"
+    threads: int | None = None
+    isa: str | None = None
+
+    @property
+    def of_cpu(self) -> str:
+        """The first of them that was given, as a message shows it; empty when none was."""
+        given = {"kernels": self.kernels if self.kernels != "native" else None, "threads": self.threads, "isa": self.isa}
+        return next((f"{name} is {value!r}" for name, value in given.items() if value is not None), "")
+
+
+def open_ring(
+    tier: Tier,
+    options: RingOptions,
+    cache: CompileCache,
+    *,
+    notify: Callable[[str], None] | None = None,
+    linux: Linux | None = None,
+) -> tuple[Tier, Ring]:
+    """The tier that was taken, and its ring.
+
+    An explicit tier is obeyed or fails with the reason; `auto` takes the first one that opens, and `notify` gets one
+    line saying what was skipped and why. linux: the machine; None for this one.
+    Raises `TierUnavailable`, `UsageError` for options that the tier does not have, `RingError`, `UnsupportedTarget`.
+    """
+    if tier in ON_GPU and options.of_cpu:
+        raise UsageError(f"{options.of_cpu}, but that is an option of t_cpu; tier {tier.value} has none of it")
+    if tier is not Tier.auto:
+        return tier, _open(available(tier_report(tier, linux=linux)), options, cache, notify, linux)
+    if options.of_cpu:
+        return Tier.t_cpu, _cpu(options, cache, notify)
+    skipped: list[TierReport] = []
+    for report in tier_reports(linux=linux):
+        if report.available:
+            try:
+                ring = _open(report, options, cache, notify, linux)
+            except ZincError as error:
+                if report.tier not in ON_GPU:
+                    raise
+                skipped.append(replace(report, available=False, reason=str(error)))
+                continue
+            if skipped and notify is not None:
+                notify(said_of(report.tier, skipped))
+            return report.tier, ring
+        skipped.append(report)
+    raise TierUnavailable("no tier can run on this machine; `zinc check` explains each")
+
+
+def _open(
+    report: TierReport,
+    options: RingOptions,
+    cache: CompileCache,
+    notify: Callable[[str], None] | None,
+    linux: Linux | None,
+) -> Ring:
+    if report.tier is Tier.t_cpu:
+        return _cpu(options, cache, notify)
+    if report.tier is Tier.emu:
+        return _emulated(cache, notify)
+    return _proven(_door(report.door, report.render_node, linux or host()), cache, notify)
+
+
+def _cpu(options: RingOptions, cache: CompileCache, notify: Callable[[str], None] | None) -> CpuRing:
+    there = available_memory()
+    keep = KEEP_BYTES if there is None else min(KEEP_BYTES, there // 2)
+    return CpuRing(
+        kernels=options.kernels, threads=options.threads, isa=options.isa, cache=cache, keep_bytes=keep, notify=notify
+    )
+
+
+def _door(name: str, render_node: str, linux: Linux) -> Door:
+    if name == "umq":
+        from zinc_rt.ring.umq import UmqDoor
+
+        return UmqDoor(render_node, linux=linux)
+    if name == "kfd":
+        from zinc_rt.ring.kfd.door import KfdDoor
+
+        return KfdDoor(render_node, linux=linux)
+    from zinc_rt.ring.cs.door import CsDoor
+
+    return CsDoor(render_node, linux=linux)
+
+
+def _proven(door: Door, cache: CompileCache, notify: Callable[[str], None] | None) -> AmdRing:
+    from zinc_rt.ring.gpu.ring import AmdRing
+    from zinc_rt.ring.gpu.selftest import check_results
+
+    ring = AmdRing(door, cache=cache, notify=notify)
+    try:
+        check_results(ring)
+    except BaseException:
+        ring.close()
+        raise
+    return ring
+
+
+def _emulated(cache: CompileCache, notify: Callable[[str], None] | None) -> AmdRing:
+    from zinc_rt.emu.core.core import ShaderCore
+    from zinc_rt.emu.errors import EmulatorFinding
+    from zinc_rt.emu.machine import Machine
+    from zinc_rt.ring.gpu.ring import AmdRing
+
+    class Emulated(AmdRing):
+        """The ring, and the machine that ends with it."""
+
+        machine: Machine
+
+        def close(self) -> None:
+            super().close()
+            self.machine.close()
+            # Arrays that the caller still holds count as leaks there.
+            broken = [str(finding) for finding in self.machine.findings if finding.kind != "leak"]
+            if broken:
+                raise EmulatorFinding(f"{len(broken)} findings: {'; '.join(broken)}")
+
+    machine = Machine(shader=ShaderCore(keep=0), time_scale=_PATIENCE, strict=False)
+    try:
+        ring = Emulated(
+            _door("kfd", "/dev/dri/renderD128", machine.process()), cache=cache, timeout=_PATIENCE, notify=notify
+        )
+    except BaseException:
+        machine.close()
+        raise
+    ring.machine = machine
+    return ring
