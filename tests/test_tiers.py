@@ -23,19 +23,23 @@ def reports(machine: Machine) -> tuple[TierReport, TierReport]:
     """Of t2_umq and t1_pm4; then the machine is closed, which finds leaks."""
     with machine:
         found = {r.tier: r for r in probe_tiers(linux=machine.process())}
-    assert list(found) == [Tier.t2_umq, Tier.t1_pm4, Tier.t_cpu, Tier.t_metal, Tier.t_intel, Tier.t_cuda]
+    assert list(found) == [Tier.t2_umq, Tier.t1_pm4, Tier.t_cpu, Tier.t_metal, Tier.t_intel, Tier.t_cuda, Tier.emu]
     assert found[Tier.t_cpu].available
     return found[Tier.t2_umq], found[Tier.t1_pm4]
 
 
-def auto(machine: Machine) -> str:
-    """The line that `auto` says, and that it takes the CPU."""
+def auto(machine: Machine, tier: Tier = Tier.t_cpu) -> str:
+    """The line that `auto` says, and that it takes this tier."""
     lines: list[str] = []
     with machine:
-        assert auto_tier(lines.append, linux=machine.process()) is Tier.t_cpu
+        assert auto_tier(lines.append, linux=machine.process()) is tier
+    if tier is Tier.t2_umq:
+        assert not lines
+        return ""
     assert len(lines) == 1
     assert "\n" not in lines[0]
-    assert lines[0].startswith("tier t_cpu; skipped t2_umq, t1_pm4: ")
+    skipped = "t2_umq" if tier is Tier.t1_pm4 else "t2_umq, t1_pm4"
+    assert lines[0].startswith(f"tier {tier.value}; skipped {skipped}: ")
     return lines[0]
 
 
@@ -47,10 +51,9 @@ def test_t1_is_proven_through_kfd(profile) -> None:
     t2, t1 = reports(Machine(profile))
     assert not t2.proven
     assert t1.proven
-    assert not t1.available
-    assert "a fence retired through kfd on /dev/dri/renderD128 (gfx1201)" in t1.reason
-    assert "no model runs on GPU kernels yet" in t1.reason
-    assert t1.remedy == "use t_cpu"
+    assert t1.available
+    assert t1.reason == "a fence retired through kfd on /dev/dri/renderD128 (gfx1201)"
+    assert (t1.door, t1.render_node, t1.remedy) == ("kfd", NODE, "")
 
 
 def test_t2_is_proven_where_the_kernel_has_slots() -> None:
@@ -154,6 +157,12 @@ def test_find_gpus() -> None:
     assert large.refusal() == ""
 
 
+def test_a_gfx12_that_the_kernels_are_not_for() -> None:
+    _, t1 = reports(Machine(LINUX_6_17, [replace(R9700, gfx=(12, 5, 1))]))
+    assert not t1.available
+    assert "no kernels for it" in t1.reason
+
+
 @pytest.fixture
 def forbidden() -> Iterator[Machine]:
     with Machine(LINUX_6_17, groups=(1000,)) as machine:
@@ -209,14 +218,10 @@ def test_cards_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
 # auto and explicit tiers.
 
 
-def test_auto_falls_back_and_says_so() -> None:
-    line = auto(Machine(LINUX_6_17))
-    assert line.endswith("through kfd on /dev/dri/renderD128 (gfx1201), but no model runs on GPU kernels yet")
-
-
-def test_auto_names_the_door_that_works() -> None:
-    assert "through umq" in auto(Machine(LINUX_7_3_USERQ))
-    assert "through cs" in auto(Machine(LINUX_6_17, has_kfd=False))
+def test_auto_takes_the_first_door_that_works() -> None:
+    assert "no slots for compute user queues" in auto(Machine(LINUX_6_17), Tier.t1_pm4)
+    assert auto(Machine(LINUX_7_3_USERQ), Tier.t2_umq) == ""
+    auto(Machine(LINUX_6_17, has_kfd=False), Tier.t1_pm4)
 
 
 def test_auto_in_a_container_without_devices() -> None:
@@ -226,8 +231,7 @@ def test_auto_in_a_container_without_devices() -> None:
 def test_an_explicit_tier_is_refused_with_its_reason() -> None:
     with Machine(LINUX_6_17) as machine:
         linux = machine.process()
-        with pytest.raises(TierUnavailable, match="t1_pm4 cannot run: a fence retired through kfd"):
-            resolve_tier(Tier.t1_pm4, linux=linux)
+        assert resolve_tier(Tier.t1_pm4, linux=linux) is Tier.t1_pm4
         with pytest.raises(TierUnavailable, match=r"t2_umq cannot run: .*no slots"):
             resolve_tier(Tier.t2_umq, linux=linux)
 

@@ -34,7 +34,8 @@ class RingOptions:
     @property
     def of_cpu(self) -> str:
         """The first of them that was given, as a message shows it; empty when none was."""
-        given = {"kernels": self.kernels if self.kernels != "native" else None, "threads": self.threads, "isa": self.isa}
+        kernels = self.kernels if self.kernels != "native" else None
+        given = {"kernels": kernels, "threads": self.threads, "isa": self.isa}
         return next((f"{name} is {value!r}" for name, value in given.items() if value is not None), "")
 
 

@@ -1,4 +1,4 @@
-"""From a graph to operations, one or two dispatches a node; the norm, the rotation and the cache write of heads are one.
+"""From a graph to operations, one or two dispatches a node; norm, rotation and cache write of heads are one.
 
 Arguments name memory by `Place`: a buffer by its id, what else there is by a tuple whose first item says what.
 """
@@ -25,7 +25,18 @@ from zinc_rt.kernels.rdna.catalogue import (
 from zinc_rt.kernels.rdna.heads import HeadsArgs
 from zinc_rt.ring.base import Sizes
 from zinc_rt.ring.errors import UnsupportedOp
-from zinc_rt.ring.gpu.operations import BLOCKS, SPLIT, Block, Operation, Place, Shape, block_of, padded_rows
+from zinc_rt.ring.gpu.operations import (
+    BLOCKS,
+    SPLIT,
+    Block,
+    Counted,
+    Operation,
+    Place,
+    Room,
+    Shape,
+    block_of,
+    padded_rows,
+)
 
 _FOUR = 1024  # elements of a workgroup that does four a lane
 _MAX_HEAD_DIM, _MAX_GROUP = 512, 32
@@ -47,10 +58,10 @@ class Heads:
 
 @dataclass
 class Lowered:
-    """Operations in order; sizes: bytes of the temporaries that they name; kernels: all that any shape may need."""
+    """Operations in order; rooms: temporaries and outputs that they name; kernels: all that any shape may need."""
 
     operations: list[Operation] = field(default_factory=list)
-    sizes: dict[Hashable, int] = field(default_factory=dict)
+    rooms: dict[Hashable, Room] = field(default_factory=dict)
     kernels: list[Entry] = field(default_factory=list)
     rotations: list[int] = field(default_factory=list)  # buffers of cosines and sines, which kernels want apart
 
@@ -88,7 +99,7 @@ class Lowering:
         """Elements of a row."""
         return math.prod(int(d) for d in self.graph.buffer(buffer).shape[1:])
 
-    def counted(self, buffer: int) -> str:
+    def counted(self, buffer: int) -> Counted:
         """What a step has as many of as the buffer has rows."""
         return "n_logits" if self.graph.buffer(buffer).shape[0] == "n_logits" else "n_rows"
 
@@ -99,21 +110,23 @@ class Lowering:
             self.room(buffer, self.counted(buffer), self.width(buffer) * 4)
         return Place(buffer)
 
-    def room(self, key: Hashable, counted: str, row_bytes: int) -> Place:
+    def room(self, key: Hashable, counted: Counted, row_bytes: int) -> Place:
         """A temporary with this many bytes a row."""
-        self.out.sizes[key] = padded_rows(int(getattr(self.sizes_, counted))) * row_bytes
+        self.out.rooms[key] = Room(counted, row_bytes)
         return Place(key)
 
     def emit(
         self, node: Node, kernel: Entry | Callable[[Shape], Entry], groups: Callable[[Shape], tuple[int, ...]],
-        arguments: tuple[Any, ...], counted: str, reads: tuple[Hashable, ...], writes: tuple[Hashable, ...],
+        arguments: tuple[Any, ...], counted: Counted, reads: tuple[Hashable, ...], writes: tuple[Hashable, ...],
     ) -> None:  # fmt: skip
         """Add an operation."""
         if isinstance(kernel, Entry):
             fixed = kernel
             self.out.kernels.append(fixed)
             kernel = lambda shape: fixed  # noqa: E731
-        self.out.operations.append(Operation(node.name, kernel, groups, arguments, counted, reads, writes))
+        self.out.operations.append(
+            Operation(node.name, kernel, lambda s: _three(groups(s)), arguments, counted, reads, writes)
+        )
 
     # -- activations ------------------------------------------------------------------------------------------------
 
@@ -133,9 +146,7 @@ class Lowering:
             self.head_norm(n)
             return
         (x, w), y = n.inputs, n.outputs[0]
-        self.rows(
-            n, "rms_norm", (self.at(x), self.at(w), self.at(y), self.width(y), float(n.attrs["eps"])), (x,), (y,)
-        )
+        self.rows(n, "rms_norm", (self.at(x), self.at(w), self.at(y), self.width(y), float(n.attrs["eps"])), (x,), (y,))
 
     def residual_rms_norm(self, n: Node) -> None:
         (x, residual, w), (total, y) = n.inputs, n.outputs
@@ -200,7 +211,7 @@ class Lowering:
         )  # fmt: skip
         self.product(n, key, "n_logits")
 
-    def product(self, n: Node, x: Hashable, counted: str) -> None:
+    def product(self, n: Node, x: Hashable, counted: Counted) -> None:
         """Rows of activations times a matrix."""
         y, weight = n.outputs[0], n.inputs[1]
         kind = self.format_of(n, weight)
@@ -217,7 +228,7 @@ class Lowering:
             arguments, counted, keys, (y,),
         )  # fmt: skip
 
-    def pack(self, n: Node, x: Hashable, width: int, counted: str) -> tuple[Hashable, ...]:
+    def pack(self, n: Node, x: Hashable, width: int, counted: Counted) -> tuple[Hashable, ...]:
         """Activations as int8, once for all products that read them: the names of quants, scales and sums."""
         keys = tuple((part, x) for part in ("q", "d", "s"))
         places = tuple(
@@ -324,6 +335,11 @@ class Lowering:
             n, attention, lambda s: (s.splits, n_kv, s.n_rows), (block,), "n_rows", (q, k, v), (values, tops)
         )  # fmt: skip
         self.emit(n, merge, lambda s: (n_heads, s.n_rows), (block,), "n_rows", (values, tops), (y,))
+
+
+def _three(groups: tuple[int, ...]) -> tuple[int, int, int]:
+    x, y, z = (*groups, 1, 1)[:3]
+    return x, y, z
 
 
 _LOWER: dict[Op, Callable[[Lowering, Node], None]] = {

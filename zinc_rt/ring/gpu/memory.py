@@ -1,4 +1,4 @@
-"""A graph's memory on the GPU: what stays (weights, tables, caches, the step's inputs) and one arena of temporaries."""
+"""A graph's memory on the GPU: weights, tables, caches, what a step brings and takes, and an arena of temporaries."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.ir.graph import Buffer, BufferKind, Graph
-from zinc_rt.mem.arena import Lifetime, align_up, place
+from zinc_rt.mem.arena import align_up
 from zinc_rt.ring.base import Bytes, Sizes
 from zinc_rt.ring.binding import bound, n_bytes, typed
 from zinc_rt.ring.door.batch import Batch
@@ -19,11 +19,10 @@ from zinc_rt.ring.door.pool import GpuMemory
 from zinc_rt.ring.door.program import Program
 from zinc_rt.ring.gpu.lower import Lowered
 from zinc_rt.ring.gpu.operations import Block, Operation, Place, padded_rows
+from zinc_rt.ring.gpu.placement import ALIGNMENT, arena_bytes
 
-_ALIGNMENT = 256
 _STAGING = 16 << 20
 """Bytes that go at once to memory which only the GPU reaches."""
-_IO = (BufferKind.INPUT, BufferKind.OUTPUT)
 
 
 @dataclass(frozen=True)
@@ -39,8 +38,8 @@ def one_after_another(sizes: Mapping[Hashable, int]) -> Span:
     at, offsets = 0, {}
     for key, size in sizes.items():
         offsets[key] = at
-        at += align_up(size, _ALIGNMENT)
-    return Span(offsets, max(at, _ALIGNMENT))
+        at += align_up(size, ALIGNMENT)
+    return Span(offsets, max(at, ALIGNMENT))
 
 
 def inputs_span(graph: Graph, sizes: Sizes) -> Span:
@@ -53,57 +52,42 @@ def _padded_bytes(b: Buffer, sizes: Sizes) -> int:
     return whole // rows * padded_rows(rows) if b.shape[0] in ("n_rows", "n_logits") and rows else whole
 
 
-def outputs_span(graph: Graph, lowered: Lowered) -> Span:
-    """The step's outputs, in one block."""
-    return one_after_another({b.id: lowered.sizes[b.id] for b in graph.of_kind(BufferKind.OUTPUT)})
-
-
-def arena_span(graph: Graph, lowered: Lowered) -> Span:
-    """Temporaries; those that are not alive in the same phase may share memory."""
-    outputs = {b.id for b in graph.of_kind(BufferKind.OUTPUT)}
-    spans: dict[Hashable, tuple[int, int]] = {}
-    last = max((op.phase for op in lowered.operations), default=0)
-    for op in lowered.operations:
-        for key in (*op.reads, *op.writes):
-            if key in lowered.sizes:
-                first = spans.get(key, (op.phase, 0))[0]
-                spans[key] = (first, last if key in outputs else op.phase)
-    keys = list(spans)
-    lifetimes = [
-        Lifetime(i, align_up(lowered.sizes[key], _ALIGNMENT), *spans[key]) for i, key in enumerate(keys)
-    ]
-    offsets, size = place(lifetimes)
-    return Span({keys[i]: at for i, at in offsets.items()}, max(size, _ALIGNMENT))
+def outputs_span(graph: Graph, sizes: Sizes) -> Span:
+    """The step's outputs where the processor reads them, in one block."""
+    return one_after_another({b.id: n_bytes(b, sizes) for b in graph.of_kind(BufferKind.OUTPUT)})
 
 
 def planned(graph: Graph, sizes: Sizes, lowered: Lowered) -> dict[str, int]:
     """Bytes by purpose; see `Ring.plan`."""
 
     def total(*kinds: BufferKind) -> int:
-        return sum(align_up(n_bytes(b, sizes), _ALIGNMENT) for b in graph.of_kind(*kinds))
+        return sum(align_up(n_bytes(b, sizes), ALIGNMENT) for b in graph.of_kind(*kinds))
 
-    io = 2 * inputs_span(graph, sizes).size + outputs_span(graph, lowered).size
+    io = 2 * inputs_span(graph, sizes).size + outputs_span(graph, sizes).size
     return {
         "weights": total(BufferKind.WEIGHT),
         "unpacked": 0,
         "kv_cache": total(BufferKind.STATE),
-        "scratch": arena_span(graph, lowered).size + io,
+        "scratch": arena_bytes(graph, lowered, sizes) + io,
         "constants": total(BufferKind.CONSTANT),
     }
 
 
 @dataclass
 class GraphMemory:
-    """A lowered graph's memory. va: GPU addresses by name; inputs, outputs: arrays by buffer name, in memory that the
-    processor reads and writes; held: what to free.
+    """A lowered graph's memory. va: GPU addresses by name, of all but temporaries, which lie in `arena`, different for
+    each shape; inputs, outputs: arrays by buffer name, in memory that the processor reads and writes; outside: where
+    the GPU finds those; held: what to free.
     """
 
     va: dict[Hashable, int] = field(default_factory=dict)
     inputs: dict[str, npt.NDArray[np.int32]] = field(default_factory=dict)
     outputs: dict[str, npt.NDArray[np.generic]] = field(default_factory=dict)
-    outside: dict[Hashable, int] = field(default_factory=dict)  # inputs and outputs where the processor has them
+    outside: dict[Hashable, int] = field(default_factory=dict)
     held: list[GpuMemory] = field(default_factory=list)
-    input_bytes: int = 0
+    arena: int = 0
+    arena_bytes: int = 0
+    input_block: tuple[int, int, int] = (0, 0, 0)  # from, to, bytes: what a step begins with
 
 
 class Uploader:
@@ -121,8 +105,8 @@ class Uploader:
     def room(self, n_bytes: int, label: str) -> GpuMemory:
         """Memory of the GPU, undefined."""
         if self._direct:
-            return self.ring.alloc(max(n_bytes, _ALIGNMENT), label=label)
-        return self.ring.alloc(max(n_bytes, _ALIGNMENT), heap="vram", visible=False, label=label)
+            return self.ring.alloc(max(n_bytes, ALIGNMENT), label=label)
+        return self.ring.alloc(max(n_bytes, ALIGNMENT), heap="vram", visible=False, label=label)
 
     def put(self, memory: GpuMemory, data: npt.NDArray[Any]) -> None:
         """Fill it; returns when the data is there."""
@@ -166,8 +150,9 @@ def fill(
     for b in graph.of_kind(BufferKind.STATE):
         state = _held(memory, up, b.id, n_bytes(b, sizes), b.name)
         up.clear(state)
-    _held_span(memory, up, arena_span(graph, lowered), "scratch")
-    _step_io(memory, up, graph, sizes, lowered)
+    memory.arena_bytes = arena_bytes(graph, lowered, sizes)
+    memory.arena = _held(memory, up, "scratch", memory.arena_bytes, "scratch").va
+    _step_io(memory, up, graph, sizes)
     matrices = graph.of_kind(BufferKind.WEIGHT)
     given = {b.name: bound(weights, b) for b in matrices}
     total, done = sum(raw.nbytes for raw in given.values()), 0
@@ -190,13 +175,6 @@ def _held(memory: GraphMemory, up: Uploader, key: Hashable, size: int, label: st
     return made
 
 
-def _held_span(memory: GraphMemory, up: Uploader, span: Span, label: str) -> GpuMemory:
-    made = up.room(span.size, label)
-    memory.held.append(made)
-    memory.va.update({key: made.va + at for key, at in span.offsets.items()})
-    return made
-
-
 def _constants(
     memory: GraphMemory, up: Uploader, graph: Graph, lowered: Lowered,
     constants: Mapping[str, npt.NDArray[np.float32]],
@@ -215,12 +193,12 @@ def _read_as_is(b: Buffer, operations: Iterable[Operation]) -> bool:
     return any(isinstance(v, Place) and v.key == b.id for v in values)
 
 
-def _step_io(memory: GraphMemory, up: Uploader, graph: Graph, sizes: Sizes, lowered: Lowered) -> None:
+def _step_io(memory: GraphMemory, up: Uploader, graph: Graph, sizes: Sizes) -> None:
     """Inputs and outputs lie in system memory, which the processor reads fast; kernels use copies in the GPU's own."""
     inputs = inputs_span(graph, sizes)
-    _held_span(memory, up, inputs, "inputs")
-    memory.input_bytes = inputs.size
-    for span, kind in ((inputs, BufferKind.INPUT), (outputs_span(graph, lowered), BufferKind.OUTPUT)):
+    copied = _held(memory, up, "inputs", inputs.size, "inputs")
+    memory.va.update({key: copied.va + at for key, at in inputs.offsets.items()})
+    for span, kind in ((inputs, BufferKind.INPUT), (outputs_span(graph, sizes), BufferKind.OUTPUT)):
         made = up.ring.alloc(span.size, heap="gtt", label=f"{kind.value}s")
         memory.held.append(made)
         there = up.ring.map(made)
@@ -234,4 +212,4 @@ def _step_io(memory: GraphMemory, up: Uploader, graph: Graph, sizes: Sizes, lowe
             else:
                 memory.outputs[b.name] = array
         if kind is BufferKind.INPUT:
-            memory.outside["inputs"] = made.va
+            memory.input_block = made.va, copied.va, inputs.size

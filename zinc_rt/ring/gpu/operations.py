@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from zinc_rt.kernels.rdna.catalogue import Entry
+from zinc_rt.ring.base import Sizes
 
 SPLIT = 256
 """Positions that a workgroup of attention works on."""
@@ -39,20 +40,32 @@ class Block:
     values: Mapping[str, Any]
 
 
-PerShape = Callable[[Shape], int]
+Counted = Literal["n_rows", "n_logits"]
+
+
+@dataclass(frozen=True)
+class Room:
+    """Memory of a temporary: bytes for each of what it is counted by."""
+
+    counted: Counted
+    row_bytes: int
+
+    def size(self, shape: Shape | Sizes) -> int:
+        """Bytes for a step of this shape, with room for whole blocks of rows."""
+        return padded_rows(int(getattr(shape, self.counted))) * self.row_bytes
 
 
 @dataclass
 class Operation:
-    """One dispatch. kernel: by shape; groups: workgroups by shape, none of them 0; arguments: numbers, `Place`, `Block`,
-    or functions of the shape. counted: "n_rows" or "n_logits": the operation is left out when there are none.
+    """One dispatch. kernel: by shape; groups: workgroups by shape, none of them 0; arguments: numbers, `Place`,
+    `Block`, or functions of the shape. counted: what it is done for; left out when a step has none of it.
     """
 
     name: str
     kernel: Callable[[Shape], Entry]
-    groups: Callable[[Shape], tuple[int, ...]]
+    groups: Callable[[Shape], tuple[int, int, int]]
     arguments: tuple[Any, ...]
-    counted: str
+    counted: Counted
     reads: tuple[Hashable, ...]
     writes: tuple[Hashable, ...]
     phase: int = -1

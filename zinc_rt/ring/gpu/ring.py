@@ -147,7 +147,7 @@ class AmdRing(Ring):
             inputs=memory.inputs,
             outputs=memory.outputs,
             limits=(sizes.n_rows, sizes.n_logits),
-            recorded=Batches(self.gpu, graph, lowered.operations, memory, programs),
+            recorded=Batches(self.gpu, graph, lowered, memory, programs),
             memory=memory,
             vocabularies=tuple(_vocabularies(graph)),
             longest=graph.buffer(attended[0].inputs[3]).name if attended else "",

@@ -32,7 +32,8 @@ def check_results(ring: Ring) -> None:
         at = int(np.argmax(got != want))
         raise WrongResults(
             f"{int((got != want).sum())} of {got.size} results of a test are wrong, first {at}: {got[at]:#010x} instead"
-            f" of {want[at]:#010x}; this GPU, its driver or its kernels cannot be trusted: use --tier t_cpu and report it"
+            f" of {want[at]:#010x}; this GPU, its driver or its kernels cannot be trusted:"
+            " use --tier t_cpu and report it"
         )
 
 
@@ -55,19 +56,22 @@ def _graph() -> Graph:
     caches = [
         b.buffer(name, BufferKind.STATE, DType.F16, ("n_pages", 16, _N // _DIM, _DIM)) for name in ("keys", "values")
     ]
-    heads = {"n_heads": _N // _DIM, "head_dim": _DIM}
-    cached = {"n_kv_heads": _N // _DIM, "head_dim": _DIM}
+    n_heads = _N // _DIM
     x, h, k, q, v, mixed, act = map(temp, ("x", "h", "k", "q", "v", "mixed", "act"))
-    total, last = temp("total"), temp("last")
+    total, normed, last = map(temp, ("total", "normed", "last"))
     b.node(Op.EMBED, [ids, weight("embd", DType.Q8_0, _VOCAB, _N)], [x])
     b.node(Op.RMS_NORM, [x, weight("norm", f32, _N)], [h], eps=1e-5)
     b.node(Op.MATMUL, [h, weight("wk", DType.Q4_0, _N, _N)], [k])
     b.node(Op.MATMUL, [h, weight("wv", DType.F16, _N, _N)], [v])
-    b.node(Op.ROPE, [k, positions, table], [q], interleaved=False, **heads)
-    b.node(Op.KV_WRITE, [q, v, positions, slots, pages], caches, **cached)
-    b.node(Op.FLASH_ATTN, [h, *caches, positions, slots, pages], [mixed], scale=0.25, **heads, n_kv_heads=_N // _DIM)
+    b.node(Op.ROPE, [k, positions, table], [q], interleaved=False, n_heads=n_heads, head_dim=_DIM)
+    b.node(Op.KV_WRITE, [q, v, positions, slots, pages], caches, n_kv_heads=n_heads, head_dim=_DIM)
+    b.node(
+        Op.FLASH_ATTN, [h, *caches, positions, slots, pages], [mixed], scale=0.25, n_heads=n_heads,
+        n_kv_heads=n_heads, head_dim=_DIM,
+    )  # fmt: skip
     b.node(Op.SWIGLU, [mixed, h], [act])
-    b.node(Op.RESIDUAL_RMS_NORM, [act, x, weight("norm2", f32, _N)], [total, last], eps=1e-6)
+    b.node(Op.RESIDUAL_RMS_NORM, [act, x, weight("norm2", f32, _N)], [total, normed], eps=1e-6)
+    b.node(Op.RESIDUAL_ADD, [total, normed], [last])
     logits = b.buffer("logits", BufferKind.OUTPUT, f32, ("n_logits", _VOCAB))
     tokens = b.buffer("tokens", BufferKind.OUTPUT, DType.I32, ("n_logits",))
     b.node(Op.LM_HEAD, [last, weight("out", DType.Q8_0, _VOCAB, _N), rows], [logits])
@@ -105,12 +109,12 @@ def _logits(
 ) -> npt.NDArray[np.uint32]:  # fmt: skip
     """The logits of a position in the second split, over pages that hold keys at two positions only, as bits."""
     batch = ring.lower(graph, sizes, weights, constants)
-    given = {
+    given: dict[str, list[int]] = {
         "token_ids": [3, 17], "positions": [_POSITION - 1, _POSITION], "slots": [0, 0], "logit_rows": [1],
-        "page_table": [list(range(sizes.max_pages))],
+        "page_table": list(range(sizes.max_pages)),
     }  # fmt: skip
     for name, values in given.items():
-        batch.inputs[name][...] = values
+        batch.inputs[name].reshape(-1)[:] = values
     batch.counts[:] = _ROWS, 1
     ring.submit_and_wait(batch)
     return batch.outputs["logits"].view(np.uint32).reshape(-1).copy()

@@ -16,18 +16,18 @@ from zinc_rt.kernels.cpu import layout, structs
 from zinc_rt.kernels.errors import TokenOutOfRange
 from zinc_rt.lang.library import Library
 from zinc_rt.mem.arena import Lifetime, align_up, place
+from zinc_rt.ring.accept import step_inputs
 from zinc_rt.ring.base import Bytes, Sizes
 from zinc_rt.ring.binding import bound, n_bytes, typed
-from zinc_rt.ring.accept import step_inputs
 from zinc_rt.ring.native.choice import Choice
 from zinc_rt.ring.native.lower import Given, Lowered, Lowering, PackPlace, Ref, matrices_of
 from zinc_rt.ring.native.memory import HUGE, huge_bytes
 from zinc_rt.ring.native.program import Program, Runner
-from zinc_rt.ring.native.records import address_of, record
 from zinc_rt.ring.native.selftest import matrix_products_agree
 from zinc_rt.ring.native.weights import Matrix, in_tiles, repack
 from zinc_rt.ring.packet_list import Packet, PacketBatch
 from zinc_rt.ring.phases import into_phases
+from zinc_rt.ring.records import address_of, record
 
 if TYPE_CHECKING:
     from zinc_rt.ring.native.profile import Profile, Recorder

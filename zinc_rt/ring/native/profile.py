@@ -24,7 +24,7 @@ from zinc_rt.lang.library import Library
 from zinc_rt.lang.ops import cycle_counter
 from zinc_rt.lang.types import i64
 from zinc_rt.ring.native.program import Operation, Program, Runner
-from zinc_rt.ring.native.records import address_of, table
+from zinc_rt.ring.records import address_of, table
 
 MAX_EVENTS: Final = 1 << 19
 """Of a step."""

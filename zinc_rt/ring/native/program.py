@@ -19,7 +19,7 @@ from zinc_rt.kernels.cpu import structs
 from zinc_rt.lang.library import Library
 from zinc_rt.lang.types import layout_of
 from zinc_rt.ring.native.choice import Kernel
-from zinc_rt.ring.native.records import Records, address_of, record, table
+from zinc_rt.ring.records import Records, address_of, record, table
 
 _THREAD_NUMBER = {202: 186, 98: 178}  # gettid, beside the number of futex (syscall_64.tbl, asm-generic/unistd.h)
 

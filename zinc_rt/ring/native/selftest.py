@@ -15,7 +15,7 @@ from zinc_rt.lang.library import Library
 from zinc_rt.ring.native.choice import Choice
 from zinc_rt.ring.native.memory import huge_bytes
 from zinc_rt.ring.native.program import Operation, Program, Runner, Scale, plain_step
-from zinc_rt.ring.native.records import record
+from zinc_rt.ring.records import record
 
 _ROWS, _N_OUT, _N_IN = layout.BLOCK_ROWS, 20, 512  # a whole tile and a rest, two super-blocks
 _PART = 8

@@ -55,14 +55,17 @@ def table(of: object, n: int) -> npt.NDArray[np.void]:
 
 
 class Records:
-    """Structs of several kinds in one stretch of memory, each at a multiple of 64, zero until written."""
+    """Structs of several kinds in one stretch of memory, each at a multiple of 64, zero until written.
+
+    memory: the stretch; offsets: of each struct in it.
+    """
 
     def __init__(self, structs: Iterable[object]) -> None:
         self._kinds = [_kind(of) for of in structs]
-        self._offsets: list[int] = []
+        self.offsets: list[int] = []
         size = 0
         for kind in self._kinds:
-            self._offsets.append(size)
+            self.offsets.append(size)
             size += -(-kind.size // 64) * 64
         self.memory = aligned_zeros(size)
         self._base = address_of(self.memory)
@@ -72,7 +75,7 @@ class Records:
 
         Raises KeyError for a value without a field.
         """
-        kind, at = self._kinds[index], self._offsets[index]
+        kind, at = self._kinds[index], self.offsets[index]
         if unknown := values.keys() - set(kind.names):
             raise KeyError(", ".join(sorted(unknown)))
         fields = (values.get(name, 0) for name in kind.names)

@@ -1,0 +1,170 @@
+"""Graphs of any shape on the emulated GPU: the reference's bits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from tests.kernels.material import (
+    FLOATS,
+    QUANTISED,
+    WILD_F16,
+    T,
+    activations,
+    adversarial_activations,
+    adversarial_rows,
+    float_rows,
+    packed_rows,
+)
+from tests.native.both import Net, Step, expected
+from tests.native.hostile import ordinary
+from tests.native.test_graphs import random_case
+from tests.ring.gpu.stage import amd_ring, check
+from zinc_rt.ir.graph import BufferKind, DType, GraphBuilder
+from zinc_rt.ir.op import Op
+from zinc_rt.ring.base import Fence, Sizes
+from zinc_rt.ring.errors import RingClosed, RingError, StepTooLarge, UnsupportedOp
+from zinc_rt.ring.gpu.lower import Lowering
+from zinc_rt.ring.gpu.ring import AmdRing
+
+SEEDS = range(100, 112)
+
+
+@pytest.fixture(scope="module")
+def ring() -> Iterator[AmdRing]:
+    with amd_ring() as (made, _):
+        yield made
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_graphs(ring: AmdRing, seed: int) -> None:
+    check(ring, *random_case(seed))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(200, 320))
+def test_more_random_graphs(ring: AmdRing, seed: int) -> None:
+    check(ring, *random_case(seed))
+
+
+@pytest.mark.parametrize("kind", [*QUANTISED, *FLOATS], ids=lambda kind: kind.name)
+def test_products_of_any_number_of_rows(ring: AmdRing, rng: np.random.Generator, kind: T) -> None:
+    """From one row to several blocks of eight, and the table of the same rows."""
+    width, n_out = 512 if kind in QUANTISED else 77, 37
+    net = Net(19, n_logits=6)
+    raw = (
+        packed_rows(kind, rng, n_out, width) if kind in QUANTISED else float_rows(kind, activations(rng, n_out, width))
+    )
+    matrix = net.matrix(kind, np.ascontiguousarray(raw))
+    x, ids, wanted = net.rows("x", width), net.indices("ids", "n_rows"), net.indices("rows", "n_logits")
+    embedded = net.out("embedded", width)
+    net.node(Op.MATMUL, [x, matrix], [net.out("y", n_out)])
+    net.node(Op.EMBED, [ids, matrix], [embedded])
+    net.node(Op.LM_HEAD, [embedded, matrix, wanted], [net.out("logits", n_out, "n_logits")])
+    steps = [
+        Step(
+            n,
+            {"x": ordinary(rng, n, width), "ids": rng.integers(0, n_out, n), "rows": rng.permutation(n)[:k]},
+            k,
+        )
+        for n, k in ((1, 0), (1, 1), (2, 2), (3, 1), (4, 3), (5, 5), (8, 6), (9, 2), (19, 6))
+    ]
+    case = net.case(steps)
+    check(ring, case, expected(case))
+
+
+def test_hostile_weights_and_activations(ring: AmdRing, rng: np.random.Generator) -> None:
+    for kind in (T.Q4_0, T.Q6_K):
+        net = Net(3)
+        matrix = net.matrix(kind, adversarial_rows(kind, rng, 9, 512, WILD_F16))
+        net.node(Op.MATMUL, [net.rows("x", 512), matrix], [net.out("y", 9)])
+        case = net.case([Step(3, {"x": adversarial_activations(rng, 3, 512)})])
+        check(ring, case, expected(case))
+
+
+def test_batches_are_recorded_once_a_shape(ring: AmdRing) -> None:
+    case, _ = random_case(100)
+    batch = ring.lower(case.graph, case.sizes, case.weights, case.constants)
+    recorded = []
+    for _ in range(2):
+        for n in (1, 2, 1):
+            batch.counts[:] = n, 0
+            before = len(ring.gpu._programs)
+            ring.submit_and_wait(batch)
+            assert len(ring.gpu._programs) == before
+            recorded.append([id(r.batch) for r in batch.recorded._kept.values()])
+    assert len(recorded[-1]) == 2
+    assert set(recorded[-1]) == set(recorded[1])
+
+
+def test_shapes_that_are_not_used_any_more_give_their_memory_back(ring: AmdRing, monkeypatch) -> None:
+    monkeypatch.setattr("zinc_rt.ring.gpu.batches.KEPT", 2)
+    case, want = random_case(101)
+    check(ring, case, want)
+    assert len(ring._batches[-1].recorded._kept) <= 2
+
+
+# What is refused.
+
+
+def test_operations_without_a_kernel(ring: AmdRing) -> None:
+    net = Net(1)
+    net.node(Op.BARRIER, [], [])
+    net.node(Op.SWIGLU, [net.rows("a", 8), net.rows("b", 8)], [net.out("y", 8)])
+    case = net.case([Step(1, {"a": np.ones((1, 8), np.float32), "b": np.ones((1, 8), np.float32)})])
+    check(ring, case, expected(case))
+
+
+@pytest.mark.parametrize(
+    ("dim", "heads", "words"), [(12, 2, "multiple of 8"), (1024, 2, "up to 512"), (16, 40, "up to 32")]
+)
+def test_heads_that_the_kernels_cannot_do(dim: int, heads: int, words: str) -> None:
+    net = Net(1)
+    q = net.rows("q", heads * dim)
+    caches = net.caches(1, dim)
+    net.node(
+        Op.FLASH_ATTN, [q, *caches, *net.where()], [net.out("y", heads * dim)], n_heads=heads, n_kv_heads=1,
+        head_dim=dim, scale=1.0,
+    )  # fmt: skip
+    with pytest.raises(UnsupportedOp, match=words):
+        Lowering(net.b.build(), net.sizes).run()
+
+
+def test_steps_and_fences_are_checked(ring: AmdRing) -> None:
+    case, _ = random_case(102)
+    batch = ring.lower(case.graph, case.sizes, case.weights, case.constants)
+    batch.counts[:] = case.sizes.n_rows + 1, 0
+    with pytest.raises(StepTooLarge, match="rows"):
+        ring.submit(batch)
+    batch.counts[:] = 1, 0
+    with amd_ring() as (other, _), pytest.raises(RingError, match="not lowered by this ring"):
+        other.submit(batch)
+    with pytest.raises(RingError, match="not submitted"):
+        ring.wait(Fence(1))
+
+
+def test_memory(ring: AmdRing) -> None:
+    memory = ring.alloc(100)
+    assert memory.size == 100
+    assert not memory.any()
+    ring.free(memory)
+    with pytest.raises(RingError, match="freed before"):
+        ring.free(memory)
+
+
+def test_a_closed_ring() -> None:
+    with amd_ring() as (ring, _):
+        ring.close()
+        ring.close()
+        for call in (lambda: ring.alloc(1), lambda: ring.plan(*_nothing()), lambda: ring.wait(None)):  # type: ignore[arg-type]
+            with pytest.raises(RingClosed):
+                call()
+
+
+def _nothing():
+    b = GraphBuilder("empty")
+    x = b.buffer("x", BufferKind.INPUT, DType.F32, ["n_rows", 4])
+    b.node(Op.RESIDUAL_ADD, [x, x], [b.buffer("y", BufferKind.OUTPUT, DType.F32, ["n_rows", 4])])
+    return b.build(), Sizes(1, 1, 16, 1, 1)
