@@ -29,7 +29,7 @@ LAYERS = (
     ("models",),
     ("emu",),
     ("gpus",),
-    ("tiers", "rings", "engine"),
+    ("tiers", "emulated", "rings", "engine"),
     ("sampling", "sampling_math", "sampler", "stopping", "generation"),
     ("model",),
     ("cli", "__main__"),
@@ -65,7 +65,7 @@ def test_imports_point_down(path: Path) -> None:
 
 def test_the_emulator_stands_apart() -> None:
     """It is a second implementation: of the runtime it knows the driver's and the packets' layouts, no driver code."""
-    below, above = {"emu", "linux", "uapi", "pm4", "errors"}, {"emu", "rings", "cli"}
+    below, above = {"emu", "linux", "uapi", "pm4", "errors"}, {"emu", "emulated", "cli"}
     for path in MODULES:
         names = imported(ast.parse(path.read_text(encoding="utf-8")))
         if parts(path) == "emu":

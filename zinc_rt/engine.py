@@ -47,7 +47,7 @@ from zinc_rt.tiers import (
 
 if TYPE_CHECKING:
     from zinc_rt.linux import Linux
-    from zinc_rt.ring.native.profile import Profile
+    from zinc_rt.ring.base import Profile
 
 __all__ = [
     "SUPPORTS_MULTITENANT_BATCHED_EXECUTION",
@@ -253,20 +253,17 @@ class Engine:
 
     def read_bandwidth(self, n_bytes: int) -> float:
         """10^9 bytes per second at which the engine's threads read memory. Raises `RingError` for reference kernels."""
-        return self._cpu_ring().read_bandwidth(n_bytes)
+        if not isinstance(self._ring, CpuRing):
+            raise RingError(f"bandwidth is measured by the native kernels; this engine is {self.how}")
+        return self._ring.read_bandwidth(n_bytes)
 
     def start_profile(self) -> None:
-        """Record the steps from now on. Raises `RingError` for the reference kernels."""
-        self._cpu_ring().start_profile(self._loaded()[0])
+        """Record the steps from now on. Raises `RingError` where that cannot be had."""
+        self._ring.start_profile(self._loaded()[0])
 
     def finish_profile(self) -> Profile:
         """What the steps since `start_profile` spent their time on."""
-        return self._cpu_ring().finish_profile()
-
-    def _cpu_ring(self) -> CpuRing:
-        if not isinstance(self._ring, CpuRing):
-            raise RingError(f"profiles and bandwidth are measured by the native kernels; this engine is {self.how}")
-        return self._ring
+        return self._ring.finish_profile()
 
     def _loaded(self) -> tuple[PacketBatch, KVPages, Sizes]:
         if self._batch is None or self._pages is None or self.sizes is None:

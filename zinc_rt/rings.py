@@ -15,12 +15,10 @@ from zinc_rt.ring.cpu import KEEP_BYTES, CpuRing, Kernels
 from zinc_rt.tiers import Tier, TierReport, TierUnavailable, available, said_of, tier_report, tier_reports
 
 if TYPE_CHECKING:
-    from zinc_rt.emu.machine import Machine
     from zinc_rt.ring.door.base import Door
     from zinc_rt.ring.gpu.ring import AmdRing
 
 ON_GPU = frozenset({Tier.t1_pm4, Tier.t2_umq, Tier.emu})
-_PATIENCE = 86_400.0  # seconds that a step may take on the emulator, which is slow and finds endless loops itself
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,9 @@ def _open(
     if report.tier is Tier.t_cpu:
         return _cpu(options, cache, notify)
     if report.tier is Tier.emu:
-        return _emulated(cache, notify)
+        from zinc_rt.emulated import EmulatedRing
+
+        return EmulatedRing(cache=cache, notify=notify)
     return _proven(_door(report.door, report.render_node, linux or host()), cache, notify)
 
 
@@ -122,35 +122,4 @@ def _proven(door: Door, cache: CompileCache, notify: Callable[[str], None] | Non
     except BaseException:
         ring.close()
         raise
-    return ring
-
-
-def _emulated(cache: CompileCache, notify: Callable[[str], None] | None) -> AmdRing:
-    from zinc_rt.emu.core.core import ShaderCore
-    from zinc_rt.emu.errors import EmulatorFinding
-    from zinc_rt.emu.machine import Machine
-    from zinc_rt.ring.gpu.ring import AmdRing
-
-    class Emulated(AmdRing):
-        """The ring, and the machine that ends with it."""
-
-        machine: Machine
-
-        def close(self) -> None:
-            super().close()
-            self.machine.close()
-            # Arrays that the caller still holds count as leaks there.
-            broken = [str(finding) for finding in self.machine.findings if finding.kind != "leak"]
-            if broken:
-                raise EmulatorFinding(f"{len(broken)} findings: {'; '.join(broken)}")
-
-    machine = Machine(shader=ShaderCore(keep=0), time_scale=_PATIENCE, strict=False)
-    try:
-        ring = Emulated(
-            _door("kfd", "/dev/dri/renderD128", machine.process()), cache=cache, timeout=_PATIENCE, notify=notify
-        )
-    except BaseException:
-        machine.close()
-        raise
-    ring.machine = machine
     return ring

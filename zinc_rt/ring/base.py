@@ -8,17 +8,17 @@ Between `submit` and the fence retiring the caller touches none of the batch's a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.ir.graph import Graph
 from zinc_rt.mem.kv_pages import pages_for
-from zinc_rt.ring.errors import StepTooLarge
+from zinc_rt.ring.errors import RingError, StepTooLarge
 from zinc_rt.ring.packet_list import PacketBatch
 
 Bytes = npt.NDArray[np.uint8]
@@ -53,6 +53,21 @@ class Fence:
 
     sequence: int
     retired: bool = False
+
+
+class Profile(Protocol):
+    """What a ring recorded. n_events: spans of the trace."""
+
+    @property
+    def n_events(self) -> int: ...
+
+    def lines(self) -> Iterator[str]:
+        """Tables for a screen."""
+        ...
+
+    def chrome_trace(self) -> str:
+        """JSON that chrome://tracing and Perfetto read."""
+        ...
 
 
 class Ring(ABC):
@@ -112,6 +127,14 @@ class Ring(ABC):
     @abstractmethod
     def wait(self, fence: Fence, timeout: float | None = None) -> None:
         """Return once the fence has retired; timeout in seconds. Raises `FenceTimeout`."""
+
+    def start_profile(self, batch: PacketBatch) -> None:
+        """Record the steps of a batch from now on. Raises `RingError` where that cannot be had."""
+        raise RingError(f"no profile can be had of {self.description}")
+
+    def finish_profile(self) -> Profile:
+        """What was recorded since `start_profile`. Raises `RingError`."""
+        raise RingError(f"no profile can be had of {self.description}")
 
     def submit_and_wait(self, batch: PacketBatch) -> None:
         """Run a batch to its end. Raises what `submit` and `wait` raise."""

@@ -66,6 +66,7 @@ class AmdRing(Ring):
         self._memory: dict[int, tuple[Bytes, GpuMemory]] = {}
         self._fences: dict[int, tuple[Fence, Fence]] = {}  # by sequence number: ours, and the GPU ring's
         self._batches: list[GpuBatch] = []
+        self._loaded: dict[str, Program] = {}  # by symbol
         self._sequence = 0
         self._closed = False
         self._lowered: tuple[Graph, Sizes, Lowered] | None = None
@@ -155,10 +156,17 @@ class AmdRing(Ring):
         self._batches.append(batch)
         return batch
 
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        """The kernels of all batches lowered here."""
+        return tuple(self._loaded.values())
+
     def _programs(self, entries: list[Entry]) -> dict[str, Program]:
-        specs = {entry.spec.symbol: entry.spec for entry in entries}
+        specs = {_label(entry): entry.spec for entry in entries}
         compiled = gpu_kernels(specs, cache=self._cache, notify=self._notify)
-        return {symbol: self.gpu.load_kernel(kernel) for symbol, kernel in compiled.items()}
+        made = {specs[name].symbol: self.gpu.load_kernel(kernel) for name, kernel in compiled.items()}
+        self._loaded.update(made)
+        return made
 
     def submit(self, batch: PacketBatch) -> Fence:
         """Start the batch on its inputs. Raises `StepTooLarge`, `TokenOutOfRange`, `DoorError`, `DeviceLost`."""
@@ -199,6 +207,16 @@ class AmdRing(Ring):
     def _check_open(self) -> None:
         if self._closed:
             raise RingClosed("the GPU ring is closed")
+
+
+def _label(entry: Entry) -> str:
+    """What a kernel is called in messages and profiles: its name and constants, as `matvec Q8_0 M=8`."""
+    shown = (
+        name.lower() if value is True else str(value) if isinstance(value, str) else f"{name}={value}"
+        for name, value in entry.spec.constants.items()
+        if value is not False
+    )
+    return " ".join((entry.spec.function.name, *shown))
 
 
 def _vocabularies(graph: Graph) -> list[tuple[str, str, int]]:

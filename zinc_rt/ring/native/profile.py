@@ -121,6 +121,23 @@ class Profile:
                 times = ((t - self.start) * self.ratio for t in (begin, end))
                 yield Event(op.name, op.kind, thread, units, *times)
 
+    @property
+    def n_events(self) -> int:
+        """Spans of the trace."""
+        return len(self.events)
+
+    def lines(self) -> Iterator[str]:
+        """The tables, as lines."""
+        for sort, found in self.tables.items():
+            steps = "step" if found.steps == 1 else "steps"
+            each = found.seconds / found.steps * 1e3
+            yield f"{sort}: {found.steps} {steps}, {each:.3f} ms each, {found.threads} threads"
+            yield from _rows(found)
+        if self.dropped:
+            yield f"{self.dropped} events of long steps did not fit and are missing above; use a shorter -b or prompt"
+        if self.untraced:
+            yield f"the trace ends early: {self.untraced} spans more would make it too large to look at"
+
     def chrome_trace(self) -> str:
         """JSON that chrome://tracing and Perfetto read: a row for each thread, times in microseconds."""
         names: list[dict[str, Any]] = [
@@ -135,6 +152,23 @@ class Profile:
             for e in self.events
         ]  # fmt: skip
         return json.dumps({"traceEvents": [*names, *spans], "displayTimeUnit": "ns"})
+
+
+def _rows(table: Table) -> Iterator[str]:
+    whole = table.seconds * table.threads
+    yield f"  {'operation':<11}{'ms a step':>11}{'share':>8}{'calls':>8}{'MB a step':>12}{'GB/s':>8}"
+    for row in table.rows:
+        mb, speed = "", ""
+        if row.bytes:
+            mb, speed = f"{row.bytes / table.steps / 1e6:.1f}", f"{row.gb_per_s * table.threads:.1f}"
+        milliseconds = row.seconds / table.threads / table.steps * 1e3
+        share = row.seconds / whole
+        calls = f"{row.calls / table.steps:.4g}"
+        yield f"  {row.kind:<11}{milliseconds:>11.4f}{share:>8.1%}{calls:>8}{mb:>12}{speed:>8}"
+    milliseconds = table.waiting / table.threads / table.steps * 1e3
+    threads = ", ".join(f"{1 - busy / table.seconds:.1%}" for busy in table.busy.values())
+    each = f"   of the threads {threads}" if table.threads > 1 else ""
+    yield f"  {'(waiting)':<11}{milliseconds:>11.4f}{table.waiting / whole:>8.1%}{each}"
 
 
 class _Sums:
