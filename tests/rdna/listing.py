@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from functools import cache
 
-from zinc_rt.kernels.rdna.catalogue import KERNELS, Entry, attention_kernels, heads_kernel
+from zinc_rt.kernels.rdna.catalogue import KERNELS, Entry, attention_kernels, heads_kernel, merge_quantized
 from zinc_rt.lang import TARGETS, GpuKernel, emit_module
 from zinc_rt.lang.compiler import Compiler
 from zinc_rt.lang.gpu import describe_kernel
@@ -17,6 +17,7 @@ ENTRIES: Mapping[str, Entry] = {
     "heads": heads_kernel(128, 64, interleaved=False, norm=True, cache=True),
     "attention": _SPLIT,
     "merge": _MERGE,
+    "merge_quantized": merge_quantized(128, 4),
 }
 """The catalogue, and of the kernels that are made for a shape one shape each."""
 

@@ -14,7 +14,7 @@ from tests.rdna.listing import ATTENTION, HEADS, HEADS_FORMS, compiled
 from tests.ring.door.stage import DOORS, machine, opened
 from zinc_rt.emu.core.core import ShaderCore
 from zinc_rt.emu.machine import Machine
-from zinc_rt.kernels.rdna.catalogue import KERNELS, Entry, attention_kernels, heads_kernel, matvec_rows
+from zinc_rt.kernels.rdna.catalogue import KERNELS, Entry, attention_kernels, heads_kernel, matvec_rows, merge_quantized
 from zinc_rt.lang.gpu import GpuKernel
 from zinc_rt.lang.types import Struct
 from zinc_rt.ring.door.batch import Batch
@@ -119,6 +119,7 @@ def _compiled() -> dict[str, GpuKernel]:
             for sinks in (False, True)
             for part in (0, 1)
         },
+        **{f"merged {shape}": merge_quantized(shape[0], shape[2]) for shape in ATTENTION if shape[0] % 32 == 0},
     }
     once = {entry.spec.symbol: entry for entry in entries.values()}
     return compiled(once)

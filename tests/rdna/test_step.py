@@ -10,8 +10,9 @@ from tests.rdna.listing import ATTENTION, HEADS, HEADS_FORMS
 from tests.rdna.stage import Block, Stage, same
 from zinc_rt.gguf import GGMLType, blocks
 from zinc_rt.kernels.rdna.attention import AttentionArgs
-from zinc_rt.kernels.rdna.catalogue import KERNELS, attention_kernels, heads_kernel
+from zinc_rt.kernels.rdna.catalogue import KERNELS, attention_kernels, heads_kernel, merge_quantized
 from zinc_rt.kernels.rdna.heads import HeadsArgs
+from zinc_rt.kernels.reference.activations import quantize_activations
 from zinc_rt.kernels.reference.argmax import argmax_rows
 from zinc_rt.kernels.reference.flash_attn import attend_rows
 from zinc_rt.kernels.reference.kv_cache import kv_write_rows
@@ -61,7 +62,65 @@ def test_elementwise(gpu: Stage, rng: np.random.Generator, n: int) -> None:
         assert (y[2] == 55).all(), name
 
 
-@pytest.mark.parametrize("n", SIZES)
+def quantised(n_rows: int, n: int) -> tuple[np.ndarray, ...]:
+    """Room for rows as int8: quants, scales, sums."""
+    return (
+        np.full((n_rows, n), 9, np.int8),
+        np.zeros((n_rows, n // 32), np.float32),
+        np.zeros((n_rows, n // 32), np.uint32),
+    )
+
+
+def same_quantised(got: tuple[np.ndarray, ...], x: np.ndarray) -> None:
+    """What the reference's quantisation of x gives."""
+    want = quantize_activations(x)
+    q, d, s = got
+    assert same(d, want.d)
+    assert (q.reshape(want.q.shape) == want.q).all()
+    halves = want.q.astype(np.int64).reshape(*want.d.shape, 2, 16).sum(-1)
+    assert (s == ((halves[..., 0] & 0xFFFF) | (halves[..., 1] & 0xFFFF) << 16)).all()
+
+
+@pytest.mark.parametrize("n", [32, 224, 1024, 2080])
+def test_norms_and_swiglu_as_int8(gpu: Stage, rng: np.random.Generator, n: int) -> None:
+    x = m.adversarial_activations(rng, 3, n, finite=n != 224)
+    residual, w = m.adversarial_activations(rng, 3, n), m.activations(rng, 1, n)[0]
+    total = np.zeros_like(x)
+    out = quantised(3, n)
+    gpu.run(KERNELS["norm_quantized"], 3, x, w, *out, n, 1e-5)
+    same_quantised(out, rms_norm_rows(x, w, 1e-5))
+    out = quantised(3, n)
+    gpu.run(KERNELS["residual_norm_quantized"], 3, x, residual, w, total, *out, n, 1e-6)
+    with np.errstate(all="ignore"):
+        assert same(total, x + residual)
+    same_quantised(out, rms_norm_rows(total, w, 1e-6))
+    out = quantised(3, n)
+    gpu.run(KERNELS["swiglu_quantized"], -(-3 * n // 1024), x, residual, *out, 3 * n)
+    with np.errstate(all="ignore"):
+        same_quantised(out, silu(x) * residual)
+
+
+@pytest.mark.parametrize("n", [1, 5, 1024, 3333])
+def test_move(gpu: Stage, rng: np.random.Generator, n: int) -> None:
+    x, y = rng.integers(0, 1 << 32, n + 1, np.uint32), np.full(n + 1, 7, np.uint32)
+    gpu.run(KERNELS["move"], -(-n // 1024), x, y, n)
+    assert y[:n].tolist() == x[:n].tolist()
+    assert y[n] == 7
+
+
+@pytest.mark.parametrize("n", [1, 2048, 2049, 5000])
+def test_argmax_in_parts(gpu: Stage, rng: np.random.Generator, n: int) -> None:
+    x = rng.choice(np.float32([1, 2, 2, np.nan, -np.inf, np.inf, 0, -0.0, -1]), (4, n)).astype(np.float32)
+    x[0], x[1, : n - 1] = np.nan, -np.inf
+    x[2] = rng.standard_normal(n)
+    parts = -(-n // 2048)
+    tops, places, y = np.zeros((4, parts), np.float32), np.zeros((4, parts), np.uint32), np.full(4, -5, np.int32)
+    gpu.run(KERNELS["argmax_parts"], (parts, 4), x, tops, places, n, parts)
+    gpu.run(KERNELS["argmax_merge"], 4, tops, places, y, parts)
+    assert y.tolist() == argmax_rows(x).tolist()
+
+
+@pytest.mark.parametrize("n", [*SIZES, 2048, 4100])
 def test_argmax(gpu: Stage, rng: np.random.Generator, n: int) -> None:
     x = rng.choice(np.float32([1, 2, 2, np.nan, -np.inf, np.inf, 0, -0.0, -1]), (5, n)).astype(np.float32)
     x[0], x[1] = np.nan, -np.inf
@@ -150,3 +209,11 @@ def test_attention(gpu: Stage, rng: np.random.Generator, dim: int, n_kv: int, gr
             k, v = (c[pages[slots[r]]].reshape(-1, n_kv, dim)[: position + 1] for c in caches)
             want = attend_rows(q[r : r + 1], k, v, positions[r : r + 1], float(scale), sinks if sink else None)
             assert same(y[r : r + 1], want), (r, sink)
+    if dim % 32 == 0:
+        out = quantised(rows, heads * dim)
+        names = dict(zip(("quants", "scales", "sums"), out, strict=True))
+        split, merge = attention_kernels(dim, group)
+        gpu.run(split, (splits, n_kv, rows), Block(AttentionArgs, values))
+        gpu.run(merge, (heads, rows), Block(AttentionArgs, values))
+        gpu.run(merge_quantized(dim, group), (-(-heads // 4), rows), Block(AttentionArgs, {**values, **names}))
+        same_quantised(out, y.reshape(rows, -1))

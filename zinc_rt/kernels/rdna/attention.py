@@ -8,6 +8,7 @@ positions: caches f16[pages, 16, n_kv, DIM].
 from __future__ import annotations
 
 from zinc_rt.kernels.cpu.maths import exp
+from zinc_rt.kernels.rdna.quantize import quantize_four
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     barrier,
@@ -21,6 +22,7 @@ from zinc_rt.lang.ops import (
     regs,
     select,
     shared,
+    splat,
     store,
     unroll,
     wave_reduce_add,
@@ -47,6 +49,9 @@ class AttentionArgs:
     values: ptr[f32]
     tops: ptr[f32]
     sinks: ptr[f32]
+    quants: ptr[u32]  # with y as int8: see `quantize`, which has scales and sums
+    scales: ptr[f32]
+    sums: ptr[u32]
     positions: ptr[i32]  # of each row
     slots: ptr[i32]  # the row of page_table of each row
     page_table: ptr[i32]  # [n_slots, max_pages]
@@ -213,3 +218,38 @@ def merge(a: ptr[AttentionArgs, Space.CONSTANT], G: int, DIM: int, SINKS: bool =
                 total = (total * old) + exp(sink - merged)
                 value = value * old
         a.y[(u64(row) * heads + u64(head)) * DIM + u64(d)] = value / total
+
+
+@kernel(workgroup=128)
+def merge_quantized(a: ptr[AttentionArgs, Space.CONSTANT], G: int, DIM: int):
+    """As `merge`, stored as `quantize` does; DIM is a multiple of 32. A wave a head, four a workgroup: workgroups are
+    ceil(heads / 4) in x, rows in y.
+    """
+    heads = a.n_kv * G
+    head = workgroup_id(0) * 4 + first_lane(workitem_id() >> 5)
+    row = workgroup_id(1)
+    quants, scales, sums = a.quants, a.scales, a.sums
+    if head < heads:
+        splits = (unchanged(a.positions)[row] + SPLIT) >> 8
+        first = u64(row) * u64(a.max_splits) * u64(heads) + u64(head)
+        tops: ptr[f32] = a.tops + first * 2
+        out = (row * heads + head) * (DIM // 4)
+        for start in unroll(0, DIM // 4, 32):
+            d = lane_id() + start
+            live = d < DIM // 4
+            here = select(live, d, d - d) * 4
+            values: ptr[f32] = a.values + first * DIM
+            best = load(tops, lanes=2)
+            value = load(values, here, lanes=4, align=16)
+            top: f32 = best[0]
+            total: f32 = best[1]
+            for s in range(u32(1), splits):
+                other = load(tops, u64(s) * u64(heads * 2), lanes=2)
+                others = load(values, u64(s) * u64(heads * DIM) + u64(here), lanes=4, align=16)
+                merged = maximum(top, other[0])
+                old = exp(top - merged)
+                new = exp(other[0] - merged)
+                total = (total * old) + (other[1] * new)
+                value = (value * splat(old, 4)) + (others * splat(new, 4))
+                top = merged
+            quantize_four(value / splat(total, 4), quants, scales, sums, out + d, live)

@@ -61,7 +61,12 @@ def _decode() -> dict[str, Entry]:
         "add_row": _entry(elementwise.add_row, "a b y n", "ceil(n / 256), rows"),
         "swiglu": _entry(elementwise.swiglu, "gate up y n", "ceil(n / 1024)"),
         "move": _entry(elementwise.move, "x y n", "ceil(n / 1024)"),
+        "norm_quantized": _entry(norm.norm_quantized, "x w q d s n eps", "rows"),
+        "residual_norm_quantized": _entry(norm.residual_norm_quantized, "x residual w total q d s n eps", "rows"),
+        "swiglu_quantized": _entry(quantize.swiglu_quantized, "gate up q d s n", "ceil(n / 1024)"),
         "argmax": _entry(argmax.argmax, "x y n", "rows"),
+        "argmax_parts": _entry(argmax.argmax_parts, "x tops places n parts", "ceil(n / 2048), rows"),
+        "argmax_merge": _entry(argmax.argmax_merge, "tops places y parts", "rows"),
     }
     for kind in QUANTIZED:
         table[f"matvec_{kind.lower()}"] = _entry(
@@ -92,6 +97,11 @@ def heads_kernel(dim: int, pairs: int, *, interleaved: bool, norm: bool, cache: 
     """Heads of `dim` elements, 2 * `pairs` of them rotated; see `heads.HeadsArgs`."""
     constants = {"DIM": dim, "PAIRS": pairs, "INTERLEAVED": interleaved, "NORM": norm, "CACHE": cache}
     return _entry(heads.heads, "a", "ceil(n_rows * n_heads / 4)", **constants)
+
+
+def merge_quantized(dim: int, group: int) -> Entry:
+    """The merge of `attention_kernels` whose result is quantised; dim: a multiple of 32."""
+    return _entry(attention.merge_quantized, "a", "ceil(heads / 4), rows", G=group, DIM=dim)
 
 
 def attention_kernels(dim: int, group: int, *, sinks: bool = False) -> tuple[Entry, Entry]:

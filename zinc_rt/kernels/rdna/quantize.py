@@ -6,6 +6,7 @@ of the last 16 in the high half, as i16 (Q6_K needs them apart).
 
 from __future__ import annotations
 
+from zinc_rt.kernels.cpu.maths import silu
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     absolute,
@@ -63,4 +64,14 @@ def quantize(x: ptr[f32], q: ptr[i8], d: ptr[f32], s: ptr[u32], n: u32):
     live = at < n >> 2
     # Lanes beyond the end take the first elements: all take part in the exchanges.
     v = load(x, select(live, at, at - at) * 4, lanes=4, align=16)
+    quantize_four(v, cast(q, ptr[u32]), d, s, at, live)
+
+
+@kernel(workgroup=256)
+def swiglu_quantized(gate: ptr[f32], up: ptr[f32], q: ptr[i8], d: ptr[f32], s: ptr[u32], n: u32):
+    """silu(gate) * up as `quantize` stores it, n elements: whole groups. A workgroup does 1024."""
+    at = workgroup_id(0) * 256 + workitem_id()
+    live = at < n >> 2
+    here = select(live, at, at - at) * 4
+    v = silu(load(gate, here, lanes=4, align=16)) * load(up, here, lanes=4, align=16)
     quantize_four(v, cast(q, ptr[u32]), d, s, at, live)

@@ -12,6 +12,7 @@ from typing import Any
 
 from zinc_rt.ir.graph import BufferKind, Graph, Node
 from zinc_rt.ir.op import Op, name
+from zinc_rt.kernels.rdna.argmax import PART
 from zinc_rt.kernels.rdna.attention import AttentionArgs
 from zinc_rt.kernels.rdna.catalogue import (
     DECODE,
@@ -21,6 +22,7 @@ from zinc_rt.kernels.rdna.catalogue import (
     attention_kernels,
     heads_kernel,
     matvec_rows,
+    merge_quantized,
 )
 from zinc_rt.kernels.rdna.heads import HeadsArgs
 from zinc_rt.ring.base import Sizes
@@ -146,20 +148,40 @@ class Lowering:
             self.head_norm(n)
             return
         (x, w), y = n.inputs, n.outputs[0]
-        self.rows(n, "rms_norm", (self.at(x), self.at(w), self.at(y), self.width(y), float(n.attrs["eps"])), (x,), (y,))
+        self.norm(n, "", (x,), w, (), y)
 
     def residual_rms_norm(self, n: Node) -> None:
         (x, residual, w), (total, y) = n.inputs, n.outputs
-        places = tuple(map(self.at, (x, residual, w, total, y)))
-        arguments = (*places, self.width(y), float(n.attrs["eps"]))
-        self.rows(n, "residual_rms_norm", arguments, (x, residual), (total, y))
+        self.norm(n, "residual_", (x, residual), w, (total,), y)
+
+    def norm(self, n: Node, prefix: str, rows: tuple[int, ...], w: int, total: tuple[int, ...], y: int) -> None:
+        """A norm of rows or of the sum of two, as int8 where only products read it."""
+        quantized = self.only_packed(y)
+        results = tuple(self.packed(y).values()) if quantized else (self.at(y),)
+        arguments = (*map(self.at, (*rows, w, *total)), *results, self.width(y), float(n.attrs["eps"]))
+        kernel = prefix + ("norm_quantized" if quantized else "rms_norm")
+        self.rows(n, kernel, arguments, rows, (*total, *(r.key for r in results)))
 
     def argmax(self, n: Node) -> None:
         x, y = n.inputs[0], n.outputs[0]
-        self.rows(n, "argmax", (self.at(x), self.at(y), self.width(x)), (x,), (y,))
+        width, counted = self.width(x), self.counted(x)
+        if width <= PART:
+            self.rows(n, "argmax", (self.at(x), self.at(y), width), (x,), (y,))
+            return
+        parts = -(-width // PART)
+        tops, places = (self.room((what, n.id), counted, parts * 4) for what in ("best", "place"))
+        between = (tops.key, places.key)
+        self.emit(
+            n, DECODE["argmax_parts"], lambda s: (parts, getattr(s, counted)), (self.at(x), tops, places, width, parts),
+            counted, (x,), between,
+        )  # fmt: skip
+        self.emit(
+            n, DECODE["argmax_merge"], lambda s: (getattr(s, counted),), (tops, places, self.at(y), parts), counted,
+            between, (y,),
+        )  # fmt: skip
 
     def rows(
-        self, n: Node, kernel: str, arguments: tuple[Any, ...], reads: tuple[int, ...], writes: tuple[int, ...]
+        self, n: Node, kernel: str, arguments: tuple[Any, ...], reads: tuple[int, ...], writes: tuple[Hashable, ...]
     ) -> None:
         """A workgroup a row."""
         counted = self.counted(reads[0])
@@ -177,7 +199,16 @@ class Lowering:
         self.elements(n, "add")
 
     def swiglu(self, n: Node) -> None:
-        self.elements(n, "swiglu")
+        (gate, up), y = n.inputs, n.outputs[0]
+        if not self.only_packed(y):
+            self.elements(n, "swiglu")
+            return
+        width = self.width(y)
+        self.emit(
+            n, DECODE["swiglu_quantized"], lambda s: (-(-s.n_rows * width // _FOUR),),
+            (self.at(gate), self.at(up), *self.packed(y).values(), lambda s: s.n_rows * width), "n_rows", (gate, up),
+            pack_keys(y),
+        )  # fmt: skip
 
     def elements(self, n: Node, kernel: str) -> None:
         """Two buffers element by element."""
@@ -228,9 +259,23 @@ class Lowering:
             arguments, counted, keys, (y,),
         )  # fmt: skip
 
+    def only_packed(self, buffer: int) -> bool:
+        """Whether a buffer is read by products alone that want it as int8."""
+        readers = self.readers.get(buffer, [])
+        return self.graph.buffer(buffer).kind is BufferKind.TEMP and all(
+            r.op is Op.MATMUL and self.format_of(r, r.inputs[1]) in QUANTIZED for r in readers
+        )
+
+    def packed(self, buffer: int) -> dict[str, Place]:
+        """Room for a buffer's rows as int8, which whoever asks for it fills: quants, scales and sums."""
+        self.quantized.add(buffer)
+        keys, width = pack_keys(buffer), self.width(buffer)
+        sizes = (width, width // 8, width // 8)
+        return {key[0]: self.room(key, "n_rows", size) for key, size in zip(keys, sizes, strict=True)}
+
     def pack(self, n: Node, x: Hashable, width: int, counted: Counted) -> tuple[Hashable, ...]:
         """Activations as int8, once for all products that read them: the names of quants, scales and sums."""
-        keys = tuple((part, x) for part in ("q", "d", "s"))
+        keys = pack_keys(x)
         places = tuple(
             self.room(key, counted, size) for key, size in zip(keys, (width, width // 8, width // 8), strict=True)
         )
@@ -323,18 +368,33 @@ class Lowering:
             )
         most = -(-self.sizes_.n_ctx // SPLIT)
         values, tops = ("values", n.id), ("tops", n.id)
+        quantized = dim % 32 == 0 and self.only_packed(y)
+        results = self.packed(y) if quantized else {"y": self.at(y)}
+        named = {"q": "quants", "d": "scales", "s": "sums", "y": "y"}
         block = Block(AttentionArgs, {
-            "q": self.at(q), "k_cache": self.at(k), "v_cache": self.at(v), "y": self.at(y),
+            "q": self.at(q), "k_cache": self.at(k), "v_cache": self.at(v),
+            **{named[name]: place for name, place in results.items()},
             "values": self.room(values, "n_rows", most * n_heads * dim * 4),
             "tops": self.room(tops, "n_rows", most * n_heads * 8), "positions": self.at(positions),
             "slots": self.at(slots), "page_table": self.at(pages), "max_pages": self.sizes_.max_pages,
             "max_splits": lambda s: s.splits, "n_kv": n_kv, "scale": float(n.attrs["scale"]),
         })  # fmt: skip
         attention, merge = attention_kernels(dim, group)
+        across = n_heads
+        if quantized:
+            merge, across = merge_quantized(dim, group), -(-n_heads // 4)
         self.emit(
             n, attention, lambda s: (s.splits, n_kv, s.n_rows), (block,), "n_rows", (q, k, v), (values, tops)
         )  # fmt: skip
-        self.emit(n, merge, lambda s: (n_heads, s.n_rows), (block,), "n_rows", (values, tops), (y,))
+        self.emit(
+            n, merge, lambda s: (across, s.n_rows), (block,), "n_rows", (values, tops),
+            tuple(place.key for place in results.values()),
+        )  # fmt: skip
+
+
+def pack_keys(x: Hashable) -> tuple[tuple[str, Hashable], ...]:
+    """Names of the quants, scales and sums of a buffer's rows."""
+    return ("q", x), ("d", x), ("s", x)
 
 
 def _three(groups: tuple[int, ...]) -> tuple[int, int, int]:
