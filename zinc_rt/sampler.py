@@ -1,7 +1,7 @@
 """`Sampler`: from one row of logits to one token. The exact definition is docs/sampling.md.
 
-Stages, in llama.cpp's default order: logit bias, penalties, then the greedy choice (temperature 0) or
-top-k, top-p, min-p, temperature and one draw.
+Stages, in llama.cpp's default order but for min-p and top-p, whose order makes no difference: logit bias, penalties,
+then the greedy choice (temperature 0) or top-k, min-p, top-p, temperature and one draw.
 """
 
 from __future__ import annotations
@@ -18,11 +18,28 @@ import numpy.typing as npt
 
 from zinc_rt.errors import ZincError
 from zinc_rt.sampling import InvalidSamplingParam, SamplingParams
-from zinc_rt.sampling_math import Floats, Ids, count_to_reach, exp, largest, log, running_sum, uniform
+from zinc_rt.sampling_math import (
+    Floats,
+    Ids,
+    count_to_reach,
+    exp,
+    first_above,
+    largest,
+    log,
+    running_sum,
+    total,
+    uniform,
+)
 
 
 class DegenerateLogits(ZincError):
     """No token can be chosen: every logit is NaN or -inf (after bias and penalties)."""
+
+    def __init__(self, n_vocab: int) -> None:
+        super().__init__(
+            f"no token can be chosen: all {n_vocab} logits are NaN or -inf; "
+            "check logit_bias, and the model file for damage"
+        )
 
 
 @dataclass(frozen=True)
@@ -71,10 +88,7 @@ class Sampler:
             self._adjust(scores, history)
         best = int(np.argmax(scores))
         if scores[best] == -np.inf:
-            raise DegenerateLogits(
-                f"no token can be chosen: all {self.n_vocab} logits are NaN or -inf; "
-                "check logit_bias, and the model file for damage"
-            )
+            raise DegenerateLogits(self.n_vocab)
         token_id = best if self.params.greedy else self._draw(scores)
         self.step += 1
         if self.params.logprobs is None:
@@ -90,41 +104,52 @@ class Sampler:
             if len(self._bias_ids):
                 scores[self._bias_ids] = _ranked(scores[self._bias_ids] + self._bias)
             if p.has_penalties:
-                counts = Counter(history if p.repeat_last_n < 0 else history[-p.repeat_last_n :])
+                counts = self._recent(history)
                 ids = np.fromiter(counts.keys(), dtype=np.intp)
                 times = np.fromiter(counts.values(), dtype=np.float64)
                 s = scores[ids]
                 s = np.where(s <= 0, s * p.repetition_penalty, s / p.repetition_penalty)
                 scores[ids] = _ranked(s - (times * p.frequency_penalty + p.presence_penalty))
 
+    def _recent(self, history: Sequence[int]) -> Counter[int]:
+        """How often each recent token occurs."""
+        n = self.params.repeat_last_n
+        return Counter(history if n < 0 else history[-n:])
+
+    def touched(self, history: Sequence[int]) -> dict[int, tuple[float, int]]:
+        """Bias, and occurrences that penalties count, of every token that has either; for a sampler elsewhere."""
+        changes = {token: (bias, 0) for token, bias in self.params.logit_bias.items()}
+        if self.params.has_penalties:
+            for token, count in self._recent(history).items():
+                changes[token] = (self.params.logit_bias.get(token, 0.0), count)
+        return changes
+
     def _draw(self, scores: Floats) -> int:
         """One draw from the tokens that top-k, top-p and min-p leave."""
         p = self.params
         ids: Ids | None = largest(scores, p.top_k) if 0 < p.top_k < self.n_vocab else None
-        offsets = _below_top(scores if ids is None else scores[ids])
-        if p.top_p < 1.0 or p.min_p > 0.0:
-            kept = _nucleus(exp(offsets), p.top_p, p.min_p)
-            ids = kept if ids is None else ids[kept]
+        pool = scores if ids is None else scores[ids]
+        offsets = _below_top(pool)
+        kept = _nucleus(pool, offsets, p.top_p, p.min_p) if p.top_p < 1.0 or p.min_p > 0.0 else None
+        if kept is not None:
             offsets = offsets[kept]
         with np.errstate(over="ignore"):
             offsets /= p.temperature
-        sums = running_sum(exp(offsets, out=offsets))
-        target = uniform(self.seed, self.step) * float(sums[-1])
-        chosen = int(np.searchsorted(sums, target, side="right"))
+        chosen = first_above(exp(offsets, out=offsets), uniform(self.seed, self.step), kept)
+        if kept is not None:
+            chosen = int(kept[chosen])
         return chosen if ids is None else int(ids[chosen])
 
 
-def _nucleus(weights: Floats, top_p: float, min_p: float) -> Ids:
-    """Which of f64[n] weights (the largest is 1) top-p and then min-p keep, in rising order.
-
-    Both keep a prefix of the weights in falling order, so the order of the two steps does not matter for
-    the result; min-p first leaves less to sort.
-    """
-    kept = np.flatnonzero(weights >= min_p)
+def _nucleus(scores: Floats, offsets: Floats, top_p: float, min_p: float) -> Ids | None:
+    """Which of f64[n] tokens min-p and then top-p keep, in rising order; None: all. offsets: scores below the highest."""
+    weights = exp(offsets)
+    kept = np.flatnonzero(weights >= min_p) if min_p > 0.0 else None
     if top_p < 1.0:
-        total = float(running_sum(weights)[-1])
-        pool = weights[kept]
-        kept = kept[largest(pool, count_to_reach(pool, top_p * total))]
+        if kept is not None:
+            scores, offsets = scores[kept], offsets[kept]
+        best = largest(scores, count_to_reach(offsets, top_p * total(weights)))
+        kept = best if kept is None else kept[best]
     return kept
 
 

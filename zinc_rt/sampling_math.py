@@ -7,6 +7,7 @@ whose order NumPy documents or leaves no freedom in are used: element-wise opera
 
 from __future__ import annotations
 
+import itertools
 import math
 from functools import cache
 from typing import Final, TypeAlias
@@ -27,11 +28,13 @@ _LN2_LOW: Final = _STEP_LOW * _STEPS
 _EXP_LOWEST: Final = -708.0  # e ** -708 is still a normal number
 _BLOCK: Final = 64  # values whose maximum `largest` looks at first
 _FIRST_PREFIX: Final = 256  # values `count_to_reach` sorts at first
+SUM_BLOCK: Final = 1024
+"""Values that are added from left to right; then the sums of blocks are."""
 _CHUNK: Final = 16384  # values worked on at a time: the temporaries stay in the fast caches
 
 
 @cache
-def _step_bits() -> npt.NDArray[np.int64]:
+def step_bits() -> npt.NDArray[np.int64]:
     """The bits of 2 ** (j / 128), j = 0..127: seven nested square roots of 2 ** j with 128 binary places.
 
     A root is cut off, not rounded, so the last one is too small by less than 2 ** -126, and no entry lies that close
@@ -72,7 +75,7 @@ def _exp_chunk(x: Floats, out: Floats) -> None:
     for coefficient in (1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0):
         p += coefficient
         p *= r
-    bits = _step_bits()[steps & (_STEPS - 1)]
+    bits = step_bits()[steps & (_STEPS - 1)]
     steps >>= 7
     steps <<= 52
     steps += bits  # adds the whole part of k / 128 to the exponent
@@ -101,6 +104,62 @@ def log(x: float) -> float:
 def running_sum(values: Floats) -> Floats:
     """The sums of the first 1, 2, ..., n values, added from left to right, each addition rounded once."""
     return np.add.accumulate(values)
+
+
+def total(values: Floats) -> float:
+    """The sum of f64[n]: blocks of `SUM_BLOCK`, each from left to right, then their sums from left to right. Overwrites
+    the values.
+    """
+    if len(values) <= SUM_BLOCK:
+        return float(running_sum(values)[-1])
+    _sum_blocks(values, None)
+    return float(running_sum(_ends(values, _starts(len(values), None)))[-1])
+
+
+def first_above(weights: Floats, share: float, places: Ids | None = None) -> int:
+    """The first of f64[n] weights at which the running sum is above `share` of the `total`; share: below 1.
+
+    places: where in all the weights these are (rising), the others being 0, which decides about the blocks; None: these
+    are all. A running sum is that of the blocks before plus that of the weights up to it in its own block. Overwrites
+    the weights.
+    """
+    last = len(weights) - 1 if places is None else int(places[-1])
+    if last < SUM_BLOCK:
+        sums = running_sum(weights)
+        return int(np.searchsorted(sums, share * float(sums[-1]), side="right"))
+    _sum_blocks(weights, places)
+    starts = _starts(len(weights), places)
+    ends = running_sum(_ends(weights, starts))
+    target = share * float(ends[-1])
+    block = int(np.searchsorted(ends, target, side="right"))
+    start = int(starts[block])
+    stop = int(starts[block + 1]) if block + 1 < len(starts) else len(weights)
+    before = ends[block - 1] if block else 0.0
+    return start + int(np.searchsorted(before + weights[start:stop], target, side="right"))
+
+
+def _starts(n: int, places: Ids | None) -> Ids:
+    """Where the blocks of n values begin; those without any are left out, since adding 0 changes nothing."""
+    if places is None:
+        return np.arange(0, n, SUM_BLOCK)
+    return np.flatnonzero(np.diff(places // SUM_BLOCK, prepend=-1))
+
+
+def _ends(sums: Floats, starts: Ids) -> Floats:
+    """The last running sum of each block."""
+    return sums[np.append(starts[1:], len(sums)) - 1]
+
+
+def _sum_blocks(values: Floats, places: Ids | None) -> None:
+    """In place, running sums from left to right that begin anew with every block."""
+    if places is None:
+        whole = len(values) - len(values) % SUM_BLOCK
+        blocks = values[:whole].reshape(-1, SUM_BLOCK)
+        np.add.accumulate(blocks, axis=1, out=blocks)
+        np.add.accumulate(values[whole:], out=values[whole:])
+        return
+    for start, stop in itertools.pairwise([*_starts(len(values), places).tolist(), len(values)]):
+        np.add.accumulate(values[start:stop], out=values[start:stop])
 
 
 _PHILOX_MULTIPLIERS: Final = (0xD2511F53, 0xCD9E8D57)
@@ -154,13 +213,13 @@ def largest(x: Floats, k: int) -> Ids:
 
 
 def count_to_reach(x: Floats, target: float) -> int:
-    """How many of the largest of f64[n] it takes for their running sum to reach `target`; n when it never
-    does."""
+    """How many of the largest of f64[n] (<= 0) it takes for the running sum of their exp to reach `target`; n when it
+    never does."""
     n, size = len(x), _FIRST_PREFIX
     while True:
         size = min(size, n)
         prefix = np.sort(x if size == n else np.partition(x, n - size)[n - size :])[::-1]
-        reached = running_sum(prefix) >= target
+        reached = running_sum(exp(prefix)) >= target
         first = int(np.argmax(reached))
         if reached[first]:
             return first + 1

@@ -7,7 +7,20 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from zinc_rt.kernels.rdna import argmax, attention, boundary, elementwise, embed, heads, matvec, norm, quantize
+from zinc_rt.kernels.rdna import (
+    argmax,
+    attention,
+    boundary,
+    elementwise,
+    embed,
+    heads,
+    matvec,
+    norm,
+    quantize,
+    sampling,
+    sampling_draw,
+    sampling_top,
+)
 from zinc_rt.lang.frontend import Spec
 from zinc_rt.lang.kernel import Function
 
@@ -67,6 +80,14 @@ def _decode() -> dict[str, Entry]:
         "argmax": _entry(argmax.argmax, "x y n", "rows"),
         "argmax_parts": _entry(argmax.argmax_parts, "x tops places n parts", "ceil(n / 2048), rows"),
         "argmax_merge": _entry(argmax.argmax_merge, "tops places y parts", "rows"),
+        "sample_scores": _entry(sampling.sample_scores, "a", "ceil(n / 1024), rows"),
+        "sample_adjust": _entry(sampling.sample_adjust, "a", "ceil(max_touched / 64), rows"),
+        "sample_top_scores": _entry(
+            sampling_top.sample_top_scores, "scores out_keys out_ids n k", "ceil(n / 4096), rows"
+        ),
+        "sample_top": _entry(sampling_top.sample_top, "in_keys in_ids out_keys out_ids n k", "ceil(n / 4096), rows"),
+        "sample_totals": _entry(sampling.sample_totals, "a", "n_blocks, rows"),
+        "sample_draw": _entry(sampling_draw.sample_draw, "a", "rows"),
     }
     for kind in QUANTIZED:
         table[f"matvec_{kind.lower()}"] = _entry(

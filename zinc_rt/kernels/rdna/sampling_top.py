@@ -1,0 +1,114 @@
+"""The best K of many scores, in order: blocks are sorted in LDS and leave their first K, until one block is left.
+
+The order is total: the greater score first, of equal ones the lower token id. Candidates are a key (`order_key`) and an
+id each; a place without one has key 0 and comes last. K: a power of two up to 1024.
+"""
+
+from __future__ import annotations
+
+from zinc_rt.kernels.rdna.sampling_math import order_key
+from zinc_rt.lang.kernel import inline, kernel
+from zinc_rt.lang.ops import barrier, shared, workgroup_id, workitem_id
+from zinc_rt.lang.types import f64, ptr, u32, u64
+
+BLOCK = 4096
+"""Scores that a workgroup sorts."""
+LANES = 1024
+NO_ID = 0xFFFFFFFF
+
+
+@inline
+def sorted_size(count: u32, k: u32):
+    """The least power of two that holds both."""
+    size: u32 = k
+    while size < count:
+        size <<= 1
+    return size
+
+
+@inline
+def sort_block(keys, ids, size: u32):
+    """Bitonic sort of `size` candidates in LDS, a power of two; what was written before needs no barrier."""
+    width: u32 = 2
+    while width <= size:
+        distance: u32 = width >> 1
+        while distance > 0:
+            barrier()
+            for pair in range(workitem_id(), size >> 1, LANES):
+                i = pair * 2 - (pair & (distance - 1))
+                j = i + distance
+                key = keys[i]
+                other = keys[j]
+                token = ids[i]
+                other_token = ids[j]
+                other_first = (other > key) | ((other == key) & (other_token < token))
+                # Every second run goes the other way, so that two of them are one bitonic sequence.
+                if other_first == ((i & width) == 0):
+                    keys[i] = other
+                    keys[j] = key
+                    ids[i] = other_token
+                    ids[j] = token
+            distance >>= 1
+        width <<= 1
+    barrier()
+
+
+@inline
+def keep_best(keys, ids, out_keys: ptr[u64], out_ids: ptr[u32], n: u32, k: u32):
+    """The first k of a sorted block go to their place among those of the row's other blocks."""
+    groups = (n + (BLOCK - 1)) // BLOCK
+    place = (u64(workgroup_id(1)) * u64(groups) + u64(workgroup_id(0))) * u64(k)
+    for i in range(workitem_id(), k, LANES):
+        out_keys[place + u64(i)] = keys[i]
+        out_ids[place + u64(i)] = ids[i]
+
+
+@inline
+def here(n: u32):
+    """How many of a row's n values are in this workgroup's block."""
+    left = n - workgroup_id(0) * BLOCK
+    count: u32 = BLOCK
+    if left < BLOCK:
+        count = left
+    return count
+
+
+@kernel(workgroup=1024)
+def sample_top_scores(scores: ptr[f64], out_keys: ptr[u64], out_ids: ptr[u32], n: u32, k: u32):
+    """Of each block of scores (f64[rows, n]) the first k; their ids are places in the row."""
+    keys = shared(u64, BLOCK)
+    ids = shared(u32, BLOCK)
+    first = workgroup_id(0) * BLOCK
+    row = scores + u64(workgroup_id(1)) * u64(n)
+    count = here(n)
+    size = sorted_size(count, k)
+    for i in range(workitem_id(), size, LANES):
+        key: u64 = 0
+        token: u32 = NO_ID
+        if i < count:
+            token = first + i
+            key = order_key(row[token])
+        keys[i] = key
+        ids[i] = token
+    sort_block(keys, ids, size)
+    keep_best(keys, ids, out_keys, out_ids, n, k)
+
+
+@kernel(workgroup=1024)
+def sample_top(in_keys: ptr[u64], in_ids: ptr[u32], out_keys: ptr[u64], out_ids: ptr[u32], n: u32, k: u32):
+    """Of each block of candidates (u64[rows, n], u32[rows, n]) the first k."""
+    keys = shared(u64, BLOCK)
+    ids = shared(u32, BLOCK)
+    row = u64(workgroup_id(1)) * u64(n) + u64(workgroup_id(0)) * BLOCK
+    count = here(n)
+    size = sorted_size(count, k)
+    for i in range(workitem_id(), size, LANES):
+        key: u64 = 0
+        token: u32 = NO_ID
+        if i < count:
+            key = in_keys[row + u64(i)]
+            token = in_ids[row + u64(i)]
+        keys[i] = key
+        ids[i] = token
+    sort_block(keys, ids, size)
+    keep_best(keys, ids, out_keys, out_ids, n, k)
