@@ -142,7 +142,7 @@ class Sampler:
 
 
 def _nucleus(scores: Floats, offsets: Floats, top_p: float, min_p: float) -> Ids | None:
-    """Which of f64[n] tokens min-p and then top-p keep, in rising order; None: all. offsets: scores below the highest."""
+    """Which of f64[n] tokens min-p and then top-p keep, rising; None: all. offsets: scores below the highest."""
     weights = exp(offsets)
     kept = np.flatnonzero(weights >= min_p) if min_p > 0.0 else None
     if top_p < 1.0:

@@ -147,7 +147,8 @@ def _starts(n: int, places: Ids | None) -> Ids:
 
 def _ends(sums: Floats, starts: Ids) -> Floats:
     """The last running sum of each block."""
-    return sums[np.append(starts[1:], len(sums)) - 1]
+    ends: Floats = sums[np.append(starts[1:], len(sums)) - 1]
+    return ends
 
 
 def _sum_blocks(values: Floats, places: Ids | None) -> None:

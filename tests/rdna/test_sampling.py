@@ -79,8 +79,10 @@ def adversarial(rng: np.random.Generator, n: int) -> list[np.ndarray]:
     ]
 
 
-def compare(gpu: Stage, rows: list[np.ndarray], settings: list[SamplingParams], histories: list[list[int]]) -> None:
-    """Each row of logits with each parameters: `Sampler`'s token, several tokens of each text."""
+def compare(
+    gpu: Stage, rows: list[np.ndarray], settings: list[SamplingParams], histories: list[list[int]], tokens: int = 2
+) -> None:
+    """Each row of logits with each parameters: `Sampler`'s first tokens of each text."""
     n = len(rows[0])
     pairs = [(row, p, h) for row in rows for p, h in zip(settings, histories, strict=True)]
     shape = Shape()
@@ -92,7 +94,7 @@ def compare(gpu: Stage, rows: list[np.ndarray], settings: list[SamplingParams], 
     ours, theirs = ([Sampler(p, n) for _, p, _ in pairs] for _ in range(2))
     logits = np.stack([row for row, _, _ in pairs])
     unfinished = 0
-    for _ in range(2):
+    for _ in range(tokens):
         results = runner.step(logits, ours, [h for *_, h in pairs])
         for (row, p, h), (token, status), mine, other in zip(pairs, results, ours, theirs, strict=True):
             unfinished += status == UNFINISHED
@@ -105,7 +107,7 @@ def compare(gpu: Stage, rows: list[np.ndarray], settings: list[SamplingParams], 
                 assert want == Sampled(token), (p, token)
             assert accept(mine, token, status, lambda row=row: row, h) == want, p
             assert mine.step == other.step
-    assert unfinished <= sum(p.top_k == 0 and p.top_p < 1 for p in settings) * 2 * len(rows)
+    assert unfinished <= sum(p.top_k == 0 and p.top_p < 1 for p in settings) * tokens * len(rows)
 
 
 @pytest.mark.parametrize("n", [1, 2, 37, 300, 1024])
@@ -121,3 +123,239 @@ def test_small_vocabularies(gpu: Stage, rng: np.random.Generator, n: int) -> Non
         params(top_k=33, min_p=0.3),
     ]
     compare(gpu, adversarial(rng, n), settings, [[]] * len(settings))
+
+
+PENALTIES = [
+    params(temperature=0.0, repetition_penalty=1.3, logit_bias={0: INF, 1: -INF}, repeat_last_n=-1),
+    params(repetition_penalty=0.5, presence_penalty=0.7, frequency_penalty=-0.3, repeat_last_n=5),
+    params(repetition_penalty=5e-324, logit_bias={0: -INF, 2: 1e-17, 5: 3.25}, min_p=0.01),
+    params(frequency_penalty=1e308, presence_penalty=1e308, logit_bias={4: INF, 1: 1e308}, top_k=9),
+    params(frequency_penalty=-1e-16, logit_bias={9: -0.0}, top_p=0.9),
+    params(logit_bias={3: 4.5, 7: -INF}),
+    params(logit_bias=dict.fromkeys(range(37), -INF), presence_penalty=1.0),
+]
+
+
+@pytest.mark.parametrize("n", [37, 300])
+def test_bias_and_penalties(gpu: Stage, rng: np.random.Generator, n: int) -> None:
+    histories = [rng.integers(0, 12, size).tolist() for size in (20, 20, 7, 3, 40, 9, 1)]
+    compare(gpu, adversarial(rng, n), PENALTIES, histories)
+
+
+def test_scores_to_the_bit(gpu: Stage, rng: np.random.Generator) -> None:
+    """What bias and penalties leave, as `Sampler` has it."""
+    n, history = 1500, rng.integers(0, 90, 64).tolist()
+    rows = adversarial(rng, n)[:8]
+    p = params(repetition_penalty=1.1, presence_penalty=0.3, frequency_penalty=0.7, logit_bias={5: 0.1, 1499: -INF})
+    shape = shape_of(p, n, 64)
+    assert shape is not None
+    runner = OnGpu(gpu, plan(n, len(rows), shape))
+    samplers = [Sampler(p, n) for _ in rows]
+    runner.step(np.stack(rows), samplers, [history] * len(rows))
+    for row, got in zip(rows, runner.read("scores").reshape(len(rows), n), strict=True):
+        want = np.where(np.isnan(row), -INF, row.astype(np.float64))
+        samplers[0]._adjust(want, history)
+        assert got.tobytes() == want.tobytes()
+
+
+WHOLE = [
+    params(),
+    params(temperature=0.3, min_p=0.02, seed=9),
+    params(temperature=1e3, seed=3),
+    params(top_p=0.9, min_p=0.05),
+    params(top_p=0.3, temperature=5.0),
+    params(top_p=0.99999, seed=8),
+    params(top_k=1000, top_p=0.999),
+    params(top_k=5, frequency_penalty=0.1),
+    params(temperature=0.0),
+    params(top_p=0.95, min_p=1e-300),
+]
+
+
+@pytest.mark.parametrize(
+    "n", [1025, pytest.param(3000, marks=pytest.mark.slow), pytest.param(5121, marks=pytest.mark.slow)]
+)
+def test_whole_vocabularies(gpu: Stage, rng: np.random.Generator, n: int) -> None:
+    """Blocks that are full and not; candidates that suffice and do not; rows of one batch that want all of it."""
+    rows = adversarial(rng, n)
+    compare(gpu, rows[:5] if n > 1025 else rows[:3], WHOLE, [[3, 3, 4]] * len(WHOLE), 1)
+
+
+def test_draws_over_whole_vocabularies_without_candidates(gpu: Stage, rng: np.random.Generator) -> None:
+    """One candidate is enough: the best. Its sums decide among all tokens, so every token of many draws is compared."""
+    n = 2500
+    rows = [np.zeros(n, np.float32), adversarial(rng, n)[0]]
+    settings = [params(seed=seed, temperature=t) for seed in range(4) for t in (0.7, 3.0)]
+    assert shape_of(settings[0], n, 64) == Shape(1, True)
+    compare(gpu, rows, settings, [[]] * len(settings), 1)
+
+
+def test_what_the_candidates_prove(gpu: Stage, rng: np.random.Generator) -> None:
+    """Top-p over a whole vocabulary: enough weight in 1024 tokens, or min-p ends before; else the host finishes."""
+    n = 2000
+    peaked, flat = np.zeros(n, np.float32), np.zeros(n, np.float32)
+    peaked[rng.permutation(n)[:30]] = 20
+    steps = np.float32(-0.001 * rng.permutation(n))
+    for logits, p, want in [
+        (peaked, params(top_p=0.9), CHOSEN),
+        (flat, params(top_p=0.5), CHOSEN),  # 1000 of 2000
+        (flat, params(top_p=0.513), UNFINISHED),  # 1026
+        (steps, params(top_p=0.99, min_p=0.5), CHOSEN),  # 693 tokens are above 0.5
+        (steps, params(top_p=0.99, min_p=0.36), CHOSEN),  # 1022
+        (steps, params(top_p=0.99, min_p=0.3594), UNFINISHED),  # all 1024, and perhaps more
+    ]:
+        shape = shape_of(p, n, 0)
+        assert shape == Shape(1024, True)
+        mine, other = Sampler(p, n), Sampler(p, n)
+        ((token, status),) = OnGpu(gpu, plan(n, 1, shape)).step(logits, [mine], [[]])
+        assert status == want
+        assert accept(mine, token, status, lambda logits=logits: logits, []) == other.sample(logits, [])
+
+
+def test_rows_that_are_beyond_the_plan_say_so(gpu: Stage) -> None:
+    """A top-k above the candidates that is not everything, written by hand."""
+    n = 1500
+    runner = OnGpu(gpu, plan(n, 1, Shape(64)))
+    sampler = Sampler(params(top_k=50), n)
+    rows, touched = np.zeros(1, ROW), np.zeros((1, 1), TOUCHED)
+    fill(Shape(64), rows, touched, 0, sampler, [])
+    rows["top_k"] = 65
+    for name, value in zip(INPUTS, (np.zeros(n, np.float32), rows, touched), strict=False):
+        runner.ring.write(runner.memory[name], value)
+    runner.ring.wait(runner.ring.submit(runner.batch), 30.0)
+    assert runner.read("status").tolist() == [UNFINISHED]
+    assert runner.read("tokens").tolist() == [NO_TOKEN]
+
+
+def totals_of(gpu: Stage, scores: np.ndarray, p: SamplingParams) -> np.ndarray:
+    """The kernel alone, on scores up to 0, one of which is 0."""
+    n = len(scores)
+    blocks = -(-n // 1024)
+    rows = np.zeros(1, ROW)
+    rows["temperature"], rows["top_p"], rows["min_p"], rows["top_k"] = p.temperature, p.top_p, p.min_p, n
+    totals, best = np.full(blocks + 1, 7.0), np.array([1 << 63], np.uint64)
+    values = {
+        "rows": rows, "scores": scores, "keys": best, "totals": totals, "table": exp_table(), "n": n, "k": 1,
+        "n_blocks": blocks,
+    }  # fmt: skip
+    gpu.run(KERNELS["sample_totals"], (blocks, 1), Block(SampleArgs, values))
+    assert totals[-1] == 7.0
+    return totals[:-1]
+
+
+def test_totals_of_blocks(gpu: Stage, rng: np.random.Generator) -> None:
+    scores = -np.abs(rng.standard_normal(2500)) * 9
+    scores[7] = 0.0
+    for p in (params(top_p=0.5), params(temperature=0.37, min_p=0.01), params(temperature=2.5)):
+        w = exp(scores)
+        if p.top_p == 1.0:
+            w = np.where(w >= p.min_p, exp(scores / p.temperature), 0.0)
+        want = []
+        for start in range(0, 2500, 1024):
+            run = 0.0
+            for x in w[start : start + 1024].tolist():
+                run += x
+            want.append(run)
+        assert totals_of(gpu, scores, p).tolist() == want
+
+
+def test_exp_has_the_hosts_bits(gpu: Stage, rng: np.random.Generator) -> None:
+    """Blocks in which one weight is not 0: their totals are single values of exp."""
+    x = np.concatenate([
+        -np.abs(rng.standard_normal(60)) * 10.0 ** rng.integers(-320, 3, 60),
+        -rng.random(60) * 709, [-0.0, 0.0, -708.0, np.nextafter(-708.0, -709), -INF, -5e-324, -1e300],
+        -np.arange(1, 40) * math.log(2) / 128, -np.arange(1, 40) * math.log(2) / 256,
+    ])  # fmt: skip
+    scores = np.full(1024 * (len(x) + 1), -INF)
+    scores[np.arange(len(x)) * 1024 + rng.integers(0, 1024, len(x))] = x
+    scores[-1] = 0.0
+    got = totals_of(gpu, scores, params(top_p=0.5))
+    assert got[-1] == 1.0
+    assert got[:-1].tobytes() == exp(x).tobytes()
+
+
+def test_sorting_many_blocks(gpu: Stage, rng: np.random.Generator) -> None:
+    """Three rounds; the best of all is anywhere, and ties go to the lowest token."""
+    n, k = 20_000, 1024
+    scores = np.stack([rng.standard_normal(n), rng.integers(0, 5, n).astype(np.float64)])
+    made = plan(n, 2, Shape(k))
+    assert [s.kernel for s in made.steps] == ["sample_scores", "sample_top_scores", *["sample_top"] * 2, "sample_draw"]
+    arrays = {name: np.zeros(count, kind) for name, (kind, count) in made.memory.items()}
+    arrays["scores"][:] = scores.reshape(-1)
+    for step in made.steps[1:-1]:
+        gpu.run(
+            KERNELS[step.kernel], step.groups[:2], *(arrays[a] if isinstance(a, str) else a for a in step.arguments)
+        )
+    best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    assert np.array_equal(arrays[f"ids{made.rounds - 1}"].reshape(2, k), best)
+
+
+# ---- the definition, and what the host checks
+
+
+def test_sums_in_blocks_against_loops(rng: np.random.Generator) -> None:
+    """`first_above` and `total` as docs/sampling.md writes them."""
+    for n in (1, 1023, 1024, 1025, 5000):
+        w = rng.random(n) * 10.0 ** rng.integers(-12, 3, n)
+        kept = np.sort(rng.choice(n, max(1, n // 50), replace=False))
+        for places in (None, kept, np.arange(n)):
+            full = w if places is None else np.zeros(n)
+            if places is not None:
+                full[places] = w[places]
+            sums, base = [], 0.0
+            for start in range(0, n, 1024):
+                run = 0.0
+                for x in full[start : start + 1024].tolist():
+                    run += x
+                    sums.append(base + run)
+                base += run
+            if places is None:
+                assert total(w.copy()) == sums[-1]
+            for share in (0.0, 0.25, uniform(1, n), 1 - 2**-53):
+                want = next(i for i, s in enumerate(sums) if s > share * sums[-1])
+                values = w.copy() if places is None else w[places]
+                got = first_above(values, share, places)
+                assert (got if places is None else places[got]) == want
+
+
+def test_top_p_ranks_by_score_where_weights_are_equal() -> None:
+    """Scores that differ by less than the weights show: the highest stays, not the first."""
+    logits = np.float32([0.0, 1e-30, 2e-30, -1e-30])
+    assert len(set(exp(logits.astype(np.float64) - 2e-30).tolist())) == 1
+    sampler = Sampler(params(top_p=0.25), 4)
+    assert {sampler.sample(logits, []).token_id for _ in range(20)} == {2}
+    assert largest(logits.astype(np.float64), 1).tolist() == [2]
+
+
+def test_shapes() -> None:
+    n = 5000
+    assert shape_of(SamplingParams(), n, 100) == Shape(64)
+    assert shape_of(params(top_k=1024), n, 100) == Shape(1024)
+    assert shape_of(params(top_k=1025), n, 100) is None
+    assert shape_of(params(top_k=n), n, 100) == Shape(1, True)
+    assert shape_of(params(top_p=0.9), n, 100) == Shape(1024, True)
+    assert shape_of(params(), 600, 100) == Shape(1024)
+    assert shape_of(params(logprobs=0), n, 100) is None
+    assert shape_of(params(), 2**20 + 1, 100) is None
+    greedy = params(temperature=0.0, logit_bias={1: 1.0}, presence_penalty=1.0)
+    assert shape_of(greedy, n, 100) == Shape(1, False, 65)
+    assert shape_of(params(presence_penalty=1.0, repeat_last_n=-1), n, 100) == Shape(1, True, 100)
+    assert Shape(64, False, 3) | Shape(1, True, 9) == Shape(64, True, 9)
+
+
+def test_what_a_plan_refuses() -> None:
+    for n, rows, shape in [
+        (0, 1, Shape()),
+        (2**20 + 1, 1, Shape()),
+        (5, 0, Shape()),
+        (5, 1, Shape(3)),
+        (5, 1, Shape(2048)),
+        (5, 1, Shape(touched=-1)),
+    ]:
+        with pytest.raises(ValueError, match=r"they must|the kernels take|rows are"):
+            plan(n, rows, shape)
+    rows, touched = np.zeros(1, ROW), np.zeros((1, 1), TOUCHED)
+    for p in (params(top_k=65), params(logprobs=1), params(top_k=3, logit_bias={1: 1.0, 2: 1.0})):
+        with pytest.raises(ValueError, match="this one is of"):
+            fill(Shape(64, False, 1), rows, touched, 0, Sampler(p, 5000), [])
+    assert plan(5000, 3, Shape(64)).scratch_bytes > 3 * 5000 * 8

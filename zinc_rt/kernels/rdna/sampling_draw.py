@@ -17,7 +17,7 @@ MOST = 1024
 CHOSEN = 0
 """Status: there is a token."""
 DEGENERATE = 1
-"""Status: every score is −infinity."""
+"""Status: every score is -infinity."""
 UNFINISHED = 2
 """Status: more tokens count than there are candidates; `Sampler` can tell which."""
 NO_TOKEN = -1
@@ -25,7 +25,7 @@ NOT_LIVE = 0xFFFFFFFF
 RANK = 10
 """Bits of a candidate's rank below its id, in one word that is sorted."""
 ALMOST = 1.0 - 2.0**-40
-"""exp is exact to 2^-52, but not proven to be monotonic: what is so much below a bound is, with all that comes later."""
+"""exp is exact to 2^-52 but not proven to be monotonic: where a weight is so much below a bound, all later ones are."""
 
 
 @inline

@@ -13,7 +13,7 @@ STEP_HIGH = float.fromhex("0x1.62e42feep-8")
 STEP_LOW = float.fromhex("0x1.a39ef35793c76p-40")
 SIGN = 1 << 63
 KEY_OF_NOTHING = 0x000FFFFFFFFFFFFF
-"""`order_key` of −infinity; every number's is greater, a place that holds no token has 0."""
+"""`order_key` of -infinity; every number's is greater, a place that holds no token has 0."""
 
 
 @inline
@@ -32,7 +32,7 @@ def exp(x, table: ptr[u64]):
 @inline
 def ranked(x):
     """NaN becomes −infinity."""
-    return select(x == x, x, -INFINITY)
+    return select(x >= -INFINITY, x, -INFINITY)
 
 
 @inline

@@ -15,14 +15,20 @@ import numpy as np
 from zinc_rt.kernels.rdna.sampling import SUM_BLOCK, SampleArgs, SampleRow, Touched
 from zinc_rt.kernels.rdna.sampling_draw import MOST
 from zinc_rt.kernels.rdna.sampling_top import BLOCK
+from zinc_rt.lang.types import layout_of
+
+
+def _dtype(struct: object) -> np.dtype[np.void]:
+    return np.dtype(dict(layout_of(struct).numpy))  # type: ignore[call-overload,no-any-return]
+
 
 MOST_TOKENS: Final = MOST * SUM_BLOCK
 """Of a vocabulary: `sample_draw` holds the sums of so many blocks."""
 SCORES_OF_GROUP: Final = 1024
 TOUCHED_OF_GROUP: Final = 64
-ROW: Final = np.dtype(dict(SampleRow.numpy))
-TOUCHED: Final = np.dtype(dict(Touched.numpy))
-ARGS: Final = np.dtype(dict(SampleArgs.numpy))
+ROW: Final = _dtype(SampleRow)
+TOUCHED: Final = _dtype(Touched)
+ARGS: Final = _dtype(SampleArgs)
 INPUTS: Final = ("logits", "rows", "touched", "table")
 """Memory that is written before: by the step, by the host for each token, and once."""
 OUTPUTS: Final = ("tokens", "status")
@@ -135,9 +141,7 @@ def plan(n_vocab: int, rows: int, shape: Shape) -> Plan:
         if rounds == 0:
             steps.append(Step("sample_top_scores", (groups, rows, 1), ("scores", *to)))
         else:
-            steps.append(
-                Step("sample_top", (groups, rows, 1), (f"keys{rounds - 1}", f"ids{rounds - 1}", *to)),
-            )
+            steps.append(Step("sample_top", (groups, rows, 1), (f"keys{rounds - 1}", f"ids{rounds - 1}", *to)))
         left, rounds = groups * k, rounds + 1
         if groups == 1:
             break
