@@ -69,8 +69,13 @@ def row_scores(a, row):
 @inline
 def final_weight(offset, row, table: ptr[u64]):
     """The weight that is drawn by: 0 for what min-p drops."""
-    kept = exp(offset, table) >= row.min_p
-    return select(kept, exp(offset / row.temperature, table), 0.0)
+    w: f64 = 1.0
+    if row.min_p > 0.0:
+        w = select(exp(offset, table) >= row.min_p, w, 0.0)
+    # A wave in which min-p keeps nothing has no more to do.
+    if w > 0.0:
+        w = exp(offset / row.temperature, table)
+    return w
 
 
 @kernel(workgroup=256)

@@ -92,9 +92,9 @@ def sum_from_left(values, n: u32):
 
 @inline
 def ranks_to_reach(weights, n: u32, min_p, target):
-    """How many of the largest weights it takes to reach the target, leaving out what min-p drops; one lane's work.
+    """How many of the largest weights it takes to reach the target or to have all that min-p keeps; one lane's work.
 
-    n + 1 where all of them do not.
+    n + 1 where more than these n are needed to know.
     """
     run: f64 = 0.0
     rank: u32 = 0
@@ -103,7 +103,7 @@ def ranks_to_reach(weights, n: u32, min_p, target):
         w = weights[rank]
         run += select(w >= min_p, w, 0.0)
         rank += 1
-        if run >= target:
+        if (run >= target) | (w < min_p * ALMOST):
             count = rank
             rank = n
     return count
@@ -127,34 +127,45 @@ def sums_by_block(sums, words, n: u32, whole):
 
 
 @inline
+def sort_by_id(words, ids: ptr[u32], n: u32):
+    """words, in LDS, gets the first n candidates by rising id: the id and the rank."""
+    size: u32 = 1
+    while size < n:
+        size <<= 1
+    me = workitem_id()
+    if me < size:
+        word: u32 = NOT_LIVE
+        if me < n:
+            word = (ids[me] << RANK) | me
+        words[me] = word
+    sort_words(words, size)
+
+
+@inline
 def draw_listed(a, row, sums, live: u32, whole):
     """A draw from the first `live` candidates. whole: they are the best of all tokens, the sums of whose weights
     `totals` has, and no token but them may be drawn only if top-p or min-p turns out to say so. sums: LDS, f64[MOST].
     """
     weights = shared(f64, MOST)  # by rank
-    words = shared(u32, MOST)  # by rising id: the id and the rank
+    words = shared(u32, MOST)
     count_ = shared(u32, 1)
     me = workitem_id()
-    k = a.k
-    first = u64(workgroup_id(0)) * u64(k)
+    first = u64(workgroup_id(0)) * u64(a.k)
     keys = a.keys + first
     ids = a.ids + first
     top = key_score(keys[0])
-    if me < k:
-        word: u32 = NOT_LIVE
-        w: f64 = 0.0
-        if me < live:
-            word = (ids[me] << RANK) | me
-            w = exp(below_top(key_score(keys[me]), top), a.table)
-        words[me] = word
-        weights[me] = w
-    sort_words(words, k)
     count: u32 = live
     unknown: u32 = 0
     if row.top_p < 1.0:
         if me < live:
-            sums[me] = weights[words[me] & (MOST - 1)]
-        barrier()
+            weights[me] = exp(below_top(key_score(keys[me]), top), a.table)
+        if whole:
+            barrier()
+        else:
+            sort_by_id(words, ids, live)
+            if me < live:
+                sums[me] = weights[words[me] & (MOST - 1)]
+            barrier()
         if me == 0:
             total: f64 = 0.0
             if whole:
@@ -163,25 +174,21 @@ def draw_listed(a, row, sums, live: u32, whole):
                 total = sum_from_left(sums, live)
             count_[0] = ranks_to_reach(weights, live, row.min_p, row.top_p * total)
         barrier()
-        count = count_[0]
-        if (count > live) & whole:
-            # Then min-p keeps none but candidates, or more of them are needed to know.
-            if weights[live - 1] >= row.min_p * ALMOST:
-                unknown = 1
+        count = minimum(count_[0], live)
+        if (count_[0] > live) & whole:
+            unknown = 1
     if unknown != 0:
         answer(a, NO_TOKEN, UNFINISHED)
     else:
-        # Each lane writes what it read itself, or nobody reads any more.
-        if me < live:
-            rank = words[me] & (MOST - 1)
-            v: f64 = 0.0
-            if rank < count:
-                v = final_weight(below_top(key_score(keys[rank]), top), row, a.table)
-            sums[me] = v
+        # What top-p drops has the weight 0, which no sum notices: it is left out.
+        sort_by_id(words, ids, count)
+        if me < count:
+            offset = below_top(key_score(keys[words[me] & (MOST - 1)]), top)
+            sums[me] = final_weight(offset, row, a.table)
         barrier()
         if me == 0:
-            total = sums_by_block(sums, words, live, whole)
-            at = first_above(sums, live, uniform(row.seed, row.step) * total)
+            total = sums_by_block(sums, words, count, whole)
+            at = first_above(sums, count, uniform(row.seed, row.step) * total)
             a.tokens[workgroup_id(0)] = i32(words[at] >> RANK)
             a.status[workgroup_id(0)] = CHOSEN
 

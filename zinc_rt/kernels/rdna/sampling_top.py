@@ -1,4 +1,4 @@
-"""The best K of many scores, in order: blocks are sorted in LDS and leave their first K, until one block is left.
+"""The best K of many scores, in order: blocks leave their first K, found in LDS, until one block is left.
 
 The order is total: the greater score first, of equal ones the lower token id. Candidates are a key (`order_key`) and an
 id each; a place without one has key 0 and comes last. K: a power of two up to 1024.
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from zinc_rt.kernels.rdna.sampling_math import order_key
 from zinc_rt.lang.kernel import inline, kernel
-from zinc_rt.lang.ops import barrier, shared, workgroup_id, workitem_id
+from zinc_rt.lang.ops import barrier, count_trailing_zeros, select, shared, workgroup_id, workitem_id
 from zinc_rt.lang.types import f64, ptr, u32, u64
 
 BLOCK = 4096
-"""Scores that a workgroup sorts."""
+"""Scores, or candidates, of which a workgroup finds the first."""
 LANES = 1024
 NO_ID = 0xFFFFFFFF
 
@@ -27,29 +27,60 @@ def sorted_size(count: u32, k: u32):
 
 
 @inline
-def sort_block(keys, ids, size: u32):
-    """Bitonic sort of `size` candidates in LDS, a power of two; what was written before needs no barrier."""
+def put_in_order(keys, ids, i: u32, j: u32, falling):
+    """Exchange two candidates where they do not stand as wanted."""
+    key = keys[i]
+    other = keys[j]
+    token = ids[i]
+    other_token = ids[j]
+    other_first = (other > key) | ((other == key) & (other_token < token))
+    if other_first == falling:
+        keys[i] = other
+        keys[j] = key
+        ids[i] = other_token
+        ids[j] = token
+
+
+@inline
+def sort_runs(keys, ids, size: u32, k: u32):
+    """Bitonic sort of candidates in LDS into runs of k, falling and rising in turn."""
     width: u32 = 2
-    while width <= size:
+    while width <= k:
         distance: u32 = width >> 1
         while distance > 0:
             barrier()
             for pair in range(workitem_id(), size >> 1, LANES):
                 i = pair * 2 - (pair & (distance - 1))
-                j = i + distance
-                key = keys[i]
-                other = keys[j]
-                token = ids[i]
-                other_token = ids[j]
-                other_first = (other > key) | ((other == key) & (other_token < token))
-                # Every second run goes the other way, so that two of them are one bitonic sequence.
-                if other_first == ((i & width) == 0):
-                    keys[i] = other
-                    keys[j] = key
-                    ids[i] = other_token
-                    ids[j] = token
+                put_in_order(keys, ids, i, i + distance, (i & width) == 0)
             distance >>= 1
         width <<= 1
+
+
+@inline
+def merge_runs(keys, ids, size: u32, k: u32):
+    """From runs of k, falling and rising in turn, to the first k of all, falling, at the start.
+
+    A falling and a rising run are a bitonic sequence: of the places at distance k the better ones are the first k of
+    both, and bitonic again, so log2 k passes sort them. The other half falls away each time.
+    """
+    shift = count_trailing_zeros(k)
+    stride: u32 = k  # from a run to the next that still counts
+    live: u32 = size
+    while live > k:
+        live >>= 1
+        barrier()
+        for at in range(workitem_id(), live, LANES):
+            i = (at >> shift) * (stride * 2) + (at & (k - 1))
+            put_in_order(keys, ids, i, i + stride, True)
+        stride <<= 1
+        distance: u32 = k >> 1
+        while distance > 0:
+            barrier()
+            for pair in range(workitem_id(), live >> 1, LANES):
+                at = pair * 2 - (pair & (distance - 1))
+                i = (at >> shift) * stride + (at & (k - 1))
+                put_in_order(keys, ids, i, i + distance, (at & k) == 0)
+            distance >>= 1
     barrier()
 
 
@@ -90,13 +121,14 @@ def sample_top_scores(scores: ptr[f64], out_keys: ptr[u64], out_ids: ptr[u32], n
             key = order_key(row[token])
         keys[i] = key
         ids[i] = token
-    sort_block(keys, ids, size)
+    sort_runs(keys, ids, size, k)
+    merge_runs(keys, ids, size, k)
     keep_best(keys, ids, out_keys, out_ids, n, k)
 
 
 @kernel(workgroup=1024)
 def sample_top(in_keys: ptr[u64], in_ids: ptr[u32], out_keys: ptr[u64], out_ids: ptr[u32], n: u32, k: u32):
-    """Of each block of candidates (u64[rows, n], u32[rows, n]) the first k."""
+    """Of each block of candidates (u64[rows, n], u32[rows, n]), falling runs of k, the first k."""
     keys = shared(u64, BLOCK)
     ids = shared(u32, BLOCK)
     row = u64(workgroup_id(1)) * u64(n) + u64(workgroup_id(0)) * BLOCK
@@ -106,9 +138,11 @@ def sample_top(in_keys: ptr[u64], in_ids: ptr[u32], out_keys: ptr[u64], out_ids:
         key: u64 = 0
         token: u32 = NO_ID
         if i < count:
-            key = in_keys[row + u64(i)]
-            token = in_ids[row + u64(i)]
+            # Every second run is read from its end, and so rises.
+            at = row + u64(select((i & k) == 0, i, i ^ (k - 1)))
+            key = in_keys[at]
+            token = in_ids[at]
         keys[i] = key
         ids[i] = token
-    sort_block(keys, ids, size)
+    merge_runs(keys, ids, size, k)
     keep_best(keys, ids, out_keys, out_ids, n, k)
