@@ -8,11 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.rdna.stage import Block, Stage, kernel_of
+from tests.rdna.sampling_kernels import parts, uniforms
+from tests.rdna.stage import Block, Stage, kernel_of, stage
 from zinc_rt.kernels.rdna.catalogue import KERNELS
 from zinc_rt.kernels.rdna.sampling import SampleArgs
 from zinc_rt.kernels.rdna.sampling_draw import CHOSEN, DEGENERATE, NO_TOKEN, UNFINISHED
+from zinc_rt.kernels.rdna.sampling_math import KEY_OF_NOTHING
 from zinc_rt.kernels.rdna.sampling_plan import INPUTS, OUTPUTS, ROW, TOUCHED, Plan, Shape, plan
+from zinc_rt.lang import Spec, gpu_kernel
+from zinc_rt.lang.kernel import Function
 from zinc_rt.ring.door.batch import Batch
 from zinc_rt.sampler import DegenerateLogits, Sampled, Sampler
 from zinc_rt.sampling import SamplingParams
@@ -122,7 +126,14 @@ def test_small_vocabularies(gpu: Stage, rng: np.random.Generator, n: int) -> Non
         params(top_k=40, top_p=0.999999, temperature=30.0, seed=5),
         params(top_k=33, min_p=0.3),
     ]
-    compare(gpu, adversarial(rng, n), settings, [[]] * len(settings))
+    compare(gpu, adversarial(rng, n), settings, [[]] * len(settings), 1 if n == 1024 else 2)
+
+
+@pytest.mark.parametrize("door", ["kfd", "umq"])
+def test_other_doors(rng: np.random.Generator, door: str) -> None:
+    settings = [params(top_k=5, top_p=0.9, presence_penalty=0.5), params(temperature=0.7), params(top_p=0.4)]
+    with stage(door) as gpu:
+        compare(gpu, adversarial(rng, 1100)[:2], settings, [[1, 2, 1]] * 3)
 
 
 PENALTIES = [
@@ -259,19 +270,46 @@ def test_totals_of_blocks(gpu: Stage, rng: np.random.Generator) -> None:
         assert totals_of(gpu, scores, p).tolist() == want
 
 
-def test_exp_has_the_hosts_bits(gpu: Stage, rng: np.random.Generator) -> None:
-    """Blocks in which one weight is not 0: their totals are single values of exp."""
+def run_parts(gpu: Stage, function: Function, *arrays: np.ndarray) -> list[np.ndarray]:
+    """A kernel of `sampling_kernels` over arrays of one length, a multiple of 256."""
+    memory = [gpu.ring.alloc(a.nbytes) for a in arrays]
+    for m, a in zip(memory, arrays, strict=True):
+        gpu.ring.write(m, a)
+    program = gpu.ring.load_kernel(gpu_kernel(Spec(function)))
+    gpu.ring.wait(gpu.ring.submit(Batch("parts").dispatch(program, len(arrays[0]) // 256, *memory)), 30.0)
+    return [np.frombuffer(gpu.ring.read(m, a.nbytes), a.dtype) for m, a in zip(memory, arrays, strict=True)]
+
+
+def test_exp_and_order_have_the_hosts_bits(gpu: Stage, rng: np.random.Generator) -> None:
+    """From the least subnormal to beyond the end, and where the steps of the table meet."""
+    n = 40 * 256
     x = np.concatenate([
-        -np.abs(rng.standard_normal(60)) * 10.0 ** rng.integers(-320, 3, 60),
-        -rng.random(60) * 709, [-0.0, 0.0, -708.0, np.nextafter(-708.0, -709), -INF, -5e-324, -1e300],
-        -np.arange(1, 40) * math.log(2) / 128, -np.arange(1, 40) * math.log(2) / 256,
-    ])  # fmt: skip
-    scores = np.full(1024 * (len(x) + 1), -INF)
-    scores[np.arange(len(x)) * 1024 + rng.integers(0, 1024, len(x))] = x
-    scores[-1] = 0.0
-    got = totals_of(gpu, scores, params(top_p=0.5))
-    assert got[-1] == 1.0
-    assert got[:-1].tobytes() == exp(x).tobytes()
+        [-0.0, 0.0, -708.0, np.nextafter(-708.0, -709), np.nextafter(-708.0, 0), -INF, -5e-324, -1e300, -1.7e308],
+        -np.arange(1, 3000) * math.log(2) / 256,
+        -np.abs(rng.standard_normal(n)) * 10.0 ** rng.integers(-320, 3, n),
+        -rng.random(n) * 709,
+    ])[:n]  # fmt: skip
+    _, powers, _, _, _ = run_parts(
+        gpu, parts, x, *(np.zeros(n, kind) for kind in (float, np.uint64, float)), exp_table()
+    )
+    assert powers.tobytes() == exp(x).tobytes()
+    x[n // 2 :] *= -1
+    _, _, keys, back, _ = run_parts(
+        gpu, parts, x, *(np.zeros(n, kind) for kind in (float, np.uint64, float)), exp_table()
+    )
+    assert np.array_equal(back, x)
+    order = np.argsort(x, kind="stable")
+    rises = x[order][1:] > x[order][:-1]
+    assert np.array_equal(keys[order][1:] > keys[order][:-1], rises)
+    assert np.array_equal(keys[order][1:] == keys[order][:-1], ~rises)
+    assert keys[x == -INF].tolist() == [KEY_OF_NOTHING]
+
+
+def test_random_numbers(gpu: Stage, rng: np.random.Generator) -> None:
+    seeds, steps = (rng.integers(0, 2**64, 512, dtype=np.uint64) for _ in range(2))
+    seeds[:3], steps[:4] = [0, 2**64 - 1, 2**32], [0, 2**64 - 1, 2**32, 2**32 - 1]
+    *_, u = run_parts(gpu, uniforms, seeds, steps, np.zeros(512))
+    assert u.tolist() == [uniform(*pair) for pair in zip(seeds.tolist(), steps.tolist(), strict=True)]
 
 
 def test_sorting_many_blocks(gpu: Stage, rng: np.random.Generator) -> None:

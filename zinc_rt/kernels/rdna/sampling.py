@@ -114,8 +114,7 @@ def sample_totals(a: ptr[SampleArgs, Space.CONSTANT]):
     if (row.top_k > a.k) & (row.top_k == a.n):
         scores = row_scores(a, workgroup_id(1))
         top = key_score(a.keys[u64(workgroup_id(1)) * u64(a.k)])
-        for part in unroll(0, SUM_BLOCK, 256):
-            at = workitem_id() + part
+        for at in range(workitem_id(), SUM_BLOCK, 256):
             i = workgroup_id(0) * SUM_BLOCK + at
             w: f64 = 0.0
             if i < a.n:
