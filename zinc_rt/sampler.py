@@ -1,7 +1,6 @@
 """`Sampler`: from one row of logits to one token. The exact definition is docs/sampling.md.
 
-Stages, in llama.cpp's default order but for min-p and top-p, whose order makes no difference: logit bias, penalties,
-then the greedy choice (temperature 0) or top-k, min-p, top-p, temperature and one draw.
+Stages: logit bias, penalties, then the greedy choice (temperature 0) or top-k, min-p, top-p, temperature and one draw.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -201,6 +203,42 @@ def test_draws_over_whole_vocabularies_without_candidates(gpu: Stage, rng: np.ra
     compare(gpu, rows, settings, [[]] * len(settings), 1)
 
 
+def test_blocks_show_where_rounding_does(gpu: Stage) -> None:
+    """A draw on the edge: added to what is before them one by one, the thousand weights of the second block would
+    vanish; added to each other first they do not, and move the edge past the first token.
+    """
+    n, seed = 2100, next(seed for seed in range(9) if 0.1 < uniform(seed, 0) < 0.45)
+    u = uniform(seed, 0)
+    logits = np.full(n, -INF, np.float32)
+    logits[:2], logits[1024:2024] = 0.0, -37.43
+    edge = {0: math.log(u * (1 + 2.5e-14) / (1 - u))}
+    w = exp(np.append(np.float64([edge[0], 0.0]), logits[1024:2024].astype(np.float64)))
+    assert w[2] < 2**-53
+    assert w[0] > u * float(np.add.accumulate(w)[-1]), "from left to right it is the first token"
+    for p in (params(logit_bias=edge, seed=seed), params(logit_bias=edge, seed=seed, top_p=1 - 2**-53, min_p=1e-20)):
+        assert Sampler(p, n).sample(logits, []).token_id == 1
+        shape = shape_of(p, n, 0)
+        assert shape is not None
+        assert shape.whole
+        assert OnGpu(gpu, plan(n, 1, shape)).step(logits, [Sampler(p, n)], [[]]) == [(1, CHOSEN)]
+
+
+def test_a_sum_must_be_above_the_target(gpu: Stage) -> None:
+    """A draw where the first token's sum is the target itself: the second one's turn."""
+    seed, at = 0, 0.0
+    while not at:
+        seed += 1
+        u = uniform(seed, 0)
+        around = math.log(u / (1 - u)) if 0.1 < u < 0.45 else 0.0
+        tries = around + np.arange(-200, 200) * 2.0**-53
+        w = exp(np.minimum(tries, 0.0))
+        found = tries[(w < 1) & (u * (w + 1.0) == w)]
+        at = float(found[0]) if len(found) else 0.0
+    p, logits = params(logit_bias={0: at}, seed=seed), np.zeros(2, np.float32)
+    assert Sampler(p, 2).sample(logits, []).token_id == 1
+    assert OnGpu(gpu, plan(2, 1, Shape(2, touched=1))).step(logits, [Sampler(p, 2)], [[]]) == [(1, CHOSEN)]
+
+
 def test_what_the_candidates_prove(gpu: Stage, rng: np.random.Generator) -> None:
     """Top-p over a whole vocabulary: enough weight in 1024 tokens, or min-p ends before; else the host finishes."""
     n = 2000
@@ -397,3 +435,10 @@ def test_what_a_plan_refuses() -> None:
         with pytest.raises(ValueError, match="this one is of"):
             fill(Shape(64, False, 1), rows, touched, 0, Sampler(p, 5000), [])
     assert plan(5000, 3, Shape(64)).scratch_bytes > 3 * 5000 * 8
+
+
+def test_the_pages_example_prints_what_it_shows(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "sampling.md").read_text(encoding="utf-8")
+    ((code, said),) = re.findall(r"^```python\n(.*?)^```\n```text\n(.*?)^```$", page, re.M | re.S)
+    exec(compile(code, "docs/sampling.md", "exec"), {})
+    assert capsys.readouterr().out == said
