@@ -128,7 +128,7 @@ def test_small_vocabularies(gpu: Stage, rng: np.random.Generator, n: int) -> Non
         params(top_k=40, top_p=0.999999, temperature=30.0, seed=5),
         params(top_k=33, min_p=0.3),
     ]
-    compare(gpu, adversarial(rng, n), settings, [[]] * len(settings), 1 if n == 1024 else 2)
+    compare(gpu, adversarial(rng, n), settings, [[]] * len(settings), 1 if n >= 300 else 2)
 
 
 @pytest.mark.parametrize("door", ["kfd", "umq"])
@@ -152,7 +152,7 @@ PENALTIES = [
 @pytest.mark.parametrize("n", [37, 300])
 def test_bias_and_penalties(gpu: Stage, rng: np.random.Generator, n: int) -> None:
     histories = [rng.integers(0, 12, size).tolist() for size in (20, 20, 7, 3, 40, 9, 1)]
-    compare(gpu, adversarial(rng, n), PENALTIES, histories)
+    compare(gpu, adversarial(rng, n), PENALTIES, histories, 1)
 
 
 def test_scores_to_the_bit(gpu: Stage, rng: np.random.Generator) -> None:
@@ -192,6 +192,29 @@ def test_whole_vocabularies(gpu: Stage, rng: np.random.Generator, n: int) -> Non
     """Blocks that are full and not; candidates that suffice and do not; rows of one batch that want all of it."""
     rows = adversarial(rng, n)
     compare(gpu, rows[:5] if n > 1025 else rows[:3], WHOLE, [[3, 3, 4]] * len(WHOLE), 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [1, 3, 700, 1023, 1025, 2048, 4097, 9000])
+def test_any_parameters(gpu: Stage, rng: np.random.Generator, n: int) -> None:
+    settings, histories = [], []
+    for _ in range(24):
+        settings.append(
+            SamplingParams(
+                temperature=float(rng.choice([0.0, 1e-9, 0.3, 0.8, 1.0, 1.7, 50.0])),
+                top_k=int(rng.choice([0, 0, 1, 2, 40, 64, 65, 1000, 1024])),
+                top_p=float(rng.choice([0.0, 0.2, 0.9, 0.95, 0.9999, 1.0, 1.0])),
+                min_p=float(rng.choice([0.0, 0.0, 1e-12, 0.05, 0.3, 1.0])),
+                repetition_penalty=float(rng.choice([1.0, 1.0, 1.1, 0.7])),
+                presence_penalty=float(rng.choice([0.0, 0.4, -0.3])),
+                frequency_penalty=float(rng.choice([0.0, 0.0, 1e-3])),
+                repeat_last_n=int(rng.choice([-1, 0, 5, 64])),
+                logit_bias={int(t): float(rng.normal()) for t in rng.integers(0, n, rng.integers(0, 4))},
+                seed=int(rng.integers(0, 2**63)),
+            )
+        )
+        histories.append(rng.integers(0, n, rng.integers(0, 64)).tolist())
+    compare(gpu, adversarial(rng, n)[:8], settings, histories, 1)
 
 
 def test_draws_over_whole_vocabularies_without_candidates(gpu: Stage, rng: np.random.Generator) -> None:

@@ -42,16 +42,18 @@ class Touched:
 
 @struct
 class SampleArgs:
-    """What a batch of rows works on; k: candidates of a row, in order; n_blocks: of SUM_BLOCK scores."""
+    """What a batch of rows works on; no kernel that takes this writes what is CONSTANT. n: tokens; k: candidates of a
+    row, in order; n_blocks: of SUM_BLOCK scores.
+    """
 
     rows: ptr[SampleRow, Space.CONSTANT]  # [rows]
     touched: ptr[Touched, Space.CONSTANT]  # [rows, max_touched], each token of a row once
     logits: ptr[f32]  # [rows, n]
     scores: ptr[f64]  # [rows, n]
-    keys: ptr[u64]  # [rows, k]
-    ids: ptr[u32]  # [rows, k]
+    keys: ptr[u64, Space.CONSTANT]  # [rows, k]
+    ids: ptr[u32, Space.CONSTANT]  # [rows, k]
     totals: ptr[f64]  # [rows, n_blocks]
-    table: ptr[u64]  # [128], of exp
+    table: ptr[u64, Space.CONSTANT]  # [128], of exp
     tokens: ptr[i32]  # [rows]
     status: ptr[u32]  # [rows]
     n: u32
@@ -67,7 +69,7 @@ def row_scores(a, row):
 
 
 @inline
-def final_weight(offset, row, table: ptr[u64]):
+def final_weight(offset, row, table):
     """The weight that is drawn by: 0 for what min-p drops."""
     w: f64 = 1.0
     if row.min_p > 0.0:

@@ -127,7 +127,7 @@ def sums_by_block(sums, words, n: u32, whole):
 
 
 @inline
-def sort_by_id(words, ids: ptr[u32], n: u32):
+def sort_by_id(words, ids, n: u32):
     """words, in LDS, gets the first n candidates by rising id: the id and the rank."""
     size: u32 = 1
     while size < n:

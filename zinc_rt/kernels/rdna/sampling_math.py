@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import bitcast, rint, select, unroll
-from zinc_rt.lang.types import f64, i32, ptr, u32, u64
+from zinc_rt.lang.types import f64, i32, u32, u64
 
 INFINITY = float("inf")
 EXP_LOWEST = -708.0
@@ -17,7 +17,7 @@ KEY_OF_NOTHING = 0x000FFFFFFFFFFFFF
 
 
 @inline
-def exp(x, table: ptr[u64]):
+def exp(x, table):
     """e ** x for x <= 0; 0 below −708. table: the bits of 2 ** (j / 128), j = 0 … 127."""
     tiny = x < EXP_LOWEST
     y = select(tiny, EXP_LOWEST, x)
