@@ -157,7 +157,7 @@ def test_bias_and_penalties(gpu: Stage, rng: np.random.Generator, n: int) -> Non
 
 def test_scores_to_the_bit(gpu: Stage, rng: np.random.Generator) -> None:
     """What bias and penalties leave, as `Sampler` has it."""
-    n, history = 1500, rng.integers(0, 90, 64).tolist()
+    n, history = 1500, [5, *rng.integers(0, 90, 64).tolist(), 5]
     rows = adversarial(rng, n)[:8]
     p = params(repetition_penalty=1.1, presence_penalty=0.3, frequency_penalty=0.7, logit_bias={5: 0.1, 1499: -INF})
     shape = shape_of(p, n, 64)
