@@ -17,7 +17,7 @@ SUM_BLOCK = 1024
 
 @struct
 class SampleRow:
-    """A row's parameters. What changes with every token: step and n_touched."""
+    """A row's parameters. What changes with every token: step and n_touched. Zeros are a row that nobody reads."""
 
     temperature: f64  # 0: the best score wins
     top_p: f64
