@@ -51,6 +51,13 @@ def pair(low: Any, high: Any) -> Any:
     return low | (high << U32(16))
 
 
+def _pack(a: Any, b: Any) -> Any:
+    """Two halves in a word, signalling NaNs made quiet."""
+    bits = [np.asarray(h).view(np.uint16).astype(U32) for h in (a, b)]
+    low, high = (np.where(np.isnan(h), x | U32(0x200), x) for h, x in zip((a, b), bits, strict=True))
+    return low | (high << U32(16))
+
+
 def rtz16(x: Any) -> Any:
     """binary32 to binary16 toward zero."""
     wide = np.asarray(x).astype(F64)
@@ -148,6 +155,7 @@ def _table() -> dict[str, Float]:
         "v_cvt_floor_i32_f32": Float("i", "f", _to_int(np.int32, np.floor)),
         "v_cvt_nearest_i32_f32": Float("i", "f", _to_int(np.int32, lambda x: np.floor(x + 0.5))),
         "v_cvt_off_f32_i4": Float("f", "u", _off_i4),
+        "v_pack_b32_f16": Float("u", "hh", _pack),
         "v_cvt_pk_rtz_f16_f32": Float("u", "ff", lambda a, b: pair(rtz16(a), rtz16(b))),
         "v_cvt_pk_i16_f32": Float("u", "ff", lambda a, b: pair(to_int(a, np.int16), to_int(b, np.int16))),
         "v_cvt_pk_u16_f32": Float("u", "ff", lambda a, b: pair(to_int(a, np.uint16), to_int(b, np.uint16))),

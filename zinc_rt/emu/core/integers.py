@@ -137,19 +137,34 @@ def _bytes(x: Any) -> list[Any]:
     return [((x >> U32(8 * k)) & U32(0xFF)).astype(I64) for k in range(4)]
 
 
-def _sad_u8(a: Any, b: Any, c: Any) -> Any:
-    total = sum(np.abs(x - y) for x, y in zip(_bytes(a), _bytes(b), strict=True))
-    return (np.asarray(total) + c).astype(U32)
+def _apart8(a: Any, b: Any) -> Any:
+    """Sum of the distances of four bytes, int64."""
+    return np.asarray(sum(np.abs(x - y) for x, y in zip(_bytes(a), _bytes(b), strict=True)))
 
 
-def _msad_u8(a: Any, b: Any, c: Any) -> Any:
-    total = sum(np.where(y == 0, 0, np.abs(x - y)) for x, y in zip(_bytes(a), _bytes(b), strict=True))
-    return (np.asarray(total) + c).astype(U32)
+def _apart8_masked(a: Any, b: Any) -> Any:
+    """The same without the bytes that are 0 in b."""
+    return np.asarray(sum(np.where(y == 0, 0, np.abs(x - y)) for x, y in zip(_bytes(a), _bytes(b), strict=True)))
 
 
-def _sad_u16(a: Any, b: Any, c: Any) -> Any:
+def _apart16(a: Any, b: Any) -> Any:
     low = np.abs((a & U32(0xFFFF)).astype(I64) - (b & U32(0xFFFF)))
-    return (low + np.abs((a >> U32(16)).astype(I64) - (b >> U32(16))) + c).astype(U32)
+    return low + np.abs((a >> U32(16)).astype(I64) - (b >> U32(16)))
+
+
+def _sad(distance: Callable[[Any, Any], Any]) -> Plain:
+    """A sum of distances and of what is there already."""
+
+    def wide(a: Any, b: Any, c: Any) -> Any:
+        return distance(a, b) + np.asarray(c).astype(I64)
+
+    return Plain("u", "uuu", lambda a, b, c: wide(a, b, c).astype(U32), wide)
+
+
+def quad_distances(a: Any, b: Any, masked: bool) -> list[Any]:
+    """Of u64 a the four bytes from byte 0, 1, 2 and 3 on against those of u32 b."""
+    distance = _apart8_masked if masked else _apart8
+    return [distance((np.asarray(a) >> U64(8 * k)).astype(U32), b) for k in range(4)]
 
 
 def _lerp(a: Any, b: Any, c: Any) -> Any:
@@ -227,8 +242,8 @@ def _table() -> dict[str, Plain]:
         "v_mul_hi_u32": Plain("u", "uu", _mul_hi_u),
         "v_mul_hi_i32": Plain("i", "ii", _mul_hi_i),
         "v_mul_lo_u16": Plain("H", "HH", np.multiply),
-        "v_mul_u32_u24": Plain("u", "uu", lambda a, b: u24(a) * u24(b)),
-        "v_mul_i32_i24": Plain("i", "ii", lambda a, b: i24(a) * i24(b)),
+        "v_mul_u32_u24": Plain("u", "uu", lambda a, b: u24(a) * u24(b), lambda a, b: _wide_mad_u24(a, b, 0)),
+        "v_mul_i32_i24": Plain("i", "ii", lambda a, b: i24(a) * i24(b), lambda a, b: _wide_mad_i24(a, b, 0)),
         "v_mul_hi_u32_u24": Plain("u", "uu", lambda a, b: _mul_hi_u(u24(a), u24(b))),
         "v_mul_hi_i32_i24": Plain("i", "ii", lambda a, b: _mul_hi_i(i24(a), i24(b))),
         "v_mad_u32_u24": Plain("u", "uuu", lambda a, b, c: u24(a) * u24(b) + c, _wide_mad_u24),
@@ -252,14 +267,13 @@ def _table() -> dict[str, Plain]:
         "v_alignbit_b32": Plain("u", "uuu", _alignbit),
         "v_alignbyte_b32": Plain("u", "uuu", _alignbyte),
         "v_perm_b32": Plain("u", "uuu", perm),
-        "v_sad_u32": Plain("u", "uuu", lambda a, b, c: np.maximum(a, b) - np.minimum(a, b) + c),
-        "v_sad_u16": Plain("u", "uuu", _sad_u16),
-        "v_sad_u8": Plain("u", "uuu", _sad_u8),
-        "v_sad_hi_u8": Plain("u", "uuu", lambda a, b, c: (_sad_u8(a, b, U32(0)) << U32(16)) + c),
-        "v_msad_u8": Plain("u", "uuu", _msad_u8),
+        "v_sad_u32": _sad(lambda a, b: np.abs(_wide_sub(a, b))),
+        "v_sad_u16": _sad(_apart16),
+        "v_sad_u8": _sad(_apart8),
+        "v_sad_hi_u8": _sad(lambda a, b: _apart8(a, b) << 16),
+        "v_msad_u8": _sad(_apart8_masked),
         "v_lerp_u8": Plain("u", "uuu", _lerp),
         "v_sat_pk_u8_i16": Plain("H", "u", _sat_pk),
-        "v_pack_b32_f16": Plain("u", "HH", lambda a, b: a.astype(U32) | (b.astype(U32) << U32(16))),
         "v_cvt_i32_i16": Plain("i", "I", lambda a: a.astype(I32)),
         "v_cvt_u32_u16": Plain("u", "H", lambda a: a.astype(U32)),
     }  # fmt: skip

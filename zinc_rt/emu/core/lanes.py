@@ -128,9 +128,11 @@ def permlane16(ins: Instruction, lanes: int) -> Step:
 
 
 def permlane64(ins: Instruction, lanes: int) -> Step:
-    """Swap the halves of a wave64."""
+    """Swap the halves of a wave64; nothing happens with 32 lanes."""
     source, dst = ins.src[0].index, ins.dst[0].index
-    index = np.arange(lanes) ^ (32 if lanes == 64 else 0)
+    if lanes == 32:
+        return lambda g: None
+    index = np.arange(lanes) ^ 32
 
     def run(g: Group) -> None:
         check_lanes(g, source, g.active(), index[None, :])

@@ -228,7 +228,7 @@ def registers(ops: tuple[Operand, ...], lanes: int) -> tuple[int, int]:
 
 _READ_TOO: Final = (
     "v_fmac_", "v_dual_fmac_", "v_dot2acc_", "v_dual_dot2acc_", "v_writelane", "s_cmov", "s_addk_", "s_mulk_",
-    "s_fmac_", "s_bitset", "v_pk_fmac_", "v_swap",
+    "s_fmac_", "s_bitset", "v_pk_fmac_", "v_swap_", "v_swmmac_",
 )  # fmt: skip
 
 

@@ -49,6 +49,12 @@ def _half(op: Operand, t: str, high: bool, source: Source) -> Reader:
     return read
 
 
+def _both(op: Operand) -> Operand:
+    if op.kind in (Kind.INTEGER, Kind.FLOAT):
+        return replace(op, op_sel=0)
+    return replace(op, op_sel=2)
+
+
 def compile_packed(ins: Instruction, source: Source) -> Any:
     """How a VOP3P instruction computes and stores its result."""
     name = ins.name
@@ -60,6 +66,8 @@ def compile_packed(ins: Instruction, source: Source) -> Any:
         return (_dot4_float(ins, source) if "f32" in name else _dot_integer(ins, source)), writer(ins.dst[0], "u")
     if name in ("v_dot2_f32_f16", "v_dot2_f32_bf16", "v_dot2acc_f32_f16", "v_dot2acc_f32_bf16"):
         return _dot2(ins, source), writer(ins.dst[0], "f")
+    if name in ("v_dot2_f16_f16", "v_dot2_bf16_bf16"):
+        return _dot2_short(ins, source), writer(ins.dst[0], "h" if name == "v_dot2_f16_f16" else "b")
     raise Unsupported(f"{name} is not executed by this shader core")
 
 
@@ -67,8 +75,8 @@ def _pair(ins: Instruction, source: Source) -> Any:
     scalar = _PAIRS[ins.name]
     how = INTEGERS.get(scalar) or FLOATS[scalar]
     ops = list(ins.src)
-    if "fmac" in ins.name:
-        ops.append(replace(ins.dst[0], op_sel=2))
+    if "fmac" in ins.name:  # VOP2: no selection; an inline constant counts for both halves
+        ops = [_both(op) for op in ops] + [replace(ins.dst[0], op_sel=2)]
     sides = [[_half(op, t, high, source) for op, t in zip(ops, how.sources, strict=True)] for high in (False, True)]
     clamp = ins.modifiers.get("clamp", 0)
     kind = DTYPE[how.result]
@@ -167,11 +175,12 @@ def _dot4_float(ins: Instruction, source: Source) -> Reader:
     c = source(replace(ins.src[2], op_sel=0), "f")
 
     def compute(g: Group) -> Any:
+        """One product after another is added: the products are exact, each sum is rounded."""
         x, y = split(a(g), 8, False), split(b(g), 8, False)
-        total = np.asarray(c(g)).astype(np.float64)
+        total = np.asarray(c(g))
         for p, q in zip(x, y, strict=True):
-            total = total + kinds[0][p].astype(np.float64) * kinds[1][q]
-        return total.astype(np.float32).view(np.uint32)
+            total = total + kinds[0][p] * kinds[1][q]
+        return total.view(np.uint32)
 
     return compute
 
@@ -204,10 +213,40 @@ def _dot2(ins: Instruction, source: Source) -> Reader:
     return compute
 
 
+def _dot2_short(ins: Instruction, source: Source) -> Reader:
+    """v_dot2_f16_f16, v_dot2_bf16_bf16: summed as float32, in this order, and rounded at the end. bfloat16 flushes
+    subnormals before and after. neg and abs are those of VOP3, for both halves.
+    """
+    brain = ins.name.endswith("bf16")
+    words = [source(replace(op, op_sel=0, neg=False, abs=False), "u") for op in ins.src[:2]]
+    addend = ins.src[2]
+    c = source(replace(addend, neg=False, abs=False), "b" if brain else "h")
+
+    def signed(found: Any, op: Operand) -> Any:
+        if brain:
+            found = flush(found)
+        found = np.abs(found) if op.abs else found
+        return -found if op.neg else found
+
+    def value(g: Group, k: int, half: int) -> Any:
+        bits = (np.asarray(words[k](g)) >> np.uint32(16 * half)) & np.uint32(0xFFFF)
+        if brain:
+            return signed((bits << np.uint32(16)).view(np.float32), ins.src[k])
+        return signed(bits.astype(np.uint16).view(np.float16).astype(np.float32), ins.src[k])
+
+    def compute(g: Group) -> Any:
+        r = signed(np.asarray(c(g)).astype(np.float32), addend)
+        for half in (0, 1):
+            r = rounding.fma32(value(g, 0, half), value(g, 1, half), r)
+        return flush(r) if brain else r.astype(np.float16)
+
+    return compute
+
+
 PACKED_NAMES: Final = frozenset(
     {
         *_PAIRS, "v_fma_mix_f32", "v_fma_mixlo_f16", "v_fma_mixhi_f16", "v_dot4_i32_iu8", "v_dot4_u32_u8",
         "v_dot8_i32_iu4", "v_dot8_u32_u4", "v_dot2_f32_f16", "v_dot2_f32_bf16", "v_dot2acc_f32_f16",
-        "v_dot2acc_f32_bf16", "v_dot4_f32_fp8_fp8", "v_dot4_f32_fp8_bf8", "v_dot4_f32_bf8_fp8", "v_dot4_f32_bf8_bf8",
+        "v_dot2acc_f32_bf16", "v_dot2_f16_f16", "v_dot2_bf16_bf16", "v_dot4_f32_fp8_fp8", "v_dot4_f32_fp8_bf8", "v_dot4_f32_bf8_fp8", "v_dot4_f32_bf8_bf8",
     }
 )  # fmt: skip

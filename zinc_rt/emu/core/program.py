@@ -13,6 +13,7 @@ from zinc_rt.emu.core.lanes import LANES
 from zinc_rt.emu.core.lds import compile_lds
 from zinc_rt.emu.core.memory import compile_memory
 from zinc_rt.emu.core.operands import read_too, registers, scalar_index
+from zinc_rt.emu.core.relative import dynamic, is_relative
 from zinc_rt.emu.core.scalar import compile_scalar
 from zinc_rt.emu.core.state import M0, SCC, VCC, Group, Step
 from zinc_rt.emu.core.vector import compile_vector
@@ -103,8 +104,13 @@ class Program:
         self._check_limits(ins, (*read, *write))
         use_v, use_s = registers(read, self.lanes)
         def_v, def_s = registers(write, self.lanes)
-        touch = use_v | def_v, use_s | def_s
         name = ins.name
+        if is_relative(name):  # its moved registers are checked when M0 is known
+            moved = dynamic(ins)
+            use_v, use_s = registers(tuple(op for op in read if op not in moved), self.lanes)
+            def_v, def_s = registers(tuple(op for op in write if op not in moved), self.lanes)
+            use_s |= 1 << M0
+        touch = use_v | def_v, use_s | def_s
         if _discards_carry(ins):
             use_v, use_s = registers((*ins.src[:2], replace(ins.src[2], dwords=1)), self.lanes)
         if _reads_scc(name):

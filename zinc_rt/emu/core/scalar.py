@@ -13,6 +13,7 @@ from zinc_rt.emu.core.errors import ShaderError, Unsupported
 from zinc_rt.emu.core.floats import FLOATS, Float
 from zinc_rt.emu.core.integers import cls, clz, ctz, reverse
 from zinc_rt.emu.core.operands import reader, scalar_index, words
+from zinc_rt.emu.core.relative import SCALAR as RELATIVE
 from zinc_rt.emu.core.state import EXEC, Group, Step
 from zinc_rt.emu.core.vector import with_mode
 from zinc_rt.emu.isa.instruction import Format, Instruction, Kind, Operand
@@ -74,6 +75,7 @@ def _bitops() -> dict[str, Scalar]:
                 t, "uu", lambda a, b, m=m, w=word: ((w(1) << (a & m).astype(w)) - w(1)) << (b & m).astype(w)
             ),
             f"s_wqm_b{bits}": Scalar(t, t, lambda a, n=bits: _wqm(a, n), _nonzero),
+            f"s_quadmask_b{bits}": Scalar(t, t, lambda a, n=bits: _quadmask(a, n), _nonzero),
             f"s_bfe_u{bits}": Scalar(t, t + "u", lambda a, b, n=bits: _bfe(a, b, n, False), _nonzero),
             f"s_bfe_i{bits}": Scalar(t, t + "u", lambda a, b, n=bits: _bfe(a, b, n, True), _nonzero),
         }
@@ -84,6 +86,23 @@ def _wqm(a: Any, bits: int) -> Any:
     one = a.dtype.type
     quads = (a | a >> one(1) | a >> one(2) | a >> one(3)) & one(int("1" * (bits // 4), 16))
     return quads * one(15)
+
+
+def _quadmask(a: Any, bits: int) -> Any:
+    """A bit for every four that are not all 0."""
+    one = a.dtype.type
+    out = np.zeros_like(a)
+    for k in range(bits // 4):
+        out |= ((a >> one(4 * k)) & one(15) != 0).astype(a.dtype) << one(k)
+    return out
+
+
+def _twice(a: Any) -> Any:
+    """Every bit two times."""
+    out = np.zeros(a.shape, U64)
+    for k in range(32):
+        out |= ((a.astype(U64) >> U64(k)) & U64(1)) * U64(3) << U64(2 * k)
+    return out
 
 
 def _bfe(a: Any, b: Any, bits: int, signed: bool) -> Any:
@@ -123,6 +142,7 @@ def _table() -> dict[str, Scalar]:
         "s_add_nc_u64": Scalar("U", "UU", np.add),
         "s_sub_nc_u64": Scalar("U", "UU", np.subtract),
         "s_mul_u64": Scalar("U", "UU", np.multiply),
+        "s_bitreplicate_b64_b32": Scalar("U", "u", _twice),
         "s_mul_i32": Scalar("u", "uu", np.multiply),
         "s_mul_hi_u32": Scalar("u", "uu", _mul_hi(U32, U64)),
         "s_mul_hi_i32": Scalar("i", "ii", _mul_hi(I32, I64)),
@@ -378,5 +398,5 @@ _SPECIAL: Final[dict[str, Callable[[Instruction], Step]]] = {
     "s_bitset1_b32": _bitset, "s_bitset0_b64": _bitset, "s_bitset1_b64": _bitset, "s_bitcmp0_b32": _bitcmp,
     "s_bitcmp1_b32": _bitcmp, "s_bitcmp0_b64": _bitcmp, "s_bitcmp1_b64": _bitcmp, "s_movk_i32": _constant_op,
     "s_cmovk_i32": _constant_op, "s_addk_co_i32": _constant_op, "s_mulk_i32": _constant_op, "s_setreg_b32": _setreg,
-    "s_setreg_imm32_b32": _setreg, "s_getreg_b32": _getreg,
+    "s_setreg_imm32_b32": _setreg, "s_getreg_b32": _getreg, **RELATIVE,
 }  # fmt: skip

@@ -19,6 +19,7 @@ from zinc_rt.emu.core.floats import FLOATS, KINDS, Float, flush
 from zinc_rt.emu.core.integers import INTEGERS, Plain
 from zinc_rt.emu.core.lanes import LANES, with_dpp
 from zinc_rt.emu.core.matrix import compile_wmma
+from zinc_rt.emu.core.narrow8 import NARROW_NAMES, compile_narrow
 from zinc_rt.emu.core.operands import (
     DTYPE,
     Reader,
@@ -28,8 +29,10 @@ from zinc_rt.emu.core.operands import (
     reader,
     writer,
 )
-from zinc_rt.emu.core.packed import compile_packed
+from zinc_rt.emu.core.packed import PACKED_NAMES, compile_packed
+from zinc_rt.emu.core.relative import VECTOR as RELATIVE
 from zinc_rt.emu.core.state import EXEC, NORMAL_MODE, Group, Step
+from zinc_rt.emu.core.sums import SUMS
 from zinc_rt.emu.isa.instruction import Format, Instruction, Kind, Operand
 
 Halves = tuple[Reader, Callable[[Group, Any], None]]
@@ -40,6 +43,8 @@ _FLOAT_TYPES = "fhd"
 
 def compile_vector(ins: Instruction, lanes: int) -> Step:
     """What an instruction of the vector unit does. Raises `Unsupported`."""
+    if ins.name in RELATIVE:
+        return RELATIVE[ins.name](ins, lanes)
     if "dpp_ctrl" in ins.modifiers or "dpp8" in ins.modifiers:
         through = replace(ins, src=(replace(ins.src[0], index=_DPP), *ins.src[1:]))
         return with_dpp(ins, lanes, _plain(through, lanes))
@@ -49,7 +54,7 @@ def compile_vector(ins: Instruction, lanes: int) -> Step:
 def _plain(ins: Instruction, lanes: int) -> Step:
     if ins.name in LANES:
         return LANES[ins.name](ins, lanes)
-    if ins.name.startswith("v_wmma"):
+    if ins.name.startswith(("v_wmma", "v_swmmac")):
         return compile_wmma(ins, lanes)
     if ins.format is Format.VOPD:
         return _pair(ins)
@@ -123,7 +128,7 @@ def _moved(op: Operand, t: str) -> Reader:
 def halves(ins: Instruction) -> Halves:
     """How an instruction with a result computes and stores it."""
     name = ins.name
-    if ins.format is Format.VOP3P or name.startswith("v_dot2acc"):
+    if ins.format is Format.VOP3P or name in PACKED_NAMES:
         packed: Halves = compile_packed(ins, source)
         return packed
     if name in INTEGERS:
@@ -132,6 +137,10 @@ def halves(ins: Instruction) -> Halves:
         return _float(ins, FLOATS.get(name) or CONVERSIONS[name])
     if name.startswith("v_cmp"):
         return _compare(ins)
+    if name in NARROW_NAMES:
+        return compile_narrow(ins, source)
+    if name in SUMS:
+        return SUMS[name](ins, source)
     special = _SPECIAL.get(name)
     if special is None:
         raise Unsupported(f"{name} is not executed by this shader core")
@@ -218,9 +227,11 @@ def with_mode(how: Float, reads: list[Reader]) -> Reader:
 
 
 def output_modified(ins: Instruction, t: str, compute: Reader) -> Reader:
-    """omod, then clamp to 0 … 1 with NaN as 0. omod counts only where subnormal results are flushed."""
+    """omod, then clamp to 0 … 1 with NaN as 0. omod counts only where subnormal results are flushed. Conversions to
+    integers saturate anyway.
+    """
     omod, clamp = ins.modifiers.get("omod", 0), ins.modifiers.get("clamp", 0)
-    if not omod and not clamp:
+    if (not omod and not clamp) or t in "iuHI":
         return compute
     if t not in KINDS:
         raise Unsupported(f"an output modifier with {ins.name}")
@@ -272,64 +283,6 @@ def _cndmask(ins: Instruction) -> Halves:
     return (lambda g: np.where(mask(g), b(g), a(g))), writer(ins.dst[0], signs if modified else t)
 
 
-def _carry(ins: Instruction) -> Halves:
-    """v_add_co_u32 and its kin: a sum or difference of 32 bits, with a mask of carries out and perhaps in."""
-    swap, minus, takes = "subrev" in ins.name, "sub" in ins.name, "_ci_" in ins.name
-    a, b = (source(op, "u") for op in ins.src[:2])
-    carry = mask_reader(ins.src[2]) if takes else None
-    put, put_mask = writer(ins.dst[0], "u"), mask_writer(ins.dst[1])
-    if ins.modifiers.get("clamp"):
-        raise Unsupported(f"clamp with {ins.name}")
-
-    def compute(g: Group) -> tuple[Any, Any]:
-        x, y = a(g), b(g)
-        if swap:
-            x, y = y, x
-        if minus:
-            r = x - y
-            out = x < y
-            if carry is not None:
-                c = carry(g)
-                out = out | ((x == y) & c)
-                r = r - c.astype(np.uint32)
-        else:
-            r = x + y
-            out = r < y
-            if carry is not None:
-                c = carry(g)
-                r = r + c.astype(np.uint32)
-                out = out | ((r == 0) & c)
-        return r, out
-
-    def store(g: Group, both: tuple[Any, Any]) -> None:
-        put(g, both[0])
-        put_mask(g, both[1])
-
-    return compute, store
-
-
-def _mad64(ins: Instruction) -> Halves:
-    signed = ins.name.endswith("i64_i32")
-    a, b = (source(op, "i" if signed else "u") for op in ins.src[:2])
-    c = source(ins.src[2], "J" if signed else "U")
-    put, put_mask = writer(ins.dst[0], "U"), mask_writer(ins.dst[1])
-    if ins.modifiers.get("clamp"):
-        raise Unsupported(f"clamp with {ins.name}")
-
-    def compute(g: Group) -> tuple[Any, Any]:
-        p = np.multiply(a(g), b(g), dtype=np.int64 if signed else np.uint64)
-        z = c(g)
-        r = p + z
-        # Bit 64 of the 65-bit sum: a carry, and of signed numbers the sign of the exact sum.
-        return r, (r < 0) ^ (((p ^ r) & (z ^ r)) < 0) if signed else r < p
-
-    def store(g: Group, both: tuple[Any, Any]) -> None:
-        put(g, both[0])
-        put_mask(g, both[1])
-
-    return compute, store
-
-
 def _div_scale(ins: Instruction) -> Halves:
     t = TYPES[ins.name.rsplit("_", 1)[1]]
     a, d, n = (source(op, t) for op in ins.src)
@@ -377,8 +330,6 @@ def _mbcnt(ins: Instruction) -> Halves:
 _SPECIAL: dict[str, Callable[[Instruction], Halves]] = {
     "v_cndmask_b32": _cndmask,
     "v_cndmask_b16": _cndmask,
-    "v_mad_co_u64_u32": _mad64,
-    "v_mad_co_i64_i32": _mad64,
     "v_mbcnt_lo_u32_b32": _mbcnt,
     "v_mbcnt_hi_u32_b32": _mbcnt,
     "v_div_scale_f32": _div_scale,
@@ -388,6 +339,4 @@ _SPECIAL: dict[str, Callable[[Instruction], Halves]] = {
     "v_div_fixup_f16": _div_fixup,
     "v_div_fixup_f32": _div_fixup,
     "v_div_fixup_f64": _div_fixup,
-    **{f"v_{op}{ci}_u32": _carry for op in ("add_co", "sub_co", "subrev_co") for ci in ("", "_ci")},
 }
-VECTOR_NAMES = frozenset({*INTEGERS, *FLOATS, *CONVERSIONS, *_SPECIAL, *LANES, "v_nop", "v_swap_b32", "v_swap_b16"})
