@@ -247,8 +247,10 @@ def test_wmma_of_bytes(signs: tuple[int, int]) -> None:
             ops = (vgpr(10, 64, neg=bool(signs[0])), vgpr(12, 64, neg=bool(signs[1])), third)
             ins = Instruction(0, 8, Format.VOP3P, "v_wmma_i32_16x16x16_iu8", (vgpr(40, 256),), ops, {"clamp": clamp})
             execute(g, ins)
-            want = x @ y.T + (c if kind == "registers" else int(kind))
-            want = np.clip(want, -(2**31), 2**31 - 1) if clamp else want
+            want = c if kind == "registers" else int(kind)
+            for half in (slice(0, 8), slice(8, 16)):  # it saturates after each
+                want = want + x[:, half] @ y[:, half].T
+                want = np.clip(want, -(2**31), 2**31 - 1) if clamp else want
             for r in range(8):
                 for lane in range(32):
                     got = int(g.v[40 + r][0][lane])

@@ -60,7 +60,7 @@ def maximum(a: Any, b: Any) -> Any:
 
 
 def med3(a: Any, b: Any, c: Any) -> Any:
-    """The greater of the two that are left without the first one that equals the greatest; with a NaN, the least number.
+    """The greater of the two that are left without the first that equals the greatest; with a NaN, the least number.
 
     Zeros of both signs count as equal when the greatest one is looked for (RDNA 4 ISA, V_MED3_NUM_F32).
     """
@@ -105,7 +105,7 @@ def _square(y: Any) -> tuple[Any, Any]:
 
 
 def _rsq64(x: Any) -> Any:
-    """1 / sqrt(x) in binary64: a quotient, and one step of Newton's with a residue that is exact but for its last bits."""
+    """1 / sqrt(x) in binary64: a quotient, and one step of Newton's with a residue exact but for its last bits."""
     good = (x > 0) & np.isfinite(x)
     m, e = np.frexp(np.where(good, x, 1.0))
     odd = e & 1
@@ -279,7 +279,7 @@ def _two_over_pi() -> int:
 
 
 def trig_preop(x: Any, segment: Any) -> Any:
-    """53 bits of 2/pi, at the place that the exponent of x and the segment's number say (RDNA 4 ISA, V_TRIG_PREOP_F64)."""
+    """53 bits of 2/pi, from where the exponent of x and the segment's number say (RDNA 4 ISA, V_TRIG_PREOP_F64)."""
     x, segment = np.broadcast_arrays(x, segment)
     out = []
     for bits, part in zip(x.reshape(-1).view(np.uint64).tolist(), segment.reshape(-1).tolist(), strict=True):

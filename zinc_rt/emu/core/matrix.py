@@ -159,7 +159,7 @@ def compile_wmma(ins: Instruction, lanes: int) -> Step:
             y, product, k = y.swapaxes(1, 2), "nik,nkj->nij", shape.k
         total = accumulator(g)
         for at in range(0, k, step := k // 2 if integer else 4):
-            total = total + np.einsum(product, x[:, :, at : at + step], y[:, :, at : at + step])
+            total = total + np.einsum(product, x[:, :, at : at + step], y[..., at : at + step, :])
             if integer:
                 total = np.clip(total, -(1 << 31), (1 << 31) - 1) if clamp else total
             else:

@@ -1,9 +1,9 @@
 """Numbers of eight bits: v_cvt_pk_fp8_f32, v_cvt_pk_bf8_f32 and the forms with stochastic rounding.
 
 fp8 is OCP E4M3 (no infinity, one NaN of each sign), bf8 OCP E5M2. What is too large becomes NaN or infinity; MODE's
-FP16_OVFL, which would change that, is not followed. A NaN becomes the one with all bits set, or 0xFE. Stochastic rounding
-adds the seed's upper bits to those that will be cut off; of numbers below the least normal one the significand is
-shifted, and what falls off is lost before the seed comes.
+FP16_OVFL, which would change that, is not followed. A NaN becomes the one with all bits set, or 0xFE. Stochastic
+rounding adds the seed's upper bits to those that will be cut off; of numbers below the least normal one the
+significand is shifted, and what falls off is lost before the seed comes.
 """
 
 from __future__ import annotations

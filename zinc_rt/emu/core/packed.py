@@ -247,6 +247,8 @@ PACKED_NAMES: Final = frozenset(
     {
         *_PAIRS, "v_fma_mix_f32", "v_fma_mixlo_f16", "v_fma_mixhi_f16", "v_dot4_i32_iu8", "v_dot4_u32_u8",
         "v_dot8_i32_iu4", "v_dot8_u32_u4", "v_dot2_f32_f16", "v_dot2_f32_bf16", "v_dot2acc_f32_f16",
-        "v_dot2acc_f32_bf16", "v_dot2_f16_f16", "v_dot2_bf16_bf16", "v_dot4_f32_fp8_fp8", "v_dot4_f32_fp8_bf8", "v_dot4_f32_bf8_fp8", "v_dot4_f32_bf8_bf8",
+        "v_dot2acc_f32_bf16", "v_dot2_f16_f16", "v_dot2_bf16_bf16", "v_dot4_f32_fp8_fp8", "v_dot4_f32_fp8_bf8",
+        "v_dot4_f32_bf8_fp8", "v_dot4_f32_bf8_bf8",
     }
 )  # fmt: skip
+"""Names of VOP3P instructions, and of their kin in other formats."""

@@ -36,7 +36,7 @@ def dynamic(ins: Instruction) -> tuple[Operand, ...]:
 def _numbers(g: Group, base: int, how: tuple[int, int], limit: int, width: int, letter: str) -> Array:
     """i64[n]: the register of each wave."""
     shift, mask = how
-    found = base + ((g.s[M0].astype(np.int64) >> shift) & mask)
+    found: Array = base + ((g.s[M0].astype(np.int64) >> shift) & mask)
     beyond = found + width > limit
     if beyond.any():
         wave = int(np.argmax(beyond))
