@@ -85,8 +85,10 @@ def fmas(t: str, a: Any, b: Any, c: Any, scaled: Any, mode: int) -> Any:
 
 
 def _fma_scaled(a: float, b: float, c: float, by: int, mode: int) -> float:
-    if not (np.isfinite(a) and np.isfinite(b) and np.isfinite(c)):
+    if not (np.isfinite(a) and np.isfinite(b)):
         return a * b + c
+    if not np.isfinite(c):
+        return c
     exact = (Fraction(a) * Fraction(b) + Fraction(c)) * Fraction(2) ** by
     return rounding.of_fraction(exact, mode) if exact else a * b + c
 

@@ -74,6 +74,12 @@ def flush(x: Any) -> Any:
     return np.where(np.abs(x) < np.finfo(x.dtype).tiny, np.copysign(x.dtype.type(0), x), x)
 
 
+def limited(x: Any) -> Any:
+    """What clamp makes of floats: 0 … 1, +0 of NaN and -0."""
+    zero = x.dtype.type(0)
+    return np.where(np.isnan(x), zero, np.clip(x, zero, x.dtype.type(1))) + zero
+
+
 def _through(call: Callable[[Any], Any], kind: Any, flushed: bool) -> Callable[[Any], Any]:
     def run(x: Any) -> Any:
         if flushed:
@@ -163,6 +169,12 @@ TRANSCENDENTAL: Final[dict[str, Callable[[Any], Any]]] = {
 def _fract(x: Any) -> Any:
     below = np.nextafter(x.dtype.type(1), x.dtype.type(0))
     return np.where(np.isfinite(x), np.minimum(x - np.floor(x), below), x.dtype.type(np.nan))
+
+
+def _fract_modal(x: Any, kind: Any, mode: int) -> Any:
+    s, e = rounding.two_sum(np.asarray(x, F64), -np.floor(np.asarray(x, F64)))
+    r = rounding.narrow(s, e, kind, mode)
+    return np.where(np.isfinite(x), np.minimum(r, np.nextafter(kind(1), kind(0))), kind(np.nan))
 
 
 def ldexp(x: Any, n: Any, kind: Any, mode: int = rounding.NEAREST) -> Any:
@@ -318,7 +330,7 @@ def _arithmetic(t: str, name: str) -> dict[str, Float]:
             "I" if t == "h" else "i", t, (lambda x: _frexp_exp(x).astype(np.int16)) if t == "h" else _frexp_exp
         ),
         f"v_frexp_mant_{name}": Float(t, t, _frexp_mant),
-        f"v_fract_{name}": Float(t, t, _fract),
+        f"v_fract_{name}": Float(t, t, _fract, _fract_modal),
         f"v_trunc_{name}": Float(t, t, np.trunc),
         f"v_ceil_{name}": Float(t, t, np.ceil),
         f"v_floor_{name}": Float(t, t, np.floor),

@@ -13,7 +13,7 @@ import numpy as np
 from zinc_rt.emu.core import rounding
 from zinc_rt.emu.core.convert import BF8, FP8
 from zinc_rt.emu.core.errors import Unsupported
-from zinc_rt.emu.core.floats import FLOATS, flush
+from zinc_rt.emu.core.floats import FLOATS, flush, limited
 from zinc_rt.emu.core.integers import INTEGERS
 from zinc_rt.emu.core.operands import DTYPE, Reader, is_constant, writer
 from zinc_rt.emu.core.state import Group
@@ -98,7 +98,7 @@ def _pair(ins: Instruction, source: Source) -> Any:
         r = how.call(*values) if mode == 0 or modal is None else modal(*values, np.float16, mode)
         if not denorm & 2:
             r = flush(np.asarray(r))
-        return np.where(np.isnan(r), kind(0), np.clip(r, kind(0), kind(1))) if clamp else r
+        return limited(r) if clamp else r
 
     def compute(g: Group) -> Any:
         low, high = (np.asarray(one(g, side)).view(np.uint16) for side in sides)
@@ -126,7 +126,7 @@ def _mix(ins: Instruction, source: Source) -> Any:
             r = rounding.fma(a, b, c, np.float16, g.mode >> 2 & 3)
         else:
             r = rounding.fma32(a, b, c) if mode == 0 else rounding.fma(a, b, c, np.float32, mode)
-        return np.where(np.isnan(r), r.dtype.type(0), np.clip(r, 0, 1)).astype(r.dtype) if clamp else r
+        return limited(r) if clamp else r
 
     half = {"v_fma_mixlo_f16": 0, "v_fma_mixhi_f16": 1}.get(ins.name, 0)
     return compute, writer(replace(ins.dst[0], op_sel=half), "h" if short else "f")
@@ -208,7 +208,7 @@ def _dot2(ins: Instruction, source: Source) -> Reader:
     def compute(g: Group) -> Any:
         r = rounding.fma32(value(g, 0, False), value(g, 1, False), np.asarray(c(g)))
         r = rounding.fma32(value(g, 0, True), value(g, 1, True), r)
-        return np.where(np.isnan(r), np.float32(0), np.clip(r, 0, 1)).astype(np.float32) if clamp else r
+        return limited(r) if clamp else r
 
     return compute
 

@@ -150,7 +150,7 @@ def _table() -> dict[str, Scalar]:
         "s_min_u32": Scalar("u", "uu", np.minimum, lambda r, a, b: a < b),
         "s_max_i32": Scalar("i", "ii", np.maximum, lambda r, a, b: a >= b),
         "s_max_u32": Scalar("u", "uu", np.maximum, lambda r, a, b: a >= b),
-        "s_absdiff_i32": Scalar("u", "ii", lambda a, b: np.abs(np.asarray(a).astype(I64) - b).astype(U32), _nonzero),
+        "s_absdiff_i32": Scalar("u", "ii", lambda a, b: np.abs(a - b).view(U32), _nonzero),
         "s_abs_i32": Scalar("i", "i", np.abs, _nonzero),
         "s_sext_i32_i8": Scalar("i", "u", lambda a: a.astype(np.uint8).view(np.int8).astype(I32)),
         "s_sext_i32_i16": Scalar("i", "u", lambda a: a.astype(np.uint16).view(np.int16).astype(I32)),

@@ -15,7 +15,7 @@ from zinc_rt.emu.core import divide
 from zinc_rt.emu.core.compare import CONDITIONS, TYPES, in_class
 from zinc_rt.emu.core.convert import CONVERSIONS
 from zinc_rt.emu.core.errors import Unsupported
-from zinc_rt.emu.core.floats import FLOATS, KINDS, Float, flush
+from zinc_rt.emu.core.floats import FLOATS, KINDS, Float, flush, limited
 from zinc_rt.emu.core.integers import INTEGERS, Plain
 from zinc_rt.emu.core.lanes import LANES, with_dpp
 from zinc_rt.emu.core.matrix import compile_wmma
@@ -242,9 +242,7 @@ def output_modified(ins: Instruction, t: str, compute: Reader) -> Reader:
         r = np.asarray(compute(g))
         if omod and not denorm_of(g.mode, t) & 2:
             r = flush(r * factor)
-        if clamp:
-            r = np.where(np.isnan(r), kind(0), np.clip(r, kind(0), kind(1))) + kind(0)
-        return r
+        return limited(r) if clamp else r
 
     return run
 

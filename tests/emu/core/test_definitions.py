@@ -1,0 +1,373 @@
+"""Each instruction's results against its definition: special and random numbers, lanes that are off, waves of 32 and 64
+lanes, signs, halves, output modifiers, rounding and denormal modes, DPP.
+"""
+
+from __future__ import annotations
+
+import inspect
+from functools import cache
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.emu.core.defined import compare, conversions, floats, integers, packed, scalars  # noqa: F401
+from tests.emu.core.defined.harness import (
+    DEFINED,
+    NAN,
+    OPCODES,
+    How,
+    Real,
+    equal,
+    final,
+    flushed,
+    keeps,
+    run_scalar,
+    run_vector,
+)
+from tests.emu.core.one import INTEGERS32, SPECIAL, SPECIAL16, SPECIAL32, SPECIAL64, Format, is_nan, rows, value
+from zinc_rt.emu.isa.opcodes import Opcode, Type
+
+SCALAR = (Format.SOP1, Format.SOP2, Format.SOPC, Format.SOPK)
+VECTOR = [n for n in DEFINED if OPCODES[n][0] not in SCALAR]
+SCALARS = [n for n in DEFINED if OPCODES[n][0] in SCALAR]
+ACCUMULATES = ("v_fmac_", "v_pk_fmac_")
+WIDE = (0, 1, 2, 63, 64, 0xFFFFFFFF, 1 << 32, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, 0x123456789ABCDEF0)
+CLASSES = (0, 0x3FF, *(1 << k for k in range(10)), 0x155)
+POWERS = (0, 1, 2, 10, 24, 127, 150, 300, 0xFFFF, 0xFFF6, 0xFFFFFFFF, 0xFFFFFF6A, 0xFFFFFED4, 0x7FFFFFFF, 0x80000000)
+FULL = (("row_mask", 15), ("bank_mask", 15), ("bound_ctrl", 1))
+
+
+def words(choices: tuple[int, ...], seed: int) -> tuple[int, ...]:
+    """Pairs of 16 bits."""
+    rng = np.random.default_rng(seed)
+    return tuple(int(choices[i]) | int(choices[j]) << 16 for i, j in rng.integers(0, len(choices), (40, 2)))
+
+
+BRAIN = (0, 0x8000, 1, 0x7F, 0x80, 0x3F80, 0xBF80, 0x7F7F, 0xFF7F, 0x7F80, 0xFF80, 0x7FC0, 0x4049, 0x3EAB, 0x4B01)
+
+
+def choices(name: str, kind: Type, place: int) -> tuple[int, ...]:
+    """Special values of a source."""
+    bits = kind.bits
+    if kind.kind == "m":
+        return (0, 1)
+    if "ldexp" in name and place == 1:
+        return POWERS
+    if "class" in name and place == 1:
+        return CLASSES
+    if kind.kind == "f":
+        return SPECIAL[bits]
+    if kind.kind == "h":
+        return words(SPECIAL16, place)
+    if kind.kind == "y":
+        return words(BRAIN, place) if bits == 32 else BRAIN
+    if kind.kind == "w":
+        return words(tuple(x & 0xFFFF for x in INTEGERS32), place)
+    if bits == 128:
+        return tuple(x << 96 | y << 64 | x << 32 | y for x, y in zip(INTEGERS32, INTEGERS32[::-1], strict=True))
+    if bits == 64:
+        return WIDE
+    return tuple(x & (1 << bits) - 1 for x in INTEGERS32)
+
+
+def kinds_of(name: str) -> list[Type]:
+    """Types of the columns; a destination that is read comes last."""
+    _, op = OPCODES[name]
+    kinds = [t for t in op.src if t.place != "k" and t.kind != "imm"]
+    if name.startswith("v_div_fmas"):
+        kinds.append(Type("m"))
+    if name.startswith(ACCUMULATES):
+        kinds.append(Type("h", 32) if "pk" in name else Type("f", op.dst[0].bits))
+    return kinds
+
+
+@cache
+def columns_of(name: str, limit: int, random: int) -> tuple[tuple[int, ...], ...]:
+    kinds = kinds_of(name)
+    rng = np.random.default_rng(len(name))
+    every = [choices(name, kind, k) for k, kind in enumerate(kinds)]
+    total = int(np.prod([len(c) for c in every]))
+    picked = list(product(*every)) if total <= limit else [
+        tuple(c[int(i)] for c, i in zip(every, row, strict=True))
+        for row in np.stack([rng.integers(0, len(c), limit) for c in every], axis=1)
+    ]  # fmt: skip
+    more = []
+    for kind in kinds:
+        bits = kind.bits or 1
+        more.append([int(x) & (1 << bits) - 1 for x in rng.integers(0, 1 << min(bits, 63), random)])
+    return tuple(tuple([row[k] for row in picked] + more[k]) for k in range(len(kinds)))
+
+
+def meaning(found: Any, name: str, op: Opcode, mode: int, clamp: bool = False, omod: int = 0) -> tuple[Any, ...]:
+    """What is wanted: parts of (bits or nan, width)."""
+    entry = DEFINED[name]
+    bits = op.dst[0].bits if op.dst else 0
+    if entry.result == "p":
+        width = bits // 2
+        parts = [final(x, width, mode) for x in found]
+        if clamp and name in packed.HALVES:
+            half = DEFINED[packed.HALVES[name]]
+            if half.result == "f":
+                parts = [limited(x, width) for x in parts]
+            elif half.saturates:
+                parts = [saturated(x, width, half.result) for x in found]
+        return tuple((x, width) for x in parts)
+    if entry.saturates and clamp:
+        return ((saturated(int(found), bits, entry.result), bits),)
+    want = final(found, bits, mode)
+    if entry.result == "f":
+        if not keeps(mode, bits, True) and not isinstance(want, float):
+            want = flushed(want, bits)
+        if omod and not isinstance(want, float):
+            want = final(floats.mul(want, scale(omod, bits), bits), bits, mode)
+            want = want if isinstance(want, float) else flushed(want, bits)
+        if clamp:
+            want = limited(want, bits)
+    return ((want, bits),)
+
+
+def scale(omod: int, width: int) -> int:
+    """2, 4 or a half."""
+    place = {16: 10, 32: 23, 64: 52}[width]
+    return floats.one(width) + ((0, 1, 2, -1)[omod] << place)
+
+
+def limited(bits: int | float, width: int) -> int:
+    """To 0 … 1; NaN and -0 become 0."""
+    if isinstance(bits, float) or is_nan(bits, width) or bits >> width - 1:
+        return 0
+    return min(bits, floats.one(width))
+
+
+def saturated(x: int, width: int, kind: str) -> int:
+    low, high = (0, (1 << width) - 1) if kind == "u" else (-(1 << width - 1), (1 << width - 1) - 1)
+    return max(low, min(x, high)) & (1 << width) - 1
+
+
+def check(name: str, columns: Any, how: How, definition: Any = None, rows_of: Any = None) -> None:
+    """Compare all rows. rows_of: other bits of the sources than the columns, that the definition gets."""
+    form, op = OPCODES[name]
+    entry = DEFINED[name]
+    got, masks, on = run_vector(name, columns, how)
+    clamp, omod = dict(how.modifiers).get("clamp", 0), dict(how.modifiers).get("omod", 0)
+    result = {"p": "f", "b": "b"}.get(entry.result, entry.result)
+    call = definition or entry.call
+    constants = [k for k, t in enumerate(op.src) if t.place == "k"]
+    compared = 0
+    for i, row in enumerate(zip(*(rows_of or columns), strict=True)):
+        if not on[i]:
+            continue
+        values = list(row)
+        for k in constants:
+            values.insert(k, how.constant & (1 << op.src[k].bits) - 1)
+        found = call(*values)
+        where = (name, how, [hex(x) for x in values])
+        compared += 1
+        if entry.result == "m":
+            assert masks[i] == found, where
+            continue
+        at = 0
+        for want, width in meaning(found, name, op, how.mode, bool(clamp), omod):
+            part = got[i] >> at & (1 << width) - 1
+            if entry.result == "b":
+                assert part == want or (isinstance(want, int) and want & 0x7FFF > 0x7F80 and part & 0x7FFF > 0x7F80), where  # noqa: E501
+            else:
+                assert equal(part, want, width, result if "f" in name else entry.result), (where, hex(part), want)
+            at += width
+    assert compared
+
+
+@pytest.mark.parametrize("name", VECTOR)
+def test_results(name: str) -> None:
+    check(name, columns_of(name, 500, 100), How())
+    check(name, columns_of(name, 120, 20), How(lanes=64, constant=0xFF800000))
+    check(name, columns_of(name, 60, 40), How(holes=False, constant=0x80000001))
+
+
+def signable(name: str) -> bool:
+    form, op = OPCODES[name]
+    vop3 = form in (Format.VOP1, Format.VOP2, Format.VOPC, Format.VOP3, Format.VOP3SD) and not op.has("1")
+    return vop3 and any(t.kind == "f" for t in op.src) and name != "v_cndmask_b32"
+
+
+@pytest.mark.parametrize("name", [n for n in VECTOR if signable(n)])
+def test_signs_of_sources(name: str) -> None:
+    """neg and abs change the sign of the bits before anything else happens."""
+    _, op = OPCODES[name]
+    columns = columns_of(name, 60, 20)
+    three = OPCODES[name][0] is not Format.VOP3SD
+    for negative, absolute in ((1, 0), (0, 1), (1, 1)) if three else ((1, 0),):
+        sources, changed = [], []
+        for k, column in enumerate(columns):
+            kind = op.src[k] if k < len(op.src) else Type("")
+            if kind.kind != "f":
+                sources.append(())
+                changed.append(column)
+                continue
+            top = 1 << kind.bits - 1
+            sources.append((("neg", bool(negative)), ("abs", bool(absolute))))
+            changed.append(tuple((x & ~top if absolute else x) ^ (top if negative else 0) for x in column))
+        check(name, columns, How(sources=tuple(sources)), rows_of=changed)
+
+
+@pytest.mark.parametrize("name", [n for n in VECTOR if any(t.bits == 16 for t in (*OPCODES[n][1].src, *OPCODES[n][1].dst))])  # noqa: E501
+def test_halves(name: str) -> None:
+    """Either half of a register as a source and as the destination, whose other half stays."""
+    _, op = OPCODES[name]
+    short = [t.bits == 16 and t.kind != "m" and t.place != "k" for t in op.src]
+    for half in (0, 1) if op.dst and op.dst[0].bits == 16 else (0,):
+        sources = tuple((("op_sel", 1 - half),) if s else () for s in short)
+        check(name, columns_of(name, 60, 20), How(sources=sources, half=half))
+
+
+@pytest.mark.parametrize("name", [n for n in VECTOR if OPCODES[n][1].has("c") and not n.startswith("v_cmp")])
+def test_clamp(name: str) -> None:
+    entry = DEFINED[name]
+    call = entry.call
+    if "clamp" in inspect.signature(call).parameters:
+        check(name, columns_of(name, 200, 40), How(modifiers=(("clamp", 1),)), lambda *xs: call(*xs, clamp=True))
+    elif name.startswith("v_cvt_pk_f32"):
+        pytest.skip("refused: clamp of a pair of floats")
+    else:
+        check(name, columns_of(name, 200, 40), How(modifiers=(("clamp", 1),)))
+
+
+@pytest.mark.parametrize("name", [
+    n for n in VECTOR if OPCODES[n][1].has("o") and OPCODES[n][0] is not Format.VOP3P
+    and not n.startswith(("v_cvt_pk", "v_cmp", "v_div_"))
+])  # fmt: skip
+def test_output_factor(name: str) -> None:
+    """omod counts where subnormal results are flushed."""
+    if DEFINED[name].result != "f":
+        check(name, columns_of(name, 60, 20), How(modifiers=(("omod", 1),)))
+        return
+    columns = columns_of(name, 80, 20)
+    for omod in (1, 2, 3):
+        for mode in (0xF0, 0x50):
+            how = How(mode=mode, modifiers=(("omod", omod),))
+            if mode == 0xF0:
+                check(name, columns, How(mode=mode))
+                got = run_vector(name, columns, how)
+                assert got == run_vector(name, columns, How(mode=mode))
+            else:
+                check(name, columns, how)
+
+
+MODAL = [
+    n for n in VECTOR if DEFINED[n].result in "fm" and any(t.kind == "f" for t in OPCODES[n][1].src)
+    and "class" not in n and "dot" not in n and "div_" not in n and "cube" not in n and not n.startswith("v_cmpx")
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODAL)
+def test_modes(name: str) -> None:
+    """Rounding in every direction; subnormals that are flushed as sources, as results, and as both."""
+    _, op = OPCODES[name]
+    columns = columns_of(name, 120, 20)
+    for mode in (0xF5, 0xFA, 0xFF, 0xA0, 0x50, 0x00):
+        kinds = kinds_of(name)
+        seen = [
+            tuple(flushed(x, t.bits) if t.kind == "f" and not keeps(mode, t.bits, False) else x for x in column)
+            for t, column in zip(kinds, columns, strict=True)
+        ]
+        constant = 0x3FC00000
+        check(name, columns, How(mode=mode, constant=constant), rows_of=seen)
+
+
+@pytest.mark.parametrize("name", [n for n in VECTOR if OPCODES[n][1].has("d") and DEFINED[n].result != "m"])
+def test_dpp(name: str) -> None:
+    """The first source comes from the neighbour, in VOP3's forms with DPP16 and with DPP8."""
+    columns = columns_of(name, 60, 4)
+    columns = tuple((column * 64)[:64] for column in columns)
+    swap = [i ^ 1 for i in range(64)]
+    for modifiers in ((("dpp_ctrl", 0x161), *FULL), (("dpp8", sum((i ^ 1) << 3 * i for i in range(8))), ("fi", 0))):
+        moved = (tuple(columns[0][i] for i in swap), *columns[1:])
+        check(name, columns, How(modifiers=modifiers, holes=False), rows_of=moved)
+
+
+@pytest.mark.parametrize("name", [n for n in packed.HALVES if n != "v_pk_fmac_f16"])
+def test_halves_of_packed_sources(name: str) -> None:
+    """Which half makes the low result and which the high one, and for floats the sign of each."""
+    _, op = OPCODES[name]
+    columns = columns_of(name, 40, 10)
+    is_float = op.src[0].kind == "h"
+    call = DEFINED[packed.HALVES[name]].call
+
+    def half(x: int, pick: int, negative: int) -> int:
+        return (x >> 16 * pick & 0xFFFF) ^ (0x8000 if negative else 0)
+
+    for low, high, neg_low, neg_high in product((0, 1), (0, 1), (0, 1) if is_float else (0,), (0, 1) if is_float else (0,)):  # noqa: E501
+        first = (("op_sel", low | high << 1), ("neg", bool(neg_low)), ("abs", bool(neg_high)))
+        rest = (("op_sel", (1 - low) | (1 - high) << 1),)
+
+        def definition(*xs: int, how: Any = (low, high, neg_low, neg_high)) -> tuple[Any, Any]:
+            low, high, neg_low, neg_high = how
+            return (
+                call(half(xs[0], low, neg_low), *(half(x, 1 - low, 0) for x in xs[1:])),
+                call(half(xs[0], high, neg_high), *(half(x, 1 - high, 0) for x in xs[1:])),
+            )
+
+        check(name, columns, How(sources=(first, *([rest] * (len(columns) - 1)))), definition)
+
+
+@pytest.mark.parametrize("name", SCALARS)
+def test_scalars(name: str) -> None:
+    form, op = OPCODES[name]
+    entry = DEFINED[name]
+    wants = inspect.signature(entry.call).parameters
+    constants = (0, 1, -1, 0x7FFF, -0x8000) if form is Format.SOPK else (0x3FC00000, 0xFF800000, 0x80000001)
+    kinds = [t for t in op.src if t.place != "k" and t.kind != "imm"]
+    if kinds:
+        every = [choices(name, t, k) for k, t in enumerate(kinds)]
+        seed = len(name)
+        columns = [list(c) for c in rows(range(max(map(len, every))), len(kinds), 16, seed, limit=500, random=0)]
+        columns = [[every[k][i % len(every[k])] for i in column] for k, column in enumerate(columns)]
+        rng = np.random.default_rng(seed)
+        columns = [
+            c + [int(x) & (1 << t.bits) - 1 for x in rng.integers(0, 1 << 63, 60)]
+            for c, t in zip(columns, kinds, strict=True)
+        ]
+        if "bfe" in name:  # offset and width
+            columns[1] = [x & 63 | (x >> 7 & 127) << 16 for x in columns[1]]
+    else:
+        columns = []
+    count = len(columns[0]) if columns else len(INTEGERS32)
+    scc = [k % 2 for k in range(count)]
+    special = (*SPECIAL32, *INTEGERS32, *SPECIAL64)
+    old = [special[7 * k % len(special)] for k in range(count)]
+    bits = op.dst[0].bits if op.dst else 32
+    for constant in constants if form is Format.SOPK or len(kinds) < len(op.src) else (0,):
+        got, flags = run_scalar(name, columns, scc=scc, old=old, constant=constant)
+        for i in range(count):
+            values = [c[i] for c in columns]
+            for k, t in enumerate(op.src):
+                if t.place == "k":
+                    values.insert(k, constant & (1 << t.bits) - 1)
+                if t.kind == "imm":
+                    values.append(constant)
+            given = {k: v for k, v in (("scc", scc[i]), ("old", old[i])) if k in wants}
+            result, flag = entry.call(*values, **given)
+            where = (name, [hex(v) for v in values], given)
+            assert flags[i] == (scc[i] if flag is None else int(flag)), where
+            if result is None:
+                continue
+            parts = result if entry.result == "p" else (result,)
+            width = bits // len(parts)
+            for k, part in enumerate(parts):
+                want = final(part, width)
+                found = got[i] >> width * k & (1 << width) - 1
+                assert equal(found, want, width, "f" if entry.result in "fp" else "u"), (where, hex(found), want)
+            if bits == 16:
+                assert got[i] >> 16 == 0, "the upper half is 0"
+
+
+def test_helpers_tell_differences() -> None:
+    """That a comparison can fail at all."""
+    assert equal(0x7FC00000, NAN, 32, "f")
+    assert not equal(0x3F800000, NAN, 32, "f")
+    assert not equal(0, 0x80000000, 32, "f")
+    assert final(Real(floats.Fraction(-1)), 32) == 0xBF800000
+    with pytest.raises(AssertionError):
+        check("v_add_f32", ((0x3F800000,) * 32,) * 2, How(), lambda a, b: 0x3F800000)
