@@ -78,10 +78,8 @@ def _pair(ins: Instruction, source: Source) -> Any:
     if "fmac" in ins.name:  # VOP2: no selection; an inline constant counts for both halves
         ops = [_both(op) for op in ops] + [replace(ins.dst[0], op_sel=2)]
     sides = [[_half(op, t, high, source) for op, t in zip(ops, how.sources, strict=True)] for high in (False, True)]
-    clamp = ins.modifiers.get("clamp", 0)
     kind = DTYPE[how.result]
-    if clamp and how.result != "h" and how[3] is None:
-        raise Unsupported(f"clamp with {ins.name}")
+    clamp = ins.modifiers.get("clamp", 0) and (how.result == "h" or how[3] is not None)  # others ignore it
 
     def one(g: Group, reads: list[Reader]) -> Any:
         values = [read(g) for read in reads]
