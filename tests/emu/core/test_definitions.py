@@ -26,7 +26,7 @@ from tests.emu.core.defined.harness import (
     run_scalar,
     run_vector,
 )
-from tests.emu.core.one import INTEGERS32, SPECIAL, SPECIAL16, SPECIAL32, SPECIAL64, Format, is_nan, rows, value
+from tests.emu.core.one import INTEGERS32, SPECIAL, SPECIAL16, SPECIAL32, SPECIAL64, Format, is_nan, rows
 from zinc_rt.emu.core.errors import Unsupported
 from zinc_rt.emu.isa.opcodes import Opcode, Type
 
@@ -149,7 +149,7 @@ def saturated(x: int, width: int, kind: str) -> int:
 
 def check(name: str, columns: Any, how: How, definition: Any = None, rows_of: Any = None) -> None:
     """Compare all rows. rows_of: other bits of the sources than the columns, that the definition gets."""
-    form, op = OPCODES[name]
+    _, op = OPCODES[name]
     entry = DEFINED[name]
     got, masks, on = run_vector(name, columns, how)
     clamp, omod = dict(how.modifiers).get("clamp", 0), dict(how.modifiers).get("omod", 0)
@@ -175,7 +175,7 @@ def check(name: str, columns: Any, how: How, definition: Any = None, rows_of: An
             if entry.result == "b":
                 assert part == want or (isinstance(want, int) and want & 0x7FFF > 0x7F80 and part & 0x7FFF > 0x7F80), (
                     where
-                )  # noqa: E501
+                )
             else:
                 assert equal(part, want, width, result if "f" in name else entry.result), (where, hex(part), want)
             at += width
@@ -217,7 +217,7 @@ def test_signs_of_sources(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name", [n for n in VECTOR if any(t.bits == 16 for t in (*OPCODES[n][1].src, *OPCODES[n][1].dst))]
-)  # noqa: E501
+)
 def test_halves(name: str) -> None:
     """Either half of a register as a source and as the destination, whose other half stays."""
     _, op = OPCODES[name]
@@ -240,7 +240,7 @@ def test_clamp(name: str) -> None:
     if "clamp" in inspect.signature(call).parameters:
         check(name, columns_of(name, 200, 40), How(modifiers=(("clamp", 1),)), lambda *xs: call(*xs, clamp=True))
     elif name in NO_CLAMP:
-        with pytest.raises(Unsupported, match="clamp with|an output modifier with"):
+        with pytest.raises(Unsupported, match=r"clamp with|an output modifier with"):
             check(name, columns_of(name, 20, 4), How(modifiers=(("clamp", 1),)))
     else:
         check(name, columns_of(name, 200, 40), How(modifiers=(("clamp", 1),)))
@@ -276,7 +276,6 @@ MODAL = [
 @pytest.mark.parametrize("name", MODAL)
 def test_modes(name: str) -> None:
     """Rounding in every direction; subnormals that are flushed as sources, as results, and as both."""
-    _, op = OPCODES[name]
     columns = columns_of(name, 120, 20)
     for mode in (0xF5, 0xFA, 0xFF, 0xA0, 0x50, 0x00):
         kinds = kinds_of(name)
@@ -312,7 +311,7 @@ def test_halves_of_packed_sources(name: str) -> None:
 
     for low, high, neg_low, neg_high in product(
         (0, 1), (0, 1), (0, 1) if is_float else (0,), (0, 1) if is_float else (0,)
-    ):  # noqa: E501
+    ):
         first = (("op_sel", low | high << 1), ("neg", bool(neg_low)), ("abs", bool(neg_high)))
         rest = (("op_sel", (1 - low) | (1 - high) << 1),)
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from tests.emu.core.one import (
-    INTEGERS32,
     NORMAL,
     Format,
     Instruction,
@@ -18,10 +17,8 @@ from tests.emu.core.one import (
     execute,
     group,
     literal,
-    rows,
     sgpr,
     value,
-    vector,
     vgpr,
 )
 from tests.emu.core.stage import S_ENDPGM, Stage
@@ -215,123 +212,6 @@ def test_wave64() -> None:
     assert (stage.read(out, np.uint32, 256) == np.arange(256)).all()
 
 
-def tile_of(x: np.ndarray, bits: int) -> np.ndarray:
-    """[16 rows, 16 k] as [registers, 32 lanes]: lane l holds row l % 16, and k from 8 (l / 16) on."""
-    per = 32 // bits
-    out = np.zeros((8 // per, 32), np.uint32)
-    for lane in range(32):
-        for k in range(8):
-            code = int(x[lane % 16, 8 * (lane // 16) + k]) & (1 << bits) - 1
-            out[k // per, lane] |= np.uint32(code << bits * (k % per))
-    return out
-
-
-@pytest.mark.parametrize("signs", [(0, 0), (0, 1), (1, 0), (1, 1)])
-def test_wmma_of_bytes(signs: tuple[int, int]) -> None:
-    """Signed and unsigned, with an accumulator, with inline 0 and another constant, saturated."""
-    rng = np.random.default_rng(1)
-    a, b = rng.integers(0, 256, (2, 16, 16))
-    c = rng.integers(-(2**31), 2**31, (16, 16))
-    c[0, :] = 2**31 - 1
-    x, y = (np.where((m > 127) & bool(s), m - 256, m) for m, s in zip((a, b), signs, strict=True))
-    for kind in ("registers", 0, 5):
-        for clamp in (0, 1):
-            g = group()
-            for k in range(2):
-                g.put(10 + k, tile_of(a, 8)[k])
-                g.put(12 + k, tile_of(b, 8)[k])
-            for r in range(8):
-                rowwise = np.concatenate([c[r, :], c[r + 8, :]])
-                g.put(20 + r, (rowwise & 0xFFFFFFFF).astype(np.uint32))
-            third = vgpr(20, 256) if kind == "registers" else Operand(Kind.INTEGER, value=int(kind))
-            ops = (vgpr(10, 64, neg=bool(signs[0])), vgpr(12, 64, neg=bool(signs[1])), third)
-            ins = Instruction(0, 8, Format.VOP3P, "v_wmma_i32_16x16x16_iu8", (vgpr(40, 256),), ops, {"clamp": clamp})
-            execute(g, ins)
-            want = c if kind == "registers" else int(kind)
-            for half in (slice(0, 8), slice(8, 16)):  # it saturates after each
-                want = want + x[:, half] @ y[:, half].T
-                want = np.clip(want, -(2**31), 2**31 - 1) if clamp else want
-            for r in range(8):
-                for lane in range(32):
-                    got = int(g.v[40 + r][0][lane])
-                    assert got == int(want[r + 8 * (lane // 16), lane % 16]) & 0xFFFFFFFF
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"), [("f32_16x16x16_f16", "f16"), ("f32_16x16x16_bf16", "bf16"), ("f16_16x16x16_f16", "f16")]
-)
-def test_wmma_of_floats(name: str, kind: str) -> None:
-    """Small integers, so that every order of summation gives the same."""
-    rng = np.random.default_rng(2)
-    a, b, c = rng.integers(-8, 9, (3, 16, 16)).astype(np.float32)
-    code = (lambda m: m.astype(np.float16).view(np.uint16)) if kind == "f16" else (lambda m: m.view(np.uint32) >> 16)
-    g = group()
-    for k in range(4):
-        g.put(10 + k, tile_of(code(a), 16)[k])
-        g.put(14 + k, tile_of(code(b), 16)[k])
-    short = name.startswith("f16")
-    for r in range(8):
-        row = np.concatenate([c[r, :], c[r + 8, :]])
-        if short:
-            g.put_half(20 + r // 2, r & 1, row.astype(np.float16).view(np.uint16))
-        else:
-            g.put(20 + r, row.view(np.uint32))
-    size = 128 if short else 256
-    ops = (vgpr(10, 128, op_sel=2), vgpr(14, 128, op_sel=2), vgpr(20, size, neg=True, op_sel=2))
-    execute(g, Instruction(0, 8, Format.VOP3P, f"v_wmma_{name}", (vgpr(40, size),), ops))
-    want = a @ b.T - c
-    for r in range(8):
-        found = g.halves[40 + r // 2, 0, :, r & 1].view(np.float16) if short else g.f[40 + r][0]
-        assert (found == np.concatenate([want[r, :], want[r + 8, :]])).all()
-
-
-def test_wmma_of_nibbles() -> None:
-    rng = np.random.default_rng(3)
-    a, b = rng.integers(0, 16, (2, 16, 16))
-    for signs in ((True, False), (False, True)):
-        g = group()
-        g.put(10, tile_of(a, 4)[0])
-        g.put(12, tile_of(b, 4)[0])
-        ops = (vgpr(10, neg=signs[0]), vgpr(12, neg=signs[1]), Operand(Kind.INTEGER, value=3))
-        execute(g, Instruction(0, 8, Format.VOP3P, "v_wmma_i32_16x16x16_iu4", (vgpr(40, 256),), ops))
-        x, y = (np.where((m > 7) & s, m - 16, m) for m, s in zip((a, b), signs, strict=True))
-        want = x @ y.T + 3
-        for r in range(8):
-            assert (g.i[40 + r][0] == np.concatenate([want[r, :], want[r + 8, :]])).all()
-
-
-def small_float(code: int, mantissa: int) -> float:
-    """OCP E4M3 (mantissa 3) and E5M2 (mantissa 2)."""
-    exponent, bias = 7 - mantissa, 7 if mantissa == 3 else 15
-    sign, e, m = code >> 7, code >> mantissa & (1 << exponent) - 1, code & (1 << mantissa) - 1
-    if mantissa == 3 and code & 0x7F == 0x7F:
-        return float("nan")
-    if mantissa == 2 and e == 31:
-        return float("nan") if m else float("-inf" if sign else "inf")
-    size = m / 2**mantissa * 2.0 ** (1 - bias) if e == 0 else (1 + m / 2**mantissa) * 2.0 ** (e - bias)
-    return -size if sign else size
-
-
-@pytest.mark.parametrize(("kind", "mantissa"), [("fp8", 3), ("bf8", 2)])
-def test_eight_bit_floats(kind: str, mantissa: int) -> None:
-    codes = list(range(256))
-    want = np.array([small_float(c, mantissa) for c in codes], np.float32)
-    got = np.array(vector(f"v_cvt_f32_{kind}", [codes], [32], form=Format.VOP1), np.uint32).view(np.float32)
-    assert np.array_equal(got, want, equal_nan=True)
-    pairs = [c | (255 - c) << 8 for c in codes]
-    both = np.array(vector(f"v_cvt_pk_f32_{kind}", [pairs], [16], 64, form=Format.VOP1), np.uint64)
-    found = both.view(np.float32).reshape(-1, 2)
-    assert np.array_equal(found, np.stack([want, want[::-1]], axis=1), equal_nan=True)
-
-
-def test_exp_of_halves() -> None:
-    codes = [int(np.array([x], np.float16).view(np.uint16)[0]) for x in (-25, -24.5, -14.5, -1, 0, 0.5, 1, 15.5, 16)]
-    got = np.array(vector("v_exp_f16", [codes], [16], 16, form=Format.VOP1), np.uint16).view(np.float16)
-    want = [np.float16(2.0**x) for x in (-25, -24.5, -14.5, -1, 0, 0.5, 1, 15.5)]
-    assert got[:-1].tolist() == want
-    assert got[-1] == np.inf
-
-
 # LDS.
 
 
@@ -463,13 +343,6 @@ def test_calls_return() -> None:
     assert decode(struct.pack("<I", call)).name == "s_call_b64"
     counters = stage.dispatch(stage.code([call, S_ENDPGM, 0xBE804800]))
     assert counters.wave_instructions == 3
-
-
-def test_selection_by_masks() -> None:
-    a, b = rows(INTEGERS32, 2, 32, 1)
-    chosen = [k % 3 == 1 for k in range(len(a))]
-    got = vector("v_cndmask_b32", [a, b], [32, 32], vcc_in=chosen)
-    assert got == [y if c else x for x, y, c in zip(a, b, chosen, strict=True)]
 
 
 def test_sleep_and_m0() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.emu.core.defined import conversions, floats, integers  # noqa: F401
+from tests.emu.core.defined import conversions, floats, integers, packed  # noqa: F401
 from tests.emu.core.defined.floats import fma
 from tests.emu.core.defined.harness import DEFINED, OPCODES, Real, defines, equal, final, perform
 from tests.emu.core.defined.integers import M
@@ -141,7 +141,7 @@ def test_products_and_sums_of_64_bits() -> None:
         low, high, mask = g.v[0].reshape(-1), g.v[1].reshape(-1), g.bits(VCC).reshape(-1)
         bottom, top = (-(1 << 63), (1 << 63) - 1) if is_signed else (0, (1 << 64) - 1)
         for i in range(len(a)):
-            of = (lambda x, k: signed(x, k)) if is_signed else (lambda x, k: x)
+            of = signed if is_signed else (lambda x, k: x)
             r = of(a[i], 32) * of(b[i], 32) + of(c[i], 64)
             assert mask[i] == r >> 64 & 1
             r = max(bottom, min(r, top)) if clamp else r
@@ -360,6 +360,46 @@ def test_nothing() -> None:
         assert perform(g, Instruction(0, 4, Format.VOP1, name)) is None
         assert (g.v == v).all()
         assert (g.s == s).all()
+
+
+# Jumps, and signs of dot products.
+
+
+@defines("s_getpc_b64", "s_setpc_b64", "s_swappc_b64", "s_call_b64")
+def test_where_jumps_go() -> None:
+    at, there = 0x1_2345_6000, 0xABCD_1234_5678
+    for name, source, target in (
+        ("s_getpc_b64", False, None), ("s_setpc_b64", True, there), ("s_swappc_b64", True, there),
+        ("s_call_b64", False, at + 4 - 8),
+    ):  # fmt: skip
+        g = group(2)
+        for k in range(2):
+            g.put_s(2 + k, np.uint32(there >> 32 * k & M))
+            g.put_s(4 + k, np.uint32(77))
+        form = OPCODES[name][0]
+        dst = () if name == "s_setpc_b64" else (sgpr(4, 2),)
+        went = perform(g, Instruction(at, 4, form, name, dst, (sgpr(2, 2),) if source else (), {"simm16": -2}))
+        assert went == target
+        assert words_of(g, 4) == [77 | 77 << 32 if name == "s_setpc_b64" else at + 4] * 2
+
+
+def test_signs_of_integer_dot_products() -> None:
+    """neg says "signed", for each factor on its own; clamp saturates the sum."""
+    numbers = (0, 0x7F7F7F7F, 0x80808080, M, 0x01FF807F, 0x77777777, 0x88888888)
+    a, b, c = rows(numbers, 3, 32, 14, limit=400, random=80)
+    n = len(a) // 32
+    for (name, bits), x_signed, y_signed, clamp in product(
+        (("v_dot4_i32_iu8", 8), ("v_dot8_i32_iu4", 4)), (False, True), (False, True), (0, 1)
+    ):
+        g = group(n)
+        for r, column in enumerate((a, b, c)):
+            g.put(2 + r, np.array(column[: 32 * n], np.uint32).reshape(n, 32))
+        ops = (vgpr(2, neg=x_signed, op_sel=2), vgpr(3, neg=y_signed, op_sel=2), vgpr(4, op_sel=2))
+        perform(g, Instruction(0, 8, Format.VOP3P, name, (vgpr(0),), ops, {"clamp": clamp}))
+        for i, got in enumerate(g.v[0].reshape(-1).tolist()):
+            total = packed.dot(a[i], b[i], signed(c[i], 32), bits, (x_signed, y_signed))
+            total = max(-(1 << 31), min(total, (1 << 31) - 1)) if clamp else total
+            assert got == total & M
 
 
 # MODE.

@@ -18,8 +18,8 @@ from tests.emu.core.one import FORMATS, SPECIAL, is_nan, rounded, value
 
 NAN = math.nan
 DIGITS = 60
-FUNCTIONS = {16: ("rcp", "sqrt", "rsq", "exp", "log", "sin", "cos"), 32: ("rcp", "sqrt", "rsq", "exp", "log", "sin", "cos"),
-             64: ("rcp", "sqrt", "rsq")}  # fmt: skip
+ROOTS = ("rcp", "sqrt", "rsq")
+FUNCTIONS = {16: (*ROOTS, "exp", "log", "sin", "cos"), 32: (*ROOTS, "exp", "log", "sin", "cos"), 64: ROOTS}
 BOUND = {"rcp": Fraction(1, 2), "sqrt": Fraction(1, 2)}
 LEAST = {16: -14, 32: -126, 64: -1022}
 

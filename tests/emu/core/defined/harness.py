@@ -111,7 +111,7 @@ class How:
     holes: bool = True
 
 
-def run_vector(name: str, columns: Sequence[Sequence[int]], how: How = How()) -> tuple[list[int], list[int], list[int]]:  # noqa: B008
+def run_vector(name: str, columns: Sequence[Sequence[int]], how: How = How()) -> tuple[list[int], list[int], list[int]]:
     """Results, mask results, and which rows were on; rows that were off were seen to keep what was there."""
     form, op = OPCODES[name]
     count, lanes = len(columns[0]), how.lanes
