@@ -217,6 +217,33 @@ def test_sparse_products() -> None:
                     assert number_of(got[i][j], d) == want, (name, i, j, x, y)
 
 
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+def test_infinities_and_nans(kind: str) -> None:
+    """They reach the row and the column that they stand in, and no other."""
+    inf, nan, one, tiny = {"f16": (0x7C00, 0x7D00, 0x3C00, 1), "bf16": (0x7F80, 0x7F81, 0x3F80, 0x80)}[kind]
+    a, b = [[one] * 16 for _ in range(16)], [[one] * 16 for _ in range(16)]
+    a[3][5], a[7][0], a[9] = inf, nan, [tiny] * 16
+    b[2][5], b[4][15], b[6] = 0, inf | 0x8000, [tiny] * 16
+    g = group()
+    put_fields(g, 4, lanes_of(lambda i, j: a[i][j], 16, 32), 16)
+    put_fields(g, 8, lanes_of(lambda i, j: b[i][j], 16, 32), 16)
+    ops = (vgpr(4, 128), vgpr(8, 128), Operand(Kind.INTEGER, value=0))
+    perform(g, Instruction(0, 8, Format.VOP3P, f"v_wmma_f32_16x16x16_{kind}", (vgpr(40, 256),), ops))
+    got = [[value(x, 32) for x in row] for row in tile(g, 40, False, 32)]
+    small = number_of(tiny, kind)
+    for i in range(16):
+        for j in range(16):
+            where = (i, j, got[i][j])
+            if i == 7 or (i, j) in ((3, 2), (3, 4)):  # inf * 0, inf - inf
+                assert math.isnan(got[i][j]), where
+            elif i == 3 or j == 4:
+                assert got[i][j] == (math.inf if i == 3 else -math.inf), where
+            else:
+                factor = small ** ((i == 9) + (j == 6))
+                ones = 15 if j == 2 else 16
+                assert got[i][j] == value(rounded(Fraction(factor) * ones, 32), 32), where
+
+
 def test_what_is_refused() -> None:
     ops = (vgpr(4, 64), vgpr(8, 128), vgpr(16))
     ins = Instruction(0, 8, Format.VOP3P, "v_swmmac_f32_16x16x32_f16", (vgpr(40, 128),), ops)

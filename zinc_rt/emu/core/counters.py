@@ -36,11 +36,11 @@ def class_of(ins: Instruction) -> str:
         if name.startswith(("s_wait", "s_delay", "s_nop", "s_sleep", "s_clause")):
             return "wait"
         return "barrier" if "barrier" in name else "message"
-    if name.startswith("v_wmma"):
+    if name.startswith(("v_wmma", "v_swmmac")):
         return "wmma"
     if name.startswith("v_dot"):
         return "dot"
-    if name.startswith(_TRANSCENDENTAL):
+    if name.replace("v_s_", "v_", 1).startswith(_TRANSCENDENTAL):
         return "trans"
     return "fma64" if "_f64" in name else "valu"
 

@@ -118,12 +118,15 @@ def _mix(ins: Instruction, source: Source) -> Any:
     short = ins.name != "v_fma_mix_f32"
 
     def compute(g: Group) -> Any:
-        a, b, c = (np.asarray(read(g)).astype(np.float32) for read in reads)
+        values = [np.asarray(read(g)) for read in reads]
+        denorm = {2: g.mode >> 6 & 3, 4: g.mode >> 4 & 3}  # by the bytes of a number
+        a, b, c = (np.asarray(x if denorm[x.itemsize] & 1 else flush(x)).astype(np.float32) for x in values)
         mode = g.mode & 3
         if short:
             r = rounding.fma(a, b, c, np.float16, g.mode >> 2 & 3)
         else:
             r = rounding.fma32(a, b, c) if mode == 0 else rounding.fma(a, b, c, np.float32, mode)
+        r = np.asarray(r if denorm[r.itemsize] & 2 else flush(r))
         return limited(r) if clamp else r
 
     half = {"v_fma_mixlo_f16": 0, "v_fma_mixhi_f16": 1}.get(ins.name, 0)

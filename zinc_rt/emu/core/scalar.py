@@ -357,6 +357,7 @@ def _constant_op(ins: Instruction) -> Step:
 
 
 _MODE: Final = 1
+_FP16_OVFL: Final = 1 << 23
 
 
 def _field(ins: Instruction) -> tuple[int, int, int]:
@@ -379,6 +380,8 @@ def _setreg(ins: Instruction) -> Step:
         if len(values) > 1:
             raise ShaderError("waves set MODE to different values, which this core does not follow")
         mode = (g.mode & ~(field << offset)) | ((int(values[0]) & field) << offset)
+        if mode & _FP16_OVFL:
+            raise ShaderError("sets FP16_OVFL in MODE, which this core does not follow")
         g.mode = mode & 0xFF
 
     return run
