@@ -24,6 +24,7 @@ from tests.emu.core.defined.harness import (
     flushed,
     keeps,
     run_scalar,
+    run_uniform,
     run_vector,
 )
 from tests.emu.core.one import INTEGERS32, SPECIAL, SPECIAL16, SPECIAL32, SPECIAL64, Format, is_nan, rows
@@ -298,6 +299,34 @@ def test_dpp(name: str) -> None:
         check(name, columns, How(modifiers=modifiers, holes=False), rows_of=moved)
 
 
+def free(name: str) -> bool:
+    """Whether its sources may be what they like."""
+    _, op = OPCODES[name]
+    return not name.startswith((*ACCUMULATES, "v_div_fmas")) and not any(t.place in "kv" and t.place for t in op.src)
+
+
+@pytest.mark.parametrize("name", [n for n in VECTOR if free(n)])
+def test_sources_that_are_the_same_for_all_lanes(name: str) -> None:
+    """Scalar registers and constants, first, second, and everywhere."""
+    _, op = OPCODES[name]
+    entry = DEFINED[name]
+    columns = columns_of(name, 30, 6)
+    for places, lanes in (("svv", 32), ("vsv", 64), ("sss", 32), ("cvv", 32), ("vcc", 32), ("ccc", 32)):
+        few = tuple(c[:12] for c in columns) if "c" in places else columns
+        for row, (got, mask) in zip(zip(*few, strict=True), run_uniform(name, few, places, lanes), strict=True):
+            found = entry.call(*row)
+            where = (name, places, [hex(x) for x in row], hex(got))
+            if entry.result == "m":
+                assert mask == found, where
+                continue
+            at = 0
+            for want, width in meaning(found, name, op, 0xF0):
+                part = got >> at & (1 << width) - 1
+                same = part & 0x7FFF > 0x7F80 if entry.result == "b" and want & 0x7FFF > 0x7F80 else part == want
+                assert same or (entry.result in "fp" and "f" in name and equal(part, want, width, "f")), where
+                at += width
+
+
 @pytest.mark.parametrize("name", [n for n in packed.HALVES if n != "v_pk_fmac_f16"])
 def test_halves_of_packed_sources(name: str) -> None:
     """Which half makes the low result and which the high one, and for floats the sign of each."""
@@ -329,7 +358,6 @@ def test_halves_of_packed_sources(name: str) -> None:
 def test_scalars(name: str) -> None:
     form, op = OPCODES[name]
     entry = DEFINED[name]
-    wants = inspect.signature(entry.call).parameters
     constants = (0, 1, -1, 0x7FFF, -0x8000) if form is Format.SOPK else (0x3FC00000, 0xFF800000, 0x80000001)
     kinds = [t for t in op.src if t.place != "k" and t.kind != "imm"]
     if kinds:
@@ -350,30 +378,46 @@ def test_scalars(name: str) -> None:
     scc = [k % 2 for k in range(count)]
     special = (*SPECIAL32, *INTEGERS32, *SPECIAL64)
     old = [special[7 * k % len(special)] for k in range(count)]
-    bits = op.dst[0].bits if op.dst else 32
     for constant in constants if form is Format.SOPK or len(kinds) < len(op.src) else (0,):
-        got, flags = run_scalar(name, columns, scc=scc, old=old, constant=constant)
-        for i in range(count):
-            values = [c[i] for c in columns]
-            for k, t in enumerate(op.src):
-                if t.place == "k":
-                    values.insert(k, constant & (1 << t.bits) - 1)
-                if t.kind == "imm":
-                    values.append(constant)
-            given = {k: v for k, v in (("scc", scc[i]), ("old", old[i])) if k in wants}
-            result, flag = entry.call(*values, **given)
-            where = (name, [hex(v) for v in values], given)
-            assert flags[i] == (scc[i] if flag is None else int(flag)), where
-            if result is None:
-                continue
-            parts = result if entry.result == "p" else (result,)
-            width = bits // len(parts)
-            for k, part in enumerate(parts):
-                want = final(part, width)
-                found = got[i] >> width * k & (1 << width) - 1
-                assert equal(found, want, width, "f" if entry.result in "fp" else "u"), (where, hex(found), want)
-            if bits == 16:
-                assert got[i] >> 16 == 0, "the upper half is 0"
+        results = run_scalar(name, columns, scc=scc, old=old, constant=constant)
+        check_scalars(name, columns, scc, old, constant, *results)
+    if form is Format.SOPK:
+        return
+    for i, literals in product(range(0, count, count // 7), ("0", "1", "01")):
+        row = [[c[i] & (1 << t.bits) - 1] for c, t in zip(columns, kinds, strict=True)]
+        before = [scc[i]], [old[i]]
+        results = run_scalar(name, row, scc=before[0], old=before[1], constant=constants[0], literals=literals)
+        check_scalars(name, row, *before, constants[0], *results)
+
+
+def check_scalars(
+    name: str, columns: list[list[int]], scc: list[int], old: list[int], constant: int, got: list[int], flags: list[int]
+) -> None:
+    _, op = OPCODES[name]
+    entry = DEFINED[name]
+    wants = inspect.signature(entry.call).parameters
+    bits = op.dst[0].bits if op.dst else 32
+    for i in range(len(old)):
+        values = [c[i] for c in columns]
+        for k, t in enumerate(op.src):
+            if t.place == "k":
+                values.insert(k, constant & (1 << t.bits) - 1)
+            if t.kind == "imm":
+                values.append(constant)
+        given = {k: v for k, v in (("scc", scc[i]), ("old", old[i])) if k in wants}
+        result, flag = entry.call(*values, **given)
+        where = (name, [hex(v) for v in values], given)
+        assert flags[i] == (scc[i] if flag is None else int(flag)), where
+        if result is None:
+            continue
+        parts = result if entry.result == "p" else (result,)
+        width = bits // len(parts)
+        for k, part in enumerate(parts):
+            want = final(part, width)
+            found = got[i] >> width * k & (1 << width) - 1
+            assert equal(found, want, width, "f" if entry.result in "fp" else "u"), (where, hex(found), want)
+        if bits == 16:
+            assert got[i] >> 16 == 0, "the upper half is 0"
 
 
 def test_helpers_tell_differences() -> None:

@@ -39,14 +39,19 @@ def _chosen(choose: np.ufunc, zero: np.ufunc, a: Any, b: Any) -> Any:
     return np.where(a == b, zero(a.view(word), b.view(word)).view(r.dtype), r)
 
 
+def _number(a: Any, b: Any, r: Any) -> Any:
+    """r, but the other one where one is NaN. (What fmin makes of a signalling NaN differs from place to place.)"""
+    return np.where(np.isnan(a), b, np.where(np.isnan(b), a, r))
+
+
 def min_num(a: Any, b: Any) -> Any:
     """The lesser; the other one where one is NaN; -0.0 below +0.0 (IEEE 754-2019 minimumNumber)."""
-    return _chosen(np.fmin, np.bitwise_or, a, b)
+    return _number(a, b, _chosen(np.minimum, np.bitwise_or, a, b))
 
 
 def max_num(a: Any, b: Any) -> Any:
     """The greater; the other one where one is NaN; +0.0 above -0.0."""
-    return _chosen(np.fmax, np.bitwise_and, a, b)
+    return _number(a, b, _chosen(np.maximum, np.bitwise_and, a, b))
 
 
 def minimum(a: Any, b: Any) -> Any:

@@ -98,6 +98,8 @@ def fma32(a: Any, b: Any, c: Any) -> Any:
     """float32 a * b + c to nearest, fast: float64 and again, and exactly where that may have rounded twice."""
     p = np.multiply(a, b, dtype=np.float64)
     s = p + c
+    if not np.ndim(s):  # constants
+        return add_wide(p, np.asarray(c, np.float64), np.float32, NEAREST)
     r = s.astype(np.float32)
     doubt = (s.view(np.int64) & _LOW29) == _HALF29
     doubt |= np.abs(r) < _MIN_NORMAL

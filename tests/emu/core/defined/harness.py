@@ -184,9 +184,15 @@ def run_vector(name: str, columns: Sequence[Sequence[int]], how: How = How()) ->
 
 
 def run_scalar(
-    name: str, columns: Sequence[Sequence[int]], *, scc: Sequence[int], old: Sequence[int], constant: int = 0
+    name: str,
+    columns: Sequence[Sequence[int]],
+    *,
+    scc: Sequence[int],
+    old: Sequence[int],
+    constant: int = 0,
+    literals: str = "",
 ) -> tuple[list[int], list[int]]:
-    """One wave per row; results and SCC."""
+    """One wave per row; results and SCC. literals: numbers of sources that are constants, those of the first row."""
     form, op = OPCODES[name]
     count = len(old)
     g = group(count)
@@ -200,6 +206,9 @@ def run_scalar(
             continue
         dwords = max(1, kind.bits // 32)
         values = next(places)
+        if str(k) in literals:
+            ops.append(Operand(Kind.LITERAL, 0, dwords, values[0], bits=kind.bits))
+            continue
         for w in range(dwords):
             g.put_s(10 + 4 * k + w, np.array([v >> 32 * w & 0xFFFFFFFF for v in values], np.uint32))
         ops.append(sgpr(10 + 4 * k, dwords))
@@ -250,3 +259,56 @@ def equal(got: int, want: int | float, bits: int, result: str) -> bool:
     if isinstance(want, float):
         return is_nan(got, bits)
     return got == want or (result == "f" and is_nan(want, bits) and is_nan(got, bits))
+
+
+def run_uniform(name: str, columns: Sequence[Sequence[int]], places: str, lanes: int = 32) -> list[tuple[int, int]]:
+    """One wave per row, whose sources are v(ector) or s(calar) registers, or one wave for a row of c(onstants), repeated.
+    Results and mask bits of the lanes, which are all the same.
+    """
+    form, op = OPCODES[name]
+    constants = "c" in places
+    found: list[tuple[int, int]] = []
+    batches = [[(x,) for x in row] for row in zip(*columns, strict=True)] if constants else [list(columns)]
+    for batch in batches:
+        g = group(len(batch[0]), lanes)
+        g.put_bits(VCC, np.zeros((1, lanes), np.bool_))
+        ops: list[Operand] = []
+        for k, (kind, values) in enumerate(zip(op.src, batch, strict=False)):
+            words = max(1, kind.bits // 32)
+            where = places[k % len(places)]
+            for w in range(words):
+                column = np.array([v >> 32 * w & 0xFFFFFFFF for v in values], np.uint32)
+                g.put(10 + 4 * k + w, column[:, None])
+                g.put_s(10 + 4 * k + w, column)
+            pick = 2 if kind.kind in "hwy" and kind.bits == 32 and form is Format.VOP3P else 0
+            if kind.kind == "m":
+                g.put_bits(VCC, np.array(values, np.bool_)[:, None])
+                ops.append(Operand(Kind.VCC, 0, lanes // 32, bits=lanes))
+            elif where == "v":
+                ops.append(vgpr(10 + 4 * k, kind.bits, op_sel=pick))
+            elif where == "s":
+                ops.append(Operand(Kind.SGPR, 10 + 4 * k, words, op_sel=pick, bits=kind.bits))
+            else:
+                ops.append(
+                    Operand(Kind.LITERAL, 0, words, values[0] & (1 << kind.bits) - 1, op_sel=pick, bits=kind.bits)
+                )
+        dst: list[Operand] = []
+        bits = op.dst[0].bits if op.dst else 0
+        if bits:
+            for w in range(max(1, bits // 32)):
+                g.put(w, np.uint32(0))
+            dst.append(vgpr(0, bits))
+        elif name.startswith("v_cmp_"):
+            dst.append(Operand(Kind.VCC, 0, lanes // 32, bits=lanes))
+        else:
+            dst.append(Operand(Kind.EXEC, 0, lanes // 32, bits=lanes))
+        perform(g, Instruction(0, 8, form, name, tuple(dst), tuple(ops)))
+        masks = g.bits(EXEC if name.startswith("v_cmpx") else VCC)
+        for i in range(len(batch[0])):
+            result = 0
+            for w in range(max(1, bits // 32) if bits else 0):
+                assert (g.v[w][i] == g.v[w][i][0]).all(), name
+                result |= int(g.v[w][i][0]) << 32 * w
+            assert (masks[i] == masks[i][0]).all(), name
+            found.append((result & (1 << bits) - 1, int(masks[i][0])))
+    return found
