@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tests.emu.core import test_definitions, test_matrix, test_mixed, test_special, test_transcendentals  # noqa: F401
+from tests.emu.core import test_definitions, test_matrix, test_mixed, test_scalars, test_special, test_transcendentals  # noqa: F401
 from tests.emu.core.defined.harness import BY_TEST, DEFINED, OPCODES
 from tests.emu.core.one import literal, sgpr, vgpr
 from tests.emu.isa.encodings import FORMATS, encodings

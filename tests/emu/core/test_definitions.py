@@ -5,11 +5,9 @@ lanes, signs, halves, output modifiers, rounding and denormal modes, DPP.
 from __future__ import annotations
 
 import inspect
-from functools import cache
 from itertools import product
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tests.emu.core.defined import compare, conversions, floats, integers, packed, scalars  # noqa: F401
@@ -23,83 +21,17 @@ from tests.emu.core.defined.harness import (
     final,
     flushed,
     keeps,
-    run_scalar,
     run_uniform,
     run_vector,
 )
-from tests.emu.core.one import INTEGERS32, SPECIAL, SPECIAL16, SPECIAL32, SPECIAL64, Format, is_nan, rows
+from tests.emu.core.defined.values import ACCUMULATES, columns_of, kinds_of
+from tests.emu.core.one import Format, is_nan
 from zinc_rt.emu.core.errors import Unsupported
 from zinc_rt.emu.isa.opcodes import Opcode, Type
 
 SCALAR = (Format.SOP1, Format.SOP2, Format.SOPC, Format.SOPK)
 VECTOR = [n for n in DEFINED if OPCODES[n][0] not in SCALAR]
-SCALARS = [n for n in DEFINED if OPCODES[n][0] in SCALAR]
-ACCUMULATES = ("v_fmac_", "v_pk_fmac_")
-WIDE = (0, 1, 2, 63, 64, 0xFFFFFFFF, 1 << 32, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, 0x123456789ABCDEF0)
-CLASSES = (0, 0x3FF, *(1 << k for k in range(10)), 0x155)
-POWERS = (0, 1, 2, 10, 24, 127, 150, 300, 0xFFFF, 0xFFF6, 0xFFFFFFFF, 0xFFFFFF6A, 0xFFFFFED4, 0x7FFFFFFF, 0x80000000)
 FULL = (("row_mask", 15), ("bank_mask", 15), ("bound_ctrl", 1))
-
-
-def words(choices: tuple[int, ...], seed: int) -> tuple[int, ...]:
-    """Pairs of 16 bits."""
-    rng = np.random.default_rng(seed)
-    return tuple(int(choices[i]) | int(choices[j]) << 16 for i, j in rng.integers(0, len(choices), (40, 2)))
-
-
-BRAIN = (0, 0x8000, 1, 0x7F, 0x80, 0x3F80, 0xBF80, 0x7F7F, 0xFF7F, 0x7F80, 0xFF80, 0x7FC0, 0x4049, 0x3EAB, 0x4B01)
-
-
-def choices(name: str, kind: Type, place: int) -> tuple[int, ...]:
-    """Special values of a source."""
-    bits = kind.bits
-    if kind.kind == "m":
-        return (0, 1)
-    if "ldexp" in name and place == 1:
-        return POWERS
-    if "class" in name and place == 1:
-        return CLASSES
-    if kind.kind == "f":
-        return SPECIAL[bits]
-    if kind.kind == "h":
-        return words(SPECIAL16, place)
-    if kind.kind == "y":
-        return words(BRAIN, place) if bits == 32 else BRAIN
-    if kind.kind == "w":
-        return words(tuple(x & 0xFFFF for x in INTEGERS32), place)
-    if bits == 128:
-        return tuple(x << 96 | y << 64 | x << 32 | y for x, y in zip(INTEGERS32, INTEGERS32[::-1], strict=True))
-    if bits == 64:
-        return WIDE
-    return tuple(x & (1 << bits) - 1 for x in INTEGERS32)
-
-
-def kinds_of(name: str) -> list[Type]:
-    """Types of the columns; a destination that is read comes last."""
-    _, op = OPCODES[name]
-    kinds = [t for t in op.src if t.place != "k" and t.kind != "imm"]
-    if name.startswith("v_div_fmas"):
-        kinds.append(Type("m"))
-    if name.startswith(ACCUMULATES):
-        kinds.append(Type("h", 32) if "pk" in name else Type("f", op.dst[0].bits))
-    return kinds
-
-
-@cache
-def columns_of(name: str, limit: int, random: int) -> tuple[tuple[int, ...], ...]:
-    kinds = kinds_of(name)
-    rng = np.random.default_rng(len(name))
-    every = [choices(name, kind, k) for k, kind in enumerate(kinds)]
-    total = int(np.prod([len(c) for c in every]))
-    picked = list(product(*every)) if total <= limit else [
-        tuple(c[int(i)] for c, i in zip(every, row, strict=True))
-        for row in np.stack([rng.integers(0, len(c), limit) for c in every], axis=1)
-    ]  # fmt: skip
-    more = []
-    for kind in kinds:
-        bits = kind.bits or 1
-        more.append([int(x) & (1 << bits) - 1 for x in rng.integers(0, 1 << min(bits, 63), random)])
-    return tuple(tuple([row[k] for row in picked] + more[k]) for k in range(len(kinds)))
 
 
 def meaning(found: Any, name: str, op: Opcode, mode: int, clamp: bool = False, omod: int = 0) -> tuple[Any, ...]:
@@ -352,72 +284,6 @@ def test_halves_of_packed_sources(name: str) -> None:
             )
 
         check(name, columns, How(sources=(first, *([rest] * (len(columns) - 1)))), definition)
-
-
-@pytest.mark.parametrize("name", SCALARS)
-def test_scalars(name: str) -> None:
-    form, op = OPCODES[name]
-    entry = DEFINED[name]
-    constants = (0, 1, -1, 0x7FFF, -0x8000) if form is Format.SOPK else (0x3FC00000, 0xFF800000, 0x80000001)
-    kinds = [t for t in op.src if t.place != "k" and t.kind != "imm"]
-    if kinds:
-        every = [choices(name, t, k) for k, t in enumerate(kinds)]
-        seed = len(name)
-        columns = [list(c) for c in rows(range(max(map(len, every))), len(kinds), 16, seed, limit=500, random=0)]
-        columns = [[every[k][i % len(every[k])] for i in column] for k, column in enumerate(columns)]
-        rng = np.random.default_rng(seed)
-        columns = [
-            c + [int(x) & (1 << t.bits) - 1 for x in rng.integers(0, 1 << 63, 60)]
-            for c, t in zip(columns, kinds, strict=True)
-        ]
-        if "bfe" in name:  # offset and width
-            columns[1] = [x & 63 | (x >> 7 & 127) << 16 for x in columns[1]]
-    else:
-        columns = []
-    count = len(columns[0]) if columns else len(INTEGERS32)
-    scc = [k % 2 for k in range(count)]
-    special = (*SPECIAL32, *INTEGERS32, *SPECIAL64)
-    old = [special[7 * k % len(special)] for k in range(count)]
-    for constant in constants if form is Format.SOPK or len(kinds) < len(op.src) else (0,):
-        results = run_scalar(name, columns, scc=scc, old=old, constant=constant)
-        check_scalars(name, columns, scc, old, constant, *results)
-    if form is Format.SOPK:
-        return
-    for i, literals in product(range(0, count, count // 7), ("0", "1", "01")):
-        row = [[c[i] & (1 << t.bits) - 1] for c, t in zip(columns, kinds, strict=True)]
-        before = [scc[i]], [old[i]]
-        results = run_scalar(name, row, scc=before[0], old=before[1], constant=constants[0], literals=literals)
-        check_scalars(name, row, *before, constants[0], *results)
-
-
-def check_scalars(
-    name: str, columns: list[list[int]], scc: list[int], old: list[int], constant: int, got: list[int], flags: list[int]
-) -> None:
-    _, op = OPCODES[name]
-    entry = DEFINED[name]
-    wants = inspect.signature(entry.call).parameters
-    bits = op.dst[0].bits if op.dst else 32
-    for i in range(len(old)):
-        values = [c[i] for c in columns]
-        for k, t in enumerate(op.src):
-            if t.place == "k":
-                values.insert(k, constant & (1 << t.bits) - 1)
-            if t.kind == "imm":
-                values.append(constant)
-        given = {k: v for k, v in (("scc", scc[i]), ("old", old[i])) if k in wants}
-        result, flag = entry.call(*values, **given)
-        where = (name, [hex(v) for v in values], given)
-        assert flags[i] == (scc[i] if flag is None else int(flag)), where
-        if result is None:
-            continue
-        parts = result if entry.result == "p" else (result,)
-        width = bits // len(parts)
-        for k, part in enumerate(parts):
-            want = final(part, width)
-            found = got[i] >> width * k & (1 << width) - 1
-            assert equal(found, want, width, "f" if entry.result in "fp" else "u"), (where, hex(found), want)
-        if bits == 16:
-            assert got[i] >> 16 == 0, "the upper half is 0"
 
 
 def test_helpers_tell_differences() -> None:

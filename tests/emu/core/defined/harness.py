@@ -262,7 +262,7 @@ def equal(got: int, want: int | float, bits: int, result: str) -> bool:
 
 
 def run_uniform(name: str, columns: Sequence[Sequence[int]], places: str, lanes: int = 32) -> list[tuple[int, int]]:
-    """One wave per row, whose sources are v(ector) or s(calar) registers, or one wave for a row of c(onstants), repeated.
+    """One wave per row, whose sources are v(ector) or s(calar) registers; or one for each row of c(onstants).
     Results and mask bits of the lanes, which are all the same.
     """
     form, op = OPCODES[name]
