@@ -294,6 +294,14 @@ def test_relative_registers_that_are_not_there() -> None:
     g = numbered(32, [30])
     with pytest.raises(ShaderError, match="s42 is read and was never written"):
         perform(g, Instruction(0, 4, Format.SOP1, "s_movrels_b32", (sgpr(20),), (sgpr(12),)))
+    g = numbered(32, [3])
+    g.pend_v, g.pend_s = 1 << 15 | 1 << 23, 1 << 15 | 1 << 23
+    for form, letter in ((Format.VOP1, "v"), (Format.SOP1, "s")):
+        a, b = (vgpr(20), vgpr(12)) if letter == "v" else (sgpr(20), sgpr(12))
+        with pytest.raises(ShaderError, match=f"{letter}15 is used before a load"):
+            perform(g, Instruction(0, 4, form, f"{letter}_movrels_b32", (a,), (b,)))
+        with pytest.raises(ShaderError, match=f"{letter}23 is overwritten before a load"):
+            perform(g, Instruction(0, 4, form, f"{letter}_movreld_b32", (a,), (b,)))
     with pytest.raises(Unsupported, match="DPP with v_movrels_b32"):
         perform(g, Instruction(0, 8, Format.VOP1, "v_movrels_b32", (vgpr(20),), (vgpr(12),), {"dpp8": 0}))
 

@@ -119,6 +119,7 @@ def move_scalar(ins: Instruction) -> Step:
             values = [np.array(np.broadcast_to(read(g), (g.n,))) for read in plain]
         else:
             of = _numbers(g, s.index, source or (0, 0), _N_SGPRS, width, "s")
+            _arrived(g, of, width, "used")
             for k in range(width):
                 missing = ~g.s_defined[of + k, waves]
                 if missing.any():
@@ -130,6 +131,7 @@ def move_scalar(ins: Instruction) -> Step:
                 g.put_s(fixed + k, value)
             return
         to = _numbers(g, d.index, target, _N_SGPRS, width, "s")
+        _arrived(g, to, width, "overwritten")
         for k, value in enumerate(values):
             g.s[to + k, waves] = value
             g.s_defined[to + k, waves] = True
@@ -138,6 +140,12 @@ def move_scalar(ins: Instruction) -> Step:
                     g.undef_s &= ~(1 << register)
 
     return run
+
+
+def _arrived(g: Group, numbers: Array, width: int, how: str) -> None:
+    for register in np.unique(numbers).tolist():
+        if g.pend_s >> register & (1 << width) - 1:
+            raise ShaderError(f"s{register} is {how} before a load that is under way has filled it")
 
 
 def _word(op: Operand, k: int) -> Operand:
