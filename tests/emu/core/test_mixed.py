@@ -158,6 +158,9 @@ def test_eight_bit_sources_by_byte() -> None:
             for x, got in zip(words, g.v[0].reshape(-1), strict=True):
                 want = conversions.widened(x >> 16 * (select & 1) + 8 * (select >> 1), mantissa)
                 assert equal(int(got), want, 32, "f")
+            moved = how | {"dpp8": sum((7 - i) << 3 * i for i in range(8))}
+            perform(g, Instruction(0, 12, Format.VOP3, f"v_cvt_f32_{kind}", (vgpr(1),), (vgpr(2),), moved))
+            assert (g.v[1] == g.v[0].reshape(8, 4, 8)[:, :, ::-1].reshape(8, 32)).all(), "of the lane that DPP reads"
             if select < 2:
                 perform(g, Instruction(0, 8, Format.VOP3, f"v_cvt_pk_f32_{kind}", (vgpr(0, 64),), (vgpr(2),), how))
                 for x, low, high in zip(words, g.v[0].reshape(-1), g.v[1].reshape(-1), strict=True):

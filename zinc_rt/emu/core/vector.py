@@ -194,8 +194,6 @@ def _float(ins: Instruction, how: Float) -> Halves:
 def _selected(ins: Instruction, read: Reader) -> Reader:
     """The byte, or pair of bytes, that op_sel picks: bit 0 is the upper half, bit 1 the odd byte."""
     select = ins.modifiers.get("op_sel", 0)
-    if "dpp_ctrl" in ins.modifiers or "dpp8" in ins.modifiers:
-        select = 0
     amount = np.uint32(16 * (select & 1) + (0 if "_pk_" in ins.name else 8 * (select >> 1 & 1)))
     return lambda g: np.asarray(read(g)) >> amount
 
