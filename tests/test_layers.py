@@ -30,8 +30,6 @@ LAYERS = (
     ("emu",),
     ("gpus",),
     ("tiers", "emulated", "rings", "engine"),
-    ("sampling", "sampling_math", "sampler", "stopping", "generation"),
-    ("tiers", "engine"),
     ("sampling", "sampling_math", "sampler", "sampling_gpu", "stopping", "generation"),
     ("model",),
     ("cli", "__main__"),
