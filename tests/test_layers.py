@@ -30,7 +30,7 @@ LAYERS = (
     ("emu",),
     ("gpus",),
     ("tiers", "emulated", "rings", "engine"),
-    ("sampling", "sampling_math", "sampler", "sampling_gpu", "stopping", "generation"),
+    ("sampling", "sampling_math", "sampler", "sampling_gpu", "choosing", "stopping", "generation"),
     ("model",),
     ("cli", "__main__"),
 )

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -46,8 +46,11 @@ from zinc_rt.tiers import (
 )
 
 if TYPE_CHECKING:
+    from zinc_rt.kernels.rdna.sampling_plan import Shape as SamplingShape
     from zinc_rt.linux import Linux
     from zinc_rt.ring.base import Profile
+    from zinc_rt.ring.gpu.ring import AmdRing
+    from zinc_rt.ring.gpu.sampling import GpuSampling
 
 __all__ = [
     "SUPPORTS_MULTITENANT_BATCHED_EXECUTION",
@@ -58,6 +61,7 @@ __all__ = [
     "EngineError",
     "Options",
     "Rows",
+    "SampledStep",
     "StepResult",
     "Tier",
     "TierReport",
@@ -151,6 +155,17 @@ class StepResult:
 
     logits: npt.NDArray[np.float32]
     tokens: npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class SampledStep:
+    """Valid until the next step. tokens: i32[n_logits]; status: u32[n_logits], see `sampling_gpu.accept`; logits: what
+    fetches them, f32[n_logits, n_vocab].
+    """
+
+    tokens: npt.NDArray[np.int32]
+    status: npt.NDArray[np.uint32]
+    logits: Callable[[], npt.NDArray[np.float32]]
 
 
 class Engine:
@@ -313,6 +328,36 @@ class Engine:
         for part in rows:
             self._lengths[part.slot] = part.start + len(part.tokens)
         return StepResult(self._logits[:n_logits], self._tokens[:n_logits])
+
+    @property
+    def samples(self) -> bool:
+        """Whether steps can end with sampled tokens, so that no logits need to come to the host."""
+        return self.kernels == "rdna"
+
+    def open_sampling(
+        self, n_vocab: int, rows: int, shape: SamplingShape, table: npt.NDArray[np.uint64]
+    ) -> GpuSampling:
+        """What `step_sampled` needs for `rows` wanted rows; see `AmdRing.open_sampling`. Raises `RingError`."""
+        return self._gpu().open_sampling(self._loaded()[0], n_vocab, rows, shape, table)
+
+    def step_sampled(self, rows: Sequence[Rows], sampling: GpuSampling) -> SampledStep:
+        """As `step`, with a token for each wanted row in place of its logits. Raises what `step` raises."""
+        ring, (batch, pages, sizes) = self._gpu(), self._loaded()
+        batch.counts[0], batch.counts[1] = self._schedule(rows, batch.inputs, pages, sizes)
+        ring.wait(ring.submit_sampled(batch, sampling))
+        for part in rows:
+            self._lengths[part.slot] = part.start + len(part.tokens)
+
+        def logits() -> npt.NDArray[np.float32]:
+            ring.fetch(batch, sampling)
+            return self._logits[: batch.counts[1]]
+
+        return SampledStep(sampling.tokens, sampling.status, logits)
+
+    def _gpu(self) -> AmdRing:
+        if not self.samples:
+            raise RingError(f"tokens are sampled by GPUs; this engine is {self.how}")
+        return cast("AmdRing", self._ring)
 
     def _schedule(
         self, rows: Sequence[Rows], inputs: Mapping[str, npt.NDArray[np.int32]], pages: KVPages, sizes: Sizes

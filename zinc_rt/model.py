@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.engine import ContextFull, Engine, EngineError, Options, Rows, StepResult, tier_from_env
+from zinc_rt.choosing import Chooser, chooser_for
+from zinc_rt.engine import ContextFull, Engine, EngineError, Options, Rows, tier_from_env
 from zinc_rt.errors import UsageError
 from zinc_rt.generation import Chunk, Generation, Stats
 from zinc_rt.gguf import GGUFFile
@@ -330,13 +331,13 @@ class Model:
         history, limit = list(prompt), params.max_tokens
         with _Turn(self):
             started = time.perf_counter()
+            choose = chooser_for(self.engine, sampler, self.n_ctx)
             cached = self._reuse(prompt)
-            result = self._prefill(prompt, cached)
+            self._prefill(prompt, cached, choose)
             prefilled = decoded = time.perf_counter()
             reason, n = None, 0
             while reason is None:
-                likeliest = int(result.tokens[0]) if sampler.n_vocab == self.n_vocab else None
-                token = sampler.sample(result.logits[0, : sampler.n_vocab], history, likeliest)
+                token = choose.token(history)
                 decoded = time.perf_counter()
                 if token.token_id in stop_ids:
                     reason = "stop"
@@ -352,7 +353,7 @@ class Model:
                 elif len(history) > self.n_ctx:
                     reason = "context"
                 else:
-                    result = self._advance(token.token_id)
+                    self._advance(history, choose)
             rest = "" if stops.matched is not None else self._rest(text, stops)
             stats = Stats(len(prompt), n, prefilled - started, decoded - prefilled, cached)
             yield Chunk(rest, finish_reason=reason, stats=stats, seed=sampler.seed)
@@ -362,22 +363,24 @@ class Model:
         shown, stopped = stops.add(text.flush())
         return shown if stopped else shown + stops.flush()
 
-    def _prefill(self, prompt: list[int], start: int) -> StepResult:
-        """Run the prompt from index `start` on, in steps of n_batch rows; the logits after its last token."""
+    def _prefill(self, prompt: list[int], start: int, choose: Chooser) -> None:
+        """Run the prompt from index `start` on, in steps of n_batch rows; a token is chosen after its last one."""
         n_batch = self.engine.options.n_batch
         while True:
             part = prompt[start : start + n_batch]
             last = start + len(part) == len(prompt)
-            result = self.engine.step([Rows(self._slot, start, part, wanted=(len(part) - 1,) if last else ())])
+            if last:
+                choose.step(Rows(self._slot, start, part, wanted=(len(part) - 1,)), prompt)
+            else:
+                self.engine.step([Rows(self._slot, start, part)])
             self._resident += part
             start += len(part)
             if last:
-                return result
+                return
 
-    def _advance(self, token: int) -> StepResult:
-        result = self.engine.step([Rows(self._slot, len(self._resident), (token,), wanted=(0,))])
-        self._resident.append(token)
-        return result
+    def _advance(self, history: list[int], choose: Chooser) -> None:
+        choose.step(Rows(self._slot, len(self._resident), history[-1:], wanted=(0,)), history)
+        self._resident.append(history[-1])
 
     def _reuse(self, prompt: list[int]) -> int:
         """Keep what the cache shares with the prompt, all but its last token at most; returns the length."""

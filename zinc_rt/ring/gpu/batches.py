@@ -7,7 +7,10 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from zinc_rt.ir.graph import BufferKind, Graph
+from zinc_rt.ir.op import Op
 from zinc_rt.kernels.rdna.catalogue import DECODE
 from zinc_rt.ring.door.batch import Batch
 from zinc_rt.ring.door.gpu_ring import GpuRing
@@ -17,6 +20,7 @@ from zinc_rt.ring.gpu.lower import Lowered
 from zinc_rt.ring.gpu.memory import GraphMemory
 from zinc_rt.ring.gpu.operations import Block, Operation, Place, Shape
 from zinc_rt.ring.gpu.placement import phases, placed
+from zinc_rt.ring.gpu.sampling import GpuSampling
 from zinc_rt.ring.records import Records
 
 KEPT = 16
@@ -25,8 +29,11 @@ KEPT = 16
 
 @dataclass
 class _Recorded:
+    """fetch: copies the logits of a step that sampled, and did without them."""
+
     batch: Batch
-    arguments: GpuMemory
+    fetch: Batch | None
+    arguments: list[GpuMemory]
 
 
 class Batches:
@@ -36,21 +43,47 @@ class Batches:
         self, ring: GpuRing, graph: Graph, lowered: Lowered, memory: GraphMemory, programs: Mapping[str, Program]
     ) -> None:
         self._ring, self._graph, self._lowered = ring, graph, lowered
-        self._memory, self._programs = memory, programs
-        self._kept: OrderedDict[Shape, _Recorded] = OrderedDict()
+        self._memory, self._programs = memory, dict(programs)
+        self._kept: OrderedDict[tuple[Shape, GpuSampling | None], _Recorded] = OrderedDict()
+        self._choices = {n.name for n in graph.nodes if n.op is Op.ARGMAX}
 
-    def of(self, shape: Shape) -> Batch:
-        """The batch for a step of this shape."""
-        if shape in self._kept:
-            self._kept.move_to_end(shape)
-            return self._kept[shape].batch
+    def add_programs(self, programs: Mapping[str, Program]) -> None:
+        """By symbol: those that sampling needs."""
+        self._programs.update(programs)
+
+    def of(self, shape: Shape, sampling: GpuSampling | None = None) -> Batch:
+        """The batch for a step of this shape, which ends with sampled tokens if so wished."""
+        return self._of(shape, sampling).batch
+
+    def fetch(self, shape: Shape, sampling: GpuSampling) -> Batch:
+        """What brings the logits of the step that was run last, of this shape, to the host."""
+        found = self._of(shape, sampling).fetch
+        assert found is not None, "a sampled step has one"
+        return found
+
+    def _of(self, shape: Shape, sampling: GpuSampling | None) -> _Recorded:
+        key = (shape, sampling)
+        if key in self._kept:
+            self._kept.move_to_end(key)
+            return self._kept[key]
         while len(self._kept) >= KEPT:
-            self._ring.free(self._kept.popitem(last=False)[1].arguments)
-        self._kept[shape] = made = self._record(shape)
-        return made.batch
+            self._free(next(iter(self._kept)))
+        self._kept[key] = made = self._record(shape, sampling)
+        return made
 
-    def _record(self, shape: Shape) -> _Recorded:
+    def drop(self, sampling: GpuSampling) -> None:
+        """Forget the batches that end with it."""
+        for key in [key for key in self._kept if key[1] is sampling]:
+            self._free(key)
+
+    def _free(self, key: tuple[Shape, GpuSampling | None]) -> None:
+        for piece in self._kept.pop(key).arguments:
+            self._ring.free(piece)
+
+    def _record(self, shape: Shape, sampling: GpuSampling | None) -> _Recorded:
         operations = [op for op in self._lowered.operations if getattr(shape, op.counted)]
+        if sampling is not None:
+            operations = [op for op in operations if op.name not in self._choices]
         where = placed(self._graph, self._lowered, shape, self._memory.arena_bytes)
         va = {**self._memory.va, **{key: self._memory.arena + at for key, at in where.items()}}
 
@@ -61,19 +94,43 @@ class Batches:
 
         held, blocks = self._arguments(operations, va, shape)
         batch = Batch(f"step of {shape.n_rows} rows")
+        batch.memory += [held, *self._memory.held]
         self._move(batch, *self._memory.input_block)
+        for move in sampling.moves if sampling is not None else ():
+            self._move(batch, *move)
         for part, full in phases(operations, stretch):
             batch.barrier(light=not full)
             for op in part:
                 arguments = (blocks[id(a)] if isinstance(a, Block) else _value(a, va, shape) for a in op.arguments)
                 batch.dispatch(self._programs[op.kernel(shape).spec.symbol], op.groups(shape), *arguments)
+        if sampling is None:
+            self._outputs(batch, shape, va)
+            return _Recorded(batch, None, [held])
+        args = self._sample(batch, sampling, va)
+        fetch = Batch("logits")
+        fetch.memory += self._memory.held
+        self._outputs(fetch, shape, va)
+        return _Recorded(batch, fetch, [held, args])
+
+    def _outputs(self, batch: Batch, shape: Shape, va: Mapping[Hashable, int]) -> None:
+        """Copy them to where the processor reads them."""
         batch.barrier(light=True)
         for b in self._graph.of_kind(BufferKind.OUTPUT):
             rows = int(getattr(shape, str(b.shape[0])))
             if rows:
                 self._move(batch, va[b.id], self._memory.outside[b.id], rows * self._lowered.rooms[b.id].row_bytes)
-        batch.memory += [held, *self._memory.held]
-        return _Recorded(batch, held)
+
+    def _sample(self, batch: Batch, sampling: GpuSampling, va: Mapping[Hashable, int]) -> GpuMemory:
+        """Let the batch end with tokens; the memory of the kernels' arguments."""
+        logits = next(va[n.outputs[0]] for n in self._graph.nodes if n.op is Op.LM_HEAD)
+        addresses = {**sampling.addresses, "logits": logits}
+        raw = sampling.plan.arguments(addresses).view(np.uint8)
+        args = self._ring.alloc(raw.size, label="arguments of sampling")
+        self._ring.write(args, raw)
+        programs = {step.kernel: self._programs[DECODE[step.kernel].spec.symbol] for step in sampling.plan.steps}
+        sampling.plan.record(batch, programs, {**addresses, "args": args.va})
+        batch.memory += [args, *sampling.held]
+        return args
 
     def _move(self, batch: Batch, source: int, target: int, n_bytes: int) -> None:
         words = n_bytes // 4

@@ -13,6 +13,8 @@ from zinc_rt.ir.graph import BufferKind, Graph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.errors import TokenOutOfRange
 from zinc_rt.kernels.rdna.catalogue import DECODE, Entry
+from zinc_rt.kernels.rdna.sampling_plan import Shape as SamplingShape
+from zinc_rt.kernels.rdna.sampling_plan import plan
 from zinc_rt.lang.cache import CompileCache
 from zinc_rt.lang.gpu_library import gpu_kernels
 from zinc_rt.ring.accept import step_inputs
@@ -21,25 +23,30 @@ from zinc_rt.ring.door.base import Door
 from zinc_rt.ring.door.gpu_ring import TIMEOUT, GpuRing
 from zinc_rt.ring.door.pool import GpuMemory
 from zinc_rt.ring.door.program import Program
-from zinc_rt.ring.errors import RingClosed, RingError
+from zinc_rt.ring.errors import RingClosed, RingError, UnsupportedOp
 from zinc_rt.ring.gpu.batches import Batches
 from zinc_rt.ring.gpu.lower import Lowered, Lowering
 from zinc_rt.ring.gpu.memory import GraphMemory, Uploader, fill, planned
 from zinc_rt.ring.gpu.operations import SPLIT, Shape
+from zinc_rt.ring.gpu.sampling import GpuSampling, make_sampling
 from zinc_rt.ring.packet_list import Packet, PacketBatch
 from zinc_rt.ring.phases import into_phases
 
 _DRM = "/sys/class/drm"
+_SAMPLINGS = 4
+"""Kept of a batch: texts with other parameters often need a plan of their own."""
 
 
 @dataclass(frozen=True)
 class GpuBatch(PacketBatch):
     """A graph on a GPU. recorded: its batches by shape."""
 
+    graph: Graph = field(kw_only=True)
     recorded: Batches = field(kw_only=True)
     memory: GraphMemory = field(kw_only=True)
     vocabularies: tuple[tuple[str, str, int], ...] = ()  # (node, input of ids, rows of its table)
     longest: str = ""  # the input of positions, where there is attention
+    samplings: dict[tuple[int, int, SamplingShape], GpuSampling] = field(default_factory=dict)
     native: ClassVar[bool] = True
 
 
@@ -148,6 +155,7 @@ class AmdRing(Ring):
             inputs=memory.inputs,
             outputs=memory.outputs,
             limits=(sizes.n_rows, sizes.n_logits),
+            graph=graph,
             recorded=Batches(self.gpu, graph, lowered, memory, programs),
             memory=memory,
             vocabularies=tuple(_vocabularies(graph)),
@@ -168,21 +176,78 @@ class AmdRing(Ring):
         self._loaded.update(made)
         return made
 
-    def submit(self, batch: PacketBatch) -> Fence:
-        """Start the batch on its inputs. Raises `StepTooLarge`, `TokenOutOfRange`, `DoorError`, `DeviceLost`."""
+    def _own(self, batch: PacketBatch) -> GpuBatch:
         self._check_open()
         if not isinstance(batch, GpuBatch) or not any(batch is ours for ours in self._batches):
             raise RingError("the batch was not lowered by this ring")
+        return batch
+
+    def open_sampling(
+        self, batch: PacketBatch, n_vocab: int, rows: int, shape: SamplingShape, table: npt.NDArray[np.uint64]
+    ) -> GpuSampling:
+        """Memory with which `submit_sampled` chooses the tokens of `rows` wanted rows; the last few are kept.
+
+        n_vocab: tokens to choose from, with several rows as many as there are logits. Raises `UnsupportedOp` for a
+        graph without one product of logits, `RingError`, `DoorError`.
+        """
+        ours = self._own(batch)
+        heads = [n for n in ours.graph.nodes if n.op is Op.LM_HEAD]
+        if len(heads) != 1:
+            raise UnsupportedOp(f"{len(heads)} products give logits; tokens can be sampled from those of one")
+        width = int(ours.graph.buffer(heads[0].outputs[0]).shape[1])
+        if not 1 <= n_vocab <= width or (rows > 1 and n_vocab != width):
+            raise RingError(f"tokens of {rows} rows sampled among {n_vocab}; a row has {width} logits")
+        key = (n_vocab, rows, shape)
+        if key not in ours.samplings:
+            made = plan(n_vocab, rows, shape)
+            ours.recorded.add_programs(self._programs([DECODE[step.kernel] for step in made.steps]))
+            while len(ours.samplings) >= _SAMPLINGS:
+                self._close_sampling(ours, next(iter(ours.samplings)))
+            uploader = Uploader(self.gpu, self._loaded[DECODE["move"].spec.symbol])
+            try:
+                ours.samplings[key] = make_sampling(self.gpu, uploader, n_vocab, rows, shape, table)
+            finally:
+                uploader.close()
+        return ours.samplings[key]
+
+    def _close_sampling(self, batch: GpuBatch, key: tuple[int, int, SamplingShape]) -> None:
+        sampling = batch.samplings.pop(key)
+        batch.recorded.drop(sampling)
+        for piece in sampling.held:
+            self.gpu.free(piece)
+
+    def submit(self, batch: PacketBatch) -> Fence:
+        """Start the batch on its inputs. Raises `StepTooLarge`, `TokenOutOfRange`, `DoorError`, `DeviceLost`."""
+        return self._submit(self._own(batch), None)
+
+    def submit_sampled(self, batch: PacketBatch, sampling: GpuSampling) -> Fence:
+        """The same, ending with tokens chosen as `sampling` says; the outputs stay what they were, see `fetch`."""
+        ours = self._own(batch)
+        if not any(sampling is known for known in ours.samplings.values()):
+            raise RingError("the sampling was not opened for this batch, or was dropped since")
+        if int(ours.counts[1]) != sampling.plan.rows:
+            raise RingError(f"{ours.counts[1]} rows of logits, sampled as {sampling.plan.rows}")
+        return self._submit(ours, sampling)
+
+    def fetch(self, batch: PacketBatch, sampling: GpuSampling) -> None:
+        """Bring the outputs of the step that ran last, a sampled one, to the host. Raises `DeviceLost`."""
+        ours = self._own(batch)
+        self.gpu.wait(self.gpu.submit(ours.recorded.fetch(self._shape(ours), sampling)))
+
+    def _submit(self, batch: GpuBatch, sampling: GpuSampling | None) -> Fence:
         check_step(batch)
-        n_rows, n_logits = batch.counts.tolist()
         for node, ids, n_vocab in batch.vocabularies:
-            _check_ids(node, batch.inputs[ids][:n_rows], n_vocab)
-        shape = Shape(n_rows, n_logits, _splits(batch, n_rows))
-        inner = self.gpu.submit(batch.recorded.of(shape))
+            _check_ids(node, batch.inputs[ids][: batch.counts[0]], n_vocab)
+        inner = self.gpu.submit(batch.recorded.of(self._shape(batch), sampling))
         self._sequence += 1
         fence = Fence(self._sequence)
         self._fences[fence.sequence] = fence, inner
         return fence
+
+    @staticmethod
+    def _shape(batch: GpuBatch) -> Shape:
+        n_rows, n_logits = batch.counts.tolist()
+        return Shape(n_rows, n_logits, _splits(batch, n_rows))
 
     def wait(self, fence: Fence, timeout: float | None = None) -> None:
         """Return once the fence has retired. Raises `FenceTimeout`, `DeviceLost`, `RingError` for a foreign fence."""
