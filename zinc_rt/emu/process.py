@@ -142,8 +142,10 @@ class Process(Linux):
 
     def munmap(self, address: int, length: int) -> None:
         with self.machine.lock:
-            super().munmap(address, length)
-            self._forget_maps(address, length)
+            # What this process has not mapped is somebody else's by now.
+            if any(start < address + length and address < start + n for start, (n, _) in self._maps.items()):
+                super().munmap(address, length)
+                self._forget_maps(address, length)
 
     def _forget_maps(self, address: int, length: int) -> None:
         """What was mapped in the range is not there any more; of empty ranges, parts outside of it stay."""
@@ -229,8 +231,7 @@ class Process(Linux):
                 what = "address range" if bo is None else f"map of {bo.label}"
                 if at not in self._kept:
                     machine.report("leak", f"{what}, {length} bytes at {at:#x}, was not unmapped")
-                super().munmap(at, length)
-            self._maps.clear()
+            # The maps stay: arrays of the process that really runs may look at them still, and undo them later.
 
     def _trace(self, line: str) -> None:
         if self.machine.trace is not None:

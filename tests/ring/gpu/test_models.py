@@ -114,3 +114,13 @@ def test_ids_outside_of_the_vocabulary_run_nothing(small: Path) -> None:
 def test_options_of_the_cpu_are_not_the_gpus(how: dict) -> None:
     with pytest.raises(UsageError, match=f"{next(iter(how))} is .*, but that is an option of t_cpu"):
         Engine(Options(tier=Tier.emu, **how))
+
+
+def test_results_can_be_read_after_the_end(small: Path) -> None:
+    with GGUFFile.open(small) as file, Engine(Options(Tier.emu, n_ctx=32)) as engine:
+        engine.load(file, define(file))
+        result = engine.step([Rows(engine.open_sequence(), 0, [3], (0,))])
+        want = result.logits.copy()
+    assert (result.logits == want).all()
+    with Engine(Options(Tier.emu)):  # whose maps may lie where the others were
+        assert (result.logits == want).all()
