@@ -89,9 +89,15 @@ def scores_of(k: ptr[f16], q: ptr[f32], scores, G: int, DIM: int):
 
 
 @inline
-def add_values(v: ptr[f16], weights, sums, stride: u32, n: int, HEADS: int):
-    """sums[h] = its chain over n more positions, for two elements; v: the first position's."""
-    pairs = tuple(f32(load(v + i * stride, lanes=2, align=4)) for i in range(n))
+def values_of(v: ptr[f16], stride: u32, n: int):
+    """Two elements of n positions' values; v: the first position's."""
+    return tuple(load(v + i * stride, lanes=2, align=4) for i in range(n))
+
+
+@inline
+def add_values(values, weights, sums, n: int, HEADS: int):
+    """sums[h] = its chain over n more positions, for two elements."""
+    pairs = tuple(f32(values[i]) for i in range(n))
     for i in unroll(n):
         for h in unroll(HEADS):
             e = weights[h][i]
@@ -160,16 +166,25 @@ def attention(a: ptr[AttentionArgs, Space.CONSTANT], G: int, DIM: int):
             sums = regs(f32, 2 * HEADS)
             # A part without a head of its own for one of its turns does the last head once more, and drops it.
             first_es = tuple(es + clamped(part + h * PARTS, G) * SPLIT for h in range(HEADS))
-            for page in range(count >> 4):
-                v = value_at(a, pages[page], kv_head, element, n_kv, DIM)
-                weights = tuple(p + page * 16 for p in first_es)
-                add_values(v, weights, sums, stride, 16, HEADS)
+            for two in range(count >> 5):
+                # Both pages' values are asked for before the first of them is needed.
+                page = two * 2
+                first = values_of(value_at(a, pages[page], kv_head, element, n_kv, DIM), stride, 16)
+                second = values_of(value_at(a, pages[page + 1], kv_head, element, n_kv, DIM), stride, 16)
+                add_values(first, tuple(p + page * 16 for p in first_es), sums, 16, HEADS)
+                add_values(second, tuple(p + (page * 16 + 16) for p in first_es), sums, 16, HEADS)
+            if count & 16 != 0:
+                page = (count >> 5) * 2
+                last = values_of(value_at(a, pages[page], kv_head, element, n_kv, DIM), stride, 16)
+                add_values(last, tuple(p + page * 16 for p in first_es), sums, 16, HEADS)
             rest = count & 15
             if rest != 0:
                 page = count >> 4
                 v: ptr[f16] = value_at(a, pages[page], kv_head, element, n_kv, DIM)
                 for i in range(rest):
-                    add_values(v, tuple(p + (page * 16 + i) for p in first_es), sums, stride, 1, HEADS)
+                    add_values(
+                        values_of(v, stride, 1), tuple(p + (page * 16 + i) for p in first_es), sums, 1, HEADS
+                    )  # fmt: skip
                     v = v + stride
             for h in unroll(HEADS):
                 g = part + h * PARTS

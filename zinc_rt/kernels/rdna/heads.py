@@ -6,7 +6,18 @@ Pages hold 16 positions: cache f16[pages, 16, heads, DIM]. table: f32[positions,
 from __future__ import annotations
 
 from zinc_rt.lang.kernel import inline, kernel
-from zinc_rt.lang.ops import cast, first_lane, fma, lane_id, sqrt, unroll, wave_reduce_add, workgroup_id, workitem_id
+from zinc_rt.lang.ops import (
+    cast,
+    first_lane,
+    fma,
+    lane_id,
+    select,
+    sqrt,
+    unroll,
+    wave_reduce_add,
+    workgroup_id,
+    workitem_id,
+)
 from zinc_rt.lang.types import Space, f16, f32, i32, ptr, struct, u32, u64
 
 WAVES = 4
@@ -62,11 +73,35 @@ def squares(x: ptr[f32], first: int, DIM: int):
 
 
 @inline
-def element(x: ptr[f32], weight: ptr[f32], scale, i, NORM: bool):
-    """Element i after the norm."""
+def within(i: u32, start: int, n: int):
+    """i, or 0 beyond n; known to be less where a whole wave is."""
+    if start + 32 <= n:
+        return i
+    return select(i < n, i, i - i)
+
+
+@inline
+def loaded(x: ptr[f32], weight: ptr[f32], i, NORM: bool):
+    """Element i and its weight."""
     if NORM:
-        return (x[i] * scale) * weight[i]
-    return x[i]
+        return x[i], weight[i]
+    return x[i], x[i]
+
+
+@inline
+def normed(element, scale, NORM: bool):
+    """What the norm makes of it."""
+    if NORM:
+        return (element[0] * scale) * element[1]
+    return element[0]
+
+
+@inline
+def pair_of(i: u32, PAIRS: int, INTERLEAVED: bool):
+    """The two elements of rotated pair i."""
+    if INTERLEAVED:
+        return i * 2, i * 2 + 1
+    return i, i + PAIRS
 
 
 @inline
@@ -96,22 +131,28 @@ def heads(a: ptr[HeadsArgs, Space.CONSTANT], DIM: int, PAIRS: int, INTERLEAVED: 
             cache = a.cache + place * DIM
         else:
             y = a.y + u64(unit) * DIM
+        # All that comes from memory is asked for before the first of it is needed; lanes beyond the end take the first.
+        cosines = a.table + u64(position) * (2 * PAIRS)
+        turns = tuple(within(lane_id() + start, start, PAIRS) for start in range(0, PAIRS, 32))
+        places = tuple(pair_of(i, PAIRS, INTERLEAVED) for i in turns)
+        pairs = tuple((loaded(x, a.weight, pair[0], NORM), loaded(x, a.weight, pair[1], NORM)) for pair in places)
+        angles = tuple((cosines[i], cosines[i + PAIRS]) for i in turns)
+        others = tuple(
+            within(lane_id() + start, start, DIM - 2 * PAIRS) + 2 * PAIRS for start in range(0, DIM - 2 * PAIRS, 32)
+        )
+        rest = tuple(loaded(x, a.weight, i, NORM) for i in others)
         scale: f32 = 1.0
         if NORM:
             scale = head_scale(x, a.eps, DIM)
-        cosines = a.table + u64(position) * (2 * PAIRS)
-        for start in unroll(0, PAIRS, 32):
-            i = lane_id() + start
-            if i < PAIRS:
-                first = i * 2 if INTERLEAVED else i
-                second = i * 2 + 1 if INTERLEAVED else i + PAIRS
-                p = element(x, a.weight, scale, first, NORM)
-                q = element(x, a.weight, scale, second, NORM)
-                c = cosines[i]
-                s = cosines[i + PAIRS]
-                put(y, cache, first, (p * c) - (q * s), CACHE)
-                put(y, cache, second, (p * s) + (q * c), CACHE)
-        for start in unroll(2 * PAIRS, DIM, 32):
-            i = lane_id() + start
+        for k in unroll(len(turns)):
+            p = normed(pairs[k][0], scale, NORM)
+            q = normed(pairs[k][1], scale, NORM)
+            c = angles[k][0]
+            s = angles[k][1]
+            if lane_id() + k * 32 < PAIRS:
+                put(y, cache, places[k][0], (p * c) - (q * s), CACHE)
+                put(y, cache, places[k][1], (p * s) + (q * c), CACHE)
+        for k in unroll(len(rest)):
+            i = lane_id() + (2 * PAIRS + k * 32)
             if i < DIM:
-                put(y, cache, i, element(x, a.weight, scale, i, NORM), CACHE)
+                put(y, cache, i, normed(rest[k], scale, NORM), CACHE)
