@@ -11,11 +11,12 @@ from zinc_rt.emu.core.core import ShaderCore
 from zinc_rt.emu.errors import EmulatorFinding
 from zinc_rt.emu.machine import Machine
 from zinc_rt.emu.models import R9700, GpuModel
-from zinc_rt.emu.profiler import Profiler, Record, table
+from zinc_rt.emu.profiler import Profiler, Record, side_by_side, table
 from zinc_rt.lang.cache import CompileCache
 from zinc_rt.ring.base import Fence
 from zinc_rt.ring.errors import RingError
-from zinc_rt.ring.gpu.ring import AmdRing
+from zinc_rt.ring.gpu.ring import AmdRing, GpuBatch
+from zinc_rt.ring.gpu.sampling import GpuSampling
 from zinc_rt.ring.kfd.door import KfdDoor
 from zinc_rt.ring.packet_list import PacketBatch
 
@@ -41,6 +42,11 @@ class Prediction:
         return sum(record.cost.seconds for record in self.records)
 
     @property
+    def overlapped(self) -> float:
+        """Predicted seconds where what no barrier divides runs at once."""
+        return side_by_side(self.records)
+
+    @property
     def n_events(self) -> int:
         """Spans of the trace."""
         return len(self.records)
@@ -51,8 +57,11 @@ class Prediction:
             yield "no step ran"
             return
         count = f"{self.steps} step" if self.steps == 1 else f"{self.steps} steps"
-        each = f"{self.seconds / self.steps * 1e3:.3f} ms each" if self.steps > 1 else f"{self.seconds * 1e3:.3f} ms"
-        yield f"predicted for {self.model.name}: {count}, {each}, without what lies between dispatches"
+        alone, together = (seconds / self.steps * 1e3 for seconds in (self.seconds, self.overlapped))
+        yield (
+            f"predicted for {self.model.name}: {count}, {together:.3f} ms each ({alone:.3f} ms one dispatch after the"
+            " other), barriers not counted"
+        )
         yield f"  {'kernel':<28}{'us a step':>11}{'share':>8}{'calls':>8}{'MB a step':>12}{'bandwidth':>11}  bound"
         rows: dict[str, list[dict[str, Any]]] = {}
         for row in table(self.records):
@@ -117,15 +126,16 @@ class EmulatedRing(AmdRing):
         """The kernels and the card."""
         return f"GPU kernels for {self.isa} on an emulated {self.machine.gpus[0].model.name}"
 
-    def submit(self, batch: PacketBatch) -> Fence:
-        fence = super().submit(batch)
+    def _submit(self, batch: GpuBatch, sampling: GpuSampling | None) -> Fence:
+        if self._profiler is not None:  # kernels of sampling are loaded when they are first asked for
+            self._profiler.names.update({program.va: program.name for program in self.programs})
+        fence = super()._submit(batch, sampling)
         self._steps += 1
         return fence
 
     def start_profile(self, batch: PacketBatch) -> None:
         """Measure every dispatch from now on; steps take about half as long again."""
         self._profiler = Profiler([self.machine.gpus[0].model])
-        self._profiler.names.update({program.va: program.name for program in self.programs})
         self.machine.shader, self._steps = self._profiler, 0
 
     def finish_profile(self) -> Prediction:

@@ -22,12 +22,13 @@ _WAIT: Final = "s_wait_"
 
 @dataclass(frozen=True)
 class Record:
-    """A dispatch that ran to its end. name: of its kernel."""
+    """A dispatch that ran to its end. name: of its kernel; phase: dispatches of one number had no barrier between."""
 
     name: str
     dispatch: Dispatch
     work: Work
     cost: Cost
+    phase: int = 0
 
 
 class Profiler(ShaderCore):
@@ -44,8 +45,15 @@ class Profiler(ShaderCore):
         self.records: list[Record] = []
         self.rounds = self.lds_rounds = 0
         self._waited: dict[int, Pending] = {}
+        self._phase, self._running = 0, False
+
+    def issued(self, dispatch: Dispatch) -> None:
+        # Waves run when something waits for them: who is issued after that is behind a barrier.
+        if self._running:
+            self._phase, self._running = self._phase + 1, False
 
     def run(self, dispatch: Dispatch, memory: ShaderMemory) -> None:
+        self._running = True
         self.rounds = self.lds_rounds = 0
         try:
             super().run(dispatch, memory)
@@ -58,7 +66,7 @@ class Profiler(ShaderCore):
             cost = predict(work, model)
         except ValueError as error:
             raise GpuHang(f"{name} never starts: {error}") from error
-        self.records.append(Record(name, dispatch, work, cost))
+        self.records.append(Record(name, dispatch, work, cost, self._phase))
 
     def program(self, dispatch: Dispatch, memory: ShaderMemory, n_vgprs: int, lanes: int) -> Program:
         found = super().program(dispatch, memory, n_vgprs, lanes)
@@ -101,6 +109,22 @@ class _Watched(Program):
     def _watch(self, fn: Step) -> Step:
         profiler = self.profiler
         return lambda g: profiler.wait(g, fn)
+
+
+def side_by_side(records: Sequence[Record]) -> float:
+    """Predicted seconds of all dispatches, where those of a phase run at once: as long as the longest of them, and no
+    sooner than their memory and their launches one after the other. That compute units are free for each is assumed.
+    """
+    phases: dict[int, list[Cost]] = {}
+    for record in records:
+        phases.setdefault(record.phase, []).append(record.cost)
+    return sum(
+        max(
+            *(cost.seconds for cost in costs),
+            *(sum(cost.parts[part] for cost in costs) for part in ("memory", "launch")),
+        )
+        for costs in phases.values()
+    )
 
 
 def table(records: Sequence[Record]) -> list[dict[str, Any]]:
