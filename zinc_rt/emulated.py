@@ -62,7 +62,7 @@ class Prediction:
             f"predicted for {self.model.name}: {count}, {together:.3f} ms each ({alone:.3f} ms one dispatch after the"
             " other), barriers not counted"
         )
-        yield f"  {'kernel':<28}{'us a step':>11}{'share':>8}{'calls':>8}{'MB a step':>12}{'bandwidth':>11}  bound"
+        yield f"  {'kernel':<36}{'us a step':>11}{'share':>8}{'calls':>8}{'MB a step':>12}{'bandwidth':>11}  bound"
         rows: dict[str, list[dict[str, Any]]] = {}
         for row in table(self.records):
             rows.setdefault(row["kernel"], []).append(row)
@@ -72,7 +72,7 @@ class Prediction:
             bandwidth = sum(row["bandwidth"] * row["microseconds"] for row in group) / us
             calls = sum(row["calls"] for row in group) / self.steps
             yield (
-                f"  {name:<28}{us / self.steps:>11.2f}{us / self.seconds / 1e6:>8.1%}{calls:>8.4g}"
+                f"  {name:<36}{us / self.steps:>11.2f}{us / self.seconds / 1e6:>8.1%}{calls:>8.4g}"
                 f"{mb / self.steps:>12.3f}{bandwidth:>11.1%}  {longest['bound']}"
             )
 
