@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from zinc_rt.cli.files import FileWriteError, write_file
-from zinc_rt.cli.profiling import lines
 from zinc_rt.engine import Engine, Options, Rows
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.model import built_in_model
@@ -96,7 +96,7 @@ def test_events_that_do_not_fit_are_counted(monkeypatch: pytest.MonkeyPatch) -> 
     assert sum(len(s) for s in part.spans) == 4 * 10
     assert part.dropped == len(whole.events) - 4 * 10
     assert part.untraced == 0
-    assert f"{part.dropped} events of long steps did not fit" in list(lines(part))[-1]
+    assert f"{part.dropped} events of long steps did not fit" in list(part.lines())[-1]
 
 
 def test_a_trace_has_its_limit_and_the_tables_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,13 +109,13 @@ def test_a_trace_has_its_limit_and_the_tables_do_not(monkeypatch: pytest.MonkeyP
     assert part.untraced == len(whole.events) - 25
     calls = [[row.calls for row in sorted(p.tables[TEXT].rows, key=lambda r: r.kind)] for p in (whole, part)]
     assert calls[0] == calls[1]
-    assert "the trace ends early" in list(lines(part))[-1]
+    assert "the trace ends early" in list(part.lines())[-1]
 
 
 def test_the_table_says_what_a_step_took() -> None:
     profile, engine = recorded(1)
     engine.close()
-    text = "\n".join(lines(profile))
+    text = "\n".join(profile.lines())
     assert "prompt: 1 step, " in text
     assert "text: 3 steps, " in text
     assert "(waiting)" in text
@@ -143,3 +143,18 @@ def test_result_files_are_whole_or_not_there(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
     with pytest.raises(FileWriteError, match="cannot be written"):
         write_file(tmp_path / "no" / "b.json", "{}")
+
+
+def test_result_files_leave_devices_and_links_what_they_are(tmp_path: Path) -> None:
+    (tmp_path / "target").write_text("old")
+    (tmp_path / "link").symlink_to("target")
+    write_file(tmp_path / "link", "new")
+    assert ((tmp_path / "link").is_symlink(), (tmp_path / "target").read_text()) == (True, "new")
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_file(tmp_path / "pipe", "{}")
+        assert ((tmp_path / "pipe").is_fifo(), os.read(reader, 9)) == (True, b"{}")
+    finally:
+        os.close(reader)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["link", "pipe", "target"]

@@ -36,12 +36,22 @@ def path_or_built_in(path: Path | None) -> Path:
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write a file beside its place and move it there. Raises `FileWriteError`; nothing half-written stays."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    """Write a file beside its place and move it there; a device or pipe is written to as it is, a link stays one.
+
+    Raises `FileWriteError`; nothing half-written stays.
+    """
     try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
+        if path.exists() and not path.is_file():
+            path.write_text(text, encoding="utf-8")
+            return
+        final = Path(os.path.realpath(path))
+        part = final.with_name(f".{final.name}.{os.getpid()}.part")
+        try:
+            part.write_text(text, encoding="utf-8")
+            part.replace(final)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                part.unlink()
+            raise
     except OSError as error:
-        with contextlib.suppress(OSError):
-            part.unlink()
         raise FileWriteError(f"{path} cannot be written: {error.strerror}; choose another file or make room") from None
