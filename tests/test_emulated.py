@@ -1,73 +1,79 @@
-"""The emulated card's predictions, from the library and from the command."""
+"""The emulated card's ring: what it says of steps, whose memory it takes, and how it ends."""
 
 from __future__ import annotations
 
-import json
+import time
+from collections.abc import Iterator
 
+import numpy as np
 import pytest
 
-from tests.helpers import QWEN3, write_model
-from zinc_rt.emu.cost import predict
-from zinc_rt.emu.profiler import Record, side_by_side
-from zinc_rt.emulated import EmulatedRing, Prediction
-from zinc_rt.engine import Engine, Options, Rows, Tier
-from zinc_rt.gguf import GGUFFile
-from zinc_rt.lang.cache import CompileCache, default_cache_dir
-from zinc_rt.models import define
-from zinc_rt.ring.errors import RingError
+import zinc_rt
+from zinc_rt import emulated
+from zinc_rt.emulated import EmulatedRing
+from zinc_rt.engine import Rows
+from zinc_rt.mem.errors import MemoryPlanError
+from zinc_rt.model import Model
 
 
-@pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Prediction:
-    """Two decode steps."""
-    path = write_model(tmp_path_factory.mktemp("models") / "model.gguf", QWEN3).path
-    with GGUFFile.open(path) as file, Engine(Options(Tier.emu, n_ctx=32)) as engine:
-        engine.load(file, define(file))
-        slot = engine.open_sequence()
-        engine.step([Rows(slot, 0, [1, 2, 3])])
-        engine.start_profile()
-        for at in (3, 4):
-            engine.step([Rows(slot, at, [at], (0,))])
-        prediction = engine.finish_profile()
-        with pytest.raises(RingError, match="no profile was started"):
-            engine.finish_profile()
-    assert isinstance(prediction, Prediction)
-    return prediction
+@pytest.fixture
+def model() -> Iterator[Model]:
+    with zinc_rt.load(tier="emu", n_ctx=64) as made:
+        yield made
 
 
-def test_what_ran(found: Prediction) -> None:
-    assert found.steps == 2
-    names = [record.name for record in found.records]
-    assert names[: len(names) // 2] == names[len(names) // 2 :]
-    assert {"move", "matvec_float F32 M=1", "merge G=2 DIM=24", "embed_float F32", "argmax"} <= set(names)
-    assert found.seconds == pytest.approx(sum(predict(record.work, found.model).seconds for record in found.records))
+def test_a_profile_counts_sampled_steps_and_names_their_kernels(model: Model) -> None:
+    model.engine.start_profile()
+    model.generate([1], max_tokens=2, temperature=0)
+    profile = model.engine.finish_profile()
+    lines = list(profile.lines())
+    assert ": 2 steps, " in lines[0]
+    assert any(line.strip().startswith("sample_draw") for line in lines)
+    assert not any(line.strip().startswith("0x") for line in lines)
 
 
-def test_phases_overlap(found: Prediction) -> None:
-    """Three products of one norm are in one phase; a phase lasts as long as its longest dispatch at least."""
-    by_phase: dict[int, list[Record]] = {}
-    for record in found.records:
-        by_phase.setdefault(record.phase, []).append(record)
-    assert max(sum(r.name.startswith("matvec") for r in part) for part in by_phase.values()) == 3
-    longest = sum(max(r.cost.seconds for r in part) for part in by_phase.values())
-    assert longest <= found.overlapped < found.seconds
-    assert side_by_side(found.records[:1]) == found.records[0].cost.seconds
+def test_the_cards_memory_is_this_processs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(emulated, "available_memory", lambda: 70 << 20)
+    with pytest.raises(MemoryPlanError, match=r"70\.0 MiB are available"):
+        zinc_rt.load(tier="emu", n_ctx=4096)
 
 
-def test_table_and_trace(found: Prediction) -> None:
-    first, header, *rows = found.lines()
-    assert first.startswith("predicted for AMD Radeon AI PRO R9700: 2 steps, 0.")
-    assert "barriers not counted" in first
-    assert header.split()[:2] == ["kernel", "us"]
-    shares = [float(row.split("%")[0].split()[-1]) for row in rows]
-    assert shares == sorted(shares, reverse=True)
-    assert sum(shares) == pytest.approx(100, abs=1)
-    spans = json.loads(found.chrome_trace())["traceEvents"]
-    assert len(spans) == found.n_events == len(found.records)
-    assert spans[-1]["ts"] + spans[-1]["dur"] == pytest.approx(found.seconds * 1e6, abs=0.1)
+def left_alone(model: Model, tokens: list[int]) -> None:
+    """A step that was submitted, and nobody waited for, as Ctrl-C leaves one."""
+    ring = model.engine._ring
+    assert isinstance(ring, EmulatedRing)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ring, "wait", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            model.engine.step([Rows(0, 0, tokens, (len(tokens) - 1,))])
 
 
-def test_nothing_ran() -> None:
-    with EmulatedRing(cache=CompileCache(default_cache_dir())) as ring:
-        ring.start_profile(None)  # type: ignore[arg-type]
-        assert list(ring.finish_profile().lines()) == ["no step ran"]
+def stopped(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_step_that_was_left_alone_is_waited_for(model: Model) -> None:
+    """Before the next one's inputs are written, which it would read."""
+    left_alone(model, [5, 6, 7, 8])
+    ring, newest = model.engine._ring.gpu, model.engine._ring.gpu._flights.newest
+    assert newest is not None
+    assert ring.retired() < newest.fence.sequence
+    model.engine.settle()
+    assert ring.retired() == newest.fence.sequence
+    left_alone(model, [5, 6, 7, 8])
+    got = model.logits([9, 10])
+    with zinc_rt.load(tier="t_cpu", n_ctx=64) as other:
+        assert np.array_equal(got, other.logits([9, 10]))
+
+
+def test_the_end_does_not_wait_for_a_whole_step() -> None:
+    """A step of 48 rows takes the emulator seconds."""
+    model = zinc_rt.load(tier="emu", n_ctx=64)
+    shaders = []
+    with model:
+        model.logits([1])
+        left_alone(model, list(range(1, 49)))
+        started = time.perf_counter()
+    shaders.append(model.engine._ring.machine.shader)
+    assert isinstance(shaders[0], emulated._Idle)
+    assert time.perf_counter() - started < 30

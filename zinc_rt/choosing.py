@@ -51,6 +51,7 @@ class GpuChooser:
         from zinc_rt.sampling_gpu import fill
 
         there = self._sampling
+        self._engine.settle()
         fill(there.shape, there.rows, there.touched, 0, self._sampler, history)
         self._result = self._engine.step_sampled([rows], there)
 

@@ -12,7 +12,10 @@ from zinc_rt.emu.errors import EmulatorFinding
 from zinc_rt.emu.machine import Machine
 from zinc_rt.emu.models import R9700, GpuModel
 from zinc_rt.emu.profiler import Profiler, Record, side_by_side, table
+from zinc_rt.emu.shader import Dispatch, Shader
+from zinc_rt.emu.shader_memory import ShaderMemory
 from zinc_rt.lang.cache import CompileCache
+from zinc_rt.mem.plan import available_memory
 from zinc_rt.ring.base import Fence
 from zinc_rt.ring.errors import RingError
 from zinc_rt.ring.gpu.ring import AmdRing, GpuBatch
@@ -101,6 +104,13 @@ def _microseconds(rows: Sequence[dict[str, Any]]) -> float:
     return sum(float(row["microseconds"]) for row in rows)
 
 
+class _Idle(Shader):
+    """Runs nothing, at once."""
+
+    def run(self, dispatch: Dispatch, memory: ShaderMemory) -> None:
+        pass
+
+
 class EmulatedRing(AmdRing):
     """As `AmdRing`, on a machine of its own that ends with it. model: the card."""
 
@@ -126,8 +136,14 @@ class EmulatedRing(AmdRing):
         """The kernels and the card."""
         return f"GPU kernels for {self.isa} on an emulated {self.machine.gpus[0].model.name}"
 
+    @property
+    def memory_available(self) -> int | None:
+        """What the card has, or less where this process, whose memory it is, cannot have as much."""
+        limits = [n for n in (super().memory_available, available_memory()) if n is not None]
+        return min(limits, default=None)
+
     def _submit(self, batch: GpuBatch, sampling: GpuSampling | None) -> Fence:
-        if self._profiler is not None:  # kernels of sampling are loaded when they are first asked for
+        if self._profiler is not None:  # a step may have loaded kernels of its own
             self._profiler.names.update({program.va: program.name for program in self.programs})
         fence = super()._submit(batch, sampling)
         self._steps += 1
@@ -148,8 +164,12 @@ class EmulatedRing(AmdRing):
 
     def close(self) -> None:
         """End the machine, too. Raises `EmulatorFinding` when the emulator saw a rule broken."""
-        super().close()
-        self.machine.close()
+        if self._unsettled:  # the rest of a step that was left alone: nobody reads what comes of it
+            self.machine.shader = _Idle()
+        try:
+            super().close()
+        finally:
+            self.machine.close()
         # Arrays that the caller still holds count as leaks there.
         broken = [str(finding) for finding in self.machine.findings if finding.kind != "leak"]
         if broken:

@@ -329,6 +329,10 @@ class Engine:
             self._lengths[part.slot] = part.start + len(part.tokens)
         return StepResult(self._logits[:n_logits], self._tokens[:n_logits])
 
+    def settle(self) -> None:
+        """Wait for a step that was interrupted, before the next one's inputs are written. Raises what `step` raises."""
+        self._ring.settle()
+
     @property
     def samples(self) -> bool:
         """Whether steps can end with sampled tokens, so that no logits need to come to the host."""
@@ -363,6 +367,7 @@ class Engine:
         self, rows: Sequence[Rows], inputs: Mapping[str, npt.NDArray[np.int32]], pages: KVPages, sizes: Sizes
     ) -> tuple[int, int]:
         """Write the step's inputs; returns its row and logit counts."""
+        self._ring.settle()  # a step that was interrupted may still read them
         n_rows, n_wanted = 0, 0
         ids, positions, slots, logit_rows = (inputs[name] for name in _STEP_INPUTS)
         ends: dict[int, int] = {}  # of sequences that have rows in this step already

@@ -128,6 +128,11 @@ class Ring(ABC):
     def wait(self, fence: Fence, timeout: float | None = None) -> None:
         """Return once the fence has retired; timeout in seconds. Raises `FenceTimeout`."""
 
+    def settle(self) -> None:  # noqa: B027  where steps are over when `submit` returns there is nothing to do
+        """Wait for batches that were submitted and never waited for, as a Ctrl-C leaves them: from then on the inputs
+        may be written. Raises what `wait` raises.
+        """
+
     def start_profile(self, batch: PacketBatch) -> None:
         """Record the steps of a batch from now on. Raises `RingError` where that cannot be had."""
         raise RingError(f"no profile can be had of {self.description}")

@@ -236,6 +236,13 @@ class GpuRing:
                 raise FenceTimeout(f"{late}; {self._progress()}; {error}") from None
             self._land()
 
+    def drain(self, timeout: float | None = None) -> None:
+        """Return once everything that was submitted has retired. Raises what `wait` raises."""
+        with self._entered():
+            newest = self._flights.newest
+            if newest is not None:
+                self.wait(newest.fence, timeout)
+
     def retired(self) -> int:
         """The sequence number of the last submission that has retired, without waiting; 0 when none has."""
         with self._entered():

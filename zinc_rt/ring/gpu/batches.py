@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from zinc_rt.ring.door.program import Program
 from zinc_rt.ring.gpu.lower import Lowered
 from zinc_rt.ring.gpu.memory import GraphMemory
 from zinc_rt.ring.gpu.operations import Block, Operation, Place, Shape
-from zinc_rt.ring.gpu.placement import phases, placed
+from zinc_rt.ring.gpu.placement import Stretch, phases, placed
 from zinc_rt.ring.gpu.sampling import GpuSampling
 from zinc_rt.ring.records import Records
 
@@ -92,9 +92,22 @@ class Batches:
                 return va[key], va[key] + self._lowered.rooms[key].size(shape)
             return (va[key], va[key] + 1) if key in va else None
 
-        held, blocks = self._arguments(operations, va, shape)
+        made: list[GpuMemory] = []
+        try:
+            return self._recorded(operations, va, shape, sampling, made, stretch)
+        except BaseException:
+            for piece in made:
+                self._ring.free(piece)
+            raise
+
+    def _recorded(
+        self, operations: list[Operation], va: Mapping[Hashable, int], shape: Shape, sampling: GpuSampling | None,
+        made: list[GpuMemory], stretch: Callable[[Hashable], Stretch | None],
+    ) -> _Recorded:  # fmt: skip
+        """made: gets the memory of arguments, also when this raises."""
+        blocks = self._arguments(operations, va, shape, made)
         batch = Batch(f"step of {shape.n_rows} rows")
-        batch.memory += [held, *self._memory.held]
+        batch.memory += [*made, *self._memory.held]
         self._move(batch, *self._memory.input_block)
         for move in sampling.moves if sampling is not None else ():
             self._move(batch, *move)
@@ -105,12 +118,12 @@ class Batches:
                 batch.dispatch(self._programs[op.kernel(shape).spec.symbol], op.groups(shape), *arguments)
         if sampling is None:
             self._outputs(batch, shape, va)
-            return _Recorded(batch, None, [held])
-        args = self._sample(batch, sampling, va)
+            return _Recorded(batch, None, made)
+        self._sample(batch, sampling, va, made)
         fetch = Batch("logits")
         fetch.memory += self._memory.held
         self._outputs(fetch, shape, va)
-        return _Recorded(batch, fetch, [held, args])
+        return _Recorded(batch, fetch, made)
 
     def _outputs(self, batch: Batch, shape: Shape, va: Mapping[Hashable, int]) -> None:
         """Copy them to where the processor reads them."""
@@ -120,33 +133,34 @@ class Batches:
             if rows:
                 self._move(batch, va[b.id], self._memory.outside[b.id], rows * self._lowered.rooms[b.id].row_bytes)
 
-    def _sample(self, batch: Batch, sampling: GpuSampling, va: Mapping[Hashable, int]) -> GpuMemory:
-        """Let the batch end with tokens; the memory of the kernels' arguments."""
+    def _sample(self, batch: Batch, sampling: GpuSampling, va: Mapping[Hashable, int], made: list[GpuMemory]) -> None:
+        """Let the batch end with tokens."""
         logits = next(va[n.outputs[0]] for n in self._graph.nodes if n.op is Op.LM_HEAD)
         addresses = {**sampling.addresses, "logits": logits}
         raw = sampling.plan.arguments(addresses).view(np.uint8)
         args = self._ring.alloc(raw.size, label="arguments of sampling")
+        made.append(args)
         self._ring.write(args, raw)
         programs = {step.kernel: self._programs[DECODE[step.kernel].spec.symbol] for step in sampling.plan.steps}
         sampling.plan.record(batch, programs, {**addresses, "args": args.va})
         batch.memory += [args, *sampling.held]
-        return args
 
     def _move(self, batch: Batch, source: int, target: int, n_bytes: int) -> None:
         words = n_bytes // 4
         batch.dispatch(self._programs[DECODE["move"].spec.symbol], -(-words // 1024), source, target, words)
 
     def _arguments(
-        self, operations: list[Operation], va: Mapping[Hashable, int], shape: Shape
-    ) -> tuple[GpuMemory, dict[int, int]]:
-        """Memory with the structs of arguments, and the address of each by its block's id."""
+        self, operations: list[Operation], va: Mapping[Hashable, int], shape: Shape, made: list[GpuMemory]
+    ) -> dict[int, int]:
+        """Fill memory with the structs of arguments; the address of each by its block's id."""
         blocks = {id(a): a for op in operations for a in op.arguments if isinstance(a, Block)}
         records = Records(block.struct for block in blocks.values())
         for i, block in enumerate(blocks.values()):
             records.write(i, {name: _value(value, va, shape) for name, value in block.values.items()})
         held = self._ring.alloc(max(records.memory.size, 1), label="arguments")
+        made.append(held)
         self._ring.map(held)[: records.memory.size] = records.memory
-        return held, {key: held.va + at for key, at in zip(blocks, records.offsets, strict=True)}
+        return {key: held.va + at for key, at in zip(blocks, records.offsets, strict=True)}
 
 
 def _value(value: Any, va: Mapping[Hashable, int], shape: Shape) -> Any:

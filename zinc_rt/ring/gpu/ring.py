@@ -76,6 +76,7 @@ class AmdRing(Ring):
         self._loaded: dict[str, Program] = {}  # by symbol
         self._sequence = 0
         self._closed = False
+        self._unsettled = False  # whether a batch may run that nobody has waited for
         self._lowered: tuple[Graph, Sizes, Lowered] | None = None
 
     @property
@@ -238,7 +239,9 @@ class AmdRing(Ring):
         check_step(batch)
         for node, ids, n_vocab in batch.vocabularies:
             _check_ids(node, batch.inputs[ids][: batch.counts[0]], n_vocab)
-        inner = self.gpu.submit(batch.recorded.of(self._shape(batch), sampling))
+        recorded = batch.recorded.of(self._shape(batch), sampling)
+        self._unsettled = True
+        inner = self.gpu.submit(recorded)
         self._sequence += 1
         fence = Fence(self._sequence)
         self._fences[fence.sequence] = fence, inner
@@ -260,6 +263,14 @@ class AmdRing(Ring):
         self.gpu.wait(inner, timeout)
         for sequence in [s for s in self._fences if s <= fence.sequence]:  # submissions retire in order
             self._fences.pop(sequence)[0].retired = True
+        self._unsettled = bool(self._fences)
+
+    def settle(self) -> None:
+        """See `Ring.settle`."""
+        self._check_open()
+        if self._unsettled:
+            self.gpu.drain()
+            self._unsettled = False
 
     def close(self) -> None:
         """Wait for what runs and give everything back; calling it again does nothing."""
