@@ -106,10 +106,14 @@ class KfdDoor(Door):
             memory = Memory(self._session, size, label, align_up(size, PAGE) + PAGE)
             try:
                 memory.create(flags, visible=visible)
-            except BaseException as failed:
-                error = self._refused(failed) if isinstance(failed, StepFailed) else failed
+            except StepFailed as failed:
+                try:
+                    raise self._refused(failed) from None
+                finally:
+                    memory.discard()
+            except BaseException:
                 memory.discard()
-                raise error from None
+                raise
             address = memory.va if visible else None
             buffer = DeviceBuffer(memory.va, memory.size, heap, address, memory.handle or 0, label)
             self._buffers[buffer] = memory
