@@ -12,6 +12,7 @@ A step is data: rows of (sequence, position, token), prompt rows and decode rows
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +27,7 @@ from zinc_rt.ir.graph import BufferKind
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.errors import TokenOutOfRange
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
+from zinc_rt.mem.errors import MemoryPlanError
 from zinc_rt.mem.kv_pages import PAGE_TOKENS, KVPages, pages_for
 from zinc_rt.mem.plan import MemoryPlan
 from zinc_rt.models import ModelDefinition
@@ -33,7 +35,7 @@ from zinc_rt.ring.base import Sizes
 from zinc_rt.ring.cpu import KERNELS, CpuRing, Kernels
 from zinc_rt.ring.errors import RingError
 from zinc_rt.ring.packet_list import PacketBatch
-from zinc_rt.rings import RingOptions, open_ring
+from zinc_rt.rings import ON_GPU, RingOptions, open_ring
 from zinc_rt.tiers import (
     Tier,
     TierReport,
@@ -42,6 +44,7 @@ from zinc_rt.tiers import (
     auto_tier,
     parse_tier,
     probe_tiers,
+    said_of,
     tier_from_env,
 )
 
@@ -187,16 +190,20 @@ class Engine:
         self.options = options or Options()
         self._notify, self._progress = notify, progress
         options = self.options
-        cache = CompileCache(options.cache_dir or default_cache_dir(), notify=notify)
-        self.tier, self._ring = open_ring(
-            options.tier, RingOptions(options.kernels, options.threads, options.isa), cache, notify=notify, linux=linux
-        )
-        self.kernels, self.isa, self.threads = self._ring.kernels, self._ring.isa, self._ring.threads
+        self._open_ring(options.tier, linux)
         self._product_bytes = 0  # of the matrices that a step reads whole
         self._forget()
         self._lengths: dict[int, int] = {}  # open sequences: how many positions their cache holds
         self.sizes: Sizes | None = None
         self.plan: MemoryPlan | None = None
+
+    def _open_ring(self, tier: Tier, linux: Linux | None) -> None:
+        options, notify = self.options, self._notify
+        cache = CompileCache(options.cache_dir or default_cache_dir(), notify=notify)
+        self.tier, self._ring = open_ring(
+            tier, RingOptions(options.kernels, options.threads, options.isa), cache, notify=notify, linux=linux
+        )
+        self.kernels, self.isa, self.threads = self._ring.kernels, self._ring.isa, self._ring.threads
 
     @classmethod
     def init(cls, options: Options | None = None) -> Engine:
@@ -235,9 +242,27 @@ class Engine:
         return Capabilities()
 
     def load(self, file: GGUFFile, definition: ModelDefinition) -> MemoryPlan:
-        """Plan, say so, check the plan against the memory there is, then lower the graph. Raises `MemoryPlanError`."""
+        """Plan, say so, check the plan against the memory there is, then lower the graph.
+
+        A GPU that `auto` took is left for the CPU when it cannot take the model. Raises `MemoryPlanError`,
+        `RingError`.
+        """
         if self._batch is not None:
             raise EngineError("the engine has a model already; open another engine for a second one")
+        try:
+            return self._load(file, definition)
+        except (RingError, MemoryPlanError) as error:
+            if self.options.tier is not Tier.auto or self.tier not in ON_GPU:
+                raise
+            line = said_of(Tier.t_cpu, [TierReport(self.tier, False, str(error))])
+        with suppress(RingError):  # of a device that is lost
+            self._ring.close()
+        if self._notify is not None:
+            self._notify(line)
+        self._open_ring(Tier.t_cpu, None)
+        return self._load(file, definition)
+
+    def _load(self, file: GGUFFile, definition: ModelDefinition) -> MemoryPlan:
         graph, options = definition.graph, self.options
         n_ctx = options.n_ctx or min(definition.config.n_ctx_train, DEFAULT_N_CTX)
         n_pages = pages_for(n_ctx) * options.n_slots

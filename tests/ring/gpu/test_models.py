@@ -14,7 +14,7 @@ from tests.native.test_whole_models import SPECS
 from tests.ring.door.stage import machine
 from zinc_rt.emu.core.core import ShaderCore
 from zinc_rt.emu.machine import Machine
-from zinc_rt.emu.models import R9700
+from zinc_rt.emu.models import R9700, GpuModel
 from zinc_rt.engine import Engine, Options, Rows, Tier
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
@@ -22,6 +22,7 @@ from zinc_rt.kernels.errors import TokenOutOfRange
 from zinc_rt.mem.errors import MemoryPlanError
 from zinc_rt.models import define
 from zinc_rt.ring.errors import RingError
+from zinc_rt.ring.gpu import selftest
 
 LENGTH = 19
 
@@ -97,6 +98,37 @@ def test_what_does_not_fit_is_refused_before_loading(small: Path) -> None:
         pytest.raises(MemoryPlanError, match="smaller context"),
     ):
         engine.load(file, define(file))
+
+
+@pytest.mark.parametrize(
+    ("spec", "card", "why"),
+    [
+        ({"head_dim": 12}, R9700, "of 12 elements"),
+        ({}, replace(R9700, vram=80 << 20, visible_vram=80 << 20), "not enough memory"),
+    ],
+    ids=["shape", "memory"],
+)
+def test_a_model_that_the_gpu_cannot_take(
+    spec: dict, card: GpuModel, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`auto` says so and goes on with the CPU; who named the tier gets the reason and what to do."""
+    path = write_model(tmp_path / "model.gguf", replace(SPECS["qwen3-f32"], **spec)).path
+    monkeypatch.setattr(selftest, "check_results", lambda ring: None)
+    options = Options(Tier.auto, n_ctx=1 << 17)
+    with machine(shader=ShaderCore(), models=[card]) as made, GGUFFile.open(path) as file:
+        lines: list[str] = []
+        with Engine(options, linux=made.process(), notify=lines.append) as engine:
+            assert engine.tier in (Tier.t2_umq, Tier.t1_pm4)
+            left = engine.tier
+            engine.load(file, define(file))
+            assert (engine.tier, engine.kernels) == (Tier.t_cpu, "native")
+            assert engine.step([Rows(engine.open_sequence(), 0, [3], (0,))]).tokens.shape == (1,)
+        assert any(line.startswith(f"tier t_cpu; skipped {left}: ") and why in line for line in lines)
+        with (
+            Engine(replace(options, tier=left), linux=made.process()) as engine,
+            pytest.raises((RingError, MemoryPlanError), match=f"{why}.*; .*use "),
+        ):
+            engine.load(file, define(file))
 
 
 def test_ids_outside_of_the_vocabulary_run_nothing(small: Path) -> None:

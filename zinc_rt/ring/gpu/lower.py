@@ -42,6 +42,7 @@ from zinc_rt.ring.gpu.operations import (
 
 _FOUR = 1024  # elements of a workgroup that does four a lane
 _MAX_HEAD_DIM, _MAX_GROUP = 512, 32
+_ELSEWHERE = "the CPU runs it: use tier t_cpu"
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,8 @@ class Lowering:
             if lower is None:
                 supported = ", ".join(name(op) for op in _LOWER)
                 raise UnsupportedOp(
-                    f"node {node.name}: the GPU kernels have none for {name(node.op)}; they have {supported}"
+                    f"node {node.name}: the GPU kernels have none for {name(node.op)}; they have {supported};"
+                    f" {_ELSEWHERE}"
                 )
             lower(self, node)
         return self.out
@@ -226,7 +228,9 @@ class Lowering:
         kind = self.graph.buffer(buffer).dtype.ggml.name
         if kind not in QUANTIZED and kind not in FLOATS:
             known = ", ".join((*QUANTIZED, *FLOATS))
-            raise UnsupportedOp(f"node {n.name}: the GPU kernels read no weights of type {kind}; they read {known}")
+            raise UnsupportedOp(
+                f"node {n.name}: the GPU kernels read no weights of type {kind}; they read {known}; {_ELSEWHERE}"
+            )
         return kind
 
     def matmul(self, n: Node) -> None:
@@ -355,7 +359,9 @@ class Lowering:
     def check_head(self, n: Node, dim: int) -> None:
         """Raise `UnsupportedOp` for heads that the kernels cannot do."""
         if dim > _MAX_HEAD_DIM:
-            raise UnsupportedOp(f"node {n.name}: heads of {dim} elements; the GPU kernels do up to {_MAX_HEAD_DIM}")
+            raise UnsupportedOp(
+                f"node {n.name}: heads of {dim} elements; the GPU kernels do up to {_MAX_HEAD_DIM}; {_ELSEWHERE}"
+            )
 
     def flash_attn(self, n: Node) -> None:
         n_heads, n_kv, dim = (int(n.attrs[a]) for a in ("n_heads", "n_kv_heads", "head_dim"))
@@ -364,7 +370,7 @@ class Lowering:
         if dim % 8 or group > _MAX_GROUP:
             raise UnsupportedOp(
                 f"node {n.name}: {group} query heads to a key head, of {dim} elements; the GPU kernels do up to"
-                f" {_MAX_GROUP}, of a multiple of 8"
+                f" {_MAX_GROUP}, of a multiple of 8; {_ELSEWHERE}"
             )
         most = -(-self.sizes_.n_ctx // SPLIT)
         values, tops = ("values", n.id), ("tops", n.id)
