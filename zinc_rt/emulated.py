@@ -65,17 +65,18 @@ class Prediction:
             f"predicted for {self.model.name}: {count}, {together:.3f} ms each ({alone:.3f} ms one dispatch after the"
             " other), barriers not counted"
         )
-        yield f"  {'kernel':<36}{'us a step':>11}{'share':>8}{'calls':>8}{'MB a step':>12}{'bandwidth':>11}  bound"
         rows: dict[str, list[dict[str, Any]]] = {}
         for row in table(self.records):
             rows.setdefault(row["kernel"], []).append(row)
+        wide = max(map(len, ("kernel", *rows)))
+        yield f"  {'kernel':<{wide}}{'us a step':>11}{'share':>8}{'calls':>8}{'MB a step':>12}{'bandwidth':>11}  bound"
         for name, group in sorted(rows.items(), key=lambda item: -_microseconds(item[1])):
             us, longest = _microseconds(group), max(group, key=lambda row: float(row["microseconds"]))
             mb = sum(row["unique_read"] + row["unique_written"] for row in group) / 1e6
             bandwidth = sum(row["bandwidth"] * row["microseconds"] for row in group) / us
             calls = sum(row["calls"] for row in group) / self.steps
             yield (
-                f"  {name:<36}{us / self.steps:>11.2f}{us / self.seconds / 1e6:>8.1%}{calls:>8.4g}"
+                f"  {name:<{wide}}{us / self.steps:>11.2f}{us / self.seconds / 1e6:>8.1%}{calls:>8.4g}"
                 f"{mb / self.steps:>12.3f}{bandwidth:>11.1%}  {longest['bound']}"
             )
 

@@ -95,6 +95,12 @@ def test_a_script_that_fails(zinc, tmp_path):
     shown = zinc("emu", "run", script)
     assert shown.code == 1
     assert "No such file" in shown.err
+    script.write_text("import math\ndef main(machine, linux):\n    assert math.pi == 3\n")
+    shown = zinc("emu", "run", script)
+    assert shown.code == 1
+    assert f"{script}, line 3: AssertionError; --debug" in shown.err
+    script.write_text("def main(:\n")
+    assert "SyntaxError" in zinc("emu", "run", script).err
 
 
 def test_a_script_without_main(zinc, tmp_path):

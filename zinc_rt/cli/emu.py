@@ -6,6 +6,7 @@ import errno as errno_names
 import json
 import runpy
 import sys
+import traceback
 from contextlib import nullcontext, redirect_stdout
 from enum import StrEnum
 from pathlib import Path
@@ -15,13 +16,17 @@ import typer
 
 from zinc_rt.cli import options as o
 from zinc_rt.cli.terminal import say, write, write_heading, write_table
-from zinc_rt.errors import UsageError
+from zinc_rt.errors import UsageError, ZincError
 
 if TYPE_CHECKING:
     from zinc_rt.emu.machine import Machine
     from zinc_rt.emu.profiler import Profiler
 
 MACHINE = "The machine"
+
+
+class ScriptError(ZincError):
+    """A script of the user's raised something."""
 
 
 class Action(StrEnum):
@@ -202,11 +207,23 @@ def _run(machine: Machine, action: Action, script: Path | None, arguments: list[
     if not script.is_file():
         raise UsageError(f"{script} is not a file")
     sys.argv = [str(script), *arguments]
-    main = runpy.run_path(str(script)).get("main")
-    if not callable(main):
-        raise UsageError(f"{script} has no function main(machine, linux)")
-    main(machine, machine.process())
+    try:
+        main = runpy.run_path(str(script)).get("main")
+        if not callable(main):
+            raise UsageError(f"{script} has no function main(machine, linux)")
+        main(machine, machine.process())
+    except ZincError:
+        raise
+    except Exception as error:
+        raise ScriptError(_where(script, error)) from error
     return 0
+
+
+def _where(script: Path, error: Exception) -> str:
+    """The error and the script's line that it came from."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(script)]
+    at = f", line {lines[-1]}" if lines else ""
+    return f"{script}{at}: {type(error).__name__}{f': {error}' if str(error) else ''}; --debug shows the trace"
 
 
 def _profiler(machine: Machine) -> Profiler:

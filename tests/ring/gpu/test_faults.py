@@ -193,9 +193,12 @@ def test_a_step_that_is_late_can_be_had_again(door: str, path: Path) -> None:
             assert ring.gpu.retired() == 0
             on.gpus[0].fence_delay = 0.0
             ring.gpu.timeout = 5.0
+            engine.settle()
             engine.step([Rows(slot, 0, [1, 2, 3], (2,))])
             assert np.array_equal(ring._batches[0].inputs["token_ids"][:3], [1, 2, 3])
             assert ring.gpu.retired() == 2
+            ring._batches[0].counts[0] = 130
+            assert ring._patience(ring._batches[0]) == 15.0
 
 
 def test_a_batch_that_cannot_be_recorded_keeps_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

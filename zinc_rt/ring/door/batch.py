@@ -19,6 +19,8 @@ MAX_COPY = 16 << 10
 MAX_WRITE = 4096
 """Dwords of one write."""
 _DWORD = 0xFFFFFFFF
+MAX_GROUPS = (_DWORD, 0xFFFF, 0xFFFF)
+"""Workgroups in x, y and z: gfx12 gives a wave its y and z in halves of one register (ttmp7)."""
 Groups = int | tuple[int, int, int]
 
 
@@ -88,8 +90,8 @@ class Batch:
         """
         groups = (groups, 1, 1) if isinstance(groups, int) else groups
         threads = threads or program.threads
-        if len(groups) != 3 or not all(1 <= n <= _DWORD for n in groups):
-            raise RingError(f"{program.name}: {groups} workgroups; each of three counts must be 1 to {_DWORD}")
+        if len(groups) != 3 or not all(1 <= n <= most for n, most in zip(groups, MAX_GROUPS, strict=True)):
+            raise RingError(f"{program.name}: {groups} workgroups; the three counts must be 1 to {MAX_GROUPS}")
         n_threads = threads[0] * threads[1] * threads[2]
         if min(threads) < 1 or n_threads > MAX_THREADS:
             raise RingError(f"{program.name}: workgroups of {threads} work-items; one has 1 to {MAX_THREADS}")

@@ -33,6 +33,7 @@ from zinc_rt.ring.packet_list import Packet, PacketBatch
 from zinc_rt.ring.phases import into_phases
 
 _DRM = "/sys/class/drm"
+_ROWS_OF_TIMEOUT = 64
 _SAMPLINGS = 4
 """Kept of a batch: texts with other parameters often need a plan of their own."""
 
@@ -53,8 +54,9 @@ class GpuBatch(PacketBatch):
 class AmdRing(Ring):
     """Runs batches in order on the GPU behind a door, which is the ring's from here on, also when this raises.
 
-    cache: where compiled kernels are kept, None for nowhere; timeout: seconds that a step may take; notify: gets lines
-    worth showing. Raises `RingError` for a GPU that the kernels are not for, `DoorError`.
+    cache: where compiled kernels are kept, None for nowhere; timeout: seconds that a step of up to 64 rows may take,
+    larger ones as many times as long; notify: gets lines worth
+    showing. Raises `RingError` for a GPU that the kernels are not for, `DoorError`.
     """
 
     def __init__(
@@ -71,7 +73,8 @@ class AmdRing(Ring):
         self.isa = f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"
         self._cache, self._notify = cache, notify
         self._memory: dict[int, tuple[Bytes, GpuMemory]] = {}
-        self._fences: dict[int, tuple[Fence, Fence]] = {}  # by sequence number: ours, and the GPU ring's
+        # By sequence number: ours, the GPU ring's, and seconds that it may take.
+        self._fences: dict[int, tuple[Fence, Fence, float]] = {}
         self._batches: list[GpuBatch] = []
         self._loaded: dict[str, Program] = {}  # by symbol
         self._sequence = 0
@@ -233,7 +236,7 @@ class AmdRing(Ring):
     def fetch(self, batch: PacketBatch, sampling: GpuSampling) -> None:
         """Bring the outputs of the step that ran last, a sampled one, to the host. Raises `DeviceLost`."""
         ours = self._own(batch)
-        self.gpu.wait(self.gpu.submit(ours.recorded.fetch(self._shape(ours), sampling)))
+        self.gpu.wait(self.gpu.submit(ours.recorded.fetch(self._shape(ours), sampling)), self._patience(ours))
 
     def _submit(self, batch: GpuBatch, sampling: GpuSampling | None) -> Fence:
         check_step(batch)
@@ -244,8 +247,11 @@ class AmdRing(Ring):
         inner = self.gpu.submit(recorded)
         self._sequence += 1
         fence = Fence(self._sequence)
-        self._fences[fence.sequence] = fence, inner
+        self._fences[fence.sequence] = fence, inner, self._patience(batch)
         return fence
+
+    def _patience(self, batch: GpuBatch) -> float:
+        return self.gpu.timeout * max(1, -(-int(batch.counts[0]) // _ROWS_OF_TIMEOUT))
 
     @staticmethod
     def _shape(batch: GpuBatch) -> Shape:
@@ -257,10 +263,10 @@ class AmdRing(Ring):
         self._check_open()
         if fence.retired:
             return
-        ours, inner = self._fences.get(fence.sequence, (None, None))
+        ours, inner, seconds = self._fences.get(fence.sequence, (None, None, 0.0))
         if ours is not fence or inner is None:
             raise RingError(f"fence {fence.sequence} was not submitted to this ring; its last is {self._sequence}")
-        self.gpu.wait(inner, timeout)
+        self.gpu.wait(inner, seconds if timeout is None else timeout)
         for sequence in [s for s in self._fences if s <= fence.sequence]:  # submissions retire in order
             self._fences.pop(sequence)[0].retired = True
         self._unsettled = bool(self._fences)
@@ -269,7 +275,7 @@ class AmdRing(Ring):
         """See `Ring.settle`."""
         self._check_open()
         if self._unsettled:
-            self.gpu.drain()
+            self.gpu.drain(max([self.gpu.timeout, *(seconds for _, _, seconds in self._fences.values())]))
             self._unsettled = False
 
     def close(self) -> None:
