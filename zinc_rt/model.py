@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from zinc_rt.choosing import Chooser, chooser_for
 from zinc_rt.engine import ContextFull, Engine, EngineError, Options, Rows, tier_from_env
-from zinc_rt.errors import UsageError
+from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.generation import Chunk, Generation, Stats
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.gguf.metadata import Metadata
@@ -123,7 +123,8 @@ def load(
         file.metadata.forget()  # the decoded vocabulary: the tokenizer has its own
         return Model(file, definition, tokenizer, engine)
     except BaseException:
-        engine.close()
+        with suppress(ZincError):  # the first error is the one to tell
+            engine.close()
         if file is not None:
             file.close()
         raise
@@ -199,8 +200,10 @@ class Model:
 
     def close(self) -> None:
         """Give back the memory and the file."""
-        self.engine.close()
-        self.file.close()
+        try:
+            self.engine.close()
+        finally:
+            self.file.close()
 
     def __enter__(self) -> Self:
         return self

@@ -116,7 +116,9 @@ def test_padding_of_code() -> None:
 
 WRONG: list[tuple[str, Any]] = [
     ("three counts", lambda b, m: b.dispatch(PROGRAM, 0, user_data=(0, 0))),
-    ("three counts", lambda b, m: b.dispatch(PROGRAM, (1, 1 << 32, 1), user_data=(0, 0))),
+    ("three counts", lambda b, m: b.dispatch(PROGRAM, (1 << 32, 1, 1), user_data=(0, 0))),
+    ("three counts", lambda b, m: b.dispatch(PROGRAM, (1, 1 << 16, 1), user_data=(0, 0))),
+    ("three counts", lambda b, m: b.dispatch(PROGRAM, (1, 1, 1 << 16), user_data=(0, 0))),
     ("three counts", lambda b, m: b.dispatch(PROGRAM, (1, 1), user_data=(0, 0))),
     ("work-items", lambda b, m: b.dispatch(PROGRAM, 1, user_data=(0, 0), threads=(1025, 1, 1))),
     ("work-items", lambda b, m: b.dispatch(PROGRAM, 1, user_data=(0, 0), threads=(32, 0, 1))),

@@ -197,7 +197,7 @@ class GpuRing:
             try:
                 self._put(packets, words, tail)
                 door_sequence = self.door.submit(packets.buffer, packets.offset, n)
-            except BaseException:
+            except Exception:  # not Ctrl-C, which may come when they run already: then they stay until `close`
                 self._packets.free(packets)
                 raise
             self._submitted = sequence
