@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from zinc_rt.ir.graph import BufferKind, Graph, Node
@@ -39,24 +39,11 @@ from zinc_rt.ring.gpu.operations import (
     block_of,
     padded_rows,
 )
+from zinc_rt.ring.reading import HeadChains, Heads, Readers
 
 _FOUR = 1024  # elements of a workgroup that does four a lane
 _MAX_HEAD_DIM, _MAX_GROUP = 512, 32
 _ELSEWHERE = "the CPU runs it: use tier t_cpu"
-
-
-@dataclass(frozen=True)
-class Heads:
-    """What has been found about a buffer of heads that no kernel has written yet. pairs: rotated ones."""
-
-    source: int
-    n_heads: int
-    dim: int
-    weight: Place | None = None
-    eps: float = 0.0
-    table: Place | None = None
-    pairs: int = 0
-    interleaved: bool = False
 
 
 @dataclass
@@ -75,11 +62,8 @@ class Lowering:
     def __init__(self, graph: Graph, sizes: Sizes) -> None:
         self.graph, self.sizes_ = graph, sizes
         self.out = Lowered()
-        self.readers: dict[int, list[Node]] = {}
-        for n in graph.nodes:
-            for b in n.inputs:
-                self.readers.setdefault(b, []).append(n)
-        self.heads: dict[int, Heads] = {}
+        self.readers = Readers(graph)
+        self.heads = HeadChains(graph, self.readers)
         self.quantized: set[Hashable] = set()
 
     def run(self) -> Lowered:
@@ -265,7 +249,7 @@ class Lowering:
 
     def only_packed(self, buffer: int) -> bool:
         """Whether a buffer is read by products alone that want it as int8."""
-        readers = self.readers.get(buffer, [])
+        readers = self.readers.of(buffer)
         return self.graph.buffer(buffer).kind is BufferKind.TEMP and all(
             r.op is Op.MATMUL and self.format_of(r, r.inputs[1]) in QUANTIZED for r in readers
         )
@@ -293,50 +277,39 @@ class Lowering:
 
     # -- heads and attention ----------------------------------------------------------------------------------------
 
-    def heads_of(self, buffer: int, n_heads: int, dim: int) -> Heads:
-        """What is known of a buffer of heads."""
-        return self.heads.get(buffer) or Heads(buffer, n_heads, dim)
-
-    def read_as_heads(self, buffer: int, known: Heads, *ops: Op) -> bool:
-        """Whether the only reader of a temporary is one of these operations, with the same heads."""
-        readers = self.readers.get(buffer, [])
-        if self.graph.buffer(buffer).kind is not BufferKind.TEMP or len(readers) != 1 or readers[0].op not in ops:
-            return False
-        count = "n_kv_heads" if readers[0].op is Op.KV_WRITE else "n_heads"
-        return (readers[0].attrs[count], readers[0].attrs["head_dim"]) == (known.n_heads, known.dim)
-
     def head_norm(self, n: Node) -> None:
-        known = Heads(
-            n.inputs[0], int(n.attrs["n_heads"]), int(n.attrs["head_dim"]), self.at(n.inputs[1]), float(n.attrs["eps"])
-        )
-        if self.read_as_heads(n.outputs[0], known, Op.ROPE, Op.KV_WRITE):
-            self.heads[n.outputs[0]] = known
-        else:
-            self.put_heads(n, known, n.outputs[0], {})
+        self.heads_to_buffer(n, self.heads.norm(n))
 
     def rope(self, n: Node) -> None:
-        x, positions, table = n.inputs
-        if table not in self.out.rotations:
-            self.out.rotations.append(table)
-        known = replace(
-            self.heads_of(x, int(n.attrs["n_heads"]), int(n.attrs["head_dim"])),
-            table=Place(("rotation", table)), pairs=int(self.graph.buffer(table).shape[1]),
-            interleaved=bool(n.attrs["interleaved"]),
-        )  # fmt: skip
-        if self.read_as_heads(n.outputs[0], known, Op.KV_WRITE):
-            self.heads[n.outputs[0]] = known
-        else:
-            self.put_heads(n, known, n.outputs[0], {"positions": self.at(positions)})
+        self.heads_to_buffer(n, self.heads.rope(n))
+
+    def kv_write(self, n: Node) -> None:
+        _, _, positions, slots, pages = n.inputs
+        where = {
+            "positions": self.at(positions), "slots": self.at(slots), "page_table": self.at(pages),
+            "max_pages": self.sizes_.max_pages,
+        }  # fmt: skip
+        for known, cache in self.heads.kv_write(n):
+            self.put_heads(n, known, cache, where)
+
+    def heads_to_buffer(self, n: Node, known: Heads | None) -> None:
+        """Write heads to a node's output, unless that is for a later node."""
+        if known is not None:
+            # Every row reads its position, also where nothing comes of it: then any memory will do.
+            positions = self.at(known.source if known.positions is None else known.positions)
+            self.put_heads(n, known, n.outputs[0], {"positions": positions})
 
     def put_heads(self, n: Node, known: Heads, target: int, where: dict[str, Any]) -> None:
         """Write heads where they belong: a buffer, or the cache when `where` says which pages."""
-        cache, count = "page_table" in where, known.n_heads
+        cache, count, table = "page_table" in where, known.n_heads, known.table
         self.check_head(n, known.dim)
+        if table is not None and table not in self.out.rotations:
+            self.out.rotations.append(table)
         values = {
-            "x": self.at(known.source), "cache" if cache else "y": self.at(target), "weight": known.weight or 0,
-            "table": known.table or 0, "n_heads": count, "n_rows": lambda s: s.n_rows, "eps": known.eps,
-            # Every row reads its position, also where nothing comes of it: then any memory will do.
-            "positions": self.at(known.source), **where,
+            "x": self.at(known.source), "cache" if cache else "y": self.at(target),
+            "weight": 0 if known.weight is None else self.at(known.weight),
+            "table": 0 if table is None else Place(("rotation", table)), "n_heads": count,
+            "n_rows": lambda s: s.n_rows, "eps": known.eps, **where,
         }  # fmt: skip
         entry = heads_kernel(
             known.dim, known.pairs, interleaved=known.interleaved, norm=known.weight is not None, cache=cache
@@ -345,16 +318,6 @@ class Lowering:
             n, entry, lambda s: (-(-s.n_rows * count // 4),), (Block(HeadsArgs, values),), "n_rows",
             (known.source,), (target,),
         )  # fmt: skip
-
-    def kv_write(self, n: Node) -> None:
-        k, v, positions, slots, pages = n.inputs
-        n_kv, dim = int(n.attrs["n_kv_heads"]), int(n.attrs["head_dim"])
-        where = {
-            "positions": self.at(positions), "slots": self.at(slots), "page_table": self.at(pages),
-            "max_pages": self.sizes_.max_pages,
-        }  # fmt: skip
-        for source, cache in zip((k, v), n.outputs, strict=True):
-            self.put_heads(n, self.heads_of(source, n_kv, dim), cache, where)
 
     def check_head(self, n: Node, dim: int) -> None:
         """Raise `UnsupportedOp` for heads that the kernels cannot do."""

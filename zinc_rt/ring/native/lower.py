@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from zinc_rt.ir.graph import BufferKind, Graph, Node
@@ -20,6 +20,7 @@ from zinc_rt.ring.errors import UnsupportedOp
 from zinc_rt.ring.native.choice import PACK_CHUNK, Choice
 from zinc_rt.ring.native.program import Operation, Scale
 from zinc_rt.ring.native.weights import Matrix
+from zinc_rt.ring.reading import HeadChains, Heads, Readers
 
 
 @dataclass(frozen=True)
@@ -54,21 +55,6 @@ class PackPlace:
     size: int
 
 
-@dataclass(frozen=True)
-class Heads:
-    """What has been found about a buffer of heads that no kernel has written yet."""
-
-    source: int
-    n_heads: int
-    dim: int
-    weight: Given | None = None
-    eps: float = 0.0
-    table: Given | None = None
-    pairs: int = 0  # rotated ones
-    interleaved: bool = False
-    reads: tuple[Hashable, ...] = ()
-
-
 @dataclass
 class Lowered:
     """Operations in order; sizes of the memory they refer to by `Ref`; pack descriptions by key."""
@@ -98,11 +84,8 @@ class Lowering:
     def __init__(self, graph: Graph, sizes: Sizes, choice: Choice, threads: int) -> None:
         self.graph, self.sizes_, self.choice, self.threads = graph, sizes, choice, threads
         self.out = Lowered()
-        self.readers: dict[int, list[Node]] = {}
-        for n in graph.nodes:
-            for b in n.inputs:
-                self.readers.setdefault(b, []).append(n)
-        self.heads: dict[int, Heads] = {}
+        self.readers = Readers(graph)
+        self.heads = HeadChains(graph, self.readers)
         self.skip: set[int] = set()  # nodes done together with an earlier one
         self.matrices = matrices_of(graph)
         self._shape_attention()
@@ -151,21 +134,14 @@ class Lowering:
         self.out.sizes[buffer] = math.prod(self.sizes_.shape(b.shape)) * 4
         return Ref(buffer)
 
-    def sole_reader(self, buffer: int, *ops: Op) -> Node | None:
-        """The only node that reads a temporary, if it is one of these operations."""
-        readers = self.readers.get(buffer, [])
-        if self.graph.buffer(buffer).kind is not BufferKind.TEMP or len(readers) != 1 or readers[0].op not in ops:
-            return None
-        return readers[0]
-
     def products(self, buffer: int) -> list[Node]:
         """Matrix products that read a buffer as their activations."""
-        return [n for n in self.readers.get(buffer, []) if n.op in (Op.MATMUL, Op.LM_HEAD) and n.inputs[0] == buffer]
+        return [n for n in self.readers.of(buffer) if n.op in (Op.MATMUL, Op.LM_HEAD) and n.inputs[0] == buffer]
 
     def plain_needed(self, buffer: int) -> bool:
         """Whether anything but products reads a buffer."""
         return self.graph.buffer(buffer).kind is not BufferKind.TEMP or len(self.products(buffer)) < len(
-            self.readers.get(buffer, [])
+            self.readers.of(buffer)
         )
 
     def pack_place(self, buffer: int, by_logit: bool) -> PackPlace:
@@ -222,7 +198,7 @@ class Lowering:
 
     def residual_rms_norm(self, n: Node) -> None:
         total = n.outputs[0]
-        read = bool(self.readers.get(total)) or self.graph.buffer(total).kind is not BufferKind.TEMP
+        read = bool(self.readers.of(total)) or self.graph.buffer(total).kind is not BufferKind.TEMP
         self.norm_rows(n, n.inputs[0], n.inputs[1], n.inputs[2], total, n.outputs[1], total_read=read)
 
     def norm_rows(
@@ -253,7 +229,7 @@ class Lowering:
         )  # fmt: skip
 
     def residual_add(self, n: Node) -> None:
-        follower = self.sole_reader(n.outputs[0], Op.RMS_NORM)
+        follower = self.readers.sole(n.outputs[0], Op.RMS_NORM)
         if follower is not None and "head_dim" not in follower.attrs:
             self.skip.add(follower.id)
             self.norm_rows(
@@ -298,7 +274,7 @@ class Lowering:
 
     def matmul(self, n: Node) -> None:
         y, bias = n.outputs[0], None
-        follower = self.sole_reader(y, Op.BIAS_ADD)
+        follower = self.readers.sole(y, Op.BIAS_ADD)
         if follower is not None and follower.inputs[0] == y:
             term = self.at(follower.inputs[1])
             if isinstance(term, Given):
@@ -330,57 +306,31 @@ class Lowering:
 
     # -- heads and attention ----------------------------------------------------------------------------------------
 
-    def heads_of(self, buffer: int, n_heads: int, dim: int) -> Heads:
-        """What is known of a buffer of heads."""
-        return self.heads.get(buffer) or Heads(buffer, n_heads, dim, reads=(buffer,))
-
-    def read_as_heads(self, buffer: int, known: Heads, *ops: Op) -> bool:
-        """Whether the only reader of a buffer is one of these operations and splits its rows into the same heads."""
-        reader = self.sole_reader(buffer, *ops)
-        if reader is None:
-            return False
-        count = "n_kv_heads" if reader.op is Op.KV_WRITE else "n_heads"
-        return (reader.attrs[count], reader.attrs["head_dim"]) == (known.n_heads, known.dim)
-
     def head_norm(self, n: Node) -> None:
-        known = Heads(
-            n.inputs[0], int(n.attrs["n_heads"]), int(n.attrs["head_dim"]), self.at(n.inputs[1]),
-            float(n.attrs["eps"]), reads=(n.inputs[0],),
-        )  # fmt: skip
-        if self.read_as_heads(n.outputs[0], known, Op.ROPE, Op.KV_WRITE):
-            self.heads[n.outputs[0]] = known
-        else:
-            self.put_heads(n, known, {"y": self.at(n.outputs[0])}, (n.outputs[0],))
+        self.heads_to_buffer(n, self.heads.norm(n))
 
     def rope(self, n: Node) -> None:
-        x, table = n.inputs[0], n.inputs[2]
-        known = replace(
-            self.heads_of(x, int(n.attrs["n_heads"]), int(n.attrs["head_dim"])),
-            table=Given("rotation", table), pairs=int(self.graph.buffer(table).shape[1]),
-            interleaved=bool(n.attrs["interleaved"]),
-        )  # fmt: skip
-        known = replace(known, reads=(*known.reads, n.inputs[1]))
-        if self.read_as_heads(n.outputs[0], known, Op.KV_WRITE):
-            self.heads[n.outputs[0]] = known
-        else:
+        self.heads_to_buffer(n, self.heads.rope(n))
+
+    def kv_write(self, n: Node) -> None:
+        for (known, cache), name_ in zip(self.heads.kv_write(n), ("k_cache", "v_cache"), strict=True):
+            self.put_heads(n, known, {name_: self.at(cache)}, (cache,))
+
+    def heads_to_buffer(self, n: Node, known: Heads | None) -> None:
+        """Write heads to a node's output, unless that is for a later node."""
+        if known is not None:
             self.put_heads(n, known, {"y": self.at(n.outputs[0])}, (n.outputs[0],))
 
     def put_heads(self, n: Node, known: Heads, to: dict[str, Any], writes: tuple[Hashable, ...]) -> None:
         """Write heads where they belong."""
         arguments = {
-            "x": self.at(known.source), "weight": 0 if known.weight is None else known.weight,
-            "table": 0 if known.table is None else known.table, "n_heads": known.n_heads, "eps": known.eps,
-            "y": 0, "k_cache": 0, "v_cache": 0, **to,
+            "x": self.at(known.source), "weight": 0 if known.weight is None else self.at(known.weight),
+            "table": 0 if known.table is None else Given("rotation", known.table), "n_heads": known.n_heads,
+            "eps": known.eps, "y": 0, "k_cache": 0, "v_cache": 0, **to,
         }  # fmt: skip
         kernel = self.choice.heads(known.dim, known.pairs, known.interleaved)
-        self.emit(
-            n, "heads", kernel, structs.HeadsArgs, arguments, known.n_heads, Scale.ROWS, known.reads, writes
-        )  # fmt: skip
-
-    def kv_write(self, n: Node) -> None:
-        n_kv, dim = int(n.attrs["n_kv_heads"]), int(n.attrs["head_dim"])
-        for source, cache, field_ in ((n.inputs[0], n.outputs[0], "k_cache"), (n.inputs[1], n.outputs[1], "v_cache")):
-            self.put_heads(n, self.heads_of(source, n_kv, dim), {field_: self.at(cache)}, (cache,))
+        reads = (known.source,) if known.positions is None else (known.source, known.positions)
+        self.emit(n, "heads", kernel, structs.HeadsArgs, arguments, known.n_heads, Scale.ROWS, reads, writes)
 
     def flash_attn(self, n: Node) -> None:
         n_heads, n_kv, dim = (int(n.attrs[a]) for a in ("n_heads", "n_kv_heads", "head_dim"))

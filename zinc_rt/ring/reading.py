@@ -1,0 +1,97 @@
+"""What lowerings ask of a graph: who reads a buffer, and which nodes of heads become one kernel.
+
+The norm, the rotation and the cache write of a projection's heads are one pass wherever nothing else reads what lies
+between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from zinc_rt.ir.graph import BufferKind, Graph, Node
+from zinc_rt.ir.op import Op
+
+
+class Readers:
+    """Nodes by the buffers that they read."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._of: dict[int, list[Node]] = {}
+        for n in graph.nodes:
+            for b in n.inputs:
+                self._of.setdefault(b, []).append(n)
+
+    def of(self, buffer: int) -> list[Node]:
+        """In the graph's order."""
+        return self._of.get(buffer, [])
+
+    def sole(self, buffer: int, *ops: Op) -> Node | None:
+        """The only node that reads a temporary, if it is one of these operations."""
+        readers = self.of(buffer)
+        if self._graph.buffer(buffer).kind is not BufferKind.TEMP or len(readers) != 1 or readers[0].op not in ops:
+            return None
+        return readers[0]
+
+
+@dataclass(frozen=True)
+class Heads:
+    """A buffer of heads, and what is still to be done to it. source, weight (of the norm), table (of cosines and
+    sines), positions: buffers, None without norm or rotation; pairs: rotated ones of a head.
+    """
+
+    source: int
+    n_heads: int
+    dim: int
+    weight: int | None = None
+    eps: float = 0.0
+    table: int | None = None
+    positions: int | None = None
+    pairs: int = 0
+    interleaved: bool = False
+
+
+class HeadChains:
+    """Follows heads through a graph. Each method is called with the graph's nodes in order, and says what is to be
+    written now; what a later node does together with its own work is kept for that one.
+    """
+
+    def __init__(self, graph: Graph, readers: Readers) -> None:
+        self._graph, self._readers = graph, readers
+        self._kept: dict[int, Heads] = {}
+
+    def norm(self, n: Node) -> Heads | None:
+        """After a norm of heads: what its output gets, None for nothing yet."""
+        x, weight = n.inputs
+        return self._now(n, replace(self._plain(n, x), weight=weight, eps=float(n.attrs["eps"])), Op.ROPE, Op.KV_WRITE)
+
+    def rope(self, n: Node) -> Heads | None:
+        """After a rotation: what its output gets, None for nothing yet."""
+        x, positions, table = n.inputs
+        known = replace(
+            self._kept.get(x) or self._plain(n, x), table=table, positions=positions,
+            pairs=int(self._graph.buffer(table).shape[1]), interleaved=bool(n.attrs["interleaved"]),
+        )  # fmt: skip
+        return self._now(n, known, Op.KV_WRITE)
+
+    def kv_write(self, n: Node) -> Iterator[tuple[Heads, int]]:
+        """What the caches of keys and of values get."""
+        for source, cache in zip(n.inputs[:2], n.outputs, strict=True):
+            yield self._kept.get(source) or self._plain(n, source), cache
+
+    @staticmethod
+    def _plain(n: Node, source: int) -> Heads:
+        return Heads(source, *_split(n))
+
+    def _now(self, n: Node, known: Heads, *ops: Op) -> Heads | None:
+        reader = self._readers.sole(n.outputs[0], *ops)
+        if reader is None or _split(reader) != (known.n_heads, known.dim):
+            return known
+        self._kept[n.outputs[0]] = known
+        return None
+
+
+def _split(n: Node) -> tuple[int, int]:
+    """Heads that a node splits rows into, and their elements."""
+    return int(n.attrs["n_kv_heads" if n.op is Op.KV_WRITE else "n_heads"]), int(n.attrs["head_dim"])
