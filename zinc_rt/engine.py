@@ -27,6 +27,7 @@ from zinc_rt.ir.graph import BufferKind
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.errors import TokenOutOfRange
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
+from zinc_rt.lang.errors import LangError
 from zinc_rt.mem.errors import MemoryPlanError
 from zinc_rt.mem.kv_pages import PAGE_TOKENS, KVPages, pages_for
 from zinc_rt.mem.plan import MemoryPlan
@@ -251,7 +252,7 @@ class Engine:
             raise EngineError("the engine has a model already; open another engine for a second one")
         try:
             return self._load(file, definition)
-        except (RingError, MemoryPlanError) as error:
+        except (RingError, MemoryPlanError, LangError) as error:
             if self.options.tier is not Tier.auto or self.tier not in ON_GPU:
                 raise
             line = said_of(Tier.t_cpu, [TierReport(self.tier, False, str(error))])

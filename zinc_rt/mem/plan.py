@@ -34,7 +34,8 @@ class MemoryPlan:
         if self.available is not None and self.total + _HEADROOM > self.available:
             raise MemoryPlanError(
                 f"not enough memory: {self} need {format_bytes(self.total + _HEADROOM)} with headroom,"
-                f" {format_bytes(self.available)} are available; use a smaller context (-c) or a smaller model"
+                f" {format_bytes(self.available)} are available; use a smaller context (-c), a smaller"
+                " batch (-b) or a smaller model"
             )
 
     def __str__(self) -> str:
