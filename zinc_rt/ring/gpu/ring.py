@@ -55,8 +55,8 @@ class AmdRing(Ring):
     """Runs batches in order on the GPU behind a door, which is the ring's from here on, also when this raises.
 
     cache: where compiled kernels are kept, None for nowhere; timeout: seconds that a step of up to 64 rows may take,
-    larger ones as many times as long; notify: gets lines worth
-    showing. Raises `RingError` for a GPU that the kernels are not for, `DoorError`.
+    larger ones as many times as long; notify: gets lines worth showing. Raises `RingError` for a GPU that the kernels
+    are not for, `DoorError`.
     """
 
     def __init__(
