@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from zinc_rt.emu.core.counters import Counters, class_of
+from zinc_rt.emu.core.counters import Counters
 from zinc_rt.emu.core.errors import ShaderError
 from zinc_rt.emu.core.events import END, REST, WAIT, Split, Targets
 from zinc_rt.emu.core.launch import chunks, launch
@@ -99,15 +99,18 @@ class _Run:
             self._count()
 
     def _count(self) -> None:
+        kinds, names, kept = self.counters.instructions, self.counters.names, self.core.keep
         for op in self.program.ops.values():
-            if op.count:
-                kind = class_of(op.ins)
-                self.counters.instructions[kind] += op.count
-                self.counters.names[op.ins.name] += op.count
-                self.counters.wave_instructions += op.count
-                if op.ins.name[:2] not in ("s_",):
-                    self.counters.lane_instructions += op.count * self.lanes
-                op.count = 0
+            n = op.count
+            if not n:
+                continue
+            op.count = 0
+            if kept:  # else nobody will see them
+                kinds[op.kind] += n
+                names[op.ins.name] += n
+                self.counters.wave_instructions += n
+                if op.vector:
+                    self.counters.lane_instructions += n * self.lanes
 
     def _schedule(self, group: Group) -> None:
         ready: list[Group] = [group]

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zinc_rt.emu.core import rounding
+from zinc_rt.emu.core.shapes import alike, chosen
 
 
 class _Format(NamedTuple):
@@ -27,49 +28,54 @@ class _Format(NamedTuple):
     under: int  # quotients below 2^under are 0
 
 
-_F32 = _Format(np.float32, np.uint32, 23, 127, 64, 96, 23, -150)
-_F64 = _Format(np.float64, np.uint64, 52, 1023, 128, 768, 53, -1075)
+_F32 = _Format(np.float32, np.int32, 23, 127, 64, 96, 23, -150)
+_F64 = _Format(np.float64, np.int64, 52, 1023, 128, 768, 53, -1075)
 _OF = {"f": _F32, "d": _F64}
 
 
 def _exponent(x: Any, f: _Format) -> Any:
-    return ((x.view(f.word) >> f.word(f.mantissa)) & f.word(2 * f.bias + 1)).astype(np.int64)
+    """Biased, signed integers."""
+    return (x.view(f.word) >> f.word(f.mantissa)) & f.word(2 * f.bias + 1)
 
 
-def _subnormal(x: Any) -> Any:
-    return (x != 0) & (np.abs(x) < np.finfo(x.dtype).tiny)
+def _subnormal(x: Any, f: _Format) -> Any:
+    return (x != 0) & (_exponent(x, f) == 0)
 
 
 def scale(t: str, s0: Any, d: Any, n: Any) -> tuple[Any, Any]:
     """s0: the numerator or the denominator, which is to be scaled. Returns it, and the mask for v_div_fmas."""
     f = _OF[t]
-    s0, d, n = (np.array(x) for x in np.broadcast_arrays(s0, d, n))
-    same_d, same_n = s0.view(f.word) == d.view(f.word), s0.view(f.word) == n.view(f.word)
-    apart = _exponent(n, f) - _exponent(d, f)
-    reciprocal, quotient = _subnormal(f.kind(1) / d), _subnormal(n / d)
-    up, down = np.ldexp(s0, f.step), np.ldexp(s0, -f.step)
-    nothing = np.zeros(s0.shape, np.bool_)
+    s0, d, n = alike(s0, d, n)
+    of_n, of_d = _exponent(n, f), _exponent(d, f)
+    reciprocal, quotient = _subnormal(f.kind(1) / d, f), _subnormal(n / d, f)
     cases = [
-        ((n == 0) | (d == 0), f.kind(np.nan), nothing),
-        (apart >= f.near, np.where(same_d, up, s0), ~nothing),
-        (_subnormal(d), up, nothing),
-        (reciprocal & quotient, np.where(same_d, down, s0), ~nothing),
-        (reciprocal, down, nothing),
-        (quotient, np.where(same_n, up, s0), ~nothing),
-        (_exponent(n, f) <= f.tiny, up, nothing),
+        ((n == 0) | (d == 0), lambda: f.kind(np.nan), False),
+        (of_n - of_d >= f.near, lambda: np.where(_same(s0, d, f), np.ldexp(s0, f.step), s0), True),
+        ((of_d == 0) & (d != 0), lambda: np.ldexp(s0, f.step), False),
+        (reciprocal & quotient, lambda: np.where(_same(s0, d, f), np.ldexp(s0, -f.step), s0), True),
+        (reciprocal, lambda: np.ldexp(s0, -f.step), False),
+        (quotient, lambda: np.where(_same(s0, n, f), np.ldexp(s0, f.step), s0), True),
+        (of_n <= f.tiny, lambda: np.ldexp(s0, f.step), False),
     ]
-    where = [case[0] for case in cases]
-    return (
-        np.select(where, [np.broadcast_to(case[1], s0.shape) for case in cases], s0),
-        np.select(where, [case[2] for case in cases], nothing),
-    )
+    # The first case that holds, so the last one first; most divisions have none.
+    found, marked = np.array(s0), np.zeros(s0.shape, np.bool_)
+    for where, what, mark in reversed(cases):
+        if where.any():
+            np.copyto(found, what(), where=where)
+            marked[where] = mark
+    return found, marked
+
+
+def _same(a: Any, b: Any, f: _Format) -> Any:
+    return a.view(f.word) == b.view(f.word)
 
 
 def fmas(t: str, a: Any, b: Any, c: Any, scaled: Any, mode: int) -> Any:
     """fma(a, b, c), times a power of two where `scaled`, rounded once."""
     f = _OF[t]
-    a, b, c, scaled = np.broadcast_arrays(a, b, c, scaled)
-    plain = rounding.fma(a, b, c, f.kind, mode)
+    a, b, c, scaled = alike(a, b, c, scaled)
+    fast = t == "f" and mode == rounding.NEAREST
+    plain = rounding.fma32(a, b, c) if fast else rounding.fma(a, b, c, f.kind, mode)
     if not scaled.any():
         return plain
     by = np.where(_exponent(np.array(c), f) > f.bias, f.step, -f.step)
@@ -96,12 +102,12 @@ def _fma_scaled(a: float, b: float, c: float, by: int, mode: int) -> float:
 def fixup(t: str, q: Any, d: Any, n: Any, mode: int) -> Any:
     """The quotient q of n / d with its special cases and its sign."""
     f = _OF[t]
-    q, d, n = (np.array(x) for x in np.broadcast_arrays(q, d, n))
+    q, d, n = alike(q, d, n)
     negative = np.signbit(d) ^ np.signbit(n)
     sign = np.where(negative, f.kind(-1), f.kind(1))
     apart = _exponent(n, f) - _exponent(d, f)
-    away = np.where(negative, mode == rounding.DOWN, mode == rounding.UP)
-    under = np.where(away, np.nextafter(f.kind(0), f.kind(1)), f.kind(0))
+    zero, least = f.kind(0), np.nextafter(f.kind(0), f.kind(1))
+    under = np.where(negative, least if mode == rounding.DOWN else zero, least if mode == rounding.UP else zero)
     cases = [
         (np.isnan(n), n),
         (np.isnan(d), d),
@@ -112,13 +118,12 @@ def fixup(t: str, q: Any, d: Any, n: Any, mode: int) -> Any:
         (apart < f.under, sign * under),
         (np.isnan(q), rounding.overflow(negative, f.kind, mode)),
     ]
-    results = [np.broadcast_to(case[1], q.shape) for case in cases]
-    return np.select([case[0] for case in cases], results, sign * np.abs(q))
+    return chosen(cases, sign * np.abs(q))
 
 
 def fixup16(q: Any, d: Any, n: Any) -> Any:
     """v_div_fixup_f16: no underflow case."""
-    q, d, n = (np.array(x) for x in np.broadcast_arrays(q, d, n))
+    q, d, n = alike(q, d, n)
     sign = np.where(np.signbit(d) ^ np.signbit(n), np.float16(-1), np.float16(1))
     nan, inf = np.float16(np.nan), np.float16(np.inf)
     cases = [
@@ -129,5 +134,4 @@ def fixup16(q: Any, d: Any, n: Any) -> Any:
         ((d == 0) | np.isinf(n), sign * inf),
         (np.isinf(d) | (n == 0), sign * np.float16(0)),
     ]
-    results = [np.broadcast_to(case[1], q.shape) for case in cases]
-    return np.select([case[0] for case in cases], results, sign * np.abs(q))
+    return chosen(cases, sign * np.abs(q))

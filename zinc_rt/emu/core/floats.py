@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from zinc_rt.emu.core import rounding
+from zinc_rt.emu.core.shapes import alike
 
 F32, F64, F16 = np.float32, np.float64, np.float16
 KINDS: Final[dict[str, Any]] = {"f": F32, "d": F64, "h": F16}
@@ -33,10 +34,12 @@ class Float(NamedTuple):
 
 def _chosen(choose: np.ufunc, zero: np.ufunc, a: Any, b: Any) -> Any:
     """`choose` of both; where they are equal, which two zeros of unlike sign are, `zero` of their bits."""
-    a, b = np.broadcast_arrays(a, b)
+    r, same = choose(a, b), a == b
+    if not same.any():
+        return r
+    a, b = alike(a, b)
     word = _BITS[a.dtype]
-    r = choose(a, b)
-    return np.where(a == b, zero(a.view(word), b.view(word)).view(r.dtype), r)
+    return np.where(same, zero(a.view(word), b.view(word)).view(r.dtype), r)
 
 
 def _number(a: Any, b: Any, r: Any) -> Any:

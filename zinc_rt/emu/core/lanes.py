@@ -113,11 +113,13 @@ def permlane16(ins: Instruction, lanes: int) -> Step:
         if var:
             picked = np.broadcast_to(selects[0](g), (g.n, lanes)) & np.uint32(15)
         else:
-            low, high = (np.broadcast_to(select(g), (g.n,))[:, None] for select in selects)
+            low, high = (np.atleast_1d(select(g))[:, None] for select in selects)
+            if (low == low[0]).all() and (high == high[0]).all():  # all waves alike, as a rule
+                low, high = low[:1], high[:1]
             picked = (np.where(lane & 8, high, low) >> shift) & np.uint32(15)
         index = base + picked.astype(np.int64)
-        value = np.take_along_axis(g.v[source], index, axis=1)
-        good = None if fi or g.mask is None else np.take_along_axis(g.mask, index, axis=1)
+        value = _from_lanes(g.v[source], index)
+        good = None if fi or g.mask is None else _from_lanes(g.mask, index)
         on = g.active() if good is None else g.active() & good
         check_lanes(g, source, on, index)
         if good is not None:
@@ -125,6 +127,12 @@ def permlane16(ins: Instruction, lanes: int) -> Step:
         g.put(dst, value)
 
     return run
+
+
+def _from_lanes(values: Array, index: Array) -> Array:
+    """[n, lanes] of the lanes [n, lanes], or [1, lanes] for all waves."""
+    found: Array = values.take(index[0], axis=1) if len(index) == 1 else np.take_along_axis(values, index, axis=1)
+    return found
 
 
 def permlane64(ins: Instruction, lanes: int) -> Step:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 import numpy as np
 
-from zinc_rt.emu.core.state import EXEC, TTMP, Group
-from zinc_rt.emu.shader import Dispatch
+from zinc_rt.emu.core.state import EXEC, TTMP, Array, Group
+from zinc_rt.emu.shader import Dispatch, Triple
 
 _RESIDENT = 2048  # waves: what 64 compute units hold
 _STATE_BYTES = 512 << 20  # of vector registers at a time
@@ -35,27 +36,47 @@ def chunks(dispatch: Dispatch, n_vgprs: int, lanes: int) -> Iterator[tuple[int, 
 
 def launch(dispatch: Dispatch, n_vgprs: int, lanes: int, first: int, count: int) -> Group:
     """The waves of `count` workgroups from number `first` on, x fastest."""
-    waves = waves_of(dispatch, lanes)
-    index = np.arange(count * waves)
-    group = Group(n_vgprs, lanes, index + first * waves, index // waves)
-    number = first + index // waves
-    gx, gy, _ = dispatch.groups
-    ids = np.stack([number % gx, number // gx % gy, number // (gx * gy)]) + np.array(dispatch.start)[:, None]
+    ids, workgroup, x, y_z, items, on = _numbers(
+        dispatch.groups, dispatch.threads, dispatch.grid, dispatch.start, lanes, first, count
+    )
+    group = Group(n_vgprs, lanes, ids, workgroup)
     for k in range(min(dispatch.n_user_sgprs, 16)):
         group.put_s(k, np.uint32(dispatch.user_data[k] if k < len(dispatch.user_data) else 0))
-    group.put_s(_TTMP_X, ids[0].astype(np.uint32))
-    group.put_s(_TTMP_Y_Z, ((ids[1] & 0xFFFF) | (ids[2] << 16)).astype(np.uint32))
-    tx, ty, tz = dispatch.threads
-    item = (index % waves)[:, None] * lanes + np.arange(lanes)[None, :]
-    x, y, z = item % tx, item // tx % ty, item // (tx * ty)
-    group.v[0] = (x | y << 10 | z << 20).astype(np.uint32)
+    group.put_s(_TTMP_X, x)
+    group.put_s(_TTMP_Y_Z, y_z)
+    group.v[0] = items
     group.define(0)
-    on = item < tx * ty * tz
-    for local, start, size, whole in zip((x, y, z), ids, dispatch.grid, dispatch.threads, strict=True):
-        on &= start[:, None] * whole + local < size
     group.put_bits(EXEC, on)
     if lanes == 32:
         group.put_s(EXEC + 1, np.uint32(0))
     group.mode = dispatch.rsrc1 >> 12 & 0xFF
     group.pc = dispatch.address
     return group
+
+
+@lru_cache(maxsize=64)
+def _numbers(
+    groups: Triple, threads: Triple, grid: Triple, start: Triple, lanes: int, first: int, count: int
+) -> tuple[Array, Array, Array, Array, Array, Array]:
+    """What depends on the dispatch's shape alone, [n] and [n, lanes]: the waves' numbers, their workgroups', the
+    workgroups' x, and y with z, as TTMP has them; the lanes' work-items as v0 has them, and which lanes are on.
+    """
+    tx, ty, tz = threads
+    waves = -(-(tx * ty * tz) // lanes)
+    index = np.arange(count * waves)
+    number = first + index // waves
+    gx, gy, _ = groups
+    ids = np.stack([number % gx, number // gx % gy, number // (gx * gy)]) + np.array(start)[:, None]
+    item = (index % waves)[:, None] * lanes + np.arange(lanes)[None, :]
+    x, y, z = item % tx, item // tx % ty, item // (tx * ty)
+    on = item < tx * ty * tz
+    for local, at, size, whole in zip((x, y, z), ids, grid, threads, strict=True):
+        on &= at[:, None] * whole + local < size
+    y_z = (ids[1] & 0xFFFF) | (ids[2] << 16)
+    found = (
+        index + first * waves, index // waves, ids[0].astype(np.uint32), y_z.astype(np.uint32),
+        (x | y << 10 | z << 20).astype(np.uint32), on,
+    )  # fmt: skip
+    for array in found:
+        array.flags.writeable = False
+    return found

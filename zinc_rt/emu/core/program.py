@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from zinc_rt.emu.core.control import compile_control
+from zinc_rt.emu.core.counters import class_of
 from zinc_rt.emu.core.errors import ShaderError
 from zinc_rt.emu.core.lanes import LANES
 from zinc_rt.emu.core.lds import compile_lds
@@ -29,14 +30,17 @@ _N_SGPRS = 106
 
 
 class Op:
-    """One compiled instruction. use_*: bits of registers it reads; touch_*: those and the ones it writes."""
+    """One compiled instruction. use_*: bits of registers it reads; touch_*: those and the ones it writes; kind: its
+    class in `Counters`; vector: whether each lane counts."""
 
-    __slots__ = ("code", "count", "counters", "fn", "ins", "next", "touch_s", "touch_v", "use_s", "use_v")
+    __slots__ = (
+        "code", "count", "counters", "fn", "ins", "kind", "next", "touch_s", "touch_v", "use_s", "use_v", "vector",
+    )  # fmt: skip
 
     def __init__(self, ins: Instruction, fn: Step, use: tuple[int, int], touch: tuple[int, int]) -> None:
         self.ins, self.fn, self.next, self.count = ins, fn, ins.address + ins.size, 0
         (self.use_v, self.use_s), (self.touch_v, self.touch_s) = use, touch
-        self.counters = counters_of(ins)
+        self.counters, self.kind, self.vector = counters_of(ins), class_of(ins), not ins.name.startswith("s_")
         self.code = b"".join(word.to_bytes(4, "little") for word in ins.words)
 
 
@@ -46,6 +50,7 @@ class Program:
     def __init__(self, fetch: Callable[[int, int], bytes], n_vgprs: int, lanes: int) -> None:
         self.fetch, self.n_vgprs, self.lanes = fetch, n_vgprs, lanes
         self.ops: dict[int, Op] = {}
+        self._image: tuple[int, bytes, int] | None = None  # address and bytes of all of `ops`, and how many they are
 
     def at(self, address: int) -> Op:
         """The instruction there. Raises `ShaderError`, `GpuFault`."""
@@ -58,15 +63,25 @@ class Program:
         """Compiled instructions of another one, where the bytes in memory are still the same."""
         if not old.ops:
             return
-        low, high = min(old.ops), max(op.next for op in old.ops.values())
+        image = old._image
+        if image is not None and image[2] == len(old.ops):
+            low, high = image[0], image[0] + len(image[1])
+        else:
+            image = None
+            low, high = min(old.ops), max(op.next for op in old.ops.values())
         try:
             code = self.fetch(low, high - low)
         except GpuFault:
+            return
+        if image is not None and code == image[1]:  # all of the code is as it was, and so is each instruction
+            self.ops, self._image = old.ops, image
             return
         for address, op in old.ops.items():
             if code[address - low : op.next - low] == op.code:
                 op.count = 0
                 self.ops[address] = op
+        if len(self.ops) == len(old.ops):
+            self._image = low, code, len(self.ops)
 
     def _decode(self, address: int) -> Instruction:
         if address % 4:

@@ -102,7 +102,9 @@ def fma32(a: Any, b: Any, c: Any) -> Any:
         return add_wide(p, np.asarray(c, np.float64), np.float32, NEAREST)
     r = s.astype(np.float32)
     doubt = (s.view(np.int64) & _LOW29) == _HALF29
-    doubt |= np.abs(r) < _MIN_NORMAL
+    small = np.abs(r) < _MIN_NORMAL
+    if small.any():
+        doubt |= small & (s != 0)  # a sum of 0 in float64 is exact
     if doubt.any():
         where = np.nonzero(doubt)
         p, c = np.broadcast_to(p, s.shape)[where], np.broadcast_to(c, s.shape)[where]

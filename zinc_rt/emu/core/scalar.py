@@ -12,7 +12,7 @@ from zinc_rt.emu.core.convert import CONVERSIONS, pair, rtz16
 from zinc_rt.emu.core.errors import ShaderError, Unsupported
 from zinc_rt.emu.core.floats import FLOATS, Float
 from zinc_rt.emu.core.integers import cls, clz, ctz, reverse
-from zinc_rt.emu.core.operands import reader, scalar_index, words
+from zinc_rt.emu.core.operands import Reader, constant, is_constant, reader, scalar_index, words
 from zinc_rt.emu.core.relative import SCALAR as RELATIVE
 from zinc_rt.emu.core.state import EXEC, Group, Step
 from zinc_rt.emu.core.vector import with_mode
@@ -107,18 +107,16 @@ def _twice(a: Any) -> Any:
 
 def _bfe(a: Any, b: Any, bits: int, signed: bool) -> Any:
     """Offset in the low bits, width in bits 16 to 22; wider than what is left ends at the top."""
-    a, b = np.broadcast_arrays(a, b)
-    out = []
-    for x, control in zip(a.tolist(), b.tolist(), strict=True) if a.ndim else [(a.item(), b.item())]:
-        offset, width = control & (bits - 1), control >> 16 & 0x7F
-        field = (x >> offset) & ((1 << min(width, bits)) - 1)
-        if signed and width:
-            top = min(width, bits) if width <= bits - offset or width >= bits else bits - offset
-            top = min(top, bits - offset)
-            field &= (1 << top) - 1
-            field -= (field >> (top - 1)) << top
-        out.append(field & (1 << bits) - 1)
-    return np.array(out, a.dtype) if a.ndim else a.dtype.type(out[0])
+    word = a.dtype.type
+    control = b.astype(a.dtype)
+    offset = control & word(bits - 1)
+    width = np.minimum(control >> word(16) & word(0x7F), word(bits) - offset)
+    # NumPy shifts by the size of a word, or by more, to 0.
+    field = (a >> offset) & ((word(1) << width) - word(1))
+    if not signed:
+        return field
+    sign = word(1) << (width - word(1))
+    return (field ^ sign) - sign
 
 
 def _mul_hi(t: Any, wide: Any) -> Callable[[Any, Any], Any]:
@@ -230,11 +228,11 @@ def _index(op: Operand) -> int:
 
 
 def _simple(ins: Instruction, how: Scalar) -> Step:
-    reads = [reader(op, t, scalar=True) for op, t in zip(ins.src, how.sources, strict=True)]
+    reads = [_array(op, t) for op, t in zip(ins.src, how.sources, strict=True)]
     call, scc, t, d = how.call, how.scc, how.result, _index(ins.dst[0])
 
     def run(g: Group) -> None:
-        values = [np.asarray(read(g)) for read in reads]
+        values = [read(g) for read in reads]
         r = np.asarray(call(*values))
         condition = None if scc is None else scc(r, *values)
         put(g, d, t, r)
@@ -242,6 +240,15 @@ def _simple(ins: Instruction, how: Scalar) -> Step:
             g.put_scc(condition)
 
     return run
+
+
+def _array(op: Operand, t: str) -> Reader:
+    """A reader that gives an array of a constant, too."""
+    if is_constant(op):
+        value = np.asarray(constant(op, t))
+        return lambda g: value
+    read = reader(op, t, scalar=True)
+    return read if scalar_index(op) is not None else lambda g: np.asarray(read(g))
 
 
 def _float(ins: Instruction, how: Float) -> Step:

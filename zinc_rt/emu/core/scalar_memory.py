@@ -78,8 +78,12 @@ def _check(g: Group, addresses: Array, waves: Array, n: int) -> None:
 def _read(g: Group, addresses: Array, waves: Array, n: int) -> Array:
     """u8[k, n]."""
     _check(g, addresses, waves, n)
-    different, which = np.unique(addresses, return_inverse=True)
-    rows = np.stack([g.world.memory.scalar(va, n) for va in different.tolist()])[which.reshape(-1)]
+    if (addresses == addresses[0]).all():  # arguments, as a rule
+        different = addresses[:1]
+        rows = np.broadcast_to(g.world.memory.scalar(int(addresses[0]), n), (len(addresses), n))
+    else:
+        different, which = np.unique(addresses, return_inverse=True)
+        rows = np.stack([g.world.memory.scalar(va, n) for va in different.tolist()])[which.reshape(-1)]
     if g.world.counters.measure:
         g.world.counters.scalar_bytes += n * len(waves)
         g.world.counters.touch("read", different, n)

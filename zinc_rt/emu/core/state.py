@@ -81,8 +81,9 @@ class Group:
         """A lane mask into scalar registers from `index` on."""
         if index == NULL:
             return
-        bits = np.ascontiguousarray(np.broadcast_to(mask, (self.n, self.lanes)))
-        packed = np.packbits(bits, axis=1, bitorder="little").view(np.uint32)
+        if mask.shape != (self.n, self.lanes):
+            mask = np.broadcast_to(mask, (self.n, self.lanes))
+        packed = np.packbits(mask, axis=1, bitorder="little").view(np.uint32)
         for k in range(self.lanes // 32):
             self.put_s(index + k, packed[:, k])
 
