@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from zinc_rt.emu.core.state import Array, Group
 
 _WAVE_BITS = 16
 _NO_WAVE = (1 << _WAVE_BITS) - 1  # several waves
+_WORDS: Final[dict[int, Any]] = {1: np.uint8, 2: np.uint16, 4: np.uint32}
+_YES: Final = {1: np.uint8(1), 2: np.uint16(0x0101), 4: np.uint32(0x01010101)}
+"""True for each byte of a unit."""
 
 
 class Lds:
@@ -20,19 +23,24 @@ class Lds:
 
     Two waves race where one writes a byte, the other reads or writes it, and no barrier lies between. Two writes of the
     same value, and two atomics, are no race.
+
+    Accesses are multiples of their unit of 1, 2 or 4 bytes, and aligned to it; `start` are offsets in `data`, i64[k].
     """
 
     def __init__(self, n_workgroups: int, size: int, shared: bool) -> None:
         self.size, self.shared = size, shared
-        whole = n_workgroups * size
+        self.stride = -(-size // 4) * 4
+        whole = n_workgroups * self.stride
         self.data: Array = np.full(whole, 0xA5, np.uint8)
         self.written: Array = np.zeros(whole, np.bool_)
         self.writers: Array = np.zeros(whole if shared else 0, np.int64)
         self.readers: Array = np.full(whole if shared else 0, -1, np.int64)
         self.by_atomic: Array = np.zeros(whole if shared else 0, np.bool_)
+        # No tag in `writers`, `readers` is greater: what came before the last barrier needs no look at each byte.
+        self._last_write, self._last_read = 0, -1
 
     def check(self, g: Group, addresses: Array, waves: Array, n: int) -> Array:
-        """Offsets in `data` of each byte, i64[k, n]. Raises for addresses outside of the allocation."""
+        """`start` of accesses of n bytes. Raises for addresses outside of the allocation."""
         outside = addresses + n > self.size
         if outside.any():
             k = int(np.argmax(outside))
@@ -41,102 +49,146 @@ class Lds:
                 wave=int(waves[k]),
                 lane=int(g.access[2][k]) if g.access else None,
             )
-        start = g.workgroup[waves] * self.size + addresses
-        if n == 1:
-            return start[:, None]
-        return start[:, None] + np.arange(n)
+        start: Array = g.workgroup[waves] * self.stride + addresses
+        return start
 
-    def read(self, g: Group, at: Array, waves: Array) -> Array:
+    def read(self, g: Group, start: Array, waves: Array, n: int) -> Array:
         """u8[k, n]. Raises for bytes that nobody wrote, and those that another wave wrote with no barrier between."""
-        self._known(g, at, waves)
+        unit, at = _units(start, n)
+        self._known(g, start, at, waves, unit)
         if self.shared:
-            late = self._others(g, self.writers[at], waves)
-            self._refuse(g, at, waves, late, self.writers, "was written")
-            self._note_readers(g, at, waves)
-        return self.data[at]
+            if self._last_write >= _since(g):
+                late = self._others(g, self.writers.reshape(-1, unit).take(at, axis=0), waves)
+                self._refuse(g, start, waves, late, self.writers, "was written")
+            self._note_readers(g, at, waves, unit)
+        data: Array = self.data.view(_WORDS[unit]).take(at).view(np.uint8)
+        return data
 
-    def write(self, g: Group, at: Array, waves: Array, data: Array) -> None:
+    def write(self, g: Group, start: Array, waves: Array, data: Array) -> None:
         """data: u8[k, n]."""
+        unit, at = _units(start, data.shape[1])
+        data = np.ascontiguousarray(data)
         if self.shared:
-            self._refuse(g, at, waves, self._others(g, self.readers[at], waves), self.readers, "was read")
-            late = self._others(g, self.writers[at], waves) & self.written[at]
-            if late.any():
-                self._refuse(g, at, waves, late & (self.data[at] != data), self.writers, "was written")
-        self.data[at] = data
-        self.written[at] = True
+            since = _since(g)
+            if self._last_read >= since:
+                late = self._others(g, self.readers.reshape(-1, unit).take(at, axis=0), waves)
+                self._refuse(g, start, waves, late, self.readers, "was read")
+            if self._last_write >= since:
+                late = self._others(g, self.writers.reshape(-1, unit).take(at, axis=0), waves)
+                late &= self.written.reshape(-1, unit).take(at, axis=0)
+                if late.any():
+                    differs = self._differs(at, data, unit)
+                    self._refuse(g, start, waves, late & differs, self.writers, "was written")
+        self.data.view(_WORDS[unit])[at] = data.view(_WORDS[unit])
+        self.written.view(_WORDS[unit])[at] = _YES[unit]
         if self.shared:
             tags = self._tags(g, waves)
-            self.writers[at] = tags
-            clash = self.writers[at] != tags  # a wave wrote the same byte in the same instruction
+            self.writers.reshape(-1, unit)[at] = tags[:, None, None]
+            self._last_write = max(self._last_write, int(tags.max(initial=0)))
+            # All bytes of a unit have one tag now: another one where a wave wrote it, too, in the same instruction.
+            clash = self.writers.take(at * unit) != tags[:, None]
             if clash.any():
-                self._refuse(g, at, waves, clash & (self.data[at] != data), self.writers, "was written")
-            self.by_atomic[at] = False
+                late = clash[:, :, None] & self._differs(at, data, unit)
+                self._refuse(g, start, waves, late, self.writers, "was written")
+            self.by_atomic.view(_WORDS[unit])[at] = 0
 
-    def atomic(self, g: Group, at: Array, n: int, waves: Array, update: Callable[[int, int], int]) -> Array:
-        """Lane after lane, as `ShaderMemory.atomic`. at: i64[k]. A later read by another wave needs a barrier, too."""
-        every = at[:, None] + np.arange(n)
-        self._known(g, every, waves)
+    def atomic(self, g: Group, start: Array, n: int, waves: Array, update: Callable[[int, int], int]) -> Array:
+        """Lane after lane, as `ShaderMemory.atomic`. A later read by another wave needs a barrier, too."""
+        unit, at = _units(start, n)
+        self._known(g, start, at, waves, unit)
         if self.shared:
-            self._refuse(g, every, waves, self._others(g, self.readers[every], waves), self.readers, "was read")
-            self._mark_atomic(g, every, waves)
-        old = np.zeros(len(at), np.uint64)
-        for k, start in enumerate(at.tolist()):
-            old[k] = now = int.from_bytes(self.data[start : start + n].tobytes(), "little")
-            self.data[start : start + n] = np.frombuffer(update(k, now).to_bytes(n, "little"), np.uint8)
+            every = start[:, None] + np.arange(n)
+            self._refuse(g, start, waves, self._others(g, self.readers[every], waves), self.readers, "was read")
+            self._mark_atomic(g, start, every, waves)
+        old = np.zeros(len(start), np.uint64)
+        for k, first in enumerate(start.tolist()):
+            old[k] = now = int.from_bytes(self.data[first : first + n].tobytes(), "little")
+            self.data[first : first + n] = np.frombuffer(update(k, now).to_bytes(n, "little"), np.uint8)
         return old
+
+    def _differs(self, at: Array, data: Array, unit: int) -> Array:
+        """bool[k, units, bytes]: where memory holds something else."""
+        now = self.data.reshape(-1, unit).take(at, axis=0)
+        differs: Array = now != data.reshape(now.shape)
+        return differs
 
     # Who and when: barriers signalled << 16 | wave.
 
     def _tags(self, g: Group, waves: Array) -> Array:
-        tags: Array = ((g.signals << _WAVE_BITS) | (g.ids & _NO_WAVE))[waves][:, None]
+        tags: Array = ((g.signals << _WAVE_BITS) | (g.ids & _NO_WAVE))[waves]
         return tags
 
     def _others(self, g: Group, tags: Array, waves: Array) -> Array:
-        """Whether the tags are those of other waves, which no barrier separates from these."""
-        mine = (g.ids & _NO_WAVE)[waves][:, None]
-        late: Array = (tags >= (g.waits << _WAVE_BITS)[waves][:, None]) & (tags & _NO_WAVE != mine)
+        """Whether the tags [k, ...] are those of other waves, which no barrier separates from these."""
+        column = (-1, *[1] * (tags.ndim - 1))
+        mine = (g.ids & _NO_WAVE)[waves].reshape(column)
+        late: Array = (tags >= (g.waits << _WAVE_BITS)[waves].reshape(column)) & (tags & _NO_WAVE != mine)
         return late
 
-    def _note_readers(self, g: Group, at: Array, waves: Array) -> None:
+    def _note_readers(self, g: Group, at: Array, waves: Array, unit: int) -> None:
         """The later of the readers; several of the same time are nobody in particular."""
-        tags, before = self._tags(g, waves), self.readers[at]
-        together = (before ^ tags) & ~_NO_WAVE == 0
-        tags = np.where(together & (before != tags), tags | _NO_WAVE, np.maximum(tags, before))
-        self.readers[at] = tags
-        clash = self.readers[at] != tags
-        if clash.any():
-            self.readers[at[clash]] = tags[clash] | _NO_WAVE
+        rows, tags = self.readers.reshape(-1, unit), self._tags(g, waves)
+        if not len(tags):
+            return
+        if self._last_read < int(tags.min()) & ~_NO_WAVE:  # all of these are later, and each unit gets one tag
+            rows[at] = tags[:, None, None]
+            clash = self.readers.take(at * unit) != tags[:, None]
+            if clash.any():
+                rows[at[clash]] = np.broadcast_to(tags[:, None], at.shape)[clash][:, None] | _NO_WAVE
+        else:
+            before, every = rows.take(at, axis=0), tags[:, None, None]
+            together = (before ^ every) & ~_NO_WAVE == 0
+            every = np.where(together & (before != every), every | _NO_WAVE, np.maximum(every, before))
+            rows[at] = every
+            clash = rows.take(at, axis=0) != every
+            if clash.any():
+                places = (at * unit)[:, :, None] + np.arange(unit)
+                self.readers[places[clash]] = every[clash] | _NO_WAVE
+        self._last_read = max(self._last_read, int(tags.max()) | _NO_WAVE)
 
-    def _mark_atomic(self, g: Group, every: Array, waves: Array) -> None:
+    def _mark_atomic(self, g: Group, start: Array, every: Array, waves: Array) -> None:
         """Atomics of several waves do not race with each other, only with plain reads and writes."""
         tags, mine = self.writers[every], (g.ids & _NO_WAVE)[waves][:, None]
         others = self._others(g, tags, waves) & self.written[every]
         late = others & (tags & _NO_WAVE != _NO_WAVE) & ~self.by_atomic[every]
-        self._refuse(g, every, waves, late, self.writers, "was written")
+        self._refuse(g, start, waves, late, self.writers, "was written")
         self.writers[every] = (g.signals[waves][:, None] << _WAVE_BITS) | np.where(others, _NO_WAVE, mine)
         self.by_atomic[every] = True
         first, last = np.full(len(self.writers), _NO_WAVE, np.int64), np.zeros(len(self.writers), np.int64)
         np.minimum.at(first, every, mine)
         np.maximum.at(last, every, mine)
         self.writers[every] |= np.where(first[every] != last[every], _NO_WAVE, 0)
+        self._last_write = max(self._last_write, int(g.signals.max()) << _WAVE_BITS | _NO_WAVE)
 
     # Errors.
 
-    def _known(self, g: Group, at: Array, waves: Array) -> None:
-        known = self.written[at]
+    def _known(self, g: Group, start: Array, at: Array, waves: Array, unit: int) -> None:
+        known = self.written.view(_WORDS[unit]).take(at) == _YES[unit]
         if not known.all():
-            k, byte = (int(i) for i in np.argwhere(~known)[0])
-            raise self._error(g, at, waves, k, byte, "is read and was never written")
+            k, byte = (int(i) for i in np.argwhere(~self.written.reshape(-1, unit)[at].reshape(len(start), -1))[0])
+            raise self._error(g, start, waves, k, byte, "is read and was never written")
 
-    def _refuse(self, g: Group, at: Array, waves: Array, late: Array, tags: Array, what: str) -> None:
+    def _refuse(self, g: Group, start: Array, waves: Array, late: Array, tags: Array, what: str) -> None:
         if not late.any():
             return
-        k, byte = (int(i) for i in np.argwhere(late)[0])
-        other = int(tags[at[k, byte]]) & _NO_WAVE
+        k, byte = (int(i) for i in np.argwhere(late.reshape(len(start), -1))[0])
+        other = int(tags[start[k] + byte]) & _NO_WAVE
         who = "several waves" if other == _NO_WAVE else f"wave {other}"
-        raise self._error(g, at, waves, k, byte, f"{what} by {who} and no barrier came between: a race")
+        raise self._error(g, start, waves, k, byte, f"{what} by {who} and no barrier came between: a race")
 
-    def _error(self, g: Group, at: Array, waves: Array, k: int, byte: int, what: str) -> ShaderError:
-        where = int(at[k, byte]) % self.size
+    def _error(self, g: Group, start: Array, waves: Array, k: int, byte: int, what: str) -> ShaderError:
+        where = int(start[k] + byte) % self.stride
         lane: Any = int(g.access[2][k]) if g.access else None
         return ShaderError(f"LDS byte {where} {what}", wave=int(waves[k]), lane=lane)
+
+
+def _units(start: Array, n: int) -> tuple[int, Array]:
+    """Of accesses of n bytes the unit, and the numbers of their units, i64[k, n / unit]."""
+    unit = min(n, 4)
+    at = (start // unit)[:, None]
+    return unit, at if n == unit else at + np.arange(n // unit)
+
+
+def _since(g: Group) -> int:
+    """The least tag that a wave's barriers do not lie behind, for some of these waves."""
+    return int(g.waits.min()) << _WAVE_BITS

@@ -92,17 +92,17 @@ def _atomic_global(g: Group, found: Found, n: int, update: Update) -> Array:
 
 
 def _local(g: Group, found: Found, n: int, align: int) -> Array:
-    """Offsets of each byte in the memory of all workgroups."""
+    """Offsets in the memory of all workgroups."""
     g.access = (*found, n)
-    at: Array = g.world.lds.check(g, found[0], found[1], n)
+    start: Array = g.world.lds.check(g, found[0], found[1], n)
     # In the alignment mode that Linux sets (SH_MEM_CONFIG) hardware takes any address, and takes the access apart. That
     # is common for packed data in memory; in LDS, which a kernel lays out itself, it is a mistake.
     aligned(found, align, f"an LDS access of {n} bytes")
-    return at
+    return start
 
 
 def _read_local(g: Group, found: Found, n: int) -> Array:
-    data: Array = g.world.lds.read(g, _local(g, found, n, 4 if n >= 4 else n), found[1])
+    data: Array = g.world.lds.read(g, _local(g, found, n, 4 if n >= 4 else n), found[1], n)
     return data
 
 
@@ -114,8 +114,8 @@ def _write_local(g: Group, found: Found, data: Array) -> None:
 def _atomic_local(g: Group, found: Found, n: int, update: Update) -> Array:
     g.access = (*found, n)
     aligned(found, n, f"an LDS atomic of {n} bytes")
-    at = g.world.lds.check(g, found[0], found[1], n)
-    old: Array = g.world.lds.atomic(g, at[:, 0], n, found[1], update)
+    start = g.world.lds.check(g, found[0], found[1], n)
+    old: Array = g.world.lds.atomic(g, start, n, found[1], update)
     return old
 
 
