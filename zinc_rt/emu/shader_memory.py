@@ -16,6 +16,7 @@ from zinc_rt.linux import PAGE
 
 Addresses = npt.NDArray[np.uint64]
 _Offsets = npt.NDArray[np.int64]
+_ONES = {n: np.ones((1, n), np.uint8) for n in (1, 2, 4, 8, 12, 16)}
 _WORD = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
@@ -59,6 +60,8 @@ class ShaderMemory:
         pieces = self._pieces(addresses, n, "read")
         if pieces is None:
             return self.gather(_bytes_of(addresses, n), 1).reshape(-1, n)
+        if len(pieces) == 1:
+            return self._gather(pieces[0][1].bo, pieces[0][2], n)
         found = np.empty((len(addresses), n), np.uint8)
         for lanes, mapping, offsets in pieces:
             found[lanes] = self._gather(mapping.bo, offsets, n)
@@ -74,7 +77,7 @@ class ShaderMemory:
         for lanes, mapping, offsets in pieces:
             lines = self._lines(mapping.bo)
             _put(lines.data, offsets, data[lanes])
-            _put(lines.dirty.view(np.uint8), offsets, np.ones((len(offsets), n), np.uint8))
+            _put(lines.dirty.view(np.uint8), offsets, _ONES[n] if n in _ONES else np.ones((len(offsets), n), np.uint8))
             lines.dirty_pages.update(_pages_of(offsets, n))
 
     def atomic(self, addresses: Addresses, n: int, update: Callable[[int, int], int]) -> npt.NDArray[np.uint64]:
@@ -144,6 +147,10 @@ class ShaderMemory:
 
         None when a lane's bytes lie in two mappings.
         """
+        low, high = int(addresses.min()), int(addresses.max())
+        mapping = self._vm.at(low) if high <= ADDRESS else None
+        if mapping is not None and high + n <= mapping.end and _may(mapping, access):  # all in one, as a rule
+            return [(slice(None), mapping, addresses.view(np.int64) - (mapping.va - mapping.offset))]
         found: list[tuple[Any, Mapping, _Offsets]] = []
         addresses = addresses & np.uint64(ADDRESS)
         left = np.arange(len(addresses))
@@ -190,13 +197,14 @@ def _aligned(offsets: _Offsets, n: int) -> bool:
 def _take(source: Bytes, offsets: _Offsets, n: int) -> Bytes:
     word = _WORD.get(n)
     if word is not None and len(source) % n == 0 and _aligned(offsets, n):
-        return source.view(word)[offsets // n].view(np.uint8).reshape(-1, n)
+        return source.view(word).take(offsets // n).view(np.uint8).reshape(-1, n)
     # All windows of n bytes, one byte apart: one copy of n bytes a lane.
     windows = np.ndarray((len(source) - n + 1,), f"V{n}", source, 0, (1,))
     return windows[offsets].view(np.uint8).reshape(-1, n)
 
 
 def _put(target: Bytes, offsets: _Offsets, data: Bytes) -> None:
+    """data: u8[lanes, n], or u8[1, n] for all lanes."""
     n = data.shape[1]
     word = _WORD.get(n)
     if word is not None and len(target) % n == 0 and _aligned(offsets, n):

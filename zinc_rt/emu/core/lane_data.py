@@ -22,8 +22,21 @@ def lanes_of(g: Group) -> tuple[Array, Array]:
     """Waves and lanes that are on."""
     if g.mask is None:
         return _all(g.n, g.lanes)
-    waves, lanes = np.nonzero(g.mask)
+    _, _, waves, lanes = _on(g)
     return waves, lanes
+
+
+def _on(g: Group) -> tuple[Array, ...]:
+    """The mask, and of the lanes that are on the numbers in [n, lanes], waves and lanes. No mask changes in place, so
+    they hold for as long as it is the same array.
+    """
+    found = g.on
+    if found is None or found[0] is not g.mask:
+        assert g.mask is not None
+        flat = np.flatnonzero(g.mask)
+        waves = flat // g.lanes
+        found = g.on = g.mask, flat, waves, flat - waves * g.lanes
+    return found
 
 
 @lru_cache(maxsize=16)
@@ -37,8 +50,8 @@ def _all(n: int, lanes: int) -> tuple[Array, Array]:
 
 def of_lanes(g: Group, values: Array) -> Array:
     """[k] of [n, lanes]: those of the lanes that are on."""
-    found: Array = values.reshape(-1) if g.mask is None else values[g.mask]
-    return found
+    found: Array = values.reshape(-1)
+    return found if g.mask is None else found.take(_on(g)[1])
 
 
 def put_lanes(g: Group, register: int, values: Array) -> None:
@@ -46,7 +59,7 @@ def put_lanes(g: Group, register: int, values: Array) -> None:
     if g.mask is None:
         g.put(register, values.reshape(g.n, g.lanes))
     else:
-        g.v[register][g.mask] = values
+        g.v[register].reshape(-1)[_on(g)[1]] = values
         if g.undef_v >> register & 1:
             g.define(register)
 
@@ -56,7 +69,7 @@ def put_half_lanes(g: Group, register: int, half: int, values: Array) -> None:
     if g.mask is None:
         g.halves[register, :, :, half] = values.reshape(g.n, g.lanes)
     else:
-        g.halves[register, :, :, half][g.mask] = values
+        g.halves[register].reshape(-1, 2)[_on(g)[1], half] = values
     if g.undef_v >> register & 1:
         g.define(register)
 

@@ -36,14 +36,13 @@ class Lds:
         self.writers: Array = np.zeros(whole if shared else 0, np.int64)
         self.readers: Array = np.full(whole if shared else 0, -1, np.int64)
         self.by_atomic: Array = np.zeros(whole if shared else 0, np.bool_)
-        # No tag in `writers`, `readers` is greater: what came before the last barrier needs no look at each byte.
+        # No tag in `writers`, `readers` is greater: what a barrier lies behind needs no look at each byte.
         self._last_write, self._last_read = 0, -1
 
     def check(self, g: Group, addresses: Array, waves: Array, n: int) -> Array:
         """`start` of accesses of n bytes. Raises for addresses outside of the allocation."""
-        outside = addresses + n > self.size
-        if outside.any():
-            k = int(np.argmax(outside))
+        if int(addresses.max(initial=0)) + n > self.size and len(addresses):
+            k = int(np.argmax(addresses + n > self.size))
             raise ShaderError(
                 f"LDS bytes {int(addresses[k])} to {int(addresses[k]) + n - 1}; the workgroup has {self.size}",
                 wave=int(waves[k]),
@@ -84,7 +83,7 @@ class Lds:
         if self.shared:
             tags = self._tags(g, waves)
             self.writers.reshape(-1, unit)[at] = tags[:, None, None]
-            self._last_write = max(self._last_write, int(tags.max(initial=0)))
+            self._last_write = max(self._last_write, int(g.signals.max()) << _WAVE_BITS | _NO_WAVE)
             # All bytes of a unit have one tag now: another one where a wave wrote it, too, in the same instruction.
             clash = self.writers.take(at * unit) != tags[:, None]
             if clash.any():
@@ -128,9 +127,8 @@ class Lds:
     def _note_readers(self, g: Group, at: Array, waves: Array, unit: int) -> None:
         """The later of the readers; several of the same time are nobody in particular."""
         rows, tags = self.readers.reshape(-1, unit), self._tags(g, waves)
-        if not len(tags):
-            return
-        if self._last_read < int(tags.min()) & ~_NO_WAVE:  # all of these are later, and each unit gets one tag
+        now = int(g.signals.min()) << _WAVE_BITS
+        if self._last_read < now:  # all of these are later, and each unit gets one tag
             rows[at] = tags[:, None, None]
             clash = self.readers.take(at * unit) != tags[:, None]
             if clash.any():
@@ -144,7 +142,7 @@ class Lds:
             if clash.any():
                 places = (at * unit)[:, :, None] + np.arange(unit)
                 self.readers[places[clash]] = every[clash] | _NO_WAVE
-        self._last_read = max(self._last_read, int(tags.max()) | _NO_WAVE)
+        self._last_read = max(self._last_read, int(g.signals.max()) << _WAVE_BITS | _NO_WAVE)
 
     def _mark_atomic(self, g: Group, start: Array, every: Array, waves: Array) -> None:
         """Atomics of several waves do not race with each other, only with plain reads and writes."""
@@ -163,8 +161,7 @@ class Lds:
     # Errors.
 
     def _known(self, g: Group, start: Array, at: Array, waves: Array, unit: int) -> None:
-        known = self.written.view(_WORDS[unit]).take(at) == _YES[unit]
-        if not known.all():
+        if self.written.view(_WORDS[unit]).take(at).min(initial=_YES[unit]) != _YES[unit]:
             k, byte = (int(i) for i in np.argwhere(~self.written.reshape(-1, unit)[at].reshape(len(start), -1))[0])
             raise self._error(g, start, waves, k, byte, "is read and was never written")
 

@@ -43,9 +43,8 @@ def some(found: Found, which: Array) -> Found:
 def aligned(found: Found, n: int, what: str) -> None:
     """Raises where an address is no multiple of n, a power of two."""
     addresses, waves, lanes = found
-    crooked = addresses & addresses.dtype.type(n - 1) != 0
-    if crooked.any():
-        k = int(np.argmax(crooked))
+    if int(np.bitwise_or.reduce(addresses)) & (n - 1):
+        k = int(np.argmax(addresses & addresses.dtype.type(n - 1) != 0))
         at = int(addresses[k])
         where = hex(at) if addresses.dtype == U64 else str(at)
         raise ShaderError(f"{what} at {where}, which is misaligned", wave=int(waves[k]), lane=int(lanes[k]))

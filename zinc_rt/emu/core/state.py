@@ -58,6 +58,7 @@ class Group:
         self.pc = 0
         self.turn = 0
         self.dpp: Array | None = None
+        self.on: tuple[Array, ...] | None = None  # a mask, and what `lane_data` made of it
         self.world: Any = None
         self.access: tuple[Any, ...] | None = None  # of the memory access under way: addresses, waves, lanes, bytes
         self._views()
@@ -159,7 +160,7 @@ class Group:
         other.undef_v, other.undef_s = self.undef_v, self.undef_s
         other.pend_v, other.pend_s = self.pend_v, self.pend_s
         other.queues = {name: queue.copy() for name, queue in self.queues.items()}
-        other.mode, other.pc, other.turn, other.dpp = self.mode, self.pc, self.turn, None
+        other.mode, other.pc, other.turn, other.dpp, other.on = self.mode, self.pc, self.turn, None, None
         other.world, other.access = self.world, None
         other._views()
         other.exec_changed()
@@ -182,7 +183,7 @@ class Group:
             other.undef_v |= g.undef_v
             other.undef_s |= g.undef_s
         other.pend_v, other.pend_s, other.queues = first.pend_v, first.pend_s, first.queues
-        other.mode, other.pc, other.dpp = first.mode, first.pc, None
+        other.mode, other.pc, other.dpp, other.on = first.mode, first.pc, None, None
         other.turn = max(g.turn for g in groups)
         other.world, other.access = first.world, None
         other._views()
