@@ -140,6 +140,7 @@ class _Run:
             if go is not g:
                 still.append(g.part(~passing))
             go.waits += 1
+            go.clock = None
             go.pc = self.program.at(go.pc).next
             ready.append(go)
         return still

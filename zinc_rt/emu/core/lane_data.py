@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -74,6 +74,7 @@ def put_half_lanes(g: Group, register: int, half: int, values: Array) -> None:
         g.define(register)
 
 
+@cache
 def short_kind(what: str) -> tuple[str, int] | None:
     """Of d16 forms the size, and which half: "d16_u8", "d16_hi_b16", and of LDS "u8_d16", "u16_d16_hi"."""
     if "d16" not in what:
@@ -90,6 +91,7 @@ def load_bytes(what: str) -> int | None:
     return LOADS[size][0] if size in LOADS else None
 
 
+@cache
 def store_bytes(what: str) -> int | None:
     """Bytes of a lane that a store of this kind writes; None: there is none of this kind."""
     size = [part for part in what.split("_") if part not in ("d16", "hi")]
@@ -120,7 +122,8 @@ def stored(g: Group, register: int, what: str) -> Array:
         flat = of_lanes(g, g.v[register] >> np.uint32(16 if "hi" in what.split("_") else 0))
         return np.ascontiguousarray(flat.astype(np.uint8 if n == 1 else np.uint16)).view(np.uint8).reshape(-1, n)
     columns = [of_lanes(g, g.v[register + k]) for k in range(n // 4)]
-    return np.ascontiguousarray(np.stack(columns, axis=1)).view(np.uint8)
+    rows = columns[0].reshape(-1, 1) if n == 4 else np.stack(columns, axis=1)
+    return rows.view(np.uint8)
 
 
 def numbers(g: Group, register: int, dwords: int) -> list[int]:

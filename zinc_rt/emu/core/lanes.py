@@ -159,9 +159,10 @@ def readfirstlane(ins: Instruction, lanes: int) -> Step:
     register = source.index
 
     def run(g: Group) -> None:
-        first = np.zeros((g.n, 1), np.int64) if g.mask is None else g.mask.argmax(axis=1)[:, None]
-        check_lanes(g, register, np.ones((g.n, 1), np.bool_), first)
-        g.put_s(dst, np.take_along_axis(g.v[register], first, axis=1)[:, 0])
+        first = np.zeros(g.n, np.int64) if g.mask is None else g.mask.argmax(axis=1)
+        if g.undef_v >> register & 1:
+            check_lanes(g, register, np.ones((g.n, 1), np.bool_), first[:, None])
+        g.put_s(dst, g.v[register][np.arange(g.n), first])
 
     return run
 

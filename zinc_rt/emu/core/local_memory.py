@@ -56,7 +56,7 @@ class Lds:
         unit, at = _units(start, n)
         self._known(g, start, at, waves, unit)
         if self.shared:
-            if self._last_write >= _since(g):
+            if self._last_write >= _clock(g).since:
                 late = self._others(g, self.writers.reshape(-1, unit).take(at, axis=0), waves)
                 self._refuse(g, start, waves, late, self.writers, "was written")
             self._note_readers(g, at, waves, unit)
@@ -68,7 +68,7 @@ class Lds:
         unit, at = _units(start, data.shape[1])
         data = np.ascontiguousarray(data)
         if self.shared:
-            since = _since(g)
+            since = _clock(g).since
             if self._last_read >= since:
                 late = self._others(g, self.readers.reshape(-1, unit).take(at, axis=0), waves)
                 self._refuse(g, start, waves, late, self.readers, "was read")
@@ -81,9 +81,9 @@ class Lds:
         self.data.view(_WORDS[unit])[at] = data.view(_WORDS[unit])
         self.written.view(_WORDS[unit])[at] = _YES[unit]
         if self.shared:
-            tags = self._tags(g, waves)
+            tags = _clock(g).tags.take(waves)
             self.writers.reshape(-1, unit)[at] = tags[:, None, None]
-            self._last_write = max(self._last_write, int(g.signals.max()) << _WAVE_BITS | _NO_WAVE)
+            self._last_write = max(self._last_write, _clock(g).latest)
             # All bytes of a unit have one tag now: another one where a wave wrote it, too, in the same instruction.
             clash = self.writers.take(at * unit) != tags[:, None]
             if clash.any():
@@ -113,22 +113,19 @@ class Lds:
 
     # Who and when: barriers signalled << 16 | wave.
 
-    def _tags(self, g: Group, waves: Array) -> Array:
-        tags: Array = ((g.signals << _WAVE_BITS) | (g.ids & _NO_WAVE))[waves]
-        return tags
-
     def _others(self, g: Group, tags: Array, waves: Array) -> Array:
         """Whether the tags [k, ...] are those of other waves, which no barrier separates from these."""
         column = (-1, *[1] * (tags.ndim - 1))
-        mine = (g.ids & _NO_WAVE)[waves].reshape(column)
-        late: Array = (tags >= (g.waits << _WAVE_BITS)[waves].reshape(column)) & (tags & _NO_WAVE != mine)
+        clock = _clock(g)
+        mine, passed = clock.mine[waves].reshape(column), clock.passed[waves].reshape(column)
+        late: Array = (tags >= passed) & (tags & _NO_WAVE != mine)
         return late
 
     def _note_readers(self, g: Group, at: Array, waves: Array, unit: int) -> None:
         """The later of the readers; several of the same time are nobody in particular."""
-        rows, tags = self.readers.reshape(-1, unit), self._tags(g, waves)
-        now = int(g.signals.min()) << _WAVE_BITS
-        if self._last_read < now:  # all of these are later, and each unit gets one tag
+        rows, clock = self.readers.reshape(-1, unit), _clock(g)
+        tags = clock.tags.take(waves)
+        if self._last_read < clock.now:  # all of these are later, and each unit gets one tag
             rows[at] = tags[:, None, None]
             clash = self.readers.take(at * unit) != tags[:, None]
             if clash.any():
@@ -142,11 +139,11 @@ class Lds:
             if clash.any():
                 places = (at * unit)[:, :, None] + np.arange(unit)
                 self.readers[places[clash]] = every[clash] | _NO_WAVE
-        self._last_read = max(self._last_read, int(g.signals.max()) << _WAVE_BITS | _NO_WAVE)
+        self._last_read = max(self._last_read, clock.latest)
 
     def _mark_atomic(self, g: Group, start: Array, every: Array, waves: Array) -> None:
         """Atomics of several waves do not race with each other, only with plain reads and writes."""
-        tags, mine = self.writers[every], (g.ids & _NO_WAVE)[waves][:, None]
+        tags, mine = self.writers[every], _clock(g).mine[waves][:, None]
         others = self._others(g, tags, waves) & self.written[every]
         late = others & (tags & _NO_WAVE != _NO_WAVE) & ~self.by_atomic[every]
         self._refuse(g, start, waves, late, self.writers, "was written")
@@ -156,7 +153,7 @@ class Lds:
         np.minimum.at(first, every, mine)
         np.maximum.at(last, every, mine)
         self.writers[every] |= np.where(first[every] != last[every], _NO_WAVE, 0)
-        self._last_write = max(self._last_write, int(g.signals.max()) << _WAVE_BITS | _NO_WAVE)
+        self._last_write = max(self._last_write, _clock(g).latest)
 
     # Errors.
 
@@ -186,6 +183,25 @@ def _units(start: Array, n: int) -> tuple[int, Array]:
     return unit, at if n == unit else at + np.arange(n // unit)
 
 
-def _since(g: Group) -> int:
-    """The least tag that a wave's barriers do not lie behind, for some of these waves."""
-    return int(g.waits.min()) << _WAVE_BITS
+class _Clock:
+    """Of a group between two barriers. mine: each wave's number; tags: what they leave behind; passed: tags below it
+    are of a time before the last barrier, [n]; since: the least of these; now, latest: no tag that these waves leave
+    is less or greater.
+    """
+
+    __slots__ = ("latest", "mine", "now", "passed", "since", "tags")
+
+    def __init__(self, g: Group) -> None:
+        self.mine = g.ids & _NO_WAVE
+        self.tags = (g.signals << _WAVE_BITS) | self.mine
+        self.passed = g.waits << _WAVE_BITS
+        self.since = int(self.passed.min())
+        self.now = int(g.signals.min()) << _WAVE_BITS
+        self.latest = int(g.signals.max()) << _WAVE_BITS | _NO_WAVE
+
+
+def _clock(g: Group) -> _Clock:
+    if g.clock is None:
+        g.clock = _Clock(g)
+    found: _Clock = g.clock
+    return found

@@ -79,13 +79,20 @@ def _locate(ins: Instruction) -> Locate:
 
         def with_base(g: Group) -> Found:
             start = wide(g.s[index], g.s[index + 1]) + offset
-            return of_lanes(g, g.v[register].astype(U64) + start[:, None]), *lanes_of(g)
+            waves, lanes = lanes_of(g)
+            return of_lanes(g, g.v[register]).astype(U64) + start.take(waves), waves, lanes
 
         return with_base
     low = address.index
     if ins.format is Format.FLAT:
-        return lambda g: _in_window(of_lanes(g, wide(g.v[low], g.v[low + 1])), offset, *lanes_of(g))
-    return lambda g: (of_lanes(g, wide(g.v[low], g.v[low + 1]) + offset), *lanes_of(g))
+        return lambda g: _in_window(_pair(g, low), offset, *lanes_of(g))
+    return lambda g: (_pair(g, low) + offset, *lanes_of(g))
+
+
+def _pair(g: Group, low: int) -> Array:
+    """Two registers of the lanes that are on, u64[k]."""
+    found: Array = wide(of_lanes(g, g.v[low]), of_lanes(g, g.v[low + 1]))
+    return found
 
 
 def _in_window(start: Array, offset: np.uint64, waves: Array, lanes: Array) -> Found:

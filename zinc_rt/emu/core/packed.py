@@ -16,7 +16,7 @@ from zinc_rt.emu.core.errors import Unsupported
 from zinc_rt.emu.core.floats import FLOATS, flush, limited
 from zinc_rt.emu.core.integers import INTEGERS
 from zinc_rt.emu.core.operands import DTYPE, Reader, is_constant, writer
-from zinc_rt.emu.core.state import Group
+from zinc_rt.emu.core.state import NORMAL_MODE, Group
 from zinc_rt.emu.isa.instruction import Instruction, Kind, Operand
 
 Source = Callable[[Operand, str], Reader]
@@ -119,6 +119,9 @@ def _mix(ins: Instruction, source: Source) -> Any:
 
     def compute(g: Group) -> Any:
         values = [np.asarray(read(g)) for read in reads]
+        if g.mode == NORMAL_MODE and not short:
+            r = rounding.fma32(*(x.astype(np.float32, copy=False) for x in values))
+            return limited(np.asarray(r)) if clamp else r
         denorm = {2: g.mode >> 6 & 3, 4: g.mode >> 4 & 3}  # by the bytes of a number
         a, b, c = (np.asarray(x if denorm[x.itemsize] & 1 else flush(x)).astype(np.float32) for x in values)
         mode = g.mode & 3
@@ -133,12 +136,18 @@ def _mix(ins: Instruction, source: Source) -> Any:
     return compute, writer(replace(ins.dst[0], op_sel=half), "h" if short else "f")
 
 
+def split8(x: Any, signed: bool) -> Any:
+    """The bytes of words as int32[..., 4]."""
+    raw = np.ascontiguousarray(x, np.uint32).view(np.int8 if signed else np.uint8)
+    return raw.reshape(*np.shape(x), 4).astype(np.int32)
+
+
 def split(x: Any, bits: int, signed: bool) -> list[Any]:
-    """The fields of a word as int64, the lowest first."""
-    x = np.asarray(x, np.uint32)
+    """The fields of a word as int32, the lowest first."""
     if bits == 8:
-        raw = np.ascontiguousarray(x).view(np.int8 if signed else np.uint8).reshape(*x.shape, 4)
-        return [raw[..., k].astype(np.int32) for k in range(4)]
+        rows = split8(x, signed)
+        return [rows[..., k] for k in range(4)]
+    x = np.asarray(x, np.uint32)
     fields = []
     for k in range(32 // bits):
         field = ((x >> np.uint32(bits * k)) & np.uint32((1 << bits) - 1)).astype(np.int32)
@@ -155,10 +164,15 @@ def _dot_integer(ins: Instruction, source: Source) -> Reader:
     clamp = ins.modifiers.get("clamp", 0)
 
     def compute(g: Group) -> Any:
-        x, y = split(a(g), bits, a_signed), split(b(g), bits, b_signed)
-        total = x[0] * y[0]
-        for p, q in zip(x[1:], y[1:], strict=True):
-            total = total + p * q
+        if bits == 8:
+            rows = split8(a(g), a_signed) * split8(b(g), b_signed)
+            products = [rows[..., k] for k in range(4)]
+        else:
+            x, y = split(a(g), bits, a_signed), split(b(g), bits, b_signed)
+            products = [p * q for p, q in zip(x, y, strict=True)]
+        total = products[0] + products[1]
+        for product in products[2:]:
+            total += product
         z = c(g)
         if not clamp:
             return total.view(np.uint32) + z

@@ -59,6 +59,7 @@ class Group:
         self.turn = 0
         self.dpp: Array | None = None
         self.on: tuple[Array, ...] | None = None  # a mask, and what `lane_data` made of it
+        self.clock: Any = None  # what `local_memory` made of `signals` and `waits`
         self.world: Any = None
         self.access: tuple[Any, ...] | None = None  # of the memory access under way: addresses, waves, lanes, bytes
         self._views()
@@ -161,6 +162,7 @@ class Group:
         other.pend_v, other.pend_s = self.pend_v, self.pend_s
         other.queues = {name: queue.copy() for name, queue in self.queues.items()}
         other.mode, other.pc, other.turn, other.dpp, other.on = self.mode, self.pc, self.turn, None, None
+        other.clock = None
         other.world, other.access = self.world, None
         other._views()
         other.exec_changed()
@@ -184,6 +186,7 @@ class Group:
             other.undef_s |= g.undef_s
         other.pend_v, other.pend_s, other.queues = first.pend_v, first.pend_s, first.queues
         other.mode, other.pc, other.dpp, other.on = first.mode, first.pc, None, None
+        other.clock = None
         other.turn = max(g.turn for g in groups)
         other.world, other.access = first.world, None
         other._views()

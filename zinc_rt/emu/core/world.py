@@ -40,6 +40,7 @@ class World:
         if gone.any():
             raise ShaderError("signals a barrier after a wave of its workgroup has ended", wave=int(np.argmax(gone)))
         g.signals += 1
+        g.clock = None
         np.add.at(self.signalled, g.workgroup, 1)
         self._complete()
 
