@@ -47,23 +47,31 @@ def scale(t: str, s0: Any, d: Any, n: Any) -> tuple[Any, Any]:
     f = _OF[t]
     s0, d, n = alike(s0, d, n)
     of_n, of_d = _exponent(n, f), _exponent(d, f)
-    reciprocal, quotient = _subnormal(f.kind(1) / d, f), _subnormal(n / d, f)
+    apart, none = of_n - of_d, np.bool_(False)
+    zero_n, zero_d = of_n.min() == 0, of_d.min() == 0  # or subnormal
+    # The greatest and least exponents rule most cases out, as a rule all of them: 1 / d is subnormal from an exponent
+    # of the bias less one on, n / d where n is, or where the exponents are that far apart but one.
+    reciprocal = _subnormal(f.kind(1) / d, f) if of_d.max() >= 2 * f.bias - 1 else none
+    quotient = _subnormal(n / d, f) if zero_n or apart.min() <= 2 - f.bias else none
     cases = [
-        ((n == 0) | (d == 0), lambda: f.kind(np.nan), False),
-        (of_n - of_d >= f.near, lambda: np.where(_same(s0, d, f), np.ldexp(s0, f.step), s0), True),
-        ((of_d == 0) & (d != 0), lambda: np.ldexp(s0, f.step), False),
-        (reciprocal & quotient, lambda: np.where(_same(s0, d, f), np.ldexp(s0, -f.step), s0), True),
+        ((n == 0) | (d == 0) if zero_n or zero_d else none, lambda: f.kind(np.nan), False),
+        (apart >= f.near if apart.max() >= f.near else none, lambda: _scaled_if(_same(s0, d, f), s0, f.step), True),
+        ((of_d == 0) & (d != 0) if zero_d else none, lambda: np.ldexp(s0, f.step), False),
+        (reciprocal & quotient, lambda: _scaled_if(_same(s0, d, f), s0, -f.step), True),
         (reciprocal, lambda: np.ldexp(s0, -f.step), False),
-        (quotient, lambda: np.where(_same(s0, n, f), np.ldexp(s0, f.step), s0), True),
-        (of_n <= f.tiny, lambda: np.ldexp(s0, f.step), False),
+        (quotient, lambda: _scaled_if(_same(s0, n, f), s0, f.step), True),
+        (of_n <= f.tiny if of_n.min() <= f.tiny else none, lambda: np.ldexp(s0, f.step), False),
     ]
-    # The first case that holds, so the last one first; most divisions have none.
     found, marked = np.array(s0), np.zeros(s0.shape, np.bool_)
-    for where, what, mark in reversed(cases):
-        if where.any():
+    for where, what, mark in reversed(cases):  # the first one that holds
+        if where is not none and where.any():
             np.copyto(found, what(), where=where)
             marked[where] = mark
     return found, marked
+
+
+def _scaled_if(where: Any, x: Any, step: int) -> Any:
+    return np.where(where, np.ldexp(x, step), x)
 
 
 def _same(a: Any, b: Any, f: _Format) -> Any:
@@ -105,9 +113,9 @@ def fixup(t: str, q: Any, d: Any, n: Any, mode: int) -> Any:
     q, d, n = alike(q, d, n)
     negative = np.signbit(d) ^ np.signbit(n)
     sign = np.where(negative, f.kind(-1), f.kind(1))
-    apart = _exponent(n, f) - _exponent(d, f)
-    zero, least = f.kind(0), np.nextafter(f.kind(0), f.kind(1))
-    under = np.where(negative, least if mode == rounding.DOWN else zero, least if mode == rounding.UP else zero)
+    of_n, of_d = _exponent(n, f), _exponent(d, f)
+    apart, top = of_n - of_d, 2 * f.bias + 1
+    special = of_n.max() == top or of_d.max() == top or of_n.min() == 0 or of_d.min() == 0
     cases = [
         (np.isnan(n), n),
         (np.isnan(d), d),
@@ -115,9 +123,14 @@ def fixup(t: str, q: Any, d: Any, n: Any, mode: int) -> Any:
         (np.isinf(n) & np.isinf(d), f.kind(np.nan)),
         ((d == 0) | np.isinf(n), sign * f.kind(np.inf)),
         (np.isinf(d) | (n == 0), sign * f.kind(0)),
-        (apart < f.under, sign * under),
-        (np.isnan(q), rounding.overflow(negative, f.kind, mode)),
-    ]
+    ] if special else []  # fmt: skip
+    if apart.min() < f.under:
+        zero, least = f.kind(0), np.nextafter(f.kind(0), f.kind(1))
+        under = np.where(negative, least if mode == rounding.DOWN else zero, least if mode == rounding.UP else zero)
+        cases.append((apart < f.under, sign * under))
+    nan = np.isnan(q)
+    if nan.any():
+        cases.append((nan, rounding.overflow(negative, f.kind, mode)))
     return chosen(cases, sign * np.abs(q))
 
 

@@ -22,6 +22,8 @@ F32, F64, F16 = np.float32, np.float64, np.float16
 KINDS: Final[dict[str, Any]] = {"f": F32, "d": F64, "h": F16}
 _BITS: Final[dict[Any, Any]] = {np.dtype(F32): np.uint32, np.dtype(F64): np.uint64, np.dtype(F16): np.uint16}
 
+_TINY: Final[dict[Any, Any]] = {kind: np.finfo(kind).tiny for kind in _BITS}
+
 
 class Float(NamedTuple):
     """call: to nearest; modal: with the kind and the rounding mode behind the numbers, where that matters."""
@@ -79,7 +81,8 @@ def med3(a: Any, b: Any, c: Any) -> Any:
 
 def flush(x: Any) -> Any:
     """Subnormals as zeros of their sign."""
-    return np.where(np.abs(x) < np.finfo(x.dtype).tiny, np.copysign(x.dtype.type(0), x), x)
+    small = np.abs(x) < _TINY[x.dtype]
+    return np.where(small, np.copysign(x.dtype.type(0), x), x) if small.any() else x
 
 
 def limited(x: Any) -> Any:

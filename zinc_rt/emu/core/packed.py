@@ -16,6 +16,7 @@ from zinc_rt.emu.core.errors import Unsupported
 from zinc_rt.emu.core.floats import FLOATS, flush, limited
 from zinc_rt.emu.core.integers import INTEGERS
 from zinc_rt.emu.core.operands import DTYPE, Reader, is_constant, writer
+from zinc_rt.emu.core.shapes import alike
 from zinc_rt.emu.core.state import NORMAL_MODE, Group
 from zinc_rt.emu.isa.instruction import Instruction, Kind, Operand
 
@@ -136,18 +137,38 @@ def _mix(ins: Instruction, source: Source) -> Any:
     return compute, writer(replace(ins.dst[0], op_sel=half), "h" if short else "f")
 
 
-def split8(x: Any, signed: bool) -> Any:
-    """The bytes of words as int32[..., 4]."""
-    raw = np.ascontiguousarray(x, np.uint32).view(np.int8 if signed else np.uint8)
-    return raw.reshape(*np.shape(x), 4).astype(np.int32)
+def _dot8(a: Any, b: Any, a_signed: bool, b_signed: bool) -> Any:
+    """The sum of the products of four bytes, i32 or u32: a product fits into 16 bits."""
+    a, b = (np.ascontiguousarray(x) for x in alike(a, b))
+    kind, wide = (np.int16, np.int32) if a_signed or b_signed else (np.uint16, np.uint32)
+    even, odd = (x * y for x, y in zip(_halves(a, a_signed, kind), _halves(b, b_signed, kind), strict=True))
+    total = _sum(even.view(wide))
+    total += _sum(odd.view(wide))
+    return total
+
+
+def _halves(words: Any, signed: bool, kind: Any) -> tuple[Any, Any]:
+    """The even and the odd bytes of words as 16-bit numbers."""
+    pairs = words.view(np.int16 if signed else np.uint16)
+    even = pairs << 8
+    even >>= 8
+    return even.view(kind), (pairs >> 8).view(kind)
+
+
+def _sum(pairs: Any) -> Any:
+    """The sum of the two 16-bit numbers in each word."""
+    total = pairs << 16
+    total >>= 16
+    total += pairs >> 16
+    return total
 
 
 def split(x: Any, bits: int, signed: bool) -> list[Any]:
     """The fields of a word as int32, the lowest first."""
-    if bits == 8:
-        rows = split8(x, signed)
-        return [rows[..., k] for k in range(4)]
     x = np.asarray(x, np.uint32)
+    if bits == 8:
+        raw = np.ascontiguousarray(x).view(np.int8 if signed else np.uint8).reshape(*x.shape, 4)
+        return [raw[..., k].astype(np.int32) for k in range(4)]
     fields = []
     for k in range(32 // bits):
         field = ((x >> np.uint32(bits * k)) & np.uint32((1 << bits) - 1)).astype(np.int32)
@@ -165,14 +186,12 @@ def _dot_integer(ins: Instruction, source: Source) -> Reader:
 
     def compute(g: Group) -> Any:
         if bits == 8:
-            rows = split8(a(g), a_signed) * split8(b(g), b_signed)
-            products = [rows[..., k] for k in range(4)]
+            total = _dot8(a(g), b(g), a_signed, b_signed)
         else:
             x, y = split(a(g), bits, a_signed), split(b(g), bits, b_signed)
-            products = [p * q for p, q in zip(x, y, strict=True)]
-        total = products[0] + products[1]
-        for product in products[2:]:
-            total += product
+            total = x[0] * y[0]
+            for p, q in zip(x[1:], y[1:], strict=True):
+                total = total + p * q
         z = c(g)
         if not clamp:
             return total.view(np.uint32) + z

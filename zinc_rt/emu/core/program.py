@@ -22,6 +22,7 @@ from zinc_rt.emu.core.waits import counters_of, issue
 from zinc_rt.emu.errors import GpuFault
 from zinc_rt.emu.isa.decoder import decode
 from zinc_rt.emu.isa.instruction import Format, Instruction, Kind, Operand, UnknownInstruction
+from zinc_rt.linux import PAGE
 
 _SCALAR = (Format.SOP1, Format.SOP2, Format.SOPK, Format.SOPC)
 _MEMORY = (Format.SMEM, Format.GLOBAL, Format.FLAT, Format.SCRATCH, Format.BUFFER)
@@ -50,6 +51,7 @@ class Program:
     def __init__(self, fetch: Callable[[int, int], bytes], n_vgprs: int, lanes: int) -> None:
         self.fetch, self.n_vgprs, self.lanes = fetch, n_vgprs, lanes
         self.ops: dict[int, Op] = {}
+        self._pages: dict[int, bytes] = {}
         self._image: tuple[int, bytes, int] | None = None  # address and bytes of all of `ops`, and how many they are
 
     def at(self, address: int) -> Op:
@@ -86,12 +88,15 @@ class Program:
     def _decode(self, address: int) -> Instruction:
         if address % 4:
             raise ShaderError(f"jumps to {address:#x}, which is misaligned")
-        room = min(_LONGEST, 4096 - address % 4096) if address % 4096 > 4096 - _LONGEST else _LONGEST
-        code = self.fetch(address, room)
+        page = address // PAGE
+        if page not in self._pages:
+            self.fetch(address, 4)  # faults here; a page is mapped, and executable, as a whole
+            self._pages[page] = self.fetch(page * PAGE, PAGE)
+        code = self._pages[page][address % PAGE :][:_LONGEST]
         try:
             return decode(code, address, wave=self.lanes)
         except UnknownInstruction:
-            if room == _LONGEST:
+            if len(code) == _LONGEST:
                 raise
         return decode(self.fetch(address, _LONGEST), address, wave=self.lanes)
 

@@ -80,7 +80,8 @@ def _read(g: Group, addresses: Array, waves: Array, n: int) -> Array:
     _check(g, addresses, waves, n)
     if (addresses == addresses[0]).all():  # arguments, as a rule
         different = addresses[:1]
-        rows = np.broadcast_to(g.world.memory.scalar(int(addresses[0]), n), (len(addresses), n))
+        rows = np.empty((len(addresses), n), np.uint8)
+        rows[:] = g.world.memory.scalar(int(addresses[0]), n)
     else:
         different, which = np.unique(addresses, return_inverse=True)
         rows = np.stack([g.world.memory.scalar(va, n) for va in different.tolist()])[which.reshape(-1)]
