@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,16 @@ Addresses = npt.NDArray[np.uint64]
 _Offsets = npt.NDArray[np.int64]
 _ONES = {n: np.ones((1, n), np.uint8) for n in (1, 2, 4, 8, 12, 16)}
 _WORD = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+
+
+class _Piece(NamedTuple):
+    """The lanes whose bytes lie in one buffer, there from which offsets on; low, high: the least and the greatest."""
+
+    lanes: Any
+    bo: BufferObject
+    offsets: _Offsets
+    low: int
+    high: int
 
 
 class ShaderMemory:
@@ -61,10 +71,10 @@ class ShaderMemory:
         if pieces is None:
             return self.gather(_bytes_of(addresses, n), 1).reshape(-1, n)
         if len(pieces) == 1:
-            return self._gather(pieces[0][1].bo, pieces[0][2], n)
+            return self._gather(pieces[0], n)
         found = np.empty((len(addresses), n), np.uint8)
-        for lanes, mapping, offsets in pieces:
-            found[lanes] = self._gather(mapping.bo, offsets, n)
+        for piece in pieces:
+            found[piece.lanes] = self._gather(piece, n)
         return found
 
     def scatter(self, addresses: Addresses, data: Bytes) -> None:
@@ -74,11 +84,11 @@ class ShaderMemory:
         if pieces is None:
             self.scatter(_bytes_of(addresses, n), data.reshape(-1, 1))
             return
-        for lanes, mapping, offsets in pieces:
-            lines = self._lines(mapping.bo)
-            _put(lines.data, offsets, data[lanes])
+        for piece in pieces:
+            lines, offsets = self._lines(piece.bo), piece.offsets
+            _put(lines.data, offsets, data[piece.lanes])
             _put(lines.dirty.view(np.uint8), offsets, _ONES[n] if n in _ONES else np.ones((len(offsets), n), np.uint8))
-            lines.dirty_pages.update(_pages_of(offsets, n))
+            lines.dirty_pages.update(_pages_of(piece, n))
 
     def atomic(self, addresses: Addresses, n: int, update: Callable[[int, int], int]) -> npt.NDArray[np.uint64]:
         """Lane after lane: `update(lane, old)` gives the new number of `n` bytes. Done in the L2, visible at once.
@@ -127,14 +137,15 @@ class ShaderMemory:
             parts.append(part)
         return parts[0].copy() if len(parts) == 1 else np.concatenate([*parts, np.empty(0, np.uint8)])
 
-    def _gather(self, bo: BufferObject, offsets: _Offsets, n: int) -> Bytes:
+    def _gather(self, piece: _Piece, n: int) -> Bytes:
+        bo, offsets = piece.bo, piece.offsets
         if bo.uncached:
             found = _take(bo.bytes, offsets, n)
         else:
             pages = self._caches.shader_pages(VECTOR, bo)
-            first, last = int(offsets.min()) // PAGE, (int(offsets.max()) + n - 1) // PAGE
+            first, last = piece.low // PAGE, (piece.high + n - 1) // PAGE
             if not pages.present[first : last + 1].all():
-                for page in _pages_of(offsets, n):
+                for page in _pages_of(piece, n):
                     self._caches.load(pages, page, page)
             found = _take(pages.data, offsets, n)
         lines = self._writes.get(bo)
@@ -142,7 +153,7 @@ class ShaderMemory:
             found = np.where(_take(lines.dirty.view(np.uint8), offsets, n) != 0, _take(lines.data, offsets, n), found)
         return found
 
-    def _pieces(self, addresses: Addresses, n: int, access: str) -> list[tuple[Any, Mapping, _Offsets]] | None:
+    def _pieces(self, addresses: Addresses, n: int, access: str) -> list[_Piece] | None:
         """Lanes by the mapping that they lie in, with their byte offsets in its buffer.
 
         None when a lane's bytes lie in two mappings.
@@ -150,8 +161,9 @@ class ShaderMemory:
         low, high = int(addresses.min()), int(addresses.max())
         mapping = self._vm.at(low) if high <= ADDRESS else None
         if mapping is not None and high + n <= mapping.end and _may(mapping, access):  # all in one, as a rule
-            return [(slice(None), mapping, addresses.view(np.int64) - (mapping.va - mapping.offset))]
-        found: list[tuple[Any, Mapping, _Offsets]] = []
+            base = mapping.va - mapping.offset
+            return [_Piece(slice(None), mapping.bo, addresses.view(np.int64) - base, low - base, high - base)]
+        found: list[_Piece] = []
         addresses = addresses & np.uint64(ADDRESS)
         left = np.arange(len(addresses))
         while len(left):
@@ -167,7 +179,8 @@ class ShaderMemory:
                 inside = here <= np.uint64(mapping.end - n)
                 lanes, left = left[inside], left[~inside]
             offsets = (addresses[lanes] - np.uint64(mapping.va)).astype(np.int64) + mapping.offset
-            found.append((slice(None) if len(lanes) == len(addresses) else lanes, mapping, offsets))
+            which = slice(None) if len(lanes) == len(addresses) else lanes
+            found.append(_Piece(which, mapping.bo, offsets, int(offsets.min()), int(offsets.max())))
         return found
 
 
@@ -179,9 +192,9 @@ def _may(mapping: Mapping, access: str) -> bool:
     return mapping.readable if access == "read" else mapping.writable
 
 
-def _pages_of(offsets: _Offsets, n: int) -> list[int]:
+def _pages_of(piece: _Piece, n: int) -> list[int]:
     """Pages that lanes of `n` bytes touch."""
-    first, last = int(offsets.min()) // PAGE, (int(offsets.max()) + n - 1) // PAGE
+    offsets, first, last = piece.offsets, piece.low // PAGE, (piece.high + n - 1) // PAGE
     if last - first <= 1 and n <= PAGE:
         return [first, last] if last > first else [first]
     touched = np.zeros(last - first + 1, np.bool_)

@@ -192,14 +192,14 @@ _SAVEEXEC: Final[dict[str, Callable[[Any, Any], Any]]] = {
 
 def put(g: Group, index: int, t: str, value: Any) -> None:
     """Numbers [n] or a scalar into scalar registers."""
-    if t in "UJd":
+    if t in "uif":
+        g.put_s(index, value.view(U32))
+    elif t in "HIh":
+        g.put_s(index, value.view(np.uint16).astype(U32))
+    else:
         low, high = words(value)
         g.put_s(index, low)
         g.put_s(index + 1, high)
-    elif t in "HIh":
-        g.put_s(index, np.asarray(value).view(np.uint16).astype(U32))
-    else:
-        g.put_s(index, np.asarray(value).view(U32))
 
 
 def compile_scalar(ins: Instruction, lanes: int) -> Step:
@@ -233,7 +233,7 @@ def _simple(ins: Instruction, how: Scalar) -> Step:
 
     def run(g: Group) -> None:
         values = [read(g) for read in reads]
-        r = np.asarray(call(*values))
+        r = call(*values)
         condition = None if scc is None else scc(r, *values)
         put(g, d, t, r)
         if condition is not None:
