@@ -158,6 +158,8 @@ class ShaderMemory:
 
         None when a lane's bytes lie in two mappings.
         """
+        if not len(addresses):
+            return []
         low, high = int(addresses.min()), int(addresses.max())
         mapping = self._vm.at(low) if high <= ADDRESS else None
         if mapping is not None and high + n <= mapping.end and _may(mapping, access):  # all in one, as a rule
