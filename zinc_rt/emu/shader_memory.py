@@ -144,7 +144,7 @@ class ShaderMemory:
         else:
             pages = self._caches.shader_pages(VECTOR, bo)
             first, last = piece.low // PAGE, (piece.high + n - 1) // PAGE
-            if not pages.present[first : last + 1].all():
+            if np.count_nonzero(pages.present[first : last + 1]) <= last - first:
                 for page in _pages_of(piece, n):
                     self._caches.load(pages, page, page)
             found = _take(pages.data, offsets, n)

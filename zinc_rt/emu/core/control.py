@@ -57,9 +57,10 @@ def _conditional(ins: Instruction) -> Step:
         taken = condition(g)
         if taken is True or taken is False:
             return target if taken else None
-        if taken.all():
+        n = np.count_nonzero(taken)
+        if n == len(taken):
             return target
-        return Split(taken, target) if taken.any() else None
+        return Split(taken, target) if n else None
 
     return run
 

@@ -64,7 +64,7 @@ def scale(t: str, s0: Any, d: Any, n: Any) -> tuple[Any, Any]:
     ]
     found, marked = np.array(s0), np.zeros(s0.shape, np.bool_)
     for where, what, mark in reversed(cases):  # the first one that holds
-        if where is not none and where.any():
+        if where is not none and np.count_nonzero(where):
             np.copyto(found, what(), where=where)
             marked[where] = mark
     return found, marked
@@ -84,7 +84,7 @@ def fmas(t: str, a: Any, b: Any, c: Any, scaled: Any, mode: int) -> Any:
     a, b, c, scaled = alike(a, b, c, scaled)
     fast = t == "f" and mode == rounding.NEAREST
     plain = rounding.fma32(a, b, c) if fast else rounding.fma(a, b, c, f.kind, mode)
-    if not scaled.any():
+    if not np.count_nonzero(scaled):
         return plain
     by = np.where(_exponent(np.array(c), f) > f.bias, f.step, -f.step)
     if t == "f":
@@ -129,7 +129,7 @@ def fixup(t: str, q: Any, d: Any, n: Any, mode: int) -> Any:
         under = np.where(negative, least if mode == rounding.DOWN else zero, least if mode == rounding.UP else zero)
         cases.append((apart < f.under, sign * under))
     nan = np.isnan(q)
-    if nan.any():
+    if np.count_nonzero(nan):
         cases.append((nan, rounding.overflow(negative, f.kind, mode)))
     return chosen(cases, sign * np.abs(q))
 

@@ -37,7 +37,7 @@ class Float(NamedTuple):
 def _chosen(choose: np.ufunc, zero: np.ufunc, a: Any, b: Any) -> Any:
     """`choose` of both; where they are equal, which two zeros of unlike sign are, `zero` of their bits."""
     r, same = choose(a, b), a == b
-    if not same.any():
+    if not np.count_nonzero(same):
         return r
     a, b = alike(a, b)
     word = _BITS[a.dtype]
@@ -82,7 +82,7 @@ def med3(a: Any, b: Any, c: Any) -> Any:
 def flush(x: Any) -> Any:
     """Subnormals as zeros of their sign."""
     small = np.abs(x) < _TINY[x.dtype]
-    return np.where(small, np.copysign(x.dtype.type(0), x), x) if small.any() else x
+    return np.where(small, np.copysign(x.dtype.type(0), x), x) if np.count_nonzero(small) else x
 
 
 def limited(x: Any) -> Any:

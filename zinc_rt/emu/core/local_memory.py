@@ -75,7 +75,7 @@ class Lds:
             if self._last_write >= since:
                 late = self._others(g, self.writers.reshape(-1, unit).take(at, axis=0), waves)
                 late &= self.written.reshape(-1, unit).take(at, axis=0)
-                if late.any():
+                if np.count_nonzero(late):
                     differs = self._differs(at, data, unit)
                     self._refuse(g, start, waves, late & differs, self.writers, "was written")
         self.data.view(_WORDS[unit])[at] = data.view(_WORDS[unit])
@@ -86,7 +86,7 @@ class Lds:
             self._last_write = max(self._last_write, _clock(g).latest)
             # All bytes of a unit have one tag now: another one where a wave wrote it, too, in the same instruction.
             clash = self.writers.take(at * unit) != tags[:, None]
-            if clash.any():
+            if np.count_nonzero(clash):
                 late = clash[:, :, None] & self._differs(at, data, unit)
                 self._refuse(g, start, waves, late, self.writers, "was written")
             self.by_atomic.view(_WORDS[unit])[at] = 0
@@ -128,7 +128,7 @@ class Lds:
         if self._last_read < clock.now:  # all of these are later, and each unit gets one tag
             rows[at] = tags[:, None, None]
             clash = self.readers.take(at * unit) != tags[:, None]
-            if clash.any():
+            if np.count_nonzero(clash):
                 rows[at[clash]] = np.broadcast_to(tags[:, None], at.shape)[clash][:, None] | _NO_WAVE
         else:
             before, every = rows.take(at, axis=0), tags[:, None, None]
@@ -136,7 +136,7 @@ class Lds:
             every = np.where(together & (before != every), every | _NO_WAVE, np.maximum(every, before))
             rows[at] = every
             clash = rows.take(at, axis=0) != every
-            if clash.any():
+            if np.count_nonzero(clash):
                 places = (at * unit)[:, :, None] + np.arange(unit)
                 self.readers[places[clash]] = every[clash] | _NO_WAVE
         self._last_read = max(self._last_read, clock.latest)
@@ -158,12 +158,12 @@ class Lds:
     # Errors.
 
     def _known(self, g: Group, start: Array, at: Array, waves: Array, unit: int) -> None:
-        if self.written.view(_WORDS[unit]).take(at).min(initial=_YES[unit]) != _YES[unit]:
+        if np.count_nonzero(self.written.view(_WORDS[unit]).take(at) != _YES[unit]):
             k, byte = (int(i) for i in np.argwhere(~self.written.reshape(-1, unit)[at].reshape(len(start), -1))[0])
             raise self._error(g, start, waves, k, byte, "is read and was never written")
 
     def _refuse(self, g: Group, start: Array, waves: Array, late: Array, tags: Array, what: str) -> None:
-        if not late.any():
+        if not np.count_nonzero(late):
             return
         k, byte = (int(i) for i in np.argwhere(late.reshape(len(start), -1))[0])
         other = int(tags[start[k] + byte]) & _NO_WAVE

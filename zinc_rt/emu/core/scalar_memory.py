@@ -67,9 +67,8 @@ def compile_scalar_load(ins: Instruction) -> Step:
 
 def _check(g: Group, addresses: Array, waves: Array, n: int) -> None:
     g.access = (addresses, waves, np.zeros(len(waves), np.int64), n)
-    crooked = addresses & U64(min(n, 4) - 1) != 0
-    if crooked.any():
-        k = int(np.argmax(crooked))
+    if int(np.bitwise_or.reduce(addresses)) & (min(n, 4) - 1):
+        k = int(np.argmax(addresses & U64(min(n, 4) - 1) != 0))
         raise ShaderError(
             f"a scalar load of {n} bytes at {int(addresses[k]):#x}, which is misaligned", wave=int(waves[k])
         )
@@ -78,7 +77,7 @@ def _check(g: Group, addresses: Array, waves: Array, n: int) -> None:
 def _read(g: Group, addresses: Array, waves: Array, n: int) -> Array:
     """u8[k, n]."""
     _check(g, addresses, waves, n)
-    if (addresses == addresses[0]).all():  # arguments, as a rule
+    if np.count_nonzero(addresses != addresses[0]) == 0:  # arguments, as a rule
         different = addresses[:1]
         rows = np.empty((len(addresses), n), np.uint8)
         rows[:] = g.world.memory.scalar(int(addresses[0]), n)

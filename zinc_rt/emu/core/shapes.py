@@ -19,6 +19,6 @@ def chosen(cases: list[tuple[Any, Any]], other: Any) -> Any:
     """`np.select` of (where, what): the first that holds, else `other`, of whose shape and kind the result is."""
     found = np.array(other)
     for where, what in reversed(cases):
-        if where.any():
+        if np.count_nonzero(where):
             np.copyto(found, what, where=where)
     return found

@@ -92,7 +92,7 @@ class Group:
     def exec_changed(self) -> None:
         """EXEC was written."""
         mask = self.bits(EXEC)
-        self.mask = None if mask.all() else mask
+        self.mask = None if np.count_nonzero(mask) == mask.size else mask
 
     def active(self) -> Array:
         """bool[n, lanes]."""
@@ -144,7 +144,7 @@ class Group:
             defined[...] = True
         else:
             defined |= lanes
-        if lanes is None or defined.all():
+        if lanes is None or np.count_nonzero(defined) == defined.size:
             self.undef_v &= ~(1 << register)
 
     # Splitting and joining.
