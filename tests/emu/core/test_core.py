@@ -27,6 +27,20 @@ def test_code_that_changes_between_dispatches_is_decoded_again() -> None:
     assert (stage.read(out, np.uint32, 32) == 3).all()
 
 
+def test_code_that_was_the_same_for_a_while_may_change() -> None:
+    stage = Stage(keep=1)
+    out = stage.buffer(1024)
+    where = (out & 0xFFFFFFFF, out >> 32)
+    at = stage.code([SHIFT, 0x7E000281, *STORE, S_ENDPGM])
+    mapping = stage.vm.at(at)
+    assert mapping is not None
+    for number in (1, 1, 1, 3, 3, 3, 3, 1, 5, 5, 1):
+        mapping.bo.bytes[4:8].view(np.uint32)[0] = 0x7E000280 + number  # v0 = number
+        counters = stage.dispatch(at, user_data=where)
+        assert (stage.read(out, np.uint32, 32) == number).all()
+        assert counters.wave_instructions == 4
+
+
 def test_counters_of_a_dispatch() -> None:
     stage = Stage(measure=True, keep=2)
     out = stage.buffer(1024)
