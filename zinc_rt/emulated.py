@@ -151,7 +151,7 @@ class EmulatedRing(AmdRing):
         return fence
 
     def start_profile(self, batch: PacketBatch) -> None:
-        """Measure every dispatch from now on; steps take about half as long again."""
+        """Measure every dispatch from now on; steps take several times as long."""
         self._profiler = Profiler([self.machine.gpus[0].model])
         self.machine.shader, self._steps = self._profiler, 0
 
