@@ -115,7 +115,7 @@ def test_steps_are_ordered(path: Path) -> None:
 
 def last_batch(engine: Engine) -> Batch:
     """What was submitted last."""
-    return next(reversed(engine._batch.recorded._kept.values())).batch  # type: ignore[union-attr]
+    return next(reversed(engine._batch.recorded._kept.values())).batches[0]  # type: ignore[union-attr]
 
 
 def test_the_full_barrier_where_temporaries_share_memory(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,7 +94,7 @@ def test_batches_are_recorded_once_a_shape(ring: AmdRing) -> None:
             before = len(ring.gpu._programs)
             ring.submit_and_wait(batch)
             assert len(ring.gpu._programs) == before
-            recorded.append([id(r.batch) for r in batch.recorded._kept.values()])
+            recorded.append([id(r.batches[0]) for r in batch.recorded._kept.values()])
     assert len(recorded[-1]) == 2
     assert set(recorded[-1]) == set(recorded[1])
 
@@ -104,6 +104,20 @@ def test_shapes_that_are_not_used_any_more_give_their_memory_back(ring: AmdRing,
     case, want = random_case(101)
     check(ring, case, want)
     assert len(ring._batches[-1].recorded._kept) <= 2
+
+
+def test_large_steps_are_several_submissions(ring: AmdRing, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each with its share of the work; a driver resets a GPU that is busy with one for too long."""
+    case, want = random_case(103)
+    check(ring, case, want)
+    before = ring.gpu.retired()
+    monkeypatch.setattr("zinc_rt.ring.gpu.batches.MOST_WORK", 3 * 64 * 64)
+    check(ring, case, want)
+    assert len(ring._batches[-2].recorded._kept) == len(ring._batches[-1].recorded._kept)
+    assert all(len(r.batches) == 1 for r in ring._batches[-2].recorded._kept.values())
+    most = max(len(r.batches) for r in ring._batches[-1].recorded._kept.values())
+    assert most > 1
+    assert ring.gpu.retired() - before > len(case.steps)
 
 
 # What is refused.

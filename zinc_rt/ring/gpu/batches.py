@@ -23,15 +23,17 @@ from zinc_rt.ring.gpu.placement import Stretch, phases, placed
 from zinc_rt.ring.gpu.sampling import GpuSampling
 from zinc_rt.ring.records import Records
 
+MOST_WORK = 1 << 40
+"""Products and sums of a submission, some tenths of a second: drivers reset a GPU whose job takes seconds."""
 KEPT = 16
 """Shapes whose batches are kept: decode steps come back to theirs for 256 tokens."""
 
 
 @dataclass
 class _Recorded:
-    """fetch: copies the logits of a step that sampled, and did without them."""
+    """batches: one after the other; fetch: copies the logits of a step that sampled, and did without them."""
 
-    batch: Batch
+    batches: list[Batch]
     fetch: Batch | None
     arguments: list[GpuMemory]
 
@@ -51,9 +53,9 @@ class Batches:
         """By symbol: those that sampling needs."""
         self._programs.update(programs)
 
-    def of(self, shape: Shape, sampling: GpuSampling | None = None) -> Batch:
-        """The batch for a step of this shape, which ends with sampled tokens if so wished."""
-        return self._of(shape, sampling).batch
+    def of(self, shape: Shape, sampling: GpuSampling | None = None) -> list[Batch]:
+        """The batches for a step of this shape, in order; they end with sampled tokens if so wished."""
+        return self._of(shape, sampling).batches
 
     def fetch(self, shape: Shape, sampling: GpuSampling) -> Batch:
         """What brings the logits of the step that was run last, of this shape, to the host."""
@@ -106,24 +108,34 @@ class Batches:
     ) -> _Recorded:  # fmt: skip
         """made: gets the memory of arguments, also when this raises."""
         blocks = self._arguments(operations, va, shape, made)
-        batch = Batch(f"step of {shape.n_rows} rows")
-        batch.memory += [*made, *self._memory.held]
+        batches, work = [self._begun(shape, made)], 0
+        batch = batches[0]
         self._move(batch, *self._memory.input_block)
         for move in sampling.moves if sampling is not None else ():
             self._move(batch, *move)
         for part, full in phases(operations, stretch):
+            more = sum(op.work(shape) for op in part)
+            if work and work + more > MOST_WORK:
+                batch, work = self._begun(shape, made), 0
+                batches.append(batch)
+            work += more
             batch.barrier(light=not full)
             for op in part:
                 arguments = (blocks[id(a)] if isinstance(a, Block) else _value(a, va, shape) for a in op.arguments)
                 batch.dispatch(self._programs[op.kernel(shape).spec.symbol], op.groups(shape), *arguments)
         if sampling is None:
             self._outputs(batch, shape, va)
-            return _Recorded(batch, None, made)
+            return _Recorded(batches, None, made)
         self._sample(batch, sampling, va, made)
         fetch = Batch("logits")
         fetch.memory += self._memory.held
         self._outputs(fetch, shape, va)
-        return _Recorded(batch, fetch, made)
+        return _Recorded(batches, fetch, made)
+
+    def _begun(self, shape: Shape, made: list[GpuMemory]) -> Batch:
+        batch = Batch(f"step of {shape.n_rows} rows")
+        batch.memory += [*made, *self._memory.held]
+        return batch
 
     def _outputs(self, batch: Batch, shape: Shape, va: Mapping[Hashable, int]) -> None:
         """Copy them to where the processor reads them."""

@@ -106,6 +106,7 @@ class Lowering:
     def emit(
         self, node: Node, kernel: Entry | Callable[[Shape], Entry], groups: Callable[[Shape], tuple[int, ...]],
         arguments: tuple[Any, ...], counted: Counted, reads: tuple[Hashable, ...], writes: tuple[Hashable, ...],
+        work: Callable[[Shape], int] = lambda s: 0,
     ) -> None:  # fmt: skip
         """Add an operation."""
         if isinstance(kernel, Entry):
@@ -113,7 +114,7 @@ class Lowering:
             self.out.kernels.append(fixed)
             kernel = lambda shape: fixed  # noqa: E731
         self.out.operations.append(
-            Operation(node.name, kernel, lambda s: _three(groups(s)), arguments, counted, reads, writes)
+            Operation(node.name, kernel, lambda s: _three(groups(s)), arguments, counted, reads, writes, work=work)
         )
 
     # -- activations ------------------------------------------------------------------------------------------------
@@ -244,7 +245,7 @@ class Lowering:
         self.emit(
             n, lambda s: entries[block_of(getattr(s, counted))],
             lambda s: (-(-n_out // 4), -(-getattr(s, counted) // block_of(getattr(s, counted)))),
-            arguments, counted, keys, (y,),
+            arguments, counted, keys, (y,), lambda s: getattr(s, counted) * n_out * n_in,
         )  # fmt: skip
 
     def only_packed(self, buffer: int) -> bool:
@@ -353,7 +354,8 @@ class Lowering:
         if quantized:
             merge, across = merge_quantized(dim, group), -(-n_heads // 4)
         self.emit(
-            n, attention, lambda s: (s.splits, n_kv, s.n_rows), (block,), "n_rows", (q, k, v), (values, tops)
+            n, attention, lambda s: (s.splits, n_kv, s.n_rows), (block,), "n_rows", (q, k, v), (values, tops),
+            lambda s: 2 * s.n_rows * s.splits * SPLIT * n_heads * dim,
         )  # fmt: skip
         self.emit(
             n, merge, lambda s: (across, s.n_rows), (block,), "n_rows", (values, tops),

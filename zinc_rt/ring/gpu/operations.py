@@ -58,7 +58,8 @@ class Room:
 @dataclass
 class Operation:
     """One dispatch. kernel: by shape; groups: workgroups by shape, none of them 0; arguments: numbers, `Place`,
-    `Block`, or functions of the shape. counted: what it is done for; left out when a step has none of it.
+    `Block`, or functions of the shape. counted: what it is done for; left out when a step has none of it; work:
+    products and sums by shape, of those that have many.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Operation:
     reads: tuple[Hashable, ...]
     writes: tuple[Hashable, ...]
     phase: int = -1
+    work: Callable[[Shape], int] = lambda shape: 0
 
 
 def padded_rows(n: int) -> int:

@@ -244,7 +244,8 @@ class AmdRing(Ring):
             _check_ids(node, batch.inputs[ids][: batch.counts[0]], n_vocab)
         recorded = batch.recorded.of(self._shape(batch), sampling)
         self._unsettled = True
-        inner = self.gpu.submit(recorded)
+        for part in recorded:
+            inner = self.gpu.submit(part)
         self._sequence += 1
         fence = Fence(self._sequence)
         self._fences[fence.sequence] = fence, inner, self._patience(batch)
