@@ -15,6 +15,7 @@ _SPLIT, _MERGE = attention_kernels(128, 4, sinks=True)
 ENTRIES: Mapping[str, Entry] = {
     **KERNELS,
     "heads": heads_kernel(128, 64, interleaved=False, norm=True, cache=True),
+    "heads_unrotated": heads_kernel(64, 0, interleaved=False, norm=True, cache=True),
     "attention": _SPLIT,
     "merge": _MERGE,
     "merge_quantized": merge_quantized(128, 4),

@@ -55,10 +55,17 @@ def test_the_boundary_finds_its_arguments_where_the_seed_has_them() -> None:
 WRITTEN = {
     "attention": 32 * 4 + (32 + 16 + 8 + 1) * 2,
     "heads": 4,
+    "heads_unrotated": 2,
     **dict.fromkeys(("rms_norm", "residual_rms_norm", "norm_quantized", "residual_norm_quantized"), 8),
     "matvec_f32": 33, "matvec_f16": 33, "matvec_bf16": 33,
     **{name: 32 for name in BOUNDARY if name.startswith("dmmv")},
 }  # fmt: skip
+
+
+@all_kernels
+def test_float16_is_rounded_to_after_float32(name: str) -> None:
+    """A product that is at once converted would be rounded once; the reference rounds twice."""
+    assert count(kernels()[name], r"v_fma_mix(lo|hi)|v_mad_mix(lo|hi)") == 0
 
 
 @all_kernels

@@ -173,6 +173,27 @@ def test_heads(gpu: Stage, rng: np.random.Generator, dim: int, pairs: int, inter
             assert (stored == 3).all()
 
 
+def test_rounding_of_cached_heads(gpu: Stage, rng: np.random.Generator) -> None:
+    """So many products that some lie where rounding to float32 first makes a difference in float16."""
+    rows, dim = 256, 40
+    x, weight = rng.standard_normal((rows, 1, dim)).astype(np.float32), rng.standard_normal(dim).astype(np.float32)
+    positions = np.arange(rows, dtype=np.int32)
+    slots, pages = np.zeros(rows, np.int32), np.arange(16, dtype=np.int32).reshape(1, 16)
+    stored = np.zeros((16, PAGE, 1, dim), np.float16)
+    values = {
+        "x": x, "y": x.copy(), "cache": stored, "weight": weight, "positions": positions, "slots": slots,
+        "table": np.zeros(1, np.float32), "page_table": pages, "max_pages": 16, "n_heads": 1, "n_rows": rows,
+        "eps": 1e-6,
+    }  # fmt: skip
+    entry = heads_kernel(dim, 0, interleaved=False, norm=True, cache=True)
+    gpu.run(entry, -(-rows // 4), Block(HeadsArgs, values))
+    want = rms_norm_rows(x, weight, 1e-6)
+    assert same(stored.reshape(rows, 1, dim), want.astype(np.float16))
+    scale = (want / x / weight)[:, :, :1].astype(np.float64)
+    once = ((x * scale.astype(np.float32)).astype(np.float64) * weight).astype(np.float16)
+    assert (once != want.astype(np.float16)).any(), "numbers that would not show it"
+
+
 @pytest.mark.parametrize(("dim", "n_kv", "group"), ATTENTION)
 def test_attention(gpu: Stage, rng: np.random.Generator, dim: int, n_kv: int, group: int) -> None:
     """Rows of one position, of a whole split, of one more, and of several; with and without sinks."""

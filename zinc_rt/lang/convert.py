@@ -98,7 +98,11 @@ def _from_f16(f: FunctionText, x: Val) -> Val:
 
 
 def _to_f16(f: FunctionText, x: Val) -> Val:
-    half = f.value(f"fptrunc {f.type(x.type)} {x.ref} to {_shape(x, 'half')}")
+    kind, single = f.type(x.type), x.ref
+    if f.gpu:
+        # LLVM would take a product and its conversion together (v_fma_mixlo_f16), which rounds once instead of twice.
+        single = f.value(f'call {kind} asm "", "=v,0"({kind} {single})')
+    half = f.value(f"fptrunc {kind} {single} to {_shape(x, 'half')}")
     return Val(with_elem(x.type, f16), f.value(f"bitcast {_shape(x, 'half')} {half} to {_shape(x, 'i16')}"))
 
 
