@@ -351,9 +351,12 @@ class Engine:
         n_rows, n_logits = self._schedule(rows, batch.inputs, pages, sizes)
         batch.counts[0], batch.counts[1] = n_rows, n_logits
         self._ring.wait(self._ring.submit(batch))
+        self._ran(rows)
+        return StepResult(self._logits[:n_logits], self._tokens[:n_logits])
+
+    def _ran(self, rows: Sequence[Rows]) -> None:
         for part in rows:
             self._lengths[part.slot] = part.start + len(part.tokens)
-        return StepResult(self._logits[:n_logits], self._tokens[:n_logits])
 
     def settle(self) -> None:
         """Wait for a step that was interrupted, before the next one's inputs are written. Raises what `step` raises."""
@@ -375,8 +378,7 @@ class Engine:
         ring, (batch, pages, sizes) = self._gpu(), self._loaded()
         batch.counts[0], batch.counts[1] = self._schedule(rows, batch.inputs, pages, sizes)
         ring.wait(ring.submit_sampled(batch, sampling))
-        for part in rows:
-            self._lengths[part.slot] = part.start + len(part.tokens)
+        self._ran(rows)
 
         def logits() -> npt.NDArray[np.float32]:
             ring.fetch(batch, sampling)

@@ -42,8 +42,9 @@ class Gpu:
     @property
     def name(self) -> str:
         """Its graphics core, as gfx1201, when that is known."""
-        v = self.gfx_target_version
-        return f"gfx{v // 10000}{v // 100 % 100:x}{v % 100:x}" if v else f"device {self.device_id:#06x}"
+        from zinc_rt.ring.door.base import gfx_name
+
+        return gfx_name(self.gfx_target_version) if self.gfx_target_version else f"device {self.device_id:#06x}"
 
     @property
     def eligible(self) -> bool:

@@ -80,8 +80,6 @@ def tier_from_env(environ: Mapping[str, str] | None = None) -> Tier:
         raise UnknownZincRtTier(f"{TIER_VARIABLE}: {error}") from None
 
 
-_KERNELS_FOR = 1200
-"""gfx_target_version // 100 of the GPUs that the GPU kernels are compiled for."""
 _EMULATED = "the same machine code on an emulated R9700: for looking, slow"
 _OTHER_REASON = "not built: AMD GPUs and the CPU are what this runtime is for"
 _ORDER = (Tier.t2_umq, Tier.t1_pm4, Tier.t_cpu, Tier.t_metal, Tier.t_intel, Tier.t_cuda, Tier.emu)
@@ -125,7 +123,9 @@ class _Probe:
             return TierReport(tier, False, "AMD GPUs are driven on Linux only", _USE_CPU)
         if not self.gpus:
             return TierReport(tier, False, "no AMD GPU is in sight", _USE_CPU)
-        eligible = [gpu for gpu in self.gpus if gpu.eligible and gpu.gfx_target_version // 100 == _KERNELS_FOR]
+        from zinc_rt.ring.door.base import KERNELS_FOR
+
+        eligible = [gpu for gpu in self.gpus if gpu.eligible and gpu.gfx_target_version // 100 == KERNELS_FOR]
         if not eligible:
             refusals = (gpu.refusal() or f"{gpu.render_node} is {gpu.name}: no kernels for it" for gpu in self.gpus)
             return TierReport(tier, False, "; ".join(refusals), _SEE)

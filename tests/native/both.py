@@ -17,6 +17,7 @@ from zinc_rt.ir.graph import BufferKind, DType, Graph, GraphBuilder
 from zinc_rt.ir.op import Op
 from zinc_rt.lang.target import host_targets
 from zinc_rt.ring import Sizes
+from zinc_rt.ring.base import Ring
 from zinc_rt.ring.cpu import CpuRing
 
 LEVELS = tuple(t.name for t in host_targets())
@@ -123,7 +124,7 @@ class Net:
         return Case(self.b.build(), self.sizes, self.weights, self.constants, steps)
 
 
-def outputs(ring: CpuRing, case: Case) -> Outputs:
+def outputs(ring: Ring, case: Case) -> Outputs:
     """Every output of every step, as bits, whole buffers."""
     batch = ring.lower(case.graph, case.sizes, case.weights, case.constants)
     garbage = np.random.default_rng(1)
@@ -152,12 +153,16 @@ def expected(case: Case) -> Outputs:
 
 def check(case: Case, want: Outputs, isa: str, threads: int) -> None:
     """The native kernels give the same."""
-    got = outputs(native(isa, threads), case)
+    compare(case, outputs(native(isa, threads), case), want, f"{isa}, {threads} threads")
+
+
+def compare(case: Case, got: Outputs, want: Outputs, who: str) -> None:
+    """The same bits, and rows that a step does not have are untouched."""
     for number, (step, a, b) in enumerate(zip(case.steps, got, want, strict=True)):
         for name, bits in a.items():
             buffer = case.graph.buffer_named(name)
             live = step.n_rows if buffer.shape[0] == "n_rows" else step.n_logits
-            where = f"{isa}, {threads} threads, step {number} of {live} rows, {name}"
+            where = f"{who}, step {number} of {live} rows, {name}"
             assert (bits[live:] == UNTOUCHED).all(), f"{where}: wrote behind the step's rows"
             assert_same(bits[:live], b[name][:live], where, floats=buffer.dtype is DType.F32)
 

@@ -15,6 +15,15 @@ from zinc_rt.linux import Linux
 Heap = Literal["vram", "gtt"]
 
 
+KERNELS_FOR = 1200
+"""gfx_target_version // 100 of what the kernel compiler's gfx1201 code runs on."""
+
+
+def gfx_name(version: int) -> str:
+    """A gfx_target_version as people write it: 120001 is gfx1201."""
+    return f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"
+
+
 @dataclass(frozen=True)
 class DeviceFacts:
     """The GPU behind a door. gfx_target_version: 120001 for gfx1201; vram, visible_vram: bytes, the second of them

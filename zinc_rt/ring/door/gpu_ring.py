@@ -23,7 +23,7 @@ import numpy as np
 
 from zinc_rt.lang.gpu import CODE_ALIGN, GpuKernel
 from zinc_rt.ring.base import Fence
-from zinc_rt.ring.door.base import DeviceFacts, Door, Heap
+from zinc_rt.ring.door.base import KERNELS_FOR, DeviceFacts, Door, Heap
 from zinc_rt.ring.door.batch import Batch
 from zinc_rt.ring.door.flights import Flight, Flights
 from zinc_rt.ring.door.heaps import Bytes, Heaps
@@ -34,7 +34,6 @@ from zinc_rt.ring.errors import DeviceLost, FenceTimeout, RingClosed, RingError,
 
 TIMEOUT = 10.0
 _GENERATIONS = (11, 12)
-_KERNELS_FOR = 1200  # gfx_target_version // 100 of what the kernel compiler's gfx1201 code runs on
 _CODE_CHUNK, _PACKET_CHUNK = 1 << 20, 1 << 20
 _SIGNAL, _MARK = 0, 64  # byte offsets in the ring's own memory
 _RING_BYTES = 128
@@ -130,7 +129,7 @@ class GpuRing:
 
         Raises `RingError` for one that needs scratch memory, or on a GPU that it was not compiled for.
         """
-        if self.facts.gfx_target_version // 100 != _KERNELS_FOR:
+        if self.facts.gfx_target_version // 100 != KERNELS_FOR:
             raise RingError(
                 f"{kernel.name} is compiled for gfx1201; {self.facts.render_node} is gfx_target_version"
                 f" {self.facts.gfx_target_version}"

@@ -39,19 +39,15 @@ class _Recorded:
 
 
 class Batches:
-    """lowered: with its phases; programs: by symbol of a kernel."""
+    """lowered: with its phases; programs: by symbol of a kernel, those of sampling as soon as one is asked for."""
 
     def __init__(
         self, ring: GpuRing, graph: Graph, lowered: Lowered, memory: GraphMemory, programs: Mapping[str, Program]
     ) -> None:
         self._ring, self._graph, self._lowered = ring, graph, lowered
-        self._memory, self._programs = memory, dict(programs)
+        self._memory, self._programs = memory, programs
         self._kept: OrderedDict[tuple[Shape, GpuSampling | None], _Recorded] = OrderedDict()
         self._choices = {n.name for n in graph.nodes if n.op is Op.ARGMAX}
-
-    def add_programs(self, programs: Mapping[str, Program]) -> None:
-        """By symbol: those that sampling needs."""
-        self._programs.update(programs)
 
     def of(self, shape: Shape, sampling: GpuSampling | None = None) -> list[Batch]:
         """The batches for a step of this shape, in order; they end with sampled tokens if so wished."""
@@ -177,5 +173,5 @@ class Batches:
 
 def _value(value: Any, va: Mapping[Hashable, int], shape: Shape) -> Any:
     if isinstance(value, Place):
-        return va[value.key] + value.offset
+        return va[value.key]
     return value(shape) if callable(value) else value

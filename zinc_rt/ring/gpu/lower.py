@@ -257,19 +257,19 @@ class Lowering:
 
     def packed(self, buffer: int) -> dict[str, Place]:
         """Room for a buffer's rows as int8, which whoever asks for it fills: quants, scales and sums."""
-        self.quantized.add(buffer)
-        keys, width = pack_keys(buffer), self.width(buffer)
+        return self.pack_room(buffer, self.width(buffer), "n_rows")
+
+    def pack_room(self, x: Hashable, width: int, counted: Counted) -> dict[str, Place]:
+        """Room for rows as int8, which are there from now on."""
+        self.quantized.add(x)
         sizes = (width, width // 8, width // 8)
-        return {key[0]: self.room(key, "n_rows", size) for key, size in zip(keys, sizes, strict=True)}
+        return {key[0]: self.room(key, counted, size) for key, size in zip(pack_keys(x), sizes, strict=True)}
 
     def pack(self, n: Node, x: Hashable, width: int, counted: Counted) -> tuple[Hashable, ...]:
         """Activations as int8, once for all products that read them: the names of quants, scales and sums."""
         keys = pack_keys(x)
-        places = tuple(
-            self.room(key, counted, size) for key, size in zip(keys, (width, width // 8, width // 8), strict=True)
-        )
         if x not in self.quantized:
-            self.quantized.add(x)
+            places = self.pack_room(x, width, counted).values()
             self.emit(
                 n, DECODE["quantize"], lambda s: (-(-getattr(s, counted) * width // _FOUR),),
                 (Place(x), *places, lambda s: getattr(s, counted) * width), counted, (x,), keys,

@@ -19,27 +19,10 @@ from zinc_rt.ring.door.pool import GpuMemory
 from zinc_rt.ring.door.program import Program
 from zinc_rt.ring.gpu.lower import Lowered
 from zinc_rt.ring.gpu.operations import Block, Operation, Place, padded_rows
-from zinc_rt.ring.gpu.placement import ALIGNMENT, arena_bytes
+from zinc_rt.ring.gpu.placement import ALIGNMENT, Span, arena_bytes, one_after_another
 
 _STAGING = 16 << 20
 """Bytes that go at once to memory which only the GPU reaches."""
-
-
-@dataclass(frozen=True)
-class Span:
-    """Where buffers of one block lie: offsets by name, and bytes in all."""
-
-    offsets: dict[Hashable, int]
-    size: int
-
-
-def one_after_another(sizes: Mapping[Hashable, int]) -> Span:
-    """Each at a multiple of 256."""
-    at, offsets = 0, {}
-    for key, size in sizes.items():
-        offsets[key] = at
-        at += align_up(size, ALIGNMENT)
-    return Span(offsets, max(at, ALIGNMENT))
 
 
 def inputs_span(graph: Graph, sizes: Sizes) -> Span:
@@ -77,7 +60,7 @@ def planned(graph: Graph, sizes: Sizes, lowered: Lowered) -> dict[str, int]:
 class GraphMemory:
     """A lowered graph's memory. va: GPU addresses by name, of all but temporaries, which lie in `arena`, different for
     each shape; inputs, outputs: arrays by buffer name, in memory that the processor reads and writes; outside: where
-    the GPU finds those; held: what to free.
+    the GPU finds the outputs' arrays; held: what to free.
     """
 
     va: dict[Hashable, int] = field(default_factory=dict)
@@ -108,11 +91,11 @@ class Uploader:
             return self.ring.alloc(max(n_bytes, ALIGNMENT), label=label)
         return self.ring.alloc(max(n_bytes, ALIGNMENT), heap="vram", visible=False, label=label)
 
-    def put(self, memory: GpuMemory, data: npt.NDArray[Any]) -> None:
-        """Fill it; returns when the data is there."""
+    def put(self, memory: GpuMemory, data: npt.NDArray[Any], offset: int = 0) -> None:
+        """Store it at a byte offset; returns when the data is there."""
         raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
         if self._direct:
-            self.ring.write(memory, raw)
+            self.ring.write(memory, raw, offset)
             return
         if self._staging is None:
             self._staging = self.ring.alloc(_STAGING, heap="gtt", label="staging")
@@ -120,18 +103,15 @@ class Uploader:
             part = raw[at : at + _STAGING]
             self.ring.write(self._staging, part)
             words = -(-part.size // 4)
-            batch = Batch("upload").dispatch(self._move, -(-words // 1024), self._staging, memory.va + at, words)
+            target = memory.va + offset + at
+            batch = Batch("upload").dispatch(self._move, -(-words // 1024), self._staging, target, words)
             self.ring.wait(self.ring.submit(batch))
 
     def clear(self, memory: GpuMemory) -> None:
         """Make it all zero."""
         zeros = np.zeros(min(memory.size, _STAGING), np.uint8)
         for at in range(0, memory.size, _STAGING):
-            part = zeros[: min(_STAGING, memory.size - at)]
-            if self._direct:
-                self.ring.write(memory, part, at)
-            else:
-                self.put(GpuMemory(memory.buffer, memory.offset + at, part.size, memory.label), part)
+            self.put(memory, zeros[: memory.size - at], at)
 
     def close(self) -> None:
         """Give the staging memory back."""
@@ -205,11 +185,11 @@ def _step_io(memory: GraphMemory, up: Uploader, graph: Graph, sizes: Sizes) -> N
         there[:] = 0
         for b in graph.of_kind(kind):
             at = span.offsets[b.id]
-            memory.outside[b.id] = made.va + at
             array = typed(there[at : at + n_bytes(b, sizes)], b, sizes)
             if kind is BufferKind.INPUT:
                 memory.inputs[b.name] = array.view(np.int32)
             else:
                 memory.outputs[b.name] = array
+                memory.outside[b.id] = made.va + at
         if kind is BufferKind.INPUT:
             memory.input_block = made.va, copied.va, inputs.size

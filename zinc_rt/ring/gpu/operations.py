@@ -26,10 +26,9 @@ class Shape:
 
 @dataclass(frozen=True)
 class Place:
-    """Memory by name; offset in bytes. What lies where is known when all lifetimes are."""
+    """Memory by name. What lies where is known when all lifetimes are."""
 
     key: Hashable
-    offset: int = 0
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ the L2 (`docs/pm4.md`). So temporaries share memory only in steps that are too l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from zinc_rt.ir.graph import BufferKind, Graph
 from zinc_rt.mem.arena import Lifetime, align_up, place
@@ -19,6 +20,23 @@ Stretch = tuple[int, int]
 """First byte and the one after the last."""
 
 
+@dataclass(frozen=True)
+class Span:
+    """Where buffers of one block lie: offsets by name, and bytes in all."""
+
+    offsets: dict[Hashable, int]
+    size: int
+
+
+def one_after_another(sizes: Mapping[Hashable, int]) -> Span:
+    """Each at a multiple of 256."""
+    at, offsets = 0, {}
+    for key, size in sizes.items():
+        offsets[key] = at
+        at += align_up(size, ALIGNMENT)
+    return Span(offsets, max(at, ALIGNMENT))
+
+
 def arena_bytes(graph: Graph, lowered: Lowered, sizes: Sizes) -> int:
     """What the largest step takes, where temporaries share memory."""
     return max(_sharing(graph, lowered, sizes)[1], ALIGNMENT)
@@ -26,11 +44,8 @@ def arena_bytes(graph: Graph, lowered: Lowered, sizes: Sizes) -> int:
 
 def placed(graph: Graph, lowered: Lowered, shape: Shape, capacity: int) -> dict[Hashable, int]:
     """Offsets of a step's temporaries in an arena of `capacity` bytes, apart if that fits."""
-    at, offsets = 0, {}
-    for key, room in lowered.rooms.items():
-        offsets[key] = at
-        at += align_up(room.size(shape), ALIGNMENT)
-    return offsets if at <= capacity else _sharing(graph, lowered, shape)[0]
+    apart = one_after_another({key: room.size(shape) for key, room in lowered.rooms.items()})
+    return apart.offsets if apart.size <= capacity else _sharing(graph, lowered, shape)[0]
 
 
 def _sharing(graph: Graph, lowered: Lowered, shape: Shape | Sizes) -> tuple[dict[Hashable, int], int]:

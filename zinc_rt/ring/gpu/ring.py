@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -19,7 +19,7 @@ from zinc_rt.lang.cache import CompileCache
 from zinc_rt.lang.gpu_library import gpu_kernels
 from zinc_rt.ring.accept import step_inputs
 from zinc_rt.ring.base import Bytes, Fence, Ring, Sizes, check_step
-from zinc_rt.ring.door.base import Door
+from zinc_rt.ring.door.base import Door, gfx_name
 from zinc_rt.ring.door.gpu_ring import TIMEOUT, GpuRing
 from zinc_rt.ring.door.pool import GpuMemory
 from zinc_rt.ring.door.program import Program
@@ -44,7 +44,6 @@ class GpuBatch(PacketBatch):
 
     graph: Graph = field(kw_only=True)
     recorded: Batches = field(kw_only=True)
-    memory: GraphMemory = field(kw_only=True)
     vocabularies: tuple[tuple[str, str, int], ...] = ()  # (node, input of ids, rows of its table)
     longest: str = ""  # the input of positions, where there is attention
     samplings: dict[tuple[int, int, SamplingShape], GpuSampling] = field(default_factory=dict)
@@ -68,9 +67,8 @@ class AmdRing(Ring):
         notify: Callable[[str], None] | None = None,
     ) -> None:
         self.gpu = GpuRing(door, timeout=timeout)
-        version = door.facts.gfx_target_version
         self.kernels, self.threads = "rdna", 1
-        self.isa = f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"
+        self.isa = gfx_name(door.facts.gfx_target_version)
         self._cache, self._notify = cache, notify
         self._memory: dict[int, tuple[Bytes, GpuMemory]] = {}
         # By sequence number: ours, the GPU ring's, and seconds that it may take.
@@ -142,8 +140,8 @@ class AmdRing(Ring):
         """Compile what is missing, bring weights over, see `Ring.lower`. Raises `DoorError` when memory is short."""
         self._check_open()
         lowered = self._lowering(graph, sizes)
-        programs = self._programs([DECODE["move"], *lowered.kernels])
-        uploader = Uploader(self.gpu, programs[DECODE["move"].spec.symbol])
+        self._load([DECODE["move"], *lowered.kernels])
+        uploader = self._uploader()
         memory = GraphMemory()
         try:
             fill(memory, uploader, graph, sizes, lowered, weights, constants, released, progress)
@@ -160,25 +158,25 @@ class AmdRing(Ring):
             outputs=memory.outputs,
             limits=(sizes.n_rows, sizes.n_logits),
             graph=graph,
-            recorded=Batches(self.gpu, graph, lowered, memory, programs),
-            memory=memory,
+            recorded=Batches(self.gpu, graph, lowered, memory, self._loaded),
             vocabularies=tuple(_vocabularies(graph)),
             longest=graph.buffer(attended[0].inputs[3]).name if attended else "",
         )
         self._batches.append(batch)
         return batch
 
+    def _uploader(self) -> Uploader:
+        return Uploader(self.gpu, self._loaded[DECODE["move"].spec.symbol])
+
     @property
     def programs(self) -> tuple[Program, ...]:
         """The kernels of all batches lowered here."""
         return tuple(self._loaded.values())
 
-    def _programs(self, entries: list[Entry]) -> dict[str, Program]:
+    def _load(self, entries: Iterable[Entry]) -> None:
         specs = {_label(entry): entry.spec for entry in entries}
         compiled = gpu_kernels(specs, cache=self._cache, notify=self._notify)
-        made = {specs[name].symbol: self.gpu.load_kernel(kernel) for name, kernel in compiled.items()}
-        self._loaded.update(made)
-        return made
+        self._loaded.update({specs[name].symbol: self.gpu.load_kernel(kernel) for name, kernel in compiled.items()})
 
     def _own(self, batch: PacketBatch) -> GpuBatch:
         self._check_open()
@@ -204,12 +202,12 @@ class AmdRing(Ring):
         key = (n_vocab, rows, shape)
         if key not in ours.samplings:
             made = plan(n_vocab, rows, shape)
-            ours.recorded.add_programs(self._programs([DECODE[step.kernel] for step in made.steps]))
+            self._load(DECODE[step.kernel] for step in made.steps)
             while len(ours.samplings) >= _SAMPLINGS:
                 self._close_sampling(ours, next(iter(ours.samplings)))
-            uploader = Uploader(self.gpu, self._loaded[DECODE["move"].spec.symbol])
+            uploader = self._uploader()
             try:
-                ours.samplings[key] = make_sampling(self.gpu, uploader, n_vocab, rows, shape, table)
+                ours.samplings[key] = make_sampling(self.gpu, uploader, made, table)
             finally:
                 uploader.close()
         return ours.samplings[key]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.kernels.rdna.sampling_plan import INPUTS, OUTPUTS, ROW, TOUCHED, Plan, Shape, plan
+from zinc_rt.kernels.rdna.sampling_plan import INPUTS, OUTPUTS, ROW, TOUCHED, Plan, Shape
 from zinc_rt.ring.door.gpu_ring import GpuRing
 from zinc_rt.ring.door.pool import GpuMemory
 from zinc_rt.ring.gpu.memory import Uploader
@@ -56,14 +56,11 @@ class GpuSampling:
         return self.plan.shape
 
 
-def make_sampling(
-    ring: GpuRing, up: Uploader, n_vocab: int, rows: int, shape: Shape, table: npt.NDArray[np.uint64]
-) -> GpuSampling:
-    """Memory for `rows` rows. table: `sampling_gpu.exp_table()`. Raises `DoorError` when there is too little."""
-    made = plan(n_vocab, rows, shape)
-    out = GpuSampling(made)
+def make_sampling(ring: GpuRing, up: Uploader, plan: Plan, table: npt.NDArray[np.uint64]) -> GpuSampling:
+    """Memory for a plan. table: `sampling_gpu.exp_table()`. Raises `DoorError` when there is too little."""
+    out = GpuSampling(plan)
     try:
-        for name, (dtype, n) in made.memory.items():
+        for name, (dtype, n) in plan.memory.items():
             if name in _PER_BATCH:
                 continue
             size = dtype.itemsize * n
