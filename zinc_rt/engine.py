@@ -36,8 +36,9 @@ from zinc_rt.ring.base import Sizes
 from zinc_rt.ring.cpu import KERNELS, CpuRing, Kernels
 from zinc_rt.ring.errors import RingError
 from zinc_rt.ring.packet_list import PacketBatch
-from zinc_rt.rings import ON_GPU, RingOptions, open_ring
+from zinc_rt.rings import RingOptions, open_ring
 from zinc_rt.tiers import (
+    ON_GPU,
     Tier,
     TierReport,
     TierUnavailable,

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from zinc_rt.errors import UsageError, ZincError
+from zinc_rt.errors import UsageError
 from zinc_rt.lang.cache import CompileCache
 from zinc_rt.linux import Linux, host
 from zinc_rt.mem.plan import available_memory
 from zinc_rt.ring.base import Ring
 from zinc_rt.ring.cpu import KEEP_BYTES, CpuRing, Kernels
-from zinc_rt.tiers import Tier, TierReport, TierUnavailable, available, said_of, tier_report, tier_reports
+from zinc_rt.tiers import ON_GPU, Tier, TierReport, available, first_tier, tier_report
 
 if TYPE_CHECKING:
     from zinc_rt.ring.door.base import Door
     from zinc_rt.ring.gpu.ring import AmdRing
-
-ON_GPU = frozenset({Tier.t1_pm4, Tier.t2_umq, Tier.emu})
 
 
 @dataclass(frozen=True)
@@ -57,21 +55,7 @@ def open_ring(
         return tier, _open(available(tier_report(tier, linux=linux)), options, cache, notify, linux)
     if options.of_cpu:
         return Tier.t_cpu, _cpu(options, cache, notify)
-    skipped: list[TierReport] = []
-    for report in tier_reports(linux=linux):
-        if report.available:
-            try:
-                ring = _open(report, options, cache, notify, linux)
-            except ZincError as error:
-                if report.tier not in ON_GPU:
-                    raise
-                skipped.append(replace(report, available=False, reason=str(error)))
-                continue
-            if skipped and notify is not None:
-                notify(said_of(report.tier, skipped))
-            return report.tier, ring
-        skipped.append(report)
-    raise TierUnavailable("no tier can run on this machine; `zinc check` explains each")
+    return first_tier(lambda report: (report.tier, _open(report, options, cache, notify, linux)), notify, linux=linux)
 
 
 def _open(

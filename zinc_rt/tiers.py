@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache, cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.lang.target import host_targets
@@ -32,6 +32,8 @@ class Tier(StrEnum):
     emu = "emu"
 
 
+_T = TypeVar("_T")
+ON_GPU = frozenset({Tier.t1_pm4, Tier.t2_umq, Tier.emu})
 _SHORT = {"t1": Tier.t1_pm4, "t2": Tier.t2_umq}
 
 
@@ -182,12 +184,29 @@ def said_of(taken: Tier, skipped: Sequence[TierReport]) -> str:
 
 def auto_tier(notify: Callable[[str], None] | None = None, *, linux: Linux | None = None) -> Tier:
     """The first tier in `probe_tiers` order that can run; `notify` gets one line saying what was skipped and why."""
+    return first_tier(lambda report: report.tier, notify, linux=linux)
+
+
+def first_tier(
+    attempt: Callable[[TierReport], _T], notify: Callable[[str], None] | None = None, *, linux: Linux | None = None
+) -> _T:
+    """What `attempt` makes of the first tier that can run; a GPU for which it raises a `ZincError` is skipped, too.
+
+    notify: as for `auto_tier`. Raises `TierUnavailable`.
+    """
     skipped: list[TierReport] = []
     for report in tier_reports(linux=linux):
         if report.available:
+            try:
+                made = attempt(report)
+            except ZincError as error:
+                if report.tier not in ON_GPU:
+                    raise
+                skipped.append(replace(report, available=False, reason=str(error)))
+                continue
             if skipped and notify is not None:
                 notify(said_of(report.tier, skipped))
-            return report.tier
+            return made
         skipped.append(report)
     raise TierUnavailable("no tier can run on this machine; `zinc check` explains each")
 
