@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from zinc_rt.ir import errors as e
 from zinc_rt.ir.errors import Finding, VerifyError
 from zinc_rt.ir.graph import Attr, Buffer, BufferKind, Graph, Node
-from zinc_rt.ir.signatures import READ_ONLY, AttrSpec, OpSignature, Port, signature
+from zinc_rt.ir.definition import READ_ONLY, AttrSpec, OpSignature, Port, signature
 from zinc_rt.ir.unify import Bindings, Size
 
 Bound = tuple[str, Port, Buffer]

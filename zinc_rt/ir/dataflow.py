@@ -14,7 +14,7 @@ from zinc_rt.ir import errors as e
 from zinc_rt.ir.conform import bound_ports, describe
 from zinc_rt.ir.errors import Finding
 from zinc_rt.ir.graph import Buffer, BufferKind, Graph, Node
-from zinc_rt.ir.signatures import signature
+from zinc_rt.ir.definition import signature
 
 READ_ONLY = frozenset({BufferKind.WEIGHT, BufferKind.CONSTANT, BufferKind.INPUT})
 

@@ -14,12 +14,12 @@ from zinc_rt.ir.graph import Graph, Node
 from zinc_rt.ir.op import Op, name
 from zinc_rt.kernels.errors import TokenOutOfRange
 from zinc_rt.kernels.reference.activations import QuantActivations, quantize_activations
-from zinc_rt.kernels.reference.argmax import argmax_rows
-from zinc_rt.kernels.reference.elementwise import add_rows, swiglu_rows
-from zinc_rt.kernels.reference.kv_cache import flash_attn_paged, kv_write_rows
+from zinc_rt.ir.ops.argmax import argmax_rows
+from zinc_rt.ir.ops.elementwise import add_rows, swiglu_rows
+from zinc_rt.ir.ops.kv_cache import flash_attn_paged, kv_write_rows
 from zinc_rt.kernels.reference.matmul import Weight, matmul
-from zinc_rt.kernels.reference.rms_norm import rms_norm_rows
-from zinc_rt.kernels.reference.rope import rope_rows
+from zinc_rt.ir.ops.norms import rms_norm_rows
+from zinc_rt.ir.ops.rope import rope_rows
 
 Array = npt.NDArray[Any]
 Run = Callable[[], None]

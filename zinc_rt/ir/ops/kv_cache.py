@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.kernels.reference.arith import F32
-from zinc_rt.kernels.reference.flash_attn import attend_rows
+from zinc_rt.ir.ops.attention import attend_rows
 from zinc_rt.mem.kv_pages import PAGE_TOKENS
 
 F16 = npt.NDArray[np.float16]
