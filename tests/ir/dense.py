@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zinc_rt.ir.graph import BufferKind, DType, Graph, GraphBuilder
+from zinc_rt.ir.builder import GraphBuilder
+from zinc_rt.ir.graph import BufferKind, DType, Graph
 from zinc_rt.ir.op import Op
 
 WEIGHT, CONSTANT, INPUT = BufferKind.WEIGHT, BufferKind.CONSTANT, BufferKind.INPUT

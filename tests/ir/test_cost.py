@@ -11,9 +11,11 @@ import pytest
 
 from tests.ir.dense import F16, F32, I32, INPUT, OUTPUT, STATE, TEMP, WEIGHT, Dims, dense
 from zinc_rt.errors import UsageError
-from zinc_rt.ir.cost import Cost, CostSizes, graph_cost, node_cost
-from zinc_rt.ir.graph import BufferKind, Dim, DType, Graph, GraphBuilder
+from zinc_rt.ir.builder import GraphBuilder
+from zinc_rt.ir.cost import Cost, graph_cost, node_cost
+from zinc_rt.ir.graph import BufferKind, Dim, DType, Graph
 from zinc_rt.ir.op import Op
+from zinc_rt.ir.sizes import CostSizes
 
 
 class Counted:

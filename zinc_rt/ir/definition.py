@@ -1,4 +1,4 @@
-"""What each executable operation takes and gives: ports, shapes, element types, attributes.
+"""The parts of which an operation's definition is made: ports, attributes, signature, cost, reference kernel.
 
 Patterns use these variables: R rows of the step, L rows whose logits are wanted, n (n_in, n_out) a row's
 width, n_vocab, S slots, P pages of a cache, M pages of a sequence, C positions of the RoPE table. An int
@@ -12,18 +12,22 @@ heads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
 from zinc_rt.ir.graph import Attr, BufferKind, Dim, DType
 from zinc_rt.ir.op import Op
+from zinc_rt.ir.sizes import CostView
 from zinc_rt.ir.unify import Bindings
-from zinc_rt.mem.kv_pages import PAGE_TOKENS
 
-F32 = frozenset({DType.F32})
-F16 = frozenset({DType.F16})
-I32 = frozenset({DType.I32})
-WEIGHTS = frozenset(DType) - I32
+if TYPE_CHECKING:
+    from zinc_rt.kernels.reference.activations import QuantActivations
+
+FLOAT32 = frozenset({DType.F32})
+FLOAT16 = frozenset({DType.F16})
+INT32 = frozenset({DType.I32})
+WEIGHTS = frozenset(DType) - INT32
 
 READ_ONLY = frozenset({BufferKind.WEIGHT, BufferKind.CONSTANT})
 ACTIVATION = frozenset({BufferKind.INPUT, BufferKind.TEMP, BufferKind.OUTPUT})
@@ -37,7 +41,7 @@ class Port:
 
     `view`: the row may be split differently. `role`: step inputs and caches mean one thing throughout a
     graph, so a buffer used as `positions` in one node may not be `slots` in another; an empty role is not
-    checked.
+    checked. `optional`: nodes may end before it; only optional ports follow it.
     """
 
     name: str
@@ -46,14 +50,25 @@ class Port:
     kinds: frozenset[BufferKind]
     view: bool = False
     role: str = ""
+    optional: bool = False
+
+    @property
+    def is_index(self) -> bool:
+        """Whether it says which rows, positions or pages a step works on."""
+        return bool(self.role) and self.dtypes == INT32
 
 
 @dataclass(frozen=True, slots=True)
 class AttrSpec:
-    """One attribute, which every node of the operation has: its exact type and a number's least value."""
+    """One attribute: its exact type, a number's least value, and what nodes without it have.
+
+    default: None where every node must have the attribute. An operation gains an attribute with a default without
+    any change to the graphs that exist.
+    """
 
     type: type[Attr]
     at_least: float | None = None
+    default: Attr | None = None
 
 
 Rule = Callable[[Bindings], str | None]
@@ -62,110 +77,95 @@ Rule = Callable[[Bindings], str | None]
 
 @dataclass(frozen=True, slots=True)
 class OpSignature:
-    """The contract of one operation."""
+    """What an operation takes and gives."""
 
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     attrs: Mapping[str, AttrSpec] = field(default_factory=dict)
     rules: tuple[Rule, ...] = ()
 
+    def with_defaults(self, attrs: Mapping[str, Attr]) -> Mapping[str, Attr]:
+        """The attributes of a node of this signature, with the defaults of those that it leaves out."""
+        defaults = {name: spec.default for name, spec in self.attrs.items() if spec.default is not None}
+        return {**defaults, **attrs} if defaults else attrs
 
-def _act(name: str, *shape: Dim) -> Port:
-    return Port(name, F32, shape, ACTIVATION, view=True)
+
+class Operands(Protocol):
+    """What a reference kernel runs on. Its arrays are cut to the rows that the step has.
+
+    name: of the node, for messages. attrs: of the node, defaults included.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def attrs(self) -> Mapping[str, Any]: ...
+
+    @property
+    def inputs(self) -> Sequence[Any]:
+        """An array for each input, or the `Weight` of a matrix."""
+        ...
+
+    @property
+    def outputs(self) -> Sequence[Any]:
+        """An array for each output, to be written."""
+        ...
+
+    def quantized(self, port: int) -> QuantActivations:
+        """Rows of an input as int8; the products that read the same buffer share them."""
+        ...
 
 
-def _weight(name: str, *shape: Dim, dtypes: frozenset[DType] = WEIGHTS) -> Port:
+@dataclass(frozen=True, slots=True)
+class OpDefinition:
+    """All that is known of an operation, whatever runs it.
+
+    signature: None for one that takes any buffers. reference: the NumPy kernel, which every backend has to equal.
+    operations: arithmetic ones of a node. touched: bytes read and written; None: whole buffers.
+    per_head: the signature that holds instead for nodes with one of its attributes that the first has not.
+    either_rows: works on rows of the step or on wanted ones, as the buffers say.
+    """
+
+    op: Op
+    signature: OpSignature | None
+    reference: Callable[[Operands], None]
+    operations: Callable[[CostView], int]
+    touched: Callable[[CostView], tuple[int, int]] | None = None
+    per_head: OpSignature | None = None
+    either_rows: bool = False
+
+    def signature_of(self, attrs: Mapping[str, Attr]) -> OpSignature | None:
+        """The signature that a node with these attributes must meet."""
+        if self.per_head is not None and self.signature is not None:
+            own = self.per_head.attrs.keys() - self.signature.attrs.keys()
+            if own & attrs.keys():
+                return self.per_head
+        return self.signature
+
+
+def activation(name: str, *shape: Dim) -> Port:
+    """Rows of float32; they may be split differently."""
+    return Port(name, FLOAT32, shape, ACTIVATION, view=True)
+
+
+def weight(name: str, *shape: Dim, dtypes: frozenset[DType] = WEIGHTS) -> Port:
+    """A tensor of the file, or a table computed at load."""
     return Port(name, dtypes, shape, READ_ONLY)
 
 
-def _index(name: str, *shape: Dim) -> Port:
-    return Port(name, I32, shape, INDEX, role=name)
+def index(name: str, *shape: Dim) -> Port:
+    """One of the step's indices, whose role is its name."""
+    return Port(name, INT32, shape, INDEX, role=name)
 
 
-def _cache(name: str) -> Port:
-    return Port(name, F16, ("P", PAGE_TOKENS, "n_kv_heads", "head_dim"), CACHE, role=name)
+COUNT = AttrSpec(int, at_least=1)
+EPS = AttrSpec(float, at_least=0.0)
+HEADS = {"n_heads": COUNT, "head_dim": COUNT}
+ROW = activation("x", "R", "n")
+HEAD_ROW = activation("x", "R", "n_heads", "head_dim")
 
 
-def _rotated_part_fits(bound: Bindings) -> str | None:
-    half, head_dim = bound.value("rope_dim/2"), bound.value("head_dim")
-    if half is not None and head_dim is not None and 2 * half > head_dim:
-        return f"rope_table rotates {2 * half} elements of a head, head_dim is {head_dim}"
-    return None
-
-
-def _heads_share_evenly(bound: Bindings) -> str | None:
-    heads, kv_heads = bound.value("n_heads"), bound.value("n_kv_heads")
-    if heads and kv_heads and heads % kv_heads:
-        return f"n_heads {heads} is no multiple of n_kv_heads {kv_heads}"
-    return None
-
-
-_COUNT = AttrSpec(int, at_least=1)
-_EPS = AttrSpec(float, at_least=0.0)
-_HEADS = {"n_heads": _COUNT, "head_dim": _COUNT}
-
-_ROW = _act("x", "R", "n")
-_NORM_WEIGHT = _weight("weight", "n", dtypes=F32)
-_HEAD_ROW = _act("x", "R", "n_heads", "head_dim")
-_CACHES = (_cache("k_cache"), _cache("v_cache"))
-_WHERE = (_index("positions", "R"), _index("slots", "R"), _index("page_table", "S", "M"))
-
-_RMS_NORM_HEADS = OpSignature(
-    (_HEAD_ROW, _weight("weight", "head_dim", dtypes=F32)),
-    (_act("y", "R", "n_heads", "head_dim"),),
-    {"eps": _EPS, **_HEADS},
-)
-
-SIGNATURES: Mapping[Op, OpSignature] = {
-    Op.EMBED: OpSignature(
-        (_index("token_ids", "R"), _weight("token_embd", "n_vocab", "n_embd")), (_act("x", "R", "n_embd"),)
-    ),
-    Op.RMS_NORM: OpSignature((_ROW, _NORM_WEIGHT), (_act("y", "R", "n"),), {"eps": _EPS}),
-    Op.ROPE: OpSignature(
-        (
-            _HEAD_ROW,
-            _index("positions", "R"),
-            _weight("rope_table", "C", "rope_dim/2", 2, dtypes=F32),
-        ),
-        (_act("y", "R", "n_heads", "head_dim"),),
-        {"interleaved": AttrSpec(bool), **_HEADS},
-        (_rotated_part_fits,),
-    ),
-    Op.FLASH_ATTN: OpSignature(
-        (_act("q", "R", "n_heads", "head_dim"), *_CACHES, *_WHERE),
-        (_act("y", "R", "n_heads", "head_dim"),),
-        {"scale": AttrSpec(float), "n_kv_heads": _COUNT, **_HEADS},
-        (_heads_share_evenly,),
-    ),
-    Op.RESIDUAL_RMS_NORM: OpSignature(
-        (_ROW, _act("residual", "R", "n"), _NORM_WEIGHT),
-        (_act("sum", "R", "n"), _act("normed", "R", "n")),
-        {"eps": _EPS},
-    ),
-    Op.LM_HEAD: OpSignature(
-        (_act("x", "R", "n"), _weight("weight", "n_vocab", "n"), _index("logit_rows", "L")),
-        (Port("logits", F32, ("L", "n_vocab"), ACTIVATION),),
-    ),
-    Op.ARGMAX: OpSignature(
-        (Port("logits", F32, ("L", "n_vocab"), ACTIVATION),), (Port("tokens", I32, ("L",), ACTIVATION),)
-    ),
-    Op.MATMUL: OpSignature((_act("x", "R", "n_in"), _weight("weight", "n_out", "n_in")), (_act("y", "R", "n_out"),)),
-    Op.BIAS_ADD: OpSignature((_ROW, _weight("bias", "n", dtypes=F32)), (_act("y", "R", "n"),)),
-    Op.SWIGLU: OpSignature((_act("gate", "R", "n"), _act("up", "R", "n")), (_act("y", "R", "n"),)),
-    Op.KV_WRITE: OpSignature(
-        (_act("k", "R", "n_kv_heads", "head_dim"), _act("v", "R", "n_kv_heads", "head_dim"), *_WHERE),
-        _CACHES,
-        {"n_kv_heads": _COUNT, "head_dim": _COUNT},
-    ),
-    Op.RESIDUAL_ADD: OpSignature((_act("a", "R", "n"), _act("b", "R", "n")), (_act("y", "R", "n"),)),
-}
-
-
-def signature(op: Op, attrs: Mapping[str, Attr]) -> OpSignature | None:
-    """The signature that a node with these attributes must meet; None for operations without one.
-
-    rms_norm has two: over each head (query and key norms) where it has such attributes, else over rows.
-    """
-    if op is Op.RMS_NORM and _HEADS.keys() & attrs.keys():
-        return _RMS_NORM_HEADS
-    return SIGNATURES.get(op)
+def heads(at: Operands, array: Any, count: str = "n_heads") -> Any:
+    """Rows with their heads apart: a view f32[n_rows, heads, head_dim]."""
+    return array.reshape(array.shape[0], int(at.attrs[count]), int(at.attrs["head_dim"]))

@@ -24,10 +24,6 @@ class UnknownBuffer(GraphError):
     """A graph was asked for a buffer that it does not have."""
 
 
-class GraphFormatError(GraphError):
-    """Bytes that are not a graph: truncated, corrupt, of another version, or a graph that is wrong."""
-
-
 class VerifyError(GraphError):
     """A graph failed verification.
 
@@ -94,7 +90,7 @@ class BadBuffer(VerifyError):
     """A buffer whose own declaration is impossible: a dimension below 1, a row of a part of a block, ..."""
 
 
-class UnboundBuffer(VerifyError):
+class WrongBindingCount(VerifyError):
     """A node has another number of inputs or outputs than its operation."""
 
 

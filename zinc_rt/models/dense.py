@@ -10,7 +10,8 @@ import math
 
 from zinc_rt.gguf import SUPPORTED, GGMLType, GGUFFile
 from zinc_rt.gguf.errors import UnsupportedTensorType
-from zinc_rt.ir.graph import BufferKind, DType, Graph, GraphBuilder
+from zinc_rt.ir.builder import GraphBuilder
+from zinc_rt.ir.graph import BufferKind, DType, Graph
 from zinc_rt.ir.op import Op
 from zinc_rt.mem.kv_pages import PAGE_TOKENS
 from zinc_rt.models.config import DenseConfig

@@ -27,7 +27,8 @@ from zinc_rt.backends.amdgpu.lower import GpuLowering
 from zinc_rt.backends.base import Capacity, Fence
 from zinc_rt.backends.errors import StepTooLarge, UnsupportedOp
 from zinc_rt.errors import BackendClosed, BackendError
-from zinc_rt.ir.graph import BufferKind, DType, GraphBuilder
+from zinc_rt.ir.builder import GraphBuilder
+from zinc_rt.ir.graph import BufferKind, DType
 from zinc_rt.ir.op import Op
 
 SEEDS = range(100, 112)

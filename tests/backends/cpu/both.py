@@ -15,7 +15,8 @@ import numpy.typing as npt
 from zinc_rt.backends.base import Backend, Capacity
 from zinc_rt.backends.cpu.backend import CpuBackend
 from zinc_rt.gguf import GGMLType
-from zinc_rt.ir.graph import BufferKind, DType, Graph, GraphBuilder
+from zinc_rt.ir.builder import GraphBuilder
+from zinc_rt.ir.graph import BufferKind, DType, Graph
 from zinc_rt.ir.op import Op
 from zinc_rt.lang.target import host_targets
 

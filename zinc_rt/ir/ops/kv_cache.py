@@ -1,4 +1,4 @@
-"""Reading and writing the paged float16 KV cache.
+"""The paged float16 KV cache: writing keys and values into it.
 
 A page holds 16 positions of one layer: cache f16[n_pages, 16, n_kv, head_dim]. A sequence's page table lists its
 pages in position order.
@@ -9,8 +9,22 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from zinc_rt.ir.definition import (
+    CACHE,
+    COUNT,
+    FLOAT16,
+    OpDefinition,
+    Operands,
+    OpSignature,
+    Port,
+    activation,
+    heads,
+    index,
+)
+from zinc_rt.ir.graph import DType
+from zinc_rt.ir.op import Op
+from zinc_rt.ir.sizes import CostView
 from zinc_rt.kernels.reference.arith import F32
-from zinc_rt.ir.ops.attention import attend_rows
 from zinc_rt.mem.kv_pages import PAGE_TOKENS
 
 F16 = npt.NDArray[np.float16]
@@ -26,17 +40,36 @@ def kv_write_rows(k: F32, v: F32, positions: I32, slots: I32, page_table: I32, k
         v_cache[pages, offsets] = v
 
 
-def flash_attn_paged(
-    q: F32, k_cache: F16, v_cache: F16, positions: I32, slots: I32, page_table: I32, scale: float
-) -> F32:
-    """Attention of mixed rows f32[n, heads, head_dim]: each row against positions 0 .. its own of its slot."""
-    out = np.empty_like(q)
-    for slot in np.unique(slots):
-        rows = np.flatnonzero(slots == slot)
-        rows = rows[np.argsort(positions[rows], kind="stable")]
-        length = int(positions[rows[-1]]) + 1
-        pages = page_table[slot, : -(-length // PAGE_TOKENS)]
-        shape = (-1, *k_cache.shape[2:])
-        k, v = k_cache[pages].reshape(shape)[:length], v_cache[pages].reshape(shape)[:length]
-        out[rows] = attend_rows(q[rows], k, v, positions[rows], scale)
-    return out
+def _kv_write(at: Operands) -> None:
+    k, v, positions, slots, pages = at.inputs
+    k, v = heads(at, k, "n_kv_heads"), heads(at, v, "n_kv_heads")
+    kv_write_rows(k, v, positions, slots, pages, *at.outputs)
+
+
+def _touched(cost: CostView) -> tuple[int, int]:
+    rows, head_rows = cost.dim(2, 0), cost.dim(2, 0) * cost.attr("n_kv_heads")
+    one_page_entry = DType.I32.row_bytes(1)
+    cached = sum(head_rows * out.dtype.row_bytes(cost.attr("head_dim")) for out in cost.outputs)
+    return cost.bytes_in(0, 1, 2, 3) + rows * one_page_entry, cached
+
+
+def _cache(name: str) -> Port:
+    return Port(name, FLOAT16, ("P", PAGE_TOKENS, "n_kv_heads", "head_dim"), CACHE, role=name)
+
+
+CACHES = (_cache("k_cache"), _cache("v_cache"))
+WHERE = (index("positions", "R"), index("slots", "R"), index("page_table", "S", "M"))
+
+OPS = (
+    OpDefinition(
+        Op.KV_WRITE,
+        OpSignature(
+            (activation("k", "R", "n_kv_heads", "head_dim"), activation("v", "R", "n_kv_heads", "head_dim"), *WHERE),
+            CACHES,
+            {"n_kv_heads": COUNT, "head_dim": COUNT},
+        ),
+        reference=_kv_write,
+        operations=lambda cost: 0,
+        touched=_touched,
+    ),
+)

@@ -5,6 +5,22 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from zinc_rt.ir.definition import (
+    FLOAT32,
+    HEAD_ROW,
+    HEADS,
+    AttrSpec,
+    OpDefinition,
+    Operands,
+    OpSignature,
+    activation,
+    heads,
+    index,
+    weight,
+)
+from zinc_rt.ir.op import Op
+from zinc_rt.ir.sizes import CostView
+from zinc_rt.ir.unify import Bindings
 from zinc_rt.kernels.reference.arith import F32
 
 
@@ -35,3 +51,38 @@ def rope_rows(x: F32, table: F32, *, interleaved: bool) -> F32:
         out[:, :, first] = a * cos - b * sin
         out[:, :, second] = a * sin + b * cos
     return out
+
+
+def _rope(at: Operands) -> None:
+    x, positions, table = at.inputs
+    rotated = rope_rows(heads(at, x), table[positions], interleaved=bool(at.attrs["interleaved"]))
+    heads(at, at.outputs[0])[...] = rotated
+
+
+def _rotated_part_fits(bound: Bindings) -> str | None:
+    half, head_dim = bound.value("rope_dim/2"), bound.value("head_dim")
+    if half is not None and head_dim is not None and 2 * half > head_dim:
+        return f"rope_table rotates {2 * half} elements of a head, head_dim is {head_dim}"
+    return None
+
+
+def _touched(cost: CostView) -> tuple[int, int]:
+    table_row = cost.dim(2, 1) * cost.row_bytes(2)
+    return cost.bytes_in(0, 1) + cost.dim(1, 0) * table_row, cost.bytes_out()
+
+
+OPS = (
+    OpDefinition(
+        Op.ROPE,
+        OpSignature(
+            (HEAD_ROW, index("positions", "R"), weight("rope_table", "C", "rope_dim/2", 2, dtypes=FLOAT32)),
+            (activation("y", "R", "n_heads", "head_dim"),),
+            {"interleaved": AttrSpec(bool), **HEADS},
+            (_rotated_part_fits,),
+        ),
+        reference=_rope,
+        # Two multiplications and one addition for each rotated element.
+        operations=lambda cost: 3 * cost.dim(1, 0) * cost.attr("n_heads") * 2 * cost.dim(2, 1),
+        touched=_touched,
+    ),
+)
