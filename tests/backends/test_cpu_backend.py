@@ -15,7 +15,7 @@ from zinc_rt.backends.base import Capacity
 from zinc_rt.backends.cpu import native as native_backend
 from zinc_rt.backends.cpu import weights as native_weights
 from zinc_rt.backends.cpu.backend import KERNELS, CpuBackend
-from zinc_rt.backends.cpu.lower import matrices_of
+from zinc_rt.backends.cpu.lowering import matrices_of
 from zinc_rt.backends.errors import MissingBinding, StepTooLarge, UnsupportedOp
 from zinc_rt.backends.packet_list import LoweredGraph
 from zinc_rt.backends.reference import backend as reference

@@ -41,7 +41,8 @@ class Port:
 
     `view`: the row may be split differently. `role`: step inputs and caches mean one thing throughout a
     graph, so a buffer used as `positions` in one node may not be `slots` in another; an empty role is not
-    checked. `optional`: nodes may end before it; only optional ports follow it.
+    checked. `optional`: nodes may end before it; only optional ports follow it. `product`: a matrix that rows are
+    multiplied by, which backends may keep in an order of their own.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Port:
     view: bool = False
     role: str = ""
     optional: bool = False
+    product: bool = False
 
     @property
     def is_index(self) -> bool:
@@ -152,6 +154,11 @@ def activation(name: str, *shape: Dim) -> Port:
 def weight(name: str, *shape: Dim, dtypes: frozenset[DType] = WEIGHTS) -> Port:
     """A tensor of the file, or a table computed at load."""
     return Port(name, dtypes, shape, READ_ONLY)
+
+
+def matrix(name: str, *shape: Dim) -> Port:
+    """A tensor of the file that rows are multiplied by."""
+    return Port(name, WEIGHTS, shape, READ_ONLY, product=True)
 
 
 def index(name: str, *shape: Dim) -> Port:

@@ -23,7 +23,7 @@ from tests.kernels.material import (
     packed_rows,
 )
 from zinc_rt.backends.amdgpu.backend import AmdBackend
-from zinc_rt.backends.amdgpu.lower import GpuLowering
+from zinc_rt.backends.amdgpu.lowering import GpuLowering
 from zinc_rt.backends.base import Capacity, Fence
 from zinc_rt.backends.errors import StepTooLarge, UnsupportedOp
 from zinc_rt.errors import BackendClosed, BackendError

@@ -11,7 +11,7 @@ import pkgutil
 from collections.abc import Mapping
 
 from zinc_rt.ir.definition import OpDefinition, OpSignature
-from zinc_rt.ir.graph import Attr, Node
+from zinc_rt.ir.graph import Attr, Graph, Node
 from zinc_rt.ir.op import Op, name
 
 
@@ -40,3 +40,14 @@ def attributes(node: Node) -> Mapping[str, Attr]:
     """A node's attributes, with the defaults of those that it leaves out."""
     signature = signature_of(node)
     return node.attrs if signature is None else signature.with_defaults(node.attrs)
+
+
+def product_weights(graph: Graph) -> set[int]:
+    """The buffers of a verified graph that rows are multiplied by."""
+    return {
+        buffer
+        for node in graph.nodes
+        if (signature := signature_of(node)) is not None
+        for buffer, port in zip(node.inputs, signature.inputs, strict=False)
+        if port.product
+    }

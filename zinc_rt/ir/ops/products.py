@@ -11,7 +11,7 @@ from zinc_rt.ir.definition import (
     Port,
     activation,
     index,
-    weight,
+    matrix,
 )
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.sizes import CostView
@@ -20,16 +20,16 @@ from zinc_rt.ir.sizes import CostView
 def _matmul(at: Operands) -> None:
     from zinc_rt.kernels.reference.matmul import matmul  # compiled kernels run without it
 
-    x, matrix = at.inputs
-    at.outputs[0][...] = matmul(x, matrix, at.quantized(0)) if matrix.quantized else matmul(x, matrix)
+    x, w = at.inputs
+    at.outputs[0][...] = matmul(x, w, at.quantized(0)) if w.quantized else matmul(x, w)
 
 
 def _lm_head(at: Operands) -> None:
     from zinc_rt.kernels.reference.matmul import matmul
 
-    x, matrix, wanted = at.inputs
+    x, w, wanted = at.inputs
     if wanted.size:
-        at.outputs[0][...] = matmul(x[wanted], matrix)
+        at.outputs[0][...] = matmul(x[wanted], w)
 
 
 def _lm_head_touched(cost: CostView) -> tuple[int, int]:
@@ -43,7 +43,7 @@ OPS = (
     OpDefinition(
         Op.MATMUL,
         OpSignature(
-            (activation("x", "R", "n_in"), weight("weight", "n_out", "n_in")), (activation("y", "R", "n_out"),)
+            (activation("x", "R", "n_in"), matrix("weight", "n_out", "n_in")), (activation("y", "R", "n_out"),)
         ),
         reference=_matmul,
         operations=lambda cost: 2 * cost.dim(0, 0) * cost.elements(1),
@@ -51,7 +51,7 @@ OPS = (
     OpDefinition(
         Op.LM_HEAD,
         OpSignature(
-            (activation("x", "R", "n"), weight("weight", "n_vocab", "n"), index("logit_rows", "L")),
+            (activation("x", "R", "n"), matrix("weight", "n_vocab", "n"), index("logit_rows", "L")),
             (Port("logits", FLOAT32, ("L", "n_vocab"), ACTIVATION),),
         ),
         reference=_lm_head,
