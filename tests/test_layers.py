@@ -15,7 +15,7 @@ ROOT = Path(zinc_rt.__file__).parent
 
 # From the bottom up; modules of one layer may import each other.
 LAYERS = (
-    ("errors",),
+    ("errors", "checks"),
     ("linux", "uapi"),
     ("pm4",),
     ("kmd",),
@@ -24,7 +24,7 @@ LAYERS = (
     ("lang",),
     ("ir",),
     ("kernels",),
-    ("cores", "fast_pool"),
+    ("cores", "fast_pool", "aside"),
     ("ring",),
     ("models",),
     ("emu",),
