@@ -135,7 +135,7 @@ def test_completion(monkeypatch, zinc):
     def complete(*words):
         monkeypatch.setenv("COMP_WORDS", " ".join(words))
         monkeypatch.setenv("COMP_CWORD", str(len(words) - 1))
-        script = "from zinc_rt.cli.main import entry; entry()"
+        script = "from zinc_rt.__main__ import entry; entry()"
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
         return done.stdout.split()
 
