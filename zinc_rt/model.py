@@ -115,10 +115,11 @@ def load(
         if progress is not None:
             progress(done, total)
 
-    engine = Engine(options, notify=notify, progress=loading)
+    engine: Engine | None = None
     try:
-        file = GGUFFile.open(path)
+        file = GGUFFile.open(path)  # a file that cannot be used is told before anything is said of tiers
         definition = define(file)
+        engine = Engine(options, notify=notify, progress=loading)
         reading.work = partial(_tokenizer, file.metadata)
         try:
             engine.load(file, definition)
@@ -137,7 +138,8 @@ def load(
         return Model(file, definition, tokenizer, engine, notify)
     except BaseException:
         with suppress(ZincError):  # the first error is the one to tell
-            engine.close()
+            if engine is not None:
+                engine.close()
         if file is not None:
             file.close()
         raise

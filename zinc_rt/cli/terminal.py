@@ -89,10 +89,10 @@ def one_line(text: str) -> str:
 
 def printable_line(line: str, more: bool = False) -> str:
     """A line with what is not printable escaped, cut after 1000 characters. more: it is the start of a longer one."""
-    cut = line[:_LONGEST]
-    if not cut.isprintable():
-        cut = "".join(c if c.isprintable() else _escaped(c) for c in cut)[:_LONGEST]
-    return cut + " ..." if more or len(line) > _LONGEST else cut
+    shown = line[: _LONGEST + 1]
+    if not shown.isprintable():
+        shown = "".join(c if c.isprintable() else _escaped(c) for c in shown)
+    return shown[:_LONGEST] + " ..." if more or len(shown) > _LONGEST else shown
 
 
 def _escaped(character: str) -> str:
