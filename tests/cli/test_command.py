@@ -28,6 +28,12 @@ def test_the_reference_is_plain():
     assert all(f"## `zinc {verb}`" in text for verb in VERBS)
 
 
+def test_arguments_in_the_reference_have_whole_names():
+    names = re.findall(r"^- `([^`]*)`: ", reference(), re.MULTILINE)
+    assert "WHAT..." in names
+    assert [n for n in names if n.count("[") != n.count("]")] == []
+
+
 def test_every_option_is_explained():
     for name, verb in typer.main.get_command(application()).commands.items():
         for param in verb.params:
