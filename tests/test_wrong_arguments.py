@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import zinc_rt
+from zinc_rt.backends.cpu.backend import CpuBackend
+from zinc_rt.backends.tiers import Tier, UnknownZincRtTier
 from zinc_rt.checks import show
 from zinc_rt.engine import EngineError, Options
 from zinc_rt.errors import UsageError, ZincError
@@ -15,10 +17,8 @@ from zinc_rt.gguf import GGUFError
 from zinc_rt.gguf.errors import FileAccessError
 from zinc_rt.kernels.errors import TokenOutOfRange
 from zinc_rt.model import EmptyPrompt, ModelClosed
-from zinc_rt.ring.cpu import CpuRing
-from zinc_rt.sampling import InvalidSamplingParam, SamplingParams
+from zinc_rt.sampling.params import InvalidSamplingParam, SamplingParams
 from zinc_rt.text import TokenizerError
-from zinc_rt.tiers import Tier, UnknownZincRtTier
 
 NO_WHOLE_NUMBERS = [
     True,
@@ -109,7 +109,7 @@ def test_numbers_of_numpy_and_names_of_tiers_become_plain() -> None:
 @pytest.mark.parametrize("value", [True, 1.0, "2", 0, 1025], ids=show)
 def test_threads_of_a_cpu(value: Any) -> None:
     with pytest.raises(UsageError, match="threads is"):
-        CpuRing(threads=value)
+        CpuBackend(threads=value)
 
 
 NUMBERS = ["temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"]

@@ -6,7 +6,7 @@ import pytest
 
 import zinc_rt
 from zinc_rt.cli.session import INTERRUPTED, stream_answer
-from zinc_rt.sampling import SamplingParams
+from zinc_rt.sampling.params import SamplingParams
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from zinc_rt.errors import UsageError
 if TYPE_CHECKING:
     from zinc_rt.generation import Chunk, Stats
     from zinc_rt.model import Model
-    from zinc_rt.sampling import SamplingParams
+    from zinc_rt.sampling.params import SamplingParams
 
 INTERRUPTED = "interrupted"
 
@@ -67,7 +67,7 @@ def tier_for_layers(layers: str, tier: str | None) -> str | None:
 
     Raises `UsageError` when it is no number, or 0 together with a GPU's tier.
     """
-    from zinc_rt.tiers import ON_GPU, Tier, parse_tier
+    from zinc_rt.backends.tiers import ON_GPU, Tier, parse_tier
 
     if not (layers in ("all", "auto", "-1") or (layers.isascii() and layers.isdigit())):
         raise UsageError(f"-ngl is {show(layers)}; it must be a whole number, all or auto")
@@ -89,7 +89,7 @@ def chat_ids(model: Model, messages: Sequence[Mapping[str, Any]]) -> list[int]:
 
 
 @dataclass
-class Answer:
+class Reply:
     """One generation as far as it got. After Ctrl-C `finish_reason` is `INTERRUPTED` and `stats` were
     measured here."""
 
@@ -120,9 +120,9 @@ def _speed(tokens_per_second: float) -> str:
     return f", {tokens_per_second:.1f} tokens/s" if tokens_per_second > 0 else ""
 
 
-def stream_answer(model: Model, prompt: Sequence[int], params: SamplingParams, put: Callable[[str], None]) -> Answer:
+def stream_answer(model: Model, prompt: Sequence[int], params: SamplingParams, put: Callable[[str], None]) -> Reply:
     """Generate, giving each piece of text to `put`. Ctrl-C ends it early with the text so far."""
-    answer = Answer(len(prompt))
+    answer = Reply(len(prompt))
     cached = model.cached_tokens(prompt)
     stream = model.stream(prompt, params)
     started = first = last = time.perf_counter()
