@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -121,6 +122,7 @@ def test_a_stream_ends_at_the_next_step(path: Path, kernels: str, change: Callab
         stream = model.stream("abc", max_tokens=10)
         next(stream)
         later(path, change)
+        time.sleep(0.02)
         with pytest.raises(FileChanged, match=words):
             next(stream)
 

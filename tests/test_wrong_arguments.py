@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -229,3 +230,18 @@ def test_a_closed_model_says_so() -> None:
             more([65])
     assert issubclass(ModelClosed, EngineError)
     model.close()  # once more is no error
+
+
+def test_closing_from_another_thread_ends_a_generation_with_one_error() -> None:
+    for round_ in range(8):
+        model = zinc_rt.load(tier="t_cpu", n_ctx=512)
+        closing = threading.Timer(0.002 * round_, model.close)
+        closing.start()
+        with pytest.raises(ModelClosed):
+            generate_on_and_on(model, temperature=round_ % 2)
+        closing.join()
+
+
+def generate_on_and_on(model: zinc_rt.Model, temperature: float) -> None:
+    while True:
+        model.generate("Once upon a time", temperature=temperature, max_tokens=None, ignore_eos=True)

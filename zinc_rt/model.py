@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from zinc_rt.text import ChatTemplate, Detokenizer, Tokenizer
 
 BUILT_IN = "zinc-story.gguf"
+_LOOK_SECONDS = 0.01
 
 
 class EmptyPrompt(UsageError):
@@ -184,13 +185,14 @@ class Model:
         self._resident: list[int] = []  # the tokens whose keys and values the slot holds
         self._busy = False
         self._closed = False
-        self._using = _Using(self)
+        self._looked = 0.0  # when the file was compared with what it was
+        self._lock = threading.RLock()  # held while a step runs, and while what it gave is read
 
     def close(self) -> None:
         """Give back the memory and the file. From another thread this waits for the step that runs; the generation it
         belongs to ends with `ModelClosed`.
         """
-        with self._using.lock:
+        with self._lock:
             self._closed = True
             try:
                 self.engine.close()
@@ -289,12 +291,13 @@ class Model:
 
     def _logits_in_parts(self, ids: list[int]) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
         with _Turn(self):
-            with self._using:
+            with self._lock:
+                self._check_running()
                 self._forget(0)
             for start in range(0, len(ids), self.engine.options.n_batch):
                 part = ids[start : start + self.engine.options.n_batch]
-                with self._using:
-                    self.file.check_unwritten()
+                with self._lock:
+                    self._check_running()
                     result = self.engine.step([Rows(self._slot, start, part, wanted=range(len(part)))])
                 self._resident += part
                 yield start, result.logits
@@ -331,7 +334,20 @@ class Model:
         """Raises `ModelClosed`, and `FileChanged` when the model's file is another one by now."""
         if self._closed:
             raise ModelClosed("the model is closed; load it again")
+        self._looked = time.perf_counter()
         self.file.check_unchanged()
+
+    def _check_running(self, reads: bool = True) -> None:
+        """Before a step, and before what it gave is read (reads: False), with the lock held.
+
+        Raises `ModelClosed`, and `FileChanged`, which is looked for no more often than every 10 ms: steps may read from
+        the mapped file, where a page that was cut off ends the process.
+        """
+        if self._closed:
+            raise ModelClosed("the model was closed while it generated; load it again")
+        if reads and (now := time.perf_counter()) - self._looked > _LOOK_SECONDS:
+            self._looked = now
+            self.file.check_unwritten()
 
     def _checked(self, tokens: Sequence[int]) -> list[int]:
         """The ids of a prompt, at least one. Raises `EmptyPrompt`, `TokenOutOfRange`, `UsageError`."""
@@ -356,14 +372,16 @@ class Model:
         history, limit = list(prompt), params.max_tokens
         with _Turn(self):
             started = time.perf_counter()
-            with self._using:
+            with self._lock:
+                self._check_running()
                 choose = chooser_for(self.engine, sampler, self.n_ctx)
                 cached = self._reuse(prompt)
             self._prefill(prompt, cached, choose)
             prefilled = decoded = time.perf_counter()
             reason, n, told = None, 0, False
             while reason is None:
-                with self._using:
+                with self._lock:
+                    self._check_running(reads=False)
                     token = choose.token(history)
                 decoded = time.perf_counter()
                 if sampler.n_nan and not told:
@@ -407,8 +425,8 @@ class Model:
         while True:
             part = prompt[start : start + n_batch]
             last = start + len(part) == len(prompt)
-            with self._using:
-                self.file.check_unwritten()
+            with self._lock:
+                self._check_running()
                 if last:
                     choose.step(Rows(self._slot, start, part, wanted=(len(part) - 1,)), prompt)
                 else:
@@ -419,8 +437,8 @@ class Model:
                 return
 
     def _advance(self, history: list[int], choose: Chooser) -> None:
-        with self._using:
-            self.file.check_unwritten()
+        with self._lock:
+            self._check_running()
             choose.step(Rows(self._slot, len(self._resident), history[-1:], wanted=(0,)), history)
         self._resident.append(history[-1])
 
@@ -444,24 +462,6 @@ class Model:
     def _forget(self, keep: int) -> None:
         del self._resident[keep:]
         self.engine.truncate(self._slot, keep)
-
-
-class _Using:
-    """Around a step, and the reading of what it gave: the model cannot be closed by another thread meanwhile."""
-
-    def __init__(self, model: Model) -> None:
-        self._model = model
-        self.lock = threading.RLock()
-
-    def __enter__(self) -> None:
-        """Raises `ModelClosed`."""
-        self.lock.acquire()
-        if self._model._closed:
-            self.lock.release()
-            raise ModelClosed("the model was closed while it generated; load it again")
-
-    def __exit__(self, *exception: object) -> None:
-        self.lock.release()
 
 
 class _Turn:

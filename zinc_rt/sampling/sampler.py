@@ -30,6 +30,8 @@ from zinc_rt.sampling.arithmetic import (
 )
 from zinc_rt.sampling.params import InvalidSamplingParam, SamplingParams
 
+_NAN_STEPS = 16
+
 
 class DegenerateLogits(ZincError):
     """No token can be chosen: every logit is NaN or -inf (after bias and penalties)."""
@@ -80,7 +82,8 @@ class Sampler:
         if logits.shape != (self.n_vocab,):
             raise ValueError(f"logits have shape {logits.shape}, expected ({self.n_vocab},)")
         if likeliest is not None and self._plain and logits[likeliest] > -math.inf:
-            self.n_nan = count_nan(logits)
+            if self.step % _NAN_STEPS == 0:  # nothing else here reads the row
+                self.n_nan = count_nan(logits)
             self.step += 1
             return Sampled(likeliest)
         scores = self._scores
