@@ -259,8 +259,8 @@ class Model:
         return self.tokenizer.encode(text, add_special=add_special, parse_special=parse_special)
 
     def detokenize(self, ids: Sequence[int]) -> str:
-        """The text of token ids, special tokens included. Raises `UsageError`, `TokenOutOfRange`."""
-        return self.tokenizer.decode(self._token_ids(ids))
+        """The text of token ids, special tokens included. Raises `UsageError`, `TokenizerError`."""
+        return self.tokenizer.decode(whole_numbers("token ids", ids))
 
     def logits(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
         """Logits after each token: f32[n_tokens, n_vocab].
@@ -350,15 +350,10 @@ class Model:
             self.file.check_unwritten()
 
     def _checked(self, tokens: Sequence[int]) -> list[int]:
-        """The ids of a prompt, at least one. Raises `EmptyPrompt`, `TokenOutOfRange`, `UsageError`."""
-        ids = self._token_ids(tokens)
+        """A prompt's ids, at least one. Raises `EmptyPrompt`, `TokenOutOfRange`, `UsageError`."""
+        ids = whole_numbers("token ids", tokens)
         if not ids:
             raise EmptyPrompt("there are no tokens; at least one is needed")
-        return ids
-
-    def _token_ids(self, tokens: Sequence[int]) -> list[int]:
-        """Ids as ints, all of them in the vocabulary. Raises `TokenOutOfRange`, `UsageError`."""
-        ids = whole_numbers("token ids", tokens)
         for token in ids:
             if not 0 <= token < self.tokenizer.n_vocab:
                 raise TokenOutOfRange(f"token id {show(token)} is outside the vocabulary of {self.tokenizer.n_vocab}")

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from zinc_rt.checks import whole
+from zinc_rt.checks import show, whole
 from zinc_rt.text import bpe, pretokenizers
 from zinc_rt.text import metadata as md
 from zinc_rt.text.errors import TokenizerError, UnsupportedTokenizer, shown
@@ -189,7 +189,8 @@ class Tokenizer:
         if index is None:
             raise TokenizerError(f"a token id must be an int, not {shown(token_id)}", value=token_id)
         if not 0 <= index < self.n_vocab:
-            raise TokenizerError(f"token id {index} is outside the vocabulary of {self.n_vocab} tokens", value=index)
+            seen = f"token id {show(index)}"
+            raise TokenizerError(f"{seen} is outside the vocabulary of {self.n_vocab} tokens", value=index)
         return index
 
 
