@@ -26,7 +26,7 @@ def collect() -> dict[Op, OpDefinition]:
     return found
 
 
-DEFINITIONS: Mapping[Op, OpDefinition] = collect()
+DEFINITIONS: dict[Op, OpDefinition] = collect()
 """By opcode. Opcodes without a definition are numbers that nothing runs."""
 
 
