@@ -15,17 +15,18 @@ from zinc_rt.kernels.rdna.catalogue import DECODE, FLOATS, matvec_rows
 
 @GPU.lowers(Product)
 def product(low: GpuLowering, n: Product) -> None:
-    """Rows of activations, or the wanted ones, times a matrix."""
+    """Rows of activations, or the wanted ones, times a matrix, plus a bias where there is one."""
     x: Hashable = n.x if n.logit_rows is None else low.wanted(n.node, n.x, n.logit_rows)
     counted: Counted = "n_rows" if n.logit_rows is None else "n_logits"
     kind = low.format_of(n.node, n.weight)
     n_out, n_in = (int(d) for d in low.graph.buffer(n.weight).shape)
     most = int(getattr(low.sizes, counted))
-    entries = {m: matvec_rows(kind, m) for m in BLOCKS if m <= padded_rows(most)}
+    entries = {m: matvec_rows(kind, m, bias=n.bias is not None) for m in BLOCKS if m <= padded_rows(most)}
     low.out.kernels += entries.values()
     keys: tuple[Hashable, ...] = (x,) if kind in FLOATS else low.pack(n.node, x, n_in, counted)
     n_units = n_in if kind in FLOATS else n_in // 32
-    arguments = (low.at(n.weight), *map(TempSpec, keys), low.at(n.y), n_units, n_out)
+    bias = () if n.bias is None else (low.at(n.bias),)
+    arguments = (low.at(n.weight), *map(TempSpec, keys), *bias, low.at(n.y), n_units, n_out)
     low.emit(
         n.node, lambda s: entries[block_of(getattr(s, counted))],
         lambda s: (-(-n_out // 4), -(-getattr(s, counted) // block_of(getattr(s, counted)))),
