@@ -158,7 +158,7 @@ def spm_ids(text: str, ids: dict[str, int], scores: list[float]) -> list[int]:
 
 
 def cut(text: str, tokens: Iterable[tuple[int, str, bool, bool]]) -> list[str | int]:
-    """Pieces of text and ids of special tokens, given as (id, text, eats left, eats right), one token after the other."""
+    """Pieces of text and ids of the tokens (id, text, eats left, eats right), cut out one token after the other."""
     pieces: list[str | int] = [text] if text else []
     for id_, name, eats_left, eats_right in sorted(tokens, key=lambda token: (-len(token[1].encode()), token[0])):
         done: list[str | int] = []

@@ -109,12 +109,10 @@ class Matcher:
 
     def _link_token(self, rank: int, below: int) -> None:
         """Skew-binary jumps (Myers, "An applicative random-access stack", 1983)."""
-        self._shorter[rank] = self._jump[rank] = below
-        if below < 0:
-            self._depth[rank] = 0
-            return
-        self._depth[rank] = self._depth[below] + 1
-        far = self._jump[below]
-        if far >= 0 and self._jump[far] >= 0:
-            if self._depth[below] - self._depth[far] == self._depth[far] - self._depth[self._jump[far]]:
-                self._jump[rank] = self._jump[far]
+        depth, jump = self._depth, self._jump
+        self._shorter[rank] = jump[rank] = below
+        depth[rank] = depth[below] + 1 if below >= 0 else 0
+        far = jump[below] if below >= 0 else -1
+        further = jump[far] if far >= 0 else -1
+        if further >= 0 and depth[below] - depth[far] == depth[far] - depth[further]:
+            jump[rank] = further
