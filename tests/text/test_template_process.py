@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from zinc_rt.text import ChatTemplateError, template_process
+from zinc_rt.text import ChatTemplateError, template_child, template_process
 from zinc_rt.text.template_limits import TemplateLimits
 from zinc_rt.text.template_process import TemplateProcess
 
@@ -81,6 +81,22 @@ def test_it_is_kept_for_the_next_rendering(process: TemplateProcess) -> None:
 
 def test_nothing_starts_before_the_first_rendering() -> None:
     assert TemplateProcess(TemplateLimits())._child is None
+
+
+def test_one_may_be_prepared_for_the_next_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    template_process.prepare()
+    template_process.prepare()
+    process = template_process.take(TemplateLimits())
+    assert process._child is not None
+    pid = process._child._process.pid
+    assert process.render("x", {}) == "x"
+    assert child_of(process) == pid
+    process.prepare()
+    assert child_of(process) == pid
+    assert template_process.take(TemplateLimits())._child is None
+    monkeypatch.setattr(sys, "executable", "/nonexistent/python")
+    template_process.prepare()
+    assert "No such file or directory" in refused(template_process.take(TemplateLimits()), "x")
 
 
 def test_its_limits(process: TemplateProcess) -> None:
@@ -276,7 +292,7 @@ def test_where_the_system_permits_no_further_process(monkeypatch: pytest.MonkeyP
     def denied(*_: Any, **__: Any) -> None:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
-    monkeypatch.setattr(template_process.subprocess, "Popen", denied)
+    monkeypatch.setattr(template_child.subprocess, "Popen", denied)
     said = refused(TemplateProcess(TemplateLimits()), "x")
     assert said == (
         "chat template: the process that renders it cannot be started: Resource temporarily unavailable"
@@ -285,7 +301,7 @@ def test_where_the_system_permits_no_further_process(monkeypatch: pytest.MonkeyP
 
 def test_without_jinja2(monkeypatch: pytest.MonkeyPatch) -> None:
     path = [entry for entry in sys.path if entry and not (Path(entry) / "jinja2").exists()]
-    monkeypatch.setattr(template_process, "_import_path", lambda: path)
+    monkeypatch.setattr(template_child, "import_path", lambda: path)
     said = refused(TemplateProcess(TemplateLimits()), "x")
     assert said == "chat template: the process that renders it cannot be started: No module named 'jinja2'"
 

@@ -57,6 +57,13 @@ def open_model(
         )
 
 
+def prepare_chat() -> None:
+    """Have the process that renders chat templates start while the model is loaded."""
+    from zinc_rt.text import template_process
+
+    template_process.prepare()
+
+
 def chat_ids(model: Model, messages: Sequence[Mapping[str, Any]]) -> list[int]:
     """Token ids of a conversation in the model's own format, ready for its answer.
 

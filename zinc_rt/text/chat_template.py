@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from zinc_rt.text import metadata as md
+from zinc_rt.text import template_process
 from zinc_rt.text.errors import ChatTemplateError, ChatTemplateMissing, printable, shown
 from zinc_rt.text.template_limits import TemplateLimits
-from zinc_rt.text.template_process import TemplateProcess
 from zinc_rt.text.tokenizer import Tokenizer
 
 _KEY = "tokenizer.chat_template"
@@ -34,7 +34,7 @@ class ChatTemplate:
         self._sources = dict(sources)
         self._special_tokens = dict(special_tokens)
         self._chosen = chosen
-        self._process = TemplateProcess(limits or TemplateLimits())
+        self._process = template_process.take(limits or TemplateLimits())
 
     @classmethod
     def from_metadata(
