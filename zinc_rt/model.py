@@ -199,11 +199,13 @@ class Model:
         self._busy = False
 
     def close(self) -> None:
-        """Give back the memory and the file."""
+        """Give back the memory and the file, and end the process that renders chat templates."""
         try:
             self.engine.close()
         finally:
             self.file.close()
+            if "chat_template" in vars(self):
+                self.chat_template.close()
 
     def __enter__(self) -> Self:
         return self

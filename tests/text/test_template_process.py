@@ -23,6 +23,7 @@ from zinc_rt.text.template_limits import TemplateLimits
 from zinc_rt.text.template_process import TemplateProcess
 
 MIB = 1 << 20
+READY = b"\2" + b"\0" * 15 + b"{}"
 ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 
 
@@ -62,7 +63,7 @@ def refused(process: TemplateProcess, source: str, variables: Any = None) -> str
     return str(caught.value)
 
 
-def started(work: Callable[[], None], seconds: float = 0.3) -> threading.Timer:
+def started(work: Callable[[], None], seconds: float = 0.5) -> threading.Timer:
     timer = threading.Timer(seconds, work)
     timer.start()
     return timer
@@ -318,10 +319,17 @@ def test_without_jinja2(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_answers_are_not_trusted(process: TemplateProcess, answers: bytes, says: str, tmp_path: Path) -> None:
     """As of a process that a template has taken over."""
+    root = Path(template_process.__file__).parents[2]
+    (tmp_path / "fake.py").write_text(
+        f"import sys; sys.path.insert(0, {str(root)!r})\n"
+        "from zinc_rt.text.template_worker import read_frame\n"
+        f"for answer in ({READY!r}, {answers!r}):\n"
+        "    read_frame(sys.stdin.buffer)\n"
+        "    sys.stdout.buffer.write(answer)\n"
+        "    sys.stdout.flush()\n"
+    )
     script = tmp_path / "python"
-    (tmp_path / "answers").write_bytes(b"\2" + b"\0" * 15 + b"{}")
-    (tmp_path / "answer").write_bytes(answers)
-    script.write_text(f"#!/bin/sh\ncat {tmp_path}/answers\nhead -c 16 >{tmp_path}/n; sleep 0.3\ncat {tmp_path}/answer")
+    script.write_text(f"#!/bin/sh\nexec {sys.executable} {tmp_path}/fake.py\n")
     script.chmod(0o755)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "executable", str(script))
