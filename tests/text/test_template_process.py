@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import OrderedDict
@@ -216,6 +217,23 @@ def test_a_new_one_follows_one_that_went_over_a_limit(process: TemplateProcess) 
     assert "it takes more than 256 MiB of memory" in refused(process, "{{ 'x' * 10**9 }}")
     assert not runs(second)
     assert process.render("{{ a }}", {"a": 1}) == "1"
+
+
+def test_signals_that_the_parent_ignores_or_blocks() -> None:
+    script = f"""
+signal.signal(signal.SIGXCPU, signal.SIG_IGN)
+signal.pthread_sigmask(signal.SIG_BLOCK, {{signal.SIGXCPU, signal.SIGTERM}})
+process.close()
+os.mkdir("gone"); os.chdir("gone"); os.rmdir("../gone"); sys.path.insert(0, "")
+try:
+    process.render({ENDLESS!r}, {{}})
+except Exception as error:
+    print(error)
+"""
+    with tempfile.TemporaryDirectory() as folder:
+        done = run(_SCRIPT + f"os.chdir({folder!r})" + script)
+    said = "chat template: it takes more than 2 s of processor time to render"
+    assert (done.stdout.splitlines()[1:], done.stderr) == ([said], "")
 
 
 def test_one_that_does_not_answer() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -168,7 +169,11 @@ def _unpack(frame: bytearray) -> tuple[dict[str, Any], str]:
 
 def import_path() -> list[str]:
     """Where the process finds Jinja2 and this package, which may come from a finder that only this process has."""
-    path = [os.path.abspath(entry) for entry in sys.path if isinstance(entry, str)]
+    path: list[str] = []
+    for entry in sys.path:
+        with contextlib.suppress(OSError):  # relative to a working folder that is gone
+            if isinstance(entry, str):
+                path.append(os.path.abspath(entry))
     return [*path, str(Path(__file__).parents[2])]
 
 

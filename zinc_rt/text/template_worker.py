@@ -32,7 +32,7 @@ UTF8: Final = ("utf-8", "surrogatepass")
 
 def main() -> int:
     """Answer requests until the input ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _own_signals()
     requests, answers = os.fdopen(0, "rb"), os.fdopen(1, "wb")
     hello = read_frame(requests)
     if hello is None:
@@ -86,6 +86,14 @@ def _answer(sandbox: ModuleType, source: str, variables: dict[str, Any], limit: 
     except Exception as error:  # a template can raise anything: it is a program
         problem, line = sandbox.describe(error)
         return {"problem": problem, "line": line}, ""
+
+
+def _own_signals() -> None:
+    """Ctrl-C is for the parent. What ends this process does so even if the parent ignores or blocks it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGXCPU, signal.SIGIO, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def _end_with_input(on: bool) -> None:
