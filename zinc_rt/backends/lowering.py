@@ -10,7 +10,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from zinc_rt.backends.base import Capacity
 from zinc_rt.backends.errors import UnsupportedOp
-from zinc_rt.backends.fusion import FusedNode, Single, fuse
+from zinc_rt.backends.fusion import STANDS_FOR, FusedNode, Single, fuse
 from zinc_rt.ir.graph import Graph
 from zinc_rt.ir.op import Op, name
 
@@ -65,7 +65,7 @@ class LoweringTable(Generic[_Lowering]):
 
     def operations(self) -> list[Op]:
         """The operations that this backend has kernels for, by number."""
-        ops = {op for key in self._known for op in ((key,) if isinstance(key, Op) else key.ops)}
+        ops = {op for key in self._known for op in ((key,) if isinstance(key, Op) else STANDS_FOR[key])}
         return sorted(ops)
 
     def collect(self) -> None:

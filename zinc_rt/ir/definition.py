@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from zinc_rt.ir.graph import Attr, BufferKind, Dim, DType
 from zinc_rt.ir.op import Op
-from zinc_rt.ir.sizes import CostView
 from zinc_rt.ir.unify import Bindings
 
 if TYPE_CHECKING:
+    from zinc_rt.ir.sizes import CostView
     from zinc_rt.kernels.reference.activations import QuantActivations
 
 FLOAT32 = frozenset({DType.F32})
@@ -119,8 +119,7 @@ class Operands(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class OpDefinition:
+class OpDefinition(NamedTuple):
     """All that is known of an operation, whatever runs it.
 
     signature: None for one that takes any buffers. reference: the NumPy kernel, which every backend has to equal.

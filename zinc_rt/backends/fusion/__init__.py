@@ -4,11 +4,12 @@ Every compiled backend lowers what `fuse` returns, so that their rules are the s
 `docs/numerics.md` fixes every operation and its order, whatever kernel does it.
 """
 
-from zinc_rt.backends.fusion.graph import FusedGraph, Readers, fuse
-from zinc_rt.backends.fusion.heads import Heads
-from zinc_rt.backends.fusion.nodes import Attend, FusedNode, Gate, HeadsWrite, NormRows, Product, Single
+from zinc_rt.backends.fusion.graph import FusedGraph, fuse
+from zinc_rt.backends.fusion.heads import Heads, Readers
+from zinc_rt.backends.fusion.nodes import STANDS_FOR, Attend, FusedNode, Gate, HeadsWrite, NormRows, Product, Single
 
 __all__ = [
+    "STANDS_FOR",
     "Attend",
     "FusedGraph",
     "FusedNode",

@@ -7,6 +7,8 @@ each row's operations depend on its own position alone.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import numpy.typing as npt
 
@@ -23,12 +25,14 @@ from zinc_rt.ir.definition import (
 from zinc_rt.ir.graph import DType
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.ops.kv_cache import CACHES, F16, I32, WHERE
-from zinc_rt.ir.sizes import CostView
 from zinc_rt.ir.unify import Bindings
 from zinc_rt.kernels.reference.arith import F32, fma_chain, lane_tree_sum
 from zinc_rt.kernels.reference.mathfn import exp
 from zinc_rt.kernels.reference.softmax import LANES
 from zinc_rt.mem.kv_pages import PAGE_TOKENS, pages_for
+
+if TYPE_CHECKING:
+    from zinc_rt.ir.sizes import CostView
 
 SPLIT = 256
 _TILE = 1 << 15  # elements of an accumulator: scores of some rows, or their outputs

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from zinc_rt.ir.definition import OpDefinition, Operands, OpSignature, activation, index, weight
 from zinc_rt.ir.op import Op
-from zinc_rt.ir.sizes import CostView
 from zinc_rt.kernels.errors import TokenOutOfRange
+
+if TYPE_CHECKING:
+    from zinc_rt.ir.sizes import CostView
 
 
 def _embed(at: Operands) -> None:

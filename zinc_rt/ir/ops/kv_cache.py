@@ -6,6 +6,8 @@ pages in position order.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import numpy.typing as npt
 
@@ -23,9 +25,11 @@ from zinc_rt.ir.definition import (
 )
 from zinc_rt.ir.graph import DType
 from zinc_rt.ir.op import Op
-from zinc_rt.ir.sizes import CostView
 from zinc_rt.kernels.reference.arith import F32
 from zinc_rt.mem.kv_pages import PAGE_TOKENS
+
+if TYPE_CHECKING:
+    from zinc_rt.ir.sizes import CostView
 
 F16 = npt.NDArray[np.float16]
 I32 = npt.NDArray[np.int32]

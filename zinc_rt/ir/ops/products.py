@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from zinc_rt.ir.definition import (
     ACTIVATION,
     FLOAT32,
@@ -14,7 +16,9 @@ from zinc_rt.ir.definition import (
     matrix,
 )
 from zinc_rt.ir.op import Op
-from zinc_rt.ir.sizes import CostView
+
+if TYPE_CHECKING:
+    from zinc_rt.ir.sizes import CostView
 
 
 def _matmul(at: Operands) -> None:

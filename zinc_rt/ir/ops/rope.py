@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import numpy.typing as npt
 
@@ -19,9 +21,11 @@ from zinc_rt.ir.definition import (
     weight,
 )
 from zinc_rt.ir.op import Op
-from zinc_rt.ir.sizes import CostView
 from zinc_rt.ir.unify import Bindings
 from zinc_rt.kernels.reference.arith import F32
+
+if TYPE_CHECKING:
+    from zinc_rt.ir.sizes import CostView
 
 
 def rope_table(positions: npt.NDArray[np.integer], inv_freq: npt.ArrayLike, magnitude: float = 1.0) -> F32:
