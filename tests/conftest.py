@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 
@@ -29,6 +30,17 @@ def pytest_unconfigure() -> None:
     if _folder:
         os.environ.pop(CACHE_ENV, None)
         shutil.rmtree(_folder, ignore_errors=True)
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt here and in the processes that the test starts.
+
+    A shell starts its background jobs with SIGINT ignored, and every process below inherits that.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")

@@ -279,6 +279,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_leaves_no_process_behind(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     with subprocess.Popen(
@@ -302,6 +303,7 @@ def frame(header: dict[str, object], payload: bytes = b"") -> bytes:
     return struct.pack("<IQ", len(text), len(payload)) + text + payload
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_the_worker_leaves_ctrl_c_to_its_parent_and_ends_with_its_input() -> None:
     target = {"triple": AVX2.triple, "cpu": AVX2.cpu, "features": "", "opt": 2}
     request = frame({**target, "exports": ["increment"], "disassemble": False}, INCREMENT.encode())
