@@ -160,7 +160,8 @@ def test_a_broken_llvmlite_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "llvmlite").mkdir()
     (tmp_path / "llvmlite" / "__init__.py").write_text("raise OSError('libllvmlite.so: wrong ELF class')")
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(CompileError, match=r"m: llvmlite cannot be used: libllvmlite\.so: wrong ELF class; reinstall") as caught:
+    words = r"m: llvmlite cannot be used: libllvmlite\.so: wrong ELF class; reinstall"
+    with pytest.raises(CompileError, match=words) as caught:
         Compiler().compile([increment("m")])
     assert not caught.value.lasting
 

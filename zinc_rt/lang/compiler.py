@@ -65,8 +65,8 @@ class Compiler:
     def compile(self, modules: Sequence[Module], *, disassemble: bool = False) -> list[Image]:
         """The images, in order. Compiles all modules before it raises the first module's error.
 
-        Raises `CompileError` for what LLVM refuses, `CompilerCrashed` for what kills it and `CompileLimit` for what takes
-        it too long, naming the module.
+        Raises `CompileError` for what LLVM refuses, `CompilerCrashed` for what kills it and `CompileLimit` for what
+        takes it too long, naming the module.
         """
         images: list[Image] = []
         for result in self.compile_each(modules, disassemble=disassemble):
