@@ -229,7 +229,7 @@ def test_a_vocabulary_beyond_the_limit(tmp_path: Path) -> None:
     with GGUFFile.open(altered(tmp_path)) as file:
         embedding = replace(file.tensors["token_embd.weight"], shape=(rows, 64))
         file.tensors = {**file.tensors, "token_embd.weight": embedding}
-        with pytest.raises(UnsupportedFeature, match="vocabularies of 16777217 tokens .* at most 16777216 are"):
+        with pytest.raises(UnsupportedFeature, match=r"vocabularies of 16777217 tokens .* at most 16777216 are"):
             define(file)
 
 
