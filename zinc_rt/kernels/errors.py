@@ -1,55 +1,17 @@
-"""The errors of the kernels, named as the kernel pages name them."""
+"""The errors of the kernels."""
 
 from __future__ import annotations
 
 from zinc_rt.errors import ZincError
-from zinc_rt.gguf.errors import UnsupportedTensorType
-
-__all__ = [
-    "EmptyInput",
-    "InputTooSmall",
-    "InvalidTopK",
-    "KernelError",
-    "OutputTooSmall",
-    "ShapeMismatch",
-    "TokenOutOfRange",
-    "TooManyExperts",
-    "UnsupportedShape",
-    "UnsupportedTensorType",
-]
 
 
-class KernelError(ZincError):
+class KernelInputError(ZincError):
     """A kernel was called with operands that it cannot take."""
 
 
-class EmptyInput(KernelError):
-    """An operand that must hold at least one element holds none."""
-
-
-class ShapeMismatch(KernelError):
+class ShapeMismatch(KernelInputError):
     """Operands whose lengths must agree do not."""
 
 
-class TokenOutOfRange(KernelError):
+class TokenOutOfRange(KernelInputError):
     """A token id is negative or not below the vocabulary size."""
-
-
-class TooManyExperts(KernelError):
-    """A router has more experts than the kernel takes."""
-
-
-class InvalidTopK(KernelError):
-    """The number of experts to pick is zero or above the number of experts."""
-
-
-class OutputTooSmall(KernelError):
-    """The buffer for the result is shorter than the result."""
-
-
-class InputTooSmall(KernelError):
-    """An operand is shorter than the kernel needs."""
-
-
-class UnsupportedShape(KernelError):
-    """A row length that the block format cannot hold, such as one that is not a multiple of 32."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from zinc_rt.gguf import GGUFFile
-from zinc_rt.models.errors import InvalidKey, MissingTensor, UnsupportedFeature
+from zinc_rt.models.errors import InvalidKey, MissingWeight, UnsupportedFeature
 from zinc_rt.models.keys import Keys
 from zinc_rt.models.rope_config import RopeConfig
 
@@ -39,7 +39,7 @@ class DenseConfig:
 
     @classmethod
     def from_file(cls, file: GGUFFile, architecture: str, *, interleaved_rope: bool) -> DenseConfig:
-        """Raises `MissingKey`, `InvalidKey`, `MissingTensor`, `UnsupportedFeature`."""
+        """Raises `MissingKey`, `InvalidKey`, `MissingWeight`, `UnsupportedFeature`."""
         keys = Keys(file.metadata, architecture)
         if keys.has("expert_count") and keys.integer("expert_count", least=0):
             raise UnsupportedFeature(
@@ -64,7 +64,7 @@ class DenseConfig:
             )
         n_ctx_train = keys.integer("context_length", most=1 << 31)
         if "token_embd.weight" not in file.tensors:
-            raise MissingTensor(f"tensor token_embd.weight is missing, which architecture {architecture!r} needs")
+            raise MissingWeight(f"tensor token_embd.weight is missing, which architecture {architecture!r} needs")
         n_vocab = file.tensors["token_embd.weight"].shape[0]
         if n_vocab > MAX_VOCAB:
             raise UnsupportedFeature(

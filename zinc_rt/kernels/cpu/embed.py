@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zinc_rt.kernels.cpu.blocks import group_words, k_scale
-from zinc_rt.kernels.cpu.structs import EmbedArgs, Step
+from zinc_rt.kernels.cpu.structs import EmbedArgs, StepRecord
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import bitcast, cast, load, unroll
 from zinc_rt.lang.types import f16, f32, i8, i32, i64, ptr, u8, u16, u32
@@ -40,7 +40,7 @@ def group_scale(block: ptr[u8], j: i32, h: int, FMT: str):
 
 
 @kernel
-def embed(a: ptr[EmbedArgs], step: ptr[Step], first: i32, last: i32, FMT: str, BLOCK: int, PER_BLOCK: int):
+def embed(a: ptr[EmbedArgs], step: ptr[StepRecord], first: i32, last: i32, FMT: str, BLOCK: int, PER_BLOCK: int):
     """Units: rows. BLOCK: bytes of a block; PER_BLOCK: groups of 32 in it (0: plain floats)."""
     OFFSET = 8 if FMT == "Q4_0" else 16 if FMT == "Q5_0" else 32 if FMT == "Q6_K" else 0
     n = a.n

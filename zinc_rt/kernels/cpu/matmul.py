@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
 from zinc_rt.kernels.cpu.matrix import MAX_GROUPS, matrix_rows, matrix_scratch, tile_shapes, unpack_tile
-from zinc_rt.kernels.cpu.structs import MatmulArgs, Step
+from zinc_rt.kernels.cpu.structs import MatmulArgs, StepRecord
 from zinc_rt.kernels.cpu.tiles import lane_of, live_rows, merge_lanes, put_aside, put_tile
 from zinc_rt.kernels.cpu.weights import BIAS_SUM, FIFTH_BIT, group_factors, group_value, line
 from zinc_rt.lang.kernel import inline, kernel
@@ -149,7 +149,8 @@ def tile_rows(
 
 @kernel
 def matmul(
-    a: ptr[MatmulArgs], step: ptr[Step], first: i32, last: i32, FMT: str, W: int, SUPER_BYTES: int, SCALE_BYTES: int,
+    a: ptr[MatmulArgs], step: ptr[StepRecord], first: i32, last: i32, FMT: str, W: int, SUPER_BYTES: int, SCALE_BYTES:
+    int,
     WEIGHT_BYTES: int, BLOCKS: tuple, AHEAD: int, TILES: str,
 ):  # fmt: skip
     """Units: tiles. BLOCKS: numbers of rows worked on at once, descending to 1.

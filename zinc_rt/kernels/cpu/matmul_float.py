@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
-from zinc_rt.kernels.cpu.structs import MatmulArgs, Step
+from zinc_rt.kernels.cpu.structs import MatmulArgs, StepRecord
 from zinc_rt.kernels.cpu.tiles import lane_of, live_rows, merge_lanes, put_aside, put_tile
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import array, bitcast, cast, fma, load, prefetch, regs, splat, unroll
@@ -55,7 +55,8 @@ def add_group(w, x, block, steps: i32, sums, FMT: str, M: int, W: int):
 
 @kernel
 def matmul_float(
-    a: ptr[MatmulArgs], step: ptr[Step], first: i32, last: i32, FMT: str, W: int, WEIGHT_BYTES: int, BLOCKS: tuple,
+    a: ptr[MatmulArgs], step: ptr[StepRecord], first: i32, last: i32, FMT: str, W: int, WEIGHT_BYTES: int, BLOCKS:
+    tuple,
     AHEAD: int,
 ):  # fmt: skip
     """Units: tiles. BLOCKS: numbers of rows worked on at once, descending to 1."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zinc_rt.kernels.cpu.blocks import half_at, k_scale
-from zinc_rt.kernels.cpu.structs import CopyArgs, Step
+from zinc_rt.kernels.cpu.structs import CopyArgs, StepRecord
 from zinc_rt.kernels.cpu.tiles import lane_of
 from zinc_rt.kernels.cpu.weights import SUPER
 from zinc_rt.lang.kernel import inline, kernel
@@ -128,7 +128,8 @@ def find_rows(a, t, starts):
 
 @kernel
 def repack(
-    a: ptr[CopyArgs], step: ptr[Step], first: i32, last: i32, FMT: str, BLOCK: int, PER_BLOCK: int, SUPER_BYTES: int,
+    a: ptr[CopyArgs], step: ptr[StepRecord], first: i32, last: i32, FMT: str, BLOCK: int, PER_BLOCK: int, SUPER_BYTES:
+    int,
     SCALE_BYTES: int, WEIGHT_BYTES: int, FLIP: int,
 ):  # fmt: skip
     """Units: tiles, of quantised formats. FLIP: what Q8_0's words are xored with (0x80808080 makes them unsigned).
@@ -187,7 +188,7 @@ def put_whole_group(source: ptr[u8], starts, w: ptr[u8], FMT: str):
 
 
 @kernel
-def repack_float(a: ptr[CopyArgs], step: ptr[Step], first: i32, last: i32, FMT: str, WEIGHT_BYTES: int):
+def repack_float(a: ptr[CopyArgs], step: ptr[StepRecord], first: i32, last: i32, FMT: str, WEIGHT_BYTES: int):
     """Units: tiles, of F32, F16 and BF16. Columns past the matrix are zero and never used."""
     SIZE = 4 if FMT == "F32" else 2
     groups = a.n_groups

@@ -6,7 +6,7 @@ from zinc_rt.lang.types import f16, f32, i8, i32, i64, ptr, struct, u8
 
 
 @struct
-class Step:
+class StepRecord:
     """The step's sizes and inputs; the same memory for every operation of a program."""
 
     n_rows: i32
