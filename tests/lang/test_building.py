@@ -142,8 +142,16 @@ def test_without_a_folder_every_claim_is_granted(tmp_path: Path) -> None:
             assert one == other == {key(0)}
 
 
+class Impatient(Counted):
+    """A compiler that others are to wait for only shortly."""
+
+    def compile_each(self, modules: list[Module], *, disassemble: bool = False) -> list[Image | CompileError]:
+        self.timeout = 60
+        return super().compile_each(modules, disassemble=disassemble)
+
+
 def test_who_takes_too_long_is_not_waited_for(tmp_path: Path) -> None:
-    compiler, said = Counted(), []
+    compiler, said = Impatient(), []
     compiler.timeout = 0.2
     with CompileCache(tmp_path).claim([key(0)]):
         assert set(build(tmp_path, [increment("m")], compiler, said)) == {"m"}
