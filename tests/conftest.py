@@ -7,10 +7,12 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 import zinc_rt
+from tests.quick import QUICK
 from zinc_rt.lang.cache import CACHE_ENV
 
 _folder = ""
@@ -30,6 +32,14 @@ def pytest_unconfigure() -> None:
     if _folder:
         os.environ.pop(CACHE_ENV, None)
         shutil.rmtree(_folder, ignore_errors=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of the inner loop by one table, so that it is seen whole and each area has its share."""
+    quick = {Path(__file__).parent / name for name in QUICK}
+    for item in items:
+        if item.path in quick and item.get_closest_marker("slow") is None:
+            item.add_marker(pytest.mark.quick)
 
 
 @pytest.fixture
