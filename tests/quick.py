@@ -1,4 +1,7 @@
-"""The modules of the inner loop, `python -m pytest -n auto -m quick`: something of every area. Meant to stay under a minute on two cores."""
+"""The modules of the inner loop, `python -m pytest -n auto -m quick`: something of every area.
+
+Meant to stay under a minute on two cores.
+"""
 
 from __future__ import annotations
 
