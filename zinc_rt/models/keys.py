@@ -18,6 +18,11 @@ class Keys:
         self._metadata = metadata
         self._prefix = architecture
 
+    @property
+    def architecture(self) -> str:
+        """The prefix of the keys."""
+        return self._prefix
+
     def name(self, key: str) -> str:
         """The full key in the file."""
         return f"{self._prefix}.{key}"
