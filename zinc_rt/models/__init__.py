@@ -12,7 +12,7 @@ from zinc_rt.models.definition import (
     StateSpec,
     WeightRows,
 )
-from zinc_rt.models.errors import InvalidKey, MissingModelKey, UnsupportedFeature
+from zinc_rt.models.errors import BadDefinition, InvalidKey, MissingModelKey, UnsupportedFeature
 
 __all__ = [
     "Architecture",
@@ -62,13 +62,21 @@ def define(file: GGUFFile) -> ModelDefinition:
 
 def _refuse_unused(file: GGUFFile, definition: ModelDefinition) -> None:
     """A tensor that nothing reads means a model that is not quite this architecture: its answers would be wrong."""
-    used = {rows.tensor for rows in definition.weights.values()} | definition.host_tensors
-    unused = [name for name in file.tensors if name not in used and not name.endswith(_NO_WEIGHTS)]
+    read = dict.fromkeys(definition.host_tensors, 0)
+    for rows in definition.weights.values():
+        read[rows.tensor] = read.get(rows.tensor, 0) + rows.stop - rows.start
+    unused = [name for name in file.tensors if name not in read and not name.endswith(_NO_WEIGHTS)]
     if unused:
         raise UnsupportedFeature(
             f"{file.path} has {len(unused)} tensors that architecture {definition.graph.name!r} does not use here, the"
             f" first {unused[0]}: it is a variant that is not supported"
         )
+    for name, n_rows in read.items():
+        if name not in definition.host_tensors and n_rows < file.tensors[name].n_rows:
+            raise BadDefinition(
+                f"architecture {definition.graph.name!r} reads {n_rows} of the {file.tensors[name].n_rows} rows of"
+                f" {name}"
+            )
 
 
 def _refuse_states(definition: ModelDefinition) -> None:

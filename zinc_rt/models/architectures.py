@@ -1,6 +1,7 @@
 """The table of architectures: which file builds which `general.architecture`.
 
-To add one to the package, write its file and put it into the tuple at the end of this module. To add one from outside, call `register`.
+To add one to the package, write its file and put it into the tuple at the end of this module. To add one from outside,
+call `register`.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from zinc_rt.ir.graph import BufferId
 from zinc_rt.ir.op import Op
-from zinc_rt.ir.signatures import SIGNATURES
+from zinc_rt.ir.signatures import signature
 from zinc_rt.models.config import HeadSizes
 from zinc_rt.models.definition import ModelDefinition
 from zinc_rt.models.errors import UnsupportedFeature
@@ -93,7 +93,7 @@ class AttentionSpec:
     def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
         """See `Part.emit`. Raises `UnsupportedFeature` for a window where the kernels have none."""
         p, sizes = f"blk.{layer}", self.heads
-        if self.window is not None and "window" not in SIGNATURES[Op.FLASH_ATTN].attrs:
+        if self.window is not None and not _has_window():
             raise UnsupportedFeature(
                 f"block {layer} attends to the last {self.window} positions alone; attention to all is what is built"
             )
@@ -137,6 +137,12 @@ class AttentionSpec:
             n_heads=sizes.n_heads, n_kv_heads=sizes.n_kv_heads, head_dim=sizes.head_dim, **window,
         )  # fmt: skip
         return out
+
+
+def _has_window() -> bool:
+    """Whether attention can be told to see a row's last positions only."""
+    contract = signature(Op.FLASH_ATTN, {})
+    return contract is not None and "window" in contract.attrs
 
 
 @dataclass(frozen=True)
