@@ -42,7 +42,7 @@ class Traffic:
         if "output.weight" in file.tensors:
             embedding = file.tensors["token_embd.weight"]
             weights -= embedding.nbytes - embedding.row_bytes
-        return cls(weights, sum(state.position_bytes for state in definition.states), file.file_size)
+        return cls(weights, sum(state.bytes_read(1) for state in definition.states), file.file_size)
 
     @classmethod
     def read(cls, path: Path) -> Traffic:

@@ -8,11 +8,11 @@ Layers by number:
     0    norms before and behind both branches; biases on q and v; scores scaled by 1 / 8
     1    the usual block; a bias on the attention's output
     2    QK-norm; norms before and behind
-    3    norms behind alone
+    3    norms behind alone; the rows of q, k and v are one tensor
     4    attention and feed-forward side by side, of one norm
     5    the usual block over layer 4's keys and values
 
-The gate's and up's rows are one tensor; the embedding is the head's matrix.
+The rows of gate and up are one tensor; the embedding is the head's matrix.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def blocks(plain: Sequence[AttentionSpec], ffn: FeedForwardSpec) -> list[Block]:
         with_norms(replace(plain[0], q_bias=True, v_bias=True, scale=0.125), before=True),
         pre_norm_block(replace(plain[1], out_bias=True), ffn),
         with_norms(replace(plain[2], qk_norm=True), before=True),
-        with_norms(plain[3], before=False),
+        with_norms(replace(plain[3], qkv="attn_qkv"), before=False),
         SideBySide(plain[4], ffn),
         pre_norm_block(replace(plain[5], shared_kv=4), ffn),
     ]

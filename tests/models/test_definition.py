@@ -58,8 +58,9 @@ def test_the_definition_of_a_dense_model(tmp_path: Path) -> None:
         graph = definition.graph
         (state,) = definition.states
         assert state == StateSpec(
-            "kv", StateKind.PAGES, (0, 1), tuple(f"blk.{i}.{s}_cache" for i in (0, 1) for s in "kv"), 2 * 2 * 2 * 2 * 16
-        )
+            "kv", StateKind.PAGES, (0, 1), tuple(f"blk.{i}.{s}_cache" for i in (0, 1) for s in "kv"),
+            position_bytes=256, read_bytes=256,
+        )  # fmt: skip
         assert set(definition.constants) == {"rope_table"} == {b.name for b in graph.of_kind(BufferKind.CONSTANT)}
         for name, rows in definition.weights.items():
             assert rows == WeightRows(name, 0, file.tensors[name].n_rows)
@@ -67,7 +68,7 @@ def test_the_definition_of_a_dense_model(tmp_path: Path) -> None:
 
 
 def test_bytes_that_a_step_reads() -> None:
-    everything = StateSpec("kv", StateKind.PAGES, (0,), ("k", "v"), position_bytes=64)
+    everything = StateSpec("kv", StateKind.PAGES, (0,), ("k", "v"), position_bytes=32, read_bytes=64)
     windowed = replace(everything, window=10)
     recurrent = StateSpec("conv", StateKind.SEQUENCE, (1,), ("s",), sequence_bytes=500)
     assert [everything.bytes_read(n) for n in (0, 1, 100)] == [0, 64, 6400]

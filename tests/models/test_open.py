@@ -34,9 +34,9 @@ def shapes() -> dict[str, tuple[int, ...]]:
     out: dict[str, tuple[int, ...]] = {"token_embd.weight": (N_VOCAB, N_EMBD), "output_norm.weight": (N_EMBD,)}
     for layer in range(len(KINDS)):
         p, q, kv = f"blk.{layer}.", N_HEADS * WIDTHS[layer], KV_HEADS[layer] * WIDTHS[layer]
-        out |= {f"{p}attn_q.weight": (q, N_EMBD), f"{p}attn_output.weight": (N_EMBD, q)}
-        if layer != 5:
-            out |= {f"{p}attn_k.weight": (kv, N_EMBD), f"{p}attn_v.weight": (kv, N_EMBD)}
+        rows = {3: {"qkv": q + 2 * kv}, 5: {"q": q}}.get(layer, {"q": q, "k": kv, "v": kv})
+        out |= {f"{p}attn_{name}.weight": (n, N_EMBD) for name, n in rows.items()}
+        out[f"{p}attn_output.weight"] = (N_EMBD, q)
         if layer == 2:
             out |= {f"{p}attn_q_norm.weight": (32,), f"{p}attn_k_norm.weight": (32,)}
         out |= {f"{p}ffn_up.weight": (2 * N_FF, N_EMBD), f"{p}ffn_down.weight": (N_EMBD, N_FF)}
@@ -110,18 +110,23 @@ class Formulas:
         out[..., a], out[..., b] = turned.real, turned.imag
         return out
 
+    def projection(self, h: np.ndarray, side: str, layer: int) -> np.ndarray:
+        p, q, kv = f"blk.{layer}.attn_", N_HEADS * WIDTHS[layer], KV_HEADS[layer] * WIDTHS[layer]
+        at = {"q": slice(q), "k": slice(q, q + kv), "v": slice(q + kv, None)}[side]
+        y = self.product(h, f"{p}qkv", at) if layer == 3 else self.product(h, f"{p}{side}")
+        return y.reshape(len(h), -1, WIDTHS[layer])
+
     def keys_and_values(self, h: np.ndarray, layer: int) -> tuple[np.ndarray, np.ndarray]:
         if layer == 5:
             return self.kept[0 if self.wrong == "shared layer" else 4]
-        p, shape = f"blk.{layer}.", (len(h), KV_HEADS[layer], WIDTHS[layer])
-        k, v = (self.product(h, f"{p}attn_{side}").reshape(shape) for side in "kv")
-        k = self.turned(self.norm(k, f"{p}attn_k_norm"), KINDS[layer])
+        k, v = (self.projection(h, side, layer) for side in "kv")
+        k = self.turned(self.norm(k, f"blk.{layer}.attn_k_norm"), KINDS[layer])
         self.kept[layer] = np.float64(np.float16(k)), np.float64(np.float16(v))  # as the cache holds them
         return self.kept[layer]
 
     def attention(self, h: np.ndarray, layer: int) -> np.ndarray:
         p, n, width = f"blk.{layer}.", len(h), WIDTHS[layer]
-        q = self.norm(self.product(h, f"{p}attn_q").reshape(n, N_HEADS, width), f"{p}attn_q_norm")
+        q = self.norm(self.projection(h, "q", layer), f"{p}attn_q_norm")
         q, (k, v) = self.turned(q, KINDS[layer]), self.keys_and_values(h, layer)
         scale = 1 / 8 if layer == 0 and self.wrong != "scale" else width**-0.5
         out = np.empty_like(q)
@@ -225,7 +230,8 @@ def test_the_whole_package_takes_it(tmp_path: Path) -> None:
     with engine_for(tmp_path / "m.gguf", n_ctx=64, n_slots=3, kernels="reference") as engine:
         assert engine.plan is not None
         assert engine.plan.kv_cache == 3 * 64 * state.position_bytes
-        assert engine.step_bytes(10) - engine.step_bytes(0) == 10 * state.position_bytes
+        shared = 2 * 2 * KV_HEADS[4] * WIDTHS[4]  # layer 5 reads what layer 4 wrote
+        assert engine.step_bytes(10) - engine.step_bytes(0) == 10 * (state.position_bytes + shared)
 
 
 def test_names_are_taken_once() -> None:

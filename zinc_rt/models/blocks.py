@@ -76,7 +76,8 @@ class AttentionSpec:
     rotation: None for none (NoPE). qk_norm: RMS norm of each query and key head before the rotation.
     Biases: True needs them, False has none, None takes those that the file has. scale: of the scores, None for
     1 / sqrt(head_dim). window: a row sees that many positions, its own the last; None for all. shared_kv: the layer
-    whose keys and values are read; this one has none of its own then.
+    whose keys and values are read; this one has none of its own then. qkv: a tensor that holds the rows of q, k and v
+    one after another (without biases), where the file has no three tensors.
     """
 
     heads: HeadSizes
@@ -89,6 +90,7 @@ class AttentionSpec:
     scale: float | None = None
     window: int | None = None
     shared_kv: int | None = None
+    qkv: str | None = None
 
     def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
         """See `Part.emit`. Raises `UnsupportedFeature` for a window where the kernels have none."""
@@ -97,30 +99,32 @@ class AttentionSpec:
             raise UnsupportedFeature(
                 f"block {layer} attends to the last {self.window} positions alone; attention to all is what is built"
             )
-        own = self.shared_kv is None
-        q = parts.project(h, f"{p}.attn_q", sizes.q_width, bias=self.q_bias)
-        kv = [
-            parts.project(h, f"{p}.attn_{side}", sizes.kv_width, bias=bias)
-            for side, bias in (("k", self.k_bias), ("v", self.v_bias))
-            if own
-        ]
+        q, *kv = self._projections(parts, h, p)
         if self.qk_norm:
             q = parts.head_norm(q, f"{p}.attn_q_norm", sizes.n_heads, sizes.head_dim)
-            if own:
-                kv[0] = parts.head_norm(kv[0], f"{p}.attn_k_norm", sizes.n_kv_heads, sizes.head_dim)
+            kv[:1] = [parts.head_norm(k, f"{p}.attn_k_norm", sizes.n_kv_heads, sizes.head_dim) for k in kv[:1]]
         if self.rotation is not None:
             q = parts.rope(q, f"{p}.rope_q", self.rotation, sizes.n_heads, sizes.head_dim)
-            if own:
-                kv[0] = parts.rope(kv[0], f"{p}.rope_k", self.rotation, sizes.n_kv_heads, sizes.head_dim)
-        cache = self._cache(parts, kv, layer)
-        out = self._attend(parts, q, cache, p)
+            kv[:1] = [parts.rope(k, f"{p}.rope_k", self.rotation, sizes.n_kv_heads, sizes.head_dim) for k in kv[:1]]
+        out = self._attend(parts, q, self._cache(parts, kv, layer), p)
         return parts.project(out, f"{p}.attn_output", parts.info.n_embd, bias=self.out_bias)
+
+    def _projections(self, parts: GraphParts, h: BufferId, p: str) -> list[BufferId]:
+        """Queries, keys and values; queries alone where keys and values are another layer's."""
+        q_width, kv_width = self.heads.q_width, self.heads.kv_width
+        if self.qkv is not None:
+            return parts.split_project(h, f"{p}.{self.qkv}", (q_width, kv_width, kv_width))
+        q = parts.project(h, f"{p}.attn_q", q_width, bias=self.q_bias)
+        if self.shared_kv is not None:
+            return [q]
+        k = parts.project(h, f"{p}.attn_k", kv_width, bias=self.k_bias)
+        return [q, k, parts.project(h, f"{p}.attn_v", kv_width, bias=self.v_bias)]
 
     def _cache(self, parts: GraphParts, kv: Sequence[BufferId], layer: int) -> KVCache:
         """The layer's caches with its keys and values written, or those of the layer that it shares."""
         sizes = self.heads
         if self.shared_kv is not None:
-            return parts.states.cache_of(self.shared_kv, sizes.n_kv_heads, sizes.head_dim)
+            return parts.states.shared_cache(self.shared_kv, sizes.n_kv_heads, sizes.head_dim)
         cache = parts.states.kv_cache(layer, sizes.n_kv_heads, sizes.head_dim, window=self.window)
         parts.g.node(
             Op.KV_WRITE, [*kv, *parts.where()], [cache.keys, cache.values], f"blk.{layer}.kv_write",

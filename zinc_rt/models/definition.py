@@ -54,9 +54,9 @@ class StateSpec:
     """What sequences keep of the layers of one kind, from one step to the next.
 
     name: of the kind, as messages say it. layers: block numbers that write it, in increasing order. buffers: the
-    graph's STATE buffers that hold it. position_bytes: bytes of a position in all layers together. sequence_bytes:
-    bytes of a sequence whatever its length, in all layers together. window: positions that a row sees at the most, None
-    for all.
+    graph's STATE buffers that hold it. position_bytes: bytes of a position in all of these layers together. read_bytes:
+    bytes of a position that a row reads; more than it holds where other layers read it too. sequence_bytes: bytes of a
+    sequence whatever its length, in all layers together. window: positions that a row sees at the most, None for all.
     """
 
     name: str
@@ -64,13 +64,14 @@ class StateSpec:
     layers: tuple[int, ...]
     buffers: tuple[str, ...]
     position_bytes: int = 0
+    read_bytes: int = 0
     sequence_bytes: int = 0
     window: int | None = None
 
     def bytes_read(self, n_positions: int) -> int:
         """Bytes that a step of one row reads when its sequence has `n_positions` positions."""
         seen = n_positions if self.window is None else min(n_positions, self.window)
-        return self.sequence_bytes + seen * self.position_bytes
+        return self.sequence_bytes + seen * self.read_bytes
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,11 @@ class KVCache:
     n_kv_heads: int
     head_dim: int
 
+    @property
+    def position_bytes(self) -> int:
+        """Bytes of a position, keys and values together."""
+        return 2 * self.n_kv_heads * DType.F16.row_bytes(self.head_dim)
+
 
 @dataclass
 class _Kept:
@@ -29,6 +34,7 @@ class _Kept:
     layers: list[int] = field(default_factory=list)
     buffers: list[str] = field(default_factory=list)
     position_bytes: int = 0
+    read_bytes: int = 0
 
 
 class StateBooks:
@@ -37,7 +43,7 @@ class StateBooks:
     def __init__(self, g: GraphBuilder) -> None:
         self._g = g
         self._kept: dict[str, _Kept] = {}
-        self._caches: dict[int, KVCache] = {}
+        self._caches: dict[int, tuple[KVCache, _Kept]] = {}
 
     def kv_cache(self, layer: int, n_kv_heads: int, head_dim: int, *, window: int | None = None) -> KVCache:
         """Declare the caches of a layer, in pages. window: positions that its rows see at the most.
@@ -53,26 +59,32 @@ class StateBooks:
         kept = self._kept.setdefault(kind, _Kept(StateKind.PAGES, window))
         kept.layers.append(layer)
         kept.buffers += names
-        kept.position_bytes += 2 * n_kv_heads * DType.F16.row_bytes(head_dim)
-        self._caches[layer] = KVCache(keys, values, n_kv_heads, head_dim)
-        return self._caches[layer]
+        cache = KVCache(keys, values, n_kv_heads, head_dim)
+        kept.position_bytes += cache.position_bytes
+        kept.read_bytes += cache.position_bytes
+        self._caches[layer] = cache, kept
+        return cache
 
-    def cache_of(self, layer: int, n_kv_heads: int, head_dim: int) -> KVCache:
-        """The caches that an earlier layer wrote. Raises `BadDefinition` when it has none of these heads."""
-        cache = self._caches.get(layer)
-        if cache is None:
+    def shared_cache(self, layer: int, n_kv_heads: int, head_dim: int) -> KVCache:
+        """The caches that an earlier layer wrote, for one more that reads them.
+
+        Raises `BadDefinition` when that layer has none, or other heads.
+        """
+        if layer not in self._caches:
             have = ", ".join(map(str, self._caches)) or "none"
             raise BadDefinition(f"block {layer} has no KV cache to share; blocks that have one so far: {have}")
+        cache, kept = self._caches[layer]
         if (cache.n_kv_heads, cache.head_dim) != (n_kv_heads, head_dim):
             raise BadDefinition(
                 f"block {layer} caches {cache.n_kv_heads} heads of {cache.head_dim}, they cannot be shared as"
                 f" {n_kv_heads} of {head_dim}"
             )
+        kept.read_bytes += cache.position_bytes
         return cache
 
     def specs(self) -> tuple[StateSpec, ...]:
         """A record for each kind."""
         return tuple(
-            StateSpec(name, k.kind, tuple(k.layers), tuple(k.buffers), k.position_bytes, window=k.window)
+            StateSpec(name, k.kind, tuple(k.layers), tuple(k.buffers), k.position_bytes, k.read_bytes, window=k.window)
             for name, k in self._kept.items()
         )
