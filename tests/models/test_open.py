@@ -17,7 +17,7 @@ from zinc_rt import models
 from zinc_rt.cli.summary import summarize
 from zinc_rt.engine import Tier
 from zinc_rt.gguf import GGMLType, GGUFFile, GGUFWriter, ValueType
-from zinc_rt.models.errors import DuplicateArchitecture, InvalidKey, UnsupportedArchitecture
+from zinc_rt.models.errors import DuplicateArchitecture, InvalidKey, UnsupportedArchitecture, UnsupportedFeature
 
 N_EMBD, N_FF, N_HEADS, N_VOCAB, EPS, N_TOKENS = 64, 96, 4, 61, 1e-5, 40
 KINDS = (0, 2, 1, 1, 0, 0)
@@ -257,9 +257,23 @@ def test_unregistered_it_is_unknown(tmp_path: Path) -> None:
         ("layer_kinds", np.zeros(6, np.float32), "6 integers are needed"),
         ("layer_kinds", 7, "is 7, it must be between 0 and 2"),
         ("layer_kinds", "all", "an integer is needed"),
+        ("attention.head_count", 6, "n_heads 6 must be a multiple of n_kv_heads 4"),
     ],
 )
 def test_keys_by_layer(key: str, value: object, message: str, tmp_path: Path) -> None:
     written(tmp_path / "m.gguf", **{key: value})
     with GGUFFile.open(tmp_path / "m.gguf") as file, pytest.raises(InvalidKey, match=message):
+        models.define(file)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("head_widths", np.array([16, 16, 2048, 32, 16, 16], np.int32), r"heads of 2048 elements \(head_dim\)"),
+        ("attention.head_count", 516, r"258 query heads to a key-value head \(n_heads / n_kv_heads\)"),
+    ],
+)
+def test_limits_hold_for_every_family(key: str, value: object, message: str, tmp_path: Path) -> None:
+    written(tmp_path / "m.gguf", **{key: value})
+    with GGUFFile.open(tmp_path / "m.gguf") as file, pytest.raises(UnsupportedFeature, match=message):
         models.define(file)

@@ -16,10 +16,8 @@ from typing import Protocol
 
 from zinc_rt.ir.graph import BufferId
 from zinc_rt.ir.op import Op
-from zinc_rt.ir.signatures import signature
 from zinc_rt.models.config import HeadSizes
 from zinc_rt.models.definition import ModelDefinition
-from zinc_rt.models.errors import UnsupportedFeature
 from zinc_rt.models.parts import GraphParts, Rotation
 from zinc_rt.models.states import KVCache
 
@@ -93,12 +91,8 @@ class AttentionSpec:
     qkv: str | None = None
 
     def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
-        """See `Part.emit`. Raises `UnsupportedFeature` for a window where the kernels have none."""
+        """See `Part.emit`."""
         p, sizes = f"blk.{layer}", self.heads
-        if self.window is not None and not _has_window():
-            raise UnsupportedFeature(
-                f"block {layer} attends to the last {self.window} positions alone; attention to all is what is built"
-            )
         q, *kv = self._projections(parts, h, p)
         if self.qk_norm:
             q = parts.head_norm(q, f"{p}.attn_q_norm", sizes.n_heads, sizes.head_dim)
@@ -133,7 +127,8 @@ class AttentionSpec:
         return cache
 
     def _attend(self, parts: GraphParts, q: BufferId, cache: KVCache, p: str) -> BufferId:
-        sizes, window = self.heads, {} if self.window is None else {"window": self.window}
+        sizes = self.heads
+        window = {} if self.window is None else {"window": self.window}
         out = parts.temp(f"{p}.attn", sizes.q_width)
         parts.g.node(
             Op.FLASH_ATTN, [q, cache.keys, cache.values, *parts.where()], [out], f"{p}.flash_attn",
@@ -141,12 +136,6 @@ class AttentionSpec:
             n_heads=sizes.n_heads, n_kv_heads=sizes.n_kv_heads, head_dim=sizes.head_dim, **window,
         )  # fmt: skip
         return out
-
-
-def _has_window() -> bool:
-    """Whether attention can be told to see a row's last positions only."""
-    contract = signature(Op.FLASH_ATTN, {})
-    return contract is not None and "window" in contract.attrs
 
 
 @dataclass(frozen=True)
