@@ -175,9 +175,9 @@ def test_weight_bytes_are_those_of_the_gguf_package(dtype: DType) -> None:
     b.node(Op.MATMUL, [x, b.buffer("w", WEIGHT, dtype, [3, 512])], [y])
     expected = math.prod(gguf.quant_shape_to_byte_shape((3, 512), gguf.GGMLQuantizationType[dtype.name]))
     cost = graph_cost(b.build())
-    assert cost.weight_bytes == expected
+    assert cost.bytes_by_kind[BufferKind.WEIGHT] == expected
     assert cost.total == Cost(expected + 512 * 4, 3 * 4, 2 * 3 * 512)
-    assert cost.total.bytes_moved == expected + 515 * 4
+    assert cost.total.bytes_read + cost.total.bytes_written == expected + 515 * 4
 
 
 def test_totals_are_the_sums() -> None:

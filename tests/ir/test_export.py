@@ -10,7 +10,7 @@ import subprocess
 import pytest
 from hypothesis import given, settings
 
-from tests.ir.dense import F32, INPUT, OUTPUT, Dims, dense
+from tests.ir.dense import F32, INPUT, OUTPUT, Dims, dense, named
 from tests.ir.random_graphs import graphs
 from zinc_rt.ir.builder import GraphBuilder
 from zinc_rt.ir.cost import graph_cost
@@ -119,7 +119,7 @@ def test_the_drawing_of_a_dense_graph() -> None:
     for node in graph.nodes:
         layer = re.match(r"blk\.(\d+)", node.name)
         assert dot.clusters[f"n{node.id}"] == (f"cluster_blk_{layer[1]}" if layer else "")
-    assert dot.clusters[f"b{graph.buffer_named('blk.1.k_cache').id}"] == "cluster_blk_1"
+    assert dot.clusters[f"b{named(graph, 'blk.1.k_cache').id}"] == "cluster_blk_1"
     assert len(dot.labels) == len(graph.nodes) + 2 * 2 + 2 + 2
 
 
@@ -163,7 +163,7 @@ def test_json_holds_the_graph_and_its_costs() -> None:
     }  # fmt: skip
     assert tree["totals"]["bytes_read"] == cost.total.bytes_read
     assert tree["totals"]["operations"] == cost.total.operations
-    assert tree["totals"]["buffer_bytes"]["weight"] == cost.weight_bytes
+    assert tree["totals"]["buffer_bytes"]["weight"] == cost.bytes_by_kind[BufferKind.WEIGHT]
     assert tree["totals"]["uncounted_nodes"] == []
     assert sum(b["bytes"] for b in tree["buffers"]) == sum(cost.bytes_by_kind.values())
     b = GraphBuilder(tree["name"], tree["meta"])

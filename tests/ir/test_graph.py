@@ -9,7 +9,7 @@ import gguf
 import numpy as np
 import pytest
 
-from tests.ir.dense import Dims, dense
+from tests.ir.dense import Dims, dense, named
 from zinc_rt.errors import ZincError
 from zinc_rt.ir.builder import GraphBuilder
 from zinc_rt.ir.errors import BadAttribute, BadBuffer, BadGraph, EmptyGraph, TooManyBindings, UnknownBuffer
@@ -28,7 +28,7 @@ def test_ids_count_up_and_lookups_find() -> None:
     graph = dense()
     assert [b.id for b in graph.buffers] == list(range(len(graph.buffers)))
     assert [n.id for n in graph.nodes] == list(range(len(graph.nodes)))
-    rope = graph.buffer_named("rope_table")
+    rope = named(graph, "rope_table")
     assert graph.buffer(rope.id) is rope
     assert rope.type_text == "f32[n_ctx, 16, 2]"
     assert {b.name for b in graph.of_kind(BufferKind.STATE)} == {
@@ -41,11 +41,6 @@ def test_ids_count_up_and_lookups_find() -> None:
 def test_unknown_buffer_ids_are_refused(missing: int) -> None:
     with pytest.raises(UnknownBuffer, match=str(missing)):
         dense().buffer(missing)
-
-
-def test_unknown_buffer_names_are_refused() -> None:
-    with pytest.raises(UnknownBuffer, match="no_such"):
-        dense().buffer_named("no_such")
 
 
 def test_a_built_graph_cannot_change() -> None:

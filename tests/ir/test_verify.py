@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.ir.dense import CONSTANT, F16, F32, I32, INPUT, OUTPUT, STATE, TEMP, WEIGHT, Dims, dense
+from tests.ir.dense import CONSTANT, F16, F32, I32, INPUT, OUTPUT, STATE, TEMP, WEIGHT, Dims, dense, named
 from zinc_rt.ir import errors as e
 from zinc_rt.ir import verify
 from zinc_rt.ir.builder import GraphBuilder
@@ -32,7 +32,7 @@ def refused(
     """
     found = verify.findings(graph)
     wanted = [f for f in found if (f.kind, f.node, f.buffer) == (kind, node, buffer)]
-    assert wanted, [f"{f.code}: {f.message}" for f in found]
+    assert wanted, [f"{f.kind.__name__}: {f.message}" for f in found]
     message = wanted[0].message
     assert "\n" not in message
     for word in (*filter(None, (node, buffer)), *words):
@@ -70,7 +70,7 @@ def node_named(graph: Graph, name: str) -> Node:
 
 
 def ids(graph: Graph, *names: str) -> tuple[int, ...]:
-    return tuple(graph.buffer_named(name).id for name in names)
+    return tuple(named(graph, name).id for name in names)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_empty_graph() -> None:
 def test_unknown_buffers(unknown: int) -> None:
     graph = dense()
     assert len(graph.buffers) == 85
-    embd = graph.buffer_named("token_embd.weight").id
+    embd = named(graph, "token_embd.weight").id
     bad = rebuilt(graph, nodes={"embed": {"inputs": (unknown, embd)}})
     refused(bad, e.UnknownInputBuffer, "embed", None, str(unknown), "85", only=False)
     bad = rebuilt(graph, nodes={"argmax": {"outputs": (unknown,)}})
@@ -211,7 +211,7 @@ def test_shape_mismatches(node: str, buffer: str, shape: tuple[Dim, ...], expect
     bad = rebuilt(dense(Dims(weights=F32)), buffers={buffer: {"shape": shape}})
     about = {f.node: f for f in verify.findings(bad) if f.kind is e.ShapeConflict}
     message = about[node].message
-    seen = bad.buffer_named(about[node].buffer or "").type_text
+    seen = named(bad, about[node].buffer or "").type_text
     assert expected in message
     assert seen in message
 
@@ -409,7 +409,7 @@ def test_all_findings_come_at_once() -> None:
     )
     with pytest.raises(e.MissingAttribute) as caught:
         verify.verify(bad)
-    assert [f.code for f in caught.value.findings] == ["MissingAttribute", "DTypeMismatch", "UnreadTemporary"]
+    assert [f.kind.__name__ for f in caught.value.findings] == ["MissingAttribute", "DTypeMismatch", "UnreadTemporary"]
     assert "(and 2 more)" in str(caught.value)
     assert "'dense'" in str(caught.value)
 

@@ -29,11 +29,6 @@ class Cost:
     bytes_written: int
     operations: int | None
 
-    @property
-    def bytes_moved(self) -> int:
-        """Bytes read and written."""
-        return self.bytes_read + self.bytes_written
-
 
 @dataclass(frozen=True)
 class GraphCost:
@@ -47,11 +42,6 @@ class GraphCost:
     total: Cost
     bytes_by_kind: Mapping[BufferKind, int]
     uncounted: tuple[str, ...] = field(default=())
-
-    @property
-    def weight_bytes(self) -> int:
-        """Bytes of all weights."""
-        return self.bytes_by_kind[BufferKind.WEIGHT]
 
 
 def graph_cost(graph: Graph, sizes: CostSizes | None = None) -> GraphCost:

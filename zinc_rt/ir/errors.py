@@ -48,11 +48,6 @@ class Finding:
     node: str | None = None
     buffer: str | None = None
 
-    @property
-    def code(self) -> str:
-        """The name of the finding's class, for machine-readable reports."""
-        return self.kind.__name__
-
 
 def failure(graph_name: str, findings: Sequence[Finding]) -> VerifyError:
     """The exception for `findings` (at least one): the first one's class and message, and how many follow."""

@@ -12,7 +12,6 @@ import math
 import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Self, SupportsIndex
 
@@ -155,22 +154,11 @@ class Graph:
     def __hash__(self) -> int:
         return hash(self._key())
 
-    @cached_property
-    def _by_name(self) -> dict[str, Buffer]:
-        return {buffer.name: buffer for buffer in self.buffers}
-
     def buffer(self, buffer_id: BufferId) -> Buffer:
         """The buffer with this id. Raises UnknownBuffer."""
         if 0 <= buffer_id < len(self.buffers):
             return self.buffers[buffer_id]
         raise UnknownBuffer(f"graph {self.name!r} has no buffer {buffer_id}; its ids are 0 to {len(self.buffers) - 1}")
-
-    def buffer_named(self, name: str) -> Buffer:
-        """The buffer with this name. Raises UnknownBuffer."""
-        try:
-            return self._by_name[name]
-        except KeyError:
-            raise UnknownBuffer(f"graph {self.name!r} has no buffer named {name!r}") from None
 
     def of_kind(self, *kinds: BufferKind) -> tuple[Buffer, ...]:
         """The buffers of these kinds, in id order."""
