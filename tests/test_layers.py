@@ -16,12 +16,14 @@ ROOT = Path(zinc_rt.__file__).parent
 # From the bottom up; modules of one layer may import each other.
 LAYERS = (
     ("errors",),
+    ("numerics",),
+    ("lang",),
+    ("formats",),
     ("linux", "uapi"),
     ("pm4",),
     ("kmd",),
     ("gguf", "text"),
     ("mem", "sched"),
-    ("lang",),
     ("ir",),
     ("kernels",),
     ("cores", "fast_pool"),

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from zinc_rt.formats import table
 from zinc_rt.gguf import GGMLType
 from zinc_rt.kernels.cpu import layout, matrix
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
@@ -17,7 +18,7 @@ from zinc_rt.lang.target import TARGETS, host_targets
 from zinc_rt.ring.native import selftest
 from zinc_rt.ring.native.choice import Choice
 
-QUANTIZED = [kind for kind, part in layout.FORMATS.items() if part.quantized]
+QUANTIZED = [GGMLType[f.name] for f in table.quantized()]
 
 
 def library() -> Library:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
 from zinc_rt.kernels.cpu.maths import INFINITY, MAGIC, MAGIC_BITS, silu
-from zinc_rt.kernels.cpu.structs import NormArgs, Pack, PackArgs, Step
+from zinc_rt.kernels.cpu.structs import BIASES, HALF_BIAS, NormArgs, Pack, PackArgs, Step
 from zinc_rt.kernels.cpu.tiles import live_rows
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
@@ -75,11 +75,11 @@ def pack_group(p: ptr[Pack], v, row: i32, rows: i32, group: i32, W: int):
         total = s0 + s1
         s[0] = bitcast(f32(total), i32)
         stride = p.s_stride
-        s[stride] = total * -128
-        s[stride * 2] = total * -8
-        s[stride * 3] = total * -16
-        s[stride * 4] = s0 * -32
-        s[stride * 5] = s1 * -32
+        s[stride] = total * -BIASES[0]
+        s[stride * 2] = total * -BIASES[1]
+        s[stride * 3] = total * -BIASES[2]
+        s[stride * 4] = s0 * -HALF_BIAS
+        s[stride * 5] = s1 * -HALF_BIAS
     if not_null(p.f):
         buffer = array(f32, 32, zero=False)
         for i in unroll(N):

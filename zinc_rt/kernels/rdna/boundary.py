@@ -6,8 +6,9 @@ use for one of the addresses, it is there all the same. Rows of weights lie one 
 
 from __future__ import annotations
 
+from zinc_rt.formats.decode import format_of
 from zinc_rt.kernels.rdna.argmax import INFINITY, NOWHERE, better, wave_best
-from zinc_rt.kernels.rdna.chains import BLOCK_BYTES, row_product
+from zinc_rt.kernels.rdna.chains import row_product
 from zinc_rt.lang.kernel import kernel
 from zinc_rt.lang.ops import bitcast, lane_id, select, unroll, wave_shuffle_xor, workgroup_id, workitem_id
 from zinc_rt.lang.types import f32, ptr, u8, u32, u64
@@ -62,7 +63,7 @@ def dmmv_serial(x: ptr[f32], y: ptr[f32], w: ptr[u8], cols: u32, rows: u32, FMT:
     """y[row] for all rows, by one work-item."""
     groups = cols >> 5
     for row in range(rows):
-        y[row] = row_product(w + u64(row) * u64(groups * BLOCK_BYTES[FMT]), x, groups, FMT)
+        y[row] = row_product(w + u64(row) * u64(groups * format_of(FMT).group_bytes), x, groups, FMT)
 
 
 @kernel(workgroup=64, wave=64)
@@ -71,7 +72,7 @@ def dmmv_rows(x: ptr[f32], y: ptr[f32], w: ptr[u8], cols: u32, rows: u32, FMT: s
     groups = cols >> 5
     row = workgroup_id(0) * 64 + workitem_id()
     if row < rows:
-        y[row] = row_product(w + u64(row) * u64(groups * BLOCK_BYTES[FMT]), x, groups, FMT)
+        y[row] = row_product(w + u64(row) * u64(groups * format_of(FMT).group_bytes), x, groups, FMT)
 
 
 @kernel(workgroup=64, wave=64)
@@ -89,7 +90,7 @@ def dmmv_two_ranges(
         if row >= rows:
             here = second
             at = row - rows
-        y[row] = row_product(here + u64(at) * u64(groups * BLOCK_BYTES[FMT]), x, groups, FMT)
+        y[row] = row_product(here + u64(at) * u64(groups * format_of(FMT).group_bytes), x, groups, FMT)
 
 
 @kernel
@@ -102,7 +103,7 @@ def dmmv_argmax(x: ptr[f32], y: ptr[u32], w: ptr[u8], cols: u32, rows: u32, FMT:
     best: f32 = -INFINITY
     where: u32 = NOWHERE
     for row in range(lane_id(), rows, 32):
-        v = row_product(w + u64(row) * u64(groups * BLOCK_BYTES[FMT]), x, groups, FMT)
+        v = row_product(w + u64(row) * u64(groups * format_of(FMT).group_bytes), x, groups, FMT)
         take = better(v, row, best, where)
         best = select(take, v, best)
         where = select(take, row, where)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from zinc_rt.kernels.rdna.groups import BLOCK_BYTES, SUPER, group_value, group_weights
+from zinc_rt.formats.decode import format_of
+from zinc_rt.formats.table import Kind
+from zinc_rt.kernels.rdna.groups import group_value, group_weights
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     bitcast,
@@ -13,6 +15,7 @@ from zinc_rt.lang.ops import (
     load,
     regs,
     select,
+    static_assert,
     unroll,
     wave_reduce_add,
     workgroup_id,
@@ -53,6 +56,7 @@ def matvec(
 
     STEPS: groups of a lane that are loaded together.
     """
+    F = format_of(FMT)
     row = wave_row()
     if row < n_rows:
         block = workgroup_id(1) * M
@@ -60,7 +64,7 @@ def matvec(
         d = d + u64(block) * u64(n_groups)
         s = s + u64(block) * u64(n_groups)
         y = y + u64(block) * u64(n_rows)
-        line = w + u64(row) * u64((n_groups >> (3 if FMT in SUPER else 0)) * BLOCK_BYTES[FMT])
+        line = w + u64(row) * u64((n_groups >> F.group_shift) * F.block_bytes)
         sums = regs(f32, M)
         many: u32 = 0
         if STEPS > 1:
@@ -78,13 +82,15 @@ def matvec(
 @inline
 def floats_at(row: ptr[u8], group: u32, first: int, FMT: str):
     """Eight weights of a group from element `first` on, as a tuple."""
-    p = row + group * BLOCK_BYTES[FMT]
-    if FMT == "F32":
+    F = format_of(FMT)
+    p = row + group * F.group_bytes
+    if F.kind == Kind.F32:
         parts = tuple(load(cast(p, ptr[f32]), first + i, lanes=4) for i in (0, 4))
         return tuple(parts[i // 4][i % 4] for i in range(8))
-    if FMT == "F16":
+    if F.kind == Kind.F16:
         wide = f32(load(cast(p, ptr[f16]), first, lanes=8))
         return tuple(wide[i] for i in range(8))
+    static_assert(F.kind == Kind.BF16, f"format {FMT}: floats_at does not know numbers of kind {F.kind!s}")
     pairs = load(cast(p, ptr[u32]), first // 2, lanes=4, align=2)
     return tuple(bitcast(pairs[i // 2] & 0xFFFF0000 if i % 2 else pairs[i // 2] << 16, f32) for i in range(8))
 
@@ -92,10 +98,12 @@ def floats_at(row: ptr[u8], group: u32, first: int, FMT: str):
 @inline
 def float_at(row: ptr[u8], i: u32, FMT: str):
     """One weight."""
-    if FMT == "F32":
+    F = format_of(FMT)
+    if F.kind == Kind.F32:
         return load(cast(row, ptr[f32]), i)
-    if FMT == "F16":
+    if F.kind == Kind.F16:
         return f32(load(cast(row, ptr[f16]), i))
+    static_assert(F.kind == Kind.BF16, f"format {FMT}: float_at does not know numbers of kind {F.kind!s}")
     return bitcast(u32(load(cast(row, ptr[u16]), i)) << 16, f32)
 
 
@@ -107,7 +115,7 @@ def matvec_float(w: ptr[u8], x: ptr[f32], y: ptr[f32], n: u32, n_rows: u32, FMT:
         block = workgroup_id(1) * M
         x = x + u64(block) * u64(n)
         y = y + u64(block) * u64(n_rows)
-        line = w + u64(row) * u64(n * (BLOCK_BYTES[FMT] // 32))
+        line = w + u64(row) * u64(n * format_of(FMT).block_bytes)
         sums = regs(f32, M)
         for group in range(lane_id(), (n + 31) >> 5, 32):
             chains = regs(f32, M)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf import GGMLType
 from zinc_rt.ir.graph import BufferKind, Graph
 from zinc_rt.ir.op import Op
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from zinc_rt.ring.native.profile import Profile, Recorder
 
 F32 = npt.NDArray[np.float32]
-_QUANTIZED = {kind for kind, part in layout.FORMATS.items() if part.quantized}
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,11 @@ class NativeBackend:
         """Do without matrix registers where their products of these formats are not those of vectors."""
         if not self.choice.tiles:
             return
-        wrong = [k.name for k in kinds if k in _QUANTIZED and not matrix_products_agree(self.library, self.choice, k)]
+        wrong = [
+            k.name
+            for k in kinds
+            if FORMATS[k.name].quantized and not matrix_products_agree(self.library, self.choice, k)
+        ]
         if wrong:
             self.choice = replace(self.choice, tiles="")
             if self._notify is not None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from zinc_rt.formats.table import FORMATS
 from zinc_rt.ir.graph import BufferKind, Graph, Node
 from zinc_rt.ir.op import Op, name
 from zinc_rt.kernels.cpu import layout, structs
@@ -150,7 +151,7 @@ class Lowering:
         if key in self.out.packs:
             return self.out.packs[key]
         wanted = [n for n in self.products(buffer) if (n.op is Op.LM_HEAD) == by_logit]
-        kinds = [layout.FORMATS[self.matrices[n.inputs[1]].kind].quantized for n in wanted]
+        kinds = [FORMATS[self.matrices[n.inputs[1]].kind.name].quantized for n in wanted]
         n, rows = self.width(buffer), self.sizes_.n_logits if by_logit else self.sizes_.n_rows
         groups = layout.n_groups(n)
         rows = -(-rows // layout.BLOCK_ROWS) * layout.BLOCK_ROWS if rows > layout.BLOCK_ROWS else rows
