@@ -29,9 +29,10 @@ from zinc_rt.kernels.errors import TokenOutOfRange
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.lang.errors import LangError
 from zinc_rt.mem.errors import MemoryPlanError
-from zinc_rt.mem.kv_pages import PAGE_TOKENS, KVPages, pages_for
+from zinc_rt.mem.kv_pages import KVPages, pages_for
 from zinc_rt.mem.plan import MemoryPlan
 from zinc_rt.models import ModelDefinition
+from zinc_rt.numerics import PAGE_TOKENS
 from zinc_rt.ring.base import Sizes
 from zinc_rt.ring.cpu import KERNELS, CpuRing, Kernels
 from zinc_rt.ring.errors import RingError

@@ -17,6 +17,8 @@ SPLIT: Final = 256
 """Positions that attention works on before it merges."""
 PAGE_TOKENS: Final = 16
 """Positions of a page of the KV cache."""
+PAGES_OF_SPLIT: Final = SPLIT // PAGE_TOKENS
+SPLIT_SHIFT: Final = SPLIT.bit_length() - 1
 PAGE_SHIFT: Final = PAGE_TOKENS.bit_length() - 1
 SUM_BLOCK: Final = 1024
 """Scores whose sum sampling forms from left to right before it adds such sums."""
@@ -25,6 +27,14 @@ QUANT_MAX: Final = 127.0
 """What the largest activation of a group becomes."""
 MIN_NORMAL: Final = 2.0**-126
 """The smallest scale of activations that is not taken for 0: the least normal float32."""
+
+# exp of float64, for sampling: in steps of ln 2 / 128, given in two parts. k * STEP_HIGH is exact for |k| < 2^20.
+STEPS: Final = 128
+STEPS_PER_E: Final = float.fromhex("0x1.71547652b82fep+7")
+STEP_HIGH: Final = float.fromhex("0x1.62e42feep-8")
+STEP_LOW: Final = float.fromhex("0x1.a39ef35793c76p-40")
+EXP_LOWEST: Final = -708.0
+"""Below this the result is 0; e to it is still a normal number."""
 
 # exp of float32. ln 2 is in two parts: the high one has 9 significant bits, so n * LN2_HIGH is exact for |n| < 2^15
 # (Cody, Waite 1980).

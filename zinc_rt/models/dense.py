@@ -12,9 +12,9 @@ from zinc_rt.gguf import SUPPORTED, GGMLType, GGUFFile
 from zinc_rt.gguf.errors import UnsupportedTensorType
 from zinc_rt.ir.graph import BufferKind, DType, Graph, GraphBuilder
 from zinc_rt.ir.op import Op
-from zinc_rt.mem.kv_pages import PAGE_TOKENS
 from zinc_rt.models.config import DenseConfig
 from zinc_rt.models.errors import MissingTensor, TensorShapeMismatch
+from zinc_rt.numerics import PAGE_TOKENS
 
 ROPE_TABLE = "rope_table"
 _STEP_INPUTS = {

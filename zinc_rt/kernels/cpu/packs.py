@@ -28,8 +28,7 @@ from zinc_rt.lang.ops import (
     zeros,
 )
 from zinc_rt.lang.types import f32, i8, i32, i64, ptr, u8, u32, u64, vec
-
-MIN_NORMAL = 2.0**-126
+from zinc_rt.numerics import MIN_NORMAL, NORM_LANES, QUANT_MAX
 
 
 @inline
@@ -54,7 +53,7 @@ def pack_group(p: ptr[Pack], v, row: i32, rows: i32, group: i32, W: int):
         biggest = bitcast(v[0], vec[u32, W]) & 0x7FFFFFFF
         for i in unroll(1, N):
             biggest = maximum(biggest, bitcast(v[i], vec[u32, W]) & 0x7FFFFFFF)
-        d: f32 = bitcast(reduce_max(biggest), f32) / 127.0
+        d: f32 = bitcast(reduce_max(biggest), f32) / QUANT_MAX
         if d < MIN_NORMAL:
             d = 0.0
         q = p.q + at * 32
@@ -147,16 +146,16 @@ def padded(x: ptr[f32], at: i32, n: i32, buffer: ptr[f32], N: int, W: int):
 
 @inline
 def rms_scale(x: ptr[f32], n: i32, eps: f32, W: int):
-    """1 / sqrt(mean of squares + eps) by the tree over 256 lanes."""
-    C = 256 // W
+    """1 / sqrt(mean of squares + eps) by the tree over `NORM_LANES` lanes."""
+    C = NORM_LANES // W
     lane = regs(vec[f32, W], C)
-    buffer = array(f32, 256, zero=False)
-    for at in range(0, n, 256):
-        p = padded(x, at, n, buffer, 256, W)
+    buffer = array(f32, NORM_LANES, zero=False)
+    for at in range(0, n, NORM_LANES):
+        p = padded(x, at, n, buffer, NORM_LANES, W)
         for i in unroll(C):
             v = load(p, i * W, lanes=W)
             lane[i] = fma(v, v, lane[i])
-    for half in unroll(tuple(h // W for h in (128, 64, 32, 16, 8, 4) if h >= W)):
+    for half in unroll(tuple(h // W for h in (NORM_LANES >> k for k in range(1, 7)) if h >= W)):
         for i in unroll(half):
             lane[i] = lane[i] + lane[i + half]
     total = reduce_add(lane[0])

@@ -21,8 +21,8 @@ from zinc_rt.lang.ops import (
     workitem_id,
 )
 from zinc_rt.lang.types import f32, i8, i32, ptr, u32
+from zinc_rt.numerics import MIN_NORMAL, QUANT_MAX
 
-MIN_NORMAL = 2.0**-126
 INFINITY = float("inf")
 
 
@@ -36,7 +36,7 @@ def quantize_four(v, q: ptr[u32], d: ptr[f32], s: ptr[u32], at: u32, live):
         top = maximum(top, absolute(v[i]))
     for distance in unroll((1, 2, 4)):
         top = maximum(top, wave_shuffle_xor(top, distance))
-    scale = top / 127.0
+    scale = top / QUANT_MAX
     scale = select(scale < MIN_NORMAL, 0.0, scale)
     usable = (scale > 0.0) & (scale < INFINITY)
     one: f32 = 1.0

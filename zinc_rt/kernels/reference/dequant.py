@@ -15,8 +15,7 @@ from zinc_rt.gguf.types import unsupported
 from zinc_rt.kernels.errors import EmptyInput, InputTooSmall, OutputTooSmall, UnsupportedShape
 from zinc_rt.kernels.reference.arith import F32
 from zinc_rt.kernels.reference.matmul import Weight, matmul
-
-GROUP = 32  # elements summed together by `fill_input_sum32`
+from zinc_rt.numerics import GROUP
 
 U8 = npt.NDArray[np.uint8]
 RawBytes = bytes | bytearray | memoryview | U8

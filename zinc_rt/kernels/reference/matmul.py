@@ -106,7 +106,7 @@ class Weight:
     @property
     def quantized(self) -> bool:
         """Whether the product takes int8 activations."""
-        return FORMATS[self.type.name].quantized
+        return self.type.quantized
 
     def rows(self, ids: npt.NDArray[np.integer]) -> F32:
         """The given rows dequantised: f32[len(ids), n_in]."""

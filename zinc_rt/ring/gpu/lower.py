@@ -25,11 +25,11 @@ from zinc_rt.kernels.rdna.catalogue import (
     merge_quantized,
 )
 from zinc_rt.kernels.rdna.heads import HeadsArgs
+from zinc_rt.numerics import GROUP, SPLIT
 from zinc_rt.ring.base import Sizes
 from zinc_rt.ring.errors import UnsupportedOp
 from zinc_rt.ring.gpu.operations import (
     BLOCKS,
-    SPLIT,
     Block,
     Counted,
     Operation,
@@ -240,7 +240,7 @@ class Lowering:
         entries = {m: matvec_rows(kind, m) for m in BLOCKS if m <= padded_rows(most)}
         self.out.kernels += entries.values()
         keys: tuple[Hashable, ...] = (x,) if kind in FLOATS else self.pack(n, x, n_in, counted)
-        n_units = n_in if kind in FLOATS else n_in // 32
+        n_units = n_in if kind in FLOATS else n_in // GROUP
         arguments = (self.at(weight), *map(Place, keys), self.at(y), n_units, n_out)
         self.emit(
             n, lambda s: entries[block_of(getattr(s, counted))],
@@ -338,7 +338,7 @@ class Lowering:
             )
         most = -(-self.sizes_.n_ctx // SPLIT)
         values, tops = ("values", n.id), ("tops", n.id)
-        quantized = dim % 32 == 0 and self.only_packed(y)
+        quantized = dim % GROUP == 0 and self.only_packed(y)
         results = self.packed(y) if quantized else {"y": self.at(y)}
         named = {"q": "quants", "d": "scales", "s": "sums", "y": "y"}
         block = Block(AttentionArgs, {

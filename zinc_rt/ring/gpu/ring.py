@@ -17,6 +17,7 @@ from zinc_rt.kernels.rdna.sampling_plan import Shape as SamplingShape
 from zinc_rt.kernels.rdna.sampling_plan import plan
 from zinc_rt.lang.cache import CompileCache
 from zinc_rt.lang.gpu_library import gpu_kernels
+from zinc_rt.numerics import SPLIT
 from zinc_rt.ring.accept import step_inputs
 from zinc_rt.ring.base import Bytes, Fence, Ring, Sizes, check_step
 from zinc_rt.ring.door.base import Door, gfx_name
@@ -27,7 +28,7 @@ from zinc_rt.ring.errors import RingClosed, RingError, UnsupportedOp
 from zinc_rt.ring.gpu.batches import Batches
 from zinc_rt.ring.gpu.lower import Lowered, Lowering
 from zinc_rt.ring.gpu.memory import GraphMemory, Uploader, fill, planned
-from zinc_rt.ring.gpu.operations import SPLIT, Shape
+from zinc_rt.ring.gpu.operations import Shape
 from zinc_rt.ring.gpu.sampling import GpuSampling, make_sampling
 from zinc_rt.ring.packet_list import Packet, PacketBatch
 from zinc_rt.ring.phases import into_phases

@@ -17,6 +17,7 @@ from zinc_rt.kernels.cpu import layout, structs
 from zinc_rt.kernels.errors import TokenOutOfRange
 from zinc_rt.lang.library import Library
 from zinc_rt.mem.arena import Lifetime, align_up, place
+from zinc_rt.numerics import SPLIT
 from zinc_rt.ring.accept import step_inputs
 from zinc_rt.ring.base import Bytes, Sizes
 from zinc_rt.ring.binding import bound, n_bytes, typed
@@ -240,7 +241,7 @@ class NativeBackend:
                 _check_tokens(batch.indices["token_ids"], n_rows, batch.n_vocab)
             if n_rows <= batch.lowered.split_rows:
                 longest = _largest(batch.indices["positions"], n_rows) + 1
-                splits = -(-longest // 256) if longest > 256 else 0
+                splits = -(-longest // SPLIT) if longest > SPLIT else 0
         program = batch.program
         program.prepare(
             n_rows=n_rows, n_logits=n_logits, splits=splits,

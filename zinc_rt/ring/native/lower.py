@@ -15,7 +15,8 @@ from typing import Any, Literal
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.ir.graph import BufferKind, Graph, Node
 from zinc_rt.ir.op import Op, name
-from zinc_rt.kernels.cpu import layout, structs
+from zinc_rt.kernels.cpu import attention, layout, structs
+from zinc_rt.numerics import GROUP, SPLIT
 from zinc_rt.ring.base import Sizes
 from zinc_rt.ring.errors import UnsupportedOp
 from zinc_rt.ring.native.choice import PACK_CHUNK, Choice
@@ -97,7 +98,7 @@ class Lowering:
             tuple(int(n.attrs[a]) for a in ("n_heads", "n_kv_heads")) for n in self.graph.nodes if n.op is Op.FLASH_ATTN
         ]
         out = self.out
-        out.max_splits = -(-self.sizes_.n_ctx // 256)
+        out.max_splits = -(-self.sizes_.n_ctx // SPLIT)
         out.attention_rows = min((self.choice.attention_rows(heads // n_kv) for heads, n_kv in shapes), default=1)
         # Splitting up pays where there are fewer heads than threads can share.
         if self.threads > 1 and shapes:
@@ -157,7 +158,7 @@ class Lowering:
         rows = -(-rows // layout.BLOCK_ROWS) * layout.BLOCK_ROWS if rows > layout.BLOCK_ROWS else rows
         at, parts = 0, {}
         for part, size in (
-            ("q", rows * groups * 32 if any(kinds) else 0),
+            ("q", rows * groups * GROUP if any(kinds) else 0),
             ("d", rows * groups * 4 if any(kinds) else 0),
             ("s", rows * groups * 24 if any(kinds) else 0),
             ("f", rows * groups * 128 if not all(kinds) else 0),
@@ -338,7 +339,7 @@ class Lowering:
         group, (q, k, v, *_), y = n_heads // n_kv, n.inputs, n.outputs[0]
         out = self.out
         partial = ("partial", n.id)
-        out.sizes[partial] = out.split_rows * out.max_splits * n_heads * (dim + 16) * 4
+        out.sizes[partial] = out.split_rows * out.max_splits * n_heads * (dim + attention.STATE) * 4
         arguments = {
             "q": self.at(q), "k_cache": self.at(k), "v_cache": self.at(v), "y": self.at(y),
             "partial": Ref(partial), "n_kv": n_kv, "max_splits": out.max_splits, "scale": float(n.attrs["scale"]),
