@@ -1,10 +1,11 @@
-"""Submissions per second through each door to an emulated GPU: what our side of a submission costs.
+"""Submissions per second through each interface to an emulated GPU: what our side of a submission costs.
 
-    python benchmarks/doors.py [--seconds 1.0] [--rounds 5] [--batch 16]
+    python benchmarks/interfaces.py [--seconds 1.0] [--rounds 5] [--batch 16]
 
 The emulator interprets the packets in Python and shares the processor with the driver code, so these are no figures of
-any GPU. They compare doors with each other and versions of this code with earlier ones. Rounds alternate between the
-doors; the table shows medians, with the range in brackets.
+any GPU. They compare interfaces with each other and versions of this code with earlier ones. Rounds alternate between
+the
+interfaces; the table shows medians, with the range in brackets.
 """
 
 from __future__ import annotations
@@ -14,29 +15,29 @@ import statistics
 import time
 from collections.abc import Callable
 
-from zinc_rt.emu.machine import Machine
-from zinc_rt.emu.profiles import LINUX_7_3_USERQ
-from zinc_rt.ring.cs.door import CsDoor
-from zinc_rt.ring.door.base import Door
-from zinc_rt.ring.door.batch import Batch
-from zinc_rt.ring.door.gpu_ring import GpuRing
-from zinc_rt.ring.kfd.door import KfdDoor
-from zinc_rt.ring.umq.door import UmqDoor
+from amdgpu_emu.machine import Machine
+from amdgpu_emu.profiles import LINUX_7_3_USERQ
+from zinc_rt.amdgpu.command_list import CommandList
+from zinc_rt.amdgpu.cs.interface import CsInterface
+from zinc_rt.amdgpu.interface import Interface
+from zinc_rt.amdgpu.kfd.interface import KfdInterface
+from zinc_rt.amdgpu.queue import GpuQueue
+from zinc_rt.amdgpu.umq.interface import UserQueueInterface
 
 NODE = "/dev/dri/renderD128"
-DOORS: dict[str, Callable[..., Door]] = {"cs": CsDoor, "kfd": KfdDoor, "umq": UmqDoor}
+INTERFACES: dict[str, Callable[..., Interface]] = {"cs": CsInterface, "kfd": KfdInterface, "umq": UserQueueInterface}
 
 
-def batch_of(ring: GpuRing, n_dispatches: int) -> Batch:
+def batch_of(ring: GpuQueue, n_dispatches: int) -> CommandList:
     """Dispatches of an empty kernel with a barrier after each, as a decode step has them."""
     kernel = ring.load_code("empty", bytes(4), rsrc1=0xC00F0000, rsrc2=2 << 1, threads=(32, 1, 1), n_user_data=2)
-    batch = Batch("benchmark")
+    batch = CommandList("benchmark")
     for i in range(n_dispatches):
         batch.dispatch(kernel, 1, user_data=(i, 0)).barrier()
     return batch
 
 
-def submissions_per_second(ring: GpuRing, batch: Batch, seconds: float, *, depth: int) -> float:
+def submissions_per_second(ring: GpuQueue, batch: CommandList, seconds: float, *, depth: int) -> float:
     """Submissions retired in a second; depth: how many may be under way, 1 to wait for each."""
     fences = [ring.submit(batch)]
     ring.wait(fences.pop())
@@ -54,7 +55,7 @@ def submissions_per_second(ring: GpuRing, batch: Batch, seconds: float, *, depth
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
-    parser.add_argument("--seconds", type=float, default=1.0, help="of a round of one door and kind")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of a round of one interface and kind")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--batch", type=int, default=16, help="dispatches of the larger batch")
     chosen = parser.parse_args()
@@ -64,9 +65,9 @@ def main() -> None:
         f"{chosen.batch} dispatches, waited for": (chosen.batch, 1),
         f"{chosen.batch} dispatches, 8 under way": (chosen.batch, 8),
     }
-    rates: dict[tuple[str, str], list[float]] = {(door, kind): [] for door in DOORS for kind in kinds}
+    rates: dict[tuple[str, str], list[float]] = {(interface, kind): [] for interface in INTERFACES for kind in kinds}
     with Machine(profile=LINUX_7_3_USERQ) as machine:
-        rings = {name: GpuRing(door(NODE, linux=machine.process())) for name, door in DOORS.items()}
+        rings = {name: GpuQueue(interface(NODE, linux=machine.process())) for name, interface in INTERFACES.items()}
         try:
             batches = {(name, n): batch_of(ring, n) for name, ring in rings.items() for n, _ in kinds.values()}
             for _ in range(chosen.rounds):
@@ -76,9 +77,9 @@ def main() -> None:
         finally:
             for ring in rings.values():
                 ring.close()
-    print("submissions per second, through " + " / ".join(DOORS))
+    print("submissions per second, through " + " / ".join(INTERFACES))
     for kind in kinds:
-        parts = [rates[door, kind] for door in DOORS]
+        parts = [rates[interface, kind] for interface in INTERFACES]
         cells = [f"{statistics.median(p):7.0f} ({min(p):.0f} to {max(p):.0f})" for p in parts]
         print(f"{kind:32}" + "".join(f"{cell:>26}" for cell in cells))
 

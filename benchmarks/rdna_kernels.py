@@ -14,14 +14,14 @@ import time
 
 import numpy as np
 
-from zinc_rt.emu.caches import Caches
-from zinc_rt.emu.cost import Work, predict
-from zinc_rt.emu.memory import BufferObject, Placement
-from zinc_rt.emu.models import MODELS
-from zinc_rt.emu.profiler import Profiler
-from zinc_rt.emu.shader import Dispatch
-from zinc_rt.emu.shader_memory import ShaderMemory
-from zinc_rt.emu.vm import GpuVm, Mapping
+from amdgpu_emu.caches import Caches
+from amdgpu_emu.cost import Work, predict
+from amdgpu_emu.memory import BufferObject, Placement
+from amdgpu_emu.models import MODELS
+from amdgpu_emu.profiler import Profiler
+from amdgpu_emu.shader import Dispatch
+from amdgpu_emu.shader_memory import ShaderMemory
+from amdgpu_emu.vm import GpuVm, Mapping
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.kernels.rdna.catalogue import FLOATS, KERNELS, QUANTIZED
 from zinc_rt.lang.gpu import GpuKernel, gpu_kernel

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from tests.emu.core.stage import Stage
+from amdgpu_emu.core.counters import Counters
+from tests.amdgpu_emu.core.stage import Stage
 from tests.lang import gpu_kernels as g
-from zinc_rt.emu.core.counters import Counters
 from zinc_rt.lang import *
 from zinc_rt.lang.frontend import Spec
 from zinc_rt.lang.gpu import gpu_kernel

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from zinc_rt.emu.machine import Machine
-from zinc_rt.emu.process import Process
-from zinc_rt.emu.shader import Dispatch, RecordingShader
-from zinc_rt.emu.shader_memory import ShaderMemory
-from zinc_rt.ring.cs.door import CsDoor
-from zinc_rt.ring.door.batch import Batch
-from zinc_rt.ring.door.gpu_ring import GpuRing
+from amdgpu_emu.machine import Machine
+from amdgpu_emu.process import Process
+from amdgpu_emu.shader import Dispatch, RecordingShader
+from amdgpu_emu.shader_memory import ShaderMemory
+from zinc_rt.amdgpu.command_list import CommandList
+from zinc_rt.amdgpu.cs.interface import CsInterface
+from zinc_rt.amdgpu.queue import GpuQueue
 
 N = 1024
 
@@ -27,13 +27,17 @@ def double(dispatch: Dispatch, memory: ShaderMemory) -> None:
 
 def main(machine: Machine, linux: Process) -> None:
     """Two dispatches with a barrier between them; without it, the second would not see what the first one wrote."""
-    with GpuRing(CsDoor(linux=linux)) as ring:
-        program = ring.load_code("double", bytes(64), rsrc1=0xC00F0001, rsrc2=2 << 1, threads=(32, 1, 1), n_user_data=2)
+    with GpuQueue(CsInterface(linux=linux)) as queue:
+        program = queue.load_code(
+            "double", bytes(64), rsrc1=0xC00F0001, rsrc2=2 << 1, threads=(32, 1, 1), n_user_data=2
+        )
         assert isinstance(machine.shader, RecordingShader)
         machine.shader.add(program.va, double)
-        buffer = ring.alloc(4 * N)
-        ring.write(buffer, np.arange(N, dtype=np.uint32))
+        buffer = queue.alloc(4 * N)
+        queue.write(buffer, np.arange(N, dtype=np.uint32))
         words = (buffer.va & 0xFFFFFFFF, buffer.va >> 32)
-        batch = Batch("twice").dispatch(program, 1, user_data=words).barrier().dispatch(program, 1, user_data=words)
-        ring.wait(ring.submit(batch))
-        print(np.frombuffer(ring.read(buffer), np.uint32)[:5])
+        batch = (
+            CommandList("twice").dispatch(program, 1, user_data=words).barrier().dispatch(program, 1, user_data=words)
+        )
+        queue.wait(queue.submit(batch))
+        print(np.frombuffer(queue.read(buffer), np.uint32)[:5])

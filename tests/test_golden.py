@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 
 import zinc_rt
+from zinc_rt.backends.cpu.backend import KERNELS, Kernels
 from zinc_rt.engine import Engine, Options
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.model import Model, built_in_model
 from zinc_rt.models import define
-from zinc_rt.ring.cpu import KERNELS, Kernels
 from zinc_rt.text import Tokenizer
 
 FILE = Path(__file__).parent / "golden.json"

@@ -9,71 +9,102 @@ from pathlib import Path
 
 import pytest
 
+import amdgpu_emu
 import zinc_rt
 
 ROOT = Path(zinc_rt.__file__).parent
+EMULATOR = Path(amdgpu_emu.__file__).parent
 
-# From the bottom up; modules of one layer may import each other.
+# From the bottom up; modules of one layer may import each other. A module belongs to the longest name it begins with.
 LAYERS = (
     ("errors",),
     ("numerics",),
     ("lang",),
     ("formats",),
-    ("linux", "uapi"),
-    ("pm4",),
-    ("kmd",),
+    ("linux", "amdgpu.abi"),
+    ("amdgpu.pm4", "amdgpu.fence"),
+    ("amdgpu.drm",),
     ("gguf", "text"),
     ("mem", "sched"),
+    ("amdgpu",),
     ("ir",),
     ("kernels",),
-    ("cores", "fast_pool"),
-    ("ring",),
+    ("backends",),
     ("models",),
-    ("emu",),
-    ("gpus",),
-    ("tiers", "emulated", "rings", "engine"),
-    ("sampling", "sampling_math", "sampler", "sampling_gpu", "choosing", "stopping", "generation"),
+    ("backends.probe",),
+    ("backends.tiers", "backends.amdgpu.emulated", "backends.select", "engine"),
+    ("sampling", "generation"),
     ("model",),
+    ("seed",),
     ("cli", "__main__"),
 )
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 
 
-def parts(path: Path) -> str:
-    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+def place(module: str) -> str:
+    """The entry of LAYERS that a module belongs to; empty for none."""
+    parts = module.split(".")
+    return next((name for n in range(len(parts), 0, -1) if (name := ".".join(parts[:n])) in RANK), "")
+
+
+def name_of(path: Path) -> str:
+    """A module's name below the package."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def is_module(name: str) -> bool:
+    """Whether a name below the package is a module."""
+    path = ROOT / name.replace(".", "/")
+    return path.is_dir() or path.with_name(path.name + ".py").exists()
 
 
 def imported(tree: ast.AST) -> set[str]:
+    """Modules below zinc_rt that a file imports, and the emulator as "amdgpu_emu"."""
     names: set[str] = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("zinc_rt"):
-            rest = node.module.split(".")[1:]
-            names |= {rest[0]} if rest else {a.name for a in node.names}
+        if isinstance(node, ast.ImportFrom) and node.module:
+            top, _, rest = node.module.partition(".")
+            if top == "zinc_rt":
+                members = [f"{rest}.{a.name}".lstrip(".") for a in node.names]
+                names |= {name if is_module(name) else rest for name in members}
+            elif top == "amdgpu_emu":
+                names.add(top)
         elif isinstance(node, ast.Import):
-            names |= {a.name.split(".")[1] for a in node.names if a.name.startswith("zinc_rt.")}
-    return names - {"__version__"}
+            names |= {a.name.partition(".")[2] for a in node.names if a.name.startswith("zinc_rt.")}
+            names |= {"amdgpu_emu" for a in node.names if a.name.partition(".")[0] == "amdgpu_emu"}
+    return names - {""}
 
 
 MODULES = sorted(p for p in ROOT.rglob("*.py") if p != ROOT / "__init__.py")
+EMULATED = sorted(EMULATOR.rglob("*.py"))
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_imports_point_down(path: Path) -> None:
-    layer = parts(path)
-    assert layer in RANK, f"{path.name} has no layer: give it one in docs/architecture.md and here"
-    for name in imported(ast.parse(path.read_text(encoding="utf-8"))):
-        assert RANK[name] <= RANK[layer], f"{layer} imports {name}, which is above it"
+    layer = place(name_of(path))
+    assert layer, f"{name_of(path)} has no layer: give it one in docs/architecture.md and here"
+    for name in imported(ast.parse(path.read_text(encoding="utf-8"))) - {"amdgpu_emu"}:
+        assert place(name), f"{name} has no layer"
+        assert RANK[place(name)] <= RANK[layer], f"{name_of(path)} imports {name}, which is above it"
 
 
 def test_the_emulator_stands_apart() -> None:
     """It is a second implementation: of the runtime it knows the driver's and the packets' layouts, no driver code."""
-    below, above = {"emu", "linux", "uapi", "pm4", "errors"}, {"emu", "emulated", "cli"}
+    below, above = {"linux", "amdgpu.abi", "amdgpu.pm4", "errors"}, {"backends.amdgpu.emulated", "cli"}
+    for path in EMULATED:
+        names = {place(name) for name in imported(ast.parse(path.read_text(encoding="utf-8"))) - {"amdgpu_emu"}}
+        assert names <= below, f"{path.name} imports {names - below}"
     for path in MODULES:
-        names = imported(ast.parse(path.read_text(encoding="utf-8")))
-        if parts(path) == "emu":
-            assert names <= below, f"{path.name} imports {names - below}"
-        if "emu" in names:
-            assert parts(path) in above, f"{parts(path)} imports the emulator"
+        if "amdgpu_emu" in imported(ast.parse(path.read_text(encoding="utf-8"))):
+            assert place(name_of(path)) in above, f"{name_of(path)} imports the emulator"
+
+
+def test_nothing_in_the_runtime_imports_the_seed_api() -> None:
+    for path in MODULES:
+        if place(name_of(path)) not in {"seed", "cli"}:
+            names = {place(name) for name in imported(ast.parse(path.read_text(encoding="utf-8"))) - {"amdgpu_emu"}}
+            assert "seed" not in names, f"{name_of(path)} imports the seed API"
 
 
 def test_modules_hold_one_idea() -> None:

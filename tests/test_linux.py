@@ -1,4 +1,4 @@
-"""The door to the operating system, on the system that the tests run on."""
+"""The interface to the operating system, on the system that the tests run on."""
 
 from __future__ import annotations
 

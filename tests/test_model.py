@@ -12,7 +12,7 @@ import zinc_rt
 from zinc_rt.engine import ContextFull, EngineError
 from zinc_rt.kernels.errors import TokenOutOfRange
 from zinc_rt.model import EmptyPrompt, PromptTooLong
-from zinc_rt.sampling import InvalidSamplingParam, UnknownParameter
+from zinc_rt.sampling.params import InvalidSamplingParam, UnknownParameter
 
 PROMPT = "Once upon a time"
 

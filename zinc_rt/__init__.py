@@ -17,14 +17,9 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     import zinc_rt.ir.graph as ir_graph
     import zinc_rt.ir.op as ir_op
-    import zinc_rt.ring.cpu as cpu_ring
-    import zinc_rt.ring.packet as pm4_packet
     from zinc_rt import engine as engine
-    from zinc_rt import fast_pool as fast_pool
     from zinc_rt import kernels as kernels
-    from zinc_rt import kmd as kmd
     from zinc_rt import lang as lang
-    from zinc_rt import ring as ring
     from zinc_rt.engine import Engine as Engine
     from zinc_rt.engine import Options as Options
     from zinc_rt.engine import Tier as Tier
@@ -35,23 +30,28 @@ if TYPE_CHECKING:
     from zinc_rt.generation import Stats as Stats
     from zinc_rt.model import Model as Model
     from zinc_rt.model import load as load
-    from zinc_rt.ring import cs as cs
-    from zinc_rt.ring import kfd as kfd
-    from zinc_rt.ring import umq as umq
-    from zinc_rt.sampling import SamplingParams as SamplingParams
+    from zinc_rt.sampling.params import SamplingParams as SamplingParams
+    from zinc_rt.seed import cpu_ring as cpu_ring
+    from zinc_rt.seed import cs as cs
+    from zinc_rt.seed import fast_pool as fast_pool
+    from zinc_rt.seed import kfd as kfd
+    from zinc_rt.seed import kmd as kmd
+    from zinc_rt.seed import pm4_packet as pm4_packet
+    from zinc_rt.seed import ring as ring
+    from zinc_rt.seed import umq as umq
 
 _MODULES = {
     "engine": "zinc_rt.engine",
     "ir_op": "zinc_rt.ir.op",
     "ir_graph": "zinc_rt.ir.graph",
-    "kmd": "zinc_rt.kmd",
-    "ring": "zinc_rt.ring",
-    "cpu_ring": "zinc_rt.ring.cpu",
-    "umq": "zinc_rt.ring.umq",
-    "kfd": "zinc_rt.ring.kfd",
-    "cs": "zinc_rt.ring.cs",
-    "pm4_packet": "zinc_rt.ring.packet",
-    "fast_pool": "zinc_rt.fast_pool",
+    "kmd": "zinc_rt.seed.kmd",
+    "ring": "zinc_rt.seed.ring",
+    "cpu_ring": "zinc_rt.seed.cpu_ring",
+    "umq": "zinc_rt.seed.umq",
+    "kfd": "zinc_rt.seed.kfd",
+    "cs": "zinc_rt.seed.cs",
+    "pm4_packet": "zinc_rt.seed.pm4_packet",
+    "fast_pool": "zinc_rt.seed.fast_pool",
     "kernels": "zinc_rt.kernels",
     "lang": "zinc_rt.lang",
 }
@@ -62,7 +62,7 @@ _NAMES = {
     "Generation": "zinc_rt.generation",
     "Model": "zinc_rt.model",
     "Options": "zinc_rt.engine",
-    "SamplingParams": "zinc_rt.sampling",
+    "SamplingParams": "zinc_rt.sampling.params",
     "Stats": "zinc_rt.generation",
     "Tier": "zinc_rt.engine",
     "UsageError": "zinc_rt.errors",

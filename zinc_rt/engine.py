@@ -1,4 +1,4 @@
-"""The engine: a tier's ring, one model lowered onto it, the KV pages of its sequences, and the step.
+"""The engine: a tier's backend, one model lowered onto it, the KV pages of its sequences, and the step.
 
     engine = Engine(Options(tier=Tier.t_cpu))
     engine.load(file, definition)
@@ -21,24 +21,11 @@ from typing import TYPE_CHECKING, Self, cast
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.errors import UsageError, ZincError
-from zinc_rt.gguf import GGUFFile
-from zinc_rt.ir.graph import BufferKind
-from zinc_rt.ir.op import Op
-from zinc_rt.kernels.errors import TokenOutOfRange
-from zinc_rt.lang.cache import CompileCache, default_cache_dir
-from zinc_rt.lang.errors import LangError
-from zinc_rt.mem.errors import MemoryPlanError
-from zinc_rt.mem.kv_pages import KVPages, pages_for
-from zinc_rt.mem.plan import MemoryPlan
-from zinc_rt.models import ModelDefinition
-from zinc_rt.numerics import PAGE_TOKENS
-from zinc_rt.ring.base import Sizes
-from zinc_rt.ring.cpu import KERNELS, CpuRing, Kernels
-from zinc_rt.ring.errors import RingError
-from zinc_rt.ring.packet_list import PacketBatch
-from zinc_rt.rings import RingOptions, open_ring
-from zinc_rt.tiers import (
+from zinc_rt.backends.base import Capacity
+from zinc_rt.backends.cpu.backend import KERNELS, CpuBackend, Kernels
+from zinc_rt.backends.packet_list import LoweredGraph
+from zinc_rt.backends.select import BackendOptions, open_backend
+from zinc_rt.backends.tiers import (
     ON_GPU,
     Tier,
     TierReport,
@@ -50,13 +37,25 @@ from zinc_rt.tiers import (
     said_of,
     tier_from_env,
 )
+from zinc_rt.errors import BackendError, UsageError, ZincError
+from zinc_rt.gguf import GGUFFile
+from zinc_rt.ir.graph import BufferKind
+from zinc_rt.ir.op import Op
+from zinc_rt.kernels.errors import TokenOutOfRange
+from zinc_rt.lang.cache import CompileCache, default_cache_dir
+from zinc_rt.lang.errors import LangError
+from zinc_rt.mem.errors import MemoryPlanError
+from zinc_rt.mem.kv_pages import KVPages, pages_for
+from zinc_rt.mem.plan import MemoryPlan
+from zinc_rt.models import ModelDefinition
+from zinc_rt.numerics import PAGE_TOKENS
 
 if TYPE_CHECKING:
-    from zinc_rt.kernels.rdna.sampling_plan import Shape as SamplingShape
+    from zinc_rt.backends.amdgpu.backend import AmdBackend
+    from zinc_rt.backends.amdgpu.sampling import GpuSampling
+    from zinc_rt.backends.base import StepProfile
+    from zinc_rt.kernels.rdna.sampling_plan import SamplingShape
     from zinc_rt.linux import Linux
-    from zinc_rt.ring.base import Profile
-    from zinc_rt.ring.gpu.ring import AmdRing
-    from zinc_rt.ring.gpu.sampling import GpuSampling
 
 __all__ = [
     "SUPPORTS_MULTITENANT_BATCHED_EXECUTION",
@@ -107,7 +106,8 @@ class Capabilities:
 @dataclass(frozen=True)
 class Options:
     """How to run. n_ctx: tokens of a sequence (None: what the model was trained for, at most 4096); n_batch: rows of
-    a step at the most; n_slots: sequences at once; kernels, threads, isa: see `RingOptions`; cache_dir: where compiled
+    a step at the most; n_slots: sequences at once; kernels, threads, isa: see `BackendOptions`; cache_dir: where
+    compiled
     kernels are kept (None: the user's cache folder); check_memory: refuse a plan that does not fit.
     """
 
@@ -175,7 +175,7 @@ class SampledStep:
 
 
 class Engine:
-    """One ring with at most one model. Belongs to one thread."""
+    """One backend with at most one model. Belongs to one thread."""
 
     def __init__(
         self,
@@ -193,20 +193,20 @@ class Engine:
         self.options = options or Options()
         self._notify, self._progress = notify, progress
         options = self.options
-        self._open_ring(options.tier, linux)
+        self._open_backend(options.tier, linux)
         self._product_bytes = 0  # of the matrices that a step reads whole
         self._forget()
         self._lengths: dict[int, int] = {}  # open sequences: how many positions their cache holds
-        self.sizes: Sizes | None = None
+        self.sizes: Capacity | None = None
         self.plan: MemoryPlan | None = None
 
-    def _open_ring(self, tier: Tier, linux: Linux | None) -> None:
+    def _open_backend(self, tier: Tier, linux: Linux | None) -> None:
         options, notify = self.options, self._notify
         cache = CompileCache(options.cache_dir or default_cache_dir(), notify=notify)
-        self.tier, self._ring = open_ring(
-            tier, RingOptions(options.kernels, options.threads, options.isa), cache, notify=notify, linux=linux
+        self.tier, self._backend = open_backend(
+            tier, BackendOptions(options.kernels, options.threads, options.isa), cache, notify=notify, linux=linux
         )
-        self.kernels, self.isa, self.threads = self._ring.kernels, self._ring.isa, self._ring.threads
+        self.kernels, self.isa, self.threads = self._backend.kernels, self._backend.isa, self._backend.threads
 
     @classmethod
     def init(cls, options: Options | None = None) -> Engine:
@@ -219,11 +219,11 @@ class Engine:
 
     def close(self) -> None:
         """Give back all memory; the engine cannot be used again."""
-        self._forget()  # first: a ring's arrays look at memory that it gives back
-        self._ring.close()
+        self._forget()  # first: a backend's arrays look at memory that it gives back
+        self._backend.close()
 
     def _forget(self) -> None:
-        self._batch: PacketBatch | None = None
+        self._batch: LoweredGraph | None = None
         self._pages: KVPages | None = None
         self._logits, self._tokens = np.empty((0, 0), np.float32), np.empty(0, np.int32)
 
@@ -238,7 +238,7 @@ class Engine:
     @property
     def how(self) -> str:
         """The tier, its kernels and what runs them, for a line on the screen."""
-        return f"{self.tier.value}: {self._ring.description}"
+        return f"{self.tier.value}: {self._backend.description}"
 
     def capabilities(self) -> Capabilities:
         """What this engine can do."""
@@ -248,37 +248,37 @@ class Engine:
         """Plan, say so, check the plan against the memory there is, then lower the graph.
 
         A GPU that `auto` took is left for the CPU when it cannot take the model. Raises `MemoryPlanError`,
-        `RingError`.
+        `BackendError`.
         """
         if self._batch is not None:
             raise EngineError("the engine has a model already; open another engine for a second one")
         try:
             return self._load(file, definition)
-        except (RingError, MemoryPlanError, LangError) as error:
+        except (BackendError, MemoryPlanError, LangError) as error:
             if self.options.tier is not Tier.auto or self.tier not in ON_GPU:
                 raise
             line = said_of(Tier.t_cpu, [TierReport(self.tier, False, str(error))])
-        with suppress(RingError):  # of a device that is lost
-            self._ring.close()
+        with suppress(BackendError):  # of a device that is lost
+            self._backend.close()
         if self._notify is not None:
             self._notify(line)
-        self._open_ring(Tier.t_cpu, None)
+        self._open_backend(Tier.t_cpu, None)
         return self._load(file, definition)
 
     def _load(self, file: GGUFFile, definition: ModelDefinition) -> MemoryPlan:
         graph, options = definition.graph, self.options
         n_ctx = options.n_ctx or min(definition.config.n_ctx_train, DEFAULT_N_CTX)
         n_pages = pages_for(n_ctx) * options.n_slots
-        sizes = Sizes(options.n_batch, options.n_batch, n_ctx, options.n_slots, n_pages)
+        sizes = Capacity(options.n_batch, options.n_batch, n_ctx, options.n_slots, n_pages)
         weights = [b.name for b in graph.of_kind(BufferKind.WEIGHT)]
-        plan = MemoryPlan(available=self._ring.memory_available, **self._ring.plan(graph, sizes))
+        plan = MemoryPlan(available=self._backend.memory_available, **self._backend.plan(graph, sizes))
         if self._notify is not None:
             self._notify(f"{self.how}; {plan.summary}")
         if options.check_memory:
             plan.check()
         constants = {name: make(n_ctx) for name, make in definition.constants.items()}
         raw = {name: file.raw(name) for name in weights}
-        self._batch = self._ring.lower(graph, sizes, raw, constants, file.release, self._progress)
+        self._batch = self._backend.lower(graph, sizes, raw, constants, file.release, self._progress)
         self._pages = KVPages(n_pages, options.n_slots, sizes.max_pages, self._batch.inputs["page_table"])
         # Valid until the next step, like all outputs.
         self._logits = self._batch.outputs["logits"].view(np.float32)
@@ -295,20 +295,22 @@ class Engine:
         return self._product_bytes + self.plan.kv_cache * n_positions // (sizes.n_pages * PAGE_TOKENS)
 
     def read_bandwidth(self, n_bytes: int) -> float:
-        """10^9 bytes per second at which the engine's threads read memory. Raises `RingError` for reference kernels."""
-        if not isinstance(self._ring, CpuRing):
-            raise RingError(f"bandwidth is measured by the native kernels; this engine is {self.how}")
-        return self._ring.read_bandwidth(n_bytes)
+        """10^9 bytes per second at which the engine's threads read memory. Raises `BackendError` for reference
+        kernels.
+        """
+        if not isinstance(self._backend, CpuBackend):
+            raise BackendError(f"bandwidth is measured by the native kernels; this engine is {self.how}")
+        return self._backend.read_bandwidth(n_bytes)
 
     def start_profile(self) -> None:
-        """Record the steps from now on. Raises `RingError` where that cannot be had."""
-        self._ring.start_profile(self._loaded()[0])
+        """Record the steps from now on. Raises `BackendError` where that cannot be had."""
+        self._backend.start_profile(self._loaded()[0])
 
-    def finish_profile(self) -> Profile:
+    def finish_profile(self) -> StepProfile:
         """What the steps since `start_profile` spent their time on."""
-        return self._ring.finish_profile()
+        return self._backend.finish_profile()
 
-    def _loaded(self) -> tuple[PacketBatch, KVPages, Sizes]:
+    def _loaded(self) -> tuple[LoweredGraph, KVPages, Capacity]:
         if self._batch is None or self._pages is None or self.sizes is None:
             raise EngineError("no model is loaded")
         return self._batch, self._pages, self.sizes
@@ -352,7 +354,7 @@ class Engine:
         batch, pages, sizes = self._loaded()
         n_rows, n_logits = self._schedule(rows, batch.inputs, pages, sizes)
         batch.counts[0], batch.counts[1] = n_rows, n_logits
-        self._ring.wait(self._ring.submit(batch))
+        self._backend.wait(self._backend.submit(batch))
         self._ran(rows)
         return StepResult(self._logits[:n_logits], self._tokens[:n_logits])
 
@@ -362,7 +364,7 @@ class Engine:
 
     def settle(self) -> None:
         """Wait for a step that was interrupted, before the next one's inputs are written. Raises what `step` raises."""
-        self._ring.settle()
+        self._backend.settle()
 
     @property
     def samples(self) -> bool:
@@ -372,32 +374,32 @@ class Engine:
     def open_sampling(
         self, n_vocab: int, rows: int, shape: SamplingShape, table: npt.NDArray[np.uint64]
     ) -> GpuSampling:
-        """What `step_sampled` needs for `rows` wanted rows; see `AmdRing.open_sampling`. Raises `RingError`."""
+        """What `step_sampled` needs for `rows` wanted rows; see `AmdBackend.open_sampling`. Raises `BackendError`."""
         return self._gpu().open_sampling(self._loaded()[0], n_vocab, rows, shape, table)
 
     def step_sampled(self, rows: Sequence[Rows], sampling: GpuSampling) -> SampledStep:
         """As `step`, with a token for each wanted row in place of its logits. Raises what `step` raises."""
-        ring, (batch, pages, sizes) = self._gpu(), self._loaded()
+        backend, (batch, pages, sizes) = self._gpu(), self._loaded()
         batch.counts[0], batch.counts[1] = self._schedule(rows, batch.inputs, pages, sizes)
-        ring.wait(ring.submit_sampled(batch, sampling))
+        backend.wait(backend.submit_sampled(batch, sampling))
         self._ran(rows)
 
         def logits() -> npt.NDArray[np.float32]:
-            ring.fetch(batch, sampling)
+            backend.fetch(batch, sampling)
             return self._logits[: batch.counts[1]]
 
         return SampledStep(sampling.tokens, sampling.status, logits)
 
-    def _gpu(self) -> AmdRing:
+    def _gpu(self) -> AmdBackend:
         if not self.samples:
-            raise RingError(f"tokens are sampled by GPUs; this engine is {self.how}")
-        return cast("AmdRing", self._ring)
+            raise BackendError(f"tokens are sampled by GPUs; this engine is {self.how}")
+        return cast("AmdBackend", self._backend)
 
     def _schedule(
-        self, rows: Sequence[Rows], inputs: Mapping[str, npt.NDArray[np.int32]], pages: KVPages, sizes: Sizes
+        self, rows: Sequence[Rows], inputs: Mapping[str, npt.NDArray[np.int32]], pages: KVPages, sizes: Capacity
     ) -> tuple[int, int]:
         """Write the step's inputs; returns its row and logit counts."""
-        self._ring.settle()  # a step that was interrupted may still read them
+        self._backend.settle()  # a step that was interrupted may still read them
         n_rows, n_wanted = 0, 0
         ids, positions, slots, logit_rows = (inputs[name] for name in _STEP_INPUTS)
         ends: dict[int, int] = {}  # of sequences that have rows in this step already
@@ -419,7 +421,7 @@ class Engine:
             raise EngineError("a step needs at least one row")
         return n_rows, n_wanted
 
-    def _check_rows(self, part: Rows, n_before: int, sizes: Sizes, end: int | None) -> None:
+    def _check_rows(self, part: Rows, n_before: int, sizes: Capacity, end: int | None) -> None:
         n = len(part.tokens)
         self._check_open(part.slot)
         for token in part.tokens:

@@ -17,3 +17,11 @@ class UsageError(ZincError):
     """The request itself is malformed: an unknown option, a value outside its range."""
 
     exit_code = 2
+
+
+class BackendError(ZincError):
+    """A backend, or the device below it, cannot do what was asked."""
+
+
+class BackendClosed(BackendError):
+    """The backend or its device was closed before the call."""

@@ -1,7 +1,7 @@
 """The one door to the operating system: files, ioctls, memory maps, sysfs, clock, and stores that a device sees.
 
 Everything that talks to the amdgpu driver takes a `Linux` as an argument; `host()` is the real one, and the emulator
-(`zinc_rt.emu`) stands behind the same methods. They raise `OSError` with the kernel's errno and interpret nothing.
+(`amdgpu_emu`) stands behind the same methods. They raise `OSError` with the kernel's errno and interpret nothing.
 """
 
 from __future__ import annotations

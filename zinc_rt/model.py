@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.choosing import Chooser, chooser_for
+from zinc_rt.backends.cpu.backend import Kernels
+from zinc_rt.backends.tiers import Tier, parse_tier
 from zinc_rt.engine import ContextFull, Engine, EngineError, Options, Rows, tier_from_env
 from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.generation import Chunk, Generation, Stats
@@ -32,11 +33,10 @@ from zinc_rt.mem.errors import MemoryPlanError
 from zinc_rt.mem.plan import MemoryPlan
 from zinc_rt.models import ModelDefinition, define
 from zinc_rt.models.config import DenseConfig
-from zinc_rt.ring.cpu import Kernels
-from zinc_rt.sampler import Sampled, Sampler
-from zinc_rt.sampling import SamplingParams
-from zinc_rt.stopping import StopMatcher
-from zinc_rt.tiers import Tier, parse_tier
+from zinc_rt.sampling.dispatch import Chooser, chooser_for
+from zinc_rt.sampling.params import SamplingParams
+from zinc_rt.sampling.sampler import Sampled, Sampler
+from zinc_rt.sampling.stop import StopMatcher
 
 if TYPE_CHECKING:
     from zinc_rt.text import ChatTemplate, Detokenizer, Tokenizer

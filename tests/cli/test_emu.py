@@ -18,17 +18,17 @@ def test_list(zinc):
     assert "AMDGPU_CS" in tree["calls"]
 
 
-@pytest.mark.parametrize(("kernel", "doors"), [("6.12", 2), ("6.17", 2), ("7.3", 2), ("7.3-userq", 3)])
-def test_check_tries_every_door(zinc, kernel, doors):
+@pytest.mark.parametrize(("kernel", "interfaces"), [("6.12", 2), ("6.17", 2), ("7.3", 2), ("7.3-userq", 3)])
+def test_check_tries_every_interface(zinc, kernel, interfaces):
     shown = zinc("emu", "check", "--kernel", kernel)
     assert shown.code == 0
-    assert shown.out.count("a fence retired") == doors
+    assert shown.out.count("a fence retired") == interfaces
     assert "finding" not in shown.out
 
 
 def test_check_names_the_step_that_fails(zinc):
     shown = zinc("emu", "check", "--fault", "KFD_CREATE_QUEUE=EINVAL")
-    assert shown.code == 0  # the other door works
+    assert shown.code == 0  # the other interface works
     assert "create_queue_failed" in shown.out
     assert shown.out.count("a fence retired") == 1
     tree = json.loads(zinc("emu", "check", "--json", "--fault", "AMDGPU_CTX=ENOMEM").out)

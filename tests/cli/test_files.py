@@ -8,8 +8,8 @@ import pytest
 
 import zinc_rt
 from tests.cli.tiny import N_EMBD, SPECIALS
+from zinc_rt.backends.cpu.cores import default_threads
 from zinc_rt.cli import machine
-from zinc_rt.cores import default_threads
 from zinc_rt.engine import Tier, TierReport
 from zinc_rt.gguf import GGMLType, GGUFFile, GGUFWriter
 from zinc_rt.lang.errors import CompilerCrashed
@@ -155,7 +155,7 @@ def test_check_says_why_the_self_test_failed(zinc, monkeypatch):
 
 
 def test_check_says_that_a_kernel_is_wrong(zinc, monkeypatch):
-    monkeypatch.setattr("zinc_rt.ring.native.selftest.sums_are_right", lambda library, threads: False)
+    monkeypatch.setattr("zinc_rt.backends.cpu.selftest.sums_are_right", lambda library, threads: False)
     assert finding(zinc, "self-test")["value"] == "a kernel gave wrong sums"
 
 

@@ -10,20 +10,20 @@ from dataclasses import replace
 
 import pytest
 
+from amdgpu_emu.machine import DeviceFile, Machine
+from amdgpu_emu.models import R9700, RAPHAEL, RX7900XTX, SMALL_BAR, Firmware
+from amdgpu_emu.process import Process
+from amdgpu_emu.profiles import LINUX_6_12, LINUX_6_17, LINUX_7_3, LINUX_7_3_USERQ
 from zinc_rt.cli.gpu import gpu_findings
-from zinc_rt.cli.machine import Finding
+from zinc_rt.cli.machine import MachineFinding
 from zinc_rt.cli.native import NativeReport
-from zinc_rt.emu.machine import DeviceFile, Machine
-from zinc_rt.emu.models import R9700, RAPHAEL, RX7900XTX, SMALL_BAR, Firmware
-from zinc_rt.emu.process import Process
-from zinc_rt.emu.profiles import LINUX_6_12, LINUX_6_17, LINUX_7_3, LINUX_7_3_USERQ
 from zinc_rt.linux import Linux
 
 EINVAL, EIO, ENOMEM = errno.EINVAL, errno.EIO, errno.ENOMEM
 CONTAINER = "--device /dev/kfd --device /dev/dri"
 
 
-def look(machine: Machine, prepare: Callable[[Process], object] = lambda linux: None) -> dict[str, Finding]:
+def look(machine: Machine, prepare: Callable[[Process], object] = lambda linux: None) -> dict[str, MachineFinding]:
     """The findings by name; then the machine is closed, which finds leaks."""
     with machine:
         linux = machine.process()
@@ -36,7 +36,7 @@ def look(machine: Machine, prepare: Callable[[Process], object] = lambda linux: 
     return {f.name.removeprefix("renderD128 "): f for f in found}
 
 
-def wrong(found: dict[str, Finding]) -> list[str]:
+def wrong(found: dict[str, MachineFinding]) -> list[str]:
     return [name for name, f in found.items() if not f.ok]
 
 
@@ -48,8 +48,8 @@ def test_everything_works() -> None:
         "kfd", "cs smoke", "cs",
     ]  # fmt: skip
     assert found["renderD128"].value == "gfx1201, 64 compute units, 32.00 GiB of VRAM"
-    for door in ("umq", "kfd", "cs"):
-        assert re.fullmatch(r"a fence retired after \d+\.\d\d ms", found[door].value)
+    for interface in ("umq", "kfd", "cs"):
+        assert re.fullmatch(r"a fence retired after \d+\.\d\d ms", found[interface].value)
     assert found["user queue"].value == "Linux 7.3.4-amd64, user_queue=1, 4 slots; a queue was made and freed"
     assert "0x1d47000" in found["kfd queue"].value
     assert found["firmware"].value == "ME 3110, PFP 3210, MEC 3470, MES 150"
@@ -274,7 +274,7 @@ class OtherSystem(Linux):
 
 
 def test_another_system() -> None:
-    assert gpu_findings(OtherSystem()) == [Finding("AMD GPUs", "none: amdgpu exists on Linux only")]
+    assert gpu_findings(OtherSystem()) == [MachineFinding("AMD GPUs", "none: amdgpu exists on Linux only")]
 
 
 def test_no_gpu() -> None:

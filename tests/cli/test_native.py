@@ -29,7 +29,7 @@ def test_every_level_and_both_kinds_of_kernels_say_the_same(run):
 
 
 def test_the_plan_comes_before_anything_else_is_done(run, monkeypatch):
-    monkeypatch.setattr("zinc_rt.ring.cpu.available_memory", lambda: 64 << 20)
+    monkeypatch.setattr("zinc_rt.backends.cpu.backend.available_memory", lambda: 64 << 20)
     outcome = run()
     assert outcome.code == 1
     assert "not enough memory" in outcome.error

@@ -42,11 +42,14 @@ def test_a_native_start_imports_nothing_of_the_reference_kernels_and_no_compiler
     command = [sys.executable, "-X", "importtime", "-m", "zinc_rt", "run", "-m", str(tiny), "x", "-n", "1"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, env=ENVIRONMENT)
     loaded = {line.rsplit("|", 1)[1].strip() for line in done.stderr.splitlines() if "|" in line}
-    assert "zinc_rt.ring.native.backend" in loaded
-    assert not loaded & {"threadpoolctl", "zinc_rt.ring.reference", "zinc_rt.kernels.reference.matmul"}
+    assert "zinc_rt.backends.cpu.native" in loaded
+    assert not loaded & {"threadpoolctl", "zinc_rt.backends.reference.backend", "zinc_rt.kernels.reference.matmul"}
     assert not loaded & {"zinc_rt.lang.frontend", "zinc_rt.lang.children", "llvmlite", "rich", "jinja2", "statistics"}
     amd = glob.glob("/sys/class/drm/renderD*/device")
-    assert amd or not loaded & {"zinc_rt.kmd", "zinc_rt.uapi"}  # looking for a GPU that is not there costs nothing
+    assert amd or not loaded & {
+        "zinc_rt.amdgpu.drm",
+        "zinc_rt.amdgpu.abi",
+    }  # looking for a GPU that is not there costs nothing
 
 
 def test_run_from_a_pipe_into_a_pipe(tiny):
@@ -119,11 +122,13 @@ def on_terminal(*args, typed=b"", environment=None, until=None):
     )
     os.close(child)
     screen, sent, deadline = b"", False, time.monotonic() + 40
+    poll = select.poll()  # not select(): a worker of the tests may hold descriptors above 1023
+    poll.register(parent, select.POLLIN)
     while time.monotonic() < deadline:
         if typed and not sent and (until is None or until in screen):
             os.write(parent, typed)
             sent = True
-        if select.select([parent], [], [], 0.2)[0]:
+        if poll.poll(200):
             try:
                 data = os.read(parent, 65536)
             except OSError:  # the other side has closed

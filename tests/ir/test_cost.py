@@ -11,7 +11,7 @@ import pytest
 
 from tests.ir.dense import F16, F32, I32, INPUT, OUTPUT, STATE, TEMP, WEIGHT, Dims, dense
 from zinc_rt.errors import UsageError
-from zinc_rt.ir.cost import Cost, Sizes, graph_cost, node_cost
+from zinc_rt.ir.cost import Cost, CostSizes, graph_cost, node_cost
 from zinc_rt.ir.graph import BufferKind, Dim, DType, Graph, GraphBuilder
 from zinc_rt.ir.op import Op
 
@@ -85,7 +85,7 @@ def naive_argmax(x: Sequence[Counted]) -> None:
         best = max(best, value)
 
 
-def counted(graph: Graph, name: str, sizes: Sizes) -> int:
+def counted(graph: Graph, name: str, sizes: CostSizes) -> int:
     """Operations that naive code of the node `name` of `dense()` does, counted while it runs."""
     rows, d = sizes.n_rows, Dims()
     node = next(n for n in graph.nodes if n.name == name)
@@ -124,27 +124,27 @@ def counted(graph: Graph, name: str, sizes: Sizes) -> int:
     return Counted.count
 
 
-@pytest.mark.parametrize("sizes", [Sizes(context=7), Sizes(n_rows=5, n_logits=2, context=40)])
+@pytest.mark.parametrize("sizes", [CostSizes(context=7), CostSizes(n_rows=5, n_logits=2, context=40)])
 @pytest.mark.parametrize(
     "name",
     ["embed", "blk.0.attn_norm", "blk.0.attn_q_norm", "blk.0.attn_k_norm", "blk.0.attn_q_bias", "blk.0.attn_q_rope",
      "blk.0.attn_k_rope", "blk.0.kv", "blk.0.attn", "blk.0.ffn_norm", "blk.0.ffn_act", "blk.0.ffn_down", "last",
      "lm_head", "argmax"],
 )  # fmt: skip
-def test_operations_are_those_of_naive_code(name: str, sizes: Sizes) -> None:
+def test_operations_are_those_of_naive_code(name: str, sizes: CostSizes) -> None:
     graph = dense()
     node = next(n for n in graph.nodes if n.name == name)
     assert node_cost(graph, node, sizes).operations == counted(graph, name, sizes)
 
 
-def bytes_of(name: str, sizes: Sizes) -> tuple[int, int]:
+def bytes_of(name: str, sizes: CostSizes) -> tuple[int, int]:
     graph = dense()
     cost = node_cost(graph, next(n for n in graph.nodes if n.name == name), sizes)
     return cost.bytes_read, cost.bytes_written
 
 
 def test_bytes_by_hand() -> None:
-    sizes = Sizes(n_rows=3, n_logits=2, context=40, n_slots=2)
+    sizes = CostSizes(n_rows=3, n_logits=2, context=40, n_slots=2)
     q8_row = 34 * 64 // 32
     head = 32
     assert bytes_of("embed", sizes) == (3 * 4 + 3 * q8_row, 3 * 64 * 4)
@@ -163,7 +163,7 @@ def test_bytes_by_hand() -> None:
     assert bytes_of("blk.0.ffn_norm", sizes) == (2 * 3 * 64 * 4 + 64 * 4, 2 * 3 * 64 * 4)
     assert bytes_of("lm_head", sizes) == (2 * 64 * 4 + 50 * q8_row + 2 * 4, 2 * 50 * 4)
     assert bytes_of("argmax", sizes) == (2 * 50 * 4, 2 * 4)
-    assert bytes_of("lm_head", Sizes(n_logits=0)) == (0, 0)
+    assert bytes_of("lm_head", CostSizes(n_logits=0)) == (0, 0)
 
 
 @pytest.mark.parametrize("dtype", [d for d in DType if d is not I32])
@@ -180,7 +180,7 @@ def test_weight_bytes_are_those_of_the_gguf_package(dtype: DType) -> None:
 
 def test_totals_are_the_sums() -> None:
     graph = dense()
-    sizes = Sizes(n_rows=4, context=33, n_slots=3)
+    sizes = CostSizes(n_rows=4, context=33, n_slots=3)
     cost = graph_cost(graph, sizes)
     assert len(cost.nodes) == len(graph.nodes)
     assert cost.total.bytes_read == sum(c.bytes_read for c in cost.nodes)
@@ -197,7 +197,7 @@ def test_operations_without_a_formula_are_named_not_guessed() -> None:
     b = GraphBuilder("g")
     x, y = b.buffer("x", INPUT, F32, ["n_rows", 8]), b.buffer("y", OUTPUT, F16, ["n_rows", 8])
     b.node(Op.SSM_CONV1D, [x], [y], "conv")
-    cost = graph_cost(b.build(), Sizes(n_rows=2))
+    cost = graph_cost(b.build(), CostSizes(n_rows=2))
     assert cost.nodes == (Cost(2 * 8 * 4, 2 * 8 * 2, None),)
     assert cost.uncounted == ("conv",)
     assert cost.total.operations == 0
@@ -211,16 +211,16 @@ def test_split_rows_cost_the_same() -> None:
         b.node(Op.RMS_NORM, [x, w], [y], eps=1e-6, n_heads=4, head_dim=16)
         b.node(Op.STREAM_OUT, [y], [])
         graph = b.build()
-        return node_cost(graph, graph.nodes[0], Sizes(n_rows=3))
+        return node_cost(graph, graph.nodes[0], CostSizes(n_rows=3))
 
     assert cost(("n_rows", 64)) == cost(("n_rows", 4, 16))
 
 
 def test_sizes_follow_the_context() -> None:
-    assert dict(Sizes(context=17).symbols) == {
+    assert dict(CostSizes(context=17).symbols) == {
         "n_rows": 1, "n_logits": 1, "n_slots": 1, "n_pages": 2, "max_pages": 2, "n_ctx": 17,
     }  # fmt: skip
-    given = Sizes(n_rows=2, n_logits=0, context=10, n_ctx=100, n_slots=4, n_pages=9, max_pages=5)
+    given = CostSizes(n_rows=2, n_logits=0, context=10, n_ctx=100, n_slots=4, n_pages=9, max_pages=5)
     assert given.symbols["n_pages"] == 9
     assert given.dim("n_ctx") == 100
     assert given.dim(7) == 7
@@ -233,4 +233,4 @@ def test_sizes_follow_the_context() -> None:
 def test_impossible_sizes(name: str, value: int) -> None:
     sizes: dict[str, Any] = {name: value}
     with pytest.raises(UsageError, match=f"{name} is {value}, expected at least"):
-        Sizes(**sizes)
+        CostSizes(**sizes)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 
 from tests.ir.dense import F32, INPUT, OUTPUT, Dims, dense
 from tests.ir.random_graphs import graphs
-from zinc_rt.ir.cost import Sizes, graph_cost
+from zinc_rt.ir.cost import CostSizes, graph_cost
 from zinc_rt.ir.export import quantity, to_dot, to_json
 from zinc_rt.ir.graph import BufferKind, Graph, GraphBuilder
 from zinc_rt.ir.op import Op
@@ -111,7 +111,7 @@ def check_drawing(graph: Graph, dot: Dot) -> None:
 
 def test_the_drawing_of_a_dense_graph() -> None:
     graph = dense()
-    dot = Dot(to_dot(graph, Sizes(n_rows=2)))
+    dot = Dot(to_dot(graph, CostSizes(n_rows=2)))
     check_drawing(graph, dot)
     assert dot.name == "dense"
     for node in graph.nodes:
@@ -145,14 +145,14 @@ def test_names_are_escaped(name: str) -> None:
 
 
 def test_labels_tell_the_cost() -> None:
-    label = Dot(to_dot(dense(), Sizes())).labels["n0"]
+    label = Dot(to_dot(dense(), CostSizes())).labels["n0"]
     # One id of 4 bytes and one Q8_0 row of 68.
     assert label.split("\n")[2:] == ["token_embd.weight q8_0[50, 64]", "reads 72 B, writes 256 B, 0 op"]
 
 
 def test_json_holds_the_graph_and_its_costs() -> None:
     graph = dense(Dims(layers=1))
-    sizes = Sizes(n_rows=3, context=20)
+    sizes = CostSizes(n_rows=3, context=20)
     cost = graph_cost(graph, sizes)
     tree = json.loads(to_json(graph, sizes))
     assert (tree["name"], tree["meta"]) == (graph.name, dict(graph.meta))

@@ -170,12 +170,12 @@ def test_missing_and_surplus_bindings() -> None:
     graph = dense()
     q = node_named(graph, "blk.0.attn_q")
     bad = rebuilt(graph, nodes={q.name: {"inputs": q.inputs[:1]}})
-    refused(bad, e.MissingBinding, q.name, None, "1 inputs", "2", "x, weight", only=False)
+    refused(bad, e.UnboundBuffer, q.name, None, "1 inputs", "2", "x, weight", only=False)
     bad = rebuilt(graph, nodes={q.name: {"inputs": (*q.inputs, q.inputs[0])}})
-    refused(bad, e.MissingBinding, q.name, None, "3 inputs", "2")
+    refused(bad, e.UnboundBuffer, q.name, None, "3 inputs", "2")
     norm = node_named(graph, "blk.0.ffn_norm")
     bad = rebuilt(graph, nodes={norm.name: {"outputs": norm.outputs[:1]}})
-    refused(bad, e.MissingBinding, norm.name, None, "1 outputs", "2", "sum, normed", only=False)
+    refused(bad, e.UnboundBuffer, norm.name, None, "1 outputs", "2", "sum, normed", only=False)
 
 
 # Of every executable operation, each port once: another shape that is possible in itself.
@@ -209,7 +209,7 @@ WRONG_SHAPES: list[tuple[str, str, tuple[Dim, ...], str]] = [
 @pytest.mark.parametrize(("node", "buffer", "shape", "expected"), WRONG_SHAPES)
 def test_shape_mismatches(node: str, buffer: str, shape: tuple[Dim, ...], expected: str) -> None:
     bad = rebuilt(dense(Dims(weights=F32)), buffers={buffer: {"shape": shape}})
-    about = {f.node: f for f in verify.findings(bad) if f.kind is e.ShapeMismatch}
+    about = {f.node: f for f in verify.findings(bad) if f.kind is e.ShapeConflict}
     message = about[node].message
     seen = bad.buffer_named(about[node].buffer or "").type_text
     assert expected in message
@@ -219,7 +219,7 @@ def test_shape_mismatches(node: str, buffer: str, shape: tuple[Dim, ...], expect
 def test_a_shape_mismatch_says_who_decided() -> None:
     bad = rebuilt(dense(), buffers={"blk.0.attn_q.weight": {"shape": (128, 96)}})
     refused(
-        bad, e.ShapeMismatch, "blk.0.attn_q", "blk.0.attn_q.weight",
+        bad, e.ShapeConflict, "blk.0.attn_q", "blk.0.attn_q.weight",
         "q8_0[128, 96]", "[n_out, 64]", "n_in is 64 by input x 'blk.0.attn_norm.out'",
     )  # fmt: skip
 
@@ -235,14 +235,14 @@ def test_reshapes_cost_no_node() -> None:
     assert verify.findings(rebuilt(graph, buffers=split)) == []
     # Where the heads are written out, they have to be the right ones.
     bad = rebuilt(graph, buffers={"blk.0.attn_q_rope.out": {"shape": ("n_rows", 8, 16)}})
-    refused(bad, e.ShapeMismatch, "blk.0.attn", "blk.0.attn_q_rope.out", "[R, 4, 32]", only=False)
+    refused(bad, e.ShapeConflict, "blk.0.attn", "blk.0.attn_q_rope.out", "[R, 4, 32]", only=False)
 
 
 def test_partial_rotation_is_at_most_a_head() -> None:
     graph = dense()
     assert verify.findings(rebuilt(graph, buffers={"rope_table": {"shape": ("n_ctx", 8, 2)}})) == []
     bad = rebuilt(graph, buffers={"rope_table": {"shape": ("n_ctx", 17, 2)}})
-    refused(bad, e.ShapeMismatch, "blk.0.attn_q_rope", None, "34", "32", only=False)
+    refused(bad, e.ShapeConflict, "blk.0.attn_q_rope", None, "34", "32", only=False)
 
 
 def test_query_heads_share_key_heads_evenly() -> None:
@@ -253,7 +253,7 @@ def test_query_heads_share_key_heads_evenly() -> None:
     where.append(b.buffer("page_table", INPUT, I32, ("n_slots", "max_pages")))
     y = b.buffer("y", OUTPUT, F32, ("n_rows", 96))
     b.node(Op.FLASH_ATTN, [q, *caches, *where], [y], "attn", scale=1.0, n_heads=3, n_kv_heads=2, head_dim=32)
-    refused(Graph("g", *parts(b)), e.ShapeMismatch, "attn", None, "3", "2")
+    refused(Graph("g", *parts(b)), e.ShapeConflict, "attn", None, "3", "2")
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from zinc_rt.gguf import GGMLType, GGUFFile, GGUFWriter, UnsupportedTensorType
 from zinc_rt.models import SUPPORTED, ModelDefinition, architecture_of, define
 from zinc_rt.models.errors import (
     InvalidKey,
-    MissingKey,
-    MissingTensor,
+    MissingModelKey,
+    MissingWeight,
     ModelError,
     TensorShapeMismatch,
     UnsupportedArchitecture,
@@ -85,7 +85,7 @@ def test_unknown_architecture(name: str, tmp_path: Path) -> None:
 
 def test_no_architecture(tmp_path: Path) -> None:
     path = altered(tmp_path, keys={"general.architecture": None})
-    with pytest.raises(MissingKey, match=r"bad\.gguf has no general\.architecture"):
+    with pytest.raises(MissingModelKey, match=r"bad\.gguf has no general\.architecture"):
         defined(path)
 
 
@@ -109,7 +109,7 @@ NEEDED = [
 @pytest.mark.parametrize("key", NEEDED)
 def test_missing_key(key: str, spec: Spec, tmp_path: Path) -> None:
     path = altered(tmp_path, spec, keys={f"{spec.architecture}.{key}": None})
-    with pytest.raises(MissingKey, match=f"no {spec.architecture}.{key}"):
+    with pytest.raises(MissingModelKey, match=f"no {spec.architecture}.{key}"):
         defined(path)
 
 
@@ -198,7 +198,7 @@ def test_no_experts_are_no_feature(tmp_path: Path) -> None:
 )
 def test_missing_tensors(spec: Spec, names: list[str], tmp_path: Path) -> None:
     for name in names:
-        with pytest.raises(MissingTensor, match=f"tensor {name} .*{spec.architecture!r} needs"):
+        with pytest.raises(MissingWeight, match=f"tensor {name} .*{spec.architecture!r} needs"):
             defined(altered(tmp_path, spec, tensors={name: None}))
 
 
@@ -256,7 +256,7 @@ def test_a_matrix_of_integers(tmp_path: Path) -> None:
 
 def test_messages_are_one_line(tmp_path: Path) -> None:
     path = altered(tmp_path, tensors={"blk.0.attn_q.weight": None})
-    with pytest.raises(MissingTensor) as caught:
+    with pytest.raises(MissingWeight) as caught:
         defined(path)
     assert "\n" not in str(caught.value)
 

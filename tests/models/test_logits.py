@@ -1,6 +1,6 @@
 """Whole models against float64: what comes out is the architecture, and only rounding stands between.
 
-The reference kernels run here; the others equal them to the last bit (tests/native).
+The reference kernels run here; the others equal them to the last bit (tests/backends/cpu).
 """
 
 from __future__ import annotations

@@ -6,13 +6,13 @@ import re
 from collections.abc import Mapping
 from functools import cache
 
-from zinc_rt.kernels.rdna.catalogue import KERNELS, Entry, attention_kernels, heads_kernel, merge_quantized
+from zinc_rt.kernels.rdna.catalogue import KERNELS, KernelEntry, attention_kernels, heads_kernel, merge_quantized
 from zinc_rt.lang import TARGETS, GpuKernel, emit_module
 from zinc_rt.lang.compiler import Compiler
 from zinc_rt.lang.gpu import describe_kernel
 
 _SPLIT, _MERGE = attention_kernels(128, 4, sinks=True)
-ENTRIES: Mapping[str, Entry] = {
+ENTRIES: Mapping[str, KernelEntry] = {
     **KERNELS,
     "heads": heads_kernel(128, 64, interleaved=False, norm=True, cache=True),
     "heads_unrotated": heads_kernel(64, 0, interleaved=False, norm=True, cache=True),
@@ -40,7 +40,7 @@ def kernels(target: str = "gfx1201") -> dict[str, GpuKernel]:
 
 
 def compiled(
-    entries: Mapping[str, Entry], target: str = "gfx1201", *, disassemble: bool = False
+    entries: Mapping[str, KernelEntry], target: str = "gfx1201", *, disassemble: bool = False
 ) -> dict[str, GpuKernel]:
     """Kernels by the entries' names; together, since each compile process takes a while to start."""
     modules = [emit_module(name, [entry.spec], TARGETS[target]) for name, entry in entries.items()]

@@ -1,4 +1,4 @@
-"""Kernels run on an emulated machine, arrays in and out, through any door."""
+"""Kernels run on an emulated machine, arrays in and out, through any interface."""
 
 from __future__ import annotations
 
@@ -10,17 +10,24 @@ from typing import Any
 
 import numpy as np
 
+from amdgpu_emu.core.core import ShaderCore
+from amdgpu_emu.machine import Machine
+from tests.amdgpu.queue.stage import INTERFACES, machine, opened
 from tests.rdna.listing import ATTENTION, HEADS, HEADS_FORMS, compiled
-from tests.ring.door.stage import DOORS, machine, opened
-from zinc_rt.emu.core.core import ShaderCore
-from zinc_rt.emu.machine import Machine
-from zinc_rt.kernels.rdna.catalogue import KERNELS, Entry, attention_kernels, heads_kernel, matvec_rows, merge_quantized
+from zinc_rt.amdgpu.command_list import CommandList
+from zinc_rt.amdgpu.errors import DeviceLost
+from zinc_rt.amdgpu.pool import GpuMemory
+from zinc_rt.amdgpu.queue import GpuQueue
+from zinc_rt.kernels.rdna.catalogue import (
+    KERNELS,
+    KernelEntry,
+    attention_kernels,
+    heads_kernel,
+    matvec_rows,
+    merge_quantized,
+)
 from zinc_rt.lang.gpu import GpuKernel
 from zinc_rt.lang.types import Struct
-from zinc_rt.ring.door.batch import Batch
-from zinc_rt.ring.door.gpu_ring import GpuRing
-from zinc_rt.ring.door.pool import GpuMemory
-from zinc_rt.ring.errors import DeviceLost
 
 
 @dataclass(frozen=True)
@@ -36,13 +43,13 @@ class Stage:
     """A ring and what was put into its memory for one dispatch."""
 
     machine: Machine
-    ring: GpuRing
+    ring: GpuQueue
     held: list[tuple[np.ndarray, GpuMemory]] = field(default_factory=list)
 
-    def run(self, entry: Entry, groups: int | tuple[int, ...], *arguments: Any) -> None:
+    def run(self, entry: KernelEntry, groups: int | tuple[int, ...], *arguments: Any) -> None:
         """Dispatch a kernel: arrays go to the GPU and come back as the kernel left them, all else as it is.
 
-        A kernel's first dispatch is repeated through the other doors, which must give the same bytes.
+        A kernel's first dispatch is repeated through the other interfaces, which must give the same bytes.
         """
         arrays = list(_arrays(arguments))
         before = [array.copy() for array in arrays]
@@ -50,19 +57,19 @@ class Stage:
         if entry.spec.symbol not in _EVERYWHERE:
             _EVERYWHERE.add(entry.spec.symbol)
             after = [array.copy() for array in arrays]
-            for door in sorted(set(DOORS) - {self.ring.door.name}):
+            for interface in sorted(set(INTERFACES) - {self.ring.interface.name}):
                 for array, old in zip(arrays, before, strict=True):
                     array[...] = old
-                with opened(door, self.machine.process()) as ring:
+                with opened(interface, self.machine.process()) as ring:
                     Stage(self.machine, ring)._run(entry, groups, arguments)
                 for array, first in zip(arrays, after, strict=True):
-                    assert array.tobytes() == first.tobytes(), f"{entry.spec.symbol}: {door} gives other bytes"
+                    assert array.tobytes() == first.tobytes(), f"{entry.spec.symbol}: {interface} gives other bytes"
 
-    def _run(self, entry: Entry, groups: int | tuple[int, ...], arguments: tuple[Any, ...]) -> None:
+    def _run(self, entry: KernelEntry, groups: int | tuple[int, ...], arguments: tuple[Any, ...]) -> None:
         kernel = kernel_of(entry)
         values = [self._place(value) for value in arguments]
         shape = (groups,) if isinstance(groups, int) else groups
-        batch = Batch(kernel.name)
+        batch = CommandList(kernel.name)
         batch.dispatch(self.ring.load_kernel(kernel), (*shape, 1, 1)[:3], *values)
         try:
             self.ring.wait(self.ring.submit(batch), 30.0)
@@ -91,7 +98,7 @@ class Stage:
 
 
 _EVERYWHERE: set[str] = set()
-"""Kernels that every door has run."""
+"""Kernels that every interface has run."""
 
 
 def _arrays(values: Iterable[Any]) -> Iterator[np.ndarray]:
@@ -125,15 +132,15 @@ def _compiled() -> dict[str, GpuKernel]:
     return compiled(once)
 
 
-def kernel_of(entry: Entry) -> GpuKernel:
+def kernel_of(entry: KernelEntry) -> GpuKernel:
     """The kernel's machine code for gfx1201, made once."""
     return _compiled()[entry.spec.symbol]
 
 
 @contextmanager
-def stage(door: str = "cs", core: ShaderCore | None = None) -> Iterator[Stage]:
+def stage(interface: str = "cs", core: ShaderCore | None = None) -> Iterator[Stage]:
     """A machine of its own with a shader core; what it found wrong raises at the end."""
-    with machine(shader=core or ShaderCore(), time_scale=1.0) as made, opened(door, made.process()) as ring:
+    with machine(shader=core or ShaderCore(), time_scale=1.0) as made, opened(interface, made.process()) as ring:
         yield Stage(made, ring)
 
 

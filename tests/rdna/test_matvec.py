@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from amdgpu_emu.core.core import ShaderCore
+from tests.amdgpu.queue.stage import INTERFACES
 from tests.kernels import material as m
 from tests.rdna.stage import Stage, same, stage
-from tests.ring.door.stage import DOORS
-from zinc_rt.emu.core.core import ShaderCore
 from zinc_rt.gguf import GGMLType
 from zinc_rt.kernels.rdna.catalogue import KERNELS, matvec_rows
 from zinc_rt.kernels.reference.activations import quantize_activations
@@ -115,10 +115,10 @@ def test_several_rows_of_activations(gpu: Stage, rng: np.random.Generator, kind:
     assert same(y, matmul(x, Weight.from_raw(kinds, w)))
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_through_every_door(rng: np.random.Generator, door: str) -> None:
+@pytest.mark.parametrize("interface", INTERFACES)
+def test_through_every_interface(rng: np.random.Generator, interface: str) -> None:
     w, x = m.packed_rows(GGMLType.Q4_K, rng, 8, 512), m.activations(rng, 1, 512)
     y = np.zeros(8, np.float32)
-    with stage(door) as made:
+    with stage(interface) as made:
         made.run(KERNELS["matvec_q4_k"], 2, w, *quantised(made, x), y, 16, 8)
     assert same(y, matmul(x, Weight.from_raw(GGMLType.Q4_K, w))[0])

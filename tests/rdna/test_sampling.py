@@ -12,18 +12,18 @@ import pytest
 
 from tests.rdna.sampling_kernels import parts, uniforms
 from tests.rdna.stage import Block, Stage, kernel_of, stage
+from zinc_rt.amdgpu.command_list import CommandList
 from zinc_rt.kernels.rdna.catalogue import KERNELS
 from zinc_rt.kernels.rdna.sampling import SampleArgs
 from zinc_rt.kernels.rdna.sampling_draw import CHOSEN, DEGENERATE, NO_TOKEN, UNFINISHED
 from zinc_rt.kernels.rdna.sampling_math import KEY_OF_NOTHING
-from zinc_rt.kernels.rdna.sampling_plan import INPUTS, OUTPUTS, ROW, TOUCHED, Plan, Shape, plan
+from zinc_rt.kernels.rdna.sampling_plan import INPUTS, OUTPUTS, ROW, TOUCHED, Plan, SamplingShape, plan
 from zinc_rt.lang import Spec, gpu_kernel
 from zinc_rt.lang.kernel import Function
-from zinc_rt.ring.door.batch import Batch
-from zinc_rt.sampler import DegenerateLogits, Sampled, Sampler
-from zinc_rt.sampling import SamplingParams
-from zinc_rt.sampling_gpu import accept, exp_table, fill, shape_of
-from zinc_rt.sampling_math import exp, first_above, largest, total, uniform
+from zinc_rt.sampling.arithmetic import exp, first_above, largest, total, uniform
+from zinc_rt.sampling.gpu import accept, exp_table, fill, shape_of
+from zinc_rt.sampling.params import SamplingParams
+from zinc_rt.sampling.sampler import DegenerateLogits, Sampled, Sampler
 
 INF, NAN = math.inf, math.nan
 PLAIN = SamplingParams(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, seed=0)
@@ -41,7 +41,7 @@ class OnGpu:
         self.memory = {name: self.ring.alloc(t.itemsize * n) for name, (t, n) in made.memory.items()}
         self.ring.write(self.memory["table"], exp_table())
         self.ring.write(self.memory["args"], made.arguments({name: m.va for name, m in self.memory.items()}))
-        self.batch = Batch("sample")
+        self.batch = CommandList("sample")
         programs = {step.kernel: self.ring.load_kernel(kernel_of(KERNELS[step.kernel])) for step in made.steps}
         made.record(self.batch, programs, self.memory)
 
@@ -91,7 +91,7 @@ def compare(
     """Each row of logits with each parameters: `Sampler`'s first tokens of each text."""
     n = len(rows[0])
     pairs = [(row, p, h) for row in rows for p, h in zip(settings, histories, strict=True)]
-    shape = Shape()
+    shape = SamplingShape()
     for p in settings:
         needs = shape_of(p, n, 64)
         assert needs is not None
@@ -131,10 +131,10 @@ def test_small_vocabularies(gpu: Stage, rng: np.random.Generator, n: int) -> Non
     compare(gpu, adversarial(rng, n), settings, [[]] * len(settings), 1 if n >= 300 else 2)
 
 
-@pytest.mark.parametrize("door", ["kfd", "umq"])
-def test_other_doors(rng: np.random.Generator, door: str) -> None:
+@pytest.mark.parametrize("interface", ["kfd", "umq"])
+def test_other_interfaces(rng: np.random.Generator, interface: str) -> None:
     settings = [params(top_k=5, top_p=0.9, presence_penalty=0.5), params(temperature=0.7), params(top_p=0.4)]
-    with stage(door) as gpu:
+    with stage(interface) as gpu:
         compare(gpu, adversarial(rng, 1100)[:2], settings, [[1, 2, 1]] * 3)
 
 
@@ -222,7 +222,7 @@ def test_draws_over_whole_vocabularies_without_candidates(gpu: Stage, rng: np.ra
     n = 2500
     rows = [np.zeros(n, np.float32), adversarial(rng, n)[0]]
     settings = [params(seed=seed, temperature=t) for seed in range(4) for t in (0.7, 3.0)]
-    assert shape_of(settings[0], n, 64) == Shape(1, True)
+    assert shape_of(settings[0], n, 64) == SamplingShape(1, True)
     compare(gpu, rows, settings, [[]] * len(settings), 1)
 
 
@@ -259,7 +259,7 @@ def test_a_sum_must_be_above_the_target(gpu: Stage) -> None:
         at = float(found[0]) if len(found) else 0.0
     p, logits = params(logit_bias={0: at}, seed=seed), np.zeros(2, np.float32)
     assert Sampler(p, 2).sample(logits, []).token_id == 1
-    assert OnGpu(gpu, plan(2, 1, Shape(2, touched=1))).step(logits, [Sampler(p, 2)], [[]]) == [(1, CHOSEN)]
+    assert OnGpu(gpu, plan(2, 1, SamplingShape(2, touched=1))).step(logits, [Sampler(p, 2)], [[]]) == [(1, CHOSEN)]
 
 
 def test_what_the_candidates_prove(gpu: Stage, rng: np.random.Generator) -> None:
@@ -277,7 +277,7 @@ def test_what_the_candidates_prove(gpu: Stage, rng: np.random.Generator) -> None
         (steps, params(top_p=0.99, min_p=0.3594), UNFINISHED),  # all 1024, and perhaps more
     ]:
         shape = shape_of(p, n, 0)
-        assert shape == Shape(1024, True)
+        assert shape == SamplingShape(1024, True)
         mine, other = Sampler(p, n), Sampler(p, n)
         ((token, status),) = OnGpu(gpu, plan(n, 1, shape)).step(logits, [mine], [[]])
         assert status == want
@@ -287,10 +287,10 @@ def test_what_the_candidates_prove(gpu: Stage, rng: np.random.Generator) -> None
 def test_rows_that_are_beyond_the_plan_say_so(gpu: Stage) -> None:
     """A top-k above the candidates that is not everything, written by hand."""
     n = 1500
-    runner = OnGpu(gpu, plan(n, 1, Shape(64)))
+    runner = OnGpu(gpu, plan(n, 1, SamplingShape(64)))
     sampler = Sampler(params(top_k=50), n)
     rows, touched = np.zeros(1, ROW), np.zeros((1, 1), TOUCHED)
-    fill(Shape(64), rows, touched, 0, sampler, [])
+    fill(SamplingShape(64), rows, touched, 0, sampler, [])
     rows["top_k"] = 65
     for name, value in zip(INPUTS, (np.zeros(n, np.float32), rows, touched), strict=False):
         runner.ring.write(runner.memory[name], value)
@@ -337,7 +337,7 @@ def run_parts(gpu: Stage, function: Function, *arrays: np.ndarray) -> list[np.nd
     for m, a in zip(memory, arrays, strict=True):
         gpu.ring.write(m, a)
     program = gpu.ring.load_kernel(gpu_kernel(Spec(function)))
-    gpu.ring.wait(gpu.ring.submit(Batch("parts").dispatch(program, len(arrays[0]) // 256, *memory)), 30.0)
+    gpu.ring.wait(gpu.ring.submit(CommandList("parts").dispatch(program, len(arrays[0]) // 256, *memory)), 30.0)
     return [np.frombuffer(gpu.ring.read(m, a.nbytes), a.dtype) for m, a in zip(memory, arrays, strict=True)]
 
 
@@ -377,7 +377,7 @@ def test_sorting_many_blocks(gpu: Stage, rng: np.random.Generator) -> None:
     """Three rounds; the best of all is anywhere, and ties go to the lowest token."""
     n, k = 20_000, 1024
     scores = np.stack([rng.standard_normal(n), rng.integers(0, 5, n).astype(np.float64)])
-    made = plan(n, 2, Shape(k))
+    made = plan(n, 2, SamplingShape(k))
     assert [s.kernel for s in made.steps] == ["sample_scores", "sample_top_scores", *["sample_top"] * 2, "sample_draw"]
     arrays = {name: np.zeros(count, kind) for name, (kind, count) in made.memory.items()}
     arrays["scores"][:] = scores.reshape(-1)
@@ -428,36 +428,36 @@ def test_top_p_ranks_by_score_where_weights_are_equal() -> None:
 
 def test_shapes() -> None:
     n = 5000
-    assert shape_of(SamplingParams(), n, 100) == Shape(64)
-    assert shape_of(params(top_k=1024), n, 100) == Shape(1024)
+    assert shape_of(SamplingParams(), n, 100) == SamplingShape(64)
+    assert shape_of(params(top_k=1024), n, 100) == SamplingShape(1024)
     assert shape_of(params(top_k=1025), n, 100) is None
-    assert shape_of(params(top_k=n), n, 100) == Shape(1, True)
-    assert shape_of(params(top_p=0.9), n, 100) == Shape(1024, True)
-    assert shape_of(params(), 600, 100) == Shape(1024)
+    assert shape_of(params(top_k=n), n, 100) == SamplingShape(1, True)
+    assert shape_of(params(top_p=0.9), n, 100) == SamplingShape(1024, True)
+    assert shape_of(params(), 600, 100) == SamplingShape(1024)
     assert shape_of(params(logprobs=0), n, 100) is None
     assert shape_of(params(), 2**20 + 1, 100) is None
     greedy = params(temperature=0.0, logit_bias={1: 1.0}, presence_penalty=1.0)
-    assert shape_of(greedy, n, 100) == Shape(1, False, 65)
-    assert shape_of(params(presence_penalty=1.0, repeat_last_n=-1), n, 100) == Shape(1, True, 100)
-    assert Shape(64, False, 3) | Shape(1, True, 9) == Shape(64, True, 9)
+    assert shape_of(greedy, n, 100) == SamplingShape(1, False, 65)
+    assert shape_of(params(presence_penalty=1.0, repeat_last_n=-1), n, 100) == SamplingShape(1, True, 100)
+    assert SamplingShape(64, False, 3) | SamplingShape(1, True, 9) == SamplingShape(64, True, 9)
 
 
 def test_what_a_plan_refuses() -> None:
     for n, rows, shape in [
-        (0, 1, Shape()),
-        (2**20 + 1, 1, Shape()),
-        (5, 0, Shape()),
-        (5, 1, Shape(3)),
-        (5, 1, Shape(2048)),
-        (5, 1, Shape(touched=-1)),
+        (0, 1, SamplingShape()),
+        (2**20 + 1, 1, SamplingShape()),
+        (5, 0, SamplingShape()),
+        (5, 1, SamplingShape(3)),
+        (5, 1, SamplingShape(2048)),
+        (5, 1, SamplingShape(touched=-1)),
     ]:
         with pytest.raises(ValueError, match=r"they must|the kernels take|rows are"):
             plan(n, rows, shape)
     rows, touched = np.zeros(1, ROW), np.zeros((1, 1), TOUCHED)
     for p in (params(top_k=65), params(logprobs=1), params(top_k=3, logit_bias={1: 1.0, 2: 1.0})):
         with pytest.raises(ValueError, match="this one is of"):
-            fill(Shape(64, False, 1), rows, touched, 0, Sampler(p, 5000), [])
-    assert plan(5000, 3, Shape(64)).scratch_bytes > 3 * 5000 * 8
+            fill(SamplingShape(64, False, 1), rows, touched, 0, Sampler(p, 5000), [])
+    assert plan(5000, 3, SamplingShape(64)).scratch_bytes > 3 * 5000 * 8
 
 
 def test_the_pages_example_prints_what_it_shows(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,9 +9,9 @@ from tests.kernels import material as m
 from tests.rdna.listing import ATTENTION, HEADS, HEADS_FORMS
 from tests.rdna.stage import Block, Stage, same
 from zinc_rt.gguf import GGMLType, blocks
-from zinc_rt.kernels.rdna.attention import AttentionArgs
+from zinc_rt.kernels.rdna.attention import GpuAttentionArgs
 from zinc_rt.kernels.rdna.catalogue import KERNELS, attention_kernels, heads_kernel, merge_quantized
-from zinc_rt.kernels.rdna.heads import HeadsArgs
+from zinc_rt.kernels.rdna.heads import GpuHeadsArgs
 from zinc_rt.kernels.reference.activations import quantize_activations
 from zinc_rt.kernels.reference.argmax import argmax_rows
 from zinc_rt.kernels.reference.flash_attn import attend_rows
@@ -161,7 +161,7 @@ def test_heads(gpu: Stage, rng: np.random.Generator, dim: int, pairs: int, inter
             "n_heads": n_heads, "n_rows": rows, "eps": 1e-6,
         }  # fmt: skip
         entry = heads_kernel(dim, pairs, interleaved=interleaved, norm=norm, cache=cache)
-        gpu.run(entry, -(-rows * n_heads // 4), Block(HeadsArgs, values))
+        gpu.run(entry, -(-rows * n_heads // 4), Block(GpuHeadsArgs, values))
         want = rope_rows(rms_norm_rows(x, weight, 1e-6) if norm else x, table[positions], interleaved=interleaved)
         if cache:
             other = np.full_like(stored, 3)
@@ -186,7 +186,7 @@ def test_rounding_of_cached_heads(gpu: Stage, rng: np.random.Generator) -> None:
         "eps": 1e-6,
     }  # fmt: skip
     entry = heads_kernel(dim, 0, interleaved=False, norm=True, cache=True)
-    gpu.run(entry, -(-rows // 4), Block(HeadsArgs, values))
+    gpu.run(entry, -(-rows // 4), Block(GpuHeadsArgs, values))
     want = rms_norm_rows(x, weight, 1e-6)
     assert same(stored.reshape(rows, 1, dim), want.astype(np.float16))
     scale = (want / x / weight)[:, :, :1].astype(np.float64)
@@ -224,8 +224,8 @@ def test_attention(gpu: Stage, rng: np.random.Generator, dim: int, n_kv: int, gr
     }  # fmt: skip
     for sink in (False, True):
         split, merge = attention_kernels(dim, group, sinks=sink)
-        gpu.run(split, (splits, n_kv, rows), Block(AttentionArgs, values))
-        gpu.run(merge, (heads, rows), Block(AttentionArgs, values))
+        gpu.run(split, (splits, n_kv, rows), Block(GpuAttentionArgs, values))
+        gpu.run(merge, (heads, rows), Block(GpuAttentionArgs, values))
         for r, position in enumerate(positions):
             k, v = (c[pages[slots[r]]].reshape(-1, n_kv, dim)[: position + 1] for c in caches)
             want = attend_rows(q[r : r + 1], k, v, positions[r : r + 1], float(scale), sinks if sink else None)
@@ -234,7 +234,7 @@ def test_attention(gpu: Stage, rng: np.random.Generator, dim: int, n_kv: int, gr
         out = quantised(rows, heads * dim)
         names = dict(zip(("quants", "scales", "sums"), out, strict=True))
         split, merge = attention_kernels(dim, group)
-        gpu.run(split, (splits, n_kv, rows), Block(AttentionArgs, values))
-        gpu.run(merge, (heads, rows), Block(AttentionArgs, values))
-        gpu.run(merge_quantized(dim, group), (-(-heads // 4), rows), Block(AttentionArgs, {**values, **names}))
+        gpu.run(split, (splits, n_kv, rows), Block(GpuAttentionArgs, values))
+        gpu.run(merge, (heads, rows), Block(GpuAttentionArgs, values))
+        gpu.run(merge_quantized(dim, group), (-(-heads // 4), rows), Block(GpuAttentionArgs, {**values, **names}))
         same_quantised(out, y.reshape(rows, -1))

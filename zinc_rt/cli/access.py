@@ -7,14 +7,14 @@ import errno
 import os
 import stat
 
-from zinc_rt.cli.machine import Finding
+from zinc_rt.cli.machine import MachineFinding
 from zinc_rt.linux import Linux
 
 _CONTAINER = "in a container pass --device /dev/kfd --device /dev/dri"
 
 
-def device_file(linux: Linux, path: str, label: str = "") -> Finding:
-    """Try to open it for reading and writing, as every door does."""
+def device_file(linux: Linux, path: str, label: str = "") -> MachineFinding:
+    """Try to open it for reading and writing, as every interface does."""
     name = label or path
     try:
         fd = linux.open(path)
@@ -22,27 +22,29 @@ def device_file(linux: Linux, path: str, label: str = "") -> Finding:
         return _refused(linux, path, name, error.errno or 0)
     with contextlib.suppress(OSError):
         linux.close(fd)
-    return Finding(name, f"{path} can be opened")
+    return MachineFinding(name, f"{path} can be opened")
 
 
-def _refused(linux: Linux, path: str, name: str, code: int) -> Finding:
+def _refused(linux: Linux, path: str, name: str, code: int) -> MachineFinding:
     if code == errno.ENOENT:
-        return Finding(
+        return MachineFinding(
             name, f"{path} does not exist", False, f"{_CONTAINER}; otherwise load the module: modprobe amdgpu"
         )
     if code in {errno.EACCES, errno.EPERM}:
         return _forbidden(linux, path, name)
     if code in {errno.ENXIO, errno.ENODEV}:
-        return Finding(name, f"{path}: no device answers behind it", False, "see the kernel's log: dmesg | grep amdgpu")
+        return MachineFinding(
+            name, f"{path}: no device answers behind it", False, "see the kernel's log: dmesg | grep amdgpu"
+        )
     reason = f"{path} cannot be opened: {os.strerror(code)} (errno {code})"
-    return Finding(name, reason, False, "see the kernel's log: dmesg | grep -e amdgpu -e kfd")
+    return MachineFinding(name, reason, False, "see the kernel's log: dmesg | grep -e amdgpu -e kfd")
 
 
-def _forbidden(linux: Linux, path: str, name: str) -> Finding:
+def _forbidden(linux: Linux, path: str, name: str) -> MachineFinding:
     try:
         found = linux.stat(path)
     except OSError:
-        return Finding(name, f"{path} is forbidden, and so is a look at its mode", False, _CONTAINER)
+        return MachineFinding(name, f"{path} is forbidden, and so is a look at its mode", False, _CONTAINER)
     groups, gid = linux.groups(), found.st_gid
     group = _group_name(linux, gid)
     mode = stat.S_IMODE(found.st_mode)
@@ -51,12 +53,14 @@ def _forbidden(linux: Linux, path: str, name: str) -> Finding:
         f"{', '.join(_group_name(linux, g) for g in groups)}"
     )
     if gid in groups and mode & 0o060 == 0o060:
-        return Finding(name, f"{text}: the mode allows it, the container's device rules do not", False, _CONTAINER)
+        return MachineFinding(
+            name, f"{text}: the mode allows it, the container's device rules do not", False, _CONTAINER
+        )
     if mode & 0o060 != 0o060:
-        return Finding(name, text, False, f"let the group read and write it: chmod g+rw {path}, by a udev rule")
+        return MachineFinding(name, text, False, f"let the group read and write it: chmod g+rw {path}, by a udev rule")
     who = group.partition(" ")[0]
     remedy = f"sudo usermod -aG {who} $USER and log in again; in a container --group-add {gid}"
-    return Finding(name, text, False, remedy)
+    return MachineFinding(name, text, False, remedy)
 
 
 def _group_name(linux: Linux, gid: int) -> str:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 from zinc_rt.cli import options as o
 from zinc_rt.cli.conversation import Conversation
-from zinc_rt.cli.session import EXIT_INTERRUPTED, INTERRUPTED, Answer, chat_ids, open_model, stream_answer
+from zinc_rt.cli.session import EXIT_INTERRUPTED, INTERRUPTED, Reply, chat_ids, open_model, stream_answer
 from zinc_rt.cli.terminal import is_terminal, say, write
 from zinc_rt.errors import UsageError, ZincError
-from zinc_rt.sampling import SEED_LIMIT, SamplingParams
+from zinc_rt.sampling.params import SEED_LIMIT, SamplingParams
 
 if TYPE_CHECKING:
     from zinc_rt.model import Model
@@ -105,7 +105,7 @@ class Chat:
         self.params = params
         self.conversation = conversation
         self.interactive = interactive
-        self._last: Answer | None = None
+        self._last: Reply | None = None
 
     def loop(self) -> int:
         """Read and answer until the end; returns the exit code."""

@@ -11,9 +11,9 @@ from zinc_rt.cli import options as o
 from zinc_rt.cli.terminal import write, write_heading, write_table
 
 if TYPE_CHECKING:
-    from zinc_rt.cli.machine import Finding
+    from zinc_rt.backends.tiers import TierReport
+    from zinc_rt.cli.machine import MachineFinding
     from zinc_rt.cli.native import NativeReport
-    from zinc_rt.tiers import TierReport
 
 
 def check(as_json: o.Json = False, cache_dir: o.CacheDir = None, debug: o.Debug = False) -> int:
@@ -45,7 +45,9 @@ def check(as_json: o.Json = False, cache_dir: o.CacheDir = None, debug: o.Debug 
     return 0 if usable else 1
 
 
-def _print(tiers: list[TierReport], native: NativeReport, gpus: list[Finding], machine: list[Finding]) -> None:
+def _print(
+    tiers: list[TierReport], native: NativeReport, gpus: list[MachineFinding], machine: list[MachineFinding]
+) -> None:
     write_heading(f"ZINC_RT {zinc_rt.__version__}\n\nTiers, in the order in which --tier auto tries them")
     write_table([[t.tier.value, "yes" if t.available else "no", _with_remedy(t.reason, t.remedy)] for t in tiers])
     usable = [t.tier.value for t in tiers if t.available]

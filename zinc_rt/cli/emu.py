@@ -19,8 +19,8 @@ from zinc_rt.cli.terminal import say, write, write_heading, write_table
 from zinc_rt.errors import UsageError, ZincError
 
 if TYPE_CHECKING:
-    from zinc_rt.emu.machine import Machine
-    from zinc_rt.emu.profiler import Profiler
+    from amdgpu_emu.machine import Machine
+    from amdgpu_emu.profiler import Profiler
 
 MACHINE = "The machine"
 
@@ -29,7 +29,7 @@ class ScriptError(ZincError):
     """A script of the user's raised something."""
 
 
-class Action(StrEnum):
+class EmuAction(StrEnum):
     """What to do with the machine."""
 
     list = "list"
@@ -39,23 +39,23 @@ class Action(StrEnum):
 
 
 def _kernels(incomplete: str) -> list[str]:
-    from zinc_rt.emu.profiles import PROFILES
+    from amdgpu_emu.profiles import PROFILES
 
     return [name for name in PROFILES if name.startswith(incomplete)]
 
 
 def _gpus(incomplete: str) -> list[str]:
-    from zinc_rt.emu.models import MODELS
+    from amdgpu_emu.models import MODELS
 
     return [name for name in MODELS if name.startswith(incomplete)]
 
 
 def emu(
     action: Annotated[
-        Action,
+        EmuAction,
         typer.Argument(
             metavar="ACTION",
-            help="list (kernels and GPUs), check (every door), run (a script) or profile (a script's dispatches).",
+            help="list (kernels and GPUs), check (every interface), run (a script) or profile (a script's dispatches).",
         ),
     ],
     script: Annotated[
@@ -107,16 +107,16 @@ def emu(
     punishes later, or not at all, is a finding. Exit code 1 when there are findings. `profile` executes the machine
     code of dispatches, counts what it does, and predicts how long it would take on the card.
     """
-    scripted = action in (Action.run, Action.profile)
+    scripted = action in (EmuAction.run, EmuAction.profile)
     if not scripted and script is not None:
         raise UsageError(f"{action.value} takes no script; did you mean zinc emu run {script}?")
-    if action is Action.list:
+    if action is EmuAction.list:
         _list(as_json)
         return 0
     machine = _machine(kernel, gpu or ["r9700"], fault or [])
     machine.trace = [] if trace else None
     machine.strict = False  # findings are printed
-    profiler = _profiler(machine) if action is Action.profile else None
+    profiler = _profiler(machine) if action is EmuAction.profile else None
     quiet = profiler is not None and as_json  # nothing but JSON on standard output
     show = say if quiet else lambda line: write(f"{line}\n")
     try:
@@ -138,9 +138,9 @@ def emu(
 
 
 def _machine(kernel: str, gpus: list[str], faults: list[str]) -> Machine:
-    from zinc_rt.emu.machine import Machine
-    from zinc_rt.emu.models import MODELS
-    from zinc_rt.emu.profiles import PROFILES
+    from amdgpu_emu.machine import Machine
+    from amdgpu_emu.models import MODELS
+    from amdgpu_emu.profiles import PROFILES
 
     if kernel not in PROFILES:
         raise UsageError(f"--kernel is {kernel!r}, it must be {', '.join(PROFILES)}")
@@ -165,9 +165,9 @@ def _fault(text: str) -> tuple[str, int, int]:
 
 
 def _list(as_json: bool) -> None:
-    from zinc_rt.emu.faults import CALLS
-    from zinc_rt.emu.models import MODELS
-    from zinc_rt.emu.profiles import PROFILES
+    from amdgpu_emu.faults import CALLS
+    from amdgpu_emu.models import MODELS
+    from amdgpu_emu.profiles import PROFILES
 
     if as_json:
         tree = {
@@ -186,8 +186,8 @@ def _list(as_json: bool) -> None:
 
 
 def _check(machine: Machine, as_json: bool) -> int:
+    from zinc_rt.backends.tiers import probe_tiers
     from zinc_rt.cli.gpu import gpu_findings
-    from zinc_rt.tiers import probe_tiers
 
     linux = machine.process()
     found, tiers = gpu_findings(linux), probe_tiers(linux=linux)
@@ -201,7 +201,7 @@ def _check(machine: Machine, as_json: bool) -> int:
     return 0 if any(tier.proven for tier in tiers) else 1
 
 
-def _run(machine: Machine, action: Action, script: Path | None, arguments: list[str]) -> int:
+def _run(machine: Machine, action: EmuAction, script: Path | None, arguments: list[str]) -> int:
     if script is None:
         raise UsageError(f"{action.value} needs a script: zinc emu {action.value} FILE.py")
     if not script.is_file():
@@ -227,7 +227,7 @@ def _where(script: Path, error: Exception) -> str:
 
 
 def _profiler(machine: Machine) -> Profiler:
-    from zinc_rt.emu.profiler import Profiler
+    from amdgpu_emu.profiler import Profiler
 
     profiler = Profiler([gpu.model for gpu in machine.gpus])
     machine.shader = profiler
@@ -235,7 +235,7 @@ def _profiler(machine: Machine) -> Profiler:
 
 
 def _profile(profiler: Profiler, as_json: bool) -> None:
-    from zinc_rt.emu.profiler import table
+    from amdgpu_emu.profiler import table
 
     rows = table(profiler.records)
     if as_json:

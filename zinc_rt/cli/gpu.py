@@ -1,4 +1,4 @@
-"""`zinc check` on AMD GPUs: every step of every door, what is wrong with it, and what helps."""
+"""`zinc check` on AMD GPUs: every step of every interface, what is wrong with it, and what helps."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import os
 from typing import TYPE_CHECKING
 
 from zinc_rt.cli.access import device_file
-from zinc_rt.cli.machine import Finding
+from zinc_rt.cli.machine import MachineFinding
 from zinc_rt.linux import Linux, host
 
 if TYPE_CHECKING:
-    from zinc_rt.gpus import Gpu, Proof
-    from zinc_rt.ring.umq import KernelVersion, SmokeResult
+    from zinc_rt.backends.probe import Gpu, Proof
+    from zinc_rt.seed.umq import KernelVersion, SmokeResult
 
 _KFD = "/dev/kfd"
 _PCI = "/sys/bus/pci/devices"
@@ -35,17 +35,17 @@ _KFD_REMEDIES = {
 }
 
 
-def gpu_findings(linux: Linux | None = None) -> list[Finding]:
+def gpu_findings(linux: Linux | None = None) -> list[MachineFinding]:
     """A line for each thing that matters to a GPU tier. Doors are tried out; nothing stays open."""
-    from zinc_rt.gpus import find_gpus
+    from zinc_rt.backends.probe import find_gpus
 
     linux = linux or host()
     if not linux.is_linux:
-        return [Finding("AMD GPUs", "none: amdgpu exists on Linux only")]
+        return [MachineFinding("AMD GPUs", "none: amdgpu exists on Linux only")]
     gpus = find_gpus(linux)
     if not gpus:
         return [_no_gpu(linux)]
-    found = [Finding("AMD GPUs", _list(gpus)), device_file(linux, _KFD)]
+    found = [MachineFinding("AMD GPUs", _list(gpus)), device_file(linux, _KFD)]
     for gpu in gpus:
         found += _of_gpu(linux, gpu)
     return found
@@ -57,12 +57,12 @@ def _list(gpus: list[Gpu]) -> str:
     return f"{text}; the GPU tiers take {taken}" if taken else f"{text}, none that the GPU tiers take"
 
 
-def _no_gpu(linux: Linux) -> Finding:
+def _no_gpu(linux: Linux) -> MachineFinding:
     cards = _cards_without_driver(linux)
     if cards:
         text = f"none driven by amdgpu, but {', '.join(cards)} is an AMD display device"
-        return Finding("AMD GPUs", text, False, "load the module: modprobe amdgpu; then see dmesg | grep amdgpu")
-    return Finding("AMD GPUs", "none: no render node in /sys/class/drm is AMD's")
+        return MachineFinding("AMD GPUs", text, False, "load the module: modprobe amdgpu; then see dmesg | grep amdgpu")
+    return MachineFinding("AMD GPUs", "none: no render node in /sys/class/drm is AMD's")
 
 
 def _cards_without_driver(linux: Linux) -> list[str]:
@@ -76,7 +76,7 @@ def _cards_without_driver(linux: Linux) -> list[str]:
     return cards
 
 
-def _of_gpu(linux: Linux, gpu: Gpu) -> list[Finding]:
+def _of_gpu(linux: Linux, gpu: Gpu) -> list[MachineFinding]:
     short = gpu.render_node.rpartition("/")[2]
     found = [_device(gpu, short), device_file(linux, gpu.render_node, f"{short} file")]
     if gpu.open_errno is not None:
@@ -88,40 +88,42 @@ def _of_gpu(linux: Linux, gpu: Gpu) -> list[Finding]:
     return [*found, *_user_queue(linux, gpu, short), *_kfd(linux, gpu, short), *_cs(linux, gpu, short)]
 
 
-def _device(gpu: Gpu, short: str) -> Finding:
+def _device(gpu: Gpu, short: str) -> MachineFinding:
     from zinc_rt.mem.plan import format_bytes
 
     text = f"{gpu.name}, {format_bytes(gpu.vram)} of VRAM"
     if gpu.compute_units:
         text = f"{gpu.name}, {gpu.compute_units} compute units, {format_bytes(gpu.vram)} of VRAM"
     if gpu.eligible:
-        return Finding(short, text)
+        return MachineFinding(short, text)
     if gpu.integrated:
-        return Finding(short, f"{text}; part of the processor: skipped")
+        return MachineFinding(short, f"{text}; part of the processor: skipped")
     if gpu.open_errno is None:
-        return Finding(short, f"{text}; the GPU tiers are written for gfx12", False, "use t_cpu")
-    return Finding(short, f"{text}; it does not answer: {os.strerror(gpu.open_errno)}", False, "see the next line")
+        return MachineFinding(short, f"{text}; the GPU tiers are written for gfx12", False, "use t_cpu")
+    return MachineFinding(
+        short, f"{text}; it does not answer: {os.strerror(gpu.open_errno)}", False, "see the next line"
+    )
 
 
-def _bar(gpu: Gpu, short: str) -> Finding:
+def _bar(gpu: Gpu, short: str) -> MachineFinding:
     from zinc_rt.mem.plan import format_bytes
 
     name = f"{short} BAR"
     if not gpu.vram or not gpu.visible_vram:
-        return Finding(name, "the kernel does not say how much VRAM the processor reaches")
+        return MachineFinding(name, "the kernel does not say how much VRAM the processor reaches")
     if gpu.visible_vram >= gpu.vram:
-        return Finding(name, f"the processor reaches all {format_bytes(gpu.vram)} of VRAM")
+        return MachineFinding(name, f"the processor reaches all {format_bytes(gpu.vram)} of VRAM")
     reach = f"the processor reaches {format_bytes(gpu.visible_vram)} of {format_bytes(gpu.vram)} of VRAM"
-    return Finding(name, reach, False, _BAR)
+    return MachineFinding(name, reach, False, _BAR)
 
 
 # User queues.
 
 
-def _user_queue(linux: Linux, gpu: Gpu, short: str) -> list[Finding]:
-    from zinc_rt.gpus import prove_umq
-    from zinc_rt.ring.umq import admission_probe_path, create_free_smoke_path, probe_path
-    from zinc_rt.ring.umq.advice import explain
+def _user_queue(linux: Linux, gpu: Gpu, short: str) -> list[MachineFinding]:
+    from zinc_rt.amdgpu.umq.advice import explain
+    from zinc_rt.backends.probe import prove_umq
+    from zinc_rt.seed.umq import admission_probe_path, create_free_smoke_path, probe_path
 
     name = f"{short} user queue"
     preflight, admission = probe_path(gpu.render_node, linux=linux), admission_probe_path(gpu.render_node, linux=linux)
@@ -132,39 +134,41 @@ def _user_queue(linux: Linux, gpu: Gpu, short: str) -> list[Finding]:
     firmware = _firmware(linux, gpu, short, admission, preflight.kernel)
     if not admission.ok():
         reason, remedy = explain(admission)
-        return [firmware, Finding(name, f"{seen}: {reason}", False, remedy)]
+        return [firmware, MachineFinding(name, f"{seen}: {reason}", False, remedy)]
     smoke = create_free_smoke_path(gpu.render_node, linux=linux)
     if not smoke.ok():
         reason, remedy = explain(smoke)
         return [
             firmware,
-            Finding(name, f"{seen}, {smoke.userq_slots} slots: {reason}{_code(smoke.errno)}", False, remedy),
+            MachineFinding(name, f"{seen}, {smoke.userq_slots} slots: {reason}{_code(smoke.errno)}", False, remedy),
         ]
     made = f"{seen}, {smoke.userq_slots} slots; a queue was made and freed"
-    return [firmware, Finding(name, made), _fence(f"{short} umq", prove_umq(gpu.render_node, linux))]
+    return [firmware, MachineFinding(name, made), _fence(f"{short} umq", prove_umq(gpu.render_node, linux))]
 
 
-def _firmware(linux: Linux, gpu: Gpu, short: str, admission: SmokeResult, kernel: KernelVersion | None) -> Finding:
-    from zinc_rt.kmd import QueryStatus
+def _firmware(
+    linux: Linux, gpu: Gpu, short: str, admission: SmokeResult, kernel: KernelVersion | None
+) -> MachineFinding:
+    from zinc_rt.amdgpu.drm import QueryStatus
 
     name, versions = f"{short} firmware", _firmware_versions(linux, gpu)
     if versions is None:
-        return Finding(name, "the kernel does not tell its versions")
+        return MachineFinding(name, "the kernel does not tell its versions")
     text = ", ".join(f"{what} {version}" for what, version in zip(_FIRMWARE, versions))
     if admission.query_status is not QueryStatus.compute_userq_slots_missing or kernel is None:
-        return Finding(name, text)
+        return MachineFinding(name, text)
     least = next(
         (need for since, need in reversed(_USERQ_FIRMWARE.items()) if (kernel.major, kernel.minor) >= since), None
     )
     if least is None or all(have >= need for have, need in zip(versions, least)):
-        return Finding(name, text)
+        return MachineFinding(name, text)
     wanted = ", ".join(f"{what} {need}" for what, need in zip(_FIRMWARE, least))
-    return Finding(name, f"{text}; user queues need {wanted}", False, "update linux-firmware for user queues")
+    return MachineFinding(name, f"{text}; user queues need {wanted}", False, "update linux-firmware for user queues")
 
 
 def _firmware_versions(linux: Linux, gpu: Gpu) -> list[int] | None:
-    from zinc_rt import kmd
-    from zinc_rt.uapi import info
+    from zinc_rt.amdgpu import drm as kmd
+    from zinc_rt.amdgpu.abi import info
 
     kinds = (
         info.AMDGPU_INFO_FW_GFX_ME,
@@ -194,18 +198,18 @@ def _firmware_versions(linux: Linux, gpu: Gpu) -> list[int] | None:
 # /dev/kfd.
 
 
-def _kfd(linux: Linux, gpu: Gpu, short: str) -> list[Finding]:
-    from zinc_rt.gpus import prove_kfd
-    from zinc_rt.ring.kfd.bring_up import bring_up_path
-    from zinc_rt.ring.kfd.queue_smoke import create_compute_queue_smoke_path
+def _kfd(linux: Linux, gpu: Gpu, short: str) -> list[MachineFinding]:
+    from zinc_rt.backends.probe import prove_kfd
+    from zinc_rt.seed.kfd.bring_up import bring_up_path
+    from zinc_rt.seed.kfd.queue_smoke import create_compute_queue_smoke_path
 
     memory = bring_up_path(gpu.render_node, linux=linux)
     name = f"{short} kfd memory"
     if not memory.ok():
         word = memory.status.value
-        return [Finding(name, f"{word}{_code(memory.errno)}", False, _KFD_REMEDIES.get(word, _LOG))]
+        return [MachineFinding(name, f"{word}{_code(memory.errno)}", False, _KFD_REMEDIES.get(word, _LOG))]
     version = f"{memory.kfd_version_major}.{memory.kfd_version_minor}"
-    found = [Finding(name, f"interface {version}; a page went to the GPU and back")]
+    found = [MachineFinding(name, f"interface {version}; a page went to the GPU and back")]
     queue = create_compute_queue_smoke_path(gpu.render_node, linux=linux)
     found.append(_queue(linux, gpu, f"{short} kfd queue", queue.status.value, queue.errno, queue.ok()))
     if queue.ok():
@@ -213,13 +217,13 @@ def _kfd(linux: Linux, gpu: Gpu, short: str) -> list[Finding]:
     return found
 
 
-def _queue(linux: Linux, gpu: Gpu, name: str, word: str, code: int | None, ok: bool) -> Finding:
-    from zinc_rt.ring.kfd.sizes import computed_ctl_stack_size, computed_cwsr_size, save_area
-    from zinc_rt.ring.kfd.topology import find_topology_node, render_minor_of
+def _queue(linux: Linux, gpu: Gpu, name: str, word: str, code: int | None, ok: bool) -> MachineFinding:
+    from zinc_rt.amdgpu.kfd.sizes import computed_ctl_stack_size, computed_cwsr_size, save_area
+    from zinc_rt.amdgpu.kfd.topology import find_topology_node, render_minor_of
 
     node = find_topology_node(render_minor_of(gpu.render_node) or 0, linux=linux)
     if node is None:
-        return Finding(name, f"{word}{_code(code)}", False, _KFD_REMEDIES["topology_node_missing"])
+        return MachineFinding(name, f"{word}{_code(code)}", False, _KFD_REMEDIES["topology_node_missing"])
     area = save_area(node)
     given = f"save area {area.context:#x}, control stack {area.control_stack:#x}, {area.allocation:#x} allocated"
     computed = (computed_cwsr_size(node), computed_ctl_stack_size(node))
@@ -230,35 +234,35 @@ def _queue(linux: Linux, gpu: Gpu, name: str, word: str, code: int | None, ok: b
             f"{computed[1]:#x} are expected of {gpu.name}"
         )
     if ok:
-        return Finding(name, f"made and destroyed: {given}{mismatch}")
+        return MachineFinding(name, f"made and destroyed: {given}{mismatch}")
     if word == "create_queue_failed" and code == errno.EINVAL:
         text = f"{word}{_code(code)}: Linux {linux.kernel_release()} does not take our sizes: {given}{mismatch}"
-        return Finding(name, text, False, "report this line; kernels from 6.12 on compare the sizes exactly")
-    return Finding(name, f"{word}{_code(code)}", False, _KFD_REMEDIES.get(word, _LOG))
+        return MachineFinding(name, text, False, "report this line; kernels from 6.12 on compare the sizes exactly")
+    return MachineFinding(name, f"{word}{_code(code)}", False, _KFD_REMEDIES.get(word, _LOG))
 
 
 # Command submission.
 
 
-def _cs(linux: Linux, gpu: Gpu, short: str) -> list[Finding]:
-    from zinc_rt.gpus import prove_cs
-    from zinc_rt.ring.cs.smoke import submit_nop_smoke_path
+def _cs(linux: Linux, gpu: Gpu, short: str) -> list[MachineFinding]:
+    from zinc_rt.backends.probe import prove_cs
+    from zinc_rt.seed.cs.smoke import submit_nop_smoke_path
 
     smoke = submit_nop_smoke_path(gpu.render_node, timeout=2.0, linux=linux)
     name = f"{short} cs smoke"
     if smoke.status.value != "ok":
-        return [Finding(name, f"{smoke.status.value}{_code(smoke.errno)}", False, _LOG)]
+        return [MachineFinding(name, f"{smoke.status.value}{_code(smoke.errno)}", False, _LOG)]
     rings = f"rings {smoke.available_rings:#x}"
     return [
-        Finding(name, f"{rings}; {smoke.submit_count} submissions retired and wrote what they should"),
+        MachineFinding(name, f"{rings}; {smoke.submit_count} submissions retired and wrote what they should"),
         _fence(f"{short} cs", prove_cs(gpu.render_node, linux)),
     ]
 
 
-def _fence(name: str, proof: Proof) -> Finding:
+def _fence(name: str, proof: Proof) -> MachineFinding:
     if proof.seconds is None:
-        return Finding(name, proof.error, False, _LOG)
-    return Finding(name, f"a fence retired after {proof.seconds * 1e3:.2f} ms")
+        return MachineFinding(name, proof.error, False, _LOG)
+    return MachineFinding(name, f"a fence retired after {proof.seconds * 1e3:.2f} ms")
 
 
 def _code(code: int | None) -> str:

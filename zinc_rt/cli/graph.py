@@ -12,7 +12,7 @@ from zinc_rt.cli.files import ModelArgument, path_or_built_in
 from zinc_rt.cli.terminal import write_file
 
 
-class Format(StrEnum):
+class GraphFormat(StrEnum):
     """How a graph is written."""
 
     dot = "dot"
@@ -20,7 +20,7 @@ class Format(StrEnum):
 
 
 FormatOption = Annotated[
-    Format,
+    GraphFormat,
     typer.Option("--format", metavar="dot|json", help="DOT for Graphviz, or JSON.", rich_help_panel=o.OUTPUT),
 ]
 OutputFile = Annotated[
@@ -59,7 +59,7 @@ def graph(
     model: o.ModelFile = None,
     rows: Rows = 1,
     context: Context = 512,
-    form: FormatOption = Format.dot,
+    form: FormatOption = GraphFormat.dot,
     output: OutputFile = "-",
     debug: o.Debug = False,
 ) -> int:
@@ -68,12 +68,12 @@ def graph(
     With the bytes and operations of each. To see it: zinc graph | dot -Tsvg > graph.svg
     """
     from zinc_rt.gguf import GGUFFile
-    from zinc_rt.ir.cost import Sizes
+    from zinc_rt.ir.cost import CostSizes
     from zinc_rt.ir.export import to_dot, to_json
     from zinc_rt.models import define
 
-    sizes = Sizes(n_rows=rows, n_logits=1, context=context)
+    sizes = CostSizes(n_rows=rows, n_logits=1, context=context)
     with GGUFFile.open(path_or_built_in(o.choose_file(file, model))) as opened:
         made = define(opened).graph
-    write_file(output, to_dot(made, sizes) if form is Format.dot else to_json(made, sizes))
+    write_file(output, to_dot(made, sizes) if form is GraphFormat.dot else to_json(made, sizes))
     return 0

@@ -22,7 +22,7 @@ _SUFFIX = ".zrt"
 _WORD = 4
 
 
-class Action(StrEnum):
+class KernelsAction(StrEnum):
     """What to do with kernels."""
 
     build = "build"
@@ -45,7 +45,7 @@ def _names(incomplete: str) -> list[str]:
 
 def kernels(
     action: Annotated[
-        Action,
+        KernelsAction,
         typer.Argument(
             metavar="ACTION",
             help="build (write .zrt files), list, show (registers, arguments) or disasm (the machine code).",
@@ -82,15 +82,15 @@ def kernels(
     of time. All of them or, when something fails, none.
     """
     names = what or []
-    if action is Action.build:
+    if action is KernelsAction.build:
         _build(names, target, cache_dir, as_json)
         return
-    if action is not Action.list and not names:
+    if action is not KernelsAction.list and not names:
         raise UsageError(f"{action.value} needs the name of a kernel or a {_SUFFIX} file")
     found = _find(names, target, cache_dir)
-    if action is Action.list:
+    if action is KernelsAction.list:
         _list(found, as_json)
-    elif action is Action.show:
+    elif action is KernelsAction.show:
         _show(found, as_json)
     else:
         _disassemble(found, as_json)
@@ -220,7 +220,7 @@ def _details(kernel: GpuKernel) -> dict[str, Any]:
 
 def _registers(kernel: GpuKernel) -> Iterator[tuple[str, str]]:
     """The words for a driver, with their fields that are not zero."""
-    from zinc_rt.pm4 import registers as reg
+    from zinc_rt.amdgpu.pm4 import registers as reg
 
     generation = int(kernel.target.removeprefix("gfx")[:2])
     known = reg.registers(generation)
@@ -232,9 +232,9 @@ def _registers(kernel: GpuKernel) -> Iterator[tuple[str, str]]:
 
 
 def _disassemble(found: Sequence[tuple[str, GpuKernel]], as_json: bool) -> None:
-    from zinc_rt.emu.isa.decoder import instructions
-    from zinc_rt.emu.isa.listing import target
-    from zinc_rt.emu.isa.printer import text
+    from amdgpu_emu.isa.decoder import instructions
+    from amdgpu_emu.isa.listing import target
+    from amdgpu_emu.isa.printer import text
 
     trees = []
     for i, (name, kernel) in enumerate(found):

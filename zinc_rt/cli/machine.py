@@ -29,7 +29,7 @@ _LOW_MEMORY: Final = 1 << 29  # bytes; below this, little more than the model in
 
 
 @dataclass(frozen=True)
-class Finding:
+class MachineFinding:
     """One line of the report. ok False: something is wrong, and `remedy` says what to do."""
 
     name: str
@@ -38,23 +38,25 @@ class Finding:
     remedy: str = ""
 
 
-def findings() -> list[Finding]:
+def findings() -> list[MachineFinding]:
     """Everything but the tiers."""
     return [_python(), _system(), _processor(), _cores(), _memory(), _numpy(), *_libraries(), _built_in()]
 
 
-def _python() -> Finding:
+def _python() -> MachineFinding:
     version = platform.python_version()
     ok = tuple(map(int, platform.python_version_tuple()[:2])) >= MIN_PYTHON
     need = ".".join(map(str, MIN_PYTHON))
-    return Finding("Python", f"{platform.python_implementation()} {version}", ok, "" if ok else f"install {need}")
+    return MachineFinding(
+        "Python", f"{platform.python_implementation()} {version}", ok, "" if ok else f"install {need}"
+    )
 
 
-def _system() -> Finding:
-    return Finding("system", f"{platform.system()} {platform.release()}, {platform.machine()}")
+def _system() -> MachineFinding:
+    return MachineFinding("system", f"{platform.system()} {platform.release()}, {platform.machine()}")
 
 
-def _processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> Finding:
+def _processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> MachineFinding:
     fields: dict[str, str] = {}
     try:
         for line in cpuinfo.read_text(errors="replace").splitlines():
@@ -65,17 +67,17 @@ def _processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> Finding:
     flags = set((fields.get("flags") or fields.get("Features") or "").split())
     have = [f for f in _FEATURES if f in flags]
     model = fields.get("model name") or platform.processor() or "unknown"
-    return Finding("processor", f"{model}; {' '.join(have) or 'no vector features known'}")
+    return MachineFinding("processor", f"{model}; {' '.join(have) or 'no vector features known'}")
 
 
-def _cores(cgroup: Path = Path("/sys/fs/cgroup")) -> Finding:
+def _cores(cgroup: Path = Path("/sys/fs/cgroup")) -> MachineFinding:
     total = os.cpu_count() or 1
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else total
     text = f"{usable} of {total} usable" if usable != total else str(total)
     quota = _cpu_quota(cgroup)
     if quota is not None and quota < usable:
-        return Finding("CPU cores", f"{text}; the control group allows the time of {quota:.1f}")
-    return Finding("CPU cores", text)
+        return MachineFinding("CPU cores", f"{text}; the control group allows the time of {quota:.1f}")
+    return MachineFinding("CPU cores", text)
 
 
 def _cpu_quota(cgroup: Path) -> float | None:
@@ -93,12 +95,12 @@ def _cpu_quota(cgroup: Path) -> float | None:
         return None
 
 
-def _memory(meminfo: Path = Path("/proc/meminfo")) -> Finding:
+def _memory(meminfo: Path = Path("/proc/meminfo")) -> MachineFinding:
     from zinc_rt.mem.plan import available_memory, format_bytes
 
     available = available_memory()
     if available is None:
-        return Finding("memory", "unknown: this system does not say")
+        return MachineFinding("memory", "unknown: this system does not say")
     total = None
     try:
         for line in meminfo.read_text().splitlines():
@@ -108,15 +110,17 @@ def _memory(meminfo: Path = Path("/proc/meminfo")) -> Finding:
         pass
     text = f"{format_bytes(available)} available" + (f" of {format_bytes(total)}" if total else "")
     ok = available >= _LOW_MEMORY
-    return Finding("memory", text, ok, "" if ok else "close programs or raise the control group's limit")
+    return MachineFinding("memory", text, ok, "" if ok else "close programs or raise the control group's limit")
 
 
-def _numpy() -> Finding:
+def _numpy() -> MachineFinding:
     try:
         import numpy as np
     except ImportError as error:
-        return Finding("NumPy", f"cannot be imported: {error}", False, "reinstall: pip install --force-reinstall numpy")
-    return Finding("NumPy", f"{np.__version__}, linear algebra by {_blas()}")
+        return MachineFinding(
+            "NumPy", f"cannot be imported: {error}", False, "reinstall: pip install --force-reinstall numpy"
+        )
+    return MachineFinding("NumPy", f"{np.__version__}, linear algebra by {_blas()}")
 
 
 def _blas() -> str:
@@ -130,25 +134,25 @@ def _blas() -> str:
         return "an unknown library"
 
 
-def _libraries() -> list[Finding]:
+def _libraries() -> list[MachineFinding]:
     from importlib.metadata import PackageNotFoundError, version
 
     found = []
     for name in ("tokenizers", "jinja2"):
         try:
-            found.append(Finding(name, version(name)))
+            found.append(MachineFinding(name, version(name)))
         except PackageNotFoundError:
-            found.append(Finding(name, "not installed", False, f"pip install {name}"))
+            found.append(MachineFinding(name, "not installed", False, f"pip install {name}"))
     return found
 
 
-def _built_in() -> Finding:
+def _built_in() -> MachineFinding:
     from zinc_rt.gguf import GGUFError, GGUFFile
     from zinc_rt.mem.plan import format_bytes
     from zinc_rt.model import built_in_model
 
     try:
         with GGUFFile.open(built_in_model()) as file:
-            return Finding("model inside", f"{built_in_model().name}, {format_bytes(file.file_size)}")
+            return MachineFinding("model inside", f"{built_in_model().name}, {format_bytes(file.file_size)}")
     except GGUFError as error:
-        return Finding("model inside", error.problem, False, "reinstall the package, or give a model with -m")
+        return MachineFinding("model inside", error.problem, False, "reinstall the package, or give a model with -m")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zinc_rt.cli.machine import Finding
+from zinc_rt.cli.machine import MachineFinding
 from zinc_rt.errors import ZincError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class NativeReport:
     level: str | None
     threads: int
     cache: str | None
-    findings: tuple[Finding, ...]
+    findings: tuple[MachineFinding, ...]
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -33,13 +33,13 @@ class NativeReport:
 
 def native_report(cache_dir: Path | None = None) -> NativeReport:
     """Look at this machine, compile a kernel and run it."""
-    from zinc_rt.cores import default_threads
+    from zinc_rt.backends.cpu.cores import default_threads
     from zinc_rt.lang.cache import default_cache_dir
     from zinc_rt.lang.target import host_targets
 
     targets, threads = host_targets(), default_threads()
     folder = cache_dir if cache_dir is not None else default_cache_dir()
-    found = [_levels(targets), Finding("threads", _cores(threads)), _compiler(), _cache(folder)]
+    found = [_levels(targets), MachineFinding("threads", _cores(threads)), _compiler(), _cache(folder)]
     if targets:
         found.append(_self_test(targets[0], threads))
         if "amx" in targets[0].isa and found[-1].ok:
@@ -53,34 +53,34 @@ def native_report(cache_dir: Path | None = None) -> NativeReport:
     )
 
 
-def _levels(targets: list[Target]) -> Finding:
+def _levels(targets: list[Target]) -> MachineFinding:
     from zinc_rt.lang.errors import LangError
     from zinc_rt.lang.target import host_target
 
     if targets:
         rest = f"; also {', '.join(t.name for t in targets[1:])}" if targets[1:] else ""
-        return Finding("instruction sets", f"{targets[0].name}{rest}")
+        return MachineFinding("instruction sets", f"{targets[0].name}{rest}")
     try:
         why = f"none: {host_target().name}"
     except LangError as error:
         why = f"none: {error}"
-    return Finding("instruction sets", why, False, _REFERENCE)
+    return MachineFinding("instruction sets", why, False, _REFERENCE)
 
 
 def _cores(threads: int) -> str:
     return f"{threads}, the physical cores that this process may use"
 
 
-def _compiler() -> Finding:
+def _compiler() -> MachineFinding:
     from zinc_rt.lang.cache import llvm_version
 
     version = llvm_version()
     if version == "none":
-        return Finding("compiler", "llvmlite is not installed", False, f"pip install llvmlite; {_REFERENCE}")
-    return Finding("compiler", f"llvmlite {version}")
+        return MachineFinding("compiler", "llvmlite is not installed", False, f"pip install llvmlite; {_REFERENCE}")
+    return MachineFinding("compiler", f"llvmlite {version}")
 
 
-def _cache(folder: Path | None) -> Finding:
+def _cache(folder: Path | None) -> MachineFinding:
     import os
 
     from zinc_rt.lang.cache import CompileCache
@@ -89,45 +89,47 @@ def _cache(folder: Path | None) -> Finding:
 
     name, remedy = "kernel cache", "name another folder with --cache-dir; without one every start compiles"
     if folder is None:
-        return Finding(name, "none: there is no home folder", False, remedy)
+        return MachineFinding(name, "none: there is no home folder", False, remedy)
     try:
         entries = CompileCache(folder).entries()
     except CacheError as error:
-        return Finding(name, str(error), False, remedy)
+        return MachineFinding(name, str(error), False, remedy)
     # The nearest folder that is there is the one that has to take the others.
     there = next(p for p in (folder, *folder.absolute().parents) if p.exists())
     if not os.access(there, os.W_OK | os.X_OK):
-        return Finding(name, f"{folder} cannot be written", False, remedy)
-    return Finding(name, f"{folder}: {len(entries)} kernels, {format_bytes(sum(e.size for e in entries))}")
+        return MachineFinding(name, f"{folder} cannot be written", False, remedy)
+    return MachineFinding(name, f"{folder}: {len(entries)} kernels, {format_bytes(sum(e.size for e in entries))}")
 
 
-def _matrix_registers(target: Target, folder: Path | None) -> Finding:
+def _matrix_registers(target: Target, folder: Path | None) -> MachineFinding:
     """The trial that every model's load makes of them, here for one format."""
+    from zinc_rt.backends.cpu.choice import TargetTuning
+    from zinc_rt.backends.cpu.selftest import matrix_products_agree
     from zinc_rt.gguf import GGMLType
     from zinc_rt.lang.cache import CompileCache
     from zinc_rt.lang.library import Library
-    from zinc_rt.ring.native.choice import Choice
-    from zinc_rt.ring.native.selftest import matrix_products_agree
 
     library = Library(target, CompileCache(folder))
-    if matrix_products_agree(library, Choice.of(target), GGMLType.Q8_0):
-        return Finding("matrix registers", "give the products that vectors give")
-    return Finding("matrix registers", "give wrong products and are not used", False, "please report it")
+    if matrix_products_agree(library, TargetTuning.of(target), GGMLType.Q8_0):
+        return MachineFinding("matrix registers", "give the products that vectors give")
+    return MachineFinding("matrix registers", "give wrong products and are not used", False, "please report it")
 
 
-def _self_test(target: Target, threads: int) -> Finding:
+def _self_test(target: Target, threads: int) -> MachineFinding:
     """Compile without the cache, so that the compiler is tried too; run on all threads; look at the sums."""
+    from zinc_rt.backends.cpu.selftest import sums_are_right
     from zinc_rt.lang.cache import CompileCache
     from zinc_rt.lang.library import Library
-    from zinc_rt.ring.native.selftest import sums_are_right
 
     started = time.perf_counter()
     library = Library(target, CompileCache(None))
     try:
         right = sums_are_right(library, threads)
     except ZincError as error:
-        return Finding("self-test", f"failed: {error}", False, _REFERENCE)
+        return MachineFinding("self-test", f"failed: {error}", False, _REFERENCE)
     if not right:
-        return Finding("self-test", "a kernel gave wrong sums", False, f"{_REFERENCE}; please report it")
+        return MachineFinding("self-test", "a kernel gave wrong sums", False, f"{_REFERENCE}; please report it")
     seconds = time.perf_counter() - started
-    return Finding("self-test", f"{library.compiled} kernels compiled and run on {threads} threads, {seconds:.1f} s")
+    return MachineFinding(
+        "self-test", f"{library.compiled} kernels compiled and run on {threads} threads, {seconds:.1f} s"
+    )

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from zinc_rt.errors import UsageError
-from zinc_rt.sampling import InvalidSamplingParam, SamplingParams
+from zinc_rt.sampling.params import InvalidSamplingParam, SamplingParams
 
 PROMPT: Final = "Prompt"
 MODEL: Final = "Model"
@@ -35,7 +35,7 @@ def _set_debug(value: bool) -> bool:
 
 def _tiers(incomplete: str) -> list[str]:
     """Shell completion of --tier."""
-    from zinc_rt.tiers import Tier
+    from zinc_rt.backends.tiers import Tier
 
     return [t.value for t in Tier if t.value.startswith(incomplete)]
 

@@ -133,7 +133,7 @@ def cut(ids: Sequence[int], window: int) -> list[Sequence[int]]:
 
 def window_losses(model: Model, ids: Sequence[int]) -> Iterator[float]:
     """-log p of each token of the window's second half, given all tokens before it (natural logarithm)."""
-    from zinc_rt.sampler import logprobs
+    from zinc_rt.sampling.sampler import logprobs
 
     first = len(ids) // 2
     bos = model.tokenizer.bos_id

@@ -19,7 +19,7 @@ from zinc_rt.errors import UsageError
 _WORD = re.compile(r"0[xX][0-9a-fA-F]{1,8}|[0-9a-fA-F]{1,8}")
 
 
-class Action(StrEnum):
+class Pm4Action(StrEnum):
     """What is done with a stream."""
 
     decode = "decode"
@@ -35,7 +35,7 @@ class Form(StrEnum):
 
 def pm4(
     action: Annotated[
-        Action,
+        Pm4Action,
         typer.Argument(metavar="decode", help="What to do: print the packets.", show_default=False),
     ],
     source: Annotated[
@@ -75,7 +75,7 @@ def pm4(
     Each line has the offset in dwords, the header and the packet. What is malformed is shown with the reason, after !!,
     and counted at the end on standard error.
     """
-    from zinc_rt.pm4 import decode, render
+    from zinc_rt.amdgpu.pm4 import decode, render
 
     packets = decode(_words(source, form))
     if as_json:

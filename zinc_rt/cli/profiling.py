@@ -41,7 +41,7 @@ TraceFile = Annotated[
 
 @contextmanager
 def profiled(engine: Engine, wanted: bool, trace: Path) -> Iterator[None]:
-    """Record what runs inside, then print the tables and write the trace. Raises `RingError`, `FileError`."""
+    """Record what runs inside, then print the tables and write the trace. Raises `BackendError`, `FileError`."""
     if not wanted:
         yield
         return

@@ -12,10 +12,10 @@ import typer
 from zinc_rt.cli import options as o
 from zinc_rt.cli.profiling import DEFAULT_TRACE, ProfileFlag, TraceFile, profiled
 from zinc_rt.cli.prompts import prompt_text, unescape
-from zinc_rt.cli.session import EXIT_INTERRUPTED, INTERRUPTED, Answer, chat_ids, open_model, stream_answer
+from zinc_rt.cli.session import EXIT_INTERRUPTED, INTERRUPTED, Reply, chat_ids, open_model, stream_answer
 from zinc_rt.cli.terminal import is_terminal, say, write
 from zinc_rt.errors import UsageError
-from zinc_rt.sampling import SamplingParams
+from zinc_rt.sampling.params import SamplingParams
 
 if TYPE_CHECKING:
     from zinc_rt.model import Model
@@ -190,7 +190,7 @@ def _show_prompt(text: str, wanted: bool | None) -> None:
         say(text, style="bold", end="")
 
 
-def _as_dict(model: Model, prompt: str, params: SamplingParams, answer: Answer) -> dict[str, Any]:
+def _as_dict(model: Model, prompt: str, params: SamplingParams, answer: Reply) -> dict[str, Any]:
     stats = answer.stats
     tree: dict[str, Any] = {
         "model": model.name,

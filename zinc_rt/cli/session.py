@@ -14,7 +14,7 @@ from zinc_rt.cli.terminal import LoadingBar, is_terminal, say
 if TYPE_CHECKING:
     from zinc_rt.generation import Chunk, Stats
     from zinc_rt.model import Model
-    from zinc_rt.sampling import SamplingParams
+    from zinc_rt.sampling.params import SamplingParams
 
 INTERRUPTED = "interrupted"
 EXIT_INTERRUPTED = 130
@@ -66,7 +66,7 @@ def chat_ids(model: Model, messages: Sequence[Mapping[str, Any]]) -> list[int]:
 
 
 @dataclass
-class Answer:
+class Reply:
     """One generation as far as it got. After Ctrl-C `finish_reason` is `INTERRUPTED` and `stats` were
     measured here."""
 
@@ -97,9 +97,9 @@ def _speed(tokens_per_second: float) -> str:
     return f", {tokens_per_second:.1f} tokens/s" if tokens_per_second > 0 else ""
 
 
-def stream_answer(model: Model, prompt: Sequence[int], params: SamplingParams, show: Callable[[str], None]) -> Answer:
+def stream_answer(model: Model, prompt: Sequence[int], params: SamplingParams, show: Callable[[str], None]) -> Reply:
     """Generate, giving each piece of text to `show`. Ctrl-C ends it early with the text so far."""
-    answer = Answer(len(prompt))
+    answer = Reply(len(prompt))
     stream = model.stream(prompt, params)
     started = first = last = time.perf_counter()
     try:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from zinc_rt.ir import errors as e
 from zinc_rt.ir.errors import Finding, VerifyError
 from zinc_rt.ir.graph import Attr, Buffer, BufferKind, Graph, Node
-from zinc_rt.ir.signatures import READ_ONLY, AttrSpec, Port, Signature, signature
+from zinc_rt.ir.signatures import READ_ONLY, AttrSpec, OpSignature, Port, signature
 from zinc_rt.ir.unify import Bindings, Size
 
 Bound = tuple[str, Port, Buffer]
@@ -41,17 +41,17 @@ def node_findings(g: Graph, node: Node, unusable: Collection[int]) -> Iterator[F
             shapes_fit = False
             why = bindings.reasons(port.shape, source)
             yield about(
-                e.ShapeMismatch, node, f"{side} {port.name}", buffer,
+                e.ShapeConflict, node, f"{side} {port.name}", buffer,
                 f"{bindings.expected(port.shape)}{f' ({why})' if why else ''}",
             )  # fmt: skip
     if shapes_fit:
         for rule in sig.rules:
             broken = rule(bindings)
             if broken is not None:
-                yield Finding(e.ShapeMismatch, f"{describe(node)}: {broken}", node.name)
+                yield Finding(e.ShapeConflict, f"{describe(node)}: {broken}", node.name)
 
 
-def bound_ports(g: Graph, node: Node, sig: Signature) -> Iterator[Bound]:
+def bound_ports(g: Graph, node: Node, sig: OpSignature) -> Iterator[Bound]:
     """The ports of `node` that have a buffer of the graph, inputs first."""
     for side, ids, ports in (("input", node.inputs, sig.inputs), ("output", node.outputs, sig.outputs)):
         for buffer_id, port in zip(ids, ports, strict=False):
@@ -75,13 +75,13 @@ def _buffer(g: Graph, buffer_id: int) -> Buffer | None:
     return g.buffers[buffer_id] if 0 <= buffer_id < len(g.buffers) else None
 
 
-def _binding_counts(node: Node, sig: Signature) -> Iterator[Finding]:
+def _binding_counts(node: Node, sig: OpSignature) -> Iterator[Finding]:
     for side, ids, ports in (("inputs", node.inputs, sig.inputs), ("outputs", node.outputs, sig.outputs)):
         # A node without any output has its own finding, whatever its operation.
         if len(ids) != len(ports) and (ids or side == "inputs"):
             names = ", ".join(port.name for port in ports)
             message = f"{describe(node)} has {len(ids)} {side}, expected {len(ports)}: {names}"
-            yield Finding(e.MissingBinding, message, node.name)
+            yield Finding(e.UnboundBuffer, message, node.name)
 
 
 def _attributes(node: Node, specs: Mapping[str, AttrSpec]) -> Iterator[Finding]:

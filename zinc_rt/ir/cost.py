@@ -23,7 +23,7 @@ from zinc_rt.mem.kv_pages import pages_for
 
 
 @dataclass(frozen=True)
-class Sizes:
+class CostSizes:
     """The sizes that a graph leaves open. Raises UsageError for a size below its least value.
 
     n_rows: rows of the step. n_logits: rows whose logits are wanted. context: cached positions that each row
@@ -96,7 +96,7 @@ class GraphCost:
     `uncounted` names the nodes whose operations have no formula; the total leaves them out.
     """
 
-    sizes: Sizes
+    sizes: CostSizes
     nodes: tuple[Cost, ...]
     total: Cost
     bytes_by_kind: Mapping[BufferKind, int]
@@ -108,9 +108,9 @@ class GraphCost:
         return self.bytes_by_kind[BufferKind.WEIGHT]
 
 
-def graph_cost(graph: Graph, sizes: Sizes | None = None) -> GraphCost:
+def graph_cost(graph: Graph, sizes: CostSizes | None = None) -> GraphCost:
     """The cost of a verified graph for these sizes (one row, one logit row, context 512)."""
-    sizes = sizes or Sizes()
+    sizes = sizes or CostSizes()
     nodes = tuple(node_cost(graph, node, sizes) for node in graph.nodes)
     total = Cost(
         sum(cost.bytes_read for cost in nodes),
@@ -124,9 +124,9 @@ def graph_cost(graph: Graph, sizes: Sizes | None = None) -> GraphCost:
     return GraphCost(sizes, nodes, total, by_kind, uncounted)
 
 
-def node_cost(graph: Graph, node: Node, sizes: Sizes | None = None) -> Cost:
+def node_cost(graph: Graph, node: Node, sizes: CostSizes | None = None) -> Cost:
     """The cost of one node of a verified graph. Operations without a rule of their own use whole buffers."""
-    sizes = sizes or Sizes()
+    sizes = sizes or CostSizes()
     inputs = [graph.buffer(i) for i in node.inputs]
     outputs = [graph.buffer(i) for i in node.outputs]
     view = _View(node, inputs, outputs, sizes)
@@ -142,7 +142,7 @@ class _View:
     node: Node
     inputs: list[Buffer]
     outputs: list[Buffer]
-    sizes: Sizes
+    sizes: CostSizes
 
     def attr(self, name: str) -> int:
         return int(self.node.attrs[name])

@@ -94,11 +94,11 @@ class BadBuffer(VerifyError):
     """A buffer whose own declaration is impossible: a dimension below 1, a row of a part of a block, ..."""
 
 
-class MissingBinding(VerifyError):
+class UnboundBuffer(VerifyError):
     """A node has another number of inputs or outputs than its operation."""
 
 
-class ShapeMismatch(VerifyError):
+class ShapeConflict(VerifyError):
     """A buffer's shape does not fit the operation or the node's other buffers."""
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from zinc_rt.ir import op as opcodes
-from zinc_rt.ir.cost import Cost, GraphCost, Sizes, graph_cost
+from zinc_rt.ir.cost import Cost, CostSizes, GraphCost, graph_cost
 from zinc_rt.ir.graph import Buffer, BufferKind, Graph, Node
 
 _LAYER = re.compile(r"blk\.(\d+)\.")
@@ -19,7 +19,7 @@ _SHAPES = {
 }
 
 
-def to_json(graph: Graph, sizes: Sizes | None = None) -> str:
+def to_json(graph: Graph, sizes: CostSizes | None = None) -> str:
     """The graph as indented JSON.
 
     Top level: name, meta, sizes, totals, buffers and nodes. Bytes of a node are what it touches in one step
@@ -43,7 +43,7 @@ def to_json(graph: Graph, sizes: Sizes | None = None) -> str:
     return json.dumps(tree, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def to_dot(graph: Graph, sizes: Sizes | None = None) -> str:
+def to_dot(graph: Graph, sizes: CostSizes | None = None) -> str:
     """The graph in the DOT language: one box a node, one cluster a layer (names that start with `blk.N.`).
 
     Weights, constants and step inputs that several nodes share stand in the labels of the nodes that read
@@ -72,7 +72,7 @@ def _cost_fields(cost: Cost) -> dict[str, int | None]:
     }
 
 
-def _buffer_fields(buffer: Buffer, sizes: Sizes) -> dict[str, Any]:
+def _buffer_fields(buffer: Buffer, sizes: CostSizes) -> dict[str, Any]:
     return {
         "id": buffer.id,
         "name": buffer.name,

@@ -61,7 +61,7 @@ Rule = Callable[[Bindings], str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Signature:
+class OpSignature:
     """The contract of one operation."""
 
     inputs: tuple[Port, ...]
@@ -110,18 +110,18 @@ _HEAD_ROW = _act("x", "R", "n_heads", "head_dim")
 _CACHES = (_cache("k_cache"), _cache("v_cache"))
 _WHERE = (_index("positions", "R"), _index("slots", "R"), _index("page_table", "S", "M"))
 
-_RMS_NORM_HEADS = Signature(
+_RMS_NORM_HEADS = OpSignature(
     (_HEAD_ROW, _weight("weight", "head_dim", dtypes=F32)),
     (_act("y", "R", "n_heads", "head_dim"),),
     {"eps": _EPS, **_HEADS},
 )
 
-SIGNATURES: Mapping[Op, Signature] = {
-    Op.EMBED: Signature(
+SIGNATURES: Mapping[Op, OpSignature] = {
+    Op.EMBED: OpSignature(
         (_index("token_ids", "R"), _weight("token_embd", "n_vocab", "n_embd")), (_act("x", "R", "n_embd"),)
     ),
-    Op.RMS_NORM: Signature((_ROW, _NORM_WEIGHT), (_act("y", "R", "n"),), {"eps": _EPS}),
-    Op.ROPE: Signature(
+    Op.RMS_NORM: OpSignature((_ROW, _NORM_WEIGHT), (_act("y", "R", "n"),), {"eps": _EPS}),
+    Op.ROPE: OpSignature(
         (
             _HEAD_ROW,
             _index("positions", "R"),
@@ -131,37 +131,37 @@ SIGNATURES: Mapping[Op, Signature] = {
         {"interleaved": AttrSpec(bool), **_HEADS},
         (_rotated_part_fits,),
     ),
-    Op.FLASH_ATTN: Signature(
+    Op.FLASH_ATTN: OpSignature(
         (_act("q", "R", "n_heads", "head_dim"), *_CACHES, *_WHERE),
         (_act("y", "R", "n_heads", "head_dim"),),
         {"scale": AttrSpec(float), "n_kv_heads": _COUNT, **_HEADS},
         (_heads_share_evenly,),
     ),
-    Op.RESIDUAL_RMS_NORM: Signature(
+    Op.RESIDUAL_RMS_NORM: OpSignature(
         (_ROW, _act("residual", "R", "n"), _NORM_WEIGHT),
         (_act("sum", "R", "n"), _act("normed", "R", "n")),
         {"eps": _EPS},
     ),
-    Op.LM_HEAD: Signature(
+    Op.LM_HEAD: OpSignature(
         (_act("x", "R", "n"), _weight("weight", "n_vocab", "n"), _index("logit_rows", "L")),
         (Port("logits", F32, ("L", "n_vocab"), ACTIVATION),),
     ),
-    Op.ARGMAX: Signature(
+    Op.ARGMAX: OpSignature(
         (Port("logits", F32, ("L", "n_vocab"), ACTIVATION),), (Port("tokens", I32, ("L",), ACTIVATION),)
     ),
-    Op.MATMUL: Signature((_act("x", "R", "n_in"), _weight("weight", "n_out", "n_in")), (_act("y", "R", "n_out"),)),
-    Op.BIAS_ADD: Signature((_ROW, _weight("bias", "n", dtypes=F32)), (_act("y", "R", "n"),)),
-    Op.SWIGLU: Signature((_act("gate", "R", "n"), _act("up", "R", "n")), (_act("y", "R", "n"),)),
-    Op.KV_WRITE: Signature(
+    Op.MATMUL: OpSignature((_act("x", "R", "n_in"), _weight("weight", "n_out", "n_in")), (_act("y", "R", "n_out"),)),
+    Op.BIAS_ADD: OpSignature((_ROW, _weight("bias", "n", dtypes=F32)), (_act("y", "R", "n"),)),
+    Op.SWIGLU: OpSignature((_act("gate", "R", "n"), _act("up", "R", "n")), (_act("y", "R", "n"),)),
+    Op.KV_WRITE: OpSignature(
         (_act("k", "R", "n_kv_heads", "head_dim"), _act("v", "R", "n_kv_heads", "head_dim"), *_WHERE),
         _CACHES,
         {"n_kv_heads": _COUNT, "head_dim": _COUNT},
     ),
-    Op.RESIDUAL_ADD: Signature((_act("a", "R", "n"), _act("b", "R", "n")), (_act("y", "R", "n"),)),
+    Op.RESIDUAL_ADD: OpSignature((_act("a", "R", "n"), _act("b", "R", "n")), (_act("y", "R", "n"),)),
 }
 
 
-def signature(op: Op, attrs: Mapping[str, Attr]) -> Signature | None:
+def signature(op: Op, attrs: Mapping[str, Attr]) -> OpSignature | None:
     """The signature that a node with these attributes must meet; None for operations without one.
 
     rms_norm has two: over each head (query and key norms) where it has such attributes, else over rows.

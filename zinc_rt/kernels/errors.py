@@ -9,7 +9,7 @@ __all__ = [
     "EmptyInput",
     "InputTooSmall",
     "InvalidTopK",
-    "KernelError",
+    "KernelInputError",
     "OutputTooSmall",
     "ShapeMismatch",
     "TokenOutOfRange",
@@ -19,37 +19,37 @@ __all__ = [
 ]
 
 
-class KernelError(ZincError):
+class KernelInputError(ZincError):
     """A kernel was called with operands that it cannot take."""
 
 
-class EmptyInput(KernelError):
+class EmptyInput(KernelInputError):
     """An operand that must hold at least one element holds none."""
 
 
-class ShapeMismatch(KernelError):
+class ShapeMismatch(KernelInputError):
     """Operands whose lengths must agree do not."""
 
 
-class TokenOutOfRange(KernelError):
+class TokenOutOfRange(KernelInputError):
     """A token id is negative or not below the vocabulary size."""
 
 
-class TooManyExperts(KernelError):
+class TooManyExperts(KernelInputError):
     """A router has more experts than the kernel takes."""
 
 
-class InvalidTopK(KernelError):
+class InvalidTopK(KernelInputError):
     """The number of experts to pick is zero or above the number of experts."""
 
 
-class OutputTooSmall(KernelError):
+class OutputTooSmall(KernelInputError):
     """The buffer for the result is shorter than the result."""
 
 
-class InputTooSmall(KernelError):
+class InputTooSmall(KernelInputError):
     """An operand is shorter than the kernel needs."""
 
 
-class UnsupportedShape(KernelError):
+class UnsupportedShape(KernelInputError):
     """A row length that the block format cannot hold, such as one that is not a multiple of 32."""

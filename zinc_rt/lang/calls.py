@@ -17,7 +17,7 @@ from zinc_rt.lang.frame import Binding, Frame
 from zinc_rt.lang.kernel import Function
 from zinc_rt.lang.ops import Word
 from zinc_rt.lang.types import Float, Type, Vec
-from zinc_rt.lang.values import Constant, Slot, Val, describe, float_of, is_static, literal
+from zinc_rt.lang.values import Constant, StackSlot, Val, describe, float_of, is_static, literal
 
 STATIC_KINDS: dict[str, type] = {"int": int, "float": float, "bool": bool, "str": str, "tuple": tuple, "type": Type}
 """Annotations of compile-time parameters; `type` takes a type of the language."""
@@ -144,14 +144,14 @@ class Calls(Expressions):
             return Constant(value, self.region)
         return self.variable(value) if name in self.frame.function.sites else value
 
-    def variable(self, value: Val, name: str = "") -> Slot:
+    def variable(self, value: Val, name: str = "") -> StackSlot:
         """A stack cell with a first value, for a name that is assigned in several places."""
         twin = self.frame.twins.pop(name, None)
         kind = self.f.type(value.type)
         if twin is not None and twin.type == value.type:
             slot = twin
         else:
-            slot = Slot(value.type, self.f.alloca(kind, max(value.type.align, min(value.type.size, 64))))
+            slot = StackSlot(value.type, self.f.alloca(kind, max(value.type.align, min(value.type.size, 64))))
         self.f.emit(f"store {kind} {value.ref}, {self.f.stack} {slot.ref}")
         return slot
 

@@ -17,7 +17,7 @@ from zinc_rt.lang.kernel import Function
 from zinc_rt.lang.ops import Word
 from zinc_rt.lang.target import Target
 from zinc_rt.lang.types import Bool, Float, Int, Ptr, Space, Type, Vec, boolean, elem_of, i32
-from zinc_rt.lang.values import Constant, Regs, Slot, Val, describe, is_static, literal
+from zinc_rt.lang.values import Constant, Regs, StackSlot, Val, describe, is_static, literal
 
 Lower = Callable[..., Any]
 
@@ -137,7 +137,7 @@ class Expressions(Access):
     def _name(self, node: ast.Name) -> Any:
         frame = self.frame
         bound = frame.names.get(node.id)
-        if type(bound) is Slot:
+        if type(bound) is StackSlot:
             return Val(bound.type, self.f.value(f"load {self.f.type(bound.type)}, {self.f.stack} {bound.ref}"))
         if bound is None:
             return self._global(frame, node.id)

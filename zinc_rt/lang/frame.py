@@ -11,9 +11,9 @@ from typing import Any
 
 from zinc_rt.lang.diagnostics import Reject
 from zinc_rt.lang.kernel import Function
-from zinc_rt.lang.values import Constant, Slot, Val, describe, is_static
+from zinc_rt.lang.values import Constant, StackSlot, Val, describe, is_static
 
-Binding = Val | Slot | Constant
+Binding = Val | StackSlot | Constant
 
 
 class Frame:
@@ -23,7 +23,9 @@ class Frame:
         self.function = function
         self.names: dict[str, Binding] = {}
         self.counters: set[str] = set()  # variables of the run-time loops around here
-        self.twins: dict[str, Slot] = {}  # variables of the `if` whose `else` this is: the same name gets the same cell
+        self.twins: dict[
+            str, StackSlot
+        ] = {}  # variables of the `if` whose `else` this is: the same name gets the same cell
         self.lost: dict[str, str] = {}  # names that were known and why they no longer are
 
     def unknown(self, name: str) -> Reject:
@@ -66,7 +68,9 @@ def _same(found: list[Any], region: int) -> Binding | None:
     if isinstance(first, Constant):
         same = all(isinstance(b, Constant) and _equal(b.value, first.value) for b in found)
         return Constant(first.value, region) if same else None
-    same = all(b is first or (isinstance(b, Slot) and isinstance(first, Slot) and b.ref == first.ref) for b in found)
+    same = all(
+        b is first or (isinstance(b, StackSlot) and isinstance(first, StackSlot) and b.ref == first.ref) for b in found
+    )
     return first if same else None
 
 

@@ -11,7 +11,7 @@ from zinc_rt.lang.diagnostics import Reject
 from zinc_rt.lang.frame import Arm, merge
 from zinc_rt.lang.kernel import Function
 from zinc_rt.lang.types import Ptr, Space, Struct, Type, Vec
-from zinc_rt.lang.values import Constant, Regs, Slot, Val, describe, is_static
+from zinc_rt.lang.values import Constant, Regs, StackSlot, Val, describe, is_static
 
 _WORDS = {
     ast.FunctionDef: "a function inside a kernel (`def`)", ast.AsyncFunctionDef: "`async def`", ast.ClassDef: "`class`",
@@ -107,7 +107,7 @@ class Statements(Calls):
         bound = frame.names.get(name)
         if name in frame.counters:
             raise Reject(f"{name} is the loop's variable; use another name")
-        if isinstance(bound, Slot):
+        if isinstance(bound, StackSlot):
             try:
                 x = self.as_value(value, bound.type)
             except Reject as reason:
@@ -171,7 +171,7 @@ class Statements(Calls):
         if node.value is None:
             raise Reject(f"a variable needs a first value: `{name}: {kind} = …`")
         bound = self.frame.names.get(name)
-        if isinstance(bound, Slot) and bound.type != kind:
+        if isinstance(bound, StackSlot) and bound.type != kind:
             raise Reject(f"{name} is a variable of {bound.type} already; use another name")
         if isinstance(bound, Constant) and bound.region == self.region:
             del self.frame.names[name]
@@ -241,13 +241,13 @@ class Statements(Calls):
         self.f.branch_if(chosen.ref, then, other)
         twins = self.frame.twins
         first = self._arm(then, node.body, end, dict(twins))
-        new = {n: b for n, b in first.names.items() if isinstance(b, Slot) and n not in self.frame.names}
+        new = {n: b for n, b in first.names.items() if isinstance(b, StackSlot) and n not in self.frame.names}
         second = self._arm(other, node.orelse, end, twins | new)
         if first.reached or second.reached:
             self.f.start(end)
         merge(self.frame, (first, second), node.lineno, self.region)
 
-    def _arm(self, label: str, body: list[ast.stmt], end: str, twins: dict[str, Slot]) -> Arm:
+    def _arm(self, label: str, body: list[ast.stmt], end: str, twins: dict[str, StackSlot]) -> Arm:
         self.f.start(label)
         with self.in_region():
             self.frame.twins = twins

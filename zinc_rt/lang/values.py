@@ -21,7 +21,7 @@ class Val:
 
 
 @dataclass(slots=True, eq=False)
-class Slot:
+class StackSlot:
     """A variable that is assigned in several places: a stack cell that LLVM turns into a register."""
 
     type: Type
@@ -47,14 +47,14 @@ class Constant:
 def is_static(value: object) -> bool:
     """Whether a value is known when the kernel is compiled."""
     kind = type(value)
-    if kind is Val or kind is Slot or kind is Regs:
+    if kind is Val or kind is StackSlot or kind is Regs:
         return False
     return all(map(is_static, value)) if isinstance(value, (tuple, list)) else True
 
 
 def describe(value: object) -> str:
     """A value's type for messages."""
-    if isinstance(value, Val | Slot):
+    if isinstance(value, Val | StackSlot):
         return str(value.type)
     if isinstance(value, Regs):
         return f"regs({value.type}, {len(value.slots)})"

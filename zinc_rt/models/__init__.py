@@ -13,7 +13,7 @@ from zinc_rt.ir.graph import BufferKind, Graph
 from zinc_rt.models import llama, qwen2, qwen3
 from zinc_rt.models.config import DenseConfig
 from zinc_rt.models.dense import ROPE_TABLE, rope_factors
-from zinc_rt.models.errors import InvalidKey, MissingKey, UnsupportedArchitecture, UnsupportedFeature
+from zinc_rt.models.errors import InvalidKey, MissingModelKey, UnsupportedArchitecture, UnsupportedFeature
 
 _MODULES = {module.NAME: module for module in (llama, qwen2, qwen3)}
 
@@ -36,10 +36,12 @@ class ModelDefinition:
 
 
 def architecture_of(file: GGUFFile) -> str:
-    """The file's `general.architecture`. Raises `MissingKey`, `InvalidKey`."""
+    """The file's `general.architecture`. Raises `MissingModelKey`, `InvalidKey`."""
     name = file.metadata.get("general.architecture")
     if name is None:
-        raise MissingKey(f"{file.path} has no general.architecture; it is no model file (a vocabulary or an adapter?)")
+        raise MissingModelKey(
+            f"{file.path} has no general.architecture; it is no model file (a vocabulary or an adapter?)"
+        )
     if not isinstance(name, str):
         raise InvalidKey(f"general.architecture is {name!r}, a string is needed")
     return name

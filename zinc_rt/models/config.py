@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from zinc_rt.gguf import GGUFFile
-from zinc_rt.models.errors import InvalidKey, MissingTensor, UnsupportedFeature
+from zinc_rt.models.errors import InvalidKey, MissingWeight, UnsupportedFeature
 from zinc_rt.models.keys import Keys
 from zinc_rt.models.rope_config import RopeConfig
 
@@ -28,7 +28,7 @@ class DenseConfig:
 
     @classmethod
     def from_file(cls, file: GGUFFile, architecture: str, *, interleaved_rope: bool) -> DenseConfig:
-        """Raises `MissingKey`, `InvalidKey`, `MissingTensor`, `UnsupportedFeature`."""
+        """Raises `MissingKey`, `InvalidKey`, `MissingWeight`, `UnsupportedFeature`."""
         keys = Keys(file.metadata, architecture)
         if keys.has("expert_count") and keys.integer("expert_count", least=0):
             raise UnsupportedFeature(
@@ -52,7 +52,7 @@ class DenseConfig:
             )
         n_ctx_train = keys.integer("context_length", most=1 << 31)
         if "token_embd.weight" not in file.tensors:
-            raise MissingTensor(f"tensor token_embd.weight is missing, which architecture {architecture!r} needs")
+            raise MissingWeight(f"tensor token_embd.weight is missing, which architecture {architecture!r} needs")
         return cls(
             architecture=architecture,
             n_layers=keys.integer("block_count", most=4096),

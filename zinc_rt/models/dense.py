@@ -13,7 +13,7 @@ from zinc_rt.gguf.errors import UnsupportedTensorType
 from zinc_rt.ir.graph import BufferKind, DType, Graph, GraphBuilder
 from zinc_rt.ir.op import Op
 from zinc_rt.models.config import DenseConfig
-from zinc_rt.models.errors import MissingTensor, TensorShapeMismatch
+from zinc_rt.models.errors import MissingWeight, TensorShapeMismatch
 from zinc_rt.numerics import PAGE_TOKENS
 
 ROPE_TABLE = "rope_table"
@@ -50,12 +50,12 @@ class DenseBuilder:
         return name in self.file.tensors
 
     def weight(self, name: str, *shape: int) -> int:
-        """The buffer of a tensor of this shape. Raises `MissingTensor`, `TensorShapeMismatch`."""
+        """The buffer of a tensor of this shape. Raises `MissingWeight`, `TensorShapeMismatch`."""
         if name in self._weights:
             return self._weights[name]
         info = self.file.tensors.get(name)
         if info is None:
-            raise MissingTensor(
+            raise MissingWeight(
                 f"tensor {name} of shape {list(shape)} is missing, which architecture"
                 f" {self.config.architecture!r} needs; the file may be incomplete or from another converter"
             )

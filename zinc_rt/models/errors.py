@@ -17,7 +17,7 @@ class UnsupportedFeature(ModelError):
     """The architecture is known, but this file uses a part of it that is not built."""
 
 
-class MissingKey(ModelError):
+class MissingModelKey(ModelError):
     """A metadata key that the architecture needs is not in the file."""
 
 
@@ -25,7 +25,7 @@ class InvalidKey(ModelError):
     """A metadata key holds a value of the wrong type or outside its range."""
 
 
-class MissingTensor(ModelError):
+class MissingWeight(ModelError):
     """A tensor that the architecture needs is not in the file."""
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from zinc_rt.models.errors import InvalidKey, MissingKey
+from zinc_rt.models.errors import InvalidKey, MissingModelKey
 
 
 class Keys:
@@ -31,11 +31,13 @@ class Keys:
         if full in self._metadata:
             return self._metadata[full]
         if default is None:
-            raise MissingKey(f"the file has no {full}, which architecture {self._prefix!r} needs; it may be incomplete")
+            raise MissingModelKey(
+                f"the file has no {full}, which architecture {self._prefix!r} needs; it may be incomplete"
+            )
         return default
 
     def integer(self, key: str, default: int | None = None, *, least: int = 1, most: int = 1 << 24) -> int:
-        """An integer in least .. most. Raises `MissingKey` (no default), `InvalidKey`."""
+        """An integer in least .. most. Raises `MissingModelKey` (no default), `InvalidKey`."""
         value = self._value(key, default)
         if isinstance(value, np.ndarray):  # some files give one value a layer
             if value.size == 0 or not np.issubdtype(value.dtype, np.integer) or (value != value.flat[0]).any():
@@ -48,7 +50,7 @@ class Keys:
         return value
 
     def number(self, key: str, default: float | None = None, *, least: float = 0.0, above: bool = False) -> float:
-        """A finite float, at least `least` (or above it). Raises `MissingKey` (no default), `InvalidKey`."""
+        """A finite float, at least `least` (or above it). Raises `MissingModelKey` (no default), `InvalidKey`."""
         value = self._value(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise InvalidKey(f"{self.name(key)} is {value!r}, a finite number is needed")
@@ -57,7 +59,7 @@ class Keys:
         return float(value)
 
     def text(self, key: str, default: str | None = None) -> str:
-        """A string. Raises `MissingKey` (no default), `InvalidKey`."""
+        """A string. Raises `MissingModelKey` (no default), `InvalidKey`."""
         value = self._value(key, default)
         if not isinstance(value, str):
             raise InvalidKey(f"{self.name(key)} is {value!r}, a string is needed")

@@ -9,7 +9,7 @@ all of them.
 from __future__ import annotations
 
 from zinc_rt.kernels.cpu.maths import INFINITY, exp
-from zinc_rt.kernels.cpu.structs import AttentionArgs, Step
+from zinc_rt.kernels.cpu.structs import AttentionArgs, StepRecord
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     array,
@@ -241,7 +241,7 @@ def follow(step, row: i32, R: int):
 
 
 @kernel
-def attention(a: ptr[AttentionArgs], step: ptr[Step], first: i32, last: i32, G: int, DIM: int, W: int, R: int):
+def attention(a: ptr[AttentionArgs], step: ptr[StepRecord], first: i32, last: i32, G: int, DIM: int, W: int, R: int):
     """Units: (R rows, key-value head), or (row, key-value head, split) where the step splits; then `merge` follows."""
     n_kv = a.n_kv
     q = array(f32, R * G * DIM, zero=False)
@@ -285,7 +285,7 @@ def attention(a: ptr[AttentionArgs], step: ptr[Step], first: i32, last: i32, G: 
 
 
 @kernel
-def merge(a: ptr[AttentionArgs], step: ptr[Step], first: i32, last: i32, G: int, DIM: int, W: int):
+def merge(a: ptr[AttentionArgs], step: ptr[StepRecord], first: i32, last: i32, G: int, DIM: int, W: int):
     """Units: (row, head) of a step whose attention was split up."""
     n_heads = a.n_kv * G
     for u in range(first, last):

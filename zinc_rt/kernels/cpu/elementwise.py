@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zinc_rt.kernels.cpu.maths import INFINITY
 from zinc_rt.kernels.cpu.packs import load_some, store_some
-from zinc_rt.kernels.cpu.structs import AddArgs, ArgmaxArgs, Step, SumArgs
+from zinc_rt.kernels.cpu.structs import AddArgs, ArgmaxArgs, StepRecord, SumArgs
 from zinc_rt.lang.kernel import kernel
 from zinc_rt.lang.ops import (
     cast,
@@ -20,7 +20,7 @@ from zinc_rt.lang.types import f32, i32, i64, ptr, vec
 
 
 @kernel
-def add(a: ptr[AddArgs], step: ptr[Step], first: i32, last: i32, W: int):
+def add(a: ptr[AddArgs], step: ptr[StepRecord], first: i32, last: i32, W: int):
     """Units: rows. y = a + b."""
     n = a.n
     for row in range(first, last):
@@ -33,7 +33,7 @@ def add(a: ptr[AddArgs], step: ptr[Step], first: i32, last: i32, W: int):
 
 
 @kernel
-def argmax(a: ptr[ArgmaxArgs], step: ptr[Step], first: i32, last: i32, W: int):
+def argmax(a: ptr[ArgmaxArgs], step: ptr[StepRecord], first: i32, last: i32, W: int):
     """Units: rows. NaN is smaller than every number; ties go to the lowest index; nothing but NaN gives 0."""
     n = a.n
     for row in range(first, last):
@@ -68,7 +68,7 @@ def argmax(a: ptr[ArgmaxArgs], step: ptr[Step], first: i32, last: i32, W: int):
 
 
 @kernel
-def read_sum(a: ptr[SumArgs], step: ptr[Step], first: i32, last: i32, W: int):
+def read_sum(a: ptr[SumArgs], step: ptr[StepRecord], first: i32, last: i32, W: int):
     """Units: stretches of memory. y[unit] = the sum of its 32-bit words, as fast as memory gives them."""
     for u in range(first, last):
         p = a.x + i64(u) * a.chunk

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from zinc_rt.formats.decode import float_element, format_of, group_scale, group_words, integer, scaled
-from zinc_rt.kernels.cpu.structs import EmbedArgs, Step
+from zinc_rt.kernels.cpu.structs import EmbedArgs, StepRecord
 from zinc_rt.lang.kernel import kernel
 from zinc_rt.lang.ops import unroll
 from zinc_rt.lang.types import i32, i64, ptr
 
 
 @kernel
-def embed(a: ptr[EmbedArgs], step: ptr[Step], first: i32, last: i32, FMT: str):
+def embed(a: ptr[EmbedArgs], step: ptr[StepRecord], first: i32, last: i32, FMT: str):
     """Units: rows."""
     F = format_of(FMT)
     n = a.n

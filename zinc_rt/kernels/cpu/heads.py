@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zinc_rt.kernels.cpu.packs import not_null, rms_scale
-from zinc_rt.kernels.cpu.structs import HeadsArgs, Step
+from zinc_rt.kernels.cpu.structs import HeadsArgs, StepRecord
 from zinc_rt.lang.kernel import kernel
 from zinc_rt.lang.ops import array, load, shuffle, splat, store, unroll
 from zinc_rt.lang.types import f16, f32, i32, i64, ptr, u32
@@ -11,7 +11,9 @@ from zinc_rt.numerics import PAGE_SHIFT, PAGE_TOKENS
 
 
 @kernel
-def heads(a: ptr[HeadsArgs], step: ptr[Step], first: i32, last: i32, W: int, DIM: int, PAIRS: int, INTERLEAVED: bool):
+def heads(
+    a: ptr[HeadsArgs], step: ptr[StepRecord], first: i32, last: i32, W: int, DIM: int, PAIRS: int, INTERLEAVED: bool
+):
     """Units: heads, row after row. PAIRS: rotated pairs of a head, 0 for none; V: lanes that divide them."""
     n_heads = a.n_heads
     buffer = array(f32, DIM)

@@ -6,7 +6,7 @@ from zinc_rt.formats.decode import plain_integers
 from zinc_rt.formats.table import Kind
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
 from zinc_rt.kernels.cpu.matrix import MAX_GROUPS, matrix_rows, matrix_scratch, tile_shapes, unpack_tile
-from zinc_rt.kernels.cpu.structs import MatmulArgs, Step
+from zinc_rt.kernels.cpu.structs import MatmulArgs, StepRecord
 from zinc_rt.kernels.cpu.tiles import lane_of, live_rows, merge_lanes, put_aside, put_tile
 from zinc_rt.kernels.cpu.weights import (
     SUPER_SHIFT,
@@ -162,7 +162,8 @@ def tile_rows(
 
 @kernel
 def matmul(
-    a: ptr[MatmulArgs], step: ptr[Step], first: i32, last: i32, FMT: str, W: int, BLOCKS: tuple, AHEAD: int, TILES: str,
+    a: ptr[MatmulArgs], step: ptr[StepRecord], first: i32, last: i32, FMT: str, W: int, BLOCKS: tuple, AHEAD: int,
+    TILES: str,
 ):  # fmt: skip
     """Units: tiles. BLOCKS: numbers of rows worked on at once, descending to 1.
 

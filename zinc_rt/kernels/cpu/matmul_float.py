@@ -5,7 +5,7 @@ from __future__ import annotations
 from zinc_rt.formats.decode import format_of
 from zinc_rt.formats.table import Kind
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
-from zinc_rt.kernels.cpu.structs import MatmulArgs, Step
+from zinc_rt.kernels.cpu.structs import MatmulArgs, StepRecord
 from zinc_rt.kernels.cpu.tiles import lane_of, live_rows, merge_lanes, put_aside, put_tile
 from zinc_rt.kernels.cpu.weights import tile_of
 from zinc_rt.lang.kernel import inline, kernel
@@ -60,7 +60,7 @@ def add_group(w, x, block, steps: i32, sums, FMT: str, M: int, W: int):
 
 @kernel
 def matmul_float(
-    a: ptr[MatmulArgs], step: ptr[Step], first: i32, last: i32, FMT: str, W: int, BLOCKS: tuple, AHEAD: int,
+    a: ptr[MatmulArgs], step: ptr[StepRecord], first: i32, last: i32, FMT: str, W: int, BLOCKS: tuple, AHEAD: int,
 ):  # fmt: skip
     """Units: tiles. BLOCKS: numbers of rows worked on at once, descending to 1."""
     p = a.pack

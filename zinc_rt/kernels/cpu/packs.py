@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
 from zinc_rt.kernels.cpu.maths import INFINITY, MAGIC, MAGIC_BITS, silu
-from zinc_rt.kernels.cpu.structs import BIASES, HALF_BIAS, NormArgs, Pack, PackArgs, Step
+from zinc_rt.kernels.cpu.structs import BIASES, HALF_BIAS, NormArgs, Pack, PackArgs, StepRecord
 from zinc_rt.kernels.cpu.tiles import live_rows
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
@@ -163,7 +163,7 @@ def rms_scale(x: ptr[f32], n: i32, eps: f32, W: int):
 
 
 @kernel
-def norm(a: ptr[NormArgs], step: ptr[Step], first: i32, last: i32, W: int):
+def norm(a: ptr[NormArgs], step: ptr[StepRecord], first: i32, last: i32, W: int):
     """Units: rows."""
     n = a.n
     rows = live_rows(step, a.by_logit)
@@ -199,7 +199,7 @@ def norm(a: ptr[NormArgs], step: ptr[Step], first: i32, last: i32, W: int):
 
 
 @kernel
-def pack(a: ptr[PackArgs], step: ptr[Step], first: i32, last: i32, W: int, CHUNK: int):
+def pack(a: ptr[PackArgs], step: ptr[StepRecord], first: i32, last: i32, W: int, CHUNK: int):
     """Units: stretches of CHUNK elements of a row (the last may be short), row after row."""
     n = a.n
     rows = live_rows(step, a.by_logit)

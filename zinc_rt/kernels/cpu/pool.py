@@ -6,7 +6,7 @@ A worker spins for a while, then sleeps in the kernel (futex) on the low word of
 
 from __future__ import annotations
 
-from zinc_rt.kernels.cpu.program import Program, begin_step, walk
+from zinc_rt.kernels.cpu.program import ProgramRecord, begin_step, walk
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import atomic_load, atomic_store, call, cast, fence, pause
 from zinc_rt.lang.types import i32, i64, ptr, struct, u64
@@ -19,7 +19,7 @@ STOP = 1
 
 
 @struct
-class Slot:
+class WorkerSlot:
     sequence: u64
     fn: u64  # fn(context)
     context: u64
@@ -49,13 +49,13 @@ class System:
 
 
 @inline
-def word(slot: ptr[Slot], index: int):
+def word(slot: ptr[WorkerSlot], index: int):
     """A field of a slot as an atomic cell."""
     return cast(slot, ptr[u64]) + index
 
 
 @kernel
-def worker(slot: ptr[Slot], system: ptr[System]):
+def worker(slot: ptr[WorkerSlot], system: ptr[System]):
     """Run tasks until one says STOP; that one stays unfinished, for the caller to finish."""
     seen: u64 = atomic_load(word(slot, 8))
     spins: i64 = 0
@@ -86,7 +86,7 @@ def worker(slot: ptr[Slot], system: ptr[System]):
 
 
 @inline
-def give(slot: ptr[Slot], system: ptr[System], fn: u64, context: u64):
+def give(slot: ptr[WorkerSlot], system: ptr[System], fn: u64, context: u64):
     """Hand an idle worker a task."""
     slot.fn = fn
     slot.context = context
@@ -99,19 +99,19 @@ def give(slot: ptr[Slot], system: ptr[System], fn: u64, context: u64):
 
 
 @kernel
-def give_task(slot: ptr[Slot], system: ptr[System], fn: u64, context: u64):
+def give_task(slot: ptr[WorkerSlot], system: ptr[System], fn: u64, context: u64):
     """Hand an idle worker a task: fn(context)."""
     give(slot, system, fn, context)
 
 
 @kernel
-def finish_task(slot: ptr[Slot]):
+def finish_task(slot: ptr[WorkerSlot]):
     """Mark the task that said STOP as finished."""
     atomic_store(word(slot, 8), atomic_load(word(slot, 8)) + 1)
 
 
 @kernel
-def wait_idle(slots: ptr[Slot], n: i32, system: ptr[System]):
+def wait_idle(slots: ptr[WorkerSlot], n: i32, system: ptr[System]):
     """Return when the first n workers have finished what they were given."""
     for i in range(n):
         slot = slots[i]
@@ -124,7 +124,7 @@ def wait_idle(slots: ptr[Slot], n: i32, system: ptr[System]):
 
 
 @kernel
-def run_program(p: ptr[Program], slots: ptr[Slot], n: i32, system: ptr[System], helper: u64, PROFILE: bool):
+def run_program(p: ptr[ProgramRecord], slots: ptr[WorkerSlot], n: i32, system: ptr[System], helper: u64, PROFILE: bool):
     """One step: workers that are idle are asked to help, this thread takes part, and returns when all is done."""
     begin_step(p)
     for i in range(n):

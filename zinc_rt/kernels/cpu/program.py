@@ -8,7 +8,7 @@ core was taken away holds up the others by what it had claimed at most, and join
 
 from __future__ import annotations
 
-from zinc_rt.kernels.cpu.structs import Step
+from zinc_rt.kernels.cpu.structs import StepRecord
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import atomic_add, atomic_cas, atomic_load, atomic_store, call, cast, cycle_counter, pause
 from zinc_rt.lang.types import i32, i64, ptr, struct, u32, u64
@@ -18,7 +18,7 @@ ALL_PHASES = 0xFFFF
 
 
 @struct
-class Operation:
+class OperationRecord:
     fn: u64  # kernel(arguments, step, first, last)
     arguments: u64
     units: i32  # units for each of what `scale` counts
@@ -32,7 +32,7 @@ class Phase:
 
 
 @struct
-class Program:
+class ProgramRecord:
     claim: u64
     pad0: u64
     pad1: u64
@@ -45,9 +45,9 @@ class Program:
     n_phases: i32
     n_threads: i32
     max_events: i32
-    operations: ptr[Operation]
+    operations: ptr[OperationRecord]
     phases: ptr[Phase]
-    step: ptr[Step]
+    step: ptr[StepRecord]
     multipliers: ptr[i32]  # 1, rows, logits, whole heads of attention, split heads, merges
     system_call: u64  # address of the C library's syscall()
     yield_number: i64
@@ -56,7 +56,7 @@ class Program:
 
 
 @struct
-class Event:
+class EventRecord:
     """Some units of an operation on a thread; times in ticks of the cycle counter."""
 
     operation: i32
@@ -88,7 +88,7 @@ def record(p, operation: i32, units: i32, before: i64):
     """Add an event; when the space is full, only their number goes on."""
     index = atomic_add(p.events, 1, order="relaxed")
     if index < i64(p.max_events):
-        event = cast(p.events + 8, ptr[Event])[index]
+        event = cast(p.events + 8, ptr[EventRecord])[index]
         event.operation = operation
         event.thread = i32(call(p.system_call, i64, p.thread_number))
         event.units = i64(units)
@@ -130,7 +130,7 @@ def next_phase(p, phase: i32):
 
 
 @kernel
-def run_alone(p: ptr[Program], PROFILE: bool):
+def run_alone(p: ptr[ProgramRecord], PROFILE: bool):
     """The whole program on this thread."""
     for phase in range(p.n_phases):
         total = phase_units(p, phase)
@@ -174,7 +174,7 @@ def walk(p, PROFILE: bool):
 
 
 @kernel
-def help_program(p: ptr[Program], PROFILE: bool):
+def help_program(p: ptr[ProgramRecord], PROFILE: bool):
     """A worker's part: help with the step that is running, if one is."""
     walk(p, PROFILE)
 

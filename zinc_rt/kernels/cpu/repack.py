@@ -17,7 +17,7 @@ from zinc_rt.formats.decode import (
     spread,
 )
 from zinc_rt.formats.table import Kind, Scale
-from zinc_rt.kernels.cpu.structs import CopyArgs, Step
+from zinc_rt.kernels.cpu.structs import CopyArgs, StepRecord
 from zinc_rt.kernels.cpu.tiles import lane_of
 from zinc_rt.kernels.cpu.weights import SUPER_SHIFT, tile_of, weights_of
 from zinc_rt.lang.kernel import inline, kernel
@@ -145,7 +145,7 @@ def find_rows(a, t, starts):
 
 @kernel
 def repack(
-    a: ptr[CopyArgs], step: ptr[Step], first: i32, last: i32, FMT: str, FLIP: int
+    a: ptr[CopyArgs], step: ptr[StepRecord], first: i32, last: i32, FMT: str, FLIP: int
 ):  # fmt: skip
     """Units: tiles, of quantised formats. FLIP: what words of signed bytes are xored with (0x80808080: made unsigned).
 
@@ -221,7 +221,7 @@ def put_column(row: ptr[u8], w: ptr[u8], k: i32, r: int, FMT: str):
 
 
 @kernel
-def repack_float(a: ptr[CopyArgs], step: ptr[Step], first: i32, last: i32, FMT: str):
+def repack_float(a: ptr[CopyArgs], step: ptr[StepRecord], first: i32, last: i32, FMT: str):
     """Units: tiles, of plain numbers. Columns past the matrix are zero and never used."""
     SIZE = format_of(FMT).block_bytes
     groups = a.n_groups

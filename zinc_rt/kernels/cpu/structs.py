@@ -11,7 +11,7 @@ HALF_BIAS = 32
 
 
 @struct
-class Step:
+class StepRecord:
     """The step's sizes and inputs; the same memory for every operation of a program."""
 
     n_rows: i32

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from zinc_rt.kernels.cpu.structs import Step
+from zinc_rt.kernels.cpu.structs import StepRecord
 from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import array, cast, load, store, unroll
 from zinc_rt.lang.types import f32, i32, i64, ptr, u64
 
 
 @inline
-def live_rows(step: ptr[Step], by_logit: i32):
+def live_rows(step: ptr[StepRecord], by_logit: i32):
     """Rows that an operation works on in this step."""
     if by_logit != 0:
         return step.n_logits

@@ -37,7 +37,7 @@ INFINITY = float("inf")
 
 
 @struct
-class AttentionArgs:
+class GpuAttentionArgs:
     """q, y: f32[rows, heads, DIM]; values: f32[rows, max_splits, heads, DIM] and tops: f32[rows, max_splits, heads, 2]
     (the greatest score, the sum of exponentials) are between the two kernels; sinks: f32[heads], with SINKS.
     """
@@ -106,7 +106,7 @@ def add_values(values, weights, sums, n: int, HEADS: int):
 
 
 @kernel(workgroup=256)
-def attention(a: ptr[AttentionArgs, Space.CONSTANT], G: int, DIM: int):
+def attention(a: ptr[GpuAttentionArgs, Space.CONSTANT], G: int, DIM: int):
     """Workgroups: splits in x, key-value heads in y, rows in z. G: query heads of a key-value head; DIM: of a head, a
     multiple of 8 up to 512. A split that its row does not reach writes nothing.
     """
@@ -207,7 +207,7 @@ def value_at(a, page: u32, kv_head: u32, element: u32, n_kv: u32, DIM: int):
 
 
 @kernel(workgroup=64)
-def merge(a: ptr[AttentionArgs, Space.CONSTANT], G: int, DIM: int, SINKS: bool = False):
+def merge(a: ptr[GpuAttentionArgs, Space.CONSTANT], G: int, DIM: int, SINKS: bool = False):
     """y from the splits: workgroups are heads in x, rows in y."""
     head = workgroup_id(0)
     row = workgroup_id(1)
@@ -238,7 +238,7 @@ def merge(a: ptr[AttentionArgs, Space.CONSTANT], G: int, DIM: int, SINKS: bool =
 
 
 @kernel(workgroup=128)
-def merge_quantized(a: ptr[AttentionArgs, Space.CONSTANT], G: int, DIM: int):
+def merge_quantized(a: ptr[GpuAttentionArgs, Space.CONSTANT], G: int, DIM: int):
     """As `merge`, stored as `quantize` does; DIM is a multiple of 32. A wave a head, four a workgroup: workgroups are
     ceil(heads / 4) in x, rows in y.
     """

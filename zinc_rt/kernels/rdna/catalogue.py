@@ -31,7 +31,7 @@ FLOATS: Final = tuple(f.name for f in table.floats())
 
 
 @dataclass(frozen=True)
-class Entry:
+class KernelEntry:
     """spec: what `gpu_kernel` compiles; arguments: names in the order of `GpuKernel.user_data` and `Batch.dispatch`;
     groups: how many workgroups do the whole work, in words of the arguments.
     """
@@ -41,11 +41,11 @@ class Entry:
     groups: str
 
 
-def _entry(function: Function, arguments: str, groups: str, **constants: str | int | bool) -> Entry:
-    return Entry(Spec(function, constants), tuple(arguments.split()), groups)
+def _entry(function: Function, arguments: str, groups: str, **constants: str | int | bool) -> KernelEntry:
+    return KernelEntry(Spec(function, constants), tuple(arguments.split()), groups)
 
 
-def _boundary() -> dict[str, Entry]:
+def _boundary() -> dict[str, KernelEntry]:
     out = {
         "copy": _entry(boundary.copy, "x y n", "ceil(n / 32)"),
         "argmax_top2": _entry(boundary.argmax_top2, "unused y key0 key1 token0 token1", "1"),
@@ -63,11 +63,11 @@ def _boundary() -> dict[str, Entry]:
     return out
 
 
-BOUNDARY: Final[Mapping[str, Entry]] = MappingProxyType(_boundary())
+BOUNDARY: Final[Mapping[str, KernelEntry]] = MappingProxyType(_boundary())
 """The kernels of `TokenBoundary`."""
 
 
-def _decode() -> dict[str, Entry]:
+def _decode() -> dict[str, KernelEntry]:
     out = {
         "quantize": _entry(quantize.quantize, "x q d s n", "ceil(n / 1024)"),
         "rms_norm": _entry(norm.rms_norm, "x w y n eps", "rows"),
@@ -100,32 +100,32 @@ def _decode() -> dict[str, Entry]:
     return out
 
 
-DECODE: Final[Mapping[str, Entry]] = MappingProxyType(_decode())
+DECODE: Final[Mapping[str, KernelEntry]] = MappingProxyType(_decode())
 """The kernels of a decode step that need no shape to be compiled."""
 
-KERNELS: Final[Mapping[str, Entry]] = MappingProxyType({**BOUNDARY, **DECODE})
+KERNELS: Final[Mapping[str, KernelEntry]] = MappingProxyType({**BOUNDARY, **DECODE})
 """All kernels that need no shape."""
 
 
-def matvec_rows(kind: str, rows: int) -> Entry:
+def matvec_rows(kind: str, rows: int) -> KernelEntry:
     """A matrix times blocks of several rows of activations at once; y: f32[blocks * rows, n_rows]."""
     if kind in FLOATS:
         return _entry(matvec.matvec_float, "w x y n n_rows", "ceil(n_rows / 4), blocks", FMT=kind, M=rows)
     return _entry(matvec.matvec, "w q d s y n_groups n_rows", "ceil(n_rows / 4), blocks", FMT=kind, M=rows)
 
 
-def heads_kernel(dim: int, pairs: int, *, interleaved: bool, norm: bool, cache: bool) -> Entry:
+def heads_kernel(dim: int, pairs: int, *, interleaved: bool, norm: bool, cache: bool) -> KernelEntry:
     """Heads of `dim` elements, 2 * `pairs` of them rotated; see `heads.HeadsArgs`."""
     constants = {"DIM": dim, "PAIRS": pairs, "INTERLEAVED": interleaved, "NORM": norm, "CACHE": cache}
     return _entry(heads.heads, "a", "ceil(n_rows * n_heads / 4)", **constants)
 
 
-def merge_quantized(dim: int, group: int) -> Entry:
+def merge_quantized(dim: int, group: int) -> KernelEntry:
     """The merge of `attention_kernels` whose result is quantised; dim: a multiple of 32."""
     return _entry(attention.merge_quantized, "a", "ceil(heads / 4), rows", G=group, DIM=dim)
 
 
-def attention_kernels(dim: int, group: int, *, sinks: bool = False) -> tuple[Entry, Entry]:
+def attention_kernels(dim: int, group: int, *, sinks: bool = False) -> tuple[KernelEntry, KernelEntry]:
     """The splits and their merge, for `group` query heads to a key-value head; see `attention.AttentionArgs`."""
     return (
         _entry(attention.attention, "a", "splits, n_kv, rows", G=group, DIM=dim),

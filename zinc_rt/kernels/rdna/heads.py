@@ -26,7 +26,7 @@ WAVES = 4
 
 
 @struct
-class HeadsArgs:
+class GpuHeadsArgs:
     """x, y: f32[rows, n_heads, DIM]; weight: f32[DIM], with NORM; cache: instead of y, with CACHE."""
 
     x: ptr[f32]
@@ -115,7 +115,7 @@ def put(y: ptr[f32], cache: ptr[f16], i, value, CACHE: bool):
 
 
 @kernel(workgroup=128)
-def heads(a: ptr[HeadsArgs, Space.CONSTANT], DIM: int, PAIRS: int, INTERLEAVED: bool, NORM: bool, CACHE: bool):
+def heads(a: ptr[GpuHeadsArgs, Space.CONSTANT], DIM: int, PAIRS: int, INTERLEAVED: bool, NORM: bool, CACHE: bool):
     """All heads of all rows, four a workgroup. PAIRS: rotated pairs of a head, 0 for none."""
     n_heads = a.n_heads
     unit = workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)

@@ -37,7 +37,7 @@ _POINTERS: Final = (*INPUTS, *OUTPUTS, "scores", "totals")
 
 
 @dataclass(frozen=True)
-class Shape:
+class SamplingShape:
     """What the rows of a batch may ask for at most. candidates: tokens of a row in order, a power of two up to 1024;
     whole: whether a row may keep more tokens than that; touched: tokens of a row that bias and penalties change.
     """
@@ -46,9 +46,9 @@ class Shape:
     whole: bool = False
     touched: int = 0
 
-    def __or__(self, other: Shape) -> Shape:
+    def __or__(self, other: SamplingShape) -> SamplingShape:
         """Enough for both."""
-        return Shape(
+        return SamplingShape(
             max(self.candidates, other.candidates), self.whole or other.whole, max(self.touched, other.touched)
         )
 
@@ -64,7 +64,7 @@ class Recorder(Protocol):
 
 
 @dataclass(frozen=True)
-class Step:
+class SamplingStep:
     """One dispatch: a kernel of the catalogue, its workgroups, its arguments: names of memory, and numbers."""
 
     kernel: str
@@ -80,8 +80,8 @@ class Plan:
 
     n_vocab: int
     rows: int
-    shape: Shape
-    steps: tuple[Step, ...]
+    shape: SamplingShape
+    steps: tuple[SamplingStep, ...]
     memory: Mapping[str, tuple[np.dtype[Any], int]]
     rounds: int  # of sorting
 
@@ -109,7 +109,7 @@ class Plan:
             )
 
 
-def plan(n_vocab: int, rows: int, shape: Shape) -> Plan:
+def plan(n_vocab: int, rows: int, shape: SamplingShape) -> Plan:
     """How `rows` rows of logits become tokens. Raises `ValueError` for sizes that the kernels do not take."""
     k = shape.candidates
     if not 1 <= n_vocab <= MOST_TOKENS:
@@ -131,22 +131,22 @@ def plan(n_vocab: int, rows: int, shape: Shape) -> Plan:
         "scores": (f64, rows * n_vocab),
         "totals": (f64, rows * blocks),
     }
-    steps = [Step("sample_scores", (-(-n_vocab // SCORES_OF_GROUP), rows, 1), ("args",))]
+    steps = [SamplingStep("sample_scores", (-(-n_vocab // SCORES_OF_GROUP), rows, 1), ("args",))]
     if shape.touched:
-        steps.append(Step("sample_adjust", (-(-shape.touched // TOUCHED_OF_GROUP), rows, 1), ("args",)))
+        steps.append(SamplingStep("sample_adjust", (-(-shape.touched // TOUCHED_OF_GROUP), rows, 1), ("args",)))
     left, rounds = n_vocab, 0
     while True:
         groups = -(-left // BLOCK)
         memory[f"keys{rounds}"], memory[f"ids{rounds}"] = (u64, rows * groups * k), (u32, rows * groups * k)
         to = (f"keys{rounds}", f"ids{rounds}", left, k)
         if rounds == 0:
-            steps.append(Step("sample_top_scores", (groups, rows, 1), ("scores", *to)))
+            steps.append(SamplingStep("sample_top_scores", (groups, rows, 1), ("scores", *to)))
         else:
-            steps.append(Step("sample_top", (groups, rows, 1), (f"keys{rounds - 1}", f"ids{rounds - 1}", *to)))
+            steps.append(SamplingStep("sample_top", (groups, rows, 1), (f"keys{rounds - 1}", f"ids{rounds - 1}", *to)))
         left, rounds = groups * k, rounds + 1
         if groups == 1:
             break
     if shape.whole:
-        steps.append(Step("sample_totals", (blocks, rows, 1), ("args",)))
-    steps.append(Step("sample_draw", (rows, 1, 1), ("args",)))
+        steps.append(SamplingStep("sample_totals", (blocks, rows, 1), ("args",)))
+    steps.append(SamplingStep("sample_draw", (rows, 1, 1), ("args",)))
     return Plan(n_vocab, rows, shape, tuple(steps), memory, rounds)

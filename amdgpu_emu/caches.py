@@ -1,0 +1,234 @@
+"""What stands between memory and those who use it on a GPU: one L2, and the caches of the shaders in front of it.
+
+The model is strict and deterministic, so that a barrier that is missing shows as a wrong value every time:
+
+- The processor sees memory itself, `BufferObject.bytes`.
+- The L2 holds whole pages from the first touch on. Reads come from there until it is invalidated; writes stay there
+  until it is written back. Buffers that are `uncached` pass it by.
+- Shaders read through a vector, a scalar and an instruction cache, which hold pages of the L2 until they are
+  invalidated. They write into the L2, but not before something waits for them, and in the worst order (`cp.pipe`).
+- The command processor reads and writes the L2; some of its writes also go to memory at once.
+
+Real caches hold less and evict when they like: they may hide a missing barrier, never need one that is redundant here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from amdgpu_emu.memory import BufferObject
+from amdgpu_emu.pages import Bytes, Lines, Pages, runs
+from amdgpu_emu.vm import GpuVm
+from zinc_rt.linux import PAGE
+
+VECTOR, SCALAR, CODE = "vector cache", "scalar cache", "instruction cache"
+LEVELS = (VECTOR, SCALAR, CODE)
+
+
+@dataclass(frozen=True)
+class Actions:
+    """What a packet does to the caches, in this order: the L2 written back, then these dropped."""
+
+    write_back: bool = False
+    l2: bool = False
+    vector: bool = False
+    scalar: bool = False
+    code: bool = False
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """The shaders' caches that are dropped."""
+        return tuple(x for x, drop in zip(LEVELS, (self.vector, self.scalar, self.code), strict=True) if drop)
+
+    @classmethod
+    def of_acquire(cls, gcr: int) -> Actions:
+        """Of ACQUIRE_MEM's gcr_cntl. The metadata cache and the one in front of gfx11's L2 are not modelled."""
+        return cls(bool(gcr & 1 << 15), bool(gcr & 1 << 14), bool(gcr & 1 << 8), bool(gcr & 1 << 7), bool(gcr & 3))
+
+    @classmethod
+    def of_release(cls, control: int) -> Actions:
+        """Of RELEASE_MEM's first body dword."""
+        return cls(bool(control & 1 << 21), bool(control & 1 << 20), bool(control & 1 << 14), bool(control & 1 << 30))
+
+
+class Caches:
+    """The caches of one GPU. `lost_writes` is called with a text when an invalidate drops what was never written."""
+
+    def __init__(self, lost_writes: Callable[[str], None] = lambda text: None) -> None:
+        self._l2: dict[BufferObject, Lines] = {}
+        self._shader: dict[str, dict[BufferObject, Pages]] = {level: {} for level in LEVELS}
+        self._spare: dict[BufferObject, list[Lines]] = {}
+        self._lost_writes = lost_writes
+
+    # The command processor's accesses.
+
+    def read(self, vm: GpuVm, va: int, n: int, access: str = "read", *, bypass: bool = False) -> Bytes:
+        """u8[n], a copy. bypass: memory, where the L2 has nothing newer. Raises `GpuFault`."""
+        parts = [
+            self._past(m.bo, offset, size) if bypass or m.bo.uncached else self.lines(m.bo, offset, size)
+            for m, offset, size in vm.walk(va, n, access)
+        ]
+        return parts[0].copy() if len(parts) == 1 else np.concatenate(parts)
+
+    def read32(self, vm: GpuVm, va: int, *, bypass: bool = False) -> int:
+        """A dword."""
+        return int.from_bytes(self.read(vm, va, 4, bypass=bypass).tobytes(), "little")
+
+    def write(self, vm: GpuVm, va: int, data: bytes, *, through: bool) -> None:
+        """Write to the L2; through: to memory as well, at once. Raises `GpuFault` before anything is written."""
+        at, source = 0, np.frombuffer(data, np.uint8)
+        for m, offset, size in list(vm.walk(va, len(data), "write")):
+            self.store(m.bo, offset, source[at : at + size], through=through)
+            at += size
+
+    def store(self, bo: BufferObject, offset: int, data: Bytes, *, through: bool) -> None:
+        """Write to a buffer."""
+        n = len(data)
+        if bo.uncached:
+            bo.bytes[offset : offset + n] = data
+            return
+        if not through:
+            self.lines(bo, offset, n)
+            self._l2[bo].store(offset, data)
+            return
+        bo.bytes[offset : offset + n] = data
+        lines = self._l2.get(bo)
+        if lines is not None:  # pages that are here must not hide or undo it
+            lines.data[offset : offset + n] = data
+            lines.dirty[offset : offset + n] = False
+
+    def fetch(self, vm: GpuVm, va: int, n_dwords: int, stale: Callable[[int], None]) -> list[int]:
+        """Packets of an indirect buffer, from executable memory. stale: called with the index of the first dword that
+        the L2 holds otherwise than memory. Raises `GpuFault`.
+        """
+        words: list[int] = []
+        for m, offset, size in vm.walk(va, 4 * n_dwords, "execute"):
+            if m.bo.uncached:
+                words += m.bo.words(offset, size // 4).tolist()
+                continue
+            here = self.lines(m.bo, offset, size)
+            below = m.bo.bytes[offset : offset + size]
+            if not np.array_equal(here, below):
+                differs = (here != below) & ~self._l2[m.bo].dirty[offset : offset + size]
+                if differs.any():
+                    stale(len(words) + int(differs.argmax()) // 4)
+            words += here.view(np.uint32).tolist()
+        return words
+
+    # The L2.
+
+    def lines(self, bo: BufferObject, offset: int, n: int) -> Bytes:
+        """View of bytes as the L2 has them; loads the pages that it lacks."""
+        lines = self._l2.get(bo)
+        if lines is None:
+            lines = self._l2[bo] = Lines(bo)
+        for page in lines.missing(offset // PAGE, (offset + n - 1) // PAGE):
+            part = slice(page * PAGE, min(page * PAGE + PAGE, bo.size))
+            lines.data[part] = bo.bytes[part]
+        return lines.data[offset : offset + n]
+
+    def _past(self, bo: BufferObject, offset: int, n: int) -> Bytes:
+        part = slice(offset, offset + n)
+        lines = self._l2.get(bo)
+        return bo.bytes[part] if lines is None else np.where(lines.dirty[part], lines.data[part], bo.bytes[part])
+
+    def act(self, actions: Actions) -> None:
+        """Write back and drop."""
+        if actions.write_back:
+            for lines in self._l2.values():
+                lines.pour(lines.bo.bytes)
+        if actions.l2:
+            for lines in self._l2.values():
+                if lines.dirty_pages:
+                    self._lost_writes(f"the L2 was invalidated with writes to {lines.bo.label} in it, not written back")
+                    lines.forget()
+                lines.clear()
+        for level in actions.levels:
+            for pages in self._shader[level].values():
+                pages.clear()
+
+    def useless(self, actions: Actions) -> list[str]:
+        """Which of the actions would change nothing now. It compares contents: the same value written again counts as
+        nothing.
+        """
+        found = []
+        if actions.write_back and not any(lines.dirty_pages for lines in self._l2.values()):
+            found.append("write-back of the L2")
+        if actions.l2 and not any(True for lines in self._l2.values() for _ in self._old(lines)):
+            found.append("invalidate of the L2")
+        for level in actions.levels:
+            if not any(True for pages in self._shader[level].values() for _ in self._behind(pages)):
+                found.append(f"invalidate of the {level}")
+        return found
+
+    @staticmethod
+    def _old(lines: Lines) -> Iterator[int]:
+        for page in lines.held:
+            part = slice(page * PAGE, min(page * PAGE + PAGE, lines.bo.size))
+            if ((lines.data[part] != lines.bo.bytes[part]) & ~lines.dirty[part]).any():
+                yield page
+
+    def _behind(self, pages: Pages) -> Iterator[int]:
+        lines = self._l2.get(pages.bo)
+        for page in pages.held:
+            part = slice(page * PAGE, min(page * PAGE + PAGE, pages.bo.size))
+            below = pages.bo.bytes if lines is None or not lines.present[page] else lines.data
+            if not np.array_equal(pages.data[part], below[part]):
+                yield page
+
+    # The shaders' accesses.
+
+    def shader_pages(self, level: str, bo: BufferObject) -> Pages:
+        """What one of the shaders' caches holds of a buffer."""
+        held = self._shader[level]
+        pages = held.get(bo)
+        if pages is None:
+            pages = held[bo] = Pages(bo)
+        return pages
+
+    def load(self, pages: Pages, first: int, last: int) -> None:
+        """Let a shader's cache have these pages of its buffer."""
+        bo = pages.bo
+        for page in pages.missing(first, last):
+            start = page * PAGE
+            n = min(PAGE, bo.size - start)
+            pages.data[start : start + n] = self.lines(bo, start, n)
+
+    def pending(self, bo: BufferObject) -> Lines:
+        """Room for writes to a buffer that are under way; `arrive` takes it back."""
+        spare = self._spare.get(bo)
+        return spare.pop() if spare else Lines(bo)
+
+    def arrive(self, writes: Lines) -> None:
+        """Writes of waves that are done: into the L2, or into memory that is not cached."""
+        bo = writes.bo
+        if bo.uncached:
+            writes.pour(bo.bytes)
+        elif writes.dirty_pages:
+            for first, behind in runs(writes.dirty_pages):
+                start, end = first * PAGE, min(behind * PAGE, bo.size)
+                self.lines(bo, start, end - start)
+                self._l2[bo].dirty[start:end] |= writes.dirty[start:end]
+            lines = self._l2[bo]
+            lines.dirty_pages |= writes.dirty_pages
+            writes.pour(lines.data)
+        self._spare.setdefault(bo, []).append(writes)
+
+    # The buffers' lives.
+
+    def drop(self, bo: BufferObject) -> None:
+        """The buffer is gone."""
+        self._l2.pop(bo, None)
+        self._spare.pop(bo, None)
+        for held in self._shader.values():
+            held.pop(bo, None)
+
+    def reset(self) -> None:
+        """The GPU was reset: nothing is held, what was not written back is lost."""
+        self._l2.clear()
+        self._spare.clear()
+        for held in self._shader.values():
+            held.clear()

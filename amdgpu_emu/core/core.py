@@ -1,0 +1,278 @@
+"""`ShaderCore`: runs the machine code of dispatches, all waves that are at the same instruction together.
+
+Where waves part at a branch they become several groups. The group that is furthest behind goes first, until it meets
+another one; so waves come together again behind loops and branches. A group that went on for long, or sleeps, lets the
+others go first, so waves may wait for each other through memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from amdgpu_emu.core.counters import Counters
+from amdgpu_emu.core.errors import ShaderError
+from amdgpu_emu.core.events import END, REST, WAIT, Split, Targets
+from amdgpu_emu.core.launch import chunks, launch
+from amdgpu_emu.core.program import Op, Program
+from amdgpu_emu.core.state import SCC, Group
+from amdgpu_emu.core.waits import conflict
+from amdgpu_emu.core.world import World
+from amdgpu_emu.errors import GpuFault, GpuHang
+from amdgpu_emu.isa.instruction import UnknownInstruction
+from amdgpu_emu.isa.printer import text
+from amdgpu_emu.shader import Dispatch, Shader
+
+if TYPE_CHECKING:
+    from amdgpu_emu.shader_memory import ShaderMemory
+
+LIMIT = 4_000_000
+"""Instructions of a wave, after which its program counts as endless."""
+_SLICE = 20_000  # instructions that a group may go on for while others could
+_PROGRAMS = 64
+
+
+class ShaderCore(Shader):
+    """limit: instructions of a wave; measure: count bytes, too; keep: how many dispatches' `counters` to keep, the last
+    ones; name_of: what to call the kernel at an address, in messages.
+
+    A broken rule raises `GpuHang`, an access that the page tables refuse `GpuFault`; both say where.
+    """
+
+    def __init__(
+        self,
+        *,
+        limit: int = LIMIT,
+        measure: bool = False,
+        keep: int = 256,
+        name_of: Callable[[int], str | None] | None = None,
+    ) -> None:
+        self.limit, self.measure, self.keep, self.name_of = limit, measure, keep, name_of
+        self.counters: list[Counters] = []
+        self._programs: dict[tuple[int, int, int], Program] = {}
+
+    def run(self, dispatch: Dispatch, memory: ShaderMemory) -> None:
+        counters = Counters(self.measure)
+        self.counters = [*self.counters[-self.keep + 1 :], counters] if self.keep else []
+        with np.errstate(all="ignore"):
+            _Run(self, dispatch, memory, counters).go()
+
+    def program(self, dispatch: Dispatch, memory: ShaderMemory, n_vgprs: int, lanes: int) -> Program:
+        """Compiled instructions are kept as long as the code at the address stays the same."""
+
+        def fetch(va: int, n: int) -> bytes:
+            return memory.code(va, n).tobytes()
+
+        found, key = Program(fetch, n_vgprs, lanes), (dispatch.address, n_vgprs, lanes)
+        old = self._programs.pop(key, None)
+        if old is not None:
+            found.take(old)
+        while len(self._programs) >= _PROGRAMS:
+            del self._programs[next(iter(self._programs))]
+        self._programs[key] = found
+        return found
+
+
+class _Run:
+    """One dispatch."""
+
+    def __init__(self, core: ShaderCore, dispatch: Dispatch, memory: ShaderMemory, counters: Counters) -> None:
+        self.core, self.dispatch, self.memory, self.counters = core, dispatch, memory, counters
+        self.lanes = 32 if dispatch.wave32 else 64
+        self.n_vgprs = ((dispatch.rsrc1 & 0x3F) + 1) * (8 if dispatch.wave32 else 4)
+        self.program = core.program(dispatch, memory, self.n_vgprs, self.lanes)
+
+    def go(self) -> None:
+        """All workgroups, as many at a time as fit."""
+        self.counters.vgprs, self.counters.lds_bytes = self.n_vgprs, self.dispatch.lds_bytes
+        try:
+            for first, count in chunks(self.dispatch, self.n_vgprs, self.lanes):
+                group = launch(self.dispatch, self.n_vgprs, self.lanes, first, count)
+                waves = group.n // count
+                group.world = World(self.dispatch, self.memory, self.counters, count, waves)
+                self.counters.waves += group.n
+                self.counters.workgroups += count
+                self._schedule(group)
+        finally:
+            self._count()
+
+    def _count(self) -> None:
+        kinds, names, kept = self.counters.instructions, self.counters.names, self.core.keep
+        for op in self.program.ops.values():
+            n = op.count
+            if not n:
+                continue
+            op.count = 0
+            if kept:  # else nobody will see them
+                kinds[op.kind] += n
+                names[op.ins.name] += n
+                self.counters.wave_instructions += n
+                if op.vector:
+                    self.counters.lane_instructions += n * self.lanes
+
+    def _schedule(self, group: Group) -> None:
+        ready: list[Group] = [group]
+        waiting: list[Group] = []
+        world = group.world
+        while ready or waiting:
+            waiting = self._wake(world, waiting, ready)
+            if not ready:
+                self._deadlock(waiting)
+            first = min(ready, key=lambda g: (g.turn, g.pc))
+            signature = first.signature()
+            same = [g for g in ready if g.pc == first.pc and (g is first or g.signature() == signature)]
+            ready = [g for g in ready if not any(g is other for other in same)]
+            others = min((g.pc for g in ready if g.turn <= first.turn), default=None)
+            parts, waits = self._advance(Group.joined(same), others, bool(ready or waiting))
+            ready += parts
+            waiting += waits
+
+    def _wake(self, world: World, waiting: list[Group], ready: list[Group]) -> list[Group]:
+        still = []
+        for g in waiting:
+            passing = world.may_pass(g)
+            if not passing.any():
+                still.append(g)
+                continue
+            go = g if passing.all() else g.part(passing)
+            if go is not g:
+                still.append(g.part(~passing))
+            go.waits += 1
+            go.clock = None
+            go.pc = self.program.at(go.pc).next
+            ready.append(go)
+        return still
+
+    def _advance(self, g: Group, others: int | None, shared: bool) -> tuple[list[Group], list[Group]]:
+        """Run until the group splits, waits, ends, or meets others. Returns who is ready and who waits."""
+        ops, limit, started = self.program.ops, self.core.limit, 0
+        budget = min(_SLICE if shared else limit, limit - int(g.steps.max()) + 1)
+        pc = g.pc
+        op: Op | None = None
+        try:
+            while True:
+                g.pc = pc
+                op = ops.get(pc)
+                if op is None:
+                    op = self.program.at(pc)
+                if (
+                    g.undef_v & op.use_v or g.undef_s & op.use_s or g.pend_v & op.touch_v or g.pend_s & op.touch_s
+                ):  # fmt: skip
+                    _hazards(g, op)
+                op.count += g.n
+                started += 1
+                result = op.fn(g)
+                if result is None:
+                    pc = op.next
+                elif result.__class__ is int:
+                    pc = result
+                else:
+                    g.steps += started
+                    return self._event(g, op, result)
+                if (others is not None and pc >= others) or started >= budget:
+                    break
+        except (ShaderError, GpuFault, UnknownInstruction) as error:
+            self._fail(g, op, error)
+        g.pc = pc
+        g.steps += started
+        if int(g.steps.max()) > limit:
+            text_ = f"a wave has executed {limit} instructions: an endless loop"
+            self._fail(g, op, ShaderError(text_, wave=int(np.argmax(g.steps))))
+        if started >= budget:
+            g.turn += 1
+        return [g], []
+
+    def _event(self, g: Group, op: Op, result: Any) -> tuple[list[Group], list[Group]]:
+        if result is END:
+            try:
+                g.world.end(g)
+            except ShaderError as error:
+                self._fail(g, op, error)
+            return [], []
+        if result is WAIT:
+            return [], [g]
+        if result is REST:
+            g.turn += 1
+            g.pc = op.next
+            return [g], []
+        if isinstance(result, Split):
+            g.pc = op.next
+            behind, jumped = g.part(~result.taken), g.part(result.taken)
+            jumped.pc = result.target
+            return [behind, jumped], []
+        assert isinstance(result, Targets)
+        parts = []
+        for target in np.unique(result.addresses).tolist():
+            part = g.part(result.addresses == target)
+            part.pc = target
+            parts.append(part)
+        return parts, []
+
+    def _deadlock(self, waiting: list[Group]) -> NoReturn:
+        g = waiting[0]
+        world = g.world
+        missing = int(world.live[g.workgroup[0]] - world.signalled[g.workgroup[0]])
+        text_ = f"waits forever: {missing} waves of its workgroup never signal the barrier"
+        self._fail(g, self.program.at(g.pc), ShaderError(text_, wave=0))
+
+    def _fail(self, g: Group, op: Op | None, error: Exception) -> NoReturn:
+        at = self._where(g, op)
+        if isinstance(error, GpuFault):
+            wave, lane = _lane_of(g, error.va)
+            place = f"{at}{self._wave(g, wave)}{'' if lane is None else f', lane {lane}'}"
+            raise GpuFault(error.va, error.access, f"{error.reason}; {place}", error.nearest) from error
+        if isinstance(error, ShaderError):
+            lane_text = "" if error.lane is None else f", lane {error.lane}"
+            raise GpuHang(f"{error}; {at}{self._wave(g, error.wave)}{lane_text}") from error
+        raise GpuHang(f"{error}; {at}{self._wave(g, None)}") from error
+
+    def _where(self, g: Group, op: Op | None) -> str:
+        name = self.core.name_of(self.dispatch.address) if self.core.name_of else None
+        kernel = f"kernel {name + ' ' if name else ''}at {self.dispatch.address:#x}"
+        what = f"`{text(op.ins).strip()}`" if op is not None and op.ins.address == g.pc else "an instruction"
+        return f"{what} at {g.pc:#x} (+{g.pc - self.dispatch.address:#x}) of {kernel}"
+
+    def _wave(self, g: Group, wave: int | None) -> str:
+        k = 0 if wave is None else wave
+        per = g.world.waves
+        number = int(g.ids[k])
+        return f", wave {number % per} of workgroup {number // per}"
+
+
+def _lane_of(g: Group, va: int) -> tuple[int | None, int | None]:
+    if g.access is None:
+        return None, None
+    addresses, waves, lanes, n = g.access
+    hit = (addresses <= np.uint64(va & (1 << 48) - 1)) & (np.uint64(va & (1 << 48) - 1) < addresses + np.uint64(n))
+    if not hit.any():
+        return None, None
+    k = int(np.argmax(hit))
+    return int(waves[k]), int(lanes[k])
+
+
+def _hazards(g: Group, op: Op) -> None:
+    """Raises when a register that the instruction uses was never written, or is still to arrive."""
+    if g.pend_v & op.touch_v or g.pend_s & op.touch_s:
+        conflict(g, (op.use_v, op.use_s), (op.touch_v, op.touch_s), op.counters)
+    undefined = g.undef_v & op.use_v
+    while undefined:
+        register = (undefined & -undefined).bit_length() - 1
+        undefined &= undefined - 1
+        bad = ~g.v_defined[register]
+        if g.mask is not None:
+            bad &= g.mask
+        if bad.any():
+            wave, lane = (int(k) for k in np.argwhere(bad)[0])
+            raise ShaderError(f"v{register} is read and was never written", wave=wave, lane=lane)
+    undefined = g.undef_s & op.use_s
+    while undefined:
+        register = (undefined & -undefined).bit_length() - 1
+        undefined &= undefined - 1
+        missing = ~g.s_defined[register]
+        if missing.any():
+            name = {106: "vcc_lo", 107: "vcc_hi", 125: "m0", SCC: "scc"}.get(register, f"s{register}")
+            if 108 <= register < 124:
+                name = f"ttmp{register - 108}"
+            raise ShaderError(f"{name} is read and was never written", wave=int(np.argmax(missing)))

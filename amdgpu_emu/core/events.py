@@ -1,0 +1,34 @@
+"""What an instruction may return other than the next address."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from amdgpu_emu.core.state import Array
+
+
+@dataclass(frozen=True)
+class Split:
+    """Waves of bool[n] go on at `target`, the others behind the instruction."""
+
+    taken: Array
+    target: int
+
+
+@dataclass(frozen=True)
+class Targets:
+    """Every wave goes on at an address of its own, u64[n]."""
+
+    addresses: Array
+
+
+class Event:
+    """One of the constants below."""
+
+
+END = Event()
+"""The waves end."""
+WAIT = Event()
+"""The waves wait for their workgroup's barrier, unless it is complete."""
+REST = Event()
+"""The waves let others go first."""

@@ -1,0 +1,82 @@
+"""The registers that waves start with, and how many workgroups run together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+import numpy as np
+
+from amdgpu_emu.core.state import EXEC, TTMP, Array, Group
+from amdgpu_emu.shader import Dispatch, Triple
+
+_RESIDENT = 2048  # waves: what 64 compute units hold
+_STATE_BYTES = 512 << 20  # of vector registers at a time
+_TTMP_Y_Z, _TTMP_X = TTMP + 7, TTMP + 9
+
+
+def waves_of(dispatch: Dispatch, lanes: int) -> int:
+    """Waves of a workgroup."""
+    x, y, z = dispatch.threads
+    return -(-(x * y * z) // lanes)
+
+
+def chunks(dispatch: Dispatch, n_vgprs: int, lanes: int) -> Iterator[tuple[int, int]]:
+    """First workgroup and number of workgroups of each part that runs at once."""
+    x, y, z = dispatch.groups
+    total = x * y * z
+    waves = waves_of(dispatch, lanes)
+    limit = min(_RESIDENT, max(1, _STATE_BYTES // (n_vgprs * lanes * 5)))
+    if dispatch.scratch is not None and dispatch.scratch.waves:
+        limit = min(limit, dispatch.scratch.waves)
+    step = max(1, limit // waves)
+    for first in range(0, total, step):
+        yield first, min(step, total - first)
+
+
+def launch(dispatch: Dispatch, n_vgprs: int, lanes: int, first: int, count: int) -> Group:
+    """The waves of `count` workgroups from number `first` on, x fastest."""
+    ids, workgroup, x, y_z, items, on = _numbers(
+        dispatch.groups, dispatch.threads, dispatch.grid, dispatch.start, lanes, first, count
+    )
+    group = Group(n_vgprs, lanes, ids, workgroup)
+    for k in range(min(dispatch.n_user_sgprs, 16)):
+        group.put_s(k, np.uint32(dispatch.user_data[k] if k < len(dispatch.user_data) else 0))
+    group.put_s(_TTMP_X, x)
+    group.put_s(_TTMP_Y_Z, y_z)
+    group.v[0] = items
+    group.define(0)
+    group.put_bits(EXEC, on)
+    if lanes == 32:
+        group.put_s(EXEC + 1, np.uint32(0))
+    group.mode = dispatch.rsrc1 >> 12 & 0xFF
+    group.pc = dispatch.address
+    return group
+
+
+@lru_cache(maxsize=64)
+def _numbers(
+    groups: Triple, threads: Triple, grid: Triple, start: Triple, lanes: int, first: int, count: int
+) -> tuple[Array, Array, Array, Array, Array, Array]:
+    """What depends on the dispatch's shape alone, [n] and [n, lanes]: the waves' numbers, their workgroups', the
+    workgroups' x, and y with z, as TTMP has them; the lanes' work-items as v0 has them, and which lanes are on.
+    """
+    tx, ty, tz = threads
+    waves = -(-(tx * ty * tz) // lanes)
+    index = np.arange(count * waves)
+    number = first + index // waves
+    gx, gy, _ = groups
+    ids = np.stack([number % gx, number // gx % gy, number // (gx * gy)]) + np.array(start)[:, None]
+    item = (index % waves)[:, None] * lanes + np.arange(lanes)[None, :]
+    x, y, z = item % tx, item // tx % ty, item // (tx * ty)
+    on = item < tx * ty * tz
+    for local, at, size, whole in zip((x, y, z), ids, grid, threads, strict=True):
+        on &= at[:, None] * whole + local < size
+    y_z = (ids[1] & 0xFFFF) | (ids[2] << 16)
+    found = (
+        index + first * waves, index // waves, ids[0].astype(np.uint32), y_z.astype(np.uint32),
+        (x | y << 10 | z << 20).astype(np.uint32), on,
+    )  # fmt: skip
+    for array in found:
+        array.flags.writeable = False
+    return found

@@ -1,0 +1,207 @@
+"""LDS of the workgroups that run together, and who touched it when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from amdgpu_emu.core.errors import ShaderError
+from amdgpu_emu.core.state import Array, Group
+
+_WAVE_BITS = 16
+_NO_WAVE = (1 << _WAVE_BITS) - 1  # several waves
+_WORDS: Final[dict[int, Any]] = {1: np.uint8, 2: np.uint16, 4: np.uint32}
+_YES: Final = {1: np.uint8(1), 2: np.uint16(0x0101), 4: np.uint32(0x01010101)}
+"""True for each byte of a unit."""
+
+
+class Lds:
+    """Local memory of the workgroups, one behind the other. Every byte knows whether it was written; and of the last
+    write and the last read, which wave it was and how many barriers that wave had signalled before.
+
+    Two waves race where one writes a byte, the other reads or writes it, and no barrier lies between. Two writes of the
+    same value, and two atomics, are no race.
+
+    Accesses are multiples of their unit of 1, 2 or 4 bytes, and aligned to it; `start` are offsets in `data`, i64[k].
+    """
+
+    def __init__(self, n_workgroups: int, size: int, shared: bool) -> None:
+        self.size, self.shared = size, shared
+        self.stride = -(-size // 4) * 4
+        whole = n_workgroups * self.stride
+        self.data: Array = np.full(whole, 0xA5, np.uint8)
+        self.written: Array = np.zeros(whole, np.bool_)
+        self.writers: Array = np.zeros(whole if shared else 0, np.int64)
+        self.readers: Array = np.full(whole if shared else 0, -1, np.int64)
+        self.by_atomic: Array = np.zeros(whole if shared else 0, np.bool_)
+        # No tag in `writers`, `readers` is greater: what a barrier lies behind needs no look at each byte.
+        self._last_write, self._last_read = 0, -1
+
+    def check(self, g: Group, addresses: Array, waves: Array, n: int) -> Array:
+        """`start` of accesses of n bytes. Raises for addresses outside of the allocation."""
+        if int(addresses.max(initial=0)) + n > self.size and len(addresses):
+            k = int(np.argmax(addresses + n > self.size))
+            raise ShaderError(
+                f"LDS bytes {int(addresses[k])} to {int(addresses[k]) + n - 1}; the workgroup has {self.size}",
+                wave=int(waves[k]),
+                lane=int(g.access[2][k]) if g.access else None,
+            )
+        start: Array = g.workgroup[waves] * self.stride + addresses
+        return start
+
+    def read(self, g: Group, start: Array, waves: Array, n: int) -> Array:
+        """u8[k, n]. Raises for bytes that nobody wrote, and those that another wave wrote with no barrier between."""
+        unit, at = _units(start, n)
+        self._known(g, start, at, waves, unit)
+        if self.shared:
+            if self._last_write >= _clock(g).since:
+                late = self._others(g, self.writers.reshape(-1, unit).take(at, axis=0), waves)
+                self._refuse(g, start, waves, late, self.writers, "was written")
+            self._note_readers(g, at, waves, unit)
+        data: Array = self.data.view(_WORDS[unit]).take(at).view(np.uint8)
+        return data
+
+    def write(self, g: Group, start: Array, waves: Array, data: Array) -> None:
+        """data: u8[k, n]."""
+        unit, at = _units(start, data.shape[1])
+        data = np.ascontiguousarray(data)
+        if self.shared:
+            since = _clock(g).since
+            if self._last_read >= since:
+                late = self._others(g, self.readers.reshape(-1, unit).take(at, axis=0), waves)
+                self._refuse(g, start, waves, late, self.readers, "was read")
+            if self._last_write >= since:
+                late = self._others(g, self.writers.reshape(-1, unit).take(at, axis=0), waves)
+                late &= self.written.reshape(-1, unit).take(at, axis=0)
+                if np.count_nonzero(late):
+                    differs = self._differs(at, data, unit)
+                    self._refuse(g, start, waves, late & differs, self.writers, "was written")
+        self.data.view(_WORDS[unit])[at] = data.view(_WORDS[unit])
+        self.written.view(_WORDS[unit])[at] = _YES[unit]
+        if self.shared:
+            tags = _clock(g).tags.take(waves)
+            self.writers.reshape(-1, unit)[at] = tags[:, None, None]
+            self._last_write = max(self._last_write, _clock(g).latest)
+            # All bytes of a unit have one tag now: another one where a wave wrote it, too, in the same instruction.
+            clash = self.writers.take(at * unit) != tags[:, None]
+            if np.count_nonzero(clash):
+                late = clash[:, :, None] & self._differs(at, data, unit)
+                self._refuse(g, start, waves, late, self.writers, "was written")
+            self.by_atomic.view(_WORDS[unit])[at] = 0
+
+    def atomic(self, g: Group, start: Array, n: int, waves: Array, update: Callable[[int, int], int]) -> Array:
+        """Lane after lane, as `ShaderMemory.atomic`. A later read by another wave needs a barrier, too."""
+        unit, at = _units(start, n)
+        self._known(g, start, at, waves, unit)
+        if self.shared:
+            every = start[:, None] + np.arange(n)
+            self._refuse(g, start, waves, self._others(g, self.readers[every], waves), self.readers, "was read")
+            self._mark_atomic(g, start, every, waves)
+        old = np.zeros(len(start), np.uint64)
+        for k, first in enumerate(start.tolist()):
+            old[k] = now = int.from_bytes(self.data[first : first + n].tobytes(), "little")
+            self.data[first : first + n] = np.frombuffer(update(k, now).to_bytes(n, "little"), np.uint8)
+        return old
+
+    def _differs(self, at: Array, data: Array, unit: int) -> Array:
+        """bool[k, units, bytes]: where memory holds something else."""
+        now = self.data.reshape(-1, unit).take(at, axis=0)
+        differs: Array = now != data.reshape(now.shape)
+        return differs
+
+    # Who and when: barriers signalled << 16 | wave.
+
+    def _others(self, g: Group, tags: Array, waves: Array) -> Array:
+        """Whether the tags [k, ...] are those of other waves, which no barrier separates from these."""
+        column = (-1, *[1] * (tags.ndim - 1))
+        clock = _clock(g)
+        mine, passed = clock.mine[waves].reshape(column), clock.passed[waves].reshape(column)
+        late: Array = (tags >= passed) & (tags & _NO_WAVE != mine)
+        return late
+
+    def _note_readers(self, g: Group, at: Array, waves: Array, unit: int) -> None:
+        """The later of the readers; several of the same time are nobody in particular."""
+        rows, clock = self.readers.reshape(-1, unit), _clock(g)
+        tags = clock.tags.take(waves)
+        if self._last_read < clock.now:  # all of these are later, and each unit gets one tag
+            rows[at] = tags[:, None, None]
+            clash = self.readers.take(at * unit) != tags[:, None]
+            if np.count_nonzero(clash):
+                rows[at[clash]] = np.broadcast_to(tags[:, None], at.shape)[clash][:, None] | _NO_WAVE
+        else:
+            before, every = rows.take(at, axis=0), tags[:, None, None]
+            together = (before ^ every) & ~_NO_WAVE == 0
+            every = np.where(together & (before != every), every | _NO_WAVE, np.maximum(every, before))
+            rows[at] = every
+            clash = rows.take(at, axis=0) != every
+            if np.count_nonzero(clash):
+                places = (at * unit)[:, :, None] + np.arange(unit)
+                self.readers[places[clash]] = every[clash] | _NO_WAVE
+        self._last_read = max(self._last_read, clock.latest)
+
+    def _mark_atomic(self, g: Group, start: Array, every: Array, waves: Array) -> None:
+        """Atomics of several waves do not race with each other, only with plain reads and writes."""
+        tags, mine = self.writers[every], _clock(g).mine[waves][:, None]
+        others = self._others(g, tags, waves) & self.written[every]
+        late = others & (tags & _NO_WAVE != _NO_WAVE) & ~self.by_atomic[every]
+        self._refuse(g, start, waves, late, self.writers, "was written")
+        self.writers[every] = (g.signals[waves][:, None] << _WAVE_BITS) | np.where(others, _NO_WAVE, mine)
+        self.by_atomic[every] = True
+        first, last = np.full(len(self.writers), _NO_WAVE, np.int64), np.zeros(len(self.writers), np.int64)
+        np.minimum.at(first, every, mine)
+        np.maximum.at(last, every, mine)
+        self.writers[every] |= np.where(first[every] != last[every], _NO_WAVE, 0)
+        self._last_write = max(self._last_write, _clock(g).latest)
+
+    # Errors.
+
+    def _known(self, g: Group, start: Array, at: Array, waves: Array, unit: int) -> None:
+        if np.count_nonzero(self.written.view(_WORDS[unit]).take(at) != _YES[unit]):
+            k, byte = (int(i) for i in np.argwhere(~self.written.reshape(-1, unit)[at].reshape(len(start), -1))[0])
+            raise self._error(g, start, waves, k, byte, "is read and was never written")
+
+    def _refuse(self, g: Group, start: Array, waves: Array, late: Array, tags: Array, what: str) -> None:
+        if not np.count_nonzero(late):
+            return
+        k, byte = (int(i) for i in np.argwhere(late.reshape(len(start), -1))[0])
+        other = int(tags[start[k] + byte]) & _NO_WAVE
+        who = "several waves" if other == _NO_WAVE else f"wave {other}"
+        raise self._error(g, start, waves, k, byte, f"{what} by {who} and no barrier came between: a race")
+
+    def _error(self, g: Group, start: Array, waves: Array, k: int, byte: int, what: str) -> ShaderError:
+        where = int(start[k] + byte) % self.stride
+        lane: Any = int(g.access[2][k]) if g.access else None
+        return ShaderError(f"LDS byte {where} {what}", wave=int(waves[k]), lane=lane)
+
+
+def _units(start: Array, n: int) -> tuple[int, Array]:
+    """Of accesses of n bytes the unit, and the numbers of their units, i64[k, n / unit]."""
+    unit = min(n, 4)
+    at = (start // unit)[:, None]
+    return unit, at if n == unit else at + np.arange(n // unit)
+
+
+class _Clock:
+    """Of a group between two barriers. mine: each wave's number; tags: what they leave behind; passed: tags below it
+    are of a time before the last barrier, [n]; since: the least of these; now, latest: no tag that these waves leave
+    is less or greater.
+    """
+
+    __slots__ = ("latest", "mine", "now", "passed", "since", "tags")
+
+    def __init__(self, g: Group) -> None:
+        self.mine = g.ids & _NO_WAVE
+        self.tags = (g.signals << _WAVE_BITS) | self.mine
+        self.passed = g.waits << _WAVE_BITS
+        self.since = int(self.passed.min())
+        self.now = int(g.signals.min()) << _WAVE_BITS
+        self.latest = int(g.signals.max()) << _WAVE_BITS | _NO_WAVE
+
+
+def _clock(g: Group) -> _Clock:
+    if g.clock is None:
+        g.clock = _Clock(g)
+    found: _Clock = g.clock
+    return found

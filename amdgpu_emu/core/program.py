@@ -1,0 +1,223 @@
+"""Machine code to closures: each instruction of a program is decoded and compiled once, when it is reached first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from amdgpu_emu.core.control import compile_control
+from amdgpu_emu.core.counters import class_of
+from amdgpu_emu.core.errors import ShaderError
+from amdgpu_emu.core.lanes import LANES
+from amdgpu_emu.core.lds import compile_lds
+from amdgpu_emu.core.memory import compile_memory
+from amdgpu_emu.core.operands import read_too, registers, scalar_index
+from amdgpu_emu.core.relative import dynamic, is_relative
+from amdgpu_emu.core.scalar import compile_scalar
+from amdgpu_emu.core.state import M0, SCC, VCC, Group, Step
+from amdgpu_emu.core.vector import compile_vector
+from amdgpu_emu.core.waits import counters_of, issue
+from amdgpu_emu.errors import GpuFault
+from amdgpu_emu.isa.decoder import decode
+from amdgpu_emu.isa.instruction import Format, Instruction, Kind, Operand, UnknownInstruction
+from zinc_rt.linux import PAGE
+
+_SCALAR = (Format.SOP1, Format.SOP2, Format.SOPK, Format.SOPC)
+_MEMORY = (Format.SMEM, Format.GLOBAL, Format.FLAT, Format.SCRATCH, Format.BUFFER)
+_LONGEST = 20  # bytes: VOP3 of two words with a literal or DPP word; VBUFFER and VFLAT take twelve
+_N_SGPRS = 106
+
+
+class Op:
+    """One compiled instruction. use_*: bits of registers it reads; touch_*: those and the ones it writes; kind: its
+    class in `Counters`; vector: whether each lane counts."""
+
+    __slots__ = (
+        "code", "count", "counters", "fn", "ins", "kind", "next", "touch_s", "touch_v", "use_s", "use_v", "vector",
+    )  # fmt: skip
+
+    def __init__(self, ins: Instruction, fn: Step, use: tuple[int, int], touch: tuple[int, int]) -> None:
+        self.ins, self.fn, self.next, self.count = ins, fn, ins.address + ins.size, 0
+        (self.use_v, self.use_s), (self.touch_v, self.touch_s) = use, touch
+        self.counters, self.kind, self.vector = counters_of(ins), class_of(ins), not ins.name.startswith("s_")
+        self.code = b"".join(word.to_bytes(4, "little") for word in ins.words)
+
+
+class Program:
+    """The code from an address on. fetch: bytes of memory, raises `GpuFault`."""
+
+    def __init__(self, fetch: Callable[[int, int], bytes], n_vgprs: int, lanes: int) -> None:
+        self.fetch, self.n_vgprs, self.lanes = fetch, n_vgprs, lanes
+        self.ops: dict[int, Op] = {}
+        self._pages: dict[int, bytes] = {}
+        self._image: tuple[int, bytes, int] | None = None  # address and bytes of all of `ops`, and how many they are
+
+    def at(self, address: int) -> Op:
+        """The instruction there. Raises `ShaderError`, `GpuFault`."""
+        op = self.ops.get(address)
+        if op is None:
+            op = self.ops[address] = self._compile(self._decode(address))
+        return op
+
+    def take(self, old: Program) -> None:
+        """Compiled instructions of another one, where the bytes in memory are still the same."""
+        if not old.ops:
+            return
+        image = old._image
+        if image is not None and image[2] == len(old.ops):
+            low, high = image[0], image[0] + len(image[1])
+        else:
+            image = None
+            low, high = min(old.ops), max(op.next for op in old.ops.values())
+        try:
+            code = self.fetch(low, high - low)
+        except GpuFault:
+            return
+        if image is not None and code == image[1]:  # all of the code is as it was, and so is each instruction
+            self.ops, self._image = old.ops, image
+            return
+        for address, op in old.ops.items():
+            if code[address - low : op.next - low] == op.code:
+                op.count = 0
+                self.ops[address] = op
+        if len(self.ops) == len(old.ops):
+            self._image = low, code, len(self.ops)
+
+    def _decode(self, address: int) -> Instruction:
+        if address % 4:
+            raise ShaderError(f"jumps to {address:#x}, which is misaligned")
+        page = address // PAGE
+        if page not in self._pages:
+            self.fetch(address, 4)  # faults here; a page is mapped, and executable, as a whole
+            self._pages[page] = self.fetch(page * PAGE, PAGE)
+        code = self._pages[page][address % PAGE :][:_LONGEST]
+        try:
+            return decode(code, address, wave=self.lanes)
+        except UnknownInstruction:
+            if len(code) == _LONGEST:
+                raise
+        return decode(self.fetch(address, _LONGEST), address, wave=self.lanes)
+
+    def _compile(self, ins: Instruction) -> Op:
+        use, touch = self._registers(ins)
+        fn = compile_control(ins, self.lanes)
+        if fn is None:
+            if ins.format in _SCALAR:
+                fn = compile_scalar(ins, self.lanes)
+            elif ins.format in _MEMORY:
+                fn = compile_memory(ins, self.lanes)
+            elif ins.format is Format.DS:
+                fn = compile_lds(ins, self.lanes)
+            else:
+                fn = compile_vector(ins, self.lanes)
+        if _discards_carry(ins):
+            fn = _low_alone(ins, fn)
+        counters = counters_of(ins)
+        if counters:
+            fn = _issuing(ins, fn, counters, self.lanes)
+        return Op(ins, fn, use, touch)
+
+    def _registers(self, ins: Instruction) -> tuple[tuple[int, int], tuple[int, int]]:
+        read, write = _operands(ins)
+        self._check_limits(ins, (*read, *write))
+        use_v, use_s = registers(read, self.lanes)
+        def_v, def_s = registers(write, self.lanes)
+        name = ins.name
+        if is_relative(name):  # its moved registers are checked when M0 is known
+            moved = dynamic(ins)
+            use_v, use_s = registers(tuple(op for op in read if op not in moved), self.lanes)
+            def_v, def_s = registers(tuple(op for op in write if op not in moved), self.lanes)
+            use_s |= 1 << M0
+        touch = use_v | def_v, use_s | def_s
+        if _discards_carry(ins):
+            use_v, use_s = registers((*ins.src[:2], replace(ins.src[2], dwords=1)), self.lanes)
+        if _reads_scc(name):
+            use_s |= 1 << SCC
+        if name.startswith("s_cbranch_vcc"):
+            use_s |= 1 << VCC
+        if name.startswith("v_div_fmas") and len(ins.src) == 3:
+            use_s |= 1 << VCC
+        if ("addtid" in name and ins.format is Format.DS) or name.endswith(("_block", "ds_append", "ds_consume")):
+            use_s |= 1 << M0
+        if name.endswith("_store_block"):  # those of its registers that M0 names are checked as they are stored
+            use_v, _ = registers((ins.src[0],), self.lanes)
+        if "dpp_ctrl" in ins.modifiers or "dpp8" in ins.modifiers:  # its first source is checked lane by lane
+            use_v, _ = registers(tuple(op for op in read if op is not ins.src[0]), self.lanes)
+        if name in LANES or name in ("ds_bpermute_b32", "ds_bpermute_fi_b32", "ds_swizzle_b32"):
+            checked = tuple(op for op in ins.src if op.kind is not Kind.VGPR)
+            use_v, _ = registers((ins.src[0],) if name.startswith("ds_b") else checked, self.lanes)
+            touch = touch[0] | registers(ins.src, self.lanes)[0], touch[1]
+        return (use_v, use_s), touch
+
+    def _check_limits(self, ins: Instruction, ops: tuple[Operand, ...]) -> None:
+        for op in ops:
+            if op.kind is Kind.VGPR and op.index + op.dwords > self.n_vgprs:
+                raise ShaderError(f"v{op.index + op.dwords - 1} is beyond the {self.n_vgprs} vector registers of RSRC1")
+            if op.kind is Kind.SGPR and op.index + op.dwords > _N_SGPRS:
+                raise ShaderError(f"s{op.index + op.dwords - 1} is beyond the {_N_SGPRS} scalar registers")
+
+
+def _operands(ins: Instruction) -> tuple[tuple[Operand, ...], tuple[Operand, ...]]:
+    """What is read and what is written, both halves of a pair."""
+    read, write = ins.src, ins.dst
+    if read_too(ins) and ins.format is not Format.SMEM and not ins.name.startswith("v_writelane"):
+        read = (*read, *(op for op in ins.dst if "_d16" not in ins.name))
+    if ins.second is not None:
+        more_read, more_write = _operands(ins.second)
+        read, write = (*read, *more_read), (*write, *more_write)
+    if ins.name.startswith("v_swap"):
+        write = (*write, *ins.src)
+    return read, write
+
+
+def _discards_carry(ins: Instruction) -> bool:
+    """Whether it is v_mad_co with no interest in its carry. Compilers make 32-bit products with it, too, whose addend
+    has nothing in its upper half: that half matters to the upper half of the result alone.
+    """
+    return ins.name.startswith("v_mad_co_") and len(ins.dst) == 2 and ins.dst[1].kind is Kind.NULL
+
+
+def _low_alone(ins: Instruction, fn: Step) -> Step:
+    """Where the upper half of the addend was never written, that of the result counts as never written."""
+    addend, top = ins.src[2], ins.dst[0].index + 1
+    vector = addend.kind is Kind.VGPR
+    scalar = scalar_index(addend) if addend.dwords == 2 and not vector else None
+    if not vector and scalar is None:
+        return fn
+
+    def run(g: Group) -> None:
+        if vector and g.undef_v >> addend.index + 1 & 1:
+            missing = ~g.v_defined[addend.index + 1]
+        elif scalar is not None and g.undef_s >> scalar + 1 & 1:
+            missing = np.broadcast_to(~g.s_defined[scalar + 1][:, None], g.v_defined[top].shape)
+        else:
+            fn(g)
+            return
+        if g.mask is not None:
+            missing = missing & g.mask
+        fn(g)
+        if missing.any():
+            g.v_defined[top] &= ~missing
+            g.undef_v |= 1 << top
+
+    return run
+
+
+def _reads_scc(name: str) -> bool:
+    return name.startswith(("s_cbranch_scc", "s_cselect", "s_cmov", "s_add_co_ci", "s_sub_co_ci"))
+
+
+def _issuing(ins: Instruction, fn: Step, counters: tuple[str, ...], lanes: int) -> Step:
+    scalar = ins.format is Format.SMEM
+    v, s = registers(ins.dst, lanes)
+    bits = s if scalar else v
+    at, name = ins.address, ins.name
+
+    def run(g: Group) -> None:
+        fn(g)
+        for counter in counters:
+            issue(g, counter, bits, scalar, at, name)
+
+    return run

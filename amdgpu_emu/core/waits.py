@@ -1,0 +1,100 @@
+"""Results that are under way, and the s_wait_* instructions.
+
+Loads of one counter return in order, scalar loads in any.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from amdgpu_emu.core.errors import ShaderError
+from amdgpu_emu.core.state import Group, Pending, Step
+from amdgpu_emu.isa.instruction import Format, Instruction
+
+IN_ANY_ORDER: Final = ("kmcnt",)
+COUNTERS: Final = ("loadcnt", "storecnt", "samplecnt", "bvhcnt", "expcnt", "dscnt", "kmcnt")
+_NO_COUNTER: Final = ("global_inv", "global_wb", "global_wbinv", "global_prefetch_b8", "flat_prefetch_b8", "ds_nop")
+
+
+def counters_of(ins: Instruction) -> tuple[str, ...]:
+    """Which counters an instruction with a result, or a store to LDS, raises."""
+    if ins.name in _NO_COUNTER:
+        return ()
+    if ins.format is Format.SMEM:
+        return ("kmcnt",) if ins.dst else ()
+    if ins.format is Format.DS:
+        return ("dscnt",)
+    if ins.format in (Format.GLOBAL, Format.SCRATCH, Format.BUFFER):
+        return ("loadcnt",) if ins.dst else ()
+    if ins.format is Format.FLAT:
+        return ("loadcnt", "dscnt") if ins.dst else ()
+    return ()
+
+
+def issue(g: Group, counter: str, registers: int, scalar: bool, at: int, kind: str) -> None:
+    """A result is on its way."""
+    g.queues.setdefault(counter, []).append(Pending(registers, scalar, at, kind))
+    if scalar:
+        g.pend_s |= registers
+    else:
+        g.pend_v |= registers
+
+
+def arrive(g: Group, counter: str, left: int) -> None:
+    """Wait until at most `left` are on their way."""
+    queue = g.queues.get(counter)
+    if not queue or len(queue) <= left or (left and counter in IN_ANY_ORDER):
+        return
+    del queue[: len(queue) - left]
+    g.pend_v = g.pend_s = 0
+    for other in g.queues.values():
+        for pending in other:
+            if pending.scalar:
+                g.pend_s |= pending.registers
+            else:
+                g.pend_v |= pending.registers
+
+
+def compile_wait(ins: Instruction) -> Step | None:
+    """s_wait_*; None if it is none."""
+    name, n = ins.name, ins.modifiers.get("simm16", 0) & 0xFFFF
+    if name == "s_wait_idle":
+
+        def idle(g: Group) -> None:
+            for counter in COUNTERS:
+                arrive(g, counter, 0)
+
+        return idle
+    if name in ("s_wait_loadcnt_dscnt", "s_wait_storecnt_dscnt"):
+        first = name.split("_")[2]
+
+        def both(g: Group) -> None:
+            arrive(g, first, n >> 8 & 0x3F)
+            arrive(g, "dscnt", n & 0x3F)
+
+        return both
+    counter = name.removeprefix("s_wait_")
+    if name.startswith("s_wait_") and counter in COUNTERS:
+        return lambda g: arrive(g, counter, n & 0x3F)
+    return None
+
+
+def conflict(g: Group, use: tuple[int, int], touch: tuple[int, int], counters: tuple[str, ...]) -> None:
+    """Raises when registers are used or overwritten whose result is on its way.
+
+    A load may overwrite what an earlier load of the same counter brings, for they return in order.
+    """
+    for counter, queue in g.queues.items():
+        for pending in queue:
+            kind = 1 if pending.scalar else 0
+            hit = pending.registers & (use[kind] | touch[kind])
+            if hit and not pending.registers & use[kind] and counter in counters and counter not in IN_ANY_ORDER:
+                continue
+            if hit:
+                register = (hit & -hit).bit_length() - 1
+                name = f"{'s' if pending.scalar else 'v'}{register}"
+                verb = "used" if pending.registers & use[kind] else "overwritten"
+                raise ShaderError(
+                    f"{name} is {verb} before {pending.kind} at {pending.at:#x} has brought it: s_wait_{counter} is"
+                    " missing or waits for too few"
+                )

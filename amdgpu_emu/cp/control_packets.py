@@ -1,0 +1,112 @@
+"""Packets that set registers, start waves, and go elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from amdgpu_emu.cp.position import PacketFault, PacketHang, Position
+from amdgpu_emu.cp.queue import Fields, Queue
+from amdgpu_emu.errors import GpuFault, GpuHang
+from amdgpu_emu.shader import Dispatch
+from amdgpu_emu.shader_memory import ShaderMemory
+from zinc_rt.amdgpu.pm4 import registers as reg
+from zinc_rt.amdgpu.pm4 import values as v
+
+
+def nop(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
+    """Nothing."""
+
+
+def set_sh(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
+    """Shader registers."""
+    if f["index"] or f["vmid_shift"]:
+        raise GpuHang("index and vmid_shift are for the kernel's own streams")
+    queue.registers.set_sh(f["register"], f["values"])
+
+
+def set_uconfig(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
+    """Registers of the user configuration."""
+    if f["register"] + len(f["values"]) > reg.UCONFIG_COUNT:
+        raise GpuHang(f"the user-configuration space has {reg.UCONFIG_COUNT:#x} registers")
+    for i, value in enumerate(f["values"], reg.UCONFIG_BASE + f["register"]):
+        queue.registers.write(i, value)
+
+
+def set_context(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
+    """Registers that compute queues lack."""
+    raise GpuHang("context registers are for graphics; a compute queue does not take the packet")
+
+
+def load_sh(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
+    """Shader registers from memory."""
+    if f["index"] != v.LoadIndex.ADDRESS or f["data_format"] != v.LoadFormat.VALUES:
+        raise GpuHang("only values at an address are emulated")
+    if not f["n_registers"] or f["n_registers"] > reg.SH_COUNT:
+        raise GpuHang(f"n_registers is {f['n_registers']}; 1 to {reg.SH_COUNT} are possible")
+    data = queue.gpu.caches.read(queue.vm, f["address"], 4 * f["n_registers"])
+    queue.registers.set_sh(f["register"], data.view("<u4").tolist())
+
+
+def dispatch_direct(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
+    """Start waves."""
+    if not (f["x"] and f["y"] and f["z"]):
+        raise GpuHang(f"{f['x']}x{f['y']}x{f['z']} groups; none of them may be zero")
+    _dispatch(queue, f["x"], f["y"], f["z"], body[3])
+
+
+def dispatch_indirect(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
+    """Start as many waves as memory says."""
+    x, y, z = queue.gpu.caches.read(queue.vm, f["address"], 12).view("<u4").tolist()
+    if x and y and z:  # counts that kernels computed may be zero
+        _dispatch(queue, x, y, z, body[2])
+
+
+def _dispatch(queue: Queue, x: int, y: int, z: int, initiator: int) -> None:
+    if not initiator & 1:
+        queue.report("dispatch-disabled", "a dispatch without COMPUTE_SHADER_EN (bit 0 of the initiator) runs nothing")
+        return
+    dispatch = queue.registers.dispatch(x, y, z, initiator)
+    list(queue.vm.walk(dispatch.address, 4, "execute"))
+    if dispatch.scratch is not None:
+        size = dispatch.scratch.bytes_per_wave * dispatch.scratch.waves
+        list(queue.vm.walk(dispatch.scratch.base, size, "write"))
+    queue.gpu.machine.shader.issued(dispatch)
+    queue.pipe.waves(partial(_run, queue, dispatch, ShaderMemory(queue.gpu.caches, queue.vm), replace(queue.position)))
+
+
+def _run(queue: Queue, dispatch: Dispatch, memory: ShaderMemory, position: Position) -> None:
+    try:
+        queue.gpu.machine.shader.run(dispatch, memory)
+    except GpuFault as fault:
+        raise PacketFault(position, fault) from fault
+    except GpuHang as hang:
+        raise PacketHang(position, str(hang)) from hang
+    except Exception as error:
+        raise PacketHang(position, f"{dispatch} failed: {type(error).__name__}: {error}") from error
+    memory.retire()
+
+
+def indirect_buffer(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
+    """Call or jump."""
+    if not f["valid"]:
+        raise GpuHang("bit 23 (VALID) of the size is clear")
+    if f["vmid"] or f["priv"]:
+        raise GpuHang("vmid and priv are for the kernel")
+    if not f["n_dwords"]:
+        raise GpuHang("an indirect buffer needs at least one dword")
+    target = (f["address"], f["n_dwords"])
+    if queue.inner:
+        if not f["chain"]:
+            raise GpuHang("an indirect buffer cannot call another; it can only chain (bit 20)")
+        queue.jump = target
+    elif f["chain"]:
+        raise GpuHang("a ring cannot chain (bit 20): it would never come back")
+    else:
+        queue.call = target
+
+
+def cond_exec(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
+    """Leave packets out."""
+    if not queue.gpu.caches.read32(queue.vm, f["address"]):
+        queue.skip = f["n_dwords"]

@@ -1,0 +1,52 @@
+"""A queue's state: what the packets of one queue share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from amdgpu_emu.cp.pipe import Pipe
+from amdgpu_emu.cp.position import Position
+from amdgpu_emu.cp.registers import Registers
+from amdgpu_emu.gpu import Gpu
+from amdgpu_emu.vm import GpuVm
+
+Fields = dict[str, Any]
+"""A packet's fields by name, from `zinc_rt.amdgpu.pm4`: numbers, and tuples where a packet ends in a list."""
+
+
+class Queue:
+    """What packets work on. A packet's function leaves the processor a request in `call`, `jump` or `skip`.
+
+    call: an indirect buffer to run next, then to come back; jump: one to go on with; skip: dwords to leave out; inner:
+    whether the packet lies in an indirect buffer; position: of the packet, which the processor keeps; interrupt,
+    eop_buffer: as the processor was told.
+    """
+
+    def __init__(self, gpu: Gpu, name: str, interrupt: Callable[[int], None] | None, eop_buffer: bool) -> None:
+        self.gpu, self.name, self.interrupt, self.eop_buffer = gpu, name, interrupt, eop_buffer
+        self.vm = GpuVm("none")
+        self.registers = Registers(gpu.model.gfx, self.report)
+        self.pipe = Pipe()
+        self.on_user_ring = False
+        self.inner = False
+        self.call: tuple[int, int] | None = None
+        self.jump: tuple[int, int] | None = None
+        self.skip = 0
+        self.position = Position(name)
+        self._reported: set[str] = set()
+
+    def begin(self, vm: GpuVm) -> None:
+        """Start on a stream in an address space. What an earlier one that failed had left is forgotten."""
+        self.vm, self.call, self.jump, self.skip = vm, None, None, 0
+
+    def report(self, kind: str, text: str) -> None:
+        """A finding, once."""
+        if text not in self._reported:
+            self._reported.add(text)
+            self.gpu.machine.report(kind, f"{self.name}: {text}")
+
+    def redundant(self, text: str) -> None:
+        """A barrier that did nothing."""
+        if self.gpu.machine.report_redundant is not None:
+            self.gpu.machine.report_redundant.append(f"{self.name}: {text}")

@@ -1,0 +1,115 @@
+"""The registers of one queue, and what a dispatch reads from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from amdgpu_emu.errors import GpuHang
+from amdgpu_emu.shader import Dispatch, Scratch, Triple
+from zinc_rt.amdgpu.pm4 import registers as reg
+from zinc_rt.amdgpu.pm4.builder import CS_W32_EN, USE_THREAD_DIMENSIONS
+
+_ALL = 0xFFFFFFFF
+_PARTIAL, _FORCE_START = 1 << 1, 1 << 2
+_MAX_THREADS = 1024
+_MAX_LDS = 64 << 10
+
+
+class Registers:
+    """SH registers by their offset, others by their dword address. report: called with kind and text of a finding."""
+
+    def __init__(self, gfx: Triple, report: Callable[[str, str], None]) -> None:
+        self.gfx, self._report = gfx, report
+        self.names = reg.registers(gfx[0])
+        self.sh = [0] * reg.SH_COUNT
+        for offset in reg.STATIC_THREAD_MGMT:
+            self.sh[offset] = _ALL
+        self.other: dict[int, int] = {}
+
+    def set_sh(self, offset: int, values: tuple[int, ...] | list[int]) -> None:
+        """Write consecutive SH registers. Raises `GpuHang` beyond the last."""
+        if offset + len(values) > reg.SH_COUNT:
+            last = offset + len(values) - 1
+            raise GpuHang(f"registers {offset:#x}..{last:#x}: the SH space ends at {reg.SH_COUNT - 1:#x}")
+        for i, value in enumerate(values, offset):
+            self.sh[i] = value
+            if i not in self.names:
+                self._report("unknown-register", f"SH register {i:#x} is none of a compute dispatch")
+
+    def read(self, address: int) -> int:
+        """A register by its dword address."""
+        if reg.SH_BASE <= address < reg.SH_BASE + reg.SH_COUNT:
+            return self.sh[address - reg.SH_BASE]
+        return self.other.get(address, 0)
+
+    def write(self, address: int, value: int) -> None:
+        """A register by its dword address. Asking for the flush of host writes does it."""
+        if reg.SH_BASE <= address < reg.SH_BASE + reg.SH_COUNT:
+            self.set_sh(address - reg.SH_BASE, (value,))
+            return
+        self.other[address] = value
+        if address == reg.HDP_FLUSH_REQUEST:
+            self.other[reg.HDP_FLUSH_DONE] = value
+
+    def dispatch(self, x: int, y: int, z: int, initiator: int) -> Dispatch:
+        """The dispatch that the registers describe. Raises `GpuHang` when no hardware could run it."""
+        sh = self.sh
+        rsrc1, rsrc2, rsrc3 = sh[reg.PGM_RSRC1], sh[reg.PGM_RSRC2], sh[reg.PGM_RSRC3]
+        threads = self._threads()
+        start: Triple = (0, 0, 0)
+        if not initiator & _FORCE_START:
+            start = (sh[reg.START_X], sh[reg.START_X + 1], sh[reg.START_X + 2])
+        if initiator & USE_THREAD_DIMENSIONS:
+            groups: Triple = (-(-x // threads[0]), -(-y // threads[1]), -(-z // threads[2]))
+            grid: Triple = (x, y, z)
+        else:
+            groups = (x, y, z)
+            last = self._last(threads, initiator)
+            grid = (
+                (x - 1) * threads[0] + last[0], (y - 1) * threads[1] + last[1], (z - 1) * threads[2] + last[2],
+            )  # fmt: skip
+        if not any(sh[offset] for offset in reg.STATIC_THREAD_MGMT):
+            raise GpuHang("COMPUTE_STATIC_THREAD_MGMT leaves no compute unit to run on")
+        for offset in (reg.PGM_HI, reg.PGM_RSRC1, reg.PGM_RSRC2, reg.PGM_RSRC3, reg.TMPRING_SIZE):
+            register = self.names[offset]
+            if register.reserved(sh[offset]):
+                self._report(
+                    "reserved-bits",
+                    f"{register.name} is {sh[offset]:#x}: {register.reserved(sh[offset]):#x} is reserved",
+                )
+        user_sgprs = rsrc2 >> 1 & 0x1F
+        if user_sgprs > reg.USER_DATA_COUNT:
+            raise GpuHang(f"RSRC2 asks for {user_sgprs} user registers; there are {reg.USER_DATA_COUNT}")
+        lds = (rsrc2 >> 15 & 0x1FF) * reg.LDS_GRANULE
+        if lds > _MAX_LDS:
+            raise GpuHang(f"RSRC2 asks for {lds} bytes of LDS; a workgroup has at most {_MAX_LDS}")
+        return Dispatch(
+            (sh[reg.PGM_LO] | (sh[reg.PGM_HI] & 0xFF) << 32) << 8,
+            groups, threads, grid, start, bool(initiator & CS_W32_EN),
+            tuple(sh[reg.USER_DATA_0 : reg.USER_DATA_0 + reg.USER_DATA_COUNT]),
+            rsrc1, rsrc2, rsrc3, lds, self._scratch() if rsrc2 & 1 else None, initiator, self.gfx,
+        )  # fmt: skip
+
+    def _threads(self) -> Triple:
+        mask = 0x1FFF if self.gfx[0] >= 12 else 0xFFFF
+        x, y, z = (self.sh[reg.NUM_THREAD_X + i] & mask for i in range(3))
+        if not x * y * z:
+            raise GpuHang(f"COMPUTE_NUM_THREAD is {x}x{y}x{z}; a workgroup needs threads")
+        if x * y * z > _MAX_THREADS:
+            raise GpuHang(f"COMPUTE_NUM_THREAD is {x}x{y}x{z}; a workgroup has at most {_MAX_THREADS} threads")
+        return x, y, z
+
+    def _last(self, threads: Triple, initiator: int) -> Triple:
+        """Threads of the last workgroup of each dimension."""
+        parts = (self.sh[reg.NUM_THREAD_X + i] >> 16 if initiator & _PARTIAL else 0 for i in range(3))
+        x, y, z = (part or full for part, full in zip(parts, threads, strict=True))
+        return x, y, z
+
+    def _scratch(self) -> Scratch:
+        sh = self.sh
+        size = sh[reg.TMPRING_SIZE]
+        waves, wave = size & 0xFFF, (size >> 12 & (0x3FFFF if self.gfx[0] >= 12 else 0x7FFF)) * 256
+        base = (sh[reg.SCRATCH_BASE_LO] | (sh[reg.SCRATCH_BASE_HI] & 0xFF) << 32) << 8
+        if not waves or not wave:
+            raise GpuHang(f"RSRC2 enables scratch, and COMPUTE_TMPRING_SIZE {size:#x} gives {waves} waves {wave} bytes")
+        return Scratch(base, wave, waves)

@@ -1,0 +1,109 @@
+"""Lists of buffers that a submission uses: what the kernel makes resident for it."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from amdgpu_emu.dispatch import Handler
+from amdgpu_emu.drm.gem import Gem, gem_of
+from amdgpu_emu.errors import KernelError
+from amdgpu_emu.user_memory import copy_from_user
+from zinc_rt.amdgpu.abi.cs import (
+    AMDGPU_BO_LIST_OP_CREATE,
+    AMDGPU_BO_LIST_OP_DESTROY,
+    AMDGPU_BO_LIST_OP_UPDATE,
+    DrmAmdgpuBoList,
+    DrmAmdgpuBoListEntry,
+    DrmAmdgpuBoListIn,
+)
+from zinc_rt.amdgpu.abi.requests import AMDGPU_BO_LIST
+
+if TYPE_CHECKING:
+    from amdgpu_emu.drm.file import DrmFile
+
+_MAX_ENTRIES = 131072
+_MAX_BYTES = 64 << 20
+_MAX_PRIORITY = 32
+
+
+@dataclass(eq=False)
+class BoList:
+    """Buffers with priorities; it holds them, so that a closed handle does not take them away."""
+
+    entries: list[tuple[Gem, int]]
+
+    def release(self) -> None:
+        """Let the buffers go."""
+        for gem, _ in self.entries:
+            gem.put()
+
+
+EMPTY = BoList([])
+
+
+def make_list(file: DrmFile, args: DrmAmdgpuBoListIn) -> BoList:
+    """A list from the caller's array. Raises `KernelError`: EINVAL, EFAULT, ENOENT for an unknown handle."""
+    handles = read_entries(file, args)
+    entries: list[tuple[Gem, int]] = []
+    try:
+        for handle, priority in handles:
+            gem = gem_of(file, handle)
+            gem.get()
+            entries.append((gem, min(priority, _MAX_PRIORITY)))
+    except KernelError:
+        BoList(entries).release()
+        raise
+    return BoList(entries)
+
+
+def read_entries(file: DrmFile, args: DrmAmdgpuBoListIn) -> list[tuple[int, int]]:
+    """Handles and priorities. Since Linux 7.0 entries have exactly 8 bytes and are limited in number; before, any
+    stride is taken, and what an entry lacks is zero.
+    """
+    size, count = args.bo_info_size, args.bo_number
+    entry = ctypes.sizeof(DrmAmdgpuBoListEntry)
+    if file.since(7, 0) and (size != entry or count > _MAX_ENTRIES):
+        raise KernelError(
+            errno.EINVAL, f"{count} entries of {size} bytes: at most {_MAX_ENTRIES} of {entry} bytes are taken"
+        )
+    if count * entry > _MAX_BYTES:
+        raise KernelError(errno.ENOMEM, f"{count} entries: the kernel has room for {_MAX_BYTES // entry}")
+    raw = copy_from_user(args.bo_info_ptr, size * count)
+    found = []
+    for i in range(count):
+        part = raw[i * size : (i + 1) * size][:entry].ljust(entry, b"\0")
+        one = DrmAmdgpuBoListEntry.from_buffer_copy(part)
+        found.append((one.bo_handle, one.bo_priority))
+    return found
+
+
+def bo_list(file: DrmFile, args: DrmAmdgpuBoList) -> None:
+    """BO_LIST."""
+    op, handle = args.in_.operation, args.in_.list_handle
+    if not file.since(7, 0):
+        read_entries(file, args.in_)  # for every operation, also those that need none
+    if op == AMDGPU_BO_LIST_OP_CREATE:
+        handle = file.bo_lists.add(make_list(file, args.in_)) or 0
+    elif op == AMDGPU_BO_LIST_OP_DESTROY:
+        gone = file.bo_lists.remove(handle)
+        if gone is not None:
+            gone.release()
+        handle = 0
+    elif op == AMDGPU_BO_LIST_OP_UPDATE:
+        new = make_list(file, args.in_)
+        old = file.bo_lists.get(handle)
+        if old is None:
+            new.release()
+            raise KernelError(errno.ENOENT, f"list {handle} does not exist")
+        old.entries, new.entries = new.entries, old.entries
+        new.release()
+    else:
+        raise KernelError(errno.EINVAL, f"list operation {op} does not exist")
+    ctypes.memset(ctypes.addressof(args), 0, ctypes.sizeof(args))
+    args.out.list_handle = handle
+
+
+HANDLERS = (Handler(AMDGPU_BO_LIST, bo_list),)

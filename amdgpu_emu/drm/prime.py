@@ -1,0 +1,65 @@
+"""PRIME: buffers as descriptors, to hand them to another driver, device or process."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING
+
+from amdgpu_emu.dispatch import Handler
+from amdgpu_emu.drm.gem import Gem, gem_of
+from amdgpu_emu.errors import KernelError
+from amdgpu_emu.file import OpenFile
+from amdgpu_emu.memory import BufferObject
+from zinc_rt.amdgpu.abi.drm import DrmPrimeHandle
+from zinc_rt.amdgpu.abi.gem import AMDGPU_GEM_CREATE_VM_ALWAYS_VALID
+from zinc_rt.amdgpu.abi.requests import DRM_PRIME_FD_TO_HANDLE, DRM_PRIME_HANDLE_TO_FD
+
+if TYPE_CHECKING:
+    from amdgpu_emu.drm.file import DrmFile
+    from amdgpu_emu.process import Process
+
+_FLAGS = os.O_CLOEXEC | os.O_RDWR
+
+
+class DmaBuf(OpenFile):
+    """A buffer as a descriptor. gem: the object behind it, which stays for as long as the descriptor does."""
+
+    path = "anon_inode:dmabuf"
+
+    def __init__(self, process: Process, bo: BufferObject, gem: Gem) -> None:
+        super().__init__(process)
+        self.bo, self.gem = bo, gem
+        gem.get()
+
+    def find_map(self, length: int, protection: int, offset: int) -> BufferObject:
+        if offset or length > self.bo.size:
+            raise KernelError(errno.EINVAL, f"{length} bytes from {offset:#x}: the buffer has {self.bo.size}")
+        return self.bo
+
+    def release(self) -> None:
+        self.gem.put()
+
+
+def handle_to_fd(file: DrmFile, args: DrmPrimeHandle) -> None:
+    """PRIME_HANDLE_TO_FD."""
+    if args.flags & ~_FLAGS:
+        raise KernelError(errno.EINVAL, f"flags {args.flags:#x}: only O_CLOEXEC and O_RDWR are known")
+    gem = gem_of(file, args.handle)
+    if gem.user_pages is not None or gem.flags & AMDGPU_GEM_CREATE_VM_ALWAYS_VALID:
+        raise KernelError(errno.EPERM, f"{gem.bo.label} belongs to this address space or program alone")
+    args.fd = file.process.add_file(DmaBuf(file.process, gem.bo, gem))
+
+
+def fd_to_handle(file: DrmFile, args: DrmPrimeHandle) -> None:
+    """PRIME_FD_TO_HANDLE. What the file has a handle for already gets no second one."""
+    held = file.process.file(args.fd)
+    if held is None:
+        raise KernelError(errno.EBADF, f"descriptor {args.fd} is not open")
+    if not isinstance(held, DmaBuf):
+        raise KernelError(errno.EINVAL, f"descriptor {args.fd} is {held.path}, no buffer")
+    known = file.gems.number_of(held.gem)
+    args.handle = file.open_gem(held.gem) if known is None else known
+
+
+HANDLERS = (Handler(DRM_PRIME_HANDLE_TO_FD, handle_to_fd), Handler(DRM_PRIME_FD_TO_HANDLE, fd_to_handle))

@@ -1,0 +1,63 @@
+"""Faults on demand: the n-th call of a kind fails with an errno."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from amdgpu_emu.errors import EmulatorError, KernelError
+from zinc_rt.amdgpu.abi.requests import REQUESTS, kind_of, number_of
+
+CALLS = ("open", "mmap", *(request.name for request in REQUESTS))
+_NAMES = {(request.type, request.number): request.name for request in REQUESTS}
+
+
+@dataclass
+class Fault:
+    """call: `open`, `mmap` or an ioctl's name (`CALLS`); skip: calls that pass first; times: calls that fail then
+    (None: all); match: a part of the path, for `open`.
+    """
+
+    call: str
+    errno: int
+    skip: int = 0
+    times: int | None = 1
+    match: str = ""
+    seen: int = 0
+
+    def __post_init__(self) -> None:
+        if self.call not in CALLS:
+            raise EmulatorError(f"no call is named {self.call!r}; there are open, mmap and the names of the requests")
+
+    def hits(self, call: str, text: str) -> bool:
+        """Count the call; whether it shall fail."""
+        if call != self.call or self.match not in text:
+            return False
+        self.seen += 1
+        return self.seen > self.skip and (self.times is None or self.seen <= self.skip + self.times)
+
+
+class Faults:
+    """What will fail."""
+
+    def __init__(self) -> None:
+        self._faults: list[Fault] = []
+
+    def add(self, fault: Fault) -> Fault:
+        """Keep it until `clear`; its `seen` counts the calls."""
+        self._faults.append(fault)
+        return fault
+
+    def clear(self) -> None:
+        """Nothing fails any more."""
+        self._faults.clear()
+
+    def check(self, call: str, text: str = "") -> None:
+        """Raise `KernelError` when this call shall fail."""
+        for fault in self._faults:
+            if fault.hits(call, text):
+                raise KernelError(fault.errno, f"injected into {call}")
+
+
+def ioctl_name(request: int) -> str:
+    """A request's name, or its numbers."""
+    return _NAMES.get((kind_of(request), number_of(request)), f"{chr(kind_of(request))} {number_of(request):#x}")

@@ -1,0 +1,211 @@
+"""Instructions as LLVM's assembly.
+
+Where LLVM has several spellings, this is the one of the disassembler of LLVM 19 for gfx1201: vector registers without
+halves in VOP3 (the halves stand in op_sel), and in the short formats with .h for the upper half, which LLVM writes only
+when it is asked for real 16-bit registers. For gfx11 both halves are marked there, as newer versions do. Branch targets
+are a distance in words, and hardware registers have the names of gfx12.
+"""
+
+from __future__ import annotations
+
+from amdgpu_emu.isa.immediates import hwreg, immediate, message
+from amdgpu_emu.isa.instruction import Format, Instruction, Kind, Operand
+from amdgpu_emu.isa.opcodes import names
+from amdgpu_emu.isa.suffixes import cache_policy, dpp, packed
+
+_FLOATS = ("0.5", "-0.5", "1.0", "-1.0", "2.0", "-2.0", "4.0", "-4.0")
+_APERTURES = ("src_shared_base", "src_shared_limit", "src_private_base", "src_private_limit")
+_MEMORY = {Format.FLAT, Format.GLOBAL, Format.SCRATCH, Format.BUFFER, Format.SMEM, Format.DS}
+_SHORT = {Format.VOP1, Format.VOP2, Format.VOPC}
+_OMOD = {1: "mul:2", 2: "mul:4", 3: "div:2"}
+
+
+def text(instruction: Instruction, gfx: int = 12) -> str:
+    """One instruction, without its address. gfx: what it was decoded for."""
+    if instruction.second is not None:
+        halves = (instruction, instruction.second)
+        return " :: ".join(f"{h.name} {', '.join(operand(o) for o in (*h.dst, *_shown(h)))}" for h in halves)
+    if instruction.format in {Format.SOPP, Format.SOPK}:
+        return _immediate(instruction, gfx)
+    if instruction.format in _MEMORY:
+        return _memory(instruction)
+    name, suffix = instruction.name, ""
+    signs = instruction.format is not Format.VOP3P or instruction.name.startswith("v_fma_mix")
+    marks = ("", ".h") if instruction.format in _SHORT else ("", "")
+    if instruction.name == "v_mov_b16" or (gfx == 11 and instruction.format in _SHORT):
+        marks = (".l", ".h")
+    operands = [operand(o, marks, signs=signs) for o in (*instruction.dst, *instruction.src)]
+    if instruction.name.startswith("v_cmpx"):
+        operands = operands[1:]
+    if instruction.name.startswith("s_sendmsg_rtn"):
+        operands[1] = message(instruction.src[0].value)
+    if instruction.name.startswith("v_"):
+        name += _suffix(instruction, gfx)
+        suffix = _modifiers(instruction)
+    return " ".join(part for part in (name, ", ".join(operands) + suffix) if part)
+
+
+def operand(o: Operand, marks: tuple[str, str] = ("", ""), *, signs: bool = True) -> str:
+    """One operand. marks: of the lower and the upper half of a register; signs: write neg and abs."""
+    plain = _plain(o)
+    if o.kind is Kind.VGPR and o.bits == 16:
+        plain += marks[o.op_sel]
+    if not signs:
+        return plain
+    if o.abs:
+        plain = f"|{plain}|"
+    if not o.neg:
+        return plain
+    return f"neg({plain})" if o.kind in {Kind.INTEGER, Kind.FLOAT, Kind.LITERAL} and not o.abs else f"-{plain}"
+
+
+def _plain(o: Operand) -> str:
+    kind, n = o.kind, o.index
+    if kind in {Kind.VGPR, Kind.SGPR, Kind.TTMP}:
+        return f"{kind.value}{n}" if o.dwords == 1 else f"{kind.value}[{n}:{n + o.dwords - 1}]"
+    if kind in {Kind.VCC, Kind.EXEC}:
+        return kind.value if o.dwords == 2 else f"{kind.value}_{'hi' if n else 'lo'}"
+    if kind is Kind.INTEGER:
+        return str(o.value if o.value <= 64 else o.value - (1 << o.value.bit_length()))
+    if kind is Kind.FLOAT:
+        if n < len(_FLOATS):
+            return _FLOATS[n]
+        return "0.15915494309189532" if o.bits == 64 else "0.15915494"
+    if kind is Kind.LITERAL:
+        return f"{_literal(o):#x}"
+    if kind is Kind.APERTURE:
+        return _APERTURES[n - 235]
+    if kind is Kind.HWREG:
+        return hwreg(o.value)
+    return str(kind.value)
+
+
+def _literal(o: Operand) -> int:
+    """The 32 bits of the encoding."""
+    if o.dwords == 1:
+        return o.value
+    return o.value >> 32 if o.value and not o.value & 0xFFFFFFFF else o.value & 0xFFFFFFFF
+
+
+def _shown(i: Instruction) -> tuple[Operand, ...]:
+    """Sources without what LLVM leaves out: the VCC of the halves of VOPD."""
+    if i.format is Format.VOPD:
+        return tuple(o for o in i.src if o.kind is not Kind.VCC or i.name != "v_dual_cndmask_b32" or o is not i.src[-1])
+    return i.src
+
+
+def _suffix(i: Instruction, gfx: int) -> str:
+    """_e32 or _e64 where a name is in both, and _dpp."""
+    moved = "_dpp" if "dpp_ctrl" in i.modifiers or "dpp8" in i.modifiers else ""
+    if not i.src:
+        return ""
+    if i.format in _SHORT:
+        if i.format is Format.VOPC and moved:
+            return ""
+        return moved or ("" if names(i.format, gfx)[i.name].has("1") else "_e32")
+    both = any(i.name in names(form, gfx) for form in _SHORT)
+    return f"_e64{moved}" if both or moved else ""
+
+
+def _modifiers(i: Instruction) -> str:
+    m = i.modifiers
+    parts: list[str] = []
+    if i.format is Format.VOP3P:
+        parts += packed(i)
+    elif m.get("op_sel") and i.name.startswith("v_cvt_sr_"):
+        parts.append(f"byte_sel:{m['op_sel'] >> 2}")
+    elif m.get("op_sel") and i.name in {"v_cvt_f32_fp8", "v_cvt_f32_bf8"}:
+        # The bits of the byte's number are reversed (RDNA 4 ISA, V_CVT_F32_FP8).
+        parts.append(f"byte_sel:{m['op_sel'] >> 1 | (m['op_sel'] & 1) << 1}")
+    elif m.get("op_sel") and i.name == "v_fmac_f16":
+        parts.append(f"op_sel:[{m['op_sel'] & 1},{m['op_sel'] >> 1 & 1},0,{m['op_sel'] >> 3}]")
+    elif m.get("op_sel"):
+        n = 2 if "permlane" in i.name else len(i.src)
+        bits = [m["op_sel"] >> b & 1 for b in range(n)]
+        bits += [] if "permlane" in i.name else [m["op_sel"] >> 3]
+        parts.append(f"op_sel:[{','.join(map(str, bits))}]")
+    if m.get("clamp"):
+        parts.append("clamp")
+    if m.get("omod"):
+        parts.append(_OMOD[m["omod"]])
+    parts += dpp(m)
+    return "".join(f" {p}" for p in parts)
+
+
+def _immediate(i: Instruction, gfx: int) -> str:
+    if i.format is Format.SOPP:
+        return " ".join(p for p in (i.name, immediate(_kind(i, gfx), i.modifiers["simm16"])) if p)
+    kind = _kind(i, gfx)
+    parts = [operand(o) for o in (*i.dst, *i.src)]
+    if kind in {"imm", "rel"}:
+        value = i.modifiers["simm16"] & 0xFFFF
+        parts.append(str(value) if kind == "rel" else f"{value:#x}")
+    return f"{i.name} {', '.join(parts)}"
+
+
+def _kind(i: Instruction, gfx: int) -> str:
+    return names(i.format, gfx)[i.name].src[-1].kind
+
+
+def _memory(i: Instruction) -> str:
+    m, parts = i.modifiers, []
+    operands = [operand(o) for o in (*i.dst, *i.src)]
+    if i.format is Format.SMEM:
+        return _scalar_memory(i)
+    if i.format in {Format.GLOBAL, Format.SCRATCH}:
+        operands = ["off" if o == "null" else o for o in operands]
+    if i.format is Format.BUFFER and i.src:
+        if i.dst and "atomic" in i.name:
+            operands = operands[1:]
+        at = len(operands) - 3
+        operands[at] = "off" if operands[at] == "null" else operands[at]
+        parts += [word for word in ("idxen", "offen") if m[word]]
+    if i.format is Format.DS:
+        if i.name == "ds_swizzle_b32" and m["offset"]:
+            parts.append(f"offset:{_swizzle(m['offset'])}")
+        parts += [f"{k}:{m[k]}" for k in ("offset0", "offset1") if m.get(k)]
+    if m.get("offset") and i.name != "ds_swizzle_b32":
+        parts.append(f"offset:{m['offset']}")
+    parts += cache_policy(i)
+    return " ".join(p for p in (i.name, ", ".join(operands), *parts) if p)
+
+
+def _scalar_memory(i: Instruction) -> str:
+    m = i.modifiers
+    operands = [operand(o) for o in (*i.dst, *i.src)]
+    if not i.src:
+        return i.name
+    offset = f"{'-' if m['offset'] < 0 else ''}{abs(m['offset']):#x}"
+    if "length" in m:
+        return f"{i.name} {', '.join((*operands[:-1], offset, operands[-1], str(m['length'])))}"
+    if i.src[-1].kind is Kind.NULL:
+        operands[-1] = offset
+    else:
+        operands[-1] += f" offset:{offset}"
+    return " ".join((f"{i.name} {', '.join(operands)}", *cache_policy(i)))
+
+
+def _swizzle(offset: int) -> str:
+    """ds_swizzle_b32: RDNA 4 ISA, "DS_SWIZZLE_B32"."""
+    if offset & 0xFF00 == 0x8000:
+        return f"swizzle(QUAD_PERM,{','.join(str(offset >> 2 * k & 3) for k in range(4))})"
+    if offset >> 15:
+        return str(offset)
+    keep, put, flip = offset & 31, offset >> 5 & 31, offset >> 10
+    if keep == 31 and not put and flip:
+        if not flip & (flip - 1):
+            return f"swizzle(SWAP,{flip})"
+        if not flip & (flip + 1):
+            return f"swizzle(REVERSE,{flip + 1})"
+    group = 32 - keep
+    if not flip and not group & (group - 1) and put < group and keep < 31:
+        return f"swizzle(BROADCAST,{group},{put})"
+    letters = []
+    for bit in (16, 8, 4, 2, 1):
+        if keep & bit:
+            letters.append(
+                "p" if not put & bit and not flip & bit else "i" if not put & bit else "0" if flip & bit else "1"
+            )
+        else:
+            letters.append("1" if (put ^ flip) & bit else "0")
+    return f'swizzle(BITMASK_PERM,"{"".join(letters)}")'

@@ -1,0 +1,142 @@
+"""Calls that are small: versions, clocks, apertures, policies, the runtime's handshake."""
+
+from __future__ import annotations
+
+import errno
+import time
+from typing import TYPE_CHECKING
+
+from amdgpu_emu.apertures import BYTES, PRIVATE_BASE, SHARED_BASE
+from amdgpu_emu.errors import KernelError
+from amdgpu_emu.user_memory import copy_to_user
+from zinc_rt.amdgpu.abi import kfd as uapi
+
+if TYPE_CHECKING:
+    from amdgpu_emu.kfd.process import Device, KfdProcess
+
+GPUVM_BASE, GPUVM_LIMIT = 0x10000, 0x7FFFFFFFFFFF
+MAX_APERTURES = 7
+"""Of the old GET_PROCESS_APERTURES."""
+GPU_CLOCK_NS = 10
+"""The GPU's counter runs at 100 MHz."""
+TILE_MODES, MACRO_TILE_MODES = 32, 16
+_COHERENT, _NONCOHERENT = uapi.KFD_IOC_CACHE_POLICY_COHERENT, uapi.KFD_IOC_CACHE_POLICY_NONCOHERENT
+_ENABLE = 1
+
+
+def get_version(kfd: KfdProcess, args: uapi.GetVersionArgs) -> None:
+    """GET_VERSION."""
+    args.major_version, args.minor_version = uapi.KFD_IOCTL_MAJOR_VERSION, kfd.machine.profile.kfd_minor
+
+
+def get_clock_counters(kfd: KfdProcess, args: uapi.GetClockCountersArgs) -> None:
+    """GET_CLOCK_COUNTERS: never fails; a GPU that is not there counts 0."""
+    now = time.monotonic_ns()
+    args.gpu_clock_counter = now // GPU_CLOCK_NS if args.gpu_id in kfd.devices else 0
+    args.cpu_clock_counter = args.system_clock_counter = now
+    args.system_clock_freq = 10**9
+
+
+# Apertures.
+
+
+def _apertures(device: Device) -> uapi.ProcessDeviceApertures:
+    return uapi.ProcessDeviceApertures(
+        lds_base=SHARED_BASE,
+        lds_limit=SHARED_BASE + BYTES - 1,
+        scratch_base=PRIVATE_BASE,
+        scratch_limit=PRIVATE_BASE + BYTES - 1,
+        gpuvm_base=GPUVM_BASE,
+        gpuvm_limit=GPUVM_LIMIT,
+        gpu_id=device.id,
+    )
+
+
+def get_process_apertures(kfd: KfdProcess, args: uapi.GetProcessAperturesArgs) -> None:
+    """GET_PROCESS_APERTURES: the first seven GPUs."""
+    devices = tuple(kfd.devices.values())[:MAX_APERTURES]
+    for i, device in enumerate(devices):
+        args.process_apertures[i] = _apertures(device)
+    args.num_of_nodes = len(devices)
+
+
+def get_process_apertures_new(kfd: KfdProcess, args: uapi.GetProcessAperturesNewArgs) -> None:
+    """GET_PROCESS_APERTURES_NEW: GPUs only; asked for 0, it counts them.
+
+    Asking for more than there are nodes, processors among them, is an error in kernels with a fix of 2026, which
+    6.12.107 and 7.x have and 6.17 as first released has not.
+    """
+    devices = tuple(kfd.devices.values())
+    if not args.num_of_nodes:
+        args.num_of_nodes = len(devices)
+        return
+    profile, nodes = kfd.machine.profile, len(devices) + 1
+    limited = not (profile.since(6, 13) and not profile.since(7, 0))
+    if limited and args.num_of_nodes > nodes:
+        raise KernelError(errno.EINVAL, f"room for {args.num_of_nodes} nodes: there are {nodes}")
+    args.num_of_nodes = min(args.num_of_nodes, len(devices))
+    data = b"".join(bytes(_apertures(device)) for device in devices[: args.num_of_nodes])
+    copy_to_user(args.kfd_process_device_apertures_ptr, data)
+
+
+# Settings of a process on a GPU.
+
+
+def set_memory_policy(kfd: KfdProcess, args: uapi.SetMemoryPolicyArgs) -> None:
+    """SET_MEMORY_POLICY."""
+    for name, policy in (("default", args.default_policy), ("alternate", args.alternate_policy)):
+        if policy not in (_COHERENT, _NONCOHERENT):
+            raise KernelError(errno.EINVAL, f"{name}_policy {policy} is neither 0 nor 1")
+    device = kfd.device(args.gpu_id)
+    device.bind(errno.ESRCH)
+    device.policy = args.default_policy, args.alternate_policy
+
+
+def set_scratch_backing_va(kfd: KfdProcess, args: uapi.SetScratchBackingVaArgs) -> None:
+    """SET_SCRATCH_BACKING_VA: only kept."""
+    device = kfd.device(args.gpu_id)
+    device.bind()
+    device.scratch_va = args.va_addr
+
+
+def set_trap_handler(kfd: KfdProcess, args: uapi.SetTrapHandlerArgs) -> None:
+    """SET_TRAP_HANDLER: only kept."""
+    device = kfd.device(args.gpu_id)
+    device.bind(errno.ESRCH)
+    device.trap_handler = args.tba_addr, args.tma_addr
+
+
+def set_xnack_mode(kfd: KfdProcess, args: uapi.SetXnackModeArgs) -> None:
+    """SET_XNACK_MODE: a negative value asks; no card here can retry page faults."""
+    if args.xnack_enabled < 0:
+        args.xnack_enabled = 0
+        return
+    if len(kfd.queues):
+        raise KernelError(errno.EBUSY, f"{len(kfd.queues)} queues exist: the mode cannot change")
+    if args.xnack_enabled:
+        raise KernelError(errno.EPERM, "no GPU here supports XNACK")
+
+
+def get_tile_config(kfd: KfdProcess, args: uapi.GetTileConfigArgs) -> None:
+    """GET_TILE_CONFIG: tables that cards since gfx9 leave at zero."""
+    kfd.device(args.gpu_id)
+    args.gb_addr_config, args.num_banks, args.num_ranks = 0, 0, 0
+    for name, pointer, most in (
+        ("num_tile_configs", args.tile_config_ptr, TILE_MODES),
+        ("num_macro_tile_configs", args.macro_tile_config_ptr, MACRO_TILE_MODES),
+    ):
+        n = min(getattr(args, name), most)
+        setattr(args, name, 0)
+        copy_to_user(pointer, bytes(4 * n))
+        setattr(args, name, n)
+
+
+def runtime_enable(kfd: KfdProcess, args: uapi.RuntimeEnableArgs) -> None:
+    """RUNTIME_ENABLE: bit 0 of `mode_mask` enables, once, before any queue; without it the call disables."""
+    if args.mode_mask & _ENABLE:
+        if kfd.runtime_enabled:
+            raise KernelError(errno.EBUSY, "the runtime is enabled already")
+        if len(kfd.queues):
+            raise KernelError(errno.EEXIST, f"{len(kfd.queues)} queues exist: too late to enable the runtime")
+    kfd.runtime_enabled = bool(args.mode_mask & _ENABLE)
+    kfd.runtime_called = True

@@ -1,0 +1,113 @@
+"""An emulated machine: a kernel of some version, its GPUs, and the processes that use them.
+
+Used as:
+
+    machine = Machine(LINUX_6_17, [R9700])
+    linux = machine.process()                # give it to any driver code in place of `zinc_rt.linux.host()`
+    ...
+    machine.close()                          # raises `EmulatorFinding` when something leaked or a rule was broken
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from amdgpu_emu.errors import EmulatorFinding, Finding
+from amdgpu_emu.faults import Fault, Faults
+from amdgpu_emu.gpu import Gpu
+from amdgpu_emu.models import R9700, GpuModel
+from amdgpu_emu.process import Process
+from amdgpu_emu.profiles import LINUX_6_17, KernelProfile
+from amdgpu_emu.shader import RecordingShader, Shader
+
+
+@dataclass(frozen=True)
+class DeviceFile:
+    """Who may open a device file: its owner, group and mode."""
+
+    uid: int = 0
+    gid: int = 992
+    mode: int = 0o660
+
+
+@dataclass
+class Machine:
+    """profile: the kernel; models: one per GPU; shader: what runs dispatched kernels; time_scale: factor of the
+    kernel's own timeouts, so that a test need not wait ten seconds for a hang; groups: of its processes;
+    has_kfd, has_dri: whether the device files exist, as in a container without them; strict: `close` raises when there
+    are findings.
+    """
+
+    profile: KernelProfile = LINUX_6_17
+    models: Sequence[GpuModel] = (R9700,)
+    shader: Shader = field(default_factory=RecordingShader)
+    time_scale: float = 1.0
+    groups: Sequence[int] = (1000, 992)
+    uid: int = 1000
+    device_file: DeviceFile = field(default_factory=DeviceFile)
+    has_kfd: bool = True
+    has_dri: bool = True
+    strict: bool = True
+
+    def __post_init__(self) -> None:
+        self.lock = threading.RLock()
+        self.changed = threading.Condition(self.lock)
+        self.gpus = [Gpu(self, i, model) for i, model in enumerate(self.models)]
+        self.faults = Faults()
+        self.findings: list[Finding] = []
+        self.trace: list[str] | None = None  # a line per call, while it is a list
+        self.report_redundant: list[str] | None = None  # a line per barrier that did nothing, while it is a list
+        self.dmesg: list[str] = []  # the kernel's log: hangs, resets, page faults, refusals that real drivers log
+        self._processes: list[Process] = []
+        self._closed = False
+
+    def process(self) -> Process:
+        """A process of its own: its descriptors, its GPU address spaces, its queues."""
+        process = Process(self, 1000 + len(self._processes))
+        self._processes.append(process)
+        return process
+
+    @property
+    def processes(self) -> Iterable[Process]:
+        """All that were made."""
+        return tuple(self._processes)
+
+    def inject(self, call: str, errno: int, *, skip: int = 0, times: int | None = 1, match: str = "") -> Fault:
+        """Let calls fail; see `Fault`."""
+        return self.faults.add(Fault(call, errno, skip, times, match))
+
+    def report(self, kind: str, text: str) -> None:
+        """Note a broken rule."""
+        self.findings.append(Finding(kind, text))
+
+    def settle(self, seconds: float = 5.0) -> None:
+        """Wait until no GPU has work that is not waiting for something."""
+        with self.lock:
+            self.changed.wait_for(lambda: not any(gpu.busy() for gpu in self.gpus), seconds)
+
+    def close(self) -> None:
+        """End the processes and the GPUs' threads. Raises `EmulatorFinding` with everything that was found."""
+        if self._closed:
+            return
+        self._closed = True
+        for process in self._processes:
+            process.exit()
+        for gpu in self.gpus:
+            gpu.stop()
+        if self.findings and self.strict:
+            lines = "; ".join(str(finding) for finding in self.findings)
+            raise EmulatorFinding(f"{len(self.findings)} findings: {lines}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self.strict = False  # the first error is the one to see
+        self.close()

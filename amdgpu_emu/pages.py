@@ -1,0 +1,98 @@
+"""Copies of a buffer's pages, as a cache holds them."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from amdgpu_emu.memory import BufferObject
+from zinc_rt.linux import MAP_ANONYMOUS, MAP_NORESERVE, MAP_PRIVATE, PAGE
+
+Bytes = npt.NDArray[np.uint8]
+Flags = npt.NDArray[np.bool_]
+
+
+class Pages:
+    """What one cache holds of one buffer: whole pages. Only pages that were touched take memory."""
+
+    __slots__ = ("bo", "data", "held", "present")
+
+    def __init__(self, bo: BufferObject) -> None:
+        n = (bo.size + PAGE - 1) // PAGE
+        self.bo = bo
+        self.data: Bytes = _sparse(n * PAGE, np.uint8)
+        self.present: Flags = np.zeros(n, np.bool_)
+        self.held: list[int] = []
+
+    def missing(self, first: int, last: int) -> list[int]:
+        """Pages from `first` to `last` that are not here; they count as held from now on, the caller fills them."""
+        present = self.present
+        if first == last:
+            found = [] if present[first] else [first]
+        else:
+            found = [first + int(i) for i in np.flatnonzero(~present[first : last + 1])]
+        for page in found:
+            present[page] = True
+        self.held += found
+        return found
+
+    def clear(self) -> None:
+        """Hold nothing."""
+        if self.held:
+            self.present[self.held] = False
+            self.held.clear()
+
+
+class Lines(Pages):
+    """Pages that are also written: `dirty` tells for every byte whether it waits for being written on."""
+
+    __slots__ = ("dirty", "dirty_pages")
+
+    def __init__(self, bo: BufferObject) -> None:
+        super().__init__(bo)
+        self.dirty: Flags = _sparse(len(self.data), np.bool_)
+        self.dirty_pages: set[int] = set()
+
+    def store(self, offset: int, data: Bytes) -> None:
+        """Write bytes, to be written on later."""
+        n = len(data)
+        self.data[offset : offset + n] = data
+        self.dirty[offset : offset + n] = True
+        self.dirty_pages.update(range(offset // PAGE, (offset + n - 1) // PAGE + 1))
+
+    def pour(self, target: Bytes) -> None:
+        """Write what is dirty into the buffer's bytes elsewhere; nothing is dirty afterwards."""
+        size = len(target)
+        for first, behind in runs(self.dirty_pages):
+            part = slice(first * PAGE, min(behind * PAGE, size))
+            np.copyto(target[part], self.data[part], where=self.dirty[part])
+            self.dirty[part] = False
+        self.dirty_pages.clear()
+
+    def forget(self) -> None:
+        """Nothing is dirty, without having been written anywhere."""
+        for first, behind in runs(self.dirty_pages):
+            self.dirty[first * PAGE : behind * PAGE] = False
+        self.dirty_pages.clear()
+
+
+def runs(pages: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Pages as ranges [first, behind), in order."""
+    first = behind = -1
+    for page in sorted(pages):
+        if page != behind:
+            if behind > first:
+                yield first, behind
+            first = page
+        behind = page + 1
+    if behind > first:
+        yield first, behind
+
+
+def _sparse(n: int, dtype: Any) -> npt.NDArray[Any]:
+    """`n` zero bytes that take memory where they are touched."""
+    return np.frombuffer(mmap.mmap(-1, n, flags=MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE), dtype)

@@ -1,0 +1,238 @@
+"""A process of an emulated machine: what `zinc_rt.linux.Linux` promises, answered by the emulated kernel."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from typing import TYPE_CHECKING
+
+from amdgpu_emu.drm.file import DrmFile
+from amdgpu_emu.errors import KernelError
+from amdgpu_emu.faults import ioctl_name
+from amdgpu_emu.file import OpenFile
+from amdgpu_emu.kfd.file import KfdFile, KfdProcess
+from amdgpu_emu.memory import BufferObject
+from amdgpu_emu.sysfs import SysFs
+from zinc_rt.linux import MAP_ANONYMOUS, Argument, Linux
+
+if TYPE_CHECKING:
+    from amdgpu_emu.machine import Machine
+
+_FIRST_FD = 1 << 20  # far from the real ones: mixing them up is an EBADF
+
+
+class Process(Linux):
+    """Made by `Machine.process`."""
+
+    def __init__(self, machine: Machine, number: int) -> None:
+        self.machine, self.number = machine, number
+        self.kfd: KfdProcess | None = None
+        self._files: dict[int, OpenFile] = {}
+        self._maps: dict[int, tuple[int, BufferObject | None]] = {}  # address: length, what is mapped
+        self._kept: set[int | None] = set()  # descriptors and addresses that stay on purpose
+        self._opener = os.getpid()
+        self._sysfs = SysFs(machine)
+        self._unfenced: dict[int, int] = {}  # by thread: stores that none of its fences followed
+        self.fences = 0  # store fences so far
+        self.submitted_at_fence = -1  # how many there were at the last submission
+
+    @property
+    def is_linux(self) -> bool:
+        return True
+
+    def kernel_release(self) -> str:
+        return self.machine.profile.release
+
+    def pid(self) -> int:
+        return self.number if os.getpid() == self._opener else os.getpid()
+
+    def groups(self) -> list[int]:
+        return sorted(self.machine.groups)
+
+    # Files.
+
+    def _check_process(self) -> None:
+        # The lock may be held for ever in a child: the GPU's thread, which held it at the fork, is not there.
+        if os.getpid() != self._opener:
+            raise KernelError(
+                errno.EBADF, "the emulated machine lives in the process that made it; a forked child needs its own"
+            )
+
+    def open(self, path: str, flags: int = os.O_RDWR | os.O_CLOEXEC) -> int:
+        self._check_process()
+        with self.machine.lock:
+            self.machine.faults.check("open", path)
+            self._trace(f"open {path}")
+            return self.add_file(self._open(path))
+
+    def _open(self, path: str) -> OpenFile:
+        machine = self.machine
+        if path == "/dev/kfd" and machine.has_kfd:
+            self._sysfs.check_access()
+            return KfdFile.open(self)
+        for gpu in machine.gpus if machine.has_dri else ():
+            if path == gpu.render_node:
+                self._sysfs.check_access()
+                return DrmFile(self, gpu)
+        raise KernelError(errno.ENOENT, f"{path} does not exist here")
+
+    def close(self, fd: int) -> None:
+        self._check_process()
+        with self.machine.lock:
+            file = self._file(fd)
+            del self._files[fd]
+            file.put()
+
+    def file(self, fd: int) -> OpenFile | None:
+        """What a descriptor stands for, for calls that take one as argument."""
+        return self._files.get(fd)
+
+    def add_file(self, file: OpenFile) -> int:
+        """The lowest free descriptor, for a device file or something that the kernel made: a dma-buf, a sync file."""
+        fd = next(fd for fd in range(_FIRST_FD, _FIRST_FD + len(self._files) + 1) if fd not in self._files)
+        self._files[fd] = file
+        return fd
+
+    def _file(self, fd: int) -> OpenFile:
+        if fd not in self._files:
+            raise KernelError(errno.EBADF, f"{fd} is not open")
+        return self._files[fd]
+
+    def read_text(self, path: str) -> str:
+        with self.machine.lock:
+            return self._sysfs.read(path)
+
+    def list_dir(self, path: str) -> list[str]:
+        with self.machine.lock:
+            return self._sysfs.list(path)
+
+    def stat(self, path: str) -> os.stat_result:
+        with self.machine.lock:
+            return self._sysfs.stat(path)
+
+    # Devices.
+
+    def ioctl(self, fd: int, request: int, argument: Argument) -> int:
+        self._check_process()
+        with self.machine.lock:
+            name = ioctl_name(request)
+            self.machine.faults.check(name)
+            file = self._file(fd)
+            try:
+                result = file.ioctl(request, argument)
+            except KernelError as error:
+                self._trace(f"{name} -> {errno.errorcode.get(error.errno or 0, error.errno)}: {error.why}")
+                raise
+            self._trace(f"{name} -> {result}")
+            return result
+
+    def mmap(self, address: int, length: int, protection: int, flags: int, fd: int = -1, offset: int = 0) -> int:
+        self._check_process()
+        with self.machine.lock:
+            self.machine.faults.check("mmap")
+            if flags & MAP_ANONYMOUS or fd < 0:
+                at, bo = super().mmap(address, length, protection, flags), None
+            else:
+                bo = self._file(fd).find_map(length, protection, offset & (1 << 64) - 1)
+                at = bo.map(address, length, protection, flags)
+            self._forget_maps(at, length)
+            self._maps[at] = (length, bo)
+            return at
+
+    def munmap(self, address: int, length: int) -> None:
+        with self.machine.lock:
+            # What this process has not mapped is somebody else's by now.
+            if any(start < address + length and address < start + n for start, (n, _) in self._maps.items()):
+                super().munmap(address, length)
+                self._forget_maps(address, length)
+
+    def _forget_maps(self, address: int, length: int) -> None:
+        """What was mapped in the range is not there any more; of empty ranges, parts outside of it stay."""
+        end = address + length
+        for start, (n, bo) in tuple(self._maps.items()):
+            if start >= end or start + n <= address:
+                continue
+            del self._maps[start]
+            if bo is not None:
+                if (start, n) in bo.mapped_at:
+                    bo.mapped_at.remove((start, n))
+                continue
+            if start < address:
+                self._maps[start] = (address - start, None)
+            if start + n > end:
+                self._maps[end] = (start + n - end, None)
+
+    def keep(self, *, fd: int | None = None, address: int | None = None) -> None:
+        with self.machine.lock:
+            self._kept |= {fd, address} - {None}
+
+    def map_at(self, address: int) -> tuple[int, int, BufferObject] | None:
+        """Start, length and buffer of the device map that holds an address."""
+        for start, (length, bo) in self._maps.items():
+            if bo is not None and start <= address < start + length:
+                return start, length, bo
+        return None
+
+    # Words.
+
+    def store32(self, address: int, value: int) -> None:
+        with self.machine.lock:
+            super().store32(address, value)
+            self._stored(address, value)
+
+    def store64(self, address: int, value: int) -> None:
+        with self.machine.lock:
+            super().store64(address, value)
+            self._stored(address, value)
+
+    def _stored(self, address: int, value: int) -> None:
+        found = self.map_at(address)
+        if found is not None and found[2].doorbell is not None:
+            stores = self._unfenced.get(threading.get_ident(), 0)
+            if stores:
+                self.machine.report(
+                    "missing-store-fence",
+                    f"a doorbell rang with {stores} stores before it that no store fence follows",
+                )
+            found[2].doorbell(address - found[0], value)
+            return
+        me = threading.get_ident()
+        self._unfenced[me] = self._unfenced.get(me, 0) + 1
+
+    def store_fence(self) -> None:
+        with self.machine.lock:
+            super().store_fence()
+            self._unfenced[threading.get_ident()] = 0
+            self.fences += 1
+
+    def submits(self, what: str) -> None:
+        """A submission through an ioctl: what the processor wrote to write-combined maps must have left it."""
+        combined = any(bo is not None and bo.write_combined for _, bo in self._maps.values())
+        if combined and self.fences == self.submitted_at_fence:
+            self.machine.report("missing-store-fence", f"{what} without a store fence since the submission before")
+        self.submitted_at_fence = self.fences
+
+    # The end.
+
+    def exit(self) -> None:
+        """Close everything, as the kernel does for a process that ended; what was still held is a finding."""
+        with self.machine.lock:
+            machine = self.machine
+            if self.kfd is not None:
+                self.kfd.exit()
+                self.kfd = None
+            for fd, file in tuple(self._files.items()):
+                if fd not in self._kept:
+                    machine.report("leak", f"descriptor {fd} of {file.path} was not closed")
+                del self._files[fd]
+                file.put()
+            for at, (length, bo) in tuple(self._maps.items()):
+                what = "address range" if bo is None else f"map of {bo.label}"
+                if at not in self._kept:
+                    machine.report("leak", f"{what}, {length} bytes at {at:#x}, was not unmapped")
+            # The maps stay: arrays of the process that really runs may look at them still, and undo them later.
+
+    def _trace(self, line: str) -> None:
+        if self.machine.trace is not None:
+            self.machine.trace.append(line)

@@ -1,0 +1,165 @@
+"""The lowering of a batch, dword by dword, against words that are known from other drivers' traces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.amdgpu.queue.fake import FakeInterface
+from zinc_rt.amdgpu.command_list import MAX_COPY, MAX_WRITE, CommandList
+from zinc_rt.amdgpu.loaded_kernel import LoadedKernel, padded
+from zinc_rt.amdgpu.packets import fence_packets, lower
+from zinc_rt.amdgpu.pool import GpuMemory, Pool
+from zinc_rt.errors import BackendError
+
+ALL = 0xFFFFFFFF
+BEGIN = [0xC0001000, 0]
+FLUSH = [0xC0004600, 0x407]
+FULL = [*FLUSH, 0xC0065800, 0, ALL, 0xFF, 0, 0, 10, 0xC3B1]
+LIGHT = [*FLUSH, 0xC0065800, 0, ALL, 0xFF, 0, 0, 10, 0x10180]
+PROGRAM = LoadedKernel("k", 0x12_3456_7800, 0xC00F0005, 0x390, 0x30, (32, 1, 1), 2)
+
+
+def dispatch_words(groups: list[int], threads: list[int], user: list[int], initiator: int = 0x8005) -> list[int]:
+    """As written out in the notes on hardware: register offsets of gfx12."""
+    return [
+        0xC0027600, 0x20C, 0x12345678, 0,
+        0xC0027600, 0x212, 0xC00F0005, 0x390,
+        0xC0017600, 0x228, 0x30,
+        0xC0087600, 0x204, 0, 0, 0, *threads, 0, 0,
+        0xC0097600, 0x215, 0, ALL, ALL, 0, ALL, ALL, 0, 0, 0,
+        0xC0007600 | len(user) << 16, 0x240, *user,
+        0xC0031500, *groups, initiator,
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def memory() -> list[GpuMemory]:
+    pool = Pool(FakeInterface(), "gtt", "pool", chunk=1 << 20)
+    return [pool.allocate(64 << 10, name) for name in "ab"]
+
+
+def test_a_dispatch() -> None:
+    batch = CommandList().dispatch(PROGRAM, (7, 2, 3), user_data=(5, 6))
+    assert lower(batch) == BEGIN + FULL + dispatch_words([7, 2, 3], [32, 1, 1], [5, 6])
+
+
+def test_high_addresses_and_waves_of_64() -> None:
+    program = LoadedKernel("k", 0x7FFF_1234_5600, 1, 2, 0, (64, 1, 1), 0, wave32=False)
+    words = lower(CommandList().dispatch(program, 1, user_data=range(16)))
+    at = words.index(0x20C)
+    assert words[at + 1 : at + 3] == [0xFF12_3456, 0x7F]
+    assert words[-4:] == [1, 1, 1, 5]
+    assert words[words.index(0x240) + 1 :][:16] == list(range(16))
+
+
+def test_copies_and_writes(memory: list[GpuMemory]) -> None:
+    a, b = memory
+    batch = CommandList().copy(a, b, 16).copy(a, b, 4, source_offset=4, target_offset=8).write(b, [1, 2, 3], offset=12)
+    assert a.va >> 32 == b.va >> 32 == 1
+    s, t = a.va & ALL, b.va & ALL
+    assert lower(batch) == [
+        *BEGIN, *FULL,
+        0xC0044000, 0x00110501, s, 1, t, 1,
+        0xC0044000, 0x00110501, s + 8, 1, t + 8, 1,
+        0xC0044000, 0x00100501, s + 4, 1, t + 8, 1,
+        0xC0053700, 0x00100500, t + 12, 1, 1, 2, 3,
+    ]  # fmt: skip
+
+
+def test_barriers_stand_where_they_are_needed() -> None:
+    one = dispatch_words([1, 1, 1], [32, 1, 1], [0, 0])
+
+    def batch(kinds: str) -> list[int]:
+        made = CommandList()
+        for kind in kinds:
+            if kind == "d":
+                made.dispatch(PROGRAM, 1, user_data=(0, 0))
+            else:
+                made.barrier(light=kind == "l")
+        return lower(made)[len(BEGIN + FULL) :]
+
+    assert batch("") == batch("lf") == []
+    assert batch("fd") == batch("dl") == batch("ldf") == one
+    assert batch("dfd") == batch("dlffd") == batch("dflld") == batch("dfdf") == one + FULL + one
+    assert batch("dld") == batch("dlld") == one + LIGHT + one
+    assert batch("dd") == one + one
+
+
+def test_marks_count_dispatches() -> None:
+    batch = CommandList().dispatch(PROGRAM, 1, user_data=(0, 0)).barrier().dispatch(PROGRAM, 1, user_data=(0, 0))
+    plain, marked = lower(batch), lower(batch, (0x1_0000_0040, 7))
+    assert len(marked) == len(plain) + 16
+    release = [0xC0064900, 0x06600514, 0x40000000, 0x40, 1]
+    found = [marked[i + 5] for i in range(len(marked)) if marked[i : i + 5] == release]
+    assert found == [8, 9]
+
+
+@pytest.mark.parametrize("n", [0, 1, 55, 56, 57, 63, 64, 1000])
+def test_the_fence_and_its_padding(n: int) -> None:
+    words = fence_packets(n, 0x1_2345_6780, 0x11_2233_4455)
+    assert words[:8] == [0xC0064900, 0x06600514, 0x40000000, 0x23456780, 1, 0x22334455, 0x11, 0]
+    assert (n + len(words)) % 64 == 0
+    assert len(words) < 8 + 2 * 64
+    if len(words) > 8:
+        assert words[8:] == [0xC0001000 | len(words) - 10 << 16, *[0] * (len(words) - 9)]
+
+
+def test_padding_of_code() -> None:
+    for n in (4, 128, 132, 1000):
+        code = padded(bytes(n))
+        assert len(code) % 128 == 0
+        assert len(code) - n >= 3 * 128
+        assert set(code[n:]) == {0xBF, 0x9F, 0}
+
+
+WRONG: list[tuple[str, Any]] = [
+    ("three counts", lambda b, m: b.dispatch(PROGRAM, 0, user_data=(0, 0))),
+    ("three counts", lambda b, m: b.dispatch(PROGRAM, (1 << 32, 1, 1), user_data=(0, 0))),
+    ("three counts", lambda b, m: b.dispatch(PROGRAM, (1, 1 << 16, 1), user_data=(0, 0))),
+    ("three counts", lambda b, m: b.dispatch(PROGRAM, (1, 1, 1 << 16), user_data=(0, 0))),
+    ("three counts", lambda b, m: b.dispatch(PROGRAM, (1, 1), user_data=(0, 0))),
+    ("work-items", lambda b, m: b.dispatch(PROGRAM, 1, user_data=(0, 0), threads=(1025, 1, 1))),
+    ("work-items", lambda b, m: b.dispatch(PROGRAM, 1, user_data=(0, 0), threads=(32, 0, 1))),
+    ("1 dwords of user data; it reads 2", lambda b, m: b.dispatch(PROGRAM, 1, user_data=(0,))),
+    ("17 dwords", lambda b, m: b.dispatch(PROGRAM, 1, user_data=[0] * 17)),
+    ("not all dwords", lambda b, m: b.dispatch(PROGRAM, 1, user_data=(0, -1))),
+    ("not all dwords", lambda b, m: b.dispatch(PROGRAM, 1, user_data=(0, 1 << 32))),
+    ("declares no arguments", lambda b, m: b.dispatch(PROGRAM, 1, 5)),
+    ("both given", lambda b, m: b.dispatch(PROGRAM, 1, 5, user_data=(0, 0))),
+    ("work for a kernel", lambda b, m: b.copy(m[0], m[1], MAX_COPY + 4)),
+    ("are not all in", lambda b, m: b.copy(m[0], m[1], 8, source_offset=m[0].size - 4)),
+    ("are not all in", lambda b, m: b.copy(m[0], m[1], 8, target_offset=-4)),
+    ("are not all in", lambda b, m: b.copy(m[0], m[1], 0)),
+    ("whole dwords", lambda b, m: b.copy(m[0], m[1], 6)),
+    ("whole dwords", lambda b, m: b.copy(m[0], m[1], 8, source_offset=2)),
+    ("overlap", lambda b, m: b.copy(m[0], m[0], 8, target_offset=4)),
+    ("1 to 4096", lambda b, m: b.write(m[0], [])),
+    ("1 to 4096", lambda b, m: b.write(m[0], [0] * (MAX_WRITE + 1))),
+    ("takes dwords", lambda b, m: b.write(m[0], [1 << 32])),
+    ("whole dwords", lambda b, m: b.write(m[0], [0], offset=1)),
+]
+
+
+@pytest.mark.parametrize(("says", "do"), WRONG)
+def test_what_cannot_run_is_refused_when_recorded(says: str, do: Any, memory: list[GpuMemory]) -> None:
+    batch = CommandList()
+    with pytest.raises(BackendError, match=says) as caught:
+        do(batch, memory)
+    assert "\n" not in str(caught.value)
+    assert not batch.items
+
+
+def test_freed_memory_is_refused(memory: list[GpuMemory]) -> None:
+    memory[0].freed = True
+    with pytest.raises(BackendError, match="freed"):
+        CommandList().write(memory[0], [1])
+
+
+def test_a_submission_has_a_longest_length(memory: list[GpuMemory]) -> None:
+    batch = CommandList("too much")
+    for _ in range(90):
+        batch.copy(memory[0], memory[1], MAX_COPY)
+    with pytest.raises(BackendError, match=r"too much takes \d+ dwords of packets.*split it"):
+        lower(batch)

@@ -1,0 +1,51 @@
+"""Each refusal of the table, on each kernel that has it; and nothing is left over from a refused call."""
+
+from __future__ import annotations
+
+import pytest
+
+from amdgpu_emu.machine import Machine
+from amdgpu_emu.profiles import KernelProfile
+from tests.amdgpu_emu.conftest import TIME_SCALE
+from tests.amdgpu_emu.kfd.refusals import REFUSALS, VALID, Refusal
+from tests.amdgpu_emu.kfd.stage import Stage, refused
+from zinc_rt.amdgpu.abi import requests as r
+from zinc_rt.amdgpu.abi.requests import Request
+
+CASES = [
+    pytest.param(kernel, refusal, id=f"{kernel.name}-{refusal.section}-{refusal.call.name}-{refusal.rule}")
+    for refusal in REFUSALS
+    for kernel in refusal.kernels
+]
+
+
+@pytest.mark.parametrize(("kernel", "refusal"), CASES)
+def test_refusal(kernel: KernelProfile, refusal: Refusal) -> None:
+    with Machine(kernel, time_scale=TIME_SCALE, **refusal.machine) as machine:
+        stage = Stage(machine, bound=refusal.bound)
+        refusal.before(stage)
+        args = VALID[refusal.call](stage)
+        refusal.apply(stage, args)
+        with refused(refusal.errno):
+            stage.call(refusal.call, args)
+        stage.close()
+
+
+ACCEPTED_AT_ONCE = [
+    call
+    for call in VALID
+    if call
+    not in (
+        r.KFD_DESTROY_QUEUE, r.KFD_DESTROY_EVENT, r.KFD_SET_EVENT, r.KFD_RESET_EVENT,  # need a number first
+        r.KFD_IMPORT_DMABUF, r.KFD_EXPORT_DMABUF, r.KFD_GET_DMABUF_INFO,
+        r.KFD_GET_QUEUE_WAVE_STATE,
+    )
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("call", ACCEPTED_AT_ONCE, ids=lambda call: call.name)
+def test_what_the_table_changes_was_valid_before(call: Request) -> None:
+    """So a case is refused for what it names and nothing else."""
+    with Machine(time_scale=TIME_SCALE, strict=False) as machine:
+        stage = Stage(machine)
+        stage.call(call, VALID[call](stage))

@@ -1,0 +1,287 @@
+"""The model of what dispatches cost, against figures worked out by hand, and the profiler that feeds it."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from amdgpu_emu.cost import Cost, Work, bandwidth_of, moved_bytes, predict, vector_cycles
+from amdgpu_emu.models import R9700, RX9060XT, RX9070
+from amdgpu_emu.profiler import Profiler, table
+from benchmarks import rdna_kernels
+from tests.amdgpu_emu.core.stage import Stage
+from zinc_rt.kernels.rdna.catalogue import FLOATS, KERNELS, QUANTIZED
+from zinc_rt.lang import fma, kernel, lane_id, ptr, u32, workgroup_id
+from zinc_rt.lang.frontend import Spec
+from zinc_rt.lang.gpu import GpuKernel, gpu_kernel
+from zinc_rt.lang.occupancy import waves_per_simd
+from zinc_rt.lang.types import f32
+
+CLOCK = 2.35e9
+
+
+def work(waves: int = 4096, workgroups: int = 1024, **how: object) -> Work:
+    """Waves of 32 lanes that do nothing, four a workgroup."""
+    return replace(Work(waves, workgroups, 32, 32, 0, False, {}), **how)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("lanes", [32, 64])
+def test_occupancy_is_the_compiler_s(lanes: int) -> None:
+    sizes = itertools.product(
+        (8, 24, 96, 104, 128, 192, 256), (0, 512, 16 << 10, 40 << 10), (32, 256, 1024), (True, False)
+    )
+    for vgprs, lds, threads, paired in sizes:
+        each = threads // lanes if threads >= lanes else 1
+        got = work(each * 7, 7, lanes=lanes, vgprs=vgprs, lds_bytes=lds, paired=paired).occupancy
+        want = waves_per_simd(wave=lanes, vgprs=vgprs, lds_bytes=lds, workgroup=threads, wgp=paired)
+        assert got == want, (vgprs, lds, threads, paired)
+
+
+@pytest.mark.parametrize(
+    ("name", "cycles"),
+    [
+        ("v_add_f32", 1), ("v_dual_mul_f32", 1), ("v_dot4_i32_iu8", 1), ("v_mul_u32_u24", 1), ("v_cvt_f32_f16", 1),
+        ("v_exp_f32", 4), ("v_rcp_iflag_f32", 4), ("v_s_rsq_f32", 4), ("v_mul_lo_u32", 4), ("v_mul_hi_i32", 4),
+        ("v_mad_co_u64_u32", 4), ("v_fma_f64", 32), ("v_rcp_f64", 128), ("v_sub_nc_u32", 1), ("v_log_f32", 4),
+    ],
+)  # fmt: skip
+def test_cycles_of_vector_instructions(name: str, cycles: int) -> None:
+    assert vector_cycles(name) == cycles
+    assert vector_cycles(name, 64) == 2 * cycles
+
+
+@pytest.mark.parametrize(
+    ("name", "k", "operations"),
+    [
+        ("v_wmma_f32_16x16x16_f16", 16, 512), ("v_wmma_f32_16x16x16_bf16", 16, 512),
+        ("v_wmma_i32_16x16x16_iu8", 16, 1024), ("v_wmma_f32_16x16x16_fp8_bf8", 16, 1024),
+        ("v_wmma_i32_16x16x16_iu4", 16, 2048), ("v_wmma_i32_16x16x32_iu4", 32, 2048),
+        ("v_swmmac_f32_16x16x32_f16", 32, 1024), ("v_swmmac_i32_16x16x32_iu8", 32, 2048),
+    ],
+)  # fmt: skip
+def test_cycles_of_matrix_products(name: str, k: int, operations: int) -> None:
+    assert vector_cycles(name) == vector_cycles(name, 64) == 2 * 16 * 16 * k // operations
+
+
+@pytest.mark.parametrize(
+    ("name", "n"),
+    [
+        ("global_load_b128", 512), ("global_load_u16", 64), ("global_load_d16_hi_u8", 32), ("ds_load_2addr_b64", 512),
+        ("ds_bpermute_b32", 128), ("global_atomic_add_u32", 128), ("global_inv", 0), ("global_prefetch_b8", 0),
+    ],
+)  # fmt: skip
+def test_bytes_of_an_instruction(name: str, n: int) -> None:
+    assert moved_bytes(name) == n
+    assert moved_bytes(name, 64) == 2 * n
+
+
+def bound(cost: Cost, name: str, seconds: float) -> None:
+    assert cost.bound == name
+    assert cost.seconds == pytest.approx(seconds)
+
+
+def test_a_dispatch_that_does_nothing_costs_its_launch() -> None:
+    # Four waves of one workgroup end on two SIMDs.
+    bound(predict(work(4, 1, names={"s_endpgm": 4})), "launch", 0.016e-6 + 2 / CLOCK)
+    bound(predict(work(1 << 20, 1 << 18)), "launch", 0.016e-6 + (1 << 18) / CLOCK)
+
+
+def test_bound_by_memory() -> None:
+    cost = predict(work(unique_read=500_000_000, unique_written=76_000_000, bytes_read=900_000_000, rounds=4096))
+    bound(cost, "memory", 1e-3 + 0.4e-6 + 0.016e-6)
+    assert cost.bandwidth == pytest.approx(1e-3 / cost.seconds)
+    slow = predict(work(unique_read=576_000_000), RX9060XT)
+    bound(slow, "memory", 2e-3 + 0.016e-6)  # half as many pins
+    assert bandwidth_of(RX9070) == bandwidth_of(R9700) == 576e9
+
+
+def test_lines_cost_more_than_the_bytes_that_are_wanted_of_them() -> None:
+    # 2**20 dwords, each in a line of its own; results of a dword in every other half line.
+    sparse = {"unique_read": 4 << 20, "read_lines": 1 << 20, "unique_written": 4 << 10, "written_halves": 1 << 10}
+    cost = predict(work(**sparse))
+    seconds = (128 * (1 << 20) + 64 * (1 << 10)) / 576e9
+    bound(cost, "memory", seconds + 0.016e-6)
+    assert cost.bandwidth == pytest.approx(((4 << 20) + (4 << 10)) / 576e9 / cost.seconds)
+    # Loads of a dword that touch 32 half lines where two would do: 32 cycles each, and not two.
+    strided = work(names={"global_load_b32": 4096 * 1000}, stray=4096 * 1000 * 30)
+    bound(predict(strided), "cache", 4096 / 64 * 1000 * 32 / CLOCK + 0.016e-6)
+
+
+@kernel
+def strided(x: ptr[f32], y: ptr[f32], step: u32):
+    """Lanes `step` numbers apart."""
+    at = workgroup_id(0) * 32 + lane_id()
+    y[at] = x[at * step]
+
+
+@pytest.mark.parametrize(
+    ("step", "lines", "stray", "distinct"),
+    [(1, 1, 0, 2), (2, 2, 2, 4), (8, 8, 14, 16), (32, 32, 30, 64), (64, 32, 30, 64)],
+)
+def test_lines_of_a_strided_load(step: int, lines: int, stray: int, distinct: int) -> None:
+    """Two waves of 32 dwords: lines of each wave, half lines beyond two, and lines of both."""
+    x = np.zeros(64 * step, np.float32)
+    done, _ = profiled(gpu_kernel(Spec(strided)), 2, x, np.zeros(64, np.float32), step)
+    assert (done.unique_read, done.bytes_read) == (256, 256)
+    assert done.lines == 2 * lines + 2  # and those of the stores
+    assert (done.stray, done.read_lines, done.written_halves) == (2 * stray, distinct, 4)
+    assert done.memory_bytes == 128 * distinct + 256
+    assert predict(done.scaled(4096)).bound == "memory"
+
+
+def test_bound_by_the_vector_units() -> None:
+    names = {"v_add_f32": 4096 * 3000, "v_exp_f32": 4096 * 500}
+    cycles = 4096 / 128 * (3000 + 4 * 500)
+    bound(predict(work(names=names)), "valu", cycles / CLOCK + 0.016e-6)
+    bound(predict(work(names=names, lanes=64)), "valu", 2 * cycles / CLOCK + 0.016e-6)
+    # 56 compute units instead of 64.
+    bound(predict(work(names=names), RX9070), "valu", cycles * 64 / 56 / CLOCK + 0.016e-6)
+    # Two workgroups are on two compute units, or on two pairs of them; eight waves on four SIMDs, or on eight.
+    few = {"v_add_f32": 8 * 5000}
+    cost = predict(work(8, 2, names=few))
+    assert cost.parts["valu"] == pytest.approx(8 * 5000 / 4 / CLOCK)
+    assert predict(work(8, 2, names=few, paired=True)).parts["valu"] == pytest.approx(5000 / CLOCK)
+
+
+def test_bound_by_local_memory_and_by_caches() -> None:
+    bound(predict(work(names={"ds_load_b128": 4096 * 1000})), "lds", 4096 / 64 * 1000 * 4 / CLOCK + 0.016e-6)
+    bound(predict(work(names={"ds_load_u8": 4096 * 1000})), "lds", 4096 / 64 * 1000 / CLOCK + 0.016e-6)
+    bound(predict(work(names={"global_load_b128": 4096 * 1000})), "cache", 4096 / 64 * 1000 * 8 / CLOCK + 0.016e-6)
+
+
+def test_bound_by_issue() -> None:
+    names = {
+        "s_add_co_i32": 4096 * 600,
+        "s_cbranch_scc0": 4096 * 100,
+        "s_wait_loadcnt": 4096 * 500,
+        "s_nop": 4096 * 400,
+    }
+    bound(predict(work(names=names)), "issue", 4096 / 128 * 900 / CLOCK + 0.016e-6)
+
+
+def test_bound_by_latency() -> None:
+    # One wave: ten rounds, 1000 cycles of instructions, 100 of them for results that the next one needs.
+    names = {"v_add_f32": 700, "v_exp_f32": 50, "s_add_co_i32": 75, "s_delay_alu": 25}
+    cost = predict(work(1, 1, names=names, rounds=10, lds_rounds=4))
+    bound(cost, "latency", (700 + 200 + 75 + 25 + 100 + 80) / CLOCK + 10 * 0.4e-6 + 0.016e-6)
+    # A SIMD's 1536 registers, in steps of 24, suffice for five waves of 256: one batch on 128 SIMDs, then two.
+    wave = 20 * 0.4e-6
+    for waves, batches in ((5 * 128, 1), (10 * 128, 2)):
+        bound(predict(work(waves, waves, vgprs=256, rounds=20 * waves)), "latency", wave * batches + 0.016e-6)
+    # Waiting for the first data is most of it.
+    bound(predict(work(64, 16, rounds=64, unique_read=57_600)), "latency", 0.1e-6 + 0.4e-6 + 0.016e-6)
+
+
+def test_what_fits_nowhere() -> None:
+    with pytest.raises(ValueError, match="70000 bytes of LDS"):
+        predict(work(lds_bytes=70_000))
+
+
+def test_scaled_work_shares_what_is_shared() -> None:
+    part = work(8, 2, names={"v_add_f32": 80}, unique_read=1000, bytes_read=1400, rounds=16, unique_written=32,
+                lines=30, stray=3, read_lines=12, written_halves=1)  # fmt: skip
+    whole = part.scaled(10, 200)
+    assert (whole.waves, whole.workgroups, whole.names["v_add_f32"], whole.rounds) == (80, 20, 800, 160)
+    assert (whole.unique_read, whole.bytes_read, whole.unique_written) == (8200, 14000, 320)
+    assert (whole.lines, whole.stray, whole.read_lines, whole.written_halves) == (300, 30, 102, 10)
+
+
+@kernel
+def chase(x: ptr[u32], y: ptr[u32], n: u32):
+    """Each load needs the one before; two others come together."""
+    i = lane_id()
+    for _k in range(n):
+        i = x[i]
+    a = x[i]
+    b = x[i + 32]
+    y[workgroup_id(0) * 32 + lane_id()] = a + b
+
+
+@kernel
+def chains(x: ptr[f32], n: u32):
+    """Nothing but arithmetic."""
+    v = x[lane_id()]
+    for _k in range(n):
+        v = fma(v, v, v)
+    x[lane_id()] = v
+
+
+def profiled(made: GpuKernel, groups: int, *arguments: np.ndarray | int) -> tuple[Work, Stage]:
+    stage = Stage()
+    stage.core = Profiler()
+    values = [a if isinstance(a, int) else stage.buffer(a) for a in arguments]
+    stage.launch(made, groups, *values)
+    return stage.core.records[-1].work, stage
+
+
+@pytest.mark.parametrize("n", [0, 5, 6])
+def test_rounds_of_loads(n: int) -> None:
+    x = np.concatenate([np.random.default_rng(3).permutation(32), np.arange(32)]).astype(np.uint32)
+    done, _ = profiled(gpu_kernel(Spec(chase)), 3, x, np.zeros(96, np.uint32), n)
+    assert (done.waves, done.workgroups, done.lanes) == (3, 3, 32)
+    assert done.rounds == 3 * (n + 1)  # the last two loads are one round
+    assert done.lds_rounds == 0
+    assert (done.unique_read, done.unique_written) == (256, 3 * 128)
+    assert done.bytes_read == 3 * 128 * (n + 2)
+    assert done.bytes_written == 3 * 128
+
+
+def test_a_row_of_the_table_is_a_kernel() -> None:
+    made = gpu_kernel(Spec(chains))
+    stage = Stage()
+    core = stage.core = Profiler([RX9060XT, R9700])
+    x = stage.buffer(np.zeros(32, np.float32))
+    code = stage.code(made.code)
+    core.names[code] = "chains"
+    for n in (100, 300):
+        stage.dispatch(code, user_data=made.user_data(x, n), rsrc1=made.rsrc1, n_user=made.dwords)
+    first, second = core.records
+    (row,) = table(core.records)
+    assert (row["kernel"], row["calls"], row["waves"]) == ("chains", 2, 2)
+    assert row["occupancy"] == made.occupancy
+    fused = [sum(n for name, n in r.work.names.items() if "fma" in name) for r in (first, second)]
+    assert fused == [100, 300]
+    assert row["microseconds"] == pytest.approx(1e6 * (first.cost.seconds + second.cost.seconds))
+    assert row["instructions"] == {
+        kind: first.work.instructions.get(kind, 0) + second.work.instructions.get(kind, 0)
+        for kind in first.work.instructions
+    }
+    # Of the machine's cards, the one of the dispatch's generation counts.
+    assert first.cost == predict(first.work, R9700)
+    assert stage.read(x, np.float32, 1)[0] == 0
+
+
+def test_profiling_changes_nothing() -> None:
+    made, x = gpu_kernel(Spec(chase)), np.arange(64, dtype=np.uint32)[::-1] % 32
+    plain, other = Stage(), Stage()
+    other.core = Profiler()
+    for stage in (plain, other):
+        stage.launch(made, 2, stage.buffer(x.astype(np.uint32)), stage.buffer(256), 4)
+    assert other.core.counters[-1].names == plain.core.counters[-1].names
+
+
+@pytest.mark.parametrize("kind", [*QUANTIZED, *FLOATS])
+def test_matrix_vector_kernels_read_their_weights_once(kind: str) -> None:
+    made, columns = gpu_kernel(KERNELS[f"matvec_{kind.lower()}"].spec), 4096
+    part, shared = rdna_kernels.measured(made, kind, 16, columns)
+    weights = rdna_kernels.row_bytes(kind, columns)
+    assert shared in ({4 * columns} if kind in FLOATS else {columns * 36 // 32, columns * 40 // 32})
+    assert part.unique_read == 16 * weights + shared
+    assert part.bytes_read == 16 * (weights + shared)
+    # Loads that are asked for together and waited for one by one are one round.
+    assert part.waves <= part.rounds <= part.names["s_wait_loadcnt"] / 3
+    whole = part.scaled(256, shared)
+    assert whole.unique_read / (4096 * weights) < 1.001
+    cost = predict(whole)
+    assert cost.bound == "memory"
+    assert cost.bandwidth > 0.95
+
+
+def test_counts_of_a_part_scaled_are_those_of_the_whole() -> None:
+    made = gpu_kernel(KERNELS["matvec_q4_0"].spec)
+    part, shared = rdna_kernels.measured(made, "Q4_0", 16, 1024)  # its results fill 64 bytes
+    whole, _ = rdna_kernels.measured(made, "Q4_0", 64, 1024)
+    assert part.scaled(4, shared) == whole

@@ -1,0 +1,157 @@
+"""Whole models on emulated GPUs: the reference's logits, through every interface, however a text is cut."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from amdgpu_emu.core.core import ShaderCore
+from amdgpu_emu.machine import Machine
+from amdgpu_emu.models import R9700, GpuModel
+from tests.amdgpu.queue.stage import machine
+from tests.backends.cpu.both import assert_same
+from tests.backends.cpu.test_whole_models import SPECS
+from tests.helpers import random_tokens, run_tokens, write_model
+from zinc_rt.backends.amdgpu import selftest
+from zinc_rt.engine import Engine, Options, Rows, Tier
+from zinc_rt.errors import BackendError, UsageError
+from zinc_rt.gguf import GGUFFile
+from zinc_rt.kernels.errors import TokenOutOfRange
+from zinc_rt.mem.errors import MemoryPlanError
+from zinc_rt.models import define
+
+LENGTH = 19
+
+
+def logits(path: Path, tokens: list[int], chunk: int, options: Options, on: Machine | None = None) -> np.ndarray:
+    linux = None if on is None else on.process()
+    with GGUFFile.open(path) as file, Engine(options, linux=linux) as engine:
+        engine.load(file, define(file))
+        return run_tokens(engine, engine.open_sequence(), tokens, chunk)
+
+
+@pytest.fixture(scope="module", params=SPECS)
+def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("models") / "model.gguf", SPECS[request.param]).path
+
+
+def test_the_references_logits(path: Path) -> None:
+    tokens = random_tokens(1, LENGTH, 61)
+    options = Options(n_ctx=32, n_batch=LENGTH)
+    want = logits(path, tokens, LENGTH, replace(options, kernels="reference"))
+    with machine(shader=ShaderCore(), time_scale=100.0) as made:
+        for tier, chunk in ((Tier.t1_pm4, 7), (Tier.t2_umq, LENGTH)):
+            got = logits(path, tokens, chunk, replace(options, tier=tier), made)
+            assert_same(got.view(np.uint32), want.view(np.uint32), f"{tier}, chunks of {chunk}")
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("models") / "model.gguf", SPECS["qwen3-q8_0"]).path
+
+
+def test_long_texts_and_shared_steps(small: Path) -> None:
+    """Two sequences, one of them beyond a split of attention, prompt and decode rows in one step."""
+    first, second = random_tokens(2, 270, 61), random_tokens(3, 9, 61)
+    options = Options(n_ctx=288, n_batch=70, n_slots=2)
+    results, done = [], []
+    with GGUFFile.open(small) as file, machine(shader=ShaderCore(), time_scale=100.0) as made:
+        on_gpu = Engine(replace(options, tier=Tier.t1_pm4), linux=made.process())
+        for engine in (Engine(replace(options, kernels="reference")), on_gpu):
+            with engine:
+                engine.load(file, define(file))
+                a, b = engine.open_sequence(), engine.open_sequence()
+                out = []
+                for start, end, other in ((0, 66, 4), (66, 136, 0), (136, 200, 3), (200, 268, 1), (268, 269, 1)):
+                    rows = [Rows(a, start, first[start:end], (end - start - 1,))]
+                    if other:
+                        at = sum(len(r) for r in done)
+                        done.append(second[at : at + other])
+                        rows.append(Rows(b, at, done[-1], range(other)))
+                    out.append(engine.step(rows).logits.copy())
+                done.clear()
+                results.append(np.concatenate(out))
+    assert_same(results[1].view(np.uint32), results[0].view(np.uint32), "two sequences")
+
+
+def test_memory_that_the_processor_does_not_reach(small: Path) -> None:
+    """A card whose window is small: weights go over by a kernel."""
+    tokens = random_tokens(4, 6, 61)
+    options = Options(n_ctx=32, n_batch=8)
+    want = logits(small, tokens, 6, replace(options, kernels="reference"))
+    card = replace(R9700, visible_vram=256 << 20)
+    with machine(shader=ShaderCore(), time_scale=100.0, models=[card]) as made:
+        got = logits(small, tokens, 6, replace(options, tier=Tier.t1_pm4), made)
+    assert_same(got.view(np.uint32), want.view(np.uint32), "small window")
+
+
+def test_what_does_not_fit_is_refused_before_loading(small: Path) -> None:
+    card = replace(R9700, vram=80 << 20, visible_vram=80 << 20)
+    with (
+        machine(shader=ShaderCore(), models=[card]) as made,
+        GGUFFile.open(small) as file,
+        Engine(Options(Tier.t1_pm4, n_ctx=1 << 17), linux=made.process()) as engine,
+        pytest.raises(MemoryPlanError, match="smaller context"),
+    ):
+        engine.load(file, define(file))
+
+
+@pytest.mark.parametrize(
+    ("spec", "card", "why"),
+    [
+        ({"head_dim": 12}, R9700, "of 12 elements"),
+        ({}, replace(R9700, vram=80 << 20, visible_vram=80 << 20), "not enough memory"),
+    ],
+    ids=["shape", "memory"],
+)
+def test_a_model_that_the_gpu_cannot_take(
+    spec: dict, card: GpuModel, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`auto` says so and goes on with the CPU; who named the tier gets the reason and what to do."""
+    path = write_model(tmp_path / "model.gguf", replace(SPECS["qwen3-f32"], **spec)).path
+    monkeypatch.setattr(selftest, "check_results", lambda backend: None)
+    options = Options(Tier.auto, n_ctx=1 << 17)
+    with machine(shader=ShaderCore(), models=[card]) as made, GGUFFile.open(path) as file:
+        lines: list[str] = []
+        with Engine(options, linux=made.process(), notify=lines.append) as engine:
+            assert engine.tier in (Tier.t2_umq, Tier.t1_pm4)
+            left = engine.tier
+            engine.load(file, define(file))
+            assert (engine.tier, engine.kernels) == (Tier.t_cpu, "native")
+            assert engine.step([Rows(engine.open_sequence(), 0, [3], (0,))]).tokens.shape == (1,)
+        assert any(line.startswith(f"tier t_cpu; skipped {left}: ") and why in line for line in lines)
+        with (
+            Engine(replace(options, tier=left), linux=made.process()) as engine,
+            pytest.raises((BackendError, MemoryPlanError), match=f"{why}.*; .*use "),
+        ):
+            engine.load(file, define(file))
+
+
+def test_ids_outside_of_the_vocabulary_run_nothing(small: Path) -> None:
+    with GGUFFile.open(small) as file, Engine(Options(Tier.emu, n_ctx=32)) as engine:
+        engine.load(file, define(file))
+        slot = engine.open_sequence()
+        with pytest.raises(TokenOutOfRange, match="token id 61 is outside the vocabulary of 61"):
+            engine.step([Rows(slot, 0, [3, 61])])
+        assert engine.step([Rows(slot, 0, [3], (0,))]).tokens.shape == (1,)
+        with pytest.raises(BackendError, match="no profile was started"):
+            engine.finish_profile()
+
+
+@pytest.mark.parametrize("how", [{"kernels": "reference"}, {"threads": 2}, {"isa": "avx2"}])
+def test_options_of_the_cpu_are_not_the_gpus(how: dict) -> None:
+    with pytest.raises(UsageError, match=f"{next(iter(how))} is .*, but that is an option of t_cpu"):
+        Engine(Options(tier=Tier.emu, **how))
+
+
+def test_results_can_be_read_after_the_end(small: Path) -> None:
+    with GGUFFile.open(small) as file, Engine(Options(Tier.emu, n_ctx=32)) as engine:
+        engine.load(file, define(file))
+        result = engine.step([Rows(engine.open_sequence(), 0, [3], (0,))])
+        want = result.logits.copy()
+    assert (result.logits == want).all()
+    with Engine(Options(Tier.emu)):  # whose maps may lie where the others were
+        assert (result.logits == want).all()

@@ -1,0 +1,192 @@
+"""One graph on the native kernels and on the reference ones: the same bits, where NaN equals NaN.
+
+A `Case` is a small graph with its weights and some steps. What the reference makes of it is computed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+
+from zinc_rt.backends.base import Backend, Capacity
+from zinc_rt.backends.cpu.backend import CpuBackend
+from zinc_rt.gguf import GGMLType
+from zinc_rt.ir.graph import BufferKind, DType, Graph, GraphBuilder
+from zinc_rt.ir.op import Op
+from zinc_rt.lang.target import host_targets
+
+LEVELS = tuple(t.name for t in host_targets())
+"""Instruction-set levels that this machine runs, best first."""
+THREADS = (1, 2, 3, 4)
+UNTOUCHED = 0x7FC0BEEF
+"""What outputs hold before a step, as bits: rows that a step does not have must keep it."""
+
+
+@cache
+def native(isa: str, threads: int) -> CpuBackend:
+    """A backend for all tests."""
+    return CpuBackend(isa=isa, threads=threads)
+
+
+@cache
+def reference() -> CpuBackend:
+    return CpuBackend(kernels="reference")
+
+
+@dataclass(frozen=True)
+class Step:
+    """inputs: by name, the first rows of each input; what lies behind them is filled with garbage."""
+
+    n_rows: int
+    inputs: Mapping[str, npt.ArrayLike]
+    n_logits: int = 0
+
+
+@dataclass(frozen=True)
+class Case:
+    graph: Graph
+    sizes: Capacity
+    weights: Mapping[str, np.ndarray]
+    constants: Mapping[str, np.ndarray]
+    steps: Sequence[Step]
+
+
+Outputs = list[dict[str, np.ndarray]]
+
+
+class Net:
+    """Builds a case: buffers with their contents, then nodes."""
+
+    def __init__(self, n_rows: int, *, n_logits: int = 1, n_ctx: int = 16, n_slots: int = 1, n_pages: int = 1) -> None:
+        self.sizes = Capacity(n_rows, n_logits, n_ctx, n_slots, n_pages)
+        self.b = GraphBuilder("case")
+        self.weights: dict[str, np.ndarray] = {}
+        self.constants: dict[str, np.ndarray] = {}
+        self._count = 0
+
+    def _name(self, kind: str) -> str:
+        self._count += 1
+        return f"{kind}{self._count}"
+
+    def rows(self, name: str, width: int, first: str = "n_rows") -> int:
+        """Activations that a step brings: f32[n_rows, width]."""
+        return self.b.buffer(name, BufferKind.INPUT, DType.F32, [first, width])
+
+    def indices(self, name: str, *shape: str) -> int:
+        return self.b.buffer(name, BufferKind.INPUT, DType.I32, shape)
+
+    def where(self) -> list[int]:
+        """Where a step's rows stand in the cache."""
+        return [
+            self.indices("positions", "n_rows"),
+            self.indices("slots", "n_rows"),
+            self.indices("page_table", "n_slots", "max_pages"),
+        ]
+
+    def temp(self, width: int, first: str = "n_rows") -> int:
+        return self.b.buffer(self._name("temp"), BufferKind.TEMP, DType.F32, [first, width])
+
+    def out(self, name: str, width: int, first: str = "n_rows") -> int:
+        return self.b.buffer(name, BufferKind.OUTPUT, DType.F32, [first, width])
+
+    def matrix(self, kind: GGMLType, raw: np.ndarray) -> int:
+        """A weight from packed rows, u8[n_out, row_bytes]."""
+        name = self._name("w")
+        self.weights[name] = raw
+        n_in = raw.shape[1] // kind.block_bytes * kind.block_size
+        return self.b.buffer(name, BufferKind.WEIGHT, DType[kind.name], [len(raw), n_in])
+
+    def vector(self, values: np.ndarray) -> int:
+        """A norm's weights or a bias, f32[n]."""
+        name = self._name("v")
+        self.weights[name] = np.ascontiguousarray(values, np.float32).reshape(1, -1).view(np.uint8)
+        return self.b.buffer(name, BufferKind.WEIGHT, DType.F32, [len(values)])
+
+    def table(self, values: np.ndarray) -> int:
+        """A RoPE table, f32[n_ctx, pairs, 2]."""
+        name = self._name("table")
+        self.constants[name] = np.ascontiguousarray(values, np.float32)
+        return self.b.buffer(name, BufferKind.CONSTANT, DType.F32, ["n_ctx", values.shape[1], 2])
+
+    def caches(self, n_kv: int, dim: int) -> list[int]:
+        shape = ["n_pages", 16, n_kv, dim]
+        return [self.b.buffer(self._name("cache"), BufferKind.STATE, DType.F16, shape) for _ in range(2)]
+
+    def node(self, op: Op, inputs: Iterable[int], outputs: Iterable[int], **attrs: object) -> None:
+        self.b.node(op, inputs, outputs, **attrs)
+
+    def case(self, steps: Sequence[Step]) -> Case:
+        return Case(self.b.build(), self.sizes, self.weights, self.constants, steps)
+
+
+def outputs(backend: Backend, case: Case) -> Outputs:
+    """Every output of every step, as bits, whole buffers."""
+    batch = backend.lower(case.graph, case.sizes, case.weights, case.constants)
+    garbage = np.random.default_rng(1)
+    out: Outputs = []
+    for step in case.steps:
+        for name, array in batch.inputs.items():
+            given = np.asarray(step.inputs[name])
+            bits = np.ascontiguousarray(given, np.float32 if given.dtype.kind == "f" else np.int32).view(np.int32)
+            if given.dtype.kind == "f":
+                array[...] = garbage.integers(-(1 << 31), 1 << 31, array.shape)
+            else:
+                array[...] = 0
+            array[tuple(slice(n) for n in bits.shape)] = bits
+        for array in batch.outputs.values():
+            array.view(np.uint32)[...] = UNTOUCHED
+        batch.counts[:] = step.n_rows, step.n_logits
+        backend.submit_and_wait(batch)
+        out.append({name: array.view(np.uint32).copy() for name, array in batch.outputs.items()})
+    return out
+
+
+def expected(case: Case) -> Outputs:
+    """What the reference kernels give."""
+    return outputs(reference(), case)
+
+
+def check(case: Case, want: Outputs, isa: str, threads: int) -> None:
+    """The native kernels give the same."""
+    compare(case, outputs(native(isa, threads), case), want, f"{isa}, {threads} threads")
+
+
+def compare(case: Case, got: Outputs, want: Outputs, who: str) -> None:
+    """The same bits, and rows that a step does not have are untouched."""
+    for number, (step, a, b) in enumerate(zip(case.steps, got, want, strict=True)):
+        for name, bits in a.items():
+            buffer = case.graph.buffer_named(name)
+            live = step.n_rows if buffer.shape[0] == "n_rows" else step.n_logits
+            where = f"{who}, step {number} of {live} rows, {name}"
+            assert (bits[live:] == UNTOUCHED).all(), f"{where}: wrote behind the step's rows"
+            assert_same(bits[:live], b[name][:live], where, floats=buffer.dtype is DType.F32)
+
+
+def assert_same(got: np.ndarray, want: np.ndarray, where: str, *, floats: bool = True) -> None:
+    """Equal bits; for floats any NaN equals any other."""
+    assert got.shape == want.shape, where
+    differ = got != want
+    if floats:
+        x, y = got.view(np.float32), want.view(np.float32)
+        differ &= ~(np.isnan(x) & np.isnan(y))
+    if differ.any():
+        at = tuple(int(i) for i in np.argwhere(differ)[0])
+        kind = np.float32 if floats else np.int32
+        raise AssertionError(
+            f"{where}: {int(differ.sum())} of {differ.size} differ, first at {at}:"
+            f" {got.view(kind)[at]!r} ({int(got[at]):#010x}) instead of {want.view(kind)[at]!r} ({int(want[at]):#010x})"
+        )
+
+
+def finite_share(want: Outputs, case: Case) -> float:
+    """The share of numbers among the live outputs: a case whose results are all NaN shows nothing."""
+    live = [
+        w[name][: step.n_rows if case.graph.buffer_named(name).shape[0] == "n_rows" else step.n_logits]
+        for step, w in zip(case.steps, want, strict=True)
+        for name in w
+    ]
+    return float(np.mean([np.isfinite(bits.view(np.float32)).mean() for bits in live if bits.size]))

@@ -1,0 +1,337 @@
+"""The CPU backend as a backend, with either kernels: fences, memory, lowering, step sizes, closing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.ir.dense import Dims, dense
+from tests.kernels.material import packed_rows
+from zinc_rt.amdgpu.fence import Fence
+from zinc_rt.backends.base import Capacity
+from zinc_rt.backends.cpu import native as native_backend
+from zinc_rt.backends.cpu import weights as native_weights
+from zinc_rt.backends.cpu.backend import KERNELS, CpuBackend
+from zinc_rt.backends.cpu.lower import matrices_of
+from zinc_rt.backends.errors import MissingBinding, StepTooLarge, UnsupportedOp
+from zinc_rt.backends.packet_list import LoweredGraph
+from zinc_rt.backends.reference import backend as reference
+from zinc_rt.errors import BackendClosed, BackendError, UsageError, ZincError
+from zinc_rt.gguf import GGMLType
+from zinc_rt.ir.graph import BufferKind, DType, Graph, GraphBuilder
+from zinc_rt.ir.op import Op
+from zinc_rt.kernels.errors import TokenOutOfRange
+from zinc_rt.kernels.reference.rms_norm import rms_norm_rows
+from zinc_rt.mem.kv_pages import pages_for
+
+SIZES = Capacity(n_rows=6, n_logits=4, n_ctx=40, n_slots=2, n_pages=6)
+
+
+@pytest.fixture(params=KERNELS)
+def backend(request: pytest.FixtureRequest) -> Iterator[CpuBackend]:
+    with CpuBackend(kernels=request.param) as made:
+        yield made
+
+
+def bindings(
+    graph: Graph, sizes: Capacity = SIZES, seed: int = 1
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Random weights and constants of a graph."""
+    rng = np.random.default_rng(seed)
+    weights = {}
+    for b in graph.of_kind(BufferKind.WEIGHT):
+        rows, n = (1, b.shape[0]) if len(b.shape) == 1 else b.shape
+        if b.dtype is DType.F32:
+            weights[b.name] = rng.standard_normal((rows, n)).astype(np.float32).view(np.uint8)
+        else:
+            weights[b.name] = packed_rows(GGMLType[b.dtype.name], rng, rows, n)
+    constants = {
+        b.name: rng.standard_normal(sizes.shape(b.shape)).astype(np.float32) for b in graph.of_kind(BufferKind.CONSTANT)
+    }
+    return weights, constants
+
+
+def lowered(backend: CpuBackend, graph: Graph, sizes: Capacity = SIZES) -> LoweredGraph:
+    return backend.lower(graph, sizes, *bindings(graph, sizes))
+
+
+def run_step(
+    backend: CpuBackend, batch: LoweredGraph, tokens: list[int], start: int = 0, wanted: list[int] | None = None
+) -> np.ndarray:
+    """One sequence in slot 0 over the first pages; the logits of the wanted rows."""
+    wanted = [len(tokens) - 1] if wanted is None else wanted
+    batch.inputs["token_ids"][: len(tokens)] = tokens
+    batch.inputs["positions"][: len(tokens)] = np.arange(start, start + len(tokens))
+    batch.inputs["slots"][: len(tokens)] = 0
+    batch.inputs["page_table"][0] = np.arange(batch.inputs["page_table"].shape[1])
+    batch.inputs["logit_rows"][: len(wanted)] = wanted
+    batch.counts[:] = len(tokens), len(wanted)
+    backend.submit_and_wait(batch)
+    return np.array(batch.outputs["logits"][: len(wanted)])
+
+
+# Fences and closing.
+
+
+def test_fences_count_and_have_retired_on_return(backend: CpuBackend) -> None:
+    fences = [backend.submit(LoweredGraph([])) for _ in range(3)]
+    assert [f.sequence for f in fences] == [1, 2, 3]
+    assert all(f.retired for f in fences)
+    for fence in (*fences, fences[0]):
+        backend.wait(fence)
+        backend.wait(fence, timeout=0.0)
+
+
+@pytest.mark.parametrize("fence", [Fence(1), Fence(2, retired=True), Fence(0, retired=True), Fence(-1, retired=True)])
+def test_a_foreign_fence_is_refused(fence: Fence, backend: CpuBackend) -> None:
+    backend.submit(LoweredGraph([]))
+    with pytest.raises(BackendError, match=f"fence {fence.sequence} was not submitted to this backend; its last is 1"):
+        backend.wait(fence)
+
+
+def test_everything_but_close_needs_an_open_backend(backend: CpuBackend) -> None:
+    graph = dense(Dims(layers=1))
+    memory, batch = backend.alloc(10), lowered(backend, graph)
+    fence = backend.submit(LoweredGraph([]))
+    backend.close()
+    backend.close()
+    backend.deinit()
+    calls: list[Callable[[], Any]] = [
+        lambda: backend.alloc(1),
+        lambda: backend.free(memory),
+        lambda: backend.plan(graph, SIZES),
+        lambda: lowered(backend, graph),
+        lambda: backend.submit(batch),
+        lambda: backend.wait(fence),
+        lambda: backend.submit_and_wait(batch),
+    ]
+    for call in calls:
+        with pytest.raises(BackendClosed, match="closed"):
+            call()
+
+
+def test_arguments_are_checked() -> None:
+    for kernels in KERNELS:
+        with pytest.raises(UsageError, match="threads is 0"):
+            CpuBackend(kernels=kernels, threads=0)
+    with pytest.raises(UsageError, match="kernels is 'fast', it must be one of native, reference"):
+        CpuBackend(kernels="fast")  # type: ignore[arg-type]
+    assert issubclass(BackendError, ZincError)
+
+
+# Memory.
+
+
+@pytest.mark.parametrize("n_bytes", [0, 1, 63, 64, 1000])
+def test_alloc(n_bytes: int, backend: CpuBackend) -> None:
+    memory = backend.alloc(n_bytes)
+    assert memory.shape == (n_bytes,)
+    assert memory.dtype == np.uint8
+    assert n_bytes == 0 or memory.ctypes.data % 64 == 0
+    assert not memory.any()
+    memory[:] = 7
+    other = backend.alloc(n_bytes)
+    assert not other.any()
+    backend.free(memory)
+    backend.free(other)
+
+
+def test_free_takes_what_alloc_gave_once(backend: CpuBackend) -> None:
+    memory, kept = backend.alloc(100), backend.alloc(100)
+    backend.free(memory)
+    for wrong in (memory, kept[:50], kept[:], np.zeros(100, np.uint8)):
+        with pytest.raises(BackendError, match="not allocated by the backend, or was freed before"):
+            backend.free(wrong)
+    backend.free(kept)
+    with CpuBackend() as another, pytest.raises(BackendError):
+        another.free(backend.alloc(5))
+
+
+# Lowering.
+
+
+def test_missing_bindings_are_named(backend: CpuBackend) -> None:
+    graph = dense(Dims(layers=1))
+    weights, constants = bindings(graph)
+    for given, kind in ((weights, "weight"), (constants, "constant")):
+        for name in list(given):
+            taken = given.pop(name)
+            with pytest.raises(MissingBinding, match=f"{kind} {name} of the graph"):
+                backend.lower(graph, SIZES, weights, constants)
+            given[name] = taken
+    backend.lower(graph, SIZES, weights, constants)
+
+
+@pytest.mark.parametrize("op", [Op.SAMPLE, Op.MOE_GATE_TOPK, Op.MATMUL_WMMA_F16, Op.STREAM_OUT])
+def test_operations_without_a_kernel_are_named(op: Op, backend: CpuBackend) -> None:
+    b = GraphBuilder("strange")
+    x = b.buffer("x", BufferKind.INPUT, DType.F32, ["n_rows", 4])
+    y = b.buffer("y", BufferKind.OUTPUT, DType.F32, ["n_rows", 4])
+    b.node(op, [x], [y], "the_node")
+    with pytest.raises(UnsupportedOp) as caught:
+        backend.lower(b.build(), SIZES, {}, {})
+    refusal = {"native": "the native kernels have none for", "reference": "the CPU backend has no kernel for"}
+    assert f"node the_node: {refusal[backend.kernels]} {op.name}; " in str(caught.value)
+    assert "MATMUL" in str(caught.value)
+
+
+def test_a_lowered_batch_names_its_nodes_and_data(backend: CpuBackend) -> None:
+    graph = dense(Dims(layers=2))
+    batch = lowered(backend, graph)
+    assert [p.name for p in batch.packets] == [n.name for n in graph.nodes]
+    assert [p.op for p in batch.packets] == [n.op for n in graph.nodes]
+    assert {k: v.shape for k, v in batch.inputs.items()} == {
+        "token_ids": (6,), "positions": (6,), "slots": (6,), "page_table": (2, 3), "logit_rows": (4,),
+    }  # fmt: skip
+    assert {k: (v.shape, v.dtype) for k, v in batch.outputs.items()} == {
+        "logits": ((4, 50), np.float32),
+        "tokens": ((4,), np.int32),
+    }
+    assert batch.counts.tolist() == [0, 0]
+
+
+def taken_by(backend: CpuBackend, graph: Graph, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Bytes that lowering asks the system for."""
+    taken: list[int] = []
+    take = native_backend.huge_bytes
+
+    def counted(n_bytes: int, **how: int) -> np.ndarray:
+        taken.append(n_bytes)
+        return take(n_bytes, **how)
+
+    for module in (reference, native_backend, native_weights):
+        monkeypatch.setattr(module, "huge_bytes", counted)
+    lowered(backend, graph)
+    return sum(taken)
+
+
+def test_the_plan_is_what_lowering_takes(backend: CpuBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = dense(Dims(layers=2))
+    plan = backend.plan(graph, SIZES)
+    assert plan["kv_cache"] == 2 * 2 * (SIZES.n_pages * 16 * 2 * 32) * 2  # layers, k and v, pages, float16
+    table = 40 * 16 * 2 * 4
+    weights = sum(len(row) * row.shape[1] for row in bindings(graph)[0].values())
+    tiles = sum(m.n_bytes for m in matrices_of(graph).values())
+    if backend.kernels == "native":
+        assert plan["weights"] <= 1.1 * weights + 20_000  # whole tiles of 16 rows, and the embedding as it is
+        assert plan["unpacked"] == 0
+        assert plan["constants"] == 2 * table
+    else:
+        tiles = 0
+        matrices = [b for b in graph.of_kind(BufferKind.WEIGHT) if len(b.shape) == 2]
+        elements = sum(int(np.prod(SIZES.shape(b.shape))) for b in matrices)
+        assert plan["weights"] == weights
+        assert plan["unpacked"] == 4 * (elements + elements // 32)  # float32 for each element and each group's scale
+        assert plan["constants"] == table
+    assert taken_by(backend, graph, monkeypatch) == plan["kv_cache"] + plan["scratch"] + tiles
+
+
+def test_temporaries_take_turns() -> None:
+    graph = dense(Dims(layers=2))
+    temps = sum(4 * 6 * b.shape[1] for b in graph.of_kind(BufferKind.TEMP))  # type: ignore[operator]
+    with CpuBackend(kernels="reference") as backend:
+        assert backend.plan(graph, SIZES)["scratch"] < temps / 3
+    with CpuBackend() as backend:
+        more = backend.plan(dense(Dims(layers=8)), SIZES)["scratch"]
+        assert more == backend.plan(graph, SIZES)["scratch"]  # layers use the same memory one after the other
+
+
+def test_frugal_reference_kernels_keep_nothing_unpacked() -> None:
+    with CpuBackend(kernels="reference", keep_bytes=1000) as frugal:
+        assert frugal.plan(dense(Dims(layers=2)), SIZES)["unpacked"] == 0
+
+
+def test_sizes() -> None:
+    assert SIZES.max_pages == pages_for(40) == 3
+    assert SIZES.shape(("n_rows", 5, "max_pages")) == (6, 5, 3)
+
+
+# Steps.
+
+
+def test_kept_and_unkept_weights_give_the_same_bits() -> None:
+    graph = dense(Dims(layers=2))
+    results = []
+    for keep_bytes in (0, 1 << 30):
+        with CpuBackend(kernels="reference", keep_bytes=keep_bytes) as backend:
+            batch = lowered(backend, graph)
+            results.append([run_step(backend, batch, [3, 1, 4]), run_step(backend, batch, [1], start=3)])
+    for a, b in zip(*results, strict=True):
+        np.testing.assert_array_equal(a.view(np.uint32), b.view(np.uint32))
+
+
+def test_shared_activations_belong_to_their_step(backend: CpuBackend) -> None:
+    """q, k and v share one quantised input; a step must not see the one before."""
+    graph = dense(Dims(layers=1))
+    batch, fresh = lowered(backend, graph), lowered(backend, graph)
+    run_step(backend, batch, [3, 1, 4, 1])
+    again = run_step(backend, batch, [9, 2], wanted=[0, 1])
+    np.testing.assert_array_equal(
+        again.view(np.uint32), run_step(backend, fresh, [9, 2], wanted=[0, 1]).view(np.uint32)
+    )
+
+
+def test_one_backend_runs_several_batches(backend: CpuBackend) -> None:
+    first, second = lowered(backend, dense(Dims(layers=1))), lowered(backend, dense(Dims(layers=2, n_vocab=20)))
+    before = run_step(backend, first, [5, 6])
+    assert run_step(backend, second, [5, 6]).shape == (1, 20)
+    np.testing.assert_array_equal(run_step(backend, first, [5, 6]).view(np.uint32), before.view(np.uint32))
+
+
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [
+        ((7, 0), "the step has 7 rows, the batch was lowered for 6"),
+        ((6, 5), "the step has 5 wanted logits, the batch was lowered for 4"),
+        ((-1, 0), "the step has -1 rows"),
+        ((1, -1), "-1 wanted logits"),
+    ],
+)
+def test_steps_that_are_too_large(counts: tuple[int, int], message: str, backend: CpuBackend) -> None:
+    batch = lowered(backend, dense(Dims(layers=1)))
+    batch.counts[:] = counts
+    with pytest.raises(StepTooLarge, match=message):
+        backend.submit(batch)
+    assert run_step(backend, batch, [1, 2, 3, 4, 5, 6], wanted=[0, 1, 2, 5]).shape == (4, 50)  # as large as it may be
+
+
+def test_a_step_of_nothing_does_nothing(backend: CpuBackend) -> None:
+    batch = lowered(backend, dense(Dims(layers=1)))
+    before = run_step(backend, batch, [1, 2], wanted=[0, 1])
+    batch.counts[:] = 0, 0
+    backend.submit_and_wait(batch)
+    np.testing.assert_array_equal(batch.outputs["logits"][:2], before)
+    batch.counts[:] = 2, 0
+    backend.submit_and_wait(batch)  # rows without wanted logits
+    np.testing.assert_array_equal(batch.outputs["logits"][:2], before)
+
+
+@pytest.mark.parametrize("bad", [-1, 50, 1 << 30])
+def test_token_out_of_range_stops_the_step_at_its_start(bad: int, backend: CpuBackend) -> None:
+    batch = lowered(backend, dense(Dims(layers=1)))
+    want = run_step(backend, batch, [1, 2, 3])
+    with pytest.raises(TokenOutOfRange, match=f"embed: token id {bad} is outside the vocabulary of 50"):
+        run_step(backend, batch, [4, bad, 5])
+    np.testing.assert_array_equal(run_step(backend, batch, [3], start=2), want)  # the cache is as it was
+
+
+def test_a_graph_without_step_inputs_of_a_model(backend: CpuBackend) -> None:
+    """Rows come in as activations; counts still say how many are live, and a barrier is a packet of its own."""
+    b = GraphBuilder("norm")
+    x = b.buffer("x", BufferKind.INPUT, DType.F32, ["n_rows", 32])
+    w = b.buffer("w", BufferKind.WEIGHT, DType.F32, [32])
+    y = b.buffer("y", BufferKind.OUTPUT, DType.F32, ["n_rows", 32])
+    b.node(Op.BARRIER, [], [])
+    b.node(Op.RMS_NORM, [x, w], [y], eps=1e-5)
+    weight = np.random.default_rng(1).standard_normal((1, 32)).astype(np.float32)
+    batch = backend.lower(b.build(), SIZES, {"w": weight.view(np.uint8)}, {})
+    rows = np.random.default_rng(2).standard_normal((6, 32)).astype(np.float32)
+    batch.inputs["x"][...] = rows.view(np.int32)
+    batch.counts[:] = 4, 0
+    backend.submit_and_wait(batch)
+    want = rms_norm_rows(rows, weight[0], 1e-5)
+    np.testing.assert_array_equal(batch.outputs["y"][:4], want[:4])
+    assert not batch.outputs["y"][4:].any()  # rows past the count are not written

@@ -1,0 +1,1 @@
+"""Command submission through a render node (DRM)."""

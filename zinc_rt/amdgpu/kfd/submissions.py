@@ -1,0 +1,150 @@
+"""Packets into the ring of an interface, and waiting for their fences."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterable
+from math import ceil
+
+from zinc_rt.amdgpu.address_range import AddressRange
+from zinc_rt.amdgpu.errors import DeviceLost, FenceTimeout, InterfaceError
+from zinc_rt.amdgpu.interface import DeviceBuffer
+from zinc_rt.amdgpu.kfd.advice import driver_text, interface_error
+from zinc_rt.amdgpu.kfd.calls import StepFailed
+from zinc_rt.amdgpu.kfd.command_ring import CommandRing, Submission
+from zinc_rt.amdgpu.kfd.events import Events
+from zinc_rt.amdgpu.kfd.lost import fault_text, reset_text
+from zinc_rt.amdgpu.kfd.session import KfdSession
+from zinc_rt.amdgpu.submission_packets import MAX_INDIRECT, SubmissionPackets, interrupt_packets
+
+SPIN_SECONDS = 0.002
+"""A decode step takes some milliseconds: sleeping sooner would add the interrupt's way to most of them."""
+SLEEP_SECONDS = 0.1
+"""Of one WAIT_EVENTS, which reports faults as well."""
+POLL_SECONDS = 0.001
+"""Between two looks at the fence when no interrupt will come for it."""
+FULL_SECONDS = 10.0
+"""How long a submission waits for room in the ring."""
+
+
+class Submissions:
+    """Those of one interface. last: the number of the latest; told_late: the latest when a timeout was reported; lost:
+    why
+    the GPU is gone, None while it is there.
+    """
+
+    def __init__(
+        self,
+        session: KfdSession,
+        ring: CommandRing,
+        events: Events | None,
+        ranges: Callable[[], Iterable[AddressRange]],
+    ) -> None:
+        """ranges: where the interface's buffers are, for messages."""
+        self._session, self._linux = session, session.linux
+        self._ring, self._events, self._ranges = ring, events, ranges
+        self._packets = SubmissionPackets(ring.fence_va, flush_hdp=True)
+        self._interrupt_behind = 0
+        self.last = self.told_late = 0
+        self.lost: str | None = None
+
+    def submit(self, buffer: DeviceBuffer, offset: int, n_dwords: int) -> int:
+        """The new number. Raises `InterfaceError`."""
+        if offset % 4 or offset < 0 or n_dwords < 1 or offset + 4 * n_dwords > buffer.size or n_dwords > MAX_INDIRECT:
+            raise InterfaceError(
+                f"submitting {n_dwords} dwords at byte {offset} of {buffer.label}",
+                None,
+                f"the buffer has {buffer.size} bytes, packets start at a multiple of 4, one submission has 1 to"
+                f" {MAX_INDIRECT} dwords",
+            )
+        ring = self._ring
+        if ring.room() < self._packets.n_dwords:
+            self._wait_for_room(self._packets.n_dwords)
+        self.last += 1
+        ring.write(self._packets.build(buffer.va + offset, n_dwords, self.last))
+        ring.pending.append(Submission(self.last, ring.written, buffer.label, offset))
+        ring.ring()
+        return self.last
+
+    def wait(self, sequence: int, timeout: float) -> None:
+        """Raises `InterfaceError`, `FenceTimeout`, `DeviceLost`."""
+        if sequence > self.last:
+            raise InterfaceError(f"waiting for submission {sequence}", None, f"the last one is {self.last}")
+        ring, started = self._ring, self._now()
+        deadline = started + max(timeout, 0.0)
+        spin_until = min(deadline, started + SPIN_SECONDS)
+        while ring.retired() < sequence and self._now() < spin_until:
+            self._linux.sleep(0)
+        while ring.retired() < sequence:
+            left = deadline - self._now()
+            exact = self._ask_for_interrupt(sequence)
+            self.sleep(min(max(left, 0.0), SLEEP_SECONDS if exact else POLL_SECONDS))
+            if left <= 0 and ring.retired() < sequence:
+                self.told_late = self.last
+                raise FenceTimeout(self._late_text(sequence, timeout))
+
+    def sleep(self, seconds: float) -> None:
+        """Until something happens or the time is over. Raises `DeviceLost`."""
+        if self._events is None:
+            self._linux.sleep(min(seconds, POLL_SECONDS))
+            return
+        try:
+            heard = self._events.wait(ceil(seconds * 1000))
+        except OSError as error:
+            if error.errno in (errno.ENODEV, errno.EIO):
+                raise self.lose("the GPU is gone or being reset, says WAIT_EVENTS") from None
+            raise interface_error(self._session, StepFailed("wait_failed", error.errno)) from None
+        if heard.fault is not None:
+            raise self.lose(fault_text(heard.fault, [*self._ranges(), *self._ring.ranges()]))
+        if heard.reset is not None:
+            raise self.lose(reset_text(heard.reset))
+
+    def lose(self, why: str) -> DeviceLost:
+        """The GPU is gone, from now on."""
+        self.lost = (
+            f"{self._session.render_node} is lost: {why}; {self._progress()}. The kernel's log has more (dmesg,"
+            " amdgpu); a new process may open it again"
+        )
+        return DeviceLost(self.lost)
+
+    def _wait_for_room(self, n_dwords: int) -> None:
+        deadline = self._now() + FULL_SECONDS
+        while self._ring.room() < n_dwords:
+            if self._now() > deadline:
+                raise InterfaceError(
+                    "submitting", None, f"the ring stayed full for {FULL_SECONDS:g} s; {self._progress()}"
+                )
+            self.sleep(POLL_SECONDS)
+
+    def _ask_for_interrupt(self, sequence: int) -> bool:
+        """One for everything that was submitted so far: one per submission would flood the driver. Whether it comes as
+        soon as the number retires.
+        """
+        events, ring = self._events, self._ring
+        if events is not None and self._interrupt_behind < sequence:
+            packets = interrupt_packets(events.mailbox, events.number)
+            if ring.room() >= len(packets):
+                ring.write(packets)
+                ring.ring()
+                self._interrupt_behind = self.last
+        return self._interrupt_behind == sequence
+
+    def _progress(self) -> str:
+        ring = self._ring
+        retired = ring.retired()
+        oldest = f", {ring.pending[0]} is next" if ring.pending else ""
+        return (
+            f"submission {retired} of {self.last} was the last to retire{oldest}; the write pointer is at"
+            f" {ring.written} dwords, the read pointer at {ring.read()}"
+        )
+
+    def _late_text(self, sequence: int, timeout: float) -> str:
+        what = next((str(s) for s in self._ring.pending if s.sequence == sequence), "?")
+        return (
+            f"submission {sequence} ({what}) did not retire within {timeout:g} s on {self._session.render_node}:"
+            f" {self._progress()}. With equal pointers a wave or a wait does not end, with others the scheduler does"
+            f" not run the queue or a packet is stuck; look at dmesg for amdgpu and MES ({driver_text(self._session)})"
+        )
+
+    def _now(self) -> float:
+        return self._linux.monotonic_ns() / 1e9

@@ -1,0 +1,58 @@
+"""The packets around an indirect buffer in the ring: order and caches before it, the fence behind it."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from zinc_rt.amdgpu.pm4.builder import ACQUIRE_HOST, PacketBuilder, hi32, lo32
+from zinc_rt.amdgpu.pm4.values import EventIndex, EventType, ReleaseData, ReleaseInt
+
+MAX_INDIRECT = (1 << 20) - 1
+"""Dwords of the longest indirect buffer."""
+_ROOM = 64
+_NO_CACHES = EventType.CACHE_FLUSH_AND_INV_TS | EventIndex.END_OF_PIPE << 8
+
+
+class SubmissionPackets:
+    """The same dwords every time but for five: they are built once. u32[n_dwords]."""
+
+    def __init__(self, fence_va: int, *, flush_hdp: bool) -> None:
+        """fence_va: where the sequence number is written. flush_hdp: whether host writes to VRAM must be waited for;
+        the registers for it are those of gfx11 and gfx12.
+        """
+        self._words = np.zeros(_ROOM, np.uint32)
+        builder = PacketBuilder(self._words)
+        # "After all earlier ones": their waves are done, then what host and waves wrote is seen.
+        builder.cs_partial_flush()
+        if flush_hdp:
+            builder.hdp_flush()
+        builder.acquire_mem(ACQUIRE_HOST)
+        self._indirect = builder.cursor
+        builder.indirect_buffer(0, 1)
+        self._release = builder.cursor
+        builder.release_mem_signal(fence_va, 0)
+        self._words = self._words[: builder.cursor]
+        self._length_flags = int(self._words[self._indirect + 3]) & ~MAX_INDIRECT
+
+    @property
+    def n_dwords(self) -> int:
+        """Dwords of a submission in the ring."""
+        return len(self._words)
+
+    def build(self, va: int, n_dwords: int, sequence: int) -> npt.NDArray[np.uint32]:
+        """For `n_dwords` of PM4 at an address; valid until the next call."""
+        words, at = self._words, self._indirect
+        words[at + 1 : at + 4] = lo32(va), hi32(va), n_dwords | self._length_flags
+        words[self._release + 5 : self._release + 7] = lo32(sequence), hi32(sequence)
+        return words
+
+
+def interrupt_packets(mailbox: int, event: int) -> npt.NDArray[np.uint32]:
+    """Raise an interrupt for an event when everything before is done."""
+    words = np.zeros(_ROOM, np.uint32)
+    builder = PacketBuilder(words)
+    builder.release_mem(
+        mailbox, event, control=_NO_CACHES, data=ReleaseData.LOW32, interrupt=ReleaseInt.AFTER_WRITE, context_id=event
+    )
+    return words[: builder.cursor]

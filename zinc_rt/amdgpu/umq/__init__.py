@@ -1,0 +1,1 @@
+"""User-mode queues of a render node."""

@@ -1,0 +1,53 @@
+"""What the render node says of its GPU, for messages and for kernels."""
+
+from __future__ import annotations
+
+import contextlib
+
+from zinc_rt.amdgpu import drm as kmd
+from zinc_rt.amdgpu.abi.cs import AMDGPU_HW_IP_COMPUTE
+from zinc_rt.amdgpu.abi.drm import DrmVersion
+from zinc_rt.amdgpu.abi.info import (
+    AMDGPU_INFO_DEV_INFO,
+    AMDGPU_INFO_MEMORY,
+    DrmAmdgpuInfoDevice,
+    DrmAmdgpuMemoryInfo,
+)
+from zinc_rt.amdgpu.abi.requests import DRM_VERSION
+from zinc_rt.amdgpu.drm.call import ioctl
+from zinc_rt.amdgpu.interface import DeviceFacts
+from zinc_rt.linux import Linux
+
+
+def device_facts(fd: int, render_node: str, linux: Linux) -> tuple[DeviceFacts, range]:
+    """The facts, and the GPU addresses that programs may use. Raises `kmd.IoctlFailed`."""
+    ip = kmd.query_hw_ip(fd, AMDGPU_HW_IP_COMPUTE, linux=linux)
+    device, memory = DrmAmdgpuInfoDevice(), DrmAmdgpuMemoryInfo()
+    kmd.query_info(fd, AMDGPU_INFO_DEV_INFO, device, linux=linux)
+    kmd.query_info(fd, AMDGPU_INFO_MEMORY, memory, linux=linux)
+    facts = DeviceFacts(
+        render_node=render_node,
+        gfx_target_version=gfx_target_version(ip.ip_discovery_version),
+        compute_units=device.cu_active_number,
+        vram=memory.vram.total_heap_size,
+        visible_vram=memory.cpu_accessible_vram.total_heap_size,
+        driver=f"amdgpu {_drm_version(fd, linux)} of Linux {linux.kernel_release()}",
+    )
+    return facts, range(device.virtual_address_offset, device.virtual_address_max)
+
+
+def gfx_target_version(ip_discovery_version: int) -> int:
+    """120001 for 0x0C0001: major, minor and stepping of the graphics core, a byte each."""
+    major, minor, stepping = (
+        ip_discovery_version >> 16 & 0xFF,
+        ip_discovery_version >> 8 & 0xFF,
+        ip_discovery_version & 0xFF,
+    )
+    return major * 10000 + minor * 100 + stepping
+
+
+def _drm_version(fd: int, linux: Linux) -> str:
+    version = DrmVersion()
+    with contextlib.suppress(kmd.IoctlFailed):
+        ioctl(fd, DRM_VERSION, version, linux)
+    return f"{version.version_major}.{version.version_minor}"

@@ -1,0 +1,1 @@
+"""Backends: what runs a graph. `base` states the contract, `select` picks one."""

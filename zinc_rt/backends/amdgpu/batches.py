@@ -1,0 +1,187 @@
+"""Batches of a lowered graph, one for each shape of a step that comes along; the last ones are kept."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from zinc_rt.amdgpu.command_list import CommandList
+from zinc_rt.amdgpu.loaded_kernel import LoadedKernel
+from zinc_rt.amdgpu.pool import GpuMemory
+from zinc_rt.amdgpu.queue import GpuQueue
+from zinc_rt.backends.amdgpu.lower import GpuLowered
+from zinc_rt.backends.amdgpu.memory import GraphMemory
+from zinc_rt.backends.amdgpu.operations import ArgumentBlock, GpuOperation, StepShape, TempSpec
+from zinc_rt.backends.amdgpu.placement import AddressSpan, phases, placed
+from zinc_rt.backends.amdgpu.sampling import GpuSampling
+from zinc_rt.backends.arg_structs import Records
+from zinc_rt.ir.graph import BufferKind, Graph
+from zinc_rt.ir.op import Op
+from zinc_rt.kernels.rdna.catalogue import DECODE
+
+MOST_WORK = 1 << 40
+"""Products and sums of a submission, some tenths of a second: drivers reset a GPU whose job takes seconds."""
+KEPT = 16
+"""Shapes whose batches are kept: decode steps come back to theirs for 256 tokens."""
+
+
+@dataclass
+class _Recorded:
+    """batches: one after the other; fetch: copies the logits of a step that sampled, and did without them."""
+
+    batches: list[CommandList]
+    fetch: CommandList | None
+    arguments: list[GpuMemory]
+
+
+class Batches:
+    """lowered: with its phases; programs: by symbol of a kernel, those of sampling as soon as one is asked for."""
+
+    def __init__(
+        self,
+        backend: GpuQueue,
+        graph: Graph,
+        lowered: GpuLowered,
+        memory: GraphMemory,
+        programs: Mapping[str, LoadedKernel],
+    ) -> None:
+        self._backend, self._graph, self._lowered = backend, graph, lowered
+        self._memory, self._programs = memory, programs
+        self._kept: OrderedDict[tuple[StepShape, GpuSampling | None], _Recorded] = OrderedDict()
+        self._choices = {n.name for n in graph.nodes if n.op is Op.ARGMAX}
+
+    def of(self, shape: StepShape, sampling: GpuSampling | None = None) -> list[CommandList]:
+        """The batches for a step of this shape, in order; they end with sampled tokens if so wished."""
+        return self._of(shape, sampling).batches
+
+    def fetch(self, shape: StepShape, sampling: GpuSampling) -> CommandList:
+        """What brings the logits of the step that was run last, of this shape, to the host."""
+        found = self._of(shape, sampling).fetch
+        assert found is not None, "a sampled step has one"
+        return found
+
+    def _of(self, shape: StepShape, sampling: GpuSampling | None) -> _Recorded:
+        key = (shape, sampling)
+        if key in self._kept:
+            self._kept.move_to_end(key)
+            return self._kept[key]
+        while len(self._kept) >= KEPT:
+            self._free(next(iter(self._kept)))
+        self._kept[key] = made = self._record(shape, sampling)
+        return made
+
+    def drop(self, sampling: GpuSampling) -> None:
+        """Forget the batches that end with it."""
+        for key in [key for key in self._kept if key[1] is sampling]:
+            self._free(key)
+
+    def _free(self, key: tuple[StepShape, GpuSampling | None]) -> None:
+        for piece in self._kept.pop(key).arguments:
+            self._backend.free(piece)
+
+    def _record(self, shape: StepShape, sampling: GpuSampling | None) -> _Recorded:
+        operations = [op for op in self._lowered.operations if getattr(shape, op.counted)]
+        if sampling is not None:
+            operations = [op for op in operations if op.name not in self._choices]
+        where = placed(self._graph, self._lowered, shape, self._memory.arena_bytes)
+        va = {**self._memory.va, **{key: self._memory.arena + at for key, at in where.items()}}
+
+        def stretch(key: Hashable) -> tuple[int, int] | None:
+            if key in where:
+                return va[key], va[key] + self._lowered.rooms[key].size(shape)
+            return (va[key], va[key] + 1) if key in va else None
+
+        made: list[GpuMemory] = []
+        try:
+            return self._recorded(operations, va, shape, sampling, made, stretch)
+        except BaseException:
+            for piece in made:
+                self._backend.free(piece)
+            raise
+
+    def _recorded(
+        self, operations: list[GpuOperation], va: Mapping[Hashable, int], shape: StepShape, sampling: GpuSampling |
+        None,
+        made: list[GpuMemory], stretch: Callable[[Hashable], AddressSpan | None],
+    ) -> _Recorded:  # fmt: skip
+        """made: gets the memory of arguments, also when this raises."""
+        blocks = self._arguments(operations, va, shape, made)
+        batches, work = [self._begun(shape, made)], 0
+        batch = batches[0]
+        self._move(batch, *self._memory.input_block)
+        for move in sampling.moves if sampling is not None else ():
+            self._move(batch, *move)
+        for part, full in phases(operations, stretch):
+            more = sum(op.work(shape) for op in part)
+            if work and work + more > MOST_WORK:
+                batch, work = self._begun(shape, made), 0
+                batches.append(batch)
+            work += more
+            batch.barrier(light=not full)
+            for op in part:
+                arguments = (
+                    blocks[id(a)] if isinstance(a, ArgumentBlock) else _value(a, va, shape) for a in op.arguments
+                )
+                batch.dispatch(self._programs[op.kernel(shape).spec.symbol], op.groups(shape), *arguments)
+        if sampling is None:
+            self._outputs(batch, shape, va)
+            return _Recorded(batches, None, made)
+        self._sample(batch, sampling, va, made)
+        fetch = CommandList("logits")
+        fetch.memory += self._memory.held
+        self._outputs(fetch, shape, va)
+        return _Recorded(batches, fetch, made)
+
+    def _begun(self, shape: StepShape, made: list[GpuMemory]) -> CommandList:
+        batch = CommandList(f"step of {shape.n_rows} rows")
+        batch.memory += [*made, *self._memory.held]
+        return batch
+
+    def _outputs(self, batch: CommandList, shape: StepShape, va: Mapping[Hashable, int]) -> None:
+        """Copy them to where the processor reads them."""
+        batch.barrier(light=True)
+        for b in self._graph.of_kind(BufferKind.OUTPUT):
+            rows = int(getattr(shape, str(b.shape[0])))
+            if rows:
+                self._move(batch, va[b.id], self._memory.outside[b.id], rows * self._lowered.rooms[b.id].row_bytes)
+
+    def _sample(
+        self, batch: CommandList, sampling: GpuSampling, va: Mapping[Hashable, int], made: list[GpuMemory]
+    ) -> None:
+        """Let the batch end with tokens."""
+        logits = next(va[n.outputs[0]] for n in self._graph.nodes if n.op is Op.LM_HEAD)
+        addresses = {**sampling.addresses, "logits": logits}
+        raw = sampling.plan.arguments(addresses).view(np.uint8)
+        args = self._backend.alloc(raw.size, label="arguments of sampling")
+        made.append(args)
+        self._backend.write(args, raw)
+        programs = {step.kernel: self._programs[DECODE[step.kernel].spec.symbol] for step in sampling.plan.steps}
+        sampling.plan.record(batch, programs, {**addresses, "args": args.va})
+        batch.memory += [args, *sampling.held]
+
+    def _move(self, batch: CommandList, source: int, target: int, n_bytes: int) -> None:
+        words = n_bytes // 4
+        batch.dispatch(self._programs[DECODE["move"].spec.symbol], -(-words // 1024), source, target, words)
+
+    def _arguments(
+        self, operations: list[GpuOperation], va: Mapping[Hashable, int], shape: StepShape, made: list[GpuMemory]
+    ) -> dict[int, int]:
+        """Fill memory with the structs of arguments; the address of each by its block's id."""
+        blocks = {id(a): a for op in operations for a in op.arguments if isinstance(a, ArgumentBlock)}
+        records = Records(block.struct for block in blocks.values())
+        for i, block in enumerate(blocks.values()):
+            records.write(i, {name: _value(value, va, shape) for name, value in block.values.items()})
+        held = self._backend.alloc(max(records.memory.size, 1), label="arguments")
+        made.append(held)
+        self._backend.map(held)[: records.memory.size] = records.memory
+        return {key: held.va + at for key, at in zip(blocks, records.offsets, strict=True)}
+
+
+def _value(value: Any, va: Mapping[Hashable, int], shape: StepShape) -> Any:
+    if isinstance(value, TempSpec):
+        return va[value.key]
+    return value(shape) if callable(value) else value

@@ -1,0 +1,177 @@
+"""`EmulatedBackend`: the GPU backend on an emulated card, and what its dispatches would take on the real one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from amdgpu_emu.core.core import ShaderCore
+from amdgpu_emu.errors import EmulatorFinding
+from amdgpu_emu.machine import Machine
+from amdgpu_emu.models import R9700, GpuModel
+from amdgpu_emu.profiler import Profiler, Record, side_by_side, table
+from amdgpu_emu.shader import Dispatch, Shader
+from amdgpu_emu.shader_memory import ShaderMemory
+from zinc_rt.amdgpu.fence import Fence
+from zinc_rt.amdgpu.kfd.interface import KfdInterface
+from zinc_rt.backends.amdgpu.backend import AmdBackend, GpuLoweredGraph
+from zinc_rt.backends.amdgpu.sampling import GpuSampling
+from zinc_rt.backends.packet_list import LoweredGraph
+from zinc_rt.errors import BackendError
+from zinc_rt.lang.cache import CompileCache
+from zinc_rt.mem.plan import available_memory
+
+_NODE = "/dev/dri/renderD128"
+_PATIENCE = 86_400.0
+"""Seconds that a step may take: the emulator is slow, and finds endless loops itself."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a model of the card says of dispatches that ran on the emulator (`docs/emulator.md`).
+
+    records: dispatches in order; steps: submissions that they were in.
+    """
+
+    model: GpuModel
+    records: Sequence[Record]
+    steps: int
+
+    @property
+    def seconds(self) -> float:
+        """Predicted, of all dispatches one after the other."""
+        return sum(record.cost.seconds for record in self.records)
+
+    @property
+    def overlapped(self) -> float:
+        """Predicted seconds where what no barrier divides runs at once."""
+        return side_by_side(self.records)
+
+    @property
+    def n_events(self) -> int:
+        """Spans of the trace."""
+        return len(self.records)
+
+    def lines(self) -> Iterator[str]:
+        """A table of kernels, the longest first."""
+        if not self.steps:
+            yield "no step ran"
+            return
+        count = f"{self.steps} step" if self.steps == 1 else f"{self.steps} steps"
+        alone, together = (seconds / self.steps * 1e3 for seconds in (self.seconds, self.overlapped))
+        yield (
+            f"predicted for {self.model.name}: {count}, {together:.3f} ms each ({alone:.3f} ms one dispatch after the"
+            " other), barriers not counted"
+        )
+        rows: dict[str, list[dict[str, Any]]] = {}
+        for row in table(self.records):
+            rows.setdefault(row["kernel"], []).append(row)
+        wide = max(map(len, ("kernel", *rows)))
+        yield f"  {'kernel':<{wide}}{'us a step':>11}{'share':>8}{'calls':>8}{'MB a step':>12}{'bandwidth':>11}  bound"
+        for name, group in sorted(rows.items(), key=lambda item: -_microseconds(item[1])):
+            us, longest = _microseconds(group), max(group, key=lambda row: float(row["microseconds"]))
+            mb = sum(row["unique_read"] + row["unique_written"] for row in group) / 1e6
+            bandwidth = sum(row["bandwidth"] * row["microseconds"] for row in group) / us
+            calls = sum(row["calls"] for row in group) / self.steps
+            yield (
+                f"  {name:<{wide}}{us / self.steps:>11.2f}{us / self.seconds / 1e6:>8.1%}{calls:>8.4g}"
+                f"{mb / self.steps:>12.3f}{bandwidth:>11.1%}  {longest['bound']}"
+            )
+
+    def chrome_trace(self) -> str:
+        """JSON that chrome://tracing and Perfetto read: dispatches one after the other, in predicted microseconds."""
+        at, spans = 0.0, []
+        for record in self.records:
+            us = record.cost.seconds * 1e6
+            about = {"groups": list(record.dispatch.groups), "bound": record.cost.bound}
+            spans.append(
+                {
+                    "name": record.name,
+                    "ph": "X",
+                    "ts": round(at, 3),
+                    "dur": round(us, 3),
+                    "pid": 1,
+                    "tid": 1,
+                    "args": about,
+                }
+            )
+            at += us
+        return json.dumps({"traceEvents": spans, "displayTimeUnit": "ns"})
+
+
+def _microseconds(rows: Sequence[dict[str, Any]]) -> float:
+    return sum(float(row["microseconds"]) for row in rows)
+
+
+class _Idle(Shader):
+    """Runs nothing, at once."""
+
+    def run(self, dispatch: Dispatch, memory: ShaderMemory) -> None:
+        pass
+
+
+class EmulatedBackend(AmdBackend):
+    """As `AmdBackend`, on a machine of its own that ends with it. model: the card."""
+
+    def __init__(
+        self,
+        model: GpuModel = R9700,
+        *,
+        cache: CompileCache | None = None,
+        notify: Callable[[str], None] | None = None,
+    ) -> None:
+        self.machine = Machine(models=[model], shader=ShaderCore(keep=0), time_scale=_PATIENCE, strict=False)
+        self._profiler: Profiler | None = None
+        self._steps = 0
+        try:
+            interface = KfdInterface(_NODE, linux=self.machine.process())
+            super().__init__(interface, cache=cache, timeout=_PATIENCE, notify=notify)
+        except BaseException:
+            self.machine.close()
+            raise
+
+    @property
+    def description(self) -> str:
+        """The kernels and the card."""
+        return f"GPU kernels for {self.isa} on an emulated {self.machine.gpus[0].model.name}"
+
+    @property
+    def memory_available(self) -> int | None:
+        """What the card has, or less where this process, whose memory it is, cannot have as much."""
+        limits = [n for n in (super().memory_available, available_memory()) if n is not None]
+        return min(limits, default=None)
+
+    def _submit(self, batch: GpuLoweredGraph, sampling: GpuSampling | None) -> Fence:
+        if self._profiler is not None:  # a step may have loaded kernels of its own
+            self._profiler.names.update({program.va: program.name for program in self.programs})
+        fence = super()._submit(batch, sampling)
+        self._steps += 1
+        return fence
+
+    def start_profile(self, batch: LoweredGraph) -> None:
+        """Measure every dispatch from now on; steps take several times as long."""
+        self._profiler = Profiler([self.machine.gpus[0].model])
+        self.machine.shader, self._steps = self._profiler, 0
+
+    def finish_profile(self) -> Prediction:
+        """What the dispatches since `start_profile` would take on the card. Raises `BackendError` without one."""
+        if self._profiler is None:
+            raise BackendError("no profile was started")
+        found = Prediction(self.machine.gpus[0].model, self._profiler.records, self._steps)
+        self.machine.shader, self._profiler = ShaderCore(keep=0), None
+        return found
+
+    def close(self) -> None:
+        """End the machine, too. Raises `EmulatorFinding` when the emulator saw a rule broken."""
+        if self._unsettled:  # the rest of a step that was left alone: nobody reads what comes of it
+            self.machine.shader = _Idle()
+        try:
+            super().close()
+        finally:
+            self.machine.close()
+        # Arrays that the caller still holds count as leaks there.
+        broken = [str(finding) for finding in self.machine.findings if finding.kind != "leak"]
+        if broken:
+            raise EmulatorFinding(f"{len(broken)} findings: {'; '.join(broken)}")

@@ -1,0 +1,89 @@
+"""Memory for sampling at the end of a step: what the host writes for each token, and what comes back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from zinc_rt.amdgpu.pool import GpuMemory
+from zinc_rt.amdgpu.queue import GpuQueue
+from zinc_rt.backends.amdgpu.memory import Uploader
+from zinc_rt.kernels.rdna.sampling_plan import INPUTS, OUTPUTS, ROW, TOUCHED, Plan, SamplingShape
+
+_PER_BATCH = ("logits", "args")
+"""Where they lie depends on the step's shape."""
+_TO_HOST = ("rows", "touched")
+
+
+@dataclass(eq=False)
+class GpuSampling:
+    """host: what the processor reads and writes, by the plan's names: `rows` and `touched` before a step, `tokens` and
+    `status` after it. addresses: on the GPU, by the plan's names; moves: what a step begins with, (from, to, bytes).
+    """
+
+    plan: Plan
+    host: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+    addresses: dict[str, int] = field(default_factory=dict)
+    moves: list[tuple[int, int, int]] = field(default_factory=list)
+    held: list[GpuMemory] = field(default_factory=list)
+
+    @property
+    def rows(self) -> npt.NDArray[Any]:
+        """ROW[rows]."""
+        return self.host["rows"]
+
+    @property
+    def touched(self) -> npt.NDArray[Any]:
+        """TOUCHED[rows, n]."""
+        return self.host["touched"].reshape(self.plan.rows, -1)
+
+    @property
+    def tokens(self) -> npt.NDArray[np.int32]:
+        """i32[rows]."""
+        return self.host["tokens"]
+
+    @property
+    def status(self) -> npt.NDArray[np.uint32]:
+        """u32[rows]."""
+        return self.host["status"]
+
+    @property
+    def shape(self) -> SamplingShape:
+        """What rows may ask for."""
+        return self.plan.shape
+
+
+def make_sampling(backend: GpuQueue, up: Uploader, plan: Plan, table: npt.NDArray[np.uint64]) -> GpuSampling:
+    """Memory for a plan. table: `sampling_gpu.exp_table()`. Raises `InterfaceError` when there is too little."""
+    out = GpuSampling(plan)
+    try:
+        for name, (dtype, n) in plan.memory.items():
+            if name in _PER_BATCH:
+                continue
+            size = dtype.itemsize * n
+            if name in (*_TO_HOST, *OUTPUTS):
+                there = backend.alloc(size, heap="gtt", label=f"sampling: {name}")
+                out.held.append(there)
+                out.host[name] = backend.map(there)[:size].view(dtype)
+                out.host[name].view(np.uint8)[:] = 0
+                out.addresses[name] = there.va
+            if name not in OUTPUTS:
+                own = up.room(size, f"sampling: {name}")
+                out.held.append(own)
+                if name in _TO_HOST:
+                    out.moves.append((out.addresses[name], own.va, size))
+                out.addresses[name] = own.va
+                if name == "table":
+                    up.put(own, table)
+    except BaseException:
+        for piece in out.held:
+            backend.free(piece)
+        raise
+    return out
+
+
+assert {*_TO_HOST, "logits", "table"} == set(INPUTS)
+assert (ROW.itemsize % 4, TOUCHED.itemsize % 4) == (0, 0), "moved as dwords"

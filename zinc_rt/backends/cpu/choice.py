@@ -1,0 +1,95 @@
+"""Which kernels, specialised how, a target gets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from zinc_rt.formats.table import FORMATS
+from zinc_rt.gguf import GGMLType
+from zinc_rt.kernels.cpu import attention, elementwise, embed, heads, matmul, matmul_float, packs, repack
+from zinc_rt.lang.kernel import Function, Static
+from zinc_rt.lang.target import Target
+
+PACK_CHUNK = 256
+"""Elements of a unit when activations are packed."""
+
+Kernel = tuple[Function, dict[str, Static]]
+
+
+@dataclass(frozen=True)
+class TargetTuning:
+    """Constants for a target. lanes: float32 lanes of a vector; blocks: rows a product works on at once."""
+
+    lanes: int
+    blocks: tuple[int, ...]
+    ahead: int  # bytes between a load of weights and the prefetch
+    tiles: str  # how products of 16 rows use matrix registers: not (""), "amx", or "emulated" for tests
+    flip: int  # what Q8_0 words are xored with: makes them unsigned where the dot product wants that
+
+    @classmethod
+    def of(cls, target: Target) -> TargetTuning:
+        """The constants that measured best."""
+        unsigned = bool({"vnni", "avxvnni"} & target.isa)
+        flip = 0x80808080 if unsigned else 0
+        if "avx512" in target.isa:
+            return cls(16, (8, 4, 2, 1), 4096, "amx" if "amx" in target.isa else "", flip)
+        if target.arch == "x86_64":
+            return cls(8, (4, 2, 1), 2048, "", flip)
+        return cls(4, (4, 2, 1), 1024, "", flip)
+
+    def matmul(self, kind: GGMLType) -> Kernel:
+        """W x for a weight format."""
+        constants: dict[str, Any] = {
+            "FMT": kind.name, "W": self.lanes, "BLOCKS": self.blocks, "AHEAD": self.ahead,
+        }  # fmt: skip
+        if not FORMATS[kind.name].quantized:
+            return matmul_float.matmul_float, constants
+        return matmul.matmul, {**constants, "TILES": self.tiles}
+
+    def repack(self, kind: GGMLType) -> Kernel:
+        """File rows to tiles."""
+        if not FORMATS[kind.name].quantized:
+            return repack.repack_float, {"FMT": kind.name}
+        return repack.repack, {"FMT": kind.name, "FLIP": self.flip}
+
+    def embed(self, kind: GGMLType) -> Kernel:
+        """Rows of the embedding table."""
+        return embed.embed, {"FMT": kind.name}
+
+    def norm(self) -> Kernel:
+        """RMS norm of rows."""
+        return packs.norm, {"W": self.lanes}
+
+    def pack(self) -> Kernel:
+        """Packing, with or without SwiGLU."""
+        return packs.pack, {"W": self.lanes, "CHUNK": PACK_CHUNK}
+
+    def heads(self, dim: int, pairs: int, interleaved: bool) -> Kernel:
+        """Norm, rotation and placing of heads."""
+        return heads.heads, {"W": self.lanes, "DIM": dim, "PAIRS": pairs, "INTERLEAVED": interleaved and pairs > 0}
+
+    def attention(self, group: int, dim: int, rows: int) -> Kernel:
+        """Attention of `group` query heads for a key-value head; rows: see `attention_rows`, at most that."""
+        return attention.attention, {"G": group, "DIM": dim, "W": self.lanes, "R": rows}
+
+    def attention_rows(self, group: int) -> int:
+        """Rows of a sequence that share their loads of keys and values: as many as registers hold sums for."""
+        sums = self.lanes // 2
+        return max(r for r in (1, 2, 4, 8) if r * group <= sums or r == 1)
+
+    def merge(self, group: int, dim: int) -> Kernel:
+        """Merging of splits."""
+        return attention.merge, {"G": group, "DIM": dim, "W": self.lanes}
+
+    def add(self) -> Kernel:
+        """a + b."""
+        return elementwise.add, {"W": self.lanes}
+
+    def argmax(self) -> Kernel:
+        """The largest of a row."""
+        return elementwise.argmax, {"W": self.lanes}
+
+    def read_sum(self) -> Kernel:
+        """The bandwidth measurement."""
+        return elementwise.read_sum, {"W": self.lanes}

@@ -1,0 +1,198 @@
+"""A program in memory: operations with their arguments, phases, the step; and running it."""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from zinc_rt.backends.arg_structs import Records, address_of, record, table
+from zinc_rt.backends.cpu.choice import Kernel
+from zinc_rt.backends.cpu.thread_pool import ThreadPool, system_words
+from zinc_rt.kernels.cpu import pool as native_pool
+from zinc_rt.kernels.cpu import program as native
+from zinc_rt.kernels.cpu import structs
+from zinc_rt.lang.library import Library
+from zinc_rt.lang.types import layout_of
+
+_THREAD_NUMBER = {202: 186, 98: 178}  # gettid, beside the number of futex (syscall_64.tbl, asm-generic/unistd.h)
+
+
+class Scale(enum.IntEnum):
+    """What an operation's units are counted for."""
+
+    ONCE = 0
+    ROWS = 1
+    LOGITS = 2
+    ATTENTION = 3  # blocks of rows, or rows x splits
+    MERGE = 4  # rows of a step whose attention is split up, else none
+
+
+# As plain numbers: a step sets a handful of words, and looking up a member takes longer than setting one.
+_ROWS, _LOGITS, _ATTENTION, _MERGE = map(int, (Scale.ROWS, Scale.LOGITS, Scale.ATTENTION, Scale.MERGE))
+_N_ROWS, _N_LOGITS, _N_SPLITS = (
+    layout_of(structs.StepRecord).offsets[name] // 4 for name in ("n_rows", "n_logits", "n_splits")
+)
+
+
+@dataclass
+class CpuOperation:
+    """One kernel call. reads, writes: names of what it touches, which order operations."""
+
+    name: str
+    kind: str  # for profiles: matmul, norm, attention, …
+    kernel: Kernel
+    struct: object  # of its arguments
+    arguments: dict[str, Any]  # numbers; arrays stand for their address, names for what is placed later
+    units: int
+    scale: Scale
+    reads: tuple[Hashable, ...] = ()
+    writes: tuple[Hashable, ...] = ()
+    bytes: int = 0  # of weights, that each execution reads
+    phase: int = -1
+
+
+@dataclass
+class CpuProgram:
+    """Ready to run. `keep` holds whatever the arguments point at."""
+
+    operations: list[CpuOperation]
+    step: npt.NDArray[np.void]
+    multipliers: npt.NDArray[np.int32]
+    words: npt.NDArray[np.void]
+    keep: list[Any] = field(default_factory=list)
+
+    def prepare(self, *, n_rows: int, n_logits: int, splits: int, attention: int) -> None:
+        """Set the sizes of the next step. splits: of each row's attention, 0 for whole heads; attention: its units."""
+        words, counts = self._step_words, self.multipliers
+        words[_N_ROWS], words[_N_LOGITS], words[_N_SPLITS] = n_rows, n_logits, splits
+        counts[_ROWS], counts[_LOGITS], counts[_ATTENTION] = n_rows, n_logits, attention
+        counts[_MERGE] = n_rows if splits else 0
+
+    @cached_property
+    def _step_words(self) -> npt.NDArray[np.int32]:
+        """The step as plain words: setting a field of a struct takes NumPy twenty times as long."""
+        return self.step.view(np.int32)
+
+    @classmethod
+    def build(
+        cls, operations: list[CpuOperation], step: npt.NDArray[np.void], library: Library, threads: int
+    ) -> CpuProgram:
+        """Load the kernels and lay everything out. Phases must have been given."""
+        kernels = {_key(op.kernel): op.kernel for op in operations}
+        library.load(kernels.values())
+        addresses = {key: library.address(*kernel) for key, kernel in kernels.items()}
+        rows, arguments = (
+            table(native.OperationRecord, max(1, len(operations))),
+            Records(op.struct for op in operations),
+        )
+        phases = table(native.Phase, operations[-1].phase + 1 if operations else 1)
+        keep: list[Any] = [library, rows, phases, arguments]
+        first = 0
+        for i, op in enumerate(operations):
+            at = arguments.write(i, op.arguments)
+            keep += [v for v in op.arguments.values() if isinstance(v, np.ndarray)]
+            rows[i] = (addresses[_key(op.kernel)], at, op.units, int(op.scale))
+            if op.phase != operations[first].phase:
+                first = i
+            phases[op.phase] = (first, i + 1 - first)
+        multipliers = np.zeros(len(Scale), np.int32)
+        multipliers[Scale.ONCE] = 1
+        call, futex, yield_number, _ = (int(v) for v in system_words(0))
+        words = record(
+            native.ProgramRecord,
+            {
+                "claim": native.ALL_PHASES << 32, "n_phases": len(phases) if operations else 0, "n_threads": threads,
+                "operations": rows, "phases": phases, "step": step, "multipliers": multipliers, "system_call": call,
+                "yield_number": yield_number, "thread_number": _THREAD_NUMBER[futex],
+            },
+        )  # fmt: skip
+        return cls(operations, step, multipliers, words, keep)
+
+
+def _key(kernel: Kernel) -> Hashable:
+    return kernel[0], tuple(kernel[1].items())
+
+
+class Runner:
+    """Runs programs on this thread and a pool's."""
+
+    def __init__(self, library: Library, threads: int) -> None:
+        self.threads = threads
+        self._library = library
+        self._calls: dict[bool, Any] = {}
+        self._last: CpuProgram | None = None  # what the next three were made for
+        self._profile = False
+        self._call: Callable[..., None] = _nothing
+        self._arguments: tuple[int, ...] = ()
+
+    @cached_property
+    def pool(self) -> ThreadPool | None:
+        """The other threads, from the first use on; None for a single thread."""
+        return ThreadPool(self.threads - 1, library=self._library, limit=1 << 16) if self.threads > 1 else None
+
+    def kernels(self, *, alone: bool = False, profile: bool = False) -> list[Kernel]:
+        """What running takes besides the operations' kernels; alone: on a single thread too; profile: recording."""
+        constants: dict[str, Any] = {"PROFILE": profile}
+        pool = native_pool
+        shared: list[Kernel] = [
+            *((f, {}) for f in (pool.worker, pool.give_task, pool.finish_task, pool.wait_idle)),
+            (pool.run_program, constants), (native.help_program, constants),
+        ]  # fmt: skip
+        return [
+            *(shared if self.threads > 1 else ()),
+            *([(native.run_alone, constants)] if alone or self.threads == 1 else ()),
+        ]
+
+    def run(self, program: CpuProgram, *, profile: bool = False) -> None:
+        """One step; returns when all of it is done."""
+        if program is not self._last or profile is not self._profile:
+            self._prepare(program, profile)
+        self._call(*self._arguments)
+
+    def _prepare(self, program: CpuProgram, profile: bool) -> None:
+        if program is not self._last:
+            self.settle()
+        if profile not in self._calls:
+            self._calls[profile] = self._load(profile)
+        self._call, helper = self._calls[profile]
+        self._arguments = (address_of(program.words),)
+        if self.pool is not None:
+            self._arguments += (self.pool.slots, self.pool.n, self.pool.system, helper)
+        self._last, self._profile = program, profile
+
+    def _load(self, profile: bool) -> tuple[Any, int]:
+        constants: dict[str, Any] = {"PROFILE": profile}
+        if self.pool is None:
+            return ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._library.address(native.run_alone, constants)), 0
+        wanted = [(native_pool.run_program, constants), (native.help_program, constants)]
+        self._library.load(wanted)
+        p = ctypes.c_void_p
+        kind = ctypes.CFUNCTYPE(None, p, p, ctypes.c_int32, p, ctypes.c_uint64)
+        return kind(self._library.address(*wanted[0])), self._library.address(*wanted[1])
+
+    def settle(self) -> None:
+        """Wait until no thread looks at the last program any more: a late one may, after the step is over."""
+        if self.pool is not None:
+            self.pool.wait_idle()
+        self._last = None
+
+    def close(self) -> None:
+        """End the threads."""
+        if "pool" in self.__dict__ and self.pool is not None:
+            self.pool.deinit()
+
+
+def _nothing(*_: int) -> None:
+    """Before the first program."""
+
+
+def plain_step() -> npt.NDArray[np.void]:
+    """A step without rows, for programs that read none."""
+    return record(structs.StepRecord, {})

@@ -1,0 +1,104 @@
+"""Matrices from the file's rows into tiles, all threads at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from zinc_rt.backends.cpu.choice import TargetTuning
+from zinc_rt.backends.cpu.memory import huge_bytes
+from zinc_rt.backends.cpu.program import CpuOperation, CpuProgram, Runner, Scale, plain_step
+from zinc_rt.gguf import GGMLType
+from zinc_rt.kernels.cpu import layout
+from zinc_rt.kernels.cpu.structs import CopyArgs
+from zinc_rt.lang.library import Library
+
+Bytes = npt.NDArray[np.uint8]
+_PART = 96 << 20
+"""Bytes of matrices after which the file's pages are let go and progress is shown."""
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A matrix of a graph: its format and sizes."""
+
+    name: str
+    kind: GGMLType
+    n_out: int
+    n_in: int
+
+    @property
+    def tile_bytes(self) -> int:
+        """Bytes of a tile."""
+        return layout.tile_bytes(self.kind, self.n_in)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes in tiles."""
+        return layout.matrix_bytes(self.kind, self.n_out, self.n_in)
+
+
+def in_tiles(matrices: Iterable[Matrix]) -> dict[str, Bytes]:
+    """Room for each matrix in tiles, by name, in one stretch of memory. Raises `MemoryPlanError`."""
+    wanted = list(matrices)
+    memory = huge_bytes(sum(m.n_bytes for m in wanted))
+    out: dict[str, Bytes] = {}
+    at = 0
+    for m in wanted:
+        out[m.name] = memory[at : at + m.n_bytes]
+        at += m.n_bytes
+    return out
+
+
+def repack(
+    matrices: list[Matrix],
+    raw: Mapping[str, Bytes],
+    tiles: Mapping[str, Bytes],
+    choice: TargetTuning,
+    library: Library,
+    runner: Runner,
+    released: Callable[[str], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> None:
+    """Fill `tiles` (see `in_tiles`) from the file's rows.
+
+    released: called with a name when its raw bytes have been read for the last time. progress: called with bytes done
+    and bytes in all, first with 0.
+    """
+    total, done = sum(m.n_bytes for m in matrices), 0
+    if progress is not None:
+        progress(0, total)
+    for part in _parts(matrices):
+        operations = [
+            CpuOperation(
+                m.name, "repack", choice.repack(m.kind), CopyArgs,
+                {
+                    "source": raw[m.name], "row_bytes": raw[m.name].shape[1], "tiles": tiles[m.name],
+                    "tile_bytes": m.tile_bytes, "n_rows": m.n_out, "n_groups": layout.n_groups(m.n_in), "n": m.n_in,
+                },
+                layout.n_tiles(m.n_out), Scale.ONCE, phase=0,
+            )
+            for m in part
+        ]  # fmt: skip
+        runner.run(CpuProgram.build(operations, plain_step(), library, runner.threads))
+        done += sum(m.n_bytes for m in part)
+        if released is not None:
+            for m in part:
+                released(m.name)
+        if progress is not None:
+            progress(done, total)
+
+
+def _parts(matrices: list[Matrix]) -> Iterator[list[Matrix]]:
+    """Matrices in order, some at a time: until they have `_PART` bytes."""
+    part: list[Matrix] = []
+    for m in matrices:
+        part.append(m)
+        if sum(p.n_bytes for p in part) >= _PART:
+            yield part
+            part = []
+    if part:
+        yield part

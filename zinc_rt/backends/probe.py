@@ -1,0 +1,170 @@
+"""The AMD GPUs of this machine: what sysfs and the render node say of each, and whether an interface to it retires
+work.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from zinc_rt.errors import ZincError
+from zinc_rt.linux import Linux
+
+if TYPE_CHECKING:
+    from zinc_rt.amdgpu.interface import Interface
+
+DRM_CLASS = "/sys/class/drm"
+AMD = 0x1002
+MIN_IP_MAJOR = 12
+"""The oldest graphics core that the GPU tiers are written for: gfx12."""
+PROOF_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A card that amdgpu drives.
+
+    device_id: of PCI; vram, visible_vram: bytes, 0 when sysfs does not say; open_errno: why the render node did not
+    open or answer, None when it did; ip_major, gfx_target_version, compute_units, integrated: what it answered.
+    """
+
+    render_node: str
+    device_id: int
+    vram: int = 0
+    visible_vram: int = 0
+    open_errno: int | None = None
+    ip_major: int = 0
+    gfx_target_version: int = 0
+    compute_units: int = 0
+    integrated: bool = False
+
+    @property
+    def name(self) -> str:
+        """Its graphics core, as gfx1201, when that is known."""
+        from zinc_rt.amdgpu.interface import gfx_name
+
+        return gfx_name(self.gfx_target_version) if self.gfx_target_version else f"device {self.device_id:#06x}"
+
+    @property
+    def eligible(self) -> bool:
+        """Whether a GPU tier may take it."""
+        return self.open_errno is None and self.ip_major >= MIN_IP_MAJOR and not self.integrated
+
+    def refusal(self) -> str:
+        """Why no GPU tier takes it; empty for one that is eligible."""
+        if self.open_errno is not None:
+            return f"{self.render_node} cannot be used: {os.strerror(self.open_errno)}"
+        if self.integrated:
+            return f"{self.render_node} is {self.name}, part of the processor: skipped"
+        return (
+            f"{self.render_node} is {self.name}: older than gfx{MIN_IP_MAJOR}" if self.ip_major < MIN_IP_MAJOR else ""
+        )
+
+
+def find_gpus(linux: Linux) -> list[Gpu]:
+    """All of them, by the number of their render nodes. Never raises; none without Linux or amdgpu."""
+    if not linux.is_linux:
+        return []
+    try:
+        names = linux.list_dir(DRM_CLASS)
+    except OSError:
+        return []
+    minors = sorted(int(name[7:]) for name in names if name.startswith("renderD") and name[7:].isdecimal())
+    found = (_read(linux, minor) for minor in minors)
+    return [gpu for gpu in found if gpu is not None]
+
+
+def _read(linux: Linux, minor: int) -> Gpu | None:
+    folder, node = f"{DRM_CLASS}/renderD{minor}/device", f"/dev/dri/renderD{minor}"
+    if _number(linux, f"{folder}/vendor", 16) != AMD:
+        return None
+    gpu = Gpu(
+        node,
+        _number(linux, f"{folder}/device", 16),
+        _number(linux, f"{folder}/mem_info_vram_total"),
+        _number(linux, f"{folder}/mem_info_vis_vram_total"),
+    )
+    return ask(linux, gpu)
+
+
+def ask(linux: Linux, gpu: Gpu) -> Gpu:
+    """The same card, with what its render node answers. Never raises."""
+    from zinc_rt.amdgpu import drm as kmd
+    from zinc_rt.amdgpu.abi.cs import AMDGPU_HW_IP_COMPUTE
+    from zinc_rt.amdgpu.abi.info import AMDGPU_IDS_FLAGS_FUSION, AMDGPU_INFO_DEV_INFO, DrmAmdgpuInfoDevice
+    from zinc_rt.amdgpu.umq.facts import gfx_target_version
+
+    about = {**vars(gpu), "open_errno": None}
+    try:
+        fd = linux.open(gpu.render_node)
+    except OSError as error:
+        return Gpu(**{**about, "open_errno": error.errno or 0})
+    device = DrmAmdgpuInfoDevice()
+    try:
+        ip = kmd.query_hw_ip(fd, AMDGPU_HW_IP_COMPUTE, linux=linux)
+        kmd.query_info(fd, AMDGPU_INFO_DEV_INFO, device, linux=linux)
+    except kmd.IoctlFailed as error:
+        return Gpu(**{**about, "open_errno": error.errno})
+    finally:
+        with contextlib.suppress(OSError):
+            linux.close(fd)
+    about["ip_major"] = ip.hw_ip_version_major
+    about["gfx_target_version"] = gfx_target_version(ip.ip_discovery_version)
+    about["compute_units"] = device.cu_active_number
+    about["integrated"] = bool(device.ids_flags & AMDGPU_IDS_FLAGS_FUSION)
+    return Gpu(**about)
+
+
+def _number(linux: Linux, path: str, base: int = 10) -> int:
+    try:
+        return int(linux.read_text(path), base)
+    except (OSError, ValueError):
+        return 0
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What came of trying an interface. seconds: from a submission to its retired fence, None when it failed with
+    `error`.
+    """
+
+    interface: str
+    seconds: float | None
+    error: str = ""
+
+
+def prove_umq(render_node: str, linux: Linux) -> Proof:
+    """Try a user queue. Never raises a `ZincError`."""
+    from zinc_rt.amdgpu.umq.interface import UserQueueInterface
+
+    return _prove("umq", lambda: UserQueueInterface(render_node, linux=linux))
+
+
+def prove_kfd(render_node: str, linux: Linux) -> Proof:
+    """Try a queue of /dev/kfd. Never raises a `ZincError`."""
+    from zinc_rt.amdgpu.kfd.interface import KfdInterface
+
+    return _prove("kfd", lambda: KfdInterface(render_node, linux=linux))
+
+
+def prove_cs(render_node: str, linux: Linux) -> Proof:
+    """Try command submission. Never raises a `ZincError`."""
+    from zinc_rt.amdgpu.cs.interface import CsInterface
+
+    return _prove("cs", lambda: CsInterface(render_node, linux=linux))
+
+
+def _prove(name: str, open_interface: Callable[[], Interface]) -> Proof:
+    from zinc_rt.amdgpu.selftest import prove
+
+    try:
+        interface = open_interface()
+        try:
+            return Proof(name, prove(interface, PROOF_SECONDS))
+        finally:
+            interface.close()
+    except (ZincError, OSError) as error:
+        return Proof(name, None, str(error))

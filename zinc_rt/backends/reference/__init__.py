@@ -1,0 +1,1 @@
+"""The NumPy reference: the oracle of every other backend."""

@@ -1,1 +1,0 @@
-"""Three doors to the kernel driver, one ring above them: `base` states what a door does."""

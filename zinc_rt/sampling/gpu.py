@@ -1,0 +1,86 @@
+"""Sampling on a GPU, the host's part: what a sequence's `Sampler` asks for, and what became of it.
+
+`kernels.rdna.sampling_plan` plans the dispatches; before each submission `fill` writes a row's parameters, and behind
+it `accept` turns the row's result into what `Sampler.sample` would have given, to the last bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from zinc_rt.kernels.rdna.sampling_draw import CHOSEN, DEGENERATE, MOST
+from zinc_rt.kernels.rdna.sampling_plan import MOST_TOKENS, SamplingShape
+from zinc_rt.sampling.arithmetic import step_bits
+from zinc_rt.sampling.params import SamplingParams
+from zinc_rt.sampling.sampler import DegenerateLogits, Sampled, Sampler
+
+
+def shape_of(params: SamplingParams, n_vocab: int, n_context: int) -> SamplingShape | None:
+    """What a plan must offer for these parameters; None where only the host can choose: with log-probabilities, with
+    top-k above 1024, with a vocabulary above 2^20. n_context: tokens that a text can have.
+    """
+    keep = _kept(params, n_vocab)
+    if params.logprobs is not None or n_vocab > MOST_TOKENS:
+        return None
+    whole = not params.greedy and keep > MOST
+    if whole and keep < n_vocab:
+        return None
+    recent = n_context if params.repeat_last_n < 0 else min(params.repeat_last_n, n_context)
+    touched = len(params.logit_bias) + (recent if params.has_penalties else 0)
+    if params.greedy or (whole and params.top_p == 1.0):
+        candidates = 1
+    else:
+        candidates = MOST if whole else 1 << (keep - 1).bit_length()
+    return SamplingShape(candidates, whole, min(touched, n_vocab))
+
+
+def fill(
+    shape: SamplingShape,
+    rows: npt.NDArray[Any],
+    touched: npt.NDArray[Any],
+    row: int,
+    sampler: Sampler,
+    history: Sequence[int],
+) -> None:
+    """Write a row's parameters for the sampler's next token, in place. shape: the plan's; rows: ROW[rows]; touched:
+    TOUCHED[rows, shape.touched]; history: as for `Sampler.sample`. Raises `ValueError` where the plan is not made for
+    them.
+    """
+    p = sampler.params
+    needs = shape_of(p, sampler.n_vocab, len(history))
+    if needs is None or needs | shape != shape:
+        raise ValueError(f"these parameters need a plan of {needs}; this one is of {shape}")
+    changes = sampler.touched(history)
+    rows[row] = (
+        p.temperature, p.top_p, p.min_p, p.repetition_penalty, p.frequency_penalty, p.presence_penalty,
+        sampler.seed, sampler.step, _kept(p, sampler.n_vocab), len(changes),
+    )  # fmt: skip
+    touched[row, : len(changes)] = [(bias, token, count) for token, (bias, count) in changes.items()]
+
+
+def accept(
+    sampler: Sampler, token: int, status: int, logits: Callable[[], npt.NDArray[Any]], history: Sequence[int]
+) -> Sampled:
+    """The row's token, and the sampler is one token further. logits: fetches the row where the GPU could not finish.
+    Raises `DegenerateLogits`.
+    """
+    if status == DEGENERATE:
+        raise DegenerateLogits(sampler.n_vocab)
+    if status != CHOSEN:
+        return sampler.sample(logits(), history)
+    sampler.step += 1
+    return Sampled(token)
+
+
+def exp_table() -> npt.NDArray[np.uint64]:
+    """u64[128]: what memory `table` gets, once."""
+    return step_bits().view(np.uint64)
+
+
+def _kept(params: SamplingParams, n_vocab: int) -> int:
+    """Tokens that top-k keeps."""
+    return min(params.top_k or n_vocab, n_vocab)

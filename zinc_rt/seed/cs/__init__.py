@@ -1,0 +1,81 @@
+"""Command submission (DRM_IOCTL_AMDGPU_CS): the kernel owns the ring, user space hands it indirect buffers of PM4.
+
+The names of the original's page. `interface` has the interface that rings use.
+"""
+
+from zinc_rt.amdgpu.cs.calls import last_errno
+from zinc_rt.amdgpu.cs.structs import (
+    AMDGPU_BO_LIST_OP_CREATE,
+    AMDGPU_BO_LIST_OP_DESTROY,
+    AMDGPU_CHUNK_ID_BO_HANDLES,
+    AMDGPU_CHUNK_ID_IB,
+    AMDGPU_CTX_OP_ALLOC_CTX,
+    AMDGPU_CTX_OP_FREE_CTX,
+    AMDGPU_HW_IP_COMPUTE,
+    AMDGPU_HW_IP_GFX,
+    AMDGPU_IB_FLAG_EMIT_MEM_SYNC,
+    DEFAULT_RENDER_NODE,
+    DrmAmdgpuBoList,
+    DrmAmdgpuBoListEntry,
+    DrmAmdgpuBoListIn,
+    DrmAmdgpuBoListOut,
+    DrmAmdgpuCs,
+    DrmAmdgpuCsChunk,
+    DrmAmdgpuCsChunkIb,
+    DrmAmdgpuCsIn,
+    DrmAmdgpuCsOut,
+    DrmAmdgpuCtx,
+    DrmAmdgpuCtxIn,
+    DrmAmdgpuCtxOutAlloc,
+    DrmAmdgpuCtxOutState,
+    DrmAmdgpuWaitCs,
+    DrmAmdgpuWaitCsIn,
+    DrmAmdgpuWaitCsOut,
+)
+from zinc_rt.seed.cs.boundary import TokenBoundary
+from zinc_rt.seed.cs.results import ArgmaxRangeResult, DmmvArgmaxResult, SmokeResult, SmokeStatus
+from zinc_rt.seed.cs.smoke import (
+    setup_smoke_default,
+    setup_smoke_path,
+    submit_nop_smoke_default,
+    submit_nop_smoke_path,
+)
+
+__all__ = [
+    "AMDGPU_BO_LIST_OP_CREATE",
+    "AMDGPU_BO_LIST_OP_DESTROY",
+    "AMDGPU_CHUNK_ID_BO_HANDLES",
+    "AMDGPU_CHUNK_ID_IB",
+    "AMDGPU_CTX_OP_ALLOC_CTX",
+    "AMDGPU_CTX_OP_FREE_CTX",
+    "AMDGPU_HW_IP_COMPUTE",
+    "AMDGPU_HW_IP_GFX",
+    "AMDGPU_IB_FLAG_EMIT_MEM_SYNC",
+    "DEFAULT_RENDER_NODE",
+    "ArgmaxRangeResult",
+    "DmmvArgmaxResult",
+    "DrmAmdgpuBoList",
+    "DrmAmdgpuBoListEntry",
+    "DrmAmdgpuBoListIn",
+    "DrmAmdgpuBoListOut",
+    "DrmAmdgpuCs",
+    "DrmAmdgpuCsChunk",
+    "DrmAmdgpuCsChunkIb",
+    "DrmAmdgpuCsIn",
+    "DrmAmdgpuCsOut",
+    "DrmAmdgpuCtx",
+    "DrmAmdgpuCtxIn",
+    "DrmAmdgpuCtxOutAlloc",
+    "DrmAmdgpuCtxOutState",
+    "DrmAmdgpuWaitCs",
+    "DrmAmdgpuWaitCsIn",
+    "DrmAmdgpuWaitCsOut",
+    "SmokeResult",
+    "SmokeStatus",
+    "TokenBoundary",
+    "last_errno",
+    "setup_smoke_default",
+    "setup_smoke_path",
+    "submit_nop_smoke_default",
+    "submit_nop_smoke_path",
+]

@@ -1,0 +1,49 @@
+"""T2: compute user queues of amdgpu, where kernel and firmware admit them.
+
+The page of the original: is it worth asking (`probe_*`), does the kernel offer slots (`admission_probe_*`), can a queue
+be made and freed (`create_free_smoke_*`). Beyond it, `UserQueueInterface` is a queue that retires fences.
+"""
+
+from zinc_rt.amdgpu.umq.interface import UserQueueInterface
+from zinc_rt.amdgpu.umq.preflight import (
+    DEFAULT_RENDER_NODE,
+    MIN_LINUX,
+    USER_QUEUE_PARAM_PATH,
+    KernelVersion,
+    ProbeResult,
+    ProbeStatus,
+    kernel_supports_umq,
+    parse_kernel_release,
+    probe_default,
+    probe_path,
+    user_queue_mode_enables_umq,
+)
+from zinc_rt.amdgpu.umq.smoke import (
+    SmokeResult,
+    SmokeStatus,
+    admission_probe_default,
+    admission_probe_path,
+    create_free_smoke_default,
+    create_free_smoke_path,
+)
+
+__all__ = [
+    "DEFAULT_RENDER_NODE",
+    "MIN_LINUX",
+    "USER_QUEUE_PARAM_PATH",
+    "KernelVersion",
+    "ProbeResult",
+    "ProbeStatus",
+    "SmokeResult",
+    "SmokeStatus",
+    "UserQueueInterface",
+    "admission_probe_default",
+    "admission_probe_path",
+    "create_free_smoke_default",
+    "create_free_smoke_path",
+    "kernel_supports_umq",
+    "parse_kernel_release",
+    "probe_default",
+    "probe_path",
+    "user_queue_mode_enables_umq",
+]
