@@ -9,5 +9,5 @@ class UnknownFormat(ZincError):
     """A format whose record says something that a decoder, a layout or a kernel does not know."""
 
     def __init__(self, name: str, what: str, value: object, where: str) -> None:
-        super().__init__(f"format {name}: {what} {str(value)!r} is unknown to {where}; add it there")
+        super().__init__(f"format {name}: {where} does not know {what} {str(value)!r}")
         self.name, self.what, self.value, self.where = name, what, value, where

@@ -51,6 +51,8 @@ class Scale(StrEnum):
     """A signed byte at `Format.scales` for each 16 elements: d * sc * q."""
 
 
+SUPER_GROUPS: Final = 8
+"""Groups of a super-block."""
 FLOAT_KINDS: Final = (Kind.F32, Kind.F16, Kind.BF16)
 NIBBLE_KINDS: Final = (Kind.NIBBLES, Kind.PAIRS, Kind.HALVES)
 """Kinds that keep the four low bits of two integers in a byte."""
@@ -84,6 +86,10 @@ class Format:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "groups", self.block // GROUP)
+        if self.scale in (Scale.SIX_BIT, Scale.INT8_HALVES) and (self.groups != SUPER_GROUPS or self.scales is None):
+            raise ValueError(
+                f"{self.name}: scales of kind {self.scale!s} are those of {SUPER_GROUPS} groups at a place"
+            )
 
     @property
     def quantized(self) -> bool:

@@ -78,7 +78,7 @@ def unpack(type: GGMLType, raw: U8) -> QuantRows:
         small = _part(blocks, f.scales, 2 * f.groups).view(np.int8)
         sc = small.reshape(len(raw), n_blocks * f.groups, 2).astype(np.int32)
         return QuantRows(type, ints, *_halves(f, blocks), sc=sc)
-    raise UnknownFormat(f.name, "the kind of scales", f.scale, "the reference (zinc_rt/gguf/unpack.py)")
+    raise UnknownFormat(f.name, "scales of kind", f.scale, "the reference (zinc_rt/gguf/unpack.py)")
 
 
 def _part(blocks: U8, at: int | None, n: int) -> U8:
@@ -101,7 +101,7 @@ def _halves(f: Format, blocks: U8) -> tuple[F32, F32 | None]:
 def _values(f: Format, ints: U8) -> I8:
     """What stored integers stand for."""
     if f.codebook:
-        raise UnknownFormat(f.name, "a codebook", f.codebook, "the reference (zinc_rt/gguf/unpack.py)")
+        raise UnknownFormat(f.name, "the codebook", f.codebook, "the reference (zinc_rt/gguf/unpack.py)")
     return ints.view(np.int8) - np.int8(f.offset)
 
 

@@ -18,11 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.formats.errors import UnknownFormat
-from zinc_rt.formats.table import FORMATS, NIBBLE_KINDS, Format, Kind, Scale
+from zinc_rt.formats.table import FORMATS, NIBBLE_KINDS, SUPER_GROUPS, Format, Kind, Scale
 from zinc_rt.gguf import GGMLType
 from zinc_rt.numerics import GROUP, TREE_LANES
 
 TILE_ROWS = 16
+_HERE = "the layout of tiles (zinc_rt/kernels/cpu/layout.py)"
 LINE_BYTES = 64
 """Four columns of a tile's rows."""
 BLOCK_ROWS = 16
@@ -48,12 +49,12 @@ def _tile_format(f: Format) -> TileFormat:
     elif f.kind in NIBBLE_KINDS and f.high_bits <= 2:
         lines = 4 + f.high_bits
     else:
-        raise UnknownFormat(f.name, "the kind of integers", f.kind, "the tiles of zinc_rt/kernels/cpu/layout.py")
+        raise UnknownFormat(f.name, f"{f.high_bits} high bits of integers of kind", f.kind, _HERE)
     if f.scale == Scale.BLOCK:
         return TileFormat(0, halves, lines * LINE_BYTES)
     if f.scale in (Scale.SIX_BIT, Scale.INT8_HALVES):
         return TileFormat(halves, 2 * TILE_ROWS, lines * LINE_BYTES)
-    raise UnknownFormat(f.name, "the kind of scales", f.scale, "the tiles of zinc_rt/kernels/cpu/layout.py")
+    raise UnknownFormat(f.name, "scales of kind", f.scale, _HERE)
 
 
 def _known() -> dict[str, TileFormat]:
@@ -89,7 +90,7 @@ def n_tiles(n_out: int) -> int:
 def tile_bytes(kind: GGMLType, n_in: int) -> int:
     """Bytes of a tile, a multiple of 64."""
     part, groups = tile_format(kind), n_groups(n_in)
-    scales = groups // 8 * part.super_scales + groups * part.scales
+    scales = groups // SUPER_GROUPS * part.super_scales + groups * part.scales
     return -(-scales // LINE_BYTES) * LINE_BYTES + groups * part.weights
 
 

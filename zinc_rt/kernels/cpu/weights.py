@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from zinc_rt.formats.decode import format_of, plain_integers
-from zinc_rt.formats.table import NIBBLE_KINDS, Kind, Scale
+from zinc_rt.formats.table import NIBBLE_KINDS, SUPER_GROUPS, Kind, Scale
 from zinc_rt.kernels.cpu.layout import TILES
 from zinc_rt.kernels.cpu.structs import BIASES, HALF_BIAS
 from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import bitcast, cast, load, static_assert
 from zinc_rt.lang.types import f16, f32, i8, i32, ptr, u8, vec
 
-SUPER_SHIFT = 3
-"""log2 of the groups of a super-block, whose scales lie apart."""
+SUPER_SHIFT = SUPER_GROUPS.bit_length() - 1
 
 
 @inline

@@ -21,25 +21,8 @@ from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import bitcast, cast, dot4, load, select, static_assert, unroll, wave_shuffle_xor
 from zinc_rt.lang.types import f16, f32, i8, i16, i32, ptr, u8, u16, u32, vec
 
-WORKS = {
-    Kind.BYTES: ((Scale.BLOCK, 32, 0),),
-    Kind.NIBBLES: ((Scale.BLOCK, 32, 0), (Scale.BLOCK, 32, 1)),
-    Kind.PAIRS: ((Scale.SIX_BIT, 256, 0), (Scale.SIX_BIT, 256, 1)),
-    Kind.HALVES: ((Scale.INT8_HALVES, 256, 2),),
-}
-"""What these lanes can share: for each kind of integers the kinds of scales, elements of a block and high bits."""
-
-
-@inline
-def shared_format(FMT: str):
-    """The record of a format whose groups these lanes can work on."""
-    F = plain_integers(FMT)
-    static_assert(
-        F.kind in WORKS and (F.scale, F.block, F.high_bits) in WORKS[F.kind],
-        f"format {FMT}: rdna/groups.py does not know integers of kind {F.kind!s} with {F.high_bits} high bits and "
-        f"scales of kind {F.scale!s} in blocks of {F.block}",
-    )
-    return F
+PLAIN = (Kind.BYTES, Kind.NIBBLES)
+"""Kinds whose groups share no bytes."""
 
 
 @inline
@@ -79,7 +62,11 @@ def sums_of(s: ptr[u32], group: u32):
 @inline
 def plain_weights(row: ptr[u8], group: u32, FMT: str):
     """A block of 32: eight words of weights without their offset, d, and m or None."""
-    F = shared_format(FMT)
+    F = plain_integers(FMT)
+    static_assert(
+        F.scale == Scale.BLOCK and F.groups == 1 and F.high_bits <= 1,
+        f"format {FMT}: plain_weights does not know {F.high_bits} high bits, scales of kind {F.scale!s} in {F.block}",
+    )
     block = row + group * F.block_bytes
     if F.kind == Kind.BYTES and F.minimum is None:
         d = f32(load(cast(block + F.d, ptr[f16])))
@@ -112,7 +99,7 @@ def plain_weights(row: ptr[u8], group: u32, FMT: str):
 @inline
 def plain_value(weights, x, group: u32, FMT: str):
     """v_g of a block of 32."""
-    F = shared_format(FMT)
+    F = plain_integers(FMT)
     words, d, m = weights
     q = quants(x[0], group, 0, 8)
     isum: i32 = 0
@@ -133,7 +120,11 @@ def k_weights(row: ptr[u8], group: u32, FMT: str):
     """Half of the bytes that this group shares with its neighbour: the even group's four words and the odd one's of
     elements 16h … 16h+15, h the group's low bit; then d, dmin, and this group's scale and minimum.
     """
-    F = shared_format(FMT)
+    F = plain_integers(FMT)
+    static_assert(
+        F.kind == Kind.PAIRS and F.scale == Scale.SIX_BIT and F.groups == 8 and F.high_bits <= 1,
+        f"format {FMT}: k_weights does not know {F.high_bits} high bits and scales of kind {F.scale!s} in {F.block}",
+    )
     static_assert(
         (F.d, F.minimum, F.scales, F.block_bytes % 16) == (0, 2, 4, 0),
         f"format {FMT}: rdna/groups.py loads d, dmin and the scales of kind {F.scale!s} as four words",
@@ -187,7 +178,11 @@ def halves_weights(row: ptr[u8], group: u32, FMT: str):
     """Half of the bytes that groups k and k + 2 of a half block share: four words of the lower group and four of the
     upper one, elements 16h … 16h+15, h: whether this is the upper one; d, and their two scales of these elements.
     """
-    F = shared_format(FMT)
+    F = plain_integers(FMT)
+    static_assert(
+        F.kind == Kind.HALVES and F.scale == Scale.INT8_HALVES and F.groups == 8 and F.high_bits == 2,
+        f"format {FMT}: halves_weights does not know {F.high_bits} high bits, scales of kind {F.scale!s} in {F.block}",
+    )
     block = row + (group >> 3) * F.block_bytes
     j = group & 7
     side, k, h = j >> 2, j & 1, (j >> 1) & 1
@@ -204,7 +199,7 @@ def halves_weights(row: ptr[u8], group: u32, FMT: str):
 @inline
 def halves_value(weights, x, group: u32, FMT: str):
     """v_g where each 16 elements have a scale."""
-    OFFSET = shared_format(FMT).offset
+    OFFSET = plain_integers(FMT).offset
     low, high, d, low_scale, high_scale = weights
     h = (group >> 1) & 1
     below, above = group & 0xFFFFFFFD, group | 2
@@ -232,22 +227,22 @@ def half_sum(s: ptr[u32], group: u32, h: u32):
 @inline
 def group_weights(row: ptr[u8], group: u32, FMT: str):
     """A lane's weights, for `group_value`."""
-    F = shared_format(FMT)
+    F = plain_integers(FMT)
     if F.kind == Kind.HALVES:
         return halves_weights(row, group, FMT)
     if F.kind == Kind.PAIRS:
         return k_weights(row, group, FMT)
-    static_assert(F.groups == 1, f"format {FMT}: group_weights does not know integers of kind {F.kind!s}")
+    static_assert(F.kind in PLAIN, f"format {FMT}: group_weights does not know integers of kind {F.kind!s}")
     return plain_weights(row, group, FMT)
 
 
 @inline
 def group_value(weights, x, group: u32, FMT: str):
     """v_g of a lane's group against one row of activations."""
-    F = shared_format(FMT)
+    F = plain_integers(FMT)
     if F.kind == Kind.HALVES:
         return halves_value(weights, x, group, FMT)
     if F.kind == Kind.PAIRS:
         return k_value(weights, x, group)
-    static_assert(F.groups == 1, f"format {FMT}: group_value does not know integers of kind {F.kind!s}")
+    static_assert(F.kind in PLAIN, f"format {FMT}: group_value does not know integers of kind {F.kind!s}")
     return plain_value(weights, x, group, FMT)

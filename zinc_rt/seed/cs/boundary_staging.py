@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.amdgpu.cs.errors import InputTooLarge, OutputTooLarge, ShapeMismatch, ValueOutOfRange
+from zinc_rt.formats.table import FORMATS
 from zinc_rt.seed.cs.boundary_programs import pair, record_dispatch
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ NO_ID = 0xFFFF_FFFF
 """What words for ids hold before a kernel writes them."""
 NO_FLOAT = 0x7FC0_0000
 """What words for floats hold before: a quiet NaN."""
-BLOCK = 32
-Q4_0_BYTES, Q8_0_BYTES = 18, 34
+BLOCK = FORMATS["Q4_0"].block
+Q4_0_BYTES, Q8_0_BYTES = FORMATS["Q4_0"].block_bytes, FORMATS["Q8_0"].block_bytes
 _ALIGN = 64
 _DWORD = 0xFFFF_FFFF
 
