@@ -7,7 +7,7 @@ counter, so a tile stores its groups in that order and is read straight through.
 A tile is, in this order: scales of super-blocks, scales of groups, bits of the weights. Within a group of weights
 line i (of 8) holds columns 4i … 4i+3 of the 16 rows, 64 bytes: an operand of a dot product of bytes. Weights of 4 bits
 keep line i in low nibbles and line i + 4 in high ones, in 4 lines; a fifth bit lies in one more line (bit i belongs to
-line i); fifth and sixth bits of Q6_K in two (bits 2i, 2i+1 belong to line i, or i + 4 in the second).
+line i); fifth and sixth bits lie in two (bits 2i, 2i+1 belong to line i, or i + 4 in the second).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Activations as int8, a scale and two sums for each group of 32; what the quantised matrix products read.
 
 q: i8[rows, groups, 32]; d: f32[rows, groups]; s: u32[rows, groups], the sum of the first 16 in the low half and that
-of the last 16 in the high half, as i16 (Q6_K needs them apart).
+of the last 16 in the high half, as i16 (halves with scales of their own need them apart).
 """
 
 from __future__ import annotations
