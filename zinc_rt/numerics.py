@@ -9,6 +9,7 @@ from typing import Final
 
 GROUP: Final = 32
 """Elements that share one exact integer dot product, or one chain of fused multiply-adds."""
+GROUP_SHIFT: Final = GROUP.bit_length() - 1
 TREE_LANES: Final = 32
 """Lanes of the tree that adds groups, and exponentials."""
 NORM_LANES: Final = 256

@@ -181,9 +181,9 @@ def six_bit_scales(scales: ptr[u8], j: i32):
 
 
 @inline
-def half_scale_place(j: i32, h: int):
-    """Where `Scale.INT8_HALVES` keeps the scale of half h of group j, behind `scales`."""
-    return 8 * (j >> 2) + 2 * (j & 3) + h
+def half_scale_at(first: int, j: i32, h: int):
+    """Where `Scale.INT8_HALVES` keeps the scale of half h of group j; first: where those of a block begin."""
+    return first + 8 * (j >> 2) + 2 * (j & 3) + h
 
 
 @inline
@@ -191,7 +191,7 @@ def group_scale(block: ptr[u8], j: i32, h: int, FMT: str):
     """What multiplies half h of a group, and what is then added or taken away: (scale, addend or None)."""
     F = format_of(FMT)
     if F.scale == Scale.INT8_HALVES:
-        scale = f32(i32(load(cast(block + F.scales, ptr[i8]), half_scale_place(j, h))))
+        scale = f32(i32(load(cast(block + F.scales, ptr[i8]), half_scale_at(0, j, h))))
         return half(block, F.d) * scale, None
     if F.scale == Scale.SIX_BIT:
         sc, mn = six_bit_scales(block + F.scales, j)

@@ -7,6 +7,7 @@ from zinc_rt.kernels.cpu.structs import EmbedArgs, StepRecord
 from zinc_rt.lang.kernel import kernel
 from zinc_rt.lang.ops import unroll
 from zinc_rt.lang.types import i32, i64, ptr
+from zinc_rt.numerics import GROUP, GROUP_SHIFT
 
 
 @kernel
@@ -21,11 +22,11 @@ def embed(a: ptr[EmbedArgs], step: ptr[StepRecord], first: i32, last: i32, FMT: 
             for i in range(n):
                 y[i] = float_element(table, i, FMT)
         else:
-            for g in range(n >> 5):
+            for g in range(n >> GROUP_SHIFT):
                 block = table + (g >> F.group_shift) * F.block_bytes
                 j = g & (F.groups - 1)
                 words = group_words(block, j, FMT)
-                out = y + g * 32
+                out = y + g * GROUP
                 for h in unroll(2):
                     scale, addend = group_scale(block, j, h, FMT)
                     for i in unroll(4 * h, 4 * h + 4):

@@ -36,6 +36,7 @@ from zinc_rt.lang.ops import (
     zeros,
 )  # fmt: skip
 from zinc_rt.lang.types import f32, i8, i16, i32, i64, ptr, u8, vec
+from zinc_rt.numerics import GROUP, TREE_LANES
 
 PANEL_ROWS = 64
 """Rows that go through all tiles of a call before the next ones do; a multiple of BLOCK_ROWS."""
@@ -71,7 +72,7 @@ def isum_dots(w: ptr[u8], x: ptr[i8], isum, FIRST: int, LAST: int, FMT: str, M: 
 @inline
 def four_columns(x: ptr[i8], m: int, i: int, W: int):
     """Row m's activations of line i, for every lane."""
-    return bitcast(splat(load(cast(x + (m * 32 + i * 4), ptr[i32])), W), vec[i8, 4 * W])
+    return bitcast(splat(load(cast(x + (m * GROUP + i * 4), ptr[i32])), W), vec[i8, 4 * W])
 
 
 @inline
@@ -140,10 +141,10 @@ def tile_rows(
                         prefetch(w, AHEAD + i)
                     supers = tile + (group >> SUPER_SHIFT) * TILE.super_scales
                     add_group(w, scales, supers, xv, dv, sv, s_stride, one, FMT, M, W, SIGNED)
-                    group += 32
+                    group += TREE_LANES
                     w = w + TILE.weights
                     scales = scales + TILE.scales
-                    xv = xv + block * 32
+                    xv = xv + block * GROUP
                     dv = dv + block
                     sv = sv + block
                 for i in unroll(N):
@@ -202,7 +203,7 @@ def matmul(
                         m = BLOCK_ROWS
                 for M in unroll(BLOCKS):
                     while m + M <= here:
-                        x = p.q + (at * 32 + i64(m) * 32)
+                        x = p.q + (at * GROUP + i64(m) * GROUP)
                         sums = regs(vec[f32, W], M * (16 // W))
                         tile_rows(
                             tile, x, p.d + (at + i64(m)), p.s + (at + i64(m)), s_stride, block, groups, sums, FMT, M,

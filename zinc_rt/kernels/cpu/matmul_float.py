@@ -11,6 +11,7 @@ from zinc_rt.kernels.cpu.weights import tile_of
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import array, bitcast, cast, fma, load, prefetch, regs, splat, static_assert, unroll
 from zinc_rt.lang.types import f16, f32, i32, i64, ptr, u8, u32, vec
+from zinc_rt.numerics import GROUP, TREE_LANES
 
 
 @inline
@@ -32,9 +33,9 @@ def add_group(w, x, block, steps: i32, sums, FMT: str, M: int, W: int):
     H = 16 // W
     COLUMNS = 2 if format_of(FMT).kind == Kind.BF16 else 1
     acc = regs(vec[f32, W], M * H)
-    if steps == 32:
+    if steps == GROUP:
         xk: ptr[f32] = x
-        for k in unroll(0, 32, COLUMNS):
+        for k in unroll(0, GROUP, COLUMNS):
             for h in unroll(H):
                 columns = weights_at(w, k, h * W, FMT, W)
                 for c in unroll(COLUMNS):
@@ -84,7 +85,7 @@ def matmul_float(
                     N = M * (16 // W)
                     sums = regs(vec[f32, W], N)
                     w: ptr[u8] = tile
-                    x: ptr[f32] = p.f + (i64(start) * i64(groups) * 32 + i64(m))
+                    x: ptr[f32] = p.f + (i64(start) * i64(groups) * GROUP + i64(m))
                     second = regs(vec[f32, W], N)
                     for q in range(8):
                         first_lane = lane_of(q * 4)
@@ -95,13 +96,13 @@ def matmul_float(
                             while group < groups:
                                 for i in unroll(0, tile_of(FMT).weights, 64):
                                     prefetch(w, AHEAD + i)
-                                steps: i32 = n - group * 32
-                                if steps > 32:
-                                    steps = 32
+                                steps: i32 = n - group * GROUP
+                                if steps > GROUP:
+                                    steps = GROUP
                                 add_group(w, x, block, steps, one, FMT, M, W)
-                                group += 32
+                                group += TREE_LANES
                                 w = w + tile_of(FMT).weights
-                                x = x + i64(block) * 32
+                                x = x + i64(block) * GROUP
                             for i in unroll(N):
                                 if r % 2 == 0:
                                     into[i] = one[i]

@@ -38,6 +38,7 @@ from zinc_rt.lang.ops import (
     unroll,
 )  # fmt: skip
 from zinc_rt.lang.types import f32, i8, i32, i64, ptr, u8, vec
+from zinc_rt.numerics import GROUP, TREE_LANES
 
 MAX_GROUPS = 384
 """Groups of the longest row that this path takes: its scratch lies on the stack."""
@@ -89,7 +90,7 @@ def product(c, x, w, T: int, LINES: int, TILES: str):
     """c i32[16, 16] = 16 rows of x (32 bytes apart) times LINES lines of weights."""
     if TILES == "amx":
         tile_zero(T)
-        tile_load(T + 1, x, 32)
+        tile_load(T + 1, x, GROUP)
         tile_load(T + 2, w, 64)
         tile_dot_i8u8(T, T + 1, T + 2)
         tile_store(T, c, 64)
@@ -97,7 +98,7 @@ def product(c, x, w, T: int, LINES: int, TILES: str):
         for m in range(BLOCK_ROWS):
             acc: vec[i32, 16] = 0
             for i in unroll(LINES):
-                q = bitcast(splat(load(cast(x + (m * 32 + i * 4), ptr[i32])), 16), vec[i8, 64])
+                q = bitcast(splat(load(cast(x + (m * GROUP + i * 4), ptr[i32])), 16), vec[i8, 64])
                 acc = dot4(acc, load(w, i * 64, lanes=64), q)
             store(c, acc, m * 16)
 
@@ -120,7 +121,7 @@ def matrix_rows(a, tile, scratch, t: i32, start: i32, FMT: str, TILES: str):
     factors = scratch[2]
     aside = scratch[3]
     scales: ptr[u8] = tile + (groups >> SUPER_SHIFT) * TILE.super_scales
-    x: ptr[i8] = p.q + at * 32
+    x: ptr[i8] = p.q + at * GROUP
     d: ptr[f32] = p.d + at
     s: ptr[i32] = p.s + at
     s_stride = p.s_stride
@@ -139,7 +140,7 @@ def matrix_rows(a, tile, scratch, t: i32, start: i32, FMT: str, TILES: str):
                 for i in unroll(F):
                     store(factors, values[i], (k * F + i) * 16)
                 k += 1
-                group += 32
+                group += TREE_LANES
                 lines = lines + 512
                 scales = scales + TILE.scales
                 x = x + 512
@@ -147,7 +148,7 @@ def matrix_rows(a, tile, scratch, t: i32, start: i32, FMT: str, TILES: str):
             lanes = regs(vec[f32, 16], 16)
             g: i32 = 0
             for r in unroll(4):
-                n: i32 = (groups - first + (31 - LANE_STEPS[r])) >> 5
+                n: i32 = (groups - first + (TREE_LANES - 1 - LANE_STEPS[r])) >> (TREE_LANES.bit_length() - 1)
                 for j in range(n):
                     f = tuple(load(factors, (g * F + i) * 16, lanes=16) for i in range(F))
                     for mm in unroll(4):

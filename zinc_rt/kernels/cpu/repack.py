@@ -7,7 +7,7 @@ from zinc_rt.formats.decode import (
     LOW_NIBBLES,
     format_of,
     half_at,
-    half_scale_place,
+    half_scale_at,
     high_at,
     high_shift,
     low_at,
@@ -40,6 +40,7 @@ from zinc_rt.lang.ops import (
     zeros,
 )
 from zinc_rt.lang.types import i32, i64, ptr, u8, u16, u32, vec
+from zinc_rt.numerics import GROUP, TREE_LANES
 
 
 @inline
@@ -58,7 +59,7 @@ def put_scales(block: ptr[u8], j: i32, group: i32, supers: ptr[u8], scales: ptr[
                 at[16 + r] = half_at(block, F.minimum)
         if F.scale == Scale.INT8_HALVES:
             for h in unroll(2):
-                scales[16 * h + r] = block[F.scales + half_scale_place(j, h)]
+                scales[16 * h + r] = block[half_scale_at(F.scales, j, h)]
         elif F.scale == Scale.SIX_BIT:
             sc, mn = six_bit_scales(block + F.scales, j)
             scales[r] = u8(sc)
@@ -161,7 +162,7 @@ def repack(
         w: ptr[u8] = weights_of(tile, groups, FMT)
         find_rows(a, t, starts)
         following: ptr[u8] = a.source + (starts[0] + 16 * a.row_bytes)
-        for q in range(32):
+        for q in range(TREE_LANES):
             group: i32 = lane_of(q)
             while group < groups:
                 j = group & (F.groups - 1)
@@ -179,7 +180,7 @@ def repack(
                 for i in unroll(0, 16 * F.block_bytes // F.groups, 64):
                     prefetch(following + i)
                 following = following + 16 * F.block_bytes // F.groups
-                group += 32
+                group += TREE_LANES
                 w = w + TILE.weights
                 scales = scales + TILE.scales
 
@@ -231,20 +232,20 @@ def repack_float(a: ptr[CopyArgs], step: ptr[StepRecord], first: i32, last: i32,
         w: ptr[u8] = a.tiles + i64(t) * a.tile_bytes
         find_rows(a, t, starts)
         following: ptr[u8] = a.source + (starts[0] + 16 * a.row_bytes)
-        for q in range(32):
+        for q in range(TREE_LANES):
             group: i32 = lane_of(q)
             while group < groups:
-                source = a.source + group * (32 * SIZE)
-                steps: i32 = n - group * 32
-                if steps >= 32:
+                source = a.source + group * (GROUP * SIZE)
+                steps: i32 = n - group * GROUP
+                if steps >= GROUP:
                     put_whole_group(source, starts, w, FMT)
-                    for i in unroll(0, 16 * 32 * SIZE, 64):
+                    for i in unroll(0, 16 * GROUP * SIZE, 64):
                         prefetch(following + i)
-                    following = following + 16 * 32 * SIZE
+                    following = following + 16 * GROUP * SIZE
                 else:
                     for r in unroll(16):
                         row_source = source + starts[r]
                         for k in range(steps):
                             put_column(row_source, w, k, r, FMT)
-                group += 32
+                group += TREE_LANES
                 w = w + tile_of(FMT).weights

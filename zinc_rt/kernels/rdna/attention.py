@@ -31,7 +31,7 @@ from zinc_rt.lang.ops import (
     workitem_id,
 )
 from zinc_rt.lang.types import Space, f16, f32, i32, ptr, struct, u32, u64
-from zinc_rt.numerics import PAGE_SHIFT, PAGE_TOKENS, PAGES_OF_SPLIT, SPLIT, SPLIT_SHIFT
+from zinc_rt.numerics import PAGE_SHIFT, PAGE_TOKENS, PAGES_OF_SPLIT, SPLIT, SPLIT_SHIFT, TREE_LANES
 
 INFINITY = float("inf")
 
@@ -152,7 +152,7 @@ def attention(a: ptr[GpuAttentionArgs, Space.CONSTANT], G: int, DIM: int):
         out = (u64(row) * u64(a.max_splits) + u64(split)) * u64(n_kv * G) + u64(kv_head * G)
         for g in range(wave, u32(G), 8):
             total: f32 = 0.0
-            for i in unroll(0, SPLIT, 32):
+            for i in unroll(0, SPLIT, TREE_LANES):
                 total += es[g * SPLIT + lane_id() + i]
             total = wave_reduce_add(total)
             top: f32 = tops[g * 8]

@@ -7,6 +7,7 @@ from zinc_rt.formats.table import Kind, Scale
 from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import cast, fma, load, regs, static_assert, unroll
 from zinc_rt.lang.types import f16, f32, i8, ptr, u8, u32
+from zinc_rt.numerics import GROUP, TREE_LANES
 
 BOUNDARY_FORMATS = ("F32", "Q4_0", "Q8_0")
 """Formats that `TokenBoundary` has operations for."""
@@ -19,7 +20,7 @@ def group_chain(block: ptr[u8], x: ptr[f32], FMT: str):
     acc: f32 = 0.0
     if F.kind == Kind.F32:
         w = cast(block, ptr[f32])
-        for i in range(0, 32, 4):
+        for i in range(0, GROUP, 4):
             for j in unroll(4):
                 acc = fma(w[i + j], x[i + j], acc)
     else:
@@ -29,7 +30,7 @@ def group_chain(block: ptr[u8], x: ptr[f32], FMT: str):
         d = f32(load(cast(block + F.d, ptr[f16])))
         if F.kind == Kind.BYTES:
             q = cast(block + F.q, ptr[i8])
-            for i in range(0, 32, 4):
+            for i in range(0, GROUP, 4):
                 v = load(q, i, lanes=4)
                 for j in unroll(4):
                     acc = fma(d * f32(v[j]), x[i + j], acc)
@@ -38,7 +39,7 @@ def group_chain(block: ptr[u8], x: ptr[f32], FMT: str):
                 F.kind == Kind.NIBBLES and F.high_bits == 0,
                 f"format {FMT}: group_chain does not know {F.high_bits} high bits of kind {F.kind!s}",
             )
-            for i in range(u32(0), 32, 4):
+            for i in range(u32(0), GROUP, 4):
                 bits = load(cast(block + F.q, ptr[u32]), (i & 12) >> 2, align=2) >> ((i >> 4) * 4)
                 for j in unroll(4):
                     acc = fma(d * (f32((bits >> (8 * j)) & 15) - float(F.offset)), x[i + j], acc)
@@ -49,11 +50,11 @@ def group_chain(block: ptr[u8], x: ptr[f32], FMT: str):
 def row_product(row: ptr[u8], x: ptr[f32], groups: u32, FMT: str):
     """The tree over 32 lanes by one work-item: lanes in bit-reversed order, merged like a binary counter."""
     sums = regs(f32, 6)
-    for j in range(u32(0), 32):
+    for j in range(u32(0), TREE_LANES):
         lane = ((j & 1) << 4) | ((j & 2) << 2) | (j & 4) | ((j & 8) >> 2) | (j >> 4)
         p: f32 = 0.0
-        for g in range(lane, groups, 32):
-            p += group_chain(row + g * format_of(FMT).group_bytes, x + g * 32, FMT)
+        for g in range(lane, groups, TREE_LANES):
+            p += group_chain(row + g * format_of(FMT).group_bytes, x + g * GROUP, FMT)
         for k in unroll(5):
             if j & ((2 << k) - 1) == (2 << k) - 1:
                 p = sums[k] + p

@@ -6,6 +6,7 @@ from zinc_rt.formats.decode import float_element, format_of, group_scale, group_
 from zinc_rt.lang.kernel import kernel
 from zinc_rt.lang.ops import concat, store, unroll, workgroup_id, workitem_id
 from zinc_rt.lang.types import f32, i32, ptr, u8, u32, u64
+from zinc_rt.numerics import GROUP, GROUP_SHIFT
 
 
 @kernel(workgroup=64)
@@ -13,13 +14,13 @@ def embed(table: ptr[u8], ids: ptr[i32], y: ptr[f32], n: u32, FMT: str):
     """y[row] = row ids[row] of a table with rows of n elements; ceil(n / 2048) workgroups in x, a row each in y."""
     F = format_of(FMT)
     group = workgroup_id(0) * 64 + workitem_id()
-    blocks = (n >> 5) >> F.group_shift
+    blocks = (n >> GROUP_SHIFT) >> F.group_shift
     row = table + u64(u32(ids[workgroup_id(1)])) * u64(blocks * F.block_bytes)
-    if group < n >> 5:
+    if group < n >> GROUP_SHIFT:
         block = row + (group >> F.group_shift) * F.block_bytes
         j = i32(group & 7)
         words = group_words(block, j, FMT)
-        out = y + u64(workgroup_id(1)) * u64(n) + group * 32
+        out = y + u64(workgroup_id(1)) * u64(n) + group * GROUP
         for h in unroll(2):
             scale, addend = group_scale(block, j, h, FMT)
             for i in unroll(4 * h, 4 * h + 4):

@@ -20,6 +20,7 @@ from zinc_rt.formats.table import Kind, Scale
 from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import bitcast, cast, dot4, load, select, static_assert, unroll, wave_shuffle_xor
 from zinc_rt.lang.types import f16, f32, i8, i16, i32, ptr, u8, u16, u32, vec
+from zinc_rt.numerics import GROUP
 
 PLAIN = (Kind.BYTES, Kind.NIBBLES)
 """Kinds whose groups share no bytes."""
@@ -40,7 +41,7 @@ def words_at(p: ptr[u8], at, n: int, align: int):
 @inline
 def quants(x: ptr[i8], group: u32, first: int, n: int):
     """n words of a group's activations from word `first` on: by 16 bytes at a time, as a tuple."""
-    parts = tuple(load(cast(x + group * 32, ptr[u32]), first + i, lanes=4, align=16) for i in range(0, n, 4))
+    parts = tuple(load(cast(x + group * GROUP, ptr[u32]), first + i, lanes=4, align=16) for i in range(0, n, 4))
     return tuple(parts[i // 4][i % 4] for i in range(n))
 
 
@@ -156,8 +157,8 @@ def k_value(weights, x, group: u32):
     """v_g where groups have scales and minima of six bits."""
     low, high, d, dmin, sc, mn = weights
     odd = group & 1
-    even_q = load(cast(x[0] + (group - odd) * 32 + odd * 16, ptr[u32]), lanes=4, align=16)
-    odd_q = load(cast(x[0] + (group | 1) * 32 + odd * 16, ptr[u32]), lanes=4, align=16)
+    even_q = load(cast(x[0] + (group - odd) * GROUP + odd * 16, ptr[u32]), lanes=4, align=16)
+    odd_q = load(cast(x[0] + (group | 1) * GROUP + odd * 16, ptr[u32]), lanes=4, align=16)
     even_sum: i32 = 0
     odd_sum: i32 = 0
     for i in unroll(4):
@@ -203,8 +204,8 @@ def halves_value(weights, x, group: u32, FMT: str):
     low, high, d, low_scale, high_scale = weights
     h = (group >> 1) & 1
     below, above = group & 0xFFFFFFFD, group | 2
-    low_q = load(cast(x[0] + below * 32 + h * 16, ptr[u32]), lanes=4, align=16)
-    high_q = load(cast(x[0] + above * 32 + h * 16, ptr[u32]), lanes=4, align=16)
+    low_q = load(cast(x[0] + below * GROUP + h * 16, ptr[u32]), lanes=4, align=16)
+    high_q = load(cast(x[0] + above * GROUP + h * 16, ptr[u32]), lanes=4, align=16)
     low_sum = half_sum(x[2], below, h) * -OFFSET
     high_sum = half_sum(x[2], above, h) * -OFFSET
     for i in unroll(4):

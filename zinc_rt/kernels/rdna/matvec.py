@@ -22,6 +22,7 @@ from zinc_rt.lang.ops import (
     workitem_id,
 )
 from zinc_rt.lang.types import f16, f32, i8, ptr, u8, u16, u32, u64
+from zinc_rt.numerics import GROUP, GROUP_SHIFT, TREE_LANES
 
 WAVES = 4
 """Rows of a workgroup."""
@@ -37,12 +38,12 @@ def wave_row():
 def add_groups(line, q, d, s, sums, base: u32, n_groups: u32, STEPS: int, FMT: str, M: int):
     """sums[m] += v_g of this lane's groups base + lane, 32 further, … STEPS times; groups beyond the end count as 0."""
     # What comes from memory is asked for before the first of it is needed.
-    at = tuple(base + i * 32 + lane_id() for i in range(STEPS))
+    at = tuple(base + i * TREE_LANES + lane_id() for i in range(STEPS))
     groups = tuple(select(g < n_groups, g, n_groups - 1) for g in at)
     weights = tuple(group_weights(line, g, FMT) for g in groups)
     for i in unroll(STEPS):
         for m in unroll(M):
-            x = (q + m * n_groups * 32, d + m * n_groups, s + m * n_groups)
+            x = (q + m * n_groups * GROUP, d + m * n_groups, s + m * n_groups)
             sums[m] = sums[m] + select(at[i] < n_groups, group_value(weights[i], x, groups[i], FMT), 0.0)
 
 
@@ -60,7 +61,7 @@ def matvec(
     row = wave_row()
     if row < n_rows:
         block = workgroup_id(1) * M
-        q = q + u64(block) * u64(n_groups * 32)
+        q = q + u64(block) * u64(n_groups * GROUP)
         d = d + u64(block) * u64(n_groups)
         s = s + u64(block) * u64(n_groups)
         y = y + u64(block) * u64(n_rows)
@@ -68,10 +69,10 @@ def matvec(
         sums = regs(f32, M)
         many: u32 = 0
         if STEPS > 1:
-            while many + 32 * STEPS <= n_groups:
+            while many + TREE_LANES * STEPS <= n_groups:
                 add_groups(line, q, d, s, sums, many, n_groups, STEPS, FMT, M)
-                many += 32 * STEPS
-        for base in range(many, n_groups, 32):
+                many += TREE_LANES * STEPS
+        for base in range(many, n_groups, TREE_LANES):
             add_groups(line, q, d, s, sums, base, n_groups, 1, FMT, M)
         for m in unroll(M):
             total = wave_reduce_add(sums[m])
@@ -117,18 +118,18 @@ def matvec_float(w: ptr[u8], x: ptr[f32], y: ptr[f32], n: u32, n_rows: u32, FMT:
         y = y + u64(block) * u64(n_rows)
         line = w + u64(row) * u64(n * format_of(FMT).block_bytes)
         sums = regs(f32, M)
-        for group in range(lane_id(), (n + 31) >> 5, 32):
+        for group in range(lane_id(), (n + (GROUP - 1)) >> GROUP_SHIFT, TREE_LANES):
             chains = regs(f32, M)
-            if group * 32 + 32 <= n:
-                for first in unroll(0, 32, 8):
+            if group * GROUP + GROUP <= n:
+                for first in unroll(0, GROUP, 8):
                     weights = floats_at(line, group, first, FMT)
                     for m in unroll(M):
-                        v = x + m * n + group * 32
+                        v = x + m * n + group * GROUP
                         parts = tuple(load(v, first + i, lanes=4) for i in (0, 4))
                         for i in unroll(8):
                             chains[m] = fma(weights[i], parts[i // 4][i % 4], chains[m])
             else:
-                for i in range(group * 32, n):
+                for i in range(group * GROUP, n):
                     for m in unroll(M):
                         chains[m] = fma(float_at(line, i, FMT), load(x + m * n, i), chains[m])
             for m in unroll(M):

@@ -21,7 +21,7 @@ from zinc_rt.lang.ops import (
     workitem_id,
 )
 from zinc_rt.lang.types import f32, i8, ptr, u32, u64
-from zinc_rt.numerics import NORM_LANES
+from zinc_rt.numerics import GROUP_SHIFT, NORM_LANES
 
 AHEAD = 8
 """Elements that a lane loads before it works on them."""
@@ -133,8 +133,8 @@ def norm_row_quantized(
 def norm_quantized(x: ptr[f32], w: ptr[f32], q: ptr[i8], d: ptr[f32], s: ptr[u32], n: u32, eps: f32):
     """The norm of each row as `quantize` stores it; n is a multiple of 32; a workgroup a row."""
     row = u64(workgroup_id(0)) * u64(n)
-    quants = cast(q + row, ptr[u32])
-    norm_row_quantized(x + row, x + row, w, x + row, quants, d + (row >> 5), s + (row >> 5), n, eps, False)
+    quants, group = cast(q + row, ptr[u32]), row >> GROUP_SHIFT
+    norm_row_quantized(x + row, x + row, w, x + row, quants, d + group, s + group, n, eps, False)
 
 
 @kernel(workgroup=256)
@@ -144,9 +144,9 @@ def residual_norm_quantized(
 ):  # fmt: skip
     """As `norm_quantized` for x + residual, which goes to total, neither x nor residual."""
     row = u64(workgroup_id(0)) * u64(n)
-    quants = cast(q + row, ptr[u32])
+    quants, group = cast(q + row, ptr[u32]), row >> GROUP_SHIFT
     norm_row_quantized(
-        x + row, residual + row, w, total + row, quants, d + (row >> 5), s + (row >> 5), n, eps, True
+        x + row, residual + row, w, total + row, quants, d + group, s + group, n, eps, True
     )  # fmt: skip
 
 
