@@ -21,8 +21,7 @@ from zinc_rt.seed.cs.boundary_programs import built_in, checked, upload
 
 IB_VA = 0x1_0200_0000
 SIZES = {"ib": 64 << 10, "input": 2 << 20, "output": 32 << 10, "signal": 4096, "shader": 32 << 10}
-"""Bytes of the buffers. Each one's address is where the one before ends, the first is at `IB_VA`. The original's shader
-buffer has 8 KiB; the kernels here take more.
+"""Bytes of the buffers. Each one's address is where the one before ends, the first is at `IB_VA`.
 """
 TIMEOUT = 10.0
 S_ENDPGM = 0xBFB0_0000
@@ -34,7 +33,7 @@ _EXECUTABLE = ("ib", "shader")
 class TokenBoundary(Operations):
     """Made by `init_default` or `init_path`; a context manager. Two threads take turns; a forked child is refused.
 
-    Public fields as the original's: file (the descriptor), ctx_id, ip_type, bo_list_handle; of each buffer its GPU
+    Public fields: file (the descriptor), ctx_id, ip_type, bo_list_handle; of each buffer its GPU
     address (`ib_va`, ...) and its dwords (`ib_map`, ...: u32[]); builder, over `ib_map`; submit_count,
     last_fence_handle, last_wait_status, last_ib_bytes. programs: the kernels in the shader buffer by name. timeout:
     seconds that an operation may take.
