@@ -1,7 +1,7 @@
 """Formats that do not exist, put into the table before anything is derived from it.
 
 Run as a program of its own: `python -m tests.formats.fakes refused NAME`, `... learned NAME` (where the layout of
-tiles knows the format, and no kernel does) or `... same NAME`. All take the name of a type that ggml has and the table
+tiles knows the format, and no kernel does), `... same NAME` or `... compared`. All take the name of a type that ggml has and the table
 does not, IQ4_NL: blocks of 32 elements in 18 bytes.
 """
 
@@ -11,6 +11,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 from zinc_rt.formats.table import FORMATS, Format, Kind, Scale
 
@@ -135,6 +136,112 @@ def same() -> dict[str, bool]:
     return out
 
 
+def variants() -> list[Format]:
+    """Records of known kinds in combinations and places that no format has, under names that the table lacks."""
+    names = iter(("Q4_2", "Q4_3", "Q8_1", "Q2_K", "Q3_K", "Q8_K", "IQ2_XXS", "IQ2_XS", "IQ3_XXS", "IQ1_S", "IQ4_NL",
+                  "IQ3_S", "IQ2_S", "IQ4_XS", "IQ1_M", "TQ1_0", "TQ2_0", "MXFP4", "NVFP4", "Q1_0"))  # fmt: skip
+    plain, six, halves = Scale.BLOCK, Scale.SIX_BIT, Scale.INT8_HALVES
+    makers = (
+        lambda n: Format(n, 32, 34, Kind.BYTES, plain, q=0, d=32),
+        lambda n: Format(n, 32, 36, Kind.BYTES, plain, q=4, minimum=2),
+        lambda n: Format(n, 32, 18, Kind.NIBBLES, plain, q=2),
+        lambda n: Format(n, 32, 18, Kind.NIBBLES, plain, q=2, offset=16),
+        lambda n: Format(n, 32, 20, Kind.NIBBLES, plain, q=4, minimum=2, offset=8),
+        lambda n: Format(n, 32, 24, Kind.NIBBLES, plain, q=0, high=16, high_bits=1, d=20, minimum=22),
+        lambda n: Format(n, 32, 22, Kind.NIBBLES, plain, q=0, high=18, high_bits=1, d=16, offset=8),
+        lambda n: Format(n, 256, 130, Kind.PAIRS, plain, q=2, offset=8),
+        lambda n: Format(n, 256, 132, Kind.PAIRS, plain, q=0, d=130, minimum=128),
+        lambda n: Format(n, 256, 144, Kind.PAIRS, six, q=0, d=128, minimum=130, scales=132),
+        lambda n: Format(n, 256, 144, Kind.PAIRS, six, q=16, scales=4, minimum=2, offset=8),
+        lambda n: Format(n, 256, 176, Kind.PAIRS, six, q=16, high=144, high_bits=1, scales=4, minimum=2),
+        lambda n: Format(n, 256, 146, Kind.PAIRS, halves, q=0, d=144, scales=128, offset=32),
+        lambda n: Format(n, 256, 194, Kind.HALVES, plain, q=66, high=2, high_bits=2, offset=16),
+        lambda n: Format(n, 256, 208, Kind.HALVES, six, q=80, high=16, high_bits=2, scales=4, minimum=2),
+        lambda n: Format(n, 256, 210, Kind.HALVES, halves, q=82, high=18, high_bits=2, scales=2, offset=32),
+        lambda n: Format(n, 256, 146, Kind.HALVES, halves, q=18, scales=2, offset=32),
+        lambda n: Format(n, 256, 288, Kind.BYTES, six, q=32, scales=4, minimum=2),
+        lambda n: Format(n, 256, 274, Kind.BYTES, halves, q=18, scales=2),
+    )  # fmt: skip
+    return [make(name) for make, name in zip(makers, names, strict=False)]
+
+
+def compared() -> dict[str, str]:
+    """What each tier makes of each of `variants`: "same" as the reference, "differs", or why it refuses."""
+    import numpy as np
+
+    from tests.kernels import material as m
+    from tests.rdna import stage
+    from zinc_rt.gguf import GGMLType
+    from zinc_rt.lang.diagnostics import KernelError
+    from zinc_rt.lang.gpu import gpu_kernel
+
+    stage.kernel_of = lambda entry: gpu_kernel(entry.spec)  # one at a time: those of other variants may be refused
+    out: dict[str, str] = {}
+    rng = np.random.default_rng(4)
+    x = m.activations(rng, 2, N_IN)
+    with stage.stage() as gpu:
+        for f in variants():
+            kind = GGMLType[f.name]
+            raw = m.packed_rows(kind, rng, N_OUT, N_IN)
+            for tier, run in (*on_cpu(kind, raw, x), *on_gpu(gpu, kind, raw, x)):
+                try:
+                    out[f"{tier} {f.name}"] = "same" if run() else "differs"
+                except KernelError as error:
+                    out[f"{tier} {f.name}"] = str(error)
+    return out
+
+
+N_IN, N_OUT = 1280, 19
+ROWS = (7, 0)
+"""Of the embedding."""
+
+
+def on_cpu(kind: Any, raw: Any, x: Any) -> Iterator[tuple[str, Callable[[], bool]]]:
+    """Embedding and product on the best and the least level of this machine."""
+    import numpy as np
+
+    from tests.backends.cpu.both import LEVELS, Net, Step, expected, native, outputs
+    from zinc_rt.ir.op import Op
+
+    def same_as_reference(case: Any, isa: str) -> bool:
+        return same_bits(outputs(native(isa, 1), case)[0]["y"], expected(case)[0]["y"])
+
+    net = Net(2)
+    net.node(Op.EMBED, [net.indices("ids", "n_rows"), net.matrix(kind, raw)], [net.out("y", N_IN)])
+    embed = net.case([Step(2, {"ids": np.array(ROWS)})])
+    net = Net(2)
+    net.node(Op.MATMUL, [net.rows("x", N_IN), net.matrix(kind, raw)], [net.out("y", N_OUT)])
+    matmul = net.case([Step(2, {"x": x})])
+    for isa in dict.fromkeys((LEVELS[0], LEVELS[-1])):
+        yield f"{isa} embed", partial(same_as_reference, embed, isa)
+        yield f"{isa} matmul", partial(same_as_reference, matmul, isa)
+
+
+def on_gpu(gpu: Any, kind: Any, raw: Any, x: Any) -> Iterator[tuple[str, Callable[[], bool]]]:
+    """The same on the emulated GPU."""
+    import numpy as np
+
+    from zinc_rt.gguf import blocks
+    from zinc_rt.kernels.rdna.catalogue import KERNELS
+    from zinc_rt.kernels.reference.activations import quantize_activations
+    from zinc_rt.kernels.reference.matmul import Weight, matmul
+
+    acts = quantize_activations(x[:1])
+    q = acts.q.reshape(-1).astype(np.int8)
+    sums = q.reshape(-1, 2, 16).sum(axis=2).astype(np.int16).view(np.uint32).reshape(-1)
+
+    def run(name: str, want: Any, groups: int, before: tuple[Any, ...], after: tuple[Any, ...]) -> bool:
+        y = np.zeros_like(want)
+        gpu._run(KERNELS[f"{name}_{kind.name.lower()}"], groups, (raw, *before, y, *after))
+        return same_bits(y, want)
+
+    product = matmul(x[:1], Weight.from_raw(kind, raw))
+    given = (q, acts.d.reshape(-1).copy(), sums)
+    yield "gfx1201 matvec", partial(run, "matvec", product, 5, given, (N_IN // 32, N_OUT))
+    row = blocks.dequantize(kind, raw[ROWS[0] :][:1])
+    yield "gfx1201 embed", partial(run, "embed", row, 1, (np.array(ROWS[:1], np.int32),), (N_IN,))
+
+
 def same_bits(a: object, b: object) -> bool:
     import numpy as np
 
@@ -142,6 +249,8 @@ def same_bits(a: object, b: object) -> bool:
 
 
 if __name__ == "__main__":
-    what, record = sys.argv[1:]
-    FORMATS[NAME] = (UNKNOWN | KNOWN)[record]
-    print(json.dumps({"refused": refused, "learned": learned, "same": same}[what]()))
+    if sys.argv[1] == "compared":
+        FORMATS.update({f.name: f for f in variants()})
+    else:
+        FORMATS[NAME] = (UNKNOWN | KNOWN)[sys.argv[2]]
+    print(json.dumps({"refused": refused, "learned": learned, "same": same, "compared": compared}[sys.argv[1]]()))

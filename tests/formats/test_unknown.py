@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,10 +22,10 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = Path(zinc_rt.__file__).parent
 
 
-def run(what: str, record: str) -> dict[str, object]:
+def run(what: str, record: str = "", timeout: int = 250) -> dict[str, object]:
     """A table with one more record, in a process of its own: everything else is derived when it is imported."""
     command = [sys.executable, "-m", "tests.formats.fakes", what, record]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=250, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False)
     assert done.returncode == 0, done.stderr
     out: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
     return out
@@ -55,6 +56,18 @@ def test_a_format_of_known_kinds_is_one_record(record: str) -> None:
     assert set(same.values()) == {True}
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_combinations_that_no_format_has_are_right_or_refused() -> None:
+    """Nineteen records of known kinds: every tier gives the reference's bits or names what it does not know."""
+    said = run("compared", timeout=1100)
+    refused = {attempt: message for attempt, message in said.items() if message not in ("same", "differs")}
+    assert [attempt for attempt, message in said.items() if message == "differs"] == []
+    assert len(said) - len(refused) >= 60
+    for attempt, message in refused.items():
+        assert f"format {attempt.split()[2]}" in str(message)
+
+
 def test_what_has_no_record_is_refused() -> None:
     from zinc_rt.kernels.rdna.catalogue import matvec_rows
 
@@ -74,9 +87,24 @@ def test_an_offset_that_packs_have_no_sum_for_is_refused(monkeypatch: pytest.Mon
         emit_module("m", [Spec(matmul, constants)], TARGETS["avx2"])
 
 
-def test_scales_of_super_blocks_need_super_blocks() -> None:
-    with pytest.raises(ValueError, match="X: scales of kind six bit are those of 8 groups"):
-        Format("X", 32, 30, Kind.NIBBLES, Scale.SIX_BIT, q=14, scales=2)
+@pytest.mark.parametrize(
+    ("kind", "scale", "fields", "why"),
+    [
+        (Kind.NIBBLES, Scale.SIX_BIT, {"block": 32, "scales": 2, "minimum": 16}, "small scales are those of 8 groups"),
+        (Kind.NIBBLES, Scale.NONE, {}, "integers have scales"),
+        (Kind.F16, Scale.BLOCK, {}, "plain numbers have none"),
+        (Kind.NIBBLES, Scale.BLOCK, {"high": 2}, "belong together"),
+        (Kind.BYTES, Scale.BLOCK, {"high": 2, "high_bits": 1}, "bytes have no high bits"),
+        (Kind.PAIRS, Scale.SIX_BIT, {"scales": 4}, "six bits come with minima"),
+        (Kind.HALVES, Scale.INT8_HALVES, {"scales": 4, "minimum": 2}, "halves come without minima"),
+        (Kind.HALVES, Scale.INT8_HALVES, {}, "goes with their kind, not int8 halves"),
+        (Kind.NIBBLES, Scale.BLOCK, {"scales": 4}, "goes with their kind, not block"),
+        (Kind.BYTES, Scale.BLOCK, {"offset": 8}, "integers from -136 to 119 do not fit"),
+    ],
+)
+def test_records_that_no_block_can_have(kind: Kind, scale: Scale, fields: dict[str, Any], why: str) -> None:
+    with pytest.raises(ValueError, match=f"the record of X: .*{why}"):
+        Format("X", block_bytes=144, kind=kind, scale=scale, **{"block": 256, **fields})
 
 
 # -- no silent branch -------------------------------------------------------------------------------------------------

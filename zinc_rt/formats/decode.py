@@ -114,10 +114,13 @@ def group_words(block: ptr[u8], j: i32, FMT: str):
     j: the group's number within a super-block. A tuple of u32.
     """
     F = plain_integers(FMT)
+    static_assert(
+        F.groups == 1 or F.kind not in (Kind.BYTES, Kind.NIBBLES),
+        f"format {FMT}: group_words knows integers of kind {F.kind!s} in blocks of 32 alone, not of {F.block}",
+    )
     if F.kind == Kind.BYTES:
         return tuple(word_at(block, F.q + 4 * i) for i in range(8))
     if F.kind == Kind.NIBBLES:
-        static_assert(F.groups == 1, f"format {FMT}: group_words knows nibbles in blocks of 32 alone, not {F.block}")
         q = tuple(word_at(block, F.q + 4 * i) for i in range(4))
         words = tuple((q[i % 4] >> (4 * (i // 4))) & LOW_NIBBLES for i in range(8))
         if F.high_bits == 0:

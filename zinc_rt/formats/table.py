@@ -11,6 +11,7 @@ they do not know.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -86,10 +87,22 @@ class Format:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "groups", self.block // GROUP)
-        if self.scale in (Scale.SIX_BIT, Scale.INT8_HALVES) and (self.groups != SUPER_GROUPS or self.scales is None):
-            raise ValueError(
-                f"{self.name}: scales of kind {self.scale!s} are those of {SUPER_GROUPS} groups at a place"
-            )
+        for wrong, why in self._contradictions():
+            if wrong:
+                raise ValueError(f"the record of {self.name}: {why}")
+
+    def _contradictions(self) -> Iterator[tuple[bool, str]]:
+        """What no block can be, with words for it: decoders do not look for these."""
+        yield self.quantized == (self.scale == Scale.NONE), "integers have scales, and plain numbers have none"
+        yield (self.high is None) != (self.high_bits == 0), "the place of high bits and their number belong together"
+        yield self.kind == Kind.BYTES and self.high_bits != 0, "bytes have no high bits"
+        low, high = self.integers if self.quantized else (0, 0)
+        yield low < -128 or high > 127, f"integers from {low} to {high} do not fit a byte with a sign"
+        small = self.scale in (Scale.SIX_BIT, Scale.INT8_HALVES)
+        yield small != (self.scales is not None), f"the place of small scales goes with their kind, not {self.scale!s}"
+        yield small and self.groups != SUPER_GROUPS, f"small scales are those of {SUPER_GROUPS} groups"
+        yield self.scale == Scale.SIX_BIT and self.minimum is None, "scales of six bits come with minima"
+        yield self.scale == Scale.INT8_HALVES and self.minimum is not None, "scales of halves come without minima"
 
     @property
     def quantized(self) -> bool:

@@ -78,7 +78,7 @@ def words_at(p: ptr[u8], at, N: int):
 def row_lines(block: ptr[u8], j: i32, FMT: str, FLIP: int):
     """What a row puts into the lines of a group's tile: a word for each line, of eight."""
     F = plain_integers(FMT)
-    if F.kind == Kind.BYTES:
+    if F.kind == Kind.BYTES and F.groups == 1:
         return words_at(block, F.q, 8) ^ FLIP
     if F.kind == Kind.NIBBLES and F.groups == 1:
         # The file keeps columns 4i … in low nibbles, 16 + 4i … in high ones, as a tile does.

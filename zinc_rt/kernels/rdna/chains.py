@@ -29,6 +29,7 @@ def group_chain(block: ptr[u8], x: ptr[f32], FMT: str):
         )
         d = f32(load(cast(block + F.d, ptr[f16])))
         if F.kind == Kind.BYTES:
+            static_assert(F.offset == 0, f"format {FMT}: group_chain knows no offset {F.offset} of signed bytes")
             q = cast(block + F.q, ptr[i8])
             for i in range(0, GROUP, 4):
                 v = load(q, i, lanes=4)

@@ -126,6 +126,7 @@ def k_weights(row: ptr[u8], group: u32, FMT: str):
         F.kind == Kind.PAIRS and F.scale == Scale.SIX_BIT and F.groups == 8 and F.high_bits <= 1,
         f"format {FMT}: k_weights does not know {F.high_bits} high bits and scales of kind {F.scale!s} in {F.block}",
     )
+    static_assert(F.offset == 0, f"format {FMT}: k_weights knows no offset {F.offset} beside minima")
     static_assert(
         (F.d, F.minimum, F.scales, F.block_bytes % 16) == (0, 2, 4, 0),
         f"format {FMT}: rdna/groups.py loads d, dmin and the scales of kind {F.scale!s} as four words",
