@@ -1,8 +1,13 @@
 """Formats that do not exist, put into the table before anything is derived from it.
 
-Run as a program of its own: `python -m tests.formats.fakes refused NAME`, `... learned NAME` (where the layout of
-tiles knows the format, and no kernel does), `... same NAME` or `... compared`. All take the name of a type that ggml has and the table
-does not, IQ4_NL: blocks of 32 elements in 18 bytes.
+Run as a program of its own:
+
+    python -m tests.formats.fakes refused NAME     what every tier says of a record of `UNKNOWN`
+    python -m tests.formats.fakes learned NAME     the same where the layout of tiles knows it and no kernel does
+    python -m tests.formats.fakes same NAME        whether a record of `KNOWN` gives Q4_0's bits
+    python -m tests.formats.fakes compared         each record of `variants` on each tier, against the reference
+
+The first three take the name of a type that ggml has and the table does not, IQ4_NL: blocks of 32 elements in 18 bytes.
 """
 
 from __future__ import annotations
