@@ -55,6 +55,7 @@ class Scale(StrEnum):
 SUPER_GROUPS: Final = 8
 """Groups of a super-block."""
 FLOAT_KINDS: Final = (Kind.F32, Kind.F16, Kind.BF16)
+_LARGEST_SCALE: Final[dict[str, int]] = {Scale.SIX_BIT: 63, Scale.INT8_HALVES: 128}
 NIBBLE_KINDS: Final = (Kind.NIBBLES, Kind.PAIRS, Kind.HALVES)
 """Kinds that keep the four low bits of two integers in a byte."""
 
@@ -131,8 +132,7 @@ class Format:
         """Numbers that a group's integer sums are multiplied with: its scales and minima, widened."""
         if self.scale == Scale.NONE:
             return 0
-        small = {Scale.SIX_BIT: 2, Scale.INT8_HALVES: 2}.get(Scale(self.scale), 0)
-        return len(self.halves) + small
+        return len(self.halves) + (0 if self.scales is None else 2)
 
     @property
     def integers(self) -> tuple[int, int]:
@@ -149,7 +149,7 @@ class Format:
     def largest_sum(self) -> int:
         """A bound on every integer that becomes a float32: it is exact below 2^24 (docs/numerics.md)."""
         isum = max(map(abs, self.integers)) * 127 * GROUP
-        return isum * {Scale.SIX_BIT: 63, Scale.INT8_HALVES: 128}.get(Scale(self.scale), 1)
+        return isum * _LARGEST_SCALE.get(self.scale, 1)
 
 
 _RECORDS: Final = (
