@@ -120,7 +120,7 @@ def compiled_ahead() -> dict[str, Future[None]]:
 
 def _compile_apart(isa: str) -> None:
     code = f"from tests.backends.cpu.test_products import compile_together; compile_together({isa!r})"
-    folder = Path(__file__).parents[2]
+    folder = Path(__file__).parents[3]
     subprocess.run([sys.executable, "-c", code], cwd=folder, check=True, capture_output=True)
 
 
