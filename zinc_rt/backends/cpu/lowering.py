@@ -16,9 +16,11 @@ from zinc_rt.backends.cpu.program import CpuOperation, Scale
 from zinc_rt.backends.cpu.weights import Matrix
 from zinc_rt.backends.fusion import Attend
 from zinc_rt.backends.lowering import Lowering, LoweringTable
+from zinc_rt.formats.table import FORMATS
 from zinc_rt.ir.graph import BufferKind, Graph, Node
 from zinc_rt.ir.ops import product_weights
 from zinc_rt.kernels.cpu import layout
+from zinc_rt.numerics import GROUP, SPLIT
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ class CpuLowering(Lowering):
         """What all attention of a step has in common, whatever its heads."""
         attended = [n for n in self.fused.nodes if isinstance(n, Attend)]
         out = self.out
-        out.max_splits = -(-self.sizes.n_ctx // 256)
+        out.max_splits = -(-self.sizes.n_ctx // SPLIT)
         out.attention_rows = min((self.choice.attention_rows(n.group) for n in attended), default=1)
         # Splitting up pays where there are fewer heads than threads can share.
         if self.threads > 1 and attended:
@@ -126,13 +128,13 @@ class CpuLowering(Lowering):
         if key in self.out.packs:
             return self.out.packs[key]
         wanted = [p for p in self.fused.products(buffer) if p.by_logit == by_logit]
-        kinds = [layout.FORMATS[self.matrices[p.weight].kind].quantized for p in wanted]
+        kinds = [FORMATS[self.matrices[p.weight].kind.name].quantized for p in wanted]
         n, rows = self.width(buffer), self.sizes.n_logits if by_logit else self.sizes.n_rows
         groups = layout.n_groups(n)
         rows = -(-rows // layout.BLOCK_ROWS) * layout.BLOCK_ROWS if rows > layout.BLOCK_ROWS else rows
         at, parts = 0, {}
         for part, size in (
-            ("q", rows * groups * 32 if any(kinds) else 0),
+            ("q", rows * groups * GROUP if any(kinds) else 0),
             ("d", rows * groups * 4 if any(kinds) else 0),
             ("s", rows * groups * 24 if any(kinds) else 0),
             ("f", rows * groups * 128 if not all(kinds) else 0),

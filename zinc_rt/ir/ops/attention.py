@@ -28,13 +28,12 @@ from zinc_rt.ir.ops.kv_cache import CACHES, F16, I32, WHERE
 from zinc_rt.ir.unify import Bindings
 from zinc_rt.kernels.reference.arith import F32, fma_chain, lane_tree_sum
 from zinc_rt.kernels.reference.mathfn import exp
-from zinc_rt.kernels.reference.softmax import LANES
-from zinc_rt.mem.kv_pages import PAGE_TOKENS, pages_for
+from zinc_rt.mem.kv_pages import pages_for
+from zinc_rt.numerics import PAGE_TOKENS, SPLIT, TREE_LANES
 
 if TYPE_CHECKING:
     from zinc_rt.ir.sizes import CostView
 
-SPLIT = 256
 _TILE = 1 << 15  # elements of an accumulator: scores of some rows, or their outputs
 
 Cached = npt.NDArray[np.float16] | F32
@@ -120,7 +119,7 @@ def _splits(
     if where is not None:
         p[where] = 0.0
     by_position = np.ascontiguousarray(np.moveaxis(p, -1, 0))  # f32[length, n, splits, n_kv, rep]
-    total = lane_tree_sum(by_position, LANES)
+    total = lane_tree_sum(by_position, TREE_LANES)
     values = v.transpose(1, 0, 2, 3).astype(np.float64)[:, None, :, :, None, :]
     first_row = np.searchsorted(last, np.arange(length)) if masked else None
     return m, total, fma_chain(by_position[..., None], values, first_row)

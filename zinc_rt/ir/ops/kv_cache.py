@@ -26,7 +26,7 @@ from zinc_rt.ir.definition import (
 from zinc_rt.ir.graph import DType
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.reference.arith import F32
-from zinc_rt.mem.kv_pages import PAGE_TOKENS
+from zinc_rt.numerics import PAGE_TOKENS
 
 if TYPE_CHECKING:
     from zinc_rt.ir.sizes import CostView

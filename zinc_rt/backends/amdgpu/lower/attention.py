@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from zinc_rt.backends.amdgpu.lowering import ELSEWHERE, GPU, GpuLowering
-from zinc_rt.backends.amdgpu.operations import SPLIT, ArgumentBlock, TempSpec
+from zinc_rt.backends.amdgpu.operations import ArgumentBlock, TempSpec
 from zinc_rt.backends.errors import UnsupportedOp
 from zinc_rt.backends.fusion import Attend, HeadsWrite
 from zinc_rt.ir.graph import Node
 from zinc_rt.kernels.rdna.attention import GpuAttentionArgs
 from zinc_rt.kernels.rdna.catalogue import attention_kernels, heads_kernel, merge_quantized
 from zinc_rt.kernels.rdna.heads import GpuHeadsArgs
+from zinc_rt.numerics import GROUP, SPLIT
 
 _MAX_HEAD_DIM, _MAX_GROUP = 512, 32
 
@@ -56,7 +57,7 @@ def attention(low: GpuLowering, n: Attend) -> None:
         )
     most = -(-low.sizes.n_ctx // SPLIT)
     values, tops = ("values", n.node.id), ("tops", n.node.id)
-    quantized = dim % 32 == 0 and low.only_packed(n.y)
+    quantized = dim % GROUP == 0 and low.only_packed(n.y)
     results = low.packed(n.y, low.width(n.y)) if quantized else (low.at(n.y),)
     block = ArgumentBlock(GpuAttentionArgs, {
         "q": low.at(n.q), "k_cache": low.at(n.k_cache), "v_cache": low.at(n.v_cache),

@@ -11,6 +11,7 @@ from zinc_rt.backends.lowering import Counted
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.rdna.argmax import PART
 from zinc_rt.kernels.rdna.catalogue import DECODE, FLOATS, matvec_rows
+from zinc_rt.numerics import GROUP
 
 
 @GPU.lowers(Product)
@@ -24,7 +25,7 @@ def product(low: GpuLowering, n: Product) -> None:
     entries = {m: matvec_rows(kind, m, bias=n.bias is not None) for m in BLOCKS if m <= padded_rows(most)}
     low.out.kernels += entries.values()
     keys: tuple[Hashable, ...] = (x,) if kind in FLOATS else low.pack(n.node, x, n_in, counted)
-    n_units = n_in if kind in FLOATS else n_in // 32
+    n_units = n_in if kind in FLOATS else n_in // GROUP
     bias = () if n.bias is None else (low.at(n.bias),)
     arguments = (low.at(n.weight), *map(TempSpec, keys), *bias, low.at(n.y), n_units, n_out)
     low.emit(

@@ -8,6 +8,7 @@ from zinc_rt.backends.cpu.lowering import CPU, CpuLowering, External, TempRef
 from zinc_rt.backends.cpu.program import Scale
 from zinc_rt.backends.fusion import Attend, HeadsWrite
 from zinc_rt.kernels.cpu import structs
+from zinc_rt.kernels.cpu.attention import STATE
 
 
 @CPU.lowers(HeadsWrite)
@@ -28,7 +29,7 @@ def heads(low: CpuLowering, n: HeadsWrite) -> None:
 def attention(low: CpuLowering, n: Attend) -> None:
     """Attention, in splits where threads outnumber heads, which are then merged."""
     out, partial = low.out, ("partial", n.node.id)
-    out.sizes[partial] = out.split_rows * out.max_splits * n.n_heads * (n.head_dim + 16) * 4
+    out.sizes[partial] = out.split_rows * out.max_splits * n.n_heads * (n.head_dim + STATE) * 4
     arguments = {
         "q": low.at(n.q), "k_cache": low.at(n.k_cache), "v_cache": low.at(n.v_cache), "y": low.at(n.y),
         "partial": TempRef(partial), "n_kv": n.n_kv_heads, "max_splits": out.max_splits, "scale": n.scale,
