@@ -34,8 +34,8 @@ class Heaps:
     @property
     def default(self) -> Heap:
         """VRAM when the processor reaches all of it, else system memory."""
-        facts = self._interface.facts
-        return "vram" if facts.vram and facts.visible_vram >= facts.vram else "gtt"
+        device = self._interface.device
+        return "vram" if device.vram and device.visible_vram >= device.vram else "gtt"
 
     def add(self, heap: Heap, label: str, chunk: int, *, executable: bool = False) -> Pool:
         """A pool of its own kind."""

@@ -27,7 +27,7 @@ def gfx_name(version: int) -> str:
 
 
 @dataclass(frozen=True)
-class DeviceFacts:
+class DeviceInfo:
     """The GPU behind an interface. gfx_target_version: 120001 for gfx1201; vram, visible_vram: bytes, the second of
     them
     within reach of the processor; driver: which kernel and interface version answered, for messages.
@@ -59,7 +59,7 @@ class Interface(ABC):
     """One way to hand PM4 to the driver. Every method raises `DeviceLost` once the device is gone."""
 
     name: str
-    facts: DeviceFacts
+    device: DeviceInfo
     linux: Linux
 
     @abstractmethod

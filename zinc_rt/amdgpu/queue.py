@@ -26,7 +26,7 @@ from zinc_rt.amdgpu.errors import DeviceLost, FenceTimeout, SignalMismatch
 from zinc_rt.amdgpu.fence import Fence
 from zinc_rt.amdgpu.flights import Flight, Flights
 from zinc_rt.amdgpu.heaps import Bytes, Heaps
-from zinc_rt.amdgpu.interface import KERNELS_FOR, DeviceFacts, Heap, Interface
+from zinc_rt.amdgpu.interface import KERNELS_FOR, DeviceInfo, Heap, Interface
 from zinc_rt.amdgpu.loaded_kernel import LoadedKernel, padded
 from zinc_rt.amdgpu.packets import Words, fence_packets, lower, packets_of
 from zinc_rt.amdgpu.pool import ALIGNMENT, GpuMemory
@@ -64,7 +64,7 @@ class GpuQueue:
         self._packets = self._heaps.add("gtt", "packets", _PACKET_CHUNK, executable=True)
         try:
             _finite(timeout)
-            _check_generation(interface.facts)
+            _check_generation(interface.device)
             self._own = self._heaps.add("gtt", "signals", _RING_BYTES).allocate(_RING_BYTES, "signals")
             self._signal = self._heaps.view(self._own).view(np.uint64)
             self._signal[:] = 0
@@ -73,9 +73,9 @@ class GpuQueue:
             raise
 
     @property
-    def facts(self) -> DeviceFacts:
+    def device(self) -> DeviceInfo:
         """The GPU."""
-        return self.interface.facts
+        return self.interface.device
 
     @property
     def default_heap(self) -> Heap:
@@ -131,10 +131,10 @@ class GpuQueue:
 
         Raises `BackendError` for one that needs scratch memory, or on a GPU that it was not compiled for.
         """
-        if self.facts.gfx_target_version // 100 != KERNELS_FOR:
+        if self.device.gfx_target_version // 100 != KERNELS_FOR:
             raise BackendError(
-                f"{kernel.name} is compiled for gfx1201; {self.facts.render_node} is gfx_target_version"
-                f" {self.facts.gfx_target_version}"
+                f"{kernel.name} is compiled for gfx1201; {self.device.render_node} is gfx_target_version"
+                f" {self.device.gfx_target_version}"
             )
         if kernel.scratch_bytes:
             raise BackendError(
@@ -293,7 +293,7 @@ class GpuQueue:
             )
         with self._lock:
             if self._closed:
-                raise BackendClosed(f"the queue over {self.facts.render_node} ({self.interface.name}) was closed")
+                raise BackendClosed(f"the queue over {self.device.render_node} ({self.interface.name}) was closed")
             if self._lost is not None:
                 raise DeviceLost(self._lost)
             try:
@@ -333,10 +333,10 @@ class GpuQueue:
         self.close()
 
 
-def _check_generation(facts: DeviceFacts) -> None:
-    if facts.gfx_target_version // 10000 not in _GENERATIONS:
+def _check_generation(device: DeviceInfo) -> None:
+    if device.gfx_target_version // 10000 not in _GENERATIONS:
         raise BackendError(
-            f"{facts.render_node} is gfx_target_version {facts.gfx_target_version}; the packets here are for gfx11 and"
+            f"{device.render_node} is gfx_target_version {device.gfx_target_version}; the packets here are for gfx11 and"
             " gfx12"
         )
 

@@ -95,7 +95,7 @@ def ask(linux: Linux, gpu: Gpu) -> Gpu:
     from zinc_rt.amdgpu import drm as kmd
     from zinc_rt.amdgpu.abi.cs import AMDGPU_HW_IP_COMPUTE
     from zinc_rt.amdgpu.abi.info import AMDGPU_IDS_FLAGS_FUSION, AMDGPU_INFO_DEV_INFO, DrmAmdgpuInfoDevice
-    from zinc_rt.amdgpu.umq.facts import gfx_target_version
+    from zinc_rt.amdgpu.umq.device import gfx_target_version
 
     about = {**vars(gpu), "open_errno": None}
     try:

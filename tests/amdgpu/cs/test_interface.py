@@ -52,10 +52,10 @@ def packets(interface: CsInterface, *, wait_va: int | None = None) -> tuple[Devi
 @pytest.mark.parametrize(("model", "version"), [(R9700, 120001), (RX7900XTX, 110000), (RAPHAEL, 100306)])
 def test_what_it_says_of_the_device(profile: Any, model: Any, version: int) -> None:
     with interface_of(profile=profile, models=[model]) as (interface, _):
-        facts = interface.facts
-        assert (facts.render_node, facts.gfx_target_version, facts.compute_units) == (NODE, version, model.cu)
-        assert (facts.vram, facts.visible_vram) == (model.vram, model.mappable_vram)
-        assert facts.driver == f"amdgpu 3.{profile.drm_minor} of Linux {profile.release}"
+        device = interface.device
+        assert (device.render_node, device.gfx_target_version, device.compute_units) == (NODE, version, model.cu)
+        assert (device.vram, device.visible_vram) == (model.vram, model.mappable_vram)
+        assert device.driver == f"amdgpu 3.{profile.drm_minor} of Linux {profile.release}"
         buffer, n = packets(interface)
         interface.wait(interface.submit(buffer, 0, n), 5)
 

@@ -34,18 +34,18 @@ def test_retires(profile: KernelProfile) -> None:
     with opened(Machine(profile)) as (_, interface):
         assert prove(interface) < 2
         assert interface.retired() == 1
-        facts = interface.facts
-        assert (facts.render_node, facts.gfx_target_version, facts.compute_units) == ("/dev/dri/renderD128", 120001, 64)
-        assert facts.vram == facts.visible_vram == R9700.vram
-        assert profile.release in facts.driver
-        assert f"amdkfd 1.{profile.kfd_minor}, MEC firmware 3470, MES firmware 150" in facts.driver
+        device = interface.device
+        assert (device.render_node, device.gfx_target_version, device.compute_units) == ("/dev/dri/renderD128", 120001, 64)
+        assert device.vram == device.visible_vram == R9700.vram
+        assert profile.release in device.driver
+        assert f"amdkfd 1.{profile.kfd_minor}, MEC firmware 3470, MES firmware 150" in device.driver
 
 
 @pytest.mark.parametrize("model", [RX9060XT, RX7900XTX, SMALL_BAR], ids=lambda model: model.name)
 def test_other_cards(model: GpuModel) -> None:
     with opened(Machine(models=[model])) as (_, interface):
         prove(interface)
-        assert interface.facts.compute_units == model.cu
+        assert interface.device.compute_units == model.cu
 
 
 def test_numbers_retire_in_order_around_the_rings_end() -> None:
@@ -347,7 +347,7 @@ def test_old_kernels_are_not_asked_for_what_they_lack() -> None:
 
 def test_the_first_supported_card_is_taken() -> None:
     with opened(Machine(models=[RAPHAEL, R9700])) as (_, interface):
-        assert interface.facts.render_node == "/dev/dri/renderD129"
+        assert interface.device.render_node == "/dev/dri/renderD129"
 
 
 def test_close_drains_and_comes_once() -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from amdgpu_emu.errors import GpuHang
 from amdgpu_emu.models import R9700, RX7900XTX, SMALL_BAR
 from amdgpu_emu.shader import RecordingShader
-from tests.amdgpu.queue.fake import FACTS, FakeInterface
+from tests.amdgpu.queue.fake import DEVICE, FakeInterface
 from tests.amdgpu.queue.stage import INTERFACES, affine, install, machine, opened, pointers, queue_of
 from tests.lang.gpu_kernels import rms_norm
 from zinc_rt.amdgpu.command_list import CommandList
@@ -492,7 +492,7 @@ def test_memory_of_another_queue() -> None:
 
 
 def test_another_generation_is_refused() -> None:
-    fake = FakeInterface(facts=replace(FACTS, gfx_target_version=100306))
+    fake = FakeInterface(device=replace(DEVICE, gfx_target_version=100306))
     with pytest.raises(BackendError, match="gfx11 and gfx12"):
         GpuQueue(fake)
     assert fake.closed

@@ -88,10 +88,10 @@ def test_it_retires_a_fence(interface: UserQueueInterface) -> None:
 
 
 def test_facts(interface: UserQueueInterface) -> None:
-    facts = interface.facts
-    assert (facts.render_node, facts.gfx_target_version, facts.compute_units) == (NODE, 120001, 64)
-    assert facts.vram == facts.visible_vram > 30 << 30
-    assert facts.driver == "amdgpu 3.64 of Linux 7.3.4-amd64"
+    device = interface.device
+    assert (device.render_node, device.gfx_target_version, device.compute_units) == (NODE, 120001, 64)
+    assert device.vram == device.visible_vram > 30 << 30
+    assert device.driver == "amdgpu 3.64 of Linux 7.3.4-amd64"
     assert interface.name == "umq"
 
 

@@ -23,7 +23,7 @@ from zinc_rt.amdgpu.cs.loss import account
 from zinc_rt.amdgpu.cs.session import LOOK, CsBuffer, CsSession
 from zinc_rt.amdgpu.cs.structs import DEFAULT_RENDER_NODE
 from zinc_rt.amdgpu.errors import DeviceLost, FenceTimeout, InterfaceError
-from zinc_rt.amdgpu.interface import DeviceBuffer, DeviceFacts, Heap, Interface
+from zinc_rt.amdgpu.interface import DeviceBuffer, DeviceInfo, Heap, Interface
 from zinc_rt.amdgpu.ranges import Ranges
 from zinc_rt.errors import BackendError
 from zinc_rt.linux import PAGE, Linux, host
@@ -50,7 +50,7 @@ class CsInterface(Interface):
         self._submitted = self._retired = 0
         self._lost: str | None = None
         try:
-            self.facts, self._addresses = _describe(self._session)
+            self.device, self._addresses = _describe(self._session)
         except BaseException:
             self._session.close()
             raise
@@ -86,11 +86,11 @@ class CsInterface(Interface):
             return buffer
 
     def _check_reach(self, size: int, label: str, visible: bool) -> None:
-        facts = self.facts
+        device = self.device
         taken = sum(b.size for b in self._buffers if b.heap == "vram" and b.address is not None)
-        if visible and taken + size > facts.visible_vram:
+        if visible and taken + size > device.visible_vram:
             advice = (
-                f"the processor reaches {facts.visible_vram} of {facts.vram} bytes and {taken} of them are taken:"
+                f"the processor reaches {device.visible_vram} of {device.vram} bytes and {taken} of them are taken:"
                 " switch resizable BAR on in the firmware, or use gtt"
             )
             raise InterfaceError(f"{label}: allocating {size} bytes of visible VRAM", None, advice)
@@ -187,7 +187,7 @@ class CsInterface(Interface):
             except WaitTimedOut:
                 seen = self.retired()
                 raise FenceTimeout(
-                    f"{self.facts.render_node}: fence {sequence} did not retire within {timeout:g} s; {seen} of"
+                    f"{self.device.render_node}: fence {sequence} did not retire within {timeout:g} s; {seen} of"
                     f" {self._submitted} have{self._account()}; {LOOK}"
                 ) from None
             except CsError as error:
@@ -210,7 +210,7 @@ class CsInterface(Interface):
     def _lose(self, what: str, code: int | None) -> DeviceLost:
         why = {errno.ETIME: "it hung", errno.ECANCELED: "it was lost with others"}.get(code or 0, "the device is gone")
         self._lost = (
-            f"{self.facts.render_node}: {what}: {why} (errno {code}){self._account()}; {self._retired} of"
+            f"{self.device.render_node}: {what}: {why} (errno {code}){self._account()}; {self._retired} of"
             f" {self._submitted} submissions retired. The device stays lost for this ring: open a new one; {LOOK}"
         )
         return DeviceLost(self._lost)
@@ -231,14 +231,14 @@ class CsInterface(Interface):
         self._buffers.clear()
 
 
-def _describe(session: CsSession) -> tuple[DeviceFacts, Ranges]:
+def _describe(session: CsSession) -> tuple[DeviceInfo, Ranges]:
     linux, node = session.linux, session.node
     try:
         device = calls.query_device(linux, session.fd)
         memory = calls.query_memory(linux, session.fd)
     except OSError as error:
         raise HwIpQueryFailed(f"{node}: describing the device", error.errno) from None
-    facts = DeviceFacts(
+    info = DeviceInfo(
         render_node=node,
         gfx_target_version=_gfx_target_version(session),
         compute_units=int(device.cu_active_number),
@@ -249,7 +249,7 @@ def _describe(session: CsSession) -> tuple[DeviceFacts, Ranges]:
     size = int(device.virtual_address_max) - VA_START
     if size < _HUGE:
         raise VaReservationFailed(f"{node}: placing buffers", None, f"no GPU address from {VA_START:#x} on is usable")
-    return facts, Ranges(VA_START, size, f"GPU addresses of {node}")
+    return info, Ranges(VA_START, size, f"GPU addresses of {node}")
 
 
 def _gfx_target_version(session: CsSession) -> int:

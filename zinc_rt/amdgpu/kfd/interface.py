@@ -13,7 +13,7 @@ from zinc_rt.amdgpu.abi.kfd import RuntimeEnableArgs
 from zinc_rt.amdgpu.abi.requests import KFD_RUNTIME_ENABLE
 from zinc_rt.amdgpu.address_range import AddressRange
 from zinc_rt.amdgpu.errors import DeviceLost, InterfaceError
-from zinc_rt.amdgpu.interface import DeviceBuffer, DeviceFacts, Heap, Interface
+from zinc_rt.amdgpu.interface import DeviceBuffer, DeviceInfo, Heap, Interface
 from zinc_rt.amdgpu.kfd.advice import driver_text, interface_error, no_node_error
 from zinc_rt.amdgpu.kfd.calls import StepFailed, call, step
 from zinc_rt.amdgpu.kfd.command_ring import RING_BYTES, CommandRing
@@ -81,7 +81,7 @@ class KfdInterface(Interface):
     def _open(self) -> None:
         session = self._session
         session.open()
-        self.facts = _facts(session)
+        self.device = _facts(session)
         if session.version >= (1, EVENTS_SINCE_MINOR):
             # mode_mask 0, as a runtime does that is known to retire PM4 on gfx12: the bits would set up a debugger.
             with step("runtime_enable_failed"):
@@ -256,12 +256,12 @@ def _choose(linux: Linux, render_node: str | None) -> TopologyNode:
     raise no_node_error(linux, f"opening {render_node or 'a GPU'}", nodes)
 
 
-def _facts(session: KfdSession) -> DeviceFacts:
+def _facts(session: KfdSession) -> DeviceInfo:
     node, linux = session.node, session.linux
     driver = ", ".join((driver_text(session), *_firmware(session)))
     units = compute_units(node) * (node.num_xcc or 1)
     total, visible = vram_sizes(linux, node)
-    return DeviceFacts(session.render_node, node.gfx_target_version, units, total, visible, driver)
+    return DeviceInfo(session.render_node, node.gfx_target_version, units, total, visible, driver)
 
 
 def _firmware(session: KfdSession) -> Iterator[str]:

@@ -22,7 +22,7 @@ from zinc_rt.amdgpu.ranges import Ranges
 from zinc_rt.amdgpu.submission_packets import MAX_INDIRECT, SubmissionPackets
 from zinc_rt.amdgpu.umq.advice import explain
 from zinc_rt.amdgpu.umq.buffers import READ_WRITE, Buffers, QueueBuffer
-from zinc_rt.amdgpu.umq.facts import device_facts
+from zinc_rt.amdgpu.umq.device import device_info
 from zinc_rt.amdgpu.umq.preflight import DEFAULT_RENDER_NODE
 from zinc_rt.amdgpu.umq.queue import EOP_VA, QUEUE_VA, QueueWriter, UserQueue
 from zinc_rt.amdgpu.umq.smoke import admission_probe_path
@@ -78,7 +78,7 @@ class UserQueueInterface(Interface):
             timeline = Timeline(self._fd, self.linux)
             undo.callback(timeline.close)
             self._timeline = timeline
-            self.facts, addresses = device_facts(self._fd, render_node, self.linux)
+            self.device, addresses = device_info(self._fd, render_node, self.linux)
             self._addresses = Ranges(_POOL_VA, addresses.stop - _POOL_VA, "GPU addresses")
             self._buffers = Buffers(self._fd, self.linux, timeline)
             undo.callback(self._buffers.close)
@@ -233,12 +233,12 @@ class UserQueueInterface(Interface):
             self._lose(why)
 
     def _lose(self, why: str) -> None:
-        self._lost = f"{self.name} on {self.facts.render_node}: {why}; {self._progress()}; {_LOG}; then start again"
+        self._lost = f"{self.name} on {self.device.render_node}: {why}; {self._progress()}; {_LOG}; then start again"
         raise DeviceLost(self._lost)
 
     def _check(self) -> None:
         if self._closed:
-            raise BackendClosed(f"{self.name} on {self.facts.render_node} was closed")
+            raise BackendClosed(f"{self.name} on {self.device.render_node} was closed")
         if self.linux.pid() != self._pid:
             raise BackendError(
                 f"process {self._pid} opened this interface; process {self.linux.pid()} must open its own"

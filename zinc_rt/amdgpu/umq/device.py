@@ -15,17 +15,17 @@ from zinc_rt.amdgpu.abi.info import (
 )
 from zinc_rt.amdgpu.abi.requests import DRM_VERSION
 from zinc_rt.amdgpu.drm.call import ioctl
-from zinc_rt.amdgpu.interface import DeviceFacts
+from zinc_rt.amdgpu.interface import DeviceInfo
 from zinc_rt.linux import Linux
 
 
-def device_facts(fd: int, render_node: str, linux: Linux) -> tuple[DeviceFacts, range]:
-    """The facts, and the GPU addresses that programs may use. Raises `kmd.IoctlFailed`."""
+def device_info(fd: int, render_node: str, linux: Linux) -> tuple[DeviceInfo, range]:
+    """The GPU, and the GPU addresses that programs may use. Raises `kmd.IoctlFailed`."""
     ip = kmd.query_hw_ip(fd, AMDGPU_HW_IP_COMPUTE, linux=linux)
     device, memory = DrmAmdgpuInfoDevice(), DrmAmdgpuMemoryInfo()
     kmd.query_info(fd, AMDGPU_INFO_DEV_INFO, device, linux=linux)
     kmd.query_info(fd, AMDGPU_INFO_MEMORY, memory, linux=linux)
-    facts = DeviceFacts(
+    info = DeviceInfo(
         render_node=render_node,
         gfx_target_version=gfx_target_version(ip.ip_discovery_version),
         compute_units=device.cu_active_number,
@@ -33,7 +33,7 @@ def device_facts(fd: int, render_node: str, linux: Linux) -> tuple[DeviceFacts, 
         visible_vram=memory.cpu_accessible_vram.total_heap_size,
         driver=f"amdgpu {_drm_version(fd, linux)} of Linux {linux.kernel_release()}",
     )
-    return facts, range(device.virtual_address_offset, device.virtual_address_max)
+    return info, range(device.virtual_address_offset, device.virtual_address_max)
 
 
 def gfx_target_version(ip_discovery_version: int) -> int:
