@@ -23,7 +23,7 @@ from zinc_rt.backends.packet_list import (
 )
 from zinc_rt.gguf import GGMLType
 from zinc_rt.ir.op import Op
-from zinc_rt.kernels.errors import EmptyInput, ShapeMismatch, TokenOutOfRange
+from zinc_rt.seed.kernels.errors import EmptyInput, ShapeMismatch, TokenOutOfRange
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ from zinc_rt.ir.op import Op
 if TYPE_CHECKING:
     from zinc_rt.gguf import GGMLType
     from zinc_rt.kernels.reference.arith import F32
-    from zinc_rt.kernels.reference.projection import RawBytes
+
+    RawBytes = bytes | bytearray | memoryview | npt.NDArray[np.uint8]
 
 
 class Params(Protocol):

@@ -96,8 +96,7 @@ class TokenBoundary(Operations):
     ) -> Self:
         """Open a render node and make everything that operations need.
 
-        kernels: by name, as `zinc_rt.kernels.zrt.read_folder` gives them; by default those of the compile cache, which
-        are compiled when they are not there.
+        kernels: by name; by default those of the compile cache, which are compiled when they are not there.
 
         Raises `UnsupportedOs`, `RenderNodeOpenFailed`, `HwIpQueryFailed`, `NoComputeRings`, `UnsupportedComputeIp`,
         `CtxAllocFailed`, `BoListFailed`, and for each buffer one of `IbBoFailed`, `IbMapFailed`, `IbVaFailed` and so

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from zinc_rt.amdgpu.cs.errors import ArgmaxRangeInvalidToken, ArgmaxTop2InvalidToken, ShapeMismatch
 from zinc_rt.seed.cs.boundary_programs import pair
 from zinc_rt.seed.cs.boundary_staging import NO_ID, bits_of, check_room, run, token, vector
+from zinc_rt.seed.cs.errors import ArgmaxRangeInvalidToken, ArgmaxTop2InvalidToken, ShapeMismatch
 from zinc_rt.seed.cs.results import ArgmaxRangeResult
 from zinc_rt.seed.cs.sentinels import BoundaryOperation, key_of_bits
 

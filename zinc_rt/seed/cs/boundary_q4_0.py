@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from zinc_rt.amdgpu.cs.errors import ArgmaxRangeInvalidToken, ShapeMismatch
 from zinc_rt.seed.cs.boundary_staging import (
     NO_FLOAT,
     NO_ID,
@@ -18,6 +17,7 @@ from zinc_rt.seed.cs.boundary_staging import (
     target,
     vector,
 )  # fmt: skip
+from zinc_rt.seed.cs.errors import ArgmaxRangeInvalidToken, ShapeMismatch
 from zinc_rt.seed.cs.results import DmmvArgmaxResult
 from zinc_rt.seed.cs.sentinels import BoundaryOperation
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from zinc_rt.amdgpu.cs.errors import ShapeMismatch
 from zinc_rt.seed.cs.boundary_staging import (
     Bytes,
     Product,
@@ -17,6 +16,7 @@ from zinc_rt.seed.cs.boundary_staging import (
     target,
     vector,
 )
+from zinc_rt.seed.cs.errors import ShapeMismatch
 from zinc_rt.seed.cs.sentinels import BoundaryOperation
 
 if TYPE_CHECKING:

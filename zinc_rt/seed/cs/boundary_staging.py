@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.amdgpu.cs.errors import InputTooLarge, OutputTooLarge, ShapeMismatch, ValueOutOfRange
 from zinc_rt.seed.cs.boundary_programs import pair, record_dispatch
+from zinc_rt.seed.cs.errors import InputTooLarge, OutputTooLarge, ShapeMismatch, ValueOutOfRange
 
 if TYPE_CHECKING:
     from zinc_rt.amdgpu.pm4 import PacketBuilder

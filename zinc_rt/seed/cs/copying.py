@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from zinc_rt.amdgpu.cs.errors import ValueOutOfRange
 from zinc_rt.amdgpu.pm4 import PacketBuilder
+from zinc_rt.seed.cs.errors import ValueOutOfRange
 from zinc_rt.seed.cs.sentinels import BoundaryOperation
 
 if TYPE_CHECKING:
