@@ -8,20 +8,20 @@ from dataclasses import dataclass
 
 from zinc_rt.amdgpu.fence import Fence
 from zinc_rt.amdgpu.pool import GpuMemory, Pool
+from zinc_rt.amdgpu.recorded import PacketCopy
 
 _NAMED = 4  # kernels that a message lists
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Flight:
     """interface_sequence: the interface's number for it; packets: its indirect buffer; dispatched_before: dispatches
-    of all
-    submissions before it.
+    of all submissions before it.
     """
 
     fence: Fence
     interface_sequence: int
-    packets: GpuMemory
+    packets: PacketCopy
     label: str
     kernels: Sequence[str]
     dispatched_before: int
@@ -55,7 +55,7 @@ class Flights:
         self._flying.append(flight)
 
     def of(self, fence: Fence) -> Flight | None:
-        """The one with this very fence."""
+        """The submission with this fence, or None."""
         return next((flight for flight in self._flying if flight.fence is fence), None)
 
     def free_later(self, pool: Pool, memory: GpuMemory) -> None:
@@ -66,13 +66,11 @@ class Flights:
         else:
             pool.free(memory)
 
-    def land(self, interface_sequence: int, packets: Pool) -> list[Flight]:
-        """Take out what the interface has retired, free what it held and what waited for it."""
+    def land(self, interface_sequence: int) -> list[Flight]:
+        """Take out what the interface has retired, and free the memory that waited for it."""
         landed = []
         while self._flying and self._flying[0].interface_sequence <= interface_sequence:
-            flight = self._flying.popleft()
-            landed.append(flight)
-            packets.free(flight.packets)
+            landed.append(self._flying.popleft())
         oldest = self._flying[0].fence.sequence if self._flying else None
         while self._waiting and (oldest is None or self._waiting[0][0] < oldest):
             _, pool, memory = self._waiting.popleft()

@@ -35,7 +35,11 @@ def test_retires(profile: KernelProfile) -> None:
         assert prove(interface) < 2
         assert interface.retired() == 1
         device = interface.device
-        assert (device.render_node, device.gfx_target_version, device.compute_units) == ("/dev/dri/renderD128", 120001, 64)
+        assert (device.render_node, device.gfx_target_version, device.compute_units) == (
+            "/dev/dri/renderD128",
+            120001,
+            64,
+        )
         assert device.vram == device.visible_vram == R9700.vram
         assert profile.release in device.driver
         assert f"amdkfd 1.{profile.kfd_minor}, MEC firmware 3470, MES firmware 150" in device.driver

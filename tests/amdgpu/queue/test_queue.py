@@ -307,9 +307,8 @@ def test_a_batch_may_grow_between_submissions() -> None:
         batch.write(memory, [2], offset=4)
         queue.wait(queue.submit(batch))
         assert u32(queue.read(memory)) == [1, 2]
-        batch.items[1] = replace(batch.items[1], values=(3,))
-        queue.wait(queue.submit(batch))
-        assert u32(queue.read(memory)) == [1, 3]
+        with pytest.raises(TypeError):
+            batch.items[1] = replace(batch.items[1], values=(3,))  # type: ignore[index]
 
 
 def test_a_refused_submission_holds_nothing() -> None:
@@ -466,7 +465,7 @@ def test_packets_are_not_overwritten_before_their_fence() -> None:
     with GpuQueue(fake) as queue:
         memory = queue.alloc(64)
         fences = [queue.submit(CommandList().write(memory, [i])) for i in range(200)]
-        flying = [flight.packets.va for flight in queue._flights]
+        flying = [flight.packets.memory.va for flight in queue._flights]
         assert len(set(flying)) == 200
         assert all(
             fake.submissions[i][12:17] == [0xC0033700, 0x00100500, memory.va & 0xFFFFFFFF, 1, i] for i in range(200)
@@ -476,7 +475,7 @@ def test_packets_are_not_overwritten_before_their_fence() -> None:
         assert queue.retired() == 150
         assert [fence.retired for fence in fences] == [True] * 150 + [False] * 50
         again = queue.submit(CommandList())
-        assert [flight.packets.va for flight in queue._flights if flight.fence is again] == flying[:1]
+        assert [flight.packets.memory.va for flight in queue._flights if flight.fence is again] == flying[:1]
         queue.check_integrity()
 
 

@@ -23,6 +23,7 @@ from zinc_rt.amdgpu.cs.loss import account
 from zinc_rt.amdgpu.cs.session import LOOK, CsBuffer, CsSession
 from zinc_rt.amdgpu.cs.structs import DEFAULT_RENDER_NODE
 from zinc_rt.amdgpu.errors import DeviceLost, FenceTimeout, InterfaceError
+from zinc_rt.amdgpu.gfx import version_of
 from zinc_rt.amdgpu.interface import DeviceBuffer, DeviceInfo, Heap, Interface
 from zinc_rt.amdgpu.ranges import Ranges
 from zinc_rt.errors import BackendError
@@ -256,6 +257,6 @@ def _gfx_target_version(session: CsSession) -> int:
     """120001 for gfx1201: the discovery table's version where the kernel passes it on, else the engine's."""
     found = session.ip_discovery
     if found:
-        return (found >> 16) * 10000 + (found >> 8 & 0xFF) * 100 + (found & 0xFF)
+        return version_of(found)
     major, minor = session.ip_version
     return major * 10000 + minor * 100

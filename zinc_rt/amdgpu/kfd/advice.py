@@ -8,10 +8,11 @@ import stat
 from zinc_rt.amdgpu.abi.kfd import GetAvailableMemoryArgs
 from zinc_rt.amdgpu.abi.requests import KFD_AVAILABLE_MEMORY
 from zinc_rt.amdgpu.errors import InterfaceError
+from zinc_rt.amdgpu.gfx import generations, gfx_name
 from zinc_rt.amdgpu.kfd.calls import StepFailed
 from zinc_rt.amdgpu.kfd.constants import KFD_DEVICE_NODE, MIN_KFD_MAJOR
 from zinc_rt.amdgpu.kfd.session import KfdSession
-from zinc_rt.amdgpu.kfd.sizes import format_gfx_target, save_area
+from zinc_rt.amdgpu.kfd.sizes import save_area
 from zinc_rt.amdgpu.kfd.topology import TopologyNode
 from zinc_rt.linux import Linux
 
@@ -98,8 +99,8 @@ def no_node_error(linux: Linux, wanted: str, nodes: list[TopologyNode] | None) -
         return InterfaceError(
             "finding a GPU", None, "amdkfd shows none; a container needs --device /dev/kfd --device /dev/dri"
         )
-    there = ", ".join(f"/dev/dri/renderD{n.drm_render_minor} {format_gfx_target(n.gfx_target_version)}" for n in nodes)
-    return InterfaceError(wanted, None, f"gfx11 and gfx12 are supported; there are {there}")
+    there = ", ".join(f"/dev/dri/renderD{n.drm_render_minor} {gfx_name(n.gfx_target_version)}" for n in nodes)
+    return InterfaceError(wanted, None, f"{generations()} are supported; there are {there}")
 
 
 def driver_text(session: KfdSession) -> str:
@@ -122,7 +123,7 @@ def _queue_advice(session: KfdSession, code: int | None) -> str:
     if code == errno.EINVAL:
         node, area = session.node, save_area(session.node)
         return (
-            f"{driver_text(session)}, {format_gfx_target(node.gfx_target_version)}: we gave a save area of"
+            f"{driver_text(session)}, {gfx_name(node.gfx_target_version)}: we gave a save area of"
             f" {area.context:#x} bytes with a control stack of {area.control_stack:#x}, allocated {area.allocation:#x};"
             f" the node says cwsr_size {node.cwsr_size:#x}, ctl_stack_size {node.ctl_stack_size:#x}. Kernels from"
             " 6.12 on compare these exactly"

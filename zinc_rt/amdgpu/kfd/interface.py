@@ -13,6 +13,7 @@ from zinc_rt.amdgpu.abi.kfd import RuntimeEnableArgs
 from zinc_rt.amdgpu.abi.requests import KFD_RUNTIME_ENABLE
 from zinc_rt.amdgpu.address_range import AddressRange
 from zinc_rt.amdgpu.errors import DeviceLost, InterfaceError
+from zinc_rt.amdgpu.gfx import gfx_of
 from zinc_rt.amdgpu.interface import DeviceBuffer, DeviceInfo, Heap, Interface
 from zinc_rt.amdgpu.kfd.advice import driver_text, interface_error, no_node_error
 from zinc_rt.amdgpu.kfd.calls import StepFailed, call, step
@@ -229,11 +230,6 @@ class KfdInterface(Interface):
         return failed
 
 
-def supported_node(node: TopologyNode) -> bool:
-    """Whether our packets are for this GPU: gfx11 and gfx12."""
-    return 110000 <= node.gfx_target_version < 130000
-
-
 def _leave_map(buffer: DeviceBuffer, memory: Memory) -> None:
     if buffer.address is None and memory.on_cpu:
         memory.hand_over_map()
@@ -251,7 +247,7 @@ def _choose(linux: Linux, render_node: str | None) -> TopologyNode:
         nodes = gpu_nodes(linux)
     minor = None if render_node is None else render_minor_of(render_node)
     for node in nodes or ():
-        if supported_node(node) and (render_node is None or node.drm_render_minor == minor):
+        if gfx_of(node.gfx_target_version) is not None and (render_node is None or node.drm_render_minor == minor):
             return node
     raise no_node_error(linux, f"opening {render_node or 'a GPU'}", nodes)
 

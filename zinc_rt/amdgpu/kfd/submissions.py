@@ -8,6 +8,7 @@ from math import ceil
 
 from zinc_rt.amdgpu.address_range import AddressRange
 from zinc_rt.amdgpu.errors import DeviceLost, FenceTimeout, InterfaceError
+from zinc_rt.amdgpu.gfx import gfx_of
 from zinc_rt.amdgpu.interface import DeviceBuffer
 from zinc_rt.amdgpu.kfd.advice import driver_text, interface_error
 from zinc_rt.amdgpu.kfd.calls import StepFailed
@@ -43,7 +44,9 @@ class Submissions:
         """ranges: where the interface's buffers are, for messages."""
         self._session, self._linux = session, session.linux
         self._ring, self._events, self._ranges = ring, events, ranges
-        self._packets = SubmissionPackets(ring.fence_va, flush_hdp=True)
+        gfx = gfx_of(session.node.gfx_target_version)
+        assert gfx is not None, "the interface takes no other GPU"
+        self._packets = SubmissionPackets(ring.fence_va, gfx, flush_hdp=True)
         self._interrupt_behind = 0
         self.last = self.told_late = 0
         self.lost: str | None = None

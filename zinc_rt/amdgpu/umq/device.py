@@ -15,6 +15,7 @@ from zinc_rt.amdgpu.abi.info import (
 )
 from zinc_rt.amdgpu.abi.requests import DRM_VERSION
 from zinc_rt.amdgpu.drm.call import ioctl
+from zinc_rt.amdgpu.gfx import version_of
 from zinc_rt.amdgpu.interface import DeviceInfo
 from zinc_rt.linux import Linux
 
@@ -27,23 +28,13 @@ def device_info(fd: int, render_node: str, linux: Linux) -> tuple[DeviceInfo, ra
     kmd.query_info(fd, AMDGPU_INFO_MEMORY, memory, linux=linux)
     info = DeviceInfo(
         render_node=render_node,
-        gfx_target_version=gfx_target_version(ip.ip_discovery_version),
+        gfx_target_version=version_of(ip.ip_discovery_version),
         compute_units=device.cu_active_number,
         vram=memory.vram.total_heap_size,
         visible_vram=memory.cpu_accessible_vram.total_heap_size,
         driver=f"amdgpu {_drm_version(fd, linux)} of Linux {linux.kernel_release()}",
     )
     return info, range(device.virtual_address_offset, device.virtual_address_max)
-
-
-def gfx_target_version(ip_discovery_version: int) -> int:
-    """120001 for 0x0C0001: major, minor and stepping of the graphics core, a byte each."""
-    major, minor, stepping = (
-        ip_discovery_version >> 16 & 0xFF,
-        ip_discovery_version >> 8 & 0xFF,
-        ip_discovery_version & 0xFF,
-    )
-    return major * 10000 + minor * 100 + stepping
 
 
 def _drm_version(fd: int, linux: Linux) -> str:

@@ -17,6 +17,7 @@ from contextlib import ExitStack, contextmanager
 from zinc_rt.amdgpu import drm as kmd
 from zinc_rt.amdgpu.abi.gem import AMDGPU_GEM_CREATE_CPU_ACCESS_REQUIRED, AMDGPU_GEM_CREATE_NO_CPU_ACCESS
 from zinc_rt.amdgpu.errors import DeviceLost, FenceTimeout, InterfaceError
+from zinc_rt.amdgpu.gfx import generations, gfx_name, gfx_of
 from zinc_rt.amdgpu.interface import DeviceBuffer, Heap, Interface
 from zinc_rt.amdgpu.ranges import Ranges
 from zinc_rt.amdgpu.submission_packets import MAX_INDIRECT, SubmissionPackets
@@ -79,6 +80,12 @@ class UserQueueInterface(Interface):
             undo.callback(timeline.close)
             self._timeline = timeline
             self.device, addresses = device_info(self._fd, render_node, self.linux)
+            gfx = gfx_of(self.device.gfx_target_version)
+            if gfx is None:
+                name = gfx_name(self.device.gfx_target_version)
+                raise InterfaceError(
+                    f"a user queue on {render_node}", None, f"{generations()} are supported, not {name}"
+                )
             self._addresses = Ranges(_POOL_VA, addresses.stop - _POOL_VA, "GPU addresses")
             self._buffers = Buffers(self._fd, self.linux, timeline)
             undo.callback(self._buffers.close)
@@ -88,7 +95,7 @@ class UserQueueInterface(Interface):
             queue.create()
             undo.callback(self._free_queue, queue)
             self._writer = QueueWriter(queue)
-            self._packets = SubmissionPackets(FENCE_VA, flush_hdp=True)
+            self._packets = SubmissionPackets(FENCE_VA, gfx, flush_hdp=True)
             self._undo = undo.pop_all()
 
     # Memory.

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.amdgpu.fence import Fence
-from zinc_rt.amdgpu.interface import Interface, gfx_name
+from zinc_rt.amdgpu.gfx import gfx_name
+from zinc_rt.amdgpu.interface import Interface
 from zinc_rt.amdgpu.loaded_kernel import LoadedKernel
 from zinc_rt.amdgpu.pool import GpuMemory
 from zinc_rt.amdgpu.queue import TIMEOUT, GpuQueue
@@ -179,7 +180,7 @@ class AmdBackend(Backend):
 
     def _load(self, entries: Iterable[KernelEntry]) -> None:
         specs = {_label(entry): entry.spec for entry in entries}
-        compiled = gpu_kernels(specs, cache=self._cache, notify=self._notify)
+        compiled = gpu_kernels(specs, self.gpu.gfx.kernel_target, cache=self._cache, notify=self._notify)
         self._loaded.update({specs[name].symbol: self.gpu.load_kernel(kernel) for name, kernel in compiled.items()})
 
     def _own(self, batch: LoweredGraph) -> GpuLoweredGraph:

@@ -18,6 +18,7 @@ from zinc_rt.amdgpu.cs.errors import UnsupportedComputeIp
 from zinc_rt.amdgpu.cs.session import CsBuffer, CsSession
 from zinc_rt.amdgpu.cs.structs import AMDGPU_HW_IP_COMPUTE, DEFAULT_RENDER_NODE
 from zinc_rt.amdgpu.errors import SignalMismatch
+from zinc_rt.amdgpu.gfx import GFX12
 from zinc_rt.amdgpu.host_map import HostMap
 from zinc_rt.amdgpu.pm4 import PacketBuilder
 from zinc_rt.lang.gpu import GpuKernel
@@ -34,7 +35,6 @@ buffer has 8 KiB; the kernels here take more.
 TIMEOUT = 10.0
 S_ENDPGM = 0xBFB0_0000
 """What fills the shader buffer: a jump to a place without a program ends the wave."""
-_COMPUTE_IP = 12
 _PAD_DWORDS = 64
 _EXECUTABLE = ("ib", "shader")
 
@@ -195,9 +195,9 @@ class TokenBoundary(Operations):
 
 def _check_generation(session: CsSession) -> None:
     major, minor = session.ip_version
-    if session.rings and major != _COMPUTE_IP:
+    if session.rings and major != GFX12.major:
         raise UnsupportedComputeIp(
             f"{session.node}: checking its compute engine",
             None,
-            f"it is of generation {major}.{minor}, the kernels here are for {_COMPUTE_IP}",
+            f"it is of generation {major}.{minor}, the kernels here are for {GFX12.major}",
         )
