@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 
-
 from zinc_rt.amdgpu.advice import STEPS
 from zinc_rt.errors import BackendError
 
@@ -51,11 +50,13 @@ class GemMapFailed(CallFailed):
 
 
 class StepFailed(InterfaceError):
-    """A step that has a name failed. word: the name, a key of `advice.STEPS`; step: the same in words."""
+    """A step that has a name failed. word: the name, a key of `advice.STEPS`; step: the same in words; what: the memory
+    that it was about, "" for none.
+    """
 
     def __init__(self, word: str, errno: int | None = None, step: str = "", advice: str = "") -> None:
         super().__init__(step or (STEPS[word].text if word in STEPS else word), errno, advice)
-        self.word = word
+        self.word, self.what = word, ""
 
 
 class BufferFailed(StepFailed):

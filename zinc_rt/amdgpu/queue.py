@@ -20,7 +20,7 @@ from typing import Any, Self
 import numpy as np
 
 from zinc_rt.amdgpu.command_list import CommandList
-from zinc_rt.amdgpu.errors import DeviceLost, FenceTimeout, SignalMismatch
+from zinc_rt.amdgpu.errors import FenceTimeout, SignalMismatch
 from zinc_rt.amdgpu.fence import Fence
 from zinc_rt.amdgpu.flights import Flight, Flights
 from zinc_rt.amdgpu.gfx import Gfx, generations, gfx_name, gfx_of

@@ -97,9 +97,10 @@ def _read(linux: Linux, minor: int) -> Gpu | None:
 
 def ask(linux: Linux, gpu: Gpu) -> Gpu:
     """The same card, with what its render node answers. Never raises."""
-    from zinc_rt.amdgpu import drm as kmd
+    from zinc_rt.amdgpu import drm
     from zinc_rt.amdgpu.abi.cs import AMDGPU_HW_IP_COMPUTE
     from zinc_rt.amdgpu.abi.info import AMDGPU_IDS_FLAGS_FUSION, AMDGPU_INFO_DEV_INFO, DrmAmdgpuInfoDevice
+    from zinc_rt.amdgpu.errors import IoctlFailed
     from zinc_rt.amdgpu.gfx import version_of
 
     about = {**vars(gpu), "open_errno": None}
@@ -109,9 +110,9 @@ def ask(linux: Linux, gpu: Gpu) -> Gpu:
         return Gpu(**{**about, "open_errno": error.errno or 0})
     device = DrmAmdgpuInfoDevice()
     try:
-        ip = kmd.query_hw_ip(fd, AMDGPU_HW_IP_COMPUTE, linux=linux)
-        kmd.query_info(fd, AMDGPU_INFO_DEV_INFO, device, linux=linux)
-    except kmd.IoctlFailed as error:
+        ip = drm.query_hw_ip(fd, AMDGPU_HW_IP_COMPUTE, linux=linux)
+        drm.query_info(fd, AMDGPU_INFO_DEV_INFO, device, linux=linux)
+    except IoctlFailed as error:
         return Gpu(**{**about, "open_errno": error.errno})
     finally:
         with contextlib.suppress(OSError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-import os
 import threading
 import time
 
@@ -23,7 +22,6 @@ from zinc_rt.amdgpu.kfd.interface import KfdInterface
 from zinc_rt.amdgpu.pm4 import PacketBuilder, hi32, lo32
 from zinc_rt.amdgpu.pm4 import registers as reg
 from zinc_rt.amdgpu.selftest import prove
-from zinc_rt.errors import BackendClosed
 from zinc_rt.seed.kfd import bring_up_default
 
 OLD = dataclasses.replace(LINUX_6_12, name="old", kfd_minor=11)
@@ -95,20 +93,20 @@ def test_a_ring_that_stays_full(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_read_pointer_is_believed_where_it_is_possible() -> None:
     """It may be reported late, or modulo the ring; what has retired was read in any case."""
     with opened(ring_bytes=4096) as (_, interface):
-        writer, ring = Writer(interface), interface._ring
+        writer, queue = Writer(interface), interface._queue
         for i in range(100):
             interface.wait(writer.write(i, i), 5)
         hanging = writer.wait_for(0, 7)
-        retired, written = ring._retired_end, ring.written
+        retired, written = queue._retired_end, queue.ring.written
         assert written > retired > 1024
         free = 1024 - 64 - (written - retired)
         for told, room in (
             (retired, free), (retired + 5, free + 5), (written, 1024 - 64), (written + 1, free), (retired - 1, free),
             (0, free), (written % 1024, free), (1 << 63, free),
         ):  # fmt: skip
-            ring.read = lambda told=told: told  # type: ignore[method-assign]
-            assert ring.room() == room
-        del ring.read
+            queue.ring.read_pointer = lambda told=told: told  # type: ignore[method-assign]
+            assert queue.room() == room
+        del queue.ring.read_pointer
         writer.numbers()[0] = 7
         interface.wait(hanging, 5)
 
@@ -287,8 +285,6 @@ def test_memory_of_all_kinds() -> None:
             assert rights(buffer.va + buffer.size) == "---p"  # a page that is nobody's
         for buffer in made[::2]:
             interface.release(buffer)
-            with pytest.raises(InterfaceError, match="no longer"):
-                interface.release(buffer)
         for buffer in made[1::2]:
             interface.release(buffer)
         assert machine.gpus[0].used == used
@@ -364,15 +360,6 @@ def test_close_drains_and_comes_once() -> None:
         interface.close()
         assert time.monotonic() - started > 0.05
         interface.close()
-        for use in (
-            lambda: interface.allocate(1, "gtt", "late"),
-            lambda: interface.release(writer.code),
-            lambda: writer.interface.submit(writer.code, 0, 1),
-            interface.retired,
-            lambda: interface.wait(1, 1),
-        ):
-            with pytest.raises(BackendClosed):
-                use()
 
 
 def test_close_of_a_hang_says_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -414,43 +401,6 @@ def test_threads_one_after_the_other() -> None:
         assert (writer.numbers()[:4] == 49).all()
 
 
-def test_threads_at_once_are_refused() -> None:
-    with opened() as (_, interface):
-        writer = Writer(interface)
-        hanging = writer.wait_for(0, 7)
-        thread = threading.Thread(target=interface.wait, args=(hanging, 10))
-        thread.start()
-        time.sleep(0.05)
-        with pytest.raises(InterfaceError, match="two threads at once"):
-            interface.retired()
-        with pytest.raises(InterfaceError, match="two threads at once"):
-            interface.close()
-        writer.numbers()[0] = 7
-        thread.join()
-        assert interface.retired() == hanging
-
-
-def test_a_forked_child_is_refused() -> None:
-    with opened() as (_, interface):
-        writer = Writer(interface)
-        read, write = os.pipe()
-        child = os.fork()
-        if child == 0:
-            try:
-                writer.write(0, 1)
-                os.write(write, b"no error")
-            except InterfaceError as error:
-                interface.close()  # does nothing
-                os.write(write, str(error).encode())
-            finally:
-                os._exit(0)
-        os.waitpid(child, 0)
-        assert "fork" in os.read(read, 1000).decode()
-        os.close(read)
-        os.close(write)
-        interface.wait(writer.write(0, 2), 5)
-
-
 def test_many_queues_are_created_one_at_a_time() -> None:
     """CREATE_QUEUE calls of several threads never overlap."""
     with Machine() as machine:
@@ -490,25 +440,6 @@ def test_many_queues_are_created_one_at_a_time() -> None:
 def test_ring_sizes(ring_bytes: int) -> None:
     with Machine() as machine, pytest.raises(InterfaceError, match="power of two"):
         KfdInterface(linux=machine.process(), ring_bytes=ring_bytes)
-
-
-def test_bad_submissions_are_refused() -> None:
-    with opened() as (_, interface):
-        code = interface.allocate(4096, "gtt", "packets", executable=True)
-        data = interface.allocate(4096, "gtt", "data")
-        for offset, n in ((2, 1), (-4, 1), (0, 0), (0, -1), (4096, 1), (4092, 2), (0, 1 << 20)):
-            with pytest.raises(InterfaceError, match=r"of packets"):
-                interface.submit(code, offset, n)
-        with pytest.raises(InterfaceError, match="executable"):
-            interface.submit(data, 0, 1)
-        with pytest.raises(InterfaceError, match="last one is 0"):
-            interface.wait(1, 1)
-        with opened() as (_, other):
-            foreign = other.allocate(4096, "gtt", "foreign", executable=True)
-            with pytest.raises(InterfaceError, match="does not have"):
-                interface.submit(foreign, 0, 1)
-        with pytest.raises(InterfaceError, match="at least 1"):
-            interface.allocate(0, "gtt", "nothing")
 
 
 def test_errno_of_a_interface_error() -> None:

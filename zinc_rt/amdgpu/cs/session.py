@@ -31,7 +31,7 @@ class CsSession:
         self.ib_alignment = (PAGE, PAGE)  # bytes, of start and size
         self.ctx_id = 0
         self.list_handle: int | None = None
-        self.buffers = RenderBuffers(fd, linux)
+        self.buffers = RenderBuffers(fd, node, linux)
         self.last_wait_status = 0
         self._closed = False
 

@@ -14,17 +14,20 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.amdgpu.cs.errors import UnsupportedComputeIp
-from zinc_rt.amdgpu.cs.session import CsBuffer, CsSession
-from zinc_rt.amdgpu.cs.structs import AMDGPU_HW_IP_COMPUTE, DEFAULT_RENDER_NODE
-from zinc_rt.amdgpu.errors import SignalMismatch
+from zinc_rt.amdgpu.abi.cs import AMDGPU_HW_IP_COMPUTE
+from zinc_rt.amdgpu.cs.session import CsSession
+from zinc_rt.amdgpu.drm_memory import RenderBuffer
+from zinc_rt.amdgpu.errors import SignalMismatch, StepFailed
 from zinc_rt.amdgpu.gfx import GFX12
+from zinc_rt.amdgpu.guard import DeviceGuard
 from zinc_rt.amdgpu.host_map import HostMap
+from zinc_rt.amdgpu.interface import DEFAULT_RENDER_NODE
 from zinc_rt.amdgpu.pm4 import PacketBuilder
 from zinc_rt.lang.gpu import GpuKernel
 from zinc_rt.linux import Linux, host
 from zinc_rt.seed.cs.boundary_operations import Operations
 from zinc_rt.seed.cs.boundary_programs import BoundaryProgram, built_in, checked, upload
+from zinc_rt.seed.cs.errors import named
 from zinc_rt.seed.cs.sentinels import BoundaryOperation, sentinel
 
 IB_VA = 0x1_0200_0000
@@ -52,8 +55,9 @@ class TokenBoundary(Operations):
     seconds that an operation may take.
     """
 
-    def __init__(self, session: CsSession, buffers: dict[str, CsBuffer], timeout: float) -> None:
+    def __init__(self, session: CsSession, buffers: dict[str, RenderBuffer], timeout: float) -> None:
         self._session, self._buffers = session, buffers
+        self._guard = DeviceGuard(session.linux, session.node)
         self._maps = {
             name: HostMap(session.linux, buffer.address, buffer.size)
             for name, buffer in buffers.items()
@@ -62,7 +66,7 @@ class TokenBoundary(Operations):
         self.timeout = timeout
         self.file, self.ctx_id, self.ip_type = session.fd, session.ctx_id, AMDGPU_HW_IP_COMPUTE
         self.bo_list_handle = session.list_handle or 0
-        self.ib_va, self.input_va, self.output_va, self.signal_va, self.shader_va = (buffers[n].va for n in SIZES)
+        self.ib_va, self.input_va, self.output_va, self.signal_va, self.shader_va = (buffers[n].va or 0 for n in SIZES)
         self.ib_map, self.input_map, self.output_map, self.signal_map, self.shader_map = (
             self._maps[name].view().view(np.uint32) for name in SIZES
         )
@@ -103,7 +107,11 @@ class TokenBoundary(Operations):
         on; `BackendError` for kernels that cannot be launched, `LangError` where they cannot be compiled. What was
         acquired is given back then.
         """
-        session = CsSession.open(node, linux or host(), _check_generation)
+        with named():
+            return cls._made(CsSession.open(node, linux or host(), _check_generation), timeout, kernels)
+
+    @classmethod
+    def _made(cls, session: CsSession, timeout: float, kernels: Mapping[str, GpuKernel] | None) -> Self:
         try:
             chosen = checked(built_in() if kernels is None else kernels)
             buffers, va = {}, IB_VA
@@ -123,10 +131,9 @@ class TokenBoundary(Operations):
 
     def exclusive(self) -> AbstractContextManager[None]:
         """From preparing to reading the output nobody else may submit. Raises `BackendClosed`; `BackendError` in a
-        forked
-        child.
+        forked child.
         """
-        return self._session.entered()
+        return self._guard.entered()
 
     def perform(self, operation: BoundaryOperation, prepare: Callable[[], object], record: Record) -> None:
         """One submission. prepare: writes input and output buffers once nothing uses them any more.
@@ -134,7 +141,7 @@ class TokenBoundary(Operations):
         A submission that timed out is waited for first: its packets are in the indirect buffer.
         Raises as `Operations` says.
         """
-        with self._session.entered():
+        with self._guard.entered(), named():
             if self._unfinished:
                 self._wait()
             expected = sentinel(operation, self.submit_count + 1)
@@ -171,9 +178,9 @@ class TokenBoundary(Operations):
         Arrays taken from the maps stay readable; the last of them undoes its map. Calling it again does nothing, and
         so does calling it in a forked child.
         """
-        self._session.close(self._let_go)
+        self._guard.close(self._give_back)
 
-    def _let_go(self) -> None:
+    def _give_back(self) -> None:
         empty: Any = np.zeros(0, np.uint32)
         self.builder.words = empty
         self.builder.reset()
@@ -181,6 +188,7 @@ class TokenBoundary(Operations):
         for name in tuple(self._maps):
             if self._maps.pop(name).retire():
                 self._buffers[name].address = None
+        self._session.close()
 
     close = deinit
 
@@ -196,8 +204,9 @@ class TokenBoundary(Operations):
 def _check_generation(session: CsSession) -> None:
     major, minor = session.ip_version
     if session.rings and major != GFX12.major:
-        raise UnsupportedComputeIp(
-            f"{session.node}: checking its compute engine",
+        raise StepFailed(
+            "unsupported_compute_ip",
             None,
+            f"{session.node}: checking its compute engine",
             f"it is of generation {major}.{minor}, the kernels here are for {GFX12.major}",
         )

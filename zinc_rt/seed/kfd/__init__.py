@@ -16,6 +16,7 @@ from zinc_rt.amdgpu.abi.kfd import (
     ProcessDeviceApertures,
 )
 from zinc_rt.amdgpu.gfx import gfx_name as format_gfx_target
+from zinc_rt.amdgpu.interface import DEFAULT_RENDER_NODE
 from zinc_rt.amdgpu.kfd.calls import last_errno
 from zinc_rt.amdgpu.kfd.constants import (
     ALLOC_MEM_FLAGS_COHERENT,
@@ -26,7 +27,6 @@ from zinc_rt.amdgpu.kfd.constants import (
     ALLOC_MEM_FLAGS_USERPTR,
     ALLOC_MEM_FLAGS_VRAM,
     ALLOC_MEM_FLAGS_WRITABLE,
-    DEFAULT_RENDER_NODE,
     KFD_DEVICE_NODE,
     MIN_KFD_MAJOR,
     QUEUE_TYPE_COMPUTE,
