@@ -1,4 +1,4 @@
-"""ZINC_RT: an LLM runtime that reads a GGUF file and gives the same bits on every tier.
+"""ZINC_RT: an LLM runtime that reads a GGUF file and gives the same bits on every backend.
 
     import zinc_rt
     model = zinc_rt.load()                      # the model inside the package, or load("model.gguf")
@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
     import zinc_rt.ir.graph as ir_graph

@@ -70,8 +70,8 @@ Item = Dispatch | Copy | Write | Barrier
 class CommandList:
     """label: for messages; memory: what it names, which must not be freed before its last submission.
 
-    Methods raise `BackendError` for what cannot be run, and return the list. It only grows: what was recorded stays, so a
-    queue knows by the number of items whether the packets that it keeps of a list are still those of the list.
+    Methods raise `BackendError` for what cannot be run, and return the list. A list only grows: a queue knows by the
+    number of items whether the packets that it keeps are still those of the list.
     """
 
     def __init__(self, label: str = "commands") -> None:

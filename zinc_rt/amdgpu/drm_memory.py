@@ -142,8 +142,8 @@ class RenderBuffers:
 
 
 class RenderMemory:
-    """The `DeviceBuffer`s of one interface. addresses: of the GPU, to choose from; gtt, vram: flags of GEM_CREATE beside
-    those that say who reaches a buffer.
+    """The `DeviceBuffer`s of one interface. addresses: of the GPU, to choose from; gtt, vram: flags of GEM_CREATE, for
+    the two heaps, beside those that say who reaches a buffer.
     """
 
     def __init__(self, buffers: RenderBuffers, addresses: Ranges, *, gtt: int, vram: int) -> None:

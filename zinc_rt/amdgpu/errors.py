@@ -1,4 +1,7 @@
-"""Errors of the AMD driver: one family for all interfaces. `zinc_rt.amdgpu.advice` has the words of steps and remedies."""
+"""Errors of the AMD driver, one family for all interfaces.
+
+`zinc_rt.amdgpu.advice` has the words of steps and what helps.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Generations of AMD's graphics core: one record for each, with everything of it that the driver has to know.
 
-A generation is named by the kernel in two forms: gfx_target_version (120001 for gfx1201: major, two digits of minor, two
-of stepping) in KFD's topology, and the discovery table's 0x0C0001 in HW_IP_INFO. docs/extending.md says what else a
-new generation takes.
+The kernel has two forms of a core's version: gfx_target_version in KFD's topology (120001 for gfx1201: major, two digits
+of minor, two of stepping), and the discovery table's 0x0C0001 in HW_IP_INFO. docs/extending.md says what else a new
+generation takes.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ class Gfx:
     """A generation.
 
     name, major: "gfx12" and 12. kernel_target: what kernels are compiled for, a name of `zinc_rt.lang.target.TARGETS`;
-    cores: gfx_target_version // 100 of the cores that run that code. executed: whether compiled kernels have been run on
-    it, by the emulator at least; where not, they are compiled and no tier takes the GPU.
+    cores: gfx_target_version // 100 of the cores that run that code. executed: whether compiled kernels have been run
+    on it, by the emulator at least; where not, they are compiled and no tier takes the GPU.
 
     acquire_host, acquire_kernel: gcr_cntl of the full barrier, which also makes host writes visible, and of the light
     one between dispatches. release_control: the first body dword of a fence's RELEASE_MEM.

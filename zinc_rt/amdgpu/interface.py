@@ -1,4 +1,4 @@
-"""What an interface to the driver does: memory that the GPU reaches, indirect buffers of PM4, sequence numbers that retire.
+"""What an interface to the driver does: memory that the GPU reaches, indirect buffers, numbers that retire.
 
 CS, KFD and UMQ implement it. Above an interface everything is the same: the same packets, the same pools, the same
 kernels.
@@ -49,13 +49,13 @@ class DeviceBuffer:
 class Interface(ABC):
     """One way to hand PM4 to the driver.
 
-    An interface does what it is asked and makes no checks of its caller. `zinc_rt.amdgpu.queue.GpuQueue` makes them, for
-    all interfaces alike; whoever calls an interface without a queue keeps these rules:
+    An interface does what it is asked and does not check its caller. `zinc_rt.amdgpu.queue.GpuQueue` does, for all
+    interfaces alike; a caller without a queue keeps these rules:
 
     - one thread at a time, in the process that opened it, before `close`, and not after a `DeviceLost`;
     - sizes are at least 1; buffers are this interface's, and are released once;
-    - packets lie inside a visible executable buffer, begin at a multiple of 256 bytes, and are 1 to `MAX_INDIRECT` dwords,
-      a multiple of 64 of them for CS;
+    - packets lie inside a visible executable buffer; they begin at a multiple of 4 bytes and are 1 to 2^20 - 1 dwords,
+      for CS at a multiple of 256 bytes and in multiples of 64 dwords;
     - a number that is waited for was returned by `submit`; a timeout is finite and not negative.
 
     Every method raises `DeviceLost` when it finds the device gone.

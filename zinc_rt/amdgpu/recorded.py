@@ -29,8 +29,8 @@ KEPT_COPIES = 2
 
 @dataclass(eq=False, slots=True)
 class PacketCopy:
-    """Packets in GPU memory. value_address: in this process, of the fence's value, two dwords; source: the list that they
-    were made from, None for those that serve once; flying: whether the GPU may read them.
+    """Packets in GPU memory. value_address: in this process, of the fence's value, two dwords; source: the list that
+    they were made from, None for those that serve once; flying: whether the GPU may read them.
     """
 
     memory: GpuMemory

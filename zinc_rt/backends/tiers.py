@@ -9,6 +9,7 @@ from enum import StrEnum
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, TypeVar
 
+from zinc_rt.checks import show
 from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.lang.target import host_targets
 from zinc_rt.linux import Linux, host
@@ -62,13 +63,13 @@ class TierReport:
 
 def parse_tier(text: str) -> Tier:
     """A tier by name (`auto`, `t1`, `t1_pm4`, `t2`, `t2_umq`, `t_cpu`, ...). Raises `UnknownZincRtTier`."""
-    if text in _SHORT:
+    if isinstance(text, str) and text in _SHORT:
         return _SHORT[text]
     try:
         return Tier(text)
     except ValueError:
         names = ", ".join([*(t.value for t in Tier), *_SHORT])
-        raise UnknownZincRtTier(f"unknown tier {text!r}; use one of {names}") from None
+        raise UnknownZincRtTier(f"unknown tier {show(text)}; use one of {names}") from None
 
 
 def tier_from_env(environ: Mapping[str, str] | None = None) -> Tier:

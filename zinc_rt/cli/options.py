@@ -141,6 +141,19 @@ TierName = Annotated[
         show_default=False,
     ),
 ]
+GpuLayers = Annotated[
+    str | None,
+    typer.Option(
+        "-ngl",
+        "--n-gpu-layers",
+        "--gpu-layers",
+        metavar="N",
+        help="For command lines of llama.cpp: 0 runs all layers on the CPU, any other number all of them on the device"
+        " of --tier.",
+        rich_help_panel=MODEL,
+        show_default=False,
+    ),
+]
 
 MaxTokens = Annotated[
     int,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from zinc_rt.engine import Engine, Rows, SampledStep, StepResult
-from zinc_rt.sampling.sampler import Sampled, Sampler
+from zinc_rt.sampling.sampler import Sampled, Sampler, count_nan
 
 if TYPE_CHECKING:
     from zinc_rt.backends.amdgpu.sampling import GpuSampling
@@ -60,6 +60,8 @@ class GpuChooser:
 
         assert self._result is not None, "a step comes first"
         step, n_vocab = self._result, self._sampler.n_vocab
+        if not self._sampler.step:  # NaN is looked for in the first row alone: each that comes here takes a copy
+            self._sampler.n_nan = count_nan(step.logits()[0, :n_vocab])
         token, status = int(step.tokens[0]), int(step.status[0])
         return accept(self._sampler, token, status, lambda: step.logits()[0, :n_vocab], history)
 

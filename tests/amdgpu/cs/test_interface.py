@@ -206,7 +206,7 @@ def test_opening_fails_cleanly(skip: int) -> None:
 
 
 def test_on_this_machine() -> None:
-    with pytest.raises(InterfaceError, match="/dev/dri/renderD255 does not exist.*modprobe amdgpu") as caught:
+    with pytest.raises(InterfaceError, match=r"/dev/dri/renderD255 does not exist.*modprobe amdgpu") as caught:
         CsInterface("/dev/dri/renderD255")
     assert caught.value.errno == errno.ENOENT
 

@@ -387,7 +387,7 @@ def every_call(queue: GpuQueue, memory: GpuMemory) -> list[Callable[[], object]]
         lambda: queue.load_code("k", bytes(4), rsrc1=0, rsrc2=0, threads=(32, 1, 1), n_user_data=0),
         lambda: queue.submit(CommandList()),
         lambda: queue.wait(Fence(1)),
-        lambda: queue.drain(),
+        queue.drain,
         queue.retired,
     ]
 

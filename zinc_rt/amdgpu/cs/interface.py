@@ -146,7 +146,8 @@ class CsInterface(Interface):
         self._lost = True
         return DeviceLost(
             f"{self.device.render_node}: {what}: {why} (errno {code}){self._account()}; {self._retired} of"
-            f" {self._submitted} submissions retired. The device stays lost for this queue: open a new one; {KERNEL_LOG}"
+            f" {self._submitted} submissions retired. The device stays lost for this queue: open a new one;"
+            f" {KERNEL_LOG}"
         )
 
     def _account(self) -> str:

@@ -39,7 +39,7 @@ class CsSession:
     def open(cls, node: str, linux: Linux, seen: Callable[[CsSession], None] = lambda session: None) -> CsSession:
         """Open the node and make a context. seen: called after each step that learnt something.
 
-        Raises `StepFailed` of one of these words: unsupported_os, render_node_open_failed, hw_ip_query_failed, no_rings,
+        Raises `StepFailed` with one of the words unsupported_os, render_node_open_failed, hw_ip_query_failed, no_rings,
         ctx_alloc_failed. What was acquired is given back then.
         """
         if not linux.is_linux:

@@ -1,4 +1,4 @@
-"""A failed step as an error for users: its words and remedy are `zinc_rt.amdgpu.advice`'s, the figures are from here."""
+"""A failed step as an error for users: words and remedy from `zinc_rt.amdgpu.advice`, the figures from here."""
 
 from __future__ import annotations
 

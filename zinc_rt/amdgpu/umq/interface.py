@@ -181,7 +181,8 @@ class UserQueueInterface(Interface):
 
     def _progress(self) -> str:
         fault = self._watch.fault()
-        text = f"{self.retired()} was the last of {self._submitted} to retire, {self._unread()} dwords of the ring are unread"
+        unread = self._unread()
+        text = f"{self.retired()} was the last of {self._submitted} to retire, {unread} dwords of the ring are unread"
         return text if fault is None else f"{text}, page fault at {self._name_of(fault)}"
 
     def _name_of(self, va: int) -> str:

@@ -15,6 +15,7 @@ from zinc_rt.backends.base import Backend, Bytes, Capacity, check_step
 from zinc_rt.backends.cpu.cores import default_threads
 from zinc_rt.backends.cpu.memory import huge_bytes
 from zinc_rt.backends.packet_list import LoweredGraph
+from zinc_rt.checks import whole_between
 from zinc_rt.errors import BackendClosed, BackendError, UsageError
 from zinc_rt.ir.graph import Graph
 from zinc_rt.mem.plan import available_memory
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 Kernels = Literal["native", "reference"]
 KEEP_BYTES = 4 << 30
 """Unpacked weights are kept when they take no more than this; else each step unpacks them anew."""
+MAX_THREADS = 1024
 KERNELS: tuple[Kernels, ...] = ("native", "reference")
 
 
@@ -53,8 +55,8 @@ class CpuBackend(Backend):
         keep_bytes: int = KEEP_BYTES,
         notify: Callable[[str], None] | None = None,
     ) -> None:
-        if threads is not None and threads < 1:
-            raise UsageError(f"threads is {threads}, it must be at least 1")
+        if threads is not None:
+            threads = whole_between("threads", threads, 1, MAX_THREADS)
         if kernels not in KERNELS:
             raise UsageError(f"kernels is {kernels!r}, it must be one of {', '.join(KERNELS)}")
         self.kernels: Kernels = kernels
