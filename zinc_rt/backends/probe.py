@@ -164,12 +164,12 @@ def prove_cs(render_node: str, linux: Linux) -> Proof:
 
 
 def _prove(name: str, open_interface: Callable[[], Interface]) -> Proof:
-    from zinc_rt.amdgpu.selftest import prove
+    from zinc_rt.amdgpu.selftest import probe
 
     try:
         interface = open_interface()
         try:
-            return Proof(name, prove(interface, PROOF_SECONDS))
+            return Proof(name, probe(interface, PROOF_SECONDS))
         finally:
             interface.close()
     except (ZincError, OSError) as error:

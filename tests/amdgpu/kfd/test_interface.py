@@ -21,7 +21,7 @@ from zinc_rt.amdgpu.kfd import submissions as tuning
 from zinc_rt.amdgpu.kfd.interface import KfdInterface
 from zinc_rt.amdgpu.pm4 import PacketBuilder, hi32, lo32
 from zinc_rt.amdgpu.pm4 import registers as reg
-from zinc_rt.amdgpu.selftest import prove
+from zinc_rt.amdgpu.selftest import probe
 from zinc_rt.seed.kfd import bring_up_default
 
 OLD = dataclasses.replace(LINUX_6_12, name="old", kfd_minor=11)
@@ -30,7 +30,7 @@ OLD = dataclasses.replace(LINUX_6_12, name="old", kfd_minor=11)
 @pytest.mark.parametrize("profile", [*PROFILES.values(), OLD], ids=lambda profile: profile.name)
 def test_retires(profile: KernelProfile) -> None:
     with opened(Machine(profile)) as (_, interface):
-        assert prove(interface) < 2
+        assert probe(interface) < 2
         assert interface.retired() == 1
         device = interface.device
         assert (device.render_node, device.gfx_target_version, device.compute_units) == (
@@ -46,7 +46,7 @@ def test_retires(profile: KernelProfile) -> None:
 @pytest.mark.parametrize("model", [RX9060XT, RX7900XTX, SMALL_BAR], ids=lambda model: model.name)
 def test_other_cards(model: GpuModel) -> None:
     with opened(Machine(models=[model])) as (_, interface):
-        prove(interface)
+        probe(interface)
         assert interface.device.compute_units == model.cu
 
 
@@ -249,7 +249,7 @@ def test_firmware_that_wants_runtime_and_event_page() -> None:
         assert process.kfd is not None
         process.kfd.strict_runtime = True
         interface = KfdInterface(linux=process)
-        prove(interface)
+        probe(interface)
         interface.close()
 
 
@@ -316,10 +316,10 @@ def test_two_interfaces_and_again() -> None:
         assert bring_up_default(linux=process).ok()
         for _ in range(3):
             one, two = KfdInterface(linux=process), KfdInterface(linux=process)
-            prove(one)
-            prove(two)
+            probe(one)
+            probe(two)
             one.close()
-            prove(two)
+            probe(two)
             two.close()
 
 
@@ -329,7 +329,7 @@ def test_two_cards() -> None:
         interfaces = [KfdInterface(f"/dev/dri/renderD{128 + i}", linux=process) for i in range(2)]
         machine.gpus[1].fence_delay = 0.05
         for interface in interfaces:
-            prove(interface)
+            probe(interface)
         for interface in interfaces:
             interface.close()
 
@@ -340,7 +340,7 @@ def test_old_kernels_are_not_asked_for_what_they_lack() -> None:
         machine.trace = []
         interface = KfdInterface(linux=process)
         machine.gpus[0].fence_delay = 0.01
-        prove(interface)
+        probe(interface)
         interface.close()
         assert not [line for line in machine.trace if "RUNTIME" in line or "EVENT" in line]
 
@@ -432,7 +432,7 @@ def test_many_queues_are_created_one_at_a_time() -> None:
         assert len(interfaces) == 4
         assert most == 1
         for interface in interfaces:
-            prove(interface)
+            probe(interface)
             interface.close()
 
 

@@ -18,7 +18,7 @@ from zinc_rt.amdgpu.abi.requests import KFD_ACQUIRE_VM
 from zinc_rt.amdgpu.errors import DeviceLost, FenceTimeout, InterfaceError
 from zinc_rt.amdgpu.kfd.interface import KfdInterface
 from zinc_rt.amdgpu.pm4 import PacketBuilder
-from zinc_rt.amdgpu.selftest import prove
+from zinc_rt.amdgpu.selftest import probe
 
 MIB = 1 << 20
 
@@ -138,7 +138,7 @@ def test_small_bar() -> None:
             interface.allocate(MIB, "vram", "weights")
         assert interface.allocate(MIB, "vram", "weights", visible=False).address is None
         assert interface.allocate(MIB, "gtt", "staging").address is not None
-        prove(interface)
+        probe(interface)
 
 
 def test_out_of_memory() -> None:
@@ -253,7 +253,7 @@ def test_another_cards_fault_is_not_ours() -> None:
             two.wait(hanging, 0.05)
         writer.numbers()[0] = 7
         two.wait(hanging, 5)
-        prove(two)
+        probe(two)
         one.close()
         two.close()
 
@@ -303,5 +303,5 @@ def test_an_old_event_page_is_not_lost() -> None:
         with machine.lock:
             process.kfd.events.destroy(seen[0])  # type: ignore[union-attr]
         interface = KfdInterface(linux=process)
-        prove(interface)
+        probe(interface)
         interface.close()

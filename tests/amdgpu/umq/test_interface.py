@@ -18,7 +18,7 @@ from zinc_rt.amdgpu.errors import DeviceLost, FenceTimeout, InterfaceError
 from zinc_rt.amdgpu.interface import DeviceBuffer, Heap
 from zinc_rt.amdgpu.pm4.builder import PacketBuilder
 from zinc_rt.amdgpu.pm4.values import CachePolicy
-from zinc_rt.amdgpu.selftest import ProofFailed, prove
+from zinc_rt.amdgpu.selftest import ProbeFailed, probe
 from zinc_rt.amdgpu.umq.interface import FENCE_VA
 from zinc_rt.amdgpu.umq.queue import QUEUE_SIZE
 from zinc_rt.linux import PAGE
@@ -81,7 +81,7 @@ def packets(interface: UserQueueInterface) -> Packets:
 
 
 def test_it_retires_a_fence(interface: UserQueueInterface) -> None:
-    assert prove(interface) < 2
+    assert probe(interface) < 2
     assert interface.retired() == 1
 
 
@@ -396,7 +396,7 @@ def test_every_failure_of_allocating_leaves_the_interface_as_it_was() -> None:
             assert machine.gpus[0].used == before
             again = interface.allocate(PAGE, "vram", "weights")
             assert again.va == first_va
-            prove(interface)
+            probe(interface)
             interface.release(again)
             interface.close()
 
@@ -420,5 +420,5 @@ def test_a_proof_that_is_none(interface: UserQueueInterface, monkeypatch: pytest
         return real(buffer, offset, 2)
 
     monkeypatch.setattr(interface, "submit", cheat)
-    with pytest.raises(ProofFailed, match="memory holds 0x0"):
-        prove(interface)
+    with pytest.raises(ProbeFailed, match="memory holds 0x0"):
+        probe(interface)

@@ -30,7 +30,7 @@ from zinc_rt.amdgpu.kfd.messages import driver_text, interface_error, no_node_er
 from zinc_rt.amdgpu.kfd.queue import RING_BYTES, KfdQueue
 from zinc_rt.amdgpu.kfd.session import KfdSession
 from zinc_rt.amdgpu.kfd.sizes import align_up, compute_units
-from zinc_rt.amdgpu.kfd.submissions import Submissions
+from zinc_rt.amdgpu.kfd.submissions import KfdSubmissions
 from zinc_rt.amdgpu.kfd.topology import TopologyNode, gpu_nodes, node_properties, render_minor_of, vram_sizes
 from zinc_rt.errors import BackendError
 from zinc_rt.linux import PAGE, Linux, host
@@ -82,7 +82,7 @@ class KfdInterface(Interface):
             self._events = Events(session)
             self._events.open()
         self._queue.open()
-        self._submissions = Submissions(session, self._queue, self._events, self._ranges)
+        self._submissions = KfdSubmissions(session, self._queue, self._events, self._ranges)
 
     def allocate(
         self, size: int, heap: Heap, label: str, *, executable: bool = False, visible: bool = True

@@ -27,7 +27,7 @@ FULL_SECONDS = 10.0
 """How long a submission waits for room in the ring."""
 
 
-class Submissions:
+class KfdSubmissions:
     """Those of one interface. last: the number of the latest; told_late: the latest when a timeout was reported; lost:
     whether the GPU is gone.
     """
