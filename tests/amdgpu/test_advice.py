@@ -62,7 +62,8 @@ def test_remedies() -> None:
 
 def test_one_family_of_errors() -> None:
     made = BufferFailed("weights", "map", errno.ENOMEM, "weights: mapping 8 bytes", "free some", call="mmap")
-    assert isinstance(made, StepFailed) and isinstance(made, InterfaceError)
+    assert isinstance(made, StepFailed)
+    assert isinstance(made, InterfaceError)
     assert (made.word, made.buffer, made.part, made.call) == ("weights_map_failed", "weights", "map", "mmap")
     assert str(made) == "weights: mapping 8 bytes failed: Cannot allocate memory (errno 12); free some"
     assert str(StepFailed("create_queue_failed", None)) == "CREATE_QUEUE failed"
