@@ -22,6 +22,7 @@ from zinc_rt.errors import BackendError
 PAD_DWORDS = 64
 """Packets end at a multiple of this; every kernel and queue asks for less."""
 MAX_DWORDS = 0xF_FFFF
+"""Of the longest indirect buffer."""
 FENCE_VALUE = 5
 """Where in `fence_packets` the fence's value is, its low dword and then its high one."""
 _ALL = 0xFFFFFFFF

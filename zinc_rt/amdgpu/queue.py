@@ -19,15 +19,16 @@ from typing import Any, Self
 
 import numpy as np
 
+from zinc_rt.amdgpu.advice import KERNEL_LOG
 from zinc_rt.amdgpu.command_list import CommandList
 from zinc_rt.amdgpu.errors import FenceTimeout, SignalMismatch
 from zinc_rt.amdgpu.fence import Fence
-from zinc_rt.amdgpu.flights import Flight, Flights
 from zinc_rt.amdgpu.gfx import Gfx, generations, gfx_name, gfx_of
 from zinc_rt.amdgpu.guard import DeviceGuard
 from zinc_rt.amdgpu.heaps import Bytes, Heaps
 from zinc_rt.amdgpu.interface import DeviceInfo, Heap, Interface
 from zinc_rt.amdgpu.loaded_kernel import LoadedKernel, padded
+from zinc_rt.amdgpu.pending import PendingSubmission, PendingSubmissions
 from zinc_rt.amdgpu.pool import ALIGNMENT, GpuMemory
 from zinc_rt.amdgpu.recorded import RecordedLists
 from zinc_rt.errors import BackendError
@@ -55,7 +56,7 @@ class GpuQueue:
         self._guard = DeviceGuard(interface.linux, f"the queue over {interface.device.render_node} ({interface.name})")
         self._heaps = Heaps(interface)
         self._programs: dict[tuple[str, bytes], LoadedKernel] = {}
-        self._flights = Flights()
+        self._pending = PendingSubmissions()
         self._submitted = self._retired = self._dispatched = self._freed = 0
         self._code = self._heaps.add(self.default_heap, "kernels", _CODE_CHUNK, executable=True)
         packets = self._heaps.add("gtt", "packets", _PACKET_CHUNK, executable=True)
@@ -96,8 +97,8 @@ class GpuQueue:
     def free(self, memory: GpuMemory) -> None:
         """Give memory back; what was submitted before may still use it. Raises `BackendError` when it is not in use."""
         with self._entered():
-            self._land()
-            self._flights.free_later(self._heaps.owner(memory), memory)
+            self._retire()
+            self._pending.free_later(self._heaps.owner(memory), memory)
             self._freed += 1
 
     def map(self, memory: GpuMemory) -> Bytes:
@@ -192,7 +193,7 @@ class GpuQueue:
         Raises `BackendError` for freed memory, `InterfaceError`, `DeviceLost`.
         """
         with self._entered():
-            self._land()
+            self._retire()
             recorded = self._lists.of(commands, self._freed)
             if self.marks:
                 packets = self._lists.take_marked(commands, self._own.va + _MARK, self._dispatched)
@@ -209,7 +210,9 @@ class GpuQueue:
             self._submitted = sequence
             fence = Fence(sequence)
             names = recorded.kernels
-            self._flights.add(Flight(fence, interface_sequence, packets, commands.label, names, self._dispatched))
+            self._pending.add(
+                PendingSubmission(fence, interface_sequence, packets, commands.label, names, self._dispatched)
+            )
             self._dispatched += len(names)
             return fence
 
@@ -221,51 +224,51 @@ class GpuQueue:
             seconds = self.timeout if timeout is None else _finite(timeout)
             if fence.retired:
                 return
-            flight = self._flights.of(fence)
-            if flight is None:
+            submission = self._pending.of(fence)
+            if submission is None:
                 raise BackendError(
                     f"fence {fence.sequence} is not of this queue; its submissions are {self._submitted}"
                 )
             try:
-                self.interface.wait(flight.interface_sequence, seconds)
+                self.interface.wait(submission.interface_sequence, seconds)
             except FenceTimeout as error:
-                self._land()
-                late = f"{flight} did not retire within {seconds:g} s"
+                self._retire()
+                late = f"{submission} did not retire within {seconds:g} s"
                 raise FenceTimeout(f"{late}; {self._progress()}; {error}") from None
-            self._land()
+            self._retire()
 
     def drain(self, timeout: float | None = None) -> None:
         """Return once everything that was submitted has retired. Raises what `wait` raises."""
         with self._entered():
-            newest = self._flights.newest
+            newest = self._pending.newest
             if newest is not None:
                 self.wait(newest.fence, timeout)
 
     def retired(self) -> int:
         """The sequence number of the last submission that has retired, without waiting; 0 when none has."""
         with self._entered():
-            self._land()
+            self._retire()
             return self._retired
 
-    def _land(self) -> None:
+    def _retire(self) -> None:
         self._lists.collect()
-        if not self._flights:
+        if not self._pending:
             return
-        for flight in self._flights.land(self.interface.retired()):
-            self._lists.give(flight.packets)
+        for submission in self._pending.retire(self.interface.retired()):
+            self._lists.give(submission.packets)
             signal = int(self._signal[_SIGNAL // 8])
-            if signal < flight.fence.sequence:
+            if signal < submission.fence.sequence:
                 self._guard.lost = (
-                    f"{flight} retired, but its last packet did not run: the signal is {signal}. The driver may have"
-                    " stopped it: look for amdgpu in the kernel's log (dmesg)"
+                    f"{submission} retired, but its last packet did not run: the signal is {signal}. The driver may"
+                    f" have stopped it; {KERNEL_LOG}"
                 )
                 raise SignalMismatch(self._guard.lost)
-            flight.fence.retired = True
-            self._retired = flight.fence.sequence
+            submission.fence.retired = True
+            self._retired = submission.fence.sequence
 
     def _progress(self) -> str:
-        said = f"the last one that retired is {self._retired or 'none'}, {len(self._flights)} are waiting"
-        oldest = next(iter(self._flights), None)
+        said = f"the last one that retired is {self._retired or 'none'}, {len(self._pending)} are waiting"
+        oldest = next(iter(self._pending), None)
         if oldest is None or not oldest.kernels:
             return said
         if not self.marks:

@@ -30,14 +30,14 @@ KEPT_COPIES = 2
 @dataclass(eq=False, slots=True)
 class PacketCopy:
     """Packets in GPU memory. value_address: in this process, of the fence's value, two dwords; source: the list that
-    they were made from, None for those that serve once; flying: whether the GPU may read them.
+    they were made from, None for those that serve once; in_use: whether the GPU may read them.
     """
 
     memory: GpuMemory
     n_dwords: int
     value_address: int
     source: RecordedList | None = None
-    flying: bool = False
+    in_use: bool = False
 
     def set_fence(self, linux: Linux, value: int) -> None:
         """Let the packets end with this value."""
@@ -94,24 +94,24 @@ class RecordedLists:
         return weakref.ref(commands, lambda _: dropped.append(key))
 
     def take(self, recorded: RecordedList) -> PacketCopy:
-        """A copy that does not fly, which flies from now on. Raises `InterfaceError` when memory is short."""
-        copy = next((copy for copy in recorded.copies if not copy.flying), None)
+        """A copy that the GPU does not use, in use from now on. Raises `InterfaceError` when memory is short."""
+        copy = next((copy for copy in recorded.copies if not copy.in_use), None)
         if copy is None:
             copy = self._put(recorded.words)
             copy.source = recorded
             recorded.copies.append(copy)
-        copy.flying = True
+        copy.in_use = True
         return copy
 
     def take_marked(self, commands: CommandList, mark_va: int, dispatched: int) -> PacketCopy:
         """A copy that serves once, with a note after each dispatch of how many are done."""
         copy = self._put(np.array(lower(commands, self._gfx, (mark_va, dispatched)), np.uint32))
-        copy.flying = True
+        copy.in_use = True
         return copy
 
     def give(self, copy: PacketCopy) -> None:
         """Its fence has retired: the GPU does not read it any more."""
-        copy.flying = False
+        copy.in_use = False
         if copy.source is None or len(copy.source.copies) > KEPT_COPIES:
             self.free(copy)
 
@@ -131,11 +131,11 @@ class RecordedLists:
         self._by_id.clear()
 
     def _let_go(self, recorded: RecordedList) -> None:
-        """Free the copies; those that fly are freed when they are given back."""
+        """Free the copies; those in use are freed when they are given back."""
         copies, recorded.copies = recorded.copies, []
         for copy in copies:
             copy.source = None
-            if not copy.flying:
+            if not copy.in_use:
                 self._pool.free(copy.memory)
 
     def _put(self, words: Words) -> PacketCopy:

@@ -6,11 +6,10 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.amdgpu.gfx import Gfx
+from zinc_rt.amdgpu.packets import MAX_DWORDS
 from zinc_rt.amdgpu.pm4.builder import PacketBuilder, hi32, lo32
 from zinc_rt.amdgpu.pm4.values import EventIndex, EventType, ReleaseData, ReleaseInt
 
-MAX_INDIRECT = (1 << 20) - 1
-"""Dwords of the longest indirect buffer."""
 _ROOM = 64
 _NO_CACHES = EventType.CACHE_FLUSH_AND_INV_TS | EventIndex.END_OF_PIPE << 8
 
@@ -34,7 +33,7 @@ class SubmissionPackets:
         self._release = builder.cursor
         builder.release_mem(fence_va, 0, control=gfx.release_control)
         self._words = self._words[: builder.cursor]
-        self._length_flags = int(self._words[self._indirect + 3]) & ~MAX_INDIRECT
+        self._length_flags = int(self._words[self._indirect + 3]) & ~MAX_DWORDS
 
     @property
     def n_dwords(self) -> int:

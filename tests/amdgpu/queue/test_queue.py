@@ -488,8 +488,8 @@ def test_packets_are_not_overwritten_before_their_fence() -> None:
     with GpuQueue(fake) as queue:
         memory = queue.alloc(64)
         fences = [queue.submit(CommandList().write(memory, [i])) for i in range(200)]
-        flying = [flight.packets.memory.va for flight in queue._flights]
-        assert len(set(flying)) == 200
+        places = [submission.packets.memory.va for submission in queue._pending]
+        assert len(set(places)) == 200
         assert all(
             fake.submissions[i][12:17] == [0xC0033700, 0x00100500, memory.va & 0xFFFFFFFF, 1, i] for i in range(200)
         )
@@ -498,7 +498,9 @@ def test_packets_are_not_overwritten_before_their_fence() -> None:
         assert queue.retired() == 150
         assert [fence.retired for fence in fences] == [True] * 150 + [False] * 50
         again = queue.submit(CommandList())
-        assert [flight.packets.memory.va for flight in queue._flights if flight.fence is again] == flying[:1]
+        assert [submission.packets.memory.va for submission in queue._pending if submission.fence is again] == places[
+            :1
+        ]
         queue.check_integrity()
 
 

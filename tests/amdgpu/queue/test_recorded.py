@@ -1,4 +1,4 @@
-"""A command list stays in GPU memory: what is stored again, what happens while it flies, when its memory goes back."""
+"""A command list stays in GPU memory: what is stored again, and when; when its memory goes back."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_second_submission_stores_two_dwords(n: int) -> None:
         assert fake.submissions == [words_of(commands, queue, 1), words_of(commands, queue, (7 << 32) + 5)]
 
 
-def test_a_list_that_flies_is_not_touched() -> None:
+def test_a_pending_list_is_not_touched() -> None:
     fake = Fake()
     with GpuQueue(fake) as queue:
         memory = queue.alloc(64)
@@ -113,7 +113,7 @@ def test_a_list_that_nobody_holds_gives_its_memory_back() -> None:
         del commands
         gc.collect()
         queue.submit(other)
-        assert packet_pool(queue).used > both, "it flies"
+        assert packet_pool(queue).used > both, "it is pending"
         retire(queue, fake, 3)
         queue.submit(other)
         retire(queue, fake, 4)
