@@ -28,7 +28,7 @@ _Locate = Callable[[Group], Found]
 
 
 def compile_lds(ins: Instruction, lanes: int) -> Step:
-    """What a DS instruction does. Raises `Unsupported`."""
+    """Compile a DS instruction. Raises `Unsupported`."""
     what = ins.name.removeprefix("ds_")
     if what == "nop":
         return lambda g: None

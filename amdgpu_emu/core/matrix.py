@@ -106,7 +106,7 @@ def _tile(lanes: int) -> tuple[Any, Any]:
 
 
 def compile_wmma(ins: Instruction, lanes: int) -> Step:
-    """What a WMMA or SWMMAC does."""
+    """Compile a WMMA or SWMMAC. Raises `Unsupported`."""
     shape = _shape(ins.name)
     sparse = ins.name.startswith("v_swmmac")
     if sparse and lanes == 64:
@@ -122,7 +122,7 @@ def compile_wmma(ins: Instruction, lanes: int) -> Step:
     registers = count // 2 if short else count
 
     def accumulator(g: Group) -> Any:
-        """[n, 16, 16], int64 or float64."""
+        """The matrix C of each wave: [n, 16, 16], int64 or float64."""
         out: Any = np.zeros((g.n, 16, 16), np.int64 if integer else np.float64)
         if is_constant(c):
             if integer:

@@ -1,4 +1,4 @@
-"""Registers whose number M0 has a part in: v_movrel*, v_swaprel_b32, s_movrel*.
+"""Registers whose number depends on M0: v_movrel*, v_swaprel_b32, s_movrel*.
 
 M0 is added to the number in the instruction; of the forms with `_2`, and of v_swaprel_b32, bits 0 to 9 to the source's
 and bits 16 to 25 to the destination's (RDNA 4 ISA).
@@ -23,12 +23,12 @@ _TARGET: Final = (16, 0x3FF)
 
 
 def is_relative(name: str) -> bool:
-    """Whether M0 moves one of its registers."""
+    """Whether M0 changes the number of one of the instruction's registers."""
     return name.startswith(("v_movrel", "v_swaprel", "s_movrel"))
 
 
 def dynamic(ins: Instruction) -> tuple[Operand, ...]:
-    """The operands whose number is not known before M0 is."""
+    """The operands whose register number depends on M0."""
     moved = ins.dst if "movreld" in ins.name else ins.src if "movrels_" in ins.name else (*ins.dst, *ins.src)
     return tuple(op for op in moved if op.kind in (Kind.VGPR, Kind.SGPR))
 

@@ -1,4 +1,4 @@
-"""/sys/devices/virtual/kfd/kfd/topology: the nodes that amdkfd knows, as text (`kfd_topology.c`).
+"""/sys/devices/virtual/kfd/kfd/topology: amdkfd's list of nodes, as text (`kfd_topology.c`).
 
 Order and names of the lines are the kernel's; the values of an R9700 are those of public reports where there are any.
 """
@@ -41,12 +41,12 @@ _SYSTEM, _PUBLIC, _PRIVATE = 0, 1, 2
 
 
 def is_of_gpu(path: str) -> bool:
-    """Whether a file belongs to a GPU's node, and so to what a container may not see."""
+    """Whether a file belongs to a GPU's node, which a container may not see."""
     return path.startswith(f"{ROOT}/nodes/") and not path.startswith(f"{ROOT}/nodes/0/")
 
 
 def files(machine: Machine) -> dict[str, str]:
-    """Path to text of the whole topology: node 0 is the processor, GPUs follow."""
+    """The files of the whole topology, path to text: node 0 is the processor, GPUs follow."""
     found = {
         f"{ROOT}/generation_id": f"{1 + len(machine.gpus)}\n",
         f"{ROOT}/system_properties": "platform_oem 19984723346\nplatform_id 0\nplatform_rev 1\n",
