@@ -33,8 +33,7 @@ from zinc_rt.kernels.errors import TokenOutOfRange
 from zinc_rt.lang.target import host_targets
 from zinc_rt.mem.errors import MemoryPlanError
 from zinc_rt.mem.plan import MemoryPlan
-from zinc_rt.models import ModelDefinition, define
-from zinc_rt.models.config import DenseConfig
+from zinc_rt.models import ModelDefinition, ModelInfo, define
 from zinc_rt.sampling.dispatch import Chooser, chooser_for
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.sampling.sampler import Sampled, Sampler
@@ -127,12 +126,12 @@ def load(
         finally:
             reading.join()
         tokenizer = reading.result()
-        if tokenizer.n_vocab > definition.config.n_vocab:
+        if tokenizer.n_vocab > definition.info.n_vocab:
             from zinc_rt.text import TokenizerError
 
             raise TokenizerError(
                 f"the tokenizer has {tokenizer.n_vocab} tokens,"
-                f" the model's embedding only {definition.config.n_vocab} rows"
+                f" the model's embedding only {definition.info.n_vocab} rows"
             )
         file.metadata.forget()  # the decoded vocabulary: the tokenizer has its own
         file.check_unchanged()
@@ -177,7 +176,7 @@ class Model:
     ) -> None:
         self._notify = notify
         self.file = file
-        self.config: DenseConfig = definition.config
+        self.info: ModelInfo = definition.info
         self.graph: Graph = definition.graph
         self.tokenizer = tokenizer
         self.engine = engine
@@ -189,8 +188,8 @@ class Model:
         self._lock = threading.RLock()  # held while a step runs, and while what it gave is read
 
     def close(self) -> None:
-        """Give back the memory and the file. From another thread this waits for the step that runs; the generation it
-        belongs to ends with `ModelClosed`.
+        """Give back the memory and the file, and end the process that renders chat templates. From another thread this
+        waits for the step that runs; the generation it belongs to ends with `ModelClosed`.
         """
         with self._lock:
             self._closed = True
@@ -198,6 +197,8 @@ class Model:
                 self.engine.close()
             finally:
                 self.file.close()
+                if "chat_template" in vars(self):
+                    self.chat_template.close()
 
     def __enter__(self) -> Self:
         return self
@@ -216,7 +217,7 @@ class Model:
     @property
     def architecture(self) -> str:
         """The GGUF architecture."""
-        return self.config.architecture
+        return self.info.architecture
 
     @property
     def n_ctx(self) -> int:
@@ -228,7 +229,7 @@ class Model:
     @property
     def n_vocab(self) -> int:
         """Width of a row of logits."""
-        return self.config.n_vocab
+        return self.info.n_vocab
 
     @property
     def plan(self) -> MemoryPlan:

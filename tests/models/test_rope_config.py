@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.helpers import LLAMA, QWEN2, QWEN3, Spec, write_model
 from tests.models.truth import frequencies
 from zinc_rt.gguf import GGMLType, GGUFFile, GGUFWriter
 from zinc_rt.models import define
-from zinc_rt.models.dense import rope_factors
+from zinc_rt.models.config import DenseInfo
 from zinc_rt.models.errors import InvalidKey, TensorShapeMismatch, UnsupportedFeature
 from zinc_rt.models.keys import Keys
 from zinc_rt.models.rope_config import RopeConfig
@@ -57,8 +59,9 @@ def test_frequencies_and_table(name: str, tmp_path: Path) -> None:
     tiny = write_model(tmp_path / "tiny.gguf", spec)
     with GGUFFile.open(tiny.path) as file:
         definition = define(file)
-        rope = definition.config.rope
-        got, magnitude = rope.frequencies(rope_factors(file, definition.config))
+        assert isinstance(definition.info, DenseInfo)
+        rope = definition.info.rope
+        got, magnitude = rope.frequencies(tiny.tensors.get("rope_freqs.weight"))
         table = definition.constants["rope_table"](70)
     want, want_magnitude = frequencies(spec, tiny.tensors.get("rope_freqs.weight"))
     np.testing.assert_allclose(got, want, rtol=1e-12)
@@ -134,6 +137,11 @@ def test_which_factor_counts(keys: dict[str, Any], divisor: float) -> None:
         ({"scaling__type": "yarn", "scaling__original_context_length": 0}, InvalidKey, "between 1"),
         ({"scaling__type": "yarn", "scaling__yarn_beta_fast": 0.0}, InvalidKey, "above 0"),
         ({"scale_linear": -2.0}, InvalidKey, "above 0"),
+        ({"scaling__factor": 2.0**21}, InvalidKey, r"factor is 2097152.0, it must be between 9.54e-07 and 1048576"),
+        ({"scale_linear": 2.0**-21}, InvalidKey, r"scale_linear is 4.7\d*e-07, it must be between"),
+        ({"scaling__yarn_beta_slow": 5e-324}, InvalidKey, "yarn_beta_slow is 5e-324, it must be between"),
+        ({"scaling__yarn_beta_fast": 1e308}, InvalidKey, r"yarn_beta_fast is 1e\+308, it must be between"),
+        ({"scaling__attn_factor": 1e39}, InvalidKey, r"attn_factor is 1e\+39, it must be between"),
     ],
 )
 def test_errors(keys: dict[str, Any], error: type[Exception], message: str) -> None:
@@ -141,7 +149,35 @@ def test_errors(keys: dict[str, Any], error: type[Exception], message: str) -> N
         config(**keys)
 
 
-def with_factors(tmp_path: Path, values: np.ndarray) -> RopeConfig:
+POSITIVE = st.floats(min_value=0.0, exclude_min=True, allow_infinity=False)
+
+
+@given(
+    kind=st.sampled_from(["linear", "yarn"]),
+    values=st.fixed_dictionaries(
+        {},
+        optional={
+            "freq_base": st.floats(1.0, exclude_min=True, allow_infinity=False),
+            "scaling__factor": POSITIVE,
+            "scaling__attn_factor": POSITIVE,
+            "scaling__yarn_beta_fast": POSITIVE,
+            "scaling__yarn_beta_slow": POSITIVE,
+            "scaling__original_context_length": st.integers(1, 1 << 31),
+        },
+    ),
+)
+def test_whatever_is_taken_gives_finite_tables(kind: str, values: dict[str, Any]) -> None:
+    try:
+        rope = config(scaling__type=kind, **values)
+    except InvalidKey:
+        return
+    frequencies, magnitude = rope.frequencies()
+    assert np.isfinite(frequencies).all()
+    assert math.isfinite(magnitude)
+    assert np.isfinite(rope.table(4)).all()
+
+
+def with_factors(tmp_path: Path, values: np.ndarray) -> DenseInfo:
     spec = replace(LLAMA, rope_factors=True)
     tiny = write_model(tmp_path / "good.gguf", spec)
     writer = GGUFWriter(tmp_path / "bad.gguf")
@@ -156,7 +192,9 @@ def with_factors(tmp_path: Path, values: np.ndarray) -> RopeConfig:
                 writer.add_tensor(name, file.raw(name).copy(), info.type, info.shape)
     writer.write()
     with GGUFFile.open(tmp_path / "bad.gguf") as file:
-        return define(file).config.rope
+        info = define(file).info
+    assert isinstance(info, DenseInfo)
+    return info
 
 
 @pytest.mark.parametrize(
@@ -176,4 +214,4 @@ def test_bad_frequency_factors(values: np.ndarray, tmp_path: Path) -> None:
 
 
 def test_good_frequency_factors(tmp_path: Path) -> None:
-    assert with_factors(tmp_path, np.ones(8, np.float32)).dim == 16
+    assert with_factors(tmp_path, np.ones(8, np.float32)).rope.dim == 16

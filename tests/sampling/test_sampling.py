@@ -201,6 +201,14 @@ def test_uniform_is_uniform_and_keyed_by_both():
     assert uniform(7, 2**33) != uniform(7, 2)
 
 
+@pytest.mark.parametrize("step", [0, 1, 2**32 - 1, 2**32, 0x0123456789ABCDEF, 2**64 - 1])
+@pytest.mark.parametrize("seed", [0, 2**32 - 1, 2**32, 0xFEDCBA9876543210, 2**64 - 1])
+def test_uniform_is_53_bits_of_philox(seed, step):
+    """Counter: the step's low and high word, then zeros; key: the seed's."""
+    first, second, *_ = philox4x32((step % 2**32, step // 2**32, 0, 0), (seed % 2**32, seed // 2**32))
+    assert uniform(seed, step) == (first // 32 * 2**26 + second // 64) / 2**53
+
+
 few_values = st.lists(st.sampled_from([-math.inf, -2.0, -1.0, 0.0, 0.5, 3.0, math.inf]), min_size=1, max_size=400)
 
 
