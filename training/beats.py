@@ -22,6 +22,7 @@ class Story:
 
     @property
     def text(self) -> str:
+        """The story as one text, with a blank line between paragraphs."""
         return "\n\n".join(self.paragraphs)
 
 

@@ -1,4 +1,4 @@
-"""Why a device file opens or does not: it is not there, its mode and our groups, a container's rules."""
+"""Diagnosis of a device file that cannot be opened: it is missing, its mode and groups, a container's rules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CONTAINER = "in a container pass --device /dev/kfd --device /dev/dri"
 
 
 def device_file(linux: Linux, path: str, label: str = "") -> MachineFinding:
-    """Try to open it for reading and writing, as every interface does."""
+    """Try to open a device file for reading and writing, as every interface does."""
     name = label or path
     try:
         fd = linux.open(path)

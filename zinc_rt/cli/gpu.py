@@ -1,4 +1,4 @@
-"""`zinc check` on AMD GPUs: every step of every interface, what is wrong with it, and what helps."""
+"""`zinc check` on AMD GPUs: every step of every interface, with its fault and the remedy."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _KFD_REMEDIES = {
 
 
 def gpu_findings(linux: Linux | None = None) -> list[MachineFinding]:
-    """A line for each thing that matters to a GPU tier. Doors are tried out; nothing stays open."""
+    """Findings about the AMD GPUs of the machine. Interfaces are tried out; nothing stays open."""
     from zinc_rt.backends.probe import find_gpus
 
     linux = linux or host()
@@ -236,7 +236,7 @@ def _queue(linux: Linux, gpu: Gpu, name: str, word: str, code: int | None, ok: b
     if ok:
         return MachineFinding(name, f"made and destroyed: {given}{mismatch}")
     if word == "create_queue_failed" and code == errno.EINVAL:
-        text = f"{word}{_code(code)}: Linux {linux.kernel_release()} does not take our sizes: {given}{mismatch}"
+        text = f"{word}{_code(code)}: Linux {linux.kernel_release()} refuses the computed sizes: {given}{mismatch}"
         return MachineFinding(name, text, False, "report this line; kernels from 6.12 on compare the sizes exactly")
     return MachineFinding(name, f"{word}{_code(code)}", False, _KFD_REMEDIES.get(word, _LOG))
 

@@ -21,7 +21,7 @@ def gpu_targets() -> list[str]:
 
 
 def gpu_target(name: str) -> Target:
-    """One of them. Raises `UnsupportedTarget`."""
+    """Find a GPU target by name. Raises `UnsupportedTarget`."""
     if name not in gpu_targets():
         raise UnsupportedTarget(f"kernels for {name!r} cannot be made; the GPUs are {', '.join(gpu_targets())}")
     return TARGETS[name]

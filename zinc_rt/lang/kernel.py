@@ -1,4 +1,4 @@
-"""Marking functions as kernels and helpers, and what identifies their meaning for the cache."""
+"""The decorators for kernels and helpers, and the fingerprint of a function for the cache."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Function:
 
     @functools.cached_property
     def signature(self) -> Signature:
-        """The parameters."""
+        """The parameters of the function."""
         return Signature.of(self.fn)
 
     @functools.cached_property
@@ -90,7 +90,7 @@ class Function:
         return count
 
     def lookup(self, name: str, default: Any = None) -> Any:
-        """A name that the body sees from outside: of an enclosing function, else of the module."""
+        """The value of a name from outside the body: of an enclosing function, else of the module."""
         if name in self.fn.__code__.co_freevars and self.fn.__closure__:
             cell = self.fn.__closure__[self.fn.__code__.co_freevars.index(name)]
             try:
@@ -100,7 +100,7 @@ class Function:
         return self.fn.__globals__.get(name, default)
 
     def fingerprint(self) -> bytes:
-        """A hash of everything that the meaning rests on: the source files of this function and of every helper it
+        """A hash of everything that determines the meaning: the source files of this function and of every helper it
         reaches, and the plain constants that they take from elsewhere.
         """
         digest = hashlib.sha256()

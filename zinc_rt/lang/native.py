@@ -1,7 +1,6 @@
 """Kernels as Python functions: compile one, call it with numbers and arrays.
 
-Arguments are checked against the kernel's annotations before machine code sees them. Bounds are not: what a kernel does
-with an address is its own affair.
+Calls check arguments against the kernel's annotations. They do not check bounds: a kernel may access any address.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class NativeKernel:
     """A kernel compiled for this machine. Calls release the GIL, so threads may run kernels side by side."""
 
     def __init__(self, spec: Spec, target: Target, address: int, code: object) -> None:
-        """address: where the machine code is; code: what keeps it there."""
+        """Wrap machine code at an address; code: the object that keeps it mapped."""
         self.spec, self.target, self.address = spec, target, address
         self.interface: Interface = interface(spec, target)
         self._code = code
