@@ -1,4 +1,4 @@
-"""Writes GGUF models of real shapes with random weights: speed does not depend on what the weights say.
+"""Writes GGUF models of real shapes with random weights: speed does not depend on the values of the weights.
 
     python benchmarks/random_model.py FOLDER [qwen3-0.6b-q8_0 ...]
 
@@ -199,7 +199,7 @@ def main() -> None:
     for name in args.names or NAMES:
         path = args.folder / f"{name}.gguf"
         if path.exists():
-            print(f"{path.name}: is there already")
+            print(f"{path.name}: exists already")
         else:
             print(f"{path.name}: {write(path, name) / 1e6:.1f} MB")
 
