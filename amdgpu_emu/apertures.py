@@ -11,4 +11,4 @@ from typing import Final
 SHARED_BASE: Final = 1 << 48
 PRIVATE_BASE: Final = 2 << 48
 BYTES: Final = 1 << 32
-"""Of each window."""
+"""Bytes of each window."""

@@ -124,8 +124,9 @@ class Work:
         )  # fmt: skip
 
     def scaled(self, factor: int, shared_read: int = 0) -> Self:
-        """As if `factor` times as many workgroups had done the same, on bytes of their own but for `shared_read`, which
-        lie in lines of their own."""
+        """Scale the counts as if `factor` times as many workgroups had done the same, on bytes of their own but for
+        `shared_read`, which lie in lines of their own.
+        """
         shared_lines = -(-shared_read // LINE)
         return replace(
             self,

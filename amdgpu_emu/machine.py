@@ -27,7 +27,7 @@ from amdgpu_emu.shader import RecordingShader, Shader
 
 @dataclass(frozen=True)
 class DeviceFile:
-    """Who may open a device file: its owner, group and mode."""
+    """Owner, group and mode of the device files."""
 
     uid: int = 0
     gid: int = 992

@@ -54,7 +54,7 @@ class Dispatch:
 
     @property
     def n_user_sgprs(self) -> int:
-        """How many words of `user_data` the waves get."""
+        """Number of words of `user_data` that waves get."""
         return self.rsrc2 >> 1 & 0x1F
 
     def __str__(self) -> str:

@@ -223,7 +223,7 @@ def _take(source: Bytes, offsets: _Offsets, n: int) -> Bytes:
 
 
 def _put(target: Bytes, offsets: _Offsets, data: Bytes) -> None:
-    """data: u8[lanes, n], or u8[1, n] for all lanes."""
+    """Write data of lanes into a buffer. data: u8[lanes, n], or u8[1, n] for all lanes."""
     n = data.shape[1]
     word = _WORD.get(n)
     if word is not None and len(target) % n == 0 and _aligned(offsets, n):

@@ -54,7 +54,7 @@ NAMES = [
 FILE_TYPES = {"q8_0": 7, "q4_0": 2, "q4_k_m": 15, "q6_k": 18, "bf16": 32}
 """general.file_type: llama.h, enum llama_ftype."""
 STD = 0.02
-"""Of the weights: near 1/sqrt(n) for the widths here, so that nothing grows without bound."""
+"""Spread of the weights: near 1/sqrt(n) for the widths here, so that nothing grows without bound."""
 POOL_ROWS, POOL_COLUMNS = 256, 4096
 
 

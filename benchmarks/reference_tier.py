@@ -41,7 +41,7 @@ def process_seconds(*args: str) -> float:
 
 
 def first_token_seconds() -> float:
-    """From starting the process to the first byte of text."""
+    """Seconds from the start of the process to the first byte of text."""
     start = time.perf_counter()
     with subprocess.Popen(
         [*ZINC, "run", PROMPT, "-n", "8", "--seed", "1"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL

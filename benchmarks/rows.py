@@ -80,7 +80,7 @@ class Row:
 
 SMALL, LARGE, TOY = "qwen3-0.6b", "qwen3-8b", "toy"
 CONTEXT = 4096
-"""Of the command whose start is timed."""
+"""Context in tokens of the command whose start is timed."""
 
 
 def table() -> list[Row]:

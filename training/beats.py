@@ -28,7 +28,7 @@ class Story:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a prompt asks for; empty fields are free."""
+    """The wishes of a prompt; empty fields are free."""
 
     kind: str = ""
     trait: str = ""
@@ -71,7 +71,7 @@ def set_stage(
 
 
 def opening(scene: Scene) -> str:
-    """Who the hero is and where the story happens."""
+    """The opening: the hero and the place of the story."""
     s = scene
     first = s.pick(
         (

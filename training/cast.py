@@ -1,4 +1,4 @@
-"""Who can appear in a story: kinds, names, homes, and how their facts enter a scene."""
+"""The characters of stories: kinds, names, homes, and how their facts enter a scene."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def rope_table(cfg: Config) -> tuple[Tensor, Tensor]:
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """x: f32[batch, heads, seq, head_dim]."""
+    """Rotate pairs of dimensions. x: f32[batch, heads, seq, head_dim]."""
     a, b = x.chunk(2, dim=-1)
     return x * cos + torch.cat([-b, a], dim=-1) * sin
 

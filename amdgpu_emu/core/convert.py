@@ -27,7 +27,7 @@ def _to_int(kind: Any, before: Callable[[Any], Any] | None = None) -> Callable[[
 
 
 def _narrowed(kind: Any) -> tuple[Callable[[Any], Any], Callable[..., Any]]:
-    """From int32, uint32, binary32 or binary64, all exact in binary64."""
+    """Convert from int32, uint32, binary32 or binary64, all exact in binary64."""
 
     def modal(x: Any, _: Any, mode: int) -> Any:
         wide = np.asarray(x).astype(F64)

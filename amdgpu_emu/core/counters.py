@@ -121,7 +121,7 @@ class Counters:
 
 
 def _units(start: Array, same: Array, n: int, unit: int) -> Array:
-    """Of each access the units, 128 or 64 bytes, that none before it of its wave touches. start: ascending in a wave;
+    """The units, 128 or 64 bytes, that each access is the first of its wave to touch. start: ascending in a wave;
     same: whether an access is of the same wave as the one before."""
     first, last = (
         (start // np.uint64(unit)).astype(np.int64),

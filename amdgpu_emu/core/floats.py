@@ -252,7 +252,7 @@ def _mullit(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _axes(x: Any, y: Any, z: Any) -> tuple[Any, Any]:
-    """Where z and where y is the major axis; subnormals count as 0 here."""
+    """Masks of the lanes whose major axis is z, and y; subnormals count as 0 here."""
     ax, ay, az = (np.abs(flush(np.asarray(v))) for v in (x, y, z))
     return (az >= ax) & (az >= ay), ay >= ax
 

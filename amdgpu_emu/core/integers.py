@@ -146,7 +146,7 @@ def _apart8(a: Any, b: Any) -> Any:
 
 
 def _apart8_masked(a: Any, b: Any) -> Any:
-    """The same without the bytes that are 0 in b."""
+    """Sum of the distances of four bytes, without the bytes that are 0 in b."""
     return np.asarray(sum(np.where(y == 0, 0, np.abs(x - y)) for x, y in zip(_bytes(a), _bytes(b), strict=True)))
 
 

@@ -130,7 +130,7 @@ def permlane16(ins: Instruction, lanes: int) -> Step:
 
 
 def _from_lanes(values: Array, index: Array) -> Array:
-    """[n, lanes] of the lanes [n, lanes], or [1, lanes] for all waves."""
+    """Take values from other lanes, [n, lanes], by lane numbers [n, lanes], or [1, lanes] for all waves."""
     found: Array = values.take(index[0], axis=1) if len(index) == 1 else np.take_along_axis(values, index, axis=1)
     return found
 

@@ -58,7 +58,7 @@ def launch(dispatch: Dispatch, n_vgprs: int, lanes: int, first: int, count: int)
 def _numbers(
     groups: Triple, threads: Triple, grid: Triple, start: Triple, lanes: int, first: int, count: int
 ) -> tuple[Array, Array, Array, Array, Array, Array]:
-    """What depends on the dispatch's shape alone, [n] and [n, lanes]: the waves' numbers, their workgroups', the
+    """Numbers that depend on the dispatch's shape alone, [n] and [n, lanes]: the waves' numbers, their workgroups', the
     workgroups' x, and y with z, as TTMP has them; the lanes' work-items as v0 has them, and which lanes are on.
     """
     tx, ty, tz = threads

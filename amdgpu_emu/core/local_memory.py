@@ -113,7 +113,7 @@ class Lds:
         return old
 
     def _differs(self, at: Array, data: Array, unit: int) -> Array:
-        """bool[k, units, bytes]: where memory holds something else."""
+        """Bytes where memory differs from the data, bool[k, units, bytes]."""
         now = self.data.reshape(-1, unit).take(at, axis=0)
         differs: Array = now != data.reshape(now.shape)
         return differs
@@ -184,16 +184,16 @@ class Lds:
 
 
 def _units(start: Array, n: int) -> tuple[int, Array]:
-    """Of accesses of n bytes the unit, and the numbers of their units, i64[k, n / unit]."""
+    """The unit of accesses of n bytes, and the numbers of their units, i64[k, n / unit]."""
     unit = min(n, 4)
     at = (start // unit)[:, None]
     return unit, at if n == unit else at + np.arange(n // unit)
 
 
 class _Clock:
-    """Of a group between two barriers. mine: each wave's number; tags: what they leave behind; passed: tags below it
-    are of a time before the last barrier, [n]; since: the least of these; now, latest: no tag that these waves leave
-    is less or greater.
+    """The tags of a group between two barriers. mine: each wave's number; tags: what they leave behind; passed: tags
+    below it are of a time before the last barrier, [n]; since: the least of these; now, latest: no tag that these waves
+    leave is less or greater.
     """
 
     __slots__ = ("latest", "mine", "now", "passed", "since", "tags")

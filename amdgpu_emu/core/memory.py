@@ -68,7 +68,7 @@ def compile_memory(ins: Instruction, lanes: int) -> Step:
 
 
 def _locate(ins: Instruction) -> Locate:
-    """Of global and flat instructions: a register pair, or a scalar base and a 32-bit register."""
+    """Addresses of global and flat instructions: from a register pair, or a scalar base and a 32-bit register."""
     offset = U64(ins.modifiers.get("offset", 0) & (1 << 64) - 1)
     address = ins.src[0]
     base = ins.src[-1] if ins.format is Format.GLOBAL else None
@@ -112,7 +112,7 @@ def _in_window(start: Array, offset: np.uint64, waves: Array, lanes: Array) -> F
 
 
 def _locate_private(ins: Instruction) -> Locate:
-    """Of scratch instructions: a vector register, a scalar register, both or none."""
+    """Addresses of scratch instructions: from a vector register, a scalar register, both or none."""
     offset = ins.modifiers.get("offset", 0)
     register = ins.src[0].index if ins.src[0].kind is Kind.VGPR else None
     base = ins.src[-1]

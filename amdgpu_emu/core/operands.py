@@ -1,4 +1,4 @@
-"""From decoded operands to functions that read and write the registers of a group.
+"""Makes, from decoded operands, functions that read and write the registers of a group.
 
 Types are letters: u, i: 32-bit integers; f: binary32; U, J: 64-bit integers; d: binary64; H, I: 16-bit integers;
 h: binary16; b: bfloat16, read as binary32.

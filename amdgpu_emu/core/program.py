@@ -160,7 +160,7 @@ class Program:
 
 
 def _operands(ins: Instruction) -> tuple[tuple[Operand, ...], tuple[Operand, ...]]:
-    """What is read and what is written, both halves of a pair."""
+    """The operands that are read and those that are written, of both halves of a pair."""
     read, write = ins.src, ins.dst
     if read_too(ins) and ins.format is not Format.SMEM and not ins.name.startswith("v_writelane"):
         read = (*read, *(op for op in ins.dst if "_d16" not in ins.name))
@@ -180,7 +180,7 @@ def _discards_carry(ins: Instruction) -> bool:
 
 
 def _low_alone(ins: Instruction, fn: Step) -> Step:
-    """Where the upper half of the addend was never written, that of the result counts as never written."""
+    """Mark the upper half of a result as never written where that of the addend was never written."""
     addend, top = ins.src[2], ins.dst[0].index + 1
     vector = addend.kind is Kind.VGPR
     scalar = scalar_index(addend) if addend.dwords == 2 and not vector else None

@@ -34,7 +34,7 @@ def dynamic(ins: Instruction) -> tuple[Operand, ...]:
 
 
 def _numbers(g: Group, base: int, how: tuple[int, int], limit: int, width: int, letter: str) -> Array:
-    """i64[n]: the register of each wave."""
+    """The register number of each wave, i64[n]."""
     shift, mask = how
     found: Array = base + ((g.s[M0].astype(np.int64) >> shift) & mask)
     beyond = found + width > limit
@@ -47,7 +47,7 @@ def _numbers(g: Group, base: int, how: tuple[int, int], limit: int, width: int, 
 
 
 def _fetch(g: Group, numbers: Array) -> Array:
-    """u32[n, lanes] of a vector register of each wave's own."""
+    """Read a vector register whose number differs by wave, u32[n, lanes]."""
     waves = np.arange(g.n)
     for register in np.unique(numbers).tolist():
         if g.pend_v >> register & 1:
@@ -71,7 +71,7 @@ def _store(g: Group, numbers: Array, value: Any) -> None:
 
 
 def _moves(name: str) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
-    """How M0 moves the source and the destination."""
+    """The fields of M0 that move the source and the destination; None: M0 does not move it."""
     if name.endswith("sd_2_b32") or "swaprel" in name:
         return _SOURCE, _TARGET
     kind = name.partition("movrel")[2].partition("_")[0]

@@ -75,7 +75,7 @@ def _check(g: Group, addresses: Array, waves: Array, n: int) -> None:
 
 
 def _read(g: Group, addresses: Array, waves: Array, n: int) -> Array:
-    """u8[k, n]."""
+    """Read n bytes at each address, u8[k, n]."""
     _check(g, addresses, waves, n)
     if np.count_nonzero(addresses != addresses[0]) == 0:  # arguments, as a rule
         different = addresses[:1]

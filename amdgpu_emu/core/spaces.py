@@ -123,7 +123,7 @@ def _atomic_local(g: Group, found: Found, n: int, update: Update) -> Array:
 
 
 def _swizzled(g: Group, found: Found, n: int) -> Array:
-    """Where in global memory the bytes of a lane's scratch memory are that begin at these offsets, u64[k]; n: bytes,
+    """Global addresses of bytes of the lanes' scratch memory, by offset, u64[k]; n: bytes,
     for the check of the size alone."""
     at, waves, lanes = found
     scratch = g.shared.dispatch.scratch
@@ -180,7 +180,9 @@ PRIVATE: Final = Space(_read_private, _write_private, _atomic_private)
 
 
 def _parts(found: Found) -> list[tuple[Space, Found, Array]] | None:
-    """By memory: its lanes, with addresses as that memory takes them, and which ones they are. None: all global."""
+    """Split the lanes of a flat access by memory: its lanes, with addresses as that memory takes them, and which ones
+    they are. None: all global.
+    """
     window = found[0] >> _S32
     local, private = window == _LOCAL, window == _PRIVATE
     if not (local.any() or private.any()):

@@ -59,7 +59,7 @@ _NOT_ON_RENDER_NODES = {
 }  # fmt: skip
 """Numbers of DRM core calls that only primary nodes take."""
 FENCE_PAGE = va.VM_SIZE - va.RESERVED_TOP + 0x200000
-"""Where an address space has the page with the progress of its user queues: in the reserved top, behind the context
+"""GPU address of the page with the progress of a file's user queues: in the reserved top, behind the context
 save area."""
 
 

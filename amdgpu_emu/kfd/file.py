@@ -123,7 +123,7 @@ class KfdFile(OpenFile):
         return serve(handler, self.kfd, own, argument)
 
     def _svm(self, request: int, argument: Argument) -> int:
-        """Its argument has no fixed length."""
+        """Serve SVM, whose argument has no fixed length."""
         given = min(r.size_of(request), ctypes.sizeof(argument))
         at = ctypes.addressof(argument)
         ctypes.memmove(at, svm.svm(self.kfd, ctypes.string_at(at, given)), given)

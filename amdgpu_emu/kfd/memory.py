@@ -176,7 +176,7 @@ def _allocate(device: Device, args: uapi.AllocMemoryOfGpuArgs) -> KfdMemory:
 
 
 def _uncached(device: Device, flags: int) -> bool:
-    """Which page attribute the driver gives (`gmc_v10_0.c`, `gmc_v12_0.c`, get_vm_pte)."""
+    """Whether the driver maps a buffer uncached (`gmc_v10_0.c`, `gmc_v12_0.c`, get_vm_pte)."""
     coherent = uapi.KFD_IOC_ALLOC_MEM_FLAGS_COHERENT if device.gpu.model.gfx[0] < 12 else 0
     return bool(flags & (uapi.KFD_IOC_ALLOC_MEM_FLAGS_UNCACHED | coherent))
 

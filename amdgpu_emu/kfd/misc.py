@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 GPUVM_BASE, GPUVM_LIMIT = 0x10000, 0x7FFFFFFFFFFF
 MAX_APERTURES = 7
-"""Of the old GET_PROCESS_APERTURES."""
+"""Most nodes in the answer of the old GET_PROCESS_APERTURES."""
 GPU_CLOCK_NS = 10
 """The GPU's counter runs at 100 MHz."""
 TILE_MODES, MACRO_TILE_MODES = 32, 16

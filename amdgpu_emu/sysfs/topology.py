@@ -156,7 +156,7 @@ def _large_bar(gpu: Gpu) -> bool:
 
 
 def _heap(gpu: Gpu) -> int:
-    """Of all its memory: public when the processor can map the whole."""
+    """The memory bank of a GPU: public if the processor can map the whole."""
     return _PUBLIC if gpu.model.mappable_vram == gpu.model.vram else _PRIVATE
 
 
@@ -184,7 +184,7 @@ def _caches(gpu: Gpu) -> list[str]:
 
 
 def _cache(first: int, cu: int, at: int, level: int, kib: int, kind: int, shared: int) -> str:
-    """kind: 1 data, 2 instructions; siblings: the compute units that share it."""
+    """The text of a cache. kind: 1 data, 2 instructions; siblings: the compute units that share it."""
     siblings = ",".join("1" if at <= i < at + shared else "0" for i in range(cu))
     return (
         f"processor_id_low {first + at}\nlevel {level}\nsize {kib}\ncache_line_size 128\ncache_lines_per_tag 1\n"

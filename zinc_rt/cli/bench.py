@@ -26,7 +26,7 @@ _DECODE_PROMPT: Final = 1  # tokens before the first decode step
 
 
 class Output(StrEnum):
-    """How results are written."""
+    """The output formats of `zinc bench`."""
 
     md = "md"
     json = "json"

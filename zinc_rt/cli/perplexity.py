@@ -125,7 +125,7 @@ def perplexity(
 
 
 def cut(ids: Sequence[int], window: int) -> list[Sequence[int]]:
-    """Whole windows of the tokens, or all of them as one shorter window. Raises `InputError` below 4."""
+    """Cut the tokens into whole windows, or all of them as one shorter window. Raises `InputError` below 4."""
     if len(ids) < 4:
         raise InputError(f"the text has {len(ids)} tokens, at least 4 are needed")
     if len(ids) < window:

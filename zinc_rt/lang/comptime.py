@@ -23,9 +23,9 @@ from zinc_rt.lang.types import Type, ptr, vec
 from zinc_rt.lang.values import describe
 
 MAX_BITS = 4096
-"""Of a compile-time integer."""
+"""Most bits of a compile-time integer."""
 MAX_ITEMS = 1 << 16
-"""Of a compile-time sequence, an unrolled loop included."""
+"""Most items of a compile-time sequence or unrolled loop."""
 
 BINARY: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,

@@ -22,7 +22,7 @@ from zinc_rt.lang.values import Constant, Regs, StackSlot, Val, describe, is_sta
 Lower = Callable[..., Any]
 
 MAX_TURNS = 1 << 20
-"""Of all compile-time loops of a kernel together."""
+"""Most turns of all compile-time loops of a kernel together."""
 
 _SYNTAX = {
     ast.Lambda: "lambda", ast.NamedExpr: "`:=`", ast.Dict: "a dict", ast.Set: "a set", ast.SetComp: "a set",

@@ -20,7 +20,7 @@ from zinc_rt.lang.signature import Signature
 from zinc_rt.lang.types import Type
 
 Static = int | float | bool | str | None | tuple[Any, ...] | Type
-"""What a compile-time constant of a kernel can be."""
+"""The Python types of compile-time constants."""
 
 
 class Function:
@@ -74,7 +74,7 @@ class Function:
 
     @functools.cached_property
     def sites(self) -> Mapping[str, int]:
-        """How many places of the body assign each local name; 2 stands for more, and for `x += 1`."""
+        """The number of assignments to each local name in the body; 2 stands for more, and for `x += 1`."""
         count: dict[str, int] = {}
         waiting: list[ast.AST] = list(self.tree.body)
         while waiting:

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from zinc_rt.lang.errors import LangError
 
 MAX_LANES = 256
-"""Of a vector; wider ones are several registers of any machine, and LLVM slows down."""
+"""Most lanes of a vector; wider ones take several registers on any machine, and slow LLVM down."""
 
 
 class Space(enum.IntEnum):

@@ -87,7 +87,9 @@ def _mem_available(meminfo: Path) -> int | None:
 
 
 def _cgroup_left(cgroup: Path) -> int | None:
-    """What the group's limit leaves; page cache counts as used there but can be dropped, so it is added back."""
+    """Bytes that the control group's limit leaves; page cache counts as used there but can be dropped, so it is added
+    back.
+    """
     for limit_name, usage_name in (
         ("memory.max", "memory.current"),
         ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),

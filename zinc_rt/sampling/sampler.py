@@ -116,7 +116,7 @@ class Sampler:
                 scores[ids] = _ranked(s - (times * p.frequency_penalty + p.presence_penalty))
 
     def _recent(self, history: Sequence[int]) -> Counter[int]:
-        """How often each recent token occurs."""
+        """Number of occurrences of each recent token."""
         n = self.params.repeat_last_n
         return Counter(history if n < 0 else history[-n:])
 
@@ -146,7 +146,9 @@ class Sampler:
 
 
 def _nucleus(scores: Floats, offsets: Floats, top_p: float, min_p: float) -> Ids | None:
-    """Which of f64[n] tokens min-p and then top-p keep, rising; None: all. offsets: scores below the highest."""
+    """Indices of the f64[n] tokens that min-p and then top-p keep, rising; None: all. offsets: scores below the
+    highest.
+    """
     weights = exp(offsets)
     kept = np.flatnonzero(weights >= min_p) if min_p > 0.0 else None
     if top_p < 1.0:
@@ -178,7 +180,7 @@ def _below_top(scores: Floats) -> Floats:
 
 
 def count_nan(values: npt.NDArray[Any]) -> int:
-    """How many of f32[n] or f64[n] are NaN. Where none is, it costs one pass for the maximum, 6 us for 152,000."""
+    """Number of NaN in f32[n] or f64[n]. Where there is none, it costs one pass for the maximum, 6 us for 152,000."""
     return int(np.count_nonzero(np.isnan(values))) if math.isnan(values.max()) else 0
 
 

@@ -98,7 +98,7 @@ class BatchScheduler:
 
     @classmethod
     def init(cls, n_slots: int, max_tenants: int) -> BatchScheduler:
-        """The same as the constructor."""
+        """Make a scheduler, as the constructor does."""
         return cls(n_slots, max_tenants)
 
     def deinit(self) -> None:
