@@ -102,9 +102,15 @@ _REQUIRED: Final = object()
 def get(metadata: Mapping[str, Any], key: str, kind: type[T], default: Any = _REQUIRED) -> T:
     """The value of a metadata key, checked to be of a kind.
 
-    A `kind` is int, float (an int will do), bool, str, list (of strings) or np.ndarray (of numbers or bools).
+    Args:
+        metadata: the metadata of a file, or any mapping.
+        key: the key.
+        kind: int, float (accepts an int), bool, str, list (of strings) or np.ndarray (of numbers or bools).
+        default: the result for a missing key; without it the key is required.
 
-    Without `default` the key must be there: raises MissingKey. Raises WrongMetadataType for another type.
+    Raises:
+        MissingKey: the key is missing, and there is no default.
+        WrongMetadataType: the value has another type.
     """
     if key not in metadata:
         if default is not _REQUIRED:

@@ -80,7 +80,13 @@ class GGUFFile:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
-        """Open the file at `path`. Any fault of the file raises GGUFError."""
+        """Open a GGUF file and check its header, metadata layout and tensor directory.
+
+        Raises:
+            FileAccessError: the file cannot be opened or read.
+            NotGGUF, UnsupportedVersion: the file is of another kind or version.
+            GGUFError: the file is damaged or exceeds a limit (`errors.py` has all classes).
+        """
         source = FileBytes(path)
         try:
             return cls(source)

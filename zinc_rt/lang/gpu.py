@@ -101,7 +101,7 @@ class GpuKernel:
 
 
 def gpu_kernel(spec: Spec, target: str = "gfx1201", *, disassemble: bool = False) -> GpuKernel:
-    """Compile a kernel and describe its launch. Raises `KernelError`, `LangError`, `CompileError`."""
+    """Compile a GPU kernel and describe its launch; the arguments and errors are those of `compile_image`."""
     return describe_kernel(spec, compile_image(spec, target, disassemble=disassemble))
 
 

@@ -132,12 +132,16 @@ def kernel(*, workgroup: int = 32, wave: int = 32) -> Callable[[Callable[..., An
 def kernel(
     fn: Callable[..., Any] | None = None, *, workgroup: int = 32, wave: int = 32
 ) -> Function | Callable[[Callable[..., Any]], Function]:
-    """Decorator: an entry point. Parameters annotated with types of the language are arguments of run time: integers,
-    f32, f64, `boolean` and pointers. Those annotated with `int`, `float`, `bool`, `str`, `tuple` or `type` are
-    compile-time constants that specialise it, and may have defaults; later annotations may use them: `p: ptr[T]`.
+    """Decorator: marks a function as a kernel, which can be compiled and called.
 
-    `@kernel(workgroup=64)`: work-items of a workgroup on a GPU, 1 to 1024; 32 by default. `wave=64`: waves of 64 lanes
-    in place of 32; such a kernel cannot use the words for 32 lanes. GPU kernels return nothing.
+    Parameters annotated with types of the language are run-time arguments: integers, f32, f64, `boolean` and pointers.
+    Parameters annotated with `int`, `float`, `bool`, `str`, `tuple` or `type` are compile-time constants. They may have
+    defaults, and later annotations may use them: `p: ptr[T]`. GPU kernels return nothing.
+
+    Args:
+        fn: the function.
+        workgroup: work-items of a workgroup on a GPU, 1 to 1024.
+        wave: lanes of a wave, 32 or 64; with 64 the kernel cannot use the functions for 32 lanes.
     """
     if fn is None:
         return lambda function: Function(function, entry=True, workgroup=workgroup, wave=wave)
@@ -145,8 +149,10 @@ def kernel(
 
 
 def inline(fn: Callable[..., Any]) -> Function:
-    """Decorator: a helper that is written out where it is called. It returns anything, tuples included; recursion is
-    refused. Unannotated parameters take anything; annotated ones are checked, `int` and the like at compile time.
+    """Decorator: marks a function as a helper, which is inlined at each call.
+
+    A helper may return any value, tuples included; recursion is refused. Unannotated parameters take any value;
+    annotated ones are checked, `int` and the other Python types at compile time.
     """
     return Function(fn, entry=False)
 

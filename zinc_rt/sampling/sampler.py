@@ -45,8 +45,9 @@ class DegenerateLogits(ZincError):
 
 @dataclass(frozen=True)
 class Sampled:
-    """One chosen token. The log-probabilities (natural, of the model's untouched distribution) are None
-    unless `SamplingParams.logprobs` is set; `top_logprobs` holds (token id, logprob), likeliest first."""
+    """A chosen token. The log-probabilities (natural, of the model's own distribution) are None unless
+    `SamplingParams.logprobs` is set; `top_logprobs` holds (token id, logprob), likeliest first.
+    """
 
     token_id: int
     logprob: float | None = None
@@ -54,8 +55,8 @@ class Sampled:
 
 
 class Sampler:
-    """Chooses the tokens of one sequence. The n-th call uses the n-th random number of `seed`, so a text
-    depends on the logits and the seed alone, not on how steps are batched or chunked.
+    """The sampler of one sequence, which chooses its tokens. The n-th call uses the n-th random number of `seed`, so a
+    text depends on the logits and the seed alone, not on how steps are batched or chunked.
 
     `seed` is the one in use: that of the parameters, or a fresh one when they have none.
     """
@@ -76,9 +77,16 @@ class Sampler:
         self._plain = params.greedy and not self._adjusts and params.logprobs is None
 
     def sample(self, logits: npt.NDArray[Any], history: Sequence[int], likeliest: int | None = None) -> Sampled:
-        """Choose a token from `logits` (f32[n_vocab], left untouched) after `history` (prompt and text so
-        far, all token ids below n_vocab). likeliest: the first of the largest logits, where that is known.
-        Raises `DegenerateLogits`."""
+        """Choose the next token.
+
+        Args:
+            logits: f32[n_vocab], not changed.
+            history: the token ids of prompt and text so far, all below n_vocab.
+            likeliest: the first of the largest logits, if it is known.
+
+        Raises:
+            DegenerateLogits: no token can be chosen.
+        """
         if logits.shape != (self.n_vocab,):
             raise ValueError(f"logits have shape {logits.shape}, expected ({self.n_vocab},)")
         if likeliest is not None and self._plain and logits[likeliest] > -math.inf:
