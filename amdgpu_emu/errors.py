@@ -13,7 +13,7 @@ class EmulatorError(UsageError):
 
 
 class EmulatorFinding(ZincError):
-    """Emulated code broke a rule that real hardware or a real kernel enforces late or never: a leak, a missing fence."""
+    """Emulated code broke a rule that real hardware or a real kernel enforces late or never: a leak, say."""
 
 
 class KernelError(OSError):

@@ -95,7 +95,7 @@ class RecordingShader(Shader):
         self._programs: dict[int, tuple[Program, bool | None]] = {}
 
     def add(self, address: int, program: Program, *, wave32: bool | None = None) -> None:
-        """Run a Python function in place of the code at a GPU address. wave32: lanes it is for, 32 or 64; None: either."""
+        """Run a Python function in place of the code at a GPU address. wave32: lanes, 32 or else 64; None: either."""
         self._programs[address] = (program, wave32)
 
     def issued(self, dispatch: Dispatch) -> None:

@@ -26,7 +26,7 @@ _TINY: Final[dict[Any, Any]] = {kind: np.finfo(kind).tiny for kind in _BITS}
 
 
 class Float(NamedTuple):
-    """One float instruction. call: rounds to nearest; modal: takes kind and rounding mode as well, where they matter."""
+    """One float instruction. call: rounds to nearest; modal: also takes kind and rounding mode, where they matter."""
 
     result: str
     sources: str

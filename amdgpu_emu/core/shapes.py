@@ -8,7 +8,7 @@ import numpy as np
 
 
 def alike(*xs: Any) -> Any:
-    """Broadcast arrays to one shape; equal shapes skip `np.broadcast_arrays`, which takes longer than an instruction."""
+    """Broadcast arrays to one shape; equal shapes skip `np.broadcast_arrays`, which is slower than an instruction."""
     first = xs[0]
     if isinstance(first, np.ndarray) and all(isinstance(x, np.ndarray) and x.shape == first.shape for x in xs):
         return xs

@@ -82,7 +82,7 @@ def wait_until(file: DrmFile, ready: Callable[[], bool], deadline: int | None) -
 
 
 def deadline_of(timeout: int) -> int | None:
-    """The deadline of an absolute timeout of amdgpu, 64 bits: negative as a signed number means none, the past a poll."""
+    """The deadline of an absolute timeout of amdgpu, 64 bits: negative if signed means none, the past a poll."""
     return None if timeout >> 63 else timeout
 
 

@@ -25,7 +25,7 @@ SDMA_BASE = (0x100, 0x10A)
 
 
 class Doorbells:
-    """The doorbell slice of a process on one GPU. rang: called with a queue's cell and the value that was stored there."""
+    """The doorbell slice of a process on one GPU. rang: called with a queue's cell and the stored value."""
 
     def __init__(self, gpu: Gpu, rang: Callable[[int, int], None]) -> None:
         self._gpu, self._rang = gpu, rang

@@ -40,7 +40,7 @@ def export_dmabuf(kfd: KfdProcess, args: uapi.ExportDmabufArgs) -> None:
 
 
 def import_dmabuf(kfd: KfdProcess, args: uapi.ImportDmabufArgs) -> None:
-    """Serve IMPORT_DMABUF: a handle for a buffer that a file stands for; writable and executable wherever it is mapped."""
+    """Serve IMPORT_DMABUF: give a file's buffer a handle; it is writable and executable wherever it is mapped."""
     device = kfd.device(args.gpu_id)
     device.bind()
     gem = _shared(kfd, args.dmabuf_fd)

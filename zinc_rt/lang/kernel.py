@@ -138,10 +138,8 @@ def kernel(
     Parameters annotated with `int`, `float`, `bool`, `str`, `tuple` or `type` are compile-time constants. They may have
     defaults, and later annotations may use them: `p: ptr[T]`. GPU kernels return nothing.
 
-    Args:
-        fn: the function.
-        workgroup: work-items of a workgroup on a GPU, 1 to 1024.
-        wave: lanes of a wave, 32 or 64; with 64 the kernel cannot use the functions for 32 lanes.
+    `@kernel(workgroup=64)` sets the work-items of a workgroup on a GPU, 1 to 1024 (default: 32). `@kernel(wave=64)`
+    sets the lanes of a wave, 32 or 64 (default: 32); with 64 the kernel cannot use the functions for 32 lanes.
     """
     if fn is None:
         return lambda function: Function(function, entry=True, workgroup=workgroup, wave=wave)

@@ -288,12 +288,12 @@ def atomic_store(p: Any, value: Any, index: Any = 0, *, order: Any = "release") 
 
 @Word
 def atomic_add(p: Any, value: Any, index: Any = 0, *, order: Any = "acq_rel") -> Any:
-    """Add to a 32- or 64-bit integer; gives the value before. order (static): those of load and store, and "acq_rel"."""
+    """Add to a 32- or 64-bit integer; gives the old value. order (static): those of load and store, and "acq_rel"."""
 
 
 @Word
 def atomic_cas(p: Any, expected: Any, desired: Any, index: Any = 0, *, order: Any = "acq_rel") -> Any:
-    """Write `desired` if the integer equals `expected`; gives the value before. order: as in `atomic_add`."""
+    """Write `desired` if the integer equals `expected`; gives the old value. order: as in `atomic_add`."""
 
 
 @Word
