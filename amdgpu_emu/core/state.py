@@ -28,7 +28,7 @@ NORMAL_MODE: Final = 0xF0
 
 
 class Pending:
-    """A result that is still to arrive. registers: bits; counter: its name; text: of the instruction; at: its address."""
+    """A result that is still to arrive. registers: bits; counter: name; text: of the instruction; at: its address."""
 
     __slots__ = ("at", "kind", "registers", "scalar")
 

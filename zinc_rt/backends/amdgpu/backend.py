@@ -17,7 +17,7 @@ from zinc_rt.amdgpu.queue import TIMEOUT, GpuQueue
 from zinc_rt.backends.amdgpu.batches import Batches
 from zinc_rt.backends.amdgpu.lower import GpuLowered, GpuLowering
 from zinc_rt.backends.amdgpu.memory import GraphMemory, Uploader, fill, planned
-from zinc_rt.backends.amdgpu.operations import SPLIT, StepShape
+from zinc_rt.backends.amdgpu.operations import StepShape
 from zinc_rt.backends.amdgpu.sampling import GpuSampling, make_sampling
 from zinc_rt.backends.base import Backend, Bytes, Capacity, check_step
 from zinc_rt.backends.errors import UnsupportedOp
@@ -32,6 +32,7 @@ from zinc_rt.kernels.rdna.catalogue import DECODE, KernelEntry
 from zinc_rt.kernels.rdna.sampling_plan import SamplingShape, plan
 from zinc_rt.lang.cache import CompileCache
 from zinc_rt.lang.gpu_library import gpu_kernels
+from zinc_rt.numerics import SPLIT
 
 _DRM = "/sys/class/drm"
 _ROWS_OF_TIMEOUT = 64

@@ -21,6 +21,7 @@ from zinc_rt.backends.cpu.weights import Matrix, in_tiles, repack
 from zinc_rt.backends.graph_check import step_inputs
 from zinc_rt.backends.packet_list import LoweredGraph, Packet
 from zinc_rt.backends.stages import into_phases
+from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf import GGMLType
 from zinc_rt.ir.graph import BufferKind, Graph
 from zinc_rt.ir.op import Op
@@ -28,12 +29,12 @@ from zinc_rt.kernels.cpu import layout, structs
 from zinc_rt.kernels.errors import TokenOutOfRange
 from zinc_rt.lang.library import Library
 from zinc_rt.mem.arena import Lifetime, align_up, place
+from zinc_rt.numerics import SPLIT
 
 if TYPE_CHECKING:
     from zinc_rt.backends.cpu.profile import CpuProfile, ProfileRecorder
 
 F32 = npt.NDArray[np.float32]
-_QUANTIZED = {kind for kind, part in layout.FORMATS.items() if part.quantized}
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,11 @@ class NativeBackend:
         """Do without matrix registers where their products of these formats are not those of vectors."""
         if not self.choice.tiles:
             return
-        wrong = [k.name for k in kinds if k in _QUANTIZED and not matrix_products_agree(self.library, self.choice, k)]
+        wrong = [
+            k.name
+            for k in kinds
+            if FORMATS[k.name].quantized and not matrix_products_agree(self.library, self.choice, k)
+        ]
         if wrong:
             self.choice = replace(self.choice, tiles="")
             if self._notify is not None:
@@ -236,7 +241,7 @@ class NativeBackend:
                 _check_tokens(batch.indices["token_ids"], n_rows, batch.n_vocab)
             if n_rows <= batch.lowered.split_rows:
                 longest = _largest(batch.indices["positions"], n_rows) + 1
-                splits = -(-longest // 256) if longest > 256 else 0
+                splits = -(-longest // SPLIT) if longest > SPLIT else 0
         program = batch.program
         program.prepare(
             n_rows=n_rows, n_logits=n_logits, splits=splits,
