@@ -126,9 +126,9 @@ class _Probe:
             return TierReport(tier, False, "AMD GPUs are driven on Linux only", _USE_CPU)
         if not self.gpus:
             return TierReport(tier, False, "no AMD GPU is in sight", _USE_CPU)
-        from zinc_rt.amdgpu.interface import KERNELS_FOR
+        from zinc_rt.amdgpu.gfx import runs_kernels
 
-        eligible = [gpu for gpu in self.gpus if gpu.eligible and gpu.gfx_target_version // 100 == KERNELS_FOR]
+        eligible = [gpu for gpu in self.gpus if gpu.eligible and runs_kernels(gpu.gfx_target_version)]
         if not eligible:
             refusals = (gpu.refusal() or f"{gpu.render_node} is {gpu.name}: no kernels for it" for gpu in self.gpus)
             return TierReport(tier, False, "; ".join(refusals), _SEE)
