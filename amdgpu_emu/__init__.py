@@ -1,1 +1,1 @@
-"""An emulated amdgpu kernel driver and GPU, for programs that talk to the driver and a machine without a card."""
+"""An emulated `amdgpu` kernel driver and GPU, for programs that talk to the driver on a machine without a card."""

@@ -1,7 +1,7 @@
-"""Where flat addresses stop meaning global memory: the windows onto LDS and onto scratch memory.
+"""The ranges of flat addresses that mean LDS or scratch memory instead of global memory.
 
-The kernel's driver puts the base of the one into bits 63 to 48 of SH_MEM_BASES' first half and that of the other into
-its second (gfx9 and later: 1 << 48 and 2 << 48); shaders read them as src_shared_base and src_private_base.
+The kernel driver puts bits 63 to 48 of the two bases into the halves of SH_MEM_BASES (gfx9 and later: 1 << 48 for LDS,
+2 << 48 for scratch). Shaders read them as src_shared_base and src_private_base.
 """
 
 from __future__ import annotations
@@ -11,4 +11,4 @@ from typing import Final
 SHARED_BASE: Final = 1 << 48
 PRIVATE_BASE: Final = 2 << 48
 BYTES: Final = 1 << 32
-"""Of each window."""
+"""Bytes of each window."""

@@ -1,6 +1,6 @@
-"""What stands between memory and those who use it on a GPU: one L2, and the caches of the shaders in front of it.
+"""The caches of a GPU: one L2, and in front of it the caches of the shaders.
 
-The model is strict and deterministic, so that a barrier that is missing shows as a wrong value every time:
+The model is strict and deterministic: a missing barrier gives a wrong value every time.
 
 - The processor sees memory itself, `BufferObject.bytes`.
 - The L2 holds whole pages from the first touch on. Reads come from there until it is invalidated; writes stay there
@@ -9,7 +9,8 @@ The model is strict and deterministic, so that a barrier that is missing shows a
   invalidated. They write into the L2, but not before something waits for them, and in the worst order (`cp.pipe`).
 - The command processor reads and writes the L2; some of its writes also go to memory at once.
 
-Real caches hold less and evict when they like: they may hide a missing barrier, never need one that is redundant here.
+Real caches hold less and evict at any time. They may hide a missing barrier; they never need one that is redundant
+here.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ LEVELS = (VECTOR, SCALAR, CODE)
 
 @dataclass(frozen=True)
 class Actions:
-    """What a packet does to the caches, in this order: the L2 written back, then these dropped."""
+    """The cache operations of a packet: first the L2 is written back, then the named caches are invalidated."""
 
     write_back: bool = False
     l2: bool = False
@@ -40,22 +41,22 @@ class Actions:
 
     @property
     def levels(self) -> tuple[str, ...]:
-        """The shaders' caches that are dropped."""
+        """Names of the shaders' caches that are invalidated."""
         return tuple(x for x, drop in zip(LEVELS, (self.vector, self.scalar, self.code), strict=True) if drop)
 
     @classmethod
     def of_acquire(cls, gcr: int) -> Actions:
-        """Of ACQUIRE_MEM's gcr_cntl. The metadata cache and the one in front of gfx11's L2 are not modelled."""
+        """Decode ACQUIRE_MEM's gcr_cntl. The metadata cache and the one in front of gfx11's L2 are not modelled."""
         return cls(bool(gcr & 1 << 15), bool(gcr & 1 << 14), bool(gcr & 1 << 8), bool(gcr & 1 << 7), bool(gcr & 3))
 
     @classmethod
     def of_release(cls, control: int) -> Actions:
-        """Of RELEASE_MEM's first body dword."""
+        """Decode RELEASE_MEM's first body dword."""
         return cls(bool(control & 1 << 21), bool(control & 1 << 20), bool(control & 1 << 14), bool(control & 1 << 30))
 
 
 class Caches:
-    """The caches of one GPU. `lost_writes` is called with a text when an invalidate drops what was never written."""
+    """The caches of one GPU. `lost_writes` is called with a text when an invalidate drops dirty bytes."""
 
     def __init__(self, lost_writes: Callable[[str], None] = lambda text: None) -> None:
         self._l2: dict[BufferObject, Lines] = {}
@@ -66,7 +67,7 @@ class Caches:
     # The command processor's accesses.
 
     def read(self, vm: GpuVm, va: int, n: int, access: str = "read", *, bypass: bool = False) -> Bytes:
-        """u8[n], a copy. bypass: memory, where the L2 has nothing newer. Raises `GpuFault`."""
+        """Read bytes, u8[n], a copy. bypass: from memory, where the L2 has nothing newer. Raises `GpuFault`."""
         parts = [
             self._past(m.bo, offset, size) if bypass or m.bo.uncached else self.lines(m.bo, offset, size)
             for m, offset, size in vm.walk(va, n, access)
@@ -74,7 +75,7 @@ class Caches:
         return parts[0].copy() if len(parts) == 1 else np.concatenate(parts)
 
     def read32(self, vm: GpuVm, va: int, *, bypass: bool = False) -> int:
-        """A dword."""
+        """Read a dword. bypass: as for `read`. Raises `GpuFault`."""
         return int.from_bytes(self.read(vm, va, 4, bypass=bypass).tobytes(), "little")
 
     def write(self, vm: GpuVm, va: int, data: bytes, *, through: bool) -> None:
@@ -85,7 +86,7 @@ class Caches:
             at += size
 
     def store(self, bo: BufferObject, offset: int, data: Bytes, *, through: bool) -> None:
-        """Write to a buffer."""
+        """Write to a buffer object, by byte offset; through: to memory as well."""
         n = len(data)
         if bo.uncached:
             bo.bytes[offset : offset + n] = data
@@ -101,8 +102,8 @@ class Caches:
             lines.dirty[offset : offset + n] = False
 
     def fetch(self, vm: GpuVm, va: int, n_dwords: int, stale: Callable[[int], None]) -> list[int]:
-        """Packets of an indirect buffer, from executable memory. stale: called with the index of the first dword that
-        the L2 holds otherwise than memory. Raises `GpuFault`.
+        """Read the dwords of an indirect buffer, from executable memory. stale: called with the index of the first
+        dword that the L2 holds otherwise than memory. Raises `GpuFault`.
         """
         words: list[int] = []
         for m, offset, size in vm.walk(va, 4 * n_dwords, "execute"):
@@ -121,7 +122,7 @@ class Caches:
     # The L2.
 
     def lines(self, bo: BufferObject, offset: int, n: int) -> Bytes:
-        """View of bytes as the L2 has them; loads the pages that it lacks."""
+        """The bytes of a buffer as the L2 holds them, a view; loads the missing pages."""
         lines = self._l2.get(bo)
         if lines is None:
             lines = self._l2[bo] = Lines(bo)
@@ -136,7 +137,7 @@ class Caches:
         return bo.bytes[part] if lines is None else np.where(lines.dirty[part], lines.data[part], bo.bytes[part])
 
     def act(self, actions: Actions) -> None:
-        """Write back and drop."""
+        """Carry out the cache operations of a packet: write back, then invalidate."""
         if actions.write_back:
             for lines in self._l2.values():
                 lines.pour(lines.bo.bytes)
@@ -151,8 +152,8 @@ class Caches:
                 pages.clear()
 
     def useless(self, actions: Actions) -> list[str]:
-        """Which of the actions would change nothing now. It compares contents: the same value written again counts as
-        nothing.
+        """Names of the cache operations that would change nothing now. Contents are compared: the same value written
+        again counts as no change.
         """
         found = []
         if actions.write_back and not any(lines.dirty_pages for lines in self._l2.values()):
@@ -182,7 +183,7 @@ class Caches:
     # The shaders' accesses.
 
     def shader_pages(self, level: str, bo: BufferObject) -> Pages:
-        """What one of the shaders' caches holds of a buffer."""
+        """The pages of a buffer that one of the shaders' caches holds."""
         held = self._shader[level]
         pages = held.get(bo)
         if pages is None:
@@ -190,7 +191,7 @@ class Caches:
         return pages
 
     def load(self, pages: Pages, first: int, last: int) -> None:
-        """Let a shader's cache have these pages of its buffer."""
+        """Load pages of a buffer into a shader's cache."""
         bo = pages.bo
         for page in pages.missing(first, last):
             start = page * PAGE
@@ -198,12 +199,12 @@ class Caches:
             pages.data[start : start + n] = self.lines(bo, start, n)
 
     def pending(self, bo: BufferObject) -> Lines:
-        """Room for writes to a buffer that are under way; `arrive` takes it back."""
+        """Pages for shader writes to a buffer that have not arrived yet; `arrive` takes them."""
         spare = self._spare.get(bo)
         return spare.pop() if spare else Lines(bo)
 
     def arrive(self, writes: Lines) -> None:
-        """Writes of waves that are done: into the L2, or into memory that is not cached."""
+        """Move the writes of finished waves into the L2, or into memory that is not cached."""
         bo = writes.bo
         if bo.uncached:
             writes.pour(bo.bytes)
@@ -220,14 +221,14 @@ class Caches:
     # The buffers' lives.
 
     def drop(self, bo: BufferObject) -> None:
-        """The buffer is gone."""
+        """Drop all pages of a buffer that was freed."""
         self._l2.pop(bo, None)
         self._spare.pop(bo, None)
         for held in self._shader.values():
             held.pop(bo, None)
 
     def reset(self) -> None:
-        """The GPU was reset: nothing is held, what was not written back is lost."""
+        """Empty the caches after a GPU reset; dirty bytes are lost."""
         self._l2.clear()
         self._spare.clear()
         for held in self._shader.values():

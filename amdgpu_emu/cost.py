@@ -1,4 +1,4 @@
-"""How long a dispatch would take on a real card: a simple model, fed with what the emulated shader core counted.
+"""A simple model of the time of a dispatch on a real card, from the counts of the emulated shader core.
 
 A dispatch takes as long as its slowest part; the parts overlap perfectly:
 
@@ -16,8 +16,8 @@ Before all but launch and latency lies one way to memory, when there are loads a
 bound is called latency, too. So a load whose lanes are a line apart costs a line for each lane, from memory and from
 the cache.
 
-A real dispatch is slower where waves come in clumps, banks or channels collide, caches are thrashed or clocks drop;
-nothing of that is modelled, and no constant was fitted. So the result is a bound to hold measurements against.
+A real dispatch is slower where waves come in clumps, banks or channels collide, caches are thrashed or clocks drop.
+The model has none of these effects, and no constant was fitted. The result is a bound to compare measurements with.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ if TYPE_CHECKING:
 
 # What a card has.
 BANDWIDTH: Final = 576e9
-"""Bytes a second of the R9700: what this project's goals count with. 256 pins at 20 Gbit/s, as an RX 9070 has them,
+"""Bytes per second of the R9700, as this project's goals count them. 256 pins at 20 Gbit/s, as an RX 9070 has them,
 would be 640e9; this is nine tenths of that. Other cards: by width and clock of their memory."""
 SIMDS: Final = 2
-"""Of a compute unit (AMD, RDNA whitepaper). One vector instruction of 32 lanes a cycle each."""
+"""SIMDs of a compute unit (AMD, RDNA whitepaper). Each issues one vector instruction of 32 lanes per cycle."""
 LDS_BYTES_PER_CYCLE: Final = 128
-"""Of a compute unit: 32 banks of 4 bytes (RDNA 4 ISA guide, "Local Data Share")."""
+"""LDS bytes per cycle of a compute unit: 32 banks of 4 bytes (RDNA 4 ISA guide, "Local Data Share")."""
 CACHE_BYTES_PER_CYCLE: Final = 64
-"""Of a compute unit's vector cache, of one line. A choice, on the slow side: half a line of 128 bytes."""
+"""Bytes per cycle of a compute unit's vector cache, all of one line. An assumption, on the slow side: half a line."""
 DISPATCH_SECONDS: Final = 0.016e-6
-"""Of a DISPATCH_DIRECT packet, on the GPU's side: a published figure for gfx1201."""
+"""Seconds of a DISPATCH_DIRECT packet, on the GPU's side: a published figure for gfx1201."""
 WAVES_PER_CYCLE: Final = 1
-"""Waves that a shader engine starts. A choice: it has one workgroup manager."""
+"""Waves that a shader engine starts per cycle. An assumption: it has one workgroup manager."""
 
 # How long a wave waits; cycles are those of LLVM's scheduling model for generation 11 (SISchedule.td).
 MEMORY_SECONDS: Final = 0.4e-6
-"""From a load to its data, when nobody is in the way. A choice, three times LLVM's 320 cycles (WriteVMEM): those would
-do for a cache, this is the way to VRAM."""
+"""Cycles from a load to its data, without contention. An assumption: three times LLVM's 320 cycles (WriteVMEM), which
+hold for a cache; this is for VRAM."""
 LDS_CYCLES: Final = 20
 """WriteLDS."""
 DEPENDENT_CYCLES: Final = 4
@@ -87,10 +87,10 @@ _WIDTH: Final = re.compile(r"_(?:b|u|i|f)(8|16|32|64|96|128)(?!\d)")
 
 @dataclass(frozen=True)
 class Work:
-    """What a dispatch did. lanes: of a wave; vgprs: registers of a lane; lds_bytes: of a workgroup; paired: workgroups
-    may spread over two compute units; names: instructions that waves executed, by name; rounds, lds_rounds: how often
-    waves waited for loads from memory, or only from LDS, that they had not waited for yet; bytes and lines as in
-    `Counters`.
+    """Counts of one dispatch. lanes: of a wave; vgprs: registers of a lane; lds_bytes: of a workgroup; paired:
+    workgroups may spread over two compute units; names: instructions that waves executed, by name; rounds, lds_rounds:
+    how often waves waited for loads from memory, or only from LDS, that they had not waited for yet; bytes and lines as
+    in `Counters`.
     """
 
     waves: int
@@ -114,7 +114,7 @@ class Work:
 
     @classmethod
     def of(cls, dispatch: Dispatch, counters: Counters, rounds: int, lds_rounds: int) -> Self:
-        """From what a shader core with `measure` counted."""
+        """Make the counts of a dispatch from those of a shader core with `measure`."""
         return cls(
             counters.waves, counters.workgroups, 32 if dispatch.wave32 else 64, counters.vgprs, counters.lds_bytes,
             bool(dispatch.rsrc1 >> 29 & 1), dict(counters.names), dict(counters.instructions),
@@ -124,8 +124,9 @@ class Work:
         )  # fmt: skip
 
     def scaled(self, factor: int, shared_read: int = 0) -> Self:
-        """As if `factor` times as many workgroups had done the same, on bytes of their own but for `shared_read`, which
-        lie in lines of their own."""
+        """Scale the counts as if `factor` times as many workgroups had done the same, on bytes of their own but for
+        `shared_read`, which lie in lines of their own.
+        """
         shared_lines = -(-shared_read // LINE)
         return replace(
             self,
@@ -147,7 +148,7 @@ class Work:
 
     @property
     def memory_bytes(self) -> int:
-        """That come from memory and go to it."""
+        """Bytes that come from memory and go to it."""
         return max(self.unique_read, LINE * self.read_lines) + max(self.unique_written, HALF * self.written_halves)
 
     @property
@@ -165,8 +166,9 @@ class Work:
 
 @dataclass(frozen=True)
 class Cost:
-    """seconds: predicted; parts: seconds of each part alone; bound: the slowest; bandwidth: share of the memory's that
-    the distinct bytes take, without what else is in their lines."""
+    """The predicted time of a dispatch. seconds: in all; parts: seconds of each part alone; bound: the slowest;
+    bandwidth: share of the memory's that the distinct bytes take, without what else is in their lines.
+    """
 
     seconds: float
     parts: Mapping[str, float]
@@ -175,7 +177,7 @@ class Cost:
 
 
 def bandwidth_of(model: GpuModel) -> float:
-    """Bytes a second."""
+    """Memory bandwidth of a card in bytes per second."""
     return BANDWIDTH * (model.memory_bits * model.memory_clock_mhz) / (R9700.memory_bits * R9700.memory_clock_mhz)
 
 
@@ -200,7 +202,7 @@ def moved_bytes(name: str, lanes: int = 32) -> int:
 
 
 def predict(work: Work, model: GpuModel = R9700) -> Cost:
-    """The model. Raises `ValueError` for a workgroup that does not fit."""
+    """Predict the time of a dispatch on a card. Raises `ValueError` for a workgroup that does not fit."""
     if not work.occupancy:
         raise ValueError(f"a workgroup with {work.vgprs} VGPRs and {work.lds_bytes} bytes of LDS fits no compute unit")
     clock = model.clock_mhz * 1e6
@@ -231,7 +233,7 @@ def predict(work: Work, model: GpuModel = R9700) -> Cost:
 
 
 def _ports(work: Work) -> dict[str, float]:
-    """Cycles by what is occupied: of compute units for cache and lds, of SIMDs for the others."""
+    """Cycles by resource: of compute units for cache and lds, of SIMDs for the others."""
     ports = dict.fromkeys(("valu", "cache", "lds", "scalar", "waits", "branches", "scalar loads"), 0.0)
     ports["cache"] = work.stray * HALF / CACHE_BYTES_PER_CYCLE
     for name, n in work.names.items():
@@ -247,7 +249,7 @@ def _ports(work: Work) -> dict[str, float]:
 
 
 def _latency(work: Work, model: GpuModel) -> float:
-    """Seconds of all waves where each has the SIMD's every cycle for itself, as many at once as fit."""
+    """Seconds of all waves, as many at once as fit, if each wave could issue in every cycle."""
     if not work.waves:
         return 0.0
     cycles = sum(n * (vector_cycles(name, work.lanes) if name[:2] == "v_" else 1) for name, n in work.names.items())

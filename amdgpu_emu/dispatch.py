@@ -1,7 +1,7 @@
-"""From an ioctl's request and argument to its handler: how DRM and amdkfd size, copy in and copy back.
+"""The way of an ioctl to its handler: how DRM and amdkfd size, copy in and copy back the argument.
 
-The kernel's struct and the caller's may differ in length: the buffer is as long as the longer one, what the caller
-did not give is zero, and as much as the caller gave is copied back, also when the handler failed.
+The kernel's struct and the caller's may differ in length. The buffer is as long as the longer one, and bytes that the
+caller did not pass are zero. As many bytes as the caller passed are copied back, also when the handler failed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from zinc_rt.linux import Argument
 
 @dataclass(frozen=True)
 class Handler:
-    """What serves a number. call: takes the open file and the kernel's struct; returns the ioctl's result or None."""
+    """The handler of an ioctl number. call: takes the open file and the kernel's struct; returns the ioctl's result or
+    None.
+    """
 
     request: Request
     call: Callable[[Any, Any], int | None]
@@ -27,12 +29,12 @@ Table = dict[int, Handler]
 
 
 def table(*handlers: Handler) -> Table:
-    """By number."""
+    """The handlers by ioctl number."""
     return {handler.request.number: handler for handler in handlers}
 
 
 def serve(handler: Handler, file: Any, request: int, argument: Argument) -> int:
-    """Copy in, call, copy back. Raises what the handler raises."""
+    """Serve an ioctl: copy the argument in, call the handler, copy back. Raises what the handler raises."""
     size = size_of(request)
     given = min(size, ctypes.sizeof(argument))  # a caller that announces more than it has would be a wild pointer
     directions = direction_of(request) & handler.request.direction

@@ -1,4 +1,4 @@
-"""What the emulator says when emulated code, or its user, breaks a rule."""
+"""Errors and findings: emulated code, or the user of the emulator, broke a rule."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class EmulatorError(UsageError):
 
 
 class EmulatorFinding(ZincError):
-    """Emulated code did what real hardware or a real kernel punishes later, or not at all: a leak, a missing fence."""
+    """Emulated code broke a rule that real hardware or a real kernel enforces late or never: a leak, say."""
 
 
 class KernelError(OSError):

@@ -13,8 +13,8 @@ _NAMES = {(request.type, request.number): request.name for request in REQUESTS}
 
 @dataclass
 class Fault:
-    """call: `open`, `mmap` or an ioctl's name (`CALLS`); skip: calls that pass first; times: calls that fail then
-    (None: all); match: a part of the path, for `open`.
+    """A call that shall fail. call: `open`, `mmap` or an ioctl's name (`CALLS`); skip: calls that pass first; times:
+    calls that fail then (None: all); match: a part of the path, for `open`.
     """
 
     call: str
@@ -26,10 +26,10 @@ class Fault:
 
     def __post_init__(self) -> None:
         if self.call not in CALLS:
-            raise EmulatorError(f"no call is named {self.call!r}; there are open, mmap and the names of the requests")
+            raise EmulatorError(f"no call is named {self.call!r}; use open, mmap or the name of a request")
 
     def hits(self, call: str, text: str) -> bool:
-        """Count the call; whether it shall fail."""
+        """Count a call; return whether it shall fail."""
         if call != self.call or self.match not in text:
             return False
         self.seen += 1
@@ -37,18 +37,18 @@ class Fault:
 
 
 class Faults:
-    """What will fail."""
+    """The faults that were injected into a machine."""
 
     def __init__(self) -> None:
         self._faults: list[Fault] = []
 
     def add(self, fault: Fault) -> Fault:
-        """Keep it until `clear`; its `seen` counts the calls."""
+        """Add a fault, which stays until `clear`; its `seen` counts the calls."""
         self._faults.append(fault)
         return fault
 
     def clear(self) -> None:
-        """Nothing fails any more."""
+        """Remove all faults."""
         self._faults.clear()
 
     def check(self, call: str, text: str = "") -> None:
@@ -59,5 +59,5 @@ class Faults:
 
 
 def ioctl_name(request: int) -> str:
-    """A request's name, or its numbers."""
+    """The name of an ioctl request, or its numbers where it has no name."""
     return _NAMES.get((kind_of(request), number_of(request)), f"{chr(kind_of(request))} {number_of(request):#x}")

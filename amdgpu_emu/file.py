@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class OpenFile:
-    """What a descriptor stands for. Others in the kernel may hold it too: `get`, `put`."""
+    """An open file, counted: descriptors and other kernel objects hold it (`get`, `put`)."""
 
     path = "?"
 
@@ -23,22 +23,22 @@ class OpenFile:
         self._references = 1
 
     def get(self) -> None:
-        """One more holder."""
+        """Count one more holder."""
         self._references += 1
 
     def put(self) -> None:
-        """One holder less; with the last one it is released."""
+        """Count one holder less; the last one releases the file."""
         self._references -= 1
         if not self._references:
             self.release()
 
     def ioctl(self, request: int, argument: Argument) -> int:
-        """Serve it. Raises `KernelError`."""
+        """Serve an ioctl and return its result. Raises `KernelError`."""
         raise KernelError(errno.ENOTTY, f"{self.path} takes no ioctls")
 
     def find_map(self, length: int, protection: int, offset: int) -> BufferObject:
-        """The buffer that an mmap shall show from its start. Raises `KernelError`."""
+        """The buffer whose first bytes an mmap of this file shows. Raises `KernelError`."""
         raise KernelError(errno.ENODEV, f"{self.path} cannot be mapped")
 
     def release(self) -> None:
-        """The last holder is gone."""
+        """Give back what the file holds; called when the last holder is gone."""

@@ -1,4 +1,4 @@
-"""One emulated GPU: its memory, its streams of packets, and the thread that runs them while the program goes on."""
+"""One emulated GPU: its memory, its streams of packets, and the thread that runs them beside the program."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from amdgpu_emu.machine import Machine
 
 _SLICE = 64
-"""Packets of a stream before the next one's turn."""
+"""Packets executed per turn of a stream."""
 _POLL = 0.0005
-"""Seconds between two looks at memory that a stream waits for."""
+"""Seconds between two polls of memory that a stream waits for."""
 
 PROGRESS, POLLING, IDLE = "progress", "polling", "idle"
 
 
 @dataclass(eq=False)
 class Stream:
-    """Packets under execution: a job of a kernel ring, or a queue.
+    """A stream of packets under execution: a job of a kernel ring, or a queue.
 
     steps: yields after each packet `PROGRESS`, `POLLING` (waits for memory or time: look again soon) or `IDLE`
     (nothing to do until `Gpu.kick`); ends when the work is done. finished: called once with what went wrong, or None.
@@ -45,7 +45,7 @@ class Stream:
 
 
 class Gpu:
-    """A card in a machine. Everything here is called with the machine's lock held, save `stop`."""
+    """A GPU of an emulated machine. Callers hold the machine's lock, except for `stop`."""
 
     def __init__(self, machine: Machine, index: int, model: GpuModel) -> None:
         self.machine, self.index, self.model = machine, index, model
@@ -69,7 +69,7 @@ class Gpu:
 
     @property
     def render_node(self) -> str:
-        """Path of its device file."""
+        """Path of the GPU's device file."""
         return f"/dev/dri/renderD{self.render_minor}"
 
     # Memory.
@@ -77,7 +77,7 @@ class Gpu:
     def allocate(
         self, size: int, placement: Placement, label: str, *, write_combined: bool = False, uncached: bool = False
     ) -> BufferObject:
-        """Pages, zeroed. Raises `KernelError` (ENOMEM)."""
+        """Allocate zeroed pages. Raises `KernelError` (ENOMEM)."""
         if placement in self.used:
             if self.used[placement] + size > self.limits[placement]:
                 raise KernelError(
@@ -90,7 +90,7 @@ class Gpu:
         return bo
 
     def release(self, bo: BufferObject) -> None:
-        """Give pages back."""
+        """Free the pages of a buffer."""
         if bo.placement in self.used:
             self.used[bo.placement] -= bo.size
         for gpu in self.machine.gpus:
@@ -98,7 +98,7 @@ class Gpu:
         bo.release()
 
     def reset(self, *, whole: bool) -> None:
-        """Count a reset: of one ring, or of the whole card, which loses what VRAM held."""
+        """Count a reset of one ring, or of the whole card; the latter loses the contents of VRAM."""
         self.resets += 1
         if whole:
             self.generation += 1
@@ -112,7 +112,7 @@ class Gpu:
     # Execution.
 
     def start(self, stream: Stream) -> None:
-        """Run a stream beside the others."""
+        """Start to run a stream beside the others."""
         self._streams.append(stream)
         if self._thread is None:
             name = f"emulated {self.model.name}"
@@ -121,22 +121,22 @@ class Gpu:
         self.kick()
 
     def remove(self, stream: Stream) -> None:
-        """Take a stream off, without calling its `finished`."""
+        """Remove a stream without calling its `finished`."""
         if stream in self._streams:
             self._streams.remove(stream)
 
     def kick(self) -> None:
-        """There may be something to do: a doorbell rang, memory changed."""
+        """Wake the GPU's thread: a doorbell rang or memory changed."""
         for stream in self._streams:
             stream.state = PROGRESS
         self.machine.changed.notify_all()
 
     def busy(self) -> bool:
-        """Whether any stream has something to do: it has not ended, and is not a queue that is empty."""
+        """Whether any stream has work: one that has not ended and is not an empty queue."""
         return any(stream.state != IDLE for stream in self._streams)
 
     def stop(self) -> None:
-        """End the thread."""
+        """End the GPU's thread. Called without the machine's lock."""
         with self.machine.lock:
             self._stopping = True
             self.kick()
@@ -154,7 +154,7 @@ class Gpu:
                     stream.state = self._advance(stream)
                 states = {stream.state for stream in self._streams}
                 if was_busy and not self.busy():
-                    machine.changed.notify_all()  # who waits for the GPU to settle
+                    machine.changed.notify_all()  # for callers that wait until the GPU is idle
                 if PROGRESS not in states:
                     machine.changed.wait(_POLL if POLLING in states else None)
             time.sleep(0)  # the lock is not fair: let a waiting ioctl have it

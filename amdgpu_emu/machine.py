@@ -5,7 +5,7 @@ Used as:
     machine = Machine(LINUX_6_17, [R9700])
     linux = machine.process()                # give it to any driver code in place of `zinc_rt.linux.host()`
     ...
-    machine.close()                          # raises `EmulatorFinding` when something leaked or a rule was broken
+    machine.close()                          # raises `EmulatorFinding` if something leaked or a rule was broken
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from amdgpu_emu.shader import RecordingShader, Shader
 
 @dataclass(frozen=True)
 class DeviceFile:
-    """Who may open a device file: its owner, group and mode."""
+    """Owner, group and mode of the device files."""
 
     uid: int = 0
     gid: int = 992
@@ -36,10 +36,20 @@ class DeviceFile:
 
 @dataclass
 class Machine:
-    """profile: the kernel; models: one per GPU; shader: what runs dispatched kernels; time_scale: factor of the
-    kernel's own timeouts, so that a test need not wait ten seconds for a hang; groups: of its processes;
-    has_kfd, has_dri: whether the device files exist, as in a container without them; strict: `close` raises when there
-    are findings.
+    """An emulated machine: a kernel and its GPUs. A context manager, which closes it.
+
+    Args:
+        profile: the kernel version.
+        models: the GPUs, one model each.
+        shader: the shader core that runs dispatched kernels.
+        time_scale: factor of the kernel's timeouts, so that a test need not wait ten seconds for a hang.
+        groups: group ids of the processes.
+        uid: user id of the processes.
+        device_file: owner, group and mode of the device files.
+        has_kfd, has_dri: whether the device files exist (some containers lack them).
+        strict: whether `close` raises if there are findings.
+
+    Raises (in `close`): `EmulatorFinding`.
     """
 
     profile: KernelProfile = LINUX_6_17
@@ -66,26 +76,26 @@ class Machine:
         self._closed = False
 
     def process(self) -> Process:
-        """A process of its own: its descriptors, its GPU address spaces, its queues."""
+        """Start a process with descriptors, GPU address spaces and queues of its own."""
         process = Process(self, 1000 + len(self._processes))
         self._processes.append(process)
         return process
 
     @property
     def processes(self) -> Iterable[Process]:
-        """All that were made."""
+        """All processes that were started."""
         return tuple(self._processes)
 
     def inject(self, call: str, errno: int, *, skip: int = 0, times: int | None = 1, match: str = "") -> Fault:
-        """Let calls fail; see `Fault`."""
+        """Let calls fail with an errno; the arguments are those of `Fault`."""
         return self.faults.add(Fault(call, errno, skip, times, match))
 
     def report(self, kind: str, text: str) -> None:
-        """Note a broken rule."""
+        """Add a finding."""
         self.findings.append(Finding(kind, text))
 
     def settle(self, seconds: float = 5.0) -> None:
-        """Wait until no GPU has work that is not waiting for something."""
+        """Wait until every GPU is idle, or its work waits for something."""
         with self.lock:
             self.changed.wait_for(lambda: not any(gpu.busy() for gpu in self.gpus), seconds)
 

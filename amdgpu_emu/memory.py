@@ -18,7 +18,7 @@ _HOST = Linux()
 
 
 class Placement(StrEnum):
-    """Where a buffer's pages are."""
+    """The memory that holds a buffer's pages."""
 
     VRAM = "VRAM"
     GTT = "GTT"
@@ -29,9 +29,9 @@ class Placement(StrEnum):
 
 @dataclass(eq=False)
 class BufferObject:
-    """Pages that processor and GPU share.
+    """A buffer: pages that processor and GPU share.
 
-    bytes: u8[size], what memory itself holds; both sides' caches and write buffers stand in front of it.
+    bytes: u8[size], the contents of memory; both sides' caches and write buffers stand in front of it.
     write_combined: the processor's maps collect stores, which arrive only after a store fence.
     uncached: the GPU's caches leave it alone.
     """
@@ -54,22 +54,22 @@ class BufferObject:
         self.bytes = np.frombuffer(self._map, np.uint8)
 
     def map(self, address: int, length: int, protection: int, flags: int) -> int:
-        """Put the first `length` bytes into the process, at `address` when MAP_FIXED asks so; returns the address."""
+        """Map the first `length` bytes into the process, at `address` with MAP_FIXED; returns the address."""
         fixed = flags & MAP_FIXED
         at = _HOST.mmap(address if fixed else 0, length, protection, MAP_SHARED | fixed, self._fd)
         self.mapped_at.append((at, length))
         return at
 
     def clear(self) -> None:
-        """All bytes become zero."""
+        """Set all bytes to zero."""
         self._map.madvise(mmap.MADV_REMOVE)
 
     def words(self, offset: int, n: int) -> npt.NDArray[np.uint32]:
-        """View of `n` dwords at a byte offset, a multiple of 4."""
+        """A view of `n` dwords at a byte offset, a multiple of 4."""
         return self.bytes[offset : offset + 4 * n].view(np.uint32)
 
     def release(self) -> None:
-        """Drop the kernel's own hold; maps in the process stay until they are unmapped."""
+        """Drop the kernel's hold on the pages; maps in the process stay until they are unmapped."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -86,16 +86,17 @@ class UserMemory(BufferObject):
         self.bytes = np.ctypeslib.as_array((ctypes.c_uint8 * self.size).from_address(self._address))
 
     def map(self, address: int, length: int, protection: int, flags: int) -> int:
-        """The program has them mapped already: the driver refuses before it comes to this."""
+        """Raise `AssertionError`: the driver refuses such a map earlier."""
         raise AssertionError("user memory is not mapped again")
 
     def clear(self) -> None:
+        """Set all bytes to zero."""
         self.bytes[:] = 0
 
     def release(self) -> None:
-        """The pages stay the program's."""
+        """Do nothing: the pages belong to the program."""
 
 
 def address_of(array: npt.NDArray[np.uint8]) -> int:
-    """Where an array's bytes are in this process."""
+    """The address of an array's bytes in this process."""
     return int(array.ctypes.data)

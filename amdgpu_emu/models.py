@@ -1,4 +1,7 @@
-"""The GPUs that can be emulated: what distinguishes one card from another. Facts from public topology and headers."""
+"""The GPUs that can be emulated, with the properties that distinguish cards.
+
+Sources: public topology reports, headers.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Firmware:
-    """Versions that the driver reports and some of its features hang on."""
+    """Firmware versions that the driver reports; some of its features depend on them."""
 
     me: int = 3110
     pfp: int = 3210
@@ -23,11 +26,16 @@ class Firmware:
 
 @dataclass(frozen=True)
 class GpuModel:
-    """One card.
+    """A card that can be emulated.
 
-    gfx: major, minor, stepping of its graphics core, as (12, 0, 1) for gfx1201; cu: compute units; vram, visible_vram:
-    bytes, the second is what the processor can map (all of it with a resizable BAR); gtt: bytes of system memory that
-    it can map; compute_rings: kernel rings of compute; integrated: part of a processor.
+    Attributes:
+        gfx: version of the graphics core: major, minor, stepping; (12, 0, 1) is gfx1201.
+        cu: compute units.
+        vram: bytes of VRAM.
+        visible_vram: bytes of VRAM that the processor can map; None: all of it (a resizable BAR).
+        gtt: bytes of system memory that the card can map.
+        compute_rings: kernel rings for compute.
+        integrated: whether the GPU is part of a processor.
     """
 
     name: str
@@ -47,7 +55,7 @@ class GpuModel:
 
     @property
     def gfx_target_version(self) -> int:
-        """As sysfs prints it: 120001 for gfx1201."""
+        """The version of the graphics core as sysfs prints it: 120001 for gfx1201."""
         major, minor, stepping = self.gfx
         return major * 10000 + minor * 100 + stepping
 
@@ -75,7 +83,7 @@ class GpuModel:
 
     @property
     def debug_memory_size(self) -> int:
-        """Bytes of the debugger's part, which sysfs does not tell."""
+        """Bytes of the debugger's part, which sysfs does not report."""
         return (self.waves * 32 + 63) // 64 * 64
 
 

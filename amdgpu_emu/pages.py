@@ -1,4 +1,4 @@
-"""Copies of a buffer's pages, as a cache holds them."""
+"""Copies of a buffer's pages in a cache."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 class Pages:
-    """What one cache holds of one buffer: whole pages. Only pages that were touched take memory."""
+    """The pages of one buffer that one cache holds. Only pages that were touched take memory."""
 
     __slots__ = ("bo", "data", "held", "present")
 
@@ -29,7 +29,7 @@ class Pages:
         self.held: list[int] = []
 
     def missing(self, first: int, last: int) -> list[int]:
-        """Pages from `first` to `last` that are not here; they count as held from now on, the caller fills them."""
+        """Missing pages from `first` to `last`; the caller fills them, and they count as held from now on."""
         present = self.present
         if first == last:
             found = [] if present[first] else [first]
@@ -41,14 +41,14 @@ class Pages:
         return found
 
     def clear(self) -> None:
-        """Hold nothing."""
+        """Drop all pages."""
         if self.held:
             self.present[self.held] = False
             self.held.clear()
 
 
 class Lines(Pages):
-    """Pages that are also written: `dirty` tells for every byte whether it waits for being written on."""
+    """Pages of a cache that is written, too: `dirty` tells for every byte whether it must still be written back."""
 
     __slots__ = ("dirty", "dirty_pages")
 
@@ -58,14 +58,14 @@ class Lines(Pages):
         self.dirty_pages: set[int] = set()
 
     def store(self, offset: int, data: Bytes) -> None:
-        """Write bytes, to be written on later."""
+        """Write bytes and mark them dirty."""
         n = len(data)
         self.data[offset : offset + n] = data
         self.dirty[offset : offset + n] = True
         self.dirty_pages.update(range(offset // PAGE, (offset + n - 1) // PAGE + 1))
 
     def pour(self, target: Bytes) -> None:
-        """Write what is dirty into the buffer's bytes elsewhere; nothing is dirty afterwards."""
+        """Write the dirty bytes into another copy of the buffer; none is dirty afterwards."""
         size = len(target)
         for first, behind in runs(self.dirty_pages):
             part = slice(first * PAGE, min(behind * PAGE, size))
@@ -74,14 +74,14 @@ class Lines(Pages):
         self.dirty_pages.clear()
 
     def forget(self) -> None:
-        """Nothing is dirty, without having been written anywhere."""
+        """Discard the dirty marks without writing the bytes back."""
         for first, behind in runs(self.dirty_pages):
             self.dirty[first * PAGE : behind * PAGE] = False
         self.dirty_pages.clear()
 
 
 def runs(pages: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Pages as ranges [first, behind), in order."""
+    """Join page numbers to ranges [first, behind), in order."""
     first = behind = -1
     for page in sorted(pages):
         if page != behind:

@@ -1,4 +1,4 @@
-"""A process of an emulated machine: what `zinc_rt.linux.Linux` promises, answered by the emulated kernel."""
+"""A process of an emulated machine: `zinc_rt.linux.Linux`, answered by the emulated kernel."""
 
 from __future__ import annotations
 
@@ -23,14 +23,18 @@ _FIRST_FD = 1 << 20  # far from the real ones: mixing them up is an EBADF
 
 
 class Process(Linux):
-    """Made by `Machine.process`."""
+    """A process of an emulated machine, made by `Machine.process`.
+
+    It implements `zinc_rt.linux.Linux`: code that takes a `Linux` runs on the emulated machine with this object. Calls
+    raise `KernelError` (an `OSError` with the kernel's errno), also for calls that were made to fail.
+    """
 
     def __init__(self, machine: Machine, number: int) -> None:
         self.machine, self.number = machine, number
         self.kfd: KfdProcess | None = None
         self._files: dict[int, OpenFile] = {}
         self._maps: dict[int, tuple[int, BufferObject | None]] = {}  # address: length, what is mapped
-        self._kept: set[int | None] = set()  # descriptors and addresses that stay on purpose
+        self._kept: set[int | None] = set()  # descriptors and addresses that are no leaks
         self._opener = os.getpid()
         self._sysfs = SysFs(machine)
         self._unfenced: dict[int, int] = {}  # by thread: stores that none of its fences followed
@@ -39,15 +43,19 @@ class Process(Linux):
 
     @property
     def is_linux(self) -> bool:
+        """True: an emulated machine is always Linux."""
         return True
 
     def kernel_release(self) -> str:
+        """The release of the emulated kernel, as `uname -r` prints it."""
         return self.machine.profile.release
 
     def pid(self) -> int:
+        """The emulated process id; in a forked child, the real one."""
         return self.number if os.getpid() == self._opener else os.getpid()
 
     def groups(self) -> list[int]:
+        """The emulated group ids, sorted."""
         return sorted(self.machine.groups)
 
     # Files.
@@ -60,6 +68,7 @@ class Process(Linux):
             )
 
     def open(self, path: str, flags: int = os.O_RDWR | os.O_CLOEXEC) -> int:
+        """Open a device file of the machine. Raises `KernelError`."""
         self._check_process()
         with self.machine.lock:
             self.machine.faults.check("open", path)
@@ -78,6 +87,7 @@ class Process(Linux):
         raise KernelError(errno.ENOENT, f"{path} does not exist here")
 
     def close(self, fd: int) -> None:
+        """Close a descriptor. Raises `KernelError` (EBADF)."""
         self._check_process()
         with self.machine.lock:
             file = self._file(fd)
@@ -85,11 +95,13 @@ class Process(Linux):
             file.put()
 
     def file(self, fd: int) -> OpenFile | None:
-        """What a descriptor stands for, for calls that take one as argument."""
+        """The open file of a descriptor, for calls that take one as argument; None if it is not open."""
         return self._files.get(fd)
 
     def add_file(self, file: OpenFile) -> int:
-        """The lowest free descriptor, for a device file or something that the kernel made: a dma-buf, a sync file."""
+        """Give an open file the lowest free descriptor: a device file, or a file of the kernel (a dma-buf, a sync
+        file).
+        """
         fd = next(fd for fd in range(_FIRST_FD, _FIRST_FD + len(self._files) + 1) if fd not in self._files)
         self._files[fd] = file
         return fd
@@ -100,20 +112,24 @@ class Process(Linux):
         return self._files[fd]
 
     def read_text(self, path: str) -> str:
+        """Read an emulated file as text. Raises `KernelError`."""
         with self.machine.lock:
             return self._sysfs.read(path)
 
     def list_dir(self, path: str) -> list[str]:
+        """Names in an emulated folder, sorted. Raises `KernelError`."""
         with self.machine.lock:
             return self._sysfs.list(path)
 
     def stat(self, path: str) -> os.stat_result:
+        """Kind, mode and owner of an emulated file. Raises `KernelError` (ENOENT)."""
         with self.machine.lock:
             return self._sysfs.stat(path)
 
     # Devices.
 
     def ioctl(self, fd: int, request: int, argument: Argument) -> int:
+        """Call the emulated driver. Raises `KernelError`."""
         self._check_process()
         with self.machine.lock:
             name = ioctl_name(request)
@@ -128,6 +144,7 @@ class Process(Linux):
             return result
 
     def mmap(self, address: int, length: int, protection: int, flags: int, fd: int = -1, offset: int = 0) -> int:
+        """Map a device file, or memory; returns the real address. Raises `KernelError`."""
         self._check_process()
         with self.machine.lock:
             self.machine.faults.check("mmap")
@@ -141,14 +158,15 @@ class Process(Linux):
             return at
 
     def munmap(self, address: int, length: int) -> None:
+        """Unmap a range of addresses. Raises `KernelError`."""
         with self.machine.lock:
-            # What this process has not mapped is somebody else's by now.
+            # Addresses that this process has not mapped belong to others.
             if any(start < address + length and address < start + n for start, (n, _) in self._maps.items()):
                 super().munmap(address, length)
                 self._forget_maps(address, length)
 
     def _forget_maps(self, address: int, length: int) -> None:
-        """What was mapped in the range is not there any more; of empty ranges, parts outside of it stay."""
+        """Remove the maps in a range; parts of reserved ranges outside of it stay."""
         end = address + length
         for start, (n, bo) in tuple(self._maps.items()):
             if start >= end or start + n <= address:
@@ -164,11 +182,12 @@ class Process(Linux):
                 self._maps[end] = (start + n - end, None)
 
     def keep(self, *, fd: int | None = None, address: int | None = None) -> None:
+        """Exempt a descriptor, or the map at an address, from the leak findings at the end."""
         with self.machine.lock:
             self._kept |= {fd, address} - {None}
 
     def map_at(self, address: int) -> tuple[int, int, BufferObject] | None:
-        """Start, length and buffer of the device map that holds an address."""
+        """Start, length and buffer of the device map that holds an address, or None."""
         for start, (length, bo) in self._maps.items():
             if bo is not None and start <= address < start + length:
                 return start, length, bo
@@ -177,11 +196,13 @@ class Process(Linux):
     # Words.
 
     def store32(self, address: int, value: int) -> None:
+        """Store a dword to memory that a device may watch."""
         with self.machine.lock:
             super().store32(address, value)
             self._stored(address, value)
 
     def store64(self, address: int, value: int) -> None:
+        """Store a quadword; a store to a doorbell page rings the doorbell."""
         with self.machine.lock:
             super().store64(address, value)
             self._stored(address, value)
@@ -201,13 +222,14 @@ class Process(Linux):
         self._unfenced[me] = self._unfenced.get(me, 0) + 1
 
     def store_fence(self) -> None:
+        """Make all earlier stores of this thread visible to devices."""
         with self.machine.lock:
             super().store_fence()
             self._unfenced[threading.get_ident()] = 0
             self.fences += 1
 
     def submits(self, what: str) -> None:
-        """A submission through an ioctl: what the processor wrote to write-combined maps must have left it."""
+        """Check a submission by ioctl: stores to write-combined maps need a store fence before it."""
         combined = any(bo is not None and bo.write_combined for _, bo in self._maps.values())
         if combined and self.fences == self.submitted_at_fence:
             self.machine.report("missing-store-fence", f"{what} without a store fence since the submission before")
@@ -216,7 +238,7 @@ class Process(Linux):
     # The end.
 
     def exit(self) -> None:
-        """Close everything, as the kernel does for a process that ended; what was still held is a finding."""
+        """End the process and close everything as the kernel does; everything still open is a finding."""
         with self.machine.lock:
             machine = self.machine
             if self.kfd is not None:
@@ -231,7 +253,7 @@ class Process(Linux):
                 what = "address range" if bo is None else f"map of {bo.label}"
                 if at not in self._kept:
                     machine.report("leak", f"{what}, {length} bytes at {at:#x}, was not unmapped")
-            # The maps stay: arrays of the process that really runs may look at them still, and undo them later.
+            # The maps stay: arrays of the real process may still use them, and unmap them later.
 
     def _trace(self, line: str) -> None:
         if self.machine.trace is not None:

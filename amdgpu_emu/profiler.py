@@ -1,4 +1,4 @@
-"""`Profiler`: a shader core that measures every dispatch, and the table of what it saw."""
+"""`Profiler`: a shader core that measures every dispatch, and a table of the results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WAIT: Final = "s_wait_"
 
 @dataclass(frozen=True)
 class Record:
-    """A dispatch that ran to its end. name: of its kernel; phase: dispatches of one number had no barrier between."""
+    """A measured dispatch. name: of its kernel; phase: dispatches with the same number had no barrier between them."""
 
     name: str
     dispatch: Dispatch
@@ -32,10 +32,13 @@ class Record:
 
 
 class Profiler(ShaderCore):
-    """Runs as `ShaderCore` does, and keeps a `Record` of each dispatch in `records`, in the order in which they ran.
+    """A `ShaderCore` that keeps a `Record` of each dispatch in `records`, in the order in which they ran.
 
-    models: of the machine; the first one of a dispatch's generation says what it costs. names: fill in what the kernel
-    at an address is called; without, it is called by its address.
+    Args:
+        models: cards of the machine; costs are those of the first one of a dispatch's generation.
+        limit: as for `ShaderCore`.
+
+    Callers may fill `names` with kernel names by address; other kernels are called by their address.
     """
 
     def __init__(self, models: Sequence[GpuModel] = (R9700,), *, limit: int = LIMIT) -> None:
@@ -48,11 +51,13 @@ class Profiler(ShaderCore):
         self._phase, self._running = 0, False
 
     def issued(self, dispatch: Dispatch) -> None:
-        # Waves run when something waits for them: who is issued after that is behind a barrier.
+        """Start a new phase if a dispatch has run since the last packet."""
+        # Waves run when something waits for them, so dispatches issued after that are behind a barrier.
         if self._running:
             self._phase, self._running = self._phase + 1, False
 
     def run(self, dispatch: Dispatch, memory: ShaderMemory) -> None:
+        """Execute a dispatch and add its `Record`. Raises as `ShaderCore.run`; `GpuHang` too if no workgroup fits."""
         self._running = True
         self.rounds = self.lds_rounds = 0
         try:
@@ -69,12 +74,14 @@ class Profiler(ShaderCore):
         self.records.append(Record(name, dispatch, work, cost, self._phase))
 
     def program(self, dispatch: Dispatch, memory: ShaderMemory, n_vgprs: int, lanes: int) -> Program:
+        """The compiled program of a dispatch, with its waits counted."""
         found = super().program(dispatch, memory, n_vgprs, lanes)
         return _Watched(self, found)
 
     def wait(self, g: Group, fn: Step) -> Any:
-        """Run an s_wait_* and note whether the waves had waited for what it brings: loads that were issued before an
-        earlier wait are there when that one is over.
+        """Run an s_wait_* and count a round if it brings results that no earlier wait has brought.
+
+        Loads that were issued before an earlier wait have arrived when that one is over.
         """
         before = {name: queue.copy() for name, queue in g.queues.items()}
         result = fn(g)
@@ -100,6 +107,7 @@ class _Watched(Program):
         self.profiler, self.ops = profiler, program.ops
 
     def at(self, address: int) -> Op:
+        """The compiled instruction at an address; a wait goes through the profiler."""
         known = address in self.ops
         op = super().at(address)
         if not known and op.ins.name.startswith(_WAIT):
@@ -112,8 +120,10 @@ class _Watched(Program):
 
 
 def side_by_side(records: Sequence[Record]) -> float:
-    """Predicted seconds of all dispatches, where those of a phase run at once: as long as the longest of them, and no
-    sooner than their memory and their launches one after the other. That compute units are free for each is assumed.
+    """Predicted seconds of all dispatches if those of a phase run at once.
+
+    A phase takes as long as its longest dispatch, and no less than the sum of their memory times or launches. The model
+    assumes that compute units are free for each.
     """
     phases: dict[int, list[Cost]] = {}
     for record in records:

@@ -1,4 +1,6 @@
-"""Kernel versions that can be emulated: where their amdgpu and amdkfd differ. Read from the kernels' sources."""
+"""The kernel versions that can be emulated, with the differences of their amdgpu and amdkfd (from the kernels'
+sources).
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,14 @@ _QUEUE_FIRMWARE_7 = (3090, 3190, 3450, 147)
 
 @dataclass(frozen=True)
 class KernelProfile:
-    """One kernel.
+    """A kernel version that can be emulated.
 
-    release: as `uname -r`; version: for comparisons; drm_minor, kfd_minor: interface versions (major 3 and 1);
-    job_timeout: seconds until a submission counts as hung; user_queue: the module parameter (None: there is none).
+    Attributes:
+        release: as `uname -r` prints it.
+        version: major and minor, for comparisons.
+        drm_minor, kfd_minor: minor versions of the interfaces (major 3 and 1).
+        job_timeout: seconds until a submission counts as hung.
+        user_queue: the module parameter of this name; None: the kernel has none.
     """
 
     name: str
@@ -28,15 +34,13 @@ class KernelProfile:
     user_queue: int | None
 
     def offers_user_queues(self, firmware: Firmware) -> bool:
-        """Whether this driver takes user queues of gfx12: by the module parameter, and firmware that is new enough
-        (gfx_v12_0.c).
-        """
+        """Whether this driver takes user queues of gfx12: module parameter and firmware decide (gfx_v12_0.c)."""
         least = _QUEUE_FIRMWARE_7 if self.since(7, 0) else _QUEUE_FIRMWARE
         found = (firmware.me, firmware.pfp, firmware.mec, firmware.mes)
         return self.user_queue in (1, 2) and all(a >= b for a, b in zip(found, least, strict=True))
 
     def since(self, major: int, minor: int) -> bool:
-        """Whether this kernel is at least that version."""
+        """Whether this kernel is at least of this version."""
         return self.version >= (major, minor)
 
 

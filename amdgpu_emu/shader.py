@@ -1,4 +1,4 @@
-"""What runs dispatched kernels. The command processor hands over a `Dispatch` and the memory as shaders see it.
+"""Shader cores, which run dispatched kernels: they take a `Dispatch` and the memory as shaders see it.
 
 `RecordingShader` stands in for machine code: it keeps the dispatches, and runs Python functions by program address.
 """
@@ -20,7 +20,7 @@ Triple = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Scratch:
-    """Private memory of the waves. base: its address; bytes_per_wave: for 64 lanes; waves: for how many it suffices."""
+    """Private memory of the waves. base: its address; bytes_per_wave: for 64 lanes; waves: the number that fits."""
 
     base: int
     bytes_per_wave: int
@@ -54,7 +54,7 @@ class Dispatch:
 
     @property
     def n_user_sgprs(self) -> int:
-        """How many words of `user_data` the waves get."""
+        """Number of words of `user_data` that waves get."""
         return self.rsrc2 >> 1 & 0x1F
 
     def __str__(self) -> str:
@@ -63,16 +63,21 @@ class Dispatch:
 
 
 class Shader(ABC):
-    """A shader core."""
+    """The interface of a shader core: `run` executes dispatches."""
 
     def issued(self, dispatch: Dispatch) -> None:  # noqa: B027  not every core wants to know
-        """The packet was read. The dispatch runs later, when something waits for it, and not always in this order."""
+        """Note that a dispatch packet was read.
+
+        The dispatch runs later, when something waits for it, perhaps in another order.
+        """
 
     @abstractmethod
     def run(self, dispatch: Dispatch, memory: ShaderMemory) -> None:
-        """Run it to its end. Others see its writes when this has returned.
+        """Run a dispatch to its end; others see its writes after this returns.
 
-        Raises `GpuFault` (let what `memory` raises through) and `GpuHang`; anything else counts as a hang too.
+        Raises:
+            GpuFault: an access was refused (`memory` raises it; let it through).
+            GpuHang: the program broke a rule. Any other exception counts as a hang, too.
         """
 
 
@@ -80,8 +85,9 @@ Program = Callable[[Dispatch, "ShaderMemory"], None]
 
 
 class RecordingShader(Shader):
-    """Keeps all dispatches in `dispatches`, in the order of their packets, and runs what was added for their program's
-    address, if anything.
+    """A shader core that records dispatches, in the order of their packets, in `dispatches`.
+
+    It executes no machine code. A Python function added for a program's address runs in place of the program.
     """
 
     def __init__(self) -> None:
@@ -89,13 +95,18 @@ class RecordingShader(Shader):
         self._programs: dict[int, tuple[Program, bool | None]] = {}
 
     def add(self, address: int, program: Program, *, wave32: bool | None = None) -> None:
-        """A function in place of the machine code at a GPU address. wave32: what it was compiled for; None: either."""
+        """Run a Python function in place of the code at a GPU address. wave32: lanes, 32 or else 64; None: either."""
         self._programs[address] = (program, wave32)
 
     def issued(self, dispatch: Dispatch) -> None:
+        """Record a dispatch."""
         self.dispatches.append(dispatch)
 
     def run(self, dispatch: Dispatch, memory: ShaderMemory) -> None:
+        """Run the Python function that was added for the program's address, if any.
+
+        Raises `GpuHang` for wrong lanes.
+        """
         program, wave32 = self._programs.get(dispatch.address, (None, None))
         if wave32 is not None and wave32 != dispatch.wave32:
             raise GpuHang(

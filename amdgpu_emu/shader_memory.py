@@ -1,4 +1,4 @@
-"""Memory as the waves of one dispatch see it: byte ranges, and one address per lane, with permission checks."""
+"""GPU memory as the waves of one dispatch see it: byte ranges, and one address per lane, with permission checks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ class _Piece(NamedTuple):
 
 
 class ShaderMemory:
-    """Addresses are of the GPU, sizes in bytes. Every method raises `GpuFault` for what is not mapped or not allowed.
+    """GPU memory for one dispatch.
+
+    Addresses are the GPU's, sizes are bytes; methods raise `GpuFault` on refused access.
 
     A dispatch sees its own writes at once. Others see them after `retire`, which is called when all its waves are
     done. Lanes that are switched off are left out by the caller.
@@ -44,15 +46,15 @@ class ShaderMemory:
     # Ranges.
 
     def read(self, va: int, n: int) -> Bytes:
-        """u8[n] through the vector cache."""
+        """Read u8[n] through the vector cache."""
         return self._read(va, n, VECTOR, "read")
 
     def scalar(self, va: int, n: int) -> Bytes:
-        """u8[n] through the scalar cache."""
+        """Read u8[n] through the scalar cache."""
         return self._read(va, n, SCALAR, "read")
 
     def code(self, va: int, n: int) -> Bytes:
-        """u8[n] of instructions, from executable memory."""
+        """Read u8[n] of instructions, from executable memory."""
         return self._read(va, n, CODE, "execute")
 
     def write(self, va: int, data: bytes | Bytes) -> None:
@@ -66,7 +68,7 @@ class ShaderMemory:
     # Lanes.
 
     def gather(self, addresses: Addresses, n: int) -> Bytes:
-        """u8[lanes, n]: `n` bytes from each lane's address, through the vector cache."""
+        """Read `n` bytes from each lane's address, u8[lanes, n], through the vector cache."""
         pieces = self._pieces(addresses, n, "read")
         if pieces is None:
             return self.gather(_bytes_of(addresses, n), 1).reshape(-1, n)
@@ -91,7 +93,9 @@ class ShaderMemory:
             lines.dirty_pages.update(_pages_of(piece, n))
 
     def atomic(self, addresses: Addresses, n: int, update: Callable[[int, int], int]) -> npt.NDArray[np.uint64]:
-        """Lane after lane: `update(lane, old)` gives the new number of `n` bytes. Done in the L2, visible at once.
+        """Update numbers lane after lane: `update(lane, old)` gives the new number of `n` bytes.
+
+        Done in the L2, visible at once.
 
         Returns the old numbers. Addresses are multiples of `n`.
         """
@@ -109,7 +113,7 @@ class ShaderMemory:
         return old
 
     def retire(self) -> None:
-        """The waves are done: their writes arrive in the L2."""
+        """Move the writes of the finished waves into the L2."""
         for lines in self._writes.values():
             self._caches.arrive(lines)
         self._writes.clear()
@@ -219,7 +223,7 @@ def _take(source: Bytes, offsets: _Offsets, n: int) -> Bytes:
 
 
 def _put(target: Bytes, offsets: _Offsets, data: Bytes) -> None:
-    """data: u8[lanes, n], or u8[1, n] for all lanes."""
+    """Write data of lanes into a buffer. data: u8[lanes, n], or u8[1, n] for all lanes."""
     n = data.shape[1]
     word = _WORD.get(n)
     if word is not None and len(target) % n == 0 and _aligned(offsets, n):

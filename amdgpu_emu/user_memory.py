@@ -1,4 +1,4 @@
-"""Reading and writing the calling program's memory by address, as a kernel does: a bad pointer is EFAULT, no crash."""
+"""Access to the calling program's memory by address, as a kernel does it: a bad pointer is EFAULT, no crash."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _transfer(write: bool, address: int, buffer: ctypes.Array[ctypes.c_char]) ->
     if done == n:
         return
     if done < 0 and ctypes.get_errno() in (errno.EPERM, errno.ENOSYS) and address:
-        # Such a container forbids looking at processes, even at oneself: a bad pointer crashes then.
+        # Such a container forbids reading any process's memory, even one's own: a bad pointer crashes then.
         source, target = (ctypes.addressof(buffer), address) if write else (address, ctypes.addressof(buffer))
         ctypes.memmove(target, source, n)
         return
@@ -44,7 +44,7 @@ def _transfer(write: bool, address: int, buffer: ctypes.Array[ctypes.c_char]) ->
 
 
 def copy_from_user(address: int, n: int) -> bytes:
-    """`n` bytes of the caller. Raises `KernelError`: EFAULT, ENOMEM for more than a kernel allocates at once."""
+    """Copy `n` bytes from the caller. Raises `KernelError`: EFAULT, ENOMEM for more than a kernel allocates at once."""
     if not n:
         return b""
     if n > _MAX_COPY:
@@ -55,11 +55,11 @@ def copy_from_user(address: int, n: int) -> bytes:
 
 
 def copy_to_user(address: int, data: bytes) -> None:
-    """Write to the caller. Raises `KernelError` (EFAULT)."""
+    """Copy bytes to the caller. Raises `KernelError` (EFAULT)."""
     if data:
         _transfer(True, address, (ctypes.c_char * len(data)).from_buffer_copy(data))
 
 
 def read_struct(kind: type[_T], address: int) -> _T:
-    """A struct of the caller. Raises `KernelError` (EFAULT)."""
+    """Copy a struct from the caller. Raises `KernelError` (EFAULT)."""
     return cast("_T", kind.from_buffer_copy(copy_from_user(address, ctypes.sizeof(kind))))

@@ -1,4 +1,4 @@
-"""A GPU's page tables for one process: which address is which page of which buffer, and what may be done there."""
+"""A GPU's page tables for one process: buffers, pages and access rights by address."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from amdgpu_emu.errors import GpuFault
 from amdgpu_emu.memory import BufferObject
 
 ADDRESS = (1 << 48) - 1
-"""What of an address the page tables look at; the upper half of them is written with all higher bits set."""
+"""The bits of an address that page tables use; addresses of the upper half are written with all higher bits set."""
 
 
 @dataclass(frozen=True, eq=False)
 class Mapping:
-    """`size` bytes of a buffer from `offset` on, at `va`; all three whole pages."""
+    """A mapping: `size` bytes of a buffer from `offset` on, at `va`; all three are whole pages."""
 
     va: int
     size: int
@@ -27,7 +27,7 @@ class Mapping:
 
     @property
     def end(self) -> int:
-        """The first address behind it."""
+        """The first address behind the mapping."""
         return self.va + self.size
 
     def __str__(self) -> str:
@@ -39,7 +39,7 @@ class Mapping:
 
 
 class GpuVm:
-    """Mappings that never overlap, sorted by address."""
+    """The page tables of one process: mappings that never overlap, sorted by address."""
 
     def __init__(self, label: str) -> None:
         self.label = label
@@ -54,37 +54,37 @@ class GpuVm:
         return len(self._starts)
 
     def insert(self, mapping: Mapping) -> None:
-        """Add one. The caller has looked for overlaps."""
+        """Add a mapping. The caller has checked for overlaps."""
         self._frozen = None
         insort(self._starts, mapping.va)
         self._by_start[mapping.va] = mapping
 
     def remove(self, mapping: Mapping) -> None:
-        """Take one out."""
+        """Remove a mapping."""
         self._frozen = None
         self._starts.remove(mapping.va)
         del self._by_start[mapping.va]
 
     def frozen(self) -> GpuVm:
-        """The tables as they are now, which nothing changes any more."""
+        """An immutable copy of the tables."""
         if self._frozen is None:
             self._frozen = GpuVm(self.label)
             self._frozen._starts, self._frozen._by_start = self._starts.copy(), self._by_start.copy()
         return self._frozen
 
     def starting_at(self, va: int) -> Mapping | None:
-        """The mapping whose first address this is."""
+        """The mapping that starts at an address, or None."""
         return self._by_start.get(va)
 
     def at(self, va: int) -> Mapping | None:
-        """The mapping that holds the address."""
+        """The mapping that holds an address, or None."""
         va &= ADDRESS
         i = bisect_right(self._starts, va)
         found = self._by_start[self._starts[i - 1]] if i else None
         return found if found is not None and va < found.end else None
 
     def overlapping(self, va: int, size: int) -> list[Mapping]:
-        """Mappings that share an address with the range."""
+        """The mappings that overlap a range."""
         first = max(0, bisect_right(self._starts, va) - 1)
         found = []
         for start in self._starts[first:]:
@@ -99,7 +99,7 @@ class GpuVm:
         return [m for m in self if m.bo is bo]
 
     def walk(self, va: int, size: int, access: str) -> Iterator[tuple[Mapping, int, int]]:
-        """Pieces of a range: mapping, byte offset in its buffer, bytes. access: read, write or execute.
+        """Cut a range into pieces: mapping, byte offset in its buffer, bytes. access: read, write or execute.
 
         Raises `GpuFault` at the first address that is not mapped or not allowed.
         """

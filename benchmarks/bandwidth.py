@@ -1,4 +1,4 @@
-"""How fast this machine reads memory: the yardstick for decoding, which reads every weight once a token.
+"""The read bandwidth of this machine's memory, which bounds decoding: a token reads every weight once.
 
 The reader is the C library's `memcmp` of two equal halves: two streams a thread, vector loads, no lock held. Of the
 readers at hand (it, `memchr`, NumPy's sums and maxima, BLAS dot products) it was the fastest by a few percent. A
@@ -21,7 +21,7 @@ _PAGE = 4096
 
 
 def read_bandwidth(n_bytes: int, threads: int) -> float:
-    """GB/s (1e9 bytes) that `threads` threads read from `n_bytes` of their own memory together; median of passes.
+    """Measure GB/s (1e9 bytes) that `threads` threads read together from `n_bytes` of memory; median of passes.
 
     Huge pages where the system gives them. Memory that was never written would be one shared page of zeros in the
     cache, so it is filled first.
@@ -44,7 +44,7 @@ def _measure(address: int, half: int, threads: int) -> float:
     libc.memset.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t)
     repeats = max(1, round(_PASS_SECONDS * _GUESS / (2 * half)))
     together = threading.Barrier(threads)
-    # Of each thread, begin and end of its passes; read in the threads, since who waits for them is woken late.
+    # Begin and end of each thread's passes, read in the threads, since a waiting thread is woken late.
     times: list[list[tuple[float, float]]] = [[] for _ in range(threads)]
 
     def work(number: int) -> None:

@@ -1,4 +1,4 @@
-"""Submissions per second through each interface to an emulated GPU: what our side of a submission costs.
+"""Submissions per second through each interface to an emulated GPU: the cost of the driver code of a submission.
 
     python benchmarks/interfaces.py [--seconds 1.0] [--rounds 5] [--batch 16]
 
@@ -28,7 +28,7 @@ INTERFACES: dict[str, Callable[..., Interface]] = {"cs": CsInterface, "kfd": Kfd
 
 
 def commands_of(queue: GpuQueue, n_dispatches: int) -> CommandList:
-    """Dispatches of an empty kernel with a barrier after each, as a decode step has them."""
+    """Make a list: dispatches of an empty kernel with a barrier after each, as in a decode step."""
     kernel = queue.load_code("empty", bytes(4), rsrc1=0xC00F0000, rsrc2=2 << 1, threads=(32, 1, 1), n_user_data=2)
     commands = CommandList("benchmark")
     for i in range(n_dispatches):
@@ -37,7 +37,7 @@ def commands_of(queue: GpuQueue, n_dispatches: int) -> CommandList:
 
 
 def submissions_per_second(queue: GpuQueue, commands: CommandList, seconds: float, *, depth: int) -> float:
-    """Submissions retired in a second; depth: how many may be under way, 1 to wait for each."""
+    """Submissions retired per second; depth: the number in flight, 1 to wait for each."""
     fences = [queue.submit(commands)]
     queue.wait(fences.pop())
     n, start = 0, time.perf_counter()

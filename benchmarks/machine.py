@@ -1,4 +1,4 @@
-"""The machine and the versions of a run, and how much of the machine the run had.
+"""Facts about a run: the machine, the versions, and the share of the machine that other work took.
 
 Nothing here names the computer, a user or a folder.
 """
@@ -21,7 +21,7 @@ _PACKAGES = ("numpy", "llvmlite", "threadpoolctl")
 
 
 class Clock:
-    """Tells how much of the processor other work took since the clock was made."""
+    """Measures the share of the processor that other work took since the clock was made."""
 
     def __init__(self) -> None:
         self._wall = time.perf_counter()
@@ -64,7 +64,7 @@ def machine_facts() -> dict[str, Any]:
 
 
 def version_facts(peer: str | None) -> dict[str, Any]:
-    """Versions of everything that takes part."""
+    """Versions of all programs and libraries of the run."""
     found: dict[str, Any] = {"zinc_rt": importlib.metadata.version("zinc-rt"), "commit": _commit()}
     found["Python"] = platform.python_version()
     for package in _PACKAGES:
@@ -77,7 +77,7 @@ def version_facts(peer: str | None) -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """The commit that runs, with a + when files differ from it."""
+    """The commit that runs, with a + if files differ from it."""
     folder = Path(zinc_rt.__file__).parent
     try:
         commit = _git(folder, "rev-parse", "--short", "HEAD")

@@ -5,8 +5,8 @@
     python benchmarks/mutation.py pages --sample 0        # every mutant
 
 Each mutant is one change in one module of a copy of the tree; the target's tests run against it and should fail. A
-mutant that survives is a place that no test looks at, or a change that changes nothing (an equivalent mutant): its line
-is printed, to be looked at by a person.
+mutant survives if no test checks that place, or if the change has no effect (an equivalent mutant). Its line is printed
+for a person to judge.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ COPIED = ("zinc_rt", "amdgpu_emu", "tests", "docs", "benchmarks", "pyproject.tom
 
 @dataclass(frozen=True)
 class Target:
-    """Modules, and the tests that should notice a change in them."""
+    """A target: modules, and the tests that should notice a change in them."""
 
     modules: tuple[str, ...]
     tests: tuple[str, ...]
@@ -69,7 +69,7 @@ _ARITHMETIC = {
 
 @dataclass(frozen=True)
 class Mutant:
-    """One changed module: which, where, what it was and is, and its whole new text."""
+    """A mutant: module, line, text before and after, and the whole new text of the module."""
 
     module: str
     line: int
@@ -137,7 +137,7 @@ def run_tests(tree: Path, tests: tuple[str, ...], seconds: float) -> bool | None
 
 
 def work(name: str, sample: int, seed: int) -> int:
-    """Try a target's mutants and print those that survive; how many did."""
+    """Try a target's mutants and print those that survive; returns their number."""
     target = TARGETS[name]
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder)

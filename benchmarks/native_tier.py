@@ -1,4 +1,4 @@
-"""How fast the native tier is: beside llama.cpp, and beside the memory.
+"""The speed of the native CPU kernels, compared with llama.cpp and with the memory bandwidth.
 
     python benchmarks/native_tier.py --models FOLDER [--peer-bin FOLDER] [--rows decode,depth] [--quick]
 
@@ -35,7 +35,7 @@ RESULTS = Path(__file__).parent / "results"
 
 @dataclass(frozen=True)
 class Round:
-    """What one round found. elsewhere: share of the machine's processor time that went to other work meanwhile."""
+    """The results of one round. elsewhere: share of the machine's processor time that went to other work meanwhile."""
 
     ours: Figures
     peer: Figures
@@ -44,7 +44,7 @@ class Round:
 
 
 def measure(row: Row, path: Path, peer: Peer, threads: int, rounds: int, kernels: str | None) -> Result:
-    """One row: alternating rounds of what there is to measure; what fails leaves its cells empty and a note."""
+    """Measure a row in alternating rounds; a failed side leaves empty cells and a note."""
     result = Result(row, threads)
     traffic = Traffic.read(path)
     folder = peer.folder(row)

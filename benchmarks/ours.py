@@ -1,4 +1,4 @@
-"""Our side of the table: the engine driven through its Python API, and the command as a whole process."""
+"""The side of zinc_rt in the table: the engine through its Python API, and the command as a whole process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PREFILL_ROWS = 512
 
 @dataclass(frozen=True)
 class Traffic:
-    """What a decode step reads, in bytes. weights: all of them, of an untied embedding one row; kv: a position."""
+    """The bytes that a decode step reads. weights: all of them, of an untied embedding one row; kv: a position."""
 
     weights: int
     kv: int
@@ -37,7 +37,7 @@ class Traffic:
 
     @classmethod
     def of(cls, file: GGUFFile, definition: ModelDefinition) -> Traffic:
-        """From the tensors of a dense model and what its sequences keep."""
+        """Compute the traffic from the tensors of a dense model and the cache of its sequences."""
         weights = sum(t.nbytes for t in file.tensors.values())
         if "output.weight" in file.tensors:
             embedding = file.tensors["token_embd.weight"]
@@ -46,7 +46,7 @@ class Traffic:
 
     @classmethod
     def read(cls, path: Path) -> Traffic:
-        """Of a file. Raises `ZincError`."""
+        """Compute the traffic of a model file. Raises `ZincError`."""
         with GGUFFile.open(path) as file:
             return cls.of(file, define(file))
 
@@ -56,7 +56,10 @@ class Traffic:
 
 
 def options(**wanted: Any) -> Options:
-    """Options of the engine. What is None is left to the engine; raises `UsageError` for one that it does not have."""
+    """Options of the engine; None leaves one at its default.
+
+    Raises `UsageError` for an option that it does not have.
+    """
     given = {name: value for name, value in wanted.items() if value is not None}
     known = {field.name for field in dataclasses.fields(Options)}
     if unknown := sorted(set(given) - known):
@@ -112,7 +115,7 @@ def _prefill(engine: Engine, slot: int, n: int, n_vocab: int) -> float:
 
 
 def _decode(engine: Engine, slots: list[int], depth: int, n: int) -> float:
-    """Seconds for `n` steps of one row for each sequence, the likeliest token fed back; then they are forgotten."""
+    """Seconds for `n` steps of one row for each sequence, the likeliest token fed back; then the steps are undone."""
     tokens = [1 + slot for slot in slots]
     start = time.perf_counter()
     for position in range(depth, depth + n):
@@ -125,13 +128,13 @@ def _decode(engine: Engine, slots: list[int], depth: int, n: int) -> float:
 
 
 def start(path: Path, threads: int) -> dict[str, float]:
-    """The command from its start to its end after one token."""
+    """Measure the command from its start to its end after one token."""
     zinc = [sys.executable, "-m", "zinc_rt", "run", "-m", str(path)]
     return process([*zinc, "-c", str(CONTEXT), "-t", str(threads), "-n", "1", "--temp", "0", PROMPT])
 
 
 def process(command: list[str]) -> dict[str, float]:
-    """Wall time of a whole process, and the most memory that it or a child of it held. Raises `RuntimeError`."""
+    """Wall time of a whole process, and the peak memory of it or a child. Raises `RuntimeError`."""
     begin = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as child:
         errors = child.stderr.read() if child.stderr is not None else b""

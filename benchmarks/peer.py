@@ -1,11 +1,11 @@
-"""The peer's side of the table: llama.cpp's own benchmark programs, when there are any.
+"""The peer's side of the table: llama.cpp's benchmark programs, if they are given.
 
     llama-bench          decode and prefill
     llama-batched-bench  several sequences in a step
     llama-completion     the command from its start to its end
 
-Flash attention is tried off and on, for two rounds or until one is clearly better; then that one is kept: what is
-compared with is llama.cpp at its best. Deep contexts, which the peer takes a quarter of an hour to fill, are measured
+Flash attention is tried off and on, for two rounds or until one is clearly better; then that one is kept, so that the
+comparison is with llama.cpp at its best. Deep contexts, which the peer takes a quarter of an hour to fill, are measured
 with it only: it is the faster one from a few thousand positions on.
 """
 
@@ -43,11 +43,11 @@ class Peer:
         self._levels = levels
 
     def folder(self, row: Row) -> Path | None:
-        """Where the programs for a row are, if anywhere."""
+        """The folder of the programs for a row, or None."""
         return self._folder if row.level is None else self._levels.get(row.level)
 
     def version(self) -> str | None:
-        """What the build says about itself."""
+        """The version that the build reports."""
         if self._folder is None:
             return None
         command = [str(self._folder / "llama-bench"), "--version"]
@@ -60,7 +60,7 @@ class Peer:
 
 
 class Measure:
-    """One row on the peer: called once a round."""
+    """The measurement of one row on the peer: called once a round."""
 
     def __init__(self, folder: Path, model: Path, row: Row, threads: int) -> None:
         self._folder, self._model, self._row, self._threads = folder, model, row, threads

@@ -1,4 +1,4 @@
-"""Writes GGUF models of real shapes with random weights: speed does not depend on what the weights say.
+"""Writes GGUF models of real shapes with random weights: speed does not depend on the values of the weights.
 
     python benchmarks/random_model.py FOLDER [qwen3-0.6b-q8_0 ...]
 
@@ -55,7 +55,7 @@ NAMES = [
 FILE_TYPES = {"q8_0": 7, "q4_0": 2, "q4_k_m": 15, "q6_k": 18, "bf16": 32}
 """general.file_type: llama.h, enum llama_ftype."""
 STD = 0.02
-"""Of the weights: near 1/sqrt(n) for the widths here, so that nothing grows without bound."""
+"""Spread of the weights: near 1/sqrt(n) for the widths here, so that nothing grows without bound."""
 POOL_ROWS, POOL_COLUMNS = 256, 4096
 
 
@@ -205,7 +205,7 @@ def main() -> None:
     for name in args.names or NAMES:
         path = args.folder / f"{name}.gguf"
         if path.exists():
-            print(f"{path.name}: is there already")
+            print(f"{path.name}: exists already")
         else:
             print(f"{path.name}: {write(path, name) / 1e6:.1f} MB")
 

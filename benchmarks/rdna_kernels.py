@@ -1,4 +1,4 @@
-"""What the matrix-vector kernels for RDNA GPUs cost: figures of the emulated shader core and a model of the card.
+"""The cost of the matrix-vector kernels for RDNA GPUs: counts of the emulated shader core and a model of the card.
 
 python benchmarks/rdna_kernels.py [KIND]... [--rows 4096] [--columns 4096] [--run ROWS] [--gpu r9700]
 
@@ -37,7 +37,7 @@ class Memory:
         self.vm, self.caches, self._next = GpuVm("benchmark"), Caches(), 0x1_0000_0000
 
     def put(self, data: np.ndarray) -> int:
-        """The address of a copy."""
+        """Copy an array to the GPU; returns its address."""
         raw = np.ascontiguousarray(data).view(np.uint8).reshape(-1)
         size = -(-raw.size // PAGE) * PAGE
         bo = BufferObject(size, Placement.VRAM, "buffer", uncached=True)
@@ -54,7 +54,7 @@ def row_bytes(kind: str, columns: int) -> int:
 
 
 def measured(kernel: GpuKernel, kind: str, rows: int, columns: int) -> tuple[Work, int]:
-    """What a dispatch over `rows` rows does, and the bytes that all rows share."""
+    """Counts of a dispatch over `rows` rows, and the bytes that all rows share."""
     rng, memory = np.random.default_rng(1), Memory()
     w = memory.put(rng.integers(0, 60, (rows, row_bytes(kind, columns)), np.uint8))
     y = memory.put(np.zeros(rows, np.float32))

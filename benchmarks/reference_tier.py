@@ -1,4 +1,4 @@
-"""What the reference runtime takes: start-up, speed and memory on the model in the package, and opening a large file.
+"""The cost of the reference kernels: start-up, speed and memory with the bundled model, and opening a large file.
 
     python benchmarks/reference_tier.py [--rounds 5] [--json]
 
@@ -28,7 +28,7 @@ N_VOCAB = 151_936
 
 
 def measure(rounds: int, run: Callable[[], float]) -> list[float]:
-    """One value a round, after one that is not counted."""
+    """Measure one value per round, after one that is not counted."""
     run()
     return [run() for _ in range(rounds)]
 
@@ -41,7 +41,7 @@ def process_seconds(*args: str) -> float:
 
 
 def first_token_seconds() -> float:
-    """From starting the process to the first byte of text."""
+    """Seconds from the start of the process to the first byte of text."""
     start = time.perf_counter()
     with subprocess.Popen(
         [*ZINC, "run", PROMPT, "-n", "8", "--seed", "1"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
@@ -85,7 +85,7 @@ def large_file(folder: Path) -> Path:
 
 
 def open_seconds(path: Path) -> float:
-    """Opening, with the directory of tensors, and closing."""
+    """Seconds to open a file, with the directory of tensors, and to close it."""
     start = time.perf_counter()
     with GGUFFile.open(path) as file:
         if "token_embd.weight" not in file.tensors:

@@ -1,4 +1,4 @@
-"""What is written down: figures with their spread, as JSON and as a Markdown table."""
+"""The report: figures with their spread, as JSON and as a Markdown table."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Figure:
     bytes: float | None = None
 
     def add(self, ours: float | None, peer: float | None, n_bytes: float | None, bandwidth: float | None) -> None:
-        """A round. The share is taken within it: bandwidth drifts on a machine that is shared."""
+        """Add a round. Its share uses its own bandwidth, which drifts on a shared machine."""
         self.bytes = n_bytes
         for value, values, shares in ((ours, self.ours, self.shares), (peer, self.peer, self.peer_shares)):
             if value is not None:
@@ -44,7 +44,7 @@ class Figure:
 
     @property
     def ratio(self) -> float | None:
-        """Ours to the peer's, as a gain: above 1 is better, whatever the unit."""
+        """The gain over the peer: above 1 is better, in any unit."""
         ours, peer = middle(self.ours), middle(self.peer)
         if ours is None or peer is None:
             return None
@@ -81,7 +81,7 @@ class Result:
         return self.row.must, self.row.aim
 
     def line(self) -> str:
-        """What happened, in short."""
+        """The result in short."""
         parts = []
         for figure in self.figures.values():
             values = [("ours", middle(figure.ours)), ("peer", middle(figure.peer)), ("GB/s", middle(figure.bandwidth))]

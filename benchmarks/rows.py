@@ -1,4 +1,4 @@
-"""The rows of the native tier's table: what is measured, on which model, with which goal."""
+"""The rows of the native kernels' table: measurement, model and goal of each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Kind(StrEnum):
-    """What a row times."""
+    """The kinds of measurements."""
 
     DECODE = "decode"  # one row a step, after `depth` positions
     PREFILL = "prefill"  # `n` rows at once
@@ -18,7 +18,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Goal:
-    """What a figure should reach. ratio: to the peer, in speed; share: of the read bandwidth; limit: in the unit."""
+    """The goal of a figure. ratio: to the peer, in speed; share: of the read bandwidth; limit: in the unit."""
 
     ratio: float | None = None
     share: float | None = None
@@ -80,7 +80,7 @@ class Row:
 
 SMALL, LARGE, TOY = "qwen3-0.6b", "qwen3-8b", "toy"
 CONTEXT = 4096
-"""Of the command whose start is timed."""
+"""Context in tokens of the command whose start is timed."""
 
 
 def table() -> list[Row]:

@@ -1,4 +1,4 @@
-"""How fast the emulated shader core runs: lane-instructions per second on a dispatch of 256 waves.
+"""The speed of the emulated shader core: lane-instructions per second on a dispatch of 256 waves.
 
 python benchmarks/shader_core.py
 """

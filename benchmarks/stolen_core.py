@@ -1,4 +1,4 @@
-"""What a stolen core costs: decode steps while another process burns a core that a worker wants.
+"""The cost of a stolen core: decode steps while another process keeps a core busy that a worker needs.
 
     python benchmarks/stolen_core.py [--model FILE] [--steps 200] [--rounds 5]
 
@@ -29,7 +29,7 @@ _BURN = "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])}); print(flus
 
 @contextmanager
 def stolen(cpu: int, burners: int) -> Iterator[None]:
-    """Busy loops pinned to a processor."""
+    """Run busy loops pinned to a processor."""
     started = [
         subprocess.Popen([sys.executable, "-c", _BURN, str(cpu)], stdout=subprocess.PIPE) for _ in range(burners)
     ]

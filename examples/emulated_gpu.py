@@ -1,6 +1,6 @@
 """A dispatch on an emulated GPU: `zinc emu run examples/emulated_gpu.py`.
 
-There is no machine code here: a Python function stands in for the kernel, with the memory as shaders see it.
+The example has no machine code: a Python function replaces the kernel, with the memory as shaders see it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ N = 1024
 
 
 def double(dispatch: Dispatch, memory: ShaderMemory) -> None:
-    """Twice every u32 of the buffer whose address is in the first two words of user data."""
+    """Double every u32 of the buffer whose address is in the first two words of user data."""
     address = dispatch.user_data[0] | dispatch.user_data[1] << 32
     values = memory.read(address, 4 * N).view(np.uint32)
     memory.write(address, (values * 2).tobytes())
 
 
 def main(machine: Machine, linux: Process) -> None:
-    """Two dispatches with a barrier between them; without it, the second would not see what the first one wrote."""
+    """Run two dispatches with a barrier between; without it, the second would not see the writes of the first."""
     with GpuQueue(CsInterface(linux=linux)) as queue:
         program = queue.load_code(
             "double", bytes(64), rsrc1=0xC00F0001, rsrc2=2 << 1, threads=(32, 1, 1), n_user_data=2

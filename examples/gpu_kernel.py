@@ -1,4 +1,4 @@
-"""Machine code on an emulated GPU, and what it would cost: `zinc emu profile examples/gpu_kernel.py`.
+"""Machine code on an emulated GPU, with its predicted cost: `zinc emu profile examples/gpu_kernel.py`.
 
 A matrix of Q8_0 times a vector: a kernel quantises the vector, another one multiplies.
 """
@@ -21,7 +21,7 @@ GROUPS = COLUMNS // 32
 
 
 def main(machine: Machine, linux: Process) -> None:
-    """Prints the first products."""
+    """Run both kernels and print the first products."""
     rng = np.random.default_rng(7)
     blocks = np.zeros((ROWS, GROUPS), np.dtype([("scale", "<f2"), ("weights", "i1", 32)]))
     blocks["scale"], blocks["weights"] = 0.01, rng.integers(-127, 128, (ROWS, GROUPS, 32))

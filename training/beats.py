@@ -22,12 +22,13 @@ class Story:
 
     @property
     def text(self) -> str:
+        """The story as one text, with a blank line between paragraphs."""
         return "\n\n".join(self.paragraphs)
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a prompt asks for; empty fields are free."""
+    """The wishes of a prompt; empty fields are free."""
 
     kind: str = ""
     trait: str = ""
@@ -70,7 +71,7 @@ def set_stage(
 
 
 def opening(scene: Scene) -> str:
-    """Who the hero is and where the story happens."""
+    """The opening: the hero and the place of the story."""
     s = scene
     first = s.pick(
         (

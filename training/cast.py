@@ -1,4 +1,4 @@
-"""Who can appear in a story: kinds, names, homes, and how their facts enter a scene."""
+"""The characters of stories: kinds, names, homes, and how their facts enter a scene."""
 
 from __future__ import annotations
 
@@ -259,20 +259,25 @@ _ONE = {"paws": "paw", "hands": "hand", "wings": "wing", "hooves": "hoof", "feet
 
 @dataclass(frozen=True)
 class Character:
+    """A character of a story: kind, name and pronouns."""
+
     name: str
     kind: Kind
     he: str  # "he" or "she"
 
     @property
     def him(self) -> str:
+        """The object pronoun."""
         return "him" if self.he == "he" else "her"
 
     @property
     def his(self) -> str:
+        """The possessive pronoun."""
         return "his" if self.he == "he" else "her"
 
 
 def find_kind(word: str) -> Kind:
+    """The kind of character with this word."""
     return next(k for k in KINDS if k.word == word)
 
 

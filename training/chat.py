@@ -356,7 +356,7 @@ def render(turns: list[Turn]) -> str:
 
 
 def _casual(scene: Scene, text: str) -> str:
-    """As people type: sometimes without capital letters or the final stop."""
+    """Write a text as people type it: sometimes without capital letters or the final stop."""
     text = text.strip()
     roll = scene.rng.random()
     if roll < 0.65:

@@ -64,6 +64,7 @@ def documents(seed: int, n: int, start: int = 0) -> Iterator[str]:
 
 
 def main() -> None:
+    """Print stories or documents."""
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("-n", type=int, default=20)

@@ -66,6 +66,7 @@ def held_out(tok: Tokenizer, n: int) -> list[list[int]]:
 
 
 def main() -> None:
+    """Write the token file of the command line."""
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--tokenizer", required=True)
     ap.add_argument("--seed", type=int, default=1)

@@ -21,6 +21,7 @@ NAME = "zinc-story"
 
 
 def write_metadata(w: gguf.GGUFWriter, cfg: Config, parameters: int) -> None:
+    """Write the GGUF metadata of the model."""
     w.add_type("model")
     w.add_name(NAME)
     w.add_description("A small storyteller, trained from scratch on generated stories. English only.")
@@ -67,6 +68,7 @@ def write_tokenizer(w: gguf.GGUFWriter, path: Path) -> None:
 
 
 def export(model: StoryModel, tokenizer: Path, out: Path) -> None:
+    """Write a model and its tokenizer as a GGUF file."""
     w = gguf.GGUFWriter(str(out), "qwen3")
     write_metadata(w, model.cfg, model.parameter_count())
     write_tokenizer(w, tokenizer)
@@ -83,6 +85,7 @@ def export(model: StoryModel, tokenizer: Path, out: Path) -> None:
 
 
 def main() -> None:
+    """Export the checkpoint of the command line."""
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--tokenizer", type=Path, required=True)
     ap.add_argument("--checkpoint", type=Path, required=True)

@@ -54,15 +54,19 @@ class Scene:
         self.used: set[str] = set()
 
     def set(self, **facts: Fact) -> None:
+        """Set facts of the scene."""
         self.facts.update(facts)
 
     def pick(self, options: Sequence[T]) -> T:
+        """Choose one of the options at random."""
         return options[int(self.rng.random() * len(options))]
 
     def chance(self, p: float) -> bool:
+        """True with probability `p`."""
         return self.rng.random() < p
 
     def value(self, key: str) -> str:
+        """The value of a fact."""
         low = key[0].lower() + key[1:]
         if low in self.facts:
             fact = self.facts[low]

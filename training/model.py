@@ -30,16 +30,20 @@ class Config:
     eps: float = 1e-6
 
     def to_dict(self) -> dict[str, int | float]:
+        """The fields as a dictionary, for a checkpoint."""
         return asdict(self)
 
 
 class RMSNorm(nn.Module):
+    """RMS normalisation with a learned weight."""
+
     def __init__(self, size: int, eps: float) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(size))
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
+        """Normalise the last dimension."""
         return F.rms_norm(x, (x.shape[-1],), self.weight, self.eps)
 
 
@@ -53,12 +57,14 @@ def rope_table(cfg: Config) -> tuple[Tensor, Tensor]:
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """x: f32[batch, heads, seq, head_dim]."""
+    """Rotate pairs of dimensions. x: f32[batch, heads, seq, head_dim]."""
     a, b = x.chunk(2, dim=-1)
     return x * cos + torch.cat([-b, a], dim=-1) * sin
 
 
 class Block(nn.Module):
+    """A decoder block: attention and feed-forward, each after a norm."""
+
     def __init__(self, cfg: Config) -> None:
         super().__init__()
         self.cfg = cfg
@@ -76,6 +82,7 @@ class Block(nn.Module):
         self.ffn_down = nn.Linear(cfg.ffn, cfg.hidden, bias=False)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """Add attention and feed-forward to x; cos, sin: the rotation."""
         cfg = self.cfg
         b, t, _ = x.shape
         h = self.attn_norm(x)
@@ -124,6 +131,7 @@ class StoryModel(nn.Module):
             block.attn_output.weight.data.copy_(heads.T * (COPY_SCALE * EMBEDDING_STD / cfg.layers))
 
     def forward(self, ids: Tensor) -> Tensor:
+        """Logits of every position."""
         t = ids.shape[1]
         cos, sin = self.cos[:t], self.sin[:t]
         x = self.token_embd(ids)
@@ -132,4 +140,5 @@ class StoryModel(nn.Module):
         return F.linear(self.output_norm(x), self.token_embd.weight)
 
     def parameter_count(self) -> int:
+        """Number of parameters."""
         return sum(p.numel() for p in self.parameters())

@@ -1,4 +1,4 @@
-"""What stands in the way of a wish, and how a helper gets the hero past it."""
+"""The obstacles to a wish, and the help that gets the hero past them."""
 
 from __future__ import annotations
 

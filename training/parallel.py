@@ -111,6 +111,7 @@ class Pool:
         return float(self.losses.sum())
 
     def close(self) -> None:
+        """End the worker processes."""
         self.job[:] = [0, 0, 0]
         self.gate.wait()
         for w in self.workers:

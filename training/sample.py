@@ -68,6 +68,7 @@ def sample(
 
 
 def main() -> None:
+    """Print samples or the held-out perplexity."""
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--tokenizer", required=True)
     ap.add_argument("--model", type=Path, required=True, help=".pt or .gguf")

@@ -1,4 +1,4 @@
-"""What heroes learn: how it fails at first, a good tip, how it looks in the end."""
+"""The skills that heroes learn: the first failure, a good tip, the success in the end."""
 
 from __future__ import annotations
 

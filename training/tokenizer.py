@@ -23,6 +23,7 @@ QWEN2_SPLIT = (
 
 
 def train_tokenizer(texts: Iterable[str], vocab: int) -> Tokenizer:
+    """Train the byte-level BPE on texts."""
     tok = Tokenizer(models.BPE())
     tok.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -49,6 +50,7 @@ def strip_markers(text: str) -> str:
 
 
 def main() -> None:
+    """Train the tokenizer and write it."""
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("--documents", type=int, default=8000)

@@ -73,6 +73,7 @@ def save(path: Path, model: StoryModel, **info: float) -> None:
 
 
 def load(path: Path) -> tuple[StoryModel, dict[str, float]]:
+    """Load a checkpoint."""
     state = torch.load(path, weights_only=True)
     model = StoryModel(Config(**state["config"]))
     model.load_state_dict(state["model"])
@@ -103,6 +104,7 @@ class Source:
 
 
 def train(args: argparse.Namespace) -> None:
+    """Run the training loop until the time is over."""
     torch.manual_seed(args.seed)
     tok = Tokenizer.from_file(args.tokenizer)
     args.out.mkdir(parents=True, exist_ok=True)
@@ -155,6 +157,7 @@ def train(args: argparse.Namespace) -> None:
 
 
 def main() -> None:
+    """Train with the options of the command line."""
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--tokenizer", required=True)
     ap.add_argument("--tokens", required=True, help="file written by data.py")

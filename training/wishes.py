@@ -1,4 +1,4 @@
-"""What heroes long for."""
+"""The wishes of heroes."""
 
 from __future__ import annotations
 

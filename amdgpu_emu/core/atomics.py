@@ -1,4 +1,4 @@
-"""Read-modify-write: from an operation's name to what it does to a number."""
+"""The read-modify-write operations of atomics, by name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ Update = Callable[[int, int, int], int]
 
 
 class Atomic(NamedTuple):
-    """dwords: of the number; call: (old, data, compare) -> new, unsigned; compares: takes a second number."""
+    """One atomic operation. dwords: of the number; call: (old, data, compare) -> new, unsigned; compares: takes a
+    second number.
+    """
 
     dwords: int
     call: Update

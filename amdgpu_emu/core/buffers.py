@@ -1,4 +1,4 @@
-"""Loads, stores and atomics through buffer resources. Those that convert formats are not executed."""
+"""Loads, stores and atomics through buffer resources, without those that convert formats."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from amdgpu_emu.core.state import Array, Group, Step
 from amdgpu_emu.isa.instruction import Instruction, Kind
 
 _Locate = Callable[[Group, int], tuple[Found, Array]]
-"""Where the lanes that are on read or write n bytes, and which of them, by index, lie in the buffer."""
+"""Gives the addresses of the active lanes for n bytes, and the indices of those that lie in the buffer."""
 
 
 def compile_buffer(ins: Instruction) -> Step:
-    """buffer_*. Raises `Unsupported`."""
+    """Compile a buffer_* instruction. Raises `Unsupported`."""
     operation = ins.name.removeprefix("buffer_")
     verb, _, what = operation.partition("_")
     locate = _locate(ins)
@@ -62,7 +62,7 @@ def _locate(ins: Instruction) -> _Locate:
             offset += of_lanes(g, g.v[address.index + (1 if indexed else 0)])
         within = descriptor.within(waves, index, offset, n)
         at = descriptor.behind(waves, index, offset)
-        if more is not None:  # not part of the check
+        if more is not None:  # not part of the range check
             at += np.broadcast_to(np.asarray(more(g)), (g.n,)).astype(np.int64)[waves]
         beyond = within & (descriptor.check[waves] == RAW) & (descriptor.swizzle[waves] == 0)
         beyond &= at + n > descriptor.records[waves]

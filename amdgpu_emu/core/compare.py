@@ -36,7 +36,10 @@ _WORD: Final = {"f": (np.uint32, 23), "d": (np.uint64, 52), "h": (np.uint16, 10)
 
 
 def in_class(t: str, x: Any, mask: Any) -> Any:
-    """Bits of the mask: signalling NaN, quiet NaN, -infinity, -normal, -subnormal, -0, and the same upwards from +0."""
+    """Whether floats are of a class of the mask.
+
+    Its bits: signalling NaN, quiet NaN, -infinity, -normal, -subnormal, -0, and the same upwards from +0.
+    """
     word, mantissa = _WORD[t]
     x, mask = alike(x, mask)
     bits = x.view(word)

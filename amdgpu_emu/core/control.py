@@ -1,4 +1,4 @@
-"""Jumps, barriers, waits, the end; and what a core that does not model time may pass over."""
+"""Jumps, barriers, waits, the end of a program, and instructions that do nothing here because time is not modelled."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BARRIER: Final = -1
 
 
 def compile_control(ins: Instruction, lanes: int) -> Step | None:
-    """What the instruction does; None if it is of another kind."""
+    """Compile a control instruction; None if the instruction is of another kind. Raises `Unsupported`."""
     name = ins.name
     if name in NOTHING:
         return lambda g: None
@@ -103,7 +103,7 @@ def _signal(ins: Instruction) -> Step:
                     f"the barrier is signalled before {pending.kind} at {pending.at:#x} is done: s_wait_dscnt is"
                     " missing or waits for too few"
                 )
-        g.world.signal(g)
+        g.shared.signal(g)
 
     return run
 

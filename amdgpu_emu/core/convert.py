@@ -15,7 +15,7 @@ U32 = np.uint32
 
 
 def to_int(x: Any, kind: Any) -> Any:
-    """Truncated and saturated."""
+    """Convert to an integer, truncated and saturated; NaN gives 0."""
     info = np.iinfo(kind)
     wide = np.trunc(np.asarray(x).astype(F64))
     safe = np.where(np.isnan(wide), 0.0, np.clip(wide, float(info.min), float(info.max)))
@@ -27,7 +27,7 @@ def _to_int(kind: Any, before: Callable[[Any], Any] | None = None) -> Callable[[
 
 
 def _narrowed(kind: Any) -> tuple[Callable[[Any], Any], Callable[..., Any]]:
-    """From int32, uint32, binary32 or binary64, all exact in binary64."""
+    """Convert from int32, uint32, binary32 or binary64, all exact in binary64."""
 
     def modal(x: Any, _: Any, mode: int) -> Any:
         wide = np.asarray(x).astype(F64)
@@ -46,20 +46,20 @@ def _ubyte(k: int) -> Float:
 
 
 def pair(low: Any, high: Any) -> Any:
-    """Two halves in a word."""
+    """Pack two 16-bit halves into a word."""
     low, high = (np.asarray(h).view(np.uint16).astype(U32) for h in (low, high))
     return low | (high << U32(16))
 
 
 def _pack(a: Any, b: Any) -> Any:
-    """Two halves in a word, signalling NaNs made quiet."""
+    """Pack two halves into a word; signalling NaNs become quiet."""
     bits = [np.asarray(h).view(np.uint16).astype(U32) for h in (a, b)]
     low, high = (np.where(np.isnan(h), x | U32(0x200), x) for h, x in zip((a, b), bits, strict=True))
     return low | (high << U32(16))
 
 
 def rtz16(x: Any) -> Any:
-    """binary32 to binary16 toward zero."""
+    """Convert binary32 to binary16, rounded toward zero."""
     wide = np.asarray(x).astype(F64)
     return rounding.narrow(wide, np.zeros_like(wide), F16, rounding.ZERO)
 

@@ -1,8 +1,8 @@
 """`ShaderCore`: runs the machine code of dispatches, all waves that are at the same instruction together.
 
-Where waves part at a branch they become several groups. The group that is furthest behind goes first, until it meets
-another one; so waves come together again behind loops and branches. A group that went on for long, or sleeps, lets the
-others go first, so waves may wait for each other through memory.
+Waves that part at a branch become several groups. The group that is furthest behind runs first, until it meets another
+one, so waves come together again behind loops and branches. A group that has run for long, or sleeps, lets the others
+run, so waves may wait for each other through memory.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from amdgpu_emu.core.errors import ShaderError
 from amdgpu_emu.core.events import END, REST, WAIT, Split, Targets
 from amdgpu_emu.core.launch import chunks, launch
 from amdgpu_emu.core.program import Op, Program
+from amdgpu_emu.core.shared_state import SharedState
 from amdgpu_emu.core.state import SCC, Group
 from amdgpu_emu.core.waits import conflict
-from amdgpu_emu.core.world import World
 from amdgpu_emu.errors import GpuFault, GpuHang
 from amdgpu_emu.isa.instruction import UnknownInstruction
 from amdgpu_emu.isa.printer import text
@@ -29,16 +29,22 @@ if TYPE_CHECKING:
     from amdgpu_emu.shader_memory import ShaderMemory
 
 LIMIT = 4_000_000
-"""Instructions of a wave, after which its program counts as endless."""
+"""Instructions of a wave after which its program counts as an endless loop."""
 _SLICE = 20_000  # instructions that a group may go on for while others could
 _PROGRAMS = 64
 
 
 class ShaderCore(Shader):
-    """limit: instructions of a wave; measure: count bytes, too; keep: how many dispatches' `counters` to keep, the last
-    ones; name_of: what to call the kernel at an address, in messages.
+    """A shader core that executes gfx12 machine code.
 
-    A broken rule raises `GpuHang`, an access that the page tables refuse `GpuFault`; both say where.
+    Args:
+        limit: instructions of a wave after which it counts as an endless loop.
+        measure: count bytes, too.
+        keep: how many of the last dispatches' `counters` to keep.
+        name_of: gives the name of the kernel at an address, for messages.
+
+    Raises (in `run`): `GpuHang` for a broken rule, `GpuFault` for an access that the page tables refuse; both say
+    where.
     """
 
     def __init__(
@@ -54,13 +60,14 @@ class ShaderCore(Shader):
         self._programs: dict[tuple[int, int, int], Program] = {}
 
     def run(self, dispatch: Dispatch, memory: ShaderMemory) -> None:
+        """Execute a dispatch to its end. Raises `GpuHang` for a broken rule, `GpuFault` for a refused access."""
         counters = Counters(self.measure)
         self.counters = [*self.counters[-self.keep + 1 :], counters] if self.keep else []
         with np.errstate(all="ignore"):
             _Run(self, dispatch, memory, counters).go()
 
     def program(self, dispatch: Dispatch, memory: ShaderMemory, n_vgprs: int, lanes: int) -> Program:
-        """Compiled instructions are kept as long as the code at the address stays the same."""
+        """The compiled program of a dispatch, kept as long as the code at its address stays the same."""
 
         def fetch(va: int, n: int) -> bytes:
             return memory.code(va, n).tobytes()
@@ -76,7 +83,7 @@ class ShaderCore(Shader):
 
 
 class _Run:
-    """One dispatch."""
+    """The run of one dispatch."""
 
     def __init__(self, core: ShaderCore, dispatch: Dispatch, memory: ShaderMemory, counters: Counters) -> None:
         self.core, self.dispatch, self.memory, self.counters = core, dispatch, memory, counters
@@ -85,13 +92,13 @@ class _Run:
         self.program = core.program(dispatch, memory, self.n_vgprs, self.lanes)
 
     def go(self) -> None:
-        """All workgroups, as many at a time as fit."""
+        """Run all workgroups, as many at a time as fit."""
         self.counters.vgprs, self.counters.lds_bytes = self.n_vgprs, self.dispatch.lds_bytes
         try:
             for first, count in chunks(self.dispatch, self.n_vgprs, self.lanes):
                 group = launch(self.dispatch, self.n_vgprs, self.lanes, first, count)
                 waves = group.n // count
-                group.world = World(self.dispatch, self.memory, self.counters, count, waves)
+                group.shared = SharedState(self.dispatch, self.memory, self.counters, count, waves)
                 self.counters.waves += group.n
                 self.counters.workgroups += count
                 self._schedule(group)
@@ -105,7 +112,7 @@ class _Run:
             if not n:
                 continue
             op.count = 0
-            if kept:  # else nobody will see them
+            if kept:  # otherwise nothing reports them
                 kinds[op.kind] += n
                 names[op.ins.name] += n
                 self.counters.wave_instructions += n
@@ -115,9 +122,9 @@ class _Run:
     def _schedule(self, group: Group) -> None:
         ready: list[Group] = [group]
         waiting: list[Group] = []
-        world = group.world
+        shared = group.shared
         while ready or waiting:
-            waiting = self._wake(world, waiting, ready)
+            waiting = self._wake(shared, waiting, ready)
             if not ready:
                 self._deadlock(waiting)
             first = min(ready, key=lambda g: (g.turn, g.pc))
@@ -129,10 +136,10 @@ class _Run:
             ready += parts
             waiting += waits
 
-    def _wake(self, world: World, waiting: list[Group], ready: list[Group]) -> list[Group]:
+    def _wake(self, shared: SharedState, waiting: list[Group], ready: list[Group]) -> list[Group]:
         still = []
         for g in waiting:
-            passing = world.may_pass(g)
+            passing = shared.may_pass(g)
             if not passing.any():
                 still.append(g)
                 continue
@@ -146,7 +153,10 @@ class _Run:
         return still
 
     def _advance(self, g: Group, others: int | None, shared: bool) -> tuple[list[Group], list[Group]]:
-        """Run until the group splits, waits, ends, or meets others. Returns who is ready and who waits."""
+        """Run until the group splits, waits, ends, or meets others.
+
+        Returns the groups that are ready and those that wait.
+        """
         ops, limit, started = self.program.ops, self.core.limit, 0
         budget = min(_SLICE if shared else limit, limit - int(g.steps.max()) + 1)
         pc = g.pc
@@ -187,7 +197,7 @@ class _Run:
     def _event(self, g: Group, op: Op, result: Any) -> tuple[list[Group], list[Group]]:
         if result is END:
             try:
-                g.world.end(g)
+                g.shared.end(g)
             except ShaderError as error:
                 self._fail(g, op, error)
             return [], []
@@ -212,8 +222,8 @@ class _Run:
 
     def _deadlock(self, waiting: list[Group]) -> NoReturn:
         g = waiting[0]
-        world = g.world
-        missing = int(world.live[g.workgroup[0]] - world.signalled[g.workgroup[0]])
+        shared = g.shared
+        missing = int(shared.live[g.workgroup[0]] - shared.signalled[g.workgroup[0]])
         text_ = f"waits forever: {missing} waves of its workgroup never signal the barrier"
         self._fail(g, self.program.at(g.pc), ShaderError(text_, wave=0))
 
@@ -236,7 +246,7 @@ class _Run:
 
     def _wave(self, g: Group, wave: int | None) -> str:
         k = 0 if wave is None else wave
-        per = g.world.waves
+        per = g.shared.waves
         number = int(g.ids[k])
         return f", wave {number % per} of workgroup {number // per}"
 
@@ -253,7 +263,7 @@ def _lane_of(g: Group, va: int) -> tuple[int | None, int | None]:
 
 
 def _hazards(g: Group, op: Op) -> None:
-    """Raises when a register that the instruction uses was never written, or is still to arrive."""
+    """Raise `ShaderError` if the instruction uses a register that was never written or is still to arrive."""
     if g.pend_v & op.touch_v or g.pend_s & op.touch_s:
         conflict(g, (op.use_v, op.use_s), (op.touch_v, op.touch_s), op.counters)
     undefined = g.undef_v & op.use_v

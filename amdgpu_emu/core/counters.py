@@ -1,4 +1,4 @@
-"""What a dispatch did: instructions by class, bytes read and written, and the cache lines in which they lie."""
+"""Counts of a dispatch: instructions by class, bytes read and written, and the cache lines in which they lie."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HALF = 64
 
 
 def class_of(ins: Instruction) -> str:
-    """salu, valu, trans, vopd, dot, wmma, branch, wait, message, smem, lds, global, flat, scratch, ..."""
+    """The class of an instruction: salu, valu, trans, vopd, dot, wmma, branch, wait, message, smem, lds, global, ..."""
     name = ins.name
     if ins.format in _CLASSES:
         if ins.format in (Format.GLOBAL, Format.FLAT) and name.rpartition("_")[2] in ("inv", "wb", "wbinv"):
@@ -46,11 +46,11 @@ def class_of(ins: Instruction) -> str:
 
 
 class Counters:
-    """instructions: waves that executed each class; lane_instructions: lanes of vector instructions, on or off;
-    bytes_read, bytes_written: of vector memory, each byte once per wave and request; lines: cache lines, each once per
-    wave and request; stray: half lines that requests touch beyond those that would hold the bytes of all lanes;
-    scalar_bytes: of s_load; unique_*, *_lines: the distinct bytes, lines and half lines of all. Bytes and lines are
-    counted when `measure` is set.
+    """The counts of one dispatch. instructions: waves that executed each class; lane_instructions: lanes of vector
+    instructions, on or off; bytes_read, bytes_written: of vector memory, each byte once per wave and request; lines:
+    cache lines, each once per wave and request; stray: half lines that requests touch beyond those that would hold the
+    bytes of all lanes; scalar_bytes: of s_load; unique_*, *_lines: the distinct bytes, lines and half lines of all.
+    Bytes and lines are counted when `measure` is set.
     """
 
     def __init__(self, measure: bool = False) -> None:
@@ -65,22 +65,22 @@ class Counters:
 
     @property
     def unique_read(self) -> int:
-        """Distinct bytes that were read."""
+        """Number of distinct bytes that were read."""
         return self._distinct("read", 1)
 
     @property
     def unique_written(self) -> int:
-        """Distinct bytes that were written."""
+        """Number of distinct bytes that were written."""
         return self._distinct("write", 1)
 
     @property
     def read_lines(self) -> int:
-        """Distinct lines that were read from."""
+        """Number of distinct lines that were read from."""
         return self._distinct("read", LINE)
 
     @property
     def written_halves(self) -> int:
-        """Distinct half lines that were written to."""
+        """Number of distinct half lines that were written to."""
         return self._distinct("write", HALF)
 
     def _distinct(self, access: str, unit: int) -> int:
@@ -90,8 +90,9 @@ class Counters:
         return sum(int(np.count_nonzero(chunk.reshape(-1, unit).any(axis=1))) for chunk in chunks)
 
     def request(self, access: str, addresses: Array, waves: Array, n: int, lanes: int = 0) -> None:
-        """Lanes of several waves access n bytes each. waves: i64[k], ascending. lanes: of a wave; 0: its lines were
-        counted already."""
+        """Count an access of n bytes by each of several lanes. waves: i64[k], ascending. lanes: of a wave; 0: its lines
+        were counted already.
+        """
         key = np.stack([waves.astype(np.uint64), addresses.astype(np.uint64)])
         order = np.lexsort((key[1], key[0]))
         wave, start = key[0][order], key[1][order]
@@ -110,7 +111,7 @@ class Counters:
         self.touch(access, start, n)
 
     def touch(self, access: str, addresses: Any, n: int) -> None:
-        """Note distinct bytes."""
+        """Mark bytes as read or written, for the counts of distinct bytes."""
         chunks = self._touched[access]
         every: Array = (np.asarray(addresses, np.uint64)[:, None] + np.arange(n, dtype=np.uint64)).reshape(-1)
         numbers = every >> np.uint64(_CHUNK)
@@ -120,7 +121,7 @@ class Counters:
 
 
 def _units(start: Array, same: Array, n: int, unit: int) -> Array:
-    """Of each access the units, 128 or 64 bytes, that none before it of its wave touches. start: ascending in a wave;
+    """The units, 128 or 64 bytes, that each access is the first of its wave to touch. start: ascending in a wave;
     same: whether an access is of the same wave as the one before."""
     first, last = (
         (start // np.uint64(unit)).astype(np.int64),

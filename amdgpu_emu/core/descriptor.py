@@ -23,9 +23,10 @@ _BASE: Final = U64((1 << 48) - 1)
 
 
 class Descriptor:
-    """Of every wave of a group: base u64[n]; the others i64[n]. stride: bytes of a record; swizzle: bytes that records
-    of `index_stride` neighbours have side by side, 0 where records are whole; records: of those or, raw, bytes; check:
-    which range check; add_lane: whether the lane's number is added to the index."""
+    """The buffer resources of a group's waves. base: u64[n]; the others: i64[n]. stride: bytes of a record; swizzle:
+    bytes that records of `index_stride` neighbours have side by side, 0 where records are whole; records: of those or,
+    raw, bytes; check: which range check; add_lane: whether the lane's number is added to the index.
+    """
 
     def __init__(self, g: Group, register: int) -> None:
         words = [g.s[register + k] for k in range(4)]
@@ -45,12 +46,12 @@ class Descriptor:
             raise ShaderError(f"s{register} to s{register + 3} hold a resource of type {kind}: no buffer", wave=wave)
 
     def bytes(self) -> Array:
-        """Of the whole buffer, as scalar loads check it, u64[n]."""
+        """Bytes of the whole buffer, as scalar loads check it, u64[n]."""
         size: Array = np.where(self.stride == 0, self.records, self.records * self.stride).astype(U64)
         return size
 
     def within(self, waves: Array, index: Array, offset: Array, n: int) -> Array:
-        """bool[k]: which accesses of n bytes lie in the buffer."""
+        """Which accesses of n bytes lie in the buffer, bool[k]."""
         records, stride, check = self.records[waves], self.stride[waves], self.check[waves]
         fits = offset + n <= stride
         swizzled = (self.swizzle[waves] > 0) & (stride > 0)
@@ -63,7 +64,7 @@ class Descriptor:
         return found
 
     def behind(self, waves: Array, index: Array, offset: Array) -> Array:
-        """Bytes from the base, i64[k]."""
+        """Offsets of accesses from the base in bytes, i64[k]."""
         stride, swizzle = self.stride[waves], self.swizzle[waves]
         piece, neighbours = np.maximum(swizzle, 1), self.index_stride[waves]
         rows = (index // neighbours) * stride + (offset // piece) * piece

@@ -1,6 +1,6 @@
 """v_div_scale, v_div_fmas and v_div_fixup: with a reciprocal between them, a correctly rounded division.
 
-RDNA 4 ISA, V_DIV_*. Two places follow what makes the result right rather than the manual's text: where both 1 / d and
+RDNA 4 ISA, V_DIV_*. In two places a correct result decides here, not the manual's text: where both 1 / d and
 n / d are subnormal, the denominator is scaled down; and v_div_fmas multiplies by 2^64 where the quotient's exponent is
 above the bias, else by 2^-64 (2^128, 2^-128 for binary64), in one
 rounding with its fma. A quotient that is no number, of numbers that are, has overflown on the way.
@@ -34,7 +34,7 @@ _OF = {"f": _F32, "d": _F64}
 
 
 def _exponent(x: Any, f: _Format) -> Any:
-    """Biased, signed integers."""
+    """Biased exponents as signed integers."""
     return (x.view(f.word) >> f.word(f.mantissa)) & f.word(2 * f.bias + 1)
 
 
@@ -43,7 +43,7 @@ def _subnormal(x: Any, f: _Format) -> Any:
 
 
 def scale(t: str, s0: Any, d: Any, n: Any) -> tuple[Any, Any]:
-    """s0: the numerator or the denominator, which is to be scaled. Returns it, and the mask for v_div_fmas."""
+    """v_div_scale: scale s0, the numerator or the denominator. Returns it and the mask for v_div_fmas."""
     f = _OF[t]
     s0, d, n = alike(s0, d, n)
     of_n, of_d = _exponent(n, f), _exponent(d, f)
@@ -79,7 +79,7 @@ def _same(a: Any, b: Any, f: _Format) -> Any:
 
 
 def fmas(t: str, a: Any, b: Any, c: Any, scaled: Any, mode: int) -> Any:
-    """fma(a, b, c), times a power of two where `scaled`, rounded once."""
+    """v_div_fmas: fma(a, b, c), times a power of two where `scaled`, rounded once."""
     f = _OF[t]
     a, b, c, scaled = alike(a, b, c, scaled)
     fast = t == "f" and mode == rounding.NEAREST
@@ -108,7 +108,7 @@ def _fma_scaled(a: float, b: float, c: float, by: int, mode: int) -> float:
 
 
 def fixup(t: str, q: Any, d: Any, n: Any, mode: int) -> Any:
-    """The quotient q of n / d with its special cases and its sign."""
+    """v_div_fixup: the quotient q of n / d with its special cases and its sign."""
     f = _OF[t]
     q, d, n = alike(q, d, n)
     negative = np.signbit(d) ^ np.signbit(n)

@@ -1,10 +1,10 @@
-"""What a shader core cannot go on with. `core` adds kernel, instruction and wave, and raises `GpuHang`."""
+"""Errors inside a shader core. `core` adds kernel, instruction and wave, and raises `GpuHang`."""
 
 from __future__ import annotations
 
 
 class ShaderError(Exception):
-    """A broken rule. wave: index in the group; lane."""
+    """A program broke a rule. wave: index in the group; lane: None where all lanes are meant."""
 
     def __init__(self, text: str, *, wave: int | None = None, lane: int | None = None) -> None:
         super().__init__(text)

@@ -1,4 +1,4 @@
-"""What an instruction may return other than the next address."""
+"""Results of an instruction other than the next address."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from amdgpu_emu.core.state import Array
 
 @dataclass(frozen=True)
 class Split:
-    """Waves of bool[n] go on at `target`, the others behind the instruction."""
+    """A branch: waves of bool[n] go on at `target`, the others behind the instruction."""
 
     taken: Array
     target: int
@@ -17,13 +17,13 @@ class Split:
 
 @dataclass(frozen=True)
 class Targets:
-    """Every wave goes on at an address of its own, u64[n]."""
+    """A jump: every wave goes on at an address of its own, u64[n]."""
 
     addresses: Array
 
 
 class Event:
-    """One of the constants below."""
+    """An event without data: one of the constants below."""
 
 
 END = Event()
@@ -31,4 +31,4 @@ END = Event()
 WAIT = Event()
 """The waves wait for their workgroup's barrier, unless it is complete."""
 REST = Event()
-"""The waves let others go first."""
+"""The waves sleep: other groups run first."""

@@ -26,7 +26,7 @@ _TINY: Final[dict[Any, Any]] = {kind: np.finfo(kind).tiny for kind in _BITS}
 
 
 class Float(NamedTuple):
-    """call: to nearest; modal: with the kind and the rounding mode behind the numbers, where that matters."""
+    """One float instruction. call: rounds to nearest; modal: also takes kind and rounding mode, where they matter."""
 
     result: str
     sources: str
@@ -50,27 +50,27 @@ def _number(a: Any, b: Any, r: Any) -> Any:
 
 
 def min_num(a: Any, b: Any) -> Any:
-    """The lesser; the other one where one is NaN; -0.0 below +0.0 (IEEE 754-2019 minimumNumber)."""
+    """The lesser number; the other one where one is NaN; -0.0 below +0.0 (IEEE 754-2019 minimumNumber)."""
     return _number(a, b, _chosen(np.minimum, np.bitwise_or, a, b))
 
 
 def max_num(a: Any, b: Any) -> Any:
-    """The greater; the other one where one is NaN; +0.0 above -0.0."""
+    """The greater number; the other one where one is NaN; +0.0 above -0.0 (maximumNumber)."""
     return _number(a, b, _chosen(np.maximum, np.bitwise_and, a, b))
 
 
 def minimum(a: Any, b: Any) -> Any:
-    """The lesser, NaN where one is NaN."""
+    """The lesser number, NaN where one is NaN."""
     return _chosen(np.minimum, np.bitwise_or, a, b)
 
 
 def maximum(a: Any, b: Any) -> Any:
-    """The greater, NaN where one is NaN."""
+    """The greater number, NaN where one is NaN."""
     return _chosen(np.maximum, np.bitwise_and, a, b)
 
 
 def med3(a: Any, b: Any, c: Any) -> Any:
-    """The greater of the two that are left without the first that equals the greatest; with a NaN, the least number.
+    """The median of three: the greater of the two left after the first greatest; with a NaN, the least number.
 
     Zeros of both signs count as equal when the greatest one is looked for (RDNA 4 ISA, V_MED3_NUM_F32).
     """
@@ -80,13 +80,13 @@ def med3(a: Any, b: Any, c: Any) -> Any:
 
 
 def flush(x: Any) -> Any:
-    """Subnormals as zeros of their sign."""
+    """Replace subnormals by zeros of their sign."""
     small = np.abs(x) < _TINY[x.dtype]
     return np.where(small, np.copysign(x.dtype.type(0), x), x) if np.count_nonzero(small) else x
 
 
 def limited(x: Any) -> Any:
-    """What clamp makes of floats: 0 … 1, +0 of NaN and -0."""
+    """Clamp floats to 0 … 1; NaN and -0 give +0."""
     zero = x.dtype.type(0)
     return np.where(np.isnan(x), zero, np.clip(x, zero, x.dtype.type(1))) + zero
 
@@ -156,7 +156,7 @@ def _eighth(near: Any, far: Any, turns: Any) -> Any:
 
 
 def _sin(x: Any) -> Any:
-    """Of turns. Multiples of a half give +0.0, but -0.0 itself."""
+    """Sine of an angle in turns. Multiples of a half give +0.0, except -0.0, which stays."""
     rest = x - np.rint(x)  # exact, in -1/2 ... 1/2
     size = np.abs(rest)
     size = np.where(size > 0.25, 0.5 - size, size)
@@ -165,7 +165,7 @@ def _sin(x: Any) -> Any:
 
 
 def _cos(x: Any) -> Any:
-    """Of turns."""
+    """Cosine of an angle in turns."""
     size = np.abs(x - np.rint(x))
     far = size > 0.25
     found = _eighth(np.cos, np.sin, np.where(far, 0.5 - size, size))
@@ -221,7 +221,7 @@ def _frexp_mant(x: Any) -> Any:
 
 
 def _dx9(call: Callable[..., Any]) -> Callable[..., Any]:
-    """A product, +0 where a factor is 0."""
+    """Product by the DX9 rule: +0 where a factor is 0."""
 
     def run(a: Any, b: Any, *how: Any) -> Any:
         return np.where((a == 0) | (b == 0), F32(0), call(a, b, *how))
@@ -230,7 +230,7 @@ def _dx9(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _dx9_fma(call: Callable[..., Any]) -> Callable[..., Any]:
-    """An fma, the addend as it is where a factor is 0."""
+    """fma by the DX9 rule: the addend unchanged where a factor is 0."""
 
     def run(a: Any, b: Any, c: Any, *how: Any) -> Any:
         return np.where((a == 0) | (b == 0), c, call(a, b, c, *how))
@@ -252,7 +252,7 @@ def _mullit(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _axes(x: Any, y: Any, z: Any) -> tuple[Any, Any]:
-    """Where z and where y is the major axis; subnormals count as 0 here."""
+    """Masks of the lanes whose major axis is z, and y; subnormals count as 0 here."""
     ax, ay, az = (np.abs(flush(np.asarray(v))) for v in (x, y, z))
     return (az >= ax) & (az >= ay), ay >= ax
 
@@ -374,7 +374,7 @@ def _table() -> dict[str, Float]:
     for t, name in (("f", "f32"), ("h", "f16"), ("d", "f64")):
         table |= _arithmetic(t, name)
     for name in ("exp", "log", "sin", "cos"):
-        del table[f"v_{name}_f64"]  # there are none
+        del table[f"v_{name}_f64"]  # binary64 has none
     table["v_rcp_iflag_f32"] = table["v_rcp_f32"]
     table["v_mul_dx9_zero_f32"] = Float("f", "ff", _dx9(np.multiply), _dx9(rounding.mul))
     table["v_fma_dx9_zero_f32"] = Float("f", "fff", _dx9_fma(rounding.fma32), _dx9_fma(rounding.fma))

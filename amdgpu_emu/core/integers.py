@@ -12,8 +12,9 @@ U16, I16 = np.uint16, np.int16
 
 
 class Plain(NamedTuple):
-    """result, sources: letters of `operands`; call: on arrays of those types; wide: the exact result in int64, for
-    instructions that saturate with clamp."""
+    """One integer instruction. result, sources: letters of `operands`; call: on arrays of those types; wide: the exact
+    result in int64, for instructions that saturate with clamp.
+    """
 
     result: str
     sources: str
@@ -49,12 +50,12 @@ def _mul_hi_i(a: Any, b: Any) -> Any:
 
 
 def u24(x: Any) -> Any:
-    """The low 24 bits."""
+    """The low 24 bits of numbers, unsigned."""
     return x & U32(0xFFFFFF)
 
 
 def i24(x: Any) -> Any:
-    """The low 24 bits, signed."""
+    """The low 24 bits of numbers, sign-extended."""
     return (x << I32(8)) >> I32(8)
 
 
@@ -79,12 +80,12 @@ def _bfe_i(x: Any, offset: Any, width: Any) -> Any:
 
 
 def popcount(x: Any) -> Any:
-    """Set bits."""
+    """Number of set bits."""
     return np.bitwise_count(x).astype(U32)
 
 
 def clz(x: Any, bits: int) -> Any:
-    """Zero bits above the highest set bit, -1 for 0."""
+    """Number of zero bits above the highest set bit, -1 for 0."""
     x = np.asarray(x).astype(U64)
     n = np.zeros(x.shape, I64)
     top = x.copy()
@@ -96,14 +97,14 @@ def clz(x: Any, bits: int) -> Any:
 
 
 def ctz(x: Any) -> Any:
-    """Zero bits below the lowest set bit, -1 for 0."""
+    """Number of zero bits below the lowest set bit, -1 for 0."""
     x = np.asarray(x)
     lowest = x & (~x + x.dtype.type(1))
     return np.where(x == 0, -1, np.bitwise_count(lowest - x.dtype.type(1)).astype(I32)).astype(I32)
 
 
 def cls(x: Any, bits: int) -> Any:
-    """Bits from the top that equal the sign, -1 if all do."""
+    """Number of bits from the top that equal the sign, -1 if all do."""
     x = np.asarray(x)
     unsigned = U32 if bits == 32 else U64
     flipped = np.where(x < 0, ~x, x).view(unsigned)
@@ -114,13 +115,15 @@ _REVERSED = np.array([int(f"{i:08b}"[::-1], 2) for i in range(256)], np.uint8)
 
 
 def reverse(x: Any) -> Any:
-    """Bits in the other order, of u32 or u64."""
+    """Reverse the order of the bits of u32 or u64."""
     x = np.asarray(x)
     return _REVERSED[np.ascontiguousarray(x.byteswap()).view(np.uint8)].view(x.dtype).reshape(x.shape)
 
 
 def perm(a: Any, b: Any, selector: Any) -> Any:
-    """Bytes picked from {a, b}: 0-3 of b, 4-7 of a, 8-11 signs of the four words, 12 zero, 13 and more ones."""
+    """v_perm_b32: bytes picked from {a, b}: 0-3 of b, 4-7 of a, 8-11 signs of the four words, 12 zero, 13 and more
+    ones.
+    """
     a, b, selector = np.broadcast_arrays(a, b, selector)
     both = (a.astype(U64) << U64(32)) | b.astype(U64)
     out = np.zeros(a.shape, U32)
@@ -143,7 +146,7 @@ def _apart8(a: Any, b: Any) -> Any:
 
 
 def _apart8_masked(a: Any, b: Any) -> Any:
-    """The same without the bytes that are 0 in b."""
+    """Sum of the distances of four bytes, without the bytes that are 0 in b."""
     return np.asarray(sum(np.where(y == 0, 0, np.abs(x - y)) for x, y in zip(_bytes(a), _bytes(b), strict=True)))
 
 
@@ -162,7 +165,7 @@ def _sad(distance: Callable[[Any, Any], Any]) -> Plain:
 
 
 def quad_distances(a: Any, b: Any, masked: bool) -> list[Any]:
-    """Of u64 a the four bytes from byte 0, 1, 2 and 3 on against those of u32 b."""
+    """Sums of distances between u32 b and the four bytes of u64 a from byte 0, 1, 2 and 3 on."""
     distance = _apart8_masked if masked else _apart8
     return [distance((np.asarray(a) >> U64(8 * k)).astype(U32), b) for k in range(4)]
 
@@ -185,7 +188,7 @@ def _alignbyte(a: Any, b: Any, c: Any) -> Any:
 
 
 def med3(a: Any, b: Any, c: Any) -> Any:
-    """The one in the middle."""
+    """The median of three integers."""
     return np.maximum(np.minimum(a, b), np.minimum(np.maximum(a, b), c))
 
 

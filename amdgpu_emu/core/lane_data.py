@@ -1,4 +1,4 @@
-"""Between vector registers and bytes in the order of memory, for the lanes that are on."""
+"""Moves data between vector registers and bytes in memory order, for the active lanes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STORES: Final = ("b8", "b16", "b32", "b64", "b96", "b128")
 
 
 def lanes_of(g: Group) -> tuple[Array, Array]:
-    """Waves and lanes that are on."""
+    """Wave and lane numbers of the active lanes."""
     if g.mask is None:
         return _all(g.n, g.lanes)
     _, _, waves, lanes = _on(g)
@@ -49,13 +49,13 @@ def _all(n: int, lanes: int) -> tuple[Array, Array]:
 
 
 def of_lanes(g: Group, values: Array) -> Array:
-    """[k] of [n, lanes]: those of the lanes that are on."""
+    """Take the values of the active lanes, [k], from [n, lanes]."""
     found: Array = values.reshape(-1)
     return found if g.mask is None else found.take(_on(g)[1])
 
 
 def put_lanes(g: Group, register: int, values: Array) -> None:
-    """u32[k] into the lanes that are on."""
+    """Store u32[k] into a register of the active lanes."""
     if g.mask is None:
         g.put(register, values.reshape(g.n, g.lanes))
     else:
@@ -65,7 +65,7 @@ def put_lanes(g: Group, register: int, values: Array) -> None:
 
 
 def put_half_lanes(g: Group, register: int, half: int, values: Array) -> None:
-    """u16[k] into halves of the lanes that are on."""
+    """Store u16[k] into one half of a register of the active lanes."""
     if g.mask is None:
         g.halves[register, :, :, half] = values.reshape(g.n, g.lanes)
     else:
@@ -76,7 +76,7 @@ def put_half_lanes(g: Group, register: int, half: int, values: Array) -> None:
 
 @cache
 def short_kind(what: str) -> tuple[str, int] | None:
-    """Of d16 forms the size, and which half: "d16_u8", "d16_hi_b16", and of LDS "u8_d16", "u16_d16_hi"."""
+    """Size and half of a d16 form: "d16_u8", "d16_hi_b16", and of LDS "u8_d16", "u16_d16_hi"."""
     if "d16" not in what:
         return None
     half = 1 if "hi" in what.split("_") else 0
@@ -85,7 +85,7 @@ def short_kind(what: str) -> tuple[str, int] | None:
 
 
 def load_bytes(what: str) -> int | None:
-    """Bytes of a lane that a load of this kind reads; None: there is none of this kind."""
+    """Bytes that a load of this kind reads per lane; None if there is no such kind."""
     short = short_kind(what)
     size = short[0] if short else what
     return LOADS[size][0] if size in LOADS else None
@@ -93,13 +93,13 @@ def load_bytes(what: str) -> int | None:
 
 @cache
 def store_bytes(what: str) -> int | None:
-    """Bytes of a lane that a store of this kind writes; None: there is none of this kind."""
+    """Bytes that a store of this kind writes per lane; None if there is no such kind."""
     size = [part for part in what.split("_") if part not in ("d16", "hi")]
     return int(size[0][1:]) // 8 if len(size) == 1 and size[0] in STORES else None
 
 
 def loaded(g: Group, data: Array, register: int, what: str) -> None:
-    """u8[k, n] as they come from memory into registers."""
+    """Store loaded bytes, u8[k, n], into the registers of the active lanes."""
     short = short_kind(what)
     if short is not None:
         size, half = short
@@ -115,7 +115,7 @@ def loaded(g: Group, data: Array, register: int, what: str) -> None:
 
 
 def stored(g: Group, register: int, what: str) -> Array:
-    """u8[k, n] of registers as they go to memory."""
+    """The bytes, u8[k, n], that a store takes from the registers of the active lanes."""
     n = store_bytes(what)
     assert n is not None
     if n < 4:
@@ -127,13 +127,13 @@ def stored(g: Group, register: int, what: str) -> Array:
 
 
 def numbers(g: Group, register: int, dwords: int) -> list[int]:
-    """Registers of the lanes that are on, as numbers of one or two dwords."""
+    """Registers of the active lanes as numbers of one or two dwords."""
     columns = [of_lanes(g, g.v[register + k]) for k in range(dwords)]
     found: list[int] = (wide(columns[0], columns[1]) if dwords == 2 else columns[0]).tolist()
     return found
 
 
 def put_numbers(g: Group, register: int, dwords: int, values: Array) -> None:
-    """Numbers of one or two dwords, u64[k], into the lanes that are on."""
+    """Store numbers of one or two dwords, u64[k], into registers of the active lanes."""
     for k in range(dwords):
         put_lanes(g, register + k, (values >> U64(32 * k)).astype(np.uint32))

@@ -1,4 +1,4 @@
-"""Between the lanes of a wave: DPP, DPP8, v_permlane*, v_readlane, v_writelane."""
+"""Data exchange between the lanes of a wave: DPP, DPP8, v_permlane*, v_readlane, v_writelane."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from amdgpu_emu.isa.instruction import Instruction, Kind
 
 
 def dpp_source(ctrl: int, lanes: int) -> tuple[Array, Array]:
-    """For each lane the lane that it reads, and whether there is one (ISA, "DPP16")."""
+    """The lane that each lane reads under a DPP control, and whether there is one (ISA, "DPP16")."""
     lane = np.arange(lanes)
     row, at = lane & ~15, lane & 15
     kind, n = ctrl >> 4, ctrl & 15
@@ -40,7 +40,7 @@ def dpp_source(ctrl: int, lanes: int) -> tuple[Array, Array]:
 
 
 def check_lanes(g: Group, register: int, wanted: Array, index: Array) -> None:
-    """Raises when a lane reads one of a register that was never written. wanted, index: [n, lanes]."""
+    """Raise `ShaderError` if a lane reads a lane of a register that was never written. wanted, index: [n, lanes]."""
     if not g.undef_v >> register & 1:
         return
     bad = wanted & ~np.take_along_axis(g.v_defined[register], np.broadcast_to(index, wanted.shape), axis=1)
@@ -51,7 +51,7 @@ def check_lanes(g: Group, register: int, wanted: Array, index: Array) -> None:
 
 
 def with_dpp(ins: Instruction, lanes: int, inner: Step) -> Step:
-    """`inner` reads its first source from `Group.dpp`, u32[n, lanes]."""
+    """Wrap an instruction in DPP: `inner` reads its first source from `Group.dpp`, u32[n, lanes]."""
     m = ins.modifiers
     register = ins.src[0].index
     if ins.src[0].kind is not Kind.VGPR:
@@ -130,13 +130,13 @@ def permlane16(ins: Instruction, lanes: int) -> Step:
 
 
 def _from_lanes(values: Array, index: Array) -> Array:
-    """[n, lanes] of the lanes [n, lanes], or [1, lanes] for all waves."""
+    """Take values from other lanes, [n, lanes], by lane numbers [n, lanes], or [1, lanes] for all waves."""
     found: Array = values.take(index[0], axis=1) if len(index) == 1 else np.take_along_axis(values, index, axis=1)
     return found
 
 
 def permlane64(ins: Instruction, lanes: int) -> Step:
-    """Swap the halves of a wave64; nothing happens with 32 lanes."""
+    """v_permlane64_b32: swap the halves of a wave64; a plain move with 32 lanes."""
     source, dst = ins.src[0].index, ins.dst[0].index
     if lanes == 32:
         return lambda g: None
@@ -150,7 +150,7 @@ def permlane64(ins: Instruction, lanes: int) -> Step:
 
 
 def readfirstlane(ins: Instruction, lanes: int) -> Step:
-    """The first lane that is on; lane 0 where none is."""
+    """v_readfirstlane_b32: read the first active lane; lane 0 where none is active."""
     source, dst = ins.src[0], scalar_index(ins.dst[0])
     assert dst is not None
     if source.kind is not Kind.VGPR:
@@ -168,7 +168,7 @@ def readfirstlane(ins: Instruction, lanes: int) -> Step:
 
 
 def readlane(ins: Instruction, lanes: int) -> Step:
-    """A lane by number, also one that is off."""
+    """v_readlane_b32: read a lane by number, active or not."""
     source, dst = ins.src[0], scalar_index(ins.dst[0])
     assert dst is not None
     if source.kind is not Kind.VGPR:
@@ -184,7 +184,7 @@ def readlane(ins: Instruction, lanes: int) -> Step:
 
 
 def writelane(ins: Instruction, lanes: int) -> Step:
-    """One lane, whatever EXEC says."""
+    """v_writelane_b32: write one lane, active or not."""
     dst = ins.dst[0].index
     value, lane = (reader(op, "u", scalar=True) for op in ins.src[:2])
 

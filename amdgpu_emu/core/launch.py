@@ -1,4 +1,4 @@
-"""The registers that waves start with, and how many workgroups run together."""
+"""The launch of waves: the registers that they start with, and how many workgroups run together."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _TTMP_Y_Z, _TTMP_X = TTMP + 7, TTMP + 9
 
 
 def waves_of(dispatch: Dispatch, lanes: int) -> int:
-    """Waves of a workgroup."""
+    """Number of waves of a workgroup."""
     x, y, z = dispatch.threads
     return -(-(x * y * z) // lanes)
 
 
 def chunks(dispatch: Dispatch, n_vgprs: int, lanes: int) -> Iterator[tuple[int, int]]:
-    """First workgroup and number of workgroups of each part that runs at once."""
+    """Cut a dispatch into parts that run at once: first workgroup and number of workgroups of each."""
     x, y, z = dispatch.groups
     total = x * y * z
     waves = waves_of(dispatch, lanes)
@@ -35,7 +35,7 @@ def chunks(dispatch: Dispatch, n_vgprs: int, lanes: int) -> Iterator[tuple[int, 
 
 
 def launch(dispatch: Dispatch, n_vgprs: int, lanes: int, first: int, count: int) -> Group:
-    """The waves of `count` workgroups from number `first` on, x fastest."""
+    """Start the waves of `count` workgroups from number `first` on, x fastest."""
     ids, workgroup, x, y_z, items, on = _numbers(
         dispatch.groups, dispatch.threads, dispatch.grid, dispatch.start, lanes, first, count
     )
@@ -58,7 +58,7 @@ def launch(dispatch: Dispatch, n_vgprs: int, lanes: int, first: int, count: int)
 def _numbers(
     groups: Triple, threads: Triple, grid: Triple, start: Triple, lanes: int, first: int, count: int
 ) -> tuple[Array, Array, Array, Array, Array, Array]:
-    """What depends on the dispatch's shape alone, [n] and [n, lanes]: the waves' numbers, their workgroups', the
+    """Numbers that depend on the dispatch's shape alone, [n] and [n, lanes]: the waves' numbers, their workgroups', the
     workgroups' x, and y with z, as TTMP has them; the lanes' work-items as v0 has them, and which lanes are on.
     """
     tx, ty, tz = threads

@@ -28,7 +28,7 @@ _Locate = Callable[[Group], Found]
 
 
 def compile_lds(ins: Instruction, lanes: int) -> Step:
-    """What a DS instruction does. Raises `Unsupported`."""
+    """Compile a DS instruction. Raises `Unsupported`."""
     what = ins.name.removeprefix("ds_")
     if what == "nop":
         return lambda g: None
@@ -161,8 +161,10 @@ def _condxchg(ins: Instruction, locate: _Locate) -> Step:
 
 
 def _permute(ins: Instruction, what: str) -> Step:
-    """bpermute: lane i reads lane address / 4; permute: lane i sends there. Lanes count modulo 32 within a wave32; what
-    comes from lanes that are off is 0."""
+    """ds_permute_b32, ds_bpermute_b32. bpermute: lane i reads lane address / 4; permute: lane i sends there.
+
+    Lanes count modulo 32 within a wave32; what comes from lanes that are off is 0.
+    """
     address, source, d = ins.src[0].index, ins.src[1].index, ins.dst[0].index
     offset = np.uint32(ins.modifiers.get("offset", 0))
     fi = "_fi_" in what

@@ -1,4 +1,4 @@
-"""LDS of the workgroups that run together, and who touched it when."""
+"""LDS of the workgroups that run together, with the last writer and reader of each byte."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ _WAVE_BITS = 16
 _NO_WAVE = (1 << _WAVE_BITS) - 1  # several waves
 _WORDS: Final[dict[int, Any]] = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 _YES: Final = {1: np.uint8(1), 2: np.uint16(0x0101), 4: np.uint32(0x01010101)}
-"""True for each byte of a unit."""
+"""Flags for the bytes of a unit, all true."""
 
 
 class Lds:
-    """Local memory of the workgroups, one behind the other. Every byte knows whether it was written; and of the last
-    write and the last read, which wave it was and how many barriers that wave had signalled before.
+    """Local memory of the workgroups, one behind the other.
+
+    Each byte has a flag whether it was written, and a tag for its last write and its last read: which wave it was, and
+    how many barriers that wave had signalled before.
 
     Two waves race where one writes a byte, the other reads or writes it, and no barrier lies between. Two writes of the
     same value, and two atomics, are no race.
@@ -40,7 +42,7 @@ class Lds:
         self._last_write, self._last_read = 0, -1
 
     def check(self, g: Group, addresses: Array, waves: Array, n: int) -> Array:
-        """`start` of accesses of n bytes. Raises for addresses outside of the allocation."""
+        """Offsets of accesses of n bytes in `data`. Raises `ShaderError` outside of the allocation."""
         if int(addresses.max(initial=0)) + n > self.size and len(addresses):
             k = int(np.argmax(addresses + n > self.size))
             raise ShaderError(
@@ -52,7 +54,9 @@ class Lds:
         return start
 
     def read(self, g: Group, start: Array, waves: Array, n: int) -> Array:
-        """u8[k, n]. Raises for bytes that nobody wrote, and those that another wave wrote with no barrier between."""
+        """Read u8[k, n]. Raises `ShaderError` for bytes never written, or written by another wave with no barrier
+        between.
+        """
         unit, at = _units(start, n)
         self._known(g, start, at, waves, unit)
         if self.shared:
@@ -64,7 +68,7 @@ class Lds:
         return data
 
     def write(self, g: Group, start: Array, waves: Array, data: Array) -> None:
-        """data: u8[k, n]."""
+        """Write data, u8[k, n]. Raises `ShaderError` for a race with another wave."""
         unit, at = _units(start, data.shape[1])
         data = np.ascontiguousarray(data)
         if self.shared:
@@ -92,7 +96,10 @@ class Lds:
             self.by_atomic.view(_WORDS[unit])[at] = 0
 
     def atomic(self, g: Group, start: Array, n: int, waves: Array, update: Callable[[int, int], int]) -> Array:
-        """Lane after lane, as `ShaderMemory.atomic`. A later read by another wave needs a barrier, too."""
+        """Carry out an atomic lane after lane, as `ShaderMemory.atomic`.
+
+        A later read by another wave needs a barrier, too.
+        """
         unit, at = _units(start, n)
         self._known(g, start, at, waves, unit)
         if self.shared:
@@ -106,7 +113,7 @@ class Lds:
         return old
 
     def _differs(self, at: Array, data: Array, unit: int) -> Array:
-        """bool[k, units, bytes]: where memory holds something else."""
+        """Bytes where memory differs from the data, bool[k, units, bytes]."""
         now = self.data.reshape(-1, unit).take(at, axis=0)
         differs: Array = now != data.reshape(now.shape)
         return differs
@@ -177,16 +184,16 @@ class Lds:
 
 
 def _units(start: Array, n: int) -> tuple[int, Array]:
-    """Of accesses of n bytes the unit, and the numbers of their units, i64[k, n / unit]."""
+    """The unit of accesses of n bytes, and the numbers of their units, i64[k, n / unit]."""
     unit = min(n, 4)
     at = (start // unit)[:, None]
     return unit, at if n == unit else at + np.arange(n // unit)
 
 
 class _Clock:
-    """Of a group between two barriers. mine: each wave's number; tags: what they leave behind; passed: tags below it
-    are of a time before the last barrier, [n]; since: the least of these; now, latest: no tag that these waves leave
-    is less or greater.
+    """The tags of a group between two barriers. mine: each wave's number; tags: what they leave behind; passed: tags
+    below it are of a time before the last barrier, [n]; since: the least of these; now, latest: no tag that these waves
+    leave is less or greater.
     """
 
     __slots__ = ("latest", "mine", "now", "passed", "since", "tags")

@@ -67,7 +67,7 @@ SWMMAC_NAMES: Final = frozenset(
 
 
 def _elements(g: Group, op: Operand, kind: str, bits: int, k: int, *, signs: bool = True) -> Any:
-    """[n, 16, K]: rows of A or columns of B."""
+    """The elements of A or B, [n, 16, K]: rows of A or columns of B."""
     parts = g.lanes // 16
     each = k // parts  # elements of a lane
     count = op.dwords
@@ -106,7 +106,7 @@ def _tile(lanes: int) -> tuple[Any, Any]:
 
 
 def compile_wmma(ins: Instruction, lanes: int) -> Step:
-    """What a WMMA or SWMMAC does."""
+    """Compile a WMMA or SWMMAC. Raises `Unsupported`."""
     shape = _shape(ins.name)
     sparse = ins.name.startswith("v_swmmac")
     if sparse and lanes == 64:
@@ -122,7 +122,7 @@ def compile_wmma(ins: Instruction, lanes: int) -> Step:
     registers = count // 2 if short else count
 
     def accumulator(g: Group) -> Any:
-        """[n, 16, 16], int64 or float64."""
+        """The matrix C of each wave: [n, 16, 16], int64 or float64."""
         out: Any = np.zeros((g.n, 16, 16), np.int64 if integer else np.float64)
         if is_constant(c):
             if integer:
@@ -175,7 +175,7 @@ def compile_wmma(ins: Instruction, lanes: int) -> Step:
 
 
 def _selected(g: Group, ins: Instruction, shape: _Shape) -> tuple[Any, Any]:
-    """[n, 16, K/2] of A, and [n, 16, K/2, 16] of B: for each row of A the rows of B that it meets."""
+    """The factors of SWMMAC: [n, 16, K/2] of A, and [n, 16, K/2, 16] of B, the rows of B for each row of A."""
     a, b, index = ins.src
     k = shape.k // 2
     x = _elements(g, a, shape.a, shape.bits, k, signs=False)
@@ -204,7 +204,7 @@ def _rounded(x: Any, kind: str) -> Any:
 
 
 def _packed(found: Any, kind: str) -> Any:
-    """[registers, n, lanes] of numbers as u32; of 16 bits two in one."""
+    """Pack numbers [registers, n, lanes] into u32; numbers of 16 bits two in one."""
     if kind == "f32":
         return found.astype(np.float32).view(np.uint32)
     halves = found.astype(np.float16).view(np.uint16) if kind == "f16" else bf16_bits(found.astype(np.float32))

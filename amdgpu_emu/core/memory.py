@@ -29,20 +29,20 @@ from amdgpu_emu.core.state import M0, Array, Group, Step
 from amdgpu_emu.isa.instruction import Format, Instruction, Kind
 
 Locate = Callable[[Group], Found]
-"""Where the lanes that are on read and write."""
+"""Gives the addresses at which the active lanes read and write."""
 NOTHING: Final = frozenset(
     {
         "global_inv", "global_wb", "global_wbinv", "s_dcache_inv", "s_prefetch_inst", "s_prefetch_inst_pc_rel",
         "s_prefetch_data", "s_prefetch_data_pc_rel", "s_buffer_prefetch_data",
     }
 )  # fmt: skip
-"""A dispatch sees its own writes at once, and what others write once it is over: caches have nothing to do here."""
+"""Cache instructions, which do nothing: a dispatch sees its own writes at once, and those of others when it is over."""
 _SPACES: Final = {Format.GLOBAL: GLOBAL, Format.FLAT: FLAT, Format.SCRATCH: PRIVATE}
 _WINDOWS: Final = (0x10000, 0x20000)
 
 
 def compile_memory(ins: Instruction, lanes: int) -> Step:
-    """What a memory instruction does. Raises `Unsupported`."""
+    """Compile a memory instruction. Raises `Unsupported`."""
     name = ins.name
     if name in NOTHING:
         return lambda g: None
@@ -68,7 +68,7 @@ def compile_memory(ins: Instruction, lanes: int) -> Step:
 
 
 def _locate(ins: Instruction) -> Locate:
-    """Of global and flat instructions: a register pair, or a scalar base and a 32-bit register."""
+    """Addresses of global and flat instructions: from a register pair, or a scalar base and a 32-bit register."""
     offset = U64(ins.modifiers.get("offset", 0) & (1 << 64) - 1)
     address = ins.src[0]
     base = ins.src[-1] if ins.format is Format.GLOBAL else None
@@ -112,7 +112,7 @@ def _in_window(start: Array, offset: np.uint64, waves: Array, lanes: Array) -> F
 
 
 def _locate_private(ins: Instruction) -> Locate:
-    """Of scratch instructions: a vector register, a scalar register, both or none."""
+    """Addresses of scratch instructions: from a vector register, a scalar register, both or none."""
     offset = ins.modifiers.get("offset", 0)
     register = ins.src[0].index if ins.src[0].kind is Kind.VGPR else None
     base = ins.src[-1]
@@ -143,7 +143,7 @@ def _by_lane(ins: Instruction) -> Locate:
     return locate
 
 
-# What is done there.
+# Accesses.
 
 
 def _access(ins: Instruction, space: Space, operation: str, locate: Locate, data: int) -> Step:
@@ -159,7 +159,7 @@ def _access(ins: Instruction, space: Space, operation: str, locate: Locate, data
 
 
 def atomic(ins: Instruction, space: Space, what: str, locate: Locate, data: int, compare: int | None = None) -> Step:
-    """data, compare: registers; without `compare` it lies behind the data. Raises `Unsupported`."""
+    """Compile an atomic. data, compare: registers; without `compare` it lies behind the data. Raises `Unsupported`."""
     how = ATOMICS.get(what)
     if how is None:
         raise Unsupported(f"{ins.name} is not executed by this shader core")

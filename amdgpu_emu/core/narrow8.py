@@ -21,7 +21,7 @@ I64 = np.int64
 
 
 def narrow(x: Any, kind: str, seed: Any = None) -> Any:
-    """u32 with the eight bits of each float32 x. seed: u32, of stochastic rounding; without, to nearest even."""
+    """Round float32 x to eight bits, as u32. seed: u32, of stochastic rounding; without it to nearest even."""
     fraction, bias, top = (3, 7, 0x7F) if kind == "fp8" else (2, 15, 0x7C)
     bits = np.asarray(x, np.float32).view(np.uint32).astype(I64)
     size, sign = bits & 0x7FFFFFFF, (bits >> 24) & 0x80
@@ -41,7 +41,7 @@ def narrow(x: Any, kind: str, seed: Any = None) -> Any:
 
 
 def compile_narrow(ins: Instruction, source: Callable[..., Reader]) -> tuple[Reader, Callable[[Group, Any], None]]:
-    """How it computes its bits and stores them; the others of the register stay."""
+    """Compile a conversion to eight bits: one function computes, one stores; the other bits of the register stay."""
     kind = "bf8" if "bf8" in ins.name else "fp8"
     place = ins.modifiers.get("op_sel", 0)
     d, half = ins.dst[0].index, place >> 3 & 1

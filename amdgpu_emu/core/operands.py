@@ -1,4 +1,4 @@
-"""From decoded operands to functions that read and write the registers of a group.
+"""Makes, from decoded operands, functions that read and write the registers of a group.
 
 Types are letters: u, i: 32-bit integers; f: binary32; U, J: 64-bit integers; d: binary64; H, I: 16-bit integers;
 h: binary16; b: bfloat16, read as binary32.
@@ -44,12 +44,12 @@ def scalar_index(op: Operand) -> int | None:
 
 
 def is_constant(op: Operand) -> bool:
-    """An inline constant, a literal, or null as a source."""
+    """Whether an operand is an inline constant, a literal, or null as a source."""
     return op.kind in _CONSTANTS or op.kind is Kind.NULL
 
 
 def from_bits(x: Any, t: str) -> Any:
-    """Unsigned bits as numbers of the type."""
+    """Reinterpret unsigned bits as numbers of a type."""
     if t == "b":
         return (x.astype(np.uint32) << np.uint32(16)).view(np.float32)
     return x.view(DTYPE[t])
@@ -64,14 +64,16 @@ def _modified(op: Operand, t: str, read: Reader) -> Reader:
 
 
 def constant(op: Operand, t: str) -> Any:
-    """The number as a NumPy scalar."""
+    """The value of a constant operand as a NumPy scalar of a type."""
     word = _UNSIGNED[t]
     value = 0 if op.kind is Kind.NULL else op.value
     return from_bits(word(value & (1 << 8 * word().itemsize) - 1), t)
 
 
 def reader(op: Operand, t: str, *, scalar: bool = False) -> Reader:
-    """Numbers of an operand: [n, lanes], [n, 1] or a scalar; in scalar instructions [n] or a scalar."""
+    """A function that reads the numbers of an operand: [n, lanes], [n, 1] or a scalar; in scalar instructions [n] or a
+    scalar.
+    """
     return _modified(op, t, _plain(op, t, scalar))
 
 
@@ -120,7 +122,7 @@ def _shaped(read: Reader, t: str, scalar: bool, half: int) -> Reader:
 
 
 def vector_reader(register: int, t: str, half: int = 0) -> Reader:
-    """Numbers of a vector register."""
+    """A function that reads the numbers of a vector register."""
     if t == "u":
         return lambda g: g.v[register]
     if t == "f":
@@ -137,7 +139,7 @@ def vector_reader(register: int, t: str, half: int = 0) -> Reader:
 
 
 def wide(low: Array, high: Array) -> Array:
-    """64-bit numbers of their words."""
+    """Join low and high words to 64-bit numbers."""
     out = high.astype(np.uint64)
     out <<= _S32
     out |= low
@@ -145,20 +147,20 @@ def wide(low: Array, high: Array) -> Array:
 
 
 def words(x: Any) -> tuple[Any, Any]:
-    """The low and the high word of 64-bit numbers."""
+    """Split 64-bit numbers into low and high words."""
     x = np.asarray(x).view(np.uint64)
     return x.astype(np.uint32), (x >> _S32).astype(np.uint32)
 
 
 def bf16_bits(x: Any) -> Any:
-    """float32 to bfloat16, nearest even; NaN stays NaN."""
+    """Round float32 to bfloat16, to nearest even; NaN stays NaN."""
     bits = np.asarray(x, np.float32).view(np.uint32)
     rounded = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)
     return np.where(np.isnan(x), (bits >> np.uint32(16)) | np.uint32(0x40), rounded).astype(np.uint16)
 
 
 def writer(op: Operand, t: str) -> Writer:
-    """Store numbers of a type in a vector register."""
+    """A function that stores numbers of a type in a vector register."""
     r, half = op.index, op.op_sel & 1
     if op.kind is not Kind.VGPR:
         return _scalar_writer(op, t)
@@ -188,7 +190,7 @@ def _scalar_writer(op: Operand, t: str) -> Writer:
 
 
 def mask_reader(op: Operand) -> Reader:
-    """bool[n, lanes] (or a scalar of it) of a lane mask operand."""
+    """A function that reads a lane mask operand as bool[n, lanes], or as a scalar."""
     if is_constant(op):
         value = constant(op, "U")
         lanes = np.arange(64, dtype=np.uint64)
@@ -201,7 +203,7 @@ def mask_reader(op: Operand) -> Reader:
 
 
 def mask_writer(op: Operand) -> Writer:
-    """Store bool[n, lanes] as a lane mask, 0 in lanes that are off."""
+    """A function that stores bool[n, lanes] as a lane mask, 0 in inactive lanes."""
     index = scalar_index(op)
     if index is None:
         raise Unsupported(f"a lane mask in an operand of kind {op.kind.name}")
@@ -213,7 +215,7 @@ def mask_writer(op: Operand) -> Writer:
 
 
 def registers(ops: tuple[Operand, ...], lanes: int) -> tuple[int, int]:
-    """Bits of the vector and of the scalar registers of operands."""
+    """Bit sets of the vector and of the scalar registers that operands name."""
     v = s = 0
     for op in ops:
         run = (1 << op.dwords) - 1
@@ -233,5 +235,5 @@ _READ_TOO: Final = (
 
 
 def read_too(ins: Instruction) -> bool:
-    """Whether the destination is read as well."""
+    """Whether an instruction reads its destination as well."""
     return ins.name.startswith(_READ_TOO)

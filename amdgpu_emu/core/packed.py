@@ -1,5 +1,7 @@
-"""VOP3P: two halves at a time, mixed precision, dot products. In the operands bit 0 of op_sel picks the half for the
-low result, bit 1 the one for the high result; neg negates for the low, abs for the high result.
+"""VOP3P: two halves at a time, mixed precision, dot products.
+
+Bit 0 of an operand's op_sel picks the half for the low result, bit 1 the half for the high result; neg negates for the
+low result, abs for the high one.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ def _both(op: Operand) -> Operand:
 
 
 def compile_packed(ins: Instruction, source: Source) -> Any:
-    """How a VOP3P instruction computes and stores its result."""
+    """Compile a VOP3P instruction: one function computes, one stores. Raises `Unsupported`."""
     name = ins.name
     if name in _PAIRS:
         return _pair(ins, source)
@@ -164,7 +166,7 @@ def _sum(pairs: Any) -> Any:
 
 
 def split(x: Any, bits: int, signed: bool) -> list[Any]:
-    """The fields of a word as int32, the lowest first."""
+    """Split words into fields, as int32, the lowest first."""
     x = np.asarray(x, np.uint32)
     if bits == 8:
         raw = np.ascontiguousarray(x).view(np.int8 if signed else np.uint8).reshape(*x.shape, 4)
@@ -209,7 +211,7 @@ def _dot4_float(ins: Instruction, source: Source) -> Reader:
     c = source(replace(ins.src[2], op_sel=0), "f")
 
     def compute(g: Group) -> Any:
-        """One product after another is added: the products are exact, each sum is rounded."""
+        """Add one product after another: the products are exact, each sum is rounded."""
         x, y = split(a(g), 8, False), split(b(g), 8, False)
         total = np.asarray(c(g))
         for p, q in zip(x, y, strict=True):
@@ -285,4 +287,4 @@ PACKED_NAMES: Final = frozenset(
         "v_dot4_f32_bf8_fp8", "v_dot4_f32_bf8_bf8",
     }
 )  # fmt: skip
-"""Names of VOP3P instructions, and of their kin in other formats."""
+"""Names of VOP3P instructions, and of the related ones in other formats."""

@@ -1,4 +1,4 @@
-"""Machine code to closures: each instruction of a program is decoded and compiled once, when it is reached first."""
+"""Compiles machine code to closures: each instruction is decoded and compiled once, when it is reached first."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Op:
 
 
 class Program:
-    """The code from an address on. fetch: bytes of memory, raises `GpuFault`."""
+    """The compiled code from an address on. fetch: reads bytes of memory, raises `GpuFault`."""
 
     def __init__(self, fetch: Callable[[int, int], bytes], n_vgprs: int, lanes: int) -> None:
         self.fetch, self.n_vgprs, self.lanes = fetch, n_vgprs, lanes
@@ -55,14 +55,14 @@ class Program:
         self._image: tuple[int, bytes, int] | None = None  # address and bytes of all of `ops`, and how many they are
 
     def at(self, address: int) -> Op:
-        """The instruction there. Raises `ShaderError`, `GpuFault`."""
+        """The compiled instruction at an address. Raises `ShaderError`, `GpuFault`."""
         op = self.ops.get(address)
         if op is None:
             op = self.ops[address] = self._compile(self._decode(address))
         return op
 
     def take(self, old: Program) -> None:
-        """Compiled instructions of another one, where the bytes in memory are still the same."""
+        """Take over the compiled instructions of another program whose bytes in memory are still the same."""
         if not old.ops:
             return
         image = old._image
@@ -75,7 +75,7 @@ class Program:
             code = self.fetch(low, high - low)
         except GpuFault:
             return
-        if image is not None and code == image[1]:  # all of the code is as it was, and so is each instruction
+        if image is not None and code == image[1]:  # the whole code is unchanged, so each instruction is
             self.ops, self._image = old.ops, image
             return
         for address, op in old.ops.items():
@@ -90,7 +90,7 @@ class Program:
             raise ShaderError(f"jumps to {address:#x}, which is misaligned")
         page = address // PAGE
         if page not in self._pages:
-            self.fetch(address, 4)  # faults here; a page is mapped, and executable, as a whole
+            self.fetch(address, 4)  # raises `GpuFault`; a page is mapped, and executable, as a whole
             self._pages[page] = self.fetch(page * PAGE, PAGE)
         code = self._pages[page][address % PAGE :][:_LONGEST]
         try:
@@ -160,7 +160,7 @@ class Program:
 
 
 def _operands(ins: Instruction) -> tuple[tuple[Operand, ...], tuple[Operand, ...]]:
-    """What is read and what is written, both halves of a pair."""
+    """The operands that are read and those that are written, of both halves of a pair."""
     read, write = ins.src, ins.dst
     if read_too(ins) and ins.format is not Format.SMEM and not ins.name.startswith("v_writelane"):
         read = (*read, *(op for op in ins.dst if "_d16" not in ins.name))
@@ -173,14 +173,14 @@ def _operands(ins: Instruction) -> tuple[tuple[Operand, ...], tuple[Operand, ...
 
 
 def _discards_carry(ins: Instruction) -> bool:
-    """Whether it is v_mad_co with no interest in its carry. Compilers make 32-bit products with it, too, whose addend
+    """Whether an instruction is v_mad_co with an unused carry. Compilers use it for 32-bit products, too, whose addend
     has nothing in its upper half: that half matters to the upper half of the result alone.
     """
     return ins.name.startswith("v_mad_co_") and len(ins.dst) == 2 and ins.dst[1].kind is Kind.NULL
 
 
 def _low_alone(ins: Instruction, fn: Step) -> Step:
-    """Where the upper half of the addend was never written, that of the result counts as never written."""
+    """Mark the upper half of a result as never written where that of the addend was never written."""
     addend, top = ins.src[2], ins.dst[0].index + 1
     vector = addend.kind is Kind.VGPR
     scalar = scalar_index(addend) if addend.dwords == 2 and not vector else None

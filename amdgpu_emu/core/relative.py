@@ -1,4 +1,4 @@
-"""Registers whose number M0 has a part in: v_movrel*, v_swaprel_b32, s_movrel*.
+"""Registers whose number depends on M0: v_movrel*, v_swaprel_b32, s_movrel*.
 
 M0 is added to the number in the instruction; of the forms with `_2`, and of v_swaprel_b32, bits 0 to 9 to the source's
 and bits 16 to 25 to the destination's (RDNA 4 ISA).
@@ -23,18 +23,18 @@ _TARGET: Final = (16, 0x3FF)
 
 
 def is_relative(name: str) -> bool:
-    """Whether M0 moves one of its registers."""
+    """Whether M0 changes the number of one of the instruction's registers."""
     return name.startswith(("v_movrel", "v_swaprel", "s_movrel"))
 
 
 def dynamic(ins: Instruction) -> tuple[Operand, ...]:
-    """The operands whose number is not known before M0 is."""
+    """The operands whose register number depends on M0."""
     moved = ins.dst if "movreld" in ins.name else ins.src if "movrels_" in ins.name else (*ins.dst, *ins.src)
     return tuple(op for op in moved if op.kind in (Kind.VGPR, Kind.SGPR))
 
 
 def _numbers(g: Group, base: int, how: tuple[int, int], limit: int, width: int, letter: str) -> Array:
-    """i64[n]: the register of each wave."""
+    """The register number of each wave, i64[n]."""
     shift, mask = how
     found: Array = base + ((g.s[M0].astype(np.int64) >> shift) & mask)
     beyond = found + width > limit
@@ -47,7 +47,7 @@ def _numbers(g: Group, base: int, how: tuple[int, int], limit: int, width: int, 
 
 
 def _fetch(g: Group, numbers: Array) -> Array:
-    """u32[n, lanes] of a vector register of each wave's own."""
+    """Read a vector register whose number differs by wave, u32[n, lanes]."""
     waves = np.arange(g.n)
     for register in np.unique(numbers).tolist():
         if g.pend_v >> register & 1:
@@ -71,7 +71,7 @@ def _store(g: Group, numbers: Array, value: Any) -> None:
 
 
 def _moves(name: str) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
-    """How M0 moves the source and the destination."""
+    """The fields of M0 that move the source and the destination; None: M0 does not move it."""
     if name.endswith("sd_2_b32") or "swaprel" in name:
         return _SOURCE, _TARGET
     kind = name.partition("movrel")[2].partition("_")[0]

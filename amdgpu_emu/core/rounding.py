@@ -24,7 +24,7 @@ _LOW29, _HALF29 = np.int64((1 << 29) - 1), np.int64(1 << 28)
 
 
 def two_sum(a: Any, b: Any) -> tuple[Any, Any]:
-    """a + b as a pair. The error is 0 where the sum is not finite."""
+    """Add a and b: the sum as a pair. The error is 0 where the sum is not finite."""
     s = a + b
     t = s - a
     e = (a - (s - t)) + (b - t)
@@ -32,7 +32,7 @@ def two_sum(a: Any, b: Any) -> tuple[Any, Any]:
 
 
 def to_odd(s: Any, e: Any) -> Any:
-    """s + e rounded to odd."""
+    """Round a pair s + e to odd."""
     bits = np.asarray(s, np.float64).view(np.int64)
     away = (e > 0) == (s > 0)  # the exact value is farther from zero than s
     fix = (e != 0) & (bits & 1 == 0) & (s != 0)
@@ -40,7 +40,7 @@ def to_odd(s: Any, e: Any) -> Any:
 
 
 def narrow(s: Any, e: Any, kind: Any, mode: int) -> Any:
-    """A pair rounded to float16, float32 or float64."""
+    """Round a pair to float16, float32 or float64."""
     r = np.asarray(s, np.float64) if kind is np.float64 else to_odd(s, e).astype(kind)
     if mode == NEAREST:
         return r
@@ -55,7 +55,7 @@ def narrow(s: Any, e: Any, kind: Any, mode: int) -> Any:
 
 
 def overflow(negative: Any, kind: Any, mode: int) -> Any:
-    """What a finite number beyond the greatest one becomes."""
+    """The result of rounding a finite number beyond the greatest one."""
     top = np.finfo(kind).max
     high = kind(np.inf) if mode in (NEAREST, UP) else top
     low = kind(-np.inf) if mode in (NEAREST, DOWN) else -top
@@ -63,7 +63,10 @@ def overflow(negative: Any, kind: Any, mode: int) -> Any:
 
 
 def add(a: Any, b: Any, kind: Any, mode: int) -> Any:
-    """a + b. a, b: of the kind. A sum of zero is -0.0 when rounding down, unless both are +0.0."""
+    """Add a and b in a rounding mode. a, b: of the kind.
+
+    A sum of zero is -0.0 when rounding down, unless both are +0.0.
+    """
     x, y = np.asarray(a, np.float64), np.asarray(b, np.float64)
     s, e = two_sum(x, y)
     r = narrow(s, e, kind, mode)
@@ -73,7 +76,7 @@ def add(a: Any, b: Any, kind: Any, mode: int) -> Any:
 
 
 def mul(a: Any, b: Any, kind: Any, mode: int) -> Any:
-    """a * b."""
+    """Multiply a and b in a rounding mode, rounded once."""
     if kind is not np.float64:
         p = np.asarray(a, np.float64) * np.asarray(b, np.float64)
         return narrow(p, np.zeros_like(p), kind, mode)
@@ -81,21 +84,21 @@ def mul(a: Any, b: Any, kind: Any, mode: int) -> Any:
 
 
 def fma(a: Any, b: Any, c: Any, kind: Any, mode: int = NEAREST) -> Any:
-    """a * b + c, rounded once."""
+    """Fused multiply-add a * b + c in a rounding mode, rounded once."""
     if kind is np.float64:
         return _fma64(a, b, c, mode)
     return add_wide(np.asarray(a, np.float64) * np.asarray(b, np.float64), np.asarray(c, np.float64), kind, mode)
 
 
 def add_wide(p: Any, c: Any, kind: Any, mode: int) -> Any:
-    """p + c, of float64, rounded to a narrower kind."""
+    """Add p and c, float64, rounded once to a narrower kind."""
     s, e = two_sum(p, c)
     r = narrow(s, e, kind, mode)
     return np.where((s == 0) & (np.signbit(p) | np.signbit(c)), kind(-0.0), r) if mode == DOWN else r
 
 
 def fma32(a: Any, b: Any, c: Any) -> Any:
-    """float32 a * b + c to nearest, fast: float64 and again, and exactly where that may have rounded twice."""
+    """Fused multiply-add of float32 to nearest, fast: via float64, and exactly where that may have rounded twice."""
     p = np.multiply(a, b, dtype=np.float64)
     s = p + c
     if not np.ndim(s):  # constants
@@ -136,7 +139,7 @@ def _zero_sum(x: float, y: float, z: float, mode: int) -> float:
 
 
 def of_fraction(exact: Fraction, mode: int = NEAREST) -> float:
-    """An exact number, not 0, as a float64."""
+    """Round an exact number, not 0, to float64."""
     try:
         r = exact.numerator / exact.denominator
     except OverflowError:

@@ -22,7 +22,7 @@ U32, I32, U64, I64 = np.uint32, np.int32, np.uint64, np.int64
 
 
 class Scalar(NamedTuple):
-    """scc: from sources and result; None leaves it."""
+    """One scalar instruction. scc: computes SCC from sources and result; None leaves SCC unchanged."""
 
     result: str
     sources: str
@@ -191,7 +191,7 @@ _SAVEEXEC: Final[dict[str, Callable[[Any, Any], Any]]] = {
 
 
 def put(g: Group, index: int, t: str, value: Any) -> None:
-    """Numbers [n] or a scalar into scalar registers."""
+    """A function that stores numbers, [n] or a scalar, into scalar registers."""
     if t in "uif":
         g.put_s(index, value.view(U32))
     elif t in "HIh":
@@ -203,7 +203,7 @@ def put(g: Group, index: int, t: str, value: Any) -> None:
 
 
 def compile_scalar(ins: Instruction, lanes: int) -> Step:
-    """What an instruction of the scalar unit does, jumps aside. Raises `Unsupported`."""
+    """Compile an instruction of the scalar unit, except jumps. Raises `Unsupported`."""
     name = ins.name
     if name.startswith("s_cmp_"):
         return _compare(ins)

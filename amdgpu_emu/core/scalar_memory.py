@@ -18,7 +18,7 @@ _BYTES = {f"b{8 * n}": n for n in (4, 8, 12, 16, 32, 64)} | {"u8": 1, "i8": 1, "
 
 
 def compile_scalar_load(ins: Instruction) -> Step:
-    """s_load_*, s_buffer_load_*. Raises `Unsupported`."""
+    """Compile s_load_* or s_buffer_load_*. Raises `Unsupported`."""
     size = ins.name.rpartition("_")[2]
     buffer = ins.name.startswith("s_buffer_load_")
     if size not in _BYTES or not (buffer or ins.name.startswith("s_load_")):
@@ -46,7 +46,7 @@ def compile_scalar_load(ins: Instruction) -> Step:
         put(g, _read(g, addresses, np.arange(g.n), n))
 
     def from_buffer(g: Group) -> None:
-        """Each dword (or less) that lies outside of the buffer is 0."""
+        """Load from a buffer; each dword (or less) that lies outside of it is 0."""
         descriptor = Descriptor(g, base)
         start = np.broadcast_to(behind(g), (g.n,))
         size, step = descriptor.bytes(), min(n, 4)
@@ -75,16 +75,16 @@ def _check(g: Group, addresses: Array, waves: Array, n: int) -> None:
 
 
 def _read(g: Group, addresses: Array, waves: Array, n: int) -> Array:
-    """u8[k, n]."""
+    """Read n bytes at each address, u8[k, n]."""
     _check(g, addresses, waves, n)
     if np.count_nonzero(addresses != addresses[0]) == 0:  # arguments, as a rule
         different = addresses[:1]
         rows = np.empty((len(addresses), n), np.uint8)
-        rows[:] = g.world.memory.scalar(int(addresses[0]), n)
+        rows[:] = g.shared.memory.scalar(int(addresses[0]), n)
     else:
         different, which = np.unique(addresses, return_inverse=True)
-        rows = np.stack([g.world.memory.scalar(va, n) for va in different.tolist()])[which.reshape(-1)]
-    if g.world.counters.measure:
-        g.world.counters.scalar_bytes += n * len(waves)
-        g.world.counters.touch("read", different, n)
+        rows = np.stack([g.shared.memory.scalar(va, n) for va in different.tolist()])[which.reshape(-1)]
+    if g.shared.counters.measure:
+        g.shared.counters.scalar_bytes += n * len(waves)
+        g.shared.counters.touch("read", different, n)
     return np.ascontiguousarray(rows)

@@ -1,4 +1,4 @@
-"""Arrays of one shape."""
+"""Helpers that bring arrays to one shape."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 def alike(*xs: Any) -> Any:
-    """`np.broadcast_arrays`, which takes longer than most instructions, only where the shapes differ."""
+    """Broadcast arrays to one shape; equal shapes skip `np.broadcast_arrays`, which is slower than an instruction."""
     first = xs[0]
     if isinstance(first, np.ndarray) and all(isinstance(x, np.ndarray) and x.shape == first.shape for x in xs):
         return xs
@@ -16,7 +16,9 @@ def alike(*xs: Any) -> Any:
 
 
 def chosen(cases: list[tuple[Any, Any]], other: Any) -> Any:
-    """`np.select` of (where, what): the first that holds, else `other`, of whose shape and kind the result is."""
+    """Select as `np.select` does: the first (where, what) that holds, else `other`, whose shape and kind the result
+    has.
+    """
     found = np.array(other)
     for where, what in reversed(cases):
         if np.count_nonzero(where):

@@ -1,8 +1,8 @@
-"""The memories that lanes address: global, LDS, scratch, and flat, which is a window onto each of the three.
+"""The address spaces of lanes: global, LDS, scratch, and flat, which is a window onto each of the three.
 
-`Found` are the lanes that take part: their addresses, waves and lanes, [k] each. A global or flat address is u64; one
-of LDS or scratch counts bytes from the start of the workgroup's or of the lane's memory, i64. Scratch lies as hardware
-lays it: dword k of all lanes of a wave side by side.
+`Found` holds the active lanes of an access: their addresses, waves and lanes, [k] each. A global or flat address is
+u64; one of LDS or scratch counts bytes from the start of the workgroup's or of the lane's memory, i64. Scratch lies as
+hardware lays it: dword k of all lanes of a wave side by side.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from amdgpu_emu.core.waits import issue
 U64 = np.uint64
 Found = tuple[Array, Array, Array]
 Update = Callable[[int, int], int]
-"""(which of the k lanes, old number) -> new number."""
+"""A function of an atomic: (which of the k lanes, old number) -> new number."""
 MASK48: Final = U64((1 << 48) - 1)
 _S32: Final = U64(32)
 _LOCAL, _PRIVATE = U64(SHARED_BASE >> 32), U64(PRIVATE_BASE >> 32)
 
 
 class Space(NamedTuple):
-    """read: (g, found, n) -> u8[k, n]; write: (g, found, u8[k, n]); atomic: (g, found, n, update) -> old, u64[k]:
-    lane after lane, in the order of waves and lanes."""
+    """An address space. read: (g, found, n) -> u8[k, n]; write: (g, found, u8[k, n]); atomic: (g, found, n, update) ->
+    old, u64[k]: lane after lane, in the order of waves and lanes.
+    """
 
     read: Callable[[Group, Found, int], Array]
     write: Callable[[Group, Found, Array], None]
@@ -36,12 +37,12 @@ class Space(NamedTuple):
 
 
 def some(found: Found, which: Array) -> Found:
-    """Those of bool[k] or of indices."""
+    """Select some lanes, by bool[k] or by indices."""
     return found[0][which], found[1][which], found[2][which]
 
 
 def aligned(found: Found, n: int, what: str) -> None:
-    """Raises where an address is no multiple of n, a power of two."""
+    """Raise `ShaderError` where an address is no multiple of n, a power of two."""
     addresses, waves, lanes = found
     if int(np.bitwise_or.reduce(addresses)) & (n - 1):
         k = int(np.argmax(addresses & addresses.dtype.type(n - 1) != 0))
@@ -58,9 +59,9 @@ def _read_global(g: Group, found: Found, n: int) -> Array:
     g.access = (*found, n)
     if not len(addresses):
         return np.empty((0, n), np.uint8)
-    data: Array = g.world.memory.gather(addresses, n)
-    if g.world.counters.measure:
-        g.world.counters.request("read", addresses, g.ids[waves], n, g.lanes)
+    data: Array = g.shared.memory.gather(addresses, n)
+    if g.shared.counters.measure:
+        g.shared.counters.request("read", addresses, g.ids[waves], n, g.lanes)
     return data
 
 
@@ -69,9 +70,9 @@ def _write_global(g: Group, found: Found, data: Array) -> None:
     g.access = (*found, data.shape[1])
     if not len(addresses):
         return
-    g.world.memory.scatter(addresses, data)
-    if g.world.counters.measure:
-        g.world.counters.request("write", addresses, g.ids[waves], data.shape[1], g.lanes)
+    g.shared.memory.scatter(addresses, data)
+    if g.shared.counters.measure:
+        g.shared.counters.request("write", addresses, g.ids[waves], data.shape[1], g.lanes)
 
 
 def _atomic_global(g: Group, found: Found, n: int, update: Update) -> Array:
@@ -80,10 +81,10 @@ def _atomic_global(g: Group, found: Found, n: int, update: Update) -> Array:
     if not len(addresses):
         return np.empty(0, U64)
     aligned(found, n, f"an atomic of {n} bytes")
-    old: Array = g.world.memory.atomic(addresses, n, update)
-    if g.world.counters.measure:
-        g.world.counters.request("read", addresses, g.ids[waves], n, g.lanes)
-        g.world.counters.request("write", addresses, g.ids[waves], n)
+    old: Array = g.shared.memory.atomic(addresses, n, update)
+    if g.shared.counters.measure:
+        g.shared.counters.request("read", addresses, g.ids[waves], n, g.lanes)
+        g.shared.counters.request("write", addresses, g.ids[waves], n)
     return old
 
 
@@ -93,7 +94,7 @@ def _atomic_global(g: Group, found: Found, n: int, update: Update) -> Array:
 def _local(g: Group, found: Found, n: int, align: int) -> Array:
     """Offsets in the memory of all workgroups."""
     g.access = (*found, n)
-    start: Array = g.world.lds.check(g, found[0], found[1], n)
+    start: Array = g.shared.lds.check(g, found[0], found[1], n)
     # In the alignment mode that Linux sets (SH_MEM_CONFIG) hardware takes any address, and takes the access apart. That
     # is common for packed data in memory; in LDS, which a kernel lays out itself, it is a mistake.
     aligned(found, align, f"an LDS access of {n} bytes")
@@ -101,20 +102,20 @@ def _local(g: Group, found: Found, n: int, align: int) -> Array:
 
 
 def _read_local(g: Group, found: Found, n: int) -> Array:
-    data: Array = g.world.lds.read(g, _local(g, found, n, 4 if n >= 4 else n), found[1], n)
+    data: Array = g.shared.lds.read(g, _local(g, found, n, 4 if n >= 4 else n), found[1], n)
     return data
 
 
 def _write_local(g: Group, found: Found, data: Array) -> None:
     n = data.shape[1]
-    g.world.lds.write(g, _local(g, found, n, 4 if n >= 4 else n), found[1], data)
+    g.shared.lds.write(g, _local(g, found, n, 4 if n >= 4 else n), found[1], data)
 
 
 def _atomic_local(g: Group, found: Found, n: int, update: Update) -> Array:
     g.access = (*found, n)
     aligned(found, n, f"an LDS atomic of {n} bytes")
-    start = g.world.lds.check(g, found[0], found[1], n)
-    old: Array = g.world.lds.atomic(g, start, n, found[1], update)
+    start = g.shared.lds.check(g, found[0], found[1], n)
+    old: Array = g.shared.lds.atomic(g, start, n, found[1], update)
     return old
 
 
@@ -122,10 +123,10 @@ def _atomic_local(g: Group, found: Found, n: int, update: Update) -> Array:
 
 
 def _swizzled(g: Group, found: Found, n: int) -> Array:
-    """Where in global memory the bytes of a lane's scratch memory are that begin at these offsets, u64[k]; n: bytes,
+    """Global addresses of bytes of the lanes' scratch memory, by offset, u64[k]; n: bytes,
     for the check of the size alone."""
     at, waves, lanes = found
-    scratch = g.world.dispatch.scratch
+    scratch = g.shared.dispatch.scratch
     if scratch is None:
         raise ShaderError("the dispatch has no scratch memory")
     size = scratch.bytes_per_wave // g.lanes
@@ -179,7 +180,9 @@ PRIVATE: Final = Space(_read_private, _write_private, _atomic_private)
 
 
 def _parts(found: Found) -> list[tuple[Space, Found, Array]] | None:
-    """By memory: its lanes, with addresses as that memory takes them, and which ones they are. None: all global."""
+    """Split the lanes of a flat access by memory: its lanes, with addresses as that memory takes them, and which ones
+    they are. None: all global.
+    """
     window = found[0] >> _S32
     local, private = window == _LOCAL, window == _PRIVATE
     if not (local.any() or private.any()):

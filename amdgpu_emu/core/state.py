@@ -1,8 +1,8 @@
-"""Registers of a group of waves that are at the same instruction. Every group owns its arrays.
+"""The registers of a group of waves that are at the same instruction. Every group owns its arrays.
 
 Scalar registers have their hardware numbers: 0 to 105, VCC 106 and 107, TTMP 108 to 123, M0 125, EXEC 126 and 127.
-A register knows whether it was written: `undef_v` and `undef_s` hold a bit for each one that some wave or lane has
-not written, and `v_defined`, `s_defined` say which. A half that is written makes the whole register count as written.
+Unwritten registers are tracked: `undef_v` and `undef_s` hold a bit for each register that some wave or lane has not
+written, and `v_defined`, `s_defined` say which. Writing one half makes the whole register count as written.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ EXEC: Final = 126
 SCC: Final = 128
 N_SCALARS: Final = 129
 POISON: Final = 0xFFA5C3E1
-"""What registers hold before they are written: a NaN, no small number, no address."""
+"""The contents of registers before they are written: a NaN, no small number, no address."""
 NORMAL_MODE: Final = 0xF0
-"""Round to nearest even, keep subnormals of every width."""
+"""MODE at the start: round to nearest even, keep subnormals of every width."""
 
 
 class Pending:
-    """A result that is under way. registers: bits; counter: its name; text: of the instruction; at: its address."""
+    """A result that is still to arrive. registers: bits; counter: name; text: of the instruction; at: its address."""
 
     __slots__ = ("at", "kind", "registers", "scalar")
 
@@ -37,7 +37,9 @@ class Pending:
 
 
 class Group:
-    """n waves of `lanes` lanes at `pc`. ids: their numbers in the dispatch; workgroup: their workgroups' numbers."""
+    """A group of n waves of `lanes` lanes at `pc`. ids: their numbers in the dispatch; workgroup: their workgroups'
+    numbers.
+    """
 
     def __init__(self, n_vgprs: int, lanes: int, ids: Array, workgroup: Array) -> None:
         self.n, self.lanes, self.ids, self.workgroup = len(ids), lanes, ids, workgroup
@@ -60,7 +62,7 @@ class Group:
         self.dpp: Array | None = None
         self.on: tuple[Array, ...] | None = None  # a mask, and what `lane_data` made of it
         self.clock: Any = None  # what `local_memory` made of `signals` and `waits`
-        self.world: Any = None
+        self.shared: Any = None
         self.access: tuple[Any, ...] | None = None  # of the memory access under way: addresses, waves, lanes, bytes
         self._views()
 
@@ -72,7 +74,7 @@ class Group:
     # Masks.
 
     def bits(self, index: int) -> Array:
-        """bool[n, lanes] of the lane mask in scalar registers from `index` on."""
+        """The lane mask in scalar registers from `index` on, as bool[n, lanes]."""
         if self.lanes == 32:
             raw = np.ascontiguousarray(self.s[index]).view(np.uint8).reshape(self.n, 4)
         else:
@@ -80,7 +82,7 @@ class Group:
         return np.unpackbits(raw, axis=1, bitorder="little").view(np.bool_)
 
     def put_bits(self, index: int, mask: Array) -> None:
-        """A lane mask into scalar registers from `index` on."""
+        """Store a lane mask into scalar registers from `index` on."""
         if index == NULL:
             return
         if mask.shape != (self.n, self.lanes):
@@ -90,18 +92,18 @@ class Group:
             self.put_s(index + k, packed[:, k])
 
     def exec_changed(self) -> None:
-        """EXEC was written."""
+        """Note that EXEC was written."""
         mask = self.bits(EXEC)
         self.mask = None if np.count_nonzero(mask) == mask.size else mask
 
     def active(self) -> Array:
-        """bool[n, lanes]."""
+        """The active lanes, bool[n, lanes]."""
         return np.ones((self.n, self.lanes), np.bool_) if self.mask is None else self.mask
 
     # Registers.
 
     def put_s(self, index: int, value: Any) -> None:
-        """A scalar register of every wave, u32."""
+        """Write a scalar register of every wave, u32."""
         if index == NULL:
             return
         self.s[index] = value
@@ -112,14 +114,14 @@ class Group:
             self.exec_changed()
 
     def put_scc(self, value: Any) -> None:
-        """The condition code of every wave."""
+        """Write the condition code (SCC) of every wave."""
         self.scc[...] = value
         if self.undef_s >> SCC & 1:
             self.s_defined[SCC] = True
             self.undef_s &= ~(1 << SCC)
 
     def put(self, register: int, value: Any) -> None:
-        """A vector register, u32, in the lanes that are on."""
+        """Write a vector register, u32, in the active lanes."""
         if self.mask is None:
             self.v[register] = value
         else:
@@ -128,7 +130,7 @@ class Group:
             self.define(register)
 
     def put_half(self, register: int, half: int, value: Any) -> None:
-        """A half of a vector register, u16."""
+        """Write a half of a vector register, u16, in the active lanes."""
         place = self.halves[register, :, :, half]
         if self.mask is None:
             place[...] = value
@@ -138,7 +140,7 @@ class Group:
             self.define(register)
 
     def define(self, register: int, lanes: Array | None = None) -> None:
-        """A register was written in the lanes that are on, or in those given."""
+        """Note that a register was written in the active lanes, or in `lanes`."""
         defined, lanes = self.v_defined[register], self.mask if lanes is None else lanes
         if lanes is None:
             defined[...] = True
@@ -150,7 +152,7 @@ class Group:
     # Splitting and joining.
 
     def part(self, which: Array) -> Group:
-        """The waves of bool[n], as a group of their own."""
+        """Split off the waves of bool[n] as a group of their own."""
         index = np.flatnonzero(which)
         other = Group.__new__(Group)
         other.n, other.lanes, other.n_vgprs = len(index), self.lanes, self.n_vgprs
@@ -163,14 +165,14 @@ class Group:
         other.queues = {name: queue.copy() for name, queue in self.queues.items()}
         other.mode, other.pc, other.turn, other.dpp, other.on = self.mode, self.pc, self.turn, None, None
         other.clock = None
-        other.world, other.access = self.world, None
+        other.shared, other.access = self.shared, None
         other._views()
         other.exec_changed()
         return other
 
     @staticmethod
     def joined(groups: list[Group]) -> Group:
-        """One group of several that are at the same instruction with the same results under way."""
+        """Join groups that are at the same instruction and wait for the same results."""
         first = groups[0]
         if len(groups) == 1:
             return first
@@ -188,13 +190,13 @@ class Group:
         other.mode, other.pc, other.dpp, other.on = first.mode, first.pc, None, None
         other.clock = None
         other.turn = max(g.turn for g in groups)
-        other.world, other.access = first.world, None
+        other.shared, other.access = first.shared, None
         other._views()
         other.exec_changed()
         return other
 
     def signature(self) -> tuple[Any, ...]:
-        """Groups whose signatures are equal can be joined."""
+        """A key: groups whose signatures are equal can be joined."""
         under_way = tuple(
             (name, tuple((p.registers, p.scalar) for p in queue))
             for name, queue in sorted(self.queues.items())
@@ -204,4 +206,4 @@ class Group:
 
 
 Step = Callable[[Group], Any]
-"""What an instruction does. Returns None, the address of the next instruction, or an event of `events`."""
+"""A compiled instruction. Returns None, the address of the next instruction, or an event of `events`."""

@@ -37,12 +37,12 @@ from amdgpu_emu.isa.instruction import Format, Instruction, Kind, Operand
 
 Halves = tuple[Reader, Callable[[Group, Any], None]]
 _DPP = -1
-"""Register number of a source that comes through `Group.dpp`."""
+"""Register number that stands for a source in `Group.dpp`."""
 _FLOAT_TYPES = "fhd"
 
 
 def compile_vector(ins: Instruction, lanes: int) -> Step:
-    """What an instruction of the vector unit does. Raises `Unsupported`."""
+    """Compile an instruction of the vector unit. Raises `Unsupported`."""
     if ins.name in RELATIVE:
         return RELATIVE[ins.name](ins, lanes)
     if "dpp_ctrl" in ins.modifiers or "dpp8" in ins.modifiers:
@@ -100,7 +100,7 @@ def _pair(ins: Instruction) -> Step:
 
 
 def source(op: Operand, t: str) -> Reader:
-    """A reader; the source that DPP moved has the register number -1."""
+    """A function that reads a source; a source that DPP moved has the register number -1."""
     if op.kind is Kind.VGPR and op.index == _DPP:
         return _moved(op, t)
     return reader(op, t)
@@ -126,7 +126,7 @@ def _moved(op: Operand, t: str) -> Reader:
 
 
 def halves(ins: Instruction) -> Halves:
-    """How an instruction with a result computes and stores it."""
+    """Compile an instruction with a result: one function computes, one stores. Raises `Unsupported`."""
     name = ins.name
     if ins.format is Format.VOP3P or name in PACKED_NAMES:
         packed: Halves = compile_packed(ins, source)
@@ -168,12 +168,12 @@ def _integer(ins: Instruction, how: Plain) -> Halves:
 
 
 def round_of(mode: int, t: str) -> int:
-    """Rounding mode of a float type."""
+    """The rounding mode of a float type in MODE."""
     return mode & 3 if t == "f" else mode >> 2 & 3
 
 
 def denorm_of(mode: int, t: str) -> int:
-    """Bit 0: subnormal inputs count; bit 1: subnormal results are kept."""
+    """The denormal mode of a float type: bit 0: subnormal inputs count; bit 1: subnormal results are kept."""
     return mode >> 4 & 3 if t == "f" else mode >> 6 & 3
 
 
@@ -199,7 +199,7 @@ def _selected(ins: Instruction, read: Reader) -> Reader:
 
 
 def with_mode(how: Float, reads: list[Reader]) -> Reader:
-    """Compute to nearest with subnormals where MODE says so, and as it says otherwise."""
+    """Wrap a computation in MODE's rounding and denormal modes; to nearest with subnormals takes the fast way."""
     call = how.call
     kind = KINDS.get(how.result, np.float32)
 

@@ -1,4 +1,4 @@
-"""Results that are under way, and the s_wait_* instructions.
+"""Results that have not arrived yet, and the s_wait_* instructions.
 
 Loads of one counter return in order, scalar loads in any.
 """
@@ -17,7 +17,7 @@ _NO_COUNTER: Final = ("global_inv", "global_wb", "global_wbinv", "global_prefetc
 
 
 def counters_of(ins: Instruction) -> tuple[str, ...]:
-    """Which counters an instruction with a result, or a store to LDS, raises."""
+    """The counters that an instruction with a result, or a store to LDS, raises."""
     if ins.name in _NO_COUNTER:
         return ()
     if ins.format is Format.SMEM:
@@ -32,7 +32,7 @@ def counters_of(ins: Instruction) -> tuple[str, ...]:
 
 
 def issue(g: Group, counter: str, registers: int, scalar: bool, at: int, kind: str) -> None:
-    """A result is on its way."""
+    """Note a result that arrives later."""
     g.queues.setdefault(counter, []).append(Pending(registers, scalar, at, kind))
     if scalar:
         g.pend_s |= registers
@@ -41,7 +41,7 @@ def issue(g: Group, counter: str, registers: int, scalar: bool, at: int, kind: s
 
 
 def arrive(g: Group, counter: str, left: int) -> None:
-    """Wait until at most `left` are on their way."""
+    """Wait until at most `left` results of a counter are outstanding."""
     queue = g.queues.get(counter)
     if not queue or len(queue) <= left or (left and counter in IN_ANY_ORDER):
         return
@@ -56,7 +56,7 @@ def arrive(g: Group, counter: str, left: int) -> None:
 
 
 def compile_wait(ins: Instruction) -> Step | None:
-    """s_wait_*; None if it is none."""
+    """Compile an s_wait_* instruction; None for any other."""
     name, n = ins.name, ins.modifiers.get("simm16", 0) & 0xFFFF
     if name == "s_wait_idle":
 
@@ -80,7 +80,7 @@ def compile_wait(ins: Instruction) -> Step | None:
 
 
 def conflict(g: Group, use: tuple[int, int], touch: tuple[int, int], counters: tuple[str, ...]) -> None:
-    """Raises when registers are used or overwritten whose result is on its way.
+    """Raise `ShaderError` if an instruction uses or overwrites a register whose result has not arrived.
 
     A load may overwrite what an earlier load of the same counter brings, for they return in order.
     """

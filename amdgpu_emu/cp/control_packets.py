@@ -1,4 +1,4 @@
-"""Packets that set registers, start waves, and go elsewhere."""
+"""Packets that set registers, start waves, and jump."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from zinc_rt.amdgpu.pm4 import values as v
 
 
 def nop(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
-    """Nothing."""
+    """Run NOP: do nothing."""
 
 
 def set_sh(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
-    """Shader registers."""
+    """Run SET_SH_REG: write shader registers."""
     if f["index"] or f["vmid_shift"]:
         raise GpuHang("index and vmid_shift are for the kernel's own streams")
     queue.registers.set_sh(f["register"], f["values"])
 
 
 def set_uconfig(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
-    """Registers of the user configuration."""
+    """Run SET_UCONFIG_REG: write registers of the user configuration."""
     if f["register"] + len(f["values"]) > reg.UCONFIG_COUNT:
         raise GpuHang(f"the user-configuration space has {reg.UCONFIG_COUNT:#x} registers")
     for i, value in enumerate(f["values"], reg.UCONFIG_BASE + f["register"]):
@@ -34,12 +34,12 @@ def set_uconfig(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
 
 
 def set_context(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
-    """Registers that compute queues lack."""
+    """Run SET_CONTEXT_REG: refused, since compute queues lack these registers."""
     raise GpuHang("context registers are for graphics; a compute queue does not take the packet")
 
 
 def load_sh(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
-    """Shader registers from memory."""
+    """Run LOAD_SH_REG_INDEX: write shader registers from memory."""
     if f["index"] != v.LoadIndex.ADDRESS or f["data_format"] != v.LoadFormat.VALUES:
         raise GpuHang("only values at an address are emulated")
     if not f["n_registers"] or f["n_registers"] > reg.SH_COUNT:
@@ -49,16 +49,16 @@ def load_sh(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
 
 
 def dispatch_direct(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
-    """Start waves."""
+    """Run DISPATCH_DIRECT: start waves."""
     if not (f["x"] and f["y"] and f["z"]):
         raise GpuHang(f"{f['x']}x{f['y']}x{f['z']} groups; none of them may be zero")
     _dispatch(queue, f["x"], f["y"], f["z"], body[3])
 
 
 def dispatch_indirect(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
-    """Start as many waves as memory says."""
+    """Run DISPATCH_INDIRECT: start waves; their number is read from memory."""
     x, y, z = queue.gpu.caches.read(queue.vm, f["address"], 12).view("<u4").tolist()
-    if x and y and z:  # counts that kernels computed may be zero
+    if x and y and z:  # counts computed by kernels may be zero
         _dispatch(queue, x, y, z, body[2])
 
 
@@ -88,7 +88,7 @@ def _run(queue: Queue, dispatch: Dispatch, memory: ShaderMemory, position: Posit
 
 
 def indirect_buffer(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
-    """Call or jump."""
+    """Run INDIRECT_BUFFER: call or jump."""
     if not f["valid"]:
         raise GpuHang("bit 23 (VALID) of the size is clear")
     if f["vmid"] or f["priv"]:
@@ -107,6 +107,6 @@ def indirect_buffer(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
 
 
 def cond_exec(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
-    """Leave packets out."""
+    """Run COND_EXEC: skip packets."""
     if not queue.gpu.caches.read32(queue.vm, f["address"]):
         queue.skip = f["n_dwords"]

@@ -1,4 +1,4 @@
-"""Which function runs which packet."""
+"""The functions that run packets, by opcode."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from amdgpu_emu.cp.queue import Fields, Queue
 from zinc_rt.amdgpu.pm4 import opcodes as op
 
 Handler = Callable[[Queue, tuple[int, ...], Fields], Iterator[str] | None]
-"""Takes the queue, the body and its fields; returns the steps that are left when it has to wait."""
+"""The function of a packet: takes queue, body and fields; returns the remaining steps if it has to wait."""
 
 HANDLERS: dict[int, Handler] = {
     op.NOP: control.nop,

@@ -25,7 +25,7 @@ _SYMBOL = ("always", "<", "<=", "==", "!=", ">=", ">")
 
 
 def write_data(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
-    """Write dwords to memory or registers, at once."""
+    """Run WRITE_DATA: write dwords to memory or registers, at once."""
     values: tuple[int, ...] = f["values"]
     _engine(f)
     data = np.array(values, "<u4").tobytes()
@@ -45,7 +45,7 @@ def write_data(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
 
 
 def copy_data(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
-    """Copy 32 or 64 bits, at once."""
+    """Run COPY_DATA: copy 32 or 64 bits, at once."""
     _engine(f)
     wide = f["count_sel"] == v.Count.QWORD
     n = 8 if wide else 4
@@ -83,7 +83,7 @@ def _engine(f: Fields) -> None:
 
 
 def wait(queue: Queue, body: tuple[int, ...], f: Fields) -> Iterator[str] | None:
-    """Stop until memory or a register compares."""
+    """Run WAIT_REG_MEM: stop until a comparison with memory or a register holds."""
     _engine(f)
     holds = _COMPARE[f["function"]]
     if f["mem_space"] == v.PollSpace.MEMORY:

@@ -1,4 +1,4 @@
-"""Packets that wait for waves, and that write back and drop caches."""
+"""Packets that wait for waves, write caches back and invalidate them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _END_OF_PIPE = {v.EventType.CACHE_FLUSH_TS, v.EventType.CACHE_FLUSH_AND_INV_TS, 
 
 
 def event(queue: Queue, body: tuple[int, ...], f: Fields) -> Iterator[str] | None:
-    """Wait for waves."""
+    """Run EVENT_WRITE: wait for waves."""
     if f["event_type"] != v.EventType.CS_PARTIAL_FLUSH:
         raise GpuHang(f"event {v.EventType(f['event_type']).name} is not emulated")
     if f["event_index"] != v.EventIndex.PARTIAL_FLUSH or len(body) > 1:
@@ -25,7 +25,7 @@ def event(queue: Queue, body: tuple[int, ...], f: Fields) -> Iterator[str] | Non
 
 
 def acquire(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
-    """Write back and drop caches."""
+    """Run ACQUIRE_MEM: write caches back and invalidate them."""
     for name in ("gl1_range", "gl2_range"):
         if f[name] != v.Range.ALL:
             raise GpuHang(f"{name} {f[name]}: parts of a cache are not emulated")
@@ -39,7 +39,7 @@ def acquire(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
 
 
 def release(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
-    """Do something when everything before is done; stop nobody."""
+    """Run RELEASE_MEM: act when all earlier work is done, without stopping the queue."""
     data, interrupt, address = f["data_sel"], f["int_sel"], f["address"]
     if not queue.eop_buffer:
         raise GpuFault(0, "write", "the queue has no end-of-pipe buffer", "RELEASE_MEM needs one")

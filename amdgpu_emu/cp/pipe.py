@@ -1,8 +1,8 @@
-"""Work that a queue has started and that is not done: waves, and the fences that wait for them.
+"""Unfinished work of a queue: waves, and the fences that wait for them.
 
-Nothing of it happens before something waits for it: that is how late hardware may be. And what nothing orders happens
-in the worst order: of the dispatches between two waits the last runs first. So a missing barrier shows each time,
-whether the later dispatch reads what the earlier one writes, writes what it reads, or writes what it writes.
+The work happens only when something waits for it: hardware may be that late. Unordered work happens in the worst order:
+of the dispatches between two waits the last one runs first. So a missing barrier shows every time, for each kind of
+dependence (read after write, write after read, write after write).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from amdgpu_emu.gpu import POLLING
 
 
 class Pipe:
-    """Waves and fences of one queue."""
+    """The unfinished waves and fences of one queue."""
 
     def __init__(self) -> None:
         self._waves: list[Callable[[], None]] = []
@@ -26,19 +26,19 @@ class Pipe:
 
     @property
     def has_waves(self) -> bool:
-        """Whether waves run that nothing has waited for."""
+        """Whether there are waves that nothing has waited for."""
         return bool(self._waves)
 
     def waves(self, run: Callable[[], None]) -> None:
-        """A dispatch: runs when it is waited for."""
+        """Add a dispatch, which runs when something waits for it."""
         self._waves.append(run)
 
     def fence(self, act: Callable[[], None], delay: float) -> None:
-        """What happens when everything before is done, and `delay` seconds have gone."""
+        """Add an action for the time when all earlier work is done and `delay` seconds have passed."""
         self._fences.append((time.monotonic() + delay if delay else 0.0, act))
 
     def drain(self) -> Iterator[str]:
-        """Let everything be done; yields while a delayed fence is not due. After an error the rest is lost."""
+        """Finish all work; yields while a delayed fence is not due. After an error the rest is lost."""
         try:
             while self._waves:
                 self._waves.pop()()

@@ -1,4 +1,4 @@
-"""Where in a stream the processor is, and errors that say so."""
+"""The command processor's position in a stream, and errors that name it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from zinc_rt.amdgpu.pm4.decoder import packet_at
 
 @dataclass
 class Position:
-    """words: what is being run; at: dword offset of the packet in it; index: how many packets came before it there;
-    base: offset of the first word in the whole stream, which a ring that wraps needs.
+    """A position in a stream of packets. words: the packets; at: dword offset of the packet in it; index: how many
+    packets came before it there; base: offset of the first word in the whole stream, which a ring that wraps needs.
     """
 
     stream: str
@@ -23,7 +23,7 @@ class Position:
     gfx: int = 12
 
     def text(self) -> str:
-        """The packet, decoded."""
+        """The packet at the position, decoded."""
         if not self.at < len(self.words):
             return "no packet"
         return replace(packet_at(self.words, self.at), problems=()).text(self.gfx)
@@ -44,7 +44,7 @@ class PacketHang(GpuHang):
 
 
 class PacketFault(GpuFault):
-    """A packet that touched memory which it must not. index, offset, packet: as `PacketHang`."""
+    """A packet that accessed memory it must not. index, offset, packet: as `PacketHang`."""
 
     def __init__(self, position: Position, fault: GpuFault) -> None:
         self.index, self.offset = position.index, position.base + position.at

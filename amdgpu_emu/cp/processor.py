@@ -19,12 +19,12 @@ from zinc_rt.amdgpu.pm4 import opcodes as op
 from zinc_rt.amdgpu.pm4.builder import ACQUIRE_HOST
 
 _MAX_JUMPS = 1 << 12
-"""Indirect buffers that one may chain through; more is a circle."""
+"""Most indirect buffers in one chain; a longer one counts as a circle."""
 _HOST = Actions.of_acquire(ACQUIRE_HOST)
 
 
 class CommandProcessor:
-    """Runs one queue. Its registers live as long as it does.
+    """A command processor, which runs one queue. Its registers live as long as it does.
 
     interrupt: called with the context id of a fence that asks for it. eop_buffer: False for a user queue without one,
     where RELEASE_MEM faults. Steps raise `GpuFault` and `GpuHang` (`PacketFault`, `PacketHang`: with the packet).
@@ -50,7 +50,7 @@ class CommandProcessor:
         yield from self._buffer(va, n_dwords)
 
     def end_of_pipe(self) -> Iterator[str]:
-        """The kernel's fence after a job: all waves are done, all writes are in memory."""
+        """Run the kernel's fence after a job: then all waves are done and all writes are in memory."""
         yield from self._queue.pipe.drain()
         self.gpu.caches.act(Actions(write_back=True))
         yield PROGRESS

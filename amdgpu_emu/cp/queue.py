@@ -1,4 +1,4 @@
-"""A queue's state: what the packets of one queue share."""
+"""The state that the packets of one queue share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Fields = dict[str, Any]
 
 
 class Queue:
-    """What packets work on. A packet's function leaves the processor a request in `call`, `jump` or `skip`.
+    """The state of a queue. A packet's function leaves the processor a request in `call`, `jump` or `skip`.
 
     call: an indirect buffer to run next, then to come back; jump: one to go on with; skip: dwords to leave out; inner:
     whether the packet lies in an indirect buffer; position: of the packet, which the processor keeps; interrupt,
@@ -37,16 +37,16 @@ class Queue:
         self._reported: set[str] = set()
 
     def begin(self, vm: GpuVm) -> None:
-        """Start on a stream in an address space. What an earlier one that failed had left is forgotten."""
+        """Start a stream in an address space; requests left by a failed stream are dropped."""
         self.vm, self.call, self.jump, self.skip = vm, None, None, 0
 
     def report(self, kind: str, text: str) -> None:
-        """A finding, once."""
+        """Report a finding, once."""
         if text not in self._reported:
             self._reported.add(text)
             self.gpu.machine.report(kind, f"{self.name}: {text}")
 
     def redundant(self, text: str) -> None:
-        """A barrier that did nothing."""
+        """Report a barrier that did nothing."""
         if self.gpu.machine.report_redundant is not None:
             self.gpu.machine.report_redundant.append(f"{self.name}: {text}")

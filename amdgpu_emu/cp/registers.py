@@ -1,4 +1,4 @@
-"""The registers of one queue, and what a dispatch reads from them."""
+"""The registers of one queue, and the dispatch that they describe."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ _MAX_LDS = 64 << 10
 
 
 class Registers:
-    """SH registers by their offset, others by their dword address. report: called with kind and text of a finding."""
+    """The registers of a queue: SH registers by offset, others by dword address. report: called with kind and text of a
+    finding.
+    """
 
     def __init__(self, gfx: Triple, report: Callable[[str, str], None]) -> None:
         self.gfx, self._report = gfx, report
@@ -37,13 +39,13 @@ class Registers:
                 self._report("unknown-register", f"SH register {i:#x} is none of a compute dispatch")
 
     def read(self, address: int) -> int:
-        """A register by its dword address."""
+        """Read a register by its dword address."""
         if reg.SH_BASE <= address < reg.SH_BASE + reg.SH_COUNT:
             return self.sh[address - reg.SH_BASE]
         return self.other.get(address, 0)
 
     def write(self, address: int, value: int) -> None:
-        """A register by its dword address. Asking for the flush of host writes does it."""
+        """Write a register by its dword address. A write to the flush register flushes host writes."""
         if reg.SH_BASE <= address < reg.SH_BASE + reg.SH_COUNT:
             self.set_sh(address - reg.SH_BASE, (value,))
             return
@@ -52,7 +54,7 @@ class Registers:
             self.other[reg.HDP_FLUSH_DONE] = value
 
     def dispatch(self, x: int, y: int, z: int, initiator: int) -> Dispatch:
-        """The dispatch that the registers describe. Raises `GpuHang` when no hardware could run it."""
+        """Make the dispatch that the registers describe. Raises `GpuHang` if no hardware could run it."""
         sh = self.sh
         rsrc1, rsrc2, rsrc3 = sh[reg.PGM_RSRC1], sh[reg.PGM_RSRC2], sh[reg.PGM_RSRC3]
         threads = self._threads()

@@ -1,4 +1,4 @@
-"""Lists of buffers that a submission uses: what the kernel makes resident for it."""
+"""Buffer lists of submissions: the kernel makes their buffers resident."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _MAX_PRIORITY = 32
 
 @dataclass(eq=False)
 class BoList:
-    """Buffers with priorities; it holds them, so that a closed handle does not take them away."""
+    """A list of buffers with priorities. It holds the buffers, so they outlive their handles."""
 
     entries: list[tuple[Gem, int]]
 
     def release(self) -> None:
-        """Let the buffers go."""
+        """Drop the hold on the buffers."""
         for gem, _ in self.entries:
             gem.put()
 
@@ -45,7 +45,7 @@ EMPTY = BoList([])
 
 
 def make_list(file: DrmFile, args: DrmAmdgpuBoListIn) -> BoList:
-    """A list from the caller's array. Raises `KernelError`: EINVAL, EFAULT, ENOENT for an unknown handle."""
+    """Make a list from the caller's array. Raises `KernelError`: EINVAL, EFAULT, ENOENT for an unknown handle."""
     handles = read_entries(file, args)
     entries: list[tuple[Gem, int]] = []
     try:
@@ -60,8 +60,10 @@ def make_list(file: DrmFile, args: DrmAmdgpuBoListIn) -> BoList:
 
 
 def read_entries(file: DrmFile, args: DrmAmdgpuBoListIn) -> list[tuple[int, int]]:
-    """Handles and priorities. Since Linux 7.0 entries have exactly 8 bytes and are limited in number; before, any
-    stride is taken, and what an entry lacks is zero.
+    """Read handles and priorities from the caller.
+
+    Since Linux 7.0 entries have exactly 8 bytes and are limited in number; before, any stride is taken, and what an
+    entry lacks is zero.
     """
     size, count = args.bo_info_size, args.bo_number
     entry = ctypes.sizeof(DrmAmdgpuBoListEntry)
@@ -81,7 +83,7 @@ def read_entries(file: DrmFile, args: DrmAmdgpuBoListIn) -> list[tuple[int, int]
 
 
 def bo_list(file: DrmFile, args: DrmAmdgpuBoList) -> None:
-    """BO_LIST."""
+    """Serve BO_LIST."""
     op, handle = args.in_.operation, args.in_.list_handle
     if not file.since(7, 0):
         read_entries(file, args.in_)  # for every operation, also those that need none

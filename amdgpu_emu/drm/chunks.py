@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 GANG_SIZE = 4
 MAX_IBS = {uapi.AMDGPU_HW_IP_GFX: 192, uapi.AMDGPU_HW_IP_COMPUTE: 125, uapi.AMDGPU_HW_IP_VCN_JPEG: 16}
-"""Indirect buffers per job; 49 for the others."""
+"""Indirect buffers per compute job; 49 for other IPs."""
 MAX_DWORDS = 0xFFFFF
-"""Of an indirect buffer: the field of the packet has twenty bits."""
+"""Dwords of an indirect buffer: the field of the packet has twenty bits."""
 ALIGNMENT = {uapi.AMDGPU_HW_IP_GFX: 32, uapi.AMDGPU_HW_IP_COMPUTE: 32}
 """Bytes to which an indirect buffer's start and length are aligned, as HW_IP_INFO says."""
 _POST_CHUNKS = (uapi.AMDGPU_CHUNK_ID_SYNCOBJ_OUT, uapi.AMDGPU_CHUNK_ID_SYNCOBJ_TIMELINE_SIGNAL)
@@ -48,7 +48,7 @@ _T = TypeVar("_T", bound=ctypes.Structure)
 
 @dataclass
 class Submission:
-    """What the chunks of one CS ask for. buffers: per entity, the last named of them leads."""
+    """The contents of a submission's chunks. buffers: per entity, the last named of them leads."""
 
     file: DrmFile
     context: Context
@@ -60,7 +60,7 @@ class Submission:
     signals: list[tuple[Syncobj, int]] = field(default_factory=list)
 
     def indirect_buffers(self, entity: Entity) -> list[IndirectBuffer]:
-        """What the entity's job runs."""
+        """The indirect buffers that an entity's job runs."""
         return [
             IndirectBuffer(ib.va_start, ib.ib_bytes // 4, bool(ib.flags & uapi.AMDGPU_IB_FLAG_EMIT_MEM_SYNC))
             for ib in self.buffers[entity]
@@ -68,7 +68,10 @@ class Submission:
 
 
 def read_chunks(address: int, count: int) -> list[tuple[int, bytes]]:
-    """Identifier and data of every chunk: the address is that of an array of pointers. Raises EFAULT."""
+    """Read identifier and data of every chunk; the address is that of an array of pointers.
+
+    Raises `KernelError` (EFAULT).
+    """
     chunks = []
     for (at,) in struct.iter_unpack("<Q", copy_from_user(address, 8 * count)):
         head = uapi.DrmAmdgpuCsChunk.from_buffer_copy(copy_from_user(at, ctypes.sizeof(uapi.DrmAmdgpuCsChunk)))
@@ -77,7 +80,7 @@ def read_chunks(address: int, count: int) -> list[tuple[int, bytes]]:
 
 
 def first_pass(submission: Submission, chunks: list[tuple[int, bytes]]) -> None:
-    """Identifiers, lengths, entities, the fence's page and the list."""
+    """First pass of the kernel's checks: identifiers, lengths, entities, the fence's page and the list."""
     file = submission.file
     for kind, data in chunks:
         struct_kind = _KINDS.get(kind)
@@ -129,7 +132,7 @@ def _set_user_fence(submission: Submission, fence: uapi.DrmAmdgpuCsChunkFence) -
 
 
 def second_pass(submission: Submission, chunks: list[tuple[int, bytes]]) -> None:
-    """Indirect buffers, what to wait for and what to signal, in the order of the chunks."""
+    """Second pass: indirect buffers, fences to wait for and to signal, in the order of the chunks."""
     posted = False
     for kind, data in chunks:
         if kind == uapi.AMDGPU_CHUNK_ID_IB:
@@ -152,7 +155,7 @@ def _check_buffer(submission: Submission, ib: uapi.DrmAmdgpuCsChunkIb) -> None:
     alignment = ALIGNMENT.get(ib.ip_type, 4)
     text = f"an indirect buffer of {ib.ib_bytes:#x} bytes at {ib.va_start:#x}"
     if ib.va_start % alignment or ib.ib_bytes % alignment or not ib.ib_bytes:
-        # A real kernel takes it, and the engine hangs or, below four bytes, the kernel itself falls over.
+        # A real kernel takes it; then the engine hangs, or, below four bytes, the kernel itself crashes.
         submission.file.machine.report("misaligned-ib", f"{text}: start and length are multiples of {alignment}")
         raise KernelError(errno.EINVAL, f"{text} is not aligned to {alignment}")
     if ib.ib_bytes // 4 > MAX_DWORDS:

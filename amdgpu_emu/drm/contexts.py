@@ -1,4 +1,4 @@
-"""Contexts: a process's place in line. Each has entities, one per IP and ring, whose submissions are numbered."""
+"""Contexts of a process. Each has entities, one per IP and ring, with numbered submissions."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from amdgpu_emu.drm.file import DrmFile
 
 MAX_CONTEXTS = 4095
-"""Of one open file before Linux 7.0."""
+"""Contexts of one open file before Linux 7.0."""
 OUTSTANDING = 32
-"""Submissions of an entity that the kernel lets be under way (amdgpu.sched_jobs)."""
+"""Unfinished submissions that the kernel allows per entity (amdgpu.sched_jobs)."""
 ENTITIES = {AMDGPU_HW_IP_GFX: 1, AMDGPU_HW_IP_COMPUTE: 4, AMDGPU_HW_IP_DMA: 2}
-"""Rings that a context sees per IP; others have one."""
+"""Rings that a context has per IP; IPs not listed have one."""
 _PRIORITIES = (
     AMDGPU_CTX_PRIORITY_VERY_LOW, AMDGPU_CTX_PRIORITY_LOW, AMDGPU_CTX_PRIORITY_NORMAL, AMDGPU_CTX_PRIORITY_HIGH,
     AMDGPU_CTX_PRIORITY_VERY_HIGH,
@@ -64,11 +64,11 @@ class Entity:
 
     @property
     def error(self) -> int:
-        """The errno of the last job that the hardware got: from then on every use of the entity fails with it."""
+        """The errno of the last job that reached the hardware; every later use of the entity fails with it."""
         return self.last.error if self.last is not None and self.last.done else 0
 
     def add(self, fence: Fence) -> int:
-        """The number of a new submission."""
+        """Add a submission; returns its number."""
         sequence = self.next_sequence
         self._fences[sequence] = fence
         self._fences.pop(sequence - OUTSTANDING, None)
@@ -77,11 +77,14 @@ class Entity:
 
     @property
     def oldest(self) -> Fence | None:
-        """What has to be done before another submission fits."""
+        """The fence that must be done before another submission fits."""
         return self._fences.get(self.next_sequence - OUTSTANDING)
 
     def fence(self, sequence: int) -> Fence | None:
-        """The fence of a submission; None for those that are long done. Raises `KernelError` for later ones."""
+        """The fence of a submission; None if it was done long ago.
+
+        Raises `KernelError` for numbers not submitted yet.
+        """
         if sequence == (1 << 64) - 1:
             sequence = self.next_sequence - 1
         if sequence >= self.next_sequence:
@@ -92,7 +95,7 @@ class Entity:
 
 
 class Context:
-    """guilty: one of its jobs hung."""
+    """A context of an open file. guilty: one of its jobs hung."""
 
     def __init__(self, file: DrmFile) -> None:
         self.file, self.number = file, 0
@@ -103,7 +106,7 @@ class Context:
         self._entities: dict[tuple[int, int], Entity] = {}
 
     def find(self, ip_type: int, instance: int, ring: int) -> Entity:
-        """An entity, whatever state it is in. Raises `KernelError` (EINVAL)."""
+        """Find an entity, in any state. Raises `KernelError` (EINVAL)."""
         if ip_type >= AMDGPU_HW_IP_NUM:
             raise KernelError(errno.EINVAL, f"IP type {ip_type}: there are {AMDGPU_HW_IP_NUM}")
         if instance:
@@ -113,7 +116,7 @@ class Context:
         return self._entities.setdefault((ip_type, ring), Entity(self, ip_type, ring))
 
     def entity(self, ip_type: int, instance: int, ring: int) -> Entity:
-        """An entity that works. Raises `KernelError`: EINVAL, or the error of its last job."""
+        """Find an entity that still works. Raises `KernelError`: EINVAL, or the error of its last job."""
         found = self.find(ip_type, instance, ring)
         if found.error:
             raise KernelError(found.error, f"{found}: its last job ended with an error, the entity is dead")
@@ -126,7 +129,7 @@ class Context:
 
 
 def context_of(file: DrmFile, number: int) -> Context:
-    """Raises `KernelError` (EINVAL) for an unknown one."""
+    """Find a context by number. Raises `KernelError` (EINVAL)."""
     context = file.contexts.get(number)
     if context is None:
         raise KernelError(errno.EINVAL, f"context {number} does not exist")
@@ -134,7 +137,7 @@ def context_of(file: DrmFile, number: int) -> Context:
 
 
 def ctx(file: DrmFile, args: DrmAmdgpuCtx) -> None:
-    """CTX."""
+    """Serve CTX."""
     op, flags, number, priority = args.in_.op, args.in_.flags, args.in_.ctx_id, args.in_.priority
     if op not in (AMDGPU_CTX_OP_ALLOC_CTX, AMDGPU_CTX_OP_FREE_CTX, *_OPERATIONS):
         raise KernelError(errno.EINVAL, f"context operation {op} does not exist")

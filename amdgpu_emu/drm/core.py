@@ -32,7 +32,7 @@ _MODESETTING = {
 
 
 def version(file: DrmFile, args: uapi.DrmVersion) -> None:
-    """VERSION. Strings are cut to the caller's lengths; then the true lengths are stored."""
+    """Serve VERSION. Strings are cut to the caller's lengths; then the true lengths are stored."""
     args.version_major, args.version_minor, args.version_patchlevel = 3, file.machine.profile.drm_minor, 0
     date = "0" if file.since(6, 14) else "20150101"
     for text, field in ((NAME, "name"), (date, "date"), (DESCRIPTION, "desc")):
@@ -43,7 +43,7 @@ def version(file: DrmFile, args: uapi.DrmVersion) -> None:
 
 
 def get_cap(file: DrmFile, args: uapi.DrmGetCap) -> None:
-    """GET_CAP."""
+    """Serve GET_CAP."""
     value = {**_ALWAYS, **_MODESETTING}.get(args.capability)
     if value is None:
         raise KernelError(errno.EINVAL, f"capability {args.capability:#x} does not exist")
@@ -51,7 +51,7 @@ def get_cap(file: DrmFile, args: uapi.DrmGetCap) -> None:
 
 
 def vm(file: DrmFile, args: DrmAmdgpuVm) -> None:
-    """VM: a VMID reserved for this file, which nothing here depends on."""
+    """Serve VM: reserve a VMID for this file; the emulator does not use it."""
     op, flags = args.in_.op, args.in_.flags
     if flags:
         raise KernelError(errno.EINVAL, f"flags must be 0, not {flags:#x}")
@@ -60,7 +60,7 @@ def vm(file: DrmFile, args: DrmAmdgpuVm) -> None:
 
 
 def sched(file: DrmFile, args: DrmAmdgpuSched) -> None:
-    """SCHED: for the DRM master, which a render node never is."""
+    """Serve SCHED: refused, since only the DRM master may call it, and a render node never is one."""
     raise KernelError(errno.EACCES, "only the DRM master changes priorities of others")
 
 

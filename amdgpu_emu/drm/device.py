@@ -1,4 +1,4 @@
-"""What the driver keeps per GPU and not per open file: offsets for mmap, kernel rings, doorbells."""
+"""Driver state per GPU (not per open file): offsets for mmap, kernel rings, doorbells."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIRST_OFFSET = 0x1_0000_0000
 
 @dataclass(eq=False)
 class MapNode:
-    """A buffer's place among the offsets of mmap. users: open files that may map it, with how many reasons;
+    """A buffer in the space of mmap offsets. users: open files that may map it, with how many reasons;
     refused: why the processor may not map it, empty when it may.
     """
 
@@ -31,18 +31,18 @@ class MapNode:
     users: dict[DrmFile, int] = field(default_factory=dict)
 
     def allow(self, file: DrmFile) -> None:
-        """One more reason for the file to map it."""
+        """Count one more reason for a file to map the buffer."""
         self.users[file] = self.users.get(file, 0) + 1
 
     def revoke(self, file: DrmFile) -> None:
-        """One reason less."""
+        """Count one reason less."""
         self.users[file] -= 1
         if not self.users[file]:
             del self.users[file]
 
 
 class DrmDevice:
-    """One per GPU, made when its device file is first opened."""
+    """The driver's state of one GPU, made when its device file is first opened."""
 
     def __init__(self, gpu: Gpu) -> None:
         self.gpu = gpu
@@ -54,32 +54,32 @@ class DrmDevice:
         gpu.at_reset.append(lambda: reset.card_was_reset(self))
 
     def add_node(self, bo: BufferObject, refused: str = "") -> MapNode:
-        """An offset for a buffer. Offsets are never used again: a stale one then finds nothing instead of another's."""
+        """Give a buffer an mmap offset. Offsets are never reused, so a stale one finds nothing."""
         node = MapNode(bo, self._next_offset, refused)
         self._nodes[node.start] = node
         self._next_offset += (bo.size + PAGE - 1) // PAGE * PAGE
         return node
 
     def node_at(self, offset: int) -> MapNode | None:
-        """The buffer whose pages begin at that offset."""
+        """The buffer whose pages begin at an mmap offset."""
         return self._nodes.get(offset)
 
     def remove_node(self, node: MapNode) -> None:
-        """Take an offset away."""
+        """Remove a buffer's mmap offset."""
         self._nodes.pop(node.start, None)
 
     def ring(self, ring: RingId) -> KernelRing:
-        """A kernel ring, made when it is first used."""
+        """Find a kernel ring; it is made when first used."""
         if ring not in self._rings:
             self._rings[ring] = KernelRing(self, ring)
         return self._rings[ring]
 
     def rings(self) -> list[KernelRing]:
-        """All rings that were used."""
+        """All kernel rings that were used."""
         return list(self._rings.values())
 
     def log(self, line: str) -> None:
-        """A line of the kernel's log."""
+        """Write a line into the kernel's log."""
         self.gpu.machine.dmesg.append(f"amdgpu {self.gpu.render_node.rpartition('/')[2]}: {line}")
 
 

@@ -1,4 +1,4 @@
-"""The answers of INFO that describe the card, from its model. Cache sizes and the like are those of Navi 48."""
+"""The answers of INFO that describe the card, from its model. Sizes of caches and other blocks are those of Navi 48."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _COPY_SAVE_AREA = (32, 4)
 
 
 def ip_version(model: GpuModel, kind: int) -> tuple[int, int, int] | None:
-    """Version of an IP, None for one that is not emulated, which reads as absent."""
+    """The version of an IP; None if the IP is not emulated and reads as absent."""
     if kind in (cs.AMDGPU_HW_IP_GFX, cs.AMDGPU_HW_IP_COMPUTE):
         return model.gfx
     return _COPY_ENGINES[model.gfx[0]] if kind == cs.AMDGPU_HW_IP_DMA else None
 
 
 def firmware(model: GpuModel) -> dict[int, tuple[int, int]]:
-    """Version and feature version by firmware; 0 for what the card has and nothing here depends on."""
+    """Version and feature version of each firmware; 0 where the emulator does not depend on it."""
     fw = model.firmware
     known = {
         info.AMDGPU_INFO_FW_GFX_ME: (fw.me, 29),
@@ -48,7 +48,7 @@ def firmware(model: GpuModel) -> dict[int, tuple[int, int]]:
 
 
 def user_queue_areas() -> dict[int, bytes]:
-    """What a program allocates for a user queue, by IP."""
+    """Sizes of the buffers that a program allocates for a user queue, by IP."""
     return {
         cs.AMDGPU_HW_IP_GFX: bytes(info.DrmAmdgpuInfoUqMetadataGfx(*_SHADOW, *_SAVE_AREA)),
         cs.AMDGPU_HW_IP_COMPUTE: bytes(info.DrmAmdgpuInfoUqMetadataCompute(EOP_BYTES, _EOP_ALIGNMENT)),
@@ -57,7 +57,7 @@ def user_queue_areas() -> dict[int, bytes]:
 
 
 def sensors(gpu: Gpu) -> dict[int, int]:
-    """MHz, millidegrees, percent, watts, millivolts."""
+    """Sensor values: MHz, millidegrees, percent, watts, millivolts."""
     model = gpu.model
     return {
         info.AMDGPU_INFO_SENSOR_GFX_SCLK: model.clock_mhz,
@@ -74,12 +74,12 @@ def sensors(gpu: Gpu) -> dict[int, int]:
 
 
 def heaps(gpu: Gpu) -> bytes:
-    """VRAM_GTT."""
+    """Serve VRAM_GTT."""
     return bytes(info.DrmAmdgpuInfoVramGtt(gpu.limits[Placement.VRAM], _visible(gpu), gpu.limits[Placement.GTT]))
 
 
 def memory(gpu: Gpu) -> bytes:
-    """MEMORY: the largest allocation is three quarters of what is usable."""
+    """Serve MEMORY: the largest allocation is three quarters of what is usable."""
     used, limits = gpu.used, gpu.limits
 
     def heap(size: int, usage: int) -> info.DrmAmdgpuHeapInfo:
@@ -99,7 +99,7 @@ def _visible(gpu: Gpu) -> int:
 
 
 def device(file: DrmFile) -> bytes:
-    """DEV_INFO."""
+    """Serve DEV_INFO."""
     model = file.gpu.model
     arrays = model.shader_engines * _ARRAYS_PER_ENGINE
     d = info.DrmAmdgpuInfoDevice()

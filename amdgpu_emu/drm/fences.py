@@ -1,4 +1,4 @@
-"""Fences: something that will have happened, once, and perhaps with an error."""
+"""Fences: each stands for an event that happens once, perhaps with an error."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from amdgpu_emu.drm.file import DrmFile
 
 _SLICE = 0.1
-"""Seconds between two looks of a waiter at what nobody announces, as a device that was taken off the bus."""
+"""Seconds between two polls of a waiter, for events that nothing signals, such as the loss of the device."""
 
 
 class Fence:
-    """done: it has happened; error: the errno it ended with, 0 for none; started: of a job, that it was handed to
-    the hardware.
+    """A fence. done: its event has happened; error: the errno it ended with, 0 for none; started: of a job, that it was
+    handed to the hardware.
     """
 
     def __init__(self, name: str, *, done: bool = False) -> None:
@@ -27,14 +27,14 @@ class Fence:
         self._callbacks: list[Callable[[], None]] = []
 
     def then(self, callback: Callable[[], None]) -> None:
-        """Call it once the fence is done: now, or by whoever signals it."""
+        """Call a function once the fence is done: now, or when it is signalled."""
         if self.done:
             callback()
         else:
             self._callbacks.append(callback)
 
     def signal(self, error: int = 0) -> None:
-        """It has happened. Signalling again changes nothing."""
+        """Mark the fence as done. Signalling again changes nothing."""
         if self.done:
             return
         self.done, self.error = True, error
@@ -44,12 +44,12 @@ class Fence:
 
 
 def signalled(name: str = "signalled") -> Fence:
-    """A fence that is done."""
+    """Make a fence that is done already."""
     return Fence(name, done=True)
 
 
 def merged(fences: Iterable[Fence], name: str) -> Fence:
-    """A fence that is done when all of them are, with the first error of any."""
+    """Make a fence that is done when all the given ones are, with their first error."""
     parts = [fence for fence in fences if not fence.done or fence.error]
     whole = Fence(name)
     if not parts:
@@ -67,7 +67,7 @@ def merged(fences: Iterable[Fence], name: str) -> Fence:
 def wait_until(file: DrmFile, ready: Callable[[], bool], deadline: int | None) -> bool:
     """Wait, with the machine unlocked, until `ready` or a deadline in nanoseconds of CLOCK_MONOTONIC (None: for ever).
 
-    Whether it is ready. Raises `KernelError` (ENODEV) when the device goes meanwhile.
+    Returns whether it is ready. Raises `KernelError` (ENODEV) when the device goes meanwhile.
     """
     while not ready():
         seconds = _SLICE
@@ -82,12 +82,12 @@ def wait_until(file: DrmFile, ready: Callable[[], bool], deadline: int | None) -
 
 
 def deadline_of(timeout: int) -> int | None:
-    """amdgpu's absolute timeouts: 64 bits; negative as a signed number means no end, the past means a poll."""
+    """The deadline of an absolute timeout of amdgpu, 64 bits: negative if signed means none, the past a poll."""
     return None if timeout >> 63 else timeout
 
 
 def raise_error(error: int, what: str) -> None:
-    """Raise a fence's error as the errno of the call that waited for it."""
+    """Raise a fence's error as the errno of the call that waited."""
     if error:
         why = {errno.ETIME: "its job hung", errno.ECANCELED: "its job was lost in a reset"}.get(error, "it failed")
         raise KernelError(error, f"{what}: {why}")

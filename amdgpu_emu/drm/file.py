@@ -57,15 +57,15 @@ _NOT_ON_RENDER_NODES = {
     0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0x0A, 0x0B, 0x0D, 0x10, 0x11, 0x1E, 0x1F, 0x3A, *range(0xA0, 0xBF),
     *range(0xC6, 0xCA), 0xCE, 0xD0,
 }  # fmt: skip
-"""Numbers of the DRM core that exist, but only for primary nodes."""
+"""Numbers of DRM core calls that only primary nodes take."""
 FENCE_PAGE = va.VM_SIZE - va.RESERVED_TOP + 0x200000
-"""Where an address space has the page with the progress of its user queues: in the reserved top, behind the context
+"""GPU address of the page with the progress of a file's user queues: in the reserved top, behind the context
 save area."""
 
 
 class DrmFile(OpenFile):
-    """One open of /dev/dri/renderD*. vm: its page tables; gems, contexts, bo_lists, syncobjs, user_queues: what its
-    handles stand for; last_fault: the last page fault of its jobs.
+    """An open /dev/dri/renderD*. vm: its page tables; gems, contexts, bo_lists, syncobjs, user_queues: what its
+    handles name; last_fault: the last page fault of its jobs.
     """
 
     def __init__(self, process: Process, gpu: Gpu) -> None:
@@ -87,12 +87,12 @@ class DrmFile(OpenFile):
         self.device.files.append(self)
 
     def since(self, major: int, minor: int) -> bool:
-        """Whether the kernel is at least that version."""
+        """Whether the kernel is at least of this version."""
         return self.machine.profile.since(major, minor)
 
     @property
     def is_privileged(self) -> bool:
-        """Whether the process may do what takes CAP_SYS_NICE."""
+        """Whether the process has CAP_SYS_NICE."""
         return self.machine.uid == 0
 
     @property
@@ -101,7 +101,7 @@ class DrmFile(OpenFile):
         return self.machine.profile.offers_user_queues(self.gpu.model.firmware) and self.gpu.model.gfx[0] >= 11
 
     def rings(self, ip_type: int) -> int:
-        """Kernel rings of an IP. With the module parameter user_queue=2 there are none."""
+        """Number of kernel rings of an IP; 0 with the module parameter user_queue=2."""
         if self.has_user_queues and self.machine.profile.user_queue == 2:
             return 0
         have = {AMDGPU_HW_IP_GFX: 1, AMDGPU_HW_IP_COMPUTE: self.gpu.model.compute_rings, AMDGPU_HW_IP_DMA: 2}
@@ -117,6 +117,7 @@ class DrmFile(OpenFile):
             raise KernelError(errno.ENODEV, f"{self.path}: the device is gone")
 
     def ioctl(self, request: int, argument: Argument) -> int:
+        """Serve a DRM ioctl. Raises `KernelError`."""
         self.check_device()
         number = number_of(request)
         if kind_of(request) != ord("d"):
@@ -131,7 +132,7 @@ class DrmFile(OpenFile):
     # Buffers.
 
     def open_gem(self, gem: Gem) -> int:
-        """A handle for a GEM object. Raises `KernelError` (EPERM) for one that belongs to another address space."""
+        """Give a GEM object a handle. Raises `KernelError` (EPERM) for one that belongs to another address space."""
         if gem.owner is not None and gem.owner is not self:
             raise KernelError(errno.EPERM, f"{gem.bo.label} is always valid in another address space")
         gem.get()
@@ -140,7 +141,7 @@ class DrmFile(OpenFile):
         return self.gems.add(gem) or 0
 
     def forget_gem(self, gem: Gem) -> None:
-        """Its handle is closed: its addresses go, and what keeps it alive for this file."""
+        """Remove a GEM object whose handle was closed: its GPU addresses and this file's hold on it."""
         for mapping in self.vm.of(gem.bo):
             self.vm.remove(mapping)
         del self._gem_by_bo[gem.bo]
@@ -153,16 +154,17 @@ class DrmFile(OpenFile):
         return gem is not None and gem.owner is not self
 
     def add_offset(self, bo: BufferObject) -> int:
-        """An offset under which this file maps a buffer that has no GEM handle."""
+        """Add an mmap offset under which this file maps a buffer without a GEM handle."""
         node = self._offsets[bo] = self.device.add_node(bo)
         node.allow(self)
         return node.start
 
     def remove_offset(self, bo: BufferObject) -> None:
-        """Take the offset back."""
+        """Remove the mmap offset of such a buffer."""
         self.device.remove_node(self._offsets.pop(bo))
 
     def find_map(self, length: int, protection: int, offset: int) -> BufferObject:
+        """The buffer at an mmap offset. Raises `KernelError` for offsets this file may not map."""
         self.check_device()
         node = self.device.node_at(offset)
         pages = -(-length // PAGE) * PAGE
@@ -177,12 +179,12 @@ class DrmFile(OpenFile):
     # Work.
 
     def add_job(self, job: Job) -> None:
-        """Something of this address space is under way."""
+        """Add the fence of a job that uses this address space."""
         self.vm_fences = [fence for fence in self.vm_fences if not fence.done]
         self.vm_fences.append(job.fence)
 
     def fence_page(self) -> int:
-        """Address, with its sign extended, of the page where user queues show how far they are."""
+        """Sign-extended address of the page with the progress of the user queues."""
         if self._fence_page is None:
             label = f"fences of process {self.process.number}"
             self._fence_page = self.gpu.allocate(PAGE, Placement.GTT, label, uncached=True)
@@ -191,14 +193,14 @@ class DrmFile(OpenFile):
         return FENCE_PAGE | va.HOLE_END
 
     def free_fence_slot(self) -> int:
-        """The lowest word of that page that no queue has."""
+        """The lowest free word of that page."""
         taken = {queue.slot for queue in self.user_queues.values()}
         return next(slot for slot in range(PAGE // 8) if slot not in taken)
 
     # The end.
 
     def release(self) -> None:
-        """Give everything back; what was still there is a finding."""
+        """Free everything that the file holds; what was not freed before is a finding."""
         held = self._held()
         if held and not self.gpu.lost:  # a device that is gone takes nothing back
             self.machine.report("leak", f"{self.path} was released with {', '.join(held)}")

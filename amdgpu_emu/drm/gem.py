@@ -1,4 +1,4 @@
-"""GEM objects: buffers with handles. Creating, closing, and pages of the caller as a buffer."""
+"""GEM objects, which are buffers with handles: creating, closing, and the caller's pages as a buffer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _FLAGS_7 = (
 _ON_CHIP = uapi.AMDGPU_GEM_DOMAIN_GDS | uapi.AMDGPU_GEM_DOMAIN_GWS | uapi.AMDGPU_GEM_DOMAIN_OA
 _SPECIAL = _ON_CHIP | uapi.AMDGPU_GEM_DOMAIN_DOORBELL
 DOORBELL_BYTES, ON_CHIP_BYTES = 2 << 20, 0x1000
-"""Of the doorbell aperture, and of the global data share of gfx12."""
+"""Bytes of the doorbell aperture, and of the global data share of gfx12."""
 _USERPTR_FLAGS = (
     uapi.AMDGPU_GEM_USERPTR_READONLY | uapi.AMDGPU_GEM_USERPTR_ANONONLY | uapi.AMDGPU_GEM_USERPTR_VALIDATE
     | uapi.AMDGPU_GEM_USERPTR_REGISTER
@@ -44,9 +44,9 @@ _USERPTR_FLAGS = (
 
 @dataclass(eq=False)
 class Gem:
-    """domains, flags, alignment: as `GEM_OP` reports them; owner: the file whose address space it belongs to, when it
-    is always valid there; user_pages: address and size of the caller's memory behind it; fences: of the jobs that
-    listed it; references: handles, lists, exported files.
+    """A GEM object. domains, flags, alignment: as `GEM_OP` reports them; owner: the file whose address space it belongs
+    to, when it is always valid there; user_pages: address and size of the caller's memory behind it; fences: of the
+    jobs that listed it; references: handles, lists, exported files.
     """
 
     device: DrmDevice
@@ -64,18 +64,18 @@ class Gem:
     references: int = 0
 
     def get(self) -> None:
-        """One more holder."""
+        """Count one more holder."""
         self.references += 1
 
     def put(self) -> None:
-        """One holder less; the last one releases the pages."""
+        """Count one holder less; the last one frees the pages."""
         self.references -= 1
         if not self.references:
             self.device.remove_node(self.node)
             self.device.gpu.release(self.bo)
 
     def add_fence(self, fence: Fence) -> None:
-        """A job uses it."""
+        """Add the fence of a job that uses the object."""
         self.fences = [old for old in self.fences if not old.done]
         self.fences.append(fence)
 
@@ -87,7 +87,7 @@ class Gem:
 
 
 def gem_of(file: DrmFile, handle: int, code: int = errno.ENOENT) -> Gem:
-    """What a handle stands for. Raises `KernelError` with `code`."""
+    """Find the GEM object of a handle. Raises `KernelError` with `code`."""
     gem = file.gems.get(handle)
     if gem is None:
         raise KernelError(code, f"GEM handle {handle} does not exist")
@@ -95,7 +95,7 @@ def gem_of(file: DrmFile, handle: int, code: int = errno.ENOENT) -> Gem:
 
 
 def create(file: DrmFile, args: DrmAmdgpuGemCreate) -> None:
-    """GEM_CREATE."""
+    """Serve GEM_CREATE."""
     size, alignment = args.in_.bo_size, args.in_.alignment
     domains, flags = args.in_.domains, args.in_.domain_flags
     _check_create(file, domains, flags)
@@ -109,7 +109,7 @@ def create(file: DrmFile, args: DrmAmdgpuGemCreate) -> None:
 
 
 def new_gem(file: DrmFile, bo: BufferObject, domains: int, flags: int, alignment: int = 0) -> Gem:
-    """A GEM object around a buffer."""
+    """Make a GEM object for a buffer."""
     device = file.device
     refused = ""
     if bo.placement is Placement.USERPTR:
@@ -189,7 +189,7 @@ def _ring(device: DrmDevice, bo: BufferObject, offset: int, value: int) -> None:
 
 
 def userptr(file: DrmFile, args: DrmAmdgpuGemUserptr) -> None:
-    """GEM_USERPTR."""
+    """Serve GEM_USERPTR."""
     address, size, flags = args.addr, args.size, args.flags
     if (address | size) % PAGE:
         raise KernelError(errno.EINVAL, f"{size:#x} bytes at {address:#x} are not whole pages")
@@ -213,7 +213,7 @@ def check_pages(address: int, size: int) -> None:
 
 
 def close(file: DrmFile, args: DrmGemClose) -> None:
-    """GEM_CLOSE. The buffer's addresses on the GPU go with the handle."""
+    """Serve GEM_CLOSE. The buffer's addresses on the GPU go with the handle."""
     gem = file.gems.remove(args.handle)
     if gem is None:
         raise KernelError(errno.EINVAL, f"GEM handle {args.handle} does not exist")

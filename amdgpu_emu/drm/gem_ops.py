@@ -1,4 +1,4 @@
-"""What can be asked of a GEM object: its offset for mmap, whether it is idle, how it was made, its metadata."""
+"""Queries of a GEM object: its offset for mmap, whether it is idle, how it was made, its metadata."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _METADATA_BYTES = 256
 
 
 def mmap(file: DrmFile, args: DrmAmdgpuGemMmap) -> None:
-    """GEM_MMAP. The argument is cleared first, also when the call fails."""
+    """Serve GEM_MMAP. The argument is cleared first, also when the call fails."""
     handle = args.in_.handle
     args.out.addr_ptr = 0
     gem = gem_of(file, handle)
@@ -49,7 +49,7 @@ def mmap(file: DrmFile, args: DrmAmdgpuGemMmap) -> None:
 
 
 def wait_idle(file: DrmFile, args: DrmAmdgpuGemWaitIdle) -> None:
-    """GEM_WAIT_IDLE."""
+    """Serve GEM_WAIT_IDLE."""
     gem = gem_of(file, args.in_.handle)
     idle = wait_until(file, lambda: not gem.busy, deadline_of(args.in_.timeout))
     ctypes.memset(ctypes.addressof(args), 0, ctypes.sizeof(args))
@@ -57,7 +57,7 @@ def wait_idle(file: DrmFile, args: DrmAmdgpuGemWaitIdle) -> None:
 
 
 def op(file: DrmFile, args: DrmAmdgpuGemOp) -> None:
-    """GEM_OP."""
+    """Serve GEM_OP."""
     newer = file.since(6, 18)
     if newer and args.padding:
         raise KernelError(errno.EINVAL, f"padding is {args.padding}, not 0")
@@ -94,7 +94,7 @@ def _mapping_info(file: DrmFile, gem: Gem, args: DrmAmdgpuGemOp) -> None:
 
 
 def metadata(file: DrmFile, args: DrmAmdgpuGemMetadata) -> None:
-    """GEM_METADATA. An unknown operation does nothing, and succeeds."""
+    """Serve GEM_METADATA. An unknown operation does nothing, and succeeds."""
     gem, data = gem_of(file, args.handle), args.data
     if args.op == AMDGPU_GEM_METADATA_OP_GET_METADATA:
         data.tiling_info, data.flags = gem.tiling, gem.metadata_flags

@@ -1,4 +1,4 @@
-"""Numbers that stand for kernel objects: always the lowest free one, as the kernel's idr gives them."""
+"""Handle numbers of kernel objects: always the lowest free one, as with the kernel's idr."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Handles(Generic[T]):
-    """first: the lowest number; last: the highest, None for no limit."""
+    """A table of objects by number. first: the lowest number; last: the highest, None for no limit."""
 
     def __init__(self, first: int = 1, last: int | None = None) -> None:
         self._next, self._last = first, last
@@ -24,7 +24,7 @@ class Handles(Generic[T]):
         return iter(tuple(self._objects))
 
     def add(self, thing: T) -> int | None:
-        """Its number, or None when all are taken."""
+        """Add an object; returns its number, or None if all are taken."""
         if self._free:
             number = heapq.heappop(self._free)
         elif self._last is not None and self._next > self._last:
@@ -36,20 +36,20 @@ class Handles(Generic[T]):
         return number
 
     def get(self, number: int) -> T | None:
-        """What a number stands for."""
+        """The object of a number, or None."""
         return self._objects.get(number)
 
     def remove(self, number: int) -> T | None:
-        """Free a number; returns what it stood for."""
+        """Free a number; returns its object."""
         thing = self._objects.pop(number, None)
         if thing is not None:
             heapq.heappush(self._free, number)
         return thing
 
     def values(self) -> list[T]:
-        """Everything that has a number."""
+        """All objects that have a number."""
         return list(self._objects.values())
 
     def number_of(self, thing: T) -> int | None:
-        """The number of a thing."""
+        """The number of an object."""
         return next((number for number, held in self._objects.items() if held is thing), None)

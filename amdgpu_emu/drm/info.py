@@ -1,4 +1,4 @@
-"""INFO: what the driver says about the device. Larger answers are made in `device_info`."""
+"""The INFO ioctl: queries of the device. `device_info` makes the larger answers."""
 
 from __future__ import annotations
 
@@ -28,9 +28,11 @@ _Answer = Callable[["DrmFile", DrmAmdgpuInfo], bytes]
 
 
 def query(file: DrmFile, args: DrmAmdgpuInfo) -> None:
-    """INFO. As much of the answer is copied as the caller has room for."""
+    """Serve INFO. As much of the answer is copied as the caller has room for."""
     if not args.return_size or not args.return_pointer:
-        raise KernelError(errno.EINVAL, f"room of {args.return_size} bytes at {args.return_pointer:#x} for the answer")
+        raise KernelError(
+            errno.EINVAL, f"a buffer of {args.return_size} bytes at {args.return_pointer:#x} for the answer"
+        )
     answer = _ANSWERS.get(args.query)
     if answer is None or (args.query == info.AMDGPU_INFO_UQ_FW_AREAS and not file.since(6, 16)):
         raise KernelError(errno.EINVAL, f"query {args.query:#x} does not exist")
@@ -38,7 +40,7 @@ def query(file: DrmFile, args: DrmAmdgpuInfo) -> None:
     try:
         copy_to_user(args.return_pointer, data)
     except KernelError:
-        if args.query != info.AMDGPU_INFO_UQ_FW_AREAS:  # there the kernel forgets to look
+        if args.query != info.AMDGPU_INFO_UQ_FW_AREAS:  # the kernel does not check this case
             raise
 
 

@@ -1,4 +1,4 @@
-"""A submission on its way through a kernel ring, and the page tables as it sees them."""
+"""Jobs of kernel rings, and the page tables that a job sees."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class IndirectBuffer:
-    """PM4 at an address. memory_sync: caches are invalidated before it."""
+    """An indirect buffer: PM4 at an address. memory_sync: caches are invalidated before it."""
 
     va: int
     n_dwords: int
@@ -26,9 +26,9 @@ class IndirectBuffer:
 
 @dataclass(eq=False)
 class Job:
-    """sequence: its number on its entity, 0 for a gang's members; waits: fences that come first; resident: buffers
-    that the kernel made resident for it; generation: of VRAM's contents, when it was submitted; user_fence: where its
-    number goes at the end.
+    """A job of a kernel ring. sequence: its number on its entity, 0 for a gang's members; waits: fences that come
+    first; resident: buffers that the kernel made resident for it; generation: of VRAM's contents, when it was
+    submitted; user_fence: where its number goes at the end.
     """
 
     file: DrmFile
@@ -49,7 +49,7 @@ class Job:
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """The job's name in messages."""
         return f"submission {self.sequence} of {self.entity}"
 
 
@@ -68,6 +68,7 @@ class JobVm(GpuVm):
         self._reported: set[BufferObject] = set()
 
     def walk(self, va: int, size: int, access: str) -> Iterator[tuple[Mapping, int, int]]:
+        """Cut a range into pieces, as `GpuVm.walk`; reports buffers that are not resident for the job."""
         for piece in super().walk(va, size, access):
             bo = piece[0].bo
             if bo not in self._job.resident and bo not in self._reported and self._job.file.needs_list(bo):

@@ -23,7 +23,7 @@ _FLAGS = os.O_CLOEXEC | os.O_RDWR
 
 
 class DmaBuf(OpenFile):
-    """A buffer as a descriptor. gem: the object behind it, which stays for as long as the descriptor does."""
+    """A buffer as a descriptor. gem: the object behind it, which lives as long as the descriptor."""
 
     path = "anon_inode:dmabuf"
 
@@ -33,16 +33,18 @@ class DmaBuf(OpenFile):
         gem.get()
 
     def find_map(self, length: int, protection: int, offset: int) -> BufferObject:
+        """The buffer itself, for offset 0. Raises `KernelError` for other ranges."""
         if offset or length > self.bo.size:
             raise KernelError(errno.EINVAL, f"{length} bytes from {offset:#x}: the buffer has {self.bo.size}")
         return self.bo
 
     def release(self) -> None:
+        """Drop the hold on the GEM object."""
         self.gem.put()
 
 
 def handle_to_fd(file: DrmFile, args: DrmPrimeHandle) -> None:
-    """PRIME_HANDLE_TO_FD."""
+    """Serve PRIME_HANDLE_TO_FD."""
     if args.flags & ~_FLAGS:
         raise KernelError(errno.EINVAL, f"flags {args.flags:#x}: only O_CLOEXEC and O_RDWR are known")
     gem = gem_of(file, args.handle)
@@ -52,7 +54,7 @@ def handle_to_fd(file: DrmFile, args: DrmPrimeHandle) -> None:
 
 
 def fd_to_handle(file: DrmFile, args: DrmPrimeHandle) -> None:
-    """PRIME_FD_TO_HANDLE. What the file has a handle for already gets no second one."""
+    """Serve PRIME_FD_TO_HANDLE. A buffer that already has a handle in this file keeps that one."""
     held = file.process.file(args.fd)
     if held is None:
         raise KernelError(errno.EBADF, f"descriptor {args.fd} is not open")

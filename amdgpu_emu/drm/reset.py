@@ -1,5 +1,6 @@
-"""What a hang leads to: the guilty job ends with ETIME, its ring or the whole card is reset, and what was lost with
-the card's memory ends with ECANCELED.
+"""Resets after a hang.
+
+The guilty job ends with ETIME, its ring or the whole card is reset, and jobs whose memory was lost end with ECANCELED.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def error_of_lost_device(device: DrmDevice) -> int:
 
 
 def timed_out(ring: KernelRing, job: Job, error: Exception) -> None:
-    """The kernel's timer for a job fired."""
+    """Handle the timeout of a job: end it and reset its ring or the card."""
     device, gpu = ring.device, ring.device.gpu
     device.log(f"ring {ring.id} timeout, {job.name} of process {job.file.process.number}: {error}")
     job.entity.context.guilty = True

@@ -32,7 +32,7 @@ class RingId:
 
 
 class KernelRing:
-    """Jobs in the order of submission; one of an entity only after the ones before it, and after what it waits for.
+    """A kernel ring: jobs in the order of submission, each after the earlier ones of its entity and its own fences.
 
     A real kernel's timer runs from the start of a job. Here a job hangs when it makes no progress for that long: the
     emulated GPU is slow.
@@ -45,18 +45,18 @@ class KernelRing:
         self.restart()
 
     def restart(self) -> None:
-        """The engine forgets its registers."""
+        """Reset the engine's registers."""
         self.processor = CommandProcessor(self.device.gpu, str(self.id))
 
     def submit(self, job: Job) -> None:
-        """Take a job. It starts when its turn has come."""
+        """Queue a job; it starts in its turn."""
         self._waiting.append(job)
         for fence in job.waits:
             fence.then(self.advance)
         self.advance()
 
     def advance(self) -> None:
-        """Start the next job that may, unless one runs."""
+        """Start the next job that is ready, unless one runs."""
         while self.running is None:
             job = self._next()
             if job is None:
@@ -76,7 +76,7 @@ class KernelRing:
             gpu.start(stream)
 
     def abort(self, error: int) -> None:
-        """End the job that runs, without its work."""
+        """Abort the job that runs."""
         if self.running is not None:
             job, stream = self.running
             self.device.gpu.remove(stream)

@@ -1,4 +1,4 @@
-"""CS: indirect buffers handed to the kernel's rings. The call returns before the work is done."""
+"""The CS ioctl: submits indirect buffers to the kernel's rings. The call returns before the work is done."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def cs(file: DrmFile, args: DrmAmdgpuCs) -> None:
-    """CS, checked in the kernel's order."""
+    """Serve CS, checked in the kernel's order."""
     number, handle, count, chunks_at = args.in_.ctx_id, args.in_.bo_list_handle, args.in_.num_chunks, args.in_.chunks
     if not count:
         raise KernelError(errno.EINVAL, "a submission of 0 chunks")

@@ -1,4 +1,4 @@
-"""Sync objects: places for fences, as one fence or as the points of a timeline; and files that carry them."""
+"""Sync objects, which hold one fence or the points of a timeline, and files that carry them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Syncobj:
-    """Empty, one fence, or a timeline: points in the order in which they were added.
+    """A sync object: empty, one fence, or a timeline of points in the order in which they were added.
 
     A point has been reached once its fence and those of all points before it are done.
     """
@@ -23,11 +23,11 @@ class Syncobj:
         self._points: list[tuple[int, Fence]] = []  # a lone fence is point 0
 
     def replace(self, fence: Fence | None) -> None:
-        """Hold this fence and nothing else."""
+        """Replace the contents by one fence, or by nothing."""
         self._points = [] if fence is None else [(0, fence)]
 
     def add(self, fence: Fence, point: int) -> None:
-        """A further point; point 0 replaces everything."""
+        """Add a point to the timeline; point 0 replaces everything."""
         if not point:
             self.replace(fence)
             return
@@ -57,7 +57,7 @@ class Syncobj:
         return reached
 
     def fence(self, point: int) -> Fence | None:
-        """What is done when the point is reached (0: everything in it); None when it was not submitted yet."""
+        """The fence of a point (0: of everything); None if the point was not submitted yet."""
         if not self._points:
             return None
         if not point:
@@ -97,7 +97,7 @@ class SyncFile(OpenFile):
 
 
 def sync_file_fence(process: Process, fd: int) -> Fence:
-    """The fence of a descriptor. Raises `KernelError` (EINVAL)."""
+    """The fence of a sync file's descriptor. Raises `KernelError` (EINVAL)."""
     file = process.file(fd)
     if not isinstance(file, SyncFile):
         raise KernelError(errno.EINVAL, f"descriptor {fd} is no sync file")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from amdgpu_emu.drm.file import DrmFile
 
 WAIT_FOR_SUBMIT_NS = 5_000_000_000
-"""How long a call waits for somebody to put a fence into a sync object."""
+"""Nanoseconds that a call waits for a fence to be put into a sync object."""
 _NO_INDEX = 0xFFFF_FFFF
 _WAIT_FLAGS = (
     uapi.DRM_SYNCOBJ_WAIT_FLAGS_WAIT_ALL | uapi.DRM_SYNCOBJ_WAIT_FLAGS_WAIT_FOR_SUBMIT
@@ -51,7 +51,7 @@ def find_fence(file: DrmFile, handle: int, point: int, flags: int = 0) -> Fence:
 
 
 def create(file: DrmFile, args: uapi.DrmSyncobjCreate) -> None:
-    """SYNCOBJ_CREATE."""
+    """Serve SYNCOBJ_CREATE."""
     if args.flags & ~uapi.DRM_SYNCOBJ_CREATE_SIGNALED:
         raise KernelError(errno.EINVAL, f"flags {args.flags:#x}: only SIGNALED is known")
     syncobj = Syncobj()
@@ -61,14 +61,14 @@ def create(file: DrmFile, args: uapi.DrmSyncobjCreate) -> None:
 
 
 def destroy(file: DrmFile, args: uapi.DrmSyncobjDestroy) -> None:
-    """SYNCOBJ_DESTROY."""
+    """Serve SYNCOBJ_DESTROY."""
     _no_padding(args.pad)
     if file.syncobjs.remove(args.handle) is None:
         raise KernelError(errno.EINVAL, f"sync object {args.handle} does not exist")
 
 
 def handle_to_fd(file: DrmFile, args: uapi.DrmSyncobjHandle) -> None:
-    """SYNCOBJ_HANDLE_TO_FD."""
+    """Serve SYNCOBJ_HANDLE_TO_FD."""
     point = _checked_point(args)
     if args.flags & uapi.DRM_SYNCOBJ_HANDLE_TO_FD_FLAGS_EXPORT_SYNC_FILE:
         fence = find_fence(file, args.handle, point)
@@ -83,7 +83,7 @@ def handle_to_fd(file: DrmFile, args: uapi.DrmSyncobjHandle) -> None:
 
 
 def fd_to_handle(file: DrmFile, args: uapi.DrmSyncobjHandle) -> None:
-    """SYNCOBJ_FD_TO_HANDLE."""
+    """Serve SYNCOBJ_FD_TO_HANDLE."""
     point = _checked_point(args)
     if args.flags & uapi.DRM_SYNCOBJ_FD_TO_HANDLE_FLAGS_IMPORT_SYNC_FILE:
         fence = sync_file_fence(file.process, args.fd)
@@ -107,7 +107,7 @@ def _checked_point(args: uapi.DrmSyncobjHandle) -> int:
 
 
 def transfer(file: DrmFile, args: uapi.DrmSyncobjTransfer) -> None:
-    """SYNCOBJ_TRANSFER."""
+    """Serve SYNCOBJ_TRANSFER."""
     _no_padding(args.pad)
     target = file.syncobjs.get(args.dst_handle)
     if target is None:
@@ -117,7 +117,7 @@ def transfer(file: DrmFile, args: uapi.DrmSyncobjTransfer) -> None:
 
 
 def wait(file: DrmFile, args: uapi.DrmSyncobjWait) -> None:
-    """SYNCOBJ_WAIT."""
+    """Serve SYNCOBJ_WAIT."""
     _check_wait(args.flags, _WAIT_FLAGS)
     if args.count_handles:
         syncobjs = _array(file, args.handles, args.count_handles)
@@ -125,7 +125,7 @@ def wait(file: DrmFile, args: uapi.DrmSyncobjWait) -> None:
 
 
 def timeline_wait(file: DrmFile, args: uapi.DrmSyncobjTimelineWait) -> None:
-    """SYNCOBJ_TIMELINE_WAIT."""
+    """Serve SYNCOBJ_TIMELINE_WAIT."""
     _check_wait(args.flags, _TIMELINE_WAIT_FLAGS)
     if args.count_handles:
         syncobjs = _array(file, args.handles, args.count_handles)
@@ -177,13 +177,13 @@ def _points(address: int, count: int) -> list[int]:
 
 
 def reset(file: DrmFile, args: uapi.DrmSyncobjArray) -> None:
-    """SYNCOBJ_RESET."""
+    """Serve SYNCOBJ_RESET."""
     for syncobj in _checked_array(file, args):
         syncobj.replace(None)
 
 
 def signal(file: DrmFile, args: uapi.DrmSyncobjArray) -> None:
-    """SYNCOBJ_SIGNAL."""
+    """Serve SYNCOBJ_SIGNAL."""
     for syncobj in _checked_array(file, args):
         syncobj.replace(signalled())
     file.gpu.kick()
@@ -196,7 +196,7 @@ def _checked_array(file: DrmFile, args: uapi.DrmSyncobjArray) -> list[Syncobj]:
 
 
 def timeline_signal(file: DrmFile, args: uapi.DrmSyncobjTimelineArray) -> None:
-    """SYNCOBJ_TIMELINE_SIGNAL."""
+    """Serve SYNCOBJ_TIMELINE_SIGNAL."""
     if args.flags:
         raise KernelError(errno.EINVAL, f"flags must be 0, not {args.flags:#x}")
     _not_empty(args.count_handles)
@@ -208,7 +208,7 @@ def timeline_signal(file: DrmFile, args: uapi.DrmSyncobjTimelineArray) -> None:
 
 
 def query(file: DrmFile, args: uapi.DrmSyncobjTimelineArray) -> None:
-    """SYNCOBJ_QUERY."""
+    """Serve SYNCOBJ_QUERY."""
     if args.flags & ~uapi.DRM_SYNCOBJ_QUERY_FLAGS_LAST_SUBMITTED:
         raise KernelError(errno.EINVAL, f"flags {args.flags:#x}: only LAST_SUBMITTED is known")
     _not_empty(args.count_handles)

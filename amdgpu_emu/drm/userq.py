@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from amdgpu_emu.drm.file import DrmFile
 
 ENOTSUPP = 524
-"""The kernel's own "not supported", which has no name outside of it."""
+"""ENOTSUPP, the kernel's internal "not supported", which has no name in Python."""
 MAX_QUEUES = 511
 EOP_BYTES = 2048
 SLOTS = {AMDGPU_HW_IP_GFX: 7, AMDGPU_HW_IP_COMPUTE: 4, AMDGPU_HW_IP_DMA: 12}
-"""Queues that the scheduler firmware keeps on the hardware at once, per IP; more take turns."""
+"""Queues that the scheduler firmware keeps on the hardware at once, per IP; further ones take turns."""
 _MQDS: dict[int, type[ctypes.Structure]] = {
     AMDGPU_HW_IP_GFX: uapi.DrmAmdgpuUserqMqdGfx11,
     AMDGPU_HW_IP_COMPUTE: uapi.DrmAmdgpuUserqMqdComputeGfx11,
@@ -47,8 +47,10 @@ _MUST_BE_ZERO = (
 
 
 class UserQueue:
-    """wptr, rptr: what the doorbell said last and how far the command processor is, in dwords; fence_va: where the
-    kernel keeps `rptr` for other queues to wait for.
+    """A user queue.
+
+    wptr, rptr: the last doorbell value and the command processor's position, in dwords; fence_va: where the kernel
+    keeps `rptr` for other queues to wait for.
     """
 
     def __init__(self, file: DrmFile, given: DrmAmdgpuUserqIn, doorbell: Gem, slot: int, *, has_eop: bool) -> None:
@@ -74,7 +76,7 @@ class UserQueue:
         return f"user queue {self.number} at {self.queue_va:#x}"
 
     def ring(self, value: int) -> None:
-        """The doorbell was written: packets up to there are complete."""
+        """Handle a doorbell write: packets up to `value` are complete."""
         if self._memory(self.wptr_va) != value:
             self.file.machine.report(
                 "stale-write-pointer",
@@ -88,7 +90,7 @@ class UserQueue:
         self.file.gpu.kick()
 
     def fence(self) -> Fence:
-        """A fence for everything up to the write pointer that memory holds now."""
+        """Make a fence for all packets up to the write pointer that memory holds now."""
         value = self._memory(self.wptr_va) or 0
         fence = Fence(f"dword {value} of {self}")
         self.last_fence, fence.point = fence, (self.fence_va, value)
@@ -101,7 +103,7 @@ class UserQueue:
         return fence
 
     def hang(self, why: str) -> None:
-        """It runs no more; whoever waits for it learns that."""
+        """Stop a hung queue and signal its fences with an error."""
         self.hung = why
         self.file.device.log(f"{self} of process {self.file.process.number} hung: {why}")
         self.file.gpu.remove(self._stream)
@@ -110,7 +112,7 @@ class UserQueue:
             fence.signal(errno.ECANCELED)
 
     def destroy(self) -> None:
-        """Take it off the hardware."""
+        """Take the queue off the hardware and free what it holds."""
         self.file.gpu.remove(self._stream)
         self.file.device.doorbells.pop((self.doorbell.bo, self.index), None)
         for _, fence in self._fences:
@@ -124,7 +126,7 @@ class UserQueue:
     def _moved(self, rptr: int) -> None:
         self.rptr = rptr
         self._cell(self.rptr_va, "write")[0] = rptr
-        self._cell(self.fence_va, "read")[0] = rptr  # the kernel's own page, which programs only read
+        self._cell(self.fence_va, "read")[0] = rptr  # the kernel's page, which programs only read
         done = [fence for value, fence in self._fences if value <= rptr]
         self._fences = [(value, fence) for value, fence in self._fences if value > rptr]
         for fence in done:
@@ -150,7 +152,7 @@ class UserQueue:
 
 
 def userq(file: DrmFile, args: DrmAmdgpuUserq) -> None:
-    """USERQ, checked in the kernel's order."""
+    """Serve USERQ, checked in the kernel's order."""
     given = DrmAmdgpuUserqIn.from_buffer_copy(args.in_)
     if file.since(7, 0) and not file.has_user_queues:
         raise KernelError(ENOTSUPP, "user queues are off, or the firmware is too old for them")
@@ -225,7 +227,7 @@ def _create(file: DrmFile, given: DrmAmdgpuUserqIn) -> int:
     if mapping is None or mapping.bo.size > PAGE:
         raise KernelError(errno.EINVAL, f"the write pointer at {given.wptr_va:#x} has no buffer of one page")
     if (doorbell.bo, given.doorbell_offset) in file.device.doorbells:
-        # A real kernel takes it; then one of the two queues hears nothing.
+        # A real kernel takes it; then one of the two queues receives no doorbells.
         file.machine.report("doorbell-shared", f"two queues with doorbell {given.doorbell_offset}")
         raise KernelError(errno.EINVAL, f"doorbell {given.doorbell_offset} has a queue already")
     if len(file.user_queues) >= MAX_QUEUES:

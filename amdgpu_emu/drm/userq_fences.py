@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def signal(file: DrmFile, args: DrmAmdgpuUserqSignal) -> None:
-    """USERQ_SIGNAL: everything named gets a fence for what the queue holds now.
+    """Serve USERQ_SIGNAL: everything named gets a fence for what the queue holds now.
 
     Here the fence is done when the command processor has read that far; real queues end with a packet that says so.
     """
@@ -46,7 +46,7 @@ def signal(file: DrmFile, args: DrmAmdgpuUserqSignal) -> None:
 
 
 def wait(file: DrmFile, args: DrmAmdgpuUserqWait) -> None:
-    """USERQ_WAIT: addresses and values that a queue shall wait for; for fences of the kernel the call itself waits."""
+    """Serve USERQ_WAIT: give addresses and values for a queue to wait for; the call itself waits for kernel fences."""
     _check_enabled(file)
     lone = _handles(args.syncobj_handles, args.num_syncobj_handles)
     timelines = _handles(args.syncobj_timeline_handles, args.num_syncobj_timeline_handles)

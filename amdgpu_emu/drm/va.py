@@ -1,4 +1,4 @@
-"""GEM_VA: which addresses of the GPU show which pages of which buffer."""
+"""The GEM_VA ioctl: maps pages of buffers at addresses of the GPU."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HOLE_START, HOLE_END = 0x8000_0000_0000, 0xFFFF_8000_0000_0000
 ADDRESS_MASK = 0xFFFF_FFFF_FFFF
 VM_SIZE = 1 << 48
 RESERVED_TOP = 0x410000
-"""Of the context save area, the fence page and the trap handler, at the end of every address space."""
+"""Bytes of the context save area, the fence page and the trap handler, at the end of every address space."""
 MAX_SPARSE = 1 << 36
 _OPERATIONS = (
     uapi.AMDGPU_VA_OP_MAP, uapi.AMDGPU_VA_OP_UNMAP, uapi.AMDGPU_VA_OP_CLEAR, uapi.AMDGPU_VA_OP_REPLACE,
@@ -40,7 +40,7 @@ _PRT_FLAGS = uapi.AMDGPU_VM_DELAY_UPDATE | uapi.AMDGPU_VM_PAGE_PRT
 
 
 def gem_va(file: DrmFile, args: DrmAmdgpuGemVa) -> None:
-    """GEM_VA, checked in the kernel's order. The page tables change for later submissions only."""
+    """Serve GEM_VA, checked in the kernel's order. The page tables change for later submissions only."""
     va = _check(file, args)
     timeline = file.since(6, 16)
     gem = None
@@ -73,7 +73,7 @@ def _check(file: DrmFile, args: DrmAmdgpuGemVa) -> int:
     va &= ADDRESS_MASK
     end = va + size
     if not file.since(7, 0):
-        end &= (1 << 64) - 1  # it overflows unnoticed there
+        end &= (1 << 64) - 1  # the kernel does not notice the overflow
     if end > VM_SIZE - RESERVED_TOP:
         raise KernelError(errno.EINVAL, f"end {end:#x} is above {VM_SIZE - RESERVED_TOP:#x}, which is reserved")
     if flags & ~_FLAGS and flags & ~_PRT_FLAGS:
@@ -144,7 +144,7 @@ def _unmap(file: DrmFile, gem: Gem | None, va: int) -> None:
 
 
 def cut(file: DrmFile, va: int, size: int) -> None:
-    """Take a range out of every mapping, splitting those that reach beyond it."""
+    """Remove a range from every mapping; mappings that reach beyond it are split."""
     end = va + size
     for mapping in file.vm.overlapping(va, size):
         file.vm.remove(mapping)

@@ -1,4 +1,4 @@
-"""Waiting for submissions, and carrying their fences elsewhere."""
+"""Waiting for submissions, and exporting their fences."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def wait_cs(file: DrmFile, args: uapi.DrmAmdgpuWaitCs) -> None:
-    """WAIT_CS: status 0 when the submission retired, 1 when the time ran out."""
+    """Serve WAIT_CS: status 0 when the submission retired, 1 when the time ran out."""
     given = args.in_
     entity = context_of(file, given.ctx_id).entity(given.ip_type, given.ip_instance, given.ring)
     fence = entity.fence(given.handle)
@@ -32,7 +32,7 @@ def wait_cs(file: DrmFile, args: uapi.DrmAmdgpuWaitCs) -> None:
 
 
 def wait_fences(file: DrmFile, args: uapi.DrmAmdgpuWaitFences) -> None:
-    """WAIT_FENCES: status 1 when signalled, 0 when the time ran out."""
+    """Serve WAIT_FENCES: status 1 when signalled, 0 when the time ran out."""
     address, count = args.in_.fences, args.in_.fence_count
     every, deadline = bool(args.in_.wait_all), deadline_of(args.in_.timeout_ns)
     if not count and (file.since(7, 0) or not every):
@@ -64,7 +64,7 @@ def _fence(file: DrmFile, given: uapi.DrmAmdgpuFence) -> Fence:
 
 
 def fence_to_handle(file: DrmFile, args: uapi.DrmAmdgpuFenceToHandle) -> None:
-    """FENCE_TO_HANDLE."""
+    """Serve FENCE_TO_HANDLE."""
     fence, what, process = _fence(file, args.in_.fence), args.in_.what, file.process
     if what == uapi.AMDGPU_FENCE_TO_HANDLE_GET_SYNC_FILE_FD:
         args.out.handle = process.add_file(SyncFile(process, fence))

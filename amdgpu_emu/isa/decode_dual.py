@@ -1,4 +1,4 @@
-"""VOPD: two operations in one instruction. Rules: RDNA 3 and 4 ISA, "Dual issue VALU"."""
+"""Decoding of VOPD, two operations in one instruction. Rules: RDNA 3 and 4 ISA, "Dual issue VALU"."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _Operands = tuple[tuple[Operand, ...], tuple[Operand, ...], str]
 
 
 def vopd(code: Code) -> Instruction:
-    """Two words, and a literal that both halves may use."""
+    """Decode VOPD: two words, and a literal that both halves may use."""
     word = code.words[0]
     first = opcode(code, Format.VOPD, word >> 22 & 0xF)
     second = opcode(code, Format.VOPD, word >> 17 & 0x1F)

@@ -1,4 +1,4 @@
-"""What gfx11 encodes otherwise than gfx12: scalar loads, flat, global and scratch memory, invalidation of caches."""
+"""Formats that differ between gfx11 and gfx12: scalar loads, flat, global and scratch memory, cache invalidation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NEWER = {55, 80, 81, 82, 83, 84, 87, 88, 89, 90, 115, 40, 41, 43, 44, 79}
 
 
 def smem(code: Code) -> Instruction:
-    """Scalar loads: two words."""
+    """Decode scalar loads of gfx11: two words."""
     word = code.words[0]
     op = opcode(code, Format.SMEM, word >> 18 & 0xFF)
     low = code.word()
@@ -30,7 +30,7 @@ def smem(code: Code) -> Instruction:
 
 
 def vmem(code: Code) -> Instruction:
-    """Flat, scratch and global memory: two words."""
+    """Decode flat, scratch and global memory of gfx11: two words."""
     word = code.words[0]
     number = word >> 18 & 0x7F
     form = (Format.FLAT, Format.SCRATCH, Format.GLOBAL)[min(word >> 16 & 3, 2)]
@@ -71,7 +71,7 @@ def _addressed(
 
 
 def invalidate(code: Code) -> Instruction:
-    """The two MUBUF instructions that touch no buffer."""
+    """Decode the two MUBUF instructions that touch no buffer."""
     code.form = Format.BUFFER
     word = code.words[0]
     number = word >> 18 & 0xFF

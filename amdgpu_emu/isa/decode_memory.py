@@ -1,4 +1,4 @@
-"""DS, VFLAT, VGLOBAL, VSCRATCH, VBUFFER."""
+"""Decoding of the memory formats: DS, VFLAT, VGLOBAL, VSCRATCH, VBUFFER."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _B32, _B64 = Type("b", 32), Type("b", 64)
 
 
 def ds(code: Code) -> Instruction:
-    """Local memory: two words."""
+    """Decode DS, local memory: two words."""
     word = code.words[0]
     op = opcode(code, Format.DS, word >> 18 & 0xFF)
     high = code.word()
@@ -39,7 +39,7 @@ def _data(code: Code, op: Opcode, number: int) -> tuple[Operand, ...]:
 
 
 def vmem(code: Code) -> Instruction:
-    """Flat, global and scratch memory: three words."""
+    """Decode flat, global and scratch memory: three words."""
     word = code.words[0]
     form = {0xEC: Format.FLAT, 0xED: Format.SCRATCH, 0xEE: Format.GLOBAL}[word >> 24]
     op = opcode(code, form, word >> 14 & 0xFF)
@@ -82,7 +82,7 @@ def vmem(code: Code) -> Instruction:
 
 
 def vbuffer(code: Code) -> Instruction:
-    """Untyped buffers: three words."""
+    """Decode untyped buffers: three words."""
     word = code.words[0]
     op = opcode(code, Format.BUFFER, word >> 14 & 0xFF)
     middle, last = code.word(), code.word()

@@ -1,4 +1,4 @@
-"""SOP1, SOP2, SOPC, SOPK, SOPP, SMEM."""
+"""Decoding of the scalar formats: SOP1, SOP2, SOPC, SOPK, SOPP, SMEM."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from amdgpu_emu.isa.operands import NULL, Code, scalar, source
 
 
 def signed(value: int, bits: int) -> int:
+    """The number that the low `bits` bits hold in two's complement."""
     return value - (1 << bits) if value >> (bits - 1) & 1 else value
 
 
 def opcode(code: Code, form: Format, number: int) -> Opcode:
-    """What a number means. Raises where it means nothing."""
+    """Find an opcode by number. Raises `UnknownInstruction` where there is none."""
     code.form = form
     found = opcodes(form, code.gfx).get(number)
     if found is None:
@@ -30,6 +31,7 @@ def finish(
     name: str = "",
     second: Instruction | None = None,
 ) -> Instruction:
+    """Make the instruction from its decoded parts."""
     assert code.form is not None
     words = tuple(code.words)
     kept = modifiers or {}
@@ -37,7 +39,7 @@ def finish(
 
 
 def sop(code: Code) -> Instruction:
-    """A word whose two highest bits are 10."""
+    """Decode a scalar instruction, whose first word has 10 in its two highest bits."""
     word = code.words[0]
     high = word >> 23
     if high == 0x17D:
@@ -115,7 +117,7 @@ def _sopk(code: Code, word: int) -> Instruction:
 
 
 def smem(code: Code) -> Instruction:
-    """Scalar loads and prefetches: two words."""
+    """Decode scalar loads and prefetches: two words."""
     word = code.words[0]
     op = opcode(code, Format.SMEM, word >> 13 & 0x3F)
     low = code.word()

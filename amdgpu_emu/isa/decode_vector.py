@@ -1,4 +1,4 @@
-"""VOP1, VOP2, VOPC, VOP3, VOP3SD, VOP3P, and DPP on them; VOPD is in `decode_dual`."""
+"""Decoding of the vector formats: VOP1, VOP2, VOPC, VOP3, VOP3SD, VOP3P, with DPP. VOPD is in `decode_dual`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CONTROLS = (range(0x100), range(0x101, 0x110), range(0x111, 0x120), range(0x121
 
 
 def short(code: Code) -> Instruction:
-    """A word whose highest bit is 0: VOP1, VOP2, VOPC."""
+    """Decode VOP1, VOP2 and VOPC, whose first word has 0 in its highest bit."""
     word = code.words[0]
     if word >> 25 == 0x3F:
         op, number = opcode(code, Format.VOP1, word >> 9 & 0xFF), word >> 17 & 0xFF
@@ -46,7 +46,7 @@ def short(code: Code) -> Instruction:
         signs = 0
     if not op.src:
         code.zero(number | first, "a field")
-    code.zero(signs >> 2 * len(op.src), "a sign of an operand that there is not")
+    code.zero(signs >> 2 * len(op.src), "a sign of an operand that does not exist")
     dst = _short_dst(code, op, number)
     fields = iter((first, word >> 9 & 0xFF))
     src = []
@@ -117,7 +117,7 @@ def _dpp(code: Code, op: Opcode, number: int, modifiers: dict[str, int], *, sign
 
 
 def vop3(code: Code) -> Instruction:
-    """VOP3 and VOP3SD: two words, and one of DPP or a literal."""
+    """Decode VOP3 and VOP3SD: two words, and one of DPP or a literal."""
     word, high = code.words[0], 0
     number = word >> 16 & 0x3FF
     second = number in opcodes(Format.VOP3SD, code.gfx)
@@ -193,7 +193,7 @@ def _spread(op: Opcode) -> Opcode:
 
 
 def vop3p(code: Code) -> Instruction:
-    """Packed and mixed arithmetic, dot products, matrices: two words, and one of DPP or a literal."""
+    """Decode VOP3P (packed and mixed arithmetic, dot products, matrices): two words, and one of DPP or a literal."""
     word = code.words[0]
     op = opcode(code, Format.VOP3P, word >> 16 & 0x7F)
     if code.wave == 64 and code.gfx == 12 and op.dst[0].bits > 32:

@@ -1,4 +1,7 @@
-"""Bytes to instructions. The highest bits of the first word tell the format (RDNA 4 ISA, "Microcode formats")."""
+"""Decodes bytes to instructions.
+
+The highest bits of the first word tell the format (RDNA 4 ISA, "Microcode formats").
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from amdgpu_emu.isa.operands import Code
 
 
 def decode(code: bytes, address: int = 0, *, at: int = 0, wave: int = 32, gfx: int = 12) -> Instruction:
-    """The instruction at byte `at` of the code, whose address is `address + at`.
+    """Decode the instruction at byte `at` of the code, whose address is `address + at`.
 
     wave: lanes of a wave, 32 or 64; gfx: 12, or 11 for what our kernels contain there. Raises `UnknownInstruction`
     where there is no such instruction, where reserved fields are set, and where the code ends in it.
@@ -49,7 +52,7 @@ def decode(code: bytes, address: int = 0, *, at: int = 0, wave: int = 32, gfx: i
 
 
 def instructions(code: bytes, address: int = 0, *, wave: int = 32, gfx: int = 12) -> Iterator[Instruction]:
-    """All of it, one after the other. Raises `UnknownInstruction`."""
+    """Decode all instructions of a program, in order. Raises `UnknownInstruction`."""
     at = 0
     while at < len(code):
         found = decode(code, address, at=at, wave=wave, gfx=gfx)

@@ -1,4 +1,4 @@
-"""The 16 bits of SOPP and SOPK in words: waits, delays, messages, hardware registers."""
+"""Text of the 16-bit immediates of SOPP and SOPK: waits, delays, messages, hardware registers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _WAITCNT: Final = (("vmcnt", 10, 6), ("expcnt", 0, 3), ("lgkmcnt", 4, 6))
 
 
 def immediate(kind: str, value: int) -> str:
-    """The operand of a SOPP instruction; kind: the word in its signature."""
+    """Text of the operand of a SOPP instruction; kind: the word in its signature."""
     match kind:
         case "none":
             return ""
@@ -78,12 +78,12 @@ def _waitcnt(value: int) -> str:
 
 
 def message(value: int) -> str:
-    """The operand of s_sendmsg*."""
+    """Text of the operand of s_sendmsg*."""
     return f"sendmsg(MSG_{_MESSAGES[value]})" if value in _MESSAGES else f"sendmsg({value}, 0, 0)"
 
 
 def hwreg(value: int) -> str:
-    """Register, first bit and width of s_getreg_b32 and s_setreg_*."""
+    """Text of the operand of s_getreg_b32 and s_setreg_*: register, first bit and width."""
     number, first, size = value & 0x3F, value >> 6 & 0x1F, (value >> 11) + 1
     name = f"HW_REG_{_HWREGS[number]}" if number in _HWREGS else str(number)
     return f"hwreg({name})" if (first, size) == (0, 32) else f"hwreg({name}, {first}, {size})"

@@ -1,4 +1,4 @@
-"""Decoded machine code: what `isa.decoder.decode` returns, what `isa.printer.text` prints and what a shader core runs.
+"""Decoded instructions: `isa.decoder.decode` returns them, `isa.printer.text` prints them, a shader core runs them.
 
     decode(code, address=0, *, at=0, wave=32) -> Instruction     in isa.decoder; it is at address + at
     text(instruction) -> str                                     in isa.printer
@@ -29,8 +29,11 @@ class UnknownInstruction(ZincError):
 
 
 class Format(Enum):
-    """Encodings. DPP is not among them: it shows as `dpp_ctrl` or `dpp8` in the modifiers of VOP1, VOP2, VOPC, VOP3,
-    VOP3SD and VOP3P."""
+    """The encodings of instructions.
+
+    DPP is not among them: it shows as `dpp_ctrl` or `dpp8` in the modifiers of VOP1, VOP2, VOPC, VOP3, VOP3SD and
+    VOP3P.
+    """
 
     SOP1 = "SOP1"
     SOP2 = "SOP2"
@@ -53,8 +56,11 @@ class Format(Enum):
 
 
 class Kind(Enum):
-    """What an operand is. VCC, EXEC and TTMP are registers of the scalar file; `index` counts within the kind: VCC and
-    EXEC have 0 for the low and 1 for the high word."""
+    """The kinds of operands.
+
+    VCC, EXEC and TTMP are registers of the scalar file; `index` counts within the kind: VCC and EXEC have 0 for the low
+    and 1 for the high word.
+    """
 
     VGPR = "v"
     SGPR = "s"
@@ -75,7 +81,8 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """dwords: registers it takes, at least 1; bits: width of the value, 16 in one register for 16-bit operands.
+    """An operand. dwords: registers it takes, at least 1; bits: width of the value, 16 in one register for 16-bit
+    operands.
 
     value: a constant's bits at the operand's width, expanded as the hardware does: -1 of 64 bits is 2**64 - 1, a
     literal of an f64 operand is its high word, 1.0 of an f16 or packed f16 operand is 0x3C00.
@@ -96,7 +103,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One instruction.
+    """A decoded instruction.
 
     name: as LLVM writes it, without _e32, _e64, _dpp. dst, src: see the module's text. Memory instructions:
         s_load_*       dst data                src base, offset register or NULL

@@ -10,12 +10,15 @@ _COLUMN = 64
 
 
 def listing(code: bytes, address: int = 0, *, wave: int = 32, gfx: int = 12) -> list[str]:
-    """Assembly, address and words of each instruction; where a branch goes. Raises `UnknownInstruction`."""
+    """List a program: assembly, address and words of each instruction, targets of branches.
+
+    Raises `UnknownInstruction`.
+    """
     return [_line(i, gfx) for i in instructions(code, address, wave=wave, gfx=gfx)]
 
 
 def target(instruction: Instruction) -> int | None:
-    """The address that a branch or call goes to; none for other instructions and where a register says it."""
+    """The target address of a branch or call; None for other instructions and for targets in a register."""
     if instruction.format not in {Format.SOPP, Format.SOPK}:
         return None
     if not instruction.name.startswith(("s_branch", "s_cbranch", "s_call")):

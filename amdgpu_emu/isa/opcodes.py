@@ -1,4 +1,4 @@
-"""What an opcode is: its name, the types of its operands, its modifiers. The tables are parsed when first asked for.
+"""Opcodes: name, types of the operands, modifiers. The tables are parsed at first use.
 
 A table is a text. A line that begins in its first column is a signature, `destinations:sources flags...`; the
 indented lines that follow it list the opcodes that have it, each as number and name. An operand's type is a kind and a
@@ -32,7 +32,7 @@ from amdgpu_emu.isa.tables import dual, gfx11, memory, scalar, vector, vop3
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """One operand of a signature; bits is 0 for a lane mask. Words stand in `kind`."""
+    """The type of an operand in a signature; bits is 0 for a lane mask. Words stand in `kind`."""
 
     kind: str
     bits: int = 0
@@ -40,27 +40,31 @@ class Type:
 
     @property
     def dwords(self) -> int:
+        """Registers that an operand of this type takes."""
         return max(self.bits // 32, 1)
 
     @property
     def is_float(self) -> bool:
+        """Whether the operand is a float, for inline constants and sign modifiers."""
         return self.kind in {"f", "h", "x", "y"}
 
 
 @dataclass(frozen=True, slots=True)
 class Opcode:
+    """An opcode: its name and the signature of its line in the table."""
+
     name: str
     dst: tuple[Type, ...]
     src: tuple[Type, ...]
     flags: tuple[str, ...]
 
     def has(self, flag: str) -> bool:
-        """A letter of the first group of flags, or a word among them."""
+        """Whether the opcode has a flag: a letter of the first group, or a word."""
         return bool(self.flags) and (flag in self.flags or (len(flag) == 1 and flag in self.flags[0]))
 
     @property
     def op_sel(self) -> int:
-        """Bits of VOP3's op_sel that choose no half of a 16-bit operand, but have a meaning."""
+        """Bits of VOP3's op_sel with a meaning of their own, beyond choosing halves of 16-bit operands."""
         return next((int(f[1:], 16) for f in self.flags[1:] if f[0] == "s"), 0)
 
 
@@ -108,7 +112,7 @@ def opcodes(form: Format, gfx: int = 12) -> Mapping[int, Opcode]:
 
 @cache
 def names(form: Format, gfx: int = 12) -> Mapping[str, Opcode]:
-    """The same by name."""
+    """All opcodes of a format by name."""
     return {op.name: op for op in opcodes(form, gfx).values()}
 
 

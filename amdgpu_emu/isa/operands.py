@@ -1,4 +1,4 @@
-"""Operands from the numbers in an encoding: registers, inline constants, literals."""
+"""Decoding of operands from the numbers in an encoding: registers, inline constants, literals."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Code:
         self.word()
 
     def word(self) -> int:
-        """The next four bytes."""
+        """Read the next four bytes."""
         start = self._at + 4 * len(self.words)
         if start + 4 > len(self._code):
             self.words.append(int.from_bytes(self._code[start:], "little"))
@@ -67,34 +67,36 @@ class Code:
         return self._literal
 
     def refuse(self, why: str) -> NoReturn:
+        """Raise `UnknownInstruction` with words and address of the instruction."""
         what = self.form.value if self.form else "instruction"
         words = " ".join(f"{w:08X}" for w in self.words)
         raise UnknownInstruction(f"{what} {words} at {self.address:#x}: {why}", self.address)
 
     def zero(self, bits: int, what: str) -> None:
-        """A field that must be 0."""
+        """Raise `UnknownInstruction` unless a field is 0."""
         if bits:
             self.refuse(f"{what} is {bits:#x}, and must be 0")
 
 
 def bits_of(kind: Type, wave: int) -> int:
+    """The width of an operand in bits; a lane mask has one bit per lane."""
     return wave if kind.kind == "m" else kind.bits
 
 
 def vgpr(code: Code, index: int, kind: Type, *, op_sel: int = 0, neg: bool = False, mag: bool = False) -> Operand:
-    """A vector register, or several."""
+    """Decode a vector register, or several in a row."""
     if index + kind.dwords > 256:
         code.refuse(f"{kind.dwords} vector registers from v{index} on pass v255")
     return Operand(Kind.VGPR, index, kind.dwords, 0, neg, mag, op_sel, kind.bits)
 
 
 def half(code: Code, index: int, kind: Type) -> Operand:
-    """A register field of seven bits and a half in VOP1, VOP2, VOPC for 16-bit operands; eight bits for others."""
+    """Decode a register field of VOP1, VOP2, VOPC: seven bits and a half for 16-bit operands, eight bits for others."""
     return vgpr(code, index & 0x7F, kind, op_sel=index >> 7) if kind.bits == 16 else vgpr(code, index, kind)
 
 
 def scalar(code: Code, number: int, bits: int, *, dst: bool = False) -> Operand:
-    """A register of the scalar file. Raises where the number is none, or where wide registers are not aligned."""
+    """Decode a scalar register. Raises `UnknownInstruction` for other numbers, or if wide registers are not aligned."""
     dwords = max(bits // 32, 1)
     base, kind, limit = next((r for r in _RANGES if r[0] <= number < r[0] + r[2]), (0, None, 0))
     if kind is None or (dst and number >= _ZERO):
@@ -120,7 +122,7 @@ _RANGES: Final = (
 
 
 def source(code: Code, number: int, kind: Type, *, neg: bool = False, mag: bool = False, op_sel: int = 0) -> Operand:
-    """A source field of eight bits (scalar formats) or nine."""
+    """Decode a source field of eight bits (scalar formats) or nine."""
     bits = bits_of(kind, code.wave)
     if number >= VGPR:
         if kind.place == "s" or kind.kind == "m":
@@ -164,7 +166,7 @@ def _constant(code: Code, number: int, kind: Type) -> Operand:
 
 
 def check_scalars(code: Code, src: Sequence[Operand], limit: int = 2) -> None:
-    """A vector instruction reads two different scalar values at most, literals counted (RDNA ISA documents)."""
+    """Check that a vector instruction reads at most two different scalar values, with literals (RDNA ISA documents)."""
     read = {(o.kind, o.index, o.dwords, o.value) for o in src if o.kind in _ON_THE_BUS}
     if len(read) > limit:
         code.refuse(f"it reads {len(read)} scalar values, and may read {limit}")
@@ -187,7 +189,7 @@ def inline_float(index: int, kind: Type) -> int:
 
 
 def expanded(literal: int, kind: Type) -> int:
-    """32 bits of literal at an operand's width."""
+    """Expand a literal of 32 bits to an operand's width."""
     if kind.bits == 16:
         return literal & 0xFFFF
     if kind.bits == 64 and kind.kind == "f":

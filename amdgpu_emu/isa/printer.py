@@ -21,7 +21,7 @@ _OMOD = {1: "mul:2", 2: "mul:4", 3: "div:2"}
 
 
 def text(instruction: Instruction, gfx: int = 12) -> str:
-    """One instruction, without its address. gfx: what it was decoded for."""
+    """Print one instruction, without its address. gfx: the generation it was decoded for, 12 or 11."""
     if instruction.second is not None:
         halves = (instruction, instruction.second)
         return " :: ".join(f"{h.name} {', '.join(operand(o) for o in (*h.dst, *_shown(h)))}" for h in halves)
@@ -46,7 +46,7 @@ def text(instruction: Instruction, gfx: int = 12) -> str:
 
 
 def operand(o: Operand, marks: tuple[str, str] = ("", ""), *, signs: bool = True) -> str:
-    """One operand. marks: of the lower and the upper half of a register; signs: write neg and abs."""
+    """Print one operand. marks: of the lower and the upper half of a register; signs: write neg and abs."""
     plain = _plain(o)
     if o.kind is Kind.VGPR and o.bits == 16:
         plain += marks[o.op_sel]

@@ -1,4 +1,4 @@
-"""What stands behind the operands: DPP, the bits of packed operands, cache policy."""
+"""Text behind the operands: DPP, the bits of packed operands, cache policy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ROWS: Final = {0x100: "row_shl", 0x110: "row_shr", 0x120: "row_ror", 0x150: "ro
 
 
 def dpp(m: Mapping[str, int]) -> list[str]:
-    """Lane selection."""
+    """Text of DPP's lane selection."""
     if "dpp8" in m:
         lanes = ",".join(str(m["dpp8"] >> 3 * i & 7) for i in range(8))
         return [f"dpp8:[{lanes}]", *(["fi:1"] if m["fi"] else [])]
@@ -35,7 +35,7 @@ def _control(value: int) -> str:
 
 
 def packed(i: Instruction) -> list[str]:
-    """Modifiers of VOP3P, where they are not as they usually are."""
+    """Text of VOP3P's modifiers that differ from their usual values."""
     m, n = i.modifiers, len(i.src)
     mixed = i.name.startswith("v_fma_mix")
     usual = {"op_sel": 0, "op_sel_hi": 0 if mixed else (1 << n) - 1, "neg_lo": 0, "neg_hi": 0}
@@ -52,7 +52,7 @@ def _lists(m: Mapping[str, int], shown: list[str], n: int) -> list[str]:
 
 
 def cache_policy(i: Instruction) -> list[str]:
-    """Temporal hint and scope."""
+    """Text of temporal hint and scope."""
     th, scope = i.modifiers.get("th", 0), i.modifiers.get("scope", 0)
     parts = [bit for bit in ("glc", "slc", "dlc") if i.modifiers.get(bit)]
     if th:

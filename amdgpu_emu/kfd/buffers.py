@@ -1,7 +1,8 @@
 """The rules for the buffers that a queue uses (`kfd_queue.c`): the driver looks at the address space, not at handles.
 
-Each buffer must be one mapping that starts exactly at the address and has exactly the expected number of pages. While a
-queue has it, the mapping cannot go. Every broken rule is a bare EINVAL on a real kernel; here the trace names it.
+Each buffer must be one mapping that starts exactly at the address and has exactly the expected number of pages. The
+mapping cannot be removed while a queue uses it. Every broken rule is a bare EINVAL on a real kernel; here the trace
+names it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ EOP_BYTES = 4096
 
 @dataclass
 class QueueProperties:
-    """What CREATE_QUEUE asks for; addresses of the GPU, bytes."""
+    """The arguments of CREATE_QUEUE: addresses of the GPU and bytes."""
 
     type: int
     ring: int
@@ -41,7 +42,7 @@ class QueueProperties:
 
     @property
     def is_compute(self) -> bool:
-        """PM4 or AQL, not SDMA."""
+        """Whether the queue takes PM4 or AQL, not SDMA."""
         return self.type in (KFD_IOC_QUEUE_TYPE_COMPUTE, KFD_IOC_QUEUE_TYPE_COMPUTE_AQL)
 
 
@@ -54,7 +55,7 @@ def relaxed(profile: KernelProfile) -> bool:
 
 
 def acquire(device: Device, wanted: QueueProperties) -> list[Mapping]:
-    """All buffers of a queue, write and read pointer first. Raises `KernelError` (EINVAL)."""
+    """Check and hold all buffers of a queue, write and read pointer first. Raises `KernelError` (EINVAL)."""
     profile, model = device.kfd.machine.profile, device.gpu.model
     page = ~(PAGE - 1)
     held = [
@@ -88,7 +89,7 @@ def acquire(device: Device, wanted: QueueProperties) -> list[Mapping]:
 
 
 def ring(device: Device, address: int, size: int) -> Mapping:
-    """The ring's mapping. Raises `KernelError` (EINVAL)."""
+    """Find the mapping of a queue's ring. Raises `KernelError` (EINVAL)."""
     return _exactly(device, "ring", address, _round(size) if relaxed(device.kfd.machine.profile) else size)
 
 

@@ -17,7 +17,7 @@ CELL = 8
 """Bytes of a doorbell since SOC15."""
 CELLS = KFD_DOORBELL_SLICE // CELL
 MIRROR = 512
-"""Every cell that other engines own is owned a second time this many cells later."""
+"""Distance in cells between the two copies of the cells that other engines own."""
 FIRST_OTHER, LAST_OTHER = 0x100, 0x190
 """Cells of SDMA, video and interrupt engines, from `amdgpu_doorbell.h` (SDMA 0 to VPE)."""
 SDMA_BASE = (0x100, 0x10A)
@@ -25,7 +25,7 @@ SDMA_BASE = (0x100, 0x10A)
 
 
 class Doorbells:
-    """The slice. rang: called with a queue's cell and the value that was stored there."""
+    """The doorbell slice of a process on one GPU. rang: called with a queue's cell and the stored value."""
 
     def __init__(self, gpu: Gpu, rang: Callable[[int, int], None]) -> None:
         self._gpu, self._rang = gpu, rang
@@ -35,7 +35,7 @@ class Doorbells:
         self._taken: set[int] = set()
 
     def page(self) -> BufferObject:
-        """The memory that an mmap shows; made when it is first asked for."""
+        """The memory that an mmap shows; allocated at the first call."""
         if self._page is None:
             label = f"doorbells of {self._gpu.model.name}"
             self._page = self._gpu.allocate(KFD_DOORBELL_SLICE, Placement.DOORBELL, label)
@@ -46,7 +46,7 @@ class Doorbells:
         self._rang(offset // CELL, value)
 
     def take(self) -> int:
-        """The lowest free cell for a compute queue. Raises `KernelError` (EBUSY)."""
+        """Take the lowest free cell for a compute queue. Raises `KernelError` (EBUSY)."""
         for cell in range(CELLS):
             if cell not in self._reserved and cell not in self._taken:
                 self._taken.add(cell)
@@ -54,17 +54,17 @@ class Doorbells:
         raise KernelError(errno.EBUSY, f"all {CELLS - len(self._reserved)} doorbells of compute queues are taken")
 
     def take_sdma(self, engine: int, queue: int) -> int:
-        """The cell of a queue of an SDMA engine: even and odd queues lie in the two halves of the slice."""
+        """Take the cell of a queue of an SDMA engine: even and odd queues lie in the two halves of the slice."""
         cell = SDMA_BASE[engine] + (queue & 1) * MIRROR + (queue >> 1)
         self._taken.add(cell)
         return cell
 
     def give_back(self, cell: int) -> None:
-        """A queue is gone."""
+        """Free the cell of a queue."""
         self._taken.discard(cell)
 
     def release(self) -> None:
-        """The process is gone."""
+        """Free the slice at the end of the process."""
         if self._page is not None:
             self._gpu.release(self._page)
             self._page = None

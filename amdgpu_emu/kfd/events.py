@@ -1,4 +1,4 @@
-"""Events of a process: made, set by calls and interrupts (`kfd_events.c`).
+"""The events of a process, set by calls and interrupts (`kfd_events.c`).
 
 A signal event has a mailbox, a u64 in the event page. The GPU writes it and then raises an interrupt with the event's
 number; only an event whose mailbox was written is signalled, and its mailbox is made empty again.
@@ -36,19 +36,19 @@ if TYPE_CHECKING:
 
 SLOT = 8
 LIMIT = 4096
-"""Signal events of a process, and events of one wait."""
+"""Most signal events of a process, and most events of one wait."""
 PAGE_BYTES = LIMIT * SLOT
 KERNEL_SLOTS = 256
 """Slots of a page that the kernel makes, until the process maps more of it."""
 EMPTY = (1 << 64) - 1
-"""A mailbox that nothing has written."""
+"""The value of a mailbox that was not written."""
 FIRST_OTHER_ID = 0x40000000
 _SIGNALS = (KFD_IOC_EVENT_SIGNAL, KFD_IOC_EVENT_DEBUG_EVENT)
 
 
 @dataclass(eq=False)
 class Event:
-    """number: its id; age: counts how often it was set, from 1 on."""
+    """An event. number: its id; age: counts how often it was set, from 1 on."""
 
     number: int
     type: int
@@ -59,7 +59,7 @@ class Event:
     waiters: list[Waiter] = field(default_factory=list)
 
     def set(self) -> None:
-        """Signal it: who waits takes it along."""
+        """Signal the event and wake the calls that wait for it."""
         self.signalled = not self.auto_reset or not self.waiters
         self.age += 1
         for waiter in self.waiters:
@@ -67,7 +67,7 @@ class Event:
 
 
 class Events:
-    """Those of one process."""
+    """The events of one process."""
 
     def __init__(self, kfd: KfdProcess) -> None:
         self._kfd = kfd
@@ -101,7 +101,7 @@ class Events:
         self._mapped_bytes = KERNEL_SLOTS * SLOT
 
     def map_page(self, length: int) -> BufferObject:
-        """What an mmap of type EVENTS shows. Raises `KernelError`."""
+        """The buffer that an mmap of type EVENTS shows. Raises `KernelError`."""
         if self._kfd.machine.profile.since(7, 3):
             raise KernelError(errno.EINVAL, "this kernel has no event page of its own to map")
         if length > PAGE_BYTES:
@@ -122,7 +122,7 @@ class Events:
     # Life of an event.
 
     def create(self, args: CreateEventArgs) -> None:
-        """CREATE_EVENT, after the page was taken over."""
+        """Serve CREATE_EVENT, after the page was taken over."""
         args.event_page_offset = 0
         event = Event(0, args.event_type, bool(args.auto_reset))
         if args.event_type in _SIGNALS:
@@ -142,14 +142,14 @@ class Events:
         self._need_page()
 
     def find(self, number: int) -> Event:
-        """By id. Raises `KernelError` (EINVAL)."""
+        """Find an event by id. Raises `KernelError` (EINVAL)."""
         event = self._signals.get(number) or self._others.get(number)
         if event is None:
             raise KernelError(errno.EINVAL, f"there is no event {number:#x}")
         return event
 
     def destroy(self, number: int) -> None:
-        """DESTROY_EVENT: who waits for it fails."""
+        """Serve DESTROY_EVENT: calls that wait for the event fail."""
         event = self.find(number)
         for waiter in event.waiters:
             waiter.event = None
@@ -157,7 +157,7 @@ class Events:
         self._kfd.machine.changed.notify_all()
 
     def set(self, number: int, on: bool) -> None:
-        """SET_EVENT, RESET_EVENT."""
+        """Serve SET_EVENT, RESET_EVENT."""
         event = self.find(number)
         if event.type != KFD_IOC_EVENT_SIGNAL:
             raise KernelError(errno.EINVAL, f"event {number:#x} has type {event.type}: only the GPU sets it")
@@ -167,16 +167,16 @@ class Events:
         else:
             event.signalled = False
 
-    # What hardware reports.
+    # Events from hardware.
 
     def interrupt(self, number: int) -> None:
-        """A packet raised an interrupt with this context id."""
+        """Handle an interrupt of a packet, with its context id."""
         if self.page is None:
             return
         event = self._signals.get(number)
         if event is not None and self._slot(number) != EMPTY:
             self._set_from_interrupt(event)
-        else:  # the number tells nothing: look through all
+        else:  # the number identifies no event: check all mailboxes
             for other in self._signals.values():
                 if self._slot(other.number) != EMPTY:
                     self._set_from_interrupt(other)
@@ -187,7 +187,7 @@ class Events:
         self._kfd.machine.changed.notify_all()
 
     def memory_fault(self, gpu: Gpu, fault: GpuFault) -> None:
-        """The GPU touched what it may not."""
+        """Set the memory events after a page fault of a GPU."""
         data = HsaMemoryExceptionData(va=fault.va & ~0xFFF, gpu_id=gpu.gpu_id)
         data.failure.NotPresent = fault.reason == "not mapped"
         data.failure.ReadOnly = not data.failure.NotPresent and fault.access == "write"
@@ -195,7 +195,7 @@ class Events:
         self._exception(KFD_IOC_EVENT_MEMORY, data)
 
     def gpu_reset(self, gpu: Gpu) -> None:
-        """A GPU was reset, or is gone."""
+        """Set the hardware events after a GPU was reset or lost."""
         data = HsaHwExceptionData(
             KFD_HW_EXCEPTION_WHOLE_GPU_RESET, KFD_HW_EXCEPTION_GPU_HANG, memory_lost=1, gpu_id=gpu.gpu_id
         )
@@ -210,7 +210,7 @@ class Events:
 
 
 def create(kfd: KfdProcess, args: CreateEventArgs) -> None:
-    """CREATE_EVENT. `event_page_offset` may hold the handle of a buffer once: it becomes the event page."""
+    """Serve CREATE_EVENT. `event_page_offset` may hold the handle of a buffer once: it becomes the event page."""
     handle = args.event_page_offset
     if handle:
         if kfd.events.page is not None:
@@ -222,15 +222,15 @@ def create(kfd: KfdProcess, args: CreateEventArgs) -> None:
 
 
 def destroy(kfd: KfdProcess, args: DestroyEventArgs) -> None:
-    """DESTROY_EVENT."""
+    """Serve DESTROY_EVENT."""
     kfd.events.destroy(args.event_id)
 
 
 def set_event(kfd: KfdProcess, args: SetEventArgs) -> None:
-    """SET_EVENT."""
+    """Serve SET_EVENT."""
     kfd.events.set(args.event_id, True)
 
 
 def reset_event(kfd: KfdProcess, args: ResetEventArgs) -> None:
-    """RESET_EVENT."""
+    """Serve RESET_EVENT."""
     kfd.events.set(args.event_id, False)

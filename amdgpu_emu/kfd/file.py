@@ -1,4 +1,4 @@
-"""An open /dev/kfd: which number is which call, and what an mmap shows (`kfd_chardev.c`)."""
+"""An open /dev/kfd: its table of calls and its mmap (`kfd_chardev.c`)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ("KfdFile", "KfdProcess", "table_end")
 
 _DEBUG_CALLS = range(0x0D, 0x11)
-"""The four of the old debugger interface."""
+"""Numbers of the old debugger interface, four calls."""
 _CRIU_OP = 0x22
 _DIRECTION_BITS = 30
 
@@ -84,7 +84,7 @@ def table_end(profile: KernelProfile) -> int:
 
 
 class KfdFile(OpenFile):
-    """Made by `open`; all of a process share its `KfdProcess`."""
+    """An open /dev/kfd; all of a process share its `KfdProcess`."""
 
     path = "/dev/kfd"
 
@@ -94,7 +94,7 @@ class KfdFile(OpenFile):
 
     @classmethod
     def open(cls, process: Process) -> KfdFile:
-        """Raises `KernelError` when there is no GPU to work with, or one is being reset."""
+        """Open /dev/kfd. Raises `KernelError` if there is no usable GPU, or one is being reset."""
         machine = process.machine
         since_7 = machine.profile.since(7, 0)
         if any(gpu.in_reset for gpu in machine.gpus):
@@ -106,7 +106,7 @@ class KfdFile(OpenFile):
         return cls(process, process.kfd)
 
     def ioctl(self, request: int, argument: Argument) -> int:
-        """By number alone: neither the type byte nor the direction bits of the request matter."""
+        """Serve an ioctl, found by number alone: type byte and direction bits of the request do not matter."""
         number = r.number_of(request)
         if not 0 < number < table_end(self.machine.profile):
             raise KernelError(errno.ENOTTY, f"there is no call {number:#x}")
@@ -123,14 +123,14 @@ class KfdFile(OpenFile):
         return serve(handler, self.kfd, own, argument)
 
     def _svm(self, request: int, argument: Argument) -> int:
-        """Its argument has no fixed length."""
+        """Serve SVM, whose argument has no fixed length."""
         given = min(r.size_of(request), ctypes.sizeof(argument))
         at = ctypes.addressof(argument)
         ctypes.memmove(at, svm.svm(self.kfd, ctypes.string_at(at, given)), given)
         return 0
 
     def find_map(self, length: int, protection: int, offset: int) -> BufferObject:
-        """By the two highest bits of the offset; the next sixteen name the GPU."""
+        """The buffer of an mmap, chosen by the two highest bits of the offset; the next sixteen name the GPU."""
         kind, gpu_id = offset & 3 << 62, (offset & KFD_MMAP_GPU_ID_MASK) >> KFD_MMAP_GPU_ID_SHIFT
         if not is_page_aligned(offset):
             raise KernelError(errno.EINVAL, f"offset {offset:#x} is not a multiple of {PAGE}")

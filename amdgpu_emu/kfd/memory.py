@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 ADDRESS_LIMIT = 1 << 48
 """Bytes of a GPU's address space."""
 GRANULE = 2 << 20
-"""What AVAILABLE_MEMORY rounds down to."""
+"""Granularity in bytes to which AVAILABLE_MEMORY rounds down."""
 _HANDLE_BITS, _NUMBER = 32, (1 << 32) - 1
 _DOMAINS = {Placement.VRAM: AMDGPU_GEM_DOMAIN_VRAM, Placement.DOORBELL: AMDGPU_GEM_DOMAIN_DOORBELL}
 
 
 @dataclass(eq=False)
 class KfdMemory:
-    """A buffer with a handle. gem: the object behind it, which other handles and files may share; va: where
+    """A buffer with a KFD handle. gem:  the object behind it, which other handles and files may share; va: where
     MAP_MEMORY_TO_GPU puts it; aql: mapped twice, one after the other; owned: its pages go with the last holder;
     mapped: its mappings, by device.
     """
@@ -48,17 +48,17 @@ class KfdMemory:
 
     @property
     def bo(self) -> BufferObject:
-        """The pages."""
+        """The buffer object with the pages."""
         return self.gem.bo
 
     def hold(self) -> None:
-        """Keep the pages, and let the device's open render node map them."""
+        """Hold the pages, and let the device's open render node map them."""
         self.gem.get()
         if self.device.drm is not None:
             self.gem.node.allow(self.device.drm)
 
     def let_go(self) -> None:
-        """The handle is gone."""
+        """Drop the hold of a freed handle on the pages."""
         if self.device.drm is not None:
             self.gem.node.revoke(self.device.drm)
         if self.owned:
@@ -68,19 +68,19 @@ class KfdMemory:
 
 
 class Memories:
-    """Handles of a process: the GPU's id << 32 | the lowest free number, from 0 on, for each GPU."""
+    """The KFD handles of a process: the GPU's id << 32 | the lowest free number, from 0 on, for each GPU."""
 
     def __init__(self) -> None:
         self._of: dict[int, Handles[KfdMemory]] = {}
 
     def add(self, memory: KfdMemory) -> int:
-        """Its handle, which holds it."""
+        """Give a buffer a handle, which holds it."""
         memory.hold()
         numbers = self._of.setdefault(memory.device.id, Handles(first=0))
         return memory.device.id << _HANDLE_BITS | (numbers.add(memory) or 0)
 
     def find(self, handle: int, code: int) -> KfdMemory:
-        """By handle. Raises `KernelError` with `code`."""
+        """Find a buffer by handle. Raises `KernelError` with `code`."""
         numbers = self._of.get(handle >> _HANDLE_BITS)
         found = None if numbers is None else numbers.get(handle & _NUMBER)
         if found is None:
@@ -93,13 +93,16 @@ class Memories:
                 yield gpu_id << _HANDLE_BITS | number, self.find(gpu_id << _HANDLE_BITS | number, errno.EINVAL)
 
     def remove(self, handle: int) -> None:
-        """Take it back: its pages and its offset for mmap."""
+        """Remove a buffer: free its pages and its offset for mmap."""
         memory = self.find(handle, errno.EINVAL)
         self._of[handle >> _HANDLE_BITS].remove(handle & _NUMBER)
         memory.let_go()
 
     def release(self, kfd: KfdProcess) -> None:
-        """The process ends. The event page stays to the end by design: the driver does not let go of it."""
+        """Free all buffers when the process ends.
+
+        The event page is no leak: the driver keeps it until then by design.
+        """
         for handle, memory in self:
             if handle != kfd.events.page_handle or not handle:
                 where = f", mapped at {memory.va:#x}" if memory.mapped else ""
@@ -113,7 +116,7 @@ class Memories:
 
 
 def alloc(kfd: KfdProcess, args: uapi.AllocMemoryOfGpuArgs) -> None:
-    """ALLOC_MEMORY_OF_GPU. The address is not looked at before the buffer is mapped."""
+    """Serve ALLOC_MEMORY_OF_GPU. The address is checked only when the buffer is mapped."""
     size, flags = args.size, args.flags
     if not size:
         raise KernelError(errno.EINVAL, "size is 0")
@@ -173,7 +176,7 @@ def _allocate(device: Device, args: uapi.AllocMemoryOfGpuArgs) -> KfdMemory:
 
 
 def _uncached(device: Device, flags: int) -> bool:
-    """Which page attribute the driver gives (`gmc_v10_0.c`, `gmc_v12_0.c`, get_vm_pte)."""
+    """Whether the driver maps a buffer uncached (`gmc_v10_0.c`, `gmc_v12_0.c`, get_vm_pte)."""
     coherent = uapi.KFD_IOC_ALLOC_MEM_FLAGS_COHERENT if device.gpu.model.gfx[0] < 12 else 0
     return bool(flags & (uapi.KFD_IOC_ALLOC_MEM_FLAGS_UNCACHED | coherent))
 
@@ -183,7 +186,7 @@ def _page_round(size: int) -> int:
 
 
 def free(kfd: KfdProcess, args: uapi.FreeMemoryOfGpuArgs) -> None:
-    """FREE_MEMORY_OF_GPU."""
+    """Serve FREE_MEMORY_OF_GPU."""
     if args.handle and args.handle == kfd.events.page_handle:
         raise KernelError(errno.EPERM, "the event page stays until the process ends")
     kfd.device(args.handle >> _HANDLE_BITS)
@@ -207,7 +210,7 @@ def _targets(kfd: KfdProcess, args: uapi.MapMemoryToGpuArgs | uapi.UnmapMemoryFr
 
 
 def map_memory(kfd: KfdProcess, args: uapi.MapMemoryToGpuArgs) -> None:
-    """MAP_MEMORY_TO_GPU: on each GPU of the array; `n_success` counts them, also when a later one fails."""
+    """Serve MAP_MEMORY_TO_GPU: on each GPU of the array; `n_success` counts them, also when a later one fails."""
     targets = _targets(kfd, args)
     kfd.device(args.handle >> _HANDLE_BITS).bind()
     memory = kfd.memory(args.handle, errno.ENOMEM)
@@ -244,7 +247,7 @@ def _map(memory: KfdMemory, device: Device) -> None:
 
 
 def unmap_memory(kfd: KfdProcess, args: uapi.UnmapMemoryFromGpuArgs) -> None:
-    """UNMAP_MEMORY_FROM_GPU."""
+    """Serve UNMAP_MEMORY_FROM_GPU."""
     targets = _targets(kfd, args)
     memory = kfd.memory(args.handle, errno.ENOMEM)
     for i in range(args.n_success, args.n_devices):
@@ -266,7 +269,7 @@ def _unmap(memory: KfdMemory, device: Device) -> None:
 
 
 def available(kfd: KfdProcess, args: uapi.GetAvailableMemoryArgs) -> None:
-    """AVAILABLE_MEMORY: what a next allocation may take; of an integrated GPU, of system memory."""
+    """Serve AVAILABLE_MEMORY: bytes that the next allocation may take; system memory for an integrated GPU."""
     gpu = kfd.device(args.gpu_id).gpu
     place = Placement.GTT if gpu.model.integrated else Placement.VRAM
     args.available = max(0, gpu.limits[place] - gpu.used[place]) // GRANULE * GRANULE

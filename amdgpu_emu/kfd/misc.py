@@ -1,4 +1,4 @@
-"""Calls that are small: versions, clocks, apertures, policies, the runtime's handshake."""
+"""Small KFD calls: versions, clocks, apertures, policies, the runtime's handshake."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 GPUVM_BASE, GPUVM_LIMIT = 0x10000, 0x7FFFFFFFFFFF
 MAX_APERTURES = 7
-"""Of the old GET_PROCESS_APERTURES."""
+"""Most nodes in the answer of the old GET_PROCESS_APERTURES."""
 GPU_CLOCK_NS = 10
 """The GPU's counter runs at 100 MHz."""
 TILE_MODES, MACRO_TILE_MODES = 32, 16
@@ -25,12 +25,12 @@ _ENABLE = 1
 
 
 def get_version(kfd: KfdProcess, args: uapi.GetVersionArgs) -> None:
-    """GET_VERSION."""
+    """Serve GET_VERSION."""
     args.major_version, args.minor_version = uapi.KFD_IOCTL_MAJOR_VERSION, kfd.machine.profile.kfd_minor
 
 
 def get_clock_counters(kfd: KfdProcess, args: uapi.GetClockCountersArgs) -> None:
-    """GET_CLOCK_COUNTERS: never fails; a GPU that is not there counts 0."""
+    """Serve GET_CLOCK_COUNTERS: never fails; a GPU that is not there counts 0."""
     now = time.monotonic_ns()
     args.gpu_clock_counter = now // GPU_CLOCK_NS if args.gpu_id in kfd.devices else 0
     args.cpu_clock_counter = args.system_clock_counter = now
@@ -53,7 +53,7 @@ def _apertures(device: Device) -> uapi.ProcessDeviceApertures:
 
 
 def get_process_apertures(kfd: KfdProcess, args: uapi.GetProcessAperturesArgs) -> None:
-    """GET_PROCESS_APERTURES: the first seven GPUs."""
+    """Serve GET_PROCESS_APERTURES: the first seven GPUs."""
     devices = tuple(kfd.devices.values())[:MAX_APERTURES]
     for i, device in enumerate(devices):
         args.process_apertures[i] = _apertures(device)
@@ -61,7 +61,7 @@ def get_process_apertures(kfd: KfdProcess, args: uapi.GetProcessAperturesArgs) -
 
 
 def get_process_apertures_new(kfd: KfdProcess, args: uapi.GetProcessAperturesNewArgs) -> None:
-    """GET_PROCESS_APERTURES_NEW: GPUs only; asked for 0, it counts them.
+    """Serve GET_PROCESS_APERTURES_NEW: GPUs only; asked for 0, it counts them.
 
     Asking for more than there are nodes, processors among them, is an error in kernels with a fix of 2026, which
     6.12.107 and 7.x have and 6.17 as first released has not.
@@ -83,7 +83,7 @@ def get_process_apertures_new(kfd: KfdProcess, args: uapi.GetProcessAperturesNew
 
 
 def set_memory_policy(kfd: KfdProcess, args: uapi.SetMemoryPolicyArgs) -> None:
-    """SET_MEMORY_POLICY."""
+    """Serve SET_MEMORY_POLICY."""
     for name, policy in (("default", args.default_policy), ("alternate", args.alternate_policy)):
         if policy not in (_COHERENT, _NONCOHERENT):
             raise KernelError(errno.EINVAL, f"{name}_policy {policy} is neither 0 nor 1")
@@ -93,21 +93,21 @@ def set_memory_policy(kfd: KfdProcess, args: uapi.SetMemoryPolicyArgs) -> None:
 
 
 def set_scratch_backing_va(kfd: KfdProcess, args: uapi.SetScratchBackingVaArgs) -> None:
-    """SET_SCRATCH_BACKING_VA: only kept."""
+    """Serve SET_SCRATCH_BACKING_VA: the address is stored and not used."""
     device = kfd.device(args.gpu_id)
     device.bind()
     device.scratch_va = args.va_addr
 
 
 def set_trap_handler(kfd: KfdProcess, args: uapi.SetTrapHandlerArgs) -> None:
-    """SET_TRAP_HANDLER: only kept."""
+    """Serve SET_TRAP_HANDLER: the addresses are stored and not used."""
     device = kfd.device(args.gpu_id)
     device.bind(errno.ESRCH)
     device.trap_handler = args.tba_addr, args.tma_addr
 
 
 def set_xnack_mode(kfd: KfdProcess, args: uapi.SetXnackModeArgs) -> None:
-    """SET_XNACK_MODE: a negative value asks; no card here can retry page faults."""
+    """Serve SET_XNACK_MODE: a negative value queries the mode; no emulated card can retry page faults."""
     if args.xnack_enabled < 0:
         args.xnack_enabled = 0
         return
@@ -118,7 +118,7 @@ def set_xnack_mode(kfd: KfdProcess, args: uapi.SetXnackModeArgs) -> None:
 
 
 def get_tile_config(kfd: KfdProcess, args: uapi.GetTileConfigArgs) -> None:
-    """GET_TILE_CONFIG: tables that cards since gfx9 leave at zero."""
+    """Serve GET_TILE_CONFIG: tables that cards since gfx9 leave at zero."""
     kfd.device(args.gpu_id)
     args.gb_addr_config, args.num_banks, args.num_ranks = 0, 0, 0
     for name, pointer, most in (
@@ -132,7 +132,7 @@ def get_tile_config(kfd: KfdProcess, args: uapi.GetTileConfigArgs) -> None:
 
 
 def runtime_enable(kfd: KfdProcess, args: uapi.RuntimeEnableArgs) -> None:
-    """RUNTIME_ENABLE: bit 0 of `mode_mask` enables, once, before any queue; without it the call disables."""
+    """Serve RUNTIME_ENABLE: bit 0 of `mode_mask` enables, once, before any queue; without it the call disables."""
     if args.mode_mask & _ENABLE:
         if kfd.runtime_enabled:
             raise KernelError(errno.EBUSY, "the runtime is enabled already")

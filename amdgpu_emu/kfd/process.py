@@ -1,4 +1,4 @@
-"""What amdkfd keeps of a process: shared by all its opens of /dev/kfd, and there until the process ends."""
+"""amdkfd's state of a process: shared by all its opens of /dev/kfd, kept until the process ends."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from amdgpu_emu.process import Process
 
 TRAP_BYTES = 8192
-"""The trap handler of context save and restore, and its data, in every address space that KFD took over."""
+"""Bytes of the trap handler of context save and restore, with its data, in every address space of KFD."""
 TRAP_VA = (1 << 48) - 0x410000
 
 
 class Device:
-    """What a process has of one GPU. drm: the open render node whose address space it is, None before ACQUIRE_VM."""
+    """A process's state on one GPU. drm: the open render node whose address space it is, None before ACQUIRE_VM."""
 
     def __init__(self, kfd: KfdProcess, gpu: Gpu) -> None:
         self.kfd, self.gpu = kfd, gpu
@@ -43,21 +43,21 @@ class Device:
 
     @property
     def id(self) -> int:
-        """The GPU's id in calls."""
+        """The GPU's id in KFD calls."""
         return self.gpu.gpu_id
 
     @property
     def vm(self) -> GpuVm:
-        """The address space. Only after `bind`."""
+        """The address space on the GPU. Call `bind` first."""
         assert self.drm is not None
         return self.drm.vm
 
     def trap_page(self) -> BufferObject | None:
-        """The trap handler's memory, once there is an address space that has it."""
+        """The trap handler's memory, or None before the address space exists."""
         return None if self._trap is None else self._trap.bo
 
     def registers(self) -> BufferObject:
-        """The page of remapped registers: flushes of the host data path."""
+        """The page of remapped registers, which flush the host data path."""
         if self._registers is None:
             self._registers = self.gpu.allocate(PAGE, Placement.DOORBELL, "remapped registers")
         return self._registers
@@ -70,7 +70,7 @@ class Device:
             raise KernelError(code, f"no address space: ACQUIRE_VM for GPU {self.id} comes first")
 
     def acquire(self, drm: DrmFile) -> None:
-        """Make an open render node's address space this one's, for good."""
+        """Take over an open render node's address space, until the process ends."""
         drm.get()
         self.drm = drm
         if not self.gpu.model.integrated:
@@ -79,13 +79,13 @@ class Device:
             self.vm.insert(self._trap)
 
     def was_reset(self) -> None:
-        """The whole card was reset: its queues are dead, its memory is lost."""
+        """Handle a reset of the whole card: its queues are dead, its memory is lost."""
         self.kfd.queues.kill(self, "the GPU was reset")
         self.kfd.events.gpu_reset(self.gpu)
         self.kfd.tell_smi(self, "reset")
 
     def release(self) -> None:
-        """The process ends."""
+        """Free everything at the end of the process."""
         self.gpu.at_reset.remove(self.was_reset)
         self.doorbells.release()
         if self._registers is not None:
@@ -99,7 +99,7 @@ class Device:
 
 
 class KfdProcess:
-    """One per process, made by its first open.
+    """The KFD state of a process, made by its first open.
 
     strict_runtime: doorbells do nothing before RUNTIME_ENABLE was called and an event page was set, as some firmware
     is said to do (hardware.md 5.2); off by default.
@@ -117,7 +117,7 @@ class KfdProcess:
         self.devices = {gpu.gpu_id: Device(self, gpu) for gpu in process.machine.gpus}
 
     def device(self, gpu_id: int, code: int = errno.EINVAL) -> Device:
-        """By the id in a call. Raises `KernelError`."""
+        """Find a device by the GPU id of a call. Raises `KernelError`."""
         found = self.devices.get(gpu_id)
         if found is None:
             known = ", ".join(str(known) for known in self.devices)
@@ -125,24 +125,24 @@ class KfdProcess:
         return found
 
     def memory(self, handle: int, code: int) -> KfdMemory:
-        """By handle. Raises `KernelError` with `code` when its number is unknown."""
+        """Find a buffer by handle. Raises `KernelError` with `code` for an unknown number."""
         return self.memories.find(handle, code)
 
     def fault(self, device: Device, fault: GpuFault) -> None:
-        """A page fault: the driver takes all queues of the process off that GPU and sets the memory events."""
+        """Handle a page fault: take all queues of the process off that GPU and set the memory events."""
         self.queues.kill(device, f"a page fault: {fault}")
         self.events.memory_fault(device.gpu, fault)
         self.tell_smi(device, "vmfault")
         self.machine.dmesg.append(f"amdgpu: page fault of process {self.process.number} on GPU {device.id}: {fault}")
 
     def tell_smi(self, device: Device, what: str) -> None:
-        """Note it in the files that SMI_EVENTS made."""
+        """Write an event to the files that SMI_EVENTS made."""
         for file in self.smi:
             if file.gpu is device.gpu:
                 file.lines.append(what)
 
     def exit(self) -> None:
-        """The process ends: what it still held is a finding, and is taken back."""
+        """End the process: everything that it still holds is a finding, and is freed."""
         self.queues.release()
         self.memories.release(self)
         for number in self.events.numbers():
@@ -152,7 +152,7 @@ class KfdProcess:
 
 
 def acquire_vm(kfd: KfdProcess, args: AcquireVmArgs) -> None:
-    """ACQUIRE_VM: KFD's address space on a GPU is that of an open render node, one for the life of the process."""
+    """Serve ACQUIRE_VM: KFD takes the address space of an open render node, one for the life of the process."""
     drm = kfd.process.file(args.drm_fd)
     if drm is None:
         raise KernelError(errno.EINVAL, f"{args.drm_fd} is not an open descriptor")

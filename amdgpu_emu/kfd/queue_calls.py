@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from amdgpu_emu.kfd.process import Device, KfdProcess
 
 ENOTSUPP = 524
-"""The kernel's own errno, which is not the EOPNOTSUPP of programs."""
+"""ENOTSUPP, the kernel's internal errno, which is not the EOPNOTSUPP of programs."""
 MAX_QUEUES = 127
-"""Of a process on one GPU."""
+"""Most queues of a process on one GPU."""
 MIN_RING_BYTES = 1024
 SDMA_QUEUES = 6
-"""Of an engine; two more are the kernel's."""
+"""Queues of a copy engine for programs; the kernel has two more."""
 GWS = 64
 """Global wave sync slots of a GPU: one queue at a time has them."""
 _MAX_PERCENTAGE, _MAX_PRIORITY, _MAX_CU_BITS = 100, 15, 1024
@@ -79,7 +79,7 @@ def _properties(kfd: KfdProcess, args: uapi.CreateQueueArgs96) -> QueuePropertie
 
 
 def create(kfd: KfdProcess, args: uapi.CreateQueueArgs96) -> None:
-    """CREATE_QUEUE."""
+    """Serve CREATE_QUEUE."""
     wanted = _properties(kfd, args)
     device = kfd.device(args.gpu_id)
     if device.gpu.lost:
@@ -114,7 +114,7 @@ def _is_on(device: Device, mapping: Mapping) -> bool:
 
 
 def sdma_engines(device: Device) -> int:
-    """Copy engines of a GPU."""
+    """Number of copy engines of a GPU."""
     return 1 if device.gpu.model.integrated else 2
 
 
@@ -131,23 +131,23 @@ def _free_sdma(kfd: KfdProcess, device: Device, kind: int, engine: int) -> int:
     raise KernelError(errno.ENOMEM, f"all queues of the copy engines of GPU {device.id} are taken")
 
 
-# The others.
+# Calls on an existing queue.
 
 
 def destroy(kfd: KfdProcess, args: uapi.DestroyQueueArgs) -> None:
-    """DESTROY_QUEUE. A queue that hangs is gone too, but only through a reset of the whole GPU (ETIME)."""
+    """Serve DESTROY_QUEUE. A queue that hangs is gone too, but only through a reset of the whole GPU (ETIME)."""
     queue = kfd.queues.find(args.queue_id, errno.EINVAL)
     gpu, hung = queue.device.gpu, queue.hung
     kfd.queues.remove(queue)
     if gpu.lost:
-        raise KernelError(errno.EIO, f"GPU {queue.device.id} is gone; the queue is forgotten")
+        raise KernelError(errno.EIO, f"GPU {queue.device.id} is gone; the queue is dropped")
     if hung:
         gpu.reset(whole=True)
         raise KernelError(errno.ETIME, f"the queue could not be stopped, GPU {queue.device.id} was reset: {queue.dead}")
 
 
 def update(kfd: KfdProcess, args: uapi.UpdateQueueArgs) -> None:
-    """UPDATE_QUEUE: ring, percentage, priority. A ring at 0 stops the queue."""
+    """Serve UPDATE_QUEUE: ring, percentage, priority. A ring at 0 stops the queue."""
     _check_common(args)
     queue = kfd.queues.find(args.queue_id, errno.EFAULT)
     size = max(args.ring_size, MIN_RING_BYTES) if args.ring_size else 0
@@ -162,7 +162,7 @@ def update(kfd: KfdProcess, args: uapi.UpdateQueueArgs) -> None:
 
 
 def set_cu_mask(kfd: KfdProcess, args: uapi.SetCuMaskArgs) -> None:
-    """SET_CU_MASK: one bit per compute unit; those of a pair (a WGP) go together since gfx10."""
+    """Serve SET_CU_MASK: one bit per compute unit; those of a pair (a WGP) go together since gfx10."""
     count = args.num_cu_mask
     if not count or count % 32:
         raise KernelError(errno.EINVAL, f"num_cu_mask {count} is 0 or not a multiple of 32")
@@ -176,7 +176,7 @@ def set_cu_mask(kfd: KfdProcess, args: uapi.SetCuMaskArgs) -> None:
 
 
 def alloc_queue_gws(kfd: KfdProcess, args: uapi.AllocQueueGwsArgs) -> None:
-    """ALLOC_QUEUE_GWS: num_gws 0 gives them back."""
+    """Serve ALLOC_QUEUE_GWS: num_gws 0 gives them back."""
     queue = kfd.queues.find(args.queue_id, errno.EINVAL)
     if queue.device.gpu.model.integrated:
         raise KernelError(errno.ENODEV, f"GPU {queue.device.id} has no GWS")
@@ -190,7 +190,7 @@ def alloc_queue_gws(kfd: KfdProcess, args: uapi.AllocQueueGwsArgs) -> None:
 
 
 def get_queue_wave_state(kfd: KfdProcess, args: uapi.GetQueueWaveStateArgs) -> None:
-    """GET_QUEUE_WAVE_STATE: of a compute queue that is stopped. No wave is ever saved here."""
+    """Serve GET_QUEUE_WAVE_STATE: of a compute queue that is stopped. No wave is ever saved here."""
     queue = kfd.queues.find(args.queue_id, errno.EFAULT)
     if queue.is_active() or not queue.properties.is_compute:
         raise KernelError(errno.EINVAL, f"queue {queue.number} is active, or no compute queue")

@@ -1,4 +1,4 @@
-"""Queues of a process: how they are kept, rung and run."""
+"""The queues of a process: their table, their doorbells, and the streams that run them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Queue:
-    """written: the write pointer that the doorbell last told; consumed: the read pointer; both in dwords of a PM4
-    queue. dead: why it runs no more, empty while it may; hung: its packets or waves cannot be stopped.
+    """A KFD queue. written: the last write pointer from the doorbell; consumed: the read pointer; both in dwords of a
+    PM4 queue. dead: why it runs no more, empty while it may; hung: its packets or waves cannot be stopped.
     """
 
     number: int
@@ -43,7 +43,7 @@ class Queue:
     stream: Stream | None = field(default=None, repr=False)
 
     def is_active(self) -> bool:
-        """Whether it is scheduled at all."""
+        """Whether the queue is scheduled."""
         return bool(self.properties.ring_bytes and self.properties.ring and self.percentage and not self.dead)
 
     @property
@@ -52,24 +52,24 @@ class Queue:
         return self.properties.ring, self.properties.ring_bytes
 
     def word(self, address: int) -> tuple[Mapping, int]:
-        """Where a pointer's memory is: mapping, byte offset in its buffer."""
+        """The memory of a pointer: mapping and byte offset in its buffer."""
         mapping = self.held[0] if address == self.properties.write_pointer else self.held[1]
         return mapping, mapping.offset + address % PAGE
 
     def write_pointer_memory(self) -> int:
-        """The write pointer as memory has it."""
+        """The write pointer's value in memory."""
         mapping, at = self.word(self.properties.write_pointer)
         return int.from_bytes(mapping.bo.bytes[at : at + 8].tobytes(), "little")
 
     def retire(self, consumed: int) -> None:
-        """The read pointer moves on."""
+        """Advance the read pointer."""
         self.consumed = consumed
         mapping, at = self.word(self.properties.read_pointer)
         mapping.bo.bytes[at : at + 8].view("<u8")[0] = consumed
 
 
 class Queues:
-    """Those of one process."""
+    """The queues of one process."""
 
     def __init__(self, kfd: KfdProcess) -> None:
         self._kfd = kfd
@@ -82,24 +82,24 @@ class Queues:
         return len(self._queues)
 
     def of(self, device: Device) -> list[Queue]:
-        """Those on one GPU."""
+        """The queues on one GPU."""
         return [queue for queue in self if queue.device is device]
 
     def find(self, number: int, code: int) -> Queue:
-        """By id. Raises `KernelError` with `code`."""
+        """Find a queue by id. Raises `KernelError` with `code`."""
         queue = self._queues.get(number)
         if queue is None:
             raise KernelError(code, f"there is no queue {number}")
         return queue
 
     def using(self, mapping: Mapping) -> list[int]:
-        """Queues that a mapping belongs to."""
+        """The queues that use a mapping."""
         return [queue.number for queue in self if mapping in queue.held]
 
     # Life.
 
     def add(self, queue: Queue) -> None:
-        """Keep a new queue; one with PM4 starts to run."""
+        """Add a new queue; a PM4 queue starts to run."""
         self._queues[queue.number] = queue
         if queue.properties.type == KFD_IOC_QUEUE_TYPE_COMPUTE:
             name = f"KFD queue {queue.number} of process {self._kfd.process.number}"
@@ -114,7 +114,7 @@ class Queues:
         raise KernelError(errno.ENOMEM, f"all {KFD_MAX_NUM_OF_QUEUES_PER_PROCESS} queue ids are taken")
 
     def remove(self, queue: Queue) -> None:
-        """Forget it: its stream, its doorbell, its hold on its buffers."""
+        """Remove a queue: its stream, its doorbell, its hold on its buffers."""
         if queue.stream is not None:
             queue.device.gpu.remove(queue.stream)
             queue.stream = None
@@ -122,7 +122,7 @@ class Queues:
         del self._queues[queue.number]
 
     def kill(self, device: Device, why: str) -> None:
-        """Take all queues off a GPU for good; they remain to be destroyed."""
+        """Stop all queues on a GPU for good; they must still be destroyed."""
         for queue in self.of(device):
             queue.dead = queue.dead or why
             queue.hung = False

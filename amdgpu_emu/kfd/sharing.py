@@ -33,14 +33,14 @@ def _shared(kfd: KfdProcess, fd: int) -> Gem:
 
 
 def export_dmabuf(kfd: KfdProcess, args: uapi.ExportDmabufArgs) -> None:
-    """EXPORT_DMABUF: a new descriptor for a buffer."""
+    """Serve EXPORT_DMABUF: a new descriptor for a buffer."""
     kfd.device(args.handle >> 32)
     memory = kfd.memory(args.handle, errno.EINVAL)
     args.dmabuf_fd = kfd.process.add_file(DmaBuf(kfd.process, memory.bo, memory.gem))
 
 
 def import_dmabuf(kfd: KfdProcess, args: uapi.ImportDmabufArgs) -> None:
-    """IMPORT_DMABUF: a handle for a buffer that a file stands for; writable and executable wherever it is mapped."""
+    """Serve IMPORT_DMABUF: give a file's buffer a handle; it is writable and executable wherever it is mapped."""
     device = kfd.device(args.gpu_id)
     device.bind()
     gem = _shared(kfd, args.dmabuf_fd)
@@ -50,7 +50,7 @@ def import_dmabuf(kfd: KfdProcess, args: uapi.ImportDmabufArgs) -> None:
 
 
 def get_dmabuf_info(kfd: KfdProcess, args: uapi.GetDmabufInfoArgs) -> None:
-    """GET_DMABUF_INFO: what a file stands for, before it is imported."""
+    """Serve GET_DMABUF_INFO: what a file stands for, before it is imported."""
     if not kfd.devices:
         raise KernelError(errno.EINVAL, "there is no GPU")
     gem = _shared(kfd, args.dmabuf_fd)

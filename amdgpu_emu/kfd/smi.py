@@ -1,4 +1,4 @@
-"""Files that SMI_EVENTS makes: what happened to a GPU, for watchers."""
+"""Files of SMI_EVENTS, which report events of a GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class SmiFile(OpenFile):
-    """lines: what a reader would get."""
+    """A file of SMI events. lines: the text that a reader gets."""
 
     path = "anonymous file of SMI events"
 
@@ -24,9 +24,10 @@ class SmiFile(OpenFile):
         kfd.smi.append(self)
 
     def release(self) -> None:
+        """Stop collecting events."""
         self._kfd.smi.remove(self)
 
 
 def smi_events(kfd: KfdProcess, args: SmiEventsArgs) -> None:
-    """SMI_EVENTS."""
+    """Serve SMI_EVENTS."""
     args.anon_fd = kfd.process.add_file(SmiFile(kfd, kfd.device(args.gpuid).gpu))

@@ -33,11 +33,12 @@ class _Range:
     access: dict[int, int] = field(default_factory=dict)  # GPU id: ACCESS, ACCESS_IN_PLACE or NO_ACCESS
 
     def part(self, start: int, end: int) -> _Range:
+        """A copy of this range's attributes for a part of it."""
         return _Range(start, end, self.flags, dict(self.values), dict(self.access))
 
 
 class SvmRanges:
-    """Those of one process; they never overlap."""
+    """The SVM ranges of one process, which never overlap."""
 
     def __init__(self) -> None:
         self._ranges: list[_Range] = []
@@ -81,7 +82,7 @@ class SvmRanges:
 
 
 def svm(kfd: KfdProcess, data: bytes) -> bytes:
-    """SVM: the argument, header and attributes; returns it with what GET_ATTR fills in. Raises `KernelError`."""
+    """Serve SVM: the argument, header and attributes; returns it with what GET_ATTR fills in. Raises `KernelError`."""
     start, size, operation, count = _HEADER.unpack_from(data.ljust(_HEADER.size, b"\0"))
     if not start or not size or not is_page_aligned(start) or not is_page_aligned(size):
         raise KernelError(errno.EINVAL, f"start {start:#x} or size {size:#x} is 0 or not whole pages")

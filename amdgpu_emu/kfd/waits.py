@@ -38,7 +38,7 @@ class Waiter:
 
 
 def wait(kfd: KfdProcess, args: WaitEventsArgs) -> None:
-    """WAIT_EVENTS: timeout in milliseconds from now; its end is a result, not an error."""
+    """Serve WAIT_EVENTS: timeout in milliseconds from now; its end is a result, not an error."""
     args.wait_result, result = KFD_IOC_WAIT_RESULT_FAIL, KFD_IOC_WAIT_RESULT_FAIL
     if args.num_events > LIMIT:
         raise KernelError(errno.ENOMEM, f"{args.num_events} events at once: at most {LIMIT}")

@@ -1,4 +1,4 @@
-"""The emulated sysfs and the device files: what programs read before they open anything."""
+"""The emulated sysfs and device files, which programs read before they open a device."""
 
 from amdgpu_emu.sysfs.tree import SysFs
 

@@ -1,4 +1,4 @@
-"""Where a GPU sits on the PCI bus."""
+"""PCI addresses of the emulated GPUs."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ _FIRST_BUS, _BUSES_PER_CARD = 5, 3
 
 
 def bus(gpu: Gpu) -> int:
-    """Bus number: cards sit behind bridges of their own."""
+    """PCI bus number of a GPU; each card sits behind a bridge of its own."""
     return _FIRST_BUS + _BUSES_PER_CARD * gpu.index
 
 
 def location_id(gpu: Gpu) -> int:
-    """bus << 8 | device and function."""
+    """Location id of a GPU: bus << 8 | device and function."""
     return bus(gpu) << 8
 
 
 def slot_name(gpu: Gpu) -> str:
-    """As `lspci -D` prints it."""
+    """PCI address of a GPU, as `lspci -D` prints it."""
     return f"0000:{bus(gpu):02x}:00.0"

@@ -26,7 +26,7 @@ _DRM_MAJOR = 226
 
 
 def files(machine: Machine) -> dict[str, str | Callable[[], str]]:
-    """Path to text."""
+    """The files of all cards: path to text."""
     found: dict[str, str | Callable[[], str]] = {f"{MODULE}/initstate": "live\n", f"{MODULE}/refcnt": "1\n"}
     if machine.profile.user_queue is not None:
         found[f"{MODULE}/parameters/user_queue"] = f"{machine.profile.user_queue}\n"

@@ -1,4 +1,4 @@
-"""/sys/devices/virtual/kfd/kfd/topology: the nodes that amdkfd knows, as text (`kfd_topology.c`).
+"""/sys/devices/virtual/kfd/kfd/topology: amdkfd's list of nodes, as text (`kfd_topology.c`).
 
 Order and names of the lines are the kernel's; the values of an R9700 are those of public reports where there are any.
 """
@@ -41,12 +41,12 @@ _SYSTEM, _PUBLIC, _PRIVATE = 0, 1, 2
 
 
 def is_of_gpu(path: str) -> bool:
-    """Whether a file belongs to a GPU's node, and so to what a container may not see."""
+    """Whether a file belongs to a GPU's node, which a container may not see."""
     return path.startswith(f"{ROOT}/nodes/") and not path.startswith(f"{ROOT}/nodes/0/")
 
 
 def files(machine: Machine) -> dict[str, str]:
-    """Path to text of the whole topology: node 0 is the processor, GPUs follow."""
+    """The files of the whole topology, path to text: node 0 is the processor, GPUs follow."""
     found = {
         f"{ROOT}/generation_id": f"{1 + len(machine.gpus)}\n",
         f"{ROOT}/system_properties": "platform_oem 19984723346\nplatform_id 0\nplatform_rev 1\n",
@@ -156,7 +156,7 @@ def _large_bar(gpu: Gpu) -> bool:
 
 
 def _heap(gpu: Gpu) -> int:
-    """Of all its memory: public when the processor can map the whole."""
+    """The memory bank of a GPU: public if the processor can map the whole."""
     return _PUBLIC if gpu.model.mappable_vram == gpu.model.vram else _PRIVATE
 
 
@@ -184,7 +184,7 @@ def _caches(gpu: Gpu) -> list[str]:
 
 
 def _cache(first: int, cu: int, at: int, level: int, kib: int, kind: int, shared: int) -> str:
-    """kind: 1 data, 2 instructions; siblings: the compute units that share it."""
+    """The text of a cache. kind: 1 data, 2 instructions; siblings: the compute units that share it."""
     siblings = ",".join("1" if at <= i < at + shared else "0" for i in range(cu))
     return (
         f"processor_id_low {first + at}\nlevel {level}\nsize {kib}\ncache_line_size 128\ncache_lines_per_tag 1\n"

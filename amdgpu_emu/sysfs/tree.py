@@ -1,4 +1,4 @@
-"""Paths: reading, listing, and who may open what."""
+"""The tree of emulated files: reading, listing, access rights."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from amdgpu_emu.machine import Machine
 
 Content = str | Callable[[], str]
-"""A file's text, or what makes it at each read."""
+"""A file's text, or a function that makes it at each read."""
 _FILE_MODE, _DIR_MODE = stat.S_IFREG | 0o444, stat.S_IFDIR | 0o755
 _READ_WRITE = 6
 
 
 class SysFs:
-    """The files of a machine."""
+    """The emulated files of a machine."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -29,7 +29,7 @@ class SysFs:
         self._folders: dict[str, set[str]] = {}
 
     def _build(self) -> None:
-        """Once, at the first look: GPUs come and go in no machine here."""
+        """Build the tree at the first access; the GPUs of an emulated machine never change."""
         if self._folders:
             return
         self._files |= topology.files(self._machine) | cards.files(self._machine)

@@ -219,7 +219,7 @@ def test_create_queue_refused() -> None:
     found = look(machine)
     line = found["kfd queue"]
     assert not line.ok
-    assert "Linux 6.17.0-24-generic does not take our sizes: save area 0x1d47000, control stack 0x7000" in line.value
+    assert "Linux 6.17.0-24-generic refuses the computed sizes: save area 0x1d47000, control stack 0x7000" in line.value
     assert "kfd" not in found
     assert found["cs"].ok
 

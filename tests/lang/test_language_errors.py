@@ -207,7 +207,7 @@ def test_wrong_uses_from_python() -> None:
         kernel(workgroup=2048)(lambda p: p)
     with pytest.raises(LangError, match="is written in the kernel language; compile it"):
         helper(1.0)
-    with pytest.raises(LangError, match="sqrt is a word of the kernel language; it works inside kernels only"):
+    with pytest.raises(LangError, match="sqrt is a function of the kernel language; it works inside kernels only"):
         lang.sqrt(2.0)
     with pytest.raises(LangError, match="f32 converts values inside kernels only"):
         lang.f32(1)

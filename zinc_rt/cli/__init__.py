@@ -1,3 +1,4 @@
-"""The `zinc` command. `main` puts the verbs together; each verb is one module and imports what it needs
-when it runs, so that `zinc --help` starts neither the array nor the tokenizer library.
+"""The `zinc` command. `main` joins the verbs; each verb is one module.
+
+A verb imports its dependencies when it runs, so `zinc --help` loads neither the array nor the tokenizer library.
 """

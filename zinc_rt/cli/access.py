@@ -1,4 +1,4 @@
-"""Why a device file opens or does not, as a line of `zinc check`."""
+"""Diagnosis of a device file that cannot be opened, as a line of `zinc check`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from zinc_rt.linux import Linux
 
 
 def device_file(linux: Linux, path: str, label: str = "") -> MachineFinding:
-    """Try to open it for reading and writing, as every interface does."""
+    """Try to open a device file for reading and writing, as every interface does."""
     from zinc_rt.amdgpu.advice import file_advice
 
     name = label or path

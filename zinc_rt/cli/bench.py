@@ -26,7 +26,7 @@ _DECODE_PROMPT: Final = 1  # tokens before the first decode step
 
 
 class Output(StrEnum):
-    """How results are written."""
+    """The output formats of `zinc bench`."""
 
     md = "md"
     json = "json"
@@ -104,7 +104,7 @@ class Measurement:
 
     @property
     def share(self) -> float | None:
-        """That, as a part of the memory bandwidth."""
+        """`gb_per_s` as a share of the memory bandwidth."""
         return self.gb_per_s / self.read_gb_per_s if self.gb_per_s and self.read_gb_per_s else None
 
     @property

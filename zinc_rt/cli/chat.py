@@ -33,7 +33,7 @@ A message that begins with / needs a space in front."""
 
 _COMMAND: Final = re.compile(r"/[a-z]+( |$)")
 
-# Of a context, the answer may always use this share; older turns are dropped to keep it free.
+# Share of the context that stays free for the answer; older turns are dropped for it.
 _ANSWER_SHARE: Final = 0.25
 
 
@@ -119,7 +119,7 @@ class Chat:
         self._last: Reply | None = None
 
     def loop(self) -> int:
-        """Read and answer until the end; returns the exit code."""
+        """Read messages and answer them until the input ends; returns the exit code."""
         if self.interactive:
             n_ctx = self.model.n_ctx
             say(f"{self.model.name}, context {n_ctx} tokens, seed {self.params.seed}. /help lists the commands.")
@@ -209,7 +209,7 @@ class Chat:
         return self._last.finish_reason
 
     def _command(self, name: str, rest: str) -> bool:
-        """Obey a command; True leaves."""
+        """Carry out a command; True ends the chat."""
         talk = self.conversation
         if name in ("/exit", "/quit", "/bye"):
             return True

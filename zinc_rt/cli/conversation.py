@@ -1,4 +1,4 @@
-"""`Conversation`: the messages of a chat, what of them fits the context, saving and loading."""
+"""`Conversation`: the messages of a chat, fitting them into the context, saving and loading."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ ROLES = ("system", "user", "assistant")
 
 
 class Message(TypedDict):
-    """One message; the names are the ones chat templates use."""
+    """A message of a chat; the field names are those of chat templates."""
 
     role: str
     content: str
 
 
 class TurnTooLong(ZincError):
-    """A message that does not fit the context even alone."""
+    """A message does not fit into the context even alone."""
 
 
 class Conversation:
@@ -46,7 +46,7 @@ class Conversation:
         self.messages.append({"role": "assistant", "content": text})
 
     def undo(self, role: str) -> bool:
-        """Take back the last message if it is of this role."""
+        """Remove the last message if it has this role."""
         if self.messages and self.messages[-1]["role"] == role:
             self.messages.pop()
             self.dropped = min(self.dropped, len(self.messages))
@@ -54,7 +54,7 @@ class Conversation:
         return False
 
     def seen(self) -> list[Message]:
-        """The messages the model gets: the system prompt and those not dropped."""
+        """The messages that the model gets: the system prompt and those not dropped."""
         system: list[Message] = [] if self.system is None else [{"role": "system", "content": self.system}]
         return system + self.messages[self.dropped :]
 

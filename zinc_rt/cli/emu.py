@@ -26,11 +26,11 @@ MACHINE = "The machine"
 
 
 class ScriptError(ZincError):
-    """A script of the user's raised something."""
+    """The user's script raised an exception."""
 
 
 class EmuAction(StrEnum):
-    """What to do with the machine."""
+    """The actions of `zinc emu`."""
 
     list = "list"
     check = "check"
@@ -103,9 +103,9 @@ def emu(
 ) -> int:
     """Run amdgpu code on an emulated machine.
 
-    The kernel driver, the command processor and the memory of AMD GPUs, as strict as the documents: what real hardware
-    punishes later, or not at all, is a finding. Exit code 1 when there are findings. `profile` executes the machine
-    code of dispatches, counts what it does, and predicts how long it would take on the card.
+    The kernel driver, the command processor and the memory of AMD GPUs are emulated as strictly as the documents allow:
+    a broken rule is a finding, also if real hardware would let it pass. Exit code 1 if there are findings. `profile`
+    executes the machine code of dispatches, counts what it does, and predicts how long it would take on the card.
     """
     scripted = action in (EmuAction.run, EmuAction.profile)
     if not scripted and script is not None:

@@ -1,4 +1,4 @@
-"""`zinc check` on AMD GPUs: every step of every interface, what is wrong with it, and what helps."""
+"""`zinc check` on AMD GPUs: every step of every interface, with its fault and the remedy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _USERQ_FIRMWARE = {(6, 16): (2780, 2840, 3050, 123), (7, 0): (3090, 3190, 3450, 
 
 
 def gpu_findings(linux: Linux | None = None) -> list[MachineFinding]:
-    """A line for each thing that matters to a GPU tier. Interfaces are tried out; nothing stays open."""
+    """Findings about the AMD GPUs of the machine. Interfaces are tried out; nothing stays open."""
     from zinc_rt.backends.probe import find_gpus
 
     linux = linux or host()
@@ -228,7 +228,7 @@ def _queue(linux: Linux, gpu: Gpu, name: str, word: str, code: int | None, ok: b
     if ok:
         return MachineFinding(name, f"made and destroyed: {given}{mismatch}")
     if word == "create_queue_failed" and code == errno.EINVAL:
-        text = f"{word}{_code(code)}: Linux {linux.kernel_release()} does not take our sizes: {given}{mismatch}"
+        text = f"{word}{_code(code)}: Linux {linux.kernel_release()} refuses the computed sizes: {given}{mismatch}"
         return MachineFinding(name, text, False, remedy(word, code))
     return MachineFinding(name, f"{word}{_code(code)}", False, remedy(word, code))
 

@@ -1,4 +1,4 @@
-"""`zinc graph`: what one step of a model computes, as a drawing or as data."""
+"""`zinc graph`: the operations of one step of a model, as a drawing or as data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zinc_rt.cli.terminal import write_file
 
 
 class GraphFormat(StrEnum):
-    """How a graph is written."""
+    """The formats of a graph."""
 
     dot = "dot"
     json = "json"

@@ -14,9 +14,11 @@ class Command(TyperCommand):
     """A verb whose help groups the options under the headings that they name."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """The words of the usage line."""
         return ["[OPTIONS]", *(metavar for metavar, _ in _arguments(self.params))]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write arguments and options in their sections."""
         sections: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
@@ -43,9 +45,13 @@ def _arguments(params: Any) -> list[tuple[str, str]]:
 
 
 class Group(TyperGroup):
-    """The command itself. Ctrl-C and a closed pipe end here: typer would print a word of its own."""
+    """The command with all verbs.
+
+    Ctrl-C and a closed pipe are handled here, since typer would print a message of its own.
+    """
 
     def invoke(self, ctx: Any) -> Any:
+        """Run a verb; returns the exit code."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:

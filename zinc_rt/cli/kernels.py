@@ -23,7 +23,7 @@ _WORD = 4
 
 
 class KernelsAction(StrEnum):
-    """What to do with kernels."""
+    """The actions of `zinc kernels`."""
 
     list = "list"
     show = "show"

@@ -1,4 +1,4 @@
-"""What the machine is, as far as it matters to a runtime: read from Python, /proc and the control group."""
+"""Facts about the machine that matter to a runtime: from Python, /proc and the control group."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class MachineFinding:
 
 
 def findings() -> list[MachineFinding]:
-    """Everything but the tiers."""
+    """Findings about the machine: system, processor, memory, libraries."""
     return [_python(), _system(), _processor(), _cores(), _memory(), _numpy(), *_libraries(), _built_in()]
 
 

@@ -44,7 +44,7 @@ def _root(
     ] = False,
     debug: Debug = False,
 ) -> None:
-    """Run language models from GGUF files: the same bits on every engine.
+    """Run language models from GGUF files, with the same bits on every backend.
 
     Start with: zinc run "Once upon a time"
     """
@@ -54,7 +54,7 @@ def _root(
 
 
 def application(verbs: Iterable[str] = VERBS) -> typer.Typer:
-    """The command with some of its verbs; looking at the options of all takes a tenth of a small model's start."""
+    """The command with some of its verbs; building the options of all takes a tenth of a small model's start."""
     app = typer.Typer(
         cls=Group,
         rich_markup_mode=None,
@@ -91,7 +91,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _report(error: Exception) -> int:
-    """Say what went wrong in one line; returns the exit code."""
+    """Print an error in one line; returns the exit code."""
     if isinstance(error, ZincError):
         from zinc_rt.lang.errors import CompileError
 

@@ -1,4 +1,4 @@
-"""The native side of the CPU tier for `zinc check`: what it would run with here, tried out."""
+"""The native CPU kernels for `zinc check`: levels, threads, compiler and cache, tried out."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class NativeReport:
 
 
 def native_report(cache_dir: Path | None = None) -> NativeReport:
-    """Look at this machine, compile a kernel and run it."""
+    """Examine this machine, compile a kernel and run it."""
     from zinc_rt.backends.cpu.cores import default_threads
     from zinc_rt.lang.cache import default_cache_dir
     from zinc_rt.lang.target import host_targets
@@ -94,7 +94,7 @@ def _cache(folder: Path | None) -> MachineFinding:
         entries = CompileCache(folder).entries()
     except CacheError as error:
         return MachineFinding(name, str(error), False, remedy)
-    # The nearest folder that is there is the one that has to take the others.
+    # The nearest existing folder must allow the creation of the others.
     there = next(p for p in (folder, *folder.absolute().parents) if p.exists())
     if not os.access(there, os.W_OK | os.X_OK):
         return MachineFinding(name, f"{folder} cannot be written", False, remedy)

@@ -1,4 +1,4 @@
-"""The options that several verbs share: llama.cpp's names, our help texts."""
+"""The options that several verbs share, with llama.cpp's names."""
 
 from __future__ import annotations
 
@@ -350,7 +350,7 @@ def _bias(text: str) -> tuple[int, float]:
 
 
 def choose_file(positional: Path | None, option: Path | None) -> Path | None:
-    """The model file of verbs that take it with or without -m. Raises `UsageError` when both are given."""
+    """The model file of verbs that take it with or without -m. Raises `UsageError` for both at once."""
     if positional is not None and option is not None:
-        raise UsageError(f"two model files are given, {positional} and -m {option}; leave one away")
+        raise UsageError(f"two model files given ({positional} and -m {option}); pass only one")
     return positional if positional is not None else option

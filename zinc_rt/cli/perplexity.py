@@ -45,7 +45,7 @@ Window = Annotated[
 
 @dataclass(frozen=True)
 class Result:
-    """Perplexity over `tokens` predictions with its standard error, None for a single prediction."""
+    """Perplexity over `tokens` predictions, with its standard error (None for a single prediction)."""
 
     perplexity: float
     error: float | None
@@ -72,7 +72,7 @@ def perplexity(
 
     The result is the perplexity (lower is better) with its standard error. The text is cut into windows of -c
     tokens; in each, the second half is predicted from what comes before it, as llama.cpp does. A rest shorter
-    than a window is left out, unless it is all there is.
+    than a window is skipped, except in a text that is shorter itself.
     """
     if window < 4:
         raise UsageError(f"-c is {window}; a window needs at least 4 tokens")
@@ -125,7 +125,7 @@ def perplexity(
 
 
 def cut(ids: Sequence[int], window: int) -> list[Sequence[int]]:
-    """Whole windows of the tokens, or all of them as one shorter window. Raises `InputError` below 4."""
+    """Cut the tokens into whole windows, or all of them as one shorter window. Raises `InputError` below 4."""
     if len(ids) < 4:
         raise InputError(f"the text has {len(ids)} tokens, at least 4 are needed")
     if len(ids) < window:

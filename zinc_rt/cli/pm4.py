@@ -1,4 +1,4 @@
-"""`zinc pm4 decode`: packets of AMD's command processors, readable."""
+"""`zinc pm4 decode`: prints packets of AMD's command processors."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _WORD = re.compile(r"0[xX][0-9a-fA-F]{1,8}|[0-9a-fA-F]{1,8}")
 
 
 class Pm4Action(StrEnum):
-    """What is done with a stream."""
+    """The actions of `zinc pm4`."""
 
     decode = "decode"
 
 
 class Form(StrEnum):
-    """How a stream is stored."""
+    """The storage formats of a stream."""
 
     auto = "auto"
     binary = "binary"
@@ -72,8 +72,8 @@ def pm4(
 ) -> None:
     """Decode a PM4 stream: packets, fields, registers by name.
 
-    Each line has the offset in dwords, the header and the packet. What is malformed is shown with the reason, after !!,
-    and counted at the end on standard error.
+    Each line has the offset in dwords, the header and the packet. Malformed packets are shown with the reason, after
+    !!, and counted at the end on standard error.
     """
     from zinc_rt.amdgpu.pm4 import decode, render
 
@@ -100,7 +100,7 @@ def pm4(
 
 
 def _words(source: list[str], form: Form) -> list[int]:
-    """The stream. Raises `UsageError`."""
+    """Read the stream as dwords. Raises `UsageError`."""
     first = source[0]
     if len(source) == 1 and first == "-":
         return _parse(sys.stdin.buffer.read(), "standard input", form)

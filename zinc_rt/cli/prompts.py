@@ -1,4 +1,4 @@
-"""Where a text comes from: the command line, a file, or standard input."""
+"""Input texts: from the command line, a file, or standard input."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", '"': '"', "'": "
 
 
 class InputError(ZincError):
-    """A text cannot be read: no such file, no permission, not UTF-8."""
+    """A text cannot be read: the file is missing, forbidden, or not UTF-8."""
 
 
 def prompt_text(words: list[str] | None, option: str | None, file: str | None, *, escape: bool = False) -> str:

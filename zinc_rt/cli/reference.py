@@ -1,4 +1,4 @@
-"""The command-line reference, written from the command itself: `python -m zinc_rt.cli.reference > docs/cli.md`."""
+"""The generator of the command-line reference: `python -m zinc_rt.cli.reference > docs/cli.md`."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _entry(param: Any) -> str:
 
 
 def _markdown(text: str) -> str:
-    """Backslashes stay what they are."""
+    """Escape backslashes for Markdown."""
     return text.replace("\\", "\\\\")
 
 

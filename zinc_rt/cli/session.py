@@ -1,4 +1,4 @@
-"""What `run` and `chat` share: opening a model, streaming one generation to the screen, its speed line."""
+"""Common parts of `run` and `chat`: opening a model, streaming one generation to the screen, its speed line."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def chat_ids(model: Model, messages: Sequence[Mapping[str, Any]]) -> list[int]:
 
 @dataclass
 class Reply:
-    """One generation as far as it got. After Ctrl-C `finish_reason` is `INTERRUPTED` and `stats` were
+    """The result of one generation. After Ctrl-C `finish_reason` is `INTERRUPTED` and `stats` were
     measured here."""
 
     prompt_tokens: int

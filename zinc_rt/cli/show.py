@@ -1,4 +1,4 @@
-"""`zinc show`: what is in a GGUF file, also in one that this version cannot run."""
+"""`zinc show`: the contents of a GGUF file, also of one that this version cannot run."""
 
 from __future__ import annotations
 
@@ -49,8 +49,7 @@ def show(
 ) -> int:
     """Show what is in a GGUF file.
 
-    Architecture, sizes, formats, context, tokenizer: of every sound file, whether or not this version can run it,
-    which it says too.
+    Architecture, sizes, formats, context and tokenizer of any valid file, and whether this version can run it.
     """
     from zinc_rt.cli.summary import summarize
     from zinc_rt.gguf import GGUFFile

@@ -1,4 +1,4 @@
-"""What a GGUF file holds, in a few figures taken from its directory alone."""
+"""The summary of a GGUF file: a few figures, taken from its directory alone."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _FIGURES: Final = (
 
 @dataclass(frozen=True)
 class TypeShare:
-    """What one tensor format makes up of a file."""
+    """The share of one tensor format in a file."""
 
     type: str
     tensors: int

@@ -1,4 +1,4 @@
-"""Where output goes: results to standard output, all else to standard error, colour to terminals only."""
+"""Output: results go to standard output, all else to standard error, colour to terminals only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-# Control characters a terminal would obey; text keeps its tabs and line ends.
+# Control characters that a terminal would obey; tabs and line ends stay.
 _CONTROLS = dict.fromkeys((*range(9), 11, 12, *range(14, 32), *range(127, 160)), "�")
 
 # Select Graphic Rendition, ECMA-48 8.3.117.
@@ -31,14 +31,14 @@ class OutputError(ZincError):
 
 
 def prepare() -> None:
-    """Make standard output and error print what they can of any text, whatever their encoding."""
+    """Make standard output and error accept any text: characters that their encoding lacks are replaced."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether a person is looking at the stream."""
+    """Whether the stream is a terminal."""
     try:
         return stream is not None and stream.isatty()
     except ValueError:  # closed
@@ -46,7 +46,7 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 
 def write(text: str) -> None:
-    """Text to standard output, at once. On a terminal without its control characters.
+    """Write text to standard output and flush it. On a terminal, control characters are removed.
 
     Raises BrokenPipeError when the reader has gone, `OutputError` for anything else.
     """
@@ -62,7 +62,7 @@ def write(text: str) -> None:
 
 
 def write_file(path: str, text: str) -> None:
-    """Text into a file, or to standard output for "-". Raises `OutputError`."""
+    """Write text to a file, or to standard output for "-". Raises `OutputError`."""
     if path == "-":
         write(text)
         return
@@ -74,7 +74,7 @@ def write_file(path: str, text: str) -> None:
 
 
 def abandon_stdout() -> None:
-    """Nobody reads standard output any more: whatever is still buffered goes nowhere, silently."""
+    """Discard buffered output silently, since nothing reads standard output any more."""
     with open(os.devnull, "w", encoding="utf-8") as nowhere:
         try:
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
@@ -106,7 +106,7 @@ def say(message: str, style: str = "", end: str = "\n") -> None:
     text = _styled(message, style) if is_terminal(sys.stderr) else message
     try:
         print(text, end=end, file=sys.stderr, flush=True)
-    except OSError:  # nobody to tell
+    except OSError:  # standard error is closed
         return
 
 

@@ -1,4 +1,4 @@
-"""`zinc tokenize`: a text as the model sees it."""
+"""`zinc tokenize`: the tokens of a text."""
 
 from __future__ import annotations
 

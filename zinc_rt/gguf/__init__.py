@@ -35,7 +35,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "GGUFWriter":  # whoever runs a model writes no file: its imports can wait
+    if name == "GGUFWriter":  # running a model writes no file, so the writer is imported late
         from zinc_rt.gguf.writer import GGUFWriter
 
         return GGUFWriter

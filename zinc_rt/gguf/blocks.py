@@ -1,6 +1,6 @@
-"""Tensor bytes as numbers: the entry to the block formats.
+"""Conversions between tensor bytes and numbers: the functions of the block formats.
 
-Rows come and go in slices that the caller chooses: nothing here holds more than the slice and its result.
+Callers pass rows in slices of any size; no function holds more than the slice and its result.
 """
 
 from __future__ import annotations

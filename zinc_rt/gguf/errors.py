@@ -1,4 +1,4 @@
-"""What can go wrong with a GGUF file. Every error of this package is a one-line `GGUFError`."""
+"""Errors of GGUF files. Every error of this package is a one-line `GGUFError`."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class FileAccessError(GGUFError):
 
 
 class NotGGUF(GGUFError):
-    """The file is something else."""
+    """The file is no GGUF file."""
 
 
 class UnsupportedVersion(GGUFError):
-    """A GGUF version or byte order that is not read here."""
+    """The GGUF version or byte order is not supported."""
 
 
 class TruncatedFile(GGUFError):
@@ -64,7 +64,7 @@ class MissingKey(GGUFError, KeyError):
 
 
 class WrongMetadataType(GGUFError):
-    """A key is there with a value of another type than its meaning needs."""
+    """A key has a value of another type than its meaning needs."""
 
 
 class InvalidTensor(GGUFError):

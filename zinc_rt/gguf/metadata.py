@@ -1,4 +1,4 @@
-"""The key-value part of a file: where each value lies is found at opening, the value itself on first use."""
+"""The metadata of a file: offsets of values are found at opening, values are decoded at first use."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ValueInfo:
-    """What is known of a value without decoding it.
+    """Type and position of a value that is not decoded yet.
 
     `type` is its value type; for an array `item` is the type of its items and `count` their number, else None
     and 1. `offset` is the file offset where the value starts, after its type.
@@ -100,11 +100,17 @@ _REQUIRED: Final = object()
 
 
 def get(metadata: Mapping[str, Any], key: str, kind: type[T], default: Any = _REQUIRED) -> T:
-    """The value of `key`, checked to be a `kind`.
+    """The value of a metadata key, checked to be of a kind.
 
-    A `kind` is int, float (an int will do), bool, str, list (of strings) or np.ndarray (of numbers or bools).
+    Args:
+        metadata: the metadata of a file, or any mapping.
+        key: the key.
+        kind: int, float (accepts an int), bool, str, list (of strings) or np.ndarray (of numbers or bools).
+        default: the result for a missing key; without it the key is required.
 
-    Without `default` the key must be there: raises MissingKey. Raises WrongMetadataType for another type.
+    Raises:
+        MissingKey: the key is missing, and there is no default.
+        WrongMetadataType: the value has another type.
     """
     if key not in metadata:
         if default is not _REQUIRED:

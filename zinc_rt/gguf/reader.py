@@ -1,4 +1,4 @@
-"""A GGUF file, open for reading."""
+"""Reading of GGUF files: `GGUFFile`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ VERSIONS: Final = (2, 3)
 DEFAULT_ALIGNMENT: Final = 32
 _HEADER: Final = struct.Struct("<4sIQQ")  # magic, version, tensor count, key count
 
-# What people give by mistake, known by its first bytes.
+# Other files that are passed by mistake, by their first bytes.
 _OTHERS: Final = (
     (b"version https://git-lfs", "a Git LFS pointer; fetch the real file with `git lfs pull`"),
     (b"<!DOCTYPE", "a web page, not the file behind it"),
@@ -80,7 +80,13 @@ class GGUFFile:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
-        """Open the file at `path`. Raises GGUFError, whatever the file holds."""
+        """Open a GGUF file and check its header, metadata layout and tensor directory.
+
+        Raises:
+            FileAccessError: the file cannot be opened or read.
+            NotGGUF, UnsupportedVersion: the file is of another kind or version.
+            GGUFError: the file is damaged or exceeds a limit (`errors.py` has all classes).
+        """
         source = FileBytes(path)
         try:
             return cls(source)
@@ -90,7 +96,7 @@ class GGUFFile:
 
     @property
     def architecture(self) -> str:
-        """`general.architecture`. Raises MissingKey, WrongMetadataType."""
+        """The value of `general.architecture`. Raises MissingKey, WrongMetadataType."""
         return get(self.metadata, "general.architecture", str)
 
     def raw(self, name: str) -> NDArray[np.uint8]:
@@ -104,7 +110,7 @@ class GGUFFile:
         return self._source.view(tensor.offset, tensor.nbytes).reshape(tensor.n_rows, tensor.row_bytes)
 
     def release(self, name: str) -> None:
-        """Let go of the memory behind a tensor's bytes; views of it read the file again. Raises MissingTensor."""
+        """Free the memory behind a tensor's bytes; views of it read the file again. Raises MissingTensor."""
         tensor = self.tensor(name)
         self._source.release(tensor.offset, tensor.nbytes)
 
@@ -113,7 +119,10 @@ class GGUFFile:
         self._source.check_unwritten()
 
     def check_unchanged(self) -> None:
-        """The same, and when another file stands at its path now. One that was moved or removed is no change."""
+        """Raise FileChanged as `check_unwritten`, or if another file is at its path now.
+
+        Moving or removing it is no change.
+        """
         self._source.check_unchanged()
 
     def tensor(self, name: str) -> TensorInfo:

@@ -23,7 +23,7 @@ from zinc_rt.gguf.source import FileBytes
 from zinc_rt.gguf.types import SCALAR_BYTES, ValueType
 
 _WINDOW = 1 << 17  # bytes read at once
-_STRETCH = 1 << 12  # bytes looked at in a first guess at string starts
+_GUESS_BYTES = 1 << 12  # bytes looked at in a first guess at string starts
 _PLAIN_STEPS = 64  # strings stepped over one by one where guessing their starts did not pay
 
 _U32 = struct.Struct("<I")
@@ -66,7 +66,7 @@ class Cursor:
             )
 
     def _fill(self, count: int, what: str) -> int:
-        """Have the next `count` bytes in the window; return their index in it."""
+        """Load the next `count` bytes into the window; return their index in it."""
         index = self.pos - self._base
         if index < 0 or index + count > len(self._window):
             self.need(count, what)
@@ -77,12 +77,14 @@ class Cursor:
         return index
 
     def u32(self, what: str) -> int:
+        """Read an unsigned 32-bit number; `what` names it in messages."""
         index = self._fill(4, what)
         self.pos += 4
         value: int = _U32.unpack_from(self._window, index)[0]
         return value
 
     def u64(self, what: str) -> int:
+        """Read an unsigned 64-bit number; `what` names it in messages."""
         index = self._fill(8, what)
         self.pos += 8
         value: int = _U64.unpack_from(self._window, index)[0]
@@ -133,6 +135,7 @@ class Cursor:
         return text
 
     def not_utf8(self, what: str, offset: int, byte: int) -> InvalidMetadata:
+        """The error for text that is not UTF-8."""
         return InvalidMetadata(
             f"{what} is not UTF-8: byte 0x{byte:02x}",
             path=self.source.shown_path,
@@ -210,28 +213,28 @@ class Cursor:
         """Walk `count` strings; yield (starts, end) per run of adjacent ones.
 
         `starts` are file offsets of length fields, in order, and `end` is where the last string of the run
-        ends. A string's place is known only from the one before it, which makes the plain walk a slow loop.
-        So guess: in a stretch of bytes, take every position whose next eight bytes read as a number below 256
-        to be the length of a short string. Where each guessed string ends exactly at the next guess, the
-        guesses from the known start on are proved right, thousands in a few array operations. Anything else
-        (long or empty strings, NUL characters) only ends the run, and some plain steps lead on.
+        ends. The offset of a string is known only from the string before it, which makes the plain walk a slow loop.
+        So the walk guesses: every position in a range of bytes whose next eight bytes read as a number below 256
+        counts as the length of a short string. Where each guessed string ends exactly at the next guess, the
+        guesses from the known start on are correct, thousands in a few array operations. Anything else (long or
+        empty strings, NUL characters) ends the run, and some plain steps follow.
         """
-        stretch, steps = _STRETCH, _PLAIN_STEPS
+        span, steps = _GUESS_BYTES, _PLAIN_STEPS
         while count:
-            self._fill(min(stretch, self.source.size - self.pos), what)
-            run = _guess_run(self._window, self.pos - self._base, stretch, count)
+            self._fill(min(span, self.source.size - self.pos), what)
+            run = _guess_run(self._window, self.pos - self._base, span, count)
             if len(run) > 1:
                 ends = run + self.pos
                 self.pos = int(ends[-1])
                 count -= len(run) - 1
                 yield ends[:-1], self.pos
             if len(run) > _PLAIN_STEPS:
-                stretch, steps = min(stretch * 4, _WINDOW), _PLAIN_STEPS
+                span, steps = min(span * 4, _WINDOW), _PLAIN_STEPS
             elif count:
                 starts = self._plain_steps(min(count, steps), what)
                 count -= len(starts)
                 yield starts, self.pos
-                stretch, steps = _STRETCH, min(steps * 2, 64 * _PLAIN_STEPS)
+                span, steps = _GUESS_BYTES, min(steps * 2, 64 * _PLAIN_STEPS)
 
     def _plain_steps(self, count: int, what: str) -> NDArray[np.int64]:
         """Starts of the next strings, at least one and at most `count`."""
@@ -249,6 +252,7 @@ class Cursor:
         return np.array(starts, np.int64) + base
 
     def bool_error(self, what: str, offset: int, byte: int) -> InvalidMetadata:
+        """The error for a bool that is neither 0 nor 1."""
         return InvalidMetadata(
             f"{what} is a bool with the byte {byte}, which must be 0 or 1",
             path=self.source.shown_path,
@@ -258,13 +262,13 @@ class Cursor:
 
 
 def key_name(key: str) -> str:
-    """How messages call a metadata value."""
+    """The name of a metadata value in messages."""
     return f"the value of {show(key)}"
 
 
-def _guess_run(window: bytes, index: int, stretch: int, count: int) -> NDArray[np.int64]:
+def _guess_run(window: bytes, index: int, span: int, count: int) -> NDArray[np.int64]:
     """Starts of up to `count` strings proved adjacent, then the end of the last; relative to `index`."""
-    raw = np.frombuffer(window, np.uint8, min(stretch, len(window) - index), index)
+    raw = np.frombuffer(window, np.uint8, min(span, len(window) - index), index)
     if len(raw) < 8:
         return _NOTHING
     words = np.ndarray((len(raw) - 7,), "<u8", raw, strides=(1,))  # the eight bytes from each position

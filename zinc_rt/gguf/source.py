@@ -1,4 +1,4 @@
-"""An open file seen as bytes: exact reads for the metadata, one lazy mapping for the tensor data.
+"""An open file as bytes: exact reads for the metadata, one lazy mapping for the tensor data.
 
 Metadata is read with `pread`, not through the mapping: a read that fails (the file shrank, the disk or the
 network went away) is then an ordinary error, where touching a mapped page would kill the process with SIGBUS.
@@ -55,6 +55,7 @@ class FileBytes:
 
     @property
     def closed(self) -> bool:
+        """Whether the file was closed."""
         return self._fd is None
 
     def _open_fd(self) -> int:
@@ -95,7 +96,7 @@ class FileBytes:
         return self._map[offset : offset + count]
 
     def release(self, offset: int, count: int) -> None:
-        """Let go of the memory behind whole pages of a view; reading them again reads the file again."""
+        """Free the memory behind whole pages of a view; reading them again reads the file again."""
         start = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE
         length = (offset + count) // mmap.PAGESIZE * mmap.PAGESIZE - start
         if self._mapping is not None and length > 0 and hasattr(mmap, "MADV_DONTNEED"):
@@ -113,7 +114,7 @@ class FileBytes:
     def check_unchanged(self) -> None:
         """Raise `FileChanged` when the file was written to, or another one stands at its path.
 
-        A file that was moved or removed is as good as before: what is open stays.
+        A file that was moved or removed stays usable, since it is open.
         """
         self.check_unwritten()
         try:

@@ -1,4 +1,4 @@
-"""The tensor directory: name, shape, type and place of every tensor, all checked at opening."""
+"""The tensor directory: name, shape, type and offset of every tensor, all checked at opening."""
 
 from __future__ import annotations
 
@@ -40,15 +40,17 @@ class TensorInfo:
 
     @property
     def n_elements(self) -> int:
+        """Number of elements."""
         return math.prod(self.shape)
 
     @property
     def n_rows(self) -> int:
-        """Rows of the last dimension: 1 for a vector."""
+        """Number of rows of the last dimension: 1 for a vector."""
         return math.prod(self.shape[:-1])
 
     @property
     def row_bytes(self) -> int:
+        """Bytes of a row."""
         return self.nbytes // self.n_rows
 
 

@@ -103,7 +103,7 @@ class GGUFWriter:
         """Write the file and return its size in bytes.
 
         The bytes go to a temporary file in the same directory, which takes the final name when it is complete
-        and on disk; whatever fails, nothing half written stays and an older file of that name is untouched.
+        and on disk. After any failure no half-written file stays, and an older file of that name is unchanged.
         Raises GGUFWriteError.
         """
         size = 0

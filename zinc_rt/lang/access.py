@@ -1,4 +1,4 @@
-"""Elements and fields: what indexing and dots mean for pointers, vectors, registers and compile-time values."""
+"""Elements and fields: indexing and attribute access for pointers, vectors, registers and compile-time values."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Access:
 
 
 def unchanging(f: FunctionText, kind: Ptr) -> str:
-    """What a load from memory that nobody writes meanwhile carries, so that it may move."""
+    """LLVM metadata of a load from memory that does not change while the kernel runs, so that it may move."""
     if kind.space is not Space.CONSTANT:
         return ""
     f.module.attribute("!1 = !{}")

@@ -52,7 +52,7 @@ def _mixed(op: str, a: Val, b: Val) -> str:
 
 
 def binary(f: FunctionText, op: ast.operator, a: object, b: object) -> Val:
-    """`a op b`. Raises `Reject`."""
+    """Emit `a op b`. Raises `Reject`."""
     sign = _SYMBOL.get(type(op), type(op).__name__)
     if isinstance(op, ast.Pow | ast.MatMult):
         raise Reject(f"{describe(a)} {sign} {describe(b)}: the operator is not part of the language")
@@ -128,7 +128,10 @@ def _divide(f: FunctionText, op: ast.operator, x: Val, y: Val, given: object) ->
 
 
 def compare(f: FunctionText, op: ast.cmpop, a: object, b: object) -> Val:
-    """A comparison: bool, or a bool vector. Comparisons with NaN are false, `!=` true. Raises `Reject`."""
+    """Emit a comparison, which gives a bool or a bool vector.
+
+    Comparisons with NaN are false, `!=` true. Raises `Reject`.
+    """
     sign = _SYMBOL[type(op)]
     if type(op) not in _COMPARE:
         raise Reject(f"`{sign}` is for compile-time values; compare run-time values with == != < <= > >=")
@@ -148,7 +151,7 @@ def compare(f: FunctionText, op: ast.cmpop, a: object, b: object) -> Val:
 
 
 def negate(f: FunctionText, x: Val) -> Val:
-    """`-x`."""
+    """Emit `-x`. Raises `Reject`."""
     elem, kind = elem_of(x.type), f.type(x.type)
     if isinstance(elem, Float) and elem.bits > 16:
         return Val(x.type, f.value(f"fneg {kind} {x.ref}"))
@@ -158,7 +161,7 @@ def negate(f: FunctionText, x: Val) -> Val:
 
 
 def invert(f: FunctionText, x: Val) -> Val:
-    """`~x`, for integers and truth values."""
+    """Emit `~x`, for integers and truth values. Raises `Reject`."""
     elem = elem_of(x.type)
     if isinstance(elem, Int):
         ones = literal(-1 if elem.signed else elem.limits[1], x.type).ref

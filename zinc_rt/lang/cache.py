@@ -1,7 +1,7 @@
 """Compiled images on disk, named by what they were made from, and errors of kernels that cannot be compiled.
 
-The folder holds code that is executed, so it must belong to the user alone. Nothing that goes wrong here stops a run:
-the cache says so once and steps aside.
+The folder holds code that is executed, so it must belong to the user alone. A failure of the cache never stops a run:
+it is reported once, and the run continues without the cache.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _home_of_user() -> str:
 
 
 def cache_key(parts: Iterable[bytes | str]) -> str:
-    """The name (64 hex digits) of what is made from these parts, in this order, by the installed LLVM.
+    """The key (64 hex digits) of an image made from these parts, in this order, by the installed LLVM.
 
     Include everything the result depends on: source, constants, target and its features, optimisation level.
     """
@@ -90,7 +90,7 @@ def llvm_version() -> str:
 
 
 class CacheStats:
-    """What happened since the cache was opened. `damaged` counts as misses too."""
+    """Counts since the cache was opened. `damaged` ones are misses, too."""
 
     def __init__(self) -> None:
         self.hits = self.misses = self.damaged = self.stored = self.evicted = 0

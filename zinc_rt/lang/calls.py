@@ -1,4 +1,4 @@
-"""Calls: words of the language, conversions, Python's own functions on compile-time values, and helpers.
+"""Calls: built-in functions of the language, conversions, Python functions on compile-time values, and helpers.
 
 A helper is written out where it is called: its body is compiled anew with these arguments, in a frame of its own.
 """
@@ -90,7 +90,7 @@ class Calls(Expressions):
         raise Reject(f"{describe(callee)} cannot be called in a kernel; helpers need @inline")
 
     def converted(self, kind: Type, positional: list[Any], named: dict[str, Any]) -> Val:
-        """`kind(x)`. Raises `Reject`."""
+        """Emit the conversion `kind(x)`. Raises `Reject`."""
         if len(positional) != 1 or named:
             raise Reject(f"{kind}(x) takes one value, got {len(positional) + len(named)}")
         x = positional[0]
@@ -105,7 +105,7 @@ class Calls(Expressions):
     # -- helpers ----------------------------------------------------------------------------------------------------
 
     def inline(self, node: ast.AST, function: Function, positional: list[Any], named: dict[str, Any]) -> Any:
-        """The value of a helper's body with these arguments. Raises `Reject`."""
+        """Inline a helper: the value of its body with these arguments. Raises `Reject`."""
         if any(f.function is function for f in self.frames):
             raise Reject(f"{function.name} calls itself; recursion is not part of the kernel language, loop instead")
         if len(self.frames) > _DEEP:
@@ -139,7 +139,7 @@ class Calls(Expressions):
         return self.bind(name, value)
 
     def bind(self, name: str, value: Any) -> Binding:
-        """What a parameter of the current function becomes."""
+        """Bind a parameter of the current function to an argument. Raises `Reject`."""
         if not isinstance(value, Val):
             return Constant(value, self.region)
         return self.variable(value) if name in self.frame.function.sites else value
@@ -208,7 +208,7 @@ class Calls(Expressions):
         return kind
 
     def body(self, function: Function, kind: Type | None) -> Any:
-        """Run a function's statements in the current frame; what it returns. Raises `KernelError`."""
+        """Compile a function's statements in the current frame; gives its returned value. Raises `KernelError`."""
         raise NotImplementedError
 
 

@@ -24,7 +24,7 @@ _TELLING: Final = ("LLVM ERROR:", "error:")  # how LLVM's last words begin
 
 @dataclass(frozen=True)
 class Answer:
-    """What a process said about a job."""
+    """The answer of a process to a job."""
 
     header: dict[str, Any]
     payload: bytes

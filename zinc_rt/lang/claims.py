@@ -1,4 +1,4 @@
-"""Which process compiles what: locks on the bytes of one file, a byte for each key, gone with the process."""
+"""Claims of processes on compilations: locks on the bytes of one file, a byte for each key, gone with the process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Claims:
         self._file = descriptor
 
     def take(self, keys: Iterable[str]) -> set[str]:
-        """Those of the keys that no other process has claimed, and that are claimed from now on. Waits for nothing."""
+        """Claim keys without waiting; returns those that no other process had claimed."""
         return {key for key in keys if self._lock(key)}
 
     def release(self) -> None:
@@ -29,7 +29,7 @@ class Claims:
         os.close(self._file)
 
     def _lock(self, key: str) -> bool:
-        """Where the file system has no locks, every process takes every key, and may do another's work again."""
+        """Claim one key. On a file system without locks every claim succeeds, so work may be done twice."""
         lock = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, int(key[:15], 16), 1, 0)
         try:
             # An open file's locks, not the process's: those of one thread keep another thread out.

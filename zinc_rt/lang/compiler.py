@@ -133,7 +133,7 @@ def _result(module: Module, answer: Answer | Crash, cpu_seconds: int) -> Image |
 
 
 def _with_line(ir: str, header: dict[str, Any]) -> str:
-    """What the worker says, with the line of the IR where it is about one."""
+    """The worker's message, with the line of the IR that it names, if any."""
     problem, number = str(header["problem"]), header.get("line")
     lines = ir.splitlines()
     if not isinstance(number, int) or not 1 <= number <= len(lines):

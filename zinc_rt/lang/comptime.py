@@ -1,4 +1,4 @@
-"""Python at compile time: what kernels may take from around them, and operators and calls on such values.
+"""Compile-time Python: values that kernels may use from outside, and operators and calls on them.
 
 Values are plain Python: numbers, text, tuples, types, helpers. Whatever Python raises becomes a `Reject`.
 """
@@ -23,9 +23,9 @@ from zinc_rt.lang.types import Type, ptr, vec
 from zinc_rt.lang.values import describe
 
 MAX_BITS = 4096
-"""Of a compile-time integer."""
+"""Most bits of a compile-time integer."""
 MAX_ITEMS = 1 << 16
-"""Of a compile-time sequence, an unrolled loop included."""
+"""Most items of a compile-time sequence or unrolled loop."""
 
 BINARY: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
@@ -56,7 +56,7 @@ _LAZY: tuple[Any, ...] = (
 
 
 def guarded(what: str, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    """The result of Python's own code; what it raises becomes a `Reject`."""
+    """Run Python code; its exceptions become a `Reject`."""
     try:
         result = function(*arguments, **named)
         if isinstance(result, _LAZY):
@@ -85,7 +85,7 @@ def _longer(items: Any) -> bool:
 
 
 def binary(op: ast.operator, a: Any, b: Any) -> Any:
-    """`a op b` of compile-time values. Raises `Reject`."""
+    """Evaluate `a op b` of compile-time values. Raises `Reject`."""
     function = BINARY.get(type(op))
     if function is None:
         raise Reject("the operator @ is not part of the kernel language")
@@ -109,17 +109,17 @@ def binary(op: ast.operator, a: Any, b: Any) -> Any:
 
 
 def truth(value: Any) -> bool:
-    """Python's truth of a compile-time value. Raises `Reject`."""
+    """The truth of a compile-time value in Python. Raises `Reject`."""
     return bool(guarded("a truth test", bool, value))
 
 
 def item(base: Any, index: Any) -> Any:
-    """`base[index]` of compile-time values. Raises `Reject`."""
+    """Evaluate `base[index]` of compile-time values. Raises `Reject`."""
     return guarded("indexing", operator.getitem, base, index)
 
 
 def items(value: Any, what: str) -> tuple[Any, ...]:
-    """What an unrolled loop goes over, one after the other. Raises `Reject`."""
+    """The items of an unrolled loop, in order. Raises `Reject`."""
     if isinstance(value, set | frozenset):
         raise Reject("a set has no order of its own; use sorted(…)")
     if not isinstance(value, tuple | list | range | str | dict):
@@ -139,7 +139,7 @@ def builtin(name: str) -> Any:
 
 
 def checked(value: Any) -> Any:
-    """A value from outside the kernel. Raises `Reject` unless it is of a kind that kernels can use."""
+    """Check a value from outside the kernel. Raises `Reject` unless kernels can use its kind."""
     if value is None or isinstance(value, _PLAIN):
         return value
     if isinstance(value, tuple | list | set | frozenset):
@@ -169,7 +169,7 @@ _PLAIN = (bool, int, float, str, range, enum.Enum, Type, Word, Function, types.M
 
 
 def attribute(base: Any, name: str) -> Any:
-    """`base.name` of a compile-time value. Raises `Reject`."""
+    """Evaluate `base.name` of a compile-time value. Raises `Reject`."""
     missing = object()
     value = guarded(f"reading .{name}", getattr, base, name, missing)
     if value is missing:
@@ -189,14 +189,14 @@ def _callable_here(function: Any) -> bool:
         return False
     owner = function.__self__
     if getattr(owner, "__name__", "") == "math":
-        return function.__name__ not in ("factorial", "comb", "perm")  # these can take for ever
+        return function.__name__ not in ("factorial", "comb", "perm")  # these may never end
     if owner in (int, float):
         return True
     return isinstance(owner, _TEXT) or (isinstance(owner, dict) and function.__name__ in _DICT_METHODS)
 
 
 def call(function: Any, positional: list[Any], named: dict[str, Any]) -> Any:
-    """A call of Python's own functions on compile-time values. Raises `Reject`."""
+    """Call a Python function on compile-time values. Raises `Reject`."""
     if not _callable_here(function):
         name = getattr(function, "__name__", None) or describe(function)
         raise Reject(f"{name} cannot be called in a kernel; helpers need @inline")

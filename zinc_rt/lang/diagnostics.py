@@ -1,4 +1,4 @@
-"""Errors in a kernel's source: file, line, the expression, the types, what would be accepted."""
+"""Errors in a kernel's source, with file, line, expression, types and accepted forms."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from zinc_rt.lang.errors import LangError
 
 
 class KernelError(LangError):
-    """A kernel says something that the language does not accept.
+    """A kernel's source is not accepted by the language.
 
     file, line: where; expression: the source text it is about; reason: what is wrong and what would be right; chain:
     the calls that led there, and kernel: what was being compiled, where it is in a helper.
@@ -31,7 +31,7 @@ class KernelError(LangError):
 
 
 class Reject(Exception):
-    """Raised below the place that knows file and line, which turns it into a `KernelError`."""
+    """An error without file and line; the caller that knows them turns it into a `KernelError`."""
 
 
 def text_of(node: ast.AST, limit: int = 100) -> str:

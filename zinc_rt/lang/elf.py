@@ -1,4 +1,4 @@
-"""One relocatable ELF object made into one run of bytes that works at any page-aligned address.
+"""A linker for one relocatable ELF object: the result is bytes that work at any page-aligned address.
 
 Only what LLVM writes for self-contained kernels is taken: code, read-only data, pc-relative references between them.
 Everything else is refused by name. Formats: the System V gABI and its processor supplements.
@@ -58,7 +58,7 @@ class Symbol(NamedTuple):
 
 @dataclass(frozen=True)
 class Linked:
-    """The run of bytes, where the exported functions start in it, and what else the object said."""
+    """A linked object: its bytes, the offsets of exported functions, and further sections."""
 
     code: bytes
     entries: dict[str, int]  # exported symbol -> offset in bytes

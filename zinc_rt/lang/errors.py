@@ -14,7 +14,7 @@ class UnsupportedTarget(LangError):
 
 
 class CompileError(LangError):
-    """LLVM refuses a module, or what it made of it cannot stand alone. `module` names it, `problem` says why.
+    """LLVM refuses a module, or its object cannot be linked. `module` names it, `problem` says why.
 
     lasting: the same module would fail again in the same way, so that the compile cache may remember it.
     """

@@ -22,7 +22,7 @@ from zinc_rt.lang.values import Constant, Regs, StackSlot, Val, describe, is_sta
 Lower = Callable[..., Any]
 
 MAX_TURNS = 1 << 20
-"""Of all compile-time loops of a kernel together."""
+"""Most turns of all compile-time loops of a kernel together."""
 
 _SYNTAX = {
     ast.Lambda: "lambda", ast.NamedExpr: "`:=`", ast.Dict: "a dict", ast.Set: "a set", ast.SetComp: "a set",
@@ -45,7 +45,7 @@ class Expressions(Access):
         self._methods: dict[type, Any] = {}
         self._outside: dict[tuple[int, str], Any] = {}
 
-    # -- places -----------------------------------------------------------------------------------------------------
+    # -- positions -------------------------------------------------------------------------------------------------
 
     @contextmanager
     def at(self, node: ast.AST) -> Iterator[None]:
@@ -61,12 +61,12 @@ class Expressions(Access):
         return KernelError(self.frame.function.file, line, text_of(node), reason, tuple(reversed(self.sites)))
 
     def enter(self, frame: Frame) -> None:
-        """Go on inside a function."""
+        """Push the frame of a function."""
         self.frames.append(frame)
         self.frame = frame
 
     def leave(self) -> None:
-        """Go back to the function around."""
+        """Pop the frame of a function."""
         self.frames.pop()
         self.frame = self.frames[-1]
 
@@ -98,14 +98,14 @@ class Expressions(Access):
         return self.coerce(node, self.evaluate(node), kind)
 
     def coerce(self, node: ast.AST, value: Any, kind: Type | None = None) -> Val:
-        """As `value`, of what was evaluated already."""
+        """As `value`, for an expression that was evaluated already."""
         try:
             return self.as_value(value, kind)
         except Reject as reason:
             raise self.error(node, str(reason)) from None
 
     def as_value(self, value: Any, kind: Type | None = None) -> Val:
-        """As `value`. Raises `Reject`."""
+        """As `coerce`, but raises `Reject`."""
         if isinstance(value, Val):
             if kind is None or value.type is kind or value.type == kind:
                 return value
@@ -179,7 +179,7 @@ class Expressions(Access):
     _listcomp = _generatorexp
 
     def turns(self, value: Any, what: str) -> Iterator[Any]:
-        """What a compile-time loop goes over, one after the other. Raises `Reject`."""
+        """The items of a compile-time loop, in order. Raises `Reject`."""
         for item in comptime.items(value, what):
             self._turns += 1
             if self._turns > MAX_TURNS:

@@ -1,4 +1,4 @@
-"""What the compile cache keeps of a kernel that cannot be compiled: the error, as bytes."""
+"""Failures in the compile cache: the error of a kernel that cannot be compiled, as bytes."""
 
 from __future__ import annotations
 

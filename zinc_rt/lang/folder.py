@@ -1,4 +1,4 @@
-"""A folder that belongs to the user alone, held open so that it cannot be exchanged between check and use."""
+"""A folder that belongs to the user alone, held open so that it cannot be replaced between check and use."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Folder:
             return Found(file.readall(), info.st_mtime)
 
     def write(self, name: str, data: bytes) -> None:
-        """A file that appears complete or not at all, whoever writes it at the same time. Raises OSError."""
+        """Write a file that appears complete or not at all, also with several writers. Raises OSError."""
         half = f"{name}.{os.getpid()}.{os.urandom(4).hex()}{HALF_WRITTEN}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(half, flags, 0o600, dir_fd=self._at)
@@ -95,14 +95,14 @@ class Folder:
         return os.open(name, flags, 0o600, dir_fd=self._at)
 
     def touch(self, name: str) -> None:
-        """Note a use; not being allowed to is no matter."""
+        """Note a use in the file's time; a lack of permission is ignored."""
         try:
             os.utime(name, dir_fd=self._at)
         except OSError:
             return
 
     def remove(self, name: str) -> bool:
-        """Whether the file is gone."""
+        """Remove a file; returns whether it is gone."""
         try:
             os.unlink(name, dir_fd=self._at)
         except FileNotFoundError:

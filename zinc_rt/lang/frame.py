@@ -1,4 +1,4 @@
-"""The names of one function while it is compiled, and the stretches of run-time control flow they live in.
+"""The names of one function during compilation, with the run-time control flow in which they are valid.
 
 A name that is assigned in one place is the value itself; one that is assigned in several is a stack cell. What is first
 assigned within a branch or a loop is unknown after it, unless every branch that reaches the end assigns it.
@@ -42,7 +42,7 @@ class Arm:
 
 
 def merge(frame: Frame, arms: tuple[Arm, Arm], line: int, region: int) -> None:
-    """Bind what both arms of an `if` agree on, where only one reaches the end all that it knows."""
+    """Bind the names on which both arms of an `if` agree; if only one arm reaches the end, all of its names."""
     before = frame.names
     ends = [arm.names for arm in arms if arm.reached]
     for name in dict.fromkeys(n for arm in arms for n in arm.names):

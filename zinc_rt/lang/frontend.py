@@ -1,4 +1,4 @@
-"""From a kernel and its constants to a module of LLVM IR."""
+"""The front end: makes a module of LLVM IR from a kernel and its constants."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Spec:
 
 @dataclass(frozen=True)
 class KernelInterface:
-    """What a compiled kernel takes and gives: run-time parameters in order, and the type of its result."""
+    """The interface of a compiled kernel: run-time parameters in order, and the type of its result."""
 
     parameters: tuple[tuple[str, Type], ...]
     returns: Type | None
@@ -128,7 +128,7 @@ def _prepare(module: ModuleText, spec: Spec, target: Target) -> tuple[Loops, Ker
 
 
 def _by_register(kind: Type) -> bool:
-    """Whether C passes it in one register, whoever calls."""
+    """Whether C passes a type in one register."""
     return isinstance(kind, Int | Bool | Ptr) or (isinstance(kind, Float) and kind.bits > 16)
 
 

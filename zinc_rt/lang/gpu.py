@@ -1,4 +1,4 @@
-"""What a driver needs to launch a compiled kernel on an AMD GPU: registers, argument layout, code ready to be copied.
+"""Descriptions of compiled kernels for a driver: launch registers, argument layout, code to copy to an AMD GPU.
 
 LLVM's object for the bare triple leaves to us: the number of user registers in RSRC2, on gfx11 the bits there for the
 workgroup ids, the prefetch size in RSRC3, and the padding that instruction prefetch may run into. Register fields:
@@ -70,12 +70,12 @@ class GpuKernel:
 
     @property
     def lds_bytes(self) -> int:
-        """Memory of a workgroup, in its allocation steps."""
+        """LDS bytes of a workgroup, in allocation steps."""
         return (self.rsrc2 >> _RSRC2_LDS_SIZE & 0x1FF) * _LDS_STEP
 
     @property
     def scratch_bytes(self) -> int:
-        """Memory of a wave for what does not fit in registers; 0 for every kernel that is meant to be fast."""
+        """Scratch bytes of a wave, for values that do not fit in registers; 0 for a fast kernel."""
         return (self.tmpring >> _TMPRING_WAVESIZE & 0x3FFFF) * _SCRATCH_STEP if self.rsrc2 & _RSRC2_SCRATCH_EN else 0
 
     @property
@@ -101,7 +101,7 @@ class GpuKernel:
 
 
 def gpu_kernel(spec: Spec, target: str = "gfx1201", *, disassemble: bool = False) -> GpuKernel:
-    """Compile a kernel and describe its launch. Raises `KernelError`, `LangError`, `CompileError`."""
+    """Compile a GPU kernel and describe its launch; the arguments and errors are those of `compile_image`."""
     return describe_kernel(spec, compile_image(spec, target, disassemble=disassemble))
 
 

@@ -21,7 +21,7 @@ def gpu_targets() -> list[str]:
 
 
 def gpu_target(name: str) -> Target:
-    """One of them. Raises `UnsupportedTarget`."""
+    """Find a GPU target by name. Raises `UnsupportedTarget`."""
     if name not in gpu_targets():
         raise UnsupportedTarget(f"kernels for {name!r} cannot be made; the GPUs are {', '.join(gpu_targets())}")
     return TARGETS[name]
@@ -34,10 +34,21 @@ def gpu_kernels(
     cache: CompileCache | None = None,
     notify: Callable[[str], None] | None = None,
 ) -> dict[str, GpuKernel]:
-    """Kernels under these names, in this order, without assembly.
+    """Compile GPU kernels, or take them from the cache.
 
-    cache: where compiled code is kept; None: nowhere. notify: gets a line before something is compiled or waited for.
-    Raises `KernelError`, `UnsupportedTarget`, `CompileError`.
+    Args:
+        specs: the kernels and their constants, by name.
+        target: the GPU target's name (`gpu_targets`).
+        cache: the cache of compiled code; None stores nothing.
+        notify: called with a line before something is compiled or waited for.
+
+    Returns:
+        The kernels under their names, in the order of `specs`, without assembly.
+
+    Raises:
+        KernelError: the language refuses a source.
+        UnsupportedTarget: the target is unknown.
+        CompileError: LLVM refuses a module.
     """
     level = gpu_target(target)
     store = cache if cache is not None else CompileCache(None)

@@ -71,7 +71,7 @@ class Code(NamedTuple):
     entries: Mapping[str, int]
 
     def address(self, symbol: str) -> int:
-        """Where the exported function starts in memory. Raises `ImageError` for an unknown name."""
+        """The address of an exported function in memory. Raises `ImageError` for an unknown name."""
         try:
             return self.pages.address + self.entries[symbol]
         except KeyError:

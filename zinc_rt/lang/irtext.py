@@ -10,7 +10,7 @@ from zinc_rt.lang.diagnostics import Reject
 from zinc_rt.lang.types import Bool, Float, Int, Ptr, Struct, Type, Vec
 
 MAX_INSTRUCTIONS = 400_000
-"""Of one function before optimisation; what is larger was unrolled by mistake."""
+"""Most instructions of one function before optimisation; a larger one was unrolled by mistake."""
 
 # 16-bit floats are bits until they are converted: LLVM's own types for them drag in library calls and promotions.
 _FLOATS = {"f16": "i16", "bf16": "i16", "f32": "float", "f64": "double"}
@@ -18,7 +18,7 @@ _FLOATS = {"f16": "i16", "bf16": "i16", "f32": "float", "f64": "double"}
 
 @cache
 def llvm_type(kind: Type | None, *, gpu: bool = False) -> str:
-    """How LLVM writes a type; `gpu` keeps address spaces apart."""
+    """The LLVM name of a type; `gpu` keeps address spaces apart."""
     if kind is None:
         return "void"
     if isinstance(kind, Bool):

@@ -1,4 +1,4 @@
-"""Marking functions as kernels and helpers, and what identifies their meaning for the cache."""
+"""The decorators for kernels and helpers, and the fingerprint of a function for the cache."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from zinc_rt.lang.signature import Signature
 from zinc_rt.lang.types import Type
 
 Static = int | float | bool | str | None | tuple[Any, ...] | Type
-"""What a compile-time constant of a kernel can be."""
+"""The Python types of compile-time constants."""
 
 
 class Function:
@@ -69,12 +69,12 @@ class Function:
 
     @functools.cached_property
     def signature(self) -> Signature:
-        """The parameters."""
+        """The parameters of the function."""
         return Signature.of(self.fn)
 
     @functools.cached_property
     def sites(self) -> Mapping[str, int]:
-        """How many places of the body assign each local name; 2 stands for more, and for `x += 1`."""
+        """The number of assignments to each local name in the body; 2 stands for more, and for `x += 1`."""
         count: dict[str, int] = {}
         waiting: list[ast.AST] = list(self.tree.body)
         while waiting:
@@ -90,7 +90,7 @@ class Function:
         return count
 
     def lookup(self, name: str, default: Any = None) -> Any:
-        """A name that the body sees from outside: of an enclosing function, else of the module."""
+        """The value of a name from outside the body: of an enclosing function, else of the module."""
         if name in self.fn.__code__.co_freevars and self.fn.__closure__:
             cell = self.fn.__closure__[self.fn.__code__.co_freevars.index(name)]
             try:
@@ -100,7 +100,7 @@ class Function:
         return self.fn.__globals__.get(name, default)
 
     def fingerprint(self) -> bytes:
-        """A hash of everything that the meaning rests on: the source files of this function and of every helper it
+        """A hash of everything that determines the meaning: the source files of this function and of every helper it
         reaches, and the plain constants that they take from elsewhere.
         """
         digest = hashlib.sha256()
@@ -132,12 +132,14 @@ def kernel(*, workgroup: int = 32, wave: int = 32) -> Callable[[Callable[..., An
 def kernel(
     fn: Callable[..., Any] | None = None, *, workgroup: int = 32, wave: int = 32
 ) -> Function | Callable[[Callable[..., Any]], Function]:
-    """Decorator: an entry point. Parameters annotated with types of the language are arguments of run time: integers,
-    f32, f64, `boolean` and pointers. Those annotated with `int`, `float`, `bool`, `str`, `tuple` or `type` are
-    compile-time constants that specialise it, and may have defaults; later annotations may use them: `p: ptr[T]`.
+    """Decorator: marks a function as a kernel, which can be compiled and called.
 
-    `@kernel(workgroup=64)`: work-items of a workgroup on a GPU, 1 to 1024; 32 by default. `wave=64`: waves of 64 lanes
-    in place of 32; such a kernel cannot use the words for 32 lanes. GPU kernels return nothing.
+    Parameters annotated with types of the language are run-time arguments: integers, f32, f64, `boolean` and pointers.
+    Parameters annotated with `int`, `float`, `bool`, `str`, `tuple` or `type` are compile-time constants. They may have
+    defaults, and later annotations may use them: `p: ptr[T]`. GPU kernels return nothing.
+
+    `@kernel(workgroup=64)` sets the work-items of a workgroup on a GPU, 1 to 1024 (default: 32). `@kernel(wave=64)`
+    sets the lanes of a wave, 32 or 64 (default: 32); with 64 the kernel cannot use the functions for 32 lanes.
     """
     if fn is None:
         return lambda function: Function(function, entry=True, workgroup=workgroup, wave=wave)
@@ -145,8 +147,10 @@ def kernel(
 
 
 def inline(fn: Callable[..., Any]) -> Function:
-    """Decorator: a helper that is written out where it is called. It returns anything, tuples included; recursion is
-    refused. Unannotated parameters take anything; annotated ones are checked, `int` and the like at compile time.
+    """Decorator: marks a function as a helper, which is inlined at each call.
+
+    A helper may return any value, tuples included; recursion is refused. Unannotated parameters take any value;
+    annotated ones are checked, `int` and the other Python types at compile time.
     """
     return Function(fn, entry=False)
 

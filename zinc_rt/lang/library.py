@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def image_key(fingerprint: bytes, symbol: str, target: Target) -> str:
-    """Where the image of a kernel is in a cache. fingerprint: of its function."""
+    """The cache key of a kernel's image. fingerprint: of its function."""
     return cache_key([language_fingerprint(), fingerprint, symbol, target.name, target.cpu, *target.features])
 
 
@@ -57,7 +57,7 @@ class Library:
             self._code[symbol] = image.load()
 
     def address(self, function: Function, constants: dict[str, Static] | None = None) -> int:
-        """Where a kernel is, compiling it where `load` did not name it."""
+        """The address of a kernel, which is compiled if `load` did not name it."""
         symbol = symbol_of(function, constants or {})
         if symbol not in self._code:
             self.load([(function, constants or {})])

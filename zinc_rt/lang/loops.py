@@ -16,7 +16,7 @@ from zinc_rt.lang.values import Constant, Val, describe, is_static
 
 @dataclass
 class _Loop:
-    """Where `continue` and `break` of a loop go; an unrolled loop has no such places."""
+    """The targets of `continue` and `break` in a loop; an unrolled loop has none."""
 
     again: str = ""
     end: str = ""
@@ -24,19 +24,19 @@ class _Loop:
 
 
 class Loops(Statements):
-    """The whole compiler of function bodies."""
+    """The complete compiler of function bodies."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._loops: list[_Loop] = []
 
     def enter_body(self) -> Any:
-        """Set loops outside of a function body aside."""
+        """Save the loops around a function body and start without any."""
         outside, self._loops = self._loops, []
         return outside
 
     def leave_body(self, loops: Any) -> None:
-        """Take up again what `enter_body` set aside."""
+        """Restore the loops that `enter_body` saved."""
         self._loops = loops
 
     def _do_while(self, node: ast.While) -> None:

@@ -1,7 +1,6 @@
 """Kernels as Python functions: compile one, call it with numbers and arrays.
 
-Arguments are checked against the kernel's annotations before machine code sees them. Bounds are not: what a kernel does
-with an address is its own affair.
+Calls check arguments against the kernel's annotations. They do not check bounds: a kernel may access any address.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class NativeKernel:
     """A kernel compiled for this machine. Calls release the GIL, so threads may run kernels side by side."""
 
     def __init__(self, spec: Spec, target: Target, address: int, code: object) -> None:
-        """address: where the machine code is; code: what keeps it there."""
+        """Wrap machine code at an address; code: the object that keeps it mapped."""
         self.spec, self.target, self.address = spec, target, address
         self.interface: KernelInterface = interface(spec, target)
         self._code = code
@@ -63,11 +62,21 @@ def compile(
     cache: CompileCache | None = None,
     **constants: Static,
 ) -> NativeKernel:
-    """Compile a kernel for this machine, with its compile-time constants by name.
+    """Compile a kernel for this machine.
 
-    target: an instruction-set level (`zinc_rt.lang.host_targets`), the best by default. cache: where compiled code is
-    kept, the user's cache folder by default; `CompileCache(None)` keeps nothing.
-    Raises `KernelError` for what the language refuses, `UnsupportedTarget`, `CompileError`.
+    Args:
+        function: a function marked with `@kernel`.
+        target: an instruction-set level (`zinc_rt.lang.host_targets`); by default the best one of this machine.
+        cache: the cache of compiled code; by default the user's cache folder. `CompileCache(None)` stores nothing.
+        constants: the kernel's compile-time constants by name.
+
+    Returns:
+        The kernel, ready to be called.
+
+    Raises:
+        KernelError: the language refuses the source.
+        UnsupportedTarget: the target is unknown, or this machine cannot run it.
+        CompileError: LLVM refuses the module.
     """
     if not isinstance(function, Function):
         raise LangError(f"{function!r} is no kernel; mark it with @kernel")
@@ -78,9 +87,17 @@ def compile(
 
 
 def compile_image(spec: Spec, target: str | Target, *, disassemble: bool = False) -> Image:
-    """A kernel's machine code for any target, with its text as `meta["assembly"]` if asked for.
+    """Compile a kernel to machine code for any target.
 
-    Raises `KernelError`, `LangError` for an unknown target, `CompileError`.
+    Args:
+        spec: the kernel and its constants.
+        target: a target or its name.
+        disassemble: whether to add the text of the code as `meta["assembly"]`.
+
+    Raises:
+        KernelError: the language refuses the source.
+        LangError: the target is unknown.
+        CompileError: LLVM refuses the module.
     """
     if isinstance(target, str):
         if target not in TARGETS:
@@ -90,7 +107,7 @@ def compile_image(spec: Spec, target: str | Target, *, disassemble: bool = False
 
 
 def checked_argument(kernel: str, name: str, kind: Type, value: Any) -> Any:
-    """One argument as a plain number (an address for a pointer). Raises `LangError` where it does not fit."""
+    """Convert an argument to a plain number (an address for a pointer). Raises `LangError` if it does not fit."""
     return _converter(kernel, name, kind)(value)
 
 

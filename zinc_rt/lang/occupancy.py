@@ -1,4 +1,4 @@
-"""How many waves of a kernel a SIMD holds at once; more of them hide more of memory's latency.
+"""The number of waves of a kernel that a SIMD holds at once; more waves hide more of the memory latency.
 
 Sizes of RDNA 3 and 4 as LLVM has them (AMDGPUBaseInfo: getTotalNumVGPRs, getVGPRAllocGranule, getMaxWavesPerEU) for
 GPUs with the large register file, which gfx1100, gfx1151, gfx1200 and gfx1201 have.
@@ -18,8 +18,9 @@ _SIMDS: Final = 2  # of a compute unit
 
 
 def waves_per_simd(*, wave: int, vgprs: int, lds_bytes: int, workgroup: int, wgp: bool) -> int:
-    """Waves of 32 or 64 lanes. vgprs: of a lane; lds_bytes: of a workgroup of `workgroup` work-items; wgp: whether a
-    workgroup may use both compute units of a pair (RSRC1.WGP_MODE). 0: not even one workgroup fits.
+    """Waves of 32 or 64 lanes that a SIMD holds at once. vgprs: of a lane; lds_bytes: of a workgroup of `workgroup`
+    work-items; wgp: whether a workgroup may use both compute units of a pair (RSRC1.WGP_MODE). 0: not even one
+    workgroup fits.
     """
     scale = wave // 32
     step = _GRANULE // scale

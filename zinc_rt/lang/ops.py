@@ -1,6 +1,6 @@
-"""The words of the kernel language. Each is declared here with its documentation and lowered in `lower/`.
+"""The built-in functions of the kernel language, declared with their documentation; `lower/` lowers them.
 
-They mean something inside kernels only; calling one from ordinary Python raises `LangError`. "Vector" below stands for
+They work inside kernels only; calling one from ordinary Python raises `LangError`. "Vector" below stands for
 a scalar as well where a single lane makes sense. Arguments that must be known at compile time are marked *static*. The
 docstrings are the reference (docs/lang_reference.md).
 """
@@ -25,11 +25,11 @@ class Word:
 
     @functools.cached_property
     def signature(self) -> Signature:
-        """The parameters."""
+        """The parameters of the function."""
         return Signature.of(self._fn)
 
     def __call__(self, *_: object, **__: object) -> NoReturn:
-        raise LangError(f"{self.name} is a word of the kernel language; it works inside kernels only")
+        raise LangError(f"{self.name} is a function of the kernel language; it works inside kernels only")
 
     def __repr__(self) -> str:
         return f"<kernel word {self.signature}>"
@@ -72,7 +72,7 @@ def load(p: Any, index: Any = 0, *, lanes: Any = 1, align: Any = None, nontempor
     """Element `p[index]`, or the vector of `lanes` (static) elements from there.
 
     align (static): bytes that the address is a multiple of, by the caller's promise; the element's size by default.
-    nontemporal (static): a hint that the line is not needed again. Loads from `Space.CONSTANT` may move or fall away.
+    nontemporal (static): a hint that the line is not needed again. Loads from `Space.CONSTANT` may move or be dropped.
     """
 
 
@@ -99,9 +99,8 @@ def cast(p: Any, type: Any) -> Any:
 def array(type: Any, n: Any, *, zero: Any = True) -> Any:
     """`n` (static) elements on the stack, zero at first and at every turn of a loop around, as a pointer aligned to 64.
 
-    Up to 1 MiB. zero=False (static) leaves the elements as they are, for scratch of which only what has been written is
-    read: what was not is arbitrary. On a GPU it is slow scratch memory (`Space.PRIVATE`) unless every index is static:
-    prefer `regs`.
+    Up to 1 MiB. zero=False (static) leaves the elements as they are: arbitrary until written. Use it for scratch
+    memory. On a GPU it is slow scratch memory (`Space.PRIVATE`) unless every index is static: prefer `regs`.
     """
 
 
@@ -109,7 +108,7 @@ def array(type: Any, n: Any, *, zero: Any = True) -> Any:
 def shared(type: Any, n: Any) -> Any:
     """`n` (static) elements that a workgroup shares (LDS), as `ptr[type, Space.SHARED]`. GPU only.
 
-    They hold anything until they are written. All of a kernel's together: up to 64 KiB.
+    The contents are arbitrary until written. A kernel may have up to 64 KiB in all.
     """
 
 
@@ -131,7 +130,7 @@ def splat(x: Any, lanes: Any) -> Any:
 
 @Word
 def zeros(type: Any) -> Any:
-    """Zero of a scalar or vector type."""
+    """The zero of a scalar or vector type."""
 
 
 @Word
@@ -227,12 +226,12 @@ def absolute(x: Any) -> Any:
 
 @Word
 def maximum(a: Any, b: Any) -> Any:
-    """The greater; for floats NaN if either is NaN, and +0.0 above -0.0."""
+    """The greater of two values; for floats NaN if either is NaN, and +0.0 above -0.0."""
 
 
 @Word
 def minimum(a: Any, b: Any) -> Any:
-    """The lesser; for floats NaN if either is NaN, and -0.0 below +0.0."""
+    """The lesser of two values; for floats NaN if either is NaN, and -0.0 below +0.0."""
 
 
 @Word
@@ -247,12 +246,12 @@ def floor(x: Any) -> Any:
 
 @Word
 def popcount(x: Any) -> Any:
-    """Bits that are set."""
+    """Number of set bits."""
 
 
 @Word
 def count_trailing_zeros(x: Any) -> Any:
-    """Zero bits below the lowest set bit; the width for 0."""
+    """Number of zero bits below the lowest set bit; the width for 0."""
 
 
 @Word
@@ -279,22 +278,22 @@ def add_pairs(acc: Any, words: Any) -> Any:
 
 @Word
 def atomic_load(p: Any, index: Any = 0, *, order: Any = "acquire") -> Any:
-    """A 32- or 64-bit integer read atomically. order (static): "relaxed", "acquire", "seq_cst"."""
+    """Read a 32- or 64-bit integer atomically. order (static): "relaxed", "acquire", "seq_cst"."""
 
 
 @Word
 def atomic_store(p: Any, value: Any, index: Any = 0, *, order: Any = "release") -> Any:
-    """A 32- or 64-bit integer written atomically. order (static): "relaxed", "release", "seq_cst"."""
+    """Write a 32- or 64-bit integer atomically. order (static): "relaxed", "release", "seq_cst"."""
 
 
 @Word
 def atomic_add(p: Any, value: Any, index: Any = 0, *, order: Any = "acq_rel") -> Any:
-    """Add to a 32- or 64-bit integer; the value before. order (static): those of load and store, and "acq_rel"."""
+    """Add to a 32- or 64-bit integer; gives the old value. order (static): those of load and store, and "acq_rel"."""
 
 
 @Word
 def atomic_cas(p: Any, expected: Any, desired: Any, index: Any = 0, *, order: Any = "acq_rel") -> Any:
-    """Write `desired` where the integer equals `expected`; the value before. order: as in `atomic_add`."""
+    """Write `desired` if the integer equals `expected`; gives the old value. order: as in `atomic_add`."""
 
 
 @Word
@@ -322,7 +321,7 @@ def call(address: Any, returns: Any, *arguments: Any) -> Any:
 
 @Word
 def tile_configure(rows: Any, bytes: Any) -> Any:
-    """Set the shapes of this thread's tiles 0, 1, …: rows of each and bytes of a row, two static tuples. First."""
+    """Set the shapes of this thread's tiles 0, 1, …: rows and bytes of a row, two static tuples. Call it first."""
 
 
 @Word
@@ -352,7 +351,7 @@ def tile_dot_i8u8(c: Any, a: Any, b: Any) -> Any:
 
 @Word
 def tile_release() -> Any:
-    """Give the tile state back."""
+    """Release the tile state."""
 
 
 # -- GPU ------------------------------------------------------------------------------------------------------------
@@ -375,7 +374,7 @@ def lane_id() -> Any:
 
 @Word
 def barrier() -> Any:
-    """Wait for the whole workgroup; what its work-items wrote before is visible to all of them after."""
+    """Wait for the whole workgroup; its earlier writes are then visible to all its work-items."""
 
 
 @Word

@@ -24,11 +24,11 @@ class Pages:
         self.address = address
         self.size = size
         self._free = weakref.finalize(self, _libc().munmap, address, size)
-        self._free.atexit = False  # other threads may still be inside
+        self._free.atexit = False  # other threads may still run this code
 
 
 def map_code(code: bytes, target: str) -> Pages:
-    """`code`, made for the level named `target`, in pages that can be executed and not written.
+    """Map `code`, made for the level named `target`, into pages that can be executed and not written.
 
     Raises `ImageError` when this machine cannot run the level or the system lets no program make code.
     """

@@ -1,4 +1,4 @@
-"""Which argument is which: parameters of words and helpers, and calls checked against them."""
+"""Signatures: the parameters of built-in functions and helpers, and the check of calls against them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Signature:
 
     @classmethod
     def of(cls, fn: Callable[..., Any]) -> Signature:
-        """That of a Python function, without a look at its annotations. Raises `Reject` for `**names`."""
+        """The signature of a Python function, without its annotations. Raises `Reject` for `**names`."""
         code = fn.__code__
         by_position, by_name = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
         names = code.co_varnames

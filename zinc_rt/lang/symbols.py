@@ -10,7 +10,7 @@ from zinc_rt.lang.kernel import Function, Static
 
 
 def symbol_of(function: Function, constants: Mapping[str, Static]) -> str:
-    """The kernel's name in ASCII, and a short hash of its constants where it has some."""
+    """The exported name of a kernel: its name in ASCII, and a short hash of its constants, if any."""
     name = re.sub(r"[^A-Za-z0-9_]", "_", function.name)
     if name == function.name and not constants:
         return name

@@ -1,4 +1,4 @@
-"""Instruction-set levels: what code may be compiled for, and which of them this machine can run."""
+"""Instruction-set levels that code can be compiled for, and those that this machine can run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _XFEATURE_XTILEDATA: Final = 18
 
 @dataclass(frozen=True)
 class Target:
-    """An instruction-set level: how LLVM is to be asked for it, what kernels may use, what a machine must have."""
+    """An instruction-set level: LLVM's options, the instruction sets for kernels, the required processor flags."""
 
     name: str
     triple: str
@@ -120,7 +120,7 @@ def host_target(level: str | None = None) -> Target:
 
 
 def _missing(target: Target) -> list[str]:
-    """What the machine lacks for the target, in words for a message; empty: it can run it."""
+    """The target's requirements that the machine lacks, for a message; empty if it can run the target."""
     machine = os.uname().machine
     if target.arch != machine:
         return [f"{target.arch} (this is {machine})" if target.needs else f"a {target.name} device"]

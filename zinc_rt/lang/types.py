@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from zinc_rt.lang.errors import LangError
 
 MAX_LANES = 256
-"""Of a vector; wider ones are several registers of any machine, and LLVM slows down."""
+"""Most lanes of a vector; wider ones take several registers on any machine, and slow LLVM down."""
 
 
 class Space(enum.IntEnum):
@@ -28,7 +28,7 @@ class Space(enum.IntEnum):
 
 
 class Type:
-    """Base of all types. `str()` is how messages write it."""
+    """Base of all types. `str()` gives the name in messages."""
 
     size: int
     """Bytes in memory."""
@@ -49,10 +49,12 @@ class Int(Type):
 
     @property
     def size(self) -> int:  # type: ignore[override]
+        """Size in bytes."""
         return self.bits // 8
 
     @property
     def align(self) -> int:  # type: ignore[override]
+        """Natural alignment in bytes."""
         return self.bits // 8
 
     @property
@@ -73,10 +75,12 @@ class Float(Type):
 
     @property
     def size(self) -> int:  # type: ignore[override]
+        """Size in bytes."""
         return self.bits // 8
 
     @property
     def align(self) -> int:  # type: ignore[override]
+        """Natural alignment in bytes."""
         return self.bits // 8
 
     def __str__(self) -> str:
@@ -85,7 +89,7 @@ class Float(Type):
 
 @dataclass(frozen=True)
 class Bool(Type):
-    """True or false; what comparisons give. Not a memory type."""
+    """A truth value, the result of comparisons. Not a memory type."""
 
     size = 1
     align = 1
@@ -103,10 +107,12 @@ class Vec(Type):
 
     @property
     def size(self) -> int:  # type: ignore[override]
+        """Size in bytes."""
         return self.elem.size * self.lanes
 
     @property
     def align(self) -> int:  # type: ignore[override]
+        """Alignment of a load or store in bytes."""
         return self.elem.align
 
     def __str__(self) -> str:
@@ -145,16 +151,18 @@ class Struct(Type):
 
     @property
     def align(self) -> int:  # type: ignore[override]
+        """Alignment in bytes: the greatest of the fields'."""
         return max(kind.align for _, kind in self.fields)
 
     @property
     def size(self) -> int:  # type: ignore[override]
+        """Size in bytes, with padding at the end."""
         last, kind = self.fields[-1]
         return -(-(self.offsets[last] + kind.size) // self.align) * self.align
 
     @property
     def numpy(self) -> Mapping[str, Any]:
-        """What `numpy.dtype` takes to describe the struct; pointers are u8 (eight bytes), bf16 its bits as u2."""
+        """The argument of `numpy.dtype` for the struct; pointers are u8 (eight bytes), bf16 its bits as u2."""
         formats = [_numpy_format(kind) for _, kind in self.fields]
         names = [name for name, _ in self.fields]
         return {"names": names, "formats": formats, "offsets": list(self.offsets.values()), "itemsize": self.size}
@@ -182,7 +190,7 @@ SCALARS: Mapping[str, Int | Float | Bool] = {
 
 
 def type_text(item: object) -> str:
-    """How a message writes what stands where a type belongs."""
+    """The text of an alleged type in a message."""
     if isinstance(item, Type | int | float | str | None):
         return str(item)
     return getattr(item, "__name__", None) or f"a {type(item).__name__}"

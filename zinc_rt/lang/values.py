@@ -1,4 +1,4 @@
-"""What an expression of a kernel can be: a run-time value, a variable, registers, or a compile-time Python value."""
+"""Values of kernel expressions: a run-time value, a variable, registers, or a compile-time Python value."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from zinc_rt.lang.types import Bool, Float, Int, Ptr, Type, Vec, elem_of
 
 @dataclass(slots=True, eq=False)
 class Val:
-    """A run-time value: its type and how LLVM names it."""
+    """A run-time value: its type and its LLVM name."""
 
     type: Type
     ref: str
@@ -99,7 +99,7 @@ def literal(value: object, kind: Type) -> Val:
 
 
 def _hint(value: object, near: str) -> str:
-    """What to write instead of a constant of another kind."""
+    """A hint for a message: the constant to write instead."""
     return f"; write {near}" if isinstance(value, bool | int | float) else ""
 
 
@@ -123,7 +123,7 @@ def float_of(value: int) -> float:
 
 
 def float_bits(kind: Float, value: float) -> str:
-    """How LLVM writes a float constant, rounded once to its type. Raises `Reject` where a finite one overflows."""
+    """The LLVM text of a float constant, rounded once to its type. Raises `Reject` where a finite one overflows."""
     try:
         bits = _bits(kind.name, value)
     except OverflowError:

@@ -133,7 +133,7 @@ def _explain(text: str) -> dict[str, Any]:
 
 
 def _stderr_end() -> int:
-    """Where standard error stands; the parent gives a file, so that what LLVM prints outlives a crash."""
+    """The position of standard error; the parent gives a file, so that what LLVM prints outlives a crash."""
     try:
         return os.lseek(2, 0, os.SEEK_END)
     except OSError:

@@ -1,1 +1,1 @@
-"""Memory: what a model will need, where step temporaries go, and the pages of the KV cache."""
+"""Memory: the plan of a model's needs, the placement of step temporaries, the pages of the KV cache."""

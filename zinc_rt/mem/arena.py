@@ -1,4 +1,4 @@
-"""Placing step temporaries: buffers whose lifetimes do not overlap share memory."""
+"""Placement of step temporaries: buffers whose lifetimes do not overlap share memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def align_up(value: int, alignment: int = ALIGNMENT) -> int:
 
 
 def place(lifetimes: Sequence[Lifetime]) -> tuple[dict[int, int], int]:
-    """Offsets by key and the arena's total bytes.
+    """Place temporaries in an arena; returns offsets by key and the arena's total bytes.
 
     Greedy by size (largest first, then by birth): each buffer takes the lowest aligned gap that is free during its
     whole life. Two buffers alive at one node never overlap, so a node's inputs and outputs are disjoint.

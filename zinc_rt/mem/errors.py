@@ -14,4 +14,4 @@ class PagesExhausted(ZincError):
 
 
 class PageIntegrityError(ZincError):
-    """The page allocator's books do not add up: a page lost, owned twice, or free and owned at once."""
+    """The page allocator's state is inconsistent: a page lost, owned twice, or free and owned at once."""

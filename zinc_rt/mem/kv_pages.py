@@ -1,8 +1,8 @@
-"""Pages of the KV cache: who owns which.
+"""The page allocator of the KV cache: which sequence owns which pages.
 
-The cache itself belongs to the ring, one array a layer; page p is the same place in each of them, so one page
-table per sequence serves all layers. This module only keeps the books. It never touches cache contents, and a
-page's old contents are meaningless to its next owner: positions are written before they are read.
+The cache itself belongs to the backend, one array per layer. Page p has the same index in each array, so one page table
+per sequence serves all layers. This module only counts pages. It never touches cache contents, and a page's old
+contents are meaningless to its next owner: positions are written before they are read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from zinc_rt.numerics import PAGE_TOKENS
 
 
 def pages_for(n_tokens: int) -> int:
-    """Pages that hold `n_tokens` positions."""
+    """Number of pages that hold `n_tokens` positions."""
     return -(-n_tokens // PAGE_TOKENS)
 
 
@@ -34,11 +34,11 @@ class KVPages:
 
     @property
     def n_free(self) -> int:
-        """Pages that no sequence owns."""
+        """Number of free pages."""
         return len(self._free)
 
     def capacity(self, slot: int) -> int:
-        """Positions that the slot's pages hold."""
+        """Number of positions that the slot's pages hold."""
         return self._owned[slot] * PAGE_TOKENS
 
     def can_grow(self, slot: int, n_tokens: int) -> bool:

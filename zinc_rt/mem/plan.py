@@ -1,4 +1,4 @@
-"""The memory plan: what loading will take, checked against what is there before anything is loaded."""
+"""The memory plan: the needs of a model, compared with the available memory before anything is loaded."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _HEADROOM = 64 * MIB  # the interpreter, its libraries and the tokenizer
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Bytes by purpose. weights: as the kernels read them, repacked (native) or views of the mapped file (reference);
-    unpacked: the reference kernels' integer form of them.
+    """The memory that a model needs, in bytes by purpose. weights: as the kernels read them, repacked (native) or views
+    of the mapped file (reference); unpacked: the reference kernels' integer form of them.
     """
 
     weights: int
@@ -26,7 +26,7 @@ class MemoryPlan:
 
     @property
     def total(self) -> int:
-        """All bytes that the engine may touch. KV pages are touched as sequences grow."""
+        """All bytes that the engine may use. KV pages are touched as sequences grow."""
         return self.weights + self.unpacked + self.kv_cache + self.scratch + self.constants
 
     def check(self) -> None:
@@ -50,7 +50,7 @@ class MemoryPlan:
 
     @property
     def summary(self) -> str:
-        """The plan in one line: the whole, its parts, and what there is."""
+        """The plan in one line: the total, its parts, and the available memory."""
         there = "" if self.available is None else f", {format_bytes(self.available)} available"
         return f"memory {format_bytes(self.total)} ({self}){there}"
 
@@ -87,7 +87,9 @@ def _mem_available(meminfo: Path) -> int | None:
 
 
 def _cgroup_left(cgroup: Path) -> int | None:
-    """What the group's limit leaves; page cache counts as used there but can be dropped, so it is added back."""
+    """Bytes that the control group's limit leaves; page cache counts as used there but can be dropped, so it is added
+    back.
+    """
     for limit_name, usage_name in (
         ("memory.max", "memory.current"),
         ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),

@@ -22,7 +22,7 @@ Ids: TypeAlias = npt.NDArray[np.intp]
 
 _LN2_HIGH: Final = STEP_HIGH * STEPS
 _LN2_LOW: Final = STEP_LOW * STEPS
-_BLOCK: Final = 64  # values whose maximum `largest` looks at first
+_BLOCK: Final = 64  # values per block maximum in `largest`
 _FIRST_PREFIX: Final = 256  # values `count_to_reach` sorts at first
 _CHUNK: Final = 16384  # values worked on at a time: the temporaries stay in the fast caches
 
@@ -133,7 +133,7 @@ def first_above(weights: Floats, share: float, places: Ids | None = None) -> int
 
 
 def _starts(n: int, places: Ids | None) -> Ids:
-    """Where the blocks of n values begin; those without any are left out, since adding 0 changes nothing."""
+    """Starts of the blocks of n values; blocks without values are skipped, since adding 0 changes nothing."""
     if places is None:
         return np.arange(0, n, SUM_BLOCK)
     return np.flatnonzero(np.diff(places // SUM_BLOCK, prepend=-1))
@@ -146,7 +146,7 @@ def _ends(sums: Floats, starts: Ids) -> Floats:
 
 
 def _sum_blocks(values: Floats, places: Ids | None) -> None:
-    """In place, running sums from left to right that begin anew with every block."""
+    """Replace values by running sums from left to right, which restart with every block."""
     if places is None:
         whole = len(values) - len(values) % SUM_BLOCK
         blocks = values[:whole].reshape(-1, SUM_BLOCK)
@@ -208,8 +208,7 @@ def largest(x: Floats, k: int) -> Ids:
 
 
 def count_to_reach(x: Floats, target: float) -> int:
-    """How many of the largest of f64[n] (<= 0) it takes for the running sum of their exp to reach `target`; n when it
-    never does."""
+    """Number of the largest of f64[n] (<= 0) whose running sum of exp reaches `target`; n if it never does."""
     n, size = len(x), _FIRST_PREFIX
     while True:
         size = min(size, n)

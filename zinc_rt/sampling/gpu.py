@@ -1,4 +1,4 @@
-"""Sampling on a GPU, the host's part: what a sequence's `Sampler` asks for, and what became of it.
+"""The host's part of sampling on a GPU: parameters go from a sequence's `Sampler` to the GPU, and tokens come back.
 
 `kernels.rdna.sampling_plan` plans the dispatches; before each submission `fill` writes a row's parameters, and behind
 it `accept` turns the row's result into what `Sampler.sample` would have given, to the last bit.
@@ -20,7 +20,7 @@ from zinc_rt.sampling.sampler import DegenerateLogits, Sampled, Sampler
 
 
 def shape_of(params: SamplingParams, n_vocab: int, n_context: int) -> SamplingShape | None:
-    """What a plan must offer for these parameters; None where only the host can choose: with log-probabilities, with
+    """The plan that these parameters need; None where only the host can choose: with log-probabilities, with
     top-k above 1024, with a vocabulary above 2^20. n_context: tokens that a text can have.
     """
     keep = _kept(params, n_vocab)
@@ -65,7 +65,7 @@ def fill(
 def accept(
     sampler: Sampler, token: int, status: int, logits: Callable[[], npt.NDArray[Any]], history: Sequence[int]
 ) -> Sampled:
-    """The row's token, and the sampler is one token further. logits: fetches the row where the GPU could not finish.
+    """Turn a row's result into a token and advance the sampler. logits: fetches the row where the GPU could not finish.
     Raises `DegenerateLogits`.
     """
     if status == DEGENERATE:
@@ -77,10 +77,10 @@ def accept(
 
 
 def exp_table() -> npt.NDArray[np.uint64]:
-    """u64[128]: what memory `table` gets, once."""
+    """The contents of the memory `table`, u64[128], written once."""
     return step_bits().view(np.uint64)
 
 
 def _kept(params: SamplingParams, n_vocab: int) -> int:
-    """Tokens that top-k keeps."""
+    """Number of tokens that top-k keeps."""
     return min(params.top_k or n_vocab, n_vocab)

@@ -1,6 +1,6 @@
-"""What a caller may ask of text generation: `SamplingParams`, checked when it is made.
+"""The parameters of text generation: `SamplingParams`, checked when it is made.
 
-The meaning of every field, to the last bit, is in docs/sampling.md; the arithmetic is in `sampler.py`.
+docs/sampling.md defines every field to the last bit; the arithmetic is in `sampler.py`.
 This module imports no array library, so that reading options stays cheap.
 """
 
@@ -43,7 +43,7 @@ class UnknownParameter(UsageError):
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """How to choose tokens and when to stop. Immutable; a value outside its limits raises
+    """Parameters that choose tokens and end a text. Immutable; a value outside its limits raises
     `InvalidSamplingParam`, a value of the wrong type too.
 
     Numbers of NumPy are turned into Python's, `stop` may be given as one string or any iterable of strings.

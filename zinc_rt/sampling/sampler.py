@@ -45,8 +45,9 @@ class DegenerateLogits(ZincError):
 
 @dataclass(frozen=True)
 class Sampled:
-    """One chosen token. The log-probabilities (natural, of the model's untouched distribution) are None
-    unless `SamplingParams.logprobs` is set; `top_logprobs` holds (token id, logprob), likeliest first."""
+    """A chosen token. The log-probabilities (natural, of the model's own distribution) are None unless
+    `SamplingParams.logprobs` is set; `top_logprobs` holds (token id, logprob), likeliest first.
+    """
 
     token_id: int
     logprob: float | None = None
@@ -54,8 +55,8 @@ class Sampled:
 
 
 class Sampler:
-    """Chooses the tokens of one sequence. The n-th call uses the n-th random number of `seed`, so a text
-    depends on the logits and the seed alone, not on how steps are batched or chunked.
+    """The sampler of one sequence, which chooses its tokens. The n-th call uses the n-th random number of `seed`, so a
+    text depends on the logits and the seed alone, not on how steps are batched or chunked.
 
     `seed` is the one in use: that of the parameters, or a fresh one when they have none.
     """
@@ -76,9 +77,16 @@ class Sampler:
         self._plain = params.greedy and not self._adjusts and params.logprobs is None
 
     def sample(self, logits: npt.NDArray[Any], history: Sequence[int], likeliest: int | None = None) -> Sampled:
-        """Choose a token from `logits` (f32[n_vocab], left untouched) after `history` (prompt and text so
-        far, all token ids below n_vocab). likeliest: the first of the largest logits, where that is known.
-        Raises `DegenerateLogits`."""
+        """Choose the next token.
+
+        Args:
+            logits: f32[n_vocab], not changed.
+            history: the token ids of prompt and text so far, all below n_vocab.
+            likeliest: the first of the largest logits, if it is known.
+
+        Raises:
+            DegenerateLogits: no token can be chosen.
+        """
         if logits.shape != (self.n_vocab,):
             raise ValueError(f"logits have shape {logits.shape}, expected ({self.n_vocab},)")
         if likeliest is not None and self._plain and logits[likeliest] > -math.inf:
@@ -116,7 +124,7 @@ class Sampler:
                 scores[ids] = _ranked(s - (times * p.frequency_penalty + p.presence_penalty))
 
     def _recent(self, history: Sequence[int]) -> Counter[int]:
-        """How often each recent token occurs."""
+        """Number of occurrences of each recent token."""
         n = self.params.repeat_last_n
         return Counter(history if n < 0 else history[-n:])
 
@@ -146,7 +154,9 @@ class Sampler:
 
 
 def _nucleus(scores: Floats, offsets: Floats, top_p: float, min_p: float) -> Ids | None:
-    """Which of f64[n] tokens min-p and then top-p keep, rising; None: all. offsets: scores below the highest."""
+    """Indices of the f64[n] tokens that min-p and then top-p keep, rising; None: all. offsets: scores below the
+    highest.
+    """
     weights = exp(offsets)
     kept = np.flatnonzero(weights >= min_p) if min_p > 0.0 else None
     if top_p < 1.0:
@@ -178,7 +188,7 @@ def _below_top(scores: Floats) -> Floats:
 
 
 def count_nan(values: npt.NDArray[Any]) -> int:
-    """How many of f32[n] or f64[n] are NaN. Where none is, it costs one pass for the maximum, 6 us for 152,000."""
+    """Number of NaN in f32[n] or f64[n]. Where there is none, it costs one pass for the maximum, 6 us for 152,000."""
     return int(np.count_nonzero(np.isnan(values))) if math.isnan(values.max()) else 0
 
 

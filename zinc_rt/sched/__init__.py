@@ -1,4 +1,4 @@
-"""Scheduling: tenants, the slots of their requests, and which of them a step serves. Planning only."""
+"""Scheduling of requests: tenants, slots, and the choice of slots for each step. Planning only."""
 
 from zinc_rt.sched.batching import BatchScheduler
 from zinc_rt.sched.errors import (

@@ -1,4 +1,4 @@
-"""Batches over tenants: whose prompt tokens and whose next tokens the coming step computes.
+"""Batches over tenants: a scheduler that plans which prompt tokens and next tokens a step computes.
 
     scheduler = BatchScheduler(n_slots=8, max_tenants=4)
     scheduler.register_tenant(tenant, TenantLimits(max_active_requests=2))
@@ -11,8 +11,8 @@ A request's states; `cancel` leads from the first three to cancelled, and `relea
 
     queued_prefill -> prefilling -> decoding -> completed
 
-The scheduler plans and counts, nothing else: it holds no tokens and no memory, and calls nobody. Selecting reserves
-nothing, so a step that failed is planned again by selecting again. It belongs to one thread.
+The scheduler only plans and counts: it holds no tokens and no memory. Selecting reserves nothing, so after a failed
+step the caller selects again. It is not safe for several threads.
 """
 
 from __future__ import annotations
@@ -78,14 +78,14 @@ class BatchScheduler:
 
     Turns: tenants in the order of their registration, each tenant's slots in the order of their numbers, both
     beginning after the one that had the last turn in a batch of that kind. No tenant gets a second turn in a batch
-    before every tenant with work has had one. So whatever is ready is served after at most
-    max_tenants * n_slots batches that have a budget, whatever others submit.
+    before every tenant with work has had one. So ready work is served after at most max_tenants * n_slots batches
+    with a budget, for any load of other tenants.
 
     After `release` a slot id may come to mean another request; request ids tell them apart.
     """
 
     def __init__(self, n_slots: int, max_tenants: int) -> None:
-        """Raises `InvalidCapacity` unless both are from 1 to 65536."""
+        """Make a scheduler without tenants. Raises `InvalidCapacity` unless both numbers are from 1 to 65536."""
         for name, value in (("n_slots", n_slots), ("max_tenants", max_tenants)):
             if not 1 <= value <= MAX_CAPACITY:
                 raise InvalidCapacity(
@@ -98,11 +98,11 @@ class BatchScheduler:
 
     @classmethod
     def init(cls, n_slots: int, max_tenants: int) -> BatchScheduler:
-        """The same as the constructor."""
+        """Make a scheduler, as the constructor does."""
         return cls(n_slots, max_tenants)
 
     def deinit(self) -> None:
-        """Forget every tenant and request. The scheduler is as new, but for request ids, which go on counting."""
+        """Drop every tenant and request. The scheduler is then as new, except that request ids count on."""
         self._tenants: dict[TenantId, _Tenant] = {}
         self._slots: list[Slot | None] = [None] * self.n_slots
         self._next_place = dict.fromkeys(BatchKind, 0)
@@ -139,11 +139,11 @@ class BatchScheduler:
         tenant.limits = limits
 
     def active_count(self) -> int:
-        """Requests that are neither completed nor cancelled."""
+        """Number of requests that are neither completed nor cancelled."""
         return sum(tenant.active for tenant in self._tenants.values())
 
     def tenant_active_count(self, tenant_id: TenantId) -> int:
-        """The same for one tenant. Raises `UnknownTenant`."""
+        """Number of active requests of one tenant. Raises `UnknownTenant`."""
         return self._tenant(tenant_id).active
 
     def _tenant(self, tenant_id: TenantId) -> _Tenant:
@@ -176,7 +176,7 @@ class BatchScheduler:
         return slot_id
 
     def slot(self, slot_id: int) -> Slot:
-        """The slot's request as it stands. Raises `InvalidSlot`, as every method that takes a slot id does."""
+        """The current state of the slot's request. Raises `InvalidSlot`, as every method that takes a slot id."""
         if not 0 <= slot_id < self.n_slots:
             raise InvalidSlot(f"slot {slot_id} is not between 0 and {self.n_slots - 1}")
         slot = self._slots[slot_id]
@@ -295,7 +295,7 @@ class BatchScheduler:
         first_place = self._next_place[kind]
         return deque(sorted(turns, key=lambda turn: (turn.tenant.place < first_place, turn.tenant.place)))
 
-    # -- books
+    # -- integrity
 
     def check_integrity(self) -> None:
         """Raise `SchedulerIntegrityError` unless slots, states, counts and quotas agree with each other."""

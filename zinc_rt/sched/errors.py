@@ -58,4 +58,4 @@ class InvalidTokenCount(SchedulerError):
 
 
 class SchedulerIntegrityError(SchedulerError):
-    """The scheduler's books do not add up."""
+    """The scheduler's state is inconsistent."""

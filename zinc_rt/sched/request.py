@@ -1,4 +1,4 @@
-"""The words of the scheduler: tenants' limits, requests and their states, batches. Plain data."""
+"""The data of the scheduler: tenants' limits, requests and their states, batches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_U32 = (1 << 32) - 1
 
 @dataclass(frozen=True)
 class TenantLimits:
-    """What one tenant may take, each from 1 to 2**32 - 1.
+    """The limits of one tenant, each from 1 to 2**32 - 1.
 
     max_active_requests: requests queued or running at once; max_prefill_tokens_per_batch: prompt tokens of all its
     requests in one prefill batch; max_decode_slots: its requests in one decode batch.
@@ -28,7 +28,7 @@ class TenantLimits:
 
 @dataclass(frozen=True)
 class RequestConfig:
-    """What is asked for; both counts from 1 to 2**32 - 1."""
+    """The parameters of a request; both counts from 1 to 2**32 - 1."""
 
     tenant_id: TenantId
     prompt_tokens: int
@@ -36,7 +36,7 @@ class RequestConfig:
 
 
 class RequestState(StrEnum):
-    """Where a request is on its way. The first three are active: they count against the tenant's quota."""
+    """The state of a request. The first three are active: they count against the tenant's quota."""
 
     queued_prefill = "queued_prefill"  # nothing of the prompt has been selected or computed
     prefilling = "prefilling"
@@ -46,12 +46,12 @@ class RequestState(StrEnum):
 
     @property
     def active(self) -> bool:
-        """Neither completed nor cancelled."""
+        """Whether the request is neither completed nor cancelled."""
         return self not in (RequestState.completed, RequestState.cancelled)
 
 
 class BatchKind(StrEnum):
-    """Which half of a request's life a batch serves."""
+    """The kind of a batch: prompt tokens or next tokens."""
 
     prefill = "prefill"
     decode = "decode"
@@ -65,7 +65,7 @@ READY = {
 
 @dataclass(frozen=True)
 class Slot:
-    """A request and how far it has come: a snapshot, later calls do not change it."""
+    """A request and its progress: a snapshot, which later calls do not change."""
 
     slot_id: int
     request_id: RequestId
@@ -76,15 +76,15 @@ class Slot:
 
     @property
     def tenant_id(self) -> TenantId:
-        """Whose request it is."""
+        """The tenant of the request."""
         return self.config.tenant_id
 
     def prompt_remaining(self) -> int:
-        """Prompt tokens not computed yet."""
+        """Number of prompt tokens not computed yet."""
         return self.config.prompt_tokens - self.prefilled_tokens
 
     def decode_done(self) -> bool:
-        """Whether all the tokens that were asked for have been generated."""
+        """Whether all requested tokens have been generated."""
         return self.generated_tokens >= self.config.max_new_tokens
 
 
@@ -118,7 +118,7 @@ class Batch:
 
 
 def consistent(slot: Slot) -> bool:
-    """Whether a request can have that much done in that state."""
+    """Whether a request's progress is possible in its state."""
     prompt, most = slot.config.prompt_tokens, slot.config.max_new_tokens
     prefilled, generated = slot.prefilled_tokens, slot.generated_tokens
     if generated and prefilled != prompt:

@@ -1,4 +1,4 @@
-"""What gfx11 (RDNA 3) has under other numbers, or other names, than gfx12; and which numbers of gfx12 it lacks.
+"""Opcodes of gfx11 (RDNA 3) with other numbers or names than in gfx12, and the numbers of gfx12 that it lacks.
 
 Everything else is as in the tables for gfx12. The scalar float instructions are those of gfx1150 and later; gfx1100 has
 none of them. Lines: see `isa.opcodes`.

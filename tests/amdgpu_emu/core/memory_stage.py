@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from amdgpu_emu.core.counters import Counters
+from amdgpu_emu.core.shared_state import SharedState
 from amdgpu_emu.core.state import EXEC, M0, Group
-from amdgpu_emu.core.world import World
 from amdgpu_emu.isa.instruction import Format, Instruction, Kind, Operand
 from amdgpu_emu.isa.opcodes import names
 from amdgpu_emu.shader import Dispatch, Scratch
@@ -53,13 +53,13 @@ class Scene:
             Scratch(self.scratch, PER_LANE * lanes, WAVES), 1, (12, 0, 1),
         )  # fmt: skip
         self.shader_memory = ShaderMemory(self.stage.caches, self.stage.vm)
-        g.world = World(made, self.shader_memory, Counters(True), WAVES, 1)
-        g.world.lds.data[:] = rng.integers(0, 256, WAVES * LDS, np.uint8)
-        g.world.lds.written[:] = True
+        g.shared = SharedState(made, self.shader_memory, Counters(True), WAVES, 1)
+        g.shared.lds.data[:] = rng.integers(0, 256, WAVES * LDS, np.uint8)
+        g.shared.lds.written[:] = True
         if special:
             numbers = np.array(special, np.uint64)
             self.fill(self.memory.view(np.uint32), numbers)
-            self.fill(g.world.lds.data.view(np.uint32), numbers)
+            self.fill(g.shared.lds.data.view(np.uint32), numbers)
 
     def fill(self, words: Any, numbers: Any) -> None:
         """Numbers of 32 bits, in random order."""
@@ -92,7 +92,7 @@ class Scene:
         whole = bytearray(self.scratch + len(self.private) - self.base)
         whole[: len(self.memory)] = self.memory.tobytes()
         whole[self.scratch - self.base :] = self.private.tobytes()
-        lds = [bytearray(g.world.lds.data[w * LDS : (w + 1) * LDS].tobytes()) for w in range(WAVES)]
+        lds = [bytearray(g.shared.lds.data[w * LDS : (w + 1) * LDS].tobytes()) for w in range(WAVES)]
         return State(
             self.lanes, v, s, g.s[M0].tolist(), g.active().tolist(), list(range(WAVES)), self.base, whole, lds,
             (self.scratch, PER_LANE * self.lanes),

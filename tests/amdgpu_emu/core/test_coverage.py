@@ -7,8 +7,8 @@ import numpy as np
 from amdgpu_emu.core.counters import Counters
 from amdgpu_emu.core.errors import ShaderError, Unsupported
 from amdgpu_emu.core.program import Program
+from amdgpu_emu.core.shared_state import SharedState
 from amdgpu_emu.core.state import NULL, SCC, Group
-from amdgpu_emu.core.world import World
 from amdgpu_emu.errors import GpuFault
 from amdgpu_emu.isa.decoder import decode
 from amdgpu_emu.isa.instruction import UnknownInstruction
@@ -40,8 +40,8 @@ def everything(lanes: int, stage: Stage) -> Group:
         0, (1, 1, 1), (64, 1, 1), (64, 1, 1), (0, 0, 0), True, (0,) * 16, 0, 0, 0, 1 << 16,
         Scratch(base, 1 << 15, 1), 1, (12, 0, 1),
     )  # fmt: skip
-    g.world = World(made, ShaderMemory(stage.caches, stage.vm), Counters(), 1, 2)
-    g.world.lds.written[:] = True
+    g.shared = SharedState(made, ShaderMemory(stage.caches, stage.vm), Counters(), 1, 2)
+    g.shared.lds.written[:] = True
     return g
 
 

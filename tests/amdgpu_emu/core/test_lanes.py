@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from amdgpu_emu.core.local_memory import Lds
 from amdgpu_emu.core.state import EXEC, M0, VCC, Group
-from amdgpu_emu.core.world import Lds
 from amdgpu_emu.errors import GpuHang
 from amdgpu_emu.isa.decoder import decode
 from tests.amdgpu_emu.core.one import (
@@ -215,10 +215,10 @@ def test_wave64() -> None:
 # LDS.
 
 
-class _World:
+class _Shared:
     def __init__(self, g: Group, size: int) -> None:
         self.lds = Lds(1, size, False)
-        g.world = self
+        g.shared = self
 
 
 def ds(g: Group, name: str, dst: tuple[Operand, ...], *src: Operand, **how: int) -> None:
@@ -227,12 +227,12 @@ def ds(g: Group, name: str, dst: tuple[Operand, ...], *src: Operand, **how: int)
 
 def test_lds_loads_and_stores() -> None:
     g = group()
-    world = _World(g, 4096)
+    shared = _Shared(g, 4096)
     g.put(1, LANE * np.uint32(16))
     for k in range(4):
         g.put(4 + k, 0x81828384 + LANE * np.uint32(0x01000001) + np.uint32(k))
     ds(g, "store_b128", (), vgpr(1), vgpr(4, 128), offset=32)
-    raw = world.lds.data[32 : 32 + 512].view(np.uint32).reshape(32, 4)
+    raw = shared.lds.data[32 : 32 + 512].view(np.uint32).reshape(32, 4)
     assert (g.v[4:8, 0] == raw.T).all()
     ds(g, "load_b64", (vgpr(10, 64),), vgpr(1), offset=36)
     assert (g.v[10:12, 0] == g.v[5:7, 0]).all()
@@ -242,14 +242,14 @@ def test_lds_loads_and_stores() -> None:
     ds(g, "load_u16_d16_hi", (vgpr(10),), vgpr(1), offset=32)
     assert (g.v[10][0] == (g.v[4][0] << np.uint32(16) | np.uint32(0x7777))).all()
     ds(g, "store_2addr_b32", (), vgpr(1), vgpr(4), vgpr(5), offset0=200, offset1=202)
-    assert (world.lds.data[800 : 800 + 512].view(np.uint32).reshape(32, 4)[:, 0] == g.v[4][0]).all()
-    ds(g, "load_2addr_stride64_b32", (vgpr(10, 64),), vgpr(1), offset0=1, offset1=0) if world.lds.written[
+    assert (shared.lds.data[800 : 800 + 512].view(np.uint32).reshape(32, 4)[:, 0] == g.v[4][0]).all()
+    ds(g, "load_2addr_stride64_b32", (vgpr(10, 64),), vgpr(1), offset0=1, offset1=0) if shared.lds.written[
         :4
     ].all() else None
     ds(g, "store_b8", (), vgpr(1), vgpr(4), offset=2048)
     ds(g, "store_b8_d16_hi", (), vgpr(1), vgpr(4), offset=2049)
-    assert (world.lds.data[2048 : 2048 + 512 : 16] == (g.v[4][0] & 255)).all()
-    assert (world.lds.data[2049 : 2049 + 512 : 16] == (g.v[4][0] >> 16 & 255)).all()
+    assert (shared.lds.data[2048 : 2048 + 512 : 16] == (g.v[4][0] & 255)).all()
+    assert (shared.lds.data[2049 : 2049 + 512 : 16] == (g.v[4][0] >> 16 & 255)).all()
 
 
 @pytest.mark.parametrize(("name", "define"), [
@@ -260,9 +260,9 @@ def test_lds_loads_and_stores() -> None:
 def test_lds_atomics(name: str, define: object) -> None:
     assert callable(define)
     g = group()
-    world = _World(g, 64)
-    world.lds.written[:] = True
-    world.lds.data[:] = np.frombuffer(struct.pack("<16I", *([5, 0, 0xFFFFFFFF, 7] * 4)), np.uint8)
+    shared = _Shared(g, 64)
+    shared.lds.written[:] = True
+    shared.lds.data[:] = np.frombuffer(struct.pack("<16I", *([5, 0, 0xFFFFFFFF, 7] * 4)), np.uint8)
     g.put(1, (LANE & np.uint32(3)) * np.uint32(4))
     data = [(7 * i + 1) % 13 for i in range(32)]
     g.put(2, np.array(data, np.uint32))
@@ -271,12 +271,12 @@ def test_lds_atomics(name: str, define: object) -> None:
     for i in range(32):
         assert g.v[3][0][i] == memory[i & 3]
         memory[i & 3] = define(memory[i & 3], data[i]) & 0xFFFFFFFF
-    assert world.lds.data[:16].view(np.uint32).tolist() == memory
+    assert shared.lds.data[:16].view(np.uint32).tolist() == memory
 
 
 def test_exchanges_through_the_crossbar() -> None:
     g = group()
-    _World(g, 0)
+    _Shared(g, 0)
     g.put(1, (31 - LANE) * np.uint32(4) + np.uint32(128 * 3 + 1))
     g.put(2, 100 + LANE)
     ds(g, "bpermute_b32", (vgpr(3),), vgpr(1), vgpr(2))
@@ -348,10 +348,10 @@ def test_calls_return() -> None:
 def test_sleep_and_m0() -> None:
     g = group()
     g.put_s(M0, np.uint32(8))
-    world = _World(g, 1024)
+    shared = _Shared(g, 1024)
     g.put(1, LANE)
     ds(g, "store_addtid_b32", (), vgpr(1), offset=16)
-    assert (world.lds.data[24 : 24 + 128].view(np.uint32) == LANE).all()
+    assert (shared.lds.data[24 : 24 + 128].view(np.uint32) == LANE).all()
     assert g.mode == NORMAL
 
 

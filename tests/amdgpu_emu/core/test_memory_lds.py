@@ -156,4 +156,4 @@ def test_a_store_from_lanes_at_one_address_keeps_the_last() -> None:
     scene.lanes_of(ADDRESS, np.full(1, 64))
     scene.lanes_of(DATA, np.arange(32))
     execute(scene.g, instruction("ds_store_b32", [vgpr(ADDRESS), vgpr(DATA)]))
-    assert scene.g.world.lds.data[64:68].view(np.uint32)[0] == 31
+    assert scene.g.shared.lds.data[64:68].view(np.uint32)[0] == 31

@@ -131,7 +131,7 @@ def test_flat_loads_and_stores_reach_all_memories(name: str) -> None:
 def put_numbers(scene: Scene, words: list[int]) -> None:
     """Numbers in memory, in LDS, in scratch and in the registers of data."""
     numbers = np.array(words, np.uint64)
-    for memory in (scene.memory, scene.private, scene.g.world.lds.data):
+    for memory in (scene.memory, scene.private, scene.g.shared.lds.data):
         scene.fill(memory.view(np.uint32), numbers)
     for k in range(8):
         scene.lanes_of(DATA + k, scene.rng.choice(numbers, (WAVES, scene.lanes)))

@@ -1,4 +1,4 @@
-"""Words that act at compile time."""
+"""Built-in functions that act at compile time."""
 
 from __future__ import annotations
 

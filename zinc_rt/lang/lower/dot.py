@@ -1,4 +1,4 @@
-"""Int8 dot products: exact on every target, in the instruction that it has for them."""
+"""Int8 dot products, exact on every target, by the target's own instructions where it has them."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ def _dot4(c: Any, acc: Any, a: Any, b: Any, a_max: Any) -> Val:
     parts = []
     for at in range(0, n, native):
         operands = (
-            _stretch(c, total, at, native),
-            _stretch(c, x, 4 * at, 4 * native),
-            _stretch(c, y, 4 * at, 4 * native),
+            _lanes_from(c, total, at, native),
+            _lanes_from(c, x, 4 * at, 4 * native),
+            _lanes_from(c, y, 4 * at, 4 * native),
         )
         parts.append(step(c, *operands))
     return _join(c, parts, n)
 
 
-def _stretch(c: Any, v: Val, at: int, count: int) -> Val:
-    """`count` lanes from lane `at`; those beyond the end are undefined, and never looked at."""
+def _lanes_from(c: Any, v: Val, at: int, count: int) -> Val:
+    """Take `count` lanes from lane `at`; those beyond the end are undefined and never read."""
     if not isinstance(v.type, Vec):
         kind = c.f.type(Vec(i32, count))
         return Val(Vec(i32, count), c.f.value(f"insertelement {kind} poison, i32 {v.ref}, i64 0"))

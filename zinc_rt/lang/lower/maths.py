@@ -1,4 +1,4 @@
-"""Arithmetic beyond the operators. Nothing here is approximate: each result is the correctly rounded one."""
+"""Arithmetic beyond the operators. No function is approximate: each result is correctly rounded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where lowerings are found, and what they share."""
+"""The registry of lowerings, and their common checks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _Lower = TypeVar("_Lower", bound=Callable[..., Any])
 
 
 def lowers(word: Word) -> Callable[[_Lower], _Lower]:
-    """Decorator: the function that emits `word`; it gets the compiler and the word's evaluated arguments in order."""
+    """Decorator: register the function that emits `word`; it gets the compiler and the evaluated arguments in order."""
 
     def register(fn: _Lower) -> _Lower:
         LOWERINGS[word] = fn

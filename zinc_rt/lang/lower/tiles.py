@@ -13,7 +13,7 @@ from zinc_rt.lang.types import i64
 TILES = 8
 _MAX_ROWS, _MAX_BYTES = 16, 64
 _CONFIG_BYTES = 64
-# Where the configuration holds what: Intel SDM volume 1, section 18.3, palette 1.
+# Layout of the configuration: Intel SDM volume 1, section 18.3, palette 1.
 _COLUMNS_AT, _ROWS_AT = 16, 48
 
 

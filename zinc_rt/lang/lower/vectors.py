@@ -16,7 +16,7 @@ from zinc_rt.lang.values import Val, describe, literal
 
 
 def pick(f: FunctionText, a: Val, b: Val | None, indices: Sequence[int]) -> Val:
-    """Lanes of vectors a and b by number; -1 leaves a lane undefined, for callers that never look at it."""
+    """Pick lanes of vectors a and b by number; -1 leaves a lane undefined, for callers that never read it."""
     assert isinstance(a.type, Vec)
     kind = f.type(a.type)
     if len(indices) == 1:
@@ -37,6 +37,7 @@ def _want_vec(v: Any, what: str) -> tuple[Val, Vec]:
 
 @lowers(ops.splat)
 def splat(c: Any, x: Any, lanes: Any) -> Val:
+    """Lower `splat`. Raises `Reject`."""
     n = want_lanes(lanes)
     if not isinstance(x, Val):
         raise Reject(f"splat takes a run-time scalar, got {describe(x)}; literals take the vector's type by themselves")
@@ -101,6 +102,7 @@ def _insert(c: Any, v: Any, lane: Any, x: Any) -> Val:
 
 @lowers(ops.concat)
 def concat(c: Any, a: Any, b: Any) -> Val:
+    """Lower `concat`. Raises `Reject`."""
     x, y = want_val(a, "the first argument of concat"), want_val(b, "the second argument of concat")
     if x.type != y.type or not isinstance(elem_of(x.type), Int | Float | Bool):
         raise Reject(f"concat of {x.type} and {y.type}: two vectors of one type, or two scalars")
@@ -122,11 +124,13 @@ def _half(c: Any, v: Any, word: str) -> Val:
 
 @lowers(ops.low)
 def low(c: Any, v: Any) -> Val:
+    """Lower `low`. Raises `Reject`."""
     return _half(c, v, "low")
 
 
 @lowers(ops.high)
 def high(c: Any, v: Any) -> Val:
+    """Lower `high`. Raises `Reject`."""
     return _half(c, v, "high")
 
 
@@ -146,6 +150,7 @@ def _select(c: Any, condition: Any, a: Any, b: Any) -> Val:
 
 @lowers(ops.bitcast)
 def bitcast(c: Any, x: Any, type: Any) -> Val:
+    """Lower `bitcast`. Raises `Reject`."""
     v, kind = want_val(x, "the first argument of bitcast"), want_type(type, "the second argument")
     for t in (v.type, kind):
         if not isinstance(elem_of(t), Int | Float | Bool):
@@ -171,6 +176,7 @@ def _mask_bits(c: Any, v: Val, kind: Type) -> Val:
 
 @lowers(ops.reduce_add)
 def reduce_add(c: Any, v: Any) -> Val:
+    """Lower `reduce_add`. Raises `Reject`."""
     x, kind = _want_vec(v, "the argument of reduce_add")
     if kind.lanes & (kind.lanes - 1):
         raise Reject(f"the order is pairwise by halves, so lanes must be a power of two; {kind} has {kind.lanes}")
@@ -212,7 +218,7 @@ def _ordered(c: Any, x: Val, kind: Vec, word: str) -> Val:
 
 
 def _flipped(f: FunctionText, number: str, kind: Type) -> str:
-    """Negative numbers with all bits but the sign flipped; done twice, what it was."""
+    """Flip all bits but the sign of negative numbers; done twice, it restores the input."""
     elem = elem_of(kind)
     assert isinstance(elem, Int)
     sign = f.value(f"ashr {f.type(kind)} {number}, {literal(elem.bits - 1, kind).ref}")

@@ -1,4 +1,4 @@
-"""What the waves of a dispatch share: memory, LDS, barriers, counts."""
+"""State that the waves of a dispatch share: memory, LDS, barriers, counts."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from amdgpu_emu.shader_memory import ShaderMemory
 
 
-class World:
-    """n_workgroups: those that run together; waves: of each."""
+class SharedState:
+    """Shared state of the workgroups that run together. n_workgroups: how many; waves: of each workgroup."""
 
     def __init__(
         self, dispatch: Dispatch, memory: ShaderMemory, counters: Counters, n_workgroups: int, waves: int
@@ -28,11 +28,11 @@ class World:
         self.live: Array = np.full(n_workgroups, waves, np.int64)
         self.signalled: Array = np.zeros(n_workgroups, np.int64)
         self.phase: Array = np.zeros(n_workgroups, np.int64)
-        self.changes = 0  # counts whatever may let a waiting wave go on
+        self.changes = 0  # counts events that may let a waiting wave go on
         self.lds = Lds(n_workgroups, dispatch.lds_bytes, waves > 1)
 
     def signal(self, g: Group) -> None:
-        """The waves arrive at their workgroup's barrier."""
+        """Let the waves of a group arrive at their workgroup's barrier. Raises `ShaderError`."""
         twice = g.signals > g.waits
         if twice.any():
             raise ShaderError("the barrier is signalled twice without a wait between", wave=int(np.argmax(twice)))
@@ -52,12 +52,12 @@ class World:
             self.changes += 1
 
     def may_pass(self, g: Group) -> Array:
-        """bool[n]: whose barrier is complete."""
+        """Which waves of a group may pass: bool[n], those whose barrier is complete."""
         passed: Array = self.phase[g.workgroup] > g.waits
         return passed
 
     def end(self, g: Group) -> None:
-        """The waves end."""
+        """End the waves of a group. Raises `ShaderError` if others still wait at the barrier."""
         np.subtract.at(self.live, g.workgroup, 1)
         late = (self.signalled[g.workgroup] > 0) & (self.live[g.workgroup] > 0)
         if late.any():
