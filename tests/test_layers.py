@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -27,8 +28,8 @@ LAYERS = (
     ("gguf", "text"),
     ("mem", "sched"),
     ("amdgpu",),
-    ("ir",),
     ("kernels",),
+    ("ir",),
     ("backends",),
     ("models",),
     ("backends.probe",),
@@ -87,6 +88,16 @@ def test_imports_point_down(path: Path) -> None:
     for name in imported(ast.parse(path.read_text(encoding="utf-8"))) - {"amdgpu_emu"}:
         assert place(name), f"{name} has no layer"
         assert RANK[place(name)] <= RANK[layer], f"{name_of(path)} imports {name}, which is above it"
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Imports inside functions and those for types alone count, too."""
+    names = {name_of(path): path for path in MODULES}
+    graph = {
+        name: (imported(ast.parse(path.read_text(encoding="utf-8"))) & names.keys()) - {name}
+        for name, path in names.items()
+    }
+    TopologicalSorter(graph).prepare()  # raises CycleError with the circle
 
 
 def test_the_emulator_stands_apart() -> None:

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
-    import zinc_rt.ir.graph as ir_graph
-    import zinc_rt.ir.op as ir_op
     from zinc_rt import engine as engine
     from zinc_rt import kernels as kernels
     from zinc_rt import lang as lang
@@ -34,6 +32,8 @@ if TYPE_CHECKING:
     from zinc_rt.seed import cpu_ring as cpu_ring
     from zinc_rt.seed import cs as cs
     from zinc_rt.seed import fast_pool as fast_pool
+    from zinc_rt.seed import ir_graph as ir_graph
+    from zinc_rt.seed import ir_op as ir_op
     from zinc_rt.seed import kfd as kfd
     from zinc_rt.seed import kmd as kmd
     from zinc_rt.seed import pm4_packet as pm4_packet
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "engine": "zinc_rt.engine",
-    "ir_op": "zinc_rt.ir.op",
-    "ir_graph": "zinc_rt.ir.graph",
+    "ir_op": "zinc_rt.seed.ir_op",
+    "ir_graph": "zinc_rt.seed.ir_graph",
     "kmd": "zinc_rt.seed.kmd",
     "ring": "zinc_rt.seed.ring",
     "cpu_ring": "zinc_rt.seed.cpu_ring",

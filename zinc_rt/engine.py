@@ -42,7 +42,7 @@ from zinc_rt.checks import path_text, show, true_or_false, whole_between
 from zinc_rt.errors import BackendError, UsageError, ZincError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.graph import BufferKind
-from zinc_rt.ir.op import Op
+from zinc_rt.ir.ops import product_weights
 from zinc_rt.kernels.errors import TokenOutOfRange
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.lang.errors import LangError
@@ -294,8 +294,7 @@ class Engine:
         self._logits = self._batch.outputs["logits"].view(np.float32)
         self._tokens = self._batch.outputs["tokens"].view(np.int32)
         self.sizes, self.plan, self._states = sizes, plan, definition.states
-        products = {n.inputs[1] for n in graph.nodes if n.op in (Op.MATMUL, Op.LM_HEAD)}
-        self._product_bytes = sum(raw[graph.buffer(b).name].nbytes for b in products)
+        self._product_bytes = sum(raw[graph.buffer(b).name].nbytes for b in product_weights(graph))
         return plan
 
     def step_bytes(self, n_positions: int) -> int:

@@ -15,16 +15,17 @@ from zinc_rt.backends.base import Capacity
 from zinc_rt.backends.cpu import native as native_backend
 from zinc_rt.backends.cpu import weights as native_weights
 from zinc_rt.backends.cpu.backend import KERNELS, CpuBackend
-from zinc_rt.backends.cpu.lower import matrices_of
+from zinc_rt.backends.cpu.lowering import matrices_of
 from zinc_rt.backends.errors import MissingBinding, StepTooLarge, UnsupportedOp
 from zinc_rt.backends.packet_list import LoweredGraph
 from zinc_rt.backends.reference import backend as reference
 from zinc_rt.errors import BackendClosed, BackendError, UsageError, ZincError
 from zinc_rt.gguf import GGMLType
-from zinc_rt.ir.graph import BufferKind, DType, Graph, GraphBuilder
+from zinc_rt.ir.builder import GraphBuilder
+from zinc_rt.ir.graph import BufferKind, DType, Graph
 from zinc_rt.ir.op import Op
+from zinc_rt.ir.ops.norms import rms_norm_rows
 from zinc_rt.kernels.errors import TokenOutOfRange
-from zinc_rt.kernels.reference.rms_norm import rms_norm_rows
 from zinc_rt.mem.kv_pages import pages_for
 
 SIZES = Capacity(n_rows=6, n_logits=4, n_ctx=40, n_slots=2, n_pages=6)

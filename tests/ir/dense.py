@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zinc_rt.ir.graph import BufferKind, DType, Graph, GraphBuilder
+from zinc_rt.ir.builder import GraphBuilder
+from zinc_rt.ir.graph import Buffer, BufferKind, DType, Graph
 from zinc_rt.ir.op import Op
 
 WEIGHT, CONSTANT, INPUT = BufferKind.WEIGHT, BufferKind.CONSTANT, BufferKind.INPUT
@@ -123,3 +124,8 @@ class _Dense:
 
 def dense(dims: Dims | None = None) -> Graph:
     return _Dense(dims or Dims()).build().build()
+
+
+def named(graph: Graph, name: str) -> Buffer:
+    """The buffer with this name."""
+    return next(b for b in graph.buffers if b.name == name)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from tests.ir.dense import CONSTANT, F16, F32, I32, INPUT, STATE, TEMP, WEIGHT
-from zinc_rt.ir.graph import DType, Graph, GraphBuilder
+from zinc_rt.ir.builder import GraphBuilder
+from zinc_rt.ir.graph import DType, Graph
 from zinc_rt.ir.op import Op
 
 WEIGHT_TYPES = [dtype for dtype in DType if dtype is not I32]

@@ -11,9 +11,11 @@ import pytest
 
 from tests.ir.dense import F16, F32, I32, INPUT, OUTPUT, STATE, TEMP, WEIGHT, Dims, dense
 from zinc_rt.errors import UsageError
-from zinc_rt.ir.cost import Cost, CostSizes, graph_cost, node_cost
-from zinc_rt.ir.graph import BufferKind, Dim, DType, Graph, GraphBuilder
+from zinc_rt.ir.builder import GraphBuilder
+from zinc_rt.ir.cost import Cost, graph_cost, node_cost
+from zinc_rt.ir.graph import BufferKind, Dim, DType, Graph
 from zinc_rt.ir.op import Op
+from zinc_rt.ir.sizes import CostSizes
 
 
 class Counted:
@@ -173,9 +175,9 @@ def test_weight_bytes_are_those_of_the_gguf_package(dtype: DType) -> None:
     b.node(Op.MATMUL, [x, b.buffer("w", WEIGHT, dtype, [3, 512])], [y])
     expected = math.prod(gguf.quant_shape_to_byte_shape((3, 512), gguf.GGMLQuantizationType[dtype.name]))
     cost = graph_cost(b.build())
-    assert cost.weight_bytes == expected
+    assert cost.bytes_by_kind[BufferKind.WEIGHT] == expected
     assert cost.total == Cost(expected + 512 * 4, 3 * 4, 2 * 3 * 512)
-    assert cost.total.bytes_moved == expected + 515 * 4
+    assert cost.total.bytes_read + cost.total.bytes_written == expected + 515 * 4
 
 
 def test_totals_are_the_sums() -> None:

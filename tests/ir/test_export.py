@@ -10,12 +10,14 @@ import subprocess
 import pytest
 from hypothesis import given, settings
 
-from tests.ir.dense import F32, INPUT, OUTPUT, Dims, dense
+from tests.ir.dense import F32, INPUT, OUTPUT, Dims, dense, named
 from tests.ir.random_graphs import graphs
-from zinc_rt.ir.cost import CostSizes, graph_cost
+from zinc_rt.ir.builder import GraphBuilder
+from zinc_rt.ir.cost import graph_cost
 from zinc_rt.ir.export import quantity, to_dot, to_json
-from zinc_rt.ir.graph import BufferKind, Graph, GraphBuilder
+from zinc_rt.ir.graph import BufferKind, Graph
 from zinc_rt.ir.op import Op
+from zinc_rt.ir.sizes import CostSizes
 
 TOKEN = re.compile(r'\s*("(?:[^"\\]|\\.)*"|->|[A-Za-z_][A-Za-z0-9_]*|[0-9]+|[{}\[\]=,;])', re.DOTALL)
 
@@ -117,7 +119,7 @@ def test_the_drawing_of_a_dense_graph() -> None:
     for node in graph.nodes:
         layer = re.match(r"blk\.(\d+)", node.name)
         assert dot.clusters[f"n{node.id}"] == (f"cluster_blk_{layer[1]}" if layer else "")
-    assert dot.clusters[f"b{graph.buffer_named('blk.1.k_cache').id}"] == "cluster_blk_1"
+    assert dot.clusters[f"b{named(graph, 'blk.1.k_cache').id}"] == "cluster_blk_1"
     assert len(dot.labels) == len(graph.nodes) + 2 * 2 + 2 + 2
 
 
@@ -161,7 +163,7 @@ def test_json_holds_the_graph_and_its_costs() -> None:
     }  # fmt: skip
     assert tree["totals"]["bytes_read"] == cost.total.bytes_read
     assert tree["totals"]["operations"] == cost.total.operations
-    assert tree["totals"]["buffer_bytes"]["weight"] == cost.weight_bytes
+    assert tree["totals"]["buffer_bytes"]["weight"] == cost.bytes_by_kind[BufferKind.WEIGHT]
     assert tree["totals"]["uncounted_nodes"] == []
     assert sum(b["bytes"] for b in tree["buffers"]) == sum(cost.bytes_by_kind.values())
     b = GraphBuilder(tree["name"], tree["meta"])
@@ -175,10 +177,7 @@ def test_json_holds_the_graph_and_its_costs() -> None:
             expected.bytes_read, expected.bytes_written, expected.operations,
         )  # fmt: skip
     assert b.build() == graph
-    assert {(n["op"], n["stage"], n["milestone"]) for n in tree["nodes"]} >= {
-        ("EMBED", "decode", "m0"),
-        ("MATMUL", "both", "m0"),
-    }
+    assert {n["op"] for n in tree["nodes"]} >= {"EMBED", "MATMUL"}
 
 
 def test_unknown_operations_are_null_and_said() -> None:

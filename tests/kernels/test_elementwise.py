@@ -11,7 +11,7 @@ import pytest
 from tests.kernels import exact, oracle
 from tests.kernels.oracle import same_bits
 from zinc_rt import kernels
-from zinc_rt.kernels.reference.argmax import argmax_rows
+from zinc_rt.ir.ops.argmax import argmax_rows
 from zinc_rt.kernels.reference.softmax import softmax
 from zinc_rt.seed.kernels.errors import EmptyInput, ShapeMismatch
 

@@ -10,6 +10,7 @@ from tests.amdgpu.queue.stage import INTERFACES
 from tests.kernels import material as m
 from tests.rdna.stage import Stage, same, stage
 from zinc_rt.gguf import GGMLType
+from zinc_rt.ir.ops.elementwise import add_rows
 from zinc_rt.kernels.rdna.catalogue import KERNELS, matvec_rows
 from zinc_rt.kernels.reference.activations import quantize_activations
 from zinc_rt.kernels.reference.matmul import Weight, matmul
@@ -113,6 +114,24 @@ def test_several_rows_of_activations(gpu: Stage, rng: np.random.Generator, kind:
         w = m.packed_rows(kinds, rng, 6, n)
         gpu.run(matvec_rows(kind, 3), 2, w, *expected(x), y, n // 32, 6)
     assert same(y, matmul(x, Weight.from_raw(kinds, w)))
+
+
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_K", "F16"])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_bias_is_added_last(gpu: Stage, rng: np.random.Generator, kind: str, rows: int) -> None:
+    """One more rounded sum a result, also where the product or the bias is no number."""
+    kinds, n, n_rows = GGMLType[kind], 512, 6
+    x = m.adversarial_activations(rng, rows, n)
+    bias = m.adversarial_activations(rng, 1, 32)[0, :n_rows].copy()
+    bias[:2] = np.nan, -0.0
+    y = np.full((rows, n_rows), 55, np.float32)
+    if kinds in m.FLOATS:
+        w = m.float_rows(kinds, m.activations(rng, n_rows, n))
+        gpu.run(matvec_rows(kind, rows, bias=True), 2, w, x, bias, y, n, n_rows)
+    else:
+        w = m.packed_rows(kinds, rng, n_rows, n)
+        gpu.run(matvec_rows(kind, rows, bias=True), 2, w, *expected(x), bias, y, n // 32, n_rows)
+    assert same(y, add_rows(matmul(x, Weight.from_raw(kinds, w)), bias))
 
 
 @pytest.mark.parametrize("interface", INTERFACES)

@@ -9,16 +9,16 @@ from tests.kernels import material as m
 from tests.rdna.listing import ATTENTION, HEADS, HEADS_FORMS
 from tests.rdna.stage import Block, Stage, same
 from zinc_rt.gguf import GGMLType, blocks
+from zinc_rt.ir.ops.argmax import argmax_rows
+from zinc_rt.ir.ops.attention import attend_rows
+from zinc_rt.ir.ops.kv_cache import kv_write_rows
+from zinc_rt.ir.ops.norms import rms_norm_rows
+from zinc_rt.ir.ops.rope import rope_rows, rope_table
 from zinc_rt.kernels.rdna.attention import GpuAttentionArgs
 from zinc_rt.kernels.rdna.catalogue import KERNELS, attention_kernels, heads_kernel, merge_quantized
 from zinc_rt.kernels.rdna.heads import GpuHeadsArgs
 from zinc_rt.kernels.reference.activations import quantize_activations
-from zinc_rt.kernels.reference.argmax import argmax_rows
-from zinc_rt.kernels.reference.flash_attn import attend_rows
-from zinc_rt.kernels.reference.kv_cache import kv_write_rows
 from zinc_rt.kernels.reference.mathfn import silu
-from zinc_rt.kernels.reference.rms_norm import rms_norm_rows
-from zinc_rt.kernels.reference.rope import rope_rows, rope_table
 
 SIZES = (1, 7, 255, 257, 1000)
 PAGE = 16

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from zinc_rt.backends.errors import UnsupportedOp
-from zinc_rt.ir.graph import BufferKind, Graph, Node
-from zinc_rt.ir.op import Op
+from collections.abc import Iterator
 
-_WHERE = {"positions": 0, "slots": 1, "page_table": 2}
-_ROLES: dict[Op, dict[str, int]] = {
-    Op.EMBED: {"token_ids": 0},
-    Op.ROPE: {"positions": 1},
-    Op.KV_WRITE: {role: 2 + i for role, i in _WHERE.items()},
-    Op.FLASH_ATTN: {role: 3 + i for role, i in _WHERE.items()},
-    Op.LM_HEAD: {"logit_rows": 2},
-}
-_EITHER = frozenset({Op.RESIDUAL_ADD, Op.BIAS_ADD, Op.ARGMAX})
-"""Operations on rows of the step or on wanted ones."""
-_ACTIVATIONS = frozenset({BufferKind.INPUT, BufferKind.TEMP, BufferKind.OUTPUT})
+from zinc_rt.backends.errors import UnsupportedOp
+from zinc_rt.ir.definition import ACTIVATION, Port
+from zinc_rt.ir.graph import Buffer, BufferKind, Graph, Node
+from zinc_rt.ir.ops import DEFINITIONS, signature_of
 
 
 def step_inputs(graph: Graph) -> dict[str, int]:
@@ -26,29 +17,40 @@ def step_inputs(graph: Graph) -> dict[str, int]:
     """
     found: dict[str, int] = {}
     for node in graph.nodes:
-        _check_rows(graph, node)
-        for role, place in _ROLES.get(node.op, {}).items():
-            buffer = graph.buffer(node.inputs[place])
-            if buffer.kind is not BufferKind.INPUT or found.setdefault(role, buffer.id) != buffer.id:
-                first = graph.buffer(found.get(role, buffer.id)).name
+        for port, buffer in _bound(graph, node):
+            if port is None or not port.is_index:
+                _check_rows(node, port, buffer)
+            elif buffer.kind is not BufferKind.INPUT or found.setdefault(port.role, buffer.id) != buffer.id:
+                first = graph.buffer(found.get(port.role, buffer.id)).name
                 raise UnsupportedOp(
-                    f"node {node.name}: compiled kernels take {role} from one input of the step, {first},"
+                    f"node {node.name}: compiled kernels take {port.role} from one input of the step, {first},"
                     f" not from {buffer.kind.value} {buffer.name}"
                 )
     return found
 
 
-def _check_rows(graph: Graph, node: Node) -> None:
+def _bound(graph: Graph, node: Node) -> Iterator[tuple[Port | None, Buffer]]:
+    """A node's buffers with their ports; no port where nothing is known of the operation."""
+    signature = signature_of(node)
+    if signature is None:
+        yield from ((None, graph.buffer(b)) for b in (*node.inputs, *node.outputs))
+        return
+    for ids, ports in ((node.inputs, signature.inputs), (node.outputs, signature.outputs)):
+        yield from ((port, graph.buffer(b)) for b, port in zip(ids, ports, strict=False))
+
+
+def _check_rows(node: Node, port: Port | None, buffer: Buffer) -> None:
     """Activations have a row for each of the step's rows, or for each of the wanted ones."""
-    indices = {node.inputs[place] for place in _ROLES.get(node.op, {}).values()}
-    for b in map(graph.buffer, (*node.inputs, *node.outputs)):
-        if b.kind not in _ACTIVATIONS or b.id in indices:
-            continue
-        fitting = ("n_rows", "n_logits") if node.op in _EITHER else ("n_rows",)
-        if node.op is Op.LM_HEAD and b.id == node.outputs[0]:
-            fitting = ("n_logits",)
-        if b.shape[0] not in fitting:
-            raise UnsupportedOp(
-                f"node {node.name}: compiled kernels work on {' or '.join(fitting)} rows, buffer {b.name} has"
-                f" {b.shape[0]}"
-            )
+    if buffer.kind not in ACTIVATION:
+        return
+    definition = DEFINITIONS.get(node.op)
+    fitting: tuple[str, ...] = ("n_rows",)
+    if definition is not None and definition.either_rows:
+        fitting = ("n_rows", "n_logits")
+    elif port is not None and port.shape[0] == "L":
+        fitting = ("n_logits",)
+    if buffer.shape[0] not in fitting:
+        raise UnsupportedOp(
+            f"node {node.name}: compiled kernels work on {' or '.join(fitting)} rows, buffer {buffer.name} has"
+            f" {buffer.shape[0]}"
+        )

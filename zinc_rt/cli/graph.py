@@ -68,8 +68,8 @@ def graph(
     With the bytes and operations of each. To see it: zinc graph | dot -Tsvg > graph.svg
     """
     from zinc_rt.gguf import GGUFFile
-    from zinc_rt.ir.cost import CostSizes
     from zinc_rt.ir.export import to_dot, to_json
+    from zinc_rt.ir.sizes import CostSizes
     from zinc_rt.models import define
 
     sizes = CostSizes(n_rows=rows, n_logits=1, context=context)

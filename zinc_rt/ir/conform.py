@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from zinc_rt.ir import errors as e
+from zinc_rt.ir.definition import READ_ONLY, AttrSpec, OpSignature, Port
 from zinc_rt.ir.errors import Finding, VerifyError
 from zinc_rt.ir.graph import Attr, Buffer, BufferKind, Graph, Node
-from zinc_rt.ir.signatures import READ_ONLY, AttrSpec, OpSignature, Port, signature
+from zinc_rt.ir.ops import signature_of
 from zinc_rt.ir.unify import Bindings, Size
 
 Bound = tuple[str, Port, Buffer]
@@ -20,14 +21,14 @@ def node_findings(g: Graph, node: Node, unusable: Collection[int]) -> Iterator[F
     `unusable` holds ids of buffers whose own declaration is impossible: nothing is said about them here
     again.
     """
-    sig = signature(node.op, node.attrs)
+    sig = signature_of(node)
     if sig is None:
         return
     yield from _binding_counts(node, sig)
     yield from _attributes(node, sig.attrs)
     bindings = Bindings()
     for key, spec in sig.attrs.items():
-        value = node.attrs.get(key)
+        value = node.attrs.get(key, spec.default)
         if spec.type is int and type(value) is int:
             bindings.bind(key, Size(value), f"attribute {key!r}")
     shapes_fit = True
@@ -77,16 +78,18 @@ def _buffer(g: Graph, buffer_id: int) -> Buffer | None:
 
 def _binding_counts(node: Node, sig: OpSignature) -> Iterator[Finding]:
     for side, ids, ports in (("inputs", node.inputs, sig.inputs), ("outputs", node.outputs, sig.outputs)):
+        needed = sum(not port.optional for port in ports)
         # A node without any output has its own finding, whatever its operation.
-        if len(ids) != len(ports) and (ids or side == "inputs"):
+        if not needed <= len(ids) <= len(ports) and (ids or side == "inputs"):
             names = ", ".join(port.name for port in ports)
-            message = f"{describe(node)} has {len(ids)} {side}, expected {len(ports)}: {names}"
-            yield Finding(e.UnboundBuffer, message, node.name)
+            wanted = str(needed) if needed == len(ports) else f"{needed} to {len(ports)}"
+            message = f"{describe(node)} has {len(ids)} {side}, expected {wanted}: {names}"
+            yield Finding(e.WrongBindingCount, message, node.name)
 
 
 def _attributes(node: Node, specs: Mapping[str, AttrSpec]) -> Iterator[Finding]:
     known = ", ".join(sorted(specs)) or "none"
-    for key in [key for key in specs if key not in node.attrs]:
+    for key in [key for key, spec in specs.items() if key not in node.attrs and spec.default is None]:
         message = f"{describe(node)}: attribute {key!r} is missing, expected {specs[key].type.__name__}"
         yield Finding(e.MissingAttribute, message, node.name)
     for key, value in node.attrs.items():

@@ -14,7 +14,7 @@ from zinc_rt.ir import errors as e
 from zinc_rt.ir.conform import bound_ports, describe
 from zinc_rt.ir.errors import Finding
 from zinc_rt.ir.graph import Buffer, BufferKind, Graph, Node
-from zinc_rt.ir.signatures import signature
+from zinc_rt.ir.ops import signature_of
 
 READ_ONLY = frozenset({BufferKind.WEIGHT, BufferKind.CONSTANT, BufferKind.INPUT})
 
@@ -94,7 +94,7 @@ def _roles(g: Graph) -> Iterator[Finding]:
     """
     first: dict[int, tuple[str, Node]] = {}
     for node in g.nodes:
-        sig = signature(node.op, node.attrs)
+        sig = signature_of(node)
         if sig is None:
             continue
         for side, port, buffer in bound_ports(g, node, sig):

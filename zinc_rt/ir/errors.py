@@ -24,10 +24,6 @@ class UnknownBuffer(GraphError):
     """A graph was asked for a buffer that it does not have."""
 
 
-class GraphFormatError(GraphError):
-    """Bytes that are not a graph: truncated, corrupt, of another version, or a graph that is wrong."""
-
-
 class VerifyError(GraphError):
     """A graph failed verification.
 
@@ -51,11 +47,6 @@ class Finding:
     message: str
     node: str | None = None
     buffer: str | None = None
-
-    @property
-    def code(self) -> str:
-        """The name of the finding's class, for machine-readable reports."""
-        return self.kind.__name__
 
 
 def failure(graph_name: str, findings: Sequence[Finding]) -> VerifyError:
@@ -94,7 +85,7 @@ class BadBuffer(VerifyError):
     """A buffer whose own declaration is impossible: a dimension below 1, a row of a part of a block, ..."""
 
 
-class UnboundBuffer(VerifyError):
+class WrongBindingCount(VerifyError):
     """A node has another number of inputs or outputs than its operation."""
 
 

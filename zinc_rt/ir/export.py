@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from zinc_rt.ir import op as opcodes
-from zinc_rt.ir.cost import Cost, CostSizes, GraphCost, graph_cost
+from zinc_rt.ir.cost import Cost, GraphCost, graph_cost
 from zinc_rt.ir.graph import Buffer, BufferKind, Graph, Node
+from zinc_rt.ir.sizes import CostSizes
 
 _LAYER = re.compile(r"blk\.(\d+)\.")
 _SHAPES = {
@@ -84,13 +85,10 @@ def _buffer_fields(buffer: Buffer, sizes: CostSizes) -> dict[str, Any]:
 
 
 def _node_fields(graph: Graph, node: Node, cost: Cost) -> dict[str, Any]:
-    row = opcodes.info(node.op)
     return {
         "id": node.id,
         "name": node.name,
-        "op": row.name,
-        "stage": row.stage.value,
-        "milestone": row.milestone.value,
+        "op": opcodes.name(node.op),
         "inputs": [graph.buffer(i).name for i in node.inputs],
         "outputs": [graph.buffer(i).name for i in node.outputs],
         "attrs": dict(node.attrs),

@@ -1,6 +1,6 @@
 """Graphs: named, typed, shaped buffers and the nodes that read and write them, in execution order.
 
-A `Graph` is immutable; `GraphBuilder` makes one, and `build()` verifies it. The static graph is built once,
+A `Graph` is immutable; `ir.builder.GraphBuilder` makes one and verifies it. The static graph is built once,
 at load: whatever changes from step to step (token ids, positions, slots, the page table) is the data of its
 INPUT buffers, and the sizes that change are symbols in the shapes.
 """
@@ -12,9 +12,8 @@ import math
 import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Self, SupportsIndex, TypeVar
+from typing import Any, Self, SupportsIndex
 
 from zinc_rt.ir.dtype import DType
 from zinc_rt.ir.errors import BadAttribute, BadBuffer, BadGraph, TooManyBindings, UnknownBuffer, VerifyError
@@ -22,7 +21,7 @@ from zinc_rt.ir.op import Op
 
 __all__ = [
     "MAX_BINDINGS", "SYMBOLS", "Attr", "BindingList", "Buffer", "BufferId", "BufferKind",
-    "DType", "Dim", "Graph", "GraphBuilder", "Node", "NodeId", "TooManyBindings",
+    "DType", "Dim", "Graph", "Node", "NodeId", "TooManyBindings",
 ]  # fmt: skip
 
 MAX_BINDINGS = 8
@@ -67,15 +66,6 @@ class BindingList(tuple[BufferId, ...]):
             raise TooManyBindings(f"{len(values)} bindings, a node takes at most {MAX_BINDINGS} on a side")
         return super().__new__(cls, values)
 
-    @classmethod
-    def init(cls, ids: Iterable[SupportsIndex] = ()) -> Self:
-        """The original's constructor. Raises TooManyBindings."""
-        return cls(ids)
-
-    def slice(self) -> tuple[BufferId, ...]:
-        """The ids as a plain tuple."""
-        return tuple(self)
-
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
@@ -104,7 +94,7 @@ class Buffer:
 class Node:
     """One operation. `attrs` is read only.
 
-    Attributes compare by value and type: 1, 1.0 and True differ, so equal graphs serialise to equal bytes.
+    Attributes compare by value and type: 1, 1.0 and True differ.
     """
 
     id: NodeId
@@ -164,117 +154,20 @@ class Graph:
     def __hash__(self) -> int:
         return hash(self._key())
 
-    @cached_property
-    def _by_name(self) -> dict[str, Buffer]:
-        return {buffer.name: buffer for buffer in self.buffers}
-
     def buffer(self, buffer_id: BufferId) -> Buffer:
         """The buffer with this id. Raises UnknownBuffer."""
         if 0 <= buffer_id < len(self.buffers):
             return self.buffers[buffer_id]
         raise UnknownBuffer(f"graph {self.name!r} has no buffer {buffer_id}; its ids are 0 to {len(self.buffers) - 1}")
 
-    def buffer_named(self, name: str) -> Buffer:
-        """The buffer with this name. Raises UnknownBuffer."""
-        try:
-            return self._by_name[name]
-        except KeyError:
-            raise UnknownBuffer(f"graph {self.name!r} has no buffer named {name!r}") from None
-
     def of_kind(self, *kinds: BufferKind) -> tuple[Buffer, ...]:
         """The buffers of these kinds, in id order."""
         return tuple(buffer for buffer in self.buffers if buffer.kind in kinds)
-
-    def verify(self) -> None:
-        """Check everything that can be known before a step runs. Raises VerifyError, with all findings."""
-        from zinc_rt.ir import errors, verify
-
-        found = verify.findings(self)
-        if found:
-            raise errors.failure(self.name, found)
-
-
-class GraphBuilder:
-    """Collects buffers and nodes; `build()` gives the verified, immutable graph.
-
-    Ids count up from 0 in the order of the calls. `meta` becomes the graph's.
-    """
-
-    def __init__(self, name: str, meta: Mapping[str, Attr] | None = None) -> None:
-        self.name = name
-        self.meta: dict[str, Attr] = dict(meta or {})
-        self._buffers: list[Buffer] = []
-        self._nodes: list[Node] = []
-
-    @classmethod
-    def init(cls, name: str = "graph") -> Self:
-        """The original's constructor."""
-        return cls(name)
-
-    def deinit(self) -> None:
-        """Forget every buffer and node. Graphs already built stay as they are."""
-        self._buffers.clear()
-        self._nodes.clear()
-
-    def buffer(
-        self, name: str, kind: BufferKind | str, dtype: DType | str, shape: Iterable[SupportsIndex | str]
-    ) -> BufferId:
-        """Declare a buffer and return its id. Raises BadBuffer for an unknown kind or dtype."""
-        dims = tuple(dim if isinstance(dim, str) else operator.index(dim) for dim in shape)
-        made = Buffer(len(self._buffers), name, _member(BufferKind, kind, name), _member(DType, dtype, name), dims)
-        self._buffers.append(made)
-        return made.id
-
-    def node(
-        self,
-        op: Op,
-        inputs: Iterable[SupportsIndex],
-        outputs: Iterable[SupportsIndex],
-        name: str | None = None,
-        **attrs: Any,
-    ) -> NodeId:
-        """Append a node and return its id. Without a name it is called after its opcode and id.
-
-        NumPy scalars among the attributes become plain ones. Raises TooManyBindings, and BadAttribute for a
-        value that is no finite int, float, str or bool.
-        """
-        op = Op(op)
-        node_id = len(self._nodes)
-        label = f"{op.name.lower()}.{node_id}" if name is None else name
-        self._nodes.append(Node(node_id, op, label, BindingList(inputs), BindingList(outputs), attrs))
-        return node_id
-
-    add_buffer = buffer
-    add_node = node
-
-    def verify(self) -> None:
-        """Check the graph as it stands. Raises VerifyError."""
-        self._snapshot().verify()
-
-    def build(self) -> Graph:
-        """The graph, verified. Raises VerifyError, with all findings."""
-        graph = self._snapshot()
-        graph.verify()
-        return graph
-
-    def _snapshot(self) -> Graph:
-        return Graph(self.name, tuple(self._buffers), tuple(self._nodes), self.meta)
 
 
 def frozen_items(mapping: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
     """Hashable items of a mapping of scalars; `repr` tells 1, 1.0 and True apart, which `==` does not."""
     return tuple(sorted((key, repr(value)) for key, value in mapping.items()))
-
-
-_E = TypeVar("_E", BufferKind, DType)
-
-
-def _member(kind: type[_E], value: _E | str, buffer: str) -> _E:
-    try:
-        return kind(value)
-    except ValueError:
-        known = ", ".join(member.value for member in kind)
-        raise BadBuffer(f"buffer {buffer!r}: {value!r} is no {kind.__name__}; there are {known}") from None
 
 
 def _scalars(mapping: Mapping[str, Any], what: str, error: type[VerifyError]) -> dict[str, Attr]:

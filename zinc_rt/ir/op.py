@@ -1,9 +1,8 @@
-"""The opcodes of the IR: the original table, then our extension at its end.
+"""The opcodes of the IR and their numbers. What an operation takes, costs and computes stands in `zinc_rt.ir.ops`.
 
-Opcodes 0 to 27 keep the numbers, stages and milestones of the original; they never move. The original lets
-the attention output projection, the residual additions and the dense SwiGLU ride inside kernels that no
-opcode names, so a graph written with its table alone cannot say what a dense model computes. Here the graph
-is what runs, hence five opcodes more, at the table's end:
+Numbers 0 to 27 are the table of ZINC (docs/seed.md) and never move; ours follow at its end. That table lets
+the attention output projection, the residual additions and the dense SwiGLU ride inside kernels that no opcode names.
+Here the graph is what runs, so it has to say what a dense model computes:
 
 - `MATMUL`: a plain projection (attention output, FFN gate, up and down; q, k and v where nothing is fused).
 - `BIAS_ADD`: the q, k and v biases of qwen2 and of some llama files.
@@ -17,7 +16,6 @@ is what runs, hence five opcodes more, at the table's end:
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
 
 class Op(enum.IntEnum):
@@ -59,78 +57,12 @@ class Op(enum.IntEnum):
     RESIDUAL_ADD = 32
 
 
-class Stage(enum.StrEnum):
-    """The kind of step an opcode was made for."""
-
-    DECODE = "decode"
-    PREFILL = "prefill"
-    BOTH = "both"
-
-
-class Milestone(enum.StrEnum):
-    """The milestone of the original at which an opcode becomes executable."""
-
-    M0 = "m0"
-    M2 = "m2"
-    M3 = "m3"
-    M4 = "m4"
-    M6 = "m6"
-
-
-@dataclass(frozen=True, slots=True)
-class Info:
-    """What the table says about one opcode."""
-
-    name: str
-    stage: Stage
-    milestone: Milestone
-
-
-_DECODE, _PREFILL, _BOTH = Stage.DECODE, Stage.PREFILL, Stage.BOTH
-
-# Every opcode that is not (decode, m0), which is what most of the table is.
-_EXCEPTIONS: dict[Op, tuple[Stage, Milestone]] = {
-    Op.RMS_NORM: (_BOTH, Milestone.M0),
-    Op.RMS_NORM_FUSED_QKV: (_DECODE, Milestone.M2),
-    Op.RMS_NORM_FUSED_MLP_GATE_UP: (_DECODE, Milestone.M2),
-    Op.ROPE: (_BOTH, Milestone.M0),
-    Op.RMS_NORM_FUSED_ROPE_KV_WRITE: (_DECODE, Milestone.M2),
-    Op.FLASH_ATTN_BATCHED: (_PREFILL, Milestone.M2),
-    Op.SAMPLE: (_DECODE, Milestone.M2),
-    Op.KV_WRITE_BATCHED: (_PREFILL, Milestone.M2),
-    Op.MATMUL_WMMA_F16: (_PREFILL, Milestone.M4),
-    Op.MATMUL_WMMA_Q4K: (_PREFILL, Milestone.M4),
-    Op.BARRIER: (_BOTH, Milestone.M0),
-    Op.STREAM_OUT: (_DECODE, Milestone.M3),
-    Op.LOAD_REQUEST_STATE: (_DECODE, Milestone.M3),
-    Op.STORE_REQUEST_STATE: (_DECODE, Milestone.M3),
-    Op.VERIFY_K: (_DECODE, Milestone.M6),
-    Op.MATMUL: (_BOTH, Milestone.M0),
-    Op.BIAS_ADD: (_BOTH, Milestone.M0),
-    Op.SWIGLU: (_BOTH, Milestone.M0),
-    Op.KV_WRITE: (_BOTH, Milestone.M0),
-    Op.RESIDUAL_ADD: (_BOTH, Milestone.M0),
-}
-
-_TABLE: dict[Op, Info] = {op: Info(op.name, *_EXCEPTIONS.get(op, (_DECODE, Milestone.M0))) for op in Op}
-
-
-def info(op: Op) -> Info:
-    """The table's row for `op`."""
-    return _TABLE[op]
-
-
 def name(op: Op) -> str:
     """The canonical name, upper case."""
-    return _TABLE[op].name
+    return op.name
 
 
 def from_name(text: str) -> Op | None:
     """The opcode called `text`, in any case; None where there is none."""
     # Upper-casing maps some other letters onto ASCII ones (the long s onto S), hence the check.
     return Op.__members__.get(text.upper()) if text.isascii() else None
-
-
-def is_m0(op: Op) -> bool:
-    """Whether the first milestone needs `op`."""
-    return _TABLE[op].milestone is Milestone.M0

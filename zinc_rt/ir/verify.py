@@ -21,9 +21,11 @@ WITHOUT_OUTPUT = frozenset({Op.BARRIER, Op.STREAM_OUT})
 """Opcodes that may write nothing."""
 
 
-def graph(g: Graph) -> None:
-    """The original's entry point: delegates to `Graph.verify`. Raises VerifyError."""
-    g.verify()
+def verify(g: Graph) -> None:
+    """Check everything that can be known before a step runs. Raises VerifyError, with all findings."""
+    found = findings(g)
+    if found:
+        raise e.failure(g.name, found)
 
 
 def findings(g: Graph) -> list[Finding]:

@@ -13,7 +13,8 @@ import numpy as np
 
 from zinc_rt.gguf import SUPPORTED, GGMLType, GGUFFile, TensorInfo
 from zinc_rt.gguf.errors import UnsupportedTensorType
-from zinc_rt.ir.graph import BufferId, BufferKind, DType, GraphBuilder
+from zinc_rt.ir.builder import GraphBuilder
+from zinc_rt.ir.graph import BufferId, BufferKind, DType
 from zinc_rt.ir.op import Op
 from zinc_rt.models.definition import F32, MakeConstant, ModelDefinition, ModelInfo, StateSpec, WeightRows
 from zinc_rt.models.errors import MissingWeight, TensorShapeMismatch

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.kernels.reference.rope import rope_table
+from zinc_rt.ir.ops.rope import rope_table
 from zinc_rt.models.errors import InvalidKey, UnsupportedFeature
 from zinc_rt.models.keys import Keys
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from zinc_rt.ir.graph import BufferId, BufferKind, DType, GraphBuilder
+from zinc_rt.ir.builder import GraphBuilder
+from zinc_rt.ir.graph import BufferId, BufferKind, DType
 from zinc_rt.models.definition import StateKind, StateSpec
 from zinc_rt.models.errors import BadDefinition
 from zinc_rt.numerics import PAGE_TOKENS

@@ -23,11 +23,12 @@ from tests.kernels.material import (
     packed_rows,
 )
 from zinc_rt.backends.amdgpu.backend import AmdBackend
-from zinc_rt.backends.amdgpu.lower import GpuLowering
+from zinc_rt.backends.amdgpu.lowering import GpuLowering
 from zinc_rt.backends.base import Capacity, Fence
 from zinc_rt.backends.errors import StepTooLarge, UnsupportedOp
 from zinc_rt.errors import BackendClosed, BackendError
-from zinc_rt.ir.graph import BufferKind, DType, GraphBuilder
+from zinc_rt.ir.builder import GraphBuilder
+from zinc_rt.ir.graph import BufferKind, DType
 from zinc_rt.ir.op import Op
 
 SEEDS = range(100, 112)

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zinc_rt.backends.amdgpu.lower import GpuLowered
+from zinc_rt.backends.amdgpu.lowering import GpuLowered
 from zinc_rt.backends.amdgpu.operations import GpuOperation, Room, StepShape
 from zinc_rt.backends.amdgpu.placement import ALIGNMENT, arena_bytes, phases, placed
 from zinc_rt.backends.stages import into_phases

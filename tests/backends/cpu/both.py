@@ -12,10 +12,12 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
+from tests.ir.dense import named
 from zinc_rt.backends.base import Backend, Capacity
 from zinc_rt.backends.cpu.backend import CpuBackend
 from zinc_rt.gguf import GGMLType
-from zinc_rt.ir.graph import BufferKind, DType, Graph, GraphBuilder
+from zinc_rt.ir.builder import GraphBuilder
+from zinc_rt.ir.graph import BufferKind, DType, Graph
 from zinc_rt.ir.op import Op
 from zinc_rt.lang.target import host_targets
 
@@ -159,7 +161,7 @@ def compare(case: Case, got: Outputs, want: Outputs, who: str) -> None:
     """The same bits, and rows that a step does not have are untouched."""
     for number, (step, a, b) in enumerate(zip(case.steps, got, want, strict=True)):
         for name, bits in a.items():
-            buffer = case.graph.buffer_named(name)
+            buffer = named(case.graph, name)
             live = step.n_rows if buffer.shape[0] == "n_rows" else step.n_logits
             where = f"{who}, step {number} of {live} rows, {name}"
             assert (bits[live:] == UNTOUCHED).all(), f"{where}: wrote behind the step's rows"
@@ -185,7 +187,7 @@ def assert_same(got: np.ndarray, want: np.ndarray, where: str, *, floats: bool =
 def finite_share(want: Outputs, case: Case) -> float:
     """The share of numbers among the live outputs: a case whose results are all NaN shows nothing."""
     live = [
-        w[name][: step.n_rows if case.graph.buffer_named(name).shape[0] == "n_rows" else step.n_logits]
+        w[name][: step.n_rows if named(case.graph, name).shape[0] == "n_rows" else step.n_logits]
         for step, w in zip(case.steps, want, strict=True)
         for name in w
     ]

@@ -16,7 +16,7 @@ from zinc_rt.amdgpu.loaded_kernel import LoadedKernel
 from zinc_rt.amdgpu.pool import GpuMemory
 from zinc_rt.amdgpu.queue import TIMEOUT, GpuQueue
 from zinc_rt.backends.amdgpu.batches import Batches
-from zinc_rt.backends.amdgpu.lower import GpuLowered, GpuLowering
+from zinc_rt.backends.amdgpu.lowering import GpuLowered, GpuLowering
 from zinc_rt.backends.amdgpu.memory import GraphMemory, Uploader, fill, planned
 from zinc_rt.backends.amdgpu.operations import StepShape
 from zinc_rt.backends.amdgpu.sampling import GpuSampling, make_sampling

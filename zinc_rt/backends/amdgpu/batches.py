@@ -13,7 +13,7 @@ from zinc_rt.amdgpu.command_list import CommandList
 from zinc_rt.amdgpu.loaded_kernel import LoadedKernel
 from zinc_rt.amdgpu.pool import GpuMemory
 from zinc_rt.amdgpu.queue import GpuQueue
-from zinc_rt.backends.amdgpu.lower import GpuLowered
+from zinc_rt.backends.amdgpu.lowering import GpuLowered
 from zinc_rt.backends.amdgpu.memory import GraphMemory
 from zinc_rt.backends.amdgpu.operations import ArgumentBlock, GpuOperation, StepShape, TempSpec
 from zinc_rt.backends.amdgpu.placement import AddressSpan, phases, placed

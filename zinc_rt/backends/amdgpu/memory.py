@@ -13,7 +13,7 @@ from zinc_rt.amdgpu.command_list import CommandList
 from zinc_rt.amdgpu.loaded_kernel import LoadedKernel
 from zinc_rt.amdgpu.pool import GpuMemory
 from zinc_rt.amdgpu.queue import GpuQueue
-from zinc_rt.backends.amdgpu.lower import GpuLowered
+from zinc_rt.backends.amdgpu.lowering import GpuLowered
 from zinc_rt.backends.amdgpu.operations import ArgumentBlock, GpuOperation, TempSpec, padded_rows
 from zinc_rt.backends.amdgpu.placement import ALIGNMENT, Span, arena_bytes, one_after_another
 from zinc_rt.backends.arrays import bound, n_bytes, typed

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from zinc_rt.backends.base import Capacity
+from zinc_rt.backends.lowering import Counted
 from zinc_rt.kernels.rdna.catalogue import KernelEntry
 
 BLOCKS = (1, 2, 4, 8)
@@ -35,9 +36,6 @@ class ArgumentBlock:
 
     struct: Any
     values: Mapping[str, Any]
-
-
-Counted = Literal["n_rows", "n_logits"]
 
 
 @dataclass(frozen=True)

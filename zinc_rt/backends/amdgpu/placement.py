@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from zinc_rt.backends.amdgpu.lower import GpuLowered
+from zinc_rt.backends.amdgpu.lowering import GpuLowered
 from zinc_rt.backends.amdgpu.operations import GpuOperation, StepShape
 from zinc_rt.backends.base import Capacity
 from zinc_rt.ir.graph import BufferKind, Graph

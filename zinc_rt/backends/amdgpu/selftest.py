@@ -10,7 +10,8 @@ import numpy.typing as npt
 from zinc_rt.backends.base import Backend, Bytes, Capacity
 from zinc_rt.backends.cpu.backend import CpuBackend
 from zinc_rt.errors import BackendError
-from zinc_rt.ir.graph import BufferKind, DType, Graph, GraphBuilder
+from zinc_rt.ir.builder import GraphBuilder
+from zinc_rt.ir.graph import BufferKind, DType, Graph
 from zinc_rt.ir.op import Op
 
 _N, _ROWS, _DIM, _CTX, _VOCAB = 64, 2, 16, 300, 40

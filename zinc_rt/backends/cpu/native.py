@@ -13,7 +13,7 @@ from zinc_rt.backends.arg_structs import address_of, record
 from zinc_rt.backends.arrays import bound, n_bytes, typed
 from zinc_rt.backends.base import Bytes, Capacity
 from zinc_rt.backends.cpu.choice import TargetTuning
-from zinc_rt.backends.cpu.lower import CpuLowered, CpuLowering, External, QuantisedActs, TempRef, matrices_of
+from zinc_rt.backends.cpu.lowering import CpuLowered, CpuLowering, External, QuantisedActs, TempRef, matrices_of
 from zinc_rt.backends.cpu.memory import HUGE, huge_bytes
 from zinc_rt.backends.cpu.program import CpuProgram, Runner
 from zinc_rt.backends.cpu.selftest import matrix_products_agree

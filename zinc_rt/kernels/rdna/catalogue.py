@@ -107,11 +107,14 @@ KERNELS: Final[Mapping[str, KernelEntry]] = MappingProxyType({**BOUNDARY, **DECO
 """All kernels that need no shape."""
 
 
-def matvec_rows(kind: str, rows: int) -> KernelEntry:
+def matvec_rows(kind: str, rows: int, *, bias: bool = False) -> KernelEntry:
     """A matrix times blocks of several rows of activations at once; y: f32[blocks * rows, n_rows]."""
+    between, groups = "bias y" if bias else "y", "ceil(n_rows / 4), blocks"
     if kind in FLOATS:
-        return _entry(matvec.matvec_float, "w x y n n_rows", "ceil(n_rows / 4), blocks", FMT=kind, M=rows)
-    return _entry(matvec.matvec, "w q d s y n_groups n_rows", "ceil(n_rows / 4), blocks", FMT=kind, M=rows)
+        function = matvec.matvec_float_bias if bias else matvec.matvec_float
+        return _entry(function, f"w x {between} n n_rows", groups, FMT=kind, M=rows)
+    function = matvec.matvec_bias if bias else matvec.matvec
+    return _entry(function, f"w q d s {between} n_groups n_rows", groups, FMT=kind, M=rows)
 
 
 def heads_kernel(dim: int, pairs: int, *, interleaved: bool, norm: bool, cache: bool) -> KernelEntry:

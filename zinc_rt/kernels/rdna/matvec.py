@@ -47,16 +47,9 @@ def add_groups(line, q, d, s, sums, base: u32, n_groups: u32, STEPS: int, FMT: s
             sums[m] = sums[m] + select(at[i] < n_groups, group_value(weights[i], x, groups[i], FMT), 0.0)
 
 
-@kernel(workgroup=128)
-def matvec(
-    w: ptr[u8], q: ptr[i8], d: ptr[f32], s: ptr[u32], y: ptr[f32], n_groups: u32, n_rows: u32, FMT: str, M: int = 1,
-    STEPS: int = 2,
-):  # fmt: skip
-    """y[m, row] = W times row m of quantised activations (see `quantize`); four rows of W a workgroup in x, M rows of
-    activations in y: all M of the last one are read and written, so there must be room for them.
-
-    STEPS: groups of a lane that are loaded together.
-    """
+@inline
+def row_of_groups(w, q, d, s, y, bias, n_groups, n_rows, FMT: str, M: int, STEPS: int, BIAS: bool):
+    """The work of `matvec` and `matvec_bias`."""
     F = format_of(FMT)
     row = wave_row()
     if row < n_rows:
@@ -66,6 +59,7 @@ def matvec(
         s = s + u64(block) * u64(n_groups)
         y = y + u64(block) * u64(n_rows)
         line = w + u64(row) * u64((n_groups >> F.group_shift) * F.block_bytes)
+        extra = bias[row] if BIAS else 0.0  # asked for before the weights, not behind them
         sums = regs(f32, M)
         many: u32 = 0
         if STEPS > 1:
@@ -77,7 +71,7 @@ def matvec(
         for m in unroll(M):
             total = wave_reduce_add(sums[m])
             if lane_id() == 0:
-                y[m * n_rows + row] = total
+                y[m * n_rows + row] = total + extra if BIAS else total
 
 
 @inline
@@ -108,15 +102,16 @@ def float_at(row: ptr[u8], i: u32, FMT: str):
     return bitcast(u32(load(cast(row, ptr[u16]), i)) << 16, f32)
 
 
-@kernel(workgroup=128)
-def matvec_float(w: ptr[u8], x: ptr[f32], y: ptr[f32], n: u32, n_rows: u32, FMT: str, M: int = 1):
-    """As `matvec` for F32, F16 and BF16 weights and rows of n floats; a lane chains a group's products in order."""
+@inline
+def row_of_floats(w, x, y, bias, n, n_rows, FMT: str, M: int, BIAS: bool):
+    """The work of `matvec_float` and `matvec_float_bias`."""
     row = wave_row()
     if row < n_rows:
         block = workgroup_id(1) * M
         x = x + u64(block) * u64(n)
         y = y + u64(block) * u64(n_rows)
         line = w + u64(row) * u64(n * format_of(FMT).block_bytes)
+        extra = bias[row] if BIAS else 0.0
         sums = regs(f32, M)
         for group in range(lane_id(), (n + (GROUP - 1)) >> GROUP_SHIFT, TREE_LANES):
             chains = regs(f32, M)
@@ -137,4 +132,38 @@ def matvec_float(w: ptr[u8], x: ptr[f32], y: ptr[f32], n: u32, n_rows: u32, FMT:
         for m in unroll(M):
             total = wave_reduce_add(sums[m])
             if lane_id() == 0:
-                y[m * n_rows + row] = total
+                y[m * n_rows + row] = total + extra if BIAS else total
+
+
+@kernel(workgroup=128)
+def matvec(
+    w: ptr[u8], q: ptr[i8], d: ptr[f32], s: ptr[u32], y: ptr[f32], n_groups: u32, n_rows: u32, FMT: str, M: int = 1,
+    STEPS: int = 2,
+):  # fmt: skip
+    """y[m, row] = W times row m of quantised activations (see `quantize`); four rows of W a workgroup in x, M rows of
+    activations in y: all M of the last one are read and written, so there must be room for them.
+
+    STEPS: groups of a lane that are loaded together.
+    """
+    row_of_groups(w, q, d, s, y, y, n_groups, n_rows, FMT, M, STEPS, BIAS=False)
+
+
+@kernel(workgroup=128)
+def matvec_bias(
+    w: ptr[u8], q: ptr[i8], d: ptr[f32], s: ptr[u32], bias: ptr[f32], y: ptr[f32], n_groups: u32, n_rows: u32, FMT: str,
+    M: int = 1, STEPS: int = 2,
+):  # fmt: skip
+    """As `matvec`, plus bias[row]."""
+    row_of_groups(w, q, d, s, y, bias, n_groups, n_rows, FMT, M, STEPS, BIAS=True)
+
+
+@kernel(workgroup=128)
+def matvec_float(w: ptr[u8], x: ptr[f32], y: ptr[f32], n: u32, n_rows: u32, FMT: str, M: int = 1):
+    """As `matvec` for F32, F16 and BF16 weights and rows of n floats; a lane chains a group's products in order."""
+    row_of_floats(w, x, y, y, n, n_rows, FMT, M, BIAS=False)
+
+
+@kernel(workgroup=128)
+def matvec_float_bias(w: ptr[u8], x: ptr[f32], bias: ptr[f32], y: ptr[f32], n: u32, n_rows: u32, FMT: str, M: int = 1):
+    """As `matvec_float`, plus bias[row]."""
+    row_of_floats(w, x, y, bias, n, n_rows, FMT, M, BIAS=True)

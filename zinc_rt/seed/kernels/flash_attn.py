@@ -7,8 +7,8 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from zinc_rt.ir.ops.attention import attend_rows
 from zinc_rt.kernels.reference.arith import F32
-from zinc_rt.kernels.reference.flash_attn import attend_rows
 from zinc_rt.seed.kernels.checks import as_f32, exact_length
 from zinc_rt.seed.kernels.errors import ShapeMismatch
 

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.kernels.reference.argmax import argmax_rows
+from zinc_rt.ir.ops.argmax import argmax_rows
+from zinc_rt.ir.ops.elementwise import add_rows, swiglu_rows
+from zinc_rt.ir.ops.norms import rms_norm_rows
+from zinc_rt.ir.ops.rope import rope_rows, rope_table
 from zinc_rt.kernels.reference.arith import F32
-from zinc_rt.kernels.reference.elementwise import add_rows, swiglu_rows
 from zinc_rt.kernels.reference.mathfn import sigmoid
-from zinc_rt.kernels.reference.rms_norm import rms_norm_rows
-from zinc_rt.kernels.reference.rope import rope_rows, rope_table
 from zinc_rt.seed.kernels.checks import as_f32, exact_length, same_length
 from zinc_rt.seed.kernels.errors import ShapeMismatch
 

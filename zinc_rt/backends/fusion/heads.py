@@ -1,4 +1,4 @@
-"""What lowerings ask of a graph: who reads a buffer, and which nodes of heads become one kernel.
+"""Who reads a buffer, and which nodes of heads become one kernel.
 
 The norm, the rotation and the cache write of a projection's heads are one pass wherever nothing else reads what lies
 between them.
@@ -27,12 +27,14 @@ class Readers:
         """In the graph's order."""
         return self._of.get(buffer, [])
 
+    def kept(self, buffer: int) -> bool:
+        """Whether a buffer outlives the step, or is the caller's: then it matters also where no node reads it."""
+        return self._graph.buffer(buffer).kind is not BufferKind.TEMP
+
     def sole(self, buffer: int, *ops: Op) -> Node | None:
         """The only node that reads a temporary, if it is one of these operations."""
         readers = self.of(buffer)
-        if self._graph.buffer(buffer).kind is not BufferKind.TEMP or len(readers) != 1 or readers[0].op not in ops:
-            return None
-        return readers[0]
+        return readers[0] if len(readers) == 1 and readers[0].op in ops and not self.kept(buffer) else None
 
 
 @dataclass(frozen=True)

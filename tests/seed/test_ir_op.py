@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from zinc_rt.ir import op as opcodes
-from zinc_rt.ir.op import Milestone, Op, Stage
+from zinc_rt.seed import ir_op as opcodes
+from zinc_rt.seed.ir_op import Milestone, Op, Stage
 
 TABLE = """
 0 embed decode m0

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from zinc_rt.ir.definition import ACTIVATION, FLOAT32, INT32, OpDefinition, Operands, OpSignature, Port
+from zinc_rt.ir.op import Op
 from zinc_rt.kernels.reference.arith import F32
 
 
@@ -16,3 +18,20 @@ def argmax_rows(logits: F32) -> npt.NDArray[np.int32]:
     if lost.any():  # nothing above -inf in these rows: the first -inf goes before any NaN
         best = np.where(lost, np.argmin(bad, axis=-1), best)
     return np.asarray(best, np.int32)
+
+
+def _argmax(at: Operands) -> None:
+    at.outputs[0][...] = argmax_rows(at.inputs[0])
+
+
+OPS = (
+    OpDefinition(
+        Op.ARGMAX,
+        OpSignature(
+            (Port("logits", FLOAT32, ("L", "n_vocab"), ACTIVATION),), (Port("tokens", INT32, ("L",), ACTIVATION),)
+        ),
+        reference=_argmax,
+        operations=lambda cost: cost.elements(0),
+        either_rows=True,
+    ),
+)

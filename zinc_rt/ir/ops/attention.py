@@ -7,12 +7,32 @@ each row's operations depend on its own position alone.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import numpy.typing as npt
 
+from zinc_rt.ir.definition import (
+    COUNT,
+    HEADS,
+    AttrSpec,
+    OpDefinition,
+    Operands,
+    OpSignature,
+    activation,
+    heads,
+)
+from zinc_rt.ir.graph import DType
+from zinc_rt.ir.op import Op
+from zinc_rt.ir.ops.kv_cache import CACHES, F16, I32, WHERE
+from zinc_rt.ir.unify import Bindings
 from zinc_rt.kernels.reference.arith import F32, fma_chain, lane_tree_sum
 from zinc_rt.kernels.reference.mathfn import exp
-from zinc_rt.numerics import SPLIT, TREE_LANES
+from zinc_rt.mem.kv_pages import pages_for
+from zinc_rt.numerics import PAGE_TOKENS, SPLIT, TREE_LANES
+
+if TYPE_CHECKING:
+    from zinc_rt.ir.sizes import CostView
 
 _TILE = 1 << 15  # elements of an accumulator: scores of some rows, or their outputs
 
@@ -112,3 +132,65 @@ def _add_sinks(top: F32, total: F32, out: F32, sinks: F32) -> None:
     old = exp(top - merged)
     total[...] = np.where(on, total * old + exp(sinks - merged), total)
     out[...] = np.where(on[..., None], out * old[..., None], out)
+
+
+def flash_attn_paged(
+    q: F32, k_cache: F16, v_cache: F16, positions: I32, slots: I32, page_table: I32, scale: float
+) -> F32:
+    """Attention of mixed rows f32[n, heads, head_dim]: each row against positions 0 .. its own of its slot."""
+    out = np.empty_like(q)
+    for slot in np.unique(slots):
+        rows = np.flatnonzero(slots == slot)
+        rows = rows[np.argsort(positions[rows], kind="stable")]
+        length = int(positions[rows[-1]]) + 1
+        pages = page_table[slot, : -(-length // PAGE_TOKENS)]
+        shape = (-1, *k_cache.shape[2:])
+        k, v = k_cache[pages].reshape(shape)[:length], v_cache[pages].reshape(shape)[:length]
+        out[rows] = attend_rows(q[rows], k, v, positions[rows], scale)
+    return out
+
+
+def _flash_attn(at: Operands) -> None:
+    q, k_cache, v_cache, positions, slots, pages = at.inputs
+    scale = float(at.attrs["scale"])
+    out = flash_attn_paged(heads(at, q), k_cache, v_cache, positions, slots, pages, scale)
+    heads(at, at.outputs[0])[...] = out
+
+
+def _heads_share_evenly(bound: Bindings) -> str | None:
+    n_heads, kv_heads = bound.value("n_heads"), bound.value("n_kv_heads")
+    if n_heads and kv_heads and n_heads % kv_heads:
+        return f"n_heads {n_heads} is no multiple of n_kv_heads {kv_heads}"
+    return None
+
+
+def _touched(cost: CostView) -> tuple[int, int]:
+    rows, context = cost.dim(3, 0), cost.sizes.context
+    keys_and_values = context * cost.attr("n_kv_heads") * (cost.row_bytes(1) + cost.row_bytes(2))
+    pages = DType.I32.row_bytes(pages_for(context))
+    return cost.bytes_in(0, 3, 4) + rows * (keys_and_values + pages), cost.bytes_out()
+
+
+def _operations(cost: CostView) -> int:
+    """Per head and position: dot product, scale, maximum, difference, exponential, sum, weighted value.
+
+    At the end comes one division for each element of the output.
+    """
+    n = cost.dim(3, 0) * cost.attr("n_heads")
+    return n * (cost.sizes.context * (4 * cost.attr("head_dim") + 5) + cost.attr("head_dim"))
+
+
+OPS = (
+    OpDefinition(
+        Op.FLASH_ATTN,
+        OpSignature(
+            (activation("q", "R", "n_heads", "head_dim"), *CACHES, *WHERE),
+            (activation("y", "R", "n_heads", "head_dim"),),
+            {"scale": AttrSpec(float), "n_kv_heads": COUNT, **HEADS},
+            (_heads_share_evenly,),
+        ),
+        reference=_flash_attn,
+        operations=_operations,
+        touched=_touched,
+    ),
+)

@@ -1,0 +1,1 @@
+"""The GPU's lowerings of operations, by family. Every module here registers its functions with `GPU`."""

@@ -1,0 +1,89 @@
+"""Heads, and attention over what they wrote to the cache."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zinc_rt.backends.amdgpu.lowering import ELSEWHERE, GPU, GpuLowering
+from zinc_rt.backends.amdgpu.operations import ArgumentBlock, TempSpec
+from zinc_rt.backends.errors import UnsupportedOp
+from zinc_rt.backends.fusion import Attend, HeadsWrite
+from zinc_rt.ir.graph import Node
+from zinc_rt.kernels.rdna.attention import GpuAttentionArgs
+from zinc_rt.kernels.rdna.catalogue import attention_kernels, heads_kernel, merge_quantized
+from zinc_rt.kernels.rdna.heads import GpuHeadsArgs
+from zinc_rt.numerics import GROUP, SPLIT
+
+_MAX_HEAD_DIM, _MAX_GROUP = 512, 32
+
+
+@GPU.lowers(HeadsWrite)
+def heads(low: GpuLowering, n: HeadsWrite) -> None:
+    """Norm, rotation and placing of heads."""
+    h = n.heads
+    _check_head(n.node, h.dim)
+    if h.table is not None and h.table not in low.out.rotations:
+        low.out.rotations.append(h.table)
+    if n.where:
+        positions, slots, pages = n.where
+        where: dict[str, Any] = {
+            "slots": low.at(slots), "page_table": low.at(pages), "max_pages": low.sizes.max_pages
+        }  # fmt: skip
+    else:
+        # Every row reads its position, also where nothing comes of it: then any memory will do.
+        positions, where = h.source if h.positions is None else h.positions, {}
+    values = {
+        "x": low.at(h.source), "cache" if n.cache else "y": low.at(n.target),
+        "weight": 0 if h.weight is None else low.at(h.weight),
+        "table": 0 if h.table is None else TempSpec(("rotation", h.table)), "n_heads": h.n_heads,
+        "n_rows": lambda s: s.n_rows, "eps": h.eps, "positions": low.at(positions), **where,
+    }  # fmt: skip
+    entry = heads_kernel(h.dim, h.pairs, interleaved=h.interleaved, norm=h.weight is not None, cache=bool(n.cache))
+    low.emit(
+        n.node, entry, lambda s: (-(-s.n_rows * h.n_heads // 4),), (ArgumentBlock(GpuHeadsArgs, values),), "n_rows",
+        (h.source,), (n.target,),
+    )  # fmt: skip
+
+
+@GPU.lowers(Attend)
+def attention(low: GpuLowering, n: Attend) -> None:
+    """Attention in splits, and their merge, whose result is int8 where only products read it."""
+    n_heads, dim, group = n.n_heads, n.head_dim, n.group
+    _check_head(n.node, dim)
+    if dim % 8 or group > _MAX_GROUP:
+        raise UnsupportedOp(
+            f"node {n.node.name}: {group} query heads to a key head, of {dim} elements; the GPU kernels do up to"
+            f" {_MAX_GROUP}, of a multiple of 8; {ELSEWHERE}"
+        )
+    most = -(-low.sizes.n_ctx // SPLIT)
+    values, tops = ("values", n.node.id), ("tops", n.node.id)
+    quantized = dim % GROUP == 0 and low.only_packed(n.y)
+    results = low.packed(n.y, low.width(n.y)) if quantized else (low.at(n.y),)
+    block = ArgumentBlock(GpuAttentionArgs, {
+        "q": low.at(n.q), "k_cache": low.at(n.k_cache), "v_cache": low.at(n.v_cache),
+        **dict(zip(("quants", "scales", "sums") if quantized else ("y",), results, strict=True)),
+        "values": low.room(values, "n_rows", most * n_heads * dim * 4),
+        "tops": low.room(tops, "n_rows", most * n_heads * 8), "positions": low.at(n.positions),
+        "slots": low.at(n.slots), "page_table": low.at(n.page_table), "max_pages": low.sizes.max_pages,
+        "max_splits": lambda s: s.splits, "n_kv": n.n_kv_heads, "scale": n.scale,
+    })  # fmt: skip
+    splits, merge = attention_kernels(dim, group)
+    across = n_heads
+    if quantized:
+        merge, across = merge_quantized(dim, group), -(-n_heads // 4)
+    low.emit(
+        n.node, splits, lambda s: (s.splits, n.n_kv_heads, s.n_rows), (block,), "n_rows",
+        (n.q, n.k_cache, n.v_cache), (values, tops), lambda s: 2 * s.n_rows * s.splits * SPLIT * n_heads * dim,
+    )  # fmt: skip
+    low.emit(
+        n.node, merge, lambda s: (across, s.n_rows), (block,), "n_rows", (values, tops),
+        tuple(place.key for place in results),
+    )  # fmt: skip
+
+
+def _check_head(n: Node, dim: int) -> None:
+    """Raise `UnsupportedOp` for heads that the kernels cannot do."""
+    if dim > _MAX_HEAD_DIM:
+        raise UnsupportedOp(
+            f"node {n.name}: heads of {dim} elements; the GPU kernels do up to {_MAX_HEAD_DIM}; {ELSEWHERE}"
+        )

@@ -1,0 +1,53 @@
+"""Matrix products, and the largest of their logits."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from zinc_rt.backends.amdgpu.lowering import GPU, GpuLowering
+from zinc_rt.backends.amdgpu.operations import BLOCKS, TempSpec, block_of, padded_rows
+from zinc_rt.backends.fusion import Product, Single
+from zinc_rt.backends.lowering import Counted
+from zinc_rt.ir.op import Op
+from zinc_rt.kernels.rdna.argmax import PART
+from zinc_rt.kernels.rdna.catalogue import DECODE, FLOATS, matvec_rows
+from zinc_rt.numerics import GROUP
+
+
+@GPU.lowers(Product)
+def product(low: GpuLowering, n: Product) -> None:
+    """Rows of activations, or the wanted ones, times a matrix, plus a bias where there is one."""
+    x: Hashable = n.x if n.logit_rows is None else low.wanted(n.node, n.x, n.logit_rows)
+    counted: Counted = "n_rows" if n.logit_rows is None else "n_logits"
+    kind = low.format_of(n.node, n.weight)
+    n_out, n_in = (int(d) for d in low.graph.buffer(n.weight).shape)
+    most = int(getattr(low.sizes, counted))
+    entries = {m: matvec_rows(kind, m, bias=n.bias is not None) for m in BLOCKS if m <= padded_rows(most)}
+    low.out.kernels += entries.values()
+    keys: tuple[Hashable, ...] = (x,) if kind in FLOATS else low.pack(n.node, x, n_in, counted)
+    n_units = n_in if kind in FLOATS else n_in // GROUP
+    bias = () if n.bias is None else (low.at(n.bias),)
+    arguments = (low.at(n.weight), *map(TempSpec, keys), *bias, low.at(n.y), n_units, n_out)
+    low.emit(
+        n.node, lambda s: entries[block_of(getattr(s, counted))],
+        lambda s: (-(-n_out // 4), -(-getattr(s, counted) // block_of(getattr(s, counted)))),
+        arguments, counted, keys, (n.y,), lambda s: getattr(s, counted) * n_out * n_in,
+    )  # fmt: skip
+
+
+@GPU.lowers(Op.ARGMAX)
+def argmax(low: GpuLowering, single: Single) -> None:
+    """The place of each row's largest element; long rows are cut into parts."""
+    n, x, y = single.node, single.node.inputs[0], single.node.outputs[0]
+    width, counted = low.width(x), low.counted(x)
+    if width <= PART:
+        low.rows(n, "argmax", counted, (low.at(x), low.at(y), width), (x,), (y,))
+        return
+    parts = -(-width // PART)
+    tops, places = (low.room((what, n.id), counted, parts * 4) for what in ("best", "place"))
+    between = (tops.key, places.key)
+    low.emit(
+        n, DECODE["argmax_parts"], lambda s: (parts, getattr(s, counted)), (low.at(x), tops, places, width, parts),
+        counted, (x,), between,
+    )  # fmt: skip
+    low.rows(n, "argmax_merge", counted, (tops, places, low.at(y), parts), between, (y,))

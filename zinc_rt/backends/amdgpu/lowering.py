@@ -1,0 +1,160 @@
+"""The GPU's lowering: one or two dispatches for the work of a fused node.
+
+Arguments name memory by `TempSpec`: a buffer by its id, what else there is by a tuple whose first item says what. The
+functions that lower operations stand in the folder `lower`, by family.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+from zinc_rt.backends.amdgpu.operations import GpuOperation, Room, StepShape, TempSpec
+from zinc_rt.backends.base import Capacity
+from zinc_rt.backends.errors import UnsupportedOp
+from zinc_rt.backends.fusion import Product
+from zinc_rt.backends.lowering import Counted, Lowering, LoweringTable
+from zinc_rt.ir.graph import BufferKind, Graph, Node
+from zinc_rt.kernels.rdna.catalogue import DECODE, FLOATS, QUANTIZED, KernelEntry
+
+FOUR = 1024
+"""Elements of a workgroup that does four a lane."""
+ELSEWHERE = "the CPU runs it: use tier t_cpu"
+
+
+@dataclass
+class GpuLowered:
+    """Operations in order; rooms: temporaries and outputs that they name; kernels: all that any shape may need."""
+
+    operations: list[GpuOperation] = field(default_factory=list)
+    rooms: dict[Hashable, Room] = field(default_factory=dict)
+    kernels: list[KernelEntry] = field(default_factory=list)
+    rotations: list[int] = field(default_factory=list)  # buffers of cosines and sines, which kernels want apart
+
+
+class GpuLowering(Lowering):
+    """Makes operations of a graph.
+
+    there: rows that were gathered or made int8 already, by key.
+    """
+
+    def __init__(self, graph: Graph, sizes: Capacity) -> None:
+        super().__init__(graph, sizes)
+        self.out = GpuLowered()
+        self.there: set[Hashable] = set()
+
+    def run(self) -> GpuLowered:
+        """All operations. Raises `UnsupportedOp`."""
+        self.walk()
+        return self.out
+
+    def at(self, buffer: int) -> TempSpec:
+        """A buffer as an argument."""
+        b = self.graph.buffer(buffer)
+        if b.kind in (BufferKind.TEMP, BufferKind.OUTPUT):
+            self.room(buffer, self.counted(buffer), self.width(buffer) * 4)
+        return TempSpec(buffer)
+
+    def room(self, key: Hashable, counted: Counted, row_bytes: int) -> TempSpec:
+        """A temporary with this many bytes a row."""
+        self.out.rooms[key] = Room(counted, row_bytes)
+        return TempSpec(key)
+
+    def emit(
+        self, node: Node, kernel: KernelEntry | Callable[[StepShape], KernelEntry], groups: Callable[[StepShape],
+        tuple[int, ...]],
+        arguments: tuple[Any, ...], counted: Counted, reads: tuple[Hashable, ...], writes: tuple[Hashable, ...],
+        work: Callable[[StepShape], int] = lambda s: 0,
+    ) -> None:  # fmt: skip
+        """Add an operation."""
+        if isinstance(kernel, KernelEntry):
+            fixed = kernel
+            self.out.kernels.append(fixed)
+            kernel = lambda shape: fixed  # noqa: E731
+        self.out.operations.append(
+            GpuOperation(node.name, kernel, lambda s: _three(groups(s)), arguments, counted, reads, writes, work=work)
+        )
+
+    def rows(
+        self, n: Node, kernel: str, counted: Counted, arguments: tuple[Any, ...], reads: tuple[Hashable, ...],
+        writes: tuple[Hashable, ...],
+    ) -> None:  # fmt: skip
+        """A dispatch with a workgroup for each row."""
+        self.emit(n, DECODE[kernel], lambda s: (getattr(s, counted),), arguments, counted, reads, writes)
+
+    def elements(
+        self, n: Node, kernel: str, counted: Counted, width: int, arguments: tuple[Any, ...],
+        reads: tuple[Hashable, ...], writes: tuple[Hashable, ...],
+    ) -> None:  # fmt: skip
+        """A dispatch of four elements a lane over rows of `width`; the number of elements is its last argument."""
+        self.emit(
+            n, DECODE[kernel], lambda s: (-(-getattr(s, counted) * width // FOUR),),
+            (*arguments, lambda s: getattr(s, counted) * width), counted, reads, writes,
+        )  # fmt: skip
+
+    def format_of(self, n: Node, buffer: int) -> str:
+        """A matrix's format. Raises `UnsupportedOp`."""
+        kind = self.graph.buffer(buffer).dtype.ggml.name
+        if kind not in QUANTIZED and kind not in FLOATS:
+            known = ", ".join((*QUANTIZED, *FLOATS))
+            raise UnsupportedOp(
+                f"node {n.name}: the GPU kernels read no weights of type {kind}; they read {known}; {ELSEWHERE}"
+            )
+        return kind
+
+    def only_packed(self, buffer: int, *, by_logit: bool = False) -> bool:
+        """Whether a buffer, or its wanted rows, is read by products alone that want it as int8."""
+        return not self.fused.plain_needed(buffer) and all(
+            p.by_logit == by_logit and self._quantized(p) for p in self.fused.products(buffer)
+        )
+
+    def _quantized(self, p: Product) -> bool:
+        return self.format_of(p.node, p.weight) in QUANTIZED
+
+    def packed(self, x: Hashable, width: int, counted: Counted = "n_rows") -> tuple[TempSpec, ...]:
+        """Room for rows as int8, which the caller fills: quants, scales and sums."""
+        self.there.add(pack_keys(x))
+        sizes = (width, width // 8, width // 8)
+        return tuple(self.room(key, counted, size) for key, size in zip(pack_keys(x), sizes, strict=True))
+
+    def pack(self, n: Node, x: Hashable, width: int, counted: Counted) -> tuple[Hashable, ...]:
+        """Activations as int8, once for all products that read them: the names of quants, scales and sums."""
+        keys = pack_keys(x)
+        if keys not in self.there:
+            places = self.packed(x, width, counted)
+            self.elements(n, "quantize", counted, width, (TempSpec(x), *places), (x,), keys)
+        return keys
+
+    def wanted(self, n: Node, x: int, logit_rows: int) -> Hashable:
+        """The rows of a buffer whose logits are wanted, gathered once: their name."""
+        key = wanted_key(x)
+        if key not in self.there:
+            self.there.add(key)
+            width = self.width(x)
+            arguments = (self.at(x), self.at(logit_rows), self.room(key, "n_logits", width * 4), width)
+            self.emit(
+                n, DECODE["embed_f32"], lambda s: (-(-width // 256), s.n_logits), arguments, "n_logits",
+                (x, logit_rows), (key,),
+            )  # fmt: skip
+        return key
+
+
+def pack_keys(x: Hashable) -> tuple[tuple[str, Hashable], ...]:
+    """Names of the quants, scales and sums of a buffer's rows."""
+    return ("q", x), ("d", x), ("s", x)
+
+
+def wanted_key(x: int) -> tuple[str, int]:
+    """The name of a buffer's wanted rows."""
+    return ("wanted", x)
+
+
+def _three(groups: tuple[int, ...]) -> tuple[int, int, int]:
+    x, y, z = (*groups, 1, 1)[:3]
+    return x, y, z
+
+
+GPU: LoweringTable[GpuLowering] = LoweringTable("zinc_rt.backends.amdgpu.lower", "GPU", ELSEWHERE)
+"""The functions that lower operations to the GPU's kernels."""
+GpuLowering.table = GPU

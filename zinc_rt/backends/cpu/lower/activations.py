@@ -1,0 +1,92 @@
+"""Rows of activations: embeddings, norms, sums, SwiGLU, and packing for the products that read them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+from zinc_rt.backends.cpu.choice import PACK_CHUNK
+from zinc_rt.backends.cpu.lowering import CPU, CpuLowering, External
+from zinc_rt.backends.cpu.program import Scale
+from zinc_rt.backends.fusion import Gate, NormRows, Single
+from zinc_rt.ir.graph import Node
+from zinc_rt.ir.op import Op
+from zinc_rt.kernels.cpu import structs
+
+
+@CPU.lowers(Op.EMBED)
+def embed(low: CpuLowering, single: Single) -> None:
+    """Rows of the file's table."""
+    (ids, table), y = single.node.inputs, single.node.outputs[0]
+    b = low.graph.buffer(table)
+    width = int(b.shape[1])
+    arguments = {
+        "table": External("rows", b.name), "row_bytes": b.dtype.row_bytes(width), "y": low.at(y), "n": width,
+    }  # fmt: skip
+    low.emit(
+        single.node, "embed", low.choice.embed(b.dtype.ggml), structs.EmbedArgs, arguments, 1, Scale.ROWS, (ids,), (y,)
+    )
+
+
+@CPU.lowers(NormRows)
+def norm(low: CpuLowering, n: NormRows) -> None:
+    """The sum, its norm, and the norm packed for the products that read it."""
+    products, by_logit = low.fused.products(n.y), n.logit_rows is not None
+    plain = not products or low.fused.plain_needed(n.y) or (any(p.by_logit for p in products) and not by_logit)
+    writes: list[Hashable] = [] if n.total is None else [n.total]
+    arguments: dict[str, Any] = {
+        "x": low.at(n.x), "residual": low.optional(n.residual), "weight": low.at(n.weight),
+        "total": low.optional(n.total), "n": low.width(n.y), "eps": n.eps, "by_logit": int(by_logit), "y": 0, "pack": 0,
+    }  # fmt: skip
+    if plain:
+        arguments["y"] = low.at(n.y)
+        writes.append(n.y)
+    if by_logit or any(not p.by_logit for p in products):
+        place = low.pack_place(n.y, by_logit)
+        arguments["pack"] = place
+        writes.append(place.key)
+    low.emit(
+        n.node, "norm", low.choice.norm(), structs.NormArgs, arguments, 1, Scale.LOGITS if by_logit else Scale.ROWS,
+        n.sources, tuple(writes),
+    )  # fmt: skip
+
+
+@CPU.lowers(Op.RESIDUAL_ADD, Op.BIAS_ADD)
+def add(low: CpuLowering, single: Single) -> None:
+    """A sum of rows, or of rows and one vector."""
+    (a, b), y = single.node.inputs, single.node.outputs[0]
+    repeat = len(low.graph.buffer(b).shape) == 1
+    arguments = {"a": low.at(a), "b": low.at(b), "y": low.at(y), "n": low.width(y), "repeat": int(repeat)}
+    low.emit(single.node, "add", low.choice.add(), structs.AddArgs, arguments, 1, low.scale(y), (a, b), (y,))
+
+
+@CPU.lowers(Gate)
+def gate(low: CpuLowering, n: Gate) -> None:
+    """silu(gate) * up, packed for the products that read it."""
+    products = low.fused.products(n.y)
+    arguments: dict[str, Any] = {"x": low.at(n.gate), "up": low.at(n.up)}
+    writes: list[Hashable] = []
+    if low.fused.plain_needed(n.y) or any(p.by_logit for p in products):
+        arguments["y"] = low.at(n.y)
+        writes.append(n.y)
+    if any(not p.by_logit for p in products):
+        place = low.pack_place(n.y, by_logit=False)
+        arguments["pack"] = place
+        writes.append(place.key)
+    _pack(low, n.node, "swiglu", arguments, low.width(n.gate), (n.gate, n.up), tuple(writes), by_logit=False)
+
+
+def pack(low: CpuLowering, n: Node, x: int, *, by_logit: bool) -> None:
+    """Pack rows of a buffer, or the wanted ones, for their products."""
+    place = low.pack_place(x, by_logit)
+    _pack(low, n, "pack", {"x": low.at(x), "pack": place}, low.width(x), (x,), (place.key,), by_logit=by_logit)
+
+
+def _pack(
+    low: CpuLowering, n: Node, kind: str, arguments: dict[str, Any], width: int, reads: tuple[Hashable, ...],
+    writes: tuple[Hashable, ...], *, by_logit: bool,
+) -> None:  # fmt: skip
+    low.emit(
+        n, kind, low.choice.pack(), structs.PackArgs, {**arguments, "n": width, "by_logit": int(by_logit)},
+        -(-width // PACK_CHUNK), Scale.LOGITS if by_logit else Scale.ROWS, reads, writes,
+    )  # fmt: skip

@@ -1,0 +1,45 @@
+"""Heads, and attention over what they wrote to the cache."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zinc_rt.backends.cpu.lowering import CPU, CpuLowering, External, TempRef
+from zinc_rt.backends.cpu.program import Scale
+from zinc_rt.backends.fusion import Attend, HeadsWrite
+from zinc_rt.kernels.cpu import structs
+from zinc_rt.kernels.cpu.attention import STATE
+
+
+@CPU.lowers(HeadsWrite)
+def heads(low: CpuLowering, n: HeadsWrite) -> None:
+    """Norm, rotation and placing of heads."""
+    h = n.heads
+    to: dict[str, Any] = {n.cache or "y": low.at(n.target)}
+    arguments = {
+        "x": low.at(h.source), "weight": low.optional(h.weight),
+        "table": 0 if h.table is None else External("rotation", h.table), "n_heads": h.n_heads, "eps": h.eps, **to,
+    }  # fmt: skip
+    kernel = low.choice.heads(h.dim, h.pairs, h.interleaved)
+    reads = (h.source,) if h.positions is None else (h.source, h.positions)
+    low.emit(n.node, "heads", kernel, structs.HeadsArgs, arguments, h.n_heads, Scale.ROWS, reads, (n.target,))
+
+
+@CPU.lowers(Attend)
+def attention(low: CpuLowering, n: Attend) -> None:
+    """Attention, in splits where threads outnumber heads, which are then merged."""
+    out, partial = low.out, ("partial", n.node.id)
+    out.sizes[partial] = out.split_rows * out.max_splits * n.n_heads * (n.head_dim + STATE) * 4
+    arguments = {
+        "q": low.at(n.q), "k_cache": low.at(n.k_cache), "v_cache": low.at(n.v_cache), "y": low.at(n.y),
+        "partial": TempRef(partial), "n_kv": n.n_kv_heads, "max_splits": out.max_splits, "scale": n.scale,
+    }  # fmt: skip
+    low.emit(
+        n.node, "attention", low.choice.attention(n.group, n.head_dim, out.attention_rows), structs.AttentionArgs,
+        arguments, n.n_kv_heads, Scale.ATTENTION, (n.q, n.k_cache, n.v_cache), (n.y, partial),
+    )  # fmt: skip
+    if out.split_rows:
+        low.emit(
+            n.node, "merge", low.choice.merge(n.group, n.head_dim), structs.AttentionArgs, arguments, n.n_heads,
+            Scale.MERGE, (partial,), (n.y, partial),
+        )  # fmt: skip

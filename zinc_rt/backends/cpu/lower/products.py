@@ -1,0 +1,34 @@
+"""Matrix products, and the largest of their logits."""
+
+from __future__ import annotations
+
+from zinc_rt.backends.cpu.lower.activations import pack
+from zinc_rt.backends.cpu.lowering import CPU, CpuLowering, External
+from zinc_rt.backends.cpu.program import Scale
+from zinc_rt.backends.fusion import Product, Single
+from zinc_rt.ir.op import Op
+from zinc_rt.kernels.cpu import layout, structs
+
+
+@CPU.lowers(Product)
+def product(low: CpuLowering, n: Product) -> None:
+    """W x + bias over packed rows."""
+    m, key = low.matrices[n.weight], ("pack", n.x, n.by_logit)
+    if key not in low.out.packs:
+        pack(low, n.node, n.x, by_logit=n.by_logit)
+    arguments = {
+        "w": External("tiles", m.name), "tile_bytes": m.tile_bytes, "pack": low.out.packs[key], "y": low.at(n.y),
+        "bias": low.optional(n.bias), "n_out": m.n_out, "by_logit": int(n.by_logit),
+    }  # fmt: skip
+    low.emit(
+        n.node, "lm_head" if n.by_logit else "matmul", low.choice.matmul(m.kind), structs.MatmulArgs, arguments,
+        layout.n_tiles(m.n_out), Scale.ONCE, (key,), (n.y,), m.n_bytes,
+    )  # fmt: skip
+
+
+@CPU.lowers(Op.ARGMAX)
+def argmax(low: CpuLowering, single: Single) -> None:
+    """The place of each row's largest element."""
+    x, y = single.node.inputs[0], single.node.outputs[0]
+    arguments = {"x": low.at(x), "y": low.at(y), "n": low.width(x)}
+    low.emit(single.node, "argmax", low.choice.argmax(), structs.ArgmaxArgs, arguments, 1, low.scale(x), (x,), (y,))

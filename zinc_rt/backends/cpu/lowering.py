@@ -1,0 +1,160 @@
+"""The CPU's lowering: what operations are given for memory that is not there yet, and what all of them need.
+
+The functions that lower operations stand in the folder `lower`, by family.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from zinc_rt.backends.base import Capacity
+from zinc_rt.backends.cpu.choice import TargetTuning
+from zinc_rt.backends.cpu.program import CpuOperation, Scale
+from zinc_rt.backends.cpu.weights import Matrix
+from zinc_rt.backends.fusion import Attend
+from zinc_rt.backends.lowering import Lowering, LoweringTable
+from zinc_rt.formats.table import FORMATS
+from zinc_rt.ir.graph import BufferKind, Graph, Node
+from zinc_rt.ir.ops import product_weights
+from zinc_rt.kernels.cpu import layout
+from zinc_rt.numerics import GROUP, SPLIT
+
+
+@dataclass(frozen=True)
+class External:
+    """Memory that is there before the program is: a buffer (key: its id), the cosines and sines of a rotation apart
+    (id of its table), a weight's rows as in the file (its name), a matrix in tiles (its name).
+    """
+
+    what: Literal["buffer", "rotation", "rows", "tiles"]
+    key: int | str
+
+
+@dataclass(frozen=True)
+class TempRef:
+    """Memory that is placed when all lifetimes are known; offset in bytes."""
+
+    key: Hashable
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class QuantisedActs:
+    """Where a packed buffer's parts will lie: one stretch of memory, by offset; None: not there."""
+
+    key: Hashable
+    n: int
+    rows: int
+    q: int | None
+    d: int
+    s: int
+    f: int | None
+    size: int
+
+
+@dataclass
+class CpuLowered:
+    """Operations in order; sizes of the memory they refer to by `TempRef`; pack descriptions by key."""
+
+    operations: list[CpuOperation] = field(default_factory=list)
+    sizes: dict[Hashable, int] = field(default_factory=dict)
+    packs: dict[Hashable, QuantisedActs] = field(default_factory=dict)
+    max_splits: int = 1
+    split_rows: int = 0  # rows of a step whose attention may be split up
+    attention_rows: int = 1  # rows of a unit of attention
+
+
+def matrices_of(graph: Graph) -> dict[int, Matrix]:
+    """The matrices that products read, by buffer id."""
+    used = product_weights(graph)
+    out = {}
+    for b in graph.of_kind(BufferKind.WEIGHT):
+        if b.id in used:
+            n_out, n_in = (int(d) for d in b.shape)
+            out[b.id] = Matrix(b.name, b.dtype.ggml, n_out, n_in)
+    return out
+
+
+class CpuLowering(Lowering):
+    """Makes operations of a graph. Arguments stand for memory as `External`, `TempRef` and `QuantisedActs`.
+
+    choice: kernels and constants of the target; threads: that run a step.
+    """
+
+    def __init__(self, graph: Graph, sizes: Capacity, choice: TargetTuning, threads: int) -> None:
+        super().__init__(graph, sizes)
+        self.choice, self.threads = choice, threads
+        self.out = CpuLowered()
+        self.matrices = matrices_of(graph)
+        self._shape_attention()
+
+    def _shape_attention(self) -> None:
+        """What all attention of a step has in common, whatever its heads."""
+        attended = [n for n in self.fused.nodes if isinstance(n, Attend)]
+        out = self.out
+        out.max_splits = -(-self.sizes.n_ctx // SPLIT)
+        out.attention_rows = min((self.choice.attention_rows(n.group) for n in attended), default=1)
+        # Splitting up pays where there are fewer heads than threads can share.
+        if self.threads > 1 and attended:
+            out.split_rows = min(self.sizes.n_rows, 4 * self.threads // max(n.n_kv_heads for n in attended))
+
+    def run(self) -> CpuLowered:
+        """All operations. Raises `UnsupportedOp`."""
+        self.walk()
+        return self.out
+
+    def scale(self, buffer: int) -> Scale:
+        """What units are counted for that do a row of a buffer each."""
+        return Scale.LOGITS if self.counted(buffer) == "n_logits" else Scale.ROWS
+
+    def at(self, buffer: int) -> Any:
+        """A buffer as an argument."""
+        b = self.graph.buffer(buffer)
+        if b.kind is not BufferKind.TEMP:
+            return External("buffer", buffer)
+        self.out.sizes[buffer] = math.prod(self.sizes.shape(b.shape)) * 4
+        return TempRef(buffer)
+
+    def optional(self, buffer: int | None) -> Any:
+        """A buffer as an argument; null for none."""
+        return 0 if buffer is None else self.at(buffer)
+
+    def pack_place(self, buffer: int, by_logit: bool) -> QuantisedActs:
+        """The packed form of a buffer's rows (or of the wanted ones) that its products need."""
+        key = ("pack", buffer, by_logit)
+        if key in self.out.packs:
+            return self.out.packs[key]
+        wanted = [p for p in self.fused.products(buffer) if p.by_logit == by_logit]
+        kinds = [FORMATS[self.matrices[p.weight].kind.name].quantized for p in wanted]
+        n, rows = self.width(buffer), self.sizes.n_logits if by_logit else self.sizes.n_rows
+        groups = layout.n_groups(n)
+        rows = -(-rows // layout.BLOCK_ROWS) * layout.BLOCK_ROWS if rows > layout.BLOCK_ROWS else rows
+        at, parts = 0, {}
+        for part, size in (
+            ("q", rows * groups * GROUP if any(kinds) else 0),
+            ("d", rows * groups * 4 if any(kinds) else 0),
+            ("s", rows * groups * 24 if any(kinds) else 0),
+            ("f", rows * groups * 128 if not all(kinds) else 0),
+        ):
+            parts[part] = at if size else None
+            at += -(-size // 64) * 64
+        place = QuantisedActs(key, n, rows, parts["q"], parts["d"] or 0, parts["s"] or 0, parts["f"], at)
+        self.out.packs[key], self.out.sizes[key] = place, at
+        return place
+
+    def emit(
+        self, node: Node, kind: str, kernel: Any, struct: Any, arguments: dict[str, Any], units: int, scale: Scale,
+        reads: tuple[Hashable, ...], writes: tuple[Hashable, ...], n_bytes: int = 0,
+    ) -> None:  # fmt: skip
+        """Add an operation."""
+        self.out.operations.append(
+            CpuOperation(node.name, kind, kernel, struct, arguments, units, scale, reads, writes, n_bytes)
+        )
+
+
+CPU: LoweringTable[CpuLowering] = LoweringTable("zinc_rt.backends.cpu.lower", "native")
+"""The functions that lower operations to the CPU's kernels."""
+CpuLowering.table = CPU

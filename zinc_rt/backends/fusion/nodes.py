@@ -1,0 +1,117 @@
+"""What a graph's nodes become: the work of one kernel each, with its operands by buffer id.
+
+`node` is the graph's node that names the work in messages and profiles. The kinds are named tuples: a model has
+hundreds of them, and starting up pays for each class, too.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from zinc_rt.backends.fusion.heads import Heads
+from zinc_rt.ir.graph import Node
+from zinc_rt.ir.op import Op
+
+
+class Single(NamedTuple):
+    """One operation by itself; backends lower it by its opcode."""
+
+    node: Node
+
+
+class NormRows(NamedTuple):
+    """total = x + residual; y = norm(total) * weight. Without a residual: y = norm(x) * weight.
+
+    total_read: whether any other node or the caller reads the sum. logit_rows: the buffer of wanted rows where
+    nothing but products of logits reads y, so that only those rows matter; else None.
+    """
+
+    node: Node
+    x: int
+    residual: int | None
+    weight: int
+    total: int | None
+    y: int
+    eps: float
+    total_read: bool
+    logit_rows: int | None
+
+    @property
+    def sources(self) -> tuple[int, ...]:
+        """x, and the residual where there is one."""
+        return (self.x,) if self.residual is None else (self.x, self.residual)
+
+
+class Product(NamedTuple):
+    """y = x W^T + bias, for every row, or for the rows that `logit_rows` names."""
+
+    node: Node
+    x: int
+    weight: int
+    bias: int | None
+    y: int
+    logit_rows: int | None
+
+    @property
+    def by_logit(self) -> bool:
+        """Whether it has a row for each wanted one."""
+        return self.logit_rows is not None
+
+
+class Gate(NamedTuple):
+    """y = silu(gate) * up."""
+
+    node: Node
+    gate: int
+    up: int
+    y: int
+
+
+class HeadsWrite(NamedTuple):
+    """Heads, normed and rotated as they say, written to a buffer or to a cache.
+
+    cache: "k_cache" or "v_cache" where the target is one, else empty. where: the buffers of positions, slots and pages
+    of a cache; empty for a buffer.
+    """
+
+    node: Node
+    heads: Heads
+    target: int
+    cache: str = ""
+    where: tuple[int, ...] = ()
+
+
+class Attend(NamedTuple):
+    """Attention of each row's queries over the cached positions up to its own."""
+
+    node: Node
+    q: int
+    k_cache: int
+    v_cache: int
+    positions: int
+    slots: int
+    page_table: int
+    y: int
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+    scale: float
+
+    @property
+    def group(self) -> int:
+        """Query heads that share a key-value head."""
+        return self.n_heads // self.n_kv_heads
+
+
+FusedNode = Single | NormRows | Product | Gate | HeadsWrite | Attend
+"""Any of them."""
+
+STANDS_FOR: dict[type[FusedNode], tuple[Op, ...]] = {
+    Single: (),
+    NormRows: (Op.RMS_NORM, Op.RESIDUAL_RMS_NORM),
+    Product: (Op.MATMUL, Op.LM_HEAD),
+    Gate: (Op.SWIGLU,),
+    HeadsWrite: (Op.RMS_NORM, Op.ROPE, Op.KV_WRITE),
+    Attend: (Op.FLASH_ATTN,),
+}
+"""The operations that a backend with a lowering of the kind has kernels for."""

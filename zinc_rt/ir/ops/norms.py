@@ -1,0 +1,90 @@
+"""RMS norm: of rows, of each head, and of rows with the residual addition in front."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from zinc_rt.ir.definition import (
+    EPS,
+    FLOAT32,
+    HEAD_ROW,
+    HEADS,
+    ROW,
+    OpDefinition,
+    Operands,
+    OpSignature,
+    activation,
+    heads,
+    weight,
+)
+from zinc_rt.ir.op import Op
+from zinc_rt.ir.ops.elementwise import add_rows
+from zinc_rt.kernels.reference.arith import F32, fma_chain, fold_lanes
+from zinc_rt.numerics import NORM_LANES
+
+
+def rms_norm_rows(x: F32, weight: F32, eps: float) -> F32:
+    """Norm over the last axis: f32[..., n] with f32[n].
+
+    256 lanes, lane l chains fma(x, x, acc) over l, l + 256, ...; pairwise at distance 128 ... 1; then
+    (x * (1 / sqrt(sum / n + eps))) * weight.
+    """
+    n = x.shape[-1]
+    with np.errstate(all="ignore"):
+        flat = x.reshape(-1, n)
+        if n > NORM_LANES:
+            # A missing element changes nothing: fma(0, 0, acc) = acc.
+            chains = np.zeros((n + -n % NORM_LANES, flat.shape[0]), np.float32)
+            chains[:n] = flat.T
+            chains = chains.reshape(-1, NORM_LANES, flat.shape[0])
+            lanes = fma_chain(chains, chains)
+        else:
+            lanes = (flat * flat).T  # a chain of one step
+        total = fold_lanes(lanes, NORM_LANES)
+        scale = np.float32(1.0) / np.sqrt(total / np.float32(n) + np.float32(eps))
+        return np.asarray((flat * scale[:, None]) * weight).reshape(x.shape)
+
+
+def _rms_norm(at: Operands) -> None:
+    (x, w), y = at.inputs, at.outputs[0]
+    if "head_dim" in at.attrs:
+        x, y = heads(at, x), heads(at, y)
+    y[...] = rms_norm_rows(x, w, float(at.attrs["eps"]))
+
+
+def _residual_rms_norm(at: Operands) -> None:
+    (x, residual, w), (total, y) = at.inputs, at.outputs
+    total[...] = add_rows(x, residual)
+    y[...] = rms_norm_rows(total, w, float(at.attrs["eps"]))
+
+
+def _operations(elements: int, rows: int) -> int:
+    """Square, add, times scale, times weight; per row a division, an addition, a root and a reciprocal."""
+    return 4 * elements + 4 * rows
+
+
+_WEIGHT = weight("weight", "n", dtypes=FLOAT32)
+
+OPS = (
+    OpDefinition(
+        Op.RMS_NORM,
+        OpSignature((ROW, _WEIGHT), (activation("y", "R", "n"),), {"eps": EPS}),
+        reference=_rms_norm,
+        operations=lambda cost: _operations(cost.elements(0), cost.elements(0) // cost.elements(1)),
+        per_head=OpSignature(
+            (HEAD_ROW, weight("weight", "head_dim", dtypes=FLOAT32)),
+            (activation("y", "R", "n_heads", "head_dim"),),
+            {"eps": EPS, **HEADS},
+        ),
+    ),
+    OpDefinition(
+        Op.RESIDUAL_RMS_NORM,
+        OpSignature(
+            (ROW, activation("residual", "R", "n"), _WEIGHT),
+            (activation("sum", "R", "n"), activation("normed", "R", "n")),
+            {"eps": EPS},
+        ),
+        reference=_residual_rms_norm,
+        operations=lambda cost: cost.elements(0) + _operations(cost.elements(0), cost.dim(0, 0)),
+    ),
+)

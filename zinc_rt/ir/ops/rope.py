@@ -1,0 +1,92 @@
+"""Rotary position embedding."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from zinc_rt.ir.definition import (
+    FLOAT32,
+    HEAD_ROW,
+    HEADS,
+    AttrSpec,
+    OpDefinition,
+    Operands,
+    OpSignature,
+    activation,
+    heads,
+    index,
+    weight,
+)
+from zinc_rt.ir.op import Op
+from zinc_rt.ir.unify import Bindings
+from zinc_rt.kernels.reference.arith import F32
+
+if TYPE_CHECKING:
+    from zinc_rt.ir.sizes import CostView
+
+
+def rope_table(positions: npt.NDArray[np.integer], inv_freq: npt.ArrayLike, magnitude: float = 1.0) -> F32:
+    """cos and sin of position * inv_freq, computed in float64 and rounded once: f32[n, n_pairs, 2].
+
+    inv_freq: radians per position for each pair. magnitude: factor on both (YaRN's attention scaling).
+    """
+    angles = np.asarray(positions, np.float64)[:, None] * np.asarray(inv_freq, np.float64)[None, :]
+    return np.stack([np.cos(angles) * magnitude, np.sin(angles) * magnitude], axis=-1).astype(np.float32)
+
+
+def rope_rows(x: F32, table: F32, *, interleaved: bool) -> F32:
+    """Rotate the first 2 * n_pairs elements of each head; the rest passes through.
+
+    x: f32[n, heads, head_dim]; table: f32[n, n_pairs, 2], the rows of `rope_table` for each x row.
+    interleaved: pairs are (2i, 2i + 1) (the `llama` layout), otherwise (i, i + n_pairs) (NeoX halves).
+    Each output is two rounded products and one rounded sum: a*cos - b*sin, a*sin + b*cos.
+    """
+    pairs = table.shape[1]
+    first, second = (
+        (slice(0, 2 * pairs, 2), slice(1, 2 * pairs, 2)) if interleaved else (slice(0, pairs), slice(pairs, 2 * pairs))
+    )
+    cos, sin = table[:, None, :, 0], table[:, None, :, 1]
+    out = x.copy()
+    with np.errstate(all="ignore"):
+        a, b = x[:, :, first], x[:, :, second]
+        out[:, :, first] = a * cos - b * sin
+        out[:, :, second] = a * sin + b * cos
+    return out
+
+
+def _rope(at: Operands) -> None:
+    x, positions, table = at.inputs
+    rotated = rope_rows(heads(at, x), table[positions], interleaved=bool(at.attrs["interleaved"]))
+    heads(at, at.outputs[0])[...] = rotated
+
+
+def _rotated_part_fits(bound: Bindings) -> str | None:
+    half, head_dim = bound.value("rope_dim/2"), bound.value("head_dim")
+    if half is not None and head_dim is not None and 2 * half > head_dim:
+        return f"rope_table rotates {2 * half} elements of a head, head_dim is {head_dim}"
+    return None
+
+
+def _touched(cost: CostView) -> tuple[int, int]:
+    table_row = cost.dim(2, 1) * cost.row_bytes(2)
+    return cost.bytes_in(0, 1) + cost.dim(1, 0) * table_row, cost.bytes_out()
+
+
+OPS = (
+    OpDefinition(
+        Op.ROPE,
+        OpSignature(
+            (HEAD_ROW, index("positions", "R"), weight("rope_table", "C", "rope_dim/2", 2, dtypes=FLOAT32)),
+            (activation("y", "R", "n_heads", "head_dim"),),
+            {"interleaved": AttrSpec(bool), **HEADS},
+            (_rotated_part_fits,),
+        ),
+        reference=_rope,
+        # Two multiplications and one addition for each rotated element.
+        operations=lambda cost: 3 * cost.dim(1, 0) * cost.attr("n_heads") * 2 * cost.dim(2, 1),
+        touched=_touched,
+    ),
+)

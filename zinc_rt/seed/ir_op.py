@@ -1,0 +1,74 @@
+"""The page `ir_op`: opcodes with the stage and the milestone that ZINC's table gives them. Nothing here runs them."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from zinc_rt.ir.op import Op, from_name, name
+
+__all__ = ["Info", "Milestone", "Op", "Stage", "from_name", "info", "is_m0", "name"]
+
+
+class Stage(enum.StrEnum):
+    """The kind of step an opcode was made for."""
+
+    DECODE = "decode"
+    PREFILL = "prefill"
+    BOTH = "both"
+
+
+class Milestone(enum.StrEnum):
+    """The milestone at which an opcode becomes executable."""
+
+    M0 = "m0"
+    M2 = "m2"
+    M3 = "m3"
+    M4 = "m4"
+    M6 = "m6"
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """What the table says about one opcode."""
+
+    name: str
+    stage: Stage
+    milestone: Milestone
+
+
+_DECODE, _PREFILL, _BOTH = Stage.DECODE, Stage.PREFILL, Stage.BOTH
+
+# Every opcode that is not (decode, m0), which is what most of the table is.
+_EXCEPTIONS: dict[Op, tuple[Stage, Milestone]] = {
+    Op.RMS_NORM: (_BOTH, Milestone.M0),
+    Op.RMS_NORM_FUSED_QKV: (_DECODE, Milestone.M2),
+    Op.RMS_NORM_FUSED_MLP_GATE_UP: (_DECODE, Milestone.M2),
+    Op.ROPE: (_BOTH, Milestone.M0),
+    Op.RMS_NORM_FUSED_ROPE_KV_WRITE: (_DECODE, Milestone.M2),
+    Op.FLASH_ATTN_BATCHED: (_PREFILL, Milestone.M2),
+    Op.SAMPLE: (_DECODE, Milestone.M2),
+    Op.KV_WRITE_BATCHED: (_PREFILL, Milestone.M2),
+    Op.MATMUL_WMMA_F16: (_PREFILL, Milestone.M4),
+    Op.MATMUL_WMMA_Q4K: (_PREFILL, Milestone.M4),
+    Op.BARRIER: (_BOTH, Milestone.M0),
+    Op.STREAM_OUT: (_DECODE, Milestone.M3),
+    Op.LOAD_REQUEST_STATE: (_DECODE, Milestone.M3),
+    Op.STORE_REQUEST_STATE: (_DECODE, Milestone.M3),
+    Op.VERIFY_K: (_DECODE, Milestone.M6),
+    Op.MATMUL: (_BOTH, Milestone.M0),
+    Op.BIAS_ADD: (_BOTH, Milestone.M0),
+    Op.SWIGLU: (_BOTH, Milestone.M0),
+    Op.KV_WRITE: (_BOTH, Milestone.M0),
+    Op.RESIDUAL_ADD: (_BOTH, Milestone.M0),
+}
+
+
+def info(op: Op) -> Info:
+    """The table's row for `op`."""
+    return Info(name(op), *_EXCEPTIONS.get(op, (_DECODE, Milestone.M0)))
+
+
+def is_m0(op: Op) -> bool:
+    """Whether the first milestone needs `op`."""
+    return info(op).milestone is Milestone.M0
