@@ -13,7 +13,7 @@ from amdgpu_emu.machine import Machine
 from amdgpu_emu.models import R9700, RAPHAEL, RX7900XTX
 from amdgpu_emu.profiles import LINUX_6_12, LINUX_6_17, LINUX_7_3, LINUX_7_3_USERQ
 from zinc_rt.backends.probe import Gpu, find_gpus, prove_cs, prove_kfd, prove_umq
-from zinc_rt.backends.tiers import Tier, TierReport, TierUnavailable, auto_tier, probe_tiers, resolve_tier
+from zinc_rt.backends.devices import Tier, TierReport, TierUnavailable, auto_tier, probe_tiers, resolve_tier
 from zinc_rt.linux import Linux
 
 NODE = "/dev/dri/renderD128"

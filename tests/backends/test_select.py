@@ -12,7 +12,7 @@ from zinc_rt.backends.amdgpu.backend import AmdBackend
 from zinc_rt.backends.amdgpu.selftest import WrongResults
 from zinc_rt.backends.cpu.backend import CpuBackend
 from zinc_rt.backends.select import BackendOptions, open_backend
-from zinc_rt.backends.tiers import Tier, TierUnavailable
+from zinc_rt.backends.devices import Tier, TierUnavailable
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 
 

@@ -41,7 +41,7 @@ def chat(
     ctx_size: o.CtxSize = None,
     threads: o.Threads = None,
     batch_size: o.BatchSize = None,
-    tier: o.TierName = None,
+    device: o.DeviceName = None,
     kernels: o.KernelSet = None,
     isa: o.Isa = None,
     cache_dir: o.CacheDir = None,
@@ -85,7 +85,7 @@ def chat(
         raise UsageError("standard input is closed; messages are read from there")
     with open_model(
         model,
-        tier=tier,
+        device=device,
         n_ctx=ctx_size,
         threads=threads,
         n_batch=batch_size,

@@ -11,8 +11,21 @@ from zinc_rt.cli.terminal import abandon_stdout
 EXIT_INTERRUPTED: Final = 130
 
 
+OLDER_NAMES: Final = {"--tier": "--device"}
+"""Options that are taken but not listed, and what they are called now."""
+
+
 class Command(TyperCommand):
     """A verb whose help groups the options under the headings that they name."""
+
+    def make_parser(self, ctx: Any) -> Any:
+        """The parser, which also takes the older names of options."""
+        parser = super().make_parser(ctx)
+        params: list[Any] = self.get_params(ctx)
+        for param in params:
+            if older := [old for old, new in OLDER_NAMES.items() if new in param.opts]:
+                parser.add_option(obj=param, opts=older, dest=param.name, action="store", nargs=1)
+        return parser
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         return ["[OPTIONS]", *(metavar for metavar, _ in _arguments(self.params))]

@@ -33,11 +33,11 @@ def _set_debug(value: bool) -> bool:
     return value
 
 
-def _tiers(incomplete: str) -> list[str]:
-    """Shell completion of --tier."""
-    from zinc_rt.backends.tiers import Tier
+def _devices(incomplete: str) -> list[str]:
+    """Shell completion of --device."""
+    from zinc_rt.backends.devices import NAMES
 
-    return [t.value for t in Tier if t.value.startswith(incomplete)]
+    return [name for name in NAMES if name.startswith(incomplete)]
 
 
 def _kernel_sets(incomplete: str) -> list[str]:
@@ -130,13 +130,14 @@ BatchSize = Annotated[
         show_default=False,
     ),
 ]
-TierName = Annotated[
+DeviceName = Annotated[
     str | None,
     typer.Option(
-        "--tier",
+        "--device",
         metavar="NAME",
-        autocompletion=_tiers,
-        help="Engine; `zinc check` lists them. Default: $ZINC_RT_TIER, else auto: the best that works.",
+        autocompletion=_devices,
+        help="What runs the model: cpu, gpu, one interface of a GPU (gpu:kfd, gpu:cs, gpu:umq), emu (an emulated GPU), or"
+        " auto, the best that works; `zinc check` tries them. Default: $ZINC_RT_TIER, else auto.",
         rich_help_panel=MODEL,
         show_default=False,
     ),
@@ -339,5 +340,5 @@ def _bias(text: str) -> tuple[int, float]:
 def choose_file(positional: Path | None, option: Path | None) -> Path | None:
     """The model file of verbs that take it with or without -m. Raises `UsageError` when both are given."""
     if positional is not None and option is not None:
-        raise UsageError(f"two model files are given, {positional} and -m {option}; leave one away")
+        raise UsageError(f"two model files given ({positional} and -m {option}); pass only one")
     return positional if positional is not None else option

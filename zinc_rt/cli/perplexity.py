@@ -60,7 +60,7 @@ def perplexity(
     model: o.ModelFile = None,
     threads: o.Threads = None,
     batch_size: o.BatchSize = None,
-    tier: o.TierName = None,
+    device: o.DeviceName = None,
     kernels: o.KernelSet = None,
     isa: o.Isa = None,
     cache_dir: o.CacheDir = None,
@@ -78,7 +78,7 @@ def perplexity(
     text = read_text(file)
     with open_model(
         model,
-        tier=tier,
+        device=device,
         n_ctx=window,
         threads=threads,
         n_batch=batch_size,

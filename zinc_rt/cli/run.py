@@ -107,7 +107,7 @@ def run(
     ctx_size: o.CtxSize = None,
     threads: o.Threads = None,
     batch_size: o.BatchSize = None,
-    tier: o.TierName = None,
+    device: o.DeviceName = None,
     kernels: o.KernelSet = None,
     isa: o.Isa = None,
     cache_dir: o.CacheDir = None,
@@ -159,7 +159,7 @@ def run(
     )
     with open_model(
         model,
-        tier=tier,
+        device=device,
         n_ctx=ctx_size,
         threads=threads,
         n_batch=batch_size,
@@ -194,10 +194,10 @@ def _as_dict(model: Model, prompt: str, params: SamplingParams, answer: Reply) -
     stats = answer.stats
     tree: dict[str, Any] = {
         "model": model.name,
-        "tier": model.tier.value,
-        "kernels": model.engine.kernels,
-        "isa": model.engine.isa,
-        "threads": model.engine.threads,
+        "device": model.device.value,
+        "kernels": model.engine.features.kernels,
+        "isa": model.engine.features.isa,
+        "threads": model.engine.features.threads,
         "prompt": prompt,
         "text": answer.text,
         "token_ids": [c.token_id for c in answer.chunks],

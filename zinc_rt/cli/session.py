@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from zinc_rt.cli.terminal import LoadingBar, is_terminal, say
 
 if TYPE_CHECKING:
-    from zinc_rt.generation import Chunk, Stats
     from zinc_rt.model import Model
+    from zinc_rt.sampling.generation import Chunk, Stats
     from zinc_rt.sampling.params import SamplingParams
 
 INTERRUPTED = "interrupted"
@@ -31,7 +31,7 @@ _ENDINGS = {
 def open_model(
     path: Path | None,
     *,
-    tier: str | None = None,
+    device: str | None = None,
     n_ctx: int | None = None,
     threads: int | None = None,
     n_batch: int | None = None,
@@ -45,7 +45,7 @@ def open_model(
     with LoadingBar() as bar:
         return load(
             path,
-            tier=tier,
+            device=device,
             n_ctx=n_ctx,
             threads=threads,
             n_batch=n_batch,
@@ -114,7 +114,7 @@ def stream_answer(model: Model, prompt: Sequence[int], params: SamplingParams, s
             if chunk.finish_reason is not None:
                 answer.finish_reason, answer.stats = chunk.finish_reason, chunk.stats
     except KeyboardInterrupt:
-        from zinc_rt.generation import Stats
+        from zinc_rt.sampling.generation import Stats
 
         answer.finish_reason = INTERRUPTED
         if answer.chunks:

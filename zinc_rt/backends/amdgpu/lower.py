@@ -43,7 +43,7 @@ from zinc_rt.kernels.rdna.heads import GpuHeadsArgs
 
 _FOUR = 1024  # elements of a workgroup that does four a lane
 _MAX_HEAD_DIM, _MAX_GROUP = 512, 32
-_ELSEWHERE = "the CPU runs it: use tier t_cpu"
+_ELSEWHERE = "the CPU runs it: use --device cpu"
 
 
 @dataclass

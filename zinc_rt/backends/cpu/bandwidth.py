@@ -9,8 +9,8 @@ import time
 import numpy as np
 
 from zinc_rt.backends.cpu.choice import TargetTuning
-from zinc_rt.backends.cpu.memory import huge_bytes
 from zinc_rt.backends.cpu.program import CpuOperation, CpuProgram, Runner, Scale, plain_step
+from zinc_rt.backends.host_memory import huge_bytes
 from zinc_rt.kernels.cpu.structs import SumArgs
 from zinc_rt.lang.library import Library
 
