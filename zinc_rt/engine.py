@@ -1,6 +1,6 @@
 """The engine: a device's backend, one model lowered onto it, the KV pages of its sequences, and the step.
 
-    engine = Engine(Options(device="cpu"))
+    engine = Engine(Options(Device.cpu))
     engine.load(file, definition)
     slot = engine.open_sequence()
     result = engine.step([Rows(slot, 0, token_ids, wanted=(len(token_ids) - 1,))])
@@ -115,6 +115,8 @@ class Options:
     tier: InitVar[str | None] = None
 
     def __post_init__(self, tier: str | None) -> None:
+        if tier is not None and self.device is not Device.cpu:
+            raise UsageError(f"device is {self.device!r} and tier is {tier!r}; give device only")
         object.__setattr__(self, "device", parse_device(self.device if tier is None else tier))
         for field, least, most in (
             ("n_batch", 1, 4096),

@@ -86,6 +86,8 @@ def load(
     Raises `GGUFError` (the file), `ModelError` (what is in it), `TokenizerError`, `MemoryPlanError`, `UsageError`,
     `DeviceUnavailable`, `LangError` (compiling the kernels).
     """
+    if device is not None and tier is not None:
+        raise UsageError(f"device is {device!r} and tier is {tier!r}; give device only")
     named = device if device is not None else tier
     options = Options(
         device=device_from_env() if named is None else parse_device(named),

@@ -36,7 +36,7 @@ _KFD_REMEDIES = {
 
 
 def gpu_findings(linux: Linux | None = None) -> list[MachineFinding]:
-    """A line for each thing that matters to a GPU tier. Doors are tried out; nothing stays open."""
+    """A line for each thing that matters to a GPU. Interfaces are tried out; nothing stays open."""
     from zinc_rt.backends.probe import find_gpus
 
     linux = linux or host()
@@ -54,7 +54,7 @@ def gpu_findings(linux: Linux | None = None) -> list[MachineFinding]:
 def _list(gpus: list[Gpu]) -> str:
     taken = next((gpu.render_node for gpu in gpus if gpu.eligible), None)
     text = f"{len(gpus)} driven by amdgpu"
-    return f"{text}; the GPU tiers take {taken}" if taken else f"{text}, none that the GPU tiers take"
+    return f"{text}; the runtime uses {taken}" if taken else f"{text}, none that the runtime can use"
 
 
 def _no_gpu(linux: Linux) -> MachineFinding:

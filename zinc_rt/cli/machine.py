@@ -39,7 +39,7 @@ class MachineFinding:
 
 
 def findings() -> list[MachineFinding]:
-    """Everything but the tiers."""
+    """Everything but the devices."""
     return [_python(), _system(), _processor(), _cores(), _memory(), _numpy(), *_libraries(), _built_in()]
 
 

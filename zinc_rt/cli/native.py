@@ -1,4 +1,4 @@
-"""The native side of the CPU tier for `zinc check`: what it would run with here, tried out."""
+"""The CPU's native kernels for `zinc check`: what would run here, tried out."""
 
 from __future__ import annotations
 

@@ -136,8 +136,8 @@ DeviceName = Annotated[
         "--device",
         metavar="NAME",
         autocompletion=_devices,
-        help="What runs the model: cpu, gpu, one interface of a GPU (gpu:kfd, gpu:cs, gpu:umq), emu (an emulated GPU), or"
-        " auto, the best that works; `zinc check` tries them. Default: $ZINC_RT_TIER, else auto.",
+        help="What runs the model: cpu, gpu, one interface of a GPU (gpu:kfd, gpu:cs, gpu:umq), emu (an emulated GPU)"
+        " or auto, the best that works; `zinc check` tries them. Default: $ZINC_RT_TIER, else auto.",
         rich_help_panel=MODEL,
         show_default=False,
     ),

@@ -29,8 +29,8 @@ completion in bash, zsh, fish and PowerShell.
 | 130 | stopped by Ctrl-C; what had been made by then has been written |
 
 `ZINC_RT_TIER` names the device where `--device` is not given, `ZINC_RT_CACHE_DIR` the folder of compiled kernels where
-`--cache-dir` is not. `--tier` is an older name of `--device`; it and the variable also take the older names `t_cpu`, `t1_pm4`
-(`gpu:kfd`, else `gpu:cs`) and `t2_umq`.
+`--cache-dir` is not. `--tier` is an older name of `--device`; older names of devices are taken, too: `t_cpu` (`cpu`),
+`t1_pm4` (`gpu:kfd`, else `gpu:cs`) and `t2_umq` (`gpu:umq`).
 """
 
 
