@@ -11,9 +11,9 @@ import pytest
 from tests.kernels import exact, oracle
 from tests.kernels.oracle import same_bits
 from zinc_rt import kernels
-from zinc_rt.kernels.errors import EmptyInput, ShapeMismatch
 from zinc_rt.kernels.reference.argmax import argmax_rows
 from zinc_rt.kernels.reference.softmax import softmax
+from zinc_rt.seed.kernels.errors import EmptyInput, ShapeMismatch
 
 WILD = np.float32([0.0, -0.0, 2.0**-149, -(2.0**-140), 1e-30, 3e38, -3e38, np.inf, -np.inf, np.nan, 1.0, -88.0])
 BINARY: dict[str, Callable[[float, float], float]] = {

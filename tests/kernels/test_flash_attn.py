@@ -10,10 +10,10 @@ import pytest
 from tests.kernels import oracle
 from tests.kernels.oracle import same_bits
 from zinc_rt import kernels
-from zinc_rt.kernels.errors import EmptyInput, ShapeMismatch
 from zinc_rt.kernels.reference import flash_attn as module
 from zinc_rt.kernels.reference.flash_attn import attend_rows
 from zinc_rt.kernels.reference.kv_cache import flash_attn_paged, kv_write_rows
+from zinc_rt.seed.kernels.errors import EmptyInput, ShapeMismatch
 
 LENGTHS = [1, 15, 16, 17, 255, 256, 257, 600]
 

@@ -11,9 +11,9 @@ from tests.kernels import exact, oracle
 from tests.kernels.material import activations, adversarial_activations
 from tests.kernels.oracle import same_bits
 from zinc_rt import kernels
-from zinc_rt.kernels.errors import EmptyInput, ShapeMismatch
 from zinc_rt.kernels.reference.rms_norm import rms_norm_rows
 from zinc_rt.kernels.reference.rope import rope_rows, rope_table
+from zinc_rt.seed.kernels.errors import EmptyInput, ShapeMismatch
 
 SIZES = [1, 2, 32, 192, 255, 256, 257, 511, 513, 1000, 1024]
 EPS = float(np.float32(1e-5))

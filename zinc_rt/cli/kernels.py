@@ -1,4 +1,4 @@
-"""`zinc kernels`: GPU kernels, those of this version and those in `.zrt` files."""
+"""`zinc kernels`: the GPU kernels of this version."""
 
 from __future__ import annotations
 
@@ -18,14 +18,12 @@ from zinc_rt.errors import UsageError
 if TYPE_CHECKING:
     from zinc_rt.lang.gpu import GpuKernel
 
-_SUFFIX = ".zrt"
 _WORD = 4
 
 
 class KernelsAction(StrEnum):
     """What to do with kernels."""
 
-    build = "build"
     list = "list"
     show = "show"
     disasm = "disasm"
@@ -48,17 +46,16 @@ def kernels(
         KernelsAction,
         typer.Argument(
             metavar="ACTION",
-            help="build (write .zrt files), list, show (registers, arguments) or disasm (the machine code).",
+            help="list, show (registers, arguments) or disasm (the machine code).",
             show_default=False,
         ),
     ],
     what: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[WHAT]...",
+            metavar="[NAME]...",
             autocompletion=_names,
-            help="build: the folder, then names of kernels, by default all. The others: names, .zrt files, folders of"
-            " them; list, by default all of this version.",
+            help="Names of kernels; for list, by default all.",
             show_default=False,
         ),
     ] = None,
@@ -68,7 +65,7 @@ def kernels(
             "--target",
             metavar="GPU",
             autocompletion=_targets,
-            help="What kernels are compiled for; files are for what they say.",
+            help="What kernels are compiled for.",
             rich_help_panel=o.OTHER,
         ),
     ] = "gfx1201",
@@ -76,52 +73,21 @@ def kernels(
     cache_dir: o.CacheDir = None,
     debug: o.Debug = False,
 ) -> None:
-    """Build, list and look into GPU kernels.
+    """List GPU kernels and look into them.
 
-    Kernels are compiled when they are first needed and kept in the compile cache; `build` writes them into files ahead
-    of time. All of them or, when something fails, none.
+    Kernels are compiled when they are first needed and kept in the compile cache.
     """
     names = what or []
-    if action is KernelsAction.build:
-        _build(names, target, cache_dir, as_json)
-        return
     if action is not KernelsAction.list and not names:
-        raise UsageError(f"{action.value} needs the name of a kernel or a {_SUFFIX} file")
-    found = _find(names, target, cache_dir)
+        raise UsageError(f"{action.value} needs the name of a kernel")
+    built = _compile(names, target, cache_dir)
+    found = [(name, built[name]) for name in names or built]
     if action is KernelsAction.list:
         _list(found, as_json)
     elif action is KernelsAction.show:
         _show(found, as_json)
     else:
         _disassemble(found, as_json)
-
-
-# From names to kernels.
-
-
-def _find(names: Sequence[str], target: str, cache_dir: Path | None) -> list[tuple[str, GpuKernel]]:
-    """Kernels by name, or by path for those that come from files, in the order in which they are asked for."""
-    from zinc_rt.kernels.rdna.catalogue import KERNELS
-    from zinc_rt.kernels.zrt import read_file, read_folder
-
-    read: dict[str, list[tuple[str, GpuKernel]]] = {}
-    wanted = []
-    for name in names:
-        path = Path(name)
-        if name in KERNELS:
-            wanted.append(name)
-        elif path.is_dir():
-            read[name] = [(str(path / f"{n}{_SUFFIX}"), kernel) for n, kernel in read_folder(path).items()]
-            if not read[name]:
-                raise UsageError(f"{name} holds no {_SUFFIX} files")
-        elif path.suffix == _SUFFIX or len(path.parts) > 1:
-            read[name] = [(name, read_file(path))]
-        else:
-            wanted.append(name)
-    built = _compile(wanted, target, cache_dir) if wanted or not names else {}
-    if not names:
-        return list(built.items())
-    return [item for name in names for item in (read[name] if name in read else [(name, built[name])])]
 
 
 def _compile(names: Sequence[str], target: str, cache_dir: Path | None) -> dict[str, GpuKernel]:
@@ -139,28 +105,6 @@ def _compile(names: Sequence[str], target: str, cache_dir: Path | None) -> dict[
             raise UsageError(f"no kernel is named {name}; {hint}")
     store = CompileCache(cache_dir if cache_dir is not None else default_cache_dir(), notify=say)
     return gpu_kernels({name: KERNELS[name].spec for name in names or KERNELS}, target, cache=store, notify=say)
-
-
-# What is done with them.
-
-
-def _build(names: Sequence[str], target: str, cache_dir: Path | None, as_json: bool) -> None:
-    from zinc_rt.kernels.rdna.catalogue import KERNELS
-    from zinc_rt.kernels.zrt import write_folder
-
-    if not names:
-        raise UsageError("build needs a folder: zinc kernels build FOLDER [NAME]...")
-    folder = Path(names[0])
-    if names[0] in KERNELS and not folder.exists():
-        raise UsageError(f"{names[0]} is a kernel; build needs a folder first: zinc kernels build FOLDER {names[0]}")
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder} is a file; build writes a folder")
-    sizes = write_folder(folder, _compile(names[1:], target, cache_dir))
-    if as_json:
-        tree = {"folder": str(folder), "target": target, "files": {f"{n}{_SUFFIX}": size for n, size in sizes.items()}}
-        _json(tree)
-    else:
-        write(f"{len(sizes)} kernels for {target} in {folder}: {sum(sizes.values())} bytes\n")
 
 
 def _facts(name: str, kernel: GpuKernel) -> dict[str, Any]:

@@ -1,30 +1,12 @@
-"""The errors of the kernels, named as the kernel pages name them."""
+"""The errors of the kernels."""
 
 from __future__ import annotations
 
 from zinc_rt.errors import ZincError
-from zinc_rt.gguf.errors import UnsupportedTensorType
-
-__all__ = [
-    "EmptyInput",
-    "InputTooSmall",
-    "InvalidTopK",
-    "KernelInputError",
-    "OutputTooSmall",
-    "ShapeMismatch",
-    "TokenOutOfRange",
-    "TooManyExperts",
-    "UnsupportedShape",
-    "UnsupportedTensorType",
-]
 
 
 class KernelInputError(ZincError):
     """A kernel was called with operands that it cannot take."""
-
-
-class EmptyInput(KernelInputError):
-    """An operand that must hold at least one element holds none."""
 
 
 class ShapeMismatch(KernelInputError):
@@ -33,23 +15,3 @@ class ShapeMismatch(KernelInputError):
 
 class TokenOutOfRange(KernelInputError):
     """A token id is negative or not below the vocabulary size."""
-
-
-class TooManyExperts(KernelInputError):
-    """A router has more experts than the kernel takes."""
-
-
-class InvalidTopK(KernelInputError):
-    """The number of experts to pick is zero or above the number of experts."""
-
-
-class OutputTooSmall(KernelInputError):
-    """The buffer for the result is shorter than the result."""
-
-
-class InputTooSmall(KernelInputError):
-    """An operand is shorter than the kernel needs."""
-
-
-class UnsupportedShape(KernelInputError):
-    """A row length that the block format cannot hold, such as one that is not a multiple of 32."""

@@ -1,7 +1,4 @@
-"""The PM4 packet builder that the direct AMD tiers share: syntax alone, it knows no model and no graph.
-
-Names and values of the original's page; `zinc_rt.amdgpu.pm4` has the table behind them, and the decoder.
-"""
+"""The page `pm4_packet`: the builder of PM4 packets. `zinc_rt.amdgpu.pm4` has the table behind it, and the decoder."""
 
 from zinc_rt.amdgpu.pm4.builder import DISPATCH_INITIATOR_COMPUTE, PacketBuilder, hi32, lo32
 from zinc_rt.amdgpu.pm4.errors import OutOfSpace

@@ -22,6 +22,7 @@ from zinc_rt.amdgpu.pm4 import OutOfSpace
 from zinc_rt.errors import BackendClosed, BackendError
 from zinc_rt.linux import Argument, Linux
 from zinc_rt.seed.cs import TokenBoundary
+from zinc_rt.seed.cs import errors as boundary_errors
 from zinc_rt.seed.cs.sentinels import BoundaryOperation, sentinel
 
 SIZES = {"ib": 0x1_0000, "input": 0x20_0000, "output": 0x8000, "signal": 0x1000, "shader": 0x8000}
@@ -65,7 +66,7 @@ def test_copies() -> None:
             signal = int(boundary.signal_map[0]) | int(boundary.signal_map[1]) << 32
             assert signal == sentinel(BoundaryOperation.copy, n)
         for value in (-1, 1 << 32):
-            with pytest.raises(errors.ValueOutOfRange, match="4294967295"):
+            with pytest.raises(boundary_errors.ValueOutOfRange, match="4294967295"):
                 boundary.copy_u32(value)
         assert boundary.submit_count == 5
 

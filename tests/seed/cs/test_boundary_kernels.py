@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -13,9 +11,7 @@ from tests.seed.cs.boundary_cases import CHECKS
 from tests.seed.cs.rows import pack_q8_0, same
 from zinc_rt.gguf import GGMLType, blocks
 from zinc_rt.kernels.reference.matmul import Weight, matmul
-from zinc_rt.kernels.zrt import read_folder, write_folder
 from zinc_rt.seed.cs import TokenBoundary
-from zinc_rt.seed.cs.boundary_programs import built_in
 
 
 @pytest.mark.parametrize("name", CHECKS)
@@ -40,14 +36,3 @@ def test_every_form_gives_the_reference_kernels_answer() -> None:
     assert same(wave, expected)
     for found in (serial, two, dense):
         assert same(found, expected[:few])
-
-
-def test_kernels_from_files(tmp_path: Path) -> None:
-    write_folder(tmp_path, built_in())
-    kernels = read_folder(tmp_path)
-    with (
-        process(shader=ShaderCore()) as linux,
-        TokenBoundary.init_path(NODE, linux=linux, kernels=kernels) as boundary,
-    ):
-        CHECKS["argmax_f32_range"](boundary)
-        assert boundary.argmax_top2(1, 0.5, 2, 0.75) == 2

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests.amdgpu.cs.machines import NODE, process
-from zinc_rt.amdgpu.cs.errors import InputTooLarge, OutputTooLarge, ShapeMismatch, ValueOutOfRange
 from zinc_rt.seed.cs import TokenBoundary
+from zinc_rt.seed.cs.errors import InputTooLarge, OutputTooLarge, ShapeMismatch, ValueOutOfRange
 
 
 @pytest.fixture(scope="module")

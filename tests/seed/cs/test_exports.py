@@ -1,4 +1,4 @@
-"""The page's names, values and layouts, against the table of the original's exports."""
+"""The page's names, values and layouts, against the table of exports."""
 
 from __future__ import annotations
 

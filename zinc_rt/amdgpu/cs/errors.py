@@ -8,7 +8,6 @@ from __future__ import annotations
 from zinc_rt.amdgpu import errors as driver_errors
 from zinc_rt.amdgpu import pm4
 from zinc_rt.amdgpu.errors import InterfaceError
-from zinc_rt.errors import BackendError
 
 OutOfSpace = pm4.OutOfSpace
 SignalMismatch = driver_errors.SignalMismatch
@@ -158,30 +157,6 @@ class WaitTimedOut(CsError):
     """The fence did not retire in time."""
 
     status = "wait_timeout"
-
-
-class ValueOutOfRange(BackendError):
-    """A value does not fit into the packet's field."""
-
-
-class ShapeMismatch(BackendError):
-    """Operands do not fit each other or the operation: a length, a number of rows or columns."""
-
-
-class InputTooLarge(BackendError):
-    """The operands do not fit into the input buffer."""
-
-
-class OutputTooLarge(BackendError):
-    """The result does not fit into the output buffer."""
-
-
-class ArgmaxTop2InvalidToken(BackendError):
-    """The kernel chose neither of the two tokens: it did not run, or wrote something else."""
-
-
-class ArgmaxRangeInvalidToken(BackendError):
-    """The kernel chose a token or row outside of the range: it did not run, or wrote something else."""
 
 
 BUFFER_ERRORS: dict[tuple[str, str], type[BufferFailed]] = {

@@ -186,7 +186,7 @@ class Runner:
     def close(self) -> None:
         """End the threads."""
         if "pool" in self.__dict__ and self.pool is not None:
-            self.pool.deinit()
+            self.pool.close()
 
 
 def _nothing(*_: int) -> None:

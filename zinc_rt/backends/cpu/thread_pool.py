@@ -1,10 +1,6 @@
 """A pool of threads for many short fan-outs: no allocation per task, no lock; workers spin for a while, then sleep.
 
-    pool = FastPool.init(3)                      # three workers beside the caller
-    pool.dispatch_and_run([Task(work, part) for part in parts])
-    pool.deinit()
-
-A task is a Python function or the address of a compiled kernel `fn(context: u64)`; only the latter run side by side.
+Compiled code hands the workers their tasks (`kernels.cpu.pool`): the address of a compiled function and a number.
 """
 
 from __future__ import annotations
@@ -13,10 +9,9 @@ import ctypes
 import os
 import threading
 import weakref
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -47,16 +42,8 @@ class PoolError(ZincError):
     """The pool was used against its rules."""
 
 
-@dataclass(frozen=True)
-class Task:
-    """fn_(ctx). fn_: a Python function, or the address of a compiled one; ctx: its argument (an int for the latter)."""
-
-    fn_: Callable[[Any], object] | int
-    ctx: Any = None
-
-
 class ThreadPool:
-    """`n` workers and the caller. Belongs to the thread that made it; `deinit` ends the workers."""
+    """`n` workers and the caller. Belongs to the thread that made it; `close` ends the workers."""
 
     def __init__(self, n: int, *, library: Library | None = None, limit: int = MAX_WORKERS, spins: int = SPINS) -> None:
         """Start the workers. Raises `InvalidWorkerCount`, `PoolError`, and what compiling the pool's kernels raises."""
@@ -70,10 +57,8 @@ class ThreadPool:
         self._system = system_words(spins)
         self.system = self._system.ctypes.data
         self._jobs: list[Callable[[], object] | None] = [None] * n
-        self._errors: list[BaseException | None] = [None] * n
         self._pid = os.getpid()
-        self._running = False
-        shared = (self._calls, self._memory, self._system, self._jobs, self._errors)
+        shared = (self._calls, self._memory, self._system, self._jobs)
         self._threads = [
             threading.Thread(target=_work, args=(i, *shared), name=f"zinc-worker-{i + 1}", daemon=True)
             for i in range(n)
@@ -90,87 +75,34 @@ class ThreadPool:
                 raise PoolError(f"{error}: {len(started)} of {n} started; use fewer threads") from None
             started.append(thread)
 
-    @classmethod
-    def init(cls, n: int) -> ThreadPool:
-        """The same as the constructor."""
-        return cls(n)
-
-    def deinit(self) -> None:
-        """End the workers and wait for them. Calling it again does nothing. Raises `PoolError` in one of its tasks."""
-        if self._close.alive and self._in_task():
-            raise PoolError("a task cannot end the pool that runs it")
+    def close(self) -> None:
+        """End the workers and wait for them. Calling it again does nothing."""
         self._close()
 
-    def __enter__(self) -> ThreadPool:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.deinit()
+        self.close()
 
-    def executor_count(self) -> int:
-        """Workers and the caller."""
-        return self.n + 1
+    @property
+    def open(self) -> bool:
+        """Whether the workers still run."""
+        return self._close.alive
 
-    def dispatch_and_run(self, tasks: Sequence[Task]) -> None:
-        """Task 0 on the caller, task i on worker i - 1; returns when all have finished.
+    def give(self, worker: int, address: int, number: int) -> None:
+        """Let a worker call a compiled function `fn(number: u64)`."""
+        self._calls.give_task(self.slots + worker * _SLOT_BYTES, self.system, address, number)
 
-        Raises `PoolError`, before any runs, for more than `executor_count()` tasks and for one that cannot run; then
-        the first exception that a task raised.
-        """
-        self._check_usable(tasks)
-        if not tasks:
-            return
-        errors: list[BaseException | None] = []
-        try:
-            self._running = True
-            self.wait_idle()  # an interrupt may have ended the last call before its tasks had ended
-            for i, task in enumerate(tasks[1:]):
-                slot = self.slots + i * _SLOT_BYTES
-                if isinstance(task.fn_, int):
-                    self._calls.give_task(slot, self.system, task.fn_, task.ctx or 0)
-                else:
-                    self._jobs[i] = _bound(task)
-                    self._calls.give_task(slot, self.system, native.STOP, 0)
-            if isinstance(tasks[0].fn_, int):
-                ctypes.CFUNCTYPE(None, ctypes.c_uint64)(tasks[0].fn_)(tasks[0].ctx or 0)
-            else:
-                tasks[0].fn_(tasks[0].ctx)
-        except BaseException as error:  # raised again below, when the workers are through with what they share
-            errors.append(error)
-        finally:
-            self._running = False
-            self.wait_idle()
-        errors += self._errors
-        self._errors[:] = [None] * self.n
-        try:
-            for raised in errors:
-                if raised is not None:
-                    raise raised
-        finally:
-            errors.clear()  # else an exception and this frame keep each other, and the pool
-            raised = None
+    def give_job(self, worker: int, job: Callable[[], object]) -> None:
+        """Let a worker call a Python function, which must raise nothing."""
+        self._jobs[worker] = job
+        self.give(worker, native.STOP, 0)
 
     def wait_idle(self) -> None:
         """Return when every worker has finished what it was given; at once in a forked process, which has none."""
         if os.getpid() == self._pid:
             self._calls.wait_idle(self.slots, self.n, self.system)
-
-    def _in_task(self) -> bool:
-        """Whether this is called by a task of the pool."""
-        return self._running or threading.current_thread() in self._threads
-
-    def _check_usable(self, tasks: Sequence[Task]) -> None:
-        if not self._close.alive:
-            raise PoolError("the pool is closed")
-        if os.getpid() != self._pid:
-            raise PoolError("the pool belongs to the process that made it; a forked process needs its own")
-        if self._in_task():
-            raise PoolError("the pool is running tasks; a task cannot give it more")
-        if len(tasks) > self.executor_count():
-            raise PoolError(f"{len(tasks)} tasks at once, the pool runs at most {self.executor_count()}")
-        for task in tasks:
-            if isinstance(task.fn_, int) and not isinstance(task.ctx, int | None):
-                raise PoolError(f"a compiled task takes a number, not {type(task.ctx).__name__}")
 
 
 class PoolCalls:
@@ -202,33 +134,23 @@ def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None)
 
 
-def _bound(task: Task) -> Callable[[], object]:
-    fn, ctx = task.fn_, task.ctx
-    assert not isinstance(fn, int)
-    return lambda: fn(ctx)
-
-
 def _work(
     index: int,
     calls: PoolCalls,
     memory: npt.NDArray[np.uint8],
     system: npt.NDArray[np.uint64],
     jobs: list[Callable[[], object] | None],
-    errors: list[BaseException | None],
 ) -> None:
-    """A worker thread: native tasks run inside `worker`; it returns for Python ones, and for the end."""
+    """A worker thread: compiled tasks run inside `worker`; it returns for a job in Python, and for the end."""
     slot, words = memory.ctypes.data + index * _SLOT_BYTES, system.ctypes.data
     while True:
         calls.worker(slot, words)
         job, jobs[index] = jobs[index], None
-        if job is None:
-            calls.finish_task(slot)
-            return
-        try:
-            job()
-        except BaseException as error:  # handed to the caller of dispatch_and_run
-            errors[index] = error
+        if job is not None:
+            job()  # raises nothing
         calls.finish_task(slot)
+        if job is None:
+            return
 
 
 def _stop(

@@ -6,7 +6,6 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.kernels.reference.arith import F32
-from zinc_rt.kernels.reference.checks import as_f32, exact_length
 
 
 def argmax_rows(logits: F32) -> npt.NDArray[np.int32]:
@@ -17,10 +16,3 @@ def argmax_rows(logits: F32) -> npt.NDArray[np.int32]:
     if lost.any():  # nothing above -inf in these rows: the first -inf goes before any NaN
         best = np.where(lost, np.argmin(bad, axis=-1), best)
     return np.asarray(best, np.int32)
-
-
-def argmax(logits: npt.ArrayLike, output: npt.NDArray[np.integer]) -> None:
-    """The index of the largest logit of one row into output[0]. Raises `EmptyInput`, `ShapeMismatch`."""
-    (row,) = as_f32("argmax", logits=logits)
-    exact_length("argmax", "output", output, 1)
-    output[...] = argmax_rows(row)

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from zinc_rt.kernels.reference.arith import F32, fma_chain, fold_lanes
-from zinc_rt.kernels.reference.checks import as_f32, same_length
-from zinc_rt.kernels.reference.elementwise import add_rows
 
 LANES = 256
 
@@ -31,28 +28,3 @@ def rms_norm_rows(x: F32, weight: F32, eps: float) -> F32:
         total = fold_lanes(lanes, LANES)
         scale = np.float32(1.0) / np.sqrt(total / np.float32(n) + np.float32(eps))
         return np.asarray((flat * scale[:, None]) * weight).reshape(x.shape)
-
-
-def rms_norm(input: npt.ArrayLike, weight: npt.ArrayLike, output: F32, eps: float) -> None:
-    """One row into `output`. Raises `EmptyInput`, `ShapeMismatch`."""
-    x, w = as_f32("rms_norm", input=input, weight=weight)
-    same_length("rms_norm", input=x, weight=w, output=output)
-    output[...] = rms_norm_rows(x, w, eps)
-
-
-def residual_rms_norm(
-    x: npt.ArrayLike,
-    residual: npt.ArrayLike,
-    weight: npt.ArrayLike,
-    output: F32,
-    eps: float,
-    sum_output: F32 | None = None,
-) -> None:
-    """One row: x + residual (kept in `sum_output` when given), then its norm. Raises `EmptyInput`, `ShapeMismatch`."""
-    a, b, w = as_f32("residual_rms_norm", x=x, residual=residual, weight=weight)
-    same_length("residual_rms_norm", x=a, residual=b, weight=w, output=output)
-    total = add_rows(a, b)
-    if sum_output is not None:
-        same_length("residual_rms_norm", x=a, sum_output=sum_output)
-        sum_output[...] = total
-    output[...] = rms_norm_rows(total, w, eps)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.kernels.errors import ShapeMismatch
 from zinc_rt.kernels.reference.arith import F32
 
 
@@ -38,26 +35,3 @@ def rope_rows(x: F32, table: F32, *, interleaved: bool) -> F32:
         out[:, :, first] = a * cos - b * sin
         out[:, :, second] = a * sin + b * cos
     return out
-
-
-def rope(
-    data: F32,
-    stride: int,
-    rope_dim: int,
-    n_heads: int,
-    position: int,
-    inv_freq: Sequence[float] | npt.ArrayLike,
-) -> None:
-    """NeoX half rotation of one row in place: head h starts at h * stride, its first `rope_dim` elements rotate.
-
-    A missing inv_freq entry counts as 0, which leaves its pair as it is. Raises `ShapeMismatch`.
-    """
-    if rope_dim % 2 or rope_dim > stride or rope_dim < 0:
-        raise ShapeMismatch(f"rope: rope_dim {rope_dim} must be even and at most the head stride {stride}")
-    if data.ndim != 1 or data.size < stride * n_heads:
-        raise ShapeMismatch(f"rope: data has {data.size} elements, {n_heads} heads of {stride} need {stride * n_heads}")
-    freqs = np.zeros(rope_dim // 2)
-    given = np.ravel(np.asarray(inv_freq, np.float64))[: freqs.size]
-    freqs[: given.size] = given
-    heads = data[: stride * n_heads].reshape(1, n_heads, stride)
-    heads[...] = rope_rows(heads, rope_table(np.array([position]), freqs), interleaved=False)

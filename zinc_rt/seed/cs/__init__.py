@@ -1,7 +1,4 @@
-"""Command submission (DRM_IOCTL_AMDGPU_CS): the kernel owns the ring, user space hands it indirect buffers of PM4.
-
-The names of the original's page. `interface` has the interface that rings use.
-"""
+"""The page `cs`: command submission, where the kernel owns the ring and user space fills indirect buffers."""
 
 from zinc_rt.amdgpu.cs.calls import last_errno
 from zinc_rt.amdgpu.cs.structs import (

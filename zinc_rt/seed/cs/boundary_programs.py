@@ -1,8 +1,7 @@
 """The boundary's kernels in its shader buffer, and the packets that dispatch one of them.
 
-The packets are those of the original: program, resources, workgroup, limits, eight dwords of user data, one workgroup.
-Two things differ. All four shader engines are let in, where the original names two. And the signal always is a
-RELEASE_MEM: WRITE_DATA, which the original uses behind a single work-item, does not wait for the shader.
+The packets set program, resources, workgroup, limits and eight dwords of user data, and start one workgroup. All four
+shader engines take part. The signal is always a RELEASE_MEM: a WRITE_DATA does not wait for the shader.
 """
 
 from __future__ import annotations

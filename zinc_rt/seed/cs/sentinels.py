@@ -1,8 +1,7 @@
 """Values that submissions leave behind as proof, and scores as keys that integers can compare.
 
-A sentinel is 16 bits "ZR", 8 bits operation, 40 bits count. The original had 48 bits "ZINCRT" and put operation and
-count together into 16, OR-ed: after 4096 submissions (256 for some operations) one operation's values ran into the
-next one's, so a late write of another submission could pass for the expected one. 40 bits last a year at 30 µs each.
+A sentinel is 16 bits "ZR", 8 bits operation, 40 bits count, so that a late write of another submission never passes for
+the expected one: 40 bits of count last a year at 30 µs a submission.
 """
 
 from __future__ import annotations
@@ -11,14 +10,14 @@ import struct
 from enum import IntEnum
 
 SMOKE = 0x5A494E43_52540000
-"""The smoke test's sentinels are the original's: this, with 1 and 2 for its two submissions."""
+"""The smoke test's sentinels: this, with 1 and 2 for its two submissions."""
 
 COUNT_BITS = 40
 _TAG = 0x5A52
 
 
 class BoundaryOperation(IntEnum):
-    """What a submission does, as the high byte of the original's numbers."""
+    """What a submission does, as the byte that its sentinels carry."""
 
     copy = 0x10
     argmax_top2 = 0x30

@@ -1,4 +1,4 @@
-"""The way to PM4 over /dev/kfd: what the original's page exports, and the interface that submits.
+"""The way to PM4 over /dev/kfd: what the page `kfd` exports.
 
 `bring_up_path` proves memory, `create_compute_queue_smoke_path` a queue; `zinc_rt.amdgpu.kfd.interface` has
 `KfdInterface`.

@@ -1,7 +1,7 @@
-"""T2: compute user queues of amdgpu, where kernel and firmware admit them.
+"""The page `umq`: compute user queues of amdgpu, where kernel and firmware admit them.
 
-The page of the original: is it worth asking (`probe_*`), does the kernel offer slots (`admission_probe_*`), can a queue
-be made and freed (`create_free_smoke_*`). Beyond it, `UserQueueInterface` is a queue that retires fences.
+It asks in this order: is it worth asking (`probe_*`), does the kernel offer slots (`admission_probe_*`), can a queue be
+made and freed (`create_free_smoke_*`). `UserQueueInterface` is a queue that retires fences.
 """
 
 from zinc_rt.amdgpu.umq.interface import UserQueueInterface

@@ -7,14 +7,16 @@ row, a raw matrix those of its rows one after the other; both may be longer than
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.gguf import GGMLType, blocks
 from zinc_rt.gguf.types import unsupported
-from zinc_rt.kernels.errors import EmptyInput, InputTooSmall, OutputTooSmall, UnsupportedShape
 from zinc_rt.kernels.reference.arith import F32
 from zinc_rt.kernels.reference.matmul import Weight, matmul
+from zinc_rt.seed.kernels.errors import EmptyInput, InputTooSmall, OutputTooSmall, UnsupportedShape
 
 GROUP = 32  # elements summed together by `fill_input_sum32`
 
@@ -41,44 +43,26 @@ def dot_row(raw_data: RawBytes, tensor_type: GGMLType, row_index: int, input: np
     return _dot("dot_row", raw_data, tensor_type, row_index, input)
 
 
-def dot_f32_row(raw_row: RawBytes, input: npt.ArrayLike) -> np.float32:
-    """An F32 row times `input`. Raises EmptyInput, InputTooSmall."""
-    return _dot("dot_f32_row", raw_row, GGMLType.F32, 0, input)
+def _dot_of(tensor_type: GGMLType) -> Callable[[RawBytes, npt.ArrayLike], np.float32]:
+    """The product of one row of a type."""
+    name = f"dot_{tensor_type.name.lower().replace('_k', 'k')}_row"
+
+    def dot(raw_row: RawBytes, input: npt.ArrayLike) -> np.float32:
+        return _dot(name, raw_row, tensor_type, 0, input)
+
+    dot.__name__ = dot.__qualname__ = name
+    dot.__doc__ = f"A {tensor_type.name} row times `input`. Raises EmptyInput, InputTooSmall, UnsupportedShape."
+    return dot
 
 
-def dot_f16_row(raw_row: RawBytes, input: npt.ArrayLike) -> np.float32:
-    """An F16 row times `input`. Raises EmptyInput, InputTooSmall."""
-    return _dot("dot_f16_row", raw_row, GGMLType.F16, 0, input)
-
-
-def dot_bf16_row(raw_row: RawBytes, input: npt.ArrayLike) -> np.float32:
-    """A BF16 row times `input`. Raises EmptyInput, InputTooSmall."""
-    return _dot("dot_bf16_row", raw_row, GGMLType.BF16, 0, input)
-
-
-def dot_q8_0_row(raw_row: RawBytes, input: npt.ArrayLike) -> np.float32:
-    """A Q8_0 row times `input`. Raises EmptyInput, InputTooSmall, UnsupportedShape unless in 32s."""
-    return _dot("dot_q8_0_row", raw_row, GGMLType.Q8_0, 0, input)
-
-
-def dot_q4_0_row(raw_row: RawBytes, input: npt.ArrayLike) -> np.float32:
-    """A Q4_0 row times `input`. Raises EmptyInput, InputTooSmall, UnsupportedShape unless in 32s."""
-    return _dot("dot_q4_0_row", raw_row, GGMLType.Q4_0, 0, input)
-
-
-def dot_q4k_row(raw_row: RawBytes, input: npt.ArrayLike) -> np.float32:
-    """A Q4_K row times `input`. Raises EmptyInput, InputTooSmall, UnsupportedShape unless in 256s."""
-    return _dot("dot_q4k_row", raw_row, GGMLType.Q4_K, 0, input)
-
-
-def dot_q5k_row(raw_row: RawBytes, input: npt.ArrayLike) -> np.float32:
-    """A Q5_K row times `input`. Raises EmptyInput, InputTooSmall, UnsupportedShape unless in 256s."""
-    return _dot("dot_q5k_row", raw_row, GGMLType.Q5_K, 0, input)
-
-
-def dot_q6k_row(raw_row: RawBytes, input: npt.ArrayLike) -> np.float32:
-    """A Q6_K row times `input`. Raises EmptyInput, InputTooSmall, UnsupportedShape unless in 256s."""
-    return _dot("dot_q6k_row", raw_row, GGMLType.Q6_K, 0, input)
+dot_f32_row = _dot_of(GGMLType.F32)
+dot_f16_row = _dot_of(GGMLType.F16)
+dot_bf16_row = _dot_of(GGMLType.BF16)
+dot_q8_0_row = _dot_of(GGMLType.Q8_0)
+dot_q4_0_row = _dot_of(GGMLType.Q4_0)
+dot_q4k_row = _dot_of(GGMLType.Q4_K)
+dot_q5k_row = _dot_of(GGMLType.Q5_K)
+dot_q6k_row = _dot_of(GGMLType.Q6_K)
 
 
 def quantize_row_to_q4_0(input: npt.ArrayLike, output: U8) -> None:

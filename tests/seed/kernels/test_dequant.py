@@ -17,8 +17,8 @@ from hypothesis.extra import numpy as hnp
 
 from zinc_rt.gguf import SUPPORTED, GGMLType
 from zinc_rt.gguf.errors import InvalidBlocks
-from zinc_rt.kernels import errors as e
-from zinc_rt.kernels.reference import dequant
+from zinc_rt.seed.kernels import dequant
+from zinc_rt.seed.kernels import errors as e
 
 f32 = np.float32
 DOTS: dict[GGMLType, Callable[..., np.float32]] = {

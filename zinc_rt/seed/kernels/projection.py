@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.gguf import GGMLType
-from zinc_rt.kernels.errors import ShapeMismatch
 from zinc_rt.kernels.reference.arith import F32
-from zinc_rt.kernels.reference.checks import as_f32, exact_length, token_in_range
 from zinc_rt.kernels.reference.elementwise import add_rows
 from zinc_rt.kernels.reference.matmul import Weight, matmul
+from zinc_rt.seed.kernels.checks import as_f32, exact_length, token_in_range
+from zinc_rt.seed.kernels.errors import ShapeMismatch
 
 RawBytes = bytes | bytearray | memoryview | npt.NDArray[np.uint8]
 

@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.gguf import GGMLType
-from zinc_rt.kernels.errors import InvalidTopK, TooManyExperts
 from zinc_rt.kernels.reference.arith import F32
-from zinc_rt.kernels.reference.checks import as_f32, exact_length
-from zinc_rt.kernels.reference.projection import RawBytes, lm_head
 from zinc_rt.kernels.reference.softmax import softmax
+from zinc_rt.seed.kernels.checks import as_f32, exact_length
+from zinc_rt.seed.kernels.errors import InvalidTopK, TooManyExperts
+from zinc_rt.seed.kernels.projection import RawBytes, lm_head
 
 MAX_EXPERTS = 256
 

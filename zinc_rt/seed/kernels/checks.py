@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.kernels.errors import EmptyInput, ShapeMismatch, TokenOutOfRange
 from zinc_rt.kernels.reference.arith import F32
+from zinc_rt.seed.kernels.errors import EmptyInput, ShapeMismatch, TokenOutOfRange
 
 
 def as_f32(kernel: str, **operands: npt.ArrayLike) -> list[F32]:

@@ -13,7 +13,7 @@ from tests.kernels.oracle import same_bits
 from zinc_rt import kernels
 from zinc_rt.gguf import GGMLType, GGUFError, UnsupportedTensorType
 from zinc_rt.kernels import RoutingRule
-from zinc_rt.kernels.errors import EmptyInput, InvalidTopK, ShapeMismatch, TokenOutOfRange, TooManyExperts
+from zinc_rt.seed.kernels.errors import EmptyInput, InvalidTopK, ShapeMismatch, TokenOutOfRange, TooManyExperts
 
 every = pytest.mark.parametrize("kind", [*FLOATS, *QUANTISED], ids=lambda t: t.name)
 N_IN, N_ROWS = 256, 6

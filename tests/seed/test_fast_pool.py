@@ -19,24 +19,23 @@ import pytest
 
 import zinc_rt
 from tests import pool_kernels
-from zinc_rt.backends.cpu.thread_pool import (
-    MAX_WORKERS,
-    InvalidWorkerCount,
-    PoolError,
-    Task,
-    ThreadPool,
-    aligned_zeros,
-    system_words,
-)
+from zinc_rt.backends.cpu.thread_pool import aligned_zeros, system_words
 from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.lang.library import Library
 from zinc_rt.lang.target import host_target
+from zinc_rt.seed.fast_pool import (
+    MAX_WORKERS,
+    FastPool,
+    InvalidWorkerCount,
+    PoolError,
+    Task,
+)
 
 
 @pytest.fixture
-def pool() -> Iterator[ThreadPool]:
-    with ThreadPool.init(3) as made:
+def pool() -> Iterator[FastPool]:
+    with FastPool.init(3) as made:
         yield made
 
 
@@ -55,7 +54,7 @@ def workers() -> list[threading.Thread]:
 
 
 def test_it_is_a_module_of_the_package() -> None:
-    assert zinc_rt.fast_pool.FastPool is ThreadPool
+    assert zinc_rt.fast_pool.FastPool is FastPool
     assert zinc_rt.fast_pool.MAX_WORKERS == MAX_WORKERS == 16
     assert issubclass(InvalidWorkerCount, UsageError)
     assert issubclass(PoolError, ZincError)
@@ -64,12 +63,12 @@ def test_it_is_a_module_of_the_package() -> None:
 @pytest.mark.parametrize("n", [-1, 0, 17, 1000])
 def test_worker_counts_are_checked(n: int) -> None:
     with pytest.raises(InvalidWorkerCount, match=f"a pool has 1 to 16 workers, not {n}"):
-        ThreadPool.init(n)
+        FastPool.init(n)
 
 
 @pytest.mark.parametrize("n", [1, 2, 16])
 def test_task_0_runs_on_the_caller_and_the_others_on_their_workers(n: int) -> None:
-    with ThreadPool.init(n) as pool:
+    with FastPool.init(n) as pool:
         assert pool.executor_count() == n + 1
         for count in (n + 1, 1, n):
             seen: list[str] = [""] * count
@@ -79,7 +78,7 @@ def test_task_0_runs_on_the_caller_and_the_others_on_their_workers(n: int) -> No
             assert seen[1:] == [f"zinc-worker-{i}" for i in range(1, count)]
 
 
-def test_compiled_tasks(pool: ThreadPool, bump: int) -> None:
+def test_compiled_tasks(pool: FastPool, bump: int) -> None:
     counters = np.zeros((4, 8), np.uint64)
     for count in (4, 1, 3, 4):
         pool.dispatch_and_run([Task(bump, counters[i].ctypes.data) for i in range(count)])
@@ -87,7 +86,7 @@ def test_compiled_tasks(pool: ThreadPool, bump: int) -> None:
     assert not counters[:, 1:].any()
 
 
-def test_both_kinds_in_one_call(pool: ThreadPool, bump: int) -> None:
+def test_both_kinds_in_one_call(pool: FastPool, bump: int) -> None:
     counter, seen = np.zeros(1, np.uint64), []
     address = counter.ctypes.data
     for tasks in (
@@ -100,24 +99,24 @@ def test_both_kinds_in_one_call(pool: ThreadPool, bump: int) -> None:
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two threads cannot run at once on one processor")
-def test_compiled_tasks_run_side_by_side(pool: ThreadPool, library: Library) -> None:
+def test_compiled_tasks_run_side_by_side(pool: FastPool, library: Library) -> None:
     meet, counter = library.address(pool_kernels.meet), np.zeros(1, np.uint64)
     pool.dispatch_and_run([Task(meet, counter.ctypes.data)] * 2)
     assert int(counter[0]) == 2
 
 
-def test_nothing_to_do(pool: ThreadPool) -> None:
+def test_nothing_to_do(pool: FastPool) -> None:
     pool.dispatch_and_run([])
 
 
-def test_too_many_tasks_run_none(pool: ThreadPool) -> None:
+def test_too_many_tasks_run_none(pool: FastPool) -> None:
     seen: list[int] = []
     with pytest.raises(PoolError, match="5 tasks at once, the pool runs at most 4"):
         pool.dispatch_and_run([Task(seen.append, i) for i in range(5)])
     assert seen == []
 
 
-def test_a_compiled_task_takes_a_number(pool: ThreadPool, bump: int) -> None:
+def test_a_compiled_task_takes_a_number(pool: FastPool, bump: int) -> None:
     seen: list[int] = []
     with pytest.raises(PoolError, match="takes a number, not str"):
         pool.dispatch_and_run([Task(seen.append, 1), Task(seen.append, 2), Task(bump, "address")])
@@ -134,7 +133,7 @@ def failing(error: BaseException) -> Callable[[object], None]:
 @pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize("places", [(0,), (1,), (3,), (0, 2), (1, 3)])
 def test_the_first_exception_comes_back_when_all_have_finished(
-    places: tuple[int, ...], kind: type[BaseException], pool: ThreadPool
+    places: tuple[int, ...], kind: type[BaseException], pool: FastPool
 ) -> None:
     errors = {i: kind(f"task {i}") for i in places}
     seen: list[int] = []
@@ -155,7 +154,7 @@ def test_the_first_exception_comes_back_when_all_have_finished(
 def test_a_hundred_thousand_times(bump: int) -> None:
     counters = np.zeros((2, 8), np.uint64)
     tasks = [Task(bump, counters[i].ctypes.data) for i in range(2)]
-    with ThreadPool(1) as pool:
+    with FastPool(1) as pool:
         for _ in range(100_000):
             pool.dispatch_and_run(tasks)
     assert counters[:, 0].tolist() == [100_000, 100_000]
@@ -165,7 +164,7 @@ def test_two_pools_at_once(bump: int) -> None:
     counters = np.zeros((2, 8), np.uint64)
 
     def run(which: int) -> None:
-        with ThreadPool(2) as mine:
+        with FastPool(2) as mine:
             for _ in range(500):
                 mine.dispatch_and_run([Task(bump, counters[which].ctypes.data)] * 3)
 
@@ -177,7 +176,7 @@ def test_two_pools_at_once(bump: int) -> None:
     assert counters[:, 0].tolist() == [1500, 1500]
 
 
-def test_a_task_neither_feeds_nor_ends_its_pool(pool: ThreadPool) -> None:
+def test_a_task_neither_feeds_nor_ends_its_pool(pool: FastPool) -> None:
     for i in (0, 1):
         for action in (lambda _: pool.dispatch_and_run([Task(print)]), lambda _: pool.deinit()):
             tasks = [Task(lambda _: None)] * 2
@@ -189,7 +188,7 @@ def test_a_task_neither_feeds_nor_ends_its_pool(pool: ThreadPool) -> None:
 
 def test_after_the_end() -> None:
     before = len(workers())
-    pool = ThreadPool(2)
+    pool = FastPool(2)
     assert len(workers()) == before + 2
     pool.deinit()
     pool.deinit()
@@ -200,14 +199,14 @@ def test_after_the_end() -> None:
 
 
 def test_a_forgotten_pool_ends_its_workers() -> None:
-    before, pool = len(workers()), ThreadPool(2)
+    before, pool = len(workers()), FastPool(2)
     with contextlib.suppress(ValueError):
         pool.dispatch_and_run([Task(lambda _: None), Task(int, "no number")])
     gone = weakref.ref(pool)
     del pool
     assert gone() is None  # not even an exception kept it
     assert len(workers()) == before
-    cycle = [ThreadPool(1)]
+    cycle = [FastPool(1)]
     cycle.append(cycle)  # type: ignore[arg-type]
     del cycle
     gc.collect()
@@ -216,7 +215,7 @@ def test_a_forgotten_pool_ends_its_workers() -> None:
 
 def test_workers_sleep_and_wake(bump: int) -> None:
     counter = np.zeros(1, np.uint64)
-    with ThreadPool(2, spins=100) as pool:
+    with FastPool(2, spins=100) as pool:
         for wait in (0.0, 0.05, 0.0, 0.001, 0.1):
             pool.dispatch_and_run([Task(bump, counter.ctypes.data)] * 3)
             time.sleep(wait)
@@ -229,7 +228,7 @@ def test_workers_sleep_and_wake(bump: int) -> None:
 
 def test_more_threads_than_cores(bump: int) -> None:
     counter = np.zeros(1, np.uint64)
-    with ThreadPool(16) as pool:
+    with FastPool(16) as pool:
         for _ in range(200):
             pool.dispatch_and_run([Task(bump, counter.ctypes.data)] * 17)
     assert int(counter[0]) == 200 * 17
@@ -246,11 +245,11 @@ def test_threads_that_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(threading.Thread, "start", refusing)
     with pytest.raises(PoolError, match="can't start new thread: 2 of 4 started; use fewer threads"):
-        ThreadPool(4)
+        FastPool(4)
     assert len(workers()) == before
 
 
-def test_an_interrupt_between_tasks_leaves_a_usable_pool(pool: ThreadPool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_between_tasks_leaves_a_usable_pool(pool: FastPool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C may come at any instruction: here while tasks are being handed out, and one has been."""
     seen: list[int] = []
 
@@ -274,7 +273,7 @@ def test_an_interrupt_between_tasks_leaves_a_usable_pool(pool: ThreadPool, monke
     assert sorted(seen) == [1, 10, 11, 12, 13]
 
 
-def test_a_forked_process_needs_its_own(pool: ThreadPool) -> None:
+def test_a_forked_process_needs_its_own(pool: FastPool) -> None:
     release = threading.Event()
     holder = threading.Thread(target=pool.dispatch_and_run, args=([Task(lambda _: release.wait(20))] * 4,))
     holder.start()  # the workers are busy when the process forks
@@ -298,8 +297,8 @@ def test_a_forked_process_needs_its_own(pool: ThreadPool) -> None:
 
 EXIT = """
 import sys
-from zinc_rt.backends.cpu.thread_pool import ThreadPool, Task
-pool = ThreadPool(3)
+from zinc_rt.seed.fast_pool import FastPool, Task
+pool = FastPool(3)
 pool.dispatch_and_run([Task(lambda _: None)] * 4)
 keep = [pool]; keep.append(keep)
 print("done", flush=True)
@@ -322,7 +321,7 @@ def test_a_program_may_end_without_deinit(how: str, code: int) -> None:
 
 
 def test_ctrl_c_reaches_a_task_on_the_caller() -> None:
-    with ThreadPool(1) as pool:
+    with FastPool(1) as pool:
         timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
         seen: list[str] = []
         timer.start()
