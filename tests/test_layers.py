@@ -28,7 +28,7 @@ LAYERS = (
     ("ir",),
     ("kernels",),
     ("sampling",),
-    ("backends",),
+    ("backends", "backends.amdgpu.emulated"),
     ("models",),
     ("engine",),
     ("model",),

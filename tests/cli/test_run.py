@@ -62,7 +62,8 @@ def test_the_prompt_may_come_from_four_places(run, tmp_path):
         (("a", "--logit-bias", "15+x"), "--logit-bias"),
         (("a", "--logit-bias", "999+1"), "260"),
         (("a", "-c", "0"), "n_ctx is 0"),
-        (("a", "--tier", "warp"), "unknown tier 'warp'"),
+        (("a", "--device", "warp"), "unknown device 'warp'; use one of auto, cpu, gpu, gpu:umq, gpu:kfd, gpu:cs, emu"),
+        (("a", "--device", "gpu", "-t", "2"), "--threads applies to the CPU only; it cannot be used with --device gpu"),
         (("a" * 300, "-c", "64"), "300 tokens"),
     ],
 )
@@ -84,7 +85,7 @@ def test_failures_are_one_line_and_code_1(zinc, run, tmp_path, tiny):
         outcome = zinc("run", "-m", file, "hello")
         assert outcome.code == 1
         assert words in outcome.error
-    assert zinc("run", "-m", tiny, "--tier", "t2_umq", "x").code == 1
+    assert zinc("run", "-m", tiny, "--device", "gpu:umq", "x").code == 1
 
 
 def test_options_reach_the_sampler(run):
@@ -159,9 +160,14 @@ def test_the_prompt_is_printed_when_asked_for(run):
     assert run("once", "-n", 5, "--no-display-prompt").out == plain
 
 
-def test_notices_name_the_tier(run, monkeypatch):
-    assert "tier t_cpu; skipped t2_umq" in run("x", "-n", 1).err
-    assert "skipped" not in run("x", "-n", 1, "--tier", "t_cpu").err
+def test_notices_name_the_device(run, monkeypatch):
+    assert "device cpu; skipped gpu: no AMD GPU is in sight" in run("x", "-n", 1).err
+    for words in (("--device", "cpu"), ("--tier", "t_cpu"), ("--tier=cpu",)):
+        assert "skipped" not in run("x", "-n", 1, *words).err
+    assert "--tier" not in run("--help").out
+    for name in ("t_cpu", "cpu"):
+        monkeypatch.setenv("ZINC_RT_TIER", name)
+        assert "skipped" not in run("x", "-n", 1).err
     monkeypatch.setenv("ZINC_RT_TIER", "nonsense")
     outcome = run("x", "-n", 1)
     assert outcome.code == 2
