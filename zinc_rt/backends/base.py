@@ -120,6 +120,9 @@ class StepProfile(Protocol):
         ...
 
 
+_NO_PROFILE = "profiles are recorded by the native kernels and the emulated GPU"
+
+
 class Backend(ABC):
     """Runs graphs on one device. Every method raises `BackendClosed` after `close`, except `close` itself."""
 
@@ -199,11 +202,11 @@ class Backend(ABC):
 
     def start_profile(self, lowered: LoweredGraph) -> None:
         """Record the steps of a graph from now on. Raises `BackendError` where `features.profiles` is false."""
-        raise BackendError(f"no profile can be had of {self.description}")
+        raise BackendError(f"{_NO_PROFILE}; this is {self.description}")
 
     def finish_profile(self) -> StepProfile:
         """What was recorded since `start_profile`. Raises `BackendError`."""
-        raise BackendError(f"no profile can be had of {self.description}")
+        raise BackendError(f"{_NO_PROFILE}; this is {self.description}")
 
     def read_bandwidth(self, n_bytes: int) -> float:
         """10^9 bytes per second at which the backend's threads read a buffer of this size.
