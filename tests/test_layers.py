@@ -17,7 +17,7 @@ EMULATOR = Path(amdgpu_emu.__file__).parent
 
 # From the bottom up; modules of one layer may import each other. A module belongs to the longest name it begins with.
 LAYERS = (
-    ("errors",),
+    ("errors", "checks", "aside"),
     ("linux", "amdgpu.abi"),
     ("amdgpu.pm4", "amdgpu.fence"),
     ("amdgpu.drm",),

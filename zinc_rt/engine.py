@@ -34,7 +34,9 @@ from zinc_rt.backends.devices import (
     format_skipped,
     parse_device,
 )
+from zinc_rt.backends.host import MAX_THREADS
 from zinc_rt.backends.select import KERNELS, BackendOptions, Kernels, open_backend, probe_devices
+from zinc_rt.checks import path_text, show, true_or_false, whole_between
 from zinc_rt.errors import BackendError, UsageError, ZincError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.graph import BufferKind
@@ -121,14 +123,19 @@ class Options:
         for field, least, most in (
             ("n_batch", 1, 4096),
             ("n_slots", 1, 4096),
-            ("threads", 1, 1024),
+            ("threads", 1, MAX_THREADS),
             ("n_ctx", 1, 1 << 24),
         ):
             value = getattr(self, field)
-            if value is not None and not least <= value <= most:
-                raise UsageError(f"{field} is {value}, it must be between {least} and {most}")
+            if value is not None or field in ("n_batch", "n_slots"):
+                object.__setattr__(self, field, whole_between(field, value, least, most))
         if self.kernels not in KERNELS:
-            raise UsageError(f"kernels is {self.kernels!r}, it must be {' or '.join(KERNELS)}")
+            raise UsageError(f"kernels is {show(self.kernels)}, it must be {' or '.join(KERNELS)}")
+        if self.isa is not None and not isinstance(self.isa, str):
+            raise UsageError(f"isa is {show(self.isa)}, it must be the name of a level or None")
+        if self.cache_dir is not None:
+            object.__setattr__(self, "cache_dir", Path(path_text("cache_dir", self.cache_dir)))
+        true_or_false("check_memory", self.check_memory)
         if self.isa is not None and self.kernels != "native":
             raise UsageError(f"isa is {self.isa!r}, but the {self.kernels} kernels have no levels; give no isa")
 

@@ -6,6 +6,9 @@ what to do. The command line prints that line and exits with `exit_code`; it nev
 
 from __future__ import annotations
 
+EXIT_INTERRUPTED = 130
+"""What the `zinc` command returns when Ctrl-C ended it, and what shells report then (128 + SIGINT)."""
+
 
 class ZincError(Exception):
     """Base of all ZINC_RT errors. `exit_code` is what the `zinc` command returns for it."""

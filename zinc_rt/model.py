@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 import numpy.typing as npt
 
+from zinc_rt.aside import Aside
 from zinc_rt.backends.devices import Device, device_from_env, parse_device
 from zinc_rt.backends.select import Kernels
+from zinc_rt.checks import function_or_none, path_text, show, true_or_false, whole_numbers
 from zinc_rt.engine import ContextFull, Engine, EngineError, Options, Rows
 from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.gguf import GGUFFile
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from zinc_rt.text import ChatTemplate, Detokenizer, Tokenizer
 
 BUILT_IN = "zinc-story.gguf"
+_LOOK_SECONDS = 0.01
 
 
 class EmptyPrompt(UsageError):
@@ -50,6 +53,10 @@ class EmptyPrompt(UsageError):
 
 class PromptTooLong(UsageError):
     """A prompt that leaves no room in the context for a single generated token."""
+
+
+class ModelClosed(EngineError):
+    """The model was closed, before a call or while a generation ran."""
 
 
 def built_in_model() -> Path:
@@ -83,9 +90,12 @@ def load(
     cache_dir: where compiled kernels are kept (None: the user's cache folder).
     notify: gets lines worth showing. progress: gets the bytes of weights loaded so far and in all.
 
-    Raises `GGUFError` (the file), `ModelError` (what is in it), `TokenizerError`, `MemoryPlanError`, `UsageError`,
-    `DeviceUnavailable`, `LangError` (compiling the kernels).
+    Raises `GGUFError` (the file; `FileChanged` where it was written to meanwhile), `ModelError` (what is in it),
+    `TokenizerError`, `MemoryPlanError`, `UsageError`, `DeviceUnavailable`, `LangError` (compiling the kernels).
     """
+    function_or_none("notify", notify)
+    function_or_none("progress", progress)
+    path = built_in_model() if path is None else path_text("path", path)
     if device is not None and tier is not None:
         raise UsageError(f"device is {device!r} and tier is {tier!r}; give device only")
     named = device if device is not None else tier
@@ -94,24 +104,27 @@ def load(
         n_ctx=n_ctx,
         n_batch=Options.n_batch if n_batch is None else n_batch,
         threads=threads,
-        kernels=_kernels(isa, notify) if kernels is None else cast("Kernels", kernels),  # Options looks at it
+        kernels=_kernels(isa, notify) if kernels is None else cast("Kernels", kernels),  # Options looks at all
         isa=isa,
-        cache_dir=None if cache_dir is None else Path(cache_dir),
+        cache_dir=cast("Path | None", cache_dir),
     )
     # Reading a large vocabulary takes as long as loading a small model's weights, which needs no interpreter: it
     # starts when that does. Do not start earlier: it would compete with the load for the interpreter.
-    reading = _Aside()
+    reading: Aside[Tokenizer] = Aside("zinc-tokenizer")
+    file: GGUFFile | None = None
 
     def loading(done: int, total: int) -> None:
         reading.start()
+        if file is not None:
+            file.check_unwritten()
         if progress is not None:
             progress(done, total)
 
-    engine = Engine(options, notify=notify, progress=loading)
-    file = None
+    engine: Engine | None = None
     try:
-        file = GGUFFile.open(path if path is not None else built_in_model())
+        file = GGUFFile.open(path)  # a file that cannot be used is told before anything is said of devices
         definition = define(file)
+        engine = Engine(options, notify=notify, progress=loading)
         reading.work = partial(_tokenizer, file.metadata)
         try:
             engine.load(file, definition)
@@ -126,50 +139,15 @@ def load(
                 f" the model's embedding only {definition.config.n_vocab} rows"
             )
         file.metadata.forget()  # the decoded vocabulary: the tokenizer has its own
-        return Model(file, definition, tokenizer, engine)
+        file.check_unchanged()
+        return Model(file, definition, tokenizer, engine, notify)
     except BaseException:
         with suppress(ZincError):  # the first error is the one to tell
-            engine.close()
+            if engine is not None:
+                engine.close()
         if file is not None:
             file.close()
         raise
-
-
-class _Aside:
-    """Making a tokenizer on a thread of its own. `work` is given before `start`."""
-
-    def __init__(self) -> None:
-        self.work: Callable[[], Tokenizer] | None = None
-        self._made: Tokenizer | None = None
-        self._error: BaseException | None = None
-        self._thread: threading.Thread | None = None
-
-    def start(self) -> None:
-        """Begin, unless it has begun."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="zinc-tokenizer")
-            self._thread.start()
-
-    def _run(self) -> None:
-        assert self.work is not None
-        try:
-            self._made = self.work()
-        except BaseException as error:  # raised again by `result`
-            self._error = error
-
-    def join(self) -> None:
-        """Wait for the end of what has begun."""
-        if self._thread is not None:
-            self._thread.join()
-
-    def result(self) -> Tokenizer:
-        """What the work returned. Raises what it raised."""
-        self.start()
-        self.join()
-        if self._error is not None:
-            raise self._error
-        assert self._made is not None
-        return self._made
 
 
 def _tokenizer(metadata: Metadata) -> Tokenizer:
@@ -193,7 +171,15 @@ def _kernels(isa: str | None, notify: Callable[[str], None] | None) -> Kernels:
 class Model:
     """One model on one engine; made by `load`. Belongs to one thread and runs one generation at a time."""
 
-    def __init__(self, file: GGUFFile, definition: ModelDefinition, tokenizer: Tokenizer, engine: Engine) -> None:
+    def __init__(
+        self,
+        file: GGUFFile,
+        definition: ModelDefinition,
+        tokenizer: Tokenizer,
+        engine: Engine,
+        notify: Callable[[str], None] | None = None,
+    ) -> None:
+        self._notify = notify
         self.file = file
         self.config: DenseConfig = definition.config
         self.graph: Graph = definition.graph
@@ -202,13 +188,20 @@ class Model:
         self._slot = engine.open_sequence()
         self._resident: list[int] = []  # the tokens whose keys and values the slot holds
         self._busy = False
+        self._closed = False
+        self._looked = 0.0  # when the file was compared with what it was
+        self._lock = threading.RLock()  # held while a step runs, and while what it gave is read
 
     def close(self) -> None:
-        """Give back the memory and the file."""
-        try:
-            self.engine.close()
-        finally:
-            self.file.close()
+        """Give back the memory and the file. From another thread this waits for the step that runs; the generation it
+        belongs to ends with `ModelClosed`.
+        """
+        with self._lock:
+            self._closed = True
+            try:
+                self.engine.close()
+            finally:
+                self.file.close()
 
     def __enter__(self) -> Self:
         return self
@@ -261,20 +254,26 @@ class Model:
         return ChatTemplate.from_metadata(self.file.metadata, self.tokenizer)
 
     def tokenize(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
-        """Token ids of a text. add_special: BOS and EOS as the model wants them; parse_special: see control tokens."""
+        """Token ids of a text. add_special: BOS and EOS as the model wants them; parse_special: see control tokens.
+
+        Raises `TokenizerError`, `UsageError` for what is neither True nor False.
+        """
+        true_or_false("add_special", add_special)
+        true_or_false("parse_special", parse_special)
         return self.tokenizer.encode(text, add_special=add_special, parse_special=parse_special)
 
     def detokenize(self, ids: Sequence[int]) -> str:
-        """The text of token ids, special tokens included."""
-        return self.tokenizer.decode(ids)
+        """The text of token ids, special tokens included. Raises `UsageError`, `TokenizerError`."""
+        return self.tokenizer.decode(whole_numbers("token ids", ids))
 
     def logits(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
         """Logits after each token: f32[n_tokens, n_vocab].
 
-        Raises `EmptyPrompt`, `ContextFull`, `TokenOutOfRange`.
+        Raises `EmptyPrompt`, `ContextFull`, `TokenOutOfRange`, `UsageError`, `FileChanged`, `ModelClosed`.
         """
-        out = np.empty((len(tokens), self.n_vocab), np.float32)
-        for start, part in self.logits_in_parts(tokens):
+        ids = self._fitting(tokens)
+        out = np.empty((len(ids), self.n_vocab), np.float32)
+        for start, part in self._logits_in_parts(ids):
             out[start : start + len(part)] = part
         return out
 
@@ -283,16 +282,27 @@ class Model:
 
         Each part is valid until the next is asked for. Raises what `logits` raises.
         """
+        return self._logits_in_parts(self._fitting(tokens))
+
+    def _fitting(self, tokens: Sequence[int]) -> list[int]:
+        self._check_open()
         ids = self._checked(tokens)
         if len(ids) > self.n_ctx:
             raise ContextFull(
                 f"{len(ids)} tokens do not fit the context of {self.n_ctx} tokens; load with a larger n_ctx"
             )
+        return ids
+
+    def _logits_in_parts(self, ids: list[int]) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
         with _Turn(self):
-            self._forget(0)
+            with self._lock:
+                self._check_running()
+                self._forget(0)
             for start in range(0, len(ids), self.engine.options.n_batch):
                 part = ids[start : start + self.engine.options.n_batch]
-                result = self.engine.step([Rows(self._slot, start, part, wanted=range(len(part)))])
+                with self._lock:
+                    self._check_running()
+                    result = self.engine.step([Rows(self._slot, start, part, wanted=range(len(part)))])
                 self._resident += part
                 yield start, result.logits
 
@@ -308,8 +318,10 @@ class Model:
         """Generate after a prompt (text, or token ids as they are), chunk by chunk.
 
         overrides: fields of `SamplingParams` by name. Everything is checked here, before the first chunk is asked for.
-        Raises `EmptyPrompt`, `PromptTooLong`, `TokenOutOfRange`, `InvalidSamplingParam`, `UnknownParameter`.
+        Raises `EmptyPrompt`, `PromptTooLong`, `TokenOutOfRange`, `InvalidSamplingParam`, `UnknownParameter`,
+        `UsageError` for a prompt that is neither text nor token ids, `ModelClosed`, `FileChanged`.
         """
+        self._check_open()
         chosen = SamplingParams.with_overrides(params, **overrides)
         sampler = Sampler(chosen, self.tokenizer.n_vocab)  # padding rows of the embedding are no tokens
         if isinstance(prompt, str) and not prompt:
@@ -322,13 +334,33 @@ class Model:
             )
         return self._stream(ids, chosen, sampler)
 
+    def _check_open(self) -> None:
+        """Raises `ModelClosed`, and `FileChanged` when the model's file is another one by now."""
+        if self._closed:
+            raise ModelClosed("the model is closed; load it again")
+        self._looked = time.perf_counter()
+        self.file.check_unchanged()
+
+    def _check_running(self, reads: bool = True) -> None:
+        """Before a step, and before what it gave is read (reads: False), with the lock held.
+
+        Raises `ModelClosed`, and `FileChanged`, which is looked for no more often than every 10 ms: steps may read from
+        the mapped file, where a page that was cut off ends the process.
+        """
+        if self._closed:
+            raise ModelClosed("the model was closed while it generated; load it again")
+        if reads and (now := time.perf_counter()) - self._looked > _LOOK_SECONDS:
+            self._looked = now
+            self.file.check_unwritten()
+
     def _checked(self, tokens: Sequence[int]) -> list[int]:
-        ids = [int(t) for t in tokens]
+        """A prompt's ids, at least one. Raises `EmptyPrompt`, `TokenOutOfRange`, `UsageError`."""
+        ids = whole_numbers("token ids", tokens)
         if not ids:
             raise EmptyPrompt("there are no tokens; at least one is needed")
         for token in ids:
             if not 0 <= token < self.tokenizer.n_vocab:
-                raise TokenOutOfRange(f"token id {token} is outside the vocabulary of {self.tokenizer.n_vocab}")
+                raise TokenOutOfRange(f"token id {show(token)} is outside the vocabulary of {self.tokenizer.n_vocab}")
         return ids
 
     def _stream(self, prompt: list[int], params: SamplingParams, sampler: Sampler) -> Generator[Chunk]:
@@ -340,13 +372,20 @@ class Model:
         with _Turn(self):
             started = time.perf_counter()
             requests = [SamplingRequest(sampler, history)]
-            cached = self._reuse(prompt)
+            with self._lock:
+                self._check_running()
+                cached = self._reuse(prompt)
             step = self._prefill(prompt, cached, requests)
             prefilled = decoded = time.perf_counter()
-            reason, n = None, 0
+            reason, n, told = None, 0, False
             while reason is None:
-                token = step.token()
+                with self._lock:
+                    self._check_running(reads=False)
+                    token = step.token()
                 decoded = time.perf_counter()
+                if sampler.n_nan and not told:
+                    told = True
+                    self._tell_nan(sampler, n + 1)
                 if token.token_id in stop_ids:
                     reason = "stop"
                     break
@@ -366,6 +405,14 @@ class Model:
             stats = Stats(len(prompt), n, prefilled - started, decoded - prefilled, cached)
             yield Chunk(rest, finish_reason=reason, stats=stats, seed=sampler.seed)
 
+    def _tell_nan(self, sampler: Sampler, token: int) -> None:
+        """The notice of a generation whose logits are partly NaN."""
+        if self._notify is not None:
+            self._notify(
+                f"{sampler.n_nan} of {sampler.n_vocab} logits of token {token} are NaN; they count as -inf, so the text"
+                " may be wrong; compare the model file with its source"
+            )
+
     @staticmethod
     def _rest(text: Detokenizer, stops: StopMatcher) -> str:
         shown, stopped = stops.add(text.flush())
@@ -376,26 +423,39 @@ class Model:
         n_batch = self.engine.options.n_batch
         while start + n_batch < len(prompt):
             part = prompt[start : start + n_batch]
-            self.engine.step([Rows(self._slot, start, part)])
+            with self._lock:
+                self._check_running()
+                self.engine.step([Rows(self._slot, start, part)])
             self._resident += part
             start += n_batch
         part = prompt[start:]
-        step = self.engine.step([Rows(self._slot, start, part, wanted=(len(part) - 1,))], requests)
+        with self._lock:
+            self._check_running()
+            step = self.engine.step([Rows(self._slot, start, part, wanted=(len(part) - 1,))], requests)
         self._resident += part
         return step
 
     def _advance(self, history: list[int], requests: list[SamplingRequest]) -> SampledStep:
-        step = self.engine.step([Rows(self._slot, len(self._resident), history[-1:], wanted=(0,))], requests)
+        with self._lock:
+            self._check_running()
+            step = self.engine.step([Rows(self._slot, len(self._resident), history[-1:], wanted=(0,))], requests)
         self._resident.append(history[-1])
         return step
 
-    def _reuse(self, prompt: list[int]) -> int:
-        """Keep what the cache shares with the prompt, all but its last token at most; returns the length."""
+    def cached_tokens(self, prompt: Sequence[int]) -> int:
+        """How many of a prompt's first tokens need not be computed, as the last call's keys and values are still there;
+        all but its last token at most.
+        """
         shared = 0
         for old, new in zip(self._resident, prompt[:-1], strict=False):
             if old != new:
                 break
             shared += 1
+        return shared
+
+    def _reuse(self, prompt: list[int]) -> int:
+        """Keep what the cache shares with the prompt; returns the length."""
+        shared = self.cached_tokens(prompt)
         self._forget(shared)
         return shared
 

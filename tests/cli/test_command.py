@@ -28,6 +28,12 @@ def test_the_reference_is_plain():
     assert all(f"## `zinc {verb}`" in text for verb in VERBS)
 
 
+def test_arguments_in_the_reference_have_whole_names():
+    names = re.findall(r"^- `([^`]*)`: ", reference(), re.MULTILINE)
+    assert {"NAME...", "ARGS..."} <= set(names)
+    assert [n for n in names if n.count("[") != n.count("]")] == []
+
+
 def test_every_option_is_explained():
     for name, verb in typer.main.get_command(application()).commands.items():
         for param in verb.params:
@@ -135,7 +141,7 @@ def test_completion(monkeypatch, zinc):
     def complete(*words):
         monkeypatch.setenv("COMP_WORDS", " ".join(words))
         monkeypatch.setenv("COMP_CWORD", str(len(words) - 1))
-        script = "from zinc_rt.cli.main import entry; entry()"
+        script = "from zinc_rt.__main__ import entry; entry()"
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
         return done.stdout.split()
 

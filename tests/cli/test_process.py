@@ -1,6 +1,7 @@
 """The command as a process: start-up, signals, pipes, full disks, terminals."""
 
 import glob
+import json
 import os
 import pty
 import re
@@ -9,8 +10,11 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
+
+import zinc_rt
 
 ENVIRONMENT = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR", "ZINC_RT_TIER")}
 ENVIRONMENT |= {"TERM": "xterm-256color", "COLUMNS": "100"}
@@ -72,6 +76,50 @@ def test_ctrl_c_keeps_the_text_and_says_how_fast_it_was(tiny):
     assert b"Traceback" not in err
     assert b"interrupted" in err.splitlines()[-1]
     assert b"tokens/s" in err.splitlines()[-1]
+
+
+@pytest.fixture(autouse=True)
+def ctrl_c():
+    """Ctrl-C as in a shell's foreground: a child process ignores it where its parent does."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def interrupted_import(tmp_path, *command):
+    """Run a command to which Ctrl-C comes while it imports typer; where it goes on, it ends with 5."""
+    (tmp_path / "typer.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nraise SystemExit(5)\n")
+    environment = ENVIRONMENT | {"PYTHONPATH": f"{tmp_path}:{Path(zinc_rt.__file__).parents[1]}"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environment)
+    return done.returncode, done.stdout, done.stderr
+
+
+SCRIPT = "import sys\nfrom zinc_rt.__main__ import entry\nsys.exit(entry())"  # as pip writes it
+
+
+@pytest.mark.parametrize("command", [ZINC, [sys.executable, "-c", SCRIPT]], ids=["module", "script"])
+def test_ctrl_c_before_anything_stands_is_silent(tmp_path, command):
+    assert interrupted_import(tmp_path, *command, "run", "x") == (130, "", "")
+
+
+def test_ctrl_c_stays_ignored_where_the_parent_ignores_it(tmp_path):
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    assert interrupted_import(tmp_path, *ZINC, "run", "x") == (5, "", "")
+
+
+@pytest.mark.parametrize("delay", [0, 0.05, 0.1, 0.2, 0.3, 0.5])
+def test_ctrl_c_at_any_moment_of_the_start(tiny, delay):
+    """From the command's first import on; before that, Python starts."""
+    arguments = ["-m", "zinc_rt", "run", "-m", str(tiny), "hello", "-n", "-1", "-c", "20000"]
+    command = [sys.executable, "-X", "importtime", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT) as process:
+        while not process.stderr.readline().endswith(b"zinc_rt.cli\n"):
+            pass
+        time.sleep(delay)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    assert b"Traceback" not in err, err
+    assert process.returncode == 130, err
 
 
 def test_a_reader_that_leaves_is_no_failure(tiny):
@@ -182,6 +230,17 @@ def test_chat_on_a_terminal(tiny):
     assert "/help lists the commands" in screen
     assert "unknown command /bad" in screen
     assert "2 messages" in screen
+
+
+@pytest.mark.parametrize("end", [b"", b"\r"])
+def test_pasted_lines_are_one_message(tiny, tmp_path, end):
+    saved = tmp_path / "talk.json"
+    pasted = b"\x1b[200~  def f(x):\r    /* \xc3\xa9 */" + end + b"\x1b[201~"
+    typed = pasted + b"\n   indented\n /slash\n/save " + bytes(saved) + b"\n/exit\n"
+    code, screen = on_terminal("chat", "-m", tiny, "-n", "2", "-s", "1", typed=typed, until=b"> ")
+    assert code == 0, screen
+    messages = json.loads(saved.read_text())["messages"]
+    assert [m["content"] for m in messages[::2]] == ["  def f(x):\n    /* \u00e9 */", "   indented", "/slash"]
 
 
 def test_the_model_in_the_package_speaks():

@@ -5,6 +5,8 @@ import json
 import pytest
 
 import zinc_rt
+from zinc_rt.cli.session import INTERRUPTED, stream_answer
+from zinc_rt.sampling.params import SamplingParams
 
 
 @pytest.fixture
@@ -172,3 +174,36 @@ def test_notices_name_the_device(run, monkeypatch):
     outcome = run("x", "-n", 1)
     assert outcome.code == 2
     assert "ZINC_RT_TIER" in outcome.error
+
+
+def test_after_ctrl_c_the_speed_does_not_count_what_was_cached(tiny):
+    def stop(text):
+        raise KeyboardInterrupt
+
+    with zinc_rt.load(tiny, device="cpu") as model:
+        ids = model.tokenize("a prompt of some length")
+        first = stream_answer(model, ids, SamplingParams(seed=1, ignore_eos=True), stop)
+        assert first.finish_reason == INTERRUPTED
+        assert (first.stats.prompt_tokens, first.stats.cached_tokens) == (len(ids), 0)
+        again = stream_answer(model, [*ids, 97], SamplingParams(seed=1, ignore_eos=True), stop)
+    assert again.stats.cached_tokens == len(ids)
+    assert again.stats.prefill_tokens_per_second == pytest.approx(1 / again.stats.prefill_seconds)
+    assert f"prompt {len(ids) + 1} tokens ({len(ids)} from cache)" in again.speed_line
+
+
+@pytest.mark.parametrize("layers", ["99", "all", "auto", "-1", "1"])
+def test_gpu_layers_are_accepted_and_explained(run, layers):
+    for flag in ("-ngl", "--n-gpu-layers", "--gpu-layers"):
+        outcome = run("x", "-n", 3, flag, layers, "--device", "cpu")
+        assert outcome.code == 0
+        assert outcome.out == run("x", "-n", 3, "--device", "cpu").out
+        lines = [line for line in outcome.err.splitlines() if "-ngl" in line]
+        assert lines == [f"zinc: -ngl {layers}: layers are not divided, --device runs all of them"]
+
+
+def test_no_gpu_layers_is_the_cpu(run, monkeypatch):
+    monkeypatch.setenv("ZINC_RT_TIER", "t1_pm4")
+    outcome = run("x", "-n", 3, "-ngl", 0)
+    assert outcome.code == 0
+    assert "zinc: -ngl 0: the CPU runs all layers, as with --device cpu" in outcome.err
+    assert run("x", "-n", 3, "-ngl", 0, "--device", "cpu").out == outcome.out

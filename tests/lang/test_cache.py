@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import pwd
 import re
 import resource
 import subprocess
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -352,23 +354,32 @@ def test_many_processes_write_and_evict_at_once(tmp_path: Path, max_bytes: int) 
         ({"ZINC_RT_CACHE_DIR": "", "XDG_CACHE_HOME": "/x", "HOME": "/h"}, "/x/zinc_rt"),
         ({"XDG_CACHE_HOME": "relative", "HOME": "/h"}, "/h/.cache/zinc_rt"),
         ({"HOME": "/h"}, "/h/.cache/zinc_rt"),
+        ({"HOME": ""}, "/of/user/.cache/zinc_rt"),
+        ({"HOME": "h"}, "/of/user/.cache/zinc_rt"),
+        ({"HOME": "", "XDG_CACHE_HOME": ""}, "/of/user/.cache/zinc_rt"),
+        ({}, "/of/user/.cache/zinc_rt"),
     ],
 )
 def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], folder: str) -> None:
-    for name in ("ZINC_RT_CACHE_DIR", "XDG_CACHE_HOME"):
+    monkeypatch.setattr(pwd, "getpwuid", lambda uid: SimpleNamespace(pw_dir="/of/user"))
+    for name in ("ZINC_RT_CACHE_DIR", "XDG_CACHE_HOME", "HOME"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert default_cache_dir() == Path(folder)
 
 
-def test_no_home_means_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    def homeless() -> Path:
-        raise RuntimeError("no home")
-
-    for name in ("ZINC_RT_CACHE_DIR", "XDG_CACHE_HOME"):
+@pytest.mark.parametrize("home", ["", ".", None])
+def test_no_home_means_no_cache(monkeypatch: pytest.MonkeyPatch, home: str | None) -> None:
+    for name in ("ZINC_RT_CACHE_DIR", "XDG_CACHE_HOME", "HOME"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(Path, "home", homeless)
+
+    def user(uid: int) -> SimpleNamespace:
+        if home is None:
+            raise KeyError(uid)
+        return SimpleNamespace(pw_dir=home)
+
+    monkeypatch.setattr(pwd, "getpwuid", user)
     assert default_cache_dir() is None
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zinc_rt.errors import UsageError
-from zinc_rt.sampling.arithmetic import count_to_reach, exp, largest, log, philox4x32, uniform
+from zinc_rt.sampling.arithmetic import count_to_reach, exp, first_above, largest, log, philox4x32, total, uniform
 from zinc_rt.sampling.params import InvalidSamplingParam, SamplingParams, UnknownParameter
 from zinc_rt.sampling.sampler import DegenerateLogits, Sampler
 
@@ -201,6 +201,14 @@ def test_uniform_is_uniform_and_keyed_by_both():
     assert uniform(7, 2**33) != uniform(7, 2)
 
 
+@pytest.mark.parametrize("step", [0, 1, 2**32 - 1, 2**32, 0x0123456789ABCDEF, 2**64 - 1])
+@pytest.mark.parametrize("seed", [0, 2**32 - 1, 2**32, 0xFEDCBA9876543210, 2**64 - 1])
+def test_uniform_is_53_bits_of_philox(seed, step):
+    """Counter: the step's low and high word, then zeros; key: the seed's."""
+    first, second, *_ = philox4x32((step % 2**32, step // 2**32, 0, 0), (seed % 2**32, seed // 2**32))
+    assert uniform(seed, step) == (first // 32 * 2**26 + second // 64) / 2**53
+
+
 few_values = st.lists(st.sampled_from([-math.inf, -2.0, -1.0, 0.0, 0.5, 3.0, math.inf]), min_size=1, max_size=400)
 
 
@@ -239,6 +247,83 @@ def test_count_to_reach_against_a_loop(n, share, seed):
 def chi_square(counts, probabilities):
     expected = probabilities * counts.sum()
     return float(((counts - expected) ** 2 / expected).sum())
+
+
+def sum_by_blocks(values: list[float]) -> float:
+    """A plain loop over what docs/sampling.md says: blocks of 1024 from left to right, then their sums."""
+    whole = 0.0
+    for start in range(0, len(values), 1024):
+        block = values[start]
+        for value in values[start + 1 : start + 1024]:
+            block = block + value
+        whole = block if start == 0 else whole + block
+    return whole
+
+
+def first_above_by_loop(weights: list[float], share: float) -> int:
+    """The first at which the sum of the blocks before and of its own block up to it is above share of the total."""
+    target, before = share * sum_by_blocks(weights), 0.0
+    for start in range(0, len(weights), 1024):
+        block = 0.0
+        for i in range(start, min(start + 1024, len(weights))):
+            block = block + weights[i]
+            if before + block > target:
+                return i
+        before = before + block
+    raise AssertionError("no weight is above the share")
+
+
+def awkward(n: int, seed: int) -> np.ndarray:
+    """Positive numbers of such different sizes that another order of adding them gives another sum."""
+    rng = np.random.default_rng(seed)
+    return rng.random(n) * 2.0 ** rng.integers(-60, 1, n)
+
+
+BLOCK_SIZES = [1, 2, 1023, 1024, 1025, 2047, 2048, 2049, 3 * 1024, 5000, 20000]
+
+
+@pytest.mark.parametrize("n", BLOCK_SIZES)
+def test_total_adds_blocks_of_1024(n):
+    for seed in range(20):
+        values = awkward(n, seed)
+        assert total(values.copy()) == sum_by_blocks(values.tolist())
+    if n > 2048:  # the blocks can be told from one sum from left to right, and from blocks that begin elsewhere
+        assert any(total(awkward(n, s)) != float(np.add.accumulate(awkward(n, s))[-1]) for s in range(20))
+
+
+@pytest.mark.parametrize("n", BLOCK_SIZES)
+def test_first_above_against_a_plain_loop(n):
+    rng = np.random.default_rng(n)
+    for seed in range(10):
+        values = awkward(n, seed)
+        for share in (0.0, *rng.random(4), 1.0 - 2.0**-53):
+            assert first_above(values.copy(), share) == first_above_by_loop(values.tolist(), share)
+
+
+@pytest.mark.parametrize("n", [1500, 3000, 9000])
+def test_first_above_of_some_places_is_that_of_all_with_zeros_between(n):
+    rng = np.random.default_rng(n)
+    for seed in range(20):
+        n_kept = int(rng.integers(1, n))
+        places = np.sort(rng.choice(n, n_kept, replace=False))
+        if seed % 4 == 0:  # whole blocks without any
+            places = places[(places // 1024) % 2 == seed % 2]
+            if not len(places):
+                continue
+        everything = np.zeros(n)
+        everything[places] = awkward(len(places), seed)
+        for share in (0.0, *rng.random(4), 1.0 - 2.0**-53):
+            found = first_above(everything[places].copy(), share, places)
+            assert places[found] == first_above_by_loop(everything.tolist(), share)
+
+
+@pytest.mark.parametrize("edge", [1023, 1024, 2047, 2048])
+def test_a_draw_at_the_edge_of_a_block(edge):
+    """All the weight beyond a block's edge: the chosen place is the first behind it."""
+    weights = np.zeros(4096)
+    weights[edge] = 1.0
+    assert first_above(weights.copy(), 0.0) == edge
+    assert first_above(weights.copy(), 0.5) == edge
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])

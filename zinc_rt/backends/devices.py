@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from zinc_rt.checks import show
 from zinc_rt.errors import UsageError, ZincError
 
 DEVICE_VARIABLE = "ZINC_RT_TIER"
@@ -72,12 +73,14 @@ class DeviceReport:
 
 def parse_device(text: str) -> Device:
     """A device by name: one of `NAMES`, or an older name. Raises `UnknownDevice`, `DeviceUnavailable`."""
+    if not isinstance(text, str):
+        raise UnknownDevice(f"unknown device {show(text)}; use one of {', '.join(NAMES)}")
     if text in _NOT_BUILT:
         raise DeviceUnavailable(f"device {text} cannot run: not built; this runtime is for AMD GPUs and the CPU")
     try:
         return TIERS[text] if text in TIERS else Device(text)
     except ValueError:
-        raise UnknownDevice(f"unknown device {text!r}; use one of {', '.join(NAMES)}") from None
+        raise UnknownDevice(f"unknown device {show(text)}; use one of {', '.join(NAMES)}") from None
 
 
 def device_from_env(environ: Mapping[str, str] | None = None) -> Device:

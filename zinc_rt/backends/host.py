@@ -6,9 +6,12 @@ from abc import abstractmethod
 from threading import RLock
 
 from zinc_rt.backends.base import Backend, LoweredGraph, StepFence, check_step
-from zinc_rt.errors import BackendClosed, BackendError, UsageError
+from zinc_rt.checks import whole_between
+from zinc_rt.errors import BackendClosed, BackendError
 from zinc_rt.mem.plan import available_memory
 from zinc_rt.sampling.request import DeviceSampling
+
+MAX_THREADS = 1024
 
 
 class HostBackend(Backend):
@@ -73,7 +76,6 @@ class HostBackend(Backend):
             self._closed = True
 
 
-def check_threads(threads: int | None) -> None:
-    """Raise `UsageError` for a number of threads below one."""
-    if threads is not None and threads < 1:
-        raise UsageError(f"threads is {threads}, it must be at least 1")
+def checked_threads(threads: int | None) -> int | None:
+    """A number of threads as an int. Raises `UsageError` unless it is a whole number from 1 to 1024."""
+    return None if threads is None else whole_between("threads", threads, 1, MAX_THREADS)

@@ -13,9 +13,9 @@ import typer
 
 from zinc_rt.cli import options as o
 from zinc_rt.cli.profiling import DEFAULT_TRACE, ProfileFlag, TraceFile, profiled
-from zinc_rt.cli.session import EXIT_INTERRUPTED, open_model
+from zinc_rt.cli.session import open_model
 from zinc_rt.cli.terminal import advance, progress, say, write
-from zinc_rt.errors import UsageError
+from zinc_rt.errors import EXIT_INTERRUPTED, UsageError
 from zinc_rt.mem.plan import available_memory
 
 if TYPE_CHECKING:
@@ -125,6 +125,7 @@ def bench(
     threads: o.Threads = None,
     batch_size: o.BatchSize = None,
     device: o.DeviceName = None,
+    gpu_layers: o.GpuLayers = None,
     kernels: o.KernelSet = None,
     isa: o.Isa = None,
     cache_dir: o.CacheDir = None,
@@ -152,6 +153,7 @@ def bench(
     with open_model(
         model,
         device=device,
+        gpu_layers=gpu_layers,
         n_ctx=n_ctx,
         threads=threads,
         n_batch=batch_size,

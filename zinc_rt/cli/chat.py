@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from zinc_rt.cli import options as o
 from zinc_rt.cli.conversation import Conversation
-from zinc_rt.cli.session import EXIT_INTERRUPTED, INTERRUPTED, Reply, chat_ids, open_model, stream_answer
-from zinc_rt.cli.terminal import is_terminal, say, write
-from zinc_rt.errors import UsageError, ZincError
+from zinc_rt.cli.session import INTERRUPTED, Reply, chat_ids, open_model, stream_answer
+from zinc_rt.cli.terminal import is_terminal, one_line, say, write
+from zinc_rt.errors import EXIT_INTERRUPTED, UsageError, ZincError
 from zinc_rt.sampling.params import SEED_LIMIT, SamplingParams
 
 if TYPE_CHECKING:
@@ -27,8 +28,10 @@ HELP: Final = """\
 /load FILE     continue a saved conversation
 /stats         size of the conversation, speed of the last answer
 /exit          leave, as Ctrl-D does
-A line that ends in \\ goes on in the next one. Ctrl-C stops an answer.
+A line that ends in \\ goes on in the next one; pasted lines are one message. Ctrl-C stops an answer.
 A message that begins with / needs a space in front."""
+
+_COMMAND: Final = re.compile(r"/[a-z]+( |$)")
 
 # Of a context, the answer may always use this share; older turns are dropped to keep it free.
 _ANSWER_SHARE: Final = 0.25
@@ -42,6 +45,7 @@ def chat(
     threads: o.Threads = None,
     batch_size: o.BatchSize = None,
     device: o.DeviceName = None,
+    gpu_layers: o.GpuLayers = None,
     kernels: o.KernelSet = None,
     isa: o.Isa = None,
     cache_dir: o.CacheDir = None,
@@ -86,6 +90,7 @@ def chat(
     with open_model(
         model,
         device=device,
+        gpu_layers=gpu_layers,
         n_ctx=ctx_size,
         threads=threads,
         n_batch=batch_size,
@@ -95,6 +100,11 @@ def chat(
     ) as opened:
         _ = opened.chat_template  # a file without one is refused before the first question
         return Chat(opened, params, Conversation(system), interactive=is_terminal(sys.stdin)).loop()
+
+
+def _is_command(line: str) -> bool:
+    """Whether a message is a command. Several lines are one only by the first word: pasted code may begin with /."""
+    return line.startswith("/") and ("\n" not in line or _COMMAND.match(line) is not None)
 
 
 class Chat:
@@ -114,25 +124,27 @@ class Chat:
             say(f"{self.model.name}, context {n_ctx} tokens, seed {self.params.seed}. /help lists the commands.")
         for line in self._lines():
             try:
-                if line.startswith("/"):
+                if _is_command(line):
                     name, _, rest = line.partition(" ")
                     if self._command(name, rest.strip()):
                         break
                 elif line.strip():
-                    self.conversation.ask(line.strip())
+                    self.conversation.ask((line[1:] if line.startswith(" /") else line).rstrip())
                     if self._answer() == INTERRUPTED and not self.interactive:
                         return EXIT_INTERRUPTED
             except ZincError as error:
                 if not self.interactive:
                     raise
-                say(f"zinc: {error}", style="red")
+                say(f"zinc: {one_line(str(error))}", style="red")
         return 0
 
     def _lines(self) -> Iterator[str]:
         """Messages and commands; a line that ends in a backslash takes the next one along."""
         if self.interactive:
             with contextlib.suppress(ImportError):
-                import readline  # noqa: F401  line editing and history for input()
+                import readline  # line editing and history for input()
+
+                readline.parse_and_bind("set enable-bracketed-paste on")  # what is pasted comes as one line
         pending: list[str] = []
         while True:
             try:

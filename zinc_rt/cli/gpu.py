@@ -99,7 +99,7 @@ def _device(gpu: Gpu, short: str) -> MachineFinding:
     if gpu.integrated:
         return MachineFinding(short, f"{text}; part of the processor: skipped")
     if gpu.open_errno is None:
-        return MachineFinding(short, f"{text}; the GPU tiers are written for gfx12", False, "use t_cpu")
+        return MachineFinding(short, f"{text}; the GPU kernels are written for gfx12", False, "use --device cpu")
     return MachineFinding(
         short, f"{text}; it does not answer: {os.strerror(gpu.open_errno)}", False, "see the next line"
     )

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
 from zinc_rt.cli.terminal import abandon_stdout
-
-EXIT_INTERRUPTED: Final = 130
-
+from zinc_rt.errors import EXIT_INTERRUPTED
 
 OLDER_NAMES: Final = {"--tier": "--device"}
 """Options that are taken but not listed, and what they are called now."""
@@ -36,7 +34,7 @@ class Command(TyperCommand):
             record = param.get_help_record(ctx)
             if param.param_type_name == "option" and record is not None:
                 sections.setdefault(section_of(param), []).append(record)
-        if arguments := [(metavar.translate(_NO_BRACKETS), text) for metavar, text in _arguments(self.params)]:
+        if arguments := [(without_brackets(metavar), text) for metavar, text in _arguments(self.params)]:
             sections = {"Arguments": arguments, **sections}
         for title, records in sections.items():
             with formatter.section(title):
@@ -44,6 +42,11 @@ class Command(TyperCommand):
 
 
 _NO_BRACKETS = str.maketrans("", "", "[]")
+
+
+def without_brackets(metavar: str) -> str:
+    """The name of an argument as a list of arguments shows it: `[WHAT]...` is `WHAT...`."""
+    return metavar.translate(_NO_BRACKETS)
 
 
 def _arguments(params: Any) -> list[tuple[str, str]]:

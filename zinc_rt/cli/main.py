@@ -7,21 +7,18 @@ early (`zinc run ... | head -1`) is no failure.
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from typing import Annotated, Any, Final, NoReturn
+from typing import Annotated, Any, Final
 
 import typer
 
 import zinc_rt
 from zinc_rt.cli.help import Command, Group
 from zinc_rt.cli.options import Debug, debug_wanted
-from zinc_rt.cli.session import EXIT_INTERRUPTED
-from zinc_rt.cli.terminal import OutputError, abandon_stdout, prepare, say, write
-from zinc_rt.errors import ZincError
+from zinc_rt.cli.terminal import OutputError, abandon_stdout, one_line, prepare, printable_line, say, write
+from zinc_rt.errors import EXIT_INTERRUPTED, ZincError
 
 PROGRAM: Final = "zinc"
 EXIT_USAGE: Final = 2
@@ -86,7 +83,7 @@ def main(args: Sequence[str] | None = None) -> int:
         return EXIT_INTERRUPTED
     except Exception as error:
         if debug_wanted():
-            traceback.print_exc()
+            say("\n".join(map(printable_line, traceback.format_exc().rstrip().expandtabs().split("\n"))))
         code = _report(error)
         if isinstance(error, (OutputError, OSError)):
             abandon_stdout()
@@ -99,36 +96,21 @@ def _report(error: Exception) -> int:
         from zinc_rt.lang.errors import CompileError
 
         hint = "; --kernels reference runs without compiling, slowly" if isinstance(error, CompileError) else ""
-        say(f"{PROGRAM}: error: {_one_line(str(error))}{hint}", style="red")
-        return error.exit_code
+        return _failed(PROGRAM, str(error), hint, error.exit_code)
     # Errors of the option parser; its classes live in different modules in different versions of typer.
     if hasattr(error, "format_message") and isinstance(code := getattr(error, "exit_code", None), int):
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else PROGRAM
-        message = _one_line(error.format_message()).rstrip(".")
-        say(f"{path}: error: {message} ({path} --help explains the options)", style="red")
-        return code
+        return _failed(path, error.format_message().rstrip("."), f" ({path} --help explains the options)", code)
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
-        say(f"{PROGRAM}: error: {where}{error.strerror or error}", style="red")
-        return EXIT_FAILURE
+        return _failed(PROGRAM, f"{where}{error.strerror or error}")
     if isinstance(error, MemoryError):
-        say(f"{PROGRAM}: error: out of memory; use a smaller context (-c) or a smaller model", style="red")
-        return EXIT_FAILURE
+        return _failed(PROGRAM, "out of memory; use a smaller context (-c) or a smaller model")
     hint = "" if debug_wanted() else "; run again with --debug for the trace, and please report it"
-    say(f"{PROGRAM}: internal error: {type(error).__name__}: {_one_line(str(error))}{hint}", style="red")
-    return EXIT_FAILURE
+    return _failed(PROGRAM, f"{type(error).__name__}: {error}", hint, kind="internal error")
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
-
-
-def entry() -> NoReturn:
-    """The console script."""
-    code = main()
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(AttributeError, OSError, ValueError):  # none, closed, or nobody there any more
-            stream.flush()
-    # Nothing is left to be done: taking the interpreter and a vocabulary apart takes as long as opening a small model.
-    os._exit(code)
+def _failed(who: str, message: str, hint: str = "", code: int = EXIT_FAILURE, kind: str = "error") -> int:
+    say(f"{who}: {kind}: {one_line(message)}{hint}", style="red")
+    return code

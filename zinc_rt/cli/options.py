@@ -142,6 +142,18 @@ DeviceName = Annotated[
         show_default=False,
     ),
 ]
+GpuLayers = Annotated[
+    str | None,
+    typer.Option(
+        "-ngl",
+        "--n-gpu-layers",
+        "--gpu-layers",
+        metavar="N",
+        help="For command lines of llama.cpp: 0 runs all layers on the CPU, any other number all of them on --device.",
+        rich_help_panel=MODEL,
+        show_default=False,
+    ),
+]
 
 MaxTokens = Annotated[
     int,

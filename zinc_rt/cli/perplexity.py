@@ -13,9 +13,9 @@ import typer
 
 from zinc_rt.cli import options as o
 from zinc_rt.cli.prompts import InputError, read_text
-from zinc_rt.cli.session import EXIT_INTERRUPTED, open_model
+from zinc_rt.cli.session import open_model
 from zinc_rt.cli.terminal import advance, progress, say, write
-from zinc_rt.errors import UsageError
+from zinc_rt.errors import EXIT_INTERRUPTED, UsageError
 
 if TYPE_CHECKING:
     from zinc_rt.model import Model
@@ -61,6 +61,7 @@ def perplexity(
     threads: o.Threads = None,
     batch_size: o.BatchSize = None,
     device: o.DeviceName = None,
+    gpu_layers: o.GpuLayers = None,
     kernels: o.KernelSet = None,
     isa: o.Isa = None,
     cache_dir: o.CacheDir = None,
@@ -79,6 +80,7 @@ def perplexity(
     with open_model(
         model,
         device=device,
+        gpu_layers=gpu_layers,
         n_ctx=window,
         threads=threads,
         n_batch=batch_size,

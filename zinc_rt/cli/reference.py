@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import typer
 
-from zinc_rt.cli.help import section_of
+from zinc_rt.cli.help import section_of, without_brackets
 from zinc_rt.cli.main import PROGRAM, application
 
 _HEAD: Final = f"""\
@@ -68,7 +68,7 @@ def _verb(name: str, verb: Any) -> Iterator[str]:
 
 def _entry(param: Any) -> str:
     if param.param_type_name == "argument":
-        return f"- `{param.metavar.strip('[]')}`: {param.help}"
+        return f"- `{without_brackets(param.metavar)}`: {param.help}"
     names = ", ".join([*param.opts, *param.secondary_opts])
     value = f" {param.metavar}" if param.metavar else ""
     default = f" Default: {param.default}." if param.show_default else ""

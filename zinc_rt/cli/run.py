@@ -12,9 +12,9 @@ import typer
 from zinc_rt.cli import options as o
 from zinc_rt.cli.profiling import DEFAULT_TRACE, ProfileFlag, TraceFile, profiled
 from zinc_rt.cli.prompts import prompt_text, unescape
-from zinc_rt.cli.session import EXIT_INTERRUPTED, INTERRUPTED, Reply, chat_ids, open_model, stream_answer
+from zinc_rt.cli.session import INTERRUPTED, Reply, chat_ids, open_model, stream_answer
 from zinc_rt.cli.terminal import is_terminal, say, write
-from zinc_rt.errors import UsageError
+from zinc_rt.errors import EXIT_INTERRUPTED, UsageError
 from zinc_rt.sampling.params import SamplingParams
 
 if TYPE_CHECKING:
@@ -108,6 +108,7 @@ def run(
     threads: o.Threads = None,
     batch_size: o.BatchSize = None,
     device: o.DeviceName = None,
+    gpu_layers: o.GpuLayers = None,
     kernels: o.KernelSet = None,
     isa: o.Isa = None,
     cache_dir: o.CacheDir = None,
@@ -160,6 +161,7 @@ def run(
     with open_model(
         model,
         device=device,
+        gpu_layers=gpu_layers,
         n_ctx=ctx_size,
         threads=threads,
         n_batch=batch_size,

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zinc_rt.cli.terminal import LoadingBar, is_terminal, say
+from zinc_rt.checks import show
+from zinc_rt.cli.terminal import LoadingBar, is_terminal, one_line, say
+from zinc_rt.errors import UsageError
 
 if TYPE_CHECKING:
     from zinc_rt.model import Model
@@ -17,8 +19,6 @@ if TYPE_CHECKING:
     from zinc_rt.sampling.params import SamplingParams
 
 INTERRUPTED = "interrupted"
-EXIT_INTERRUPTED = 130
-"""What shells report for a process that Ctrl-C ended (128 + SIGINT)."""
 
 _ENDINGS = {
     "stop": "the text ended",
@@ -38,10 +38,15 @@ def open_model(
     kernels: str | None = None,
     isa: str | None = None,
     cache_dir: Path | None = None,
+    gpu_layers: str | None = None,
 ) -> Model:
-    """`zinc_rt.load`, with its notices and, where it takes long, a progress bar on standard error."""
+    """`zinc_rt.load`, with its notices and, where it takes long, a progress bar on standard error.
+
+    gpu_layers: the value of -ngl. Raises what `load` raises, and `UsageError`.
+    """
     from zinc_rt.model import load
 
+    device = device if gpu_layers is None else device_for_layers(gpu_layers, device)
     with LoadingBar() as bar:
         return load(
             path,
@@ -52,9 +57,27 @@ def open_model(
             kernels=kernels,
             isa=isa,
             cache_dir=cache_dir,
-            notify=lambda line: say(f"zinc: {line}", style="dim"),
+            notify=lambda line: say(f"zinc: {one_line(line)}", style="dim"),
             progress=bar.show if is_terminal(sys.stderr) else None,
         )
+
+
+def device_for_layers(layers: str, device: str | None) -> str | None:
+    """The device that llama.cpp's -ngl asks for: 0 is the CPU, anything else leaves the choice. Says so in one line.
+
+    Raises `UsageError` when it is no number, or 0 together with a GPU.
+    """
+    from zinc_rt.backends.devices import ON_GPU, Device, parse_device
+
+    if not (layers in ("all", "auto", "-1") or (layers.isascii() and layers.isdigit())):
+        raise UsageError(f"-ngl is {show(layers)}; it must be a whole number, all or auto")
+    if layers.strip("0"):
+        say(f"zinc: -ngl {layers}: layers are not divided, --device runs all of them", style="dim")
+        return device
+    if device is not None and parse_device(device) in ON_GPU:
+        raise UsageError(f"-ngl 0 means the CPU, but --device is {device}; give one of them")
+    say("zinc: -ngl 0: the CPU runs all layers, as with --device cpu", style="dim")
+    return Device.cpu.value
 
 
 def chat_ids(model: Model, messages: Sequence[Mapping[str, Any]]) -> list[int]:
@@ -97,9 +120,10 @@ def _speed(tokens_per_second: float) -> str:
     return f", {tokens_per_second:.1f} tokens/s" if tokens_per_second > 0 else ""
 
 
-def stream_answer(model: Model, prompt: Sequence[int], params: SamplingParams, show: Callable[[str], None]) -> Reply:
-    """Generate, giving each piece of text to `show`. Ctrl-C ends it early with the text so far."""
+def stream_answer(model: Model, prompt: Sequence[int], params: SamplingParams, put: Callable[[str], None]) -> Reply:
+    """Generate, giving each piece of text to `put`. Ctrl-C ends it early with the text so far."""
     answer = Reply(len(prompt))
+    cached = model.cached_tokens(prompt)
     stream = model.stream(prompt, params)
     started = first = last = time.perf_counter()
     try:
@@ -110,7 +134,7 @@ def stream_answer(model: Model, prompt: Sequence[int], params: SamplingParams, s
                 answer.chunks.append(chunk)
             answer.text += chunk.text
             if chunk.text:
-                show(chunk.text)
+                put(chunk.text)
             if chunk.finish_reason is not None:
                 answer.finish_reason, answer.stats = chunk.finish_reason, chunk.stats
     except KeyboardInterrupt:
@@ -118,7 +142,7 @@ def stream_answer(model: Model, prompt: Sequence[int], params: SamplingParams, s
 
         answer.finish_reason = INTERRUPTED
         if answer.chunks:
-            answer.stats = Stats(len(prompt), len(answer.chunks), first - started, last - first)
+            answer.stats = Stats(len(prompt), len(answer.chunks), first - started, last - first, cached)
     finally:
         stream.close()
     return answer

@@ -87,7 +87,8 @@ def _tensor_dicts(file: GGUFFile) -> list[dict[str, Any]]:
 
 
 def _safe(text: str) -> str:
-    from zinc_rt.gguf.errors import printable
+
+    from zinc_rt.checks import printable
 
     return printable(text)
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from zinc_rt.checks import printable
 from zinc_rt.errors import ZincError
 from zinc_rt.gguf import GGMLType, GGUFError, GGUFFile, TensorInfo
-from zinc_rt.gguf.errors import printable
 from zinc_rt.mem.plan import format_bytes
 from zinc_rt.models import define
 

@@ -22,6 +22,7 @@ _CONTROLS = dict.fromkeys((*range(9), 11, 12, *range(14, 32), *range(127, 160)),
 _STYLES = {"bold": 1, "dim": 2, "red": 31, "yellow": 33}
 _COLOURS = ("red", "yellow")
 
+_LONGEST = 1000  # characters of a line about an error
 _LONG_LOAD = 0.3  # seconds of loading after which a bar appears
 
 
@@ -79,6 +80,23 @@ def abandon_stdout() -> None:
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
         except (AttributeError, OSError, ValueError):  # there is none, or it has no file behind it
             return
+
+
+def one_line(text: str) -> str:
+    """Any text as one line that is fit for a terminal: no control characters, at most 1000 characters."""
+    return printable_line(" ".join(text[: 4 * _LONGEST].split()), len(text) > 4 * _LONGEST)
+
+
+def printable_line(line: str, more: bool = False) -> str:
+    """A line with what is not printable escaped, cut after 1000 characters. more: it is the start of a longer one."""
+    shown = line[: _LONGEST + 1]
+    if not shown.isprintable():
+        shown = "".join(c if c.isprintable() else _escaped(c) for c in shown)
+    return shown[:_LONGEST] + " ..." if more or len(shown) > _LONGEST else shown
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape", "backslashreplace").decode("ascii")
 
 
 def say(message: str, style: str = "", end: str = "\n") -> None:

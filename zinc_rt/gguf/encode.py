@@ -7,8 +7,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from zinc_rt.checks import show
 from zinc_rt.gguf import limits
-from zinc_rt.gguf.errors import GGUFWriteError, show
+from zinc_rt.gguf.errors import GGUFWriteError
 from zinc_rt.gguf.types import SCALAR_CODES, SCALAR_DTYPES, ValueType
 
 _FLOATS: Final = (ValueType.FLOAT32, ValueType.FLOAT64)

@@ -11,23 +11,6 @@ DAMAGED: Final = "the file is damaged or was converted wrongly"
 HOSTILE: Final = "the file is damaged or hostile"
 INCOMPLETE: Final = "the file is incomplete or damaged; fetch it again"
 
-_MAX_SHOWN = 80  # characters of a name or value that a message repeats
-
-
-def printable(text: str) -> str:
-    """`text` with control characters and lone surrogates escaped, so that a message stays one line."""
-    return text if text.isprintable() else text.encode("unicode_escape", "backslashreplace").decode("ascii")
-
-
-def show(value: object) -> str:
-    """`value` quoted for a message: one line, at most 80 characters of it."""
-    try:
-        text = printable((value if isinstance(value, str) else repr(value))[: _MAX_SHOWN + 1])
-    except ValueError:  # Python refuses to spell out integers of more than 4300 digits
-        text = f"a huge {type(value).__name__}"
-    text = text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 3]}..."
-    return f"'{text}'" if isinstance(value, str) else text
-
 
 class GGUFError(ZincError):
     """A GGUF file cannot be read or written as asked.
@@ -65,7 +48,7 @@ class TruncatedFile(GGUFError):
 
 
 class FileChanged(GGUFError):
-    """The file became shorter after it was opened, or was closed."""
+    """The file was rewritten or replaced after it was opened, or was closed."""
 
 
 class LimitExceeded(GGUFError):

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from zinc_rt.checks import show
 from zinc_rt.gguf import limits
 from zinc_rt.gguf.errors import (
     DAMAGED,
@@ -18,7 +19,6 @@ from zinc_rt.gguf.errors import (
     LimitExceeded,
     MissingKey,
     WrongMetadataType,
-    show,
 )
 from zinc_rt.gguf.scan import Cursor, key_name
 from zinc_rt.gguf.source import FileBytes

@@ -11,6 +11,7 @@ from typing import Final, NoReturn, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from zinc_rt.checks import show
 from zinc_rt.gguf import limits
 from zinc_rt.gguf.errors import (
     DAMAGED,
@@ -21,7 +22,6 @@ from zinc_rt.gguf.errors import (
     TruncatedFile,
     UnsupportedVersion,
     WrongMetadataType,
-    show,
 )
 from zinc_rt.gguf.metadata import Metadata, ValueInfo, get, scan_metadata
 from zinc_rt.gguf.scan import Cursor
@@ -98,7 +98,7 @@ class GGUFFile:
 
         A vector has one row. The operating system reads the pages when they are touched; should the file be
         truncated after this call, touching a page that is gone kills the process, as with any mapped file.
-        Raises MissingTensor, and FileChanged when the file is already shorter.
+        Raises MissingTensor, and FileChanged when the file was written to.
         """
         tensor = self.tensor(name)
         return self._source.view(tensor.offset, tensor.nbytes).reshape(tensor.n_rows, tensor.row_bytes)
@@ -107,6 +107,14 @@ class GGUFFile:
         """Let go of the memory behind a tensor's bytes; views of it read the file again. Raises MissingTensor."""
         tensor = self.tensor(name)
         self._source.release(tensor.offset, tensor.nbytes)
+
+    def check_unwritten(self) -> None:
+        """Raise FileChanged when the file was written to since it was opened; costs about a microsecond."""
+        self._source.check_unwritten()
+
+    def check_unchanged(self) -> None:
+        """The same, and when another file stands at its path now. One that was moved or removed is no change."""
+        self._source.check_unchanged()
 
     def tensor(self, name: str) -> TensorInfo:
         """The directory entry of a tensor. Raises MissingTensor."""

@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from zinc_rt.checks import show
 from zinc_rt.gguf import limits
 from zinc_rt.gguf.errors import (
     DAMAGED,
@@ -17,7 +18,6 @@ from zinc_rt.gguf.errors import (
     InvalidMetadata,
     LimitExceeded,
     TruncatedFile,
-    show,
 )
 from zinc_rt.gguf.source import FileBytes
 from zinc_rt.gguf.types import SCALAR_BYTES, ValueType

@@ -2,6 +2,9 @@
 
 Metadata is read with `pread`, not through the mapping: a read that fails (the file shrank, the disk or the
 network went away) is then an ordinary error, where touching a mapped page would kill the process with SIGBUS.
+
+A file that another program writes to while it is open is noticed by its size and the time of its last change, one that
+is replaced by the number of its inode.
 """
 
 from __future__ import annotations
@@ -13,7 +16,8 @@ import stat
 import numpy as np
 from numpy.typing import NDArray
 
-from zinc_rt.gguf.errors import FileAccessError, FileChanged, GGUFError, printable
+from zinc_rt.checks import printable
+from zinc_rt.gguf.errors import FileAccessError, FileChanged, GGUFError
 
 
 class FileBytes:
@@ -44,6 +48,10 @@ class FileBytes:
             raise
         self._fd = fd
         self.size = info.st_size
+        self._written = info.st_mtime_ns
+        self._inode = (info.st_dev, info.st_ino)
+        # The process may change its folder. No abspath: it takes ".." for the folder above, which a link is not in.
+        self._absolute = self.path if os.path.isabs(self.path) else os.path.join(os.getcwd(), self.path)
 
     @property
     def closed(self) -> bool:
@@ -57,6 +65,7 @@ class FileBytes:
     def read(self, offset: int, count: int) -> bytes:
         """Exactly `count` bytes from `offset`, all of them below `size`, the size at the time of opening."""
         fd = self._open_fd()
+        self.check_unwritten()
         parts: list[bytes] = []
         while count:
             try:
@@ -66,7 +75,8 @@ class FileBytes:
                     f"cannot be read: {error.strerror}", path=self.shown_path, offset=offset
                 ) from error
             if not part:
-                raise self._shrunk()
+                self.check_unwritten()
+                raise FileAccessError("ends before its size", path=self.shown_path, offset=offset)
             parts.append(part)
             offset += len(part)
             count -= len(part)
@@ -75,9 +85,7 @@ class FileBytes:
     def view(self, offset: int, count: int) -> NDArray[np.uint8]:
         """`count` bytes from `offset` as a read-only view of the mapped file: uint8[count]."""
         fd = self._open_fd()
-        # The mapping would hand out pages that are no longer there; asking first turns that into an error.
-        if os.fstat(fd).st_size < self.size:
-            raise self._shrunk()
+        self.check_unwritten()  # the mapping would hand out pages that are no longer there
         if self._map is None:
             try:
                 mapped = mmap.mmap(fd, self.size, access=mmap.ACCESS_READ)
@@ -93,13 +101,30 @@ class FileBytes:
         if self._mapping is not None and length > 0 and hasattr(mmap, "MADV_DONTNEED"):
             self._mapping.madvise(mmap.MADV_DONTNEED, start, length)
 
-    def _shrunk(self) -> FileChanged:
-        now = os.fstat(self._open_fd()).st_size
-        return FileChanged(
-            f"was {self.size} bytes long when opened and is now {now}",
-            path=self.shown_path,
-            hint="something rewrote it; open the file again when it is complete",
-        )
+    def check_unwritten(self) -> None:
+        """Raise `FileChanged` when the file was written to since it was opened. Costs about a microsecond."""
+        now = os.fstat(self._open_fd())
+        if now.st_size != self.size:
+            raise self._changed(f"was {self.size} bytes long when opened and is now {now.st_size}")
+        if now.st_mtime_ns != self._written:
+            later = (now.st_mtime_ns - self._written) / 1e9
+            raise self._changed(f"was written to after it was opened: its time of change differs by {later:+.3f} s")
+
+    def check_unchanged(self) -> None:
+        """Raise `FileChanged` when the file was written to, or another one stands at its path.
+
+        A file that was moved or removed is as good as before: what is open stays.
+        """
+        self.check_unwritten()
+        try:
+            there = os.stat(self._absolute)
+        except OSError:
+            return
+        if (there.st_dev, there.st_ino) != self._inode:
+            raise self._changed(f"was replaced: inode {self._inode[1]} when opened, {there.st_ino} now")
+
+    def _changed(self, problem: str) -> FileChanged:
+        return FileChanged(problem, path=self.shown_path, hint="load it again when it is complete")
 
     def close(self) -> None:
         """Release the descriptor. Views handed out stay valid; the mapping goes with the last of them."""

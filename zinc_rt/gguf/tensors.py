@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from itertools import pairwise
 
+from zinc_rt.checks import show
 from zinc_rt.gguf import limits
 from zinc_rt.gguf.errors import (
     DAMAGED,
@@ -15,7 +16,6 @@ from zinc_rt.gguf.errors import (
     LimitExceeded,
     TruncatedFile,
     UnsupportedTensorType,
-    show,
 )
 from zinc_rt.gguf.scan import Cursor
 from zinc_rt.gguf.types import GGMLType

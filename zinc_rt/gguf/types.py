@@ -9,7 +9,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
-from zinc_rt.gguf.errors import InvalidTensor, UnsupportedTensorType, show
+from zinc_rt.checks import show
+from zinc_rt.gguf.errors import InvalidTensor, UnsupportedTensorType
 
 
 class GGMLType(IntEnum):

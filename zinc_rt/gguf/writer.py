@@ -13,9 +13,10 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from zinc_rt.checks import printable, show
 from zinc_rt.gguf import limits
 from zinc_rt.gguf.encode import encode_text, encode_value, infer_type
-from zinc_rt.gguf.errors import GGUFError, GGUFWriteError, printable, show
+from zinc_rt.gguf.errors import GGUFError, GGUFWriteError
 from zinc_rt.gguf.reader import DEFAULT_ALIGNMENT, MAGIC, VERSIONS
 from zinc_rt.gguf.types import GGMLType, ValueType
 

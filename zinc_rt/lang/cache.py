@@ -26,16 +26,30 @@ _STALE: Final = 3600.0  # seconds after which a half-written file belongs to a p
 
 
 def default_cache_dir() -> Path | None:
-    """$ZINC_RT_CACHE_DIR, else zinc_rt in $XDG_CACHE_HOME or ~/.cache; None where there is no home."""
+    """$ZINC_RT_CACHE_DIR, else zinc_rt in $XDG_CACHE_HOME or ~/.cache; None where there is no home.
+
+    Relative values of the last two, and of $HOME, count as unset: the XDG specification says so, and an empty $HOME
+    would be the root folder. Without $HOME the home is the one that the system has for the user.
+    """
     if chosen := os.environ.get(CACHE_ENV):
         return Path(chosen)
     base = os.environ.get("XDG_CACHE_HOME", "")
-    if os.path.isabs(base):  # the specification says to ignore others
+    if os.path.isabs(base):
         return Path(base) / "zinc_rt"
+    home = os.environ.get("HOME", "")
+    if not os.path.isabs(home):
+        home = _home_of_user()
+    return Path(home) / ".cache" / "zinc_rt" if os.path.isabs(home) else None
+
+
+def _home_of_user() -> str:
+    """The home folder in the system's list of users; empty where there is none."""
+    import pwd
+
     try:
-        return Path.home() / ".cache" / "zinc_rt"
-    except RuntimeError:
-        return None
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        return ""
 
 
 def cache_key(parts: Iterable[bytes | str]) -> str:

@@ -17,7 +17,7 @@ from zinc_rt.kernels.rdna.sampling_plan import MOST_TOKENS, SamplingShape
 from zinc_rt.sampling.arithmetic import step_bits
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.sampling.request import DeviceSampling, SamplingRequest
-from zinc_rt.sampling.sampler import DegenerateLogits, Sampled, Sampler
+from zinc_rt.sampling.sampler import DegenerateLogits, Sampled, Sampler, count_nan
 
 
 def shape_of(params: SamplingParams, n_vocab: int, n_context: int) -> SamplingShape | None:
@@ -84,6 +84,8 @@ class DeviceSampled:
         """See `SampledStep`."""
         request, device = self._requests[row], self._device
         n_vocab = request.sampler.n_vocab
+        if not request.sampler.step:  # NaN is looked for in the first row alone: each that comes here takes a copy
+            request.sampler.n_nan = count_nan(self.logits[row, :n_vocab])
         return accept(
             request.sampler,
             int(device.tokens[row]),

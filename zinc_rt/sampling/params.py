@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from zinc_rt.checks import real, show, whole
 from zinc_rt.errors import UsageError
 
 SEED_LIMIT = 2**64
@@ -26,7 +26,7 @@ class InvalidSamplingParam(UsageError):
         self.field = field
         self.value = value
         self.limits = limits
-        super().__init__(f"sampling parameter {field} is {_shorten(value)}; it must be {limits}")
+        super().__init__(f"sampling parameter {field} is {show(value)}; it must be {limits}")
 
 
 class UnknownParameter(UsageError):
@@ -116,8 +116,11 @@ class SamplingParams:
     def with_overrides(base: SamplingParams | None = None, /, **overrides: Any) -> SamplingParams:
         """`base` (None: the defaults) with some fields replaced, checked anew.
 
-        Raises `UnknownParameter` for a keyword that is no field, `InvalidSamplingParam` for a bad value.
+        Raises `UnknownParameter` for a keyword that is no field, `InvalidSamplingParam` for a bad value, `UsageError`
+        for a base that is no `SamplingParams`.
         """
+        if base is not None and not isinstance(base, SamplingParams):
+            raise UsageError(f"params is {show(base)}, it must be a SamplingParams or None")
         known = {f.name for f in dataclasses.fields(SamplingParams)}
         if unknown := overrides.keys() - known:
             raise UnknownParameter(unknown)
@@ -136,31 +139,6 @@ class SamplingParams:
         )
 
 
-def _shorten(value: object) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 80 else shown[:77] + "..."
-
-
-def _as_float(value: object) -> float | None:
-    """A real number as float; None when it is none (a bool and a string are none)."""
-    if isinstance(value, (bool, str, bytes)):
-        return None
-    try:
-        return float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
-        return None
-
-
-def _as_int(value: object) -> int | None:
-    """An integer as int; None when it is none (a bool and 1.0 are none)."""
-    if isinstance(value, bool):
-        return None
-    try:
-        return operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        return None
-
-
 def _number(name: str, value: object, low: float | None, high: float | None, *, open_: bool = False) -> float:
     """`value` as a finite float in [low, high], or (low, high] when `open_`."""
     sign = ">" if open_ else ">="
@@ -170,7 +148,7 @@ def _number(name: str, value: object, low: float | None, high: float | None, *, 
         limits = f"a finite number {sign} {low:g}"
     else:
         limits = f"a number from {low:g} to {high:g}"
-    number = _as_float(value)
+    number = real(value)
     if (
         number is None
         or not math.isfinite(number)
@@ -182,7 +160,7 @@ def _number(name: str, value: object, low: float | None, high: float | None, *, 
 
 
 def _integer(name: str, value: object, low: int, high: int | None, limits: str) -> int:
-    number = _as_int(value)
+    number = whole(value)
     if number is None or number < low or (high is not None and number > high):
         raise InvalidSamplingParam(name, value, limits)
     return number
@@ -194,7 +172,7 @@ def _bias(value: object) -> dict[int, float]:
         raise InvalidSamplingParam("logit_bias", value, limits)
     checked: dict[int, float] = {}
     for key, amount in value.items():
-        token_id, number = _as_int(key), _as_float(amount)
+        token_id, number = whole(key), real(amount)
         if token_id is None or token_id < 0 or number is None or math.isnan(number):
             raise InvalidSamplingParam("logit_bias", {key: amount}, limits)
         checked[token_id] = number
@@ -205,7 +183,7 @@ def _strings(value: object) -> tuple[str, ...]:
     limits = "a string or an iterable of strings, none of them empty"
     if isinstance(value, str):
         value = (value,)
-    if isinstance(value, bytes) or not isinstance(value, Iterable):
+    if isinstance(value, (bytes, bytearray, memoryview, Mapping)) or not isinstance(value, Iterable):
         raise InvalidSamplingParam("stop", value, limits)
     strings = tuple(value)
     for string in strings:
@@ -216,10 +194,10 @@ def _strings(value: object) -> tuple[str, ...]:
 
 def _token_ids(value: object) -> tuple[int, ...]:
     limits = "an iterable of token ids (integers >= 0)"
-    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+    if isinstance(value, (str, bytes, bytearray, memoryview, Mapping)) or not isinstance(value, Iterable):
         raise InvalidSamplingParam("stop_token_ids", value, limits)
     given = tuple(value)
-    ids = tuple(i for i in map(_as_int, given) if i is not None and i >= 0)
+    ids = tuple(i for i in map(whole, given) if i is not None and i >= 0)
     if len(ids) != len(given):
         raise InvalidSamplingParam("stop_token_ids", given, limits)
     return ids

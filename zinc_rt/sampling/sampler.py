@@ -30,6 +30,8 @@ from zinc_rt.sampling.arithmetic import (
 )
 from zinc_rt.sampling.params import InvalidSamplingParam, SamplingParams
 
+_NAN_STEPS = 16
+
 
 class DegenerateLogits(ZincError):
     """No token can be chosen: every logit is NaN or -inf (after bias and penalties)."""
@@ -67,6 +69,7 @@ class Sampler:
         self.seed = params.seed if params.seed is not None else int.from_bytes(os.urandom(8), "little")
         self._scores = np.empty(n_vocab, dtype=np.float64)  # reused: fresh memory costs more than the sums
         self.step = 0  # how many tokens have been sampled
+        self.n_nan = 0  # logits of the last row seen here that are NaN
         self._bias_ids = np.fromiter(params.logit_bias.keys(), dtype=np.intp)
         self._bias = np.fromiter(params.logit_bias.values(), dtype=np.float64)
         self._adjusts = bool(params.logit_bias) or params.has_penalties
@@ -79,10 +82,12 @@ class Sampler:
         if logits.shape != (self.n_vocab,):
             raise ValueError(f"logits have shape {logits.shape}, expected ({self.n_vocab},)")
         if likeliest is not None and self._plain and logits[likeliest] > -math.inf:
+            if self.step % _NAN_STEPS == 0:  # nothing else here reads the row
+                self.n_nan = count_nan(logits)
             self.step += 1
             return Sampled(likeliest)
         scores = self._scores
-        _load(logits, scores)
+        self.n_nan = _load(logits, scores)
         if self._adjusts:
             self._adjust(scores, history)
         best = int(np.argmax(scores))
@@ -172,11 +177,17 @@ def _below_top(scores: Floats) -> Floats:
     return scores - top
 
 
-def _load(logits: npt.NDArray[Any], scores: Floats) -> None:
-    """Copy the logits to float64; NaN, smaller than every number, becomes -inf."""
+def count_nan(values: npt.NDArray[Any]) -> int:
+    """How many of f32[n] or f64[n] are NaN. Where none is, it costs one pass for the maximum, 6 us for 152,000."""
+    return int(np.count_nonzero(np.isnan(values))) if math.isnan(values.max()) else 0
+
+
+def _load(logits: npt.NDArray[Any], scores: Floats) -> int:
+    """Copy the logits to float64; NaN, smaller than every number, becomes -inf. Returns how many were NaN."""
     np.copyto(scores, logits, casting="same_kind")
-    if np.isnan(scores.max()):
+    if n_nan := count_nan(scores):
         _ranked(scores)
+    return n_nan
 
 
 def _ranked(scores: Floats) -> Floats:

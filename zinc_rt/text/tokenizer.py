@@ -6,7 +6,6 @@ adds the beginning and end tokens. Decoding joins the bytes of the tokens.
 
 from __future__ import annotations
 
-import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
@@ -14,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from zinc_rt.checks import show, whole
 from zinc_rt.text import bpe, pretokenizers
 from zinc_rt.text import metadata as md
 from zinc_rt.text.errors import TokenizerError, UnsupportedTokenizer, shown
@@ -185,12 +185,12 @@ class Tokenizer:
         return int(self._vocabulary.kinds[self._check(token_id)]) in (TokenKind.CONTROL, TokenKind.UNKNOWN)
 
     def _check(self, token_id: int) -> int:
-        try:
-            index = operator.index(token_id)
-        except TypeError:
-            raise TokenizerError(f"a token id must be an int, not {shown(token_id)}", value=token_id) from None
+        index = whole(token_id)
+        if index is None:
+            raise TokenizerError(f"a token id must be an int, not {shown(token_id)}", value=token_id)
         if not 0 <= index < self.n_vocab:
-            raise TokenizerError(f"token id {index} is outside the vocabulary of {self.n_vocab} tokens", value=index)
+            seen = f"token id {show(index)}"
+            raise TokenizerError(f"{seen} is outside the vocabulary of {self.n_vocab} tokens", value=index)
         return index
 
 

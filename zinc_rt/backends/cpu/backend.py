@@ -20,7 +20,7 @@ from zinc_rt.backends.cpu.program import CpuProgram, Runner
 from zinc_rt.backends.cpu.selftest import matrix_products_agree
 from zinc_rt.backends.cpu.weights import Matrix, in_tiles, repack
 from zinc_rt.backends.graph_check import step_inputs, vocabularies
-from zinc_rt.backends.host import HostBackend, check_threads
+from zinc_rt.backends.host import HostBackend, checked_threads
 from zinc_rt.backends.host_memory import HUGE, huge_bytes
 from zinc_rt.gguf import GGMLType
 from zinc_rt.ir.graph import BufferKind, Graph
@@ -56,7 +56,7 @@ class CpuBackend(HostBackend):
         notify: gets lines worth showing.
 
     Raises:
-        UsageError: threads is below one.
+        UsageError: threads is not from 1 to 1024.
         UnsupportedTarget: this machine cannot run the level.
     """
 
@@ -69,7 +69,7 @@ class CpuBackend(HostBackend):
         notify: Callable[[str], None] | None = None,
     ) -> None:
         super().__init__()
-        check_threads(threads)
+        threads = checked_threads(threads)
         target = host_target(isa)
         kept = cache if cache is not None else CompileCache(default_cache_dir(), notify=notify)
         self.library, self.threads, self._notify = (

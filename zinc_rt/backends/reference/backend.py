@@ -12,7 +12,7 @@ from threadpoolctl import ThreadpoolController
 from zinc_rt.backends.arrays import bound, n_bytes, typed
 from zinc_rt.backends.base import BackendFeatures, Bytes, Capacity, LoweredGraph
 from zinc_rt.backends.graph_check import vocabularies
-from zinc_rt.backends.host import HostBackend, check_threads
+from zinc_rt.backends.host import HostBackend, checked_threads
 from zinc_rt.backends.host_memory import huge_bytes
 from zinc_rt.backends.reference.operations import NodeContext, lower_node
 from zinc_rt.ir.graph import BufferKind, Graph
@@ -39,8 +39,7 @@ class ReferenceBackend(HostBackend):
 
     def __init__(self, *, threads: int | None = None, keep_bytes: int = KEEP_BYTES) -> None:
         super().__init__()
-        check_threads(threads)
-        self.features = BackendFeatures("reference", threads=threads or 1)
+        self.features = BackendFeatures("reference", threads=checked_threads(threads) or 1)
         self._keep_bytes = keep_bytes
         self._blas = ThreadpoolController().select(user_api="blas")
 
