@@ -34,8 +34,9 @@ from zinc_rt.errors import BackendClosed, BackendError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.mem.arena import align_up
 from zinc_rt.models import define
+from zinc_rt.sampling.gpu import common_shape
 from zinc_rt.sampling.params import SamplingParams
-from zinc_rt.sampling.request import SampledStep, SamplingRequest
+from zinc_rt.sampling.request import DeviceSampling, SampledStep, SamplingRequest
 from zinc_rt.sampling.sampler import Sampler
 
 MEMORY = {
@@ -94,6 +95,14 @@ def requests() -> list[SamplingRequest]:
     return [SamplingRequest(Sampler(params, 61), [1])]
 
 
+def opened_sampling(engine: Engine) -> DeviceSampling:
+    """What the engine opens for these requests."""
+    found = common_shape(requests(), 32, 61)
+    assert found is not None
+    assert engine._lowered is not None
+    return engine._backend.open_sampling(engine._lowered, 61, 1, found[1])
+
+
 def used(backend: AmdBackend) -> int:
     """Bytes in use, without kernels and recorded batches, which stay, and packets, which land later."""
     kept = (piece for batch in backend._batches for made in batch.recorded._kept.values() for piece in made.arguments)
@@ -116,6 +125,7 @@ def life(on: Machine, interface: str, path: Path) -> list[str]:
         for step in (
             lambda: engine.step([Rows(slot, 0, [1, 2, 3], (2,))]),
             lambda: engine.step([Rows(slot, 3, [1])]),
+            lambda: opened_sampling(engine),
             lambda: sampled(4),
             lambda: sampled(5).logits,
         ):
@@ -215,9 +225,7 @@ def test_a_batch_that_cannot_be_recorded_keeps_nothing(path: Path, monkeypatch: 
         with opened(on, "cs") as engine:
             engine.load(file, define(file))
             slot, backend = engine.open_sequence(), backend_of(engine)
-            engine.step([Rows(slot, 0, [1], (0,))], requests())
-            engine.truncate(slot, 0)
-            backend._batches[0].recorded.drop(next(iter(backend._batches[0].samplings.values())))
+            opened_sampling(engine)
             before, alloc = used(backend), backend.gpu.alloc
 
             def short(n_bytes: int, **how: Any) -> GpuMemory:
