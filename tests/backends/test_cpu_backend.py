@@ -184,7 +184,7 @@ def test_a_lowered_graph_names_its_data(backend: HostBackend) -> None:
     batch = lowered(backend, graph)
     assert batch.owner is backend
     assert batch.limits == (6, 4)
-    assert [(v.node, v.n_rows) for v in batch.vocabularies] == [("embed", 50)]
+    assert [(v.node, v.n_rows) for v in batch.lookups] == [("embed", 50)]
     assert {k: v.shape for k, v in batch.inputs.items()} == {
         "token_ids": (6,), "positions": (6,), "slots": (6,), "page_table": (2, 3), "logit_rows": (4,),
     }  # fmt: skip

@@ -79,7 +79,7 @@ class Capacity:
 
 
 @dataclass(frozen=True)
-class Vocabulary:
+class TokenLookup:
     """Token ids that a step looks up: the node, its input i32[n_rows], and the rows of the table that it reads."""
 
     node: str
@@ -93,7 +93,7 @@ class LoweredGraph:
 
     owner: the backend that lowered it, which alone can run it. limits: the most that counts may be.
     inputs: by buffer name, arrays that the caller fills before `submit`; outputs: arrays valid after `wait`, until the
-    next `submit`. vocabularies: what `check_step` compares token ids with.
+    next `submit`. lookups: what `check_step` compares token ids with.
     counts: i32[2], the step's n_rows and n_logits: rows past them are neither read nor written.
     """
 
@@ -101,7 +101,7 @@ class LoweredGraph:
     limits: tuple[int, int]
     inputs: Mapping[str, Ints]
     outputs: Mapping[str, npt.NDArray[np.generic]]
-    vocabularies: tuple[Vocabulary, ...] = ()
+    lookups: tuple[TokenLookup, ...] = ()
     counts: Ints = field(default_factory=lambda: np.zeros(2, np.int32))
 
 
@@ -244,18 +244,18 @@ def check_step(backend: Backend, lowered: LoweredGraph) -> tuple[int, int]:
         wrong = 0 if not 0 <= n_rows <= lowered.limits[0] else 1
         count, what = (n_rows, n_logits)[wrong], ("rows", "wanted logits")[wrong]
         raise StepTooLarge(f"the step has {count} {what}, the graph was lowered for {lowered.limits[wrong]}")
-    for vocabulary in lowered.vocabularies:
-        _check_tokens(vocabulary, n_rows)
+    for lookup in lowered.lookups:
+        _check_tokens(lookup, n_rows)
     return n_rows, n_logits
 
 
-def _check_tokens(vocabulary: Vocabulary, n_rows: int) -> None:
+def _check_tokens(lookup: TokenLookup, n_rows: int) -> None:
     """Kernels read the embedding's rows unchecked."""
-    ids, limit = vocabulary.ids, vocabulary.n_rows
+    ids, limit = lookup.ids, lookup.n_rows
     if n_rows == 1:  # as in every decode step: an element is looked at sooner than a slice
         if 0 <= int(ids[0]) < limit:
             return
     elif not n_rows or (ids[:n_rows].min() >= 0 and ids[:n_rows].max() < limit):
         return
     bad = next(int(i) for i in ids[:n_rows] if not 0 <= i < limit)
-    raise TokenOutOfRange(f"{vocabulary.node}: token id {bad} is outside the vocabulary of {limit}")
+    raise TokenOutOfRange(f"{lookup.node}: token id {bad} is outside the vocabulary of {limit}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from zinc_rt.backends.base import Ints, Vocabulary
+from zinc_rt.backends.base import Ints, TokenLookup
 from zinc_rt.backends.errors import UnsupportedOp
 from zinc_rt.ir.graph import BufferKind, Graph, Node
 from zinc_rt.ir.op import Op
@@ -41,13 +41,13 @@ def step_inputs(graph: Graph) -> dict[str, int]:
     return found
 
 
-def vocabularies(graph: Graph, inputs: Mapping[str, Ints]) -> tuple[Vocabulary, ...]:
+def lookups(graph: Graph, inputs: Mapping[str, Ints]) -> tuple[TokenLookup, ...]:
     """Token ids that the graph's embeddings take from inputs of the step, by the arrays that hold them."""
     found = []
     for node in graph.nodes:
         if node.op is Op.EMBED and graph.buffer(node.inputs[0]).kind is BufferKind.INPUT:
             ids, table = (graph.buffer(b) for b in node.inputs[:2])
-            found.append(Vocabulary(node.name, inputs[ids.name], int(table.shape[0])))
+            found.append(TokenLookup(node.name, inputs[ids.name], int(table.shape[0])))
     return tuple(found)
 
 

@@ -123,7 +123,7 @@ def _number(linux: Linux, path: str, base: int = 10) -> int:
 
 
 @dataclass(frozen=True)
-class ProbeResult:
+class InterfaceProbe:
     """Result of probing an interface.
 
     seconds: from a submission to its retired fence; None when it failed with `error`.
@@ -149,15 +149,15 @@ def open_interface(name: str, render_node: str, linux: Linux) -> Interface:
     return CsInterface(render_node, linux=linux)
 
 
-def probe_interface(name: str, render_node: str, linux: Linux) -> ProbeResult:
+def probe_interface(name: str, render_node: str, linux: Linux) -> InterfaceProbe:
     """Submit through an interface and wait for the fence. Never raises a `ZincError`."""
     from zinc_rt.amdgpu.selftest import prove
 
     try:
         interface = open_interface(name, render_node, linux)
         try:
-            return ProbeResult(name, prove(interface, PROBE_SECONDS))
+            return InterfaceProbe(name, prove(interface, PROBE_SECONDS))
         finally:
             interface.close()
     except (ZincError, OSError) as error:
-        return ProbeResult(name, None, str(error))
+        return InterfaceProbe(name, None, str(error))

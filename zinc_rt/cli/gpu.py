@@ -12,7 +12,7 @@ from zinc_rt.cli.machine import MachineFinding
 from zinc_rt.linux import Linux, host
 
 if TYPE_CHECKING:
-    from zinc_rt.backends.probe import Gpu, ProbeResult
+    from zinc_rt.backends.probe import Gpu, InterfaceProbe
     from zinc_rt.seed.umq import KernelVersion, SmokeResult
 
 _KFD = "/dev/kfd"
@@ -263,7 +263,7 @@ def _cs(linux: Linux, gpu: Gpu, short: str) -> list[MachineFinding]:
     ]
 
 
-def _fence(name: str, result: ProbeResult) -> MachineFinding:
+def _fence(name: str, result: InterfaceProbe) -> MachineFinding:
     if result.seconds is None:
         return MachineFinding(name, result.error, False, _LOG)
     return MachineFinding(name, f"a fence retired after {result.seconds * 1e3:.2f} ms")

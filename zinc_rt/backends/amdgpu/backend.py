@@ -28,7 +28,7 @@ from zinc_rt.backends.base import (
     check_step,
 )
 from zinc_rt.backends.errors import UnsupportedOp
-from zinc_rt.backends.graph_check import step_inputs, vocabularies
+from zinc_rt.backends.graph_check import lookups, step_inputs
 from zinc_rt.backends.stages import into_phases
 from zinc_rt.errors import BackendClosed, BackendError
 from zinc_rt.ir.graph import Graph
@@ -154,7 +154,7 @@ class AmdBackend(Backend):
             limits=(sizes.n_rows, sizes.n_logits),
             inputs=memory.inputs,
             outputs=memory.outputs,
-            vocabularies=vocabularies(graph, memory.inputs),
+            lookups=lookups(graph, memory.inputs),
             graph=graph,
             recorded=Batches(self.gpu, graph, lowered, memory, self._loaded),
             positions=memory.inputs[graph.buffer(attended[0].inputs[3]).name] if attended else None,

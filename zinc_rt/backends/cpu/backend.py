@@ -19,7 +19,7 @@ from zinc_rt.backends.cpu.lower import CpuLowered, CpuLowering, matrices_of
 from zinc_rt.backends.cpu.program import CpuProgram, Runner
 from zinc_rt.backends.cpu.selftest import matrix_products_agree
 from zinc_rt.backends.cpu.weights import Matrix, in_tiles, repack
-from zinc_rt.backends.graph_check import step_inputs, vocabularies
+from zinc_rt.backends.graph_check import lookups, step_inputs
 from zinc_rt.backends.host import HostBackend, checked_threads
 from zinc_rt.backends.host_memory import HUGE, huge_bytes
 from zinc_rt.gguf import GGMLType
@@ -150,7 +150,7 @@ class CpuBackend(HostBackend):
             limits=(sizes.n_rows, sizes.n_logits),
             inputs=inputs,
             outputs={b.name: arrays[b.id] for b in graph.of_kind(BufferKind.OUTPUT)},
-            vocabularies=vocabularies(graph, inputs),
+            lookups=lookups(graph, inputs),
             indices={role: array.view(np.int32) for role, array in indices.items()},
             program=program,
             lowered=layout_.lowered,

@@ -11,7 +11,7 @@ from threadpoolctl import ThreadpoolController
 
 from zinc_rt.backends.arrays import bound, n_bytes, typed
 from zinc_rt.backends.base import BackendFeatures, Bytes, Capacity, LoweredGraph
-from zinc_rt.backends.graph_check import vocabularies
+from zinc_rt.backends.graph_check import lookups
 from zinc_rt.backends.host import HostBackend, checked_threads
 from zinc_rt.backends.host_memory import huge_bytes
 from zinc_rt.backends.reference.operations import NodeContext, lower_node
@@ -108,7 +108,7 @@ class ReferenceBackend(HostBackend):
             limits=(sizes.n_rows, sizes.n_logits),
             inputs=inputs,
             outputs={b.name: arrays[b.id] for b in graph.of_kind(BufferKind.OUTPUT)},
-            vocabularies=vocabularies(graph, inputs),
+            lookups=lookups(graph, inputs),
             counts=counts,
             calls=tuple(lower_node(context, n) for n in graph.nodes),
         )
