@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 import zinc_rt
+from tests.quick import QUICK
 from zinc_rt.lang.cache import CACHE_ENV
 
 _folder = ""
@@ -29,6 +32,25 @@ def pytest_unconfigure() -> None:
     if _folder:
         os.environ.pop(CACHE_ENV, None)
         shutil.rmtree(_folder, ignore_errors=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of the inner loop by one table, so that it is seen whole and each area has its share."""
+    quick = {Path(__file__).parent / name for name in QUICK}
+    for item in items:
+        if item.path in quick and item.get_closest_marker("slow") is None:
+            item.add_marker(pytest.mark.quick)
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt here and in the processes that the test starts.
+
+    A shell starts its background jobs with SIGINT ignored, and every process below inherits that.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")

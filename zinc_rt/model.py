@@ -193,8 +193,8 @@ class Model:
         self._lock = threading.RLock()  # held while a step runs, and while what it gave is read
 
     def close(self) -> None:
-        """Give back the memory and the file. From another thread this waits for the step that runs; the generation it
-        belongs to ends with `ModelClosed`.
+        """Give back the memory and the file, and end the process that renders chat templates. From another thread this
+        waits for the step that runs; the generation it belongs to ends with `ModelClosed`.
         """
         with self._lock:
             self._closed = True
@@ -202,6 +202,8 @@ class Model:
                 self.engine.close()
             finally:
                 self.file.close()
+                if "chat_template" in vars(self):
+                    self.chat_template.close()
 
     def __enter__(self) -> Self:
         return self

@@ -39,7 +39,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def templateless(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same without a chat template."""
-    return write_tiny_model(tmp_path_factory.mktemp("models") / "plain.gguf", template=False)
+    return write_tiny_model(tmp_path_factory.mktemp("models") / "plain.gguf", template="")
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ import json
 import pytest
 
 import zinc_rt
+from tests.cli.tiny import write_tiny_model
 from zinc_rt.cli.conversation import Conversation, TurnTooLong
 from zinc_rt.cli.prompts import InputError
 
@@ -78,6 +79,17 @@ def test_a_bad_command_ends_a_piped_chat(chat, line):
 
 def test_a_space_lets_a_message_begin_with_a_slash(chat):
     assert len(chat(" /etc is a folder\n").out.splitlines()) == 1
+
+
+def test_what_a_template_says_cannot_act_on_the_terminal(zinc, tmp_path):
+    path = tmp_path / "rude.gguf"
+    source = "{% set n = 16000000 %}{{ raise_exception('\\x1b]0;owned\\x07\\n' * n) }}"
+    outcome = zinc("chat", "-m", write_tiny_model(path, template=source), stdin="hello\n")
+    assert outcome.code == 1
+    assert outcome.error.isprintable()
+    assert "chat template, line 1: it refuses this conversation: \\x1b]0;owned\\x07 \\x1b]0;owned" in outcome.error
+    assert len(outcome.error) < 400
+    assert outcome.out == ""
 
 
 def test_no_template_is_said_before_any_turn(zinc, templateless):

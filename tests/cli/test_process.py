@@ -63,6 +63,7 @@ def test_run_from_a_pipe_into_a_pipe(tiny):
     assert "\x1b" not in done.stdout + done.stderr
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_keeps_the_text_and_says_how_fast_it_was(tiny):
     command = [*ZINC, "run", "-m", str(tiny), "hello", "-n", "-1", "-c", "20000"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT) as process:

@@ -22,7 +22,7 @@ def byte_characters() -> list[str]:
     return [chr(b if b in shown else next(rest)) for b in range(256)]
 
 
-def write_tiny_model(path: Path, *, template: bool = True, architecture: str = "llama") -> Path:
+def write_tiny_model(path: Path, *, template: str = TEMPLATE, architecture: str = "llama") -> Path:
     """Write the model. Its own text is noise in lower-case letters and spaces, which never ends by itself."""
     rng = np.random.default_rng(3)
     vocabulary = [*byte_characters(), *SPECIALS, "he", "the"]
@@ -51,7 +51,7 @@ def write_tiny_model(path: Path, *, template: bool = True, architecture: str = "
     w.add("tokenizer.ggml.eot_token_id", 258, ValueType.UINT32)
     w.add("tokenizer.ggml.add_bos_token", False)
     if template:
-        w.add("tokenizer.chat_template", TEMPLATE)
+        w.add("tokenizer.chat_template", template)
 
     def tensor(name: str, *shape: int, data: np.ndarray | None = None) -> None:
         values = rng.standard_normal(shape) * 0.2 if data is None else data

@@ -99,6 +99,18 @@ def fatal(name: str = "fatal") -> Module:
     return Module(name, FATAL, AVX2, ("fatal",))
 
 
+def slow(name: str = "slow", bits: int = 1 << 15) -> Module:
+    """A module that takes LLVM minutes of processor time: a product of very wide integers, word by word.
+
+    4,096 bits take it about half a second.
+    """
+    ir = (
+        f"define void @slow(ptr %p) {{\n  %x = load i{bits}, ptr %p\n  %y = mul i{bits} %x, %x\n"
+        f"  store i{bits} %y, ptr %p\n  ret void\n}}\n"
+    )
+    return Module(name, ir, AVX2, ("slow",))
+
+
 def compiled(ir: str, *exports: str, target: Target = AVX2, opt: int = 2, disassemble: bool = False) -> Image:
     """One module's image."""
     return Compiler(jobs=1).compile([Module("test", ir, target, exports, opt)], disassemble=disassemble)[0]

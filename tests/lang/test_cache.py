@@ -10,6 +10,7 @@ import re
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -256,14 +257,19 @@ print("hit" if store.get(cache_key(["1"])) else "miss")
 """
 
 
-def test_a_read_only_folder_still_serves(tmp_path_factory: pytest.TempPathFactory) -> None:
-    path = tmp_path_factory.mktemp("read_only")
+@pytest.fixture
+def public_folder() -> Iterator[Path]:
+    """A new folder whose parents every user may enter; those of tmp_path belong to this user alone."""
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
+
+
+def test_a_read_only_folder_still_serves(public_folder: Path) -> None:
+    path = public_folder
     CompileCache(path).put(key(1), image())
     if os.geteuid() == 0:  # root writes everywhere, so the folder becomes an ordinary user's
         for p in (path, path / key(1)):
             os.chown(p, 65534, 65534)
-        for parent in (path.parent, path.parent.parent):
-            parent.chmod(0o755)
     path.chmod(0o500)
     done = subprocess.run(
         [sys.executable, "-c", AS_ORDINARY_USER, str(path)], capture_output=True, text=True, timeout=60, check=False

@@ -114,6 +114,7 @@ def test_failures_name_their_module_and_the_others_succeed(jobs: int) -> None:
         result = results[2 * i + 1]
         assert isinstance(result, CompilerCrashed if module.name in CRASHES else CompileError)
         assert isinstance(result, CompilerCrashed) is (module.name in CRASHES)
+        assert result.lasting is not (module.name in ("cpu", "feature", "gpu"))
         with pytest.raises(CompileError, match=f"^cannot compile {module.name}: .*{message}"):
             raise result
     good = [r for r in results if isinstance(r, Image)]
@@ -159,8 +160,10 @@ def test_a_broken_llvmlite_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "llvmlite").mkdir()
     (tmp_path / "llvmlite" / "__init__.py").write_text("raise OSError('libllvmlite.so: wrong ELF class')")
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(CompileError, match=r"m: llvmlite cannot be used: libllvmlite\.so: wrong ELF class; reinstall"):
+    words = r"m: llvmlite cannot be used: libllvmlite\.so: wrong ELF class; reinstall"
+    with pytest.raises(CompileError, match=words) as caught:
         Compiler().compile([increment("m")])
+    assert not caught.value.lasting
 
 
 def test_the_runtime_itself_imports_no_compiler() -> None:
@@ -217,13 +220,15 @@ def test_a_module_that_takes_too_long_is_given_up_alone(stand_in: StandIn) -> No
         ("os.kill(os.getpid(), signal.SIGKILL)", "was killed, perhaps for lack of memory"),
         ("os.kill(os.getpid(), signal.SIGSEGV)", r"died of signal 11 \(SIGSEGV\)"),
         ("sys.exit('out of stack')", "ended with code 1: out of stack"),
+        ("sys.exit('LLVM ERROR: out of memory')", "ended with code 1: LLVM ERROR: out of memory"),
         ("os.write(1, b'half an ans'); os._exit(3)", "ended with code 3"),
     ],
 )
 def test_how_a_process_ended(stand_in: StandIn, end: str, reason: str) -> None:
     stand_in(f"read()\n{end}")
-    with pytest.raises(CompilerCrashed, match=f"cannot compile m: the compile process {reason}"):
+    with pytest.raises(CompilerCrashed, match=f"cannot compile m: the compile process {reason}") as caught:
         Compiler().compile([increment("m")])
+    assert not caught.value.lasting
 
 
 def test_a_first_job_that_kills_is_not_tried_again(stand_in: StandIn, tmp_path: Path) -> None:
@@ -279,6 +284,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_leaves_no_process_behind(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     with subprocess.Popen(
@@ -302,8 +308,9 @@ def frame(header: dict[str, object], payload: bytes = b"") -> bytes:
     return struct.pack("<IQ", len(text), len(payload)) + text + payload
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_the_worker_leaves_ctrl_c_to_its_parent_and_ends_with_its_input() -> None:
-    target = {"triple": AVX2.triple, "cpu": AVX2.cpu, "features": "", "opt": 2}
+    target = {"triple": AVX2.triple, "cpu": AVX2.cpu, "features": "", "opt": 2, "cpu_seconds": 60}
     request = frame({**target, "exports": ["increment"], "disassemble": False}, INCREMENT.encode())
     with subprocess.Popen(children.worker_command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
         assert worker.stdin is not None

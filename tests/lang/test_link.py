@@ -248,7 +248,14 @@ def test_misaligned_low_bits() -> None:
 @pytest.fixture(scope="module")
 def object_file() -> bytes:
     """What LLVM writes for the constants, before linking."""
-    request = {"triple": AVX2.triple, "cpu": AVX2.cpu, "features": "", "exports": CONSTANTS_EXPORTS, "opt": 2}
+    request = {
+        "triple": AVX2.triple,
+        "cpu": AVX2.cpu,
+        "features": "",
+        "exports": CONSTANTS_EXPORTS,
+        "opt": 2,
+        "cpu_seconds": 60,
+    }
     (answer,) = run_jobs([({**request, "disassemble": False}, CONSTANTS.encode())], 1, 60.0)
     assert isinstance(answer, Answer)
     return answer.payload

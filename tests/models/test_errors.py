@@ -183,6 +183,56 @@ def test_unsupported_features(key: str, value: Any, message: str, tmp_path: Path
         defined(path)
 
 
+def with_heads(tmp_path: Path, n_heads: int, n_kv_heads: int, head_dim: int | None) -> Path:
+    """A file that states these numbers; its tensors, which are looked at later, have others."""
+    keys = {"head_count": n_heads, "head_count_kv": n_kv_heads, "key_length": head_dim, "value_length": head_dim}
+    return altered(tmp_path, keys={f"llama.attention.{key}": value for key, value in keys.items()})
+
+
+@pytest.mark.parametrize(
+    ("heads", "words"),
+    [
+        (
+            (1000, 1, 16),
+            "1000 query heads to a key-value head (llama.attention.head_count / llama.attention.head_count_kv)"
+            " are not supported; at most 128 are",
+        ),
+        ((129, 1, 16), "129 query heads to a key-value head"),
+        ((4, 2, 65536), "heads of 65536 elements (llama.attention.key_length) are not supported; at most 1024 are"),
+        ((4, 2, 1025), "heads of 1025 elements"),
+    ],
+)
+def test_heads_that_would_take_minutes_to_compile_for(heads: tuple[int, int, int], words: str, tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedFeature) as caught:
+        defined(with_heads(tmp_path, *heads))
+    assert words in str(caught.value)
+
+
+def test_a_head_as_wide_as_the_model(tmp_path: Path) -> None:
+    keys = {"llama.embedding_length": 8192, "llama.attention.head_count": 4}
+    gone = {"llama.attention.key_length": None, "llama.attention.value_length": None}
+    with pytest.raises(
+        UnsupportedFeature, match=r"heads of 2048 elements \(llama.embedding_length\) are not supported"
+    ):
+        defined(altered(tmp_path, keys={**keys, **gone}))
+
+
+@pytest.mark.parametrize("heads", [(128, 1, 16), (128, 1, 576), (71, 1, 64), (16, 8, 1024), (64, 8, 512)])
+def test_heads_within_the_limits(heads: tuple[int, int, int], tmp_path: Path) -> None:
+    """The next thing that is wrong is that the tensors have other shapes."""
+    with pytest.raises(TensorShapeMismatch, match=r"attn_q\.weight"):
+        defined(with_heads(tmp_path, *heads))
+
+
+def test_a_vocabulary_beyond_the_limit(tmp_path: Path) -> None:
+    rows = (1 << 24) + 1
+    with GGUFFile.open(altered(tmp_path)) as file:
+        embedding = replace(file.tensors["token_embd.weight"], shape=(rows, 64))
+        file.tensors = {**file.tensors, "token_embd.weight": embedding}
+        with pytest.raises(UnsupportedFeature, match=r"vocabularies of 16777217 tokens .* at most 16777216 are"):
+            define(file)
+
+
 def test_no_experts_are_no_feature(tmp_path: Path) -> None:
     assert defined(altered(tmp_path, keys={"llama.expert_count": 0})).config.n_layers == 2
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.helpers import LLAMA, QWEN2, QWEN3, Spec, write_model
 from tests.models.truth import frequencies
@@ -134,11 +136,44 @@ def test_which_factor_counts(keys: dict[str, Any], divisor: float) -> None:
         ({"scaling__type": "yarn", "scaling__original_context_length": 0}, InvalidKey, "between 1"),
         ({"scaling__type": "yarn", "scaling__yarn_beta_fast": 0.0}, InvalidKey, "above 0"),
         ({"scale_linear": -2.0}, InvalidKey, "above 0"),
+        ({"scaling__factor": 2.0**21}, InvalidKey, r"factor is 2097152.0, it must be between 9.54e-07 and 1048576"),
+        ({"scale_linear": 2.0**-21}, InvalidKey, r"scale_linear is 4.7\d*e-07, it must be between"),
+        ({"scaling__yarn_beta_slow": 5e-324}, InvalidKey, "yarn_beta_slow is 5e-324, it must be between"),
+        ({"scaling__yarn_beta_fast": 1e308}, InvalidKey, r"yarn_beta_fast is 1e\+308, it must be between"),
+        ({"scaling__attn_factor": 1e39}, InvalidKey, r"attn_factor is 1e\+39, it must be between"),
     ],
 )
 def test_errors(keys: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         config(**keys)
+
+
+POSITIVE = st.floats(min_value=0.0, exclude_min=True, allow_infinity=False)
+
+
+@given(
+    kind=st.sampled_from(["linear", "yarn"]),
+    values=st.fixed_dictionaries(
+        {},
+        optional={
+            "freq_base": st.floats(1.0, exclude_min=True, allow_infinity=False),
+            "scaling__factor": POSITIVE,
+            "scaling__attn_factor": POSITIVE,
+            "scaling__yarn_beta_fast": POSITIVE,
+            "scaling__yarn_beta_slow": POSITIVE,
+            "scaling__original_context_length": st.integers(1, 1 << 31),
+        },
+    ),
+)
+def test_whatever_is_taken_gives_finite_tables(kind: str, values: dict[str, Any]) -> None:
+    try:
+        rope = config(scaling__type=kind, **values)
+    except InvalidKey:
+        return
+    frequencies, magnitude = rope.frequencies()
+    assert np.isfinite(frequencies).all()
+    assert math.isfinite(magnitude)
+    assert np.isfinite(rope.table(4)).all()
 
 
 def with_factors(tmp_path: Path, values: np.ndarray) -> RopeConfig:

@@ -321,6 +321,7 @@ def test_a_program_may_end_without_deinit(how: str, code: int) -> None:
     assert done.stderr.count("Error") == (1 if how == "raise" else 0), done.stderr
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_reaches_a_task_on_the_caller() -> None:
     with FastPool(1) as pool:
         timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))

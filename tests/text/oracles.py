@@ -155,3 +155,20 @@ def spm_ids(text: str, ids: dict[str, int], scores: list[float]) -> list[int]:
     for part in parts:
         out += [ids[part]] if part in ids else [ids[f"<0x{byte:02X}>"] for byte in part.encode()]
     return out
+
+
+def cut(text: str, tokens: Iterable[tuple[int, str, bool, bool]]) -> list[str | int]:
+    """Pieces of text and ids of the tokens (id, text, eats left, eats right), cut out one token after the other."""
+    pieces: list[str | int] = [text] if text else []
+    for id_, name, eats_left, eats_right in sorted(tokens, key=lambda token: (-len(token[1].encode()), token[0])):
+        done: list[str | int] = []
+        for piece in pieces:
+            rest = piece
+            while isinstance(rest, str) and name in rest:
+                left, rest = rest.split(name, 1)
+                left = left.rstrip(" \t\n\v\f\r") if eats_left else left
+                rest = rest.lstrip(" \t\n\v\f\r") if eats_right else rest
+                done += [left, id_] if left else [id_]
+            done += [rest] if rest != "" else []
+        pieces = done
+    return pieces

@@ -153,3 +153,10 @@ def test_equal_merges_rank_by_the_first() -> None:
     metadata = bpe_metadata(tokens=tokens, token_type=None, merges=["a b", "b c", "a b"])
     tokenizer = Tokenizer.from_metadata(metadata | {"tokenizer.ggml.bos_token_id": 0, "tokenizer.ggml.eos_token_id": 0})
     assert tokenizer.encode("abc", add_special=False) == [tokens.index("ab"), tokens.index("c")]
+
+
+@pytest.mark.parametrize("blank", [" ", "\n", "\u3000"])
+def test_more_white_space_than_the_library_takes(blank: str) -> None:
+    text = blank * (1 << 23)
+    with pytest.raises(TokenizerError, match="more than 8388608 characters of white space in one run; shorten it"):
+        bpe().encode("x" + text + blank)

@@ -9,6 +9,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import zinc_rt
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.text import ChatTemplate, Detokenizer, Tokenizer
 
@@ -56,3 +57,12 @@ def test_a_conversation_is_framed_by_tokens_that_end_turns() -> None:
     plain = tokenizer.decode(ids, skip_special=True)
     assert "<|" not in plain
     assert "Tell me a story." in plain
+
+
+def test_a_closed_model_ends_the_process_that_rendered() -> None:
+    with zinc_rt.load(tier="t_cpu", n_ctx=16) as model:
+        model.chat_template.render([])
+        child = model.chat_template._process._child
+        assert child is not None
+        assert not child.has_ended()
+    assert child.has_ended()

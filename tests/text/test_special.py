@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import time
+from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -9,10 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.text import oracles
 from tests.text.vocabularies import KEY, bpe, bpe_metadata, recorded, spm, spm_metadata
 from zinc_rt.text import Tokenizer, TokenizerError
 from zinc_rt.text.bpe import byte_to_char
-from zinc_rt.text.special import SpecialToken, SpecialTokens
+from zinc_rt.text.special import SpecialTokens
+from zinc_rt.text.special_matcher import Matcher, SpecialToken
 
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED = 1, 2, 3, 4, 5
 
@@ -78,6 +84,111 @@ def test_splitting_keeps_every_character_in_order(text: str) -> None:
     assert "".join(piece if isinstance(piece, str) else names[piece] for piece in split) == text
     for piece in split:
         assert isinstance(piece, int) or (piece and not any(name in piece for name in names))
+
+
+_NAMES = st.sampled_from(["ab", "ab<", "a \n", "aé水"]).flatmap(
+    lambda letters: st.text(letters, min_size=1, max_size=6)
+)
+_TOKENS = st.lists(
+    st.tuples(_NAMES, st.booleans(), st.booleans(), st.booleans()), unique_by=lambda t: t[0], max_size=12
+)
+
+
+@given(tokens=_TOKENS, seed=st.randoms(use_true_random=False), parse=st.booleans())
+@settings(max_examples=400, deadline=None)
+def test_splitting_is_that_of_one_token_after_the_other(tokens: Any, seed: Any, parse: bool) -> None:
+    parts = [*(name for name, *_ in tokens), "a", "b", "é", " ", "x"]
+    text = "".join(seed.choice(parts) for _ in range(seed.randrange(30)))
+    special = SpecialTokens(
+        SpecialToken(i, name, only, left, right) for i, (name, only, left, right) in enumerate(tokens)
+    )
+    expected = oracles.cut(
+        text, [(i, name, left, right) for i, (name, only, left, right) in enumerate(tokens) if parse or not only]
+    )
+    assert special.split(text, parse) == expected
+
+
+def test_long_rows_of_tokens_that_end_each_other() -> None:
+    names = ["a" * n for n in range(1, 60)] + ["b" + "a" * 30, "a" * 30 + "c"]
+    special = SpecialTokens(SpecialToken(i, name, False) for i, name in enumerate(names))
+    for text in ("a" * 400, ("b" + "a" * 75) * 5, ("a" * 75 + "c") * 5, "xa" * 50 + "a" * 61 + "ba" * 40):
+        assert special.split(text, True) == oracles.cut(text, [(i, name, False, False) for i, name in enumerate(names)])
+
+
+def test_a_shorter_token_is_found_at_once_among_many_that_end_another() -> None:
+    lengths = [1, 2, 5, 6, 7, 20, 21, 40, 64, 65, 66, 67, 100]
+    matcher = Matcher([SpecialToken(n, "a" * n, False) for n in reversed(lengths)])
+    for rank, token in enumerate(matcher.tokens):
+        for room in range(len(token.text) + 1):
+            fits = [n for n in lengths if n <= room]
+            found = matcher.fitting(rank, room)
+            assert (matcher.tokens[found].id if found >= 0 else None) == (max(fits) if fits else None)
+
+
+def _lines(work: Callable[[], object]) -> int:
+    """Lines of Python that `work` runs: its steps, on every machine the same."""
+    n = 0
+
+    def count(_frame: FrameType, event: str, _argument: Any) -> Any:
+        nonlocal n
+        n += event == "line"
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return n
+
+
+HOSTILE = {
+    "one token again and again": (["<|im_end|>", "<|im_start|>"], "<|im_end|>"),
+    "almost a token": (["<|im_end|>", "a" * 100 + "b"], "<|im_en" + "a" * 99),
+    "tokens that end each other": (["a" * n for n in range(1, 100)], "a" * 10),
+    "the long ones are in the way": ([*("a" * n for n in range(1, 100)), "b" + "a" * 100], "b" + "a" * 199),
+    "the same from the other side": ([*("a" * n for n in range(1, 100)), "a" * 100 + "b"], "a" * 199 + "b"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_the_steps_grow_with_the_text(name: str) -> None:
+    names, part = HOSTILE[name]
+    special = SpecialTokens(SpecialToken(i, token, False) for i, token in enumerate(names))
+    special.split("", True)
+    times = 8000 // len(part)
+    small, large = (_lines(lambda n=n: special.split(part * n, True)) for n in (times, 4 * times))
+    assert small > 1000
+    assert large < 4.4 * small
+
+
+def test_the_steps_do_not_grow_with_the_number_of_tokens() -> None:
+    def steps(n_tokens: int) -> int:
+        special = SpecialTokens(SpecialToken(i, f"<|user_{i:05}|>", False) for i in range(n_tokens))
+        special.split("", True)
+        text = "".join(f"<|user_{i * 7 % 100:05}|> " for i in range(500))
+        return _lines(lambda: special.split(text, True))
+
+    assert steps(100) == steps(10_000)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_the_time_grows_with_the_text(name: str) -> None:
+    """Steps alone would not tell of copies of the whole text at each token."""
+    names, part = HOSTILE[name]
+    special = SpecialTokens(SpecialToken(i, token, False) for i, token in enumerate(names))
+
+    def seconds(length: int) -> float:
+        text = part * (length // len(part))
+        best = float("inf")
+        for _ in range(3):
+            started = time.process_time()
+            special.split(text, True)
+            best = min(best, time.process_time() - started)
+        return best
+
+    assert seconds(1_200_000) < 8 * seconds(300_000)  # 16 times as long where it is quadratic
 
 
 def test_spm_text_gets_its_space_at_the_start_and_after_special_tokens() -> None:

@@ -22,8 +22,8 @@ def cache(
 ) -> None:
     """Show or clear the compiled kernels on disk.
 
-    Kernels are compiled for this machine when they are first needed and kept in a folder that is yours alone. Clearing
-    it is always safe: what is missing is compiled again.
+    Kernels are compiled for this machine when they are first needed and kept in a folder that is yours alone, and so
+    are the errors of kernels that cannot be compiled. Clearing it is always safe: what is missing is compiled again.
     """
     from zinc_rt.lang.cache import CompileCache, default_cache_dir
     from zinc_rt.mem.plan import format_bytes

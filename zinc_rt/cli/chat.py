@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from zinc_rt.cli import options as o
 from zinc_rt.cli.conversation import Conversation
-from zinc_rt.cli.session import INTERRUPTED, Reply, chat_ids, open_model, stream_answer
+from zinc_rt.cli.session import INTERRUPTED, Reply, chat_ids, open_model, prepare_chat, stream_answer
 from zinc_rt.cli.terminal import is_terminal, one_line, say, write
 from zinc_rt.errors import EXIT_INTERRUPTED, UsageError, ZincError
 from zinc_rt.sampling.params import SEED_LIMIT, SamplingParams
@@ -87,6 +87,7 @@ def chat(
     )
     if sys.stdin is None:
         raise UsageError("standard input is closed; messages are read from there")
+    prepare_chat()
     with open_model(
         model,
         device=device,

@@ -12,7 +12,7 @@ import typer
 from zinc_rt.cli import options as o
 from zinc_rt.cli.profiling import DEFAULT_TRACE, ProfileFlag, TraceFile, profiled
 from zinc_rt.cli.prompts import prompt_text, unescape
-from zinc_rt.cli.session import INTERRUPTED, Reply, chat_ids, open_model, stream_answer
+from zinc_rt.cli.session import INTERRUPTED, Reply, chat_ids, open_model, prepare_chat, stream_answer
 from zinc_rt.cli.terminal import is_terminal, say, write
 from zinc_rt.errors import EXIT_INTERRUPTED, UsageError
 from zinc_rt.sampling.params import SamplingParams
@@ -158,6 +158,8 @@ def run(
         seed=seed,
         logprobs=logprobs,
     )
+    if chat:
+        prepare_chat()
     with open_model(
         model,
         device=device,

@@ -62,6 +62,13 @@ def open_model(
         )
 
 
+def prepare_chat() -> None:
+    """Have the process that renders chat templates start while the model is loaded."""
+    from zinc_rt.text import template_process
+
+    template_process.prepare()
+
+
 def device_for_layers(layers: str, device: str | None) -> str | None:
     """The device that llama.cpp's -ngl asks for: 0 is the CPU, anything else leaves the choice. Says so in one line.
 

@@ -1,4 +1,4 @@
-"""Compiled images on disk, named by what they were made from.
+"""Compiled images on disk, named by what they were made from, and errors of kernels that cannot be compiled.
 
 The folder holds code that is executed, so it must belong to the user alone. Nothing that goes wrong here stops a run:
 the cache says so once and steps aside.
@@ -9,12 +9,15 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from zinc_rt.lang.errors import CacheError, ImageError
+from zinc_rt.lang.claims import CLAIMS_FILE, Claims
+from zinc_rt.lang.errors import CacheError, CompileError, ImageError
+from zinc_rt.lang.failure import failure_from_bytes, failure_to_bytes, is_failure
 from zinc_rt.lang.folder import HALF_WRITTEN, Folder, FolderRefused
 from zinc_rt.lang.image import VERSION, Image
 
@@ -94,7 +97,7 @@ class CacheStats:
 
 
 class CacheEntry(NamedTuple):
-    """A stored image: its key, size in bytes and when it was last used, in seconds of the clock."""
+    """A stored image or error: its key, size in bytes and when it was last used, in seconds of the clock."""
 
     key: str
     size: int
@@ -122,7 +125,10 @@ class CompileCache:
         self._total: int | None = None  # bytes in the folder, once counted
 
     def get(self, key: str) -> Image | None:
-        """The image stored under `key`, or None. A damaged one is removed."""
+        """The image stored under `key`, or None. A damaged one is removed.
+
+        Raises the `CompileError` that `put_failure` stored under the key.
+        """
         image = self._read(key)
         if image is None:
             self.stats.misses += 1
@@ -142,7 +148,7 @@ class CompileCache:
             self._say("read", f"{error.strerror or error}; going on without the cached object")
             return None
         try:
-            image = Image.from_bytes(found.data)
+            stored = failure_from_bytes(found.data) if is_failure(found.data) else Image.from_bytes(found.data)
         except ImageError as error:
             self.stats.damaged += 1
             gone = "removed" if folder.remove(key) else "ignored"
@@ -150,11 +156,38 @@ class CompileCache:
             return None
         if time.time() - found.used > _TOUCH_AFTER:
             folder.touch(key)
-        return image
+        if isinstance(stored, CompileError):
+            raise stored
+        return stored
 
     def put(self, key: str, image: Image) -> None:
         """Store the image. Makes room by removing what was not used for longest."""
-        data = image.to_bytes()
+        self._put(key, image.to_bytes())
+
+    def put_failure(self, key: str, error: CompileError) -> None:
+        """Store the error instead of an image if it is `lasting`, so that the next start does not try again."""
+        if error.lasting:
+            self._put(key, failure_to_bytes(error))
+
+    @contextmanager
+    def claim(self, keys: Iterable[str]) -> Iterator[set[str]]:
+        """Claim those keys that no other user of the folder has claimed, for the time of the `with` block.
+
+        Whoever wants to compile claims first and looks again. Without a folder that can be written to, all are given.
+        """
+        wanted = set(map(_checked, keys))
+        folder = self._open(create=True) if self._writable else None
+        try:
+            claims = None if folder is None else Claims(folder.open_shared(CLAIMS_FILE))
+        except OSError:
+            claims = None
+        try:
+            yield wanted if claims is None else claims.take(wanted)
+        finally:
+            if claims is not None:
+                claims.release()
+
+    def _put(self, key: str, data: bytes) -> None:
         if not self._writable or len(data) > self.max_bytes:
             return
         folder = self._open(create=True)
@@ -171,12 +204,15 @@ class CompileCache:
         self._total = (self._total or 0) + len(data)
 
     def entries(self) -> list[CacheEntry]:
-        """What is stored, last used first; nothing when there is no folder. Raises `CacheError` if it is refused."""
+        """What is stored, images and errors, last used first; nothing when there is no folder.
+
+        Raises `CacheError` if the folder is refused.
+        """
         folder = self._open_or_raise()
         return [] if folder is None else sorted(_entries(folder), key=lambda e: (-e.used, e.key))
 
     def clear(self) -> int:
-        """Remove every image, and half-written ones; other files stay. The number of images removed.
+        """Remove every image and error, and what is half-written; other files stay. How many images and errors.
 
         Raises `CacheError` if the folder is refused or an object cannot be removed.
         """
@@ -185,7 +221,7 @@ class CompileCache:
             return 0
         names = folder.names()
         for name in names:
-            if (_is_key(name) or _is_half_written(name)) and not folder.remove(name):
+            if (_is_key(name) or _is_half_written(name) or name == CLAIMS_FILE) and not folder.remove(name):
                 raise CacheError(f"{self.path}/{name} cannot be removed; is the folder writable?")
         self._total = 0
         return sum(map(_is_key, names))

@@ -19,6 +19,7 @@ from zinc_rt.lang.worker import FRAME
 
 Job = tuple[dict[str, Any], bytes]
 _CHUNK: Final = 1 << 16
+_TELLING: Final = ("LLVM ERROR:", "error:")  # how LLVM's last words begin
 
 
 @dataclass(frozen=True)
@@ -35,14 +36,25 @@ class Crash:
 
     reason: str
     notes: str
-    died: bool  # rather than took too long
+    status: int | None  # how the process ended, as in `Popen.returncode`; None: it ran on and was given up
+
+    @property
+    def over_cpu_limit(self) -> bool:
+        """Whether the job took more processor time than it was given."""
+        return self.status == -signal.SIGXCPU
+
+    @property
+    def by_llvm(self) -> bool:
+        """Whether LLVM ended the process because of what the job holds: it would do so again."""
+        words = _last_words(self.notes)
+        return bool(self.status) and words.startswith(_TELLING) and "memory" not in words.lower()
 
 
 def worker_command() -> list[str]:
-    """How a compile process is started: isolated, without `site`, which takes longer than Python itself."""
+    """How this process starts a compile process: isolated, without `site`, which takes longer than Python itself."""
     if not sys.executable:
         raise CompileError("this program does not know its Python interpreter, which runs the compiler")
-    return [sys.executable, "-I", "-S", str(Path(__file__).with_name("worker.py"))]
+    return [sys.executable, "-I", "-S", str(Path(__file__).with_name("worker.py")), str(os.getpid())]
 
 
 def run_jobs(jobs: Sequence[Job], children: int, timeout: float) -> list[Answer | Crash]:
@@ -74,7 +86,7 @@ def run_jobs(jobs: Sequence[Job], children: int, timeout: float) -> list[Answer 
                     if (answer := child.answer()) is not None:
                         results[child.job], child.job = answer, None
                     elif (crash := child.crash(timeout)) is not None:
-                        if crash.died and child.done > 0:
+                        if child.done > 0 and crash.status is not None and not crash.over_cpu_limit:
                             suspects.append(child.job)
                         else:
                             results[child.job] = crash
@@ -170,8 +182,9 @@ class _Child:
             return None
         notes = os.pread(self._errors, _CHUNK, self._mark).decode(errors="replace")
         if not self._closed:
-            return Crash(f"not done after {timeout:g} s; give it more time or make it smaller", notes, died=False)
-        return Crash(_why(self._process.wait(), _last_words(notes)), notes, died=True)
+            return Crash(f"not done after {timeout:g} s; give it more time or make it smaller", notes, status=None)
+        status = self._process.wait()
+        return Crash(_why(status, _last_words(notes)), notes, status)
 
     def end(self) -> None:
         """Kill the process if it still runs, and close everything."""
@@ -194,7 +207,7 @@ def _frame(header: dict[str, Any], payload: bytes) -> bytes:
 def _last_words(notes: str) -> str:
     """The line that says most."""
     lines = [line.strip() for line in notes.splitlines() if line.strip()]
-    telling = [line for line in lines if line.startswith(("LLVM ERROR:", "error:"))]
+    telling = [line for line in lines if line.startswith(_TELLING)]
     return (telling or lines or [""])[-1]
 
 

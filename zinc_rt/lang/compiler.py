@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from zinc_rt.lang.errors import CompileError, CompilerCrashed, LangError
+from zinc_rt.lang.errors import CompileError, CompileLimit, CompilerCrashed, LangError
 from zinc_rt.lang.image import Image
 from zinc_rt.lang.target import Target
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from zinc_rt.lang.elf import Linked
 
 _BYTES_PER_CHILD: Final = 32 << 10  # IR text that keeps a process busy for about as long as it takes to start one
+CPU_SECONDS: Final = 120
+"""Processor time that one module may take. The largest kernels of a model that is accepted take about 5 s."""
 _UNKNOWN: Final = "is not a recognized "  # LLVM goes on after this warning, with another processor in mind
 # Registers by their offset, and two counts, as LLVM's SIProgramInfo writes them for the bare triple.
 _AMD_CONFIG: Final = {
@@ -49,16 +51,22 @@ class Module:
 
 
 class Compiler:
-    """Compiles modules in child processes, up to `jobs` (default: usable cores) at once."""
+    """Compiles modules in child processes, up to `jobs` (default: usable cores) at once.
 
-    def __init__(self, jobs: int | None = None, timeout: float = 120.0) -> None:
+    cpu_seconds: processor time for one module, in whole seconds. timeout: seconds for one module, the start of its
+    process and its waits for a processor included.
+    """
+
+    def __init__(self, jobs: int | None = None, timeout: float = 600.0, cpu_seconds: int = CPU_SECONDS) -> None:
         self.jobs = jobs if jobs is not None else _usable_cores()
-        self.timeout = timeout  # seconds for one module, the start of its process included
+        self.timeout = timeout
+        self.cpu_seconds = cpu_seconds
 
     def compile(self, modules: Sequence[Module], *, disassemble: bool = False) -> list[Image]:
         """The images, in order. Compiles all modules before it raises the first module's error.
 
-        Raises `CompileError` for what LLVM refuses and `CompilerCrashed` for what kills it, naming the module.
+        Raises `CompileError` for what LLVM refuses, `CompilerCrashed` for what kills it and `CompileLimit` for what
+        takes it too long, naming the module.
         """
         images: list[Image] = []
         for result in self.compile_each(modules, disassemble=disassemble):
@@ -71,10 +79,10 @@ class Compiler:
         """For every module, in order, its image or why there is none."""
         from zinc_rt.lang.children import run_jobs  # not at import: a start that compiles nothing must not pay for it
 
-        jobs = [(_request(m, disassemble), m.ir.encode()) for m in modules]
+        jobs = [({**_request(m, disassemble), "cpu_seconds": self.cpu_seconds}, m.ir.encode()) for m in modules]
         children = min(self.jobs, len(jobs), 1 + sum(len(ir) for _, ir in jobs) // _BYTES_PER_CHILD)
         answers = run_jobs(jobs, max(children, 1), self.timeout)
-        return [_result(module, answer) for module, answer in zip(modules, answers, strict=True)]
+        return [_result(module, answer, self.cpu_seconds) for module, answer in zip(modules, answers, strict=True)]
 
 
 def _usable_cores() -> int:
@@ -96,7 +104,7 @@ def _request(module: Module, disassemble: bool) -> dict[str, Any]:
     }
 
 
-def _result(module: Module, answer: Answer | Crash) -> Image | CompileError:
+def _result(module: Module, answer: Answer | Crash, cpu_seconds: int) -> Image | CompileError:
     from zinc_rt.lang.children import Crash
     from zinc_rt.lang.elf import link
 
@@ -105,15 +113,18 @@ def _result(module: Module, answer: Answer | Crash) -> Image | CompileError:
     if unknown := [line for line in notes if _UNKNOWN in line]:
         return CompileError(f"the LLVM in llvmlite lacks target {module.target.name}: {unknown[0]}", module.name)
     if isinstance(answer, Crash):
-        return CompilerCrashed(answer.reason, module.name)
+        if answer.over_cpu_limit:
+            problem = f"not done after {cpu_seconds} s of processor time, the limit of one kernel; make it smaller"
+            return CompileLimit(problem, module.name, lasting=True)
+        return CompilerCrashed(answer.reason, module.name, lasting=answer.by_llvm)
     header = answer.header
     if header["problem"] is not None:
-        return CompileError(_with_line(module.ir, header), module.name)
+        return CompileError(_with_line(module.ir, header), module.name, lasting=header.get("refused", False))
     try:
         linked = link(answer.payload, module.target.arch, module.exports, module.ir)
         meta = _meta(linked, module.target)
     except CompileError as error:
-        return CompileError(error.problem, module.name)
+        return CompileError(error.problem, module.name, lasting=True)
     if header.get("assembly"):
         meta["assembly"] = header["assembly"]
     if notes:

@@ -14,16 +14,24 @@ class UnsupportedTarget(LangError):
 
 
 class CompileError(LangError):
-    """LLVM refuses a module, or what it made of it cannot stand alone. `module` names it, `problem` says why."""
+    """LLVM refuses a module, or what it made of it cannot stand alone. `module` names it, `problem` says why.
 
-    def __init__(self, problem: str, module: str = "") -> None:
+    lasting: the same module would fail again in the same way, so that the compile cache may remember it.
+    """
+
+    def __init__(self, problem: str, module: str = "", *, lasting: bool = False) -> None:
         super().__init__(f"cannot compile {module}: {problem}" if module else problem)
         self.problem = problem
         self.module = module
+        self.lasting = lasting
 
 
 class CompilerCrashed(CompileError):
     """The compile process died on a module: LLVM aborted, or the system killed it."""
+
+
+class CompileLimit(CompileError):
+    """The module needs more processor time than a module may take."""
 
 
 class ImageError(LangError):

@@ -89,6 +89,11 @@ class Folder:
             self.remove(half)
             raise
 
+    def open_shared(self, name: str) -> int:
+        """A descriptor of a file for reading and writing, made empty where it is missing. Raises OSError."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        return os.open(name, flags, 0o600, dir_fd=self._at)
+
     def touch(self, name: str) -> None:
         """Note a use; not being allowed to is no matter."""
         try:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
+from zinc_rt.lang.building import Builder, Wanted
 from zinc_rt.lang.cache import CompileCache
-from zinc_rt.lang.compiler import Compiler
-from zinc_rt.lang.errors import CompileError, UnsupportedTarget
+from zinc_rt.lang.errors import UnsupportedTarget
 from zinc_rt.lang.frontend import Spec, emit_module
 from zinc_rt.lang.gpu import GpuKernel, describe_kernel
-from zinc_rt.lang.image import Image
 from zinc_rt.lang.library import image_key
 from zinc_rt.lang.target import TARGETS, Target
 
@@ -36,25 +36,16 @@ def gpu_kernels(
 ) -> dict[str, GpuKernel]:
     """Kernels under these names, in this order, without assembly.
 
-    cache: where compiled code is kept; None: nowhere. notify: gets a line before something is compiled.
+    cache: where compiled code is kept; None: nowhere. notify: gets a line before something is compiled or waited for.
     Raises `KernelError`, `UnsupportedTarget`, `CompileError`.
     """
     level = gpu_target(target)
     store = cache if cache is not None else CompileCache(None)
-    keys = {name: image_key(spec.function.fingerprint(), spec.symbol, level) for name, spec in specs.items()}
-    images = {name: image for name, key in keys.items() if (image := store.get(key)) is not None}
-    missing = [name for name in specs if name not in images]
-    if missing:
-        if notify is not None:
-            notify(f"compiling {len(missing)} kernels for {target}")
-        results = Compiler().compile_each([emit_module(name, [specs[name]], level) for name in missing])
-        failed: CompileError | None = None
-        for name, result in zip(missing, results, strict=True):
-            if isinstance(result, Image):
-                store.put(keys[name], result)
-                images[name] = result
-            else:
-                failed = failed or result
-        if failed is not None:
-            raise failed
+    wanted = {
+        name: Wanted(
+            image_key(spec.function.fingerprint(), spec.symbol, level), partial(emit_module, name, [spec], level)
+        )
+        for name, spec in specs.items()
+    }
+    images = Builder(store, target, None, notify).images(wanted)
     return {name: replace(describe_kernel(spec, images[name]), name=name) for name, spec in specs.items()}

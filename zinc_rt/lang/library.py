@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING
 
+from zinc_rt.lang.building import Builder, Wanted
 from zinc_rt.lang.cache import CompileCache, cache_key
 from zinc_rt.lang.compiler import Compiler
-from zinc_rt.lang.errors import CompileError
-from zinc_rt.lang.image import Code, Image
+from zinc_rt.lang.image import Code
 from zinc_rt.lang.kernel import Function, Static, language_fingerprint
 from zinc_rt.lang.symbols import symbol_of
 from zinc_rt.lang.target import Target
+
+if TYPE_CHECKING:
+    from zinc_rt.lang.compiler import Module
 
 
 def image_key(fingerprint: bytes, symbol: str, target: Target) -> str:
@@ -29,28 +34,27 @@ class Library:
         notify: Callable[[str], None] | None = None,
     ) -> None:
         self.target = target
-        self._cache = cache if cache is not None else CompileCache(None)
-        self._compiler = compiler
-        self._notify = notify
+        store = cache if cache is not None else CompileCache(None)
+        self._builder = Builder(store, target.name, compiler, notify)
         self._code: dict[str, Code] = {}
         self._fingerprints: dict[Function, bytes] = {}
-        self.compiled = 0  # kernels that were not in the cache
 
-    def load(self, wanted: Iterable[tuple[Function, dict[str, Static]]]) -> None:
+    @property
+    def compiled(self) -> int:
+        """Kernels that were not in the cache."""
+        return self._builder.compiled
+
+    def load(self, kernels: Iterable[tuple[Function, dict[str, Static]]]) -> None:
         """Make kernels ready; compile what is missing. Raises `KernelError`, `CompileError`, `ImageError`."""
-        missing: dict[str, tuple[str, Function, dict[str, Static]]] = {}
-        for function, constants in wanted:
+        wanted: dict[str, Wanted] = {}
+        for function, constants in kernels:
             symbol = symbol_of(function, constants)
-            if symbol in self._code or symbol in missing:
-                continue
-            key = self._key(function, symbol)
-            image = self._cache.get(key)
-            if image is not None:
-                self._code[symbol] = image.load()
-            else:
-                missing[symbol] = key, function, constants
-        if missing:
-            self._compile(missing)
+            if symbol not in self._code and symbol not in wanted:
+                wanted[symbol] = Wanted(
+                    self._key(function, symbol), partial(_module, symbol, function, constants, self.target)
+                )
+        for symbol, image in self._builder.images(wanted).items():
+            self._code[symbol] = image.load()
 
     def address(self, function: Function, constants: dict[str, Static] | None = None) -> int:
         """Where a kernel is, compiling it where `load` did not name it."""
@@ -64,21 +68,9 @@ class Library:
             self._fingerprints[function] = function.fingerprint()
         return image_key(self._fingerprints[function], symbol, self.target)
 
-    def _compile(self, missing: dict[str, tuple[str, Function, dict[str, Static]]]) -> None:
-        # The front end is of no use to a start from the cache.
-        from zinc_rt.lang.frontend import Spec, emit_module
 
-        if self._notify is not None:
-            self._notify(f"compiling {len(missing)} kernels for {self.target.name}")
-        modules = [emit_module(symbol, [Spec(f, c)], self.target) for symbol, (_, f, c) in missing.items()]
-        results = (self._compiler or Compiler()).compile_each(modules)
-        failed: CompileError | None = None
-        for (symbol, (key, _, _)), result in zip(missing.items(), results, strict=True):
-            if isinstance(result, Image):
-                self._cache.put(key, result)
-                self._code[symbol] = result.load()
-                self.compiled += 1
-            else:
-                failed = failed or result
-        if failed is not None:
-            raise failed
+def _module(symbol: str, function: Function, constants: dict[str, Static], target: Target) -> Module:
+    # Imported here: a start from the cache needs no front end.
+    from zinc_rt.lang.frontend import Spec, emit_module
+
+    return emit_module(symbol, [Spec(function, constants)], target)

@@ -1,29 +1,39 @@
 """The compile process: LLVM IR text in on standard input, objects out on standard output.
 
 LLVM ends the process on an internal error, so it lives in one of its own, and llvmlite is imported nowhere else.
-Run as a script: it imports nothing of this package. Frames both ways are `FRAME` (bytes of JSON, bytes of payload),
-JSON, payload. The first frame brings {"path": sys.path}; each further one {"triple", "cpu", "features", "exports",
-"opt", "disassemble"} and the IR. Answers, in order: {"problem", "line", "notes", "assembly", "seconds"} and the object.
+Run as a script, with the parent's process id as its argument: it imports nothing of this package. Frames both ways are
+`FRAME` (bytes of JSON, bytes of payload), JSON, payload. The first frame brings {"path": sys.path}; each further one
+{"triple", "cpu", "features", "exports", "opt", "disassemble", "cpu_seconds"} and the IR. Answers, in order: {"problem",
+"refused", "line", "notes", "assembly", "seconds"} and the object; "refused" says that LLVM's problem is with the IR.
+
+The process ends with its parent, however that dies, and with SIGXCPU when a module takes more than "cpu_seconds".
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
+import resource
+import select
 import signal
 import struct
 import sys
+import threading
 import time
 from typing import Any, BinaryIO, Final
 
 FRAME: Final = struct.Struct("<IQ")
+_PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 _ERROR_PLACE: Final = re.compile(r"<string>:(\d+):\d+: error: (.*)")
 
 
 def main() -> int:
     """Answer requests until the input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle; it ends this process
+    signal.signal(signal.SIGXCPU, signal.SIG_DFL)
+    _end_with(int(sys.argv[1]))
     requests = os.fdopen(os.dup(0), "rb")
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print must not mix with the answers
@@ -39,11 +49,12 @@ def main() -> int:
         answer: dict[str, Any] = {"problem": problem}
         code = b""
         if llvm is not None:
+            _limit_cpu(request["cpu_seconds"])
             try:
                 code, assembly = _compile(llvm, request, ir.decode())
                 answer["assembly"] = assembly
             except RuntimeError as error:  # llvmlite's only kind
-                answer.update(_explain(str(error)))
+                answer.update(_explain(str(error)), refused=True)
         answer["notes"] = _stderr_since(mark)
         answer["seconds"] = time.perf_counter() - started
         header = json.dumps(answer).encode()
@@ -136,9 +147,33 @@ def _stderr_since(mark: int) -> str:
         return ""
 
 
-def _no_core_dumps() -> None:
-    import resource
+def _end_with(parent: int) -> None:
+    """End this process when its parent has ended, also in the midst of a compile, which reads no input."""
+    if sys.platform == "linux":
+        import ctypes
 
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it ended before the call
+            os._exit(0)
+    threading.Thread(target=_end_with_the_input, daemon=True).start()
+
+
+def _end_with_the_input() -> None:
+    hang_up = select.poll()
+    hang_up.register(0, 0)  # hang-ups are reported unasked
+    hang_up.poll()
+    os._exit(0)
+
+
+def _limit_cpu(seconds: int) -> None:
+    """Have the system end this process with SIGXCPU after so many more seconds of processor time."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    soft = math.ceil(used.ru_utime + used.ru_stime) + seconds
+    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    resource.setrlimit(resource.RLIMIT_CPU, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
+
+
+def _no_core_dumps() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,8 @@ from zinc_rt.models.keys import Keys
 F64 = npt.NDArray[np.float64]
 
 SCALING_TYPES = ("none", "linear", "yarn")
+MAX_RATIO: Final = float(1 << 20)
+"""The greatest factor, and 1 over the least: beyond, frequencies and the ends of YaRN's blend overflow."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,8 @@ class RopeConfig:
             )
         factor = 1.0
         if scaling != "none":
-            old = keys.number("rope.scale_linear", 1.0, above=True)  # the key of old files
-            factor = keys.number("rope.scaling.factor", old, above=True)
+            old = _ratio(keys, "rope.scale_linear", 1.0)  # the key of old files
+            factor = _ratio(keys, "rope.scaling.factor", old)
         if scaling == "linear" and factor == 1.0:
             scaling = "none"
         return cls(
@@ -63,9 +66,9 @@ class RopeConfig:
             scaling=scaling,
             factor=factor,
             original_context=keys.integer("rope.scaling.original_context_length", train_context, most=1 << 31),
-            attn_factor=keys.number("rope.scaling.attn_factor", 1.0, above=True),
-            beta_fast=keys.number("rope.scaling.yarn_beta_fast", 32.0, above=True),
-            beta_slow=keys.number("rope.scaling.yarn_beta_slow", 1.0, above=True),
+            attn_factor=_ratio(keys, "rope.scaling.attn_factor", 1.0),
+            beta_fast=_ratio(keys, "rope.scaling.yarn_beta_fast", 32.0),
+            beta_slow=_ratio(keys, "rope.scaling.yarn_beta_slow", 1.0),
         )
 
     def frequencies(self, factors: npt.ArrayLike | None = None) -> tuple[F64, float]:
@@ -98,3 +101,11 @@ class RopeConfig:
         """cos and sin of every position: f32[n_ctx, dim / 2, 2]."""
         freq, magnitude = self.frequencies(factors)
         return rope_table(np.arange(n_ctx), freq, magnitude)
+
+
+def _ratio(keys: Keys, key: str, default: float) -> float:
+    """A factor on frequencies or amplitudes, or a count of rotations. Raises `InvalidKey`."""
+    value = keys.number(key, default, above=True)
+    if not 1 / MAX_RATIO <= value <= MAX_RATIO:
+        raise InvalidKey(f"{keys.name(key)} is {value}, it must be between {1 / MAX_RATIO:.3g} and {MAX_RATIO:.7g}")
+    return value

@@ -7,6 +7,7 @@ merges are pairs of such texts, the earlier the stronger.
 from __future__ import annotations
 
 import operator
+import re
 from functools import cache, cached_property
 from itertools import islice, pairwise, repeat
 from typing import TYPE_CHECKING, Any
@@ -51,6 +52,8 @@ _AT_ONCE = 8192
 """Characters that are merged here before the library is built."""
 _LONG_PIECE = 64
 """Characters of a piece from which on the simple search for merges is too slow."""
+_LONGEST_BLANK = 1 << 23
+"""White space in one run. At ten million characters the library's regular expressions give up, with a panic."""
 
 
 class BPE:
@@ -73,7 +76,13 @@ class BPE:
         self._left = _AT_ONCE
 
     def encode(self, text: str) -> list[int]:
-        """Ids of text that holds no special tokens."""
+        """Ids of text that holds no special tokens. Raises TokenizerError for more white space in one run than the
+        library can take.
+        """
+        if len(text) > _LONGEST_BLANK and re.search(rf"(?<!\s)\s{{{_LONGEST_BLANK + 1}}}", text):
+            raise TokenizerError(
+                f"text has more than {_LONGEST_BLANK} characters of white space in one run; shorten it"
+            )
         ids = self._encode_short(text) if len(text) <= self._left else None
         if ids is None:
             ids = self._engine.encode(text, add_special_tokens=False).ids

@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from zinc_rt.text import metadata as md
-from zinc_rt.text.errors import ChatTemplateError, ChatTemplateMissing, shown
+from zinc_rt.text import template_process
+from zinc_rt.text.errors import ChatTemplateError, ChatTemplateMissing, printable, shown
+from zinc_rt.text.template_limits import TemplateLimits
 from zinc_rt.text.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    import jinja2
 
 _KEY = "tokenizer.chat_template"
 _DEFAULT, _TOOL_USE = "default", "tool_use"
 
 
 class ChatTemplate:
-    """The chat templates of one file, usually one; some files name further ones for special uses."""
+    """The chat templates of one file, usually one; some files name further ones for special uses.
 
-    def __init__(self, sources: Mapping[str, str], special_tokens: Mapping[str, str], chosen: str | None) -> None:
+    They are rendered in a process of their own, which starts at the first `render` and ends with this object.
+    """
+
+    def __init__(
+        self,
+        sources: Mapping[str, str],
+        special_tokens: Mapping[str, str],
+        chosen: str | None,
+        limits: TemplateLimits | None = None,
+    ) -> None:
         """`sources` are Jinja2 texts by name, `special_tokens` variables such as `bos_token`; `chosen` fixes
-        the template, None leaves it to `render`.
+        the template, None leaves it to `render`. `limits`: of one rendering, None for the usual ones.
         """
         self._sources = dict(sources)
         self._special_tokens = dict(special_tokens)
         self._chosen = chosen
-        self._compiled: dict[str, jinja2.Template] = {}
+        self._process = template_process.take(limits or TemplateLimits())
 
     @classmethod
     def from_metadata(
@@ -36,7 +43,7 @@ class ChatTemplate:
         """The templates under `tokenizer.chat_template` and `tokenizer.chat_template.<name>`.
 
         With `name`, that template is used for everything. Raises ChatTemplateMissing when the file has none
-        or not that one, and TokenizerError when a key does not hold a string. Nothing is compiled yet.
+        or not that one, and TokenizerError when a key does not hold a string. Nothing is compiled or started yet.
         """
         sources: dict[str, str] = {}
         for key in metadata:
@@ -51,7 +58,7 @@ class ChatTemplate:
             )
         if (name or _DEFAULT) not in sources and (name is not None or _TOOL_USE not in sources):
             raise ChatTemplateMissing(
-                f"the file has no {shown(name or _DEFAULT)} chat template, only: {', '.join(sorted(sources))}"
+                f"the file has no {shown(name or _DEFAULT)} chat template, only: {_listed(sources)}"
             )
         tokens = {"bos_token": tokenizer.bos_id, "eos_token": tokenizer.eos_id, "unk_token": tokenizer.unk_id}
         texts = {key: "" if id_ is None else tokenizer.token_text(id_) for key, id_ in tokens.items()}
@@ -65,7 +72,7 @@ class ChatTemplate:
     def source(self, name: str = _DEFAULT) -> str:
         """The Jinja2 text of a template. Raises ChatTemplateMissing."""
         if name not in self._sources:
-            raise ChatTemplateMissing(f"no {shown(name)} chat template; there are: {', '.join(sorted(self._sources))}")
+            raise ChatTemplateMissing(f"no {shown(name)} chat template; there are: {_listed(self._sources)}")
         return self._sources[name]
 
     def render(
@@ -79,18 +86,17 @@ class ChatTemplate:
         """The prompt text for a conversation, special tokens spelled out: encode it with `add_special=False`.
 
         `messages` are mappings with at least "role" and "content". `variables` (`enable_thinking=False`, ...)
-        reach the template as they are and may replace `bos_token` and the like. With `tools`, a template
-        named "tool_use" is preferred. Raises ChatTemplateError for a template that does not compile, refuses
-        the conversation, fails, or goes over the limits of `template_limits`.
+        may replace `bos_token` and the like. All are made of what JSON has: str, int, float, bool, None, lists and
+        mappings by str; a tuple reaches the template as a list. With `tools`, a template named "tool_use" is
+        preferred. Raises ChatTemplateError for a template that does not compile, refuses the conversation, fails,
+        or goes over `TemplateLimits`, and where its process cannot be started.
         """
         _check_mappings("messages", messages)
         if tools is not None:
             _check_mappings("tools", tools)
         has_tool_template = _TOOL_USE in self._sources
         use_it = has_tool_template and (bool(tools) or _DEFAULT not in self._sources)
-        template = self._template(self._chosen or (_TOOL_USE if use_it else _DEFAULT))
-        from zinc_rt.text import sandbox
-
+        source = self.source(self._chosen or (_TOOL_USE if use_it else _DEFAULT))
         values = {
             **self._special_tokens,
             **variables,
@@ -98,28 +104,11 @@ class ChatTemplate:
             "tools": list(tools) if tools is not None else None,
             "add_generation_prompt": add_generation_prompt,
         }
-        try:
-            return sandbox.run(template, values)
-        except sandbox.Refusal as error:
-            raise ChatTemplateError(f"it refuses this conversation: {error}", line=_line_of(error)) from error
-        except Exception as error:  # a template can raise anything: it is a program
-            raise ChatTemplateError(_describe(error), line=_line_of(error)) from error
+        return self._process.render(source, values)
 
-    def _template(self, name: str) -> jinja2.Template:
-        template = self._compiled.get(name)
-        if template is None:
-            import jinja2
-
-            from zinc_rt.text import sandbox
-
-            source = self.source(name)
-            try:
-                template = self._compiled[name] = sandbox.compile_template(source)
-            except jinja2.TemplateSyntaxError as error:
-                raise ChatTemplateError(f"syntax error: {error.message}", line=error.lineno) from error
-            except Exception as error:  # nested too deep for the parser, a constant that fails to fold
-                raise ChatTemplateError(f"does not compile: {_describe(error)}") from error
-        return template
+    def close(self) -> None:
+        """End the process that renders. A further `render` starts a new one."""
+        self._process.close()
 
 
 def _check_mappings(name: str, value: object) -> None:
@@ -127,17 +116,5 @@ def _check_mappings(name: str, value: object) -> None:
         raise ChatTemplateError(f"{name} must be a list of mappings, not {shown(value)}")
 
 
-def _describe(error: Exception) -> str:
-    """One line on what a template's expression raised."""
-    from jinja2 import TemplateError
-
-    from zinc_rt.text.template_limits import Limit
-
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if isinstance(error, (TemplateError, Limit)) else f"{type(error).__name__}: {text}"
-
-
-def _line_of(error: Exception) -> int | None:
-    """The template line that an exception came through last; Jinja2 writes template lines into tracebacks."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "<template>"]
-    return lines[-1] if lines else None
+def _listed(sources: Mapping[str, str]) -> str:
+    return printable(", ".join(sorted(sources)))

@@ -1,114 +1,85 @@
 """The Jinja2 environment in which a model file's chat template runs.
 
-A template is a program from a stranger's file. Jinja2's immutable sandbox keeps it from Python's internals
-and from changing the messages; `template_limits` keeps it from running or growing without end.
+A template is a program from a stranger's file. Jinja2's immutable sandbox keeps it from Python's internals and
+from changing the messages. It does not keep it from running or growing without end: that is the work of the
+process this module is imported in, see `template_worker`. The runtime's own process does not import it.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import datetime
-from functools import cache
+from functools import cache, lru_cache
+from types import TracebackType
 from typing import Any, NoReturn
 
-from jinja2 import Environment, Template, nodes
+from jinja2 import Environment, Template, TemplateError, TemplateSyntaxError, nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
-from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
-from jinja2.visitor import NodeTransformer
 
-from zinc_rt.text import template_limits as limits
+_KEPT = 8  # compiled templates
+_MAX_MESSAGE = 1000  # characters of an exception's text that are looked at
 
 
 class Refusal(Exception):
     """A template called `raise_exception`."""
 
 
+class TooLong(Exception):
+    """A template made more text than it may."""
+
+
+@lru_cache(_KEPT)
 def compile_template(source: str) -> Template:
-    """Compile a template. Raises Limit for a source that is too long and jinja2.TemplateSyntaxError."""
-    if len(source) > limits.MAX_SOURCE:
-        raise limits.Limit(f"the source has {len(source)} characters, the limit is {limits.MAX_SOURCE}")
-    environment = _environment()
-    tree = environment.parse(source)
-    return environment.from_string(_Counted(environment).visit(tree))
+    """Compile a template. Raises jinja2.TemplateSyntaxError, and whatever a constant does that cannot be folded."""
+    return _environment().from_string(source)
 
 
-def run(template: Template, variables: dict[str, Any]) -> str:
-    """Render under the limits. Raises Limit, Refusal and whatever the template's expressions raise."""
+def render(source: str, variables: Mapping[str, Any], max_characters: int) -> str:
+    """Compile and run. Raises TooLong, Refusal and whatever the template's expressions raise."""
     pieces: list[str] = []
     size = 0
-    with limits.counting():
-        for piece in template.generate(variables):
-            size += len(piece)
-            limits.check_size(size)
-            pieces.append(piece)
+    for piece in compile_template(source).generate(variables):
+        size += len(piece)
+        if size > max_characters:
+            raise TooLong(f"it makes a text of more than {max_characters} characters")
+        pieces.append(piece)
     return "".join(pieces)
 
 
+def describe(error: Exception) -> tuple[str, int | None]:
+    """What `render` raised: in words, and the line of the template it came through last, if one is known."""
+    if isinstance(error, TemplateSyntaxError):
+        return f"syntax error: {(error.message or '')[:_MAX_MESSAGE]}", error.lineno
+    text = str(error)[:_MAX_MESSAGE] or type(error).__name__
+    if isinstance(error, Refusal):
+        text = f"it refuses this conversation: {text}"
+    elif not isinstance(error, (TemplateError, TooLong)):
+        text = f"{type(error).__name__}: {text}"
+    return text, line_of(error.__traceback__)
+
+
+def line_of(traceback: TracebackType | None) -> int | None:
+    """The last line of the template in a traceback: Jinja2 writes template lines into them."""
+    line = None
+    while traceback is not None:
+        if traceback.tb_frame.f_code.co_filename == "<template>":
+            line = traceback.tb_lineno
+        traceback = traceback.tb_next
+    return line
+
+
 @cache
-def _environment() -> _Sandbox:
-    environment = _Sandbox(
+def _environment() -> Environment:
+    environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _GenerationBlocks]
     )
-    environment.globals.pop("lipsum")  # it makes text of any length
+    del environment.globals["lipsum"]  # text at random
     environment.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
     environment.filters["tojson"] = _tojson
-    for name, function in environment.filters.items():
-        environment.filters[name] = limits.counted_filter(name, function)
     return environment
-
-
-class _Sandbox(ImmutableSandboxedEnvironment):
-    intercepted_binops = frozenset({"+", "*", "**", "%"})
-
-    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        limits.check_operands(operator, left, right)
-        return limits.counted(super().call_binop(context, operator, left, right))
-
-    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
-        limits.check_method(__obj, args, kwargs)
-        return limits.counted(super().call(__context, __obj, *args, **kwargs))
-
-    @staticmethod
-    def count_round() -> bool:
-        """Called once in each round of a loop; `call` counts it."""
-        return True
-
-    @staticmethod
-    def join_texts(*values: Any) -> str:
-        """The `~` operator."""
-        texts = [str(value) for value in values]
-        limits.check_size(sum(map(len, texts)))
-        return "".join(texts)
-
-
-class _Counted(NodeTransformer):
-    """Makes loops and `~`, which Jinja2 compiles to plain Python, go through the sandbox's `call`."""
-
-    def __init__(self, environment: Environment) -> None:
-        self._environment = environment
-
-    def visit_For(self, node: nodes.For) -> nodes.Node:
-        self.generic_visit(node)
-        count = self._call("count_round", [], node.lineno)
-        if node.test is None:
-            node.body.insert(0, nodes.ExprStmt(count, lineno=node.lineno))
-        else:  # rounds that the test leaves out are work, too
-            node.test = nodes.And(count, node.test, lineno=node.lineno)
-        node.set_environment(self._environment)
-        return node
-
-    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
-        self.generic_visit(node)
-        call = self._call("join_texts", node.nodes, node.lineno)
-        call.set_environment(self._environment)
-        return call
-
-    @staticmethod
-    def _call(name: str, args: list[nodes.Expr], lineno: int) -> nodes.Call:
-        function = nodes.EnvironmentAttribute(name, lineno=lineno)
-        return nodes.Call(function, args, [], None, None, lineno=lineno)
 
 
 class _GenerationBlocks(Extension):

@@ -16,6 +16,7 @@ from tests.backends.cpu.both import LEVELS, THREADS, Case, Net, Outputs, Step, c
 from tests.backends.cpu.hostile import hostile
 from zinc_rt.ir.op import Op
 from zinc_rt.mem.kv_pages import pages_for
+from zinc_rt.models.config import MAX_GROUP, MAX_HEAD_DIM
 
 CONTEXTS = (1000, 513, 270)  # of the three sequences
 PAGES = [pages_for(n) for n in CONTEXTS]
@@ -113,3 +114,10 @@ def test_attention_of_all_shapes(dim: int, isa: str) -> None:
         want = expected(small)
         for threads in THREADS:
             check(small, want, isa, threads)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("isa", LEVELS)
+@pytest.mark.parametrize("shape", [(MAX_HEAD_DIM, 2, 1), (MAX_HEAD_DIM - 1, 1, 1), (16, MAX_GROUP, 1)], ids=str)
+def test_the_widest_heads_that_a_model_may_have(shape: tuple[int, int, int], isa: str) -> None:
+    check(case(*shape, "ordinary"), wanted(*shape, "ordinary"), isa, 2)

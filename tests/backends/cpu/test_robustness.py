@@ -112,6 +112,7 @@ def run_forever(engine: Engine, slot: int) -> None:
         run_tokens(engine, slot, TOKENS, 5)
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_during_a_step(path: Path, want: np.ndarray) -> None:
     """Wherever it comes, the sequence holds what it held before the step, or after it; either way it goes on."""
     with engine_for(path, n_ctx=N_CTX, threads=2) as engine:

@@ -1,0 +1,95 @@
+"""docs/dependencies.md names what an install brings, and the extra for tests has what the tests import."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from importlib.metadata import packages_distributions, requires
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PAGE = (ROOT / "docs" / "dependencies.md").read_text()
+TOOLS = {"ruff", "mypy", "pytest-timeout", "pytest-xdist"}  # of the extra; programs, and what pytest loads by itself
+
+TABLES: dict[str, list[list[str]]] = {}
+"""The page's tables by the heading of their first column: rows of cells."""
+for block in re.findall(r"(?:^\|.*\|\n)+", PAGE, re.MULTILINE):
+    header, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in block.splitlines())
+    TABLES[header[0]] = rows
+
+
+def asked_for(lines: list[str]) -> dict[str, SpecifierSet]:
+    """The requirements that hold here without extras, by name."""
+    found = {}
+    for line in lines:
+        requirement = Requirement(line)
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            found[str(canonicalize_name(requirement.name))] = requirement.specifier
+    return found
+
+
+def tree() -> dict[str, set[str]]:
+    """Every distribution that the project needs, and which ones ask for it; for the project itself, `you`."""
+    found = {str(canonicalize_name(PROJECT["name"])): {"you"}}
+    waiting = [(name, PROJECT["name"]) for name in asked_for(PROJECT["dependencies"])]
+    while waiting:
+        name, by = waiting.pop()
+        if name not in found:
+            waiting += [(needed, name) for needed in asked_for(requires(name) or [])]
+        found.setdefault(name, set()).add(by)
+    return found
+
+
+def test_the_page_names_what_an_install_brings_and_for_whom() -> None:
+    named = {row[0]: set(row[1].split(", ")) for row in TABLES["distribution"]}
+    assert len(named) == len(TABLES["distribution"])
+    assert named == tree()
+
+
+def test_the_sizes_add_up() -> None:
+    sizes = {row[0]: float(row[3]) for row in TABLES["distribution"]}
+    total = re.search(r"Together ([\d.]+) MB, of which llvmlite and numpy are three quarters", PAGE)
+    assert total is not None
+    assert float(total[1]) == pytest.approx(sum(sizes.values()), abs=1e-6)
+    assert 0.7 < (sizes["llvmlite"] + sizes["numpy"]) / sum(sizes.values()) < 0.8
+    found = tree()
+    below = {"huggingface-hub"}
+    while more := {name for name, by in found.items() if by & below} - below:
+        below |= more
+    said = re.search(r"`huggingface-hub`, and so for (\d+)\ndistributions of ([\d.]+) MB", PAGE)
+    assert said is not None
+    assert (int(said[1]), float(said[2])) == (len(below), pytest.approx(sum(sizes[name] for name in below), abs=1e-6))
+
+
+def test_the_page_has_the_ranges_of_the_project() -> None:
+    named = {row[0]: SpecifierSet(row[1].replace("≥", ">=").replace(" ", "")) for row in TABLES["package"]}
+    assert named == asked_for(PROJECT["dependencies"])
+
+
+def test_the_page_names_what_the_tests_ask_for() -> None:
+    named = [name for row in TABLES["for tests"] for name in row[0].split(", ")]
+    assert sorted(named) == sorted(asked_for(PROJECT["optional-dependencies"]["test"]))
+
+
+def test_the_extra_has_what_the_tests_import() -> None:
+    modules: set[str] = set()
+    for path in (ROOT / "tests").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                modules |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                modules.add(node.module.partition(".")[0])
+    outside = modules - sys.stdlib_module_names - {p.name for p in ROOT.iterdir() if p.is_dir()}
+    owners = packages_distributions()
+    imported = {str(canonicalize_name(owners.get(name, [name])[0])) for name in outside}
+    extra = set(asked_for(PROJECT["optional-dependencies"]["test"]))
+    assert imported - extra - set(asked_for(PROJECT["dependencies"])) == set()
+    assert extra - imported == TOOLS

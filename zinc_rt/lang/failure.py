@@ -1,0 +1,45 @@
+"""What the compile cache keeps of a kernel that cannot be compiled: the error, as bytes."""
+
+from __future__ import annotations
+
+import json
+from hashlib import blake2b
+from typing import Final
+
+from zinc_rt.lang.errors import CompileError, CompileLimit, CompilerCrashed, ImageError
+
+_MAGIC: Final = b"ZINCERR\0"
+_DIGEST: Final = 16
+_MAX_TEXT: Final = 4096  # characters of a problem
+_KINDS: Final = {kind.__name__: kind for kind in (CompileError, CompilerCrashed, CompileLimit)}
+
+
+def failure_to_bytes(error: CompileError) -> bytes:
+    """Magic, checksum, JSON."""
+    tree = {"kind": type(error).__name__, "problem": error.problem[:_MAX_TEXT], "module": error.module}
+    text = json.dumps(tree).encode()
+    return _MAGIC + _checksum(text) + text
+
+
+def is_failure(data: bytes) -> bool:
+    """Whether the bytes claim to be such an error, rather than an image."""
+    return data.startswith(_MAGIC)
+
+
+def failure_from_bytes(data: bytes) -> CompileError:
+    """The error that `failure_to_bytes` wrote. Raises `ImageError` for anything else."""
+    checksum, text = data[len(_MAGIC) :][:_DIGEST], data[len(_MAGIC) + _DIGEST :]
+    if not is_failure(data) or checksum != _checksum(text):
+        raise ImageError("the note of a failed compile is damaged: its checksum does not hold")
+    try:
+        tree = json.loads(text)
+        kind, problem, module = _KINDS[tree["kind"]], tree["problem"], tree["module"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ImageError(f"the note of a failed compile cannot be read: {error!r}") from None
+    if not (isinstance(problem, str) and isinstance(module, str)):
+        raise ImageError("the note of a failed compile has the wrong form")
+    return kind(problem, module, lasting=True)
+
+
+def _checksum(text: bytes) -> bytes:
+    return blake2b(text, digest_size=_DIGEST).digest()
