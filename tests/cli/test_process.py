@@ -193,7 +193,7 @@ def on_terminal(*args, typed=b"", environment=None, until=None):
 def test_on_a_terminal_there_is_colour_and_the_prompt(tiny):
     code, screen = on_terminal("run", "-m", tiny, "hello there", "-n", "5", "-s", "1", "--device", "cpu")
     assert code == 0
-    assert re.match(r"\x1b\[2mzinc: t_cpu: native kernels for \w+, \d+ threads?; memory .*\x1b\[0m\r\n", screen)
+    assert re.match(r"\x1b\[2mzinc: cpu: native kernels for \w+, \d+ threads?; memory .*\x1b\[0m\r\n", screen)
     assert re.search(r"\n\x1b\[1mhello there\x1b\[0m[a-z ]{5}\r\n", screen)
     assert "\x1b[2mprompt" in screen
     plain = ENVIRONMENT | {"NO_COLOR": "1"}

@@ -288,7 +288,7 @@ def test_damaged_kernels_are_compiled_again(tmp_path: Path) -> None:
     with backend_saying(lines, place):
         pass
     assert lines[0].startswith("compiling")
-    kept = sorted(place.iterdir())
+    kept = sorted(entry for entry in place.iterdir() if entry.name != "claims")
     assert len(kept) == 5
     for i, file in enumerate(kept):
         data = bytearray(file.read_bytes())
