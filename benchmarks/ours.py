@@ -20,8 +20,7 @@ from rows import CONTEXT, Kind, Row
 from zinc_rt.engine import Engine, Options, Rows
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
-from zinc_rt.models import define
-from zinc_rt.models.config import DenseConfig
+from zinc_rt.models import ModelDefinition, define
 
 PROMPT = "Once upon a time"
 PREFILL_ROWS = 512
@@ -37,19 +36,19 @@ class Traffic:
     file: int
 
     @classmethod
-    def of(cls, file: GGUFFile, config: DenseConfig) -> Traffic:
-        """From the tensors of a dense model and its float16 cache."""
+    def of(cls, file: GGUFFile, definition: ModelDefinition) -> Traffic:
+        """From the tensors of a dense model and what its sequences keep."""
         weights = sum(t.nbytes for t in file.tensors.values())
         if "output.weight" in file.tensors:
             embedding = file.tensors["token_embd.weight"]
             weights -= embedding.nbytes - embedding.row_bytes
-        return cls(weights, 2 * config.n_layers * config.kv_width * 2, file.file_size)
+        return cls(weights, sum(state.bytes_read(1) for state in definition.states), file.file_size)
 
     @classmethod
     def read(cls, path: Path) -> Traffic:
         """Of a file. Raises `ZincError`."""
         with GGUFFile.open(path) as file:
-            return cls.of(file, define(file).config)
+            return cls.of(file, define(file))
 
     def step(self, row: Row) -> float:
         """Bytes that a step of a decode row reads, at its middle step."""
@@ -81,7 +80,7 @@ def driver(path: Path, row: Row, threads: int, kernels: str | None) -> Iterator[
     with GGUFFile.open(path) as file, Engine(wanted) as engine:
         definition = define(file)
         engine.load(file, definition)
-        n_vocab = definition.config.n_vocab
+        n_vocab = definition.info.n_vocab
         if row.kind is Kind.PREFILL:
             slot = engine.open_sequence()
             _prefill(engine, slot, min(row.n, 32), n_vocab)

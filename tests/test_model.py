@@ -166,11 +166,11 @@ def test_text_round_trip(model: zinc_rt.Model) -> None:
 def test_what_a_model_says_of_itself(model: zinc_rt.Model) -> None:
     assert model.architecture == "qwen3"
     assert model.n_ctx == 256
-    assert model.n_vocab == model.config.n_vocab
+    assert model.n_vocab == model.info.n_vocab
     assert str(model.device) == "cpu"
     assert model.plan.total > Path(model.file.path).stat().st_size // 2
     assert model.chat_template.render([{"role": "user", "content": "Hello"}]).endswith("assistant\n")
-    assert dataclasses.asdict(model.config)["architecture"] == "qwen3"
+    assert dataclasses.asdict(model.info)["architecture"] == "qwen3"
     assert model.name
 
 

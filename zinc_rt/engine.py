@@ -45,9 +45,9 @@ from zinc_rt.kernels.errors import TokenOutOfRange
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.lang.errors import LangError
 from zinc_rt.mem.errors import MemoryPlanError
-from zinc_rt.mem.kv_pages import PAGE_TOKENS, KVPages, pages_for
+from zinc_rt.mem.kv_pages import KVPages, pages_for
 from zinc_rt.mem.plan import MemoryPlan
-from zinc_rt.models import ModelDefinition
+from zinc_rt.models import ModelDefinition, StateSpec
 from zinc_rt.sampling.request import HostSampled, SampledStep, SamplingRequest
 
 if TYPE_CHECKING:
@@ -193,6 +193,7 @@ class Engine:
         self._notify, self._progress = notify, progress
         self._open_backend(self.options.device, linux)
         self._product_bytes = 0  # of the matrices that a step reads whole
+        self._states: tuple[StateSpec, ...] = ()
         self._forget()
         self._lengths: dict[int, int] = {}  # open sequences: how many positions their cache holds
         self.sizes: Capacity | None = None
@@ -256,7 +257,7 @@ class Engine:
 
     def _load(self, file: GGUFFile, definition: ModelDefinition) -> MemoryPlan:
         graph, options = definition.graph, self.options
-        n_ctx = options.n_ctx or min(definition.config.n_ctx_train, DEFAULT_N_CTX)
+        n_ctx = options.n_ctx or min(definition.info.n_ctx_train, DEFAULT_N_CTX)
         n_pages = pages_for(n_ctx) * options.n_slots
         sizes = Capacity(options.n_batch, options.n_batch, n_ctx, options.n_slots, n_pages)
         weights = [b.name for b in graph.of_kind(BufferKind.WEIGHT)]
@@ -266,22 +267,23 @@ class Engine:
         if options.check_memory:
             plan.check()
         constants = {name: make(n_ctx) for name, make in definition.constants.items()}
-        raw = {name: file.raw(name) for name in weights}
-        self._lowered = self._backend.lower(graph, sizes, raw, constants, file.release, self._progress)
+        raw = {name: definition.raw(file, name) for name in weights}
+        self._lowered = self._backend.lower(
+            graph, sizes, raw, constants, partial(definition.release, file), self._progress
+        )
         self._pages = KVPages(n_pages, options.n_slots, sizes.max_pages, self._lowered.inputs["page_table"])
         # Valid until the next step, like all outputs.
         self._logits = self._lowered.outputs["logits"].view(np.float32)
         self._likeliest = self._lowered.outputs["tokens"].view(np.int32)
-        self.sizes, self.plan = sizes, plan
+        self.sizes, self.plan, self._states = sizes, plan, definition.states
         products = {n.inputs[1] for n in graph.nodes if n.op in (Op.MATMUL, Op.LM_HEAD)}
-        self._product_bytes = sum(file.tensors[graph.buffer(b).name].nbytes for b in products)
+        self._product_bytes = sum(raw[graph.buffer(b).name].nbytes for b in products)
         return plan
 
     def step_bytes(self, n_positions: int) -> int:
-        """Bytes of weights and cached keys and values that a step of one row at position n_positions - 1 reads."""
-        _, _, sizes = self._loaded()
-        assert self.plan is not None
-        return self._product_bytes + self.plan.kv_cache * n_positions // (sizes.n_pages * PAGE_TOKENS)
+        """Bytes of weights and state that a step of one row at position n_positions - 1 reads."""
+        self._loaded()
+        return self._product_bytes + sum(state.bytes_read(n_positions) for state in self._states)
 
     def read_bandwidth(self, n_bytes: int) -> float:
         """10^9 bytes per second at which the engine's threads read memory.

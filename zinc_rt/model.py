@@ -32,8 +32,7 @@ from zinc_rt.kernels.errors import TokenOutOfRange
 from zinc_rt.lang.target import host_targets
 from zinc_rt.mem.errors import MemoryPlanError
 from zinc_rt.mem.plan import MemoryPlan
-from zinc_rt.models import ModelDefinition, define
-from zinc_rt.models.config import DenseConfig
+from zinc_rt.models import ModelDefinition, ModelInfo, define
 from zinc_rt.sampling.generation import Chunk, Generation, Stats
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.sampling.request import SampledStep, SamplingRequest
@@ -131,12 +130,12 @@ def load(
         finally:
             reading.join()
         tokenizer = reading.result()
-        if tokenizer.n_vocab > definition.config.n_vocab:
+        if tokenizer.n_vocab > definition.info.n_vocab:
             from zinc_rt.text import TokenizerError
 
             raise TokenizerError(
                 f"the tokenizer has {tokenizer.n_vocab} tokens,"
-                f" the model's embedding only {definition.config.n_vocab} rows"
+                f" the model's embedding only {definition.info.n_vocab} rows"
             )
         file.metadata.forget()  # the decoded vocabulary: the tokenizer has its own
         file.check_unchanged()
@@ -181,7 +180,7 @@ class Model:
     ) -> None:
         self._notify = notify
         self.file = file
-        self.config: DenseConfig = definition.config
+        self.info: ModelInfo = definition.info
         self.graph: Graph = definition.graph
         self.tokenizer = tokenizer
         self.engine = engine
@@ -222,7 +221,7 @@ class Model:
     @property
     def architecture(self) -> str:
         """The GGUF architecture."""
-        return self.config.architecture
+        return self.info.architecture
 
     @property
     def n_ctx(self) -> int:
@@ -234,7 +233,7 @@ class Model:
     @property
     def n_vocab(self) -> int:
         """Width of a row of logits."""
-        return self.config.n_vocab
+        return self.info.n_vocab
 
     @property
     def plan(self) -> MemoryPlan:

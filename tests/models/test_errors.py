@@ -13,7 +13,8 @@ import pytest
 from tests.helpers import LLAMA, QWEN2, QWEN3, Spec, T, engine_for, write_model
 from zinc_rt.errors import ZincError
 from zinc_rt.gguf import GGMLType, GGUFFile, GGUFWriter, UnsupportedTensorType
-from zinc_rt.models import SUPPORTED, ModelDefinition, architecture_of, define
+from zinc_rt.models import ModelDefinition, architecture_of, define, supported
+from zinc_rt.models.config import DenseInfo, HeadSizes
 from zinc_rt.models.errors import (
     InvalidKey,
     MissingModelKey,
@@ -28,6 +29,12 @@ from zinc_rt.models.errors import (
 def defined(path: Path) -> ModelDefinition:
     with GGUFFile.open(path) as file:
         return define(file)
+
+
+def dense(path: Path) -> DenseInfo:
+    info = defined(path).info
+    assert isinstance(info, DenseInfo)
+    return info
 
 
 Parts = tuple[dict[str, Any], dict[str, tuple[GGMLType, tuple[int, ...], np.ndarray]]]
@@ -70,7 +77,7 @@ def altered(
 
 
 def test_the_supported_architectures() -> None:
-    assert set(SUPPORTED) == {"llama", "qwen2", "qwen3"}
+    assert set(supported()) == {"llama", "qwen2", "qwen3"}
     assert issubclass(ModelError, ZincError)
 
 
@@ -80,7 +87,7 @@ def test_unknown_architecture(name: str, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedArchitecture) as caught:
         defined(path)
     assert repr(name) in str(caught.value)
-    assert all(supported in str(caught.value) for supported in SUPPORTED)
+    assert all(name in str(caught.value) for name in supported())
 
 
 def test_no_architecture(tmp_path: Path) -> None:
@@ -155,18 +162,18 @@ def test_sizes_that_are_the_same_in_every_layer_may_be_lists(tmp_path: Path) -> 
         "llama.attention.head_count": np.array([4, 4], np.uint32),
         "llama.attention.head_count_kv": np.array([2, 2], np.int64),
     }
-    config = defined(altered(tmp_path, keys=keys)).config
-    assert (config.n_ff, config.n_heads, config.n_kv_heads) == (96, 4, 2)
+    info = dense(altered(tmp_path, keys=keys))
+    assert (info.n_ff, info.heads) == (96, HeadSizes(4, 2, 16))
 
 
 def test_defaults(tmp_path: Path) -> None:
     """Keys that a file may leave out: head sizes follow from the width, key-value heads from the heads."""
     spec = replace(LLAMA, n_kv_heads=4)
     left_out = ("attention.key_length", "attention.value_length", "attention.head_count_kv", "rope.freq_base")
-    config = defined(altered(tmp_path, spec, keys={f"llama.{k}": None for k in left_out})).config
-    assert (config.head_dim, config.n_kv_heads) == (16, 4)
-    assert (config.rope.dim, config.rope.base) == (16, 10000.0)
-    assert (config.q_width, config.kv_width) == (64, 64)
+    info = dense(altered(tmp_path, spec, keys={f"llama.{k}": None for k in left_out}))
+    assert (info.heads.head_dim, info.heads.n_kv_heads) == (16, 4)
+    assert (info.rope.dim, info.rope.base) == (16, 10000.0)
+    assert (info.heads.q_width, info.heads.kv_width) == (64, 64)
 
 
 @pytest.mark.parametrize(
@@ -234,7 +241,7 @@ def test_a_vocabulary_beyond_the_limit(tmp_path: Path) -> None:
 
 
 def test_no_experts_are_no_feature(tmp_path: Path) -> None:
-    assert defined(altered(tmp_path, keys={"llama.expert_count": 0})).config.n_layers == 2
+    assert defined(altered(tmp_path, keys={"llama.expert_count": 0})).info.n_layers == 2
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from tests.helpers import LLAMA, QWEN2, QWEN3, Spec, write_model
 from tests.models.truth import frequencies
 from zinc_rt.gguf import GGMLType, GGUFFile, GGUFWriter
 from zinc_rt.models import define
-from zinc_rt.models.dense import rope_factors
+from zinc_rt.models.config import DenseInfo
 from zinc_rt.models.errors import InvalidKey, TensorShapeMismatch, UnsupportedFeature
 from zinc_rt.models.keys import Keys
 from zinc_rt.models.rope_config import RopeConfig
@@ -59,8 +59,9 @@ def test_frequencies_and_table(name: str, tmp_path: Path) -> None:
     tiny = write_model(tmp_path / "tiny.gguf", spec)
     with GGUFFile.open(tiny.path) as file:
         definition = define(file)
-        rope = definition.config.rope
-        got, magnitude = rope.frequencies(rope_factors(file, definition.config))
+        assert isinstance(definition.info, DenseInfo)
+        rope = definition.info.rope
+        got, magnitude = rope.frequencies(tiny.tensors.get("rope_freqs.weight"))
         table = definition.constants["rope_table"](70)
     want, want_magnitude = frequencies(spec, tiny.tensors.get("rope_freqs.weight"))
     np.testing.assert_allclose(got, want, rtol=1e-12)
@@ -176,7 +177,7 @@ def test_whatever_is_taken_gives_finite_tables(kind: str, values: dict[str, Any]
     assert np.isfinite(rope.table(4)).all()
 
 
-def with_factors(tmp_path: Path, values: np.ndarray) -> RopeConfig:
+def with_factors(tmp_path: Path, values: np.ndarray) -> DenseInfo:
     spec = replace(LLAMA, rope_factors=True)
     tiny = write_model(tmp_path / "good.gguf", spec)
     writer = GGUFWriter(tmp_path / "bad.gguf")
@@ -191,7 +192,9 @@ def with_factors(tmp_path: Path, values: np.ndarray) -> RopeConfig:
                 writer.add_tensor(name, file.raw(name).copy(), info.type, info.shape)
     writer.write()
     with GGUFFile.open(tmp_path / "bad.gguf") as file:
-        return define(file).config.rope
+        info = define(file).info
+    assert isinstance(info, DenseInfo)
+    return info
 
 
 @pytest.mark.parametrize(
@@ -211,4 +214,4 @@ def test_bad_frequency_factors(values: np.ndarray, tmp_path: Path) -> None:
 
 
 def test_good_frequency_factors(tmp_path: Path) -> None:
-    assert with_factors(tmp_path, np.ones(8, np.float32)).dim == 16
+    assert with_factors(tmp_path, np.ones(8, np.float32)).rope.dim == 16

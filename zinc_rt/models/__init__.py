@@ -1,38 +1,35 @@
-"""GGUF architectures: a file in, its configuration and the graph of its decode step out."""
+"""GGUF architectures: a file in; its figures, the graph of its decode step, its constants and its states out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
-import numpy as np
-import numpy.typing as npt
-
 from zinc_rt.gguf import GGUFFile, get
-from zinc_rt.ir.graph import BufferKind, Graph
-from zinc_rt.models import llama, qwen2, qwen3
-from zinc_rt.models.config import DenseConfig
-from zinc_rt.models.dense import ROPE_TABLE, rope_factors
-from zinc_rt.models.errors import InvalidKey, MissingModelKey, UnsupportedArchitecture, UnsupportedFeature
+from zinc_rt.models.architectures import Architecture, architecture_for, register, supported, unregister
+from zinc_rt.models.definition import (
+    IMPLEMENTED_STATES,
+    ModelDefinition,
+    ModelInfo,
+    StateKind,
+    StateSpec,
+    WeightRows,
+)
+from zinc_rt.models.errors import BadDefinition, InvalidKey, MissingModelKey, UnsupportedFeature
 
-_MODULES = {module.NAME: module for module in (llama, qwen2, qwen3)}
+__all__ = [
+    "Architecture",
+    "ModelDefinition",
+    "ModelInfo",
+    "StateKind",
+    "StateSpec",
+    "WeightRows",
+    "architecture_of",
+    "define",
+    "register",
+    "supported",
+    "unregister",
+]
 
-SUPPORTED = tuple(_MODULES)
-
-# Tables that some converters store although they follow from the metadata, and the factors that RopeConfig reads.
-_NO_WEIGHTS = ("rope_freqs.weight", ".attn_rot_embd", ".rotary_emb.inv_freq")
-
-
-@dataclass(frozen=True)
-class ModelDefinition:
-    """What a ring needs to run a model.
-
-    constants: by buffer name, a function of n_ctx that computes the table.
-    """
-
-    config: DenseConfig
-    graph: Graph
-    constants: dict[str, Callable[[int], npt.NDArray[np.float32]]]
+# Tables that some converters store although they follow from the metadata.
+_NO_WEIGHTS = (".attn_rot_embd", ".rotary_emb.inv_freq")
 
 
 def architecture_of(file: GGUFFile) -> str:
@@ -53,25 +50,39 @@ def define(file: GGUFFile) -> ModelDefinition:
     Raises `UnsupportedArchitecture` (naming what is supported) and the other errors of `models.errors`.
     """
     name = architecture_of(file)
-    module = _MODULES.get(name)
-    if module is None:
-        raise UnsupportedArchitecture(f"architecture {name!r} is not supported; supported are {', '.join(SUPPORTED)}")
+    architecture = architecture_for(name)
     parts = get(file.metadata, "split.count", int, 1)
     if parts > 1:
         raise UnsupportedFeature(f"{file.path} is one of {parts} parts of a split model; join the parts into one file")
-    config = module.config(file)
-    factors = rope_factors(file, config)
-    graph = module.graph(file, config)
-    _refuse_unused(file, graph)
-    return ModelDefinition(config, graph, {ROPE_TABLE: lambda n_ctx: config.rope.table(n_ctx, factors)})
+    definition = architecture.define(file, name)
+    _refuse_unused(file, definition)
+    _refuse_states(definition)
+    return definition
 
 
-def _refuse_unused(file: GGUFFile, graph: Graph) -> None:
-    """A tensor that no node reads means a model that is not quite this architecture: its answers would be wrong."""
-    used = {buffer.name for buffer in graph.of_kind(BufferKind.WEIGHT)}
-    unused = [name for name in file.tensors if name not in used and not name.endswith(_NO_WEIGHTS)]
+def _refuse_unused(file: GGUFFile, definition: ModelDefinition) -> None:
+    """A tensor that nothing reads means a model that is not quite this architecture: its answers would be wrong."""
+    read = dict.fromkeys(definition.host_tensors, 0)
+    for rows in definition.weights.values():
+        read[rows.tensor] = read.get(rows.tensor, 0) + rows.stop - rows.start
+    unused = [name for name in file.tensors if name not in read and not name.endswith(_NO_WEIGHTS)]
     if unused:
         raise UnsupportedFeature(
-            f"{file.path} has {len(unused)} tensors that architecture {graph.name!r} does not use here, the first"
-            f" {unused[0]}: it is a variant that is not supported"
+            f"{file.path} has {len(unused)} tensors that architecture {definition.graph.name!r} does not use here, the"
+            f" first {unused[0]}: it is a variant that is not supported"
         )
+    for name, n_rows in read.items():
+        if name not in definition.host_tensors and n_rows < file.tensors[name].n_rows:
+            raise BadDefinition(
+                f"architecture {definition.graph.name!r} reads {n_rows} of the {file.tensors[name].n_rows} rows of"
+                f" {name}"
+            )
+
+
+def _refuse_states(definition: ModelDefinition) -> None:
+    for state in definition.states:
+        if state.kind not in IMPLEMENTED_STATES:
+            raise UnsupportedFeature(
+                f"architecture {definition.info.architecture!r} keeps state {state.name!r} by {state.kind.value} in"
+                f" {len(state.layers)} layers; the engine keeps state by {', '.join(sorted(IMPLEMENTED_STATES))} only"
+            )

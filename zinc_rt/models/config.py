@@ -1,4 +1,4 @@
-"""What a dense transformer is made of, read from metadata."""
+"""What architecture files read from metadata: the figures that all have, the heads, and a dense decoder's record."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from zinc_rt.gguf import GGUFFile
+from zinc_rt.models.definition import ModelInfo
 from zinc_rt.models.errors import InvalidKey, MissingWeight, UnsupportedFeature
 from zinc_rt.models.keys import Keys
 from zinc_rt.models.rope_config import RopeConfig
@@ -21,69 +22,59 @@ MAX_VOCAB: Final = 1 << 24
 """Rows of the embedding. Token ids and their places in a step's logits are 32-bit integers."""
 
 
-@dataclass(frozen=True)
-class DenseConfig:
-    """Sizes of a dense decoder. `n_ctx_train` is the context the model was made for, in tokens."""
+def read_info(file: GGUFFile, keys: Keys) -> ModelInfo:
+    """The figures of every model; the vocabulary is as large as `token_embd.weight`.
 
-    architecture: str
-    n_layers: int
-    n_embd: int
-    n_ff: int
+    Raises `MissingModelKey`, `InvalidKey`, `MissingWeight`, `UnsupportedFeature` beyond `MAX_VOCAB`.
+    """
+    embedding = file.tensors.get("token_embd.weight")
+    if embedding is None:
+        raise MissingWeight(f"tensor token_embd.weight is missing, which architecture {keys.architecture!r} needs")
+    n_vocab = embedding.shape[0]
+    if n_vocab > MAX_VOCAB:
+        raise UnsupportedFeature(
+            f"vocabularies of {n_vocab} tokens (rows of token_embd.weight) are not supported; at most {MAX_VOCAB} are"
+        )
+    return ModelInfo(
+        architecture=keys.architecture,
+        n_layers=keys.integer("block_count", most=4096),
+        n_embd=keys.integer("embedding_length"),
+        n_vocab=n_vocab,
+        n_ctx_train=keys.integer("context_length", most=1 << 31),
+    )
+
+
+@dataclass(frozen=True)
+class HeadSizes:
+    """The heads of an attention layer: query heads, key and value heads, elements of each.
+
+    Raises what `check_heads` raises, so the limits hold for every family, wherever it reads the numbers.
+    """
+
     n_heads: int
     n_kv_heads: int
     head_dim: int
-    n_vocab: int
-    n_ctx_train: int
-    rms_eps: float
-    rope: RopeConfig
+
+    def __post_init__(self) -> None:
+        check_heads(self.n_heads, self.n_kv_heads, self.head_dim, "n_heads", "n_kv_heads", "head_dim")
 
     @classmethod
-    def from_file(cls, file: GGUFFile, architecture: str, *, interleaved_rope: bool) -> DenseConfig:
-        """Raises `MissingKey`, `InvalidKey`, `MissingWeight`, `UnsupportedFeature`."""
-        keys = Keys(file.metadata, architecture)
-        if keys.has("expert_count") and keys.integer("expert_count", least=0):
-            raise UnsupportedFeature(
-                f"{keys.name('expert_count')} is set: mixture-of-experts {architecture} models are not supported"
-            )
-        n_embd = keys.integer("embedding_length")
+    def from_keys(cls, keys: Keys, n_embd: int) -> HeadSizes:
+        """Read `attention.*`. Raises `MissingModelKey`, `InvalidKey`, `UnsupportedFeature`."""
         n_heads = keys.integer("attention.head_count")
         n_kv_heads = keys.integer("attention.head_count_kv", n_heads)
-        if n_heads % n_kv_heads:
-            raise InvalidKey(
-                f"{keys.name('attention.head_count')} {n_heads} must be a multiple of"
-                f" {keys.name('attention.head_count_kv')} {n_kv_heads}"
-            )
-        if not keys.has("attention.key_length") and n_embd % n_heads:
-            raise InvalidKey(f"{keys.name('embedding_length')} {n_embd} is not a multiple of the {n_heads} heads")
+        size = "attention.key_length" if keys.has("attention.key_length") else "embedding_length"
+        if size == "embedding_length" and n_embd % n_heads:
+            raise InvalidKey(f"{keys.name(size)} {n_embd} is not a multiple of the {n_heads} heads")
         head_dim = keys.integer("attention.key_length", max(1, n_embd // n_heads))
-        _check_heads(keys, n_heads // n_kv_heads, head_dim)
+        names = (keys.name(key) for key in ("attention.head_count", "attention.head_count_kv", size))
+        check_heads(n_heads, n_kv_heads, head_dim, *names)
         value_dim = keys.integer("attention.value_length", head_dim)
         if value_dim != head_dim:
             raise UnsupportedFeature(
                 f"{keys.name('attention.value_length')} {value_dim} differs from the key length {head_dim}"
             )
-        n_ctx_train = keys.integer("context_length", most=1 << 31)
-        if "token_embd.weight" not in file.tensors:
-            raise MissingWeight(f"tensor token_embd.weight is missing, which architecture {architecture!r} needs")
-        n_vocab = file.tensors["token_embd.weight"].shape[0]
-        if n_vocab > MAX_VOCAB:
-            raise UnsupportedFeature(
-                f"vocabularies of {n_vocab} tokens (rows of token_embd.weight) are not supported; at most"
-                f" {MAX_VOCAB} are"
-            )
-        return cls(
-            architecture=architecture,
-            n_layers=keys.integer("block_count", most=4096),
-            n_embd=n_embd,
-            n_ff=keys.integer("feed_forward_length"),
-            n_heads=n_heads,
-            n_kv_heads=n_kv_heads,
-            head_dim=head_dim,
-            n_vocab=n_vocab,
-            n_ctx_train=n_ctx_train,
-            rms_eps=keys.number("attention.layer_norm_rms_epsilon"),
-            rope=RopeConfig.from_keys(keys, head_dim, n_ctx_train, interleaved=interleaved_rope),
-        )
+        return cls(n_heads, n_kv_heads, head_dim)
 
     @property
     def q_width(self) -> int:
@@ -96,15 +87,46 @@ class DenseConfig:
         return self.n_kv_heads * self.head_dim
 
 
-def _check_heads(keys: Keys, group: int, head_dim: int) -> None:
-    """Raises `UnsupportedFeature` for heads that kernels would take too long to compile for."""
+def check_heads(n_heads: int, n_kv_heads: int, head_dim: int, heads: str, kv_heads: str, size: str) -> None:
+    """Check sizes of heads; the last three arguments say where the numbers come from.
+
+    Raises `InvalidKey` for query heads that key-value heads cannot share evenly, `UnsupportedFeature` for heads that
+    kernels would take too long to compile for.
+    """
+    if n_heads % n_kv_heads:
+        raise InvalidKey(f"{heads} {n_heads} must be a multiple of {kv_heads} {n_kv_heads}")
     if head_dim > MAX_HEAD_DIM:
-        given = "attention.key_length" if keys.has("attention.key_length") else "embedding_length"
-        raise UnsupportedFeature(
-            f"heads of {head_dim} elements ({keys.name(given)}) are not supported; at most {MAX_HEAD_DIM} are"
-        )
+        raise UnsupportedFeature(f"heads of {head_dim} elements ({size}) are not supported; at most {MAX_HEAD_DIM} are")
+    group = n_heads // n_kv_heads
     if group > MAX_GROUP:
         raise UnsupportedFeature(
-            f"{group} query heads to a key-value head ({keys.name('attention.head_count')} /"
-            f" {keys.name('attention.head_count_kv')}) are not supported; at most {MAX_GROUP} are"
+            f"{group} query heads to a key-value head ({heads} / {kv_heads}) are not supported; at most {MAX_GROUP} are"
+        )
+
+
+@dataclass(frozen=True)
+class DenseInfo(ModelInfo):
+    """Sizes of a dense decoder whose layers are all alike."""
+
+    n_ff: int
+    heads: HeadSizes
+    rms_eps: float
+    rope: RopeConfig
+
+    @classmethod
+    def from_file(cls, file: GGUFFile, architecture: str, *, interleaved_rope: bool) -> DenseInfo:
+        """Raises `MissingModelKey`, `InvalidKey`, `MissingWeight`, `UnsupportedFeature`."""
+        keys = Keys(file.metadata, architecture)
+        if keys.has("expert_count") and keys.integer("expert_count", least=0):
+            raise UnsupportedFeature(
+                f"{keys.name('expert_count')} is set: mixture-of-experts {architecture} models are not supported"
+            )
+        info = read_info(file, keys)
+        heads = HeadSizes.from_keys(keys, info.n_embd)
+        return cls(
+            **vars(info),
+            n_ff=keys.integer("feed_forward_length"),
+            heads=heads,
+            rms_eps=keys.number("attention.layer_norm_rms_epsilon"),
+            rope=RopeConfig.from_keys(keys, heads.head_dim, info.n_ctx_train, interleaved=interleaved_rope),
         )

@@ -31,3 +31,11 @@ class MissingWeight(ModelError):
 
 class TensorShapeMismatch(ModelError):
     """A tensor's shape or type is not what the metadata calls for."""
+
+
+class DuplicateArchitecture(ModelError):
+    """An architecture of this name is registered already."""
+
+
+class BadDefinition(ModelError):
+    """An architecture file's definition contradicts its own graph: a fault of that file, not of the model."""

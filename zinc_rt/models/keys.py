@@ -18,6 +18,11 @@ class Keys:
         self._metadata = metadata
         self._prefix = architecture
 
+    @property
+    def architecture(self) -> str:
+        """The prefix of the keys."""
+        return self._prefix
+
     def name(self, key: str) -> str:
         """The full key in the file."""
         return f"{self._prefix}.{key}"
@@ -48,6 +53,21 @@ class Keys:
         if not least <= value <= most:
             raise InvalidKey(f"{self.name(key)} is {value}, it must be between {least} and {most}")
         return value
+
+    def integers(self, key: str, n_layers: int, *, least: int = 1, most: int = 1 << 24) -> tuple[int, ...]:
+        """An integer in least .. most for each layer, of a key that holds one for all or an array.
+
+        Raises `MissingModelKey`, `InvalidKey`.
+        """
+        value = self._value(key, None)
+        if not isinstance(value, np.ndarray):
+            return (self.integer(key, least=least, most=most),) * n_layers
+        if value.shape != (n_layers,) or not np.issubdtype(value.dtype, np.integer):
+            raise InvalidKey(f"{self.name(key)} is {value.tolist()[:8]}, {n_layers} integers are needed, one a layer")
+        for layer, one in enumerate(value.tolist()):
+            if not least <= one <= most:
+                raise InvalidKey(f"{self.name(key)} is {one} in layer {layer}, it must be between {least} and {most}")
+        return tuple(value.tolist())
 
     def number(self, key: str, default: float | None = None, *, least: float = 0.0, above: bool = False) -> float:
         """A finite float, at least `least` (or above it). Raises `MissingModelKey` (no default), `InvalidKey`."""

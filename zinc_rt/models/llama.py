@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from zinc_rt.gguf import GGUFFile
-from zinc_rt.ir.graph import Graph
-from zinc_rt.models.config import DenseConfig
-from zinc_rt.models.dense import DenseBuilder
+from zinc_rt.models.blocks import AttentionSpec, FeedForwardSpec, decoder, pre_norm_block
+from zinc_rt.models.config import DenseInfo
+from zinc_rt.models.definition import ModelDefinition
+from zinc_rt.models.parts import GraphParts
 
-NAME = "llama"
-
-
-def config(file: GGUFFile) -> DenseConfig:
-    """Sizes from the `llama.*` keys."""
-    return DenseConfig.from_file(file, NAME, interleaved_rope=True)
+NAMES = ("llama",)
 
 
-def graph(file: GGUFFile, config: DenseConfig) -> Graph:
-    """The decode step."""
-    return DenseBuilder(file, config).decoder(qkv_bias=None, out_bias=None, mlp_bias=None)
+def define(file: GGUFFile, name: str) -> ModelDefinition:
+    """See `Architecture.define`."""
+    info = DenseInfo.from_file(file, name, interleaved_rope=True)
+    parts = GraphParts(file, info, info.rms_eps)
+    rotation = parts.rotation(info.rope, factors="rope_freqs.weight")
+    attention = AttentionSpec(info.heads, rotation, q_bias=None, k_bias=None, v_bias=None, out_bias=None)
+    block = pre_norm_block(attention, FeedForwardSpec(info.n_ff, bias=None))
+    return decoder(parts, [block] * info.n_layers)

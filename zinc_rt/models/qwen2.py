@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from zinc_rt.gguf import GGUFFile
-from zinc_rt.ir.graph import Graph
-from zinc_rt.models.config import DenseConfig
-from zinc_rt.models.dense import DenseBuilder
+from zinc_rt.models.blocks import AttentionSpec, FeedForwardSpec, decoder, pre_norm_block
+from zinc_rt.models.config import DenseInfo
+from zinc_rt.models.definition import ModelDefinition
+from zinc_rt.models.parts import GraphParts
 
-NAME = "qwen2"
-
-
-def config(file: GGUFFile) -> DenseConfig:
-    """Sizes from the `qwen2.*` keys."""
-    return DenseConfig.from_file(file, NAME, interleaved_rope=False)
+NAMES = ("qwen2",)
 
 
-def graph(file: GGUFFile, config: DenseConfig) -> Graph:
-    """The decode step."""
-    return DenseBuilder(file, config).decoder(qkv_bias=True)
+def define(file: GGUFFile, name: str) -> ModelDefinition:
+    """See `Architecture.define`."""
+    info = DenseInfo.from_file(file, name, interleaved_rope=False)
+    parts = GraphParts(file, info, info.rms_eps)
+    rotation = parts.rotation(info.rope, factors="rope_freqs.weight")
+    attention = AttentionSpec(info.heads, rotation, q_bias=True, k_bias=True, v_bias=True)
+    block = pre_norm_block(attention, FeedForwardSpec(info.n_ff))
+    return decoder(parts, [block] * info.n_layers)

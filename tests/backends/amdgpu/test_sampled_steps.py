@@ -116,7 +116,7 @@ def test_several_sequences_with_their_own_parameters(tmp_path) -> None:
     with GGUFFile.open(path) as file, Engine(Options(Device.emu, n_ctx=32, n_slots=3)) as engine:
         definition = define(file)
         engine.load(file, definition)
-        n_vocab = definition.config.n_vocab
+        n_vocab = definition.info.n_vocab
         slots = [engine.open_sequence() for _ in asked]
         rows = [Rows(slot, 0, [3 + slot, 7], wanted=(1,)) for slot in slots]
         logits = engine.step(rows).logits.copy()

@@ -1,0 +1,72 @@
+"""The table of architectures: which file builds which `general.architecture`.
+
+To add one to the package, write its file and put it into the tuple at the end of this module. To add one from outside,
+call `register`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from zinc_rt.gguf import GGUFFile
+from zinc_rt.models import llama, qwen2, qwen3
+from zinc_rt.models.definition import ModelDefinition
+from zinc_rt.models.errors import DuplicateArchitecture, UnsupportedArchitecture
+
+
+class Architecture(Protocol):
+    """An architecture file: a module, or any object with these two members."""
+
+    @property
+    def NAMES(self) -> Sequence[str]:
+        """The values of `general.architecture` that it builds."""
+
+    def define(self, file: GGUFFile, name: str) -> ModelDefinition:
+        """Read the keys `name`.* and build the model's definition.
+
+        Args:
+            file: an open model file.
+            name: one of NAMES, the file's.
+
+        Raises:
+            ModelError: the file is incomplete, or uses a feature that is not built.
+        """
+
+
+_TABLE: dict[str, Architecture] = {}
+
+
+def register(architecture: Architecture) -> None:
+    """Make `define` and everything above it build files of one more architecture.
+
+    Raises:
+        DuplicateArchitecture: one of its names is taken; nothing is registered then.
+    """
+    taken = [name for name in architecture.NAMES if name in _TABLE]
+    if taken:
+        raise DuplicateArchitecture(f"architecture {', '.join(map(repr, taken))} is registered already")
+    _TABLE.update(dict.fromkeys(architecture.NAMES, architecture))
+
+
+def unregister(architecture: Architecture) -> None:
+    """Undo `register`."""
+    for name in architecture.NAMES:
+        del _TABLE[name]
+
+
+def supported() -> tuple[str, ...]:
+    """The values of `general.architecture` that can be built."""
+    return tuple(_TABLE)
+
+
+def architecture_for(name: str) -> Architecture:
+    """What builds files of this architecture. Raises `UnsupportedArchitecture`, which names what is supported."""
+    found = _TABLE.get(name)
+    if found is None:
+        raise UnsupportedArchitecture(f"architecture {name!r} is not supported; supported are {', '.join(supported())}")
+    return found
+
+
+for _file in (llama, qwen2, qwen3):
+    register(_file)

@@ -1,0 +1,129 @@
+"""What an architecture file hands over: a model's figures, the graph of its step, constants, states and weights.
+
+`define` in `zinc_rt.models` makes a `ModelDefinition` from a file; the engine, the command line and the benchmarks read
+nothing else of a model.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from zinc_rt.gguf import GGUFFile
+from zinc_rt.ir.graph import BufferKind, Graph
+from zinc_rt.models.errors import BadDefinition
+
+F32 = npt.NDArray[np.float32]
+MakeConstant = Callable[[int], F32]
+"""Computes a constant from n_ctx, the positions that a sequence may have."""
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """The figures that the runtime reads of every model. A family's own record extends this one.
+
+    architecture: the file's `general.architecture`. n_layers: blocks. n_embd: elements of a row between blocks.
+    n_vocab: logits of a row. n_ctx_train: the context the model was made for, in tokens.
+    """
+
+    architecture: str
+    n_layers: int
+    n_embd: int
+    n_vocab: int
+    n_ctx_train: int
+
+
+class StateKind(enum.StrEnum):
+    """How memory for a state is handed out to sequences."""
+
+    PAGES = "pages"  # by page of the one page table, as the sequence grows
+    RING = "ring"  # the last positions of a window, overwritten in turn
+    SEQUENCE = "sequence"  # a fixed size whatever the length: convolutions, recurrent layers
+
+
+IMPLEMENTED_STATES = frozenset({StateKind.PAGES})
+"""Kinds of state that the engine keeps; `define` refuses the others by name."""
+
+
+@dataclass(frozen=True)
+class StateSpec:
+    """What sequences keep of the layers of one kind, from one step to the next.
+
+    name: of the kind, as messages say it. layers: block numbers that write it, in increasing order. buffers: the
+    graph's STATE buffers that hold it. position_bytes: bytes of a position in all of these layers together. read_bytes:
+    bytes of a position that a row reads; more than it holds where other layers read it too. sequence_bytes: bytes of a
+    sequence whatever its length, in all layers together. window: positions that a row sees at the most, None for all.
+    """
+
+    name: str
+    kind: StateKind
+    layers: tuple[int, ...]
+    buffers: tuple[str, ...]
+    position_bytes: int = 0
+    read_bytes: int = 0
+    sequence_bytes: int = 0
+    window: int | None = None
+
+    def bytes_read(self, n_positions: int) -> int:
+        """Bytes that a step of one row reads when its sequence has `n_positions` positions."""
+        seen = n_positions if self.window is None else min(n_positions, self.window)
+        return self.sequence_bytes + seen * self.read_bytes
+
+
+@dataclass(frozen=True)
+class WeightRows:
+    """Rows start .. stop - 1 of a tensor of the file. The tensor's leading dimensions count as rows."""
+
+    tensor: str
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class ModelDefinition:
+    """What a backend and the engine need to run a model.
+
+    graph: the decode step. constants: by buffer name, what computes the table. states: one record for each kind of
+    layer that keeps something. weights: by buffer name, where in the file the rows are. host_tensors: tensors that the
+    constants were made from.
+
+    Raises `BadDefinition` where the parts do not belong together: a buffer without its record or a record without its
+    buffer.
+    """
+
+    info: ModelInfo
+    graph: Graph
+    constants: Mapping[str, MakeConstant]
+    states: tuple[StateSpec, ...]
+    weights: Mapping[str, WeightRows]
+    host_tensors: frozenset[str] = field(default_factory=frozenset)
+
+    def __post_init__(self) -> None:
+        held = [name for state in self.states for name in state.buffers]
+        if len(held) != len(set(held)):
+            twice = sorted({name for name in held if held.count(name) > 1})
+            raise BadDefinition(f"architecture {self.info.architecture!r}: two states hold {', '.join(twice)}")
+        for kind, what, named in (
+            (BufferKind.CONSTANT, "constants", set(self.constants)),
+            (BufferKind.STATE, "states", set(held)),
+            (BufferKind.WEIGHT, "weights", set(self.weights)),
+        ):
+            there = {b.name for b in self.graph.of_kind(kind)}
+            if there != named:
+                raise BadDefinition(
+                    f"architecture {self.info.architecture!r}: the graph's {kind.value} buffers and the definition's"
+                    f" {what} differ in {', '.join(sorted(there ^ named)[:8])}"
+                )
+
+    def raw(self, file: GGUFFile, name: str) -> npt.NDArray[np.uint8]:
+        """The stored rows of a weight buffer, u8[n_rows, row_bytes]: a read-only view of the mapped file."""
+        rows = self.weights[name]
+        return file.raw(rows.tensor)[rows.start : rows.stop]
+
+    def release(self, file: GGUFFile, name: str) -> None:
+        """Let go of the memory behind a weight buffer's rows; views of them read the file again."""
+        file.release(self.weights[name].tensor)

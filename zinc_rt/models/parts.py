@@ -1,0 +1,255 @@
+"""The nodes of a decode step, one method for each part, over the tensors of one file.
+
+All activations are f32[n_rows, width]; heads are views. A row of a step is one (sequence, position) pair, whether it
+belongs to a prompt or is being generated: there is no other difference between prefill and decode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from zinc_rt.gguf import SUPPORTED, GGMLType, GGUFFile, TensorInfo
+from zinc_rt.gguf.errors import UnsupportedTensorType
+from zinc_rt.ir.graph import BufferId, BufferKind, DType, GraphBuilder
+from zinc_rt.ir.op import Op
+from zinc_rt.models.definition import F32, MakeConstant, ModelDefinition, ModelInfo, StateSpec, WeightRows
+from zinc_rt.models.errors import MissingWeight, TensorShapeMismatch
+from zinc_rt.models.rope_config import RopeConfig
+from zinc_rt.models.states import StateBooks
+
+_STEP_INPUTS = {
+    "token_ids": ("n_rows",),
+    "positions": ("n_rows",),
+    "slots": ("n_rows",),
+    "page_table": ("n_slots", "max_pages"),
+    "logit_rows": ("n_logits",),
+}
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """A table of cosines and sines in the graph, made by `GraphParts.rotation`.
+
+    table: the constant, f32[n_ctx, pairs, 2]. interleaved: a pair is two neighbours rather than one of each half.
+    """
+
+    table: BufferId
+    interleaved: bool
+
+
+class GraphParts:
+    """A graph under construction. An architecture file makes one, declares its constants, then emits its blocks.
+
+    Args:
+        file: the model's file.
+        info: its figures; the graph gets the architecture's name.
+        eps: what norms add to the mean square.
+    """
+
+    def __init__(self, file: GGUFFile, info: ModelInfo, eps: float) -> None:
+        self.file, self.info, self.eps = file, info, eps
+        self.g = GraphBuilder(info.architecture)
+        self.g.meta.update(
+            architecture=info.architecture, n_layers=info.n_layers, n_embd=info.n_embd, n_vocab=info.n_vocab
+        )
+        self.step = {
+            name: self.g.buffer(name, BufferKind.INPUT, DType.I32, shape) for name, shape in _STEP_INPUTS.items()
+        }
+        self.states = StateBooks(self.g)
+        self._weights: dict[str, BufferId] = {}
+        self._rows: dict[str, WeightRows] = {}
+        self._constants: dict[str, MakeConstant] = {}
+        self._host: set[str] = set()
+        self._widths: dict[BufferId, int] = {}
+
+    # -- tensors of the file ------------------------------------------------------------------------------------------
+
+    def has(self, name: str) -> bool:
+        """Whether the file has the tensor."""
+        return name in self.file.tensors
+
+    def weight(self, name: str, *shape: int) -> BufferId:
+        """The buffer of a whole tensor of this shape.
+
+        Raises `MissingWeight`, `TensorShapeMismatch`, `UnsupportedTensorType`.
+        """
+        if name not in self._weights:
+            tensor = self._tensor(name, shape)
+            self._add_weight(name, tensor, shape, WeightRows(name, 0, tensor.n_rows))
+        return self._weights[name]
+
+    def weight_rows(self, name: str, shape: Sequence[int], start: int, stop: int) -> BufferId:
+        """The buffer of rows start .. stop - 1 of a matrix of this shape, as of projections that a file stores as one.
+
+        Raises what `weight` raises.
+        """
+        n_out, n_in = shape
+        buffer = f"{name}[{start}:{stop}]"
+        if buffer not in self._weights:
+            tensor = self._tensor(name, (n_out, n_in))
+            self._add_weight(buffer, tensor, (stop - start, n_in), WeightRows(name, start, stop))
+        return self._weights[buffer]
+
+    def vector(self, name: str, n: int) -> F32 | None:
+        """The values of an F32 vector that a constant is made from, f32[n]; None where the file has no such tensor.
+
+        Raises `TensorShapeMismatch`.
+        """
+        tensor = self.file.tensors.get(name)
+        if tensor is None:
+            return None
+        if tensor.type is not GGMLType.F32 or tensor.shape != (n,):
+            raise TensorShapeMismatch(f"tensor {name} is {tensor.type.name}{list(tensor.shape)}, F32[{n}] is needed")
+        self._host.add(name)
+        return np.array(self.file.raw(name).reshape(-1).view("<f4"), np.float32)
+
+    def _tensor(self, name: str, shape: tuple[int, ...]) -> TensorInfo:
+        tensor = self.file.tensors.get(name)
+        if tensor is None:
+            raise MissingWeight(
+                f"tensor {name} of shape {list(shape)} is missing, which architecture"
+                f" {self.info.architecture!r} needs; the file may be incomplete or from another converter"
+            )
+        if tensor.shape != shape:
+            raise TensorShapeMismatch(
+                f"tensor {name} has shape {list(tensor.shape)}, the metadata calls for {list(shape)}"
+            )
+        allowed = SUPPORTED if len(shape) > 1 else (GGMLType.F32,)
+        if tensor.type not in allowed:
+            wanted = ", ".join(kind.name for kind in allowed)
+            raise UnsupportedTensorType(
+                f"tensor {name} is of type {tensor.type.name}, which is not supported here yet; supported: {wanted}"
+            )
+        return tensor
+
+    def _add_weight(self, buffer: str, tensor: TensorInfo, shape: tuple[int, ...], rows: WeightRows) -> None:
+        self._weights[buffer] = self.g.buffer(buffer, BufferKind.WEIGHT, DType.of(tensor.type), shape)
+        self._rows[buffer] = rows
+
+    # -- constants ----------------------------------------------------------------------------------------------------
+
+    def constant(self, name: str, shape: Sequence[int | str], make: MakeConstant) -> BufferId:
+        """A table f32[shape] that `make` computes from n_ctx at load."""
+        self._constants[name] = make
+        return self.g.buffer(name, BufferKind.CONSTANT, DType.F32, shape)
+
+    def rotation(self, rope: RopeConfig, *, name: str = "rope_table", factors: str | None = None) -> Rotation:
+        """The table of a rotation. factors: a tensor of frequency factors, which counts where the file has it.
+
+        Raises `TensorShapeMismatch` for factors of a wrong shape, or that are not positive.
+        """
+        values = None if factors is None else self.vector(factors, rope.dim // 2)
+        if values is not None and not (values > 0).all():
+            raise TensorShapeMismatch(f"tensor {factors} has factors that are not positive")
+        table = self.constant(name, ("n_ctx", rope.dim // 2, 2), lambda n_ctx: rope.table(n_ctx, values))
+        return Rotation(table, rope.interleaved)
+
+    # -- nodes --------------------------------------------------------------------------------------------------------
+
+    def temp(self, name: str, width: int) -> BufferId:
+        """A fresh activation f32[n_rows, width]."""
+        made = self.g.buffer(name, BufferKind.TEMP, DType.F32, ("n_rows", width))
+        self._widths[made] = width
+        return made
+
+    def width(self, x: BufferId) -> int:
+        """Elements of a row of an activation that `temp` made."""
+        return self._widths[x]
+
+    def embed(self, name: str = "token_embd") -> BufferId:
+        """f32[n_rows, n_embd] from the token ids, by the tensor `name`.weight."""
+        x = self.temp("embd", self.info.n_embd)
+        weight = self.weight(f"{name}.weight", self.info.n_vocab, self.info.n_embd)
+        self.g.node(Op.EMBED, [self.step["token_ids"], weight], [x], "embed")
+        return x
+
+    def norm(self, x: BufferId, name: str) -> BufferId:
+        """RMS norm of whole rows by the tensor `name`.weight."""
+        y = self.temp(name, self.width(x))
+        weight = self.weight(f"{name}.weight", self.width(x))
+        self.g.node(Op.RMS_NORM, [x, weight], [y], f"{name}.rms_norm", eps=self.eps)
+        return y
+
+    def add_norm(self, x: BufferId, branch: BufferId, name: str, sum_name: str) -> tuple[BufferId, BufferId]:
+        """x + branch, and the RMS norm of that by `name`.weight."""
+        total, y = self.temp(sum_name, self.width(x)), self.temp(name, self.width(x))
+        weight = self.weight(f"{name}.weight", self.width(x))
+        self.g.node(
+            Op.RESIDUAL_RMS_NORM, [x, branch, weight], [total, y], f"{name}.residual_rms_norm", eps=self.eps
+        )  # fmt: skip
+        return total, y
+
+    def add(self, a: BufferId, b: BufferId, name: str) -> BufferId:
+        """a + b, where no norm follows that could do it."""
+        y = self.temp(name, self.width(a))
+        self.g.node(Op.RESIDUAL_ADD, [a, b], [y], f"{name}.residual_add")
+        return y
+
+    def project(self, x: BufferId, name: str, n_out: int, *, bias: bool | None = False) -> BufferId:
+        """W x with the tensor `name`.weight. bias: True needs `name`.bias, False has none, None takes what is there."""
+        y = self.temp(name, n_out)
+        self.g.node(Op.MATMUL, [x, self.weight(f"{name}.weight", n_out, self.width(x))], [y], f"{name}.matmul")
+        if bias or (bias is None and self.has(f"{name}.bias")):
+            biased = self.temp(f"{name}.biased", n_out)
+            self.g.node(Op.BIAS_ADD, [y, self.weight(f"{name}.bias", n_out)], [biased], f"{name}.bias_add")
+            return biased
+        return y
+
+    def split_project(self, x: BufferId, name: str, sizes: Sequence[int]) -> list[BufferId]:
+        """W x with the tensor `name`.weight, whose rows are those of several projections, one activation for each."""
+        n_in, total, out, start = self.width(x), sum(sizes), [], 0
+        for i, size in enumerate(sizes):
+            y = self.temp(f"{name}.{i}", size)
+            weight = self.weight_rows(f"{name}.weight", (total, n_in), start, start + size)
+            self.g.node(Op.MATMUL, [x, weight], [y], f"{name}.{i}.matmul")
+            out.append(y)
+            start += size
+        return out
+
+    def head_norm(self, x: BufferId, name: str, n_heads: int, head_dim: int) -> BufferId:
+        """RMS norm of each head by `name`.weight, f32[head_dim]."""
+        y = self.temp(name, n_heads * head_dim)
+        self.g.node(
+            Op.RMS_NORM, [x, self.weight(f"{name}.weight", head_dim)], [y], f"{name}.rms_norm",
+            eps=self.eps, n_heads=n_heads, head_dim=head_dim,
+        )  # fmt: skip
+        return y
+
+    def rope(self, x: BufferId, name: str, rotation: Rotation, n_heads: int, head_dim: int) -> BufferId:
+        """Rotate each head by its row's position."""
+        y = self.temp(name, n_heads * head_dim)
+        self.g.node(
+            Op.ROPE, [x, self.step["positions"], rotation.table], [y], name,
+            interleaved=rotation.interleaved, n_heads=n_heads, head_dim=head_dim,
+        )  # fmt: skip
+        return y
+
+    def where(self) -> list[BufferId]:
+        """What says where a row's keys and values are: its position, its sequence, the page table."""
+        return [self.step["positions"], self.step["slots"], self.step["page_table"]]
+
+    def head(self, h: BufferId, *, tied: bool | None = None) -> None:
+        """Logits of the wanted rows and their argmax.
+
+        tied: True takes the embedding as the matrix, False needs `output.weight`, None takes that where the file has it
+        and else the embedding.
+        """
+        separate = self.has("output.weight") if tied is None else not tied
+        name = "output.weight" if separate else "token_embd.weight"
+        logits = self.g.buffer("logits", BufferKind.OUTPUT, DType.F32, ("n_logits", self.info.n_vocab))
+        weight = self.weight(name, self.info.n_vocab, self.info.n_embd)
+        self.g.node(Op.LM_HEAD, [h, weight, self.step["logit_rows"]], [logits], "lm_head")
+        tokens = self.g.buffer("tokens", BufferKind.OUTPUT, DType.I32, ("n_logits",))
+        self.g.node(Op.ARGMAX, [logits], [tokens], "argmax")
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def finish(self) -> ModelDefinition:
+        """The definition over the verified graph. Raises `VerifyError`."""
+        states: tuple[StateSpec, ...] = self.states.specs()
+        return ModelDefinition(
+            self.info, self.g.build(), self._constants, states, self._rows, frozenset(self._host)
+        )  # fmt: skip
