@@ -140,7 +140,12 @@ def on_gpu() -> dict[str, float]:
     setattr(engines, name, lambda *_, **__: (taken, backend(fake_interface(), cache=cache)))
     sampled = first("zinc_rt.sampling.sampler:Sampled", "zinc_rt.sampler:Sampled")
     accept = first("zinc_rt.sampling.gpu:accept", "zinc_rt.sampling_gpu:accept")
-    importlib.import_module(accept.__module__).accept = lambda *_: sampled(5)  # nothing has written a token
+
+    def accepted(sampler: Any, *_: object) -> Any:
+        sampler.step += 1
+        return sampled(5)
+
+    importlib.import_module(accept.__module__).accept = accepted  # no kernel has written a token
     with zinc_rt.load(tier="t1_pm4", n_ctx=2 * STEPS + 8) as model:
         text = microseconds(lambda n: model.generate([5], max_tokens=n, seed=1, ignore_eos=True), 200)
         model.engine.close_sequence(0)
