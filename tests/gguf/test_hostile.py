@@ -183,6 +183,14 @@ def test_lengths_past_the_limits_where_the_file_has_the_bytes(tmp_path: Path) ->
     sparse(build.file(names), e.LimitExceeded, "names", "metadata key 280 of 300")
 
 
+def test_the_limit_of_strings_itself_is_taken(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_STRINGS", 5)
+    two = [build.key("a", build.strings(["x"] * 2)), build.key("b", build.strings(["y"] * 3))]
+    with GGUFFile.open(write(build.file(two))) as file:
+        assert [list(file.metadata[name]) for name in "ab"] == [["x"] * 2, ["y"] * 3]
+    refused(write(build.file([*two, build.key("c", build.strings(["z"]))])), e.LimitExceeded, "'c' has 1 strings")
+
+
 def test_arrays_nested_too_deep_or_in_a_circle(write: Write) -> None:
     def nested(depth: int) -> bytes:
         body = build.array_body(U8, [b"\7"])

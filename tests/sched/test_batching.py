@@ -320,6 +320,13 @@ def test_an_empty_budget_uses_up_no_turn() -> None:
     assert shares(scheduler.select_prefill_batch(1)) == [(0, 1)]
 
 
+def test_the_largest_numbers_are_taken() -> None:
+    scheduler = BatchScheduler(1 << 16, 1 << 16)
+    scheduler.register_tenant(TenantId(BIG - 1), TenantLimits(BIG - 1, BIG - 1, BIG - 1))
+    scheduler.submit(RequestConfig(TenantId(BIG - 1), BIG - 1, BIG - 1))
+    scheduler.check_integrity()
+
+
 # -- the books
 
 
@@ -347,6 +354,14 @@ def break_state(s: BatchScheduler) -> None:
     s._slots[0] = replace(s.slot(0), state=RequestState.decoding)
 
 
+def break_completion(s: BatchScheduler) -> None:
+    s._slots[0] = replace(s.slot(0), state=RequestState.completed, prefilled_tokens=10)
+
+
+def break_length(s: BatchScheduler) -> None:
+    s._slots[0] = replace(s.slot(0), state=RequestState.completed, prefilled_tokens=10, generated_tokens=3)
+
+
 def break_progress(s: BatchScheduler) -> None:
     s._slots[0] = replace(s.slot(0), state=RequestState.prefilling, generated_tokens=1)
 
@@ -360,6 +375,8 @@ def break_progress(s: BatchScheduler) -> None:
         (break_place, "slot 0 holds .* slot 1"),
         (break_request_id, "request id 1, given twice"),
         (break_state, "slot 0 is impossible"),
+        (break_completion, "slot 0 is impossible"),
+        (break_length, "slot 0 is impossible"),
         (break_progress, "slot 0 is impossible"),
     ],
 )

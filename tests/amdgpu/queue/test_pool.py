@@ -148,6 +148,17 @@ def test_broken_books_are_found(break_: int) -> None:
         pool.check_integrity()
 
 
+def test_the_integrity_check_says_what_is_wrong_with_a_range() -> None:
+    ranges = Ranges(0, 0x1000, "addresses")
+    ranges.take(0x100)
+    ranges._free[:] = [(0x200, 0xE00)]
+    with pytest.raises(PoolIntegrityError, match=r"addresses: 0x100..0x200 is lost"):
+        ranges.check_integrity()
+    ranges._free[:] = [(0x80, 0xF80)]
+    with pytest.raises(PoolIntegrityError, match=r"addresses: 0x80..0x100 is in two parts"):
+        ranges.check_integrity()
+
+
 def test_ranges_align_and_keep_the_gap() -> None:
     ranges = Ranges(0x1000, 0x10000, "addresses")
     assert ranges.take(0x100, 0x1000) == 0x1000
