@@ -121,12 +121,12 @@ def test_arguments_are_checked() -> None:
     assert issubclass(BackendError, ZincError)
 
 
-def test_graphs_of_another_backend_are_refused(backend: HostBackend) -> None:
-    for other in (CpuBackend(threads=1), ReferenceBackend()):
-        with other:
-            batch = lowered(other, dense(Dims(layers=1)))
-            with pytest.raises(BackendError, match="the graph was not lowered by this backend"):
-                backend.submit(batch)
+def test_graphs_of_another_kind_of_backend_are_refused(backend: HostBackend) -> None:
+    with CpuBackend(threads=1) as compiled, ReferenceBackend() as oracle:
+        other = oracle if isinstance(backend, CpuBackend) else compiled
+        batch = lowered(other, dense(Dims(layers=1)))
+        with pytest.raises(BackendError, match="the graph was lowered by another kind of backend; this is"):
+            backend.submit(batch)
 
 
 def test_what_a_processor_does_not_do(backend: HostBackend) -> None:
@@ -182,7 +182,6 @@ def test_operations_without_a_kernel_are_named(op: Op, backend: HostBackend) -> 
 def test_a_lowered_graph_names_its_data(backend: HostBackend) -> None:
     graph = dense(Dims(layers=2))
     batch = lowered(backend, graph)
-    assert batch.owner is backend
     assert batch.limits == (6, 4)
     assert [(v.node, v.n_rows) for v in batch.lookups] == [("embed", 50)]
     assert {k: v.shape for k, v in batch.inputs.items()} == {

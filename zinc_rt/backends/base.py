@@ -91,13 +91,12 @@ class TokenLookup:
 class LoweredGraph:
     """A graph on a backend, and the host's view of its step data.
 
-    owner: the backend that lowered it, which alone can run it. limits: the most that counts may be.
+    limits: the most that counts may be.
     inputs: by buffer name, arrays that the caller fills before `submit`; outputs: arrays valid after `wait`, until the
     next `submit`. lookups: what `check_step` compares token ids with.
     counts: i32[2], the step's n_rows and n_logits: rows past them are neither read nor written.
     """
 
-    owner: Backend
     limits: tuple[int, int]
     inputs: Mapping[str, Ints]
     outputs: Mapping[str, npt.NDArray[np.generic]]
@@ -177,7 +176,7 @@ class Backend(ABC):
         Raises:
             StepTooLarge: counts exceed what the graph was lowered for.
             TokenOutOfRange: a token id has no row in the embedding.
-            BackendError: `lowered` or `sampling` is not of this backend. Errors of the device are subclasses.
+            BackendError: `lowered` or `sampling` is of another backend. Errors of the device are subclasses.
         """
 
     @abstractmethod
@@ -232,13 +231,11 @@ class Backend(ABC):
         self.close()
 
 
-def check_step(backend: Backend, lowered: LoweredGraph) -> tuple[int, int]:
+def check_step(lowered: LoweredGraph) -> tuple[int, int]:
     """A step's n_rows and n_logits, after all checks that protect the memory of a backend.
 
-    Raises `BackendError` for a graph of another backend, `StepTooLarge`, `TokenOutOfRange`.
+    Raises `StepTooLarge`, `TokenOutOfRange`.
     """
-    if lowered.owner is not backend:
-        raise BackendError("the graph was not lowered by this backend")
     n_rows, n_logits = lowered.counts.tolist()
     if not (0 <= n_rows <= lowered.limits[0] and 0 <= n_logits <= lowered.limits[1]):
         wrong = 0 if not 0 <= n_rows <= lowered.limits[0] else 1

@@ -17,6 +17,9 @@ MAX_THREADS = 1024
 class HostBackend(Backend):
     """Fences, closing and memory of a backend that computes on the processor."""
 
+    graphs: type[LoweredGraph]
+    """What `lower` returns and `submit` takes, also of another backend of the same class."""
+
     def __init__(self) -> None:
         self._sequence = 0
         self._closed = False
@@ -50,7 +53,9 @@ class HostBackend(Backend):
             self._check_open()
             if sampling is not None:
                 raise BackendError(f"tokens are sampled by GPUs; this is {self.description}")
-            self._run(lowered, *check_step(self, lowered))
+            if not isinstance(lowered, self.graphs):
+                raise BackendError(f"the graph was lowered by another kind of backend; this is {self.description}")
+            self._run(lowered, *check_step(lowered))
             self._sequence += 1
             return StepFence(self._sequence, retired=True)
 

@@ -48,10 +48,14 @@ _SAMPLINGS = 4
 
 @dataclass(frozen=True, eq=False)
 class GpuLoweredGraph(LoweredGraph):
-    """A graph on a GPU. recorded: its command lists by shape of a step; positions: the input of that name, None for a
-    graph without attention; samplings: the last ones, by tokens to choose from, rows and shape.
+    """A graph on a GPU.
+
+    owner: the backend that lowered it, which alone can run it. recorded: its command lists by shape of a step.
+    positions: the input of that name, None for a graph without attention. samplings: the last ones, by tokens to choose
+    from, rows and shape.
     """
 
+    owner: AmdBackend = field(kw_only=True)
     graph: Graph = field(kw_only=True)
     recorded: Batches = field(kw_only=True)
     positions: Ints | None = field(kw_only=True)
@@ -234,7 +238,7 @@ class AmdBackend(Backend):
         self.gpu.wait(self.gpu.submit(fetch), self._patience(n_rows))
 
     def _submit(self, batch: GpuLoweredGraph, sampling: GpuSampling | None) -> StepFence:
-        n_rows, n_logits = check_step(self, batch)
+        n_rows, n_logits = check_step(batch)
         recorded = batch.recorded.of(_shape(batch, n_rows, n_logits), sampling)
         self._undrained = True
         for part in recorded:

@@ -60,6 +60,8 @@ class CpuBackend(HostBackend):
         UnsupportedTarget: this machine cannot run the level.
     """
 
+    graphs = CpuLoweredGraph
+
     def __init__(
         self,
         *,
@@ -146,7 +148,6 @@ class CpuBackend(HostBackend):
         program = bind_program(layout_, self._step_record(sizes, indices), memory, self.library, self.threads)
         inputs = {b.name: arrays[b.id].view(np.int32) for b in graph.of_kind(BufferKind.INPUT)}
         return CpuLoweredGraph(
-            owner=self,
             limits=(sizes.n_rows, sizes.n_logits),
             inputs=inputs,
             outputs={b.name: arrays[b.id] for b in graph.of_kind(BufferKind.OUTPUT)},

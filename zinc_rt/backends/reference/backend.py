@@ -37,6 +37,8 @@ class ReferenceBackend(HostBackend):
     keep_bytes: up to how many bytes of unpacked weights are kept between steps.
     """
 
+    graphs = ReferenceGraph
+
     def __init__(self, *, threads: int | None = None, keep_bytes: int = KEEP_BYTES) -> None:
         super().__init__()
         self.features = BackendFeatures("reference", threads=checked_threads(threads) or 1)
@@ -104,7 +106,6 @@ class ReferenceBackend(HostBackend):
         context = NodeContext(graph, arrays, matrices, counts)
         inputs = {b.name: arrays[b.id].view(np.int32) for b in graph.of_kind(BufferKind.INPUT)}
         return ReferenceGraph(
-            owner=self,
             limits=(sizes.n_rows, sizes.n_logits),
             inputs=inputs,
             outputs={b.name: arrays[b.id] for b in graph.of_kind(BufferKind.OUTPUT)},
