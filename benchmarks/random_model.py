@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf import GGMLType, GGUFWriter, ValueType
-from zinc_rt.gguf.quantize import quantize
+from zinc_rt.gguf.blocks import QUANTIZABLE, dequantize, quantize
 from zinc_rt.text.bpe import byte_to_char
 
 T = GGMLType
@@ -99,18 +100,23 @@ def format_of(name: str, layer: int, quant: str, sizes: Sizes) -> GGMLType:
 
 def pool(kind: GGMLType, rng: np.random.Generator) -> Bytes:
     """About a million random weights as blocks of the format, u8[n]."""
-    n = POOL_ROWS * POOL_COLUMNS // kind.block_size
-    if kind is T.Q4_K:  # d * sc * q - dmin * m: centred where dmin is 7.5 d; the spread is 258 d
-        q4 = np.zeros(n, [("d", "<f2"), ("dmin", "<f2"), ("rest", "u1", 140)])
-        d = STD / 258 * rng.uniform(0.9, 1.1, n)
-        q4["d"], q4["dmin"], q4["rest"] = d, 7.5 * d, rng.integers(0, 256, (n, 140))
-        return q4.view(np.uint8)
-    if kind is T.Q6_K:  # d * sc * (q - 32), the scales signed: the spread is 74 * 18.5 d
-        q6 = np.zeros(n, [("rest", "u1", 208), ("d", "<f2")])
-        q6["d"], q6["rest"] = STD / 1369 * rng.uniform(0.9, 1.1, n), rng.integers(0, 256, (n, 208))
-        return q6.view(np.uint8)
+    if kind not in QUANTIZABLE:
+        f = FORMATS[kind.name]
+        raw = rng.integers(0, 256, (POOL_ROWS * POOL_COLUMNS // f.block, f.block_bytes), np.uint8)
+        # A minimum of half the greatest integer centres the weights.
+        sizes = (1.0, f.integers[1] / 2)
+        scale = STD / float(dequantize(kind, _with_scales(raw, f.halves, sizes, rng)).std())
+        return _with_scales(raw, f.halves, [scale * size for size in sizes], rng).reshape(-1)
     values = rng.standard_normal((POOL_ROWS, POOL_COLUMNS)).astype(np.float32) * np.float32(STD)
     return quantize(kind, values).reshape(-1)
+
+
+def _with_scales(raw: Bytes, places: Iterable[int], sizes: Iterable[float], rng: np.random.Generator) -> Bytes:
+    """Blocks u8[n, block_bytes] with float16 of about these sizes at these places."""
+    for at, size in zip(places, sizes, strict=False):
+        halves = (size * rng.uniform(0.9, 1.1, len(raw))).astype("<f2")
+        raw[:, at : at + 2] = halves[:, None].view(np.uint8)
+    return raw
 
 
 def vocabulary(n: int) -> tuple[list[str], list[str]]:

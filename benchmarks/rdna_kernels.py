@@ -22,8 +22,8 @@ from amdgpu_emu.profiler import Profiler
 from amdgpu_emu.shader import Dispatch
 from amdgpu_emu.shader_memory import ShaderMemory
 from amdgpu_emu.vm import GpuVm, Mapping
+from zinc_rt.formats.table import FORMATS
 from zinc_rt.kernels.rdna.catalogue import FLOATS, KERNELS, QUANTIZED
-from zinc_rt.kernels.rdna.groups import BLOCK_BYTES, SUPER
 from zinc_rt.lang.gpu import GpuKernel, gpu_kernel
 
 PAGE = 4096
@@ -49,9 +49,8 @@ class Memory:
 
 def row_bytes(kind: str, columns: int) -> int:
     """Bytes of a row of weights."""
-    if kind in FLOATS:
-        return columns * (BLOCK_BYTES[kind] // 32)
-    return columns // (256 if kind in SUPER else 32) * BLOCK_BYTES[kind]
+    f = FORMATS[kind]
+    return columns // f.block * f.block_bytes
 
 
 def measured(kernel: GpuKernel, kind: str, rows: int, columns: int) -> tuple[Work, int]:

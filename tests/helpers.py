@@ -15,11 +15,12 @@ import gguf
 import numpy as np
 
 from zinc_rt.engine import Engine, Options, Rows
+from zinc_rt.formats import table
 from zinc_rt.gguf import GGMLType, GGUFFile, GGUFWriter, ValueType
 from zinc_rt.models import define
 
 T = GGMLType
-K_QUANTS = {T.Q4_K: ((0, 2), 7.5), T.Q5_K: ((0, 2), 15.5), T.Q6_K: ((208,), 0.0)}
+K_QUANTS = {T[f.name]: (f.halves, f.integers[1] / 2) for f in table.quantized() if f.groups > 1}
 """Where the float16 scales of a super-block lie, and the minimum's share of the scale that centres the weights."""
 
 

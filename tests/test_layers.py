@@ -18,12 +18,14 @@ EMULATOR = Path(amdgpu_emu.__file__).parent
 # From the bottom up; modules of one layer may import each other. A module belongs to the longest name it begins with.
 LAYERS = (
     ("errors", "checks", "aside"),
+    ("numerics",),
+    ("lang",),
+    ("formats",),
     ("linux", "amdgpu.abi"),
     ("amdgpu.pm4", "amdgpu.fence"),
     ("amdgpu.drm",),
     ("gguf", "text"),
     ("mem", "sched"),
-    ("lang",),
     ("amdgpu",),
     ("ir",),
     ("kernels",),

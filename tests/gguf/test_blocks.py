@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from zinc_rt.formats.table import FORMATS, Scale
 from zinc_rt.gguf import SUPPORTED, GGMLType, UnsupportedTensorType, blocks
 from zinc_rt.gguf.errors import InvalidBlocks, InvalidTensor
 
@@ -16,16 +17,7 @@ QUANTISED = [t for t in SUPPORTED if t.quantized]
 WRITTEN = [GGMLType.Q4_0, GGMLType.Q8_0]
 
 # Where the f16 scales of a block lie, so that tests can put awkward numbers there.
-SCALES = {
-    GGMLType.Q4_0: (0,),
-    GGMLType.Q4_1: (0, 2),
-    GGMLType.Q5_0: (0,),
-    GGMLType.Q5_1: (0, 2),
-    GGMLType.Q8_0: (0,),
-    GGMLType.Q4_K: (0, 2),
-    GGMLType.Q5_K: (0, 2),
-    GGMLType.Q6_K: (208,),
-}
+SCALES = {kind: FORMATS[kind.name].halves for kind in QUANTISED}
 # Zeros, subnormals, the least normal, ones, the largest, infinities, NaNs.
 AWKWARD_F16 = [
     0x0000, 0x8000, 0x0001, 0x8001, 0x03FF, 0x0400, 0x3C00, 0xBC00, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x7E00,
@@ -177,11 +169,12 @@ def test_unpack_types_shapes_and_ranges(kind: GGMLType) -> None:
     assert rows.d.shape == (32, n_groups)
     assert (rows.ints.min(), rows.ints.max()) == RANGES[kind]
     assert not np.shares_memory(rows.ints, raw)
-    assert (rows.m is not None) == (kind.name in {"Q4_1", "Q5_1", "Q4_K", "Q5_K"})
-    assert (rows.sc is not None) == kind.name.endswith("_K")
-    assert (rows.mn is not None) == (kind.name in {"Q4_K", "Q5_K"})
+    f = FORMATS[kind.name]
+    assert (rows.m is not None) == (f.minimum is not None)
+    assert (rows.sc is not None) == (f.scale in (Scale.SIX_BIT, Scale.INT8_HALVES))
+    assert (rows.mn is not None) == (f.scale == Scale.SIX_BIT)
     for part, shape, low, high in (
-        (rows.sc, (32, n_groups, 2) if kind is GGMLType.Q6_K else (32, n_groups), -128, 127),
+        (rows.sc, (32, n_groups, 2) if f.scale == Scale.INT8_HALVES else (32, n_groups), -128, 127),
         (rows.mn, (32, n_groups), 0, 63),
     ):
         if part is not None:

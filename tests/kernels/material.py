@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from zinc_rt.formats import table
 from zinc_rt.gguf import GGMLType
 
 T = GGMLType
-QUANTISED = (T.Q8_0, T.Q4_0, T.Q4_1, T.Q5_0, T.Q5_1, T.Q4_K, T.Q5_K, T.Q6_K)
-FLOATS = (T.F32, T.F16, T.BF16)
-SCALE_BYTES = {
-    T.Q8_0: (0,), T.Q4_0: (0,), T.Q4_1: (0, 2), T.Q5_0: (0,), T.Q5_1: (0, 2), T.Q4_K: (0, 2), T.Q5_K: (0, 2),
-    T.Q6_K: (208,),
-}  # fmt: skip
+QUANTISED = tuple(T[f.name] for f in table.quantized())
+FLOATS = tuple(T[f.name] for f in table.floats())
+SUPER = tuple(T[f.name] for f in table.quantized() if f.groups > 1)
+SCALE_BYTES = {T[f.name]: f.halves for f in table.quantized()}
 """Where the float16 scales of a block lie."""
 
 FINITE_F16 = [0x0000, 0x8000, 0x0001, 0x8001, 0x03FF, 0x0400, 0x1400, 0x3C00, 0xBC00, 0x7BFF, 0xFBFF]

@@ -112,7 +112,7 @@ def test_compiled_code_is_kept(tmp_path: Path) -> None:
 HELPERS = "from zinc_rt.lang import *\nSIZE = {size}\n\n@inline\ndef helper(x):\n    return x {op} 2.0\n"
 KERNELS = """from zinc_rt.lang import *
 import identity_helpers
-from identity_constants import TABLE, SIZES
+from identity_constants import RECORDS, TABLE, SIZES, Letter
 
 @kernel
 def first(p: ptr[f32]):
@@ -121,8 +121,35 @@ def first(p: ptr[f32]):
 @kernel
 def second(p: ptr[f32]):
     p[TABLE["a"]] = f32(i32(sorted(SIZES)[0]))
+
+@kernel
+def third(p: ptr[i32]):
+    p[0] = RECORDS["r"].twice
+
+@kernel
+def fourth(p: ptr[i32]):
+    p[0] = Letter.A.value
 """
-CONSTANTS = "TABLE = {{'a': {a}}}\nSIZES = {{3, 5, 'x'.__len__(), {extra}}}\n"
+CONSTANTS = """import enum
+from identity_records import Record
+
+TABLE = {{'a': {a}}}
+SIZES = {{3, 5, 'x'.__len__(), {extra}}}
+RECORDS = {{'r': Record(1)}}
+
+class Letter(enum.Enum):
+    A = {a}
+"""
+RECORDS = """import dataclasses
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    n: int
+
+    @property
+    def twice(self):
+        return {factor} * self.n
+"""
 
 
 def load(folder: Path, monkeypatch: pytest.MonkeyPatch, **texts: str) -> ModuleType:
@@ -130,7 +157,7 @@ def load(folder: Path, monkeypatch: pytest.MonkeyPatch, **texts: str) -> ModuleT
     monkeypatch.syspath_prepend(str(folder))
     for name, text in texts.items():
         (folder / f"{name}.py").write_text(text, encoding="utf-8")
-    for name in ("identity_helpers", "identity_constants", "identity_kernels"):
+    for name in ("identity_helpers", "identity_records", "identity_constants", "identity_kernels"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     _file_hash.cache_clear()
     spec = importlib.util.spec_from_file_location("identity_kernels", folder / "identity_kernels.py")
@@ -145,10 +172,11 @@ def test_identity_changes_with_what_the_meaning_rests_on(tmp_path: Path, monkeyp
     texts = {
         "identity_helpers": HELPERS.format(size=1, op="*"),
         "identity_constants": CONSTANTS.format(a=1, extra=7),
+        "identity_records": RECORDS.format(factor=2),
         "identity_kernels": KERNELS,
     }
     base = load(tmp_path, monkeypatch, **texts)
-    prints = {name: getattr(base, name).fingerprint() for name in ("first", "second")}
+    prints = {name: getattr(base, name).fingerprint() for name in ("first", "second", "third", "fourth")}
     assert prints["first"] != prints["second"]
 
     def changed(**changes: str) -> set[str]:
@@ -160,9 +188,10 @@ def test_identity_changes_with_what_the_meaning_rests_on(tmp_path: Path, monkeyp
 
     assert changed() == set()
     assert changed(identity_helpers=HELPERS.format(size=1, op="+")) == {"first"}
-    assert changed(identity_constants=CONSTANTS.format(a=2, extra=7)) == {"second"}
+    assert changed(identity_constants=CONSTANTS.format(a=2, extra=7)) == {"second", "fourth"}
     assert changed(identity_constants=CONSTANTS.format(a=1, extra=8)) == {"second"}
-    assert changed(identity_kernels=KERNELS + "\n") == {"first", "second"}
+    assert changed(identity_records=RECORDS.format(factor=3)) == {"third"}
+    assert changed(identity_kernels=KERNELS + "\n") == set(prints)
 
 
 def test_identity_is_the_same_in_every_process() -> None:

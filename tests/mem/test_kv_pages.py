@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from zinc_rt.mem.errors import PageIntegrityError, PagesExhausted
-from zinc_rt.mem.kv_pages import PAGE_TOKENS, KVPages, pages_for
+from zinc_rt.mem.kv_pages import KVPages, pages_for
+from zinc_rt.numerics import PAGE_TOKENS
 
 SLOTS = 4
 

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from tests.rdna.listing import ENTRIES, count, fused, instructions, kernels
+from zinc_rt.formats.table import FORMATS, Kind
 from zinc_rt.kernels.rdna.catalogue import BOUNDARY, QUANTIZED
-from zinc_rt.kernels.rdna.groups import BLOCK_BYTES, SUPER
 from zinc_rt.lang import TARGETS
 from zinc_rt.lang.frontend import interface
 
@@ -89,23 +89,25 @@ def test_every_byte_of_a_block_is_loaded_once(kind: str) -> None:
     found = loaded(f"matvec_{kind.lower()}")
     total = sum(WIDTH[width] * n for width, n in found.items())
     activations = 32 + 4  # int8 and their scale
-    sums = {"Q8_0": 0, "Q4_K": 4, "Q5_K": 4}.get(kind, 4)
-    if kind not in SUPER:
-        assert total == BLOCK_BYTES[kind] + activations + sums
-    elif kind == "Q6_K":
+    f = FORMATS[kind]
+    sums = 0 if f.offset == 0 and f.minimum is None else 4
+    if f.groups == 1:
+        assert total == f.block_bytes + activations + sums
+    elif f.kind == Kind.HALVES:
         # 16 of ql, 16 of qh (which four lanes of a half block read in halves: 64 bytes for 128 requested), two scales
         # and d, and the sums of two halves.
         assert total == 16 + 16 + 2 + 2 + activations + sums
     else:
-        fifth = 16 if kind == "Q5_K" else 0  # of 32 that all eight groups share
+        assert f.kind == Kind.PAIRS
+        fifth = 16 * f.high_bits  # of 32 that all eight groups share
         assert total == 16 + 16 + fifth + activations + sums
-    assert found["b128"] == {"Q8_0": 4, "Q5_K": 5, "Q4_K": 4, "Q6_K": 4}.get(kind, 3)
+    assert found["b128"] == {Kind.BYTES: 4, Kind.NIBBLES: 3, Kind.PAIRS: 4 + f.high_bits, Kind.HALVES: 4}[Kind(f.kind)]
 
 
 @quantised
 def test_dot_products(kind: str) -> None:
     kernel = kernels()[f"matvec_{kind.lower()}"]
-    signs = "1,1" if kind == "Q8_0" else "0,1"
+    signs = "1,1" if FORMATS[kind].kind == Kind.BYTES else "0,1"
     assert count(kernel, rf"v_dot4_i32_iu8 .*neg_lo:\[{signs},0\]") == 3 * 8
 
 

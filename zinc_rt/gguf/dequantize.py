@@ -6,6 +6,8 @@ from typing import Final
 
 import numpy as np
 
+from zinc_rt.formats.errors import UnknownFormat
+from zinc_rt.formats.table import FORMATS, Format, Kind
 from zinc_rt.gguf.types import GGMLType
 from zinc_rt.gguf.unpack import F32, U8, check_raw, unpack
 
@@ -16,44 +18,45 @@ def dequantize(type: GGMLType, raw: U8) -> F32:
     """Values of stored rows: f32[n_rows, n], new memory, from uint8[n_rows, row_bytes].
 
     Infinite and NaN scales give what IEEE arithmetic gives. Raises InvalidBlocks for another dtype or row
-    length, UnsupportedTensorType for a type that `SUPPORTED` does not list.
+    length, UnsupportedTensorType for a type that `SUPPORTED` does not list, UnknownFormat for a
+    record of unknown kinds.
     """
     n = check_raw(type, raw) * type.block_size
+    f = FORMATS[type.name]
     out = np.empty((len(raw), n), np.float32)
     step = max(1, _CHUNK // max(n, 1))
     for start in range(0, len(raw), step):
         part = raw[start : start + step]
         # An infinite scale times a zero is a NaN by design, not a mistake to warn about.
         with np.errstate(invalid="ignore", over="ignore"):
-            out[start : start + step] = _floats(type, part) if type in _FLOATS else _scaled(type, part)
+            out[start : start + step] = _scaled(type, part) if f.quantized else _floats(f, part)
     return out
 
 
-_FLOATS: Final = (GGMLType.F32, GGMLType.F16, GGMLType.BF16)
-
-
-def _floats(type: GGMLType, raw: U8) -> F32:
+def _floats(f: Format, raw: U8) -> F32:
     raw = np.ascontiguousarray(raw)
-    if type is GGMLType.F32:
+    if f.kind == Kind.F32:
         return raw.view("<f4")
-    if type is GGMLType.F16:
+    if f.kind == Kind.F16:
         return raw.view("<f2").astype(np.float32)
-    bits = raw.view("<u2").astype(np.uint32)  # BF16 is the upper half of a float32
-    return (bits << 16).view(np.float32)
+    if f.kind == Kind.BF16:
+        bits = raw.view("<u2").astype(np.uint32)  # the upper half of a float32
+        return (bits << 16).view(np.float32)
+    raise UnknownFormat(f.name, "numbers of kind", f.kind, "the reference (zinc_rt/gguf/dequantize.py)")
 
 
 def _scaled(type: GGMLType, raw: U8) -> F32:
     rows = unpack(type, raw)
     scale = rows.d[..., None]  # f32[n_rows, n_groups, 1]
     values = rows.ints.astype(np.float32)
-    if rows.sc is not None and rows.mn is None:  # Q6_K: a scale for each half group
+    if rows.sc is not None and rows.mn is None:  # a scale for each half group
         half = rows.d[..., None] * rows.sc.astype(np.float32)
         values = half[..., None] * values.reshape(*half.shape, 16)
-    elif rows.sc is not None and rows.mn is not None and rows.m is not None:  # Q4_K, Q5_K
+    elif rows.sc is not None and rows.mn is not None and rows.m is not None:  # a minimum is subtracted
         values *= scale * rows.sc[..., None].astype(np.float32)
         values -= (rows.m * rows.mn.astype(np.float32))[..., None]
     else:
         values *= scale
-        if rows.m is not None:  # Q4_1, Q5_1
+        if rows.m is not None:  # one is added
             values += rows.m[..., None]
     return values.reshape(len(raw), rows.ints.shape[1] * rows.ints.shape[2])

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from zinc_rt.gguf.errors import InvalidBlocks
 from zinc_rt.gguf.types import GGMLType, unsupported
 from zinc_rt.gguf.unpack import F32, U8
+from zinc_rt.numerics import GROUP
 
-QUANTIZABLE: Final = (GGMLType.F32, GGMLType.F16, GGMLType.BF16, GGMLType.Q4_0, GGMLType.Q8_0)
 _CHUNK: Final = 1 << 20  # elements converted at once
 
 
@@ -76,7 +76,7 @@ def _with_scale(d: F32, ints: NDArray[np.uint8]) -> U8:
 
 def _q4_0(x: F32) -> U8:
     """d = (value of largest magnitude) / -8, so that it maps to 0; q = trunc(x / d + 8.5), at most 15."""
-    groups = x.reshape(len(x), x.shape[1] // 32, 32)
+    groups = x.reshape(len(x), x.shape[1] // GROUP, GROUP)
     largest = np.abs(groups).argmax(axis=-1, keepdims=True)
     d = np.take_along_axis(groups, largest, axis=-1) / np.float32(-8)
     scaled = np.trunc(groups * _inverse(d) + np.float32(8.5))
@@ -86,7 +86,7 @@ def _q4_0(x: F32) -> U8:
 
 def _q8_0(x: F32) -> U8:
     """d = (largest magnitude) / 127; q = x / d rounded to nearest, halves away from zero."""
-    groups = x.reshape(len(x), x.shape[1] // 32, 32)
+    groups = x.reshape(len(x), x.shape[1] // GROUP, GROUP)
     d = np.abs(groups).max(axis=-1, keepdims=True) / np.float32(127)
     scaled = _finite(groups * _inverse(d))
     size = np.abs(scaled)
@@ -107,3 +107,5 @@ _WRITERS: Final = {
     GGMLType.Q4_0: _q4_0,
     GGMLType.Q8_0: _q8_0,
 }
+
+QUANTIZABLE: Final = tuple(_WRITERS)

@@ -10,6 +10,7 @@ from enum import IntEnum
 from typing import Final
 
 from zinc_rt.checks import show
+from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf.errors import InvalidTensor, UnsupportedTensorType
 
 
@@ -87,23 +88,13 @@ class GGMLType(IntEnum):
         return n // size * nbytes
 
 
-# (elements, bytes) of one block.
-_BLOCKS: Final[dict[GGMLType, tuple[int, int]]] = {
-    GGMLType.F32: (1, 4),
-    GGMLType.F16: (1, 2),
-    GGMLType.Q4_0: (32, 18),
-    GGMLType.Q4_1: (32, 20),
+# (elements, bytes) of one block of the types whose values are not read here; a record of FORMATS says it of the others.
+_UNREAD: Final[dict[GGMLType, tuple[int, int]]] = {
     GGMLType.Q4_2: (16, 10),
     GGMLType.Q4_3: (16, 12),
-    GGMLType.Q5_0: (32, 22),
-    GGMLType.Q5_1: (32, 24),
-    GGMLType.Q8_0: (32, 34),
     GGMLType.Q8_1: (32, 40),
     GGMLType.Q2_K: (256, 84),
     GGMLType.Q3_K: (256, 110),
-    GGMLType.Q4_K: (256, 144),
-    GGMLType.Q5_K: (256, 176),
-    GGMLType.Q6_K: (256, 210),
     GGMLType.Q8_K: (256, 292),
     GGMLType.IQ2_XXS: (256, 66),
     GGMLType.IQ2_XS: (256, 74),
@@ -119,7 +110,6 @@ _BLOCKS: Final[dict[GGMLType, tuple[int, int]]] = {
     GGMLType.I64: (1, 8),
     GGMLType.F64: (1, 8),
     GGMLType.IQ1_M: (256, 56),
-    GGMLType.BF16: (1, 2),
     GGMLType.Q4_0_4_4: (32, 18),
     GGMLType.Q4_0_4_8: (32, 18),
     GGMLType.Q4_0_8_8: (32, 18),
@@ -132,20 +122,8 @@ _BLOCKS: Final[dict[GGMLType, tuple[int, int]]] = {
     GGMLType.NVFP4: (64, 36),
     GGMLType.Q1_0: (128, 18),
 }
-
-SUPPORTED: Final[tuple[GGMLType, ...]] = (
-    GGMLType.F32,
-    GGMLType.F16,
-    GGMLType.BF16,
-    GGMLType.Q4_0,
-    GGMLType.Q4_1,
-    GGMLType.Q5_0,
-    GGMLType.Q5_1,
-    GGMLType.Q8_0,
-    GGMLType.Q4_K,
-    GGMLType.Q5_K,
-    GGMLType.Q6_K,
-)
+SUPPORTED: Final[tuple[GGMLType, ...]] = tuple(GGMLType[name] for name in FORMATS)
+_BLOCKS: Final = _UNREAD | {GGMLType[f.name]: (f.block, f.block_bytes) for f in FORMATS.values()}
 
 
 def unsupported(type: GGMLType, *, name: str | None = None, path: str | None = None) -> UnsupportedTensorType:

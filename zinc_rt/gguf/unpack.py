@@ -1,33 +1,20 @@
 """Quantised rows as integers and scales: what an exact integer dot product needs.
 
-Block layouts follow `ggml-common.h` (ggml repository). A format stores groups of 32 elements, alone (Q4_0 to
-Q8_0) or eight to a super-block of 256 (K-quants). Numbers are little endian, `f16` is IEEE half precision,
-and "nibbles of n bytes" puts elements 0..n-1 into the low halves and n..2n-1 into the high halves.
-
-| format | block, in order of bytes | value |
-|---|---|---|
-| Q4_0 | d f16, nibbles of 16 | d * (q - 8) |
-| Q4_1 | d f16, m f16, nibbles of 16 | d * q + m |
-| Q5_0 | d f16, fifth bits of the 32 elements in 4 bytes, nibbles of 16 | d * (q - 16) |
-| Q5_1 | d f16, m f16, fifth bits in 4, nibbles of 16 | d * q + m |
-| Q8_0 | d f16, 32 x int8 | d * q |
-| Q4_K | d f16, dmin f16, scales in 12, four times nibbles of 32 | d * sc * q - dmin * mn |
-| Q5_K | d f16, dmin f16, scales in 12, fifth bits in 32, four times nibbles of 32 | as Q4_K |
-| Q6_K | low nibbles in 128, high two bits in 64, 16 x int8 scales, d f16 | d * sc * (q - 32) |
+Where the parts of a block lie is what its record in `zinc_rt.formats.table` says; here is how each kind is read.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from zinc_rt.formats.errors import UnknownFormat
+from zinc_rt.formats.table import FORMATS, Format, Kind, Scale
 from zinc_rt.gguf.errors import InvalidBlocks
 from zinc_rt.gguf.types import GGMLType, unsupported
-
-GROUP: Final = 32  # elements that share one integer dot product
+from zinc_rt.numerics import GROUP
 
 U8 = NDArray[np.uint8]
 I8 = NDArray[np.int8]
@@ -41,12 +28,12 @@ class QuantRows:
 
     Attributes:
         type: the format.
-        ints: int8[n_rows, n_groups, 32], offsets applied (Q4_0 -8, Q5_0 -16, Q6_K -32).
-        d: f32[n_rows, n_groups], the scale; that of the super-block, repeated, for K-quants.
-        m: f32[n_rows, n_groups], `m` of Q4_1 and Q5_1, `dmin` of Q4_K and Q5_K; else None.
-        sc: int32[n_rows, n_groups], integer scale of Q4_K and Q5_K (0..63); int32[n_rows, n_groups, 2] of
-            Q6_K, for the first and the last 16 elements of the group (-128..127); else None.
-        mn: int32[n_rows, n_groups], integer minimum of Q4_K and Q5_K (0..63); else None.
+        ints: int8[n_rows, n_groups, 32], the format's offset applied.
+        d: f32[n_rows, n_groups], the scale; that of the super-block, repeated, where there is one.
+        m: f32[n_rows, n_groups], what the format adds, or multiplies its integer minima with; else None.
+        sc: int32[n_rows, n_groups], integer scales (`Scale.SIX_BIT`: 0..63); int32[n_rows, n_groups, 2] of
+            `Scale.INT8_HALVES`, for the first and the last 16 elements of the group (-128..127); else None.
+        mn: int32[n_rows, n_groups], integer minima of `Scale.SIX_BIT` (0..63); else None.
     """
 
     type: GGMLType
@@ -72,19 +59,50 @@ def unpack(type: GGMLType, raw: U8) -> QuantRows:
     """The integer view of rows of a quantised type.
 
     `raw` is uint8[n_rows, row_bytes]; the result shares no memory with it. Raises InvalidBlocks for another
-    dtype or row length and for F32, F16, BF16, which have no integers; UnsupportedTensorType for the rest.
+    dtype or row length and for plain numbers, which have no integers; UnsupportedTensorType for a type without a
+    record, UnknownFormat for a record of unknown kinds.
     """
     n_blocks = check_raw(type, raw)
-    reader = _READERS.get(type)
-    if reader is None:
+    f = FORMATS[type.name]
+    if not f.quantized:
         raise InvalidBlocks(f"{type.name} is not quantised; `dequantize` reads it")
-    return reader(type, np.ascontiguousarray(raw).reshape(len(raw), n_blocks, type.block_bytes))
+    blocks = np.ascontiguousarray(raw).reshape(len(raw), n_blocks, type.block_bytes)
+    ints = _values(f, _integers(f, blocks).reshape(len(raw), n_blocks * f.groups, GROUP))
+    if f.scale == Scale.BLOCK:
+        return QuantRows(type, ints, *_halves(f, blocks))
+    if f.scale == Scale.SIX_BIT:
+        sc, mn = _six_bit_scales(_part(blocks, f.scales, 12))
+        d, m = _halves(f, blocks)
+        return QuantRows(type, ints, d, m, sc=sc, mn=mn)
+    if f.scale == Scale.INT8_HALVES:
+        small = _part(blocks, f.scales, 2 * f.groups).view(np.int8)
+        sc = small.reshape(len(raw), n_blocks * f.groups, 2).astype(np.int32)
+        return QuantRows(type, ints, *_halves(f, blocks), sc=sc)
+    raise UnknownFormat(f.name, "scales of kind", f.scale, "the reference (zinc_rt/gguf/unpack.py)")
 
 
-def _half(blocks: U8, at: int) -> F32:
-    """The f16 at byte `at` of each block: f32[n_rows, n_blocks]."""
-    halves: NDArray[np.float16] = np.ascontiguousarray(blocks[..., at : at + 2]).view("<f2")[..., 0]
-    return halves.astype(np.float32)
+def _part(blocks: U8, at: int | None, n: int) -> U8:
+    """n bytes from byte `at` of each block. Raises ValueError where the record names no place."""
+    if at is None:
+        raise ValueError("the record of the format says nothing of where they lie")
+    return blocks[..., at : at + n]
+
+
+def _halves(f: Format, blocks: U8) -> tuple[F32, F32 | None]:
+    """d, and the other float16 where there is one, for each group: f32[n_rows, n_groups]."""
+
+    def each(at: int) -> F32:
+        halves: NDArray[np.float16] = np.ascontiguousarray(_part(blocks, at, 2)).view("<f2")[..., 0]
+        return np.repeat(halves.astype(np.float32), f.groups, axis=-1)
+
+    return each(f.d), None if f.minimum is None else each(f.minimum)
+
+
+def _values(f: Format, ints: U8) -> I8:
+    """What stored integers stand for."""
+    if f.codebook:
+        raise UnknownFormat(f.name, "the codebook", f.codebook, "the reference (zinc_rt/gguf/unpack.py)")
+    return ints.view(np.int8) - np.int8(f.offset)
 
 
 def _nibbles(packed: U8) -> U8:
@@ -92,34 +110,36 @@ def _nibbles(packed: U8) -> U8:
     return np.concatenate([packed & 15, packed >> 4], axis=-1)
 
 
-def _fifth_bits(packed: U8) -> U8:
-    """32 bits from 4 bytes, each as 0 or 16: uint8[..., 32]."""
-    return np.unpackbits(packed, axis=-1, bitorder="little") * np.uint8(16)
+def _integers(f: Format, b: U8) -> U8:
+    """The stored integers of blocks, uint8[n_rows, n_blocks, block_bytes]: uint8[n_rows, n_blocks, ...] in order."""
+    shape = b.shape[:2]
+    known = {Kind.BYTES: (0,), Kind.NIBBLES: (0, 1), Kind.PAIRS: (0, 1), Kind.HALVES: (0, 2)}
+    if f.kind not in known or f.high_bits not in known[Kind(f.kind)]:
+        what = f"{f.high_bits} high bits of integers of kind"
+        raise UnknownFormat(f.name, what, f.kind, "the reference (zinc_rt/gguf/unpack.py)")
+    if f.kind == Kind.BYTES:
+        return _part(b, f.q, f.block)
+    if f.kind == Kind.NIBBLES:
+        low = _nibbles(_part(b, f.q, f.block // 2).reshape(*shape, f.groups, 16))
+        if f.high_bits:
+            high = np.unpackbits(_part(b, f.high, 4 * f.groups), axis=-1, bitorder="little")
+            low |= high.reshape(low.shape) << 4
+        return low
+    if f.kind == Kind.PAIRS:
+        low = _nibbles(_part(b, f.q, f.block // 2).reshape(*shape, f.groups // 2, 32)).reshape(*shape, f.groups, 32)
+        if f.high_bits:
+            # Bit g of byte e belongs to group g, element e.
+            low |= np.unpackbits(_part(b, f.high, 32)[..., None, :], axis=-2, bitorder="little") << 4
+        return low
+    sides = f.groups // 4
+    low = _nibbles(_part(b, f.q, f.block // 2).reshape(*shape, sides, 64)).reshape(*shape, sides, 4, 32)
+    if f.high_bits:
+        shifts = np.array([0, 2, 4, 6], np.uint8)[:, None]
+        low |= (_part(b, f.high, 32 * sides).reshape(*shape, sides, 1, 32) >> shifts & np.uint8(3)) << 4
+    return low
 
 
-def _q4_0(type: GGMLType, b: U8) -> QuantRows:
-    return QuantRows(type, _nibbles(b[..., 2:]).view(np.int8) - np.int8(8), _half(b, 0))
-
-
-def _q4_1(type: GGMLType, b: U8) -> QuantRows:
-    return QuantRows(type, _nibbles(b[..., 4:]).view(np.int8), _half(b, 0), m=_half(b, 2))
-
-
-def _q5_0(type: GGMLType, b: U8) -> QuantRows:
-    ints = _nibbles(b[..., 6:]) | _fifth_bits(b[..., 2:6])
-    return QuantRows(type, ints.view(np.int8) - np.int8(16), _half(b, 0))
-
-
-def _q5_1(type: GGMLType, b: U8) -> QuantRows:
-    ints = _nibbles(b[..., 8:]) | _fifth_bits(b[..., 4:8])
-    return QuantRows(type, ints.view(np.int8), _half(b, 0), m=_half(b, 2))
-
-
-def _q8_0(type: GGMLType, b: U8) -> QuantRows:
-    return QuantRows(type, b[..., 2:].view(np.int8).copy(), _half(b, 0))
-
-
-def _k_scales(packed: U8) -> tuple[I32, I32]:
+def _six_bit_scales(packed: U8) -> tuple[I32, I32]:
     """Eight 6-bit scales and eight 6-bit minima from 12 bytes: two int32[n_rows, n_groups].
 
     Bytes 0-3 and 4-7 hold scales and minima 0..3 in their low six bits. Bytes 8-11 hold the low four bits of
@@ -130,47 +150,3 @@ def _k_scales(packed: U8) -> tuple[I32, I32]:
     mn = np.concatenate([low_mn & 63, (rest >> 4) | (low_mn >> 6 << 4)], axis=-1)
     shape = (len(packed), packed.shape[1] * 8)
     return sc.reshape(shape).astype(np.int32), mn.reshape(shape).astype(np.int32)
-
-
-def _k_rows(type: GGMLType, b: U8, ints: U8) -> QuantRows:
-    sc, mn = _k_scales(b[..., 4:16])
-    d, dmin = (np.repeat(_half(b, at), 8, axis=-1) for at in (0, 2))
-    return QuantRows(type, _groups(ints).view(np.int8), d, m=dmin, sc=sc, mn=mn)
-
-
-def _groups(ints: U8) -> U8:
-    n_rows, n_blocks = ints.shape[:2]
-    return ints.reshape(n_rows, n_blocks * 256 // GROUP, GROUP)
-
-
-def _q4_k(type: GGMLType, b: U8) -> QuantRows:
-    return _k_rows(type, b, _nibbles(b[..., 16:].reshape(*b.shape[:2], 4, 32)))
-
-
-def _q5_k(type: GGMLType, b: U8) -> QuantRows:
-    low = _nibbles(b[..., 48:].reshape(*b.shape[:2], 4, 32)).reshape(*b.shape[:2], 8, 32)
-    # Bit g of byte l belongs to group g, element l.
-    high = np.unpackbits(b[..., None, 16:48], axis=-2, bitorder="little") * np.uint8(16)
-    return _k_rows(type, b, low | high)
-
-
-def _q6_k(type: GGMLType, b: U8) -> QuantRows:
-    """Each half of 128 elements: four groups, whose low nibbles are in 64 bytes and high bits in 32."""
-    low = _nibbles(b[..., :128].reshape(*b.shape[:2], 2, 64)).reshape(*b.shape[:2], 2, 4, 32)
-    shifts = np.array([0, 2, 4, 6], np.uint8)[:, None]
-    high = (b[..., 128:192].reshape(*b.shape[:2], 2, 1, 32) >> shifts & np.uint8(3)) * np.uint8(16)
-    sc = b[..., 192:208].view(np.int8).reshape(len(b), b.shape[1] * 8, 2).astype(np.int32)
-    ints = _groups(low | high).view(np.int8) - np.int8(32)
-    return QuantRows(type, ints, np.repeat(_half(b, 208), 8, axis=-1), sc=sc)
-
-
-_READERS: Final = {
-    GGMLType.Q4_0: _q4_0,
-    GGMLType.Q4_1: _q4_1,
-    GGMLType.Q5_0: _q5_0,
-    GGMLType.Q5_1: _q5_1,
-    GGMLType.Q8_0: _q8_0,
-    GGMLType.Q4_K: _q4_k,
-    GGMLType.Q5_K: _q5_k,
-    GGMLType.Q6_K: _q6_k,
-}

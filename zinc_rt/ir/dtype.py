@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import enum
 
+from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf.types import GGMLType
 
 
 class DType(enum.StrEnum):
-    """Element types: those of GGUF that can be computed with, and i32. The `q*` ones hold blocks of a row."""
+    """Element types: every format of `zinc_rt.formats.table`, and i32. The quantised ones hold blocks of a row."""
 
     F32 = "f32"
     F16 = "f16"
     BF16 = "bf16"
     I32 = "i32"
-    Q4_0 = "q4_0"
-    Q4_1 = "q4_1"
-    Q5_0 = "q5_0"
-    Q5_1 = "q5_1"
-    Q8_0 = "q8_0"
-    Q4_K = "q4_k"
-    Q5_K = "q5_k"
-    Q6_K = "q6_k"
+
+    # The quantised formats, as members of this class.
+    _ignore_ = "_members _name"
+    _members = vars()
+    for _name in FORMATS:
+        if _name not in _members:
+            _members[_name] = _name.lower()
 
     @classmethod
     def of(cls, ggml: GGMLType) -> DType:

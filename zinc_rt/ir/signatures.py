@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from zinc_rt.ir.graph import Attr, BufferKind, Dim, DType
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.unify import Bindings
-from zinc_rt.mem.kv_pages import PAGE_TOKENS
+from zinc_rt.numerics import PAGE_TOKENS
 
 F32 = frozenset({DType.F32})
 F16 = frozenset({DType.F16})

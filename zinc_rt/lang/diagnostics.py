@@ -10,14 +10,24 @@ from zinc_rt.lang.errors import LangError
 class KernelError(LangError):
     """A kernel says something that the language does not accept.
 
-    file, line: where; expression: the source text it is about; reason: what is wrong and what would be right.
+    file, line: where; expression: the source text it is about; reason: what is wrong and what would be right; chain:
+    the calls that led there, and kernel: what was being compiled, where it is in a helper.
     """
 
-    def __init__(self, file: str, line: int, expression: str, reason: str, chain: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, file: str, line: int, expression: str, reason: str, chain: tuple[str, ...] = (), kernel: str = ""
+    ) -> None:
         self.file, self.line, self.expression, self.reason, self.chain = file, line, expression, reason, chain
+        self.kernel = kernel
         via = "".join(f" (called from {where})" for where in chain)
         quoted = f"`{expression}`: " if expression else ""
-        super().__init__(f"{file}:{line}: {quoted}{reason}{via}")
+        super().__init__(f"{file}:{line}: {quoted}{reason}{f' (in kernel {kernel})' if kernel else ''}{via}")
+
+    def inside(self, kernel: str) -> KernelError:
+        """The same error, which says what was being compiled if it is not evident."""
+        if not self.chain:
+            return self
+        return KernelError(self.file, self.line, self.expression, self.reason, self.chain, kernel)
 
 
 class Reject(Exception):

@@ -172,6 +172,8 @@ def _emit(module: ModuleText, spec: Spec, target: Target, number: int) -> str:
         value = compiler.body(function, shape.returns)
     except Reject as reason:
         raise _problem(function, str(reason)) from None
+    except KernelError as error:
+        raise error.inside(function.name) from None
     if f.reachable:
         if shape.returns is not None:
             f.end(f"ret {f.type(shape.returns)} {compiler.coerce(function.tree, value, shape.returns).ref}")

@@ -182,6 +182,19 @@ def _value_parts(name: str, value: Any, seen: set[int]) -> Iterator[bytes]:
         yield from _parts(value, seen)
     elif isinstance(value, _PLAIN) or dataclasses.is_dataclass(value):
         yield f"{name}={_stable(value)}".encode()
+        for kind in sorted(_classes(value), key=repr):  # kernels may read its properties
+            yield f"{kind.__qualname__}:".encode() + _file_hash(sys.modules[kind.__module__].__file__ or "")
+    elif isinstance(value, type) and issubclass(value, enum.Enum):
+        yield f"{name}={[(m.name, m.value) for m in value]}".encode()
+
+
+def _classes(value: Any) -> set[type]:
+    """The classes of records among a value's parts."""
+    if isinstance(value, dict):
+        return set().union(*(_classes(v) for v in value.values()))
+    if isinstance(value, tuple | list | set | frozenset):
+        return set().union(*(_classes(v) for v in value))
+    return {type(value)} if dataclasses.is_dataclass(value) and not isinstance(value, type) else set()
 
 
 def _stable(value: Any) -> str:

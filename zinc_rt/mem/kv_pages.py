@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.mem.errors import PageIntegrityError, PagesExhausted
-
-PAGE_TOKENS = 16
+from zinc_rt.numerics import PAGE_TOKENS
 
 
 def pages_for(n_tokens: int) -> int:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from zinc_rt.ir.graph import BufferId, BufferKind, DType, GraphBuilder
-from zinc_rt.mem.kv_pages import PAGE_TOKENS
 from zinc_rt.models.definition import StateKind, StateSpec
 from zinc_rt.models.errors import BadDefinition
+from zinc_rt.numerics import PAGE_TOKENS
 
 
 @dataclass(frozen=True)

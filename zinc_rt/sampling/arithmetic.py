@@ -15,21 +15,15 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from zinc_rt.numerics import EXP_LOWEST, STEP_HIGH, STEP_LOW, STEPS, STEPS_PER_E, SUM_BLOCK
+
 Floats: TypeAlias = npt.NDArray[np.float64]
 Ids: TypeAlias = npt.NDArray[np.intp]
 
-# exp works in steps of ln 2 / 128, given in two parts: k * _STEP_HIGH is exact for |k| < 2^20.
-_STEPS: Final = 128
-_STEPS_PER_E: Final = float.fromhex("0x1.71547652b82fep+7")
-_STEP_HIGH: Final = float.fromhex("0x1.62e42feep-8")
-_STEP_LOW: Final = float.fromhex("0x1.a39ef35793c76p-40")
-_LN2_HIGH: Final = _STEP_HIGH * _STEPS
-_LN2_LOW: Final = _STEP_LOW * _STEPS
-_EXP_LOWEST: Final = -708.0  # e ** -708 is still a normal number
+_LN2_HIGH: Final = STEP_HIGH * STEPS
+_LN2_LOW: Final = STEP_LOW * STEPS
 _BLOCK: Final = 64  # values whose maximum `largest` looks at first
 _FIRST_PREFIX: Final = 256  # values `count_to_reach` sorts at first
-SUM_BLOCK: Final = 1024
-"""Values that are added from left to right; then the sums of blocks are."""
 _CHUNK: Final = 16384  # values worked on at a time: the temporaries stay in the fast caches
 
 
@@ -40,8 +34,8 @@ def step_bits() -> npt.NDArray[np.int64]:
     A root is cut off, not rounded, so the last one is too small by less than 2 ** -126, and no entry lies that close
     to where the nearest float64 changes.
     """
-    table = np.empty(_STEPS, dtype=np.float64)
-    for j in range(_STEPS):
+    table = np.empty(STEPS, dtype=np.float64)
+    for j in range(STEPS):
         root = 1 << (j + 128)
         for _ in range(7):
             root = math.isqrt(root << 128)
@@ -62,20 +56,20 @@ def exp(x: Floats, out: Floats | None = None) -> Floats:
 
 
 def _exp_chunk(x: Floats, out: Floats) -> None:
-    tiny = x < _EXP_LOWEST
-    r = np.maximum(x, _EXP_LOWEST)
-    k = r * _STEPS_PER_E
+    tiny = x < EXP_LOWEST
+    r = np.maximum(x, EXP_LOWEST)
+    k = r * STEPS_PER_E
     np.rint(k, out=k)
     steps = k.astype(np.int64)
-    term = k * _STEP_HIGH
+    term = k * STEP_HIGH
     r -= term
-    np.multiply(k, _STEP_LOW, out=term)
+    np.multiply(k, STEP_LOW, out=term)
     r -= term
     p = np.multiply(r, 1.0 / 120.0, out=k)
     for coefficient in (1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0):
         p += coefficient
         p *= r
-    bits = step_bits()[steps & (_STEPS - 1)]
+    bits = step_bits()[steps & (STEPS - 1)]
     steps >>= 7
     steps <<= 52
     steps += bits  # adds the whole part of k / 128 to the exponent

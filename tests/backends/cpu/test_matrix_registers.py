@@ -9,6 +9,7 @@ import pytest
 
 from zinc_rt.backends.cpu import selftest
 from zinc_rt.backends.cpu.choice import TargetTuning
+from zinc_rt.formats import table
 from zinc_rt.gguf import GGMLType
 from zinc_rt.kernels.cpu import layout, matrix
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
@@ -17,7 +18,7 @@ from zinc_rt.lang.frontend import Spec, emit_module
 from zinc_rt.lang.library import Library
 from zinc_rt.lang.target import TARGETS, host_targets
 
-QUANTIZED = [kind for kind, part in layout.FORMATS.items() if part.quantized]
+QUANTIZED = [GGMLType[f.name] for f in table.quantized()]
 
 
 def library() -> Library:

@@ -18,6 +18,7 @@ from tests.kernels.material import (
     FINITE_F16,
     FLOATS,
     QUANTISED,
+    SUPER,
     WILD_F16,
     T,
     adversarial_rows,
@@ -32,7 +33,6 @@ from zinc_rt.lang.library import Library
 from zinc_rt.lang.target import host_target
 
 FORMATS = (*QUANTISED, *FLOATS)
-K_QUANTS = (T.Q4_K, T.Q5_K, T.Q6_K)
 MOST_ROWS = 17
 # (rows of the matrix, columns): tiles of 16 that are short, groups of 32 that fill no lane, one, or some twice.
 SHAPES = {
@@ -44,7 +44,7 @@ KINDS_OF_WEIGHTS = ("ordinary", "awkward", "wild", "bytes")
 
 
 def shapes_of(kind: GGMLType) -> tuple[tuple[int, int], ...]:
-    return SHAPES["floats" if kind in FLOATS else "super" if kind in K_QUANTS else "blocks"]
+    return SHAPES["floats" if kind in FLOATS else "super" if kind in SUPER else "blocks"]
 
 
 def weights(kind: GGMLType, how: str, rng: np.random.Generator, n_out: int, n_in: int) -> np.ndarray:
@@ -87,10 +87,7 @@ def cases(kind: GGMLType) -> list[tuple[Case, Outputs]]:
 
 
 # Compiling takes most of the time: the best level has all formats, each other one half of them, in turn.
-HALVES = (
-    (T.Q8_0, T.Q5_0, T.Q4_1, T.Q5_K, T.Q6_K, T.F16),
-    (T.Q8_0, T.Q4_0, T.Q5_1, T.Q4_K, T.Q6_K, T.BF16, T.F32),
-)
+HALVES = tuple((T.Q8_0, T.Q6_K, *(k for k in FORMATS[half::2] if k not in (T.Q8_0, T.Q6_K))) for half in range(2))
 
 
 def formats_of(isa: str) -> tuple[GGMLType, ...]:
@@ -123,7 +120,7 @@ def compiled_ahead() -> dict[str, Future[None]]:
 
 def _compile_apart(isa: str) -> None:
     code = f"from tests.backends.cpu.test_products import compile_together; compile_together({isa!r})"
-    folder = Path(__file__).parents[2]
+    folder = Path(__file__).parents[3]
     subprocess.run([sys.executable, "-c", code], cwd=folder, check=True, capture_output=True)
 
 
@@ -138,7 +135,7 @@ def test_products(isa: str, kind: GGMLType) -> None:
 def many_rows(kind: GGMLType) -> tuple[Case, Outputs]:
     """Blocks of 16 rows and panels of 64, whole and begun."""
     rng = np.random.default_rng(int(kind))
-    n_in = kind.block_size if kind in K_QUANTS else 96
+    n_in = kind.block_size if kind in SUPER else 96
     net = Net(130)
     x = net.rows("x", n_in)
     net.node(Op.MATMUL, [x, net.matrix(kind, weights(kind, "ordinary", rng, 35, n_in))], [net.out("y", 35)])
@@ -185,7 +182,7 @@ def test_shared_activations(isa: str, threads: int) -> None:
 def wanted_rows(kind: GGMLType) -> tuple[Case, Outputs]:
     """The output matrix works on the wanted rows alone, in the order in which they are wanted."""
     rng = np.random.default_rng(6)
-    n_in = 256 if kind in K_QUANTS else 96
+    n_in = 256 if kind in SUPER else 96
     net = Net(MOST_ROWS, n_logits=MOST_ROWS)
     x, ids = net.rows("x", n_in), net.indices("logit_rows", "n_logits")
     normed, logits = net.temp(n_in), net.out("logits", 50, "n_logits")

@@ -15,7 +15,7 @@ from zinc_rt.amdgpu.queue import TIMEOUT, GpuQueue
 from zinc_rt.backends.amdgpu.batches import Batches
 from zinc_rt.backends.amdgpu.lower import GpuLowered, GpuLowering
 from zinc_rt.backends.amdgpu.memory import GraphMemory, Uploader, fill, planned
-from zinc_rt.backends.amdgpu.operations import SPLIT, StepShape
+from zinc_rt.backends.amdgpu.operations import StepShape
 from zinc_rt.backends.amdgpu.sampling import GpuSampling, make_sampling
 from zinc_rt.backends.base import (
     Backend,
@@ -37,6 +37,7 @@ from zinc_rt.kernels.rdna.catalogue import DECODE, KernelEntry
 from zinc_rt.kernels.rdna.sampling_plan import SamplingShape, plan
 from zinc_rt.lang.cache import CompileCache
 from zinc_rt.lang.gpu_library import gpu_kernels
+from zinc_rt.numerics import SPLIT
 from zinc_rt.sampling.gpu import exp_table
 from zinc_rt.sampling.request import DeviceSampling
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from zinc_rt.backends.amdgpu.operations import (
     BLOCKS,
-    SPLIT,
     ArgumentBlock,
     Counted,
     GpuOperation,
@@ -40,6 +39,7 @@ from zinc_rt.kernels.rdna.catalogue import (
     merge_quantized,
 )
 from zinc_rt.kernels.rdna.heads import GpuHeadsArgs
+from zinc_rt.numerics import GROUP, SPLIT
 
 _FOUR = 1024  # elements of a workgroup that does four a lane
 _MAX_HEAD_DIM, _MAX_GROUP = 512, 32
@@ -241,7 +241,7 @@ class GpuLowering:
         entries = {m: matvec_rows(kind, m) for m in BLOCKS if m <= padded_rows(most)}
         self.out.kernels += entries.values()
         keys: tuple[Hashable, ...] = (x,) if kind in FLOATS else self.pack(n, x, n_in, counted)
-        n_units = n_in if kind in FLOATS else n_in // 32
+        n_units = n_in if kind in FLOATS else n_in // GROUP
         arguments = (self.at(weight), *map(TempSpec, keys), self.at(y), n_units, n_out)
         self.emit(
             n, lambda s: entries[block_of(getattr(s, counted))],
@@ -339,7 +339,7 @@ class GpuLowering:
             )
         most = -(-self.sizes_.n_ctx // SPLIT)
         values, tops = ("values", n.id), ("tops", n.id)
-        quantized = dim % 32 == 0 and self.only_packed(y)
+        quantized = dim % GROUP == 0 and self.only_packed(y)
         results = self.packed(y) if quantized else {"y": self.at(y)}
         named = {"q": "quants", "d": "scales", "s": "sums", "y": "y"}
         block = ArgumentBlock(GpuAttentionArgs, {

@@ -9,8 +9,6 @@ from typing import Any, Literal
 from zinc_rt.backends.base import Capacity
 from zinc_rt.kernels.rdna.catalogue import KernelEntry
 
-SPLIT = 256
-"""Positions that a workgroup of attention works on."""
 BLOCKS = (1, 2, 4, 8)
 """Rows of activations that one dispatch of a product takes at once; the greatest is repeated for more rows."""
 

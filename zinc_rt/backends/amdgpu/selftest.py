@@ -59,9 +59,9 @@ def _graph() -> Graph:
     n_heads = _N // _DIM
     x, h, k, q, v, mixed, act = map(temp, ("x", "h", "k", "q", "v", "mixed", "act"))
     total, normed, last = map(temp, ("total", "normed", "last"))
-    b.node(Op.EMBED, [ids, weight("embd", DType.Q8_0, _VOCAB, _N)], [x])
+    b.node(Op.EMBED, [ids, weight("embd", DType("q8_0"), _VOCAB, _N)], [x])
     b.node(Op.RMS_NORM, [x, weight("norm", f32, _N)], [h], eps=1e-5)
-    b.node(Op.MATMUL, [h, weight("wk", DType.Q4_0, _N, _N)], [k])
+    b.node(Op.MATMUL, [h, weight("wk", DType("q4_0"), _N, _N)], [k])
     b.node(Op.MATMUL, [h, weight("wv", DType.F16, _N, _N)], [v])
     b.node(Op.ROPE, [k, positions, table], [q], interleaved=False, n_heads=n_heads, head_dim=_DIM)
     b.node(Op.KV_WRITE, [q, v, positions, slots, pages], caches, n_kv_heads=n_heads, head_dim=_DIM)
@@ -74,7 +74,7 @@ def _graph() -> Graph:
     b.node(Op.RESIDUAL_ADD, [total, normed], [last])
     logits = b.buffer("logits", BufferKind.OUTPUT, f32, ("n_logits", _VOCAB))
     tokens = b.buffer("tokens", BufferKind.OUTPUT, DType.I32, ("n_logits",))
-    b.node(Op.LM_HEAD, [last, weight("out", DType.Q8_0, _VOCAB, _N), rows], [logits])
+    b.node(Op.LM_HEAD, [last, weight("out", DType("q8_0"), _VOCAB, _N), rows], [logits])
     b.node(Op.ARGMAX, [logits], [tokens])
     return b.build()
 

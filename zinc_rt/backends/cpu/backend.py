@@ -22,19 +22,20 @@ from zinc_rt.backends.cpu.weights import Matrix, in_tiles, repack
 from zinc_rt.backends.graph_check import lookups, step_inputs
 from zinc_rt.backends.host import HostBackend, checked_threads
 from zinc_rt.backends.host_memory import HUGE, huge_bytes
+from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf import GGMLType
 from zinc_rt.ir.graph import BufferKind, Graph
 from zinc_rt.ir.op import Op
-from zinc_rt.kernels.cpu import layout, structs
+from zinc_rt.kernels.cpu import structs
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.lang.library import Library
 from zinc_rt.lang.target import host_target
+from zinc_rt.numerics import SPLIT
 
 if TYPE_CHECKING:
     from zinc_rt.backends.cpu.profile import CpuProfile, ProfileRecorder
 
 F32 = npt.NDArray[np.float32]
-_QUANTIZED = {kind for kind, part in layout.FORMATS.items() if part.quantized}
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +93,11 @@ class CpuBackend(HostBackend):
         """Do without matrix registers where their products of these formats are not those of vectors."""
         if not self.choice.tiles:
             return
-        wrong = [k.name for k in kinds if k in _QUANTIZED and not matrix_products_agree(self.library, self.choice, k)]
+        wrong = [
+            k.name
+            for k in kinds
+            if FORMATS[k.name].quantized and not matrix_products_agree(self.library, self.choice, k)
+        ]
         if wrong:
             self.choice = replace(self.choice, tiles="")
             if self._notify is not None:
@@ -196,7 +201,7 @@ class CpuBackend(HostBackend):
         splits = 0
         if 0 < n_rows <= lowered.lowered.split_rows:
             longest = _largest(lowered.indices["positions"], n_rows) + 1
-            splits = -(-longest // 256) if longest > 256 else 0
+            splits = -(-longest // SPLIT) if longest > SPLIT else 0
         program = lowered.program
         program.prepare(
             n_rows=n_rows, n_logits=n_logits, splits=splits,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf import GGMLType
 from zinc_rt.kernels.cpu import attention, elementwise, embed, heads, matmul, matmul_float, packs, repack
-from zinc_rt.kernels.cpu.layout import FORMATS
 from zinc_rt.lang.kernel import Function, Static
 from zinc_rt.lang.target import Target
 
@@ -40,30 +40,22 @@ class TargetTuning:
 
     def matmul(self, kind: GGMLType) -> Kernel:
         """W x for a weight format."""
-        part = FORMATS[kind]
         constants: dict[str, Any] = {
-            "FMT": kind.name, "W": self.lanes, "WEIGHT_BYTES": part.weights, "BLOCKS": self.blocks, "AHEAD": self.ahead,
+            "FMT": kind.name, "W": self.lanes, "BLOCKS": self.blocks, "AHEAD": self.ahead,
         }  # fmt: skip
-        if not part.quantized:
+        if not FORMATS[kind.name].quantized:
             return matmul_float.matmul_float, constants
-        return matmul.matmul, {
-            **constants, "SUPER_BYTES": part.super_scales, "SCALE_BYTES": part.scales, "TILES": self.tiles,
-        }  # fmt: skip
+        return matmul.matmul, {**constants, "TILES": self.tiles}
 
     def repack(self, kind: GGMLType) -> Kernel:
         """File rows to tiles."""
-        part = FORMATS[kind]
-        if not part.quantized:
-            return repack.repack_float, {"FMT": kind.name, "WEIGHT_BYTES": part.weights}
-        return repack.repack, {
-            "FMT": kind.name, "BLOCK": kind.block_bytes, "PER_BLOCK": kind.block_size // 32,
-            "SUPER_BYTES": part.super_scales, "SCALE_BYTES": part.scales, "WEIGHT_BYTES": part.weights,
-            "FLIP": self.flip,
-        }  # fmt: skip
+        if not FORMATS[kind.name].quantized:
+            return repack.repack_float, {"FMT": kind.name}
+        return repack.repack, {"FMT": kind.name, "FLIP": self.flip}
 
     def embed(self, kind: GGMLType) -> Kernel:
         """Rows of the embedding table."""
-        return embed.embed, {"FMT": kind.name, "BLOCK": kind.block_bytes, "PER_BLOCK": kind.block_size // 32}
+        return embed.embed, {"FMT": kind.name}
 
     def norm(self) -> Kernel:
         """RMS norm of rows."""

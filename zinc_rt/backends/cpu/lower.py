@@ -18,9 +18,11 @@ from zinc_rt.backends.cpu.program import CpuOperation, Scale
 from zinc_rt.backends.cpu.weights import Matrix
 from zinc_rt.backends.errors import UnsupportedOp
 from zinc_rt.backends.fusion import HeadChains, Heads, Readers
+from zinc_rt.formats.table import FORMATS
 from zinc_rt.ir.graph import BufferKind, Graph, Node
 from zinc_rt.ir.op import Op, name
-from zinc_rt.kernels.cpu import layout, structs
+from zinc_rt.kernels.cpu import attention, layout, structs
+from zinc_rt.numerics import GROUP, SPLIT
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ class CpuLowering:
             tuple(int(n.attrs[a]) for a in ("n_heads", "n_kv_heads")) for n in self.graph.nodes if n.op is Op.FLASH_ATTN
         ]
         out = self.out
-        out.max_splits = -(-self.sizes_.n_ctx // 256)
+        out.max_splits = -(-self.sizes_.n_ctx // SPLIT)
         out.attention_rows = min((self.choice.attention_rows(heads // n_kv) for heads, n_kv in shapes), default=1)
         # Splitting up pays where there are fewer heads than threads can share.
         if self.threads > 1 and shapes:
@@ -150,13 +152,13 @@ class CpuLowering:
         if key in self.out.packs:
             return self.out.packs[key]
         wanted = [n for n in self.products(buffer) if (n.op is Op.LM_HEAD) == by_logit]
-        kinds = [layout.FORMATS[self.matrices[n.inputs[1]].kind].quantized for n in wanted]
+        kinds = [FORMATS[self.matrices[n.inputs[1]].kind.name].quantized for n in wanted]
         n, rows = self.width(buffer), self.sizes_.n_logits if by_logit else self.sizes_.n_rows
         groups = layout.n_groups(n)
         rows = -(-rows // layout.BLOCK_ROWS) * layout.BLOCK_ROWS if rows > layout.BLOCK_ROWS else rows
         at, parts = 0, {}
         for part, size in (
-            ("q", rows * groups * 32 if any(kinds) else 0),
+            ("q", rows * groups * GROUP if any(kinds) else 0),
             ("d", rows * groups * 4 if any(kinds) else 0),
             ("s", rows * groups * 24 if any(kinds) else 0),
             ("f", rows * groups * 128 if not all(kinds) else 0),
@@ -337,7 +339,7 @@ class CpuLowering:
         group, (q, k, v, *_), y = n_heads // n_kv, n.inputs, n.outputs[0]
         out = self.out
         partial = ("partial", n.id)
-        out.sizes[partial] = out.split_rows * out.max_splits * n_heads * (dim + 16) * 4
+        out.sizes[partial] = out.split_rows * out.max_splits * n_heads * (dim + attention.STATE) * 4
         arguments = {
             "q": self.at(q), "k_cache": self.at(k), "v_cache": self.at(v), "y": self.at(y),
             "partial": TempRef(partial), "n_kv": n_kv, "max_splits": out.max_splits, "scale": float(n.attrs["scale"]),

@@ -7,6 +7,7 @@ from zinc_rt.kernels.cpu.structs import HeadsArgs, StepRecord
 from zinc_rt.lang.kernel import kernel
 from zinc_rt.lang.ops import array, load, shuffle, splat, store, unroll
 from zinc_rt.lang.types import f16, f32, i32, i64, ptr, u32
+from zinc_rt.numerics import PAGE_SHIFT, PAGE_TOKENS
 
 
 @kernel
@@ -62,13 +63,13 @@ def heads(
             for i in unroll(0, DIM, V):
                 store(y, load(x, i, lanes=V), i)
         else:
-            page = step.page_table[i64(step.slots[row]) * i64(step.max_pages) + i64(position >> 4)]
-            place = (i64(page) * i64(n_heads) + i64(head)) * (16 * DIM)
-            token = i64(position & 15)
+            page = step.page_table[i64(step.slots[row]) * i64(step.max_pages) + i64(position >> PAGE_SHIFT)]
+            place = (i64(page) * i64(n_heads) + i64(head)) * (PAGE_TOKENS * DIM)
+            token = i64(position & (PAGE_TOKENS - 1))
             if not_null(a.k_cache):
                 k = a.k_cache + (place + token)
                 for i in range(DIM):
-                    k[i64(i) * 16] = f16(x[i])
+                    k[i64(i) * PAGE_TOKENS] = f16(x[i])
             else:
                 v = a.v_cache + (place + token * DIM)
                 for i in unroll(0, DIM, V):

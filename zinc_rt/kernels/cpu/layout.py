@@ -7,7 +7,7 @@ counter, so a tile stores its groups in that order and is read straight through.
 A tile is, in this order: scales of super-blocks, scales of groups, bits of the weights. Within a group of weights
 line i (of 8) holds columns 4i … 4i+3 of the 16 rows, 64 bytes: an operand of a dot product of bytes. Weights of 4 bits
 keep line i in low nibbles and line i + 4 in high ones, in 4 lines; a fifth bit lies in one more line (bit i belongs to
-line i); fifth and sixth bits of Q6_K in two (bits 2i, 2i+1 belong to line i, or i + 4 in the second).
+line i); fifth and sixth bits lie in two (bits 2i, 2i+1 belong to line i, or i + 4 in the second).
 """
 
 from __future__ import annotations
@@ -17,39 +17,64 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from zinc_rt.formats.errors import UnknownFormat
+from zinc_rt.formats.table import FORMATS, NIBBLE_KINDS, SUPER_GROUPS, Format, Kind, Scale
 from zinc_rt.gguf import GGMLType
+from zinc_rt.numerics import GROUP, TREE_LANES
 
 TILE_ROWS = 16
-GROUP = 32
+_HERE = "the layout of tiles (zinc_rt/kernels/cpu/layout.py)"
+LINE_BYTES = 64
+"""Four columns of a tile's rows."""
 BLOCK_ROWS = 16
 """Rows of activations that lie together in a `Pack`."""
 
 
 @dataclass(frozen=True)
-class Format:
-    """Bytes of a tile's parts. super_scales: for each 256 columns; scales, weights: for each group."""
+class TileFormat:
+    """Bytes of a tile's parts. super_scales: for each super-block; scales, weights: for each group."""
 
     super_scales: int
     scales: int
     weights: int
-    quantized: bool = True
 
 
-_H = 2 * TILE_ROWS  # a float16 for each row
+def _tile_format(f: Format) -> TileFormat:
+    """Raises `UnknownFormat`."""
+    halves = 2 * TILE_ROWS * len(f.halves)  # a float16 for each row
+    if not f.quantized:
+        return TileFormat(0, 0, TILE_ROWS * f.group_bytes)
+    if f.kind == Kind.BYTES:
+        lines = 8
+    elif f.kind in NIBBLE_KINDS and f.high_bits <= 2:
+        lines = 4 + f.high_bits
+    else:
+        raise UnknownFormat(f.name, f"{f.high_bits} high bits of integers of kind", f.kind, _HERE)
+    if f.scale == Scale.BLOCK:
+        return TileFormat(0, halves, lines * LINE_BYTES)
+    if f.scale in (Scale.SIX_BIT, Scale.INT8_HALVES):
+        return TileFormat(halves, 2 * TILE_ROWS, lines * LINE_BYTES)
+    raise UnknownFormat(f.name, "scales of kind", f.scale, _HERE)
 
-FORMATS: dict[GGMLType, Format] = {
-    GGMLType.Q8_0: Format(0, _H, 512),
-    GGMLType.Q4_0: Format(0, _H, 256),
-    GGMLType.Q4_1: Format(0, 2 * _H, 256),
-    GGMLType.Q5_0: Format(0, _H, 320),
-    GGMLType.Q5_1: Format(0, 2 * _H, 320),
-    GGMLType.Q4_K: Format(2 * _H, 32, 256),
-    GGMLType.Q5_K: Format(2 * _H, 32, 320),
-    GGMLType.Q6_K: Format(_H, 32, 384),
-    GGMLType.F16: Format(0, 0, 1024, quantized=False),
-    GGMLType.BF16: Format(0, 0, 1024, quantized=False),
-    GGMLType.F32: Format(0, 0, 2048, quantized=False),
-}
+
+def _known() -> dict[str, TileFormat]:
+    """Of every format that tiles can hold."""
+    out = {}
+    for f in FORMATS.values():
+        try:
+            out[f.name] = _tile_format(f)
+        except UnknownFormat:  # `tile_format` and the kernels say so when it is asked for
+            continue
+    return out
+
+
+TILES: dict[str, TileFormat] = _known()
+"""Formats by name, for kernels."""
+
+
+def tile_format(kind: GGMLType) -> TileFormat:
+    """A tile's parts. Raises `UnknownFormat` for a format that tiles cannot hold."""
+    return TILES.get(kind.name) or _tile_format(FORMATS[kind.name])
 
 
 def n_groups(n_in: int) -> int:
@@ -64,9 +89,9 @@ def n_tiles(n_out: int) -> int:
 
 def tile_bytes(kind: GGMLType, n_in: int) -> int:
     """Bytes of a tile, a multiple of 64."""
-    part, groups = FORMATS[kind], n_groups(n_in)
-    scales = groups // 8 * part.super_scales + groups * part.scales
-    return -(-scales // 64) * 64 + groups * part.weights
+    part, groups = tile_format(kind), n_groups(n_in)
+    scales = groups // SUPER_GROUPS * part.super_scales + groups * part.scales
+    return -(-scales // LINE_BYTES) * LINE_BYTES + groups * part.weights
 
 
 def matrix_bytes(kind: GGMLType, n_out: int, n_in: int) -> int:
@@ -76,7 +101,7 @@ def matrix_bytes(kind: GGMLType, n_out: int, n_in: int) -> int:
 
 def visiting_order(groups: int) -> npt.NDArray[np.int32]:
     """The place of each group in a tile, i32[groups]."""
-    order = [g for lane in range(32) for g in range(int(f"{lane:05b}"[::-1], 2), groups, 32)]
+    order = [g for lane in range(TREE_LANES) for g in range(int(f"{lane:05b}"[::-1], 2), groups, TREE_LANES)]
     place = np.empty(groups, np.int32)
     place[order] = np.arange(groups, dtype=np.int32)
     return place

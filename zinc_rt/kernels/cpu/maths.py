@@ -5,18 +5,8 @@ from __future__ import annotations
 from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import bitcast, lanes, rint, select, unroll
 from zinc_rt.lang.types import f32, i32, vec
+from zinc_rt.numerics import EXP_MAX, EXP_MIN, EXP_POLY, LN2_HIGH, LN2_LOW, LOG2_E
 
-LOG2_E = 1.4426950408889634
-LN2_HIGH = 0.693359375
-LN2_LOW = -2.12194440e-4
-EXP_POLY = (
-    float.fromhex("0x1.9f085cp-13"),
-    float.fromhex("0x1.6d8d52p-10"),
-    float.fromhex("0x1.111272p-7"),
-    float.fromhex("0x1.55548ep-5"),
-    float.fromhex("0x1.555554p-3"),
-    1.0 / 2.0,
-)
 INFINITY = float("inf")
 
 
@@ -46,14 +36,14 @@ def not_above(x, bound: float):
 @inline
 def exp(x):
     """e^x of f32 lanes."""
-    clamped = not_above(not_below(x, -104.5), 89.0)
+    clamped = not_above(not_below(x, EXP_MIN), EXP_MAX)
     n = rint(clamped * LOG2_E)
     high = clamped - n * LN2_HIGH
     low = n * LN2_LOW
     r = high - low
     r_rest = (high - r) - low
     p = r * EXP_POLY[0] + EXP_POLY[1]
-    for i in unroll(2, 6):
+    for i in unroll(2, len(EXP_POLY)):
         p = p * r + EXP_POLY[i]
     s = r + 1.0
     s_rest = r - (s - 1.0)

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from zinc_rt.formats.decode import plain_integers
+from zinc_rt.formats.table import Kind
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
 from zinc_rt.kernels.cpu.matrix import MAX_GROUPS, matrix_rows, matrix_scratch, tile_shapes, unpack_tile
 from zinc_rt.kernels.cpu.structs import MatmulArgs, StepRecord
 from zinc_rt.kernels.cpu.tiles import lane_of, live_rows, merge_lanes, put_aside, put_tile
-from zinc_rt.kernels.cpu.weights import BIAS_SUM, FIFTH_BIT, group_factors, group_value, line
+from zinc_rt.kernels.cpu.weights import (
+    SUPER_SHIFT,
+    bias_sum,
+    group_factors,
+    group_value,
+    line,
+    scale_of_halves,
+    tile_of,
+    weights_of,
+)
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     add_pairs,
@@ -25,6 +36,7 @@ from zinc_rt.lang.ops import (
     zeros,
 )  # fmt: skip
 from zinc_rt.lang.types import f32, i8, i16, i32, i64, ptr, u8, vec
+from zinc_rt.numerics import GROUP, TREE_LANES
 
 PANEL_ROWS = 64
 """Rows that go through all tiles of a call before the next ones do; a multiple of BLOCK_ROWS."""
@@ -33,17 +45,18 @@ PANEL_ROWS = 64
 @inline
 def isum_dots(w: ptr[u8], x: ptr[i8], isum, FIRST: int, LAST: int, FMT: str, M: int, W: int, SIGNED: bool):
     """isum[m * H + h] += the dot products of lines FIRST … LAST-1 with M rows."""
+    F = plain_integers(FMT)
     H = 16 // W
-    if FMT == "Q8_0" or target_has("vnni") or target_has("avxvnni") or not target_has("avx2"):
+    if F.kind == Kind.BYTES or target_has("vnni") or target_has("avxvnni") or not target_has("avx2"):
         for i in unroll(FIRST, LAST):
             lines = tuple(line(w, i, h * 4 * W, FMT, 4 * W, SIGNED) for h in range(H))
             for m in unroll(M):
                 q = four_columns(x, m, i, W)
                 for h in unroll(H):
-                    isum[m * H + h] = dot4(isum[m * H + h], lines[h], q, a_max=255 if FMT == "Q8_0" else 63)
+                    isum[m * H + h] = dot4(isum[m * H + h], lines[h], q, a_max=255 if F.kind == Kind.BYTES else 63)
     else:
         # Sums of products fit 16 bits for a few lines: 8 of 4-bit weights, 4 of 5-bit, 2 of 6-bit ones.
-        LINES = 2 if FMT == "Q6_K" else 4 if FMT in FIFTH_BIT else 8
+        LINES = 8 >> F.high_bits
         for start in unroll(FIRST, LAST, LINES):
             words = regs(vec[i16, 2 * W], M * H)
             for i in unroll(start, min(start + LINES, LAST)):
@@ -59,7 +72,7 @@ def isum_dots(w: ptr[u8], x: ptr[i8], isum, FIRST: int, LAST: int, FMT: str, M: 
 @inline
 def four_columns(x: ptr[i8], m: int, i: int, W: int):
     """Row m's activations of line i, for every lane."""
-    return bitcast(splat(load(cast(x + (m * 32 + i * 4), ptr[i32])), W), vec[i8, 4 * W])
+    return bitcast(splat(load(cast(x + (m * GROUP + i * 4), ptr[i32])), W), vec[i8, 4 * W])
 
 
 @inline
@@ -68,11 +81,12 @@ def add_group(w, scales, supers, x, d, s, s_stride, sums, FMT: str, M: int, W: i
     H = 16 // W
     isum = regs(vec[i32, W], M * H)
     second = isum
-    if FMT in BIAS_SUM and not SIGNED:
+    BIAS = bias_sum(FMT, SIGNED)
+    if BIAS:
         for m in unroll(M):
             for h in unroll(H):
-                isum[m * H + h] = splat(load(s, s_stride * BIAS_SUM[FMT] + m), W)
-    if FMT == "Q6_K":
+                isum[m * H + h] = splat(load(s, s_stride * BIAS + m), W)
+    if scale_of_halves(FMT):
         second = regs(vec[i32, W], M * H)
         for m in unroll(M):
             for h in unroll(H):
@@ -101,14 +115,14 @@ def add_group(w, scales, supers, x, d, s, s_stride, sums, FMT: str, M: int, W: i
 
 @inline
 def tile_rows(
-    tile, x, d, s, s_stride, block, groups, sums, FMT: str, M: int, W: int, SUPER_BYTES: int, SCALE_BYTES: int,
-    WEIGHT_BYTES: int, AHEAD: int, SIGNED: bool,
+    tile, x, d, s, s_stride, block, groups, sums, FMT: str, M: int, W: int, AHEAD: int, SIGNED: bool,
 ):  # fmt: skip
     """The sums of one tile for M rows of a block of `block` rows."""
+    TILE = tile_of(FMT)
     N = M * (16 // W)
     aside = array(f32, 8 * N * W, zero=False)
-    scales: ptr[u8] = tile + (groups >> 3) * SUPER_BYTES
-    w: ptr[u8] = tile + ((((groups >> 3) * SUPER_BYTES + groups * SCALE_BYTES) + 63) & -64)
+    scales: ptr[u8] = tile + (groups >> SUPER_SHIFT) * TILE.super_scales
+    w: ptr[u8] = weights_of(tile, groups, FMT)
     xv: ptr[i8] = x
     dv: ptr[f32] = d
     sv: ptr[i32] = s
@@ -123,14 +137,14 @@ def tile_rows(
                 one = regs(vec[f32, W], N)
                 group: i32 = first + (0, 16, 8, 24)[r]
                 while group < groups:
-                    for i in unroll(0, WEIGHT_BYTES, 64):
+                    for i in unroll(0, TILE.weights, 64):
                         prefetch(w, AHEAD + i)
-                    supers = tile + (group >> 3) * SUPER_BYTES
+                    supers = tile + (group >> SUPER_SHIFT) * TILE.super_scales
                     add_group(w, scales, supers, xv, dv, sv, s_stride, one, FMT, M, W, SIGNED)
-                    group += 32
-                    w = w + WEIGHT_BYTES
-                    scales = scales + SCALE_BYTES
-                    xv = xv + block * 32
+                    group += TREE_LANES
+                    w = w + TILE.weights
+                    scales = scales + TILE.scales
+                    xv = xv + block * GROUP
                     dv = dv + block
                     sv = sv + block
                 for i in unroll(N):
@@ -149,16 +163,15 @@ def tile_rows(
 
 @kernel
 def matmul(
-    a: ptr[MatmulArgs], step: ptr[StepRecord], first: i32, last: i32, FMT: str, W: int, SUPER_BYTES: int, SCALE_BYTES:
-    int,
-    WEIGHT_BYTES: int, BLOCKS: tuple, AHEAD: int, TILES: str,
+    a: ptr[MatmulArgs], step: ptr[StepRecord], first: i32, last: i32, FMT: str, W: int, BLOCKS: tuple, AHEAD: int,
+    TILES: str,
 ):  # fmt: skip
     """Units: tiles. BLOCKS: numbers of rows worked on at once, descending to 1.
 
     TILES: "" for vectors alone; "amx" for matrix registers where 16 rows come together; "emulated" for the same path
     in vectors.
     """
-    SIGNED = FMT == "Q8_0" and not (target_has("vnni") or target_has("avxvnni"))
+    SIGNED = plain_integers(FMT).kind == Kind.BYTES and not (target_has("vnni") or target_has("avxvnni"))
     p = a.pack
     groups = p.n_groups
     s_stride = p.s_stride
@@ -184,17 +197,17 @@ def matmul(
                 if TILES != "":
                     if here == BLOCK_ROWS and groups <= MAX_GROUPS:
                         if start == panel:
-                            unpack_tile(tile, scratch, groups, FMT, SUPER_BYTES, SCALE_BYTES, WEIGHT_BYTES)
+                            unpack_tile(tile, scratch, groups, FMT)
                             tile_shapes(FMT, TILES)
-                        matrix_rows(a, tile, scratch, t, start, FMT, SUPER_BYTES, SCALE_BYTES, TILES)
+                        matrix_rows(a, tile, scratch, t, start, FMT, TILES)
                         m = BLOCK_ROWS
                 for M in unroll(BLOCKS):
                     while m + M <= here:
-                        x = p.q + (at * 32 + i64(m) * 32)
+                        x = p.q + (at * GROUP + i64(m) * GROUP)
                         sums = regs(vec[f32, W], M * (16 // W))
                         tile_rows(
                             tile, x, p.d + (at + i64(m)), p.s + (at + i64(m)), s_stride, block, groups, sums, FMT, M,
-                            W, SUPER_BYTES, SCALE_BYTES, WEIGHT_BYTES, AHEAD, SIGNED,
+                            W, AHEAD, SIGNED,
                         )  # fmt: skip
                         put_tile(a, sums, t, start + m, M, W)
                         m += M

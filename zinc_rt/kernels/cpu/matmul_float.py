@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from zinc_rt.formats.decode import format_of
+from zinc_rt.formats.table import Kind
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
 from zinc_rt.kernels.cpu.structs import MatmulArgs, StepRecord
 from zinc_rt.kernels.cpu.tiles import lane_of, live_rows, merge_lanes, put_aside, put_tile
+from zinc_rt.kernels.cpu.weights import tile_of
 from zinc_rt.lang.kernel import inline, kernel
-from zinc_rt.lang.ops import array, bitcast, cast, fma, load, prefetch, regs, splat, unroll
+from zinc_rt.lang.ops import array, bitcast, cast, fma, load, prefetch, regs, splat, static_assert, unroll
 from zinc_rt.lang.types import f16, f32, i32, i64, ptr, u8, u32, vec
+from zinc_rt.numerics import GROUP, TREE_LANES
 
 
 @inline
 def weights_at(w: ptr[u8], k: int, at: int, FMT: str, W: int):
-    """Weights of column k (and k + 1 for BF16) of W rows from row `at`, as f32: a tuple of columns."""
-    if FMT == "F32":
+    """Weights of column k (and k + 1 where columns lie in pairs) of W rows from row `at`, as f32: a tuple."""
+    F = format_of(FMT)
+    if F.kind == Kind.F32:
         return (load(cast(w, ptr[f32]), k * 16 + at, lanes=W),)
-    if FMT == "F16":
+    if F.kind == Kind.F16:
         return (f32(load(cast(w, ptr[f16]), k * 16 + at, lanes=W)),)
+    static_assert(F.kind == Kind.BF16, f"format {FMT}: weights_at does not know numbers of kind {F.kind!s}")
     pairs = load(cast(w, ptr[u32]), (k // 2) * 16 + at, lanes=W)
     return (bitcast(pairs << 16, vec[f32, W]), bitcast(pairs & 0xFFFF0000, vec[f32, W]))
 
@@ -25,11 +31,11 @@ def weights_at(w: ptr[u8], k: int, at: int, FMT: str, W: int):
 def add_group(w, x, block, steps: i32, sums, FMT: str, M: int, W: int):
     """sums += the group's chain for M rows; `steps` columns are real. x: f32[32, block] from the first of the rows."""
     H = 16 // W
-    COLUMNS = 2 if FMT == "BF16" else 1
+    COLUMNS = 2 if format_of(FMT).kind == Kind.BF16 else 1
     acc = regs(vec[f32, W], M * H)
-    if steps == 32:
+    if steps == GROUP:
         xk: ptr[f32] = x
-        for k in unroll(0, 32, COLUMNS):
+        for k in unroll(0, GROUP, COLUMNS):
             for h in unroll(H):
                 columns = weights_at(w, k, h * W, FMT, W)
                 for c in unroll(COLUMNS):
@@ -37,7 +43,7 @@ def add_group(w, x, block, steps: i32, sums, FMT: str, M: int, W: int):
                         acc[m * H + h] = fma(columns[c], splat(load(xk + c * i64(block), m), W), acc[m * H + h])
             xk = xk + i64(block) * COLUMNS
     else:
-        BYTES = 32 if FMT == "F16" else 64
+        BYTES = 16 * COLUMNS * format_of(FMT).block_bytes
         xk: ptr[f32] = x
         wk: ptr[u8] = w
         for k in range(0, steps, COLUMNS):
@@ -55,9 +61,7 @@ def add_group(w, x, block, steps: i32, sums, FMT: str, M: int, W: int):
 
 @kernel
 def matmul_float(
-    a: ptr[MatmulArgs], step: ptr[StepRecord], first: i32, last: i32, FMT: str, W: int, WEIGHT_BYTES: int, BLOCKS:
-    tuple,
-    AHEAD: int,
+    a: ptr[MatmulArgs], step: ptr[StepRecord], first: i32, last: i32, FMT: str, W: int, BLOCKS: tuple, AHEAD: int,
 ):  # fmt: skip
     """Units: tiles. BLOCKS: numbers of rows worked on at once, descending to 1."""
     p = a.pack
@@ -81,7 +85,7 @@ def matmul_float(
                     N = M * (16 // W)
                     sums = regs(vec[f32, W], N)
                     w: ptr[u8] = tile
-                    x: ptr[f32] = p.f + (i64(start) * i64(groups) * 32 + i64(m))
+                    x: ptr[f32] = p.f + (i64(start) * i64(groups) * GROUP + i64(m))
                     second = regs(vec[f32, W], N)
                     for q in range(8):
                         first_lane = lane_of(q * 4)
@@ -90,15 +94,15 @@ def matmul_float(
                             one = regs(vec[f32, W], N)
                             group: i32 = first_lane + (0, 16, 8, 24)[r]
                             while group < groups:
-                                for i in unroll(0, WEIGHT_BYTES, 64):
+                                for i in unroll(0, tile_of(FMT).weights, 64):
                                     prefetch(w, AHEAD + i)
-                                steps: i32 = n - group * 32
-                                if steps > 32:
-                                    steps = 32
+                                steps: i32 = n - group * GROUP
+                                if steps > GROUP:
+                                    steps = GROUP
                                 add_group(w, x, block, steps, one, FMT, M, W)
-                                group += 32
-                                w = w + WEIGHT_BYTES
-                                x = x + i64(block) * 32
+                                group += TREE_LANES
+                                w = w + tile_of(FMT).weights
+                                x = x + i64(block) * GROUP
                             for i in unroll(N):
                                 if r % 2 == 0:
                                     into[i] = one[i]

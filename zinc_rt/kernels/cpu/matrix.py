@@ -6,9 +6,20 @@ to the float arithmetic, a quarter of the lanes of a tree at a time.
 
 from __future__ import annotations
 
+from zinc_rt.formats.decode import plain_integers
+from zinc_rt.formats.table import Kind
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
 from zinc_rt.kernels.cpu.tiles import lane_of, put_tile
-from zinc_rt.kernels.cpu.weights import BIAS_SUM, group_factors, group_value, line
+from zinc_rt.kernels.cpu.weights import (
+    SUPER_SHIFT,
+    bias_sum,
+    group_factors,
+    group_value,
+    line,
+    scale_of_halves,
+    tile_of,
+    weights_of,
+)
 from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import (
     array,
@@ -27,6 +38,7 @@ from zinc_rt.lang.ops import (
     unroll,
 )  # fmt: skip
 from zinc_rt.lang.types import f32, i8, i32, i64, ptr, u8, vec
+from zinc_rt.numerics import GROUP, TREE_LANES
 
 MAX_GROUPS = 384
 """Groups of the longest row that this path takes: its scratch lies on the stack."""
@@ -43,37 +55,33 @@ def matrix_scratch(FMT: str, TILES: str):
     """Memory for (unpacked lines, products, factors, sums put aside)."""
     if TILES == "":
         return ()
-    lines = array(u8, 64 if FMT == "Q8_0" else MAX_GROUPS * 512, zero=False)
-    products = array(i32, QUARTET_GROUPS * (512 if FMT == "Q6_K" else 256), zero=False)
+    lines = array(u8, 64 if plain_integers(FMT).kind == Kind.BYTES else MAX_GROUPS * 512, zero=False)
+    products = array(i32, QUARTET_GROUPS * (512 if scale_of_halves(FMT) else 256), zero=False)
     return lines, products, array(f32, QUARTET_GROUPS * 64, zero=False), array(f32, 8 * BLOCK_ROWS * 16, zero=False)
 
 
 @inline
 def tile_shapes(FMT: str, TILES: str):
-    """Tiles 0 and 3 hold products, 1 and 4 activations, 2 and 5 weights; Q6_K multiplies 16 columns at a time."""
+    """Tiles 0 and 3 hold products, 1 and 4 activations, 2 and 5 weights; where halves of a group have scales of
+    their own, 16 columns are multiplied at a time.
+    """
     if TILES == "amx":
-        if FMT == "Q6_K":
+        if scale_of_halves(FMT):
             tile_configure((16, 16, 4, 16, 16, 4), (64, 16, 64, 64, 16, 64))
         else:
             tile_configure((16, 16, 8), (64, 32, 64))
 
 
 @inline
-def weights_of(tile, groups: i32, SUPER_BYTES: int, SCALE_BYTES: int):
-    """Where a tile's weights begin."""
-    return tile + ((((groups >> 3) * SUPER_BYTES + groups * SCALE_BYTES) + 63) & -64)
-
-
-@inline
-def unpack_tile(tile, scratch, groups: i32, FMT: str, SUPER_BYTES: int, SCALE_BYTES: int, WEIGHT_BYTES: int):
+def unpack_tile(tile, scratch, groups: i32, FMT: str):
     """The tile's weights as lines of unsigned bytes, 512 bytes for a group."""
-    if FMT != "Q8_0":
-        w: ptr[u8] = weights_of(tile, groups, SUPER_BYTES, SCALE_BYTES)
+    if plain_integers(FMT).kind != Kind.BYTES:
+        w: ptr[u8] = weights_of(tile, groups, FMT)
         out: ptr[u8] = scratch[0]
         for g in range(groups):
             for i in unroll(8):
                 store(out, line(w, i, 0, FMT, 64, False), i * 64)
-            w = w + WEIGHT_BYTES
+            w = w + tile_of(FMT).weights
             out = out + 512
 
 
@@ -82,7 +90,7 @@ def product(c, x, w, T: int, LINES: int, TILES: str):
     """c i32[16, 16] = 16 rows of x (32 bytes apart) times LINES lines of weights."""
     if TILES == "amx":
         tile_zero(T)
-        tile_load(T + 1, x, 32)
+        tile_load(T + 1, x, GROUP)
         tile_load(T + 2, w, 64)
         tile_dot_i8u8(T, T + 1, T + 2)
         tile_store(T, c, 64)
@@ -90,27 +98,30 @@ def product(c, x, w, T: int, LINES: int, TILES: str):
         for m in range(BLOCK_ROWS):
             acc: vec[i32, 16] = 0
             for i in unroll(LINES):
-                q = bitcast(splat(load(cast(x + (m * 32 + i * 4), ptr[i32])), 16), vec[i8, 64])
+                q = bitcast(splat(load(cast(x + (m * GROUP + i * 4), ptr[i32])), 16), vec[i8, 64])
                 acc = dot4(acc, load(w, i * 64, lanes=64), q)
             store(c, acc, m * 16)
 
 
 @inline
-def matrix_rows(a, tile, scratch, t: i32, start: i32, FMT: str, SUPER_BYTES: int, SCALE_BYTES: int, TILES: str):
+def matrix_rows(a, tile, scratch, t: i32, start: i32, FMT: str, TILES: str):
     """A tile for the block of 16 rows from `start`: its sums to y."""
-    P = 2 if FMT == "Q6_K" else 1
-    F = 4 if FMT in ("Q4_K", "Q5_K") else 3 if FMT == "Q6_K" else 2 if FMT in ("Q4_1", "Q5_1") else 1
+    TILE = tile_of(FMT)
+    HALVES = scale_of_halves(FMT)
+    P = 2 if HALVES else 1
+    F = plain_integers(FMT).factors
+    BIAS = bias_sum(FMT, False)
     p = a.pack
     groups = p.n_groups
     at = i64(start) * i64(groups)
     lines: ptr[u8] = scratch[0]
-    if FMT == "Q8_0":
-        lines = weights_of(tile, groups, SUPER_BYTES, SCALE_BYTES)
+    if plain_integers(FMT).kind == Kind.BYTES:
+        lines = weights_of(tile, groups, FMT)
     products = scratch[1]
     factors = scratch[2]
     aside = scratch[3]
-    scales: ptr[u8] = tile + (groups >> 3) * SUPER_BYTES
-    x: ptr[i8] = p.q + at * 32
+    scales: ptr[u8] = tile + (groups >> SUPER_SHIFT) * TILE.super_scales
+    x: ptr[i8] = p.q + at * GROUP
     d: ptr[f32] = p.d + at
     s: ptr[i32] = p.s + at
     s_stride = p.s_stride
@@ -120,33 +131,33 @@ def matrix_rows(a, tile, scratch, t: i32, start: i32, FMT: str, SUPER_BYTES: int
         for r in range(4):
             group: i32 = first + ((r & 1) << 4) + ((r & 2) << 2)
             while group < groups:
-                if FMT == "Q6_K":
+                if HALVES:
                     product(products + k * 512, x, lines, 0, 4, TILES)
                     product(products + (k * 512 + 256), x + 16, lines + 256, 3, 4, TILES)
                 else:
                     product(products + k * 256, x, lines, 0, 8, TILES)
-                values = group_factors(scales, tile + (group >> 3) * SUPER_BYTES, 0, FMT, 16)
+                values = group_factors(scales, tile + (group >> SUPER_SHIFT) * TILE.super_scales, 0, FMT, 16)
                 for i in unroll(F):
                     store(factors, values[i], (k * F + i) * 16)
                 k += 1
-                group += 32
+                group += TREE_LANES
                 lines = lines + 512
-                scales = scales + SCALE_BYTES
+                scales = scales + TILE.scales
                 x = x + 512
         for m in range(0, BLOCK_ROWS, 4):
             lanes = regs(vec[f32, 16], 16)
             g: i32 = 0
             for r in unroll(4):
-                n: i32 = (groups - first + (31 - LANE_STEPS[r])) >> 5
+                n: i32 = (groups - first + (TREE_LANES - 1 - LANE_STEPS[r])) >> (TREE_LANES.bit_length() - 1)
                 for j in range(n):
                     f = tuple(load(factors, (g * F + i) * 16, lanes=16) for i in range(F))
                     for mm in unroll(4):
                         place = g * 16 + m + mm
                         isum = load(products, g * (256 * P) + (m + mm) * 16, lanes=16)
                         second = isum
-                        if FMT in BIAS_SUM:
-                            isum = isum + splat(load(s, s_stride * BIAS_SUM[FMT] + i64(place)), 16)
-                        if FMT == "Q6_K":
+                        if BIAS:
+                            isum = isum + splat(load(s, s_stride * BIAS + i64(place)), 16)
+                        if HALVES:
                             isum = isum + splat(load(s, s_stride * 4 + i64(place)), 16)
                             second = load(products, g * 512 + 256 + (m + mm) * 16, lanes=16)
                             second = second + splat(load(s, s_stride * 5 + i64(place)), 16)

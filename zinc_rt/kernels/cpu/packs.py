@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
 from zinc_rt.kernels.cpu.maths import INFINITY, MAGIC, MAGIC_BITS, silu
-from zinc_rt.kernels.cpu.structs import NormArgs, Pack, PackArgs, StepRecord
+from zinc_rt.kernels.cpu.structs import BIASES, HALF_BIAS, NormArgs, Pack, PackArgs, StepRecord
 from zinc_rt.kernels.cpu.tiles import live_rows
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
@@ -28,8 +28,7 @@ from zinc_rt.lang.ops import (
     zeros,
 )
 from zinc_rt.lang.types import f32, i8, i32, i64, ptr, u8, u32, u64, vec
-
-MIN_NORMAL = 2.0**-126
+from zinc_rt.numerics import GROUP, GROUP_SHIFT, MIN_NORMAL, NORM_LANES, QUANT_MAX
 
 
 @inline
@@ -40,8 +39,8 @@ def not_null(p):
 
 @inline
 def pack_group(p: ptr[Pack], v, row: i32, rows: i32, group: i32, W: int):
-    """Store one group of 32 (32 // W vectors) of a packed row: int8 with scale and sums, and floats, as wanted."""
-    N = 32 // W
+    """Store one group of 32 (GROUP // W vectors) of a packed row: int8 with scale and sums, and floats, as wanted."""
+    N = GROUP // W
     block: i32 = rows
     if block > BLOCK_ROWS:
         block = BLOCK_ROWS
@@ -54,38 +53,38 @@ def pack_group(p: ptr[Pack], v, row: i32, rows: i32, group: i32, W: int):
         biggest = bitcast(v[0], vec[u32, W]) & 0x7FFFFFFF
         for i in unroll(1, N):
             biggest = maximum(biggest, bitcast(v[i], vec[u32, W]) & 0x7FFFFFFF)
-        d: f32 = bitcast(reduce_max(biggest), f32) / 127.0
+        d: f32 = bitcast(reduce_max(biggest), f32) / QUANT_MAX
         if d < MIN_NORMAL:
             d = 0.0
-        q = p.q + at * 32
+        q = p.q + at * GROUP
         s0: i32 = 0
         s1: i32 = 0
         if d > 0.0 and d < INFINITY:
             inverse = splat(one_over(d), W)
             for i in unroll(N):
                 store(q, i8(nearest(v[i] * inverse)), i * W)
-            ones: vec[u8, 32] = 1
-            sums = dot4(zeros(vec[i32, 8]), ones, load(q, lanes=32), a_max=1)
+            ones: vec[u8, GROUP] = 1
+            sums = dot4(zeros(vec[i32, 8]), ones, load(q, lanes=GROUP), a_max=1)
             s0 = reduce_add(low(sums))
             s1 = reduce_add(high(sums))
         else:
-            store(q, zeros(vec[i8, 32]))
+            store(q, zeros(vec[i8, GROUP]))
         p.d[at] = d
         s = p.s + at
         total = s0 + s1
         s[0] = bitcast(f32(total), i32)
         stride = p.s_stride
-        s[stride] = total * -128
-        s[stride * 2] = total * -8
-        s[stride * 3] = total * -16
-        s[stride * 4] = s0 * -32
-        s[stride * 5] = s1 * -32
+        s[stride] = total * -BIASES[0]
+        s[stride * 2] = total * -BIASES[1]
+        s[stride * 3] = total * -BIASES[2]
+        s[stride * 4] = s0 * -HALF_BIAS
+        s[stride * 5] = s1 * -HALF_BIAS
     if not_null(p.f):
-        buffer = array(f32, 32, zero=False)
+        buffer = array(f32, GROUP, zero=False)
         for i in unroll(N):
             store(buffer, v[i], i * W)
-        f = p.f + (i64(start) * i64(p.n_groups) + i64(place) * i64(block)) * 32 + i64(inside)
-        for k in range(32):
+        f = p.f + (i64(start) * i64(p.n_groups) + i64(place) * i64(block)) * GROUP + i64(inside)
+        for k in range(GROUP):
             f[i64(k) * i64(block)] = buffer[k]
 
 
@@ -147,16 +146,16 @@ def padded(x: ptr[f32], at: i32, n: i32, buffer: ptr[f32], N: int, W: int):
 
 @inline
 def rms_scale(x: ptr[f32], n: i32, eps: f32, W: int):
-    """1 / sqrt(mean of squares + eps) by the tree over 256 lanes."""
-    C = 256 // W
+    """1 / sqrt(mean of squares + eps) by the tree over `NORM_LANES` lanes."""
+    C = NORM_LANES // W
     lane = regs(vec[f32, W], C)
-    buffer = array(f32, 256, zero=False)
-    for at in range(0, n, 256):
-        p = padded(x, at, n, buffer, 256, W)
+    buffer = array(f32, NORM_LANES, zero=False)
+    for at in range(0, n, NORM_LANES):
+        p = padded(x, at, n, buffer, NORM_LANES, W)
         for i in unroll(C):
             v = load(p, i * W, lanes=W)
             lane[i] = fma(v, v, lane[i])
-    for half in unroll(tuple(h // W for h in (128, 64, 32, 16, 8, 4) if h >= W)):
+    for half in unroll(tuple(h // W for h in (NORM_LANES >> k for k in range(1, 7)) if h >= W)):
         for i in unroll(half):
             lane[i] = lane[i] + lane[i + half]
     total = reduce_add(lane[0])
@@ -169,8 +168,8 @@ def norm(a: ptr[NormArgs], step: ptr[StepRecord], first: i32, last: i32, W: int)
     n = a.n
     rows = live_rows(step, a.by_logit)
     weight = a.weight
-    buffer = array(f32, 32, zero=False)
-    buffer_w = array(f32, 32, zero=False)
+    buffer = array(f32, GROUP, zero=False)
+    buffer_w = array(f32, GROUP, zero=False)
     for u in range(first, last):
         row: i32 = u
         if a.by_logit != 0:
@@ -186,17 +185,17 @@ def norm(a: ptr[NormArgs], step: ptr[StepRecord], first: i32, last: i32, W: int)
         wanted = not_null(a.y)
         packed = not_null(a.pack)
         y = a.y + i64(row) * i64(n)
-        for at in range(0, n, 32):
-            v = regs(vec[f32, W], 32 // W)
-            xs = padded(x, at, n, buffer, 32, W)
-            ws = padded(weight, at, n, buffer_w, 32, W)
-            for i in unroll(32 // W):
+        for at in range(0, n, GROUP):
+            v = regs(vec[f32, W], GROUP // W)
+            xs = padded(x, at, n, buffer, GROUP, W)
+            ws = padded(weight, at, n, buffer_w, GROUP, W)
+            for i in unroll(GROUP // W):
                 v[i] = (load(xs, i * W, lanes=W) * scale) * load(ws, i * W, lanes=W)
             if wanted:
-                for i in unroll(32 // W):
+                for i in unroll(GROUP // W):
                     store_some(y, v[i], at + i * W, n, W)
             if packed:
-                pack_group(a.pack, v, u, rows, at >> 5, W)
+                pack_group(a.pack, v, u, rows, at >> GROUP_SHIFT, W)
 
 
 @kernel
@@ -204,7 +203,7 @@ def pack(a: ptr[PackArgs], step: ptr[StepRecord], first: i32, last: i32, W: int,
     """Units: stretches of CHUNK elements of a row (the last may be short), row after row."""
     n = a.n
     rows = live_rows(step, a.by_logit)
-    buffer = array(f32, 32, zero=False)
+    buffer = array(f32, GROUP, zero=False)
     chunks = i32(u32(n + (CHUNK - 1)) // CHUNK)
     row: i32 = 0
     rest: i32 = first
@@ -220,20 +219,20 @@ def pack(a: ptr[PackArgs], step: ptr[StepRecord], first: i32, last: i32, W: int,
         end: i32 = (rest + 1) * CHUNK
         if end > n:
             end = n
-        for at in range(rest * CHUNK, end, 32):
-            v = regs(vec[f32, W], 32 // W)
-            xs = padded(x, at, n, buffer, 32, W)
-            for i in unroll(32 // W):
+        for at in range(rest * CHUNK, end, GROUP):
+            v = regs(vec[f32, W], GROUP // W)
+            xs = padded(x, at, n, buffer, GROUP, W)
+            for i in unroll(GROUP // W):
                 v[i] = load(xs, i * W, lanes=W)
             if not_null(a.up):
-                ups = padded(a.up + offset, at, n, buffer, 32, W)
-                for i in unroll(32 // W):
+                ups = padded(a.up + offset, at, n, buffer, GROUP, W)
+                for i in unroll(GROUP // W):
                     v[i] = silu(v[i]) * load(ups, i * W, lanes=W)
             if not_null(a.y):
-                for i in unroll(32 // W):
+                for i in unroll(GROUP // W):
                     store_some(a.y + offset, v[i], at + i * W, n, W)
             if not_null(a.pack):
-                pack_group(a.pack, v, row, rows, at >> 5, W)
+                pack_group(a.pack, v, row, rows, at >> GROUP_SHIFT, W)
         rest += 1
         if rest == chunks:
             rest = 0

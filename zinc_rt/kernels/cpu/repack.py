@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-from zinc_rt.kernels.cpu.blocks import half_at, k_scale
+from zinc_rt.formats.decode import (
+    HIGH_MASKS,
+    LOW_NIBBLES,
+    format_of,
+    half_at,
+    half_scale_at,
+    high_at,
+    high_shift,
+    low_at,
+    low_shift,
+    plain_integers,
+    six_bit_scales,
+    spread,
+)
+from zinc_rt.formats.table import Kind, Scale
 from zinc_rt.kernels.cpu.structs import CopyArgs, StepRecord
 from zinc_rt.kernels.cpu.tiles import lane_of
-from zinc_rt.kernels.cpu.weights import SUPER
+from zinc_rt.kernels.cpu.weights import SUPER_SHIFT, tile_of, weights_of
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     cast,
@@ -20,34 +34,38 @@ from zinc_rt.lang.ops import (
     regs,
     shuffle,
     splat,
+    static_assert,
     store,
     unroll,
     zeros,
 )
 from zinc_rt.lang.types import i32, i64, ptr, u8, u16, u32, vec
+from zinc_rt.numerics import GROUP, TREE_LANES
 
 
 @inline
 def put_scales(block: ptr[u8], j: i32, group: i32, supers: ptr[u8], scales: ptr[u8], r: i32, FMT: str):
     """Row r's scales of a group."""
-    if FMT in SUPER:
+    F = format_of(FMT)
+    if F.scale == Scale.BLOCK:
+        cast(scales, ptr[u16])[r] = half_at(block, F.d)
+        if F.minimum is not None:
+            cast(scales, ptr[u16])[16 + r] = half_at(block, F.minimum)
+    else:
         if j == 0:
-            SUPER_BYTES = 32 if FMT == "Q6_K" else 64
-            at = cast(supers + (group >> 3) * SUPER_BYTES, ptr[u16])
-            at[r] = half_at(block, 208 if FMT == "Q6_K" else 0)
-            if FMT != "Q6_K":
-                at[16 + r] = half_at(block, 2)
-        if FMT == "Q6_K":
+            at = cast(supers + (group >> SUPER_SHIFT) * tile_of(FMT).super_scales, ptr[u16])
+            at[r] = half_at(block, F.d)
+            if F.minimum is not None:
+                at[16 + r] = half_at(block, F.minimum)
+        if F.scale == Scale.INT8_HALVES:
             for h in unroll(2):
-                scales[16 * h + r] = block[192 + 8 * (j >> 2) + 2 * (j & 3) + h]
-        else:
-            sc, mn = k_scale(block + 4, j)
+                scales[16 * h + r] = block[half_scale_at(F.scales, j, h)]
+        elif F.scale == Scale.SIX_BIT:
+            sc, mn = six_bit_scales(block + F.scales, j)
             scales[r] = u8(sc)
             scales[16 + r] = u8(mn)
-    else:
-        cast(scales, ptr[u16])[r] = half_at(block, 0)
-        if FMT in ("Q4_1", "Q5_1"):
-            cast(scales, ptr[u16])[16 + r] = half_at(block, 2)
+        else:
+            static_assert(False, f"format {FMT}: put_scales does not know scales of kind {F.scale!s}")
 
 
 @inline
@@ -59,32 +77,32 @@ def words_at(p: ptr[u8], at, N: int):
 @inline
 def row_lines(block: ptr[u8], j: i32, FMT: str, FLIP: int):
     """What a row puts into the lines of a group's tile: a word for each line, of eight."""
-    if FMT == "Q8_0":
-        return words_at(block, 2, 8) ^ FLIP
-    if FMT in ("Q4_0", "Q4_1", "Q5_0", "Q5_1"):
+    F = plain_integers(FMT)
+    if F.kind == Kind.BYTES and F.groups == 1:
+        return words_at(block, F.q, 8) ^ FLIP
+    if F.kind == Kind.NIBBLES and F.groups == 1:
         # The file keeps columns 4i … in low nibbles, 16 + 4i … in high ones, as a tile does.
-        at = (2 if FMT in ("Q4_0", "Q5_0") else 4) + (4 if FMT in ("Q5_0", "Q5_1") else 0)
-        packed = words_at(block, at, 4)
+        packed = words_at(block, F.q, 4)
         out = concat(packed, zeros(vec[u32, 4]))
-        if FMT in ("Q5_0", "Q5_1"):
-            bits_of_row = splat(load(cast(block + (at - 4), ptr[u32]), align=1), 8)
-            # Bit 4i + b belongs to byte b of line i: spread four bits over four bytes, then line i's go to bit i.
-            spread = (((bits_of_row >> (iota(u32, 8) * 4)) & 15) * 0x00204081) & 0x01010101
-            out = insert(out, 4, reduce_or(spread << iota(u32, 8)))
+        if F.high_bits != 0:
+            static_assert(F.high_bits == 1, f"format {FMT}: row_lines does not know {F.high_bits} high bits of nibbles")
+            bits_of_row = splat(load(cast(block + F.high, ptr[u32]), align=1), 8)
+            # Bit 4i + b belongs to byte b of line i, whose bits go to bit i.
+            out = insert(out, 4, reduce_or(spread(bits_of_row >> (iota(u32, 8) * 4)) << iota(u32, 8)))
         return out
-    if FMT in ("Q4_K", "Q5_K"):
-        q = words_at(block, (48 if FMT == "Q5_K" else 16) + (j >> 1) * 32, 8)
-        bits = (q >> splat(u32((j & 1) * 4), 8)) & 0x0F0F0F0F
-        out = concat(low(bits) | (high(bits) << 4), zeros(vec[u32, 4]))
-        if FMT == "Q5_K":
-            fifth = (words_at(block, 16, 8) >> splat(u32(j), 8)) & 0x01010101
-            out = insert(out, 4, reduce_or(fifth << iota(u32, 8)))
-        return out
-    k = j & 3
-    bits = (words_at(block, (j >> 2) * 64 + (k & 1) * 32, 8) >> splat(u32((k >> 1) * 4), 8)) & 0x0F0F0F0F
-    pairs = (words_at(block, 128 + (j >> 2) * 32, 8) >> splat(u32(2 * k), 8)) & 0x03030303
-    shifted = pairs << ((iota(u32, 8) & 3) * 2)
+    static_assert(
+        F.kind in (Kind.PAIRS, Kind.HALVES),
+        f"format {FMT}: row_lines does not know integers of kind {F.kind!s} in blocks of {F.block}",
+    )
+    bits = (words_at(block, low_at(j, FMT), 8) >> splat(low_shift(j, FMT), 8)) & LOW_NIBBLES
     out = concat(low(bits) | (high(bits) << 4), zeros(vec[u32, 4]))
+    if F.high_bits == 0:
+        return out
+    upper = (words_at(block, high_at(j, FMT), 8) >> splat(high_shift(j, FMT), 8)) & HIGH_MASKS[F.high_bits]
+    if F.high_bits == 1:
+        return insert(out, 4, reduce_or(upper << iota(u32, 8)))
+    static_assert(F.high_bits == 2, f"format {FMT}: tiles have no lines for {F.high_bits} high bits")
+    shifted = upper << ((iota(u32, 8) & 3) * 2)
     out = insert(out, 4, reduce_or(low(shifted)))
     return insert(out, 5, reduce_or(high(shifted)))
 
@@ -128,27 +146,27 @@ def find_rows(a, t, starts):
 
 @kernel
 def repack(
-    a: ptr[CopyArgs], step: ptr[StepRecord], first: i32, last: i32, FMT: str, BLOCK: int, PER_BLOCK: int, SUPER_BYTES:
-    int,
-    SCALE_BYTES: int, WEIGHT_BYTES: int, FLIP: int,
+    a: ptr[CopyArgs], step: ptr[StepRecord], first: i32, last: i32, FMT: str, FLIP: int
 ):  # fmt: skip
-    """Units: tiles, of quantised formats. FLIP: what Q8_0's words are xored with (0x80808080 makes them unsigned).
+    """Units: tiles, of quantised formats. FLIP: what words of signed bytes are xored with (0x80808080: made unsigned).
 
     Rows past the matrix repeat its last row: they are computed and never stored.
     """
+    F = format_of(FMT)
+    TILE = tile_of(FMT)
     groups = a.n_groups
     starts = regs(i64, 16)
     for t in range(first, last):
         tile = a.tiles + i64(t) * a.tile_bytes
-        scales: ptr[u8] = tile + (groups >> 3) * SUPER_BYTES
-        w: ptr[u8] = tile + ((((groups >> 3) * SUPER_BYTES + groups * SCALE_BYTES) + 63) & -64)
+        scales: ptr[u8] = tile + (groups >> SUPER_SHIFT) * TILE.super_scales
+        w: ptr[u8] = weights_of(tile, groups, FMT)
         find_rows(a, t, starts)
         following: ptr[u8] = a.source + (starts[0] + 16 * a.row_bytes)
-        for q in range(32):
+        for q in range(TREE_LANES):
             group: i32 = lane_of(q)
             while group < groups:
-                j = group & (PER_BLOCK - 1)
-                at = i64(group >> (3 if PER_BLOCK == 8 else 0)) * BLOCK
+                j = group & (F.groups - 1)
+                at = i64(group >> F.group_shift) * F.block_bytes
                 lines = regs(vec[u32, 16], 8)
                 for r in unroll(8):
                     upper = a.source + (starts[r] + at)
@@ -157,21 +175,21 @@ def repack(
                     put_scales(lower, j, group, tile, scales, r + 8, FMT)
                     lines[r] = concat(row_lines(upper, j, FMT, FLIP), row_lines(lower, j, FMT, FLIP))
                 transpose(lines)
-                for i in unroll(WEIGHT_BYTES // 64):
+                for i in unroll(TILE.weights // 64):
                     store(cast(w, ptr[u32]), lines[i], 16 * i, align=64)
-                for i in unroll(0, 16 * BLOCK // PER_BLOCK, 64):
+                for i in unroll(0, 16 * F.block_bytes // F.groups, 64):
                     prefetch(following + i)
-                following = following + 16 * BLOCK // PER_BLOCK
-                group += 32
-                w = w + WEIGHT_BYTES
-                scales = scales + SCALE_BYTES
+                following = following + 16 * F.block_bytes // F.groups
+                group += TREE_LANES
+                w = w + TILE.weights
+                scales = scales + TILE.scales
 
 
 @inline
 def put_whole_group(source: ptr[u8], starts, w: ptr[u8], FMT: str):
     """A group of floats that has all its 32 columns. starts: where each of the 16 rows begins, behind `source`."""
-    PARTS = 4 if FMT == "F32" else 2
-    for part in unroll(PARTS):
+    F = format_of(FMT)
+    for part in unroll(F.block_bytes):
         lines = regs(vec[u32, 16], 8)
         for r in unroll(8):
             lines[r] = concat(
@@ -179,18 +197,34 @@ def put_whole_group(source: ptr[u8], starts, w: ptr[u8], FMT: str):
             )  # fmt: skip
         transpose(lines)
         for i in unroll(8):
-            if FMT == "F16":
+            if F.kind == Kind.F16:
                 # A word is two columns, which lie in lines of their own.
                 store(cast(w, ptr[u16]), u16(lines[i] & 0xFFFF), 16 * (16 * part + 2 * i), align=32)
                 store(cast(w, ptr[u16]), u16(lines[i] >> 16), 16 * (16 * part + 2 * i + 1), align=32)
             else:
+                static_assert(F.kind in (Kind.F32, Kind.BF16), f"format {FMT}: tiles have no place for {F.kind!s}")
                 store(cast(w, ptr[u32]), lines[i], 16 * (8 * part + i), align=64)
 
 
+@inline
+def put_column(row: ptr[u8], w: ptr[u8], k: i32, r: int, FMT: str):
+    """Column k of row r of a group of floats that is cut short."""
+    F = format_of(FMT)
+    if F.kind == Kind.F32:
+        cast(w, ptr[u32])[16 * k + r] = load(cast(row, ptr[u32]), k, align=1)
+    else:
+        at = 16 * k + r
+        if F.kind == Kind.BF16:
+            at = 32 * (k >> 1) + 2 * r + (k & 1)
+        else:
+            static_assert(F.kind == Kind.F16, f"format {FMT}: tiles have no place for numbers of kind {F.kind!s}")
+        cast(w, ptr[u16])[at] = load(cast(row, ptr[u16]), k, align=1)
+
+
 @kernel
-def repack_float(a: ptr[CopyArgs], step: ptr[StepRecord], first: i32, last: i32, FMT: str, WEIGHT_BYTES: int):
-    """Units: tiles, of F32, F16 and BF16. Columns past the matrix are zero and never used."""
-    SIZE = 4 if FMT == "F32" else 2
+def repack_float(a: ptr[CopyArgs], step: ptr[StepRecord], first: i32, last: i32, FMT: str):
+    """Units: tiles, of plain numbers. Columns past the matrix are zero and never used."""
+    SIZE = format_of(FMT).block_bytes
     groups = a.n_groups
     n = a.n
     starts = regs(i64, 16)
@@ -198,26 +232,20 @@ def repack_float(a: ptr[CopyArgs], step: ptr[StepRecord], first: i32, last: i32,
         w: ptr[u8] = a.tiles + i64(t) * a.tile_bytes
         find_rows(a, t, starts)
         following: ptr[u8] = a.source + (starts[0] + 16 * a.row_bytes)
-        for q in range(32):
+        for q in range(TREE_LANES):
             group: i32 = lane_of(q)
             while group < groups:
-                source = a.source + group * (32 * SIZE)
-                steps: i32 = n - group * 32
-                if steps >= 32:
+                source = a.source + group * (GROUP * SIZE)
+                steps: i32 = n - group * GROUP
+                if steps >= GROUP:
                     put_whole_group(source, starts, w, FMT)
-                    for i in unroll(0, 16 * 32 * SIZE, 64):
+                    for i in unroll(0, 16 * GROUP * SIZE, 64):
                         prefetch(following + i)
-                    following = following + 16 * 32 * SIZE
+                    following = following + 16 * GROUP * SIZE
                 else:
                     for r in unroll(16):
                         row_source = source + starts[r]
                         for k in range(steps):
-                            if FMT == "F32":
-                                cast(w, ptr[u32])[16 * k + r] = load(cast(row_source, ptr[u32]), k, align=1)
-                            else:
-                                at = 16 * k + r
-                                if FMT == "BF16":
-                                    at = 32 * (k >> 1) + 2 * r + (k & 1)
-                                cast(w, ptr[u16])[at] = load(cast(row_source, ptr[u16]), k, align=1)
-                group += 32
-                w = w + WEIGHT_BYTES
+                            put_column(row_source, w, k, r, FMT)
+                group += TREE_LANES
+                w = w + tile_of(FMT).weights

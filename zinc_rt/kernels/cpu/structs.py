@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from zinc_rt.lang.types import f16, f32, i8, i32, i64, ptr, struct, u8
 
+BIASES = (128, 8, 16)
+"""What may have been added to a group's weights; a `Pack` has a sum that takes each away."""
+HALF_BIAS = 32
+"""The same where the halves of a group have scales of their own."""
+
 
 @struct
 class StepRecord:
@@ -25,8 +30,8 @@ class Pack:
     """Activations as matrix products read them. Rows lie in blocks of `min(rows, 16)`, groups of 32 in visiting order.
 
     q: i8[block, group, row of block, 32]; d: f32[block, group, row]; s: i32[6][block, group, row], the sum of a group
-    and what its offsets take away: s (as the bits of a float32), -128 s, -8 s, -16 s, -32 s of the first half, -32 s of
-    the second.
+    and what its offsets take away: s (as the bits of a float32), s times each of `BIASES`, negative, and so for
+    `HALF_BIAS` the sum of the first half and that of the second.
     f: f32[block, group, 32, row], for float weights. q or f may be null.
     """
 

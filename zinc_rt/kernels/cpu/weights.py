@@ -2,38 +2,59 @@
 
 from __future__ import annotations
 
+from zinc_rt.formats.decode import format_of, plain_integers
+from zinc_rt.formats.table import NIBBLE_KINDS, SUPER_GROUPS, Kind, Scale
+from zinc_rt.kernels.cpu.layout import TILES
+from zinc_rt.kernels.cpu.structs import BIASES, HALF_BIAS
 from zinc_rt.lang.kernel import inline
-from zinc_rt.lang.ops import bitcast, cast, load
+from zinc_rt.lang.ops import bitcast, cast, load, static_assert
 from zinc_rt.lang.types import f16, f32, i8, i32, ptr, u8, vec
 
-# What is added to a weight's bits, as which of a pack's sums takes it away; see structs.Pack.
-BIAS_SUM = {"Q8_0": 1, "Q4_0": 2, "Q5_0": 3}
-NIBBLES = ("Q4_0", "Q4_1", "Q4_K", "Q5_0", "Q5_1", "Q5_K", "Q6_K")
-FIFTH_BIT = ("Q5_0", "Q5_1", "Q5_K")
-WITH_MINIMUM = ("Q4_1", "Q5_1", "Q4_K", "Q5_K")
-SUPER = ("Q4_K", "Q5_K", "Q6_K")
+SUPER_SHIFT = SUPER_GROUPS.bit_length() - 1
+
+
+@inline
+def tile_of(FMT: str):
+    """Bytes of a tile's parts."""
+    F = format_of(FMT)
+    static_assert(
+        FMT in TILES, f"format {FMT}: tiles have no place for integers of kind {F.kind!s}, scales of kind {F.scale!s}"
+    )
+    return TILES[FMT]
+
+
+@inline
+def weights_of(tile, groups: i32, FMT: str):
+    """Where a tile's weights begin: behind its scales, at the next line."""
+    TILE = tile_of(FMT)
+    return tile + ((((groups >> SUPER_SHIFT) * TILE.super_scales + groups * TILE.scales) + 63) & -64)
 
 
 @inline
 def line(w: ptr[u8], i: int, at: int, FMT: str, N: int, SIGNED: bool):
-    """Line i of a group as N bytes from byte `at`: u8 offset by the format's bias, or i8 where SIGNED (Q8_0 only)."""
-    if FMT == "Q8_0":
+    """Line i of a group as N bytes from byte `at`: u8 offset by the format's bias, or i8 where SIGNED (BYTES only)."""
+    F = plain_integers(FMT)
+    if F.kind == Kind.BYTES:
         bits = load(w, i * 64 + at, lanes=N)
         if SIGNED:
             return bitcast(bits, vec[i8, N])
         return bits
+    static_assert(
+        F.kind in NIBBLE_KINDS and F.high_bits <= 2,
+        f"format {FMT}: line does not know {F.high_bits} high bits of kind {F.kind!s}",
+    )
     low = load(w, (i % 4) * 64 + at, lanes=N)
     if i < 4:
         x = low & 15
     else:
         x = low >> 4
-    if FMT in FIFTH_BIT:
+    if F.high_bits == 1:
         plane = load(w, 256 + at, lanes=N)
         if i < 4:
             x = x | ((plane << (4 - i)) & 16)
         else:
             x = x | ((plane >> (i - 4)) & 16)
-    elif FMT == "Q6_K":
+    elif F.high_bits == 2:
         plane = load(w, 256 + (i // 4) * 64 + at, lanes=N)
         j = i % 4
         if j < 2:
@@ -41,6 +62,32 @@ def line(w: ptr[u8], i: int, at: int, FMT: str, N: int, SIGNED: bool):
         else:
             x = x | ((plane >> (2 * j - 4)) & 48)
     return x
+
+
+@inline
+def scale_of_halves(FMT: str):
+    """Whether the two halves of a group have scales, and so integer sums, of their own."""
+    F = format_of(FMT)
+    if F.scale == Scale.INT8_HALVES:
+        static_assert(
+            F.offset == HALF_BIAS, f"format {FMT}: packs have sums of halves for offset {HALF_BIAS}, not {F.offset}"
+        )
+        return True
+    static_assert(
+        F.scale in (Scale.BLOCK, Scale.SIX_BIT), f"format {FMT}: products do not know scales of kind {F.scale!s}"
+    )
+    return False
+
+
+@inline
+def bias_sum(FMT: str, SIGNED: bool):
+    """Which of a pack's sums takes away what is added to a whole group's weights; 0: nothing is. See structs.Pack."""
+    F = plain_integers(FMT)
+    if scale_of_halves(FMT):
+        return 0
+    BIAS = F.offset if F.kind != Kind.BYTES or SIGNED else 128 + F.offset
+    static_assert(BIAS == 0 or BIAS in BIASES, f"format {FMT}: packs have no sums for offset {BIAS}, but for {BIASES}")
+    return 0 if BIAS == 0 else 1 + BIASES.index(BIAS)
 
 
 @inline
@@ -60,26 +107,30 @@ def bytes_as_f32(p: ptr[u8], at, W: int, SIGNED: bool):
 @inline
 def group_factors(scales, supers, at: int, FMT: str, W: int):
     """What a group's integer sums are multiplied with, for W rows from row `at`: f32 vectors, one to four."""
-    if FMT == "Q6_K":
+    F = format_of(FMT)
+    if F.scale == Scale.INT8_HALVES:
         first = bytes_as_f32(scales, at, W, True)
         return halves(supers, 2 * at, W), first, bytes_as_f32(scales, 16 + at, W, True)
-    if FMT in ("Q4_K", "Q5_K"):
+    if F.scale == Scale.SIX_BIT:
         scale = bytes_as_f32(scales, at, W, False)
         low = bytes_as_f32(scales, 16 + at, W, False)
         return halves(supers, 2 * at, W), scale, halves(supers, 32 + 2 * at, W), low
-    if FMT in WITH_MINIMUM:
+    static_assert(F.scale == Scale.BLOCK, f"format {FMT}: group_factors does not know scales of kind {F.scale!s}")
+    if F.minimum is not None:
         return halves(scales, 2 * at, W), halves(scales, 32 + 2 * at, W)
     return (halves(scales, 2 * at, W),)
 
 
 @inline
 def group_value(factors, isum, second, dx, total, FMT: str):
-    """v_g of docs/numerics.md. second: the other half's sum, for Q6_K; total: the activations' sum, for minima."""
-    if FMT == "Q6_K":
+    """v_g of docs/numerics.md. second: the other half's sum, where halves have scales; total: the activations' sum."""
+    F = format_of(FMT)
+    if F.scale == Scale.INT8_HALVES:
         # Scales times sums stay below 2^24, so float32 holds every integer here exactly.
         return (factors[0] * dx) * (factors[1] * f32(isum) + factors[2] * f32(second))
-    if FMT in ("Q4_K", "Q5_K"):
+    if F.scale == Scale.SIX_BIT:
         return (factors[0] * dx) * (factors[1] * f32(isum)) - (factors[2] * dx) * (factors[3] * total)
-    if FMT in WITH_MINIMUM:
+    static_assert(F.scale == Scale.BLOCK, f"format {FMT}: group_value does not know scales of kind {F.scale!s}")
+    if F.minimum is not None:
         return (factors[0] * dx) * f32(isum) + (factors[1] * dx) * total
     return (factors[0] * dx) * f32(isum)

@@ -31,8 +31,8 @@ from zinc_rt.lang.ops import (
     workitem_id,
 )
 from zinc_rt.lang.types import Space, f16, f32, i32, ptr, struct, u32, u64
+from zinc_rt.numerics import PAGE_SHIFT, PAGE_TOKENS, PAGES_OF_SPLIT, SPLIT, SPLIT_SHIFT, TREE_LANES
 
-SPLIT = 256
 INFINITY = float("inf")
 
 
@@ -123,13 +123,14 @@ def attention(a: ptr[GpuAttentionArgs, Space.CONSTANT], G: int, DIM: int):
     if split * SPLIT < length:
         left = length - split * SPLIT
         count = select(left > SPLIT, left - left + SPLIT, left)
-        pages = unchanged(a.page_table) + u64(unchanged(a.slots)[row]) * u64(a.max_pages) + split * 16
+        pages = unchanged(a.page_table) + u64(unchanged(a.slots)[row]) * u64(a.max_pages) + split * PAGES_OF_SPLIT
         at = workitem_id()
         wave = first_lane(at >> 5)
         live = at < count
         here = select(live, at, count - 1)
         # A cache has fewer than 2^32 heads in all its pages.
-        k = a.k_cache + u64((pages[here >> 4] * 16 + (here & 15)) * n_kv + kv_head) * DIM
+        token = pages[here >> PAGE_SHIFT] * PAGE_TOKENS + (here & (PAGE_TOKENS - 1))
+        k = a.k_cache + u64(token * n_kv + kv_head) * DIM
         head = u64(row) * u64(n_kv * G) + u64(kv_head * G)
         scores = regs(f32, G)
         scores_of(k, a.q + head * DIM, scores, G, DIM)
@@ -151,7 +152,7 @@ def attention(a: ptr[GpuAttentionArgs, Space.CONSTANT], G: int, DIM: int):
         out = (u64(row) * u64(a.max_splits) + u64(split)) * u64(n_kv * G) + u64(kv_head * G)
         for g in range(wave, u32(G), 8):
             total: f32 = 0.0
-            for i in unroll(0, SPLIT, 32):
+            for i in unroll(0, SPLIT, TREE_LANES):
                 total += es[g * SPLIT + lane_id() + i]
             total = wave_reduce_add(total)
             top: f32 = tops[g * 8]
@@ -166,24 +167,25 @@ def attention(a: ptr[GpuAttentionArgs, Space.CONSTANT], G: int, DIM: int):
             sums = regs(f32, 2 * HEADS)
             # A part without a head of its own for one of its turns does the last head once more, and drops it.
             first_es = tuple(es + clamped(part + h * PARTS, G) * SPLIT for h in range(HEADS))
-            for two in range(count >> 5):
+            for two in range(count >> (PAGE_SHIFT + 1)):
                 # Both pages' values are asked for before the first of them is needed.
                 page = two * 2
-                first = values_of(value_at(a, pages[page], kv_head, element, n_kv, DIM), stride, 16)
-                second = values_of(value_at(a, pages[page + 1], kv_head, element, n_kv, DIM), stride, 16)
-                add_values(first, tuple(p + page * 16 for p in first_es), sums, 16, HEADS)
-                add_values(second, tuple(p + (page * 16 + 16) for p in first_es), sums, 16, HEADS)
-            if count & 16 != 0:
-                page = (count >> 5) * 2
-                last = values_of(value_at(a, pages[page], kv_head, element, n_kv, DIM), stride, 16)
-                add_values(last, tuple(p + page * 16 for p in first_es), sums, 16, HEADS)
-            rest = count & 15
+                first = values_of(value_at(a, pages[page], kv_head, element, n_kv, DIM), stride, PAGE_TOKENS)
+                second = values_of(value_at(a, pages[page + 1], kv_head, element, n_kv, DIM), stride, PAGE_TOKENS)
+                add_values(first, tuple(p + page * PAGE_TOKENS for p in first_es), sums, PAGE_TOKENS, HEADS)
+                second_es = tuple(p + (page * PAGE_TOKENS + PAGE_TOKENS) for p in first_es)
+                add_values(second, second_es, sums, PAGE_TOKENS, HEADS)
+            if count & PAGE_TOKENS != 0:
+                page = (count >> (PAGE_SHIFT + 1)) * 2
+                last = values_of(value_at(a, pages[page], kv_head, element, n_kv, DIM), stride, PAGE_TOKENS)
+                add_values(last, tuple(p + page * PAGE_TOKENS for p in first_es), sums, PAGE_TOKENS, HEADS)
+            rest = count & (PAGE_TOKENS - 1)
             if rest != 0:
-                page = count >> 4
+                page = count >> PAGE_SHIFT
                 v: ptr[f16] = value_at(a, pages[page], kv_head, element, n_kv, DIM)
                 for i in range(rest):
                     add_values(
-                        values_of(v, stride, 1), tuple(p + (page * 16 + i) for p in first_es), sums, 1, HEADS
+                        values_of(v, stride, 1), tuple(p + (page * PAGE_TOKENS + i) for p in first_es), sums, 1, HEADS
                     )  # fmt: skip
                     v = v + stride
             for h in unroll(HEADS):
@@ -201,7 +203,7 @@ def clamped(x: u32, n: int):
 @inline
 def value_at(a, page: u32, kv_head: u32, element: u32, n_kv: u32, DIM: int):
     """The value of a page's first position, from an element on."""
-    return a.v_cache + ((u64(page) * 16 * u64(n_kv) + u64(kv_head)) * DIM + u64(element))
+    return a.v_cache + ((u64(page) * PAGE_TOKENS * u64(n_kv) + u64(kv_head)) * DIM + u64(element))
 
 
 @kernel(workgroup=64)
@@ -210,7 +212,7 @@ def merge(a: ptr[GpuAttentionArgs, Space.CONSTANT], G: int, DIM: int, SINKS: boo
     head = workgroup_id(0)
     row = workgroup_id(1)
     heads = u64(a.n_kv * G)
-    splits = (unchanged(a.positions)[row] + SPLIT) >> 8
+    splits = (unchanged(a.positions)[row] + SPLIT) >> SPLIT_SHIFT
     first = u64(row) * u64(a.max_splits) * heads + u64(head)
     for d in range(workitem_id(), u32(DIM), 64):
         top: f32 = a.tops[first * 2]
@@ -245,7 +247,7 @@ def merge_quantized(a: ptr[GpuAttentionArgs, Space.CONSTANT], G: int, DIM: int):
     row = workgroup_id(1)
     quants, scales, sums = a.quants, a.scales, a.sums
     if head < heads:
-        splits = (unchanged(a.positions)[row] + SPLIT) >> 8
+        splits = (unchanged(a.positions)[row] + SPLIT) >> SPLIT_SHIFT
         first = u64(row) * u64(a.max_splits) * u64(heads) + u64(head)
         tops: ptr[f32] = a.tops + first * 2
         out = (row * heads + head) * (DIM // 4)

@@ -6,11 +6,13 @@ use for one of the addresses, it is there all the same. Rows of weights lie one 
 
 from __future__ import annotations
 
+from zinc_rt.formats.decode import format_of
 from zinc_rt.kernels.rdna.argmax import INFINITY, NOWHERE, better, wave_best
-from zinc_rt.kernels.rdna.chains import BLOCK_BYTES, row_product
+from zinc_rt.kernels.rdna.chains import row_product
 from zinc_rt.lang.kernel import kernel
 from zinc_rt.lang.ops import bitcast, lane_id, select, unroll, wave_shuffle_xor, workgroup_id, workitem_id
 from zinc_rt.lang.types import f32, ptr, u8, u32, u64
+from zinc_rt.numerics import GROUP_SHIFT
 
 
 @kernel
@@ -60,18 +62,18 @@ def rms_norm_element0(x: ptr[f32], y: ptr[f32]):
 @kernel(workgroup=1)
 def dmmv_serial(x: ptr[f32], y: ptr[f32], w: ptr[u8], cols: u32, rows: u32, FMT: str):
     """y[row] for all rows, by one work-item."""
-    groups = cols >> 5
+    groups = cols >> GROUP_SHIFT
     for row in range(rows):
-        y[row] = row_product(w + u64(row) * u64(groups * BLOCK_BYTES[FMT]), x, groups, FMT)
+        y[row] = row_product(w + u64(row) * u64(groups * format_of(FMT).group_bytes), x, groups, FMT)
 
 
 @kernel(workgroup=64, wave=64)
 def dmmv_rows(x: ptr[f32], y: ptr[f32], w: ptr[u8], cols: u32, rows: u32, FMT: str):
     """y[row], a lane for each row, 64 rows to a group."""
-    groups = cols >> 5
+    groups = cols >> GROUP_SHIFT
     row = workgroup_id(0) * 64 + workitem_id()
     if row < rows:
-        y[row] = row_product(w + u64(row) * u64(groups * BLOCK_BYTES[FMT]), x, groups, FMT)
+        y[row] = row_product(w + u64(row) * u64(groups * format_of(FMT).group_bytes), x, groups, FMT)
 
 
 @kernel(workgroup=64, wave=64)
@@ -81,7 +83,7 @@ def dmmv_two_ranges(
     """As `dmmv_rows` for two ranges of rows that lie apart (s8-s9: the second's address, s10: its rows); y has the
     first's products, then the second's.
     """
-    groups = cols >> 5
+    groups = cols >> GROUP_SHIFT
     row = workgroup_id(0) * 64 + workitem_id()
     if row < rows + second_rows:
         here: ptr[u8] = w
@@ -89,7 +91,7 @@ def dmmv_two_ranges(
         if row >= rows:
             here = second
             at = row - rows
-        y[row] = row_product(here + u64(at) * u64(groups * BLOCK_BYTES[FMT]), x, groups, FMT)
+        y[row] = row_product(here + u64(at) * u64(groups * format_of(FMT).group_bytes), x, groups, FMT)
 
 
 @kernel
@@ -98,11 +100,11 @@ def dmmv_argmax(x: ptr[f32], y: ptr[u32], w: ptr[u8], cols: u32, rows: u32, FMT:
 
     The first of equal ones; row 0 and −infinity where nothing is greater than that.
     """
-    groups = cols >> 5
+    groups = cols >> GROUP_SHIFT
     best: f32 = -INFINITY
     where: u32 = NOWHERE
     for row in range(lane_id(), rows, 32):
-        v = row_product(w + u64(row) * u64(groups * BLOCK_BYTES[FMT]), x, groups, FMT)
+        v = row_product(w + u64(row) * u64(groups * format_of(FMT).group_bytes), x, groups, FMT)
         take = better(v, row, best, where)
         best = select(take, v, best)
         where = select(take, row, where)

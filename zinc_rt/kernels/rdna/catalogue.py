@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from zinc_rt.formats import table
 from zinc_rt.kernels.rdna import (
     argmax,
     attention,
@@ -21,11 +22,12 @@ from zinc_rt.kernels.rdna import (
     sampling_draw,
     sampling_top,
 )
+from zinc_rt.kernels.rdna.chains import BOUNDARY_FORMATS
 from zinc_rt.lang.frontend import Spec
 from zinc_rt.lang.kernel import Function
 
-QUANTIZED: Final = ("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K")
-FLOATS: Final = ("F32", "F16", "BF16")
+QUANTIZED: Final = tuple(f.name for f in table.quantized())
+FLOATS: Final = tuple(f.name for f in table.floats())
 
 
 @dataclass(frozen=True)
@@ -44,21 +46,21 @@ def _entry(function: Function, arguments: str, groups: str, **constants: str | i
 
 
 def _boundary() -> dict[str, KernelEntry]:
-    table = {
+    out = {
         "copy": _entry(boundary.copy, "x y n", "ceil(n / 32)"),
         "argmax_top2": _entry(boundary.argmax_top2, "unused y key0 key1 token0 token1", "1"),
         "argmax_keys": _entry(boundary.argmax_keys, "x y rows start", "1"),
         "rms_norm_element0": _entry(boundary.rms_norm_element0, "x y", "1"),
     }
-    for kind in ("F32", "Q4_0", "Q8_0"):
+    for kind in BOUNDARY_FORMATS:
         name, rest = f"_{kind.lower()}", "x y w cols rows"
-        table["dmmv_serial" + name] = _entry(boundary.dmmv_serial, rest, "1", FMT=kind)
-        table["dmmv_rows" + name] = _entry(boundary.dmmv_rows, rest, "ceil(rows / 64)", FMT=kind)
-        table["dmmv_two_ranges" + name] = _entry(
+        out["dmmv_serial" + name] = _entry(boundary.dmmv_serial, rest, "1", FMT=kind)
+        out["dmmv_rows" + name] = _entry(boundary.dmmv_rows, rest, "ceil(rows / 64)", FMT=kind)
+        out["dmmv_two_ranges" + name] = _entry(
             boundary.dmmv_two_ranges, f"{rest} second second_rows", "ceil((rows + second_rows) / 64)", FMT=kind
         )
-        table["dmmv_argmax" + name] = _entry(boundary.dmmv_argmax, rest, "1", FMT=kind)
-    return table
+        out["dmmv_argmax" + name] = _entry(boundary.dmmv_argmax, rest, "1", FMT=kind)
+    return out
 
 
 BOUNDARY: Final[Mapping[str, KernelEntry]] = MappingProxyType(_boundary())
@@ -66,7 +68,7 @@ BOUNDARY: Final[Mapping[str, KernelEntry]] = MappingProxyType(_boundary())
 
 
 def _decode() -> dict[str, KernelEntry]:
-    table = {
+    out = {
         "quantize": _entry(quantize.quantize, "x q d s n", "ceil(n / 1024)"),
         "rms_norm": _entry(norm.rms_norm, "x w y n eps", "rows"),
         "residual_rms_norm": _entry(norm.residual_rms_norm, "x residual w total y n eps", "rows"),
@@ -90,14 +92,12 @@ def _decode() -> dict[str, KernelEntry]:
         "sample_draw": _entry(sampling_draw.sample_draw, "a", "rows"),
     }
     for kind in QUANTIZED:
-        table[f"matvec_{kind.lower()}"] = _entry(
-            matvec.matvec, "w q d s y n_groups n_rows", "ceil(n_rows / 4)", FMT=kind
-        )
-        table[f"embed_{kind.lower()}"] = _entry(embed.embed, "table ids y n", "ceil(n / 2048), rows", FMT=kind)
+        out[f"matvec_{kind.lower()}"] = _entry(matvec.matvec, "w q d s y n_groups n_rows", "ceil(n_rows / 4)", FMT=kind)
+        out[f"embed_{kind.lower()}"] = _entry(embed.embed, "table ids y n", "ceil(n / 2048), rows", FMT=kind)
     for kind in FLOATS:
-        table[f"matvec_{kind.lower()}"] = _entry(matvec.matvec_float, "w x y n n_rows", "ceil(n_rows / 4)", FMT=kind)
-        table[f"embed_{kind.lower()}"] = _entry(embed.embed_float, "table ids y n", "ceil(n / 256), rows", FMT=kind)
-    return table
+        out[f"matvec_{kind.lower()}"] = _entry(matvec.matvec_float, "w x y n n_rows", "ceil(n_rows / 4)", FMT=kind)
+        out[f"embed_{kind.lower()}"] = _entry(embed.embed_float, "table ids y n", "ceil(n / 256), rows", FMT=kind)
+    return out
 
 
 DECODE: Final[Mapping[str, KernelEntry]] = MappingProxyType(_decode())

@@ -19,6 +19,7 @@ from zinc_rt.lang.ops import (
     workitem_id,
 )
 from zinc_rt.lang.types import Space, f16, f32, i32, ptr, struct, u32, u64
+from zinc_rt.numerics import NORM_LANES, PAGE_SHIFT, PAGE_TOKENS
 
 WAVES = 4
 """Heads of a workgroup."""
@@ -45,7 +46,7 @@ class GpuHeadsArgs:
 @inline
 def head_scale(x: ptr[f32], eps, DIM: int):
     """The factor of the head's norm: the tree over 256 lanes, of which a wave's lane holds every 32nd."""
-    acc = tuple(squares(x, first, DIM) for first in range(0, min(DIM, 256), 32))
+    acc = tuple(squares(x, first, DIM) for first in range(0, min(DIM, NORM_LANES), 32))
     parts = acc
     # Pairwise at distance 128, 64 and 32: a lane's own sums; an absent one adds nothing.
     for step in unroll((4, 2, 1)):
@@ -61,7 +62,7 @@ def head_scale(x: ptr[f32], eps, DIM: int):
 def squares(x: ptr[f32], first: int, DIM: int):
     """The chain over elements first + lane, and every 256th from there."""
     acc: f32 = 0.0
-    for i in unroll(first, DIM, 256):
+    for i in unroll(first, DIM, NORM_LANES):
         if i + 32 <= DIM:
             v = x[lane_id() + i]
             acc = fma(v, v, acc)
@@ -126,8 +127,10 @@ def heads(a: ptr[GpuHeadsArgs, Space.CONSTANT], DIM: int, PAIRS: int, INTERLEAVE
         position = u32(cast(a.positions, ptr[u32, Space.CONSTANT])[row])
         if CACHE:
             slot = cast(a.slots, ptr[u32, Space.CONSTANT])[row]
-            page = cast(a.page_table, ptr[u32, Space.CONSTANT])[u64(slot) * u64(a.max_pages) + u64(position >> 4)]
-            place = (u64(page) * 16 + u64(position & 15)) * u64(n_heads) + u64(unit - row * n_heads)
+            entry = u64(slot) * u64(a.max_pages) + u64(position >> PAGE_SHIFT)
+            page = cast(a.page_table, ptr[u32, Space.CONSTANT])[entry]
+            token = u64(page) * PAGE_TOKENS + u64(position & (PAGE_TOKENS - 1))
+            place = token * u64(n_heads) + u64(unit - row * n_heads)
             cache = a.cache + place * DIM
         else:
             y = a.y + u64(unit) * DIM

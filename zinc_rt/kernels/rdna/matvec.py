@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from zinc_rt.kernels.rdna.groups import BLOCK_BYTES, SUPER, group_value, group_weights
+from zinc_rt.formats.decode import format_of
+from zinc_rt.formats.table import Kind
+from zinc_rt.kernels.rdna.groups import group_value, group_weights
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     bitcast,
@@ -13,12 +15,14 @@ from zinc_rt.lang.ops import (
     load,
     regs,
     select,
+    static_assert,
     unroll,
     wave_reduce_add,
     workgroup_id,
     workitem_id,
 )
 from zinc_rt.lang.types import f16, f32, i8, ptr, u8, u16, u32, u64
+from zinc_rt.numerics import GROUP, GROUP_SHIFT, TREE_LANES
 
 WAVES = 4
 """Rows of a workgroup."""
@@ -34,12 +38,12 @@ def wave_row():
 def add_groups(line, q, d, s, sums, base: u32, n_groups: u32, STEPS: int, FMT: str, M: int):
     """sums[m] += v_g of this lane's groups base + lane, 32 further, … STEPS times; groups beyond the end count as 0."""
     # What comes from memory is asked for before the first of it is needed.
-    at = tuple(base + i * 32 + lane_id() for i in range(STEPS))
+    at = tuple(base + i * TREE_LANES + lane_id() for i in range(STEPS))
     groups = tuple(select(g < n_groups, g, n_groups - 1) for g in at)
     weights = tuple(group_weights(line, g, FMT) for g in groups)
     for i in unroll(STEPS):
         for m in unroll(M):
-            x = (q + m * n_groups * 32, d + m * n_groups, s + m * n_groups)
+            x = (q + m * n_groups * GROUP, d + m * n_groups, s + m * n_groups)
             sums[m] = sums[m] + select(at[i] < n_groups, group_value(weights[i], x, groups[i], FMT), 0.0)
 
 
@@ -53,21 +57,22 @@ def matvec(
 
     STEPS: groups of a lane that are loaded together.
     """
+    F = format_of(FMT)
     row = wave_row()
     if row < n_rows:
         block = workgroup_id(1) * M
-        q = q + u64(block) * u64(n_groups * 32)
+        q = q + u64(block) * u64(n_groups * GROUP)
         d = d + u64(block) * u64(n_groups)
         s = s + u64(block) * u64(n_groups)
         y = y + u64(block) * u64(n_rows)
-        line = w + u64(row) * u64((n_groups >> (3 if FMT in SUPER else 0)) * BLOCK_BYTES[FMT])
+        line = w + u64(row) * u64((n_groups >> F.group_shift) * F.block_bytes)
         sums = regs(f32, M)
         many: u32 = 0
         if STEPS > 1:
-            while many + 32 * STEPS <= n_groups:
+            while many + TREE_LANES * STEPS <= n_groups:
                 add_groups(line, q, d, s, sums, many, n_groups, STEPS, FMT, M)
-                many += 32 * STEPS
-        for base in range(many, n_groups, 32):
+                many += TREE_LANES * STEPS
+        for base in range(many, n_groups, TREE_LANES):
             add_groups(line, q, d, s, sums, base, n_groups, 1, FMT, M)
         for m in unroll(M):
             total = wave_reduce_add(sums[m])
@@ -78,13 +83,15 @@ def matvec(
 @inline
 def floats_at(row: ptr[u8], group: u32, first: int, FMT: str):
     """Eight weights of a group from element `first` on, as a tuple."""
-    p = row + group * BLOCK_BYTES[FMT]
-    if FMT == "F32":
+    F = format_of(FMT)
+    p = row + group * F.group_bytes
+    if F.kind == Kind.F32:
         parts = tuple(load(cast(p, ptr[f32]), first + i, lanes=4) for i in (0, 4))
         return tuple(parts[i // 4][i % 4] for i in range(8))
-    if FMT == "F16":
+    if F.kind == Kind.F16:
         wide = f32(load(cast(p, ptr[f16]), first, lanes=8))
         return tuple(wide[i] for i in range(8))
+    static_assert(F.kind == Kind.BF16, f"format {FMT}: floats_at does not know numbers of kind {F.kind!s}")
     pairs = load(cast(p, ptr[u32]), first // 2, lanes=4, align=2)
     return tuple(bitcast(pairs[i // 2] & 0xFFFF0000 if i % 2 else pairs[i // 2] << 16, f32) for i in range(8))
 
@@ -92,10 +99,12 @@ def floats_at(row: ptr[u8], group: u32, first: int, FMT: str):
 @inline
 def float_at(row: ptr[u8], i: u32, FMT: str):
     """One weight."""
-    if FMT == "F32":
+    F = format_of(FMT)
+    if F.kind == Kind.F32:
         return load(cast(row, ptr[f32]), i)
-    if FMT == "F16":
+    if F.kind == Kind.F16:
         return f32(load(cast(row, ptr[f16]), i))
+    static_assert(F.kind == Kind.BF16, f"format {FMT}: float_at does not know numbers of kind {F.kind!s}")
     return bitcast(u32(load(cast(row, ptr[u16]), i)) << 16, f32)
 
 
@@ -107,20 +116,20 @@ def matvec_float(w: ptr[u8], x: ptr[f32], y: ptr[f32], n: u32, n_rows: u32, FMT:
         block = workgroup_id(1) * M
         x = x + u64(block) * u64(n)
         y = y + u64(block) * u64(n_rows)
-        line = w + u64(row) * u64(n * (BLOCK_BYTES[FMT] // 32))
+        line = w + u64(row) * u64(n * format_of(FMT).block_bytes)
         sums = regs(f32, M)
-        for group in range(lane_id(), (n + 31) >> 5, 32):
+        for group in range(lane_id(), (n + (GROUP - 1)) >> GROUP_SHIFT, TREE_LANES):
             chains = regs(f32, M)
-            if group * 32 + 32 <= n:
-                for first in unroll(0, 32, 8):
+            if group * GROUP + GROUP <= n:
+                for first in unroll(0, GROUP, 8):
                     weights = floats_at(line, group, first, FMT)
                     for m in unroll(M):
-                        v = x + m * n + group * 32
+                        v = x + m * n + group * GROUP
                         parts = tuple(load(v, first + i, lanes=4) for i in (0, 4))
                         for i in unroll(8):
                             chains[m] = fma(weights[i], parts[i // 4][i % 4], chains[m])
             else:
-                for i in range(group * 32, n):
+                for i in range(group * GROUP, n):
                     for m in unroll(M):
                         chains[m] = fma(float_at(line, i, FMT), load(x + m * n, i), chains[m])
             for m in unroll(M):

@@ -21,8 +21,8 @@ from zinc_rt.lang.ops import (
     workitem_id,
 )
 from zinc_rt.lang.types import f32, i8, ptr, u32, u64
+from zinc_rt.numerics import GROUP_SHIFT, NORM_LANES
 
-LANES = 256
 AHEAD = 8
 """Elements that a lane loads before it works on them."""
 FOURS = 2
@@ -43,9 +43,9 @@ def sum_of_lanes(part, acc):
         q = (part[at + 32] + part[at + 160]) + (part[at + 96] + part[at + 224])
         total = wave_reduce_add(p + q)
         if lane_id() == 0:
-            part[LANES] = total
+            part[NORM_LANES] = total
     barrier()
-    return part[LANES]
+    return part[NORM_LANES]
 
 
 @inline
@@ -60,8 +60,8 @@ def element(x: ptr[f32], residual: ptr[f32], i, RESIDUAL: bool):
 def sum_of_squares(x: ptr[f32], residual: ptr[f32], total: ptr[f32], n: u32, RESIDUAL: bool):
     """The chain over a lane's elements, every 256th; with RESIDUAL the sums go to total."""
     acc: f32 = 0.0
-    for base in range(workitem_id(), n, LANES * AHEAD):
-        at = tuple(base + k * LANES for k in range(AHEAD))
+    for base in range(workitem_id(), n, NORM_LANES * AHEAD):
+        at = tuple(base + k * NORM_LANES for k in range(AHEAD))
         # What comes from memory is asked for before the first of it is needed; beyond the end the last element again.
         values = tuple(element(x, residual, select(i < n, i, n - 1), RESIDUAL) for i in at)
         for k in unroll(AHEAD):
@@ -83,10 +83,10 @@ def scale_of(part, acc, n: u32, eps: f32):
 def norm_row(x: ptr[f32], residual: ptr[f32], w: ptr[f32], total: ptr[f32], y: ptr[f32], n: u32, eps: f32,
              RESIDUAL: bool):  # fmt: skip
     """One row."""
-    part = shared(f32, LANES + 1)
+    part = shared(f32, NORM_LANES + 1)
     scale = scale_of(part, sum_of_squares(x, residual, total, n, RESIDUAL), n, eps)
-    for base in range(workitem_id(), n, LANES * AHEAD // 2):
-        at = tuple(base + k * LANES for k in range(AHEAD // 2))
+    for base in range(workitem_id(), n, NORM_LANES * AHEAD // 2):
+        at = tuple(base + k * NORM_LANES for k in range(AHEAD // 2))
         here = tuple(select(i < n, i, n - 1) for i in at)
         values = tuple(element(x, residual, i, RESIDUAL) for i in here)
         weights = tuple(w[i] for i in here)
@@ -115,11 +115,11 @@ def norm_row_quantized(
     eps: f32, RESIDUAL: bool,
 ):  # fmt: skip
     """One row, stored as int8."""
-    part = shared(f32, LANES + 1)
+    part = shared(f32, NORM_LANES + 1)
     scale = scale_of(part, sum_of_squares(x, residual, total, n, RESIDUAL), n, eps)
     fours = n >> 2
-    for base in range(u32(0), fours, LANES * FOURS):
-        at = tuple(base + k * LANES + workitem_id() for k in range(FOURS))
+    for base in range(u32(0), fours, NORM_LANES * FOURS):
+        at = tuple(base + k * NORM_LANES + workitem_id() for k in range(FOURS))
         here = tuple(select(i < fours, i, i - i) * 4 for i in at)
         # The sums once more: what other lanes have stored is not to be seen yet.
         values = tuple(four_of(x, residual, i, RESIDUAL) for i in here)
@@ -133,8 +133,8 @@ def norm_row_quantized(
 def norm_quantized(x: ptr[f32], w: ptr[f32], q: ptr[i8], d: ptr[f32], s: ptr[u32], n: u32, eps: f32):
     """The norm of each row as `quantize` stores it; n is a multiple of 32; a workgroup a row."""
     row = u64(workgroup_id(0)) * u64(n)
-    quants = cast(q + row, ptr[u32])
-    norm_row_quantized(x + row, x + row, w, x + row, quants, d + (row >> 5), s + (row >> 5), n, eps, False)
+    quants, group = cast(q + row, ptr[u32]), row >> GROUP_SHIFT
+    norm_row_quantized(x + row, x + row, w, x + row, quants, d + group, s + group, n, eps, False)
 
 
 @kernel(workgroup=256)
@@ -144,9 +144,9 @@ def residual_norm_quantized(
 ):  # fmt: skip
     """As `norm_quantized` for x + residual, which goes to total, neither x nor residual."""
     row = u64(workgroup_id(0)) * u64(n)
-    quants = cast(q + row, ptr[u32])
+    quants, group = cast(q + row, ptr[u32]), row >> GROUP_SHIFT
     norm_row_quantized(
-        x + row, residual + row, w, total + row, quants, d + (row >> 5), s + (row >> 5), n, eps, True
+        x + row, residual + row, w, total + row, quants, d + group, s + group, n, eps, True
     )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """Activations as int8, a scale and two sums for each group of 32; what the quantised matrix products read.
 
 q: i8[rows, groups, 32]; d: f32[rows, groups]; s: u32[rows, groups], the sum of the first 16 in the low half and that
-of the last 16 in the high half, as i16 (Q6_K needs them apart).
+of the last 16 in the high half, as i16 (halves with scales of their own need them apart).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from zinc_rt.lang.ops import (
     workitem_id,
 )
 from zinc_rt.lang.types import f32, i8, i32, ptr, u32
+from zinc_rt.numerics import MIN_NORMAL, QUANT_MAX
 
-MIN_NORMAL = 2.0**-126
 INFINITY = float("inf")
 
 
@@ -36,7 +36,7 @@ def quantize_four(v, q: ptr[u32], d: ptr[f32], s: ptr[u32], at: u32, live):
         top = maximum(top, absolute(v[i]))
     for distance in unroll((1, 2, 4)):
         top = maximum(top, wave_shuffle_xor(top, distance))
-    scale = top / 127.0
+    scale = top / QUANT_MAX
     scale = select(scale < MIN_NORMAL, 0.0, scale)
     usable = (scale > 0.0) & (scale < INFINITY)
     one: f32 = 1.0

@@ -10,9 +10,7 @@ from zinc_rt.kernels.rdna.sampling_math import below_top, exp, key_score, ranked
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import barrier, select, shared, unroll, workgroup_id, workitem_id
 from zinc_rt.lang.types import Space, f32, f64, i32, ptr, struct, u32, u64
-
-SUM_BLOCK = 1024
-"""Weights that are added from left to right; then the sums of blocks are."""
+from zinc_rt.numerics import SUM_BLOCK
 
 
 @struct

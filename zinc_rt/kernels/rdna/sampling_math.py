@@ -5,12 +5,9 @@ from __future__ import annotations
 from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import bitcast, rint, select, unroll
 from zinc_rt.lang.types import f64, i32, u32, u64
+from zinc_rt.numerics import EXP_LOWEST, STEP_HIGH, STEP_LOW, STEPS, STEPS_PER_E
 
 INFINITY = float("inf")
-EXP_LOWEST = -708.0
-STEPS_PER_E = float.fromhex("0x1.71547652b82fep+7")
-STEP_HIGH = float.fromhex("0x1.62e42feep-8")
-STEP_LOW = float.fromhex("0x1.a39ef35793c76p-40")
 SIGN = 1 << 63
 KEY_OF_NOTHING = 0x000FFFFFFFFFFFFF
 """`order_key` of -infinity; every number's is greater, a place that holds no token has 0."""
@@ -25,7 +22,7 @@ def exp(x, table):
     r = (y - k * STEP_HIGH) - k * STEP_LOW
     p = ((((r * (1.0 / 120.0) + 1.0 / 24.0) * r + 1.0 / 6.0) * r + 0.5) * r + 1.0) * r
     steps = i32(k)
-    t = bitcast(table[u32(steps) & 127] + (u64(u32(steps >> 7)) << 52), f64)
+    t = bitcast(table[u32(steps) & (STEPS - 1)] + (u64(u32(steps >> (STEPS.bit_length() - 1))) << 52), f64)
     return select(tiny, 0.0, p * t + t)
 
 

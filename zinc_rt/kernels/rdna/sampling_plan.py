@@ -12,10 +12,11 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from zinc_rt.kernels.rdna.sampling import SUM_BLOCK, SampleArgs, SampleRow, Touched
+from zinc_rt.kernels.rdna.sampling import SampleArgs, SampleRow, Touched
 from zinc_rt.kernels.rdna.sampling_draw import MOST
 from zinc_rt.kernels.rdna.sampling_top import BLOCK
 from zinc_rt.lang.types import layout_of
+from zinc_rt.numerics import SUM_BLOCK
 
 
 def _dtype(struct: object) -> np.dtype[np.void]:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from zinc_rt.kernels.reference.arith import F32
+from zinc_rt.numerics import GROUP, MIN_NORMAL, QUANT_MAX
 
-GROUP = 32
-_MIN_NORMAL = np.float32(2.0**-126)
+_MIN_NORMAL = np.float32(MIN_NORMAL)
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def quantize_activations(x: F32) -> QuantActivations:
     """
     grouped = x.reshape(x.shape[0], x.shape[1] // GROUP, GROUP)
     with np.errstate(all="ignore"):
-        d = np.max(np.abs(grouped), axis=2) / np.float32(127.0)
+        d = np.max(np.abs(grouped), axis=2) / np.float32(QUANT_MAX)
         d = np.where(d < _MIN_NORMAL, np.float32(0.0), d)
         q = np.rint(grouped * (np.float32(1.0) / d)[:, :, None])
     usable = (d > 0.0) & np.isfinite(d)

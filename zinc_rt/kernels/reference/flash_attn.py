@@ -12,9 +12,8 @@ import numpy.typing as npt
 
 from zinc_rt.kernels.reference.arith import F32, fma_chain, lane_tree_sum
 from zinc_rt.kernels.reference.mathfn import exp
-from zinc_rt.kernels.reference.softmax import LANES
+from zinc_rt.numerics import SPLIT, TREE_LANES
 
-SPLIT = 256
 _TILE = 1 << 15  # elements of an accumulator: scores of some rows, or their outputs
 
 Cached = npt.NDArray[np.float16] | F32
@@ -100,7 +99,7 @@ def _splits(
     if where is not None:
         p[where] = 0.0
     by_position = np.ascontiguousarray(np.moveaxis(p, -1, 0))  # f32[length, n, splits, n_kv, rep]
-    total = lane_tree_sum(by_position, LANES)
+    total = lane_tree_sum(by_position, TREE_LANES)
     values = v.transpose(1, 0, 2, 3).astype(np.float64)[:, None, :, :, None, :]
     first_row = np.searchsorted(last, np.arange(length)) if masked else None
     return m, total, fma_chain(by_position[..., None], values, first_row)

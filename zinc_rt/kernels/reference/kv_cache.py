@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from zinc_rt.kernels.reference.arith import F32
 from zinc_rt.kernels.reference.flash_attn import attend_rows
-from zinc_rt.mem.kv_pages import PAGE_TOKENS
+from zinc_rt.numerics import PAGE_TOKENS
 
 F16 = npt.NDArray[np.float16]
 I32 = npt.NDArray[np.int32]

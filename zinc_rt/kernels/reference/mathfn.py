@@ -8,27 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from zinc_rt import numerics
 from zinc_rt.kernels.reference.arith import F32
 
-LOG2_E = np.float32(1.4426950408889634)
-# ln 2 in two parts: the high part has 9 significant bits, so n * LN2_HIGH is exact for |n| < 2^15 (Cody, Waite 1980).
-LN2_HIGH = np.float32(0.693359375)
-LN2_LOW = np.float32(-2.12194440e-4)
-# Minimax fit of (e^r - 1 - r) / r^2 on |r| <= ln(2)/2, relative to e^r; its error is 0.001 ulp before rounding.
-EXP_POLY = tuple(
-    np.float32(float.fromhex(c))
-    for c in (
-        "0x1.9f085cp-13",
-        "0x1.6d8d52p-10",
-        "0x1.111272p-7",
-        "0x1.55548ep-5",
-        "0x1.555554p-3",
-        "0x1.0p-1",
-    )
-)
-# Below EXP_MIN the result rounds to zero, above EXP_MAX to infinity; clamping keeps 2^n representable.
-EXP_MIN = np.float32(-104.5)
-EXP_MAX = np.float32(89.0)
+LOG2_E, LN2_HIGH, LN2_LOW = np.float32(numerics.LOG2_E), np.float32(numerics.LN2_HIGH), np.float32(numerics.LN2_LOW)
+EXP_POLY = tuple(np.float32(c) for c in numerics.EXP_POLY)
+EXP_MIN, EXP_MAX = np.float32(numerics.EXP_MIN), np.float32(numerics.EXP_MAX)
 
 ONE = np.float32(1.0)
 

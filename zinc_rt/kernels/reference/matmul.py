@@ -17,15 +17,15 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf import GGMLType, blocks
 from zinc_rt.kernels.errors import ShapeMismatch
-from zinc_rt.kernels.reference.activations import GROUP, QuantActivations, quantize_activations
+from zinc_rt.kernels.reference.activations import QuantActivations, quantize_activations
 from zinc_rt.kernels.reference.arith import F32, fma_chain, lane_tree_sum
+from zinc_rt.numerics import GROUP, TREE_LANES
 
 _Slab = TypeVar("_Slab")
 
-LANES = 32
-FLOAT_TYPES = frozenset({GGMLType.F32, GGMLType.F16, GGMLType.BF16})
 # Elements of the largest temporary: 2^18 float32 stay in a 1 MiB second-level cache.
 _TILE = 1 << 18
 _SLAB = 1 << 22  # weight elements unpacked at a time when they are not kept
@@ -35,7 +35,7 @@ _SLAB = 1 << 22  # weight elements unpacked at a time when they are not kept
 class Panel:
     """Rows of a quantised weight, transposed for BLAS.
 
-    ints: f32[n_groups, 32, n_rows], or f32[2 * n_groups, 16, n_rows] where a scale covers 16 elements (Q6_K)
+    ints: f32[n_groups, 32, n_rows], or f32[2 * n_groups, 16, n_rows] where a scale covers 16 elements
     d: f32[n_groups, 1, n_rows]; m: the same or None
     sc: f32[n_groups, 1, n_rows] or f32[2 * n_groups, 1, n_rows] or None; mn: f32[n_groups, 1, n_rows] or None
     """
@@ -69,13 +69,9 @@ def _panel(kind: GGMLType, raw: npt.NDArray[np.uint8]) -> Panel:
     return Panel(kind, np.ascontiguousarray(ints, np.float32), d, across(rows.m), across(rows.sc), across(rows.mn))
 
 
-_SCALES = {GGMLType.Q4_1: 2, GGMLType.Q5_1: 2, GGMLType.Q4_K: 4, GGMLType.Q5_K: 4, GGMLType.Q6_K: 3}
-
-
 def unpacked_bytes(kind: GGMLType, n_rows: int, n_in: int) -> int:
     """What keeping a matrix unpacked costs: float32 elements and, for quantised formats, the scales of each group."""
-    scales = 0 if kind in FLOAT_TYPES else _SCALES.get(kind, 1)
-    return 4 * n_rows * (n_in + scales * (n_in // GROUP))
+    return 4 * n_rows * (n_in + FORMATS[kind.name].factors * (n_in // GROUP))
 
 
 @dataclass
@@ -110,7 +106,7 @@ class Weight:
     @property
     def quantized(self) -> bool:
         """Whether the product takes int8 activations."""
-        return self.type not in FLOAT_TYPES
+        return self.type.quantized
 
     def rows(self, ids: npt.NDArray[np.integer]) -> F32:
         """The given rows dequantised: f32[len(ids), n_in]."""
@@ -169,13 +165,13 @@ def _quant_product(acts: QuantActivations, panel: Panel, out: F32) -> None:
         q = acts.q[rows].transpose(1, 0, 2)  # f32[n_groups, rows, 32]
         d_x = acts.d[rows].T[:, :, None]
         values = _group_values(panel, q, d_x, acts.s[rows].T[:, :, None])
-        out[rows] = lane_tree_sum(values, LANES)
+        out[rows] = lane_tree_sum(values, TREE_LANES)
 
 
 def _group_values(panel: Panel, q: F32, d_x: F32, s: F32) -> F32:
     """v_g of docs/numerics.md, f32[n_groups, rows, n_rows]; every operation rounds once, in the order written."""
     scale = panel.d * d_x
-    if panel.sc is not None and panel.sc.shape[0] != panel.d.shape[0]:  # Q6_K: two scales to a group of 32
+    if panel.sc is not None and panel.sc.shape[0] != panel.d.shape[0]:  # two scales to a group of 32
         n_groups, rows, _ = q.shape
         halves = q.reshape(n_groups, rows, 2, GROUP // 2).transpose(0, 2, 1, 3).reshape(2 * n_groups, rows, -1)
         scaled = np.matmul(halves, panel.ints)
@@ -187,7 +183,7 @@ def _group_values(panel: Panel, q: F32, d_x: F32, s: F32) -> F32:
         isum *= panel.sc  # exact: below 2^24
     values = np.multiply(scale, isum, out=isum)
     if panel.m is not None:
-        if panel.mn is not None:  # Q4_K, Q5_K: a minimum is subtracted
+        if panel.mn is not None:  # a minimum is subtracted
             values -= (panel.m * d_x) * (panel.mn * s)
         else:
             values += (panel.m * d_x) * s
@@ -201,7 +197,7 @@ def _float_product(x: F32, rows: F32, out: F32) -> None:
     for i in range(x.shape[0]):
         for j in range(0, rows.shape[0], step):
             values = fma_chain(w_groups[:, j : j + step], x_groups[:, i : i + 1])  # f32[step, n_groups]
-            out[i, j : j + step] = lane_tree_sum(values.T, LANES)
+            out[i, j : j + step] = lane_tree_sum(values.T, TREE_LANES)
 
 
 def _chain_major(x: F32) -> F32:

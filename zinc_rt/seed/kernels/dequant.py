@@ -16,9 +16,8 @@ from zinc_rt.gguf import GGMLType, blocks
 from zinc_rt.gguf.types import unsupported
 from zinc_rt.kernels.reference.arith import F32
 from zinc_rt.kernels.reference.matmul import Weight, matmul
+from zinc_rt.numerics import GROUP
 from zinc_rt.seed.kernels.errors import EmptyInput, InputTooSmall, OutputTooSmall, UnsupportedShape
-
-GROUP = 32  # elements summed together by `fill_input_sum32`
 
 U8 = npt.NDArray[np.uint8]
 RawBytes = bytes | bytearray | memoryview | U8

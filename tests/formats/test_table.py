@@ -1,0 +1,101 @@
+"""The table: its records against ggml's sizes and the numerics contract, and the lists that are derived from it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import gguf
+import pytest
+
+from zinc_rt.formats import table
+from zinc_rt.formats.table import FORMATS, Format, Kind, Scale
+from zinc_rt.gguf import SUPPORTED, GGMLType
+from zinc_rt.ir.dtype import DType
+from zinc_rt.kernels.cpu import layout
+from zinc_rt.kernels.rdna import catalogue
+
+ROOT = Path(__file__).parents[2]
+NAMES = tuple(FORMATS)
+each = pytest.mark.parametrize("f", FORMATS.values(), ids=NAMES)
+
+
+@each
+def test_a_record_says_what_ggml_says(f: Format) -> None:
+    number = gguf.GGMLQuantizationType[f.name]
+    assert (f.block, f.block_bytes) == gguf.GGML_QUANT_SIZES[number]
+    assert GGMLType[f.name] == number
+
+
+@each
+def test_the_parts_of_a_block_fill_it(f: Format) -> None:
+    """Every byte belongs to one part."""
+    if not f.quantized:
+        return
+    bits = 8 if f.kind == Kind.BYTES else 4
+    parts = [(f.q, f.block * bits // 8), *((at, 2) for at in f.halves)]
+    if f.high is not None:
+        parts.append((f.high, f.block * f.high_bits // 8))
+    if f.scales is not None:
+        parts.append((f.scales, {Scale.SIX_BIT: 12, Scale.INT8_HALVES: 16}[Scale(f.scale)]))
+    used = [at + i for at, n in parts for i in range(n)]
+    assert sorted(used) == list(range(f.block_bytes))
+
+
+@each
+def test_integers_fit_the_contract(f: Format) -> None:
+    if f.quantized:
+        assert -128 <= f.integers[0] <= f.integers[1] <= 127
+        assert f.largest_sum < 1 << 24
+    else:
+        with pytest.raises(ValueError, match="no integers"):
+            _ = f.integers
+
+
+def test_every_list_is_the_tables() -> None:
+    quantised = tuple(f.name for f in table.quantized())
+    floats = tuple(f.name for f in table.floats())
+    assert (*floats, *quantised) == NAMES
+    assert tuple(t.name for t in SUPPORTED) == NAMES
+    assert {t.name for t in GGMLType if t.supported} == set(NAMES)
+    assert {d.name for d in DType} == {*NAMES, "I32"}
+    assert all(DType.of(GGMLType[name]).ggml is GGMLType[name] for name in NAMES)
+    assert set(layout.TILES) == set(NAMES)
+    assert (floats, quantised) == (catalogue.FLOATS, catalogue.QUANTIZED)
+    assert {f"{what}_{name.lower()}" for what in ("matvec", "embed") for name in NAMES} <= set(catalogue.KERNELS)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/gguf.md", "docs/models.md"])
+def test_pages_list_the_formats_of_the_table(page: str) -> None:
+    """The first run of names of ggml's types, in the table's order."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    name = "|".join(sorted(GGMLType.__members__, key=len, reverse=True))
+    found = re.search(rf"\b(?:{name})(?:,?\s+(?:{name})\b){{5,}}", text)
+    assert found is not None
+    assert tuple(re.findall(rf"{name}", found[0])) == NAMES
+
+
+def test_numerics_md_has_a_formula_for_every_quantised_format() -> None:
+    text = (ROOT / "docs/numerics.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (Q[\w, ]+) \| `", text, re.M)
+    assert sorted(n for row in rows for n in row.split(", ")) == sorted(f.name for f in table.quantized())
+
+
+def test_extending_md_names_files_that_exist() -> None:
+    text = (ROOT / "docs/extending.md").read_text(encoding="utf-8").split("## A block format")[1].split("\n## ")[0]
+    rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    assert len(rows) >= 9
+    for row in rows:
+        last = Path()
+        for file in re.findall(r"`([\w/.]+)`", row):
+            last = Path(file) if "/" in file else last.parent / file
+            assert (ROOT / last).is_file(), last
+
+
+def test_the_table_of_gguf_md_is_this_one() -> None:
+    """A row a format: its kind of integers and of scales, and the bytes of its block."""
+    text = (ROOT / "docs/gguf.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\w+) \| (\d+) \| (\d+) \| `(\w+)` \| `(\w+)` \|", text, re.M)
+    assert rows == [
+        (f.name, str(f.block), str(f.block_bytes), Kind(f.kind).name, Scale(f.scale).name) for f in table.quantized()
+    ]

@@ -1,0 +1,57 @@
+"""The constants of docs/numerics.md. All tiers (reference, CPU, GPU) and their callers take them from here.
+
+Kernels take them at compile time. Changing one changes the bits of every tier alike.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+GROUP: Final = 32
+"""Elements that share one exact integer dot product, or one chain of fused multiply-adds."""
+GROUP_SHIFT: Final = GROUP.bit_length() - 1
+TREE_LANES: Final = 32
+"""Lanes of the tree that adds groups, and exponentials."""
+NORM_LANES: Final = 256
+"""Lanes of the tree that adds squares."""
+SPLIT: Final = 256
+"""Positions that attention works on before it merges."""
+PAGE_TOKENS: Final = 16
+"""Positions of a page of the KV cache."""
+PAGES_OF_SPLIT: Final = SPLIT // PAGE_TOKENS
+SPLIT_SHIFT: Final = SPLIT.bit_length() - 1
+PAGE_SHIFT: Final = PAGE_TOKENS.bit_length() - 1
+SUM_BLOCK: Final = 1024
+"""Scores whose sum sampling forms from left to right before it adds such sums."""
+
+QUANT_MAX: Final = 127.0
+"""What the largest activation of a group becomes."""
+MIN_NORMAL: Final = 2.0**-126
+"""The smallest scale of activations that is not taken for 0: the least normal float32."""
+
+# exp of float64, for sampling: in steps of ln 2 / 128, given in two parts. k * STEP_HIGH is exact for |k| < 2^20.
+STEPS: Final = 128
+STEPS_PER_E: Final = float.fromhex("0x1.71547652b82fep+7")
+STEP_HIGH: Final = float.fromhex("0x1.62e42feep-8")
+STEP_LOW: Final = float.fromhex("0x1.a39ef35793c76p-40")
+EXP_LOWEST: Final = -708.0
+"""Below this the result is 0; e to it is still a normal number."""
+
+# exp of float32. ln 2 is in two parts: the high one has 9 significant bits, so n * LN2_HIGH is exact for |n| < 2^15
+# (Cody, Waite 1980).
+LOG2_E: Final = 1.4426950408889634
+LN2_HIGH: Final = 0.693359375
+LN2_LOW: Final = -2.12194440e-4
+EXP_POLY: Final = (
+    float.fromhex("0x1.9f085cp-13"),
+    float.fromhex("0x1.6d8d52p-10"),
+    float.fromhex("0x1.111272p-7"),
+    float.fromhex("0x1.55548ep-5"),
+    float.fromhex("0x1.555554p-3"),
+    float.fromhex("0x1.0p-1"),
+)
+"""Minimax fit of (e^r - 1 - r) / r^2 on |r| <= ln(2)/2, relative to e^r; its error is 0.001 ulp before rounding."""
+EXP_MIN: Final = -104.5
+"""Below this the result rounds to zero; clamping keeps 2^n representable."""
+EXP_MAX: Final = 89.0
+"""Above this the result rounds to infinity."""
