@@ -4,8 +4,7 @@
 
 The emulator interprets the packets in Python and shares the processor with the driver code, so these are no figures of
 any GPU. They compare interfaces with each other and versions of this code with earlier ones. Rounds alternate between
-the
-interfaces; the table shows medians, with the range in brackets.
+the interfaces; the table shows medians, with the range in brackets.
 """
 
 from __future__ import annotations
@@ -28,27 +27,27 @@ NODE = "/dev/dri/renderD128"
 INTERFACES: dict[str, Callable[..., Interface]] = {"cs": CsInterface, "kfd": KfdInterface, "umq": UserQueueInterface}
 
 
-def batch_of(ring: GpuQueue, n_dispatches: int) -> CommandList:
+def commands_of(queue: GpuQueue, n_dispatches: int) -> CommandList:
     """Dispatches of an empty kernel with a barrier after each, as a decode step has them."""
-    kernel = ring.load_code("empty", bytes(4), rsrc1=0xC00F0000, rsrc2=2 << 1, threads=(32, 1, 1), n_user_data=2)
-    batch = CommandList("benchmark")
+    kernel = queue.load_code("empty", bytes(4), rsrc1=0xC00F0000, rsrc2=2 << 1, threads=(32, 1, 1), n_user_data=2)
+    commands = CommandList("benchmark")
     for i in range(n_dispatches):
-        batch.dispatch(kernel, 1, user_data=(i, 0)).barrier()
-    return batch
+        commands.dispatch(kernel, 1, user_data=(i, 0)).barrier()
+    return commands
 
 
-def submissions_per_second(ring: GpuQueue, batch: CommandList, seconds: float, *, depth: int) -> float:
+def submissions_per_second(queue: GpuQueue, commands: CommandList, seconds: float, *, depth: int) -> float:
     """Submissions retired in a second; depth: how many may be under way, 1 to wait for each."""
-    fences = [ring.submit(batch)]
-    ring.wait(fences.pop())
+    fences = [queue.submit(commands)]
+    queue.wait(fences.pop())
     n, start = 0, time.perf_counter()
     while time.perf_counter() - start < seconds:
-        fences.append(ring.submit(batch))
+        fences.append(queue.submit(commands))
         n += 1
         if len(fences) >= depth:
-            ring.wait(fences.pop(0))
+            queue.wait(fences.pop(0))
     for fence in fences:
-        ring.wait(fence)
+        queue.wait(fence)
     return n / (time.perf_counter() - start)
 
 
@@ -67,16 +66,16 @@ def main() -> None:
     }
     rates: dict[tuple[str, str], list[float]] = {(interface, kind): [] for interface in INTERFACES for kind in kinds}
     with Machine(profile=LINUX_7_3_USERQ) as machine:
-        rings = {name: GpuQueue(interface(NODE, linux=machine.process())) for name, interface in INTERFACES.items()}
+        queues = {name: GpuQueue(interface(NODE, linux=machine.process())) for name, interface in INTERFACES.items()}
         try:
-            batches = {(name, n): batch_of(ring, n) for name, ring in rings.items() for n, _ in kinds.values()}
+            lists = {(name, n): commands_of(queue, n) for name, queue in queues.items() for n, _ in kinds.values()}
             for _ in range(chosen.rounds):
                 for (name, kind), found in rates.items():
                     n, depth = kinds[kind]
-                    found.append(submissions_per_second(rings[name], batches[name, n], chosen.seconds, depth=depth))
+                    found.append(submissions_per_second(queues[name], lists[name, n], chosen.seconds, depth=depth))
         finally:
-            for ring in rings.values():
-                ring.close()
+            for queue in queues.values():
+                queue.close()
     print("submissions per second, through " + " / ".join(INTERFACES))
     for kind in kinds:
         parts = [rates[interface, kind] for interface in INTERFACES]

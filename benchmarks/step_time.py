@@ -84,7 +84,7 @@ def fake_interface() -> Any:
     """An interface whose submissions are finished as soon as they are made, but never run."""
     interface = first("zinc_rt.amdgpu.interface:Interface", "zinc_rt.ring.door.base:Door")
     buffer = first("zinc_rt.amdgpu.interface:DeviceBuffer", "zinc_rt.ring.door.base:DeviceBuffer")
-    facts = first("zinc_rt.amdgpu.interface:DeviceFacts", "zinc_rt.ring.door.base:DeviceFacts")
+    info = first("zinc_rt.amdgpu.interface:DeviceInfo", "zinc_rt.ring.door.base:DeviceFacts")
     from zinc_rt.linux import host
 
     class Finished(interface):  # type: ignore[misc,valid-type]
@@ -92,7 +92,7 @@ def fake_interface() -> Any:
 
         def __init__(self) -> None:
             self.linux = host()
-            self.facts = facts("/dev/dri/renderD128", 120001, 64, 1 << 35, 1 << 35, "no driver")
+            self.device = self.facts = info("/dev/dri/renderD128", 120001, 64, 1 << 35, 1 << 35, "no driver")
             self._live: dict[Any, object] = {}
             self._next, self._count = 0x1_0000_0000, 0
 

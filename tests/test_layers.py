@@ -22,7 +22,7 @@ LAYERS = (
     ("lang",),
     ("formats",),
     ("linux", "amdgpu.abi"),
-    ("amdgpu.pm4", "amdgpu.fence"),
+    ("amdgpu.pm4", "amdgpu.fence", "amdgpu.advice", "amdgpu.errors"),
     ("amdgpu.drm",),
     ("gguf", "text"),
     ("mem", "sched"),

@@ -1,7 +1,7 @@
-"""A batch: dispatches, copies, writes and barriers, in order. Recorded once, submitted as often as wanted.
+"""A command list: dispatches, copies, writes and barriers, in order. Recorded once, submitted as often as wanted.
 
 Only a barrier orders them: a dispatch may run beside those before it, and the command processor's own copies and writes
-pass running dispatches. Every batch begins behind all earlier ones, and its fence is behind all of it.
+pass running dispatches. Every list begins behind all earlier ones, and its fence is behind all of it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from zinc_rt.amdgpu.loaded_kernel import MAX_THREADS, USER_DATA_DWORDS, LoadedKernel
+from zinc_rt.amdgpu.gfx import GENERATIONS
+from zinc_rt.amdgpu.loaded_kernel import LoadedKernel
 from zinc_rt.amdgpu.pool import GpuMemory
 from zinc_rt.errors import BackendError
 
@@ -19,8 +20,11 @@ MAX_COPY = 16 << 10
 MAX_WRITE = 4096
 """Dwords of one write."""
 _DWORD = 0xFFFFFFFF
-MAX_GROUPS = (_DWORD, 0xFFFF, 0xFFFF)
-"""Workgroups in x, y and z: gfx12 gives a wave its y and z in halves of one register (ttmp7)."""
+# A list is not recorded for one GPU: what it holds runs on every generation.
+MAX_GROUPS = tuple(min(counts) for counts in zip(*(gfx.max_groups for gfx in GENERATIONS), strict=True))
+"""Workgroups in x, y and z."""
+MAX_THREADS = min(gfx.max_threads for gfx in GENERATIONS)
+USER_DATA_DWORDS = min(gfx.user_dwords for gfx in GENERATIONS)
 Groups = int | tuple[int, int, int]
 
 
@@ -64,18 +68,31 @@ Item = Dispatch | Copy | Write | Barrier
 
 
 class CommandList:
-    """label: for messages. Methods raise `BackendError` for what cannot be run, and return the batch."""
+    """label: for messages; memory: what it names, which must not be freed before its last submission.
 
-    def __init__(self, label: str = "batch") -> None:
+    Methods raise `BackendError` for what cannot be run, and return the list. A list only grows: a queue knows by the
+    number of items whether the packets that it keeps are still those of the list.
+    """
+
+    def __init__(self, label: str = "commands") -> None:
         self.label = label
-        self.items: list[Item] = []
-        self.memory: list[GpuMemory] = []  # what it names; must not be freed before its last submission
-        self.lowered: tuple[list[Item], Any] | None = None  # `lower.packets_of` keeps what it made of which items
+        self.memory: list[GpuMemory] = []
+        self._items: list[Item] = []
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        """What was recorded, in order."""
+        return tuple(self._items)
+
+    @property
+    def n_items(self) -> int:
+        """How many there are."""
+        return len(self._items)
 
     @property
     def programs(self) -> list[LoadedKernel]:
         """Of its dispatches, in order."""
-        return [item.program for item in self.items if isinstance(item, Dispatch)]
+        return [item.program for item in self._items if isinstance(item, Dispatch)]
 
     def dispatch(
         self,
@@ -105,7 +122,7 @@ class CommandList:
             )
         if not all(0 <= word <= _DWORD for word in words):
             raise BackendError(f"{program.name}: user data {words} are not all dwords")
-        self.items.append(Dispatch(program, groups, threads, words))
+        self._items.append(Dispatch(program, groups, threads, words))
         return self
 
     def copy(
@@ -117,7 +134,7 @@ class CommandList:
         from_, to = self._at(source, source_offset, n_bytes), self._at(target, target_offset, n_bytes)
         if from_ < to + n_bytes and to < from_ + n_bytes:
             raise BackendError(f"a copy of {n_bytes} bytes from {from_:#x} to {to:#x}: the ranges overlap")
-        self.items.append(Copy(from_, to, n_bytes))
+        self._items.append(Copy(from_, to, n_bytes))
         return self
 
     def write(self, target: GpuMemory, values: Sequence[int], *, offset: int = 0) -> Self:
@@ -126,12 +143,12 @@ class CommandList:
             raise BackendError(f"a write of {len(values)} dwords; one has 1 to {MAX_WRITE}")
         if not all(0 <= value <= _DWORD for value in values):
             raise BackendError("a write takes dwords: 0 to 0xffffffff")
-        self.items.append(Write(self._at(target, offset, 4 * len(values)), tuple(values)))
+        self._items.append(Write(self._at(target, offset, 4 * len(values)), tuple(values)))
         return self
 
     def barrier(self, *, light: bool = False) -> Self:
         """See `Barrier`."""
-        self.items.append(Barrier(light))
+        self._items.append(Barrier(light))
         return self
 
     def _at(self, memory: GpuMemory, offset: int, n_bytes: int) -> int:

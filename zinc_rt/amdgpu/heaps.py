@@ -34,12 +34,12 @@ class Heaps:
     @property
     def default(self) -> Heap:
         """VRAM when the processor reaches all of it, else system memory."""
-        facts = self._interface.facts
-        return "vram" if facts.vram and facts.visible_vram >= facts.vram else "gtt"
+        device = self._interface.device
+        return "vram" if device.vram and device.visible_vram >= device.vram else "gtt"
 
     def add(self, heap: Heap, label: str, chunk: int, *, executable: bool = False) -> Pool:
         """A pool of its own kind."""
-        pool = Pool(self._interface, heap, label, chunk=chunk, executable=executable, before_release=self._forget_map)
+        pool = Pool(self._interface, heap, label, chunk=chunk, executable=executable, before_release=self._drop_map)
         self._others.append(pool)
         return pool
 
@@ -49,7 +49,7 @@ class Heaps:
         if key not in self._by_kind:
             label = f"{key[0]} memory{'' if visible else ' of the GPU alone'}"
             self._by_kind[key] = Pool(
-                self._interface, key[0], label, chunk=DATA_CHUNK, visible=visible, before_release=self._forget_map
+                self._interface, key[0], label, chunk=DATA_CHUNK, visible=visible, before_release=self._drop_map
             )
         return self._by_kind[key]
 
@@ -72,7 +72,7 @@ class Heaps:
             self._maps[buffer] = HostMap(self._interface.linux, buffer.address, buffer.size)
         return self._maps[buffer].view()[memory.offset : memory.offset + memory.size]
 
-    def _forget_map(self, buffer: DeviceBuffer) -> None:
+    def _drop_map(self, buffer: DeviceBuffer) -> None:
         held = self._maps.pop(buffer, None)
         if held is not None and held.retire():
             buffer.address = None
@@ -80,7 +80,7 @@ class Heaps:
     def let_go(self) -> None:
         """Before the interface closes: maps that arrays look at are not undone by it."""
         for buffer in tuple(self._maps):
-            self._forget_map(buffer)
+            self._drop_map(buffer)
 
     def check_integrity(self) -> None:
         """Raise `PoolIntegrityError` when the books of a pool do not add up."""

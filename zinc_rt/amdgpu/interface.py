@@ -1,9 +1,7 @@
-"""What an interface does: memory that the GPU reaches, indirect buffers of PM4 handed to the driver, fences that
-retire.
+"""What an interface to the driver does: memory that the GPU reaches, indirect buffers, numbers that retire.
 
 CS, KFD and UMQ implement it. Above an interface everything is the same: the same packets, the same pools, the same
 kernels.
-An interface belongs to one thread.
 """
 
 from __future__ import annotations
@@ -16,21 +14,14 @@ from zinc_rt.linux import Linux
 
 Heap = Literal["vram", "gtt"]
 
-
-KERNELS_FOR = 1200
-"""gfx_target_version // 100 of what the kernel compiler's gfx1201 code runs on."""
-
-
-def gfx_name(version: int) -> str:
-    """A gfx_target_version as people write it: 120001 is gfx1201."""
-    return f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"
+DEFAULT_RENDER_NODE = "/dev/dri/renderD128"
+"""The render node of the first GPU of most machines."""
 
 
 @dataclass(frozen=True)
-class DeviceFacts:
+class DeviceInfo:
     """The GPU behind an interface. gfx_target_version: 120001 for gfx1201; vram, visible_vram: bytes, the second of
-    them
-    within reach of the processor; driver: which kernel and interface version answered, for messages.
+    them within reach of the processor; driver: which kernel and interface version answered, for messages.
     """
 
     render_node: str
@@ -56,23 +47,39 @@ class DeviceBuffer:
 
 
 class Interface(ABC):
-    """One way to hand PM4 to the driver. Every method raises `DeviceLost` once the device is gone."""
+    """One way to hand PM4 to the driver.
+
+    An interface does what it is asked and does not check its caller. `zinc_rt.amdgpu.queue.GpuQueue` does, for all
+    interfaces alike; a caller without a queue keeps these rules:
+
+    - one thread at a time, in the process that opened it, before `close`, and not after a `DeviceLost`;
+    - sizes are at least 1; buffers are this interface's, and are released once;
+    - packets lie inside a visible executable buffer; they begin at a multiple of 4 bytes and are 1 to 2^20 - 1 dwords,
+      for CS at a multiple of 256 bytes and in multiples of 64 dwords;
+    - a number that is waited for was returned by `submit`; a timeout is finite and not negative.
+
+    Every method raises `DeviceLost` when it finds the device gone.
+    """
 
     name: str
-    facts: DeviceFacts
+    device: DeviceInfo
     linux: Linux
 
     @abstractmethod
     def allocate(
         self, size: int, heap: Heap, label: str, *, executable: bool = False, visible: bool = True
     ) -> DeviceBuffer:
-        """Memory mapped on the GPU, and in this process when `visible`. Raises `InterfaceError` with the failing
-        step.
+        """Memory mapped on the GPU, and in this process when `visible`; whole pages, zeros.
+
+        Raises `InterfaceError` with the failing step, and has allocated nothing then.
         """
 
     @abstractmethod
     def release(self, buffer: DeviceBuffer) -> None:
-        """Give it back, its map too unless `address` is None; the caller has waited for everything that uses it."""
+        """Give it back, its map too unless `address` is None; the caller has waited for everything that uses it.
+
+        Raises `InterfaceError` when the driver refuses.
+        """
 
     @abstractmethod
     def submit(self, buffer: DeviceBuffer, offset: int, n_dwords: int) -> int:
@@ -93,4 +100,4 @@ class Interface(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Drain what runs, then give everything back; calling it again does nothing."""
+        """Wait for what runs, for a time, then give everything back; calling it again does nothing."""

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from zinc_rt.lang.gpu import GpuKernel
 
-USER_DATA_DWORDS = 16
-MAX_THREADS = 1024
 _S_CODE_END = (0xBF9F0000).to_bytes(4, "little")
 _LINE = 128
 _PAD_LINES = 3

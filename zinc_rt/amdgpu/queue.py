@@ -1,81 +1,81 @@
-"""`GpuQueue`: memory, kernels, batches and fences of a GPU, the same over every interface.
+"""`GpuQueue`: memory, kernels, command lists and fences of a GPU, the same over every interface.
 
     with GpuQueue(CsInterface()) as queue:
         x, w, y = (queue.alloc(4096) for _ in range(3))
         queue.write(x, values)
         kernel = queue.load_kernel(compiled)
-        queue.wait(queue.submit(Batch("norm").dispatch(kernel, 4, x, w, y, 256, 1e-6)))
+        queue.wait(queue.submit(CommandList("norm").dispatch(kernel, 4, x, w, y, 256, 1e-6)))
         result = queue.read(y)
 
-`batch` says what a batch may hold, `lower` what becomes of it.
+`command_list` says what a list may hold, `packets` what becomes of it, `recorded` how it is submitted again.
 """
 
 from __future__ import annotations
 
 import math
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 
+from zinc_rt.amdgpu.advice import KERNEL_LOG
 from zinc_rt.amdgpu.command_list import CommandList
-from zinc_rt.amdgpu.errors import DeviceLost, FenceTimeout, SignalMismatch
+from zinc_rt.amdgpu.errors import FenceTimeout, SignalMismatch
 from zinc_rt.amdgpu.fence import Fence
-from zinc_rt.amdgpu.flights import Flight, Flights
+from zinc_rt.amdgpu.gfx import Gfx, generations, gfx_name, gfx_of
+from zinc_rt.amdgpu.guard import DeviceGuard
 from zinc_rt.amdgpu.heaps import Bytes, Heaps
-from zinc_rt.amdgpu.interface import KERNELS_FOR, DeviceFacts, Heap, Interface
+from zinc_rt.amdgpu.interface import DeviceInfo, Heap, Interface
 from zinc_rt.amdgpu.loaded_kernel import LoadedKernel, padded
-from zinc_rt.amdgpu.packets import Words, fence_packets, lower, packets_of
+from zinc_rt.amdgpu.pending import PendingSubmission, PendingSubmissions
 from zinc_rt.amdgpu.pool import ALIGNMENT, GpuMemory
-from zinc_rt.errors import BackendClosed, BackendError
+from zinc_rt.amdgpu.recorded import RecordedLists
+from zinc_rt.errors import BackendError
 from zinc_rt.lang.gpu import CODE_ALIGN, GpuKernel
 
 TIMEOUT = 10.0
-_GENERATIONS = (11, 12)
 _CODE_CHUNK, _PACKET_CHUNK = 1 << 20, 1 << 20
 _SIGNAL, _MARK = 0, 64  # byte offsets in the queue's own memory
-_RING_BYTES = 128
+_OWN_BYTES = 128
 
 
 class GpuQueue:
     """timeout: seconds that `wait` allows by default; marks: note after each dispatch that it is done, so that a hang
-    names its kernel (some time per dispatch). The interface is the queue's from here on, also when this raises:
-    `BackendError`
-    for a GPU of another generation, `InterfaceError` without memory.
+    names its kernel (some time per dispatch, and nothing is kept of a list). The interface is the queue's from here on,
+    also when this raises: `BackendError` for a GPU of another generation, `InterfaceError` without memory.
 
-    Two threads take turns; a forked child is refused with `BackendError`. After the device was lost every call raises
-    `DeviceLost` and says so, after `close` `BackendClosed`.
+    The queue makes the checks that interfaces leave to their caller. Threads take turns, each with one call, a wait
+    included: only one thread is ever inside an interface. A forked child is refused with `BackendError`. After the
+    device was lost every call raises `DeviceLost` and says so, after `close` `BackendClosed`. Memory, fences and
+    timeouts are checked for being this queue's, in use, and finite.
     """
 
     def __init__(self, interface: Interface, *, timeout: float = TIMEOUT, marks: bool = False) -> None:
         self.interface, self.timeout, self.marks = interface, timeout, marks
-        self._lock = threading.RLock()
-        self._pid = interface.linux.pid()
-        self._closed = False
-        self._lost: str | None = None
+        self._guard = DeviceGuard(interface.linux, f"the queue over {interface.device.render_node} ({interface.name})")
         self._heaps = Heaps(interface)
         self._programs: dict[tuple[str, bytes], LoadedKernel] = {}
-        self._flights = Flights()
-        self._submitted = self._retired = self._dispatched = 0
+        self._pending = PendingSubmissions()
+        self._submitted = self._retired = self._dispatched = self._freed = 0
         self._code = self._heaps.add(self.default_heap, "kernels", _CODE_CHUNK, executable=True)
-        self._packets = self._heaps.add("gtt", "packets", _PACKET_CHUNK, executable=True)
+        packets = self._heaps.add("gtt", "packets", _PACKET_CHUNK, executable=True)
         try:
             _finite(timeout)
-            _check_generation(interface.facts)
-            self._own = self._heaps.add("gtt", "signals", _RING_BYTES).allocate(_RING_BYTES, "signals")
+            self.gfx = _generation(interface.device)
+            self._own = self._heaps.add("gtt", "signals", _OWN_BYTES).allocate(_OWN_BYTES, "signals")
             self._signal = self._heaps.view(self._own).view(np.uint64)
             self._signal[:] = 0
+            signal_va = self._own.va + _SIGNAL
+            self._lists = RecordedLists(interface.linux, self._heaps, packets, self.gfx, signal_va)
         except BaseException:
             interface.close()
             raise
 
     @property
-    def facts(self) -> DeviceFacts:
+    def device(self) -> DeviceInfo:
         """The GPU."""
-        return self.interface.facts
+        return self.interface.device
 
     @property
     def default_heap(self) -> Heap:
@@ -97,8 +97,9 @@ class GpuQueue:
     def free(self, memory: GpuMemory) -> None:
         """Give memory back; what was submitted before may still use it. Raises `BackendError` when it is not in use."""
         with self._entered():
-            self._land()
-            self._flights.free_later(self._heaps.owner(memory), memory)
+            self._retire()
+            self._pending.free_later(self._heaps.owner(memory), memory)
+            self._freed += 1
 
     def map(self, memory: GpuMemory) -> Bytes:
         """The memory itself, u8[size], without a copy. Valid until it is freed; after `close` it can still be read.
@@ -131,10 +132,10 @@ class GpuQueue:
 
         Raises `BackendError` for one that needs scratch memory, or on a GPU that it was not compiled for.
         """
-        if self.facts.gfx_target_version // 100 != KERNELS_FOR:
+        if kernel.target != self.gfx.kernel_target or not self.gfx.runs_kernels(self.device.gfx_target_version):
             raise BackendError(
-                f"{kernel.name} is compiled for gfx1201; {self.facts.render_node} is gfx_target_version"
-                f" {self.facts.gfx_target_version}"
+                f"{kernel.name} is compiled for {kernel.target}; {self.device.render_node} is"
+                f" {gfx_name(self.device.gfx_target_version)}, and kernels run on {generations(executed=True)} alone"
             )
         if kernel.scratch_bytes:
             raise BackendError(
@@ -185,42 +186,35 @@ class GpuQueue:
 
     # Submission.
 
-    def submit(self, batch: CommandList) -> Fence:
-        """Start a batch behind all earlier ones. Raises `BackendError` for freed memory, `InterfaceError`,
-        `DeviceLost`.
+    def submit(self, commands: CommandList) -> Fence:
+        """Start a command list behind all earlier ones.
+
+        The first submission copies its packets to the GPU's memory; a later one stores the fence's two dwords there.
+        Raises `BackendError` for freed memory, `InterfaceError`, `DeviceLost`.
         """
         with self._entered():
-            freed = next((memory for memory in batch.memory if memory.freed), None)
-            if freed is not None:
-                raise BackendError(f"{batch.label} uses {freed.label}, {freed.size} bytes that were freed")
-            self._land()
-            words = self._packets_of(batch)
+            self._retire()
+            recorded = self._lists.of(commands, self._freed)
+            if self.marks:
+                packets = self._lists.take_marked(commands, self._own.va + _MARK, self._dispatched)
+            else:
+                packets = self._lists.take(recorded)
             sequence = self._submitted + 1
-            tail = fence_packets(len(words), self._own.va + _SIGNAL, sequence)
-            n = len(words) + len(tail)
-            packets = self._packets.allocate(4 * n, f"packets of submission {sequence}")
+            memory = packets.memory
             try:
-                self._put(packets, words, tail)
-                interface_sequence = self.interface.submit(packets.buffer, packets.offset, n)
+                packets.set_fence(self.interface.linux, sequence)
+                interface_sequence = self.interface.submit(memory.buffer, memory.offset, packets.n_dwords)
             except Exception:  # not Ctrl-C, which may come when they run already: then they stay until `close`
-                self._packets.free(packets)
+                self._lists.free(packets)
                 raise
             self._submitted = sequence
             fence = Fence(sequence)
-            names = [program.name for program in batch.programs]
-            self._flights.add(Flight(fence, interface_sequence, packets, batch.label, names, self._dispatched))
+            names = recorded.kernels
+            self._pending.add(
+                PendingSubmission(fence, interface_sequence, packets, commands.label, names, self._dispatched)
+            )
             self._dispatched += len(names)
             return fence
-
-    def _put(self, packets: GpuMemory, words: Words, tail: list[int]) -> None:
-        # Apart from `submit`: an error's traceback must not keep an array of the map alive.
-        there = self._heaps.view(packets).view(np.uint32)
-        there[: len(words)], there[len(words) :] = words, tail
-
-    def _packets_of(self, batch: CommandList) -> Words:
-        if not self.marks:
-            return packets_of(batch)
-        return np.array(lower(batch, (self._own.va + _MARK, self._dispatched)), np.uint32)
 
     def wait(self, fence: Fence, timeout: float | None = None) -> None:
         """Return once the fence has retired; seconds. Raises `FenceTimeout`, `DeviceLost`, `SignalMismatch`, and
@@ -230,49 +224,51 @@ class GpuQueue:
             seconds = self.timeout if timeout is None else _finite(timeout)
             if fence.retired:
                 return
-            flight = self._flights.of(fence)
-            if flight is None:
+            submission = self._pending.of(fence)
+            if submission is None:
                 raise BackendError(
                     f"fence {fence.sequence} is not of this queue; its submissions are {self._submitted}"
                 )
             try:
-                self.interface.wait(flight.interface_sequence, seconds)
+                self.interface.wait(submission.interface_sequence, seconds)
             except FenceTimeout as error:
-                self._land()
-                late = f"{flight} did not retire within {seconds:g} s"
+                self._retire()
+                late = f"{submission} did not retire within {seconds:g} s"
                 raise FenceTimeout(f"{late}; {self._progress()}; {error}") from None
-            self._land()
+            self._retire()
 
     def drain(self, timeout: float | None = None) -> None:
         """Return once everything that was submitted has retired. Raises what `wait` raises."""
         with self._entered():
-            newest = self._flights.newest
+            newest = self._pending.newest
             if newest is not None:
                 self.wait(newest.fence, timeout)
 
     def retired(self) -> int:
         """The sequence number of the last submission that has retired, without waiting; 0 when none has."""
         with self._entered():
-            self._land()
+            self._retire()
             return self._retired
 
-    def _land(self) -> None:
-        if not self._flights:
+    def _retire(self) -> None:
+        self._lists.collect()
+        if not self._pending:
             return
-        for flight in self._flights.land(self.interface.retired(), self._packets):
+        for submission in self._pending.retire(self.interface.retired()):
+            self._lists.give(submission.packets)
             signal = int(self._signal[_SIGNAL // 8])
-            if signal < flight.fence.sequence:
-                self._lost = (
-                    f"{flight} retired, but its last packet did not run: the signal is {signal}. The driver may have"
-                    " stopped it: look for amdgpu in the kernel's log (dmesg)"
+            if signal < submission.fence.sequence:
+                self._guard.lost = (
+                    f"{submission} retired, but its last packet did not run: the signal is {signal}. The driver may"
+                    f" have stopped it; {KERNEL_LOG}"
                 )
-                raise SignalMismatch(self._lost)
-            flight.fence.retired = True
-            self._retired = flight.fence.sequence
+                raise SignalMismatch(self._guard.lost)
+            submission.fence.retired = True
+            self._retired = submission.fence.sequence
 
     def _progress(self) -> str:
-        said = f"the last one that retired is {self._retired or 'none'}, {len(self._flights)} are waiting"
-        oldest = next(iter(self._flights), None)
+        said = f"the last one that retired is {self._retired or 'none'}, {len(self._pending)} are waiting"
+        oldest = next(iter(self._pending), None)
         if oldest is None or not oldest.kernels:
             return said
         if not self.marks:
@@ -284,28 +280,12 @@ class GpuQueue:
 
     # Who may use it, and its end.
 
-    @contextmanager
-    def _entered(self) -> Iterator[None]:
-        if self.interface.linux.pid() != self._pid:
-            raise BackendError(
-                f"the queue was made by process {self._pid}, this is {self.interface.linux.pid()}: a forked child has"
-                " to open an interface of its own"
-            )
-        with self._lock:
-            if self._closed:
-                raise BackendClosed(f"the queue over {self.facts.render_node} ({self.interface.name}) was closed")
-            if self._lost is not None:
-                raise DeviceLost(self._lost)
-            try:
-                yield
-            except DeviceLost as error:
-                if self._lost is None:
-                    self._lost = f"{error}; {self._progress()}"
-                raise DeviceLost(self._lost) from None
+    def _entered(self) -> AbstractContextManager[None]:
+        return self._guard.entered(self._progress)
 
     def check_integrity(self) -> None:
         """Raise `PoolIntegrityError` when the books of a pool do not add up."""
-        with self._lock:
+        with self._guard.lock:
             self._heaps.check_integrity()
 
     def close(self) -> None:
@@ -314,15 +294,13 @@ class GpuQueue:
 
         Arrays from `map` can still be read; they hold their memory until they are gone.
         """
-        if self.interface.linux.pid() != self._pid:
-            return
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            del self._signal
-            self._heaps.let_go()
-            self.interface.close()
+        self._guard.close(self._give_back)
+
+    def _give_back(self) -> None:
+        del self._signal
+        self._lists.close()
+        self._heaps.let_go()
+        self.interface.close()
 
     def __enter__(self) -> Self:
         return self
@@ -333,12 +311,13 @@ class GpuQueue:
         self.close()
 
 
-def _check_generation(facts: DeviceFacts) -> None:
-    if facts.gfx_target_version // 10000 not in _GENERATIONS:
+def _generation(device: DeviceInfo) -> Gfx:
+    gfx = gfx_of(device.gfx_target_version)
+    if gfx is None:
         raise BackendError(
-            f"{facts.render_node} is gfx_target_version {facts.gfx_target_version}; the packets here are for gfx11 and"
-            " gfx12"
+            f"{device.render_node} is {gfx_name(device.gfx_target_version)}; the packets here are for {generations()}"
         )
+    return gfx
 
 
 def _finite(seconds: float) -> float:

@@ -13,14 +13,14 @@ _VALUE = 0x5A494E435254_0001  # "ZINCRT", 1
 _PAD_DWORDS = 64
 
 
-class ProofFailed(BackendError):
+class ProbeFailed(BackendError):
     """A fence retired, but what the packets before it were to write is not there."""
 
 
-def prove(interface: Interface, timeout: float = 2.0) -> float:
+def probe(interface: Interface, timeout: float = 2.0) -> float:
     """Let the GPU write a number; seconds from the submission to its retired fence.
 
-    Raises `InterfaceError`, `FenceTimeout`, `DeviceLost`, and `ProofFailed` when the number is not there.
+    Raises `InterfaceError`, `FenceTimeout`, `DeviceLost`, and `ProbeFailed` when the number is not there.
     """
     buffer = interface.allocate(2 * PAGE, "gtt", "proof", executable=True)
     assert buffer.address is not None, "a visible buffer has an address"
@@ -33,7 +33,7 @@ def prove(interface: Interface, timeout: float = 2.0) -> float:
     seconds = (interface.linux.monotonic_ns() - started) / 1e9
     seen = interface.linux.load64(target)
     if seen != _VALUE:
-        raise ProofFailed(f"{interface.name}: the fence retired, but memory holds {seen:#x} instead of {_VALUE:#x}")
+        raise ProbeFailed(f"{interface.name}: the fence retired, but memory holds {seen:#x} instead of {_VALUE:#x}")
     interface.release(
         buffer
     )  # not after a failure: the GPU may still write to it, and closing the interface gives it back

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.amdgpu.pm4.builder import ACQUIRE_HOST, PacketBuilder, hi32, lo32
+from zinc_rt.amdgpu.gfx import Gfx
+from zinc_rt.amdgpu.packets import MAX_DWORDS
+from zinc_rt.amdgpu.pm4.builder import PacketBuilder, hi32, lo32
 from zinc_rt.amdgpu.pm4.values import EventIndex, EventType, ReleaseData, ReleaseInt
 
-MAX_INDIRECT = (1 << 20) - 1
-"""Dwords of the longest indirect buffer."""
 _ROOM = 64
 _NO_CACHES = EventType.CACHE_FLUSH_AND_INV_TS | EventIndex.END_OF_PIPE << 8
 
@@ -17,7 +17,7 @@ _NO_CACHES = EventType.CACHE_FLUSH_AND_INV_TS | EventIndex.END_OF_PIPE << 8
 class SubmissionPackets:
     """The same dwords every time but for five: they are built once. u32[n_dwords]."""
 
-    def __init__(self, fence_va: int, *, flush_hdp: bool) -> None:
+    def __init__(self, fence_va: int, gfx: Gfx, *, flush_hdp: bool) -> None:
         """fence_va: where the sequence number is written. flush_hdp: whether host writes to VRAM must be waited for;
         the registers for it are those of gfx11 and gfx12.
         """
@@ -27,13 +27,13 @@ class SubmissionPackets:
         builder.cs_partial_flush()
         if flush_hdp:
             builder.hdp_flush()
-        builder.acquire_mem(ACQUIRE_HOST)
+        builder.acquire_mem(gfx.acquire_host)
         self._indirect = builder.cursor
         builder.indirect_buffer(0, 1)
         self._release = builder.cursor
-        builder.release_mem_signal(fence_va, 0)
+        builder.release_mem(fence_va, 0, control=gfx.release_control)
         self._words = self._words[: builder.cursor]
-        self._length_flags = int(self._words[self._indirect + 3]) & ~MAX_INDIRECT
+        self._length_flags = int(self._words[self._indirect + 3]) & ~MAX_DWORDS
 
     @property
     def n_dwords(self) -> int:

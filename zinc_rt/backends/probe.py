@@ -11,12 +11,11 @@ from zinc_rt.errors import ZincError
 from zinc_rt.linux import Linux
 
 if TYPE_CHECKING:
+    from zinc_rt.amdgpu.gfx import Gfx
     from zinc_rt.amdgpu.interface import Interface
 
 DRM_CLASS = "/sys/class/drm"
 AMD = 0x1002
-MIN_IP_MAJOR = 12
-"""The oldest graphics core that the GPU kernels are written for: gfx12."""
 PROBE_SECONDS = 2.0
 
 
@@ -41,14 +40,14 @@ class Gpu:
     @property
     def name(self) -> str:
         """Its graphics core, as gfx1201, when that is known."""
-        from zinc_rt.amdgpu.interface import gfx_name
+        from zinc_rt.amdgpu.gfx import gfx_name
 
         return gfx_name(self.gfx_target_version) if self.gfx_target_version else f"device {self.device_id:#06x}"
 
     @property
     def eligible(self) -> bool:
         """Whether the runtime may use it."""
-        return self.open_errno is None and self.ip_major >= MIN_IP_MAJOR and not self.integrated
+        return self.open_errno is None and self.ip_major >= _oldest().major and not self.integrated
 
     def refusal(self) -> str:
         """Why the runtime does not use it; empty for one that is eligible."""
@@ -56,9 +55,15 @@ class Gpu:
             return f"{self.render_node} cannot be used: {os.strerror(self.open_errno)}"
         if self.integrated:
             return f"{self.render_node} is {self.name}, part of the processor: skipped"
-        return (
-            f"{self.render_node} is {self.name}: older than gfx{MIN_IP_MAJOR}" if self.ip_major < MIN_IP_MAJOR else ""
-        )
+        oldest = _oldest()
+        return f"{self.render_node} is {self.name}: older than {oldest.name}" if self.ip_major < oldest.major else ""
+
+
+def _oldest() -> Gfx:
+    """The oldest generation of GPUs that kernels were executed on."""
+    from zinc_rt.amdgpu.gfx import GENERATIONS
+
+    return next(gfx for gfx in GENERATIONS if gfx.executed)
 
 
 def find_gpus(linux: Linux) -> list[Gpu]:
@@ -89,10 +94,11 @@ def _read(linux: Linux, minor: int) -> Gpu | None:
 
 def query(linux: Linux, gpu: Gpu) -> Gpu:
     """The same card with what its render node answers. Never raises."""
-    from zinc_rt.amdgpu import drm as kmd
+    from zinc_rt.amdgpu import drm
     from zinc_rt.amdgpu.abi.cs import AMDGPU_HW_IP_COMPUTE
     from zinc_rt.amdgpu.abi.info import AMDGPU_IDS_FLAGS_FUSION, AMDGPU_INFO_DEV_INFO, DrmAmdgpuInfoDevice
-    from zinc_rt.amdgpu.umq.facts import gfx_target_version
+    from zinc_rt.amdgpu.errors import IoctlFailed
+    from zinc_rt.amdgpu.gfx import version_of
 
     about = {**vars(gpu), "open_errno": None}
     try:
@@ -101,15 +107,15 @@ def query(linux: Linux, gpu: Gpu) -> Gpu:
         return Gpu(**{**about, "open_errno": error.errno or 0})
     device = DrmAmdgpuInfoDevice()
     try:
-        ip = kmd.query_hw_ip(fd, AMDGPU_HW_IP_COMPUTE, linux=linux)
-        kmd.query_info(fd, AMDGPU_INFO_DEV_INFO, device, linux=linux)
-    except kmd.IoctlFailed as error:
+        ip = drm.query_hw_ip(fd, AMDGPU_HW_IP_COMPUTE, linux=linux)
+        drm.query_info(fd, AMDGPU_INFO_DEV_INFO, device, linux=linux)
+    except IoctlFailed as error:
         return Gpu(**{**about, "open_errno": error.errno})
     finally:
         with contextlib.suppress(OSError):
             linux.close(fd)
     about["ip_major"] = ip.hw_ip_version_major
-    about["gfx_target_version"] = gfx_target_version(ip.ip_discovery_version)
+    about["gfx_target_version"] = version_of(ip.ip_discovery_version)
     about["compute_units"] = device.cu_active_number
     about["integrated"] = bool(device.ids_flags & AMDGPU_IDS_FLAGS_FUSION)
     return Gpu(**about)
@@ -151,12 +157,12 @@ def open_interface(name: str, render_node: str, linux: Linux) -> Interface:
 
 def probe_interface(name: str, render_node: str, linux: Linux) -> InterfaceProbe:
     """Submit through an interface and wait for the fence. Never raises a `ZincError`."""
-    from zinc_rt.amdgpu.selftest import prove
+    from zinc_rt.amdgpu.selftest import probe
 
     try:
         interface = open_interface(name, render_node, linux)
         try:
-            return InterfaceProbe(name, prove(interface, PROBE_SECONDS))
+            return InterfaceProbe(name, probe(interface, PROBE_SECONDS))
         finally:
             interface.close()
     except (ZincError, OSError) as error:

@@ -90,10 +90,10 @@ class _Probe:
             return DeviceReport(device, False, "AMD GPUs are driven on Linux only", _USE_CPU)
         if not self.gpus:
             return DeviceReport(device, False, "no AMD GPU is in sight", _USE_CPU)
-        from zinc_rt.amdgpu.interface import KERNELS_FOR
+        from zinc_rt.amdgpu.gfx import runs_kernels
         from zinc_rt.backends.probe import probe_interface
 
-        eligible = [gpu for gpu in self.gpus if gpu.eligible and gpu.gfx_target_version // 100 == KERNELS_FOR]
+        eligible = [gpu for gpu in self.gpus if gpu.eligible and runs_kernels(gpu.gfx_target_version)]
         if not eligible:
             refusals = (gpu.refusal() or f"{gpu.render_node} is {gpu.name}: no kernels for it" for gpu in self.gpus)
             return DeviceReport(device, False, "; ".join(refusals), _SEE)

@@ -7,6 +7,7 @@ import errno
 import os
 from typing import TYPE_CHECKING
 
+from zinc_rt.amdgpu.advice import KERNEL_LOG, LOAD, RESIZABLE_BAR, remedy
 from zinc_rt.cli.access import device_file
 from zinc_rt.cli.machine import MachineFinding
 from zinc_rt.linux import Linux, host
@@ -17,22 +18,9 @@ if TYPE_CHECKING:
 
 _KFD = "/dev/kfd"
 _PCI = "/sys/bus/pci/devices"
-_LOG = "see the kernel's log: dmesg | grep -e amdgpu -e kfd"
-_BAR = "turn on Resizable BAR and Above 4G Decoding in the firmware's setup; weights go through system memory meanwhile"
 _FIRMWARE = ("ME", "PFP", "MEC", "MES")
 # What amdgpu asks of gfx12's firmware before it offers user queues (gfx_v12_0.c).
 _USERQ_FIRMWARE = {(6, 16): (2780, 2840, 3050, 123), (7, 0): (3090, 3190, 3450, 147)}
-_KFD_REMEDIES = {
-    "kfd_open_failed": "see the line of /dev/kfd",
-    "render_node_open_failed": "see the line of its device file",
-    "kfd_version_too_old": "use a newer kernel",
-    "topology_unreadable": "load amdgpu with amdkfd (CONFIG_HSA_AMD)",
-    "topology_node_missing": "amdkfd does not drive this GPU, or the container hides it: pass --device /dev/dri",
-    "acquire_vm_failed": "end other users of the GPU in this process, as ROCm",
-    "alloc_failed": "free memory",
-    "bo_alloc_failed": "free memory",
-    "mmap_failed": "raise the limit on locked or mapped memory: ulimit -l, ulimit -v",
-}
 
 
 def gpu_findings(linux: Linux | None = None) -> list[MachineFinding]:
@@ -61,7 +49,7 @@ def _no_gpu(linux: Linux) -> MachineFinding:
     cards = _cards_without_driver(linux)
     if cards:
         text = f"none driven by amdgpu, but {', '.join(cards)} is an AMD display device"
-        return MachineFinding("AMD GPUs", text, False, "load the module: modprobe amdgpu; then see dmesg | grep amdgpu")
+        return MachineFinding("AMD GPUs", text, False, f"{LOAD}; then see dmesg | grep amdgpu")
     return MachineFinding("AMD GPUs", "none: no render node in /sys/class/drm is AMD's")
 
 
@@ -89,6 +77,7 @@ def _of_gpu(linux: Linux, gpu: Gpu) -> list[MachineFinding]:
 
 
 def _device(gpu: Gpu, short: str) -> MachineFinding:
+    from zinc_rt.amdgpu.gfx import generations
     from zinc_rt.mem.plan import format_bytes
 
     text = f"{gpu.name}, {format_bytes(gpu.vram)} of VRAM"
@@ -99,7 +88,9 @@ def _device(gpu: Gpu, short: str) -> MachineFinding:
     if gpu.integrated:
         return MachineFinding(short, f"{text}; part of the processor: skipped")
     if gpu.open_errno is None:
-        return MachineFinding(short, f"{text}; the GPU kernels are written for gfx12", False, "use --device cpu")
+        return MachineFinding(
+            short, f"{text}; the GPU kernels are written for {generations(executed=True)}", False, "use --device cpu"
+        )
     return MachineFinding(
         short, f"{text}; it does not answer: {os.strerror(gpu.open_errno)}", False, "see the next line"
     )
@@ -114,16 +105,16 @@ def _bar(gpu: Gpu, short: str) -> MachineFinding:
     if gpu.visible_vram >= gpu.vram:
         return MachineFinding(name, f"the processor reaches all {format_bytes(gpu.vram)} of VRAM")
     reach = f"the processor reaches {format_bytes(gpu.visible_vram)} of {format_bytes(gpu.vram)} of VRAM"
-    return MachineFinding(name, reach, False, _BAR)
+    return MachineFinding(name, reach, False, f"{RESIZABLE_BAR}; weights go through system memory meanwhile")
 
 
 # User queues.
 
 
 def _user_queue(linux: Linux, gpu: Gpu, short: str) -> list[MachineFinding]:
-    from zinc_rt.amdgpu.umq.advice import explain
     from zinc_rt.backends.probe import probe_interface
     from zinc_rt.seed.umq import admission_probe_path, create_free_smoke_path, probe_path
+    from zinc_rt.seed.umq.smoke import explain
 
     name = f"{short} user queue"
     preflight, admission = probe_path(gpu.render_node, linux=linux), admission_probe_path(gpu.render_node, linux=linux)
@@ -171,8 +162,9 @@ def _firmware(
 
 
 def _firmware_versions(linux: Linux, gpu: Gpu) -> list[int] | None:
-    from zinc_rt.amdgpu import drm as kmd
+    from zinc_rt.amdgpu import drm
     from zinc_rt.amdgpu.abi import info
+    from zinc_rt.amdgpu.errors import IoctlFailed
 
     kinds = (
         info.AMDGPU_INFO_FW_GFX_ME,
@@ -188,9 +180,9 @@ def _firmware_versions(linux: Linux, gpu: Gpu) -> list[int] | None:
     try:
         for kind in kinds:
             firmware = info.DrmAmdgpuInfoFirmware()
-            kmd.query_info(fd, info.AMDGPU_INFO_FW_VERSION, firmware, ip_type=kind, linux=linux)
+            drm.query_info(fd, info.AMDGPU_INFO_FW_VERSION, firmware, ip_type=kind, linux=linux)
             versions.append(firmware.ver)
-    except kmd.IoctlFailed:
+    except IoctlFailed:
         return None
     finally:
         with contextlib.suppress(OSError):
@@ -211,7 +203,7 @@ def _kfd(linux: Linux, gpu: Gpu, short: str) -> list[MachineFinding]:
     name = f"{short} kfd memory"
     if not memory.ok():
         word = memory.status.value
-        return [MachineFinding(name, f"{word}{_code(memory.errno)}", False, _KFD_REMEDIES.get(word, _LOG))]
+        return [MachineFinding(name, f"{word}{_code(memory.errno)}", False, remedy(word, memory.errno))]
     version = f"{memory.kfd_version_major}.{memory.kfd_version_minor}"
     found = [MachineFinding(name, f"interface {version}; a page went to the GPU and back")]
     queue = create_compute_queue_smoke_path(gpu.render_node, linux=linux)
@@ -227,7 +219,7 @@ def _queue(linux: Linux, gpu: Gpu, name: str, word: str, code: int | None, ok: b
 
     node = find_topology_node(render_minor_of(gpu.render_node) or 0, linux=linux)
     if node is None:
-        return MachineFinding(name, f"{word}{_code(code)}", False, _KFD_REMEDIES["topology_node_missing"])
+        return MachineFinding(name, f"{word}{_code(code)}", False, remedy("topology_node_missing", None))
     area = save_area(node)
     given = f"save area {area.context:#x}, control stack {area.control_stack:#x}, {area.allocation:#x} allocated"
     computed = (computed_cwsr_size(node), computed_ctl_stack_size(node))
@@ -241,8 +233,8 @@ def _queue(linux: Linux, gpu: Gpu, name: str, word: str, code: int | None, ok: b
         return MachineFinding(name, f"made and destroyed: {given}{mismatch}")
     if word == "create_queue_failed" and code == errno.EINVAL:
         text = f"{word}{_code(code)}: Linux {linux.kernel_release()} does not take our sizes: {given}{mismatch}"
-        return MachineFinding(name, text, False, "report this line; kernels from 6.12 on compare the sizes exactly")
-    return MachineFinding(name, f"{word}{_code(code)}", False, _KFD_REMEDIES.get(word, _LOG))
+        return MachineFinding(name, text, False, remedy(word, code))
+    return MachineFinding(name, f"{word}{_code(code)}", False, remedy(word, code))
 
 
 # Command submission.
@@ -255,7 +247,7 @@ def _cs(linux: Linux, gpu: Gpu, short: str) -> list[MachineFinding]:
     smoke = submit_nop_smoke_path(gpu.render_node, timeout=2.0, linux=linux)
     name = f"{short} cs smoke"
     if smoke.status.value != "ok":
-        return [MachineFinding(name, f"{smoke.status.value}{_code(smoke.errno)}", False, _LOG)]
+        return [MachineFinding(name, f"{smoke.status.value}{_code(smoke.errno)}", False, KERNEL_LOG)]
     rings = f"rings {smoke.available_rings:#x}"
     return [
         MachineFinding(name, f"{rings}; {smoke.submit_count} submissions retired and wrote what they should"),
@@ -265,7 +257,7 @@ def _cs(linux: Linux, gpu: Gpu, short: str) -> list[MachineFinding]:
 
 def _fence(name: str, result: InterfaceProbe) -> MachineFinding:
     if result.seconds is None:
-        return MachineFinding(name, result.error, False, _LOG)
+        return MachineFinding(name, result.error, False, KERNEL_LOG)
     return MachineFinding(name, f"a fence retired after {result.seconds * 1e3:.2f} ms")
 
 

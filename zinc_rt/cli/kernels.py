@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from zinc_rt.amdgpu.gfx import GFX12
 from zinc_rt.cli import options as o
 from zinc_rt.cli.terminal import say, write, write_heading, write_table
 from zinc_rt.errors import UsageError
@@ -68,7 +69,7 @@ def kernels(
             help="What kernels are compiled for.",
             rich_help_panel=o.OTHER,
         ),
-    ] = "gfx1201",
+    ] = GFX12.kernel_target,
     as_json: o.Json = False,
     cache_dir: o.CacheDir = None,
     debug: o.Debug = False,
@@ -162,12 +163,16 @@ def _details(kernel: GpuKernel) -> dict[str, Any]:
     }
 
 
+def _generation(kernel: GpuKernel) -> int:
+    """12 of gfx1201."""
+    return int(kernel.target.removeprefix("gfx")[:2])
+
+
 def _registers(kernel: GpuKernel) -> Iterator[tuple[str, str]]:
     """The words for a driver, with their fields that are not zero."""
     from zinc_rt.amdgpu.pm4 import registers as reg
 
-    generation = int(kernel.target.removeprefix("gfx")[:2])
-    known = reg.registers(generation)
+    known = reg.registers(_generation(kernel))
     offsets = {"rsrc1": reg.PGM_RSRC1, "rsrc2": reg.PGM_RSRC2, "rsrc3": reg.PGM_RSRC3, "tmpring": reg.TMPRING_SIZE}
     for name, offset in offsets.items():
         value = getattr(kernel, name)
@@ -182,7 +187,7 @@ def _disassemble(found: Sequence[tuple[str, GpuKernel]], as_json: bool) -> None:
 
     trees = []
     for i, (name, kernel) in enumerate(found):
-        code, gfx = kernel.code[: kernel.size], 11 if kernel.target.startswith("gfx11") else 12
+        code, gfx = kernel.code[: kernel.size], _generation(kernel)
         decoded = instructions(code, wave=kernel.wave, gfx=gfx)
         lines = [(n.address, n.size, text(n, gfx), target(n)) for n in decoded]
         if as_json:

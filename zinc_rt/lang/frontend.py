@@ -39,7 +39,7 @@ class Spec:
 
 
 @dataclass(frozen=True)
-class Interface:
+class KernelInterface:
     """What a compiled kernel takes and gives: run-time parameters in order, and the type of its result."""
 
     parameters: tuple[tuple[str, Type], ...]
@@ -75,7 +75,7 @@ def _for_waves(name: str, specs: Sequence[Spec], target: Target) -> Target:
     return replace(target, features=(*target.features, "+wavefrontsize64"), isa=isa)
 
 
-def interface(spec: Spec, target: Target) -> Interface:
+def interface(spec: Spec, target: Target) -> KernelInterface:
     """The parameters and the result of a kernel, without compiling its body. Raises `KernelError`."""
     return _prepare(ModuleText(target.triple), spec, target)[1]
 
@@ -84,7 +84,7 @@ def _problem(function: Function, reason: str) -> KernelError:
     return KernelError(function.file, function.tree.lineno, "", f"{function.name}: {reason}")
 
 
-def _prepare(module: ModuleText, spec: Spec, target: Target) -> tuple[Loops, Interface]:
+def _prepare(module: ModuleText, spec: Spec, target: Target) -> tuple[Loops, KernelInterface]:
     """A compiler whose frame holds the kernel's constants, and the kernel's interface."""
     function, gpu = spec.function, target.arch == "amdgcn"
     arguments = function.tree.args
@@ -124,7 +124,7 @@ def _prepare(module: ModuleText, spec: Spec, target: Target) -> tuple[Loops, Int
         raise compiler.error(function.tree, f"{what}; write results through a pointer")
     if gpu:
         _check_registers(function, parameters)
-    return compiler, Interface(tuple(parameters), returns)
+    return compiler, KernelInterface(tuple(parameters), returns)
 
 
 def _by_register(kind: Type) -> bool:

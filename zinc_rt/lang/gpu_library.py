@@ -29,7 +29,7 @@ def gpu_target(name: str) -> Target:
 
 def gpu_kernels(
     specs: Mapping[str, Spec],
-    target: str = "gfx1201",
+    target: str,
     *,
     cache: CompileCache | None = None,
     notify: Callable[[str], None] | None = None,

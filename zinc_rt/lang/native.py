@@ -15,7 +15,7 @@ from typing import Any
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.lang.compiler import Compiler
 from zinc_rt.lang.errors import LangError
-from zinc_rt.lang.frontend import Interface, Spec, emit_module, interface
+from zinc_rt.lang.frontend import KernelInterface, Spec, emit_module, interface
 from zinc_rt.lang.image import Image
 from zinc_rt.lang.kernel import Function, Static
 from zinc_rt.lang.library import Library
@@ -29,7 +29,7 @@ class NativeKernel:
     def __init__(self, spec: Spec, target: Target, address: int, code: object) -> None:
         """address: where the machine code is; code: what keeps it there."""
         self.spec, self.target, self.address = spec, target, address
-        self.interface: Interface = interface(spec, target)
+        self.interface: KernelInterface = interface(spec, target)
         self._code = code
         kinds = [_ctype(kind) for _, kind in self.interface.parameters]
         result = None if self.interface.returns is None else _ctype(self.interface.returns)

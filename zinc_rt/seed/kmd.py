@@ -40,7 +40,7 @@ from zinc_rt.amdgpu.abi.userq import (
     DrmAmdgpuUserqMqdComputeGfx11,
     DrmAmdgpuUserqOut,
 )
-from zinc_rt.amdgpu.drm.call import File, GemMapFailed, IoctlFailed, KmdError, last_errno
+from zinc_rt.amdgpu.drm.call import File, last_errno
 from zinc_rt.amdgpu.drm.gem import Bo, Mapped, close_gem, create_gem, map_gem_va, mmap_gem, unmap_gem, unmap_gem_va
 from zinc_rt.amdgpu.drm.query import (
     ComputeUserqInfo,
@@ -51,6 +51,8 @@ from zinc_rt.amdgpu.drm.query import (
     query_info,
 )
 from zinc_rt.amdgpu.drm.userq import create_compute_userq, free_userq
+from zinc_rt.amdgpu.errors import CallFailed as KmdError
+from zinc_rt.amdgpu.errors import GemMapFailed, IoctlFailed
 
 __all__ = [
     "AMDGPU_GEM_CREATE_CPU_GTT_USWC",

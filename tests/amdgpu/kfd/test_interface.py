@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-import os
 import threading
 import time
 
@@ -22,8 +21,7 @@ from zinc_rt.amdgpu.kfd import submissions as tuning
 from zinc_rt.amdgpu.kfd.interface import KfdInterface
 from zinc_rt.amdgpu.pm4 import PacketBuilder, hi32, lo32
 from zinc_rt.amdgpu.pm4 import registers as reg
-from zinc_rt.amdgpu.selftest import prove
-from zinc_rt.errors import BackendClosed
+from zinc_rt.amdgpu.selftest import probe
 from zinc_rt.seed.kfd import bring_up_default
 
 OLD = dataclasses.replace(LINUX_6_12, name="old", kfd_minor=11)
@@ -32,20 +30,24 @@ OLD = dataclasses.replace(LINUX_6_12, name="old", kfd_minor=11)
 @pytest.mark.parametrize("profile", [*PROFILES.values(), OLD], ids=lambda profile: profile.name)
 def test_retires(profile: KernelProfile) -> None:
     with opened(Machine(profile)) as (_, interface):
-        assert prove(interface) < 2
+        assert probe(interface) < 2
         assert interface.retired() == 1
-        facts = interface.facts
-        assert (facts.render_node, facts.gfx_target_version, facts.compute_units) == ("/dev/dri/renderD128", 120001, 64)
-        assert facts.vram == facts.visible_vram == R9700.vram
-        assert profile.release in facts.driver
-        assert f"amdkfd 1.{profile.kfd_minor}, MEC firmware 3470, MES firmware 150" in facts.driver
+        device = interface.device
+        assert (device.render_node, device.gfx_target_version, device.compute_units) == (
+            "/dev/dri/renderD128",
+            120001,
+            64,
+        )
+        assert device.vram == device.visible_vram == R9700.vram
+        assert profile.release in device.driver
+        assert f"amdkfd 1.{profile.kfd_minor}, MEC firmware 3470, MES firmware 150" in device.driver
 
 
 @pytest.mark.parametrize("model", [RX9060XT, RX7900XTX, SMALL_BAR], ids=lambda model: model.name)
 def test_other_cards(model: GpuModel) -> None:
     with opened(Machine(models=[model])) as (_, interface):
-        prove(interface)
-        assert interface.facts.compute_units == model.cu
+        probe(interface)
+        assert interface.device.compute_units == model.cu
 
 
 def test_numbers_retire_in_order_around_the_rings_end() -> None:
@@ -91,20 +93,20 @@ def test_a_ring_that_stays_full(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_read_pointer_is_believed_where_it_is_possible() -> None:
     """It may be reported late, or modulo the ring; what has retired was read in any case."""
     with opened(ring_bytes=4096) as (_, interface):
-        writer, ring = Writer(interface), interface._ring
+        writer, queue = Writer(interface), interface._queue
         for i in range(100):
             interface.wait(writer.write(i, i), 5)
         hanging = writer.wait_for(0, 7)
-        retired, written = ring._retired_end, ring.written
+        retired, written = queue._retired_end, queue.ring.written
         assert written > retired > 1024
         free = 1024 - 64 - (written - retired)
         for told, room in (
             (retired, free), (retired + 5, free + 5), (written, 1024 - 64), (written + 1, free), (retired - 1, free),
             (0, free), (written % 1024, free), (1 << 63, free),
         ):  # fmt: skip
-            ring.read = lambda told=told: told  # type: ignore[method-assign]
-            assert ring.room() == room
-        del ring.read
+            queue.ring.read_pointer = lambda told=told: told  # type: ignore[method-assign]
+            assert queue.room() == room
+        del queue.ring.read_pointer
         writer.numbers()[0] = 7
         interface.wait(hanging, 5)
 
@@ -247,7 +249,7 @@ def test_firmware_that_wants_runtime_and_event_page() -> None:
         assert process.kfd is not None
         process.kfd.strict_runtime = True
         interface = KfdInterface(linux=process)
-        prove(interface)
+        probe(interface)
         interface.close()
 
 
@@ -283,8 +285,6 @@ def test_memory_of_all_kinds() -> None:
             assert rights(buffer.va + buffer.size) == "---p"  # a page that is nobody's
         for buffer in made[::2]:
             interface.release(buffer)
-            with pytest.raises(InterfaceError, match="no longer"):
-                interface.release(buffer)
         for buffer in made[1::2]:
             interface.release(buffer)
         assert machine.gpus[0].used == used
@@ -316,10 +316,10 @@ def test_two_interfaces_and_again() -> None:
         assert bring_up_default(linux=process).ok()
         for _ in range(3):
             one, two = KfdInterface(linux=process), KfdInterface(linux=process)
-            prove(one)
-            prove(two)
+            probe(one)
+            probe(two)
             one.close()
-            prove(two)
+            probe(two)
             two.close()
 
 
@@ -329,7 +329,7 @@ def test_two_cards() -> None:
         interfaces = [KfdInterface(f"/dev/dri/renderD{128 + i}", linux=process) for i in range(2)]
         machine.gpus[1].fence_delay = 0.05
         for interface in interfaces:
-            prove(interface)
+            probe(interface)
         for interface in interfaces:
             interface.close()
 
@@ -340,14 +340,14 @@ def test_old_kernels_are_not_asked_for_what_they_lack() -> None:
         machine.trace = []
         interface = KfdInterface(linux=process)
         machine.gpus[0].fence_delay = 0.01
-        prove(interface)
+        probe(interface)
         interface.close()
         assert not [line for line in machine.trace if "RUNTIME" in line or "EVENT" in line]
 
 
 def test_the_first_supported_card_is_taken() -> None:
     with opened(Machine(models=[RAPHAEL, R9700])) as (_, interface):
-        assert interface.facts.render_node == "/dev/dri/renderD129"
+        assert interface.device.render_node == "/dev/dri/renderD129"
 
 
 def test_close_drains_and_comes_once() -> None:
@@ -360,15 +360,6 @@ def test_close_drains_and_comes_once() -> None:
         interface.close()
         assert time.monotonic() - started > 0.05
         interface.close()
-        for use in (
-            lambda: interface.allocate(1, "gtt", "late"),
-            lambda: interface.release(writer.code),
-            lambda: writer.interface.submit(writer.code, 0, 1),
-            interface.retired,
-            lambda: interface.wait(1, 1),
-        ):
-            with pytest.raises(BackendClosed):
-                use()
 
 
 def test_close_of_a_hang_says_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -410,43 +401,6 @@ def test_threads_one_after_the_other() -> None:
         assert (writer.numbers()[:4] == 49).all()
 
 
-def test_threads_at_once_are_refused() -> None:
-    with opened() as (_, interface):
-        writer = Writer(interface)
-        hanging = writer.wait_for(0, 7)
-        thread = threading.Thread(target=interface.wait, args=(hanging, 10))
-        thread.start()
-        time.sleep(0.05)
-        with pytest.raises(InterfaceError, match="two threads at once"):
-            interface.retired()
-        with pytest.raises(InterfaceError, match="two threads at once"):
-            interface.close()
-        writer.numbers()[0] = 7
-        thread.join()
-        assert interface.retired() == hanging
-
-
-def test_a_forked_child_is_refused() -> None:
-    with opened() as (_, interface):
-        writer = Writer(interface)
-        read, write = os.pipe()
-        child = os.fork()
-        if child == 0:
-            try:
-                writer.write(0, 1)
-                os.write(write, b"no error")
-            except InterfaceError as error:
-                interface.close()  # does nothing
-                os.write(write, str(error).encode())
-            finally:
-                os._exit(0)
-        os.waitpid(child, 0)
-        assert "fork" in os.read(read, 1000).decode()
-        os.close(read)
-        os.close(write)
-        interface.wait(writer.write(0, 2), 5)
-
-
 def test_many_queues_are_created_one_at_a_time() -> None:
     """CREATE_QUEUE calls of several threads never overlap."""
     with Machine() as machine:
@@ -478,7 +432,7 @@ def test_many_queues_are_created_one_at_a_time() -> None:
         assert len(interfaces) == 4
         assert most == 1
         for interface in interfaces:
-            prove(interface)
+            probe(interface)
             interface.close()
 
 
@@ -486,25 +440,6 @@ def test_many_queues_are_created_one_at_a_time() -> None:
 def test_ring_sizes(ring_bytes: int) -> None:
     with Machine() as machine, pytest.raises(InterfaceError, match="power of two"):
         KfdInterface(linux=machine.process(), ring_bytes=ring_bytes)
-
-
-def test_bad_submissions_are_refused() -> None:
-    with opened() as (_, interface):
-        code = interface.allocate(4096, "gtt", "packets", executable=True)
-        data = interface.allocate(4096, "gtt", "data")
-        for offset, n in ((2, 1), (-4, 1), (0, 0), (0, -1), (4096, 1), (4092, 2), (0, 1 << 20)):
-            with pytest.raises(InterfaceError, match=r"of packets"):
-                interface.submit(code, offset, n)
-        with pytest.raises(InterfaceError, match="executable"):
-            interface.submit(data, 0, 1)
-        with pytest.raises(InterfaceError, match="last one is 0"):
-            interface.wait(1, 1)
-        with opened() as (_, other):
-            foreign = other.allocate(4096, "gtt", "foreign", executable=True)
-            with pytest.raises(InterfaceError, match="does not have"):
-                interface.submit(foreign, 0, 1)
-        with pytest.raises(InterfaceError, match="at least 1"):
-            interface.allocate(0, "gtt", "nothing")
 
 
 def test_errno_of_a_interface_error() -> None:

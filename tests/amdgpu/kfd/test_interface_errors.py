@@ -18,7 +18,7 @@ from zinc_rt.amdgpu.abi.requests import KFD_ACQUIRE_VM
 from zinc_rt.amdgpu.errors import DeviceLost, FenceTimeout, InterfaceError
 from zinc_rt.amdgpu.kfd.interface import KfdInterface
 from zinc_rt.amdgpu.pm4 import PacketBuilder
-from zinc_rt.amdgpu.selftest import prove
+from zinc_rt.amdgpu.selftest import probe
 
 MIB = 1 << 20
 
@@ -40,12 +40,20 @@ def test_no_device_files() -> None:
     machine = Machine()
     machine.inject("open", errno.ENOENT, match="renderD")
     assert "opening /dev/dri/renderD128" in refused(machine)
-    assert "shows none; a container needs --device" in refused(Machine(has_dri=False))
+    assert "shows none; in a container pass --device" in refused(Machine(has_dri=False))
 
 
 def test_no_permission() -> None:
     text = refused(Machine(device_file=DeviceFile(gid=109, mode=0o660)))
-    for part in ("Permission denied", "mode 0660", "owner 0", "group 109", "groups 992, 1000", "render", "--group-add"):
+    for part in (
+        "Permission denied",
+        "mode 0660",
+        "owner 0",
+        "group 109",
+        "is in 992, 1000",
+        "sudo usermod -aG 109 $USER",
+        "--group-add 109",
+    ):
         assert part in text, text
 
 
@@ -64,7 +72,7 @@ def test_unsupported_cards() -> None:
 
 
 def test_no_amdkfd_no_linux() -> None:
-    with pytest.raises(InterfaceError, match="module is not loaded"):
+    with pytest.raises(InterfaceError, match="modprobe amdgpu"):
         KfdInterface(linux=Files({}))
     with pytest.raises(InterfaceError, match="on Linux alone"):
         KfdInterface(linux=NotLinux())
@@ -126,11 +134,11 @@ def test_odd_answers(tamper: Any, part: str) -> None:
 
 def test_small_bar() -> None:
     with opened(Machine(models=[SMALL_BAR])) as (_, interface):
-        with pytest.raises(InterfaceError, match="resizable BAR"):
+        with pytest.raises(InterfaceError, match="Resizable BAR"):
             interface.allocate(MIB, "vram", "weights")
         assert interface.allocate(MIB, "vram", "weights", visible=False).address is None
         assert interface.allocate(MIB, "gtt", "staging").address is not None
-        prove(interface)
+        probe(interface)
 
 
 def test_out_of_memory() -> None:
@@ -161,21 +169,10 @@ def test_a_release_that_fails_can_be_repeated() -> None:
 
 
 def lost(interface: KfdInterface, sequence: int) -> str:
-    """What every call says from then on."""
-    with pytest.raises(DeviceLost) as first:
+    """What the loss says; that it stays is the queue's to say."""
+    with pytest.raises(DeviceLost) as error:
         interface.wait(sequence, 10)
-    calls = (
-        lambda: interface.wait(sequence, 1),
-        lambda: interface.allocate(1, "gtt", "more"),
-        interface.retired,
-        lambda: interface.submit(next(iter(interface._buffers)), 0, 1),
-        lambda: interface.release(next(iter(interface._buffers))),
-    )
-    for call in calls:
-        with pytest.raises(DeviceLost) as again:
-            call()
-        assert str(again.value) == str(first.value)
-    return str(first.value)
+    return str(error.value)
 
 
 def test_a_page_fault_names_the_buffer() -> None:
@@ -195,11 +192,10 @@ def test_a_page_fault_names_the_buffer() -> None:
 
 
 def test_a_write_that_is_not_allowed() -> None:
-    """Packets fetched from memory that is not executable: taken past the interface's own check."""
+    """Packets fetched from memory that is not executable."""
     with opened() as (_, interface):
         data = interface.allocate(8192, "gtt", "data")
         PacketBuilder(dwords(data)).write_nop(10)
-        interface._buffers[data].executable = True
         text = lost(interface, interface.submit(data, 4096, 11))
         assert f"page fault at {data.va + 4096:#x} (it may not be executed), in data at +0x1000" in text
 
@@ -241,8 +237,6 @@ def test_off_the_bus() -> None:
         machine.gpus[0].lost = True
         with pytest.raises(DeviceLost, match="left the bus"):
             interface.allocate(MIB, "gtt", "staging")
-        with pytest.raises(DeviceLost, match="left the bus"):
-            interface.retired()
         interface.close()
         machine.strict = False  # a GPU that is gone takes nothing back
 
@@ -259,7 +253,7 @@ def test_another_cards_fault_is_not_ours() -> None:
             two.wait(hanging, 0.05)
         writer.numbers()[0] = 7
         two.wait(hanging, 5)
-        prove(two)
+        probe(two)
         one.close()
         two.close()
 
@@ -309,5 +303,5 @@ def test_an_old_event_page_is_not_lost() -> None:
         with machine.lock:
             process.kfd.events.destroy(seen[0])  # type: ignore[union-attr]
         interface = KfdInterface(linux=process)
-        prove(interface)
+        probe(interface)
         interface.close()

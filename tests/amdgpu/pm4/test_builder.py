@@ -64,12 +64,18 @@ WORDS = {
     ),
     "indirect dispatch": (lambda b: b.dispatch_indirect(A, 5), [0xC0021600, LO, HI, 5]),
     "condition": (lambda b: b.cond_exec(A, 9), [0xC0032200, LO, HI, 0, 9]),
-    "load registers": (lambda b: b.load_sh_reg_index(A, 0x240, 4), [0xC0036300, LO, HI, 0x240, 4]),
+    "load registers": (
+        lambda b: b.packet("LOAD_SH_REG_INDEX", address=A, register=0x240, n_registers=4),
+        [0xC0036300, LO, HI, 0x240, 4],
+    ),
     "write 32": (lambda b: b.write_data32(A, 5), [0xC0033700, 0x00100500, LO, HI, 5]),
     "copy 64": (lambda b: b.copy_data64(A, A + 8), [0xC0044000, 0x00110501, LO, HI, LO + 8, HI]),
-    "clock": (lambda b: b.copy_clock(A), [0xC0044000, 0x00110509, 0, 0, LO, HI]),
-    "uconfig": (lambda b: b.set_uconfig_reg(0x41, [1]), [0xC0017900, 0x41, 1]),
-    "context": (lambda b: b.set_context_reg(0x41, [1]), [0xC0016900, 0x41, 1]),
+    "clock": (
+        lambda b: b.packet("COPY_DATA", src_sel=9, dst_sel=5, count_sel=1, wr_confirm=1, target=A),
+        [0xC0044000, 0x00110509, 0, 0, LO, HI],
+    ),
+    "uconfig": (lambda b: b.packet("SET_UCONFIG_REG", register=0x41, values=(1,)), [0xC0017900, 0x41, 1]),
+    "context": (lambda b: b.packet("SET_CONTEXT_REG", register=0x41, values=(1,)), [0xC0016900, 0x41, 1]),
     "runs of registers": (
         lambda b: b.set_sh_regs({0x20D: 2, 0x212: 3, 0x20C: 1}),
         [0xC0027600, 0x20C, 1, 2, 0xC0017600, 0x212, 3],

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ctypes
 
 from zinc_rt.amdgpu.errors import InterfaceError
-from zinc_rt.amdgpu.interface import DeviceBuffer, DeviceFacts, Heap, Interface
+from zinc_rt.amdgpu.interface import DeviceBuffer, DeviceInfo, Heap, Interface
 from zinc_rt.linux import Linux, host
 
-FACTS = DeviceFacts("/dev/dri/renderD128", 120001, 64, 1 << 35, 1 << 35, "no driver")
+DEVICE = DeviceInfo("/dev/dri/renderD128", 120001, 64, 1 << 35, 1 << 35, "no driver")
 
 
 class FakeInterface(Interface):
@@ -16,9 +16,9 @@ class FakeInterface(Interface):
 
     name = "fake"
 
-    def __init__(self, limit: int = 1 << 40, facts: DeviceFacts = FACTS) -> None:
+    def __init__(self, limit: int = 1 << 40, device: DeviceInfo = DEVICE) -> None:
         self.linux: Linux = host()
-        self.facts, self.limit = facts, limit
+        self.device, self.limit = device, limit
         self.live: dict[DeviceBuffer, object] = {}
         self.submissions: list[list[int]] = []
         self.done = 0

@@ -8,6 +8,7 @@ import pytest
 
 from tests.amdgpu.queue.fake import FakeInterface
 from zinc_rt.amdgpu.command_list import MAX_COPY, MAX_WRITE, CommandList
+from zinc_rt.amdgpu.gfx import GFX12
 from zinc_rt.amdgpu.loaded_kernel import LoadedKernel, padded
 from zinc_rt.amdgpu.packets import fence_packets, lower
 from zinc_rt.amdgpu.pool import GpuMemory, Pool
@@ -24,11 +25,10 @@ PROGRAM = LoadedKernel("k", 0x12_3456_7800, 0xC00F0005, 0x390, 0x30, (32, 1, 1),
 def dispatch_words(groups: list[int], threads: list[int], user: list[int], initiator: int = 0x8005) -> list[int]:
     """As written out in the notes on hardware: register offsets of gfx12."""
     return [
-        0xC0027600, 0x20C, 0x12345678, 0,
+        0xC00A7600, 0x204, 0, 0, 0, *threads, 0, 0, 0x12345678, 0,
         0xC0027600, 0x212, 0xC00F0005, 0x390,
-        0xC0017600, 0x228, 0x30,
-        0xC0087600, 0x204, 0, 0, 0, *threads, 0, 0,
         0xC0097600, 0x215, 0, ALL, ALL, 0, ALL, ALL, 0, 0, 0,
+        0xC0017600, 0x228, 0x30,
         0xC0007600 | len(user) << 16, 0x240, *user,
         0xC0031500, *groups, initiator,
     ]  # fmt: skip
@@ -42,14 +42,14 @@ def memory() -> list[GpuMemory]:
 
 def test_a_dispatch() -> None:
     batch = CommandList().dispatch(PROGRAM, (7, 2, 3), user_data=(5, 6))
-    assert lower(batch) == BEGIN + FULL + dispatch_words([7, 2, 3], [32, 1, 1], [5, 6])
+    assert lower(batch, GFX12) == BEGIN + FULL + dispatch_words([7, 2, 3], [32, 1, 1], [5, 6])
 
 
 def test_high_addresses_and_waves_of_64() -> None:
     program = LoadedKernel("k", 0x7FFF_1234_5600, 1, 2, 0, (64, 1, 1), 0, wave32=False)
-    words = lower(CommandList().dispatch(program, 1, user_data=range(16)))
-    at = words.index(0x20C)
-    assert words[at + 1 : at + 3] == [0xFF12_3456, 0x7F]
+    words = lower(CommandList().dispatch(program, 1, user_data=range(16)), GFX12)
+    at = words.index(0x204)
+    assert words[at + 9 : at + 11] == [0xFF12_3456, 0x7F]
     assert words[-4:] == [1, 1, 1, 5]
     assert words[words.index(0x240) + 1 :][:16] == list(range(16))
 
@@ -59,7 +59,7 @@ def test_copies_and_writes(memory: list[GpuMemory]) -> None:
     batch = CommandList().copy(a, b, 16).copy(a, b, 4, source_offset=4, target_offset=8).write(b, [1, 2, 3], offset=12)
     assert a.va >> 32 == b.va >> 32 == 1
     s, t = a.va & ALL, b.va & ALL
-    assert lower(batch) == [
+    assert lower(batch, GFX12) == [
         *BEGIN, *FULL,
         0xC0044000, 0x00110501, s, 1, t, 1,
         0xC0044000, 0x00110501, s + 8, 1, t + 8, 1,
@@ -78,7 +78,7 @@ def test_barriers_stand_where_they_are_needed() -> None:
                 made.dispatch(PROGRAM, 1, user_data=(0, 0))
             else:
                 made.barrier(light=kind == "l")
-        return lower(made)[len(BEGIN + FULL) :]
+        return lower(made, GFX12)[len(BEGIN + FULL) :]
 
     assert batch("") == batch("lf") == []
     assert batch("fd") == batch("dl") == batch("ldf") == one
@@ -89,7 +89,7 @@ def test_barriers_stand_where_they_are_needed() -> None:
 
 def test_marks_count_dispatches() -> None:
     batch = CommandList().dispatch(PROGRAM, 1, user_data=(0, 0)).barrier().dispatch(PROGRAM, 1, user_data=(0, 0))
-    plain, marked = lower(batch), lower(batch, (0x1_0000_0040, 7))
+    plain, marked = lower(batch, GFX12), lower(batch, GFX12, (0x1_0000_0040, 7))
     assert len(marked) == len(plain) + 16
     release = [0xC0064900, 0x06600514, 0x40000000, 0x40, 1]
     found = [marked[i + 5] for i in range(len(marked)) if marked[i : i + 5] == release]
@@ -98,7 +98,7 @@ def test_marks_count_dispatches() -> None:
 
 @pytest.mark.parametrize("n", [0, 1, 55, 56, 57, 63, 64, 1000])
 def test_the_fence_and_its_padding(n: int) -> None:
-    words = fence_packets(n, 0x1_2345_6780, 0x11_2233_4455)
+    words = fence_packets(n, GFX12, 0x1_2345_6780, 0x11_2233_4455)
     assert words[:8] == [0xC0064900, 0x06600514, 0x40000000, 0x23456780, 1, 0x22334455, 0x11, 0]
     assert (n + len(words)) % 64 == 0
     assert len(words) < 8 + 2 * 64
@@ -162,4 +162,4 @@ def test_a_submission_has_a_longest_length(memory: list[GpuMemory]) -> None:
     for _ in range(90):
         batch.copy(memory[0], memory[1], MAX_COPY)
     with pytest.raises(BackendError, match=r"too much takes \d+ dwords of packets.*split it"):
-        lower(batch)
+        lower(batch, GFX12)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,14 +16,16 @@ from hypothesis import strategies as st
 
 from amdgpu_emu.errors import GpuHang
 from amdgpu_emu.models import R9700, RX7900XTX, SMALL_BAR
+from amdgpu_emu.process import Process
 from amdgpu_emu.shader import RecordingShader
-from tests.amdgpu.queue.fake import FACTS, FakeInterface
+from tests.amdgpu.queue.fake import DEVICE, FakeInterface
 from tests.amdgpu.queue.stage import INTERFACES, affine, install, machine, opened, pointers, queue_of
 from tests.lang.gpu_kernels import rms_norm
 from zinc_rt.amdgpu.command_list import CommandList
 from zinc_rt.amdgpu.errors import DeviceLost, FenceTimeout, InterfaceError, SignalMismatch
 from zinc_rt.amdgpu.fence import Fence
 from zinc_rt.amdgpu.interface import DeviceBuffer
+from zinc_rt.amdgpu.pool import GpuMemory
 from zinc_rt.amdgpu.queue import GpuQueue
 from zinc_rt.errors import BackendClosed, BackendError
 from zinc_rt.lang import Spec
@@ -307,9 +310,8 @@ def test_a_batch_may_grow_between_submissions() -> None:
         batch.write(memory, [2], offset=4)
         queue.wait(queue.submit(batch))
         assert u32(queue.read(memory)) == [1, 2]
-        batch.items[1] = replace(batch.items[1], values=(3,))
-        queue.wait(queue.submit(batch))
-        assert u32(queue.read(memory)) == [1, 3]
+        with pytest.raises(TypeError):
+            batch.items[1] = replace(batch.items[1], values=(3,))  # type: ignore[index]
 
 
 def test_a_refused_submission_holds_nothing() -> None:
@@ -330,7 +332,7 @@ def test_small_bar_goes_to_system_memory() -> None:
         assert queue.default_heap == "gtt"
         assert queue.alloc(64).buffer.heap == "gtt"
         assert queue.alloc(64, heap="vram", visible=False).buffer.heap == "vram"
-        with pytest.raises(InterfaceError, match="resizable BAR"):
+        with pytest.raises(InterfaceError, match="Resizable BAR"):
             queue.alloc(512 << 20, heap="vram")
         assert queue.alloc(16 << 20, heap="vram").buffer.address is not None
         del linux
@@ -374,18 +376,33 @@ def test_a_timeout_says_what_is_late(interface: str) -> None:
         assert fence.retired
 
 
+def every_call(queue: GpuQueue, memory: GpuMemory) -> list[Callable[[], object]]:
+    """All that can be asked of a queue."""
+    return [
+        lambda: queue.alloc(64 << 20),
+        lambda: queue.free(memory),
+        lambda: queue.map(memory),
+        lambda: queue.write(memory, b"x"),
+        lambda: queue.read(memory),
+        lambda: queue.load_code("k", bytes(4), rsrc1=0, rsrc2=0, threads=(32, 1, 1), n_user_data=0),
+        lambda: queue.submit(CommandList()),
+        lambda: queue.wait(Fence(1)),
+        queue.drain,
+        queue.retired,
+    ]
+
+
 @interface
 def test_bad_waits(interface: str) -> None:
     with queue_of(interface) as (queue, _):
         for timeout in (-1, float("inf"), float("nan")):
             with pytest.raises(BackendError, match="finite"):
                 queue.wait(Fence(1), timeout)
+        memory = queue.alloc(64)
         with pytest.raises(BackendError, match="not of this queue"):
             queue.wait(Fence(1))
-    with pytest.raises(BackendClosed, match=r"renderD128 .* was closed"):
-        queue.submit(CommandList())
-    for call in (lambda: queue.alloc(1), queue.retired, lambda: queue.wait(Fence(1))):
-        with pytest.raises(BackendClosed):
+    for call in every_call(queue, memory):
+        with pytest.raises(BackendClosed, match=r"renderD128 .* was closed"):
             call()
     queue.close()
 
@@ -431,11 +448,16 @@ def test_a_page_fault_is_a_loss(interface: str) -> None:
     with machine() as made:
         linux = made.process()
         queue = opened(interface, linux, timeout=2)
+        memory = queue.alloc(64)
         wild = install(queue, linux, "wild_kernel", lambda dispatch, memory: memory.write(0x7000_0000_0000, b"x"))
         with pytest.raises((DeviceLost, FenceTimeout), match="wild_kernel"):
             queue.wait(queue.submit(CommandList().dispatch(wild, 1, user_data=range(5))))
-        with pytest.raises(DeviceLost):
+        with pytest.raises(DeviceLost) as first:
             queue.submit(CommandList())
+        for call in every_call(queue, memory):
+            with pytest.raises(DeviceLost) as again:
+                call()
+            assert str(again.value) == str(first.value)
         queue.close()
 
 
@@ -466,8 +488,8 @@ def test_packets_are_not_overwritten_before_their_fence() -> None:
     with GpuQueue(fake) as queue:
         memory = queue.alloc(64)
         fences = [queue.submit(CommandList().write(memory, [i])) for i in range(200)]
-        flying = [flight.packets.va for flight in queue._flights]
-        assert len(set(flying)) == 200
+        places = [submission.packets.memory.va for submission in queue._pending]
+        assert len(set(places)) == 200
         assert all(
             fake.submissions[i][12:17] == [0xC0033700, 0x00100500, memory.va & 0xFFFFFFFF, 1, i] for i in range(200)
         )
@@ -476,7 +498,9 @@ def test_packets_are_not_overwritten_before_their_fence() -> None:
         assert queue.retired() == 150
         assert [fence.retired for fence in fences] == [True] * 150 + [False] * 50
         again = queue.submit(CommandList())
-        assert [flight.packets.va for flight in queue._flights if flight.fence is again] == flying[:1]
+        assert [submission.packets.memory.va for submission in queue._pending if submission.fence is again] == places[
+            :1
+        ]
         queue.check_integrity()
 
 
@@ -492,7 +516,7 @@ def test_memory_of_another_queue() -> None:
 
 
 def test_another_generation_is_refused() -> None:
-    fake = FakeInterface(facts=replace(FACTS, gfx_target_version=100306))
+    fake = FakeInterface(device=replace(DEVICE, gfx_target_version=100306))
     with pytest.raises(BackendError, match="gfx11 and gfx12"):
         GpuQueue(fake)
     assert fake.closed
@@ -531,19 +555,23 @@ def test_two_threads(interface: str) -> None:
 
 
 @interface
-def test_a_forked_child_is_refused(interface: str) -> None:
-    with queue_of(interface) as (queue, _):
+def test_a_forked_child_is_refused_and_gives_nothing_back(interface: str) -> None:
+    with queue_of(interface) as (queue, linux):
         memory = queue.alloc(4)
-        child = os.fork()
-        if not child:
-            code = 1
-            try:
-                queue.submit(CommandList().write(memory, [1]))
-            except BackendError as error:
-                code = 0 if "forked child" in str(error) else 2
-            queue.close()
-            os._exit(code)
-        assert os.waitpid(child, 0)[1] == 0
+        with linux.machine.lock:  # so that the GPU's thread does not hold it in the child, where that thread is missing
+            child = os.fork()
+            if not child:
+                code = 0
+                for call in every_call(queue, memory):
+                    try:
+                        call()
+                        code = 1
+                    except BackendError as error:
+                        code = code or 2 * ("a forked child has to open the device itself" not in str(error))
+                Process.ioctl = Process.munmap = Process.close = lambda *_: os._exit(3)  # type: ignore[method-assign]
+                queue.close()
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         queue.wait(queue.submit(CommandList().write(memory, [6])))
         assert u32(queue.read(memory)) == [6]
 

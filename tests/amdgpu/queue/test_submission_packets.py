@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from amdgpu_emu.machine import Machine
+from zinc_rt.amdgpu.gfx import GFX12
 from zinc_rt.amdgpu.kfd.interface import KfdInterface
 from zinc_rt.amdgpu.submission_packets import SubmissionPackets, interrupt_packets
 
@@ -15,13 +16,13 @@ RELEASE = [0xC0064900, 0x06600514, 0x40000000, 0x34567008, 0x7F12, 0x89ABCDEF, 0
 
 
 def test_a_submission() -> None:
-    packets = SubmissionPackets(FENCE, flush_hdp=True)
+    packets = SubmissionPackets(FENCE, GFX12, flush_hdp=True)
     words = [*FLUSH, *HOST_DATA_PATH, *ACQUIRE, *CALL, *RELEASE]
     for _ in range(2):
         assert packets.build(CODE, 0x123, 0x1_89AB_CDEF).tolist() == words
         assert packets.n_dwords == len(words)
         packets.build(0, 0xFFFFF, 1)
-    assert SubmissionPackets(FENCE, flush_hdp=False).build(CODE, 0x123, 0x1_89AB_CDEF).tolist() == [
+    assert SubmissionPackets(FENCE, GFX12, flush_hdp=False).build(CODE, 0x123, 0x1_89AB_CDEF).tolist() == [
         *FLUSH, *ACQUIRE, *CALL, *RELEASE,
     ]  # fmt: skip
 
@@ -50,6 +51,6 @@ def test_order_of_stores() -> None:
         process.store64 = store  # type: ignore[method-assign]
         process.store_fence = lambda: (seen.append("fence"), fence())[1]  # type: ignore[method-assign]
         interface.wait(interface.submit(code, 0, 2), 5)
-        n = SubmissionPackets(FENCE, flush_hdp=True).n_dwords
+        n = SubmissionPackets(FENCE, GFX12, flush_hdp=True).n_dwords
         assert seen[:4] == ["fence", f"pointer {n}", "fence", f"doorbell {n}"]
         interface.close()

@@ -106,7 +106,12 @@ FAULTS = {
     "fence nowhere": (lambda b: b.release_mem_signal(NOWHERE, 1), "write", NOWHERE, "not mapped"),
     "wait nowhere": (lambda b: b.wait_mem(NOWHERE, 1), "read", NOWHERE, "not mapped"),
     "condition nowhere": (lambda b: b.cond_exec(NOWHERE, 0), "read", NOWHERE, "not mapped"),
-    "load from nowhere": (lambda b: b.load_sh_reg_index(NOWHERE, 0x240, 1), "read", NOWHERE, "not mapped"),
+    "load from nowhere": (
+        lambda b: b.packet("LOAD_SH_REG_INDEX", address=NOWHERE, register=0x240, n_registers=1),
+        "read",
+        NOWHERE,
+        "not mapped",
+    ),
     "counts from nowhere": (lambda b: b.dispatch_indirect(NOWHERE, 5), "read", NOWHERE, "not mapped"),
     "program nowhere": (lambda b: dispatch(b, NOWHERE), "execute", NOWHERE, "not mapped"),
     "program not executable": (lambda b: dispatch(b, DATA), "execute", DATA, "not allowed"),

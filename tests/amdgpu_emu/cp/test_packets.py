@@ -10,12 +10,23 @@ from amdgpu_emu.models import RX7900XTX
 from tests.amdgpu_emu.cp.rig import CODE, DATA, FENCE, IB2, UNCACHED, Rig, dispatch
 from zinc_rt.amdgpu.pm4 import registers as reg
 from zinc_rt.amdgpu.pm4 import values as v
-from zinc_rt.amdgpu.pm4.builder import CS_W32_EN, RELEASE_CONTROL, USE_THREAD_DIMENSIONS
+from zinc_rt.amdgpu.pm4.builder import CS_W32_EN, RELEASE_CONTROL, USE_THREAD_DIMENSIONS, PacketBuilder
 
 
 @pytest.fixture
 def rig() -> Rig:
     return Rig()
+
+
+def wait_register(b: PacketBuilder, register: int, value: int) -> None:
+    """Stop until a register, by its dword address, has a value."""
+    mask = 0xFFFFFFFF
+    b.packet("WAIT_REG_MEM", function=v.Compare.EQUAL, register=register, reference=value, mask=mask, poll_interval=4)
+
+
+def uconfig(b: PacketBuilder, offset: int, value: int) -> None:
+    """Write a register of the user-configuration space."""
+    b.packet("SET_UCONFIG_REG", register=offset, values=(value,))
 
 
 def test_copy_and_sentinel_as_the_seed_has_them(rig):
@@ -97,7 +108,7 @@ def test_registers_live_as_long_as_the_queue(rig):
 
 def test_registers_from_memory(rig):
     rig.poke(DATA + 8, 5, 6, 7)
-    rig.run(lambda b: b.load_sh_reg_index(DATA + 8, reg.USER_DATA_0 + 1, 3))
+    rig.run(lambda b: b.packet("LOAD_SH_REG_INDEX", address=DATA + 8, register=reg.USER_DATA_0 + 1, n_registers=3))
     assert [rig.processor.registers.get(0x240 + i) for i in range(5)] == [None, 5, 6, 7, None]
 
 
@@ -169,7 +180,8 @@ def test_copy_to_registers(rig):
 
 
 def test_clocks_run(rig):
-    rig.run(lambda b: (b.copy_clock(DATA), b.copy_clock(DATA + 8)))
+    clock = {"src_sel": v.CopySrc.GPU_CLOCK, "dst_sel": v.CopyDst.MEMORY, "count_sel": 1, "wr_confirm": 1}
+    rig.run(lambda b: [b.packet("COPY_DATA", **clock, target=at) for at in (DATA, DATA + 8)])
     first, second = (rig.peek(DATA + at) | rig.peek(DATA + at + 4) << 32 for at in (0, 8))
     assert 0 < first <= second
 
@@ -209,12 +221,12 @@ def test_a_wait_that_loses_patience_says_for_what(rig):
 
 def test_hdp_flush(rig):
     rig.run(lambda b: b.hdp_flush())
-    steps = Rig().steps(lambda b: b.wait_register(reg.HDP_FLUSH_DONE, 0xFFFFFFFF))
+    steps = Rig().steps(lambda b: wait_register(b, reg.HDP_FLUSH_DONE, 0xFFFFFFFF))
     assert next(steps) == POLLING
 
 
 def test_other_registers_are_kept(rig):
-    rig.run(lambda b: (b.set_uconfig_reg(0x40, [0x55]), b.wait_register(0xC040, 0x55), b.write_data32(DATA, 1)))
+    rig.run(lambda b: (uconfig(b, 0x40, 0x55), wait_register(b, 0xC040, 0x55), b.write_data32(DATA, 1)))
     assert rig.peek(DATA) == 1
 
 

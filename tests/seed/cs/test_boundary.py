@@ -16,13 +16,11 @@ from amdgpu_emu.models import R9700, RX7900XTX
 from amdgpu_emu.process import Process
 from tests.amdgpu.cs.machines import NODE, Before, calls_of, failing, gives_back, process
 from zinc_rt.amdgpu.abi.requests import AMDGPU_CS
-from zinc_rt.amdgpu.cs import errors
 from zinc_rt.amdgpu.errors import SignalMismatch
 from zinc_rt.amdgpu.pm4 import OutOfSpace
 from zinc_rt.errors import BackendClosed, BackendError
 from zinc_rt.linux import Argument, Linux
-from zinc_rt.seed.cs import TokenBoundary
-from zinc_rt.seed.cs import errors as boundary_errors
+from zinc_rt.seed.cs import TokenBoundary, errors
 from zinc_rt.seed.cs.sentinels import BoundaryOperation, sentinel
 
 SIZES = {"ib": 0x1_0000, "input": 0x20_0000, "output": 0x8000, "signal": 0x1000, "shader": 0x8000}
@@ -66,7 +64,7 @@ def test_copies() -> None:
             signal = int(boundary.signal_map[0]) | int(boundary.signal_map[1]) << 32
             assert signal == sentinel(BoundaryOperation.copy, n)
         for value in (-1, 1 << 32):
-            with pytest.raises(boundary_errors.ValueOutOfRange, match="4294967295"):
+            with pytest.raises(errors.ValueOutOfRange, match="4294967295"):
                 boundary.copy_u32(value)
         assert boundary.submit_count == 5
 

@@ -19,12 +19,10 @@ from tests.amdgpu.cs.machines import NODE, Before, calls_of, failing, gives_back
 from tests.seed.cs.boundary_cases import CHECKS, retired
 from tests.seed.cs.stand_ins import install
 from zinc_rt.amdgpu.abi.requests import AMDGPU_CS
-from zinc_rt.amdgpu.cs import errors
 from zinc_rt.amdgpu.errors import SignalMismatch
 from zinc_rt.errors import BackendClosed, BackendError
 from zinc_rt.linux import Argument
-from zinc_rt.seed.cs import TokenBoundary
-from zinc_rt.seed.cs import errors as boundary_errors
+from zinc_rt.seed.cs import TokenBoundary, errors
 from zinc_rt.seed.cs.boundary_programs import NAMES, built_in
 from zinc_rt.seed.cs.sentinels import BoundaryOperation, sentinel
 
@@ -147,11 +145,7 @@ def test_words_before(name: str) -> None:
         program = boundary.programs[name.split(maxsplit=1)[0]]
         shader.add(program.va, look)
         if name in ("argmax_top2", "argmax_keys", "dmmv_argmax_q4_0"):
-            kind = (
-                boundary_errors.ArgmaxTop2InvalidToken
-                if name == "argmax_top2"
-                else boundary_errors.ArgmaxRangeInvalidToken
-            )
+            kind = errors.ArgmaxTop2InvalidToken if name == "argmax_top2" else errors.ArgmaxRangeInvalidToken
             with pytest.raises(kind, match="the kernel chose"):
                 OPERATIONS[name][0](boundary)
         else:
@@ -178,14 +172,14 @@ def test_answers_outside_of_the_range() -> None:
         assert boundary.argmax_f32_range([1.0], 4).token == 4
         for token in (0, 5, 0xFFFFFFFF):
             answer[:] = [token]
-            with pytest.raises(boundary_errors.ArgmaxTop2InvalidToken, match=str(token)):
+            with pytest.raises(errors.ArgmaxTop2InvalidToken, match=str(token)):
                 boundary.argmax_top2(3, 1.0, 4, 2.0)
         for token in (9, 13):
             answer[:] = [token]
-            with pytest.raises(boundary_errors.ArgmaxRangeInvalidToken, match="10 to 12"):
+            with pytest.raises(errors.ArgmaxRangeInvalidToken, match="10 to 12"):
                 boundary.argmax_f32_range([1.0, 2.0, 3.0], 10)
         answer[:] = [3]
-        with pytest.raises(boundary_errors.ArgmaxRangeInvalidToken, match="row 3; the range has 3"):
+        with pytest.raises(errors.ArgmaxRangeInvalidToken, match="row 3; the range has 3"):
             boundary.dmmv_q4_0_argmax_row_range(X, ROW_Q4 * 3, 3, 64)
 
 

@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zinc_rt.amdgpu.abi import requests
-from zinc_rt.amdgpu.cs import errors
-from zinc_rt.amdgpu.cs.errors import BUFFER_ERRORS, CsError
 from zinc_rt.errors import ZincError
 from zinc_rt.seed import cs
-from zinc_rt.seed.cs import sentinels
+from zinc_rt.seed.cs import errors, sentinels
+from zinc_rt.seed.cs.errors import BUFFER_ERRORS, CsError
 from zinc_rt.seed.cs.sentinels import BoundaryOperation, sentinel, smoke_sentinel
 
 CONSTANTS = {

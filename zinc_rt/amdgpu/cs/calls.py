@@ -11,24 +11,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from zinc_rt.amdgpu import drm as kmd
-from zinc_rt.amdgpu.abi.cs import AMDGPU_BO_LIST_OP_UPDATE, AMDGPU_CTX_OP_QUERY_STATE2
-from zinc_rt.amdgpu.abi.drm import DrmVersion
-from zinc_rt.amdgpu.abi.info import (
-    AMDGPU_INFO_DEV_INFO,
-    AMDGPU_INFO_GPUVM_FAULT,
-    AMDGPU_INFO_MEMORY,
-    DrmAmdgpuInfoDevice,
-    DrmAmdgpuInfoGpuvmFault,
-    DrmAmdgpuMemoryInfo,
-)
-from zinc_rt.amdgpu.abi.requests import AMDGPU_BO_LIST, AMDGPU_CS, AMDGPU_CTX, AMDGPU_WAIT_CS, DRM_VERSION, Request
-from zinc_rt.amdgpu.cs.structs import (
+from zinc_rt.amdgpu import drm
+from zinc_rt.amdgpu.abi.cs import (
     AMDGPU_BO_LIST_OP_CREATE,
     AMDGPU_BO_LIST_OP_DESTROY,
+    AMDGPU_BO_LIST_OP_UPDATE,
     AMDGPU_CHUNK_ID_IB,
     AMDGPU_CTX_OP_ALLOC_CTX,
     AMDGPU_CTX_OP_FREE_CTX,
+    AMDGPU_CTX_OP_QUERY_STATE2,
     AMDGPU_HW_IP_COMPUTE,
     AMDGPU_IB_FLAG_EMIT_MEM_SYNC,
     DrmAmdgpuBoList,
@@ -44,6 +35,17 @@ from zinc_rt.amdgpu.cs.structs import (
     DrmAmdgpuWaitCs,
     DrmAmdgpuWaitCsIn,
 )
+from zinc_rt.amdgpu.abi.drm import DrmVersion
+from zinc_rt.amdgpu.abi.info import (
+    AMDGPU_INFO_DEV_INFO,
+    AMDGPU_INFO_GPUVM_FAULT,
+    AMDGPU_INFO_MEMORY,
+    DrmAmdgpuInfoDevice,
+    DrmAmdgpuInfoGpuvmFault,
+    DrmAmdgpuMemoryInfo,
+)
+from zinc_rt.amdgpu.abi.requests import AMDGPU_BO_LIST, AMDGPU_CS, AMDGPU_CTX, AMDGPU_WAIT_CS, DRM_VERSION, Request
+from zinc_rt.amdgpu.errors import CallFailed, InterfaceError, IoctlFailed
 from zinc_rt.linux import Argument, LastErrno, Linux
 
 _latest = LastErrno()
@@ -65,13 +67,23 @@ def _call(linux: Linux, fd: int, request: Request, argument: Argument) -> None:
 @contextmanager
 def noted() -> Iterator[None]:
     """What `zinc_rt.amdgpu.drm` is asked inside counts for `last_errno`. Raises `OSError` in place of its errors."""
+    try:
+        with noted_buffers():
+            yield
+    except CallFailed as error:
+        raise OSError(error.errno, os.strerror(error.errno or 0)) from None
+
+
+@contextmanager
+def noted_buffers() -> Iterator[None]:
+    """The same, with the errors as they are, and those of memory that are made of them."""
     _latest.errno = None
     try:
         yield
-    except kmd.KmdError as error:
-        if isinstance(error, kmd.IoctlFailed):
+    except InterfaceError as error:
+        if isinstance(error, IoctlFailed) or isinstance(error.__cause__, IoctlFailed):
             _latest.errno = error.errno
-        raise OSError(error.errno, os.strerror(error.errno)) from None
+        raise
 
 
 @contextmanager
@@ -109,7 +121,7 @@ def query_device(linux: Linux, fd: int) -> DrmAmdgpuInfoDevice:
     """The GPU: compute units, range of addresses."""
     device = DrmAmdgpuInfoDevice()
     with noted():
-        kmd.query_info(fd, AMDGPU_INFO_DEV_INFO, device, linux=linux)
+        drm.query_info(fd, AMDGPU_INFO_DEV_INFO, device, linux=linux)
     return device
 
 
@@ -117,7 +129,7 @@ def query_memory(linux: Linux, fd: int) -> DrmAmdgpuMemoryInfo:
     """Sizes of the heaps."""
     memory = DrmAmdgpuMemoryInfo()
     with noted():
-        kmd.query_info(fd, AMDGPU_INFO_MEMORY, memory, linux=linux)
+        drm.query_info(fd, AMDGPU_INFO_MEMORY, memory, linux=linux)
     return memory
 
 
@@ -125,7 +137,7 @@ def query_fault(linux: Linux, fd: int) -> DrmAmdgpuInfoGpuvmFault:
     """The last page fault of this file's address space; address 0: there was none."""
     fault = DrmAmdgpuInfoGpuvmFault()
     with noted():
-        kmd.query_info(fd, AMDGPU_INFO_GPUVM_FAULT, fault, linux=linux)
+        drm.query_info(fd, AMDGPU_INFO_GPUVM_FAULT, fault, linux=linux)
     return fault
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from ctypes import Structure, Union
 from typing import Protocol
 
 from zinc_rt.amdgpu.abi.requests import Request
-from zinc_rt.errors import ZincError
+from zinc_rt.amdgpu.errors import IoctlFailed
 from zinc_rt.linux import LastErrno, Linux, host
 
 
@@ -24,22 +23,6 @@ File = int | HasFileno
 def descriptor(file: File) -> int:
     """Of an open render node."""
     return file if isinstance(file, int) else file.fileno()
-
-
-class KmdError(ZincError):
-    """The kernel's driver refused a call. call: which one; errno: its answer."""
-
-    def __init__(self, call: str, errno: int) -> None:
-        super().__init__(f"{call} failed: {os.strerror(errno)} (errno {errno})")
-        self.call, self.errno = call, errno
-
-
-class IoctlFailed(KmdError):
-    """An ioctl was refused; `last_errno` has the errno until the next one."""
-
-
-class GemMapFailed(KmdError):
-    """The kernel told where a buffer can be mapped, and then refused to map it there."""
 
 
 _last = LastErrno()

@@ -17,7 +17,8 @@ from zinc_rt.amdgpu.abi.info import (
     DrmAmdgpuInfoUqMetadata,
 )
 from zinc_rt.amdgpu.abi.requests import AMDGPU_INFO
-from zinc_rt.amdgpu.drm.call import File, IoctlFailed, ioctl
+from zinc_rt.amdgpu.drm.call import File, ioctl
+from zinc_rt.amdgpu.errors import IoctlFailed
 from zinc_rt.linux import Linux, host
 
 

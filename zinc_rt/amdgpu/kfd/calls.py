@@ -1,4 +1,4 @@
-"""Ioctls of /dev/kfd, the errno of the last one, and how a step says that it failed."""
+"""Ioctls of /dev/kfd, the errno of the last one, and the steps that they belong to."""
 
 from __future__ import annotations
 
@@ -6,19 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from zinc_rt.amdgpu.abi.requests import Request
+from zinc_rt.amdgpu.errors import StepFailed
 from zinc_rt.linux import Argument, LastErrno, Linux
-
-
-class StepFailed(Exception):
-    """A step on the way to a queue failed. step: the name of its status, as `acquire_vm_failed`; errno: the kernel's
-    answer, None when the kernel said nothing; what: the memory that it was about, "" for none. It never leaves
-    the page `kfd`.
-    """
-
-    def __init__(self, step: str, errno: int | None = None) -> None:
-        super().__init__(step, errno)
-        self.step, self.errno, self.what = step, errno, ""
-
 
 _last = LastErrno()
 
@@ -36,7 +25,7 @@ def call(linux: Linux, fd: int, request: Request, argument: Argument) -> None:
 
 @contextmanager
 def step(name: str) -> Iterator[None]:
-    """Whatever the system refuses inside is the failure of this step."""
+    """What the system refuses inside is the failure of this step, a word of `zinc_rt.amdgpu.advice.STEPS`."""
     try:
         yield
     except OSError as error:

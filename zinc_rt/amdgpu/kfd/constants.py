@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from zinc_rt.amdgpu.abi import kfd as uapi
 
-DEFAULT_RENDER_NODE = "/dev/dri/renderD128"
-"""The render node of the first GPU of most machines."""
-
 KFD_DEVICE_NODE = "/dev/kfd"
 TOPOLOGY_NODES_DIR = "/sys/devices/virtual/kfd/kfd/topology/nodes"
 MIN_KFD_MAJOR = 1

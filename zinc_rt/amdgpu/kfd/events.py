@@ -24,7 +24,8 @@ from zinc_rt.amdgpu.abi.kfd import (
     WaitEventsArgs,
 )
 from zinc_rt.amdgpu.abi.requests import KFD_CREATE_EVENT, KFD_DESTROY_EVENT, KFD_MAP_MEMORY_TO_GPU, KFD_WAIT_EVENTS
-from zinc_rt.amdgpu.kfd.calls import StepFailed, call, step
+from zinc_rt.amdgpu.errors import StepFailed
+from zinc_rt.amdgpu.kfd.calls import call, step
 from zinc_rt.amdgpu.kfd.constants import (
     ALLOC_MEM_FLAGS_COHERENT,
     ALLOC_MEM_FLAGS_GTT,

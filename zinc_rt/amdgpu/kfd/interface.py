@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import errno
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
-from zinc_rt.amdgpu import drm as kmd
+from zinc_rt.amdgpu import drm
 from zinc_rt.amdgpu.abi.info import AMDGPU_INFO_FW_MES, AMDGPU_INFO_FW_VERSION, DrmAmdgpuInfoFirmware
 from zinc_rt.amdgpu.abi.kfd import RuntimeEnableArgs
 from zinc_rt.amdgpu.abi.requests import KFD_RUNTIME_ENABLE
 from zinc_rt.amdgpu.address_range import AddressRange
-from zinc_rt.amdgpu.errors import DeviceLost, InterfaceError
-from zinc_rt.amdgpu.interface import DeviceBuffer, DeviceFacts, Heap, Interface
-from zinc_rt.amdgpu.kfd.advice import driver_text, interface_error, no_node_error
-from zinc_rt.amdgpu.kfd.calls import StepFailed, call, step
-from zinc_rt.amdgpu.kfd.command_ring import RING_BYTES, CommandRing
+from zinc_rt.amdgpu.errors import DeviceLost, InterfaceError, IoctlFailed, StepFailed
+from zinc_rt.amdgpu.gfx import gfx_of
+from zinc_rt.amdgpu.interface import DeviceBuffer, DeviceInfo, Heap, Interface
+from zinc_rt.amdgpu.kfd.calls import call, step
 from zinc_rt.amdgpu.kfd.constants import (
     ALLOC_MEM_FLAGS_EXECUTABLE,
     ALLOC_MEM_FLAGS_GTT,
@@ -28,11 +26,13 @@ from zinc_rt.amdgpu.kfd.constants import (
 )
 from zinc_rt.amdgpu.kfd.events import Events
 from zinc_rt.amdgpu.kfd.memory import Memory
+from zinc_rt.amdgpu.kfd.messages import driver_text, interface_error, no_node_error
+from zinc_rt.amdgpu.kfd.queue import RING_BYTES, KfdQueue
 from zinc_rt.amdgpu.kfd.session import KfdSession
 from zinc_rt.amdgpu.kfd.sizes import align_up, compute_units
-from zinc_rt.amdgpu.kfd.submissions import Submissions
+from zinc_rt.amdgpu.kfd.submissions import KfdSubmissions
 from zinc_rt.amdgpu.kfd.topology import TopologyNode, gpu_nodes, node_properties, render_minor_of, vram_sizes
-from zinc_rt.errors import BackendClosed, BackendError
+from zinc_rt.errors import BackendError
 from zinc_rt.linux import PAGE, Linux, host
 
 DRAIN_SECONDS = 10.0
@@ -41,12 +41,7 @@ _MES_RELEASE = 0xFFF  # the bits above are the version of its interface
 
 
 class KfdInterface(Interface):
-    """An interface over /dev/kfd.
-
-    It may be used from several threads one after the other; two at once, and a forked child, get a `InterfaceError`.
-    After
-    a page fault or reset every call raises `DeviceLost`, `close` excepted.
-    """
+    """Through a queue of /dev/kfd."""
 
     name = "kfd"
 
@@ -60,13 +55,11 @@ class KfdInterface(Interface):
         if ring_bytes < 4096 or ring_bytes & (ring_bytes - 1):
             raise InterfaceError(f"a ring of {ring_bytes} bytes", None, "it must be a power of two, at least 4096")
         self.linux = linux or host()
-        self._pid = self.linux.pid()
-        self._busy = threading.Lock()
         self._closed = False
         self._buffers: dict[DeviceBuffer, Memory] = {}
         node = _choose(self.linux, render_node)
         self._session = KfdSession(self.linux, node, render_node or f"/dev/dri/renderD{node.drm_render_minor}")
-        self._ring = CommandRing(self._session, ring_bytes)
+        self._queue = KfdQueue(self._session, ring_bytes)
         self._events: Events | None = None
         try:
             self._open()
@@ -81,121 +74,81 @@ class KfdInterface(Interface):
     def _open(self) -> None:
         session = self._session
         session.open()
-        self.facts = _facts(session)
+        self.device = _device(session)
         if session.version >= (1, EVENTS_SINCE_MINOR):
             # mode_mask 0, as a runtime does that is known to retire PM4 on gfx12: the bits would set up a debugger.
             with step("runtime_enable_failed"):
                 call(self.linux, session.kfd_fd, KFD_RUNTIME_ENABLE, RuntimeEnableArgs())
             self._events = Events(session)
             self._events.open()
-        self._ring.open()
-        self._submissions = Submissions(session, self._ring, self._events, self._ranges)
+        self._queue.open()
+        self._submissions = KfdSubmissions(session, self._queue, self._events, self._ranges)
 
     def allocate(
         self, size: int, heap: Heap, label: str, *, executable: bool = False, visible: bool = True
     ) -> DeviceBuffer:
         """Whole pages, zeroed. Visible VRAM takes a resizable BAR. Raises `InterfaceError`, `DeviceLost`."""
-        if size < 1:
-            raise InterfaceError(f"allocating {size} bytes for {label}", None, "at least 1 is needed")
         flags = ALLOC_MEM_FLAGS_WRITABLE | ALLOC_MEM_FLAGS_NO_SUBSTITUTE
         flags |= ALLOC_MEM_FLAGS_VRAM if heap == "vram" else ALLOC_MEM_FLAGS_GTT
         if heap == "vram" and visible:
             flags |= ALLOC_MEM_FLAGS_PUBLIC
         if executable:
             flags |= ALLOC_MEM_FLAGS_EXECUTABLE
-        with self._inside():
-            # A page that nothing is mapped to follows every buffer: who runs over the end faults.
-            memory = Memory(self._session, size, label, align_up(size, PAGE) + PAGE)
+        # A page that nothing is mapped to follows every buffer: a program that runs over the end faults.
+        memory = Memory(self._session, size, label, align_up(size, PAGE) + PAGE)
+        try:
+            memory.create(flags, visible=visible)
+        except StepFailed as failed:
             try:
-                memory.create(flags, visible=visible)
-            except StepFailed as failed:
-                try:
-                    raise self._refused(failed) from None
-                finally:
-                    memory.discard()
-            except BaseException:
+                raise self._refused(failed) from None
+            finally:
                 memory.discard()
-                raise
-            address = memory.va if visible else None
-            buffer = DeviceBuffer(memory.va, memory.size, heap, address, memory.handle or 0, label)
-            self._buffers[buffer] = memory
-            return buffer
+        except BaseException:
+            memory.discard()
+            raise
+        buffer = DeviceBuffer(memory.va, memory.size, heap, memory.va if visible else None, memory.handle or 0, label)
+        self._buffers[buffer] = memory
+        return buffer
 
     def release(self, buffer: DeviceBuffer) -> None:
-        """Raises `InterfaceError`, also for a buffer of another interface or one given back already; `DeviceLost`."""
-        with self._inside():
-            memory = self._memory_of(buffer)
-            _leave_map(buffer, memory)
-            try:
-                memory.destroy()
-            except StepFailed as failed:
-                raise self._refused(failed) from None
-            del self._buffers[buffer]
-            buffer.address = None
+        """See `Interface`; it can be called again when the driver refused."""
+        memory = self._buffers[buffer]
+        _leave_map(buffer, memory)
+        try:
+            memory.destroy()
+        except StepFailed as failed:
+            raise self._refused(failed) from None
+        del self._buffers[buffer]
+        buffer.address = None
 
     def submit(self, buffer: DeviceBuffer, offset: int, n_dwords: int) -> int:
-        """As `Interface` says; also raises `InterfaceError` for packets outside of this interface's buffers."""
-        with self._inside():
-            if not self._memory_of(buffer).executable:
-                raise InterfaceError(f"submitting packets in {buffer.label}", None, "allocate it with executable=True")
-            return self._submissions.submit(buffer, offset, n_dwords)
+        """See `Interface`."""
+        return self._submissions.submit(buffer, offset, n_dwords)
 
     def retired(self) -> int:
-        """Without an ioctl: a page fault or reset shows in `wait`."""
-        with self._inside():
-            return self._ring.retired()
+        """See `Interface`. Without an ioctl: a page fault or reset shows in `wait`."""
+        return self._queue.retired()
 
     def wait(self, sequence: int, timeout: float) -> None:
-        """Spins for two milliseconds, then sleeps until the interrupt that it asks for."""
-        with self._inside():
-            self._submissions.wait(sequence, timeout)
+        """See `Interface`. Spins for two milliseconds, then sleeps until the interrupt that it asks for."""
+        self._submissions.wait(sequence, timeout)
 
     def close(self) -> None:
         """Waits up to ten seconds for what runs. Raises, after everything was given back: `FenceTimeout` or
         `DeviceLost` for work that nobody has been told of yet, `InterfaceError` for what the kernel did not take back.
         """
-        if self._closed or self.linux.pid() != self._pid:
+        if self._closed:
             return
-        if not self._busy.acquire(blocking=False):
-            raise _in_use()
-        try:
-            late = self._drain()
-            failed = self._give_back()
-        finally:
-            self._busy.release()
+        late = self._drain()
+        failed = self._give_back()
         if late is not None:
             raise late
-        if failed is not None and self._submissions.lost is None:
+        if failed is not None and not self._submissions.lost:
             raise interface_error(self._session, failed)
-
-    @contextmanager
-    def _inside(self) -> Iterator[None]:
-        if self.linux.pid() != self._pid:
-            raise InterfaceError(
-                "using a KFD interface after a fork", None, "amdkfd serves only the process that opened it"
-            )
-        if not self._busy.acquire(blocking=False):
-            raise _in_use()
-        try:
-            if self._closed:
-                raise BackendClosed("the KFD interface is closed")
-            if self._submissions.lost is not None:
-                raise DeviceLost(self._submissions.lost)
-            yield
-        finally:
-            self._busy.release()
-
-    def _memory_of(self, buffer: DeviceBuffer) -> Memory:
-        memory = self._buffers.get(buffer)
-        if memory is None:
-            raise InterfaceError(
-                f"using {buffer.label}", None, "this interface does not have that buffer, or no longer"
-            )
-        return memory
 
     def _refused(self, failed: StepFailed) -> InterfaceError | DeviceLost:
         if failed.errno == errno.ENODEV:
-            return self._submissions.lose(f"it left the bus, says {failed.step}")
+            return self._submissions.loss(f"it left the bus, says {failed.word}")
         return interface_error(self._session, failed)
 
     def _ranges(self) -> list[AddressRange]:
@@ -203,7 +156,7 @@ class KfdInterface(Interface):
 
     def _drain(self) -> BackendError | None:
         submissions = self._submissions
-        if submissions.lost is not None or submissions.told_late == submissions.last:
+        if submissions.lost or submissions.told_late == submissions.last:
             return None
         try:
             submissions.wait(submissions.last, DRAIN_SECONDS)
@@ -214,14 +167,14 @@ class KfdInterface(Interface):
     def _give_back(self) -> StepFailed | None:
         """Everything, in the opposite order; the first thing that did not work."""
         self._closed = True
-        failed = self._ring.destroy()
+        failed = self._queue.destroy()
         for buffer, memory in reversed(self._buffers.items()):
             _leave_map(buffer, memory)
             stuck = memory.discard()
             failed = failed or stuck
             buffer.address = None
         self._buffers.clear()
-        stuck = self._ring.free()
+        stuck = self._queue.free()
         failed = failed or stuck
         if self._events is not None:
             self._events.close()
@@ -229,18 +182,9 @@ class KfdInterface(Interface):
         return failed
 
 
-def supported_node(node: TopologyNode) -> bool:
-    """Whether our packets are for this GPU: gfx11 and gfx12."""
-    return 110000 <= node.gfx_target_version < 130000
-
-
 def _leave_map(buffer: DeviceBuffer, memory: Memory) -> None:
     if buffer.address is None and memory.on_cpu:
         memory.hand_over_map()
-
-
-def _in_use() -> InterfaceError:
-    return InterfaceError("using a KFD interface from two threads at once", None, "an interface belongs to one thread")
 
 
 def _choose(linux: Linux, render_node: str | None) -> TopologyNode:
@@ -251,17 +195,17 @@ def _choose(linux: Linux, render_node: str | None) -> TopologyNode:
         nodes = gpu_nodes(linux)
     minor = None if render_node is None else render_minor_of(render_node)
     for node in nodes or ():
-        if supported_node(node) and (render_node is None or node.drm_render_minor == minor):
+        if gfx_of(node.gfx_target_version) is not None and (render_node is None or node.drm_render_minor == minor):
             return node
     raise no_node_error(linux, f"opening {render_node or 'a GPU'}", nodes)
 
 
-def _facts(session: KfdSession) -> DeviceFacts:
+def _device(session: KfdSession) -> DeviceInfo:
     node, linux = session.node, session.linux
     driver = ", ".join((driver_text(session), *_firmware(session)))
     units = compute_units(node) * (node.num_xcc or 1)
     total, visible = vram_sizes(linux, node)
-    return DeviceFacts(session.render_node, node.gfx_target_version, units, total, visible, driver)
+    return DeviceInfo(session.render_node, node.gfx_target_version, units, total, visible, driver)
 
 
 def _firmware(session: KfdSession) -> Iterator[str]:
@@ -270,6 +214,6 @@ def _firmware(session: KfdSession) -> Iterator[str]:
     if mec:
         yield f"MEC firmware {mec}"
     mes = DrmAmdgpuInfoFirmware()
-    with suppress(kmd.IoctlFailed):
-        kmd.query_info(session.render_fd, AMDGPU_INFO_FW_VERSION, mes, ip_type=AMDGPU_INFO_FW_MES, linux=session.linux)
+    with suppress(IoctlFailed):
+        drm.query_info(session.render_fd, AMDGPU_INFO_FW_VERSION, mes, ip_type=AMDGPU_INFO_FW_MES, linux=session.linux)
         yield f"MES firmware {mes.ver & _MES_RELEASE}"

@@ -18,7 +18,8 @@ from zinc_rt.amdgpu.abi.requests import (
     KFD_UNMAP_MEMORY_FROM_GPU,
     Request,
 )
-from zinc_rt.amdgpu.kfd.calls import StepFailed, call, step
+from zinc_rt.amdgpu.errors import StepFailed
+from zinc_rt.amdgpu.kfd.calls import call, step
 from zinc_rt.amdgpu.kfd.constants import ALLOC_MEM_FLAGS_EXECUTABLE, ALLOC_MEM_FLAGS_PUBLIC
 from zinc_rt.amdgpu.kfd.session import KfdSession
 from zinc_rt.amdgpu.kfd.sizes import align_up

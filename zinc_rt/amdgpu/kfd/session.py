@@ -7,7 +7,8 @@ from contextlib import suppress
 
 from zinc_rt.amdgpu.abi.kfd import AcquireVmArgs, GetProcessAperturesNewArgs, GetVersionArgs, ProcessDeviceApertures
 from zinc_rt.amdgpu.abi.requests import KFD_ACQUIRE_VM, KFD_GET_PROCESS_APERTURES_NEW, KFD_GET_VERSION
-from zinc_rt.amdgpu.kfd.calls import StepFailed, call, step
+from zinc_rt.amdgpu.errors import StepFailed
+from zinc_rt.amdgpu.kfd.calls import call, step
 from zinc_rt.amdgpu.kfd.constants import KFD_DEVICE_NODE, MIN_KFD_MAJOR
 from zinc_rt.amdgpu.kfd.process import kept_state
 from zinc_rt.amdgpu.kfd.topology import TopologyNode

@@ -1,4 +1,4 @@
-"""Sizes that amdkfd checks to the byte: the save area of a queue (CWSR), and names of graphics cores.
+"""Sizes that amdkfd checks to the byte: the save area of a queue (CWSR).
 
 A queue that is preempted saves its waves into memory that the creator of the queue allocates: a control stack, the
 registers and LDS of every compute unit, and a part for the debugger that no file tells. CREATE_QUEUE refuses any other
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from zinc_rt.amdgpu.gfx import gfx_of
 from zinc_rt.amdgpu.kfd.topology import TopologyNode
 from zinc_rt.linux import PAGE
 
@@ -19,9 +20,8 @@ _WAVES_PER_CU = 32
 _DEBUG_BYTES_PER_WAVE = 32
 _STACK_BYTES_PER_WAVE, _STACK_HEADER = 12, 8 + 40
 _STACK_LIMIT_GFX10 = 0x7000
-_SGPR, _LDS, _HWREG = 0x4000, 0x10000, 0x1000
+_SGPR, _LDS, _HWREG = 0x4000, 0x10000, 0x1000  # of a compute unit
 _VGPR, _VGPR_LARGE = 0x40000, 0x60000
-_LARGE_VGPR = {110000, 110001, 110501, 120000, 120001}
 
 
 @dataclass(frozen=True)
@@ -75,21 +75,16 @@ def computed_ctl_stack_size(node: TopologyNode) -> int:
 
 def computed_cwsr_size(node: TopologyNode) -> int:
     """Control stack and registers as gfx10.1 and later need them, bytes, without the debugger's part."""
-    vgpr = _VGPR_LARGE if node.gfx_target_version in _LARGE_VGPR else _VGPR
-    return align_up(compute_units(node) * (vgpr + _SGPR + _LDS + _HWREG), PAGE) + computed_ctl_stack_size(node)
+    gfx = gfx_of(node.gfx_target_version)
+    large = gfx is not None and node.gfx_target_version in gfx.large_registers
+    lds = gfx.lds_bytes if gfx is not None else _LDS
+    unit = (_VGPR_LARGE if large else _VGPR) + _SGPR + lds + _HWREG
+    return align_up(compute_units(node) * unit, PAGE) + computed_ctl_stack_size(node)
 
 
 def eop_bytes(gfx_target_version: int) -> int:
     """Bytes of the end-of-pipe buffer, 0 where there is none."""
     return EOP_BYTES if gfx_target_version >= 80000 else 0
-
-
-def format_gfx_target(gfx_target_version: int) -> str:
-    """120001 is "gfx1201", 90010 is "gfx90a"; "gfx?" for 0."""
-    if gfx_target_version <= 0:
-        return "gfx?"
-    major, minor, stepping = gfx_target_version // 10000, gfx_target_version // 100 % 100, gfx_target_version % 100
-    return f"gfx{major}{minor:x}{stepping:x}"
 
 
 def _default_simd_per_cu(gfx_target_version: int) -> int:

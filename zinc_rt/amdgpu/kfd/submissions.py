@@ -1,4 +1,4 @@
-"""Packets into the ring of an interface, and waiting for their fences."""
+"""Packets into the ring of a queue, and waiting for their fences."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterable
 from math import ceil
 
 from zinc_rt.amdgpu.address_range import AddressRange
-from zinc_rt.amdgpu.errors import DeviceLost, FenceTimeout, InterfaceError
+from zinc_rt.amdgpu.errors import DeviceLost, FenceTimeout, InterfaceError, StepFailed
+from zinc_rt.amdgpu.gfx import gfx_of
 from zinc_rt.amdgpu.interface import DeviceBuffer
-from zinc_rt.amdgpu.kfd.advice import driver_text, interface_error
-from zinc_rt.amdgpu.kfd.calls import StepFailed
-from zinc_rt.amdgpu.kfd.command_ring import CommandRing, Submission
 from zinc_rt.amdgpu.kfd.events import Events
 from zinc_rt.amdgpu.kfd.lost import fault_text, reset_text
+from zinc_rt.amdgpu.kfd.messages import driver_text, interface_error
+from zinc_rt.amdgpu.kfd.queue import KfdQueue, Submission
 from zinc_rt.amdgpu.kfd.session import KfdSession
-from zinc_rt.amdgpu.submission_packets import MAX_INDIRECT, SubmissionPackets, interrupt_packets
+from zinc_rt.amdgpu.submission_packets import SubmissionPackets, interrupt_packets
 
 SPIN_SECONDS = 0.002
 """A decode step takes some milliseconds: sleeping sooner would add the interrupt's way to most of them."""
@@ -27,59 +27,51 @@ FULL_SECONDS = 10.0
 """How long a submission waits for room in the ring."""
 
 
-class Submissions:
+class KfdSubmissions:
     """Those of one interface. last: the number of the latest; told_late: the latest when a timeout was reported; lost:
-    why
-    the GPU is gone, None while it is there.
+    whether the GPU is gone.
     """
 
     def __init__(
         self,
         session: KfdSession,
-        ring: CommandRing,
+        queue: KfdQueue,
         events: Events | None,
         ranges: Callable[[], Iterable[AddressRange]],
     ) -> None:
         """ranges: where the interface's buffers are, for messages."""
         self._session, self._linux = session, session.linux
-        self._ring, self._events, self._ranges = ring, events, ranges
-        self._packets = SubmissionPackets(ring.fence_va, flush_hdp=True)
+        self._queue, self._events, self._ranges = queue, events, ranges
+        gfx = gfx_of(session.node.gfx_target_version)
+        assert gfx is not None, "the interface takes no other GPU"
+        self._packets = SubmissionPackets(queue.fence_va, gfx, flush_hdp=True)
         self._interrupt_behind = 0
         self.last = self.told_late = 0
-        self.lost: str | None = None
+        self.lost = False
 
     def submit(self, buffer: DeviceBuffer, offset: int, n_dwords: int) -> int:
         """The new number. Raises `InterfaceError`."""
-        if offset % 4 or offset < 0 or n_dwords < 1 or offset + 4 * n_dwords > buffer.size or n_dwords > MAX_INDIRECT:
-            raise InterfaceError(
-                f"submitting {n_dwords} dwords at byte {offset} of {buffer.label}",
-                None,
-                f"the buffer has {buffer.size} bytes, packets start at a multiple of 4, one submission has 1 to"
-                f" {MAX_INDIRECT} dwords",
-            )
-        ring = self._ring
-        if ring.room() < self._packets.n_dwords:
+        queue, ring = self._queue, self._queue.ring
+        if queue.room() < self._packets.n_dwords:
             self._wait_for_room(self._packets.n_dwords)
         self.last += 1
-        ring.write(self._packets.build(buffer.va + offset, n_dwords, self.last))
-        ring.pending.append(Submission(self.last, ring.written, buffer.label, offset))
-        ring.ring()
+        ring.put(self._packets.build(buffer.va + offset, n_dwords, self.last))
+        queue.pending.append(Submission(self.last, ring.written, buffer.label, offset))
+        ring.kick()
         return self.last
 
     def wait(self, sequence: int, timeout: float) -> None:
-        """Raises `InterfaceError`, `FenceTimeout`, `DeviceLost`."""
-        if sequence > self.last:
-            raise InterfaceError(f"waiting for submission {sequence}", None, f"the last one is {self.last}")
-        ring, started = self._ring, self._now()
+        """Spin for `SPIN_SECONDS`, then sleep. Raises `InterfaceError`, `FenceTimeout`, `DeviceLost`."""
+        queue, started = self._queue, self._now()
         deadline = started + max(timeout, 0.0)
         spin_until = min(deadline, started + SPIN_SECONDS)
-        while ring.retired() < sequence and self._now() < spin_until:
+        while queue.retired() < sequence and self._now() < spin_until:
             self._linux.sleep(0)
-        while ring.retired() < sequence:
+        while queue.retired() < sequence:
             left = deadline - self._now()
             exact = self._ask_for_interrupt(sequence)
             self.sleep(min(max(left, 0.0), SLEEP_SECONDS if exact else POLL_SECONDS))
-            if left <= 0 and ring.retired() < sequence:
+            if left <= 0 and queue.retired() < sequence:
                 self.told_late = self.last
                 raise FenceTimeout(self._late_text(sequence, timeout))
 
@@ -92,24 +84,24 @@ class Submissions:
             heard = self._events.wait(ceil(seconds * 1000))
         except OSError as error:
             if error.errno in (errno.ENODEV, errno.EIO):
-                raise self.lose("the GPU is gone or being reset, says WAIT_EVENTS") from None
+                raise self.loss("the GPU is gone or being reset, says WAIT_EVENTS") from None
             raise interface_error(self._session, StepFailed("wait_failed", error.errno)) from None
         if heard.fault is not None:
-            raise self.lose(fault_text(heard.fault, [*self._ranges(), *self._ring.ranges()]))
+            raise self.loss(fault_text(heard.fault, [*self._ranges(), *self._queue.ranges()]))
         if heard.reset is not None:
-            raise self.lose(reset_text(heard.reset))
+            raise self.loss(reset_text(heard.reset))
 
-    def lose(self, why: str) -> DeviceLost:
+    def loss(self, why: str) -> DeviceLost:
         """The GPU is gone, from now on."""
-        self.lost = (
+        self.lost = True
+        return DeviceLost(
             f"{self._session.render_node} is lost: {why}; {self._progress()}. The kernel's log has more (dmesg,"
             " amdgpu); a new process may open it again"
         )
-        return DeviceLost(self.lost)
 
     def _wait_for_room(self, n_dwords: int) -> None:
         deadline = self._now() + FULL_SECONDS
-        while self._ring.room() < n_dwords:
+        while self._queue.room() < n_dwords:
             if self._now() > deadline:
                 raise InterfaceError(
                     "submitting", None, f"the ring stayed full for {FULL_SECONDS:g} s; {self._progress()}"
@@ -120,26 +112,26 @@ class Submissions:
         """One for everything that was submitted so far: one per submission would flood the driver. Whether it comes as
         soon as the number retires.
         """
-        events, ring = self._events, self._ring
+        events, queue = self._events, self._queue
         if events is not None and self._interrupt_behind < sequence:
             packets = interrupt_packets(events.mailbox, events.number)
-            if ring.room() >= len(packets):
-                ring.write(packets)
-                ring.ring()
+            if queue.room() >= len(packets):
+                queue.ring.put(packets)
+                queue.ring.kick()
                 self._interrupt_behind = self.last
         return self._interrupt_behind == sequence
 
     def _progress(self) -> str:
-        ring = self._ring
-        retired = ring.retired()
-        oldest = f", {ring.pending[0]} is next" if ring.pending else ""
+        queue = self._queue
+        retired = queue.retired()
+        oldest = f", {queue.pending[0]} is next" if queue.pending else ""
         return (
             f"submission {retired} of {self.last} was the last to retire{oldest}; the write pointer is at"
-            f" {ring.written} dwords, the read pointer at {ring.read()}"
+            f" {queue.ring.written} dwords, the read pointer at {queue.ring.read_pointer()}"
         )
 
     def _late_text(self, sequence: int, timeout: float) -> str:
-        what = next((str(s) for s in self._ring.pending if s.sequence == sequence), "?")
+        what = next((str(s) for s in self._queue.pending if s.sequence == sequence), "?")
         return (
             f"submission {sequence} ({what}) did not retire within {timeout:g} s on {self._session.render_node}:"
             f" {self._progress()}. With equal pointers a wave or a wait does not end, with others the scheduler does"

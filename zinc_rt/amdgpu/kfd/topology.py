@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zinc_rt.amdgpu.kfd.constants import DEFAULT_RENDER_NODE, KFD_DEVICE_NODE, TOPOLOGY_NODES_DIR
+from zinc_rt.amdgpu.interface import DEFAULT_RENDER_NODE
+from zinc_rt.amdgpu.kfd.constants import KFD_DEVICE_NODE, TOPOLOGY_NODES_DIR
 from zinc_rt.linux import Linux, host
 
 _U32, _U64 = (1 << 32) - 1, (1 << 64) - 1

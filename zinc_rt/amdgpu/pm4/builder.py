@@ -1,6 +1,7 @@
 """Writes PM4 packets into a caller's buffer of dwords. It knows the packets' syntax and nothing else.
 
-The first thirteen methods are those of the original; what follows is what a decode step needs beyond them.
+The first thirteen methods are those of the seed's page; what follows is what else the driver and the tests of the
+emulated command processor write. Packets without a method of their own are written by name, with `packet`.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ class PacketBuilder:
         if gap:
             self.write_nop((gap if gap > 1 else gap + n) - 1)
 
-    # Beyond the original.
+    # Beyond the seed's page.
 
     def packet(self, name: str, **fields: int | tuple[int, ...]) -> None:
         """Any packet of the table by its name and the names of its fields; fields that are not given are zero."""
@@ -130,14 +131,6 @@ class PacketBuilder:
         for offset, run in runs:
             self.set_sh_reg(offset, run)
 
-    def set_uconfig_reg(self, reg_offset: int, values: Sequence[int]) -> None:
-        """Consecutive registers of the user-configuration space, from 0xC000."""
-        self._set(op.SET_UCONFIG_REG, reg_offset, values, reg.UCONFIG_COUNT)
-
-    def set_context_reg(self, reg_offset: int, values: Sequence[int]) -> None:
-        """Consecutive context registers, from 0xA000; graphics only."""
-        self._set(op.SET_CONTEXT_REG, reg_offset, values, reg.CONTEXT_COUNT)
-
     def dispatch_indirect(self, address: int, initiator: int) -> None:
         """A dispatch whose three group counts are in memory, in the form of compute queues: the address is inline."""
         self._emit(op.DISPATCH_INDIRECT, (*_split(address, 4), initiator))
@@ -153,10 +146,6 @@ class PacketBuilder:
     def copy_data64(self, source: int, target: int) -> None:
         """Copy 64 bits from memory to memory."""
         self._copy(v.CopySrc.MEMORY, source, target, v.Count.QWORD)
-
-    def copy_clock(self, target: int) -> None:
-        """Write the GPU's clock counter, 64 bits, at once."""
-        self._copy(v.CopySrc.GPU_CLOCK, 0, target, v.Count.QWORD)
 
     def event_write(self, event: v.EventType, index: v.EventIndex) -> None:
         """An event without an address."""
@@ -199,12 +188,6 @@ class PacketBuilder:
         control = function | v.PollSpace.MEMORY << 4 | policy << 25
         self._emit(op.WAIT_REG_MEM, (control, *_split(address, 4), value, mask, 4))
 
-    def wait_register(
-        self, register: int, value: int, function: v.Compare = v.Compare.EQUAL, mask: int = DWORD
-    ) -> None:
-        """Stop until the masked register, by its dword address, compares so with `value`."""
-        self._emit(op.WAIT_REG_MEM, (function, register, 0, value, mask, 4))
-
     def hdp_flush(self) -> None:
         """Let host writes to VRAM arrive, and wait until they have."""
         control = v.Compare.GREATER_EQUAL | v.WaitOperation.WRITE_WAIT << 6
@@ -219,11 +202,6 @@ class PacketBuilder:
     def cond_exec(self, address: int, n_dwords: int) -> None:
         """Skip the next `n_dwords` when the dword at `address` is zero."""
         self._emit(op.COND_EXEC, encode(op.COND_EXEC, {"address": address, "n_dwords": n_dwords}))
-
-    def load_sh_reg_index(self, address: int, reg_offset: int, n_registers: int) -> None:
-        """Registers from memory: `n_registers` dwords from `address` on."""
-        low, high = _split(address, 4)
-        self._emit(op.LOAD_SH_REG_INDEX, (low, high, reg_offset, n_registers))
 
     def _copy(self, source_kind: v.CopySrc, source: int, target: int, count: v.Count) -> None:
         align = 8 if count else 4

@@ -10,9 +10,9 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
+from zinc_rt.amdgpu.interface import DEFAULT_RENDER_NODE
 from zinc_rt.linux import Linux, host
 
-DEFAULT_RENDER_NODE = "/dev/dri/renderD128"
 USER_QUEUE_PARAM_PATH = "/sys/module/amdgpu/parameters/user_queue"
 
 

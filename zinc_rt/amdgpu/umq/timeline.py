@@ -13,7 +13,8 @@ from zinc_rt.amdgpu.abi.drm import (
     DrmSyncobjTimelineWait,
 )
 from zinc_rt.amdgpu.abi.requests import DRM_SYNCOBJ_CREATE, DRM_SYNCOBJ_DESTROY, DRM_SYNCOBJ_TIMELINE_WAIT
-from zinc_rt.amdgpu.drm.call import IoctlFailed, ioctl
+from zinc_rt.amdgpu.drm import ioctl
+from zinc_rt.amdgpu.errors import IoctlFailed
 from zinc_rt.linux import Linux
 
 
@@ -21,7 +22,7 @@ class Timeline:
     """A sync object whose points are signalled one after the other, one per change of the page tables."""
 
     def __init__(self, fd: int, linux: Linux) -> None:
-        """Raises `kmd.IoctlFailed`."""
+        """Raises `IoctlFailed`."""
         self._fd, self._linux = fd, linux
         argument = DrmSyncobjCreate()
         ioctl(fd, DRM_SYNCOBJ_CREATE, argument, linux)
@@ -36,7 +37,7 @@ class Timeline:
         return self._handle, self._point
 
     def wait(self, seconds: float) -> None:
-        """Until all changes are done. Raises `kmd.IoctlFailed`, with ETIME when the time runs out."""
+        """Until all changes are done. Raises `IoctlFailed`, with ETIME when the time runs out."""
         if self._waited == self._point:
             return
         handle, point = ctypes.c_uint32(self._handle), ctypes.c_uint64(self._point)

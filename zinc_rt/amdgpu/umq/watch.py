@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 
-from zinc_rt.amdgpu import drm as kmd
+from zinc_rt.amdgpu import drm
 from zinc_rt.amdgpu.abi.cs import (
     AMDGPU_CTX_OP_ALLOC_CTX,
     AMDGPU_CTX_OP_FREE_CTX,
@@ -17,7 +17,8 @@ from zinc_rt.amdgpu.abi.cs import (
 )
 from zinc_rt.amdgpu.abi.info import AMDGPU_INFO_GPUVM_FAULT, DrmAmdgpuInfoGpuvmFault
 from zinc_rt.amdgpu.abi.requests import AMDGPU_CTX
-from zinc_rt.amdgpu.drm.call import ioctl
+from zinc_rt.amdgpu.drm import ioctl
+from zinc_rt.amdgpu.errors import IoctlFailed
 from zinc_rt.linux import Linux
 
 
@@ -25,7 +26,7 @@ class Watch:
     """Of one open render node, from now on."""
 
     def __init__(self, fd: int, linux: Linux) -> None:
-        """Raises `kmd.IoctlFailed`."""
+        """Raises `IoctlFailed`."""
         self._fd, self._linux = fd, linux
         self._context: int = self._ctx(AMDGPU_CTX_OP_ALLOC_CTX).out_alloc.ctx_id
         self._fault_before = self._fault().addr
@@ -34,7 +35,7 @@ class Watch:
         """Why nothing on the GPU can be trusted any more; empty when that is not known."""
         try:
             flags = self._state()
-        except kmd.IoctlFailed as error:
+        except IoctlFailed as error:
             return "the GPU left the bus" if error.errno == errno.ENODEV else ""
         return "the GPU was reset and its memory lost" if flags & AMDGPU_CTX_QUERY2_FLAGS_VRAMLOST else ""
 
@@ -42,7 +43,7 @@ class Watch:
         """Whether some engine of the GPU was reset. It may have been another program's work alone."""
         try:
             return bool(self._state() & AMDGPU_CTX_QUERY2_FLAGS_RESET)
-        except kmd.IoctlFailed:
+        except IoctlFailed:
             return False
 
     def fault(self) -> int | None:
@@ -52,7 +53,7 @@ class Watch:
 
     def close(self) -> None:
         """Give the context back."""
-        with contextlib.suppress(kmd.IoctlFailed):
+        with contextlib.suppress(IoctlFailed):
             self._ctx(AMDGPU_CTX_OP_FREE_CTX, self._context)
 
     def _state(self) -> int:
@@ -60,8 +61,8 @@ class Watch:
 
     def _fault(self) -> DrmAmdgpuInfoGpuvmFault:
         fault = DrmAmdgpuInfoGpuvmFault()
-        with contextlib.suppress(kmd.IoctlFailed):
-            kmd.query_info(self._fd, AMDGPU_INFO_GPUVM_FAULT, fault, linux=self._linux)
+        with contextlib.suppress(IoctlFailed):
+            drm.query_info(self._fd, AMDGPU_INFO_GPUVM_FAULT, fault, linux=self._linux)
         return fault
 
     def _ctx(self, op: int, context: int = 0) -> DrmAmdgpuCtx:

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.amdgpu.fence import Fence
-from zinc_rt.amdgpu.interface import Interface, gfx_name
+from zinc_rt.amdgpu.gfx import gfx_name
+from zinc_rt.amdgpu.interface import Interface
 from zinc_rt.amdgpu.loaded_kernel import LoadedKernel
 from zinc_rt.amdgpu.queue import TIMEOUT, GpuQueue
 from zinc_rt.backends.amdgpu.batches import Batches
@@ -86,7 +87,7 @@ class AmdBackend(Backend):
         notify: Callable[[str], None] | None = None,
     ) -> None:
         self.gpu = GpuQueue(interface, timeout=timeout)
-        self.features = BackendFeatures("rdna", gfx_name(interface.facts.gfx_target_version), samples=True)
+        self.features = BackendFeatures("rdna", gfx_name(interface.device.gfx_target_version), samples=True)
         self._cache, self._notify = cache, notify
         # By sequence number: ours, the queue's, and seconds that the step may take.
         self._fences: dict[int, tuple[StepFence, Fence, float]] = {}
@@ -100,20 +101,20 @@ class AmdBackend(Backend):
     @property
     def description(self) -> str:
         """The kernels, the GPU and the interface."""
-        facts = self.gpu.facts
-        return f"GPU kernels for {self.features.isa} on {facts.render_node} through {self.gpu.interface.name}"
+        device = self.gpu.device
+        return f"GPU kernels for {self.features.isa} on {device.render_node} through {self.gpu.interface.name}"
 
     @property
     def memory_available(self) -> int | None:
         """GPU memory that nobody uses, as sysfs says; else all there is."""
-        facts, linux = self.gpu.facts, self.gpu.interface.linux
-        if not facts.vram:
+        device, linux = self.gpu.device, self.gpu.interface.linux
+        if not device.vram:
             return None
         try:
-            used = int(linux.read_text(f"{_DRM}/{facts.render_node.rsplit('/', 1)[-1]}/device/mem_info_vram_used"))
+            used = int(linux.read_text(f"{_DRM}/{device.render_node.rsplit('/', 1)[-1]}/device/mem_info_vram_used"))
         except (OSError, ValueError):
             used = 0
-        return facts.vram - used
+        return device.vram - used
 
     def _lowering(self, graph: Graph, sizes: Capacity) -> GpuLowered:
         if self._lowered is None or self._lowered[0] is not graph or self._lowered[1] != sizes:
@@ -177,7 +178,7 @@ class AmdBackend(Backend):
 
     def _load(self, entries: Iterable[KernelEntry]) -> None:
         specs = {_label(entry): entry.spec for entry in entries}
-        compiled = gpu_kernels(specs, cache=self._cache, notify=self._notify)
+        compiled = gpu_kernels(specs, self.gpu.gfx.kernel_target, cache=self._cache, notify=self._notify)
         self._loaded.update({specs[name].symbol: self.gpu.load_kernel(kernel) for name, kernel in compiled.items()})
 
     def _own(self, lowered: LoweredGraph) -> GpuLoweredGraph:

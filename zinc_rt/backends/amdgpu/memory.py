@@ -81,8 +81,8 @@ class Uploader:
 
     def __init__(self, backend: GpuQueue, move: LoadedKernel) -> None:
         self.backend, self._move = backend, move
-        facts = backend.facts
-        self._direct = not facts.vram or facts.visible_vram >= facts.vram
+        device = backend.device
+        self._direct = not device.vram or device.visible_vram >= device.vram
         self._staging: GpuMemory | None = None
 
     def room(self, n_bytes: int, label: str) -> GpuMemory:

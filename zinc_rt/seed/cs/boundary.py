@@ -11,13 +11,15 @@ from typing import Any, Self
 
 import numpy as np
 
-from zinc_rt.amdgpu.cs.errors import UnsupportedComputeIp
 from zinc_rt.amdgpu.cs.session import CsSession
-from zinc_rt.amdgpu.cs.structs import DEFAULT_RENDER_NODE
+from zinc_rt.amdgpu.errors import StepFailed
+from zinc_rt.amdgpu.gfx import GFX12
+from zinc_rt.amdgpu.interface import DEFAULT_RENDER_NODE
 from zinc_rt.lang.gpu import GpuKernel
 from zinc_rt.linux import Linux, host
 from zinc_rt.seed.cs.boundary_operations import Operations
 from zinc_rt.seed.cs.boundary_programs import built_in, checked, upload
+from zinc_rt.seed.cs.errors import named
 
 IB_VA = 0x1_0200_0000
 SIZES = {"ib": 64 << 10, "input": 2 << 20, "output": 32 << 10, "signal": 4096, "shader": 32 << 10}
@@ -26,7 +28,6 @@ SIZES = {"ib": 64 << 10, "input": 2 << 20, "output": 32 << 10, "signal": 4096, "
 TIMEOUT = 10.0
 S_ENDPGM = 0xBFB0_0000
 """What fills the shader buffer: a jump to a place without a program ends the wave."""
-_COMPUTE_IP = 12
 _EXECUTABLE = ("ib", "shader")
 
 
@@ -68,7 +69,11 @@ class TokenBoundary(Operations):
         on; `BackendError` for kernels that cannot be launched, `LangError` where they cannot be compiled. What was
         acquired is given back then.
         """
-        session = CsSession.open(node, linux or host(), _check_generation)
+        with named():
+            return cls._made(CsSession.open(node, linux or host(), _check_generation), timeout, kernels)
+
+    @classmethod
+    def _made(cls, session: CsSession, timeout: float, kernels: Mapping[str, GpuKernel] | None) -> Self:
         try:
             chosen = checked(built_in() if kernels is None else kernels)
             buffers, va = {}, IB_VA
@@ -90,9 +95,9 @@ class TokenBoundary(Operations):
         Arrays taken from the maps stay readable; the last of them undoes its map. Calling it again does nothing, and
         so does calling it in a forked child.
         """
-        self._session.close(self._let_go)
+        self._guard.close(self._give_back)
 
-    def _let_go(self) -> None:
+    def _give_back(self) -> None:
         empty: Any = np.zeros(0, np.uint32)
         self.builder.words = empty
         self.builder.reset()
@@ -100,6 +105,7 @@ class TokenBoundary(Operations):
         for name in tuple(self._maps):
             if self._maps.pop(name).retire():
                 self._buffers[name].address = None
+        self._session.close()
 
     close = deinit
 
@@ -114,9 +120,10 @@ class TokenBoundary(Operations):
 
 def _check_generation(session: CsSession) -> None:
     major, minor = session.ip_version
-    if session.rings and major != _COMPUTE_IP:
-        raise UnsupportedComputeIp(
-            f"{session.node}: checking its compute engine",
+    if session.rings and major != GFX12.major:
+        raise StepFailed(
+            "unsupported_compute_ip",
             None,
-            f"it is of generation {major}.{minor}, the kernels here are for {_COMPUTE_IP}",
+            f"{session.node}: checking its compute engine",
+            f"it is of generation {major}.{minor}, the kernels here are for {GFX12.major}",
         )

@@ -13,6 +13,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
+from zinc_rt.amdgpu.gfx import GFX12
 from zinc_rt.amdgpu.pm4 import PacketBuilder
 from zinc_rt.amdgpu.pm4 import registers as reg
 from zinc_rt.amdgpu.pm4.builder import CS_W32_EN, DISPATCH_INITIATOR_COMPUTE, lo32
@@ -20,7 +21,6 @@ from zinc_rt.errors import BackendError
 from zinc_rt.lang.gpu import CODE_ALIGN, GpuKernel
 
 USER_DWORDS = 8
-TARGET = "gfx1201"
 NAMES = (
     "argmax_top2", "argmax_keys", "rms_norm_element0", "dmmv_serial_f32", "dmmv_serial_q4_0", "dmmv_rows_q4_0",
     "dmmv_argmax_q4_0", "dmmv_serial_q8_0", "dmmv_rows_q8_0",
@@ -45,7 +45,9 @@ def built_in() -> Mapping[str, GpuKernel]:
     from zinc_rt.lang.cache import CompileCache, default_cache_dir
     from zinc_rt.lang.gpu_library import gpu_kernels
 
-    return gpu_kernels({name: BOUNDARY[name].spec for name in NAMES}, TARGET, cache=CompileCache(default_cache_dir()))
+    return gpu_kernels(
+        {name: BOUNDARY[name].spec for name in NAMES}, GFX12.kernel_target, cache=CompileCache(default_cache_dir())
+    )
 
 
 def checked(kernels: Mapping[str, GpuKernel]) -> dict[str, GpuKernel]:
@@ -54,8 +56,8 @@ def checked(kernels: Mapping[str, GpuKernel]) -> dict[str, GpuKernel]:
         kernel = kernels.get(name)
         if kernel is None:
             raise BackendError(f"kernel {name} is missing; there are {', '.join(kernels) or 'none'}")
-        if not kernel.target.startswith("gfx12"):
-            raise BackendError(f"kernel {name} is compiled for {kernel.target}, the boundary runs gfx12 code")
+        if not kernel.target.startswith(GFX12.name):
+            raise BackendError(f"kernel {name} is compiled for {kernel.target}, the boundary runs {GFX12.name} code")
         if kernel.scratch_bytes or kernel.dwords > USER_DWORDS:
             raise BackendError(
                 f"kernel {name} needs {kernel.scratch_bytes} bytes of scratch memory and {kernel.dwords} dwords of"

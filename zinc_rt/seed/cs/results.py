@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from zinc_rt.amdgpu.cs.structs import AMDGPU_HW_IP_COMPUTE, DEFAULT_RENDER_NODE
+from zinc_rt.amdgpu.abi.cs import AMDGPU_HW_IP_COMPUTE
+from zinc_rt.amdgpu.interface import DEFAULT_RENDER_NODE
 
 
 @dataclass(frozen=True)

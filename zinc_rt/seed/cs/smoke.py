@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import ctypes
 
-from zinc_rt.amdgpu.cs.errors import CsError
 from zinc_rt.amdgpu.cs.session import CsSession
-from zinc_rt.amdgpu.cs.structs import DEFAULT_RENDER_NODE
-from zinc_rt.amdgpu.errors import SignalMismatch
+from zinc_rt.amdgpu.errors import SignalMismatch, StepFailed
+from zinc_rt.amdgpu.interface import DEFAULT_RENDER_NODE
 from zinc_rt.amdgpu.pm4 import OutOfSpace, PacketBuilder
-from zinc_rt.errors import BackendError
 from zinc_rt.linux import Linux, host
 from zinc_rt.seed.cs.results import SmokeResult, SmokeStatus
 from zinc_rt.seed.cs.sentinels import smoke_sentinel
@@ -56,8 +54,8 @@ def submit_nop_smoke_path(node: str, *, timeout: float = TIMEOUT, linux: Linux |
         finally:
             result.wait_status = session.last_wait_status
             session.close()
-    except CsError as error:
-        result.status, result.errno = SmokeStatus(error.status), error.errno
+    except StepFailed as error:
+        result.status, result.errno = SmokeStatus(error.word), error.errno
     except SignalMismatch:
         result.status = SmokeStatus.signal_check_failed
     except OutOfSpace:
@@ -71,24 +69,22 @@ def _prepare_and_submit(session: CsSession, result: SmokeResult, timeout: float)
     ib = session.create("ib", IB_BYTES, IB_VA, executable=True)
     signal = session.create("signal", SIGNAL_BYTES, SIGNAL_VA)
     session.list_buffers([ib.handle, signal.handle])
-    result.ib_va, result.signal_va = ib.va, signal.va
+    result.ib_va, result.signal_va = IB_VA, SIGNAL_VA
     result.bo_list_handle = session.list_handle or 0
-    if ib.address is None or signal.address is None:
-        raise BackendError("both buffers were made to be mapped")
-    words = (ctypes.c_uint32 * (IB_BYTES // 4)).from_address(ib.address)
+    words = (ctypes.c_uint32 * (IB_BYTES // 4)).from_address(ib.mapped)
     for submission in (1, 2):
         expected = smoke_sentinel(submission)
         builder = PacketBuilder(words)
         builder.write_nop(3)
-        builder.write_data64(signal.va, expected)
+        builder.write_data64(SIGNAL_VA, expected)
         builder.write_nop(1)
         builder.pad_to_alignment(_PAD_DWORDS)
-        linux.store64(signal.address, 0)
+        linux.store64(signal.mapped, 0)
         result.ib_bytes = 4 * builder.cursor
-        result.fence_handle = session.submit(ib.va, result.ib_bytes)
+        result.fence_handle = session.submit(IB_VA, result.ib_bytes)
         result.first_fence_handle = result.first_fence_handle or result.fence_handle
         session.wait(result.fence_handle, timeout)
         result.submit_count += 1
-        result.signal_value = linux.load64(signal.address)
+        result.signal_value = linux.load64(signal.mapped)
         if result.signal_value != expected:
             raise SignalMismatch(f"submission {submission} left {result.signal_value:#x}, {expected:#x} was expected")

@@ -9,12 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.amdgpu.abi.cs import AMDGPU_HW_IP_COMPUTE
-from zinc_rt.amdgpu.cs.session import CsBuffer, CsSession
+from zinc_rt.amdgpu.cs.session import CsSession
+from zinc_rt.amdgpu.drm_memory import RenderBuffer
 from zinc_rt.amdgpu.errors import SignalMismatch
+from zinc_rt.amdgpu.guard import DeviceGuard
 from zinc_rt.amdgpu.host_map import HostMap
 from zinc_rt.amdgpu.pm4 import PacketBuilder
 from zinc_rt.seed.cs.boundary_programs import BoundaryProgram, pair, record_dispatch
-from zinc_rt.seed.cs.errors import InputTooLarge, OutputTooLarge, ShapeMismatch
+from zinc_rt.seed.cs.errors import InputTooLarge, OutputTooLarge, ShapeMismatch, named
 from zinc_rt.seed.cs.operands import Bytes, Floats
 from zinc_rt.seed.cs.sentinels import BoundaryOperation, sentinel
 
@@ -36,8 +38,9 @@ class Submissions:
     The input vector lies at byte 0 of the input buffer, weights behind it at the next multiple of 64.
     """
 
-    def __init__(self, session: CsSession, buffers: dict[str, CsBuffer], timeout: float) -> None:
+    def __init__(self, session: CsSession, buffers: dict[str, RenderBuffer], timeout: float) -> None:
         self._session, self._buffers = session, buffers
+        self._guard = DeviceGuard(session.linux, session.node)
         self._maps = {
             name: HostMap(session.linux, buffer.address, buffer.size)
             for name, buffer in buffers.items()
@@ -46,7 +49,9 @@ class Submissions:
         self.timeout = timeout
         self.file, self.ctx_id, self.ip_type = session.fd, session.ctx_id, AMDGPU_HW_IP_COMPUTE
         self.bo_list_handle = session.list_handle or 0
-        self.ib_va, self.input_va, self.output_va, self.signal_va, self.shader_va = (buffers[n].va for n in BUFFERS)
+        self.ib_va, self.input_va, self.output_va, self.signal_va, self.shader_va = (
+            buffers[n].va or 0 for n in BUFFERS
+        )
         self.ib_map, self.input_map, self.output_map, self.signal_map, self.shader_map = (
             self._maps[name].view().view(np.uint32) for name in BUFFERS
         )
@@ -63,7 +68,7 @@ class Submissions:
 
         Raises `BackendClosed`; `BackendError` in a forked child.
         """
-        return self._session.entered()
+        return self._guard.entered()
 
     def perform(self, operation: BoundaryOperation, prepare: Callable[[], object], record: Record) -> None:
         """One submission. prepare: writes input and output buffers once nothing uses them any more.
@@ -71,7 +76,7 @@ class Submissions:
         A submission that timed out is waited for first: its packets are in the indirect buffer.
         Raises as `Operations` says.
         """
-        with self._session.entered():
+        with self._guard.entered(), named():
             if self._unfinished:
                 self._wait()
             expected = sentinel(operation, self.submit_count + 1)

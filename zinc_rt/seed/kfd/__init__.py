@@ -15,6 +15,8 @@ from zinc_rt.amdgpu.abi.kfd import (
     MapMemoryToGpuArgs,
     ProcessDeviceApertures,
 )
+from zinc_rt.amdgpu.gfx import gfx_name as format_gfx_target
+from zinc_rt.amdgpu.interface import DEFAULT_RENDER_NODE
 from zinc_rt.amdgpu.kfd.calls import last_errno
 from zinc_rt.amdgpu.kfd.constants import (
     ALLOC_MEM_FLAGS_COHERENT,
@@ -25,7 +27,6 @@ from zinc_rt.amdgpu.kfd.constants import (
     ALLOC_MEM_FLAGS_USERPTR,
     ALLOC_MEM_FLAGS_VRAM,
     ALLOC_MEM_FLAGS_WRITABLE,
-    DEFAULT_RENDER_NODE,
     KFD_DEVICE_NODE,
     MIN_KFD_MAJOR,
     QUEUE_TYPE_COMPUTE,
@@ -33,7 +34,7 @@ from zinc_rt.amdgpu.kfd.constants import (
     QUEUE_TYPE_SDMA,
     TOPOLOGY_NODES_DIR,
 )
-from zinc_rt.amdgpu.kfd.sizes import align_up, compute_cwsr_bo_size, format_gfx_target
+from zinc_rt.amdgpu.kfd.sizes import align_up, compute_cwsr_bo_size
 from zinc_rt.amdgpu.kfd.topology import TopologyNode, find_topology_node, reachable, render_minor_of
 from zinc_rt.seed.kfd.bring_up import BringUpResult, BringUpStatus, bring_up_default, bring_up_path
 from zinc_rt.seed.kfd.queue_smoke import (

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from zinc_rt.amdgpu.kfd.calls import StepFailed
-from zinc_rt.amdgpu.kfd.constants import ALLOC_MEM_FLAGS_GTT, ALLOC_MEM_FLAGS_WRITABLE, DEFAULT_RENDER_NODE
+from zinc_rt.amdgpu.errors import StepFailed
+from zinc_rt.amdgpu.interface import DEFAULT_RENDER_NODE
+from zinc_rt.amdgpu.kfd.constants import ALLOC_MEM_FLAGS_GTT, ALLOC_MEM_FLAGS_WRITABLE
 from zinc_rt.amdgpu.kfd.memory import Memory
 from zinc_rt.amdgpu.kfd.session import KfdSession
 from zinc_rt.amdgpu.kfd.topology import find_topology_node, render_minor_of
@@ -83,7 +84,7 @@ def bring_up_path(render_node: str, *, linux: Linux | None = None) -> BringUpRes
             raise StepFailed("unsupported_os")
         _bring_up(linux, result)
     except StepFailed as failed:
-        result.status, result.errno = BringUpStatus(failed.step), failed.errno
+        result.status, result.errno = BringUpStatus(failed.word), failed.errno
     return result
 
 

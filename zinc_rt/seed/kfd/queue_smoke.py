@@ -12,13 +12,15 @@ from enum import StrEnum
 import numpy as np
 
 from zinc_rt.amdgpu.abi.kfd import CreateQueueArgs
-from zinc_rt.amdgpu.kfd.calls import StepFailed
-from zinc_rt.amdgpu.kfd.constants import ALLOC_MEM_FLAGS_GTT, ALLOC_MEM_FLAGS_WRITABLE, DEFAULT_RENDER_NODE
+from zinc_rt.amdgpu.errors import StepFailed
+from zinc_rt.amdgpu.interface import DEFAULT_RENDER_NODE
+from zinc_rt.amdgpu.kfd.constants import ALLOC_MEM_FLAGS_GTT, ALLOC_MEM_FLAGS_WRITABLE
 from zinc_rt.amdgpu.kfd.memory import Memory
-from zinc_rt.amdgpu.kfd.queue import create_queue, destroy_queue, dwords_at, queue_arguments
+from zinc_rt.amdgpu.kfd.queue_calls import create_queue, destroy_queue, queue_arguments
 from zinc_rt.amdgpu.kfd.session import KfdSession
 from zinc_rt.amdgpu.kfd.sizes import eop_bytes, save_area
 from zinc_rt.amdgpu.kfd.topology import find_topology_node, render_minor_of
+from zinc_rt.amdgpu.user_ring import dwords_at
 from zinc_rt.linux import PAGE, Linux, host
 from zinc_rt.seed.pm4_packet import PacketBuilder
 
@@ -108,7 +110,7 @@ def create_compute_queue_smoke_path(render_node: str, *, linux: Linux | None = N
             raise StepFailed("unsupported_os")
         _open_and_smoke(linux, result)
     except StepFailed as failed:
-        result.status, result.errno = _STATUS_OF_STEP.get(failed.step) or _Status(failed.step), failed.errno
+        result.status, result.errno = _STATUS_OF_STEP.get(failed.word) or _Status(failed.word), failed.errno
     return result
 
 

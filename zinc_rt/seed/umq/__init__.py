@@ -4,9 +4,9 @@ It asks in this order: is it worth asking (`probe_*`), does the kernel offer slo
 made and freed (`create_free_smoke_*`). `UserQueueInterface` is a queue that retires fences.
 """
 
+from zinc_rt.amdgpu.interface import DEFAULT_RENDER_NODE
 from zinc_rt.amdgpu.umq.interface import UserQueueInterface
 from zinc_rt.amdgpu.umq.preflight import (
-    DEFAULT_RENDER_NODE,
     MIN_LINUX,
     USER_QUEUE_PARAM_PATH,
     KernelVersion,
@@ -18,7 +18,7 @@ from zinc_rt.amdgpu.umq.preflight import (
     probe_path,
     user_queue_mode_enables_umq,
 )
-from zinc_rt.amdgpu.umq.smoke import (
+from zinc_rt.seed.umq.smoke import (
     SmokeResult,
     SmokeStatus,
     admission_probe_default,

@@ -8,20 +8,20 @@ from dataclasses import dataclass
 
 from zinc_rt.amdgpu.fence import Fence
 from zinc_rt.amdgpu.pool import GpuMemory, Pool
+from zinc_rt.amdgpu.recorded import PacketCopy
 
 _NAMED = 4  # kernels that a message lists
 
 
-@dataclass(eq=False)
-class Flight:
+@dataclass(eq=False, slots=True)
+class PendingSubmission:
     """interface_sequence: the interface's number for it; packets: its indirect buffer; dispatched_before: dispatches
-    of all
-    submissions before it.
+    of all submissions before it.
     """
 
     fence: Fence
     interface_sequence: int
-    packets: GpuMemory
+    packets: PacketCopy
     label: str
     kernels: Sequence[str]
     dispatched_before: int
@@ -32,49 +32,47 @@ class Flight:
         return f"submission {self.fence.sequence} ({self.label}: {f'kernels {names}{more}' if names else 'no kernels'})"
 
 
-class Flights:
+class PendingSubmissions:
     """Those that have not retired, oldest first, and memory that waits for some of them before it is free."""
 
     def __init__(self) -> None:
-        self._flying: deque[Flight] = deque()
+        self._pending: deque[PendingSubmission] = deque()
         self._waiting: deque[tuple[int, Pool, GpuMemory]] = deque()
 
     def __len__(self) -> int:
-        return len(self._flying)
+        return len(self._pending)
 
-    def __iter__(self) -> Iterator[Flight]:
-        return iter(self._flying)
+    def __iter__(self) -> Iterator[PendingSubmission]:
+        return iter(self._pending)
 
     @property
-    def newest(self) -> Flight | None:
+    def newest(self) -> PendingSubmission | None:
         """The last that was submitted."""
-        return self._flying[-1] if self._flying else None
+        return self._pending[-1] if self._pending else None
 
-    def add(self, flight: Flight) -> None:
+    def add(self, submission: PendingSubmission) -> None:
         """One more."""
-        self._flying.append(flight)
+        self._pending.append(submission)
 
-    def of(self, fence: Fence) -> Flight | None:
-        """The one with this very fence."""
-        return next((flight for flight in self._flying if flight.fence is fence), None)
+    def of(self, fence: Fence) -> PendingSubmission | None:
+        """The submission with this fence, or None."""
+        return next((submission for submission in self._pending if submission.fence is fence), None)
 
     def free_later(self, pool: Pool, memory: GpuMemory) -> None:
-        """Free memory once everything that flies now has retired."""
+        """Free memory once everything that is pending now has retired."""
         memory.freed = True
-        if self._flying:
-            self._waiting.append((self._flying[-1].fence.sequence, pool, memory))
+        if self._pending:
+            self._waiting.append((self._pending[-1].fence.sequence, pool, memory))
         else:
             pool.free(memory)
 
-    def land(self, interface_sequence: int, packets: Pool) -> list[Flight]:
-        """Take out what the interface has retired, free what it held and what waited for it."""
-        landed = []
-        while self._flying and self._flying[0].interface_sequence <= interface_sequence:
-            flight = self._flying.popleft()
-            landed.append(flight)
-            packets.free(flight.packets)
-        oldest = self._flying[0].fence.sequence if self._flying else None
+    def retire(self, interface_sequence: int) -> list[PendingSubmission]:
+        """Take out what the interface has retired, and free the memory that waited for it."""
+        retired = []
+        while self._pending and self._pending[0].interface_sequence <= interface_sequence:
+            retired.append(self._pending.popleft())
+        oldest = self._pending[0].fence.sequence if self._pending else None
         while self._waiting and (oldest is None or self._waiting[0][0] < oldest):
             _, pool, memory = self._waiting.popleft()
             pool.free(memory)
-        return landed
+        return retired

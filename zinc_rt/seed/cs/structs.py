@@ -29,9 +29,7 @@ from zinc_rt.amdgpu.abi.cs import (
     DrmAmdgpuWaitCsIn,
     DrmAmdgpuWaitCsOut,
 )
-
-DEFAULT_RENDER_NODE = "/dev/dri/renderD128"
-"""The first render node."""
+from zinc_rt.amdgpu.interface import DEFAULT_RENDER_NODE
 
 __all__ = [
     "AMDGPU_BO_LIST_OP_CREATE",

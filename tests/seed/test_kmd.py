@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 import zinc_rt
-from zinc_rt.amdgpu import drm as kmd
-from zinc_rt.amdgpu.drm import Bo, GemMapFailed, IoctlFailed, QueryStatus, last_errno
 from zinc_rt.linux import MAP_SHARED, PROT_READ, PROT_WRITE, Argument, Linux
+from zinc_rt.seed import kmd
+from zinc_rt.seed.kmd import Bo, GemMapFailed, IoctlFailed, QueryStatus, last_errno
 
 # Requests as the kernel's headers make them (exports, section 1.1a), and the variant of INFO's direction.
 GEM_CREATE, GEM_MMAP, INFO, GEM_VA, USERQ = 0xC0206440, 0xC0086441, 0x40206445, 0x40406448, 0xC0486456
@@ -151,7 +151,7 @@ def test_every_export_is_there() -> None:
     assert len(EXPORTS) == 42
     assert [name for name in EXPORTS if not hasattr(kmd, name)] == []
     assert set(EXPORTS) <= set(kmd.__all__)
-    assert zinc_rt.amdgpu.drm is kmd
+    assert zinc_rt.kmd is kmd
 
 
 def test_constants_and_sizes() -> None:

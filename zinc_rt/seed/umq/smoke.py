@@ -6,10 +6,13 @@ import contextlib
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from zinc_rt.amdgpu import drm as kmd
+from zinc_rt.amdgpu.advice import STEPS
 from zinc_rt.amdgpu.drm import QueryStatus
-from zinc_rt.amdgpu.umq.buffers import Buffers
-from zinc_rt.amdgpu.umq.preflight import DEFAULT_RENDER_NODE, ProbeStatus, probe_path
+from zinc_rt.amdgpu.drm_memory import RenderBuffers
+from zinc_rt.amdgpu.errors import BufferFailed, IoctlFailed
+from zinc_rt.amdgpu.interface import DEFAULT_RENDER_NODE
+from zinc_rt.amdgpu.umq.admission import admission
+from zinc_rt.amdgpu.umq.preflight import ProbeStatus
 from zinc_rt.amdgpu.umq.queue import UserQueue
 from zinc_rt.linux import Linux, host
 
@@ -29,10 +32,10 @@ class SmokeStatus(StrEnum):
     userq_free_failed = "userq_free_failed"
 
 
-_STATUS_OF_CALL = {
-    "AMDGPU_GEM_CREATE": SmokeStatus.gem_create_failed,
-    "AMDGPU_GEM_VA": SmokeStatus.gem_va_failed,
-    "AMDGPU_USERQ": SmokeStatus.userq_create_failed,
+_STATUS_OF_PART = {
+    "bo": SmokeStatus.gem_create_failed,
+    "map": SmokeStatus.gem_mmap_failed,
+    "va": SmokeStatus.gem_va_failed,
 }
 
 
@@ -66,20 +69,30 @@ def admission_probe_path(render_node: str, *, linux: Linux | None = None) -> Smo
 
     Passed means that it reports slots; a queue that retires a fence is still to be seen. Never raises.
     """
-    linux = linux or host()
-    preflight = probe_path(render_node, linux=linux)
-    if preflight.status is ProbeStatus.unsupported_os:
-        return SmokeResult(SmokeStatus.unsupported_os, preflight_status=preflight.status)
-    if not preflight.preflight_ok():
-        return SmokeResult(SmokeStatus.preflight_failed, preflight_status=preflight.status)
-    query = kmd.query_compute_userq(render_node, linux=linux)
-    result = SmokeResult(
-        SmokeStatus.passed, preflight_status=preflight.status, query_status=query.status, errno=query.errno
-    )
+    seen = admission(render_node, linux or host())
+    preflight, query = seen.preflight.status, seen.query
+    if preflight is ProbeStatus.unsupported_os:
+        return SmokeResult(SmokeStatus.unsupported_os, preflight_status=preflight)
+    if query is None:
+        return SmokeResult(SmokeStatus.preflight_failed, preflight_status=preflight)
+    result = SmokeResult(SmokeStatus.passed, 0, preflight, query.status, query.errno)
     if query.info is None:
         return replace(result, status=SmokeStatus.compute_userq_unavailable)
     info = query.info
     return replace(result, userq_slots=info.userq_slots, eop_size=info.eop_size, eop_alignment=info.eop_alignment)
+
+
+def explain(result: SmokeResult) -> tuple[str, str]:
+    """Reason and remedy of a result that is not ok; two empty texts for one that is."""
+    if result.ok():
+        return "", ""
+    words: dict[SmokeStatus, ProbeStatus | QueryStatus | None] = {
+        SmokeStatus.unsupported_os: result.preflight_status,
+        SmokeStatus.preflight_failed: result.preflight_status,
+        SmokeStatus.compute_userq_unavailable: result.query_status,
+    }
+    step = STEPS[(words.get(result.status) or result.status).value]
+    return step.text, step.remedy
 
 
 def create_free_smoke_default(*, linux: Linux | None = None) -> SmokeResult:
@@ -97,7 +110,7 @@ def create_free_smoke_path(render_node: str, *, linux: Linux | None = None) -> S
         fd = linux.open(render_node)
     except OSError as error:
         return replace(result, status=SmokeStatus.render_node_open_failed, errno=error.errno)
-    buffers = Buffers(fd, linux)
+    buffers = RenderBuffers(fd, render_node, linux)
     try:
         return _create_and_free(buffers, result)
     finally:
@@ -106,19 +119,19 @@ def create_free_smoke_path(render_node: str, *, linux: Linux | None = None) -> S
             linux.close(fd)
 
 
-def _create_and_free(buffers: Buffers, result: SmokeResult) -> SmokeResult:
+def _create_and_free(buffers: RenderBuffers, result: SmokeResult) -> SmokeResult:
     try:
         queue = UserQueue.allocate(buffers, result.eop_size, result.eop_alignment)
         queue.create()
-    except kmd.KmdError as error:
-        # Only the two steps of a map are left: asking for its offset, and the mmap itself.
-        status = _STATUS_OF_CALL.get(error.call, SmokeStatus.gem_mmap_failed)
-        return replace(result, status=status, errno=error.errno)
+    except BufferFailed as error:
+        return replace(result, status=_STATUS_OF_PART[error.part], errno=error.errno)
+    except IoctlFailed as error:
+        return replace(result, status=SmokeStatus.userq_create_failed, errno=error.errno)
     result = replace(result, queue_id=queue.queue_id)
     try:
         queue.free()
-    except kmd.IoctlFailed as error:
-        with contextlib.suppress(kmd.IoctlFailed):
+    except IoctlFailed as error:
+        with contextlib.suppress(IoctlFailed):
             queue.free()  # its buffers go next; what stays even now, ends with the file
         return replace(result, status=SmokeStatus.userq_free_failed, errno=error.errno)
     return result

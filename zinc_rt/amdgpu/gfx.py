@@ -1,0 +1,114 @@
+"""Generations of AMD's graphics core: one record for each, with everything of it that the driver has to know.
+
+The kernel has two forms of a core's version: gfx_target_version in KFD's topology (120001 for gfx1201: major, two
+digits of minor, two of stepping), and the discovery table's 0x0C0001 in HW_IP_INFO. docs/extending.md says what
+else a new generation takes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from zinc_rt.amdgpu.pm4.builder import ACQUIRE_HOST, ACQUIRE_KERNEL, RELEASE_CONTROL
+
+
+@dataclass(frozen=True)
+class Gfx:
+    """A generation.
+
+    name, major: "gfx12" and 12. kernel_target: what kernels are compiled for, a name of `zinc_rt.lang.target.TARGETS`;
+    cores: gfx_target_version // 100 of the cores that run that code. executed: whether compiled kernels have been run
+    on it, by the emulator at least; where not, they are compiled and no tier takes the GPU.
+
+    acquire_host, acquire_kernel: gcr_cntl of the full barrier, which also makes host writes visible, and of the light
+    one between dispatches. release_control: the first body dword of a fence's RELEASE_MEM.
+
+    max_groups: workgroups of a dispatch in x, y and z; user_dwords: registers that a kernel's arguments arrive in;
+    max_threads: work-items of a workgroup.
+
+    lds_bytes: of a compute unit; large_registers: gfx_target_versions with 384 KiB of vector registers a compute unit,
+    the others have 256. Both are part of the save area of a preempted queue, whose size amdkfd checks.
+    """
+
+    name: str
+    major: int
+    kernel_target: str
+    cores: frozenset[int]
+    executed: bool
+    acquire_host: int
+    acquire_kernel: int
+    release_control: int
+    max_groups: tuple[int, int, int]
+    user_dwords: int
+    max_threads: int
+    lds_bytes: int
+    large_registers: frozenset[int]
+
+    def runs_kernels(self, version: int) -> bool:
+        """Whether compiled kernels run on the core with this gfx_target_version, and that has been shown."""
+        return self.executed and version // 100 in self.cores
+
+
+_DWORD = 0xFFFF_FFFF
+
+GFX11 = Gfx(
+    name="gfx11",
+    major=11,
+    kernel_target="gfx1100",
+    cores=frozenset({1100}),
+    executed=False,  # the emulator runs gfx12 code alone
+    acquire_host=ACQUIRE_HOST,
+    acquire_kernel=ACQUIRE_KERNEL,
+    release_control=RELEASE_CONTROL,
+    max_groups=(_DWORD, _DWORD, _DWORD),
+    user_dwords=16,
+    max_threads=1024,
+    lds_bytes=0x10000,
+    large_registers=frozenset({110000, 110001, 110501}),
+)
+GFX12 = Gfx(
+    name="gfx12",
+    major=12,
+    kernel_target="gfx1201",
+    cores=frozenset({1200}),
+    executed=True,
+    acquire_host=ACQUIRE_HOST,
+    acquire_kernel=ACQUIRE_KERNEL,
+    release_control=RELEASE_CONTROL,
+    max_groups=(_DWORD, 0xFFFF, 0xFFFF),  # a wave gets its y and z in halves of one register (ttmp7)
+    user_dwords=16,
+    max_threads=1024,
+    lds_bytes=0x10000,
+    large_registers=frozenset({120000, 120001}),
+)
+GENERATIONS = (GFX11, GFX12)
+"""Those that the packets are written for, oldest first."""
+
+
+def generations(*, executed: bool = False) -> str:
+    """Their names for a message, as "gfx11 and gfx12"; executed: only of those that compiled kernels ran on."""
+    return " and ".join(gfx.name for gfx in GENERATIONS if gfx.executed or not executed)
+
+
+def gfx_of(version: int) -> Gfx | None:
+    """The generation of a gfx_target_version; None when the packets are not written for it."""
+    return next((gfx for gfx in GENERATIONS if gfx.major == version // 10000), None)
+
+
+def runs_kernels(version: int) -> bool:
+    """Whether compiled kernels run on the GPU with this gfx_target_version."""
+    gfx = gfx_of(version)
+    return gfx is not None and gfx.runs_kernels(version)
+
+
+def gfx_name(version: int) -> str:
+    """A gfx_target_version as people write it: 120001 is "gfx1201", 90010 is "gfx90a"; "gfx?" for 0."""
+    if version <= 0:
+        return "gfx?"
+    return f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"
+
+
+def version_of(ip_discovery_version: int) -> int:
+    """The gfx_target_version of a discovery version: major, minor and stepping, a byte each; 0x0C0001 is 120001."""
+    major, minor, stepping = (ip_discovery_version >> shift & 0xFF for shift in (16, 8, 0))
+    return major * 10000 + minor * 100 + stepping

@@ -1,0 +1,152 @@
+"""Packets of command lists in GPU memory: put there once, submitted again with nothing but another fence.
+
+A list is lowered and copied at its first submission. Each submission then stores two dwords, the fence's value, into
+the copy. The GPU may read a copy until its fence has retired, so a list that is submitted again before that takes a
+second copy; a caller that waits for every step, as decoding does, always comes back to the first. Copies beyond two go
+back when they retire, all of a list when nobody holds the list any more. `submit` never waits for a copy: that would
+need a time limit of its own, and one thread could wait for what only itself lets go on.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from zinc_rt.amdgpu.command_list import CommandList
+from zinc_rt.amdgpu.gfx import Gfx
+from zinc_rt.amdgpu.heaps import Heaps
+from zinc_rt.amdgpu.packets import FENCE_VALUE, Words, fence_packets, lower
+from zinc_rt.amdgpu.pm4 import hi32, lo32
+from zinc_rt.amdgpu.pool import GpuMemory, Pool
+from zinc_rt.errors import BackendError
+from zinc_rt.linux import Linux
+
+KEPT_COPIES = 2
+
+
+@dataclass(eq=False, slots=True)
+class PacketCopy:
+    """Packets in GPU memory. value_address: in this process, of the fence's value, two dwords; source: the list that
+    they were made from, None for those that serve once; in_use: whether the GPU may read them.
+    """
+
+    memory: GpuMemory
+    n_dwords: int
+    value_address: int
+    source: RecordedList | None = None
+    in_use: bool = False
+
+    def set_fence(self, linux: Linux, value: int) -> None:
+        """Let the packets end with this value."""
+        linux.store32(self.value_address, lo32(value))
+        linux.store32(self.value_address + 4, hi32(value))
+
+
+@dataclass(eq=False, slots=True)
+class RecordedList:
+    """What is known of a command list. n_items: of the list when it was lowered to `words`; kernels: names of its
+    dispatches, in order; checked: the count of freed pieces of the queue's memory, and of the list's own, when none of
+    these was found freed.
+    """
+
+    commands: weakref.ref[CommandList]
+    n_items: int = -1
+    words: Words = field(default_factory=lambda: np.zeros(0, np.uint32))
+    kernels: tuple[str, ...] = ()
+    copies: list[PacketCopy] = field(default_factory=list)
+    checked: tuple[int, int] = (-1, -1)
+
+
+class RecordedLists:
+    """All lists of one queue. pool: where packets go; signal_va: where their fences are written."""
+
+    def __init__(self, linux: Linux, heaps: Heaps, pool: Pool, gfx: Gfx, signal_va: int) -> None:
+        self._linux, self._heaps, self._pool, self._gfx, self._signal_va = linux, heaps, pool, gfx, signal_va
+        self._by_id: dict[int, RecordedList] = {}
+        self._dropped: deque[int] = deque()  # filled by the garbage collector, in any thread and at any time
+
+    def of(self, commands: CommandList, n_freed: int) -> RecordedList:
+        """The list as it is now. n_freed: pieces of memory that the queue's callers have freed so far.
+
+        Raises `BackendError` when it uses freed memory, or takes too many packets.
+        """
+        key = id(commands)
+        found = self._by_id.get(key)
+        if found is None:
+            found = self._by_id[key] = RecordedList(self._watch(commands, key))
+        if found.checked != (n_freed, len(commands.memory)):
+            freed = next((memory for memory in commands.memory if memory.freed), None)
+            if freed is not None:
+                raise BackendError(f"{commands.label} uses {freed.label}, {freed.size} bytes that were freed")
+            found.checked = n_freed, len(commands.memory)
+        if found.n_items != commands.n_items:
+            found.words = np.array(lower(commands, self._gfx), np.uint32)
+            found.kernels = tuple(program.name for program in commands.programs)
+            found.n_items = commands.n_items
+            self._let_go(found)
+        return found
+
+    def _watch(self, commands: CommandList, key: int) -> weakref.ref[CommandList]:
+        dropped = self._dropped
+        return weakref.ref(commands, lambda _: dropped.append(key))
+
+    def take(self, recorded: RecordedList) -> PacketCopy:
+        """A copy that the GPU does not use, in use from now on. Raises `InterfaceError` when memory is short."""
+        copy = next((copy for copy in recorded.copies if not copy.in_use), None)
+        if copy is None:
+            copy = self._put(recorded.words)
+            copy.source = recorded
+            recorded.copies.append(copy)
+        copy.in_use = True
+        return copy
+
+    def take_marked(self, commands: CommandList, mark_va: int, dispatched: int) -> PacketCopy:
+        """A copy that serves once, with a note after each dispatch of how many are done."""
+        copy = self._put(np.array(lower(commands, self._gfx, (mark_va, dispatched)), np.uint32))
+        copy.in_use = True
+        return copy
+
+    def give(self, copy: PacketCopy) -> None:
+        """Its fence has retired: the GPU does not read it any more."""
+        copy.in_use = False
+        if copy.source is None or len(copy.source.copies) > KEPT_COPIES:
+            self.free(copy)
+
+    def free(self, copy: PacketCopy) -> None:
+        """Give the memory back; the GPU does not read it any more, or never began to."""
+        if copy.source is not None:
+            copy.source.copies.remove(copy)
+        self._pool.free(copy.memory)
+
+    def collect(self) -> None:
+        """Give back what belongs to lists that nobody holds any more."""
+        while self._dropped:
+            self._let_go(self._by_id.pop(self._dropped.popleft()))
+
+    def close(self) -> None:
+        """Know nothing any more; the memory goes with its pool."""
+        self._by_id.clear()
+
+    def _let_go(self, recorded: RecordedList) -> None:
+        """Free the copies; those in use are freed when they are given back."""
+        copies, recorded.copies = recorded.copies, []
+        for copy in copies:
+            copy.source = None
+            if not copy.in_use:
+                self._pool.free(copy.memory)
+
+    def _put(self, words: Words) -> PacketCopy:
+        tail = fence_packets(len(words), self._gfx, self._signal_va)
+        n = len(words) + len(tail)
+        memory = self._pool.allocate(4 * n, "packets")
+        self._store(memory, words, tail)
+        assert memory.buffer.address is not None, "packets are visible"
+        return PacketCopy(memory, n, memory.buffer.address + memory.offset + 4 * (len(words) + FENCE_VALUE))
+
+    def _store(self, memory: GpuMemory, words: Words, tail: list[int]) -> None:
+        # Apart from `_put`: an error's traceback must not keep an array of the map alive.
+        there = self._heaps.view(memory).view(np.uint32)
+        there[: len(words)], there[len(words) :] = words, tail
