@@ -54,7 +54,7 @@ def stopped(*_: object) -> None:
 def test_a_step_that_was_left_alone_is_waited_for(model: Model) -> None:
     """Before the next one's inputs are written, which it would read."""
     left_alone(model, [5, 6, 7, 8])
-    backend, newest = model.engine._backend.gpu, model.engine._backend.gpu._flights.newest
+    backend, newest = model.engine._backend.gpu, model.engine._backend.gpu._pending.newest
     assert newest is not None
     assert backend.retired() < newest.fence.sequence
     model.engine.drain()
