@@ -153,7 +153,7 @@ def _tokenizer(metadata: Metadata) -> Tokenizer:
     from zinc_rt.text import Tokenizer, TokenizerError  # here, while weights are loaded: it takes a while
 
     tokenizer = Tokenizer.from_metadata(metadata)
-    with suppress(TokenizerError):  # an encoder that cannot be built is for whoever encodes
+    with suppress(TokenizerError):  # the caller of `tokenize` gets the error
         tokenizer.encode(" ", add_special=False)
     return tokenizer
 

@@ -37,5 +37,5 @@ def read_bandwidth(n_bytes: int, library: Library, runner: Runner) -> float:
         start = time.perf_counter()
         runner.run(program)
         seconds.append(time.perf_counter() - start)
-    runner.settle()
+    runner.drain()
     return memory.nbytes / statistics.median(seconds[1:]) / 1e9
