@@ -62,7 +62,7 @@ def peak_mib(code: str) -> float:
 
 def speeds(n_prompt: int, n_text: int) -> tuple[float, float]:
     """Prefill and decode tokens/s of one cold generation with a fresh model."""
-    with zinc_rt.load(tier="t_cpu") as model:
+    with zinc_rt.load(device="cpu") as model:
         ids = (model.tokenize("Once upon a time there was a little fox who lived by the river. ") * n_prompt)[:n_prompt]
         stats = model.generate(ids, max_tokens=n_text, ignore_eos=True, seed=1).stats
     return stats.prefill_tokens_per_second, stats.decode_tokens_per_second
@@ -102,7 +102,7 @@ def figures(rounds: int) -> dict[str, list[float]]:
         opened = measure(rounds, lambda: open_seconds(path))
         opening = f"from zinc_rt.gguf import GGUFFile; f = GGUFFile.open({str(path)!r}); f.tensors"
         open_memory = [peak_mib(opening) - peak_mib("import zinc_rt.gguf") for _ in range(rounds)]
-    load = f"import zinc_rt; m = zinc_rt.load(tier='t_cpu'); m.generate({PROMPT!r}, max_tokens=32, seed=1)"
+    load = f"import zinc_rt; m = zinc_rt.load(device='cpu'); m.generate({PROMPT!r}, max_tokens=32, seed=1)"
     return {
         "zinc --help, s": measure(rounds, lambda: process_seconds("--help")),
         "command to first text, s": measure(rounds, first_token_seconds),

@@ -55,6 +55,6 @@ def ctrl_c() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def model() -> Iterator[zinc_rt.Model]:
-    """The model in the package with a context of 256 tokens, on the CPU tier."""
-    with zinc_rt.load(tier="t_cpu", n_ctx=256) as loaded:
+    """The model in the package with a context of 256 tokens, on the CPU."""
+    with zinc_rt.load(device="cpu", n_ctx=256) as loaded:
         yield loaded

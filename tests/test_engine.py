@@ -1,4 +1,4 @@
-"""Tiers, options and the step."""
+"""Devices, options and the step."""
 
 from __future__ import annotations
 
@@ -8,77 +8,85 @@ import numpy as np
 import pytest
 
 import zinc_rt
+from zinc_rt.backends.select import select_device
 from zinc_rt.engine import (
-    Capabilities,
     ContextFull,
+    Device,
+    DeviceUnavailable,
     Engine,
     EngineError,
     Options,
     Rows,
-    Tier,
-    TierUnavailable,
-    UnknownZincRtTier,
-    auto_tier,
-    parse_tier,
-    probe_tiers,
-    tier_from_env,
+    UnknownDevice,
+    device_from_env,
+    parse_device,
+    probe_devices,
 )
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.mem.errors import MemoryPlanError
 from zinc_rt.model import built_in_model
 from zinc_rt.models import define
+from zinc_rt.sampling.params import SamplingParams
+from zinc_rt.sampling.request import SamplingRequest
+from zinc_rt.sampling.sampler import Sampler
 
 
 @pytest.mark.parametrize(
-    ("text", "tier"),
+    ("text", "device"),
     [
-        ("auto", Tier.auto),
-        ("t1", Tier.t1_pm4),
-        ("t1_pm4", Tier.t1_pm4),
-        ("t2", Tier.t2_umq),
-        ("t2_umq", Tier.t2_umq),
-        ("t_cpu", Tier.t_cpu),
-        ("t_metal", Tier.t_metal),
-        ("t_intel", Tier.t_intel),
-        ("t_cuda", Tier.t_cuda),
+        *((device.value, device) for device in Device),
+        ("t_cpu", Device.cpu),
+        ("t1", Device.gpu_kernel),
+        ("t1_pm4", Device.gpu_kernel),
+        ("t2", Device.gpu_umq),
+        ("t2_umq", Device.gpu_umq),
     ],
 )
-def test_parse_tier(text: str, tier: Tier) -> None:
-    assert parse_tier(text) is tier
+def test_parse_device(text: str, device: Device) -> None:
+    assert parse_device(text) is device
+    assert device_from_env({"ZINC_RT_TIER": text}) is device
+    assert Options(tier=text).device is device
+    assert Options(text).device is device  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("text", ["", "cpu", "T_CPU", "t3", "auto "])
-def test_unknown_tiers(text: str) -> None:
-    with pytest.raises(UnknownZincRtTier, match="t_cpu"):
-        parse_tier(text)
+@pytest.mark.parametrize("text", ["", "CPU", "t3", "auto ", "gpu:", "gpu:cs,kfd"])
+def test_unknown_devices(text: str) -> None:
+    with pytest.raises(UnknownDevice, match=r"use one of auto, cpu, gpu, gpu:umq, gpu:kfd, gpu:cs, emu$"):
+        parse_device(text)
 
 
-def test_tier_from_env() -> None:
-    assert tier_from_env({}) is Tier.auto
-    assert tier_from_env({"ZINC_RT_TIER": ""}) is Tier.auto
-    assert tier_from_env({"ZINC_RT_TIER": "t_cpu"}) is Tier.t_cpu
-    with pytest.raises(UnknownZincRtTier, match="ZINC_RT_TIER"):
-        tier_from_env({"ZINC_RT_TIER": "gpu"})
+def test_device_from_env() -> None:
+    assert device_from_env({}) is Device.auto
+    assert device_from_env({"ZINC_RT_TIER": ""}) is Device.auto
+    with pytest.raises(UnknownDevice, match=r"^ZINC_RT_TIER: unknown device 'tpu'"):
+        device_from_env({"ZINC_RT_TIER": "tpu"})
+    with pytest.raises(DeviceUnavailable, match=r"^ZINC_RT_TIER: device t_metal cannot run: not built"):
+        device_from_env({"ZINC_RT_TIER": "t_metal"})
+
+
+def test_a_device_is_named_once() -> None:
+    with pytest.raises(UsageError, match="give device only"):
+        Options(Device.emu, tier="t_cpu")
+    with pytest.raises(UsageError, match="give device only"):
+        zinc_rt.load(device="cpu", tier="t_cpu")
 
 
 def test_auto_finds_no_gpu_and_says_so() -> None:
     lines: list[str] = []
-    assert auto_tier(lines.append) is Tier.t_cpu
-    assert len(lines) == 1
-    assert "t2_umq" in lines[0]
-    assert "t1_pm4" in lines[0]
+    assert select_device(Device.auto, lines.append) is Device.cpu
+    assert lines == ["device cpu; skipped gpu: no AMD GPU is in sight"]
 
 
-def test_every_tier_is_reported_once() -> None:
-    assert sorted(r.tier for r in probe_tiers()) == sorted(t for t in Tier if t is not Tier.auto)
-    assert all(r.reason for r in probe_tiers())
+def test_every_device_is_reported_once() -> None:
+    assert [r.device.value for r in probe_devices()] == ["gpu:umq", "gpu:kfd", "gpu:cs", "cpu", "emu"]
+    assert all(r.reason for r in probe_devices())
 
 
-@pytest.mark.parametrize("tier", [Tier.t1_pm4, Tier.t2_umq, Tier.t_cuda])
-def test_an_explicit_tier_is_obeyed_or_refused(tier: Tier) -> None:
-    with pytest.raises(TierUnavailable, match=tier.value):
-        Engine(Options(tier=tier))
+@pytest.mark.parametrize("device", [Device.gpu, Device.gpu_kfd, Device.gpu_umq, Device.gpu_cs, Device.gpu_kernel])
+def test_an_explicit_device_is_obeyed_or_refused(device: Device) -> None:
+    with pytest.raises(DeviceUnavailable, match=rf"^device {device.value} cannot run: no AMD GPU is in sight"):
+        Engine(Options(device))
 
 
 @pytest.mark.parametrize("bad", [{"n_batch": 0}, {"n_slots": -1}, {"n_ctx": 0}, {"threads": 0}])
@@ -101,8 +109,7 @@ def engine(story: GGUFFile) -> Iterator[Engine]:
 
 
 def test_before_a_model_is_loaded() -> None:
-    with Engine.init() as empty:
-        assert empty.capabilities() == Capabilities()
+    with Engine() as empty:
         with pytest.raises(EngineError, match="no model"):
             empty.open_sequence()
         with pytest.raises(EngineError, match="no model"):
@@ -187,7 +194,25 @@ def test_bad_rows(engine: Engine) -> None:
     for token in (-1, 1 << 40):
         with pytest.raises(zinc_rt.ZincError, match="vocabulary"):
             engine.step([Rows(slot, 0, [token])])
+    for tokens in ([1, 1 << 40], np.array([1, 1 << 40]), [1, -(1 << 31) - 1]):
+        with pytest.raises(zinc_rt.ZincError, match="vocabulary"):
+            engine.step([Rows(slot, 0, tokens)])
+    engine.step([Rows(slot, 0, [1])])  # nothing had run
     engine.check_integrity()
+
+
+def test_sampled_steps_give_the_tokens_of_the_logits(engine: Engine) -> None:
+    """Rows of one step, each with its own sampler."""
+    asked = [SamplingParams(temperature=0), SamplingParams(seed=4, top_k=3), SamplingParams(seed=5, logprobs=2)]
+    slots = [engine.open_sequence() for _ in asked]
+    rows = [Rows(slot, 0, [3 + slot, 7], wanted=(1,)) for slot in slots]
+    n_vocab = engine.step(rows).logits.shape[1]
+    requests = [SamplingRequest(Sampler(p, n_vocab - i), [3, 7]) for i, p in enumerate(asked)]
+    step = engine.step(rows, requests)
+    want = [Sampler(p, n_vocab - i).sample(step.logits[i, : n_vocab - i], [3, 7]) for i, p in enumerate(asked)]
+    assert [step.token(i) for i in range(3)] == want
+    with pytest.raises(EngineError, match="3 wanted rows and 2 sampling requests"):
+        engine.step(rows, requests[:2])
 
 
 def test_a_plan_that_does_not_fit_is_refused_before_loading(story: GGUFFile) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import zinc_rt
-from zinc_rt.backends.cpu.backend import KERNELS, Kernels
+from zinc_rt.backends.select import KERNELS, Kernels
 from zinc_rt.engine import Engine, Options
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.model import Model, built_in_model

@@ -70,7 +70,7 @@ def test_greedy_follows_the_logits(model: zinc_rt.Model) -> None:
 @pytest.mark.parametrize("n_batch", [1, 7, 64])
 def test_chunk_size_changes_no_bit(model: zinc_rt.Model, n_batch: int) -> None:
     ids = model.tokenize("Once upon a time there was a little fox who lived by the river. " * 3)[:40]
-    with zinc_rt.load(tier="t_cpu", n_ctx=64, n_batch=n_batch) as other:
+    with zinc_rt.load(device="cpu", n_ctx=64, n_batch=n_batch) as other:
         assert (bits(other.logits(ids)) == bits(model.logits(ids))).all()
 
 
@@ -79,7 +79,7 @@ def test_a_reused_prefix_changes_nothing(model: zinc_rt.Model) -> None:
     longer = PROMPT + first.text
     again = model.generate(longer, temperature=0.0, max_tokens=10)
     assert again.stats.cached_tokens > 0
-    with zinc_rt.load(tier="t_cpu", n_ctx=256) as fresh:
+    with zinc_rt.load(device="cpu", n_ctx=256) as fresh:
         cold = fresh.generate(longer, temperature=0.0, max_tokens=10)
     assert cold.stats.cached_tokens == 0
     assert cold.token_ids == again.token_ids
@@ -112,7 +112,7 @@ def test_logit_bias_forces_and_forbids(model: zinc_rt.Model) -> None:
 
 
 def test_the_context_fills_and_says_so() -> None:
-    with zinc_rt.load(tier="t_cpu", n_ctx=24) as small:
+    with zinc_rt.load(device="cpu", n_ctx=24) as small:
         out = small.generate(PROMPT, max_tokens=None, ignore_eos=True, temperature=0.0)
         assert out.finish_reason == "context"
         assert out.stats.prompt_tokens + out.stats.completion_tokens == 25  # the last token needs no place
@@ -167,7 +167,7 @@ def test_what_a_model_says_of_itself(model: zinc_rt.Model) -> None:
     assert model.architecture == "qwen3"
     assert model.n_ctx == 256
     assert model.n_vocab == model.info.n_vocab
-    assert str(model.tier) == "t_cpu"
+    assert str(model.device) == "cpu"
     assert model.plan.total > Path(model.file.path).stat().st_size // 2
     assert model.chat_template.render([{"role": "user", "content": "Hello"}]).endswith("assistant\n")
     assert dataclasses.asdict(model.info)["architecture"] == "qwen3"

@@ -41,7 +41,7 @@ def spoil(path: Path, tokens: list[int]) -> None:
 def test_logits_that_are_nan_are_told_once_a_generation(path: Path, kernels: str, params: dict[str, float]) -> None:
     spoil(path, [1, 2, 200])
     lines: list[str] = []
-    with zinc_rt.load(path, tier="t_cpu", kernels=kernels, threads=1, notify=lines.append) as model:
+    with zinc_rt.load(path, device="cpu", kernels=kernels, threads=1, notify=lines.append) as model:
         lines.clear()
         for n in (1, 2):
             assert len(model.generate("abc", max_tokens=5, seed=1, **params).token_ids) == 5  # type: ignore[arg-type]
@@ -53,7 +53,7 @@ def test_logits_that_are_nan_are_told_once_a_generation(path: Path, kernels: str
 @pytest.mark.parametrize("temperature", [0, 0.8])
 def test_whole_logits_are_told_nothing_about(path: Path, temperature: float) -> None:
     lines: list[str] = []
-    with zinc_rt.load(path, tier="t_cpu", notify=lines.append) as model:
+    with zinc_rt.load(path, device="cpu", notify=lines.append) as model:
         lines.clear()
         model.generate("abc", max_tokens=5, temperature=temperature, logit_bias={65: -np.inf})
     assert lines == []
@@ -94,7 +94,7 @@ def later(path: Path, change: Callable[[Path], None]) -> None:
 
 @pytest.mark.parametrize(("change", "words"), CHANGES, ids=IDS)
 def test_a_changed_file_is_noticed_by_the_next_call(path: Path, change: Callable[[Path], None], words: str) -> None:
-    with zinc_rt.load(path, tier="t_cpu") as model:
+    with zinc_rt.load(path, device="cpu") as model:
         text = model.generate("abc", max_tokens=3, seed=1).text
         assert model.generate("abc", max_tokens=3, seed=1).text == text
         later(path, change)
@@ -109,16 +109,16 @@ def test_a_changed_file_is_noticed_by_the_next_call(path: Path, change: Callable
 
 @pytest.mark.parametrize("change", [c for c, _ in CHANGES[1:]], ids=IDS[1:])
 def test_loading_a_changed_file_again_is_all_it_takes(path: Path, change: Callable[[Path], None]) -> None:
-    with zinc_rt.load(path, tier="t_cpu"):
+    with zinc_rt.load(path, device="cpu"):
         later(path, change)
-        with zinc_rt.load(path, tier="t_cpu") as again:
+        with zinc_rt.load(path, device="cpu") as again:
             assert len(again.generate("abc", max_tokens=3).token_ids) == 3
 
 
 @pytest.mark.parametrize("kernels", ["native", "reference"])
 @pytest.mark.parametrize(("change", "words"), CHANGES[:3], ids=IDS[:3])
 def test_a_stream_ends_at_the_next_step(path: Path, kernels: str, change: Callable[[Path], None], words: str) -> None:
-    with zinc_rt.load(path, tier="t_cpu", kernels=kernels, threads=1) as model:
+    with zinc_rt.load(path, device="cpu", kernels=kernels, threads=1) as model:
         stream = model.stream("abc", max_tokens=10)
         next(stream)
         later(path, change)
@@ -128,7 +128,7 @@ def test_a_stream_ends_at_the_next_step(path: Path, kernels: str, change: Callab
 
 
 def test_what_is_read_of_the_metadata_later_is_of_the_same_file(path: Path) -> None:
-    with zinc_rt.load(path, tier="t_cpu") as model:
+    with zinc_rt.load(path, device="cpu") as model:
         later(path, write_in_place)
         with pytest.raises(FileChanged):
             _ = model.chat_template
@@ -136,7 +136,7 @@ def test_what_is_read_of_the_metadata_later_is_of_the_same_file(path: Path) -> N
 
 def test_a_file_that_is_moved_or_removed_stays_good(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(path.parent)
-    with zinc_rt.load(path.name, tier="t_cpu") as model:
+    with zinc_rt.load(path.name, device="cpu") as model:
         text = model.generate("abc", max_tokens=3, seed=1).text
         monkeypatch.chdir("/")
         path.rename(path.with_name("elsewhere.gguf"))
@@ -151,12 +151,12 @@ def test_a_file_that_changes_while_it_is_loaded(path: Path) -> None:
             later(path, write_in_place)
 
     with pytest.raises(FileChanged, match="was written to"):
-        zinc_rt.load(path, tier="t_cpu", kernels="native", progress=progress)
+        zinc_rt.load(path, device="cpu", kernels="native", progress=progress)
 
 
 def test_the_command_says_it_in_one_line(path: Path) -> None:
     with subprocess.Popen(
-        [sys.executable, "-m", "zinc_rt", "chat", "-m", str(path), "-n", "3", "--tier", "t_cpu"],
+        [sys.executable, "-m", "zinc_rt", "chat", "-m", str(path), "-n", "3", "--device", "cpu"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as chat:  # fmt: skip
         assert chat.stdin is not None

@@ -10,7 +10,7 @@ import pytest
 
 import zinc_rt
 from zinc_rt.backends.cpu.backend import CpuBackend
-from zinc_rt.backends.tiers import Tier, UnknownZincRtTier
+from zinc_rt.backends.devices import Device, UnknownDevice
 from zinc_rt.checks import show
 from zinc_rt.engine import EngineError, Options
 from zinc_rt.errors import UsageError, ZincError
@@ -50,7 +50,7 @@ def check_line(error: ZincError, name: str) -> None:
 @pytest.mark.parametrize("field", ["n_ctx", "n_batch", "threads"])
 def test_counts_of_load(field: str, value: Any) -> None:
     with pytest.raises(UsageError) as caught:
-        zinc_rt.load(tier="t_cpu", **{field: value})
+        zinc_rt.load(device="cpu", **{field: value})
     check_line(caught.value, field)
 
 
@@ -63,11 +63,11 @@ def test_counts_of_load(field: str, value: Any) -> None:
         ("path", "", UsageError),
         ("path", "a\0b", FileAccessError),
         ("path", "/nonexistent/\x1b[31m", FileAccessError),
-        ("tier", 3, UnknownZincRtTier),
-        ("tier", True, UnknownZincRtTier),
-        ("tier", ["t_cpu"], UnknownZincRtTier),
-        ("tier", "", UnknownZincRtTier),
-        ("tier", b"t_cpu", UnknownZincRtTier),
+        ("device", 3, UnknownDevice),
+        ("device", True, UnknownDevice),
+        ("device", ["t_cpu"], UnknownDevice),
+        ("device", "", UnknownDevice),
+        ("device", b"t_cpu", UnknownDevice),
         ("kernels", 3, UsageError),
         ("kernels", "", UsageError),
         ("kernels", b"native", UsageError),
@@ -83,7 +83,7 @@ def test_counts_of_load(field: str, value: Any) -> None:
 )
 def test_other_arguments_of_load(field: str, value: Any, kind: type[ZincError]) -> None:
     with pytest.raises(kind) as caught:
-        zinc_rt.load(**{"tier": "t_cpu", field: value})
+        zinc_rt.load(**{"device": "cpu", field: value})
     check_line(caught.value, "" if isinstance(caught.value, GGUFError) else field.removesuffix("_dir"))
 
 
@@ -101,9 +101,9 @@ def test_options_that_cannot_be_none(field: str) -> None:
         Options(**{field: None})
 
 
-def test_numbers_of_numpy_and_names_of_tiers_become_plain() -> None:
+def test_numbers_of_numpy_and_names_of_devices_become_plain() -> None:
     options = Options(n_ctx=np.int64(64), n_batch=np.uint8(3), threads=np.int32(1), tier="t1")  # type: ignore[arg-type]
-    assert (options.n_ctx, options.n_batch, options.threads, options.tier) == (64, 3, 1, Tier.t1_pm4)
+    assert (options.n_ctx, options.n_batch, options.threads, options.device) == (64, 3, 1, Device.gpu_kernel)
     assert {type(options.n_ctx), type(options.n_batch), type(options.threads)} == {int}
 
 
@@ -217,7 +217,7 @@ def test_params_of_a_generation(model: zinc_rt.Model, params: Any) -> None:
 
 
 def test_a_closed_model_says_so() -> None:
-    model = zinc_rt.load(tier="t_cpu", n_ctx=64)
+    model = zinc_rt.load(device="cpu", n_ctx=64)
     running = model.stream("Once upon a time", max_tokens=20)
     next(running)
     model.close()
@@ -235,7 +235,7 @@ def test_a_closed_model_says_so() -> None:
 
 def test_closing_from_another_thread_ends_a_generation_with_one_error() -> None:
     for round_ in range(8):
-        model = zinc_rt.load(tier="t_cpu", n_ctx=512)
+        model = zinc_rt.load(device="cpu", n_ctx=512)
         closing = threading.Timer(0.002 * round_, model.close)
         closing.start()
         with pytest.raises(ModelClosed):

@@ -1,4 +1,4 @@
-"""ZINC_RT: an LLM runtime that reads a GGUF file and gives the same bits on every backend.
+"""ZINC_RT: an LLM runtime that reads a GGUF file and gives the same bits on every device.
 
     import zinc_rt
     model = zinc_rt.load()                      # the model inside the package, or load("model.gguf")
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from zinc_rt import engine as engine
     from zinc_rt import kernels as kernels
     from zinc_rt import lang as lang
+    from zinc_rt.engine import Device as Device
     from zinc_rt.engine import Engine as Engine
     from zinc_rt.engine import Options as Options
-    from zinc_rt.engine import Tier as Tier
     from zinc_rt.errors import UsageError as UsageError
     from zinc_rt.errors import ZincError as ZincError
-    from zinc_rt.generation import Chunk as Chunk
-    from zinc_rt.generation import Generation as Generation
-    from zinc_rt.generation import Stats as Stats
     from zinc_rt.model import Model as Model
     from zinc_rt.model import load as load
+    from zinc_rt.sampling.generation import Chunk as Chunk
+    from zinc_rt.sampling.generation import Generation as Generation
+    from zinc_rt.sampling.generation import Stats as Stats
     from zinc_rt.sampling.params import SamplingParams as SamplingParams
     from zinc_rt.seed import cpu_ring as cpu_ring
     from zinc_rt.seed import cs as cs
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from zinc_rt.seed import pm4_packet as pm4_packet
     from zinc_rt.seed import ring as ring
     from zinc_rt.seed import umq as umq
+    from zinc_rt.seed.engine import Tier as Tier
 
 _MODULES = {
     "engine": "zinc_rt.engine",
@@ -57,14 +58,15 @@ _MODULES = {
 }
 
 _NAMES = {
-    "Chunk": "zinc_rt.generation",
+    "Chunk": "zinc_rt.sampling.generation",
+    "Device": "zinc_rt.engine",
     "Engine": "zinc_rt.engine",
-    "Generation": "zinc_rt.generation",
+    "Generation": "zinc_rt.sampling.generation",
     "Model": "zinc_rt.model",
     "Options": "zinc_rt.engine",
     "SamplingParams": "zinc_rt.sampling.params",
-    "Stats": "zinc_rt.generation",
-    "Tier": "zinc_rt.engine",
+    "Stats": "zinc_rt.sampling.generation",
+    "Tier": "zinc_rt.seed.engine",
     "UsageError": "zinc_rt.errors",
     "ZincError": "zinc_rt.errors",
     "load": "zinc_rt.model",
@@ -72,6 +74,7 @@ _NAMES = {
 
 __all__ = [
     "Chunk",
+    "Device",
     "Engine",
     "Generation",
     "Model",

@@ -1,6 +1,6 @@
-"""The engine: a tier's backend, one model lowered onto it, the KV pages of its sequences, and the step.
+"""The engine: a device's backend, one model lowered onto it, the KV pages of its sequences, and the step.
 
-    engine = Engine(Options(tier=Tier.t_cpu))
+    engine = Engine(Options(Device.cpu))
     engine.load(file, definition)
     slot = engine.open_sequence()
     result = engine.step([Rows(slot, 0, token_ids, wanted=(len(token_ids) - 1,))])
@@ -11,33 +11,31 @@ A step is data: rows of (sequence, position, token), prompt rows and decode rows
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.backends.base import Capacity
-from zinc_rt.backends.cpu.backend import KERNELS, MAX_THREADS, CpuBackend, Kernels
-from zinc_rt.backends.packet_list import LoweredGraph
-from zinc_rt.backends.select import BackendOptions, open_backend
-from zinc_rt.backends.tiers import (
+from zinc_rt.backends.base import BackendFeatures, Capacity, LoweredGraph
+from zinc_rt.backends.devices import (
     ON_GPU,
-    Tier,
-    TierReport,
-    TierUnavailable,
-    UnknownZincRtTier,
-    auto_tier,
-    parse_tier,
-    probe_tiers,
-    said_of,
-    tier_from_env,
+    Device,
+    DeviceReport,
+    DeviceUnavailable,
+    UnknownDevice,
+    device_from_env,
+    format_skipped,
+    parse_device,
 )
+from zinc_rt.backends.host import MAX_THREADS
+from zinc_rt.backends.select import KERNELS, BackendOptions, Kernels, open_backend, probe_devices
 from zinc_rt.checks import path_text, show, true_or_false, whole_between
 from zinc_rt.errors import BackendError, UsageError, ZincError
 from zinc_rt.gguf import GGUFFile
@@ -50,38 +48,43 @@ from zinc_rt.mem.errors import MemoryPlanError
 from zinc_rt.mem.kv_pages import KVPages, pages_for
 from zinc_rt.mem.plan import MemoryPlan
 from zinc_rt.models import ModelDefinition, StateSpec
+from zinc_rt.sampling.request import HostSampled, SampledStep, SamplingRequest
 
 if TYPE_CHECKING:
-    from zinc_rt.backends.amdgpu.backend import AmdBackend
-    from zinc_rt.backends.amdgpu.sampling import GpuSampling
     from zinc_rt.backends.base import StepProfile
-    from zinc_rt.kernels.rdna.sampling_plan import SamplingShape
     from zinc_rt.linux import Linux
+    from zinc_rt.sampling.request import DeviceSampling
 
 __all__ = [
-    "SUPPORTS_MULTITENANT_BATCHED_EXECUTION",
-    "SUPPORTS_MULTITENANT_BATCH_PLANNING",
-    "Capabilities",
     "ContextFull",
+    "Device",
+    "DeviceReport",
+    "DeviceUnavailable",
     "Engine",
     "EngineError",
     "Options",
     "Rows",
-    "SampledStep",
     "StepResult",
-    "Tier",
-    "TierReport",
-    "TierUnavailable",
-    "UnknownZincRtTier",
-    "auto_tier",
-    "parse_tier",
-    "probe_tiers",
-    "tier_from_env",
+    "UnknownDevice",
+    "device_from_env",
+    "parse_device",
+    "probe_devices",
 ]
 
+_SEED = "zinc_rt.seed.engine"
+_SEED_NAMES = frozenset(
+    {
+        "SUPPORTS_MULTITENANT_BATCHED_EXECUTION", "SUPPORTS_MULTITENANT_BATCH_PLANNING", "Capabilities", "Tier",
+        "TierUnavailable", "UnknownZincRtTier", "auto_tier", "parse_tier", "tier_from_env",
+    }
+)  # fmt: skip
+"""Names of the seed's module `engine`, which users of its API look for here; nothing in the runtime uses them."""
 
-SUPPORTS_MULTITENANT_BATCH_PLANNING = True
-SUPPORTS_MULTITENANT_BATCHED_EXECUTION = False
+
+def __getattr__(name: str) -> Any:
+    if name in _SEED_NAMES:
+        return getattr(importlib.import_module(_SEED), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 class EngineError(ZincError):
@@ -93,26 +96,16 @@ class ContextFull(ZincError):
 
 
 @dataclass(frozen=True)
-class Capabilities:
-    """What there is beyond one caller's sequences. `sched.BatchScheduler` plans for tenants that were registered
-    with it; no engine runs those plans.
-    """
-
-    multitenant_batch_planning: bool = SUPPORTS_MULTITENANT_BATCH_PLANNING
-    requires_explicit_tenant_registration: bool = True
-    multitenant_batched_execution: bool = SUPPORTS_MULTITENANT_BATCHED_EXECUTION
-    server_entrypoint: bool = False
-
-
-@dataclass(frozen=True)
 class Options:
-    """How to run. n_ctx: tokens of a sequence (None: what the model was trained for, at most 4096); n_batch: rows of
-    a step at the most; n_slots: sequences at once; kernels, threads, isa: see `BackendOptions`; cache_dir: where
-    compiled
-    kernels are kept (None: the user's cache folder); check_memory: refuse a plan that does not fit.
+    """How to run.
+
+    device: a `Device` or its name. n_ctx: tokens of a sequence (None: what the model was trained for, at most 4096).
+    n_batch: rows of a step at the most. n_slots: sequences at once. threads, kernels, isa: see `BackendOptions`.
+    cache_dir: where compiled kernels are kept (None: the user's cache folder). check_memory: refuse a plan that does
+    not fit. tier: the older name of `device`.
     """
 
-    tier: Tier = Tier.t_cpu
+    device: Device = Device.cpu
     n_ctx: int | None = None
     n_batch: int = 64
     n_slots: int = 1
@@ -121,8 +114,12 @@ class Options:
     isa: str | None = None
     cache_dir: Path | None = None
     check_memory: bool = True
+    tier: InitVar[str | None] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, tier: str | None) -> None:
+        if tier is not None and self.device is not Device.cpu:
+            raise UsageError(f"device is {self.device!r} and tier is {tier!r}; give device only")
+        object.__setattr__(self, "device", parse_device(self.device if tier is None else tier))
         for field, least, most in (
             ("n_batch", 1, 4096),
             ("n_slots", 1, 4096),
@@ -132,7 +129,6 @@ class Options:
             value = getattr(self, field)
             if value is not None or field in ("n_batch", "n_slots"):
                 object.__setattr__(self, field, whole_between(field, value, least, most))
-        object.__setattr__(self, "tier", parse_tier(self.tier))
         if self.kernels not in KERNELS:
             raise UsageError(f"kernels is {show(self.kernels)}, it must be {' or '.join(KERNELS)}")
         if self.isa is not None and not isinstance(self.isa, str):
@@ -146,7 +142,6 @@ class Options:
 
 DEFAULT_N_CTX = 4096
 _STEP_INPUTS = ("token_ids", "positions", "slots", "logit_rows")
-_MAX_TOKEN = 1 << 31
 
 
 @dataclass(frozen=True)
@@ -170,17 +165,6 @@ class StepResult:
     tokens: npt.NDArray[np.int32]
 
 
-@dataclass(frozen=True)
-class SampledStep:
-    """Valid until the next step. tokens: i32[n_logits]; status: u32[n_logits], see `sampling_gpu.accept`; logits: what
-    fetches them, f32[n_logits, n_vocab].
-    """
-
-    tokens: npt.NDArray[np.int32]
-    status: npt.NDArray[np.uint32]
-    logits: Callable[[], npt.NDArray[np.float32]]
-
-
 class Engine:
     """One backend with at most one model. Belongs to one thread."""
 
@@ -192,15 +176,22 @@ class Engine:
         progress: Callable[[int, int], None] | None = None,
         linux: Linux | None = None,
     ) -> None:
-        """Open the tier; `notify` gets lines worth showing, `progress` bytes of weights loaded and in all.
+        """Open the device.
 
-        linux: the machine whose GPUs to use, as an emulated one; None for this one.
-        Raises `TierUnavailable`, `UsageError` for options that the tier does not have, `UnsupportedTarget`.
+        Args:
+            options: how to run; None for the defaults.
+            notify: gets lines worth showing.
+            progress: gets the bytes of weights loaded so far and in all.
+            linux: the machine whose GPUs to use, as an emulated one; None for this one.
+
+        Raises:
+            DeviceUnavailable: the device cannot run here.
+            UsageError: an option that the device does not have.
+            UnsupportedTarget: no kernels for this processor.
         """
         self.options = options or Options()
         self._notify, self._progress = notify, progress
-        options = self.options
-        self._open_backend(options.tier, linux)
+        self._open_backend(self.options.device, linux)
         self._product_bytes = 0  # of the matrices that a step reads whole
         self._states: tuple[StateSpec, ...] = ()
         self._forget()
@@ -208,22 +199,12 @@ class Engine:
         self.sizes: Capacity | None = None
         self.plan: MemoryPlan | None = None
 
-    def _open_backend(self, tier: Tier, linux: Linux | None) -> None:
+    def _open_backend(self, device: Device, linux: Linux | None) -> None:
         options, notify = self.options, self._notify
         cache = CompileCache(options.cache_dir or default_cache_dir(), notify=notify)
-        self.tier, self._backend = open_backend(
-            tier, BackendOptions(options.kernels, options.threads, options.isa), cache, notify=notify, linux=linux
+        self.device, self._backend = open_backend(
+            device, BackendOptions(options.kernels, options.threads, options.isa), cache, notify=notify, linux=linux
         )
-        self.kernels, self.isa, self.threads = self._backend.kernels, self._backend.isa, self._backend.threads
-
-    @classmethod
-    def init(cls, options: Options | None = None) -> Engine:
-        """The same as the constructor."""
-        return cls(options)
-
-    def deinit(self) -> None:
-        """The same as `close`."""
-        self.close()
 
     def close(self) -> None:
         """Give back all memory; the engine cannot be used again."""
@@ -231,9 +212,9 @@ class Engine:
         self._backend.close()
 
     def _forget(self) -> None:
-        self._batch: LoweredGraph | None = None
+        self._lowered: LoweredGraph | None = None
         self._pages: KVPages | None = None
-        self._logits, self._tokens = np.empty((0, 0), np.float32), np.empty(0, np.int32)
+        self._logits, self._likeliest = np.empty((0, 0), np.float32), np.empty(0, np.int32)
 
     def __enter__(self) -> Self:
         return self
@@ -244,13 +225,14 @@ class Engine:
         self.close()
 
     @property
-    def how(self) -> str:
-        """The tier, its kernels and what runs them, for a line on the screen."""
-        return f"{self.tier.value}: {self._backend.description}"
+    def features(self) -> BackendFeatures:
+        """Kernels, their level and threads, and what can be done beside steps."""
+        return self._backend.features
 
-    def capabilities(self) -> Capabilities:
-        """What this engine can do."""
-        return Capabilities()
+    @property
+    def how(self) -> str:
+        """The device, its kernels and what runs them, for a line on the screen."""
+        return f"{self.device.value}: {self._backend.description}"
 
     def load(self, file: GGUFFile, definition: ModelDefinition) -> MemoryPlan:
         """Plan, say so, check the plan against the memory there is, then lower the graph.
@@ -258,19 +240,19 @@ class Engine:
         A GPU that `auto` took is left for the CPU when it cannot take the model. Raises `MemoryPlanError`,
         `BackendError`.
         """
-        if self._batch is not None:
+        if self._lowered is not None:
             raise EngineError("the engine has a model already; open another engine for a second one")
         try:
             return self._load(file, definition)
         except (BackendError, MemoryPlanError, LangError) as error:
-            if self.options.tier is not Tier.auto or self.tier not in ON_GPU:
+            if self.options.device is not Device.auto or self.device not in ON_GPU:
                 raise
-            line = said_of(Tier.t_cpu, [TierReport(self.tier, False, str(error))])
+            line = format_skipped(Device.cpu, [DeviceReport(self.device, False, str(error))])
         with suppress(BackendError):  # of a device that is lost
             self._backend.close()
         if self._notify is not None:
             self._notify(line)
-        self._open_backend(Tier.t_cpu, None)
+        self._open_backend(Device.cpu, None)
         return self._load(file, definition)
 
     def _load(self, file: GGUFFile, definition: ModelDefinition) -> MemoryPlan:
@@ -286,13 +268,13 @@ class Engine:
             plan.check()
         constants = {name: make(n_ctx) for name, make in definition.constants.items()}
         raw = {name: definition.raw(file, name) for name in weights}
-        self._batch = self._backend.lower(
+        self._lowered = self._backend.lower(
             graph, sizes, raw, constants, partial(definition.release, file), self._progress
         )
-        self._pages = KVPages(n_pages, options.n_slots, sizes.max_pages, self._batch.inputs["page_table"])
+        self._pages = KVPages(n_pages, options.n_slots, sizes.max_pages, self._lowered.inputs["page_table"])
         # Valid until the next step, like all outputs.
-        self._logits = self._batch.outputs["logits"].view(np.float32)
-        self._tokens = self._batch.outputs["tokens"].view(np.int32)
+        self._logits = self._lowered.outputs["logits"].view(np.float32)
+        self._likeliest = self._lowered.outputs["tokens"].view(np.int32)
         self.sizes, self.plan, self._states = sizes, plan, definition.states
         self._product_bytes = sum(raw[graph.buffer(b).name].nbytes for b in product_weights(graph))
         return plan
@@ -303,11 +285,10 @@ class Engine:
         return self._product_bytes + sum(state.bytes_read(n_positions) for state in self._states)
 
     def read_bandwidth(self, n_bytes: int) -> float:
-        """10^9 bytes per second at which the engine's threads read memory. Raises `BackendError` for reference
-        kernels.
+        """10^9 bytes per second at which the engine's threads read memory.
+
+        Raises `BackendError` where `features.measures_bandwidth` is false.
         """
-        if not isinstance(self._backend, CpuBackend):
-            raise BackendError(f"bandwidth is measured by the native kernels; this engine is {self.how}")
         return self._backend.read_bandwidth(n_bytes)
 
     def start_profile(self) -> None:
@@ -319,9 +300,9 @@ class Engine:
         return self._backend.finish_profile()
 
     def _loaded(self) -> tuple[LoweredGraph, KVPages, Capacity]:
-        if self._batch is None or self._pages is None or self.sizes is None:
+        if self._lowered is None or self._pages is None or self.sizes is None:
             raise EngineError("no model is loaded")
-        return self._batch, self._pages, self.sizes
+        return self._lowered, self._pages, self.sizes
 
     def open_sequence(self) -> int:
         """A free slot. Raises `EngineError` when all are taken."""
@@ -354,60 +335,66 @@ class Engine:
         """Raise `PageIntegrityError` unless the KV page books add up."""
         self._loaded()[1].check_integrity()
 
-    def step(self, rows: Sequence[Rows]) -> StepResult:
-        """Schedule the rows, run the batch, hand out the logits that were wanted, in row order.
+    @overload
+    def step(self, rows: Sequence[Rows]) -> StepResult: ...
+    @overload
+    def step(self, rows: Sequence[Rows], sampling: Sequence[SamplingRequest]) -> SampledStep: ...
 
-        Raises `EngineError` (bad rows), `ContextFull`, `PagesExhausted`, `TokenOutOfRange`; nothing has run then.
+    def step(self, rows: Sequence[Rows], sampling: Sequence[SamplingRequest] | None = None) -> StepResult | SampledStep:
+        """Schedule the rows, run them, hand out the logits that were wanted, or tokens in their place.
+
+        Args:
+            rows: what to compute.
+            sampling: how to choose the token of each wanted row, in row order; None for the logits. A device that
+                samples does it where the logits are; elsewhere `SampledStep` does it from the logits. Same tokens.
+
+        Raises:
+            EngineError: bad rows.
+            ContextFull, PagesExhausted: no room for a row's position.
+            TokenOutOfRange: a token id has no row in the embedding.
+            BackendError: the device failed. With the others nothing has run.
         """
-        batch, pages, sizes = self._loaded()
-        n_rows, n_logits = self._schedule(rows, batch.inputs, pages, sizes)
-        batch.counts[0], batch.counts[1] = n_rows, n_logits
-        self._backend.wait(self._backend.submit(batch))
-        self._ran(rows)
-        return StepResult(self._logits[:n_logits], self._tokens[:n_logits])
+        lowered, pages, sizes = self._loaded()
+        device = None
+        if sampling is not None and self._backend.features.samples:
+            device = self._device_sampling(lowered, sampling, sizes)
+        n_rows, n_logits = self._schedule(rows, lowered.inputs, pages, sizes)
+        if sampling is not None and len(sampling) != n_logits:
+            raise EngineError(f"the step has {n_logits} wanted rows and {len(sampling)} sampling requests")
+        lowered.counts[0], lowered.counts[1] = n_rows, n_logits
+        logits, likeliest = self._logits[:n_logits], self._likeliest[:n_logits]
+        if sampling is None or device is None:
+            self._run(lowered, None, rows)
+            return StepResult(logits, likeliest) if sampling is None else HostSampled(sampling, logits, likeliest)
+        from zinc_rt.sampling.gpu import DeviceSampled, write_requests  # the GPU's kernels, which a CPU has no use for
 
-    def _ran(self, rows: Sequence[Rows]) -> None:
+        write_requests(device, sampling)
+        self._run(lowered, device, rows)
+        return DeviceSampled(sampling, logits, device, partial(self._backend.fetch_logits, lowered, device))
+
+    def _run(self, lowered: LoweredGraph, device: DeviceSampling | None, rows: Sequence[Rows]) -> None:
+        self._backend.wait(self._backend.submit(lowered, device))
         for part in rows:
             self._lengths[part.slot] = part.start + len(part.tokens)
 
-    def settle(self) -> None:
-        """Wait for a step that was interrupted, before the next one's inputs are written. Raises what `step` raises."""
-        self._backend.settle()
+    def _device_sampling(
+        self, lowered: LoweredGraph, sampling: Sequence[SamplingRequest], sizes: Capacity
+    ) -> DeviceSampling | None:
+        """What the device chooses with; None where only the host can."""
+        from zinc_rt.sampling.gpu import common_shape
 
-    @property
-    def samples(self) -> bool:
-        """Whether steps can end with sampled tokens, so that no logits need to come to the host."""
-        return self.kernels == "rdna"
+        found = common_shape(sampling, sizes.n_ctx, self._logits.shape[1])
+        return None if found is None else self._backend.open_sampling(lowered, found[0], len(sampling), found[1])
 
-    def open_sampling(
-        self, n_vocab: int, rows: int, shape: SamplingShape, table: npt.NDArray[np.uint64]
-    ) -> GpuSampling:
-        """What `step_sampled` needs for `rows` wanted rows; see `AmdBackend.open_sampling`. Raises `BackendError`."""
-        return self._gpu().open_sampling(self._loaded()[0], n_vocab, rows, shape, table)
-
-    def step_sampled(self, rows: Sequence[Rows], sampling: GpuSampling) -> SampledStep:
-        """As `step`, with a token for each wanted row in place of its logits. Raises what `step` raises."""
-        backend, (batch, pages, sizes) = self._gpu(), self._loaded()
-        batch.counts[0], batch.counts[1] = self._schedule(rows, batch.inputs, pages, sizes)
-        backend.wait(backend.submit_sampled(batch, sampling))
-        self._ran(rows)
-
-        def logits() -> npt.NDArray[np.float32]:
-            backend.fetch(batch, sampling)
-            return self._logits[: batch.counts[1]]
-
-        return SampledStep(sampling.tokens, sampling.status, logits)
-
-    def _gpu(self) -> AmdBackend:
-        if not self.samples:
-            raise BackendError(f"tokens are sampled by GPUs; this engine is {self.how}")
-        return cast("AmdBackend", self._backend)
+    def drain(self) -> None:
+        """Wait for a step that was interrupted. Raises what `step` raises."""
+        self._backend.drain()
 
     def _schedule(
         self, rows: Sequence[Rows], inputs: Mapping[str, npt.NDArray[np.int32]], pages: KVPages, sizes: Capacity
     ) -> tuple[int, int]:
         """Write the step's inputs; returns its row and logit counts."""
-        self._backend.settle()  # a step that was interrupted may still read them
+        self._backend.drain()  # a step that was interrupted may still read them
         n_rows, n_wanted = 0, 0
         ids, positions, slots, logit_rows = (inputs[name] for name in _STEP_INPUTS)
         ends: dict[int, int] = {}  # of sequences that have rows in this step already
@@ -416,11 +403,14 @@ class Engine:
             self._check_rows(part, n_rows, sizes, ends.get(part.slot))
             pages.grow(part.slot, end)
             ends[part.slot] = end
-            if end == part.start + 1:  # as in every decode step: elements are set sooner than slices
-                ids[n_rows], positions[n_rows], slots[n_rows] = part.tokens[0], part.start, part.slot
-            else:
-                at = slice(n_rows, n_rows + len(part.tokens))
-                ids[at], positions[at], slots[at] = part.tokens, np.arange(part.start, end), part.slot
+            try:  # whether the ids are in the vocabulary the backend looks, before it runs
+                if end == part.start + 1:  # as in every decode step: elements are set sooner than slices
+                    ids[n_rows], positions[n_rows], slots[n_rows] = int(part.tokens[0]), part.start, part.slot
+                else:
+                    at = slice(n_rows, n_rows + len(part.tokens))
+                    ids[at], positions[at], slots[at] = [*map(int, part.tokens)], np.arange(part.start, end), part.slot
+            except OverflowError:
+                raise TokenOutOfRange(f"sequence {part.slot}: a token id is outside every vocabulary") from None
             for i in part.wanted:
                 logit_rows[n_wanted] = n_rows + int(i)
                 n_wanted += 1
@@ -432,9 +422,6 @@ class Engine:
     def _check_rows(self, part: Rows, n_before: int, sizes: Capacity, end: int | None) -> None:
         n = len(part.tokens)
         self._check_open(part.slot)
-        for token in part.tokens:
-            if not 0 <= int(token) < _MAX_TOKEN:
-                raise TokenOutOfRange(f"sequence {part.slot}: a token id is negative or beyond every vocabulary")
         if n_before + n > sizes.n_rows:
             raise EngineError(f"the step has {n_before + n} rows or more, n_batch is {sizes.n_rows}")
         if part.start < 0 or part.start + n > sizes.n_ctx:

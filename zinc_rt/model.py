@@ -20,12 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.aside import Aside
-from zinc_rt.backends.cpu.backend import Kernels
-from zinc_rt.backends.tiers import Tier, parse_tier
+from zinc_rt.backends.devices import Device, device_from_env, parse_device
+from zinc_rt.backends.select import Kernels
 from zinc_rt.checks import function_or_none, path_text, show, true_or_false, whole_numbers
-from zinc_rt.engine import ContextFull, Engine, EngineError, Options, Rows, tier_from_env
+from zinc_rt.engine import ContextFull, Engine, EngineError, Options, Rows
 from zinc_rt.errors import UsageError, ZincError
-from zinc_rt.generation import Chunk, Generation, Stats
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.gguf.metadata import Metadata
 from zinc_rt.ir.graph import Graph
@@ -34,8 +33,9 @@ from zinc_rt.lang.target import host_targets
 from zinc_rt.mem.errors import MemoryPlanError
 from zinc_rt.mem.plan import MemoryPlan
 from zinc_rt.models import ModelDefinition, ModelInfo, define
-from zinc_rt.sampling.dispatch import Chooser, chooser_for
+from zinc_rt.sampling.generation import Chunk, Generation, Stats
 from zinc_rt.sampling.params import SamplingParams
+from zinc_rt.sampling.request import SampledStep, SamplingRequest
 from zinc_rt.sampling.sampler import Sampled, Sampler
 from zinc_rt.sampling.stop import StopMatcher
 
@@ -66,7 +66,7 @@ def built_in_model() -> Path:
 def load(
     path: str | Path | None = None,
     *,
-    tier: Tier | str | None = None,
+    device: str | None = None,
     n_ctx: int | None = None,
     n_batch: int | None = None,
     threads: int | None = None,
@@ -75,10 +75,13 @@ def load(
     cache_dir: str | Path | None = None,
     notify: Callable[[str], None] | None = None,
     progress: Callable[[int, int], None] | None = None,
+    tier: str | None = None,
 ) -> Model:
-    """Open a GGUF file, plan and check memory, and lower it onto a tier.
+    """Open a GGUF file, plan and check memory, and lower it onto a device.
 
-    path: the file; None is the model inside the package. tier: None follows ZINC_RT_TIER, else `auto`.
+    path: the file; None is the model inside the package.
+    device: "cpu", "gpu", "gpu:kfd", "gpu:cs", "gpu:umq", "emu" or "auto", the best that works; None follows
+    ZINC_RT_TIER, else `auto`. tier: the older name of `device`.
     n_ctx: context in tokens (None: the model's own, at most 4096). n_batch: rows of a prefill step.
     threads: None for the physical cores that this process may use, control-group limits included.
     kernels: "native" or "reference": the same bits, slowly; None is native where this machine has a level for it.
@@ -87,14 +90,16 @@ def load(
     notify: gets lines worth showing. progress: gets the bytes of weights loaded so far and in all.
 
     Raises `GGUFError` (the file; `FileChanged` where it was written to meanwhile), `ModelError` (what is in it),
-    `TokenizerError`, `MemoryPlanError`, `UsageError`, `TierUnavailable`, `LangError` (compiling the kernels).
+    `TokenizerError`, `MemoryPlanError`, `UsageError`, `DeviceUnavailable`, `LangError` (compiling the kernels).
     """
     function_or_none("notify", notify)
     function_or_none("progress", progress)
     path = built_in_model() if path is None else path_text("path", path)
-    chosen = tier_from_env() if tier is None else parse_tier(tier)
+    if device is not None and tier is not None:
+        raise UsageError(f"device is {device!r} and tier is {tier!r}; give device only")
+    named = device if device is not None else tier
     options = Options(
-        tier=chosen,
+        device=device_from_env() if named is None else parse_device(named),
         n_ctx=n_ctx,
         n_batch=Options.n_batch if n_batch is None else n_batch,
         threads=threads,
@@ -103,9 +108,8 @@ def load(
         cache_dir=cast("Path | None", cache_dir),
     )
     # Reading a large vocabulary takes as long as loading a small model's weights, which needs no interpreter: it
-    # starts when that does. What comes before, with the interpreter, is better not disturbed.
+    # starts when that does. Do not start earlier: it would compete with the load for the interpreter.
     reading: Aside[Tokenizer] = Aside("zinc-tokenizer")
-
     file: GGUFFile | None = None
 
     def loading(done: int, total: int) -> None:
@@ -117,7 +121,7 @@ def load(
 
     engine: Engine | None = None
     try:
-        file = GGUFFile.open(path)  # a file that cannot be used is told before anything is said of tiers
+        file = GGUFFile.open(path)  # a file that cannot be used is told before anything is said of devices
         definition = define(file)
         engine = Engine(options, notify=notify, progress=loading)
         reading.work = partial(_tokenizer, file.metadata)
@@ -149,7 +153,7 @@ def _tokenizer(metadata: Metadata) -> Tokenizer:
     from zinc_rt.text import Tokenizer, TokenizerError  # here, while weights are loaded: it takes a while
 
     tokenizer = Tokenizer.from_metadata(metadata)
-    with suppress(TokenizerError):  # an encoder that cannot be built is for whoever encodes
+    with suppress(TokenizerError):  # the caller of `tokenize` gets the error
         tokenizer.encode(" ", add_special=False)
     return tokenizer
 
@@ -239,9 +243,9 @@ class Model:
         return self.engine.plan
 
     @property
-    def tier(self) -> Tier:
-        """The tier in use."""
-        return self.engine.tier
+    def device(self) -> Device:
+        """The device in use."""
+        return self.engine.device
 
     @cached_property
     def chat_template(self) -> ChatTemplate:
@@ -368,17 +372,17 @@ class Model:
         history, limit = list(prompt), params.max_tokens
         with _Turn(self):
             started = time.perf_counter()
+            requests = [SamplingRequest(sampler, history)]
             with self._lock:
                 self._check_running()
-                choose = chooser_for(self.engine, sampler, self.n_ctx)
                 cached = self._reuse(prompt)
-            self._prefill(prompt, cached, choose)
+            step = self._prefill(prompt, cached, requests)
             prefilled = decoded = time.perf_counter()
             reason, n, told = None, 0, False
             while reason is None:
                 with self._lock:
                     self._check_running(reads=False)
-                    token = choose.token(history)
+                    token = step.token()
                 decoded = time.perf_counter()
                 if sampler.n_nan and not told:
                     told = True
@@ -397,7 +401,7 @@ class Model:
                 elif len(history) > self.n_ctx:
                     reason = "context"
                 else:
-                    self._advance(history, choose)
+                    step = self._advance(history, requests)
             rest = "" if stops.matched is not None else self._rest(text, stops)
             stats = Stats(len(prompt), n, prefilled - started, decoded - prefilled, cached)
             yield Chunk(rest, finish_reason=reason, stats=stats, seed=sampler.seed)
@@ -415,28 +419,29 @@ class Model:
         shown, stopped = stops.add(text.flush())
         return shown if stopped else shown + stops.flush()
 
-    def _prefill(self, prompt: list[int], start: int, choose: Chooser) -> None:
-        """Run the prompt from index `start` on, in steps of n_batch rows; a token is chosen after its last one."""
+    def _prefill(self, prompt: list[int], start: int, requests: list[SamplingRequest]) -> SampledStep:
+        """Run the prompt from index `start` on, in steps of n_batch rows; the last one is asked for a token."""
         n_batch = self.engine.options.n_batch
-        while True:
+        while start + n_batch < len(prompt):
             part = prompt[start : start + n_batch]
-            last = start + len(part) == len(prompt)
             with self._lock:
                 self._check_running()
-                if last:
-                    choose.step(Rows(self._slot, start, part, wanted=(len(part) - 1,)), prompt)
-                else:
-                    self.engine.step([Rows(self._slot, start, part)])
+                self.engine.step([Rows(self._slot, start, part)])
             self._resident += part
-            start += len(part)
-            if last:
-                return
-
-    def _advance(self, history: list[int], choose: Chooser) -> None:
+            start += n_batch
+        part = prompt[start:]
         with self._lock:
             self._check_running()
-            choose.step(Rows(self._slot, len(self._resident), history[-1:], wanted=(0,)), history)
+            step = self.engine.step([Rows(self._slot, start, part, wanted=(len(part) - 1,))], requests)
+        self._resident += part
+        return step
+
+    def _advance(self, history: list[int], requests: list[SamplingRequest]) -> SampledStep:
+        with self._lock:
+            self._check_running()
+            step = self.engine.step([Rows(self._slot, len(self._resident), history[-1:], wanted=(0,))], requests)
         self._resident.append(history[-1])
+        return step
 
     def cached_tokens(self, prompt: Sequence[int]) -> int:
         """How many of a prompt's first tokens need not be computed, as the last call's keys and values are still there;

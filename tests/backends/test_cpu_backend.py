@@ -1,4 +1,4 @@
-"""The CPU backend as a backend, with either kernels: fences, memory, lowering, step sizes, closing."""
+"""The backends of the processor, compiled and reference: fences, lowering, step sizes, closing."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ import pytest
 
 from tests.ir.dense import Dims, dense
 from tests.kernels.material import packed_rows
-from zinc_rt.amdgpu.fence import Fence
-from zinc_rt.backends.base import Capacity
-from zinc_rt.backends.cpu import native as native_backend
+from zinc_rt.backends.base import BackendFeatures, Capacity, LoweredGraph, StepFence
+from zinc_rt.backends.cpu import backend as cpu_backend
+from zinc_rt.backends.cpu import binding
 from zinc_rt.backends.cpu import weights as native_weights
-from zinc_rt.backends.cpu.backend import KERNELS, CpuBackend
+from zinc_rt.backends.cpu.backend import CpuBackend
 from zinc_rt.backends.cpu.lowering import matrices_of
 from zinc_rt.backends.errors import MissingBinding, StepTooLarge, UnsupportedOp
-from zinc_rt.backends.packet_list import LoweredGraph
+from zinc_rt.backends.host import HostBackend
 from zinc_rt.backends.reference import backend as reference
+from zinc_rt.backends.reference.backend import ReferenceBackend
 from zinc_rt.errors import BackendClosed, BackendError, UsageError, ZincError
 from zinc_rt.gguf import GGMLType
 from zinc_rt.ir.builder import GraphBuilder
@@ -31,9 +32,9 @@ from zinc_rt.mem.kv_pages import pages_for
 SIZES = Capacity(n_rows=6, n_logits=4, n_ctx=40, n_slots=2, n_pages=6)
 
 
-@pytest.fixture(params=KERNELS)
-def backend(request: pytest.FixtureRequest) -> Iterator[CpuBackend]:
-    with CpuBackend(kernels=request.param) as made:
+@pytest.fixture(params=[CpuBackend, ReferenceBackend])
+def backend(request: pytest.FixtureRequest) -> Iterator[HostBackend]:
+    with request.param() as made:
         yield made
 
 
@@ -55,12 +56,12 @@ def bindings(
     return weights, constants
 
 
-def lowered(backend: CpuBackend, graph: Graph, sizes: Capacity = SIZES) -> LoweredGraph:
+def lowered(backend: HostBackend, graph: Graph, sizes: Capacity = SIZES) -> LoweredGraph:
     return backend.lower(graph, sizes, *bindings(graph, sizes))
 
 
 def run_step(
-    backend: CpuBackend, batch: LoweredGraph, tokens: list[int], start: int = 0, wanted: list[int] | None = None
+    backend: HostBackend, batch: LoweredGraph, tokens: list[int], start: int = 0, wanted: list[int] | None = None
 ) -> np.ndarray:
     """One sequence in slot 0 over the first pages; the logits of the wanted rows."""
     wanted = [len(tokens) - 1] if wanted is None else wanted
@@ -77,8 +78,9 @@ def run_step(
 # Fences and closing.
 
 
-def test_fences_count_and_have_retired_on_return(backend: CpuBackend) -> None:
-    fences = [backend.submit(LoweredGraph([])) for _ in range(3)]
+def test_fences_count_and_have_retired_on_return(backend: HostBackend) -> None:
+    graph = lowered(backend, dense(Dims(layers=1)))
+    fences = [backend.submit(graph) for _ in range(3)]
     assert [f.sequence for f in fences] == [1, 2, 3]
     assert all(f.retired for f in fences)
     for fence in (*fences, fences[0]):
@@ -86,23 +88,22 @@ def test_fences_count_and_have_retired_on_return(backend: CpuBackend) -> None:
         backend.wait(fence, timeout=0.0)
 
 
-@pytest.mark.parametrize("fence", [Fence(1), Fence(2, retired=True), Fence(0, retired=True), Fence(-1, retired=True)])
-def test_a_foreign_fence_is_refused(fence: Fence, backend: CpuBackend) -> None:
-    backend.submit(LoweredGraph([]))
+@pytest.mark.parametrize(
+    "fence", [StepFence(1), StepFence(2, retired=True), StepFence(0, retired=True), StepFence(-1, retired=True)]
+)
+def test_a_foreign_fence_is_refused(fence: StepFence, backend: HostBackend) -> None:
+    backend.submit(lowered(backend, dense(Dims(layers=1))))
     with pytest.raises(BackendError, match=f"fence {fence.sequence} was not submitted to this backend; its last is 1"):
         backend.wait(fence)
 
 
-def test_everything_but_close_needs_an_open_backend(backend: CpuBackend) -> None:
+def test_everything_but_close_needs_an_open_backend(backend: HostBackend) -> None:
     graph = dense(Dims(layers=1))
-    memory, batch = backend.alloc(10), lowered(backend, graph)
-    fence = backend.submit(LoweredGraph([]))
+    batch = lowered(backend, graph)
+    fence = backend.submit(batch)
     backend.close()
     backend.close()
-    backend.deinit()
     calls: list[Callable[[], Any]] = [
-        lambda: backend.alloc(1),
-        lambda: backend.free(memory),
         lambda: backend.plan(graph, SIZES),
         lambda: lowered(backend, graph),
         lambda: backend.submit(batch),
@@ -115,46 +116,46 @@ def test_everything_but_close_needs_an_open_backend(backend: CpuBackend) -> None
 
 
 def test_arguments_are_checked() -> None:
-    for kernels in KERNELS:
+    for kind in (CpuBackend, ReferenceBackend):
         with pytest.raises(UsageError, match="threads is 0"):
-            CpuBackend(kernels=kernels, threads=0)
-    with pytest.raises(UsageError, match="kernels is 'fast', it must be one of native, reference"):
-        CpuBackend(kernels="fast")  # type: ignore[arg-type]
+            kind(threads=0)
     assert issubclass(BackendError, ZincError)
 
 
-# Memory.
+def test_graphs_of_another_kind_of_backend_are_refused(backend: HostBackend) -> None:
+    with CpuBackend(threads=1) as compiled, ReferenceBackend() as oracle:
+        other = oracle if isinstance(backend, CpuBackend) else compiled
+        batch = lowered(other, dense(Dims(layers=1)))
+        with pytest.raises(BackendError, match="the graph was lowered by another kind of backend; this is"):
+            backend.submit(batch)
 
 
-@pytest.mark.parametrize("n_bytes", [0, 1, 63, 64, 1000])
-def test_alloc(n_bytes: int, backend: CpuBackend) -> None:
-    memory = backend.alloc(n_bytes)
-    assert memory.shape == (n_bytes,)
-    assert memory.dtype == np.uint8
-    assert n_bytes == 0 or memory.ctypes.data % 64 == 0
-    assert not memory.any()
-    memory[:] = 7
-    other = backend.alloc(n_bytes)
-    assert not other.any()
-    backend.free(memory)
-    backend.free(other)
-
-
-def test_free_takes_what_alloc_gave_once(backend: CpuBackend) -> None:
-    memory, kept = backend.alloc(100), backend.alloc(100)
-    backend.free(memory)
-    for wrong in (memory, kept[:50], kept[:], np.zeros(100, np.uint8)):
-        with pytest.raises(BackendError, match="not allocated by the backend, or was freed before"):
-            backend.free(wrong)
-    backend.free(kept)
-    with CpuBackend() as another, pytest.raises(BackendError):
-        another.free(backend.alloc(5))
+def test_what_a_processor_does_not_do(backend: HostBackend) -> None:
+    batch = lowered(backend, dense(Dims(layers=1)))
+    assert not backend.features.samples
+    calls: list[Callable[[], Any]] = [
+        lambda: backend.open_sampling(batch, 5, 1, None),  # type: ignore[arg-type]
+        lambda: backend.fetch_logits(batch, None),  # type: ignore[arg-type]
+        lambda: backend.submit(batch, object()),  # type: ignore[arg-type]
+    ]
+    for call in calls:
+        with pytest.raises(BackendError, match=r"tokens are sampled by GPUs; this is (native|reference) kernels"):
+            call()
+    with ReferenceBackend() as oracle:
+        assert oracle.features == BackendFeatures("reference")
+        for call in (
+            lambda: oracle.start_profile(batch),
+            oracle.finish_profile,
+            lambda: oracle.read_bandwidth(1 << 20),
+        ):
+            with pytest.raises(BackendError, match="reference kernels, 1 thread"):
+                call()
 
 
 # Lowering.
 
 
-def test_missing_bindings_are_named(backend: CpuBackend) -> None:
+def test_missing_bindings_are_named(backend: HostBackend) -> None:
     graph = dense(Dims(layers=1))
     weights, constants = bindings(graph)
     for given, kind in ((weights, "weight"), (constants, "constant")):
@@ -167,7 +168,7 @@ def test_missing_bindings_are_named(backend: CpuBackend) -> None:
 
 
 @pytest.mark.parametrize("op", [Op.SAMPLE, Op.MOE_GATE_TOPK, Op.MATMUL_WMMA_F16, Op.STREAM_OUT])
-def test_operations_without_a_kernel_are_named(op: Op, backend: CpuBackend) -> None:
+def test_operations_without_a_kernel_are_named(op: Op, backend: HostBackend) -> None:
     b = GraphBuilder("strange")
     x = b.buffer("x", BufferKind.INPUT, DType.F32, ["n_rows", 4])
     y = b.buffer("y", BufferKind.OUTPUT, DType.F32, ["n_rows", 4])
@@ -175,15 +176,15 @@ def test_operations_without_a_kernel_are_named(op: Op, backend: CpuBackend) -> N
     with pytest.raises(UnsupportedOp) as caught:
         backend.lower(b.build(), SIZES, {}, {})
     refusal = {"native": "the native kernels have none for", "reference": "the CPU backend has no kernel for"}
-    assert f"node the_node: {refusal[backend.kernels]} {op.name}; " in str(caught.value)
+    assert f"node the_node: {refusal[backend.features.kernels]} {op.name}; " in str(caught.value)
     assert "MATMUL" in str(caught.value)
 
 
-def test_a_lowered_batch_names_its_nodes_and_data(backend: CpuBackend) -> None:
+def test_a_lowered_graph_names_its_data(backend: HostBackend) -> None:
     graph = dense(Dims(layers=2))
     batch = lowered(backend, graph)
-    assert [p.name for p in batch.packets] == [n.name for n in graph.nodes]
-    assert [p.op for p in batch.packets] == [n.op for n in graph.nodes]
+    assert batch.limits == (6, 4)
+    assert [(v.node, v.n_rows) for v in batch.lookups] == [("embed", 50)]
     assert {k: v.shape for k, v in batch.inputs.items()} == {
         "token_ids": (6,), "positions": (6,), "slots": (6,), "page_table": (2, 3), "logit_rows": (4,),
     }  # fmt: skip
@@ -194,29 +195,29 @@ def test_a_lowered_batch_names_its_nodes_and_data(backend: CpuBackend) -> None:
     assert batch.counts.tolist() == [0, 0]
 
 
-def taken_by(backend: CpuBackend, graph: Graph, monkeypatch: pytest.MonkeyPatch) -> int:
+def taken_by(backend: HostBackend, graph: Graph, monkeypatch: pytest.MonkeyPatch) -> int:
     """Bytes that lowering asks the system for."""
     taken: list[int] = []
-    take = native_backend.huge_bytes
+    take = cpu_backend.huge_bytes
 
     def counted(n_bytes: int, **how: int) -> np.ndarray:
         taken.append(n_bytes)
         return take(n_bytes, **how)
 
-    for module in (reference, native_backend, native_weights):
+    for module in (reference, cpu_backend, binding, native_weights):
         monkeypatch.setattr(module, "huge_bytes", counted)
     lowered(backend, graph)
     return sum(taken)
 
 
-def test_the_plan_is_what_lowering_takes(backend: CpuBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plan_is_what_lowering_takes(backend: HostBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = dense(Dims(layers=2))
     plan = backend.plan(graph, SIZES)
     assert plan["kv_cache"] == 2 * 2 * (SIZES.n_pages * 16 * 2 * 32) * 2  # layers, k and v, pages, float16
     table = 40 * 16 * 2 * 4
     weights = sum(len(row) * row.shape[1] for row in bindings(graph)[0].values())
     tiles = sum(m.n_bytes for m in matrices_of(graph).values())
-    if backend.kernels == "native":
+    if backend.features.kernels == "native":
         assert plan["weights"] <= 1.1 * weights + 20_000  # whole tiles of 16 rows, and the embedding as it is
         assert plan["unpacked"] == 0
         assert plan["constants"] == 2 * table
@@ -233,7 +234,7 @@ def test_the_plan_is_what_lowering_takes(backend: CpuBackend, monkeypatch: pytes
 def test_temporaries_take_turns() -> None:
     graph = dense(Dims(layers=2))
     temps = sum(4 * 6 * b.shape[1] for b in graph.of_kind(BufferKind.TEMP))  # type: ignore[operator]
-    with CpuBackend(kernels="reference") as backend:
+    with ReferenceBackend() as backend:
         assert backend.plan(graph, SIZES)["scratch"] < temps / 3
     with CpuBackend() as backend:
         more = backend.plan(dense(Dims(layers=8)), SIZES)["scratch"]
@@ -241,7 +242,7 @@ def test_temporaries_take_turns() -> None:
 
 
 def test_frugal_reference_kernels_keep_nothing_unpacked() -> None:
-    with CpuBackend(kernels="reference", keep_bytes=1000) as frugal:
+    with ReferenceBackend(keep_bytes=1000) as frugal:
         assert frugal.plan(dense(Dims(layers=2)), SIZES)["unpacked"] == 0
 
 
@@ -257,14 +258,14 @@ def test_kept_and_unkept_weights_give_the_same_bits() -> None:
     graph = dense(Dims(layers=2))
     results = []
     for keep_bytes in (0, 1 << 30):
-        with CpuBackend(kernels="reference", keep_bytes=keep_bytes) as backend:
+        with ReferenceBackend(keep_bytes=keep_bytes) as backend:
             batch = lowered(backend, graph)
             results.append([run_step(backend, batch, [3, 1, 4]), run_step(backend, batch, [1], start=3)])
     for a, b in zip(*results, strict=True):
         np.testing.assert_array_equal(a.view(np.uint32), b.view(np.uint32))
 
 
-def test_shared_activations_belong_to_their_step(backend: CpuBackend) -> None:
+def test_shared_activations_belong_to_their_step(backend: HostBackend) -> None:
     """q, k and v share one quantised input; a step must not see the one before."""
     graph = dense(Dims(layers=1))
     batch, fresh = lowered(backend, graph), lowered(backend, graph)
@@ -275,7 +276,7 @@ def test_shared_activations_belong_to_their_step(backend: CpuBackend) -> None:
     )
 
 
-def test_one_backend_runs_several_batches(backend: CpuBackend) -> None:
+def test_one_backend_runs_several_batches(backend: HostBackend) -> None:
     first, second = lowered(backend, dense(Dims(layers=1))), lowered(backend, dense(Dims(layers=2, n_vocab=20)))
     before = run_step(backend, first, [5, 6])
     assert run_step(backend, second, [5, 6]).shape == (1, 20)
@@ -285,13 +286,13 @@ def test_one_backend_runs_several_batches(backend: CpuBackend) -> None:
 @pytest.mark.parametrize(
     ("counts", "message"),
     [
-        ((7, 0), "the step has 7 rows, the batch was lowered for 6"),
-        ((6, 5), "the step has 5 wanted logits, the batch was lowered for 4"),
+        ((7, 0), "the step has 7 rows, the graph was lowered for 6"),
+        ((6, 5), "the step has 5 wanted logits, the graph was lowered for 4"),
         ((-1, 0), "the step has -1 rows"),
         ((1, -1), "-1 wanted logits"),
     ],
 )
-def test_steps_that_are_too_large(counts: tuple[int, int], message: str, backend: CpuBackend) -> None:
+def test_steps_that_are_too_large(counts: tuple[int, int], message: str, backend: HostBackend) -> None:
     batch = lowered(backend, dense(Dims(layers=1)))
     batch.counts[:] = counts
     with pytest.raises(StepTooLarge, match=message):
@@ -299,7 +300,7 @@ def test_steps_that_are_too_large(counts: tuple[int, int], message: str, backend
     assert run_step(backend, batch, [1, 2, 3, 4, 5, 6], wanted=[0, 1, 2, 5]).shape == (4, 50)  # as large as it may be
 
 
-def test_a_step_of_nothing_does_nothing(backend: CpuBackend) -> None:
+def test_a_step_of_nothing_does_nothing(backend: HostBackend) -> None:
     batch = lowered(backend, dense(Dims(layers=1)))
     before = run_step(backend, batch, [1, 2], wanted=[0, 1])
     batch.counts[:] = 0, 0
@@ -311,7 +312,7 @@ def test_a_step_of_nothing_does_nothing(backend: CpuBackend) -> None:
 
 
 @pytest.mark.parametrize("bad", [-1, 50, 1 << 30])
-def test_token_out_of_range_stops_the_step_at_its_start(bad: int, backend: CpuBackend) -> None:
+def test_token_out_of_range_stops_the_step_at_its_start(bad: int, backend: HostBackend) -> None:
     batch = lowered(backend, dense(Dims(layers=1)))
     want = run_step(backend, batch, [1, 2, 3])
     with pytest.raises(TokenOutOfRange, match=f"embed: token id {bad} is outside the vocabulary of 50"):
@@ -319,8 +320,8 @@ def test_token_out_of_range_stops_the_step_at_its_start(bad: int, backend: CpuBa
     np.testing.assert_array_equal(run_step(backend, batch, [3], start=2), want)  # the cache is as it was
 
 
-def test_a_graph_without_step_inputs_of_a_model(backend: CpuBackend) -> None:
-    """Rows come in as activations; counts still say how many are live, and a barrier is a packet of its own."""
+def test_a_graph_without_step_inputs_of_a_model(backend: HostBackend) -> None:
+    """Rows come in as activations; counts still say how many are live, and a barrier does nothing."""
     b = GraphBuilder("norm")
     x = b.buffer("x", BufferKind.INPUT, DType.F32, ["n_rows", 32])
     w = b.buffer("w", BufferKind.WEIGHT, DType.F32, [32])

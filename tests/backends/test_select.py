@@ -1,4 +1,4 @@
-"""What `auto` takes: the first tier that opens, and on a GPU computes what the reference does."""
+"""What `auto` takes: the first device that opens, and on a GPU computes what the reference does."""
 
 from __future__ import annotations
 
@@ -11,22 +11,26 @@ from amdgpu_emu.profiles import LINUX_6_17, LINUX_7_3_USERQ
 from zinc_rt.backends.amdgpu.backend import AmdBackend
 from zinc_rt.backends.amdgpu.selftest import WrongResults
 from zinc_rt.backends.cpu.backend import CpuBackend
+from zinc_rt.backends.devices import ON_GPU, Device, DeviceUnavailable
+from zinc_rt.backends.reference.backend import ReferenceBackend
 from zinc_rt.backends.select import BackendOptions, open_backend
-from zinc_rt.backends.tiers import Tier, TierUnavailable
+from zinc_rt.errors import UsageError
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 
 
 def opened(
-    machine: Machine, tier: Tier = Tier.auto, options: BackendOptions | None = None
-) -> tuple[Tier, str, list[str]]:
-    """The tier, the backend's description, and what was said."""
+    machine: Machine, device: Device = Device.auto, options: BackendOptions | None = None
+) -> tuple[Device, str, list[str]]:
+    """The device, the backend's description, and what was said."""
     lines: list[str] = []
     with machine:
         taken, backend = open_backend(
-            tier, options or BackendOptions(), CompileCache(default_cache_dir()), notify=lines.append,
+            device, options or BackendOptions(), CompileCache(default_cache_dir()), notify=lines.append,
             linux=machine.process(),
         )  # fmt: skip
-        assert isinstance(backend, AmdBackend if taken in (Tier.t1_pm4, Tier.t2_umq) else CpuBackend)
+        on_cpu = ReferenceBackend if options is not None and options.kernels == "reference" else CpuBackend
+        assert type(backend) is (AmdBackend if taken in ON_GPU else on_cpu)
+        assert backend.features.samples is (taken in ON_GPU)
         with backend:
             said = [line for line in lines if not line.startswith("compiling")]
             return taken, backend.description, said
@@ -34,17 +38,28 @@ def opened(
 
 def test_auto_takes_the_best_interface() -> None:
     taken, text, said = opened(Machine(LINUX_7_3_USERQ, shader=ShaderCore()))
-    assert (taken, said) == (Tier.t2_umq, [])
+    assert (taken, said) == (Device.gpu_umq, [])
     assert text == "GPU kernels for gfx1201 on /dev/dri/renderD128 through umq"
 
 
-@pytest.mark.parametrize(("how", "interface"), [({}, "kfd"), ({"has_kfd": False}, "cs")])
-def test_auto_says_what_it_skipped(how: dict, interface: str) -> None:
-    taken, text, said = opened(Machine(LINUX_6_17, shader=ShaderCore(), **how))
-    assert taken is Tier.t1_pm4
+@pytest.mark.parametrize("asked", [Device.auto, Device.gpu])
+@pytest.mark.parametrize(
+    ("how", "interface", "skipped"), [({}, "kfd", "gpu:umq"), ({"has_kfd": False}, "cs", "gpu:umq, gpu:kfd")]
+)
+def test_auto_says_what_it_skipped(asked: Device, how: dict, interface: str, skipped: str) -> None:
+    taken, text, said = opened(Machine(LINUX_6_17, shader=ShaderCore(), **how), asked)
+    assert taken.value == f"gpu:{interface}"
     assert text.endswith(f"through {interface}")
     assert len(said) == 1
-    assert said[0].startswith("tier t1_pm4; skipped t2_umq: ")
+    assert said[0].startswith(f"device gpu:{interface}; skipped {skipped}: ")
+
+
+@pytest.mark.parametrize("interface", ["umq", "kfd", "cs"])
+def test_one_interface_is_insisted_on(interface: str) -> None:
+    device = Device(f"gpu:{interface}")
+    taken, text, said = opened(Machine(LINUX_7_3_USERQ, shader=ShaderCore()), device)
+    assert (taken, said) == (device, [])
+    assert text.endswith(f"through {interface}")
 
 
 class Wrong(ShaderCore):
@@ -61,20 +76,23 @@ class Wrong(ShaderCore):
 
 def test_a_gpu_that_computes_wrong_is_not_trusted() -> None:
     taken, _, said = opened(Machine(LINUX_6_17, shader=Wrong()))
-    assert taken is Tier.t_cpu
+    assert taken is Device.cpu
     assert len(said) == 1
+    assert said[0].startswith("device cpu; skipped gpu:umq, gpu:kfd, gpu:cs: ")
     assert "results of a test are wrong" in said[0]
-    assert "--tier t_cpu" in said[0]
+    assert "--device cpu" in said[0]
     with pytest.raises(WrongResults, match="cannot be trusted"):
-        opened(Machine(LINUX_6_17, shader=Wrong()), Tier.t1_pm4)
+        opened(Machine(LINUX_6_17, shader=Wrong()), Device.gpu_kfd)
 
 
 def test_options_of_the_cpu_mean_the_cpu() -> None:
     for options in (BackendOptions(threads=1), BackendOptions(kernels="reference")):
         taken, _, said = opened(Machine(LINUX_7_3_USERQ, shader=ShaderCore()), options=options)
-        assert (taken, said) == (Tier.t_cpu, [])
+        assert (taken, said) == (Device.cpu, [])
+    with pytest.raises(UsageError, match=r"^--isa applies to the CPU only; it cannot be used with --device gpu:cs$"):
+        opened(Machine(LINUX_7_3_USERQ), Device.gpu_cs, BackendOptions(isa="avx2"))
 
 
-def test_an_explicit_tier_is_refused_with_its_reason() -> None:
-    with pytest.raises(TierUnavailable, match=r"t2_umq cannot run: .*no slots"):
-        opened(Machine(LINUX_6_17, shader=ShaderCore()), Tier.t2_umq)
+def test_an_explicit_device_is_refused_with_its_reason() -> None:
+    with pytest.raises(DeviceUnavailable, match=r"gpu:umq cannot run: .*no slots"):
+        opened(Machine(LINUX_6_17, shader=ShaderCore()), Device.gpu_umq)

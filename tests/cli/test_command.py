@@ -147,7 +147,7 @@ def test_completion(monkeypatch, zinc):
 
     assert complete("zinc", "perp") == ["perplexity"]
     assert "--top-k" in complete("zinc", "run", "--top")
-    assert "t_cpu" in complete("zinc", "run", "--tier", "t_")
+    assert complete("zinc", "run", "--device", "gp") == ["gpu", "gpu:umq", "gpu:kfd", "gpu:cs"]
 
 
 def test_write_file(tmp_path, capsys):

@@ -160,11 +160,11 @@ def test_profile_shows_why_a_kernel_failed(zinc, tmp_path):
 
 def test_a_model_on_the_emulated_card(zinc, tmp_path):
     trace = tmp_path / "trace.json"
-    words = ("run", "Once", "--tier", "emu", "-n", 2, "--temp", 0, "-c", 32, "--profile", "--trace-file", trace)
+    words = ("run", "Once", "--device", "emu", "-n", 2, "--temp", 0, "-c", 32, "--profile", "--trace-file", trace)
     outcome = zinc(*words)
     assert outcome.code == 0
     assert "predicted for AMD Radeon AI PRO R9700: 2 steps" in outcome.err
     assert "matvec Q8_0 M=1" in outcome.err
     assert "sample_draw" in outcome.err
     assert json.loads(trace.read_text())["traceEvents"]
-    assert outcome.out == zinc("run", "Once", "--tier", "t_cpu", "-n", 2, "--temp", 0, "-c", 32).out
+    assert outcome.out == zinc("run", "Once", "--device", "cpu", "-n", 2, "--temp", 0, "-c", 32).out

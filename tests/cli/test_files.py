@@ -10,7 +10,7 @@ import zinc_rt
 from tests.cli.tiny import N_EMBD, SPECIALS
 from zinc_rt.backends.cpu.cores import default_threads
 from zinc_rt.cli import machine
-from zinc_rt.engine import Tier, TierReport
+from zinc_rt.engine import Device, DeviceReport
 from zinc_rt.gguf import GGMLType, GGUFFile, GGUFWriter
 from zinc_rt.lang.errors import CompilerCrashed
 from zinc_rt.lang.target import host_target
@@ -103,12 +103,12 @@ def test_show_errors(zinc, tiny, tmp_path):
 def test_check(zinc):
     outcome = zinc("check")
     assert outcome.code == 0
-    for words in ("t2_umq   no", "AMD GPUs", "t_cpu    yes", "auto: t_cpu", "Python", "memory", "NumPy"):
+    for words in ("gpu:umq  no", "AMD GPUs", "cpu      yes", "auto: cpu", "Python", "memory", "NumPy"):
         assert words in outcome.out
     tree = json.loads(zinc("check", "--json").out)
-    assert tree["auto"] == "t_cpu"
+    assert tree["auto"] == "cpu"
     assert tree["version"] == zinc_rt.__version__
-    assert {t["tier"] for t in tree["tiers"]} >= {"t_cpu", "t2_umq", "t1_pm4"}
+    assert [d["device"] for d in tree["devices"]] == ["gpu:umq", "gpu:kfd", "gpu:cs", "cpu", "emu"]
     assert all(f["value"] for f in tree["machine"] + tree["gpus"])
     native = tree["native"]
     assert native["level"] == native["levels"][0] == host_target().name
@@ -128,7 +128,7 @@ def test_check_without_a_level(zinc, monkeypatch):
     outcome = zinc("check")
     assert outcome.code == 0  # the reference kernels run anywhere
     assert re.search(r"^instruction sets +!! +none: native code needs .*avx2.* --kernels reference", outcome.out, re.M)
-    assert re.search(r"^t_cpu +yes +reference kernels", outcome.out, re.M)
+    assert re.search(r"^cpu +yes +reference kernels", outcome.out, re.M)
     assert "self-test" not in outcome.out
     assert json.loads(zinc("check", "--json").out)["native"]["level"] is None
 
@@ -165,8 +165,8 @@ def test_check_without_the_compiler(zinc, monkeypatch):
 
 
 def test_check_fails_when_nothing_can_run(zinc, monkeypatch):
-    report = TierReport(Tier.t_cpu, False, "no reason", "buy one")
-    monkeypatch.setattr("zinc_rt.engine.probe_tiers", lambda **_: [report])
+    report = DeviceReport(Device.cpu, False, "no reason", "buy one")
+    monkeypatch.setattr("zinc_rt.engine.probe_devices", lambda **_: [report])
     outcome = zinc("check")
     assert outcome.code == 1
     assert "no reason -> buy one" in outcome.out

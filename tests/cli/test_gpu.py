@@ -181,7 +181,7 @@ def test_no_resizable_bar() -> None:
 def test_an_integrated_gpu_beside_a_card() -> None:
     found = look(Machine(LINUX_7_3_USERQ, [RAPHAEL, R9700]))
     assert wrong(found) == []
-    assert found["AMD GPUs"].value == "2 driven by amdgpu; the GPU tiers take /dev/dri/renderD129"
+    assert found["AMD GPUs"].value == "2 driven by amdgpu; the runtime uses /dev/dri/renderD129"
     assert found["renderD128"].value.endswith("part of the processor: skipped")
     assert found["renderD129 umq"].ok
 

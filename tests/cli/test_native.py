@@ -23,14 +23,14 @@ def test_every_level_and_both_kinds_of_kernels_say_the_same(run):
     for level in (t.name for t in host_targets()):
         outcome = run("--isa", level, "-t", 1)
         assert outcome.out == text
-        assert f"t_cpu: native kernels for {level}, 1 thread; memory " in outcome.err
+        assert f"zinc: cpu: native kernels for {level}, 1 thread; memory " in outcome.err
     outcome = run("--kernels", "reference", "-t", 3)
     assert outcome.out == text
-    assert "t_cpu: reference kernels, 3 threads; memory " in outcome.err
+    assert "zinc: cpu: reference kernels, 3 threads; memory " in outcome.err
 
 
 def test_the_plan_comes_before_anything_else_is_done(run, monkeypatch):
-    monkeypatch.setattr("zinc_rt.backends.cpu.backend.available_memory", lambda: 64 << 20)
+    monkeypatch.setattr("zinc_rt.backends.host.available_memory", lambda: 64 << 20)
     outcome = run()
     assert outcome.code == 1
     assert "not enough memory" in outcome.error
@@ -104,7 +104,7 @@ def test_where_no_level_fits_the_reference_kernels_run(run, monkeypatch):
     outcome = run()
     assert outcome.out == text
     assert "no native kernels for this processor" in outcome.err
-    assert "t_cpu: reference kernels, 1 thread" in outcome.err
+    assert "zinc: cpu: reference kernels, 1 thread" in outcome.err
     refused = run("--kernels", "native")
     assert refused.code == 1
     assert "use the reference kernels" in refused.error

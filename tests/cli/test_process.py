@@ -46,7 +46,7 @@ def test_a_native_start_imports_nothing_of_the_reference_kernels_and_no_compiler
     command = [sys.executable, "-X", "importtime", "-m", "zinc_rt", "run", "-m", str(tiny), "x", "-n", "1"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, env=ENVIRONMENT)
     loaded = {line.rsplit("|", 1)[1].strip() for line in done.stderr.splitlines() if "|" in line}
-    assert "zinc_rt.backends.cpu.native" in loaded
+    assert "zinc_rt.backends.cpu.backend" in loaded
     assert not loaded & {"threadpoolctl", "zinc_rt.backends.reference.backend", "zinc_rt.kernels.reference.matmul"}
     assert not loaded & {"zinc_rt.lang.frontend", "zinc_rt.lang.children", "llvmlite", "rich", "jinja2", "statistics"}
     amd = glob.glob("/sys/class/drm/renderD*/device")
@@ -191,9 +191,9 @@ def on_terminal(*args, typed=b"", environment=None, until=None):
 
 
 def test_on_a_terminal_there_is_colour_and_the_prompt(tiny):
-    code, screen = on_terminal("run", "-m", tiny, "hello there", "-n", "5", "-s", "1", "--tier", "t_cpu")
+    code, screen = on_terminal("run", "-m", tiny, "hello there", "-n", "5", "-s", "1", "--device", "cpu")
     assert code == 0
-    assert re.match(r"\x1b\[2mzinc: t_cpu: native kernels for \w+, \d+ threads?; memory .*\x1b\[0m\r\n", screen)
+    assert re.match(r"\x1b\[2mzinc: cpu: native kernels for \w+, \d+ threads?; memory .*\x1b\[0m\r\n", screen)
     assert re.search(r"\n\x1b\[1mhello there\x1b\[0m[a-z ]{5}\r\n", screen)
     assert "\x1b[2mprompt" in screen
     plain = ENVIRONMENT | {"NO_COLOR": "1"}

@@ -64,7 +64,8 @@ def test_the_prompt_may_come_from_four_places(run, tmp_path):
         (("a", "--logit-bias", "15+x"), "--logit-bias"),
         (("a", "--logit-bias", "999+1"), "260"),
         (("a", "-c", "0"), "n_ctx is 0"),
-        (("a", "--tier", "warp"), "unknown tier 'warp'"),
+        (("a", "--device", "warp"), "unknown device 'warp'; use one of auto, cpu, gpu, gpu:umq, gpu:kfd, gpu:cs, emu"),
+        (("a", "--device", "gpu", "-t", "2"), "--threads applies to the CPU only; it cannot be used with --device gpu"),
         (("a" * 300, "-c", "64"), "300 tokens"),
     ],
 )
@@ -86,7 +87,7 @@ def test_failures_are_one_line_and_code_1(zinc, run, tmp_path, tiny):
         outcome = zinc("run", "-m", file, "hello")
         assert outcome.code == 1
         assert words in outcome.error
-    assert zinc("run", "-m", tiny, "--tier", "t2_umq", "x").code == 1
+    assert zinc("run", "-m", tiny, "--device", "gpu:umq", "x").code == 1
 
 
 def test_options_reach_the_sampler(run):
@@ -161,9 +162,14 @@ def test_the_prompt_is_printed_when_asked_for(run):
     assert run("once", "-n", 5, "--no-display-prompt").out == plain
 
 
-def test_notices_name_the_tier(run, monkeypatch):
-    assert "tier t_cpu; skipped t2_umq" in run("x", "-n", 1).err
-    assert "skipped" not in run("x", "-n", 1, "--tier", "t_cpu").err
+def test_notices_name_the_device(run, monkeypatch):
+    assert "device cpu; skipped gpu: no AMD GPU is in sight" in run("x", "-n", 1).err
+    for words in (("--device", "cpu"), ("--tier", "t_cpu"), ("--tier=cpu",)):
+        assert "skipped" not in run("x", "-n", 1, *words).err
+    assert "--tier" not in run("--help").out
+    for name in ("t_cpu", "cpu"):
+        monkeypatch.setenv("ZINC_RT_TIER", name)
+        assert "skipped" not in run("x", "-n", 1).err
     monkeypatch.setenv("ZINC_RT_TIER", "nonsense")
     outcome = run("x", "-n", 1)
     assert outcome.code == 2
@@ -174,7 +180,7 @@ def test_after_ctrl_c_the_speed_does_not_count_what_was_cached(tiny):
     def stop(text):
         raise KeyboardInterrupt
 
-    with zinc_rt.load(tiny, tier="t_cpu") as model:
+    with zinc_rt.load(tiny, device="cpu") as model:
         ids = model.tokenize("a prompt of some length")
         first = stream_answer(model, ids, SamplingParams(seed=1, ignore_eos=True), stop)
         assert first.finish_reason == INTERRUPTED
@@ -188,16 +194,16 @@ def test_after_ctrl_c_the_speed_does_not_count_what_was_cached(tiny):
 @pytest.mark.parametrize("layers", ["99", "all", "auto", "-1", "1"])
 def test_gpu_layers_are_accepted_and_explained(run, layers):
     for flag in ("-ngl", "--n-gpu-layers", "--gpu-layers"):
-        outcome = run("x", "-n", 3, flag, layers, "--tier", "t_cpu")
+        outcome = run("x", "-n", 3, flag, layers, "--device", "cpu")
         assert outcome.code == 0
-        assert outcome.out == run("x", "-n", 3, "--tier", "t_cpu").out
+        assert outcome.out == run("x", "-n", 3, "--device", "cpu").out
         lines = [line for line in outcome.err.splitlines() if "-ngl" in line]
-        assert lines == [f"zinc: -ngl {layers}: layers are not divided, the device of --tier runs all of them"]
+        assert lines == [f"zinc: -ngl {layers}: layers are not divided, --device runs all of them"]
 
 
 def test_no_gpu_layers_is_the_cpu(run, monkeypatch):
     monkeypatch.setenv("ZINC_RT_TIER", "t1_pm4")
     outcome = run("x", "-n", 3, "-ngl", 0)
     assert outcome.code == 0
-    assert "zinc: -ngl 0: the CPU runs all layers, as with --tier t_cpu" in outcome.err
-    assert run("x", "-n", 3, "-ngl", 0, "--tier", "t_cpu").out == outcome.out
+    assert "zinc: -ngl 0: the CPU runs all layers, as with --device cpu" in outcome.err
+    assert run("x", "-n", 3, "-ngl", 0, "--device", "cpu").out == outcome.out

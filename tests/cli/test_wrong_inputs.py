@@ -37,10 +37,10 @@ WRONG = [
     (("run", "x", "-l", LONG), "--logit-bias is"),
     *(((verb, "-ngl", value), "-ngl is") for verb in ("chat", "bench") for value in ("x", "1.5", "-2", "", ESCAPES)),
     (("run", "x", "-ngl", "\u0663"), "-ngl is"),  # a digit, but not one of ours
-    (("run", "x", "-ngl", "0", "--tier", "t1_pm4"), "-ngl 0 means the CPU"),
-    *((("run", "x", "--tier", value), "unknown tier") for value in ("warp", "", ESCAPES, LONG)),
+    (("run", "x", "-ngl", "0", "--device", "gpu:kfd"), "-ngl 0 means the CPU"),
+    *((("run", "x", "--device", value), "unknown device") for value in ("warp", "", ESCAPES, LONG)),
     *((("run", "x", "--kernels", value), "kernels is") for value in ("jit", "", ESCAPES, LONG)),
-    *((("run", "x", "--tier", "t_cpu", "--isa", value), "level") for value in ("sse9", ESCAPES, LONG)),
+    *((("run", "x", "--device", "cpu", "--isa", value), "level") for value in ("sse9", ESCAPES, LONG)),
     # Files:
     *(((verb, "-m", "/dev/null"), "/dev/null") for verb in ("chat", "bench", "tokenize")),
     *((("run", "x", "-m", value), "") for value in ("", "/", "/nonexistent", ESCAPES, LONG, "/dev/zero")),
@@ -81,13 +81,13 @@ def test_wrong_input_is_one_line(zinc, args, word):
 
 
 @pytest.mark.parametrize("value", ["warp", ESCAPES, LONG])
-def test_a_wrong_tier_in_the_environment(zinc, monkeypatch, capsys, value):
+def test_a_wrong_device_in_the_environment(zinc, monkeypatch, capsys, value):
     zinc("--version")
     monkeypatch.setenv("ZINC_RT_TIER", value)
     capsys.readouterr()
     assert main(["run", "x"]) == 2
     (line,) = capsys.readouterr().err.split("\n")[:-1]
-    assert "ZINC_RT_TIER: unknown tier" in line
+    assert "ZINC_RT_TIER: unknown device" in line
     assert line.isprintable()
 
 

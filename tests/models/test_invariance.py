@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import LLAMA, QWEN2, QWEN3, Spec, T, Tiny, engine_for, random_tokens, run_tokens, write_model
-from zinc_rt.backends.cpu.backend import KERNELS, Kernels
+from zinc_rt.backends.select import KERNELS, Kernels
 from zinc_rt.engine import Engine, Rows
 
 SPECS: dict[str, Spec] = {

@@ -15,7 +15,7 @@ from tests.models import sandwich
 from tests.models.truth import error, int8, rms
 from zinc_rt import models
 from zinc_rt.cli.summary import summarize
-from zinc_rt.engine import Tier
+from zinc_rt.engine import Device
 from zinc_rt.gguf import GGMLType, GGUFFile, GGUFWriter, ValueType
 from zinc_rt.models.errors import DuplicateArchitecture, InvalidKey, UnsupportedArchitecture, UnsupportedFeature
 
@@ -210,7 +210,7 @@ def test_an_emulated_gpu_gives_the_references_bits(tmp_path: Path) -> None:
     written(tmp_path / "m.gguf", T.Q8_0)
     tokens = random_tokens(3, 9, N_VOCAB)
     want = logits_of(tmp_path / "m.gguf", tokens, kernels="reference")
-    with engine_for(tmp_path / "m.gguf", n_ctx=32, n_batch=7, tier=Tier.emu) as engine:
+    with engine_for(tmp_path / "m.gguf", n_ctx=32, n_batch=7, device=Device.emu) as engine:
         got = run_tokens(engine, engine.open_sequence(), tokens, 7)
     assert_same(got.view(np.uint32), want.view(np.uint32), "emu")
 

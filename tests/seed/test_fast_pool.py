@@ -19,7 +19,8 @@ import pytest
 
 import zinc_rt
 from tests import pool_kernels
-from zinc_rt.backends.cpu.thread_pool import aligned_zeros, system_words
+from zinc_rt.backends.cpu.thread_pool import system_words
+from zinc_rt.backends.host_memory import aligned_zeros
 from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.lang.library import Library

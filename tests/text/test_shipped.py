@@ -60,7 +60,7 @@ def test_a_conversation_is_framed_by_tokens_that_end_turns() -> None:
 
 
 def test_a_closed_model_ends_the_process_that_rendered() -> None:
-    with zinc_rt.load(tier="t_cpu", n_ctx=16) as model:
+    with zinc_rt.load(device="cpu", n_ctx=16) as model:
         model.chat_template.render([])
         child = model.chat_template._process._child
         assert child is not None

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.backends.cpu.thread_pool import aligned_zeros
+from zinc_rt.backends.host_memory import aligned_zeros
 from zinc_rt.lang.types import layout_of
 
 

@@ -1,34 +1,63 @@
-"""What every tier implements.
+"""What every backend implements.
 
 A backend takes a graph once (`lower`) and then runs it step after step (`submit`, `wait`). A step changes data, never
-the batch: the caller writes the batch's input arrays and counts, submits, waits for the fence and reads the outputs.
-Between `submit` and the fence retiring the caller touches none of the batch's arrays. A backend belongs to one thread.
+the lowered graph: the caller writes its input arrays and counts, submits, waits for the fence and reads the outputs.
+Between `submit` and the fence retiring the caller touches none of the arrays. A backend belongs to one thread.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.amdgpu.fence import Fence
 from zinc_rt.backends.errors import StepTooLarge
-from zinc_rt.backends.packet_list import LoweredGraph
 from zinc_rt.errors import BackendError
 from zinc_rt.ir.graph import Graph
+from zinc_rt.kernels.errors import TokenOutOfRange
 from zinc_rt.mem.kv_pages import pages_for
 
+if TYPE_CHECKING:
+    from zinc_rt.kernels.rdna.sampling_plan import SamplingShape
+    from zinc_rt.sampling.request import DeviceSampling
+
 Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class BackendFeatures:
+    """What a backend runs with and what it can do beyond steps.
+
+    kernels: "native" or "reference" on the CPU, "rdna" on a GPU. isa: what they are compiled for, empty for the
+    reference ones. threads: of the processor, which take part in a step. samples: steps can end with tokens in place
+    of logits. profiles: steps can be recorded. measures_bandwidth: of the memory that holds the weights.
+    """
+
+    kernels: str
+    isa: str = ""
+    threads: int = 1
+    samples: bool = False
+    profiles: bool = False
+    measures_bandwidth: bool = False
+
+
+@dataclass
+class StepFence:
+    """A point in a backend's steps. `sequence` counts from 1; `retired` turns True once, by the backend."""
+
+    sequence: int
+    retired: bool = False
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """Capacities that a batch is lowered for; a step may use less of `n_rows` and `n_logits`.
+    """What a graph is lowered for; a step may use less of `n_rows` and `n_logits`.
 
     n_ctx: positions of a sequence; n_slots: sequences; n_pages: KV pages shared by all of them.
     """
@@ -49,6 +78,32 @@ class Capacity:
         return tuple(d if isinstance(d, int) else int(getattr(self, d)) for d in dims)
 
 
+@dataclass(frozen=True)
+class TokenLookup:
+    """Token ids that a step looks up: the node, its input i32[n_rows], and the rows of the table that it reads."""
+
+    node: str
+    ids: Ints
+    n_rows: int
+
+
+@dataclass(frozen=True, eq=False)
+class LoweredGraph:
+    """A graph on a backend, and the host's view of its step data.
+
+    limits: the most that counts may be.
+    inputs: by buffer name, arrays that the caller fills before `submit`; outputs: arrays valid after `wait`, until the
+    next `submit`. lookups: what `check_step` compares token ids with.
+    counts: i32[2], the step's n_rows and n_logits: rows past them are neither read nor written.
+    """
+
+    limits: tuple[int, int]
+    inputs: Mapping[str, Ints]
+    outputs: Mapping[str, npt.NDArray[np.generic]]
+    lookups: tuple[TokenLookup, ...] = ()
+    counts: Ints = field(default_factory=lambda: np.zeros(2, np.int32))
+
+
 class StepProfile(Protocol):
     """What a backend recorded. n_events: spans of the trace."""
 
@@ -64,15 +119,13 @@ class StepProfile(Protocol):
         ...
 
 
-class Backend(ABC):
-    """One tier. Every method raises `BackendClosed` after `close`, except `close` itself."""
+_NO_PROFILE = "profiles are recorded by the native kernels and the emulated GPU"
 
-    kernels: str
-    """What runs: "native" or "reference" on the CPU, "rdna" on a GPU."""
-    isa: str
-    """What the kernels are compiled for; empty for the reference ones."""
-    threads: int
-    """Of the processor, which take part in a step."""
+
+class Backend(ABC):
+    """Runs graphs on one device. Every method raises `BackendClosed` after `close`, except `close` itself."""
+
+    features: BackendFeatures
 
     @property
     @abstractmethod
@@ -83,14 +136,6 @@ class Backend(ABC):
     @abstractmethod
     def memory_available(self) -> int | None:
         """Bytes that `lower` may still take; None when unknown."""
-
-    @abstractmethod
-    def alloc(self, n_bytes: int) -> Bytes:
-        """Zeroed memory that the tier can reach, u8[n_bytes], aligned to 64 bytes."""
-
-    @abstractmethod
-    def free(self, memory: Bytes) -> None:
-        """Give back what `alloc` returned, once. Raises `BackendError` for anything else."""
 
     @abstractmethod
     def plan(self, graph: Graph, sizes: Capacity) -> dict[str, int]:
@@ -106,38 +151,72 @@ class Backend(ABC):
         released: Callable[[str], None] | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> LoweredGraph:
-        """Turn a verified graph into a batch over planned memory.
+        """Bind a verified graph to planned memory.
 
-        weights: packed rows by buffer name, u8[n_rows, row_bytes], kept by reference. constants: arrays by buffer
-        name. released: called with a weight's name when its bytes have been copied and matter only for rows of an
-        embedding from then on. progress: called with bytes copied so far and in all, first with 0.
-        Raises `UnsupportedOp`, `MissingBinding`.
+        Args:
+            weights: packed rows by buffer name, u8[n_rows, row_bytes], kept by reference.
+            constants: arrays by buffer name.
+            released: called with a weight's name when its bytes have been copied; from then on they matter only for
+                rows of an embedding.
+            progress: called with bytes copied so far and in all, first with 0.
+
+        Raises:
+            UnsupportedOp: the backend has no kernel for a node.
+            MissingBinding: a weight or constant was not given.
         """
 
     @abstractmethod
-    def submit(self, batch: LoweredGraph) -> Fence:
-        """Start the batch and return its fence. Raises `StepTooLarge`, kernel errors."""
+    def submit(self, lowered: LoweredGraph, sampling: DeviceSampling | None = None) -> StepFence:
+        """Start a step.
+
+        Args:
+            lowered: what this backend's `lower` returned, with the step's inputs and counts written.
+            sampling: what `open_sampling` returned, to end the step with tokens; the outputs stay what they were.
+
+        Raises:
+            StepTooLarge: counts exceed what the graph was lowered for.
+            TokenOutOfRange: a token id has no row in the embedding.
+            BackendError: `lowered` or `sampling` is of another backend. Errors of the device are subclasses.
+        """
 
     @abstractmethod
-    def wait(self, fence: Fence, timeout: float | None = None) -> None:
+    def wait(self, fence: StepFence, timeout: float | None = None) -> None:
         """Return once the fence has retired; timeout in seconds. Raises `FenceTimeout`."""
 
-    def settle(self) -> None:  # noqa: B027  where steps are over when `submit` returns there is nothing to do
-        """Wait for batches that were submitted and never waited for, as a Ctrl-C leaves them: from then on the inputs
+    def drain(self) -> None:  # noqa: B027  where steps are over when `submit` returns there is nothing to do
+        """Wait for steps that were submitted and never waited for, as a Ctrl-C leaves them: from then on the inputs
         may be written. Raises what `wait` raises.
         """
 
-    def start_profile(self, batch: LoweredGraph) -> None:
-        """Record the steps of a batch from now on. Raises `BackendError` where that cannot be had."""
-        raise BackendError(f"no profile can be had of {self.description}")
+    def open_sampling(self, lowered: LoweredGraph, n_vocab: int, rows: int, shape: SamplingShape) -> DeviceSampling:
+        """Memory for choosing the tokens of `rows` wanted rows among the first `n_vocab` logits of each.
+
+        Raises `BackendError` where `features.samples` is false.
+        """
+        raise BackendError(f"tokens are sampled by GPUs; this is {self.description}")
+
+    def fetch_logits(self, lowered: LoweredGraph, sampling: DeviceSampling) -> None:
+        """Bring the logits of the step that ran last, a sampled one, to `lowered.outputs`."""
+        raise BackendError(f"tokens are sampled by GPUs; this is {self.description}")
+
+    def start_profile(self, lowered: LoweredGraph) -> None:
+        """Record the steps of a graph from now on. Raises `BackendError` where `features.profiles` is false."""
+        raise BackendError(f"{_NO_PROFILE}; this is {self.description}")
 
     def finish_profile(self) -> StepProfile:
         """What was recorded since `start_profile`. Raises `BackendError`."""
-        raise BackendError(f"no profile can be had of {self.description}")
+        raise BackendError(f"{_NO_PROFILE}; this is {self.description}")
 
-    def submit_and_wait(self, batch: LoweredGraph) -> None:
-        """Run a batch to its end. Raises what `submit` and `wait` raise."""
-        self.wait(self.submit(batch))
+    def read_bandwidth(self, n_bytes: int) -> float:
+        """10^9 bytes per second at which the backend's threads read a buffer of this size.
+
+        Raises `BackendError` where `features.measures_bandwidth` is false.
+        """
+        raise BackendError(f"bandwidth is measured by the native kernels; this is {self.description}")
+
+    def submit_and_wait(self, lowered: LoweredGraph) -> None:
+        """Run a step to its end. Raises what `submit` and `wait` raise."""
+        self.wait(self.submit(lowered))
 
     @abstractmethod
     def close(self) -> None:
@@ -152,10 +231,28 @@ class Backend(ABC):
         self.close()
 
 
-def check_step(batch: LoweredGraph) -> None:
-    """Raise `StepTooLarge` when a batch's counts exceed what it was lowered for."""
-    if batch.limits is None:
+def check_step(lowered: LoweredGraph) -> tuple[int, int]:
+    """A step's n_rows and n_logits, after all checks that protect the memory of a backend.
+
+    Raises `StepTooLarge`, `TokenOutOfRange`.
+    """
+    n_rows, n_logits = lowered.counts.tolist()
+    if not (0 <= n_rows <= lowered.limits[0] and 0 <= n_logits <= lowered.limits[1]):
+        wrong = 0 if not 0 <= n_rows <= lowered.limits[0] else 1
+        count, what = (n_rows, n_logits)[wrong], ("rows", "wanted logits")[wrong]
+        raise StepTooLarge(f"the step has {count} {what}, the graph was lowered for {lowered.limits[wrong]}")
+    for lookup in lowered.lookups:
+        _check_tokens(lookup, n_rows)
+    return n_rows, n_logits
+
+
+def _check_tokens(lookup: TokenLookup, n_rows: int) -> None:
+    """Kernels read the embedding's rows unchecked."""
+    ids, limit = lookup.ids, lookup.n_rows
+    if n_rows == 1:  # as in every decode step: an element is looked at sooner than a slice
+        if 0 <= int(ids[0]) < limit:
+            return
+    elif not n_rows or (ids[:n_rows].min() >= 0 and ids[:n_rows].max() < limit):
         return
-    for count, limit, what in zip(batch.counts.tolist(), batch.limits, ("rows", "wanted logits"), strict=True):
-        if not 0 <= count <= limit:
-            raise StepTooLarge(f"the step has {count} {what}, the batch was lowered for {limit}")
+    bad = next(int(i) for i in ids[:n_rows] if not 0 <= i < limit)
+    raise TokenOutOfRange(f"{lookup.node}: token id {bad} is outside the vocabulary of {limit}")

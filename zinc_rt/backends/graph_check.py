@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from zinc_rt.backends.base import Ints, TokenLookup
 from zinc_rt.backends.errors import UnsupportedOp
 from zinc_rt.ir.definition import ACTIVATION, Port
 from zinc_rt.ir.graph import Buffer, BufferKind, Graph, Node
+from zinc_rt.ir.op import Op
 from zinc_rt.ir.ops import DEFINITIONS, signature_of
 
 
@@ -27,6 +29,16 @@ def step_inputs(graph: Graph) -> dict[str, int]:
                     f" not from {buffer.kind.value} {buffer.name}"
                 )
     return found
+
+
+def lookups(graph: Graph, inputs: Mapping[str, Ints]) -> tuple[TokenLookup, ...]:
+    """Token ids that the graph's embeddings take from inputs of the step, by the arrays that hold them."""
+    found = []
+    for node in graph.nodes:
+        if node.op is Op.EMBED and graph.buffer(node.inputs[0]).kind is BufferKind.INPUT:
+            ids, table = (graph.buffer(b) for b in node.inputs[:2])
+            found.append(TokenLookup(node.name, inputs[ids.name], int(table.shape[0])))
+    return tuple(found)
 
 
 def _bound(graph: Graph, node: Node) -> Iterator[tuple[Port | None, Buffer]]:

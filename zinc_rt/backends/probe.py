@@ -1,12 +1,9 @@
-"""The AMD GPUs of this machine: what sysfs and the render node say of each, and whether an interface to it retires
-work.
-"""
+"""The AMD GPUs of this machine: what sysfs and the render node say of each, and whether its interfaces retire work."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,7 +16,7 @@ if TYPE_CHECKING:
 
 DRM_CLASS = "/sys/class/drm"
 AMD = 0x1002
-PROOF_SECONDS = 2.0
+PROBE_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -49,11 +46,11 @@ class Gpu:
 
     @property
     def eligible(self) -> bool:
-        """Whether a GPU tier may take it."""
+        """Whether the runtime may use it."""
         return self.open_errno is None and self.ip_major >= _oldest().major and not self.integrated
 
     def refusal(self) -> str:
-        """Why no GPU tier takes it; empty for one that is eligible."""
+        """Why the runtime does not use it; empty for one that is eligible."""
         if self.open_errno is not None:
             return f"{self.render_node} cannot be used: {os.strerror(self.open_errno)}"
         if self.integrated:
@@ -92,11 +89,11 @@ def _read(linux: Linux, minor: int) -> Gpu | None:
         _number(linux, f"{folder}/mem_info_vram_total"),
         _number(linux, f"{folder}/mem_info_vis_vram_total"),
     )
-    return ask(linux, gpu)
+    return query(linux, gpu)
 
 
-def ask(linux: Linux, gpu: Gpu) -> Gpu:
-    """The same card, with what its render node answers. Never raises."""
+def query(linux: Linux, gpu: Gpu) -> Gpu:
+    """The same card with what its render node answers. Never raises."""
     from zinc_rt.amdgpu import drm
     from zinc_rt.amdgpu.abi.cs import AMDGPU_HW_IP_COMPUTE
     from zinc_rt.amdgpu.abi.info import AMDGPU_IDS_FLAGS_FUSION, AMDGPU_INFO_DEV_INFO, DrmAmdgpuInfoDevice
@@ -132,9 +129,10 @@ def _number(linux: Linux, path: str, base: int = 10) -> int:
 
 
 @dataclass(frozen=True)
-class Proof:
-    """What came of trying an interface. seconds: from a submission to its retired fence, None when it failed with
-    `error`.
+class InterfaceProbe:
+    """Result of probing an interface.
+
+    seconds: from a submission to its retired fence; None when it failed with `error`.
     """
 
     interface: str
@@ -142,35 +140,30 @@ class Proof:
     error: str = ""
 
 
-def prove_umq(render_node: str, linux: Linux) -> Proof:
-    """Try a user queue. Never raises a `ZincError`."""
-    from zinc_rt.amdgpu.umq.interface import UserQueueInterface
+def open_interface(name: str, render_node: str, linux: Linux) -> Interface:
+    """The interface `umq`, `kfd` or `cs` of a GPU. Raises `InterfaceError`."""
+    if name == "umq":
+        from zinc_rt.amdgpu.umq.interface import UserQueueInterface
 
-    return _prove("umq", lambda: UserQueueInterface(render_node, linux=linux))
+        return UserQueueInterface(render_node, linux=linux)
+    if name == "kfd":
+        from zinc_rt.amdgpu.kfd.interface import KfdInterface
 
-
-def prove_kfd(render_node: str, linux: Linux) -> Proof:
-    """Try a queue of /dev/kfd. Never raises a `ZincError`."""
-    from zinc_rt.amdgpu.kfd.interface import KfdInterface
-
-    return _prove("kfd", lambda: KfdInterface(render_node, linux=linux))
-
-
-def prove_cs(render_node: str, linux: Linux) -> Proof:
-    """Try command submission. Never raises a `ZincError`."""
+        return KfdInterface(render_node, linux=linux)
     from zinc_rt.amdgpu.cs.interface import CsInterface
 
-    return _prove("cs", lambda: CsInterface(render_node, linux=linux))
+    return CsInterface(render_node, linux=linux)
 
 
-def _prove(name: str, open_interface: Callable[[], Interface]) -> Proof:
+def probe_interface(name: str, render_node: str, linux: Linux) -> InterfaceProbe:
+    """Submit through an interface and wait for the fence. Never raises a `ZincError`."""
     from zinc_rt.amdgpu.selftest import probe
 
     try:
-        interface = open_interface()
+        interface = open_interface(name, render_node, linux)
         try:
-            return Proof(name, probe(interface, PROOF_SECONDS))
+            return InterfaceProbe(name, probe(interface, PROBE_SECONDS))
         finally:
             interface.close()
     except (ZincError, OSError) as error:
-        return Proof(name, None, str(error))
+        return InterfaceProbe(name, None, str(error))

@@ -124,7 +124,7 @@ def bench(
     model: o.ModelFile = None,
     threads: o.Threads = None,
     batch_size: o.BatchSize = None,
-    tier: o.TierName = None,
+    device: o.DeviceName = None,
     gpu_layers: o.GpuLayers = None,
     kernels: o.KernelSet = None,
     isa: o.Isa = None,
@@ -152,7 +152,7 @@ def bench(
     interrupted = False
     with open_model(
         model,
-        tier=tier,
+        device=device,
         gpu_layers=gpu_layers,
         n_ctx=n_ctx,
         threads=threads,
@@ -176,10 +176,10 @@ def bench(
             "model": opened.name,
             "parameters": sum(t.n_elements for t in opened.file.tensors.values()),
             "file_bytes": opened.file.file_size,
-            "tier": opened.tier.value,
-            "kernels": opened.engine.kernels,
-            "isa": opened.engine.isa,
-            "threads": opened.engine.threads,
+            "device": opened.device.value,
+            "kernels": opened.engine.features.kernels,
+            "isa": opened.engine.features.isa,
+            "threads": opened.engine.features.threads,
         }
     write(_FORMATS[output](facts, done))
     if interrupted:
@@ -207,7 +207,7 @@ def _bandwidth(model: Model) -> float | None:
     engine = model.engine
     available = available_memory()
     size = model.file.file_size if available is None else min(model.file.file_size, available // 2)
-    return engine.read_bandwidth(size) if engine.kernels == "native" else None
+    return engine.read_bandwidth(size) if engine.features.measures_bandwidth else None
 
 
 def _prompt(n_vocab: int, n: int, number: int) -> list[int]:
@@ -237,7 +237,7 @@ def _markdown(facts: dict[str, Any], results: Sequence[Measurement]) -> str:
         for row in rows
     ]
     rule = "|" + "|".join("-" * (w + 2) if i == 0 else "-" * (w + 1) + ":" for i, w in enumerate(widths)) + "|"
-    head = f"{facts['model']}, {facts['parameters'] / 1e6:.1f} M parameters, tier {facts['tier']}"
+    head = f"{facts['model']}, {facts['parameters'] / 1e6:.1f} M parameters, device {facts['device']}"
     repetitions = len(results[0].samples) if results else 0
     return "\n".join([f"{head}, {repetitions} repetitions", "", lines[0], rule, *lines[1:]]) + "\n"
 

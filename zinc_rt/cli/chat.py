@@ -44,7 +44,7 @@ def chat(
     ctx_size: o.CtxSize = None,
     threads: o.Threads = None,
     batch_size: o.BatchSize = None,
-    tier: o.TierName = None,
+    device: o.DeviceName = None,
     gpu_layers: o.GpuLayers = None,
     kernels: o.KernelSet = None,
     isa: o.Isa = None,
@@ -90,7 +90,7 @@ def chat(
     prepare_chat()
     with open_model(
         model,
-        tier=tier,
+        device=device,
         gpu_layers=gpu_layers,
         n_ctx=ctx_size,
         threads=threads,

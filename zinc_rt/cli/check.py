@@ -1,4 +1,4 @@
-"""`zinc check`: what this machine offers, tier by tier."""
+"""`zinc check`: what this machine offers, device by device."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zinc_rt.cli import options as o
 from zinc_rt.cli.terminal import write, write_heading, write_table
 
 if TYPE_CHECKING:
-    from zinc_rt.backends.tiers import TierReport
+    from zinc_rt.backends.devices import DeviceReport
     from zinc_rt.cli.machine import MachineFinding
     from zinc_rt.cli.native import NativeReport
 
@@ -19,40 +19,40 @@ if TYPE_CHECKING:
 def check(as_json: o.Json = False, cache_dir: o.CacheDir = None, debug: o.Debug = False) -> int:
     """Show what this machine offers.
 
-    Every tier with the reason why it can or cannot run, and what helps; what the CPU tier compiles for, tried out
-    with a small kernel; every step on the way to an AMD GPU; then the machine. Exit code 0 when at least one tier can
-    run, else 1.
+    Every device with the reason why it can or cannot run, and what helps; what kernels of the CPU are compiled for,
+    tried out with a small one; every step on the way to an AMD GPU; then the machine. Exit code 0 when at least one
+    device can run, else 1.
     """
     from zinc_rt.cli.gpu import gpu_findings
     from zinc_rt.cli.machine import findings
     from zinc_rt.cli.native import native_report
-    from zinc_rt.engine import probe_tiers
+    from zinc_rt.engine import probe_devices
 
-    tiers, native, gpus, machine = probe_tiers(), native_report(cache_dir), gpu_findings(), findings()
-    usable = [t for t in tiers if t.available]
+    devices, native, gpus, machine = probe_devices(), native_report(cache_dir), gpu_findings(), findings()
+    usable = [d for d in devices if d.available]
     if as_json:
         tree = {
             "version": zinc_rt.__version__,
-            "tiers": [{**asdict(t), "tier": t.tier.value} for t in tiers],
-            "auto": usable[0].tier.value if usable else None,
+            "devices": [{**asdict(d), "device": d.device.value} for d in devices],
+            "auto": usable[0].device.value if usable else None,
             "native": native.as_dict(),
             "gpus": [asdict(f) for f in gpus],
             "machine": [asdict(f) for f in machine],
         }
         write(json.dumps(tree, ensure_ascii=False, indent=1) + "\n")
     else:
-        _print(tiers, native, gpus, machine)
+        _print(devices, native, gpus, machine)
     return 0 if usable else 1
 
 
 def _print(
-    tiers: list[TierReport], native: NativeReport, gpus: list[MachineFinding], machine: list[MachineFinding]
+    devices: list[DeviceReport], native: NativeReport, gpus: list[MachineFinding], machine: list[MachineFinding]
 ) -> None:
-    write_heading(f"ZINC_RT {zinc_rt.__version__}\n\nTiers, in the order in which --tier auto tries them")
-    write_table([[t.tier.value, "yes" if t.available else "no", _with_remedy(t.reason, t.remedy)] for t in tiers])
-    usable = [t.tier.value for t in tiers if t.available]
+    write_heading(f"ZINC_RT {zinc_rt.__version__}\n\nDevices, in the order in which --device auto tries them")
+    write_table([[d.device.value, "yes" if d.available else "no", _with_remedy(d.reason, d.remedy)] for d in devices])
+    usable = [d.device.value for d in devices if d.available]
     write(f"auto: {usable[0]}\n" if usable else "auto: none, nothing can run here\n")
-    sections = (("Native kernels of t_cpu", native.findings), ("AMD GPUs", gpus), ("Machine", machine))
+    sections = (("Native kernels of the CPU", native.findings), ("AMD GPUs", gpus), ("Machine", machine))
     for title, lines in sections:
         write_heading(f"\n{title}")
         write_table([[f.name, "ok" if f.ok else "!!", _with_remedy(f.value, f.remedy)] for f in lines])

@@ -186,11 +186,11 @@ def _list(as_json: bool) -> None:
 
 
 def _check(machine: Machine, as_json: bool) -> int:
-    from zinc_rt.backends.tiers import probe_tiers
+    from zinc_rt.backends.select import probe_devices
     from zinc_rt.cli.gpu import gpu_findings
 
     linux = machine.process()
-    found, tiers = gpu_findings(linux), probe_tiers(linux=linux)
+    found, devices = gpu_findings(linux), probe_devices(linux=linux)
     if as_json:
         write(json.dumps([vars(line) for line in found], indent=1) + "\n")
     else:
@@ -198,7 +198,7 @@ def _check(machine: Machine, as_json: bool) -> int:
         write_table(
             [[f.name, "ok" if f.ok else "!!", f.value + (f" -> {f.remedy}" if f.remedy else "")] for f in found]
         )
-    return 0 if any(tier.proven for tier in tiers) else 1
+    return 0 if any(device.proven for device in devices) else 1
 
 
 def _run(machine: Machine, action: EmuAction, script: Path | None, arguments: list[str]) -> int:

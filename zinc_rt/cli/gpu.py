@@ -13,7 +13,7 @@ from zinc_rt.cli.machine import MachineFinding
 from zinc_rt.linux import Linux, host
 
 if TYPE_CHECKING:
-    from zinc_rt.backends.probe import Gpu, Proof
+    from zinc_rt.backends.probe import Gpu, InterfaceProbe
     from zinc_rt.seed.umq import KernelVersion, SmokeResult
 
 _KFD = "/dev/kfd"
@@ -42,7 +42,7 @@ def gpu_findings(linux: Linux | None = None) -> list[MachineFinding]:
 def _list(gpus: list[Gpu]) -> str:
     taken = next((gpu.render_node for gpu in gpus if gpu.eligible), None)
     text = f"{len(gpus)} driven by amdgpu"
-    return f"{text}; the GPU tiers take {taken}" if taken else f"{text}, none that the GPU tiers take"
+    return f"{text}; the runtime uses {taken}" if taken else f"{text}, none that the runtime can use"
 
 
 def _no_gpu(linux: Linux) -> MachineFinding:
@@ -89,7 +89,7 @@ def _device(gpu: Gpu, short: str) -> MachineFinding:
         return MachineFinding(short, f"{text}; part of the processor: skipped")
     if gpu.open_errno is None:
         return MachineFinding(
-            short, f"{text}; the GPU tiers are written for {generations(executed=True)}", False, "use t_cpu"
+            short, f"{text}; the GPU kernels are written for {generations(executed=True)}", False, "use --device cpu"
         )
     return MachineFinding(
         short, f"{text}; it does not answer: {os.strerror(gpu.open_errno)}", False, "see the next line"
@@ -112,7 +112,7 @@ def _bar(gpu: Gpu, short: str) -> MachineFinding:
 
 
 def _user_queue(linux: Linux, gpu: Gpu, short: str) -> list[MachineFinding]:
-    from zinc_rt.backends.probe import prove_umq
+    from zinc_rt.backends.probe import probe_interface
     from zinc_rt.seed.umq import admission_probe_path, create_free_smoke_path, probe_path
     from zinc_rt.seed.umq.smoke import explain
 
@@ -134,7 +134,11 @@ def _user_queue(linux: Linux, gpu: Gpu, short: str) -> list[MachineFinding]:
             MachineFinding(name, f"{seen}, {smoke.userq_slots} slots: {reason}{_code(smoke.errno)}", False, remedy),
         ]
     made = f"{seen}, {smoke.userq_slots} slots; a queue was made and freed"
-    return [firmware, MachineFinding(name, made), _fence(f"{short} umq", prove_umq(gpu.render_node, linux))]
+    return [
+        firmware,
+        MachineFinding(name, made),
+        _fence(f"{short} umq", probe_interface("umq", gpu.render_node, linux)),
+    ]
 
 
 def _firmware(
@@ -191,7 +195,7 @@ def _firmware_versions(linux: Linux, gpu: Gpu) -> list[int] | None:
 
 
 def _kfd(linux: Linux, gpu: Gpu, short: str) -> list[MachineFinding]:
-    from zinc_rt.backends.probe import prove_kfd
+    from zinc_rt.backends.probe import probe_interface
     from zinc_rt.seed.kfd.bring_up import bring_up_path
     from zinc_rt.seed.kfd.queue_smoke import create_compute_queue_smoke_path
 
@@ -205,7 +209,7 @@ def _kfd(linux: Linux, gpu: Gpu, short: str) -> list[MachineFinding]:
     queue = create_compute_queue_smoke_path(gpu.render_node, linux=linux)
     found.append(_queue(linux, gpu, f"{short} kfd queue", queue.status.value, queue.errno, queue.ok()))
     if queue.ok():
-        found.append(_fence(f"{short} kfd", prove_kfd(gpu.render_node, linux)))
+        found.append(_fence(f"{short} kfd", probe_interface("kfd", gpu.render_node, linux)))
     return found
 
 
@@ -237,7 +241,7 @@ def _queue(linux: Linux, gpu: Gpu, name: str, word: str, code: int | None, ok: b
 
 
 def _cs(linux: Linux, gpu: Gpu, short: str) -> list[MachineFinding]:
-    from zinc_rt.backends.probe import prove_cs
+    from zinc_rt.backends.probe import probe_interface
     from zinc_rt.seed.cs.smoke import submit_nop_smoke_path
 
     smoke = submit_nop_smoke_path(gpu.render_node, timeout=2.0, linux=linux)
@@ -247,14 +251,14 @@ def _cs(linux: Linux, gpu: Gpu, short: str) -> list[MachineFinding]:
     rings = f"rings {smoke.available_rings:#x}"
     return [
         MachineFinding(name, f"{rings}; {smoke.submit_count} submissions retired and wrote what they should"),
-        _fence(f"{short} cs", prove_cs(gpu.render_node, linux)),
+        _fence(f"{short} cs", probe_interface("cs", gpu.render_node, linux)),
     ]
 
 
-def _fence(name: str, proof: Proof) -> MachineFinding:
-    if proof.seconds is None:
-        return MachineFinding(name, proof.error, False, KERNEL_LOG)
-    return MachineFinding(name, f"a fence retired after {proof.seconds * 1e3:.2f} ms")
+def _fence(name: str, result: InterfaceProbe) -> MachineFinding:
+    if result.seconds is None:
+        return MachineFinding(name, result.error, False, KERNEL_LOG)
+    return MachineFinding(name, f"a fence retired after {result.seconds * 1e3:.2f} ms")
 
 
 def _code(code: int | None) -> str:

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from typer.core import TyperCommand, TyperGroup
 
 from zinc_rt.cli.terminal import abandon_stdout
 from zinc_rt.errors import EXIT_INTERRUPTED
 
+OLDER_NAMES: Final = {"--tier": "--device"}
+"""Options that are taken but not listed, and what they are called now."""
+
 
 class Command(TyperCommand):
     """A verb whose help groups the options under the headings that they name."""
+
+    def make_parser(self, ctx: Any) -> Any:
+        """The parser, which also takes the older names of options."""
+        parser = super().make_parser(ctx)
+        params: list[Any] = self.get_params(ctx)
+        for param in params:
+            if older := [old for old, new in OLDER_NAMES.items() if new in param.opts]:
+                parser.add_option(obj=param, opts=older, dest=param.name, action="store", nargs=1)
+        return parser
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """The words of the usage line."""

@@ -33,11 +33,11 @@ def _set_debug(value: bool) -> bool:
     return value
 
 
-def _tiers(incomplete: str) -> list[str]:
-    """Shell completion of --tier."""
-    from zinc_rt.backends.tiers import Tier
+def _devices(incomplete: str) -> list[str]:
+    """Shell completion of --device."""
+    from zinc_rt.backends.devices import NAMES
 
-    return [t.value for t in Tier if t.value.startswith(incomplete)]
+    return [name for name in NAMES if name.startswith(incomplete)]
 
 
 def _kernel_sets(incomplete: str) -> list[str]:
@@ -130,13 +130,14 @@ BatchSize = Annotated[
         show_default=False,
     ),
 ]
-TierName = Annotated[
+DeviceName = Annotated[
     str | None,
     typer.Option(
-        "--tier",
+        "--device",
         metavar="NAME",
-        autocompletion=_tiers,
-        help="Engine; `zinc check` lists them. Default: $ZINC_RT_TIER, else auto: the best that works.",
+        autocompletion=_devices,
+        help="What runs the model: cpu, gpu, one interface of a GPU (gpu:kfd, gpu:cs, gpu:umq), emu (an emulated GPU)"
+        " or auto, the best that works; `zinc check` tries them. Default: $ZINC_RT_TIER, else auto.",
         rich_help_panel=MODEL,
         show_default=False,
     ),
@@ -148,8 +149,7 @@ GpuLayers = Annotated[
         "--n-gpu-layers",
         "--gpu-layers",
         metavar="N",
-        help="For command lines of llama.cpp: 0 runs all layers on the CPU, any other number all of them on the device"
-        " of --tier.",
+        help="For command lines of llama.cpp: 0 runs all layers on the CPU, any other number all of them on --device.",
         rich_help_panel=MODEL,
         show_default=False,
     ),

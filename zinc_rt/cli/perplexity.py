@@ -60,7 +60,7 @@ def perplexity(
     model: o.ModelFile = None,
     threads: o.Threads = None,
     batch_size: o.BatchSize = None,
-    tier: o.TierName = None,
+    device: o.DeviceName = None,
     gpu_layers: o.GpuLayers = None,
     kernels: o.KernelSet = None,
     isa: o.Isa = None,
@@ -79,7 +79,7 @@ def perplexity(
     text = read_text(file)
     with open_model(
         model,
-        tier=tier,
+        device=device,
         gpu_layers=gpu_layers,
         n_ctx=window,
         threads=threads,

@@ -24,12 +24,13 @@ completion in bash, zsh, fish and PowerShell.
 | exit code | meaning |
 |---|---|
 | 0 | done; also when the reader of standard output left early, as `head` does |
-| 1 | failed: a file, the memory, a tier, the disk |
+| 1 | failed: a file, the memory, a device, the disk |
 | 2 | used wrongly: an unknown option, a value outside its limits, no prompt |
 | 130 | stopped by Ctrl-C; what had been made by then has been written |
 
-`ZINC_RT_TIER` names the engine where `--tier` is not given, `ZINC_RT_CACHE_DIR` the folder of compiled kernels where
-`--cache-dir` is not.
+`ZINC_RT_TIER` names the device where `--device` is not given, `ZINC_RT_CACHE_DIR` the folder of compiled kernels where
+`--cache-dir` is not. `--tier` is an older name of `--device`; older names of devices are taken, too: `t_cpu` (`cpu`),
+`t1_pm4` (`gpu:kfd`, else `gpu:cs`) and `t2_umq` (`gpu:umq`).
 """
 
 

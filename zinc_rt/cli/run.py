@@ -107,7 +107,7 @@ def run(
     ctx_size: o.CtxSize = None,
     threads: o.Threads = None,
     batch_size: o.BatchSize = None,
-    tier: o.TierName = None,
+    device: o.DeviceName = None,
     gpu_layers: o.GpuLayers = None,
     kernels: o.KernelSet = None,
     isa: o.Isa = None,
@@ -162,7 +162,7 @@ def run(
         prepare_chat()
     with open_model(
         model,
-        tier=tier,
+        device=device,
         gpu_layers=gpu_layers,
         n_ctx=ctx_size,
         threads=threads,
@@ -198,10 +198,10 @@ def _as_dict(model: Model, prompt: str, params: SamplingParams, answer: Reply) -
     stats = answer.stats
     tree: dict[str, Any] = {
         "model": model.name,
-        "tier": model.tier.value,
-        "kernels": model.engine.kernels,
-        "isa": model.engine.isa,
-        "threads": model.engine.threads,
+        "device": model.device.value,
+        "kernels": model.engine.features.kernels,
+        "isa": model.engine.features.isa,
+        "threads": model.engine.features.threads,
         "prompt": prompt,
         "text": answer.text,
         "token_ids": [c.token_id for c in answer.chunks],

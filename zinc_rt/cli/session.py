@@ -14,8 +14,8 @@ from zinc_rt.cli.terminal import LoadingBar, is_terminal, one_line, say
 from zinc_rt.errors import UsageError
 
 if TYPE_CHECKING:
-    from zinc_rt.generation import Chunk, Stats
     from zinc_rt.model import Model
+    from zinc_rt.sampling.generation import Chunk, Stats
     from zinc_rt.sampling.params import SamplingParams
 
 INTERRUPTED = "interrupted"
@@ -31,7 +31,7 @@ _ENDINGS = {
 def open_model(
     path: Path | None,
     *,
-    tier: str | None = None,
+    device: str | None = None,
     n_ctx: int | None = None,
     threads: int | None = None,
     n_batch: int | None = None,
@@ -46,11 +46,11 @@ def open_model(
     """
     from zinc_rt.model import load
 
-    tier = tier if gpu_layers is None else tier_for_layers(gpu_layers, tier)
+    device = device if gpu_layers is None else device_for_layers(gpu_layers, device)
     with LoadingBar() as bar:
         return load(
             path,
-            tier=tier,
+            device=device,
             n_ctx=n_ctx,
             threads=threads,
             n_batch=n_batch,
@@ -69,22 +69,22 @@ def prepare_chat() -> None:
     template_process.prepare()
 
 
-def tier_for_layers(layers: str, tier: str | None) -> str | None:
-    """The tier that llama.cpp's -ngl asks for: 0 is the CPU, anything else leaves the choice. Says so in one line.
+def device_for_layers(layers: str, device: str | None) -> str | None:
+    """The device that llama.cpp's -ngl asks for: 0 is the CPU, anything else leaves the choice. Says so in one line.
 
-    Raises `UsageError` when it is no number, or 0 together with a GPU's tier.
+    Raises `UsageError` when it is no number, or 0 together with a GPU.
     """
-    from zinc_rt.backends.tiers import ON_GPU, Tier, parse_tier
+    from zinc_rt.backends.devices import ON_GPU, Device, parse_device
 
     if not (layers in ("all", "auto", "-1") or (layers.isascii() and layers.isdigit())):
         raise UsageError(f"-ngl is {show(layers)}; it must be a whole number, all or auto")
     if layers.strip("0"):
-        say(f"zinc: -ngl {layers}: layers are not divided, the device of --tier runs all of them", style="dim")
-        return tier
-    if tier is not None and parse_tier(tier) in ON_GPU:
-        raise UsageError(f"-ngl 0 means the CPU, but --tier is {tier}; give one of them")
-    say("zinc: -ngl 0: the CPU runs all layers, as with --tier t_cpu", style="dim")
-    return Tier.t_cpu.value
+        say(f"zinc: -ngl {layers}: layers are not divided, --device runs all of them", style="dim")
+        return device
+    if device is not None and parse_device(device) in ON_GPU:
+        raise UsageError(f"-ngl 0 means the CPU, but --device is {device}; give one of them")
+    say("zinc: -ngl 0: the CPU runs all layers, as with --device cpu", style="dim")
+    return Device.cpu.value
 
 
 def chat_ids(model: Model, messages: Sequence[Mapping[str, Any]]) -> list[int]:
@@ -145,7 +145,7 @@ def stream_answer(model: Model, prompt: Sequence[int], params: SamplingParams, p
             if chunk.finish_reason is not None:
                 answer.finish_reason, answer.stats = chunk.finish_reason, chunk.stats
     except KeyboardInterrupt:
-        from zinc_rt.generation import Stats
+        from zinc_rt.sampling.generation import Stats
 
         answer.finish_reason = INTERRUPTED
         if answer.chunks:

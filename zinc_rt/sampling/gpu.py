@@ -16,7 +16,8 @@ from zinc_rt.kernels.rdna.sampling_draw import CHOSEN, DEGENERATE, MOST
 from zinc_rt.kernels.rdna.sampling_plan import MOST_TOKENS, SamplingShape
 from zinc_rt.sampling.arithmetic import step_bits
 from zinc_rt.sampling.params import SamplingParams
-from zinc_rt.sampling.sampler import DegenerateLogits, Sampled, Sampler
+from zinc_rt.sampling.request import DeviceSampling, SamplingRequest
+from zinc_rt.sampling.sampler import DegenerateLogits, Sampled, Sampler, count_nan
 
 
 def shape_of(params: SamplingParams, n_vocab: int, n_context: int) -> SamplingShape | None:
@@ -36,6 +37,68 @@ def shape_of(params: SamplingParams, n_vocab: int, n_context: int) -> SamplingSh
     else:
         candidates = MOST if whole else 1 << (keep - 1).bit_length()
     return SamplingShape(candidates, whole, min(touched, n_vocab))
+
+
+def common_shape(
+    requests: Sequence[SamplingRequest], n_context: int, n_logits: int
+) -> tuple[int, SamplingShape] | None:
+    """Tokens to choose from and a plan's shape that serve all requests of a step; None where only the host can choose.
+
+    n_context: tokens that a text can have. n_logits: of a row; several rows are chosen from all of them or not here.
+    """
+    n_vocab = requests[0].sampler.n_vocab if requests else 0
+    if not requests or (len(requests) > 1 and any(r.sampler.n_vocab != n_logits for r in requests)):
+        return None
+    found: SamplingShape | None = None
+    for request in requests:
+        shape = shape_of(request.sampler.params, n_vocab, n_context)
+        if shape is None:
+            return None
+        found = shape if found is None else found | shape
+    assert found is not None
+    return n_vocab, found
+
+
+class DeviceSampled:
+    """Tokens that the device chose. logits: the host's view of the rows' logits, which `fetch` fills."""
+
+    def __init__(
+        self,
+        requests: Sequence[SamplingRequest],
+        logits: npt.NDArray[np.float32],
+        device: DeviceSampling,
+        fetch: Callable[[], None],
+    ) -> None:
+        self._requests, self._logits, self._device = requests, logits, device
+        self._fetch: Callable[[], None] | None = fetch
+
+    @property
+    def logits(self) -> npt.NDArray[np.float32]:
+        """See `SampledStep`. Raises `DeviceLost`."""
+        if self._fetch is not None:
+            self._fetch()
+            self._fetch = None
+        return self._logits
+
+    def token(self, row: int = 0) -> Sampled:
+        """See `SampledStep`."""
+        request, device = self._requests[row], self._device
+        n_vocab = request.sampler.n_vocab
+        if not request.sampler.step:  # NaN is looked for in the first row alone: each that comes here takes a copy
+            request.sampler.n_nan = count_nan(self.logits[row, :n_vocab])
+        return accept(
+            request.sampler,
+            int(device.tokens[row]),
+            int(device.status[row]),
+            lambda: self.logits[row, :n_vocab],
+            request.history,
+        )
+
+
+def write_requests(device: DeviceSampling, requests: Sequence[SamplingRequest]) -> None:
+    """Write what the device reads for a step: each row's parameters and recent tokens."""
+    for row, request in enumerate(requests):
+        fill(device.shape, device.rows, device.touched, row, request.sampler, request.history)
 
 
 def fill(

@@ -1,9 +1,8 @@
 """The page `ring`: what runs a graph behind one interface."""
 
-from zinc_rt.amdgpu.fence import Fence
 from zinc_rt.backends.base import Backend as Ring
 from zinc_rt.backends.base import Capacity as Sizes
-from zinc_rt.backends.packet_list import LoweredGraph as PacketBatch
-from zinc_rt.backends.packet_list import Packet, PacketList
+from zinc_rt.backends.base import LoweredGraph as PacketBatch
+from zinc_rt.backends.base import StepFence as Fence
 
-__all__ = ["Fence", "Packet", "PacketBatch", "PacketList", "Ring", "Sizes"]
+__all__ = ["Fence", "PacketBatch", "Ring", "Sizes"]

@@ -14,11 +14,11 @@ from tests.backends.cpu.test_whole_models import SPECS
 from tests.helpers import random_tokens, write_model
 from zinc_rt.amdgpu.command_list import Barrier, CommandList, Dispatch
 from zinc_rt.backends.amdgpu import placement
-from zinc_rt.engine import Engine, Options, Rows, Tier
+from zinc_rt.engine import Device, Engine, Options, Rows
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models import define
-from zinc_rt.sampling.gpu import exp_table, fill, shape_of
 from zinc_rt.sampling.params import SamplingParams
+from zinc_rt.sampling.request import SamplingRequest
 from zinc_rt.sampling.sampler import Sampler
 
 LINE = 128
@@ -86,7 +86,7 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def test_steps_are_ordered(path: Path) -> None:
     tokens, core = random_tokens(5, 18, 61), Observed()
-    options = Options(Tier.t1_pm4, n_ctx=32, n_batch=12)
+    options = Options(Device.gpu_kfd, n_ctx=32, n_batch=12)
     with (
         machine(shader=core, time_scale=100.0) as made,
         GGUFFile.open(path) as file,
@@ -103,19 +103,16 @@ def test_steps_are_ordered(path: Path) -> None:
         assert full[0] > 0
         assert full[2] == 0
         sampler = Sampler(SamplingParams(seed=1, repetition_penalty=1.2), 61)
-        shape = shape_of(sampler.params, 61, 32)
-        assert shape is not None
-        there = engine.open_sampling(61, 1, shape, exp_table())
-        fill(shape, there.rows, there.touched, 0, sampler, tokens[:18])
+        request = SamplingRequest(sampler, tokens[:18])
+        engine.step([Rows(slot, 17, tokens[17:18], wanted=(0,))], [request])  # uploads what sampling needs
         core.seen.clear()
-        engine.step_sampled([Rows(slot, 17, tokens[17:18], wanted=(0,))], there)
+        engine.step([Rows(slot, 17, tokens[17:18], wanted=(0,))], [request])
         assert check(last_batch(engine), core.seen) == 0
-        del there  # its arrays look at memory of the machine
 
 
 def last_batch(engine: Engine) -> CommandList:
     """What was submitted last."""
-    return next(reversed(engine._batch.recorded._kept.values())).batches[0]  # type: ignore[union-attr]
+    return next(reversed(engine._lowered.recorded._kept.values())).batches[0]  # type: ignore[union-attr]
 
 
 def test_the_full_barrier_where_temporaries_share_memory(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from zinc_rt.model import Model
 
 @pytest.fixture
 def model() -> Iterator[Model]:
-    with zinc_rt.load(tier="emu", n_ctx=64) as made:
+    with zinc_rt.load(device="emu", n_ctx=64) as made:
         yield made
 
 
@@ -34,7 +34,7 @@ def test_a_profile_counts_sampled_steps_and_names_their_kernels(model: Model) ->
 def test_the_cards_memory_is_this_processs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(emulated, "available_memory", lambda: 70 << 20)
     with pytest.raises(MemoryPlanError, match=r"70\.0 MiB are available"):
-        zinc_rt.load(tier="emu", n_ctx=4096)
+        zinc_rt.load(device="emu", n_ctx=4096)
 
 
 def left_alone(model: Model, tokens: list[int]) -> None:
@@ -54,20 +54,20 @@ def stopped(*_: object) -> None:
 def test_a_step_that_was_left_alone_is_waited_for(model: Model) -> None:
     """Before the next one's inputs are written, which it would read."""
     left_alone(model, [5, 6, 7, 8])
-    backend, newest = model.engine._backend.gpu, model.engine._backend.gpu._flights.newest
+    backend, newest = model.engine._backend.gpu, model.engine._backend.gpu._pending.newest
     assert newest is not None
     assert backend.retired() < newest.fence.sequence
-    model.engine.settle()
+    model.engine.drain()
     assert backend.retired() == newest.fence.sequence
     left_alone(model, [5, 6, 7, 8])
     got = model.logits([9, 10])
-    with zinc_rt.load(tier="t_cpu", n_ctx=64) as other:
+    with zinc_rt.load(device="cpu", n_ctx=64) as other:
         assert np.array_equal(got, other.logits([9, 10]))
 
 
 def test_the_end_does_not_wait_for_a_whole_step() -> None:
     """A step of 48 rows takes the emulator seconds."""
-    with zinc_rt.load(tier="emu", n_ctx=64) as model:
+    with zinc_rt.load(device="emu", n_ctx=64) as model:
         model.logits([1])
         backend = model.engine._backend
         assert isinstance(backend, EmulatedBackend)

@@ -29,14 +29,15 @@ from zinc_rt.amdgpu.errors import DeviceLost, FenceTimeout, InterfaceError
 from zinc_rt.amdgpu.pool import GpuMemory
 from zinc_rt.backends.amdgpu import memory
 from zinc_rt.backends.amdgpu.backend import AmdBackend
-from zinc_rt.backends.amdgpu.sampling import GpuSampling
-from zinc_rt.engine import Engine, Options, Rows, Tier
+from zinc_rt.engine import Device, Engine, Options, Rows
 from zinc_rt.errors import BackendClosed, BackendError
 from zinc_rt.gguf import GGUFFile
-from zinc_rt.kernels.rdna.sampling_plan import SamplingShape
 from zinc_rt.mem.arena import align_up
 from zinc_rt.models import define
-from zinc_rt.sampling.gpu import exp_table
+from zinc_rt.sampling.gpu import common_shape
+from zinc_rt.sampling.params import SamplingParams
+from zinc_rt.sampling.request import DeviceSampling, SampledStep, SamplingRequest
+from zinc_rt.sampling.sampler import Sampler
 
 MEMORY = {
     "cs": ("mmap", "AMDGPU_GEM_CREATE", "AMDGPU_GEM_MMAP", "AMDGPU_GEM_VA", "AMDGPU_CS"),
@@ -75,17 +76,31 @@ def opened(on: Machine, interface: str, timeout: float = 5.0) -> Engine:
     """An engine over an interface of the machine's process."""
     linux = next(iter(on.processes))
 
-    def backend(*_: object, **__: object) -> tuple[Tier, AmdBackend]:
-        return Tier.t1_pm4, AmdBackend(INTERFACES[interface](NODE, linux=linux), cache=kernels(), timeout=timeout)
+    def backend(*_: object, **__: object) -> tuple[Device, AmdBackend]:
+        return Device.gpu_kfd, AmdBackend(INTERFACES[interface](NODE, linux=linux), cache=kernels(), timeout=timeout)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engines, "open_backend", backend)
-        return Engine(Options(Tier.t1_pm4, n_ctx=32, n_batch=8))
+        return Engine(Options(Device.gpu_kfd, n_ctx=32, n_batch=8))
 
 
 def backend_of(engine: Engine) -> AmdBackend:
     assert isinstance(engine._backend, AmdBackend)
     return engine._backend
+
+
+def requests() -> list[SamplingRequest]:
+    """For a plan with 64 candidates and some tokens with a bias."""
+    params = SamplingParams(seed=1, top_k=64, logit_bias={1: 1.0, 2: 1.0, 3: 1.0, 4: 1.0})
+    return [SamplingRequest(Sampler(params, 61), [1])]
+
+
+def opened_sampling(engine: Engine) -> DeviceSampling:
+    """What the engine opens for these requests."""
+    found = common_shape(requests(), 32, 61)
+    assert found is not None
+    assert engine._lowered is not None
+    return engine._backend.open_sampling(engine._lowered, 61, 1, found[1])
 
 
 def used(backend: AmdBackend) -> int:
@@ -104,15 +119,15 @@ def life(on: Machine, interface: str, path: Path) -> list[str]:
         engine.load(file, define(file))
         slot, backend = engine.open_sequence(), backend_of(engine)
 
-        def sampling() -> GpuSampling:
-            return engine.open_sampling(61, 1, SamplingShape(64, False, 4), exp_table())
+        def sampled(at: int) -> SampledStep:
+            return engine.step([Rows(slot, at, [1], (0,))], requests())
 
         for step in (
             lambda: engine.step([Rows(slot, 0, [1, 2, 3], (2,))]),
             lambda: engine.step([Rows(slot, 3, [1])]),
-            sampling,
-            lambda: engine.step_sampled([Rows(slot, 4, [1], (0,))], sampling()),
-            lambda: engine.step_sampled([Rows(slot, 5, [1], (0,))], sampling()).logits(),
+            lambda: opened_sampling(engine),
+            lambda: sampled(4),
+            lambda: sampled(5).logits,
         ):
             before = used(backend)
             try:
@@ -197,12 +212,11 @@ def test_a_step_that_is_late_can_be_had_again(interface: str, path: Path) -> Non
             assert backend.gpu.retired() == 0
             on.gpus[0].fence_delay = 0.0
             backend.gpu.timeout = 5.0
-            engine.settle()
+            engine.drain()
             engine.step([Rows(slot, 0, [1, 2, 3], (2,))])
             assert np.array_equal(backend._batches[0].inputs["token_ids"][:3], [1, 2, 3])
             assert backend.gpu.retired() == 2
-            backend._batches[0].counts[0] = 130
-            assert backend._patience(backend._batches[0]) == 15.0
+            assert backend._patience(130) == 15.0
 
 
 def test_a_batch_that_cannot_be_recorded_keeps_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,7 +225,7 @@ def test_a_batch_that_cannot_be_recorded_keeps_nothing(path: Path, monkeypatch: 
         with opened(on, "cs") as engine:
             engine.load(file, define(file))
             slot, backend = engine.open_sequence(), backend_of(engine)
-            sampling = engine.open_sampling(61, 1, SamplingShape(64, False, 4), exp_table())
+            opened_sampling(engine)
             before, alloc = used(backend), backend.gpu.alloc
 
             def short(n_bytes: int, **how: Any) -> GpuMemory:
@@ -221,8 +235,7 @@ def test_a_batch_that_cannot_be_recorded_keeps_nothing(path: Path, monkeypatch: 
 
             monkeypatch.setattr(backend.gpu, "alloc", short)
             with pytest.raises(InterfaceError, match="allocating"):
-                engine.step_sampled([Rows(slot, 0, [1], (0,))], sampling)
+                engine.step([Rows(slot, 0, [1], (0,))], requests())
             assert used(backend) == before
             monkeypatch.undo()
-            engine.step_sampled([Rows(slot, 0, [1], (0,))], sampling)
-            del sampling  # its arrays hold their maps
+            engine.step([Rows(slot, 0, [1], (0,))], requests())

@@ -16,7 +16,7 @@ from tests.backends.cpu.both import assert_same
 from tests.backends.cpu.test_whole_models import SPECS
 from tests.helpers import random_tokens, run_tokens, write_model
 from zinc_rt.backends.amdgpu import selftest
-from zinc_rt.engine import Engine, Options, Rows, Tier
+from zinc_rt.engine import Device, Engine, Options, Rows
 from zinc_rt.errors import BackendError, UsageError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.kernels.errors import TokenOutOfRange
@@ -43,9 +43,9 @@ def test_the_references_logits(path: Path) -> None:
     options = Options(n_ctx=32, n_batch=LENGTH)
     want = logits(path, tokens, LENGTH, replace(options, kernels="reference"))
     with machine(shader=ShaderCore(), time_scale=100.0) as made:
-        for tier, chunk in ((Tier.t1_pm4, 7), (Tier.t2_umq, LENGTH)):
-            got = logits(path, tokens, chunk, replace(options, tier=tier), made)
-            assert_same(got.view(np.uint32), want.view(np.uint32), f"{tier}, chunks of {chunk}")
+        for device, chunk in ((Device.gpu_kfd, 7), (Device.gpu_umq, LENGTH)):
+            got = logits(path, tokens, chunk, replace(options, device=device), made)
+            assert_same(got.view(np.uint32), want.view(np.uint32), f"{device}, chunks of {chunk}")
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_long_texts_and_shared_steps(small: Path) -> None:
     options = Options(n_ctx=288, n_batch=70, n_slots=2)
     results, done = [], []
     with GGUFFile.open(small) as file, machine(shader=ShaderCore(), time_scale=100.0) as made:
-        on_gpu = Engine(replace(options, tier=Tier.t1_pm4), linux=made.process())
+        on_gpu = Engine(replace(options, device=Device.gpu_kfd), linux=made.process())
         for engine in (Engine(replace(options, kernels="reference")), on_gpu):
             with engine:
                 engine.load(file, define(file))
@@ -84,7 +84,7 @@ def test_memory_that_the_processor_does_not_reach(small: Path) -> None:
     want = logits(small, tokens, 6, replace(options, kernels="reference"))
     card = replace(R9700, visible_vram=256 << 20)
     with machine(shader=ShaderCore(), time_scale=100.0, models=[card]) as made:
-        got = logits(small, tokens, 6, replace(options, tier=Tier.t1_pm4), made)
+        got = logits(small, tokens, 6, replace(options, device=Device.gpu_kfd), made)
     assert_same(got.view(np.uint32), want.view(np.uint32), "small window")
 
 
@@ -93,7 +93,7 @@ def test_what_does_not_fit_is_refused_before_loading(small: Path) -> None:
     with (
         machine(shader=ShaderCore(), models=[card]) as made,
         GGUFFile.open(small) as file,
-        Engine(Options(Tier.t1_pm4, n_ctx=1 << 17), linux=made.process()) as engine,
+        Engine(Options(Device.gpu_kfd, n_ctx=1 << 17), linux=made.process()) as engine,
         pytest.raises(MemoryPlanError, match="smaller context"),
     ):
         engine.load(file, define(file))
@@ -110,28 +110,28 @@ def test_what_does_not_fit_is_refused_before_loading(small: Path) -> None:
 def test_a_model_that_the_gpu_cannot_take(
     spec: dict, card: GpuModel, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`auto` says so and goes on with the CPU; who named the tier gets the reason and what to do."""
+    """`auto` says so and goes on with the CPU; who named the device gets the reason and what to do."""
     path = write_model(tmp_path / "model.gguf", replace(SPECS["qwen3-f32"], **spec)).path
     monkeypatch.setattr(selftest, "check_results", lambda backend: None)
-    options = Options(Tier.auto, n_ctx=1 << 17)
+    options = Options(Device.auto, n_ctx=1 << 17)
     with machine(shader=ShaderCore(), models=[card]) as made, GGUFFile.open(path) as file:
         lines: list[str] = []
         with Engine(options, linux=made.process(), notify=lines.append) as engine:
-            assert engine.tier in (Tier.t2_umq, Tier.t1_pm4)
-            left = engine.tier
+            assert engine.device in (Device.gpu_umq, Device.gpu_kfd)
+            left = engine.device
             engine.load(file, define(file))
-            assert (engine.tier, engine.kernels) == (Tier.t_cpu, "native")
+            assert (engine.device, engine.features.kernels) == (Device.cpu, "native")
             assert engine.step([Rows(engine.open_sequence(), 0, [3], (0,))]).tokens.shape == (1,)
-        assert any(line.startswith(f"tier t_cpu; skipped {left}: ") and why in line for line in lines)
+        assert any(line.startswith(f"device cpu; skipped {left}: ") and why in line for line in lines)
         with (
-            Engine(replace(options, tier=left), linux=made.process()) as engine,
+            Engine(replace(options, device=left), linux=made.process()) as engine,
             pytest.raises((BackendError, MemoryPlanError), match=f"{why}.*; .*use "),
         ):
             engine.load(file, define(file))
 
 
 def test_ids_outside_of_the_vocabulary_run_nothing(small: Path) -> None:
-    with GGUFFile.open(small) as file, Engine(Options(Tier.emu, n_ctx=32)) as engine:
+    with GGUFFile.open(small) as file, Engine(Options(Device.emu, n_ctx=32)) as engine:
         engine.load(file, define(file))
         slot = engine.open_sequence()
         with pytest.raises(TokenOutOfRange, match="token id 61 is outside the vocabulary of 61"):
@@ -143,15 +143,15 @@ def test_ids_outside_of_the_vocabulary_run_nothing(small: Path) -> None:
 
 @pytest.mark.parametrize("how", [{"kernels": "reference"}, {"threads": 2}, {"isa": "avx2"}])
 def test_options_of_the_cpu_are_not_the_gpus(how: dict) -> None:
-    with pytest.raises(UsageError, match=f"{next(iter(how))} is .*, but that is an option of t_cpu"):
-        Engine(Options(tier=Tier.emu, **how))
+    with pytest.raises(UsageError, match=f"^--{next(iter(how))} applies to the CPU only"):
+        Engine(Options(device=Device.emu, **how))
 
 
 def test_results_can_be_read_after_the_end(small: Path) -> None:
-    with GGUFFile.open(small) as file, Engine(Options(Tier.emu, n_ctx=32)) as engine:
+    with GGUFFile.open(small) as file, Engine(Options(Device.emu, n_ctx=32)) as engine:
         engine.load(file, define(file))
         result = engine.step([Rows(engine.open_sequence(), 0, [3], (0,))])
         want = result.logits.copy()
     assert (result.logits == want).all()
-    with Engine(Options(Tier.emu)):  # whose maps may lie where the others were
+    with Engine(Options(Device.emu)):  # whose maps may lie where the others were
         assert (result.logits == want).all()

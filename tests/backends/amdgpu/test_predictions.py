@@ -10,7 +10,7 @@ from amdgpu_emu.cost import predict
 from amdgpu_emu.profiler import Record, side_by_side
 from tests.helpers import QWEN3, write_model
 from zinc_rt.backends.amdgpu.emulated import EmulatedBackend, Prediction
-from zinc_rt.engine import Engine, Options, Rows, Tier
+from zinc_rt.engine import Device, Engine, Options, Rows
 from zinc_rt.errors import BackendError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
@@ -21,7 +21,7 @@ from zinc_rt.models import define
 def found(tmp_path_factory: pytest.TempPathFactory) -> Prediction:
     """Two decode steps."""
     path = write_model(tmp_path_factory.mktemp("models") / "model.gguf", QWEN3).path
-    with GGUFFile.open(path) as file, Engine(Options(Tier.emu, n_ctx=32)) as engine:
+    with GGUFFile.open(path) as file, Engine(Options(Device.emu, n_ctx=32)) as engine:
         engine.load(file, define(file))
         slot = engine.open_sequence()
         engine.step([Rows(slot, 0, [1, 2, 3])])

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from tests.ir.dense import named
 from zinc_rt.backends.base import Backend, Capacity
 from zinc_rt.backends.cpu.backend import CpuBackend
+from zinc_rt.backends.reference.backend import ReferenceBackend
 from zinc_rt.gguf import GGMLType
 from zinc_rt.ir.builder import GraphBuilder
 from zinc_rt.ir.graph import BufferKind, DType, Graph
@@ -35,8 +36,8 @@ def native(isa: str, threads: int) -> CpuBackend:
 
 
 @cache
-def reference() -> CpuBackend:
-    return CpuBackend(kernels="reference")
+def reference() -> ReferenceBackend:
+    return ReferenceBackend()
 
 
 @dataclass(frozen=True)

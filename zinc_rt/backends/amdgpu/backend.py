@@ -1,10 +1,9 @@
-"""`AmdBackend`: T1 and T2, the backend that runs graphs on an AMD GPU, through whichever interface it is given."""
+"""`AmdBackend`: runs graphs on an AMD GPU, through any interface to the driver."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,27 +12,35 @@ from zinc_rt.amdgpu.fence import Fence
 from zinc_rt.amdgpu.gfx import gfx_name
 from zinc_rt.amdgpu.interface import Interface
 from zinc_rt.amdgpu.loaded_kernel import LoadedKernel
-from zinc_rt.amdgpu.pool import GpuMemory
 from zinc_rt.amdgpu.queue import TIMEOUT, GpuQueue
 from zinc_rt.backends.amdgpu.batches import Batches
 from zinc_rt.backends.amdgpu.lowering import GpuLowered, GpuLowering
 from zinc_rt.backends.amdgpu.memory import GraphMemory, Uploader, fill, planned
 from zinc_rt.backends.amdgpu.operations import StepShape
 from zinc_rt.backends.amdgpu.sampling import GpuSampling, make_sampling
-from zinc_rt.backends.base import Backend, Bytes, Capacity, check_step
+from zinc_rt.backends.base import (
+    Backend,
+    BackendFeatures,
+    Bytes,
+    Capacity,
+    Ints,
+    LoweredGraph,
+    StepFence,
+    check_step,
+)
 from zinc_rt.backends.errors import UnsupportedOp
-from zinc_rt.backends.graph_check import step_inputs
-from zinc_rt.backends.packet_list import LoweredGraph, Packet
+from zinc_rt.backends.graph_check import lookups, step_inputs
 from zinc_rt.backends.stages import into_phases
 from zinc_rt.errors import BackendClosed, BackendError
-from zinc_rt.ir.graph import BufferKind, Graph
+from zinc_rt.ir.graph import Graph
 from zinc_rt.ir.op import Op
-from zinc_rt.kernels.errors import TokenOutOfRange
 from zinc_rt.kernels.rdna.catalogue import DECODE, KernelEntry
 from zinc_rt.kernels.rdna.sampling_plan import SamplingShape, plan
 from zinc_rt.lang.cache import CompileCache
 from zinc_rt.lang.gpu_library import gpu_kernels
 from zinc_rt.numerics import SPLIT
+from zinc_rt.sampling.gpu import exp_table
+from zinc_rt.sampling.request import DeviceSampling
 
 _DRM = "/sys/class/drm"
 _ROWS_OF_TIMEOUT = 64
@@ -41,25 +48,34 @@ _SAMPLINGS = 4
 """Kept of a batch: texts with other parameters often need a plan of their own."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class GpuLoweredGraph(LoweredGraph):
-    """A graph on a GPU. recorded: its batches by shape."""
+    """A graph on a GPU.
 
+    owner: the backend that lowered it, which alone can run it. recorded: its command lists by shape of a step.
+    positions: the input of that name, None for a graph without attention. samplings: the last ones, by tokens to choose
+    from, rows and shape.
+    """
+
+    owner: AmdBackend = field(kw_only=True)
     graph: Graph = field(kw_only=True)
     recorded: Batches = field(kw_only=True)
-    vocabularies: tuple[tuple[str, str, int], ...] = ()  # (node, input of ids, rows of its table)
-    longest: str = ""  # the input of positions, where there is attention
+    positions: Ints | None = field(kw_only=True)
     samplings: dict[tuple[int, int, SamplingShape], GpuSampling] = field(default_factory=dict)
-    native: ClassVar[bool] = True
 
 
 class AmdBackend(Backend):
-    """Runs batches in order on the GPU behind an interface, which is the backend's from here on, also when this raises.
+    """Runs steps in order on the GPU behind an interface.
 
-    cache: where compiled kernels are kept, None for nowhere; timeout: seconds that a step of up to 64 rows may take,
-    larger ones as many times as long; notify: gets lines worth showing. Raises `BackendError` for a GPU that the
-    kernels
-    are not for, `InterfaceError`.
+    Args:
+        interface: the way to the GPU; the backend closes it, also when this raises.
+        cache: where compiled kernels are kept, None for nowhere.
+        timeout: seconds that a step of up to 64 rows may take; larger steps may take as many times as long.
+        notify: gets lines worth showing.
+
+    Raises:
+        BackendError: the kernels are not for this GPU.
+        InterfaceError: the driver refused a call.
     """
 
     def __init__(
@@ -71,24 +87,22 @@ class AmdBackend(Backend):
         notify: Callable[[str], None] | None = None,
     ) -> None:
         self.gpu = GpuQueue(interface, timeout=timeout)
-        self.kernels, self.threads = "rdna", 1
-        self.isa = gfx_name(interface.device.gfx_target_version)
+        self.features = BackendFeatures("rdna", gfx_name(interface.device.gfx_target_version), samples=True)
         self._cache, self._notify = cache, notify
-        self._memory: dict[int, tuple[Bytes, GpuMemory]] = {}
-        # By sequence number: ours, the GPU backend's, and seconds that it may take.
-        self._fences: dict[int, tuple[Fence, Fence, float]] = {}
+        # By sequence number: ours, the queue's, and seconds that the step may take.
+        self._fences: dict[int, tuple[StepFence, Fence, float]] = {}
         self._batches: list[GpuLoweredGraph] = []
         self._loaded: dict[str, LoadedKernel] = {}  # by symbol
         self._sequence = 0
         self._closed = False
-        self._unsettled = False  # whether a batch may run that nobody has waited for
+        self._undrained = False  # whether a step may run that nobody has waited for
         self._lowered: tuple[Graph, Capacity, GpuLowered] | None = None
 
     @property
     def description(self) -> str:
         """The kernels, the GPU and the interface."""
         device = self.gpu.device
-        return f"GPU kernels for {self.isa} on {device.render_node} through {self.gpu.interface.name}"
+        return f"GPU kernels for {self.features.isa} on {device.render_node} through {self.gpu.interface.name}"
 
     @property
     def memory_available(self) -> int | None:
@@ -101,23 +115,6 @@ class AmdBackend(Backend):
         except (OSError, ValueError):
             used = 0
         return device.vram - used
-
-    def alloc(self, n_bytes: int) -> Bytes:
-        """Zeroed system memory that the GPU reaches, aligned to 256 bytes."""
-        self._check_open()
-        piece = self.gpu.alloc(max(1, n_bytes), heap="gtt")
-        memory = self.gpu.map(piece)[:n_bytes]
-        memory[:] = 0
-        self._memory[id(memory)] = memory, piece
-        return memory
-
-    def free(self, memory: Bytes) -> None:
-        """Give back an allocation. Raises `BackendError` when it is not one, or not any more."""
-        self._check_open()
-        held = self._memory.pop(id(memory), None)
-        if held is None:
-            raise BackendError("free: this memory was not allocated by the backend, or was freed before")
-        self.gpu.free(held[1])
 
     def _lowering(self, graph: Graph, sizes: Capacity) -> GpuLowered:
         if self._lowered is None or self._lowered[0] is not graph or self._lowered[1] != sizes:
@@ -159,14 +156,14 @@ class AmdBackend(Backend):
             uploader.close()
         attended = [n for n in graph.nodes if n.op is Op.FLASH_ATTN]
         batch = GpuLoweredGraph(
-            packets=tuple(Packet(n.op, None, n.name) for n in graph.nodes),
+            owner=self,
+            limits=(sizes.n_rows, sizes.n_logits),
             inputs=memory.inputs,
             outputs=memory.outputs,
-            limits=(sizes.n_rows, sizes.n_logits),
+            lookups=lookups(graph, memory.inputs),
             graph=graph,
             recorded=Batches(self.gpu, graph, lowered, memory, self._loaded),
-            vocabularies=tuple(_vocabularies(graph)),
-            longest=graph.buffer(attended[0].inputs[3]).name if attended else "",
+            positions=memory.inputs[graph.buffer(attended[0].inputs[3]).name] if attended else None,
         )
         self._batches.append(batch)
         return batch
@@ -184,38 +181,36 @@ class AmdBackend(Backend):
         compiled = gpu_kernels(specs, self.gpu.gfx.kernel_target, cache=self._cache, notify=self._notify)
         self._loaded.update({specs[name].symbol: self.gpu.load_kernel(kernel) for name, kernel in compiled.items()})
 
-    def _own(self, batch: LoweredGraph) -> GpuLoweredGraph:
+    def _own(self, lowered: LoweredGraph) -> GpuLoweredGraph:
         self._check_open()
-        if not isinstance(batch, GpuLoweredGraph) or not any(batch is ours for ours in self._batches):
-            raise BackendError("the batch was not lowered by this backend")
-        return batch
+        if not isinstance(lowered, GpuLoweredGraph) or lowered.owner is not self:
+            raise BackendError("the graph was not lowered by this backend")
+        return lowered
 
-    def open_sampling(
-        self, batch: LoweredGraph, n_vocab: int, rows: int, shape: SamplingShape, table: npt.NDArray[np.uint64]
-    ) -> GpuSampling:
-        """Memory with which `submit_sampled` chooses the tokens of `rows` wanted rows; the last few are kept.
+    def open_sampling(self, lowered: LoweredGraph, n_vocab: int, rows: int, shape: SamplingShape) -> GpuSampling:
+        """See `Backend.open_sampling`; the last few are kept. With several rows n_vocab must be all logits of a row.
 
-        n_vocab: tokens to choose from, with several rows as many as there are logits. Raises `UnsupportedOp` for a
-        graph without one product of logits, `BackendError`, `InterfaceError`.
+        Raises `UnsupportedOp` for a graph without one product of logits, `BackendError`, `InterfaceError`.
         """
-        ours = self._own(batch)
+        ours = self._own(lowered)
+        key = (n_vocab, rows, shape)
+        if (known := ours.samplings.get(key)) is not None:
+            return known
         heads = [n for n in ours.graph.nodes if n.op is Op.LM_HEAD]
         if len(heads) != 1:
             raise UnsupportedOp(f"{len(heads)} products give logits; tokens can be sampled from those of one")
         width = int(ours.graph.buffer(heads[0].outputs[0]).shape[1])
         if not 1 <= n_vocab <= width or (rows > 1 and n_vocab != width):
             raise BackendError(f"tokens of {rows} rows sampled among {n_vocab}; a row has {width} logits")
-        key = (n_vocab, rows, shape)
-        if key not in ours.samplings:
-            made = plan(n_vocab, rows, shape)
-            self._load(DECODE[step.kernel] for step in made.steps)
-            while len(ours.samplings) >= _SAMPLINGS:
-                self._close_sampling(ours, next(iter(ours.samplings)))
-            uploader = self._uploader()
-            try:
-                ours.samplings[key] = make_sampling(self.gpu, uploader, made, table)
-            finally:
-                uploader.close()
+        made = plan(n_vocab, rows, shape)
+        self._load(DECODE[step.kernel] for step in made.steps)
+        while len(ours.samplings) >= _SAMPLINGS:
+            self._close_sampling(ours, next(iter(ours.samplings)))
+        uploader = self._uploader()
+        try:
+            ours.samplings[key] = make_sampling(self.gpu, uploader, made, exp_table())
+        finally:
+            uploader.close()
         return ours.samplings[key]
 
     def _close_sampling(self, batch: GpuLoweredGraph, key: tuple[int, int, SamplingShape]) -> None:
@@ -224,46 +219,42 @@ class AmdBackend(Backend):
         for piece in sampling.held:
             self.gpu.free(piece)
 
-    def submit(self, batch: LoweredGraph) -> Fence:
-        """Start the batch on its inputs. Raises `StepTooLarge`, `TokenOutOfRange`, `InterfaceError`, `DeviceLost`."""
-        return self._submit(self._own(batch), None)
+    def submit(self, lowered: LoweredGraph, sampling: DeviceSampling | None = None) -> StepFence:
+        """Start a step on its inputs, see `Backend.submit`. Raises `InterfaceError`, `DeviceLost`, too."""
+        return self._submit(self._own(lowered), None if sampling is None else self._opened(lowered, sampling))
 
-    def submit_sampled(self, batch: LoweredGraph, sampling: GpuSampling) -> Fence:
-        """The same, ending with tokens chosen as `sampling` says; the outputs stay what they were, see `fetch`."""
-        ours = self._own(batch)
-        if not any(sampling is known for known in ours.samplings.values()):
-            raise BackendError("the sampling was not opened for this batch, or was dropped since")
-        if int(ours.counts[1]) != sampling.plan.rows:
-            raise BackendError(f"{ours.counts[1]} rows of logits, sampled as {sampling.plan.rows}")
-        return self._submit(ours, sampling)
+    def _opened(self, lowered: LoweredGraph, sampling: DeviceSampling) -> GpuSampling:
+        ours = self._own(lowered)
+        found = next((known for known in ours.samplings.values() if known is sampling), None)
+        if found is None:
+            raise BackendError("the sampling was not opened for this graph, or was dropped since")
+        if int(ours.counts[1]) != found.plan.rows:
+            raise BackendError(f"{ours.counts[1]} rows of logits, sampled as {found.plan.rows}")
+        return found
 
-    def fetch(self, batch: LoweredGraph, sampling: GpuSampling) -> None:
-        """Bring the outputs of the step that ran last, a sampled one, to the host. Raises `DeviceLost`."""
-        ours = self._own(batch)
-        self.gpu.wait(self.gpu.submit(ours.recorded.fetch(self._shape(ours), sampling)), self._patience(ours))
+    def fetch_logits(self, lowered: LoweredGraph, sampling: DeviceSampling) -> None:
+        """See `Backend.fetch_logits`. Raises `DeviceLost`."""
+        ours, opened = self._own(lowered), self._opened(lowered, sampling)
+        n_rows, n_logits = ours.counts.tolist()
+        fetch = ours.recorded.fetch(_shape(ours, n_rows, n_logits), opened)
+        self.gpu.wait(self.gpu.submit(fetch), self._patience(n_rows))
 
-    def _submit(self, batch: GpuLoweredGraph, sampling: GpuSampling | None) -> Fence:
-        check_step(batch)
-        for node, ids, n_vocab in batch.vocabularies:
-            _check_ids(node, batch.inputs[ids][: batch.counts[0]], n_vocab)
-        recorded = batch.recorded.of(self._shape(batch), sampling)
-        self._unsettled = True
+    def _submit(self, batch: GpuLoweredGraph, sampling: GpuSampling | None) -> StepFence:
+        n_rows, n_logits = check_step(batch)
+        recorded = batch.recorded.of(_shape(batch, n_rows, n_logits), sampling)
+        self._undrained = True
         for part in recorded:
             inner = self.gpu.submit(part)
         self._sequence += 1
-        fence = Fence(self._sequence)
-        self._fences[fence.sequence] = fence, inner, self._patience(batch)
+        fence = StepFence(self._sequence)
+        self._fences[fence.sequence] = fence, inner, self._patience(n_rows)
         return fence
 
-    def _patience(self, batch: GpuLoweredGraph) -> float:
-        return self.gpu.timeout * max(1, -(-int(batch.counts[0]) // _ROWS_OF_TIMEOUT))
+    def _patience(self, n_rows: int) -> float:
+        """Seconds that a step of so many rows may take."""
+        return self.gpu.timeout * max(1, -(-n_rows // _ROWS_OF_TIMEOUT))
 
-    @staticmethod
-    def _shape(batch: GpuLoweredGraph) -> StepShape:
-        n_rows, n_logits = batch.counts.tolist()
-        return StepShape(n_rows, n_logits, _splits(batch, n_rows))
-
-    def wait(self, fence: Fence, timeout: float | None = None) -> None:
+    def wait(self, fence: StepFence, timeout: float | None = None) -> None:
         """Return once the fence has retired. Raises `FenceTimeout`, `DeviceLost`, `BackendError` for a foreign
         fence.
         """
@@ -278,20 +269,19 @@ class AmdBackend(Backend):
         self.gpu.wait(inner, seconds if timeout is None else timeout)
         for sequence in [s for s in self._fences if s <= fence.sequence]:  # submissions retire in order
             self._fences.pop(sequence)[0].retired = True
-        self._unsettled = bool(self._fences)
+        self._undrained = bool(self._fences)
 
-    def settle(self) -> None:
-        """See `Backend.settle`."""
+    def drain(self) -> None:
+        """See `Backend.drain`."""
         self._check_open()
-        if self._unsettled:
+        if self._undrained:
             self.gpu.drain(max([self.gpu.timeout, *(seconds for _, _, seconds in self._fences.values())]))
-            self._unsettled = False
+            self._undrained = False
 
     def close(self) -> None:
         """Wait for what runs and give everything back; calling it again does nothing."""
         if not self._closed:
             self._closed = True
-            self._memory.clear()  # arrays keep their maps
             self._batches.clear()
             self.gpu.close()
 
@@ -310,22 +300,8 @@ def _label(entry: KernelEntry) -> str:
     return " ".join((entry.spec.function.name, *shown))
 
 
-def _vocabularies(graph: Graph) -> list[tuple[str, str, int]]:
-    found = []
-    for n in graph.nodes:
-        if n.op is Op.EMBED and graph.buffer(n.inputs[0]).kind is BufferKind.INPUT:
-            found.append((n.name, graph.buffer(n.inputs[0]).name, int(graph.buffer(n.inputs[1]).shape[0])))
-    return found
-
-
-def _check_ids(node: str, ids: npt.NDArray[np.int32], n_vocab: int) -> None:
-    # Before the step: a kernel would read past the table.
-    if ids.size and not (ids.min() >= 0 and ids.max() < n_vocab):
-        bad = next(int(i) for i in ids if not 0 <= i < n_vocab)
-        raise TokenOutOfRange(f"{node}: token id {bad} is outside the vocabulary of {n_vocab}")
-
-
-def _splits(batch: GpuLoweredGraph, n_rows: int) -> int:
-    if not batch.longest or not n_rows:
-        return 1
-    return int(batch.inputs[batch.longest][:n_rows].max()) // SPLIT + 1
+def _shape(batch: GpuLoweredGraph, n_rows: int, n_logits: int) -> StepShape:
+    if batch.positions is None or not n_rows:
+        return StepShape(n_rows, n_logits, 1)
+    longest = batch.positions[0] if n_rows == 1 else batch.positions[:n_rows].max()
+    return StepShape(n_rows, n_logits, int(longest) // SPLIT + 1)

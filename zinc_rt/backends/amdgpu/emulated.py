@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from amdgpu_emu.core.core import ShaderCore
@@ -14,11 +14,10 @@ from amdgpu_emu.models import R9700, GpuModel
 from amdgpu_emu.profiler import Profiler, Record, side_by_side, table
 from amdgpu_emu.shader import Dispatch, Shader
 from amdgpu_emu.shader_memory import ShaderMemory
-from zinc_rt.amdgpu.fence import Fence
 from zinc_rt.amdgpu.kfd.interface import KfdInterface
 from zinc_rt.backends.amdgpu.backend import AmdBackend, GpuLoweredGraph
 from zinc_rt.backends.amdgpu.sampling import GpuSampling
-from zinc_rt.backends.packet_list import LoweredGraph
+from zinc_rt.backends.base import LoweredGraph, StepFence
 from zinc_rt.errors import BackendError
 from zinc_rt.lang.cache import CompileCache
 from zinc_rt.mem.plan import available_memory
@@ -128,6 +127,7 @@ class EmulatedBackend(AmdBackend):
         try:
             interface = KfdInterface(_NODE, linux=self.machine.process())
             super().__init__(interface, cache=cache, timeout=_PATIENCE, notify=notify)
+            self.features = replace(self.features, profiles=True)
         except BaseException:
             self.machine.close()
             raise
@@ -135,7 +135,7 @@ class EmulatedBackend(AmdBackend):
     @property
     def description(self) -> str:
         """The kernels and the card."""
-        return f"GPU kernels for {self.isa} on an emulated {self.machine.gpus[0].model.name}"
+        return f"GPU kernels for {self.features.isa} on an emulated {self.machine.gpus[0].model.name}"
 
     @property
     def memory_available(self) -> int | None:
@@ -143,14 +143,14 @@ class EmulatedBackend(AmdBackend):
         limits = [n for n in (super().memory_available, available_memory()) if n is not None]
         return min(limits, default=None)
 
-    def _submit(self, batch: GpuLoweredGraph, sampling: GpuSampling | None) -> Fence:
+    def _submit(self, batch: GpuLoweredGraph, sampling: GpuSampling | None) -> StepFence:
         if self._profiler is not None:  # a step may have loaded kernels of its own
             self._profiler.names.update({program.va: program.name for program in self.programs})
         fence = super()._submit(batch, sampling)
         self._steps += 1
         return fence
 
-    def start_profile(self, batch: LoweredGraph) -> None:
+    def start_profile(self, lowered: LoweredGraph) -> None:
         """Measure every dispatch from now on; steps take several times as long."""
         self._profiler = Profiler([self.machine.gpus[0].model])
         self.machine.shader, self._steps = self._profiler, 0
@@ -165,7 +165,7 @@ class EmulatedBackend(AmdBackend):
 
     def close(self) -> None:
         """End the machine, too. Raises `EmulatorFinding` when the emulator saw a rule broken."""
-        if self._unsettled:  # the rest of a step that was left alone: nobody reads what comes of it
+        if self._undrained:  # the rest of a step that was left alone: nobody reads what comes of it
             self.machine.shader = _Idle()
         try:
             super().close()

@@ -20,7 +20,7 @@ from zinc_rt.kernels.rdna.catalogue import DECODE, FLOATS, QUANTIZED, KernelEntr
 
 FOUR = 1024
 """Elements of a workgroup that does four a lane."""
-ELSEWHERE = "the CPU runs it: use tier t_cpu"
+ELSEWHERE = "the CPU runs it: use --device cpu"
 
 
 @dataclass

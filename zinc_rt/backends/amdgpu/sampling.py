@@ -57,7 +57,7 @@ class GpuSampling:
 
 
 def make_sampling(backend: GpuQueue, up: Uploader, plan: Plan, table: npt.NDArray[np.uint64]) -> GpuSampling:
-    """Memory for a plan. table: `sampling_gpu.exp_table()`. Raises `InterfaceError` when there is too little."""
+    """Memory for a plan. table: `sampling.gpu.exp_table()`. Raises `InterfaceError` when there is too little."""
     out = GpuSampling(plan)
     try:
         for name, (dtype, n) in plan.memory.items():

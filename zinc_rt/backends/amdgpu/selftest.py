@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.backends.base import Backend, Bytes, Capacity
-from zinc_rt.backends.cpu.backend import CpuBackend
+from zinc_rt.backends.reference.backend import ReferenceBackend
 from zinc_rt.errors import BackendError
 from zinc_rt.ir.builder import GraphBuilder
 from zinc_rt.ir.graph import BufferKind, DType, Graph
@@ -26,7 +26,7 @@ def check_results(backend: Backend) -> None:
     """Run a small model's step. Raises `WrongResults`, and what running raises."""
     graph, sizes = _graph(), Capacity(_ROWS, 1, _CTX, 1, -(-_CTX // 16))
     weights, constants = _contents(graph, sizes)
-    with CpuBackend(kernels="reference") as oracle:
+    with ReferenceBackend() as oracle:
         want = _logits(oracle, graph, sizes, weights, constants)
     got = _logits(backend, graph, sizes, weights, constants)
     if (got != want).any():
@@ -34,7 +34,7 @@ def check_results(backend: Backend) -> None:
         raise WrongResults(
             f"{int((got != want).sum())} of {got.size} results of a test are wrong, first {at}: {got[at]:#010x} instead"
             f" of {want[at]:#010x}; this GPU, its driver or its kernels cannot be trusted:"
-            " use --tier t_cpu and report it"
+            " use --device cpu and report it"
         )
 
 

@@ -1,1 +1,1 @@
-"""The native CPU tier: a graph lowered once to a program of compiled kernels, a step is one call."""
+"""The CPU backend: a graph lowered once to a program of compiled kernels; a step is one call."""

@@ -1,200 +1,248 @@
-"""T-CPU: the backend that runs on the host, with native kernels or with the reference ones."""
+"""`CpuBackend`: plans, lowers and runs graphs with kernels compiled for the processor."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import cached_property
-from threading import RLock
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.amdgpu.fence import Fence
-from zinc_rt.backends.base import Backend, Bytes, Capacity, check_step
+from zinc_rt.backends.arg_structs import record
+from zinc_rt.backends.arrays import bound, n_bytes, typed
+from zinc_rt.backends.base import BackendFeatures, Bytes, Capacity, Ints, LoweredGraph
+from zinc_rt.backends.cpu.binding import BoundArrays, CpuLayout, bind_program, placed_temporaries
+from zinc_rt.backends.cpu.choice import TargetTuning
 from zinc_rt.backends.cpu.cores import default_threads
-from zinc_rt.backends.cpu.memory import huge_bytes
-from zinc_rt.backends.packet_list import LoweredGraph
-from zinc_rt.checks import whole_between
-from zinc_rt.errors import BackendClosed, BackendError, UsageError
-from zinc_rt.ir.graph import Graph
-from zinc_rt.mem.plan import available_memory
+from zinc_rt.backends.cpu.lowering import CpuLowered, CpuLowering, matrices_of
+from zinc_rt.backends.cpu.program import CpuProgram, Runner
+from zinc_rt.backends.cpu.selftest import matrix_products_agree
+from zinc_rt.backends.cpu.weights import Matrix, in_tiles, repack
+from zinc_rt.backends.graph_check import lookups, step_inputs
+from zinc_rt.backends.host import HostBackend, checked_threads
+from zinc_rt.backends.host_memory import HUGE, huge_bytes
+from zinc_rt.formats.table import FORMATS
+from zinc_rt.gguf import GGMLType
+from zinc_rt.ir.graph import BufferKind, Graph
+from zinc_rt.ir.op import Op
+from zinc_rt.kernels.cpu import structs
+from zinc_rt.lang.cache import CompileCache, default_cache_dir
+from zinc_rt.lang.library import Library
+from zinc_rt.lang.target import host_target
+from zinc_rt.numerics import SPLIT
 
-# Either backend is imported by the backends that use it: each brings a library of its own.
 if TYPE_CHECKING:
-    from zinc_rt.backends.cpu.native import NativeBackend
-    from zinc_rt.backends.cpu.profile import CpuProfile
-    from zinc_rt.backends.reference.backend import ReferenceBackend
-    from zinc_rt.lang.cache import CompileCache
+    from zinc_rt.backends.cpu.profile import CpuProfile, ProfileRecorder
 
-Kernels = Literal["native", "reference"]
-KEEP_BYTES = 4 << 30
-"""Unpacked weights are kept when they take no more than this; else each step unpacks them anew."""
-MAX_THREADS = 1024
-KERNELS: tuple[Kernels, ...] = ("native", "reference")
+F32 = npt.NDArray[np.float32]
 
 
-class CpuBackend(Backend):
-    """Runs batches in order. `submit` returns when the work is done.
+@dataclass(frozen=True, eq=False)
+class CpuLoweredGraph(LoweredGraph):
+    """A graph as one program. indices: the step's inputs by what they are for."""
 
-    kernels: "native", compiled for this machine, or "reference", the NumPy oracle: the same bits, slowly.
-    threads: None for the physical cores that this process may use (the reference kernels: 1).
-    isa: a level of `zinc_rt.lang.target.TARGETS` instead of the best that this machine has.
-    cache: where compiled kernels are kept; None for the user's cache folder.
-    keep_bytes: up to how many bytes of unpacked weights the reference kernels keep between steps.
-    notify: gets lines worth showing.
+    program: CpuProgram = field(kw_only=True)
+    lowered: CpuLowered = field(kw_only=True)
+    indices: Mapping[str, Ints] = field(kw_only=True)
+
+
+class CpuBackend(HostBackend):
+    """Kernels compiled for one instruction-set level, on several threads; a step is one call of native code.
+
+    Args:
+        threads: None for the physical cores that this process may use.
+        isa: a level of `zinc_rt.lang.target.TARGETS`; None for the best that this machine has.
+        cache: where compiled kernels are kept; None for the user's cache folder.
+        notify: gets lines worth showing.
+
+    Raises:
+        UsageError: threads is not from 1 to 1024.
+        UnsupportedTarget: this machine cannot run the level.
     """
+
+    graphs = CpuLoweredGraph
 
     def __init__(
         self,
         *,
-        kernels: Kernels = "native",
         threads: int | None = None,
         isa: str | None = None,
         cache: CompileCache | None = None,
-        keep_bytes: int = KEEP_BYTES,
         notify: Callable[[str], None] | None = None,
     ) -> None:
-        if threads is not None:
-            threads = whole_between("threads", threads, 1, MAX_THREADS)
-        if kernels not in KERNELS:
-            raise UsageError(f"kernels is {kernels!r}, it must be one of {', '.join(KERNELS)}")
-        self.kernels: Kernels = kernels
-        self.threads = threads or (default_threads() if kernels == "native" else 1)
-        self.isa = ""
-        self._native: NativeBackend | None = None
-        self._keep_bytes = keep_bytes
-        if kernels == "native":
-            self._native = _native_backend(isa, self.threads, cache, notify)
-            self.isa = self._native.library.target.name
-        self._memory: dict[int, Bytes] = {}
-        self._sequence = 0
-        self._closed = False
-        # Whoever closes the backend waits for the step that runs, unless it is that thread itself, between two steps.
-        self._step = RLock()
+        super().__init__()
+        threads = checked_threads(threads)
+        target = host_target(isa)
+        kept = cache if cache is not None else CompileCache(default_cache_dir(), notify=notify)
+        self.library, self.threads, self._notify = (
+            Library(target, kept, notify=notify),
+            threads or default_threads(),
+            notify,
+        )
+        self.features = BackendFeatures("native", target.name, self.threads, profiles=True, measures_bandwidth=True)
+        self.choice = TargetTuning.of(target)
+        self.runner = Runner(self.library, self.threads)
+        self._planned: CpuLayout | None = None
+        self._recorder: ProfileRecorder | None = None
 
-    @cached_property
-    def _reference(self) -> ReferenceBackend:
-        from zinc_rt.backends.reference.backend import ReferenceBackend
+    def _end(self) -> None:
+        self.runner.close()
 
-        return ReferenceBackend(self._keep_bytes, self.threads if self.kernels == "reference" else 1)
-
-    @classmethod
-    def init(cls) -> CpuBackend:
-        """The backend with its defaults."""
-        return cls()
-
-    def deinit(self) -> None:
-        """The same as `close`."""
-        self.close()
-
-    def close(self) -> None:
-        """End the threads and forget all allocations; batches lowered here must not be submitted again.
-
-        Any thread may call it: a step that runs is waited for.
-        """
-        with self._step:
-            if self._native is not None and not self._closed:
-                self._native.close()
-            self._memory.clear()
-            self._closed = True
-
-    @property
-    def description(self) -> str:
-        """Kernels, what they are compiled for, and threads."""
-        level = f" for {self.isa}" if self.isa else ""
-        count = f"{self.threads} thread" if self.threads == 1 else f"{self.threads} threads"
-        return f"{self.kernels} kernels{level}, {count}"
-
-    @property
-    def memory_available(self) -> int | None:
-        """What the machine and the control group leave."""
-        return available_memory()
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise BackendClosed("the CPU backend is closed")
-
-    def alloc(self, n_bytes: int) -> Bytes:
-        """Zeroed host memory, aligned to 64 bytes."""
-        self._check_open()
-        memory = huge_bytes(n_bytes)
-        self._memory[id(memory)] = memory
-        return memory
-
-    def free(self, memory: Bytes) -> None:
-        """Give back an allocation. Raises `BackendError` when it is not one, or not any more."""
-        self._check_open()
-        if self._memory.pop(id(memory), None) is None:
-            raise BackendError("free: this memory was not allocated by the backend, or was freed before")
+    def check_matrix_registers(self, kinds: Iterable[GGMLType]) -> None:
+        """Do without matrix registers where their products of these formats are not those of vectors."""
+        if not self.choice.tiles:
+            return
+        wrong = [
+            k.name
+            for k in kinds
+            if FORMATS[k.name].quantized and not matrix_products_agree(self.library, self.choice, k)
+        ]
+        if wrong:
+            self.choice = replace(self.choice, tiles="")
+            if self._notify is not None:
+                self._notify(f"matrix registers gave wrong products of {', '.join(wrong)} and are not used")
 
     def plan(self, graph: Graph, sizes: Capacity) -> dict[str, int]:
-        """Bytes by purpose, see `Backend.plan`."""
+        """Bytes by purpose; see `Backend.plan`."""
         self._check_open()
-        return (self._native or self._reference).plan(graph, sizes)
+        matrices = matrices_of(graph)
+        vectors = [b for b in graph.of_kind(BufferKind.WEIGHT) if b.id not in matrices]
+        io = sum(n_bytes(b, sizes) for b in graph.of_kind(BufferKind.INPUT, BufferKind.OUTPUT))
+        constants = sum(n_bytes(b, sizes) for b in graph.of_kind(BufferKind.CONSTANT))
+        return {
+            "weights": sum(m.n_bytes for m in matrices.values())
+            + sum(min(n_bytes(b, sizes), 1 << 24) for b in vectors),
+            "unpacked": 0,
+            "kv_cache": sum(n_bytes(b, sizes) for b in graph.of_kind(BufferKind.STATE)),
+            "scratch": self._layout(graph, sizes).arena_bytes + io,
+            "constants": 2 * constants,  # as given, and arranged for the kernels
+        }
+
+    def _layout(self, graph: Graph, sizes: Capacity) -> CpuLayout:
+        """Operations and where their temporaries lie; that of the plan when the same is lowered."""
+        key = (id(graph), sizes, self.choice)
+        if self._planned is None or self._planned.key != key:
+            lowered = CpuLowering(graph, sizes, self.choice, self.threads).run()
+            self._planned = CpuLayout(key, graph, lowered, *placed_temporaries(lowered))
+        return self._planned
 
     def lower(
         self,
         graph: Graph,
         sizes: Capacity,
         weights: Mapping[str, Bytes],
-        constants: Mapping[str, npt.NDArray[np.float32]],
+        constants: Mapping[str, F32],
         released: Callable[[str], None] | None = None,
         progress: Callable[[int, int], None] | None = None,
-    ) -> LoweredGraph:
-        """Bind every node to its memory. Raises `UnsupportedOp`, `MissingBinding`."""
+    ) -> CpuLoweredGraph:
+        """Load the kernels, repack the weights, lay out the program; see `Backend.lower`."""
         self._check_open()
-        if self._native is not None:
-            return self._native.lower(graph, sizes, weights, constants, released, progress)
-        return self._reference.lower(graph, sizes, weights, constants)
+        roles = step_inputs(graph)
+        matrices = matrices_of(graph)
+        raw = {b.name: bound(weights, b) for b in graph.of_kind(BufferKind.WEIGHT)}
+        arrays = self._arrays(graph, sizes, raw, constants, matrices)
+        self._load(self._layout(graph, sizes), matrices)
+        self.check_matrix_registers({m.kind for m in matrices.values()})
+        layout_ = self._layout(graph, sizes)
+        tiles = in_tiles(matrices.values())
+        repack(list(matrices.values()), raw, tiles, self.choice, self.library, self.runner, released, progress)
+        self._planned = None  # its operations get their arguments now
+        indices = {role: arrays[buffer] for role, buffer in roles.items()}
+        memory = BoundArrays(arrays, raw, tiles)
+        program = bind_program(layout_, self._step_record(sizes, indices), memory, self.library, self.threads)
+        inputs = {b.name: arrays[b.id].view(np.int32) for b in graph.of_kind(BufferKind.INPUT)}
+        return CpuLoweredGraph(
+            limits=(sizes.n_rows, sizes.n_logits),
+            inputs=inputs,
+            outputs={b.name: arrays[b.id] for b in graph.of_kind(BufferKind.OUTPUT)},
+            lookups=lookups(graph, inputs),
+            indices={role: array.view(np.int32) for role, array in indices.items()},
+            program=program,
+            lowered=layout_.lowered,
+        )
 
-    def submit(self, batch: LoweredGraph) -> Fence:
-        """Run the batch; the fence has retired on return. Kernel errors propagate."""
-        with self._step:
-            self._check_open()
-            check_step(batch)
-            if batch.native:
-                self._native_only("the batch was lowered for").run(batch)
-            else:
-                self._reference.run(batch)
-            self._sequence += 1
-            return Fence(self._sequence, retired=True)
+    def _arrays(
+        self, graph: Graph, sizes: Capacity, raw: Mapping[str, Bytes], constants: Mapping[str, F32],
+        matrices: Mapping[int, Matrix],
+    ) -> dict[int, Any]:  # fmt: skip
+        """Memory of every buffer that is no temporary, no matrix and no embedding table, by id."""
+        tables = {n.inputs[1] for n in graph.nodes if n.op is Op.EMBED}
+        arrays: dict[int, Any] = {}
+        for b in graph.buffers:
+            if b.kind is BufferKind.WEIGHT:
+                if b.id not in matrices and b.id not in tables:
+                    arrays[b.id] = np.ascontiguousarray(raw[b.name].reshape(-1).view(np.float32))
+            elif b.kind is BufferKind.CONSTANT:
+                arrays[b.id] = bound(constants, b)
+            elif b.kind is not BufferKind.TEMP:
+                # A cache grows from its first page on. With huge pages there, the first token of all would clear
+                # two of them in every layer.
+                plain = HUGE if b.kind is BufferKind.STATE else 0
+                arrays[b.id] = typed(huge_bytes(n_bytes(b, sizes), plain=plain), b, sizes)
+        return arrays
 
-    def start_profile(self, batch: LoweredGraph) -> None:
-        """Record when which thread runs what of this batch. Raises `BackendError` for the reference kernels."""
-        self._native_only("profiles are recorded by").start_profile(batch)
+    def _load(self, layout_: CpuLayout, matrices: Mapping[int, Matrix]) -> None:
+        """All kernels at once: what has to be compiled is compiled side by side, and said in one line."""
+        kinds = {m.kind for m in matrices.values()}
+        self.library.load(
+            [
+                *(op.kernel for op in layout_.lowered.operations),
+                *(self.choice.repack(kind) for kind in kinds),
+                *self.runner.kernels(alone=bool(self.choice.tiles)),
+            ]
+        )
+
+    def _step_record(self, sizes: Capacity, inputs: Mapping[str, Any]) -> npt.NDArray[np.void]:
+        return record(structs.StepRecord, {"max_pages": sizes.max_pages, **inputs})
+
+    def _run(self, lowered: LoweredGraph, n_rows: int, n_logits: int) -> None:
+        assert isinstance(lowered, CpuLoweredGraph)
+        splits = 0
+        if 0 < n_rows <= lowered.lowered.split_rows:
+            longest = _largest(lowered.indices["positions"], n_rows) + 1
+            splits = -(-longest // SPLIT) if longest > SPLIT else 0
+        program = lowered.program
+        program.prepare(
+            n_rows=n_rows, n_logits=n_logits, splits=splits,
+            attention=n_rows * splits if splits else -(-n_rows // lowered.lowered.attention_rows),
+        )  # fmt: skip
+        if self._recorder is None:
+            self.runner.run(program)
+        else:
+            self._recorder.run(n_rows, _cached_positions(lowered, n_rows))
+
+    def start_profile(self, lowered: LoweredGraph) -> None:
+        """Record when which thread runs what of this graph, from now on."""
+        self._check_open()
+        from zinc_rt.backends.cpu.profile import ProfileRecorder
+
+        assert isinstance(lowered, CpuLoweredGraph)
+        self._recorder = ProfileRecorder(lowered.program, self.runner, self.library)
 
     def finish_profile(self) -> CpuProfile:
-        """What was recorded since `start_profile`."""
-        return self._native_only("profiles are recorded by").finish_profile()
+        """What was recorded since `start_profile`, which must have been called."""
+        self._check_open()
+        assert self._recorder is not None
+        recorder, self._recorder = self._recorder, None
+        return recorder.finish()
 
     def read_bandwidth(self, n_bytes: int) -> float:
-        """10^9 bytes per second at which this backend's threads read a buffer of a size. Raises `BackendError`."""
-        return self._native_only("bandwidth is measured by").read_bandwidth(n_bytes)
-
-    def _native_only(self, what: str) -> NativeBackend:
+        """See `bandwidth.read_bandwidth`."""
         self._check_open()
-        if self._native is None:
-            raise BackendError(f"{what} the native kernels; this backend has the reference ones (--kernels native)")
-        return self._native
+        from zinc_rt.backends.cpu.bandwidth import read_bandwidth
 
-    def wait(self, fence: Fence, timeout: float | None = None) -> None:
-        """Return at once: what `submit` returned has retired. Raises `BackendError` for a foreign fence."""
-        self._check_open()
-        if not fence.retired or not 1 <= fence.sequence <= self._sequence:
-            raise BackendError(
-                f"fence {fence.sequence} was not submitted to this backend; its last is {self._sequence}"
-            )
+        return read_bandwidth(n_bytes, self.library, self.runner)
 
 
-def _native_backend(
-    isa: str | None, threads: int, cache: CompileCache | None, notify: Callable[[str], None] | None
-) -> NativeBackend:
-    from zinc_rt.backends.cpu.native import NativeBackend
-    from zinc_rt.lang.cache import CompileCache, default_cache_dir
-    from zinc_rt.lang.library import Library
-    from zinc_rt.lang.target import host_target
+def _largest(values: npt.NDArray[np.int32], n: int) -> int:
+    """Of the first n, at least one."""
+    return int(values[0]) if n == 1 else int(values[:n].max())
 
-    target = host_target(isa)
-    kept = cache if cache is not None else CompileCache(default_cache_dir(), notify=notify)
-    return NativeBackend(Library(target, kept, notify=notify), threads, notify)
+
+def _cached_positions(lowered: CpuLoweredGraph, n_rows: int) -> int:
+    """Positions of the sequences that have rows in a step, up to each one's last row."""
+    if "slots" not in lowered.inputs:
+        return 0
+    slots, positions = (lowered.inputs[name][:n_rows] for name in ("slots", "positions"))
+    return sum(int(positions[slots == slot].max()) + 1 for slot in np.unique(slots))

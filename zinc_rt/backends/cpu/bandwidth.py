@@ -9,8 +9,8 @@ import time
 import numpy as np
 
 from zinc_rt.backends.cpu.choice import TargetTuning
-from zinc_rt.backends.cpu.memory import huge_bytes
 from zinc_rt.backends.cpu.program import CpuOperation, CpuProgram, Runner, Scale, plain_step
+from zinc_rt.backends.host_memory import huge_bytes
 from zinc_rt.kernels.cpu.structs import SumArgs
 from zinc_rt.lang.library import Library
 
@@ -37,5 +37,5 @@ def read_bandwidth(n_bytes: int, library: Library, runner: Runner) -> float:
         start = time.perf_counter()
         runner.run(program)
         seconds.append(time.perf_counter() - start)
-    runner.settle()
+    runner.drain()
     return memory.nbytes / statistics.median(seconds[1:]) / 1e9

@@ -248,7 +248,7 @@ class ProfileRecorder:
         """What there is; the recorder is of no use afterwards."""
         start_ns, start = self._clock
         ratio = (time.perf_counter_ns() - start_ns) / max(1, self._ticks() - start)
-        self._runner.settle()
+        self._runner.drain()
         operations, threads = self._program.operations, self._runner.threads
         tables = {sort: sums.table(operations, ratio, threads) for sort, sums in self._sums.items() if sums.steps}
         own = threading.get_native_id()

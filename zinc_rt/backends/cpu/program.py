@@ -158,7 +158,7 @@ class Runner:
 
     def _prepare(self, program: CpuProgram, profile: bool) -> None:
         if program is not self._last:
-            self.settle()
+            self.drain()
         if profile not in self._calls:
             self._calls[profile] = self._load(profile)
         self._call, helper = self._calls[profile]
@@ -177,7 +177,7 @@ class Runner:
         kind = ctypes.CFUNCTYPE(None, p, p, ctypes.c_int32, p, ctypes.c_uint64)
         return kind(self._library.address(*wanted[0])), self._library.address(*wanted[1])
 
-    def settle(self) -> None:
+    def drain(self) -> None:
         """Wait until no thread looks at the last program any more: a late one may, after the step is over."""
         if self.pool is not None:
             self.pool.wait_idle()

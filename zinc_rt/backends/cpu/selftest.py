@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from zinc_rt.backends.arg_structs import record
 from zinc_rt.backends.cpu.choice import TargetTuning
-from zinc_rt.backends.cpu.memory import huge_bytes
 from zinc_rt.backends.cpu.program import CpuOperation, CpuProgram, Runner, Scale, plain_step
+from zinc_rt.backends.host_memory import huge_bytes
 from zinc_rt.gguf import GGMLType
 from zinc_rt.kernels.cpu import layout, structs
 from zinc_rt.lang.library import Library

@@ -16,6 +16,7 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
+from zinc_rt.backends.host_memory import aligned_zeros
 from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.kernels.cpu import pool as native
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
@@ -115,13 +116,6 @@ class PoolCalls:
         self.give_task = ctypes.CFUNCTYPE(None, _VOID_P, _VOID_P, u64, u64)(library.address(native.give_task))
         self.finish_task = ctypes.CFUNCTYPE(None, _VOID_P)(library.address(native.finish_task))
         self.wait_idle = ctypes.CFUNCTYPE(None, _VOID_P, ctypes.c_int32, _VOID_P)(library.address(native.wait_idle))
-
-
-def aligned_zeros(n_bytes: int) -> npt.NDArray[np.uint8]:
-    """u8[n_bytes] at a multiple of 64."""
-    raw = np.zeros(n_bytes + 64, np.uint8)
-    start = -raw.ctypes.data % 64
-    return raw[start : start + n_bytes]
 
 
 def system_words(spins: int) -> npt.NDArray[np.uint64]:

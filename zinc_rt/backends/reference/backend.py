@@ -1,32 +1,53 @@
-"""Plans, lowers and runs graphs with the reference kernels, packet after packet on the calling thread."""
+"""`ReferenceBackend`: graphs with the NumPy kernels, node after node on the calling thread; the oracle."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
 from zinc_rt.backends.arrays import bound, n_bytes, typed
-from zinc_rt.backends.base import Bytes, Capacity
-from zinc_rt.backends.cpu.memory import huge_bytes
-from zinc_rt.backends.packet_list import Call, LoweredGraph, Packet
+from zinc_rt.backends.base import BackendFeatures, Bytes, Capacity, LoweredGraph
+from zinc_rt.backends.graph_check import lookups
+from zinc_rt.backends.host import HostBackend, checked_threads
+from zinc_rt.backends.host_memory import huge_bytes
 from zinc_rt.backends.reference.operations import NodeContext, lower_node
 from zinc_rt.ir.graph import BufferKind, Graph
 from zinc_rt.kernels.reference.matmul import Weight, unpacked_bytes
 from zinc_rt.mem.arena import Lifetime, align_up, place
 
+KEEP_BYTES = 4 << 30
+"""Unpacked weights are kept when they take no more than this; else each step unpacks them anew."""
 
-class ReferenceBackend:
-    """The oracle. threads: of the linear-algebra library, whose products here are too small to gain from more."""
 
-    def __init__(self, keep_bytes: int, threads: int) -> None:
-        self._keep_bytes, self._threads = keep_bytes, threads
+@dataclass(frozen=True, eq=False)
+class ReferenceGraph(LoweredGraph):
+    """calls: the graph's nodes in order, with their operands bound."""
+
+    calls: tuple[Callable[[], None], ...] = field(kw_only=True)
+
+
+class ReferenceBackend(HostBackend):
+    """The same bits as every other backend, slowly.
+
+    threads: of the linear-algebra library, whose products here are too small to gain from more than one.
+    keep_bytes: up to how many bytes of unpacked weights are kept between steps.
+    """
+
+    graphs = ReferenceGraph
+
+    def __init__(self, *, threads: int | None = None, keep_bytes: int = KEEP_BYTES) -> None:
+        super().__init__()
+        self.features = BackendFeatures("reference", threads=checked_threads(threads) or 1)
+        self._keep_bytes = keep_bytes
         self._blas = ThreadpoolController().select(user_api="blas")
 
     def plan(self, graph: Graph, sizes: Capacity) -> dict[str, int]:
         """Bytes by purpose; see `Backend.plan`."""
+        self._check_open()
         state, constants, io, weights = (
             sum(n_bytes(b, sizes) for b in graph.of_kind(*kinds))
             for kinds in (
@@ -57,8 +78,11 @@ class ReferenceBackend:
         sizes: Capacity,
         weights: Mapping[str, Bytes],
         constants: Mapping[str, npt.NDArray[np.float32]],
-    ) -> LoweredGraph:
-        """Bind every node to its memory; see `Backend.lower`."""
+        released: Callable[[str], None] | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> ReferenceGraph:
+        """Bind every node to its memory; see `Backend.lower`. Weights stay where they are: nothing is released."""
+        self._check_open()
         keep = self._kept_bytes(graph, sizes) > 0
         arena_offsets, arena_bytes = place(_lifetimes(graph, sizes))
         arena = huge_bytes(arena_bytes)
@@ -80,20 +104,21 @@ class ReferenceBackend:
                 arrays[buffer.id] = typed(huge_bytes(n_bytes(buffer, sizes)), buffer, sizes)
         counts = np.zeros(2, np.int32)
         context = NodeContext(graph, arrays, matrices, counts)
-        return LoweredGraph(
-            packets=tuple(Packet(n.op, Call(lower_node(context, n)), n.name) for n in graph.nodes),
-            inputs={b.name: arrays[b.id].view(np.int32) for b in graph.of_kind(BufferKind.INPUT)},
-            outputs={b.name: arrays[b.id] for b in graph.of_kind(BufferKind.OUTPUT)},
-            counts=counts,
+        inputs = {b.name: arrays[b.id].view(np.int32) for b in graph.of_kind(BufferKind.INPUT)}
+        return ReferenceGraph(
             limits=(sizes.n_rows, sizes.n_logits),
+            inputs=inputs,
+            outputs={b.name: arrays[b.id] for b in graph.of_kind(BufferKind.OUTPUT)},
+            lookups=lookups(graph, inputs),
+            counts=counts,
+            calls=tuple(lower_node(context, n) for n in graph.nodes),
         )
 
-    def run(self, batch: LoweredGraph) -> None:
-        """The packets in order; kernel errors propagate."""
-        with self._blas.limit(limits=self._threads):
-            for packet in batch.packets:
-                if packet.params is not None:
-                    packet.params.run()
+    def _run(self, lowered: LoweredGraph, n_rows: int, n_logits: int) -> None:
+        assert isinstance(lowered, ReferenceGraph)
+        with self._blas.limit(limits=self.features.threads):
+            for call in lowered.calls:
+                call()
 
 
 def _lifetimes(graph: Graph, sizes: Capacity) -> list[Lifetime]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from zinc_rt.backends.cpu.memory import HUGE, huge_bytes
+from zinc_rt.backends.host_memory import HUGE, huge_bytes
 from zinc_rt.mem.errors import MemoryPlanError
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
@@ -10,14 +9,15 @@ import pytest
 
 import zinc_rt
 from tests.helpers import QWEN3, write_model
-from zinc_rt.engine import Engine, Options, Rows, Tier
+from zinc_rt.engine import Device, Engine, Options, Rows
 from zinc_rt.errors import BackendError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.kernels.rdna.sampling_draw import UNFINISHED
 from zinc_rt.model import Model
 from zinc_rt.models import define
-from zinc_rt.sampling.dispatch import GpuChooser, HostChooser, chooser_for
+from zinc_rt.sampling.gpu import DeviceSampled, common_shape
 from zinc_rt.sampling.params import SamplingParams
+from zinc_rt.sampling.request import HostSampled, SamplingRequest
 from zinc_rt.sampling.sampler import DegenerateLogits, Sampler
 
 PROMPT = "A little fox"
@@ -25,13 +25,13 @@ PROMPT = "A little fox"
 
 @pytest.fixture(scope="module")
 def emulated() -> Iterator[Model]:
-    with zinc_rt.load(tier="emu", n_ctx=64) as model:
+    with zinc_rt.load(device="emu", n_ctx=64) as model:
         yield model
 
 
 @pytest.fixture(scope="module")
 def host() -> Iterator[Model]:
-    with zinc_rt.load(tier="t_cpu", n_ctx=64) as model:
+    with zinc_rt.load(device="cpu", n_ctx=64) as model:
         yield model
 
 
@@ -57,47 +57,46 @@ def test_the_same_texts(emulated: Model, host: Model, how: dict) -> None:
 def test_where_tokens_are_chosen(emulated: Model, host: Model) -> None:
     def kind(model: Model, **how: object) -> type:
         sampler = Sampler(SamplingParams(**how), model.tokenizer.n_vocab)
-        return type(chooser_for(model.engine, sampler, model.n_ctx))
+        model.engine.truncate(0, 0)
+        model._resident.clear()
+        return type(model.engine.step([Rows(0, 0, [1], (0,))], [SamplingRequest(sampler, [1])]))
 
-    assert kind(host) is HostChooser
-    assert kind(emulated) is GpuChooser
-    assert kind(emulated, logprobs=1) is HostChooser
-    assert kind(emulated, top_k=1500) is HostChooser
+    assert kind(host) is HostSampled
+    assert kind(emulated) is DeviceSampled
+    assert kind(emulated, logprobs=1) is HostSampled
+    assert kind(emulated, top_k=1500) is HostSampled
 
 
 def test_what_the_gpu_does_not_finish(emulated: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """The logits are fetched then, and the sampler's own choice counts."""
     want = emulated.generate(PROMPT, max_tokens=3, seed=5).token_ids
-    real, fetched = Engine.step_sampled, []
+    real, fetched = Engine.step, []
 
-    def unfinished(self, rows, sampling):
-        result = real(self, rows, sampling)
-        sampling.status[0], sampling.tokens[0] = UNFINISHED, -1
-        fetched.append(1)
+    def unfinished(self, rows, sampling=None):
+        result = real(self, rows) if sampling is None else real(self, rows, sampling)
+        if isinstance(result, DeviceSampled):
+            result._device.status[0], result._device.tokens[0] = UNFINISHED, -1
+            fetched.append(1)
         return result
 
-    monkeypatch.setattr(Engine, "step_sampled", unfinished)
+    monkeypatch.setattr(Engine, "step", unfinished)
     assert emulated.generate(PROMPT, max_tokens=3, seed=5).token_ids == want
     assert len(fetched) == 3
 
 
 def test_nan_is_looked_for_in_the_first_row(emulated: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the others the host sees the token alone."""
-    real, fetched, lines = Engine.step_sampled, [], []
+    real, fetched, lines = DeviceSampled.logits.fget, [], []
+    assert real is not None
 
-    def spoiled(self, rows, sampling):
-        result = real(self, rows, sampling)
-
-        def logits():
-            fetched.append(1)
-            out = result.logits().copy()
-            out[0, [3, 4]] = np.nan
-            return out
-
-        return dataclasses.replace(result, logits=logits)
+    def spoiled(self):
+        fetched.append(1)
+        out = real(self).copy()
+        out[0, [3, 4]] = np.nan
+        return out
 
     want = emulated.generate(PROMPT, max_tokens=3, seed=5).token_ids
-    monkeypatch.setattr(Engine, "step_sampled", spoiled)
+    monkeypatch.setattr(DeviceSampled, "logits", property(spoiled))
     monkeypatch.setattr(emulated, "_notify", lines.append)
     assert emulated.generate(PROMPT, max_tokens=3, seed=5).token_ids == want
     assert len(fetched) == len(lines) == 1
@@ -112,46 +111,43 @@ def test_no_token_is_possible(emulated: Model) -> None:
 
 def test_several_sequences_with_their_own_parameters(tmp_path) -> None:
     """Rows of one step, each with its sampler, against the host's choice from the same step's logits."""
-    from zinc_rt.sampling.gpu import accept, exp_table, fill, shape_of
-
     path = write_model(tmp_path / "model.gguf", QWEN3).path
     asked = [SamplingParams(temperature=0), SamplingParams(seed=4, top_k=3), SamplingParams(seed=5, top_k=9, min_p=0.2)]
-    with GGUFFile.open(path) as file, Engine(Options(Tier.emu, n_ctx=32, n_slots=3)) as engine:
+    with GGUFFile.open(path) as file, Engine(Options(Device.emu, n_ctx=32, n_slots=3)) as engine:
         definition = define(file)
         engine.load(file, definition)
         n_vocab = definition.info.n_vocab
         slots = [engine.open_sequence() for _ in asked]
         rows = [Rows(slot, 0, [3 + slot, 7], wanted=(1,)) for slot in slots]
         logits = engine.step(rows).logits.copy()
-        for slot in slots:
-            engine.truncate(slot, 0)
-        shapes = [shape_of(p, n_vocab, 32) for p in asked]
-        assert None not in shapes
-        shape = shapes[0] | shapes[1] | shapes[2]  # type: ignore[operator]
-        samplers = [Sampler(p, n_vocab) for p in asked]
-        there = engine.open_sampling(n_vocab, 3, shape, exp_table())
-        assert engine.open_sampling(n_vocab, 3, shape, exp_table()) is there
-        for row, sampler in enumerate(samplers):
-            fill(shape, there.rows, there.touched, row, sampler, [3 + row, 7])
-        result = engine.step_sampled(rows, there)
-        got = [
-            accept(sampler, int(result.tokens[i]), int(result.status[i]), lambda: None, [3 + i, 7]).token_id  # type: ignore[arg-type,return-value]
-            for i, sampler in enumerate(samplers)
-        ]
+
+        def requests() -> list[SamplingRequest]:
+            return [SamplingRequest(Sampler(p, n_vocab), [3 + i, 7]) for i, p in enumerate(asked)]
+
+        result = engine.step(rows, requests())
+        assert isinstance(result, DeviceSampled)
         want = [Sampler(p, n_vocab).sample(logits[i], [3 + i, 7]).token_id for i, p in enumerate(asked)]
-        assert got == want
-        assert (result.logits() == logits).all()
+        assert [result.token(i).token_id for i in range(3)] == want
+        assert (result.logits == logits).all()
+        backend, lowered = engine._backend, engine._lowered
+        assert lowered is not None
+        found = common_shape(requests(), 32, n_vocab)
+        assert found is not None
+        there = backend.open_sampling(lowered, n_vocab, 3, found[1])
+        assert backend.open_sampling(lowered, n_vocab, 3, found[1]) is there
+        lowered.counts[1] = 1
         with pytest.raises(BackendError, match="1 rows of logits, sampled as 3"):
-            engine.step_sampled([Rows(slots[0], 2, [1], wanted=(0,))], there)
+            backend.submit(lowered, there)
         with pytest.raises(BackendError, match="3 rows sampled among 5"):
-            engine.open_sampling(5, 3, shape, exp_table())
+            backend.open_sampling(lowered, 5, 3, found[1])
         for n in range(1, 6):  # older ones go
-            last = engine.open_sampling(n, 1, shape, exp_table())
+            last = backend.open_sampling(lowered, n, 1, found[1])
         with pytest.raises(BackendError, match="dropped since"):
-            engine.step_sampled(rows, there)
-        assert last.plan.n_vocab == 5
-
-
-def test_a_cpu_samples_on_the_host(host: Model) -> None:
-    with pytest.raises(BackendError, match="sampled by GPUs"):
-        host.engine.open_sampling(5, 1, None, np.zeros(128, np.uint64))  # type: ignore[arg-type]
+            backend.submit(lowered, there)
+        assert last.tokens.shape == (1,)
+        # Several rows are chosen from all of their logits, or on the host.
+        fewer = [SamplingRequest(Sampler(p, n_vocab - 1), [3 + i, 7]) for i, p in enumerate(asked)]
+        assert isinstance(engine.step(rows, fewer), HostSampled)
+        result = engine.step(rows, requests())
+        assert [result.token(i).token_id for i in range(3)] == want
+        del result, there, last  # their arrays look at memory of the machine

@@ -36,3 +36,10 @@ def huge_bytes(n_bytes: int, *, plain: int = 0) -> npt.NDArray[np.uint8]:
         with contextlib.suppress(OSError):  # a system without huge pages is slower, nothing else
             area.madvise(mmap.MADV_HUGEPAGE, start + plain)
     return whole[start : start + n_bytes]
+
+
+def aligned_zeros(n_bytes: int) -> npt.NDArray[np.uint8]:
+    """u8[n_bytes] at a multiple of 64."""
+    raw = np.zeros(n_bytes + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + n_bytes]

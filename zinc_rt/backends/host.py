@@ -1,0 +1,86 @@
+"""What backends share whose steps run on the calling thread and are over when `submit` returns."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from threading import RLock
+
+from zinc_rt.backends.base import Backend, LoweredGraph, StepFence, check_step
+from zinc_rt.checks import whole_between
+from zinc_rt.errors import BackendClosed, BackendError
+from zinc_rt.mem.plan import available_memory
+from zinc_rt.sampling.request import DeviceSampling
+
+MAX_THREADS = 1024
+
+
+class HostBackend(Backend):
+    """Fences, closing and memory of a backend that computes on the processor."""
+
+    graphs: type[LoweredGraph]
+    """What `lower` returns and `submit` takes, also of another backend of the same class."""
+
+    def __init__(self) -> None:
+        self._sequence = 0
+        self._closed = False
+        # A thread that closes the backend waits for the step that runs, unless it runs that step itself.
+        self._step = RLock()
+
+    @property
+    def description(self) -> str:
+        """Kernels, what they are compiled for, and threads."""
+        f = self.features
+        level = f" for {f.isa}" if f.isa else ""
+        count = f"{f.threads} thread" if f.threads == 1 else f"{f.threads} threads"
+        return f"{f.kernels} kernels{level}, {count}"
+
+    @property
+    def memory_available(self) -> int | None:
+        """What the machine and the control group leave."""
+        return available_memory()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise BackendClosed("the CPU backend is closed")
+
+    @abstractmethod
+    def _run(self, lowered: LoweredGraph, n_rows: int, n_logits: int) -> None:
+        """Compute a step that was checked."""
+
+    def submit(self, lowered: LoweredGraph, sampling: DeviceSampling | None = None) -> StepFence:
+        """Run the step; the fence has retired on return. Kernel errors propagate. See `Backend.submit`."""
+        with self._step:
+            self._check_open()
+            if sampling is not None:
+                raise BackendError(f"tokens are sampled by GPUs; this is {self.description}")
+            if not isinstance(lowered, self.graphs):
+                raise BackendError(f"the graph was lowered by another kind of backend; this is {self.description}")
+            self._run(lowered, *check_step(lowered))
+            self._sequence += 1
+            return StepFence(self._sequence, retired=True)
+
+    def wait(self, fence: StepFence, timeout: float | None = None) -> None:
+        """Return at once: what `submit` returned has retired. Raises `BackendError` for a foreign fence."""
+        self._check_open()
+        if not fence.retired or not 1 <= fence.sequence <= self._sequence:
+            raise BackendError(
+                f"fence {fence.sequence} was not submitted to this backend; its last is {self._sequence}"
+            )
+
+    def _end(self) -> None:
+        """Give back what the backend itself holds, once."""
+
+    def close(self) -> None:
+        """End the threads; graphs lowered here cannot be submitted again.
+
+        Any thread may call it: a step that runs is waited for.
+        """
+        with self._step:
+            if not self._closed:
+                self._end()
+            self._closed = True
+
+
+def checked_threads(threads: int | None) -> int | None:
+    """A number of threads as an int. Raises `UsageError` unless it is a whole number from 1 to 1024."""
+    return None if threads is None else whole_between("threads", threads, 1, MAX_THREADS)
