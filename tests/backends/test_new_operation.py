@@ -116,7 +116,7 @@ def test_what_is_defined_twice_is_refused() -> None:
 def test_a_backend_without_a_lowering_refuses_it() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(CPU, "_known", {key: f for key, f in CPU._known.items() if key is not NEW})
-        with CpuBackend(kernels="native", threads=1) as backend, pytest.raises(UnsupportedOp, match="MOE_SWIGLU"):
+        with CpuBackend(threads=1) as backend, pytest.raises(UnsupportedOp, match="MOE_SWIGLU"):
             backend.plan(case().graph, case().sizes)
 
 
