@@ -177,7 +177,7 @@ NO_TOKENS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("tokens", "kind"), NO_TOKENS, ids=show)
+@pytest.mark.parametrize(("tokens", "kind"), NO_TOKENS)
 def test_token_ids(model: zinc_rt.Model, tokens: Any, kind: type[ZincError]) -> None:
     for call in (model.generate, model.stream, model.logits, model.logits_in_parts):
         with pytest.raises(kind) as caught:
