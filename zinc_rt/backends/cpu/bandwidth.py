@@ -9,7 +9,7 @@ import time
 import numpy as np
 
 from zinc_rt.backends.cpu.choice import TargetTuning
-from zinc_rt.backends.cpu.program import CpuOperation, CpuProgram, Runner, Scale, plain_step
+from zinc_rt.backends.cpu.program import CpuOperation, CpuProgram, Runner, UnitsPer, plain_step
 from zinc_rt.backends.host_memory import huge_bytes
 from zinc_rt.kernels.cpu.structs import SumArgs
 from zinc_rt.lang.library import Library
@@ -29,7 +29,7 @@ def read_bandwidth(n_bytes: int, library: Library, runner: Runner) -> float:
     sums = np.zeros(units, np.int64)
     op = CpuOperation(
         "read", "read", TargetTuning.of(library.target).read_sum(), SumArgs,
-        {"x": memory, "y": sums, "chunk": _UNIT}, units, Scale.ONCE, phase=0,
+        {"x": memory, "y": sums, "chunk": _UNIT}, units, UnitsPer.ONCE, phase=0,
     )  # fmt: skip
     program = CpuProgram.build([op], plain_step(), library, runner.threads)
     seconds = []

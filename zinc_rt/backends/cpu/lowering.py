@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from zinc_rt.backends.base import Capacity
 from zinc_rt.backends.cpu.choice import TargetTuning
-from zinc_rt.backends.cpu.program import CpuOperation, Scale
+from zinc_rt.backends.cpu.program import CpuOperation, UnitsPer
 from zinc_rt.backends.cpu.weights import Matrix
 from zinc_rt.backends.fusion import Attend
 from zinc_rt.backends.lowering import Lowering, LoweringTable
@@ -106,9 +106,9 @@ class CpuLowering(Lowering):
         self.walk()
         return self.out
 
-    def scale(self, buffer: int) -> Scale:
+    def scale(self, buffer: int) -> UnitsPer:
         """What units are counted for that do a row of a buffer each."""
-        return Scale.LOGITS if self.counted(buffer) == "n_logits" else Scale.ROWS
+        return UnitsPer.LOGITS if self.counted(buffer) == "n_logits" else UnitsPer.ROWS
 
     def at(self, buffer: int) -> Any:
         """A buffer as an argument."""
@@ -146,7 +146,7 @@ class CpuLowering(Lowering):
         return place
 
     def emit(
-        self, node: Node, kind: str, kernel: Any, struct: Any, arguments: dict[str, Any], units: int, scale: Scale,
+        self, node: Node, kind: str, kernel: Any, struct: Any, arguments: dict[str, Any], units: int, scale: UnitsPer,
         reads: tuple[Hashable, ...], writes: tuple[Hashable, ...], n_bytes: int = 0,
     ) -> None:  # fmt: skip
         """Add an operation."""

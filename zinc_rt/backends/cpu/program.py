@@ -24,7 +24,7 @@ from zinc_rt.lang.types import layout_of
 _THREAD_NUMBER = {202: 186, 98: 178}  # gettid, beside the number of futex (syscall_64.tbl, asm-generic/unistd.h)
 
 
-class Scale(enum.IntEnum):
+class UnitsPer(enum.IntEnum):
     """What an operation's units are counted for."""
 
     ONCE = 0
@@ -35,7 +35,7 @@ class Scale(enum.IntEnum):
 
 
 # As plain numbers: a step sets a handful of words, and looking up a member takes longer than setting one.
-_ROWS, _LOGITS, _ATTENTION, _MERGE = map(int, (Scale.ROWS, Scale.LOGITS, Scale.ATTENTION, Scale.MERGE))
+_ROWS, _LOGITS, _ATTENTION, _MERGE = map(int, (UnitsPer.ROWS, UnitsPer.LOGITS, UnitsPer.ATTENTION, UnitsPer.MERGE))
 _N_ROWS, _N_LOGITS, _N_SPLITS = (
     layout_of(structs.StepRecord).offsets[name] // 4 for name in ("n_rows", "n_logits", "n_splits")
 )
@@ -51,7 +51,7 @@ class CpuOperation:
     struct: object  # of its arguments
     arguments: dict[str, Any]  # numbers; arrays stand for their address, names for what is placed later
     units: int
-    scale: Scale
+    scale: UnitsPer
     reads: tuple[Hashable, ...] = ()
     writes: tuple[Hashable, ...] = ()
     bytes: int = 0  # of weights, that each execution reads
@@ -102,8 +102,8 @@ class CpuProgram:
             if op.phase != operations[first].phase:
                 first = i
             phases[op.phase] = (first, i + 1 - first)
-        multipliers = np.zeros(len(Scale), np.int32)
-        multipliers[Scale.ONCE] = 1
+        multipliers = np.zeros(len(UnitsPer), np.int32)
+        multipliers[UnitsPer.ONCE] = 1
         call, futex, yield_number, _ = (int(v) for v in system_words(0))
         words = record(
             native.ProgramRecord,

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from zinc_rt.backends.arg_structs import record
 from zinc_rt.backends.cpu.choice import TargetTuning
-from zinc_rt.backends.cpu.program import CpuOperation, CpuProgram, Runner, Scale, plain_step
+from zinc_rt.backends.cpu.program import CpuOperation, CpuProgram, Runner, UnitsPer, plain_step
 from zinc_rt.backends.host_memory import huge_bytes
 from zinc_rt.gguf import GGMLType
 from zinc_rt.kernels.cpu import layout, structs
@@ -30,7 +30,7 @@ def sums_are_right(library: Library, threads: int) -> bool:
     sums = np.zeros(n, np.int64)
     arguments = {"x": x, "y": sums, "chunk": chunk}
     op = CpuOperation(
-        "sum", "sum", TargetTuning.of(library.target).read_sum(), structs.SumArgs, arguments, n, Scale.ONCE, phase=0
+        "sum", "sum", TargetTuning.of(library.target).read_sum(), structs.SumArgs, arguments, n, UnitsPer.ONCE, phase=0
     )
     runner = Runner(library, threads)
     library.load([op.kernel, *runner.kernels()])  # all at once: they are compiled side by side
@@ -76,7 +76,8 @@ def _product(
         "by_logit": 0,
     }  # fmt: skip
     op = CpuOperation(
-        "self-test", "matmul", choice.matmul(kind), structs.MatmulArgs, arguments, layout.n_tiles(_N_OUT), Scale.ONCE,
+        "self-test", "matmul", choice.matmul(kind), structs.MatmulArgs, arguments, layout.n_tiles(_N_OUT),
+        UnitsPer.ONCE,
         phase=0,
     )  # fmt: skip
     runner.run(CpuProgram.build([op], record(structs.StepRecord, {"n_rows": rows}), library, 1))

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.backends.cpu.choice import TargetTuning
-from zinc_rt.backends.cpu.program import CpuOperation, CpuProgram, Runner, Scale, plain_step
+from zinc_rt.backends.cpu.program import CpuOperation, CpuProgram, Runner, UnitsPer, plain_step
 from zinc_rt.backends.host_memory import huge_bytes
 from zinc_rt.gguf import GGMLType
 from zinc_rt.kernels.cpu import layout
@@ -79,7 +79,7 @@ def repack(
                     "source": raw[m.name], "row_bytes": raw[m.name].shape[1], "tiles": tiles[m.name],
                     "tile_bytes": m.tile_bytes, "n_rows": m.n_out, "n_groups": layout.n_groups(m.n_in), "n": m.n_in,
                 },
-                layout.n_tiles(m.n_out), Scale.ONCE, phase=0,
+                layout.n_tiles(m.n_out), UnitsPer.ONCE, phase=0,
             )
             for m in part
         ]  # fmt: skip

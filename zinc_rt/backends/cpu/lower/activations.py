@@ -7,7 +7,7 @@ from typing import Any
 
 from zinc_rt.backends.cpu.choice import PACK_CHUNK
 from zinc_rt.backends.cpu.lowering import CPU, CpuLowering, External
-from zinc_rt.backends.cpu.program import Scale
+from zinc_rt.backends.cpu.program import UnitsPer
 from zinc_rt.backends.fusion import Gate, NormRows, Single
 from zinc_rt.ir.graph import Node
 from zinc_rt.ir.op import Op
@@ -24,7 +24,15 @@ def embed(low: CpuLowering, single: Single) -> None:
         "table": External("rows", b.name), "row_bytes": b.dtype.row_bytes(width), "y": low.at(y), "n": width,
     }  # fmt: skip
     low.emit(
-        single.node, "embed", low.choice.embed(b.dtype.ggml), structs.EmbedArgs, arguments, 1, Scale.ROWS, (ids,), (y,)
+        single.node,
+        "embed",
+        low.choice.embed(b.dtype.ggml),
+        structs.EmbedArgs,
+        arguments,
+        1,
+        UnitsPer.ROWS,
+        (ids,),
+        (y,),
     )
 
 
@@ -46,7 +54,8 @@ def norm(low: CpuLowering, n: NormRows) -> None:
         arguments["pack"] = place
         writes.append(place.key)
     low.emit(
-        n.node, "norm", low.choice.norm(), structs.NormArgs, arguments, 1, Scale.LOGITS if by_logit else Scale.ROWS,
+        n.node, "norm", low.choice.norm(), structs.NormArgs, arguments, 1,
+        UnitsPer.LOGITS if by_logit else UnitsPer.ROWS,
         n.sources, tuple(writes),
     )  # fmt: skip
 
@@ -88,5 +97,5 @@ def _pack(
 ) -> None:  # fmt: skip
     low.emit(
         n, kind, low.choice.pack(), structs.PackArgs, {**arguments, "n": width, "by_logit": int(by_logit)},
-        -(-width // PACK_CHUNK), Scale.LOGITS if by_logit else Scale.ROWS, reads, writes,
+        -(-width // PACK_CHUNK), UnitsPer.LOGITS if by_logit else UnitsPer.ROWS, reads, writes,
     )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from zinc_rt.backends.cpu.lowering import CPU, CpuLowering, External, TempRef
-from zinc_rt.backends.cpu.program import Scale
+from zinc_rt.backends.cpu.program import UnitsPer
 from zinc_rt.backends.fusion import Attend, HeadsWrite
 from zinc_rt.kernels.cpu import structs
 from zinc_rt.kernels.cpu.attention import STATE
@@ -22,7 +22,7 @@ def heads(low: CpuLowering, n: HeadsWrite) -> None:
     }  # fmt: skip
     kernel = low.choice.heads(h.dim, h.pairs, h.interleaved)
     reads = (h.source,) if h.positions is None else (h.source, h.positions)
-    low.emit(n.node, "heads", kernel, structs.HeadsArgs, arguments, h.n_heads, Scale.ROWS, reads, (n.target,))
+    low.emit(n.node, "heads", kernel, structs.HeadsArgs, arguments, h.n_heads, UnitsPer.ROWS, reads, (n.target,))
 
 
 @CPU.lowers(Attend)
@@ -36,10 +36,10 @@ def attention(low: CpuLowering, n: Attend) -> None:
     }  # fmt: skip
     low.emit(
         n.node, "attention", low.choice.attention(n.group, n.head_dim, out.attention_rows), structs.AttentionArgs,
-        arguments, n.n_kv_heads, Scale.ATTENTION, (n.q, n.k_cache, n.v_cache), (n.y, partial),
+        arguments, n.n_kv_heads, UnitsPer.ATTENTION, (n.q, n.k_cache, n.v_cache), (n.y, partial),
     )  # fmt: skip
     if out.split_rows:
         low.emit(
             n.node, "merge", low.choice.merge(n.group, n.head_dim), structs.AttentionArgs, arguments, n.n_heads,
-            Scale.MERGE, (partial,), (n.y, partial),
+            UnitsPer.MERGE, (partial,), (n.y, partial),
         )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zinc_rt.backends.cpu.lower.activations import pack
 from zinc_rt.backends.cpu.lowering import CPU, CpuLowering, External
-from zinc_rt.backends.cpu.program import Scale
+from zinc_rt.backends.cpu.program import UnitsPer
 from zinc_rt.backends.fusion import Product, Single
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.cpu import layout, structs
@@ -22,7 +22,7 @@ def product(low: CpuLowering, n: Product) -> None:
     }  # fmt: skip
     low.emit(
         n.node, "lm_head" if n.by_logit else "matmul", low.choice.matmul(m.kind), structs.MatmulArgs, arguments,
-        layout.n_tiles(m.n_out), Scale.ONCE, (key,), (n.y,), m.n_bytes,
+        layout.n_tiles(m.n_out), UnitsPer.ONCE, (key,), (n.y,), m.n_bytes,
     )  # fmt: skip
 
 
