@@ -18,7 +18,7 @@ EMULATOR = Path(amdgpu_emu.__file__).parent
 
 # From the bottom up; modules of one layer may import each other. A module belongs to the longest name it begins with.
 LAYERS = (
-    ("errors", "checks", "aside"),
+    ("errors", "checks"),
     ("numerics",),
     ("lang",),
     ("formats",),
@@ -108,6 +108,41 @@ def test_the_emulator_stands_apart() -> None:
     for path in MODULES:
         if "amdgpu_emu" in imported(ast.parse(path.read_text(encoding="utf-8"))):
             assert place(name_of(path)) in above, f"{name_of(path)} imports the emulator"
+
+
+# Parts of one kind that do not know each other: a module of one imports none of another.
+APART = (
+    ("amdgpu.cs", "amdgpu.kfd", "amdgpu.umq"),
+    ("backends.reference", "backends.cpu", "backends.amdgpu"),
+    ("kernels.reference", "kernels.cpu", "kernels.rdna"),
+    ("seed.cs", "seed.kfd", "seed.umq", "seed.kernels"),
+)
+# A module that compares two of them.
+COMPARES = {"backends.amdgpu.selftest": "backends.reference"}
+
+
+def part_of(module: str, parts: tuple[str, ...]) -> str:
+    """Which of the parts a module belongs to; empty for none."""
+    return next((part for part in parts if module == part or module.startswith(part + ".")), "")
+
+
+@pytest.mark.parametrize("parts", APART, ids=lambda parts: parts[0])
+def test_parts_of_one_kind_do_not_know_each_other(parts: tuple[str, ...]) -> None:
+    for path in MODULES:
+        module = name_of(path)
+        own = part_of(module, parts)
+        for name in imported(ast.parse(path.read_text(encoding="utf-8"))):
+            other = part_of(name, parts)
+            allowed = {"", own, COMPARES.get(module, "")}
+            assert not own or other in allowed, f"{module} imports {name}: {own} and {other} stand apart"
+
+
+def test_each_part_exists() -> None:
+    for part in (name for parts in APART for name in parts):
+        assert (ROOT / part.replace(".", "/")).is_dir()
+    for module, part in COMPARES.items():
+        names = imported(ast.parse((ROOT / (module.replace(".", "/") + ".py")).read_text(encoding="utf-8")))
+        assert any(part_of(name, (part,)) for name in names), f"{module} no longer compares with {part}"
 
 
 def test_nothing_in_the_runtime_imports_the_seed_api() -> None:

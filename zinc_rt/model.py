@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.aside import Aside
 from zinc_rt.backends.devices import Device, device_from_env, parse_device
 from zinc_rt.backends.select import Kernels
 from zinc_rt.checks import function_or_none, path_text, show, true_or_false, whole_numbers
@@ -38,6 +37,7 @@ from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.sampling.request import SampledStep, SamplingRequest
 from zinc_rt.sampling.sampler import Sampled, Sampler
 from zinc_rt.sampling.stop import StopMatcher
+from zinc_rt.text.aside import Aside
 
 if TYPE_CHECKING:
     from zinc_rt.text import ChatTemplate, Detokenizer, Tokenizer

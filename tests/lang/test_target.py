@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -166,3 +167,19 @@ def test_flags_are_the_first_processors(tmp_path: Path, text: str, flags: set[st
 
 def test_without_proc_there_are_no_flags(tmp_path: Path) -> None:
     assert module._flags(tmp_path / "missing") == frozenset()
+
+
+def test_the_page_about_levels_names_files_that_exist() -> None:
+    """docs/extending.md, "An instruction-set level": the files, and that kernels ask for instruction sets alone."""
+    root = Path(__file__).parents[2]
+    page = (root / "docs/extending.md").read_text(encoding="utf-8")
+    section = page.split("## An instruction-set level")[1].split("\n## ")[0]
+    files = re.findall(r"`((?:zinc_rt|tests)/[\w/]+\.py)`", section)
+    assert "zinc_rt/lang/target.py" in files
+    assert [name for name in files if not (root / name).is_file()] == []
+    listed = {root / name for name in files} | {root / "zinc_rt/lang/lower" / "tiles.py"}
+    names = [name for name, level in module.TARGETS.items() if level.needs]
+    for path in (root / "zinc_rt").rglob("*.py"):
+        if path not in listed and "seed" not in path.parts:
+            code = path.read_text(encoding="utf-8")
+            assert not [n for n in names if f'"{n}"' in code and n not in ("amx", "avx512", "avx2")], path

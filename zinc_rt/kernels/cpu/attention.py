@@ -8,8 +8,8 @@ all of them.
 
 from __future__ import annotations
 
-from zinc_rt.kernels.cpu.maths import INFINITY, exp
 from zinc_rt.kernels.cpu.structs import AttentionArgs, StepRecord
+from zinc_rt.kernels.maths import INFINITY, exp
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     array,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from zinc_rt.kernels.cpu.maths import INFINITY
 from zinc_rt.kernels.cpu.packs import load_some, store_some
 from zinc_rt.kernels.cpu.structs import AddArgs, ArgmaxArgs, StepRecord, SumArgs
+from zinc_rt.kernels.maths import INFINITY
 from zinc_rt.lang.kernel import kernel
 from zinc_rt.lang.ops import (
     cast,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
-from zinc_rt.kernels.cpu.maths import INFINITY, MAGIC, MAGIC_BITS, silu
 from zinc_rt.kernels.cpu.structs import BIASES, HALF_BIAS, NormArgs, Pack, PackArgs, StepRecord
 from zinc_rt.kernels.cpu.tiles import live_rows
+from zinc_rt.kernels.maths import INFINITY, MAGIC, MAGIC_BITS, silu
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     array,

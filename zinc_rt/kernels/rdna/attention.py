@@ -7,7 +7,7 @@ positions: caches f16[pages, 16, n_kv, DIM].
 
 from __future__ import annotations
 
-from zinc_rt.kernels.cpu.maths import exp
+from zinc_rt.kernels.maths import exp
 from zinc_rt.kernels.rdna.quantize import quantize_four
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (

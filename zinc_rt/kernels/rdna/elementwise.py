@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zinc_rt.kernels.cpu.maths import silu
+from zinc_rt.kernels.maths import silu
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import load, store, workgroup_id, workitem_id
 from zinc_rt.lang.types import f32, ptr, u32, u64

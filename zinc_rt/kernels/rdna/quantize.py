@@ -6,7 +6,7 @@ of the last 16 in the high half, as i16 (halves with scales of their own need th
 
 from __future__ import annotations
 
-from zinc_rt.kernels.cpu.maths import silu
+from zinc_rt.kernels.maths import silu
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     absolute,

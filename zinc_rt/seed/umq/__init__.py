@@ -1,11 +1,10 @@
 """The page `umq`: compute user queues of amdgpu, where kernel and firmware admit them.
 
-It asks in this order: is it worth asking (`probe_*`), does the kernel offer slots (`admission_probe_*`), can a queue be
-made and freed (`create_free_smoke_*`). `UserQueueInterface` is a queue that retires fences.
+Three questions in this order: do Linux and amdgpu have user queues (`probe_*`), does the kernel offer slots
+(`admission_probe_*`), can a queue be made and freed (`create_free_smoke_*`).
 """
 
 from zinc_rt.amdgpu.interface import DEFAULT_RENDER_NODE
-from zinc_rt.amdgpu.umq.interface import UserQueueInterface
 from zinc_rt.amdgpu.umq.preflight import (
     MIN_LINUX,
     USER_QUEUE_PARAM_PATH,
@@ -18,9 +17,9 @@ from zinc_rt.amdgpu.umq.preflight import (
     probe_path,
     user_queue_mode_enables_umq,
 )
+from zinc_rt.seed.umq.smoke import UmqSmokeResult as SmokeResult
+from zinc_rt.seed.umq.smoke import UmqSmokeStatus as SmokeStatus
 from zinc_rt.seed.umq.smoke import (
-    SmokeResult,
-    SmokeStatus,
     admission_probe_default,
     admission_probe_path,
     create_free_smoke_default,
@@ -36,7 +35,6 @@ __all__ = [
     "ProbeStatus",
     "SmokeResult",
     "SmokeStatus",
-    "UserQueueInterface",
     "admission_probe_default",
     "admission_probe_path",
     "create_free_smoke_default",

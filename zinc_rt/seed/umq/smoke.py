@@ -17,7 +17,7 @@ from zinc_rt.amdgpu.umq.queue import UserQueue
 from zinc_rt.linux import Linux, host
 
 
-class SmokeStatus(StrEnum):
+class UmqSmokeStatus(StrEnum):
     """How it ended."""
 
     passed = "passed"
@@ -33,19 +33,19 @@ class SmokeStatus(StrEnum):
 
 
 _STATUS_OF_PART = {
-    "bo": SmokeStatus.gem_create_failed,
-    "map": SmokeStatus.gem_mmap_failed,
-    "va": SmokeStatus.gem_va_failed,
+    "bo": UmqSmokeStatus.gem_create_failed,
+    "map": UmqSmokeStatus.gem_mmap_failed,
+    "va": UmqSmokeStatus.gem_va_failed,
 }
 
 
 @dataclass(frozen=True)
-class SmokeResult:
+class UmqSmokeResult:
     """What was seen on the way. queue_id: of the queue that was made; preflight_status, query_status: None when it did
     not come so far; errno: of the call that failed; eop_size, eop_alignment: bytes, as the kernel reports them.
     """
 
-    status: SmokeStatus
+    status: UmqSmokeStatus
     queue_id: int = 0
     preflight_status: ProbeStatus | None = None
     query_status: QueryStatus | None = None
@@ -56,15 +56,15 @@ class SmokeResult:
 
     def ok(self) -> bool:
         """Whether everything went well."""
-        return self.status is SmokeStatus.passed
+        return self.status is UmqSmokeStatus.passed
 
 
-def admission_probe_default(*, linux: Linux | None = None) -> SmokeResult:
+def admission_probe_default(*, linux: Linux | None = None) -> UmqSmokeResult:
     """`admission_probe_path` of the first render node."""
     return admission_probe_path(DEFAULT_RENDER_NODE, linux=linux)
 
 
-def admission_probe_path(render_node: str, *, linux: Linux | None = None) -> SmokeResult:
+def admission_probe_path(render_node: str, *, linux: Linux | None = None) -> UmqSmokeResult:
     """Whether the kernel would take a compute user queue: the preflight, then its own answer. Nothing is created.
 
     Passed means that it reports slots; a queue that retires a fence is still to be seen. Never raises.
@@ -72,35 +72,35 @@ def admission_probe_path(render_node: str, *, linux: Linux | None = None) -> Smo
     seen = admission(render_node, linux or host())
     preflight, query = seen.preflight.status, seen.query
     if preflight is ProbeStatus.unsupported_os:
-        return SmokeResult(SmokeStatus.unsupported_os, preflight_status=preflight)
+        return UmqSmokeResult(UmqSmokeStatus.unsupported_os, preflight_status=preflight)
     if query is None:
-        return SmokeResult(SmokeStatus.preflight_failed, preflight_status=preflight)
-    result = SmokeResult(SmokeStatus.passed, 0, preflight, query.status, query.errno)
+        return UmqSmokeResult(UmqSmokeStatus.preflight_failed, preflight_status=preflight)
+    result = UmqSmokeResult(UmqSmokeStatus.passed, 0, preflight, query.status, query.errno)
     if query.info is None:
-        return replace(result, status=SmokeStatus.compute_userq_unavailable)
+        return replace(result, status=UmqSmokeStatus.compute_userq_unavailable)
     info = query.info
     return replace(result, userq_slots=info.userq_slots, eop_size=info.eop_size, eop_alignment=info.eop_alignment)
 
 
-def explain(result: SmokeResult) -> tuple[str, str]:
+def explain(result: UmqSmokeResult) -> tuple[str, str]:
     """Reason and remedy of a result that is not ok; two empty texts for one that is."""
     if result.ok():
         return "", ""
-    words: dict[SmokeStatus, ProbeStatus | QueryStatus | None] = {
-        SmokeStatus.unsupported_os: result.preflight_status,
-        SmokeStatus.preflight_failed: result.preflight_status,
-        SmokeStatus.compute_userq_unavailable: result.query_status,
+    words: dict[UmqSmokeStatus, ProbeStatus | QueryStatus | None] = {
+        UmqSmokeStatus.unsupported_os: result.preflight_status,
+        UmqSmokeStatus.preflight_failed: result.preflight_status,
+        UmqSmokeStatus.compute_userq_unavailable: result.query_status,
     }
     step = STEPS[(words.get(result.status) or result.status).value]
     return step.text, step.remedy
 
 
-def create_free_smoke_default(*, linux: Linux | None = None) -> SmokeResult:
+def create_free_smoke_default(*, linux: Linux | None = None) -> UmqSmokeResult:
     """`create_free_smoke_path` of the first render node."""
     return create_free_smoke_path(DEFAULT_RENDER_NODE, linux=linux)
 
 
-def create_free_smoke_path(render_node: str, *, linux: Linux | None = None) -> SmokeResult:
+def create_free_smoke_path(render_node: str, *, linux: Linux | None = None) -> UmqSmokeResult:
     """Create a compute user queue and free it. Nothing is submitted, everything is given back. Never raises."""
     linux = linux or host()
     result = admission_probe_path(render_node, linux=linux)
@@ -109,7 +109,7 @@ def create_free_smoke_path(render_node: str, *, linux: Linux | None = None) -> S
     try:
         fd = linux.open(render_node)
     except OSError as error:
-        return replace(result, status=SmokeStatus.render_node_open_failed, errno=error.errno)
+        return replace(result, status=UmqSmokeStatus.render_node_open_failed, errno=error.errno)
     buffers = RenderBuffers(fd, render_node, linux)
     try:
         return _create_and_free(buffers, result)
@@ -119,19 +119,19 @@ def create_free_smoke_path(render_node: str, *, linux: Linux | None = None) -> S
             linux.close(fd)
 
 
-def _create_and_free(buffers: RenderBuffers, result: SmokeResult) -> SmokeResult:
+def _create_and_free(buffers: RenderBuffers, result: UmqSmokeResult) -> UmqSmokeResult:
     try:
         queue = UserQueue.allocate(buffers, result.eop_size, result.eop_alignment)
         queue.create()
     except BufferFailed as error:
         return replace(result, status=_STATUS_OF_PART[error.part], errno=error.errno)
     except IoctlFailed as error:
-        return replace(result, status=SmokeStatus.userq_create_failed, errno=error.errno)
+        return replace(result, status=UmqSmokeStatus.userq_create_failed, errno=error.errno)
     result = replace(result, queue_id=queue.queue_id)
     try:
         queue.free()
     except IoctlFailed as error:
         with contextlib.suppress(IoctlFailed):
             queue.free()  # its buffers go next; what stays even now, ends with the file
-        return replace(result, status=SmokeStatus.userq_free_failed, errno=error.errno)
+        return replace(result, status=UmqSmokeStatus.userq_free_failed, errno=error.errno)
     return result
