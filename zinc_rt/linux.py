@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import platform
 import sys
 import threading
 import time
@@ -57,7 +56,7 @@ class Linux:
 
     def kernel_release(self) -> str:
         """As `uname -r` prints it."""
-        return platform.release()
+        return os.uname().release
 
     # Files.
 
@@ -185,7 +184,7 @@ def _store_fence() -> Callable[[], object]:
     """The processor's store fence as a function; where code pages are refused, a lock, whose atomic exchange drains
     the store and write-combining buffers of x86 as well.
     """
-    code = _FENCES.get(platform.machine())
+    code = _FENCES.get(os.uname().machine)
     if code is not None:
         try:
             return ctypes.CFUNCTYPE(None)(_code_page(code))
