@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -272,7 +271,7 @@ def test_store_fence(fresh_fence: None) -> None:
 
 
 def test_store_fence_of_an_unknown_processor(fresh_fence: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine="riscv64"))
+    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
     LINUX.store_fence()
     assert not isinstance(module._store_fence(), ctypes._CFuncPtr)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import platform
 import sys
 import threading
 import time
@@ -56,7 +57,7 @@ class Linux:
 
     def kernel_release(self) -> str:
         """As `uname -r` prints it."""
-        return os.uname().release
+        return platform.release()
 
     # Files.
 
@@ -184,7 +185,7 @@ def _store_fence() -> Callable[[], object]:
     """The processor's store fence as a function; where code pages are refused, a lock, whose atomic exchange drains
     the store and write-combining buffers of x86 as well.
     """
-    code = _FENCES.get(os.uname().machine)
+    code = _FENCES.get(platform.machine())
     if code is not None:
         try:
             return ctypes.CFUNCTYPE(None)(_code_page(code))

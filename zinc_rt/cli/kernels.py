@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
@@ -100,8 +101,6 @@ def _compile(names: Sequence[str], target: str, cache_dir: Path | None) -> dict[
         raise UsageError(f"--target is {target!r}, it must be {', '.join(gpu_targets())}")
     for name in names:
         if name not in KERNELS:
-            import difflib  # here: every command imports this module at its start
-
             near = difflib.get_close_matches(name, KERNELS, n=1)
             hint = f"did you mean {near[0]}?" if near else "`zinc kernels list` has them all"
             raise UsageError(f"no kernel is named {name}; {hint}")
