@@ -1,4 +1,4 @@
-"""The page `ir_op`: opcodes with the stage and the milestone that ZINC's table gives them. Nothing here runs them."""
+"""The page `ir_op`: opcodes, with stage and milestone by the page's table. Nothing here runs them."""
 
 from __future__ import annotations
 

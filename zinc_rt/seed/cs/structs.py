@@ -1,4 +1,4 @@
-"""The kernel's structs and constants of command submission, under the names of the original's page."""
+"""The kernel's structs and constants of command submission, under the page's names."""
 
 from __future__ import annotations
 
