@@ -37,10 +37,6 @@ class KVPages:
         """Number of free pages."""
         return len(self._free)
 
-    def capacity(self, slot: int) -> int:
-        """Number of positions that the slot's pages hold."""
-        return self._owned[slot] * PAGE_TOKENS
-
     def grow(self, slot: int, n_tokens: int) -> None:
         """Give the slot the pages for positions 0 .. n_tokens - 1; all or nothing.
 
