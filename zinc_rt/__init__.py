@@ -10,6 +10,8 @@ Names are imported when they are first used: importing the package touches no de
 from __future__ import annotations
 
 import importlib
+import sys
+from importlib.machinery import ModuleSpec
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.2.0"
@@ -112,6 +114,37 @@ def generate(prompt: str, path: str | None = None, **parameters: Any) -> str:
 
     with load(path) as model:
         return model.generate(prompt, **parameters).text
+
+
+class _Pages:
+    """Finds the modules of `_MODULES` under these names, too: `import zinc_rt.kmd` gives the module `zinc_rt.seed.kmd`
+    itself, not a second one with classes of its own.
+    """
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        """The spec of a name below a page; None for all others."""
+        package, _, below = name.partition(".")
+        page, dot, rest = below.partition(".")
+        real = _MODULES.get(page) if package == __name__ else None
+        if real is None or real == f"{__name__}.{page}":
+            return None
+        return ModuleSpec(name, _Pages, origin=f"{real}{dot}{rest}")  # type: ignore[arg-type]
+
+    @staticmethod
+    def create_module(spec: ModuleSpec) -> Any:
+        """The module that the name stands for."""
+        module = importlib.import_module(str(spec.origin))
+        spec.loader_state = module.__spec__
+        return module
+
+    @staticmethod
+    def exec_module(module: Any) -> None:
+        """Give the module its own spec back, which the import replaced."""
+        module.__spec__ = module.__spec__.loader_state
+
+
+sys.meta_path.insert(0, _Pages)  # before the one that reads folders: a page's submodules must not be read twice
 
 
 def __getattr__(name: str) -> Any:
