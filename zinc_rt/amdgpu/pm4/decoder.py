@@ -24,7 +24,7 @@ _BASES = {
 
 
 @dataclass(frozen=True)
-class Packet:
+class DecodedPacket:
     """A packet, or dwords that are none.
 
     offset: of its header in the stream, dwords; words: all of it; opcode: None where there is no header; fields: by
@@ -69,30 +69,30 @@ class Packet:
         return " ".join(parts) + "".join(f"  !! {problem}" for problem in self.problems)
 
 
-def decode(words: Sequence[int]) -> list[Packet]:
+def decode(words: Sequence[int]) -> list[DecodedPacket]:
     """All packets of a stream. Dwords that start no packet are collected up to the next one that does."""
     stream = [int(word) & 0xFFFFFFFF for word in words]
-    found: list[Packet] = []
+    found: list[DecodedPacket] = []
     at = 0
     while at < len(stream):
         packet = packet_at(stream, at)
         if packet.opcode is None and found and found[-1].opcode is None:
             before = found.pop()
-            packet = Packet(before.offset, before.words + packet.words, None, {}, before.problems)
+            packet = DecodedPacket(before.offset, before.words + packet.words, None, {}, before.problems)
         found.append(packet)
         at = packet.offset + len(packet.words)
     return found
 
 
-def packet_at(stream: Sequence[int], at: int) -> Packet:
+def packet_at(stream: Sequence[int], at: int) -> DecodedPacket:
     """The packet whose header is at a dword offset within the stream."""
     head = stream[at]
     if head >> 30 != op.TYPE3:
-        return Packet(at, (head,), None, {}, (f"a header of type {head >> 30}, not 3",))
+        return DecodedPacket(at, (head,), None, {}, (f"a header of type {head >> 30}, not 3",))
     opcode = head >> 8 & 0xFF
     problems = [] if not head & op.HEADER_RESERVED else [f"header bits {head & op.HEADER_RESERVED:#x} are reserved"]
     if head >> 16 & 0x3FFF == 0x3FFF and opcode == op.NOP:
-        return Packet(at, (head,), opcode, {}, tuple(problems))
+        return DecodedPacket(at, (head,), opcode, {}, tuple(problems))
     n_body = (head >> 16 & 0x3FFF) + 1
     words = tuple(stream[at : at + 1 + n_body])
     spec = op.PACKETS.get(opcode)
@@ -101,19 +101,19 @@ def packet_at(stream: Sequence[int], at: int) -> Packet:
     if spec is None:
         if opcode not in op.OTHER_NAMES:
             problems.append("unknown opcode")
-        return Packet(at, words, opcode, {}, tuple(problems))
+        return DecodedPacket(at, words, opcode, {}, tuple(problems))
     fields, wrong = spec.decode(words[1:])
     if len(words) == 1 + n_body:
         problems += wrong
-    return Packet(at, words, opcode, fields, tuple(problems + _bounds(opcode, fields)))
+    return DecodedPacket(at, words, opcode, fields, tuple(problems + _bounds(opcode, fields)))
 
 
-def rebuild(packets: Iterable[Packet]) -> list[int]:
+def rebuild(packets: Iterable[DecodedPacket]) -> list[int]:
     """The stream again, from the packets' fields."""
     return [word for packet in packets for word in packet.rebuild()]
 
 
-def render(packets: Iterable[Packet], gfx: int = 12) -> Iterator[str]:
+def render(packets: Iterable[DecodedPacket], gfx: int = 12) -> Iterator[str]:
     """Lines to print: offset of the header in dwords, header, packet. Same offsets as in the emulator's messages."""
     for packet in packets:
         yield f"{packet.offset:6}  {packet.words[0]:08X}  {packet.text(gfx)}"
@@ -129,7 +129,7 @@ def _bounds(opcode: int, fields: dict[str, int | tuple[int, ...]]) -> list[str]:
     return []
 
 
-def _shown(packet: Packet, gfx: int) -> Iterator[str]:
+def _shown(packet: DecodedPacket, gfx: int) -> Iterator[str]:
     spec = packet.spec
     if spec is None:
         yield from _words(packet.words[1:] if packet.opcode is not None else packet.words)
@@ -158,7 +158,7 @@ _WORTH_ZERO = {"function", "mem_space", "dst_sel", "src_sel", "data_sel"}
 _IDLE_ZERO = {"reserved", "coher_base", "context_id", "poll_interval", "source"}
 
 
-def _bit_fields(spec: PacketSpec, packet: Packet) -> Iterator[Field]:
+def _bit_fields(spec: PacketSpec, packet: DecodedPacket) -> Iterator[Field]:
     body = packet.words[1:]
     for slot in spec.layout_of(body[0] if body else 0, len(body)):
         if isinstance(slot, Bits):
@@ -167,7 +167,7 @@ def _bit_fields(spec: PacketSpec, packet: Packet) -> Iterator[Field]:
             yield slot.tag
 
 
-def _registers(packet: Packet, gfx: int) -> Iterator[str]:
+def _registers(packet: DecodedPacket, gfx: int) -> Iterator[str]:
     table = reg.registers(gfx)
     first, values = packet.fields["register"], packet.fields["values"]
     assert isinstance(first, int)
