@@ -13,6 +13,8 @@ from zinc_rt.errors import EXIT_INTERRUPTED, UsageError
 OLDER_NAMES: Final = {"--tier": "--device"}
 """Options that are taken but not listed, and what they are called now."""
 
+_PATHS: Final = {"path", "file", "directory"}  # the parser's names of the types of options
+
 
 class Command(TyperCommand):
     """A verb whose help groups the options under the headings that they name."""
