@@ -48,7 +48,7 @@ TARGETS = {
     ),
     "packets": Target(
         ("zinc_rt/amdgpu/pm4/builder.py", "zinc_rt/amdgpu/pm4/fields.py", "zinc_rt/amdgpu/packets.py"),
-        ("tests/amdgpu/pm4", "tests/amdgpu/queue/test_packets.py", "tests/seed/test_pm4_packet.py"),
+        ("tests/amdgpu/pm4", "tests/amdgpu/queue/test_packets.py"),
     ),
     "pages": Target(
         ("zinc_rt/mem/kv_pages.py", "zinc_rt/mem/arena.py", "zinc_rt/mem/plan.py", "zinc_rt/amdgpu/ranges.py"),

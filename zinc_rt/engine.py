@@ -211,6 +211,19 @@ class Engine:
         self._forget()  # first: a backend's arrays look at memory that it gives back
         self._backend.close()
 
+    @classmethod
+    def init(cls, options: Options | None = None) -> Self:
+        """The constructor, by the seed's name."""
+        return cls(options)
+
+    def deinit(self) -> None:
+        """`close`, by the seed's name."""
+        self.close()
+
+    def capabilities(self) -> Any:
+        """The seed's `Capabilities`: its answer about tenants. `features` has what the device can do."""
+        return __getattr__("Capabilities")()
+
     def _forget(self) -> None:
         self._lowered: LoweredGraph | None = None
         self._pages: KVPages | None = None

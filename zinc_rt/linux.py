@@ -1,4 +1,4 @@
-"""The one door to the operating system: files, ioctls, memory maps, sysfs, clock, and stores that a device sees.
+"""The one way to the operating system: files, ioctls, memory maps, sysfs, clock, and stores that a device sees.
 
 Everything that talks to the amdgpu driver takes a `Linux` as an argument; `host()` is the real one, and the emulator
 (`amdgpu_emu`) stands behind the same methods. They raise `OSError` with the kernel's errno and interpret nothing.

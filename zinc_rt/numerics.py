@@ -1,6 +1,6 @@
-"""The constants of docs/numerics.md. All tiers (reference, CPU, GPU) and their callers take them from here.
+"""The constants of docs/numerics.md. All backends (reference, CPU, GPU) and their callers take them from here.
 
-Kernels take them at compile time. Changing one changes the bits of every tier alike.
+Kernels take them at compile time. Changing one changes the bits of every backend alike.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""The same rows give the same bits: however prompts are cut, whoever shares a step, whichever pages they get; with the
-native kernels and with the reference ones.
+"""The same rows give the same bits: however prompts are cut, whatever else is in a step, whichever pages they get.
+
+With the native kernels and with the reference ones.
 """
 
 from __future__ import annotations

@@ -6,10 +6,9 @@ import pytest
 
 import zinc_rt
 from zinc_rt import engine
-from zinc_rt.backends.base import Backend, Capacity, LoweredGraph, StepFence
+from zinc_rt.backends.base import Backend
 from zinc_rt.seed.engine import (
     Capabilities,
-    SeedEngine,
     Tier,
     UnknownZincRtTier,
     auto_tier,
@@ -74,7 +73,7 @@ def test_the_module_engine_has_the_names() -> None:
 
 
 def test_opening_and_closing_by_the_seeds_names() -> None:
-    with SeedEngine.init() as made:
+    with engine.Engine.init(engine.Options(tier=Tier.t_cpu)) as made:
         assert made.capabilities() == Capabilities(True, True, False, False)
         made.deinit()
         with pytest.raises(engine.EngineError, match="no model"):
@@ -83,9 +82,3 @@ def test_opening_and_closing_by_the_seeds_names() -> None:
     assert isinstance(ring, Backend)
     ring.deinit()
     ring.deinit()
-
-
-def test_the_page_ring() -> None:
-    page = zinc_rt.ring
-    assert (page.Ring, page.PacketBatch, page.Sizes, page.Fence) == (Backend, LoweredGraph, Capacity, StepFence)
-    assert page.Fence(3).retired is False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from zinc_rt.ir.errors import EmptyGraph, TooManyBindings
+from zinc_rt.ir.graph import Graph as RuntimeGraph
 from zinc_rt.seed.ir_graph import MAX_BINDINGS, BindingList, BufferKind, DType, Graph, GraphBuilder, verify
 from zinc_rt.seed.ir_op import Op
 
@@ -26,8 +27,9 @@ def test_bindings() -> None:
 
 
 def test_building_and_verifying() -> None:
-    builder = add_one(GraphBuilder.init())
+    builder = add_one(Graph.init())
     builder.verify()
+    verify(builder)
     verify(builder.build())
     extra = builder.add_buffer("z", BufferKind.OUTPUT, DType.F32, ["n_rows", 4])
     assert builder.add_node(Op.RESIDUAL_ADD, [0, 1], [extra]) == 1
@@ -35,4 +37,6 @@ def test_building_and_verifying() -> None:
     with pytest.raises(EmptyGraph):
         builder.verify()
     with pytest.raises(EmptyGraph):
-        verify(Graph("empty", (), ()))
+        verify(builder)
+    with pytest.raises(EmptyGraph):
+        verify(RuntimeGraph("empty", (), ()))

@@ -18,7 +18,7 @@ class Gfx:
 
     name, major: "gfx12" and 12. kernel_target: what kernels are compiled for, a name of `zinc_rt.lang.target.TARGETS`;
     cores: gfx_target_version // 100 of the cores that run that code. executed: whether compiled kernels have been run
-    on it, by the emulator at least; where not, they are compiled and no tier takes the GPU.
+    on it, by the emulator at least; where not, they are compiled and no device takes the GPU.
 
     acquire_host, acquire_kernel: gcr_cntl of the full barrier, which also makes host writes visible, and of the light
     one between dispatches. release_control: the first body dword of a fence's RELEASE_MEM.

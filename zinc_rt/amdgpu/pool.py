@@ -103,13 +103,6 @@ class Pool:
         if not chunk.owned and any(not other.owned for other in self._chunks if other is not chunk):
             self._drop(chunk)
 
-    def trim(self) -> int:
-        """Give all empty buffers back to the driver; bytes that this freed."""
-        empty = [chunk for chunk in self._chunks if not chunk.owned]
-        for chunk in empty:
-            self._drop(chunk)
-        return sum(chunk.buffer.size for chunk in empty)
-
     def chunk_of(self, memory: GpuMemory) -> _Chunk:
         """The buffer's books. Raises `BackendError` when the piece is not this pool's, or was freed."""
         for chunk in self._chunks:

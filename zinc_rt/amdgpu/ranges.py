@@ -21,11 +21,6 @@ class Ranges:
         """What is taken, alignment gaps not counted: they are free."""
         return sum(self._used.values())
 
-    @property
-    def largest_free(self) -> int:
-        """The longest free part."""
-        return max((size for _, size in self._free), default=0)
-
     def parts(self) -> dict[int, int]:
         """Start and size of everything in use."""
         return dict(self._used)

@@ -53,11 +53,6 @@ class FileBytes:
         # The process may change its folder. No abspath: it takes ".." for the folder above, which a link is not in.
         self._absolute = self.path if os.path.isabs(self.path) else os.path.join(os.getcwd(), self.path)
 
-    @property
-    def closed(self) -> bool:
-        """Whether the file was closed."""
-        return self._fd is None
-
     def _open_fd(self) -> int:
         if self._fd is None:
             raise FileChanged("has been closed", path=self.shown_path, hint="open the file again")

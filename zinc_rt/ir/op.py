@@ -60,9 +60,3 @@ class Op(enum.IntEnum):
 def name(op: Op) -> str:
     """The canonical name, upper case."""
     return op.name
-
-
-def from_name(text: str) -> Op | None:
-    """The opcode called `text`, in any case; None where there is none."""
-    # Upper-casing maps some other letters onto ASCII ones (the long s onto S), hence the check.
-    return Op.__members__.get(text.upper()) if text.isascii() else None

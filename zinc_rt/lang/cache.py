@@ -173,7 +173,7 @@ class CompileCache:
     def claim(self, keys: Iterable[str]) -> Iterator[set[str]]:
         """Claim those keys that no other user of the folder has claimed, for the time of the `with` block.
 
-        Whoever wants to compile claims first and looks again. Without a folder that can be written to, all are given.
+        Claim before compiling, then look again. Without a folder that can be written to, all are given.
         """
         wanted = set(map(_checked, keys))
         folder = self._open(create=True) if self._writable else None

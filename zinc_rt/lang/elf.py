@@ -29,7 +29,6 @@ _SHT_PROGBITS, _SHT_SYMTAB, _SHT_RELA, _SHT_NOBITS, _SHT_REL, _SHT_NOTE = 1, 2, 
 _SHT_UNWIND: Final = 0x70000001
 _SHF_WRITE, _SHF_ALLOC, _SHF_EXEC, _SHF_TLS = 1, 2, 4, 0x400
 _STT_FUNC: Final = 2
-_STB_LOCAL: Final = 0
 
 
 class Section(NamedTuple):

@@ -37,15 +37,6 @@ class KVPages:
         """Number of free pages."""
         return len(self._free)
 
-    def capacity(self, slot: int) -> int:
-        """Number of positions that the slot's pages hold."""
-        return self._owned[slot] * PAGE_TOKENS
-
-    def can_grow(self, slot: int, n_tokens: int) -> bool:
-        """Whether `grow` to `n_tokens` positions would succeed."""
-        pages = pages_for(n_tokens)
-        return pages <= self.table.shape[1] and pages - self._owned[slot] <= len(self._free)
-
     def grow(self, slot: int, n_tokens: int) -> None:
         """Give the slot the pages for positions 0 .. n_tokens - 1; all or nothing.
 

@@ -12,7 +12,6 @@ from zinc_rt.backends.devices import DEVICE_VARIABLE, Device
 from zinc_rt.backends.devices import DeviceUnavailable as TierUnavailable
 from zinc_rt.backends.devices import UnknownDevice as UnknownZincRtTier
 from zinc_rt.backends.select import select_device
-from zinc_rt.engine import Engine, Options
 
 if TYPE_CHECKING:
     from zinc_rt.linux import Linux
@@ -21,7 +20,6 @@ __all__ = [
     "SUPPORTS_MULTITENANT_BATCHED_EXECUTION",
     "SUPPORTS_MULTITENANT_BATCH_PLANNING",
     "Capabilities",
-    "SeedEngine",
     "Tier",
     "TierUnavailable",
     "UnknownZincRtTier",
@@ -93,20 +91,3 @@ def tier_from_env(environ: Mapping[str, str] | None = None) -> Tier:
 def auto_tier(notify: Callable[[str], None] | None = None, *, linux: Linux | None = None) -> Tier:
     """The tier of the first device that can run; `notify` gets one line saying what was skipped and why."""
     return _TIER_OF[select_device(Device.auto, notify, linux=linux)]
-
-
-class SeedEngine(Engine):
-    """`Engine` with the seed's names for opening and closing, and its answer about tenants."""
-
-    @classmethod
-    def init(cls, options: Options | None = None) -> SeedEngine:
-        """The same as the constructor."""
-        return cls(options)
-
-    def deinit(self) -> None:
-        """The same as `close`."""
-        self.close()
-
-    def capabilities(self) -> Capabilities:
-        """What this engine can do."""
-        return Capabilities()

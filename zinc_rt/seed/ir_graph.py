@@ -7,13 +7,21 @@ from typing import Self, SupportsIndex
 
 from zinc_rt.ir import builder as _builder
 from zinc_rt.ir import graph as _graph
-from zinc_rt.ir.errors import TooManyBindings
-from zinc_rt.ir.graph import MAX_BINDINGS, Attr, Buffer, BufferId, BufferKind, Dim, DType, Graph, Node, NodeId
-from zinc_rt.ir.verify import verify
+from zinc_rt.ir.errors import (
+    EmptyGraph,
+    NodeWithoutOutput,
+    TooManyBindings,
+    UnknownInputBuffer,
+    UnknownOutputBuffer,
+    VerifyError,
+)
+from zinc_rt.ir.graph import MAX_BINDINGS, Attr, Buffer, BufferId, BufferKind, Dim, DType, Node, NodeId
+from zinc_rt.ir.verify import verify as _verify
 
 __all__ = [
-    "MAX_BINDINGS", "Attr", "BindingList", "Buffer", "BufferId", "BufferKind", "DType", "Dim", "Graph", "GraphBuilder",
-    "Node", "NodeId", "PageBindingList", "PageGraph", "TooManyBindings", "verify",
+    "MAX_BINDINGS", "Attr", "BindingList", "Buffer", "BufferId", "BufferKind", "DType", "Dim", "EmptyGraph", "Graph",
+    "GraphBuilder", "Node", "NodeId", "NodeWithoutOutput", "PageBindingList", "PageGraph", "TooManyBindings",
+    "UnknownInputBuffer", "UnknownOutputBuffer", "VerifyError", "verify",
 ]  # fmt: skip
 
 
@@ -36,7 +44,7 @@ BindingList = PageBindingList
 
 
 class PageGraph(_builder.GraphBuilder):
-    """A graph that grows, under the page's names."""
+    """A graph that grows, under the page's names; `build` gives the runtime's, which does not."""
 
     @classmethod
     def init(cls, name: str = "graph") -> Self:
@@ -56,4 +64,12 @@ class PageGraph(_builder.GraphBuilder):
         self.build()
 
 
-GraphBuilder = PageGraph
+Graph = GraphBuilder = PageGraph
+
+
+def verify(g: PageGraph | _graph.Graph) -> None:
+    """Check a graph, of the page or of the runtime. Raises `VerifyError`, with all findings."""
+    if isinstance(g, PageGraph):
+        g.verify()
+    else:
+        _verify(g)

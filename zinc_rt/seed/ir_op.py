@@ -1,11 +1,11 @@
-"""The page `ir_op`: opcodes with the stage and the milestone that ZINC's table gives them. Nothing here runs them."""
+"""The page `ir_op`: opcodes, with stage and milestone by the page's table. Nothing here runs them."""
 
 from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
 
-from zinc_rt.ir.op import Op, from_name, name
+from zinc_rt.ir.op import Op, name
 
 __all__ = ["Info", "Milestone", "Op", "Stage", "from_name", "info", "is_m0", "name"]
 
@@ -62,6 +62,12 @@ _EXCEPTIONS: dict[Op, tuple[Stage, Milestone]] = {
     Op.KV_WRITE: (_BOTH, Milestone.M0),
     Op.RESIDUAL_ADD: (_BOTH, Milestone.M0),
 }
+
+
+def from_name(text: str) -> Op | None:
+    """The opcode called `text`, in any case; None where there is none."""
+    # Upper-casing maps some other letters onto ASCII ones (the long s onto S), hence the check.
+    return Op.__members__.get(text.upper()) if text.isascii() else None
 
 
 def info(op: Op) -> Info:

@@ -80,7 +80,6 @@ class Vocabulary:
     bos_id: int | None
     eos_id: int | None
     eot_id: int | None
-    eom_id: int | None
     unk_id: int | None
     stop_ids: frozenset[int]
 
@@ -152,7 +151,7 @@ def read_vocabulary(metadata: md.Metadata, *, default_bos: int | None, default_e
         stops.discard(ids["<|end|>"])
         kinds[ids["<|end|>"]] = TokenKind.USER_DEFINED
     kinds.setflags(write=False)
-    vocabulary = Vocabulary(tokens, ids, kinds, scores, bos, eos, eot, eom, unk, frozenset(stops))
+    vocabulary = Vocabulary(tokens, ids, kinds, scores, bos, eos, eot, unk, frozenset(stops))
     for id_ in vocabulary.of_kind(TokenKind.BYTE):
         vocabulary.byte_value(id_)
     return vocabulary

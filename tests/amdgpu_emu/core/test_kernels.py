@@ -301,14 +301,14 @@ def test_exchanges_scratch_and_arguments(stage: Stage, rng: np.random.Generator)
     assert (stage.read(e, np.float32, 12) == a[:12] * np.float32(0.7) + b[66] + c[3] + d[5]).all()
 
 
-@pytest.mark.parametrize("door", [CsInterface, KfdInterface, UserQueueInterface])
-def test_through_every_door(door: Any, rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("interface", [CsInterface, KfdInterface, UserQueueInterface])
+def test_through_every_interface(interface: Any, rng: np.random.Generator) -> None:
     x, y = rng.normal(size=(2, 256)).astype(np.float32)
     total = rng.integers(-8, 9, (5, 1000)).astype(np.float32)
     core = ShaderCore()
     with (
         Machine(profile=LINUX_7_3_USERQ, shader=core, time_scale=0.01) as machine,
-        GpuQueue(door("/dev/dri/renderD128", linux=machine.process())) as ring,
+        GpuQueue(interface("/dev/dri/renderD128", linux=machine.process())) as ring,
     ):
         first, second, out = (ring.alloc(1024) for _ in range(3))
         rows, sums = ring.alloc(total.nbytes), ring.alloc(20)

@@ -139,7 +139,7 @@ def test_setting_wakes_who_waits(stage: Stage, timeout: int) -> None:
     timer.start()
     assert wait(stage, number, timeout=timeout)[0] == COMPLETE
     timer.join()
-    assert wait(stage, number)[0] == TIMEOUT, "whoever waited took it"
+    assert wait(stage, number)[0] == TIMEOUT, "the waiting thread took it"
 
 
 def test_a_destroyed_event_fails_the_wait(stage: Stage) -> None:

@@ -107,7 +107,8 @@ def test_two_engines_at_once(path: Path, want: np.ndarray) -> None:
             check(engine, want)
 
 
-def run_forever(engine: Engine, slot: int) -> None:
+def run_forever(engine: Engine, slot: int, timer: threading.Timer) -> None:
+    timer.start()
     while True:
         run_tokens(engine, slot, TOKENS, 5)
 
@@ -119,9 +120,8 @@ def test_ctrl_c_during_a_step(path: Path, want: np.ndarray) -> None:
         slot = engine.open_sequence()
         for delay in (0.001, 0.003, 0.01):
             timer = threading.Timer(delay, os.kill, (os.getpid(), signal.SIGINT))
-            timer.start()
             with pytest.raises(KeyboardInterrupt):
-                run_forever(engine, slot)
+                run_forever(engine, slot, timer)  # the signal may come before the timer's start returns
             timer.join()
             engine.check_integrity()
         check_after = run_tokens(engine, slot, TOKENS, 9)

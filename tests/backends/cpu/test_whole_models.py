@@ -1,4 +1,4 @@
-"""Whole models: the native kernels give the reference's logits, however a text is cut and whoever shares a step."""
+"""Whole models: the native kernels give the reference's logits, however a text is cut, whatever shares a step."""
 
 from __future__ import annotations
 

@@ -15,9 +15,8 @@ from tests.amdgpu.cs.machines import NODE, Before, calls_of, failing, gives_back
 from zinc_rt.amdgpu.abi.requests import AMDGPU_CS
 from zinc_rt.linux import Argument, Linux
 from zinc_rt.seed import cs
-from zinc_rt.seed.cs import SmokeStatus, submit_nop_smoke_path
+from zinc_rt.seed.cs import DrmAmdgpuCs, SmokeStatus, submit_nop_smoke_path
 from zinc_rt.seed.cs.sentinels import smoke_sentinel
-from zinc_rt.seed.cs.structs import DrmAmdgpuCs
 
 
 @pytest.mark.parametrize("profile", [LINUX_6_12, LINUX_6_17, LINUX_7_3], ids=lambda p: p.name)

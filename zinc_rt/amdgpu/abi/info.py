@@ -289,15 +289,6 @@ class DrmAmdgpuInfoDevice(Structure):
     )
 
 
-class DrmAmdgpuInfoNumHandles(Structure):
-    """Video sessions."""
-
-    _fields_ = (
-        ("uvd_max_handles", u32),
-        ("uvd_used_handles", u32),
-    )
-
-
 class DrmAmdgpuInfoGpuvmFault(Structure):
     """The last page fault."""
 

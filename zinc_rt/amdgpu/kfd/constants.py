@@ -1,4 +1,4 @@
-"""Paths, flags and queue types of /dev/kfd, by the names of the original."""
+"""Paths, flags and queue types of /dev/kfd, under short names."""
 
 from __future__ import annotations
 

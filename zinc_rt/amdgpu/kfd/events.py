@@ -1,8 +1,8 @@
 """Sleeping until the GPU raises an interrupt, and hearing of its page faults and resets: events of amdkfd.
 
 A signal event has a mailbox of 8 bytes in the event page. A RELEASE_MEM packet writes the event's number there and
-raises an interrupt; amdkfd looks whether the mailbox was written and wakes who waits. The page is ours: kernels from
-7.3 on make none, and the command processor could not write to one of the kernel's.
+raises an interrupt; amdkfd looks whether the mailbox was written and wakes the waiting thread. The page is ours:
+kernels from 7.3 on make none, and the command processor could not write to one of the kernel's.
 """
 
 from __future__ import annotations

@@ -53,8 +53,8 @@ class Room:
 @dataclass
 class GpuOperation:
     """One dispatch. kernel: by shape; groups: workgroups by shape, none of them 0; arguments: numbers, `TempSpec`,
-    `ArgumentBlock`, or functions of the shape. counted: what it is done for; left out when a step has none of it; work:
-    products and sums by shape, of those that have many.
+    `ArgumentBlock`, or functions of the shape. counted: what it is done for; left out when a step has no such
+    rows; work: products and sums by shape, of those that have many.
     """
 
     name: str

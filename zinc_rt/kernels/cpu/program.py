@@ -1,8 +1,8 @@
 """Running a program: phases of independent operations, whose units threads claim until none is left.
 
 The state is one word, `claim`: the step's number (16 bits), the phase (16 bits) and the next unit (32 bits). A thread
-takes units by compare-and-swap on it, so a claim is valid for exactly that step and phase. Whoever finishes the last
-unit of a phase moves the word to the next one. Nobody waits for a thread, only for claimed units: a thread whose
+takes units by compare-and-swap on it, so a claim is valid for exactly that step and phase. The thread that finishes the
+last unit of a phase moves the word to the next one. Nobody waits for a thread, only for claimed units: a thread whose
 core was taken away holds up the others by what it had claimed at most, and joins again wherever the program is.
 """
 

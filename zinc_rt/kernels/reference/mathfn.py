@@ -1,4 +1,4 @@
-"""float32 exp, sigmoid and silu: one definition, the same bits on every tier.
+"""float32 exp, sigmoid and silu: one definition, the same bits on every backend.
 
 Every operation below is one correctly rounded float32 operation in the order written; nothing is fused.
 docs/numerics.md states the same steps in prose.

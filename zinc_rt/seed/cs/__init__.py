@@ -1,15 +1,6 @@
 """The page `cs`: command submission, where the kernel owns the ring and user space fills indirect buffers."""
 
-from zinc_rt.amdgpu.cs.calls import last_errno
-from zinc_rt.seed.cs.boundary import TokenBoundary
-from zinc_rt.seed.cs.results import ArgmaxRangeResult, DmmvArgmaxResult, SmokeResult, SmokeStatus
-from zinc_rt.seed.cs.smoke import (
-    setup_smoke_default,
-    setup_smoke_path,
-    submit_nop_smoke_default,
-    submit_nop_smoke_path,
-)
-from zinc_rt.seed.cs.structs import (
+from zinc_rt.amdgpu.abi.cs import (
     AMDGPU_BO_LIST_OP_CREATE,
     AMDGPU_BO_LIST_OP_DESTROY,
     AMDGPU_CHUNK_ID_BO_HANDLES,
@@ -19,7 +10,6 @@ from zinc_rt.seed.cs.structs import (
     AMDGPU_HW_IP_COMPUTE,
     AMDGPU_HW_IP_GFX,
     AMDGPU_IB_FLAG_EMIT_MEM_SYNC,
-    DEFAULT_RENDER_NODE,
     DrmAmdgpuBoList,
     DrmAmdgpuBoListEntry,
     DrmAmdgpuBoListIn,
@@ -36,6 +26,16 @@ from zinc_rt.seed.cs.structs import (
     DrmAmdgpuWaitCs,
     DrmAmdgpuWaitCsIn,
     DrmAmdgpuWaitCsOut,
+)
+from zinc_rt.amdgpu.cs.calls import last_errno
+from zinc_rt.amdgpu.interface import DEFAULT_RENDER_NODE
+from zinc_rt.seed.cs.boundary import TokenBoundary
+from zinc_rt.seed.cs.results import ArgmaxRangeResult, DmmvArgmaxResult, SmokeResult, SmokeStatus
+from zinc_rt.seed.cs.smoke import (
+    setup_smoke_default,
+    setup_smoke_path,
+    submit_nop_smoke_default,
+    submit_nop_smoke_path,
 )
 
 __all__ = [

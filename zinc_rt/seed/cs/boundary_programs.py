@@ -40,7 +40,7 @@ class BoundaryProgram:
 @cache
 def built_in() -> Mapping[str, GpuKernel]:
     """The kernels of `NAMES`, from the user's compile cache or compiled; once a process. Raises `LangError`."""
-    # Not at import: who opens an interface to the driver needs none of it.
+    # Imported here: callers that only open an interface to the driver do without the compiler.
     from zinc_rt.kernels.rdna.catalogue import BOUNDARY
     from zinc_rt.lang.cache import CompileCache, default_cache_dir
     from zinc_rt.lang.gpu_library import gpu_kernels

@@ -1,4 +1,4 @@
-"""Errors of the page `cs`, one class for each name of the original's error set.
+"""Errors of the page `cs`, one class for each name of the page's error set.
 
 The driver has one class for its steps, `StepFailed`, with the step's word; `named` gives them these names.
 """
