@@ -53,6 +53,9 @@ WRONG = [
     (("emu", ESCAPES), ""),
     (("pm4", ESCAPES), ""),
     (("cache", "--cache-dir", "/dev/null"), "/dev/null"),
+    *(((verb, "--cache-dir", ""), "--cache-dir is empty") for verb in (*MODEL_VERBS, "cache", "check")),
+    (("run", "x", "--cache-dir="), "--cache-dir is empty"),
+    (("run", "x", "--trace-file", ""), "--trace-file is empty"),
     # Prompts, lists, counts:
     (("run", "a", "b"), "quotes"),
     (("run", ""), "empty"),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.text import oracles
 from tests.text.vocabularies import PRES, SPMS, bpe, bpe_metadata, recorded, spm, spm_metadata
 from zinc_rt.text import Tokenizer, TokenizerError
-from zinc_rt.text.bpe import BPE, byte_to_char
+from zinc_rt.text.bpe import _LONG_TEXT, BPE, byte_to_char
 from zinc_rt.text.pretokenizers import PRE_TOKENIZERS
 
 _SNIPPETS = (
@@ -118,6 +118,16 @@ def test_a_text_with_half_a_surrogate_pair_is_encoded_with_a_replacement_charact
     for tokenizer in (bpe(), spm()):
         broken = "a\ud83db\udcff"
         assert tokenizer.encode(broken) == tokenizer.encode("a\ufffdb\ufffd")
+
+
+@pytest.mark.parametrize("pre", PRES)
+def test_a_very_long_text_is_its_lines_one_by_one(pre: str) -> None:
+    """Lines that end in letters, so that no word reaches over the end of a line."""
+    tokenizer = Tokenizer.from_metadata(bpe_metadata(pre))
+    lines = ["\nriver stones can't 2024 x", "\n水😀 the é stones at all", "\nthe  ж 's $ (river"]
+    apart = [tokenizer.encode(line, add_special=False) for line in lines]
+    n = _LONG_TEXT // len("".join(lines)) + 1
+    assert tokenizer.encode("".join(lines) * n, add_special=False) == [*apart[0], *apart[1], *apart[2]] * n
 
 
 def test_text_must_be_a_str() -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, Final
 
 from typer.core import TyperCommand, TyperGroup
 
 from zinc_rt.cli.terminal import abandon_stdout
-from zinc_rt.errors import EXIT_INTERRUPTED
+from zinc_rt.errors import EXIT_INTERRUPTED, UsageError
 
 OLDER_NAMES: Final = {"--tier": "--device"}
 """Options that are taken but not listed, and what they are called now."""
+
+_PATHS: Final = {"path", "file", "directory"}  # the parser's names of the types of options
 
 
 class Command(TyperCommand):
@@ -24,6 +27,17 @@ class Command(TyperCommand):
             if older := [old for old, new in OLDER_NAMES.items() if new in param.opts]:
                 parser.add_option(obj=param, opts=older, dest=param.name, action="store", nargs=1)
         return parser
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Refuse an empty path: as a `Path` it would be the current folder. Raises `UsageError`."""
+        paths = {
+            name for param in self.params if param.type.name in {"path", "file", "directory"} for name in param.opts
+        }
+        for name, value in pairwise([*args, "given"]):
+            flag, equals, inline = name.partition("=")
+            if flag in paths and not (inline if equals else value):
+                raise UsageError(f"{flag} is empty, it must be a path")
+        return super().parse_args(ctx, args)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """The words of the usage line."""

@@ -52,6 +52,8 @@ _AT_ONCE = 8192
 """Characters that are merged here before the library is built."""
 _LONG_PIECE = 64
 """Characters of a piece from which on the simple search for merges is too slow."""
+_LONG_TEXT = 1 << 18
+"""Characters from which on the library's faster call is worth its threads."""
 _LONGEST_BLANK = 1 << 23
 """White space in one run. At ten million characters the library's regular expressions give up, with a panic."""
 
@@ -85,8 +87,15 @@ class BPE:
             )
         ids = self._encode_short(text) if len(text) <= self._left else None
         if ids is None:
-            ids = self._engine.encode(text, add_special_tokens=False).ids
+            ids = self._ids_of(text)
         return [id_ for id_ in ids if id_ < self._n_vocab] if self._drops else ids
+
+    def _ids_of(self, text: str) -> list[int]:
+        """What the library says."""
+        if len(text) < _LONG_TEXT:
+            return self._engine.encode(text, add_special_tokens=False).ids
+        # This one counts no offsets, which takes longer than the merging; but it starts threads, which stay.
+        return self._engine.encode_batch_fast([text], add_special_tokens=False)[0].ids
 
     @cached_property
     def _engine(self) -> tokenizers.Tokenizer:
