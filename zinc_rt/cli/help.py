@@ -29,10 +29,15 @@ class Command(TyperCommand):
         return parser
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        """Refuse an empty path: as a `Path` it would be the current folder. Raises `UsageError`."""
-        paths = {
-            name for param in self.params if param.type.name in {"path", "file", "directory"} for name in param.opts
-        }
+        """Refuse an option under both of its names, and an empty path: as a `Path` it would be the current folder.
+
+        Raises `UsageError`.
+        """
+        flags = {word.partition("=")[0] for word in args}
+        for old, new in OLDER_NAMES.items():
+            if {old, new} <= flags:
+                raise UsageError(f"{old} is an older name of {new}; give {new} only")
+        paths = {name for param in self.params if param.type.name in _PATHS for name in param.opts}
         for name, value in pairwise([*args, "given"]):
             flag, equals, inline = name.partition("=")
             if flag in paths and not (inline if equals else value):
