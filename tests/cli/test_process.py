@@ -16,6 +16,8 @@ import pytest
 
 import zinc_rt
 
+pytestmark = pytest.mark.usefixtures("ctrl_c")
+
 ENVIRONMENT = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR", "ZINC_RT_TIER")}
 ENVIRONMENT |= {"TERM": "xterm-256color", "COLUMNS": "100"}
 ZINC = [sys.executable, "-m", "zinc_rt"]
@@ -77,14 +79,6 @@ def test_ctrl_c_keeps_the_text_and_says_how_fast_it_was(tiny):
     assert b"Traceback" not in err
     assert b"interrupted" in err.splitlines()[-1]
     assert b"tokens/s" in err.splitlines()[-1]
-
-
-@pytest.fixture(autouse=True)
-def ctrl_c():
-    """Ctrl-C as in a shell's foreground: a child process ignores it where its parent does."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 def interrupted_import(tmp_path, *command):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass
 class Fence:
-    """A point in a backend's submissions. `sequence` counts from 1; `retired` turns True once, by the backend."""
+    """A point in a queue's submissions. `sequence` counts from 1; `retired` turns True once, by the queue."""
 
     sequence: int
     retired: bool = False
