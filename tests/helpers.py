@@ -5,7 +5,7 @@ The float64 values of the weights come from the `gguf` package, not from the cod
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -138,16 +138,18 @@ class Tiny:
     tensors: dict[str, np.ndarray]
 
 
-def write_model(path: Path, spec: Spec) -> Tiny:
-    """Make the tensors up and write the file. Matrices keep the size of what passes through them."""
-    rng = np.random.default_rng(spec.seed)
-    writer = GGUFWriter(path)
-    for key, value in spec.metadata().items():
-        kind = ValueType.UINT32 if isinstance(value, int) and not isinstance(value, bool) else None
-        writer.add(key, value, kind)
+def add_tensors(
+    writer: GGUFWriter,
+    shapes: Mapping[str, tuple[int, ...]],
+    format_of: Callable[[str, tuple[int, ...]], GGMLType],
+    rng: np.random.Generator,
+) -> dict[str, np.ndarray]:
+    """Make the tensors up and write them; the values that the file holds, f64. Matrices keep the size of what passes
+    through them.
+    """
     tensors = {}
-    for name, shape in spec.shapes().items():
-        kind = spec.format_of(name, shape)
+    for name, shape in shapes.items():
+        kind = format_of(name, shape)
         values = rng.standard_normal(shape).astype(np.float32)
         if len(shape) == 2:
             values *= np.float32(1.0 if name == "token_embd.weight" else 1.6 / np.sqrt(shape[1]))
@@ -159,6 +161,17 @@ def write_model(path: Path, spec: Spec) -> Tiny:
         writer.add_tensor(name, raw, kind, shape)
         wide = gguf.quants.dequantize(raw, gguf.GGMLQuantizationType(int(kind)))
         tensors[name] = wide.reshape(shape).astype(np.float64)
+    return tensors
+
+
+def write_model(path: Path, spec: Spec) -> Tiny:
+    """Make the tensors up and write the file."""
+    rng = np.random.default_rng(spec.seed)
+    writer = GGUFWriter(path)
+    for key, value in spec.metadata().items():
+        kind = ValueType.UINT32 if isinstance(value, int) and not isinstance(value, bool) else None
+        writer.add(key, value, kind)
+    tensors = add_tensors(writer, spec.shapes(), spec.format_of, rng)
     writer.write()
     return Tiny(spec, path, tensors)
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import gguf
 import numpy as np
 import pytest
 
 from tests.backends.cpu.both import assert_same
-from tests.helpers import T, engine_for, logits_of, packed, random_tokens, run_tokens
+from tests.helpers import T, add_tensors, engine_for, logits_of, random_tokens, run_tokens
 from tests.models import sandwich
 from tests.models.truth import error, int8, rms
 from zinc_rt import models
@@ -61,20 +60,7 @@ def written(path: Path, kind: GGMLType = T.F32, **changed: object) -> dict[str, 
     keys = {**numbers, **{k: np.array(v, np.int32) for k, v in arrays.items()}, **floats, **changed}
     for key, value in keys.items():
         writer.add(f"sandwich.{key}", value, ValueType.UINT32 if isinstance(value, int) else None)
-    tensors = {}
-    for name, shape in shapes().items():
-        values = rng.standard_normal(shape).astype(np.float32)
-        if len(shape) == 2:
-            values *= np.float32(1.0 if name == "token_embd.weight" else 1.6 / np.sqrt(shape[1]))
-        elif name.endswith("norm.weight"):
-            values = 1 + values / 4
-        elif name == "rope_freqs.weight":
-            values = np.exp(np.abs(values))
-        stored = kind if len(shape) == 2 else T.F32
-        raw = packed(stored, values.reshape(-1, shape[-1]), rng)
-        writer.add_tensor(name, raw, stored, shape)
-        wide = gguf.quants.dequantize(raw, gguf.GGMLQuantizationType(int(stored)))
-        tensors[name] = wide.reshape(shape).astype(np.float64)
+    tensors = add_tensors(writer, shapes(), lambda _, shape: kind if len(shape) == 2 else T.F32, rng)
     writer.write()
     return tensors
 
