@@ -23,17 +23,10 @@ from dataclasses import dataclass, replace
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.graph import BufferId
 from zinc_rt.models import ModelDefinition, ModelInfo
-from zinc_rt.models.blocks import (
-    AttentionSpec,
-    Block,
-    BlockSpec,
-    Branch,
-    FeedForwardSpec,
-    Residual,
-    decoder,
-    pre_norm_block,
-)
+from zinc_rt.models.attention import AttentionSpec
+from zinc_rt.models.blocks import Block, BlockSpec, Branch, Residual, decoder, pre_norm_block
 from zinc_rt.models.config import HeadSizes, read_info
+from zinc_rt.models.feed_forward import FeedForwardSpec
 from zinc_rt.models.keys import Keys
 from zinc_rt.models.parts import GraphParts
 from zinc_rt.models.rope_config import RopeConfig

@@ -9,17 +9,13 @@ or a whole `Block` over the residual stream.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from zinc_rt.ir.graph import BufferId
-from zinc_rt.ir.op import Op
-from zinc_rt.models.config import HeadSizes
 from zinc_rt.models.definition import ModelDefinition
-from zinc_rt.models.parts import GraphParts, Rotation
-from zinc_rt.models.states import KVCache
+from zinc_rt.models.parts import GraphParts
 
 
 class Residual:
@@ -65,104 +61,6 @@ class Block(Protocol):
 
     def emit(self, parts: GraphParts, x: Residual, layer: int) -> None:
         """Read the stream and add to it, by the tensors blk.`layer`.*."""
-
-
-@dataclass(frozen=True)
-class AttentionSpec:
-    """Grouped-query attention: projections, norms of heads, a rotation, the cache, attention, the output's projection.
-
-    rotation: None for none (NoPE). qk_norm: RMS norm of each query and key head before the rotation.
-    Biases: True needs them, False has none, None takes those that the file has. scale: of the scores, None for
-    1 / sqrt(head_dim). window: a row sees that many positions, its own the last; None for all. shared_kv: the layer
-    whose keys and values are read; this one has none of its own then. qkv: a tensor that holds the rows of q, k and v
-    one after another (without biases), where the file has no three tensors.
-    """
-
-    heads: HeadSizes
-    rotation: Rotation | None
-    qk_norm: bool = False
-    q_bias: bool | None = False
-    k_bias: bool | None = False
-    v_bias: bool | None = False
-    out_bias: bool | None = False
-    scale: float | None = None
-    window: int | None = None
-    shared_kv: int | None = None
-    qkv: str | None = None
-
-    def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
-        """See `Part.emit`."""
-        p, sizes = f"blk.{layer}", self.heads
-        q, *kv = self._projections(parts, h, p)
-        if self.qk_norm:
-            q = parts.head_norm(q, f"{p}.attn_q_norm", sizes.n_heads, sizes.head_dim)
-            kv[:1] = [parts.head_norm(k, f"{p}.attn_k_norm", sizes.n_kv_heads, sizes.head_dim) for k in kv[:1]]
-        if self.rotation is not None:
-            q = parts.rope(q, f"{p}.rope_q", self.rotation, sizes.n_heads, sizes.head_dim)
-            kv[:1] = [parts.rope(k, f"{p}.rope_k", self.rotation, sizes.n_kv_heads, sizes.head_dim) for k in kv[:1]]
-        out = self._attend(parts, q, self._cache(parts, kv, layer), p)
-        return parts.project(out, f"{p}.attn_output", parts.info.n_embd, bias=self.out_bias)
-
-    def _projections(self, parts: GraphParts, h: BufferId, p: str) -> list[BufferId]:
-        """Queries, keys and values; queries alone where keys and values are another layer's."""
-        q_width, kv_width = self.heads.q_width, self.heads.kv_width
-        if self.qkv is not None:
-            return parts.split_project(h, f"{p}.{self.qkv}", (q_width, kv_width, kv_width))
-        q = parts.project(h, f"{p}.attn_q", q_width, bias=self.q_bias)
-        if self.shared_kv is not None:
-            return [q]
-        k = parts.project(h, f"{p}.attn_k", kv_width, bias=self.k_bias)
-        return [q, k, parts.project(h, f"{p}.attn_v", kv_width, bias=self.v_bias)]
-
-    def _cache(self, parts: GraphParts, kv: Sequence[BufferId], layer: int) -> KVCache:
-        """The layer's caches with its keys and values written, or those of the layer that it shares."""
-        sizes = self.heads
-        if self.shared_kv is not None:
-            return parts.states.shared_cache(self.shared_kv, sizes.n_kv_heads, sizes.head_dim)
-        cache = parts.states.kv_cache(layer, sizes.n_kv_heads, sizes.head_dim, window=self.window)
-        parts.g.node(
-            Op.KV_WRITE, [*kv, *parts.where()], [cache.keys, cache.values], f"blk.{layer}.kv_write",
-            n_kv_heads=sizes.n_kv_heads, head_dim=sizes.head_dim,
-        )  # fmt: skip
-        return cache
-
-    def _attend(self, parts: GraphParts, q: BufferId, cache: KVCache, p: str) -> BufferId:
-        sizes = self.heads
-        window = {} if self.window is None else {"window": self.window}
-        out = parts.temp(f"{p}.attn", sizes.q_width)
-        parts.g.node(
-            Op.FLASH_ATTN, [q, cache.keys, cache.values, *parts.where()], [out], f"{p}.flash_attn",
-            scale=1.0 / math.sqrt(sizes.head_dim) if self.scale is None else self.scale,
-            n_heads=sizes.n_heads, n_kv_heads=sizes.n_kv_heads, head_dim=sizes.head_dim, **window,
-        )  # fmt: skip
-        return out
-
-
-@dataclass(frozen=True)
-class FeedForwardSpec:
-    """A dense gated feed-forward: gate, up, the activation of both, down.
-
-    n_ff: elements between. bias: of all three; True needs them, False has none, None takes those that the file has.
-    activation: an operation of gate and up. gate_up: a tensor that holds the rows of the gate and then those of up
-    (without biases), where the file has no two tensors.
-    """
-
-    n_ff: int
-    bias: bool | None = False
-    activation: Op = Op.SWIGLU
-    gate_up: str | None = None
-
-    def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
-        """See `Part.emit`."""
-        p = f"blk.{layer}"
-        if self.gate_up is not None:
-            gate, up = parts.split_project(h, f"{p}.{self.gate_up}", (self.n_ff, self.n_ff))
-        else:
-            gate = parts.project(h, f"{p}.ffn_gate", self.n_ff, bias=self.bias)
-            up = parts.project(h, f"{p}.ffn_up", self.n_ff, bias=self.bias)
-        act = parts.temp(f"{p}.ffn_act", self.n_ff)
-        parts.g.node(self.activation, [gate, up], [act], f"{p}.{self.activation.name.lower()}")
-        return parts.project(act, f"{p}.ffn_down", parts.info.n_embd, bias=self.bias)
 
 
 @dataclass(frozen=True)

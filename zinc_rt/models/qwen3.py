@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from zinc_rt.gguf import GGUFFile
-from zinc_rt.models.blocks import AttentionSpec, FeedForwardSpec, decoder, pre_norm_block
+from zinc_rt.models.attention import AttentionSpec
+from zinc_rt.models.blocks import decoder, pre_norm_block
 from zinc_rt.models.config import DenseInfo
 from zinc_rt.models.definition import ModelDefinition
+from zinc_rt.models.feed_forward import FeedForwardSpec
 from zinc_rt.models.parts import GraphParts
 
 NAMES = ("qwen3",)
