@@ -17,9 +17,9 @@ from zinc_rt.ir.graph import BufferKind
 from zinc_rt.models import ModelDefinition, StateKind, StateSpec, WeightRows, llama
 from zinc_rt.models.attention import AttentionSpec
 from zinc_rt.models.blocks import Residual, decoder, pre_norm_block
-from zinc_rt.models.feed_forward import FeedForwardSpec
 from zinc_rt.models.config import DenseInfo
 from zinc_rt.models.errors import BadDefinition, UnsupportedFeature
+from zinc_rt.models.feed_forward import FeedForwardSpec
 from zinc_rt.models.parts import GraphParts
 from zinc_rt.models.states import StateBooks
 
