@@ -106,7 +106,7 @@ class Operands(Protocol):
 
     @property
     def inputs(self) -> Sequence[Any]:
-        """An array for each input, or the `Weight` of a matrix."""
+        """An array for each input, the `Weight` of a matrix, or a list of them for a tensor of several."""
         ...
 
     @property
