@@ -34,7 +34,9 @@ class NodeContext:
     quantized: dict[int, tuple[int, QuantActivations]] = field(default_factory=dict)
 
     def find(self, buffer_id: int) -> Array | Weight | list[Weight]:
-        """A matrix, the matrices of a tensor of several, or the buffer's array, cut to the step's rows where its first dimension is n_rows or n_logits."""
+        """A matrix, the matrices of a tensor of several, or the buffer's array, cut to the step's rows where its first
+        dimension is n_rows or n_logits.
+        """
         if buffer_id in self.matrices:
             return self.matrices[buffer_id]
         array, first = self.arrays[buffer_id], self.graph.buffer(buffer_id).shape[0]
