@@ -55,8 +55,8 @@ class Routing:
             raise InvalidKey(f"expert_group_count is {groups}, it must divide expert_count, which is {e}")
         if not 1 <= used <= groups or k > e // groups * used:
             raise InvalidKey(
-                f"expert_group_used_count is {used}: {k} experts of {used} of {groups} groups of {e // groups} cannot be"
-                " had"
+                f"expert_group_used_count is {used}, {k} experts cannot come from {used} of {groups} groups of"
+                f" {e // groups}"
             )
         if e > MAX_EXPERTS or k > MAX_USED:
             raise UnsupportedFeature(
