@@ -122,12 +122,12 @@ def case(name: str, *, fused_experts: bool = False, fused_qkv: bool = False, rat
     n_embd, d, k_heads = 64, 32, 2
     v_heads, interval = ratio * k_heads, 3
     keys = base_keys(
-        n_layers=3, n_embd=n_embd, heads=6, kv_heads=2, head_dim=24, n_ff=96, rope__freq_base=1e6,
-        rope__dimension_count=8, full_attention_interval=interval, ssm__conv_kernel=4, ssm__state_size=d,
+        n_layers=3, n_embd=n_embd, heads=6, kv_heads=2, head_dim=24, n_ff=96, rope__freq_base=1e4,
+        rope__dimension_count=16, full_attention_interval=interval, ssm__conv_kernel=4, ssm__state_size=d,
         ssm__group_count=k_heads, ssm__time_step_rank=v_heads, ssm__inner_size=v_heads * d,
     )  # fmt: skip
     if name != "qwen3next":
-        keys["rope.dimension_sections"] = [2, 1, 1, 0]
+        keys["rope.dimension_sections"] = [4, 2, 2, 0]
     if name == "qwen35":
         ffn = ffn_shapes(n_embd, 96)
     else:
