@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
-from tests.models.families import qwen35, qwen_moe
+from tests.models.families import dense, glm, olmo2, qwen35, qwen_moe
 from tests.models.families.build import Case
 
 CASES: dict[str, Case] = {
     **qwen_moe.CASES,
     **qwen35.CASES,
+    **dense.CASES,
+    **olmo2.CASES,
+    **glm.CASES,
 }
