@@ -26,13 +26,25 @@ from zinc_rt.models.errors import ModelError
 
 WAITING = frozenset(
     """
+    deepseek2
+    deepseek2-groups
+    deepseek2-lite
+    deepseek2-yarn
+    gemma3
+    gemma3-scaled-cap
+    gemma4
+    gemma4-experts
     glm4
     glm4moe
     glm4moe-norms-scale
+    gpt-oss
     granite
     granite-no-rope
     granitemoe
     granitemoe-shared
+    lfm2
+    lfm2-window
+    lfm2moe
     llama-fused-qkv
     mistral3
     olmo2
@@ -40,8 +52,8 @@ WAITING = frozenset(
     phi3
     phi3-long
     phi3-short
-    qwen2moe
     qwen2-fused-qkv
+    qwen2moe
     qwen3-biases
     qwen3-fused-qkv
     qwen3-fused-qkv-biases
