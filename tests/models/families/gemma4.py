@@ -138,7 +138,8 @@ def case(*, experts: bool, seed: int = 1) -> Case:
         }
     factors = [1.0] * (d_full // 8) + [1e30] * (d_full // 2 - d_full // 8)  # a quarter of the pairs turns
     given = {"rope_freqs.weight": factors}
-    return Case("gemma4", keys, shapes, forward, wrong, seed=seed, given=given, sizes={"gate_inp.weight": 8.0}, gelu=True)
+    sizes = {"gate_inp.weight": 8.0}  # so that the experts' weights differ
+    return Case("gemma4", keys, shapes, forward, wrong, seed=seed, given=given, sizes=sizes, gelu=True)
 
 
 CASES = {"gemma4": case(experts=False), "gemma4-experts": case(experts=True, seed=203)}
