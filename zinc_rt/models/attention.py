@@ -21,8 +21,8 @@ class AttentionSpec:
     Biases: True needs them, False has none, None takes those that the file has. scale: of the scores, None for
     1 / sqrt(head_dim). window: a row sees that many positions, its own the last; None for all. shared_kv: the layer
     whose keys and values are read; this one has none of its own then. qkv: a tensor that holds the rows of q, k and v
-    one after another (without biases), where the file has no three tensors. out_gate: the rows of q hold, for each head,
-    its query and then a gate, by whose sigmoid the head's output is multiplied.
+    one after another (without biases), where the file has no three tensors. out_gate: the rows of q hold each head's
+    query and then its gate, by whose sigmoid the head's output is multiplied.
     """
 
     heads: HeadSizes

@@ -292,5 +292,6 @@ class GraphParts:
         """The definition over the verified graph. Raises `VerifyError`."""
         states: tuple[StateSpec, ...] = self.states.specs()
         return ModelDefinition(
-            self.info, self.g.build(), self._constants, states, self._rows, frozenset(self._host), frozenset(self._unread)
+            self.info, self.g.build(), self._constants, states, self._rows, frozenset(self._host),
+            frozenset(self._unread),
         )  # fmt: skip

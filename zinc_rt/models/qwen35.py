@@ -1,4 +1,4 @@
-"""`qwen35`, `qwen35moe`, `qwen3next`: Qwen 3.5, 3.6, 3.8 and Qwen3-Next. Delta nets, with gated attention in between."""
+"""`qwen35`, `qwen35moe`, `qwen3next`: Qwen 3.5, 3.6, 3.8 and Qwen3-Next: delta nets with gated attention between."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models.attention import AttentionSpec
 from zinc_rt.models.blocks import BlockSpec, Branch, Part, decoder
-from zinc_rt.models.config import HeadSizes, ModelInfo, read_info
-from zinc_rt.models.definition import ModelDefinition
+from zinc_rt.models.config import HeadSizes, read_info
+from zinc_rt.models.definition import ModelDefinition, ModelInfo
 from zinc_rt.models.delta_net import DeltaNetSizes, DeltaNetSpec
 from zinc_rt.models.errors import InvalidKey
 from zinc_rt.models.feed_forward import FeedForwardSpec

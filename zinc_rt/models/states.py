@@ -88,8 +88,8 @@ class StateBooks:
     def of_sequence(self, kind: str, layer: int, name: str, shape: tuple[int, ...]) -> BufferId:
         """Declare `blk.LAYER.NAME`, f32[n_slots, *shape]: what a sequence keeps of a layer, whatever its length.
 
-        kind: of layer, as messages name it; a layer may keep several things. Such state is that of one position: rows of
-        a sequence have to follow each other, and one at position 0 starts from zero.
+        kind: of layer, as messages name it; a layer may keep several things. Such state is that of one position: rows
+        of a sequence have to follow each other, and one at position 0 starts from zero.
         """
         buffer = f"blk.{layer}.{name}"
         kept = self._kept.setdefault(kind, _Kept(StateKind.SEQUENCE, None))
@@ -111,6 +111,6 @@ class StateBooks:
                 k.read_bytes,
                 k.sequence_bytes,
                 k.window,
-            )  # fmt: skip
+            )
             for name, k in self._kept.items()
         )
