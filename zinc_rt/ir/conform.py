@@ -108,10 +108,10 @@ def _attribute_misfit(spec: AttrSpec, value: Attr) -> str | None:
     least = "" if spec.at_least is None else f" of at least {spec.at_least:g}"
     if type(value) is not spec.type:
         return spec.type.__name__ + least
+    if spec.one_of and value not in spec.one_of:
+        return " or ".join(map(repr, spec.one_of))
     if spec.at_least is not None and isinstance(value, (int, float)) and value < spec.at_least:
         return spec.type.__name__ + least
-    if spec.choices and value not in spec.choices:
-        return " or ".join(map(repr, spec.choices))
     return None
 
 
