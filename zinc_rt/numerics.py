@@ -70,7 +70,8 @@ TANH_POLY: Final = (
 )
 """Minimax fit of (tanh(a) / a - 1) / a^2 by powers of a^2 on a <= 0.625, relative to tanh; its error is 0.04 ulp."""
 
-# GELU in its tanh form, 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), is x sigmoid(x (GELU_LINEAR + GELU_CUBIC x^2)).
+# GELU in its tanh form, 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), is x sigmoid(w) with
+# w = x (GELU_LINEAR + GELU_CUBIC x^2).
 GELU_LINEAR: Final = 1.5957691216057308
 GELU_CUBIC: Final = 0.07135481627159995
 

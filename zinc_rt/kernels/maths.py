@@ -108,9 +108,7 @@ def gated(gate, up, alpha, limit, ACT: str):
         return silu(gate) * up
     elif ACT == "gelu":
         return gelu(gate) * up
-    elif ACT == "clamped":
-        g = select(gate > limit, limit, gate)
-        u = select(up > limit, limit, select(up < -limit, -limit, up))
-        return times_sigmoid(g, g * alpha) * (u + 1.0)
-    else:
-        static_assert(False, f"no kernel knows the activation {ACT}")
+    static_assert(ACT == "clamped", f"no kernel knows the activation {ACT}")
+    g = select(gate > limit, limit, gate)
+    u = select(up > limit, limit, select(up < -limit, -limit, up))
+    return times_sigmoid(g, g * alpha) * (u + 1.0)

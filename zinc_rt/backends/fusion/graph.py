@@ -101,12 +101,13 @@ class _Fusing:
     def scale(self, n: Node) -> Iterator[FusedNode]:
         y = n.outputs[0]
         reader = self._readers.sole(y, Op.RESIDUAL_RMS_NORM, Op.RESIDUAL_ADD)
-        if reader is None or reader.inputs[1] != y or reader.inputs[0] == y:
-            yield Single(n)
-        elif reader.op is Op.RESIDUAL_ADD and self._follow_sum(reader)[1] is None:
-            yield Single(n)
-        else:
+        added = reader is not None and reader.inputs[1] == y != reader.inputs[0]
+        if added and reader is not None and reader.op is Op.RESIDUAL_ADD:
+            added = self._follow_sum(reader)[1] is not None
+        if added:
             self._factors[y] = n
+        else:
+            yield Single(n)
 
     def _norm(
         self, n: Node, x: int, residual: int | None, weight: int | None, total: int | None, y: int, *,

@@ -23,7 +23,8 @@ class NormRows(NamedTuple):
     """total = x + residual; y = norm(total) * weight. Without a residual: y = norm(x) * weight; without a weight: y is
     the norm alone.
 
-    residual_scale, total_scale: factors of the residual before it is added, and of the sum; None for none. total_read: whether any other node or the caller reads the sum. logit_rows: the buffer of wanted rows where
+    residual_scale, total_scale: factors of the residual before it is added, and of the sum; None for none.
+    total_read: whether any other node or the caller reads the sum. logit_rows: the buffer of wanted rows where
     nothing but products of logits reads y, so that only those rows matter; else None.
     """
 

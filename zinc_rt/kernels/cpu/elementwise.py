@@ -54,10 +54,9 @@ def scale(a: ptr[ScaleArgs], step: ptr[StepRecord], first: i32, last: i32, W: in
             v = load_some(a.x + offset, at, n, W)
             if WHAT == "softcap":
                 v = by * tanh(v / by)
-            elif WHAT == "scale" or WHAT == "position":
-                v = v * by
             else:
-                static_assert(False, f"scale does not know {WHAT}")
+                static_assert(WHAT in {"scale", "position"}, f"scale does not know {WHAT}")
+                v = v * by
             store_some(a.y + offset, v, at, n, W)
         part += 1
         if part == chunks:

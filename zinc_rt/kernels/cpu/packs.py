@@ -207,7 +207,7 @@ def norm(a: ptr[NormArgs], step: ptr[StepRecord], first: i32, last: i32, W: int)
 
 @kernel
 def pack(a: ptr[PackArgs], step: ptr[StepRecord], first: i32, last: i32, W: int, CHUNK: int, ACT: str):
-    """Units: stretches of CHUNK elements of a row (the last may be short), row after row. ACT: of a gate, see `gated`."""
+    """Units: stretches of CHUNK elements of a row (the last may be short), row after row. ACT: see `gated`."""
     n = a.n
     rows = live_rows(step, a.by_logit)
     buffer = array(f32, GROUP, zero=False)

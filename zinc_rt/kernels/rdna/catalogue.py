@@ -147,7 +147,7 @@ def sum_norm(*, weight: bool, quantized: bool) -> KernelEntry:
 def heads_kernel(
     dim: int, pairs: int, *, interleaved: bool, norm: bool, cache: bool, weight: bool | None = None
 ) -> KernelEntry:
-    """Heads of `dim` elements, 2 * `pairs` of them rotated; weight: whether the norm has one, which it does if not said.
+    """Heads of `dim` elements, 2 * `pairs` of them rotated; weight: whether the norm has one; not said: it does.
 
     See `heads.GpuHeadsArgs`.
     """
