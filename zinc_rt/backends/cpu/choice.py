@@ -89,9 +89,9 @@ class TargetTuning:
         """a + b."""
         return elementwise.add, {"W": self.lanes}
 
-    def scale(self, what: str) -> Kernel:
+    def scale(self, *, capped: bool) -> Kernel:
         """Rows times a number, or held under a bound."""
-        return elementwise.scale, {"W": self.lanes, "CHUNK": SCALE_CHUNK, "WHAT": what}
+        return elementwise.scale, {"W": self.lanes, "CHUNK": SCALE_CHUNK, "CAPPED": capped}
 
     def argmax(self) -> Kernel:
         """The largest of a row."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zinc_rt.kernels.cpu.packs import load_some, store_some
+from zinc_rt.kernels.cpu.packs import load_some, not_null, store_some
 from zinc_rt.kernels.cpu.structs import AddArgs, ArgmaxArgs, ScaleArgs, StepRecord, SumArgs
 from zinc_rt.kernels.maths import INFINITY, tanh
 from zinc_rt.lang.kernel import kernel
@@ -15,7 +15,6 @@ from zinc_rt.lang.ops import (
     regs,
     select,
     splat,
-    static_assert,
     unroll,
 )
 from zinc_rt.lang.types import f32, i32, i64, ptr, u32, vec
@@ -35,7 +34,7 @@ def add(a: ptr[AddArgs], step: ptr[StepRecord], first: i32, last: i32, W: int):
 
 
 @kernel
-def scale(a: ptr[ScaleArgs], step: ptr[StepRecord], first: i32, last: i32, W: int, CHUNK: int, WHAT: str):
+def scale(a: ptr[ScaleArgs], step: ptr[StepRecord], first: i32, last: i32, W: int, CHUNK: int, CAPPED: bool):
     """Units: stretches of CHUNK elements of a row (the last may be short), row after row."""
     n = a.n
     chunks = i32(u32(n + (CHUNK - 1)) // CHUNK)
@@ -47,15 +46,14 @@ def scale(a: ptr[ScaleArgs], step: ptr[StepRecord], first: i32, last: i32, W: in
         if end > n:
             end = n
         number: f32 = a.number
-        if WHAT == "position":
+        if not_null(a.factors):
             number = a.factors[step.positions[row]]
         by = splat(number, W)
         for at in range(part * CHUNK, end, W):
             v = load_some(a.x + offset, at, n, W)
-            if WHAT == "softcap":
+            if CAPPED:
                 v = by * tanh(v / by)
             else:
-                static_assert(WHAT in {"scale", "position"}, f"scale does not know {WHAT}")
                 v = v * by
             store_some(a.y + offset, v, at, n, W)
         part += 1
