@@ -71,7 +71,7 @@ OPS = (
         OpSignature((ROW, _WEIGHT), (activation("y", "R", "n"),), {"eps": EPS}),
         reference=_rms_norm,
         operations=lambda cost: _operations(cost.elements(0), cost.elements(0) // cost.elements(1)),
-        per_head=OpSignature(
+        variant=OpSignature(
             (HEAD_ROW, weight("weight", "head_dim", dtypes=FLOAT32)),
             (activation("y", "R", "n_heads", "head_dim"),),
             {"eps": EPS, **HEADS},
