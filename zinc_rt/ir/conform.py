@@ -109,6 +109,8 @@ def _attribute_misfit(spec: AttrSpec, value: Attr) -> str | None:
     if spec.above is not None:
         least = f" above {spec.above:g}"
     fits = type(value) is spec.type
+    if fits and spec.one_of and value not in spec.one_of:
+        return " or ".join(map(repr, spec.one_of))
     if fits and isinstance(value, (int, float)):
         fits = (spec.at_least is None or value >= spec.at_least) and (spec.above is None or value > spec.above)
     return None if fits else spec.type.__name__ + least

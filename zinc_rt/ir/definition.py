@@ -42,7 +42,8 @@ class Port:
     `view`: the row may be split differently. `role`: step inputs and caches mean one thing throughout a
     graph, so a buffer used as `positions` in one node may not be `slots` in another; an empty role is not
     checked. `optional`: nodes may end before it; only optional ports follow it. `product`: a matrix that rows are
-    multiplied by, which backends may keep in an order of their own.
+    multiplied by, which backends may keep in an order of their own. `chosen_by`: of a tensor with an entry for each
+    expert, the input that lists the experts of a row.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Port:
     role: str = ""
     optional: bool = False
     product: bool = False
+    chosen_by: str = ""
 
     @property
     def is_index(self) -> bool:
@@ -62,17 +64,18 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class AttrSpec:
-    """One attribute: its exact type, which numbers it may be, and what nodes without it have.
+    """One attribute: its exact type, which values it may be, and what nodes without it have.
 
-    at_least: a number's least value. above: what a number must be greater than. default: what a node
-    without the attribute has. like: the attribute whose value it has then, instead. optional: nodes may go without and
-    have none. An attribute with none of the last three is one that every node must have; with one of them, an
-    operation gains it without any change to the graphs that exist.
+    at_least: a number's least value. above: what a number must be greater than. one_of: the values of a text, any
+    where empty. default: what a node without the attribute has. like: the attribute whose value it has then, instead.
+    optional: nodes may go without and have none. An attribute with none of the last three is one that every node must
+    have; with one of them, an operation gains it without any change to the graphs that exist.
     """
 
     type: type[Attr]
     at_least: float | None = None
     default: Attr | None = None
+    one_of: tuple[str, ...] = ()
     above: float | None = None
     like: str = ""
     optional: bool = False
@@ -118,7 +121,7 @@ class Operands(Protocol):
 
     @property
     def inputs(self) -> Sequence[Any]:
-        """An array for each input, or the `Weight` of a matrix."""
+        """An array for each input, the `Weight` of a matrix, or a list of them for a tensor of several."""
         ...
 
     @property
@@ -170,6 +173,11 @@ def weight(name: str, *shape: Dim, dtypes: frozenset[DType] = WEIGHTS) -> Port:
 def matrix(name: str, *shape: Dim) -> Port:
     """A tensor of the file that rows are multiplied by."""
     return Port(name, WEIGHTS, shape, READ_ONLY, product=True)
+
+
+def experts(name: str, *shape: Dim, dtypes: frozenset[DType] = WEIGHTS, optional: bool = False) -> Port:
+    """A tensor with an entry for each expert, of which a row uses those that `ids` lists: matrices or plain numbers."""
+    return Port(name, dtypes, shape, READ_ONLY, optional=optional, product=dtypes is WEIGHTS, chosen_by="ids")
 
 
 def index(name: str, *shape: Dim) -> Port:

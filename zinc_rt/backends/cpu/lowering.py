@@ -26,11 +26,12 @@ from zinc_rt.numerics import GROUP, SPLIT
 @dataclass(frozen=True)
 class External:
     """Memory that is there before the program is: a buffer (key: its id), the cosines and sines of a rotation apart
-    (id of its table), a weight's rows as in the file (its name), a matrix in tiles (its name).
+    (id of its table), a weight's rows as in the file (its name), a matrix in tiles (its name). offset: in bytes.
     """
 
     what: Literal["buffer", "rotation", "rows", "tiles"]
     key: int | str
+    offset: int = 0
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,8 @@ def matrices_of(graph: Graph) -> dict[int, Matrix]:
     out = {}
     for b in graph.of_kind(BufferKind.WEIGHT):
         if b.id in used:
-            n_out, n_in = (int(d) for d in b.shape)
-            out[b.id] = Matrix(b.name, b.dtype.ggml, n_out, n_in)
+            *count, n_out, n_in = (int(d) for d in b.shape)
+            out[b.id] = Matrix(b.name, b.dtype.ggml, n_out, n_in, math.prod(count))
     return out
 
 
@@ -110,13 +111,13 @@ class CpuLowering(Lowering):
         """What units are counted for that do a row of a buffer each."""
         return UnitsPer.LOGITS if self.counted(buffer) == "n_logits" else UnitsPer.ROWS
 
-    def at(self, buffer: int) -> Any:
-        """A buffer as an argument."""
+    def at(self, buffer: int, start: int = 0) -> Any:
+        """A buffer as an argument, from an element of its rows on."""
         b = self.graph.buffer(buffer)
         if b.kind is not BufferKind.TEMP:
-            return External("buffer", buffer)
+            return External("buffer", buffer, 4 * start)
         self.out.sizes[buffer] = math.prod(self.sizes.shape(b.shape)) * 4
-        return TempRef(buffer)
+        return TempRef(buffer, 4 * start)
 
     def optional(self, buffer: int | None) -> Any:
         """A buffer as an argument; null for none."""
