@@ -24,7 +24,8 @@ class AttentionSpec:
     one after another, and its bias theirs, which is read instead of the three where the file has it. whole_norm: the
     norms of `qk_norm` are of all heads of a row together. v_norm: values are normed by head, without a weight.
     k_as_v: where the file has no `attn_v`, values are what the keys are before norm and rotation. q_factors: a table
-    f32[n_ctx] of factors by position, of queries after their rotation.
+    f32[n_ctx] of factors by position, of queries after their rotation. sinks: True needs `attn_sinks.weight`, one
+    number a head, which only adds to the softmax's sum. softcap: scores become softcap * tanh(score / softcap).
     """
 
     heads: HeadSizes
@@ -42,6 +43,8 @@ class AttentionSpec:
     v_norm: bool = False
     k_as_v: bool = False
     q_factors: BufferId | None = None
+    sinks: bool = False
+    softcap: float | None = None
 
     def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
         """See `Part.emit`."""
@@ -52,7 +55,7 @@ class AttentionSpec:
             kv[:1] = [self._norm(parts, k, f"{p}.attn_k_norm", sizes.n_kv_heads) for k in kv[:1]]
         if self.v_norm:
             kv[1:] = [
-                parts.head_norm(v, f"{p}.attn_v_norm", sizes.n_kv_heads, sizes.head_dim, weight=False) for v in kv[1:]
+                parts.head_norm(v, f"{p}.attn_v_norm", sizes.n_kv_heads, sizes.value_dim, weight=False) for v in kv[1:]
             ]
         if self.rotation is not None:
             q = parts.rope(q, f"{p}.rope_q", self.rotation, sizes.n_heads, sizes.head_dim)
@@ -64,21 +67,20 @@ class AttentionSpec:
 
     def _projections(self, parts: GraphParts, h: BufferId, p: str) -> list[BufferId]:
         """Queries, keys and values; queries alone where keys and values are another layer's."""
-        q_width, kv_width = self.heads.q_width, self.heads.kv_width
+        widths = self.heads.q_width, self.heads.k_width, self.heads.v_width
         if self.shared_kv is not None:
-            return [parts.project(h, f"{p}.attn_q", q_width, bias=self.q_bias)]
+            return [parts.project(h, f"{p}.attn_q", widths[0], bias=self.q_bias)]
         names = [f"{p}.attn_{name}" for name in "qkv"]
         biases, fused = (self.q_bias, self.k_bias, self.v_bias), f"{p}.{self.qkv}"
         if parts.has(f"{fused}.weight"):
-            out = parts.split_project(h, fused, (q_width, kv_width, kv_width), bias=None)
+            out = parts.split_project(h, fused, widths, bias=None)
             if parts.has(f"{fused}.bias"):
                 return out
             return [parts.biased(y, name, bias) for y, name, bias in zip(out, names, biases, strict=True)]
-        q = parts.project(h, names[0], q_width, bias=self.q_bias)
-        k = parts.project(h, names[1], kv_width, bias=self.k_bias)
         if self.k_as_v and not parts.has(f"{names[2]}.weight"):
+            q, k = (parts.project(h, *each[:2], bias=each[2]) for each in zip(names, widths, biases[:2], strict=False))
             return [q, k, k]
-        return [q, k, parts.project(h, names[2], kv_width, bias=self.v_bias)]
+        return [parts.project(h, name, n, bias=bias) for name, n, bias in zip(names, widths, biases, strict=True)]
 
     def _norm(self, parts: GraphParts, x: BufferId, name: str, n_heads: int) -> BufferId:
         """The norm of queries or keys: of each head, or of all together."""
@@ -88,21 +90,27 @@ class AttentionSpec:
         """The layer's caches with its keys and values written, or those of the layer that it shares."""
         sizes = self.heads
         if self.shared_kv is not None:
-            return parts.states.shared_cache(self.shared_kv, sizes.n_kv_heads, sizes.head_dim)
-        cache = parts.states.kv_cache(layer, sizes.n_kv_heads, sizes.head_dim, window=self.window)
+            return parts.states.shared_cache(self.shared_kv, sizes)
+        cache = parts.states.kv_cache(layer, sizes, window=self.window)
         parts.g.node(
             Op.KV_WRITE, [*kv, *parts.where()], [cache.keys, cache.values], f"blk.{layer}.kv_write",
-            n_kv_heads=sizes.n_kv_heads, head_dim=sizes.head_dim,
+            n_kv_heads=sizes.n_kv_heads, head_dim=sizes.head_dim, **_value_dim(sizes),
         )  # fmt: skip
         return cache
 
     def _attend(self, parts: GraphParts, q: BufferId, cache: KVCache, p: str) -> BufferId:
-        sizes = self.heads
-        window = {} if self.window is None else {"window": self.window}
-        out = parts.temp(f"{p}.attn", sizes.q_width)
+        sizes, more = self.heads, {"window": self.window, "softcap": self.softcap}
+        sinks = [parts.weight(f"{p}.attn_sinks.weight", sizes.n_heads)] if self.sinks else []
+        out = parts.temp(f"{p}.attn", sizes.out_width)
         parts.g.node(
-            Op.FLASH_ATTN, [q, cache.keys, cache.values, *parts.where()], [out], f"{p}.flash_attn",
+            Op.FLASH_ATTN, [q, cache.keys, cache.values, *parts.where(), *sinks], [out], f"{p}.flash_attn",
             scale=1.0 / math.sqrt(sizes.head_dim) if self.scale is None else self.scale,
-            n_heads=sizes.n_heads, n_kv_heads=sizes.n_kv_heads, head_dim=sizes.head_dim, **window,
+            n_heads=sizes.n_heads, n_kv_heads=sizes.n_kv_heads, head_dim=sizes.head_dim, **_value_dim(sizes),
+            **{name: value for name, value in more.items() if value is not None},
         )  # fmt: skip
         return out
+
+
+def _value_dim(sizes: HeadSizes) -> dict[str, int]:
+    """The attribute, where values are not as wide as keys."""
+    return {} if sizes.value_dim == sizes.head_dim else {"value_dim": sizes.value_dim}

@@ -50,6 +50,7 @@ def heads(low: GpuLowering, n: HeadsWrite) -> None:
 @GPU.lowers(Attend)
 def attention(low: GpuLowering, n: Attend) -> None:
     """Attention in splits, and their merge, whose result is int8 where only products read it."""
+    _refuse_what_is_new(n)
     n_heads, dim, group = n.n_heads, n.head_dim, n.group
     _check_head(n.node, dim)
     if dim % 8 or group > _MAX_GROUP:
@@ -89,3 +90,8 @@ def _check_head(n: Node, dim: int) -> None:
         raise UnsupportedOp(
             f"node {n.name}: heads of {dim} elements; the GPU kernels do up to {_MAX_HEAD_DIM}; {ELSEWHERE}"
         )
+
+
+def _refuse_what_is_new(n: Attend) -> None:
+    if n.window is not None or n.softcap is not None or n.sinks is not None or n.value_dim != n.head_dim:
+        raise UnsupportedOp(f"node {n.node.name}: windows, soft caps, sinks and other value widths have no kernel yet")

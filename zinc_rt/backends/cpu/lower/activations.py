@@ -80,9 +80,10 @@ def scale(low: CpuLowering, single: Single) -> None:
     arguments = {"x": low.at(x), "y": low.at(y), "n": low.width(y), "number": number}
     if table:
         arguments["factors"] = low.at(table[1])
+    units = -(-low.width(y) // SCALE_CHUNK)
     low.emit(
-        single.node, "scale", low.choice.scale(capped=capped), structs.ScaleArgs, arguments, -(-low.width(y) // SCALE_CHUNK),
-        low.scale(y), (x,), (y,),
+        single.node, "scale", low.choice.scale(capped=capped), structs.ScaleArgs, arguments, units, low.scale(y), (x,),
+        (y,),
     )  # fmt: skip
 
 

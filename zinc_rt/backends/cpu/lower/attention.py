@@ -6,6 +6,7 @@ from typing import Any
 
 from zinc_rt.backends.cpu.lowering import CPU, CpuLowering, External, TempRef
 from zinc_rt.backends.cpu.program import UnitsPer
+from zinc_rt.backends.errors import UnsupportedOp
 from zinc_rt.backends.fusion import Attend, HeadsWrite
 from zinc_rt.kernels.cpu import structs
 from zinc_rt.kernels.cpu.attention import STATE
@@ -29,6 +30,7 @@ def heads(low: CpuLowering, n: HeadsWrite) -> None:
 @CPU.lowers(Attend)
 def attention(low: CpuLowering, n: Attend) -> None:
     """Attention, in splits where threads outnumber heads, which are then merged."""
+    _refuse_what_is_new(n)
     out, partial = low.out, ("partial", n.node.id)
     out.sizes[partial] = out.split_rows * out.max_splits * n.n_heads * (n.head_dim + STATE) * 4
     arguments = {
@@ -44,3 +46,8 @@ def attention(low: CpuLowering, n: Attend) -> None:
             n.node, "merge", low.choice.merge(n.group, n.head_dim), structs.AttentionArgs, arguments, n.n_heads,
             UnitsPer.MERGE, (partial,), (n.y, partial),
         )  # fmt: skip
+
+
+def _refuse_what_is_new(n: Attend) -> None:
+    if n.window is not None or n.softcap is not None or n.sinks is not None or n.value_dim != n.head_dim:
+        raise UnsupportedOp(f"node {n.node.name}: windows, soft caps, sinks and other value widths have no kernel yet")
