@@ -86,6 +86,12 @@ class GraphParts:
             self._add_weight(name, tensor, shape, WeightRows(name, 0, tensor.n_rows))
         return self._weights[name]
 
+    def row(self, name: str, n: int) -> BufferId:
+        """The buffer of an F32 vector as a matrix of one row, [1, n]. Raises what `weight` raises."""
+        if name not in self._weights:
+            self._add_weight(name, self._tensor(name, (n,)), (1, n), WeightRows(name, 0, 1))
+        return self._weights[name]
+
     def weight_rows(
         self, name: str, shape: Sequence[int], start: int, stop: int, *, period: int | None = None, plain: bool = False
     ) -> BufferId:
@@ -188,6 +194,10 @@ class GraphParts:
         made = self.g.buffer(name, BufferKind.TEMP, DType.F32, ("n_rows", width))
         self._widths[made] = width
         return made
+
+    def places(self, name: str, width: int) -> BufferId:
+        """A fresh list of places for each row, i32[n_rows, width]."""
+        return self.g.buffer(name, BufferKind.TEMP, DType.I32, ("n_rows", width))
 
     def width(self, x: BufferId) -> int:
         """Elements of a row of an activation that `temp` made."""
