@@ -127,10 +127,15 @@ class DenseInfo(ModelInfo):
     attention_scale: float | None
 
     @classmethod
-    def from_file(cls, file: GGUFFile, architecture: str, *, interleaved_rope: bool) -> DenseInfo:
-        """Raises `MissingModelKey`, `InvalidKey`, `MissingWeight`, `UnsupportedFeature`."""
+    def from_file(
+        cls, file: GGUFFile, architecture: str, *, interleaved_rope: bool, experts: bool = False
+    ) -> DenseInfo:
+        """Read the keys. experts: whether files may have some, of `n_ff` elements each.
+
+        Raises `MissingModelKey`, `InvalidKey`, `MissingWeight`, `UnsupportedFeature`.
+        """
         keys = Keys(file.metadata, architecture)
-        if keys.has("expert_count") and keys.integer("expert_count", least=0):
+        if not experts and keys.has("expert_count") and keys.integer("expert_count", least=0):
             raise UnsupportedFeature(
                 f"{keys.name('expert_count')} is set: mixture-of-experts {architecture} models are not supported"
             )

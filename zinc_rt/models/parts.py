@@ -132,6 +132,16 @@ class GraphParts:
         self._host.add(name)
         return np.array(self.file.raw(name).reshape(-1).view("<f4"), np.float32)
 
+    def number(self, name: str) -> float | None:
+        """The value of an F32 tensor of one element; None where the file has no such tensor.
+
+        Raises `TensorShapeMismatch` for another shape, or a value that is not finite.
+        """
+        values = self.vector(name, 1)
+        if values is not None and not np.isfinite(values).all():
+            raise TensorShapeMismatch(f"tensor {name} is {values[0]}, a finite number is needed")
+        return None if values is None else float(values[0])
+
     def _tensor(self, name: str, shape: tuple[int, ...], *, plain: bool = False) -> TensorInfo:
         tensor = self.file.tensors.get(name)
         if tensor is None:
@@ -203,17 +213,18 @@ class GraphParts:
         """Elements of a row of an activation that `temp` made."""
         return self._widths[x]
 
-    def embed(self, name: str = "token_embd") -> BufferId:
-        """f32[n_rows, n_embd] from the token ids, by the tensor `name`.weight."""
-        x = self.temp("embd", self.info.n_embd)
-        weight = self.weight(f"{name}.weight", self.info.n_vocab, self.info.n_embd)
-        self.g.node(Op.EMBED, [self.step["token_ids"], weight], [x], "embed")
+    def embed(self, name: str = "token_embd", width: int | None = None) -> BufferId:
+        """Rows of the tensor `name`.weight by the token ids: f32[n_rows, width], n_embd if not said."""
+        usual = name == "token_embd"
+        x = self.temp("embd" if usual else f"{name}.rows", width or self.info.n_embd)
+        weight = self.weight(f"{name}.weight", self.info.n_vocab, self.width(x))
+        self.g.node(Op.EMBED, [self.step["token_ids"], weight], [x], "embed" if usual else f"{name}.embed")
         return x
 
-    def norm(self, x: BufferId, name: str) -> BufferId:
-        """RMS norm of whole rows by the tensor `name`.weight."""
+    def norm(self, x: BufferId, name: str, *, tensor: str | None = None) -> BufferId:
+        """RMS norm of whole rows by the tensor `name`.weight, or by `tensor`."""
         y = self.temp(name, self.width(x))
-        weight = self.weight(f"{name}.weight", self.width(x))
+        weight = self.weight(tensor or f"{name}.weight", self.width(x))
         self.g.node(Op.RMS_NORM, [x, weight], [y], f"{name}.rms_norm", eps=self.eps)
         return y
 
