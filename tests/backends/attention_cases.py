@@ -14,6 +14,8 @@ import numpy as np
 
 from tests.backends.cpu.both import Case, Net, Step
 from tests.backends.cpu.hostile import hostile
+from tests.kernels.material import packed_rows
+from zinc_rt.gguf import GGMLType
 from zinc_rt.ir.op import Op
 from zinc_rt.mem.kv_pages import pages_for
 
@@ -25,6 +27,7 @@ Row = tuple[int, int]
 class Shape:
     """dim: elements of a key. group: query heads that share one of the n_kv key-value heads. value_dim: None for dim.
     rope: elements of a key beside the latent ones, which are the value; 0 for a value cache. sinks: one a head.
+    product: a Q8_0 matrix reads the output, and nothing else does.
     """
 
     dim: int
@@ -36,6 +39,7 @@ class Shape:
     softcap: float | None = None
     sinks: tuple[float, ...] = ()
     scale: float | None = None
+    product: bool = False
 
     @property
     def n_heads(self) -> int:
@@ -82,12 +86,16 @@ def add_nodes(net: Net, s: Shape) -> None:
     written = [b for name, b in sources.items() if name[0] != "q"]
     queries = [b for name, b in sources.items() if name[0] == "q"]
     net.node(Op.KV_WRITE, [*written, *where], caches, **s.attributes())
-    more = {"window": s.window, "softcap": s.softcap}
+    more, width = {"window": s.window, "softcap": s.softcap}, s.n_heads * s.out_dim
+    y = net.temp(width) if s.product else net.out("y", width)
     net.node(
         Op.FLASH_ATTN, [*queries, *caches, *where, *([net.vector(np.float32(s.sinks))] if s.sinks else [])],
-        [net.out("y", s.n_heads * s.out_dim)], scale=s.dim**-0.5 if s.scale is None else s.scale, n_heads=s.n_heads,
+        [y], scale=s.dim**-0.5 if s.scale is None else s.scale, n_heads=s.n_heads,
         **s.attributes(), **{name: value for name, value in more.items() if value is not None},
     )  # fmt: skip
+    if s.product:
+        rows = packed_rows(GGMLType.Q8_0, np.random.default_rng(width), 5, width)
+        net.node(Op.MATMUL, [y, net.matrix(GGMLType.Q8_0, np.ascontiguousarray(rows))], [net.out("out", 5)])
 
 
 def build(s: Shape, contexts: Sequence[int], steps: Mapping[str, list[Row]], how: str) -> Case:

@@ -130,7 +130,7 @@ FLOAT_PARTS = ("ffn_gate_inp", "conv", "norm", "position_embd", "token_types")
 def made_up(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
     """Values that keep the size of what passes through, and let every part show in the logits."""
     x = rng.standard_normal(shape).astype(np.float32)
-    last = name.split(".")[-1] if name.endswith((".weight", ".bias", ".scale")) else name
+    last = name.rsplit(".", maxsplit=1)[-1] if name.endswith((".weight", ".bias", ".scale")) else name
     if name.endswith("norm.weight"):
         return 1 + x / 4
     if "ssm_a" in name and last != "weight":

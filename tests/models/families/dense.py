@@ -29,7 +29,7 @@ def rotation(net: Net) -> Rope:
     """Phi's factors are the long ones where the context in use is longer than the original one."""
     name, factors = net.made.case.architecture, None
     if name == "phi3" and net.has("rope_factors_long.weight"):
-        long = CONTEXT_IN_USE > net.number("rope.scaling.original_context_length")
+        long = net.number("rope.scaling.original_context_length") < CONTEXT_IN_USE
         factors = net[f"rope_factors_{'long' if long == net.does('long factors') else 'short'}.weight"]
     dim = net.keys.get("rope.dimension_count", net.number("attention.key_length"))
     return net.rope(dim, halves=name in HALVES, factors=factors)

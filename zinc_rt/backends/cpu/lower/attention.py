@@ -10,9 +10,6 @@ from zinc_rt.backends.fusion import Attend, HeadsWrite
 from zinc_rt.kernels.cpu import structs
 from zinc_rt.kernels.cpu.attention_split import STATE
 
-FARTHEST = 1 << 30
-"""A window as wide as no context: wider ones are the same."""
-
 
 @CPU.lowers(HeadsWrite)
 def heads(low: CpuLowering, n: HeadsWrite) -> None:
@@ -37,7 +34,7 @@ def attention(low: CpuLowering, n: Attend) -> None:
     arguments = {
         "q": low.at(n.q), "q_rope": low.optional(n.q_rope), "k_cache": low.at(n.k_cache), "v_cache": low.at(n.v_cache),
         "sinks": low.optional(n.sinks), "y": low.at(n.y), "partial": TempRef(partial), "n_kv": n.n_kv_heads,
-        "max_splits": out.max_splits, "window": min(n.window or 0, FARTHEST), "scale": n.scale,
+        "max_splits": out.max_splits, "window": n.window or 0, "scale": n.scale,
         "softcap": n.softcap or 0.0,
     }  # fmt: skip
     low.emit(
