@@ -1,4 +1,4 @@
-"""Operations on each element: residual additions, biases, SwiGLU."""
+"""Operations on each element: residual additions, biases, products, gates."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from zinc_rt.ir.definition import FLOAT32, ROW, AttrSpec, OpDefinition, Operands
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.unify import Bindings
 from zinc_rt.kernels.reference.arith import F32
-from zinc_rt.kernels.reference.mathfn import gelu, silu, times_sigmoid
+from zinc_rt.kernels.reference.mathfn import gelu, sigmoid, silu, times_sigmoid
 
 
 def swiglu_rows(gate: F32, up: F32) -> F32:
@@ -64,6 +64,19 @@ GATED: Mapping[str, AttrSpec] = {
 }
 """What a gate goes through: the activation, and the two numbers of "clamped"."""
 
+
+def _sigmoid_mul(at: Operands) -> None:
+    x, gate = at.inputs
+    with np.errstate(all="ignore"):
+        at.outputs[0][...] = x * sigmoid(gate).reshape(x.shape)
+
+
+def _mul(at: Operands) -> None:
+    a, b = at.inputs
+    with np.errstate(all="ignore"):
+        at.outputs[0][...] = a * b.reshape(a.shape)
+
+
 _Y = activation("y", "R", "n")
 _GATE = activation("gate", "R", "n")
 
@@ -95,5 +108,19 @@ OPS = (
             {**GATED, "up_start": AttrSpec(int, at_least=0)},
             (_part_fits,),
         ),
+    ),
+    OpDefinition(
+        Op.SIGMOID_MUL,
+        OpSignature((ROW, activation("gate", "R", "n")), (_Y,)),
+        reference=_sigmoid_mul,
+        # x * (1 / (1 + exp(-gate)))
+        operations=lambda cost: 4 * cost.elements(0),
+    ),
+    OpDefinition(
+        Op.MUL,
+        OpSignature((activation("a", "R", "n"), activation("b", "R", "n")), (_Y,)),
+        reference=_mul,
+        operations=lambda cost: cost.elements(0),
+        either_rows=True,
     ),
 )

@@ -148,7 +148,7 @@ def heads_kernel(
     dim: int, pairs: int, *, interleaved: bool, norm: bool, cache: bool, weight: bool | None = None, row: int = 0,
     start: int = 0,
 ) -> KernelEntry:  # fmt: skip
-    """Heads of `dim` elements, 2 * `pairs` of them rotated; weight: whether the norm has one, which it does if not said.
+    """Heads of `dim` elements, 2 * `pairs` of them rotated; weight: whether the norm has one; not said: it does.
 
     row, start: they are elements start .. of heads of `row` elements in the cache, 0 for `dim`. See `heads.GpuHeadsArgs`.
     """

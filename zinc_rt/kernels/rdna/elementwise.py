@@ -67,10 +67,8 @@ def scaled(v, number, WHAT: str):
     """v times the number, or held under it."""
     if WHAT == "softcap":
         return number * tanh(v / number)
-    elif WHAT == "scale" or WHAT == "position":
-        return v * number
-    else:
-        static_assert(False, f"scale does not know {WHAT}")
+    static_assert(WHAT == "scale", f"scale does not know {WHAT}")
+    return v * number
 
 
 @kernel(workgroup=256)
@@ -86,7 +84,7 @@ def scale(x: ptr[f32], y: ptr[f32], number: f32, n: u32, WHAT: str):
 
 @kernel(workgroup=256)
 def position_scale(x: ptr[f32], positions: ptr[u32], factors: ptr[f32], y: ptr[f32], n: u32):
-    """y[row] = x[row] * factors[positions[row]] for rows of n elements; ceil(n / 256) workgroups in x, a row each in y."""
+    """y[row] = x[row] * factors[positions[row]], rows of n elements; ceil(n / 256) workgroups in x, a row each in y."""
     i = workgroup_id(0) * 256 + workitem_id()
     row = workgroup_id(1)
     number = cast(factors, ptr[f32, Space.CONSTANT])[cast(positions, ptr[u32, Space.CONSTANT])[row]]
