@@ -28,6 +28,9 @@ from zinc_rt.ir.graph import Graph, Node
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.ops import attributes
 
+FARTHEST = 1 << 30
+"""Positions that no context has: a window as wide or wider hides nothing."""
+
 
 class FusedGraph:
     """A graph as kernels run it. `nodes` are in an order in which they may run."""
@@ -208,7 +211,7 @@ class _Fusing:
         window, softcap = attrs.get("window"), attrs.get("softcap")
         yield Attend(
             n, q, q_rope, k, v, positions, slots, pages, n.outputs[0], int(attrs["n_heads"]), int(attrs["n_kv_heads"]),
-            head_dim, value_dim, float(attrs["scale"]), None if window is None else int(window),
+            head_dim, value_dim, float(attrs["scale"]), None if window is None else min(int(window), FARTHEST),
             None if softcap is None else float(softcap), sinks[0] if sinks else None,
         )  # fmt: skip
 
