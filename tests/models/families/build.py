@@ -173,9 +173,11 @@ def write_case(path: Path, case: Case, weights: GGMLType = GGMLType.F32) -> Made
     writer = GGUFWriter(path)
     writer.add("general.architecture", case.architecture)
     for key, value in case.keys.items():
-        whole = isinstance(value, int) and not isinstance(value, bool)
+        whole = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 32
         writer.add(f"{case.architecture}.{key}", value, ValueType.UINT32 if whole else None)
     add_vocabulary(writer)
+    if "token_types.weight" in case.shapes:
+        writer.add("tokenizer.ggml.token_type_count", case.shapes["token_types.weight"][0], ValueType.UINT32)
     formats = {}
 
     def format_of(name: str, shape: tuple[int, ...]) -> GGMLType:
