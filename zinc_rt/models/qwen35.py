@@ -80,9 +80,9 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
     for layer in range(info.n_layers, info.n_layers + info.n_drafts):
         parts.leave(f"blk.{layer}.{tensor}.weight" for tensor in _DRAFT_TENSORS)
 
+    attention = AttentionSpec(info.heads, rotation, qk_norm=True, out_gate=True)
+
     def block(layer: int) -> BlockSpec:
-        fused = "attn_qkv" if parts.has(f"blk.{layer}.attn_qkv.weight") else None
-        attention = AttentionSpec(info.heads, rotation, qk_norm=True, qkv=fused, out_gate=True)
         mixer: Part = delta if info.recurrent[layer] else attention
         return BlockSpec((Branch("attn", mixer, "attn_norm"), Branch("ffn", ffn, "post_attention_norm")))
 
