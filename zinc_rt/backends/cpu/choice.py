@@ -8,7 +8,7 @@ from typing import Any
 from zinc_rt.backends.fusion import Attend
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf import GGMLType
-from zinc_rt.kernels.cpu import attention, elementwise, embed, experts, heads, matmul, matmul_float, packs, recurrent, repack, routing
+from zinc_rt.kernels.cpu import attention, elementwise, embed, experts, grouped, heads, matmul, matmul_float, packs, recurrent, repack, routing
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
 from zinc_rt.lang.kernel import Function, Static
 from zinc_rt.lang.target import Target
@@ -130,6 +130,14 @@ class TargetTuning:
     def expert_down(self, kind: GGMLType) -> Kernel:
         """Down of chosen experts, summed."""
         return experts.expert_down, {"FMT": kind.name, **self._experts(kind)}
+
+    def grouped_pack(self) -> Kernel:
+        """Parts of rows, packed."""
+        return grouped.grouped_pack, {"W": self.lanes, "LEAST": self.expert_block}
+
+    def grouped_matmul(self, kind: GGMLType) -> Kernel:
+        """Parts of rows times a matrix each."""
+        return grouped.grouped_matmul, {"FMT": kind.name, **self._experts(kind)}
 
     def merge(self, n: Attend) -> Kernel:
         """Merging of splits."""
