@@ -28,7 +28,6 @@ from zinc_rt.models import (
 from zinc_rt.models.definition import ModelDefinition
 from zinc_rt.models.errors import DuplicateArchitecture, UnsupportedArchitecture
 
-
 REFUSED = {
     "clip": "the file is the image part of a model, and images are not supported; open the file of its text part",
     "gemma3n": "its layers keep several streams, which nothing here computes",
