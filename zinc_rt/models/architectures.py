@@ -29,6 +29,18 @@ from zinc_rt.models.definition import ModelDefinition
 from zinc_rt.models.errors import DuplicateArchitecture, UnsupportedArchitecture
 
 
+REFUSED = {
+    "clip": "the file is the image part of a model, and images are not supported; open the file of its text part",
+    "gemma3n": "its layers keep several streams, which nothing here computes",
+    "gemma4-assistant": "it drafts tokens for a gemma4 model and is none by itself",
+    "granitehybrid": "its layers without attention are of the kind mamba2, which nothing here computes",
+    "mistral4": "its attention is latent over its own keys, which nothing here reads",
+    "phimoe": "its norms have biases, which nothing here computes",
+    "qwen2vl": "its positions have three parts, for images; qwen3vl files run as text",
+}
+"""Relatives of what is supported, and in a few words why they are not."""
+
+
 class Architecture(Protocol):
     """An architecture file: a module, or any object with these two members."""
 
@@ -78,7 +90,9 @@ def architecture_for(name: str) -> Architecture:
     """What builds files of this architecture. Raises `UnsupportedArchitecture`, which names what is supported."""
     found = _TABLE.get(name)
     if found is None:
-        raise UnsupportedArchitecture(f"architecture {name!r} is not supported; supported are {', '.join(supported())}")
+        why = f": {REFUSED[name]}" if name in REFUSED else ""
+        known = ", ".join(supported())
+        raise UnsupportedArchitecture(f"architecture {name!r} is not supported{why}; supported are {known}")
     return found
 
 

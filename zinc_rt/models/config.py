@@ -128,9 +128,9 @@ class DenseInfo(ModelInfo):
 
     @classmethod
     def from_file(
-        cls, file: GGUFFile, architecture: str, *, interleaved_rope: bool, experts: bool = False
+        cls, file: GGUFFile, architecture: str, *, interleaved_rope: bool, experts: bool = False, longrope: bool = False
     ) -> DenseInfo:
-        """Read the keys. experts: whether files may have some, of `n_ff` elements each.
+        """Read the keys. experts: whether files may have some, of `n_ff` elements each. longrope: see `RopeConfig`.
 
         Raises `MissingModelKey`, `InvalidKey`, `MissingWeight`, `UnsupportedFeature`.
         """
@@ -146,6 +146,8 @@ class DenseInfo(ModelInfo):
             n_ff=keys.integer("feed_forward_length"),
             heads=heads,
             rms_eps=keys.number("attention.layer_norm_rms_epsilon"),
-            rope=RopeConfig.from_keys(keys, heads.head_dim, info.n_ctx_train, interleaved=interleaved_rope),
+            rope=RopeConfig.from_keys(
+                keys, heads.head_dim, info.n_ctx_train, interleaved=interleaved_rope, longrope=longrope
+            ),
             attention_scale=keys.number("attention.scale", 0.0) or None,
         )

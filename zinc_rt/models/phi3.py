@@ -22,7 +22,7 @@ NAMES = ("phi3",)
 
 def define(file: GGUFFile, name: str) -> ModelDefinition:
     """See `Architecture.define`."""
-    info = DenseInfo.from_file(file, name, interleaved_rope=False)
+    info = DenseInfo.from_file(file, name, interleaved_rope=False, longrope=True)
     parts = GraphParts(file, info, info.rms_eps)
     long, short = (parts.rope_factors(f"rope_factors_{which}.weight", info.rope) for which in ("long", "short"))
     rotation = parts.rotation(

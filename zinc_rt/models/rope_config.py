@@ -18,7 +18,7 @@ from zinc_rt.models.keys import Keys
 
 F64 = npt.NDArray[np.float64]
 
-SCALING_TYPES = ("none", "linear", "yarn", "longrope")
+SCALING_TYPES = ("none", "linear", "yarn")
 MAX_RATIO: Final = float(1 << 20)
 """The greatest factor, and 1 over the least: beyond, frequencies and the ends of YaRN's blend overflow."""
 
@@ -45,15 +45,21 @@ class RopeConfig:
     log_multiplier: float = 0.0
 
     @classmethod
-    def from_keys(cls, keys: Keys, head_dim: int, train_context: int, *, interleaved: bool) -> RopeConfig:
-        """Read `rope.*`. Raises `InvalidKey`, `UnsupportedFeature` for a scaling type that is not built."""
+    def from_keys(
+        cls, keys: Keys, head_dim: int, train_context: int, *, interleaved: bool, longrope: bool = False
+    ) -> RopeConfig:
+        """Read `rope.*`. longrope: whether the architecture knows that scaling type, too.
+
+        Raises `InvalidKey`, `UnsupportedFeature` for a scaling type that is not built.
+        """
         dim = keys.integer("rope.dimension_count", head_dim, most=head_dim)
         if dim % 2:
             raise InvalidKey(f"{keys.name('rope.dimension_count')} is {dim}, it must be even")
         scaling = keys.text("rope.scaling.type", "linear")  # a factor without a type is a linear one
-        if scaling not in SCALING_TYPES:
+        known = (*SCALING_TYPES, "longrope") if longrope else SCALING_TYPES
+        if scaling not in known:
             raise UnsupportedFeature(
-                f"{keys.name('rope.scaling.type')} is {scaling!r}; supported are {', '.join(SCALING_TYPES)}"
+                f"{keys.name('rope.scaling.type')} is {scaling!r}; supported are {', '.join(known)}"
             )
         factor = 1.0
         if scaling in ("linear", "yarn"):

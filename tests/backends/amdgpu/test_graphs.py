@@ -11,6 +11,7 @@ from tests.backends.amdgpu.stage import amd_backend, check
 from tests.backends.cpu.both import Net, Step, expected
 from tests.backends.cpu.hostile import ordinary
 from tests.backends.cpu.test_graphs import random_case
+from tests.backends.cpu.test_rows import CASES
 from tests.kernels.material import (
     FLOATS,
     QUANTISED,
@@ -84,6 +85,13 @@ def test_hostile_weights_and_activations(backend: AmdBackend, rng: np.random.Gen
         net.node(Op.MATMUL, [net.rows("x", 512), matrix], [net.out("y", 9)])
         case = net.case([Step(3, {"x": adversarial_activations(rng, 3, 512)})])
         check(backend, case, expected(case))
+
+
+@pytest.mark.parametrize(
+    "name", ["gates-33", "gates-256", "factors-33", "factors-2049", "plain-norms-33", "plain-norms-64"]
+)
+def test_gates_factors_and_norms_without_weights(backend: AmdBackend, name: str) -> None:
+    check(backend, CASES[name](), expected(CASES[name]()))
 
 
 def test_batches_are_recorded_once_a_shape(backend: AmdBackend) -> None:

@@ -7,23 +7,32 @@ from typing import Any
 
 from zinc_rt.backends.amdgpu.lowering import FOUR, GPU, GpuLowering, pack_keys, wanted_key
 from zinc_rt.backends.amdgpu.operations import ArgumentBlock, TempSpec
+from zinc_rt.backends.arrays import n_bytes
 from zinc_rt.backends.fusion import Gate, NormRows, Single
 from zinc_rt.backends.lowering import Counted
 from zinc_rt.ir.op import Op
+from zinc_rt.ir.ops import product_weights
 from zinc_rt.kernels.rdna.catalogue import DECODE, FLOATS, KernelEntry, gate_kernels, plain_norm, sum_norm
 from zinc_rt.kernels.rdna.norm import GpuSumNormArgs
+
+HOST_TABLE = 256 << 20
+"""Bytes from which on a table of which steps read rows alone stays in the host's memory."""
 
 
 @GPU.lowers(Op.EMBED)
 def embed(low: GpuLowering, single: Single) -> None:
-    """Rows of the file's table."""
+    """Rows of the file's table; of a large one that no product reads, the host brings them."""
     (ids, table), y = single.node.inputs, single.node.outputs[0]
     width = int(low.graph.buffer(table).shape[1])
     kind = low.format_of(single.node, table)
     span = 256 if kind in FLOATS else 2048
+    rows, numbers = low.at(table), low.at(ids)
+    if table not in product_weights(low.graph) and n_bytes(low.graph.buffer(table), low.sizes) >= HOST_TABLE:
+        low.out.gathered[table] = ids
+        rows, numbers = TempSpec(("gathered", table)), TempSpec("row numbers")
     low.emit(
         single.node, DECODE[f"embed_{kind.lower()}"], lambda s: (-(-width // span), s.n_rows),
-        (low.at(table), low.at(ids), low.at(y), width), "n_rows", (ids,), (y,),
+        (rows, numbers, low.at(y), width), "n_rows", (ids,), (y,),
     )  # fmt: skip
 
 
