@@ -33,7 +33,6 @@ WAITING = {
     "glm4moe",
     "glm4moe-mtp",
     "glm4moe-norms-scale",
-    "gpt-oss",
     "lfm2",
     "lfm2-window",
     "lfm2moe",

@@ -14,6 +14,7 @@ from zinc_rt.models import (
     gemma3,
     gemma4,
     glm4,
+    gpt_oss,
     granite,
     llama,
     mistral3,
@@ -96,5 +97,8 @@ def architecture_for(name: str) -> Architecture:
     return found
 
 
-for _file in (llama, qwen2, qwen3, smollm3, mistral3, phi3, olmo2, glm4, granite, gemma3, gemma4, qwen2moe, qwen3moe):
+for _file in (
+    llama, qwen2, qwen3, smollm3, mistral3, phi3, olmo2, glm4, granite, gemma3, gemma4, qwen2moe, qwen3moe,
+    gpt_oss,
+):  # fmt: skip
     register(_file)
