@@ -36,12 +36,6 @@ WAITING = {
     "lfm2",
     "lfm2-window",
     "lfm2moe",
-    "qwen35",
-    "qwen35-fused-qkv",
-    "qwen35-mtp",
-    "qwen35moe",
-    "qwen35moe-fused-experts",
-    "qwen3next",
 }
 """Cases that are refused so far."""
 

@@ -24,11 +24,11 @@ from zinc_rt.models import (
     qwen2moe,
     qwen3,
     qwen3moe,
+    qwen35,
     smollm3,
 )
 from zinc_rt.models.definition import ModelDefinition
 from zinc_rt.models.errors import DuplicateArchitecture, UnsupportedArchitecture
-
 
 REFUSED = {
     "clip": "the file is the image part of a model, and images are not supported; open the file of its text part",
@@ -98,7 +98,20 @@ def architecture_for(name: str) -> Architecture:
 
 
 for _file in (
-    llama, qwen2, qwen3, smollm3, mistral3, phi3, olmo2, glm4, granite, gemma3, gemma4, qwen2moe, qwen3moe,
+    llama,
+    qwen2,
+    qwen3,
+    smollm3,
+    mistral3,
+    phi3,
+    olmo2,
+    glm4,
+    granite,
+    gemma3,
+    gemma4,
+    qwen2moe,
+    qwen3moe,
+    qwen35,
     gpt_oss,
-):  # fmt: skip
+):
     register(_file)
