@@ -7,7 +7,8 @@ Run as a program of its own:
     python -m tests.formats.fakes same NAME        whether a record of `KNOWN` gives Q4_0's bits
     python -m tests.formats.fakes compared         each record of `variants` on each tier, against the reference
 
-The first three take the name of a type that ggml has and the table does not, Q4_0_4_4: blocks of 32 elements in 18 bytes.
+The first three take the name of a type that ggml has and the table does not, Q4_0_4_4: blocks of 32 elements in 18
+bytes.
 """
 
 from __future__ import annotations

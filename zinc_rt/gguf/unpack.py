@@ -186,7 +186,7 @@ def _six_bit_signed(packed: U8) -> I32:
     """
     high = np.ascontiguousarray(packed[..., :2]).view("<u2") >> np.arange(0, 16, 2, dtype=np.uint16) & 3
     low = np.stack([packed[..., 2:] & 15, packed[..., 2:] >> 4], axis=-1).reshape(*packed.shape[:-1], 8)
-    return (low | high << 4).astype(np.int32) - 32
+    return np.asarray(low | high << 4, np.int32) - 32
 
 
 def _six_bit_halves(packed: U8) -> I32:
@@ -195,4 +195,4 @@ def _six_bit_halves(packed: U8) -> I32:
     """
     low = np.concatenate([packed[..., :8] & 15, packed[..., :8] >> 4], axis=-1)
     high = np.concatenate([packed[..., 8:] >> shift & 3 for shift in (0, 2, 4, 6)], axis=-1)
-    return (low | high << 4).astype(np.int32) - 32
+    return np.asarray(low | high << 4, np.int32) - 32
