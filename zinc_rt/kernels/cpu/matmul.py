@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from zinc_rt.formats.decode import integers_of
+from zinc_rt.formats.table import SUPER_GROUPS
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
 from zinc_rt.kernels.cpu.matrix import MAX_GROUPS, matrix_rows, matrix_scratch, tile_shapes, unpack_tile
 from zinc_rt.kernels.cpu.structs import MatmulArgs, StepRecord
@@ -125,6 +126,9 @@ def tile_rows(
     aside = array(f32, 8 * N * W, zero=False)
     scales: ptr[u8] = tile + (groups >> SUPER_SHIFT) * TILE.super_scales
     w: ptr[u8] = weights_of(tile, groups, FMT)
+    # Ahead of the weights by the same distance in every tile: the scales of the next one lie in between.
+    STEP = TILE.weights + TILE.scales + TILE.super_scales // SUPER_GROUPS
+    following: ptr[u8] = w
     xv: ptr[i8] = x
     dv: ptr[f32] = d
     sv: ptr[i32] = s
@@ -139,8 +143,9 @@ def tile_rows(
                 one = regs(vec[f32, W], N)
                 group: i32 = first + (0, 16, 8, 24)[r]
                 while group < groups:
-                    for i in unroll(0, TILE.weights, 64):
-                        prefetch(w, AHEAD + i)
+                    for i in unroll(0, STEP, 64):
+                        prefetch(following, AHEAD + i)
+                    following = following + STEP
                     supers = tile + (group >> SUPER_SHIFT) * TILE.super_scales
                     add_group(w, scales, supers, xv, dv, sv, s_stride, one, FMT, M, W, SIGNED)
                     group += TREE_LANES
