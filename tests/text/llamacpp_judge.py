@@ -1,12 +1,15 @@
 """llama.cpp's own tokenizer as a judge: the wheel `xllamacpp`, which serves a tiny model with the vocabulary to ask about.
 
-The wheel is not among the test dependencies. With it installed, `python -m pytest -m slow tests/text` uses it.
+The wheel is not among the test dependencies. With it installed, `python -m pytest -m slow tests/text` uses it, and
+`python -m tests.text.llamacpp_judge` writes `pretokenizers.json`, what it gives for a smaller set of texts.
 """
 
 from __future__ import annotations
 
 import http.client
 import json
+import tempfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,8 +17,12 @@ from typing import Any
 
 import numpy as np
 
+from tests.text.random_texts import random_texts
+from tests.text.vocabularies import bpe_metadata, gemma4_metadata
 from zinc_rt.gguf import GGMLType, GGUFWriter
+from zinc_rt.text.pretokenizers import PRE_TOKENIZERS
 
+RECORDED = Path(__file__).with_name("pretokenizers.json")
 _WIDTH = 32
 
 
@@ -76,3 +83,38 @@ def judge(path: Path, tokenizer: Mapping[str, Any]) -> Iterator[Judge]:
     server = xllamacpp.Server(params)
     yield Judge(server.listening_address)
     del server
+
+
+def one_name_each() -> list[str]:
+    """The first name of each way to cut text."""
+    return list({id(row): name for name, row in reversed(PRE_TOKENIZERS.items())}.values())[::-1]
+
+
+def metadata_of(name: str) -> dict[str, Any]:
+    """A test vocabulary under a pre-tokenizer's name."""
+    return gemma4_metadata() if PRE_TOKENIZERS[name].raw else bpe_metadata(name)
+
+
+def recorded_texts() -> list[str]:
+    """The texts of `pretokenizers.json`, of snippets alone, so that all Pythons make the same."""
+    return list(random_texts(5, 150, any_character=False))
+
+
+def digest(ids: list[int]) -> int:
+    """A number that stands for some ids."""
+    return zlib.crc32(np.array(ids, "<i4").tobytes())
+
+
+def main() -> None:
+    """Write `pretokenizers.json`."""
+    answers: dict[str, list[int]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name in one_name_each():
+            with judge(Path(folder) / f"{name}.gguf", metadata_of(name)) as server:
+                answers[name] = [digest(ids) for ids in server.all_ids(recorded_texts())]
+    lines = ",\n".join(f'"{name}": {json.dumps(row, separators=(",", ":"))}' for name, row in answers.items())
+    RECORDED.write_text(f"{{\n{lines}\n}}\n")
+
+
+if __name__ == "__main__":
+    main()

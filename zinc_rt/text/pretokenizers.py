@@ -39,7 +39,8 @@ _CASED = (
 def _cased_words(tail: str = "", *, no: str = "") -> str:
     """Words that break where a capital follows a small letter. tail: what may end a word; no: letters left out."""
     upper, lower = (f"[{kinds}&&[^{no}]]" if no else f"[{kinds}]" for kinds in (_UPPER, _LOWER))
-    return rf"[^\r\n\p{{L}}\p{{N}}]?(?:{upper}*{lower}+|{upper}+{lower}*){tail}"
+    before = r"[^\r\n\p{L}\p{N}]?"  # tried with the first form, then without, and only then with the second form
+    return f"{before}{upper}*{lower}+{tail}|{before}{upper}+{lower}*{tail}"
 
 
 def _cased(digits: str, tail: str = "") -> str:
@@ -108,9 +109,7 @@ _DEEPSEEK_LLM = PreTokenizer(
 _DEEPSEEK_CODER = PreTokenizer((r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _CJK, r"\p{N}"))
 _DEEPSEEK_V3 = PreTokenizer((r"\p{N}{1,3}", _KANA_HAN, _marks()))
 _SPARK = PreTokenizer((r"\p{N}{1,3}", _KANA_HAN, _marks("", r"[\r\n]|\s+(?!\S)|\s+"), r"\p{N}"))
-_SEED_CODER = PreTokenizer(
-    (rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+|{_BLANK}",)
-)
+_SEED_CODER = PreTokenizer((rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+|{_BLANK}",))
 _BAILING = PreTokenizer(
     (
         rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*"
@@ -138,8 +137,7 @@ _JAIS_2 = PreTokenizer(
     )
 )
 GEMMA4 = PreTokenizer((_LINES,), add_bos=True, raw=True)
-"""What a file of tokenizer model "gemma4" has, whatever it names."""
-_RAW = PreTokenizer((_LINES,), raw=True)
+"""What a file of tokenizer model "gemma4" has, whatever pre-tokenizer it names."""
 
 _FAMILIES: tuple[tuple[PreTokenizer, tuple[str, ...]], ...] = (
     (_LLAMA3, ("llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2",
@@ -177,7 +175,7 @@ _FAMILIES: tuple[tuple[PreTokenizer, tuple[str, ...]], ...] = (
     (_JAIS_2, ("jais-2",)),
     (_BLOOM, ("bloom", "poro-chat", "gpt3-finnish")),
     (_VIKING, ("viking",)),
-    (_RAW, ("sarvam-moe",)),
+    (GEMMA4, ("gemma4", "granite-embed-multi-311m")),
     (_DEFAULT, ("default",)),
 )  # fmt: skip
 
