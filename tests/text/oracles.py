@@ -185,7 +185,7 @@ _STAGES: dict[str, list[Matcher]] = {
     "gpt-4o": [lambda t, i: _o200k(t, i, 3, True)],
     "deepseek-v3": [
         lambda t, i: _run(t, i, lambda c: _is(c, "N"), 3),
-        lambda t, i: _run(t, i, _between("一龥", "\u3040ゟ", "゠ヿ")),
+        lambda t, i: _run(t, i, _between("一龥", "\u3040ゟ", "\u30a0ヿ")),
         _deepseek_v3,
     ],
     "deepseek-coder": [

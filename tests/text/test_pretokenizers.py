@@ -36,7 +36,7 @@ UPSTREAM = {  # as the models' own tokenizer.json files have them
     "qwen2": (_CONTRACTION + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}" + _TAIL_PLAIN,),
     "tekken": (_WORDS.replace("(?:TAIL)", "") + r"|\p{N}" + _TAIL,),
     "gpt-4o": (_WORDS_WITH_CONTRACTION + r"|\p{N}{1,3}" + _TAIL,),
-    "deepseek-v3": (r"\p{N}{1,3}", "[一-龥\u3040-ゟ゠-ヿ]+", _V3),
+    "deepseek-v3": (r"\p{N}{1,3}", "[一-龥\u3040-ゟ\u30a0-ヿ]+", _V3),
     "deepseek-coder": (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥\u0800-一가-\ud7ff]+", r"\p{N}"),
     "seed-coder": (
         _CONTRACTION + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}" + "\r\n" + r"]+|\s*[\r\n]+|\s+(?!\S)|\s+",
@@ -56,7 +56,6 @@ UPSTREAM = {  # as the models' own tokenizer.json files have them
         + _TAIL_PLAIN,
     ),
 }
-"""Case folding beyond ASCII is llama.cpp's business and not the pattern's: (?i:'s) also takes 'ſ upstream."""
 
 
 @cache

@@ -70,8 +70,8 @@ def spm_metadata(name: str = "prefix", **changes: Any) -> dict[str, Any]:
 def gemma4_metadata(**changes: Any) -> dict[str, Any]:
     """Metadata of a vocabulary of tokenizer model "gemma4". Four line feeds are a token that no merge makes."""
     merges = (
-        "▁ r", "i v", "e r", "iv er", "▁r iver", "r iver", "▁ ▁", "▁▁ ▁▁", "\n \n", "\n\n \n", "t h", "th e", "▁ the", "e s",
-        "s ▁", "1 2", "3 4", "12 34", "水 源", "ж Ж", ". .", ".. .", "' s", "e \u0301", "R iver", "▁ S", "S t",
+        "▁ r", "i v", "e r", "iv er", "▁r iver", "r iver", "▁ ▁", "▁▁ ▁▁", "\n \n", "\n\n \n", "t h", "th e", "▁ the",
+        "e s", "s ▁", "1 2", "3 4", "12 34", "水 源", "ж Ж", ". .", ".. .", "' s", "e \u0301", "R iver", "▁ S", "S t",
     )  # fmt: skip
     characters = sorted({c for merge in merges for c in merge.replace(" ", "")} | set("aéÉ…!"))
     special, joined = ["<pad>", "<eos>", "<bos>", "<|turn>", "<turn|>"], [merge.replace(" ", "") for merge in merges]

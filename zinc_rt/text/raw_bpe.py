@@ -48,8 +48,8 @@ class RawBPE(BPE):
         return [ids[name] for part in parts for name in ((part,) if part in ids else byte_names(part))]
 
     def _ids_of(self, text: str) -> list[int]:
-        lines = _LINES.findall(text)
-        waiting = iter(
-            self._engine.encode_batch_fast([x for x in lines if x not in self._runs], add_special_tokens=False)
-        )
-        return [id_ for x in lines for id_ in ((self._runs[x],) if x in self._runs else next(waiting).ids)]
+        out: list[int] = []
+        for line in _LINES.findall(text):
+            run = self._runs.get(line)
+            out += super()._ids_of(line) if run is None else (run,)
+        return out
