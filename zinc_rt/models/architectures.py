@@ -64,7 +64,9 @@ def architecture_for(name: str) -> Architecture:
     """What builds files of this architecture. Raises `UnsupportedArchitecture`, which names what is supported."""
     found = _TABLE.get(name)
     if found is None:
-        raise UnsupportedArchitecture(f"architecture {name!r} is not supported; supported are {', '.join(supported())}")
+        raise UnsupportedArchitecture(f"architecture {name!r} is not supported").with_advice(
+            f"what would run: a model of architecture {', '.join(supported())}"
+        )
     return found
 
 

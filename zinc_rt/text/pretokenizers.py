@@ -185,11 +185,12 @@ PRE_TOKENIZERS: dict[str, PreTokenizer] = {name: row for row, names in _FAMILIES
 def find(pre: str | None, key: str) -> PreTokenizer:
     """The row for a `tokenizer.ggml.pre` value; none or an empty one means the default, as in llama.cpp.
 
-    Raises UnsupportedTokenizer, naming `key`, the value and what is supported.
+    Raises UnsupportedTokenizer, which names `key` and the value, and advises what is supported.
     """
     row = PRE_TOKENIZERS.get(pre or "default")
     if row is None:
-        raise UnsupportedTokenizer(
-            f"unknown pre-tokenizer {shown(pre)}; supported: {', '.join(PRE_TOKENIZERS)}", key=key, value=pre
+        raise UnsupportedTokenizer(f"unknown pre-tokenizer {shown(pre)}", key=key, value=pre).with_advice(
+            f"what would run: a model with the pre-tokenizer {', '.join(names[0] for _, names in _FAMILIES)},"
+            " or with another name of these (docs/tokenizers.md)"
         )
     return row

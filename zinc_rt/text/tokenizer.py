@@ -14,15 +14,15 @@ from typing import Any, Protocol
 import numpy as np
 
 from zinc_rt.checks import show, whole
-from zinc_rt.text import bpe, pretokenizers
+from zinc_rt.text import bpe
 from zinc_rt.text import metadata as md
-from zinc_rt.text.errors import TokenizerError, UnsupportedTokenizer, shown
+from zinc_rt.text.errors import TokenizerError, shown
+from zinc_rt.text.kinds import read_kind
 from zinc_rt.text.raw_bpe import RawBPE
 from zinc_rt.text.special import SpecialTokens, read_special_tokens
 from zinc_rt.text.spm import SPACE, SentencePiece
 from zinc_rt.text.vocab import KEY, TokenKind, Vocabulary, read_vocabulary
 
-KINDS = ("gpt2", "llama", "gemma4")
 _REPLACEMENT = "\ufffd"
 
 
@@ -42,21 +42,9 @@ class Tokenizer:
     space_prefix: bool  # text is encoded with a space before it, which decoding takes away again
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
-        kind = md.string(metadata, KEY + "model")
-        if kind is None:
-            raise TokenizerError("missing; the file has no tokenizer, only token ids can be used", key=KEY + "model")
-        if kind not in KINDS:
-            raise UnsupportedTokenizer(
-                f"unknown tokenizer {shown(kind)}; supported: {', '.join(KINDS)}",
-                key=KEY + "model",
-                value=kind,
-            )
-        self.kind = kind
-        pre = md.string(metadata, KEY + "pre")
-        self.pre = pre or "default"
-        self._byte_level = False
-        if kind != "llama":
-            row = pretokenizers.GEMMA4 if kind == "gemma4" else pretokenizers.find(pre, KEY + "pre")
+        kind, self.pre, row = read_kind(metadata)
+        self.kind, self._byte_level = kind, False
+        if row is not None:
             self._vocabulary = read_vocabulary(metadata, default_bos=None, default_eos=None, default_unk=None)
             merges = md.strings(metadata, KEY + "merges", f'a tokenizer of kind "{kind}" needs its merges')
             build = RawBPE if row.raw else bpe.BPE
