@@ -124,6 +124,7 @@ def load(
     try:
         file = GGUFFile.open(path)  # a file that cannot be used is told before anything is said of devices
         definition = define(file)
+        _refuse_tokenizer(file.metadata)
         engine = Engine(options, notify=notify, progress=loading)
         reading.work = partial(_tokenizer, file.metadata)
         try:
@@ -148,6 +149,13 @@ def load(
         if file is not None:
             file.close()
         raise
+
+
+def _refuse_tokenizer(metadata: Metadata) -> None:
+    """Raise `TokenizerError` for a tokenizer that is not known here, before any weight is loaded."""
+    from zinc_rt.text.kinds import read_kind
+
+    read_kind(metadata)
 
 
 def _tokenizer(metadata: Metadata) -> Tokenizer:

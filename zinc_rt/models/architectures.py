@@ -92,8 +92,9 @@ def architecture_for(name: str) -> Architecture:
     found = _TABLE.get(name)
     if found is None:
         why = f": {REFUSED[name]}" if name in REFUSED else ""
-        known = ", ".join(supported())
-        raise UnsupportedArchitecture(f"architecture {name!r} is not supported{why}; supported are {known}")
+        raise UnsupportedArchitecture(f"architecture {name!r} is not supported{why}").with_advice(
+            f"what would run: a model of architecture {', '.join(supported())}"
+        )
     return found
 
 
