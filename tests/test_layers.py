@@ -34,6 +34,7 @@ LAYERS = (
     ("backends", "backends.amdgpu.emulated"),
     ("models",),
     ("engine",),
+    ("embedding",),
     ("model",),
     ("seed",),
     ("cli", "__main__"),

@@ -48,6 +48,7 @@ from zinc_rt.mem.errors import MemoryPlanError
 from zinc_rt.mem.kv_pages import KVPages, pages_for
 from zinc_rt.mem.plan import MemoryPlan
 from zinc_rt.models import ModelDefinition, StateSpec
+from zinc_rt.models.hidden import HIDDEN, LAST_POSITIONS, reads_whole
 from zinc_rt.sampling.request import HostSampled, SampledStep, SamplingRequest
 
 if TYPE_CHECKING:
@@ -87,6 +88,10 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+MAX_BATCH = 4096
+"""Rows of a step at the most."""
+
+
 class EngineError(ZincError):
     """The engine was used against its rules."""
 
@@ -102,7 +107,8 @@ class Options:
     device: a `Device` or its name. n_ctx: tokens of a sequence (None: what the model was trained for, at most 4096).
     n_batch: rows of a step at the most. n_slots: sequences at once. threads, kernels, isa: see `BackendOptions`.
     cache_dir: where compiled kernels are kept (None: the user's cache folder). check_memory: refuse a plan that does
-    not fit. tier: the older name of `device`.
+    not fit. kv_tokens: positions that all sequences together may hold (None: n_ctx for each). tier: the older name of
+    `device`.
     """
 
     device: Device = Device.cpu
@@ -114,6 +120,7 @@ class Options:
     isa: str | None = None
     cache_dir: Path | None = None
     check_memory: bool = True
+    kv_tokens: int | None = None
     tier: InitVar[str | None] = None
 
     def __post_init__(self, tier: str | None) -> None:
@@ -121,10 +128,11 @@ class Options:
             raise UsageError(f"device is {self.device!r} and tier is {tier!r}; give device only")
         object.__setattr__(self, "device", parse_device(self.device if tier is None else tier))
         for field, least, most in (
-            ("n_batch", 1, 4096),
+            ("n_batch", 1, MAX_BATCH),
             ("n_slots", 1, 4096),
             ("threads", 1, MAX_THREADS),
             ("n_ctx", 1, 1 << 24),
+            ("kv_tokens", 1, 1 << 32),
         ):
             value = getattr(self, field)
             if value is not None or field in ("n_batch", "n_slots"):
@@ -141,7 +149,7 @@ class Options:
 
 
 DEFAULT_N_CTX = 4096
-_STEP_INPUTS = ("token_ids", "positions", "slots", "logit_rows")
+_STEP_INPUTS = ("token_ids", "positions", "slots")
 
 
 @dataclass(frozen=True)
@@ -228,6 +236,8 @@ class Engine:
         self._lowered: LoweredGraph | None = None
         self._pages: KVPages | None = None
         self._logits, self._likeliest = np.empty((0, 0), np.float32), np.empty(0, np.int32)
+        self._hidden: npt.NDArray[np.float32] | None = None
+        self._whole = False  # whether a sequence's rows see each other, so that one step takes all of them
 
     def __enter__(self) -> Self:
         return self
@@ -272,6 +282,8 @@ class Engine:
         graph, options = definition.graph, self.options
         n_ctx = options.n_ctx or min(definition.info.n_ctx_train, DEFAULT_N_CTX)
         n_pages = pages_for(n_ctx) * options.n_slots
+        if options.kv_tokens is not None:  # each sequence may leave the better part of a page unused
+            n_pages = min(n_pages, pages_for(options.kv_tokens) + options.n_slots)
         sizes = Capacity(options.n_batch, options.n_batch, n_ctx, options.n_slots, n_pages)
         weights = [b.name for b in graph.of_kind(BufferKind.WEIGHT)]
         plan = MemoryPlan(available=self._backend.memory_available, **self._backend.plan(graph, sizes))
@@ -286,8 +298,12 @@ class Engine:
         )
         self._pages = KVPages(n_pages, options.n_slots, sizes.max_pages, self._lowered.inputs["page_table"])
         # Valid until the next step, like all outputs.
-        self._logits = self._lowered.outputs["logits"].view(np.float32)
-        self._likeliest = self._lowered.outputs["tokens"].view(np.int32)
+        outputs = self._lowered.outputs
+        self._whole = reads_whole(graph)
+        if HIDDEN in outputs:
+            self._hidden = outputs[HIDDEN].view(np.float32)
+        else:
+            self._logits, self._likeliest = outputs["logits"].view(np.float32), outputs["tokens"].view(np.int32)
         self.sizes, self.plan, self._states = sizes, plan, definition.states
         self._product_bytes = sum(raw[graph.buffer(b).name].nbytes for b in product_weights(graph))
         return plan
@@ -385,6 +401,26 @@ class Engine:
         self._run(lowered, device, rows)
         return DeviceSampled(sampling, logits, device, partial(self._backend.fetch_logits, lowered, device))
 
+    @property
+    def whole_sequences(self) -> bool:
+        """Whether every row sees all others of its sequence, so that a step takes all of them."""
+        return self._whole
+
+    def hidden(self, rows: Sequence[Rows]) -> npt.NDArray[np.float32]:
+        """Run the rows of a model that was loaded without its head: f32[n_rows, n_embd], valid until the next step.
+
+        Args:
+            rows: what to compute. A model whose rows see those behind them needs a sequence's rows in one step.
+
+        Raises:
+            EngineError: bad rows, or a model that computes logits.
+            What `step` raises.
+        """
+        if self._hidden is None:
+            raise EngineError("the model was loaded to generate; load it with embeddings=True")
+        self.step(rows)
+        return self._hidden[: sum(len(part.tokens) for part in rows)]
+
     def _run(self, lowered: LoweredGraph, device: DeviceSampling | None, rows: Sequence[Rows]) -> None:
         self._backend.wait(self._backend.submit(lowered, device))
         for part in rows:
@@ -409,7 +445,8 @@ class Engine:
         """Write the step's inputs; returns its row and logit counts."""
         self._backend.drain()  # a step that was interrupted may still read them
         n_rows, n_wanted = 0, 0
-        ids, positions, slots, logit_rows = (inputs[name] for name in _STEP_INPUTS)
+        ids, positions, slots = (inputs[name] for name in _STEP_INPUTS)
+        logit_rows, last = inputs.get("logit_rows"), inputs.get(LAST_POSITIONS)
         ends: dict[int, int] = {}  # of sequences that have rows in this step already
         for part in rows:
             end = part.start + len(part.tokens)
@@ -424,9 +461,12 @@ class Engine:
                     ids[at], positions[at], slots[at] = [*map(int, part.tokens)], np.arange(part.start, end), part.slot
             except OverflowError:
                 raise TokenOutOfRange(f"sequence {part.slot}: a token id is outside every vocabulary") from None
-            for i in part.wanted:
-                logit_rows[n_wanted] = n_rows + int(i)
-                n_wanted += 1
+            if last is not None:
+                last[n_rows : n_rows + len(part.tokens)] = end - 1
+            if logit_rows is not None:
+                for i in part.wanted:
+                    logit_rows[n_wanted] = n_rows + int(i)
+                    n_wanted += 1
             n_rows += len(part.tokens)
         if not n_rows:
             raise EngineError("a step needs at least one row")
@@ -441,6 +481,8 @@ class Engine:
             raise ContextFull(
                 f"positions {part.start} to {part.start + n - 1} do not fit the context of {sizes.n_ctx} tokens"
             )
+        if self._whole and (part.start or end is not None):
+            raise EngineError(f"sequence {part.slot}: every row sees all others; a step takes all of its rows at once")
         if part.start > self._lengths[part.slot] if end is None else part.start != end:
             held = self._lengths[part.slot] if end is None else end
             raise EngineError(f"sequence {part.slot} holds {held} positions, rows cannot start at {part.start}")
