@@ -65,12 +65,13 @@ class AttrSpec:
     """One attribute: its exact type, a number's least value, and what nodes without it have.
 
     default: None where every node must have the attribute. An operation gains an attribute with a default without
-    any change to the graphs that exist.
+    any change to the graphs that exist. choices: the only values of a text; empty for any.
     """
 
     type: type[Attr]
     at_least: float | None = None
     default: Attr | None = None
+    choices: tuple[str, ...] = ()
 
 
 Rule = Callable[[Bindings], str | None]
@@ -124,7 +125,7 @@ class OpDefinition(NamedTuple):
 
     signature: None for one that takes any buffers. reference: the NumPy kernel, which every backend has to equal.
     operations: arithmetic ones of a node. touched: bytes read and written; None: whole buffers.
-    per_head: the signature that holds instead for nodes with one of its attributes that the first has not.
+    variant: the signature that holds instead for nodes with one of its attributes that the first has not.
     either_rows: works on rows of the step or on wanted ones, as the buffers say.
     """
 
@@ -133,15 +134,15 @@ class OpDefinition(NamedTuple):
     reference: Callable[[Operands], None]
     operations: Callable[[CostView], int]
     touched: Callable[[CostView], tuple[int, int]] | None = None
-    per_head: OpSignature | None = None
+    variant: OpSignature | None = None
     either_rows: bool = False
 
     def signature_of(self, attrs: Mapping[str, Attr]) -> OpSignature | None:
         """The signature that a node with these attributes must meet."""
-        if self.per_head is not None and self.signature is not None:
-            own = self.per_head.attrs.keys() - self.signature.attrs.keys()
+        if self.variant is not None and self.signature is not None:
+            own = self.variant.attrs.keys() - self.signature.attrs.keys()
             if own & attrs.keys():
-                return self.per_head
+                return self.variant
         return self.signature
 
 

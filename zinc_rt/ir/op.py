@@ -11,6 +11,8 @@ Here the graph is what runs, so it has to say what a dense model computes:
   (`RMS_NORM_FUSED_ROPE_KV_WRITE`) and for any mix of decode and prefill rows (`KV_WRITE_BATCHED` is prefill
   only).
 - `RESIDUAL_ADD`: the last addition of a model, where no norm of the same sum follows (`RESIDUAL_RMS_NORM`).
+- `SCALE`, `SOFTCAP`, `POSITION_SCALE`: rows times a number, held under a bound, or times a number of their position
+  (Gemma's embedding and logits, Granite's multipliers, Ministral's queries).
 """
 
 from __future__ import annotations
@@ -55,6 +57,9 @@ class Op(enum.IntEnum):
     SWIGLU = 30
     KV_WRITE = 31
     RESIDUAL_ADD = 32
+    SCALE = 35
+    SOFTCAP = 36
+    POSITION_SCALE = 37
 
 
 def name(op: Op) -> str:

@@ -14,6 +14,9 @@ from zinc_rt.lang.target import Target
 PACK_CHUNK = 256
 """Elements of a unit when activations are packed."""
 
+SCALE_CHUNK = 2048
+"""Elements of a unit when rows are scaled."""
+
 Kernel = tuple[Function, dict[str, Static]]
 
 
@@ -61,9 +64,9 @@ class TargetTuning:
         """RMS norm of rows."""
         return packs.norm, {"W": self.lanes}
 
-    def pack(self) -> Kernel:
-        """Packing, with or without SwiGLU."""
-        return packs.pack, {"W": self.lanes, "CHUNK": PACK_CHUNK}
+    def pack(self, activation: str = "silu") -> Kernel:
+        """Packing, with or without a gate; one kernel does without and "silu"."""
+        return packs.pack, {"W": self.lanes, "CHUNK": PACK_CHUNK, "ACT": activation}
 
     def heads(self, dim: int, pairs: int, interleaved: bool) -> Kernel:
         """Norm, rotation and placing of heads."""
@@ -85,6 +88,10 @@ class TargetTuning:
     def add(self) -> Kernel:
         """a + b."""
         return elementwise.add, {"W": self.lanes}
+
+    def scale(self, what: str) -> Kernel:
+        """Rows times a number, or held under a bound."""
+        return elementwise.scale, {"W": self.lanes, "CHUNK": SCALE_CHUNK, "WHAT": what}
 
     def argmax(self) -> Kernel:
         """The largest of a row."""

@@ -1,6 +1,7 @@
 """The pass: from a graph's nodes to the kinds of `nodes`, in an order that keeps every dependency.
 
 - an RMS norm takes the addition before it along, and only the wanted rows where no others matter;
+- a factor of what is added, or of the sum, goes into that addition;
 - a bias rides in the product before it;
 - the norm, the rotation and the cache write of heads are one (`heads`);
 - every other node stands alone.
@@ -49,6 +50,7 @@ class _Fusing:
         self._graph, self._readers = graph, readers
         self._chains = HeadChains(graph, readers)
         self._done: set[int] = set()  # nodes that an earlier one took along
+        self._factors: dict[int, Node] = {}  # by its output, the factor that a later addition takes along
 
     def nodes(self) -> Iterator[FusedNode]:
         for node in self._graph.nodes:
@@ -63,8 +65,7 @@ class _Fusing:
         if "head_dim" in n.attrs:
             yield from self._heads(n, self._chains.norm(n))
             return
-        x, weight = n.inputs
-        yield self._norm(n, x, None, weight, None, n.outputs[0])
+        yield self._norm(n, n.inputs[0], None, _weight(n), None, n.outputs[0])
 
     def residual_norm(self, n: Node) -> Iterator[FusedNode]:
         (x, residual, weight), (total, y) = n.inputs, n.outputs
@@ -73,22 +74,54 @@ class _Fusing:
 
     def add(self, n: Node) -> Iterator[FusedNode]:
         (a, b), total = n.inputs, n.outputs[0]
-        norm = self._readers.sole(total, Op.RMS_NORM)
-        if norm is None or "head_dim" in norm.attrs:
+        scale, norm = self._follow_sum(n)
+        if norm is None:
             yield Single(n)
             return
         self._done.add(norm.id)
-        yield self._norm(norm, a, b, norm.inputs[1], total, norm.outputs[0])
+        factor = None
+        if scale is not None:
+            self._done.add(scale.id)
+            factor, total = float(scale.attrs["factor"]), scale.outputs[0]
+        read = len(self._readers.of(total)) > 1 or self._readers.kept(total)
+        yield self._norm(
+            norm, a, b, _weight(norm), total, norm.outputs[0], total_read=read, total_scale=factor
+        )  # fmt: skip
+
+    def _follow_sum(self, n: Node) -> tuple[Node | None, Node | None]:
+        """The factor of an addition's sum, and the norm of rows, that are done with it; no norm: neither is."""
+        norm = self._readers.sole(n.outputs[0], Op.RMS_NORM)
+        if norm is not None and "head_dim" not in norm.attrs:
+            return None, norm
+        scale = self._readers.sole(n.outputs[0], Op.SCALE)
+        readers = [] if scale is None else self._readers.of(scale.outputs[0])
+        norms = [r for r in readers if r.op is Op.RMS_NORM and "head_dim" not in r.attrs]
+        return (scale, norms[0]) if norms else (None, None)
+
+    def scale(self, n: Node) -> Iterator[FusedNode]:
+        y = n.outputs[0]
+        reader = self._readers.sole(y, Op.RESIDUAL_RMS_NORM, Op.RESIDUAL_ADD)
+        if reader is None or reader.inputs[1] != y or reader.inputs[0] == y:
+            yield Single(n)
+        elif reader.op is Op.RESIDUAL_ADD and self._follow_sum(reader)[1] is None:
+            yield Single(n)
+        else:
+            self._factors[y] = n
 
     def _norm(
-        self, n: Node, x: int, residual: int | None, weight: int, total: int | None, y: int, *, total_read: bool = False
-    ) -> NormRows:
+        self, n: Node, x: int, residual: int | None, weight: int | None, total: int | None, y: int, *,
+        total_read: bool = False, total_scale: float | None = None,
+    ) -> NormRows:  # fmt: skip
+        residual_scale = None
+        if residual in self._factors:
+            scale = self._factors[residual]
+            residual, residual_scale = scale.inputs[0], float(scale.attrs["factor"])
         readers = self._readers.of(y)
         wanted = None
         if readers and not total_read and not self._readers.kept(y) and all(r.op is Op.LM_HEAD for r in readers):
             wanted = readers[0].inputs[2]  # the same of all: a step has one input of this role
         eps = float(attributes(n)["eps"])
-        return NormRows(n, x, residual, weight, total, y, eps, total_read, wanted)
+        return NormRows(n, x, residual, weight, total, y, eps, total_read, wanted, residual_scale, total_scale)
 
     def product(self, n: Node) -> Iterator[FusedNode]:
         (x, weight), y = n.inputs, n.outputs[0]
@@ -104,7 +137,12 @@ class _Fusing:
         yield Product(n, x, weight, None, n.outputs[0], wanted)
 
     def gate(self, n: Node) -> Iterator[FusedNode]:
-        yield Gate(n, n.inputs[0], n.inputs[1], n.outputs[0])
+        attrs = attributes(n)
+        alpha, limit = float(attrs["alpha"]), float(attrs["limit"])
+        yield Gate(
+            n, n.inputs[0], n.inputs[1], n.outputs[0], str(attrs["activation"]), alpha, limit,
+            int(attrs.get("up_start", 0)),
+        )  # fmt: skip
 
     def rope(self, n: Node) -> Iterator[FusedNode]:
         yield from self._heads(n, self._chains.rope(n))
@@ -127,10 +165,16 @@ class _Fusing:
         )
 
 
+def _weight(norm: Node) -> int | None:
+    """The buffer of a norm's weight, None for a norm without."""
+    return norm.inputs[1] if len(norm.inputs) > 1 else None
+
+
 _RULES: Mapping[Op, Callable[[_Fusing, Node], Iterator[FusedNode]]] = {
     Op.RMS_NORM: _Fusing.norm,
     Op.RESIDUAL_RMS_NORM: _Fusing.residual_norm,
     Op.RESIDUAL_ADD: _Fusing.add,
+    Op.SCALE: _Fusing.scale,
     Op.MATMUL: _Fusing.product,
     Op.LM_HEAD: _Fusing.logits,
     Op.SWIGLU: _Fusing.gate,

@@ -39,8 +39,8 @@ class Readers:
 
 @dataclass(frozen=True)
 class Heads:
-    """A buffer of heads, and what is still to be done to it. source, weight (of the norm), table (of cosines and
-    sines), positions: buffers, None without norm or rotation; pairs: rotated ones of a head.
+    """A buffer of heads, and what is still to be done to it. normed: whether by a norm of each head; weight (of the
+    norm, if it has one), table (of cosines and sines), positions: buffers, None without; pairs: rotated ones of a head.
     """
 
     source: int
@@ -52,6 +52,7 @@ class Heads:
     positions: int | None = None
     pairs: int = 0
     interleaved: bool = False
+    normed: bool = False
 
 
 class HeadChains:
@@ -65,8 +66,11 @@ class HeadChains:
 
     def norm(self, n: Node) -> Heads | None:
         """After a norm of heads: what its output gets, None for nothing yet."""
-        x, weight = n.inputs
-        return self._now(n, replace(self._plain(n, x), weight=weight, eps=float(n.attrs["eps"])), Op.ROPE, Op.KV_WRITE)
+        x, *weight = n.inputs
+        known = replace(
+            self._plain(n, x), normed=True, weight=weight[0] if weight else None, eps=float(n.attrs["eps"])
+        )  # fmt: skip
+        return self._now(n, known, Op.ROPE, Op.KV_WRITE)
 
     def rope(self, n: Node) -> Heads | None:
         """After a rotation: what its output gets, None for nothing yet."""

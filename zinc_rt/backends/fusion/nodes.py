@@ -20,21 +20,24 @@ class Single(NamedTuple):
 
 
 class NormRows(NamedTuple):
-    """total = x + residual; y = norm(total) * weight. Without a residual: y = norm(x) * weight.
+    """total = x + residual; y = norm(total) * weight. Without a residual: y = norm(x) * weight; without a weight: y is
+    the norm alone.
 
-    total_read: whether any other node or the caller reads the sum. logit_rows: the buffer of wanted rows where
+    residual_scale, total_scale: factors of the residual before it is added, and of the sum; None for none. total_read: whether any other node or the caller reads the sum. logit_rows: the buffer of wanted rows where
     nothing but products of logits reads y, so that only those rows matter; else None.
     """
 
     node: Node
     x: int
     residual: int | None
-    weight: int
+    weight: int | None
     total: int | None
     y: int
     eps: float
     total_read: bool
     logit_rows: int | None
+    residual_scale: float | None = None
+    total_scale: float | None = None
 
     @property
     def sources(self) -> tuple[int, ...]:
@@ -59,12 +62,19 @@ class Product(NamedTuple):
 
 
 class Gate(NamedTuple):
-    """y = silu(gate) * up."""
+    """y = activation(gate) * up, of up's elements from `up_start` on.
+
+    alpha, limit: of the activation "clamped".
+    """
 
     node: Node
     gate: int
     up: int
     y: int
+    activation: str
+    alpha: float
+    limit: float
+    up_start: int
 
 
 class HeadsWrite(NamedTuple):

@@ -23,10 +23,14 @@ def heads(
     P = max(w for w in (1, 2, 4, 8, 16) if w <= W and (PAIRS == 0 or PAIRS % w == 0))
     for u in range(first, last):
         x: ptr[f32] = a.x + (i64(row) * i64(n_heads) + i64(head)) * DIM
-        if not_null(a.weight):
+        if a.normed != 0:
             scale = splat(rms_scale(x, DIM, a.eps, W), V)
-            for i in unroll(0, DIM, V):
-                store(buffer, (load(x, i, lanes=V) * scale) * load(a.weight, i, lanes=V), i)
+            if not_null(a.weight):
+                for i in unroll(0, DIM, V):
+                    store(buffer, (load(x, i, lanes=V) * scale) * load(a.weight, i, lanes=V), i)
+            else:
+                for i in unroll(0, DIM, V):
+                    store(buffer, load(x, i, lanes=V) * scale, i)
             x = buffer
         position = step.positions[row]
         if PAIRS > 0:

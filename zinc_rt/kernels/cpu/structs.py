@@ -55,7 +55,10 @@ class EmbedArgs:
 
 @struct
 class NormArgs:
-    """total = x + residual (where there is one); y = norm(total); pack = y. Null: not wanted."""
+    """total = (x + residual * residual_scale) * total_scale (where there is a residual); y = norm(total); pack = y.
+
+    Null: not wanted; a null weight: none.
+    """
 
     x: ptr[f32]
     residual: ptr[f32]
@@ -66,11 +69,13 @@ class NormArgs:
     n: i32
     by_logit: i32  # 1: unit u is the row logit_rows[u], packed as row u
     eps: f32
+    residual_scale: f32
+    total_scale: f32
 
 
 @struct
 class PackArgs:
-    """pack = x, or pack = silu(x) * up; y likewise where wanted."""
+    """pack = x, or pack = activation(x) * up; y likewise where wanted. alpha, limit: of the activation "clamped"."""
 
     x: ptr[f32]
     up: ptr[f32]
@@ -78,6 +83,9 @@ class PackArgs:
     pack: ptr[Pack]
     n: i32
     by_logit: i32
+    up_n: i32  # elements from a row of up to the next
+    alpha: f32
+    limit: f32
 
 
 @struct
@@ -95,7 +103,9 @@ class MatmulArgs:
 
 @struct
 class HeadsArgs:
-    """One projection's heads: optional norm, optional rotation, then to `y` or into a cache (null: not there)."""
+    """One projection's heads: optional norm (without a weight where that is null), optional rotation, then to `y` or
+    into a cache (null: not there).
+    """
 
     x: ptr[f32]
     weight: ptr[f32]
@@ -105,6 +115,7 @@ class HeadsArgs:
     v_cache: ptr[f16]  # [page, head, 16, head_dim]
     n_heads: i32
     eps: f32
+    normed: i32
 
 
 @struct
@@ -126,6 +137,17 @@ class AddArgs:
     y: ptr[f32]
     n: i32
     repeat: i32  # 1: b is one row, added to every row
+
+
+@struct
+class ScaleArgs:
+    """y = x times a number, times factors[position] where there is a table, or cap * tanh(x / cap)."""
+
+    x: ptr[f32]
+    y: ptr[f32]
+    factors: ptr[f32]
+    n: i32
+    number: f32
 
 
 @struct

@@ -70,15 +70,20 @@ BOUNDARY: Final[Mapping[str, KernelEntry]] = MappingProxyType(_boundary())
 def _decode() -> dict[str, KernelEntry]:
     out = {
         "quantize": _entry(quantize.quantize, "x q d s n", "ceil(n / 1024)"),
-        "rms_norm": _entry(norm.rms_norm, "x w y n eps", "rows"),
+        "rms_norm": _entry(norm.rms_norm, "x w y n eps", "rows", WEIGHT=True),
         "residual_rms_norm": _entry(norm.residual_rms_norm, "x residual w total y n eps", "rows"),
         "add": _entry(elementwise.add, "a b y n", "ceil(n / 1024)"),
         "add_row": _entry(elementwise.add_row, "a b y n", "ceil(n / 256), rows"),
-        "swiglu": _entry(elementwise.swiglu, "gate up y n", "ceil(n / 1024)"),
+        "swiglu": _entry(elementwise.swiglu, "gate up y n alpha limit", "ceil(n / 1024)", ACT="silu"),
+        "swiglu_quantized": _entry(
+            quantize.swiglu_quantized, "gate up q d s n alpha limit", "ceil(n / 1024)", ACT="silu"
+        ),
+        "scale": _entry(elementwise.scale, "x y number n", "ceil(n / 1024)", WHAT="scale"),
+        "softcap": _entry(elementwise.scale, "x y number n", "ceil(n / 1024)", WHAT="softcap"),
+        "position_scale": _entry(elementwise.position_scale, "x positions factors y n", "ceil(n / 256), rows"),
         "move": _entry(elementwise.move, "x y n", "ceil(n / 1024)"),
-        "norm_quantized": _entry(norm.norm_quantized, "x w q d s n eps", "rows"),
+        "norm_quantized": _entry(norm.norm_quantized, "x w q d s n eps", "rows", WEIGHT=True),
         "residual_norm_quantized": _entry(norm.residual_norm_quantized, "x residual w total q d s n eps", "rows"),
-        "swiglu_quantized": _entry(quantize.swiglu_quantized, "gate up q d s n", "ceil(n / 1024)"),
         "argmax": _entry(argmax.argmax, "x y n", "rows"),
         "argmax_parts": _entry(argmax.argmax_parts, "x tops places n parts", "ceil(n / 2048), rows"),
         "argmax_merge": _entry(argmax.argmax_merge, "tops places y parts", "rows"),
@@ -117,9 +122,39 @@ def matvec_rows(kind: str, rows: int, *, bias: bool = False) -> KernelEntry:
     return _entry(function, f"w q d s {between} n_groups n_rows", groups, FMT=kind, M=rows)
 
 
-def heads_kernel(dim: int, pairs: int, *, interleaved: bool, norm: bool, cache: bool) -> KernelEntry:
-    """Heads of `dim` elements, 2 * `pairs` of them rotated; see `heads.HeadsArgs`."""
-    constants = {"DIM": dim, "PAIRS": pairs, "INTERLEAVED": interleaved, "NORM": norm, "CACHE": cache}
+def gate_kernels(activation: str) -> tuple[KernelEntry, KernelEntry, KernelEntry]:
+    """activation(gate) * up as floats, as int8, and as floats of a part of up; see `zinc_rt.kernels.maths.gated`."""
+    rest, part = "n alpha limit", "n start width alpha limit"
+    return (
+        _entry(elementwise.swiglu, f"gate up y {rest}", "ceil(n / 1024)", ACT=activation),
+        _entry(quantize.swiglu_quantized, f"gate up q d s {rest}", "ceil(n / 1024)", ACT=activation),
+        _entry(elementwise.swiglu_part, f"gate up y {part}", "ceil(n / 256), rows", ACT=activation),
+    )
+
+
+def plain_norm(*, quantized: bool) -> KernelEntry:
+    """The RMS norm of rows without a weight; the argument w is not read."""
+    if quantized:
+        return _entry(norm.norm_quantized, "x w q d s n eps", "rows", WEIGHT=False)
+    return _entry(norm.rms_norm, "x w y n eps", "rows", WEIGHT=False)
+
+
+def sum_norm(*, weight: bool, quantized: bool) -> KernelEntry:
+    """The norm of a sum with factors; see `norm.GpuSumNormArgs`."""
+    return _entry(norm.sum_norm, "a", "rows", WEIGHT=weight, QUANTIZED=quantized)
+
+
+def heads_kernel(
+    dim: int, pairs: int, *, interleaved: bool, norm: bool, cache: bool, weight: bool | None = None
+) -> KernelEntry:
+    """Heads of `dim` elements, 2 * `pairs` of them rotated; weight: whether the norm has one, which it does if not said.
+
+    See `heads.GpuHeadsArgs`.
+    """
+    constants = {
+        "DIM": dim, "PAIRS": pairs, "INTERLEAVED": interleaved, "NORM": norm,
+        "WEIGHT": norm if weight is None else weight, "CACHE": cache,
+    }  # fmt: skip
     return _entry(heads.heads, "a", "ceil(n_rows * n_heads / 4)", **constants)
 
 

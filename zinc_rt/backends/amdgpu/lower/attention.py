@@ -38,7 +38,9 @@ def heads(low: GpuLowering, n: HeadsWrite) -> None:
         "table": 0 if h.table is None else TempSpec(("rotation", h.table)), "n_heads": h.n_heads,
         "n_rows": lambda s: s.n_rows, "eps": h.eps, "positions": low.at(positions), **where,
     }  # fmt: skip
-    entry = heads_kernel(h.dim, h.pairs, interleaved=h.interleaved, norm=h.weight is not None, cache=bool(n.cache))
+    entry = heads_kernel(
+        h.dim, h.pairs, interleaved=h.interleaved, norm=h.normed, weight=h.weight is not None, cache=bool(n.cache)
+    )  # fmt: skip
     low.emit(
         n.node, entry, lambda s: (-(-s.n_rows * h.n_heads // 4),), (ArgumentBlock(GpuHeadsArgs, values),), "n_rows",
         (h.source,), (n.target,),

@@ -18,7 +18,8 @@ def heads(low: CpuLowering, n: HeadsWrite) -> None:
     to: dict[str, Any] = {n.cache or "y": low.at(n.target)}
     arguments = {
         "x": low.at(h.source), "weight": low.optional(h.weight),
-        "table": 0 if h.table is None else External("rotation", h.table), "n_heads": h.n_heads, "eps": h.eps, **to,
+        "table": 0 if h.table is None else External("rotation", h.table), "n_heads": h.n_heads, "eps": h.eps,
+        "normed": int(h.normed), **to,
     }  # fmt: skip
     kernel = low.choice.heads(h.dim, h.pairs, h.interleaved)
     reads = (h.source,) if h.positions is None else (h.source, h.positions)
