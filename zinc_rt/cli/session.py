@@ -44,7 +44,8 @@ def open_model(
 ) -> Model:
     """`zinc_rt.load`, with its notices and, where it takes long, a progress bar on standard error.
 
-    gpu_layers: the value of -ngl. embeddings, pooling: as for `load`, where commands generate by default. Raises what `load` raises, and `UsageError`.
+    gpu_layers: the value of -ngl. embeddings, pooling: as for `load`; the model generates unless told otherwise.
+    Raises what `load` raises, and `UsageError`.
     """
     from zinc_rt.model import load
 

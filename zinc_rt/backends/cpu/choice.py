@@ -7,7 +7,7 @@ from typing import Any
 
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf import GGMLType
-from zinc_rt.kernels.cpu import attention, elementwise, embed, heads, matmul, matmul_float, packs, repack
+from zinc_rt.kernels.cpu import attention, elementwise, embed, heads, layer_norm, matmul, matmul_float, packs, repack
 from zinc_rt.lang.kernel import Function, Static
 from zinc_rt.lang.target import Target
 
@@ -63,6 +63,10 @@ class TargetTuning:
     def norm(self) -> Kernel:
         """RMS norm of rows."""
         return packs.norm, {"W": self.lanes}
+
+    def layer_norm(self) -> Kernel:
+        """Layer norm of rows."""
+        return layer_norm.layer_norm, {"W": self.lanes}
 
     def pack(self, activation: str = "silu") -> Kernel:
         """Packing, with or without a gate; one kernel does without and "silu"."""

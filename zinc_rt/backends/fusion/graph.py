@@ -101,9 +101,12 @@ class _Fusing:
     def scale(self, n: Node) -> Iterator[FusedNode]:
         y = n.outputs[0]
         reader = self._readers.sole(y, Op.RESIDUAL_RMS_NORM, Op.RESIDUAL_ADD)
-        if reader is None or reader.inputs[1] != y or reader.inputs[0] == y:
-            yield Single(n)
-        elif reader.op is Op.RESIDUAL_ADD and self._follow_sum(reader)[1] is None:
+        if (
+            reader is None
+            or reader.inputs[1] != y
+            or reader.inputs[0] == y
+            or (reader.op is Op.RESIDUAL_ADD and self._follow_sum(reader)[1] is None)
+        ):
             yield Single(n)
         else:
             self._factors[y] = n

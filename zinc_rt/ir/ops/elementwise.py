@@ -1,4 +1,4 @@
-"""Operations on each element: residual additions, biases, SwiGLU."""
+"""Operations on each element: residual additions, biases, SwiGLU, GELU."""
 
 from __future__ import annotations
 
@@ -36,6 +36,11 @@ def add_rows(a: F32, b: F32) -> F32:
     """a + b, with b broadcast over the rows of a (residual addition, bias)."""
     with np.errstate(all="ignore"):
         return a + b
+
+
+def _gelu(at: Operands) -> None:
+    with np.errstate(all="ignore"):
+        at.outputs[0][...] = gelu(at.inputs[0])
 
 
 def _add(at: Operands) -> None:
@@ -80,6 +85,14 @@ OPS = (
         OpSignature((ROW, weight("bias", "n", dtypes=FLOAT32)), (_Y,)),
         reference=_add,
         operations=lambda cost: cost.elements(0),
+        either_rows=True,
+    ),
+    OpDefinition(
+        Op.GELU,
+        OpSignature((ROW,), (_Y,)),
+        reference=_gelu,
+        # A polynomial of four operations, twice that through 1 / (1 + exp), and a product.
+        operations=lambda cost: 8 * cost.elements(0),
         either_rows=True,
     ),
     OpDefinition(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zinc_rt.kernels.cpu.packs import load_some, store_some
 from zinc_rt.kernels.cpu.structs import AddArgs, ArgmaxArgs, ScaleArgs, StepRecord, SumArgs
-from zinc_rt.kernels.maths import INFINITY, tanh
+from zinc_rt.kernels.maths import INFINITY, gelu, tanh
 from zinc_rt.lang.kernel import kernel
 from zinc_rt.lang.ops import (
     cast,
@@ -54,6 +54,8 @@ def scale(a: ptr[ScaleArgs], step: ptr[StepRecord], first: i32, last: i32, W: in
             v = load_some(a.x + offset, at, n, W)
             if WHAT == "softcap":
                 v = by * tanh(v / by)
+            elif WHAT == "gelu":
+                v = gelu(v)
             elif WHAT == "scale" or WHAT == "position":
                 v = v * by
             else:

@@ -74,6 +74,16 @@ class NormArgs:
 
 
 @struct
+class LayerNormArgs:
+    x: ptr[f32]
+    weight: ptr[f32]
+    bias: ptr[f32]
+    y: ptr[f32]
+    n: i32
+    eps: f32
+
+
+@struct
 class PackArgs:
     """pack = x, or pack = activation(x) * up; y likewise where wanted. alpha, limit: of the activation "clamped"."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zinc_rt.kernels.maths import gated, tanh
+from zinc_rt.kernels.maths import gated, gelu, tanh
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import cast, load, splat, static_assert, store, workgroup_id, workitem_id
 from zinc_rt.lang.types import Space, f32, ptr, u32, u64
@@ -64,9 +64,11 @@ def swiglu_part(
 
 @inline
 def scaled(v, number, WHAT: str):
-    """v times the number, or held under it."""
+    """v times the number, held under it, or through GELU."""
     if WHAT == "softcap":
         return number * tanh(v / number)
+    elif WHAT == "gelu":
+        return gelu(v)
     elif WHAT == "scale" or WHAT == "position":
         return v * number
     else:
