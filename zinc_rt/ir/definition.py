@@ -42,7 +42,8 @@ class Port:
     `view`: the row may be split differently. `role`: step inputs and caches mean one thing throughout a
     graph, so a buffer used as `positions` in one node may not be `slots` in another; an empty role is not
     checked. `optional`: nodes may end before it; only optional ports follow it. `product`: a matrix that rows are
-    multiplied by, which backends may keep in an order of their own.
+    multiplied by, which backends may keep in an order of their own. `chosen_by`: of a tensor with an entry for each
+    expert, the input that lists the experts of a row.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Port:
     role: str = ""
     optional: bool = False
     product: bool = False
+    chosen_by: str = ""
 
     @property
     def is_index(self) -> bool:
@@ -62,16 +64,26 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class AttrSpec:
-    """One attribute: its exact type, a number's least value, and what nodes without it have.
+    """One attribute: its exact type, which values it may be, and what nodes without it have.
 
-    default: None where every node must have the attribute. An operation gains an attribute with a default without
-    any change to the graphs that exist. choices: the only values of a text; empty for any.
+    at_least: a number's least value. above: what a number must be greater than. one_of: the values of a text, any
+    where empty. default: what a node without the attribute has. like: the attribute whose value it has then, instead.
+    optional: nodes may go without and have none. An attribute with none of the last three is one that every node must
+    have; with one of them, an operation gains it without any change to the graphs that exist.
     """
 
     type: type[Attr]
     at_least: float | None = None
     default: Attr | None = None
-    choices: tuple[str, ...] = ()
+    one_of: tuple[str, ...] = ()
+    above: float | None = None
+    like: str = ""
+    optional: bool = False
+
+    @property
+    def required(self) -> bool:
+        """Whether every node must have it."""
+        return self.default is None and not self.like and not self.optional
 
 
 Rule = Callable[[Bindings], str | None]
@@ -89,8 +101,10 @@ class OpSignature:
 
     def with_defaults(self, attrs: Mapping[str, Attr]) -> Mapping[str, Attr]:
         """The attributes of a node of this signature, with the defaults of those that it leaves out."""
-        defaults = {name: spec.default for name, spec in self.attrs.items() if spec.default is not None}
-        return {**defaults, **attrs} if defaults else attrs
+        known = {name: spec.default for name, spec in self.attrs.items() if spec.default is not None}
+        known.update(attrs)
+        known.update({a: known[s.like] for a, s in self.attrs.items() if s.like in known and a not in known})
+        return known
 
 
 class Operands(Protocol):
@@ -107,7 +121,7 @@ class Operands(Protocol):
 
     @property
     def inputs(self) -> Sequence[Any]:
-        """An array for each input, or the `Weight` of a matrix."""
+        """An array for each input, the `Weight` of a matrix, or a list of them for a tensor of several."""
         ...
 
     @property
@@ -161,18 +175,24 @@ def matrix(name: str, *shape: Dim) -> Port:
     return Port(name, WEIGHTS, shape, READ_ONLY, product=True)
 
 
+def experts(name: str, *shape: Dim, dtypes: frozenset[DType] = WEIGHTS, optional: bool = False) -> Port:
+    """A tensor with an entry for each expert, of which a row uses those that `ids` lists: matrices or plain numbers."""
+    return Port(name, dtypes, shape, READ_ONLY, optional=optional, product=dtypes is WEIGHTS, chosen_by="ids")
+
+
 def index(name: str, *shape: Dim) -> Port:
     """One of the step's indices, whose role is its name."""
     return Port(name, INT32, shape, INDEX, role=name)
 
 
 COUNT = AttrSpec(int, at_least=1)
+VALUE_DIM = AttrSpec(int, at_least=1, like="head_dim")
 EPS = AttrSpec(float, at_least=0.0)
 HEADS = {"n_heads": COUNT, "head_dim": COUNT}
 ROW = activation("x", "R", "n")
 HEAD_ROW = activation("x", "R", "n_heads", "head_dim")
 
 
-def heads(at: Operands, array: Any, count: str = "n_heads") -> Any:
-    """Rows with their heads apart: a view f32[n_rows, heads, head_dim]."""
-    return array.reshape(array.shape[0], int(at.attrs[count]), int(at.attrs["head_dim"]))
+def heads(at: Operands, array: Any, count: str = "n_heads", size: str = "head_dim") -> Any:
+    """Rows with their heads apart: a view f32[n_rows, heads, elements]. count, size: attributes that say how many."""
+    return array.reshape(array.shape[0], int(at.attrs[count]), int(at.attrs[size]))

@@ -134,7 +134,7 @@ def test_operations_without_a_kernel(backend: AmdBackend) -> None:
 
 
 @pytest.mark.parametrize(
-    ("dim", "heads", "words"), [(12, 2, "multiple of 8"), (1024, 2, "up to 512"), (16, 40, "up to 32")]
+    ("dim", "heads", "words"), [(12, 2, "multiples of 8"), (1024, 2, "values up to 512"), (16, 40, "up to 32")]
 )
 def test_heads_that_the_kernels_cannot_do(dim: int, heads: int, words: str) -> None:
     net = Net(1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from zinc_rt.backends.fusion import Attend
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf import GGMLType
 from zinc_rt.kernels.cpu import attention, elementwise, embed, heads, layer_norm, matmul, matmul_float, packs, repack
@@ -76,18 +77,25 @@ class TargetTuning:
         """Norm, rotation and placing of heads."""
         return heads.heads, {"W": self.lanes, "DIM": dim, "PAIRS": pairs, "INTERLEAVED": interleaved and pairs > 0}
 
-    def attention(self, group: int, dim: int, rows: int) -> Kernel:
-        """Attention of `group` query heads for a key-value head; rows: see `attention_rows`, at most that."""
-        return attention.attention, {"G": group, "DIM": dim, "W": self.lanes, "R": rows}
+    def attention(self, n: Attend, rows: int) -> Kernel:
+        """Attention; rows: see `attention_rows`, at most that."""
+        return attention.attention, {
+            "G": n.group, "DIM": n.head_dim, "VALUE": n.value_dim, "ROPE": n.head_dim - n.value_dim if n.latent else 0,
+            "W": self.lanes, "R": rows, "LATENT": n.latent, "WINDOWED": n.window is not None,
+            "CAPPED": n.softcap is not None, "SINKS": n.sinks is not None,
+        }  # fmt: skip
 
     def attention_rows(self, group: int) -> int:
         """Rows of a sequence that share their loads of keys and values: as many as registers hold sums for."""
         sums = self.lanes // 2
         return max(r for r in (1, 2, 4, 8) if r * group <= sums or r == 1)
 
-    def merge(self, group: int, dim: int) -> Kernel:
+    def merge(self, n: Attend) -> Kernel:
         """Merging of splits."""
-        return attention.merge, {"G": group, "DIM": dim, "W": self.lanes}
+        return attention.merge, {
+            "G": n.group, "VALUE": n.value_dim, "W": self.lanes, "WINDOWED": n.window is not None,
+            "SINKS": n.sinks is not None,
+        }  # fmt: skip
 
     def add(self) -> Kernel:
         """a + b."""

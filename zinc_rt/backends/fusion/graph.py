@@ -17,6 +17,9 @@ from zinc_rt.ir.graph import Graph, Node
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.ops import attributes
 
+FARTHEST = 1 << 30
+"""Positions that no context has: a window as wide or wider hides nothing."""
+
 
 class FusedGraph:
     """A graph as kernels run it. `nodes` are in an order in which they may run."""
@@ -101,12 +104,7 @@ class _Fusing:
     def scale(self, n: Node) -> Iterator[FusedNode]:
         y = n.outputs[0]
         reader = self._readers.sole(y, Op.RESIDUAL_RMS_NORM, Op.RESIDUAL_ADD)
-        if (
-            reader is None
-            or reader.inputs[1] != y
-            or reader.inputs[0] == y
-            or (reader.op is Op.RESIDUAL_ADD and self._follow_sum(reader)[1] is None)
-        ):
+        if reader is None or reader.inputs[1] != y or reader.inputs[0] == y or (reader.op is Op.RESIDUAL_ADD and self._follow_sum(reader)[1] is None):
             yield Single(n)
         else:
             self._factors[y] = n
@@ -151,21 +149,36 @@ class _Fusing:
         yield from self._heads(n, self._chains.rope(n))
 
     def kv_write(self, n: Node) -> Iterator[FusedNode]:
-        where = tuple(n.inputs[2:5])
-        for (heads, cache), name in zip(self._chains.kv_write(n), ("k_cache", "v_cache"), strict=True):
-            yield HeadsWrite(n, heads, cache, name, where)
+        where, names = tuple(n.inputs[2:5]), ("k_cache", "v_cache")
+        written = list(self._chains.kv_write(n))
+        if "latent_dim" in n.attrs:
+            row, start = sum(heads.dim for heads in written), 0
+            for heads in written:
+                yield HeadsWrite(n, heads, n.outputs[0], names[0], where, row, start)
+                start += heads.dim
+            return
+        for heads, cache, name in zip(written, n.outputs, names, strict=True):
+            yield HeadsWrite(n, heads, cache, name, where, heads.dim)
 
     def _heads(self, n: Node, heads: Heads | None) -> Iterator[FusedNode]:
         if heads is not None:  # else a later node writes them
             yield HeadsWrite(n, heads, n.outputs[0])
 
     def attend(self, n: Node) -> Iterator[FusedNode]:
-        q, k, v, positions, slots, pages = n.inputs
-        attrs = attributes(n)
-        n_heads, n_kv_heads, head_dim = (int(attrs[a]) for a in ("n_heads", "n_kv_heads", "head_dim"))
+        attrs, inputs = attributes(n), list(n.inputs)
+        q, q_rope = inputs.pop(0), None
+        if "latent_dim" in attrs:
+            q_rope, k, value_dim = inputs.pop(0), inputs.pop(0), int(attrs["latent_dim"])
+            v, head_dim = k, value_dim + int(attrs["rope_dim"])
+        else:
+            k, v, head_dim, value_dim = inputs.pop(0), inputs.pop(0), int(attrs["head_dim"]), int(attrs["value_dim"])
+        positions, slots, pages, *sinks = inputs
+        window, softcap = attrs.get("window"), attrs.get("softcap")
         yield Attend(
-            n, q, k, v, positions, slots, pages, n.outputs[0], n_heads, n_kv_heads, head_dim, float(attrs["scale"])
-        )
+            n, q, q_rope, k, v, positions, slots, pages, n.outputs[0], int(attrs["n_heads"]), int(attrs["n_kv_heads"]),
+            head_dim, value_dim, float(attrs["scale"]), None if window is None else min(int(window), FARTHEST),
+            None if softcap is None else float(softcap), sinks[0] if sinks else None,
+        )  # fmt: skip
 
 
 def _weight(norm: Node) -> int | None:

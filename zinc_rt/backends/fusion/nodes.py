@@ -81,7 +81,7 @@ class HeadsWrite(NamedTuple):
     """Heads, normed and rotated as they say, written to a buffer or to a cache.
 
     cache: "k_cache" or "v_cache" where the target is one, else empty. where: the buffers of positions, slots and pages
-    of a cache; empty for a buffer.
+    of a cache; empty for a buffer. row: elements of a head in the cache, of which these are written from `start` on.
     """
 
     node: Node
@@ -89,13 +89,21 @@ class HeadsWrite(NamedTuple):
     target: int
     cache: str = ""
     where: tuple[int, ...] = ()
+    row: int = 0
+    start: int = 0
 
 
 class Attend(NamedTuple):
-    """Attention of each row's queries over the cached positions up to its own."""
+    """Attention of each row's queries over the cached positions up to its own.
+
+    q_rope: the buffer of the last elements of the queries where they come in two parts; then values are the first
+    elements of keys, and both caches are one. window: positions that a row sees, its own the last, None for all.
+    softcap: the bound of scores, None for none. sinks: a buffer, f32[n_heads], None for none.
+    """
 
     node: Node
     q: int
+    q_rope: int | None
     k_cache: int
     v_cache: int
     positions: int
@@ -105,7 +113,21 @@ class Attend(NamedTuple):
     n_heads: int
     n_kv_heads: int
     head_dim: int
+    value_dim: int
     scale: float
+    window: int | None = None
+    softcap: float | None = None
+    sinks: int | None = None
+
+    @property
+    def latent(self) -> bool:
+        """Whether values are the first elements of keys."""
+        return self.q_rope is not None
+
+    @property
+    def queries(self) -> tuple[int, ...]:
+        """The buffers of queries."""
+        return (self.q,) if self.q_rope is None else (self.q, self.q_rope)
 
     @property
     def group(self) -> int:

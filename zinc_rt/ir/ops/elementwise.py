@@ -63,7 +63,7 @@ def _part_fits(bound: Bindings) -> str | None:
 
 
 GATED: Mapping[str, AttrSpec] = {
-    "activation": AttrSpec(str, default="silu", choices=numerics.ACTIVATIONS),
+    "activation": AttrSpec(str, default="silu", one_of=numerics.ACTIVATIONS),
     "alpha": AttrSpec(float, default=numerics.CLAMP_ALPHA),
     "limit": AttrSpec(float, default=numerics.CLAMP_LIMIT, at_least=0.0),
 }

@@ -114,7 +114,7 @@ class MatmulArgs:
 @struct
 class HeadsArgs:
     """One projection's heads: optional norm (without a weight where that is null), optional rotation, then to `y` or
-    into a cache (null: not there).
+    into a cache (null: not there). In a cache of keys they are elements start .. of heads of `width` elements.
     """
 
     x: ptr[f32]
@@ -126,18 +126,26 @@ class HeadsArgs:
     n_heads: i32
     eps: f32
     normed: i32
+    width: i32
+    start: i32
 
 
 @struct
 class AttentionArgs:
-    q: ptr[f32]  # [rows, heads, head_dim]
+    """q_rope: the last elements of queries, where they come apart. sinks, window, softcap: where there are such."""
+
+    q: ptr[f32]  # [rows, heads, head_dim], without the elements of q_rope
+    q_rope: ptr[f32]  # [rows, heads, elements]
     k_cache: ptr[f16]
     v_cache: ptr[f16]
-    y: ptr[f32]  # [rows, heads, head_dim]
-    partial: ptr[f32]  # [rows, splits, heads, head_dim + 16]: weighted values, then max and sum
+    sinks: ptr[f32]  # [heads]
+    y: ptr[f32]  # [rows, heads, value_dim]
+    partial: ptr[f32]  # [rows, splits, heads, value_dim + 16]: weighted values, then max and sum
     n_kv: i32
     max_splits: i32
+    window: i32  # positions that a row sees
     scale: f32
+    softcap: f32
 
 
 @struct
@@ -169,13 +177,19 @@ class ArgmaxArgs:
 
 @struct
 class CopyArgs:
-    """Raw bytes of a tensor into tiles."""
+    """Raw bytes of a tensor, one matrix after another, into tiles.
+
+    Rows lie `stretch` together, and such stretches `period_bytes` apart.
+    """
 
     source: ptr[u8]
     row_bytes: i64
+    period_bytes: i64
     tiles: ptr[u8]
     tile_bytes: i64
-    n_rows: i32
+    stretch: i32
+    n_tiles: i32  # of a matrix
+    n_rows: i32  # of a matrix
     n_groups: i32
     n: i32  # elements of a row
 

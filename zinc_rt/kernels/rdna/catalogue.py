@@ -148,27 +148,38 @@ def sum_norm(*, weight: bool, quantized: bool) -> KernelEntry:
 
 
 def heads_kernel(
-    dim: int, pairs: int, *, interleaved: bool, norm: bool, cache: bool, weight: bool | None = None
-) -> KernelEntry:
+    dim: int, pairs: int, *, interleaved: bool, norm: bool, cache: bool, weight: bool | None = None, row: int = 0,
+    start: int = 0,
+) -> KernelEntry:  # fmt: skip
     """Heads of `dim` elements, 2 * `pairs` of them rotated; weight: whether the norm has one, which it does if not said.
 
-    See `heads.GpuHeadsArgs`.
+    row, start: they are elements start .. of heads of `row` elements in the cache, 0 for `dim`. See `heads.GpuHeadsArgs`.
     """
     constants = {
         "DIM": dim, "PAIRS": pairs, "INTERLEAVED": interleaved, "NORM": norm,
-        "WEIGHT": norm if weight is None else weight, "CACHE": cache,
+        "WEIGHT": norm if weight is None else weight, "CACHE": cache, "ROW": row or dim, "START": start,
     }  # fmt: skip
     return _entry(heads.heads, "a", "ceil(n_rows * n_heads / 4)", **constants)
 
 
-def merge_quantized(dim: int, group: int) -> KernelEntry:
-    """The merge of `attention_kernels` whose result is quantised; dim: a multiple of 32."""
-    return _entry(attention.merge_quantized, "a", "ceil(heads / 4), rows", G=group, DIM=dim)
+def merge_quantized(value_dim: int, group: int, *, window: bool = False, sinks: bool = False) -> KernelEntry:
+    """The merge of `attention_kernels` whose result is quantised; value_dim: a multiple of 32."""
+    constants = {"G": group, "VALUE": value_dim, "WINDOW": window, "SINKS": sinks}
+    return _entry(attention.merge_quantized, "a", "ceil(heads / 4), rows", **constants)
 
 
-def attention_kernels(dim: int, group: int, *, sinks: bool = False) -> tuple[KernelEntry, KernelEntry]:
-    """The splits and their merge, for `group` query heads to a key-value head; see `attention.AttentionArgs`."""
+def attention_kernels(
+    dim: int, group: int, *, value_dim: int | None = None, rope: int = 0, window: bool = False, cap: bool = False,
+    sinks: bool = False,
+) -> tuple[KernelEntry, KernelEntry]:  # fmt: skip
+    """The splits and their merge, for `group` query heads to a key-value head; see `attention.GpuAttentionArgs`.
+
+    dim: elements of a key. value_dim: of a value, as many if not said. rope: see the kernel.
+    """
+    value = dim - rope if value_dim is None else value_dim
+    constants = {"G": group, "DIM": dim, "VALUE": value, "ROPE": rope, "WINDOW": window, "CAP": cap}
+    merging = {"G": group, "VALUE": value, "WINDOW": window, "SINKS": sinks}
     return (
-        _entry(attention.attention, "a", "splits, n_kv, rows", G=group, DIM=dim),
-        _entry(attention.merge, "a", "heads, rows", G=group, DIM=dim, SINKS=sinks),
+        _entry(attention.attention, "a", "splits, n_kv, rows", **constants),
+        _entry(attention.merge, "a", "heads, rows", **merging),
     )

@@ -120,6 +120,8 @@ def put(y: ptr[f32], cache: ptr[f16], i, value, CACHE: bool):
 def heads(
     a: ptr[GpuHeadsArgs, Space.CONSTANT], DIM: int, PAIRS: int, INTERLEAVED: bool, NORM: bool, WEIGHT: bool,
     CACHE: bool,
+    ROW: int,
+    START: int,
 ):  # fmt: skip
     """All heads of all rows, four a workgroup. PAIRS: rotated pairs of a head, 0 for none; WEIGHT: whether the norm has
     weights.
@@ -138,7 +140,7 @@ def heads(
             page = cast(a.page_table, ptr[u32, Space.CONSTANT])[entry]
             token = u64(page) * PAGE_TOKENS + u64(position & (PAGE_TOKENS - 1))
             place = token * u64(n_heads) + u64(unit - row * n_heads)
-            cache = a.cache + place * DIM
+            cache = a.cache + (place * ROW + START)
         else:
             y = a.y + u64(unit) * DIM
         # All that comes from memory is asked for before the first of it is needed; lanes beyond the end take the first.
