@@ -8,7 +8,7 @@ from typing import Any
 from zinc_rt.backends.fusion import Attend
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf import GGMLType
-from zinc_rt.kernels.cpu import attention, elementwise, embed, heads, layer_norm, matmul, matmul_float, packs, repack
+from zinc_rt.kernels.cpu import attention, elementwise, embed, heads, matmul, matmul_float, packs, recurrent, repack
 from zinc_rt.lang.kernel import Function, Static
 from zinc_rt.lang.target import Target
 
@@ -17,6 +17,9 @@ PACK_CHUNK = 256
 
 SCALE_CHUNK = 2048
 """Elements of a unit when rows are scaled."""
+
+CONV_CHUNK = 128
+"""Channels of a unit of a convolution."""
 
 Kernel = tuple[Function, dict[str, Static]]
 
@@ -65,10 +68,6 @@ class TargetTuning:
         """RMS norm of rows."""
         return packs.norm, {"W": self.lanes}
 
-    def layer_norm(self) -> Kernel:
-        """Layer norm of rows."""
-        return layer_norm.layer_norm, {"W": self.lanes}
-
     def pack(self, activation: str = "silu") -> Kernel:
         """Packing, with or without a gate; one kernel does without and "silu"."""
         return packs.pack, {"W": self.lanes, "CHUNK": PACK_CHUNK, "ACT": activation}
@@ -101,9 +100,25 @@ class TargetTuning:
         """a + b."""
         return elementwise.add, {"W": self.lanes}
 
-    def scale(self, what: str) -> Kernel:
+    def scale(self, *, capped: bool) -> Kernel:
         """Rows times a number, or held under a bound."""
-        return elementwise.scale, {"W": self.lanes, "CHUNK": SCALE_CHUNK, "WHAT": what}
+        return elementwise.scale, {"W": self.lanes, "CHUNK": SCALE_CHUNK, "CAPPED": capped}
+
+    def multiply(self, gated: bool) -> Kernel:
+        """a * b, or a * sigmoid(b)."""
+        return elementwise.multiply, {"GATED": gated, "W": self.lanes}
+
+    def conv1d(self, taps: int, gated: bool) -> Kernel:
+        """A causal convolution, with or without silu."""
+        return recurrent.conv1d, {"TAPS": taps, "GATED": gated, "CHUNK": CONV_CHUNK, "W": self.lanes}
+
+    def delta_net(self, dim: int) -> Kernel:
+        """The gated delta rule. C: chains in flight; a level with 32 registers holds those of 8 vectors."""
+        return recurrent.delta_net, {"DIM": dim, "C": 4 if self.lanes == 8 else 8, "W": self.lanes}
+
+    def gated_norm(self, dim: int) -> Kernel:
+        """RMS norm of heads, gated."""
+        return recurrent.gated_norm, {"DIM": dim, "W": self.lanes}
 
     def argmax(self) -> Kernel:
         """The largest of a row."""

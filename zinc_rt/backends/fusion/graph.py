@@ -3,6 +3,7 @@
 - an RMS norm takes the addition before it along, and only the wanted rows where no others matter;
 - a factor of what is added, or of the sum, goes into that addition;
 - a bias rides in the product before it;
+- gate and up of experts and their activation are one;
 - the norm, the rotation and the cache write of heads are one (`heads`);
 - every other node stands alone.
 """
@@ -12,7 +13,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from zinc_rt.backends.fusion.heads import HeadChains, Heads, Readers
-from zinc_rt.backends.fusion.nodes import Attend, FusedNode, Gate, HeadsWrite, NormRows, Product, Single
+from zinc_rt.backends.fusion.nodes import (
+    Attend,
+    ExpertDown,
+    ExpertGate,
+    FusedNode,
+    Gate,
+    HeadsWrite,
+    NormRows,
+    Product,
+    Single,
+)
 from zinc_rt.ir.graph import Graph, Node
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.ops import attributes
@@ -26,14 +37,18 @@ class FusedGraph:
 
     def __init__(self, graph: Graph, nodes: tuple[FusedNode, ...], readers: Readers) -> None:
         self.graph, self.nodes, self._readers = graph, nodes, readers
-        self._products: dict[int, list[Product]] = {}
+        self._products: dict[int, list[Product | ExpertGate]] = {}
         for node in nodes:
-            if isinstance(node, Product):
+            if isinstance(node, Product | ExpertGate):
                 self._products.setdefault(node.x, []).append(node)
 
-    def products(self, buffer: int) -> list[Product]:
+    def products(self, buffer: int) -> list[Product | ExpertGate]:
         """The products that read a buffer as their activations."""
         return self._products.get(buffer, [])
+
+    def readers(self, buffer: int) -> list[Node]:
+        """The graph's nodes that read a buffer."""
+        return self._readers.of(buffer)
 
     def plain_needed(self, buffer: int) -> bool:
         """Whether anything but products reads a buffer."""
@@ -104,10 +119,13 @@ class _Fusing:
     def scale(self, n: Node) -> Iterator[FusedNode]:
         y = n.outputs[0]
         reader = self._readers.sole(y, Op.RESIDUAL_RMS_NORM, Op.RESIDUAL_ADD)
-        if reader is None or reader.inputs[1] != y or reader.inputs[0] == y or (reader.op is Op.RESIDUAL_ADD and self._follow_sum(reader)[1] is None):
-            yield Single(n)
-        else:
+        added = reader is not None and reader.inputs[1] == y != reader.inputs[0]
+        if added and reader is not None and reader.op is Op.RESIDUAL_ADD:
+            added = self._follow_sum(reader)[1] is not None
+        if added:
             self._factors[y] = n
+        else:
+            yield Single(n)
 
     def _norm(
         self, n: Node, x: int, residual: int | None, weight: int | None, total: int | None, y: int, *,
@@ -144,6 +162,23 @@ class _Fusing:
             n, n.inputs[0], n.inputs[1], n.outputs[0], str(attrs["activation"]), alpha, limit,
             int(attrs.get("up_start", 0)),
         )  # fmt: skip
+
+    def expert_gate(self, n: Node) -> Iterator[FusedNode]:
+        x, ids, gate, up, *biases = n.inputs
+        gated, upped = n.outputs
+        biases = [*biases, *(None,) * (2 - len(biases))]
+        reader = self._readers.sole(gated, Op.MOE_SWIGLU)
+        alone = reader is None or self._readers.sole(upped, Op.MOE_SWIGLU) is not reader
+        # Kernels of both know silu alone; other activations are a kernel of their own.
+        if reader is None or alone or reader.inputs != (gated, upped) or attributes(reader)["activation"] != "silu":
+            yield ExpertGate(n, x, ids, gate, up, *biases, gated, upped, None)
+            return
+        self._done.add(reader.id)
+        yield ExpertGate(n, x, ids, gate, up, *biases, None, None, reader.outputs[0])
+
+    def expert_down(self, n: Node) -> Iterator[FusedNode]:
+        act, ids, weights, down, *bias = n.inputs
+        yield ExpertDown(n, act, ids, weights, down, bias[0] if bias else None, n.outputs[0])
 
     def rope(self, n: Node) -> Iterator[FusedNode]:
         yield from self._heads(n, self._chains.rope(n))
@@ -194,6 +229,9 @@ _RULES: Mapping[Op, Callable[[_Fusing, Node], Iterator[FusedNode]]] = {
     Op.MATMUL: _Fusing.product,
     Op.LM_HEAD: _Fusing.logits,
     Op.SWIGLU: _Fusing.gate,
+    Op.MOE_SWIGLU: _Fusing.gate,
+    Op.MOE_GATE_UP: _Fusing.expert_gate,
+    Op.MOE_DOWN_ACC: _Fusing.expert_down,
     Op.ROPE: _Fusing.rope,
     Op.KV_WRITE: _Fusing.kv_write,
     Op.FLASH_ATTN: _Fusing.attend,

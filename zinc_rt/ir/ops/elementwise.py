@@ -1,4 +1,4 @@
-"""Operations on each element: residual additions, biases, SwiGLU, GELU."""
+"""Operations on each element: residual additions, biases, products, gates."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from zinc_rt.ir.definition import FLOAT32, ROW, AttrSpec, OpDefinition, Operands
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.unify import Bindings
 from zinc_rt.kernels.reference.arith import F32
-from zinc_rt.kernels.reference.mathfn import gelu, silu, times_sigmoid
+from zinc_rt.kernels.reference.mathfn import gelu, sigmoid, silu, times_sigmoid
 
 
 def swiglu_rows(gate: F32, up: F32) -> F32:
@@ -36,11 +36,6 @@ def add_rows(a: F32, b: F32) -> F32:
     """a + b, with b broadcast over the rows of a (residual addition, bias)."""
     with np.errstate(all="ignore"):
         return a + b
-
-
-def _gelu(at: Operands) -> None:
-    with np.errstate(all="ignore"):
-        at.outputs[0][...] = gelu(at.inputs[0])
 
 
 def _add(at: Operands) -> None:
@@ -69,6 +64,19 @@ GATED: Mapping[str, AttrSpec] = {
 }
 """What a gate goes through: the activation, and the two numbers of "clamped"."""
 
+
+def _sigmoid_mul(at: Operands) -> None:
+    x, gate = at.inputs
+    with np.errstate(all="ignore"):
+        at.outputs[0][...] = x * sigmoid(gate).reshape(x.shape)
+
+
+def _mul(at: Operands) -> None:
+    a, b = at.inputs
+    with np.errstate(all="ignore"):
+        at.outputs[0][...] = a * b.reshape(a.shape)
+
+
 _Y = activation("y", "R", "n")
 _GATE = activation("gate", "R", "n")
 
@@ -88,14 +96,6 @@ OPS = (
         either_rows=True,
     ),
     OpDefinition(
-        Op.GELU,
-        OpSignature((ROW,), (_Y,)),
-        reference=_gelu,
-        # A polynomial of four operations, twice that through 1 / (1 + exp), and a product.
-        operations=lambda cost: 8 * cost.elements(0),
-        either_rows=True,
-    ),
-    OpDefinition(
         Op.SWIGLU,
         OpSignature((_GATE, activation("up", "R", "n")), (_Y,), GATED),
         reference=_swiglu,
@@ -108,5 +108,19 @@ OPS = (
             {**GATED, "up_start": AttrSpec(int, at_least=0)},
             (_part_fits,),
         ),
+    ),
+    OpDefinition(
+        Op.SIGMOID_MUL,
+        OpSignature((ROW, activation("gate", "R", "n")), (_Y,)),
+        reference=_sigmoid_mul,
+        # x * (1 / (1 + exp(-gate)))
+        operations=lambda cost: 4 * cost.elements(0),
+    ),
+    OpDefinition(
+        Op.MUL,
+        OpSignature((activation("a", "R", "n"), activation("b", "R", "n")), (_Y,)),
+        reference=_mul,
+        operations=lambda cost: cost.elements(0),
+        either_rows=True,
     ),
 )

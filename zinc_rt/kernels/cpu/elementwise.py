@@ -1,10 +1,10 @@
-"""Additions, factors, soft caps, argmax, and the plain read that measures memory bandwidth."""
+"""Additions, products, factors, soft caps, argmax, and the plain read that measures memory bandwidth."""
 
 from __future__ import annotations
 
-from zinc_rt.kernels.cpu.packs import load_some, store_some
-from zinc_rt.kernels.cpu.structs import AddArgs, ArgmaxArgs, ScaleArgs, StepRecord, SumArgs
-from zinc_rt.kernels.maths import INFINITY, gelu, tanh
+from zinc_rt.kernels.cpu.packs import load_some, not_null, store_some
+from zinc_rt.kernels.cpu.structs import AddArgs, ArgmaxArgs, MulArgs, ScaleArgs, StepRecord, SumArgs
+from zinc_rt.kernels.maths import INFINITY, sigmoid, tanh
 from zinc_rt.lang.kernel import kernel
 from zinc_rt.lang.ops import (
     cast,
@@ -15,7 +15,6 @@ from zinc_rt.lang.ops import (
     regs,
     select,
     splat,
-    static_assert,
     unroll,
 )
 from zinc_rt.lang.types import f32, i32, i64, ptr, u32, vec
@@ -35,7 +34,7 @@ def add(a: ptr[AddArgs], step: ptr[StepRecord], first: i32, last: i32, W: int):
 
 
 @kernel
-def scale(a: ptr[ScaleArgs], step: ptr[StepRecord], first: i32, last: i32, W: int, CHUNK: int, WHAT: str):
+def scale(a: ptr[ScaleArgs], step: ptr[StepRecord], first: i32, last: i32, W: int, CHUNK: int, CAPPED: bool):
     """Units: stretches of CHUNK elements of a row (the last may be short), row after row."""
     n = a.n
     chunks = i32(u32(n + (CHUNK - 1)) // CHUNK)
@@ -47,24 +46,33 @@ def scale(a: ptr[ScaleArgs], step: ptr[StepRecord], first: i32, last: i32, W: in
         if end > n:
             end = n
         number: f32 = a.number
-        if WHAT == "position":
+        if not_null(a.factors):
             number = a.factors[step.positions[row]]
         by = splat(number, W)
         for at in range(part * CHUNK, end, W):
             v = load_some(a.x + offset, at, n, W)
-            if WHAT == "softcap":
+            if CAPPED:
                 v = by * tanh(v / by)
-            elif WHAT == "gelu":
-                v = gelu(v)
-            elif WHAT == "scale" or WHAT == "position":
-                v = v * by
             else:
-                static_assert(False, f"scale does not know {WHAT}")
+                v = v * by
             store_some(a.y + offset, v, at, n, W)
         part += 1
         if part == chunks:
             part = 0
             row += 1
+
+
+@kernel
+def multiply(a: ptr[MulArgs], step: ptr[StepRecord], first: i32, last: i32, GATED: bool, W: int):
+    """Units: rows. y = a * b, or a * sigmoid(b)."""
+    n = a.n
+    for row in range(first, last):
+        offset = i64(row) * i64(n)
+        for at in range(0, n, W):
+            b = load_some(a.b + offset, at, n, W)
+            if GATED:
+                b = sigmoid(b)
+            store_some(a.y + offset, load_some(a.a + offset, at, n, W) * b, at, n, W)
 
 
 @kernel

@@ -15,7 +15,6 @@ from zinc_rt.kernels.rdna import (
     elementwise,
     embed,
     heads,
-    layer_norm,
     matvec,
     norm,
     quantize,
@@ -81,8 +80,6 @@ def _decode() -> dict[str, KernelEntry]:
         ),
         "scale": _entry(elementwise.scale, "x y number n", "ceil(n / 1024)", WHAT="scale"),
         "softcap": _entry(elementwise.scale, "x y number n", "ceil(n / 1024)", WHAT="softcap"),
-        "gelu": _entry(elementwise.scale, "x y number n", "ceil(n / 1024)", WHAT="gelu"),
-        "layer_norm": _entry(layer_norm.layer_norm, "x w b y n eps", "rows"),
         "position_scale": _entry(elementwise.position_scale, "x positions factors y n", "ceil(n / 256), rows"),
         "move": _entry(elementwise.move, "x y n", "ceil(n / 1024)"),
         "norm_quantized": _entry(norm.norm_quantized, "x w q d s n eps", "rows", WEIGHT=True),
@@ -151,7 +148,7 @@ def heads_kernel(
     dim: int, pairs: int, *, interleaved: bool, norm: bool, cache: bool, weight: bool | None = None, row: int = 0,
     start: int = 0,
 ) -> KernelEntry:  # fmt: skip
-    """Heads of `dim` elements, 2 * `pairs` of them rotated; weight: whether the norm has one, which it does if not said.
+    """Heads of `dim` elements, 2 * `pairs` of them rotated; weight: whether the norm has one; not said: it does.
 
     row, start: they are elements start .. of heads of `row` elements in the cache, 0 for `dim`. See `heads.GpuHeadsArgs`.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zinc_rt.kernels.maths import gated, gelu, tanh
+from zinc_rt.kernels.maths import gated, tanh
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import cast, load, splat, static_assert, store, workgroup_id, workitem_id
 from zinc_rt.lang.types import Space, f32, ptr, u32, u64
@@ -64,15 +64,11 @@ def swiglu_part(
 
 @inline
 def scaled(v, number, WHAT: str):
-    """v times the number, held under it, or through GELU."""
+    """v times the number, or held under it."""
     if WHAT == "softcap":
         return number * tanh(v / number)
-    elif WHAT == "gelu":
-        return gelu(v)
-    elif WHAT == "scale" or WHAT == "position":
-        return v * number
-    else:
-        static_assert(False, f"scale does not know {WHAT}")
+    static_assert(WHAT == "scale", f"scale does not know {WHAT}")
+    return v * number
 
 
 @kernel(workgroup=256)
@@ -88,7 +84,7 @@ def scale(x: ptr[f32], y: ptr[f32], number: f32, n: u32, WHAT: str):
 
 @kernel(workgroup=256)
 def position_scale(x: ptr[f32], positions: ptr[u32], factors: ptr[f32], y: ptr[f32], n: u32):
-    """y[row] = x[row] * factors[positions[row]] for rows of n elements; ceil(n / 256) workgroups in x, a row each in y."""
+    """y[row] = x[row] * factors[positions[row]], rows of n elements; ceil(n / 256) workgroups in x, a row each in y."""
     i = workgroup_id(0) * 256 + workitem_id()
     row = workgroup_id(1)
     number = cast(factors, ptr[f32, Space.CONSTANT])[cast(positions, ptr[u32, Space.CONSTANT])[row]]

@@ -72,21 +72,12 @@ def _norm_kernel(
     return DECODE[prefix + ("norm_quantized" if quantized else "rms_norm")], arguments
 
 
-@GPU.lowers(Op.LAYER_NORM)
-def layer_norm(low: GpuLowering, single: Single) -> None:
-    """Rows with mean 0 and variance 1, times a weight, plus a bias."""
-    (x, w, b), y = single.node.inputs, single.node.outputs[0]
-    arguments = (low.at(x), low.at(w), low.at(b), low.at(y), low.width(y), float(single.node.attrs["eps"]))
-    low.emit(single.node, DECODE["layer_norm"], lambda s: (s.n_rows,), arguments, "n_rows", (x,), (y,))
-
-
-@GPU.lowers(Op.SCALE, Op.SOFTCAP, Op.GELU)
+@GPU.lowers(Op.SCALE, Op.SOFTCAP)
 def scale(low: GpuLowering, single: Single) -> None:
-    """Rows times a number, held under one, or through GELU."""
+    """Rows times a number, or held under one."""
     x, y, attrs = single.node.inputs[0], single.node.outputs[0], single.node.attrs
-    kernel, key = {Op.SCALE: ("scale", "factor"), Op.SOFTCAP: ("softcap", "cap"), Op.GELU: ("gelu", "")}[single.node.op]
-    arguments = (low.at(x), low.at(y), attrs.get(key, 0.0))
-    low.elements(single.node, kernel, low.counted(y), low.width(y), arguments, (x,), (y,))
+    kernel, key = ("scale", "factor") if single.node.op is Op.SCALE else ("softcap", "cap")
+    low.elements(single.node, kernel, low.counted(y), low.width(y), (low.at(x), low.at(y), attrs[key]), (x,), (y,))
 
 
 @GPU.lowers(Op.POSITION_SCALE)

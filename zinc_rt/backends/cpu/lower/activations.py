@@ -71,34 +71,29 @@ def add(low: CpuLowering, single: Single) -> None:
     low.emit(single.node, "add", low.choice.add(), structs.AddArgs, arguments, 1, low.scale(y), (a, b), (y,))
 
 
-@CPU.lowers(Op.LAYER_NORM)
-def layer_norm(low: CpuLowering, single: Single) -> None:
-    """Rows with mean 0 and variance 1, times a weight, plus a bias."""
-    (x, w, b), y = single.node.inputs, single.node.outputs[0]
-    arguments = {
-        "x": low.at(x), "weight": low.at(w), "bias": low.at(b), "y": low.at(y), "n": low.width(y),
-        "eps": float(single.node.attrs["eps"]),
-    }  # fmt: skip
-    low.emit(
-        single.node, "norm", low.choice.layer_norm(), structs.LayerNormArgs, arguments, 1, UnitsPer.ROWS, (x,), (y,)
-    )  # fmt: skip
-
-
-@CPU.lowers(Op.SCALE, Op.SOFTCAP, Op.POSITION_SCALE, Op.GELU)
+@CPU.lowers(Op.SCALE, Op.SOFTCAP, Op.POSITION_SCALE)
 def scale(low: CpuLowering, single: Single) -> None:
-    """Rows times a number, or times one of their position, held under a bound, or through GELU."""
+    """Rows times a number, or times one of their position, or held under a bound."""
     (x, *table), y, attrs = single.node.inputs, single.node.outputs[0], single.node.attrs
-    what, key = {
-        Op.SCALE: ("scale", "factor"), Op.SOFTCAP: ("softcap", "cap"), Op.POSITION_SCALE: ("position", ""),
-        Op.GELU: ("gelu", ""),
-    }[single.node.op]  # fmt: skip
-    arguments = {"x": low.at(x), "y": low.at(y), "n": low.width(y), "number": attrs.get(key, 0.0)}
+    capped = single.node.op is Op.SOFTCAP
+    number = attrs["cap"] if capped else attrs.get("factor", 1.0)
+    arguments = {"x": low.at(x), "y": low.at(y), "n": low.width(y), "number": number}
     if table:
         arguments["factors"] = low.at(table[1])
+    units = -(-low.width(y) // SCALE_CHUNK)
     low.emit(
-        single.node, "scale", low.choice.scale(what), structs.ScaleArgs, arguments, -(-low.width(y) // SCALE_CHUNK),
-        low.scale(y), (x,), (y,),
+        single.node, "scale", low.choice.scale(capped=capped), structs.ScaleArgs, arguments, units, low.scale(y), (x,),
+        (y,),
     )  # fmt: skip
+
+
+@CPU.lowers(Op.MUL, Op.SIGMOID_MUL)
+def multiply(low: CpuLowering, single: Single) -> None:
+    """A product of rows, or rows gated by others."""
+    (a, b), y = single.node.inputs, single.node.outputs[0]
+    arguments = {"a": low.at(a), "b": low.at(b), "y": low.at(y), "n": low.width(y)}
+    kernel = low.choice.multiply(single.node.op is Op.SIGMOID_MUL)
+    low.emit(single.node, "multiply", kernel, structs.MulArgs, arguments, 1, low.scale(y), (a, b), (y,))
 
 
 @CPU.lowers(Gate)
