@@ -37,7 +37,9 @@ class EncoderInfo(ModelInfo):
     def from_keys(cls, file: GGUFFile, keys: Keys) -> EncoderInfo:
         """Raises `MissingModelKey`, `InvalidKey`, `MissingWeight`, `UnsupportedFeature`."""
         if keys.flag("attention.causal", False):
-            raise UnsupportedFeature(f"{keys.name('attention.causal')} is true; encoders are supported where it is false")
+            raise UnsupportedFeature(
+                f"{keys.name('attention.causal')} is true; encoders are supported where it is false"
+            )
         info = read_info(file, keys)
         return cls(
             **vars(info),
@@ -75,7 +77,9 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
         feed_forward = PlainFeedForward(info.n_ff)
     else:
         if keys.integer("moe_every_n_layers", 0, least=0):
-            raise UnsupportedFeature(f"{keys.name('moe_every_n_layers')} is set: nomic-embed-text-v2-moe is not supported; v1.5 is")
+            raise UnsupportedFeature(
+                f"{keys.name('moe_every_n_layers')} is set: nomic-embed-text-v2-moe is not supported; v1.5 is"
+            )
         rope = RopeConfig.from_keys(keys, info.heads.head_dim, info.n_ctx_train, interleaved=False)
         attention = AttentionSpec(info.heads, parts.rotation(rope), causal=False)
         feed_forward = FeedForwardSpec(info.n_ff)
@@ -98,7 +102,11 @@ def _embed(parts: GraphParts, info: EncoderInfo, *, positions: bool) -> BufferId
         parts.g.node(Op.BIAS_ADD, [x, first], [typed], "token_types.bias_add")
         x = typed
     if positions:
-        n = parts.file.tensors["position_embd.weight"].shape[0] if parts.has("position_embd.weight") else info.n_ctx_train
+        n = (
+            parts.file.tensors["position_embd.weight"].shape[0]
+            if parts.has("position_embd.weight")
+            else info.n_ctx_train
+        )
         if n < info.n_ctx_train:
             raise InvalidKey(
                 f"{info.architecture}.context_length is {info.n_ctx_train}, position_embd.weight has {n} positions"

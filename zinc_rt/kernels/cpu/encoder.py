@@ -1,13 +1,34 @@
-"""Layer norm of rows."""
+"""What encoders have: layer norm, GELU, learned positions."""
 
 from __future__ import annotations
 
 from zinc_rt.kernels.cpu.packs import load_some, one_over, padded, store_some
-from zinc_rt.kernels.cpu.structs import LayerNormArgs, StepRecord
+from zinc_rt.kernels.cpu.structs import StepRecord
+from zinc_rt.kernels.maths import gelu
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import array, fma, iota, load, reduce_add, regs, select, splat, sqrt, unroll
-from zinc_rt.lang.types import f32, i32, i64, ptr, vec
+from zinc_rt.lang.types import f32, i32, i64, ptr, struct, vec
 from zinc_rt.numerics import NORM_LANES
+
+
+@struct
+class LayerNormArgs:
+    x: ptr[f32]
+    weight: ptr[f32]
+    bias: ptr[f32]
+    y: ptr[f32]
+    n: i32
+    eps: f32
+
+
+@struct
+class RowsArgs:
+    """table: f32[n_ctx, n], where there is one."""
+
+    x: ptr[f32]
+    table: ptr[f32]
+    y: ptr[f32]
+    n: i32
 
 
 @inline
@@ -60,3 +81,23 @@ def layer_norm(a: ptr[LayerNormArgs], step: ptr[StepRecord], first: i32, last: i
             d = load_some(x, at, n, W) - middle
             weighted = (d * scale) * load_some(a.weight, at, n, W)
             store_some(y, weighted + load_some(a.bias, at, n, W), at, n, W)
+
+
+@kernel
+def gelu_rows(a: ptr[RowsArgs], step: ptr[StepRecord], first: i32, last: i32, W: int):
+    """Units: rows."""
+    for row in range(first, last):
+        offset = i64(row) * i64(a.n)
+        for at in range(0, a.n, W):
+            store_some(a.y + offset, gelu(load_some(a.x + offset, at, a.n, W)), at, a.n, W)
+
+
+@kernel
+def add_position(a: ptr[RowsArgs], step: ptr[StepRecord], first: i32, last: i32, W: int):
+    """Units: rows. y = x + the row of its position."""
+    for row in range(first, last):
+        offset = i64(row) * i64(a.n)
+        own = a.table + i64(step.positions[row]) * i64(a.n)
+        for at in range(0, a.n, W):
+            total = load_some(a.x + offset, at, a.n, W) + load_some(own, at, a.n, W)
+            store_some(a.y + offset, total, at, a.n, W)

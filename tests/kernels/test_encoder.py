@@ -1,4 +1,4 @@
-"""Layer norm and GELU: bits, values, and every backend alike."""
+"""Layer norm, GELU, learned positions: bits, values, and every backend alike."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.kernels import oracle
 from tests.kernels.material import activations, adversarial_activations
 from tests.kernels.oracle import same_bits
 from zinc_rt.ir.op import Op
-from zinc_rt.ir.ops.layer_norm import layer_norm_rows
+from zinc_rt.ir.ops.encoder import layer_norm_rows
 
 WIDTHS = (1, 5, 33, 255, 256, 257, 768)
 EPS = float(np.float32(1e-12))
@@ -50,7 +50,10 @@ def layer_norm(n: int) -> Case:
     net.node(Op.LAYER_NORM, [x, w, b], [net.out("y", n)], eps=1e-12)
     net.node(Op.LAYER_NORM, [x, w, b], [inner], eps=0.25)
     net.node(Op.GELU, [inner], [net.out("gelu", n)])
-    return net.case([Step(k, {"x": rows(rng, k, n)}) for k in (1, 5, 3)])
+    table = net.table(hostile(rng, 16, n))
+    net.node(Op.ADD_POSITION, [x, net.indices("positions", "n_rows"), table], [net.out("placed", n)])
+    places = rng.permutation(16)
+    return net.case([Step(k, {"x": rows(rng, k, n), "positions": places[:k]}) for k in (1, 5, 3)])
 
 
 @cache
