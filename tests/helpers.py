@@ -182,9 +182,9 @@ def write_model(path: Path, spec: Spec) -> Tiny:
 
 
 @contextmanager
-def engine_for(path: Path, **options: Any) -> Iterator[Engine]:
-    """An engine with the model on it."""
-    with GGUFFile.open(path) as file, Engine(replace(Options(n_ctx=320), **options)) as engine:
+def engine_for(path: Path, linux: Any = None, **options: Any) -> Iterator[Engine]:
+    """An engine with the model on it. linux: the emulated process that it runs in, None for the real one."""
+    with GGUFFile.open(path) as file, Engine(replace(Options(n_ctx=320), **options), linux=linux) as engine:
         engine.load(file, define(file))
         yield engine
 

@@ -1,4 +1,4 @@
-"""exp, silu, gelu and tanh as kernels/reference/mathfn.py defines them, on vectors; activations of gates by name."""
+"""exp, sigmoid, silu, gelu, tanh, softplus as kernels/reference/mathfn.py defines them, on vectors; gates by name."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from zinc_rt.numerics import (
     LN2_HIGH,
     LN2_LOW,
     LOG2_E,
+    SOFTPLUS_POLY,
     TANH_POLY,
     TANH_SMALL,
 )
@@ -108,9 +109,31 @@ def gated(gate, up, alpha, limit, ACT: str):
         return silu(gate) * up
     elif ACT == "gelu":
         return gelu(gate) * up
-    elif ACT == "clamped":
-        g = select(gate > limit, limit, gate)
-        u = select(up > limit, limit, select(up < -limit, -limit, up))
-        return times_sigmoid(g, g * alpha) * (u + 1.0)
-    else:
-        static_assert(False, f"no kernel knows the activation {ACT}")
+    static_assert(ACT == "clamped", f"no kernel knows the activation {ACT}")
+    g = select(gate > limit, limit, gate)
+    u = select(up > limit, limit, select(up < -limit, -limit, up))
+    return times_sigmoid(g, g * alpha) * (u + 1.0)
+
+
+@inline
+def sigmoid(x):
+    """1 / (1 + e^-x) of f32 lanes."""
+    e = exp(-x)
+    total = e + 1.0
+    rest = (not_below(e, 1.0) - total) + not_above(e, 1.0)
+    rest = select(total == INFINITY, 0.0, rest)
+    one: vec[f32, lanes(x)] = 1.0
+    q = one / total
+    return q - q * (rest * q)
+
+
+@inline
+def softplus(x):
+    """ln(1 + e^x) of f32 lanes."""
+    t = exp(select(x > 0.0, -x, x))
+    s = t / (t + 2.0)
+    z = s * s
+    p = z * SOFTPLUS_POLY[0] + SOFTPLUS_POLY[1]
+    for i in unroll(2, len(SOFTPLUS_POLY)):
+        p = p * z + SOFTPLUS_POLY[i]
+    return not_below(x, 0.0) + (t - s * (t - (z + z) * p))

@@ -10,7 +10,21 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from zinc_rt.gguf import GGUFFile
-from zinc_rt.models import llama, qwen2, qwen3
+from zinc_rt.models import (
+    gemma3,
+    gemma4,
+    glm4,
+    granite,
+    llama,
+    mistral3,
+    olmo2,
+    phi3,
+    qwen2,
+    qwen2moe,
+    qwen3,
+    qwen3moe,
+    smollm3,
+)
 from zinc_rt.models.definition import ModelDefinition
 from zinc_rt.models.errors import DuplicateArchitecture, UnsupportedArchitecture
 
@@ -68,5 +82,5 @@ def architecture_for(name: str) -> Architecture:
     return found
 
 
-for _file in (llama, qwen2, qwen3):
+for _file in (llama, qwen2, qwen3, smollm3, mistral3, phi3, olmo2, glm4, granite, gemma3, gemma4, qwen2moe, qwen3moe):
     register(_file)

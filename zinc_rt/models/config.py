@@ -118,18 +118,24 @@ def check_heads(n_heads: int, n_kv_heads: int, head_dim: int, heads: str, kv_hea
 
 @dataclass(frozen=True)
 class DenseInfo(ModelInfo):
-    """Sizes of a dense decoder whose layers are all alike."""
+    """Sizes of a dense decoder whose layers are all alike. attention_scale: of the scores, None for the usual."""
 
     n_ff: int
     heads: HeadSizes
     rms_eps: float
     rope: RopeConfig
+    attention_scale: float | None
 
     @classmethod
-    def from_file(cls, file: GGUFFile, architecture: str, *, interleaved_rope: bool) -> DenseInfo:
-        """Raises `MissingModelKey`, `InvalidKey`, `MissingWeight`, `UnsupportedFeature`."""
+    def from_file(
+        cls, file: GGUFFile, architecture: str, *, interleaved_rope: bool, experts: bool = False
+    ) -> DenseInfo:
+        """Read the keys. experts: whether files may have some, of `n_ff` elements each.
+
+        Raises `MissingModelKey`, `InvalidKey`, `MissingWeight`, `UnsupportedFeature`.
+        """
         keys = Keys(file.metadata, architecture)
-        if keys.has("expert_count") and keys.integer("expert_count", least=0):
+        if not experts and keys.has("expert_count") and keys.integer("expert_count", least=0):
             raise UnsupportedFeature(
                 f"{keys.name('expert_count')} is set: mixture-of-experts {architecture} models are not supported"
             )
@@ -141,4 +147,5 @@ class DenseInfo(ModelInfo):
             heads=heads,
             rms_eps=keys.number("attention.layer_norm_rms_epsilon"),
             rope=RopeConfig.from_keys(keys, heads.head_dim, info.n_ctx_train, interleaved=interleaved_rope),
+            attention_scale=keys.number("attention.scale", 0.0) or None,
         )

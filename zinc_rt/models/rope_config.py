@@ -6,7 +6,7 @@ Everything is float64 on the host; only the finished cos/sin table is rounded to
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -18,7 +18,7 @@ from zinc_rt.models.keys import Keys
 
 F64 = npt.NDArray[np.float64]
 
-SCALING_TYPES = ("none", "linear", "yarn")
+SCALING_TYPES = ("none", "linear", "yarn", "longrope")
 MAX_RATIO: Final = float(1 << 20)
 """The greatest factor, and 1 over the least: beyond, frequencies and the ends of YaRN's blend overflow."""
 
@@ -28,8 +28,9 @@ class RopeConfig:
     """How positions become angles.
 
     dim: elements of a head that rotate. factor: context extension factor, 1 for none. original_context: the context
-    before extension, beta_fast and beta_slow: rotations over it that bound YaRN's blend, attn_factor: a factor on
-    cos and sin, all YaRN only. interleaved: pairs are neighbours (`llama`) rather than halves.
+    before extension, beta_fast and beta_slow: rotations over it that bound YaRN's blend, log_multiplier: what takes
+    YaRN's own magnitude back (1: wholly), all YaRN only. attn_factor: a factor on cos and sin. interleaved: pairs are
+    neighbours (`llama`) rather than halves. Of "longrope" the factors by pair are all there is.
     """
 
     dim: int
@@ -41,6 +42,7 @@ class RopeConfig:
     attn_factor: float = 1.0
     beta_fast: float = 32.0
     beta_slow: float = 1.0
+    log_multiplier: float = 0.0
 
     @classmethod
     def from_keys(cls, keys: Keys, head_dim: int, train_context: int, *, interleaved: bool) -> RopeConfig:
@@ -54,11 +56,15 @@ class RopeConfig:
                 f"{keys.name('rope.scaling.type')} is {scaling!r}; supported are {', '.join(SCALING_TYPES)}"
             )
         factor = 1.0
-        if scaling != "none":
+        if scaling in ("linear", "yarn"):
             old = _ratio(keys, "rope.scale_linear", 1.0)  # the key of old files
             factor = _ratio(keys, "rope.scaling.factor", old)
         if scaling == "linear" and factor == 1.0:
             scaling = "none"
+        multiplier = keys.number("rope.scaling.yarn_log_multiplier", 0.0)
+        if multiplier > MAX_RATIO:
+            name = keys.name("rope.scaling.yarn_log_multiplier")
+            raise InvalidKey(f"{name} is {multiplier}, it must be at most {MAX_RATIO:.7g}")
         return cls(
             dim=dim,
             base=keys.number("rope.freq_base", 10000.0, least=1.0, above=True),
@@ -69,6 +75,7 @@ class RopeConfig:
             attn_factor=_ratio(keys, "rope.scaling.attn_factor", 1.0),
             beta_fast=_ratio(keys, "rope.scaling.yarn_beta_fast", 32.0),
             beta_slow=_ratio(keys, "rope.scaling.yarn_beta_slow", 1.0),
+            log_multiplier=multiplier,
         )
 
     def frequencies(self, factors: npt.ArrayLike | None = None) -> tuple[F64, float]:
@@ -83,8 +90,13 @@ class RopeConfig:
         if self.scaling == "yarn":
             keep = self._yarn_keep()
             freq = freq / self.factor * (1.0 - keep) + freq * keep
-            return freq, self.attn_factor * (1.0 + 0.1 * math.log(self.factor))
-        return freq / self.factor, 1.0
+            log = 0.1 * math.log(self.factor)
+            return freq, self.attn_factor * (1.0 + log) / (1.0 + self.log_multiplier * log)
+        return freq / self.factor, self.attn_factor
+
+    def unscaled(self, base: float | None = None) -> RopeConfig:
+        """The same rotation without any context extension, by another base where one is given."""
+        return replace(self, base=self.base if base is None else base, scaling="none", factor=1.0, attn_factor=1.0)
 
     def _yarn_keep(self) -> F64:
         """The share of each pair's own frequency that YaRN keeps: 1 for fast pairs, 0 for slow (Peng 2023, 3.2)."""

@@ -1,6 +1,6 @@
 """Dense decoders of one shape: attention and a gated feed-forward part, each after a norm, with what families change.
 
-Qwen 3 (and its text part in Qwen3-VL), SmolLM 3, Mistral 3, Phi 3 and 4, Granite (with experts, too).
+Llama, Qwen 2 and 3 (and the text part of Qwen3-VL), SmolLM 3, Mistral 3, Phi 3 and 4, Granite (with experts, too).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.models.families.build import (
 )
 from tests.models.families.common import Net, Rope
 
-HALVES = ("qwen3", "qwen3vl", "phi3")
+HALVES = ("qwen2", "qwen3", "qwen3vl", "phi3")
 
 
 def rotation(net: Net) -> Rope:
@@ -87,8 +87,8 @@ def feed_forward(net: Net, f: np.ndarray, p: str) -> np.ndarray:
 def case(
     architecture: str, *, n_layers: int = 2, wrong: tuple[str, ...] = (), tied: bool = False, norms: bool = False,
     biases: bool = False, fused: bool = False, fused_ffn: bool = False, extra: Shapes | None = None,
-    ffn: Shapes | None = None, n_embd: int = 64, heads: int = 6, kv_heads: int = 2, head_dim: int = 16, n_tokens: int = 24, seed: int = 1,
-    **keys: Any,
+    ffn: Shapes | None = None, n_embd: int = 64, heads: int = 6, kv_heads: int = 2, head_dim: int = 16,
+    n_tokens: int = 24, seed: int = 1, **keys: Any,
 ) -> Case:  # fmt: skip
     block = (
         norm_shapes(n_embd, "attn_norm", "ffn_norm")
@@ -101,7 +101,7 @@ def case(
     return Case(architecture, every, shapes, forward, ("rope pairs",) * turns + wrong, n_tokens, seed)
 
 
-def granite(*, experts: bool = False, shared: bool = False, **keys: Any) -> Case:
+def granite(*, seed: int = 1, experts: bool = False, shared: bool = False, **keys: Any) -> Case:
     ffn = None
     wrong: tuple[str, ...] = ("residual scale", "embedding scale", "logit scale", "attention scale")
     if experts:
@@ -114,7 +114,7 @@ def granite(*, experts: bool = False, shared: bool = False, **keys: Any) -> Case
         wrong += ("shared expert",)
     return case(
         "granitemoe" if experts else "granite", tied=True, ffn=ffn, wrong=wrong, embedding_scale=3.0,
-        residual_scale=0.4, attention__scale=0.15, logit_scale=2.5, **keys,
+        residual_scale=0.4, attention__scale=0.15, logit_scale=2.5, seed=seed, **keys,
     )  # fmt: skip
 
 
@@ -129,6 +129,11 @@ PHI: dict[str, Any] = {
 SECTIONS = [4, 4, 4, 0]
 
 CASES = {
+    "llama": case("llama", wrong=("causal", "shared heads")),
+    "llama-fused-qkv": case("llama", fused=True),
+    "qwen2": case("qwen2", n_embd=96, biases=True, wrong=("biases",)),
+    "qwen2-fused-qkv": case("qwen2", n_embd=96, biases=True, fused=True, wrong=("biases",)),
+    "qwen3": case("qwen3", norms=True, head_dim=24, wrong=("qk norm",)),
     "qwen3-biases": case("qwen3", norms=True, biases=True, head_dim=24, wrong=("qk norm", "biases")),
     "qwen3-fused-qkv": case("qwen3", norms=True, fused=True, head_dim=24, wrong=("qk norm", "shared heads")),
     "qwen3-fused-qkv-biases": case("qwen3", norms=True, fused=True, biases=True, head_dim=24, wrong=("biases",)),
@@ -152,6 +157,6 @@ CASES = {
     "granite-no-rope": case(
         "granite", tied=True, logit_scale=2.0, rope__scaling__finetuned=False, wrong=("no rope",)
     ),
-    "granitemoe": granite(experts=True),
-    "granitemoe-shared": granite(experts=True, shared=True),
+    "granitemoe": granite(experts=True, seed=5),
+    "granitemoe-shared": granite(experts=True, shared=True, seed=43),
 }  # fmt: skip

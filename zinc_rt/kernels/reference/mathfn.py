@@ -1,4 +1,4 @@
-"""float32 exp, sigmoid, silu, gelu and tanh: one definition, the same bits on every backend.
+"""float32 exp, sigmoid, silu, gelu, tanh and softplus: one definition, the same bits on every backend.
 
 Every operation below is one correctly rounded float32 operation in the order written; nothing is fused.
 docs/numerics.md states the same steps in prose.
@@ -17,6 +17,7 @@ EXP_MIN, EXP_MAX = np.float32(numerics.EXP_MIN), np.float32(numerics.EXP_MAX)
 
 TANH_SMALL, TANH_POLY = np.float32(numerics.TANH_SMALL), tuple(np.float32(c) for c in numerics.TANH_POLY)
 GELU_LINEAR, GELU_CUBIC = np.float32(numerics.GELU_LINEAR), np.float32(numerics.GELU_CUBIC)
+SOFTPLUS_POLY = tuple(np.float32(c) for c in numerics.SOFTPLUS_POLY)
 
 ONE, TWO = np.float32(1.0), np.float32(2.0)
 
@@ -99,3 +100,18 @@ def tanh(x: F32) -> F32:
         small = x + x * (z * p)
         large = ONE - TWO / (exp(TWO * a) + ONE)
     return np.asarray(np.where(a < TANH_SMALL, small, np.where(x < 0, -large, large)), np.float32)
+
+
+def softplus(x: F32) -> F32:
+    """ln(1 + e^x) = max(x, 0) + ln(1 + e^-|x|), f32, within 2 ulp; 0 where e^x is 0; infinity stays, NaN stays NaN.
+
+    With t = e^-|x| and s = t / (2 + t), ln(1 + t) = 2 artanh(s) = t - s * (t - 2 z P(z)), where z = s^2.
+    """
+    with np.errstate(under="ignore", invalid="ignore"):
+        t = exp(-np.abs(x))
+        s = t / (TWO + t)
+        z = s * s
+        p: F32 = np.full_like(z, SOFTPLUS_POLY[0])
+        for c in SOFTPLUS_POLY[1:]:
+            p = p * z + c
+        return np.asarray(np.maximum(x, np.float32(0.0)) + (t - s * (t - (z + z) * p)))

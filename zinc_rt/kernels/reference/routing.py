@@ -38,18 +38,18 @@ def choose_experts(
         # Experts of other groups go behind all that may be chosen.
         order = np.take_along_axis(order, np.argsort(~np.take_along_axis(allowed, order, 1), 1, kind="stable"), 1)
         ids = np.sort(order[:, :k], axis=1).astype(np.int32)
-        weights = np.take_along_axis(probs, ids, 1)
+        weights: F32 = np.take_along_axis(probs, ids, 1)
         if gating == "softmax_chosen":
             weights = softmax(weights)
         if normalise:
             total = np.zeros(len(logits), np.float32)
             for j in range(k):
                 total = total + weights[:, j]
-            weights = weights / np.maximum(total, np.float32(LEAST_EXPERT_WEIGHTS))[:, None]
-        weights = weights * np.float32(scale)
+            weights = np.asarray(weights / np.maximum(total, np.float32(LEAST_EXPERT_WEIGHTS))[:, None], np.float32)
+        weights = np.asarray(weights * np.float32(scale))
         if expert_scale is not None:
-            weights = weights * expert_scale[ids]
-    return ids, np.asarray(weights, np.float32)
+            weights = np.asarray(weights * expert_scale[ids])
+    return ids, weights
 
 
 def _allowed(choice: F32, n_groups: int, n_groups_used: int) -> npt.NDArray[np.bool_]:
