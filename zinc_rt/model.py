@@ -33,7 +33,7 @@ from zinc_rt.lang.target import host_targets
 from zinc_rt.mem.errors import MemoryPlanError
 from zinc_rt.mem.plan import MemoryPlan
 from zinc_rt.models import ModelDefinition, ModelInfo, define
-from zinc_rt.models.hidden import hidden_states
+from zinc_rt.models.hidden import ends_hidden, hidden_states
 from zinc_rt.sampling.generation import Chunk, Generation, Stats
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.sampling.request import SampledStep, SamplingRequest
@@ -133,7 +133,9 @@ def load(
         file = GGUFFile.open(path)  # a file that cannot be used is told before anything is said of devices
         definition = define(file)
         found = pooling_of(file)
-        if embeddings or (embeddings is None and found is not None):
+        if embeddings is False and ends_hidden(definition.graph):
+            raise UsageError(f"architecture {definition.info.architecture!r} embeds texts; it cannot generate any")
+        if embeddings or (embeddings is None and (found is not None or ends_hidden(definition.graph))):
             definition = hidden_states(definition)
             options, wanted = embedding_options(options, definition, n_batch), wanted or found or Pooling.LAST
         elif wanted is not None:

@@ -23,6 +23,11 @@ def reads_whole(graph: Graph) -> bool:
     return any(b.name == LAST_POSITIONS for b in graph.of_kind(BufferKind.INPUT))
 
 
+def ends_hidden(graph: Graph) -> bool:
+    """Whether the graph's output is `hidden` rather than logits."""
+    return any(b.name == HIDDEN for b in graph.of_kind(BufferKind.OUTPUT))
+
+
 def hidden_states(definition: ModelDefinition) -> ModelDefinition:
     """The definition with the rows that the logits are computed from as its only output, called `hidden`.
 
@@ -33,7 +38,7 @@ def hidden_states(definition: ModelDefinition) -> ModelDefinition:
         UnsupportedFeature: the graph computes no logits either.
     """
     graph = definition.graph
-    if any(b.name == HIDDEN for b in graph.of_kind(BufferKind.OUTPUT)):
+    if ends_hidden(graph):
         return definition
     heads = [node for node in graph.nodes if node.op is Op.LM_HEAD]
     if len(heads) != 1:
