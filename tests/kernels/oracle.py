@@ -237,6 +237,19 @@ def rms_norm(x: Vector, w: Vector, eps: float) -> list[float]:
     return [mul(mul(v, scale), g) for v, g in zip(x, w, strict=True)]
 
 
+def layer_norm(x: Vector, w: Vector, b: Vector, eps: float) -> list[float]:
+    lanes = [0.0] * 256
+    for i, v in enumerate(x):
+        lanes[i % 256] = add(lanes[i % 256], v)
+    mean = div(fold(lanes), float(len(x)))
+    d = [sub(v, mean) for v in x]
+    lanes = [0.0] * 256
+    for i, v in enumerate(d):
+        lanes[i % 256] = fma(v, v, lanes[i % 256])
+    scale = div(1.0, sqrt(add(div(fold(lanes), float(len(x))), eps)))
+    return [add(mul(mul(v, scale), g), c) for v, g, c in zip(d, w, b, strict=True)]
+
+
 def rope(head: Vector, cos: Vector, sin: Vector, *, interleaved: bool) -> list[float]:
     out, pairs = list(head), len(cos)
     for i in range(pairs):

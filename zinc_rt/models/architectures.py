@@ -11,6 +11,7 @@ from typing import Protocol
 
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models import (
+    bert,
     gemma3,
     gemma4,
     glm4,
@@ -114,5 +115,6 @@ for _file in (
     qwen3moe,
     qwen35,
     gpt_oss,
+    bert,
 ):
     register(_file)

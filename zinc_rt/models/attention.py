@@ -130,11 +130,12 @@ class AttentionSpec:
         return cache
 
     def _attend(self, parts: GraphParts, q: BufferId, cache: KVCache, p: str) -> BufferId:
-        sizes, more = self.heads, {"window": self.window, "softcap": self.softcap}
+        sizes, whole = self.heads, None if parts.causal else True
+        more = {"window": self.window, "softcap": self.softcap, "whole": whole}
         sinks = [parts.weight(f"{p}.attn_sinks.weight", sizes.n_heads)] if self.sinks else []
         out = parts.temp(f"{p}.attn", sizes.out_width)
         parts.g.node(
-            Op.FLASH_ATTN, [q, cache.keys, cache.values, *parts.where(), *sinks], [out], f"{p}.flash_attn",
+            Op.FLASH_ATTN, [q, cache.keys, cache.values, *parts.seen(), *sinks], [out], f"{p}.flash_attn",
             scale=1.0 / math.sqrt(sizes.head_dim) if self.scale is None else self.scale,
             n_heads=sizes.n_heads, n_kv_heads=sizes.n_kv_heads, head_dim=sizes.head_dim, **_value_dim(sizes),
             **{name: value for name, value in more.items() if value is not None},
