@@ -15,6 +15,7 @@ from zinc_rt.models.definition import (
     WeightRows,
 )
 from zinc_rt.models.errors import BadDefinition, InvalidKey, MissingModelKey, UnsupportedFeature
+from zinc_rt.models.hidden import reads_whole
 
 __all__ = [
     "Architecture",
@@ -54,14 +55,21 @@ def define(file: GGUFFile) -> ModelDefinition:
     name = architecture_of(file)
     architecture = architecture_for(name)
     _refuse_types(file)
-    if not get(file.metadata, f"{name}.attention.causal", bool, True):
-        raise UnsupportedFeature(
-            f"{file.path} has {name}.attention.causal = false: its tokens see the ones after them, so it writes no text"
-        ).with_advice("what would run: a model that generates text, not one that embeds or classifies it")
     definition = architecture.define(file, name)
+    _refuse_causality(file, definition)
     _refuse_unused(file, definition)
     _refuse_states(definition)
     return definition
+
+
+def _refuse_causality(file: GGUFFile, definition: ModelDefinition) -> None:
+    """Files whose tokens see the ones after them, of an architecture whose tokens do not."""
+    key = f"{definition.info.architecture}.attention.causal"
+    if not get(file.metadata, key, bool, True) and not reads_whole(definition.graph):
+        raise UnsupportedFeature(
+            f"{file.path} has {key} = false: its tokens see the ones after them, which this architecture does not do"
+            " here"
+        ).with_advice("what would run: a model that generates text, or a bert or nomic-bert model to embed texts")
 
 
 def _refuse_types(file: GGUFFile) -> None:
