@@ -26,8 +26,7 @@ class AttentionSpec:
     k_as_v: where the file has no `attn_v`, values are what the keys are before norm and rotation. q_factors: a table
     f32[n_ctx] of factors by position, of queries after their rotation. sinks: True needs `attn_sinks.weight`, one
     number a head, which only adds to the softmax's sum. softcap: scores become softcap * tanh(score / softcap).
-    out_gate: the rows of q hold each head's query and then its gate, by whose sigmoid the head's output is multiplied;
-    no biases.
+    out_gate: the rows of q hold each head's query and then its gate, by whose sigmoid the head's output is multiplied.
     """
 
     heads: HeadSizes
@@ -98,22 +97,23 @@ class AttentionSpec:
         return parts.norm(x, name) if self.whole_norm else parts.head_norm(x, name, n_heads, self.heads.head_dim)
 
     def _gated_projections(self, parts: GraphParts, h: BufferId, p: str) -> list[BufferId]:
-        """Queries, gates, keys and values."""
+        """Queries, gates, keys and values, without biases."""
         q_rows, d, n_in = 2 * self.heads.q_width, self.heads.head_dim, parts.width(h)
-        kv = (self.heads.k_width, self.heads.v_width)
-        fused = parts.has(f"{p}.{self.qkv}.weight")
-        name = f"{p}.{self.qkv}.weight" if fused else f"{p}.attn_q.weight"
-        n_out, end = (q_rows + sum(kv), q_rows) if fused else (q_rows, None)
+        widths, fused = (self.heads.k_width, self.heads.v_width), f"{p}.{self.qkv}"
+        is_fused = parts.has(f"{fused}.weight")
+        name, n_out = (fused, q_rows + sum(widths)) if is_fused else (f"{p}.attn_q", q_rows)
         out = []
         for i, part in enumerate(("attn_q", "attn_q_gate")):
-            rows = parts.weight_rows(name, (n_out, n_in), i * d, (i + 1) * d, period=2 * d, end=end)
+            rows = parts.weight_rows(
+                f"{name}.weight", (n_out, n_in), i * d, (i + 1) * d, period=2 * d, end=q_rows if is_fused else None
+            )  # fmt: skip
             out.append(parts.product(h, rows, f"{p}.{part}"))
-        if not fused:
-            return [*out, *(parts.project(h, f"{p}.attn_{part}", n) for part, n in zip("kv", kv, strict=True))]
+        if not is_fused:
+            return [*out, *(parts.project(h, f"{p}.attn_{kv}", n) for kv, n in zip("kv", widths, strict=True))]
         start = q_rows
-        for part, n in zip("kv", kv, strict=True):
-            rows = parts.weight_rows(name, (n_out, n_in), start, start + n)
-            out.append(parts.product(h, rows, f"{p}.attn_{part}"))
+        for part, n in zip(("attn_k", "attn_v"), widths, strict=True):
+            rows = parts.weight_rows(f"{name}.weight", (n_out, n_in), start, start + n)
+            out.append(parts.product(h, rows, f"{p}.{part}"))
             start += n
         return out
 
@@ -130,11 +130,12 @@ class AttentionSpec:
         return cache
 
     def _attend(self, parts: GraphParts, q: BufferId, cache: KVCache, p: str) -> BufferId:
-        sizes, more = self.heads, {"window": self.window, "softcap": self.softcap}
+        sizes, whole = self.heads, None if parts.causal else True
+        more = {"window": self.window, "softcap": self.softcap, "whole": whole}
         sinks = [parts.weight(f"{p}.attn_sinks.weight", sizes.n_heads)] if self.sinks else []
         out = parts.temp(f"{p}.attn", sizes.out_width)
         parts.g.node(
-            Op.FLASH_ATTN, [q, cache.keys, cache.values, *parts.where(), *sinks], [out], f"{p}.flash_attn",
+            Op.FLASH_ATTN, [q, cache.keys, cache.values, *parts.seen(), *sinks], [out], f"{p}.flash_attn",
             scale=1.0 / math.sqrt(sizes.head_dim) if self.scale is None else self.scale,
             n_heads=sizes.n_heads, n_kv_heads=sizes.n_kv_heads, head_dim=sizes.head_dim, **_value_dim(sizes),
             **{name: value for name, value in more.items() if value is not None},

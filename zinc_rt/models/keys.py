@@ -91,7 +91,7 @@ class Keys:
 
     def flags(self, key: str, n_layers: int) -> tuple[bool, ...]:
         """True or false for each layer, of a key that holds an array. Raises `MissingModelKey`, `InvalidKey`."""
-        values = np.asarray(self._value(key, None)).reshape(-1).tolist()
+        values = np.atleast_1d(self._value(key, None)).tolist()
         if len(values) != n_layers or not all(v in (0, 1) for v in values):
             raise InvalidKey(f"{self.name(key)} is {values[:8]}, {n_layers} of true or false are needed, one a layer")
         return tuple(bool(v) for v in values)

@@ -12,12 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from zinc_rt.gguf import SUPPORTED, GGMLType, GGUFFile, TensorInfo
+from zinc_rt.gguf.blocks import dequantize
 from zinc_rt.gguf.errors import UnsupportedTensorType
 from zinc_rt.ir.builder import GraphBuilder
 from zinc_rt.ir.graph import Attr, BufferId, BufferKind, DType
 from zinc_rt.ir.op import Op
 from zinc_rt.models.definition import F32, MakeConstant, ModelDefinition, ModelInfo, StateSpec, WeightRows
 from zinc_rt.models.errors import BadDefinition, MissingWeight, TensorShapeMismatch
+from zinc_rt.models.hidden import LAST_POSITIONS
 from zinc_rt.models.rope_config import RopeConfig
 from zinc_rt.models.states import StateBooks
 
@@ -26,9 +28,9 @@ _STEP_INPUTS = {
     "positions": ("n_rows",),
     "slots": ("n_rows",),
     "page_table": ("n_slots", "max_pages"),
-    "logit_rows": ("n_logits",),
 }
-
+_DECODES = {"logit_rows": ("n_logits",)}
+_ENCODES = {LAST_POSITIONS: ("n_rows",)}
 
 FactorsOf = Callable[[int], F32 | None]
 """Frequency factors for n_ctx positions."""
@@ -52,16 +54,18 @@ class GraphParts:
         file: the model's file.
         info: its figures; the graph gets the architecture's name.
         eps: what norms add to the mean square.
+        causal: whether rows see those before them only. An encoder's rows see all of their text; it has no logits.
     """
 
-    def __init__(self, file: GGUFFile, info: ModelInfo, eps: float) -> None:
-        self.file, self.info, self.eps = file, info, eps
+    def __init__(self, file: GGUFFile, info: ModelInfo, eps: float, *, causal: bool = True) -> None:
+        self.file, self.info, self.eps, self.causal = file, info, eps, causal
         self.g = GraphBuilder(info.architecture)
         self.g.meta.update(
             architecture=info.architecture, n_layers=info.n_layers, n_embd=info.n_embd, n_vocab=info.n_vocab
         )
         self.step = {
-            name: self.g.buffer(name, BufferKind.INPUT, DType.I32, shape) for name, shape in _STEP_INPUTS.items()
+            name: self.g.buffer(name, BufferKind.INPUT, DType.I32, shape)
+            for name, shape in (_STEP_INPUTS | (_DECODES if causal else _ENCODES)).items()
         }
         self.states = StateBooks(self.g)
         self._weights: dict[str, BufferId] = {}
@@ -136,9 +140,8 @@ class GraphParts:
         if buffer not in self._weights:
             rows = tuple(WeightRows(name, start, stop, period) for start, stop in parts)
             made = (sum(part.count(n_out) for part in rows), n_in)
-            self._weights[buffer] = self.g.buffer(
-                buffer, BufferKind.WEIGHT, DType.of(self._tensor(name, shape).type), made
-            )
+            kind = DType.of(self._tensor(name, shape).type)
+            self._weights[buffer] = self.g.buffer(buffer, BufferKind.WEIGHT, kind, made)
             self._rows[buffer] = rows
         return self._weights[buffer]
 
@@ -155,9 +158,15 @@ class GraphParts:
         self._host.add(name)
         return np.array(self.file.raw(name).reshape(-1).view("<f4"), np.float32)
 
-    def leave(self, names: Iterable[str]) -> None:
-        """Tensors that are known and that no step needs, where the file has them."""
-        self._unread.update(name for name in names if self.has(name))
+    def table(self, name: str, n: int) -> F32:
+        """The rows of a matrix that a constant is made from, f32[n_rows, n], whatever its format.
+
+        Raises `MissingWeight`, `TensorShapeMismatch`, `UnsupportedTensorType`.
+        """
+        found = self.file.tensors.get(name)
+        tensor = self._tensor(name, (found.shape[0] if found is not None and found.shape else 1, n))
+        self._host.add(name)
+        return dequantize(tensor.type, self.file.raw(name))
 
     def number(self, name: str) -> float | None:
         """The value of an F32 tensor of one element; None where the file has no such tensor.
@@ -168,6 +177,10 @@ class GraphParts:
         if values is not None and not np.isfinite(values).all():
             raise TensorShapeMismatch(f"tensor {name} is {values[0]}, a finite number is needed")
         return None if values is None else float(values[0])
+
+    def leave(self, names: Iterable[str]) -> None:
+        """Tensors that are known and that no step needs, where the file has them."""
+        self._unread.update(name for name in names if self.has(name))
 
     def _tensor(self, name: str, shape: tuple[int, ...], *, plain: bool = False) -> TensorInfo:
         tensor = self.file.tensors.get(name)
@@ -359,6 +372,11 @@ class GraphParts:
     def where(self) -> list[BufferId]:
         """What says where a row's keys and values are: its position, its sequence, the page table."""
         return [self.step["positions"], self.step["slots"], self.step["page_table"]]
+
+    def seen(self) -> list[BufferId]:
+        """What says which keys and values a row sees: the last position, its sequence, the page table."""
+        last = self.step["positions" if self.causal else LAST_POSITIONS]
+        return [last, self.step["slots"], self.step["page_table"]]
 
     def head(
         self, h: BufferId, *, tied: bool | None = None, scale: float | None = None, softcap: float | None = None

@@ -80,9 +80,8 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
     for layer in range(info.n_layers, info.n_layers + info.n_drafts):
         parts.leave(f"blk.{layer}.{tensor}.weight" for tensor in _DRAFT_TENSORS)
 
-    attention = AttentionSpec(info.heads, rotation, qk_norm=True, out_gate=True)
-
     def block(layer: int) -> BlockSpec:
+        attention = AttentionSpec(info.heads, rotation, qk_norm=True, out_gate=True)
         mixer: Part = delta if info.recurrent[layer] else attention
         return BlockSpec((Branch("attn", mixer, "attn_norm"), Branch("ffn", ffn, "post_attention_norm")))
 

@@ -1,4 +1,6 @@
-"""Attention on the emulated GPU: windows, soft caps, sinks, values of another width, keys that are values, too."""
+"""Attention on the emulated GPU: windows, soft caps, sinks, values of another width, keys that are values, too; and the
+products of heads.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,12 @@ import pytest
 from tests.backends.amdgpu.stage import amd_backend, check
 from tests.backends.attention_cases import Shape, add_nodes, build
 from tests.backends.cpu.both import Net, expected
+from tests.backends.grouped_cases import SHAPES as GROUPED
+from tests.backends.grouped_cases import grouped
 from zinc_rt.backends.amdgpu.backend import AmdBackend
 from zinc_rt.backends.amdgpu.lowering import GpuLowering
 from zinc_rt.backends.errors import UnsupportedOp
+from zinc_rt.gguf import GGMLType
 
 CONTEXTS = (530, 40)
 STEPS = {
@@ -52,8 +57,14 @@ def test_attention(backend: AmdBackend, name: str) -> None:
     check(backend, case, expected(case))
 
 
+@pytest.mark.parametrize("shape", GROUPED, ids=str)
+def test_products_of_parts(backend: AmdBackend, shape: tuple[GGMLType, int, int, int]) -> None:
+    case, _ = grouped(*shape, counts=(1, 2, 3, 9))
+    check(backend, case, expected(case))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("group", [16, 20])
+@pytest.mark.parametrize("group", [20, 24])
 def test_latent_attention_as_models_have_it(backend: AmdBackend, group: int) -> None:
     case = build(Shape(576, group, 1, rope=64), (270,), {"deep": [(0, 269)], "first": [(0, 3)]}, "ordinary")
     check(backend, case, expected(case))
@@ -65,7 +76,8 @@ def test_latent_attention_as_models_have_it(backend: AmdBackend, group: int) -> 
         (Shape(16, 1, 1, value_dim=12), "16 elements with values of 12; .* multiples of 8"),
         (Shape(64, 1, 1, value_dim=520), "values of 520; .* values up to 512"),
         (Shape(1032, 1, 1, rope=1000), "keys up to 1024"),
-        (Shape(72, 33, 1, rope=8), "33 query heads to a key head"),
+        (Shape(72, 25, 1, rope=8), "25 query heads to a key head.*up to 24"),
+        (Shape(72, 33, 1), "33 query heads to a key head.*up to 32"),
     ],
 )
 def test_heads_that_the_kernels_cannot_do(shape: Shape, words: str) -> None:

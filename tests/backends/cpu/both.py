@@ -96,12 +96,13 @@ class Net:
     def out(self, name: str, width: int, first: str = "n_rows") -> int:
         return self.b.buffer(name, BufferKind.OUTPUT, DType.F32, [first, width])
 
-    def matrix(self, kind: GGMLType, raw: np.ndarray) -> int:
-        """A weight from packed rows, u8[n_out, row_bytes]."""
+    def matrix(self, kind: GGMLType, raw: np.ndarray, parts: int = 0) -> int:
+        """A weight from packed rows, u8[n_out, row_bytes]; parts: so many matrices, one after another."""
         name = self._name("w")
         self.weights[name] = raw
         n_in = raw.shape[1] // kind.block_bytes * kind.block_size
-        return self.b.buffer(name, BufferKind.WEIGHT, DType[kind.name], [len(raw), n_in])
+        shape = [parts, len(raw) // parts] if parts else [len(raw)]
+        return self.b.buffer(name, BufferKind.WEIGHT, DType[kind.name], [*shape, n_in])
 
     def vector(self, values: np.ndarray) -> int:
         """A norm's weights or a bias, f32[n]."""
@@ -110,10 +111,10 @@ class Net:
         return self.b.buffer(name, BufferKind.WEIGHT, DType.F32, [len(values)])
 
     def table(self, values: np.ndarray) -> int:
-        """A RoPE table, f32[n_ctx, pairs, 2]."""
+        """A table by position, as that of a rotation, f32[n_ctx, pairs, 2]."""
         name = self._name("table")
         self.constants[name] = np.ascontiguousarray(values, np.float32)
-        return self.b.buffer(name, BufferKind.CONSTANT, DType.F32, ["n_ctx", values.shape[1], 2])
+        return self.b.buffer(name, BufferKind.CONSTANT, DType.F32, ["n_ctx", *values.shape[1:]])
 
     def cache(self, n_kv: int, dim: int) -> int:
         return self.b.buffer(self._name("cache"), BufferKind.STATE, DType.F16, ["n_pages", 16, n_kv, dim])

@@ -13,6 +13,7 @@ from zinc_rt.kernels.cpu import (
     elementwise,
     embed,
     experts,
+    grouped,
     heads,
     matmul,
     matmul_float,
@@ -96,6 +97,7 @@ class TargetTuning:
             "G": n.group, "DIM": n.head_dim, "VALUE": n.value_dim, "ROPE": n.head_dim - n.value_dim if n.latent else 0,
             "W": self.lanes, "R": rows, "LATENT": n.latent, "WINDOWED": n.window is not None,
             "CAPPED": n.softcap is not None, "SINKS": n.sinks is not None,
+            "WHOLE": n.whole,
         }  # fmt: skip
 
     def attention_rows(self, group: int) -> int:
@@ -143,11 +145,19 @@ class TargetTuning:
         """Down of chosen experts, summed."""
         return experts.expert_down, {"FMT": kind.name, **self._experts(kind)}
 
+    def grouped_pack(self) -> Kernel:
+        """Parts of rows, packed."""
+        return grouped.grouped_pack, {"W": self.lanes, "LEAST": self.expert_block}
+
+    def grouped_matmul(self, kind: GGMLType) -> Kernel:
+        """Parts of rows times a matrix each."""
+        return grouped.grouped_matmul, {"FMT": kind.name, **self._experts(kind)}
+
     def merge(self, n: Attend) -> Kernel:
         """Merging of splits."""
         return attention.merge, {
             "G": n.group, "VALUE": n.value_dim, "W": self.lanes, "WINDOWED": n.window is not None,
-            "SINKS": n.sinks is not None,
+            "SINKS": n.sinks is not None, "WHOLE": n.whole,
         }  # fmt: skip
 
     def add(self) -> Kernel:

@@ -23,6 +23,7 @@ class StepRecord:
     slots: ptr[i32]
     page_table: ptr[i32]  # [n_slots, max_pages]
     logit_rows: ptr[i32]
+    last_positions: ptr[i32]  # of each row's sequence, where rows see those behind them
 
 
 @struct
@@ -336,6 +337,28 @@ class ExpertDownArgs:
     tile_bytes: i64
     n_out: i32
     k: i32
+
+
+@struct
+class GroupedPackArgs:
+    """Rows of `parts` stretches of n elements, packed stretch by stretch."""
+
+    x: ptr[f32]
+    pack: ptr[Pack]
+    n: i32
+    parts: i32
+
+
+@struct
+class GroupedArgs:
+    """y[row, part] = W[part] pack[part, row]."""
+
+    pack: ptr[Pack]
+    w: ptr[u8]  # tiles, those of part 0 first
+    y: ptr[f32]
+    tile_bytes: i64
+    n_out: i32
+    parts: i32
 
 
 @struct

@@ -40,6 +40,8 @@ from zinc_rt.lang.types import Space, f16, f32, i32, ptr, struct, u32, u64
 from zinc_rt.numerics import PAGE_SHIFT, PAGE_TOKENS, PAGES_OF_SPLIT, SPLIT, SPLIT_SHIFT, TREE_LANES
 
 INFINITY = float("inf")
+MANY = 8
+"""Heads of a lane up to which registers hold what two pages give; with more it takes less at once."""
 
 
 @struct
@@ -99,7 +101,7 @@ def wave_max(x):
 @inline
 def scores_of(k: ptr[f16], q: ptr[f32], scores, G: int, DIM: int):
     """Goes on with the chains scores[g] over DIM elements of a key and of query head g."""
-    CHUNK = max(c for c in (8, 16, 32) if DIM % c == 0)
+    CHUNK = max(c for c in (8, 16, 32) if DIM % c == 0 and (c == 8 or G <= MANY))
     queries = cast(q, ptr[f32, Space.CONSTANT])
     for start in range(u32(0), DIM, CHUNK):
         keys = tuple(f32(load(k + start, i, lanes=8, align=16)) for i in range(0, CHUNK, 8))
@@ -226,6 +228,13 @@ def weigh_values(
         )  # fmt: skip
     whole = count >> PAGE_SHIFT
     if not WINDOW or start <= whole:
+        if HEADS > MANY:
+            for page in range(start, whole):
+                v: ptr[f16] = value_at(base, pages[page], kv_head, element, n_kv, WIDTH)
+                for t in range(u32(0), PAGE_TOKENS, 4):
+                    add_values(values_of(v, stride, 4), tuple(p + (page * PAGE_TOKENS + t) for p in es), sums, 4, HEADS)
+                    v = v + stride * 4
+            start = whole
         for two in range((whole - start) >> 1):
             # Both pages' values are asked for before the first of them is needed.
             page = two * 2 + start

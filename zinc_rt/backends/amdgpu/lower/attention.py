@@ -14,7 +14,11 @@ from zinc_rt.kernels.rdna.catalogue import attention_kernels, heads_kernel, merg
 from zinc_rt.kernels.rdna.heads import GpuHeadsArgs
 from zinc_rt.numerics import GROUP, SPLIT
 
-_MAX_KEY_DIM, _MAX_HEAD_DIM, _MAX_GROUP = 1024, 512, 32
+_MAX_KEY_DIM, _MAX_HEAD_DIM = 1024, 512
+_MAX_GROUP, _MAX_WIDE_GROUP = 32, 24
+"""Heads that share a key head; the second where values are parts of keys or keys are wider than any value: there more
+would not fit into registers.
+"""
 
 
 @GPU.lowers(HeadsWrite)
@@ -95,10 +99,11 @@ def _check_attention(n: Attend) -> None:
             f"node {n.node.name}: heads of {n.head_dim} elements with values of {n.value_dim}; the GPU kernels do keys up"
             f" to {_MAX_KEY_DIM}, values up to {_MAX_HEAD_DIM}; {ELSEWHERE}"
         )
-    if n.head_dim % 8 or n.value_dim % 8 or n.group > _MAX_GROUP:
+    most = _MAX_WIDE_GROUP if n.latent or n.head_dim > _MAX_HEAD_DIM else _MAX_GROUP
+    if n.head_dim % 8 or n.value_dim % 8 or n.group > most:
         raise UnsupportedOp(
             f"node {n.node.name}: {n.group} query heads to a key head, of {n.head_dim} elements with values of"
-            f" {n.value_dim}; the GPU kernels do up to {_MAX_GROUP}, of multiples of 8; {ELSEWHERE}"
+            f" {n.value_dim}; the GPU kernels do up to {most}, of multiples of 8; {ELSEWHERE}"
         )
 
 
