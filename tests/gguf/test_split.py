@@ -25,6 +25,7 @@ from zinc_rt.gguf.errors import (
     TruncatedFile,
     WrongMetadataType,
 )
+from zinc_rt.gguf.part import GGUFPart
 
 
 def split(whole: Path, folder: Path, name: str = "tiny", per_part: int = 5) -> list[Path]:
@@ -93,11 +94,19 @@ def test_missing_tensors_are_named(opened: GGUFFile) -> None:
             ask("x")
 
 
-@pytest.mark.parametrize("kernels", ["native", "reference"])
-def test_a_split_model_runs_like_the_whole_one(kernels: str, whole: Path, parts: list[Path]) -> None:
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"device": "cpu", "kernels": "native", "threads": 1},
+        {"device": "cpu", "kernels": "reference"},
+        {"device": "emu"},
+    ],
+    ids=lambda how: how.get("kernels", "emu"),
+)
+def test_a_split_model_runs_like_the_whole_one(how: dict[str, Any], whole: Path, parts: list[Path]) -> None:
     texts = []
     for path in (whole, parts[0]):
-        with zinc_rt.load(path, device="cpu", kernels=kernels, threads=1) as model:
+        with zinc_rt.load(path, **how) as model:
             texts.append((model.generate("abc", max_tokens=8, temperature=0).token_ids, model.plan.total))
     assert texts[0] == texts[1]
 
@@ -160,8 +169,9 @@ def test_another_part_than_the_first(number: int, parts: list[Path]) -> None:
 
 
 def test_a_part_alone_can_be_asked_for(parts: list[Path]) -> None:
-    with GGUFFile.open_one(parts[1]) as file:
-        assert len(file.tensors) == 5
+    part = GGUFPart(parts[1])
+    assert len(part.tensors) == 5
+    part.close()
 
 
 @pytest.mark.parametrize("number", [2, 3])
