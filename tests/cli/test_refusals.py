@@ -11,7 +11,7 @@ import pytest
 import zinc_rt
 from tests.cli.conftest import Outcome
 from tests.cli.tiny import write_tiny_model
-from tests.gguf.test_split import split
+from tests.gguf.parts import split
 from zinc_rt.errors import ZincError
 from zinc_rt.gguf import GGMLType, GGUFFile
 from zinc_rt.gguf.errors import UnsupportedTensorType

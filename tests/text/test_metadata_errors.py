@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.text.vocabularies import KEY, bpe_metadata, recorded, spm_metadata
+from tests.text.vocabularies import KEY, bpe_metadata, gemma4_metadata, recorded, spm_metadata
 from zinc_rt.errors import ZincError
 from zinc_rt.text import Tokenizer, TokenizerError, UnsupportedTokenizer
+from zinc_rt.text.pretokenizers import PRE_TOKENIZERS
 
 N = len(recorded()["bpe"]["tokens"])
 TOKENS: list[str] = recorded()["bpe"]["tokens"]
@@ -117,10 +118,13 @@ _keys = st.sampled_from(
 )  # fmt: skip
 
 
-@given(junk=st.dictionaries(_keys, _junk, min_size=1, max_size=3), spm=st.booleans())
-@settings(max_examples=150, deadline=None)
-def test_nonsense_never_raises_anything_else(junk: dict[str, Any], spm: bool) -> None:
-    metadata = spm_metadata() if spm else bpe_metadata()
+_makers = st.sampled_from([spm_metadata, bpe_metadata, gemma4_metadata])
+
+
+@given(junk=st.dictionaries(_keys, _junk, min_size=1, max_size=3), make=_makers, pre=st.sampled_from([*PRE_TOKENIZERS]))
+@settings(max_examples=250, deadline=None)
+def test_nonsense_never_raises_anything_else(junk: dict[str, Any], make: Any, pre: str) -> None:
+    metadata = make(pre=pre)
     metadata |= {KEY + name: value for name, value in junk.items()}
     try:
         tokenizer = Tokenizer.from_metadata(metadata)
