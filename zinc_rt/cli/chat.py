@@ -69,7 +69,8 @@ def chat(
 
     The model's own chat template is used; /help inside lists the commands. With standard input from a pipe each
     line is a message, and standard output gets the answers alone. When the context is full, the oldest turns
-    are dropped, with a notice.
+    are dropped, with a notice. Where a model marks its reasoning and its tool calls (gpt-oss), the answer is what is
+    left; a dialogue shows the reasoning dimmed.
     """
     params = o.sampling_params(
         max_tokens=max_tokens,
