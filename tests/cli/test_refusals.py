@@ -44,7 +44,7 @@ REFUSALS: list[tuple[bytes, bytes, type[ZincError], str, str]] = [
     (
         text("gpt2"), text("bird"), UnsupportedTokenizer,
         "tokenizer.ggml.model: unknown tokenizer 'bird'",
-        "what would run: a model with a tokenizer of kind gpt2, llama, gemma4",
+        "what would run: a model with a tokenizer of kind gpt2, llama, gemma4, t5, bert",
     ),
     (
         text("gpt-2"), text("gpt-9"), UnsupportedTokenizer,
