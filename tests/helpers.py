@@ -20,8 +20,10 @@ from zinc_rt.gguf import GGMLType, GGUFFile, GGUFWriter, ValueType
 from zinc_rt.models import define
 
 T = GGMLType
-K_QUANTS = {T[f.name]: (f.halves, f.integers[1] / 2) for f in table.quantized() if f.groups > 1}
-"""Where the float16 scales of a super-block lie, and the minimum's share of the scale that centres the weights."""
+WRITTEN = (T.F32, T.F16, T.BF16, T.Q4_0, T.Q4_1, T.Q5_0, T.Q5_1, T.Q8_0, T.MXFP4)
+"""Formats that the `gguf` package writes."""
+MADE_UP = {T[f.name]: (f.halves, f.integers[1] / 2) for f in table.quantized() if T[f.name] not in WRITTEN}
+"""The others: where the float16 scales of a block lie, and the minimum's share of the scale that centres weights."""
 
 
 @dataclass(frozen=True)
@@ -112,12 +114,12 @@ LLAMA = Spec("llama")
 
 
 def packed(kind: GGMLType, values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """u8[n_rows, row_bytes]: `values` in the format; for K-quants random blocks of the same spread instead."""
+    """u8[n_rows, row_bytes]: `values` in the format; random blocks of that spread where `gguf` cannot write them."""
     theirs = gguf.GGMLQuantizationType(int(kind))
-    if kind not in K_QUANTS:
+    if kind not in MADE_UP:
         return gguf.quants.quantize(values, theirs).view(np.uint8)
-    places, centre = K_QUANTS[kind]
-    raw = rng.integers(0, 256, (len(values), values.shape[1] // 256, kind.block_bytes), np.uint8)
+    places, centre = MADE_UP[kind]
+    raw = rng.integers(0, 256, (len(values), values.shape[1] // kind.block_size, kind.block_bytes), np.uint8)
 
     def set_scales(size: float) -> np.ndarray:
         for at, share in zip(places, (1.0, centre), strict=False):
@@ -138,25 +140,30 @@ class Tiny:
     tensors: dict[str, np.ndarray]
 
 
+def drawn(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    """Random values of a tensor, f32. Matrices keep the size of what passes through them."""
+    values = rng.standard_normal(shape).astype(np.float32)
+    if len(shape) == 2:
+        values *= np.float32(1.0 if name == "token_embd.weight" else 1.6 / np.sqrt(shape[1]))
+    elif name.endswith("norm.weight"):
+        values = 1 + values / 4
+    elif name == "rope_freqs.weight":
+        values = np.exp(np.abs(values))
+    return values
+
+
 def add_tensors(
     writer: GGUFWriter,
     shapes: Mapping[str, tuple[int, ...]],
     format_of: Callable[[str, tuple[int, ...]], GGMLType],
     rng: np.random.Generator,
+    values_of: Callable[[str, tuple[int, ...], np.random.Generator], np.ndarray] = drawn,
 ) -> dict[str, np.ndarray]:
-    """Make the tensors up and write them; the values that the file holds, f64. Matrices keep the size of what passes
-    through them.
-    """
+    """Make the tensors up and write them; the values that the file holds, f64."""
     tensors = {}
     for name, shape in shapes.items():
         kind = format_of(name, shape)
-        values = rng.standard_normal(shape).astype(np.float32)
-        if len(shape) == 2:
-            values *= np.float32(1.0 if name == "token_embd.weight" else 1.6 / np.sqrt(shape[1]))
-        elif name.endswith("norm.weight"):
-            values = 1 + values / 4
-        elif name == "rope_freqs.weight":
-            values = np.exp(np.abs(values))
+        values = values_of(name, shape, rng)
         raw = packed(kind, values.reshape(-1, shape[-1]), rng)
         writer.add_tensor(name, raw, kind, shape)
         wide = gguf.quants.dequantize(raw, gguf.GGMLQuantizationType(int(kind)))
@@ -177,9 +184,9 @@ def write_model(path: Path, spec: Spec) -> Tiny:
 
 
 @contextmanager
-def engine_for(path: Path, **options: Any) -> Iterator[Engine]:
-    """An engine with the model on it."""
-    with GGUFFile.open(path) as file, Engine(replace(Options(n_ctx=320), **options)) as engine:
+def engine_for(path: Path, linux: Any = None, **options: Any) -> Iterator[Engine]:
+    """An engine with the model on it. linux: the emulated process that it runs in, None for the real one."""
+    with GGUFFile.open(path) as file, Engine(replace(Options(n_ctx=320), **options), linux=linux) as engine:
         engine.load(file, define(file))
         yield engine
 

@@ -181,13 +181,13 @@ def test_defaults(tmp_path: Path) -> None:
     info = dense(altered(tmp_path, spec, keys={f"llama.{k}": None for k in left_out}))
     assert (info.heads.head_dim, info.heads.n_kv_heads) == (16, 4)
     assert (info.rope.dim, info.rope.base) == (16, 10000.0)
-    assert (info.heads.q_width, info.heads.kv_width) == (64, 64)
+    assert (info.heads.q_width, info.heads.k_width, info.heads.v_width) == (64, 64, 64)
 
 
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("attention.value_length", 32, "value_length 32 differs from the key length 16"),
+        ("attention.value_length", 1025, r"heads of 1025 elements \(llama.attention.value_length\) are not supported"),
         ("expert_count", 8, "llama.expert_count is set: mixture-of-experts"),
         ("rope.scaling.type", "longrope", "'longrope'"),
     ],

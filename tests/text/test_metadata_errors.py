@@ -128,12 +128,6 @@ _makers = st.sampled_from(
         partial(spm_metadata, model="t5"),
         partial(spm_metadata, model="bert"),
     ]
-        spm_metadata,
-        bpe_metadata,
-        gemma4_metadata,
-        partial(spm_metadata, model="t5"),
-        partial(spm_metadata, model="bert"),
-    ]
 )
 
 
