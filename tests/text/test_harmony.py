@@ -116,10 +116,10 @@ def test_text_is_told_as_it_comes() -> None:
 @pytest.mark.parametrize("unit", ["<", "x", "<|", "<|end|>", "<|start|>", "<|channel|>", " ", "<|constrain|>"])
 def test_time_grows_with_the_text(unit: str) -> None:
     started = time.process_time()
-    divided(*(unit * 50_000))
-    divided(unit * 50_000)
-    divided("<|channel|>final<|message|>" + unit * 50_000)
-    assert time.process_time() - started < 5
+    divided(*(unit * 10_000))
+    divided(unit * 10_000)
+    divided("<|channel|>final<|message|>" + unit * 10_000)
+    assert time.process_time() - started < 3
 
 
 def test_models_that_speak_it() -> None:
