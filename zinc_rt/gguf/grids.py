@@ -55,20 +55,20 @@ def _groups(f: Format, blocks: U8, at: int, step: int, n: int) -> U8:
 
 
 def _words(raw: U8, kind: str) -> U32:
-    return np.ascontiguousarray(raw).view(kind).astype(np.uint32)
+    return np.asarray(np.ascontiguousarray(raw).view(kind), np.uint32)
 
 
 def _indices(f: Format, grid: Grid, blocks: U8) -> U32:
     """uint32[n_rows, n_blocks, n_groups, 32 / width]."""
     n = GROUP // grid.width
     if grid.signs == Signs.IN_INDEX:
-        return _words(_groups(f, blocks, f.q, grid.step, 2 * n), "<u2") & 511
+        return np.bitwise_and(_words(_groups(f, blocks, f.q, grid.step, 2 * n), "<u2"), np.uint32(511))
     low = _groups(f, blocks, f.q, grid.step, n).astype(np.uint32)
     if grid.high is None:
         return low
     shifts = grid.high_bits * np.arange(n, dtype=np.uint32)
     high = _groups(f, blocks, grid.high, 1, 1).astype(np.uint32) >> shifts & np.uint32((1 << grid.high_bits) - 1)
-    return low | high << 8
+    return np.asarray(np.bitwise_or(low, high << np.uint32(8)), np.uint32)
 
 
 def _sign_words(f: Format, grid: Grid, blocks: U8) -> U32:
@@ -81,11 +81,13 @@ def _signs(f: Format, grid: Grid, blocks: U8) -> U32:
     if grid.signs == Signs.BYTES:
         return _sign_words(f, grid, blocks)
     if grid.signs == Signs.IN_INDEX:
-        seven = _words(_groups(f, blocks, f.q, grid.step, 8), "<u2") >> 9
+        seven = _words(_groups(f, blocks, f.q, grid.step, 8), "<u2") >> np.uint32(9)
     elif grid.signs == Signs.WORDS:
-        seven = _sign_words(f, grid, blocks)[..., None] >> 7 * eights & 127
+        seven = _sign_words(f, grid, blocks)[..., None] >> np.uint32(7) * eights & np.uint32(127)
     else:
         raise UnknownFormat(f.name, "signs of kind", grid.signs, _WHERE)
-    ones = sum(seven >> i & 1 for i in range(7))
-    each: U32 = (seven | (ones & 1) << 7) << 8 * eights
-    return np.bitwise_or.reduce(each, axis=-1)
+    ones = seven.copy()
+    for distance in (4, 2, 1):
+        ones ^= ones >> np.uint32(distance)
+    each = (seven | (ones & np.uint32(1)) << np.uint32(7)) << np.uint32(8) * eights
+    return np.asarray(np.bitwise_or.reduce(each, axis=-1), np.uint32)

@@ -104,8 +104,9 @@ def unpack(type: GGMLType, raw: U8) -> QuantRows:
         sc = _six_bit_halves(_part(blocks, f.scales, 12)).reshape(len(raw), n_blocks * f.groups, 2)
         return QuantRows(type, ints, *_halves(f, blocks), sc=sc)
     if f.scale == Scale.FOUR_BIT_HALVES:
-        both = _part(blocks, f.scales, 2 * f.groups).reshape(len(raw), n_blocks * f.groups, 2).astype(np.int32)
-        return QuantRows(type, ints, *_halves(f, blocks), sc=both & 15, mn=both >> 4)
+        pairs = _part(blocks, f.scales, 2 * f.groups).reshape(len(raw), n_blocks * f.groups, 2)
+        numbers = pairs.astype(np.int32)
+        return QuantRows(type, ints, *_halves(f, blocks), sc=numbers & 15, mn=numbers >> 4)
     raise UnknownFormat(f.name, "scales of kind", f.scale, "the reference (zinc_rt/gguf/unpack.py)")
 
 

@@ -138,6 +138,15 @@ class Weight:
         return self._slabs(blocks.dequantize)
 
 
+def weights_of(kind: GGMLType, raw: npt.NDArray[np.uint8], count: int, *, keep: bool = False) -> list[Weight]:
+    """The matrices of a tensor that holds `count` of one shape, one after another.
+
+    raw: u8[n_rows, row_bytes], or u8[stretches, rows of each, row_bytes] where they lie apart. keep: see `Weight`.
+    """
+    apart = raw.reshape(count, -1, *raw.shape[1:])
+    return [Weight.from_raw(kind, rows.reshape(-1, raw.shape[-1]), keep=keep) for rows in apart]
+
+
 def matmul(x: F32, weight: Weight, acts: QuantActivations | None = None) -> F32:
     """f32[n, n_in] times the transposed weight [n_rows, n_in]: f32[n, n_rows].
 
@@ -178,7 +187,7 @@ def _group_values(panel: Panel, q: F32, d_x: F32, s: F32) -> F32:
         n_groups, rows, _ = q.shape
         halves = q.reshape(n_groups, rows, 2, GROUP // 2).transpose(0, 2, 1, 3).reshape(2 * n_groups, rows, -1)
         scaled = np.matmul(halves, panel.ints)
-        if panel.sc is None:
+        if panel.last is not None:
             return np.asarray(scale * scaled[0::2] + (panel.last * d_x) * scaled[1::2])
         scaled *= panel.sc  # |sc * isum| < 2^23 and the sum of two < 2^24: exact
         isum = scaled[0::2] + scaled[1::2]

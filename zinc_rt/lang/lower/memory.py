@@ -98,7 +98,7 @@ def _gather(c: Any, p: Any, indices: Any) -> Val:
     if not isinstance(kind.elem, Int | Float):
         raise Reject(f"vectors are gathered from pointers to numbers, not from {kind}")
     if not isinstance(at.type, Vec):
-        return _load(c, p, indices, 1, None, False)  # type: ignore[no-any-return]
+        return _load(c, p, indices, 1, None, False)
     n = at.type.lanes
     out = vector(kind.elem, n)
     wide = Vec(i64, n)
