@@ -1,4 +1,4 @@
-"""exp and silu as kernels/reference/mathfn.py defines them, on vectors."""
+"""exp, sigmoid and silu as kernels/reference/mathfn.py defines them, on vectors."""
 
 from __future__ import annotations
 
@@ -52,6 +52,17 @@ def exp(x):
     k = bitcast(n + MAGIC, vec[i32, lanes(n)]) - MAGIC_BITS
     half = k >> 1
     return (y * power_of_two(half)) * power_of_two(k - half)
+
+
+@inline
+def sigmoid(x):
+    """1 / (1 + e^-x) of f32 lanes."""
+    e = exp(-x)
+    total = e + 1.0
+    rest = (not_below(e, 1.0) - total) + not_above(e, 1.0)
+    rest = select(total == INFINITY, 0.0, rest)
+    q = 1.0 / total
+    return q - q * (rest * q)
 
 
 @inline
