@@ -379,7 +379,7 @@ def test_a_state_may_be_read_only_or_updated_in_place() -> None:
     b = GraphBuilder("g")
     x, y = b.buffer("x", INPUT, F32, ROW), b.buffer("y", OUTPUT, F32, ROW)
     state, fixed = b.buffer("state", STATE, F32, (4, 4)), b.buffer("fixed", STATE, F32, (4, 4))
-    b.node(Op.SSM_CONV1D, [x, state, fixed], [y, state])
+    b.node(Op.STORE_REQUEST_STATE, [x, state, fixed], [y, state])
     assert b.build().name == "g"
 
 

@@ -148,3 +148,20 @@ def silu(x: float) -> float:
     t, u = _one_plus_exp(x)
     q = div(x, t)
     return sub(q, mul(q, div(u, t)))
+
+
+SOFTPLUS_POLY = [
+    float.fromhex(c) for c in ("0x1.dc3cbep-4", "0x1.bc6abap-4", "0x1.24ca56p-3", "0x1.9998cep-3", "0x1.555556p-2")
+]
+
+
+def softplus(x: float) -> float:
+    if math.isnan(x):
+        return math.nan
+    t = exp(-abs(x))
+    s = div(t, add(2.0, t))
+    z = mul(s, s)
+    p = SOFTPLUS_POLY[0]
+    for coefficient in SOFTPLUS_POLY[1:]:
+        p = add(mul(p, z), coefficient)
+    return add(max(x, 0.0), sub(t, mul(s, sub(t, mul(add(z, z), p)))))

@@ -1,4 +1,4 @@
-"""exp, sigmoid, silu: bit for bit by their definition, and within 2 ulp of the true value."""
+"""exp, sigmoid, silu, softplus: bit for bit by their definition, and within 2 ulp of the true value."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ FUNCTIONS: dict[str, tuple[Function, Callable[[float], float]]] = {
     "exp": (mathfn.exp, exact.exp),
     "sigmoid": (mathfn.sigmoid, exact.sigmoid),
     "silu": (mathfn.silu, exact.silu),
+    "softplus": (mathfn.softplus, exact.softplus),
 }
 # Below -88.72 exp(-x) overflows, which sigmoid and silu say of themselves.
-LEAST = {"exp": -104.5, "sigmoid": -88.7, "silu": -88.7}
-MOST = {"exp": 89.0, "sigmoid": 120.0, "silu": 3.0e38}
+LEAST = {"exp": -104.5, "sigmoid": -88.7, "silu": -88.7, "softplus": -104.5}
+MOST = {"exp": 89.0, "sigmoid": 120.0, "silu": 3.0e38, "softplus": 3.0e38}
 # The largest errors over every float32 in these ranges, found by trying them all, rounded up.
-ULPS = {"exp": 0.8, "sigmoid": 2.0, "silu": 2.0}
+ULPS = {"exp": 0.8, "sigmoid": 2.0, "silu": 2.0, "softplus": 2.0}
 
 named = pytest.mark.parametrize("name", FUNCTIONS)
 
@@ -34,6 +35,8 @@ def truth(name: str, x: np.ndarray) -> np.ndarray:
     wide = x.astype(np.float64)
     if name == "exp":
         return np.exp(wide)
+    if name == "softplus":
+        return np.maximum(wide, 0.0) + np.log1p(np.exp(-np.abs(wide)))
     return (wide if name == "silu" else 1.0) / (1.0 + np.exp(-wide))
 
 
@@ -107,6 +110,10 @@ SPECIAL = {
     "silu": [
         (0.0, 0.0), (1e30, 1e30), (-1e30, 0.0), (-89.0, 0.0), (100.0, 100.0), (3e38, 3e38), (math.inf, math.nan),
         (-math.inf, math.nan), (math.nan, math.nan),
+    ],
+    "softplus": [
+        (math.inf, math.inf), (-math.inf, 0.0), (1e30, 1e30), (-1e30, 0.0), (20.0, 20.0), (3e38, 3e38),
+        (math.nan, math.nan), (0.0, 0.6931472), (-0.0, 0.6931472),
     ],
 }  # fmt: skip
 

@@ -110,6 +110,8 @@ def _attribute_misfit(spec: AttrSpec, value: Attr) -> str | None:
         return spec.type.__name__ + least
     if spec.at_least is not None and isinstance(value, (int, float)) and value < spec.at_least:
         return spec.type.__name__ + least
+    if spec.one_of and value not in spec.one_of:
+        return "one of " + ", ".join(map(repr, spec.one_of))
     return None
 
 

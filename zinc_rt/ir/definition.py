@@ -65,12 +65,13 @@ class AttrSpec:
     """One attribute: its exact type, a number's least value, and what nodes without it have.
 
     default: None where every node must have the attribute. An operation gains an attribute with a default without
-    any change to the graphs that exist.
+    any change to the graphs that exist. one_of: the values that it may have; empty for any.
     """
 
     type: type[Attr]
     at_least: float | None = None
     default: Attr | None = None
+    one_of: tuple[Attr, ...] = ()
 
 
 Rule = Callable[[Bindings], str | None]

@@ -10,6 +10,8 @@ Here the graph is what runs, so it has to say what a dense model computes:
 - `KV_WRITE`: storing keys and values without a norm and a rotation fused in front
   (`RMS_NORM_FUSED_ROPE_KV_WRITE`) and for any mix of decode and prefill rows (`KV_WRITE_BATCHED` is prefill
   only).
+- `SIGMOID_MUL`: the gate of an attention's output.
+- `MUL`: a product of two activations.
 - `RESIDUAL_ADD`: the last addition of a model, where no norm of the same sum follows (`RESIDUAL_RMS_NORM`).
 """
 
@@ -55,6 +57,8 @@ class Op(enum.IntEnum):
     SWIGLU = 30
     KV_WRITE = 31
     RESIDUAL_ADD = 32
+    SIGMOID_MUL = 33
+    MUL = 34
 
 
 def name(op: Op) -> str:

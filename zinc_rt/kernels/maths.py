@@ -1,11 +1,11 @@
-"""exp, sigmoid and silu as kernels/reference/mathfn.py defines them, on vectors."""
+"""exp, sigmoid, silu and softplus as kernels/reference/mathfn.py defines them, on vectors."""
 
 from __future__ import annotations
 
 from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import bitcast, lanes, rint, select, unroll
 from zinc_rt.lang.types import f32, i32, vec
-from zinc_rt.numerics import EXP_MAX, EXP_MIN, EXP_POLY, LN2_HIGH, LN2_LOW, LOG2_E
+from zinc_rt.numerics import EXP_MAX, EXP_MIN, EXP_POLY, LN2_HIGH, LN2_LOW, LOG2_E, SOFTPLUS_POLY
 
 INFINITY = float("inf")
 
@@ -55,17 +55,6 @@ def exp(x):
 
 
 @inline
-def sigmoid(x):
-    """1 / (1 + e^-x) of f32 lanes."""
-    e = exp(-x)
-    total = e + 1.0
-    rest = (not_below(e, 1.0) - total) + not_above(e, 1.0)
-    rest = select(total == INFINITY, 0.0, rest)
-    q = 1.0 / total
-    return q - q * (rest * q)
-
-
-@inline
 def silu(x):
     """x / (1 + e^-x) of f32 lanes."""
     e = exp(-x)
@@ -74,3 +63,27 @@ def silu(x):
     rest = select(total == INFINITY, 0.0, rest)
     q = x / total
     return q - q * (rest / total)
+
+
+@inline
+def sigmoid(x):
+    """1 / (1 + e^-x) of f32 lanes."""
+    e = exp(-x)
+    total = e + 1.0
+    rest = (not_below(e, 1.0) - total) + not_above(e, 1.0)
+    rest = select(total == INFINITY, 0.0, rest)
+    one: vec[f32, lanes(x)] = 1.0
+    q = one / total
+    return q - q * (rest * q)
+
+
+@inline
+def softplus(x):
+    """ln(1 + e^x) of f32 lanes."""
+    t = exp(select(x > 0.0, -x, x))
+    s = t / (t + 2.0)
+    z = s * s
+    p = z * SOFTPLUS_POLY[0] + SOFTPLUS_POLY[1]
+    for i in unroll(2, len(SOFTPLUS_POLY)):
+        p = p * z + SOFTPLUS_POLY[i]
+    return not_below(x, 0.0) + (t - s * (t - (z + z) * p))

@@ -32,17 +32,23 @@ def rms_norm_rows(x: F32, weight: F32, eps: float) -> F32:
     n = x.shape[-1]
     with np.errstate(all="ignore"):
         flat = x.reshape(-1, n)
+        scale = np.float32(1.0) / np.sqrt(square_sums(flat) / np.float32(n) + np.float32(eps))
+        return np.asarray((flat * scale[:, None]) * weight).reshape(x.shape)
+
+
+def square_sums(x: F32) -> F32:
+    """The sum of squares of each row of f32[rows, n], by the norm's tree: f32[rows]."""
+    n = x.shape[-1]
+    with np.errstate(all="ignore"):
         if n > NORM_LANES:
             # A missing element changes nothing: fma(0, 0, acc) = acc.
-            chains = np.zeros((n + -n % NORM_LANES, flat.shape[0]), np.float32)
-            chains[:n] = flat.T
-            chains = chains.reshape(-1, NORM_LANES, flat.shape[0])
+            chains = np.zeros((n + -n % NORM_LANES, x.shape[0]), np.float32)
+            chains[:n] = x.T
+            chains = chains.reshape(-1, NORM_LANES, x.shape[0])
             lanes = fma_chain(chains, chains)
         else:
-            lanes = (flat * flat).T  # a chain of one step
-        total = fold_lanes(lanes, NORM_LANES)
-        scale = np.float32(1.0) / np.sqrt(total / np.float32(n) + np.float32(eps))
-        return np.asarray((flat * scale[:, None]) * weight).reshape(x.shape)
+            lanes = (x * x).T  # a chain of one step
+        return fold_lanes(lanes, NORM_LANES)
 
 
 def _rms_norm(at: Operands) -> None:

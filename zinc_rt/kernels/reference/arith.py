@@ -71,6 +71,12 @@ def fma_chain(a: npt.NDArray[np.floating], b: npt.NDArray[np.floating], first_ro
     return acc
 
 
+def fma(a: npt.NDArray[np.floating], b: npt.NDArray[np.floating], c: F32) -> F32:
+    """a * b + c rounded once, elementwise; float32 values, broadcast against each other."""
+    product = np.multiply(a, b, dtype=np.float64)
+    return round_to_odd_sum(product, c.astype(np.float64)).astype(np.float32)
+
+
 def _smallest(x: npt.NDArray[np.floating]) -> float:
     """The smallest magnitude that is not zero; infinity where there is none."""
     sizes = np.abs(x, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""float32 exp, sigmoid and silu: one definition, the same bits on every backend.
+"""float32 exp, sigmoid, silu and softplus: one definition, the same bits on every backend.
 
 Every operation below is one correctly rounded float32 operation in the order written; nothing is fused.
 docs/numerics.md states the same steps in prose.
@@ -15,7 +15,10 @@ LOG2_E, LN2_HIGH, LN2_LOW = np.float32(numerics.LOG2_E), np.float32(numerics.LN2
 EXP_POLY = tuple(np.float32(c) for c in numerics.EXP_POLY)
 EXP_MIN, EXP_MAX = np.float32(numerics.EXP_MIN), np.float32(numerics.EXP_MAX)
 
+SOFTPLUS_POLY = tuple(np.float32(c) for c in numerics.SOFTPLUS_POLY)
+
 ONE = np.float32(1.0)
+TWO = np.float32(2.0)
 
 
 def exp(x: F32) -> F32:
@@ -67,3 +70,18 @@ def silu(x: F32) -> F32:
     with np.errstate(invalid="ignore", under="ignore"):
         q = x / total
         return np.asarray(q - q * (rest / total))
+
+
+def softplus(x: F32) -> F32:
+    """ln(1 + e^x) = max(x, 0) + ln(1 + e^-|x|), f32, within 2 ulp; 0 where e^x is 0; infinity stays, NaN stays NaN.
+
+    With t = e^-|x| and s = t / (2 + t), ln(1 + t) = 2 artanh(s) = t - s * (t - 2 z P(z)), where z = s^2.
+    """
+    with np.errstate(under="ignore", invalid="ignore"):
+        t = exp(-np.abs(x))
+        s = t / (TWO + t)
+        z = s * s
+        p: F32 = np.full_like(z, SOFTPLUS_POLY[0])
+        for c in SOFTPLUS_POLY[1:]:
+            p = p * z + c
+        return np.asarray(np.maximum(x, np.float32(0.0)) + (t - s * (t - (z + z) * p)))
