@@ -138,25 +138,30 @@ class Tiny:
     tensors: dict[str, np.ndarray]
 
 
+def drawn(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    """Random values of a tensor, f32. Matrices keep the size of what passes through them."""
+    values = rng.standard_normal(shape).astype(np.float32)
+    if len(shape) == 2:
+        values *= np.float32(1.0 if name == "token_embd.weight" else 1.6 / np.sqrt(shape[1]))
+    elif name.endswith("norm.weight"):
+        values = 1 + values / 4
+    elif name == "rope_freqs.weight":
+        values = np.exp(np.abs(values))
+    return values
+
+
 def add_tensors(
     writer: GGUFWriter,
     shapes: Mapping[str, tuple[int, ...]],
     format_of: Callable[[str, tuple[int, ...]], GGMLType],
     rng: np.random.Generator,
+    values_of: Callable[[str, tuple[int, ...], np.random.Generator], np.ndarray] = drawn,
 ) -> dict[str, np.ndarray]:
-    """Make the tensors up and write them; the values that the file holds, f64. Matrices keep the size of what passes
-    through them.
-    """
+    """Make the tensors up and write them; the values that the file holds, f64."""
     tensors = {}
     for name, shape in shapes.items():
         kind = format_of(name, shape)
-        values = rng.standard_normal(shape).astype(np.float32)
-        if len(shape) == 2:
-            values *= np.float32(1.0 if name == "token_embd.weight" else 1.6 / np.sqrt(shape[1]))
-        elif name.endswith("norm.weight"):
-            values = 1 + values / 4
-        elif name == "rope_freqs.weight":
-            values = np.exp(np.abs(values))
+        values = values_of(name, shape, rng)
         raw = packed(kind, values.reshape(-1, shape[-1]), rng)
         writer.add_tensor(name, raw, kind, shape)
         wide = gguf.quants.dequantize(raw, gguf.GGMLQuantizationType(int(kind)))
@@ -177,9 +182,9 @@ def write_model(path: Path, spec: Spec) -> Tiny:
 
 
 @contextmanager
-def engine_for(path: Path, **options: Any) -> Iterator[Engine]:
-    """An engine with the model on it."""
-    with GGUFFile.open(path) as file, Engine(replace(Options(n_ctx=320), **options)) as engine:
+def engine_for(path: Path, linux: Any = None, **options: Any) -> Iterator[Engine]:
+    """An engine with the model on it. linux: the emulated process that it runs in, None for the real one."""
+    with GGUFFile.open(path) as file, Engine(replace(Options(n_ctx=320), **options), linux=linux) as engine:
         engine.load(file, define(file))
         yield engine
 

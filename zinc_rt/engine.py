@@ -40,7 +40,7 @@ from zinc_rt.checks import path_text, show, true_or_false, whole_between
 from zinc_rt.errors import BackendError, UsageError, ZincError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.graph import BufferKind
-from zinc_rt.ir.ops import product_weights
+from zinc_rt.ir.ops import product_bytes
 from zinc_rt.kernels.errors import TokenOutOfRange
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.lang.errors import LangError
@@ -192,7 +192,7 @@ class Engine:
         self.options = options or Options()
         self._notify, self._progress = notify, progress
         self._open_backend(self.options.device, linux)
-        self._product_bytes = 0  # of the matrices that a step reads whole
+        self._product_bytes = 0  # of the matrices that a step of one row reads
         self._states: tuple[StateSpec, ...] = ()
         self._forget()
         self._lengths: dict[int, int] = {}  # open sequences: how many positions their cache holds
@@ -289,7 +289,7 @@ class Engine:
         self._logits = self._lowered.outputs["logits"].view(np.float32)
         self._likeliest = self._lowered.outputs["tokens"].view(np.int32)
         self.sizes, self.plan, self._states = sizes, plan, definition.states
-        self._product_bytes = sum(raw[graph.buffer(b).name].nbytes for b in product_weights(graph))
+        self._product_bytes = product_bytes(graph)
         return plan
 
     def step_bytes(self, n_positions: int) -> int:

@@ -24,6 +24,9 @@ PAGE_SHIFT: Final = PAGE_TOKENS.bit_length() - 1
 SUM_BLOCK: Final = 1024
 """Scores whose sum sampling forms from left to right before it adds such sums."""
 
+LEAST_EXPERT_WEIGHTS: Final = 2.0**-14
+"""What the weights of a row's experts are divided by at the least, where they are normalised."""
+
 QUANT_MAX: Final = 127.0
 """What the largest activation of a group becomes."""
 MIN_NORMAL: Final = 2.0**-126

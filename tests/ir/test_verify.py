@@ -433,5 +433,5 @@ def test_the_builder_verifies() -> None:
 def test_opcodes_without_a_signature_get_the_structural_checks() -> None:
     b = GraphBuilder("g")
     x, y = b.buffer("x", INPUT, I32, (3,)), b.buffer("y", TEMP, F16, ROW)
-    b.node(Op.MOE_GATE_TOPK, [x], [y], "route", anything="goes")
+    b.node(Op.RMS_NORM_FUSED_QKV, [x], [y], "route", anything="goes")
     refused(Graph("g", *parts(b)), e.UnreadTemporary, "route", "y")

@@ -195,3 +195,38 @@ def test_a_sum_goes_with_the_norm_behind_it(tmp_path: Path) -> None:
     assert nodes[2][0] == "blk.0.ffn_norm.rms_norm"
     assert nodes[2][1][0] == value
     assert len(nodes) == 3
+
+
+def test_rows_of_every_period(tmp_path: Path) -> None:
+    """A tensor whose heads hold two things becomes two matrices, which backends read as if they were stored so."""
+    with made(tmp_path, llama.define) as file:
+        parts = parts_of(file, "made")[0]
+        name = "blk.0.ffn_up.weight"
+        n_out, n_in = file.tensors[name].shape
+        whole = file.raw(name)
+        for i, (start, stop) in enumerate(((0, 5), (5, 8))):
+            parts.weight_rows(name, (n_out, n_in), start, stop, period=8)
+            rows = list(parts._rows.values())[i]
+            assert rows == WeightRows(name, start, stop, 8)
+            assert rows.count(n_out) == n_out // 8 * (stop - start)
+            buffer = parts.g._buffers[parts._weights[f"{name}[{start}:{stop} of 8]"]]
+            assert buffer.shape == (rows.count(n_out), n_in)
+            definition = llama.define(file, "made")
+            raw = replace(definition, weights={**definition.weights, name: rows}).raw(file, name)
+            chosen = [whole[r].tobytes() for r in range(n_out) if start <= r % 8 < stop]
+            assert [row.tobytes() for row in raw.reshape(-1, raw.shape[-1])] == chosen
+        for start, stop, period in ((0, 9, 8), (5, 5, 8), (-1, 3, 8), (0, 3, 7)):
+            with pytest.raises(BadDefinition, match=f"no rows {start} to {stop} of every {period}"):
+                parts.weight_rows(name, (n_out, n_in), start, stop, period=period)
+
+
+def test_rows_of_a_period_that_nobody_reads(tmp_path: Path) -> None:
+    def define(file: GGUFFile, name: str) -> ModelDefinition:
+        definition, name = llama.define(file, name), "blk.1.ffn_up.weight"
+        return replace(definition, weights={**definition.weights, name: WeightRows(name, 0, 3, 8)})
+
+    with (
+        made(tmp_path, define) as file,
+        pytest.raises(BadDefinition, match=r"reads 36 of the 96 rows of blk\.1\.ffn_up\.weight"),
+    ):
+        models.define(file)

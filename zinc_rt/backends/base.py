@@ -154,7 +154,8 @@ class Backend(ABC):
         """Bind a verified graph to planned memory.
 
         Args:
-            weights: packed rows by buffer name, u8[n_rows, row_bytes], kept by reference.
+            weights: packed rows by buffer name, u8[n_rows, row_bytes], kept by reference; rows that lie apart in
+                equal stretches are u8[stretches, rows of each, row_bytes].
             constants: arrays by buffer name.
             released: called with a weight's name when its bytes have been copied; from then on they matter only for
                 rows of an embedding.

@@ -42,7 +42,8 @@ class Port:
     `view`: the row may be split differently. `role`: step inputs and caches mean one thing throughout a
     graph, so a buffer used as `positions` in one node may not be `slots` in another; an empty role is not
     checked. `optional`: nodes may end before it; only optional ports follow it. `product`: a matrix that rows are
-    multiplied by, which backends may keep in an order of their own.
+    multiplied by, which backends may keep in an order of their own. `chosen_by`: of a tensor with an entry for each
+    expert, the input that lists the experts of a row.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Port:
     role: str = ""
     optional: bool = False
     product: bool = False
+    chosen_by: str = ""
 
     @property
     def is_index(self) -> bool:
@@ -107,7 +109,7 @@ class Operands(Protocol):
 
     @property
     def inputs(self) -> Sequence[Any]:
-        """An array for each input, or the `Weight` of a matrix."""
+        """An array for each input, the `Weight` of a matrix, or a list of them for a tensor of several."""
         ...
 
     @property
@@ -159,6 +161,11 @@ def weight(name: str, *shape: Dim, dtypes: frozenset[DType] = WEIGHTS) -> Port:
 def matrix(name: str, *shape: Dim) -> Port:
     """A tensor of the file that rows are multiplied by."""
     return Port(name, WEIGHTS, shape, READ_ONLY, product=True)
+
+
+def experts(name: str, *shape: Dim, dtypes: frozenset[DType] = WEIGHTS, optional: bool = False) -> Port:
+    """A tensor with an entry for each expert, of which a row uses those that `ids` lists: matrices or plain numbers."""
+    return Port(name, dtypes, shape, READ_ONLY, optional=optional, product=dtypes is WEIGHTS, chosen_by="ids")
 
 
 def index(name: str, *shape: Dim) -> Port:

@@ -64,7 +64,7 @@ def _refuse_unused(file: GGUFFile, definition: ModelDefinition) -> None:
     """A tensor that nothing reads means a model that is not quite this architecture: its answers would be wrong."""
     read = dict.fromkeys(definition.host_tensors, 0)
     for rows in definition.weights.values():
-        read[rows.tensor] = read.get(rows.tensor, 0) + rows.stop - rows.start
+        read[rows.tensor] = read.get(rows.tensor, 0) + rows.count(file.tensors[rows.tensor].n_rows)
     unused = [name for name in file.tensors if name not in read and not name.endswith(_NO_WEIGHTS)]
     if unused:
         raise UnsupportedFeature(

@@ -76,11 +76,21 @@ class StateSpec:
 
 @dataclass(frozen=True)
 class WeightRows:
-    """Rows start .. stop - 1 of a tensor of the file. The tensor's leading dimensions count as rows."""
+    """Rows start .. stop - 1 of a tensor of the file. The tensor's leading dimensions count as rows.
+
+    period: rows start .. stop - 1 of every so many rows, as of heads or experts whose rows hold two things; None for
+    one stretch of the whole tensor.
+    """
 
     tensor: str
     start: int
     stop: int
+    period: int | None = None
+
+    def count(self, n_rows: int) -> int:
+        """How many of a tensor's `n_rows` rows they are."""
+        periods = 1 if self.period is None else n_rows // self.period
+        return periods * (self.stop - self.start)
 
 
 @dataclass(frozen=True)
@@ -120,9 +130,15 @@ class ModelDefinition:
                 )
 
     def raw(self, file: GGUFFile, name: str) -> npt.NDArray[np.uint8]:
-        """The stored rows of a weight buffer, u8[n_rows, row_bytes]: a read-only view of the mapped file."""
+        """The stored rows of a weight buffer, u8[n_rows, row_bytes]: a read-only view of the mapped file.
+
+        Rows with a period are u8[periods, rows of each, row_bytes].
+        """
         rows = self.weights[name]
-        return file.raw(rows.tensor)[rows.start : rows.stop]
+        whole = file.raw(rows.tensor)
+        if rows.period is None:
+            return whole[rows.start : rows.stop]
+        return whole.reshape(-1, rows.period, whole.shape[1])[:, rows.start : rows.stop]
 
     def release(self, file: GGUFFile, name: str) -> None:
         """Let go of the memory behind a weight buffer's rows; views of them read the file again."""

@@ -15,13 +15,14 @@ class FeedForwardSpec:
 
     n_ff: elements between. bias: of all three; True needs them, False has none, None takes those that the file has.
     activation: an operation of gate and up. gate_up: a tensor that holds the rows of the gate and then those of up
-    (without biases), where the file has no two tensors.
+    (without biases), where the file has no two tensors. suffix: of the names of the three tensors.
     """
 
     n_ff: int
     bias: bool | None = False
     activation: Op = Op.SWIGLU
     gate_up: str | None = None
+    suffix: str = ""
 
     def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
         """See `Part.emit`."""
@@ -29,8 +30,8 @@ class FeedForwardSpec:
         if self.gate_up is not None:
             gate, up = parts.split_project(h, f"{p}.{self.gate_up}", (self.n_ff, self.n_ff))
         else:
-            gate = parts.project(h, f"{p}.ffn_gate", self.n_ff, bias=self.bias)
-            up = parts.project(h, f"{p}.ffn_up", self.n_ff, bias=self.bias)
-        act = parts.temp(f"{p}.ffn_act", self.n_ff)
-        parts.g.node(self.activation, [gate, up], [act], f"{p}.{self.activation.name.lower()}")
-        return parts.project(act, f"{p}.ffn_down", parts.info.n_embd, bias=self.bias)
+            gate = parts.project(h, f"{p}.ffn_gate{self.suffix}", self.n_ff, bias=self.bias)
+            up = parts.project(h, f"{p}.ffn_up{self.suffix}", self.n_ff, bias=self.bias)
+        act = parts.temp(f"{p}.ffn_act{self.suffix}", self.n_ff)
+        parts.g.node(self.activation, [gate, up], [act], f"{p}.{self.activation.name.lower()}{self.suffix}")
+        return parts.project(act, f"{p}.ffn_down{self.suffix}", parts.info.n_embd, bias=self.bias)

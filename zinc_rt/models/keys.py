@@ -78,6 +78,13 @@ class Keys:
             raise InvalidKey(f"{self.name(key)} is {value}, it must be {'above' if above else 'at least'} {least}")
         return float(value)
 
+    def flag(self, key: str, default: bool | None = None) -> bool:
+        """True or false. Raises `MissingModelKey` (no default), `InvalidKey`."""
+        value = self._value(key, default)
+        if not isinstance(value, bool):
+            raise InvalidKey(f"{self.name(key)} is {value!r}, true or false is needed")
+        return value
+
     def text(self, key: str, default: str | None = None) -> str:
         """A string. Raises `MissingModelKey` (no default), `InvalidKey`."""
         value = self._value(key, default)

@@ -17,7 +17,7 @@ from zinc_rt.ir.builder import GraphBuilder
 from zinc_rt.ir.graph import BufferId, BufferKind, DType
 from zinc_rt.ir.op import Op
 from zinc_rt.models.definition import F32, MakeConstant, ModelDefinition, ModelInfo, StateSpec, WeightRows
-from zinc_rt.models.errors import MissingWeight, TensorShapeMismatch
+from zinc_rt.models.errors import BadDefinition, MissingWeight, TensorShapeMismatch
 from zinc_rt.models.rope_config import RopeConfig
 from zinc_rt.models.states import StateBooks
 
@@ -72,26 +72,47 @@ class GraphParts:
         """Whether the file has the tensor."""
         return name in self.file.tensors
 
-    def weight(self, name: str, *shape: int) -> BufferId:
-        """The buffer of a whole tensor of this shape.
+    def weight(self, name: str, *shape: int, plain: bool = False) -> BufferId:
+        """The buffer of a whole tensor of this shape. plain: it has to be F32, as every vector has.
 
         Raises `MissingWeight`, `TensorShapeMismatch`, `UnsupportedTensorType`.
         """
         if name not in self._weights:
-            tensor = self._tensor(name, shape)
+            tensor = self._tensor(name, shape, plain=plain)
             self._add_weight(name, tensor, shape, WeightRows(name, 0, tensor.n_rows))
         return self._weights[name]
 
-    def weight_rows(self, name: str, shape: Sequence[int], start: int, stop: int) -> BufferId:
-        """The buffer of rows start .. stop - 1 of a matrix of this shape, as of projections that a file stores as one.
+    def row(self, name: str, n: int) -> BufferId:
+        """The buffer of an F32 vector as a matrix of one row, [1, n]. Raises what `weight` raises."""
+        if name not in self._weights:
+            self._add_weight(name, self._tensor(name, (n,)), (1, n), WeightRows(name, 0, 1))
+        return self._weights[name]
 
-        Raises what `weight` raises.
+    def weight_rows(
+        self, name: str, shape: Sequence[int], start: int, stop: int, *, period: int | None = None, plain: bool = False
+    ) -> BufferId:
+        """The buffer of rows start .. stop - 1 of a tensor of this shape, as of projections that a file stores as one.
+
+        Args:
+            name: of the tensor.
+            shape: of the whole tensor: [n_out, n_in], or [n_experts, n_out, n_in], whose rows count from 0 in each.
+            start, stop: rows of every period.
+            period: after how many rows they come again, a divisor of n_out; None for n_out itself. The rows of all
+                periods follow each other in the buffer.
+            plain: see `weight`.
+
+        Raises what `weight` raises, and `BadDefinition` for rows that are not in a period.
         """
-        n_out, n_in = shape
-        buffer = f"{name}[{start}:{stop}]"
+        *outer, n_out, n_in = shape
+        every = n_out if period is None else period
+        if n_out % every or not 0 <= start < stop <= every:
+            raise BadDefinition(f"tensor {name} of shape {list(shape)} has no rows {start} to {stop} of every {every}")
+        whole = every == n_out and not outer
+        buffer = f"{name}[{start}:{stop}]" if whole else f"{name}[{start}:{stop} of {every}]"
         if buffer not in self._weights:
-            tensor = self._tensor(name, (n_out, n_in))
-            self._add_weight(buffer, tensor, (stop - start, n_in), WeightRows(name, start, stop))
+            tensor = self._tensor(name, tuple(shape), plain=plain)
+            rows = WeightRows(name, start, stop, None if whole else every)
+            self._add_weight(buffer, tensor, (*outer, n_out // every * (stop - start), n_in), rows)
         return self._weights[buffer]
 
     def vector(self, name: str, n: int) -> F32 | None:
@@ -107,7 +128,7 @@ class GraphParts:
         self._host.add(name)
         return np.array(self.file.raw(name).reshape(-1).view("<f4"), np.float32)
 
-    def _tensor(self, name: str, shape: tuple[int, ...]) -> TensorInfo:
+    def _tensor(self, name: str, shape: tuple[int, ...], *, plain: bool = False) -> TensorInfo:
         tensor = self.file.tensors.get(name)
         if tensor is None:
             raise MissingWeight(
@@ -118,7 +139,7 @@ class GraphParts:
             raise TensorShapeMismatch(
                 f"tensor {name} has shape {list(tensor.shape)}, the metadata calls for {list(shape)}"
             )
-        allowed = SUPPORTED if len(shape) > 1 else (GGMLType.F32,)
+        allowed = SUPPORTED if len(shape) > 1 and not plain else (GGMLType.F32,)
         if tensor.type not in allowed:
             wanted = ", ".join(kind.name for kind in allowed)
             raise UnsupportedTensorType(
@@ -155,6 +176,10 @@ class GraphParts:
         made = self.g.buffer(name, BufferKind.TEMP, DType.F32, ("n_rows", width))
         self._widths[made] = width
         return made
+
+    def places(self, name: str, width: int) -> BufferId:
+        """A fresh list of places for each row, i32[n_rows, width]."""
+        return self.g.buffer(name, BufferKind.TEMP, DType.I32, ("n_rows", width))
 
     def width(self, x: BufferId) -> int:
         """Elements of a row of an activation that `temp` made."""

@@ -73,8 +73,8 @@ def matrices_of(graph: Graph) -> dict[int, Matrix]:
     out = {}
     for b in graph.of_kind(BufferKind.WEIGHT):
         if b.id in used:
-            n_out, n_in = (int(d) for d in b.shape)
-            out[b.id] = Matrix(b.name, b.dtype.ggml, n_out, n_in)
+            *count, n_out, n_in = (int(d) for d in b.shape)
+            out[b.id] = Matrix(b.name, b.dtype.ggml, n_out, n_in, math.prod(count))
     return out
 
 

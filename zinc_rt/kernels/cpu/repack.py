@@ -136,12 +136,15 @@ def transpose(rows):
 
 @inline
 def find_rows(a, t, starts):
-    """Byte offsets of a tile's sixteen rows in the file; those past the matrix are its last row's."""
+    """Byte offsets of a tile's sixteen rows in the file; those past a matrix are its last row's."""
+    matrix = i32(u32(t) // u32(a.n_tiles))
     for r in unroll(16):
-        row: i32 = t * 16 + r
+        row: i32 = (t - matrix * a.n_tiles) * 16 + r
         if row >= a.n_rows:
             row = a.n_rows - 1
-        starts[r] = i64(row) * a.row_bytes
+        row += matrix * a.n_rows
+        period = i32(u32(row) // u32(a.stretch))
+        starts[r] = i64(period) * a.period_bytes + i64(row - period * a.stretch) * a.row_bytes
 
 
 @kernel

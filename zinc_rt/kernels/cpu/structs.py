@@ -137,13 +137,19 @@ class ArgmaxArgs:
 
 @struct
 class CopyArgs:
-    """Raw bytes of a tensor into tiles."""
+    """Raw bytes of a tensor, one matrix after another, into tiles.
+
+    Rows lie `stretch` together, and such stretches `period_bytes` apart.
+    """
 
     source: ptr[u8]
     row_bytes: i64
+    period_bytes: i64
     tiles: ptr[u8]
     tile_bytes: i64
-    n_rows: i32
+    stretch: i32
+    n_tiles: i32  # of a matrix
+    n_rows: i32  # of a matrix
     n_groups: i32
     n: i32  # elements of a row
 

@@ -135,6 +135,15 @@ class Weight:
         return self._slabs(blocks.dequantize)
 
 
+def weights_of(kind: GGMLType, raw: npt.NDArray[np.uint8], count: int, *, keep: bool = False) -> list[Weight]:
+    """The matrices of a tensor that holds `count` of one shape, one after another.
+
+    raw: u8[n_rows, row_bytes], or u8[stretches, rows of each, row_bytes] where they lie apart. keep: see `Weight`.
+    """
+    apart = raw.reshape(count, -1, *raw.shape[-2:])
+    return [Weight.from_raw(kind, rows.reshape(-1, raw.shape[-1]), keep=keep) for rows in apart]
+
+
 def matmul(x: F32, weight: Weight, acts: QuantActivations | None = None) -> F32:
     """f32[n, n_in] times the transposed weight [n_rows, n_in]: f32[n, n_rows].
 

@@ -1,0 +1,175 @@
+"""Every family against float64 formulas written without the package, and its backends against one another.
+
+`WAITING` names what the package does not run yet; whoever builds one of them takes it off the list.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from amdgpu_emu.core.core import ShaderCore
+from tests.amdgpu.queue.stage import machine
+from tests.helpers import T, engine_for, logits_of, random_tokens, run_tokens
+from tests.models.families import CASES
+from tests.models.families.build import N_VOCAB, Made, write_case
+from tests.models.families.common import Net
+from tests.models.test_logits import quietest_row
+from tests.models.truth import error
+from zinc_rt.engine import Device
+from zinc_rt.gguf import GGMLType, GGUFFile
+from zinc_rt.models import define
+from zinc_rt.models.errors import ModelError
+
+WAITING = frozenset(
+    """
+    glm4
+    glm4moe
+    glm4moe-norms-scale
+    granite
+    granite-no-rope
+    granitemoe
+    granitemoe-shared
+    llama-fused-qkv
+    mistral3
+    olmo2
+    olmo3
+    phi3
+    phi3-long
+    phi3-short
+    qwen2moe
+    qwen2-fused-qkv
+    qwen3-biases
+    qwen3-fused-qkv
+    qwen3-fused-qkv-biases
+    qwen35
+    qwen35-fused-qkv
+    qwen35moe
+    qwen35moe-fused-experts
+    qwen3moe
+    qwen3moe-fused-qkv
+    qwen3next
+    qwen3vl
+    qwen3vlmoe
+    smollm3
+    """.split()
+)
+"""Cases that are refused so far."""
+
+GPU_WAITING = frozenset(
+    """
+    """.split()
+)
+"""Cases that the GPU does not take so far, of those that the CPU does."""
+
+RUNNING = sorted(set(CASES) - WAITING)
+ON_GPU = sorted(set(RUNNING) - GPU_WAITING)
+# The emulator takes seconds for a model: by default one of each kind of layer, the others with the slow tests.
+GPU_SOON = {"qwen3", "qwen3moe", "qwen35moe", "gpt-oss", "gemma4-experts"}
+
+# A weight or product in float32 is off by 6e-8 of itself; a few hundred of them on the way to a logit by some 5e-7. One
+# key or value that float16 rounds the other way is off by 5e-4 of itself, one among thousands: hence a looser bound for
+# the whole than for the best row. What is done wrongly is off by 0.03 at the least.
+WHOLE, ROW, NOTICED = 1e-3, 2e-6, 0.03
+# Activations that int8 rounds the other way are off by 1 / 127 of their group's largest.
+WHOLE_INT8 = 1e-2
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("families")
+
+
+@cache
+def made(folder: Path, name: str, weights: GGMLType = T.F32) -> Made:
+    return write_case(folder / f"{name}-{weights.name}.gguf", CASES[name], weights)
+
+
+def text_of(case: Made) -> list[int]:
+    return random_tokens(5, case.case.n_tokens, N_VOCAB - 2)
+
+
+@cache
+def reference(path: Path, tokens: tuple[int, ...]) -> np.ndarray:
+    return logits_of(path, list(tokens), n_ctx=512, kernels="reference")
+
+
+def bits(x: np.ndarray) -> np.ndarray:
+    return x.view(np.uint32)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_formulas_notice(name: str, folder: Path) -> None:
+    """One thing done wrongly is far outside the tolerance, and the choice of experts hangs on no rounding."""
+    case = made(folder, name)
+    right = Net(case)
+    want = right.logits(text_of(case))
+    assert want.std() > 0.5  # logits that say something
+    assert right.closest_choice > 5e-4
+    assert case.case.wrong
+    for what in case.case.wrong:
+        net = Net(case, wrong=[what])
+        assert error(net.logits(text_of(case)), want) > NOTICED, what
+        assert not net.unasked(), what
+
+
+@pytest.mark.parametrize("name", sorted(WAITING))
+def test_what_waits_is_refused(name: str, folder: Path) -> None:
+    """When this fails, the package has learnt the case: take its name off the list."""
+    with GGUFFile.open(made(folder, name).path) as file, pytest.raises(ModelError):
+        define(file)
+
+
+@pytest.mark.parametrize("name", RUNNING)
+def test_logits(name: str, folder: Path) -> None:
+    case = made(folder, name)
+    got, want = reference(case.path, tuple(text_of(case))), Net(case).logits(text_of(case))
+    assert error(got, want) < WHOLE
+    assert quietest_row(got, want) < ROW
+
+
+@pytest.mark.parametrize("name", RUNNING)
+def test_quantised_logits(name: str, folder: Path) -> None:
+    case = made(folder, name, T.Q8_0)
+    tokens = text_of(case)
+    got, want = logits_of(case.path, tokens, n_ctx=512, kernels="reference"), Net(case).logits(tokens)
+    assert error(got, want) < WHOLE_INT8
+    assert quietest_row(got, want) < ROW
+
+
+@pytest.mark.parametrize("name", RUNNING)
+def test_pieces_of_a_text(name: str, folder: Path) -> None:
+    """The reference's bits do not depend on how a text is cut into steps."""
+    case = made(folder, name)
+    tokens = text_of(case)
+    with engine_for(case.path, n_batch=8, n_slots=2, kernels="reference", n_ctx=512) as engine:
+        for chunk in (1, 7):
+            got = run_tokens(engine, engine.open_sequence(), tokens, chunk)
+            np.testing.assert_array_equal(bits(got), bits(reference(case.path, tuple(tokens))))
+
+
+@pytest.mark.parametrize("name", RUNNING)
+def test_cpu(name: str, folder: Path) -> None:
+    """The CPU's kernels give the reference's bits, in pieces and at once."""
+    case = made(folder, name)
+    tokens = text_of(case)
+    with engine_for(case.path, n_batch=len(tokens), n_slots=2, n_ctx=512) as engine:
+        for chunk in (7, len(tokens)):
+            got = run_tokens(engine, engine.open_sequence(), tokens, chunk)
+            np.testing.assert_array_equal(bits(got), bits(reference(case.path, tuple(tokens))))
+
+
+@pytest.mark.parametrize("name", [n if n in GPU_SOON else pytest.param(n, marks=pytest.mark.slow) for n in ON_GPU])
+def test_gpu(name: str, folder: Path) -> None:
+    """The emulated GPU gives the reference's bits: a prompt, then single rows."""
+    case = made(folder, name)
+    tokens = text_of(case)[:5]
+    with machine(shader=ShaderCore(), time_scale=100.0) as on:
+        options = {"device": Device.gpu_kfd, "n_ctx": 512, "n_batch": 3}
+        with engine_for(case.path, linux=on.process(), **options) as engine:
+            slot = engine.open_sequence()
+            got = np.concatenate([run_tokens(engine, slot, tokens[:3], 3), run_tokens(engine, slot, tokens[3:], 1, 3)])
+    np.testing.assert_array_equal(bits(got), bits(reference(case.path, tuple(text_of(case)))[:5]))
