@@ -6,20 +6,23 @@ functions that lower operations stand in the folder `lower`, by family.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from zinc_rt.backends.amdgpu.joins import STANDS_FOR, Joins
 from zinc_rt.backends.amdgpu.operations import GpuOperation, Room, StepShape, TempSpec
 from zinc_rt.backends.base import Capacity
 from zinc_rt.backends.errors import UnsupportedOp
-from zinc_rt.backends.fusion import Product
 from zinc_rt.backends.lowering import Counted, Lowering, LoweringTable
 from zinc_rt.ir.graph import BufferKind, Graph, Node
+from zinc_rt.ir.op import Op
 from zinc_rt.kernels.rdna.catalogue import DECODE, FLOATS, QUANTIZED, KernelEntry
 
 FOUR = 1024
 """Elements of a workgroup that does four a lane."""
+MATRICES = {Op.MATMUL: (1,), Op.LM_HEAD: (1,), Op.MOE_GATE_UP: (2, 3), Op.MOE_DOWN_ACC: (3,)}
+"""Operations that multiply their first input, and where their matrices stand among the inputs."""
 ELSEWHERE = "the CPU runs it: use --device cpu"
 
 
@@ -48,6 +51,10 @@ class GpuLowering(Lowering):
         """All operations. Raises `UnsupportedOp`."""
         self.walk()
         return self.out
+
+    def nodes(self) -> Iterable[Any]:
+        """The fused nodes, some of them joined further."""
+        return Joins(self.graph, self.fused).nodes()
 
     def at(self, buffer: int) -> TempSpec:
         """A buffer as an argument."""
@@ -105,12 +112,22 @@ class GpuLowering(Lowering):
 
     def only_packed(self, buffer: int, *, by_logit: bool = False) -> bool:
         """Whether a buffer, or its wanted rows, is read by products alone that want it as int8."""
-        return not self.fused.plain_needed(buffer) and all(
-            p.by_logit == by_logit and self._quantized(p) for p in self.fused.products(buffer)
+        return not self.fused.kept(buffer) and all(
+            (n.op is Op.LM_HEAD) == by_logit and self._as_int8(n, buffer) for n in self.fused.readers(buffer)
         )
 
-    def _quantized(self, p: Product) -> bool:
-        return self.format_of(p.node, p.weight) in QUANTIZED
+    def also_packed(self, buffer: int) -> bool:
+        """Whether products among others want all rows of a buffer as int8."""
+        return any(n.op is not Op.LM_HEAD and self._as_int8(n, buffer) for n in self.fused.readers(buffer))
+
+    def _as_int8(self, n: Node, buffer: int) -> bool:
+        """Whether a node wants an input as int8."""
+        weights = MATRICES.get(n.op, ())
+        return bool(weights) and n.inputs[0] == buffer and all(self.quantized(n, n.inputs[w]) for w in weights)
+
+    def quantized(self, n: Node, weight: int) -> bool:
+        """Whether rows that are multiplied by a matrix are int8 before. Raises `UnsupportedOp`."""
+        return self.format_of(n, weight) in QUANTIZED
 
     def packed(self, x: Hashable, width: int, counted: Counted = "n_rows") -> tuple[TempSpec, ...]:
         """Room for rows as int8, which the caller fills: quants, scales and sums."""
@@ -157,4 +174,5 @@ def _three(groups: tuple[int, ...]) -> tuple[int, int, int]:
 
 GPU: LoweringTable[GpuLowering] = LoweringTable("zinc_rt.backends.amdgpu.lower", "GPU", ELSEWHERE)
 """The functions that lower operations to the GPU's kernels."""
+GPU.stands_for.update(STANDS_FOR)
 GpuLowering.table = GPU

@@ -31,6 +31,14 @@ class FusedGraph:
         """The products that read a buffer as their activations."""
         return self._products.get(buffer, [])
 
+    def readers(self, buffer: int) -> list[Node]:
+        """The graph's nodes that read a buffer, in order."""
+        return self._readers.of(buffer)
+
+    def kept(self, buffer: int) -> bool:
+        """Whether a buffer outlives the step, or is the caller's."""
+        return self._readers.kept(buffer)
+
     def plain_needed(self, buffer: int) -> bool:
         """Whether anything but products reads a buffer."""
         return self._readers.kept(buffer) or len(self.products(buffer)) < len(self._readers.of(buffer))

@@ -14,10 +14,14 @@ from zinc_rt.kernels.rdna import (
     boundary,
     elementwise,
     embed,
+    experts,
+    experts_down,
     heads,
     matvec,
     norm,
     quantize,
+    recurrent,
+    router,
     sampling,
     sampling_draw,
     sampling_top,
@@ -78,6 +82,12 @@ def _decode() -> dict[str, KernelEntry]:
         "move": _entry(elementwise.move, "x y n", "ceil(n / 1024)"),
         "norm_quantized": _entry(norm.norm_quantized, "x w q d s n eps", "rows"),
         "residual_norm_quantized": _entry(norm.residual_norm_quantized, "x residual w total q d s n eps", "rows"),
+        "norm_both": _entry(norm.norm_both, "x w y q d s n eps", "rows"),
+        "residual_norm_both": _entry(norm.residual_norm_both, "x residual w total y q d s n eps", "rows"),
+        "add_shared": _entry(elementwise.add_shared, "routed shared gate y n", "ceil(n / 256), rows"),
+        "mul": _entry(elementwise.mul, "a b y n", "ceil(n / 1024)"),
+        "sigmoid_mul": _entry(elementwise.sigmoid_mul, "x gate y n", "ceil(n / 1024)"),
+        "sigmoid_mul_quantized": _entry(quantize.sigmoid_mul_quantized, "x gate q d s n", "ceil(n / 1024)"),
         "swiglu_quantized": _entry(quantize.swiglu_quantized, "gate up q d s n", "ceil(n / 1024)"),
         "argmax": _entry(argmax.argmax, "x y n", "rows"),
         "argmax_parts": _entry(argmax.argmax_parts, "x tops places n parts", "ceil(n / 2048), rows"),
@@ -134,3 +144,59 @@ def attention_kernels(dim: int, group: int, *, sinks: bool = False) -> tuple[Ker
         _entry(attention.attention, "a", "splits, n_kv, rows", G=group, DIM=dim),
         _entry(attention.merge, "a", "heads, rows", G=group, DIM=dim, SINKS=sinks),
     )
+
+
+def choose_experts(
+    n_experts: int, k: int, *, gating: str, normalise: bool, bias: bool, scaled: bool, groups: int = 1, used: int = 1
+) -> KernelEntry:  # fmt: skip
+    """k of n_experts for each row; see `router.GpuRouterArgs`."""
+    return _entry(
+        router.choose_experts, "a", "rows", E=n_experts, K=k, GATING=gating, NORMALISE=normalise, BIAS=bias,
+        SCALED=scaled, GROUPS=groups, USED=used,
+    )  # fmt: skip
+
+
+def expert_rows(kind: str, *, bias: bool) -> KernelEntry:
+    """Products with the chosen experts; see `experts.GpuExpertRowsArgs`."""
+    return _entry(experts.expert_rows, "a", "rows, k, ceil(n_out / 4)", FMT=kind, BIAS=bias)
+
+
+def gated_experts(gate: str, up: str, *, packed: bool, bias: bool) -> KernelEntry:
+    """act(gate) * up of the chosen experts, as int8 if packed; see `experts.GpuGatedArgs`."""
+    return _entry(
+        experts.gated_experts, "a", "rows, k, ceil(n_ff / 32)", GATE=gate, UP=up, PACKED=packed, BIAS=bias
+    )  # fmt: skip
+
+
+def gated_rows(gate: str, up: str, rows: int, *, packed: bool, bias: bool) -> KernelEntry:
+    """act(gate) * up of two matrices for blocks of several rows; see `experts.GpuGatedArgs`."""
+    return _entry(
+        experts.gated_rows, "a", "blocks, 1, ceil(n_ff / 32)", GATE=gate, UP=up, PACKED=packed, BIAS=bias, M=rows
+    )  # fmt: skip
+
+
+def experts_down(
+    kind: str, k: int, n_in: int, *, bias: bool, shared: str = "", n_shared: int = 0, gated: bool = False
+) -> KernelEntry:  # fmt: skip
+    """The weighted sum of the chosen experts' products, and the shared expert; see `experts_down.GpuDownArgs`."""
+    return _entry(
+        experts_down.experts_down, "a", "ceil(n_out / 4), rows", FMT=kind, K=k, N_IN=n_in, BIAS=bias, SHARED=shared,
+        N_SHARED=n_shared, GATED=gated,
+    )  # fmt: skip
+
+
+def conv1d(taps: int, *, gated: bool, bias: bool) -> KernelEntry:
+    """A causal convolution; see `recurrent.GpuConvArgs`."""
+    return _entry(recurrent.conv1d, "a", "ceil(channels / 256), sequences", TAPS=taps, GATED=gated, BIAS=bias)
+
+
+def delta_net(dim: int, *, norm: bool, packed: bool) -> KernelEntry:
+    """The gated delta rule for heads of `dim` elements, with the norm behind it; see `recurrent.GpuDeltaArgs`."""
+    wide = dim > recurrent.FEW_VALUES and dim <= recurrent.IN_REGISTERS
+    function = (recurrent.delta_net_128 if dim > 64 else recurrent.delta_net_64) if wide else recurrent.delta_net_32
+    return _entry(function, "a", "heads, sequences, ceil(dim / lanes)", DIM=dim, NORM=norm, PACKED=packed)
+
+
+def gated_norm(dim: int) -> KernelEntry:
+    """Norm and gate of heads of `dim` elements."""
+    return _entry(recurrent.gated_norm, "o z weight y n_heads eps", "ceil(n_heads / 4)", DIM=dim)

@@ -10,7 +10,7 @@ from zinc_rt.formats import table
 from zinc_rt.formats.decode import format_of
 from zinc_rt.kernels.rdna.activation import gated
 from zinc_rt.kernels.rdna.groups import group_value, group_weights
-from zinc_rt.kernels.rdna.matvec import add_chains
+from zinc_rt.kernels.rdna.matvec import add_all_groups, add_chains
 from zinc_rt.kernels.rdna.quantize import quantize_four
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
@@ -162,6 +162,47 @@ def group_of_rows(
                     parts[m * 2 * GROUP + GROUP + element] = 0.0
     barrier()
     stored(a, parts, out, block, n_ff, PACKED, ACT, M)
+
+
+@struct
+class GpuExpertRowsArgs:
+    """q, d, s, or x: rows of activations; w: [experts, n_out] rows, bias: [experts, n_out], with BIAS; ids: i32[rows,
+    k]; y: f32[rows, k, n_out].
+    """
+
+    q: ptr[i8]
+    d: ptr[f32]
+    s: ptr[u32]
+    x: ptr[f32]
+    w: ptr[u8]
+    bias: ptr[f32]
+    ids: ptr[i32]
+    y: ptr[f32]
+    n_in: u32
+    n_out: u32
+    k: u32
+
+
+@kernel(workgroup=128)
+def expert_rows(a: ptr[GpuExpertRowsArgs, Space.CONSTANT], FMT: str, BIAS: bool):
+    """The products of each row with its chosen experts; workgroups: rows in x, k in y, ceil(n_out / 4) in z."""
+    row, j = workgroup_id(0), workgroup_id(1)
+    pair = row * a.k + j
+    at = workgroup_id(2) * 4 + first_lane(workitem_id() >> 5)
+    if at < a.n_out:
+        n = a.n_in
+        place = u64(cast(a.ids, ptr[u32, Space.CONSTANT])[pair]) * u64(a.n_out) + u64(at)
+        line = a.w + place * u64(line_bytes(n, FMT))
+        sums = regs(f32, 1)
+        if FMT in FLOATS:
+            for group in range(lane_id(), (n + (GROUP - 1)) >> GROUP_SHIFT, TREE_LANES):
+                add_chains(line, a.x + u64(row) * u64(n), sums, group, n, FMT, 1)
+        else:
+            first = u64(row) * u64(n >> GROUP_SHIFT)
+            add_all_groups(line, a.q + first * GROUP, a.d + first, a.s + first, sums, n >> GROUP_SHIFT, 2, FMT, 1)
+        total = wave_reduce_add(sums[0])
+        if lane_id() == 0:
+            a.y[u64(pair) * u64(a.n_out) + u64(at)] = total + a.bias[place] if BIAS else total
 
 
 @kernel(workgroup=512)

@@ -22,8 +22,8 @@ AHEAD = 4
 @struct
 class GpuDownArgs:
     """q, d, s, or x: f32[rows, k, n_in], the activations of the experts; w: [experts, n_out] rows; bias: [experts,
-    n_out] and scale: [experts], with BIAS and SCALE; ids, weights: [rows, k]. The shared expert, with SHARED: shared_*
-    the same of one matrix, gate_logit: f32[rows], with GATED. y: f32[rows, n_out].
+    n_out], with BIAS; ids, weights: [rows, k]. The shared expert, with SHARED: shared_* the same of one matrix,
+    gate_logit: f32[rows], with GATED. y: f32[rows, n_out].
     """
 
     q: ptr[i8]
@@ -32,7 +32,6 @@ class GpuDownArgs:
     x: ptr[f32]
     w: ptr[u8]
     bias: ptr[f32]
-    scale: ptr[f32]
     ids: ptr[i32]
     weights: ptr[f32]
     shared_q: ptr[i8]
@@ -42,8 +41,6 @@ class GpuDownArgs:
     shared_w: ptr[u8]
     gate_logit: ptr[f32]
     y: ptr[f32]
-    n_in: u32
-    n_shared: u32
     n_out: u32
 
 
@@ -72,18 +69,16 @@ def of_part(v, part: int, LANES: int):
 
 
 @inline
-def finished(a, v, expert, row: u32, BIAS: bool, SCALE: bool):
+def finished(a, v, expert, row: u32, BIAS: bool):
     """The product with what an expert adds to it."""
     value: f32 = v
     if BIAS:
         value = value + a.bias[u64(expert) * u64(a.n_out) + u64(row)]
-    if SCALE:
-        value = value * a.scale[expert]
     return value
 
 
 @inline
-def short_products(a, at: u32, row: u32, FMT: str, K: int, N_IN: int, BIAS: bool, SCALE: bool):
+def short_products(a, at: u32, row: u32, FMT: str, K: int, N_IN: int, BIAS: bool):
     """The weighted sum in lane 0, for rows of up to 32 groups: a group of each product a lane. at: the row of
     activations.
     """
@@ -119,7 +114,7 @@ def short_products(a, at: u32, row: u32, FMT: str, K: int, N_IN: int, BIAS: bool
                 zero: f32 = 0.0
                 values[i] = zero + select(live, group_value(loaded[i], x, group, FMT), 0.0)
         for i in unroll(len(turns)):
-            v = finished(a, sum_of(values[i], LANES), experts[i], row, BIAS, SCALE)
+            v = finished(a, sum_of(values[i], LANES), experts[i], row, BIAS)
             for part in unroll(PARTS):
                 if turns[i] * PARTS + part < K:
                     acc = fma(weights[turns[i] * PARTS + part], of_part(v, part, LANES), acc)
@@ -146,7 +141,7 @@ def chosen(ids: ptr[i32], place: u32, PARTS: int):
 
 
 @inline
-def long_products(a, at: u32, row: u32, FMT: str, K: int, N_IN: int, BIAS: bool, SCALE: bool):
+def long_products(a, at: u32, row: u32, FMT: str, K: int, N_IN: int, BIAS: bool):
     """As `short_products` for rows of more groups: one expert after the other."""
     GROUPS = (N_IN + GROUP - 1) // GROUP
     ids = cast(a.ids, ptr[u32, Space.CONSTANT]) + u64(at) * K
@@ -158,7 +153,7 @@ def long_products(a, at: u32, row: u32, FMT: str, K: int, N_IN: int, BIAS: bool,
         line = a.w + (u64(expert) * u64(a.n_out) + u64(row)) * u64(size)
         pair = u64(at) * K + u64(j)
         total = row_total(a.q, a.d, a.s, a.x, line, pair, N_IN, FMT)
-        acc = fma(weights[j], finished(a, total, expert, row, BIAS, SCALE), acc)
+        acc = fma(weights[j], finished(a, total, expert, row, BIAS), acc)
     return acc
 
 
@@ -178,10 +173,10 @@ def row_total(q, d, s, x, line, at: u64, N: int, FMT: str):
 
 @kernel(workgroup=128)
 def experts_down(
-    a: ptr[GpuDownArgs, Space.CONSTANT], FMT: str, K: int, N_IN: int, BIAS: bool, SCALE: bool, SHARED: str = "",
+    a: ptr[GpuDownArgs, Space.CONSTANT], FMT: str, K: int, N_IN: int, BIAS: bool, SHARED: str = "",
     N_SHARED: int = 0, GATED: bool = False,
 ):  # fmt: skip
-    """y = sum of weight * (product + bias) * scale over the chosen experts, plus the shared expert's (times
+    """y = sum of weight * (product + bias) over the chosen experts, plus the shared expert's (times
     sigmoid(gate_logit)); four elements a workgroup in x, rows in y. SHARED: the format of the shared matrix.
     """
     row = wave_row()
@@ -189,9 +184,9 @@ def experts_down(
     if row < a.n_out:
         total: f32 = 0.0
         if (N_IN + GROUP - 1) // GROUP <= TREE_LANES:
-            total = short_products(a, at, row, FMT, K, N_IN, BIAS, SCALE)
+            total = short_products(a, at, row, FMT, K, N_IN, BIAS)
         else:
-            total = long_products(a, at, row, FMT, K, N_IN, BIAS, SCALE)
+            total = long_products(a, at, row, FMT, K, N_IN, BIAS)
         if SHARED != "":
             line = a.shared_w + u64(row) * u64(line_bytes(u32(N_SHARED), SHARED))
             own = row_total(a.shared_q, a.shared_d, a.shared_s, a.shared_x, line, u64(at), N_SHARED, SHARED)

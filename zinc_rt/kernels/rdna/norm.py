@@ -15,6 +15,7 @@ from zinc_rt.lang.ops import (
     shared,
     splat,
     sqrt,
+    store,
     unroll,
     wave_reduce_add,
     workgroup_id,
@@ -112,9 +113,9 @@ def residual_rms_norm(x: ptr[f32], residual: ptr[f32], w: ptr[f32], total: ptr[f
 @inline
 def norm_row_quantized(
     x: ptr[f32], residual: ptr[f32], w: ptr[f32], total: ptr[f32], q: ptr[u32], d: ptr[f32], s: ptr[u32], n: u32,
-    eps: f32, RESIDUAL: bool,
+    eps: f32, plain: ptr[f32], RESIDUAL: bool, BOTH: bool = False,
 ):  # fmt: skip
-    """One row, stored as int8."""
+    """One row, stored as int8; with BOTH as floats, too, at plain."""
     part = shared(f32, NORM_LANES + 1)
     scale = scale_of(part, sum_of_squares(x, residual, total, n, RESIDUAL), n, eps)
     fours = n >> 2
@@ -126,6 +127,9 @@ def norm_row_quantized(
         weights = tuple(load(w, i, lanes=4) for i in here)
         for k in unroll(FOURS):
             y = (values[k] * splat(scale, 4)) * weights[k]
+            if BOTH:
+                if at[k] < fours:
+                    store(plain, y, at[k] * 4)
             quantize_four(y, q, d, s, at[k], at[k] < fours)
 
 
@@ -134,7 +138,7 @@ def norm_quantized(x: ptr[f32], w: ptr[f32], q: ptr[i8], d: ptr[f32], s: ptr[u32
     """The norm of each row as `quantize` stores it; n is a multiple of 32; a workgroup a row."""
     row = u64(workgroup_id(0)) * u64(n)
     quants, group = cast(q + row, ptr[u32]), row >> GROUP_SHIFT
-    norm_row_quantized(x + row, x + row, w, x + row, quants, d + group, s + group, n, eps, False)
+    norm_row_quantized(x + row, x + row, w, x + row, quants, d + group, s + group, n, eps, x, False)
 
 
 @kernel(workgroup=256)
@@ -146,7 +150,30 @@ def residual_norm_quantized(
     row = u64(workgroup_id(0)) * u64(n)
     quants, group = cast(q + row, ptr[u32]), row >> GROUP_SHIFT
     norm_row_quantized(
-        x + row, residual + row, w, total + row, quants, d + group, s + group, n, eps, True
+        x + row, residual + row, w, total + row, quants, d + group, s + group, n, eps, x, True
+    )  # fmt: skip
+
+
+@kernel(workgroup=256)
+def norm_both(x: ptr[f32], w: ptr[f32], y: ptr[f32], q: ptr[i8], d: ptr[f32], s: ptr[u32], n: u32, eps: f32):
+    """As `norm_quantized`, and as floats at y."""
+    row = u64(workgroup_id(0)) * u64(n)
+    quants, group = cast(q + row, ptr[u32]), row >> GROUP_SHIFT
+    norm_row_quantized(
+        x + row, x + row, w, x + row, quants, d + group, s + group, n, eps, y + row, False, BOTH=True
+    )  # fmt: skip
+
+
+@kernel(workgroup=256)
+def residual_norm_both(
+    x: ptr[f32], residual: ptr[f32], w: ptr[f32], total: ptr[f32], y: ptr[f32], q: ptr[i8], d: ptr[f32], s: ptr[u32],
+    n: u32, eps: f32,
+):  # fmt: skip
+    """As `residual_norm_quantized`, and as floats at y."""
+    row = u64(workgroup_id(0)) * u64(n)
+    quants, group = cast(q + row, ptr[u32]), row >> GROUP_SHIFT
+    norm_row_quantized(
+        x + row, residual + row, w, total + row, quants, d + group, s + group, n, eps, y + row, True, BOTH=True
     )  # fmt: skip
 
 

@@ -7,20 +7,21 @@ sequence (few rows), or the slot (few slots); a workgroup without rows ends at o
 from __future__ import annotations
 
 from zinc_rt.kernels.maths import exp, sigmoid, silu, softplus
-from zinc_rt.kernels.rdna.heads import sum_of_squares
+from zinc_rt.kernels.rdna.heads import head_scale, sum_of_squares
 from zinc_rt.kernels.rdna.quantize import quantize_one
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     barrier,
     cast,
+    first_lane,
     fma,
+    lane_id,
     load,
     regs,
     select,
     shared,
     sqrt,
     static_assert,
-    store,
     unroll,
     workgroup_id,
     workitem_id,
@@ -322,3 +323,19 @@ def delta_net_64(a: ptr[GpuDeltaArgs, Space.CONSTANT], DIM: int, NORM: bool, PAC
 def delta_net_128(a: ptr[GpuDeltaArgs, Space.CONSTANT], DIM: int, NORM: bool, PACKED: bool):
     """Heads of up to 128 elements: heads in x, rows or slots in y."""
     delta_rows(a, DIM, 128, NORM, PACKED)
+
+
+@kernel(workgroup=128)
+def gated_norm(
+    o: ptr[f32], z: ptr[f32], weight: ptr[f32], y: ptr[f32], n_heads: u32, eps: f32, DIM: int
+):  # fmt: skip
+    """y = norm(o) * weight * silu(z) of n_heads heads of all rows, a wave a head, four a workgroup."""
+    head = workgroup_id(0) * 4 + first_lane(workitem_id() >> 5)
+    if head < n_heads:
+        x: ptr[f32] = o + u64(head) * DIM
+        scale = head_scale(x, eps, DIM)
+        for start in unroll(0, DIM, 32):
+            i = lane_id() + start
+            if i < DIM:
+                at = u64(head) * DIM + u64(i)
+                y[at] = ((o[at] * scale) * weight[i]) * silu(z[at])

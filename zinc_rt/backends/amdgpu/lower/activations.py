@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from zinc_rt.backends.amdgpu.lowering import GPU, GpuLowering, pack_keys, wanted_key
 from zinc_rt.backends.amdgpu.operations import TempSpec
 from zinc_rt.backends.fusion import Gate, NormRows, Single
+from zinc_rt.ir.graph import Node
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.rdna.catalogue import DECODE, FLOATS
 
@@ -28,10 +31,14 @@ def norm(low: GpuLowering, n: NormRows) -> None:
     width, wanted = low.width(n.y), n.logit_rows
     prefix = "" if n.residual is None else "residual_"
     quantized = low.only_packed(n.y, by_logit=wanted is not None)
+    both = wanted is None and not quantized and low.also_packed(n.y)
+    kernel = "norm_both" if both else "norm_quantized" if quantized else "rms_norm"
     if wanted is None:
         sources = [low.at(x) for x in n.sources]
         total = () if n.total is None else (low.at(n.total),)
-        results = low.packed(n.y, width) if quantized else (low.at(n.y),)
+        results = () if quantized else (low.at(n.y),)
+        if quantized or both:
+            results = (*results, *low.packed(n.y, width))
     else:
         key = wanted_key(n.y)
         low.there.add(key)
@@ -40,7 +47,7 @@ def norm(low: GpuLowering, n: NormRows) -> None:
         results = low.packed(key, width, "n_logits") if quantized else (low.room(key, "n_logits", width * 4),)
     arguments = (*sources, low.at(n.weight), *total, *results, width, n.eps)
     low.rows(
-        n.node, prefix + ("norm_quantized" if quantized else "rms_norm"), "n_rows" if wanted is None else "n_logits",
+        n.node, prefix + kernel, "n_rows" if wanted is None else "n_logits",
         arguments, tuple(s.key for s in sources), tuple(t.key for t in (*total, *results)),
     )  # fmt: skip
 
@@ -67,9 +74,34 @@ def residual_add(low: GpuLowering, single: Single) -> None:
 @GPU.lowers(Gate)
 def gate(low: GpuLowering, n: Gate) -> None:
     """silu(gate) * up."""
-    width, operands = low.width(n.y), (low.at(n.gate), low.at(n.up))
-    if low.only_packed(n.y):
-        arguments = (*operands, *low.packed(n.y, width))
-        low.elements(n.node, "swiglu_quantized", "n_rows", width, arguments, (n.gate, n.up), pack_keys(n.y))
+    _gated(low, n.node, "swiglu", (n.gate, n.up), n.y)
+
+
+@GPU.lowers(Op.MOE_SWIGLU)
+def experts_gate(low: GpuLowering, single: Single) -> None:
+    """The same of the chosen experts' rows."""
+    _gated(low, single.node, "swiglu", single.node.inputs, single.node.outputs[0])
+
+
+@GPU.lowers(Op.SIGMOID_MUL)
+def sigmoid_mul(low: GpuLowering, single: Single) -> None:
+    """x * sigmoid(gate)."""
+    _gated(low, single.node, "sigmoid_mul", single.node.inputs, single.node.outputs[0])
+
+
+@GPU.lowers(Op.MUL)
+def mul(low: GpuLowering, single: Single) -> None:
+    """A product of rows."""
+    (a, b), y = single.node.inputs, single.node.outputs[0]
+    arguments = low.at(a), low.at(b), low.at(y)
+    low.elements(single.node, "mul", low.counted(y), low.width(y), arguments, (a, b), (y,))
+
+
+def _gated(low: GpuLowering, node: Node, kernel: str, pair: Sequence[int], y: int) -> None:
+    """A kernel of two rows that has a form whose result is int8."""
+    width, operands = low.width(y), tuple(map(low.at, pair))
+    if low.counted(y) == "n_rows" and low.only_packed(y):
+        arguments = (*operands, *low.packed(y, width))
+        low.elements(node, f"{kernel}_quantized", "n_rows", width, arguments, tuple(pair), pack_keys(y))
     else:
-        low.elements(n.node, "swiglu", low.counted(n.y), width, (*operands, low.at(n.y)), (n.gate, n.up), (n.y,))
+        low.elements(node, kernel, low.counted(y), width, (*operands, low.at(y)), tuple(pair), (y,))

@@ -1,0 +1,171 @@
+"""Routed feed-forwards: the choice of experts, their products, the shared expert."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+from zinc_rt.backends.amdgpu.joins import ExpertsDown, Gated
+from zinc_rt.backends.amdgpu.lowering import ELSEWHERE, GPU, GpuLowering
+from zinc_rt.backends.amdgpu.operations import BLOCKS, ArgumentBlock, TempSpec, block_of, padded_rows
+from zinc_rt.backends.errors import UnsupportedOp
+from zinc_rt.backends.fusion import Single
+from zinc_rt.ir.graph import Node
+from zinc_rt.ir.op import Op
+from zinc_rt.ir.ops import attributes
+from zinc_rt.kernels.rdna.catalogue import (
+    DECODE,
+    choose_experts,
+    expert_rows,
+    experts_down,
+    gated_experts,
+    gated_rows,
+)
+from zinc_rt.kernels.rdna.experts import GpuExpertRowsArgs, GpuGatedArgs
+from zinc_rt.kernels.rdna.experts_down import GpuDownArgs
+from zinc_rt.kernels.rdna.router import MOST_CHOSEN, MOST_EXPERTS, MOST_GROUPS, GpuRouterArgs
+from zinc_rt.numerics import GROUP
+
+_PACKED = ("q", "d", "s")
+
+
+@GPU.lowers(Op.MOE_GATE_TOPK)
+def gate_topk(low: GpuLowering, single: Single) -> None:
+    """The chosen experts of each row and their weights."""
+    n, attrs = single.node, attributes(single.node)
+    logits, bias, scale = (*n.inputs, None, None)[:3]
+    (ids, weights), n_experts, k = n.outputs, low.width(n.inputs[0]), int(attrs["k"])
+    groups, used = int(attrs["n_groups"]), int(attrs["n_groups_used"])
+    for what, has, most in (("experts", n_experts, MOST_EXPERTS), ("experts of a row", k, MOST_CHOSEN)):
+        if has > most:
+            raise UnsupportedOp(f"node {n.name}: {has} {what}; the GPU kernels do up to {most}; {ELSEWHERE}")
+    if used < groups and groups > MOST_GROUPS:
+        raise UnsupportedOp(
+            f"node {n.name}: {groups} groups of experts; the GPU kernels do up to {MOST_GROUPS}; {ELSEWHERE}"
+        )
+    block = ArgumentBlock(GpuRouterArgs, {
+        "logits": low.at(n.inputs[0]), "bias": 0 if bias is None else low.at(bias),
+        "expert_scale": 0 if scale is None else low.at(scale), "ids": low.at(ids), "weights": low.at(weights),
+        "scale": float(attrs["scale"]),
+    })  # fmt: skip
+    entry = choose_experts(
+        n_experts, k, gating=str(attrs["gating"]), normalise=bool(attrs["normalise"]), bias=bias is not None,
+        scaled=scale is not None, groups=groups, used=used,
+    )  # fmt: skip
+    low.emit(n, entry, lambda s: (s.n_rows,), (block,), "n_rows", (n.inputs[0],), (ids, weights))
+
+
+def _activations(low: GpuLowering, n: Node, x: int, weight: int, width: int) -> tuple[dict[str, Any], tuple[Any, ...]]:
+    """What a product reads of its rows, by field of arguments and by name: as int8, or as floats."""
+    if low.quantized(n, weight):
+        keys = low.pack(n, x, width, "n_rows")
+        return dict(zip(_PACKED, map(TempSpec, keys), strict=True)), keys
+    return {"x": low.at(x)}, (x,)
+
+
+def _experts(low: GpuLowering, weight: int) -> tuple[int, int, int]:
+    """Experts, rows of a matrix, and their elements."""
+    e, n_out, n_in = (int(d) for d in low.graph.buffer(weight).shape)
+    return e, n_out, n_in
+
+
+@GPU.lowers(Op.MOE_GATE_UP)
+def gate_up(low: GpuLowering, single: Single) -> None:
+    """The two products of each chosen expert, apart."""
+    n = single.node
+    x, ids, gate, up, gate_bias, up_bias = (*n.inputs, None, None)[:6]
+    for weight, bias, y in ((gate, gate_bias, n.outputs[0]), (up, up_bias, n.outputs[1])):
+        assert x is not None
+        assert ids is not None
+        assert weight is not None
+        _, n_out, n_in = _experts(low, weight)
+        k = low.width(ids)
+        fields, keys = _activations(low, n, x, weight, n_in)
+        block = ArgumentBlock(GpuExpertRowsArgs, {
+            **fields, "w": low.at(weight), "bias": 0 if bias is None else low.at(bias), "ids": low.at(ids),
+            "y": low.at(y), "n_in": n_in, "n_out": n_out, "k": k,
+        })  # fmt: skip
+        low.emit(
+            n, expert_rows(low.format_of(n, weight), bias=bias is not None),
+            lambda s, k=k, blocks=-(-n_out // 4): (s.n_rows, k, blocks), (block,), "n_rows", (*keys, ids), (y,),
+            lambda s, each=k * n_out * n_in: s.n_rows * each,
+        )  # fmt: skip
+
+
+@GPU.lowers(Gated)
+def gated(low: GpuLowering, n: Gated) -> None:
+    """Gate, up and activation in one dispatch, of the chosen experts or of one pair of matrices."""
+    *_, n_ff, n_in = (int(d) for d in low.graph.buffer(n.gate).shape)
+    kinds = low.format_of(n.node, n.gate), low.format_of(n.node, n.up)
+    fields, keys = _activations(low, n.node, n.x, n.gate, n_in)
+    packed = n_ff % GROUP == 0 and low.only_packed(n.y)
+    results: tuple[TempSpec, ...] = low.packed(n.y, low.width(n.y)) if packed else (low.at(n.y),)
+    k = 1 if n.ids is None else low.width(n.ids)
+    bias = n.gate_bias is not None
+    block = ArgumentBlock(GpuGatedArgs, {
+        **fields, "gate": low.at(n.gate), "up": low.at(n.up),
+        "gate_bias": 0 if n.gate_bias is None else low.at(n.gate_bias),
+        "up_bias": 0 if n.up_bias is None else low.at(n.up_bias), "ids": 0 if n.ids is None else low.at(n.ids),
+        **dict(zip(("out_q", "out_d", "out_s") if packed else ("y",), results, strict=True)),
+        "n_in": n_in, "n_ff": n_ff, "k": k,
+    })  # fmt: skip
+    blocks, writes = -(-n_ff // GROUP), tuple(place.key for place in results)
+    if n.ids is not None:
+        low.emit(
+            n.node, gated_experts(*kinds, packed=packed, bias=bias), lambda s: (s.n_rows, k, blocks), (block,),
+            "n_rows", (*keys, n.ids), writes, lambda s: 2 * s.n_rows * k * n_ff * n_in,
+        )  # fmt: skip
+        return
+    entries = {
+        m: gated_rows(*kinds, m, packed=packed, bias=bias) for m in BLOCKS if m <= padded_rows(low.sizes.n_rows)
+    }
+    low.out.kernels += entries.values()
+    low.emit(
+        n.node, lambda s: entries[block_of(s.n_rows)], lambda s: (-(-s.n_rows // block_of(s.n_rows)), 1, blocks),
+        (block,), "n_rows", keys, writes, lambda s: 2 * s.n_rows * n_ff * n_in,
+    )  # fmt: skip
+
+
+@GPU.lowers(ExpertsDown)
+def down(low: GpuLowering, n: ExpertsDown) -> None:
+    """The chosen experts' weighted sum, with the shared expert where there is one."""
+    _, n_out, n_in = _experts(low, n.weight)
+    k = low.width(n.ids)
+    fields, keys = _activations(low, n.node, n.act, n.weight, k * n_in)
+    reads: tuple[Hashable, ...] = (*keys, n.ids, n.weights)
+    values = {
+        **fields, "w": low.at(n.weight), "bias": 0 if n.bias is None else low.at(n.bias), "ids": low.at(n.ids),
+        "weights": low.at(n.weights), "y": low.at(n.y), "n_out": n_out,
+    }  # fmt: skip
+    shared, n_shared = "", 0
+    if n.shared is not None:
+        shared, n_shared = low.format_of(n.node, n.shared.weight), int(low.graph.buffer(n.shared.weight).shape[1])
+        more, keys = _activations(low, n.shared.node, n.shared.x, n.shared.weight, n_shared)
+        values |= {f"shared_{name}": value for name, value in more.items()} | {"shared_w": low.at(n.shared.weight)}
+        reads = (*reads, *keys)
+        if n.gate_logit is not None:
+            values["gate_logit"] = low.at(n.gate_logit)
+            reads = (*reads, n.gate_logit)
+    entry = experts_down(
+        low.format_of(n.node, n.weight), k, n_in, bias=n.bias is not None, shared=shared, n_shared=n_shared,
+        gated=n.gate_logit is not None,
+    )  # fmt: skip
+    low.emit(
+        n.node, entry, lambda s: (-(-n_out // 4), s.n_rows), (ArgumentBlock(GpuDownArgs, values),), "n_rows", reads,
+        (n.y,), lambda s: s.n_rows * n_out * (k * n_in + n_shared),
+    )  # fmt: skip
+
+
+@GPU.lowers(Op.SHARED_EXPERT)
+def shared_expert(low: GpuLowering, single: Single) -> None:
+    """The sum of both, where it is no part of a product's dispatch."""
+    n, y = single.node, single.node.outputs[0]
+    width = low.width(y)
+    arguments = tuple(map(low.at, n.inputs))
+    if len(n.inputs) < 3:
+        low.elements(n, "add", "n_rows", width, (*arguments, low.at(y)), n.inputs, (y,))
+        return
+    low.emit(
+        n, DECODE["add_shared"], lambda s: (-(-width // 256), s.n_rows), (*arguments, low.at(y), width), "n_rows",
+        n.inputs, (y,),
+    )  # fmt: skip
