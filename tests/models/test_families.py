@@ -40,7 +40,6 @@ WAITING = frozenset(
     phi3
     phi3-long
     phi3-short
-    qwen2moe
     qwen2-fused-qkv
     qwen3-biases
     qwen3-fused-qkv
@@ -49,11 +48,9 @@ WAITING = frozenset(
     qwen35-fused-qkv
     qwen35moe
     qwen35moe-fused-experts
-    qwen3moe
     qwen3moe-fused-qkv
     qwen3next
     qwen3vl
-    qwen3vlmoe
     smollm3
     """.split()
 )

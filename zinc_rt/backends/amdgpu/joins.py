@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from zinc_rt.backends.fusion import Attend, FusedGraph, FusedNode, Product, Single
+from zinc_rt.backends.fusion import Attend, ExpertDown, ExpertGate, FusedGraph, FusedNode, Product, Single
 from zinc_rt.backends.fusion.nodes import Gate
 from zinc_rt.ir.graph import Graph, Node
 from zinc_rt.ir.op import Op
@@ -76,7 +76,7 @@ class Joins:
         self._made: dict[int, FusedNode] = {}  # by what they write
         self._gone: set[int] = set()
         for node in fused.nodes:
-            if isinstance(node, Product | Gate | Attend):
+            if isinstance(node, Product | Gate | Attend | ExpertDown):
                 self._made[node.y] = node
             elif isinstance(node, Single):
                 self._made.update(dict.fromkeys(node.node.outputs, node))
@@ -93,12 +93,12 @@ class Joins:
         made: Joined | None = None
         if isinstance(node, Gate):
             made = self._gated_rows(node)
+        elif isinstance(node, ExpertGate):
+            made = self._gated_experts(node)
+        elif isinstance(node, ExpertDown):
+            made = self._down(node)
         elif isinstance(node, Single):
             match node.node.op:
-                case Op.MOE_SWIGLU:
-                    made = self._gated_experts(node.node)
-                case Op.MOE_DOWN_ACC:
-                    made = self._down(node.node)
                 case Op.SHARED_EXPERT:
                     made = self._with_shared(node.node)
                 case Op.SSM_DELTA_NET:
@@ -143,35 +143,30 @@ class Joins:
         self._gone |= {id(gate), id(up)}
         return Gated(node.node, gate.x, None, gate.weight, up.weight, gate.bias, up.bias, node.y)
 
-    def _gated_experts(self, node: Node) -> Gated | None:
-        parts = [self._single(b, Op.MOE_GATE_UP, Op.MOE_SWIGLU) for b in node.inputs]
-        if parts[0] is None or parts[0] is not parts[1] or tuple(node.inputs) != tuple(parts[0].node.outputs):
+    def _gated_experts(self, n: ExpertGate) -> Gated | None:
+        if n.y is None or not self._alike(n.gate, n.up) or (n.gate_bias is None) != (n.up_bias is None):
             return None
-        x, ids, gate, up, *biases = parts[0].node.inputs
-        if not self._alike(gate, up) or len(biases) == 1:
-            return None
-        self._gone.add(id(parts[0]))
-        gate_bias, up_bias = biases or (None, None)
-        return Gated(node, x, ids, gate, up, gate_bias, up_bias, node.outputs[0])
+        return Gated(n.node, n.x, n.ids, n.gate, n.up, n.gate_bias, n.up_bias, n.y)
 
     @staticmethod
-    def _down(node: Node) -> ExpertsDown:
-        act, ids, weights, weight, *bias = node.inputs
-        return ExpertsDown(node, act, ids, weights, weight, bias[0] if bias else None, None, None, node.outputs[0])
+    def _down(n: ExpertDown) -> ExpertsDown:
+        return ExpertsDown(n.node, n.act, n.ids, n.weights, n.down, n.bias, None, None, n.y)
 
     def _with_shared(self, node: Node) -> ExpertsDown | None:
-        routed = self._single(node.inputs[0], Op.MOE_DOWN_ACC, Op.SHARED_EXPERT)
+        routed = self._made.get(node.inputs[0])
         shared = self._product(node.inputs[1], Op.SHARED_EXPERT)
-        if routed is None or shared is None or shared.bias is not None:
+        if not isinstance(routed, ExpertDown) or not self._takes(routed.y, Op.SHARED_EXPERT):
+            return None
+        if shared is None or shared.bias is not None:
             return None
         self._gone |= {id(routed), id(shared)}
         gate = node.inputs[2] if len(node.inputs) > 2 else None
-        return self._down(routed.node)._replace(shared=shared, gate_logit=gate, y=node.outputs[0])
+        return self._down(routed)._replace(shared=shared, gate_logit=gate, y=node.outputs[0])
 
     def _normed(self, node: Node) -> DeltaNet | None:
         rule = self._single(node.inputs[0], Op.SSM_DELTA_NET, Op.SSM_GATED_NORM)
-        same = ("n_v_heads", "head_dim")
-        if rule is None or any(rule.node.attrs[a] != node.attrs[b] for a, b in zip(same, ("n_heads", "head_dim"))):
+        sizes = tuple(node.attrs[a] for a in ("n_heads", "head_dim"))
+        if rule is None or sizes != tuple(rule.node.attrs[a] for a in ("n_v_heads", "head_dim")):
             return None
         self._gone.add(id(rule))
         return DeltaNet(rule.node, node, node.outputs[0])

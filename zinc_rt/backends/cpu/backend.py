@@ -172,13 +172,14 @@ class CpuBackend(HostBackend):
         for b in graph.buffers:
             if b.kind is BufferKind.WEIGHT:
                 if b.id not in matrices and b.id not in tables:
-                    arrays[b.id] = np.ascontiguousarray(raw[b.name].reshape(-1).view(np.float32))
+                    flat = np.ascontiguousarray(raw[b.name].reshape(-1).view(np.float32))
+                    arrays[b.id] = flat.reshape([int(d) for d in b.shape])
             elif b.kind is BufferKind.CONSTANT:
                 arrays[b.id] = bound(constants, b)
             elif b.kind is not BufferKind.TEMP:
                 # A cache grows from its first page on. With huge pages there, the first token of all would clear
                 # two of them in every layer.
-                plain = HUGE if b.kind is BufferKind.STATE else 0
+                plain = HUGE if b.kind is BufferKind.STATE and b.shape[0] == "n_pages" else 0
                 arrays[b.id] = typed(huge_bytes(n_bytes(b, sizes), plain=plain), b, sizes)
         return arrays
 

@@ -48,6 +48,8 @@ class BoundArrays:
             table = self._known[External("buffer", given.key)]
             # Cosines and sines apart: a kernel loads each as a vector.
             self._known[given] = np.ascontiguousarray(table.transpose(0, 2, 1))
+        elif given not in self._known and given.what == "taps":
+            self._known[given] = np.ascontiguousarray(self._known[External("buffer", given.key)].T)
         return self._known[given]
 
 

@@ -7,12 +7,15 @@ from typing import Any
 
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf import GGMLType
-from zinc_rt.kernels.cpu import attention, elementwise, embed, heads, matmul, matmul_float, packs, repack
+from zinc_rt.kernels.cpu import attention, elementwise, embed, heads, matmul, matmul_float, packs, recurrent, repack
 from zinc_rt.lang.kernel import Function, Static
 from zinc_rt.lang.target import Target
 
 PACK_CHUNK = 256
 """Elements of a unit when activations are packed."""
+
+CONV_CHUNK = 128
+"""Channels of a unit of a convolution."""
 
 Kernel = tuple[Function, dict[str, Static]]
 
@@ -85,6 +88,22 @@ class TargetTuning:
     def add(self) -> Kernel:
         """a + b."""
         return elementwise.add, {"W": self.lanes}
+
+    def multiply(self, gated: bool) -> Kernel:
+        """a * b, or a * sigmoid(b)."""
+        return elementwise.multiply, {"GATED": gated, "W": self.lanes}
+
+    def conv1d(self, taps: int, gated: bool) -> Kernel:
+        """A causal convolution, with or without silu."""
+        return recurrent.conv1d, {"TAPS": taps, "GATED": gated, "CHUNK": CONV_CHUNK, "W": self.lanes}
+
+    def delta_net(self, dim: int) -> Kernel:
+        """The gated delta rule. C: chains in flight; a level with 32 registers holds those of 8 vectors."""
+        return recurrent.delta_net, {"DIM": dim, "C": 4 if self.lanes == 8 else 8, "W": self.lanes}
+
+    def gated_norm(self, dim: int) -> Kernel:
+        """RMS norm of heads, gated."""
+        return recurrent.gated_norm, {"DIM": dim, "W": self.lanes}
 
     def argmax(self) -> Kernel:
         """The largest of a row."""

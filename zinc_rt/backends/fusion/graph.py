@@ -2,6 +2,7 @@
 
 - an RMS norm takes the addition before it along, and only the wanted rows where no others matter;
 - a bias rides in the product before it;
+- gate and up of experts and their activation are one;
 - the norm, the rotation and the cache write of heads are one (`heads`);
 - every other node stands alone.
 """
@@ -11,7 +12,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from zinc_rt.backends.fusion.heads import HeadChains, Heads, Readers
-from zinc_rt.backends.fusion.nodes import Attend, FusedNode, Gate, HeadsWrite, NormRows, Product, Single
+from zinc_rt.backends.fusion.nodes import (
+    Attend,
+    ExpertDown,
+    ExpertGate,
+    FusedNode,
+    Gate,
+    HeadsWrite,
+    NormRows,
+    Product,
+    Single,
+)
 from zinc_rt.ir.graph import Graph, Node
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.ops import attributes
@@ -22,12 +33,12 @@ class FusedGraph:
 
     def __init__(self, graph: Graph, nodes: tuple[FusedNode, ...], readers: Readers) -> None:
         self.graph, self.nodes, self._readers = graph, nodes, readers
-        self._products: dict[int, list[Product]] = {}
+        self._products: dict[int, list[Product | ExpertGate]] = {}
         for node in nodes:
-            if isinstance(node, Product):
+            if isinstance(node, Product | ExpertGate):
                 self._products.setdefault(node.x, []).append(node)
 
-    def products(self, buffer: int) -> list[Product]:
+    def products(self, buffer: int) -> list[Product | ExpertGate]:
         """The products that read a buffer as their activations."""
         return self._products.get(buffer, [])
 
@@ -114,6 +125,22 @@ class _Fusing:
     def gate(self, n: Node) -> Iterator[FusedNode]:
         yield Gate(n, n.inputs[0], n.inputs[1], n.outputs[0])
 
+    def expert_gate(self, n: Node) -> Iterator[FusedNode]:
+        x, ids, gate, up, *biases = n.inputs
+        gated, upped = n.outputs
+        biases = [*biases, *(None,) * (2 - len(biases))]
+        reader = self._readers.sole(gated, Op.MOE_SWIGLU)
+        alone = reader is None or self._readers.sole(upped, Op.MOE_SWIGLU) is not reader
+        if reader is None or alone or reader.inputs != (gated, upped):
+            yield ExpertGate(n, x, ids, gate, up, *biases, gated, upped, None)
+            return
+        self._done.add(reader.id)
+        yield ExpertGate(n, x, ids, gate, up, *biases, None, None, reader.outputs[0])
+
+    def expert_down(self, n: Node) -> Iterator[FusedNode]:
+        act, ids, weights, down, *bias = n.inputs
+        yield ExpertDown(n, act, ids, weights, down, bias[0] if bias else None, n.outputs[0])
+
     def rope(self, n: Node) -> Iterator[FusedNode]:
         yield from self._heads(n, self._chains.rope(n))
 
@@ -142,6 +169,9 @@ _RULES: Mapping[Op, Callable[[_Fusing, Node], Iterator[FusedNode]]] = {
     Op.MATMUL: _Fusing.product,
     Op.LM_HEAD: _Fusing.logits,
     Op.SWIGLU: _Fusing.gate,
+    Op.MOE_SWIGLU: _Fusing.gate,
+    Op.MOE_GATE_UP: _Fusing.expert_gate,
+    Op.MOE_DOWN_ACC: _Fusing.expert_down,
     Op.ROPE: _Fusing.rope,
     Op.KV_WRITE: _Fusing.kv_write,
     Op.FLASH_ATTN: _Fusing.attend,

@@ -53,6 +53,11 @@ class Product(NamedTuple):
     logit_rows: int | None
 
     @property
+    def weights(self) -> tuple[int, ...]:
+        """The matrices that it multiplies by."""
+        return (self.weight,)
+
+    @property
     def by_logit(self) -> bool:
         """Whether it has a row for each wanted one."""
         return self.logit_rows is not None
@@ -103,14 +108,57 @@ class Attend(NamedTuple):
         return self.n_heads // self.n_kv_heads
 
 
-FusedNode = Single | NormRows | Product | Gate | HeadsWrite | Attend
+class ExpertGate(NamedTuple):
+    """y = silu(gate) * up of each row's chosen experts, f32[n_rows, k * width], the experts in the order of `ids`.
+
+    gated, upped: buffers of the two products where something else reads them; y: None where no activation follows
+    them. Biases are None where there are none.
+    """
+
+    node: Node
+    x: int
+    ids: int
+    gate: int
+    up: int
+    gate_bias: int | None
+    up_bias: int | None
+    gated: int | None
+    upped: int | None
+    y: int | None
+
+    @property
+    def by_logit(self) -> bool:
+        """It has every row of the step."""
+        return False
+
+    @property
+    def weights(self) -> tuple[int, ...]:
+        """The matrices that it multiplies by."""
+        return self.gate, self.up
+
+
+class ExpertDown(NamedTuple):
+    """y = the sum over a row's chosen experts of weight * (their product with the expert's part of `act`, plus bias)."""
+
+    node: Node
+    act: int
+    ids: int
+    weights: int
+    down: int
+    bias: int | None
+    y: int
+
+
+FusedNode = Single | NormRows | Product | Gate | HeadsWrite | Attend | ExpertGate | ExpertDown
 """Any of them."""
 
 STANDS_FOR: dict[type[FusedNode], tuple[Op, ...]] = {
     Single: (),
     NormRows: (Op.RMS_NORM, Op.RESIDUAL_RMS_NORM),
     Product: (Op.MATMUL, Op.LM_HEAD),
-    Gate: (Op.SWIGLU,),
+    Gate: (Op.SWIGLU, Op.MOE_SWIGLU),
+    ExpertGate: (Op.MOE_GATE_UP, Op.MOE_SWIGLU),
+    ExpertDown: (Op.MOE_DOWN_ACC,),
     HeadsWrite: (Op.RMS_NORM, Op.ROPE, Op.KV_WRITE),
     Attend: (Op.FLASH_ATTN,),
 }

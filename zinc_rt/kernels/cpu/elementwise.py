@@ -1,10 +1,10 @@
-"""Additions, argmax, and the plain read that measures memory bandwidth."""
+"""Additions, products, argmax, and the plain read that measures memory bandwidth."""
 
 from __future__ import annotations
 
 from zinc_rt.kernels.cpu.packs import load_some, store_some
-from zinc_rt.kernels.cpu.structs import AddArgs, ArgmaxArgs, StepRecord, SumArgs
-from zinc_rt.kernels.maths import INFINITY
+from zinc_rt.kernels.cpu.structs import AddArgs, ArgmaxArgs, MulArgs, StepRecord, SumArgs
+from zinc_rt.kernels.maths import INFINITY, sigmoid
 from zinc_rt.lang.kernel import kernel
 from zinc_rt.lang.ops import (
     cast,
@@ -30,6 +30,19 @@ def add(a: ptr[AddArgs], step: ptr[StepRecord], first: i32, last: i32, W: int):
             b = b + offset
         for at in range(0, n, W):
             store_some(a.y + offset, load_some(a.a + offset, at, n, W) + load_some(b, at, n, W), at, n, W)
+
+
+@kernel
+def multiply(a: ptr[MulArgs], step: ptr[StepRecord], first: i32, last: i32, GATED: bool, W: int):
+    """Units: rows. y = a * b, or a * sigmoid(b)."""
+    n = a.n
+    for row in range(first, last):
+        offset = i64(row) * i64(n)
+        for at in range(0, n, W):
+            b = load_some(a.b + offset, at, n, W)
+            if GATED:
+                b = sigmoid(b)
+            store_some(a.y + offset, load_some(a.a + offset, at, n, W) * b, at, n, W)
 
 
 @kernel

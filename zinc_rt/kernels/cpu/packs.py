@@ -145,8 +145,8 @@ def padded(x: ptr[f32], at: i32, n: i32, buffer: ptr[f32], N: int, W: int):
 
 
 @inline
-def rms_scale(x: ptr[f32], n: i32, eps: f32, W: int):
-    """1 / sqrt(mean of squares + eps) by the tree over `NORM_LANES` lanes."""
+def square_sum(x: ptr[f32], n: i32, W: int):
+    """The sum of squares by the tree over `NORM_LANES` lanes."""
     C = NORM_LANES // W
     lane = regs(vec[f32, W], C)
     buffer = array(f32, NORM_LANES, zero=False)
@@ -158,8 +158,13 @@ def rms_scale(x: ptr[f32], n: i32, eps: f32, W: int):
     for half in unroll(tuple(h // W for h in (NORM_LANES >> k for k in range(1, 7)) if h >= W)):
         for i in unroll(half):
             lane[i] = lane[i] + lane[i + half]
-    total = reduce_add(lane[0])
-    return one_over(sqrt(total / f32(n) + eps))
+    return reduce_add(lane[0])
+
+
+@inline
+def rms_scale(x: ptr[f32], n: i32, eps: f32, W: int):
+    """1 / sqrt(mean of squares + eps)."""
+    return one_over(sqrt(square_sum(x, n, W) / f32(n) + eps))
 
 
 @kernel

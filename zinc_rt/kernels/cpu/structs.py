@@ -129,6 +129,51 @@ class AddArgs:
 
 
 @struct
+class MulArgs:
+    """y = a * b, or a * sigmoid(b)."""
+
+    a: ptr[f32]
+    b: ptr[f32]
+    y: ptr[f32]
+    n: i32
+
+
+@struct
+class Conv1dArgs:
+    x: ptr[f32]
+    taps: ptr[f32]  # [taps, n]: oldest first
+    state: ptr[f32]  # [slot, taps - 1, n]: oldest first
+    bias: ptr[f32]
+    y: ptr[f32]
+    n: i32  # channels
+
+
+@struct
+class DeltaNetArgs:
+    u: ptr[f32]  # [rows, n_k + n_k + n_v, head_dim]: queries, keys, values
+    alpha: ptr[f32]  # [rows, n_v]
+    beta: ptr[f32]  # [rows, n_v]
+    a: ptr[f32]
+    dt_bias: ptr[f32]
+    state: ptr[f32]  # [slot, n_v, head_dim of keys, head_dim of values]
+    y: ptr[f32]  # [rows, n_v, head_dim]
+    n_k: i32
+    n_v: i32
+    share: i32  # value heads in a row that share a key head; 0: value head h has key head h % n_k
+    eps: f32
+    scale: f32  # of queries
+
+
+@struct
+class GatedNormArgs:
+    o: ptr[f32]  # [rows, heads, head_dim], like z and y
+    z: ptr[f32]
+    weight: ptr[f32]
+    y: ptr[f32]
+    eps: f32
+
+
+@struct
 class ArgmaxArgs:
     x: ptr[f32]
     y: ptr[i32]

@@ -7,7 +7,7 @@ positions: caches f16[pages, 16, n_kv, DIM].
 
 from __future__ import annotations
 
-from zinc_rt.kernels.maths import exp
+from zinc_rt.kernels.maths import exp, sigmoid
 from zinc_rt.kernels.rdna.quantize import quantize_four
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
@@ -59,6 +59,7 @@ class GpuAttentionArgs:
     max_splits: u32
     n_kv: u32
     scale: f32
+    gate: ptr[f32]  # as y, with GATED
 
 
 @inline
@@ -238,8 +239,8 @@ def merge(a: ptr[GpuAttentionArgs, Space.CONSTANT], G: int, DIM: int, SINKS: boo
 
 
 @kernel(workgroup=128)
-def merge_quantized(a: ptr[GpuAttentionArgs, Space.CONSTANT], G: int, DIM: int):
-    """As `merge`, stored as `quantize` does; DIM is a multiple of 32. A wave a head, four a workgroup: workgroups are
+def merge_quantized(a: ptr[GpuAttentionArgs, Space.CONSTANT], G: int, DIM: int, GATED: bool = False):
+    """As `merge`, with GATED times sigmoid(gate), stored as `quantize` does; DIM is a multiple of 32. A wave a head, four a workgroup: workgroups are
     ceil(heads / 4) in x, rows in y.
     """
     heads = a.n_kv * G
@@ -269,4 +270,7 @@ def merge_quantized(a: ptr[GpuAttentionArgs, Space.CONSTANT], G: int, DIM: int):
                 total = (total * old) + (other[1] * new)
                 value = (value * splat(old, 4)) + (others * splat(new, 4))
                 top = merged
-            quantize_four(value / splat(total, 4), quants, scales, sums, out + d, live)
+            result = value / splat(total, 4)
+            if GATED:
+                result = result * sigmoid(load(a.gate, u64(row * heads + head) * DIM + u64(here), lanes=4, align=16))
+            quantize_four(result, quants, scales, sums, out + d, live)

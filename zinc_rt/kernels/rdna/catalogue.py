@@ -133,9 +133,9 @@ def heads_kernel(dim: int, pairs: int, *, interleaved: bool, norm: bool, cache: 
     return _entry(heads.heads, "a", "ceil(n_rows * n_heads / 4)", **constants)
 
 
-def merge_quantized(dim: int, group: int) -> KernelEntry:
-    """The merge of `attention_kernels` whose result is quantised; dim: a multiple of 32."""
-    return _entry(attention.merge_quantized, "a", "ceil(heads / 4), rows", G=group, DIM=dim)
+def merge_quantized(dim: int, group: int, *, gated: bool = False) -> KernelEntry:
+    """The merge of `attention_kernels` whose result is quantised, gated before if asked for; dim: a multiple of 32."""
+    return _entry(attention.merge_quantized, "a", "ceil(heads / 4), rows", G=group, DIM=dim, GATED=gated)
 
 
 def attention_kernels(dim: int, group: int, *, sinks: bool = False) -> tuple[KernelEntry, KernelEntry]:

@@ -140,7 +140,7 @@ def weights_of(kind: GGMLType, raw: npt.NDArray[np.uint8], count: int, *, keep: 
 
     raw: u8[n_rows, row_bytes], or u8[stretches, rows of each, row_bytes] where they lie apart. keep: see `Weight`.
     """
-    apart = raw.reshape(count, -1, *raw.shape[-2:])
+    apart = raw.reshape(count, -1, *raw.shape[1:])
     return [Weight.from_raw(kind, rows.reshape(-1, raw.shape[-1]), keep=keep) for rows in apart]
 
 

@@ -77,12 +77,6 @@ def gate(low: GpuLowering, n: Gate) -> None:
     _gated(low, n.node, "swiglu", (n.gate, n.up), n.y)
 
 
-@GPU.lowers(Op.MOE_SWIGLU)
-def experts_gate(low: GpuLowering, single: Single) -> None:
-    """The same of the chosen experts' rows."""
-    _gated(low, single.node, "swiglu", single.node.inputs, single.node.outputs[0])
-
-
 @GPU.lowers(Op.SIGMOID_MUL)
 def sigmoid_mul(low: GpuLowering, single: Single) -> None:
     """x * sigmoid(gate)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from zinc_rt.backends.amdgpu.joins import GatedAttend
 from zinc_rt.backends.amdgpu.lowering import ELSEWHERE, GPU, GpuLowering
 from zinc_rt.backends.amdgpu.operations import ArgumentBlock, TempSpec
 from zinc_rt.backends.errors import UnsupportedOp
@@ -48,6 +49,22 @@ def heads(low: GpuLowering, n: HeadsWrite) -> None:
 @GPU.lowers(Attend)
 def attention(low: GpuLowering, n: Attend) -> None:
     """Attention in splits, and their merge, whose result is int8 where only products read it."""
+    _attention(low, n, n.y, None)
+
+
+@GPU.lowers(GatedAttend)
+def gated_attention(low: GpuLowering, n: GatedAttend) -> None:
+    """The same times a gate's sigmoid: in the merge where that makes int8, else behind it."""
+    if n.attend.head_dim % GROUP == 0 and low.only_packed(n.y):
+        _attention(low, n.attend, n.y, n.gate)
+        return
+    _attention(low, n.attend, n.attend.y, None)
+    arguments = low.at(n.attend.y), low.at(n.gate), low.at(n.y)
+    low.elements(n.node, "sigmoid_mul", "n_rows", low.width(n.y), arguments, (n.attend.y, n.gate), (n.y,))
+
+
+def _attention(low: GpuLowering, n: Attend, y: int, gate: int | None) -> None:
+    """y: what the merge writes; gate: what its result is multiplied by the sigmoid of."""
     n_heads, dim, group = n.n_heads, n.head_dim, n.group
     _check_head(n.node, dim)
     if dim % 8 or group > _MAX_GROUP:
@@ -57,8 +74,8 @@ def attention(low: GpuLowering, n: Attend) -> None:
         )
     most = -(-low.sizes.n_ctx // SPLIT)
     values, tops = ("values", n.node.id), ("tops", n.node.id)
-    quantized = dim % GROUP == 0 and low.only_packed(n.y)
-    results = low.packed(n.y, low.width(n.y)) if quantized else (low.at(n.y),)
+    quantized = dim % GROUP == 0 and low.only_packed(y)
+    results = low.packed(y, low.width(y)) if quantized else (low.at(y),)
     block = ArgumentBlock(GpuAttentionArgs, {
         "q": low.at(n.q), "k_cache": low.at(n.k_cache), "v_cache": low.at(n.v_cache),
         **dict(zip(("quants", "scales", "sums") if quantized else ("y",), results, strict=True)),
@@ -66,17 +83,19 @@ def attention(low: GpuLowering, n: Attend) -> None:
         "tops": low.room(tops, "n_rows", most * n_heads * 8), "positions": low.at(n.positions),
         "slots": low.at(n.slots), "page_table": low.at(n.page_table), "max_pages": low.sizes.max_pages,
         "max_splits": lambda s: s.splits, "n_kv": n.n_kv_heads, "scale": n.scale,
+        "gate": 0 if gate is None else low.at(gate),
     })  # fmt: skip
     splits, merge = attention_kernels(dim, group)
     across = n_heads
     if quantized:
-        merge, across = merge_quantized(dim, group), -(-n_heads // 4)
+        merge, across = merge_quantized(dim, group, gated=gate is not None), -(-n_heads // 4)
     low.emit(
         n.node, splits, lambda s: (s.splits, n.n_kv_heads, s.n_rows), (block,), "n_rows",
         (n.q, n.k_cache, n.v_cache), (values, tops), lambda s: 2 * s.n_rows * s.splits * SPLIT * n_heads * dim,
     )  # fmt: skip
     low.emit(
-        n.node, merge, lambda s: (across, s.n_rows), (block,), "n_rows", (values, tops),
+        n.node, merge, lambda s: (across, s.n_rows), (block,), "n_rows",
+        (values, tops) if gate is None else (values, tops, gate),
         tuple(place.key for place in results),
     )  # fmt: skip
 

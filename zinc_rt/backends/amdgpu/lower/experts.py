@@ -9,7 +9,7 @@ from zinc_rt.backends.amdgpu.joins import ExpertsDown, Gated
 from zinc_rt.backends.amdgpu.lowering import ELSEWHERE, GPU, GpuLowering
 from zinc_rt.backends.amdgpu.operations import BLOCKS, ArgumentBlock, TempSpec, block_of, padded_rows
 from zinc_rt.backends.errors import UnsupportedOp
-from zinc_rt.backends.fusion import Single
+from zinc_rt.backends.fusion import ExpertGate, Single
 from zinc_rt.ir.graph import Node
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.ops import attributes
@@ -69,27 +69,28 @@ def _experts(low: GpuLowering, weight: int) -> tuple[int, int, int]:
     return e, n_out, n_in
 
 
-@GPU.lowers(Op.MOE_GATE_UP)
-def gate_up(low: GpuLowering, single: Single) -> None:
-    """The two products of each chosen expert, apart."""
-    n = single.node
-    x, ids, gate, up, gate_bias, up_bias = (*n.inputs, None, None)[:6]
-    for weight, bias, y in ((gate, gate_bias, n.outputs[0]), (up, up_bias, n.outputs[1])):
-        assert x is not None
-        assert ids is not None
-        assert weight is not None
+@GPU.lowers(ExpertGate)
+def gate_up(low: GpuLowering, n: ExpertGate) -> None:
+    """The two products of each chosen expert, apart, and their activation where it follows."""
+    k, made = low.width(n.ids), []
+    for weight, bias, y in ((n.gate, n.gate_bias, n.gated), (n.up, n.up_bias, n.upped)):
         _, n_out, n_in = _experts(low, weight)
-        k = low.width(ids)
-        fields, keys = _activations(low, n, x, weight, n_in)
+        fields, keys = _activations(low, n.node, n.x, weight, n_in)
+        place = low.room(("product", weight, n.node.id), "n_rows", k * n_out * 4) if y is None else low.at(y)
         block = ArgumentBlock(GpuExpertRowsArgs, {
-            **fields, "w": low.at(weight), "bias": 0 if bias is None else low.at(bias), "ids": low.at(ids),
-            "y": low.at(y), "n_in": n_in, "n_out": n_out, "k": k,
+            **fields, "w": low.at(weight), "bias": 0 if bias is None else low.at(bias), "ids": low.at(n.ids),
+            "y": place, "n_in": n_in, "n_out": n_out, "k": k,
         })  # fmt: skip
         low.emit(
-            n, expert_rows(low.format_of(n, weight), bias=bias is not None),
-            lambda s, k=k, blocks=-(-n_out // 4): (s.n_rows, k, blocks), (block,), "n_rows", (*keys, ids), (y,),
+            n.node, expert_rows(low.format_of(n.node, weight), bias=bias is not None),
+            lambda s, blocks=-(-n_out // 4): (s.n_rows, k, blocks), (block,), "n_rows", (*keys, n.ids), (place.key,),
             lambda s, each=k * n_out * n_in: s.n_rows * each,
         )  # fmt: skip
+        made.append(place)
+    if n.y is not None:
+        width = low.width(n.y)
+        arguments = (*made, low.at(n.y))
+        low.elements(n.node, "swiglu", "n_rows", width, arguments, tuple(p.key for p in made), (n.y,))
 
 
 @GPU.lowers(Gated)

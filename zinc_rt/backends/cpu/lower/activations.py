@@ -69,6 +69,15 @@ def add(low: CpuLowering, single: Single) -> None:
     low.emit(single.node, "add", low.choice.add(), structs.AddArgs, arguments, 1, low.scale(y), (a, b), (y,))
 
 
+@CPU.lowers(Op.MUL, Op.SIGMOID_MUL)
+def multiply(low: CpuLowering, single: Single) -> None:
+    """A product of rows, or rows gated by others."""
+    (a, b), y = single.node.inputs, single.node.outputs[0]
+    arguments = {"a": low.at(a), "b": low.at(b), "y": low.at(y), "n": low.width(y)}
+    kernel = low.choice.multiply(single.node.op is Op.SIGMOID_MUL)
+    low.emit(single.node, "multiply", kernel, structs.MulArgs, arguments, 1, low.scale(y), (a, b), (y,))
+
+
 @CPU.lowers(Gate)
 def gate(low: CpuLowering, n: Gate) -> None:
     """silu(gate) * up, packed for the products that read it."""
