@@ -12,10 +12,10 @@ from zinc_rt.kernels.rdna import (
     argmax,
     attention,
     boundary,
+    down,
     elementwise,
     embed,
     experts,
-    experts_down,
     heads,
     matvec,
     norm,
@@ -178,9 +178,9 @@ def gated_rows(gate: str, up: str, rows: int, *, packed: bool, bias: bool) -> Ke
 def experts_down(
     kind: str, k: int, n_in: int, *, bias: bool, shared: str = "", n_shared: int = 0, gated: bool = False
 ) -> KernelEntry:  # fmt: skip
-    """The weighted sum of the chosen experts' products, and the shared expert; see `experts_down.GpuDownArgs`."""
+    """The weighted sum of the chosen experts' products, and the shared expert; see `down.GpuDownArgs`."""
     return _entry(
-        experts_down.experts_down, "a", "ceil(n_out / 4), rows", FMT=kind, K=k, N_IN=n_in, BIAS=bias, SHARED=shared,
+        down.experts_down, "a", "ceil(n_out / 4), rows", FMT=kind, K=k, N_IN=n_in, BIAS=bias, SHARED=shared,
         N_SHARED=n_shared, GATED=gated,
     )  # fmt: skip
 

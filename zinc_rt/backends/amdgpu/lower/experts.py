@@ -22,7 +22,7 @@ from zinc_rt.kernels.rdna.catalogue import (
     gated_rows,
 )
 from zinc_rt.kernels.rdna.experts import GpuExpertRowsArgs, GpuGatedArgs
-from zinc_rt.kernels.rdna.experts_down import GpuDownArgs
+from zinc_rt.kernels.rdna.down import GpuDownArgs
 from zinc_rt.kernels.rdna.router import MOST_CHOSEN, MOST_EXPERTS, MOST_GROUPS, GpuRouterArgs
 from zinc_rt.numerics import GROUP
 
