@@ -207,6 +207,7 @@ class CpuBackend(HostBackend):
         program.prepare(
             n_rows=n_rows, n_logits=n_logits, splits=splits,
             attention=n_rows * splits if splits else -(-n_rows // lowered.lowered.attention_rows),
+            jobs=[choice.jobs(n_rows) for choice in lowered.lowered.choices],
         )  # fmt: skip
         if self._recorder is None:
             self.runner.run(program)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from zinc_rt.backends.arg_structs import address_of, record
 from zinc_rt.backends.base import Bytes
-from zinc_rt.backends.cpu.lowering import CpuLowered, External, QuantisedActs, TempRef
+from zinc_rt.backends.cpu.lowering import CpuLowered, External, QuantisedActs, RouteRef, TempRef
 from zinc_rt.backends.cpu.program import CpuProgram
 from zinc_rt.backends.host_memory import huge_bytes
 from zinc_rt.backends.stages import into_phases
@@ -75,6 +75,10 @@ def bind_program(
                 "n_groups": groups,
             },
         )  # fmt: skip
+    routes = {
+        route.key: record(structs.Route, {name: base + places[route.key] + at for name, at in route.parts.items()})
+        for route in lowered.routes.values()
+    }
     for op in lowered.operations:
         for field_name, value in op.arguments.items():
             if isinstance(value, External):
@@ -83,8 +87,10 @@ def bind_program(
                 op.arguments[field_name] = base + places[value.key] + value.offset
             elif isinstance(value, QuantisedActs):
                 op.arguments[field_name] = packs[value.key]
+            elif isinstance(value, RouteRef):
+                op.arguments[field_name] = routes[value.key]
     program = CpuProgram.build(lowered.operations, step, library, threads)
-    program.keep += [arena, packs, visits, memory]
+    program.keep += [arena, packs, routes, visits, memory]
     return program
 
 

@@ -7,9 +7,11 @@ from typing import Any
 
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf import GGMLType
-from zinc_rt.kernels.cpu import attention, elementwise, embed, heads, matmul, matmul_float, packs, recurrent, repack
+from zinc_rt.kernels.cpu import attention, elementwise, embed, experts, heads, matmul, matmul_float, packs, recurrent, repack, routing
+from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
 from zinc_rt.lang.kernel import Function, Static
 from zinc_rt.lang.target import Target
+from zinc_rt.numerics import TREE_LANES
 
 PACK_CHUNK = 256
 """Elements of a unit when activations are packed."""
@@ -80,6 +82,46 @@ class TargetTuning:
         """Rows of a sequence that share their loads of keys and values: as many as registers hold sums for."""
         sums = self.lanes // 2
         return max(r for r in (1, 2, 4, 8) if r * group <= sums or r == 1)
+
+    @property
+    def expert_block(self) -> int:
+        """Rows of an expert from which on they lie in whole blocks, which matrix registers take."""
+        return 4 if self.tiles else BLOCK_ROWS
+
+    def topk(self, gating: str, n_experts: int) -> Kernel:
+        """The experts of rows."""
+        most = -(-n_experts // TREE_LANES) * TREE_LANES
+        return routing.topk, {"W": self.lanes, "GATING": gating, "MOST": most}
+
+    def route(self) -> Kernel:
+        """Rows in the order of their experts."""
+        return routing.route, {"LEAST": self.expert_block}
+
+    def gather(self) -> Kernel:
+        """Packed rows in that order."""
+        return routing.gather, {}
+
+    def pack_pairs(self) -> Kernel:
+        """Rows of pairs, packed in that order."""
+        return routing.pack_pairs, {"W": self.lanes}
+
+    def add_shared(self) -> Kernel:
+        """What the shared expert adds."""
+        return routing.add_shared, {"W": self.lanes}
+
+    def _experts(self, *kinds: GGMLType) -> dict[str, Any]:
+        tiles = self.tiles if all(FORMATS[kind.name].quantized for kind in kinds) else ""
+        return {
+            "W": self.lanes, "BLOCKS": self.blocks, "AHEAD": self.ahead, "TILES": tiles, "LEAST": self.expert_block,
+        }  # fmt: skip
+
+    def expert_gate_up(self, gate: GGMLType, up: GGMLType) -> Kernel:
+        """Gate and up of chosen experts, and the activation."""
+        return experts.expert_gate_up, {"GATE": gate.name, "UP": up.name, **self._experts(gate, up)}
+
+    def expert_down(self, kind: GGMLType) -> Kernel:
+        """Down of chosen experts, summed."""
+        return experts.expert_down, {"FMT": kind.name, **self._experts(kind)}
 
     def merge(self, group: int, dim: int) -> Kernel:
         """Merging of splits."""

@@ -180,6 +180,7 @@ def matmul(
     if block > BLOCK_ROWS:
         block = BLOCK_ROWS
     scratch = matrix_scratch(FMT, TILES)
+    sixteen = array(f32, BLOCK_ROWS * 16, zero=False)
     # A panel of rows stays in the second-level cache while this call's tiles pass by; they stay there for the next.
     for panel in range(0, rows, PANEL_ROWS):
         stop: i32 = panel + PANEL_ROWS
@@ -199,7 +200,12 @@ def matmul(
                         if start == panel:
                             unpack_tile(tile, scratch, groups, FMT)
                             tile_shapes(FMT, TILES)
-                        matrix_rows(a, tile, scratch, t, start, FMT, TILES)
+                        matrix_rows(p, tile, scratch, start, sixteen, 16, BLOCK_ROWS, FMT, TILES)
+                        for r in range(0, BLOCK_ROWS, 4):
+                            four = regs(vec[f32, 16], 4)
+                            for i in unroll(4):
+                                four[i] = load(sixteen, (r + i) * 16, lanes=16)
+                            put_tile(a, four, t, start + r, 4, 16)
                         m = BLOCK_ROWS
                 for M in unroll(BLOCKS):
                     while m + M <= here:

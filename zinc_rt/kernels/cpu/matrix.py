@@ -9,7 +9,7 @@ from __future__ import annotations
 from zinc_rt.formats.decode import plain_integers
 from zinc_rt.formats.table import Kind
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
-from zinc_rt.kernels.cpu.tiles import lane_of, put_tile
+from zinc_rt.kernels.cpu.tiles import lane_of
 from zinc_rt.kernels.cpu.weights import (
     SUPER_SHIFT,
     bias_sum,
@@ -104,14 +104,16 @@ def product(c, x, w, T: int, LINES: int, TILES: str):
 
 
 @inline
-def matrix_rows(a, tile, scratch, t: i32, start: i32, FMT: str, TILES: str):
-    """A tile for the block of 16 rows from `start`: its sums to y."""
+def matrix_rows(p, tile, scratch, start: i32, out: ptr[f32], stride: i32, live: i32, FMT: str, TILES: str):
+    """A tile for the first `live` rows of the block of 16 rows from `start` of a pack: sums f32[rows, stride] to `out`.
+
+    live: a multiple of four. All sixteen rows are read.
+    """
     TILE = tile_of(FMT)
     HALVES = scale_of_halves(FMT)
     P = 2 if HALVES else 1
     F = plain_integers(FMT).factors
     BIAS = bias_sum(FMT, False)
-    p = a.pack
     groups = p.n_groups
     at = i64(start) * i64(groups)
     lines: ptr[u8] = scratch[0]
@@ -144,7 +146,7 @@ def matrix_rows(a, tile, scratch, t: i32, start: i32, FMT: str, TILES: str):
                 lines = lines + 512
                 scales = scales + TILE.scales
                 x = x + 512
-        for m in range(0, BLOCK_ROWS, 4):
+        for m in range(0, live, 4):
             lanes = regs(vec[f32, 16], 16)
             g: i32 = 0
             for r in unroll(4):
@@ -170,9 +172,7 @@ def matrix_rows(a, tile, scratch, t: i32, start: i32, FMT: str, TILES: str):
                 store(aside, four, (q * BLOCK_ROWS + m + mm) * 16)
         d = d + k * 16
         s = s + k * 16
-    for m in range(0, BLOCK_ROWS, 4):
-        sums = regs(vec[f32, 16], 4)
-        for mm in unroll(4):
-            part = tuple(load(aside, (q * BLOCK_ROWS + m + mm) * 16, lanes=16) for q in range(8))
-            sums[mm] = ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7]))
-        put_tile(a, sums, t, start + m, 4, 16)
+    for m in range(live):
+        part = tuple(load(aside, (q * BLOCK_ROWS + m) * 16, lanes=16) for q in range(8))
+        total = ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7]))
+        store(out, total, m * stride)

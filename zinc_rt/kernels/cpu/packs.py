@@ -40,12 +40,17 @@ def not_null(p):
 @inline
 def pack_group(p: ptr[Pack], v, row: i32, rows: i32, group: i32, W: int):
     """Store one group of 32 (GROUP // W vectors) of a packed row: int8 with scale and sums, and floats, as wanted."""
-    N = GROUP // W
     block: i32 = rows
     if block > BLOCK_ROWS:
         block = BLOCK_ROWS
     start = row & -BLOCK_ROWS
-    inside = row - start
+    store_group(p, v, start, row - start, block, group, W)
+
+
+@inline
+def store_group(p: ptr[Pack], v, start: i32, inside: i32, block: i32, group: i32, W: int):
+    """The same for a row by its place: the first row of its block, the row in the block, the rows of the block."""
+    N = GROUP // W
     place = p.visit[group]
     at = i64(start) * i64(p.n_groups) + i64(place) * i64(block) + i64(inside)
     if not_null(p.q):

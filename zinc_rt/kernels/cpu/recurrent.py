@@ -15,9 +15,7 @@ from zinc_rt.lang.types import f32, i32, i64, ptr, u32, vec
 
 
 @kernel
-def conv1d(
-    a: ptr[Conv1dArgs], step: ptr[StepRecord], first: i32, last: i32, TAPS: int, GATED: bool, CHUNK: int, W: int
-):
+def conv1d(a: ptr[Conv1dArgs], step: ptr[StepRecord], first: i32, last: i32, TAPS: int, GATED: bool, CHUNK: int, W: int):
     """Units: CHUNK channels."""
     n = a.n
     for u in range(first, last):

@@ -204,3 +204,116 @@ class SumArgs:
     x: ptr[u8]
     y: ptr[i64]
     chunk: i64  # bytes of a unit, a multiple of 512
+
+
+@struct
+class Route:
+    """The rows of a step by the experts that they chose; `kernels.cpu.routing.route` fills it.
+
+    A pair is a row with one of its experts, row * k + j. A slot is a pair's place in the order of experts; the slots of
+    an expert that many rows chose are whole blocks of 16.
+    """
+
+    used: ptr[i32]  # [2]: experts that rows chose, and jobs
+    expert: ptr[i32]  # [used]: their ids, rising; so for the next two
+    start: ptr[i32]  # first slot
+    count: ptr[i32]  # rows
+    index: ptr[i32]  # [n_experts]: an expert's place among the used ones
+    filled: ptr[i32]  # [used]: rows that have a slot already
+    job: ptr[i32]  # [jobs, 2]: place among the used experts, first row of a panel of its rows
+    place: ptr[i32]  # [pairs, 3]: first slot of the block, slot in the block, slots of the block
+    pair: ptr[i32]  # [slots]
+
+
+@struct
+class TopkArgs:
+    """The experts of each row. bias, expert_scale: null for none."""
+
+    logits: ptr[f32]
+    bias: ptr[f32]
+    expert_scale: ptr[f32]
+    ids: ptr[i32]
+    weights: ptr[f32]
+    n_experts: i32
+    k: i32
+    n_groups: i32
+    n_groups_used: i32
+    normalise: i32
+    scale: f32
+
+
+@struct
+class RouteArgs:
+    ids: ptr[i32]
+    route: ptr[Route]
+    n_experts: i32
+    k: i32
+
+
+@struct
+class GatherArgs:
+    """Packed rows of a step to the slots of their pairs."""
+
+    route: ptr[Route]
+    pack: ptr[Pack]
+    slots: ptr[Pack]
+    k: i32
+
+
+@struct
+class ExpertPackArgs:
+    """Rows f32[pairs, n] to the slots of their pairs."""
+
+    route: ptr[Route]
+    x: ptr[f32]
+    slots: ptr[Pack]
+    n: i32
+
+
+@struct
+class ExpertGateArgs:
+    """gate and up of the chosen experts, and silu(gate) * up; what is null is not wanted or not there.
+
+    gate, up: tiles of matrices [n_experts, n_out, n_in]; biases [n_experts, n_out]. gated, upped, y: [pairs, n_out].
+    """
+
+    route: ptr[Route]
+    pack: ptr[Pack]  # of the rows, which a step of one row reads
+    slots: ptr[Pack]  # of the pairs, which larger ones read
+    gate: ptr[u8]
+    up: ptr[u8]
+    gate_bias: ptr[f32]
+    up_bias: ptr[f32]
+    gated: ptr[f32]
+    upped: ptr[f32]
+    y: ptr[f32]
+    act: ptr[Pack]  # of y, by pairs
+    gate_bytes: i64  # of a tile
+    up_bytes: i64
+    n_out: i32
+
+
+@struct
+class ExpertDownArgs:
+    """y[row] = the sum over its experts of weight * (W act + bias)."""
+
+    route: ptr[Route]
+    act: ptr[Pack]
+    weights: ptr[f32]  # [pairs]
+    w: ptr[u8]
+    bias: ptr[f32]
+    y: ptr[f32]
+    tile_bytes: i64
+    n_out: i32
+    k: i32
+
+
+@struct
+class SharedArgs:
+    """y = routed + shared, or routed + sigmoid(gate) * shared with a gate for each row."""
+
+    routed: ptr[f32]
+    shared: ptr[f32]
+    gate: ptr[f32]
+    y: ptr[f32]
+    n: i32
