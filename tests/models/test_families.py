@@ -24,42 +24,44 @@ from zinc_rt.gguf import GGMLType, GGUFFile
 from zinc_rt.models import define
 from zinc_rt.models.errors import ModelError
 
-WAITING = frozenset(
-    """
-    glm4
-    glm4moe
-    glm4moe-norms-scale
-    granite
-    granite-no-rope
-    granitemoe
-    granitemoe-shared
-    llama-fused-qkv
-    mistral3
-    olmo2
-    olmo3
-    phi3
-    phi3-long
-    phi3-short
-    qwen2-fused-qkv
-    qwen3-biases
-    qwen3-fused-qkv
-    qwen3-fused-qkv-biases
-    qwen35
-    qwen35-fused-qkv
-    qwen35moe
-    qwen35moe-fused-experts
-    qwen3moe-fused-qkv
-    qwen3next
-    qwen3vl
-    smollm3
-    """.split()
-)
+WAITING = {
+    "deepseek2",
+    "deepseek2-groups",
+    "deepseek2-lite",
+    "deepseek2-yarn",
+    "gemma3",
+    "gemma3-scaled-cap",
+    "gemma4",
+    "gemma4-experts",
+    "glm4",
+    "glm4moe",
+    "glm4moe-norms-scale",
+    "gpt-oss",
+    "granite",
+    "granite-no-rope",
+    "granitemoe",
+    "granitemoe-shared",
+    "lfm2",
+    "lfm2-window",
+    "lfm2moe",
+    "llama-fused-qkv",
+    "mistral3",
+    "olmo2",
+    "olmo3",
+    "phi3",
+    "phi3-long",
+    "phi3-short",
+    "qwen2-fused-qkv",
+    "qwen3-biases",
+    "qwen3-fused-qkv",
+    "qwen3-fused-qkv-biases",
+    "qwen3moe-fused-qkv",
+    "qwen3vl",
+    "smollm3",
+}
 """Cases that are refused so far."""
 
-GPU_WAITING = frozenset(
-    """
-    """.split()
-)
+GPU_WAITING: set[str] = set()
 """Cases that the GPU does not take so far, of those that the CPU does."""
 
 RUNNING = sorted(set(CASES) - WAITING)

@@ -62,7 +62,8 @@ def define(file: GGUFFile) -> ModelDefinition:
 
 def _refuse_unused(file: GGUFFile, definition: ModelDefinition) -> None:
     """A tensor that nothing reads means a model that is not quite this architecture: its answers would be wrong."""
-    read = dict.fromkeys(definition.host_tensors, 0)
+    spared = definition.host_tensors | definition.unread
+    read = dict.fromkeys(spared, 0)
     for rows in definition.weights.values():
         read[rows.tensor] = read.get(rows.tensor, 0) + rows.count(file.tensors[rows.tensor].n_rows)
     unused = [name for name in file.tensors if name not in read and not name.endswith(_NO_WEIGHTS)]
@@ -72,7 +73,7 @@ def _refuse_unused(file: GGUFFile, definition: ModelDefinition) -> None:
             f" first {unused[0]}: it is a variant that is not supported"
         )
     for name, n_rows in read.items():
-        if name not in definition.host_tensors and n_rows < file.tensors[name].n_rows:
+        if name not in spared and n_rows < file.tensors[name].n_rows:
             raise BadDefinition(
                 f"architecture {definition.graph.name!r} reads {n_rows} of the {file.tensors[name].n_rows} rows of"
                 f" {name}"

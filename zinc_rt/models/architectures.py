@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from zinc_rt.gguf import GGUFFile
-from zinc_rt.models import llama, qwen2, qwen2moe, qwen3, qwen3moe
+from zinc_rt.models import llama, qwen2, qwen2moe, qwen3, qwen3moe, qwen35
 from zinc_rt.models.definition import ModelDefinition
 from zinc_rt.models.errors import DuplicateArchitecture, UnsupportedArchitecture
 
@@ -68,5 +68,5 @@ def architecture_for(name: str) -> Architecture:
     return found
 
 
-for _file in (llama, qwen2, qwen3, qwen2moe, qwen3moe):
+for _file in (llama, qwen2, qwen3, qwen2moe, qwen3moe, qwen35):
     register(_file)

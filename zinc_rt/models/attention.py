@@ -21,7 +21,8 @@ class AttentionSpec:
     Biases: True needs them, False has none, None takes those that the file has. scale: of the scores, None for
     1 / sqrt(head_dim). window: a row sees that many positions, its own the last; None for all. shared_kv: the layer
     whose keys and values are read; this one has none of its own then. qkv: a tensor that holds the rows of q, k and v
-    one after another (without biases), where the file has no three tensors.
+    one after another (without biases), where the file has no three tensors. out_gate: the rows of q hold each head's
+    query and then its gate, by whose sigmoid the head's output is multiplied.
     """
 
     heads: HeadSizes
@@ -35,11 +36,16 @@ class AttentionSpec:
     window: int | None = None
     shared_kv: int | None = None
     qkv: str | None = None
+    out_gate: bool = False
 
     def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
         """See `Part.emit`."""
         p, sizes = f"blk.{layer}", self.heads
-        q, *kv = self._projections(parts, h, p)
+        gate = None
+        if self.out_gate:
+            q, gate, *kv = self._gated_projections(parts, h, p)
+        else:
+            q, *kv = self._projections(parts, h, p)
         if self.qk_norm:
             q = parts.head_norm(q, f"{p}.attn_q_norm", sizes.n_heads, sizes.head_dim)
             kv[:1] = [parts.head_norm(k, f"{p}.attn_k_norm", sizes.n_kv_heads, sizes.head_dim) for k in kv[:1]]
@@ -47,6 +53,10 @@ class AttentionSpec:
             q = parts.rope(q, f"{p}.rope_q", self.rotation, sizes.n_heads, sizes.head_dim)
             kv[:1] = [parts.rope(k, f"{p}.rope_k", self.rotation, sizes.n_kv_heads, sizes.head_dim) for k in kv[:1]]
         out = self._attend(parts, q, self._cache(parts, kv, layer), p)
+        if gate is not None:
+            opened = parts.temp(f"{p}.attn_gated", parts.width(out))
+            parts.g.node(Op.SIGMOID_MUL, [out, gate], [opened], f"{p}.attn_gate.sigmoid_mul")
+            out = opened
         return parts.project(out, f"{p}.attn_output", parts.info.n_embd, bias=self.out_bias)
 
     def _projections(self, parts: GraphParts, h: BufferId, p: str) -> list[BufferId]:
@@ -59,6 +69,27 @@ class AttentionSpec:
             return [q]
         k = parts.project(h, f"{p}.attn_k", kv_width, bias=self.k_bias)
         return [q, k, parts.project(h, f"{p}.attn_v", kv_width, bias=self.v_bias)]
+
+    def _gated_projections(self, parts: GraphParts, h: BufferId, p: str) -> list[BufferId]:
+        """Queries, gates, keys and values, without biases."""
+        q_rows, d, n_in = 2 * self.heads.q_width, self.heads.head_dim, parts.width(h)
+        kv_rows = self.heads.kv_width
+        name = f"{p}.attn_q" if self.qkv is None else f"{p}.{self.qkv}"
+        n_out = q_rows if self.qkv is None else q_rows + 2 * kv_rows
+        out = []
+        for i, part in enumerate(("attn_q", "attn_q_gate")):
+            rows = parts.weight_rows(
+                f"{name}.weight", (n_out, n_in), i * d, (i + 1) * d, period=2 * d,
+                end=None if self.qkv is None else q_rows,
+            )  # fmt: skip
+            out.append(parts.product(h, rows, f"{p}.{part}"))
+        if self.qkv is None:
+            return [*out, *(parts.project(h, f"{p}.attn_{kv}", kv_rows) for kv in "kv")]
+        for i, part in enumerate(("attn_k", "attn_v")):
+            start = q_rows + i * kv_rows
+            rows = parts.weight_rows(f"{name}.weight", (n_out, n_in), start, start + kv_rows)
+            out.append(parts.product(h, rows, f"{p}.{part}"))
+        return out
 
     def _cache(self, parts: GraphParts, kv: Sequence[BufferId], layer: int) -> KVCache:
         """The layer's caches with its keys and values written, or those of the layer that it shares."""

@@ -85,6 +85,14 @@ class Keys:
             raise InvalidKey(f"{self.name(key)} is {value!r}, true or false is needed")
         return value
 
+    def flags(self, key: str, n: int) -> tuple[bool, ...]:
+        """n times true or false, or 1 or 0. Raises `MissingModelKey`, `InvalidKey`."""
+        value = np.asarray(self._value(key, None))
+        whole = value.dtype == bool or np.issubdtype(value.dtype, np.integer)
+        if value.shape != (n,) or not whole or not np.isin(value, (0, 1)).all():
+            raise InvalidKey(f"{self.name(key)} is {value.tolist()!r:.80}, {n} times true or false is needed")
+        return tuple(value.astype(bool).tolist())
+
     def text(self, key: str, default: str | None = None) -> str:
         """A string. Raises `MissingModelKey` (no default), `InvalidKey`."""
         value = self._value(key, default)

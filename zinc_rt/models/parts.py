@@ -6,7 +6,7 @@ belongs to a prompt or is being generated: there is no other difference between 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,6 +64,7 @@ class GraphParts:
         self._rows: dict[str, WeightRows] = {}
         self._constants: dict[str, MakeConstant] = {}
         self._host: set[str] = set()
+        self._unread: set[str] = set()
         self._widths: dict[BufferId, int] = {}
 
     # -- tensors of the file ------------------------------------------------------------------------------------------
@@ -89,8 +90,9 @@ class GraphParts:
         return self._weights[name]
 
     def weight_rows(
-        self, name: str, shape: Sequence[int], start: int, stop: int, *, period: int | None = None, plain: bool = False
-    ) -> BufferId:
+        self, name: str, shape: Sequence[int], start: int, stop: int, *, period: int | None = None,
+        end: int | None = None, plain: bool = False,
+    ) -> BufferId:  # fmt: skip
         """The buffer of rows start .. stop - 1 of a tensor of this shape, as of projections that a file stores as one.
 
         Args:
@@ -99,20 +101,23 @@ class GraphParts:
             start, stop: rows of every period.
             period: after how many rows they come again, a divisor of n_out; None for n_out itself. The rows of all
                 periods follow each other in the buffer.
+            end: where the periods end in a tensor of two dimensions, as where others follow; None for n_out.
             plain: see `weight`.
 
         Raises what `weight` raises, and `BadDefinition` for rows that are not in a period.
         """
         *outer, n_out, n_in = shape
         every = n_out if period is None else period
-        if n_out % every or not 0 <= start < stop <= every:
+        last = n_out if end is None else end
+        if last % every or not 0 <= start < stop <= every or not last <= n_out or (outer and end is not None):
             raise BadDefinition(f"tensor {name} of shape {list(shape)} has no rows {start} to {stop} of every {every}")
         whole = every == n_out and not outer
-        buffer = f"{name}[{start}:{stop}]" if whole else f"{name}[{start}:{stop} of {every}]"
+        within = "" if end is None else f" up to {end}"
+        buffer = f"{name}[{start}:{stop}]" if whole else f"{name}[{start}:{stop} of {every}{within}]"
         if buffer not in self._weights:
             tensor = self._tensor(name, tuple(shape), plain=plain)
-            rows = WeightRows(name, start, stop, None if whole else every)
-            self._add_weight(buffer, tensor, (*outer, n_out // every * (stop - start), n_in), rows)
+            rows = WeightRows(name, start, stop, None if whole else every, end)
+            self._add_weight(buffer, tensor, (*outer, last // every * (stop - start), n_in), rows)
         return self._weights[buffer]
 
     def vector(self, name: str, n: int) -> F32 | None:
@@ -127,6 +132,10 @@ class GraphParts:
             raise TensorShapeMismatch(f"tensor {name} is {tensor.type.name}{list(tensor.shape)}, F32[{n}] is needed")
         self._host.add(name)
         return np.array(self.file.raw(name).reshape(-1).view("<f4"), np.float32)
+
+    def leave(self, names: Iterable[str]) -> None:
+        """Tensors that are known and that no step needs, where the file has them."""
+        self._unread.update(name for name in names if self.has(name))
 
     def _tensor(self, name: str, shape: tuple[int, ...], *, plain: bool = False) -> TensorInfo:
         tensor = self.file.tensors.get(name)
@@ -224,6 +233,12 @@ class GraphParts:
             return biased
         return y
 
+    def product(self, x: BufferId, weight: BufferId, name: str) -> BufferId:
+        """W x with a matrix that `weight_rows` gave."""
+        y = self.temp(name, int(self.g.shape(weight)[0]))
+        self.g.node(Op.MATMUL, [x, weight], [y], f"{name}.matmul")
+        return y
+
     def split_project(self, x: BufferId, name: str, sizes: Sequence[int]) -> list[BufferId]:
         """W x with the tensor `name`.weight, whose rows are those of several projections, one activation for each."""
         n_in, total, out, start = self.width(x), sum(sizes), [], 0
@@ -277,5 +292,6 @@ class GraphParts:
         """The definition over the verified graph. Raises `VerifyError`."""
         states: tuple[StateSpec, ...] = self.states.specs()
         return ModelDefinition(
-            self.info, self.g.build(), self._constants, states, self._rows, frozenset(self._host)
+            self.info, self.g.build(), self._constants, states, self._rows, frozenset(self._host),
+            frozenset(self._unread),
         )  # fmt: skip

@@ -27,7 +27,8 @@ from zinc_rt.numerics import GROUP, SPLIT
 @dataclass(frozen=True)
 class External:
     """Memory that is there before the program is: a buffer (key: its id), the cosines and sines of a rotation apart
-    (id of its table), the taps of a convolution by place (id of its weight), a weight's rows as in the file (its name), a matrix in tiles (its name).
+    (id of its table), the taps of a convolution by place (id of its weight), a weight's rows as in the file (its name),
+    a matrix in tiles (its name).
     """
 
     what: Literal["buffer", "rotation", "taps", "rows", "tiles"]
