@@ -17,6 +17,7 @@ from zinc_rt.backends.amdgpu.batches import Batches
 from zinc_rt.backends.amdgpu.lowering import GpuLowered, GpuLowering
 from zinc_rt.backends.amdgpu.memory import GraphMemory, Uploader, fill, planned
 from zinc_rt.backends.amdgpu.operations import StepShape
+from zinc_rt.backends.amdgpu.placement import scheduled
 from zinc_rt.backends.amdgpu.sampling import GpuSampling, make_sampling
 from zinc_rt.backends.base import (
     Backend,
@@ -30,7 +31,6 @@ from zinc_rt.backends.base import (
 )
 from zinc_rt.backends.errors import UnsupportedOp
 from zinc_rt.backends.graph_check import lookups, step_inputs
-from zinc_rt.backends.stages import into_phases
 from zinc_rt.errors import BackendClosed, BackendError
 from zinc_rt.ir.graph import Graph
 from zinc_rt.ir.op import Op
@@ -120,7 +120,7 @@ class AmdBackend(Backend):
         if self._lowered is None or self._lowered[0] is not graph or self._lowered[1] != sizes:
             step_inputs(graph)
             lowered = GpuLowering(graph, sizes).run()
-            into_phases(lowered.operations)
+            scheduled(lowered.operations)
             self._lowered = graph, sizes, lowered
         return self._lowered[2]
 

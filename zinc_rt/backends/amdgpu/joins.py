@@ -4,7 +4,9 @@ most of a decode step's small operations.
 - gate and up of a feed-forward, routed or of a shared expert, and the product of both;
 - the chosen experts' sum, and the shared expert's product and its gate;
 - the gated delta rule and the norm of its heads;
-- attention and the gate on its output.
+- attention and the gate on its output;
+- a router's logits and the choice of experts;
+- a product, or the chosen experts' sum, and the norm of its sum with the residual stream.
 """
 
 from __future__ import annotations
@@ -12,7 +14,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from zinc_rt.backends.fusion import Attend, ExpertDown, ExpertGate, FusedGraph, FusedNode, Product, Single
+from zinc_rt.backends.fusion import (
+    Attend,
+    ExpertDown,
+    ExpertGate,
+    FusedGraph,
+    FusedNode,
+    NormRows,
+    Product,
+    Single,
+)
 from zinc_rt.backends.fusion.nodes import Gate
 from zinc_rt.ir.graph import Graph, Node
 from zinc_rt.ir.op import Op
@@ -65,7 +76,22 @@ class GatedAttend(NamedTuple):
     y: int
 
 
-Joined = FusedNode | Gated | ExpertsDown | DeltaNet | GatedAttend
+class Route(NamedTuple):
+    """The choice of experts by the logits that a product of float weights makes."""
+
+    node: Node
+    product: Product
+
+
+class Normed(NamedTuple):
+    """A norm of a sum, one side of which a product or the chosen experts make for it alone."""
+
+    node: Node
+    source: Product | ExpertsDown
+    norm: NormRows
+
+
+Joined = FusedNode | Gated | ExpertsDown | DeltaNet | GatedAttend | Route | Normed
 
 
 class Joins:
@@ -87,7 +113,26 @@ class Joins:
     def nodes(self) -> Iterator[Joined]:
         """Each joined node stands where the last of its parts stood."""
         found: list[tuple[FusedNode, Joined]] = [(node, self._joined(node)) for node in self._fused.nodes]
-        return (node for part, node in found if id(part) not in self._gone)
+        return self._with_norms([node for part, node in found if id(part) not in self._gone])
+
+    def _with_norms(self, nodes: list[Joined]) -> Iterator[Joined]:
+        sources = {
+            node.y: node
+            for node in nodes
+            if isinstance(node, ExpertsDown) or (isinstance(node, Product) and not node.by_logit)
+        }
+        joined: dict[int, Normed] = {}
+        for i, node in enumerate(nodes):
+            if isinstance(node, NormRows) and node.residual is not None and node.logit_rows is None:
+                made = [sources[b] for b in node.sources if b in sources and self._read_once(b)]
+                if made and node.x != node.residual:
+                    joined[i] = Normed(node.node, made[0], node)
+        gone = {id(node.source) for node in joined.values()}
+        return (joined.get(i, node) for i, node in enumerate(nodes) if id(node) not in gone)
+
+    def _read_once(self, buffer: int) -> bool:
+        readers = self._fused.readers(buffer)
+        return not self._fused.kept(buffer) and len(readers) == 1 and readers[0].inputs.count(buffer) == 1
 
     def _joined(self, node: FusedNode) -> Joined:
         made: Joined | None = None
@@ -99,6 +144,8 @@ class Joins:
             made = self._down(node)
         elif isinstance(node, Single):
             match node.node.op:
+                case Op.MOE_GATE_TOPK:
+                    made = self._route(node.node)
                 case Op.SHARED_EXPERT:
                     made = self._with_shared(node.node)
                 case Op.SSM_DELTA_NET:
@@ -111,13 +158,7 @@ class Joins:
 
     def _takes(self, buffer: int, op: Op) -> bool:
         """Whether a buffer is a temporary that one node alone reads, once, of this operation."""
-        readers = self._fused.readers(buffer)
-        return (
-            not self._fused.kept(buffer)
-            and len(readers) == 1
-            and readers[0].op is op
-            and readers[0].inputs.count(buffer) == 1
-        )
+        return self._read_once(buffer) and self._fused.readers(buffer)[0].op is op
 
     def _product(self, buffer: int, op: Op) -> Product | None:
         """The product of all rows that makes a buffer for one node alone."""
@@ -163,6 +204,13 @@ class Joins:
         gate = node.inputs[2] if len(node.inputs) > 2 else None
         return self._down(routed)._replace(shared=shared, gate_logit=gate, y=node.outputs[0])
 
+    def _route(self, node: Node) -> Route | None:
+        product = self._product(node.inputs[0], Op.MOE_GATE_TOPK)
+        if product is None or self._graph.buffer(product.weight).dtype.ggml.quantized:
+            return None
+        self._gone.add(id(product))
+        return Route(node, product)
+
     def _normed(self, node: Node) -> DeltaNet | None:
         rule = self._single(node.inputs[0], Op.SSM_DELTA_NET, Op.SSM_GATED_NORM)
         sizes = tuple(node.attrs[a] for a in ("n_heads", "head_dim"))
@@ -184,5 +232,7 @@ STANDS_FOR: dict[Any, tuple[Op, ...]] = {
     ExpertsDown: (Op.MOE_DOWN_ACC,),
     DeltaNet: (Op.SSM_DELTA_NET,),
     GatedAttend: (),
+    Route: (Op.MOE_GATE_TOPK,),
+    Normed: (),
 }
 """The operations that a lowering of the kind runs."""

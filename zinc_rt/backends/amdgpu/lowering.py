@@ -28,11 +28,14 @@ ELSEWHERE = "the CPU runs it: use --device cpu"
 
 @dataclass
 class GpuLowered:
-    """Operations in order; rooms: temporaries and outputs that they name; kernels: all that any shape may need."""
+    """Operations in order; rooms: temporaries and outputs that they name; kernels: all that any shape may need;
+    counters: bytes, by name, of memory that is 0 before and behind each operation that names it.
+    """
 
     operations: list[GpuOperation] = field(default_factory=list)
     rooms: dict[Hashable, Room] = field(default_factory=dict)
     kernels: list[KernelEntry] = field(default_factory=list)
+    counters: dict[Hashable, int] = field(default_factory=dict)
     rotations: list[int] = field(default_factory=list)  # buffers of cosines and sines, which kernels want apart
 
 
@@ -66,6 +69,12 @@ class GpuLowering(Lowering):
     def room(self, key: Hashable, counted: Counted, row_bytes: int) -> TempSpec:
         """A temporary with this many bytes a row."""
         self.out.rooms[key] = Room(counted, row_bytes)
+        return TempSpec(key)
+
+    def counters(self, node: Node) -> TempSpec:
+        """A counter for each block of rows of a node's operation."""
+        key = ("counters", node.id)
+        self.out.counters[key] = 4 * int(self.sizes.n_rows)
         return TempSpec(key)
 
     def emit(

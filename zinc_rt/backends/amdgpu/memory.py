@@ -51,7 +51,7 @@ def planned(graph: Graph, sizes: Capacity, lowered: GpuLowered) -> dict[str, int
         "weights": total(BufferKind.WEIGHT),
         "unpacked": 0,
         "kv_cache": total(BufferKind.STATE),
-        "scratch": arena_bytes(graph, lowered, sizes) + io,
+        "scratch": arena_bytes(graph, lowered, sizes) + io + one_after_another(lowered.counters).size,
         "constants": total(BufferKind.CONSTANT),
     }
 
@@ -130,6 +130,10 @@ def fill(
     for b in graph.of_kind(BufferKind.STATE):
         state = _held(memory, up, b.id, n_bytes(b, sizes), b.name)
         up.clear(state)
+    span = one_after_another(lowered.counters)
+    counters = _held(memory, up, "counters", span.size, "counters")
+    up.clear(counters)
+    memory.va.update({key: counters.va + at for key, at in span.offsets.items()})
     memory.arena_bytes = arena_bytes(graph, lowered, sizes)
     memory.arena = _held(memory, up, "scratch", memory.arena_bytes, "scratch").va
     _step_io(memory, up, graph, sizes)

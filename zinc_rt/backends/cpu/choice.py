@@ -7,7 +7,19 @@ from typing import Any
 
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf import GGMLType
-from zinc_rt.kernels.cpu import attention, elementwise, embed, experts, heads, matmul, matmul_float, packs, recurrent, repack, routing
+from zinc_rt.kernels.cpu import (
+    attention,
+    elementwise,
+    embed,
+    experts,
+    heads,
+    matmul,
+    matmul_float,
+    packs,
+    recurrent,
+    repack,
+    routing,
+)
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
 from zinc_rt.lang.kernel import Function, Static
 from zinc_rt.lang.target import Target

@@ -25,6 +25,7 @@ from zinc_rt.kernels.rdna import (
     sampling,
     sampling_draw,
     sampling_top,
+    tails,
 )
 from zinc_rt.kernels.rdna.chains import BOUNDARY_FORMATS
 from zinc_rt.lang.frontend import Spec
@@ -153,6 +154,40 @@ def choose_experts(
     return _entry(
         router.choose_experts, "a", "rows", E=n_experts, K=k, GATING=gating, NORMALISE=normalise, BIAS=bias,
         SCALED=scaled, GROUPS=groups, USED=used,
+    )  # fmt: skip
+
+
+def route(
+    kind: str, rows: int, n_experts: int, k: int, *, gating: str, normalise: bool, bias: bool, scaled: bool,
+    router_bias: bool, groups: int = 1, used: int = 1,
+) -> KernelEntry:  # fmt: skip
+    """The logits of blocks of rows, and then `choose_experts`; see `tails.GpuRouteArgs`."""
+    return _entry(
+        tails.route, "p a", "n_experts, blocks", FMT=kind, M=rows, ROUTER_BIAS=router_bias, E=n_experts, K=k,
+        GATING=gating, NORMALISE=normalise, BIAS=bias, SCALED=scaled, GROUPS=groups, USED=used,
+    )  # fmt: skip
+
+
+def matvec_norm(kind: str, rows: int, *, bias: bool, packed: bool, plain: bool) -> KernelEntry:
+    """As `matvec_rows`, and then a norm; see `tails.GpuNormTail`."""
+    between, groups = "bias y" if bias else "y", "ceil(n_rows / 8), blocks"
+    if kind in FLOATS:
+        function = tails.matvec_float_bias_norm if bias else tails.matvec_float_norm
+        arguments = f"w x {between} n n_rows t"
+    else:
+        function = tails.matvec_bias_norm if bias else tails.matvec_norm
+        arguments = f"w q d s {between} n_groups n_rows t"
+    return _entry(function, arguments, groups, FMT=kind, M=rows, PACKED=packed, PLAIN=plain)
+
+
+def experts_down_norm(
+    kind: str, k: int, n_in: int, *, bias: bool, packed: bool, plain: bool, shared: str = "", n_shared: int = 0,
+    gated: bool = False,
+) -> KernelEntry:  # fmt: skip
+    """As `experts_down`, and then a norm; see `tails.GpuNormTail`."""
+    return _entry(
+        tails.experts_down_norm, "a t", "ceil(n_out / 8), rows", FMT=kind, K=k, N_IN=n_in, BIAS=bias, PACKED=packed,
+        PLAIN=plain, SHARED=shared, N_SHARED=n_shared, GATED=gated,
     )  # fmt: skip
 
 

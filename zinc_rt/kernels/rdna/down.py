@@ -13,7 +13,7 @@ from zinc_rt.kernels.rdna.matvec import add_all_groups, add_chains, wave_row
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import cast, fma, lane_id, regs, select, unroll, wave_reduce_add, wave_shuffle_xor, workgroup_id
 from zinc_rt.lang.types import Space, f32, i8, i32, ptr, struct, u8, u32, u64
-from zinc_rt.numerics import GROUP, GROUP_SHIFT, TREE_LANES
+from zinc_rt.numerics import GROUP, TREE_LANES
 
 AHEAD = 4
 """Products of a lane whose weights are loaded together."""
@@ -143,7 +143,6 @@ def chosen(ids: ptr[i32], place: u32, PARTS: int):
 @inline
 def long_products(a, at: u32, row: u32, FMT: str, K: int, N_IN: int, BIAS: bool):
     """As `short_products` for rows of more groups: one expert after the other."""
-    GROUPS = (N_IN + GROUP - 1) // GROUP
     ids = cast(a.ids, ptr[u32, Space.CONSTANT]) + u64(at) * K
     weights = cast(a.weights, ptr[f32, Space.CONSTANT]) + u64(at) * K
     size = line_bytes(u32(N_IN), FMT)
@@ -171,27 +170,34 @@ def row_total(q, d, s, x, line, at: u64, N: int, FMT: str):
     return wave_reduce_add(sums[0])
 
 
+@inline
+def element_of_experts(
+    a, at: u32, row: u32, FMT: str, K: int, N_IN: int, BIAS: bool, SHARED: str, N_SHARED: int, GATED: bool
+):  # fmt: skip
+    """y[at, row], by a wave."""
+    total: f32 = 0.0
+    if (N_IN + GROUP - 1) // GROUP <= TREE_LANES:
+        total = short_products(a, at, row, FMT, K, N_IN, BIAS)
+    else:
+        total = long_products(a, at, row, FMT, K, N_IN, BIAS)
+    if SHARED != "":
+        line = a.shared_w + u64(row) * u64(line_bytes(u32(N_SHARED), SHARED))
+        own = row_total(a.shared_q, a.shared_d, a.shared_s, a.shared_x, line, u64(at), N_SHARED, SHARED)
+        if GATED:
+            own = sigmoid(cast(a.gate_logit, ptr[f32, Space.CONSTANT])[at]) * own
+        total = total + own
+    if lane_id() == 0:
+        a.y[u64(at) * u64(a.n_out) + u64(row)] = total
+
+
 @kernel(workgroup=128)
 def experts_down(
-    a: ptr[GpuDownArgs, Space.CONSTANT], FMT: str, K: int, N_IN: int, BIAS: bool, SHARED: str = "",
-    N_SHARED: int = 0, GATED: bool = False,
+    a: ptr[GpuDownArgs, Space.CONSTANT], FMT: str, K: int, N_IN: int, BIAS: bool, SHARED: str = "", N_SHARED: int = 0,
+    GATED: bool = False,
 ):  # fmt: skip
     """y = sum of weight * (product + bias) over the chosen experts, plus the shared expert's (times
     sigmoid(gate_logit)); four elements a workgroup in x, rows in y. SHARED: the format of the shared matrix.
     """
     row = wave_row()
-    at = workgroup_id(1)
     if row < a.n_out:
-        total: f32 = 0.0
-        if (N_IN + GROUP - 1) // GROUP <= TREE_LANES:
-            total = short_products(a, at, row, FMT, K, N_IN, BIAS)
-        else:
-            total = long_products(a, at, row, FMT, K, N_IN, BIAS)
-        if SHARED != "":
-            line = a.shared_w + u64(row) * u64(line_bytes(u32(N_SHARED), SHARED))
-            own = row_total(a.shared_q, a.shared_d, a.shared_s, a.shared_x, line, u64(at), N_SHARED, SHARED)
-            if GATED:
-                own = sigmoid(cast(a.gate_logit, ptr[f32, Space.CONSTANT])[at]) * own
-            total = total + own
-        if lane_id() == 0:
-            a.y[u64(at) * u64(a.n_out) + u64(row)] = total
+        element_of_experts(a, workgroup_id(1), row, FMT, K, N_IN, BIAS, SHARED, N_SHARED, GATED)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any
+from typing import Any, NamedTuple
 
-from zinc_rt.backends.amdgpu.joins import ExpertsDown, Gated
+from zinc_rt.backends.amdgpu.joins import ExpertsDown, Gated, Route
 from zinc_rt.backends.amdgpu.lowering import ELSEWHERE, GPU, GpuLowering
 from zinc_rt.backends.amdgpu.operations import BLOCKS, ArgumentBlock, TempSpec, block_of, padded_rows
 from zinc_rt.backends.errors import UnsupportedOp
@@ -13,6 +13,7 @@ from zinc_rt.backends.fusion import ExpertGate, Single
 from zinc_rt.ir.graph import Node
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.ops import attributes
+from zinc_rt.kernels.rdna import catalogue
 from zinc_rt.kernels.rdna.catalogue import (
     DECODE,
     choose_experts,
@@ -21,9 +22,10 @@ from zinc_rt.kernels.rdna.catalogue import (
     gated_experts,
     gated_rows,
 )
-from zinc_rt.kernels.rdna.experts import GpuExpertRowsArgs, GpuGatedArgs
 from zinc_rt.kernels.rdna.down import GpuDownArgs
+from zinc_rt.kernels.rdna.experts import GpuExpertRowsArgs, GpuGatedArgs
 from zinc_rt.kernels.rdna.router import MOST_CHOSEN, MOST_EXPERTS, MOST_GROUPS, GpuRouterArgs
+from zinc_rt.kernels.rdna.tails import GpuRouteArgs
 from zinc_rt.numerics import GROUP
 
 _PACKED = ("q", "d", "s")
@@ -32,8 +34,39 @@ _PACKED = ("q", "d", "s")
 @GPU.lowers(Op.MOE_GATE_TOPK)
 def gate_topk(low: GpuLowering, single: Single) -> None:
     """The chosen experts of each row and their weights."""
-    n, attrs = single.node, attributes(single.node)
-    logits, bias, scale = (*n.inputs, None, None)[:3]
+    n = single.node
+    n_experts, constants, block = _choice(low, n)
+    entry = choose_experts(n_experts, **constants)
+    low.emit(n, entry, lambda s: (s.n_rows,), (block,), "n_rows", (n.inputs[0],), n.outputs)
+
+
+@GPU.lowers(Route)
+def route(low: GpuLowering, n: Route) -> None:
+    """The router's logits, and by its last workgroup the choice of experts."""
+    n_experts, constants, choice = _choice(low, n.node)
+    weight, bias = n.product.weight, n.product.bias
+    width = int(low.graph.buffer(weight).shape[1])
+    kind = low.format_of(n.node, weight)
+    entries = {
+        m: catalogue.route(kind, m, n_experts, router_bias=bias is not None, **constants)
+        for m in BLOCKS if m <= padded_rows(low.sizes.n_rows)
+    }  # fmt: skip
+    low.out.kernels += entries.values()
+    block = ArgumentBlock(GpuRouteArgs, {
+        "x": low.at(n.product.x), "w": low.at(weight), "router_bias": 0 if bias is None else low.at(bias),
+        "counters": low.counters(n.node), "n": width, "n_rows": lambda s: s.n_rows,
+    })  # fmt: skip
+    low.emit(
+        n.node, lambda s: entries[block_of(s.n_rows)],
+        lambda s: (n_experts, -(-s.n_rows // block_of(s.n_rows))), (block, choice), "n_rows", (n.product.x,),
+        (n.product.y, *n.node.outputs), lambda s: s.n_rows * n_experts * width,
+    )  # fmt: skip
+
+
+def _choice(low: GpuLowering, n: Node) -> tuple[int, dict[str, Any], ArgumentBlock]:
+    """Experts, the constants of the kernels that choose them, and their arguments. Raises `UnsupportedOp`."""
+    attrs = attributes(n)
+    _, bias, scale = (*n.inputs, None, None)[:3]
     (ids, weights), n_experts, k = n.outputs, low.width(n.inputs[0]), int(attrs["k"])
     groups, used = int(attrs["n_groups"]), int(attrs["n_groups_used"])
     for what, has, most in (("experts", n_experts, MOST_EXPERTS), ("experts of a row", k, MOST_CHOSEN)):
@@ -48,11 +81,11 @@ def gate_topk(low: GpuLowering, single: Single) -> None:
         "expert_scale": 0 if scale is None else low.at(scale), "ids": low.at(ids), "weights": low.at(weights),
         "scale": float(attrs["scale"]),
     })  # fmt: skip
-    entry = choose_experts(
-        n_experts, k, gating=str(attrs["gating"]), normalise=bool(attrs["normalise"]), bias=bias is not None,
-        scaled=scale is not None, groups=groups, used=used,
-    )  # fmt: skip
-    low.emit(n, entry, lambda s: (s.n_rows,), (block,), "n_rows", (n.inputs[0],), (ids, weights))
+    constants = {
+        "k": k, "gating": str(attrs["gating"]), "normalise": bool(attrs["normalise"]), "bias": bias is not None,
+        "scaled": scale is not None, "groups": groups if used < groups else 1, "used": used if used < groups else 1,
+    }  # fmt: skip
+    return n_experts, constants, block
 
 
 def _activations(low: GpuLowering, n: Node, x: int, weight: int, width: int) -> tuple[dict[str, Any], tuple[Any, ...]]:
@@ -127,9 +160,20 @@ def gated(low: GpuLowering, n: Gated) -> None:
     )  # fmt: skip
 
 
-@GPU.lowers(ExpertsDown)
-def down(low: GpuLowering, n: ExpertsDown) -> None:
-    """The chosen experts' weighted sum, with the shared expert where there is one."""
+class DownArguments(NamedTuple):
+    """Of the chosen experts' sum: the constants of its kernel, its arguments, what they read, elements of a row of the
+    result, and products and sums of a row.
+    """
+
+    constants: dict[str, Any]
+    block: ArgumentBlock
+    reads: tuple[Hashable, ...]
+    n_out: int
+    work: int
+
+
+def down_arguments(low: GpuLowering, n: ExpertsDown) -> DownArguments:
+    """What the kernels of the chosen experts' sum have in common."""
     _, n_out, n_in = _experts(low, n.weight)
     k = low.width(n.ids)
     fields, keys = _activations(low, n.node, n.act, n.weight, k * n_in)
@@ -147,13 +191,20 @@ def down(low: GpuLowering, n: ExpertsDown) -> None:
         if n.gate_logit is not None:
             values["gate_logit"] = low.at(n.gate_logit)
             reads = (*reads, n.gate_logit)
-    entry = experts_down(
-        low.format_of(n.node, n.weight), k, n_in, bias=n.bias is not None, shared=shared, n_shared=n_shared,
-        gated=n.gate_logit is not None,
-    )  # fmt: skip
+    constants = {
+        "kind": low.format_of(n.node, n.weight), "k": k, "n_in": n_in, "bias": n.bias is not None, "shared": shared,
+        "n_shared": n_shared, "gated": n.gate_logit is not None,
+    }  # fmt: skip
+    return DownArguments(constants, ArgumentBlock(GpuDownArgs, values), reads, n_out, n_out * (k * n_in + n_shared))
+
+
+@GPU.lowers(ExpertsDown)
+def down(low: GpuLowering, n: ExpertsDown) -> None:
+    """The chosen experts' weighted sum, with the shared expert where there is one."""
+    made = down_arguments(low, n)
     low.emit(
-        n.node, entry, lambda s: (-(-n_out // 4), s.n_rows), (ArgumentBlock(GpuDownArgs, values),), "n_rows", reads,
-        (n.y,), lambda s: s.n_rows * n_out * (k * n_in + n_shared),
+        n.node, experts_down(**made.constants), lambda s: (-(-made.n_out // 4), s.n_rows), (made.block,), "n_rows",
+        made.reads, (n.y,), lambda s: s.n_rows * made.work,
     )  # fmt: skip
 
 
