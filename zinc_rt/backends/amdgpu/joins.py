@@ -27,6 +27,7 @@ from zinc_rt.backends.fusion import (
 from zinc_rt.backends.fusion.nodes import Gate
 from zinc_rt.ir.graph import Graph, Node
 from zinc_rt.ir.op import Op
+from zinc_rt.numerics import GROUP
 
 
 class Gated(NamedTuple):
@@ -222,6 +223,8 @@ class Joins:
     def _gated_attention(self, node: Node) -> GatedAttend | None:
         made = self._made.get(node.inputs[0])
         if not isinstance(made, Attend) or not self._takes(made.y, Op.SIGMOID_MUL):
+            return None
+        if made.head_dim % GROUP:  # the merge stores no int8 then
             return None
         self._gone.add(id(made))
         return GatedAttend(node, made, node.inputs[1], node.outputs[0])

@@ -1,7 +1,7 @@
 """The second half of routed feed-forwards: products of the chosen experts, weighted and added by increasing id.
 
-A wave makes one element of a row. Where the rows of weights have few groups, it works on several experts at once, a part
-of its lanes on each.
+A wave makes one element of a row. Where the rows of weights have few groups, it works on several experts at once, a
+part of its lanes on each.
 """
 
 from __future__ import annotations

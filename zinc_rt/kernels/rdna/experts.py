@@ -1,7 +1,7 @@
-"""Gated feed-forwards up to their activation: rows of gate and of up, and act(gate) * up, as int8 where products read it.
+"""Gated feed-forwards up to their activation: gate, up, and act(gate) * up, as int8 where products read it.
 
-A workgroup makes 32 elements of the result, one group of int8 activations, so that two matrices, the activation and its
-quantisation are one kernel. Experts find their rows of weights through the chosen ids in memory.
+A workgroup makes 32 elements of the result, one group of int8 activations, so that two matrices, the activation and
+its quantisation are one kernel. Experts find their rows of weights through the chosen ids in memory.
 """
 
 from __future__ import annotations

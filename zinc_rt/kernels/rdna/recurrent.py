@@ -1,6 +1,6 @@
 """Causal convolutions and the gated delta rule, with state for each sequence; rows of a sequence one after another.
 
-A workgroup belongs to a sequence. Which one, its first argument says: the row of the step where that is the first of its
+A workgroup belongs to a sequence. Which one, its number in y says: the row of the step where that is the first of its
 sequence (few rows), or the slot (few slots); a workgroup without rows ends at once.
 """
 

@@ -36,9 +36,9 @@ def norm(low: GpuLowering, n: NormRows) -> None:
     if wanted is None:
         sources = [low.at(x) for x in n.sources]
         total = () if n.total is None else (low.at(n.total),)
-        results = () if quantized else (low.at(n.y),)
+        results: tuple[TempSpec, ...] = () if quantized else (low.at(n.y),)
         if quantized or both:
-            results = (*results, *low.packed(n.y, width))
+            results += low.packed(n.y, width)
     else:
         key = wanted_key(n.y)
         low.there.add(key)

@@ -58,8 +58,8 @@ def route(low: GpuLowering, n: Route) -> None:
     })  # fmt: skip
     low.emit(
         n.node, lambda s: entries[block_of(s.n_rows)],
-        lambda s: (n_experts, -(-s.n_rows // block_of(s.n_rows))), (block, choice), "n_rows", (n.product.x,),
-        (n.product.y, *n.node.outputs), lambda s: s.n_rows * n_experts * width,
+        lambda s: (n_experts, -(-s.n_rows // block_of(s.n_rows))), (block, choice), "n_rows",
+        (n.product.x, n.product.y), (n.product.y, *n.node.outputs), lambda s: s.n_rows * n_experts * width,
     )  # fmt: skip
 
 
@@ -114,16 +114,26 @@ def gate_up(low: GpuLowering, n: ExpertGate) -> None:
             **fields, "w": low.at(weight), "bias": 0 if bias is None else low.at(bias), "ids": low.at(n.ids),
             "y": place, "n_in": n_in, "n_out": n_out, "k": k,
         })  # fmt: skip
-        low.emit(
-            n.node, expert_rows(low.format_of(n.node, weight), bias=bias is not None),
-            lambda s, blocks=-(-n_out // 4): (s.n_rows, k, blocks), (block,), "n_rows", (*keys, n.ids), (place.key,),
-            lambda s, each=k * n_out * n_in: s.n_rows * each,
-        )  # fmt: skip
+        _rows_of_experts(low, n, (weight, bias), block, (*keys, n.ids), place.key)
         made.append(place)
     if n.y is not None:
         width = low.width(n.y)
         arguments = (*made, low.at(n.y))
         low.elements(n.node, "swiglu", "n_rows", width, arguments, tuple(p.key for p in made), (n.y,))
+
+
+def _rows_of_experts(
+    low: GpuLowering, n: ExpertGate, matrix: tuple[int, int | None], block: ArgumentBlock, reads: tuple[Hashable, ...],
+    y: Hashable,
+) -> None:  # fmt: skip
+    """matrix: the experts' one and its bias."""
+    _, n_out, n_in = _experts(low, matrix[0])
+    k = low.width(n.ids)
+    entry = expert_rows(low.format_of(n.node, matrix[0]), bias=matrix[1] is not None)
+    low.emit(
+        n.node, entry, lambda s: (s.n_rows, k, -(-n_out // 4)), (block,), "n_rows", reads, (y,),
+        lambda s: s.n_rows * k * n_out * n_in,
+    )  # fmt: skip
 
 
 @GPU.lowers(Gated)
@@ -150,9 +160,7 @@ def gated(low: GpuLowering, n: Gated) -> None:
             "n_rows", (*keys, n.ids), writes, lambda s: 2 * s.n_rows * k * n_ff * n_in,
         )  # fmt: skip
         return
-    entries = {
-        m: gated_rows(*kinds, m, packed=packed, bias=bias) for m in BLOCKS if m <= padded_rows(low.sizes.n_rows)
-    }
+    entries = {m: gated_rows(*kinds, m, packed=packed, bias=bias) for m in BLOCKS if m <= padded_rows(low.sizes.n_rows)}
     low.out.kernels += entries.values()
     low.emit(
         n.node, lambda s: entries[block_of(s.n_rows)], lambda s: (-(-s.n_rows // block_of(s.n_rows)), 1, blocks),

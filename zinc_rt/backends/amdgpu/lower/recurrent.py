@@ -80,7 +80,7 @@ def gated_delta_rule(low: GpuLowering, n: DeltaNet) -> None:
         "by_block": int(attrs["pairing"] == "block"), "eps": float(attrs["eps"]), "query_scale": 1.0 / math.sqrt(dim),
         **dict(zip(("q", "d", "s") if packed else ("y",), results, strict=True)), **_rows(low, positions, slots),
     }  # fmt: skip
-    reads = u, alpha, beta, state
+    reads: tuple[int, ...] = (u, alpha, beta, state)
     if joined and n.norm is not None:
         _, z, weight = n.norm.inputs
         values |= {"z": low.at(z), "weight": low.at(weight), "norm_eps": float(attributes(n.norm)["eps"])}

@@ -28,8 +28,8 @@ def normed(low: GpuLowering, n: Normed) -> None:
 
 def _tail(
     low: GpuLowering, n: Normed
-) -> tuple[dict[str, bool], dict[str, Any], tuple[Hashable, ...], tuple[Hashable, ...]]:
-    """The norm's forms of result, its arguments, what it reads beside the product's result, and what it writes."""
+) -> tuple[dict[str, Any], dict[str, Any], tuple[Hashable, ...], tuple[Hashable, ...]]:
+    """The norm's forms of result, its arguments, what it reads, and what it writes."""
     norm: NormRows = n.norm
     assert norm.residual is not None
     assert norm.total is not None
@@ -48,36 +48,37 @@ def _tail(
     if not quantized:
         values["y"] = low.at(norm.y)
         writes = (*writes, norm.y)
-    return {"packed": packed, "plain": not quantized}, values, (other,), writes
+    # The last workgroup loads what all have stored.
+    return {"packed": packed, "plain": not quantized}, values, (other, n.source.y), writes
 
 
 def _product(
-    low: GpuLowering, n: Product, tail: ArgumentBlock, forms: dict[str, bool], reads: tuple[Hashable, ...],
+    low: GpuLowering, n: Product, tail: ArgumentBlock, forms: dict[str, Any], reads: tuple[Hashable, ...],
     writes: tuple[Hashable, ...],
 ) -> None:  # fmt: skip
     kind = low.format_of(n.node, n.weight)
     n_out, n_in = (int(d) for d in low.graph.buffer(n.weight).shape)
     bias = () if n.bias is None else (low.at(n.bias),)
-    entries = {
-        m: matvec_norm(kind, m, bias=bool(bias), **forms) for m in BLOCKS if m <= padded_rows(low.sizes.n_rows)
-    }
+    entries = {m: matvec_norm(kind, m, bias=bool(bias), **forms) for m in BLOCKS if m <= padded_rows(low.sizes.n_rows)}
     low.out.kernels += entries.values()
     keys: tuple[Hashable, ...] = (n.x,) if kind in FLOATS else low.pack(n.node, n.x, n_in, "n_rows")
     units = n_in if kind in FLOATS else n_in // GROUP
     sources = (low.at(n.x),) if kind in FLOATS else tuple(map(TempSpec, keys))
     low.emit(
-        n.node, lambda s: entries[block_of(s.n_rows)], lambda s: (-(-n_out // WAVES), -(-s.n_rows // block_of(s.n_rows))),
+        n.node, lambda s: entries[block_of(s.n_rows)],
+        lambda s: (-(-n_out // WAVES), -(-s.n_rows // block_of(s.n_rows))),
         (low.at(n.weight), *sources, *bias, low.at(n.y), units, n_out, tail), "n_rows", (*keys, *reads),
         (n.y, *writes), lambda s: s.n_rows * n_out * n_in,
     )  # fmt: skip
 
 
 def _experts(
-    low: GpuLowering, n: ExpertsDown, tail: ArgumentBlock, forms: dict[str, bool], reads: tuple[Hashable, ...],
+    low: GpuLowering, n: ExpertsDown, tail: ArgumentBlock, forms: dict[str, Any], reads: tuple[Hashable, ...],
     writes: tuple[Hashable, ...],
 ) -> None:  # fmt: skip
     made = down_arguments(low, n)
+    entry = experts_down_norm(**made.constants, **forms)
     low.emit(
-        n.node, experts_down_norm(**made.constants, **forms), lambda s: (-(-made.n_out // WAVES), s.n_rows),
+        n.node, entry, lambda s: (-(-made.n_out // WAVES), s.n_rows),
         (made.block, tail), "n_rows", (*made.reads, *reads), (n.y, *writes), lambda s: s.n_rows * made.work,
     )  # fmt: skip
