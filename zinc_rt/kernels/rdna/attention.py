@@ -240,8 +240,8 @@ def merge(a: ptr[GpuAttentionArgs, Space.CONSTANT], G: int, DIM: int, SINKS: boo
 
 @kernel(workgroup=128)
 def merge_quantized(a: ptr[GpuAttentionArgs, Space.CONSTANT], G: int, DIM: int, GATED: bool = False):
-    """As `merge`, with GATED times sigmoid(gate), stored as `quantize` does; DIM is a multiple of 32. A wave a head, four
-    a workgroup: workgroups are ceil(heads / 4) in x, rows in y.
+    """As `merge`, with GATED times sigmoid(gate), stored as `quantize` does; DIM is a multiple of 32. A wave a head,
+    four a workgroup: workgroups are ceil(heads / 4) in x, rows in y.
     """
     heads = a.n_kv * G
     head = workgroup_id(0) * 4 + first_lane(workitem_id() >> 5)
