@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zinc_rt.formats.decode import plain_integers
-from zinc_rt.formats.table import Kind
+from zinc_rt.formats.table import SUPER_GROUPS, Kind
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
 from zinc_rt.kernels.cpu.matrix import MAX_GROUPS, matrix_rows, matrix_scratch, tile_shapes, unpack_tile
 from zinc_rt.kernels.cpu.structs import MatmulArgs, StepRecord
@@ -35,11 +35,15 @@ from zinc_rt.lang.ops import (
     unroll,
     zeros,
 )  # fmt: skip
-from zinc_rt.lang.types import f32, i8, i16, i32, i64, ptr, u8, vec
+from zinc_rt.lang.types import f32, i8, i16, i32, i64, ptr, u8, u64, vec
 from zinc_rt.numerics import GROUP, TREE_LANES
 
 PANEL_ROWS = 64
 """Rows that go through all tiles of a call before the next ones do; a multiple of BLOCK_ROWS."""
+
+
+FAR = 0x7FFFFFFFFFFFFFFF
+"""An address behind all others."""
 
 
 @inline
@@ -115,10 +119,17 @@ def add_group(w, scales, supers, x, d, s, s_stride, sums, FMT: str, M: int, W: i
 
 @inline
 def tile_rows(
-    tile, x, d, s, s_stride, block, groups, sums, FMT: str, M: int, W: int, AHEAD: int, SIGNED: bool,
+    tile: ptr[u8], end: ptr[u8], following: ptr[u8], x, d, s, s_stride, block, groups, sums, FMT: str, M: int, W: int,
+    AHEAD: int, SIGNED: bool,
 ):  # fmt: skip
-    """The sums of one tile for M rows of a block of `block` rows."""
+    """The sums of one tile for M rows of a block of `block` rows. end: of the tile; following: the tile that comes
+    next, from whose beginning on memory is asked for when this one's end has been.
+    """
     TILE = tile_of(FMT)
+    # Scales have their part in what a group takes of a tile.
+    STEP = TILE.weights + TILE.scales + TILE.super_scales // SUPER_GROUPS
+    ahead: ptr[u8] = tile + AHEAD
+    limit: u64 = cast(end, u64)
     N = M * (16 // W)
     aside = array(f32, 8 * N * W, zero=False)
     scales: ptr[u8] = tile + (groups >> SUPER_SHIFT) * TILE.super_scales
@@ -137,8 +148,12 @@ def tile_rows(
                 one = regs(vec[f32, W], N)
                 group: i32 = first + (0, 16, 8, 24)[r]
                 while group < groups:
-                    for i in unroll(0, TILE.weights, 64):
-                        prefetch(w, AHEAD + i)
+                    if cast(ahead, u64) >= limit:
+                        ahead = following + (i64(cast(ahead, u64)) - i64(cast(end, u64)))
+                        limit = FAR
+                    for i in unroll(0, STEP, 64):
+                        prefetch(ahead, i)
+                    ahead = ahead + STEP
                     supers = tile + (group >> SUPER_SHIFT) * TILE.super_scales
                     add_group(w, scales, supers, xv, dv, sv, s_stride, one, FMT, M, W, SIGNED)
                     group += TREE_LANES
@@ -212,8 +227,8 @@ def matmul(
                         x = p.q + (at * GROUP + i64(m) * GROUP)
                         sums = regs(vec[f32, W], M * (16 // W))
                         tile_rows(
-                            tile, x, p.d + (at + i64(m)), p.s + (at + i64(m)), s_stride, block, groups, sums, FMT, M,
-                            W, AHEAD, SIGNED,
+                            tile, tile + a.tile_bytes, tile + a.tile_bytes, x, p.d + (at + i64(m)),
+                            p.s + (at + i64(m)), s_stride, block, groups, sums, FMT, M, W, AHEAD, SIGNED,
                         )  # fmt: skip
                         put_tile(a, sums, t, start + m, M, W)
                         m += M
