@@ -5,8 +5,7 @@ Rows lie by experts (`routing.route`): a tile of weights is read once for all ro
 
 from __future__ import annotations
 
-from zinc_rt.formats.decode import format_of, plain_integers
-from zinc_rt.formats.table import Kind
+from zinc_rt.formats.decode import format_of
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
 from zinc_rt.kernels.cpu.matmul import tile_rows
 from zinc_rt.kernels.cpu.matmul_float import float_tile_rows
@@ -14,9 +13,10 @@ from zinc_rt.kernels.cpu.matrix import MAX_GROUPS, matrix_rows, matrix_scratch, 
 from zinc_rt.kernels.cpu.packs import load_some, not_null, store_group, store_some
 from zinc_rt.kernels.cpu.routing import PANEL_ROWS
 from zinc_rt.kernels.cpu.structs import ExpertDownArgs, ExpertGateArgs, Pack, StepRecord
+from zinc_rt.kernels.cpu.weights import signed_bytes
 from zinc_rt.kernels.maths import silu
 from zinc_rt.lang.kernel import inline, kernel
-from zinc_rt.lang.ops import array, fma, load, regs, splat, store, target_has, tile_release, unroll
+from zinc_rt.lang.ops import array, fma, load, regs, splat, store, tile_release, unroll
 from zinc_rt.lang.types import f32, i32, i64, ptr, u8, u32, vec
 from zinc_rt.numerics import GROUP, GROUP_SHIFT
 
@@ -32,7 +32,7 @@ def expert_tile(
     """
     groups = p.n_groups
     QUANTIZED = format_of(FMT).quantized
-    SIGNED = QUANTIZED and plain_integers(FMT).kind == Kind.BYTES and not (target_has("vnni") or target_has("avxvnni"))
+    SIGNED = QUANTIZED and signed_bytes(FMT)
     start: i32 = 0
     while start < n:
         here: i32 = n - start
