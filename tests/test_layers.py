@@ -33,6 +33,7 @@ LAYERS = (
     ("sampling",),
     ("backends", "backends.amdgpu.emulated"),
     ("models",),
+    ("sequences",),
     ("engine",),
     ("model",),
     ("seed",),

@@ -32,6 +32,7 @@ from zinc_rt.lang.target import host_targets
 from zinc_rt.mem.errors import MemoryPlanError
 from zinc_rt.mem.plan import MemoryPlan
 from zinc_rt.models import ModelDefinition, ModelInfo, define
+from zinc_rt.numerics import PAGE_TOKENS
 from zinc_rt.sampling.generation import Chunk, Generation, Stats
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.sampling.request import SampledStep, SamplingRequest
@@ -376,6 +377,7 @@ class Model:
             with self._lock:
                 self._check_running()
                 cached = self._reuse(prompt)
+                self.engine.checkpoint(self._slot)
             step = self._prefill(prompt, cached, requests)
             prefilled = decoded = time.perf_counter()
             reason, n, told = None, 0, False
@@ -420,18 +422,24 @@ class Model:
         return shown if stopped else shown + stops.flush()
 
     def _prefill(self, prompt: list[int], start: int, requests: list[SamplingRequest]) -> SampledStep:
-        """Run the prompt from index `start` on, in steps of n_batch rows; the last one is asked for a token."""
+        """Run the prompt from index `start` on, in steps of n_batch rows; the last one is asked for a token.
+
+        What recurrent layers hold is kept where the prompt goes on and where its last step begins: a next prompt that
+        leaves this one earlier goes back there.
+        """
         n_batch = self.engine.options.n_batch
-        while start + n_batch < len(prompt):
-            part = prompt[start : start + n_batch]
+        last = last_step(start, len(prompt), n_batch)
+        while start < last:
+            part = prompt[start : min(last, start + n_batch)]
             with self._lock:
                 self._check_running()
                 self.engine.step([Rows(self._slot, start, part)])
             self._resident += part
-            start += n_batch
+            start += len(part)
         part = prompt[start:]
         with self._lock:
             self._check_running()
+            self.engine.checkpoint(self._slot)
             step = self.engine.step([Rows(self._slot, start, part, wanted=(len(part) - 1,))], requests)
         self._resident += part
         return step
@@ -445,24 +453,32 @@ class Model:
 
     def cached_tokens(self, prompt: Sequence[int]) -> int:
         """How many of a prompt's first tokens need not be computed, as the last call's keys and values are still there;
-        all but its last token at most.
+        all but its last token at most. A model with recurrent layers goes on at a checkpoint.
         """
         shared = 0
         for old, new in zip(self._resident, prompt[:-1], strict=False):
             if old != new:
                 break
             shared += 1
-        return shared
+        return self.engine.resumable(self._slot, shared)
 
     def _reuse(self, prompt: list[int]) -> int:
         """Keep what the cache shares with the prompt; returns the length."""
-        shared = self.cached_tokens(prompt)
-        self._forget(shared)
-        return shared
+        return self._forget(self.cached_tokens(prompt))
 
-    def _forget(self, keep: int) -> None:
-        del self._resident[keep:]
-        self.engine.truncate(self._slot, keep)
+    def _forget(self, keep: int) -> int:
+        kept = self.engine.truncate(self._slot, keep)
+        del self._resident[kept:]
+        return kept
+
+
+def last_step(start: int, end: int, n_batch: int) -> int:
+    """Where the last step begins of as few steps as rows start .. end - 1 take: as late as that, at a page's edge where
+    one lies within reach.
+    """
+    latest = start + (end - start - 1) // n_batch * n_batch
+    edge = latest // PAGE_TOKENS * PAGE_TOKENS
+    return edge if edge > max(start, end - n_batch - 1) else latest
 
 
 class _Turn:

@@ -152,8 +152,8 @@ class TargetTuning:
         return recurrent.conv1d, {"TAPS": taps, "GATED": gated, "CHUNK": CONV_CHUNK, "W": self.lanes}
 
     def delta_net(self, dim: int) -> Kernel:
-        """The gated delta rule. C: chains in flight; a level with 32 registers holds those of 8 vectors."""
-        return recurrent.delta_net, {"DIM": dim, "C": 4 if self.lanes == 8 else 8, "W": self.lanes}
+        """The gated delta rule."""
+        return recurrent.delta_net, {"DIM": dim, "WIDE": 8, "NARROW": 4, "W": self.lanes}
 
     def gated_norm(self, dim: int) -> Kernel:
         """RMS norm of heads, gated."""

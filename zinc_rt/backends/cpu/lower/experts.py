@@ -159,5 +159,3 @@ def _jobs(low: CpuLowering, choice: Choice) -> int:
     if choice not in low.out.choices:
         low.out.choices.append(choice)
     return len(UnitsPer) + low.out.choices.index(choice)
-
-
