@@ -35,6 +35,7 @@ LAYERS = (
     ("models",),
     ("sequences",),
     ("engine",),
+    ("embedding",),
     ("model",),
     ("seed",),
     ("cli", "__main__"),

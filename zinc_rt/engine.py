@@ -48,6 +48,7 @@ from zinc_rt.mem.errors import MemoryPlanError
 from zinc_rt.mem.kv_pages import pages_for
 from zinc_rt.mem.plan import MemoryPlan
 from zinc_rt.models import ModelDefinition, StateSpec
+from zinc_rt.models.hidden import HIDDEN, reads_whole
 from zinc_rt.sampling.request import HostSampled, SampledStep, SamplingRequest
 from zinc_rt.sequences import ContextFull, EngineError, PositionsSkipped, Rows, Sequences
 
@@ -89,6 +90,10 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+MAX_BATCH = 4096
+"""Rows of a step at the most."""
+
+
 @dataclass(frozen=True)
 class Options:
     """How to run.
@@ -96,7 +101,8 @@ class Options:
     device: a `Device` or its name. n_ctx: tokens of a sequence (None: what the model was trained for, at most 4096).
     n_batch: rows of a step at the most. n_slots: sequences at once. threads, kernels, isa: see `BackendOptions`.
     cache_dir: where compiled kernels are kept (None: the user's cache folder). check_memory: refuse a plan that does
-    not fit. tier: the older name of `device`.
+    not fit. kv_tokens: positions that all sequences together may hold (None: n_ctx for each). tier: the older name of
+    `device`.
     """
 
     device: Device = Device.cpu
@@ -108,6 +114,7 @@ class Options:
     isa: str | None = None
     cache_dir: Path | None = None
     check_memory: bool = True
+    kv_tokens: int | None = None
     tier: InitVar[str | None] = None
 
     def __post_init__(self, tier: str | None) -> None:
@@ -115,10 +122,11 @@ class Options:
             raise UsageError(f"device is {self.device!r} and tier is {tier!r}; give device only")
         object.__setattr__(self, "device", parse_device(self.device if tier is None else tier))
         for field, least, most in (
-            ("n_batch", 1, 4096),
+            ("n_batch", 1, MAX_BATCH),
             ("n_slots", 1, 4096),
             ("threads", 1, MAX_THREADS),
             ("n_ctx", 1, 1 << 24),
+            ("kv_tokens", 1, 1 << 32),
         ):
             value = getattr(self, field)
             if value is not None or field in ("n_batch", "n_slots"):
@@ -210,6 +218,8 @@ class Engine:
         self._lowered: LoweredGraph | None = None
         self._sequences: Sequences | None = None
         self._logits, self._likeliest = np.empty((0, 0), np.float32), np.empty(0, np.int32)
+        self._hidden: npt.NDArray[np.float32] | None = None
+        self._whole = False  # whether a sequence's rows see each other, so that one step takes all of them
 
     def __enter__(self) -> Self:
         return self
@@ -254,6 +264,8 @@ class Engine:
         graph, options = definition.graph, self.options
         n_ctx = options.n_ctx or min(definition.info.n_ctx_train, DEFAULT_N_CTX)
         n_pages = pages_for(n_ctx) * options.n_slots
+        if options.kv_tokens is not None:  # each sequence may leave the better part of a page unused
+            n_pages = min(n_pages, pages_for(options.kv_tokens) + options.n_slots)
         sizes = Capacity(options.n_batch, options.n_batch, n_ctx, options.n_slots, n_pages)
         weights = [b.name for b in graph.of_kind(BufferKind.WEIGHT)]
         parts = self._backend.plan(graph, sizes)
@@ -272,8 +284,12 @@ class Engine:
         snapshots = Snapshots(self._backend, self._lowered, sizes.n_slots) if recurrent else None
         self._sequences = Sequences(sizes, self._lowered.inputs["page_table"], snapshots)
         # Valid until the next step, like all outputs.
-        self._logits = self._lowered.outputs["logits"].view(np.float32)
-        self._likeliest = self._lowered.outputs["tokens"].view(np.int32)
+        outputs = self._lowered.outputs
+        self._whole = reads_whole(graph)
+        if HIDDEN in outputs:
+            self._hidden = outputs[HIDDEN].view(np.float32)
+        else:
+            self._logits, self._likeliest = outputs["logits"].view(np.float32), outputs["tokens"].view(np.int32)
         self.sizes, self.plan, self._states = sizes, plan, definition.states
         self._product_bytes = product_bytes(graph)
         return plan
@@ -386,6 +402,26 @@ class Engine:
         write_requests(device, sampling)
         self._run(lowered, device, rows)
         return DeviceSampled(sampling, logits, device, partial(self._backend.fetch_logits, lowered, device))
+
+    @property
+    def whole_sequences(self) -> bool:
+        """Whether every row sees all others of its sequence, so that a step takes all of them."""
+        return self._whole
+
+    def hidden(self, rows: Sequence[Rows]) -> npt.NDArray[np.float32]:
+        """Run the rows of a model that was loaded without its head: f32[n_rows, n_embd], valid until the next step.
+
+        Args:
+            rows: what to compute. A model whose rows see those behind them needs a sequence's rows in one step.
+
+        Raises:
+            EngineError: bad rows, or a model that computes logits.
+            What `step` raises.
+        """
+        if self._hidden is None:
+            raise EngineError("the model was loaded to generate; load it with embeddings=True")
+        self.step(rows)
+        return self._hidden[: sum(len(part.tokens) for part in rows)]
 
     def _run(self, lowered: LoweredGraph, device: DeviceSampling | None, rows: Sequence[Rows]) -> None:
         sequences = self._loaded()[1]

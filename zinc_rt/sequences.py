@@ -13,8 +13,9 @@ from zinc_rt.backends.snapshots import Snapshots
 from zinc_rt.errors import ZincError
 from zinc_rt.kernels.errors import TokenOutOfRange
 from zinc_rt.mem.kv_pages import KVPages
+from zinc_rt.models.hidden import LAST_POSITIONS
 
-_STEP_INPUTS = ("token_ids", "positions", "slots", "logit_rows")
+_STEP_INPUTS = ("token_ids", "positions", "slots")
 
 
 class EngineError(ZincError):
@@ -115,11 +116,16 @@ class Sequences:
         Raises `EngineError`, `ContextFull`, `PagesExhausted`, `TokenOutOfRange`.
         """
         n_rows, n_wanted = 0, 0
-        ids, positions, slots, logit_rows = (inputs[name] for name in _STEP_INPUTS)
+        ids, positions, slots = (inputs[name] for name in _STEP_INPUTS)
+        logit_rows, last = inputs.get("logit_rows"), inputs.get(LAST_POSITIONS)
         ends: dict[int, int] = {}  # of sequences that have rows in this step already
         for part in rows:
             end = part.start + len(part.tokens)
             self._check_rows(part, n_rows, ends.get(part.slot))
+            if LAST_POSITIONS in inputs and (part.start or part.slot in ends):
+                raise EngineError(
+                    f"sequence {part.slot}: every row sees all others; a step takes all of its rows at once"
+                )
             self._pages.grow(part.slot, end)
             ends[part.slot] = end
             try:  # whether the ids are in the vocabulary the backend looks, before it runs
@@ -130,9 +136,12 @@ class Sequences:
                     ids[at], positions[at], slots[at] = [*map(int, part.tokens)], np.arange(part.start, end), part.slot
             except OverflowError:
                 raise TokenOutOfRange(f"sequence {part.slot}: a token id is outside every vocabulary") from None
-            for i in part.wanted:
-                logit_rows[n_wanted] = n_rows + int(i)
-                n_wanted += 1
+            if last is not None:
+                last[n_rows : n_rows + len(part.tokens)] = end - 1
+            if logit_rows is not None:
+                for i in part.wanted:
+                    logit_rows[n_wanted] = n_rows + int(i)
+                    n_wanted += 1
             n_rows += len(part.tokens)
         if not n_rows:
             raise EngineError("a step needs at least one row")

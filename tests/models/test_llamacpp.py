@@ -27,6 +27,7 @@ from tests.helpers import logits_of, random_tokens
 from tests.models.families import CASES, JUDGED, judge
 from tests.models.families.build import N_VOCAB, Case, write_case
 from tests.models.families.common import Net
+from tests.models.families.embedders import EMBEDDERS, FIRST, LAST, MEAN, vector
 from tests.models.test_families import WAITING
 
 PYTHON_ENV = "ZINC_LLAMACPP_PYTHON"
@@ -99,3 +100,17 @@ def test_the_package(name: str, tmp_path: Path) -> None:
     rounded = net.logits(tokens), Net(net.made).logits(tokens)
     allowance = np.abs(log_probabilities(rounded[0]) - log_probabilities(rounded[1])).max()
     assert_close(mine, want, (GELU_TABLE if CASES[name].gelu else EXACT) + 2 * allowance)
+
+
+@pytest.mark.parametrize("name", EMBEDDERS)
+def test_vectors(name: str, tmp_path: Path) -> None:
+    """Elements of vectors of length 1."""
+    case = EMBEDDERS[name]
+    made = write_case(tmp_path / f"{name}.gguf", case)
+    tokens = random_tokens(5, case.n_tokens, N_VOCAB - 2)
+    prompts = [tokens[:n] for n in (*LENGTHS, len(tokens))]
+    pooling = {MEAN: "MEAN", FIRST: "CLS", LAST: "LAST"}[case.keys["pooling_type"]]
+    want = ask(made.path, prompts, embedding=pooling)
+    for table, within in ((False, 5e-4 if case.gelu else 2e-6), (True, 5e-5)):
+        mine = np.array([vector(Net(made, kv16=False, gelu16=table), prompt) for prompt in prompts])
+        assert np.abs(mine - want).max() < within

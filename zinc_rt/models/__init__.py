@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 
-from zinc_rt.gguf import GGUFFile, get
+from zinc_rt.checks import printable, show
+from zinc_rt.gguf import SUPPORTED, GGUFFile, UnsupportedTensorType, get
+from zinc_rt.gguf.errors import OTHER_FORMAT
 from zinc_rt.models.architectures import Architecture, architecture_for, register, supported, unregister
 from zinc_rt.models.definition import (
     IMPLEMENTED_STATES,
@@ -15,6 +17,7 @@ from zinc_rt.models.definition import (
     WeightRows,
 )
 from zinc_rt.models.errors import BadDefinition, InvalidKey, MissingModelKey, UnsupportedFeature
+from zinc_rt.models.hidden import reads_whole
 
 __all__ = [
     "Architecture",
@@ -53,13 +56,35 @@ def define(file: GGUFFile) -> ModelDefinition:
     """
     name = architecture_of(file)
     architecture = architecture_for(name)
-    parts = get(file.metadata, "split.count", int, 1)
-    if parts > 1:
-        raise UnsupportedFeature(f"{file.path} is one of {parts} parts of a split model; join the parts into one file")
+    _refuse_types(file)
     definition = architecture.define(file, name)
+    _refuse_causality(file, definition)
     _refuse_unused(file, definition)
     _refuse_states(definition)
     return definition
+
+
+def _refuse_causality(file: GGUFFile, definition: ModelDefinition) -> None:
+    """Files whose tokens see the ones after them, of an architecture whose tokens do not."""
+    key = f"{definition.info.architecture}.attention.causal"
+    if not get(file.metadata, key, bool, True) and not reads_whole(definition.graph):
+        raise UnsupportedFeature(
+            f"{file.path} has {key} = false: its tokens see the ones after them, which this architecture does not do"
+            " here"
+        ).with_advice("what would run: a model that generates text, or a bert or nomic-bert model to embed texts")
+
+
+def _refuse_types(file: GGUFFile) -> None:
+    """Tensors in a format that no kernel reads."""
+    wrong = [tensor for tensor in file.tensors.values() if not tensor.type.supported]
+    if wrong:
+        first, types = wrong[0], ", ".join(sorted({tensor.type.name for tensor in wrong}))
+        more = f", like {len(wrong) - 1} others ({types})" if len(wrong) > 1 else ""
+        raise UnsupportedTensorType(
+            f"tensor {show(first.name)} is of type {first.type.name}, which is not supported here yet{more}; supported:"
+            f" {', '.join(kind.name for kind in SUPPORTED)}",
+            path=printable(file.path),
+        ).with_advice(OTHER_FORMAT)
 
 
 def _refuse_unused(file: GGUFFile, definition: ModelDefinition) -> None:

@@ -81,8 +81,7 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
         parts.leave(f"blk.{layer}.{tensor}.weight" for tensor in _DRAFT_TENSORS)
 
     def block(layer: int) -> BlockSpec:
-        fused = "attn_qkv" if parts.has(f"blk.{layer}.attn_qkv.weight") else None
-        attention = AttentionSpec(info.heads, rotation, qk_norm=True, qkv=fused, out_gate=True)
+        attention = AttentionSpec(info.heads, rotation, qk_norm=True, out_gate=True)
         mixer: Part = delta if info.recurrent[layer] else attention
         return BlockSpec((Branch("attn", mixer, "attn_norm"), Branch("ffn", ffn, "post_attention_norm")))
 

@@ -126,6 +126,13 @@ def norm_shapes(n_embd: int, *names: str) -> Shapes:
     return {f"{name}.weight": (n_embd,) for name in names}
 
 
+def drafting_shapes(n_embd: int) -> Shapes:
+    """What a block that drafts tokens has besides those of a usual block."""
+    return {"nextn.eh_proj.weight": (n_embd, 2 * n_embd)} | norm_shapes(
+        n_embd, "nextn.enorm", "nextn.hnorm", "nextn.shared_head_norm"
+    )
+
+
 FLOAT_PARTS = ("ffn_gate_inp", "conv", "norm", "position_embd", "token_types")
 """Tensors that files keep in F32, whatever they do with the others."""
 
@@ -173,9 +180,11 @@ def write_case(path: Path, case: Case, weights: GGMLType = GGMLType.F32) -> Made
     writer = GGUFWriter(path)
     writer.add("general.architecture", case.architecture)
     for key, value in case.keys.items():
-        whole = isinstance(value, int) and not isinstance(value, bool)
+        whole = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 32
         writer.add(f"{case.architecture}.{key}", value, ValueType.UINT32 if whole else None)
     add_vocabulary(writer)
+    if "token_types.weight" in case.shapes:
+        writer.add("tokenizer.ggml.token_type_count", case.shapes["token_types.weight"][0], ValueType.UINT32)
     formats = {}
 
     def format_of(name: str, shape: tuple[int, ...]) -> GGMLType:

@@ -39,7 +39,8 @@ CONTEXT_IN_USE = 512
 """Positions that tests open these models with."""
 
 
-def forward(net: Net, tokens: list[int]) -> np.ndarray:
+def hidden(net: Net, tokens: list[int]) -> np.ndarray:
+    """f64[n, n_embd] after the last norm."""
     k, n = net.keys, len(tokens)
     rope = rotation(net)
     residual = k.get("residual_scale", 1.0) if net.does("residual scale") else 1.0
@@ -54,8 +55,12 @@ def forward(net: Net, tokens: list[int]) -> np.ndarray:
         a = attention(net, net.norm(x, f"{p}attn_norm"), p, rope if turns else None, np.arange(n))
         x = x + residual * net.product(a, f"{p}attn_output")
         x = x + residual * feed_forward(net, net.norm(x, f"{p}ffn_norm"), p)
-    logits = net.head(net.norm(x, "output_norm"))
-    return logits / k.get("logit_scale", 1.0) if net.does("logit scale") else logits
+    return net.norm(x, "output_norm")
+
+
+def forward(net: Net, tokens: list[int]) -> np.ndarray:
+    logits = net.head(hidden(net, tokens))
+    return logits / net.keys.get("logit_scale", 1.0) if net.does("logit scale") else logits
 
 
 def attention(net: Net, h: np.ndarray, p: str, rope: Rope | None, positions: np.ndarray) -> np.ndarray:

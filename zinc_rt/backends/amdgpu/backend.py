@@ -16,7 +16,7 @@ from zinc_rt.amdgpu.pool import GpuMemory
 from zinc_rt.amdgpu.queue import TIMEOUT, GpuQueue
 from zinc_rt.backends.amdgpu.batches import Batches
 from zinc_rt.backends.amdgpu.lowering import GpuLowered, GpuLowering
-from zinc_rt.backends.amdgpu.memory import GraphMemory, Uploader, fill, planned
+from zinc_rt.backends.amdgpu.memory import GatheredRows, GraphMemory, Uploader, fill, planned
 from zinc_rt.backends.amdgpu.operations import StepShape
 from zinc_rt.backends.amdgpu.placement import scheduled
 from zinc_rt.backends.amdgpu.sampling import GpuSampling, make_sampling
@@ -33,7 +33,7 @@ from zinc_rt.backends.base import (
     check_step,
 )
 from zinc_rt.backends.errors import UnsupportedOp
-from zinc_rt.backends.graph_check import lookups, step_inputs
+from zinc_rt.backends.graph_check import logits_of, lookups, step_inputs
 from zinc_rt.errors import BackendClosed, BackendError
 from zinc_rt.ir.graph import Graph
 from zinc_rt.ir.op import Op
@@ -56,14 +56,15 @@ class GpuLoweredGraph(LoweredGraph):
     """A graph on a GPU.
 
     owner: the backend that lowered it, which alone can run it. recorded: its command lists by shape of a step.
-    positions: the input of that name, None for a graph without attention. samplings: the last ones, by tokens to choose
-    from, rows and shape. slots: where sequences' states are.
+    positions: the input of that name, None for a graph without attention. gathered: rows of tables that stay with the
+    host. samplings: the last ones, by tokens to choose from, rows and shape. slots: where sequences' states are.
     """
 
     owner: AmdBackend = field(kw_only=True)
     graph: Graph = field(kw_only=True)
     recorded: Batches = field(kw_only=True)
     positions: Ints | None = field(kw_only=True)
+    gathered: list[GatheredRows] = field(kw_only=True)
     samplings: dict[tuple[int, int, SamplingShape], GpuSampling] = field(default_factory=dict)
     slots: SlotStates = ()
 
@@ -166,6 +167,7 @@ class AmdBackend(Backend):
             outputs=memory.outputs,
             lookups=lookups(graph, memory.inputs),
             graph=graph,
+            gathered=memory.gathered,
             recorded=Batches(self.gpu, graph, lowered, memory, self._loaded),
             positions=memory.inputs[graph.buffer(attended[0].inputs[3]).name] if attended else None,
             slots=tuple(memory.states),
@@ -225,10 +227,10 @@ class AmdBackend(Backend):
         key = (n_vocab, rows, shape)
         if (known := ours.samplings.get(key)) is not None:
             return known
-        heads = [n for n in ours.graph.nodes if n.op is Op.LM_HEAD]
-        if len(heads) != 1:
-            raise UnsupportedOp(f"{len(heads)} products give logits; tokens can be sampled from those of one")
-        width = int(ours.graph.buffer(heads[0].outputs[0]).shape[1])
+        logits = logits_of(ours.graph)
+        if len(logits) != 1:
+            raise UnsupportedOp(f"{len(logits)} products give logits; tokens can be sampled from those of one")
+        width = int(ours.graph.buffer(logits[0]).shape[1])
         if not 1 <= n_vocab <= width or (rows > 1 and n_vocab != width):
             raise BackendError(f"tokens of {rows} rows sampled among {n_vocab}; a row has {width} logits")
         made = plan(n_vocab, rows, shape)
@@ -270,6 +272,8 @@ class AmdBackend(Backend):
 
     def _submit(self, batch: GpuLoweredGraph, sampling: GpuSampling | None) -> StepFence:
         n_rows, n_logits = check_step(batch)
+        for gathered in batch.gathered:
+            gathered.bring(n_rows)
         recorded = batch.recorded.of(_shape(batch, n_rows, n_logits), sampling)
         self._undrained = True
         for part in recorded:

@@ -31,9 +31,8 @@ from zinc_rt.numerics import GROUP
 
 
 class Gated(NamedTuple):
-    """y = act(x gate^T + gate_bias) * (x up^T + up_bias); ids: the chosen experts of each row, None for one matrix.
-
-    node: what has the activation's attributes.
+    """y = activation(x gate^T + gate_bias) * (x up^T + up_bias); ids: the chosen experts of each row, None for one
+    matrix. alpha, limit: of the activation "clamped".
     """
 
     node: Node
@@ -44,6 +43,9 @@ class Gated(NamedTuple):
     gate_bias: int | None
     up_bias: int | None
     y: int
+    activation: str = "silu"
+    alpha: float = 0.0
+    limit: float = 0.0
 
 
 class ExpertsDown(NamedTuple):
@@ -105,6 +107,8 @@ class Joins:
         for node in fused.nodes:
             if isinstance(node, Product | Gate | Attend | ExpertDown):
                 self._made[node.y] = node
+            elif isinstance(node, ExpertGate) and node.gated is not None:
+                self._made[node.gated] = node
             elif isinstance(node, Single):
                 self._made.update(dict.fromkeys(node.node.outputs, node))
         self._shared = {
@@ -124,7 +128,10 @@ class Joins:
         }
         joined: dict[int, Normed] = {}
         for i, node in enumerate(nodes):
-            if isinstance(node, NormRows) and node.residual is not None and node.logit_rows is None:
+            factors = isinstance(node, NormRows) and (node.residual_scale, node.total_scale) != (None, None)
+            if not isinstance(node, NormRows) or factors or node.weight is None:
+                continue
+            if node.residual is not None and node.logit_rows is None:
                 made = [sources[b] for b in node.sources if b in sources and self._read_once(b)]
                 if made and node.x != node.residual:
                     joined[i] = Normed(node.node, made[0], node)
@@ -138,9 +145,9 @@ class Joins:
     def _joined(self, node: FusedNode) -> Joined:
         made: Joined | None = None
         if isinstance(node, Gate):
-            made = self._gated_rows(node)
+            made = self._gated_apart(node) if node.node.op is Op.MOE_SWIGLU else self._gated_rows(node)
         elif isinstance(node, ExpertGate):
-            made = self._gated_experts(node)
+            made = None if node.y is None else self._gated_experts(node, node.y)
         elif isinstance(node, ExpertDown):
             made = self._down(node)
         elif isinstance(node, Single):
@@ -182,13 +189,29 @@ class Joins:
             return None
         if len(down) != 1 or down[0].y not in self._shared or not self._alike(gate.weight, up.weight):
             return None
-        self._gone |= {id(gate), id(up)}
-        return Gated(node.node, gate.x, None, gate.weight, up.weight, gate.bias, up.bias, node.y)
-
-    def _gated_experts(self, n: ExpertGate) -> Gated | None:
-        if n.y is None or not self._alike(n.gate, n.up) or (n.gate_bias is None) != (n.up_bias is None):
+        if node.up_start or self._graph.buffer(node.gate).shape != self._graph.buffer(node.up).shape:
             return None
-        return Gated(n.node, n.x, n.ids, n.gate, n.up, n.gate_bias, n.up_bias, n.y)
+        self._gone |= {id(gate), id(up)}
+        return Gated(
+            node.node, gate.x, None, gate.weight, up.weight, gate.bias, up.bias, node.y, node.activation, node.alpha,
+            node.limit,
+        )  # fmt: skip
+
+    def _gated_experts(self, n: ExpertGate, y: int) -> Gated | None:
+        if not self._alike(n.gate, n.up) or (n.gate_bias is None) != (n.up_bias is None):
+            return None
+        return Gated(n.node, n.x, n.ids, n.gate, n.up, n.gate_bias, n.up_bias, y)
+
+    def _gated_apart(self, n: Gate) -> Gated | None:
+        """Of experts with another activation than the one that all backends fuse."""
+        made = self._made.get(n.gate)
+        if not isinstance(made, ExpertGate) or made.upped != n.up or n.gate == n.up:
+            return None
+        joined = self._gated_experts(made, n.y)
+        if joined is None or not all(self._takes(b, Op.MOE_SWIGLU) for b in (n.gate, n.up)):
+            return None
+        self._gone.add(id(made))
+        return joined._replace(node=n.node, activation=n.activation, alpha=n.alpha, limit=n.limit)
 
     @staticmethod
     def _down(n: ExpertDown) -> ExpertsDown:
@@ -224,7 +247,7 @@ class Joins:
         made = self._made.get(node.inputs[0])
         if not isinstance(made, Attend) or not self._takes(made.y, Op.SIGMOID_MUL):
             return None
-        if made.head_dim % GROUP:  # the merge stores no int8 then
+        if made.value_dim % GROUP:  # the merge stores no int8 then
             return None
         self._gone.add(id(made))
         return GatedAttend(node, made, node.inputs[1], node.outputs[0])

@@ -37,6 +37,7 @@ class GpuLowered:
     kernels: list[KernelEntry] = field(default_factory=list)
     counters: dict[Hashable, int] = field(default_factory=dict)
     rotations: list[int] = field(default_factory=list)  # buffers of cosines and sines, which kernels want apart
+    gathered: dict[int, int] = field(default_factory=dict)  # tables that stay with the host, and the ids of their rows
 
 
 class GpuLowering(Lowering):

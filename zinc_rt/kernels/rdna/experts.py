@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from zinc_rt.formats import table
 from zinc_rt.formats.decode import format_of
-from zinc_rt.kernels.rdna.activation import gated
+from zinc_rt.kernels.maths import gated
 from zinc_rt.kernels.rdna.groups import group_value, group_weights
 from zinc_rt.kernels.rdna.matvec import add_all_groups, add_chains
 from zinc_rt.kernels.rdna.quantize import quantize_four
@@ -22,6 +22,7 @@ from zinc_rt.lang.ops import (
     regs,
     select,
     shared,
+    splat,
     unroll,
     wave_reduce_add,
     workgroup_id,
@@ -118,7 +119,7 @@ def stored(a, parts, out: u32, block: u32, n_ff: u32, PACKED: bool, ACT: str, M:
             gates = concat(concat(mine[at], mine[at + 1]), concat(mine[at + 2], mine[at + 3]))
             p = mine + GROUP
             ups = concat(concat(p[at], p[at + 1]), concat(p[at + 2], p[at + 3]))
-            v = gated(gates, ups, a.alpha, a.limit, ACT)
+            v = gated(gates, ups, splat(a.alpha, 4), splat(a.limit, 4), ACT)
             four = u64(out + wave) * u64(n_ff >> 2) + u64(block * (GROUP // 4))
             group = u64(out + wave) * u64(n_ff >> GROUP_SHIFT) + u64(block)
             q, d, s = a.out_q + four, a.out_d + group, a.out_s + group
@@ -207,7 +208,7 @@ def expert_rows(a: ptr[GpuExpertRowsArgs, Space.CONSTANT], FMT: str, BIAS: bool)
 
 @kernel(workgroup=512)
 def gated_experts(
-    a: ptr[GpuGatedArgs, Space.CONSTANT], GATE: str, UP: str, PACKED: bool, BIAS: bool, ACT: str = "silu"
+    a: ptr[GpuGatedArgs, Space.CONSTANT], GATE: str, UP: str, PACKED: bool, BIAS: bool, ACT: str
 ):  # fmt: skip
     """Of each row's chosen experts; workgroups: rows in x, k in y, ceil(n_ff / 32) in z."""
     row, j = workgroup_id(0), workgroup_id(1)
@@ -218,7 +219,7 @@ def gated_experts(
 
 @kernel(workgroup=512)
 def gated_rows(
-    a: ptr[GpuGatedArgs, Space.CONSTANT], GATE: str, UP: str, PACKED: bool, BIAS: bool, M: int, ACT: str = "silu"
+    a: ptr[GpuGatedArgs, Space.CONSTANT], GATE: str, UP: str, PACKED: bool, BIAS: bool, M: int, ACT: str
 ):  # fmt: skip
     """Of one pair of matrices and blocks of M rows of activations: blocks in x, 1 in y, ceil(n_ff / 32) in z."""
     row = workgroup_id(0) * M

@@ -80,10 +80,10 @@ def norm_rows(t, x: ptr[f32], n: u32, first: u32, PACKED: bool, PLAIN: bool, M: 
                 group = at >> GROUP_SHIFT
                 norm_row_quantized(
                     x + at, t.residual + at, t.weight, t.total + at, t.q + (at >> 2), t.d + group, t.s + group, n,
-                    t.eps, t.y + at, True, BOTH=PLAIN,
+                    t.eps, (), True, True, t.y + at, PLAIN,
                 )  # fmt: skip
             else:
-                norm_row(x + at, t.residual + at, t.weight, t.total + at, t.y + at, n, t.eps, True)
+                norm_row(x + at, t.residual + at, t.weight, t.total + at, t.y + at, n, t.eps, (), True, True)
 
 
 @inline

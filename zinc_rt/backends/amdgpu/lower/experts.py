@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 from zinc_rt.backends.amdgpu.joins import ExpertsDown, Gated, Route
-from zinc_rt.backends.amdgpu.lowering import ELSEWHERE, GPU, GpuLowering
+from zinc_rt.backends.amdgpu.lowering import ELSEWHERE, FOUR, GPU, GpuLowering
 from zinc_rt.backends.amdgpu.operations import BLOCKS, ArgumentBlock, TempSpec, block_of, padded_rows
 from zinc_rt.backends.errors import UnsupportedOp
 from zinc_rt.backends.fusion import ExpertGate, Single
@@ -119,7 +119,10 @@ def gate_up(low: GpuLowering, n: ExpertGate) -> None:
     if n.y is not None:
         width = low.width(n.y)
         arguments = (*made, low.at(n.y))
-        low.elements(n.node, "swiglu", "n_rows", width, arguments, tuple(p.key for p in made), (n.y,))
+        low.emit(
+            n.node, DECODE["swiglu"], lambda s: (-(-s.n_rows * width // FOUR),),
+            (*arguments, lambda s: s.n_rows * width, 0.0, 0.0), "n_rows", tuple(p.key for p in made), (n.y,),
+        )  # fmt: skip
 
 
 def _rows_of_experts(
@@ -151,16 +154,17 @@ def gated(low: GpuLowering, n: Gated) -> None:
         "gate_bias": 0 if n.gate_bias is None else low.at(n.gate_bias),
         "up_bias": 0 if n.up_bias is None else low.at(n.up_bias), "ids": 0 if n.ids is None else low.at(n.ids),
         **dict(zip(("out_q", "out_d", "out_s") if packed else ("y",), results, strict=True)),
-        "n_in": n_in, "n_ff": n_ff, "k": k,
+        "n_in": n_in, "n_ff": n_ff, "k": k, "alpha": n.alpha, "limit": n.limit,
     })  # fmt: skip
+    how: dict[str, Any] = {"packed": packed, "bias": bias, "activation": n.activation}
     blocks, writes = -(-n_ff // GROUP), tuple(place.key for place in results)
     if n.ids is not None:
         low.emit(
-            n.node, gated_experts(*kinds, packed=packed, bias=bias), lambda s: (s.n_rows, k, blocks), (block,),
+            n.node, gated_experts(*kinds, **how), lambda s: (s.n_rows, k, blocks), (block,),
             "n_rows", (*keys, n.ids), writes, lambda s: 2 * s.n_rows * k * n_ff * n_in,
         )  # fmt: skip
         return
-    entries = {m: gated_rows(*kinds, m, packed=packed, bias=bias) for m in BLOCKS if m <= padded_rows(low.sizes.n_rows)}
+    entries = {m: gated_rows(*kinds, m, **how) for m in BLOCKS if m <= padded_rows(low.sizes.n_rows)}
     low.out.kernels += entries.values()
     low.emit(
         n.node, lambda s: entries[block_of(s.n_rows)], lambda s: (-(-s.n_rows // block_of(s.n_rows)), 1, blocks),

@@ -33,6 +33,7 @@ def _tail(
     norm: NormRows = n.norm
     assert norm.residual is not None
     assert norm.total is not None
+    assert norm.weight is not None
     other = norm.residual if norm.x == n.source.y else norm.x
     quantized = low.only_packed(norm.y)
     packed = quantized or low.also_packed(norm.y)
