@@ -52,9 +52,10 @@ class Layer:
     shared: T | None = None
     gated: bool = True
     gating: str = "softmax"
+    activation: str = "silu"
 
 
-def layer(a: Layer, rows: tuple[int, ...] = (1, 3, 8, 11), seed: int = 3) -> Case:
+def layer(a: Layer, rows: tuple[int, ...] = (1, 3, 9), seed: int = 3) -> Case:
     """The router, the experts, and the shared expert where there is one."""
     rng = np.random.default_rng(seed)
     net = Net(max(rows))
@@ -71,14 +72,14 @@ def layer(a: Layer, rows: tuple[int, ...] = (1, 3, 8, 11), seed: int = 3) -> Cas
     biases = [net.matrix(T.F32, ordinary(rng, e, n).view(np.uint8)) for n in widths]
     gated, upped, act = (net.temp(a.k * f) for _ in range(3))
     net.node(Op.MOE_GATE_UP, [x, ids, *matrices[:2], *biases[:2]], [gated, upped])
-    net.node(Op.MOE_SWIGLU, [gated, upped], [act])
+    net.node(Op.MOE_SWIGLU, [gated, upped], [act], activation=a.activation)
     y = net.out("y", 13) if a.shared is None else net.temp(13)
     net.node(Op.MOE_DOWN_ACC, [act, ids, weights, matrices[2], *biases[2:]], [y])
     if a.shared is not None:
         g, u, s, p = net.temp(f), net.temp(f), net.temp(f), net.temp(13)
         for out in (g, u):
             net.node(Op.MATMUL, [x, net.matrix(a.shared, raw_rows(a.shared, rng, f, a.n))], [out])
-        net.node(Op.SWIGLU, [g, u], [s])
+        net.node(Op.SWIGLU, [g, u], [s], activation=a.activation)
         net.node(Op.MATMUL, [s, net.matrix(a.shared, raw_rows(a.shared, rng, 13, f))], [p])
         inputs = [y, p]
         if a.gated:
@@ -91,7 +92,9 @@ def layer(a: Layer, rows: tuple[int, ...] = (1, 3, 8, 11), seed: int = 3) -> Cas
 LAYERS: dict[str, Layer] = {
     **{f"{kind.name}": Layer(kind, kind, kind) for kind in (*QUANTISED, *FLOATS)},
     "shared": Layer(shared=T.Q4_K, f=512, n=512, k=4, n_experts=9),
-    "shared, no gate": Layer(shared=T.Q8_0, gated=False, gating="sigmoid"),
+    "shared, no gate": Layer(T.Q8_0, T.Q8_0, T.Q8_0, n=64, f=64, shared=T.Q8_0, gated=False, gating="sigmoid"),
+    "gelu": Layer(T.Q8_0, T.Q8_0, T.Q8_0, n=64, f=64, shared=T.Q4_0, activation="gelu"),
+    "clamped": Layer(T.Q4_0, T.Q4_0, T.F16, n=64, f=48, bias=True, activation="clamped"),
     "shared floats": Layer(T.F16, T.F16, T.F16, n=72, f=40, shared=T.F32, bias=True),
     "biases": Layer(T.Q8_0, T.Q4_0, T.Q5_0, n=96, f=96, bias=True, gating="softmax_chosen"),
     "float down": Layer(T.Q8_0, T.Q8_0, T.BF16, n=64, f=96),
@@ -111,7 +114,7 @@ def backend() -> Iterator[AmdBackend]:
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_layers(backend: AmdBackend, name: str) -> None:
-    case = layer(LAYERS[name], (1, 11) if name in ("wide", "long down") else (1, 3, 8, 11))
+    case = layer(LAYERS[name], (1, 2) if name in ("wide", "long down", "shared") else (1, 3, 9))
     want = expected(case)
     assert finite_share(want, case) > 0.99
     check(backend, case, want)
