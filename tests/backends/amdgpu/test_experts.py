@@ -103,6 +103,7 @@ LAYERS: dict[str, Layer] = {
     "long down": Layer(T.Q4_0, T.Q4_0, T.Q4_1, n=32, f=1120, k=2, n_experts=3),
     "wide": Layer(T.Q6_K, T.Q5_K, T.Q4_K, n=2304, f=768, n_experts=3, k=2),
     "one of each kind": Layer(T.F16, T.Q8_0, T.Q8_0, n=64, f=64),
+    "many": Layer(T.Q4_0, T.Q4_0, T.Q5_1, n=32, f=256, n_experts=20, k=17),
     "all": Layer(T.Q8_0, T.Q8_0, T.Q8_0, n=32, f=32, n_experts=4, k=4),
 }
 
