@@ -1,21 +1,25 @@
 """Writes GGUF models of real shapes with random weights: speed does not depend on the values of the weights.
 
-    python benchmarks/random_model.py FOLDER [qwen3-0.6b-q8_0 ...]
+    python benchmarks/random_model.py FOLDER [qwen3-0.6b-q8_0 qwen3-30b-a3b-12l-q4_k_m ...]
 
-Without names: all models of the table (13 GB). The text such a model makes is noise.
+Without names: all dense models of the table (13 GB). `12l` keeps the first 12 layers of a model that would not fit.
+The text such a model makes is noise.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import math
+import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from shapes import MIXES, SIZES, Shape, Sizes
 
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf import GGMLType, GGUFWriter, ValueType
@@ -26,76 +30,25 @@ T = GGMLType
 Bytes = npt.NDArray[np.uint8]
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """A dense qwen3 model. The defaults are Qwen3-0.6B's, from its configuration file."""
-
-    n_embd: int = 1024
-    n_layers: int = 28
-    n_heads: int = 16
-    n_kv_heads: int = 8
-    head_dim: int = 128
-    n_ff: int = 3072
-    n_vocab: int = 151_936
-    tied: bool = True
-
-
-SIZES = {
-    "qwen3-0.6b": Sizes(),
-    "qwen3-8b": Sizes(n_embd=4096, n_layers=36, n_heads=32, n_ff=12288, tied=False),
-    # All overhead. Heads of 64: llama.cpp's float16 dot product is scalar below that, which is not what is compared.
-    "toy": Sizes(n_embd=64, n_heads=2, n_kv_heads=1, head_dim=64, n_ff=128, n_vocab=512),
-}
-QUANTS = {"q8_0": T.Q8_0, "q4_0": T.Q4_0, "q4_k_m": T.Q4_K, "q6_k": T.Q6_K, "bf16": T.BF16}
 NAMES = [
-    *(f"qwen3-0.6b-{quant}" for quant in QUANTS),
+    *(f"qwen3-0.6b-{quant}" for quant in ("q8_0", "q4_0", "q4_k_m", "q6_k", "bf16")),
     *(f"qwen3-8b-{quant}" for quant in ("q4_0", "q4_k_m")),
     "toy-q8_0",
 ]
-FILE_TYPES = {"q8_0": 7, "q4_0": 2, "q4_k_m": 15, "q6_k": 18, "bf16": 32}
-"""general.file_type: llama.h, enum llama_ftype."""
+"""What is written when nothing is named."""
 STD = 0.02
 """Spread of the weights: near 1/sqrt(n) for the widths here, so that nothing grows without bound."""
 POOL_ROWS, POOL_COLUMNS = 256, 4096
 
 
-def shapes(sizes: Sizes) -> Iterator[tuple[str, int, tuple[int, ...]]]:
-    """(name, layer or -1, shape) of every tensor."""
-    q, kv, n = sizes.n_heads * sizes.head_dim, sizes.n_kv_heads * sizes.head_dim, sizes.n_embd
-    yield "token_embd.weight", -1, (sizes.n_vocab, n)
-    yield "output_norm.weight", -1, (n,)
-    if not sizes.tied:
-        yield "output.weight", -1, (sizes.n_vocab, n)
-    layer = {
-        "attn_norm": (n,),
-        "attn_q": (q, n),
-        "attn_k": (kv, n),
-        "attn_v": (kv, n),
-        "attn_q_norm": (sizes.head_dim,),
-        "attn_k_norm": (sizes.head_dim,),
-        "attn_output": (n, q),
-        "ffn_norm": (n,),
-        "ffn_gate": (sizes.n_ff, n),
-        "ffn_up": (sizes.n_ff, n),
-        "ffn_down": (n, sizes.n_ff),
-    }
+def shapes(sizes: Sizes) -> Iterator[tuple[str, str, int, Shape]]:
+    """(name, role, layer or -1, shape) of every tensor."""
+    for role, shape in sizes.model_tensors().items():
+        yield f"{role}.weight", role, -1, shape
     for i in range(sizes.n_layers):
-        for role, shape in layer.items():
-            yield f"blk.{i}.{role}.weight", i, shape
-
-
-def format_of(name: str, layer: int, quant: str, sizes: Sizes) -> GGMLType:
-    """The mix called Q4_K_M keeps the head, and half of the value and down matrices, at six bits.
-
-    Which layers' those are: llama.cpp, use_more_bits.
-    """
-    if quant != "q4_k_m":
-        return QUANTS[quant]
-    eighth = sizes.n_layers // 8
-    more = layer < eighth or layer >= 7 * sizes.n_layers // 8 or (layer - eighth) % 3 == 2
-    head = name == ("token_embd.weight" if sizes.tied else "output.weight")
-    sensitive = "attn_v" in name or "ffn_down" in name
-    return T.Q6_K if head or (sensitive and more) else T.Q4_K
+        for role, shape in sizes.layer(i).items():
+            # A role with a dot is the rest of the name; a last dot stands for a name without ending.
+            yield f"blk.{i}.{role.rstrip('.') if '.' in role else role + '.weight'}", role, i, shape
 
 
 def pool(kind: GGMLType, rng: np.random.Generator) -> Bytes:
@@ -121,7 +74,9 @@ def _with_scales(raw: Bytes, places: Iterable[int], sizes: Iterable[float], rng:
 
 def vocabulary(n: int) -> tuple[list[str], list[str]]:
     """Byte-level tokens and merges: the bytes, then pairs and triples of letters, then two control tokens."""
-    letters = [byte_to_char()[code] for code in b" etaoinshrdlcumwfgypbvkjxqzETAOINSHRDLCUMWFGYPBVKJXQZ0123456789"]
+    letters = [
+        byte_to_char()[code] for code in b" etaoinshrdlcumwfgypbvkjxqzETAOINSHRDLCUMWFGYPBVKJXQZ0123456789.,;:!?-"
+    ]
     pairs = itertools.product(letters, letters)
     triples = ((a + b, c) for a, b, c in itertools.product(letters, letters, letters))
     merges = list(itertools.islice(itertools.chain(pairs, triples), n - 258))
@@ -134,18 +89,6 @@ def metadata(name: str, quant: str, sizes: Sizes) -> dict[str, Any]:
     """The keys of the file."""
     tokens, merges = vocabulary(sizes.n_vocab)
     n = len(tokens)
-    model = {
-        "context_length": 40_960,
-        "embedding_length": sizes.n_embd,
-        "block_count": sizes.n_layers,
-        "feed_forward_length": sizes.n_ff,
-        "attention.head_count": sizes.n_heads,
-        "attention.head_count_kv": sizes.n_kv_heads,
-        "attention.key_length": sizes.head_dim,
-        "attention.value_length": sizes.head_dim,
-        "attention.layer_norm_rms_epsilon": 1e-6,
-        "rope.freq_base": 1e6,
-    }
     text = {
         "model": "gpt2",
         "pre": "qwen2",
@@ -157,38 +100,65 @@ def metadata(name: str, quant: str, sizes: Sizes) -> dict[str, Any]:
         "add_bos_token": False,
     }
     return {
-        "general.architecture": "qwen3",
+        "general.architecture": sizes.architecture,
         "general.name": f"random {name}",
-        "general.file_type": FILE_TYPES[quant],
+        "general.file_type": MIXES[quant].file_type,
         "general.quantization_version": 2,
-        **{f"qwen3.{key}": value for key, value in model.items()},
+        **{f"{sizes.architecture}.{key}": value for key, value in sizes.keys().items()},
         **{f"tokenizer.ggml.{key}": value for key, value in text.items()},
     }
 
 
-def write(path: Path, name: str) -> int:
-    """Write the model of that name; returns the file's size. Raises `GGUFWriteError`."""
+def parse(name: str) -> tuple[Sizes, str]:
+    """The sizes and the mix of a name: MODEL-MIX, or MODEL-12l-MIX for its first 12 layers. Raises ValueError."""
     base, _, quant = name.rpartition("-")
-    sizes = SIZES[base]
+    cut = re.fullmatch(r"(.+)-(\d+)l", base)
+    sizes = SIZES.get(cut[1] if cut else base)
+    if sizes is None or quant not in MIXES:
+        raise ValueError(f"there is no model {name}; there are {', '.join(SIZES)} as {', '.join(MIXES)}")
+    if cut is None:
+        return sizes, quant
+    n_layers = int(cut[2])
+    if not 0 < n_layers <= sizes.n_layers:
+        raise ValueError(f"{name} has {n_layers} layers, {cut[1]} has 1 to {sizes.n_layers}")
+    return replace(sizes, n_layers=n_layers), quant
+
+
+def _vector(name: str, shape: Shape, rng: np.random.Generator) -> npt.NDArray[np.float32]:
+    """Values of a tensor that stays float32 and is no product: norms are near 1."""
+    values = rng.standard_normal(shape)
+    if name.endswith("ssm_a"):
+        return (-np.exp(values)).astype(np.float32)
+    if name == "rope_freqs.weight":
+        return np.where(np.arange(shape[0]) < shape[0] // 4, 1.0, 1e30).astype(np.float32)
+    centre = 0.0 if name.endswith((".bias", "attn_sinks.weight", "ffn_gate_inp_shexp.weight")) else 1.0
+    return (centre + 0.1 * values).astype(np.float32)
+
+
+def write(path: Path, name: str) -> int:
+    """Write the model of that name; returns the file's size. Raises `GGUFWriteError`, ValueError for no such name."""
+    sizes, quant = parse(name)
     rng = np.random.default_rng(0)
     writer = GGUFWriter(path)
     for key, value in metadata(name, quant, sizes).items():
         writer.add(key, value, ValueType.UINT32 if type(value) is int else None)
-    tensors = [(tensor, format_of(tensor, layer, quant, sizes), shape) for tensor, layer, shape in shapes(sizes)]
+    tensors = [
+        (tensor, None if len(shape) == 1 or tensor.endswith(".bias") else sizes.format_of(role, layer, quant), shape)
+        for tensor, role, layer, shape in shapes(sizes)
+    ]
     largest: dict[GGMLType, int] = {}
     for _, kind, shape in tensors:
-        if len(shape) == 2:
-            largest[kind] = max(largest.get(kind, 0), shape[0] * kind.row_bytes(shape[1]))
+        if kind is not None:
+            largest[kind] = max(largest.get(kind, 0), math.prod(shape[:-1]) * kind.row_bytes(shape[-1]))
     # Every tensor is a window of one long repetition: nothing is copied but by the writer.
     pools = {kind: pool(kind, rng) for kind in largest}
     repeated = {kind: np.resize(part, largest[kind] + part.size) for kind, part in pools.items()}
     for tensor, kind, shape in tensors:
-        if len(shape) == 1:
-            norm = (1 + 0.1 * rng.standard_normal(shape)).astype(np.float32)
-            writer.add_tensor(tensor, norm, T.F32, shape)
+        if kind is None:
+            writer.add_tensor(tensor, _vector(tensor, shape, rng), T.F32, shape)
         else:
             start = int(rng.integers(0, pools[kind].size // kind.block_bytes)) * kind.block_bytes
-            end = start + shape[0] * kind.row_bytes(shape[1])
+            end = start + math.prod(shape[:-1]) * kind.row_bytes(shape[-1])
             writer.add_tensor(tensor, repeated[kind][start:end], kind, shape)
     return writer.write()
 
@@ -197,10 +167,18 @@ def main() -> None:
     """Write the models that are not there yet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}")
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"MODEL-MIX or MODEL-12l-MIX; models: {', '.join(SIZES)}; mixes: {', '.join(MIXES)}",
+    )
     args = parser.parse_args()
-    if unknown := sorted(set(args.names) - set(NAMES)):
-        parser.error(f"there is no model {', '.join(unknown)}; there are {', '.join(NAMES)}")
+    for name in args.names:
+        try:
+            parse(name)
+        except ValueError as error:
+            parser.error(str(error))
     args.folder.mkdir(parents=True, exist_ok=True)
     for name in args.names or NAMES:
         path = args.folder / f"{name}.gguf"

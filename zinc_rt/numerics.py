@@ -24,6 +24,9 @@ PAGE_SHIFT: Final = PAGE_TOKENS.bit_length() - 1
 SUM_BLOCK: Final = 1024
 """Scores whose sum sampling forms from left to right before it adds such sums."""
 
+LEAST_EXPERT_WEIGHTS: Final = 2.0**-14
+"""What the weights of a row's experts are divided by at the least, where they are normalised."""
+
 QUANT_MAX: Final = 127.0
 """What the largest activation of a group becomes."""
 MIN_NORMAL: Final = 2.0**-126
@@ -51,7 +54,37 @@ EXP_POLY: Final = (
     float.fromhex("0x1.0p-1"),
 )
 """Minimax fit of (e^r - 1 - r) / r^2 on |r| <= ln(2)/2, relative to e^r; its error is 0.001 ulp before rounding."""
+SOFTPLUS_POLY: Final = (
+    float.fromhex("0x1.dc3cbep-4"),
+    float.fromhex("0x1.bc6abap-4"),
+    float.fromhex("0x1.24ca56p-3"),
+    float.fromhex("0x1.9998cep-3"),
+    float.fromhex("0x1.555556p-2"),
+)
+"""Minimax fit of (artanh(s) / s - 1) / z with z = s^2 on 0 <= z <= 1/9; its error is 0.02 ulp of the logarithm."""
 EXP_MIN: Final = -104.5
 """Below this the result rounds to zero; clamping keeps 2^n representable."""
 EXP_MAX: Final = 89.0
 """Above this the result rounds to infinity."""
+
+TANH_SMALL: Final = 0.625
+"""Below this tanh is its own polynomial, from here on it is made of exp."""
+TANH_POLY: Final = (
+    float.fromhex("-0x1.75e1cep-8"),
+    float.fromhex("0x1.52269cp-6"),
+    float.fromhex("-0x1.b83c5ap-5"),
+    float.fromhex("0x1.110726p-3"),
+    float.fromhex("-0x1.555532p-2"),
+)
+"""Minimax fit of (tanh(a) / a - 1) / a^2 by powers of a^2 on a <= 0.625, relative to tanh; its error is 0.04 ulp."""
+
+# GELU in its tanh form, 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), is x sigmoid(w) with
+# w = x (GELU_LINEAR + GELU_CUBIC x^2).
+GELU_LINEAR: Final = 1.5957691216057308
+GELU_CUBIC: Final = 0.07135481627159995
+
+ACTIVATIONS: Final = ("silu", "gelu", "clamped")
+"""What a gated feed-forward may do to its gate."""
+CLAMP_ALPHA: Final = 1.702
+CLAMP_LIMIT: Final = 7.0
+"""Of "clamped", where a graph does not say others."""

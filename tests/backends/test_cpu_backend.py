@@ -167,7 +167,7 @@ def test_missing_bindings_are_named(backend: HostBackend) -> None:
     backend.lower(graph, SIZES, weights, constants)
 
 
-@pytest.mark.parametrize("op", [Op.SAMPLE, Op.MOE_GATE_TOPK, Op.MATMUL_WMMA_F16, Op.STREAM_OUT])
+@pytest.mark.parametrize("op", [Op.SAMPLE, Op.RMS_NORM_FUSED_QKV, Op.MATMUL_WMMA_F16, Op.STREAM_OUT])
 def test_operations_without_a_kernel_are_named(op: Op, backend: HostBackend) -> None:
     b = GraphBuilder("strange")
     x = b.buffer("x", BufferKind.INPUT, DType.F32, ["n_rows", 4])

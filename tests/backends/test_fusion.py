@@ -129,10 +129,10 @@ def test_wanted_rows_only_where_nobody_reads_others() -> None:
 def test_barriers_are_dropped_and_unknown_operations_stand_alone() -> None:
     net = Small()
     net.node(Op.BARRIER, [], [])
-    net.node(Op.MOE_SWIGLU, [net.x, net.residual], [net.out("y", 32)])
+    net.node(Op.LOAD_REQUEST_STATE, [net.x, net.residual], [net.out("y", 32)])
     (only,) = net.fused().nodes
     assert type(only) is Single
-    assert only.node.op is Op.MOE_SWIGLU
+    assert only.node.op is Op.LOAD_REQUEST_STATE
 
 
 def test_readers() -> None:

@@ -29,7 +29,7 @@ from zinc_rt.ir.errors import BadAttribute, UnknownAttribute, WrongBindingCount
 from zinc_rt.ir.op import Op
 
 TOY = Path(__file__).parent / "toy"
-NEW = Op.MOE_SWIGLU  # a number of the table that nothing runs yet
+NEW = Op.LOAD_REQUEST_STATE  # a number of the table that nothing runs yet
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -99,7 +99,7 @@ def test_the_verifier_knows_it() -> None:
         b.node(NEW, [x, w, w][:inputs], [b.buffer("y", "output", "f32", ["n_rows", 8])], **attrs)
         if inputs == 1:
             b.node(Op.BIAS_ADD, [x, w], [b.buffer("z", "output", "f32", ["n_rows", 8])])
-        with pytest.raises(wrong, match="moe_swiglu"):
+        with pytest.raises(wrong, match="load_request_state"):
             b.build()
 
 
@@ -109,14 +109,14 @@ def test_what_is_defined_twice_is_refused() -> None:
     with pytest.MonkeyPatch.context() as patch:
         again = importlib.import_module("zinc_rt.ir.ops.scaled").OPS
         patch.setattr("zinc_rt.ir.ops.barrier.OPS", again)
-        with pytest.raises(ValueError, match="MOE_SWIGLU is defined twice"):
+        with pytest.raises(ValueError, match="LOAD_REQUEST_STATE is defined twice"):
             ops.collect()
 
 
 def test_a_backend_without_a_lowering_refuses_it() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(CPU, "_known", {key: f for key, f in CPU._known.items() if key is not NEW})
-        with CpuBackend(threads=1) as backend, pytest.raises(UnsupportedOp, match="MOE_SWIGLU"):
+        with CpuBackend(threads=1) as backend, pytest.raises(UnsupportedOp, match="LOAD_REQUEST_STATE"):
             backend.plan(case().graph, case().sizes)
 
 

@@ -10,7 +10,7 @@ from zinc_rt.ir.graph import DType, Graph
 from zinc_rt.ir.op import Op
 
 WEIGHT_TYPES = [dtype for dtype in DType if dtype is not I32]
-OPAQUE = [Op.MOE_SWIGLU, Op.SSM_CONV1D, Op.SAMPLE, Op.VERIFY_K, Op.MATMUL_WMMA_F16]
+OPAQUE = [Op.LOAD_REQUEST_STATE, Op.SAMPLE, Op.VERIFY_K, Op.MATMUL_WMMA_F16]
 NAMES = st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=1, max_size=12)
 SCALARS = (
     st.booleans() | st.integers(-(1 << 63), (1 << 63) - 1) | st.floats(allow_nan=False, allow_infinity=False)

@@ -198,7 +198,7 @@ def test_totals_are_the_sums() -> None:
 def test_operations_without_a_formula_are_named_not_guessed() -> None:
     b = GraphBuilder("g")
     x, y = b.buffer("x", INPUT, F32, ["n_rows", 8]), b.buffer("y", OUTPUT, F16, ["n_rows", 8])
-    b.node(Op.SSM_CONV1D, [x], [y], "conv")
+    b.node(Op.STORE_REQUEST_STATE, [x], [y], "conv")
     cost = graph_cost(b.build(), CostSizes(n_rows=2))
     assert cost.nodes == (Cost(2 * 8 * 4, 2 * 8 * 2, None),)
     assert cost.uncounted == ("conv",)

@@ -183,7 +183,7 @@ def test_json_holds_the_graph_and_its_costs() -> None:
 def test_unknown_operations_are_null_and_said() -> None:
     b = GraphBuilder("g")
     x, y = b.buffer("x", INPUT, F32, ["n_rows", 8]), b.buffer("y", OUTPUT, F32, ["n_rows", 8])
-    b.node(Op.SSM_CONV1D, [x], [y], "conv")
+    b.node(Op.STORE_REQUEST_STATE, [x], [y], "conv")
     tree = json.loads(to_json(b.build()))
     assert tree["nodes"][0]["operations"] is None
     assert tree["totals"]["uncounted_nodes"] == ["conv"]

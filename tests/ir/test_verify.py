@@ -379,7 +379,7 @@ def test_a_state_may_be_read_only_or_updated_in_place() -> None:
     b = GraphBuilder("g")
     x, y = b.buffer("x", INPUT, F32, ROW), b.buffer("y", OUTPUT, F32, ROW)
     state, fixed = b.buffer("state", STATE, F32, (4, 4)), b.buffer("fixed", STATE, F32, (4, 4))
-    b.node(Op.SSM_CONV1D, [x, state, fixed], [y, state])
+    b.node(Op.STORE_REQUEST_STATE, [x, state, fixed], [y, state])
     assert b.build().name == "g"
 
 
@@ -433,5 +433,5 @@ def test_the_builder_verifies() -> None:
 def test_opcodes_without_a_signature_get_the_structural_checks() -> None:
     b = GraphBuilder("g")
     x, y = b.buffer("x", INPUT, I32, (3,)), b.buffer("y", TEMP, F16, ROW)
-    b.node(Op.MOE_GATE_TOPK, [x], [y], "route", anything="goes")
+    b.node(Op.RMS_NORM_FUSED_QKV, [x], [y], "route", anything="goes")
     refused(Graph("g", *parts(b)), e.UnreadTemporary, "route", "y")

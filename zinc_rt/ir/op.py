@@ -10,7 +10,12 @@ Here the graph is what runs, so it has to say what a dense model computes:
 - `KV_WRITE`: storing keys and values without a norm and a rotation fused in front
   (`RMS_NORM_FUSED_ROPE_KV_WRITE`) and for any mix of decode and prefill rows (`KV_WRITE_BATCHED` is prefill
   only).
+- `SIGMOID_MUL`: the gate of an attention's output.
+- `MUL`: a product of two activations.
 - `RESIDUAL_ADD`: the last addition of a model, where no norm of the same sum follows (`RESIDUAL_RMS_NORM`).
+- `SCALE`, `SOFTCAP`, `POSITION_SCALE`: rows times a number, held under a bound, or times a number of their position
+  (Gemma's embedding and logits, Granite's multipliers, Ministral's queries).
+- `LAYER_NORM`, `GELU`, `ADD_POSITION`: what encoders have in place of an RMS norm, a gate and a rotation.
 """
 
 from __future__ import annotations
@@ -55,6 +60,14 @@ class Op(enum.IntEnum):
     SWIGLU = 30
     KV_WRITE = 31
     RESIDUAL_ADD = 32
+    SIGMOID_MUL = 33
+    MUL = 34
+    SCALE = 35
+    SOFTCAP = 36
+    POSITION_SCALE = 37
+    LAYER_NORM = 39
+    GELU = 40
+    ADD_POSITION = 41
 
 
 def name(op: Op) -> str:

@@ -61,6 +61,11 @@ _EXCEPTIONS: dict[Op, tuple[Stage, Milestone]] = {
     Op.SWIGLU: (_BOTH, Milestone.M0),
     Op.KV_WRITE: (_BOTH, Milestone.M0),
     Op.RESIDUAL_ADD: (_BOTH, Milestone.M0),
+    Op.SIGMOID_MUL: (_BOTH, Milestone.M0),
+    Op.MUL: (_BOTH, Milestone.M0),
+    Op.SCALE: (_BOTH, Milestone.M0),
+    Op.SOFTCAP: (_BOTH, Milestone.M0),
+    Op.POSITION_SCALE: (_BOTH, Milestone.M0),
 }
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from zinc_rt.backends.amdgpu.operations import GpuOperation, Room, StepShape, TempSpec
 from zinc_rt.backends.base import Capacity
 from zinc_rt.backends.errors import UnsupportedOp
-from zinc_rt.backends.fusion import Product
+from zinc_rt.backends.fusion import ExpertGate, Product
 from zinc_rt.backends.lowering import Counted, Lowering, LoweringTable
 from zinc_rt.ir.graph import BufferKind, Graph, Node
 from zinc_rt.kernels.rdna.catalogue import DECODE, FLOATS, QUANTIZED, KernelEntry
@@ -31,6 +31,7 @@ class GpuLowered:
     rooms: dict[Hashable, Room] = field(default_factory=dict)
     kernels: list[KernelEntry] = field(default_factory=list)
     rotations: list[int] = field(default_factory=list)  # buffers of cosines and sines, which kernels want apart
+    gathered: dict[int, int] = field(default_factory=dict)  # tables that stay with the host, and the ids of their rows
 
 
 class GpuLowering(Lowering):
@@ -109,8 +110,8 @@ class GpuLowering(Lowering):
             p.by_logit == by_logit and self._quantized(p) for p in self.fused.products(buffer)
         )
 
-    def _quantized(self, p: Product) -> bool:
-        return self.format_of(p.node, p.weight) in QUANTIZED
+    def _quantized(self, p: Product | ExpertGate) -> bool:
+        return all(self.format_of(p.node, weight) in QUANTIZED for weight in p.weights)
 
     def packed(self, x: Hashable, width: int, counted: Counted = "n_rows") -> tuple[TempSpec, ...]:
         """Room for rows as int8, which the caller fills: quants, scales and sums."""

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.backends.arg_structs import record
-from zinc_rt.backends.arrays import bound, n_bytes, typed
+from zinc_rt.backends.arrays import bound, n_bytes, sequence_states, state_bytes, typed
 from zinc_rt.backends.base import BackendFeatures, Bytes, Capacity, Ints, LoweredGraph
 from zinc_rt.backends.cpu.binding import BoundArrays, CpuLayout, bind_program, placed_temporaries
 from zinc_rt.backends.cpu.choice import TargetTuning
@@ -114,7 +114,7 @@ class CpuBackend(HostBackend):
             "weights": sum(m.n_bytes for m in matrices.values())
             + sum(min(n_bytes(b, sizes), 1 << 24) for b in vectors),
             "unpacked": 0,
-            "kv_cache": sum(n_bytes(b, sizes) for b in graph.of_kind(BufferKind.STATE)),
+            **state_bytes(graph, sizes),
             "scratch": self._layout(graph, sizes).arena_bytes + io,
             "constants": 2 * constants,  # as given, and arranged for the kernels
         }
@@ -157,6 +157,7 @@ class CpuBackend(HostBackend):
             inputs=inputs,
             outputs={b.name: arrays[b.id] for b in graph.of_kind(BufferKind.OUTPUT)},
             lookups=lookups(graph, inputs),
+            states={b.name: arrays[b.id] for b in sequence_states(graph)},
             indices={role: array.view(np.int32) for role, array in indices.items()},
             program=program,
             lowered=layout_.lowered,
@@ -172,13 +173,14 @@ class CpuBackend(HostBackend):
         for b in graph.buffers:
             if b.kind is BufferKind.WEIGHT:
                 if b.id not in matrices and b.id not in tables:
-                    arrays[b.id] = np.ascontiguousarray(raw[b.name].reshape(-1).view(np.float32))
+                    flat = np.ascontiguousarray(raw[b.name].reshape(-1).view(np.float32))
+                    arrays[b.id] = flat.reshape([int(d) for d in b.shape])
             elif b.kind is BufferKind.CONSTANT:
                 arrays[b.id] = bound(constants, b)
             elif b.kind is not BufferKind.TEMP:
                 # A cache grows from its first page on. With huge pages there, the first token of all would clear
                 # two of them in every layer.
-                plain = HUGE if b.kind is BufferKind.STATE else 0
+                plain = HUGE if b.kind is BufferKind.STATE and b.shape[0] == "n_pages" else 0
                 arrays[b.id] = typed(huge_bytes(n_bytes(b, sizes), plain=plain), b, sizes)
         return arrays
 
@@ -206,6 +208,7 @@ class CpuBackend(HostBackend):
         program.prepare(
             n_rows=n_rows, n_logits=n_logits, splits=splits,
             attention=n_rows * splits if splits else -(-n_rows // lowered.lowered.attention_rows),
+            jobs=[choice.jobs(n_rows) for choice in lowered.lowered.choices],
         )  # fmt: skip
         if self._recorder is None:
             self.runner.run(program)

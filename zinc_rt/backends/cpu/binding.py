@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from zinc_rt.backends.arg_structs import address_of, record
 from zinc_rt.backends.base import Bytes
-from zinc_rt.backends.cpu.lowering import CpuLowered, External, QuantisedActs, TempRef
+from zinc_rt.backends.cpu.lowering import CpuLowered, External, QuantisedActs, RouteRef, TempRef
 from zinc_rt.backends.cpu.program import CpuProgram
 from zinc_rt.backends.host_memory import huge_bytes
 from zinc_rt.backends.stages import into_phases
@@ -43,11 +43,15 @@ class BoundArrays:
         }
 
     def find(self, given: External) -> Any:
-        """The array."""
+        """The array, or where it begins for one that is read from within."""
+        if given.offset:
+            return address_of(self.find(replace(given, offset=0))) + given.offset
         if given not in self._known and given.what == "rotation":
             table = self._known[External("buffer", given.key)]
             # Cosines and sines apart: a kernel loads each as a vector.
             self._known[given] = np.ascontiguousarray(table.transpose(0, 2, 1))
+        elif given not in self._known and given.what == "taps":
+            self._known[given] = np.ascontiguousarray(self._known[External("buffer", given.key)].T)
         return self._known[given]
 
 
@@ -73,6 +77,10 @@ def bind_program(
                 "n_groups": groups,
             },
         )  # fmt: skip
+    routes = {
+        route.key: record(structs.Route, {name: base + places[route.key] + at for name, at in route.parts.items()})
+        for route in lowered.routes.values()
+    }
     for op in lowered.operations:
         for field_name, value in op.arguments.items():
             if isinstance(value, External):
@@ -81,8 +89,10 @@ def bind_program(
                 op.arguments[field_name] = base + places[value.key] + value.offset
             elif isinstance(value, QuantisedActs):
                 op.arguments[field_name] = packs[value.key]
+            elif isinstance(value, RouteRef):
+                op.arguments[field_name] = routes[value.key]
     program = CpuProgram.build(lowered.operations, step, library, threads)
-    program.keep += [arena, packs, visits, memory]
+    program.keep += [arena, packs, routes, visits, memory]
     return program
 
 

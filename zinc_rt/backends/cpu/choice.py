@@ -5,14 +5,35 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from zinc_rt.backends.fusion import Attend
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf import GGMLType
-from zinc_rt.kernels.cpu import attention, elementwise, embed, heads, matmul, matmul_float, packs, repack
+from zinc_rt.kernels.cpu import (
+    attention,
+    elementwise,
+    embed,
+    experts,
+    heads,
+    matmul,
+    matmul_float,
+    packs,
+    recurrent,
+    repack,
+    routing,
+)
+from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
 from zinc_rt.lang.kernel import Function, Static
 from zinc_rt.lang.target import Target
+from zinc_rt.numerics import TREE_LANES
 
 PACK_CHUNK = 256
 """Elements of a unit when activations are packed."""
+
+SCALE_CHUNK = 2048
+"""Elements of a unit when rows are scaled."""
+
+CONV_CHUNK = 128
+"""Channels of a unit of a convolution."""
 
 Kernel = tuple[Function, dict[str, Static]]
 
@@ -61,30 +82,98 @@ class TargetTuning:
         """RMS norm of rows."""
         return packs.norm, {"W": self.lanes}
 
-    def pack(self) -> Kernel:
-        """Packing, with or without SwiGLU."""
-        return packs.pack, {"W": self.lanes, "CHUNK": PACK_CHUNK}
+    def pack(self, activation: str = "silu") -> Kernel:
+        """Packing, with or without a gate; one kernel does without and "silu"."""
+        return packs.pack, {"W": self.lanes, "CHUNK": PACK_CHUNK, "ACT": activation}
 
     def heads(self, dim: int, pairs: int, interleaved: bool) -> Kernel:
         """Norm, rotation and placing of heads."""
         return heads.heads, {"W": self.lanes, "DIM": dim, "PAIRS": pairs, "INTERLEAVED": interleaved and pairs > 0}
 
-    def attention(self, group: int, dim: int, rows: int) -> Kernel:
-        """Attention of `group` query heads for a key-value head; rows: see `attention_rows`, at most that."""
-        return attention.attention, {"G": group, "DIM": dim, "W": self.lanes, "R": rows}
+    def attention(self, n: Attend, rows: int) -> Kernel:
+        """Attention; rows: see `attention_rows`, at most that."""
+        return attention.attention, {
+            "G": n.group, "DIM": n.head_dim, "VALUE": n.value_dim, "ROPE": n.head_dim - n.value_dim if n.latent else 0,
+            "W": self.lanes, "R": rows, "LATENT": n.latent, "WINDOWED": n.window is not None,
+            "CAPPED": n.softcap is not None, "SINKS": n.sinks is not None,
+            "WHOLE": n.whole,
+        }  # fmt: skip
 
     def attention_rows(self, group: int) -> int:
         """Rows of a sequence that share their loads of keys and values: as many as registers hold sums for."""
         sums = self.lanes // 2
         return max(r for r in (1, 2, 4, 8) if r * group <= sums or r == 1)
 
-    def merge(self, group: int, dim: int) -> Kernel:
+    @property
+    def expert_block(self) -> int:
+        """Rows of an expert from which on they lie in whole blocks, which matrix registers take."""
+        return 4 if self.tiles else BLOCK_ROWS
+
+    def topk(self, gating: str, n_experts: int) -> Kernel:
+        """The experts of rows."""
+        most = -(-n_experts // TREE_LANES) * TREE_LANES
+        return routing.topk, {"W": self.lanes, "GATING": gating, "MOST": most}
+
+    def route(self) -> Kernel:
+        """Rows in the order of their experts."""
+        return routing.route, {"LEAST": self.expert_block}
+
+    def gather(self) -> Kernel:
+        """Packed rows in that order."""
+        return routing.gather, {}
+
+    def pack_pairs(self) -> Kernel:
+        """Rows of pairs, packed in that order."""
+        return routing.pack_pairs, {"W": self.lanes}
+
+    def add_shared(self) -> Kernel:
+        """What the shared expert adds."""
+        return routing.add_shared, {"W": self.lanes}
+
+    def _experts(self, *kinds: GGMLType) -> dict[str, Any]:
+        tiles = self.tiles if all(FORMATS[kind.name].quantized for kind in kinds) else ""
+        return {
+            "W": self.lanes, "BLOCKS": self.blocks, "AHEAD": self.ahead, "TILES": tiles, "LEAST": self.expert_block,
+        }  # fmt: skip
+
+    def expert_gate_up(self, gate: GGMLType, up: GGMLType) -> Kernel:
+        """Gate and up of chosen experts, and the activation."""
+        return experts.expert_gate_up, {"GATE": gate.name, "UP": up.name, **self._experts(gate, up)}
+
+    def expert_down(self, kind: GGMLType) -> Kernel:
+        """Down of chosen experts, summed."""
+        return experts.expert_down, {"FMT": kind.name, **self._experts(kind)}
+
+    def merge(self, n: Attend) -> Kernel:
         """Merging of splits."""
-        return attention.merge, {"G": group, "DIM": dim, "W": self.lanes}
+        return attention.merge, {
+            "G": n.group, "VALUE": n.value_dim, "W": self.lanes, "WINDOWED": n.window is not None,
+            "SINKS": n.sinks is not None, "WHOLE": n.whole,
+        }  # fmt: skip
 
     def add(self) -> Kernel:
         """a + b."""
         return elementwise.add, {"W": self.lanes}
+
+    def scale(self, *, capped: bool) -> Kernel:
+        """Rows times a number, or held under a bound."""
+        return elementwise.scale, {"W": self.lanes, "CHUNK": SCALE_CHUNK, "CAPPED": capped}
+
+    def multiply(self, gated: bool) -> Kernel:
+        """a * b, or a * sigmoid(b)."""
+        return elementwise.multiply, {"GATED": gated, "W": self.lanes}
+
+    def conv1d(self, taps: int, gated: bool) -> Kernel:
+        """A causal convolution, with or without silu."""
+        return recurrent.conv1d, {"TAPS": taps, "GATED": gated, "CHUNK": CONV_CHUNK, "W": self.lanes}
+
+    def delta_net(self, dim: int) -> Kernel:
+        """The gated delta rule. C: chains in flight; a level with 32 registers holds those of 8 vectors."""
+        return recurrent.delta_net, {"DIM": dim, "C": 4 if self.lanes == 8 else 8, "W": self.lanes}
+
+    def gated_norm(self, dim: int) -> Kernel:
+        """RMS norm of heads, gated."""
+        return recurrent.gated_norm, {"DIM": dim, "W": self.lanes}
 
     def argmax(self) -> Kernel:
         """The largest of a row."""

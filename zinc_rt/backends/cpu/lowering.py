@@ -6,7 +6,7 @@ The functions that lower operations stand in the folder `lower`, by family.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -20,17 +20,20 @@ from zinc_rt.formats.table import FORMATS
 from zinc_rt.ir.graph import BufferKind, Graph, Node
 from zinc_rt.ir.ops import product_weights
 from zinc_rt.kernels.cpu import layout
+from zinc_rt.kernels.cpu.routing import PANEL_ROWS
 from zinc_rt.numerics import GROUP, SPLIT
 
 
 @dataclass(frozen=True)
 class External:
     """Memory that is there before the program is: a buffer (key: its id), the cosines and sines of a rotation apart
-    (id of its table), a weight's rows as in the file (its name), a matrix in tiles (its name).
+    (id of its table), the taps of a convolution by place (id of its weight), a weight's rows as in the file (its name),
+    a matrix in tiles (its name). offset: in bytes.
     """
 
-    what: Literal["buffer", "rotation", "rows", "tiles"]
+    what: Literal["buffer", "rotation", "taps", "rows", "tiles"]
     key: int | str
+    offset: int = 0
 
 
 @dataclass(frozen=True)
@@ -55,13 +58,40 @@ class QuantisedActs:
     size: int
 
 
+@dataclass(frozen=True)
+class RouteRef:
+    """The rows of a step by their experts, a `structs.Route`: the offsets of its parts in the memory of `key`."""
+
+    key: Hashable
+    parts: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A row chooses `k` of `n_experts` experts."""
+
+    n_experts: int
+    k: int
+
+    def jobs(self, n_rows: int) -> int:
+        """Panels of experts' rows at the most: each used expert has one that is not full."""
+        pairs = n_rows * self.k
+        return min(self.n_experts, pairs) + pairs // PANEL_ROWS
+
+
 @dataclass
 class CpuLowered:
-    """Operations in order; sizes of the memory they refer to by `TempRef`; pack descriptions by key."""
+    """Operations in order; sizes of the memory they refer to by `TempRef`; pack descriptions by key.
+
+    routes: by the buffer of ids. choices: what operations count jobs of, in the order of their multipliers, which
+    follow those of `UnitsPer`.
+    """
 
     operations: list[CpuOperation] = field(default_factory=list)
     sizes: dict[Hashable, int] = field(default_factory=dict)
     packs: dict[Hashable, QuantisedActs] = field(default_factory=dict)
+    routes: dict[int, RouteRef] = field(default_factory=dict)
+    choices: list[Choice] = field(default_factory=list)
     max_splits: int = 1
     split_rows: int = 0  # rows of a step whose attention may be split up
     attention_rows: int = 1  # rows of a unit of attention
@@ -73,8 +103,8 @@ def matrices_of(graph: Graph) -> dict[int, Matrix]:
     out = {}
     for b in graph.of_kind(BufferKind.WEIGHT):
         if b.id in used:
-            n_out, n_in = (int(d) for d in b.shape)
-            out[b.id] = Matrix(b.name, b.dtype.ggml, n_out, n_in)
+            *count, n_out, n_in = (int(d) for d in b.shape)
+            out[b.id] = Matrix(b.name, b.dtype.ggml, n_out, n_in, math.prod(count))
     return out
 
 
@@ -110,13 +140,13 @@ class CpuLowering(Lowering):
         """What units are counted for that do a row of a buffer each."""
         return UnitsPer.LOGITS if self.counted(buffer) == "n_logits" else UnitsPer.ROWS
 
-    def at(self, buffer: int) -> Any:
-        """A buffer as an argument."""
+    def at(self, buffer: int, start: int = 0) -> Any:
+        """A buffer as an argument, from an element of its rows on."""
         b = self.graph.buffer(buffer)
         if b.kind is not BufferKind.TEMP:
-            return External("buffer", buffer)
+            return External("buffer", buffer, 4 * start)
         self.out.sizes[buffer] = math.prod(self.sizes.shape(b.shape)) * 4
-        return TempRef(buffer)
+        return TempRef(buffer, 4 * start)
 
     def optional(self, buffer: int | None) -> Any:
         """A buffer as an argument; null for none."""
@@ -128,10 +158,14 @@ class CpuLowering(Lowering):
         if key in self.out.packs:
             return self.out.packs[key]
         wanted = [p for p in self.fused.products(buffer) if p.by_logit == by_logit]
-        kinds = [FORMATS[self.matrices[p.weight].kind.name].quantized for p in wanted]
-        n, rows = self.width(buffer), self.sizes.n_logits if by_logit else self.sizes.n_rows
-        groups = layout.n_groups(n)
+        kinds = [FORMATS[self.matrices[w].kind.name].quantized for p in wanted for w in p.weights]
+        rows = self.sizes.n_logits if by_logit else self.sizes.n_rows
         rows = -(-rows // layout.BLOCK_ROWS) * layout.BLOCK_ROWS if rows > layout.BLOCK_ROWS else rows
+        return self.add_pack(key, self.width(buffer), rows, kinds)
+
+    def add_pack(self, key: Hashable, n: int, rows: int, kinds: Sequence[bool]) -> QuantisedActs:
+        """Room for so many packed rows of n elements. kinds: of the matrices that read them, whether quantised."""
+        groups = layout.n_groups(n)
         at, parts = 0, {}
         for part, size in (
             ("q", rows * groups * GROUP if any(kinds) else 0),
@@ -146,7 +180,7 @@ class CpuLowering(Lowering):
         return place
 
     def emit(
-        self, node: Node, kind: str, kernel: Any, struct: Any, arguments: dict[str, Any], units: int, scale: UnitsPer,
+        self, node: Node, kind: str, kernel: Any, struct: Any, arguments: dict[str, Any], units: int, scale: int,
         reads: tuple[Hashable, ...], writes: tuple[Hashable, ...], n_bytes: int = 0,
     ) -> None:  # fmt: skip
         """Add an operation."""

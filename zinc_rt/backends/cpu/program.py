@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import enum
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -36,6 +36,7 @@ class UnitsPer(enum.IntEnum):
 
 # As plain numbers: a step sets a handful of words, and looking up a member takes longer than setting one.
 _ROWS, _LOGITS, _ATTENTION, _MERGE = map(int, (UnitsPer.ROWS, UnitsPer.LOGITS, UnitsPer.ATTENTION, UnitsPer.MERGE))
+_JOBS = len(UnitsPer)
 _N_ROWS, _N_LOGITS, _N_SPLITS = (
     layout_of(structs.StepRecord).offsets[name] // 4 for name in ("n_rows", "n_logits", "n_splits")
 )
@@ -51,7 +52,7 @@ class CpuOperation:
     struct: object  # of its arguments
     arguments: dict[str, Any]  # numbers; arrays stand for their address, names for what is placed later
     units: int
-    scale: UnitsPer
+    scale: int  # a member of `UnitsPer`, or beyond: jobs of experts' rows, see `CpuLowered.choices`
     reads: tuple[Hashable, ...] = ()
     writes: tuple[Hashable, ...] = ()
     bytes: int = 0  # of weights, that each execution reads
@@ -68,12 +69,16 @@ class CpuProgram:
     words: npt.NDArray[np.void]
     keep: list[Any] = field(default_factory=list)
 
-    def prepare(self, *, n_rows: int, n_logits: int, splits: int, attention: int) -> None:
-        """Set the sizes of the next step. splits: of each row's attention, 0 for whole heads; attention: its units."""
+    def prepare(self, *, n_rows: int, n_logits: int, splits: int, attention: int, jobs: Sequence[int] = ()) -> None:
+        """Set the sizes of the next step. splits: of each row's attention, 0 for whole heads; attention: its units;
+        jobs: of experts' rows, by `CpuLowered.choices`.
+        """
         words, counts = self._step_words, self.multipliers
         words[_N_ROWS], words[_N_LOGITS], words[_N_SPLITS] = n_rows, n_logits, splits
         counts[_ROWS], counts[_LOGITS], counts[_ATTENTION] = n_rows, n_logits, attention
         counts[_MERGE] = n_rows if splits else 0
+        if jobs:
+            counts[_JOBS:] = jobs
 
     @cached_property
     def _step_words(self) -> npt.NDArray[np.int32]:
@@ -102,7 +107,7 @@ class CpuProgram:
             if op.phase != operations[first].phase:
                 first = i
             phases[op.phase] = (first, i + 1 - first)
-        multipliers = np.zeros(len(UnitsPer), np.int32)
+        multipliers = np.zeros(max([len(UnitsPer), *(op.scale + 1 for op in operations)]), np.int32)
         multipliers[UnitsPer.ONCE] = 1
         call, futex, yield_number, _ = (int(v) for v in system_words(0))
         words = record(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,12 +24,18 @@ _PART = 96 << 20
 
 @dataclass(frozen=True)
 class Matrix:
-    """A matrix of a graph: its format and sizes."""
+    """A matrix of a graph, or several of one shape, one after another: format and sizes."""
 
     name: str
     kind: GGMLType
     n_out: int
     n_in: int
+    count: int = 1
+
+    @property
+    def n_tiles(self) -> int:
+        """Tiles of one of them."""
+        return layout.n_tiles(self.n_out)
 
     @property
     def tile_bytes(self) -> int:
@@ -38,7 +45,7 @@ class Matrix:
     @property
     def n_bytes(self) -> int:
         """Bytes in tiles."""
-        return layout.matrix_bytes(self.kind, self.n_out, self.n_in)
+        return self.count * layout.matrix_bytes(self.kind, self.n_out, self.n_in)
 
 
 def in_tiles(matrices: Iterable[Matrix]) -> dict[str, Bytes]:
@@ -76,10 +83,10 @@ def repack(
             CpuOperation(
                 m.name, "repack", choice.repack(m.kind), CopyArgs,
                 {
-                    "source": raw[m.name], "row_bytes": raw[m.name].shape[1], "tiles": tiles[m.name],
-                    "tile_bytes": m.tile_bytes, "n_rows": m.n_out, "n_groups": layout.n_groups(m.n_in), "n": m.n_in,
+                    **_source(raw[m.name]), "tiles": tiles[m.name], "tile_bytes": m.tile_bytes, "n_tiles": m.n_tiles,
+                    "n_rows": m.n_out, "n_groups": layout.n_groups(m.n_in), "n": m.n_in,
                 },
-                layout.n_tiles(m.n_out), UnitsPer.ONCE, phase=0,
+                m.count * m.n_tiles, UnitsPer.ONCE, phase=0,
             )
             for m in part
         ]  # fmt: skip
@@ -90,6 +97,14 @@ def repack(
                 released(m.name)
         if progress is not None:
             progress(done, total)
+
+
+def _source(raw: Bytes) -> dict[str, Any]:
+    """Where a kernel finds rows u8[n_rows, row_bytes], or with a period u8[periods, rows, row_bytes]."""
+    apart = raw.reshape(1, *raw.shape) if raw.ndim == 2 else raw
+    return {
+        "source": raw, "stretch": apart.shape[1], "period_bytes": apart.strides[0], "row_bytes": apart.shape[2],
+    }  # fmt: skip
 
 
 def _parts(matrices: list[Matrix]) -> Iterator[list[Matrix]]:

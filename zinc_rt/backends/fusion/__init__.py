@@ -6,11 +6,24 @@ Every compiled backend lowers what `fuse` returns, so that their rules are the s
 
 from zinc_rt.backends.fusion.graph import FusedGraph, fuse
 from zinc_rt.backends.fusion.heads import Heads, Readers
-from zinc_rt.backends.fusion.nodes import STANDS_FOR, Attend, FusedNode, Gate, HeadsWrite, NormRows, Product, Single
+from zinc_rt.backends.fusion.nodes import (
+    STANDS_FOR,
+    Attend,
+    ExpertDown,
+    ExpertGate,
+    FusedNode,
+    Gate,
+    HeadsWrite,
+    NormRows,
+    Product,
+    Single,
+)
 
 __all__ = [
     "STANDS_FOR",
     "Attend",
+    "ExpertDown",
+    "ExpertGate",
     "FusedGraph",
     "FusedNode",
     "Gate",

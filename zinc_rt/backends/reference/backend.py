@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -9,14 +10,16 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
-from zinc_rt.backends.arrays import bound, n_bytes, typed
+from zinc_rt.backends.arrays import bound, n_bytes, sequence_states, state_bytes, typed
 from zinc_rt.backends.base import BackendFeatures, Bytes, Capacity, LoweredGraph
 from zinc_rt.backends.graph_check import lookups
 from zinc_rt.backends.host import HostBackend, checked_threads
 from zinc_rt.backends.host_memory import huge_bytes
 from zinc_rt.backends.reference.operations import NodeContext, lower_node
-from zinc_rt.ir.graph import BufferKind, Graph
-from zinc_rt.kernels.reference.matmul import Weight, unpacked_bytes
+from zinc_rt.ir.graph import Buffer, BufferKind, Graph
+from zinc_rt.ir.op import Op
+from zinc_rt.ir.ops import product_weights
+from zinc_rt.kernels.reference.matmul import Weight, unpacked_bytes, weights_of
 from zinc_rt.mem.arena import Lifetime, align_up, place
 
 KEEP_BYTES = 4 << 30
@@ -48,10 +51,9 @@ class ReferenceBackend(HostBackend):
     def plan(self, graph: Graph, sizes: Capacity) -> dict[str, int]:
         """Bytes by purpose; see `Backend.plan`."""
         self._check_open()
-        state, constants, io, weights = (
+        constants, io, weights = (
             sum(n_bytes(b, sizes) for b in graph.of_kind(*kinds))
             for kinds in (
-                (BufferKind.STATE,),
                 (BufferKind.CONSTANT,),
                 (BufferKind.INPUT, BufferKind.OUTPUT),
                 (BufferKind.WEIGHT,),
@@ -61,15 +63,17 @@ class ReferenceBackend(HostBackend):
         return {
             "weights": weights,
             "unpacked": self._kept_bytes(graph, sizes),
-            "kv_cache": state,
+            **state_bytes(graph, sizes),
             "scratch": arena + io,
             "constants": constants,
         }
 
     def _kept_bytes(self, graph: Graph, sizes: Capacity) -> int:
         """Bytes of unpacked weights that stay between steps: those of all matrices, or none."""
-        matrices = (b for b in graph.of_kind(BufferKind.WEIGHT) if len(b.shape) == 2)
-        total = sum(unpacked_bytes(b.dtype.ggml, *sizes.shape(b.shape)) for b in matrices)
+        total = 0
+        for b in _matrices(graph):
+            *outer, n_in = sizes.shape(b.shape)
+            total += unpacked_bytes(b.dtype.ggml, math.prod(outer), n_in)
         return total if total <= self._keep_bytes else 0
 
     def lower(
@@ -87,14 +91,17 @@ class ReferenceBackend(HostBackend):
         arena_offsets, arena_bytes = place(_lifetimes(graph, sizes))
         arena = huge_bytes(arena_bytes)
         arrays: dict[int, npt.NDArray[np.generic]] = {}
-        matrices: dict[int, Weight] = {}
+        matrices: dict[int, Weight | list[Weight]] = {}
+        multiplied = {b.id for b in _matrices(graph)}
         for buffer in graph.buffers:
             if buffer.kind is BufferKind.WEIGHT:
                 raw = bound(weights, buffer)
-                if len(buffer.shape) == 2:
-                    matrices[buffer.id] = Weight.from_raw(buffer.dtype.ggml, raw, keep=keep)
+                if buffer.id in multiplied:
+                    count = math.prod(sizes.shape(buffer.shape[:-2]))
+                    made = weights_of(buffer.dtype.ggml, raw, count, keep=keep)
+                    matrices[buffer.id] = made if len(buffer.shape) > 2 else made[0]
                 else:
-                    arrays[buffer.id] = raw.reshape(-1).view(np.float32)
+                    arrays[buffer.id] = raw.reshape(-1).view(np.float32).reshape(sizes.shape(buffer.shape))
             elif buffer.kind is BufferKind.CONSTANT:
                 arrays[buffer.id] = bound(constants, buffer)
             elif buffer.kind is BufferKind.TEMP:
@@ -110,6 +117,7 @@ class ReferenceBackend(HostBackend):
             inputs=inputs,
             outputs={b.name: arrays[b.id] for b in graph.of_kind(BufferKind.OUTPUT)},
             lookups=lookups(graph, inputs),
+            states={b.name: arrays[b.id] for b in sequence_states(graph)},
             counts=counts,
             calls=tuple(lower_node(context, n) for n in graph.nodes),
         )
@@ -119,6 +127,12 @@ class ReferenceBackend(HostBackend):
         with self._blas.limit(limits=self.features.threads):
             for call in lowered.calls:
                 call()
+
+
+def _matrices(graph: Graph) -> list[Buffer]:
+    """Weights that rows are multiplied by, and tables of embeddings."""
+    used = product_weights(graph) | {node.inputs[1] for node in graph.nodes if node.op is Op.EMBED}
+    return [b for b in graph.of_kind(BufferKind.WEIGHT) if b.id in used]
 
 
 def _lifetimes(graph: Graph, sizes: Capacity) -> list[Lifetime]:

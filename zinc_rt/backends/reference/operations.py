@@ -29,12 +29,14 @@ class NodeContext:
 
     graph: Graph
     arrays: dict[int, Array]
-    matrices: dict[int, Weight]
+    matrices: dict[int, Weight | list[Weight]]
     counts: npt.NDArray[np.int32]
     quantized: dict[int, tuple[int, QuantActivations]] = field(default_factory=dict)
 
-    def find(self, buffer_id: int) -> Array | Weight:
-        """A matrix, or the buffer's array, cut to the step's rows where its first dimension is n_rows or n_logits."""
+    def find(self, buffer_id: int) -> Array | Weight | list[Weight]:
+        """A matrix, the matrices of a tensor of several, or the buffer's array, cut to the step's rows where its first
+        dimension is n_rows or n_logits.
+        """
         if buffer_id in self.matrices:
             return self.matrices[buffer_id]
         array, first = self.arrays[buffer_id], self.graph.buffer(buffer_id).shape[0]
@@ -67,7 +69,7 @@ class NodeOperands:
         maker, made = context.quantized.get(buffer, (self._node.id, None))
         if made is None or maker == self._node.id:
             rows = context.find(buffer)
-            assert not isinstance(rows, Weight), "activations are no matrix"
+            assert isinstance(rows, np.ndarray), "activations are no matrix"
             made = quantize_activations(rows)
             context.quantized[buffer] = self._node.id, made
         return made

@@ -59,6 +59,41 @@ def add_group(w, x, block, steps: i32, sums, FMT: str, M: int, W: int):
         sums[i] = sums[i] + acc[i]
 
 
+@inline
+def float_tile_rows(tile, first_row, block: i32, groups: i32, n: i32, sums, FMT: str, M: int, W: int, AHEAD: int):
+    """The sums of one tile for M rows of a block of `block` rows. first_row: of their activations; n: elements."""
+    N = M * (16 // W)
+    aside = array(f32, 8 * N * W, zero=False)
+    second = regs(vec[f32, W], N)
+    w: ptr[u8] = tile
+    x: ptr[f32] = first_row
+    for q in range(8):
+        first_lane = lane_of(q * 4)
+        for r in unroll(4):
+            into = sums if r < 2 else second
+            one = regs(vec[f32, W], N)
+            group: i32 = first_lane + (0, 16, 8, 24)[r]
+            while group < groups:
+                for i in unroll(0, tile_of(FMT).weights, 64):
+                    prefetch(w, AHEAD + i)
+                steps: i32 = n - group * GROUP
+                if steps > GROUP:
+                    steps = GROUP
+                add_group(w, x, block, steps, one, FMT, M, W)
+                group += TREE_LANES
+                w = w + tile_of(FMT).weights
+                x = x + i64(block) * GROUP
+            for i in unroll(N):
+                if r % 2 == 0:
+                    into[i] = one[i]
+                else:
+                    into[i] = into[i] + one[i]
+        for i in unroll(N):
+            sums[i] = sums[i] + second[i]
+        put_aside(q, sums, aside, N, W)
+    merge_lanes(sums, aside, N, W)
+
+
 @kernel
 def matmul_float(
     a: ptr[MatmulArgs], step: ptr[StepRecord], first: i32, last: i32, FMT: str, W: int, BLOCKS: tuple, AHEAD: int,
@@ -71,7 +106,6 @@ def matmul_float(
     block: i32 = rows
     if block > BLOCK_ROWS:
         block = BLOCK_ROWS
-    stack = array(f32, 8 * 8 * 16, zero=False)
     for t in range(first, last):
         tile = a.w + i64(t) * a.tile_bytes
         start: i32 = 0
@@ -82,36 +116,9 @@ def matmul_float(
             m: i32 = 0
             for M in unroll(BLOCKS):
                 while m + M <= here:
-                    N = M * (16 // W)
-                    sums = regs(vec[f32, W], N)
-                    w: ptr[u8] = tile
-                    x: ptr[f32] = p.f + (i64(start) * i64(groups) * GROUP + i64(m))
-                    second = regs(vec[f32, W], N)
-                    for q in range(8):
-                        first_lane = lane_of(q * 4)
-                        for r in unroll(4):
-                            into = sums if r < 2 else second
-                            one = regs(vec[f32, W], N)
-                            group: i32 = first_lane + (0, 16, 8, 24)[r]
-                            while group < groups:
-                                for i in unroll(0, tile_of(FMT).weights, 64):
-                                    prefetch(w, AHEAD + i)
-                                steps: i32 = n - group * GROUP
-                                if steps > GROUP:
-                                    steps = GROUP
-                                add_group(w, x, block, steps, one, FMT, M, W)
-                                group += TREE_LANES
-                                w = w + tile_of(FMT).weights
-                                x = x + i64(block) * GROUP
-                            for i in unroll(N):
-                                if r % 2 == 0:
-                                    into[i] = one[i]
-                                else:
-                                    into[i] = into[i] + one[i]
-                        for i in unroll(N):
-                            sums[i] = sums[i] + second[i]
-                        put_aside(q, sums, stack, N, W)
-                    merge_lanes(sums, stack, N, W)
+                    sums = regs(vec[f32, W], M * (16 // W))
+                    x = p.f + (i64(start) * i64(groups) * GROUP + i64(m))
+                    float_tile_rows(tile, x, block, groups, n, sums, FMT, M, W, AHEAD)
                     put_tile(a, sums, t, start + m, M, W)
                     m += M
             start += block

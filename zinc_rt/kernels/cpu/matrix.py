@@ -6,15 +6,17 @@ to the float arithmetic, a quarter of the lanes of a tree at a time.
 
 from __future__ import annotations
 
-from zinc_rt.formats.decode import plain_integers
+from zinc_rt.formats.decode import integers_of
 from zinc_rt.formats.table import Kind
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
-from zinc_rt.kernels.cpu.tiles import lane_of, put_tile
+from zinc_rt.kernels.cpu.tiles import lane_of
 from zinc_rt.kernels.cpu.weights import (
     SUPER_SHIFT,
+    activation_sums,
     bias_sum,
     group_factors,
     group_value,
+    half_start,
     line,
     scale_of_halves,
     tile_of,
@@ -55,9 +57,10 @@ def matrix_scratch(FMT: str, TILES: str):
     """Memory for (unpacked lines, products, factors, sums put aside)."""
     if TILES == "":
         return ()
-    lines = array(u8, 64 if plain_integers(FMT).kind == Kind.BYTES else MAX_GROUPS * 512, zero=False)
+    lines = array(u8, 64 if integers_of(FMT).kind == Kind.BYTES else MAX_GROUPS * 512, zero=False)
     products = array(i32, QUARTET_GROUPS * (512 if scale_of_halves(FMT) else 256), zero=False)
-    return lines, products, array(f32, QUARTET_GROUPS * 64, zero=False), array(f32, 8 * BLOCK_ROWS * 16, zero=False)
+    factors = array(f32, QUARTET_GROUPS * 16 * integers_of(FMT).factors, zero=False)
+    return lines, products, factors, array(f32, 8 * BLOCK_ROWS * 16, zero=False)
 
 
 @inline
@@ -75,7 +78,7 @@ def tile_shapes(FMT: str, TILES: str):
 @inline
 def unpack_tile(tile, scratch, groups: i32, FMT: str):
     """The tile's weights as lines of unsigned bytes, 512 bytes for a group."""
-    if plain_integers(FMT).kind != Kind.BYTES:
+    if integers_of(FMT).kind != Kind.BYTES:
         w: ptr[u8] = weights_of(tile, groups, FMT)
         out: ptr[u8] = scratch[0]
         for g in range(groups):
@@ -104,18 +107,20 @@ def product(c, x, w, T: int, LINES: int, TILES: str):
 
 
 @inline
-def matrix_rows(a, tile, scratch, t: i32, start: i32, FMT: str, TILES: str):
-    """A tile for the block of 16 rows from `start`: its sums to y."""
+def matrix_rows(p, tile, scratch, start: i32, out: ptr[f32], stride: i32, live: i32, FMT: str, TILES: str):
+    """A tile for the first `live` rows of the block of 16 rows from `start` of a pack: sums f32[rows, stride] to `out`.
+
+    live: a multiple of four. All sixteen rows are read.
+    """
     TILE = tile_of(FMT)
     HALVES = scale_of_halves(FMT)
     P = 2 if HALVES else 1
-    F = plain_integers(FMT).factors
+    F = integers_of(FMT).factors
     BIAS = bias_sum(FMT, False)
-    p = a.pack
     groups = p.n_groups
     at = i64(start) * i64(groups)
     lines: ptr[u8] = scratch[0]
-    if plain_integers(FMT).kind == Kind.BYTES:
+    if integers_of(FMT).kind == Kind.BYTES:
         lines = weights_of(tile, groups, FMT)
     products = scratch[1]
     factors = scratch[2]
@@ -144,7 +149,7 @@ def matrix_rows(a, tile, scratch, t: i32, start: i32, FMT: str, TILES: str):
                 lines = lines + 512
                 scales = scales + TILE.scales
                 x = x + 512
-        for m in range(0, BLOCK_ROWS, 4):
+        for m in range(0, live, 4):
             lanes = regs(vec[f32, 16], 16)
             g: i32 = 0
             for r in unroll(4):
@@ -158,10 +163,10 @@ def matrix_rows(a, tile, scratch, t: i32, start: i32, FMT: str, TILES: str):
                         if BIAS:
                             isum = isum + splat(load(s, s_stride * BIAS + i64(place)), 16)
                         if HALVES:
-                            isum = isum + splat(load(s, s_stride * 4 + i64(place)), 16)
+                            isum = isum + splat(half_start(s, s_stride * 4 + i64(place), FMT), 16)
                             second = load(products, g * 512 + 256 + (m + mm) * 16, lanes=16)
-                            second = second + splat(load(s, s_stride * 5 + i64(place)), 16)
-                        total = splat(load(cast(s, ptr[f32]), place), 16)
+                            second = second + splat(half_start(s, s_stride * 5 + i64(place), FMT), 16)
+                        total = activation_sums(s, i64(place), s_stride, 16, FMT)
                         v = group_value(f, isum, second, splat(load(d, place), 16), total, FMT)
                         lanes[r * 4 + mm] = lanes[r * 4 + mm] + v
                     g += 1
@@ -170,9 +175,7 @@ def matrix_rows(a, tile, scratch, t: i32, start: i32, FMT: str, TILES: str):
                 store(aside, four, (q * BLOCK_ROWS + m + mm) * 16)
         d = d + k * 16
         s = s + k * 16
-    for m in range(0, BLOCK_ROWS, 4):
-        sums = regs(vec[f32, 16], 4)
-        for mm in unroll(4):
-            part = tuple(load(aside, (q * BLOCK_ROWS + m + mm) * 16, lanes=16) for q in range(8))
-            sums[mm] = ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7]))
-        put_tile(a, sums, t, start + m, 4, 16)
+    for m in range(live):
+        part = tuple(load(aside, (q * BLOCK_ROWS + m) * 16, lanes=16) for q in range(8))
+        total = ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7]))
+        store(out, total, m * stride)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
 from zinc_rt.kernels.cpu.structs import BIASES, HALF_BIAS, NormArgs, Pack, PackArgs, StepRecord
 from zinc_rt.kernels.cpu.tiles import live_rows
-from zinc_rt.kernels.maths import INFINITY, MAGIC, MAGIC_BITS, silu
+from zinc_rt.kernels.maths import INFINITY, MAGIC, MAGIC_BITS, gated
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     array,
@@ -40,12 +40,17 @@ def not_null(p):
 @inline
 def pack_group(p: ptr[Pack], v, row: i32, rows: i32, group: i32, W: int):
     """Store one group of 32 (GROUP // W vectors) of a packed row: int8 with scale and sums, and floats, as wanted."""
-    N = GROUP // W
     block: i32 = rows
     if block > BLOCK_ROWS:
         block = BLOCK_ROWS
     start = row & -BLOCK_ROWS
-    inside = row - start
+    store_group(p, v, start, row - start, block, group, W)
+
+
+@inline
+def store_group(p: ptr[Pack], v, start: i32, inside: i32, block: i32, group: i32, W: int):
+    """The same for a row by its place: the first row of its block, the row in the block, the rows of the block."""
+    N = GROUP // W
     place = p.visit[group]
     at = i64(start) * i64(p.n_groups) + i64(place) * i64(block) + i64(inside)
     if not_null(p.q):
@@ -145,8 +150,8 @@ def padded(x: ptr[f32], at: i32, n: i32, buffer: ptr[f32], N: int, W: int):
 
 
 @inline
-def rms_scale(x: ptr[f32], n: i32, eps: f32, W: int):
-    """1 / sqrt(mean of squares + eps) by the tree over `NORM_LANES` lanes."""
+def square_sum(x: ptr[f32], n: i32, W: int):
+    """The sum of squares by the tree over `NORM_LANES` lanes."""
     C = NORM_LANES // W
     lane = regs(vec[f32, W], C)
     buffer = array(f32, NORM_LANES, zero=False)
@@ -158,8 +163,13 @@ def rms_scale(x: ptr[f32], n: i32, eps: f32, W: int):
     for half in unroll(tuple(h // W for h in (NORM_LANES >> k for k in range(1, 7)) if h >= W)):
         for i in unroll(half):
             lane[i] = lane[i] + lane[i + half]
-    total = reduce_add(lane[0])
-    return one_over(sqrt(total / f32(n) + eps))
+    return reduce_add(lane[0])
+
+
+@inline
+def rms_scale(x: ptr[f32], n: i32, eps: f32, W: int):
+    """1 / sqrt(mean of squares + eps)."""
+    return one_over(sqrt(square_sum(x, n, W) / f32(n) + eps))
 
 
 @kernel
@@ -178,8 +188,12 @@ def norm(a: ptr[NormArgs], step: ptr[StepRecord], first: i32, last: i32, W: int)
         if not_null(a.residual):
             other = a.residual + i64(row) * i64(n)
             total = a.total + i64(row) * i64(n)
+            # A factor of 1 changes nothing.
+            share = splat(a.residual_scale, W)
+            whole = splat(a.total_scale, W)
             for at in range(0, n, W):
-                store_some(total, load_some(x, at, n, W) + load_some(other, at, n, W), at, n, W)
+                sums = load_some(x, at, n, W) + load_some(other, at, n, W) * share
+                store_some(total, sums * whole, at, n, W)
             x = total
         scale = splat(rms_scale(x, n, a.eps, W), W)
         wanted = not_null(a.y)
@@ -188,9 +202,12 @@ def norm(a: ptr[NormArgs], step: ptr[StepRecord], first: i32, last: i32, W: int)
         for at in range(0, n, GROUP):
             v = regs(vec[f32, W], GROUP // W)
             xs = padded(x, at, n, buffer, GROUP, W)
-            ws = padded(weight, at, n, buffer_w, GROUP, W)
             for i in unroll(GROUP // W):
-                v[i] = (load(xs, i * W, lanes=W) * scale) * load(ws, i * W, lanes=W)
+                v[i] = load(xs, i * W, lanes=W) * scale
+            if not_null(weight):
+                ws = padded(weight, at, n, buffer_w, GROUP, W)
+                for i in unroll(GROUP // W):
+                    v[i] = v[i] * load(ws, i * W, lanes=W)
             if wanted:
                 for i in unroll(GROUP // W):
                     store_some(y, v[i], at + i * W, n, W)
@@ -199,8 +216,8 @@ def norm(a: ptr[NormArgs], step: ptr[StepRecord], first: i32, last: i32, W: int)
 
 
 @kernel
-def pack(a: ptr[PackArgs], step: ptr[StepRecord], first: i32, last: i32, W: int, CHUNK: int):
-    """Units: stretches of CHUNK elements of a row (the last may be short), row after row."""
+def pack(a: ptr[PackArgs], step: ptr[StepRecord], first: i32, last: i32, W: int, CHUNK: int, ACT: str):
+    """Units: stretches of CHUNK elements of a row (the last may be short), row after row. ACT: see `gated`."""
     n = a.n
     rows = live_rows(step, a.by_logit)
     buffer = array(f32, GROUP, zero=False)
@@ -225,9 +242,11 @@ def pack(a: ptr[PackArgs], step: ptr[StepRecord], first: i32, last: i32, W: int,
             for i in unroll(GROUP // W):
                 v[i] = load(xs, i * W, lanes=W)
             if not_null(a.up):
-                ups = padded(a.up + offset, at, n, buffer, GROUP, W)
+                ups = padded(a.up + i64(source) * i64(a.up_n), at, n, buffer, GROUP, W)
+                alpha = splat(a.alpha, W)
+                limit = splat(a.limit, W)
                 for i in unroll(GROUP // W):
-                    v[i] = silu(v[i]) * load(ups, i * W, lanes=W)
+                    v[i] = gated(v[i], load(ups, i * W, lanes=W), alpha, limit, ACT)
             if not_null(a.y):
                 for i in unroll(GROUP // W):
                     store_some(a.y + offset, v[i], at + i * W, n, W)

@@ -23,6 +23,7 @@ class StepRecord:
     slots: ptr[i32]
     page_table: ptr[i32]  # [n_slots, max_pages]
     logit_rows: ptr[i32]
+    last_positions: ptr[i32]  # of each row's sequence, where rows see those behind them
 
 
 @struct
@@ -55,7 +56,10 @@ class EmbedArgs:
 
 @struct
 class NormArgs:
-    """total = x + residual (where there is one); y = norm(total); pack = y. Null: not wanted."""
+    """total = (x + residual * residual_scale) * total_scale (where there is a residual); y = norm(total); pack = y.
+
+    Null: not wanted; a null weight: none.
+    """
 
     x: ptr[f32]
     residual: ptr[f32]
@@ -66,11 +70,13 @@ class NormArgs:
     n: i32
     by_logit: i32  # 1: unit u is the row logit_rows[u], packed as row u
     eps: f32
+    residual_scale: f32
+    total_scale: f32
 
 
 @struct
 class PackArgs:
-    """pack = x, or pack = silu(x) * up; y likewise where wanted."""
+    """pack = x, or pack = activation(x) * up; y likewise where wanted. alpha, limit: of the activation "clamped"."""
 
     x: ptr[f32]
     up: ptr[f32]
@@ -78,6 +84,9 @@ class PackArgs:
     pack: ptr[Pack]
     n: i32
     by_logit: i32
+    up_n: i32  # elements from a row of up to the next
+    alpha: f32
+    limit: f32
 
 
 @struct
@@ -95,7 +104,9 @@ class MatmulArgs:
 
 @struct
 class HeadsArgs:
-    """One projection's heads: optional norm, optional rotation, then to `y` or into a cache (null: not there)."""
+    """One projection's heads: optional norm (without a weight where that is null), optional rotation, then to `y` or
+    into a cache (null: not there). In a cache of keys they are elements start .. of heads of `width` elements.
+    """
 
     x: ptr[f32]
     weight: ptr[f32]
@@ -105,18 +116,27 @@ class HeadsArgs:
     v_cache: ptr[f16]  # [page, head, 16, head_dim]
     n_heads: i32
     eps: f32
+    normed: i32
+    width: i32
+    start: i32
 
 
 @struct
 class AttentionArgs:
-    q: ptr[f32]  # [rows, heads, head_dim]
+    """q_rope: the last elements of queries, where they come apart. sinks, window, softcap: where there are such."""
+
+    q: ptr[f32]  # [rows, heads, head_dim], without the elements of q_rope
+    q_rope: ptr[f32]  # [rows, heads, elements]
     k_cache: ptr[f16]
     v_cache: ptr[f16]
-    y: ptr[f32]  # [rows, heads, head_dim]
-    partial: ptr[f32]  # [rows, splits, heads, head_dim + 16]: weighted values, then max and sum
+    sinks: ptr[f32]  # [heads]
+    y: ptr[f32]  # [rows, heads, value_dim]
+    partial: ptr[f32]  # [rows, splits, heads, value_dim + 16]: weighted values, then max and sum
     n_kv: i32
     max_splits: i32
+    window: i32  # positions that a row sees
     scale: f32
+    softcap: f32
 
 
 @struct
@@ -129,6 +149,62 @@ class AddArgs:
 
 
 @struct
+class ScaleArgs:
+    """y = x times a number, times factors[position] where there is a table, or cap * tanh(x / cap)."""
+
+    x: ptr[f32]
+    y: ptr[f32]
+    factors: ptr[f32]
+    n: i32
+    number: f32
+
+
+@struct
+class MulArgs:
+    """y = a * b, or a * sigmoid(b)."""
+
+    a: ptr[f32]
+    b: ptr[f32]
+    y: ptr[f32]
+    n: i32
+
+
+@struct
+class Conv1dArgs:
+    x: ptr[f32]
+    taps: ptr[f32]  # [taps, n]: oldest first
+    state: ptr[f32]  # [slot, taps - 1, n]: oldest first
+    bias: ptr[f32]
+    y: ptr[f32]
+    n: i32  # channels
+
+
+@struct
+class DeltaNetArgs:
+    u: ptr[f32]  # [rows, n_k + n_k + n_v, head_dim]: queries, keys, values
+    alpha: ptr[f32]  # [rows, n_v]
+    beta: ptr[f32]  # [rows, n_v]
+    a: ptr[f32]
+    dt_bias: ptr[f32]
+    state: ptr[f32]  # [slot, n_v, head_dim of keys, head_dim of values]
+    y: ptr[f32]  # [rows, n_v, head_dim]
+    n_k: i32
+    n_v: i32
+    share: i32  # value heads in a row that share a key head; 0: value head h has key head h % n_k
+    eps: f32
+    scale: f32  # of queries
+
+
+@struct
+class GatedNormArgs:
+    o: ptr[f32]  # [rows, heads, head_dim], like z and y
+    z: ptr[f32]
+    weight: ptr[f32]
+    y: ptr[f32]
+    eps: f32
+
+
+@struct
 class ArgmaxArgs:
     x: ptr[f32]
     y: ptr[i32]
@@ -137,13 +213,19 @@ class ArgmaxArgs:
 
 @struct
 class CopyArgs:
-    """Raw bytes of a tensor into tiles."""
+    """Raw bytes of a tensor, one matrix after another, into tiles.
+
+    Rows lie `stretch` together, and such stretches `period_bytes` apart.
+    """
 
     source: ptr[u8]
     row_bytes: i64
+    period_bytes: i64
     tiles: ptr[u8]
     tile_bytes: i64
-    n_rows: i32
+    stretch: i32
+    n_tiles: i32  # of a matrix
+    n_rows: i32  # of a matrix
     n_groups: i32
     n: i32  # elements of a row
 
@@ -153,3 +235,116 @@ class SumArgs:
     x: ptr[u8]
     y: ptr[i64]
     chunk: i64  # bytes of a unit, a multiple of 512
+
+
+@struct
+class Route:
+    """The rows of a step by the experts that they chose; `kernels.cpu.routing.route` fills it.
+
+    A pair is a row with one of its experts, row * k + j. A slot is a pair's place in the order of experts; the slots of
+    an expert that many rows chose are whole blocks of 16.
+    """
+
+    used: ptr[i32]  # [2]: experts that rows chose, and jobs
+    expert: ptr[i32]  # [used]: their ids, rising; so for the next two
+    start: ptr[i32]  # first slot
+    count: ptr[i32]  # rows
+    index: ptr[i32]  # [n_experts]: an expert's place among the used ones
+    filled: ptr[i32]  # [used]: rows that have a slot already
+    job: ptr[i32]  # [jobs, 2]: place among the used experts, first row of a panel of its rows
+    place: ptr[i32]  # [pairs, 3]: first slot of the block, slot in the block, slots of the block
+    pair: ptr[i32]  # [slots]
+
+
+@struct
+class TopkArgs:
+    """The experts of each row. bias, expert_scale: null for none."""
+
+    logits: ptr[f32]
+    bias: ptr[f32]
+    expert_scale: ptr[f32]
+    ids: ptr[i32]
+    weights: ptr[f32]
+    n_experts: i32
+    k: i32
+    n_groups: i32
+    n_groups_used: i32
+    normalise: i32
+    scale: f32
+
+
+@struct
+class RouteArgs:
+    ids: ptr[i32]
+    route: ptr[Route]
+    n_experts: i32
+    k: i32
+
+
+@struct
+class GatherArgs:
+    """Packed rows of a step to the slots of their pairs."""
+
+    route: ptr[Route]
+    pack: ptr[Pack]
+    slots: ptr[Pack]
+    k: i32
+
+
+@struct
+class ExpertPackArgs:
+    """Rows f32[pairs, n] to the slots of their pairs."""
+
+    route: ptr[Route]
+    x: ptr[f32]
+    slots: ptr[Pack]
+    n: i32
+
+
+@struct
+class ExpertGateArgs:
+    """gate and up of the chosen experts, and silu(gate) * up; what is null is not wanted or not there.
+
+    gate, up: tiles of matrices [n_experts, n_out, n_in]; biases [n_experts, n_out]. gated, upped, y: [pairs, n_out].
+    """
+
+    route: ptr[Route]
+    pack: ptr[Pack]  # of the rows, which a step of one row reads
+    slots: ptr[Pack]  # of the pairs, which larger ones read
+    gate: ptr[u8]
+    up: ptr[u8]
+    gate_bias: ptr[f32]
+    up_bias: ptr[f32]
+    gated: ptr[f32]
+    upped: ptr[f32]
+    y: ptr[f32]
+    act: ptr[Pack]  # of y, by pairs
+    gate_bytes: i64  # of a tile
+    up_bytes: i64
+    n_out: i32
+
+
+@struct
+class ExpertDownArgs:
+    """y[row] = the sum over its experts of weight * (W act + bias)."""
+
+    route: ptr[Route]
+    act: ptr[Pack]
+    weights: ptr[f32]  # [pairs]
+    w: ptr[u8]
+    bias: ptr[f32]
+    y: ptr[f32]
+    tile_bytes: i64
+    n_out: i32
+    k: i32
+
+
+@struct
+class SharedArgs:
+    """y = routed + shared, or routed + sigmoid(gate) * shared with a gate for each row."""
+
+    routed: ptr[f32]
+    shared: ptr[f32]
+    gate: ptr[f32]
+    y: ptr[f32]
+    n: i32

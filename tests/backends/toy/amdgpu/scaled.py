@@ -25,7 +25,7 @@ def scale_rows(x: ptr[f32], shift: ptr[f32], y: ptr[f32], n: u32, factor: f32, S
         y[at] = v
 
 
-@GPU.lowers(Op.MOE_SWIGLU)
+@GPU.lowers(Op.LOAD_REQUEST_STATE)
 def scaled(low: GpuLowering, single: Single) -> None:
     (x, *shift), y = single.node.inputs, single.node.outputs[0]
     width, counted = low.width(y), low.counted(y)

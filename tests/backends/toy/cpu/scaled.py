@@ -32,7 +32,7 @@ def scale_rows(a: ptr[ScaledArgs], step: ptr[StepRecord], first: i32, last: i32,
             a.y[at + i64(i)] = y
 
 
-@CPU.lowers(Op.MOE_SWIGLU)
+@CPU.lowers(Op.LOAD_REQUEST_STATE)
 def scaled(low: CpuLowering, single: Single) -> None:
     (x, *shift), y = single.node.inputs, single.node.outputs[0]
     arguments = {

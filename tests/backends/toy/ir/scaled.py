@@ -18,7 +18,7 @@ def _scaled(at: Operands) -> None:
 
 OPS = (
     OpDefinition(
-        Op.MOE_SWIGLU,
+        Op.LOAD_REQUEST_STATE,
         OpSignature(
             (ROW, replace(weight("shift", "n", dtypes=FLOAT32), optional=True)),
             (activation("y", "R", "n"),),

@@ -1,0 +1,128 @@
+"""Recurrent layers on the native kernels: the reference's bits over steps, sequences, levels and threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+import pytest
+
+from tests.backends.cpu.both import LEVELS, THREADS, Case, Net, Outputs, Step, check, expected, finite_share
+from tests.backends.cpu.hostile import hostile, ordinary
+from tests.kernels.material import T
+from zinc_rt.ir.graph import BufferKind
+from zinc_rt.ir.op import Op
+
+# Three sequences: chunks of one, one that begins anew in a slot that was used, rows of two mixed, and a long stretch.
+PLACES: tuple[tuple[list[int], list[int]], ...] = (
+    ([0, 1, 2, 3, 4], [0] * 5),
+    ([5, 0, 0], [0, 1, 2]),
+    ([1, 6, 2, 7, 3], [1, 0, 1, 0, 1]),
+    ([0, 1, 8], [1, 1, 0]),
+    (list(range(9, 22)), [0] * 13),
+    ([2], [1]),
+)
+ROWS = max(len(positions) for positions, _ in PLACES)
+
+
+def net() -> Net:
+    return Net(ROWS, n_ctx=32, n_slots=3)
+
+
+def steps(rng: np.random.Generator, widths: dict[str, int], rows: Callable[..., np.ndarray] = ordinary) -> list[Step]:
+    out = []
+    for positions, slots in PLACES:
+        n = len(positions)
+        given = {name: rows(rng, n, width) for name, width in widths.items()}
+        out.append(Step(n, {"positions": positions, "slots": slots, **given}))
+    return out
+
+
+def where(made: Net) -> list[int]:
+    return [made.indices("positions", "n_rows"), made.indices("slots", "n_rows")]
+
+
+def state(made: Net, *shape: int) -> int:
+    return made.b.buffer(f"state{len(shape)}", BufferKind.STATE, "f32", ["n_slots", *shape])
+
+
+@cache
+def conv(n: int, taps: int, bias: bool, gated: bool, wild: bool = False) -> Case:
+    rng = np.random.default_rng(n + taps)
+    made = net()
+    kept = state(made, taps - 1, n)
+    w = made.matrix(T.F32, ordinary(rng, n, taps).view(np.uint8))
+    inputs = [made.rows("x", n), w, kept, *where(made)]
+    if bias:
+        inputs.append(made.vector(ordinary(rng, 1, n)[0]))
+    made.node(Op.SSM_CONV1D, inputs, [made.out("y", n), kept], activation="silu" if gated else "none")
+    return made.case(steps(rng, {"x": n}, hostile if wild else ordinary))
+
+
+@cache
+def delta(n_k: int, n_v: int, dim: int, pairing: str, wild: bool = False) -> Case:
+    rng = np.random.default_rng(n_v * dim)
+    made = net()
+    kept, width = state(made, n_v, dim, dim), (2 * n_k + n_v) * dim
+    a, dt = made.vector(-np.exp(ordinary(rng, 1, n_v)[0])), made.vector(ordinary(rng, 1, n_v)[0])
+    made.node(
+        Op.SSM_DELTA_NET,
+        [made.rows("u", width), made.rows("alpha", n_v), made.rows("beta", n_v), a, dt, kept, *where(made)],
+        [made.out("o", n_v * dim), kept], n_k_heads=n_k, n_v_heads=n_v, head_dim=dim, eps=1e-6, pairing=pairing,
+    )  # fmt: skip
+    return made.case(steps(rng, {"u": width, "alpha": n_v, "beta": n_v}, hostile if wild else ordinary))
+
+
+@cache
+def layer() -> Case:
+    """All of a layer, as its products see it: the gated norm and the gate feed matrices."""
+    rng = np.random.default_rng(5)
+    made, n_k, n_v, dim = net(), 2, 4, 32
+    width, at = (2 * n_k + n_v) * dim, where(made)
+    x, convolved, o, normed, gated = made.rows("x", width), *(made.temp(n) for n in (width, 128, 128, 128))
+    inputs, kept = state(made, 3, width), state(made, n_v, dim, dim)
+    taps = made.matrix(T.F32, ordinary(rng, width, 4).view(np.uint8))
+    made.node(Op.SSM_CONV1D, [x, taps, inputs, *at], [convolved, inputs])
+    a, dt = made.vector(-np.exp(ordinary(rng, 1, n_v)[0])), made.vector(ordinary(rng, 1, n_v)[0])
+    made.node(
+        Op.SSM_DELTA_NET, [convolved, made.rows("alpha", n_v), made.rows("beta", n_v), a, dt, kept, *at], [o, kept],
+        n_k_heads=n_k, n_v_heads=n_v, head_dim=dim, eps=1e-6, pairing="modulo",
+    )  # fmt: skip
+    z = made.rows("z", 128)
+    norm = made.vector(ordinary(rng, 1, dim)[0])
+    made.node(Op.SSM_GATED_NORM, [o, z, norm], [normed], eps=1e-6, n_heads=n_v, head_dim=dim)
+    made.node(Op.SIGMOID_MUL, [normed, z], [gated])
+    made.node(Op.MUL, [gated, z], [made.out("product", 128)])
+    for name, source in (("y", normed), ("g", gated)):
+        raw = ordinary(rng, 18, 128).view(np.uint8)
+        made.node(Op.MATMUL, [source, made.matrix(T.F32, raw)], [made.out(name, 18)])
+    return made.case(steps(rng, {"x": width, "alpha": n_v, "beta": n_v, "z": 128}))
+
+
+CASES: dict[str, Callable[[], Case]] = {
+    "conv 4": lambda: conv(300, 4, False, True),
+    "conv 2 with bias": lambda: conv(64, 2, True, False),
+    "conv of odd width": lambda: conv(37, 3, True, True),
+    "wild conv": lambda: conv(64, 4, False, True, True),
+    "delta 32": lambda: delta(2, 4, 32, "modulo"),
+    "delta 128": lambda: delta(1, 2, 128, "block"),
+    "delta 64 in blocks": lambda: delta(2, 6, 64, "block"),
+    "delta of odd size": lambda: delta(1, 3, 12, "modulo"),
+    "wild delta": lambda: delta(2, 4, 16, "modulo", True),
+    "layer": layer,
+}
+
+
+@cache
+def wanted(name: str) -> Outputs:
+    return expected(CASES[name]())
+
+
+@pytest.mark.parametrize("isa", LEVELS)
+@pytest.mark.parametrize("name", CASES)
+def test_recurrent(name: str, isa: str) -> None:
+    case, want = CASES[name](), wanted(name)
+    assert finite_share(want, case) > (0.05 if "wild" in name else 0.99)
+    for threads in THREADS if isa == LEVELS[0] else (2,):
+        check(case, want, isa, threads)

@@ -1,0 +1,202 @@
+"""Recurrent layers: the reference against scalar arithmetic in exact integers, and against float64 formulas."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.kernels import oracle
+from tests.kernels.exact import add, div, exp, fma, mul, sigmoid, silu, softplus, sqrt, sub
+from tests.kernels.oracle import same_bits
+from zinc_rt.ir.op import Op
+from zinc_rt.ir.ops import DEFINITIONS
+from zinc_rt.ir.ops.recurrent import PAIRINGS
+
+EPS = float(np.float32(1e-6))
+SLOTS = 3
+
+
+class At:
+    """Operands of one node, as the reference backend hands them out."""
+
+    name = "node"
+
+    def __init__(self, inputs: list[Any], outputs: list[np.ndarray], **attrs: Any) -> None:
+        self.inputs, self.outputs, self.attrs = inputs, outputs, attrs
+
+    def quantized(self, port: int) -> Any:
+        raise AssertionError(port)
+
+
+def run(op: Op, at: At) -> list[np.ndarray]:
+    DEFINITIONS[op].reference(at)
+    return at.outputs
+
+
+def i32(*values: int) -> np.ndarray:
+    return np.array(values, np.int32)
+
+
+# Rows of two sequences: slot 1 goes on from a state, slot 2 begins; their rows are mixed.
+POSITIONS, ROWS_OF = i32(5, 0, 6, 1, 7), i32(1, 2, 1, 2, 1)
+
+
+def conv_oracle(x: Any, taps: Any, state: Any, bias: Any, gated: bool) -> list[list[float]]:
+    out = []
+    for row, position, slot in zip(x, POSITIONS.tolist(), ROWS_OF.tolist(), strict=True):
+        if position == 0:
+            state[slot] = [[0.0] * len(row) for _ in state[slot]]
+        window, made = [*state[slot], row], []
+        for c in range(len(row)):
+            acc = 0.0
+            for j, past in enumerate(window):
+                acc = fma(past[c], taps[c][j], acc)
+            acc = acc if bias is None else add(acc, bias[c])
+            made.append(silu(acc) if gated else acc)
+        out.append(made)
+        state[slot] = window[1:]
+    return out
+
+
+@pytest.mark.parametrize(("taps", "biased", "gated"), [(4, False, True), (2, True, False), (3, True, True)])
+def test_convolution_bit_for_bit(taps: int, biased: bool, gated: bool) -> None:
+    rng = np.random.default_rng(taps)
+    n = 5
+    x = (rng.standard_normal((5, n)) * 4).astype(np.float32)
+    w, bias = rng.standard_normal((n, taps)).astype(np.float32), rng.standard_normal(n).astype(np.float32)
+    state = rng.standard_normal((SLOTS, taps - 1, n)).astype(np.float32)
+    kept = state.tolist()
+    want = conv_oracle(x.tolist(), w.tolist(), kept, bias.tolist() if biased else None, gated)
+    y = np.empty_like(x)
+    at = At(
+        [x, w, state, POSITIONS, ROWS_OF, *([bias] if biased else [])],
+        [y, state],
+        activation="silu" if gated else "none",
+    )
+    run(Op.SSM_CONV1D, at)
+    same_bits(y, want)
+    same_bits(state, kept)
+
+
+def unit(x: list[float]) -> list[float]:
+    lanes = [0.0] * 256
+    for i, v in enumerate(x):
+        lanes[i % 256] = fma(v, v, lanes[i % 256])
+    scale = div(1.0, sqrt(add(oracle.fold(lanes), EPS)))
+    return [mul(v, scale) for v in x]
+
+
+def delta_oracle(
+    u: Any, alpha: Any, beta: Any, a: Any, dt: Any, state: Any, n_k: int, n_v: int, d: int, pairing: str
+) -> Any:
+    out = []
+    for row, position, slot in zip(range(len(u)), POSITIONS.tolist(), ROWS_OF.tolist(), strict=True):
+        y: list[list[float]] = []
+        for h in range(n_v):
+            key = h // (n_v // n_k) if pairing == "block" else h % n_k
+            q = [mul(v, float(np.float32(1 / math.sqrt(d)))) for v in unit(u[row][key * d : (key + 1) * d])]
+            k = unit(u[row][(n_k + key) * d : (n_k + key + 1) * d])
+            v = u[row][(2 * n_k + h) * d : (2 * n_k + h + 1) * d]
+            g = exp(mul(a[h], softplus(add(alpha[row][h], dt[h]))))
+            b = sigmoid(beta[row][h])
+            old = [[0.0] * d for _ in range(d)] if position == 0 else state[slot][h]
+            s = [[mul(g, e) for e in line] for line in old]
+            o = [0.0] * d
+            for j in range(d):
+                r = 0.0
+                for i in range(d):
+                    r = fma(s[i][j], k[i], r)
+                change = mul(b, sub(v[j], r))
+                for i in range(d):
+                    s[i][j] = fma(k[i], change, s[i][j])
+                    o[j] = fma(s[i][j], q[i], o[j])
+            state[slot][h] = s
+            y.append(o)
+        out.append(y)
+    return out
+
+
+def delta_inputs(rng: np.random.Generator, n_k: int, n_v: int, d: int) -> list[np.ndarray]:
+    """u, alpha, beta, ssm_a, dt_bias, state."""
+    sizes = [(5, (2 * n_k + n_v) * d), (5, n_v), (5, n_v), (n_v,), (n_v,), (SLOTS, n_v, d, d)]
+    made = [rng.standard_normal(size).astype(np.float32) for size in sizes]
+    made[3] = -np.exp(made[3])
+    return made
+
+
+@pytest.mark.parametrize("pairing", PAIRINGS)
+def test_delta_rule_bit_for_bit(pairing: str) -> None:
+    n_k, n_v, d = 2, 6, 4
+    *inputs, state = delta_inputs(np.random.default_rng(7), n_k, n_v, d)
+    kept = state.tolist()
+    want = delta_oracle(*(x.tolist() for x in inputs), kept, n_k, n_v, d, pairing)
+    y = np.empty((5, n_v, d), np.float32)
+    at = At(
+        [*inputs, state, POSITIONS, ROWS_OF], [y, state],
+        n_k_heads=n_k, n_v_heads=n_v, head_dim=d, eps=EPS, pairing=pairing,
+    )  # fmt: skip
+    run(Op.SSM_DELTA_NET, at)
+    same_bits(y, want)
+    same_bits(state, kept)
+
+
+def test_the_pairings_differ() -> None:
+    outs = []
+    for pairing in PAIRINGS:
+        *inputs, state = delta_inputs(np.random.default_rng(7), 2, 6, 4)
+        y = np.empty((5, 24), np.float32)
+        at = At(
+            [*inputs, state, POSITIONS, ROWS_OF], [y, state],
+            n_k_heads=2, n_v_heads=6, head_dim=4, eps=EPS, pairing=pairing,
+        )  # fmt: skip
+        outs.append(run(Op.SSM_DELTA_NET, at)[0].reshape(5, 6, 4))
+    assert (outs[0] == outs[1]).all(axis=(0, 2)).tolist() == [True, False, True, True, False, True]
+
+
+def test_gated_norm_bit_for_bit() -> None:
+    rng = np.random.default_rng(9)
+    o, z = rng.standard_normal((2, 3, 4, 6)).astype(np.float32) * 3
+    w = rng.standard_normal(6).astype(np.float32)
+    y = np.empty((3, 24), np.float32)
+    run(Op.SSM_GATED_NORM, At([o, z.reshape(3, 24), w], [y], eps=EPS, n_heads=4, head_dim=6))
+    want = [
+        [mul(n, silu(g)) for n, g in zip(oracle.rms_norm(head, w.tolist(), EPS), gate, strict=True)]
+        for head, gate in zip(o.reshape(12, 6).tolist(), z.reshape(12, 6).tolist(), strict=True)
+    ]
+    same_bits(y.reshape(12, 6), want)
+
+
+def test_products_bit_for_bit() -> None:
+    rng = np.random.default_rng(10)
+    a, b = (rng.standard_normal((2, 3, 8)) * 5).astype(np.float32)
+    pairs = list(zip(a.reshape(-1).tolist(), b.reshape(-1).tolist(), strict=True))
+    y = np.empty_like(a)
+    same_bits(run(Op.SIGMOID_MUL, At([a, b], [y]))[0].reshape(-1), [mul(x, sigmoid(g)) for x, g in pairs])
+    same_bits(run(Op.MUL, At([a, b], [y]))[0].reshape(-1), [mul(x, g) for x, g in pairs])
+
+
+def test_delta_rule_against_float64() -> None:
+    """A sequence of 40 positions; the error is that of float32, not that of another formula."""
+    rng, n_k, n_v, d, n = np.random.default_rng(11), 2, 4, 16, 40
+    u = rng.standard_normal((n, (2 * n_k + n_v) * d)).astype(np.float32)
+    alpha, beta = rng.standard_normal((2, n, n_v)).astype(np.float32)
+    a, dt = -np.exp(rng.standard_normal(n_v)).astype(np.float32), rng.standard_normal(n_v).astype(np.float32)
+    state = np.full((1, n_v, d, d), np.nan, np.float32)
+    y = np.empty((n, n_v, d), np.float32)
+    at = At(
+        [u, alpha, beta, a, dt, state, np.arange(n, dtype=np.int32), np.zeros(n, np.int32)], [y, state],
+        n_k_heads=n_k, n_v_heads=n_v, head_dim=d, eps=EPS, pairing="modulo",
+    )  # fmt: skip
+    run(Op.SSM_DELTA_NET, at)
+    s, wide = np.zeros((n_v, d, d)), u.astype(np.float64).reshape(n, -1, d)
+    for t in range(n):
+        for h in range(n_v):
+            q, k, v = wide[t, h % n_k], wide[t, n_k + h % n_k], wide[t, 2 * n_k + h]
+            q, k = (x / np.sqrt((x**2).sum() + EPS) for x in (q, k))
+            s[h] *= np.exp(a[h] * np.logaddexp(0, np.float64(alpha[t, h]) + dt[h]))
+            s[h] += np.outer(k, (v - s[h].T @ k) / (1 + np.exp(-np.float64(beta[t, h]))))
+            np.testing.assert_allclose(y[t, h], s[h].T @ (q / np.sqrt(d)), atol=2e-6)
+    np.testing.assert_allclose(state[0], s, atol=5e-6)

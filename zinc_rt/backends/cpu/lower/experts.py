@@ -1,0 +1,161 @@
+"""Mixture of experts: choosing experts, their feed-forward, the shared expert."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+from zinc_rt.backends.cpu.lower.activations import pack
+from zinc_rt.backends.cpu.lowering import CPU, Choice, CpuLowering, External, QuantisedActs, RouteRef
+from zinc_rt.backends.cpu.program import UnitsPer
+from zinc_rt.backends.fusion import ExpertDown, ExpertGate, Single
+from zinc_rt.formats.table import FORMATS
+from zinc_rt.ir.graph import Node
+from zinc_rt.ir.op import Op
+from zinc_rt.ir.ops import attributes
+from zinc_rt.kernels.cpu import layout, structs
+from zinc_rt.numerics import GROUP
+
+
+@CPU.lowers(Op.MOE_GATE_TOPK)
+def topk(low: CpuLowering, single: Single) -> None:
+    """The experts of each row and their weights."""
+    (logits, *given), (ids, weights) = single.node.inputs, single.node.outputs
+    bias, scales = (*given, None, None)[:2]
+    attrs = attributes(single.node)
+    arguments = {
+        "logits": low.at(logits), "bias": low.optional(bias), "expert_scale": low.optional(scales), "ids": low.at(ids),
+        "weights": low.at(weights), "n_experts": low.width(logits), "normalise": int(attrs["normalise"]),
+        **{name: attrs[name] for name in ("k", "n_groups", "n_groups_used", "scale")},
+    }  # fmt: skip
+    kernel = low.choice.topk(str(attrs["gating"]), low.width(logits))
+    low.emit(single.node, "route", kernel, structs.TopkArgs, arguments, 1, UnitsPer.ROWS, (logits,), (ids, weights))
+
+
+@CPU.lowers(ExpertGate)
+def expert_gate(low: CpuLowering, n: ExpertGate) -> None:
+    """Gate, up and activation, packed for the down products that read it."""
+    gate, up = low.matrices[n.gate], low.matrices[n.up]
+    route, choice = _route(low, n.node, n.ids, gate.count)
+    key = ("pack", n.x, False)
+    if key not in low.out.packs:
+        pack(low, n.node, n.x, by_logit=False)
+    rows = low.out.packs[key]
+    slots = _gathered(low, n, route, choice, rows)
+    arguments: dict[str, Any] = {
+        "route": route, "pack": rows, "slots": slots, "gate": External("tiles", gate.name),
+        "up": External("tiles", up.name), "gate_bias": low.optional(n.gate_bias), "up_bias": low.optional(n.up_bias),
+        "gated": low.optional(n.gated), "upped": low.optional(n.upped), "gate_bytes": gate.tile_bytes,
+        "up_bytes": up.tile_bytes, "n_out": gate.n_out, "y": 0, "act": 0,
+    }  # fmt: skip
+    writes: list[Hashable] = [b for b in (n.gated, n.upped) if b is not None]
+    if n.y is not None:
+        packed = [r for r in low.fused.readers(n.y) if r.op is Op.MOE_DOWN_ACC and r.inputs[1] == n.ids]
+        if packed:
+            arguments["act"] = _slots(low, n.y, n.ids, choice, gate.n_out, [r.inputs[3] for r in packed])
+            writes.append(("slots", n.y, n.ids))
+        if (low.fused.plain_needed(n.y) and len(packed) < len(low.fused.readers(n.y))) or not packed:
+            arguments["y"] = low.at(n.y)
+            writes.append(n.y)
+    low.emit(
+        n.node, "experts", low.choice.expert_gate_up(gate.kind, up.kind), structs.ExpertGateArgs, arguments,
+        -(-gate.n_out // GROUP), _jobs(low, choice), (rows.key, slots.key, route.key), tuple(writes),
+        (gate.n_bytes + up.n_bytes) * choice.k // choice.n_experts,
+    )  # fmt: skip
+
+
+@CPU.lowers(ExpertDown)
+def expert_down(low: CpuLowering, n: ExpertDown) -> None:
+    """The down products, weighed and summed."""
+    m = low.matrices[n.down]
+    route, choice = _route(low, n.node, n.ids, m.count)
+    key = ("slots", n.act, n.ids)
+    if key not in low.out.packs:
+        _slots(low, n.act, n.ids, choice, m.n_in, [n.down])
+        arguments: dict[str, Any] = {"route": route, "x": low.at(n.act), "slots": low.out.packs[key], "n": m.n_in}
+        low.emit(
+            n.node, "pack", low.choice.pack_pairs(), structs.ExpertPackArgs, arguments, choice.k, UnitsPer.ROWS,
+            (n.act, route.key), (key,),
+        )  # fmt: skip
+    arguments = {
+        "route": route, "act": low.out.packs[key], "weights": low.at(n.weights), "w": External("tiles", m.name),
+        "bias": low.optional(n.bias), "y": low.at(n.y), "tile_bytes": m.tile_bytes, "n_out": m.n_out, "k": choice.k,
+    }  # fmt: skip
+    low.emit(
+        n.node, "experts", low.choice.expert_down(m.kind), structs.ExpertDownArgs, arguments, m.n_tiles, UnitsPer.ONCE,
+        (key, route.key, n.weights), (n.y,), m.n_bytes * choice.k // choice.n_experts,
+    )  # fmt: skip
+
+
+@CPU.lowers(Op.SHARED_EXPERT)
+def shared_expert(low: CpuLowering, single: Single) -> None:
+    """The sum of the routed experts and the shared one."""
+    (routed, shared, *gate), y = single.node.inputs, single.node.outputs[0]
+    arguments = {
+        "routed": low.at(routed), "shared": low.at(shared), "gate": low.at(gate[0]) if gate else 0, "y": low.at(y),
+        "n": low.width(y),
+    }  # fmt: skip
+    low.emit(
+        single.node, "add", low.choice.add_shared(), structs.SharedArgs, arguments, 1, UnitsPer.ROWS,
+        tuple(single.node.inputs), (y,),
+    )  # fmt: skip
+
+
+def _route(low: CpuLowering, n: Node, ids: int, n_experts: int) -> tuple[RouteRef, Choice]:
+    """The step's rows by the experts that `ids` lists, computed before the first node that asks."""
+    choice = Choice(n_experts, low.width(ids))
+    known = low.out.routes.get(ids)
+    if known is not None:
+        return known, choice
+    pairs = low.sizes.n_rows * choice.k
+    used = min(n_experts, pairs)
+    sizes = {
+        "used": 2, "expert": used, "start": used, "count": used, "index": n_experts, "filled": used,
+        "job": 2 * choice.jobs(low.sizes.n_rows), "place": 3 * pairs, "pair": _n_slots(low, choice),
+    }  # fmt: skip
+    at, parts = 0, {}
+    for name, size in sizes.items():
+        parts[name] = at
+        at += -(-size * 4 // 64) * 64
+    route = low.out.routes[ids] = RouteRef(("route", ids), parts)
+    low.out.sizes[route.key] = at
+    arguments = {"ids": low.at(ids), "route": route, "n_experts": n_experts, "k": choice.k}
+    low.emit(n, "route", low.choice.route(), structs.RouteArgs, arguments, 1, UnitsPer.ONCE, (ids,), (route.key,))
+    return route, choice
+
+
+def _n_slots(low: CpuLowering, choice: Choice) -> int:
+    """Slots of the largest step: its pairs, and what fills the last blocks of experts that have blocks."""
+    pairs, least = low.sizes.n_rows * choice.k, low.choice.expert_block
+    return pairs + (layout.BLOCK_ROWS - 1) * min(choice.n_experts, pairs // least)
+
+
+def _slots(
+    low: CpuLowering, x: int, ids: int, choice: Choice, n: int, weights: list[int]
+) -> QuantisedActs:  # fmt: skip
+    """Room for packed rows by pairs."""
+    kinds = [FORMATS[low.matrices[w].kind.name].quantized for w in weights]
+    return low.add_pack(("slots", x, ids), n, _n_slots(low, choice), kinds)
+
+
+def _gathered(low: CpuLowering, n: ExpertGate, route: RouteRef, choice: Choice, rows: QuantisedActs) -> QuantisedActs:
+    """The packed rows by pairs, for steps of more than one row."""
+    key = ("slots", n.x, n.ids)
+    if low.sizes.n_rows == 1:
+        return rows
+    if key not in low.out.packs:
+        kinds = [True] * (rows.q is not None) + [False] * (rows.f is not None)
+        low.add_pack(key, rows.n, _n_slots(low, choice), kinds)
+        arguments = {"route": route, "pack": rows, "slots": low.out.packs[key], "k": choice.k}
+        low.emit(
+            n.node, "pack", low.choice.gather(), structs.GatherArgs, arguments, choice.k, UnitsPer.ROWS,
+            (rows.key, route.key), (key,),
+        )  # fmt: skip
+    return low.out.packs[key]
+
+
+def _jobs(low: CpuLowering, choice: Choice) -> int:
+    """The multiplier that counts panels of experts' rows."""
+    if choice not in low.out.choices:
+        low.out.choices.append(choice)
+    return len(UnitsPer) + low.out.choices.index(choice)

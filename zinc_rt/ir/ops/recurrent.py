@@ -1,0 +1,253 @@
+"""Recurrent layers: a causal convolution, the gated delta rule, and the gated norm of its output.
+
+A sequence keeps state of a fixed size in such a layer: an entry of f32[n_slots, ...], which a row finds by its `slots`.
+Rows of a sequence are worked on one after another, in the order in which they stand in the step, which is that of their
+positions. A row at position 0 starts from a state of +0.0, so nothing has to clear memory.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from zinc_rt.ir.definition import (
+    CACHE,
+    COUNT,
+    EPS,
+    FLOAT32,
+    HEADS,
+    AttrSpec,
+    OpDefinition,
+    Operands,
+    OpSignature,
+    Port,
+    Rule,
+    activation,
+    heads,
+    index,
+    weight,
+)
+from zinc_rt.ir.graph import Dim
+from zinc_rt.ir.op import Op
+from zinc_rt.ir.ops.norms import rms_norm_rows, square_sums
+from zinc_rt.ir.unify import Bindings
+from zinc_rt.kernels.reference.arith import F32, fma, fma_chain
+from zinc_rt.kernels.reference.mathfn import exp, sigmoid, silu, softplus
+
+if TYPE_CHECKING:
+    from zinc_rt.ir.sizes import CostView
+
+I32 = npt.NDArray[np.int32]
+
+PAIRINGS = ("block", "modulo")
+"""The key head of value head h: h // (n_v_heads / n_k_heads), or h % n_k_heads."""
+
+
+def conv1d_rows(x: F32, taps: F32, state: F32, positions: I32, slots: I32, bias: F32 | None, *, gated: bool) -> F32:
+    """A causal convolution of each channel over positions; keeps the last inputs in the state.
+
+    x: f32[rows, C]. taps: f32[C, K], the last for the present row. state: f32[n_slots, K - 1, C], oldest first,
+    written.
+    A chain of fma over the taps from +0.0, oldest first; then the bias, then silu where `gated`.
+    """
+    out = np.empty_like(x)
+    with np.errstate(all="ignore"):
+        for row, (position, slot) in enumerate(zip(positions.tolist(), slots.tolist(), strict=True)):
+            if position == 0:
+                state[slot] = 0.0
+            window = np.concatenate([state[slot], x[row : row + 1]])
+            out[row] = fma_chain(window, taps.T)
+            state[slot] = window[1:]
+        if bias is not None:
+            out += bias
+        return silu(out) if gated else out
+
+
+def unit_heads(x: F32, eps: float) -> F32:
+    """Each head f32[..., D] times 1 / sqrt(its sum of squares + eps)."""
+    flat = x.reshape(-1, x.shape[-1])
+    scale = np.float32(1.0) / np.sqrt(square_sums(flat) + np.float32(eps))
+    return np.asarray(flat * scale[:, None]).reshape(x.shape)
+
+
+def key_heads(n_k_heads: int, n_v_heads: int, pairing: str) -> I32:
+    """The key head of each value head; see `PAIRINGS`."""
+    h = np.arange(n_v_heads, dtype=np.int32)
+    return h // np.int32(n_v_heads // n_k_heads) if pairing == "block" else h % np.int32(n_k_heads)
+
+
+def delta_net_rows(
+    q: F32, k: F32, v: F32, decay: F32, strength: F32, state: F32, positions: I32, slots: I32
+) -> F32:  # fmt: skip
+    """The gated delta rule, row after row: f32[rows, heads, D].
+
+    q, k, v: f32[rows, heads, D]. decay, strength: f32[rows, heads]. state: f32[n_slots, heads, D, D] as [key][value],
+    written. With S' = decay * S: r = S'^T k, d = strength * (v - r), S'' = S' + k d^T, o = S''^T q. The chains run over
+    keys in order.
+    """
+    out = np.empty_like(v)
+    for row, (position, slot) in enumerate(zip(positions.tolist(), slots.tolist(), strict=True)):
+        if position == 0:
+            state[slot] = 0.0
+        by_key = (decay[row, :, None, None] * state[slot]).transpose(1, 0, 2)  # [key, head, value]
+        keys, queries = k[row].T[:, :, None], q[row].T[:, :, None]
+        d = strength[row, :, None] * (v[row] - fma_chain(by_key, keys))
+        by_key = fma(keys, d[None], by_key)
+        out[row] = fma_chain(by_key, queries)
+        state[slot] = by_key.transpose(1, 0, 2)
+    return out
+
+
+def _conv1d(at: Operands) -> None:
+    x, w, _, positions, slots, *bias = at.inputs
+    taps = w if isinstance(w, np.ndarray) else w.rows(np.arange(w.n_rows))
+    y, state = at.outputs
+    gated = at.attrs["activation"] == "silu"
+    rows = conv1d_rows(
+        x.reshape(len(x), -1), taps.reshape(-1, state.shape[1] + 1), state, positions, slots,
+        bias[0] if bias else None, gated=gated,
+    )  # fmt: skip
+    y[...] = rows.reshape(y.shape)
+
+
+def _delta_net(at: Operands) -> None:
+    u, alpha, beta, a, dt_bias, _, positions, slots = at.inputs
+    y, state = at.outputs
+    n_k, n_v, d = (int(at.attrs[key]) for key in ("n_k_heads", "n_v_heads", "head_dim"))
+    n, eps = len(u), float(at.attrs["eps"])
+    with np.errstate(all="ignore"):
+        all_heads = u.reshape(n, 2 * n_k + n_v, d)
+        paired = key_heads(n_k, n_v, str(at.attrs["pairing"]))
+        unit = unit_heads(all_heads[:, : 2 * n_k], eps)
+        q, k = unit[:, :n_k] * np.float32(1.0 / math.sqrt(d)), unit[:, n_k:]
+        decay = exp(a * softplus(alpha.reshape(n, n_v) + dt_bias))
+        rows = delta_net_rows(
+            q[:, paired], k[:, paired], all_heads[:, 2 * n_k :], decay, sigmoid(beta.reshape(n, n_v)), state, positions,
+            slots,
+        )  # fmt: skip
+    y[...] = rows.reshape(y.shape)
+
+
+def _gated_norm(at: Operands) -> None:
+    o, z, w = at.inputs
+    y = heads(at, at.outputs[0])
+    with np.errstate(all="ignore"):
+        y[...] = rms_norm_rows(heads(at, o), w, float(at.attrs["eps"])) * silu(heads(at, z))
+
+
+def _keeps_all_but_one(bound: Bindings) -> str | None:
+    taps, kept = bound.value("taps"), bound.value("kept")
+    if taps is not None and kept is not None and kept != taps - 1:
+        return f"the weight has {taps} taps, so the state keeps {taps - 1} inputs, not {kept}"
+    return None
+
+
+def _heads_fit(bound: Bindings) -> str | None:
+    n_k, n_v, d, width = (bound.value(key) for key in ("n_k_heads", "n_v_heads", "head_dim", "n"))
+    if n_k and n_v and n_v % n_k:
+        return f"n_v_heads {n_v} is no multiple of n_k_heads {n_k}"
+    if n_k and n_v and d and width is not None and width != (2 * n_k + n_v) * d:
+        return f"u has {width} elements, (2 * {n_k} + {n_v}) heads of {d} have {(2 * n_k + n_v) * d}"
+    return None
+
+
+def _state_bytes(cost: CostView, port: int) -> int:
+    """Bytes of the entries that a step's sequences have in a state."""
+    return cost.bytes_in(port) // cost.dim(port, 0) * min(cost.sizes.n_rows, cost.sizes.n_slots)
+
+
+def _touched(state: int) -> Any:
+    def touched(cost: CostView) -> tuple[int, int]:
+        others = [port for port in range(len(cost.inputs)) if port != state]
+        kept, outputs = _state_bytes(cost, state), [cost.sizes.nbytes(buffer) for buffer in cost.outputs]
+        return cost.bytes_in(*others) + kept, outputs[0] + kept
+
+    return touched
+
+
+def _conv_operations(cost: CostView) -> int:
+    """Two for each tap, one for a bias, three for silu."""
+    each = 2 * cost.dim(1, 1) + (len(cost.inputs) > 5) + (3 if cost.attrs["activation"] == "silu" else 0)
+    return cost.elements(0) * each
+
+
+def _delta_operations(cost: CostView) -> int:
+    """Unit vectors of query and key heads; ten for a value head's two factors; seven for each element of its state."""
+    d, n_k, n_v = cost.attr("head_dim"), cost.attr("n_k_heads"), cost.attr("n_v_heads")
+    return cost.sizes.n_rows * (n_k * (7 * d + 6) + n_v * (10 + 2 * d + 7 * d * d))
+
+
+def _state(name: str, *shape: Dim) -> Port:
+    return Port(name, FLOAT32, ("S", *shape), CACHE, role=name)
+
+
+_WHERE = (index("positions", "R"), index("slots", "R"))
+_CONV_STATE = _state("conv_state", "kept", "C")
+_DELTA_STATE = _state("delta_state", "n_v_heads", "head_dim", "head_dim")
+_CONV_RULES: tuple[Rule, ...] = (_keeps_all_but_one,)
+_DELTA_RULES: tuple[Rule, ...] = (_heads_fit,)
+
+OPS = (
+    OpDefinition(
+        Op.SSM_CONV1D,
+        OpSignature(
+            (
+                activation("x", "R", "C"),
+                weight("weight", "C", "taps", dtypes=FLOAT32),
+                _CONV_STATE,
+                *_WHERE,
+                Port("bias", FLOAT32, ("C",), weight("bias", "C").kinds, optional=True),
+            ),
+            (activation("y", "R", "C"), _CONV_STATE),
+            {"activation": AttrSpec(str, default="silu", one_of=("silu", "none"))},
+            _CONV_RULES,
+        ),
+        reference=_conv1d,
+        operations=_conv_operations,
+        touched=_touched(2),
+    ),
+    OpDefinition(
+        Op.SSM_DELTA_NET,
+        OpSignature(
+            (
+                activation("u", "R", "n"),
+                activation("alpha", "R", "n_v_heads"),
+                activation("beta", "R", "n_v_heads"),
+                weight("ssm_a", "n_v_heads", dtypes=FLOAT32),
+                weight("dt_bias", "n_v_heads", dtypes=FLOAT32),
+                _DELTA_STATE,
+                *_WHERE,
+            ),
+            (activation("o", "R", "n_v_heads", "head_dim"), _DELTA_STATE),
+            {
+                "n_k_heads": COUNT,
+                "n_v_heads": COUNT,
+                "head_dim": COUNT,
+                "eps": EPS,
+                "pairing": AttrSpec(str, one_of=PAIRINGS),
+            },
+            _DELTA_RULES,
+        ),
+        reference=_delta_net,
+        operations=_delta_operations,
+        touched=_touched(5),
+    ),
+    OpDefinition(
+        Op.SSM_GATED_NORM,
+        OpSignature(
+            (
+                activation("o", "R", "n_heads", "head_dim"),
+                activation("z", "R", "n_heads", "head_dim"),
+                weight("weight", "head_dim", dtypes=FLOAT32),
+            ),
+            (activation("y", "R", "n_heads", "head_dim"),),
+            {"eps": EPS, **HEADS},
+        ),
+        reference=_gated_norm,
+        # As an RMS norm of each head; then silu and one product for each element.
+        operations=lambda cost: 8 * cost.elements(0) + 4 * cost.sizes.n_rows * cost.attr("n_heads"),
+    ),
+)

@@ -1,0 +1,131 @@
+"""Recurrent layers: convolution, the gated delta rule, its gated norm.
+
+A unit is some channels or a head, and takes all rows of the step in order: a sequence goes from position to position
+with its state in the processor's cache.
+"""
+
+from __future__ import annotations
+
+from zinc_rt.kernels.cpu.packs import load_some, not_null, one_over, rms_scale, square_sum, store_some
+from zinc_rt.kernels.cpu.structs import Conv1dArgs, DeltaNetArgs, GatedNormArgs, StepRecord
+from zinc_rt.kernels.maths import exp, sigmoid, silu, softplus
+from zinc_rt.lang.kernel import inline, kernel
+from zinc_rt.lang.ops import array, fma, load, prefetch, regs, splat, sqrt, store, unroll, zeros
+from zinc_rt.lang.types import f32, i32, i64, ptr, u32, vec
+
+
+@kernel
+def conv1d(
+    a: ptr[Conv1dArgs], step: ptr[StepRecord], first: i32, last: i32, TAPS: int, GATED: bool, CHUNK: int, W: int
+):
+    """Units: CHUNK channels."""
+    n = a.n
+    for u in range(first, last):
+        begin: i32 = u * CHUNK
+        end: i32 = begin + CHUNK
+        if end > n:
+            end = n
+        for row in range(step.n_rows):
+            fresh = step.positions[row] == 0
+            x = a.x + i64(row) * i64(n)
+            y = a.y + i64(row) * i64(n)
+            state = a.state + i64(step.slots[row]) * (i64(n) * (TAPS - 1))
+            for at in range(begin, end, W):
+                acc: vec[f32, W] = 0.0
+                for j in unroll(TAPS - 1):
+                    past: vec[f32, W] = 0.0
+                    if not fresh:
+                        past = load_some(state + i64(n) * j, at, n, W)
+                    if j > 0:
+                        store_some(state + i64(n) * (j - 1), past, at, n, W)
+                    acc = fma(past, load_some(a.taps + i64(n) * j, at, n, W), acc)
+                now = load_some(x, at, n, W)
+                store_some(state + i64(n) * (TAPS - 2), now, at, n, W)
+                acc = fma(now, load_some(a.taps + i64(n) * (TAPS - 1), at, n, W), acc)
+                if not_null(a.bias):
+                    acc = acc + load_some(a.bias, at, n, W)
+                if GATED:
+                    acc = silu(acc)
+                store_some(y, acc, at, n, W)
+
+
+@inline
+def unit_head(x: ptr[f32], out: ptr[f32], eps: f32, factor: f32, DIM: int, V: int, W: int):
+    """out = x / sqrt(its sum of squares + eps), times a factor."""
+    scale = splat(one_over(sqrt(square_sum(x, DIM, W) + eps)), V)
+    for i in unroll(0, DIM, V):
+        store(out, (load(x, i, lanes=V) * scale) * splat(factor, V), i)
+
+
+@inline
+def delta_rule(
+    s: ptr[f32], q: ptr[f32], k: ptr[f32], v: ptr[f32], y: ptr[f32], decay: f32, strength: f32, DIM: int, C: int, V: int
+):
+    """One position of C * V of a head's values; s: its state f32[key][value], in the cache at the second pass."""
+    g = splat(decay, V)
+    r = regs(vec[f32, V], C)
+    for i in range(DIM):
+        key = splat(load(k, i), V)
+        line = s + i * DIM
+        for c in unroll(0, C * V, 16):
+            prefetch(line, c + 8 * DIM, write=True)
+        for c in unroll(C):
+            r[c] = fma(load(line, c * V, lanes=V) * g, key, r[c])
+    d = tuple(splat(strength, V) * (load(v, c * V, lanes=V) - r[c]) for c in range(C))
+    o = regs(vec[f32, V], C)
+    for i in range(DIM):
+        key = splat(load(k, i), V)
+        query = splat(load(q, i), V)
+        line = s + i * DIM
+        for c in unroll(C):
+            new = fma(key, d[c], load(line, c * V, lanes=V) * g)
+            store(line, new, c * V)
+            o[c] = fma(new, query, o[c])
+    for c in unroll(C):
+        store(y, o[c], c * V)
+
+
+@kernel
+def delta_net(a: ptr[DeltaNetArgs], step: ptr[StepRecord], first: i32, last: i32, DIM: int, C: int, W: int):
+    """Units: value heads. C: vectors of values that are worked on at once."""
+    V = max(w for w in (1, 2, 4, 8, 16) if w <= W and DIM % w == 0)
+    N = max(c for c in (1, 2, 4, 8) if c <= C and (DIM // V) % c == 0)
+    n_k = a.n_k
+    n_v = a.n_v
+    one: f32 = 1.0
+    q = array(f32, DIM, zero=False)
+    k = array(f32, DIM, zero=False)
+    for h in range(first, last):
+        key_head: i32 = i32(u32(h) // u32(a.share))
+        if a.share == 0:
+            key_head = h - i32(u32(h) // u32(n_k)) * n_k
+        for row in range(step.n_rows):
+            u = a.u + i64(row) * (i64(2 * n_k + n_v) * DIM)
+            unit_head(u + key_head * DIM, q, a.eps, a.scale, DIM, V, W)
+            unit_head(u + (n_k + key_head) * DIM, k, a.eps, one, DIM, V, W)
+            v = u + (2 * n_k + h) * DIM
+            at = i64(row) * i64(n_v) + i64(h)
+            rate = splat(a.a[h], 4) * softplus(splat(a.alpha[at] + a.dt_bias[h], 4))
+            decay = exp(rate)[0]
+            strength = sigmoid(splat(a.beta[at], 4))[0]
+            s = a.state + (i64(step.slots[row]) * i64(n_v) + i64(h)) * (DIM * DIM)
+            if step.positions[row] == 0:
+                for i in range(0, DIM * DIM, V):
+                    store(s, zeros(vec[f32, V]), i)
+            y = a.y + at * DIM
+            for j in range(0, DIM, N * V):
+                delta_rule(s + j, q, k, v + j, y + j, decay, strength, DIM, N, V)
+
+
+@kernel
+def gated_norm(a: ptr[GatedNormArgs], step: ptr[StepRecord], first: i32, last: i32, DIM: int, W: int):
+    """Units: heads, row after row. y = norm(o) * weight * silu(z)."""
+    V = max(w for w in (1, 2, 4, 8, 16) if w <= W and DIM % w == 0)
+    for u in range(first, last):
+        o = a.o + i64(u) * DIM
+        z = a.z + i64(u) * DIM
+        y = a.y + i64(u) * DIM
+        scale = splat(rms_scale(o, DIM, a.eps, W), V)
+        for i in range(0, DIM, V):
+            gate = silu(load(z, i, lanes=V))
+            store(y, ((load(o, i, lanes=V) * scale) * load(a.weight, i, lanes=V)) * gate, i)
