@@ -41,13 +41,7 @@ WAITING = {
 }
 """Cases that are refused so far."""
 
-MIXED_WAITING = {
-    "gpt-oss",
-    "qwen35moe",
-    "qwen3moe",
-    "wide",
-    "wide-low",
-}
+MIXED_WAITING: set[str] = set()
 """Mixtures of formats that do not run so far."""
 
 GPU_WAITING: set[str] = set()

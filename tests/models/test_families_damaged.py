@@ -123,7 +123,7 @@ OWN_OUTPUT = ("gpt-oss", "olmo2")  # others take the embedding where a file has 
 
 def needed(case: Case) -> list[str]:
     """The tensors of the last block, and of the model, that a file cannot do without."""
-    last = max(int(tensor.split(".")[1]) for tensor in case.shapes if tensor.startswith("blk."))
+    last = int(case.keys["block_count"]) - int(case.keys.get("nextn_predict_layers", 0)) - 1
     shown = [t for t in case.shapes if not t.startswith("blk.") or t.startswith(f"blk.{last}.")]
     optional = NOT_NEEDED + ("output.weight",) * (case.architecture not in OWN_OUTPUT)
     return [t for t in shown if ".bias" not in t and t.removeprefix(f"blk.{last}.") not in optional]
@@ -147,8 +147,6 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("qwen2moe", {"expert_shared_feed_forward_length": 64}),
     ("qwen35", {"full_attention_interval": 0}),
     ("qwen35", {"full_attention_interval": 2}),
-    ("qwen35", {"rope.dimension_sections": [4, 2, 2, 0]}),  # the last two pairs would take no part
-    ("qwen35", {"rope.dimension_sections": [3, 3, 1, 0]}),
     ("qwen35", {"ssm.time_step_rank": 5}),
     ("qwen35", {"ssm.group_count": 0}),
     ("qwen35", {"ssm.inner_size": 96}),
