@@ -50,7 +50,7 @@ GPU_WAITING: set[str] = set()
 RUNNING = sorted(set(CASES) - WAITING)
 ON_GPU = sorted(set(RUNNING) - GPU_WAITING)
 # The emulator takes seconds for a model: by default one of each kind of layer, the others with the slow tests.
-GPU_SOON = {"qwen3", "qwen3moe", "qwen35moe", "gpt-oss", "gemma4-experts"}
+GPU_SOON = {"qwen35moe", "gpt-oss", "gemma4-experts"}
 
 LONG = ("qwen3", "gemma3", "gpt-oss", "qwen35", "deepseek2-yarn")
 LONG_TEXT = random_tokens(6, 280, N_VOCAB - 2)
