@@ -13,6 +13,7 @@ from zinc_rt.kernels.cpu import (
     elementwise,
     embed,
     experts,
+    grouped,
     heads,
     matmul,
     matmul_float,
@@ -143,6 +144,14 @@ class TargetTuning:
     def expert_down(self, kind: GGMLType) -> Kernel:
         """Down of chosen experts, summed."""
         return experts.expert_down, {"FMT": kind.name, **self._experts(kind)}
+
+    def grouped_pack(self) -> Kernel:
+        """Parts of rows, packed."""
+        return grouped.grouped_pack, {"W": self.lanes, "LEAST": self.expert_block}
+
+    def grouped_matmul(self, kind: GGMLType) -> Kernel:
+        """Parts of rows times a matrix each."""
+        return grouped.grouped_matmul, {"FMT": kind.name, **self._experts(kind)}
 
     def merge(self, n: Attend) -> Kernel:
         """Merging of splits."""

@@ -340,6 +340,28 @@ class ExpertDownArgs:
 
 
 @struct
+class GroupedPackArgs:
+    """Rows of `parts` stretches of n elements, packed stretch by stretch."""
+
+    x: ptr[f32]
+    pack: ptr[Pack]
+    n: i32
+    parts: i32
+
+
+@struct
+class GroupedArgs:
+    """y[row, part] = W[part] pack[part, row]."""
+
+    pack: ptr[Pack]
+    w: ptr[u8]  # tiles, those of part 0 first
+    y: ptr[f32]
+    tile_bytes: i64
+    n_out: i32
+    parts: i32
+
+
+@struct
 class SharedArgs:
     """y = routed + shared, or routed + sigmoid(gate) * shared with a gate for each row."""
 

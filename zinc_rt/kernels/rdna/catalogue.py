@@ -16,6 +16,7 @@ from zinc_rt.kernels.rdna import (
     elementwise,
     embed,
     experts,
+    grouped,
     heads,
     matvec,
     norm,
@@ -148,6 +149,14 @@ def plain_norm(*, quantized: bool) -> KernelEntry:
     if quantized:
         return _entry(norm.norm_quantized, "x w q d s n eps", "rows", WEIGHT=False)
     return _entry(norm.rms_norm, "x w y n eps", "rows", WEIGHT=False)
+
+
+def grouped_rows(kind: str, rows: int) -> KernelEntry:
+    """Parts of rows times a matrix each, for blocks of several rows of activations at once."""
+    groups = "ceil(n_rows / 4), blocks, parts"
+    if kind in FLOATS:
+        return _entry(grouped.grouped_matvec_float, "w x y n n_rows parts", groups, FMT=kind, M=rows)
+    return _entry(grouped.grouped_matvec, "w q d s y n_groups n_rows parts", groups, FMT=kind, M=rows)
 
 
 def sum_norm(*, weight: bool, quantized: bool) -> KernelEntry:
