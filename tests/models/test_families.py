@@ -28,10 +28,6 @@ from zinc_rt.models import define
 from zinc_rt.models.errors import ModelError
 
 WAITING = {
-    "deepseek2",
-    "deepseek2-groups",
-    "deepseek2-lite",
-    "deepseek2-yarn",
     "glm4moe",
     "glm4moe-mtp",
     "glm4moe-norms-scale",

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models import (
+    deepseek2,
     gemma3,
     gemma4,
     glm4,
@@ -96,5 +97,5 @@ def architecture_for(name: str) -> Architecture:
     return found
 
 
-for _file in (llama, qwen2, qwen3, smollm3, mistral3, phi3, olmo2, glm4, granite, gemma3, gemma4, qwen2moe, qwen3moe):
+for _file in (llama, qwen2, qwen3, smollm3, mistral3, phi3, olmo2, glm4, granite, gemma3, gemma4, qwen2moe, qwen3moe, deepseek2):
     register(_file)
