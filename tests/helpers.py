@@ -20,8 +20,10 @@ from zinc_rt.gguf import GGMLType, GGUFFile, GGUFWriter, ValueType
 from zinc_rt.models import define
 
 T = GGMLType
-K_QUANTS = {T[f.name]: (f.halves, f.integers[1] / 2) for f in table.quantized() if f.groups > 1}
-"""Where the float16 scales of a super-block lie, and the minimum's share of the scale that centres the weights."""
+WRITTEN = (T.F32, T.F16, T.BF16, T.Q4_0, T.Q4_1, T.Q5_0, T.Q5_1, T.Q8_0, T.MXFP4)
+"""Formats that the `gguf` package writes."""
+MADE_UP = {T[f.name]: (f.halves, f.integers[1] / 2) for f in table.quantized() if T[f.name] not in WRITTEN}
+"""The others: where the float16 scales of a block lie, and the minimum's share of the scale that centres weights."""
 
 
 @dataclass(frozen=True)
@@ -112,12 +114,12 @@ LLAMA = Spec("llama")
 
 
 def packed(kind: GGMLType, values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """u8[n_rows, row_bytes]: `values` in the format; for K-quants random blocks of the same spread instead."""
+    """u8[n_rows, row_bytes]: `values` in the format; random blocks of that spread where `gguf` cannot write them."""
     theirs = gguf.GGMLQuantizationType(int(kind))
-    if kind not in K_QUANTS:
+    if kind not in MADE_UP:
         return gguf.quants.quantize(values, theirs).view(np.uint8)
-    places, centre = K_QUANTS[kind]
-    raw = rng.integers(0, 256, (len(values), values.shape[1] // 256, kind.block_bytes), np.uint8)
+    places, centre = MADE_UP[kind]
+    raw = rng.integers(0, 256, (len(values), values.shape[1] // kind.block_size, kind.block_bytes), np.uint8)
 
     def set_scales(size: float) -> np.ndarray:
         for at, share in zip(places, (1.0, centre), strict=False):

@@ -7,7 +7,8 @@ Run as a program of its own:
     python -m tests.formats.fakes same NAME        whether a record of `KNOWN` gives Q4_0's bits
     python -m tests.formats.fakes compared         each record of `variants` on each tier, against the reference
 
-The first three take the name of a type that ggml has and the table does not, IQ4_NL: blocks of 32 elements in 18 bytes.
+The first three take the name of a type that ggml has and the table does not, Q4_0_4_4: blocks of 32 elements in 18
+bytes.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from typing import Any
 
 from zinc_rt.formats.table import FORMATS, Format, Kind, Scale
 
-NAME = "IQ4_NL"
+NAME = "Q4_0_4_4"
 UNKNOWN = {
     "kind": Format(NAME, 32, 18, "trellis", Scale.BLOCK, q=2, offset=8),
-    "scale": Format(NAME, 32, 18, Kind.NIBBLES, "power of two", q=2, offset=8),
+    "scale": Format(NAME, 32, 18, Kind.NIBBLES, "logarithm", q=2, offset=8),
     "codebook": Format(NAME, 32, 18, Kind.NIBBLES, Scale.BLOCK, q=2, codebook=(-127, -104, -83)),
     "high bits": Format(NAME, 32, 18, Kind.NIBBLES, Scale.BLOCK, q=2, high=0, high_bits=3),
 }
@@ -143,8 +144,8 @@ def same() -> dict[str, bool]:
 
 def variants() -> list[Format]:
     """Records of known kinds in combinations and places that no format has, under names that the table lacks."""
-    names = iter(("Q4_2", "Q4_3", "Q8_1", "Q2_K", "Q3_K", "Q8_K", "IQ2_XXS", "IQ2_XS", "IQ3_XXS", "IQ1_S", "IQ4_NL",
-                  "IQ3_S", "IQ2_S", "IQ4_XS", "IQ1_M", "TQ1_0", "TQ2_0", "MXFP4", "NVFP4", "Q1_0"))  # fmt: skip
+    names = iter(("Q4_2", "Q4_3", "Q8_1", "Q8_K", "IQ1_S", "IQ1_M", "TQ1_0", "TQ2_0", "Q1_0", "Q4_0_4_4", "Q4_0_4_8",
+                  "Q4_0_8_8", "IQ4_NL_4_4", "IQ4_NL_4_8", "IQ4_NL_8_8", "I8", "I16", "I64", "F64"))  # fmt: skip
     plain, six, halves = Scale.BLOCK, Scale.SIX_BIT, Scale.INT8_HALVES
     makers = (
         lambda n: Format(n, 32, 34, Kind.BYTES, plain, q=0, d=32),

@@ -17,6 +17,14 @@ from zinc_rt.kernels.rdna import catalogue
 
 ROOT = Path(__file__).parents[2]
 NAMES = tuple(FORMATS)
+SMALL_SCALES = {
+    Scale.SIX_BIT: 12,
+    Scale.INT8_HALVES: 16,
+    Scale.SIX_BIT_SIGNED: 6,
+    Scale.SIX_BIT_HALVES: 12,
+    Scale.FOUR_BIT_HALVES: 16,
+}
+"""Bytes of the small scales of a block."""
 each = pytest.mark.parametrize("f", FORMATS.values(), ids=NAMES)
 
 
@@ -32,12 +40,14 @@ def test_the_parts_of_a_block_fill_it(f: Format) -> None:
     """Every byte belongs to one part."""
     if not f.quantized:
         return
-    bits = 8 if f.kind == Kind.BYTES else 4
+    bits = {Kind.BYTES: 8, Kind.QUARTERS: 2}.get(Kind(f.kind), 4)
     parts = [(f.q, f.block * bits // 8), *((at, 2) for at in f.halves)]
     if f.high is not None:
         parts.append((f.high, f.block * f.high_bits // 8))
     if f.scales is not None:
-        parts.append((f.scales, {Scale.SIX_BIT: 12, Scale.INT8_HALVES: 16}[Scale(f.scale)]))
+        parts.append((f.scales, SMALL_SCALES[Scale(f.scale)]))
+    if f.scale == Scale.POWER_OF_TWO:
+        parts.append((f.d, 1))
     used = [at + i for at, n in parts for i in range(n)]
     assert sorted(used) == list(range(f.block_bytes))
 
@@ -77,7 +87,7 @@ def test_pages_list_the_formats_of_the_table(page: str) -> None:
 
 def test_numerics_md_has_a_formula_for_every_quantised_format() -> None:
     text = (ROOT / "docs/numerics.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (Q[\w, ]+) \| `", text, re.M)
+    rows = re.findall(r"^\| ((?:I?Q|MX)[\w, ]+) \| `", text, re.M)
     assert sorted(n for row in rows for n in row.split(", ")) == sorted(f.name for f in table.quantized())
 
 

@@ -13,9 +13,12 @@ FLOATS = tuple(T[f.name] for f in table.floats())
 SUPER = tuple(T[f.name] for f in table.quantized() if f.groups > 1)
 SCALE_BYTES = {T[f.name]: f.halves for f in table.quantized()}
 """Where the float16 scales of a block lie."""
+EXPONENT = {T[f.name]: f.d for f in table.quantized() if f.scale == table.Scale.POWER_OF_TWO}
+"""Where the exponent of a block lies, for formats whose scale is a power of two."""
 
 FINITE_F16 = [0x0000, 0x8000, 0x0001, 0x8001, 0x03FF, 0x0400, 0x1400, 0x3C00, 0xBC00, 0x7BFF, 0xFBFF]
 WILD_F16 = [*FINITE_F16, 0x7C00, 0xFC00, 0x7E00, 0xFE01]
+AWKWARD_E = [0, 1, 2, 3, 100, 128, 200, 254, 255]
 
 
 def packed_rows(kind: GGMLType, rng: np.random.Generator, n_rows: int, n_in: int) -> np.ndarray:
@@ -24,6 +27,8 @@ def packed_rows(kind: GGMLType, rng: np.random.Generator, n_rows: int, n_in: int
     for at in SCALE_BYTES[kind]:
         scales = (rng.standard_normal(raw.shape[:2]) * 2.0 ** rng.integers(-9, 2, raw.shape[:2])).astype("<f2")
         raw[:, :, at : at + 2] = scales[..., None].view(np.uint8)
+    if kind in EXPONENT:
+        raw[:, :, EXPONENT[kind]] = rng.integers(116, 130, raw.shape[:2])
     return raw.reshape(n_rows, -1)
 
 
@@ -37,6 +42,8 @@ def adversarial_rows(
     for at in SCALE_BYTES[kind]:
         awkward = rng.choice(scales, raw.shape[:2]).astype("<u2")[..., None].view(np.uint8)
         raw[:, :, at : at + 2] = awkward
+    if kind in EXPONENT:
+        raw[:, :, EXPONENT[kind]] = rng.choice(AWKWARD_E, raw.shape[:2])
     return raw.reshape(n_rows, -1)
 
 

@@ -81,7 +81,7 @@ class Group:
     d: float
     m: float = 0.0
     sc: tuple[int, ...] = ()
-    mn: int = 0
+    mn: int | tuple[int, int] = 0
 
 
 def _half(raw: bytes, at: int) -> float:
@@ -104,8 +104,54 @@ def _k_scale(raw: bytes, g: int) -> tuple[int, int]:
     return (low & 15) | (raw[g - 4] >> 6) << 4, (low >> 4) | (raw[g] >> 6) << 4
 
 
+# Values of four-bit codes: those of the format that is called non-linear, and twice a float of 1, 2 and 1 bits.
+IQ4 = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113]
+E2M1 = [int(2 * (code & 1) * 0.5 if code & 7 < 2 else 2 * 2.0 ** ((code & 7) // 2 - 1) * (1 + code % 2 / 2)) * (
+    -1 if code > 7 else 1) for code in range(16)]  # fmt: skip
+
+
+def _q2_bits(packed: bytes, i: int) -> int:
+    """The two bits of weight i of a block of 256."""
+    half, rest = divmod(i, 128)
+    return packed[32 * half + rest % 32] >> 2 * (rest // 32) & 3
+
+
+def _q3_scale(packed: bytes, j: int) -> int:
+    """The scale of the j-th 16 weights of a Q3_K block, without its offset."""
+    low = packed[j] & 15 if j < 8 else packed[j - 8] >> 4
+    return low + 16 * (packed[8 + j % 4] >> 2 * (j // 4) & 3)
+
+
+def _small_groups(kind: GGMLType, b: bytes) -> list[Group]:
+    """Blocks of codes and of two or three bits."""
+    t = GGMLType
+    if kind is t.IQ4_NL:
+        return [Group([IQ4[x] for x in _nibbles(b[2:])], _half(b, 0))]
+    if kind is t.MXFP4:
+        return [Group([E2M1[x] for x in _nibbles(b[1:])], 2.0 ** (b[0] - 128))]
+    groups = []
+    for g in range(8):
+        span = range(32 * g, 32 * g + 32)
+        if kind is t.IQ4_XS:
+            upper = int.from_bytes(b[2:4], "little") >> 2 * g & 3
+            scale = (b[4 + g // 2] >> 4 * (g % 2) & 15) + 16 * upper - 32
+            groups.append(Group([IQ4[x] for x in _nibbles(b[8 + 16 * g :][:16])], _half(b, 0), sc=(scale,)))
+        elif kind is t.Q3_K:
+            ints = [_q2_bits(b[32:96], i) - (0 if b[i % 32] >> i // 32 & 1 else 4) for i in span]
+            scales = _q3_scale(b[96:108], 2 * g) - 32, _q3_scale(b[96:108], 2 * g + 1) - 32
+            groups.append(Group(ints, _half(b, 108), sc=scales))
+        else:
+            assert kind is t.Q2_K
+            both = b[2 * g], b[2 * g + 1]
+            scales, minima = (both[0] % 16, both[1] % 16), (both[0] // 16, both[1] // 16)
+            groups.append(Group([_q2_bits(b[16:80], i) for i in span], _half(b, 80), _half(b, 82), scales, minima))
+    return groups
+
+
 def _block_groups(kind: GGMLType, b: bytes) -> list[Group]:
     t = GGMLType
+    if kind in (t.IQ4_NL, t.MXFP4, t.IQ4_XS, t.Q3_K, t.Q2_K):
+        return _small_groups(kind, b)
     if kind is t.Q8_0:
         return [Group([x - 256 if x > 127 else x for x in b[2:]], _half(b, 0))]
     if kind is t.Q4_0:
@@ -153,12 +199,18 @@ def group_value(kind: GGMLType, w: Group, d_x: float, q: list[int]) -> float:
     products = [a * b for a, b in zip(w.ints, q, strict=True)]
     isum = sum(products)
     scale = mul(w.d, d_x)
-    if kind in (GGMLType.Q8_0, GGMLType.Q4_0, GGMLType.Q5_0):
+    t = GGMLType
+    if kind in (t.Q8_0, t.Q4_0, t.Q5_0, t.IQ4_NL, t.MXFP4):
         return mul(scale, float(isum))
+    if kind is t.IQ4_XS:
+        return mul(scale, float(w.sc[0] * isum))
     if kind in (GGMLType.Q4_1, GGMLType.Q5_1):
         return add(mul(scale, float(isum)), mul(mul(w.m, d_x), float(s)))
-    if kind is GGMLType.Q6_K:
+    if kind in (t.Q6_K, t.Q3_K):
         return mul(scale, float(w.sc[0] * sum(products[:16]) + w.sc[1] * sum(products[16:])))
+    if isinstance(w.mn, tuple):
+        value = mul(scale, float(w.sc[0] * sum(products[:16]) + w.sc[1] * sum(products[16:])))
+        return sub(value, mul(mul(w.m, d_x), float(w.mn[0] * sum(q[:16]) + w.mn[1] * sum(q[16:]))))
     return sub(mul(scale, float(w.sc[0] * isum)), mul(mul(w.m, d_x), float(w.mn * s)))
 
 
@@ -183,6 +235,19 @@ def rms_norm(x: Vector, w: Vector, eps: float) -> list[float]:
         lanes[i % 256] = fma(v, v, lanes[i % 256])
     scale = div(1.0, sqrt(add(div(fold(lanes), float(len(x))), eps)))
     return [mul(mul(v, scale), g) for v, g in zip(x, w, strict=True)]
+
+
+def layer_norm(x: Vector, w: Vector, b: Vector, eps: float) -> list[float]:
+    lanes = [0.0] * 256
+    for i, v in enumerate(x):
+        lanes[i % 256] = add(lanes[i % 256], v)
+    mean = div(fold(lanes), float(len(x)))
+    d = [sub(v, mean) for v in x]
+    lanes = [0.0] * 256
+    for i, v in enumerate(d):
+        lanes[i % 256] = fma(v, v, lanes[i % 256])
+    scale = div(1.0, sqrt(add(div(fold(lanes), float(len(x))), eps)))
+    return [add(mul(mul(v, scale), g), c) for v, g, c in zip(d, w, b, strict=True)]
 
 
 def rope(head: Vector, cos: Vector, sin: Vector, *, interleaved: bool) -> list[float]:

@@ -143,8 +143,8 @@ def test_errors() -> None:
         matmul(np.zeros((1, 96), np.float32), Weight.from_raw(GGMLType.Q8_0, raw))
     with pytest.raises(ShapeMismatch, match="34-byte blocks"):
         Weight.from_raw(GGMLType.Q8_0, raw[:, :-1])
-    with pytest.raises(UnsupportedTensorType, match="Q2_K"):
-        matmul(np.zeros((1, 256), np.float32), Weight.from_raw(GGMLType.Q2_K, np.zeros((1, 84), np.uint8)))
+    with pytest.raises(UnsupportedTensorType, match="TQ1_0"):
+        matmul(np.zeros((1, 256), np.float32), Weight.from_raw(GGMLType.TQ1_0, np.zeros((1, 54), np.uint8)))
 
 
 # Against float64: the dequantised weights times the float activations, as if nothing were rounded.
@@ -158,7 +158,7 @@ def absolute_terms(kind: GGMLType, raw: np.ndarray, q: np.ndarray, d_x: np.ndarr
             ints, scales = np.abs(np.array(w.ints, np.float64)), np.ones(32)
             if w.sc:
                 scales = np.abs(np.repeat(w.sc, 32 // len(w.sc))).astype(np.float64)
-            low = abs(w.m) * (w.mn if len(w.sc) == 1 else 1)
+            low = abs(w.m) * (np.repeat(w.mn, 16) if isinstance(w.mn, tuple) else w.mn if w.mn else 1)
             out[:, j] += d_x[:, g] * (np.abs(q[:, g]) @ (abs(w.d) * scales * ints + low))
     return out
 

@@ -57,6 +57,12 @@ def dot(acc: ptr[i32], a: ptr[T], b: ptr[i8], T: type, N: int, BOUND: int):
 
 
 @kernel
+def lookup(indices: ptr[u8], out: ptr[i8], N: int):
+    """One lookup of half bytes in a table."""
+    store(out, lookup16(i8, tuple(range(-8, 8)), load(indices, lanes=N) >> 4))
+
+
+@kernel
 def hints(a: ptr[f32], out: ptr[f32]):
     """Aligned, non-temporal, prefetched."""
     prefetch(a, 1024, locality=0)

@@ -121,6 +121,24 @@ def test_dot_products_use_the_targets_instruction(
     assert len(re.findall(instruction, code)) == count
 
 
+@pytest.mark.parametrize(
+    ("target", "n", "instruction", "count"),
+    [
+        ("avx2", 32, r"vpshufb.*ymm", 1),
+        ("avx2", 8, r"vpshufb.*xmm", 1),
+        ("avx512vnni", 64, r"vpshufb.*zmm", 1),
+        ("amx", 128, r"vpshufb.*zmm", 2),
+        ("aarch64-dotprod", 16, r"\btbl\b", 1),
+        ("aarch64", 32, r"\btbl\b", 2),
+        ("gfx1201", 4, "v_perm_b32", 3),
+        ("gfx1100", 8, "v_perm_b32", 6),
+    ],
+)
+def test_lookups_use_the_targets_byte_shuffle(target: str, n: int, instruction: str, count: int) -> None:
+    code = text(TARGETS[target], k.lookup, N=n)
+    assert len(re.findall(instruction, code)) == count
+
+
 def test_hints_reach_the_machine() -> None:
     code = text(TARGETS["avx2"], k.hints)
     for instruction in (

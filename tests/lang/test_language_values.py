@@ -191,6 +191,17 @@ def test_pairs_of_byte_products_are_exact(level: Kernels) -> None:
             assert (out[at] == dot_oracle(acc[at], a[bytes_], b[bytes_])).all(), n
 
 
+@pytest.mark.parametrize(("kind", "table"), k.TABLES, ids=str)
+def test_lookups_take_indices_modulo_the_entries(level: Kernels, kind: Any, table: tuple[int, ...]) -> None:
+    indices = RNG.permuted(np.tile(np.arange(256, dtype=np.uint8), (len(k.LOOKUP_LANES), 1)), axis=1).reshape(-1)
+    out = np.full(indices.size, 0x55, dtype(kind))
+    level(k.looked_up, T=kind, TABLE=table)(indices, out)
+    for i, n in enumerate(k.LOOKUP_LANES):
+        here = out[256 * i : 256 * i + 256]
+        assert here[:n].tolist() == [table[x % 16] for x in indices[256 * i : 256 * i + n]]
+        assert (here[n:] == 0x55).all()
+
+
 class CInner(ctypes.Structure):
     _fields_ = [
         ("a", ctypes.c_int8), ("b", ctypes.c_double), ("c", ctypes.c_uint16), ("d", ctypes.c_void_p),

@@ -12,6 +12,8 @@ COPY_LANES = (1, 2, 3, 4, 5, 8, 12, 16, 32, 64)
 REDUCE_LANES = (2, 4, 8, 16, 64)
 DOT_LANES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
 PAIR_LANES = (1, 3, 4, 8, 12, 16, 32)
+LOOKUP_LANES = (2, 4, 16, 20, 32, 48, 64, 96, 128, 256)
+TABLES = ((u8, tuple(range(3, 243, 15))), (i8, tuple(range(-128, 112, 15))))
 BOUNDS = ((u8, 63), (u8, 127), (u8, 128), (u8, 255), (i8, 255))
 
 
@@ -110,6 +112,13 @@ def pairs(acc: ptr[i32], a: ptr[u8], b: ptr[i8], sums: ptr[i16], out: ptr[i32]):
         store(out, add_pairs(load(acc, 64 * k, lanes=n), words), 64 * k)
 
 
+@kernel
+def looked_up(indices: ptr[u8], out: ptr[T], T: type, TABLE: tuple):
+    """lookup16 for the k-th of LOOKUP_LANES, from element 256 * k on."""
+    for k, n in enumerate(LOOKUP_LANES):
+        store(out, lookup16(T, TABLE, load(indices, 256 * k, lanes=n)), 256 * k)
+
+
 @struct
 class Inner:
     a: i8
@@ -200,6 +209,7 @@ SPECS = [
     Spec(masks),
     *(Spec(reductions, {"T": t}) for t in TYPES if t not in (f16, bf16)),
     *(Spec(dots, {"T": t, "BOUND": b}) for t, b in BOUNDS),
+    *(Spec(looked_up, {"T": t, "TABLE": table}) for t, table in TABLES),
     *(Spec(k) for k in (pairs, fields, read_only, pointers, arrays)),
     *(Spec(registers, {"N": n}) for n in (1, 3)),
     *(Spec(flags, {"yes": y}) for y in (False, True)),

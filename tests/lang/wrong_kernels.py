@@ -849,6 +849,37 @@ def unsigned_right(p: ptr[u8], r: ptr[i32]):
     store(r, dot4(load(r, lanes=4), load(p, lanes=16), load(p, lanes=16)))  # here
 
 
+@wrong("`lookup16(i32, (0,) * 16, load(p, lanes=16))`: the entries of lookup16 are u8 or i8, got the type i32")
+def wide_entries(p: ptr[u8], r: ptr[i32]):
+    store(r, lookup16(i32, (0,) * 16, load(p, lanes=16)))  # here
+
+
+@wrong(
+    "`lookup16(i8, (0,) * 15, load(p, lanes=16))`: the table must be a compile-time tuple of 16 integers, got"
+    " a tuple of 15"
+)
+def short_table(p: ptr[u8], q: ptr[i8]):
+    store(q, lookup16(i8, (0,) * 15, load(p, lanes=16)))  # here
+
+
+@wrong("`lookup16(i8, (128,) * 16, load(p, lanes=16))`: the table's integers must be -128 to 127, as i8 has them")
+def large_entries(p: ptr[u8], q: ptr[i8]):
+    store(q, lookup16(i8, (128,) * 16, load(p, lanes=16)))  # here
+
+
+@wrong("`lookup16(i8, (1,) * 16, load(q, lanes=16))`: the indices must be a vector of u8, got vec[i8, 16]")
+def signed_indices(q: ptr[i8]):
+    store(q, lookup16(i8, (1,) * 16, load(q, lanes=16)))  # here
+
+
+@wrong(
+    "`lookup16(i8, (1,) * 16, load(p, lanes=6))`: a GPU looks up whole words of 4 indices, got vec[u8, 6]",
+    target="gfx1201",
+)
+def part_of_a_word(p: ptr[u8], q: ptr[i8]):
+    store(q, lookup16(i8, (1,) * 16, load(p, lanes=6)))  # here
+
+
 @wrong("`array(f32, 1 << 20)`: the count must be 1 to 262144, got 1048576")
 def large_array(p: ptr[f32]):
     a = array(f32, 1 << 20)  # here

@@ -87,7 +87,15 @@ def test_unknown_architecture(name: str, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedArchitecture) as caught:
         defined(path)
     assert repr(name) in str(caught.value)
-    assert all(name in str(caught.value) for name in supported())
+    assert all(name in caught.value.advice for name in supported())
+
+
+def test_an_encoder_is_refused(tmp_path: Path) -> None:
+    path = altered(tmp_path, keys={"llama.attention.causal": False})
+    with pytest.raises(UnsupportedFeature, match=r"llama\.attention\.causal = false") as caught:
+        defined(path)
+    assert caught.value.advice.startswith("what would run: a model that generates text")
+    defined(altered(tmp_path, keys={"llama.attention.causal": True}))
 
 
 def test_no_architecture(tmp_path: Path) -> None:
@@ -294,14 +302,15 @@ def test_formats_that_are_not_read(kind: GGMLType, tmp_path: Path) -> None:
     path = altered(tmp_path, WIDE, tensors={"blk.1.ffn_up.weight": (kind, (256, 256))})
     with pytest.raises(UnsupportedTensorType) as caught:
         defined(path)
-    assert f"blk.1.ffn_up.weight is of type {kind.name}" in str(caught.value)
+    assert f"'blk.1.ffn_up.weight' is of type {kind.name}" in str(caught.value)
+    assert caught.value.advice == "what would run: this model's Q4_K_M or Q8_0 file"
     assert all(name in str(caught.value) for name in ("Q4_K", "Q8_0", "BF16"))
 
 
 @pytest.mark.parametrize("kind", [T.I32, T.F16, T.Q8_0], ids=lambda t: t.name)
 def test_vectors_are_float32(kind: GGMLType, tmp_path: Path) -> None:
     path = altered(tmp_path, tensors={"output_norm.weight": (kind, (64,))})
-    with pytest.raises(UnsupportedTensorType, match=f"output_norm.weight is of type {kind.name}.*F32"):
+    with pytest.raises(UnsupportedTensorType, match=f"output_norm.weight'? is of type {kind.name}.*F32"):
         defined(path)
 
 

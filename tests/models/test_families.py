@@ -31,16 +31,9 @@ WAITING = {
     "glm4moe",
     "glm4moe-mtp",
     "glm4moe-norms-scale",
-    "gpt-oss",
     "lfm2",
     "lfm2-window",
     "lfm2moe",
-    "qwen35",
-    "qwen35-fused-qkv",
-    "qwen35-mtp",
-    "qwen35moe",
-    "qwen35moe-fused-experts",
-    "qwen3next",
 }
 """Cases that are refused so far."""
 

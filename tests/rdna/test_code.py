@@ -97,18 +97,33 @@ def test_every_byte_of_a_block_is_loaded_once(kind: str) -> None:
         # 16 of ql, 16 of qh (which four lanes of a half block read in halves: 64 bytes for 128 requested), two scales
         # and d, and the sums of two halves.
         assert total == 16 + 16 + 2 + 2 + activations + sums
+    elif f.kind == Kind.NIBBLES:
+        # d, the upper bits of scales beside it, and the byte with the lower ones.
+        assert total == 16 + 4 + 1 + activations + sums
+    elif f.kind == Kind.QUARTERS:
+        # 32 bytes that four lanes share, 32 that all eight do, scales of both halves, d, and with it dmin.
+        assert total == 32 + (32 + 4 + 2 if f.high_bits else 2 + 4) + activations + sums
     else:
         assert f.kind == Kind.PAIRS
         fifth = 16 * f.high_bits  # of 32 that all eight groups share
         assert total == 16 + 16 + fifth + activations + sums
-    assert found["b128"] == {Kind.BYTES: 4, Kind.NIBBLES: 3, Kind.PAIRS: 4 + f.high_bits, Kind.HALVES: 4}[Kind(f.kind)]
+    wide = {Kind.BYTES: 4, Kind.NIBBLES: 3, Kind.PAIRS: 4 + f.high_bits, Kind.HALVES: 4, Kind.QUARTERS: 4}[Kind(f.kind)]
+    assert found["b128"] == wide + (2 * f.high_bits if f.kind == Kind.QUARTERS else 0)
 
 
 @quantised
 def test_dot_products(kind: str) -> None:
     kernel = kernels()[f"matvec_{kind.lower()}"]
-    signs = "1,1" if FORMATS[kind].kind == Kind.BYTES else "0,1"
+    signed = FORMATS[kind].kind == Kind.BYTES or FORMATS[kind].codebook
+    signs = "1,1" if signed else "0,1"
     assert count(kernel, rf"v_dot4_i32_iu8 .*neg_lo:\[{signs},0\]") == 3 * 8
+
+
+@quantised
+def test_codebooks_are_looked_up_in_registers(kind: str) -> None:
+    """Three byte permutations for each word of a group, in the loop over two groups and the one over single ones."""
+    found = count(kernels()[f"matvec_{kind.lower()}"], "v_perm_b32")
+    assert found >= 3 * 8 * 3 if FORMATS[kind].codebook else found < 8
 
 
 def test_the_first_loads_are_under_way_before_the_first_is_needed() -> None:

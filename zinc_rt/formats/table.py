@@ -38,6 +38,8 @@ class Kind(StrEnum):
     """64 bytes for each four groups: low halves of byte 32k + e for group k, high ones for group k + 2. Two more bits:
     bits 2k and 2k + 1 of byte e of 32, again for each four groups.
     """
+    QUARTERS = "quarters"
+    """32 bytes for each four groups: bits 2k and 2k + 1 of byte e for group k. A third bit: bit g of byte e of 32."""
 
 
 class Scale(StrEnum):
@@ -50,14 +52,44 @@ class Scale(StrEnum):
     """12 bytes at `Format.scales` with scales sc and minima mn of eight groups: d * sc * q - dmin * mn."""
     INT8_HALVES = "int8 halves"
     """A signed byte at `Format.scales` for each 16 elements: d * sc * q."""
+    POWER_OF_TWO = "power of two"
+    """d is a byte e: 2^(e - 128) * q."""
+    SIX_BIT_SIGNED = "six bit signed"
+    """6 bytes at `Format.scales` with a scale of each of eight groups: d * (sc - 32) * q."""
+    SIX_BIT_HALVES = "six bit halves"
+    """12 bytes at `Format.scales` with a scale of each 16 elements: d * (sc - 32) * q."""
+    FOUR_BIT_HALVES = "four bit halves"
+    """A byte at `Format.scales` for each 16 elements: sc in its low half, mn in its high: d * sc * q - dmin * mn."""
 
 
 SUPER_GROUPS: Final = 8
 """Groups of a super-block."""
 FLOAT_KINDS: Final = (Kind.F32, Kind.F16, Kind.BF16)
-_LARGEST_SCALE: Final[dict[str, int]] = {Scale.SIX_BIT: 63, Scale.INT8_HALVES: 128}
+_LARGEST_SCALE: Final[dict[str, int]] = {
+    Scale.SIX_BIT: 63,
+    Scale.INT8_HALVES: 128,
+    Scale.SIX_BIT_SIGNED: 32,
+    Scale.SIX_BIT_HALVES: 32,
+    Scale.FOUR_BIT_HALVES: 15,
+}
+HALF_SCALES: Final = (Scale.INT8_HALVES, Scale.SIX_BIT_HALVES, Scale.FOUR_BIT_HALVES)
+"""Scales of 16 elements: the halves of a group have sums of their own."""
+WITH_MINIMA: Final = (Scale.SIX_BIT, Scale.FOUR_BIT_HALVES)
+_FACTORS: Final[dict[str, int]] = {
+    Scale.POWER_OF_TWO: 1,
+    Scale.SIX_BIT: 4,
+    Scale.INT8_HALVES: 3,
+    Scale.SIX_BIT_SIGNED: 2,
+    Scale.SIX_BIT_HALVES: 3,
+    Scale.FOUR_BIT_HALVES: 6,
+}
 NIBBLE_KINDS: Final = (Kind.NIBBLES, Kind.PAIRS, Kind.HALVES)
 """Kinds that keep the four low bits of two integers in a byte."""
+CODEBOOK: Final = 16
+"""Entries of a codebook: four bits choose one."""
+_LOW_BITS: Final[dict[str, int]] = {**dict.fromkeys(NIBBLE_KINDS, 4), Kind.QUARTERS: 2}
+_NARROW: Final = (-16, 47)
+"""Integers that six bits hold once 16 is added."""
 
 
 @dataclass(frozen=True)
@@ -99,11 +131,15 @@ class Format:
         yield self.kind == Kind.BYTES and self.high_bits != 0, "bytes have no high bits"
         low, high = self.integers if self.quantized else (0, 0)
         yield low < -128 or high > 127, f"integers from {low} to {high} do not fit a byte with a sign"
-        small = self.scale in (Scale.SIX_BIT, Scale.INT8_HALVES)
+        yield bool(self.codebook) and self.offset != 0, "a codebook has no offset"
+        small = self.scale in _LARGEST_SCALE
         yield small != (self.scales is not None), f"the place of small scales goes with their kind, not {self.scale!s}"
         yield small and self.groups != SUPER_GROUPS, f"small scales are those of {SUPER_GROUPS} groups"
-        yield self.scale == Scale.SIX_BIT and self.minimum is None, "scales of six bits come with minima"
-        yield self.scale == Scale.INT8_HALVES and self.minimum is not None, "scales of halves come without minima"
+        yield self.scale in WITH_MINIMA and self.minimum is None, f"scales of kind {self.scale!s} come with minima"
+        without = small and self.scale not in WITH_MINIMA
+        yield without and self.minimum is not None, f"scales of kind {self.scale!s} come without minima"
+        power = self.scale == Scale.POWER_OF_TWO
+        yield power and (self.groups != 1 or self.minimum is not None), "a power of two is the one scale of 32 elements"
 
     @property
     def quantized(self) -> bool:
@@ -123,16 +159,40 @@ class Format:
     @property
     def halves(self) -> tuple[int, ...]:
         """Where the float16 numbers of a block lie."""
-        if self.scale == Scale.NONE:
+        if self.scale in (Scale.NONE, Scale.POWER_OF_TWO):
             return ()
         return (self.d,) if self.minimum is None else (self.d, self.minimum)
 
     @property
     def factors(self) -> int:
         """Numbers that a group's integer sums are multiplied with: its scales and minima, widened."""
-        if self.scale == Scale.NONE:
-            return 0
-        return len(self.halves) + (0 if self.scales is None else 2)
+        return _FACTORS.get(self.scale, len(self.halves))
+
+    @property
+    def low_bits(self) -> int:
+        """Bits of an integer below the high ones: 4, or 2. Raises KeyError for kinds without parts."""
+        return _LOW_BITS[self.kind]
+
+    @property
+    def scaled_halves(self) -> bool:
+        """Whether each 16 elements have a scale of their own."""
+        return self.scale in HALF_SCALES
+
+    @property
+    def wide(self) -> bool:
+        """Whether an integer needs a whole byte, also when it is made unsigned."""
+        return self.kind == Kind.BYTES or bool(self.codebook and not self._narrow)
+
+    @property
+    def bias(self) -> int:
+        """What makes the integers unsigned, as the kernels add it: for plain bits the offset that they carry."""
+        if self.wide:
+            return 128 + self.offset
+        return -_NARROW[0] if self.codebook else self.offset
+
+    @property
+    def _narrow(self) -> bool:
+        return _NARROW[0] <= min(self.codebook) and max(self.codebook) <= _NARROW[1]
 
     @property
     def integers(self) -> tuple[int, int]:
@@ -143,7 +203,8 @@ class Format:
             return min(self.codebook), max(self.codebook)
         if self.kind == Kind.BYTES:
             return -128 - self.offset, 127 - self.offset
-        return -self.offset, (16 << self.high_bits) - 1 - self.offset
+        low_bits = _LOW_BITS.get(self.kind, 4)
+        return -self.offset, (1 << low_bits << self.high_bits) - 1 - self.offset
 
     @property
     def largest_sum(self) -> int:
@@ -151,6 +212,10 @@ class Format:
         isum = max(map(abs, self.integers)) * 127 * GROUP
         return isum * _LARGEST_SCALE.get(self.scale, 1)
 
+
+_NON_LINEAR: Final = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+_E2M1: Final = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
+"""Twice the values of a float of 4 bits: sign, two bits of exponent, one of mantissa."""
 
 _RECORDS: Final = (
     Format("F32", 1, 4, Kind.F32),
@@ -164,6 +229,11 @@ _RECORDS: Final = (
     Format("Q4_K", 256, 144, Kind.PAIRS, Scale.SIX_BIT, q=16, scales=4, minimum=2),
     Format("Q5_K", 256, 176, Kind.PAIRS, Scale.SIX_BIT, q=48, high=16, high_bits=1, scales=4, minimum=2),
     Format("Q6_K", 256, 210, Kind.HALVES, Scale.INT8_HALVES, q=0, high=128, high_bits=2, offset=32, d=208, scales=192),
+    Format("IQ4_NL", 32, 18, Kind.NIBBLES, Scale.BLOCK, q=2, codebook=_NON_LINEAR),
+    Format("MXFP4", 32, 17, Kind.NIBBLES, Scale.POWER_OF_TWO, q=1, codebook=_E2M1),
+    Format("IQ4_XS", 256, 136, Kind.NIBBLES, Scale.SIX_BIT_SIGNED, q=8, scales=2, codebook=_NON_LINEAR),
+    Format("Q3_K", 256, 110, Kind.QUARTERS, Scale.SIX_BIT_HALVES, 32, high=0, high_bits=1, offset=4, d=108, scales=96),
+    Format("Q2_K", 256, 84, Kind.QUARTERS, Scale.FOUR_BIT_HALVES, q=16, d=80, minimum=82, scales=0),
 )
 
 FORMATS: Final[dict[str, Format]] = {record.name: record for record in _RECORDS}

@@ -49,9 +49,13 @@ def _scaled(type: GGMLType, raw: U8) -> F32:
     rows = unpack(type, raw)
     scale = rows.d[..., None]  # f32[n_rows, n_groups, 1]
     values = rows.ints.astype(np.float32)
-    if rows.sc is not None and rows.mn is None:  # a scale for each half group
-        half = rows.d[..., None] * rows.sc.astype(np.float32)
+    if rows.sc is not None and rows.sc.ndim == 3:  # a scale for each half group
+        half = scale * rows.sc.astype(np.float32)
         values = half[..., None] * values.reshape(*half.shape, 16)
+        if rows.mn is not None and rows.m is not None:
+            values -= (rows.m[..., None] * rows.mn.astype(np.float32))[..., None]
+    elif rows.sc is not None and rows.mn is None:
+        values *= scale * rows.sc[..., None].astype(np.float32)
     elif rows.sc is not None and rows.mn is not None and rows.m is not None:  # a minimum is subtracted
         values *= scale * rows.sc[..., None].astype(np.float32)
         values -= (rows.m * rows.mn.astype(np.float32))[..., None]

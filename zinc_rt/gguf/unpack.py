@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zinc_rt.formats.errors import UnknownFormat
-from zinc_rt.formats.table import FORMATS, Format, Kind, Scale
+from zinc_rt.formats.table import CODEBOOK, FORMATS, Format, Kind, Scale
 from zinc_rt.gguf.errors import InvalidBlocks
 from zinc_rt.gguf.types import GGMLType, unsupported
 from zinc_rt.numerics import GROUP
@@ -20,6 +20,9 @@ U8 = NDArray[np.uint8]
 I8 = NDArray[np.int8]
 F32 = NDArray[np.float32]
 I32 = NDArray[np.int32]
+
+
+_PAIR_SHIFTS = np.array([0, 2, 4, 6], np.uint8)[:, None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +34,9 @@ class QuantRows:
         ints: int8[n_rows, n_groups, 32], the format's offset applied.
         d: f32[n_rows, n_groups], the scale; that of the super-block, repeated, where there is one.
         m: f32[n_rows, n_groups], what the format adds, or multiplies its integer minima with; else None.
-        sc: int32[n_rows, n_groups], integer scales (`Scale.SIX_BIT`: 0..63); int32[n_rows, n_groups, 2] of
-            `Scale.INT8_HALVES`, for the first and the last 16 elements of the group (-128..127); else None.
-        mn: int32[n_rows, n_groups], integer minima of `Scale.SIX_BIT` (0..63); else None.
+        sc: integer scales, with their offset applied: int32[n_rows, n_groups]; int32[n_rows, n_groups, 2] where
+            `Format.scaled_halves`, for the first and the last 16 elements of the group; else None.
+        mn: integer minima of the same shape as sc, for kinds of `WITH_MINIMA`; else None.
     """
 
     type: GGMLType
@@ -68,6 +71,8 @@ def unpack(type: GGMLType, raw: U8) -> QuantRows:
         raise InvalidBlocks(f"{type.name} is not quantised; `dequantize` reads it")
     blocks = np.ascontiguousarray(raw).reshape(len(raw), n_blocks, type.block_bytes)
     ints = _values(f, _integers(f, blocks).reshape(len(raw), n_blocks * f.groups, GROUP))
+    if f.scale == Scale.POWER_OF_TWO:
+        return QuantRows(type, ints, _powers_of_two(_part(blocks, f.d, 1)[..., 0]))
     if f.scale == Scale.BLOCK:
         return QuantRows(type, ints, *_halves(f, blocks))
     if f.scale == Scale.SIX_BIT:
@@ -78,6 +83,15 @@ def unpack(type: GGMLType, raw: U8) -> QuantRows:
         small = _part(blocks, f.scales, 2 * f.groups).view(np.int8)
         sc = small.reshape(len(raw), n_blocks * f.groups, 2).astype(np.int32)
         return QuantRows(type, ints, *_halves(f, blocks), sc=sc)
+    if f.scale == Scale.SIX_BIT_SIGNED:
+        sc = _six_bit_signed(_part(blocks, f.scales, 6)).reshape(len(raw), n_blocks * f.groups)
+        return QuantRows(type, ints, *_halves(f, blocks), sc=sc)
+    if f.scale == Scale.SIX_BIT_HALVES:
+        sc = _six_bit_halves(_part(blocks, f.scales, 12)).reshape(len(raw), n_blocks * f.groups, 2)
+        return QuantRows(type, ints, *_halves(f, blocks), sc=sc)
+    if f.scale == Scale.FOUR_BIT_HALVES:
+        both = _part(blocks, f.scales, 2 * f.groups).reshape(len(raw), n_blocks * f.groups, 2).astype(np.int32)
+        return QuantRows(type, ints, *_halves(f, blocks), sc=both & 15, mn=both >> 4)
     raise UnknownFormat(f.name, "scales of kind", f.scale, "the reference (zinc_rt/gguf/unpack.py)")
 
 
@@ -101,7 +115,9 @@ def _halves(f: Format, blocks: U8) -> tuple[F32, F32 | None]:
 def _values(f: Format, ints: U8) -> I8:
     """What stored integers stand for."""
     if f.codebook:
-        raise UnknownFormat(f.name, "the codebook", f.codebook, "the reference (zinc_rt/gguf/unpack.py)")
+        if len(f.codebook) != CODEBOOK or f.low_bits + f.high_bits != 4:
+            raise UnknownFormat(f.name, "the codebook", f.codebook, "the reference (zinc_rt/gguf/unpack.py)")
+        return np.array(f.codebook, np.int8)[ints]
     return ints.view(np.int8) - np.int8(f.offset)
 
 
@@ -114,6 +130,7 @@ def _integers(f: Format, b: U8) -> U8:
     """The stored integers of blocks, uint8[n_rows, n_blocks, block_bytes]: uint8[n_rows, n_blocks, ...] in order."""
     shape = b.shape[:2]
     known = {Kind.BYTES: (0,), Kind.NIBBLES: (0, 1), Kind.PAIRS: (0, 1), Kind.HALVES: (0, 2)}
+    known[Kind.QUARTERS] = (0, 1)
     if f.kind not in known or f.high_bits not in known[Kind(f.kind)]:
         what = f"{f.high_bits} high bits of integers of kind"
         raise UnknownFormat(f.name, what, f.kind, "the reference (zinc_rt/gguf/unpack.py)")
@@ -132,10 +149,15 @@ def _integers(f: Format, b: U8) -> U8:
             low |= np.unpackbits(_part(b, f.high, 32)[..., None, :], axis=-2, bitorder="little") << 4
         return low
     sides = f.groups // 4
+    if f.kind == Kind.QUARTERS:
+        packed = _part(b, f.q, f.block // 4).reshape(*shape, sides, 1, 32)
+        low = (packed >> _PAIR_SHIFTS & np.uint8(3)).reshape(*shape, f.groups, 32)
+        if f.high_bits:
+            low |= np.unpackbits(_part(b, f.high, 32)[..., None, :], axis=-2, bitorder="little") << 2
+        return low
     low = _nibbles(_part(b, f.q, f.block // 2).reshape(*shape, sides, 64)).reshape(*shape, sides, 4, 32)
     if f.high_bits:
-        shifts = np.array([0, 2, 4, 6], np.uint8)[:, None]
-        low |= (_part(b, f.high, 32 * sides).reshape(*shape, sides, 1, 32) >> shifts & np.uint8(3)) << 4
+        low |= (_part(b, f.high, 32 * sides).reshape(*shape, sides, 1, 32) >> _PAIR_SHIFTS & np.uint8(3)) << 4
     return low
 
 
@@ -150,3 +172,27 @@ def _six_bit_scales(packed: U8) -> tuple[I32, I32]:
     mn = np.concatenate([low_mn & 63, (rest >> 4) | (low_mn >> 6 << 4)], axis=-1)
     shape = (len(packed), packed.shape[1] * 8)
     return sc.reshape(shape).astype(np.int32), mn.reshape(shape).astype(np.int32)
+
+
+def _powers_of_two(e: U8) -> F32:
+    """2^(e - 128) of each byte: float32 has the least two as subnormals, and the others as exponents of e - 1."""
+    wide = e.astype(np.uint32)
+    return np.where(wide < 2, np.uint32(0x00200000) << np.minimum(wide, 1), (wide - 1) << 23).astype("<u4").view("<f4")
+
+
+def _six_bit_signed(packed: U8) -> I32:
+    """Eight scales less 32 from 6 bytes, int32[..., 8]: two upper bits each in the first two bytes, four lower bits
+    each in the last four.
+    """
+    high = np.ascontiguousarray(packed[..., :2]).view("<u2") >> np.arange(0, 16, 2, dtype=np.uint16) & 3
+    low = np.stack([packed[..., 2:] & 15, packed[..., 2:] >> 4], axis=-1).reshape(*packed.shape[:-1], 8)
+    return np.asarray(low | high << 4, np.int32) - 32
+
+
+def _six_bit_halves(packed: U8) -> I32:
+    """Sixteen scales less 32 from 12 bytes, int32[..., 16]: four lower bits of scales j and j + 8 in byte j of the
+    first eight, two upper bits of scales j, j + 4, j + 8, j + 12 in byte j of the last four.
+    """
+    low = np.concatenate([packed[..., :8] & 15, packed[..., :8] >> 4], axis=-1)
+    high = np.concatenate([packed[..., 8:] >> shift & 3 for shift in (0, 2, 4, 6)], axis=-1)
+    return np.asarray(low | high << 4, np.int32) - 32

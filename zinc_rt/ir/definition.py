@@ -139,7 +139,7 @@ class OpDefinition(NamedTuple):
 
     signature: None for one that takes any buffers. reference: the NumPy kernel, which every backend has to equal.
     operations: arithmetic ones of a node. touched: bytes read and written; None: whole buffers.
-    variant: the signature that holds instead for nodes with one of its attributes that the first has not.
+    variant, another: the signature that holds instead for nodes with one of its attributes that the first has not.
     either_rows: works on rows of the step or on wanted ones, as the buffers say.
     """
 
@@ -149,14 +149,16 @@ class OpDefinition(NamedTuple):
     operations: Callable[[CostView], int]
     touched: Callable[[CostView], tuple[int, int]] | None = None
     variant: OpSignature | None = None
+    another: OpSignature | None = None
     either_rows: bool = False
 
     def signature_of(self, attrs: Mapping[str, Attr]) -> OpSignature | None:
         """The signature that a node with these attributes must meet."""
-        if self.variant is not None and self.signature is not None:
-            own = self.variant.attrs.keys() - self.signature.attrs.keys()
-            if own & attrs.keys():
-                return self.variant
+        for other in (self.variant, self.another):
+            if other is not None and self.signature is not None:
+                own = other.attrs.keys() - self.signature.attrs.keys()
+                if own & attrs.keys():
+                    return other
         return self.signature
 
 

@@ -16,6 +16,7 @@ Here the graph is what runs, so it has to say what a dense model computes:
 - `SCALE`, `SOFTCAP`, `POSITION_SCALE`: rows times a number, held under a bound, or times a number of their position
   (Gemma's embedding and logits, Granite's multipliers, Ministral's queries).
 - `GROUP_MATMUL`: a product whose parts have a matrix each (the projections of heads in latent attention).
+- `LAYER_NORM`, `GELU`, `ADD_POSITION`: what encoders have in place of an RMS norm, a gate and a rotation.
 """
 
 from __future__ import annotations
@@ -66,6 +67,9 @@ class Op(enum.IntEnum):
     SOFTCAP = 36
     POSITION_SCALE = 37
     GROUP_MATMUL = 38
+    LAYER_NORM = 39
+    GELU = 40
+    ADD_POSITION = 41
 
 
 def name(op: Op) -> str:

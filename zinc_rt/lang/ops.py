@@ -273,6 +273,14 @@ def add_pairs(acc: Any, words: Any) -> Any:
     """Lane i of `acc` (i32) plus lanes 2i and 2i + 1 of `words` (i16)."""
 
 
+@Word
+def lookup16(type: Any, table: Any, indices: Any) -> Any:
+    """Lane i is `table[indices[i] % 16]`. type: u8 or i8; table: a static tuple of 16 of its values; indices: u8 lanes.
+
+    On a GPU the number of lanes is a multiple of 4. Becomes vpshufb, tbl, or three v_perm_b32 for each four lanes.
+    """
+
+
 # -- threads --------------------------------------------------------------------------------------------------------
 
 

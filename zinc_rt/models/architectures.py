@@ -11,10 +11,12 @@ from typing import Protocol
 
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models import (
+    bert,
     deepseek2,
     gemma3,
     gemma4,
     glm4,
+    gpt_oss,
     granite,
     llama,
     mistral3,
@@ -24,11 +26,11 @@ from zinc_rt.models import (
     qwen2moe,
     qwen3,
     qwen3moe,
+    qwen35,
     smollm3,
 )
 from zinc_rt.models.definition import ModelDefinition
 from zinc_rt.models.errors import DuplicateArchitecture, UnsupportedArchitecture
-
 
 REFUSED = {
     "clip": "the file is the image part of a model, and images are not supported; open the file of its text part",
@@ -92,10 +94,29 @@ def architecture_for(name: str) -> Architecture:
     found = _TABLE.get(name)
     if found is None:
         why = f": {REFUSED[name]}" if name in REFUSED else ""
-        known = ", ".join(supported())
-        raise UnsupportedArchitecture(f"architecture {name!r} is not supported{why}; supported are {known}")
+        raise UnsupportedArchitecture(f"architecture {name!r} is not supported{why}").with_advice(
+            f"what would run: a model of architecture {', '.join(supported())}"
+        )
     return found
 
 
-for _file in (llama, qwen2, qwen3, smollm3, mistral3, phi3, olmo2, glm4, granite, gemma3, gemma4, qwen2moe, qwen3moe, deepseek2):
+for _file in (
+    llama,
+    qwen2,
+    qwen3,
+    smollm3,
+    mistral3,
+    phi3,
+    olmo2,
+    glm4,
+    granite,
+    gemma3,
+    gemma4,
+    qwen2moe,
+    qwen3moe,
+    qwen35,
+    gpt_oss,
+    deepseek2,
+    bert,
+):
     register(_file)

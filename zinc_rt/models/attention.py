@@ -26,6 +26,7 @@ class AttentionSpec:
     k_as_v: where the file has no `attn_v`, values are what the keys are before norm and rotation. q_factors: a table
     f32[n_ctx] of factors by position, of queries after their rotation. sinks: True needs `attn_sinks.weight`, one
     number a head, which only adds to the softmax's sum. softcap: scores become softcap * tanh(score / softcap).
+    out_gate: the rows of q hold each head's query and then its gate, by whose sigmoid the head's output is multiplied.
     """
 
     heads: HeadSizes
@@ -45,11 +46,16 @@ class AttentionSpec:
     q_factors: BufferId | None = None
     sinks: bool = False
     softcap: float | None = None
+    out_gate: bool = False
 
     def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
         """See `Part.emit`."""
         p, sizes = f"blk.{layer}", self.heads
-        q, *kv = self._projections(parts, h, p)
+        gate = None
+        if self.out_gate:
+            q, gate, *kv = self._gated_projections(parts, h, p)
+        else:
+            q, *kv = self._projections(parts, h, p)
         if self.qk_norm:
             q = self._norm(parts, q, f"{p}.attn_q_norm", sizes.n_heads)
             kv[:1] = [self._norm(parts, k, f"{p}.attn_k_norm", sizes.n_kv_heads) for k in kv[:1]]
@@ -63,6 +69,10 @@ class AttentionSpec:
         if self.q_factors is not None:
             q = parts.position_scale(q, f"{p}.attn_q_scaled", self.q_factors)
         out = self._attend(parts, q, self._cache(parts, kv, layer), p)
+        if gate is not None:
+            opened = parts.temp(f"{p}.attn_gated", parts.width(out))
+            parts.g.node(Op.SIGMOID_MUL, [out, gate], [opened], f"{p}.attn_gate.sigmoid_mul")
+            out = opened
         return parts.project(out, f"{p}.attn_output", parts.info.n_embd, bias=self.out_bias)
 
     def _projections(self, parts: GraphParts, h: BufferId, p: str) -> list[BufferId]:
@@ -86,6 +96,27 @@ class AttentionSpec:
         """The norm of queries or keys: of each head, or of all together."""
         return parts.norm(x, name) if self.whole_norm else parts.head_norm(x, name, n_heads, self.heads.head_dim)
 
+    def _gated_projections(self, parts: GraphParts, h: BufferId, p: str) -> list[BufferId]:
+        """Queries, gates, keys and values, without biases."""
+        q_rows, d, n_in = 2 * self.heads.q_width, self.heads.head_dim, parts.width(h)
+        widths, fused = (self.heads.k_width, self.heads.v_width), f"{p}.{self.qkv}"
+        is_fused = parts.has(f"{fused}.weight")
+        name, n_out = (fused, q_rows + sum(widths)) if is_fused else (f"{p}.attn_q", q_rows)
+        out = []
+        for i, part in enumerate(("attn_q", "attn_q_gate")):
+            rows = parts.weight_rows(
+                f"{name}.weight", (n_out, n_in), i * d, (i + 1) * d, period=2 * d, end=q_rows if is_fused else None
+            )  # fmt: skip
+            out.append(parts.product(h, rows, f"{p}.{part}"))
+        if not is_fused:
+            return [*out, *(parts.project(h, f"{p}.attn_{kv}", n) for kv, n in zip("kv", widths, strict=True))]
+        start = q_rows
+        for part, n in zip(("attn_k", "attn_v"), widths, strict=True):
+            rows = parts.weight_rows(f"{name}.weight", (n_out, n_in), start, start + n)
+            out.append(parts.product(h, rows, f"{p}.{part}"))
+            start += n
+        return out
+
     def _cache(self, parts: GraphParts, kv: Sequence[BufferId], layer: int) -> KVCache:
         """The layer's caches with its keys and values written, or those of the layer that it shares."""
         sizes = self.heads
@@ -99,11 +130,12 @@ class AttentionSpec:
         return cache
 
     def _attend(self, parts: GraphParts, q: BufferId, cache: KVCache, p: str) -> BufferId:
-        sizes, more = self.heads, {"window": self.window, "softcap": self.softcap}
+        sizes, whole = self.heads, None if parts.causal else True
+        more = {"window": self.window, "softcap": self.softcap, "whole": whole}
         sinks = [parts.weight(f"{p}.attn_sinks.weight", sizes.n_heads)] if self.sinks else []
         out = parts.temp(f"{p}.attn", sizes.out_width)
         parts.g.node(
-            Op.FLASH_ATTN, [q, cache.keys, cache.values, *parts.where(), *sinks], [out], f"{p}.flash_attn",
+            Op.FLASH_ATTN, [q, cache.keys, cache.values, *parts.seen(), *sinks], [out], f"{p}.flash_attn",
             scale=1.0 / math.sqrt(sizes.head_dim) if self.scale is None else self.scale,
             n_heads=sizes.n_heads, n_kv_heads=sizes.n_kv_heads, head_dim=sizes.head_dim, **_value_dim(sizes),
             **{name: value for name, value in more.items() if value is not None},

@@ -6,18 +6,20 @@ belongs to a prompt or is being generated: there is no other difference between 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from zinc_rt.gguf import SUPPORTED, GGMLType, GGUFFile, TensorInfo
+from zinc_rt.gguf.blocks import dequantize
 from zinc_rt.gguf.errors import UnsupportedTensorType
 from zinc_rt.ir.builder import GraphBuilder
 from zinc_rt.ir.graph import Attr, BufferId, BufferKind, DType
 from zinc_rt.ir.op import Op
 from zinc_rt.models.definition import F32, MakeConstant, ModelDefinition, ModelInfo, StateSpec, WeightRows
 from zinc_rt.models.errors import BadDefinition, MissingWeight, TensorShapeMismatch
+from zinc_rt.models.hidden import LAST_POSITIONS
 from zinc_rt.models.rope_config import RopeConfig
 from zinc_rt.models.states import StateBooks
 
@@ -26,9 +28,9 @@ _STEP_INPUTS = {
     "positions": ("n_rows",),
     "slots": ("n_rows",),
     "page_table": ("n_slots", "max_pages"),
-    "logit_rows": ("n_logits",),
 }
-
+_DECODES = {"logit_rows": ("n_logits",)}
+_ENCODES = {LAST_POSITIONS: ("n_rows",)}
 
 FactorsOf = Callable[[int], F32 | None]
 """Frequency factors for n_ctx positions."""
@@ -52,22 +54,25 @@ class GraphParts:
         file: the model's file.
         info: its figures; the graph gets the architecture's name.
         eps: what norms add to the mean square.
+        causal: whether rows see those before them only. An encoder's rows see all of their text; it has no logits.
     """
 
-    def __init__(self, file: GGUFFile, info: ModelInfo, eps: float) -> None:
-        self.file, self.info, self.eps = file, info, eps
+    def __init__(self, file: GGUFFile, info: ModelInfo, eps: float, *, causal: bool = True) -> None:
+        self.file, self.info, self.eps, self.causal = file, info, eps, causal
         self.g = GraphBuilder(info.architecture)
         self.g.meta.update(
             architecture=info.architecture, n_layers=info.n_layers, n_embd=info.n_embd, n_vocab=info.n_vocab
         )
         self.step = {
-            name: self.g.buffer(name, BufferKind.INPUT, DType.I32, shape) for name, shape in _STEP_INPUTS.items()
+            name: self.g.buffer(name, BufferKind.INPUT, DType.I32, shape)
+            for name, shape in (_STEP_INPUTS | (_DECODES if causal else _ENCODES)).items()
         }
         self.states = StateBooks(self.g)
         self._weights: dict[str, BufferId] = {}
         self._rows: dict[str, WeightRows] = {}
         self._constants: dict[str, MakeConstant] = {}
         self._host: set[str] = set()
+        self._unread: set[str] = set()
         self._widths: dict[BufferId, int] = {}
 
     # -- tensors of the file ------------------------------------------------------------------------------------------
@@ -93,8 +98,9 @@ class GraphParts:
         return self._weights[name]
 
     def weight_rows(
-        self, name: str, shape: Sequence[int], start: int, stop: int, *, period: int | None = None, plain: bool = False
-    ) -> BufferId:
+        self, name: str, shape: Sequence[int], start: int, stop: int, *, period: int | None = None,
+        end: int | None = None, plain: bool = False,
+    ) -> BufferId:  # fmt: skip
         """The buffer of rows start .. stop - 1 of a tensor of this shape, as of projections that a file stores as one.
 
         Args:
@@ -103,20 +109,23 @@ class GraphParts:
             start, stop: rows of every period.
             period: after how many rows they come again, a divisor of n_out; None for n_out itself. The rows of all
                 periods follow each other in the buffer.
+            end: where the periods end in a tensor of two dimensions, as where others follow; None for n_out.
             plain: see `weight`.
 
         Raises what `weight` raises, and `BadDefinition` for rows that are not in a period.
         """
         *outer, n_out, n_in = shape
         every = n_out if period is None else period
-        if n_out % every or not 0 <= start < stop <= every:
+        last = n_out if end is None else end
+        if last % every or not 0 <= start < stop <= every or not last <= n_out or (outer and end is not None):
             raise BadDefinition(f"tensor {name} of shape {list(shape)} has no rows {start} to {stop} of every {every}")
         whole = every == n_out and not outer
-        buffer = f"{name}[{start}:{stop}]" if whole else f"{name}[{start}:{stop} of {every}]"
+        within = "" if end is None else f" up to {end}"
+        buffer = f"{name}[{start}:{stop}]" if whole else f"{name}[{start}:{stop} of {every}{within}]"
         if buffer not in self._weights:
             tensor = self._tensor(name, tuple(shape), plain=plain)
-            rows = WeightRows(name, start, stop, None if whole else every)
-            self._add_weight(buffer, tensor, (*outer, n_out // every * (stop - start), n_in), rows)
+            rows = WeightRows(name, start, stop, None if whole else every, end)
+            self._add_weight(buffer, tensor, (*outer, last // every * (stop - start), n_in), rows)
         return self._weights[buffer]
 
     def vector(self, name: str, n: int) -> F32 | None:
@@ -132,6 +141,16 @@ class GraphParts:
         self._host.add(name)
         return np.array(self.file.raw(name).reshape(-1).view("<f4"), np.float32)
 
+    def table(self, name: str, n: int) -> F32:
+        """The rows of a matrix that a constant is made from, f32[n_rows, n], whatever its format.
+
+        Raises `MissingWeight`, `TensorShapeMismatch`, `UnsupportedTensorType`.
+        """
+        found = self.file.tensors.get(name)
+        tensor = self._tensor(name, (found.shape[0] if found is not None and found.shape else 1, n))
+        self._host.add(name)
+        return dequantize(tensor.type, self.file.raw(name))
+
     def number(self, name: str) -> float | None:
         """The value of an F32 tensor of one element; None where the file has no such tensor.
 
@@ -141,6 +160,10 @@ class GraphParts:
         if values is not None and not np.isfinite(values).all():
             raise TensorShapeMismatch(f"tensor {name} is {values[0]}, a finite number is needed")
         return None if values is None else float(values[0])
+
+    def leave(self, names: Iterable[str]) -> None:
+        """Tensors that are known and that no step needs, where the file has them."""
+        self._unread.update(name for name in names if self.has(name))
 
     def _tensor(self, name: str, shape: tuple[int, ...], *, plain: bool = False) -> TensorInfo:
         tensor = self.file.tensors.get(name)
@@ -249,6 +272,12 @@ class GraphParts:
         self.g.node(Op.MATMUL, [x, self.weight(f"{name}.weight", n_out, self.width(x))], [y], f"{name}.matmul")
         return self.biased(y, name, bias)
 
+    def product(self, x: BufferId, weight: BufferId, name: str) -> BufferId:
+        """W x with a matrix that `weight_rows` gave."""
+        y = self.temp(name, int(self.g.shape(weight)[0]))
+        self.g.node(Op.MATMUL, [x, weight], [y], f"{name}.matmul")
+        return y
+
     def biased(self, y: BufferId, name: str, bias: bool | None = True) -> BufferId:
         """y + `name`.bias. bias: True needs it, False has none, None takes what is there."""
         if not bias and not (bias is None and self.has(f"{name}.bias")):
@@ -335,6 +364,11 @@ class GraphParts:
         """What says where a row's keys and values are: its position, its sequence, the page table."""
         return [self.step["positions"], self.step["slots"], self.step["page_table"]]
 
+    def seen(self) -> list[BufferId]:
+        """What says which keys and values a row sees: the last position, its sequence, the page table."""
+        last = self.step["positions" if self.causal else LAST_POSITIONS]
+        return [last, self.step["slots"], self.step["page_table"]]
+
     def head(
         self, h: BufferId, *, tied: bool | None = None, scale: float | None = None, softcap: float | None = None
     ) -> None:
@@ -367,7 +401,8 @@ class GraphParts:
         """The definition over the verified graph. Raises `VerifyError`."""
         states: tuple[StateSpec, ...] = self.states.specs()
         return ModelDefinition(
-            self.info, self.g.build(), self._constants, states, self._rows, frozenset(self._host)
+            self.info, self.g.build(), self._constants, states, self._rows, frozenset(self._host),
+            frozenset(self._unread),
         )  # fmt: skip
 
 

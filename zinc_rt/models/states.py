@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -42,6 +43,7 @@ class _Kept:
     buffers: list[str] = field(default_factory=list)
     position_bytes: int = 0
     read_bytes: int = 0
+    sequence_bytes: int = 0
 
 
 class StateBooks:
@@ -105,10 +107,33 @@ class StateBooks:
         kept.read_bytes += cache.position_bytes
         return cache
 
+    def of_sequence(self, kind: str, layer: int, name: str, shape: tuple[int, ...]) -> BufferId:
+        """Declare `blk.LAYER.NAME`, f32[n_slots, *shape]: what a sequence keeps of a layer, whatever its length.
+
+        kind: of layer, as messages name it; a layer may keep several things. Such state is that of one position: rows
+        of a sequence have to follow each other, and one at position 0 starts from zero.
+        """
+        buffer = f"blk.{layer}.{name}"
+        kept = self._kept.setdefault(kind, _Kept(StateKind.SEQUENCE, None))
+        if layer not in kept.layers:
+            kept.layers.append(layer)
+        kept.buffers.append(buffer)
+        kept.sequence_bytes += 4 * math.prod(shape)
+        return self._g.buffer(buffer, BufferKind.STATE, DType.F32, ("n_slots", *shape))
+
     def specs(self) -> tuple[StateSpec, ...]:
         """A record for each kind."""
         return tuple(
-            StateSpec(name, k.kind, tuple(k.layers), tuple(k.buffers), k.position_bytes, k.read_bytes, window=k.window)
+            StateSpec(
+                name,
+                k.kind,
+                tuple(k.layers),
+                tuple(k.buffers),
+                k.position_bytes,
+                k.read_bytes,
+                k.sequence_bytes,
+                k.window,
+            )
             for name, k in self._kept.items()
         )
 

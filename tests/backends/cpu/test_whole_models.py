@@ -15,6 +15,8 @@ from tests.backends.cpu.both import LEVELS, assert_same
 from tests.helpers import LLAMA, QKV, QWEN2, QWEN3, Spec, T, engine_for, random_tokens, run_tokens, write_model
 from zinc_rt.engine import Engine, Rows, StepResult
 
+# "llama-mixed" and "qwen2-short-rows" mix formats as files do that are made for a size: sensitive matrices have more
+# bits, and rows that are no multiple of 256 fall back to blocks of 32.
 WIDE = {"n_embd": 256, "n_ff": 512, "head_dim": 64}
 SPECS: dict[str, Spec] = {
     "llama-q4_0": replace(LLAMA, weights=T.Q4_0, biases=(*QKV, "attn_output", "ffn_gate", "ffn_down")),
@@ -24,9 +26,22 @@ SPECS: dict[str, Spec] = {
     "qwen2-q5_1-bf16": replace(QWEN2, weights=T.Q5_1, formats={"attn_k": T.BF16, "output": T.F16}, n_kv_heads=1),
     "qwen2-q5_k": replace(QWEN2, weights=T.Q5_K, formats={"embd": T.Q4_1, "output": T.Q5_0}, **WIDE),
     "qwen3-q8_0": replace(QWEN3, weights=T.Q8_0, tied=True, n_kv_heads=4),
+    "llama-mixed": replace(
+        LLAMA,
+        weights=T.IQ4_XS,
+        formats={"attn_v": T.Q5_K, "attn_k": T.Q2_K, "attn_output": T.MXFP4, "down": T.Q3_K, "output": T.Q6_K,
+                 "embd": T.Q2_K},
+        n_layers=1, **WIDE,
+    ),
+    "qwen2-short-rows": replace(
+        QWEN2,
+        weights=T.Q3_K,
+        formats={"down": T.IQ4_NL, "gate": T.IQ4_XS, "embd": T.IQ4_NL, "output": T.Q8_0},
+        n_layers=1, n_embd=256, n_ff=352, head_dim=64,
+    ),
     "qwen3-f32": replace(QWEN3, n_embd=48, n_ff=100, n_vocab=67),
     "llama-partial": replace(LLAMA, weights=T.Q4_1, rope_dim=8, n_layers=1, n_heads=8, n_kv_heads=1),
-}
+}  # fmt: skip
 LENGTH = 70
 CHUNKS = (1, 7, 16, 64, LENGTH)
 

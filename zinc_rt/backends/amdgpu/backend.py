@@ -12,12 +12,14 @@ from zinc_rt.amdgpu.fence import Fence
 from zinc_rt.amdgpu.gfx import gfx_name
 from zinc_rt.amdgpu.interface import Interface
 from zinc_rt.amdgpu.loaded_kernel import LoadedKernel
+from zinc_rt.amdgpu.pool import GpuMemory
 from zinc_rt.amdgpu.queue import TIMEOUT, GpuQueue
 from zinc_rt.backends.amdgpu.batches import Batches
 from zinc_rt.backends.amdgpu.lowering import GpuLowered, GpuLowering
 from zinc_rt.backends.amdgpu.memory import GatheredRows, GraphMemory, Uploader, fill, planned
 from zinc_rt.backends.amdgpu.operations import StepShape
 from zinc_rt.backends.amdgpu.sampling import GpuSampling, make_sampling
+from zinc_rt.backends.amdgpu.states import GpuState, SlotStates, move, room
 from zinc_rt.backends.base import (
     Backend,
     BackendFeatures,
@@ -25,6 +27,7 @@ from zinc_rt.backends.base import (
     Capacity,
     Ints,
     LoweredGraph,
+    SequenceState,
     StepFence,
     check_step,
 )
@@ -54,8 +57,7 @@ class GpuLoweredGraph(LoweredGraph):
 
     owner: the backend that lowered it, which alone can run it. recorded: its command lists by shape of a step.
     positions: the input of that name, None for a graph without attention. gathered: rows of tables that stay with the
-    host. samplings: the last ones, by tokens to choose
-    from, rows and shape.
+    host. samplings: the last ones, by tokens to choose from, rows and shape. slots: where sequences' states are.
     """
 
     owner: AmdBackend = field(kw_only=True)
@@ -64,6 +66,7 @@ class GpuLoweredGraph(LoweredGraph):
     positions: Ints | None = field(kw_only=True)
     gathered: list[GatheredRows] = field(kw_only=True)
     samplings: dict[tuple[int, int, SamplingShape], GpuSampling] = field(default_factory=dict)
+    slots: SlotStates = ()
 
 
 class AmdBackend(Backend):
@@ -167,9 +170,34 @@ class AmdBackend(Backend):
             gathered=memory.gathered,
             recorded=Batches(self.gpu, graph, lowered, memory, self._loaded),
             positions=memory.inputs[graph.buffer(attended[0].inputs[3]).name] if attended else None,
+            slots=tuple(memory.states),
         )
         self._batches.append(batch)
         return batch
+
+    def save_state(self, lowered: LoweredGraph, slot: int) -> GpuState:
+        """See `Backend.save_state`; the copy stays in the GPU's memory. Raises `InterfaceError`, `DeviceLost`, too."""
+        ours = self._own(lowered)
+        size, uploader = room(ours.slots), self._uploader()
+        memory = uploader.room(size, "sequence state")
+        uploader.close()
+        try:
+            self._move(ours, slot, memory, out=True)
+        except BaseException:
+            self.gpu.free(memory)
+            raise
+        return GpuState(ours, self.gpu, memory, size)
+
+    def load_state(self, lowered: LoweredGraph, slot: int, state: SequenceState) -> None:
+        """See `Backend.load_state`. Raises `InterfaceError`, `DeviceLost`, too."""
+        ours = self._own(lowered)
+        if not isinstance(state, GpuState) or state.owner is not ours or state.closed:
+            raise BackendError("the state was saved from another graph, or was closed")
+        self._move(ours, slot, state.memory, out=False)
+
+    def _move(self, ours: GpuLoweredGraph, slot: int, copy: GpuMemory, *, out: bool) -> None:
+        if ours.slots:
+            move(self.gpu, self._loaded[DECODE["move"].spec.symbol], ours.slots, slot, copy, out=out)
 
     def _uploader(self) -> Uploader:
         return Uploader(self.gpu, self._loaded[DECODE["move"].spec.symbol])

@@ -16,7 +16,7 @@ from zinc_rt.amdgpu.queue import GpuQueue
 from zinc_rt.backends.amdgpu.lowering import GpuLowered
 from zinc_rt.backends.amdgpu.operations import ArgumentBlock, GpuOperation, TempSpec, padded_rows
 from zinc_rt.backends.amdgpu.placement import ALIGNMENT, Span, arena_bytes, one_after_another
-from zinc_rt.backends.arrays import bound, n_bytes, typed
+from zinc_rt.backends.arrays import bound, n_bytes, sequence_states, state_bytes, typed
 from zinc_rt.backends.base import Bytes, Capacity
 from zinc_rt.ir.graph import Buffer, BufferKind, Graph
 from zinc_rt.mem.arena import align_up
@@ -51,7 +51,7 @@ def planned(graph: Graph, sizes: Capacity, lowered: GpuLowered) -> dict[str, int
     return {
         "weights": sum(align_up(n_bytes(b, sizes), ALIGNMENT) for b in weights),
         "unpacked": 0,
-        "kv_cache": total(BufferKind.STATE),
+        **state_bytes(graph, sizes, ALIGNMENT),
         "scratch": arena_bytes(graph, lowered, sizes) + io,
         "constants": total(BufferKind.CONSTANT),
     }
@@ -89,6 +89,7 @@ class GraphMemory:
     arena: int = 0
     arena_bytes: int = 0
     input_block: tuple[int, int, int] = (0, 0, 0)  # from, to, bytes: what a step begins with
+    states: list[tuple[int, int]] = field(default_factory=list)  # address, bytes of a slot: of each recurrent state
 
 
 class Uploader:
@@ -148,6 +149,8 @@ def fill(
     for b in graph.of_kind(BufferKind.STATE):
         state = _held(memory, up, b.id, n_bytes(b, sizes), b.name)
         up.clear(state)
+    for b in sequence_states(graph):
+        memory.states.append((memory.va[b.id], n_bytes(b, sizes) // sizes.n_slots))
     memory.arena_bytes = arena_bytes(graph, lowered, sizes)
     memory.arena = _held(memory, up, "scratch", memory.arena_bytes, "scratch").va
     _step_io(memory, up, graph, sizes)

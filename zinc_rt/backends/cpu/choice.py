@@ -97,6 +97,7 @@ class TargetTuning:
             "G": n.group, "DIM": n.head_dim, "VALUE": n.value_dim, "ROPE": n.head_dim - n.value_dim if n.latent else 0,
             "W": self.lanes, "R": rows, "LATENT": n.latent, "WINDOWED": n.window is not None,
             "CAPPED": n.softcap is not None, "SINKS": n.sinks is not None,
+            "WHOLE": n.whole,
         }  # fmt: skip
 
     def attention_rows(self, group: int) -> int:
@@ -156,7 +157,7 @@ class TargetTuning:
         """Merging of splits."""
         return attention.merge, {
             "G": n.group, "VALUE": n.value_dim, "W": self.lanes, "WINDOWED": n.window is not None,
-            "SINKS": n.sinks is not None,
+            "SINKS": n.sinks is not None, "WHOLE": n.whole,
         }  # fmt: skip
 
     def add(self) -> Kernel:

@@ -213,6 +213,7 @@ class _Fusing:
             n, q, q_rope, k, v, positions, slots, pages, n.outputs[0], int(attrs["n_heads"]), int(attrs["n_kv_heads"]),
             head_dim, value_dim, float(attrs["scale"]), None if window is None else min(int(window), FARTHEST),
             None if softcap is None else float(softcap), sinks[0] if sinks else None,
+            bool(attrs.get("whole", False)),
         )  # fmt: skip
 
 

@@ -104,7 +104,8 @@ class Attend(NamedTuple):
 
     q_rope: the buffer of the last elements of the queries where they come in two parts; then values are the first
     elements of keys, and both caches are one. window: positions that a row sees, its own the last, None for all.
-    softcap: the bound of scores, None for none. sinks: a buffer, f32[n_heads], None for none.
+    softcap: the bound of scores, None for none. sinks: a buffer, f32[n_heads], None for none. whole: `positions` are
+    the last ones that rows see rather than their own.
     """
 
     node: Node
@@ -124,6 +125,7 @@ class Attend(NamedTuple):
     window: int | None = None
     softcap: float | None = None
     sinks: int | None = None
+    whole: bool = False
 
     @property
     def latent(self) -> bool:

@@ -27,6 +27,7 @@ from zinc_rt.ir.definition import (
     Port,
     activation,
     heads,
+    index,
 )
 from zinc_rt.ir.graph import DType
 from zinc_rt.ir.op import Op
@@ -126,6 +127,13 @@ OPS = (
             (activation("y", "R", "n_heads", "latent_dim"),),
             {**_ATTRS, "n_heads": COUNT, **LATENT},
             (_heads_share_evenly, parts_make_heads),
+        ),
+        # Rows see those behind them, too: what they see ends with another position than their own.
+        another=OpSignature(
+            (*_INPUTS[:3], index("last_positions", "R"), *_INPUTS[4:]),
+            (activation("y", "R", "n_heads", "value_dim"),),
+            {**_ATTRS, **HEADS, "value_dim": VALUE_DIM, "whole": AttrSpec(bool)},
+            (_heads_share_evenly,),
         ),
     ),
 )

@@ -52,6 +52,14 @@ def finish(a, state, y, head, VALUE: int, W: int, SINKS: bool):
 
 
 @inline
+def last_seen(step, row: i32, WHOLE: bool):
+    """The last position that a row sees: its own, or its sequence's."""
+    if WHOLE:
+        return step.last_positions[row]
+    return step.positions[row]
+
+
+@inline
 def first_seen(a, length: i32, WINDOWED: bool):
     """The first position that a row sees, whose last is `length` - 1."""
     first: i32 = 0
@@ -65,9 +73,10 @@ def first_seen(a, length: i32, WINDOWED: bool):
 def whole_rows(
     a, step, q, sums, tile, state, part, row: i32, kv_head: i32, R: int, G: int, DIM: int, VALUE: int, ROPE: int,
     W: int, LATENT: bool, WINDOWED: bool, CAPPED: bool, SINKS: bool,
+    WHOLE: bool,
 ):  # fmt: skip
     """All splits of R consecutive rows of a sequence, and their output."""
-    length = step.positions[row] + 1
+    length = last_seen(step, row, WHOLE) + 1
     pages = step.page_table + i64(step.slots[row]) * i64(step.max_pages)
     gather_queries(a, q, row, kv_head, R, G, DIM, ROPE)
     start = first_seen(a, length, WINDOWED) >> SPLIT_SHIFT
@@ -111,6 +120,7 @@ def follow(step, row: i32, R: int):
 def attention(
     a: ptr[AttentionArgs], step: ptr[StepRecord], first: i32, last: i32, G: int, DIM: int, VALUE: int, ROPE: int, W: int,
     R: int, LATENT: bool, WINDOWED: bool, CAPPED: bool, SINKS: bool,
+    WHOLE: bool,
 ):  # fmt: skip
     """Units: (R rows, key-value head), or (row, key-value head, split) where the step splits; then `merge` follows."""
     n_kv = a.n_kv
@@ -127,7 +137,7 @@ def attention(
             s = u - unit * n_splits
             row = i32(u32(unit) // u32(n_kv))
             kv_head = unit - row * n_kv
-            length = step.positions[row] + 1
+            length = last_seen(step, row, WHOLE) + 1
             if s * SPLIT < length and (not WINDOWED or (s + 1) * SPLIT > length - a.window):
                 pages = step.page_table + i64(step.slots[row]) * i64(step.max_pages)
                 at = (i64(row) * i64(a.max_splits) + i64(s)) * i64(n_heads) + i64(kv_head * G)
@@ -147,19 +157,19 @@ def attention(
             if end > step.n_rows:
                 end = step.n_rows
             together: i32 = 0
-            if R > 1 and row + R == end:
+            if R > 1 and not WHOLE and row + R == end:
                 if follow(step, row, R):
                     together = 1
             if together != 0:
                 whole_rows(
                     a, step, q, sums, tile, state, part, row, kv_head, R, G, DIM, VALUE, ROPE, W, LATENT, WINDOWED,
-                    CAPPED, SINKS,
+                    CAPPED, SINKS, WHOLE,
                 )  # fmt: skip
             else:
                 while row < end:
                     whole_rows(
                         a, step, q, sums, tile, state, part, row, kv_head, 1, G, DIM, VALUE, ROPE, W, LATENT, WINDOWED,
-                        CAPPED, SINKS,
+                        CAPPED, SINKS, WHOLE,
                     )  # fmt: skip
                     row += 1
 
@@ -167,14 +177,14 @@ def attention(
 @kernel
 def merge(
     a: ptr[AttentionArgs], step: ptr[StepRecord], first: i32, last: i32, G: int, VALUE: int, W: int, WINDOWED: bool,
-    SINKS: bool,
+    SINKS: bool, WHOLE: bool,
 ):  # fmt: skip
     """Units: (row, head) of a step whose attention was split up."""
     n_heads = a.n_kv * G
     for u in range(first, last):
         row = i32(u32(u) // u32(n_heads))
         head = u - row * n_heads
-        length = step.positions[row] + 1
+        length = last_seen(step, row, WHOLE) + 1
         start = first_seen(a, length, WINDOWED) >> SPLIT_SHIFT
         splits = (length + (SPLIT - 1)) >> SPLIT_SHIFT
         stride = i64(n_heads) * (VALUE + STATE)

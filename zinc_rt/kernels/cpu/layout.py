@@ -6,8 +6,9 @@ counter, so a tile stores its groups in that order and is read straight through.
 
 A tile is, in this order: scales of super-blocks, scales of groups, bits of the weights. Within a group of weights
 line i (of 8) holds columns 4i … 4i+3 of the 16 rows, 64 bytes: an operand of a dot product of bytes. Weights of 4 bits
-keep line i in low nibbles and line i + 4 in high ones, in 4 lines; a fifth bit lies in one more line (bit i belongs to
-line i); fifth and sixth bits lie in two (bits 2i, 2i+1 belong to line i, or i + 4 in the second).
+keep line i in low nibbles and line i + 4 in high ones, in 4 lines; those of 2 bits keep lines 0 to 3 and lines 4 to 7
+in one line each. A fifth bit, or a third, lies in one more line (bit i belongs to line i); fifth and sixth bits lie in
+two. Where a line holds two bits of four others, bits 2i and 2i+1 belong to line i, or i + 4 in the second.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.formats.errors import UnknownFormat
-from zinc_rt.formats.table import FORMATS, NIBBLE_KINDS, SUPER_GROUPS, Format, Kind, Scale
+from zinc_rt.formats.table import FORMATS, HALF_SCALES, NIBBLE_KINDS, SUPER_GROUPS, Format, Kind, Scale
 from zinc_rt.gguf import GGMLType
 from zinc_rt.numerics import GROUP, TREE_LANES
 
@@ -46,13 +47,17 @@ def _tile_format(f: Format) -> TileFormat:
         return TileFormat(0, 0, TILE_ROWS * f.group_bytes)
     if f.kind == Kind.BYTES:
         lines = 8
-    elif f.kind in NIBBLE_KINDS and f.high_bits <= 2:
-        lines = 4 + f.high_bits
+    elif (f.kind in NIBBLE_KINDS and f.high_bits <= 2) or (f.kind == Kind.QUARTERS and f.high_bits <= 1):
+        lines = f.low_bits + f.high_bits
     else:
         raise UnknownFormat(f.name, f"{f.high_bits} high bits of integers of kind", f.kind, _HERE)
     if f.scale == Scale.BLOCK:
         return TileFormat(0, halves, lines * LINE_BYTES)
-    if f.scale in (Scale.SIX_BIT, Scale.INT8_HALVES):
+    if f.scale == Scale.POWER_OF_TWO:
+        return TileFormat(0, TILE_ROWS, lines * LINE_BYTES)
+    if f.scale == Scale.SIX_BIT_SIGNED:
+        return TileFormat(halves, TILE_ROWS, lines * LINE_BYTES)
+    if f.scale in (Scale.SIX_BIT, *HALF_SCALES):
         return TileFormat(halves, 2 * TILE_ROWS, lines * LINE_BYTES)
     raise UnknownFormat(f.name, "scales of kind", f.scale, _HERE)
 

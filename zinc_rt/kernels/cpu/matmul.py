@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from zinc_rt.formats.decode import plain_integers
-from zinc_rt.formats.table import Kind
+from zinc_rt.formats.decode import integers_of
+from zinc_rt.formats.table import SUPER_GROUPS
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
 from zinc_rt.kernels.cpu.matrix import MAX_GROUPS, matrix_rows, matrix_scratch, tile_shapes, unpack_tile
 from zinc_rt.kernels.cpu.structs import MatmulArgs, StepRecord
 from zinc_rt.kernels.cpu.tiles import lane_of, live_rows, merge_lanes, put_aside, put_tile
 from zinc_rt.kernels.cpu.weights import (
     SUPER_SHIFT,
+    activation_sums,
     bias_sum,
     group_factors,
     group_value,
+    half_start,
     line,
     scale_of_halves,
+    signed_bytes,
     tile_of,
     weights_of,
 )
@@ -36,7 +39,7 @@ from zinc_rt.lang.ops import (
     zeros,
 )  # fmt: skip
 from zinc_rt.lang.types import f32, i8, i16, i32, i64, ptr, u8, vec
-from zinc_rt.numerics import GROUP, TREE_LANES
+from zinc_rt.numerics import GROUP, QUANT_MAX, TREE_LANES
 
 PANEL_ROWS = 64
 """Rows that go through all tiles of a call before the next ones do; a multiple of BLOCK_ROWS."""
@@ -45,18 +48,18 @@ PANEL_ROWS = 64
 @inline
 def isum_dots(w: ptr[u8], x: ptr[i8], isum, FIRST: int, LAST: int, FMT: str, M: int, W: int, SIGNED: bool):
     """isum[m * H + h] += the dot products of lines FIRST … LAST-1 with M rows."""
-    F = plain_integers(FMT)
+    F = integers_of(FMT)
     H = 16 // W
-    if F.kind == Kind.BYTES or target_has("vnni") or target_has("avxvnni") or not target_has("avx2"):
+    if F.wide or target_has("vnni") or target_has("avxvnni") or not target_has("avx2"):
         for i in unroll(FIRST, LAST):
             lines = tuple(line(w, i, h * 4 * W, FMT, 4 * W, SIGNED) for h in range(H))
             for m in unroll(M):
                 q = four_columns(x, m, i, W)
                 for h in unroll(H):
-                    isum[m * H + h] = dot4(isum[m * H + h], lines[h], q, a_max=255 if F.kind == Kind.BYTES else 63)
+                    isum[m * H + h] = dot4(isum[m * H + h], lines[h], q, a_max=255 if F.wide else 63)
     else:
         # Sums of products fit 16 bits for a few lines: 8 of 4-bit weights, 4 of 5-bit, 2 of 6-bit ones.
-        LINES = 8 >> F.high_bits
+        LINES = max(n for n in (1, 2, 4, 8) if n * 2 * QUANT_MAX * (F.integers[1] + F.bias) < 1 << 15)
         for start in unroll(FIRST, LAST, LINES):
             words = regs(vec[i16, 2 * W], M * H)
             for i in unroll(start, min(start + LINES, LAST)):
@@ -90,8 +93,8 @@ def add_group(w, scales, supers, x, d, s, s_stride, sums, FMT: str, M: int, W: i
         second = regs(vec[i32, W], M * H)
         for m in unroll(M):
             for h in unroll(H):
-                isum[m * H + h] = splat(load(s, s_stride * 4 + m), W)
-                second[m * H + h] = splat(load(s, s_stride * 5 + m), W)
+                isum[m * H + h] = splat(half_start(s, s_stride * 4 + m, FMT), W)
+                second[m * H + h] = splat(half_start(s, s_stride * 5 + m, FMT), W)
         isum_dots(w, x, isum, 0, 4, FMT, M, W, SIGNED)
         isum_dots(w, x, second, 4, 8, FMT, M, W, SIGNED)
     else:
@@ -108,7 +111,7 @@ def add_group(w, scales, supers, x, d, s, s_stride, sums, FMT: str, M: int, W: i
         factors = group_factors(scales, supers, h * W, FMT, W)
         for m in unroll(M):
             dx = splat(load(d, m), W)
-            total = splat(load(cast(s, ptr[f32]), m), W)
+            total = activation_sums(s, m, s_stride, W, FMT)
             k = m * H + h
             sums[k] = sums[k] + group_value(factors, isum[k], second[k], dx, total, FMT)
 
@@ -123,6 +126,9 @@ def tile_rows(
     aside = array(f32, 8 * N * W, zero=False)
     scales: ptr[u8] = tile + (groups >> SUPER_SHIFT) * TILE.super_scales
     w: ptr[u8] = weights_of(tile, groups, FMT)
+    # Ahead of the weights by the same distance in every tile: the scales of the next one lie in between.
+    STEP = TILE.weights + TILE.scales + TILE.super_scales // SUPER_GROUPS
+    following: ptr[u8] = w
     xv: ptr[i8] = x
     dv: ptr[f32] = d
     sv: ptr[i32] = s
@@ -137,8 +143,9 @@ def tile_rows(
                 one = regs(vec[f32, W], N)
                 group: i32 = first + (0, 16, 8, 24)[r]
                 while group < groups:
-                    for i in unroll(0, TILE.weights, 64):
-                        prefetch(w, AHEAD + i)
+                    for i in unroll(0, STEP, 64):
+                        prefetch(following, AHEAD + i)
+                    following = following + STEP
                     supers = tile + (group >> SUPER_SHIFT) * TILE.super_scales
                     add_group(w, scales, supers, xv, dv, sv, s_stride, one, FMT, M, W, SIGNED)
                     group += TREE_LANES
@@ -171,7 +178,7 @@ def matmul(
     TILES: "" for vectors alone; "amx" for matrix registers where 16 rows come together; "emulated" for the same path
     in vectors.
     """
-    SIGNED = plain_integers(FMT).kind == Kind.BYTES and not (target_has("vnni") or target_has("avxvnni"))
+    SIGNED = signed_bytes(FMT)
     p = a.pack
     groups = p.n_groups
     s_stride = p.s_stride

@@ -6,15 +6,17 @@ to the float arithmetic, a quarter of the lanes of a tree at a time.
 
 from __future__ import annotations
 
-from zinc_rt.formats.decode import plain_integers
+from zinc_rt.formats.decode import integers_of
 from zinc_rt.formats.table import Kind
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
 from zinc_rt.kernels.cpu.tiles import lane_of
 from zinc_rt.kernels.cpu.weights import (
     SUPER_SHIFT,
+    activation_sums,
     bias_sum,
     group_factors,
     group_value,
+    half_start,
     line,
     scale_of_halves,
     tile_of,
@@ -55,9 +57,10 @@ def matrix_scratch(FMT: str, TILES: str):
     """Memory for (unpacked lines, products, factors, sums put aside)."""
     if TILES == "":
         return ()
-    lines = array(u8, 64 if plain_integers(FMT).kind == Kind.BYTES else MAX_GROUPS * 512, zero=False)
+    lines = array(u8, 64 if integers_of(FMT).kind == Kind.BYTES else MAX_GROUPS * 512, zero=False)
     products = array(i32, QUARTET_GROUPS * (512 if scale_of_halves(FMT) else 256), zero=False)
-    return lines, products, array(f32, QUARTET_GROUPS * 64, zero=False), array(f32, 8 * BLOCK_ROWS * 16, zero=False)
+    factors = array(f32, QUARTET_GROUPS * 16 * integers_of(FMT).factors, zero=False)
+    return lines, products, factors, array(f32, 8 * BLOCK_ROWS * 16, zero=False)
 
 
 @inline
@@ -75,7 +78,7 @@ def tile_shapes(FMT: str, TILES: str):
 @inline
 def unpack_tile(tile, scratch, groups: i32, FMT: str):
     """The tile's weights as lines of unsigned bytes, 512 bytes for a group."""
-    if plain_integers(FMT).kind != Kind.BYTES:
+    if integers_of(FMT).kind != Kind.BYTES:
         w: ptr[u8] = weights_of(tile, groups, FMT)
         out: ptr[u8] = scratch[0]
         for g in range(groups):
@@ -112,12 +115,12 @@ def matrix_rows(p, tile, scratch, start: i32, out: ptr[f32], stride: i32, live: 
     TILE = tile_of(FMT)
     HALVES = scale_of_halves(FMT)
     P = 2 if HALVES else 1
-    F = plain_integers(FMT).factors
+    F = integers_of(FMT).factors
     BIAS = bias_sum(FMT, False)
     groups = p.n_groups
     at = i64(start) * i64(groups)
     lines: ptr[u8] = scratch[0]
-    if plain_integers(FMT).kind == Kind.BYTES:
+    if integers_of(FMT).kind == Kind.BYTES:
         lines = weights_of(tile, groups, FMT)
     products = scratch[1]
     factors = scratch[2]
@@ -160,10 +163,10 @@ def matrix_rows(p, tile, scratch, start: i32, out: ptr[f32], stride: i32, live: 
                         if BIAS:
                             isum = isum + splat(load(s, s_stride * BIAS + i64(place)), 16)
                         if HALVES:
-                            isum = isum + splat(load(s, s_stride * 4 + i64(place)), 16)
+                            isum = isum + splat(half_start(s, s_stride * 4 + i64(place), FMT), 16)
                             second = load(products, g * 512 + 256 + (m + mm) * 16, lanes=16)
-                            second = second + splat(load(s, s_stride * 5 + i64(place)), 16)
-                        total = splat(load(cast(s, ptr[f32]), place), 16)
+                            second = second + splat(half_start(s, s_stride * 5 + i64(place), FMT), 16)
+                        total = activation_sums(s, i64(place), s_stride, 16, FMT)
                         v = group_value(f, isum, second, splat(load(d, place), 16), total, FMT)
                         lanes[r * 4 + mm] = lanes[r * 4 + mm] + v
                     g += 1

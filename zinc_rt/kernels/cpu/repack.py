@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from zinc_rt.formats.decode import (
     HIGH_MASKS,
+    LOW_BITS,
     LOW_NIBBLES,
+    LOW_PAIRS,
     format_of,
     half_at,
     half_scale_at,
+    half_scales,
     high_at,
     high_shift,
+    integers_of,
     low_at,
     low_shift,
-    plain_integers,
+    signed_scale,
     six_bit_scales,
     spread,
 )
@@ -51,6 +55,8 @@ def put_scales(block: ptr[u8], j: i32, group: i32, supers: ptr[u8], scales: ptr[
         cast(scales, ptr[u16])[r] = half_at(block, F.d)
         if F.minimum is not None:
             cast(scales, ptr[u16])[16 + r] = half_at(block, F.minimum)
+    elif F.scale == Scale.POWER_OF_TWO:
+        scales[r] = block[F.d]
     else:
         if j == 0:
             at = cast(supers + (group >> SUPER_SHIFT) * tile_of(FMT).super_scales, ptr[u16])
@@ -64,6 +70,15 @@ def put_scales(block: ptr[u8], j: i32, group: i32, supers: ptr[u8], scales: ptr[
             sc, mn = six_bit_scales(block + F.scales, j)
             scales[r] = u8(sc)
             scales[16 + r] = u8(mn)
+        elif F.scale == Scale.SIX_BIT_SIGNED:
+            scales[r] = u8(signed_scale(block, j, FMT))
+        elif F.scale == Scale.SIX_BIT_HALVES:
+            numbers = half_scales(block, j, FMT)
+            for h in unroll(2):
+                scales[16 * h + r] = u8(numbers[h])
+        elif F.scale == Scale.FOUR_BIT_HALVES:
+            for h in unroll(2):
+                scales[16 * h + r] = load(block, F.scales + 2 * j + h)
         else:
             static_assert(False, f"format {FMT}: put_scales does not know scales of kind {F.scale!s}")
 
@@ -77,19 +92,31 @@ def words_at(p: ptr[u8], at, N: int):
 @inline
 def row_lines(block: ptr[u8], j: i32, FMT: str, FLIP: int):
     """What a row puts into the lines of a group's tile: a word for each line, of eight."""
-    F = plain_integers(FMT)
+    F = integers_of(FMT)
     if F.kind == Kind.BYTES and F.groups == 1:
         return words_at(block, F.q, 8) ^ FLIP
-    if F.kind == Kind.NIBBLES and F.groups == 1:
+    if F.kind == Kind.NIBBLES:
         # The file keeps columns 4i … in low nibbles, 16 + 4i … in high ones, as a tile does.
-        packed = words_at(block, F.q, 4)
+        packed = words_at(block, F.q if F.groups == 1 else F.q + 16 * j, 4)
         out = concat(packed, zeros(vec[u32, 4]))
         if F.high_bits != 0:
-            static_assert(F.high_bits == 1, f"format {FMT}: row_lines does not know {F.high_bits} high bits of nibbles")
+            static_assert(
+                F.high_bits == 1 and F.groups == 1,
+                f"format {FMT}: row_lines does not know {F.high_bits} high bits of nibbles in blocks of {F.block}",
+            )
             bits_of_row = splat(load(cast(block + F.high, ptr[u32]), align=1), 8)
             # Bit 4i + b belongs to byte b of line i, whose bits go to bit i.
             out = insert(out, 4, reduce_or(spread(bits_of_row >> (iota(u32, 8) * 4)) << iota(u32, 8)))
         return out
+    if F.kind == Kind.QUARTERS:
+        pairs = (words_at(block, low_at(j, FMT), 8) >> splat(low_shift(j, FMT), 8)) & LOW_PAIRS
+        shifted = pairs << ((iota(u32, 8) & 3) * 2)
+        out = insert(insert(zeros(vec[u32, 8]), 0, reduce_or(low(shifted))), 1, reduce_or(high(shifted)))
+        if F.high_bits == 0:
+            return out
+        static_assert(F.high_bits == 1, f"format {FMT}: tiles have no lines for {F.high_bits} high bits of quarters")
+        third = (words_at(block, high_at(j, FMT), 8) >> splat(high_shift(j, FMT), 8)) & LOW_BITS
+        return insert(out, 2, reduce_or(third << iota(u32, 8)))
     static_assert(
         F.kind in (Kind.PAIRS, Kind.HALVES),
         f"format {FMT}: row_lines does not know integers of kind {F.kind!s} in blocks of {F.block}",

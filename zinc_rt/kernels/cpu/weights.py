@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from zinc_rt.formats.decode import format_of, plain_integers
+from zinc_rt.formats.decode import format_of, integers_of, power_of_two
 from zinc_rt.formats.table import NIBBLE_KINDS, SUPER_GROUPS, Kind, Scale
 from zinc_rt.kernels.cpu.layout import TILES
 from zinc_rt.kernels.cpu.structs import BIASES, HALF_BIAS
 from zinc_rt.lang.kernel import inline
-from zinc_rt.lang.ops import bitcast, cast, load, static_assert
-from zinc_rt.lang.types import f16, f32, i8, i32, ptr, u8, vec
+from zinc_rt.lang.ops import bitcast, cast, fma, load, lookup16, splat, static_assert, target_has, zeros
+from zinc_rt.lang.types import f16, f32, i8, i32, ptr, u8, u32, vec
 
 SUPER_SHIFT = SUPER_GROUPS.bit_length() - 1
+HALF_SHIFTS = {HALF_BIAS >> n: n for n in range(HALF_BIAS.bit_length())}
+"""How far right a pack's sums of halves are shifted to take a bias away."""
 
 
 @inline
@@ -31,14 +33,22 @@ def weights_of(tile, groups: i32, FMT: str):
 
 
 @inline
+def signed_bytes(FMT: str):
+    """Whether weights stay signed bytes, where a target's dot product takes those; else they are made unsigned."""
+    return integers_of(FMT).wide and not (target_has("vnni") or target_has("avxvnni"))
+
+
+@inline
 def line(w: ptr[u8], i: int, at: int, FMT: str, N: int, SIGNED: bool):
-    """Line i of a group as N bytes from byte `at`: u8 offset by the format's bias, or i8 where SIGNED (BYTES only)."""
-    F = plain_integers(FMT)
+    """Line i of a group as N bytes from byte `at`: u8 with the format's bias added, or i8 where SIGNED (wide ones)."""
+    F = integers_of(FMT)
     if F.kind == Kind.BYTES:
         bits = load(w, i * 64 + at, lanes=N)
         if SIGNED:
             return bitcast(bits, vec[i8, N])
         return bits
+    if F.kind == Kind.QUARTERS:
+        return quarters_line(w, i, at, FMT, N)
     static_assert(
         F.kind in NIBBLE_KINDS and F.high_bits <= 2,
         f"format {FMT}: line does not know {F.high_bits} high bits of kind {F.kind!s}",
@@ -48,6 +58,10 @@ def line(w: ptr[u8], i: int, at: int, FMT: str, N: int, SIGNED: bool):
         x = low & 15
     else:
         x = low >> 4
+    if F.codebook != ():
+        if SIGNED:
+            return lookup16(i8, F.codebook, x)
+        return lookup16(u8, tuple(value + F.bias for value in F.codebook), x)
     if F.high_bits == 1:
         plane = load(w, 256 + at, lanes=N)
         if i < 4:
@@ -65,27 +79,53 @@ def line(w: ptr[u8], i: int, at: int, FMT: str, N: int, SIGNED: bool):
 
 
 @inline
+def quarters_line(w: ptr[u8], i: int, at: int, FMT: str, N: int):
+    """As `line` for integers of two bits, or three."""
+    F = integers_of(FMT)
+    x = (load(w, (i // 4) * 64 + at, lanes=N) >> (2 * (i % 4))) & 3
+    if F.high_bits == 0:
+        return x
+    static_assert(F.high_bits == 1, f"format {FMT}: quarters_line does not know {F.high_bits} high bits")
+    plane = load(w, 128 + at, lanes=N)
+    if i < 3:
+        return x | ((plane << (2 - i)) & 4)
+    return x | ((plane >> (i - 2)) & 4)
+
+
+@inline
 def scale_of_halves(FMT: str):
     """Whether the two halves of a group have scales, and so integer sums, of their own."""
     F = format_of(FMT)
-    if F.scale == Scale.INT8_HALVES:
+    if F.scaled_halves:
         static_assert(
-            F.offset == HALF_BIAS, f"format {FMT}: packs have sums of halves for offset {HALF_BIAS}, not {F.offset}"
+            F.bias == 0 or F.bias in HALF_SHIFTS,
+            f"format {FMT}: packs have sums of halves for offset {HALF_BIAS} and those that it is a multiple of by a"
+            f" power of two, not {F.bias}",
         )
         return True
     static_assert(
-        F.scale in (Scale.BLOCK, Scale.SIX_BIT), f"format {FMT}: products do not know scales of kind {F.scale!s}"
+        F.scale in (Scale.BLOCK, Scale.SIX_BIT, Scale.POWER_OF_TWO, Scale.SIX_BIT_SIGNED),
+        f"format {FMT}: products do not know scales of kind {F.scale!s}",
     )
     return False
 
 
 @inline
+def half_start(s, at, FMT: str):
+    """Where the integer sum of half a group begins: what takes the bias away, from the pack's sum at `at`."""
+    BIAS = integers_of(FMT).bias
+    if BIAS == 0:
+        return zeros(i32)
+    return load(s, at) >> HALF_SHIFTS[BIAS]
+
+
+@inline
 def bias_sum(FMT: str, SIGNED: bool):
     """Which of a pack's sums takes away what is added to a whole group's weights; 0: nothing is. See structs.Pack."""
-    F = plain_integers(FMT)
+    F = integers_of(FMT)
     if scale_of_halves(FMT):
         return 0
-    BIAS = F.offset if F.kind != Kind.BYTES or SIGNED else 128 + F.offset
+    BIAS = F.offset if SIGNED else F.bias
     static_assert(BIAS == 0 or BIAS in BIASES, f"format {FMT}: packs have no sums for offset {BIAS}, but for {BIASES}")
     return 0 if BIAS == 0 else 1 + BIASES.index(BIAS)
 
@@ -106,9 +146,17 @@ def bytes_as_f32(p: ptr[u8], at, W: int, SIGNED: bool):
 
 @inline
 def group_factors(scales, supers, at: int, FMT: str, W: int):
-    """What a group's integer sums are multiplied with, for W rows from row `at`: f32 vectors, one to four."""
+    """What a group's integer sums are multiplied with, for W rows from row `at`: f32 vectors, one to six."""
     F = format_of(FMT)
-    if F.scale == Scale.INT8_HALVES:
+    if F.scale == Scale.POWER_OF_TWO:
+        return (power_of_two(u32(load(scales + at, lanes=W))),)
+    if F.scale == Scale.SIX_BIT_SIGNED:
+        return halves(supers, 2 * at, W), bytes_as_f32(scales, at, W, True)
+    if F.scale == Scale.FOUR_BIT_HALVES:
+        both = tuple(i32(load(scales + (at + 16 * h), lanes=W)) for h in range(2))
+        sc, mn = tuple(f32(b & 15) for b in both), tuple(f32(b >> 4) for b in both)
+        return halves(supers, 2 * at, W), halves(supers, 32 + 2 * at, W), sc[0], sc[1], mn[0], mn[1]
+    if F.scale in (Scale.INT8_HALVES, Scale.SIX_BIT_HALVES):
         first = bytes_as_f32(scales, at, W, True)
         return halves(supers, 2 * at, W), first, bytes_as_f32(scales, 16 + at, W, True)
     if F.scale == Scale.SIX_BIT:
@@ -122,15 +170,35 @@ def group_factors(scales, supers, at: int, FMT: str, W: int):
 
 
 @inline
+def activation_sums(s, at, s_stride, W: int, FMT: str):
+    """What minima are multiplied with: the sum of a group's activations at `at`, or, where halves have minima, both
+    halves' sums times -`HALF_BIAS`; f32 vectors.
+    """
+    if format_of(FMT).minimum is not None and scale_of_halves(FMT):
+        return tuple(f32(splat(load(s, s_stride * h + at), W)) for h in (4, 5))
+    return splat(load(cast(s, ptr[f32]), at), W)
+
+
+@inline
 def group_value(factors, isum, second, dx, total, FMT: str):
-    """v_g of docs/numerics.md. second: the other half's sum, where halves have scales; total: the activations' sum."""
+    """v_g of docs/numerics.md. second: the other half's sum, where halves have scales; total: of `activation_sums`."""
     F = format_of(FMT)
-    if F.scale == Scale.INT8_HALVES:
+    if F.scale == Scale.SIX_BIT_SIGNED:
+        return (factors[0] * dx) * (factors[1] * f32(isum))
+    if F.scale == Scale.FOUR_BIT_HALVES:
+        # Everything but the scales is an integer below 2^24, or one over `HALF_BIAS`, a power of two: exact.
+        value = fma(factors[2], f32(isum), factors[3] * f32(second))
+        least = fma(factors[4], total[0], factors[5] * total[1]) * (-1.0 / HALF_BIAS)
+        return (factors[0] * dx) * value - (factors[1] * dx) * least
+    if F.scale in (Scale.INT8_HALVES, Scale.SIX_BIT_HALVES):
         # Scales times sums stay below 2^24, so float32 holds every integer here exactly.
         return (factors[0] * dx) * (factors[1] * f32(isum) + factors[2] * f32(second))
     if F.scale == Scale.SIX_BIT:
         return (factors[0] * dx) * (factors[1] * f32(isum)) - (factors[2] * dx) * (factors[3] * total)
-    static_assert(F.scale == Scale.BLOCK, f"format {FMT}: group_value does not know scales of kind {F.scale!s}")
+    static_assert(
+        F.scale in (Scale.BLOCK, Scale.POWER_OF_TWO),
+        f"format {FMT}: group_value does not know scales of kind {F.scale!s}",
+    )
     if F.minimum is not None:
         return (factors[0] * dx) * f32(isum) + (factors[1] * dx) * total
     return (factors[0] * dx) * f32(isum)

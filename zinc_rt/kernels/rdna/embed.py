@@ -18,7 +18,7 @@ def embed(table: ptr[u8], ids: ptr[i32], y: ptr[f32], n: u32, FMT: str):
     row = table + u64(u32(ids[workgroup_id(1)])) * u64(blocks * F.block_bytes)
     if group < n >> GROUP_SHIFT:
         block = row + (group >> F.group_shift) * F.block_bytes
-        j = i32(group & 7)
+        j = i32(group & (F.groups - 1))
         words = group_words(block, j, FMT)
         out = y + u64(workgroup_id(1)) * u64(n) + group * GROUP
         for h in unroll(2):

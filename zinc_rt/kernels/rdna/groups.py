@@ -17,9 +17,11 @@ from zinc_rt.formats.decode import (
     spread,
 )
 from zinc_rt.formats.table import Kind, Scale
+from zinc_rt.kernels.rdna.whole_groups import takes_whole_groups, whole_value, whole_weights
+from zinc_rt.kernels.rdna.words import dot, quants, sums_of
 from zinc_rt.lang.kernel import inline
-from zinc_rt.lang.ops import bitcast, cast, dot4, load, select, static_assert, unroll, wave_shuffle_xor
-from zinc_rt.lang.types import f16, f32, i8, i16, i32, ptr, u8, u16, u32, vec
+from zinc_rt.lang.ops import bitcast, cast, load, select, static_assert, unroll, wave_shuffle_xor
+from zinc_rt.lang.types import f16, f32, i8, i16, i32, ptr, u8, u16, u32
 from zinc_rt.numerics import GROUP
 
 PLAIN = (Kind.BYTES, Kind.NIBBLES)
@@ -36,28 +38,6 @@ def half(bits):
 def words_at(p: ptr[u8], at, n: int, align: int):
     """n words from a byte offset."""
     return load(cast(p + at, ptr[u32]), lanes=n, align=align)
-
-
-@inline
-def quants(x: ptr[i8], group: u32, first: int, n: int):
-    """n words of a group's activations from word `first` on: by 16 bytes at a time, as a tuple."""
-    parts = tuple(load(cast(x + group * GROUP, ptr[u32]), first + i, lanes=4, align=16) for i in range(0, n, 4))
-    return tuple(parts[i // 4][i % 4] for i in range(n))
-
-
-@inline
-def dot(acc, a, b, SIGNED: bool):
-    """acc plus the products of four bytes of weights and four activations."""
-    if SIGNED:
-        return dot4(acc, bitcast(a, vec[i8, 4]), bitcast(b, vec[i8, 4]))
-    return dot4(acc, bitcast(a, vec[u8, 4]), bitcast(b, vec[i8, 4]))
-
-
-@inline
-def sums_of(s: ptr[u32], group: u32):
-    """The sums of a group's first and last 16 activations."""
-    both = i32(s[group])
-    return (both << 16) >> 16, both >> 16
 
 
 @inline
@@ -229,6 +209,8 @@ def half_sum(s: ptr[u32], group: u32, h: u32):
 @inline
 def group_weights(row: ptr[u8], group: u32, FMT: str):
     """A lane's weights, for `group_value`."""
+    if takes_whole_groups(FMT):
+        return whole_weights(row, group, FMT)
     F = plain_integers(FMT)
     if F.kind == Kind.HALVES:
         return halves_weights(row, group, FMT)
@@ -241,6 +223,8 @@ def group_weights(row: ptr[u8], group: u32, FMT: str):
 @inline
 def group_value(weights, x, group: u32, FMT: str):
     """v_g of a lane's group against one row of activations."""
+    if takes_whole_groups(FMT):
+        return whole_value(weights, x, group, FMT)
     F = plain_integers(FMT)
     if F.kind == Kind.HALVES:
         return halves_value(weights, x, group, FMT)

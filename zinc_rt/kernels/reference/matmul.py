@@ -37,7 +37,7 @@ class Panel:
 
     ints: f32[n_groups, 32, n_rows], or f32[2 * n_groups, 16, n_rows] where a scale covers 16 elements
     d: f32[n_groups, 1, n_rows]; m: the same or None
-    sc: f32[n_groups, 1, n_rows] or f32[2 * n_groups, 1, n_rows] or None; mn: f32[n_groups, 1, n_rows] or None
+    sc: f32[n_groups, 1, n_rows] or f32[2 * n_groups, 1, n_rows] or None; mn: as sc, or None
     """
 
     type: GGMLType
@@ -186,7 +186,11 @@ def _group_values(panel: Panel, q: F32, d_x: F32, s: F32) -> F32:
         scaled = np.matmul(halves, panel.ints)
         scaled *= panel.sc  # |sc * isum| < 2^23 and the sum of two < 2^24: exact
         isum = scaled[0::2] + scaled[1::2]
-        return np.asarray(np.multiply(scale, isum, out=isum))
+        values = np.asarray(np.multiply(scale, isum, out=isum))
+        if panel.mn is not None and panel.m is not None:
+            least = halves.sum(axis=2, keepdims=True) * panel.mn  # sums of 16 integers, exact in any order
+            values -= (panel.m * d_x) * (least[0::2] + least[1::2])
+        return values
     isum = np.matmul(q, panel.ints)
     if panel.sc is not None:
         isum *= panel.sc  # exact: below 2^24

@@ -1,0 +1,100 @@
+"""v_g of docs/numerics.md for groups whose 32 integers a lane reads by itself: codebooks, and integers of 2 and 3 bits.
+
+Lanes whose groups share bytes ask for them in the same instruction, so that memory is read once. See groups.py for
+what a lane is handed.
+"""
+
+from __future__ import annotations
+
+from zinc_rt.formats.decode import group_words, half, half_scales, integers_of, power_of_two, signed_scale
+from zinc_rt.formats.table import Kind, Scale
+from zinc_rt.kernels.rdna.words import dot, quants, sums_of
+from zinc_rt.lang.kernel import inline
+from zinc_rt.lang.ops import load, static_assert, unroll
+from zinc_rt.lang.types import f32, i32, ptr, u8, u32
+
+
+@inline
+def takes_whole_groups(FMT: str):
+    """Whether the functions of this module read a format's groups."""
+    F = integers_of(FMT)
+    return F.codebook != () or F.kind == Kind.QUARTERS
+
+
+@inline
+def whole_weights(row: ptr[u8], group: u32, FMT: str):
+    """Eight words of weights, and what `whole_value` multiplies their sums with."""
+    F = integers_of(FMT)
+    block = row + (group >> F.group_shift) * F.block_bytes
+    j = group & (F.groups - 1)
+    return group_words(block, j, FMT), factors(block, j, FMT)
+
+
+@inline
+def factors(block: ptr[u8], j: u32, FMT: str):
+    """Scales and minima of a group, as f32."""
+    F = integers_of(FMT)
+    if F.scale == Scale.POWER_OF_TWO:
+        return (power_of_two(u32(block[F.d])),)
+    if F.scale == Scale.SIX_BIT_SIGNED:
+        return half(block, F.d), f32(signed_scale(block, j, FMT))
+    if F.scale == Scale.SIX_BIT_HALVES:
+        numbers = half_scales(block, j, FMT)
+        return half(block, F.d), f32(numbers[0]), f32(numbers[1])
+    if F.scale == Scale.FOUR_BIT_HALVES:
+        numbers = half_scales(block, j, FMT)
+        f = tuple(f32(n) for n in numbers)
+        return half(block, F.d), f[0], f[1], half(block, F.minimum), f[2], f[3]
+    static_assert(
+        F.scale == Scale.BLOCK and F.minimum is None,
+        f"format {FMT}: whole_weights does not know scales of kind {F.scale!s} with a minimum at {F.minimum}",
+    )
+    return (half(block, F.d),)
+
+
+@inline
+def whole_value(weights, x, group: u32, FMT: str):
+    """v_g of a group."""
+    F = integers_of(FMT)
+    words, f = weights
+    q = quants(x[0], group, 0, 8)
+    isum: i32 = 0
+    second: i32 = 0
+    for i in unroll(4):
+        isum = dot(isum, words[i], q[i], F.codebook != ())
+    if F.scaled_halves:
+        for i in unroll(4, 8):
+            second = dot(second, words[i], q[i], F.codebook != ())
+    else:
+        for i in unroll(4, 8):
+            isum = dot(isum, words[i], q[i], F.codebook != ())
+    dx = load(x[1], group)
+    scale = f[0] * dx
+    if F.offset == 0 and F.minimum is None:
+        return scale * scaled_sum(f, isum, second, FMT)
+    first, last = sums_of(x[2], group)
+    if F.scaled_halves:
+        value = scaled_sum(f, isum - F.offset * first, second - F.offset * last, FMT)
+    else:
+        value = scaled_sum(f, isum - F.offset * (first + last), second, FMT)
+    if F.minimum is None:
+        return scale * value
+    static_assert(
+        F.scale == Scale.FOUR_BIT_HALVES, f"format {FMT}: whole_value does not know minima of kind {F.scale!s}"
+    )
+    return (scale * value) - ((f[3] * dx) * (f[4] * f32(first) + f[5] * f32(last)))
+
+
+@inline
+def scaled_sum(f, isum: i32, second: i32, FMT: str):
+    """The integer sums times their integer scales: below 2^24, so every step is exact in float32."""
+    F = integers_of(FMT)
+    if F.scaled_halves:
+        return f[1] * f32(isum) + f[2] * f32(second)
+    if F.scale == Scale.SIX_BIT_SIGNED:
+        return f[1] * f32(isum)
+    static_assert(
+        F.scale in (Scale.BLOCK, Scale.POWER_OF_TWO),
+        f"format {FMT}: scaled_sum does not know scales of kind {F.scale!s}",
+    )
+    return f32(isum)
