@@ -40,7 +40,9 @@ def case() -> Case:
         final_logit_softcapping=8.0,
     )  # fmt: skip
     wrong = ("rope pairs", "window", "which layers", "soft cap of scores", "soft cap of logits")
-    return Case("gemma2", keys, model_shapes(64, [block] * 4, tied=True), forward, wrong, n_tokens=28, seed=2, gelu=True)
+    return Case(
+        "gemma2", keys, model_shapes(64, [block] * 4, tied=True), forward, wrong, n_tokens=28, seed=2, gelu=True
+    )
 
 
 CASES = {"gemma2": case()}

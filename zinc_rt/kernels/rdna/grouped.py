@@ -42,9 +42,7 @@ def grouped_matvec(
 
 
 @kernel(workgroup=128)
-def grouped_matvec_float(
-    w: ptr[u8], x: ptr[f32], y: ptr[f32], n: u32, n_rows: u32, parts: u32, FMT: str, M: int = 1
-):
+def grouped_matvec_float(w: ptr[u8], x: ptr[f32], y: ptr[f32], n: u32, n_rows: u32, parts: u32, FMT: str, M: int = 1):
     """As `grouped_matvec` for F32, F16 and BF16 weights and stretches of n floats."""
     row = wave_row()
     part = workgroup_id(2)
