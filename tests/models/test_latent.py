@@ -41,6 +41,16 @@ def test_one_vector_a_position(tmp_path: Path) -> None:
     assert sizes == [(3, 1, 64, 16)] * 3
 
 
+def test_blocks_that_draft_are_left_aside(tmp_path: Path) -> None:
+    last = {name: shape for name, shape in GOOD.shapes.items() if name.startswith("blk.2.")}
+    drafts = {name.replace("blk.2.", "blk.3."): shape for name, shape in last.items()}
+    drafts["blk.3.nextn.eh_proj.weight"] = (64, 128)
+    keys = {"block_count": 4, "nextn_predict_layers": 1}
+    assert defined(tmp_path, keys, drafts).info.n_layers == 3
+    with pytest.raises(UnsupportedFeature, match="blk.3.nextn.other"):
+        defined(tmp_path, keys, {**drafts, "blk.3.nextn.other.weight": (64,)})
+
+
 @pytest.mark.parametrize(
     ("keys", "error", "message"),
     [
@@ -52,6 +62,7 @@ def test_one_vector_a_position(tmp_path: Path) -> None:
         ({"attention.kv_lora_rank": 1020}, UnsupportedFeature, "heads of 1036 elements .*kv_lora_rank"),
         ({"attention.head_count": 129}, UnsupportedFeature, "129 query heads to a key-value head"),
         ({"leading_dense_block_count": 4}, InvalidKey, "leading_dense_block_count is 4, it must be between 0 and 3"),
+        ({"nextn_predict_layers": 3}, InvalidKey, "nextn_predict_layers is 3, of 3 blocks in all"),
         ({"expert_gating_func": 4}, UnsupportedFeature, "expert_gating_func is 4"),
         ({"attention.kv_lora_rank": 32}, TensorShapeMismatch, r"attn_k_b.* calls for \[3, 32, 32\]"),
     ],

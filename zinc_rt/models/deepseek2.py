@@ -22,16 +22,28 @@ NAMES = ("deepseek2",)
 _GLM_FLASH = ((47, 48), 154_880)
 """Layers and vocabulary of the model whose first files do not say that its gating is a sigmoid."""
 
+_DRAFT_TENSORS = (
+    *("attn_norm", "attn_q", "attn_q_a", "attn_q_a_norm", "attn_q_b", "attn_kv_a_mqa", "attn_kv_a_norm", "attn_k_b"),
+    *("attn_v_b", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down", "ffn_gate_inp", "ffn_gate_exps"),
+    *("ffn_up_exps", "ffn_gate_up_exps", "ffn_down_exps", "ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"),
+    *("nextn.eh_proj", "nextn.enorm", "nextn.hnorm", "nextn.embed_tokens", "nextn.shared_head_head"),
+    "nextn.shared_head_norm",
+)
+"""Of a block that drafts a second token."""
+
 
 @dataclass(frozen=True)
 class DeepSeek2Info(ModelInfo):
-    """Sizes of the family. head_dim: elements of a query head, of which the last `rope.dim` rotate."""
+    """Sizes of the family. head_dim: elements of a query head, of which the last `rope.dim` rotate. n_drafts: blocks
+    behind the others that draft further tokens, which no step needs.
+    """
 
     n_heads: int
     head_dim: int
     value_dim: int
     rank: int
     q_rank: int | None
+    n_drafts: int
     n_dense: int
     n_ff: int
     n_ff_expert: int
@@ -56,16 +68,20 @@ class DeepSeek2Info(ModelInfo):
                 f" {keys.name('attention.key_length_mla')}, which is {head_dim}"
             )
         has_q_rank = keys.has("attention.q_lora_rank") and keys.integer("attention.q_lora_rank", least=0) > 0
+        n_drafts = keys.integer("nextn_predict_layers", 0, least=0, most=info.n_layers)
+        if n_drafts == info.n_layers:
+            raise InvalidKey(f"{keys.name('nextn_predict_layers')} is {n_drafts}, of {n_drafts} blocks in all")
         layers, vocabulary = _GLM_FLASH
         sigmoid = info.n_layers in layers and info.n_vocab == vocabulary
         return cls(
-            **vars(info),
+            **{**vars(info), "n_layers": info.n_layers - n_drafts},
             n_heads=keys.integer("attention.head_count"),
             head_dim=head_dim,
             value_dim=keys.integer("attention.value_length_mla", most=4096),
             rank=keys.integer("attention.kv_lora_rank"),
             q_rank=keys.integer("attention.q_lora_rank") if has_q_rank else None,
-            n_dense=keys.integer("leading_dense_block_count", 0, least=0, most=info.n_layers),
+            n_drafts=n_drafts,
+            n_dense=keys.integer("leading_dense_block_count", 0, least=0, most=info.n_layers - n_drafts),
             n_ff=keys.integer("feed_forward_length"),
             n_ff_expert=keys.integer("expert_feed_forward_length"),
             n_shared=keys.integer("expert_shared_count", 0, least=0),
@@ -88,6 +104,8 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
     """See `Architecture.define`."""
     info = DeepSeek2Info.from_file(file, name)
     parts = GraphParts(file, info, info.rms_eps)
+    for layer in range(info.n_layers, info.n_layers + info.n_drafts):
+        parts.leave([*(f"blk.{layer}.{tensor}.weight" for tensor in _DRAFT_TENSORS), f"blk.{layer}.exp_probs_b.bias"])
     attention = LatentAttentionSpec(
         info.n_heads, info.rank, info.head_dim - info.rope.dim, info.rope.dim, info.value_dim, info.q_rank,
         parts.rotation(info.rope), info.scale,
