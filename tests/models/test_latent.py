@@ -47,7 +47,7 @@ def test_blocks_that_draft_are_left_aside(tmp_path: Path) -> None:
     drafts["blk.3.nextn.eh_proj.weight"] = (64, 128)
     keys = {"block_count": 4, "nextn_predict_layers": 1}
     assert defined(tmp_path, keys, drafts).info.n_layers == 3
-    with pytest.raises(UnsupportedFeature, match="blk.3.nextn.other"):
+    with pytest.raises(UnsupportedFeature, match=r"blk\.3\.nextn\.other"):
         defined(tmp_path, keys, {**drafts, "blk.3.nextn.other.weight": (64,)})
 
 

@@ -165,7 +165,9 @@ def turn_page(k: ptr[f16], tile: ptr[f16], V: int, C: int):
 
 
 @inline
-def page_values(a, page, tile: ptr[f16], n_kv: i32, kv_head: i32, d: i32, VALUE: int, DIM: int, V: int, C: int, LATENT: bool):
+def page_values(
+    a, page, tile: ptr[f16], n_kv: i32, kv_head: i32, d: i32, VALUE: int, DIM: int, V: int, C: int, LATENT: bool
+):
     """Where C * V elements of the values of a page begin, from element d on; `value_stride` lies between positions."""
     at = i64(page) * i64(n_kv) + i64(kv_head)
     if LATENT:
@@ -176,7 +178,10 @@ def page_values(a, page, tile: ptr[f16], n_kv: i32, kv_head: i32, d: i32, VALUE:
 
 @inline
 def add_edge(acc, a, pages, tile, sums, at: i32, begin: i32, count: i32, where, shape, WINDOWED: bool):
-    """One position that not all rows see. where: first page, heads, head, element; shape: R, G, VALUE, DIM, V, C, LATENT."""
+    """One position that not all rows see.
+
+    where: first page, heads, head, element; shape: R, G, VALUE, DIM, V, C, LATENT.
+    """
     first_page, n_kv, kv_head, d = where
     R, G, VALUE, DIM, V, C, LATENT = shape
     stride = C * V if LATENT else VALUE
