@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from zinc_rt.checks import printable, show
 from zinc_rt.gguf import SUPPORTED, GGUFFile, UnsupportedTensorType, get
 from zinc_rt.gguf.errors import OTHER_FORMAT
@@ -91,7 +93,8 @@ def _refuse_unused(file: GGUFFile, definition: ModelDefinition) -> None:
     """A tensor that nothing reads means a model that is not quite this architecture: its answers would be wrong."""
     spared = definition.host_tensors | definition.unread
     read = dict.fromkeys(spared, 0)
-    for rows in definition.weights.values():
+    every = (w if isinstance(w, tuple) else (w,) for w in definition.weights.values())
+    for rows in itertools.chain.from_iterable(every):
         read[rows.tensor] = read.get(rows.tensor, 0) + rows.count(file.tensors[rows.tensor].n_rows)
     unused = [name for name in file.tensors if name not in read and not name.endswith(_NO_WEIGHTS)]
     if unused:

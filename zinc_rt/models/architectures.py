@@ -37,9 +37,8 @@ REFUSED = {
     "gemma3n": "its layers keep several streams, which nothing here computes",
     "gemma4-assistant": "it drafts tokens for a gemma4 model and is none by itself",
     "granitehybrid": "its layers without attention are of the kind mamba2, which nothing here computes",
-    "mistral4": "its attention is latent over its own keys, which nothing here reads",
+    "mistral4": "its latent attention has metadata keys of its own, which nothing here reads",
     "phimoe": "its norms have biases, which nothing here computes",
-    "qwen2vl": "its positions have three parts, for images; qwen3vl files run as text",
 }
 """Relatives of what is supported, and in a few words why they are not."""
 

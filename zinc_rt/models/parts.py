@@ -69,7 +69,7 @@ class GraphParts:
         }
         self.states = StateBooks(self.g)
         self._weights: dict[str, BufferId] = {}
-        self._rows: dict[str, WeightRows] = {}
+        self._rows: dict[str, WeightRows | tuple[WeightRows, ...]] = {}
         self._constants: dict[str, MakeConstant] = {}
         self._host: set[str] = set()
         self._unread: set[str] = set()
@@ -126,6 +126,24 @@ class GraphParts:
             tensor = self._tensor(name, tuple(shape), plain=plain)
             rows = WeightRows(name, start, stop, None if whole else every, end)
             self._add_weight(buffer, tensor, (*outer, last // every * (stop - start), n_in), rows)
+        return self._weights[buffer]
+
+    def gathered_rows(
+        self, name: str, shape: tuple[int, int], period: int, parts: Sequence[tuple[int, int]]
+    ) -> BufferId:
+        """The buffer of rows start .. stop - 1 of every period, of each part in turn: all of the first, then the next.
+
+        Raises what `weight` raises.
+        """
+        n_out, n_in = shape
+        buffer = f"{name}[{', '.join(f'{start}:{stop}' for start, stop in parts)} of {period}]"
+        if buffer not in self._weights:
+            rows = tuple(WeightRows(name, start, stop, period) for start, stop in parts)
+            made = (sum(part.count(n_out) for part in rows), n_in)
+            self._weights[buffer] = self.g.buffer(
+                buffer, BufferKind.WEIGHT, DType.of(self._tensor(name, shape).type), made
+            )
+            self._rows[buffer] = rows
         return self._weights[buffer]
 
     def vector(self, name: str, n: int) -> F32 | None:

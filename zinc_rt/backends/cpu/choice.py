@@ -55,7 +55,7 @@ class TargetTuning:
         unsigned = bool({"vnni", "avxvnni"} & target.isa)
         flip = 0x80808080 if unsigned else 0
         if "avx512" in target.isa:
-            return cls(16, (8, 4, 2, 1), 4096, "amx" if "amx" in target.isa else "", flip)
+            return cls(16, (8, 4, 2, 1), 8192, "amx" if "amx" in target.isa else "", flip)
         if target.arch == "x86_64":
             return cls(8, (4, 2, 1), 2048, "", flip)
         return cls(4, (4, 2, 1), 1024, "", flip)
@@ -177,8 +177,8 @@ class TargetTuning:
         return recurrent.conv1d, {"TAPS": taps, "GATED": gated, "CHUNK": CONV_CHUNK, "W": self.lanes}
 
     def delta_net(self, dim: int) -> Kernel:
-        """The gated delta rule. C: chains in flight; a level with 32 registers holds those of 8 vectors."""
-        return recurrent.delta_net, {"DIM": dim, "C": 4 if self.lanes == 8 else 8, "W": self.lanes}
+        """The gated delta rule."""
+        return recurrent.delta_net, {"DIM": dim, "WIDE": 8, "NARROW": 4, "W": self.lanes}
 
     def gated_norm(self, dim: int) -> Kernel:
         """RMS norm of heads, gated."""

@@ -47,8 +47,12 @@ class FusedGraph:
         return self._products.get(buffer, [])
 
     def readers(self, buffer: int) -> list[Node]:
-        """The graph's nodes that read a buffer."""
+        """The graph's nodes that read a buffer, in order."""
         return self._readers.of(buffer)
+
+    def kept(self, buffer: int) -> bool:
+        """Whether a buffer outlives the step, or is the caller's."""
+        return self._readers.kept(buffer)
 
     def plain_needed(self, buffer: int) -> bool:
         """Whether anything but products reads a buffer."""

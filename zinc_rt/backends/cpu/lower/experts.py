@@ -60,7 +60,7 @@ def expert_gate(low: CpuLowering, n: ExpertGate) -> None:
     low.emit(
         n.node, "experts", low.choice.expert_gate_up(gate.kind, up.kind), structs.ExpertGateArgs, arguments,
         -(-gate.n_out // GROUP), _jobs(low, choice), (rows.key, slots.key, route.key), tuple(writes),
-        (gate.n_bytes + up.n_bytes) * choice.k // choice.n_experts,
+        (gate.n_bytes + up.n_bytes) // choice.n_experts,  # a job's
     )  # fmt: skip
 
 
