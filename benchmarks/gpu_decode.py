@@ -1,8 +1,8 @@
 """Predict a decode step of a large model on a card: layers executed on the emulator, their times multiplied.
 
-python benchmarks/gpu_decode.py [MODEL-MIX] [--folder /tmp] [--context 512] [--experts 32] [--barrier 1.5]
+python benchmarks/gpu_decode.py [MODEL-MIX] [--folder /tmp] [--experts 32] [--barrier 1.5]
 
-A model of the same widths is written, with one period of its layers, few experts and a small vocabulary, and a decode
+A model of the same widths is written, with two periods of its layers, few experts and a small vocabulary, and a decode
 step of it is executed and measured. A layer's time counts as often as the model has such layers; the router's logits
 and the product of the logits are scaled to their true sizes. The model of the card is that of `zinc emu profile`
 (docs/emulator.md): a bound, not a measurement. --barrier: microseconds that a phase costs beside its dispatches, which
@@ -66,9 +66,9 @@ def cut(sizes: Sizes, experts: int) -> Sizes:
     return replace(small, n_experts=min(experts, small.n_experts)) if isinstance(small, Routed) else small
 
 
-def measured(path: Path, context: int) -> tuple[list[Record], list[str]]:
-    """The dispatches of a decode step at a position, and the nodes that they belong to; empty for copies."""
-    with GGUFFile.open(path) as file, Engine(Options(Device.emu, n_ctx=context + 16, n_batch=8)) as engine:
+def measured(path: Path) -> tuple[list[Record], list[str]]:
+    """The dispatches of a decode step at position 1, and the nodes that they belong to; empty for copies."""
+    with GGUFFile.open(path) as file, Engine(Options(Device.emu, n_ctx=64, n_batch=8)) as engine:
         engine.load(file, define(file))
         slot = engine.open_sequence()
         engine.step([Rows(slot, 0, [1])])
@@ -110,7 +110,7 @@ def show(name: str, true: Sizes, found: Mapping[str, Part], barrier: float, acti
     counts = {str(i): true.n_layers // turns for i in range(turns)}
     print(f"{'part':>12}{'times':>7}{'dispatches':>12}{'phases':>8}{'us':>10}{'MB read':>10}{'MB written':>12}")
     total, phases, read, written = 0.0, 0, 0, 0
-    # The first period has a norm before it and none is missing behind its last layer.
+    # Of two periods the first: its last layer ends with the norm of the next one.
     for key in [*counts, "ends"]:
         part, times = found[key], counts.get(key, 1)
         total, phases = total + part.seconds * times, phases + part.phases * times
@@ -148,7 +148,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", nargs="?", default="qwen3.6-35b-a3b-q4_k_m")
     parser.add_argument("--folder", type=Path, default=Path("/tmp"))
-    parser.add_argument("--context", type=int, default=512)
     parser.add_argument("--experts", type=int, default=FEW_EXPERTS)
     parser.add_argument("--barrier", type=float, default=1.5)
     args = parser.parse_args()
@@ -158,7 +157,7 @@ def main() -> None:
     path = args.folder / f"cut-{args.name}.gguf"
     try:
         random_model.write(path, f"cut-{mix}")
-        records, names = measured(path, args.context)
+        records, names = measured(path)
         active = active_bytes(path, small, true)
     finally:
         path.unlink(missing_ok=True)

@@ -302,7 +302,7 @@ class Model:
     def embed(
         self, texts: Sequence[str | Sequence[int]], *, normalize: bool = True, dimensions: int | None = None
     ) -> npt.NDArray[np.float32]:
-        """Vectors of texts, or of token ids, f32[n_texts, n_embd], for a model loaded with `embeddings`; see `Embedder.embed`.
+        """Vectors of texts, or of token ids, f32[n_texts, n_embd]: `Embedder.embed`. For models loaded to embed.
 
         Raises `UsageError`, `ContextFull`, `TokenizerError`, `FileChanged`, `ModelClosed`.
         """

@@ -71,9 +71,7 @@ def _refuse_causality(file: GGUFFile, definition: ModelDefinition) -> None:
         raise UnsupportedFeature(
             f"{file.path} has {key} = false: its tokens see the ones after them, which this architecture does not do"
             " here"
-        ).with_advice(
-            "what would run: a model that generates text, or one of an architecture that docs/models.md lists for embeddings"
-        )
+        ).with_advice("what would run: a model that generates text; docs/models.md lists those that embed texts")
 
 
 def _refuse_types(file: GGUFFile) -> None:
