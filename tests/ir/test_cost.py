@@ -244,6 +244,81 @@ def test_totals_are_the_sums() -> None:
     assert set(cost.bytes_by_kind) == set(BufferKind)
 
 
+def naive_unit(x: Sequence[Counted]) -> list[Any]:
+    scale = 1.0 / (dot(x, x) + 1e-6).sqrt()
+    return [value * scale for value in x]
+
+
+def naive_silu(x: Any) -> Any:
+    return x / (1.0 + x.exp())
+
+
+def naive_delta_net(n_k: int, n_v: int, d: int) -> None:
+    for _ in range(n_k):
+        [value * Counted() for value in naive_unit(numbers(d))]
+        naive_unit(numbers(d))
+    for _ in range(n_v):
+        # The logarithm of a softplus counts like an exponential.
+        decay = ((1.0 + (Counted() + Counted()).exp()).exp() * Counted()).exp()
+        strength = 1.0 / (1.0 + Counted().exp())
+        state = [[decay * s for s in numbers(d)] for _ in range(d)]
+        change = [strength * (Counted() - dot([line[v] for line in state], numbers(d))) for v in range(d)]
+        state = [[s + Counted() * c for s, c in zip(line, change, strict=True)] for line in state]
+        for v in range(d):
+            dot([line[v] for line in state], numbers(d))
+
+
+@pytest.mark.parametrize("n_slots", [1, 4])
+def test_recurrent_layers(n_slots: int) -> None:
+    n_k, n_v, d, taps, rows = 2, 4, 8, 4, 3
+    b = GraphBuilder("g")
+    width = (2 * n_k + n_v) * d
+    x, z, alpha, beta = (b.buffer(f"x{i}", INPUT, F32, ["n_rows", n]) for i, n in enumerate((width, n_v * d, n_v, n_v)))
+    where = [b.buffer(name, INPUT, I32, ["n_rows"]) for name in ("positions", "slots")]
+    kept = [
+        b.buffer(f"s{i}", STATE, F32, shape)
+        for i, shape in enumerate((["n_slots", taps - 1, width], ["n_slots", n_v, d, d]))
+    ]
+    u, o = b.buffer("u", TEMP, F32, ["n_rows", width]), b.buffer("o", TEMP, F32, ["n_rows", n_v * d])
+    w, a, dt, norm = (b.buffer(f"w{i}", WEIGHT, F32, s) for i, s in enumerate(([width, taps], [n_v], [n_v], [d])))
+    b.node(Op.SSM_CONV1D, [x, w, kept[0], *where], [u, kept[0]])
+    b.node(
+        Op.SSM_DELTA_NET, [u, alpha, beta, a, dt, kept[1], *where], [o, kept[1]],
+        n_k_heads=n_k, n_v_heads=n_v, head_dim=d, eps=1e-6, pairing="block",
+    )  # fmt: skip
+    y = b.buffer("y", OUTPUT, F32, ["n_rows", n_v * d])
+    b.node(Op.SSM_GATED_NORM, [o, z, norm], [y], eps=1e-6, n_heads=n_v, head_dim=d)
+    conv, delta, gated = graph_cost(b.build(), CostSizes(n_rows=rows, n_slots=n_slots)).nodes
+    sequences = min(rows, n_slots)
+
+    def counting(work: Any) -> int:
+        Counted.count = 0
+        for _ in range(rows):
+            work()
+        return Counted.count
+
+    def naive_conv() -> None:
+        for _ in range(width):
+            naive_silu(dot(numbers(taps), numbers(taps)))
+
+    def naive_gated_norm() -> None:
+        for _ in range(n_v):
+            naive_norm(numbers(d), numbers(d))
+            [naive_silu(value) * Counted() for value in numbers(d)]
+
+    assert conv.operations == counting(naive_conv)
+    assert delta.operations == counting(lambda: naive_delta_net(n_k, n_v, d))
+    assert gated.operations == counting(naive_gated_norm)
+    state = 4 * sequences * (taps - 1) * width
+    assert (conv.bytes_read, conv.bytes_written) == (
+        4 * (rows * (width + 2) + width * taps) + state,
+        4 * rows * width + state,
+    )
+    state = 4 * sequences * n_v * d * d
+    assert delta.bytes_read == 4 * (rows * (width + 2 * n_v + 2) + 2 * n_v) + state
+    assert delta.bytes_written == 4 * rows * n_v * d + state
+
+
 def test_operations_without_a_formula_are_named_not_guessed() -> None:
     b = GraphBuilder("g")
     x, y = b.buffer("x", INPUT, F32, ["n_rows", 8]), b.buffer("y", OUTPUT, F16, ["n_rows", 8])

@@ -140,9 +140,8 @@ class GraphParts:
         if buffer not in self._weights:
             rows = tuple(WeightRows(name, start, stop, period) for start, stop in parts)
             made = (sum(part.count(n_out) for part in rows), n_in)
-            self._weights[buffer] = self.g.buffer(
-                buffer, BufferKind.WEIGHT, DType.of(self._tensor(name, shape).type), made
-            )
+            kind = DType.of(self._tensor(name, shape).type)
+            self._weights[buffer] = self.g.buffer(buffer, BufferKind.WEIGHT, kind, made)
             self._rows[buffer] = rows
         return self._weights[buffer]
 
