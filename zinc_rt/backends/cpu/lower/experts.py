@@ -144,8 +144,7 @@ def _gathered(low: CpuLowering, n: ExpertGate, route: RouteRef, choice: Choice, 
     if low.sizes.n_rows == 1:
         return rows
     if key not in low.out.packs:
-        kinds = [True] * (rows.q is not None) + [False] * (rows.f is not None)
-        low.add_pack(key, rows.n, _n_slots(low, choice), kinds)
+        _slots(low, n.x, n.ids, choice, rows.n, list(n.weights))
         arguments = {"route": route, "pack": rows, "slots": low.out.packs[key], "k": choice.k}
         low.emit(
             n.node, "pack", low.choice.gather(), structs.GatherArgs, arguments, choice.k, UnitsPer.ROWS,
