@@ -74,7 +74,9 @@ def _with_scales(raw: Bytes, places: Iterable[int], sizes: Iterable[float], rng:
 
 def vocabulary(n: int) -> tuple[list[str], list[str]]:
     """Byte-level tokens and merges: the bytes, then pairs and triples of letters, then two control tokens."""
-    letters = [byte_to_char()[code] for code in b" etaoinshrdlcumwfgypbvkjxqzETAOINSHRDLCUMWFGYPBVKJXQZ0123456789"]
+    letters = [
+        byte_to_char()[code] for code in b" etaoinshrdlcumwfgypbvkjxqzETAOINSHRDLCUMWFGYPBVKJXQZ0123456789.,;:!?-"
+    ]
     pairs = itertools.product(letters, letters)
     triples = ((a + b, c) for a, b, c in itertools.product(letters, letters, letters))
     merges = list(itertools.islice(itertools.chain(pairs, triples), n - 258))

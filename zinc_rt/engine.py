@@ -12,7 +12,7 @@ A step is data: rows of (sequence, position, token), prompt rows and decode rows
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import InitVar, dataclass
 from functools import partial
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.backends.base import BackendFeatures, Capacity, LoweredGraph
+from zinc_rt.backends.base import BackendFeatures, Capacity, LoweredGraph, check_step
 from zinc_rt.backends.devices import (
     ON_GPU,
     Device,
@@ -36,19 +36,21 @@ from zinc_rt.backends.devices import (
 )
 from zinc_rt.backends.host import MAX_THREADS
 from zinc_rt.backends.select import KERNELS, BackendOptions, Kernels, open_backend, probe_devices
+from zinc_rt.backends.snapshots import Snapshots, copies
 from zinc_rt.checks import path_text, show, true_or_false, whole_between
-from zinc_rt.errors import BackendError, UsageError, ZincError
+from zinc_rt.errors import BackendError, UsageError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.graph import BufferKind
 from zinc_rt.ir.ops import product_bytes
-from zinc_rt.kernels.errors import TokenOutOfRange
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.lang.errors import LangError
 from zinc_rt.mem.errors import MemoryPlanError
-from zinc_rt.mem.kv_pages import KVPages, pages_for
+from zinc_rt.mem.kv_pages import pages_for
 from zinc_rt.mem.plan import MemoryPlan
 from zinc_rt.models import ModelDefinition, StateSpec
+from zinc_rt.models.hidden import HIDDEN, reads_whole
 from zinc_rt.sampling.request import HostSampled, SampledStep, SamplingRequest
+from zinc_rt.sequences import ContextFull, EngineError, PositionsSkipped, Rows, Sequences
 
 if TYPE_CHECKING:
     from zinc_rt.backends.base import StepProfile
@@ -63,6 +65,7 @@ __all__ = [
     "Engine",
     "EngineError",
     "Options",
+    "PositionsSkipped",
     "Rows",
     "StepResult",
     "UnknownDevice",
@@ -87,12 +90,8 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-class EngineError(ZincError):
-    """The engine was used against its rules."""
-
-
-class ContextFull(ZincError):
-    """A sequence has no room for the positions of a step."""
+MAX_BATCH = 4096
+"""Rows of a step at the most."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,8 @@ class Options:
     device: a `Device` or its name. n_ctx: tokens of a sequence (None: what the model was trained for, at most 4096).
     n_batch: rows of a step at the most. n_slots: sequences at once. threads, kernels, isa: see `BackendOptions`.
     cache_dir: where compiled kernels are kept (None: the user's cache folder). check_memory: refuse a plan that does
-    not fit. tier: the older name of `device`.
+    not fit. kv_tokens: positions that all sequences together may hold (None: n_ctx for each). tier: the older name of
+    `device`.
     """
 
     device: Device = Device.cpu
@@ -114,6 +114,7 @@ class Options:
     isa: str | None = None
     cache_dir: Path | None = None
     check_memory: bool = True
+    kv_tokens: int | None = None
     tier: InitVar[str | None] = None
 
     def __post_init__(self, tier: str | None) -> None:
@@ -121,10 +122,11 @@ class Options:
             raise UsageError(f"device is {self.device!r} and tier is {tier!r}; give device only")
         object.__setattr__(self, "device", parse_device(self.device if tier is None else tier))
         for field, least, most in (
-            ("n_batch", 1, 4096),
+            ("n_batch", 1, MAX_BATCH),
             ("n_slots", 1, 4096),
             ("threads", 1, MAX_THREADS),
             ("n_ctx", 1, 1 << 24),
+            ("kv_tokens", 1, 1 << 32),
         ):
             value = getattr(self, field)
             if value is not None or field in ("n_batch", "n_slots"):
@@ -141,20 +143,6 @@ class Options:
 
 
 DEFAULT_N_CTX = 4096
-_STEP_INPUTS = ("token_ids", "positions", "slots", "logit_rows")
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Consecutive positions of one sequence in a step.
-
-    slot: the sequence; start: position of the first token; tokens: ids; wanted: which of them (indices) want logits.
-    """
-
-    slot: int
-    start: int
-    tokens: Sequence[int] | npt.NDArray[np.integer]
-    wanted: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
@@ -195,7 +183,6 @@ class Engine:
         self._product_bytes = 0  # of the matrices that a step of one row reads
         self._states: tuple[StateSpec, ...] = ()
         self._forget()
-        self._lengths: dict[int, int] = {}  # open sequences: how many positions their cache holds
         self.sizes: Capacity | None = None
         self.plan: MemoryPlan | None = None
 
@@ -208,6 +195,9 @@ class Engine:
 
     def close(self) -> None:
         """Give back all memory; the engine cannot be used again."""
+        if self._sequences is not None:
+            with suppress(BackendError):  # of a device that is lost
+                self._sequences.close_all()
         self._forget()  # first: a backend's arrays look at memory that it gives back
         self._backend.close()
 
@@ -226,8 +216,10 @@ class Engine:
 
     def _forget(self) -> None:
         self._lowered: LoweredGraph | None = None
-        self._pages: KVPages | None = None
+        self._sequences: Sequences | None = None
         self._logits, self._likeliest = np.empty((0, 0), np.float32), np.empty(0, np.int32)
+        self._hidden: npt.NDArray[np.float32] | None = None
+        self._whole = False  # whether a sequence's rows see each other, so that one step takes all of them
 
     def __enter__(self) -> Self:
         return self
@@ -272,9 +264,13 @@ class Engine:
         graph, options = definition.graph, self.options
         n_ctx = options.n_ctx or min(definition.info.n_ctx_train, DEFAULT_N_CTX)
         n_pages = pages_for(n_ctx) * options.n_slots
+        if options.kv_tokens is not None:  # each sequence may leave the better part of a page unused
+            n_pages = min(n_pages, pages_for(options.kv_tokens) + options.n_slots)
         sizes = Capacity(options.n_batch, options.n_batch, n_ctx, options.n_slots, n_pages)
         weights = [b.name for b in graph.of_kind(BufferKind.WEIGHT)]
-        plan = MemoryPlan(available=self._backend.memory_available, **self._backend.plan(graph, sizes))
+        parts = self._backend.plan(graph, sizes)
+        kept = copies(sizes.n_slots) * (parts["recurrent"] // sizes.n_slots)
+        plan = MemoryPlan(available=self._backend.memory_available, snapshots=kept, **parts)
         if self._notify is not None:
             self._notify(f"{self.how}; {plan.summary}")
         if options.check_memory:
@@ -284,18 +280,26 @@ class Engine:
         self._lowered = self._backend.lower(
             graph, sizes, raw, constants, partial(definition.release, file), self._progress
         )
-        self._pages = KVPages(n_pages, options.n_slots, sizes.max_pages, self._lowered.inputs["page_table"])
+        recurrent = any(state.sequence_bytes for state in definition.states)
+        snapshots = Snapshots(self._backend, self._lowered, sizes.n_slots) if recurrent else None
+        self._sequences = Sequences(sizes, self._lowered.inputs["page_table"], snapshots)
         # Valid until the next step, like all outputs.
-        self._logits = self._lowered.outputs["logits"].view(np.float32)
-        self._likeliest = self._lowered.outputs["tokens"].view(np.int32)
+        outputs = self._lowered.outputs
+        self._whole = reads_whole(graph)
+        if HIDDEN in outputs:
+            self._hidden = outputs[HIDDEN].view(np.float32)
+        else:
+            self._logits, self._likeliest = outputs["logits"].view(np.float32), outputs["tokens"].view(np.int32)
         self.sizes, self.plan, self._states = sizes, plan, definition.states
         self._product_bytes = product_bytes(graph)
         return plan
 
     def step_bytes(self, n_positions: int) -> int:
-        """Bytes of weights and state that a step of one row at position n_positions - 1 reads."""
+        """Bytes of weights and state that a step of one row at position n_positions - 1 reads, and those of recurrent
+        state that it writes.
+        """
         self._loaded()
-        return self._product_bytes + sum(state.bytes_read(n_positions) for state in self._states)
+        return self._product_bytes + sum(s.bytes_read(n_positions) + s.sequence_bytes for s in self._states)
 
     def read_bandwidth(self, n_bytes: int) -> float:
         """10^9 bytes per second at which the engine's threads read memory.
@@ -312,37 +316,50 @@ class Engine:
         """What the steps since `start_profile` spent their time on."""
         return self._backend.finish_profile()
 
-    def _loaded(self) -> tuple[LoweredGraph, KVPages, Capacity]:
-        if self._lowered is None or self._pages is None or self.sizes is None:
+    def _loaded(self) -> tuple[LoweredGraph, Sequences, Capacity]:
+        if self._lowered is None or self._sequences is None or self.sizes is None:
             raise EngineError("no model is loaded")
-        return self._lowered, self._pages, self.sizes
+        return self._lowered, self._sequences, self.sizes
 
     def open_sequence(self) -> int:
         """A free slot. Raises `EngineError` when all are taken."""
-        _, _, sizes = self._loaded()
-        for slot in range(sizes.n_slots):
-            if slot not in self._lengths:
-                self._lengths[slot] = 0
-                return slot
-        raise EngineError(f"all {sizes.n_slots} sequences are in use; close one or raise n_slots")
+        return self._loaded()[1].open()
 
     def close_sequence(self, slot: int) -> None:
         """Free the slot and its pages. Raises `EngineError` when it is not open."""
-        _, pages, _ = self._loaded()
-        self._check_open(slot)
-        del self._lengths[slot]
-        pages.release(slot)
+        self._loaded()[1].close(slot)
 
-    def truncate(self, slot: int, n_tokens: int) -> None:
-        """Forget the sequence's positions from `n_tokens` on. Raises `EngineError` when it is not open."""
-        _, pages, _ = self._loaded()
-        self._check_open(slot)
-        self._lengths[slot] = min(self._lengths[slot], max(0, n_tokens))
-        pages.shrink(slot, self._lengths[slot])
+    @property
+    def keeps_recurrent_state(self) -> bool:
+        """Whether the model has recurrent layers: sequences then go back only to positions of a checkpoint."""
+        return self._loaded()[1].snapshots is not None
 
-    def _check_open(self, slot: int) -> None:
-        if slot not in self._lengths:
-            raise EngineError(f"sequence {slot} is not open")
+    def checkpoint(self, slot: int) -> None:
+        """Keep what recurrent layers hold now, so that `truncate` can come back to this position.
+
+        The last few of a sequence are kept. Without recurrent layers there is nothing to do: every position will serve.
+        Raises `EngineError` when the sequence is not open, `BackendError`.
+        """
+        sequences = self._loaded()[1]
+        self._backend.drain()
+        sequences.checkpoint(slot)
+
+    def resumable(self, slot: int, n_tokens: int) -> int:
+        """What `truncate` would keep: of the first `n_tokens` positions as many as the sequence can go on after.
+
+        Raises `EngineError` when it is not open.
+        """
+        return self._loaded()[1].resumable(slot, n_tokens)
+
+    def truncate(self, slot: int, n_tokens: int) -> int:
+        """Forget the sequence's positions from `n_tokens` on; with recurrent layers, those after the last checkpoint.
+
+        Returns how many positions it holds then: rows go on there. Raises `EngineError` when it is not open,
+        `BackendError`.
+        """
+        sequences = self._loaded()[1]
+        self._backend.drain()  # a step that was interrupted may still write them
+        return sequences.truncate(slot, n_tokens)
 
     def check_integrity(self) -> None:
         """Raise `PageIntegrityError` unless the KV page books add up."""
@@ -362,16 +379,17 @@ class Engine:
                 samples does it where the logits are; elsewhere `SampledStep` does it from the logits. Same tokens.
 
         Raises:
-            EngineError: bad rows.
+            EngineError: bad rows; `PositionsSkipped` where they do not go on after what a sequence holds.
             ContextFull, PagesExhausted: no room for a row's position.
             TokenOutOfRange: a token id has no row in the embedding.
             BackendError: the device failed. With the others nothing has run.
         """
-        lowered, pages, sizes = self._loaded()
+        lowered, sequences, sizes = self._loaded()
         device = None
         if sampling is not None and self._backend.features.samples:
             device = self._device_sampling(lowered, sampling, sizes)
-        n_rows, n_logits = self._schedule(rows, lowered.inputs, pages, sizes)
+        self._backend.drain()  # a step that was interrupted may still read the inputs
+        n_rows, n_logits = sequences.schedule(rows, lowered.inputs)
         if sampling is not None and len(sampling) != n_logits:
             raise EngineError(f"the step has {n_logits} wanted rows and {len(sampling)} sampling requests")
         lowered.counts[0], lowered.counts[1] = n_rows, n_logits
@@ -385,10 +403,32 @@ class Engine:
         self._run(lowered, device, rows)
         return DeviceSampled(sampling, logits, device, partial(self._backend.fetch_logits, lowered, device))
 
+    @property
+    def whole_sequences(self) -> bool:
+        """Whether every row sees all others of its sequence, so that a step takes all of them."""
+        return self._whole
+
+    def hidden(self, rows: Sequence[Rows]) -> npt.NDArray[np.float32]:
+        """Run the rows of a model that was loaded without its head: f32[n_rows, n_embd], valid until the next step.
+
+        Args:
+            rows: what to compute. A model whose rows see those behind them needs a sequence's rows in one step.
+
+        Raises:
+            EngineError: bad rows, or a model that computes logits.
+            What `step` raises.
+        """
+        if self._hidden is None:
+            raise EngineError("the model was loaded to generate; load it with embeddings=True")
+        self.step(rows)
+        return self._hidden[: sum(len(part.tokens) for part in rows)]
+
     def _run(self, lowered: LoweredGraph, device: DeviceSampling | None, rows: Sequence[Rows]) -> None:
+        sequences = self._loaded()[1]
+        check_step(lowered)  # where nothing has run, nothing is lost
+        sequences.begin(rows)
         self._backend.wait(self._backend.submit(lowered, device))
-        for part in rows:
-            self._lengths[part.slot] = part.start + len(part.tokens)
+        sequences.end(rows)
 
     def _device_sampling(
         self, lowered: LoweredGraph, sampling: Sequence[SamplingRequest], sizes: Capacity
@@ -402,50 +442,3 @@ class Engine:
     def drain(self) -> None:
         """Wait for a step that was interrupted. Raises what `step` raises."""
         self._backend.drain()
-
-    def _schedule(
-        self, rows: Sequence[Rows], inputs: Mapping[str, npt.NDArray[np.int32]], pages: KVPages, sizes: Capacity
-    ) -> tuple[int, int]:
-        """Write the step's inputs; returns its row and logit counts."""
-        self._backend.drain()  # a step that was interrupted may still read them
-        n_rows, n_wanted = 0, 0
-        ids, positions, slots, logit_rows = (inputs[name] for name in _STEP_INPUTS)
-        ends: dict[int, int] = {}  # of sequences that have rows in this step already
-        for part in rows:
-            end = part.start + len(part.tokens)
-            self._check_rows(part, n_rows, sizes, ends.get(part.slot))
-            pages.grow(part.slot, end)
-            ends[part.slot] = end
-            try:  # whether the ids are in the vocabulary the backend looks, before it runs
-                if end == part.start + 1:  # as in every decode step: elements are set sooner than slices
-                    ids[n_rows], positions[n_rows], slots[n_rows] = int(part.tokens[0]), part.start, part.slot
-                else:
-                    at = slice(n_rows, n_rows + len(part.tokens))
-                    ids[at], positions[at], slots[at] = [*map(int, part.tokens)], np.arange(part.start, end), part.slot
-            except OverflowError:
-                raise TokenOutOfRange(f"sequence {part.slot}: a token id is outside every vocabulary") from None
-            for i in part.wanted:
-                logit_rows[n_wanted] = n_rows + int(i)
-                n_wanted += 1
-            n_rows += len(part.tokens)
-        if not n_rows:
-            raise EngineError("a step needs at least one row")
-        return n_rows, n_wanted
-
-    def _check_rows(self, part: Rows, n_before: int, sizes: Capacity, end: int | None) -> None:
-        n = len(part.tokens)
-        self._check_open(part.slot)
-        if n_before + n > sizes.n_rows:
-            raise EngineError(f"the step has {n_before + n} rows or more, n_batch is {sizes.n_rows}")
-        if part.start < 0 or part.start + n > sizes.n_ctx:
-            raise ContextFull(
-                f"positions {part.start} to {part.start + n - 1} do not fit the context of {sizes.n_ctx} tokens"
-            )
-        if part.start > self._lengths[part.slot] if end is None else part.start != end:
-            held = self._lengths[part.slot] if end is None else end
-            raise EngineError(f"sequence {part.slot} holds {held} positions, rows cannot start at {part.start}")
-        for i in part.wanted:
-            if not 0 <= int(i) < n:
-                raise EngineError(f"wanted must be distinct indices below {n}, got {list(part.wanted)}")
-        if len(part.wanted) > 1 and len(set(part.wanted)) != len(part.wanted):
-            raise EngineError(f"wanted must be distinct indices below {n}, got {list(part.wanted)}")

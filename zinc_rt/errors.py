@@ -2,18 +2,30 @@
 
 Library code raises a subclass with a one-line message: what failed, the value that was seen, the limit, and
 what to do. The command line prints that line and exits with `exit_code`; it never shows a traceback for one.
+A refusal of a whole file has a second line, `advice`.
 """
 
 from __future__ import annotations
+
+from typing import Self
 
 EXIT_INTERRUPTED = 130
 """What the `zinc` command returns when Ctrl-C ended it, and what shells report then (128 + SIGINT)."""
 
 
 class ZincError(Exception):
-    """Base of all ZINC_RT errors. `exit_code` is what the `zinc` command returns for it."""
+    """Base of all ZINC_RT errors. `exit_code` is what the `zinc` command returns for it.
+
+    `advice` says in one line what would work instead; empty where the message says it.
+    """
 
     exit_code = 1
+    advice = ""
+
+    def with_advice(self, advice: str) -> Self:
+        """The same error with this advice."""
+        self.advice = advice
+        return self
 
 
 class UsageError(ZincError):

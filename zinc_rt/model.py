@@ -22,6 +22,7 @@ import numpy.typing as npt
 from zinc_rt.backends.devices import Device, device_from_env, parse_device
 from zinc_rt.backends.select import Kernels
 from zinc_rt.checks import function_or_none, path_text, show, true_or_false, whole_numbers
+from zinc_rt.embedding import Embedder, Pooling, embedding_options, parse_pooling, pooling_of
 from zinc_rt.engine import ContextFull, Engine, EngineError, Options, Rows
 from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.gguf import GGUFFile
@@ -32,6 +33,8 @@ from zinc_rt.lang.target import host_targets
 from zinc_rt.mem.errors import MemoryPlanError
 from zinc_rt.mem.plan import MemoryPlan
 from zinc_rt.models import ModelDefinition, ModelInfo, define
+from zinc_rt.models.hidden import ends_hidden, hidden_states
+from zinc_rt.numerics import PAGE_TOKENS
 from zinc_rt.sampling.generation import Chunk, Generation, Stats
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.sampling.request import SampledStep, SamplingRequest
@@ -75,6 +78,8 @@ def load(
     cache_dir: str | Path | None = None,
     notify: Callable[[str], None] | None = None,
     progress: Callable[[int, int], None] | None = None,
+    embeddings: bool | None = None,
+    pooling: str | None = None,
     tier: str | None = None,
 ) -> Model:
     """Open a GGUF file, plan and check memory, and lower it onto a device.
@@ -88,6 +93,8 @@ def load(
     isa: the native kernels' instruction-set level (None: the best that this machine runs).
     cache_dir: where compiled kernels are kept (None: the user's cache folder).
     notify: gets lines worth showing. progress: gets the bytes of weights loaded so far and in all.
+    embeddings: load to `embed` texts rather than to generate (None: where the file is an embedding model). pooling:
+    "mean", "cls" or "last" for those (None: the file's, else the last token's row).
 
     Raises `GGUFError` (the file; `FileChanged` where it was written to meanwhile), `ModelError` (what is in it),
     `TokenizerError`, `MemoryPlanError`, `UsageError`, `DeviceUnavailable`, `LangError` (compiling the kernels).
@@ -98,6 +105,9 @@ def load(
     if device is not None and tier is not None:
         raise UsageError(f"device is {device!r} and tier is {tier!r}; give device only")
     named = device if device is not None else tier
+    wanted = None if pooling is None else parse_pooling(pooling)
+    if embeddings is not None:
+        true_or_false("embeddings", embeddings)
     options = Options(
         device=device_from_env() if named is None else parse_device(named),
         n_ctx=n_ctx,
@@ -123,6 +133,15 @@ def load(
     try:
         file = GGUFFile.open(path)  # a file that cannot be used is told before anything is said of devices
         definition = define(file)
+        _refuse_tokenizer(file.metadata)
+        found = pooling_of(file)
+        if embeddings is False and ends_hidden(definition.graph):
+            raise UsageError(f"architecture {definition.info.architecture!r} embeds texts; it cannot generate any")
+        if embeddings or (embeddings is None and (found is not None or ends_hidden(definition.graph))):
+            definition = hidden_states(definition)
+            options, wanted = embedding_options(options, definition, n_batch), wanted or found or Pooling.LAST
+        elif wanted is not None:
+            raise UsageError(f"pooling is {pooling!r}, but the model is loaded to generate; add embeddings=True")
         engine = Engine(options, notify=notify, progress=loading)
         reading.work = partial(_tokenizer, file.metadata)
         try:
@@ -139,7 +158,7 @@ def load(
             )
         file.metadata.forget()  # the decoded vocabulary: the tokenizer has its own
         file.check_unchanged()
-        return Model(file, definition, tokenizer, engine, notify)
+        return Model(file, definition, tokenizer, engine, notify, wanted)
     except BaseException:
         with suppress(ZincError):  # the first error is the one to tell
             if engine is not None:
@@ -147,6 +166,13 @@ def load(
         if file is not None:
             file.close()
         raise
+
+
+def _refuse_tokenizer(metadata: Metadata) -> None:
+    """Raise `TokenizerError` for a tokenizer that is not known here, before any weight is loaded."""
+    from zinc_rt.text.kinds import read_kind
+
+    read_kind(metadata)
 
 
 def _tokenizer(metadata: Metadata) -> Tokenizer:
@@ -177,6 +203,7 @@ class Model:
         tokenizer: Tokenizer,
         engine: Engine,
         notify: Callable[[str], None] | None = None,
+        pooling: Pooling | None = None,
     ) -> None:
         self._notify = notify
         self.file = file
@@ -184,7 +211,12 @@ class Model:
         self.graph: Graph = definition.graph
         self.tokenizer = tokenizer
         self.engine = engine
-        self._slot = engine.open_sequence()
+        self.embedder: Embedder | None = None
+        self._slot = -1
+        if pooling is None:
+            self._slot = engine.open_sequence()
+        else:
+            self.embedder = Embedder(engine, tokenizer, self.info.n_embd, pooling)
         self._resident: list[int] = []  # the tokens whose keys and values the slot holds
         self._busy = False
         self._closed = False
@@ -267,6 +299,23 @@ class Model:
         """The text of token ids, special tokens included. Raises `UsageError`, `TokenizerError`."""
         return self.tokenizer.decode(whole_numbers("token ids", ids))
 
+    def embed(
+        self, texts: Sequence[str | Sequence[int]], *, normalize: bool = True, dimensions: int | None = None
+    ) -> npt.NDArray[np.float32]:
+        """Vectors of texts, or of token ids, f32[n_texts, n_embd]: `Embedder.embed`. For models loaded to embed.
+
+        Raises `UsageError`, `ContextFull`, `TokenizerError`, `FileChanged`, `ModelClosed`.
+        """
+        self._check_open()
+        if self.embedder is None:
+            raise UsageError("the model is loaded to generate; load it with embeddings=True to embed texts")
+        if isinstance(texts, str):
+            raise UsageError("texts is one str; give a list of them")
+        true_or_false("normalize", normalize)
+        with _Turn(self), self._lock:
+            self._check_running()
+            return self.embedder.embed(list(texts), normalize=normalize, dimensions=dimensions)
+
     def logits(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
         """Logits after each token: f32[n_tokens, n_vocab].
 
@@ -287,6 +336,7 @@ class Model:
 
     def _fitting(self, tokens: Sequence[int]) -> list[int]:
         self._check_open()
+        self._check_generates()
         ids = self._checked(tokens)
         if len(ids) > self.n_ctx:
             raise ContextFull(
@@ -323,6 +373,7 @@ class Model:
         `UsageError` for a prompt that is neither text nor token ids, `ModelClosed`, `FileChanged`.
         """
         self._check_open()
+        self._check_generates()
         chosen = SamplingParams.with_overrides(params, **overrides)
         sampler = Sampler(chosen, self.tokenizer.n_vocab)  # padding rows of the embedding are no tokens
         if isinstance(prompt, str) and not prompt:
@@ -334,6 +385,11 @@ class Model:
                 " shorten it or load with a larger context (n_ctx, -c)"
             )
         return self._stream(ids, chosen, sampler)
+
+    def _check_generates(self) -> None:
+        """Raises `UsageError` where the model ends with hidden states."""
+        if self.embedder is not None:
+            raise UsageError("the model is loaded to embed texts; load it with embeddings=False to generate")
 
     def _check_open(self) -> None:
         """Raises `ModelClosed`, and `FileChanged` when the model's file is another one by now."""
@@ -376,6 +432,7 @@ class Model:
             with self._lock:
                 self._check_running()
                 cached = self._reuse(prompt)
+                self.engine.checkpoint(self._slot)
             step = self._prefill(prompt, cached, requests)
             prefilled = decoded = time.perf_counter()
             reason, n, told = None, 0, False
@@ -420,18 +477,24 @@ class Model:
         return shown if stopped else shown + stops.flush()
 
     def _prefill(self, prompt: list[int], start: int, requests: list[SamplingRequest]) -> SampledStep:
-        """Run the prompt from index `start` on, in steps of n_batch rows; the last one is asked for a token."""
+        """Run the prompt from index `start` on, in steps of n_batch rows; the last one is asked for a token.
+
+        What recurrent layers hold is kept where the prompt goes on and where its last step begins: a next prompt that
+        leaves this one earlier goes back there.
+        """
         n_batch = self.engine.options.n_batch
-        while start + n_batch < len(prompt):
-            part = prompt[start : start + n_batch]
+        last = last_step(start, len(prompt), n_batch)
+        while start < last:
+            part = prompt[start : min(last, start + n_batch)]
             with self._lock:
                 self._check_running()
                 self.engine.step([Rows(self._slot, start, part)])
             self._resident += part
-            start += n_batch
+            start += len(part)
         part = prompt[start:]
         with self._lock:
             self._check_running()
+            self.engine.checkpoint(self._slot)
             step = self.engine.step([Rows(self._slot, start, part, wanted=(len(part) - 1,))], requests)
         self._resident += part
         return step
@@ -445,24 +508,32 @@ class Model:
 
     def cached_tokens(self, prompt: Sequence[int]) -> int:
         """How many of a prompt's first tokens need not be computed, as the last call's keys and values are still there;
-        all but its last token at most.
+        all but its last token at most. A model with recurrent layers goes on at a checkpoint.
         """
         shared = 0
         for old, new in zip(self._resident, prompt[:-1], strict=False):
             if old != new:
                 break
             shared += 1
-        return shared
+        return self.engine.resumable(self._slot, shared)
 
     def _reuse(self, prompt: list[int]) -> int:
         """Keep what the cache shares with the prompt; returns the length."""
-        shared = self.cached_tokens(prompt)
-        self._forget(shared)
-        return shared
+        return self._forget(self.cached_tokens(prompt))
 
-    def _forget(self, keep: int) -> None:
-        del self._resident[keep:]
-        self.engine.truncate(self._slot, keep)
+    def _forget(self, keep: int) -> int:
+        kept = self.engine.truncate(self._slot, keep)
+        del self._resident[kept:]
+        return kept
+
+
+def last_step(start: int, end: int, n_batch: int) -> int:
+    """Where the last step begins of as few steps as rows start .. end - 1 take: as late as that, at a page's edge where
+    one lies within reach.
+    """
+    latest = start + (end - start - 1) // n_batch * n_batch
+    edge = latest // PAGE_TOKENS * PAGE_TOKENS
+    return edge if edge > max(start, end - n_batch - 1) else latest
 
 
 class _Turn:

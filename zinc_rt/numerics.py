@@ -66,3 +66,25 @@ EXP_MIN: Final = -104.5
 """Below this the result rounds to zero; clamping keeps 2^n representable."""
 EXP_MAX: Final = 89.0
 """Above this the result rounds to infinity."""
+
+TANH_SMALL: Final = 0.625
+"""Below this tanh is its own polynomial, from here on it is made of exp."""
+TANH_POLY: Final = (
+    float.fromhex("-0x1.75e1cep-8"),
+    float.fromhex("0x1.52269cp-6"),
+    float.fromhex("-0x1.b83c5ap-5"),
+    float.fromhex("0x1.110726p-3"),
+    float.fromhex("-0x1.555532p-2"),
+)
+"""Minimax fit of (tanh(a) / a - 1) / a^2 by powers of a^2 on a <= 0.625, relative to tanh; its error is 0.04 ulp."""
+
+# GELU in its tanh form, 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), is x sigmoid(w) with
+# w = x (GELU_LINEAR + GELU_CUBIC x^2).
+GELU_LINEAR: Final = 1.5957691216057308
+GELU_CUBIC: Final = 0.07135481627159995
+
+ACTIVATIONS: Final = ("silu", "gelu", "clamped")
+"""What a gated feed-forward may do to its gate."""
+CLAMP_ALPHA: Final = 1.702
+CLAMP_LIMIT: Final = 7.0
+"""Of "clamped", where a graph does not say others."""

@@ -22,8 +22,13 @@ def byte_characters() -> list[str]:
     return [chr(b if b in shown else next(rest)) for b in range(256)]
 
 
-def write_tiny_model(path: Path, *, template: str = TEMPLATE, architecture: str = "llama") -> Path:
-    """Write the model. Its own text is noise in lower-case letters and spaces, which never ends by itself."""
+def write_tiny_model(
+    path: Path, *, template: str = TEMPLATE, architecture: str = "llama", pooling: int | None = None
+) -> Path:
+    """Write the model. Its own text is noise in lower-case letters and spaces, which never ends by itself.
+
+    pooling: the number that makes it an embedding model.
+    """
     rng = np.random.default_rng(3)
     vocabulary = [*byte_characters(), *SPECIALS, "he", "the"]
     w = GGUFWriter(path)
@@ -41,6 +46,8 @@ def write_tiny_model(path: Path, *, template: str = TEMPLATE, architecture: str 
         w.add(f"{architecture}.{key}", value, ValueType.UINT32)
     w.add(f"{architecture}.attention.layer_norm_rms_epsilon", 1e-5, ValueType.FLOAT32)
     w.add(f"{architecture}.rope.freq_base", 10000.0, ValueType.FLOAT32)
+    if pooling is not None:
+        w.add(f"{architecture}.pooling_type", pooling, ValueType.UINT32)
     w.add("tokenizer.ggml.model", "gpt2")
     w.add("tokenizer.ggml.pre", "gpt-2")
     w.add("tokenizer.ggml.tokens", vocabulary)

@@ -144,10 +144,38 @@ def sigmoid(x: float) -> float:
     return sub(q, mul(q, mul(u, q)))
 
 
-def silu(x: float) -> float:
-    t, u = _one_plus_exp(x)
+def times_sigmoid(x: float, w: float) -> float:
+    t, u = _one_plus_exp(w)
     q = div(x, t)
     return sub(q, mul(q, div(u, t)))
+
+
+def silu(x: float) -> float:
+    return times_sigmoid(x, x)
+
+
+GELU = float.fromhex("0x1.988454p+0"), float.fromhex("0x1.2444f2p-4")
+
+
+def gelu(x: float) -> float:
+    return times_sigmoid(x, mul(x, add(GELU[0], mul(GELU[1], mul(x, x)))))
+
+
+TANH_POLY = [
+    float.fromhex(c) for c in ("-0x1.75e1cep-8", "0x1.52269cp-6", "-0x1.b83c5ap-5", "0x1.110726p-3", "-0x1.555532p-2")
+]
+
+
+def tanh(x: float) -> float:
+    a = abs(x)
+    if a < 0.625:
+        z = mul(x, x)
+        p = TANH_POLY[0]
+        for coefficient in TANH_POLY[1:]:
+            p = add(mul(p, z), coefficient)
+        return add(x, mul(x, mul(z, p)))
+    y = sub(1.0, div(2.0, add(exp(mul(2.0, a)), 1.0)))
+    return -y if x < 0 else y
 
 
 SOFTPLUS_POLY = [

@@ -237,6 +237,19 @@ def rms_norm(x: Vector, w: Vector, eps: float) -> list[float]:
     return [mul(mul(v, scale), g) for v, g in zip(x, w, strict=True)]
 
 
+def layer_norm(x: Vector, w: Vector, b: Vector, eps: float) -> list[float]:
+    lanes = [0.0] * 256
+    for i, v in enumerate(x):
+        lanes[i % 256] = add(lanes[i % 256], v)
+    mean = div(fold(lanes), float(len(x)))
+    d = [sub(v, mean) for v in x]
+    lanes = [0.0] * 256
+    for i, v in enumerate(d):
+        lanes[i % 256] = fma(v, v, lanes[i % 256])
+    scale = div(1.0, sqrt(add(div(fold(lanes), float(len(x))), eps)))
+    return [add(mul(mul(v, scale), g), c) for v, g, c in zip(d, w, b, strict=True)]
+
+
 def rope(head: Vector, cos: Vector, sin: Vector, *, interleaved: bool) -> list[float]:
     out, pairs = list(head), len(cos)
     for i in range(pairs):
@@ -254,16 +267,18 @@ def softmax(x: Vector) -> list[float]:
     return [div(v, total) for v in p]
 
 
-def attend(q: Vector, keys: Sequence[Vector], values: Sequence[Vector], scale: float, sink: float = math.nan) -> list:
-    """One query head against all given positions."""
+def attend(
+    q: Vector, keys: Sequence[Vector], values: Sequence[Vector], scale: float, sink: float = math.nan, first: int = 0
+) -> list:
+    """One query head against positions `first` and later; keys and values are those from position 0 on."""
     state: tuple[float, float, list[float]] | None = None
-    for start in range(0, len(keys), 256):
-        scores = [mul(chain(q, k), scale) for k in keys[start : start + 256]]
+    for start in range(first // 256 * 256, len(keys), 256):
+        places = range(max(first, start), min(start + 256, len(keys)))
+        scores = [mul(chain(q, keys[t]), scale) for t in places]
         m = maximum(scores)
         e = [exp(sub(x, m)) for x in scores]
-        s = tree(e)
-        part = values[start : start + 256]
-        o = [chain(e, [v[i] for v in part]) for i in range(len(q))]
+        s = tree([0.0] * (places.start - start) + e)
+        o = [chain(e, [values[t][i] for t in places]) for i in range(len(values[0]))]
         if state is None:
             state = m, s, o
             continue

@@ -10,9 +10,9 @@ import pytest
 from tests.kernels import oracle
 from tests.kernels.oracle import same_bits
 from zinc_rt import kernels
-from zinc_rt.ir.ops import attention as module
-from zinc_rt.ir.ops.attention import attend_rows, flash_attn_paged
 from zinc_rt.ir.ops.kv_cache import kv_write_rows
+from zinc_rt.kernels.reference import attention as module
+from zinc_rt.kernels.reference.attention import Scores, attend_rows, flash_attn_paged
 from zinc_rt.seed.kernels.errors import EmptyInput, ShapeMismatch
 
 LENGTHS = [1, 15, 16, 17, 255, 256, 257, 600]
@@ -29,8 +29,9 @@ def queries(rng: np.random.Generator, n: int, heads: int, dim: int) -> np.ndarra
 
 
 def oracle_row(
-    q: np.ndarray, k: np.ndarray, v: np.ndarray, position: int, scale: float, sinks: np.ndarray | None = None
-) -> list[list[float]]:
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, position: int, scale: float, sinks: np.ndarray | None = None,
+    window: int = 1 << 30,
+) -> list[list[float]]:  # fmt: skip
     """One query token, f32[heads, dim]: each head against the key-value head of its group."""
     group = len(q) // k.shape[1]
     scale = float(np.float32(scale))
@@ -41,6 +42,7 @@ def oracle_row(
             v[: position + 1, h // group].tolist(),
             scale,
             math.nan if sinks is None else float(sinks[h]),
+            max(0, position + 1 - window),
         )
         for h in range(len(q))
     ]
@@ -117,9 +119,12 @@ BATCHES = [
 def test_rows_in_a_batch_are_rows_alone(positions: list[int], tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(positions[0])
     q, k, v, at = batch(rng, positions, 600)
-    alone = [attend_rows(q[i : i + 1], k[: p + 1], v[: p + 1], at[i : i + 1], 0.3)[0] for i, p in enumerate(positions)]
+    alone = [
+        attend_rows(q[i : i + 1], k[: p + 1], v[: p + 1], at[i : i + 1], Scores(0.3))[0]
+        for i, p in enumerate(positions)
+    ]
     monkeypatch.setattr(module, "_TILE", tile)
-    got = attend_rows(q, k, v, at, 0.3)
+    got = attend_rows(q, k, v, at, Scores(0.3))
     same_bits(got, alone)
     last = positions.index(max(positions))
     if positions[last] < 300:
@@ -130,7 +135,9 @@ def test_a_batch_against_the_oracle() -> None:
     rng = np.random.default_rng(9)
     positions = [0, 15, 16, 255, 257]
     q, k, v, at = batch(rng, positions, 258, dim=8)
-    same_bits(attend_rows(q, k, v, at, 0.25), [oracle_row(q[i], k, v, p, 0.25) for i, p in enumerate(positions)])
+    same_bits(
+        attend_rows(q, k, v, at, Scores(0.25)), [oracle_row(q[i], k, v, p, 0.25) for i, p in enumerate(positions)]
+    )
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
@@ -140,12 +147,12 @@ def test_rows_do_not_see_what_comes_after_them(bad: float, planted: int) -> None
     rng = np.random.default_rng(planted)
     positions = [0, 4, 5, 6, 100, 255, 256, 298, 299]
     q, k, v, at = batch(rng, positions, 300)
-    clean = attend_rows(q, k, v, at, 0.3)
+    clean = attend_rows(q, k, v, at, Scores(0.3))
     for target in (k, v):
         spoiled = target.copy()
         spoiled[planted] = bad
         pair = (spoiled, v) if target is k else (k, spoiled)
-        got = attend_rows(q, *pair, at, 0.3)
+        got = attend_rows(q, *pair, at, Scores(0.3))
         before = at < planted
         same_bits(got[before], clean[before])
         i = int(np.argmin(before))  # the first row that does see it
@@ -183,6 +190,77 @@ def test_float32_keys_are_taken_as_they_are() -> None:
     same_bits(run_single(q, k, v), oracle_row(q, k, v, 19, 1 / math.sqrt(8)))
 
 
+# Windows, soft caps, values of another width.
+
+
+@pytest.mark.parametrize("window", [1, 2, 31, 255, 256, 257, 300])
+def test_windows(window: int) -> None:
+    """At, before and behind the splits' edges; rows of a batch begin at different splits."""
+    rng = np.random.default_rng(window)
+    positions = [0, 1, 30, 254, 255, 256, 257, 300, 510, 511, 512, 513, 599]
+    q, k, v, at = batch(rng, positions, 600)
+    sinks = np.float32([0.5, math.nan, -2.0, 1.0])
+    got = attend_rows(q, k, v, at, Scores(0.25, window=window, sinks=sinks))
+    same_bits(got, [oracle_row(q[i], k, v, p, 0.25, sinks, window) for i, p in enumerate(positions)])
+    same_bits(got[5:6], attend_rows(q[5:6], k, v, at[5:6], Scores(0.25, window=window, sinks=sinks)))
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_rows_do_not_see_what_their_window_left_behind(bad: float) -> None:
+    rng = np.random.default_rng(3)
+    q, k, v, at = batch(rng, [270, 271, 511, 520, 560], 600)
+    how = Scores(0.3, window=12)
+    clean = attend_rows(q, k, v, at, how)
+    for target in (k, v):
+        spoiled = target.copy()
+        spoiled[[0, 100, 255, 258, 500, 548, 561]] = bad  # 270 - 12 = 258 and 560 - 12 = 548 are just out of sight
+        same_bits(
+            attend_rows(q, *((spoiled, v) if target is k else (k, spoiled)), at, how)[[0, 1, 4]], clean[[0, 1, 4]]
+        )
+        spoiled[259] = spoiled[549] = bad
+        got = attend_rows(q, *((spoiled, v) if target is k else (k, spoiled)), at, how)
+        assert not np.isfinite(got[[0, 4]]).any()
+
+
+def formula(q: np.ndarray, k: np.ndarray, v: np.ndarray, at: int, scale: float, window: int, cap: float, sink: float):
+    """float64: a query head over the positions that it sees."""
+    seen = slice(max(0, at + 1 - window), at + 1)
+    scores = cap * np.tanh(k[seen].astype(np.float64) @ q.astype(np.float64) * scale / cap)
+    top = max(scores.max(), sink)
+    p = np.exp(scores - top)
+    return p / (p.sum() + np.exp(sink - top)) @ v[seen].astype(np.float64)
+
+
+@pytest.mark.parametrize("window", [5, 256, 300])
+def test_windows_caps_and_sinks_against_float64(window: int) -> None:
+    """And a window one wider, another cap, a sink less are seen to differ."""
+    rng = np.random.default_rng(window + 1)
+    positions = [3, 255, 400, 599]
+    k, v = cache(rng, 600, 1, 8)
+    v, q, cap, sink = v[:, :, :6], queries(rng, 4, 2, 8), 4.0, 1.5
+    got = attend_rows(q, k, v, np.array(positions), Scores(0.35, cap, window, np.full(2, sink, np.float32)))
+
+    def worst(window: int, cap: float, sink: float) -> float:
+        want = [[formula(q[i, h], k[:, 0], v[:, 0], p, 0.35, window, cap, sink) for h in (0, 1)]
+                for i, p in enumerate(positions)]  # fmt: skip
+        return float(np.abs(got - want).max())
+
+    assert worst(window, cap, sink) < 5e-6
+    assert min(worst(window + 1, cap, sink), worst(window - 1, cap, sink), worst(window, 4.1, sink)) > 5e-5
+    assert worst(window, cap, -math.inf) > 1e-4
+
+
+@pytest.mark.parametrize("window", [None, 1, 200])
+def test_sinks_that_are_not_finite(window: int | None) -> None:
+    """-inf adds nothing, +inf leaves no number, NaN is none."""
+    rng = np.random.default_rng(5)
+    q, k, v, at = batch(rng, [0, 257], 300)
+    plain = attend_rows(q, k, v, at, Scores(0.3, window=window))
+    got = attend_rows(q, k, v, at, Scores(0.3, window=window, sinks=np.float32([-np.inf, np.nan, np.inf, np.nan])))
+    same_bits(got[:, [0, 1, 3]], plain[:, [0, 1, 3]])
+    assert np.isnan(got[:, 2]).all()
+
+
 # Pages.
 
 
@@ -217,10 +295,10 @@ def test_paged_attention_is_that_over_contiguous_positions() -> None:
     rng.shuffle(rows)
     slots, positions = (np.array(column, np.int32) for column in zip(*rows, strict=True))
     q = queries(rng, len(rows), 4, 8)
-    got = flash_attn_paged(q, k_cache, v_cache, positions, slots, table, 0.3)
+    got = flash_attn_paged(q, k_cache, v_cache, positions, slots, table, Scores(0.3))
     for i, (s, p) in enumerate(rows):
         k, v = keys[s].astype(np.float16), values[s].astype(np.float16)
-        same_bits(got[i], attend_rows(q[i : i + 1], k, v, np.array([p]), 0.3)[0])
+        same_bits(got[i], attend_rows(q[i : i + 1], k, v, np.array([p]), Scores(0.3))[0])
 
 
 def test_keys_and_values_are_rounded_to_float16_half_even() -> None:

@@ -1,4 +1,4 @@
-"""exp, sigmoid, silu, softplus: bit for bit by their definition, and within 2 ulp of the true value."""
+"""exp, sigmoid, silu, softplus, gelu, tanh: bit for bit by their definition, and within some ulp of the true value."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ FUNCTIONS: dict[str, tuple[Function, Callable[[float], float]]] = {
     "sigmoid": (mathfn.sigmoid, exact.sigmoid),
     "silu": (mathfn.silu, exact.silu),
     "softplus": (mathfn.softplus, exact.softplus),
+    "gelu": (mathfn.gelu, exact.gelu),
+    "tanh": (mathfn.tanh, exact.tanh),
 }
 # Below -88.72 exp(-x) overflows, which sigmoid and silu say of themselves.
-LEAST = {"exp": -104.5, "sigmoid": -88.7, "silu": -88.7, "softplus": -104.5}
-MOST = {"exp": 89.0, "sigmoid": 120.0, "silu": 3.0e38, "softplus": 3.0e38}
+LEAST = {"exp": -104.5, "sigmoid": -88.7, "silu": -88.7, "softplus": -104.5, "gelu": -1.0, "tanh": -200.0}
+MOST = {"exp": 89.0, "sigmoid": 120.0, "silu": 3.0e38, "softplus": 3.0e38, "gelu": 3.0e38, "tanh": 3.0e38}
 # The largest errors over every float32 in these ranges, found by trying them all, rounded up.
-ULPS = {"exp": 0.8, "sigmoid": 2.0, "silu": 2.0, "softplus": 2.0}
+ULPS = {"exp": 0.8, "sigmoid": 2.0, "silu": 2.0, "softplus": 2.0, "gelu": 2.5, "tanh": 1.34}
 
 named = pytest.mark.parametrize("name", FUNCTIONS)
 
@@ -35,6 +37,10 @@ def truth(name: str, x: np.ndarray) -> np.ndarray:
     wide = x.astype(np.float64)
     if name == "exp":
         return np.exp(wide)
+    if name == "tanh":
+        return np.tanh(wide)
+    if name == "gelu":
+        return wide / (1.0 + np.exp(-2.0 * math.sqrt(2.0 / math.pi) * (wide + 0.044715 * wide**3)))
     if name == "softplus":
         return np.maximum(wide, 0.0) + np.log1p(np.exp(-np.abs(wide)))
     return (wide if name == "silu" else 1.0) / (1.0 + np.exp(-wide))
@@ -111,6 +117,14 @@ SPECIAL = {
         (0.0, 0.0), (1e30, 1e30), (-1e30, 0.0), (-89.0, 0.0), (100.0, 100.0), (3e38, 3e38), (math.inf, math.nan),
         (-math.inf, math.nan), (math.nan, math.nan),
     ],
+    "gelu": [
+        (0.0, 0.0), (-0.0, 0.0), (1e30, 1e30), (-1e30, 0.0), (-20.0, 0.0), (20.0, 20.0), (math.inf, math.nan),
+        (-math.inf, math.nan), (math.nan, math.nan),
+    ],
+    "tanh": [
+        (0.0, 0.0), (-0.0, 0.0), (TINY, TINY), (20.0, 1.0), (-20.0, -1.0), (3e38, 1.0), (math.inf, 1.0),
+        (-math.inf, -1.0), (math.nan, math.nan),
+    ],
     "softplus": [
         (math.inf, math.inf), (-math.inf, 0.0), (1e30, 1e30), (-1e30, 0.0), (20.0, 20.0), (3e38, 3e38),
         (math.nan, math.nan), (0.0, 0.6931472), (-0.0, 0.6931472),
@@ -133,3 +147,21 @@ def test_exp_never_falls() -> None:
     for points in (x, neighbours, -neighbours[::-1]):
         y = mathfn.exp(points)
         assert (y[1:] >= y[:-1]).all()
+
+
+@pytest.mark.parametrize(("low", "high", "bound"), [(-5.0, -1.0, 2.0**-18), (-10.0, -5.0, 2.0**-16)])
+def test_gelu_of_what_it_nearly_drops(low: float, high: float, bound: float) -> None:
+    """There the argument of exp is large, and rounding it costs bits of the value."""
+    x = np.random.default_rng(4).uniform(low, high, 200_000).astype(np.float32)
+    want = truth("gelu", x)
+    off = np.abs(mathfn.gelu(x).astype(np.float64) - want) / np.abs(want)
+    assert bound / 4 < off.max() < bound
+
+
+def test_tanh_is_odd_and_never_falls() -> None:
+    rng = np.random.default_rng(5)
+    x = np.sort(np.concatenate([rng.uniform(0, 12, 200_000), rng.uniform(0.62, 0.63, 50_000)]).astype(np.float32))
+    y = mathfn.tanh(x)
+    assert (mathfn.tanh(-x) == -y).all()
+    assert (np.diff(y) >= -(2.0**-24)).all()
+    assert np.abs(y).max() == 1.0

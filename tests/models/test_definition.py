@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -9,16 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import LLAMA, write_model
+from tests.helpers import LLAMA, Spec, write_model
 from zinc_rt import models
 from zinc_rt.gguf import GGUFFile
-from zinc_rt.ir.errors import UnknownAttribute
+from zinc_rt.ir.errors import BadAttribute
 from zinc_rt.ir.graph import BufferKind
+from zinc_rt.ir.op import Op
 from zinc_rt.models import ModelDefinition, StateKind, StateSpec, WeightRows, llama
 from zinc_rt.models.attention import AttentionSpec
 from zinc_rt.models.blocks import Residual, decoder, pre_norm_block
-from zinc_rt.models.config import DenseInfo
-from zinc_rt.models.errors import BadDefinition, UnsupportedFeature
+from zinc_rt.models.config import DenseInfo, HeadSizes
+from zinc_rt.models.errors import BadDefinition, MissingWeight, TensorShapeMismatch, UnsupportedFeature
 from zinc_rt.models.feed_forward import FeedForwardSpec
 from zinc_rt.models.parts import GraphParts
 from zinc_rt.models.states import StateBooks
@@ -38,9 +40,9 @@ class Made:
 
 
 @contextmanager
-def made(tmp_path: Path, define: Define) -> Iterator[GGUFFile]:
+def made(tmp_path: Path, define: Define, spec: Spec = LLAMA) -> Iterator[GGUFFile]:
     """A llama file whose architecture is called "made", and is what `define` makes of it."""
-    path = write_model(tmp_path / "m.gguf", replace(LLAMA, architecture="made")).path
+    path = write_model(tmp_path / "m.gguf", replace(spec, architecture="made")).path
     architecture = Made(define)
     models.register(architecture)
     try:
@@ -48,6 +50,16 @@ def made(tmp_path: Path, define: Define) -> Iterator[GGUFFile]:
             yield file
     finally:
         models.unregister(architecture)
+
+
+@dataclass(frozen=True)
+class WithSinks(Spec):
+    """A model whose first layer has so many sinks."""
+
+    n_sinks: int = 4
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return {**super().shapes(), "blk.0.attn_sinks.weight": (self.n_sinks,)}
 
 
 def parts_of(file: GGUFFile, name: str) -> tuple[GraphParts, DenseInfo]:
@@ -79,15 +91,16 @@ def test_bytes_that_a_step_reads() -> None:
     assert [recurrent.bytes_read(n) for n in (0, 100)] == [500, 500]
 
 
-@pytest.mark.parametrize("kind", [StateKind.RING, StateKind.SEQUENCE])
-def test_kinds_of_state_that_no_engine_keeps(kind: StateKind, tmp_path: Path) -> None:
+def test_a_kind_of_state_that_no_engine_keeps(tmp_path: Path) -> None:
     def define(file: GGUFFile, name: str) -> ModelDefinition:
         definition = llama.define(file, name)
-        return replace(definition, states=tuple(replace(s, kind=kind) for s in definition.states))
+        return replace(definition, states=tuple(replace(s, kind=StateKind.RING) for s in definition.states))
 
     with made(tmp_path, define) as file, pytest.raises(UnsupportedFeature) as caught:
         models.define(file)
-    assert f"'made' keeps state 'kv' by {kind.value} in 2 layers; the engine keeps state by pages" in str(caught.value)
+    assert "'made' keeps state 'kv' by ring in 2 layers; the engine keeps state by pages, sequence only" in str(
+        caught.value
+    )
 
 
 @pytest.mark.parametrize(
@@ -124,16 +137,51 @@ def test_rows_that_nobody_reads(tmp_path: Path) -> None:
 
 
 def test_a_window(tmp_path: Path) -> None:
-    """Until the operation has one, a layer that asks for a window is refused rather than computed without."""
-
     def define(file: GGUFFile, name: str) -> ModelDefinition:
         parts, info = parts_of(file, name)
         attention = AttentionSpec(info.heads, parts.rotation(info.rope))
         block = pre_norm_block(attention, FeedForwardSpec(info.n_ff))
-        windowed = pre_norm_block(replace(attention, window=128), FeedForwardSpec(info.n_ff))
+        windowed = pre_norm_block(replace(attention, window=128, softcap=30.0), FeedForwardSpec(info.n_ff))
         return decoder(parts, [block, windowed])
 
-    with made(tmp_path, define) as file, pytest.raises(UnknownAttribute, match=r"'blk\.1\.flash_attn'.*window"):
+    with made(tmp_path, define) as file:
+        definition = models.define(file)
+    everything, local = (n for n in definition.graph.nodes if n.op is Op.FLASH_ATTN)
+    assert not {"window", "softcap"} & everything.attrs.keys()
+    assert (local.attrs["window"], local.attrs["softcap"]) == (128, 30.0)
+    assert [(s.name, s.layers, s.window) for s in definition.states] == [
+        ("kv", (0,), None), ("kv of 128 positions", (1,), 128)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"window": 0}, "'blk.0.flash_attn'.*'window' is 0, expected int of at least 1"),
+        ({"window": -5}, "'window' is -5, expected int of at least 1"),
+        ({"softcap": 0.0}, "'softcap' is 0.0, expected float above 0"),
+        ({"softcap": math.nan}, "'softcap' is nan, expected a finite number"),
+        ({"softcap": math.inf}, "'softcap' is inf, expected a finite number"),
+    ],
+)
+def test_windows_and_caps_that_say_nothing(change: dict[str, float], message: str, tmp_path: Path) -> None:
+    def define(file: GGUFFile, name: str) -> ModelDefinition:
+        parts, info = parts_of(file, name)
+        attention = replace(AttentionSpec(info.heads, None), **change)
+        return decoder(parts, [pre_norm_block(attention, FeedForwardSpec(info.n_ff))] * info.n_layers)
+
+    with made(tmp_path, define) as file, pytest.raises(BadAttribute, match=message):
+        models.define(file)
+
+
+@pytest.mark.parametrize(("spec", "error"), [(LLAMA, MissingWeight), (WithSinks(n_sinks=3), TensorShapeMismatch)])
+def test_sinks_are_one_a_head(spec: Spec, error: type[Exception], tmp_path: Path) -> None:
+    def define(file: GGUFFile, name: str) -> ModelDefinition:
+        parts, info = parts_of(file, name)
+        attention = AttentionSpec(info.heads, None, sinks=True)
+        return decoder(parts, [pre_norm_block(attention, FeedForwardSpec(info.n_ff))] * info.n_layers)
+
+    with made(tmp_path, define, spec) as file, pytest.raises(error, match=r"blk\.0\.attn_sinks\.weight.*\[4\]"):
         models.define(file)
 
 
@@ -159,16 +207,16 @@ def test_caches_that_cannot_be_shared(shared: int, n_kv_heads: int, message: str
 def test_a_layer_has_one_cache(tmp_path: Path) -> None:
     with made(tmp_path, llama.define) as file:
         states: StateBooks = parts_of(file, "made")[0].states
-    states.kv_cache(3, 1, 8)
+    states.kv_cache(3, HeadSizes(1, 1, 8))
     with pytest.raises(BadDefinition, match="block 3 has a KV cache already"):
-        states.kv_cache(3, 1, 8)
+        states.kv_cache(3, HeadSizes(1, 1, 8))
 
 
 def test_layers_of_one_window_are_one_kind(tmp_path: Path) -> None:
     with made(tmp_path, llama.define) as file:
         states = parts_of(file, "made")[0].states
     for layer, window in enumerate((128, None, 128, None)):
-        states.kv_cache(layer, 2, 8, window=window)
+        states.kv_cache(layer, HeadSizes(2, 2, 8), window=window)
     local, everything = states.specs()
     assert (local.window, local.layers, local.position_bytes) == (128, (0, 2), 2 * 2 * 2 * 8 * 2)
     assert (everything.window, everything.layers, everything.position_bytes) == (None, (1, 3), 2 * 2 * 2 * 8 * 2)

@@ -87,7 +87,15 @@ def test_unknown_architecture(name: str, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedArchitecture) as caught:
         defined(path)
     assert repr(name) in str(caught.value)
-    assert all(name in str(caught.value) for name in supported())
+    assert all(name in caught.value.advice for name in supported())
+
+
+def test_an_encoder_is_refused(tmp_path: Path) -> None:
+    path = altered(tmp_path, keys={"llama.attention.causal": False})
+    with pytest.raises(UnsupportedFeature, match=r"llama\.attention\.causal = false") as caught:
+        defined(path)
+    assert caught.value.advice.startswith("what would run: a model that generates text")
+    defined(altered(tmp_path, keys={"llama.attention.causal": True}))
 
 
 def test_no_architecture(tmp_path: Path) -> None:
@@ -173,13 +181,13 @@ def test_defaults(tmp_path: Path) -> None:
     info = dense(altered(tmp_path, spec, keys={f"llama.{k}": None for k in left_out}))
     assert (info.heads.head_dim, info.heads.n_kv_heads) == (16, 4)
     assert (info.rope.dim, info.rope.base) == (16, 10000.0)
-    assert (info.heads.q_width, info.heads.kv_width) == (64, 64)
+    assert (info.heads.q_width, info.heads.k_width, info.heads.v_width) == (64, 64, 64)
 
 
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("attention.value_length", 32, "value_length 32 differs from the key length 16"),
+        ("attention.value_length", 1025, r"heads of 1025 elements \(llama.attention.value_length\) are not supported"),
         ("expert_count", 8, "llama.expert_count is set: mixture-of-experts"),
         ("rope.scaling.type", "longrope", "'longrope'"),
     ],
@@ -294,14 +302,15 @@ def test_formats_that_are_not_read(kind: GGMLType, tmp_path: Path) -> None:
     path = altered(tmp_path, WIDE, tensors={"blk.1.ffn_up.weight": (kind, (256, 256))})
     with pytest.raises(UnsupportedTensorType) as caught:
         defined(path)
-    assert f"blk.1.ffn_up.weight is of type {kind.name}" in str(caught.value)
+    assert f"'blk.1.ffn_up.weight' is of type {kind.name}" in str(caught.value)
+    assert caught.value.advice == "what would run: this model's Q4_K_M or Q8_0 file"
     assert all(name in str(caught.value) for name in ("Q4_K", "Q8_0", "BF16"))
 
 
 @pytest.mark.parametrize("kind", [T.I32, T.F16, T.Q8_0], ids=lambda t: t.name)
 def test_vectors_are_float32(kind: GGMLType, tmp_path: Path) -> None:
     path = altered(tmp_path, tensors={"output_norm.weight": (kind, (64,))})
-    with pytest.raises(UnsupportedTensorType, match=f"output_norm.weight is of type {kind.name}.*F32"):
+    with pytest.raises(UnsupportedTensorType, match=f"output_norm.weight'? is of type {kind.name}.*F32"):
         defined(path)
 
 

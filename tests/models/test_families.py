@@ -19,53 +19,36 @@ from tests.models.families.build import N_VOCAB, Made, write_case
 from tests.models.families.common import Net
 from tests.models.test_logits import quietest_row
 from tests.models.truth import error
-from zinc_rt.engine import Device
+from zinc_rt.backends.select import Kernels
+from zinc_rt.engine import Device, Engine, Rows
 from zinc_rt.gguf import GGMLType, GGUFFile
 from zinc_rt.models import define
 from zinc_rt.models.errors import ModelError
 
-WAITING = frozenset(
-    """
-    glm4
-    glm4moe
-    glm4moe-norms-scale
-    granite
-    granite-no-rope
-    granitemoe
-    granitemoe-shared
-    llama-fused-qkv
-    mistral3
-    olmo2
-    olmo3
-    phi3
-    phi3-long
-    phi3-short
-    qwen2-fused-qkv
-    qwen3-biases
-    qwen3-fused-qkv
-    qwen3-fused-qkv-biases
-    qwen35
-    qwen35-fused-qkv
-    qwen35moe
-    qwen35moe-fused-experts
-    qwen3moe-fused-qkv
-    qwen3next
-    qwen3vl
-    smollm3
-    """.split()
-)
+WAITING = {
+    "deepseek2",
+    "deepseek2-groups",
+    "deepseek2-lite",
+    "deepseek2-yarn",
+    "glm4moe",
+    "glm4moe-mtp",
+    "glm4moe-norms-scale",
+    "lfm2",
+    "lfm2-window",
+    "lfm2moe",
+}
 """Cases that are refused so far."""
 
-GPU_WAITING = frozenset(
-    """
-    """.split()
-)
+GPU_WAITING: set[str] = set()
 """Cases that the GPU does not take so far, of those that the CPU does."""
 
 RUNNING = sorted(set(CASES) - WAITING)
 ON_GPU = sorted(set(RUNNING) - GPU_WAITING)
 # The emulator takes seconds for a model: by default one of each kind of layer, the others with the slow tests.
 GPU_SOON = {"qwen3", "qwen3moe", "qwen35moe", "gpt-oss", "gemma4-experts"}
+
+LONG = ("qwen3", "gemma3", "gpt-oss", "qwen35", "deepseek2-yarn")
+LONG_TEXT = random_tokens(6, 280, N_VOCAB - 2)
 
 # A weight or product in float32 is off by 6e-8 of itself; a few hundred of them on the way to a logit by some 5e-7. One
 # key or value that float16 rounds the other way is off by 5e-4 of itself, one among thousands: hence a looser bound for
@@ -128,6 +111,27 @@ def test_logits(name: str, folder: Path) -> None:
     assert quietest_row(got, want) < ROW
 
 
+def long_logits(made: Made, chunk: int, kernels: Kernels = "native") -> np.ndarray:
+    with engine_for(made.path, n_batch=chunk, n_ctx=512, kernels=kernels) as engine:
+        return run_tokens(engine, engine.open_sequence(), LONG_TEXT, chunk)
+
+
+@pytest.mark.parametrize("name", [name for name in LONG if name in RUNNING])
+def test_a_long_text(name: str, folder: Path) -> None:
+    """More than 256 positions: some parts of the past are cut off by a window wholly, others in the middle."""
+    case = made(folder, name)
+    got = long_logits(case, 140)
+    assert error(got, Net(case).logits(LONG_TEXT)) < WHOLE
+    np.testing.assert_array_equal(bits(got), bits(long_logits(case, 280)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RUNNING)
+def test_a_long_text_with_the_references_kernels(name: str, folder: Path) -> None:
+    case = made(folder, name)
+    np.testing.assert_array_equal(bits(long_logits(case, 280, "reference")), bits(long_logits(case, 140)))
+
+
 @pytest.mark.parametrize("name", RUNNING)
 def test_quantised_logits(name: str, folder: Path) -> None:
     case = made(folder, name, T.Q8_0)
@@ -150,13 +154,29 @@ def test_pieces_of_a_text(name: str, folder: Path) -> None:
 
 @pytest.mark.parametrize("name", RUNNING)
 def test_cpu(name: str, folder: Path) -> None:
-    """The CPU's kernels give the reference's bits, in pieces and at once."""
+    """The CPU's kernels give the reference's bits: in pieces, at once, beside another text, in a slot used before."""
     case = made(folder, name)
     tokens = text_of(case)
+    want = bits(reference(case.path, tuple(tokens)))
     with engine_for(case.path, n_batch=len(tokens), n_slots=2, n_ctx=512) as engine:
         for chunk in (7, len(tokens)):
-            got = run_tokens(engine, engine.open_sequence(), tokens, chunk)
-            np.testing.assert_array_equal(bits(got), bits(reference(case.path, tuple(tokens))))
+            slot = engine.open_sequence()
+            np.testing.assert_array_equal(bits(run_tokens(engine, slot, tokens, chunk)), want)
+            engine.close_sequence(slot)
+        np.testing.assert_array_equal(bits(beside_another(engine, tokens)), want)
+
+
+def beside_another(engine: Engine, tokens: list[int]) -> np.ndarray:
+    """Logits of the text, with rows of another one before and after its own in each step."""
+    slot, other = engine.open_sequence(), engine.open_sequence()
+    others, out, done = tokens[::-1], [], 0
+    for i in range(0, len(tokens), 4):
+        part = tokens[i : i + 4]
+        beside = [Rows(other, done + j, others[done + j : done + j + 1]) for j in range(2)]
+        rows = [beside[0], Rows(slot, i, part, wanted=range(len(part))), beside[1]]
+        out.append(engine.step(rows).logits.copy())
+        done += 2
+    return np.concatenate(out)
 
 
 @pytest.mark.parametrize("name", [n if n in GPU_SOON else pytest.param(n, marks=pytest.mark.slow) for n in ON_GPU])

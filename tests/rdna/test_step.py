@@ -10,7 +10,6 @@ from tests.rdna.listing import ATTENTION, HEADS, HEADS_FORMS
 from tests.rdna.stage import Block, Stage, same
 from zinc_rt.gguf import GGMLType, blocks
 from zinc_rt.ir.ops.argmax import argmax_rows
-from zinc_rt.ir.ops.attention import attend_rows
 from zinc_rt.ir.ops.kv_cache import kv_write_rows
 from zinc_rt.ir.ops.norms import rms_norm_rows
 from zinc_rt.ir.ops.rope import rope_rows, rope_table
@@ -18,6 +17,7 @@ from zinc_rt.kernels.rdna.attention import GpuAttentionArgs
 from zinc_rt.kernels.rdna.catalogue import KERNELS, attention_kernels, heads_kernel, merge_quantized
 from zinc_rt.kernels.rdna.heads import GpuHeadsArgs
 from zinc_rt.kernels.reference.activations import quantize_activations
+from zinc_rt.kernels.reference.attention import Scores, attend_rows
 from zinc_rt.kernels.reference.mathfn import silu
 
 SIZES = (1, 7, 255, 257, 1000)
@@ -228,7 +228,9 @@ def test_attention(gpu: Stage, rng: np.random.Generator, dim: int, n_kv: int, gr
         gpu.run(merge, (heads, rows), Block(GpuAttentionArgs, values))
         for r, position in enumerate(positions):
             k, v = (c[pages[slots[r]]].reshape(-1, n_kv, dim)[: position + 1] for c in caches)
-            want = attend_rows(q[r : r + 1], k, v, positions[r : r + 1], float(scale), sinks if sink else None)
+            want = attend_rows(
+                q[r : r + 1], k, v, positions[r : r + 1], Scores(float(scale), sinks=sinks if sink else None)
+            )
             assert same(y[r : r + 1], want), (r, sink)
     if dim % 32 == 0:
         out = quantised(rows, heads * dim)

@@ -45,13 +45,16 @@ EXTENSION = """
 32 residual_add both m0
 33 sigmoid_mul both m0
 34 mul both m0
+35 scale both m0
+36 softcap both m0
+37 position_scale both m0
 """
 ROWS = [line.split() for line in (TABLE + EXTENSION).split("\n") if line]
 
 
 def test_the_table_has_28_opcodes_and_ours_follow() -> None:
     assert len(TABLE.split("\n")) - 2 == 28
-    assert [int(op) for op in Op] == list(range(35)) == [int(row[0]) for row in ROWS]
+    assert [int(op) for op in Op] == list(range(38)) == [int(row[0]) for row in ROWS]
 
 
 @pytest.mark.parametrize(("number", "enum_name", "stage", "milestone"), ROWS)

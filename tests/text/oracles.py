@@ -83,6 +83,76 @@ def _llama3(text: str, at: int, digits: int, letters: str) -> int:
     return _white(text, at, newlines=True)
 
 
+def _category(char: str, categories: str) -> bool:
+    """Whether a character's general category is one of the given, separated by spaces ("Lu M")."""
+    return any(unicodedata.category(char).startswith(one) for one in categories.split())
+
+
+def _cased_word(text: str, at: int) -> int:
+    """A word that ends before a capital behind a small letter; one character that is no letter may lead it."""
+    starts = [at + 1, at] if text[at] not in "\r\n" and not _is(text[at], "LN") else [at]
+    for small in (True, False):
+        for start in starts:
+            end = _run(text, start, lambda c: _category(c, "Lu Lt Lm Lo M"))
+            if small:
+                for begin in range(end, start - 1, -1):  # the last small letter may be one that is a capital as well
+                    if (done := _run(text, begin, lambda c: _category(c, "Ll Lm Lo M"))) > begin:
+                        return done
+            elif end > start:
+                return _run(text, end, lambda c: _category(c, "Ll Lm Lo M"))
+    return at
+
+
+def _o200k(text: str, at: int, digits: int, contractions: bool) -> int:
+    end = _cased_word(text, at)
+    if end > at:
+        return _contraction(text, end, fold=True) if contractions else end
+    end = _run(text, at, lambda c: _is(c, "N"), digits)
+    if end > at:
+        return end
+    for start in (at + 1, at):
+        if start == at or text[at] == " ":
+            end = _run(text, start, lambda c: not _is(c, "sNL"))
+            if end > start:
+                return _run(text, end, lambda c: c in "\r\n/")
+    return _white(text, at, newlines=True)
+
+
+def _deepseek_v3(text: str, at: int) -> int:
+    if text[at].isascii() and text[at].isprintable() and not text[at].isalnum() and text[at] != " ":
+        end = _run(text, at + 1, lambda c: c.isascii() and c.isalpha())
+        if end > at + 1:
+            return end
+    for start in (at + 1, at):
+        led = start == at or (text[at] not in "\r\n" and not _category(text[at], "L P S"))
+        if led and (end := _run(text, start, lambda c: _is(c, "LM"))) > start:
+            return end
+    for start in (at + 1, at):
+        if start == at or text[at] == " ":
+            end = _run(text, start, lambda c: _category(c, "P S"))
+            if end > start:
+                return _run(text, end, lambda c: c in "\r\n")
+    return _white(text, at, newlines=True) if text[at] in _SPACES else at
+
+
+def _spaced(text: str, at: int, accept: Callable[[str], bool]) -> int:
+    """A run of characters, with one white space before it."""
+    for start in (at + 1, at):
+        if start == at or text[at] in _SPACES:
+            end = _run(text, start, accept)
+            if end > start:
+                return end
+    return at
+
+
+def _between(*ranges: str) -> Callable[[str], bool]:
+    return lambda c: any(first <= c <= last for first, last in ranges)
+
+
+_CJK = _between("一龥", "\u0800一", "가\ud7ff")
+_DIGIT = lambda t, i: _run(t, i, lambda c: _is(c, "N"), 1)  # noqa: E731
+
+
 def _isolate(pieces: Iterable[str], match: Matcher) -> Iterator[str]:
     """Cut every piece into matches and what lies between them."""
     for piece in pieces:
@@ -110,7 +180,21 @@ _STAGES: dict[str, list[Matcher]] = {
     "qwen2": [lambda t, i: _llama3(t, i, 1, "L")],
     "qwen35": [lambda t, i: _llama3(t, i, 1, "LM")],
     "gpt-2": [_gpt2],
-    "smollm": [lambda t, i: _run(t, i, lambda c: _is(c, "N"), 1), _gpt2],
+    "smollm": [_DIGIT, _gpt2],
+    "tekken": [lambda t, i: _o200k(t, i, 1, False)],
+    "gpt-4o": [lambda t, i: _o200k(t, i, 3, True)],
+    "deepseek-v3": [
+        lambda t, i: _run(t, i, lambda c: _is(c, "N"), 3),
+        lambda t, i: _run(t, i, _between("一龥", "\u3040ゟ", "\u30a0ヿ")),
+        _deepseek_v3,
+    ],
+    "deepseek-coder": [
+        lambda t, i: _run(t, i, lambda c: c in "\r\n", 1),
+        lambda t, i: _spaced(t, i, lambda c: _is(c, "L")),
+        lambda t, i: _spaced(t, i, lambda c: _is(c, "P")),
+        lambda t, i: _run(t, i, _CJK),
+        _DIGIT,
+    ],
     "default": [
         lambda t, i: _run(t, i, lambda c: _is(c, "P") or c in "$+<=>^~|"),
         _gpt2,

@@ -13,7 +13,18 @@ from zinc_rt.text import Tokenizer
 
 KEY = "tokenizer.ggml."
 FLAGS = ((False, False), (False, True), (True, False), (True, True))  # (add_special, parse_special) as recorded
-PRES = ("llama-bpe", "qwen2", "qwen35", "gpt-2", "smollm", "default")
+PRES = (
+    "llama-bpe",
+    "qwen2",
+    "qwen35",
+    "gpt-2",
+    "smollm",
+    "tekken",
+    "gpt-4o",
+    "deepseek-v3",
+    "deepseek-coder",
+    "default",
+)
 SPMS = ("prefix", "no_prefix")
 
 
@@ -54,6 +65,28 @@ def spm_metadata(name: str = "prefix", **changes: Any) -> dict[str, Any]:
         values |= {"add_space_prefix": False, "add_bos_token": False, "add_eos_token": True}
     values |= changes
     return {KEY + key: value for key, value in values.items() if value is not None}
+
+
+def gemma4_metadata(**changes: Any) -> dict[str, Any]:
+    """Metadata of a vocabulary of tokenizer model "gemma4". Four line feeds are a token that no merge makes."""
+    merges = (
+        "▁ r", "i v", "e r", "iv er", "▁r iver", "r iver", "▁ ▁", "▁▁ ▁▁", "\n \n", "\n\n \n", "t h", "th e", "▁ the",
+        "e s", "s ▁", "1 2", "3 4", "12 34", "水 源", "ж Ж", ". .", ".. .", "' s", "e \u0301", "R iver", "▁ S", "S t",
+    )  # fmt: skip
+    characters = sorted({c for merge in merges for c in merge.replace(" ", "")} | set("aéÉ…!"))
+    special, joined = ["<pad>", "<eos>", "<bos>", "<|turn>", "<turn|>"], [merge.replace(" ", "") for merge in merges]
+    names = [f"<0x{byte:02X}>" for byte in range(256)]
+    tokens = [*special, *names, *characters, *joined, "\n\n\n\n"]
+    values: dict[str, Any] = {
+        "model": "gemma4",
+        "tokens": tokens,
+        "token_type": np.array([3] * len(special) + [6] * 256 + [1] * (len(tokens) - 256 - len(special)), np.int32),
+        "merges": list(merges),
+        "bos_token_id": 2,
+        "eos_token_id": 1,
+        **changes,
+    }
+    return {KEY + name: value for name, value in values.items() if value is not None}
 
 
 @cache

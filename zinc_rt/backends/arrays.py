@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from zinc_rt.backends.base import Bytes, Capacity
 from zinc_rt.backends.errors import MissingBinding
-from zinc_rt.ir.graph import Buffer
+from zinc_rt.ir.graph import Buffer, BufferKind, Graph
 
 _T = TypeVar("_T")
 
@@ -26,6 +26,20 @@ def n_bytes(buffer: Buffer, sizes: Capacity) -> int:
     """Bytes of a buffer at these sizes."""
     *outer, inner = sizes.shape(buffer.shape)
     return int(np.prod(outer, dtype=np.int64)) * buffer.dtype.row_bytes(inner)
+
+
+def sequence_states(graph: Graph) -> tuple[Buffer, ...]:
+    """The buffers of what a sequence keeps whatever its length, an entry for each slot."""
+    return tuple(b for b in graph.of_kind(BufferKind.STATE) if b.shape[0] == "n_slots")
+
+
+def state_bytes(graph: Graph, sizes: Capacity, alignment: int = 1) -> dict[str, int]:
+    """Bytes of caches and of recurrent layers, as plans have them."""
+    own = {b.id for b in sequence_states(graph)}
+    out = {"kv_cache": 0, "recurrent": 0}
+    for b in graph.of_kind(BufferKind.STATE):
+        out["recurrent" if b.id in own else "kv_cache"] += -(-n_bytes(b, sizes) // alignment) * alignment
+    return out
 
 
 def typed(memory: Bytes, buffer: Buffer, sizes: Capacity) -> npt.NDArray[np.generic]:

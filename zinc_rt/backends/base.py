@@ -94,6 +94,7 @@ class LoweredGraph:
     limits: the most that counts may be.
     inputs: by buffer name, arrays that the caller fills before `submit`; outputs: arrays valid after `wait`, until the
     next `submit`. lookups: what `check_step` compares token ids with.
+    states: by buffer name, what each sequence keeps whatever its length, f32[n_slots, ...], where the host reaches it.
     counts: i32[2], the step's n_rows and n_logits: rows past them are neither read nor written.
     """
 
@@ -101,7 +102,24 @@ class LoweredGraph:
     inputs: Mapping[str, Ints]
     outputs: Mapping[str, npt.NDArray[np.generic]]
     lookups: tuple[TokenLookup, ...] = ()
+    states: Mapping[str, npt.NDArray[np.generic]] = field(default_factory=dict)
     counts: Ints = field(default_factory=lambda: np.zeros(2, np.int32))
+
+
+class SequenceState(ABC):
+    """A copy of what one sequence keeps by `StateKind.SEQUENCE`: the state of recurrent layers at one position.
+
+    Made by `Backend.save_state`, and good for any slot of the same lowered graph.
+    """
+
+    @property
+    @abstractmethod
+    def n_bytes(self) -> int:
+        """Bytes of the copy."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give the memory back; calling it again does nothing."""
 
 
 class StepProfile(Protocol):
@@ -139,7 +157,7 @@ class Backend(ABC):
 
     @abstractmethod
     def plan(self, graph: Graph, sizes: Capacity) -> dict[str, int]:
-        """Bytes that `lower` will take, by purpose: weights, unpacked, kv_cache, scratch, constants."""
+        """Bytes that `lower` will take, by purpose: weights, unpacked, kv_cache, recurrent, scratch, constants."""
 
     @abstractmethod
     def lower(
@@ -214,6 +232,20 @@ class Backend(ABC):
         Raises `BackendError` where `features.measures_bandwidth` is false.
         """
         raise BackendError(f"bandwidth is measured by the native kernels; this is {self.description}")
+
+    @abstractmethod
+    def save_state(self, lowered: LoweredGraph, slot: int) -> SequenceState:
+        """Copy the entries of a slot in all buffers f32[n_slots, ...], to the bit. No step may be running.
+
+        Raises `BackendError` where `lowered` is of another backend, `InterfaceError` when memory is short.
+        """
+
+    @abstractmethod
+    def load_state(self, lowered: LoweredGraph, slot: int, state: SequenceState) -> None:
+        """Put a copy into a slot, whichever it was made of. No step may be running.
+
+        Raises `BackendError` where `state` is of another graph, or closed.
+        """
 
     def submit_and_wait(self, lowered: LoweredGraph) -> None:
         """Run a step to its end. Raises what `submit` and `wait` raise."""

@@ -41,6 +41,16 @@ def lookups(graph: Graph, inputs: Mapping[str, Ints]) -> tuple[TokenLookup, ...]
     return tuple(found)
 
 
+def logits_of(graph: Graph) -> list[int]:
+    """The buffers of a graph that hold logits: what products of wanted rows give, after factors and soft caps."""
+    found = [n.outputs[0] for n in graph.nodes if n.op is Op.LM_HEAD]
+    after = {n.inputs[0]: n.outputs[0] for n in graph.nodes if n.op in (Op.SCALE, Op.SOFTCAP)}
+    for i, buffer in enumerate(found):
+        while buffer in after:
+            buffer = found[i] = after[buffer]
+    return found
+
+
 def _bound(graph: Graph, node: Node) -> Iterator[tuple[Port | None, Buffer]]:
     """A node's buffers with their ports; no port where nothing is known of the operation."""
     signature = signature_of(node)

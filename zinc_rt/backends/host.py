@@ -3,15 +3,37 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from threading import RLock
 
-from zinc_rt.backends.base import Backend, LoweredGraph, StepFence, check_step
+import numpy as np
+import numpy.typing as npt
+
+from zinc_rt.backends.base import Backend, LoweredGraph, SequenceState, StepFence, check_step
 from zinc_rt.checks import whole_between
 from zinc_rt.errors import BackendClosed, BackendError
 from zinc_rt.mem.plan import available_memory
 from zinc_rt.sampling.request import DeviceSampling
 
 MAX_THREADS = 1024
+
+
+@dataclass(eq=False)
+class HostState(SequenceState):
+    """Copies in plain memory. owner: the graph that they are of."""
+
+    owner: LoweredGraph
+    copies: Mapping[str, npt.NDArray[np.generic]] = field(default_factory=dict)
+
+    @property
+    def n_bytes(self) -> int:
+        """See `SequenceState.n_bytes`."""
+        return sum(copy.nbytes for copy in self.copies.values())
+
+    def close(self) -> None:
+        """See `SequenceState.close`."""
+        self.copies = {}
 
 
 class HostBackend(Backend):
@@ -50,11 +72,9 @@ class HostBackend(Backend):
     def submit(self, lowered: LoweredGraph, sampling: DeviceSampling | None = None) -> StepFence:
         """Run the step; the fence has retired on return. Kernel errors propagate. See `Backend.submit`."""
         with self._step:
-            self._check_open()
+            self._check_own(lowered)
             if sampling is not None:
                 raise BackendError(f"tokens are sampled by GPUs; this is {self.description}")
-            if not isinstance(lowered, self.graphs):
-                raise BackendError(f"the graph was lowered by another kind of backend; this is {self.description}")
             self._run(lowered, *check_step(lowered))
             self._sequence += 1
             return StepFence(self._sequence, retired=True)
@@ -66,6 +86,26 @@ class HostBackend(Backend):
             raise BackendError(
                 f"fence {fence.sequence} was not submitted to this backend; its last is {self._sequence}"
             )
+
+    def save_state(self, lowered: LoweredGraph, slot: int) -> HostState:
+        """See `Backend.save_state`."""
+        with self._step:
+            self._check_own(lowered)
+            return HostState(lowered, {name: array[slot].copy() for name, array in lowered.states.items()})
+
+    def load_state(self, lowered: LoweredGraph, slot: int, state: SequenceState) -> None:
+        """See `Backend.load_state`."""
+        with self._step:
+            self._check_own(lowered)
+            if not isinstance(state, HostState) or state.owner is not lowered or not state.copies:
+                raise BackendError("the state was saved from another graph, or was closed")
+            for name, copy in state.copies.items():
+                lowered.states[name][slot] = copy
+
+    def _check_own(self, lowered: LoweredGraph) -> None:
+        self._check_open()
+        if not isinstance(lowered, self.graphs):
+            raise BackendError(f"the graph was lowered by another kind of backend; this is {self.description}")
 
     def _end(self) -> None:
         """Give back what the backend itself holds, once."""

@@ -25,7 +25,8 @@ EXIT_USAGE: Final = 2
 EXIT_FAILURE: Final = 1
 
 VERBS: Final = (
-    "run", "chat", "show", "check", "bench", "graph", "tokenize", "perplexity", "cache", "kernels", "pm4", "emu",
+    "run", "chat", "show", "check", "bench", "graph", "tokenize", "perplexity", "embed", "cache", "kernels", "pm4",
+    "emu",
 )  # fmt: skip
 """Each is a function in the module of its name."""
 
@@ -91,12 +92,15 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _report(error: Exception) -> int:
-    """Print an error in one line; returns the exit code."""
+    """Print an error in one line, and its advice in a second one; returns the exit code."""
     if isinstance(error, ZincError):
         from zinc_rt.lang.errors import CompileError
 
         hint = "; --kernels reference runs without compiling, slowly" if isinstance(error, CompileError) else ""
-        return _failed(PROGRAM, str(error), hint, error.exit_code)
+        failed = _failed(PROGRAM, str(error), hint, error.exit_code)
+        if error.advice:
+            say(f"{PROGRAM}: {one_line(error.advice)}")
+        return failed
     # Errors of the option parser; its classes live in different modules in different versions of typer.
     if hasattr(error, "format_message") and isinstance(code := getattr(error, "exit_code", None), int):
         context = getattr(error, "ctx", None)

@@ -39,10 +39,13 @@ def open_model(
     isa: str | None = None,
     cache_dir: Path | None = None,
     gpu_layers: str | None = None,
+    embeddings: bool | None = False,
+    pooling: str | None = None,
 ) -> Model:
     """`zinc_rt.load`, with its notices and, where it takes long, a progress bar on standard error.
 
-    gpu_layers: the value of -ngl. Raises what `load` raises, and `UsageError`.
+    gpu_layers: the value of -ngl. embeddings, pooling: as for `load`; the model generates unless told otherwise.
+    Raises what `load` raises, and `UsageError`.
     """
     from zinc_rt.model import load
 
@@ -57,6 +60,8 @@ def open_model(
             kernels=kernels,
             isa=isa,
             cache_dir=cache_dir,
+            embeddings=embeddings,
+            pooling=pooling,
             notify=lambda line: say(f"zinc: {one_line(line)}", style="dim"),
             progress=bar.show if is_terminal(sys.stderr) else None,
         )

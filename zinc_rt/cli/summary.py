@@ -11,6 +11,7 @@ from zinc_rt.errors import ZincError
 from zinc_rt.gguf import GGMLType, GGUFError, GGUFFile, TensorInfo
 from zinc_rt.mem.plan import format_bytes
 from zinc_rt.models import define
+from zinc_rt.text.kinds import read_kind
 
 # Rows of the summary that are one metadata key, below the architecture's name or as they are.
 _FIGURES: Final = (
@@ -58,6 +59,7 @@ class Summary:
     runs: bool
     reason: str
     file_bytes: int
+    parts: int
     parameters: int
     tensor_bytes: int
     types: tuple[TypeShare, ...]
@@ -80,8 +82,9 @@ class Summary:
         """Name and value of everything that is known, for a table."""
         kind = f"{self.tokenizer}" + (f", pre-tokenizer {self.pre_tokenizer}" if self.pre_tokenizer else "")
         size = f"{_count(self.parameters)} at {self.bits_per_weight:.2f} bits" if self.types else "none"
+        parts = f" in {self.parts} parts" if self.parts > 1 else ""
         rows: list[tuple[str, str | None]] = [
-            ("file", f"{self.path} (GGUF v{self.gguf_version}, {format_bytes(self.file_bytes)})"),
+            ("file", f"{self.path} (GGUF v{self.gguf_version}, {format_bytes(self.file_bytes)}{parts})"),
             ("name", self.name),
             ("architecture", self.architecture),
             ("runs here", "yes" if self.runs else f"no: {self.reason}"),
@@ -111,6 +114,7 @@ def summarize(file: GGUFFile) -> Summary:
         runs=not reason,
         reason=reason,
         file_bytes=file.file_size,
+        parts=file.n_parts,
         parameters=sum(s.parameters for s in shares),
         tensor_bytes=sum(s.bytes for s in shares),
         types=tuple(shares),
@@ -133,8 +137,10 @@ def _why_not(file: GGUFFile) -> str:
     """Why this version cannot run the file; empty when it can."""
     try:
         define(file)
+        read_kind(file.metadata)
     except ZincError as error:
-        return error.problem if isinstance(error, GGUFError) else str(error)
+        reason = error.problem if isinstance(error, GGUFError) else str(error)
+        return f"{reason}; {error.advice}" if error.advice else reason
     return ""
 
 

@@ -9,6 +9,7 @@ from zinc_rt.errors import ZincError
 # Advice that many errors end with.
 DAMAGED: Final = "the file is damaged or was converted wrongly"
 HOSTILE: Final = "the file is damaged or hostile"
+OTHER_FORMAT: Final = "what would run: this model's Q4_K_M or Q8_0 file"
 INCOMPLETE: Final = "the file is incomplete or damaged; fetch it again"
 
 
@@ -49,6 +50,10 @@ class TruncatedFile(GGUFError):
 
 class FileChanged(GGUFError):
     """The file was rewritten or replaced after it was opened, or was closed."""
+
+
+class SplitMismatch(GGUFError):
+    """The file is a part of a split model and not the first one, or its parts do not make up one model."""
 
 
 class LimitExceeded(GGUFError):

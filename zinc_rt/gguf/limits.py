@@ -11,6 +11,7 @@ from typing import Final
 MAX_METADATA_BYTES: Final = 128 << 20  # everything before the tensor data; 152k tokens with merges take 4 MB
 MAX_KEYS: Final = 1 << 16
 MAX_TENSORS: Final = 1 << 16
+MAX_PARTS: Final = 512  # files of a split model, which are all open at once
 MAX_KEY_BYTES: Final = (1 << 16) - 1  # set by the specification
 MAX_NAME_BYTES: Final = 1024  # ggml itself stops at 63
 MAX_NAMES_TOTAL_BYTES: Final = 16 << 20  # all keys and tensor names together

@@ -58,9 +58,12 @@ class GGUFFile:
         data_offset: file offset where tensor data begin.
         metadata: `Metadata`, a mapping from key to value, decoded on first access.
         tensors: mapping from name to `TensorInfo`, in file order.
+        n_parts: files that make up this one; 1 but for a split model.
 
     A context manager. Views from `raw` stay valid after `close`.
     """
+
+    n_parts = 1
 
     def __init__(self, source: FileBytes) -> None:
         """Use `GGUFFile.open`. Reads and checks header, metadata layout and tensor directory."""
@@ -78,15 +81,31 @@ class GGUFFile:
             place_tensors(entries, self.data_offset, self.alignment, source.size, source.shown_path)
         )
 
-    @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> Self:
-        """Open a GGUF file and check its header, metadata layout and tensor directory.
+    @staticmethod
+    def open(path: str | os.PathLike[str]) -> GGUFFile:
+        """Open a GGUF file and check its header, metadata layout and tensor directory. The first part of a split model
+        opens with all its parts, as one file.
 
         Raises:
             FileAccessError: the file cannot be opened or read.
             NotGGUF, UnsupportedVersion: the file is of another kind or version.
+            SplitMismatch: the file is another part of a split model, or its parts are not all there and of one model.
             GGUFError: the file is damaged or exceeds a limit (`errors.py` has all classes).
         """
+        file = GGUFFile.open_one(path)
+        try:
+            if "split.count" in file.metadata:
+                from zinc_rt.gguf.split import with_other_parts
+
+                return with_other_parts(file)
+        except BaseException:
+            file.close()
+            raise
+        return file
+
+    @classmethod
+    def open_one(cls, path: str | os.PathLike[str]) -> Self:
+        """Open this file alone, though it may be a part of a split model. Raises as `open`, but for SplitMismatch."""
         source = FileBytes(path)
         try:
             return cls(source)

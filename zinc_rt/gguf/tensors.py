@@ -12,6 +12,7 @@ from zinc_rt.gguf.errors import (
     DAMAGED,
     HOSTILE,
     INCOMPLETE,
+    OTHER_FORMAT,
     InvalidTensor,
     LimitExceeded,
     TruncatedFile,
@@ -109,7 +110,7 @@ def _entry(cursor: Cursor, name: str, start: int) -> TensorInfo:
             path=cursor.source.shown_path,
             offset=start,
             hint="the file is damaged or needs a newer version of this program",
-        )
+        ).with_advice(OTHER_FORMAT)
     kind = _TYPES[number]
     n_in = dims[0] if dims else 1
     if n_in % kind.block_size:

@@ -8,7 +8,7 @@ from typing import Any, SupportsIndex, TypeVar
 
 from zinc_rt.ir.dtype import DType
 from zinc_rt.ir.errors import BadBuffer
-from zinc_rt.ir.graph import Attr, BindingList, Buffer, BufferId, BufferKind, Graph, Node, NodeId
+from zinc_rt.ir.graph import Attr, BindingList, Buffer, BufferId, BufferKind, Dim, Graph, Node, NodeId
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.verify import verify
 
@@ -33,6 +33,10 @@ class GraphBuilder:
         made = Buffer(len(self._buffers), name, _member(BufferKind, kind, name), _member(DType, dtype, name), dims)
         self._buffers.append(made)
         return made.id
+
+    def shape(self, buffer: BufferId) -> tuple[Dim, ...]:
+        """The shape of a buffer that was declared."""
+        return self._buffers[buffer].shape
 
     def node(
         self,

@@ -26,9 +26,9 @@ def node_findings(g: Graph, node: Node, unusable: Collection[int]) -> Iterator[F
         return
     yield from _binding_counts(node, sig)
     yield from _attributes(node, sig.attrs)
-    bindings = Bindings()
+    bindings, values = Bindings(), sig.with_defaults(node.attrs)
     for key, spec in sig.attrs.items():
-        value = node.attrs.get(key, spec.default)
+        value = values.get(key)
         if spec.type is int and type(value) is int:
             bindings.bind(key, Size(value), f"attribute {key!r}")
     shapes_fit = True
@@ -89,7 +89,7 @@ def _binding_counts(node: Node, sig: OpSignature) -> Iterator[Finding]:
 
 def _attributes(node: Node, specs: Mapping[str, AttrSpec]) -> Iterator[Finding]:
     known = ", ".join(sorted(specs)) or "none"
-    for key in [key for key, spec in specs.items() if key not in node.attrs and spec.default is None]:
+    for key in [key for key, spec in specs.items() if key not in node.attrs and spec.required]:
         message = f"{describe(node)}: attribute {key!r} is missing, expected {specs[key].type.__name__}"
         yield Finding(e.MissingAttribute, message, node.name)
     for key, value in node.attrs.items():
@@ -106,13 +106,14 @@ def _attributes(node: Node, specs: Mapping[str, AttrSpec]) -> Iterator[Finding]:
 def _attribute_misfit(spec: AttrSpec, value: Attr) -> str | None:
     """What was expected instead of `value`; None when it fits."""
     least = "" if spec.at_least is None else f" of at least {spec.at_least:g}"
-    if type(value) is not spec.type:
-        return spec.type.__name__ + least
-    if spec.at_least is not None and isinstance(value, (int, float)) and value < spec.at_least:
-        return spec.type.__name__ + least
-    if spec.one_of and value not in spec.one_of:
-        return "one of " + ", ".join(map(repr, spec.one_of))
-    return None
+    if spec.above is not None:
+        least = f" above {spec.above:g}"
+    fits = type(value) is spec.type
+    if fits and spec.one_of and value not in spec.one_of:
+        return " or ".join(map(repr, spec.one_of))
+    if fits and isinstance(value, (int, float)):
+        fits = (spec.at_least is None or value >= spec.at_least) and (spec.above is None or value > spec.above)
+    return None if fits else spec.type.__name__ + least
 
 
 def _element_type_and_kind(node: Node, side: str, port: Port, buffer: Buffer) -> Iterator[Finding]:

@@ -64,16 +64,26 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class AttrSpec:
-    """One attribute: its exact type, a number's least value, and what nodes without it have.
+    """One attribute: its exact type, which values it may be, and what nodes without it have.
 
-    default: None where every node must have the attribute. An operation gains an attribute with a default without
-    any change to the graphs that exist. one_of: the values that it may have; empty for any.
+    at_least: a number's least value. above: what a number must be greater than. one_of: the values of a text, any
+    where empty. default: what a node without the attribute has. like: the attribute whose value it has then, instead.
+    optional: nodes may go without and have none. An attribute with none of the last three is one that every node must
+    have; with one of them, an operation gains it without any change to the graphs that exist.
     """
 
     type: type[Attr]
     at_least: float | None = None
     default: Attr | None = None
-    one_of: tuple[Attr, ...] = ()
+    one_of: tuple[str, ...] = ()
+    above: float | None = None
+    like: str = ""
+    optional: bool = False
+
+    @property
+    def required(self) -> bool:
+        """Whether every node must have it."""
+        return self.default is None and not self.like and not self.optional
 
 
 Rule = Callable[[Bindings], str | None]
@@ -91,8 +101,10 @@ class OpSignature:
 
     def with_defaults(self, attrs: Mapping[str, Attr]) -> Mapping[str, Attr]:
         """The attributes of a node of this signature, with the defaults of those that it leaves out."""
-        defaults = {name: spec.default for name, spec in self.attrs.items() if spec.default is not None}
-        return {**defaults, **attrs} if defaults else attrs
+        known = {name: spec.default for name, spec in self.attrs.items() if spec.default is not None}
+        known.update(attrs)
+        known.update({a: known[s.like] for a, s in self.attrs.items() if s.like in known and a not in known})
+        return known
 
 
 class Operands(Protocol):
@@ -127,7 +139,7 @@ class OpDefinition(NamedTuple):
 
     signature: None for one that takes any buffers. reference: the NumPy kernel, which every backend has to equal.
     operations: arithmetic ones of a node. touched: bytes read and written; None: whole buffers.
-    per_head: the signature that holds instead for nodes with one of its attributes that the first has not.
+    variant, another: the signature that holds instead for nodes with one of its attributes that the first has not.
     either_rows: works on rows of the step or on wanted ones, as the buffers say.
     """
 
@@ -136,15 +148,17 @@ class OpDefinition(NamedTuple):
     reference: Callable[[Operands], None]
     operations: Callable[[CostView], int]
     touched: Callable[[CostView], tuple[int, int]] | None = None
-    per_head: OpSignature | None = None
+    variant: OpSignature | None = None
+    another: OpSignature | None = None
     either_rows: bool = False
 
     def signature_of(self, attrs: Mapping[str, Attr]) -> OpSignature | None:
         """The signature that a node with these attributes must meet."""
-        if self.per_head is not None and self.signature is not None:
-            own = self.per_head.attrs.keys() - self.signature.attrs.keys()
-            if own & attrs.keys():
-                return self.per_head
+        for other in (self.variant, self.another):
+            if other is not None and self.signature is not None:
+                own = other.attrs.keys() - self.signature.attrs.keys()
+                if own & attrs.keys():
+                    return other
         return self.signature
 
 
@@ -174,12 +188,13 @@ def index(name: str, *shape: Dim) -> Port:
 
 
 COUNT = AttrSpec(int, at_least=1)
+VALUE_DIM = AttrSpec(int, at_least=1, like="head_dim")
 EPS = AttrSpec(float, at_least=0.0)
 HEADS = {"n_heads": COUNT, "head_dim": COUNT}
 ROW = activation("x", "R", "n")
 HEAD_ROW = activation("x", "R", "n_heads", "head_dim")
 
 
-def heads(at: Operands, array: Any, count: str = "n_heads") -> Any:
-    """Rows with their heads apart: a view f32[n_rows, heads, head_dim]."""
-    return array.reshape(array.shape[0], int(at.attrs[count]), int(at.attrs["head_dim"]))
+def heads(at: Operands, array: Any, count: str = "n_heads", size: str = "head_dim") -> Any:
+    """Rows with their heads apart: a view f32[n_rows, heads, elements]. count, size: attributes that say how many."""
+    return array.reshape(array.shape[0], int(at.attrs[count]), int(at.attrs[size]))

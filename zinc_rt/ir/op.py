@@ -13,6 +13,9 @@ Here the graph is what runs, so it has to say what a dense model computes:
 - `SIGMOID_MUL`: the gate of an attention's output.
 - `MUL`: a product of two activations.
 - `RESIDUAL_ADD`: the last addition of a model, where no norm of the same sum follows (`RESIDUAL_RMS_NORM`).
+- `SCALE`, `SOFTCAP`, `POSITION_SCALE`: rows times a number, held under a bound, or times a number of their position
+  (Gemma's embedding and logits, Granite's multipliers, Ministral's queries).
+- `LAYER_NORM`, `GELU`, `ADD_POSITION`: what encoders have in place of an RMS norm, a gate and a rotation.
 """
 
 from __future__ import annotations
@@ -59,6 +62,12 @@ class Op(enum.IntEnum):
     RESIDUAL_ADD = 32
     SIGMOID_MUL = 33
     MUL = 34
+    SCALE = 35
+    SOFTCAP = 36
+    POSITION_SCALE = 37
+    LAYER_NORM = 39
+    GELU = 40
+    ADD_POSITION = 41
 
 
 def name(op: Op) -> str:

@@ -1,11 +1,23 @@
-"""exp, sigmoid, silu and softplus as kernels/reference/mathfn.py defines them, on vectors."""
+"""exp, sigmoid, silu, gelu, tanh, softplus as kernels/reference/mathfn.py defines them, on vectors; gates by name."""
 
 from __future__ import annotations
 
 from zinc_rt.lang.kernel import inline
-from zinc_rt.lang.ops import bitcast, lanes, rint, select, unroll
+from zinc_rt.lang.ops import absolute, bitcast, lanes, rint, select, static_assert, unroll
 from zinc_rt.lang.types import f32, i32, vec
-from zinc_rt.numerics import EXP_MAX, EXP_MIN, EXP_POLY, LN2_HIGH, LN2_LOW, LOG2_E, SOFTPLUS_POLY
+from zinc_rt.numerics import (
+    EXP_MAX,
+    EXP_MIN,
+    EXP_POLY,
+    GELU_CUBIC,
+    GELU_LINEAR,
+    LN2_HIGH,
+    LN2_LOW,
+    LOG2_E,
+    SOFTPLUS_POLY,
+    TANH_POLY,
+    TANH_SMALL,
+)
 
 INFINITY = float("inf")
 
@@ -57,12 +69,50 @@ def exp(x):
 @inline
 def silu(x):
     """x / (1 + e^-x) of f32 lanes."""
-    e = exp(-x)
+    return times_sigmoid(x, x)
+
+
+@inline
+def times_sigmoid(x, w):
+    """x / (1 + e^-w) of f32 lanes."""
+    e = exp(-w)
     total = e + 1.0
     rest = (not_below(e, 1.0) - total) + not_above(e, 1.0)
     rest = select(total == INFINITY, 0.0, rest)
     q = x / total
     return q - q * (rest / total)
+
+
+@inline
+def gelu(x):
+    """GELU in its tanh form, of f32 lanes."""
+    return times_sigmoid(x, x * ((x * x) * GELU_CUBIC + GELU_LINEAR))
+
+
+@inline
+def tanh(x):
+    """The hyperbolic tangent of f32 lanes."""
+    z = x * x
+    p = z * TANH_POLY[0] + TANH_POLY[1]
+    for i in unroll(2, len(TANH_POLY)):
+        p = p * z + TANH_POLY[i]
+    small = x + x * (z * p)
+    a = absolute(x)
+    large = 1.0 - 2.0 / (exp(a * 2.0) + 1.0)
+    return select(a < TANH_SMALL, small, select(x < 0.0, -large, large))
+
+
+@inline
+def gated(gate, up, alpha, limit, ACT: str):
+    """activation(gate) * up of f32 lanes; alpha, limit: of "clamped", as lanes or scalars that fit them."""
+    if ACT == "silu":
+        return silu(gate) * up
+    elif ACT == "gelu":
+        return gelu(gate) * up
+    static_assert(ACT == "clamped", f"no kernel knows the activation {ACT}")
+    g = select(gate > limit, limit, gate)
+    u = select(up > limit, limit, select(up < -limit, -limit, up))
+    return times_sigmoid(g, g * alpha) * (u + 1.0)
 
 
 @inline

@@ -14,7 +14,8 @@ _HEADROOM = 64 * MIB  # the interpreter, its libraries and the tokenizer
 @dataclass(frozen=True)
 class MemoryPlan:
     """The memory that a model needs, in bytes by purpose. weights: as the kernels read them, repacked (native) or views
-    of the mapped file (reference); unpacked: the reference kernels' integer form of them.
+    of the mapped file (reference); unpacked: the reference kernels' integer form of them; recurrent: what sequences
+    keep of recurrent layers; snapshots: copies of that, made while running.
     """
 
     weights: int
@@ -23,11 +24,14 @@ class MemoryPlan:
     scratch: int
     constants: int
     available: int | None
+    recurrent: int = 0
+    snapshots: int = 0
 
     @property
     def total(self) -> int:
         """All bytes that the engine may use. KV pages are touched as sequences grow."""
-        return self.weights + self.unpacked + self.kv_cache + self.scratch + self.constants
+        states = self.kv_cache + self.recurrent + self.snapshots
+        return self.weights + self.unpacked + states + self.scratch + self.constants
 
     def check(self) -> None:
         """Raise `MemoryPlanError` with the numbers when the plan exceeds the available memory."""
@@ -43,6 +47,8 @@ class MemoryPlan:
             ("weights", self.weights),
             ("unpacked weights", self.unpacked),
             ("KV cache", self.kv_cache),
+            ("recurrent state", self.recurrent),
+            ("its snapshots", self.snapshots),
             ("scratch", self.scratch),
             ("tables", self.constants),
         ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from zinc_rt.gguf import GGUFFile, get
+from zinc_rt.checks import printable, show
+from zinc_rt.gguf import SUPPORTED, GGUFFile, UnsupportedTensorType, get
+from zinc_rt.gguf.errors import OTHER_FORMAT
 from zinc_rt.models.architectures import Architecture, architecture_for, register, supported, unregister
 from zinc_rt.models.definition import (
     IMPLEMENTED_STATES,
@@ -13,6 +15,7 @@ from zinc_rt.models.definition import (
     WeightRows,
 )
 from zinc_rt.models.errors import BadDefinition, InvalidKey, MissingModelKey, UnsupportedFeature
+from zinc_rt.models.hidden import reads_whole
 
 __all__ = [
     "Architecture",
@@ -51,18 +54,41 @@ def define(file: GGUFFile) -> ModelDefinition:
     """
     name = architecture_of(file)
     architecture = architecture_for(name)
-    parts = get(file.metadata, "split.count", int, 1)
-    if parts > 1:
-        raise UnsupportedFeature(f"{file.path} is one of {parts} parts of a split model; join the parts into one file")
+    _refuse_types(file)
     definition = architecture.define(file, name)
+    _refuse_causality(file, definition)
     _refuse_unused(file, definition)
     _refuse_states(definition)
     return definition
 
 
+def _refuse_causality(file: GGUFFile, definition: ModelDefinition) -> None:
+    """Files whose tokens see the ones after them, of an architecture whose tokens do not."""
+    key = f"{definition.info.architecture}.attention.causal"
+    if not get(file.metadata, key, bool, True) and not reads_whole(definition.graph):
+        raise UnsupportedFeature(
+            f"{file.path} has {key} = false: its tokens see the ones after them, which this architecture does not do"
+            " here"
+        ).with_advice("what would run: a model that generates text; docs/models.md lists those that embed texts")
+
+
+def _refuse_types(file: GGUFFile) -> None:
+    """Tensors in a format that no kernel reads."""
+    wrong = [tensor for tensor in file.tensors.values() if not tensor.type.supported]
+    if wrong:
+        first, types = wrong[0], ", ".join(sorted({tensor.type.name for tensor in wrong}))
+        more = f", like {len(wrong) - 1} others ({types})" if len(wrong) > 1 else ""
+        raise UnsupportedTensorType(
+            f"tensor {show(first.name)} is of type {first.type.name}, which is not supported here yet{more}; supported:"
+            f" {', '.join(kind.name for kind in SUPPORTED)}",
+            path=printable(file.path),
+        ).with_advice(OTHER_FORMAT)
+
+
 def _refuse_unused(file: GGUFFile, definition: ModelDefinition) -> None:
     """A tensor that nothing reads means a model that is not quite this architecture: its answers would be wrong."""
-    read = dict.fromkeys(definition.host_tensors, 0)
+    spared = definition.host_tensors | definition.unread
+    read = dict.fromkeys(spared, 0)
     for rows in definition.weights.values():
         read[rows.tensor] = read.get(rows.tensor, 0) + rows.count(file.tensors[rows.tensor].n_rows)
     unused = [name for name in file.tensors if name not in read and not name.endswith(_NO_WEIGHTS)]
@@ -72,7 +98,7 @@ def _refuse_unused(file: GGUFFile, definition: ModelDefinition) -> None:
             f" first {unused[0]}: it is a variant that is not supported"
         )
     for name, n_rows in read.items():
-        if name not in definition.host_tensors and n_rows < file.tensors[name].n_rows:
+        if name not in spared and n_rows < file.tensors[name].n_rows:
             raise BadDefinition(
                 f"architecture {definition.graph.name!r} reads {n_rows} of the {file.tensors[name].n_rows} rows of"
                 f" {name}"

@@ -10,9 +10,37 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from zinc_rt.gguf import GGUFFile
-from zinc_rt.models import llama, qwen2, qwen2moe, qwen3, qwen3moe
+from zinc_rt.models import (
+    bert,
+    gemma3,
+    gemma4,
+    glm4,
+    gpt_oss,
+    granite,
+    llama,
+    mistral3,
+    olmo2,
+    phi3,
+    qwen2,
+    qwen2moe,
+    qwen3,
+    qwen3moe,
+    qwen35,
+    smollm3,
+)
 from zinc_rt.models.definition import ModelDefinition
 from zinc_rt.models.errors import DuplicateArchitecture, UnsupportedArchitecture
+
+REFUSED = {
+    "clip": "the file is the image part of a model, and images are not supported; open the file of its text part",
+    "gemma3n": "its layers keep several streams, which nothing here computes",
+    "gemma4-assistant": "it drafts tokens for a gemma4 model and is none by itself",
+    "granitehybrid": "its layers without attention are of the kind mamba2, which nothing here computes",
+    "mistral4": "its attention is latent over its own keys, which nothing here reads",
+    "phimoe": "its norms have biases, which nothing here computes",
+    "qwen2vl": "its positions have three parts, for images; qwen3vl files run as text",
+}
+"""Relatives of what is supported, and in a few words why they are not."""
 
 
 class Architecture(Protocol):
@@ -64,9 +92,29 @@ def architecture_for(name: str) -> Architecture:
     """What builds files of this architecture. Raises `UnsupportedArchitecture`, which names what is supported."""
     found = _TABLE.get(name)
     if found is None:
-        raise UnsupportedArchitecture(f"architecture {name!r} is not supported; supported are {', '.join(supported())}")
+        why = f": {REFUSED[name]}" if name in REFUSED else ""
+        raise UnsupportedArchitecture(f"architecture {name!r} is not supported{why}").with_advice(
+            f"what would run: a model of architecture {', '.join(supported())}"
+        )
     return found
 
 
-for _file in (llama, qwen2, qwen3, qwen2moe, qwen3moe):
+for _file in (
+    llama,
+    qwen2,
+    qwen3,
+    smollm3,
+    mistral3,
+    phi3,
+    olmo2,
+    glm4,
+    granite,
+    gemma3,
+    gemma4,
+    qwen2moe,
+    qwen3moe,
+    qwen35,
+    gpt_oss,
+    bert,
+):
     register(_file)

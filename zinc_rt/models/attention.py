@@ -21,64 +21,128 @@ class AttentionSpec:
     Biases: True needs them, False has none, None takes those that the file has. scale: of the scores, None for
     1 / sqrt(head_dim). window: a row sees that many positions, its own the last; None for all. shared_kv: the layer
     whose keys and values are read; this one has none of its own then. qkv: a tensor that holds the rows of q, k and v
-    one after another (without biases), where the file has no three tensors.
+    one after another, and its bias theirs, which is read instead of the three where the file has it. whole_norm: the
+    norms of `qk_norm` are of all heads of a row together. v_norm: values are normed by head, without a weight.
+    k_as_v: where the file has no `attn_v`, values are what the keys are before norm and rotation. q_factors: a table
+    f32[n_ctx] of factors by position, of queries after their rotation. sinks: True needs `attn_sinks.weight`, one
+    number a head, which only adds to the softmax's sum. softcap: scores become softcap * tanh(score / softcap).
+    out_gate: the rows of q hold each head's query and then its gate, by whose sigmoid the head's output is multiplied.
     """
 
     heads: HeadSizes
     rotation: Rotation | None
     qk_norm: bool = False
-    q_bias: bool | None = False
-    k_bias: bool | None = False
-    v_bias: bool | None = False
+    q_bias: bool | None = None
+    k_bias: bool | None = None
+    v_bias: bool | None = None
     out_bias: bool | None = False
     scale: float | None = None
     window: int | None = None
     shared_kv: int | None = None
-    qkv: str | None = None
+    qkv: str = "attn_qkv"
+    whole_norm: bool = False
+    v_norm: bool = False
+    k_as_v: bool = False
+    q_factors: BufferId | None = None
+    sinks: bool = False
+    softcap: float | None = None
+    out_gate: bool = False
 
     def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
         """See `Part.emit`."""
         p, sizes = f"blk.{layer}", self.heads
-        q, *kv = self._projections(parts, h, p)
+        gate = None
+        if self.out_gate:
+            q, gate, *kv = self._gated_projections(parts, h, p)
+        else:
+            q, *kv = self._projections(parts, h, p)
         if self.qk_norm:
-            q = parts.head_norm(q, f"{p}.attn_q_norm", sizes.n_heads, sizes.head_dim)
-            kv[:1] = [parts.head_norm(k, f"{p}.attn_k_norm", sizes.n_kv_heads, sizes.head_dim) for k in kv[:1]]
+            q = self._norm(parts, q, f"{p}.attn_q_norm", sizes.n_heads)
+            kv[:1] = [self._norm(parts, k, f"{p}.attn_k_norm", sizes.n_kv_heads) for k in kv[:1]]
+        if self.v_norm:
+            kv[1:] = [
+                parts.head_norm(v, f"{p}.attn_v_norm", sizes.n_kv_heads, sizes.value_dim, weight=False) for v in kv[1:]
+            ]
         if self.rotation is not None:
             q = parts.rope(q, f"{p}.rope_q", self.rotation, sizes.n_heads, sizes.head_dim)
             kv[:1] = [parts.rope(k, f"{p}.rope_k", self.rotation, sizes.n_kv_heads, sizes.head_dim) for k in kv[:1]]
+        if self.q_factors is not None:
+            q = parts.position_scale(q, f"{p}.attn_q_scaled", self.q_factors)
         out = self._attend(parts, q, self._cache(parts, kv, layer), p)
+        if gate is not None:
+            opened = parts.temp(f"{p}.attn_gated", parts.width(out))
+            parts.g.node(Op.SIGMOID_MUL, [out, gate], [opened], f"{p}.attn_gate.sigmoid_mul")
+            out = opened
         return parts.project(out, f"{p}.attn_output", parts.info.n_embd, bias=self.out_bias)
 
     def _projections(self, parts: GraphParts, h: BufferId, p: str) -> list[BufferId]:
         """Queries, keys and values; queries alone where keys and values are another layer's."""
-        q_width, kv_width = self.heads.q_width, self.heads.kv_width
-        if self.qkv is not None:
-            return parts.split_project(h, f"{p}.{self.qkv}", (q_width, kv_width, kv_width))
-        q = parts.project(h, f"{p}.attn_q", q_width, bias=self.q_bias)
+        widths = self.heads.q_width, self.heads.k_width, self.heads.v_width
         if self.shared_kv is not None:
-            return [q]
-        k = parts.project(h, f"{p}.attn_k", kv_width, bias=self.k_bias)
-        return [q, k, parts.project(h, f"{p}.attn_v", kv_width, bias=self.v_bias)]
+            return [parts.project(h, f"{p}.attn_q", widths[0], bias=self.q_bias)]
+        names = [f"{p}.attn_{name}" for name in "qkv"]
+        biases, fused = (self.q_bias, self.k_bias, self.v_bias), f"{p}.{self.qkv}"
+        if parts.has(f"{fused}.weight"):
+            out = parts.split_project(h, fused, widths, bias=None)
+            if parts.has(f"{fused}.bias"):
+                return out
+            return [parts.biased(y, name, bias) for y, name, bias in zip(out, names, biases, strict=True)]
+        if self.k_as_v and not parts.has(f"{names[2]}.weight"):
+            q, k = (parts.project(h, *each[:2], bias=each[2]) for each in zip(names, widths, biases[:2], strict=False))
+            return [q, k, k]
+        return [parts.project(h, name, n, bias=bias) for name, n, bias in zip(names, widths, biases, strict=True)]
+
+    def _norm(self, parts: GraphParts, x: BufferId, name: str, n_heads: int) -> BufferId:
+        """The norm of queries or keys: of each head, or of all together."""
+        return parts.norm(x, name) if self.whole_norm else parts.head_norm(x, name, n_heads, self.heads.head_dim)
+
+    def _gated_projections(self, parts: GraphParts, h: BufferId, p: str) -> list[BufferId]:
+        """Queries, gates, keys and values, without biases."""
+        q_rows, d, n_in = 2 * self.heads.q_width, self.heads.head_dim, parts.width(h)
+        widths, fused = (self.heads.k_width, self.heads.v_width), f"{p}.{self.qkv}"
+        is_fused = parts.has(f"{fused}.weight")
+        name, n_out = (fused, q_rows + sum(widths)) if is_fused else (f"{p}.attn_q", q_rows)
+        out = []
+        for i, part in enumerate(("attn_q", "attn_q_gate")):
+            rows = parts.weight_rows(
+                f"{name}.weight", (n_out, n_in), i * d, (i + 1) * d, period=2 * d, end=q_rows if is_fused else None
+            )  # fmt: skip
+            out.append(parts.product(h, rows, f"{p}.{part}"))
+        if not is_fused:
+            return [*out, *(parts.project(h, f"{p}.attn_{kv}", n) for kv, n in zip("kv", widths, strict=True))]
+        start = q_rows
+        for part, n in zip(("attn_k", "attn_v"), widths, strict=True):
+            rows = parts.weight_rows(f"{name}.weight", (n_out, n_in), start, start + n)
+            out.append(parts.product(h, rows, f"{p}.{part}"))
+            start += n
+        return out
 
     def _cache(self, parts: GraphParts, kv: Sequence[BufferId], layer: int) -> KVCache:
         """The layer's caches with its keys and values written, or those of the layer that it shares."""
         sizes = self.heads
         if self.shared_kv is not None:
-            return parts.states.shared_cache(self.shared_kv, sizes.n_kv_heads, sizes.head_dim)
-        cache = parts.states.kv_cache(layer, sizes.n_kv_heads, sizes.head_dim, window=self.window)
+            return parts.states.shared_cache(self.shared_kv, sizes)
+        cache = parts.states.kv_cache(layer, sizes, window=self.window)
         parts.g.node(
             Op.KV_WRITE, [*kv, *parts.where()], [cache.keys, cache.values], f"blk.{layer}.kv_write",
-            n_kv_heads=sizes.n_kv_heads, head_dim=sizes.head_dim,
+            n_kv_heads=sizes.n_kv_heads, head_dim=sizes.head_dim, **_value_dim(sizes),
         )  # fmt: skip
         return cache
 
     def _attend(self, parts: GraphParts, q: BufferId, cache: KVCache, p: str) -> BufferId:
-        sizes = self.heads
-        window = {} if self.window is None else {"window": self.window}
-        out = parts.temp(f"{p}.attn", sizes.q_width)
+        sizes, whole = self.heads, None if parts.causal else True
+        more = {"window": self.window, "softcap": self.softcap, "whole": whole}
+        sinks = [parts.weight(f"{p}.attn_sinks.weight", sizes.n_heads)] if self.sinks else []
+        out = parts.temp(f"{p}.attn", sizes.out_width)
         parts.g.node(
-            Op.FLASH_ATTN, [q, cache.keys, cache.values, *parts.where()], [out], f"{p}.flash_attn",
+            Op.FLASH_ATTN, [q, cache.keys, cache.values, *parts.seen(), *sinks], [out], f"{p}.flash_attn",
             scale=1.0 / math.sqrt(sizes.head_dim) if self.scale is None else self.scale,
-            n_heads=sizes.n_heads, n_kv_heads=sizes.n_kv_heads, head_dim=sizes.head_dim, **window,
+            n_heads=sizes.n_heads, n_kv_heads=sizes.n_kv_heads, head_dim=sizes.head_dim, **_value_dim(sizes),
+            **{name: value for name, value in more.items() if value is not None},
         )  # fmt: skip
         return out
+
+
+def _value_dim(sizes: HeadSizes) -> dict[str, int]:
+    """The attribute, where values are not as wide as keys."""
+    return {} if sizes.value_dim == sizes.head_dim else {"value_dim": sizes.value_dim}

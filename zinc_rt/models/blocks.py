@@ -68,12 +68,14 @@ class Branch:
     """x = x + post_norm(part(norm(x))).
 
     name: of the sum, `blk.N.<name>_sum`. norm, post_norm: tensors without `blk.N.` and `.weight`; None for no norm.
+    scale: a factor of what is added.
     """
 
     name: str
     part: Part
     norm: str | None
     post_norm: str | None = None
+    scale: float | None = None
 
     def emit(self, parts: GraphParts, x: Residual, layer: int) -> None:
         """The branch of block `layer`, added to the stream."""
@@ -82,6 +84,8 @@ class Branch:
         y = self.part.emit(parts, h, layer)
         if self.post_norm is not None:
             y = parts.norm(y, f"{p}.{self.post_norm}")
+        if self.scale is not None:
+            y = parts.scale(y, self.scale, f"{p}.{self.name}_scaled")
         x.add(y, f"{p}.{self.name}_sum")
 
 
@@ -97,27 +101,44 @@ class BlockSpec:
             branch.emit(parts, x, layer)
 
 
-def pre_norm_block(attention: Part, feed_forward: Part) -> BlockSpec:
-    """The usual block: a norm before each of the two branches, none behind."""
-    return BlockSpec((Branch("attn", attention, "attn_norm"), Branch("ffn", feed_forward, "ffn_norm")))
+def pre_norm_block(attention: Part, feed_forward: Part, *, scale: float | None = None) -> BlockSpec:
+    """The usual block: a norm before each of the two branches, none behind. scale: of what both add."""
+    return BlockSpec(
+        (Branch("attn", attention, "attn_norm", scale=scale), Branch("ffn", feed_forward, "ffn_norm", scale=scale))
+    )
+
+
+def sandwich_block(attention: Part, feed_forward: Part, *, before: bool = True) -> BlockSpec:
+    """Two branches with a norm behind each, and one before where `before`."""
+    return BlockSpec(
+        (
+            Branch("attn", attention, "attn_norm" if before else None, "post_attention_norm"),
+            Branch("ffn", feed_forward, "ffn_norm" if before else None, "post_ffw_norm"),
+        )
+    )
 
 
 def decoder(
-    parts: GraphParts, blocks: Sequence[Block], *, output_norm: str = "output_norm", tied: bool | None = None
-) -> ModelDefinition:
+    parts: GraphParts, blocks: Sequence[Block], *, output_norm: str = "output_norm", tied: bool | None = None,
+    embedding_scale: float | None = None, logit_scale: float | None = None, logit_softcap: float | None = None,
+) -> ModelDefinition:  # fmt: skip
     """The whole decode step: embedding, blocks, a last norm, head. An architecture with more writes these lines itself.
 
     Args:
         parts: with the architecture's constants declared.
         blocks: one for each layer; several may be one object.
         output_norm: the last norm's tensor without `.weight`.
-        tied: see `GraphParts.head`.
+        tied, logit_scale, logit_softcap: see `GraphParts.head`.
+        embedding_scale: a factor of the embedding's rows.
 
     Raises:
         ModelError, UnsupportedTensorType: a tensor is missing, or is not as the metadata has it.
     """
-    x = Residual(parts, parts.embed())
+    embedded = parts.embed()
+    if embedding_scale is not None:
+        embedded = parts.scale(embedded, embedding_scale, "embd_scaled")
+    x = Residual(parts, embedded)
     for layer, block in enumerate(blocks):
         block.emit(parts, x, layer)
-    parts.head(parts.norm(x.value(), output_norm), tied=tied)
+    parts.head(parts.norm(x.value(), output_norm), tied=tied, scale=logit_scale, softcap=logit_softcap)
     return parts.finish()

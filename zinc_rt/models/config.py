@@ -48,15 +48,20 @@ def read_info(file: GGUFFile, keys: Keys) -> ModelInfo:
 class HeadSizes:
     """The heads of an attention layer: query heads, key and value heads, elements of each.
 
+    head_dim: of queries and keys. value_dim: of values and outputs; 0 stands for as many.
+
     Raises what `check_heads` raises, so the limits hold for every family, wherever it reads the numbers.
     """
 
     n_heads: int
     n_kv_heads: int
     head_dim: int
+    value_dim: int = 0
 
     def __post_init__(self) -> None:
         check_heads(self.n_heads, self.n_kv_heads, self.head_dim, "n_heads", "n_kv_heads", "head_dim")
+        object.__setattr__(self, "value_dim", self.value_dim or self.head_dim)
+        check_heads(self.n_heads, self.n_kv_heads, self.value_dim, "n_heads", "n_kv_heads", "value_dim")
 
     @classmethod
     def from_keys(cls, keys: Keys, n_embd: int) -> HeadSizes:
@@ -67,14 +72,11 @@ class HeadSizes:
         if size == "embedding_length" and n_embd % n_heads:
             raise InvalidKey(f"{keys.name(size)} {n_embd} is not a multiple of the {n_heads} heads")
         head_dim = keys.integer("attention.key_length", max(1, n_embd // n_heads))
-        names = (keys.name(key) for key in ("attention.head_count", "attention.head_count_kv", size))
-        check_heads(n_heads, n_kv_heads, head_dim, *names)
+        heads, kv_heads = keys.name("attention.head_count"), keys.name("attention.head_count_kv")
+        check_heads(n_heads, n_kv_heads, head_dim, heads, kv_heads, keys.name(size))
         value_dim = keys.integer("attention.value_length", head_dim)
-        if value_dim != head_dim:
-            raise UnsupportedFeature(
-                f"{keys.name('attention.value_length')} {value_dim} differs from the key length {head_dim}"
-            )
-        return cls(n_heads, n_kv_heads, head_dim)
+        check_heads(n_heads, n_kv_heads, value_dim, heads, kv_heads, keys.name("attention.value_length"))
+        return cls(n_heads, n_kv_heads, head_dim, value_dim)
 
     @property
     def q_width(self) -> int:
@@ -82,9 +84,19 @@ class HeadSizes:
         return self.n_heads * self.head_dim
 
     @property
-    def kv_width(self) -> int:
-        """Elements of all key (or value) heads of a row."""
+    def k_width(self) -> int:
+        """Elements of all key heads of a row."""
         return self.n_kv_heads * self.head_dim
+
+    @property
+    def v_width(self) -> int:
+        """Elements of all value heads of a row."""
+        return self.n_kv_heads * self.value_dim
+
+    @property
+    def out_width(self) -> int:
+        """Elements of a row of the attention's output."""
+        return self.n_heads * self.value_dim
 
 
 def check_heads(n_heads: int, n_kv_heads: int, head_dim: int, heads: str, kv_heads: str, size: str) -> None:
@@ -106,18 +118,24 @@ def check_heads(n_heads: int, n_kv_heads: int, head_dim: int, heads: str, kv_hea
 
 @dataclass(frozen=True)
 class DenseInfo(ModelInfo):
-    """Sizes of a dense decoder whose layers are all alike."""
+    """Sizes of a dense decoder whose layers are all alike. attention_scale: of the scores, None for the usual."""
 
     n_ff: int
     heads: HeadSizes
     rms_eps: float
     rope: RopeConfig
+    attention_scale: float | None
 
     @classmethod
-    def from_file(cls, file: GGUFFile, architecture: str, *, interleaved_rope: bool) -> DenseInfo:
-        """Raises `MissingModelKey`, `InvalidKey`, `MissingWeight`, `UnsupportedFeature`."""
+    def from_file(
+        cls, file: GGUFFile, architecture: str, *, interleaved_rope: bool, experts: bool = False, longrope: bool = False
+    ) -> DenseInfo:
+        """Read the keys. experts: whether files may have some, of `n_ff` elements each. longrope: see `RopeConfig`.
+
+        Raises `MissingModelKey`, `InvalidKey`, `MissingWeight`, `UnsupportedFeature`.
+        """
         keys = Keys(file.metadata, architecture)
-        if keys.has("expert_count") and keys.integer("expert_count", least=0):
+        if not experts and keys.has("expert_count") and keys.integer("expert_count", least=0):
             raise UnsupportedFeature(
                 f"{keys.name('expert_count')} is set: mixture-of-experts {architecture} models are not supported"
             )
@@ -128,5 +146,8 @@ class DenseInfo(ModelInfo):
             n_ff=keys.integer("feed_forward_length"),
             heads=heads,
             rms_eps=keys.number("attention.layer_norm_rms_epsilon"),
-            rope=RopeConfig.from_keys(keys, heads.head_dim, info.n_ctx_train, interleaved=interleaved_rope),
+            rope=RopeConfig.from_keys(
+                keys, heads.head_dim, info.n_ctx_train, interleaved=interleaved_rope, longrope=longrope
+            ),
+            attention_scale=keys.number("attention.scale", 0.0) or None,
         )

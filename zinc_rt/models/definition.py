@@ -45,7 +45,7 @@ class StateKind(enum.StrEnum):
     SEQUENCE = "sequence"  # a fixed size whatever the length: convolutions, recurrent layers
 
 
-IMPLEMENTED_STATES = frozenset({StateKind.PAGES})
+IMPLEMENTED_STATES = frozenset({StateKind.PAGES, StateKind.SEQUENCE})
 """Kinds of state that the engine keeps; `define` refuses the others by name."""
 
 
@@ -79,17 +79,18 @@ class WeightRows:
     """Rows start .. stop - 1 of a tensor of the file. The tensor's leading dimensions count as rows.
 
     period: rows start .. stop - 1 of every so many rows, as of heads or experts whose rows hold two things; None for
-    one stretch of the whole tensor.
+    one stretch of the whole tensor. end: where the periods end, a multiple of `period`; None for the tensor's last row.
     """
 
     tensor: str
     start: int
     stop: int
     period: int | None = None
+    end: int | None = None
 
     def count(self, n_rows: int) -> int:
         """How many of a tensor's `n_rows` rows they are."""
-        periods = 1 if self.period is None else n_rows // self.period
+        periods = 1 if self.period is None else (self.end or n_rows) // self.period
         return periods * (self.stop - self.start)
 
 
@@ -99,7 +100,7 @@ class ModelDefinition:
 
     graph: the decode step. constants: by buffer name, what computes the table. states: one record for each kind of
     layer that keeps something. weights: by buffer name, where in the file the rows are. host_tensors: tensors that the
-    constants were made from.
+    constants were made from. unread: tensors that are known and that no step needs.
 
     Raises `BadDefinition` where the parts do not belong together: a buffer without its record or a record without its
     buffer.
@@ -111,6 +112,7 @@ class ModelDefinition:
     states: tuple[StateSpec, ...]
     weights: Mapping[str, WeightRows]
     host_tensors: frozenset[str] = field(default_factory=frozenset)
+    unread: frozenset[str] = field(default_factory=frozenset)
 
     def __post_init__(self) -> None:
         held = [name for state in self.states for name in state.buffers]
@@ -138,7 +140,7 @@ class ModelDefinition:
         whole = file.raw(rows.tensor)
         if rows.period is None:
             return whole[rows.start : rows.stop]
-        return whole.reshape(-1, rows.period, whole.shape[1])[:, rows.start : rows.stop]
+        return whole[: rows.end].reshape(-1, rows.period, whole.shape[1])[:, rows.start : rows.stop]
 
     def release(self, file: GGUFFile, name: str) -> None:
         """Let go of the memory behind a weight buffer's rows; views of them read the file again."""

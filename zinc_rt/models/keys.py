@@ -85,6 +85,17 @@ class Keys:
             raise InvalidKey(f"{self.name(key)} is {value!r}, true or false is needed")
         return value
 
+    def is_list(self, key: str) -> bool:
+        """Whether the file has the key with several values."""
+        return isinstance(self._metadata.get(self.name(key)), np.ndarray | list | tuple)
+
+    def flags(self, key: str, n_layers: int) -> tuple[bool, ...]:
+        """True or false for each layer, of a key that holds an array. Raises `MissingModelKey`, `InvalidKey`."""
+        values = list(self._value(key, None)) if self.is_list(key) else [self._value(key, None)]
+        if len(values) != n_layers or not all(isinstance(v, bool | np.bool_) or v in (0, 1) for v in values):
+            raise InvalidKey(f"{self.name(key)} is {values[:8]}, {n_layers} of true or false are needed, one a layer")
+        return tuple(bool(v) for v in values)
+
     def text(self, key: str, default: str | None = None) -> str:
         """A string. Raises `MissingModelKey` (no default), `InvalidKey`."""
         value = self._value(key, default)

@@ -1,4 +1,8 @@
-"""`qwen3`: Qwen 3 dense models and the model in this package. RoPE over halves, RMS norm on each q and k head."""
+"""`qwen3`: Qwen 3 dense models and the model in this package. RoPE over halves, RMS norm on each q and k head.
+
+`qwen3vl` is the text part of Qwen3-VL, the same block. Its rotation has sections for images,
+`rope.dimension_sections`. A text has the same positions in all of them, which makes it the plain rotation.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from zinc_rt.models.definition import ModelDefinition
 from zinc_rt.models.feed_forward import FeedForwardSpec
 from zinc_rt.models.parts import GraphParts
 
-NAMES = ("qwen3",)
+NAMES = ("qwen3", "qwen3vl")
 
 
 def define(file: GGUFFile, name: str) -> ModelDefinition:

@@ -6,7 +6,7 @@ Everything is float64 on the host; only the finished cos/sin table is rounded to
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -28,8 +28,9 @@ class RopeConfig:
     """How positions become angles.
 
     dim: elements of a head that rotate. factor: context extension factor, 1 for none. original_context: the context
-    before extension, beta_fast and beta_slow: rotations over it that bound YaRN's blend, attn_factor: a factor on
-    cos and sin, all YaRN only. interleaved: pairs are neighbours (`llama`) rather than halves.
+    before extension, beta_fast and beta_slow: rotations over it that bound YaRN's blend, log_multiplier: what takes
+    YaRN's own magnitude back (1: wholly), all YaRN only. attn_factor: a factor on cos and sin. interleaved: pairs are
+    neighbours (`llama`) rather than halves. Of "longrope" the factors by pair are all there is.
     """
 
     dim: int
@@ -41,24 +42,35 @@ class RopeConfig:
     attn_factor: float = 1.0
     beta_fast: float = 32.0
     beta_slow: float = 1.0
+    log_multiplier: float = 0.0
 
     @classmethod
-    def from_keys(cls, keys: Keys, head_dim: int, train_context: int, *, interleaved: bool) -> RopeConfig:
-        """Read `rope.*`. Raises `InvalidKey`, `UnsupportedFeature` for a scaling type that is not built."""
+    def from_keys(
+        cls, keys: Keys, head_dim: int, train_context: int, *, interleaved: bool, longrope: bool = False
+    ) -> RopeConfig:
+        """Read `rope.*`. longrope: whether the architecture knows that scaling type, too.
+
+        Raises `InvalidKey`, `UnsupportedFeature` for a scaling type that is not built.
+        """
         dim = keys.integer("rope.dimension_count", head_dim, most=head_dim)
         if dim % 2:
             raise InvalidKey(f"{keys.name('rope.dimension_count')} is {dim}, it must be even")
         scaling = keys.text("rope.scaling.type", "linear")  # a factor without a type is a linear one
-        if scaling not in SCALING_TYPES:
+        known = (*SCALING_TYPES, "longrope") if longrope else SCALING_TYPES
+        if scaling not in known:
             raise UnsupportedFeature(
-                f"{keys.name('rope.scaling.type')} is {scaling!r}; supported are {', '.join(SCALING_TYPES)}"
+                f"{keys.name('rope.scaling.type')} is {scaling!r}; supported are {', '.join(known)}"
             )
         factor = 1.0
-        if scaling != "none":
+        if scaling in ("linear", "yarn"):
             old = _ratio(keys, "rope.scale_linear", 1.0)  # the key of old files
             factor = _ratio(keys, "rope.scaling.factor", old)
         if scaling == "linear" and factor == 1.0:
             scaling = "none"
+        multiplier = keys.number("rope.scaling.yarn_log_multiplier", 0.0)
+        if multiplier > MAX_RATIO:
+            name = keys.name("rope.scaling.yarn_log_multiplier")
+            raise InvalidKey(f"{name} is {multiplier}, it must be at most {MAX_RATIO:.7g}")
         return cls(
             dim=dim,
             base=keys.number("rope.freq_base", 10000.0, least=1.0, above=True),
@@ -69,6 +81,7 @@ class RopeConfig:
             attn_factor=_ratio(keys, "rope.scaling.attn_factor", 1.0),
             beta_fast=_ratio(keys, "rope.scaling.yarn_beta_fast", 32.0),
             beta_slow=_ratio(keys, "rope.scaling.yarn_beta_slow", 1.0),
+            log_multiplier=multiplier,
         )
 
     def frequencies(self, factors: npt.ArrayLike | None = None) -> tuple[F64, float]:
@@ -83,8 +96,13 @@ class RopeConfig:
         if self.scaling == "yarn":
             keep = self._yarn_keep()
             freq = freq / self.factor * (1.0 - keep) + freq * keep
-            return freq, self.attn_factor * (1.0 + 0.1 * math.log(self.factor))
-        return freq / self.factor, 1.0
+            log = 0.1 * math.log(self.factor)
+            return freq, self.attn_factor * (1.0 + log) / (1.0 + self.log_multiplier * log)
+        return freq / self.factor, self.attn_factor
+
+    def unscaled(self, base: float | None = None) -> RopeConfig:
+        """The same rotation without any context extension, by another base where one is given."""
+        return replace(self, base=self.base if base is None else base, scaling="none", factor=1.0, attn_factor=1.0)
 
     def _yarn_keep(self) -> F64:
         """The share of each pair's own frequency that YaRN keeps: 1 for fast pairs, 0 for slow (Peng 2023, 3.2)."""

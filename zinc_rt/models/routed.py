@@ -109,7 +109,7 @@ class RoutedSpec:
     expert_scale: bool | None = False
     shared: FeedForwardSpec | None = None
     shared_gate: bool | None = False
-    activation: Op = Op.MOE_SWIGLU
+    activation: str = "silu"
 
     def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
         """See `Part.emit`. The router reads what the experts read."""
@@ -161,7 +161,8 @@ class RoutedSpec:
         n_embd, width = parts.info.n_embd, self.routing.n_used * self.n_ff
         gate, up, act = (parts.temp(f"{p}.ffn_moe_{name}", width) for name in ("gate", "up", "act"))
         parts.g.node(Op.MOE_GATE_UP, [h, ids, *self._gate_up(parts, parts.width(h), p)], [gate, up], f"{p}.moe_gate_up")
-        parts.g.node(self.activation, [gate, up], [act], f"{p}.{self.activation.name.lower()}")
+        attrs = {} if self.activation == "silu" else {"activation": self.activation}
+        parts.g.node(Op.MOE_SWIGLU, [gate, up], [act], f"{p}.moe_swiglu", **attrs)
         down = [parts.weight(f"{p}.ffn_down_exps.weight", self.routing.n_experts, n_embd, self.n_ff)]
         down += self._biases(parts, p, "ffn_down_exps", n_embd)
         y = parts.temp(f"{p}.ffn_moe_out", n_embd)

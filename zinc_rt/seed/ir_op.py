@@ -63,6 +63,9 @@ _EXCEPTIONS: dict[Op, tuple[Stage, Milestone]] = {
     Op.RESIDUAL_ADD: (_BOTH, Milestone.M0),
     Op.SIGMOID_MUL: (_BOTH, Milestone.M0),
     Op.MUL: (_BOTH, Milestone.M0),
+    Op.SCALE: (_BOTH, Milestone.M0),
+    Op.SOFTCAP: (_BOTH, Milestone.M0),
+    Op.POSITION_SCALE: (_BOTH, Milestone.M0),
 }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 import re
+from collections.abc import Sequence
 from functools import cache, cached_property
 from itertools import islice, pairwise, repeat
 from typing import TYPE_CHECKING, Any
@@ -69,13 +70,18 @@ class BPE:
         """
         self._n_vocab = len(ids)
         # A byte without a token stands between its neighbours while these merge, and is dropped afterwards.
-        missing = [char for char in byte_to_char() if char not in ids]
+        missing = [text for text in self.byte_texts() if text not in ids]
         self._drops = bool(missing)
         if missing:
-            ids = ids | {char: self._n_vocab + i for i, char in enumerate(missing)}
+            ids = ids | {text: self._n_vocab + i for i, text in enumerate(missing)}
         self._first = _check_merges(ids, merges)
         self._ids, self._merges, self._pre = ids, merges, pre
         self._left = _AT_ONCE
+
+    @staticmethod
+    def byte_texts() -> Sequence[str]:
+        """How the vocabulary writes each byte."""
+        return byte_to_char()
 
     def encode(self, text: str) -> list[int]:
         """Ids of text that holds no special tokens. Raises TokenizerError for more white space in one run than the
@@ -104,21 +110,28 @@ class BPE:
         self._left = -1
         # Of equal merges the first one ranks.
         pairs: list[Any] = [tuple(merge.split(" ")) for merge in dict.fromkeys(self._merges)]
+        how = {"byte_fallback": True} if self._pre.raw else {"ignore_merges": self._pre.ignore_merges}
         try:
-            engine = Tokenizer(models.BPE(self._ids, pairs, ignore_merges=self._pre.ignore_merges))
+            engine = Tokenizer(models.BPE(self._ids, pairs, **how))
         except Exception as error:  # the library raises Exception itself
             raise TokenizerError(f"rejected by the tokenizers library: {error}", key=_MERGES) from error
         engine.pre_tokenizer = self._splitter
-        del self._ids, self._merges
+        self._let_go()
         return engine
+
+    def _let_go(self) -> None:
+        """Drop what the library has its own copy of."""
+        del self._ids, self._merges
 
     @cached_property
     def _splitter(self) -> tokenizers.pre_tokenizers.PreTokenizer:
-        """Cuts text into pieces, and writes the bytes of each as characters."""
+        """Cuts text into pieces, and writes the bytes of each as characters where the vocabulary does."""
         from tokenizers import Regex, pre_tokenizers
 
-        splits = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in self._pre.patterns]
-        return pre_tokenizers.Sequence([*splits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+        steps: list[Any] = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in self._pre.patterns]
+        if not self._pre.raw:
+            steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
+        return pre_tokenizers.Sequence(steps)
 
     @cached_property
     def _ranks(self) -> dict[str, int]:
@@ -135,11 +148,15 @@ class BPE:
 
     def _encode_short(self, text: str) -> list[int] | None:
         """Ids by the definition; None where a piece is long."""
-        pieces = [piece for piece, _ in self._splitter.pre_tokenize_str(text)]
+        pieces = self._pieces(text)
         if any(len(piece) > _LONG_PIECE for piece in pieces):
             return None
         self._left -= len(text)
         return [id_ for piece in pieces for id_ in self._merged(piece)]
+
+    def _pieces(self, text: str) -> list[str]:
+        """Words in the vocabulary's writing."""
+        return [piece for piece, _ in self._splitter.pre_tokenize_str(text)]
 
     def _merged(self, piece: str) -> list[int]:
         """The strongest merge, the leftmost of equals, until there is none."""
@@ -151,9 +168,13 @@ class BPE:
             found = [self._rank(left, right) for left, right in pairwise(parts)]
             best = min(found, default=none)
             if best == none:
-                return [ids[part] for part in parts]
+                return self._spelled(parts)
             at = found.index(best)
             parts[at : at + 2] = [parts[at] + parts[at + 1]]
+
+    def _spelled(self, parts: list[str]) -> list[int]:
+        """The ids of texts that nothing joins any more."""
+        return [self._ids[part] for part in parts]
 
 
 def _check_merges(ids: dict[str, int], merges: list[str]) -> int | None:
@@ -164,13 +185,15 @@ def _check_merges(ids: dict[str, int], merges: list[str]) -> int | None:
     """
     if not merges:
         return None
-    lines, n = "\n".join(merges), len(merges)
-    if lines.count("\n") == n - 1 and lines.count(" ") == n == sum(map(operator.contains, merges, repeat(" "))):
-        joined = lines.replace(" ", "").split("\n")
+    n, end = len(merges), "\n"
+    if (lines := end.join(merges)).count(end) >= n:  # merges of line feeds
+        lines = (end := "\x1e").join(merges)
+    if lines.count(end) == n - 1 and lines.count(" ") == n == sum(map(operator.contains, merges, repeat(" "))):
+        joined = lines.replace(" ", "").split(end)
         first = ids.get(joined[0], 0)
         if joined == list(islice(ids, first, first + n)):
             return first
-        if ids.keys() >= set(joined) and ids.keys() >= set(lines.replace("\n", " ").split(" ")):
+        if ids.keys() >= set(joined) and ids.keys() >= set(lines.replace(end, " ").split(" ")):
             return None
     _report_merge(ids, merges)
     return None

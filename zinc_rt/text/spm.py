@@ -32,7 +32,7 @@ class SentencePiece:
         self._unk_id = unk_id
         self._merge_spaces = merge_spaces
         self._prefix = " " if prefix_space else ""
-        self._words = _word_pattern(ids)
+        self._words = word_pattern(ids)
         self._cache: dict[str, list[int]] = {}
 
     def encode(self, text: str) -> list[int]:
@@ -95,7 +95,7 @@ class SentencePiece:
 
     def _fallback(self, char: str) -> list[int]:
         """The byte tokens of a character that is no token, or else the unknown token."""
-        names = [f"<0x{byte:02X}>" for byte in char.encode()]
+        names = byte_names(char)
         if all(name in self._ids for name in names):
             return [self._ids[name] for name in names]
         if self._unk_id is not None:
@@ -107,7 +107,12 @@ class SentencePiece:
         )
 
 
-def _word_pattern(ids: dict[str, int]) -> re.Pattern[str]:
+def byte_names(text: str) -> list[str]:
+    """The texts of the byte tokens for a text."""
+    return [f"<0x{byte:02X}>" for byte in text.encode()]
+
+
+def word_pattern(ids: dict[str, int]) -> re.Pattern[str]:
     """Matches the words that can be tokenised apart with the same result as together.
 
     A join never crosses a border that no token text contains. So text may be cut before a run of spaces,

@@ -14,14 +14,15 @@ from typing import Any, Protocol
 import numpy as np
 
 from zinc_rt.checks import show, whole
-from zinc_rt.text import bpe, pretokenizers
+from zinc_rt.text import bpe
 from zinc_rt.text import metadata as md
-from zinc_rt.text.errors import TokenizerError, UnsupportedTokenizer, shown
+from zinc_rt.text.errors import TokenizerError, shown
+from zinc_rt.text.kinds import read_kind
+from zinc_rt.text.raw_bpe import RawBPE
 from zinc_rt.text.special import SpecialTokens, read_special_tokens
 from zinc_rt.text.spm import SPACE, SentencePiece
 from zinc_rt.text.vocab import KEY, TokenKind, Vocabulary, read_vocabulary
 
-KINDS = ("gpt2", "llama")
 _REPLACEMENT = "\ufffd"
 
 
@@ -33,7 +34,7 @@ class _Encoder(Protocol):
 class Tokenizer:
     """The tokenizer of one file. Immutable to its users; the encoder is built when it is first needed."""
 
-    kind: str  # "gpt2": byte-level BPE; "llama": SentencePiece
+    kind: str  # "gpt2": byte-level BPE; "llama": SentencePiece; "gemma4": BPE over characters
     pre: str  # the file's name for the pre-tokenizer, "default" when it has none
     n_vocab: int
     add_bos: bool  # encode(add_special=True) begins with bos_id
@@ -41,30 +42,22 @@ class Tokenizer:
     space_prefix: bool  # text is encoded with a space before it, which decoding takes away again
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
-        kind = md.string(metadata, KEY + "model")
-        if kind is None:
-            raise TokenizerError("missing; the file has no tokenizer, only token ids can be used", key=KEY + "model")
-        if kind not in KINDS:
-            raise UnsupportedTokenizer(
-                f"unknown tokenizer {shown(kind)}; supported: {', '.join(KINDS)}",
-                key=KEY + "model",
-                value=kind,
-            )
-        self.kind = kind
-        pre = md.string(metadata, KEY + "pre")
-        self.pre = pre or "default"
-        if kind == "gpt2":
-            row = pretokenizers.find(pre, KEY + "pre")
+        kind, self.pre, row = read_kind(metadata)
+        self.kind, self._byte_level = kind, False
+        if row is not None:
             self._vocabulary = read_vocabulary(metadata, default_bos=None, default_eos=None, default_unk=None)
-            merges = md.strings(metadata, KEY + "merges", 'a tokenizer of kind "gpt2" needs its merges')
-            self._build_encoder: Callable[[], _Encoder] = partial(bpe.BPE, self._vocabulary.ids, merges, row)
-            self.space_prefix, add_bos = False, row.add_bos
+            merges = md.strings(metadata, KEY + "merges", f'a tokenizer of kind "{kind}" needs its merges')
+            build = RawBPE if row.raw else bpe.BPE
+            self._build_encoder: Callable[[], _Encoder] = partial(build, self._vocabulary.ids, merges, row)
+            self.space_prefix, add_bos, self._byte_level = False, row.add_bos, not row.raw
         else:
             self._vocabulary = read_vocabulary(metadata, default_bos=1, default_eos=2, default_unk=0)
             merge_spaces = md.boolean(metadata, KEY + "remove_extra_whitespaces", False)
             self.space_prefix, add_bos = md.boolean(metadata, KEY + "add_space_prefix", True), True
             self._build_encoder = partial(_build_spm, self._vocabulary, merge_spaces, self.space_prefix)
         self.add_bos = _read_add(metadata, "bos", self._vocabulary.bos_id, add_bos)
+        if kind == "gemma4":
+            self.add_bos = self.bos_id is not None
         self.add_eos = _read_add(metadata, "eos", self._vocabulary.eos_id, False)
         self.n_vocab = len(self._vocabulary.tokens)
         self._for_special = {key: metadata.get(key) for key in ("general.name", KEY + "pre")}
@@ -164,7 +157,7 @@ class Tokenizer:
         text = self._vocabulary.tokens[token_id]
         match TokenKind(self._vocabulary.kinds[token_id]):
             case TokenKind.NORMAL:
-                return bpe.token_bytes(text) if self.kind == "gpt2" else text.replace(SPACE, " ").encode()
+                return bpe.token_bytes(text) if self._byte_level else text.replace(SPACE, " ").encode()
             case TokenKind.BYTE:
                 return bytes([self._vocabulary.byte_value(token_id)])
             case TokenKind.UNUSED | TokenKind.UNDEFINED:

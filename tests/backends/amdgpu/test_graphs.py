@@ -11,6 +11,7 @@ from tests.backends.amdgpu.stage import amd_backend, check
 from tests.backends.cpu.both import Net, Step, expected
 from tests.backends.cpu.hostile import ordinary
 from tests.backends.cpu.test_graphs import random_case
+from tests.backends.cpu.test_rows import CASES
 from tests.kernels.material import (
     FLOATS,
     QUANTISED,
@@ -86,6 +87,13 @@ def test_hostile_weights_and_activations(backend: AmdBackend, rng: np.random.Gen
         check(backend, case, expected(case))
 
 
+@pytest.mark.parametrize(
+    "name", ["gates-33", "gates-256", "factors-33", "factors-2049", "plain-norms-33", "plain-norms-64"]
+)
+def test_gates_factors_and_norms_without_weights(backend: AmdBackend, name: str) -> None:
+    check(backend, CASES[name](), expected(CASES[name]()))
+
+
 def test_batches_are_recorded_once_a_shape(backend: AmdBackend) -> None:
     case, _ = random_case(100)
     batch = backend.lower(case.graph, case.sizes, case.weights, case.constants)
@@ -134,7 +142,7 @@ def test_operations_without_a_kernel(backend: AmdBackend) -> None:
 
 
 @pytest.mark.parametrize(
-    ("dim", "heads", "words"), [(12, 2, "multiple of 8"), (1024, 2, "up to 512"), (16, 40, "up to 32")]
+    ("dim", "heads", "words"), [(12, 2, "multiples of 8"), (1024, 2, "values up to 512"), (16, 40, "up to 32")]
 )
 def test_heads_that_the_kernels_cannot_do(dim: int, heads: int, words: str) -> None:
     net = Net(1)

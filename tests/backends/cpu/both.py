@@ -110,14 +110,17 @@ class Net:
         return self.b.buffer(name, BufferKind.WEIGHT, DType.F32, [len(values)])
 
     def table(self, values: np.ndarray) -> int:
-        """A RoPE table, f32[n_ctx, pairs, 2]."""
+        """A table by position, as that of a rotation, f32[n_ctx, pairs, 2]."""
         name = self._name("table")
         self.constants[name] = np.ascontiguousarray(values, np.float32)
-        return self.b.buffer(name, BufferKind.CONSTANT, DType.F32, ["n_ctx", values.shape[1], 2])
+        return self.b.buffer(name, BufferKind.CONSTANT, DType.F32, ["n_ctx", *values.shape[1:]])
 
-    def caches(self, n_kv: int, dim: int) -> list[int]:
-        shape = ["n_pages", 16, n_kv, dim]
-        return [self.b.buffer(self._name("cache"), BufferKind.STATE, DType.F16, shape) for _ in range(2)]
+    def cache(self, n_kv: int, dim: int) -> int:
+        return self.b.buffer(self._name("cache"), BufferKind.STATE, DType.F16, ["n_pages", 16, n_kv, dim])
+
+    def caches(self, n_kv: int, dim: int, value_dim: int | None = None) -> list[int]:
+        """Of keys and of values."""
+        return [self.cache(n_kv, dim), self.cache(n_kv, value_dim or dim)]
 
     def node(self, op: Op, inputs: Iterable[int], outputs: Iterable[int], **attrs: object) -> None:
         self.b.node(op, inputs, outputs, **attrs)

@@ -1,25 +1,18 @@
-"""Attention: head sizes, shared key-value heads, contexts about the seams of its splits, pages in any order.
-
-A first step fills the cache page by page, each page as the first of a sequence of its own, which costs next to nothing;
-the later steps read the pages through longer tables.
-"""
+"""Attention: head sizes, shared key-value heads, contexts about the seams of its splits, pages in any order."""
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from itertools import product
 
-import numpy as np
 import pytest
 
-from tests.backends.cpu.both import LEVELS, THREADS, Case, Net, Outputs, Step, check, expected, finite_share
-from tests.backends.cpu.hostile import hostile
-from zinc_rt.ir.op import Op
-from zinc_rt.mem.kv_pages import pages_for
+from tests.backends.attention_cases import Shape, build
+from tests.backends.cpu.both import LEVELS, THREADS, Case, Outputs, check, expected, finite_share
 from zinc_rt.models.config import MAX_GROUP, MAX_HEAD_DIM
 
 CONTEXTS = (1000, 513, 270)  # of the three sequences
-PAGES = [pages_for(n) for n in CONTEXTS]
 # head_dim, query heads that share a key-value head, key-value heads
 SHAPES = (
     (16, 1, 8), (32, 8, 1), (64, 3, 1), (80, 4, 2), (96, 5, 1), (128, 6, 1), (16, 7, 3), (256, 1, 2), (64, 2, 5),
@@ -38,49 +31,35 @@ STEPS = {
 }
 
 
-def material(rng: np.random.Generator, n: int, width: int, how: str) -> np.ndarray:
-    """ordinary: scores of a few units; hostile: all that float16 holds; wild: some rows beyond it and not finite."""
-    out = rng.standard_normal((n, width)).astype(np.float32)
-    if how == "hostile":
-        return np.where(rng.random((n, 1)) < 0.5, out, np.clip(hostile(rng, n, width), -65504, 65504))
-    if how == "wild":
-        return np.where(rng.random((n, 1)) < 0.98, out, hostile(rng, n, width, finite=False))
-    return out
+# What a layer may have besides, each at, before and behind the splits' edges.
+MORE = {
+    "window 1": Shape(16, 1, 8, window=1),
+    "window 3": Shape(32, 1, 2, window=3),
+    "window 16 of wide groups": Shape(16, 8, 1, window=16),
+    "window 255": Shape(16, 2, 2, window=255),
+    "window 256": Shape(64, 1, 2, window=256, softcap=30.0),
+    "window 257": Shape(24, 4, 1, window=257),
+    "window beyond the context": Shape(16, 1, 8, window=1 << 40),
+    "sinks": Shape(64, 4, 2, sinks=(0.5, math.nan, math.inf, -math.inf, 3.0, -2.0, -0.0, 1e30)),
+    "window and sinks": Shape(64, 8, 1, window=128, sinks=(0.5, math.nan, math.inf, -math.inf, 3.0, -2.0, -0.0, 1.0)),
+    "soft cap": Shape(80, 3, 1, softcap=50.0),
+    "wider keys": Shape(24, 2, 2, value_dim=16),
+    "wider values": Shape(16, 1, 3, value_dim=40, window=300, sinks=(1.0, 0.0, -1.0)),
+    "latent": Shape(40, 4, 1, rope=8),
+    "latent of odd sizes": Shape(27, 3, 1, rope=6, window=40),
+    "two latent heads": Shape(48, 1, 2, rope=16, softcap=20.0, sinks=(1.0, -1.0)),
+    "latent, one row alone": Shape(96, 20, 1, rope=32),
+}
 
 
 @cache
-def case(dim: int, group: int, n_kv: int, how: str, scale: float | None = None) -> Case:
-    rng = np.random.default_rng([dim, group, n_kv, len(how)])
-    n_pages = sum(PAGES)
-    net = Net(16 * n_pages, n_ctx=max(CONTEXTS), n_slots=n_pages, n_pages=n_pages)
-    q, k, v = net.rows("q", n_kv * group * dim), net.rows("k", n_kv * dim), net.rows("v", n_kv * dim)
-    where, caches = net.where(), net.caches(n_kv, dim)
-    net.node(Op.KV_WRITE, [k, v, *where], caches, n_kv_heads=n_kv, head_dim=dim)
-    net.node(
-        Op.FLASH_ATTN, [q, *caches, *where], [net.out("y", n_kv * group * dim)],
-        scale=dim**-0.5 if scale is None else scale, n_heads=n_kv * group, n_kv_heads=n_kv, head_dim=dim,
-    )  # fmt: skip
-
-    def step(rows: list[tuple[int, int]], table: np.ndarray, how: str) -> Step:
-        n = len(rows)
-        widths = {"q": n_kv * group * dim, "k": n_kv * dim, "v": n_kv * dim}
-        slots, positions = np.array(rows).T
-        inputs = {name: material(rng, n, width, how) for name, width in widths.items()}
-        return Step(n, {**inputs, "positions": positions, "slots": slots, "page_table": table})
-
-    own = np.zeros((n_pages, max(PAGES)), np.int32)
-    own[:, 0] = rng.permutation(n_pages)
-    fill = step([(page, at) for page in range(n_pages) for at in range(16)], own, how)
-    shuffled, table, at = rng.permutation(n_pages), np.zeros_like(own), 0
-    for sequence, pages in enumerate(PAGES):
-        table[sequence, :pages] = shuffled[at : at + pages]
-        at += pages
-    return net.case([fill, *(step(rows, table, "ordinary" if how == "wild" else how) for rows in STEPS.values())])
+def case(shape: Shape, how: str) -> Case:
+    return build(shape, CONTEXTS, STEPS, how)
 
 
 @cache
-def wanted(dim: int, group: int, n_kv: int, how: str, scale: float | None = None) -> Outputs:
-    return expected(case(dim, group, n_kv, how, scale))
+def wanted(shape: Shape, how: str) -> Outputs:
+    return expected(case(shape, how))
 
 
 @pytest.mark.parametrize("isa", LEVELS)
@@ -88,21 +67,37 @@ def wanted(dim: int, group: int, n_kv: int, how: str, scale: float | None = None
 def test_attention(shape: tuple[int, int, int], isa: str) -> None:
     how = ("ordinary", "hostile", "wild")[SHAPES.index(shape) % 3]
     for threads in THREADS:
-        check(case(*shape, how), wanted(*shape, how), isa, threads)
+        check(case(Shape(*shape), how), wanted(Shape(*shape), how), isa, threads)
+
+
+@pytest.mark.parametrize("isa", LEVELS)
+@pytest.mark.parametrize("name", MORE)
+def test_windows_caps_sinks_and_widths(name: str, isa: str) -> None:
+    shape, how = MORE[name], ("ordinary", "hostile", "wild")[list(MORE).index(name) % 3]
+    for threads in THREADS:
+        check(case(shape, how), wanted(shape, how), isa, threads)
 
 
 @pytest.mark.parametrize("isa", LEVELS)
 @pytest.mark.parametrize("scale", [0.0, -3.0, 1e30])
 def test_other_scales(scale: float, isa: str) -> None:
     for threads in (1, 4):
-        check(case(16, 1, 8, "ordinary", scale), wanted(16, 1, 8, "ordinary", scale), isa, threads)
+        shape = Shape(16, 1, 8, scale=scale)
+        check(case(shape, "ordinary"), wanted(shape, "ordinary"), isa, threads)
 
 
 def test_the_cases_say_something() -> None:
     for shape in ((16, 1, 8), (80, 4, 2)):
-        assert finite_share(wanted(*shape, "ordinary"), case(*shape, "ordinary")) == 1
-    assert 0.2 < finite_share(wanted(64, 3, 1, "wild"), case(64, 3, 1, "wild")) < 1
-    assert finite_share(wanted(32, 8, 1, "hostile"), case(32, 8, 1, "hostile")) > 0.9
+        assert share(Shape(*shape), "ordinary") == 1
+    assert 0.2 < share(Shape(64, 3, 1), "wild") < 1
+    assert share(Shape(32, 8, 1), "hostile") > 0.9
+    for number, shape in enumerate(MORE.values()):
+        how = ("ordinary", "hostile", "wild")[number % 3]
+        assert share(shape, how) > 0.2, shape
+
+
+def share(shape: Shape, how: str) -> float:
+    return finite_share(wanted(shape, how), case(shape, how))
 
 
 @pytest.mark.slow
@@ -110,7 +105,7 @@ def test_the_cases_say_something() -> None:
 @pytest.mark.parametrize("dim", [8, 16, 24, 32, 40, 64, 80, 96, 112, 128, 192, 256])
 def test_attention_of_all_shapes(dim: int, isa: str) -> None:
     for group, (n_kv, how) in product(range(1, 9), ((1, "ordinary"), (3, "hostile"), (8, "wild"))):
-        small = case(dim, group, n_kv, how)
+        small = case(Shape(dim, group, n_kv), how)
         want = expected(small)
         for threads in THREADS:
             check(small, want, isa, threads)
@@ -120,4 +115,13 @@ def test_attention_of_all_shapes(dim: int, isa: str) -> None:
 @pytest.mark.parametrize("isa", LEVELS)
 @pytest.mark.parametrize("shape", [(MAX_HEAD_DIM, 2, 1), (MAX_HEAD_DIM - 1, 1, 1), (16, MAX_GROUP, 1)], ids=str)
 def test_the_widest_heads_that_a_model_may_have(shape: tuple[int, int, int], isa: str) -> None:
-    check(case(*shape, "ordinary"), wanted(*shape, "ordinary"), isa, 2)
+    check(case(Shape(*shape), "ordinary"), wanted(Shape(*shape), "ordinary"), isa, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("isa", LEVELS)
+@pytest.mark.parametrize("group", [16, 20, 128])
+def test_latent_attention_as_models_have_it(group: int, isa: str) -> None:
+    shape = Shape(576, group, 1, rope=64)
+    small = build(shape, (270,), {"deep": [(0, 269)], "run": [(0, 20), (0, 21), (0, 22)]}, "ordinary")
+    check(small, expected(small), isa, 2)

@@ -14,8 +14,7 @@ from tests.kernels.material import T
 from zinc_rt.ir.graph import BufferKind
 from zinc_rt.ir.op import Op
 
-# Three sequences: chunks of one, a sequence that begins anew in a slot that was used, rows of two sequences mixed, and a
-# long stretch.
+# Three sequences: chunks of one, one that begins anew in a slot that was used, rows of two mixed, and a long stretch.
 PLACES: tuple[tuple[list[int], list[int]], ...] = (
     ([0, 1, 2, 3, 4], [0] * 5),
     ([5, 0, 0], [0, 1, 2]),

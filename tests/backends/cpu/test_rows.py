@@ -1,4 +1,4 @@
-"""Operations on rows: embedding, norms, additions, SwiGLU, argmax, alone and where they write for a product."""
+"""Operations on rows: embedding, norms, additions, gates, factors, argmax, alone and where they write for a product."""
 
 from __future__ import annotations
 
@@ -90,6 +90,75 @@ def packed(kind: T, rng: np.random.Generator, n_out: int, n_in: int) -> np.ndarr
 
 
 @cache
+def gates(n: int) -> Case:
+    """Other activations, and a part of rows that hold more: by themselves, and as what a product reads."""
+    rng = np.random.default_rng(n)
+    net = Net(5)
+    gate, up, wide = net.rows("gate", n), net.rows("up", n), net.rows("wide", 2 * n + 1)
+    matrix = net.matrix(T.F16, packed(T.F16, rng, 17, n))
+    for attrs in (
+        {"activation": "gelu"},
+        {"activation": "clamped"},
+        {"activation": "clamped", "alpha": 0.5, "limit": 0.25},
+    ):
+        which = str(len(net.b._nodes))
+        net.node(Op.SWIGLU, [gate, up], [net.out(f"y{which}", n)], **attrs)
+        inner = net.temp(n)
+        net.node(Op.SWIGLU, [gate, wide], [inner], up_start=n - 1, **attrs)
+        net.node(Op.MATMUL, [inner, matrix], [net.out(f"z{which}", 17)])
+    net.node(Op.SWIGLU, [gate, wide], [net.out("part", n)], up_start=n + 1)
+    steps = [
+        Step(k, {"gate": rows(rng, k, n), "up": rows(rng, k, n), "wide": rows(rng, k, 2 * n + 1)}) for k in (5, 1, 2)
+    ]
+    return net.case(steps)
+
+
+@cache
+def factors(n: int) -> Case:
+    """Rows times a number, times one of their position, under a bound; of the step's rows and of the wanted ones."""
+    rng = np.random.default_rng(n)
+    net = Net(7, n_logits=3)
+    x, last, positions = net.rows("x", n), net.rows("last", n, "n_logits"), net.indices("positions", "n_rows")
+    net.constants["table"] = np.ascontiguousarray(hostile(rng, 1, 16, finite=False)[0])
+    table = net.b.buffer("table", "constant", "f32", ["n_ctx"])
+    net.node(Op.SCALE, [x], [net.out("scaled", n)], factor=-0.3)
+    net.node(Op.SOFTCAP, [x], [net.out("capped", n)], cap=1.5)
+    net.node(Op.POSITION_SCALE, [x, positions, table], [net.out("by position", n)])
+    net.node(Op.SCALE, [last], [net.out("scaled last", n, "n_logits")], factor=1e30)
+    net.node(Op.SOFTCAP, [last], [net.out("capped last", n, "n_logits")], cap=30.0)
+    steps = [
+        Step(k, {"x": rows(rng, k, n), "last": rows(rng, w, n), "positions": rng.integers(0, 16, k)}, w)
+        for k, w in ((7, 3), (1, 0), (4, 1))
+    ]
+    return net.case(steps)
+
+
+@cache
+def plain_norms(n: int) -> Case:
+    """Norms without a weight, of rows and of heads; sums with factors, and their norms with and without one."""
+    rng = np.random.default_rng(n)
+    net = Net(6)
+    a, b, heads = net.rows("a", n), net.rows("b", n), net.rows("heads", 3 * n)
+    net.node(Op.RMS_NORM, [a], [net.out("normed", n)], eps=1e-5)
+    net.node(Op.RMS_NORM, [heads], [net.out("heads normed", 3 * n)], eps=1e-5, n_heads=3, head_dim=n)
+    weight, matrix = net.vector(ordinary(rng, 1, n)[0]), net.matrix(T.F32, ordinary(rng, 18, n).view(np.uint8))
+    for i, weights in enumerate(([weight], [])):
+        part, total, scaled, y = (net.temp(n) for _ in range(4))
+        net.node(Op.SCALE, [b], [part], factor=0.22)
+        net.node(Op.RESIDUAL_ADD, [a, part], [total])
+        net.node(Op.SCALE, [total], [scaled], factor=1.7)
+        net.node(Op.RMS_NORM, [scaled, *weights], [y], eps=1e-5)
+        net.node(Op.RESIDUAL_ADD, [scaled, y], [net.out(f"again{i}", n)])
+        net.node(Op.MATMUL, [y, matrix], [net.out(f"product{i}", 18)])
+    part, total, y = (net.temp(n) for _ in range(3))
+    net.node(Op.SCALE, [b], [part], factor=-3.0)
+    net.node(Op.RESIDUAL_RMS_NORM, [a, part, weight], [total, y], eps=1e-5)
+    net.node(Op.RESIDUAL_ADD, [total, y], [net.out("both", n)])
+    steps = [Step(k, {"a": rows(rng, k, n), "b": rows(rng, k, n), "heads": rows(rng, k, 3 * n)}) for k in (6, 1, 2)]
+    return net.case(steps)
+
+
+@cache
 def silu_everywhere() -> Case:
     """Gates of every exponent and both signs, about the ends of exp, and the special ones."""
     exponents = np.arange(256, dtype=np.uint32) << 23
@@ -101,7 +170,11 @@ def silu_everywhere() -> Case:
     )
     gate = np.concatenate([gate, np.zeros(-gate.size % 64, np.float32)]).reshape(-1, 64)
     net = Net(len(gate))
-    net.node(Op.SWIGLU, [net.rows("gate", 64), net.rows("up", 64)], [net.out("y", 64)])
+    x, up = net.rows("gate", 64), net.rows("up", 64)
+    net.node(Op.SWIGLU, [x, up], [net.out("y", 64)])
+    for activation in ("gelu", "clamped"):
+        net.node(Op.SWIGLU, [x, up], [net.out(activation, 64)], activation=activation)
+    net.node(Op.SOFTCAP, [x], [net.out("tanh", 64)], cap=1.0)
     return net.case([Step(len(gate), {"gate": gate, "up": np.full_like(gate, scale)}) for scale in (1.0, 2.0**-30)])
 
 
@@ -144,6 +217,9 @@ CASES: dict[str, Callable[[], Case]] = {
     **{f"additions-{n}": lambda n=n: additions(n) for n in (1, 15, 16, 17, 64, 257)},
     **{f"swiglu-{n}": lambda n=n: swiglu(n) for n in (1, 31, 64, 255, 256, 257, 544)},
     "silu-everywhere": silu_everywhere,
+    **{f"gates-{n}": lambda n=n: gates(n) for n in (1, 33, 256, 300)},
+    **{f"factors-{n}": lambda n=n: factors(n) for n in (1, 33, 2048, 2049)},
+    **{f"plain-norms-{n}": lambda n=n: plain_norms(n) for n in (1, 33, 64, 257)},
     **{f"embedding-{k.name}-bytes": lambda k=k: embedding(k, "bytes") for k in (*QUANTISED, *FLOATS)},
     **{f"embedding-{k.name}-wild": lambda k=k: embedding(k, "wild") for k in QUANTISED},
     **{f"argmax-{n}": lambda n=n: largest(n) for n in (1, 2, 7, 8, 9, 15, 16, 17, 33, 64, 1000)},

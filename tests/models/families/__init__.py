@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from tests.models.families import dense, glm, olmo2, qwen35, qwen_moe
+from tests.models.families import deepseek2, dense, gemma3, gemma4, glm, gpt_oss, lfm2, olmo2, qwen35, qwen_moe
 from tests.models.families.build import Case
 
 CASES: dict[str, Case] = {
@@ -14,4 +14,13 @@ CASES: dict[str, Case] = {
     **dense.CASES,
     **olmo2.CASES,
     **glm.CASES,
+    **gemma3.CASES,
+    **gemma4.CASES,
+    **gpt_oss.CASES,
+    **lfm2.CASES,
+    **deepseek2.CASES,
 }
+
+JUDGED: dict[str, Case] = {name: case for name, case in CASES.items() if name != "deepseek2-lite"}
+"""What llama.cpp is asked about."""
+JUDGED |= deepseek2.LITE_AS_SOLD

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,8 @@ class Case:
 
     keys: metadata without the architecture's prefix. shapes: of every tensor, in NumPy's order (rows, n_in).
     forward: its float64 formulas. wrong: what the formulas can do wrongly so that a comparison must see it.
-    files: the file's other keys, whole names. n_tokens: of a test's text. seed: of the weights.
+    n_tokens: of a test's text. seed: of the weights. sizes: factors on tensors by a part of their names. given: the
+    values of tensors that are not made up. gelu: whether it has GELUs, which other programs take from a table.
     """
 
     architecture: str
@@ -35,6 +36,8 @@ class Case:
     wrong: Sequence[str] = ()
     n_tokens: int = 24
     seed: int = 1
+    sizes: Mapping[str, float] = field(default_factory=dict)
+    given: Mapping[str, Sequence[float]] = field(default_factory=dict)
     gelu: bool = False
 
 
@@ -123,6 +126,13 @@ def norm_shapes(n_embd: int, *names: str) -> Shapes:
     return {f"{name}.weight": (n_embd,) for name in names}
 
 
+def drafting_shapes(n_embd: int) -> Shapes:
+    """What a block that drafts tokens has besides those of a usual block."""
+    return {"nextn.eh_proj.weight": (n_embd, 2 * n_embd)} | norm_shapes(
+        n_embd, "nextn.enorm", "nextn.hnorm", "nextn.shared_head_norm"
+    )
+
+
 FLOAT_PARTS = ("ffn_gate_inp", "conv", "norm", "position_embd", "token_types")
 """Tensors that files keep in F32, whatever they do with the others."""
 
@@ -130,7 +140,7 @@ FLOAT_PARTS = ("ffn_gate_inp", "conv", "norm", "position_embd", "token_types")
 def made_up(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
     """Values that keep the size of what passes through, and let every part show in the logits."""
     x = rng.standard_normal(shape).astype(np.float32)
-    last = name.split(".")[-1] if name.endswith((".weight", ".bias", ".scale")) else name
+    last = name.rsplit(".", maxsplit=1)[-1] if name.endswith((".weight", ".bias", ".scale")) else name
     if name.endswith("norm.weight"):
         return 1 + x / 4
     if "ssm_a" in name and last != "weight":
@@ -140,7 +150,7 @@ def made_up(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.n
     if "exp_probs_b" in name:
         return x / 4
     if last == "scale" or "output_scale" in name or "rope_f" in name:
-        return np.exp(x / 4)
+        return np.exp(x if "exps" in name else x / 4)
     if len(shape) >= 2 and "token_embd" not in name:
         return x * np.float32(1.6 / np.sqrt(shape[-1]))
     return x / 2 if last == "bias" else x
@@ -170,9 +180,11 @@ def write_case(path: Path, case: Case, weights: GGMLType = GGMLType.F32) -> Made
     writer = GGUFWriter(path)
     writer.add("general.architecture", case.architecture)
     for key, value in case.keys.items():
-        whole = isinstance(value, int) and not isinstance(value, bool)
+        whole = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 32
         writer.add(f"{case.architecture}.{key}", value, ValueType.UINT32 if whole else None)
     add_vocabulary(writer)
+    if "token_types.weight" in case.shapes:
+        writer.add("tokenizer.ggml.token_type_count", case.shapes["token_types.weight"][0], ValueType.UINT32)
     formats = {}
 
     def format_of(name: str, shape: tuple[int, ...]) -> GGMLType:
@@ -180,6 +192,12 @@ def write_case(path: Path, case: Case, weights: GGMLType = GGMLType.F32) -> Made
         formats[name] = weights if free and shape[-1] % weights.block_size == 0 else GGMLType.F32
         return formats[name]
 
-    tensors = add_tensors(writer, case.shapes, format_of, np.random.default_rng(case.seed), made_up)
+    def values_of(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+        if name in case.given:
+            return np.array(case.given[name], np.float32)
+        size = next((size for part, size in case.sizes.items() if part in name), 1.0)
+        return made_up(name, shape, rng) * np.float32(size)
+
+    tensors = add_tensors(writer, case.shapes, format_of, np.random.default_rng(case.seed), values_of)
     writer.write()
     return Made(case, path, tensors, formats)

@@ -73,7 +73,7 @@ class Net:
         self.wrong, self.int8, self.kv16, self.gelu16 = frozenset(wrong), int8, kv16, gelu16
         self.asked: set[str] = set()
         self.closest_choice = math.inf
-        self.eps = float(np.float32(self.keys["attention.layer_norm_rms_epsilon"]))
+        self.eps = float(np.float32(self.keys.get("attention.layer_norm_rms_epsilon", 0.0)))
 
     def logits(self, tokens: Sequence[int]) -> Array:
         """f64[n, n_vocab], after each token of one sequence."""

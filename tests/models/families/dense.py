@@ -29,7 +29,7 @@ def rotation(net: Net) -> Rope:
     """Phi's factors are the long ones where the context in use is longer than the original one."""
     name, factors = net.made.case.architecture, None
     if name == "phi3" and net.has("rope_factors_long.weight"):
-        long = CONTEXT_IN_USE > net.number("rope.scaling.original_context_length")
+        long = net.number("rope.scaling.original_context_length") < CONTEXT_IN_USE
         factors = net[f"rope_factors_{'long' if long == net.does('long factors') else 'short'}.weight"]
     dim = net.keys.get("rope.dimension_count", net.number("attention.key_length"))
     return net.rope(dim, halves=name in HALVES, factors=factors)
@@ -39,7 +39,8 @@ CONTEXT_IN_USE = 512
 """Positions that tests open these models with."""
 
 
-def forward(net: Net, tokens: list[int]) -> np.ndarray:
+def hidden(net: Net, tokens: list[int]) -> np.ndarray:
+    """f64[n, n_embd] after the last norm."""
     k, n = net.keys, len(tokens)
     rope = rotation(net)
     residual = k.get("residual_scale", 1.0) if net.does("residual scale") else 1.0
@@ -54,8 +55,12 @@ def forward(net: Net, tokens: list[int]) -> np.ndarray:
         a = attention(net, net.norm(x, f"{p}attn_norm"), p, rope if turns else None, np.arange(n))
         x = x + residual * net.product(a, f"{p}attn_output")
         x = x + residual * feed_forward(net, net.norm(x, f"{p}ffn_norm"), p)
-    logits = net.head(net.norm(x, "output_norm"))
-    return logits / k.get("logit_scale", 1.0) if net.does("logit scale") else logits
+    return net.norm(x, "output_norm")
+
+
+def forward(net: Net, tokens: list[int]) -> np.ndarray:
+    logits = net.head(hidden(net, tokens))
+    return logits / net.keys.get("logit_scale", 1.0) if net.does("logit scale") else logits
 
 
 def attention(net: Net, h: np.ndarray, p: str, rope: Rope | None, positions: np.ndarray) -> np.ndarray:
@@ -87,8 +92,8 @@ def feed_forward(net: Net, f: np.ndarray, p: str) -> np.ndarray:
 def case(
     architecture: str, *, n_layers: int = 2, wrong: tuple[str, ...] = (), tied: bool = False, norms: bool = False,
     biases: bool = False, fused: bool = False, fused_ffn: bool = False, extra: Shapes | None = None,
-    ffn: Shapes | None = None, n_embd: int = 64, heads: int = 6, kv_heads: int = 2, head_dim: int = 16, n_tokens: int = 24, seed: int = 1,
-    **keys: Any,
+    ffn: Shapes | None = None, n_embd: int = 64, heads: int = 6, kv_heads: int = 2, head_dim: int = 16,
+    n_tokens: int = 24, seed: int = 1, **keys: Any,
 ) -> Case:  # fmt: skip
     block = (
         norm_shapes(n_embd, "attn_norm", "ffn_norm")

@@ -11,6 +11,7 @@ from tests.models.families.build import (
     Case,
     attention_shapes,
     base_keys,
+    drafting_shapes,
     ffn_shapes,
     model_shapes,
     moe_shapes,
@@ -70,7 +71,7 @@ def glm4_case() -> Case:
     return Case("glm4", keys, model_shapes(64, [block, block]), glm4, wrong)
 
 
-def glm4moe_case(*, norms: bool, scale: float, seed: int = 1) -> Case:
+def glm4moe_case(*, norms: bool, scale: float, mtp: bool = False, seed: int = 1) -> Case:
     common = norm_shapes(64, "attn_norm", "post_attention_norm")
     common |= attention_shapes(64, 6, 2, 16, norms=norms, biases=True)
     dense = common | ffn_shapes(64, 96)
@@ -83,11 +84,16 @@ def glm4moe_case(*, norms: bool, scale: float, seed: int = 1) -> Case:
     keys = base_keys(n_layers=3, heads=6, kv_heads=2, head_dim=16, **more)
     wrong = ["rope pairs", "biases", "shared expert", "selection bias", "router normalised"]
     wrong += ["qk norm"] * norms + ["router scaled"] * (scale != 1)
-    return Case("glm4moe", keys, model_shapes(64, [dense, routed, routed]), glm4moe, wrong, seed=seed)
+    blocks = [dense, routed, routed]
+    if mtp:  # a block that drafts tokens, and takes no part in the logits
+        keys |= {"block_count": 4, "nextn_predict_layers": 1}
+        blocks.append(routed | drafting_shapes(64))
+    return Case("glm4moe", keys, model_shapes(64, blocks), glm4moe, wrong, seed=seed)
 
 
 CASES = {
     "glm4": glm4_case(),
     "glm4moe": glm4moe_case(norms=False, scale=1.0, seed=2),
+    "glm4moe-mtp": glm4moe_case(norms=False, scale=1.0, mtp=True, seed=2),
     "glm4moe-norms-scale": glm4moe_case(norms=True, scale=2.5),
 }

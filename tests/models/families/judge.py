@@ -13,7 +13,6 @@ import sys
 import urllib.request
 from typing import Any
 
-
 PLAIN_TOKEN = 40
 """What the server has to generate: it keeps back the probabilities of an end token, or of part of a character."""
 

@@ -37,7 +37,8 @@ def case(n_layers: int, wrong: tuple[str, ...] = (), **keys: Any) -> Case:
     block |= {"attn_q_norm.weight": (heads * d,), "attn_k_norm.weight": (kv * d,)}
     block |= norm_shapes(96, "post_attention_norm", "post_ffw_norm")
     every = base_keys(n_layers=n_layers, n_embd=96, n_ff=128, heads=heads, kv_heads=kv, head_dim=d, **keys)
-    return Case("olmo2", every, model_shapes(96, [block] * n_layers), forward, ("rope pairs", "qk norm", *wrong), 32)
+    shapes = model_shapes(96, [block] * n_layers)
+    return Case("olmo2", every, shapes, forward, ("rope pairs", "qk norm", *wrong), n_tokens=32, seed=2)
 
 
 CASES = {

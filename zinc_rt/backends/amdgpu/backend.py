@@ -12,12 +12,14 @@ from zinc_rt.amdgpu.fence import Fence
 from zinc_rt.amdgpu.gfx import gfx_name
 from zinc_rt.amdgpu.interface import Interface
 from zinc_rt.amdgpu.loaded_kernel import LoadedKernel
+from zinc_rt.amdgpu.pool import GpuMemory
 from zinc_rt.amdgpu.queue import TIMEOUT, GpuQueue
 from zinc_rt.backends.amdgpu.batches import Batches
 from zinc_rt.backends.amdgpu.lowering import GpuLowered, GpuLowering
-from zinc_rt.backends.amdgpu.memory import GraphMemory, Uploader, fill, planned
+from zinc_rt.backends.amdgpu.memory import GatheredRows, GraphMemory, Uploader, fill, planned
 from zinc_rt.backends.amdgpu.operations import StepShape
 from zinc_rt.backends.amdgpu.sampling import GpuSampling, make_sampling
+from zinc_rt.backends.amdgpu.states import GpuState, SlotStates, move, room
 from zinc_rt.backends.base import (
     Backend,
     BackendFeatures,
@@ -25,11 +27,12 @@ from zinc_rt.backends.base import (
     Capacity,
     Ints,
     LoweredGraph,
+    SequenceState,
     StepFence,
     check_step,
 )
 from zinc_rt.backends.errors import UnsupportedOp
-from zinc_rt.backends.graph_check import lookups, step_inputs
+from zinc_rt.backends.graph_check import logits_of, lookups, step_inputs
 from zinc_rt.backends.stages import into_phases
 from zinc_rt.errors import BackendClosed, BackendError
 from zinc_rt.ir.graph import Graph
@@ -53,15 +56,17 @@ class GpuLoweredGraph(LoweredGraph):
     """A graph on a GPU.
 
     owner: the backend that lowered it, which alone can run it. recorded: its command lists by shape of a step.
-    positions: the input of that name, None for a graph without attention. samplings: the last ones, by tokens to choose
-    from, rows and shape.
+    positions: the input of that name, None for a graph without attention. gathered: rows of tables that stay with the
+    host. samplings: the last ones, by tokens to choose from, rows and shape. slots: where sequences' states are.
     """
 
     owner: AmdBackend = field(kw_only=True)
     graph: Graph = field(kw_only=True)
     recorded: Batches = field(kw_only=True)
     positions: Ints | None = field(kw_only=True)
+    gathered: list[GatheredRows] = field(kw_only=True)
     samplings: dict[tuple[int, int, SamplingShape], GpuSampling] = field(default_factory=dict)
+    slots: SlotStates = ()
 
 
 class AmdBackend(Backend):
@@ -162,11 +167,37 @@ class AmdBackend(Backend):
             outputs=memory.outputs,
             lookups=lookups(graph, memory.inputs),
             graph=graph,
+            gathered=memory.gathered,
             recorded=Batches(self.gpu, graph, lowered, memory, self._loaded),
             positions=memory.inputs[graph.buffer(attended[0].inputs[3]).name] if attended else None,
+            slots=tuple(memory.states),
         )
         self._batches.append(batch)
         return batch
+
+    def save_state(self, lowered: LoweredGraph, slot: int) -> GpuState:
+        """See `Backend.save_state`; the copy stays in the GPU's memory. Raises `InterfaceError`, `DeviceLost`, too."""
+        ours = self._own(lowered)
+        size, uploader = room(ours.slots), self._uploader()
+        memory = uploader.room(size, "sequence state")
+        uploader.close()
+        try:
+            self._move(ours, slot, memory, out=True)
+        except BaseException:
+            self.gpu.free(memory)
+            raise
+        return GpuState(ours, self.gpu, memory, size)
+
+    def load_state(self, lowered: LoweredGraph, slot: int, state: SequenceState) -> None:
+        """See `Backend.load_state`. Raises `InterfaceError`, `DeviceLost`, too."""
+        ours = self._own(lowered)
+        if not isinstance(state, GpuState) or state.owner is not ours or state.closed:
+            raise BackendError("the state was saved from another graph, or was closed")
+        self._move(ours, slot, state.memory, out=False)
+
+    def _move(self, ours: GpuLoweredGraph, slot: int, copy: GpuMemory, *, out: bool) -> None:
+        if ours.slots:
+            move(self.gpu, self._loaded[DECODE["move"].spec.symbol], ours.slots, slot, copy, out=out)
 
     def _uploader(self) -> Uploader:
         return Uploader(self.gpu, self._loaded[DECODE["move"].spec.symbol])
@@ -196,10 +227,10 @@ class AmdBackend(Backend):
         key = (n_vocab, rows, shape)
         if (known := ours.samplings.get(key)) is not None:
             return known
-        heads = [n for n in ours.graph.nodes if n.op is Op.LM_HEAD]
-        if len(heads) != 1:
-            raise UnsupportedOp(f"{len(heads)} products give logits; tokens can be sampled from those of one")
-        width = int(ours.graph.buffer(heads[0].outputs[0]).shape[1])
+        logits = logits_of(ours.graph)
+        if len(logits) != 1:
+            raise UnsupportedOp(f"{len(logits)} products give logits; tokens can be sampled from those of one")
+        width = int(ours.graph.buffer(logits[0]).shape[1])
         if not 1 <= n_vocab <= width or (rows > 1 and n_vocab != width):
             raise BackendError(f"tokens of {rows} rows sampled among {n_vocab}; a row has {width} logits")
         made = plan(n_vocab, rows, shape)
@@ -241,6 +272,8 @@ class AmdBackend(Backend):
 
     def _submit(self, batch: GpuLoweredGraph, sampling: GpuSampling | None) -> StepFence:
         n_rows, n_logits = check_step(batch)
+        for gathered in batch.gathered:
+            gathered.bring(n_rows)
         recorded = batch.recorded.of(_shape(batch, n_rows, n_logits), sampling)
         self._undrained = True
         for part in recorded:

@@ -19,6 +19,7 @@ from zinc_rt.backends.amdgpu.operations import ArgumentBlock, GpuOperation, Step
 from zinc_rt.backends.amdgpu.placement import AddressSpan, phases, placed
 from zinc_rt.backends.amdgpu.sampling import GpuSampling
 from zinc_rt.backends.arg_structs import Records
+from zinc_rt.backends.graph_check import logits_of
 from zinc_rt.ir.graph import BufferKind, Graph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.rdna.catalogue import DECODE
@@ -153,7 +154,7 @@ class Batches:
         self, batch: CommandList, sampling: GpuSampling, va: Mapping[Hashable, int], made: list[GpuMemory]
     ) -> None:
         """Let the batch end with tokens."""
-        logits = next(va[n.outputs[0]] for n in self._graph.nodes if n.op is Op.LM_HEAD)
+        logits = va[logits_of(self._graph)[0]]
         addresses = {**sampling.addresses, "logits": logits}
         raw = sampling.plan.arguments(addresses).view(np.uint8)
         args = self._backend.alloc(raw.size, label="arguments of sampling")

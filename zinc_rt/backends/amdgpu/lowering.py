@@ -31,6 +31,7 @@ class GpuLowered:
     rooms: dict[Hashable, Room] = field(default_factory=dict)
     kernels: list[KernelEntry] = field(default_factory=list)
     rotations: list[int] = field(default_factory=list)  # buffers of cosines and sines, which kernels want apart
+    gathered: dict[int, int] = field(default_factory=dict)  # tables that stay with the host, and the ids of their rows
 
 
 class GpuLowering(Lowering):

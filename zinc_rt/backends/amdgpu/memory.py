@@ -16,7 +16,7 @@ from zinc_rt.amdgpu.queue import GpuQueue
 from zinc_rt.backends.amdgpu.lowering import GpuLowered
 from zinc_rt.backends.amdgpu.operations import ArgumentBlock, GpuOperation, TempSpec, padded_rows
 from zinc_rt.backends.amdgpu.placement import ALIGNMENT, Span, arena_bytes, one_after_another
-from zinc_rt.backends.arrays import bound, n_bytes, typed
+from zinc_rt.backends.arrays import bound, n_bytes, sequence_states, state_bytes, typed
 from zinc_rt.backends.base import Bytes, Capacity
 from zinc_rt.ir.graph import Buffer, BufferKind, Graph
 from zinc_rt.mem.arena import align_up
@@ -47,20 +47,37 @@ def planned(graph: Graph, sizes: Capacity, lowered: GpuLowered) -> dict[str, int
         return sum(align_up(n_bytes(b, sizes), ALIGNMENT) for b in graph.of_kind(*kinds))
 
     io = 2 * inputs_span(graph, sizes).size + outputs_span(graph, sizes).size
+    weights = [b for b in graph.of_kind(BufferKind.WEIGHT) if b.id not in lowered.gathered]
     return {
-        "weights": total(BufferKind.WEIGHT),
+        "weights": sum(align_up(n_bytes(b, sizes), ALIGNMENT) for b in weights),
         "unpacked": 0,
-        "kv_cache": total(BufferKind.STATE),
+        **state_bytes(graph, sizes, ALIGNMENT),
         "scratch": arena_bytes(graph, lowered, sizes) + io,
         "constants": total(BufferKind.CONSTANT),
     }
+
+
+@dataclass(frozen=True)
+class GatheredRows:
+    """Rows of a table that stays with the host, for a step: u8[n_rows, row_bytes] where the GPU reads them.
+
+    table: the file's rows, mapped. ids: the step's input that says which.
+    """
+
+    table: Bytes
+    ids: npt.NDArray[np.int32]
+    rows: Bytes
+
+    def bring(self, n_rows: int) -> None:
+        """Copy the step's rows. Its ids have been checked, and no step is running."""
+        self.rows[:n_rows] = self.table[self.ids[:n_rows]]
 
 
 @dataclass
 class GraphMemory:
     """A lowered graph's memory. va: GPU addresses by name, of all but temporaries, which lie in `arena`, different for
     each shape; inputs, outputs: arrays by buffer name, in memory that the processor reads and writes; outside: where
-    the GPU finds the outputs' arrays; held: what to free.
+    the GPU finds the outputs' arrays; held: what to free; gathered: what the processor brings before a step.
     """
 
     va: dict[Hashable, int] = field(default_factory=dict)
@@ -68,9 +85,11 @@ class GraphMemory:
     outputs: dict[str, npt.NDArray[np.generic]] = field(default_factory=dict)
     outside: dict[Hashable, int] = field(default_factory=dict)
     held: list[GpuMemory] = field(default_factory=list)
+    gathered: list[GatheredRows] = field(default_factory=list)
     arena: int = 0
     arena_bytes: int = 0
     input_block: tuple[int, int, int] = (0, 0, 0)  # from, to, bytes: what a step begins with
+    states: list[tuple[int, int]] = field(default_factory=list)  # address, bytes of a slot: of each recurrent state
 
 
 class Uploader:
@@ -130,10 +149,13 @@ def fill(
     for b in graph.of_kind(BufferKind.STATE):
         state = _held(memory, up, b.id, n_bytes(b, sizes), b.name)
         up.clear(state)
+    for b in sequence_states(graph):
+        memory.states.append((memory.va[b.id], n_bytes(b, sizes) // sizes.n_slots))
     memory.arena_bytes = arena_bytes(graph, lowered, sizes)
     memory.arena = _held(memory, up, "scratch", memory.arena_bytes, "scratch").va
     _step_io(memory, up, graph, sizes)
-    matrices = graph.of_kind(BufferKind.WEIGHT)
+    _gathered(memory, up, graph, sizes, lowered, weights)
+    matrices = [b for b in graph.of_kind(BufferKind.WEIGHT) if b.id not in lowered.gathered]
     given = {b.name: bound(weights, b) for b in matrices}
     total, done = sum(raw.nbytes for raw in given.values()), 0
     if progress is not None:
@@ -171,6 +193,23 @@ def _read_as_is(b: Buffer, operations: Iterable[GpuOperation]) -> bool:
     arguments = (a for op in operations for a in op.arguments)
     values = (v for a in arguments for v in (a.values.values() if isinstance(a, ArgumentBlock) else (a,)))
     return any(isinstance(v, TempSpec) and v.key == b.id for v in values)
+
+
+def _gathered(
+    memory: GraphMemory, up: Uploader, graph: Graph, sizes: Capacity, lowered: GpuLowered, weights: Mapping[str, Bytes]
+) -> None:
+    """Room in system memory for the rows that a step looks up in tables which stay with the host."""
+    if not lowered.gathered:
+        return
+    numbers = np.arange(padded_rows(sizes.n_rows), dtype=np.int32)
+    up.put(_held(memory, up, "row numbers", numbers.nbytes, "row numbers"), numbers)
+    for table, ids in lowered.gathered.items():
+        raw = bound(weights, graph.buffer(table))
+        made = up.backend.alloc(sizes.n_rows * raw.shape[1], heap="gtt", label=graph.buffer(table).name)
+        memory.held.append(made)
+        memory.va["gathered", table] = made.va
+        rows = up.backend.map(made)[: sizes.n_rows * raw.shape[1]].reshape(sizes.n_rows, raw.shape[1])
+        memory.gathered.append(GatheredRows(raw, memory.inputs[graph.buffer(ids).name], rows))
 
 
 def _step_io(memory: GraphMemory, up: Uploader, graph: Graph, sizes: Capacity) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.backends.arg_structs import record
-from zinc_rt.backends.arrays import bound, n_bytes, typed
+from zinc_rt.backends.arrays import bound, n_bytes, sequence_states, state_bytes, typed
 from zinc_rt.backends.base import BackendFeatures, Bytes, Capacity, Ints, LoweredGraph
 from zinc_rt.backends.cpu.binding import BoundArrays, CpuLayout, bind_program, placed_temporaries
 from zinc_rt.backends.cpu.choice import TargetTuning
@@ -114,7 +114,7 @@ class CpuBackend(HostBackend):
             "weights": sum(m.n_bytes for m in matrices.values())
             + sum(min(n_bytes(b, sizes), 1 << 24) for b in vectors),
             "unpacked": 0,
-            "kv_cache": sum(n_bytes(b, sizes) for b in graph.of_kind(BufferKind.STATE)),
+            **state_bytes(graph, sizes),
             "scratch": self._layout(graph, sizes).arena_bytes + io,
             "constants": 2 * constants,  # as given, and arranged for the kernels
         }
@@ -157,6 +157,7 @@ class CpuBackend(HostBackend):
             inputs=inputs,
             outputs={b.name: arrays[b.id] for b in graph.of_kind(BufferKind.OUTPUT)},
             lookups=lookups(graph, inputs),
+            states={b.name: arrays[b.id] for b in sequence_states(graph)},
             indices={role: array.view(np.int32) for role, array in indices.items()},
             program=program,
             lowered=layout_.lowered,

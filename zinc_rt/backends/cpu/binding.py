@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,9 @@ class BoundArrays:
         }
 
     def find(self, given: External) -> Any:
-        """The array."""
+        """The array, or where it begins for one that is read from within."""
+        if given.offset:
+            return address_of(self.find(replace(given, offset=0))) + given.offset
         if given not in self._known and given.what == "rotation":
             table = self._known[External("buffer", given.key)]
             # Cosines and sines apart: a kernel loads each as a vector.

@@ -5,9 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from zinc_rt.backends.fusion import Attend
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf import GGMLType
-from zinc_rt.kernels.cpu import attention, elementwise, embed, experts, heads, matmul, matmul_float, packs, recurrent, repack, routing
+from zinc_rt.kernels.cpu import (
+    attention,
+    elementwise,
+    embed,
+    experts,
+    heads,
+    matmul,
+    matmul_float,
+    packs,
+    recurrent,
+    repack,
+    routing,
+)
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
 from zinc_rt.lang.kernel import Function, Static
 from zinc_rt.lang.target import Target
@@ -15,6 +28,9 @@ from zinc_rt.numerics import TREE_LANES
 
 PACK_CHUNK = 256
 """Elements of a unit when activations are packed."""
+
+SCALE_CHUNK = 2048
+"""Elements of a unit when rows are scaled."""
 
 CONV_CHUNK = 128
 """Channels of a unit of a convolution."""
@@ -66,17 +82,22 @@ class TargetTuning:
         """RMS norm of rows."""
         return packs.norm, {"W": self.lanes}
 
-    def pack(self) -> Kernel:
-        """Packing, with or without SwiGLU."""
-        return packs.pack, {"W": self.lanes, "CHUNK": PACK_CHUNK}
+    def pack(self, activation: str = "silu") -> Kernel:
+        """Packing, with or without a gate; one kernel does without and "silu"."""
+        return packs.pack, {"W": self.lanes, "CHUNK": PACK_CHUNK, "ACT": activation}
 
     def heads(self, dim: int, pairs: int, interleaved: bool) -> Kernel:
         """Norm, rotation and placing of heads."""
         return heads.heads, {"W": self.lanes, "DIM": dim, "PAIRS": pairs, "INTERLEAVED": interleaved and pairs > 0}
 
-    def attention(self, group: int, dim: int, rows: int) -> Kernel:
-        """Attention of `group` query heads for a key-value head; rows: see `attention_rows`, at most that."""
-        return attention.attention, {"G": group, "DIM": dim, "W": self.lanes, "R": rows}
+    def attention(self, n: Attend, rows: int) -> Kernel:
+        """Attention; rows: see `attention_rows`, at most that."""
+        return attention.attention, {
+            "G": n.group, "DIM": n.head_dim, "VALUE": n.value_dim, "ROPE": n.head_dim - n.value_dim if n.latent else 0,
+            "W": self.lanes, "R": rows, "LATENT": n.latent, "WINDOWED": n.window is not None,
+            "CAPPED": n.softcap is not None, "SINKS": n.sinks is not None,
+            "WHOLE": n.whole,
+        }  # fmt: skip
 
     def attention_rows(self, group: int) -> int:
         """Rows of a sequence that share their loads of keys and values: as many as registers hold sums for."""
@@ -123,13 +144,20 @@ class TargetTuning:
         """Down of chosen experts, summed."""
         return experts.expert_down, {"FMT": kind.name, **self._experts(kind)}
 
-    def merge(self, group: int, dim: int) -> Kernel:
+    def merge(self, n: Attend) -> Kernel:
         """Merging of splits."""
-        return attention.merge, {"G": group, "DIM": dim, "W": self.lanes}
+        return attention.merge, {
+            "G": n.group, "VALUE": n.value_dim, "W": self.lanes, "WINDOWED": n.window is not None,
+            "SINKS": n.sinks is not None, "WHOLE": n.whole,
+        }  # fmt: skip
 
     def add(self) -> Kernel:
         """a + b."""
         return elementwise.add, {"W": self.lanes}
+
+    def scale(self, *, capped: bool) -> Kernel:
+        """Rows times a number, or held under a bound."""
+        return elementwise.scale, {"W": self.lanes, "CHUNK": SCALE_CHUNK, "CAPPED": capped}
 
     def multiply(self, gated: bool) -> Kernel:
         """a * b, or a * sigmoid(b)."""

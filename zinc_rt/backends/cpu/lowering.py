@@ -27,11 +27,13 @@ from zinc_rt.numerics import GROUP, SPLIT
 @dataclass(frozen=True)
 class External:
     """Memory that is there before the program is: a buffer (key: its id), the cosines and sines of a rotation apart
-    (id of its table), the taps of a convolution by place (id of its weight), a weight's rows as in the file (its name), a matrix in tiles (its name).
+    (id of its table), the taps of a convolution by place (id of its weight), a weight's rows as in the file (its name),
+    a matrix in tiles (its name). offset: in bytes.
     """
 
     what: Literal["buffer", "rotation", "taps", "rows", "tiles"]
     key: int | str
+    offset: int = 0
 
 
 @dataclass(frozen=True)
@@ -138,13 +140,13 @@ class CpuLowering(Lowering):
         """What units are counted for that do a row of a buffer each."""
         return UnitsPer.LOGITS if self.counted(buffer) == "n_logits" else UnitsPer.ROWS
 
-    def at(self, buffer: int) -> Any:
-        """A buffer as an argument."""
+    def at(self, buffer: int, start: int = 0) -> Any:
+        """A buffer as an argument, from an element of its rows on."""
         b = self.graph.buffer(buffer)
         if b.kind is not BufferKind.TEMP:
-            return External("buffer", buffer)
+            return External("buffer", buffer, 4 * start)
         self.out.sizes[buffer] = math.prod(self.sizes.shape(b.shape)) * 4
-        return TempRef(buffer)
+        return TempRef(buffer, 4 * start)
 
     def optional(self, buffer: int | None) -> Any:
         """A buffer as an argument; null for none."""

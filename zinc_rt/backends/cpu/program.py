@@ -69,9 +69,7 @@ class CpuProgram:
     words: npt.NDArray[np.void]
     keep: list[Any] = field(default_factory=list)
 
-    def prepare(
-        self, *, n_rows: int, n_logits: int, splits: int, attention: int, jobs: Sequence[int] = ()
-    ) -> None:
+    def prepare(self, *, n_rows: int, n_logits: int, splits: int, attention: int, jobs: Sequence[int] = ()) -> None:
         """Set the sizes of the next step. splits: of each row's attention, 0 for whole heads; attention: its units;
         jobs: of experts' rows, by `CpuLowered.choices`.
         """

@@ -1,6 +1,7 @@
 """The pass: from a graph's nodes to the kinds of `nodes`, in an order that keeps every dependency.
 
 - an RMS norm takes the addition before it along, and only the wanted rows where no others matter;
+- a factor of what is added, or of the sum, goes into that addition;
 - a bias rides in the product before it;
 - gate and up of experts and their activation are one;
 - the norm, the rotation and the cache write of heads are one (`heads`);
@@ -26,6 +27,9 @@ from zinc_rt.backends.fusion.nodes import (
 from zinc_rt.ir.graph import Graph, Node
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.ops import attributes
+
+FARTHEST = 1 << 30
+"""Positions that no context has: a window as wide or wider hides nothing."""
 
 
 class FusedGraph:
@@ -64,6 +68,7 @@ class _Fusing:
         self._graph, self._readers = graph, readers
         self._chains = HeadChains(graph, readers)
         self._done: set[int] = set()  # nodes that an earlier one took along
+        self._factors: dict[int, Node] = {}  # by its output, the factor that a later addition takes along
 
     def nodes(self) -> Iterator[FusedNode]:
         for node in self._graph.nodes:
@@ -78,8 +83,7 @@ class _Fusing:
         if "head_dim" in n.attrs:
             yield from self._heads(n, self._chains.norm(n))
             return
-        x, weight = n.inputs
-        yield self._norm(n, x, None, weight, None, n.outputs[0])
+        yield self._norm(n, n.inputs[0], None, _weight(n), None, n.outputs[0])
 
     def residual_norm(self, n: Node) -> Iterator[FusedNode]:
         (x, residual, weight), (total, y) = n.inputs, n.outputs
@@ -88,22 +92,55 @@ class _Fusing:
 
     def add(self, n: Node) -> Iterator[FusedNode]:
         (a, b), total = n.inputs, n.outputs[0]
-        norm = self._readers.sole(total, Op.RMS_NORM)
-        if norm is None or "head_dim" in norm.attrs:
+        scale, norm = self._follow_sum(n)
+        if norm is None:
             yield Single(n)
             return
         self._done.add(norm.id)
-        yield self._norm(norm, a, b, norm.inputs[1], total, norm.outputs[0])
+        factor = None
+        if scale is not None:
+            self._done.add(scale.id)
+            factor, total = float(scale.attrs["factor"]), scale.outputs[0]
+        read = len(self._readers.of(total)) > 1 or self._readers.kept(total)
+        yield self._norm(
+            norm, a, b, _weight(norm), total, norm.outputs[0], total_read=read, total_scale=factor
+        )  # fmt: skip
+
+    def _follow_sum(self, n: Node) -> tuple[Node | None, Node | None]:
+        """The factor of an addition's sum, and the norm of rows, that are done with it; no norm: neither is."""
+        norm = self._readers.sole(n.outputs[0], Op.RMS_NORM)
+        if norm is not None and "head_dim" not in norm.attrs:
+            return None, norm
+        scale = self._readers.sole(n.outputs[0], Op.SCALE)
+        readers = [] if scale is None else self._readers.of(scale.outputs[0])
+        norms = [r for r in readers if r.op is Op.RMS_NORM and "head_dim" not in r.attrs]
+        return (scale, norms[0]) if norms else (None, None)
+
+    def scale(self, n: Node) -> Iterator[FusedNode]:
+        y = n.outputs[0]
+        reader = self._readers.sole(y, Op.RESIDUAL_RMS_NORM, Op.RESIDUAL_ADD)
+        added = reader is not None and reader.inputs[1] == y != reader.inputs[0]
+        if added and reader is not None and reader.op is Op.RESIDUAL_ADD:
+            added = self._follow_sum(reader)[1] is not None
+        if added:
+            self._factors[y] = n
+        else:
+            yield Single(n)
 
     def _norm(
-        self, n: Node, x: int, residual: int | None, weight: int, total: int | None, y: int, *, total_read: bool = False
-    ) -> NormRows:
+        self, n: Node, x: int, residual: int | None, weight: int | None, total: int | None, y: int, *,
+        total_read: bool = False, total_scale: float | None = None,
+    ) -> NormRows:  # fmt: skip
+        residual_scale = None
+        if residual in self._factors:
+            scale = self._factors[residual]
+            residual, residual_scale = scale.inputs[0], float(scale.attrs["factor"])
         readers = self._readers.of(y)
         wanted = None
         if readers and not total_read and not self._readers.kept(y) and all(r.op is Op.LM_HEAD for r in readers):
             wanted = readers[0].inputs[2]  # the same of all: a step has one input of this role
         eps = float(attributes(n)["eps"])
-        return NormRows(n, x, residual, weight, total, y, eps, total_read, wanted)
+        return NormRows(n, x, residual, weight, total, y, eps, total_read, wanted, residual_scale, total_scale)
 
     def product(self, n: Node) -> Iterator[FusedNode]:
         (x, weight), y = n.inputs, n.outputs[0]
@@ -119,7 +156,12 @@ class _Fusing:
         yield Product(n, x, weight, None, n.outputs[0], wanted)
 
     def gate(self, n: Node) -> Iterator[FusedNode]:
-        yield Gate(n, n.inputs[0], n.inputs[1], n.outputs[0])
+        attrs = attributes(n)
+        alpha, limit = float(attrs["alpha"]), float(attrs["limit"])
+        yield Gate(
+            n, n.inputs[0], n.inputs[1], n.outputs[0], str(attrs["activation"]), alpha, limit,
+            int(attrs.get("up_start", 0)),
+        )  # fmt: skip
 
     def expert_gate(self, n: Node) -> Iterator[FusedNode]:
         x, ids, gate, up, *biases = n.inputs
@@ -127,7 +169,8 @@ class _Fusing:
         biases = [*biases, *(None,) * (2 - len(biases))]
         reader = self._readers.sole(gated, Op.MOE_SWIGLU)
         alone = reader is None or self._readers.sole(upped, Op.MOE_SWIGLU) is not reader
-        if reader is None or alone or reader.inputs != (gated, upped):
+        # Kernels of both know silu alone; other activations are a kernel of their own.
+        if reader is None or alone or reader.inputs != (gated, upped) or attributes(reader)["activation"] != "silu":
             yield ExpertGate(n, x, ids, gate, up, *biases, gated, upped, None)
             return
         self._done.add(reader.id)
@@ -141,27 +184,49 @@ class _Fusing:
         yield from self._heads(n, self._chains.rope(n))
 
     def kv_write(self, n: Node) -> Iterator[FusedNode]:
-        where = tuple(n.inputs[2:5])
-        for (heads, cache), name in zip(self._chains.kv_write(n), ("k_cache", "v_cache"), strict=True):
-            yield HeadsWrite(n, heads, cache, name, where)
+        where, names = tuple(n.inputs[2:5]), ("k_cache", "v_cache")
+        written = list(self._chains.kv_write(n))
+        if "latent_dim" in n.attrs:
+            row, start = sum(heads.dim for heads in written), 0
+            for heads in written:
+                yield HeadsWrite(n, heads, n.outputs[0], names[0], where, row, start)
+                start += heads.dim
+            return
+        for heads, cache, name in zip(written, n.outputs, names, strict=True):
+            yield HeadsWrite(n, heads, cache, name, where, heads.dim)
 
     def _heads(self, n: Node, heads: Heads | None) -> Iterator[FusedNode]:
         if heads is not None:  # else a later node writes them
             yield HeadsWrite(n, heads, n.outputs[0])
 
     def attend(self, n: Node) -> Iterator[FusedNode]:
-        q, k, v, positions, slots, pages = n.inputs
-        attrs = attributes(n)
-        n_heads, n_kv_heads, head_dim = (int(attrs[a]) for a in ("n_heads", "n_kv_heads", "head_dim"))
+        attrs, inputs = attributes(n), list(n.inputs)
+        q, q_rope = inputs.pop(0), None
+        if "latent_dim" in attrs:
+            q_rope, k, value_dim = inputs.pop(0), inputs.pop(0), int(attrs["latent_dim"])
+            v, head_dim = k, value_dim + int(attrs["rope_dim"])
+        else:
+            k, v, head_dim, value_dim = inputs.pop(0), inputs.pop(0), int(attrs["head_dim"]), int(attrs["value_dim"])
+        positions, slots, pages, *sinks = inputs
+        window, softcap = attrs.get("window"), attrs.get("softcap")
         yield Attend(
-            n, q, k, v, positions, slots, pages, n.outputs[0], n_heads, n_kv_heads, head_dim, float(attrs["scale"])
-        )
+            n, q, q_rope, k, v, positions, slots, pages, n.outputs[0], int(attrs["n_heads"]), int(attrs["n_kv_heads"]),
+            head_dim, value_dim, float(attrs["scale"]), None if window is None else min(int(window), FARTHEST),
+            None if softcap is None else float(softcap), sinks[0] if sinks else None,
+            bool(attrs.get("whole", False)),
+        )  # fmt: skip
+
+
+def _weight(norm: Node) -> int | None:
+    """The buffer of a norm's weight, None for a norm without."""
+    return norm.inputs[1] if len(norm.inputs) > 1 else None
 
 
 _RULES: Mapping[Op, Callable[[_Fusing, Node], Iterator[FusedNode]]] = {
     Op.RMS_NORM: _Fusing.norm,
     Op.RESIDUAL_RMS_NORM: _Fusing.residual_norm,
     Op.RESIDUAL_ADD: _Fusing.add,
+    Op.SCALE: _Fusing.scale,
     Op.MATMUL: _Fusing.product,
     Op.LM_HEAD: _Fusing.logits,
     Op.SWIGLU: _Fusing.gate,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from zinc_rt.ir.graph import BufferKind, Graph, Node
 from zinc_rt.ir.op import Op
+from zinc_rt.ir.ops import attributes
 
 
 class Readers:
@@ -39,8 +40,8 @@ class Readers:
 
 @dataclass(frozen=True)
 class Heads:
-    """A buffer of heads, and what is still to be done to it. source, weight (of the norm), table (of cosines and
-    sines), positions: buffers, None without norm or rotation; pairs: rotated ones of a head.
+    """A buffer of heads, and what is still to be done to it. normed: whether by a norm of each head; weight (of the
+    norm, if it has one), table (of cosines and sines), positions: buffers, None without; pairs: rotated ones of a head.
     """
 
     source: int
@@ -52,6 +53,7 @@ class Heads:
     positions: int | None = None
     pairs: int = 0
     interleaved: bool = False
+    normed: bool = False
 
 
 class HeadChains:
@@ -65,8 +67,11 @@ class HeadChains:
 
     def norm(self, n: Node) -> Heads | None:
         """After a norm of heads: what its output gets, None for nothing yet."""
-        x, weight = n.inputs
-        return self._now(n, replace(self._plain(n, x), weight=weight, eps=float(n.attrs["eps"])), Op.ROPE, Op.KV_WRITE)
+        x, *weight = n.inputs
+        known = replace(
+            self._plain(n, x), normed=True, weight=weight[0] if weight else None, eps=float(n.attrs["eps"])
+        )  # fmt: skip
+        return self._now(n, known, Op.ROPE, Op.KV_WRITE)
 
     def rope(self, n: Node) -> Heads | None:
         """After a rotation: what its output gets, None for nothing yet."""
@@ -77,23 +82,28 @@ class HeadChains:
         )  # fmt: skip
         return self._now(n, known, Op.KV_WRITE)
 
-    def kv_write(self, n: Node) -> Iterator[tuple[Heads, int]]:
-        """What the caches of keys and of values get."""
-        for source, cache in zip(n.inputs[:2], n.outputs, strict=True):
-            yield self._kept.get(source) or self._plain(n, source), cache
+    def kv_write(self, n: Node) -> Iterator[Heads]:
+        """What the cache gets: keys and values, or the two parts of keys."""
+        for source in n.inputs[:2]:
+            yield self._kept.get(source) or self._plain(n, source)
 
     @staticmethod
     def _plain(n: Node, source: int) -> Heads:
-        return Heads(source, *_split(n))
+        return Heads(source, *_split(n, source))
 
     def _now(self, n: Node, known: Heads, *ops: Op) -> Heads | None:
-        reader = self._readers.sole(n.outputs[0], *ops)
-        if reader is None or _split(reader) != (known.n_heads, known.dim):
+        y = n.outputs[0]
+        reader = self._readers.sole(y, *ops)
+        if reader is None or _split(reader, y) != (known.n_heads, known.dim):
             return known
-        self._kept[n.outputs[0]] = known
+        self._kept[y] = known
         return None
 
 
-def _split(n: Node) -> tuple[int, int]:
-    """Heads that a node splits rows into, and their elements."""
-    return int(n.attrs["n_kv_heads" if n.op is Op.KV_WRITE else "n_heads"]), int(n.attrs["head_dim"])
+def _split(n: Node, source: int) -> tuple[int, int]:
+    """Heads that a node splits the rows of one of its inputs into, and their elements."""
+    if n.op is not Op.KV_WRITE:
+        return int(n.attrs["n_heads"]), int(n.attrs["head_dim"])
+    attrs, first = attributes(n), source == n.inputs[0]
+    sizes = ("latent_dim", "rope_dim") if "latent_dim" in attrs else ("head_dim", "value_dim")
+    return int(attrs["n_kv_heads"]), int(attrs[sizes[0 if first else 1]])

@@ -20,8 +20,10 @@ class Single(NamedTuple):
 
 
 class NormRows(NamedTuple):
-    """total = x + residual; y = norm(total) * weight. Without a residual: y = norm(x) * weight.
+    """total = x + residual; y = norm(total) * weight. Without a residual: y = norm(x) * weight; without a weight: y is
+    the norm alone.
 
+    residual_scale, total_scale: factors of the residual before it is added, and of the sum; None for none.
     total_read: whether any other node or the caller reads the sum. logit_rows: the buffer of wanted rows where
     nothing but products of logits reads y, so that only those rows matter; else None.
     """
@@ -29,12 +31,14 @@ class NormRows(NamedTuple):
     node: Node
     x: int
     residual: int | None
-    weight: int
+    weight: int | None
     total: int | None
     y: int
     eps: float
     total_read: bool
     logit_rows: int | None
+    residual_scale: float | None = None
+    total_scale: float | None = None
 
     @property
     def sources(self) -> tuple[int, ...]:
@@ -64,19 +68,26 @@ class Product(NamedTuple):
 
 
 class Gate(NamedTuple):
-    """y = silu(gate) * up."""
+    """y = activation(gate) * up, of up's elements from `up_start` on.
+
+    alpha, limit: of the activation "clamped".
+    """
 
     node: Node
     gate: int
     up: int
     y: int
+    activation: str
+    alpha: float
+    limit: float
+    up_start: int
 
 
 class HeadsWrite(NamedTuple):
     """Heads, normed and rotated as they say, written to a buffer or to a cache.
 
     cache: "k_cache" or "v_cache" where the target is one, else empty. where: the buffers of positions, slots and pages
-    of a cache; empty for a buffer.
+    of a cache; empty for a buffer. row: elements of a head in the cache, of which these are written from `start` on.
     """
 
     node: Node
@@ -84,13 +95,22 @@ class HeadsWrite(NamedTuple):
     target: int
     cache: str = ""
     where: tuple[int, ...] = ()
+    row: int = 0
+    start: int = 0
 
 
 class Attend(NamedTuple):
-    """Attention of each row's queries over the cached positions up to its own."""
+    """Attention of each row's queries over the cached positions up to its own.
+
+    q_rope: the buffer of the last elements of the queries where they come in two parts; then values are the first
+    elements of keys, and both caches are one. window: positions that a row sees, its own the last, None for all.
+    softcap: the bound of scores, None for none. sinks: a buffer, f32[n_heads], None for none. whole: `positions` are
+    the last ones that rows see rather than their own.
+    """
 
     node: Node
     q: int
+    q_rope: int | None
     k_cache: int
     v_cache: int
     positions: int
@@ -100,7 +120,22 @@ class Attend(NamedTuple):
     n_heads: int
     n_kv_heads: int
     head_dim: int
+    value_dim: int
     scale: float
+    window: int | None = None
+    softcap: float | None = None
+    sinks: int | None = None
+    whole: bool = False
+
+    @property
+    def latent(self) -> bool:
+        """Whether values are the first elements of keys."""
+        return self.q_rope is not None
+
+    @property
+    def queries(self) -> tuple[int, ...]:
+        """The buffers of queries."""
+        return (self.q,) if self.q_rope is None else (self.q, self.q_rope)
 
     @property
     def group(self) -> int:

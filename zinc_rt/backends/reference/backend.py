@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
-from zinc_rt.backends.arrays import bound, n_bytes, typed
+from zinc_rt.backends.arrays import bound, n_bytes, sequence_states, state_bytes, typed
 from zinc_rt.backends.base import BackendFeatures, Bytes, Capacity, LoweredGraph
 from zinc_rt.backends.graph_check import lookups
 from zinc_rt.backends.host import HostBackend, checked_threads
@@ -51,10 +51,9 @@ class ReferenceBackend(HostBackend):
     def plan(self, graph: Graph, sizes: Capacity) -> dict[str, int]:
         """Bytes by purpose; see `Backend.plan`."""
         self._check_open()
-        state, constants, io, weights = (
+        constants, io, weights = (
             sum(n_bytes(b, sizes) for b in graph.of_kind(*kinds))
             for kinds in (
-                (BufferKind.STATE,),
                 (BufferKind.CONSTANT,),
                 (BufferKind.INPUT, BufferKind.OUTPUT),
                 (BufferKind.WEIGHT,),
@@ -64,7 +63,7 @@ class ReferenceBackend(HostBackend):
         return {
             "weights": weights,
             "unpacked": self._kept_bytes(graph, sizes),
-            "kv_cache": state,
+            **state_bytes(graph, sizes),
             "scratch": arena + io,
             "constants": constants,
         }
@@ -118,6 +117,7 @@ class ReferenceBackend(HostBackend):
             inputs=inputs,
             outputs={b.name: arrays[b.id] for b in graph.of_kind(BufferKind.OUTPUT)},
             lookups=lookups(graph, inputs),
+            states={b.name: arrays[b.id] for b in sequence_states(graph)},
             counts=counts,
             calls=tuple(lower_node(context, n) for n in graph.nodes),
         )

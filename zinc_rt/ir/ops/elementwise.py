@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
-from zinc_rt.ir.definition import FLOAT32, ROW, OpDefinition, Operands, OpSignature, activation, weight
+from zinc_rt import numerics
+from zinc_rt.ir.definition import FLOAT32, ROW, AttrSpec, OpDefinition, Operands, OpSignature, activation, weight
 from zinc_rt.ir.op import Op
+from zinc_rt.ir.unify import Bindings
 from zinc_rt.kernels.reference.arith import F32
-from zinc_rt.kernels.reference.mathfn import sigmoid, silu
+from zinc_rt.kernels.reference.mathfn import gelu, sigmoid, silu, times_sigmoid
 
 
 def swiglu_rows(gate: F32, up: F32) -> F32:
     """silu(gate) * up, each operation rounded once."""
+    return gated_rows(gate, up, {"activation": "silu"})
+
+
+def gated_rows(gate: F32, up: F32, attrs: Mapping[str, Any]) -> F32:
+    """activation(gate) * up, each operation rounded once; attrs: `GATED`, of which "clamped" reads all."""
     with np.errstate(all="ignore"):
-        return silu(gate) * up
+        if attrs["activation"] == "silu":
+            return silu(gate) * up
+        if attrs["activation"] == "gelu":
+            return gelu(gate) * up
+        alpha, limit = np.float32(attrs["alpha"]), np.float32(attrs["limit"])
+        g, u = np.minimum(gate, limit), np.clip(up, -limit, limit)  # both keep NaN
+        return times_sigmoid(g, g * alpha) * (u + np.float32(1.0))
 
 
 def add_rows(a: F32, b: F32) -> F32:
@@ -27,7 +43,26 @@ def _add(at: Operands) -> None:
 
 
 def _swiglu(at: Operands) -> None:
-    at.outputs[0][...] = swiglu_rows(at.inputs[0], at.inputs[1])
+    gate, up = at.inputs
+    start = int(at.attrs.get("up_start", 0))
+    rows, width = gate.reshape(len(gate), -1), up.reshape(len(up), -1)
+    part = width[:, start : start + rows.shape[1]]
+    at.outputs[0][...] = gated_rows(rows, part, at.attrs).reshape(at.outputs[0].shape)
+
+
+def _part_fits(bound: Bindings) -> str | None:
+    start, n, whole = (bound.value(name) for name in ("up_start", "n", "n_up"))
+    if start is not None and n is not None and whole is not None and start + n > whole:
+        return f"elements {start} to {start + n - 1} of up are wanted, it has {whole}"
+    return None
+
+
+GATED: Mapping[str, AttrSpec] = {
+    "activation": AttrSpec(str, default="silu", one_of=numerics.ACTIVATIONS),
+    "alpha": AttrSpec(float, default=numerics.CLAMP_ALPHA),
+    "limit": AttrSpec(float, default=numerics.CLAMP_LIMIT, at_least=0.0),
+}
+"""What a gate goes through: the activation, and the two numbers of "clamped"."""
 
 
 def _sigmoid_mul(at: Operands) -> None:
@@ -43,6 +78,7 @@ def _mul(at: Operands) -> None:
 
 
 _Y = activation("y", "R", "n")
+_GATE = activation("gate", "R", "n")
 
 OPS = (
     OpDefinition(
@@ -61,10 +97,17 @@ OPS = (
     ),
     OpDefinition(
         Op.SWIGLU,
-        OpSignature((activation("gate", "R", "n"), activation("up", "R", "n")), (_Y,)),
+        OpSignature((_GATE, activation("up", "R", "n")), (_Y,), GATED),
         reference=_swiglu,
         # gate / (1 + exp(-gate)) * up; turning a sign is no operation.
         operations=lambda cost: 4 * cost.elements(0),
+        # Elements of up from one on: what layers read of one buffer that is made for all of them.
+        variant=OpSignature(
+            (_GATE, activation("up", "R", "n_up")),
+            (_Y,),
+            {**GATED, "up_start": AttrSpec(int, at_least=0)},
+            (_part_fits,),
+        ),
     ),
     OpDefinition(
         Op.SIGMOID_MUL,

@@ -27,7 +27,7 @@ from zinc_rt.ir.definition import (
     experts,
 )
 from zinc_rt.ir.op import Op
-from zinc_rt.ir.ops.elementwise import swiglu_rows
+from zinc_rt.ir.ops.elementwise import GATED, gated_rows
 from zinc_rt.kernels.reference.arith import F32, fma_chain
 from zinc_rt.kernels.reference.mathfn import sigmoid
 from zinc_rt.kernels.reference.routing import choose_experts
@@ -79,7 +79,7 @@ def _gate_up(at: Operands) -> None:
 
 
 def _swiglu(at: Operands) -> None:
-    at.outputs[0][...] = swiglu_rows(at.inputs[0], at.inputs[1])
+    at.outputs[0][...] = gated_rows(at.inputs[0], at.inputs[1], at.attrs)
 
 
 def _down_acc(at: Operands) -> None:
@@ -170,7 +170,7 @@ OPS = (
     ),
     OpDefinition(
         Op.MOE_SWIGLU,
-        OpSignature((activation("gate", "R", "n"), activation("up", "R", "n")), (activation("y", "R", "n"),)),
+        OpSignature((activation("gate", "R", "n"), activation("up", "R", "n")), (activation("y", "R", "n"),), GATED),
         reference=_swiglu,
         operations=lambda cost: 4 * cost.elements(0),
     ),

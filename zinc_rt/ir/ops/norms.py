@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from zinc_rt.ir.definition import (
@@ -22,9 +25,12 @@ from zinc_rt.ir.ops.elementwise import add_rows
 from zinc_rt.kernels.reference.arith import F32, fma_chain, fold_lanes
 from zinc_rt.numerics import NORM_LANES
 
+if TYPE_CHECKING:
+    from zinc_rt.ir.sizes import CostView
 
-def rms_norm_rows(x: F32, weight: F32, eps: float) -> F32:
-    """Norm over the last axis: f32[..., n] with f32[n].
+
+def rms_norm_rows(x: F32, weight: F32 | None, eps: float) -> F32:
+    """Norm over the last axis: f32[..., n] with f32[n], or without a weight.
 
     256 lanes, lane l chains fma(x, x, acc) over l, l + 256, ...; pairwise at distance 128 ... 1; then
     (x * (1 / sqrt(sum / n + eps))) * weight.
@@ -33,7 +39,8 @@ def rms_norm_rows(x: F32, weight: F32, eps: float) -> F32:
     with np.errstate(all="ignore"):
         flat = x.reshape(-1, n)
         scale = np.float32(1.0) / np.sqrt(square_sums(flat) / np.float32(n) + np.float32(eps))
-        return np.asarray((flat * scale[:, None]) * weight).reshape(x.shape)
+        y = flat * scale[:, None]
+        return np.asarray(y if weight is None else y * weight).reshape(x.shape)
 
 
 def square_sums(x: F32) -> F32:
@@ -52,10 +59,10 @@ def square_sums(x: F32) -> F32:
 
 
 def _rms_norm(at: Operands) -> None:
-    (x, w), y = at.inputs, at.outputs[0]
+    (x, *weight), y = at.inputs, at.outputs[0]
     if "head_dim" in at.attrs:
         x, y = heads(at, x), heads(at, y)
-    y[...] = rms_norm_rows(x, w, float(at.attrs["eps"]))
+    y[...] = rms_norm_rows(x, weight[0] if weight else None, float(at.attrs["eps"]))
 
 
 def _residual_rms_norm(at: Operands) -> None:
@@ -69,16 +76,23 @@ def _operations(elements: int, rows: int) -> int:
     return 4 * elements + 4 * rows
 
 
+def _norm_operations(cost: CostView) -> int:
+    elements, rows = cost.elements(0), cost.dim(0, 0)
+    if "head_dim" in cost.attrs:
+        rows *= cost.attr("n_heads")
+    return _operations(elements, rows) - (elements if len(cost.inputs) == 1 else 0)
+
+
 _WEIGHT = weight("weight", "n", dtypes=FLOAT32)
 
 OPS = (
     OpDefinition(
         Op.RMS_NORM,
-        OpSignature((ROW, _WEIGHT), (activation("y", "R", "n"),), {"eps": EPS}),
+        OpSignature((ROW, replace(_WEIGHT, optional=True)), (activation("y", "R", "n"),), {"eps": EPS}),
         reference=_rms_norm,
-        operations=lambda cost: _operations(cost.elements(0), cost.elements(0) // cost.elements(1)),
-        per_head=OpSignature(
-            (HEAD_ROW, weight("weight", "head_dim", dtypes=FLOAT32)),
+        operations=_norm_operations,
+        variant=OpSignature(
+            (HEAD_ROW, replace(weight("weight", "head_dim", dtypes=FLOAT32), optional=True)),
             (activation("y", "R", "n_heads", "head_dim"),),
             {"eps": EPS, **HEADS},
         ),

@@ -1,10 +1,10 @@
-"""Additions, products, argmax, and the plain read that measures memory bandwidth."""
+"""Additions, products, factors, soft caps, argmax, and the plain read that measures memory bandwidth."""
 
 from __future__ import annotations
 
-from zinc_rt.kernels.cpu.packs import load_some, store_some
-from zinc_rt.kernels.cpu.structs import AddArgs, ArgmaxArgs, MulArgs, StepRecord, SumArgs
-from zinc_rt.kernels.maths import INFINITY, sigmoid
+from zinc_rt.kernels.cpu.packs import load_some, not_null, store_some
+from zinc_rt.kernels.cpu.structs import AddArgs, ArgmaxArgs, MulArgs, ScaleArgs, StepRecord, SumArgs
+from zinc_rt.kernels.maths import INFINITY, sigmoid, tanh
 from zinc_rt.lang.kernel import kernel
 from zinc_rt.lang.ops import (
     cast,
@@ -14,9 +14,10 @@ from zinc_rt.lang.ops import (
     reduce_add,
     regs,
     select,
+    splat,
     unroll,
 )
-from zinc_rt.lang.types import f32, i32, i64, ptr, vec
+from zinc_rt.lang.types import f32, i32, i64, ptr, u32, vec
 
 
 @kernel
@@ -30,6 +31,35 @@ def add(a: ptr[AddArgs], step: ptr[StepRecord], first: i32, last: i32, W: int):
             b = b + offset
         for at in range(0, n, W):
             store_some(a.y + offset, load_some(a.a + offset, at, n, W) + load_some(b, at, n, W), at, n, W)
+
+
+@kernel
+def scale(a: ptr[ScaleArgs], step: ptr[StepRecord], first: i32, last: i32, W: int, CHUNK: int, CAPPED: bool):
+    """Units: stretches of CHUNK elements of a row (the last may be short), row after row."""
+    n = a.n
+    chunks = i32(u32(n + (CHUNK - 1)) // CHUNK)
+    row = i32(u32(first) // u32(chunks))
+    part: i32 = first - row * chunks
+    for u in range(first, last):
+        offset = i64(row) * i64(n)
+        end: i32 = (part + 1) * CHUNK
+        if end > n:
+            end = n
+        number: f32 = a.number
+        if not_null(a.factors):
+            number = a.factors[step.positions[row]]
+        by = splat(number, W)
+        for at in range(part * CHUNK, end, W):
+            v = load_some(a.x + offset, at, n, W)
+            if CAPPED:
+                v = by * tanh(v / by)
+            else:
+                v = v * by
+            store_some(a.y + offset, v, at, n, W)
+        part += 1
+        if part == chunks:
+            part = 0
+            row += 1
 
 
 @kernel

@@ -23,10 +23,14 @@ def heads(
     P = max(w for w in (1, 2, 4, 8, 16) if w <= W and (PAIRS == 0 or PAIRS % w == 0))
     for u in range(first, last):
         x: ptr[f32] = a.x + (i64(row) * i64(n_heads) + i64(head)) * DIM
-        if not_null(a.weight):
+        if a.normed != 0:
             scale = splat(rms_scale(x, DIM, a.eps, W), V)
-            for i in unroll(0, DIM, V):
-                store(buffer, (load(x, i, lanes=V) * scale) * load(a.weight, i, lanes=V), i)
+            if not_null(a.weight):
+                for i in unroll(0, DIM, V):
+                    store(buffer, (load(x, i, lanes=V) * scale) * load(a.weight, i, lanes=V), i)
+            else:
+                for i in unroll(0, DIM, V):
+                    store(buffer, load(x, i, lanes=V) * scale, i)
             x = buffer
         position = step.positions[row]
         if PAIRS > 0:
@@ -64,14 +68,14 @@ def heads(
                 store(y, load(x, i, lanes=V), i)
         else:
             page = step.page_table[i64(step.slots[row]) * i64(step.max_pages) + i64(position >> PAGE_SHIFT)]
-            place = (i64(page) * i64(n_heads) + i64(head)) * (PAGE_TOKENS * DIM)
+            place = i64(page) * i64(n_heads) + i64(head)
             token = i64(position & (PAGE_TOKENS - 1))
             if not_null(a.k_cache):
-                k = a.k_cache + (place + token)
+                k = a.k_cache + ((place * i64(a.width) + i64(a.start)) * PAGE_TOKENS + token)
                 for i in range(DIM):
                     k[i64(i) * PAGE_TOKENS] = f16(x[i])
             else:
-                v = a.v_cache + (place + token * DIM)
+                v = a.v_cache + (place * PAGE_TOKENS + token) * DIM
                 for i in unroll(0, DIM, V):
                     store(v, f16(load(x, i, lanes=V)), i)
         head += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
 from zinc_rt.kernels.cpu.structs import BIASES, HALF_BIAS, NormArgs, Pack, PackArgs, StepRecord
 from zinc_rt.kernels.cpu.tiles import live_rows
-from zinc_rt.kernels.maths import INFINITY, MAGIC, MAGIC_BITS, silu
+from zinc_rt.kernels.maths import INFINITY, MAGIC, MAGIC_BITS, gated
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     array,
@@ -188,8 +188,12 @@ def norm(a: ptr[NormArgs], step: ptr[StepRecord], first: i32, last: i32, W: int)
         if not_null(a.residual):
             other = a.residual + i64(row) * i64(n)
             total = a.total + i64(row) * i64(n)
+            # A factor of 1 changes nothing.
+            share = splat(a.residual_scale, W)
+            whole = splat(a.total_scale, W)
             for at in range(0, n, W):
-                store_some(total, load_some(x, at, n, W) + load_some(other, at, n, W), at, n, W)
+                sums = load_some(x, at, n, W) + load_some(other, at, n, W) * share
+                store_some(total, sums * whole, at, n, W)
             x = total
         scale = splat(rms_scale(x, n, a.eps, W), W)
         wanted = not_null(a.y)
@@ -198,9 +202,12 @@ def norm(a: ptr[NormArgs], step: ptr[StepRecord], first: i32, last: i32, W: int)
         for at in range(0, n, GROUP):
             v = regs(vec[f32, W], GROUP // W)
             xs = padded(x, at, n, buffer, GROUP, W)
-            ws = padded(weight, at, n, buffer_w, GROUP, W)
             for i in unroll(GROUP // W):
-                v[i] = (load(xs, i * W, lanes=W) * scale) * load(ws, i * W, lanes=W)
+                v[i] = load(xs, i * W, lanes=W) * scale
+            if not_null(weight):
+                ws = padded(weight, at, n, buffer_w, GROUP, W)
+                for i in unroll(GROUP // W):
+                    v[i] = v[i] * load(ws, i * W, lanes=W)
             if wanted:
                 for i in unroll(GROUP // W):
                     store_some(y, v[i], at + i * W, n, W)
@@ -209,8 +216,8 @@ def norm(a: ptr[NormArgs], step: ptr[StepRecord], first: i32, last: i32, W: int)
 
 
 @kernel
-def pack(a: ptr[PackArgs], step: ptr[StepRecord], first: i32, last: i32, W: int, CHUNK: int):
-    """Units: stretches of CHUNK elements of a row (the last may be short), row after row."""
+def pack(a: ptr[PackArgs], step: ptr[StepRecord], first: i32, last: i32, W: int, CHUNK: int, ACT: str):
+    """Units: stretches of CHUNK elements of a row (the last may be short), row after row. ACT: see `gated`."""
     n = a.n
     rows = live_rows(step, a.by_logit)
     buffer = array(f32, GROUP, zero=False)
@@ -235,9 +242,11 @@ def pack(a: ptr[PackArgs], step: ptr[StepRecord], first: i32, last: i32, W: int,
             for i in unroll(GROUP // W):
                 v[i] = load(xs, i * W, lanes=W)
             if not_null(a.up):
-                ups = padded(a.up + offset, at, n, buffer, GROUP, W)
+                ups = padded(a.up + i64(source) * i64(a.up_n), at, n, buffer, GROUP, W)
+                alpha = splat(a.alpha, W)
+                limit = splat(a.limit, W)
                 for i in unroll(GROUP // W):
-                    v[i] = silu(v[i]) * load(ups, i * W, lanes=W)
+                    v[i] = gated(v[i], load(ups, i * W, lanes=W), alpha, limit, ACT)
             if not_null(a.y):
                 for i in unroll(GROUP // W):
                     store_some(a.y + offset, v[i], at + i * W, n, W)

@@ -1,7 +1,7 @@
-"""Recurrent layers: convolution, the gated delta rule and its gated norm, by channel or head through all rows of a step.
+"""Recurrent layers: convolution, the gated delta rule, its gated norm.
 
-A unit takes the step's rows in order, so each of its sequences goes from position to position with its state in the
-processor's cache.
+A unit is some channels or a head, and takes all rows of the step in order: a sequence goes from position to position
+with its state in the processor's cache.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from zinc_rt.lang.types import f32, i32, i64, ptr, u32, vec
 
 
 @kernel
-def conv1d(a: ptr[Conv1dArgs], step: ptr[StepRecord], first: i32, last: i32, TAPS: int, GATED: bool, CHUNK: int, W: int):
+def conv1d(
+    a: ptr[Conv1dArgs], step: ptr[StepRecord], first: i32, last: i32, TAPS: int, GATED: bool, CHUNK: int, W: int
+):
     """Units: CHUNK channels."""
     n = a.n
     for u in range(first, last):
@@ -59,7 +61,7 @@ def unit_head(x: ptr[f32], out: ptr[f32], eps: f32, factor: f32, DIM: int, V: in
 def delta_rule(
     s: ptr[f32], q: ptr[f32], k: ptr[f32], v: ptr[f32], y: ptr[f32], decay: f32, strength: f32, DIM: int, C: int, V: int
 ):
-    """One position of C * V of a head's values; s: its states f32[key][value]. The state is in the cache at the second pass."""
+    """One position of C * V of a head's values; s: its state f32[key][value], in the cache at the second pass."""
     g = splat(decay, V)
     r = regs(vec[f32, V], C)
     for i in range(DIM):

@@ -97,9 +97,7 @@ def keep_best_groups(choice: ptr[f32], key: ptr[i32], n: i32, groups: i32, used:
             if key[e] > key[first]:
                 second = first
                 first = e
-            elif second < 0:
-                second = e
-            elif key[e] > key[second]:
+            elif second < 0 or key[e] > key[second]:
                 second = e
         total: f32 = choice[first]
         if second >= 0:

@@ -23,6 +23,7 @@ class StepRecord:
     slots: ptr[i32]
     page_table: ptr[i32]  # [n_slots, max_pages]
     logit_rows: ptr[i32]
+    last_positions: ptr[i32]  # of each row's sequence, where rows see those behind them
 
 
 @struct
@@ -55,7 +56,10 @@ class EmbedArgs:
 
 @struct
 class NormArgs:
-    """total = x + residual (where there is one); y = norm(total); pack = y. Null: not wanted."""
+    """total = (x + residual * residual_scale) * total_scale (where there is a residual); y = norm(total); pack = y.
+
+    Null: not wanted; a null weight: none.
+    """
 
     x: ptr[f32]
     residual: ptr[f32]
@@ -66,11 +70,13 @@ class NormArgs:
     n: i32
     by_logit: i32  # 1: unit u is the row logit_rows[u], packed as row u
     eps: f32
+    residual_scale: f32
+    total_scale: f32
 
 
 @struct
 class PackArgs:
-    """pack = x, or pack = silu(x) * up; y likewise where wanted."""
+    """pack = x, or pack = activation(x) * up; y likewise where wanted. alpha, limit: of the activation "clamped"."""
 
     x: ptr[f32]
     up: ptr[f32]
@@ -78,6 +84,9 @@ class PackArgs:
     pack: ptr[Pack]
     n: i32
     by_logit: i32
+    up_n: i32  # elements from a row of up to the next
+    alpha: f32
+    limit: f32
 
 
 @struct
@@ -95,7 +104,9 @@ class MatmulArgs:
 
 @struct
 class HeadsArgs:
-    """One projection's heads: optional norm, optional rotation, then to `y` or into a cache (null: not there)."""
+    """One projection's heads: optional norm (without a weight where that is null), optional rotation, then to `y` or
+    into a cache (null: not there). In a cache of keys they are elements start .. of heads of `width` elements.
+    """
 
     x: ptr[f32]
     weight: ptr[f32]
@@ -105,18 +116,27 @@ class HeadsArgs:
     v_cache: ptr[f16]  # [page, head, 16, head_dim]
     n_heads: i32
     eps: f32
+    normed: i32
+    width: i32
+    start: i32
 
 
 @struct
 class AttentionArgs:
-    q: ptr[f32]  # [rows, heads, head_dim]
+    """q_rope: the last elements of queries, where they come apart. sinks, window, softcap: where there are such."""
+
+    q: ptr[f32]  # [rows, heads, head_dim], without the elements of q_rope
+    q_rope: ptr[f32]  # [rows, heads, elements]
     k_cache: ptr[f16]
     v_cache: ptr[f16]
-    y: ptr[f32]  # [rows, heads, head_dim]
-    partial: ptr[f32]  # [rows, splits, heads, head_dim + 16]: weighted values, then max and sum
+    sinks: ptr[f32]  # [heads]
+    y: ptr[f32]  # [rows, heads, value_dim]
+    partial: ptr[f32]  # [rows, splits, heads, value_dim + 16]: weighted values, then max and sum
     n_kv: i32
     max_splits: i32
+    window: i32  # positions that a row sees
     scale: f32
+    softcap: f32
 
 
 @struct
@@ -126,6 +146,17 @@ class AddArgs:
     y: ptr[f32]
     n: i32
     repeat: i32  # 1: b is one row, added to every row
+
+
+@struct
+class ScaleArgs:
+    """y = x times a number, times factors[position] where there is a table, or cap * tanh(x / cap)."""
+
+    x: ptr[f32]
+    y: ptr[f32]
+    factors: ptr[f32]
+    n: i32
+    number: f32
 
 
 @struct

@@ -1,13 +1,19 @@
 """Attention over the paged cache: one workgroup a (row, key-value head, split of 256 positions), then a merge.
 
 Lanes are positions for the scores and pairs of elements for the weighted values. The query heads of a key-value head
-are worked on together, so each key is loaded once, and each value once for every 256 / (DIM / 2) heads. Pages hold 16
-positions: caches f16[pages, 16, n_kv, DIM].
+are worked on together, so each key is loaded once, and each value once for every 256 / (VALUE / 2) heads. Pages hold 16
+positions: caches f16[pages, 16, n_kv, DIM] and [.., VALUE].
+
+With a window, workgroups are the splits from the first on that the row sees: what lies between the kernels has room for
+those alone.
+
+Constants: G query heads of a key-value head; DIM elements of a key, of which the last ROPE have their queries in
+`q_rope`, and then the first VALUE are the value; VALUE elements of a value; WINDOW, CAP, SINKS: whether there are such.
 """
 
 from __future__ import annotations
 
-from zinc_rt.kernels.maths import exp
+from zinc_rt.kernels.maths import exp, tanh
 from zinc_rt.kernels.rdna.quantize import quantize_four
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
@@ -34,15 +40,20 @@ from zinc_rt.lang.types import Space, f16, f32, i32, ptr, struct, u32, u64
 from zinc_rt.numerics import PAGE_SHIFT, PAGE_TOKENS, PAGES_OF_SPLIT, SPLIT, SPLIT_SHIFT, TREE_LANES
 
 INFINITY = float("inf")
+MANY = 8
+"""Heads of a lane up to which registers hold what two pages give; with more it takes less at once."""
 
 
 @struct
 class GpuAttentionArgs:
-    """q, y: f32[rows, heads, DIM]; values: f32[rows, max_splits, heads, DIM] and tops: f32[rows, max_splits, heads, 2]
-    (the greatest score, the sum of exponentials) are between the two kernels; sinks: f32[heads], with SINKS.
+    """q: f32[rows, heads, DIM - ROPE]; q_rope: f32[rows, heads, ROPE]; y: f32[rows, heads, VALUE].
+
+    values: f32[rows, max_splits, heads, VALUE] and tops: f32[rows, max_splits, heads, 2] (the greatest score, the sum of
+    exponentials) are between the two kernels; sinks: f32[heads], with SINKS; window: positions that a row sees.
     """
 
     q: ptr[f32]
+    q_rope: ptr[f32]
     k_cache: ptr[f16]
     v_cache: ptr[f16]
     y: ptr[f32]
@@ -58,13 +69,24 @@ class GpuAttentionArgs:
     max_pages: u32
     max_splits: u32
     n_kv: u32
+    window: u32
     scale: f32
+    softcap: f32
 
 
 @inline
 def unchanged(p: ptr[i32]):
     """What no kernel writes meanwhile, so that uniform loads are scalar ones."""
     return cast(p, ptr[u32, Space.CONSTANT])
+
+
+@inline
+def first_seen(a, length: u32, WINDOW: bool):
+    """The first position that a row sees, whose last is `length` - 1."""
+    first: u32 = 0
+    if WINDOW:
+        first = select(length > a.window, length - a.window, first)
+    return first
 
 
 @inline
@@ -78,8 +100,8 @@ def wave_max(x):
 
 @inline
 def scores_of(k: ptr[f16], q: ptr[f32], scores, G: int, DIM: int):
-    """scores[g] = the chain over a key's elements and query head g's."""
-    CHUNK = max(c for c in (8, 16, 32) if DIM % c == 0)
+    """Goes on with the chains scores[g] over DIM elements of a key and of query head g."""
+    CHUNK = max(c for c in (8, 16, 32) if DIM % c == 0 and (c == 8 or G <= MANY))
     queries = cast(q, ptr[f32, Space.CONSTANT])
     for start in range(u32(0), DIM, CHUNK):
         keys = tuple(f32(load(k + start, i, lanes=8, align=16)) for i in range(0, CHUNK, 8))
@@ -106,37 +128,50 @@ def add_values(values, weights, sums, n: int, HEADS: int):
 
 
 @kernel(workgroup=256)
-def attention(a: ptr[GpuAttentionArgs, Space.CONSTANT], G: int, DIM: int):
-    """Workgroups: splits in x, key-value heads in y, rows in z. G: query heads of a key-value head; DIM: of a head, a
-    multiple of 8 up to 512. A split that its row does not reach writes nothing.
+def attention(
+    a: ptr[GpuAttentionArgs, Space.CONSTANT], G: int, DIM: int, VALUE: int, ROPE: int = 0, WINDOW: bool = False,
+    CAP: bool = False,
+):  # fmt: skip
+    """Workgroups: splits in x, key-value heads in y, rows in z. DIM, ROPE and VALUE: multiples of 8; VALUE up to 512. A
+    split that its row does not reach writes nothing.
     """
-    ACROSS = DIM // 2
+    ACROSS = VALUE // 2
     PARTS = 256 // ACROSS
     HEADS = -(-G // PARTS)
     es = shared(f32, G * SPLIT)
     tops = shared(f32, G * 8)
-    split = workgroup_id(0)
+    place = workgroup_id(0)
     kv_head = workgroup_id(1)
     row = workgroup_id(2)
     n_kv = a.n_kv
     length = unchanged(a.positions)[row] + 1
+    lowest = first_seen(a, length, WINDOW)
+    split = place + (lowest >> SPLIT_SHIFT)
     if split * SPLIT < length:
         left = length - split * SPLIT
         count = select(left > SPLIT, left - left + SPLIT, left)
+        begin = select(lowest > split * SPLIT, lowest - split * SPLIT, lowest - lowest)
         pages = unchanged(a.page_table) + u64(unchanged(a.slots)[row]) * u64(a.max_pages) + split * PAGES_OF_SPLIT
         at = workitem_id()
         wave = first_lane(at >> 5)
         live = at < count
+        if WINDOW:
+            live = (at < count) & (at >= begin)
         here = select(live, at, count - 1)
         # A cache has fewer than 2^32 heads in all its pages.
         token = pages[here >> PAGE_SHIFT] * PAGE_TOKENS + (here & (PAGE_TOKENS - 1))
         k = a.k_cache + u64(token * n_kv + kv_head) * DIM
         head = u64(row) * u64(n_kv * G) + u64(kv_head * G)
         scores = regs(f32, G)
-        scores_of(k, a.q + head * DIM, scores, G, DIM)
+        scores_of(k, a.q + head * (DIM - ROPE), scores, G, DIM - ROPE)
+        if ROPE > 0:
+            scores_of(k + (DIM - ROPE), a.q_rope + head * ROPE, scores, G, ROPE)
         scale = a.scale
         for g in unroll(G):
-            scores[g] = select(live, scores[g] * scale, -INFINITY)
+            scores[g] = scores[g] * scale
+            if CAP:
+                scores[g] = a.softcap * tanh(scores[g] / a.softcap)
+            scores[g] = select(live, scores[g], -INFINITY)
             top = wave_max(scores[g])
             if lane_id() == 0:
                 tops[g * 8 + wave] = top
@@ -145,11 +180,11 @@ def attention(a: ptr[GpuAttentionArgs, Space.CONSTANT], G: int, DIM: int):
             top: f32 = tops[g * 8]
             for w in unroll(1, 8):
                 top = maximum(top, tops[g * 8 + w])
-            # The lanes beyond the end take e^0, which is thrown away.
+            # Lanes whose position is not seen take e^0, which is thrown away.
             e = exp(select(live, scores[g] - top, 0.0))
             es[g * SPLIT + at] = select(live, e, 0.0)
         barrier()
-        out = (u64(row) * u64(a.max_splits) + u64(split)) * u64(n_kv * G) + u64(kv_head * G)
+        out = (u64(row) * u64(a.max_splits) + u64(place)) * u64(n_kv * G) + u64(kv_head * G)
         for g in range(wave, u32(G), 8):
             total: f32 = 0.0
             for i in unroll(0, SPLIT, TREE_LANES):
@@ -163,35 +198,76 @@ def attention(a: ptr[GpuAttentionArgs, Space.CONSTANT], G: int, DIM: int):
         part = at // ACROSS
         element = (at - part * ACROSS) * 2
         if part < PARTS and part < G:
-            stride = n_kv * DIM
             sums = regs(f32, 2 * HEADS)
             # A part without a head of its own for one of its turns does the last head once more, and drops it.
             first_es = tuple(es + clamped(part + h * PARTS, G) * SPLIT for h in range(HEADS))
-            for two in range(count >> (PAGE_SHIFT + 1)):
-                # Both pages' values are asked for before the first of them is needed.
-                page = two * 2
-                first = values_of(value_at(a, pages[page], kv_head, element, n_kv, DIM), stride, PAGE_TOKENS)
-                second = values_of(value_at(a, pages[page + 1], kv_head, element, n_kv, DIM), stride, PAGE_TOKENS)
-                add_values(first, tuple(p + page * PAGE_TOKENS for p in first_es), sums, PAGE_TOKENS, HEADS)
-                second_es = tuple(p + (page * PAGE_TOKENS + PAGE_TOKENS) for p in first_es)
-                add_values(second, second_es, sums, PAGE_TOKENS, HEADS)
-            if count & PAGE_TOKENS != 0:
-                page = (count >> (PAGE_SHIFT + 1)) * 2
-                last = values_of(value_at(a, pages[page], kv_head, element, n_kv, DIM), stride, PAGE_TOKENS)
-                add_values(last, tuple(p + page * PAGE_TOKENS for p in first_es), sums, PAGE_TOKENS, HEADS)
-            rest = count & (PAGE_TOKENS - 1)
-            if rest != 0:
-                page = count >> PAGE_SHIFT
-                v: ptr[f16] = value_at(a, pages[page], kv_head, element, n_kv, DIM)
-                for i in range(rest):
-                    add_values(
-                        values_of(v, stride, 1), tuple(p + (page * PAGE_TOKENS + i) for p in first_es), sums, 1, HEADS
-                    )  # fmt: skip
-                    v = v + stride
+            weigh_values(a, pages, first_es, sums, kv_head, element, begin, count, HEADS, DIM, VALUE, ROPE, WINDOW)
             for h in unroll(HEADS):
                 g = part + h * PARTS
                 if g < G:
-                    store(a.values, concat(sums[2 * h], sums[2 * h + 1]), (out + u64(g)) * DIM + u64(element), align=8)
+                    store(
+                        a.values, concat(sums[2 * h], sums[2 * h + 1]), (out + u64(g)) * VALUE + u64(element), align=8
+                    )  # fmt: skip
+
+
+@inline
+def weigh_values(
+    a, pages, es, sums, kv_head: u32, element: u32, begin: u32, count: u32, HEADS: int, DIM: int, VALUE: int, ROPE: int,
+    WINDOW: bool,
+):  # fmt: skip
+    """sums[h] = the chains over the split's positions begin .. count - 1, for two elements; es: each head's weights."""
+    n_kv = a.n_kv
+    WIDTH = DIM if ROPE > 0 else VALUE
+    stride = n_kv * WIDTH
+    base = a.k_cache if ROPE > 0 else a.v_cache
+    start: u32 = 0  # the first page that is seen as a whole
+    if WINDOW:
+        start = (begin + (PAGE_TOKENS - 1)) >> PAGE_SHIFT
+        some_values(
+            base, pages, es, sums, kv_head, element, begin, smaller(count, start * PAGE_TOKENS), n_kv, HEADS, WIDTH
+        )  # fmt: skip
+    whole = count >> PAGE_SHIFT
+    if not WINDOW or start <= whole:
+        if HEADS > MANY:
+            for page in range(start, whole):
+                v: ptr[f16] = value_at(base, pages[page], kv_head, element, n_kv, WIDTH)
+                for t in range(u32(0), PAGE_TOKENS, 4):
+                    add_values(values_of(v, stride, 4), tuple(p + (page * PAGE_TOKENS + t) for p in es), sums, 4, HEADS)
+                    v = v + stride * 4
+            start = whole
+        for two in range((whole - start) >> 1):
+            # Both pages' values are asked for before the first of them is needed.
+            page = two * 2 + start
+            first = values_of(value_at(base, pages[page], kv_head, element, n_kv, WIDTH), stride, PAGE_TOKENS)
+            second = values_of(value_at(base, pages[page + 1], kv_head, element, n_kv, WIDTH), stride, PAGE_TOKENS)
+            add_values(first, tuple(p + page * PAGE_TOKENS for p in es), sums, PAGE_TOKENS, HEADS)
+            second_es = tuple(p + (page * PAGE_TOKENS + PAGE_TOKENS) for p in es)
+            add_values(second, second_es, sums, PAGE_TOKENS, HEADS)
+        if (whole - start) & 1 != 0:
+            page = whole - 1
+            last = values_of(value_at(base, pages[page], kv_head, element, n_kv, WIDTH), stride, PAGE_TOKENS)
+            add_values(last, tuple(p + page * PAGE_TOKENS for p in es), sums, PAGE_TOKENS, HEADS)
+        some_values(base, pages, es, sums, kv_head, element, whole * PAGE_TOKENS, count, n_kv, HEADS, WIDTH)
+
+
+@inline
+def some_values(
+    base, pages, es, sums, kv_head: u32, element: u32, begin: u32, end: u32, n_kv: u32, HEADS: int, WIDTH: int
+):
+    """The positions begin .. end - 1 of one page, one after another."""
+    if begin < end:
+        stride = n_kv * WIDTH
+        token = begin & (PAGE_TOKENS - 1)
+        v: ptr[f16] = value_at(base, pages[begin >> PAGE_SHIFT], kv_head, element, n_kv, WIDTH) + token * stride
+        for i in range(begin, end):
+            add_values(values_of(v, stride, 1), tuple(p + i for p in es), sums, 1, HEADS)
+            v = v + stride
+
+
+@inline
+def smaller(a: u32, b: u32):
+    """The smaller of two."""
+    return select(a < b, a, b)
 
 
 @inline
@@ -201,23 +277,29 @@ def clamped(x: u32, n: int):
 
 
 @inline
-def value_at(a, page: u32, kv_head: u32, element: u32, n_kv: u32, DIM: int):
+def value_at(base, page: u32, kv_head: u32, element: u32, n_kv: u32, WIDTH: int):
     """The value of a page's first position, from an element on."""
-    return a.v_cache + ((u64(page) * PAGE_TOKENS * u64(n_kv) + u64(kv_head)) * DIM + u64(element))
+    return base + ((u64(page) * PAGE_TOKENS * u64(n_kv) + u64(kv_head)) * WIDTH + u64(element))
+
+
+@inline
+def splits_of(a, length: u32, WINDOW: bool):
+    """How many splits a row sees something of."""
+    return ((length + (SPLIT - 1)) >> SPLIT_SHIFT) - (first_seen(a, length, WINDOW) >> SPLIT_SHIFT)
 
 
 @kernel(workgroup=64)
-def merge(a: ptr[GpuAttentionArgs, Space.CONSTANT], G: int, DIM: int, SINKS: bool = False):
+def merge(a: ptr[GpuAttentionArgs, Space.CONSTANT], G: int, VALUE: int, WINDOW: bool = False, SINKS: bool = False):
     """y from the splits: workgroups are heads in x, rows in y."""
     head = workgroup_id(0)
     row = workgroup_id(1)
     heads = u64(a.n_kv * G)
-    splits = (unchanged(a.positions)[row] + SPLIT) >> SPLIT_SHIFT
+    splits = splits_of(a, unchanged(a.positions)[row] + 1, WINDOW)
     first = u64(row) * u64(a.max_splits) * heads + u64(head)
-    for d in range(workitem_id(), u32(DIM), 64):
+    for d in range(workitem_id(), u32(VALUE), 64):
         top: f32 = a.tops[first * 2]
         total: f32 = a.tops[first * 2 + 1]
-        value: f32 = a.values[first * DIM + u64(d)]
+        value: f32 = a.values[first * VALUE + u64(d)]
         for s in range(u32(1), splits):
             here = first + u64(s) * heads
             m = a.tops[here * 2]
@@ -225,7 +307,7 @@ def merge(a: ptr[GpuAttentionArgs, Space.CONSTANT], G: int, DIM: int, SINKS: boo
             old = exp(top - merged)
             new = exp(m - merged)
             total = (total * old) + (a.tops[here * 2 + 1] * new)
-            value = (value * old) + (a.values[here * DIM + u64(d)] * new)
+            value = (value * old) + (a.values[here * VALUE + u64(d)] * new)
             top = merged
         if SINKS:
             sink = a.sinks[head]
@@ -234,12 +316,14 @@ def merge(a: ptr[GpuAttentionArgs, Space.CONSTANT], G: int, DIM: int, SINKS: boo
                 old = exp(top - merged)
                 total = (total * old) + exp(sink - merged)
                 value = value * old
-        a.y[(u64(row) * heads + u64(head)) * DIM + u64(d)] = value / total
+        a.y[(u64(row) * heads + u64(head)) * VALUE + u64(d)] = value / total
 
 
 @kernel(workgroup=128)
-def merge_quantized(a: ptr[GpuAttentionArgs, Space.CONSTANT], G: int, DIM: int):
-    """As `merge`, stored as `quantize` does; DIM is a multiple of 32. A wave a head, four a workgroup: workgroups are
+def merge_quantized(
+    a: ptr[GpuAttentionArgs, Space.CONSTANT], G: int, VALUE: int, WINDOW: bool = False, SINKS: bool = False
+):
+    """As `merge`, stored as `quantize` does; VALUE is a multiple of 32. A wave a head, four a workgroup: workgroups are
     ceil(heads / 4) in x, rows in y.
     """
     heads = a.n_kv * G
@@ -247,26 +331,33 @@ def merge_quantized(a: ptr[GpuAttentionArgs, Space.CONSTANT], G: int, DIM: int):
     row = workgroup_id(1)
     quants, scales, sums = a.quants, a.scales, a.sums
     if head < heads:
-        splits = (unchanged(a.positions)[row] + SPLIT) >> SPLIT_SHIFT
+        splits = splits_of(a, unchanged(a.positions)[row] + 1, WINDOW)
         first = u64(row) * u64(a.max_splits) * u64(heads) + u64(head)
         tops: ptr[f32] = a.tops + first * 2
-        out = (row * heads + head) * (DIM // 4)
-        for start in unroll(0, DIM // 4, 32):
+        out = (row * heads + head) * (VALUE // 4)
+        for start in unroll(0, VALUE // 4, 32):
             d = lane_id() + start
-            live = d < DIM // 4
+            live = d < VALUE // 4
             here = select(live, d, d - d) * 4
-            values: ptr[f32] = a.values + first * DIM
+            values: ptr[f32] = a.values + first * VALUE
             best = load(tops, lanes=2)
             value = load(values, here, lanes=4, align=16)
             top: f32 = best[0]
             total: f32 = best[1]
             for s in range(u32(1), splits):
                 other = load(tops, u64(s) * u64(heads * 2), lanes=2)
-                others = load(values, u64(s) * u64(heads * DIM) + u64(here), lanes=4, align=16)
+                others = load(values, u64(s) * u64(heads * VALUE) + u64(here), lanes=4, align=16)
                 merged = maximum(top, other[0])
                 old = exp(top - merged)
                 new = exp(other[0] - merged)
                 total = (total * old) + (other[1] * new)
                 value = (value * splat(old, 4)) + (others * splat(new, 4))
                 top = merged
+            if SINKS:
+                sink = a.sinks[head]
+                if sink == sink:  # noqa: PLR0124 (not a NaN)
+                    merged = maximum(top, sink)
+                    old = exp(top - merged)
+                    total = (total * old) + exp(sink - merged)
+                    value = value * splat(old, 4)
             quantize_four(value / splat(total, 4), quants, scales, sums, out + d, live)

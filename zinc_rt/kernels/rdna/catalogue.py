@@ -70,15 +70,20 @@ BOUNDARY: Final[Mapping[str, KernelEntry]] = MappingProxyType(_boundary())
 def _decode() -> dict[str, KernelEntry]:
     out = {
         "quantize": _entry(quantize.quantize, "x q d s n", "ceil(n / 1024)"),
-        "rms_norm": _entry(norm.rms_norm, "x w y n eps", "rows"),
+        "rms_norm": _entry(norm.rms_norm, "x w y n eps", "rows", WEIGHT=True),
         "residual_rms_norm": _entry(norm.residual_rms_norm, "x residual w total y n eps", "rows"),
         "add": _entry(elementwise.add, "a b y n", "ceil(n / 1024)"),
         "add_row": _entry(elementwise.add_row, "a b y n", "ceil(n / 256), rows"),
-        "swiglu": _entry(elementwise.swiglu, "gate up y n", "ceil(n / 1024)"),
+        "swiglu": _entry(elementwise.swiglu, "gate up y n alpha limit", "ceil(n / 1024)", ACT="silu"),
+        "swiglu_quantized": _entry(
+            quantize.swiglu_quantized, "gate up q d s n alpha limit", "ceil(n / 1024)", ACT="silu"
+        ),
+        "scale": _entry(elementwise.scale, "x y number n", "ceil(n / 1024)", WHAT="scale"),
+        "softcap": _entry(elementwise.scale, "x y number n", "ceil(n / 1024)", WHAT="softcap"),
+        "position_scale": _entry(elementwise.position_scale, "x positions factors y n", "ceil(n / 256), rows"),
         "move": _entry(elementwise.move, "x y n", "ceil(n / 1024)"),
-        "norm_quantized": _entry(norm.norm_quantized, "x w q d s n eps", "rows"),
+        "norm_quantized": _entry(norm.norm_quantized, "x w q d s n eps", "rows", WEIGHT=True),
         "residual_norm_quantized": _entry(norm.residual_norm_quantized, "x residual w total q d s n eps", "rows"),
-        "swiglu_quantized": _entry(quantize.swiglu_quantized, "gate up q d s n", "ceil(n / 1024)"),
         "argmax": _entry(argmax.argmax, "x y n", "rows"),
         "argmax_parts": _entry(argmax.argmax_parts, "x tops places n parts", "ceil(n / 2048), rows"),
         "argmax_merge": _entry(argmax.argmax_merge, "tops places y parts", "rows"),
@@ -117,20 +122,61 @@ def matvec_rows(kind: str, rows: int, *, bias: bool = False) -> KernelEntry:
     return _entry(function, f"w q d s {between} n_groups n_rows", groups, FMT=kind, M=rows)
 
 
-def heads_kernel(dim: int, pairs: int, *, interleaved: bool, norm: bool, cache: bool) -> KernelEntry:
-    """Heads of `dim` elements, 2 * `pairs` of them rotated; see `heads.HeadsArgs`."""
-    constants = {"DIM": dim, "PAIRS": pairs, "INTERLEAVED": interleaved, "NORM": norm, "CACHE": cache}
+def gate_kernels(activation: str) -> tuple[KernelEntry, KernelEntry, KernelEntry]:
+    """activation(gate) * up as floats, as int8, and as floats of a part of up; see `zinc_rt.kernels.maths.gated`."""
+    rest, part = "n alpha limit", "n start width alpha limit"
+    return (
+        _entry(elementwise.swiglu, f"gate up y {rest}", "ceil(n / 1024)", ACT=activation),
+        _entry(quantize.swiglu_quantized, f"gate up q d s {rest}", "ceil(n / 1024)", ACT=activation),
+        _entry(elementwise.swiglu_part, f"gate up y {part}", "ceil(n / 256), rows", ACT=activation),
+    )
+
+
+def plain_norm(*, quantized: bool) -> KernelEntry:
+    """The RMS norm of rows without a weight; the argument w is not read."""
+    if quantized:
+        return _entry(norm.norm_quantized, "x w q d s n eps", "rows", WEIGHT=False)
+    return _entry(norm.rms_norm, "x w y n eps", "rows", WEIGHT=False)
+
+
+def sum_norm(*, weight: bool, quantized: bool) -> KernelEntry:
+    """The norm of a sum with factors; see `norm.GpuSumNormArgs`."""
+    return _entry(norm.sum_norm, "a", "rows", WEIGHT=weight, QUANTIZED=quantized)
+
+
+def heads_kernel(
+    dim: int, pairs: int, *, interleaved: bool, norm: bool, cache: bool, weight: bool | None = None, row: int = 0,
+    start: int = 0,
+) -> KernelEntry:  # fmt: skip
+    """Heads of `dim` elements, 2 * `pairs` of them rotated; weight: whether the norm has one; not said: it does.
+
+    row, start: they are elements start .. of heads of `row` elements in the cache, 0 for `dim`. See `heads.GpuHeadsArgs`.
+    """
+    constants = {
+        "DIM": dim, "PAIRS": pairs, "INTERLEAVED": interleaved, "NORM": norm,
+        "WEIGHT": norm if weight is None else weight, "CACHE": cache, "ROW": row or dim, "START": start,
+    }  # fmt: skip
     return _entry(heads.heads, "a", "ceil(n_rows * n_heads / 4)", **constants)
 
 
-def merge_quantized(dim: int, group: int) -> KernelEntry:
-    """The merge of `attention_kernels` whose result is quantised; dim: a multiple of 32."""
-    return _entry(attention.merge_quantized, "a", "ceil(heads / 4), rows", G=group, DIM=dim)
+def merge_quantized(value_dim: int, group: int, *, window: bool = False, sinks: bool = False) -> KernelEntry:
+    """The merge of `attention_kernels` whose result is quantised; value_dim: a multiple of 32."""
+    constants = {"G": group, "VALUE": value_dim, "WINDOW": window, "SINKS": sinks}
+    return _entry(attention.merge_quantized, "a", "ceil(heads / 4), rows", **constants)
 
 
-def attention_kernels(dim: int, group: int, *, sinks: bool = False) -> tuple[KernelEntry, KernelEntry]:
-    """The splits and their merge, for `group` query heads to a key-value head; see `attention.AttentionArgs`."""
+def attention_kernels(
+    dim: int, group: int, *, value_dim: int | None = None, rope: int = 0, window: bool = False, cap: bool = False,
+    sinks: bool = False,
+) -> tuple[KernelEntry, KernelEntry]:  # fmt: skip
+    """The splits and their merge, for `group` query heads to a key-value head; see `attention.GpuAttentionArgs`.
+
+    dim: elements of a key. value_dim: of a value, as many if not said. rope: see the kernel.
+    """
+    value = dim - rope if value_dim is None else value_dim
+    constants = {"G": group, "DIM": dim, "VALUE": value, "ROPE": rope, "WINDOW": window, "CAP": cap}
+    merging = {"G": group, "VALUE": value, "WINDOW": window, "SINKS": sinks}
     return (
-        _entry(attention.attention, "a", "splits, n_kv, rows", G=group, DIM=dim),
-        _entry(attention.merge, "a", "heads, rows", G=group, DIM=dim, SINKS=sinks),
+        _entry(attention.attention, "a", "splits, n_kv, rows", **constants),
+        _entry(attention.merge, "a", "heads, rows", **merging),
     )

@@ -1,11 +1,11 @@
-"""Additions, SwiGLU and moving memory, four elements a lane."""
+"""Additions, gates, factors, soft caps and moving memory, four elements a lane."""
 
 from __future__ import annotations
 
-from zinc_rt.kernels.maths import silu
+from zinc_rt.kernels.maths import gated, tanh
 from zinc_rt.lang.kernel import inline, kernel
-from zinc_rt.lang.ops import load, store, workgroup_id, workitem_id
-from zinc_rt.lang.types import f32, ptr, u32, u64
+from zinc_rt.lang.ops import cast, load, splat, static_assert, store, workgroup_id, workitem_id
+from zinc_rt.lang.types import Space, f32, ptr, u32, u64
 
 
 @inline
@@ -35,14 +35,62 @@ def add_row(a: ptr[f32], b: ptr[f32], y: ptr[f32], n: u32):
 
 
 @kernel(workgroup=256)
-def swiglu(gate: ptr[f32], up: ptr[f32], y: ptr[f32], n: u32):
-    """y = silu(gate) * up, n elements; a workgroup does 1024. y may be gate or up."""
+def swiglu(gate: ptr[f32], up: ptr[f32], y: ptr[f32], n: u32, alpha: f32, limit: f32, ACT: str):
+    """y = activation(gate) * up, n elements; a workgroup does 1024. y may be gate or up. See `gated`."""
     at = own_four()
     if at * 4 + 4 <= n:
-        store(y, silu(load(gate, at * 4, lanes=4)) * load(up, at * 4, lanes=4), at * 4)
+        four = gated(
+            load(gate, at * 4, lanes=4), load(up, at * 4, lanes=4), splat(alpha, 4), splat(limit, 4), ACT
+        )  # fmt: skip
+        store(y, four, at * 4)
     else:
         for i in range(at * 4, n):
-            y[i] = silu(gate[i]) * up[i]
+            y[i] = gated(gate[i], up[i], alpha, limit, ACT)
+
+
+@kernel(workgroup=256)
+def swiglu_part(
+    gate: ptr[f32], up: ptr[f32], y: ptr[f32], n: u32, start: u32, width: u32, alpha: f32, limit: f32, ACT: str
+):  # fmt: skip
+    """As `swiglu` for rows of n elements and elements start ... of up's, which are `width` long; ceil(n / 256)
+    workgroups in x, a row each in y.
+    """
+    i = workgroup_id(0) * 256 + workitem_id()
+    if i < n:
+        row = u64(workgroup_id(1))
+        at = row * u64(n) + u64(i)
+        y[at] = gated(gate[at], up[row * u64(width) + u64(start + i)], alpha, limit, ACT)
+
+
+@inline
+def scaled(v, number, WHAT: str):
+    """v times the number, or held under it."""
+    if WHAT == "softcap":
+        return number * tanh(v / number)
+    static_assert(WHAT == "scale", f"scale does not know {WHAT}")
+    return v * number
+
+
+@kernel(workgroup=256)
+def scale(x: ptr[f32], y: ptr[f32], number: f32, n: u32, WHAT: str):
+    """y = x times the number, or held under it, n elements; a workgroup does 1024. y may be x."""
+    at = own_four()
+    if at * 4 + 4 <= n:
+        store(y, scaled(load(x, at * 4, lanes=4), splat(number, 4), WHAT), at * 4)
+    else:
+        for i in range(at * 4, n):
+            y[i] = scaled(x[i], number, WHAT)
+
+
+@kernel(workgroup=256)
+def position_scale(x: ptr[f32], positions: ptr[u32], factors: ptr[f32], y: ptr[f32], n: u32):
+    """y[row] = x[row] * factors[positions[row]], rows of n elements; ceil(n / 256) workgroups in x, a row each in y."""
+    i = workgroup_id(0) * 256 + workitem_id()
+    row = workgroup_id(1)
+    number = cast(factors, ptr[f32, Space.CONSTANT])[cast(positions, ptr[u32, Space.CONSTANT])[row]]
+    if i < n:
+        at = u64(row) * u64(n) + u64(i)
+        y[at] = x[at] * number
 
 
 @kernel(workgroup=256)

@@ -27,7 +27,7 @@ WAVES = 4
 
 @struct
 class GpuHeadsArgs:
-    """x, y: f32[rows, n_heads, DIM]; weight: f32[DIM], with NORM; cache: instead of y, with CACHE."""
+    """x, y: f32[rows, n_heads, DIM]; weight: f32[DIM], with WEIGHT; cache: instead of y, with CACHE."""
 
     x: ptr[f32]
     y: ptr[f32]
@@ -82,18 +82,20 @@ def within(i: u32, start: int, n: int):
 
 
 @inline
-def loaded(x: ptr[f32], weight: ptr[f32], i, NORM: bool):
+def loaded(x: ptr[f32], weight: ptr[f32], i, WEIGHT: bool):
     """Element i and its weight."""
-    if NORM:
+    if WEIGHT:
         return x[i], weight[i]
     return x[i], x[i]
 
 
 @inline
-def normed(element, scale, NORM: bool):
+def normed(element, scale, NORM: bool, WEIGHT: bool):
     """What the norm makes of it."""
-    if NORM:
+    if WEIGHT:
         return (element[0] * scale) * element[1]
+    elif NORM:
+        return element[0] * scale
     return element[0]
 
 
@@ -115,8 +117,15 @@ def put(y: ptr[f32], cache: ptr[f16], i, value, CACHE: bool):
 
 
 @kernel(workgroup=128)
-def heads(a: ptr[GpuHeadsArgs, Space.CONSTANT], DIM: int, PAIRS: int, INTERLEAVED: bool, NORM: bool, CACHE: bool):
-    """All heads of all rows, four a workgroup. PAIRS: rotated pairs of a head, 0 for none."""
+def heads(
+    a: ptr[GpuHeadsArgs, Space.CONSTANT], DIM: int, PAIRS: int, INTERLEAVED: bool, NORM: bool, WEIGHT: bool,
+    CACHE: bool,
+    ROW: int,
+    START: int,
+):  # fmt: skip
+    """All heads of all rows, four a workgroup. PAIRS: rotated pairs of a head, 0 for none; WEIGHT: whether the norm has
+    weights.
+    """
     n_heads = a.n_heads
     unit = workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)
     if unit < a.n_rows * n_heads:
@@ -131,25 +140,25 @@ def heads(a: ptr[GpuHeadsArgs, Space.CONSTANT], DIM: int, PAIRS: int, INTERLEAVE
             page = cast(a.page_table, ptr[u32, Space.CONSTANT])[entry]
             token = u64(page) * PAGE_TOKENS + u64(position & (PAGE_TOKENS - 1))
             place = token * u64(n_heads) + u64(unit - row * n_heads)
-            cache = a.cache + place * DIM
+            cache = a.cache + (place * ROW + START)
         else:
             y = a.y + u64(unit) * DIM
         # All that comes from memory is asked for before the first of it is needed; lanes beyond the end take the first.
         cosines = a.table + u64(position) * (2 * PAIRS)
         turns = tuple(within(lane_id() + start, start, PAIRS) for start in range(0, PAIRS, 32))
         places = tuple(pair_of(i, PAIRS, INTERLEAVED) for i in turns)
-        pairs = tuple((loaded(x, a.weight, pair[0], NORM), loaded(x, a.weight, pair[1], NORM)) for pair in places)
+        pairs = tuple((loaded(x, a.weight, pair[0], WEIGHT), loaded(x, a.weight, pair[1], WEIGHT)) for pair in places)
         angles = tuple((cosines[i], cosines[i + PAIRS]) for i in turns)
         others = tuple(
             within(lane_id() + start, start, DIM - 2 * PAIRS) + 2 * PAIRS for start in range(0, DIM - 2 * PAIRS, 32)
         )
-        rest = tuple(loaded(x, a.weight, i, NORM) for i in others)
+        rest = tuple(loaded(x, a.weight, i, WEIGHT) for i in others)
         scale: f32 = 1.0
         if NORM:
             scale = head_scale(x, a.eps, DIM)
         for k in unroll(len(turns)):
-            p = normed(pairs[k][0], scale, NORM)
-            q = normed(pairs[k][1], scale, NORM)
+            p = normed(pairs[k][0], scale, NORM, WEIGHT)
+            q = normed(pairs[k][1], scale, NORM, WEIGHT)
             c = angles[k][0]
             s = angles[k][1]
             if lane_id() + k * 32 < PAIRS:
@@ -158,4 +167,4 @@ def heads(a: ptr[GpuHeadsArgs, Space.CONSTANT], DIM: int, PAIRS: int, INTERLEAVE
         for k in unroll(len(rest)):
             i = lane_id() + (2 * PAIRS + k * 32)
             if i < DIM:
-                put(y, cache, i, normed(rest[k], scale, NORM), CACHE)
+                put(y, cache, i, normed(rest[k], scale, NORM, WEIGHT), CACHE)

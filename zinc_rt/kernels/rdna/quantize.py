@@ -6,7 +6,7 @@ of the last 16 in the high half, as i16 (halves with scales of their own need th
 
 from __future__ import annotations
 
-from zinc_rt.kernels.maths import silu
+from zinc_rt.kernels.maths import gated
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     absolute,
@@ -15,6 +15,7 @@ from zinc_rt.lang.ops import (
     maximum,
     rint,
     select,
+    splat,
     unroll,
     wave_shuffle_xor,
     workgroup_id,
@@ -68,10 +69,14 @@ def quantize(x: ptr[f32], q: ptr[i8], d: ptr[f32], s: ptr[u32], n: u32):
 
 
 @kernel(workgroup=256)
-def swiglu_quantized(gate: ptr[f32], up: ptr[f32], q: ptr[i8], d: ptr[f32], s: ptr[u32], n: u32):
-    """silu(gate) * up as `quantize` stores it, n elements: whole groups. A workgroup does 1024."""
+def swiglu_quantized(
+    gate: ptr[f32], up: ptr[f32], q: ptr[i8], d: ptr[f32], s: ptr[u32], n: u32, alpha: f32, limit: f32, ACT: str
+):  # fmt: skip
+    """activation(gate) * up as `quantize` stores it, n elements: whole groups. A workgroup does 1024. See `gated`."""
     at = workgroup_id(0) * 256 + workitem_id()
     live = at < n >> 2
     here = select(live, at, at - at) * 4
-    v = silu(load(gate, here, lanes=4, align=16)) * load(up, here, lanes=4, align=16)
+    v = gated(
+        load(gate, here, lanes=4, align=16), load(up, here, lanes=4, align=16), splat(alpha, 4), splat(limit, 4), ACT
+    )  # fmt: skip
     quantize_four(v, cast(q, ptr[u32]), d, s, at, live)

@@ -25,12 +25,19 @@ _TINY_PRODUCT = 2.0**-131
 _MIN_NORMAL = 2.0**-126
 
 
-def fma_chain(a: npt.NDArray[np.floating], b: npt.NDArray[np.floating], first_row: I64 | None = None) -> F32:
+def fma_chain(
+    a: npt.NDArray[np.floating],
+    b: npt.NDArray[np.floating],
+    first_row: I64 | None = None,
+    stop_row: I64 | None = None,
+) -> F32:
     """Fold `acc = fma(a_i, b_i, acc)` over the first axis, starting from +0.0.
 
     a, b: float16, float32 or float64 holding such values, broadcast against each other to [n, rows, ...].
     first_row: i64[n], rising, or None. Step i touches rows `first_row[i]:` only; the causal mask of attention, where
         rows are queries in ascending position and step i is a key that only later queries may see.
+    stop_row: i64[n], rising, with first_row. Step i touches no rows from `stop_row[i]` on: those whose window has
+        left the key behind.
     Returns f32[rows, ...].
     """
     shape = np.broadcast_shapes(a.shape, b.shape)
@@ -50,11 +57,13 @@ def fma_chain(a: npt.NDArray[np.floating], b: npt.NDArray[np.floating], first_ro
         for i in range(m):
             product, total = products[i], sums[i]
             r = 0 if first_row is None else int(first_row[start + i])
-            if r:
+            stop = shape[1] if stop_row is None else int(stop_row[start + i])
+            if r or stop_row is not None:
                 product[:r] = 0.0  # leaves these rows' sums exact, so they are never in doubt
+                product[stop:] = 0.0
                 np.add(product, wide, out=total)
-                acc[r:] = total[r:]
-                wide[r:] = acc[r:]
+                acc[r:stop] = total[r:stop]
+                wide[r:stop] = acc[r:stop]
             else:
                 np.add(product, wide, out=total)
                 acc[...] = total
@@ -67,6 +76,8 @@ def fma_chain(a: npt.NDArray[np.floating], b: npt.NDArray[np.floating], first_ro
         at = np.unravel_index(columns, shape[1:])
         a, b = (np.moveaxis(np.broadcast_to(x, shape), 0, -1)[at].T for x in (a, b))
         active = None if first_row is None else at[0][None, :] >= first_row[:, None]
+        if active is not None and stop_row is not None:
+            active &= at[0][None, :] < stop_row[:, None]
         acc[at] = _exact_chain(np.multiply(a, b, dtype=np.float64), active)
     return acc
 

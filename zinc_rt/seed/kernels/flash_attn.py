@@ -7,8 +7,8 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.ir.ops.attention import attend_rows
 from zinc_rt.kernels.reference.arith import F32
+from zinc_rt.kernels.reference.attention import Scores, attend_rows
 from zinc_rt.seed.kernels.checks import as_f32, exact_length
 from zinc_rt.seed.kernels.errors import ShapeMismatch
 
@@ -56,7 +56,6 @@ def flash_attn(
         k.reshape(shape),
         v.reshape(shape),
         np.array([seq_len - 1]),
-        1.0 / math.sqrt(head_dim),
-        sinks,
+        Scores(1.0 / math.sqrt(head_dim), sinks=sinks),
     )
     output.reshape(-1)[...] = result.reshape(-1)

@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
-from zinc_rt.backends.amdgpu.lowering import GPU, GpuLowering, pack_keys, wanted_key
-from zinc_rt.backends.amdgpu.operations import TempSpec
+from collections.abc import Sequence
+from typing import Any
+
+from zinc_rt.backends.amdgpu.lowering import FOUR, GPU, GpuLowering, pack_keys, wanted_key
+from zinc_rt.backends.amdgpu.operations import ArgumentBlock, TempSpec
+from zinc_rt.backends.arrays import n_bytes
 from zinc_rt.backends.fusion import Gate, NormRows, Single
+from zinc_rt.backends.lowering import Counted
 from zinc_rt.ir.op import Op
-from zinc_rt.kernels.rdna.catalogue import DECODE, FLOATS
+from zinc_rt.ir.ops import product_weights
+from zinc_rt.kernels.rdna.catalogue import DECODE, FLOATS, KernelEntry, gate_kernels, plain_norm, sum_norm
+from zinc_rt.kernels.rdna.norm import GpuSumNormArgs
+
+HOST_TABLE = 256 << 20
+"""Bytes from which on a table of which steps read rows alone stays in the host's memory."""
 
 
 @GPU.lowers(Op.EMBED)
 def embed(low: GpuLowering, single: Single) -> None:
-    """Rows of the file's table."""
+    """Rows of the file's table; of a large one that no product reads, the host brings them."""
     (ids, table), y = single.node.inputs, single.node.outputs[0]
     width = int(low.graph.buffer(table).shape[1])
     kind = low.format_of(single.node, table)
     span = 256 if kind in FLOATS else 2048
+    rows, numbers = low.at(table), low.at(ids)
+    if table not in product_weights(low.graph) and n_bytes(low.graph.buffer(table), low.sizes) >= HOST_TABLE:
+        low.out.gathered[table] = ids
+        rows, numbers = TempSpec(("gathered", table)), TempSpec("row numbers")
     low.emit(
         single.node, DECODE[f"embed_{kind.lower()}"], lambda s: (-(-width // span), s.n_rows),
-        (low.at(table), low.at(ids), low.at(y), width), "n_rows", (ids,), (y,),
+        (rows, numbers, low.at(y), width), "n_rows", (ids,), (y,),
     )  # fmt: skip
 
 
@@ -26,7 +40,6 @@ def embed(low: GpuLowering, single: Single) -> None:
 def norm(low: GpuLowering, n: NormRows) -> None:
     """A norm of rows or of the sum of two; of the wanted rows where no others matter, which are gathered first."""
     width, wanted = low.width(n.y), n.logit_rows
-    prefix = "" if n.residual is None else "residual_"
     quantized = low.only_packed(n.y, by_logit=wanted is not None)
     if wanted is None:
         sources = [low.at(x) for x in n.sources]
@@ -38,10 +51,52 @@ def norm(low: GpuLowering, n: NormRows) -> None:
         sources = [TempSpec(low.wanted(n.node, x, wanted)) for x in n.sources]
         total = () if n.total is None else (low.room(wanted_key(n.total), "n_logits", width * 4),)
         results = low.packed(key, width, "n_logits") if quantized else (low.room(key, "n_logits", width * 4),)
-    arguments = (*sources, low.at(n.weight), *total, *results, width, n.eps)
-    low.rows(
-        n.node, prefix + ("norm_quantized" if quantized else "rms_norm"), "n_rows" if wanted is None else "n_logits",
-        arguments, tuple(s.key for s in sources), tuple(t.key for t in (*total, *results)),
+    entry, arguments = _norm_kernel(low, n, sources, total, results)
+    counted: Counted = "n_rows" if wanted is None else "n_logits"
+    low.emit(
+        n.node, entry, lambda s: (getattr(s, counted),), arguments, counted, tuple(s.key for s in sources),
+        tuple(t.key for t in (*total, *results)),
+    )  # fmt: skip
+
+
+def _norm_kernel(
+    low: GpuLowering, n: NormRows, sources: Sequence[TempSpec], total: Sequence[TempSpec], results: Sequence[TempSpec]
+) -> tuple[KernelEntry, tuple[Any, ...]]:
+    """The kernel of a norm, and its arguments. results: rows, or quants, scales and sums."""
+    quantized, width = len(results) == 3, low.width(n.y)
+    w: Any = sources[0] if n.weight is None else low.at(n.weight)  # not read where there is none
+    factors = (n.residual_scale, n.total_scale)
+    if n.residual is not None and (n.weight is None or factors != (None, None)):
+        places = dict(zip(("q", "d", "s") if quantized else ("y",), results, strict=True))
+        share, whole = (1.0 if factor is None else factor for factor in factors)
+        block = ArgumentBlock(GpuSumNormArgs, {
+            "x": sources[0], "residual": sources[1], "w": w, "total": total[0], **places, "n": width, "eps": n.eps,
+            "residual_scale": share, "total_scale": whole,
+        })  # fmt: skip
+        return sum_norm(weight=n.weight is not None, quantized=quantized), (block,)
+    arguments = (*sources, w, *total, *results, width, n.eps)
+    if n.weight is None:
+        return plain_norm(quantized=quantized), arguments
+    prefix = "" if n.residual is None else "residual_"
+    return DECODE[prefix + ("norm_quantized" if quantized else "rms_norm")], arguments
+
+
+@GPU.lowers(Op.SCALE, Op.SOFTCAP)
+def scale(low: GpuLowering, single: Single) -> None:
+    """Rows times a number, or held under one."""
+    x, y, attrs = single.node.inputs[0], single.node.outputs[0], single.node.attrs
+    kernel, key = ("scale", "factor") if single.node.op is Op.SCALE else ("softcap", "cap")
+    low.elements(single.node, kernel, low.counted(y), low.width(y), (low.at(x), low.at(y), attrs[key]), (x,), (y,))
+
+
+@GPU.lowers(Op.POSITION_SCALE)
+def position_scale(low: GpuLowering, single: Single) -> None:
+    """Rows times the number of their position."""
+    (x, positions, factors), y = single.node.inputs, single.node.outputs[0]
+    width = low.width(y)
+    low.emit(
+        single.node, DECODE["position_scale"], lambda s: (-(-width // 256), s.n_rows),
+        (low.at(x), low.at(positions), low.at(factors), low.at(y), width), "n_rows", (x,), (y,),
     )  # fmt: skip
 
 
@@ -66,10 +121,20 @@ def residual_add(low: GpuLowering, single: Single) -> None:
 
 @GPU.lowers(Gate)
 def gate(low: GpuLowering, n: Gate) -> None:
-    """silu(gate) * up."""
-    width, operands = low.width(n.y), (low.at(n.gate), low.at(n.up))
-    if low.only_packed(n.y):
-        arguments = (*operands, *low.packed(n.y, width))
-        low.elements(n.node, "swiglu_quantized", "n_rows", width, arguments, (n.gate, n.up), pack_keys(n.y))
-    else:
-        low.elements(n.node, "swiglu", low.counted(n.y), width, (*operands, low.at(n.y)), (n.gate, n.up), (n.y,))
+    """activation(gate) * up."""
+    width, operands, reads = low.width(n.y), (low.at(n.gate), low.at(n.up)), (n.gate, n.up)
+    floats, packed, part = gate_kernels(n.activation)
+    numbers, counted = (n.alpha, n.limit), low.counted(n.y)
+    if low.width(n.up) != width:
+        arguments = (*operands, low.at(n.y), width, n.up_start, low.width(n.up), *numbers)
+        low.emit(
+            n.node, part, lambda s: (-(-width // 256), getattr(s, counted)), arguments, counted, reads, (n.y,)
+        )  # fmt: skip
+        return
+    quantized = low.only_packed(n.y)
+    results = low.packed(n.y, width) if quantized else (low.at(n.y),)
+    low.emit(
+        n.node, packed if quantized else floats, lambda s: (-(-getattr(s, counted) * width // FOUR),),
+        (*operands, *results, lambda s: getattr(s, counted) * width, *numbers), counted, reads,
+        pack_keys(n.y) if quantized else (n.y,),
+    )  # fmt: skip

@@ -14,7 +14,11 @@ from zinc_rt.kernels.rdna.catalogue import attention_kernels, heads_kernel, merg
 from zinc_rt.kernels.rdna.heads import GpuHeadsArgs
 from zinc_rt.numerics import GROUP, SPLIT
 
-_MAX_HEAD_DIM, _MAX_GROUP = 512, 32
+_MAX_KEY_DIM, _MAX_HEAD_DIM = 1024, 512
+_MAX_GROUP, _MAX_WIDE_GROUP = 32, 24
+"""Heads that share a key head; the second where values are parts of keys or keys are wider than any value: there more
+would not fit into registers.
+"""
 
 
 @GPU.lowers(HeadsWrite)
@@ -38,7 +42,10 @@ def heads(low: GpuLowering, n: HeadsWrite) -> None:
         "table": 0 if h.table is None else TempSpec(("rotation", h.table)), "n_heads": h.n_heads,
         "n_rows": lambda s: s.n_rows, "eps": h.eps, "positions": low.at(positions), **where,
     }  # fmt: skip
-    entry = heads_kernel(h.dim, h.pairs, interleaved=h.interleaved, norm=h.weight is not None, cache=bool(n.cache))
+    entry = heads_kernel(
+        h.dim, h.pairs, interleaved=h.interleaved, norm=h.normed, weight=h.weight is not None, cache=bool(n.cache),
+        row=n.row, start=n.start,
+    )  # fmt: skip
     low.emit(
         n.node, entry, lambda s: (-(-s.n_rows * h.n_heads // 4),), (ArgumentBlock(GpuHeadsArgs, values),), "n_rows",
         (h.source,), (n.target,),
@@ -48,14 +55,12 @@ def heads(low: GpuLowering, n: HeadsWrite) -> None:
 @GPU.lowers(Attend)
 def attention(low: GpuLowering, n: Attend) -> None:
     """Attention in splits, and their merge, whose result is int8 where only products read it."""
-    n_heads, dim, group = n.n_heads, n.head_dim, n.group
-    _check_head(n.node, dim)
-    if dim % 8 or group > _MAX_GROUP:
-        raise UnsupportedOp(
-            f"node {n.node.name}: {group} query heads to a key head, of {dim} elements; the GPU kernels do up to"
-            f" {_MAX_GROUP}, of a multiple of 8; {ELSEWHERE}"
-        )
+    _check_attention(n)
+    n_heads, dim, group, windowed = n.n_heads, n.value_dim, n.group, n.window is not None
+    # Splits that a row sees something of: a window of n positions touches no more than this.
     most = -(-low.sizes.n_ctx // SPLIT)
+    if n.window is not None:
+        most = min(most, (n.window + SPLIT - 2) // SPLIT + 1)
     values, tops = ("values", n.node.id), ("tops", n.node.id)
     quantized = dim % GROUP == 0 and low.only_packed(n.y)
     results = low.packed(n.y, low.width(n.y)) if quantized else (low.at(n.y),)
@@ -65,15 +70,21 @@ def attention(low: GpuLowering, n: Attend) -> None:
         "values": low.room(values, "n_rows", most * n_heads * dim * 4),
         "tops": low.room(tops, "n_rows", most * n_heads * 8), "positions": low.at(n.positions),
         "slots": low.at(n.slots), "page_table": low.at(n.page_table), "max_pages": low.sizes.max_pages,
-        "max_splits": lambda s: s.splits, "n_kv": n.n_kv_heads, "scale": n.scale,
+        "max_splits": lambda s: min(s.splits, most), "n_kv": n.n_kv_heads, "scale": n.scale,
+        "q_rope": 0 if n.q_rope is None else low.at(n.q_rope), "sinks": 0 if n.sinks is None else low.at(n.sinks),
+        "window": n.window or 0, "softcap": n.softcap or 0.0,
     })  # fmt: skip
-    splits, merge = attention_kernels(dim, group)
+    splits, merge = attention_kernels(
+        n.head_dim, group, value_dim=dim, rope=n.head_dim - dim if n.latent else 0, window=windowed,
+        cap=n.softcap is not None, sinks=n.sinks is not None,
+    )  # fmt: skip
     across = n_heads
     if quantized:
-        merge, across = merge_quantized(dim, group), -(-n_heads // 4)
+        merge, across = merge_quantized(dim, group, window=windowed, sinks=n.sinks is not None), -(-n_heads // 4)
     low.emit(
-        n.node, splits, lambda s: (s.splits, n.n_kv_heads, s.n_rows), (block,), "n_rows",
-        (n.q, n.k_cache, n.v_cache), (values, tops), lambda s: 2 * s.n_rows * s.splits * SPLIT * n_heads * dim,
+        n.node, splits, lambda s: (min(s.splits, most), n.n_kv_heads, s.n_rows), (block,), "n_rows",
+        (*n.queries, n.k_cache, n.v_cache), (values, tops),
+        lambda s: s.n_rows * min(s.splits, most) * SPLIT * n_heads * (n.head_dim + dim),
     )  # fmt: skip
     low.emit(
         n.node, merge, lambda s: (across, s.n_rows), (block,), "n_rows", (values, tops),
@@ -81,9 +92,24 @@ def attention(low: GpuLowering, n: Attend) -> None:
     )  # fmt: skip
 
 
-def _check_head(n: Node, dim: int) -> None:
+def _check_attention(n: Attend) -> None:
     """Raise `UnsupportedOp` for heads that the kernels cannot do."""
-    if dim > _MAX_HEAD_DIM:
+    if n.value_dim > _MAX_HEAD_DIM or n.head_dim > _MAX_KEY_DIM:
         raise UnsupportedOp(
-            f"node {n.name}: heads of {dim} elements; the GPU kernels do up to {_MAX_HEAD_DIM}; {ELSEWHERE}"
+            f"node {n.node.name}: heads of {n.head_dim} elements with values of {n.value_dim}; the GPU kernels do keys up"
+            f" to {_MAX_KEY_DIM}, values up to {_MAX_HEAD_DIM}; {ELSEWHERE}"
+        )
+    most = _MAX_WIDE_GROUP if n.latent or n.head_dim > _MAX_HEAD_DIM else _MAX_GROUP
+    if n.head_dim % 8 or n.value_dim % 8 or n.group > most:
+        raise UnsupportedOp(
+            f"node {n.node.name}: {n.group} query heads to a key head, of {n.head_dim} elements with values of"
+            f" {n.value_dim}; the GPU kernels do up to {most}, of multiples of 8; {ELSEWHERE}"
+        )
+
+
+def _check_head(n: Node, dim: int) -> None:
+    """Raise `UnsupportedOp` for heads that the kernels cannot write."""
+    if dim > _MAX_KEY_DIM:
+        raise UnsupportedOp(
+            f"node {n.name}: heads of {dim} elements; the GPU kernels do up to {_MAX_KEY_DIM}; {ELSEWHERE}"
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
-from zinc_rt.backends.cpu.choice import PACK_CHUNK
+from zinc_rt.backends.cpu.choice import PACK_CHUNK, SCALE_CHUNK
 from zinc_rt.backends.cpu.lowering import CPU, CpuLowering, External
 from zinc_rt.backends.cpu.program import UnitsPer
 from zinc_rt.backends.fusion import Gate, NormRows, Single
@@ -43,8 +43,10 @@ def norm(low: CpuLowering, n: NormRows) -> None:
     plain = not products or low.fused.plain_needed(n.y) or (any(p.by_logit for p in products) and not by_logit)
     writes: list[Hashable] = [] if n.total is None else [n.total]
     arguments: dict[str, Any] = {
-        "x": low.at(n.x), "residual": low.optional(n.residual), "weight": low.at(n.weight),
+        "x": low.at(n.x), "residual": low.optional(n.residual), "weight": low.optional(n.weight),
         "total": low.optional(n.total), "n": low.width(n.y), "eps": n.eps, "by_logit": int(by_logit), "y": 0, "pack": 0,
+        "residual_scale": 1.0 if n.residual_scale is None else n.residual_scale,
+        "total_scale": 1.0 if n.total_scale is None else n.total_scale,
     }  # fmt: skip
     if plain:
         arguments["y"] = low.at(n.y)
@@ -69,6 +71,22 @@ def add(low: CpuLowering, single: Single) -> None:
     low.emit(single.node, "add", low.choice.add(), structs.AddArgs, arguments, 1, low.scale(y), (a, b), (y,))
 
 
+@CPU.lowers(Op.SCALE, Op.SOFTCAP, Op.POSITION_SCALE)
+def scale(low: CpuLowering, single: Single) -> None:
+    """Rows times a number, or times one of their position, or held under a bound."""
+    (x, *table), y, attrs = single.node.inputs, single.node.outputs[0], single.node.attrs
+    capped = single.node.op is Op.SOFTCAP
+    number = attrs["cap"] if capped else attrs.get("factor", 1.0)
+    arguments = {"x": low.at(x), "y": low.at(y), "n": low.width(y), "number": number}
+    if table:
+        arguments["factors"] = low.at(table[1])
+    units = -(-low.width(y) // SCALE_CHUNK)
+    low.emit(
+        single.node, "scale", low.choice.scale(capped=capped), structs.ScaleArgs, arguments, units, low.scale(y), (x,),
+        (y,),
+    )  # fmt: skip
+
+
 @CPU.lowers(Op.MUL, Op.SIGMOID_MUL)
 def multiply(low: CpuLowering, single: Single) -> None:
     """A product of rows, or rows gated by others."""
@@ -80,9 +98,12 @@ def multiply(low: CpuLowering, single: Single) -> None:
 
 @CPU.lowers(Gate)
 def gate(low: CpuLowering, n: Gate) -> None:
-    """silu(gate) * up, packed for the products that read it."""
+    """activation(gate) * up, packed for the products that read it."""
     products = low.fused.products(n.y)
-    arguments: dict[str, Any] = {"x": low.at(n.gate), "up": low.at(n.up)}
+    arguments: dict[str, Any] = {
+        "x": low.at(n.gate), "up": low.at(n.up, n.up_start), "up_n": low.width(n.up), "alpha": n.alpha,
+        "limit": n.limit,
+    }  # fmt: skip
     writes: list[Hashable] = []
     if low.fused.plain_needed(n.y) or any(p.by_logit for p in products):
         arguments["y"] = low.at(n.y)
@@ -91,7 +112,8 @@ def gate(low: CpuLowering, n: Gate) -> None:
         place = low.pack_place(n.y, by_logit=False)
         arguments["pack"] = place
         writes.append(place.key)
-    _pack(low, n.node, "swiglu", arguments, low.width(n.gate), (n.gate, n.up), tuple(writes), by_logit=False)
+    width, operands = low.width(n.gate), (n.gate, n.up)
+    _pack(low, n.node, "swiglu", arguments, width, operands, tuple(writes), by_logit=False, activation=n.activation)
 
 
 def pack(low: CpuLowering, n: Node, x: int, *, by_logit: bool) -> None:
@@ -102,9 +124,9 @@ def pack(low: CpuLowering, n: Node, x: int, *, by_logit: bool) -> None:
 
 def _pack(
     low: CpuLowering, n: Node, kind: str, arguments: dict[str, Any], width: int, reads: tuple[Hashable, ...],
-    writes: tuple[Hashable, ...], *, by_logit: bool,
+    writes: tuple[Hashable, ...], *, by_logit: bool, activation: str = "silu",
 ) -> None:  # fmt: skip
     low.emit(
-        n, kind, low.choice.pack(), structs.PackArgs, {**arguments, "n": width, "by_logit": int(by_logit)},
+        n, kind, low.choice.pack(activation), structs.PackArgs, {**arguments, "n": width, "by_logit": int(by_logit)},
         -(-width // PACK_CHUNK), UnitsPer.LOGITS if by_logit else UnitsPer.ROWS, reads, writes,
     )  # fmt: skip

@@ -8,7 +8,7 @@ from zinc_rt.backends.cpu.lowering import CPU, CpuLowering, External, TempRef
 from zinc_rt.backends.cpu.program import UnitsPer
 from zinc_rt.backends.fusion import Attend, HeadsWrite
 from zinc_rt.kernels.cpu import structs
-from zinc_rt.kernels.cpu.attention import STATE
+from zinc_rt.kernels.cpu.attention_split import STATE
 
 
 @CPU.lowers(HeadsWrite)
@@ -18,7 +18,8 @@ def heads(low: CpuLowering, n: HeadsWrite) -> None:
     to: dict[str, Any] = {n.cache or "y": low.at(n.target)}
     arguments = {
         "x": low.at(h.source), "weight": low.optional(h.weight),
-        "table": 0 if h.table is None else External("rotation", h.table), "n_heads": h.n_heads, "eps": h.eps, **to,
+        "table": 0 if h.table is None else External("rotation", h.table), "n_heads": h.n_heads, "eps": h.eps,
+        "normed": int(h.normed), "width": n.row, "start": n.start, **to,
     }  # fmt: skip
     kernel = low.choice.heads(h.dim, h.pairs, h.interleaved)
     reads = (h.source,) if h.positions is None else (h.source, h.positions)
@@ -29,17 +30,19 @@ def heads(low: CpuLowering, n: HeadsWrite) -> None:
 def attention(low: CpuLowering, n: Attend) -> None:
     """Attention, in splits where threads outnumber heads, which are then merged."""
     out, partial = low.out, ("partial", n.node.id)
-    out.sizes[partial] = out.split_rows * out.max_splits * n.n_heads * (n.head_dim + STATE) * 4
+    out.sizes[partial] = out.split_rows * out.max_splits * n.n_heads * (n.value_dim + STATE) * 4
     arguments = {
-        "q": low.at(n.q), "k_cache": low.at(n.k_cache), "v_cache": low.at(n.v_cache), "y": low.at(n.y),
-        "partial": TempRef(partial), "n_kv": n.n_kv_heads, "max_splits": out.max_splits, "scale": n.scale,
+        "q": low.at(n.q), "q_rope": low.optional(n.q_rope), "k_cache": low.at(n.k_cache), "v_cache": low.at(n.v_cache),
+        "sinks": low.optional(n.sinks), "y": low.at(n.y), "partial": TempRef(partial), "n_kv": n.n_kv_heads,
+        "max_splits": out.max_splits, "window": n.window or 0, "scale": n.scale,
+        "softcap": n.softcap or 0.0,
     }  # fmt: skip
     low.emit(
-        n.node, "attention", low.choice.attention(n.group, n.head_dim, out.attention_rows), structs.AttentionArgs,
-        arguments, n.n_kv_heads, UnitsPer.ATTENTION, (n.q, n.k_cache, n.v_cache), (n.y, partial),
+        n.node, "attention", low.choice.attention(n, out.attention_rows), structs.AttentionArgs, arguments,
+        n.n_kv_heads, UnitsPer.ATTENTION, (*n.queries, n.k_cache, n.v_cache), (n.y, partial),
     )  # fmt: skip
     if out.split_rows:
         low.emit(
-            n.node, "merge", low.choice.merge(n.group, n.head_dim), structs.AttentionArgs, arguments, n.n_heads,
-            UnitsPer.MERGE, (partial,), (n.y, partial),
+            n.node, "merge", low.choice.merge(n), structs.AttentionArgs, arguments, n.n_heads, UnitsPer.MERGE,
+            (partial,), (n.y, partial),
         )  # fmt: skip

@@ -54,7 +54,7 @@ def expert_gate(low: CpuLowering, n: ExpertGate) -> None:
         if packed:
             arguments["act"] = _slots(low, n.y, n.ids, choice, gate.n_out, [r.inputs[3] for r in packed])
             writes.append(("slots", n.y, n.ids))
-        if low.fused.plain_needed(n.y) and len(packed) < len(low.fused.readers(n.y)) or not packed:
+        if (low.fused.plain_needed(n.y) and len(packed) < len(low.fused.readers(n.y))) or not packed:
             arguments["y"] = low.at(n.y)
             writes.append(n.y)
     low.emit(
@@ -158,5 +158,3 @@ def _jobs(low: CpuLowering, choice: Choice) -> int:
     if choice not in low.out.choices:
         low.out.choices.append(choice)
     return len(UnitsPer) + low.out.choices.index(choice)
-
-

@@ -52,7 +52,13 @@ def gated_norm(low: CpuLowering, single: Single) -> None:
     """Heads normed and gated."""
     n, attrs = single.node, attributes(single.node)
     o, z, weight = n.inputs
-    arguments = {"o": low.at(o), "z": low.at(z), "weight": low.at(weight), "y": low.at(n.outputs[0]), "eps": attrs["eps"]}
+    arguments = {
+        "o": low.at(o),
+        "z": low.at(z),
+        "weight": low.at(weight),
+        "y": low.at(n.outputs[0]),
+        "eps": attrs["eps"],
+    }
     low.emit(
         n, "gated_norm", low.choice.gated_norm(int(attrs["head_dim"])), structs.GatedNormArgs, arguments,
         int(attrs["n_heads"]), UnitsPer.ROWS, (o, z), n.outputs,

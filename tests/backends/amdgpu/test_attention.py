@@ -1,0 +1,76 @@
+"""Attention on the emulated GPU: windows, soft caps, sinks, values of another width, keys that are values, too."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import pytest
+
+from tests.backends.amdgpu.stage import amd_backend, check
+from tests.backends.attention_cases import Shape, add_nodes, build
+from tests.backends.cpu.both import Net, expected
+from zinc_rt.backends.amdgpu.backend import AmdBackend
+from zinc_rt.backends.amdgpu.lowering import GpuLowering
+from zinc_rt.backends.errors import UnsupportedOp
+
+CONTEXTS = (530, 40)
+STEPS = {
+    "edges": [(0, 254), (0, 255), (0, 256), (0, 257), (0, 511), (0, 512), (0, 513)],
+    "mixed": [(1, 0), (0, 300), (1, 1), (1, 17), (1, 39), (0, 15), (0, 16)],
+    "deep": [(0, 529)],
+}
+SINKS = (0.5, math.nan, math.inf, -math.inf)
+SHAPES = {
+    "plain": Shape(16, 2, 1),
+    "window 1": Shape(16, 1, 1, window=1),
+    "window 16": Shape(16, 2, 1, window=16, sinks=(1.0, -1.0)),
+    "window 255": Shape(16, 1, 2, window=255),
+    "window 256": Shape(24, 4, 1, window=256, sinks=SINKS),
+    "window 257": Shape(16, 1, 1, window=257, softcap=30.0),
+    "sinks": Shape(32, 2, 2, sinks=SINKS),
+    "soft cap": Shape(16, 3, 1, softcap=50.0),
+    "wider keys": Shape(24, 2, 1, value_dim=16),
+    "wider values": Shape(16, 1, 2, value_dim=40, window=40),
+    "latent": Shape(40, 4, 1, rope=8),
+    "latent with all": Shape(48, 3, 1, rope=16, window=100, softcap=20.0, sinks=SINKS[:3]),
+    "read by products": Shape(32, 4, 1, window=257, sinks=(0.5, math.nan, 2.0, -math.inf), product=True),
+    "latent, read by products": Shape(80, 2, 1, rope=16, product=True),
+}
+
+
+@pytest.fixture(scope="module")
+def backend() -> Iterator[AmdBackend]:
+    with amd_backend() as (made, _):
+        yield made
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_attention(backend: AmdBackend, name: str) -> None:
+    how = ("ordinary", "hostile", "wild")[list(SHAPES).index(name) % 3]
+    case = build(SHAPES[name], CONTEXTS, STEPS, how)
+    check(backend, case, expected(case))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", [20, 24])
+def test_latent_attention_as_models_have_it(backend: AmdBackend, group: int) -> None:
+    case = build(Shape(576, group, 1, rope=64), (270,), {"deep": [(0, 269)], "first": [(0, 3)]}, "ordinary")
+    check(backend, case, expected(case))
+
+
+@pytest.mark.parametrize(
+    ("shape", "words"),
+    [
+        (Shape(16, 1, 1, value_dim=12), "16 elements with values of 12; .* multiples of 8"),
+        (Shape(64, 1, 1, value_dim=520), "values of 520; .* values up to 512"),
+        (Shape(1032, 1, 1, rope=1000), "keys up to 1024"),
+        (Shape(72, 25, 1, rope=8), "25 query heads to a key head.*up to 24"),
+        (Shape(72, 33, 1), "33 query heads to a key head.*up to 32"),
+    ],
+)
+def test_heads_that_the_kernels_cannot_do(shape: Shape, words: str) -> None:
+    net = Net(1)
+    add_nodes(net, shape)
+    with pytest.raises(UnsupportedOp, match=words):
+        GpuLowering(net.b.build(), net.sizes).run()

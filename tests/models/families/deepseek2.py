@@ -1,0 +1,109 @@
+"""DeepSeek 2 as GLM-4.7-Flash uses it: keys and values of all heads come from one latent vector (DeepSeek-V2 2024)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tests.models.families.build import Case, Shapes, base_keys, ffn_shapes, model_shapes, moe_shapes, norm_shapes
+from tests.models.families.common import Net, Rope
+
+
+def attention(net: Net, h: np.ndarray, p: str, rope: Rope) -> np.ndarray:
+    """Written with the latent vector as the one key and value of all heads, as the cache holds it."""
+    heads, rank, turned = (net.number(k) for k in ("attention.head_count", "attention.kv_lora_rank",
+                                                   "rope.dimension_count"))  # fmt: skip
+    d = net.number("attention.key_length_mla")
+    n, plain = len(h), d - turned
+    if net.has(f"{p}attn_q_a.weight"):
+        q = net.product(net.norm(net.product(h, f"{p}attn_q_a"), f"{p}attn_q_a_norm"), f"{p}attn_q_b")
+    else:
+        q = net.product(h, f"{p}attn_q")
+    q = q.reshape(n, heads, d)
+    both = net.product(h, f"{p}attn_kv_a_mqa")
+    latent, k_turned = net.norm(both[:, :rank], f"{p}attn_kv_a_norm"), both[:, None, rank:]
+    q_turned = net.turn(q[..., plain:], rope)
+    wk, wv = net[f"{p}attn_k_b.weight"], net[f"{p}attn_v_b.weight"]  # [head, rank, plain], [head, value, rank]
+    q_latent = np.stack([net.seen(q[:, i, :plain], f"{p}attn_k_b.weight") @ wk[i].T for i in range(heads)], axis=1)
+    q = np.concatenate([q_latent, q_turned], axis=2)
+    k = np.concatenate([latent[:, None], net.turn(k_turned, rope)], axis=2)
+    scale = 1 / math.sqrt(d)
+    if net.keys.get("rope.scaling.type") == "yarn" and net.does("scale of yarn"):
+        m = net.keys["rope.scaling.yarn_log_multiplier"] / 0.1
+        scale *= (1 + 0.1 * m * math.log(net.keys["rope.scaling.factor"])) ** 2
+    o = net.attend(q, k, latent[:, None], scale, net.visible(n, None)).reshape(n, heads, rank)
+    o = np.stack([net.seen(o[:, i], f"{p}attn_v_b.weight") @ wv[i].T for i in range(heads)], axis=1)
+    return net.product(o.reshape(n, -1), f"{p}attn_output")
+
+
+def forward(net: Net, tokens: list[int]) -> np.ndarray:
+    gating = {1: "softmax", 2: "sigmoid"}[net.keys.get("expert_gating_func", 1)]
+    groups = (net.keys.get("expert_group_count", 1), net.keys.get("expert_group_used_count", 1))
+    rope = net.rope(net.number("rope.dimension_count"), halves=False, magnitude=1.0)
+    x = net["token_embd.weight"][tokens]
+    for layer in range(net.number("block_count")):
+        p = f"blk.{layer}."
+        x = x + attention(net, net.norm(x, f"{p}attn_norm"), p, rope)
+        f = net.norm(x, f"{p}ffn_norm")
+        if layer < net.number("leading_dense_block_count"):
+            x = x + net.ffn(f, p)
+            continue
+        normalise, scale = net.keys["expert_weights_norm"], net.keys["expert_weights_scale"]
+        y = net.moe(f, p, gating=gating, normalise=normalise, scale=scale, groups=groups)
+        x = x + (y + net.ffn(f, p, suffix="_shexp") if net.does("shared expert") else y)
+    return net.head(net.norm(x, "output_norm"))
+
+
+def case(
+    *, lite: bool = False, bias: bool = False, norm: bool = True, scale: float = 1.8, wrong: tuple[str, ...] = (),
+    n_layers: int = 3, n_experts: int = 8, seed: int = 1, **more: Any,
+) -> Case:  # fmt: skip
+    n_embd, heads, rank, q_rank, plain, turned, value = 64, 3, 64, 32, 32, 16, 32
+    keys = base_keys(
+        n_layers=n_layers, n_embd=n_embd, heads=heads, kv_heads=1, head_dim=rank + turned, n_ff=96,
+        attention__value_length=rank, attention__kv_lora_rank=rank, attention__key_length_mla=plain + turned,
+        attention__value_length_mla=value, attention__q_lora_rank=None if lite else q_rank,
+        rope__dimension_count=turned, leading_dense_block_count=1, expert_count=n_experts, expert_used_count=3,
+        expert_feed_forward_length=32, expert_shared_count=2, expert_weights_scale=scale, expert_weights_norm=norm,
+        **more,
+    )  # fmt: skip
+    d = plain + turned
+    if lite:
+        queries: Shapes = {"attn_q.weight": (heads * d, n_embd)}
+    else:
+        queries = {"attn_q_a.weight": (q_rank, n_embd), "attn_q_a_norm.weight": (q_rank,),
+                   "attn_q_b.weight": (heads * d, q_rank)}  # fmt: skip
+    latent: Shapes = queries | {
+        "attn_kv_a_mqa.weight": (rank + turned, n_embd),
+        "attn_kv_a_norm.weight": (rank,),
+        "attn_k_b.weight": (heads, rank, plain),
+        "attn_v_b.weight": (heads, value, rank),
+        "attn_output.weight": (n_embd, heads * value),
+    }
+    common = norm_shapes(n_embd, "attn_norm", "ffn_norm") | latent
+    routed = common | moe_shapes(n_embd, 32, n_experts) | ffn_shapes(n_embd, 64, suffix="_shexp")
+    if bias:
+        routed |= {"exp_probs_b.bias": (n_experts,)}
+    blocks = [common | ffn_shapes(n_embd, 96), *[routed] * (n_layers - 1)]
+    right = ("rope pairs", "shared expert", "router normalised", *wrong, *["router scaled"] * (scale != 1))
+    right += ("selection bias",) * bias
+    return Case("deepseek2", keys, model_shapes(n_embd, blocks), forward, right, n_tokens=16, seed=seed)
+
+
+CASES = {
+    "deepseek2": case(bias=True, expert_gating_func=2),
+    "deepseek2-groups": case(
+        bias=True, expert_gating_func=2, n_experts=12, expert_group_count=4, expert_group_used_count=2,
+        wrong=("groups",), seed=2,
+    ),
+    "deepseek2-yarn": case(
+        seed=21, norm=False, scale=1.0, wrong=("rope scaling", "scale of yarn"), rope__scaling__type="yarn",
+        rope__scaling__factor=40.0, rope__scaling__original_context_length=16,
+        rope__scaling__yarn_log_multiplier=0.0707,
+    ),
+    "deepseek2-lite": case(lite=True, seed=3),
+}  # fmt: skip
+LITE_AS_SOLD = {"deepseek2-lite-of-27-layers": case(lite=True, n_layers=27)}
+"""llama.cpp knows the lite models by their number of layers."""

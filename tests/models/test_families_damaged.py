@@ -1,0 +1,139 @@
+"""Files of every family with something wrong in them: a typed error or a model that runs, and soon.
+
+Damage is drawn from a fixed seed: a key that is missing, of another type, out of range; an array of another length;
+a tensor that is missing, of another shape, or one too many.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.helpers import engine_for
+from tests.models.families import CASES
+from tests.models.families.build import Case, write_case
+from tests.models.families.embedders import EMBEDDERS
+from zinc_rt.engine import Rows
+from zinc_rt.errors import ZincError
+
+NUMBERS = [0, 1, 2, 3, 5, 7, 13, 255, 1000, 65537, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, -1, -7]
+OTHERS = [0.5, 0.0, -1.5, math.nan, math.inf, -math.inf, 1e30, 1e-30, 3e38, "", "yarn", "sideways", True, False, []]
+ALL = CASES | EMBEDDERS
+
+
+def damaged_value(rng: np.random.Generator, value: Any) -> Any:
+    """Something else in the place of a key's value; None removes the key."""
+    if isinstance(value, list) and rng.random() < 0.7:
+        i, kind = int(rng.integers(0, len(value))), int(rng.integers(0, 5))
+        other = int(rng.choice(NUMBERS)) if kind else None
+        return {
+            0: value[:-1],
+            1: [*value, value[-1]],
+            2: [*value[:i], other, *value[i + 1 :]] if not isinstance(value[0], bool) else [not v for v in value],
+            3: [other] * len(value),
+            4: value[::-1],
+        }[kind]
+    if rng.random() < 0.1:
+        return None
+    if rng.random() < 0.6:
+        return int(rng.choice(NUMBERS))
+    other = OTHERS[int(rng.integers(0, len(OTHERS)))]
+    return [1, 2] if other == [] else other
+
+
+def damaged(rng: np.random.Generator, case: Case) -> tuple[Case, str]:
+    """The case with one thing changed, and what it is."""
+    if rng.random() < 0.6:
+        key = str(rng.choice(sorted(case.keys)))
+        value = damaged_value(rng, case.keys[key])
+        keys = {k: v for k, v in case.keys.items() if k != key}
+        return replace(case, keys=keys if value is None else keys | {key: value}), f"{key} = {value!r}"
+    name = str(rng.choice(sorted(case.shapes)))
+    shape, shapes = case.shapes[name], dict(case.shapes)
+    at = int(rng.integers(0, len(shape)))
+    changed = {
+        0: None,
+        1: shape[::-1] if shape != shape[::-1] else (*shape, 1),
+        2: tuple(n + (i == at) for i, n in enumerate(shape)),
+        3: tuple(max(1, n // (1 + (i == at))) for i, n in enumerate(shape)),
+        4: (1, *shape),
+        5: (math.prod(shape),),
+    }[int(rng.integers(0, 6))]
+    if rng.random() < 0.1:
+        shapes[f"{name}.extra"] = shape
+        return replace(case, shapes=shapes), f"{name}.extra"
+    if changed is None:
+        del shapes[name]
+    else:
+        shapes[name] = changed
+    return replace(case, shapes=shapes, given={}), f"{name} of {changed}"
+
+
+def opens(path: Path) -> str:
+    """What becomes of a file: the name of its error, or "runs" after two steps."""
+    try:
+        with engine_for(path, n_ctx=32, n_batch=4, kernels="reference") as engine:
+            slot = engine.open_sequence()
+            engine.step([Rows(slot, 0, [3, 1, 4], (2,))])
+            engine.step([Rows(slot, 3, [1], (0,))])
+    except ZincError as error:
+        if "\n" in str(error):
+            raise RuntimeError("a message of more than one line") from error
+        return type(error).__name__
+    return "runs"
+
+
+def try_damage(case: Case, path: Path, seed: int, n: int) -> list[str]:
+    rng = np.random.default_rng(seed)
+    found = []
+    for i in range(n):
+        changed, what = damaged(rng, case)
+        write_case(path, changed)
+        with np.errstate(all="ignore"):
+            try:
+                found.append(opens(path))
+            except Exception as error:
+                raise AssertionError(f"damage {i} ({what}) raises {type(error).__name__}: {error}") from error
+    return found
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", ALL)
+def test_damage(name: str, tmp_path: Path) -> None:
+    found = try_damage(ALL[name], tmp_path / "damaged.gguf", seed=1, n=10)
+    assert any(outcome != "runs" for outcome in found)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", ALL)
+def test_much_damage(name: str, tmp_path: Path) -> None:
+    found = try_damage(ALL[name], tmp_path / "damaged.gguf", seed=2, n=200)
+    assert any(outcome != "runs" for outcome in found)
+
+
+NOT_NEEDED = ("layer_output_scale.weight", "exp_probs_b.bias", "ffn_down_exps.scale")
+OWN_OUTPUT = ("gpt-oss", "olmo2")  # others take the embedding where a file has no output
+
+
+def needed(case: Case) -> list[str]:
+    """The tensors of the last block, and of the model, that a file cannot do without."""
+    last = max(int(tensor.split(".")[1]) for tensor in case.shapes if tensor.startswith("blk."))
+    shown = [t for t in case.shapes if not t.startswith("blk.") or t.startswith(f"blk.{last}.")]
+    optional = NOT_NEEDED + ("output.weight",) * (case.architecture not in OWN_OUTPUT)
+    return [t for t in shown if ".bias" not in t and t.removeprefix(f"blk.{last}.") not in optional]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_without_a_tensor(name: str, tmp_path: Path) -> None:
+    """Each tensor in turn: a model that lacks one is refused."""
+    case = ALL[name]
+    for tensor in needed(case):
+        shapes = {k: v for k, v in case.shapes.items() if k != tensor}
+        write_case(tmp_path / "less.gguf", replace(case, shapes=shapes))
+        assert opens(tmp_path / "less.gguf") != "runs", tensor

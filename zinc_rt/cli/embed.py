@@ -1,0 +1,137 @@
+"""`zinc embed`: vectors of texts."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Annotated
+
+import typer
+
+from zinc_rt.cli import options as o
+from zinc_rt.cli.prompts import read_text
+from zinc_rt.cli.session import open_model
+from zinc_rt.cli.terminal import advance, progress, say, write
+from zinc_rt.errors import EXIT_INTERRUPTED, UsageError
+
+Texts = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[TEXT]...", help="The texts, each in quotes.", show_default=False),
+]
+TextFile = Annotated[
+    str | None,
+    typer.Option(
+        "-f",
+        "--file",
+        metavar="FILE",
+        help="Read the texts from FILE, one a line; - is standard input, which is also read when no text is given.",
+        rich_help_panel=o.PROMPT,
+        show_default=False,
+    ),
+]
+PoolingName = Annotated[
+    str | None,
+    typer.Option(
+        "--pooling",
+        metavar="mean|cls|last",
+        help="How a text's rows become one vector. Default: as the file says, else the last token's row.",
+        rich_help_panel=o.MODEL,
+        show_default=False,
+    ),
+]
+Dimensions = Annotated[
+    int | None,
+    typer.Option(
+        "--dimensions",
+        metavar="N",
+        help="Keep the first N elements, for models trained for it. Default: all.",
+        rich_help_panel=o.OUTPUT,
+        show_default=False,
+    ),
+]
+Raw = Annotated[
+    bool,
+    typer.Option("--raw", help="Do not scale vectors to length 1.", rich_help_panel=o.OUTPUT, show_default=False),
+]
+Similarity = Annotated[
+    bool,
+    typer.Option(
+        "--similarity",
+        help="Print the cosine of each pair of texts instead, a line for each text.",
+        rich_help_panel=o.OUTPUT,
+        show_default=False,
+    ),
+]
+_AT_ONCE = 256
+"""Texts between two looks at the progress bar and at Ctrl-C."""
+
+
+def embed(
+    *,
+    texts: Texts = None,
+    file: TextFile = None,
+    similarity: Similarity = False,
+    dimensions: Dimensions = None,
+    raw: Raw = False,
+    pooling: PoolingName = None,
+    model: o.ModelFile = None,
+    ctx_size: o.CtxSize = None,
+    threads: o.Threads = None,
+    batch_size: o.BatchSize = None,
+    device: o.DeviceName = None,
+    gpu_layers: o.GpuLayers = None,
+    kernels: o.KernelSet = None,
+    isa: o.Isa = None,
+    cache_dir: o.CacheDir = None,
+    debug: o.Debug = False,
+) -> int:
+    """Print the vectors of texts.
+
+    A vector a line, as a JSON list, in the order of the texts. A text's vector does not depend on the others.
+    """
+    if texts and file is not None:
+        raise UsageError("texts are given twice; use arguments or -f")
+    given = texts or read_text(file).splitlines()
+    for i, text in enumerate(given):
+        if not text.strip():
+            raise UsageError(f"text {i + 1} is empty; each {'argument' if texts else 'line'} must hold a text")
+    if not given:
+        raise UsageError("there are no texts; give some as arguments or as the lines of a file (-f)")
+    if similarity and raw:
+        raise UsageError("--similarity compares vectors of length 1; leave out --raw")
+    with open_model(
+        model,
+        device=device,
+        gpu_layers=gpu_layers,
+        n_ctx=ctx_size,
+        threads=threads,
+        n_batch=batch_size,
+        kernels=kernels,
+        isa=isa,
+        cache_dir=cache_dir,
+        embeddings=True,
+        pooling=pooling,
+    ) as opened:
+        import numpy as np
+
+        vectors = []
+        started = time.perf_counter()
+        try:
+            with progress("texts", len(given)) as bar:
+                for at in range(0, len(given), _AT_ONCE):
+                    part = opened.embed(given[at : at + _AT_ONCE], normalize=not raw, dimensions=dimensions)
+                    vectors.append(part)
+                    if not similarity:
+                        for vector in part:
+                            write(json.dumps([float(x) for x in vector]) + "\n")
+                    for _ in part:
+                        advance(bar)
+        except KeyboardInterrupt:
+            return EXIT_INTERRUPTED
+        seconds = time.perf_counter() - started
+        if similarity:
+            rows = np.concatenate(vectors).astype(np.float64)
+            for line in rows @ rows.T:
+                write(" ".join(f"{x:7.4f}" for x in line) + "\n")
+    say(f"{len(given)} texts, {vectors[0].shape[1]} elements each, in {seconds:.1f} s", style="dim")
+    return 0

@@ -1,0 +1,277 @@
+"""One split of attention: 256 positions, for the query heads of a key-value head and some consecutive rows.
+
+Keys of a page lie with the 16 positions side by side, so a vector holds the scores of consecutive positions; values lie
+with the head's elements side by side, so a vector holds consecutive elements of an output. Where values are the first
+elements of keys, a block of them is turned about as it is read, once for all queries.
+
+Constants: R rows, G query heads of a key-value head, DIM elements of a key, ROPE of them (the last) whose queries come
+apart, VALUE elements of a value, W lanes. LATENT: values are the first elements of keys; WINDOWED, CAPPED: whether
+there is a window, a soft cap.
+
+Row r of the R sees positions begin + r to count + r - 1 of the split, as far as the split has them. Without a window
+`begin` is not read.
+"""
+
+from __future__ import annotations
+
+from zinc_rt.kernels.maths import INFINITY, exp, tanh
+from zinc_rt.lang.kernel import inline
+from zinc_rt.lang.ops import fma, iota, load, reduce_add, reduce_max, regs, select, shuffle, splat, store, unroll
+from zinc_rt.lang.types import f16, f32, i32, i64, ptr, u32, vec
+from zinc_rt.numerics import PAGE_SHIFT, PAGE_TOKENS, PAGES_OF_SPLIT, SPLIT
+
+STATE = 16
+"""Floats behind a query's weighted values, of which its max and its sum are the first two."""
+TILE = 16 * 8 * PAGE_TOKENS
+"""Values that are turned about at once, at most: 8 vectors of 16 lanes for each position of a page."""
+
+
+@inline
+def clamp(x: i32, low: i32, high: i32):
+    """x, or the bound that it lies beyond."""
+    y: i32 = x
+    if y > high:
+        y = high
+    if y < low:
+        y = low
+    return y
+
+
+@inline
+def gather_queries(a, q, row: i32, kv_head: i32, R: int, G: int, DIM: int, ROPE: int):
+    """The queries of R rows and G heads as q[element, query]."""
+    Q = R * G
+    FIRST = DIM - ROPE
+    n_heads = a.n_kv * G
+    for j in unroll(Q):
+        head = i64(row + j // G) * i64(n_heads) + i64(kv_head * G + j % G)
+        source = a.q + head * FIRST
+        for d in range(FIRST):
+            q[d * Q + j] = source[d]
+        if ROPE > 0:
+            rest = a.q_rope + head * ROPE
+            for d in range(ROPE):
+                q[(d + FIRST) * Q + j] = rest[d]
+
+
+@inline
+def scores_of_split(
+    a, pages, q, sums, kv_head: i32, first_page: i32, begin: i32, longest: i32, Q: int, DIM: int, W: int, WINDOWED: bool
+):
+    """sums[query, position] = the products of the split's keys and the queries, unscaled, for whole pages."""
+    H = PAGE_TOKENS // W
+    PAGES = max(1, 8 // (Q * H))
+    n_kv = a.n_kv
+    n_pages = (longest + (PAGE_TOKENS - 1)) >> PAGE_SHIFT
+    start: i32 = 0
+    if WINDOWED:
+        start = (begin >> PAGE_SHIFT) & ~(PAGES - 1)
+    for p in range(start, n_pages, PAGES):
+        keys = tuple(page_keys(a, pages, first_page, p + j, n_pages, n_kv, kv_head, DIM) for j in range(PAGES))
+        acc = regs(vec[f32, W], Q * PAGES * H)
+        for d in range(DIM):
+            for j in unroll(PAGES):
+                for h in unroll(H):
+                    k = f32(load(keys[j], d * PAGE_TOKENS + h * W, lanes=W))
+                    for i in unroll(Q):
+                        c = (i * PAGES + j) * H + h
+                        acc[c] = fma(k, splat(load(q, d * Q + i), W), acc[c])
+        for i in unroll(Q):
+            for j in unroll(PAGES):
+                for h in unroll(H):
+                    store(sums + p * PAGE_TOKENS, acc[(i * PAGES + j) * H + h], i * SPLIT + j * PAGE_TOKENS + h * W)
+
+
+@inline
+def page_keys(a, pages, first_page: i32, p: i32, n_pages: i32, n_kv: i32, kv_head: i32, DIM: int):
+    """The keys of the split's page p; of its last page where it has fewer: those scores are masked."""
+    at: i32 = p
+    if at >= n_pages:
+        at = n_pages - 1
+    k = a.k_cache + (i64(pages[first_page + at]) * i64(n_kv) + i64(kv_head)) * (PAGE_TOKENS * DIM)
+    return k
+
+
+@inline
+def seen(at: i32, begin: i32, count: i32, W: int, WINDOWED: bool):
+    """Which of the positions from `at` on a query sees."""
+    live = iota(i32, W) < splat(count - at, W)
+    if WINDOWED:
+        return live & (iota(i32, W) >= splat(begin - at, W))
+    return live
+
+
+@inline
+def weigh(a, sums, out, begin: i32, count: i32, VALUE: int, W: int, WINDOWED: bool, CAPPED: bool):
+    """Scores of one query to exponentials; their max and sum to out[VALUE], out[VALUE + 1]."""
+    H = PAGE_TOKENS // W
+    scale = splat(a.scale, W)
+    n_pages = (count + (PAGE_TOKENS - 1)) >> PAGE_SHIFT
+    start: i32 = 0
+    if WINDOWED:
+        start = begin >> PAGE_SHIFT
+    top: vec[f32, W] = -INFINITY
+    for at in range(start * PAGE_TOKENS, n_pages * PAGE_TOKENS, W):
+        score: vec[f32, W] = load(sums, at, lanes=W) * scale
+        if CAPPED:
+            score = splat(a.softcap, W) * tanh(score / splat(a.softcap, W))
+        score = select(seen(at, begin, count, W, WINDOWED), score, -INFINITY)
+        store(sums, score, at)
+        # A NaN need not show in the maximum: its exponential is NaN, and so is every output.
+        top = select(score > top, score, top)
+    m = reduce_max(top)
+    lane = regs(vec[f32, W], 2 * H)
+    for p in range(start & -2, n_pages, 2):
+        for half in unroll(2):
+            if p + half < n_pages and (not WINDOWED or p + half >= start):
+                for h in unroll(H):
+                    at = (p + half) * PAGE_TOKENS + h * W
+                    live = seen(at, begin, count, W, WINDOWED)
+                    # Hidden positions take e^0: e^-inf would go through subnormal numbers, which are slow.
+                    e = exp(select(live, load(sums, at, lanes=W) - splat(m, W), 0.0))
+                    e = select(live, e, 0.0)
+                    store(sums, e, at)
+                    lane[half * H + h] = lane[half * H + h] + e
+    for half in unroll(tuple(h for h in (4, 2, 1) if h <= H)):
+        for h in unroll(half):
+            lane[h] = lane[h] + lane[h + half]
+    out[VALUE] = m
+    out[VALUE + 1] = reduce_add(lane[0])
+
+
+@inline
+def turned(vectors, n: int):
+    """n vectors of n lanes, with lanes and vectors exchanged."""
+    rows = vectors
+    for step in unroll(tuple(step for step in (1, 2, 4, 8) if step < n)):
+        first = tuple(k if k & step == 0 else n + k - step for k in range(n))
+        second = tuple(k + step if k & step == 0 else n + k for k in range(n))
+        rows = tuple(
+            shuffle(rows[i], rows[i + step], first) if i & step == 0 else shuffle(rows[i - step], rows[i], second)
+            for i in range(n)
+        )
+    return rows
+
+
+@inline
+def turn_page(k: ptr[f16], tile: ptr[f16], V: int, C: int):
+    """tile[position, element] = the next C * V elements of a page of keys, k[element, position]."""
+    for c in range(C):
+        for first in unroll(0, PAGE_TOKENS, V):
+            rows = tuple(load(k, (c * V + e) * PAGE_TOKENS + first, lanes=V) for e in range(V))
+            columns = turned(rows, V)
+            for i in unroll(V):
+                store(tile, columns[i], (first + i) * (C * V) + c * V)
+
+
+@inline
+def page_values(a, page, tile: ptr[f16], kv_head: i32, d: i32, VALUE: int, DIM: int, V: int, C: int, LATENT: bool):
+    """Where C * V elements of the values of a page begin, from element d on; `value_stride` lies between positions."""
+    at = i64(page) * i64(a.n_kv) + i64(kv_head)
+    if LATENT:
+        turn_page(a.k_cache + (at * (PAGE_TOKENS * DIM) + i64(d) * PAGE_TOKENS), tile, V, C)
+        return tile
+    return a.v_cache + (at * (PAGE_TOKENS * VALUE) + i64(d))
+
+
+@inline
+def add_edge(acc, a, pages, tile, sums, at: i32, begin: i32, count: i32, where, shape, WINDOWED: bool):
+    """One position that not all rows see. where: first page, head, element; shape: R, G, VALUE, DIM, V, C, LATENT."""
+    first_page, kv_head, d = where
+    R, G, VALUE, DIM, V, C, LATENT = shape
+    stride = C * V if LATENT else VALUE
+    v = page_values(a, pages[first_page + (at >> PAGE_SHIFT)], tile, kv_head, d, VALUE, DIM, V, C, LATENT)
+    values = tuple(f32(load(v, i64(at & (PAGE_TOKENS - 1)) * stride + c * V, lanes=V)) for c in range(C))
+    for r in unroll(R):
+        if at < count + r and (not WINDOWED or at >= begin + r):
+            for g in unroll(G):
+                weight = splat(load(sums, (r * G + g) * SPLIT + at), V)
+                for c in unroll(C):
+                    acc[(r * G + g) * C + c] = fma(weight, values[c], acc[(r * G + g) * C + c])
+
+
+@inline
+def values_of_split(
+    a, pages, sums, tile, out, kv_head: i32, first_page: i32, begin: i32, count: i32, R: int, G: int, DIM: int,
+    VALUE: int, W: int, LATENT: bool, WINDOWED: bool,
+):  # fmt: skip
+    """out[query, element] = chains over positions of weight and value. Rows that see no position get zeros."""
+    Q = R * G
+    V = max(v for v in (1, 2, 4, 8, 16) if v <= W and VALUE % v == 0)
+    C = max(c for c in (1, 2, 4, 8) if (VALUE // V) % c == 0 and (c * Q <= 16 or c == 1))
+    STRIDE = C * V if LATENT else VALUE
+    shape = (R, G, VALUE, DIM, V, C, LATENT)
+    common = clamp(count, 0, SPLIT)
+    longest = clamp(count + (R - 1), 0, SPLIT)
+    # All rows see positions from middle to common.
+    middle: i32 = 0
+    lowest: i32 = 0
+    if WINDOWED:
+        middle = clamp(begin + (R - 1), 0, longest)
+        lowest = clamp(begin, 0, longest)
+    for d in range(0, VALUE, V * C):
+        acc = regs(vec[f32, V], Q * C)
+        if WINDOWED and R > 1:
+            for at in range(lowest, middle):
+                add_edge(acc, a, pages, tile, sums, at, begin, count, (first_page, kv_head, d), shape, WINDOWED)
+        n_pages = (common + (PAGE_TOKENS - 1)) >> PAGE_SHIFT
+        for p in range(middle >> PAGE_SHIFT, n_pages):
+            v: ptr[f16] = page_values(a, pages[first_page + p], tile, kv_head, d, VALUE, DIM, V, C, LATENT)
+            tokens: i32 = common - p * PAGE_TOKENS
+            if tokens > PAGE_TOKENS:
+                tokens = PAGE_TOKENS
+            weights: ptr[f32] = sums + p * PAGE_TOKENS
+            first: i32 = 0
+            if WINDOWED:
+                first = clamp(middle - p * PAGE_TOKENS, 0, PAGE_TOKENS)
+                v = v + i64(first) * STRIDE
+                weights = weights + first
+            for t in range(first, tokens):
+                values = tuple(f32(load(v, c * V, lanes=V)) for c in range(C))
+                for i in unroll(Q):
+                    weight = splat(load(weights, i * SPLIT), V)
+                    for c in unroll(C):
+                        acc[i * C + c] = fma(weight, values[c], acc[i * C + c])
+                v = v + STRIDE
+                weights = weights + 1
+        if R > 1:
+            rest: i32 = common
+            if WINDOWED:
+                rest = clamp(common, middle, SPLIT)
+            for at in range(rest, longest):
+                add_edge(acc, a, pages, tile, sums, at, begin, count, (first_page, kv_head, d), shape, WINDOWED)
+        for i in unroll(Q):
+            for c in unroll(C):
+                store(out, acc[i * C + c], i * (VALUE + STATE) + d + c * V)
+
+
+@inline
+def one_split(
+    a, pages, q, out, sums, tile, kv_head: i32, s: i32, length: i32, R: int, G: int, DIM: int, VALUE: int, W: int,
+    LATENT: bool, WINDOWED: bool, CAPPED: bool,
+):  # fmt: skip
+    """Split s for R consecutive rows, the first of which sees positions up to `length` - 1, and the G heads of a
+    key-value head.
+
+    Writes the weighted values to out f32[query, VALUE + STATE] and each query's max and sum to places VALUE and
+    VALUE + 1, of the rows that see a position of the split.
+    """
+    count = length - s * SPLIT
+    begin: i32 = 0
+    lowest: i32 = 0
+    if WINDOWED:
+        begin = count - a.window
+        lowest = clamp(begin, 0, SPLIT)
+    longest = clamp(count + (R - 1), 0, SPLIT)
+    scores_of_split(a, pages, q, sums, kv_head, s * PAGES_OF_SPLIT, lowest, longest, R * G, DIM, W, WINDOWED)
+    for i in range(R * G):
+        r = i32(u32(i) // G)
+        here = clamp(count + r, 0, SPLIT)
+        start: i32 = 0
+        if WINDOWED:
+            start = clamp(begin + r, 0, SPLIT)
+        if start < here:
+            weigh(a, sums + i * SPLIT, out + i * (VALUE + STATE), start, here, VALUE, W, WINDOWED, CAPPED)
+    values_of_split(
+        a, pages, sums, tile, out, kv_head, s * PAGES_OF_SPLIT, begin, count, R, G, DIM, VALUE, W, LATENT, WINDOWED
+    )  # fmt: skip

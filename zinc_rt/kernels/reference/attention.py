@@ -1,0 +1,160 @@
+"""Causal attention in splits of 256 positions, over contiguous and over paged keys and values.
+
+Which rows share a call changes nothing: each row's operations depend on its own position alone.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from zinc_rt.kernels.reference.arith import F32, I64, fma_chain, lane_tree_sum
+from zinc_rt.kernels.reference.mathfn import exp, tanh
+from zinc_rt.numerics import PAGE_TOKENS, SPLIT, TREE_LANES
+
+_TILE = 1 << 15  # elements of an accumulator: scores of some rows, or their outputs
+
+F16 = npt.NDArray[np.float16]
+I32 = npt.NDArray[np.int32]
+Cached = F16 | F32
+
+
+class Scores(NamedTuple):
+    """What happens to the products of a query and the keys before the softmax.
+
+    scale: their factor. softcap: the bound that `cap * tanh(score / cap)` keeps them in, None for none. window: a row
+    sees that many positions, its own the last; None for all. sinks: f32[heads], logits that only add to the softmax's
+    sum, NaN for none; None where no head has one.
+    """
+
+    scale: float
+    softcap: float | None = None
+    window: int | None = None
+    sinks: F32 | None = None
+
+
+def attend_rows(q: F32, k: Cached, v: Cached, positions: npt.NDArray[np.integer], how: Scores) -> F32:
+    """Attention of rows of one sequence: f32[n, heads, value_dim].
+
+    q: f32[n, heads, head_dim], rows in ascending position; k: [>= max(positions) + 1, n_kv, head_dim]; v: the same
+    with value_dim elements. Head h reads key-value head h // (heads / n_kv).
+    """
+    n, heads, dim = q.shape
+    n_kv, value_dim = v.shape[1:]
+    grouped = q.reshape(n, n_kv, heads // n_kv, dim)
+    out = np.empty((*grouped.shape[:3], value_dim), np.float32)
+    step = max(1, _TILE // (heads * max(dim, min(SPLIT, k.shape[0]))))
+    with np.errstate(all="ignore"):
+        for r in range(0, n, step):
+            rows = slice(r, r + step)
+            out[rows] = _attend(grouped[rows], k, v, np.asarray(positions[rows], np.int64), how)
+    return out.reshape(n, heads, value_dim)
+
+
+def _attend(q: F32, k: Cached, v: Cached, positions: I64, how: Scores) -> F32:
+    n, n_kv, rep, dim = q.shape
+    top = np.empty((n, n_kv, rep), np.float32)
+    total = np.empty((n, n_kv, rep), np.float32)
+    out = np.empty((n, n_kv, rep, v.shape[2]), np.float32)
+    queries = np.ascontiguousarray(q.transpose(3, 0, 1, 2), np.float64)  # f64[dim, n, n_kv, rep]
+    lowest = np.zeros_like(positions) if how.window is None else np.maximum(positions - (how.window - 1), 0)
+    for first, count in _spans(positions, lowest):
+        start, stop = first * SPLIT, min((first + count) * SPLIT, int(positions[-1]) + 1)
+        live, done = int(np.searchsorted(positions, start)), int(np.searchsorted(lowest, stop))
+        shape = (count, -1, n_kv)
+        parts = _splits(
+            queries[:, live:done],
+            k[start:stop].reshape(*shape, dim),
+            v[start:stop].reshape(*shape, v.shape[2]),
+            (lowest[live:done] - start, positions[live:done] - start),
+            how,
+        )
+        for i in range(count):
+            m, s, o = (part[:, i] for part in parts)
+            fresh = max(live, int(np.searchsorted(lowest, start + i * SPLIT)))  # from here it is the rows' first split
+            old, new = slice(live, fresh), slice(fresh - live, None)
+            top[fresh:done], total[fresh:done], out[fresh:done] = m[new], s[new], o[new]
+            _merge(top[old], total[old], out[old], m[: fresh - live], s[: fresh - live], o[: fresh - live])
+    if how.sinks is not None:
+        _add_sinks(top, total, out, how.sinks.reshape(n_kv, rep))
+    return out / total[..., None]
+
+
+def _spans(positions: I64, lowest: I64) -> list[tuple[int, int]]:
+    """(first split, splits) to work on together, in order; several only where every row sees all of them in full.
+
+    positions, lowest: of rows, rising: the last and the first position that each sees. Splits that no row sees are
+    left out.
+    """
+    whole = (int(positions[0]) + 1) // SPLIT if int(lowest[-1]) == 0 else 0
+    spans = [(0, whole)] if whole else []
+    for i in range(whole, -(-(int(positions[-1]) + 1) // SPLIT)):
+        if np.searchsorted(positions, i * SPLIT) < np.searchsorted(lowest, (i + 1) * SPLIT):
+            spans.append((i, 1))
+    return spans
+
+
+def _splits(
+    q: npt.NDArray[np.float64], k: Cached, v: Cached, seen: tuple[I64, I64], how: Scores
+) -> tuple[F32, F32, F32]:
+    """Each split's max f32[n, splits, n_kv, rep], sum of exponentials, weighted values f32[n, splits, n_kv, rep, dim].
+
+    q: f64[dim, n, n_kv, rep]; k, v: [splits, <= 256, n_kv, dim]. seen: the first and the last position that each row
+    sees, from the split's start on: all of them where there are several splits.
+    """
+    length, (first, last) = k.shape[1], seen
+    keys = np.ascontiguousarray(k.transpose(3, 0, 2, 1), np.float64)  # f64[dim, splits, n_kv, length]
+    scores = fma_chain(q[:, :, None, :, :, None], keys[:, None, :, :, None, :]) * np.float32(how.scale)
+    if how.softcap is not None:
+        cap = np.float32(how.softcap)
+        scores = cap * tanh(scores / cap)
+    at = np.arange(length)[None, :]
+    hidden = (at > last[:, None]) | (at < first[:, None])  # bool[n, length]
+    masked = k.shape[0] == 1 and bool(hidden.any())
+    where = np.broadcast_to(hidden[:, None, None, None, :], scores.shape) if masked else None
+    if where is not None:
+        scores[where] = -np.inf
+    m = scores.max(axis=-1)
+    p = exp(scores - m[..., None])
+    if where is not None:
+        p[where] = 0.0
+    by_position = np.ascontiguousarray(np.moveaxis(p, -1, 0))  # f32[length, n, splits, n_kv, rep]
+    total = lane_tree_sum(by_position, TREE_LANES)
+    values = v.transpose(1, 0, 2, 3).astype(np.float64)[:, None, :, :, None, :]
+    rows = (np.searchsorted(last, at[0]), np.searchsorted(first, at[0], side="right")) if masked else (None, None)
+    return m, total, fma_chain(by_position[..., None], values, *rows)
+
+
+def _merge(top: F32, total: F32, out: F32, m: F32, s: F32, o: F32) -> None:
+    """Fold a split into the state of the splits before it, in place."""
+    merged = np.maximum(top, m)
+    old, new = exp(top - merged), exp(m - merged)
+    total[...] = total * old + s * new
+    out[...] = out * old[..., None] + o * new[..., None]
+    top[...] = merged
+
+
+def _add_sinks(top: F32, total: F32, out: F32, sinks: F32) -> None:
+    """Merge each head's sink like a split whose only exponential is 1 and whose value is zero."""
+    on = np.broadcast_to(~np.isnan(sinks), top.shape)
+    merged = np.where(on, np.maximum(top, sinks), top)
+    old = exp(top - merged)
+    total[...] = np.where(on, total * old + exp(sinks - merged), total)
+    out[...] = np.where(on[..., None], out * old[..., None], out)
+
+
+def flash_attn_paged(
+    q: F32, k_cache: F16, v_cache: F16, positions: I32, slots: I32, page_table: I32, how: Scores
+) -> F32:
+    """Attention of mixed rows f32[n, heads, value_dim]: each row against the positions of its slot up to its own."""
+    out = np.empty((*q.shape[:2], v_cache.shape[3]), np.float32)
+    for slot in np.unique(slots):
+        rows = np.flatnonzero(slots == slot)
+        rows = rows[np.argsort(positions[rows], kind="stable")]
+        length = int(positions[rows[-1]]) + 1
+        pages = page_table[slot, : -(-length // PAGE_TOKENS)]
+        k, v = (cache[pages].reshape(-1, *cache.shape[2:])[:length] for cache in (k_cache, v_cache))
+        out[rows] = attend_rows(q[rows], k, v, positions[rows], how)
+    return out

@@ -1,0 +1,125 @@
+"""Gated delta nets (Yang 2024) as a record, and the nodes that it emits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from zinc_rt.ir.graph import BufferId
+from zinc_rt.ir.op import Op
+from zinc_rt.models.errors import InvalidKey, UnsupportedFeature
+from zinc_rt.models.keys import Keys
+from zinc_rt.models.parts import GraphParts
+
+MAX_STATE_DIM: Final = 256
+"""Elements of a head's key and value: beyond, a head's state leaves the caches of a core."""
+MAX_HEADS: Final = 1024
+MAX_TAPS: Final = 16
+"""Taps of a convolution: kernels are compiled for their number."""
+
+LAYERS: Final = "delta net"
+"""The kind of layer, in messages."""
+
+
+@dataclass(frozen=True)
+class DeltaNetSizes:
+    """Sizes of a layer. Key and value heads have `head_dim` elements; taps: of the convolution, the present included.
+
+    Raises `InvalidKey` and `UnsupportedFeature` with the numbers.
+    """
+
+    n_k_heads: int
+    n_v_heads: int
+    head_dim: int
+    taps: int
+
+    def __post_init__(self) -> None:
+        if self.n_v_heads % self.n_k_heads:
+            raise InvalidKey(f"{self.n_v_heads} value heads are no multiple of {self.n_k_heads} key heads")
+        for value, least, most, what in (
+            (self.head_dim, 1, MAX_STATE_DIM, "elements of a delta net's head"),
+            (self.n_v_heads, 1, MAX_HEADS, "value heads of a delta net"),
+            (self.taps, 2, MAX_TAPS, "taps of a delta net's convolution"),
+        ):
+            if not least <= value <= most:
+                raise UnsupportedFeature(f"{value} {what} are not supported; {least} to {most} are")
+
+    @classmethod
+    def from_keys(cls, keys: Keys) -> DeltaNetSizes:
+        """Read `ssm.*`. Raises `MissingModelKey`, `InvalidKey`, `UnsupportedFeature`."""
+        dim, inner = keys.integer("ssm.state_size"), keys.integer("ssm.inner_size")
+        n_k, n_v = keys.integer("ssm.group_count"), keys.integer("ssm.time_step_rank")
+        if inner != dim * n_v:
+            raise InvalidKey(
+                f"{keys.name('ssm.inner_size')} is {inner}; {n_v} value heads ({keys.name('ssm.time_step_rank')}) of"
+                f" {dim} elements ({keys.name('ssm.state_size')}) are {dim * n_v}"
+            )
+        return cls(n_k, n_v, dim, keys.integer("ssm.conv_kernel"))
+
+    @property
+    def key_width(self) -> int:
+        """Elements of all key heads of a row."""
+        return self.n_k_heads * self.head_dim
+
+    @property
+    def value_width(self) -> int:
+        """Elements of all value heads of a row."""
+        return self.n_v_heads * self.head_dim
+
+    @property
+    def channels(self) -> int:
+        """Channels of the convolution: queries, keys, values."""
+        return 2 * self.key_width + self.value_width
+
+
+@dataclass(frozen=True)
+class DeltaNetSpec:
+    """A gated delta net: projections, a convolution of each channel, the delta rule, a gated norm, the output.
+
+    pairing: which key head a value head uses, as `ssm_delta_net` has it. Decay and strength come from `ssm_alpha` and
+    `ssm_beta`, or from `ssm_ba`, whose rows hold, for each key head, the strengths of its value heads and then their
+    decays.
+    """
+
+    sizes: DeltaNetSizes
+    pairing: str
+
+    def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
+        """See `Part.emit`."""
+        p, s = f"blk.{layer}", self.sizes
+        x = parts.project(h, f"{p}.attn_qkv", s.channels)
+        z = parts.project(h, f"{p}.attn_gate", s.value_width)
+        alpha, beta = self._rates(parts, h, p)
+        rows = [parts.step["positions"], parts.step["slots"]]
+        kept = parts.states.of_sequence(LAYERS, layer, "conv_state", (s.taps - 1, s.channels))
+        taps = parts.weight(f"{p}.ssm_conv1d.weight", s.channels, s.taps, plain=True)
+        u = parts.temp(f"{p}.ssm_conv1d", s.channels)
+        parts.g.node(Op.SSM_CONV1D, [x, taps, kept, *rows], [u, kept], f"{p}.ssm_conv1d.conv")
+        state = parts.states.of_sequence(LAYERS, layer, "delta_state", (s.n_v_heads, s.head_dim, s.head_dim))
+        factors = [parts.weight(f"{p}.{name}", s.n_v_heads) for name in ("ssm_a", "ssm_dt.bias")]
+        o = parts.temp(f"{p}.delta_net", s.value_width)
+        parts.g.node(
+            Op.SSM_DELTA_NET, [u, alpha, beta, *factors, state, *rows], [o, state], f"{p}.ssm_delta_net",
+            n_k_heads=s.n_k_heads, n_v_heads=s.n_v_heads, head_dim=s.head_dim, eps=parts.eps, pairing=self.pairing,
+        )  # fmt: skip
+        y = parts.temp(f"{p}.ssm_norm", s.value_width)
+        parts.g.node(
+            Op.SSM_GATED_NORM, [o, z, parts.weight(f"{p}.ssm_norm.weight", s.head_dim)], [y], f"{p}.ssm_gated_norm",
+            eps=parts.eps, n_heads=s.n_v_heads, head_dim=s.head_dim,
+        )  # fmt: skip
+        return parts.project(y, f"{p}.ssm_out", parts.info.n_embd)
+
+    def _rates(self, parts: GraphParts, h: BufferId, p: str) -> tuple[BufferId, BufferId]:
+        """What decay and strength come from, f32[n_rows, n_v_heads] each."""
+        n_k, n_v = self.sizes.n_k_heads, self.sizes.n_v_heads
+        both = f"{p}.ssm_ba.weight"
+        if not parts.has(both):
+            return parts.project(h, f"{p}.ssm_alpha", n_v), parts.project(h, f"{p}.ssm_beta", n_v)
+        share, shape = n_v // n_k, (2 * n_v, parts.width(h))
+        beta, alpha = (
+            parts.product(
+                h, parts.weight_rows(both, shape, i * share, (i + 1) * share, period=2 * share), f"{p}.ssm_ba.{i}"
+            )
+            for i in range(2)
+        )
+        return alpha, beta

@@ -1,0 +1,77 @@
+"""A decoder whose step ends before the logits: the last norm's rows, from which embeddings of texts are made."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from zinc_rt.ir.builder import GraphBuilder
+from zinc_rt.ir.graph import Buffer, BufferId, BufferKind, DType, Graph, Node
+from zinc_rt.ir.op import Op
+from zinc_rt.models.definition import ModelDefinition
+from zinc_rt.models.errors import UnsupportedFeature
+
+HIDDEN = "hidden"
+"""The output: f32[n_rows, n_embd]."""
+
+
+LAST_POSITIONS = "last_positions"
+"""The step input of models whose rows see those behind them: i32[n_rows], the last position of the row's sequence."""
+
+
+def reads_whole(graph: Graph) -> bool:
+    """Whether rows see those behind them, so that a step has to take all rows of a sequence."""
+    return any(b.name == LAST_POSITIONS for b in graph.of_kind(BufferKind.INPUT))
+
+
+def ends_hidden(graph: Graph) -> bool:
+    """Whether the graph's output is `hidden` rather than logits."""
+    return any(b.name == HIDDEN for b in graph.of_kind(BufferKind.OUTPUT))
+
+
+def hidden_states(definition: ModelDefinition) -> ModelDefinition:
+    """The definition with the rows that the logits are computed from as its only output, called `hidden`.
+
+    What only the logits need goes: the head's matrix, the wanted rows, what is done to the logits. A definition that
+    ends this way already is returned as it is.
+
+    Raises:
+        UnsupportedFeature: the graph computes no logits either.
+    """
+    graph = definition.graph
+    if ends_hidden(graph):
+        return definition
+    heads = [node for node in graph.nodes if node.op is Op.LM_HEAD]
+    if len(heads) != 1:
+        raise UnsupportedFeature(
+            f"architecture {definition.info.architecture!r} has {len(heads)} heads; embeddings need a model with one"
+        )
+    made = _without(graph, heads[0])
+    names = {b.name for b in made.buffers}
+    kept = {name: rows for name, rows in definition.weights.items() if name in names}
+    return replace(definition, graph=made, weights=kept)
+
+
+def _without(graph: Graph, head: Node) -> Graph:
+    """The graph without a node and all that follows from it; the rows that it read are the output."""
+    gone, nodes = set(head.outputs), []
+    for node in graph.nodes:
+        if node is head or gone & {*node.inputs}:
+            gone |= {*node.outputs}
+        else:
+            nodes.append(node)
+    used = {b for node in nodes for b in (*node.inputs, *node.outputs)}
+    g = GraphBuilder(graph.name, graph.meta)
+    ids: dict[BufferId, BufferId] = {}
+    for b in graph.buffers:
+        if b.id in used:
+            ids[b.id] = _declare(g, b, is_output=b.id == head.inputs[0])
+    for node in nodes:
+        inputs, outputs = ([ids[b] for b in side] for side in (node.inputs, node.outputs))
+        g.node(node.op, inputs, outputs, node.name, **node.attrs)
+    return g.build()
+
+
+def _declare(g: GraphBuilder, b: Buffer, *, is_output: bool) -> BufferId:
+    if is_output:
+        return g.buffer(HIDDEN, BufferKind.OUTPUT, DType.F32, b.shape)
+    return g.buffer(b.name, b.kind, b.dtype, b.shape)

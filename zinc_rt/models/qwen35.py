@@ -1,0 +1,98 @@
+"""`qwen35`, `qwen35moe`, `qwen3next`: Qwen 3.5, 3.6, 3.8 and Qwen3-Next: delta nets with gated attention between."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from zinc_rt.gguf import GGUFFile
+from zinc_rt.models.attention import AttentionSpec
+from zinc_rt.models.blocks import BlockSpec, Branch, Part, decoder
+from zinc_rt.models.config import HeadSizes, read_info
+from zinc_rt.models.definition import ModelDefinition, ModelInfo
+from zinc_rt.models.delta_net import DeltaNetSizes, DeltaNetSpec
+from zinc_rt.models.errors import InvalidKey
+from zinc_rt.models.feed_forward import FeedForwardSpec
+from zinc_rt.models.keys import Keys
+from zinc_rt.models.parts import GraphParts
+from zinc_rt.models.rope_config import RopeConfig
+from zinc_rt.models.routed import RoutedSpec, Routing, expert_width
+
+NAMES = ("qwen35", "qwen35moe", "qwen3next")
+
+_DRAFT_TENSORS = (
+    "attn_norm", "post_attention_norm", "attn_q", "attn_k", "attn_v", "attn_qkv", "attn_q_norm", "attn_k_norm",
+    "attn_output", "ffn_gate", "ffn_up", "ffn_down", "ffn_gate_inp", "ffn_gate_exps", "ffn_up_exps", "ffn_gate_up_exps",
+    "ffn_down_exps", "ffn_gate_inp_shexp", "ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp", "nextn.eh_proj",
+    "nextn.enorm", "nextn.hnorm", "nextn.embed_tokens", "nextn.shared_head_head", "nextn.shared_head_norm",
+)  # fmt: skip
+"""Of a block that drafts a second token."""
+
+
+@dataclass(frozen=True)
+class HybridInfo(ModelInfo):
+    """Sizes of a decoder of two kinds of layer. recurrent: whether a layer is a delta net.
+
+    n_drafts: blocks behind the others that draft further tokens, which no step needs.
+    """
+
+    heads: HeadSizes
+    delta: DeltaNetSizes
+    recurrent: tuple[bool, ...]
+    n_drafts: int
+    rms_eps: float
+    rope: RopeConfig
+
+    @classmethod
+    def from_file(cls, file: GGUFFile, keys: Keys) -> HybridInfo:
+        """Raises `MissingModelKey`, `InvalidKey`, `MissingWeight`, `UnsupportedFeature`."""
+        info = read_info(file, keys)
+        n_blocks = info.n_layers
+        n_drafts = keys.integer("nextn_predict_layers", 0, least=0, most=n_blocks)
+        if n_drafts == n_blocks:
+            raise InvalidKey(f"{keys.name('nextn_predict_layers')} is {n_drafts}, of {n_blocks} blocks in all")
+        heads = HeadSizes.from_keys(keys, info.n_embd)
+        return cls(
+            **{**vars(info), "n_layers": n_blocks - n_drafts},
+            heads=heads,
+            delta=DeltaNetSizes.from_keys(keys),
+            recurrent=_recurrent(keys, n_blocks, n_blocks - n_drafts),
+            n_drafts=n_drafts,
+            rms_eps=keys.number("attention.layer_norm_rms_epsilon"),
+            rope=RopeConfig.from_keys(keys, heads.head_dim, info.n_ctx_train, interleaved=False),
+        )
+
+
+def _recurrent(keys: Keys, n_blocks: int, n_layers: int) -> tuple[bool, ...]:
+    if keys.has("attention.recurrent_layers"):
+        return keys.flags("attention.recurrent_layers", n_blocks)[:n_layers]
+    interval = keys.integer("full_attention_interval", 4)
+    return tuple((layer + 1) % interval != 0 for layer in range(n_layers))
+
+
+def define(file: GGUFFile, name: str) -> ModelDefinition:
+    """See `Architecture.define`."""
+    keys = Keys(file.metadata, name)
+    info = HybridInfo.from_file(file, keys)
+    parts = GraphParts(file, info, info.rms_eps)
+    rotation, ffn = parts.rotation(info.rope), _feed_forward(keys)
+    # Files of qwen3next keep the value heads of a key head together; the others have them one of each key head in turn.
+    delta = DeltaNetSpec(info.delta, "block" if name == "qwen3next" else "modulo")
+    for layer in range(info.n_layers, info.n_layers + info.n_drafts):
+        parts.leave(f"blk.{layer}.{tensor}.weight" for tensor in _DRAFT_TENSORS)
+
+    def block(layer: int) -> BlockSpec:
+        attention = AttentionSpec(info.heads, rotation, qk_norm=True, out_gate=True)
+        mixer: Part = delta if info.recurrent[layer] else attention
+        return BlockSpec((Branch("attn", mixer, "attn_norm"), Branch("ffn", ffn, "post_attention_norm")))
+
+    return decoder(parts, [block(layer) for layer in range(info.n_layers)])
+
+
+def _feed_forward(keys: Keys) -> Part:
+    """Dense, or experts with a gated one that all rows share."""
+    if not keys.integer("expert_count", 0, least=0):
+        return FeedForwardSpec(keys.integer("feed_forward_length"))
+    routing = Routing.from_keys(keys, gating="softmax", normalise=True)
+    n_shared = keys.integer("expert_shared_feed_forward_length", 0, least=0)
+    shared = FeedForwardSpec(n_shared or keys.integer("feed_forward_length"), suffix="_shexp")
+    return RoutedSpec(routing, expert_width(keys, routing.n_used), shared=shared, shared_gate=True)
