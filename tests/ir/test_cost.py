@@ -59,19 +59,28 @@ def naive_rope(x: Sequence[Counted], rotated: int) -> None:
         a * sin + b * cos
 
 
-def naive_attention(q: Sequence[Counted], context: int) -> None:
+def naive_attention(
+    q: Sequence[Counted], context: int, value_dim: int | None = None, *, capped: bool = False, sink: bool = False
+) -> None:
+    n = len(q) if value_dim is None else value_dim
     best: Any = -math.inf
     scores = []
     for _ in range(context):
-        score = dot(q, numbers(len(q))) * Counted()
+        score: Any = dot(q, numbers(len(q))) * Counted()
+        if capped:
+            score = (score / Counted()).exp() * Counted()  # a hyperbolic tangent counts as one operation, too
         best = max(best, score)
         scores.append(score)
     total: Any = 0.0
-    out: list[Any] = [0.0] * len(q)
+    out: list[Any] = [0.0] * n
     for score in scores:
         p = (score - best).exp()
         total = total + p
-        out = [o + p * v for o, v in zip(out, numbers(len(q)), strict=True)]
+        out = [o + p * v for o, v in zip(out, numbers(n), strict=True)]
+    if sink:
+        top = max(best, Counted())
+        old, new = (best - top).exp(), (Counted() - top).exp()
+        total, out = total * old + new, [o * old for o in out]
     for o in out:
         o / total
 
@@ -137,6 +146,46 @@ def test_operations_are_those_of_naive_code(name: str, sizes: CostSizes) -> None
     graph = dense()
     node = next(n for n in graph.nodes if n.name == name)
     assert node_cost(graph, node, sizes).operations == counted(graph, name, sizes)
+
+
+def attention_cost(sizes: CostSizes, *, latent: bool, **attrs: Any) -> Cost:
+    """Four heads over one key head of 24 elements, of which 8 turn or are no part of values; a sink a head."""
+    b = GraphBuilder("g")
+    positions, slots = (b.buffer(name, INPUT, I32, ["n_rows"]) for name in ("positions", "slots"))
+    where = [positions, slots, b.buffer("pages", INPUT, I32, ["n_slots", "max_pages"])]
+    k, rest = (
+        b.buffer(name, INPUT, F32, ["n_rows", n])
+        for name, n in (("k", 16 if latent else 24), ("v", 8 + 8 * (not latent)))
+    )
+    cache = b.buffer("k_cache", STATE, F16, ["n_pages", 16, 1, 24])
+    caches = [cache] if latent else [cache, b.buffer("v_cache", STATE, F16, ["n_pages", 16, 1, 16])]
+    widths = [64, 32] if latent else [96]
+    queries = [b.buffer(f"q{n}", INPUT, F32, ["n_rows", n]) for n in widths]
+    sizes_of = {"latent_dim": 16, "rope_dim": 8} if latent else {"head_dim": 24, "value_dim": 16}
+    b.node(Op.KV_WRITE, [k, rest, *where], caches, n_kv_heads=1, **sizes_of)
+    b.node(
+        Op.FLASH_ATTN, [*queries, *caches, *where, b.buffer("sinks", WEIGHT, F32, [4])],
+        [b.buffer("y", OUTPUT, F32, ["n_rows", 64])], n_heads=4, n_kv_heads=1, scale=1.0, **sizes_of, **attrs,
+    )  # fmt: skip
+    graph = b.build()
+    return node_cost(graph, graph.nodes[1], sizes)
+
+
+@pytest.mark.parametrize("latent", [False, True])
+def test_attention_with_windows_caps_and_sinks(latent: bool) -> None:
+    """Keys and values that the window hides are neither read nor worked on."""
+    sizes = CostSizes(n_rows=3, context=100)
+    cost = attention_cost(sizes, latent=latent, window=20, softcap=30.0)
+    Counted.count = 0
+    for _ in range(3 * 4):
+        naive_attention(numbers(24), 20, 16, capped=True, sink=True)
+    assert cost.operations == Counted.count
+    # Queries, positions, slots, sinks; 20 positions of 24 and 16 elements (latent: of 24), on two pages.
+    position = 24 * 2 if latent else 40 * 2
+    assert cost.bytes_read == 3 * 96 * 4 + 2 * 3 * 4 + 4 * 4 + 3 * (20 * position + 2 * 4)
+    assert attention_cost(sizes, latent=latent, window=500, softcap=30.0) == attention_cost(
+        sizes, latent=latent, softcap=30.0
+    )
 
 
 def bytes_of(name: str, sizes: CostSizes) -> tuple[int, int]:

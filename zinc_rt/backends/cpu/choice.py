@@ -55,7 +55,7 @@ class TargetTuning:
         unsigned = bool({"vnni", "avxvnni"} & target.isa)
         flip = 0x80808080 if unsigned else 0
         if "avx512" in target.isa:
-            return cls(16, (8, 4, 2, 1), 4096, "amx" if "amx" in target.isa else "", flip)
+            return cls(16, (8, 4, 2, 1), 8192, "amx" if "amx" in target.isa else "", flip)
         if target.arch == "x86_64":
             return cls(8, (4, 2, 1), 2048, "", flip)
         return cls(4, (4, 2, 1), 1024, "", flip)
@@ -137,9 +137,11 @@ class TargetTuning:
             "W": self.lanes, "BLOCKS": self.blocks, "AHEAD": self.ahead, "TILES": tiles, "LEAST": self.expert_block,
         }  # fmt: skip
 
-    def expert_gate_up(self, gate: GGMLType, up: GGMLType) -> Kernel:
+    def expert_gate_up(self, gate: GGMLType, up: GGMLType, activation: str = "silu") -> Kernel:
         """Gate and up of chosen experts, and the activation."""
-        return experts.expert_gate_up, {"GATE": gate.name, "UP": up.name, **self._experts(gate, up)}
+        return experts.expert_gate_up, {
+            "GATE": gate.name, "UP": up.name, **self._experts(gate, up), "ACT": activation,
+        }  # fmt: skip
 
     def expert_down(self, kind: GGMLType) -> Kernel:
         """Down of chosen experts, summed."""
