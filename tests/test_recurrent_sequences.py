@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 import zinc_rt
+from amdgpu_emu.core.core import ShaderCore
+from tests.amdgpu.queue.stage import machine
 from tests.helpers import T, engine_for, random_tokens, run_tokens
 from tests.models.families import CASES
 from tests.models.families.build import N_VOCAB, write_case
 from zinc_rt.backends.snapshots import SNAPSHOTS, copies
-from zinc_rt.engine import Engine, EngineError, PositionsSkipped, Rows
+from zinc_rt.engine import Device, Engine, EngineError, PositionsSkipped, Rows
 from zinc_rt.errors import BackendError
 from zinc_rt.kernels.errors import TokenOutOfRange
 from zinc_rt.model import last_step
@@ -245,3 +247,22 @@ def test_a_conversation(path: Path) -> None:
     for i, prompt in enumerate(turns):
         with zinc_rt.load(path, device="cpu", n_ctx=256, n_batch=3) as alone:
             assert texts(alone, prompt) == answers[i]
+
+
+@pytest.mark.slow
+def test_on_an_emulated_gpu(path: Path, fresh: dict[str, np.ndarray]) -> None:
+    """Rows in pieces, back to a checkpoint, and a slot that begins anew: copies stay in the GPU's memory."""
+    with (
+        machine(shader=ShaderCore(), time_scale=100.0) as on,
+        engine_for(path, linux=on.process(), device=Device.gpu_kfd, n_ctx=128, n_batch=3, n_slots=2) as engine,
+    ):
+        slot, other = engine.open_sequence(), engine.open_sequence()
+        same(run_tokens(engine, slot, TOKENS[:4], 2), fresh["tokens"][:4])
+        engine.checkpoint(slot)
+        run_tokens(engine, slot, OTHER[:2], 1, 4)
+        run_tokens(engine, other, OTHER[:3], 3)
+        assert engine.truncate(slot, 5) == 4
+        same(run_tokens(engine, slot, TOKENS[4:9], 3, 4), fresh["tokens"][4:9])
+        engine.close_sequence(other)
+        assert engine.open_sequence() == other
+        same(run_tokens(engine, other, TOKENS[:3], 3), fresh["tokens"][:3])
