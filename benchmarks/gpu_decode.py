@@ -1,6 +1,6 @@
 """Predict a decode step of a large model on a card: layers executed on the emulator, their times multiplied.
 
-python benchmarks/gpu_decode.py [MODEL-MIX] [--folder /tmp] [--experts 32] [--barrier 1.5]
+python benchmarks/gpu_decode.py [MODEL-MIX] [--folder /tmp] [--experts 32] [--barrier 1.5] [--dispatches]
 
 A model of the same widths is written, with two periods of its layers, few experts and a small vocabulary, and a decode
 step of it is executed and measured. A layer's time counts as often as the model has such layers; the router's logits
@@ -128,6 +128,18 @@ def show(name: str, true: Sizes, found: Mapping[str, Part], barrier: float, acti
     print(f"  bandwidth alone {(read + written) / BANDWIDTH * 1e3:.2f} ms, {BANDWIDTH / (read + written):.0f} tokens/s")
 
 
+def show_dispatches(records: Iterable[Record], names: Iterable[str], turns: int) -> None:
+    """A line for each dispatch of the first period, and of what lies outside of layers."""
+    print(f"{'phase':>5}{'us':>8}{'MB':>8}  {'bound':8}{'node':36}kernel")
+    for record, name in zip(records, names, strict=True):
+        if not name.startswith("blk.") or int(name.split(".")[1]) < turns:
+            mb = (record.work.unique_read + record.work.unique_written) / 1e6
+            print(
+                f"{record.phase:>5}{record.cost.seconds * 1e6:>8.2f}{mb:>8.2f}  {record.cost.bound:8}{name:36}"
+                f"{record.name}"
+            )
+
+
 def active_bytes(path: Path, small: Sizes, true: Sizes) -> int:
     """What the graph's cost model has a decode step read, with true numbers of layers, experts and tokens."""
     with GGUFFile.open(path) as file:
@@ -149,6 +161,7 @@ def main() -> None:
     parser.add_argument("name", nargs="?", default="qwen3.6-35b-a3b-q4_k_m")
     parser.add_argument("--folder", type=Path, default=Path("/tmp"))
     parser.add_argument("--experts", type=int, default=FEW_EXPERTS)
+    parser.add_argument("--dispatches", action="store_true", help="print each of them, too")
     parser.add_argument("--barrier", type=float, default=1.5)
     args = parser.parse_args()
     true, mix = random_model.parse(args.name)
@@ -162,6 +175,8 @@ def main() -> None:
     finally:
         path.unlink(missing_ok=True)
     scaled = [grown(record, name, small, true) for record, name in zip(records, names, strict=True)]
+    if args.dispatches:
+        show_dispatches(scaled, names, period(true))
     show(args.name, true, parts(scaled, names), args.barrier, active)
 
 

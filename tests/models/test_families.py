@@ -27,18 +27,7 @@ from zinc_rt.gguf import GGMLType, GGUFFile
 from zinc_rt.models import define
 from zinc_rt.models.errors import ModelError
 
-WAITING = {
-    "deepseek2",
-    "deepseek2-groups",
-    "deepseek2-lite",
-    "deepseek2-yarn",
-    "glm4moe",
-    "glm4moe-mtp",
-    "glm4moe-norms-scale",
-    "lfm2",
-    "lfm2-window",
-    "lfm2moe",
-}
+WAITING: set[str] = set()
 """Cases that are refused so far."""
 
 MIXED_WAITING: set[str] = set()
