@@ -199,7 +199,7 @@ def test_shared_expert() -> None:
         (
             {"n_experts": 8, "n_used": 3, "n_groups": 4},
             InvalidKey,
-            "is 1, 3 experts cannot come from 1 of 4 groups of 2",
+            "3 experts cannot come from 1 of 4 groups of 2",
         ),
         ({"n_experts": 8, "n_used": 2, "n_groups": 2, "n_groups_used": 3}, InvalidKey, "expert_group_used_count is 3"),
         ({"n_experts": MAX_EXPERTS + 1, "n_used": 2}, UnsupportedFeature, "2 of 1025 experts .* at most 64 of 1024"),

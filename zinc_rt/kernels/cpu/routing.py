@@ -41,7 +41,7 @@ def choice_key(x):
     """Integers that compare as the choice of experts does, for f32 lanes."""
     bits = bitcast(x + 0.0, vec[i32, lanes(x)])
     key = select(bits < 0, bits ^ 0x7FFFFFFF, bits)
-    return select(x == x, key, NAN_KEY)
+    return select(x == x, key, NAN_KEY)  # noqa: PLR0124  only NaN differs from itself
 
 
 @inline
