@@ -41,7 +41,7 @@ ON_GPU = sorted(set(RUNNING) - GPU_WAITING)
 # The emulator takes seconds for a model: by default one of each kind of layer, the others with the slow tests.
 GPU_SOON = {"qwen35moe", "gpt-oss", "gemma4-experts"}
 
-LONG = ("qwen3", "gemma3", "gpt-oss", "qwen35", "deepseek2-yarn")
+LONG = ("gemma3", "gpt-oss", "qwen35")
 LONG_TEXT = random_tokens(6, 280, N_VOCAB - 2)
 
 # A weight or product in float32 is off by 6e-8 of itself; a few hundred of them on the way to a logit by some 5e-7. One

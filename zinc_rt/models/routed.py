@@ -79,14 +79,16 @@ class Routing:
                 f"{keys.name('expert_gating_func')} is {function}, which is not supported; supported are {known}"
             )
         scale = keys.number("expert_weights_scale", 0.0)
+        groups = keys.integer("expert_group_count", 0, least=0) or 1
+        used = keys.integer("expert_group_used_count", 0, least=0)
         return cls(
             n_experts=keys.integer("expert_count", least=0),
             n_used=keys.integer("expert_used_count", least=0),
             gating=gating or GATING_FUNCTIONS.get(function, default),
             normalise=keys.flag("expert_weights_norm", False) if normalise is None else normalise,
             scale=scale or 1.0,
-            n_groups=keys.integer("expert_group_count", 0, least=0) or 1,
-            n_groups_used=keys.integer("expert_group_used_count", 0, least=0) or 1,
+            n_groups=groups,
+            n_groups_used=1 if groups == 1 and not used else used,
         )
 
 
