@@ -24,8 +24,8 @@ from zinc_rt.engine import (
 )
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
+from zinc_rt.loading import built_in_model
 from zinc_rt.mem.errors import MemoryPlanError
-from zinc_rt.model import built_in_model
 from zinc_rt.models import define
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.sampling.request import SamplingRequest

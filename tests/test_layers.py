@@ -37,6 +37,7 @@ LAYERS = (
     ("engine",),
     ("embedding",),
     ("model",),
+    ("loading",),
     ("seed",),
     ("cli", "__main__"),
 )

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from zinc_rt.engine import Options as Options
     from zinc_rt.errors import UsageError as UsageError
     from zinc_rt.errors import ZincError as ZincError
+    from zinc_rt.loading import load as load
     from zinc_rt.model import Model as Model
-    from zinc_rt.model import load as load
     from zinc_rt.sampling.generation import Chunk as Chunk
     from zinc_rt.sampling.generation import Generation as Generation
     from zinc_rt.sampling.generation import Stats as Stats
@@ -71,7 +71,7 @@ _NAMES = {
     "Tier": "zinc_rt.seed.engine",
     "UsageError": "zinc_rt.errors",
     "ZincError": "zinc_rt.errors",
-    "load": "zinc_rt.model",
+    "load": "zinc_rt.loading",
 }
 
 __all__ = [
@@ -110,7 +110,7 @@ def generate(prompt: str, path: str | None = None, **parameters: Any) -> str:
 
     parameters: fields of `SamplingParams`. For more than one prompt, `load` once and use the model.
     """
-    from zinc_rt.model import load
+    from zinc_rt.loading import load
 
     with load(path) as model:
         return model.generate(prompt, **parameters).text

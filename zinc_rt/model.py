@@ -1,4 +1,4 @@
-"""`Model`: a GGUF file ready to generate, and `load`, which makes one.
+"""`Model`: a GGUF file ready to generate or to embed. `zinc_rt.load` makes one.
 
 with zinc_rt.load("model.gguf") as model:
     for chunk in model.stream("Once upon a time", temperature=0):
@@ -10,42 +10,35 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import suppress
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.backends.devices import Device, device_from_env, parse_device
-from zinc_rt.backends.select import Kernels
-from zinc_rt.checks import function_or_none, path_text, show, true_or_false, whole_numbers
-from zinc_rt.embedding import Embedder, Pooling, embedding_options, parse_pooling, pooling_of
-from zinc_rt.engine import ContextFull, Engine, EngineError, Options, Rows
-from zinc_rt.errors import UsageError, ZincError
+from zinc_rt.backends.devices import Device
+from zinc_rt.checks import show, true_or_false, whole_numbers
+from zinc_rt.embedding import Embedder, Pooling
+from zinc_rt.engine import ContextFull, Engine, EngineError, Rows
+from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
-from zinc_rt.gguf.metadata import Metadata
 from zinc_rt.ir.graph import Graph
 from zinc_rt.kernels.errors import TokenOutOfRange
-from zinc_rt.lang.target import host_targets
 from zinc_rt.mem.errors import MemoryPlanError
 from zinc_rt.mem.plan import MemoryPlan
-from zinc_rt.models import ModelDefinition, ModelInfo, define
-from zinc_rt.models.hidden import ends_hidden, hidden_states
+from zinc_rt.models import ModelDefinition, ModelInfo
 from zinc_rt.numerics import PAGE_TOKENS
 from zinc_rt.sampling.generation import Chunk, Generation, Stats
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.sampling.request import SampledStep, SamplingRequest
 from zinc_rt.sampling.sampler import Sampled, Sampler
 from zinc_rt.sampling.stop import StopMatcher
-from zinc_rt.text.aside import Aside
 
 if TYPE_CHECKING:
     from zinc_rt.text import ChatTemplate, Detokenizer, Tokenizer
 
-BUILT_IN = "zinc-story.gguf"
 _LOOK_SECONDS = 0.01
 
 
@@ -59,138 +52,6 @@ class PromptTooLong(UsageError):
 
 class ModelClosed(EngineError):
     """The model was closed, before a call or while a generation ran."""
-
-
-def built_in_model() -> Path:
-    """The model file inside the package."""
-    return Path(__file__).parent / "data" / BUILT_IN
-
-
-def load(
-    path: str | Path | None = None,
-    *,
-    device: str | None = None,
-    n_ctx: int | None = None,
-    n_batch: int | None = None,
-    threads: int | None = None,
-    kernels: str | None = None,
-    isa: str | None = None,
-    cache_dir: str | Path | None = None,
-    notify: Callable[[str], None] | None = None,
-    progress: Callable[[int, int], None] | None = None,
-    embeddings: bool | None = None,
-    pooling: str | None = None,
-    tier: str | None = None,
-) -> Model:
-    """Open a GGUF file, plan and check memory, and lower it onto a device.
-
-    path: the file; None is the model inside the package.
-    device: "cpu", "gpu", "gpu:kfd", "gpu:cs", "gpu:umq", "emu" or "auto", the best that works; None follows
-    ZINC_RT_TIER, else `auto`. tier: the older name of `device`.
-    n_ctx: context in tokens (None: the model's own, at most 4096). n_batch: rows of a prefill step.
-    threads: None for the physical cores that this process may use, control-group limits included.
-    kernels: "native" or "reference": the same bits, slowly; None is native where this machine has a level for it.
-    isa: the native kernels' instruction-set level (None: the best that this machine runs).
-    cache_dir: where compiled kernels are kept (None: the user's cache folder).
-    notify: gets lines worth showing. progress: gets the bytes of weights loaded so far and in all.
-    embeddings: load to `embed` texts rather than to generate (None: where the file is an embedding model). pooling:
-    "mean", "cls" or "last" for those (None: the file's, else the last token's row).
-
-    Raises `GGUFError` (the file; `FileChanged` where it was written to meanwhile), `ModelError` (what is in it),
-    `TokenizerError`, `MemoryPlanError`, `UsageError`, `DeviceUnavailable`, `LangError` (compiling the kernels).
-    """
-    function_or_none("notify", notify)
-    function_or_none("progress", progress)
-    path = built_in_model() if path is None else path_text("path", path)
-    if device is not None and tier is not None:
-        raise UsageError(f"device is {device!r} and tier is {tier!r}; give device only")
-    named = device if device is not None else tier
-    wanted = None if pooling is None else parse_pooling(pooling)
-    if embeddings is not None:
-        true_or_false("embeddings", embeddings)
-    options = Options(
-        device=device_from_env() if named is None else parse_device(named),
-        n_ctx=n_ctx,
-        n_batch=Options.n_batch if n_batch is None else n_batch,
-        threads=threads,
-        kernels=_kernels(isa, notify) if kernels is None else cast("Kernels", kernels),  # Options looks at all
-        isa=isa,
-        cache_dir=cast("Path | None", cache_dir),
-    )
-    # Reading a large vocabulary takes as long as loading a small model's weights, which needs no interpreter: it
-    # starts when that does. Do not start earlier: it would compete with the load for the interpreter.
-    reading: Aside[Tokenizer] = Aside("zinc-tokenizer")
-    file: GGUFFile | None = None
-
-    def loading(done: int, total: int) -> None:
-        reading.start()
-        if file is not None:
-            file.check_unwritten()
-        if progress is not None:
-            progress(done, total)
-
-    engine: Engine | None = None
-    try:
-        file = GGUFFile.open(path)  # a file that cannot be used is told before anything is said of devices
-        definition = define(file)
-        _refuse_tokenizer(file.metadata)
-        found = pooling_of(file)
-        if embeddings is False and ends_hidden(definition.graph):
-            raise UsageError(f"architecture {definition.info.architecture!r} embeds texts; it cannot generate any")
-        if embeddings or (embeddings is None and (found is not None or ends_hidden(definition.graph))):
-            definition = hidden_states(definition)
-            options, wanted = embedding_options(options, definition, n_batch), wanted or found or Pooling.LAST
-        elif wanted is not None:
-            raise UsageError(f"pooling is {pooling!r}, but the model is loaded to generate; add embeddings=True")
-        engine = Engine(options, notify=notify, progress=loading)
-        reading.work = partial(_tokenizer, file.metadata)
-        try:
-            engine.load(file, definition)
-        finally:
-            reading.join()
-        tokenizer = reading.result()
-        if tokenizer.n_vocab > definition.info.n_vocab:
-            from zinc_rt.text import TokenizerError
-
-            raise TokenizerError(
-                f"the tokenizer has {tokenizer.n_vocab} tokens,"
-                f" the model's embedding only {definition.info.n_vocab} rows"
-            )
-        file.metadata.forget()  # the decoded vocabulary: the tokenizer has its own
-        file.check_unchanged()
-        return Model(file, definition, tokenizer, engine, notify, wanted)
-    except BaseException:
-        with suppress(ZincError):  # the first error is the one to tell
-            if engine is not None:
-                engine.close()
-        if file is not None:
-            file.close()
-        raise
-
-
-def _refuse_tokenizer(metadata: Metadata) -> None:
-    """Raise `TokenizerError` for a tokenizer that is not known here, before any weight is loaded."""
-    from zinc_rt.text.kinds import read_kind
-
-    read_kind(metadata)
-
-
-def _tokenizer(metadata: Metadata) -> Tokenizer:
-    from zinc_rt.text import Tokenizer, TokenizerError  # here, while weights are loaded: it takes a while
-
-    tokenizer = Tokenizer.from_metadata(metadata)
-    with suppress(TokenizerError):  # the caller of `tokenize` gets the error
-        tokenizer.encode(" ", add_special=False)
-    return tokenizer
-
-
-def _kernels(isa: str | None, notify: Callable[[str], None] | None) -> Kernels:
-    """What to run with where nobody said: native kernels, unless no level fits this machine."""
-    if isa is not None or host_targets():
-        return "native"
-    if notify is not None:
-        notify("no native kernels for this processor (`zinc check` says why); using the reference kernels")
-    return "reference"
 
 
 class Model:

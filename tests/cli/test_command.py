@@ -102,7 +102,7 @@ def test_an_unexpected_exception_is_one_line_unless_debug(zinc, tiny, monkeypatc
     def broken(*args, **kwargs):
         raise RuntimeError("two\nlines")
 
-    monkeypatch.setattr("zinc_rt.model.load", broken)
+    monkeypatch.setattr("zinc_rt.loading.load", broken)
     outcome = zinc("run", "-m", tiny, "x")
     assert outcome.code == 1
     assert outcome.err == (
@@ -128,7 +128,7 @@ def test_errors_of_the_system(zinc, tiny, monkeypatch, error, code, words):
     def broken(*args, **kwargs):
         raise error
 
-    monkeypatch.setattr("zinc_rt.model.load", broken)
+    monkeypatch.setattr("zinc_rt.loading.load", broken)
     outcome = zinc("run", "-m", tiny, "x")
     assert outcome.code == code
     assert words in outcome.err

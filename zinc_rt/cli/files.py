@@ -30,7 +30,7 @@ def path_or_built_in(path: Path | None) -> Path:
     """The file itself, or the one in the package."""
     if path is not None:
         return path
-    from zinc_rt.model import built_in_model
+    from zinc_rt.loading import built_in_model
 
     return built_in_model()
 

@@ -148,8 +148,8 @@ def _libraries() -> list[MachineFinding]:
 
 def _built_in() -> MachineFinding:
     from zinc_rt.gguf import GGUFError, GGUFFile
+    from zinc_rt.loading import built_in_model
     from zinc_rt.mem.plan import format_bytes
-    from zinc_rt.model import built_in_model
 
     try:
         with GGUFFile.open(built_in_model()) as file:

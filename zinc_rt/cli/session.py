@@ -47,7 +47,7 @@ def open_model(
     gpu_layers: the value of -ngl. embeddings, pooling: as for `load`; the model generates unless told otherwise.
     Raises what `load` raises, and `UsageError`.
     """
-    from zinc_rt.model import load
+    from zinc_rt.loading import load
 
     device = device if gpu_layers is None else device_for_layers(gpu_layers, device)
     with LoadingBar() as bar:

@@ -15,7 +15,7 @@ from zinc_rt.cli.files import FileWriteError, write_file
 from zinc_rt.engine import Engine, Options, Rows
 from zinc_rt.errors import BackendError
 from zinc_rt.gguf import GGUFFile
-from zinc_rt.model import built_in_model
+from zinc_rt.loading import built_in_model
 from zinc_rt.models import define
 
 
