@@ -90,7 +90,6 @@ def _decode() -> dict[str, KernelEntry]:
         "norm_quantized": _entry(norm.norm_quantized, "x w q d s n eps", "rows", WEIGHT=True),
         "residual_norm_quantized": _entry(norm.residual_norm_quantized, "x residual w total q d s n eps", "rows"),
         "norm_both": _entry(norm.norm_both, "x w y q d s n eps", "rows"),
-        "residual_norm_both": _entry(norm.residual_norm_both, "x residual w total y q d s n eps", "rows"),
         "add_shared": _entry(elementwise.add_shared, "routed shared gate y n", "ceil(n / 256), rows"),
         "mul": _entry(elementwise.mul, "a b y n", "ceil(n / 1024)"),
         "sigmoid_mul": _entry(elementwise.sigmoid_mul, "x gate y n", "ceil(n / 1024)"),
@@ -150,9 +149,9 @@ def plain_norm(*, quantized: bool) -> KernelEntry:
     return _entry(norm.rms_norm, "x w y n eps", "rows", WEIGHT=False)
 
 
-def sum_norm(*, weight: bool, quantized: bool) -> KernelEntry:
-    """The norm of a sum with factors; see `norm.GpuSumNormArgs`."""
-    return _entry(norm.sum_norm, "a", "rows", WEIGHT=weight, QUANTIZED=quantized)
+def sum_norm(*, weight: bool, quantized: bool, both: bool = False) -> KernelEntry:
+    """The norm of a sum with factors; both: as floats beside the int8. See `norm.GpuSumNormArgs`."""
+    return _entry(norm.sum_norm, "a", "rows", WEIGHT=weight, QUANTIZED=quantized, BOTH=both)
 
 
 def heads_kernel(
