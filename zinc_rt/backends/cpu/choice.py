@@ -13,6 +13,7 @@ from zinc_rt.kernels.cpu import (
     elementwise,
     embed,
     experts,
+    grouped,
     heads,
     matmul,
     matmul_float,
@@ -136,13 +137,23 @@ class TargetTuning:
             "W": self.lanes, "BLOCKS": self.blocks, "AHEAD": self.ahead, "TILES": tiles, "LEAST": self.expert_block,
         }  # fmt: skip
 
-    def expert_gate_up(self, gate: GGMLType, up: GGMLType) -> Kernel:
+    def expert_gate_up(self, gate: GGMLType, up: GGMLType, activation: str = "silu") -> Kernel:
         """Gate and up of chosen experts, and the activation."""
-        return experts.expert_gate_up, {"GATE": gate.name, "UP": up.name, **self._experts(gate, up)}
+        return experts.expert_gate_up, {
+            "GATE": gate.name, "UP": up.name, **self._experts(gate, up), "ACT": activation,
+        }  # fmt: skip
 
     def expert_down(self, kind: GGMLType) -> Kernel:
         """Down of chosen experts, summed."""
         return experts.expert_down, {"FMT": kind.name, **self._experts(kind)}
+
+    def grouped_pack(self) -> Kernel:
+        """Parts of rows, packed."""
+        return grouped.grouped_pack, {"W": self.lanes, "LEAST": self.expert_block}
+
+    def grouped_matmul(self, kind: GGMLType) -> Kernel:
+        """Parts of rows times a matrix each."""
+        return grouped.grouped_matmul, {"FMT": kind.name, **self._experts(kind)}
 
     def merge(self, n: Attend) -> Kernel:
         """Merging of splits."""

@@ -16,6 +16,7 @@ from zinc_rt.kernels.rdna import (
     elementwise,
     embed,
     experts,
+    grouped,
     heads,
     matvec,
     norm,
@@ -149,6 +150,14 @@ def plain_norm(*, quantized: bool) -> KernelEntry:
     return _entry(norm.rms_norm, "x w y n eps", "rows", WEIGHT=False)
 
 
+def grouped_rows(kind: str, rows: int) -> KernelEntry:
+    """Parts of rows times a matrix each, for blocks of several rows of activations at once."""
+    groups = "ceil(n_rows / 4), blocks, parts"
+    if kind in FLOATS:
+        return _entry(grouped.grouped_matvec_float, "w x y n n_rows parts", groups, FMT=kind, M=rows)
+    return _entry(grouped.grouped_matvec, "w q d s y n_groups n_rows parts", groups, FMT=kind, M=rows)
+
+
 def sum_norm(*, weight: bool, quantized: bool, both: bool = False) -> KernelEntry:
     """The norm of a sum with factors; both: as floats beside the int8. See `norm.GpuSumNormArgs`."""
     return _entry(norm.sum_norm, "a", "rows", WEIGHT=weight, QUANTIZED=quantized, BOTH=both)
@@ -160,7 +169,8 @@ def heads_kernel(
 ) -> KernelEntry:  # fmt: skip
     """Heads of `dim` elements, 2 * `pairs` of them rotated; weight: whether the norm has one; not said: it does.
 
-    row, start: they are elements start .. of heads of `row` elements in the cache, 0 for `dim`. See `heads.GpuHeadsArgs`.
+    row, start: they are elements start .. of heads of `row` elements in the cache, 0 for `dim`. See
+    `heads.GpuHeadsArgs`.
     """
     constants = {
         "DIM": dim, "PAIRS": pairs, "INTERLEAVED": interleaved, "NORM": norm,
