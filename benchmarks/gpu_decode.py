@@ -12,6 +12,7 @@ that model does not know.
 from __future__ import annotations
 
 import argparse
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -80,7 +81,11 @@ def measured(path: Path) -> tuple[list[Record], list[str]]:
         operations: list[GpuOperation] = lowered.recorded._lowered.operations  # type: ignore[union-attr]
         names = [op.name for op in operations]
     records = list(found.records)
-    return records, ["", *names, *[""] * (len(records) - len(names) - 1)]
+    names = ["", *names, *[""] * (len(records) - len(names) - 1)]
+    # The emulator runs the dispatches of a phase last to first.
+    sizes = [len(list(group)) for _, group in itertools.groupby(records, key=lambda r: r.phase)]
+    ends = list(itertools.accumulate(sizes))
+    return records, [name for end, n in zip(ends, sizes, strict=True) for name in reversed(names[end - n : end])]
 
 
 def grown(record: Record, name: str, small: Sizes, true: Sizes) -> Record:

@@ -109,7 +109,7 @@ class _Run:
 
     def _count(self) -> None:
         kinds, names, kept = self.counters.instructions, self.counters.names, self.core.keep
-        alone = self._alone()
+        self.counters.alone = alone = self._alone()
         for address, op in self.program.ops.items():
             n = op.count
             if not n:
@@ -118,7 +118,7 @@ class _Run:
             if kept:  # otherwise nothing reports them
                 kinds[op.kind] += n
                 names[op.ins.name] += n
-                if address > alone and n < self.counters.waves:
+                if address > alone and n < self.counters.workgroups:
                     self.counters.late[op.ins.name] += n
                 self.counters.wave_instructions += n
                 if op.vector:

@@ -56,7 +56,7 @@ WRITTEN = {
     "attention": 32 * 4 + (32 + 16 + 8 + 1) * 2,
     "heads": 4,
     "heads_unrotated": 2,
-    **dict.fromkeys(("rms_norm", "residual_rms_norm", "norm_quantized", "residual_norm_quantized"), 8),
+    **dict.fromkeys(("rms_norm", "residual_rms_norm", "norm_quantized", "residual_norm_quantized", "norm_both"), 8),
     "matvec_f32": 33, "matvec_f16": 33, "matvec_bf16": 33,
     **{name: 32 for name in BOUNDARY if name.startswith("dmmv")},
 }  # fmt: skip

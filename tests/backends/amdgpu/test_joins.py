@@ -150,3 +150,23 @@ def test_a_norm_behind_a_product(backend: AmdBackend, kind: T, n_rows: int) -> N
     check_gpu(backend, case, expected(case))
     found = [kernel(op) for op in GpuLowering(case.graph, case.sizes).run().operations]
     assert sum(name.endswith("_norm") for name in found) == 2
+
+
+@pytest.mark.parametrize("summed", [True, False])
+def test_a_norm_as_floats_and_int8(backend: AmdBackend, summed: bool) -> None:
+    """For products of both kinds, in one dispatch."""
+    rng = np.random.default_rng(4)
+    net, width = Net(3), 96
+    x, total, normed = net.rows("x", width), net.out("total", width), net.temp(width)
+    norm = net.vector(ordinary(rng, 1, width)[0])
+    if summed:
+        net.node(Op.RESIDUAL_RMS_NORM, [x, net.rows("z", width), norm], [total, normed], eps=1e-6)
+    else:
+        net.node(Op.RESIDUAL_ADD, [x, net.rows("z", width)], [total])
+        net.node(Op.RMS_NORM, [x, norm], [normed], eps=1e-6)
+    net.node(Op.MATMUL, [normed, net.matrix(T.Q8_0, packed_rows(T.Q8_0, rng, 9, width))], [net.out("blocks", 9)])
+    net.node(Op.MATMUL, [normed, net.matrix(T.F32, ordinary(rng, 5, width).view(np.uint8))], [net.out("f", 5)])
+    case = net.case([Step(n, {"x": ordinary(rng, n, width), "z": ordinary(rng, n, width)}) for n in (1, 3)])
+    check_gpu(backend, case, expected(case))
+    found = [kernel(op) for op in GpuLowering(case.graph, case.sizes).run().operations]
+    assert "quantize" not in found

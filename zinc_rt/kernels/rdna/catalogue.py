@@ -91,7 +91,6 @@ def _decode() -> dict[str, KernelEntry]:
         "norm_quantized": _entry(norm.norm_quantized, "x w q d s n eps", "rows", WEIGHT=True),
         "residual_norm_quantized": _entry(norm.residual_norm_quantized, "x residual w total q d s n eps", "rows"),
         "norm_both": _entry(norm.norm_both, "x w y q d s n eps", "rows"),
-        "residual_norm_both": _entry(norm.residual_norm_both, "x residual w total y q d s n eps", "rows"),
         "add_shared": _entry(elementwise.add_shared, "routed shared gate y n", "ceil(n / 256), rows"),
         "mul": _entry(elementwise.mul, "a b y n", "ceil(n / 1024)"),
         "sigmoid_mul": _entry(elementwise.sigmoid_mul, "x gate y n", "ceil(n / 1024)"),
@@ -159,9 +158,9 @@ def grouped_rows(kind: str, rows: int) -> KernelEntry:
     return _entry(grouped.grouped_matvec, "w q d s y n_groups n_rows parts", groups, FMT=kind, M=rows)
 
 
-def sum_norm(*, weight: bool, quantized: bool) -> KernelEntry:
-    """The norm of a sum with factors; see `norm.GpuSumNormArgs`."""
-    return _entry(norm.sum_norm, "a", "rows", WEIGHT=weight, QUANTIZED=quantized)
+def sum_norm(*, weight: bool, quantized: bool, both: bool = False) -> KernelEntry:
+    """The norm of a sum with factors; both: as floats beside the int8. See `norm.GpuSumNormArgs`."""
+    return _entry(norm.sum_norm, "a", "rows", WEIGHT=weight, QUANTIZED=quantized, BOTH=both)
 
 
 def heads_kernel(

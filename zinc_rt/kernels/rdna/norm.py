@@ -186,22 +186,11 @@ def norm_both(x: ptr[f32], w: ptr[f32], y: ptr[f32], q: ptr[i8], d: ptr[f32], s:
     )  # fmt: skip
 
 
-@kernel(workgroup=256)
-def residual_norm_both(
-    x: ptr[f32], residual: ptr[f32], w: ptr[f32], total: ptr[f32], y: ptr[f32], q: ptr[i8], d: ptr[f32], s: ptr[u32],
-    n: u32, eps: f32,
-):  # fmt: skip
-    """As `residual_norm_quantized`, and as floats at y."""
-    row = u64(workgroup_id(0)) * u64(n)
-    quants, group = cast(q + row, ptr[u32]), row >> GROUP_SHIFT
-    norm_row_quantized(
-        x + row, residual + row, w, total + row, quants, d + group, s + group, n, eps, (), True, True, y + row, True
-    )  # fmt: skip
-
-
 @struct
 class GpuSumNormArgs:
-    """total = (x + residual * residual_scale) * total_scale; y, or q, d and s as `quantize` stores it: its norm."""
+    """total = (x + residual * residual_scale) * total_scale; y, or q, d and s as `quantize` stores it, or all of them:
+    its norm.
+    """
 
     x: ptr[f32]
     residual: ptr[f32]
@@ -218,8 +207,8 @@ class GpuSumNormArgs:
 
 
 @kernel(workgroup=256)
-def sum_norm(a: ptr[GpuSumNormArgs, Space.CONSTANT], WEIGHT: bool, QUANTIZED: bool):
-    """As `residual_rms_norm` or `residual_norm_quantized` with factors; a workgroup a row."""
+def sum_norm(a: ptr[GpuSumNormArgs, Space.CONSTANT], WEIGHT: bool, QUANTIZED: bool, BOTH: bool = False):
+    """As `residual_rms_norm` or `residual_norm_quantized` with factors, with BOTH as both; a workgroup a row."""
     n = a.n
     row = u64(workgroup_id(0)) * u64(n)
     scales = (a.residual_scale, a.total_scale)
@@ -227,7 +216,7 @@ def sum_norm(a: ptr[GpuSumNormArgs, Space.CONSTANT], WEIGHT: bool, QUANTIZED: bo
     if QUANTIZED:
         quants, group = cast(a.q + row, ptr[u32]), row >> GROUP_SHIFT
         norm_row_quantized(
-            x, residual, a.w, total, quants, a.d + group, a.s + group, n, a.eps, scales, True, WEIGHT, x, False
+            x, residual, a.w, total, quants, a.d + group, a.s + group, n, a.eps, scales, True, WEIGHT, a.y + row, BOTH
         )  # fmt: skip
     else:
         norm_row(x, residual, a.w, total, a.y + row, n, a.eps, scales, True, WEIGHT)

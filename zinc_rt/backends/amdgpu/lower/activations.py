@@ -41,8 +41,8 @@ def norm(low: GpuLowering, n: NormRows) -> None:
     """A norm of rows or of the sum of two; of the wanted rows where no others matter, which are gathered first."""
     width, wanted = low.width(n.y), n.logit_rows
     quantized = low.only_packed(n.y, by_logit=wanted is not None)
-    plain = n.weight is not None and (n.residual_scale, n.total_scale) == (None, None)
-    both = wanted is None and not quantized and plain and low.also_packed(n.y)
+    summed = n.residual is not None or n.weight is not None
+    both = wanted is None and not quantized and summed and low.also_packed(n.y)
     if wanted is None:
         sources = [low.at(x) for x in n.sources]
         total = () if n.total is None else (low.at(n.total),)
@@ -67,17 +67,18 @@ def _norm_kernel(
     low: GpuLowering, n: NormRows, sources: Sequence[TempSpec], total: Sequence[TempSpec], results: Sequence[TempSpec]
 ) -> tuple[KernelEntry, tuple[Any, ...]]:
     """The kernel of a norm, and its arguments. results: rows, or quants, scales and sums, or all four."""
-    quantized, width = len(results) == 3, low.width(n.y)
+    fields = {1: ("y",), 3: ("q", "d", "s"), 4: ("y", "q", "d", "s")}[len(results)]
+    quantized, both, width = len(results) >= 3, len(results) == 4, low.width(n.y)
     w: Any = sources[0] if n.weight is None else low.at(n.weight)  # not read where there is none
     factors = (n.residual_scale, n.total_scale)
-    if n.residual is not None and (n.weight is None or factors != (None, None)):
-        places = dict(zip(("q", "d", "s") if quantized else ("y",), results, strict=True))
+    if n.residual is not None and (both or n.weight is None or factors != (None, None)):
+        places = dict(zip(fields, results, strict=True))
         share, whole = (1.0 if factor is None else factor for factor in factors)
         block = ArgumentBlock(GpuSumNormArgs, {
             "x": sources[0], "residual": sources[1], "w": w, "total": total[0], **places, "n": width, "eps": n.eps,
             "residual_scale": share, "total_scale": whole,
         })  # fmt: skip
-        return sum_norm(weight=n.weight is not None, quantized=quantized), (block,)
+        return sum_norm(weight=n.weight is not None, quantized=quantized, both=both), (block,)
     arguments = (*sources, w, *total, *results, width, n.eps)
     if n.weight is None:
         return plain_norm(quantized=quantized), arguments
