@@ -89,8 +89,8 @@ _WIDTH: Final = re.compile(r"_(?:b|u|i|f)(8|16|32|64|96|128)(?!\d)")
 class Work:
     """Counts of one dispatch. lanes: of a wave; vgprs: registers of a lane; lds_bytes: of a workgroup; paired:
     workgroups may spread over two compute units; names: instructions that waves executed, by name; rounds, lds_rounds:
-    how often waves waited for loads from memory, or only from LDS, that they had not waited for yet; bytes and lines as
-    in `Counters`.
+    how often waves waited for loads from memory, or only from LDS, that they had not waited for yet; late, late_rounds:
+    the part of names and rounds that the last workgroup alone did; bytes and lines as in `Counters`.
     """
 
     waves: int
@@ -111,16 +111,18 @@ class Work:
     written_halves: int = 0
     rounds: int = 0
     lds_rounds: int = 0
+    late: Mapping[str, int] = field(default_factory=dict)
+    late_rounds: int = 0
 
     @classmethod
-    def of(cls, dispatch: Dispatch, counters: Counters, rounds: int, lds_rounds: int) -> Self:
+    def of(cls, dispatch: Dispatch, counters: Counters, rounds: int, lds_rounds: int, late_rounds: int = 0) -> Self:
         """Make the counts of a dispatch from those of a shader core with `measure`."""
         return cls(
             counters.waves, counters.workgroups, 32 if dispatch.wave32 else 64, counters.vgprs, counters.lds_bytes,
             bool(dispatch.rsrc1 >> 29 & 1), dict(counters.names), dict(counters.instructions),
             counters.bytes_read + counters.scalar_bytes, counters.bytes_written, counters.unique_read,
             counters.unique_written, counters.lines, counters.stray, counters.read_lines, counters.written_halves,
-            rounds, lds_rounds,
+            rounds, lds_rounds, dict(counters.late), late_rounds,
         )  # fmt: skip
 
     def scaled(self, factor: int, shared_read: int = 0) -> Self:
@@ -132,7 +134,9 @@ class Work:
             self,
             waves=self.waves * factor,
             workgroups=self.workgroups * factor,
-            names={name: n * factor for name, n in self.names.items()},
+            names={
+                name: (n - self.late.get(name, 0)) * factor + self.late.get(name, 0) for name, n in self.names.items()
+            },
             instructions={name: n * factor for name, n in self.instructions.items()},
             bytes_read=self.bytes_read * factor,
             bytes_written=self.bytes_written * factor,
@@ -142,7 +146,7 @@ class Work:
             stray=self.stray * factor,
             read_lines=(self.read_lines - shared_lines) * factor + shared_lines,
             written_halves=self.written_halves * factor,
-            rounds=self.rounds * factor,
+            rounds=(self.rounds - self.late_rounds) * factor + self.late_rounds,
             lds_rounds=self.lds_rounds * factor,
         )
 
@@ -222,13 +226,14 @@ def predict(work: Work, model: GpuModel = R9700) -> Cost:
     bound = max(parts, key=lambda name: parts[name])
     busy = parts[bound]
     parts["latency"] = _latency(work, model)
+    parts["alone"] = _alone(work, model)
     parts["launch"] = DISPATCH_SECONDS + work.waves / (WAVES_PER_CYCLE * model.shader_engines) / clock
     running = max(busy + first, parts["latency"])
     if parts["latency"] >= busy + first or busy < first:
         bound = "latency"
     if parts["launch"] >= running:
         bound = "launch"
-    seconds = max(parts["launch"], DISPATCH_SECONDS + running)
+    seconds = max(parts["launch"], DISPATCH_SECONDS + running + parts["alone"])
     return Cost(seconds, parts, bound, (work.unique_read + work.unique_written) / seconds / bandwidth_of(model))
 
 
@@ -252,7 +257,23 @@ def _latency(work: Work, model: GpuModel) -> float:
     """Seconds of all waves, as many at once as fit, if each wave could issue in every cycle."""
     if not work.waves:
         return 0.0
-    cycles = sum(n * (vector_cycles(name, work.lanes) if name[:2] == "v_" else 1) for name, n in work.names.items())
-    cycles += work.names.get("s_delay_alu", 0) * DEPENDENT_CYCLES + work.lds_rounds * LDS_CYCLES
-    wave = (cycles / (model.clock_mhz * 1e6) + work.rounds * MEMORY_SECONDS) / work.waves
+    shared = {name: n - work.late.get(name, 0) for name, n in work.names.items()}
+    cycles = _wave_cycles(shared, work.lanes) + work.lds_rounds * LDS_CYCLES
+    rounds = work.rounds - work.late_rounds
+    wave = (cycles / (model.clock_mhz * 1e6) + rounds * MEMORY_SECONDS) / work.waves
     return wave * max(1.0, work.waves / (work.occupancy * model.cu * SIMDS))
+
+
+def _alone(work: Work, model: GpuModel) -> float:
+    """Seconds of what the last workgroup does behind all others, its waves side by side."""
+    if not work.late_rounds and not work.late:
+        return 0.0
+    each = work.waves / max(work.workgroups, 1)
+    seconds = _wave_cycles(work.late, work.lanes) / (model.clock_mhz * 1e6) + work.late_rounds * MEMORY_SECONDS
+    return seconds / each
+
+
+def _wave_cycles(names: Mapping[str, int], lanes: int) -> float:
+    """Cycles of instructions one after the other, with the waits for their operands."""
+    cycles = sum(n * (vector_cycles(name, lanes) if name[:2] == "v_" else 1) for name, n in names.items())
+    return cycles + names.get("s_delay_alu", 0) * DEPENDENT_CYCLES

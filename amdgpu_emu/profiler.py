@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from amdgpu_emu.core.core import LIMIT, ShaderCore
+from amdgpu_emu.core.core import ARRIVALS, LIMIT, ShaderCore
 from amdgpu_emu.core.program import Op, Program
 from amdgpu_emu.core.state import Group, Pending, Step
 from amdgpu_emu.cost import Cost, Work, predict
@@ -46,7 +46,8 @@ class Profiler(ShaderCore):
         super().__init__(limit=limit, measure=True, keep=1, name_of=self.names.get)
         self.models = tuple(models)
         self.records: list[Record] = []
-        self.rounds = self.lds_rounds = 0
+        self.rounds = self.lds_rounds = self.late_rounds = 0
+        self._alone = float("inf")  # the address of the first atomic by which workgroups count themselves
         self._waited: dict[int, Pending] = {}
         self._phase, self._running = 0, False
 
@@ -59,12 +60,13 @@ class Profiler(ShaderCore):
     def run(self, dispatch: Dispatch, memory: ShaderMemory) -> None:
         """Execute a dispatch and add its `Record`. Raises as `ShaderCore.run`; `GpuHang` too if no workgroup fits."""
         self._running = True
-        self.rounds = self.lds_rounds = 0
+        self.rounds = self.lds_rounds = self.late_rounds = 0
+        self._alone = float("inf")
         try:
             super().run(dispatch, memory)
         finally:
             self._waited.clear()
-        work = Work.of(dispatch, self.counters[-1], self.rounds, self.lds_rounds)
+        work = Work.of(dispatch, self.counters[-1], self.rounds, self.lds_rounds, self.late_rounds)
         model = next((model for model in self.models if model.gfx == dispatch.gfx), self.models[0])
         name = self.names.get(dispatch.address, f"{dispatch.address:#x}")
         try:
@@ -91,9 +93,15 @@ class Profiler(ShaderCore):
                 self.lds_rounds += g.n
             else:
                 self.rounds += g.n
+                if g.pc > self._alone and g.n < self.counters[-1].waves:
+                    self.late_rounds += g.n
             for queue in before.values():
                 self._waited.update((id(pending), pending) for pending in queue)
         return result
+
+    def arrival(self, address: int) -> None:
+        """Note an atomic by which workgroups count themselves: what is behind it the last one does alone."""
+        self._alone = min(self._alone, address)
 
     def _fresh(self, arrived: list[Pending]) -> bool:
         return any(id(pending) not in self._waited for pending in arrived)
@@ -112,6 +120,8 @@ class _Watched(Program):
         op = super().at(address)
         if not known and op.ins.name.startswith(_WAIT):
             op.fn = self._watch(op.fn)
+        if op.ins.name in ARRIVALS:
+            self.profiler.arrival(address)
         return op
 
     def _watch(self, fn: Step) -> Step:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 LIMIT = 4_000_000
 """Instructions of a wave after which its program counts as an endless loop."""
+ARRIVALS = ("global_atomic_add_u32", "global_atomic_inc_u32")
+"""Atomics by which workgroups count themselves."""
 _SLICE = 20_000  # instructions that a group may go on for while others could
 _PROGRAMS = 64
 
@@ -107,7 +109,8 @@ class _Run:
 
     def _count(self) -> None:
         kinds, names, kept = self.counters.instructions, self.counters.names, self.core.keep
-        for op in self.program.ops.values():
+        alone = self._alone()
+        for address, op in self.program.ops.items():
             n = op.count
             if not n:
                 continue
@@ -115,9 +118,16 @@ class _Run:
             if kept:  # otherwise nothing reports them
                 kinds[op.kind] += n
                 names[op.ins.name] += n
+                if address > alone and n < self.counters.waves:
+                    self.counters.late[op.ins.name] += n
                 self.counters.wave_instructions += n
                 if op.vector:
                     self.counters.lane_instructions += n * self.lanes
+
+    def _alone(self) -> float:
+        """The address behind which the last workgroup works alone: of the first atomic that counts workgroups."""
+        found = (at for at, op in self.program.ops.items() if op.count and op.ins.name in ARRIVALS)
+        return min(found, default=float("inf"))
 
     def _schedule(self, group: Group) -> None:
         ready: list[Group] = [group]

@@ -49,14 +49,16 @@ class Counters:
     """The counts of one dispatch. instructions: waves that executed each class; lane_instructions: lanes of vector
     instructions, on or off; bytes_read, bytes_written: of vector memory, each byte once per wave and request; lines:
     cache lines, each once per wave and request; stray: half lines that requests touch beyond those that would hold the
-    bytes of all lanes; scalar_bytes: of s_load; unique_*, *_lines: the distinct bytes, lines and half lines of all.
-    Bytes and lines are counted when `measure` is set.
+    bytes of all lanes; late: names of instructions that only some waves executed, behind the first atomic by which
+    workgroups count themselves: what the last one does alone; scalar_bytes: of s_load; unique_*, *_lines: the distinct
+    bytes, lines and half lines of all. Bytes and lines are counted when `measure` is set.
     """
 
     def __init__(self, measure: bool = False) -> None:
         self.measure = measure
         self.instructions: Counter[str] = Counter()
         self.names: Counter[str] = Counter()
+        self.late: Counter[str] = Counter()
         self.wave_instructions = self.lane_instructions = 0
         self.bytes_read = self.bytes_written = self.scalar_bytes = 0
         self.lines = self.stray = 0

@@ -86,6 +86,48 @@ def test_a_sum_rides_in_the_norm_that_alone_reads_it() -> None:
         assert (first.total_read, first.logit_rows) == (False, None)
 
 
+def test_factors_of_a_residual_and_of_a_sum_ride_in_the_norm() -> None:
+    """Of the residual where it is added, of the sum where nothing else sees it without the factor."""
+    for unscaled_read in (False, True):
+        net = Small()
+        part, total, scaled, y = net.temp(32), net.temp(32), net.temp(32), net.out("y", 32)
+        net.node(Op.SCALE, [net.residual], [part], factor=0.5)
+        net.node(Op.RESIDUAL_ADD, [net.x, part], [total])
+        net.node(Op.SCALE, [total], [scaled], factor=3.0)
+        net.node(Op.RMS_NORM, [scaled, net.constant(32)], [y], eps=1e-5)
+        net.node(Op.RESIDUAL_ADD, [scaled, total if unscaled_read else y], [net.out("again", 32)])
+        first, *rest = net.fused().nodes
+        if unscaled_read:
+            assert [type(n) for n in (first, *rest)] == [Single, Single, Single, NormRows, Single]
+            continue
+        assert [type(n) for n in rest] == [Single]
+        assert isinstance(first, NormRows)
+        assert (first.sources, first.total, first.y) == ((net.x, net.residual), scaled, y)
+        assert (first.residual_scale, first.total_scale, first.total_read) == (0.5, 3.0, True)
+
+
+def test_a_factor_of_the_first_operand_stands_alone() -> None:
+    net = Small()
+    part, total = net.temp(32), net.temp(32)
+    net.node(Op.SCALE, [net.x], [part], factor=0.5)
+    net.node(Op.RESIDUAL_RMS_NORM, [part, net.residual, net.constant(32)], [total, net.out("y", 32)], eps=1e-5)
+    first, second = net.fused().nodes
+    assert isinstance(first, Single)
+    assert isinstance(second, NormRows)
+    assert (second.x, second.residual_scale) == (part, None)
+
+
+def test_a_norm_without_a_weight() -> None:
+    net = Small()
+    net.node(Op.RMS_NORM, [net.x], [net.out("y", 32)], eps=1e-5)
+    net.node(Op.RMS_NORM, [net.x], [net.out("heads", 32)], eps=1e-5, n_heads=2, head_dim=16)
+    rows, heads = net.fused().nodes
+    assert isinstance(rows, NormRows)
+    assert rows.weight is None
+    assert isinstance(heads, HeadsWrite)
+    assert (heads.heads.normed, heads.heads.weight) == (True, None)
+
+
 def test_a_sum_of_heads_norms_stands_alone() -> None:
     net = Small()
     total = net.temp(32)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib
 import math
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Generic, Literal, TypeVar
 
 from zinc_rt.backends.base import Capacity
 from zinc_rt.backends.errors import UnsupportedOp
-from zinc_rt.backends.fusion import STANDS_FOR, FusedNode, Single, fuse
+from zinc_rt.backends.fusion import STANDS_FOR, Single, fuse
 from zinc_rt.ir.graph import Graph
 from zinc_rt.ir.op import Op, name
 
@@ -31,11 +31,13 @@ class LoweringTable(Generic[_Lowering]):
 
     def __init__(self, package: str, kernels: str, elsewhere: str = "") -> None:
         self._package, self._kernels, self._elsewhere = package, kernels, elsewhere
-        self._known: dict[Op | type[FusedNode], Callable[[_Lowering, Any], None]] = {}
+        self._known: dict[Op | type[Any], Callable[[_Lowering, Any], None]] = {}
         self._collected = False
+        self.stands_for: dict[Any, tuple[Op, ...]] = dict(STANDS_FOR)
 
-    def lowers(self, *what: Op | type[FusedNode]) -> Callable[[_Function], _Function]:
-        """Mark a function (lowering, node) as the one for these: a kind of fused nodes, or operations that stand alone.
+    def lowers(self, *what: Op | type[Any]) -> Callable[[_Function], _Function]:
+        """Mark a function (lowering, node) as the one for these: a kind of fused nodes, one of the backend's own, or
+        operations that stand alone.
 
         Raises ValueError for one that has a function already.
         """
@@ -49,7 +51,7 @@ class LoweringTable(Generic[_Lowering]):
 
         return register
 
-    def find(self, node: FusedNode) -> Callable[[_Lowering, Any], None]:
+    def find(self, node: Any) -> Callable[[_Lowering, Any], None]:
         """The function that lowers a node. Raises `UnsupportedOp`."""
         if not self._collected:
             self.collect()
@@ -65,7 +67,7 @@ class LoweringTable(Generic[_Lowering]):
 
     def operations(self) -> list[Op]:
         """The operations that this backend has kernels for, by number."""
-        ops = {op for key in self._known for op in ((key,) if isinstance(key, Op) else STANDS_FOR[key])}
+        ops = {op for key in self._known for op in ((key,) if isinstance(key, Op) else self.stands_for[key])}
         return sorted(ops)
 
     def collect(self) -> None:
@@ -90,8 +92,12 @@ class Lowering:
 
     def walk(self) -> None:
         """Lower all nodes in order. Raises `UnsupportedOp`."""
-        for node in self.fused.nodes:
+        for node in self.nodes():
             self.table.find(node)(self, node)
+
+    def nodes(self) -> Iterable[Any]:
+        """What is lowered, in order."""
+        return self.fused.nodes
 
     def width(self, buffer: int) -> int:
         """Elements of a row."""

@@ -15,6 +15,7 @@ Here the graph is what runs, so it has to say what a dense model computes:
 - `RESIDUAL_ADD`: the last addition of a model, where no norm of the same sum follows (`RESIDUAL_RMS_NORM`).
 - `SCALE`, `SOFTCAP`, `POSITION_SCALE`: rows times a number, held under a bound, or times a number of their position
   (Gemma's embedding and logits, Granite's multipliers, Ministral's queries).
+- `GROUP_MATMUL`: a product whose parts have a matrix each (the projections of heads in latent attention).
 - `LAYER_NORM`, `GELU`, `ADD_POSITION`: what encoders have in place of an RMS norm, a gate and a rotation.
 """
 
@@ -65,6 +66,7 @@ class Op(enum.IntEnum):
     SCALE = 35
     SOFTCAP = 36
     POSITION_SCALE = 37
+    GROUP_MATMUL = 38
     LAYER_NORM = 39
     GELU = 40
     ADD_POSITION = 41

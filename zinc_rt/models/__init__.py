@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from zinc_rt.checks import printable, show
 from zinc_rt.gguf import SUPPORTED, GGUFFile, UnsupportedTensorType, get
 from zinc_rt.gguf.errors import OTHER_FORMAT
@@ -69,7 +71,7 @@ def _refuse_causality(file: GGUFFile, definition: ModelDefinition) -> None:
         raise UnsupportedFeature(
             f"{file.path} has {key} = false: its tokens see the ones after them, which this architecture does not do"
             " here"
-        ).with_advice("what would run: a model that generates text, or a bert or nomic-bert model to embed texts")
+        ).with_advice("what would run: a model that generates text; docs/models.md lists those that embed texts")
 
 
 def _refuse_types(file: GGUFFile) -> None:
@@ -89,7 +91,8 @@ def _refuse_unused(file: GGUFFile, definition: ModelDefinition) -> None:
     """A tensor that nothing reads means a model that is not quite this architecture: its answers would be wrong."""
     spared = definition.host_tensors | definition.unread
     read = dict.fromkeys(spared, 0)
-    for rows in definition.weights.values():
+    every = (w if isinstance(w, tuple) else (w,) for w in definition.weights.values())
+    for rows in itertools.chain.from_iterable(every):
         read[rows.tensor] = read.get(rows.tensor, 0) + rows.count(file.tensors[rows.tensor].n_rows)
     unused = [name for name in file.tensors if name not in read and not name.endswith(_NO_WEIGHTS)]
     if unused:

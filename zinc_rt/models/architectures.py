@@ -12,11 +12,14 @@ from typing import Protocol
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models import (
     bert,
+    deepseek2,
     gemma3,
     gemma4,
     glm4,
+    glm4moe,
     gpt_oss,
     granite,
+    lfm2,
     llama,
     mistral3,
     olmo2,
@@ -36,9 +39,8 @@ REFUSED = {
     "gemma3n": "its layers keep several streams, which nothing here computes",
     "gemma4-assistant": "it drafts tokens for a gemma4 model and is none by itself",
     "granitehybrid": "its layers without attention are of the kind mamba2, which nothing here computes",
-    "mistral4": "its attention is latent over its own keys, which nothing here reads",
+    "mistral4": "its latent attention has metadata keys of its own, which nothing here reads",
     "phimoe": "its norms have biases, which nothing here computes",
-    "qwen2vl": "its positions have three parts, for images; qwen3vl files run as text",
 }
 """Relatives of what is supported, and in a few words why they are not."""
 
@@ -115,6 +117,9 @@ for _file in (
     qwen3moe,
     qwen35,
     gpt_oss,
+    lfm2,
+    glm4moe,
+    deepseek2,
     bert,
 ):
     register(_file)

@@ -99,7 +99,8 @@ class ModelDefinition:
     """What a backend and the engine need to run a model.
 
     graph: the decode step. constants: by buffer name, what computes the table. states: one record for each kind of
-    layer that keeps something. weights: by buffer name, where in the file the rows are. host_tensors: tensors that the
+    layer that keeps something. weights: by buffer name, where in the file the rows are; several records stand for
+    matrices one below another, of one tensor. host_tensors: tensors that the
     constants were made from. unread: tensors that are known and that no step needs.
 
     Raises `BadDefinition` where the parts do not belong together: a buffer without its record or a record without its
@@ -110,7 +111,7 @@ class ModelDefinition:
     graph: Graph
     constants: Mapping[str, MakeConstant]
     states: tuple[StateSpec, ...]
-    weights: Mapping[str, WeightRows]
+    weights: Mapping[str, WeightRows | tuple[WeightRows, ...]]
     host_tensors: frozenset[str] = field(default_factory=frozenset)
     unread: frozenset[str] = field(default_factory=frozenset)
 
@@ -134,9 +135,16 @@ class ModelDefinition:
     def raw(self, file: GGUFFile, name: str) -> npt.NDArray[np.uint8]:
         """The stored rows of a weight buffer, u8[n_rows, row_bytes]: a read-only view of the mapped file.
 
-        Rows with a period are u8[periods, rows of each, row_bytes].
+        Rows with a period are u8[periods, rows of each, row_bytes]; rows of several records are a copy.
         """
         rows = self.weights[name]
+        if isinstance(rows, WeightRows):
+            return self._raw(file, rows)
+        parts = [self._raw(file, part) for part in rows]
+        return np.concatenate([part.reshape(-1, part.shape[-1]) for part in parts])
+
+    @staticmethod
+    def _raw(file: GGUFFile, rows: WeightRows) -> npt.NDArray[np.uint8]:
         whole = file.raw(rows.tensor)
         if rows.period is None:
             return whole[rows.start : rows.stop]
@@ -144,4 +152,5 @@ class ModelDefinition:
 
     def release(self, file: GGUFFile, name: str) -> None:
         """Let go of the memory behind a weight buffer's rows; views of them read the file again."""
-        file.release(self.weights[name].tensor)
+        rows = self.weights[name]
+        file.release((rows if isinstance(rows, WeightRows) else rows[0]).tensor)

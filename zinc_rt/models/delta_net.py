@@ -78,7 +78,8 @@ class DeltaNetSpec:
 
     pairing: which key head a value head uses, as `ssm_delta_net` has it. Decay and strength come from `ssm_alpha` and
     `ssm_beta`, or from `ssm_ba`, whose rows hold, for each key head, the strengths of its value heads and then their
-    decays.
+    decays. Queries, keys, values and the gate of the output come from `attn_qkv` and `attn_gate`, or from `ssm_in`,
+    whose rows hold them for each key head in turn, as the first converters left them.
     """
 
     sizes: DeltaNetSizes
@@ -87,8 +88,7 @@ class DeltaNetSpec:
     def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
         """See `Part.emit`."""
         p, s = f"blk.{layer}", self.sizes
-        x = parts.project(h, f"{p}.attn_qkv", s.channels)
-        z = parts.project(h, f"{p}.attn_gate", s.value_width)
+        x, z = self._inputs(parts, h, p)
         alpha, beta = self._rates(parts, h, p)
         rows = [parts.step["positions"], parts.step["slots"]]
         kept = parts.states.of_sequence(LAYERS, layer, "conv_state", (s.taps - 1, s.channels))
@@ -108,6 +108,22 @@ class DeltaNetSpec:
             eps=parts.eps, n_heads=s.n_v_heads, head_dim=s.head_dim,
         )  # fmt: skip
         return parts.project(y, f"{p}.ssm_out", parts.info.n_embd)
+
+    def _inputs(self, parts: GraphParts, h: BufferId, p: str) -> tuple[BufferId, BufferId]:
+        """What the convolution reads, f32[n_rows, channels], and the gate of the output, f32[n_rows, value_width]."""
+        s, whole = self.sizes, f"{p}.ssm_in.weight"
+        if not parts.has(whole):
+            return (
+                parts.project(h, f"{p}.attn_qkv", s.channels),
+                parts.project(h, f"{p}.attn_gate", s.value_width),
+            )
+        d = s.head_dim
+        values = s.n_v_heads // s.n_k_heads * d  # of a key head
+        period = 2 * d + 2 * values
+        shape = (s.n_k_heads * period, parts.width(h))
+        qkv = parts.gathered_rows(whole, shape, period, [(0, d), (d, 2 * d), (2 * d, 2 * d + values)])
+        z = parts.weight_rows(whole, shape, 2 * d + values, period, period=period)
+        return parts.product(h, qkv, f"{p}.attn_qkv"), parts.product(h, z, f"{p}.attn_gate")
 
     def _rates(self, parts: GraphParts, h: BufferId, p: str) -> tuple[BufferId, BufferId]:
         """What decay and strength come from, f32[n_rows, n_v_heads] each."""

@@ -91,8 +91,8 @@ class Keys:
 
     def flags(self, key: str, n_layers: int) -> tuple[bool, ...]:
         """True or false for each layer, of a key that holds an array. Raises `MissingModelKey`, `InvalidKey`."""
-        values = list(self._value(key, None)) if self.is_list(key) else [self._value(key, None)]
-        if len(values) != n_layers or not all(isinstance(v, bool | np.bool_) or v in (0, 1) for v in values):
+        values = np.atleast_1d(self._value(key, None)).tolist()
+        if len(values) != n_layers or not all(v in (0, 1) for v in values):
             raise InvalidKey(f"{self.name(key)} is {values[:8]}, {n_layers} of true or false are needed, one a layer")
         return tuple(bool(v) for v in values)
 

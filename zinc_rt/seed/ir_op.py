@@ -66,6 +66,10 @@ _EXCEPTIONS: dict[Op, tuple[Stage, Milestone]] = {
     Op.SCALE: (_BOTH, Milestone.M0),
     Op.SOFTCAP: (_BOTH, Milestone.M0),
     Op.POSITION_SCALE: (_BOTH, Milestone.M0),
+    Op.GROUP_MATMUL: (_BOTH, Milestone.M0),
+    Op.LAYER_NORM: (_BOTH, Milestone.M0),
+    Op.GELU: (_BOTH, Milestone.M0),
+    Op.ADD_POSITION: (_BOTH, Milestone.M0),
 }
 
 

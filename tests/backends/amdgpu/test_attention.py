@@ -1,4 +1,6 @@
-"""Attention on the emulated GPU: windows, soft caps, sinks, values of another width, keys that are values, too."""
+"""Attention on the emulated GPU: windows, soft caps, sinks, values of another width, keys that are values, too; and the
+products of heads.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,12 @@ import pytest
 from tests.backends.amdgpu.stage import amd_backend, check
 from tests.backends.attention_cases import Shape, add_nodes, build
 from tests.backends.cpu.both import Net, expected
+from tests.backends.grouped_cases import SHAPES as GROUPED
+from tests.backends.grouped_cases import grouped
 from zinc_rt.backends.amdgpu.backend import AmdBackend
 from zinc_rt.backends.amdgpu.lowering import GpuLowering
 from zinc_rt.backends.errors import UnsupportedOp
+from zinc_rt.gguf import GGMLType
 
 CONTEXTS = (530, 40)
 STEPS = {
@@ -49,6 +54,12 @@ def backend() -> Iterator[AmdBackend]:
 def test_attention(backend: AmdBackend, name: str) -> None:
     how = ("ordinary", "hostile", "wild")[list(SHAPES).index(name) % 3]
     case = build(SHAPES[name], CONTEXTS, STEPS, how)
+    check(backend, case, expected(case))
+
+
+@pytest.mark.parametrize("shape", GROUPED, ids=str)
+def test_products_of_parts(backend: AmdBackend, shape: tuple[GGMLType, int, int, int]) -> None:
+    case, _ = grouped(*shape, counts=(1, 2, 3, 9))
     check(backend, case, expected(case))
 
 

@@ -96,12 +96,13 @@ class Net:
     def out(self, name: str, width: int, first: str = "n_rows") -> int:
         return self.b.buffer(name, BufferKind.OUTPUT, DType.F32, [first, width])
 
-    def matrix(self, kind: GGMLType, raw: np.ndarray) -> int:
-        """A weight from packed rows, u8[n_out, row_bytes]."""
+    def matrix(self, kind: GGMLType, raw: np.ndarray, parts: int = 0) -> int:
+        """A weight from packed rows, u8[n_out, row_bytes]; parts: so many matrices, one after another."""
         name = self._name("w")
         self.weights[name] = raw
         n_in = raw.shape[1] // kind.block_bytes * kind.block_size
-        return self.b.buffer(name, BufferKind.WEIGHT, DType[kind.name], [len(raw), n_in])
+        shape = [parts, len(raw) // parts] if parts else [len(raw)]
+        return self.b.buffer(name, BufferKind.WEIGHT, DType[kind.name], [*shape, n_in])
 
     def vector(self, values: np.ndarray) -> int:
         """A norm's weights or a bias, f32[n]."""

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from tests.models.families import deepseek2, dense, gemma3, gemma4, glm, gpt_oss, lfm2, olmo2, qwen35, qwen_moe
+from tests.models.families import deepseek2, dense, gemma2, gemma3, gemma4, glm, gpt_oss, lfm2, olmo2, qwen35, qwen_moe
 from tests.models.families.build import Case
 
 CASES: dict[str, Case] = {
@@ -14,6 +14,7 @@ CASES: dict[str, Case] = {
     **dense.CASES,
     **olmo2.CASES,
     **glm.CASES,
+    **gemma2.CASES,
     **gemma3.CASES,
     **gemma4.CASES,
     **gpt_oss.CASES,

@@ -175,8 +175,14 @@ def add_vocabulary(writer: GGUFWriter) -> None:
     writer.add("tokenizer.ggml.add_bos_token", False)
 
 
-def write_case(path: Path, case: Case, weights: GGMLType = GGMLType.F32) -> Made:
-    """Make the tensors up and write the file. weights: the format of every matrix whose rows it can hold."""
+def write_case(
+    path: Path, case: Case, weights: GGMLType = GGMLType.F32, formats_by_part: Mapping[str, GGMLType] | None = None
+) -> Made:
+    """Make the tensors up and write the file.
+
+    weights: the format of every matrix whose rows it can hold. formats_by_part: other formats for tensors with a part
+    of their names.
+    """
     writer = GGUFWriter(path)
     writer.add("general.architecture", case.architecture)
     for key, value in case.keys.items():
@@ -189,7 +195,8 @@ def write_case(path: Path, case: Case, weights: GGMLType = GGMLType.F32) -> Made
 
     def format_of(name: str, shape: tuple[int, ...]) -> GGMLType:
         free = len(shape) > 1 and name.endswith(".weight") and not any(part in name for part in FLOAT_PARTS)
-        formats[name] = weights if free and shape[-1] % weights.block_size == 0 else GGMLType.F32
+        wanted = next((kind for part, kind in (formats_by_part or {}).items() if part in name), weights)
+        formats[name] = wanted if free and shape[-1] % wanted.block_size == 0 else GGMLType.F32
         return formats[name]
 
     def values_of(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:

@@ -206,16 +206,21 @@ class Net:
         return seen
 
     def attend(
-        self, q: Array, k: Array, v: Array, scale: float, seen: Array, sinks: Array | None = None,
+        self, q: Array, k: Array, v: Array, scale: float, seen: Array, sinks: Array | None = None, cap: float | None =
+        None,
     ) -> Array:  # fmt: skip
-        """f64[n, heads * value_dim] from q f64[n, heads, d], k f64[n, kv_heads, d], v f64[n, kv_heads, value_dim]."""
+        """f64[n, heads * value_dim] from q f64[n, heads, d], k f64[n, kv_heads, d], v f64[n, kv_heads, value_dim].
+
+        cap: what scores are held under.
+        """
         n, heads = q.shape[:2]
         kv_heads = k.shape[1]
         k, v = self.cached(k), self.cached(v)
         out = np.empty((n, heads, v.shape[2]))
         for head in range(heads):
             shared = head // (heads // kv_heads) if self.does("shared heads") else head % kv_heads
-            scores = np.where(seen, q[:, head] @ k[:, shared].T * scale, -np.inf)
+            scores = q[:, head] @ k[:, shared].T * scale
+            scores = np.where(seen, scores if cap is None else cap * np.tanh(scores / cap), -np.inf)
             if sinks is not None and self.does("sinks"):
                 scores = np.concatenate([scores, np.full((n, 1), sinks[head])], axis=1)
             out[:, head] = softmax(scores)[:, :n] @ v[:, shared]

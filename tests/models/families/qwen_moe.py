@@ -74,6 +74,14 @@ def qwen2moe() -> Case:
     return Case("qwen2moe", keys, model_shapes(64, [block, block]), forward, wrong, seed=7)
 
 
+def wide() -> Case:
+    """Rows of 256 elements, which super-blocks fill."""
+    keys = base_keys(n_embd=256, heads=6, kv_heads=2, head_dim=24, n_ff=256, expert_count=4, expert_used_count=2,
+                     expert_feed_forward_length=256)  # fmt: skip
+    block = norm_shapes(256, "attn_norm", "ffn_norm") | attention_shapes(256, 6, 2, 24, norms=True)
+    return Case("qwen3moe", keys, model_shapes(256, [block | moe_shapes(256, 256, 4)] * 2), forward, n_tokens=12)
+
+
 CASES = {
     "qwen3moe": qwen3moe(),
     "qwen3moe-fused-qkv": qwen3moe(fused_qkv=True),

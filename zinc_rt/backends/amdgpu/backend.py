@@ -18,6 +18,7 @@ from zinc_rt.backends.amdgpu.batches import Batches
 from zinc_rt.backends.amdgpu.lowering import GpuLowered, GpuLowering
 from zinc_rt.backends.amdgpu.memory import GatheredRows, GraphMemory, Uploader, fill, planned
 from zinc_rt.backends.amdgpu.operations import StepShape
+from zinc_rt.backends.amdgpu.placement import scheduled
 from zinc_rt.backends.amdgpu.sampling import GpuSampling, make_sampling
 from zinc_rt.backends.amdgpu.states import GpuState, SlotStates, move, room
 from zinc_rt.backends.base import (
@@ -33,7 +34,6 @@ from zinc_rt.backends.base import (
 )
 from zinc_rt.backends.errors import UnsupportedOp
 from zinc_rt.backends.graph_check import logits_of, lookups, step_inputs
-from zinc_rt.backends.stages import into_phases
 from zinc_rt.errors import BackendClosed, BackendError
 from zinc_rt.ir.graph import Graph
 from zinc_rt.ir.op import Op
@@ -125,7 +125,7 @@ class AmdBackend(Backend):
         if self._lowered is None or self._lowered[0] is not graph or self._lowered[1] != sizes:
             step_inputs(graph)
             lowered = GpuLowering(graph, sizes).run()
-            into_phases(lowered.operations)
+            scheduled(lowered.operations)
             self._lowered = graph, sizes, lowered
         return self._lowered[2]
 

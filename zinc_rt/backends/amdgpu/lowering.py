@@ -6,30 +6,36 @@ functions that lower operations stand in the folder `lower`, by family.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from zinc_rt.backends.amdgpu.joins import STANDS_FOR, Joins
 from zinc_rt.backends.amdgpu.operations import GpuOperation, Room, StepShape, TempSpec
 from zinc_rt.backends.base import Capacity
 from zinc_rt.backends.errors import UnsupportedOp
-from zinc_rt.backends.fusion import ExpertGate, Product
 from zinc_rt.backends.lowering import Counted, Lowering, LoweringTable
 from zinc_rt.ir.graph import BufferKind, Graph, Node
+from zinc_rt.ir.op import Op
 from zinc_rt.kernels.rdna.catalogue import DECODE, FLOATS, QUANTIZED, KernelEntry
 
 FOUR = 1024
 """Elements of a workgroup that does four a lane."""
+MATRICES = {Op.MATMUL: (1,), Op.LM_HEAD: (1,), Op.MOE_GATE_UP: (2, 3), Op.MOE_DOWN_ACC: (3,)}
+"""Operations that multiply their first input, and where their matrices stand among the inputs."""
 ELSEWHERE = "the CPU runs it: use --device cpu"
 
 
 @dataclass
 class GpuLowered:
-    """Operations in order; rooms: temporaries and outputs that they name; kernels: all that any shape may need."""
+    """Operations in order; rooms: temporaries and outputs that they name; kernels: all that any shape may need;
+    counters: bytes, by name, of memory that is 0 before and behind each operation that names it.
+    """
 
     operations: list[GpuOperation] = field(default_factory=list)
     rooms: dict[Hashable, Room] = field(default_factory=dict)
     kernels: list[KernelEntry] = field(default_factory=list)
+    counters: dict[Hashable, int] = field(default_factory=dict)
     rotations: list[int] = field(default_factory=list)  # buffers of cosines and sines, which kernels want apart
     gathered: dict[int, int] = field(default_factory=dict)  # tables that stay with the host, and the ids of their rows
 
@@ -50,6 +56,10 @@ class GpuLowering(Lowering):
         self.walk()
         return self.out
 
+    def nodes(self) -> Iterable[Any]:
+        """The fused nodes, some of them joined further."""
+        return Joins(self.graph, self.fused).nodes()
+
     def at(self, buffer: int) -> TempSpec:
         """A buffer as an argument."""
         b = self.graph.buffer(buffer)
@@ -60,6 +70,12 @@ class GpuLowering(Lowering):
     def room(self, key: Hashable, counted: Counted, row_bytes: int) -> TempSpec:
         """A temporary with this many bytes a row."""
         self.out.rooms[key] = Room(counted, row_bytes)
+        return TempSpec(key)
+
+    def counters(self, node: Node) -> TempSpec:
+        """A counter for each block of rows of a node's operation."""
+        key = ("counters", node.id)
+        self.out.counters[key] = 4 * int(self.sizes.n_rows)
         return TempSpec(key)
 
     def emit(
@@ -106,12 +122,22 @@ class GpuLowering(Lowering):
 
     def only_packed(self, buffer: int, *, by_logit: bool = False) -> bool:
         """Whether a buffer, or its wanted rows, is read by products alone that want it as int8."""
-        return not self.fused.plain_needed(buffer) and all(
-            p.by_logit == by_logit and self._quantized(p) for p in self.fused.products(buffer)
+        return not self.fused.kept(buffer) and all(
+            (n.op is Op.LM_HEAD) == by_logit and self._as_int8(n, buffer) for n in self.fused.readers(buffer)
         )
 
-    def _quantized(self, p: Product | ExpertGate) -> bool:
-        return all(self.format_of(p.node, weight) in QUANTIZED for weight in p.weights)
+    def also_packed(self, buffer: int) -> bool:
+        """Whether products among others want all rows of a buffer as int8."""
+        return any(n.op is not Op.LM_HEAD and self._as_int8(n, buffer) for n in self.fused.readers(buffer))
+
+    def _as_int8(self, n: Node, buffer: int) -> bool:
+        """Whether a node wants an input as int8."""
+        weights = MATRICES.get(n.op, ())
+        return bool(weights) and n.inputs[0] == buffer and all(self.quantized(n, n.inputs[w]) for w in weights)
+
+    def quantized(self, n: Node, weight: int) -> bool:
+        """Whether rows that are multiplied by a matrix are int8 before. Raises `UnsupportedOp`."""
+        return self.format_of(n, weight) in QUANTIZED
 
     def packed(self, x: Hashable, width: int, counted: Counted = "n_rows") -> tuple[TempSpec, ...]:
         """Room for rows as int8, which the caller fills: quants, scales and sums."""
@@ -158,4 +184,5 @@ def _three(groups: tuple[int, ...]) -> tuple[int, int, int]:
 
 GPU: LoweringTable[GpuLowering] = LoweringTable("zinc_rt.backends.amdgpu.lower", "GPU", ELSEWHERE)
 """The functions that lower operations to the GPU's kernels."""
+GPU.stands_for.update(STANDS_FOR)
 GpuLowering.table = GPU

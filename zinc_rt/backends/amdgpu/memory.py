@@ -52,7 +52,7 @@ def planned(graph: Graph, sizes: Capacity, lowered: GpuLowered) -> dict[str, int
         "weights": sum(align_up(n_bytes(b, sizes), ALIGNMENT) for b in weights),
         "unpacked": 0,
         **state_bytes(graph, sizes, ALIGNMENT),
-        "scratch": arena_bytes(graph, lowered, sizes) + io,
+        "scratch": arena_bytes(graph, lowered, sizes) + io + one_after_another(lowered.counters).size,
         "constants": total(BufferKind.CONSTANT),
     }
 
@@ -149,6 +149,10 @@ def fill(
     for b in graph.of_kind(BufferKind.STATE):
         state = _held(memory, up, b.id, n_bytes(b, sizes), b.name)
         up.clear(state)
+    span = one_after_another(lowered.counters)
+    counters = _held(memory, up, "counters", span.size, "counters")
+    up.clear(counters)
+    memory.va.update({key: counters.va + at for key, at in span.offsets.items()})
     for b in sequence_states(graph):
         memory.states.append((memory.va[b.id], n_bytes(b, sizes) // sizes.n_slots))
     memory.arena_bytes = arena_bytes(graph, lowered, sizes)

@@ -48,6 +48,22 @@ def placed(graph: Graph, lowered: GpuLowered, shape: StepShape, capacity: int) -
     return apart.offsets if apart.size <= capacity else _sharing(graph, lowered, shape)[0]
 
 
+def scheduled(operations: list[GpuOperation]) -> int:
+    """Give each operation the first phase in which all that it depends on is over, and sort them by phase, otherwise
+    in their order. How many phases there are.
+    """
+    written: dict[Hashable, int] = {}
+    touched: dict[Hashable, int] = {}
+    for op in operations:
+        after = (written.get(key, -1) for key in op.reads)
+        op.phase = 1 + max((*after, *(touched.get(key, -1) for key in op.writes)), default=-1)
+        for key in (*op.reads, *op.writes):
+            touched[key] = max(touched.get(key, -1), op.phase)
+        written.update(dict.fromkeys(op.writes, op.phase))
+    operations.sort(key=lambda op: op.phase)
+    return operations[-1].phase + 1 if operations else 0
+
+
 def _sharing(graph: Graph, lowered: GpuLowered, shape: StepShape | Capacity) -> tuple[dict[Hashable, int], int]:
     """Temporaries that are not alive in the same phase may share memory; outputs live to the end."""
     outputs = {b.id for b in graph.of_kind(BufferKind.OUTPUT)}

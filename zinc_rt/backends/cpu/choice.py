@@ -13,6 +13,7 @@ from zinc_rt.kernels.cpu import (
     elementwise,
     embed,
     experts,
+    grouped,
     heads,
     matmul,
     matmul_float,
@@ -54,7 +55,7 @@ class TargetTuning:
         unsigned = bool({"vnni", "avxvnni"} & target.isa)
         flip = 0x80808080 if unsigned else 0
         if "avx512" in target.isa:
-            return cls(16, (8, 4, 2, 1), 4096, "amx" if "amx" in target.isa else "", flip)
+            return cls(16, (8, 4, 2, 1), 8192, "amx" if "amx" in target.isa else "", flip)
         if target.arch == "x86_64":
             return cls(8, (4, 2, 1), 2048, "", flip)
         return cls(4, (4, 2, 1), 1024, "", flip)
@@ -136,13 +137,23 @@ class TargetTuning:
             "W": self.lanes, "BLOCKS": self.blocks, "AHEAD": self.ahead, "TILES": tiles, "LEAST": self.expert_block,
         }  # fmt: skip
 
-    def expert_gate_up(self, gate: GGMLType, up: GGMLType) -> Kernel:
+    def expert_gate_up(self, gate: GGMLType, up: GGMLType, activation: str = "silu") -> Kernel:
         """Gate and up of chosen experts, and the activation."""
-        return experts.expert_gate_up, {"GATE": gate.name, "UP": up.name, **self._experts(gate, up)}
+        return experts.expert_gate_up, {
+            "GATE": gate.name, "UP": up.name, **self._experts(gate, up), "ACT": activation,
+        }  # fmt: skip
 
     def expert_down(self, kind: GGMLType) -> Kernel:
         """Down of chosen experts, summed."""
         return experts.expert_down, {"FMT": kind.name, **self._experts(kind)}
+
+    def grouped_pack(self) -> Kernel:
+        """Parts of rows, packed."""
+        return grouped.grouped_pack, {"W": self.lanes, "LEAST": self.expert_block}
+
+    def grouped_matmul(self, kind: GGMLType) -> Kernel:
+        """Parts of rows times a matrix each."""
+        return grouped.grouped_matmul, {"FMT": kind.name, **self._experts(kind)}
 
     def merge(self, n: Attend) -> Kernel:
         """Merging of splits."""
@@ -168,8 +179,8 @@ class TargetTuning:
         return recurrent.conv1d, {"TAPS": taps, "GATED": gated, "CHUNK": CONV_CHUNK, "W": self.lanes}
 
     def delta_net(self, dim: int) -> Kernel:
-        """The gated delta rule. C: chains in flight; a level with 32 registers holds those of 8 vectors."""
-        return recurrent.delta_net, {"DIM": dim, "C": 4 if self.lanes == 8 else 8, "W": self.lanes}
+        """The gated delta rule."""
+        return recurrent.delta_net, {"DIM": dim, "WIDE": 8, "NARROW": 4, "W": self.lanes}
 
     def gated_norm(self, dim: int) -> Kernel:
         """RMS norm of heads, gated."""

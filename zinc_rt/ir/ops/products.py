@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from zinc_rt.ir.definition import (
     ACTIVATION,
     FLOAT32,
@@ -19,6 +21,7 @@ from zinc_rt.ir.op import Op
 
 if TYPE_CHECKING:
     from zinc_rt.ir.sizes import CostView
+    from zinc_rt.ir.unify import Bindings
 
 
 def _matmul(at: Operands) -> None:
@@ -26,6 +29,25 @@ def _matmul(at: Operands) -> None:
 
     x, w = at.inputs
     at.outputs[0][...] = matmul(x, w, at.quantized(0)) if w.quantized else matmul(x, w)
+
+
+def _group_matmul(at: Operands) -> None:
+    from zinc_rt.kernels.reference.matmul import matmul
+
+    (x, matrices), y = at.inputs, at.outputs[0]
+    parts, out = x.reshape(len(x), len(matrices), -1), y.reshape(len(y), len(matrices), -1)
+    for i, w in enumerate(matrices):
+        out[:, i] = matmul(np.ascontiguousarray(parts[:, i]), w)
+
+
+def _parts_fit(sizes: Bindings) -> str | None:
+    """Rows are as wide as all the matrices' inputs, and their outputs."""
+    parts = sizes.value("G")
+    for row, one in (("m_in", "n_in"), ("m_out", "n_out")):
+        whole, part = sizes.value(row), sizes.value(one)
+        if parts and whole and part and whole != parts * part:
+            return f"expected rows of {parts} parts of {one} {part}, got {whole}"
+    return None
 
 
 def _lm_head(at: Operands) -> None:
@@ -50,6 +72,16 @@ OPS = (
             (activation("x", "R", "n_in"), matrix("weight", "n_out", "n_in")), (activation("y", "R", "n_out"),)
         ),
         reference=_matmul,
+        operations=lambda cost: 2 * cost.dim(0, 0) * cost.elements(1),
+    ),
+    OpDefinition(
+        Op.GROUP_MATMUL,
+        OpSignature(
+            (activation("x", "R", "m_in"), matrix("weight", "G", "n_out", "n_in")),
+            (activation("y", "R", "m_out"),),
+            rules=(_parts_fit,),
+        ),
+        reference=_group_matmul,
         operations=lambda cost: 2 * cost.dim(0, 0) * cost.elements(1),
     ),
     OpDefinition(

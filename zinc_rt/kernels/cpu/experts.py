@@ -14,7 +14,7 @@ from zinc_rt.kernels.cpu.packs import load_some, not_null, store_group, store_so
 from zinc_rt.kernels.cpu.routing import PANEL_ROWS
 from zinc_rt.kernels.cpu.structs import ExpertDownArgs, ExpertGateArgs, Pack, StepRecord
 from zinc_rt.kernels.cpu.weights import signed_bytes
-from zinc_rt.kernels.maths import silu
+from zinc_rt.kernels.maths import gated
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import array, fma, load, regs, splat, store, tile_release, unroll
 from zinc_rt.lang.types import f32, i32, i64, ptr, u8, u32, vec
@@ -23,13 +23,16 @@ from zinc_rt.numerics import GROUP, GROUP_SHIFT
 
 @inline
 def expert_tile(
-    tile: ptr[u8], p: ptr[Pack], slot: i32, n: i32, block: i32, out: ptr[f32], scratch, FMT: str, W: int,
-    BLOCKS: tuple, AHEAD: int, TILES: str, LEAST: int, STRIDE: int,
+    tile: ptr[u8], end: ptr[u8], following: ptr[u8], p: ptr[Pack], slot: i32, n: i32, block: i32, out: ptr[f32],
+    scratch, FMT: str, W: int, BLOCKS: tuple, AHEAD: int, TILES: str, LEAST: int, STRIDE: int,
 ):  # fmt: skip
-    """A tile's sums for n rows from a slot on, blocks of `block` rows: f32[n, STRIDE], 16 of each written to `out`."""
+    """A tile's sums for n rows from a slot on, blocks of `block` rows: f32[n, STRIDE], 16 of each written to `out`.
+
+    end, following: see `tile_rows`.
+    """
     groups = p.n_groups
     QUANTIZED = format_of(FMT).quantized
-    SIGNED = signed_bytes(FMT)
+    SIGNED = QUANTIZED and signed_bytes(FMT)
     start: i32 = 0
     while start < n:
         here: i32 = n - start
@@ -49,8 +52,8 @@ def expert_tile(
                 sums = regs(vec[f32, W], M * (16 // W))
                 if QUANTIZED:
                     tile_rows(
-                        tile, p.q + (at + i64(m)) * GROUP, p.d + (at + i64(m)), p.s + (at + i64(m)), p.s_stride, block,
-                        groups, sums, FMT, M, W, AHEAD, SIGNED,
+                        tile, end, following, p.q + (at + i64(m)) * GROUP, p.d + (at + i64(m)), p.s + (at + i64(m)),
+                        p.s_stride, block, groups, sums, FMT, M, W, AHEAD, SIGNED,
                     )  # fmt: skip
                 else:
                     float_tile_rows(tile, p.f + (at * GROUP + i64(m)), block, groups, p.n, sums, FMT, M, W, AHEAD)
@@ -71,10 +74,14 @@ def block_of(count: i32, LEAST: int):
 
 
 @inline
-def put_activations(a, slot: i32, panel: i32, n: i32, block: i32, g: i32, gate, up, gate_bias, up_bias, W: int):
-    """32 elements, the g-th of a row, of silu(gate) * up for n rows of a panel. gate, up: f32[n, 32]."""
+def put_activations(
+    a, slot: i32, panel: i32, n: i32, block: i32, g: i32, gate, up, gate_bias, up_bias, W: int, ACT: str
+):
+    """32 elements, the g-th of a row, of activation(gate) * up for n rows of a panel. gate, up: f32[n, 32]."""
     n_out = a.n_out
     N = GROUP // W
+    alpha = splat(a.alpha, W)
+    limit = splat(a.limit, W)
     for r in range(n):
         pair = i64(a.route.pair[slot + panel + r])
         v = regs(vec[f32, W], N)
@@ -89,7 +96,7 @@ def put_activations(a, slot: i32, panel: i32, n: i32, block: i32, g: i32, gate, 
             if not_null(a.gated):
                 store_some(a.gated + pair * i64(n_out), x, column, n_out, W)
                 store_some(a.upped + pair * i64(n_out), y, column, n_out, W)
-            v[i] = silu(x) * y
+            v[i] = gated(x, y, alpha, limit, ACT)
             if not_null(a.y):
                 store_some(a.y + pair * i64(n_out), v[i], column, n_out, W)
         if not_null(a.act):
@@ -101,9 +108,12 @@ def put_activations(a, slot: i32, panel: i32, n: i32, block: i32, g: i32, gate, 
 @kernel
 def expert_gate_up(
     a: ptr[ExpertGateArgs], step: ptr[StepRecord], first: i32, last: i32, GATE: str, UP: str, W: int, BLOCKS: tuple,
-    AHEAD: int, TILES: str, LEAST: int,
+    AHEAD: int, TILES: str, LEAST: int, ACT: str,
 ):  # fmt: skip
-    """Units: 32 elements of the activation for a panel of an expert's rows; those without a job do nothing."""
+    """Units: 32 elements of the activation for a panel of an expert's rows; those without a job do nothing.
+
+    ACT: see `maths.gated`.
+    """
     r = a.route
     n_out = a.n_out
     tiles = (n_out + 15) >> 4
@@ -131,36 +141,53 @@ def expert_gate_up(
             row_slot: i32 = slot + panel
             if rows == 1:
                 row_slot = 0
-            for half in range(2):
-                t = g * 2 + half
-                if t < tiles:
-                    at = i64(e * tiles + t)
-                    if GATE == UP:
-                        for which in range(2):
-                            tile: ptr[u8] = a.gate + at * a.gate_bytes
-                            out: ptr[f32] = gate + half * 16
-                            if which == 1:
-                                tile = a.up + at * a.up_bytes
-                                out = up + half * 16
-                            expert_tile(
-                                tile, x, row_slot, n, block, out, scratch, GATE, W, BLOCKS, AHEAD, TILES, LEAST, GROUP
-                            )  # fmt: skip
-                    else:
-                        expert_tile(
-                            a.gate + at * a.gate_bytes, x, row_slot, n, block, gate + half * 16, scratch, GATE, W,
-                            BLOCKS, AHEAD, TILES, LEAST, GROUP,
-                        )  # fmt: skip
-                        expert_tile(
-                            a.up + at * a.up_bytes, x, row_slot, n, block, up + half * 16, other, UP, W, BLOCKS,
-                            AHEAD, TILES, LEAST, GROUP,
-                        )  # fmt: skip
+            # The next unit's first tile, for what is asked for ahead.
+            beyond: ptr[u8] = a.gate + (i64(e * tiles + g * 2 + 2) * a.gate_bytes)
+            if g + 1 == parts:
+                if job + 1 < r.used[1]:
+                    beyond = a.gate + i64(r.expert[r.job[job * 2 + 2]] * tiles) * a.gate_bytes
+            count: i32 = tiles - g * 2
+            if count > 2:
+                count = 2
+            if GATE == UP:
+                # One body for both matrices: gate's tiles, then up's.
+                for i in range(2 * count):
+                    half: i32 = i
+                    source: ptr[u8] = a.gate
+                    out: ptr[f32] = gate
+                    following: ptr[u8] = a.up + i64(e * tiles + g * 2) * a.up_bytes
+                    if i >= count:
+                        half = i - count
+                        source = a.up
+                        out = up
+                        following = beyond
+                    tile = source + i64(e * tiles + g * 2 + half) * a.gate_bytes
+                    if half + 1 < count:
+                        following = tile + a.gate_bytes
+                    expert_tile(
+                        tile, tile + a.gate_bytes, following, x, row_slot, n, block, out + half * 16, scratch, GATE, W,
+                        BLOCKS, AHEAD, TILES, LEAST, GROUP,
+                    )  # fmt: skip
+            else:
+                for half in range(count):
+                    at = i64(e * tiles + g * 2 + half)
+                    first_tile = a.gate + at * a.gate_bytes
+                    second_tile = a.up + at * a.up_bytes
+                    expert_tile(
+                        first_tile, first_tile + a.gate_bytes, second_tile, x, row_slot, n, block, gate + half * 16,
+                        scratch, GATE, W, BLOCKS, AHEAD, TILES, LEAST, GROUP,
+                    )  # fmt: skip
+                    expert_tile(
+                        second_tile, second_tile + a.up_bytes, first_tile + a.gate_bytes, x, row_slot, n, block,
+                        up + half * 16, other, UP, W, BLOCKS, AHEAD, TILES, LEAST, GROUP,
+                    )  # fmt: skip
             # Columns past the width: tiles repeat their last row, a packed group ends with zeros.
             for c in range(n_out - g * GROUP, GROUP):
                 for i in range(n):
                     gate[i * GROUP + c] = 0.0
                     up[i * GROUP + c] = 0.0
             bias = i64(e) * i64(n_out)
-            put_activations(a, slot, panel, n, block, g, gate, up, a.gate_bias + bias, a.up_bias + bias, W)
+            put_activations(a, slot, panel, n, block, g, gate, up, a.gate_bias + bias, a.up_bias + bias, W, ACT)
         g += 1
         if g == parts:
             g = 0
@@ -214,9 +241,14 @@ def expert_down(
             if n > PANEL_ROWS:
                 n = PANEL_ROWS
             for t in range(first, last):
+                tile = a.w + i64(e * tiles + t) * a.tile_bytes
+                following: ptr[u8] = tile + a.tile_bytes
+                if t + 1 == last:
+                    if u + 1 < r.used[0]:
+                        following = a.w + i64(r.expert[u + 1] * tiles + first) * a.tile_bytes
                 expert_tile(
-                    a.w + i64(e * tiles + t) * a.tile_bytes, a.act, slot + panel, n, block, sums, scratch, FMT, W,
-                    BLOCKS, AHEAD, TILES, LEAST, 16,
+                    tile, tile + a.tile_bytes, following, a.act, slot + panel, n, block, sums, scratch, FMT, W, BLOCKS,
+                    AHEAD, TILES, LEAST, 16,
                 )  # fmt: skip
                 for i in range(n):
                     add_weighed(a, t, r.pair[slot + panel + i], e, sums + i * 16, W)

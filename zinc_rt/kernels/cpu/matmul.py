@@ -38,11 +38,15 @@ from zinc_rt.lang.ops import (
     unroll,
     zeros,
 )  # fmt: skip
-from zinc_rt.lang.types import f32, i8, i16, i32, i64, ptr, u8, vec
+from zinc_rt.lang.types import f32, i8, i16, i32, i64, ptr, u8, u64, vec
 from zinc_rt.numerics import GROUP, QUANT_MAX, TREE_LANES
 
 PANEL_ROWS = 64
 """Rows that go through all tiles of a call before the next ones do; a multiple of BLOCK_ROWS."""
+
+
+FAR = 0x7FFFFFFFFFFFFFFF
+"""An address behind all others."""
 
 
 @inline
@@ -118,17 +122,21 @@ def add_group(w, scales, supers, x, d, s, s_stride, sums, FMT: str, M: int, W: i
 
 @inline
 def tile_rows(
-    tile, x, d, s, s_stride, block, groups, sums, FMT: str, M: int, W: int, AHEAD: int, SIGNED: bool,
+    tile: ptr[u8], end: ptr[u8], following: ptr[u8], x, d, s, s_stride, block, groups, sums, FMT: str, M: int, W: int,
+    AHEAD: int, SIGNED: bool,
 ):  # fmt: skip
-    """The sums of one tile for M rows of a block of `block` rows."""
+    """The sums of one tile for M rows of a block of `block` rows. end: of the tile; following: the tile that comes
+    next, from whose beginning on memory is asked for when this one's end has been.
+    """
     TILE = tile_of(FMT)
+    # Scales have their part in what a group takes of a tile.
+    STEP = TILE.weights + TILE.scales + TILE.super_scales // SUPER_GROUPS
+    ahead: ptr[u8] = tile + AHEAD
+    limit: u64 = cast(end, u64)
     N = M * (16 // W)
     aside = array(f32, 8 * N * W, zero=False)
     scales: ptr[u8] = tile + (groups >> SUPER_SHIFT) * TILE.super_scales
     w: ptr[u8] = weights_of(tile, groups, FMT)
-    # Ahead of the weights by the same distance in every tile: the scales of the next one lie in between.
-    STEP = TILE.weights + TILE.scales + TILE.super_scales // SUPER_GROUPS
-    following: ptr[u8] = w
     xv: ptr[i8] = x
     dv: ptr[f32] = d
     sv: ptr[i32] = s
@@ -143,9 +151,12 @@ def tile_rows(
                 one = regs(vec[f32, W], N)
                 group: i32 = first + (0, 16, 8, 24)[r]
                 while group < groups:
+                    if cast(ahead, u64) >= limit:
+                        ahead = following + (i64(cast(ahead, u64)) - i64(cast(end, u64)))
+                        limit = FAR
                     for i in unroll(0, STEP, 64):
-                        prefetch(following, AHEAD + i)
-                    following = following + STEP
+                        prefetch(ahead, i)
+                    ahead = ahead + STEP
                     supers = tile + (group >> SUPER_SHIFT) * TILE.super_scales
                     add_group(w, scales, supers, xv, dv, sv, s_stride, one, FMT, M, W, SIGNED)
                     group += TREE_LANES
@@ -219,8 +230,8 @@ def matmul(
                         x = p.q + (at * GROUP + i64(m) * GROUP)
                         sums = regs(vec[f32, W], M * (16 // W))
                         tile_rows(
-                            tile, x, p.d + (at + i64(m)), p.s + (at + i64(m)), s_stride, block, groups, sums, FMT, M,
-                            W, AHEAD, SIGNED,
+                            tile, tile + a.tile_bytes, tile + a.tile_bytes, x, p.d + (at + i64(m)),
+                            p.s + (at + i64(m)), s_stride, block, groups, sums, FMT, M, W, AHEAD, SIGNED,
                         )  # fmt: skip
                         put_tile(a, sums, t, start + m, M, W)
                         m += M

@@ -13,6 +13,9 @@ from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import array, fma, load, prefetch, regs, splat, sqrt, store, unroll, zeros
 from zinc_rt.lang.types import f32, i32, i64, ptr, u32, vec
 
+ROWS = 8
+"""Rows that take turns over a part of a head's state."""
+
 
 @kernel
 def conv1d(
@@ -59,16 +62,21 @@ def unit_head(x: ptr[f32], out: ptr[f32], eps: f32, factor: f32, DIM: int, V: in
 
 @inline
 def delta_rule(
-    s: ptr[f32], q: ptr[f32], k: ptr[f32], v: ptr[f32], y: ptr[f32], decay: f32, strength: f32, DIM: int, C: int, V: int
-):
-    """One position of C * V of a head's values; s: its state f32[key][value], in the cache at the second pass."""
+    s: ptr[f32], q: ptr[f32], k: ptr[f32], v: ptr[f32], y: ptr[f32], decay: f32, strength: f32, FAR: bool, DIM: int,
+    C: int, V: int,
+):  # fmt: skip
+    """One position of C * V of a head's values; s: its state f32[key][value], in the cache at the second pass.
+
+    FAR: in memory at the first.
+    """
     g = splat(decay, V)
     r = regs(vec[f32, V], C)
     for i in range(DIM):
         key = splat(load(k, i), V)
         line = s + i * DIM
-        for c in unroll(0, C * V, 16):
-            prefetch(line, c + 8 * DIM, write=True)
+        if FAR:
+            for c in unroll(0, C * V, 16):
+                prefetch(line, c + 8 * DIM, write=True)
         for c in unroll(C):
             r[c] = fma(load(line, c * V, lanes=V) * g, key, r[c])
     d = tuple(splat(strength, V) * (load(v, c * V, lanes=V) - r[c]) for c in range(C))
@@ -85,36 +93,70 @@ def delta_rule(
         store(y, o[c], c * V)
 
 
-@kernel
-def delta_net(a: ptr[DeltaNetArgs], step: ptr[StepRecord], first: i32, last: i32, DIM: int, C: int, W: int):
-    """Units: value heads. C: vectors of values that are worked on at once."""
-    V = max(w for w in (1, 2, 4, 8, 16) if w <= W and DIM % w == 0)
-    N = max(c for c in (1, 2, 4, 8) if c <= C and (DIM // V) % c == 0)
-    n_k = a.n_k
+@inline
+def prepare_row(a, row: i32, h: i32, key_head: i32, q, k, factors, DIM: int, V: int, W: int):
+    """The unit vectors of a row's query and key, its decay and its strength."""
     n_v = a.n_v
     one: f32 = 1.0
-    q = array(f32, DIM, zero=False)
-    k = array(f32, DIM, zero=False)
+    u = a.u + i64(row) * (i64(2 * a.n_k + n_v) * DIM)
+    unit_head(u + key_head * DIM, q, a.eps, a.scale, DIM, V, W)
+    unit_head(u + (a.n_k + key_head) * DIM, k, a.eps, one, DIM, V, W)
+    at = i64(row) * i64(n_v) + i64(h)
+    rate = splat(a.a[h], 4) * softplus(splat(a.alpha[at] + a.dt_bias[h], 4))
+    factors[0] = exp(rate)[0]
+    factors[1] = sigmoid(splat(a.beta[at], 4))[0]
+
+
+@inline
+def some_values(a, step, row: i32, h: i32, j: i32, q, k, factors, FAR: bool, DIM: int, C: int, V: int):
+    """One row of C * V values from value j on. A sequence begins with a state of zeros."""
+    n_v = a.n_v
+    s = a.state + ((i64(step.slots[row]) * i64(n_v) + i64(h)) * (DIM * DIM) + i64(j))
+    if step.positions[row] == 0:
+        for i in range(DIM):
+            for c in unroll(C):
+                store(s + i * DIM, zeros(vec[f32, V]), c * V)
+    v = a.u + (i64(row) * (i64(2 * a.n_k + n_v) * DIM) + i64((2 * a.n_k + h) * DIM + j))
+    y = a.y + ((i64(row) * i64(n_v) + i64(h)) * DIM + i64(j))
+    delta_rule(s, q, k, v, y, factors[0], factors[1], FAR, DIM, C, V)
+
+
+@kernel
+def delta_net(
+    a: ptr[DeltaNetArgs], step: ptr[StepRecord], first: i32, last: i32, DIM: int, WIDE: int, NARROW: int, W: int
+):
+    """Units: value heads. WIDE, NARROW: vectors of values that are worked on at once.
+
+    A single row reads its state through, once. Several rows take turns over part of the values, whose states stay in
+    the first-level cache meanwhile.
+    """
+    V = max(w for w in (1, 2, 4, 8, 16) if w <= W and DIM % w == 0)
+    N = tuple(max(c for c in (1, 2, 4, 8) if c <= most and (DIM // V) % c == 0) for most in (WIDE, NARROW))
+    n_rows = step.n_rows
+    q = array(f32, ROWS * DIM, zero=False)
+    k = array(f32, ROWS * DIM, zero=False)
+    factors = array(f32, ROWS * 2, zero=False)
     for h in range(first, last):
-        key_head: i32 = i32(u32(h) // u32(a.share))
+        key_head: i32 = 0
         if a.share == 0:
-            key_head = h - i32(u32(h) // u32(n_k)) * n_k
-        for row in range(step.n_rows):
-            u = a.u + i64(row) * (i64(2 * n_k + n_v) * DIM)
-            unit_head(u + key_head * DIM, q, a.eps, a.scale, DIM, V, W)
-            unit_head(u + (n_k + key_head) * DIM, k, a.eps, one, DIM, V, W)
-            v = u + (2 * n_k + h) * DIM
-            at = i64(row) * i64(n_v) + i64(h)
-            rate = splat(a.a[h], 4) * softplus(splat(a.alpha[at] + a.dt_bias[h], 4))
-            decay = exp(rate)[0]
-            strength = sigmoid(splat(a.beta[at], 4))[0]
-            s = a.state + (i64(step.slots[row]) * i64(n_v) + i64(h)) * (DIM * DIM)
-            if step.positions[row] == 0:
-                for i in range(0, DIM * DIM, V):
-                    store(s, zeros(vec[f32, V]), i)
-            y = a.y + at * DIM
-            for j in range(0, DIM, N * V):
-                delta_rule(s + j, q, k, v + j, y + j, decay, strength, DIM, N, V)
+            key_head = h - i32(u32(h) // u32(a.n_k)) * a.n_k
+        else:
+            key_head = i32(u32(h) // u32(a.share))
+        for start in range(0, n_rows, ROWS):
+            count: i32 = n_rows - start
+            if count > ROWS:
+                count = ROWS
+            for r in range(count):
+                prepare_row(a, start + r, h, key_head, q + r * DIM, k + r * DIM, factors + r * 2, DIM, V, W)
+            if count == 1:
+                for j in range(0, DIM, N[0] * V):
+                    some_values(a, step, start, h, j, q, k, factors, True, DIM, N[0], V)
+            else:
+                for j in range(0, DIM, N[1] * V):
+                    for r in range(count):
+                        some_values(
+                            a, step, start + r, h, j, q + r * DIM, k + r * DIM, factors + r * 2, False, DIM, N[1], V
+                        )  # fmt: skip
 
 
 @kernel

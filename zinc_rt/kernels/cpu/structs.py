@@ -303,7 +303,7 @@ class ExpertPackArgs:
 
 @struct
 class ExpertGateArgs:
-    """gate and up of the chosen experts, and silu(gate) * up; what is null is not wanted or not there.
+    """gate and up of the chosen experts, and activation(gate) * up; what is null is not wanted or not there.
 
     gate, up: tiles of matrices [n_experts, n_out, n_in]; biases [n_experts, n_out]. gated, upped, y: [pairs, n_out].
     """
@@ -322,6 +322,8 @@ class ExpertGateArgs:
     gate_bytes: i64  # of a tile
     up_bytes: i64
     n_out: i32
+    alpha: f32  # of the activation "clamped"
+    limit: f32
 
 
 @struct
@@ -337,6 +339,28 @@ class ExpertDownArgs:
     tile_bytes: i64
     n_out: i32
     k: i32
+
+
+@struct
+class GroupedPackArgs:
+    """Rows of `parts` stretches of n elements, packed stretch by stretch."""
+
+    x: ptr[f32]
+    pack: ptr[Pack]
+    n: i32
+    parts: i32
+
+
+@struct
+class GroupedArgs:
+    """y[row, part] = W[part] pack[part, row]."""
+
+    pack: ptr[Pack]
+    w: ptr[u8]  # tiles, those of part 0 first
+    y: ptr[f32]
+    tile_bytes: i64
+    n_out: i32
+    parts: i32
 
 
 @struct

@@ -13,7 +13,7 @@ Constants: G query heads of a key-value head; DIM elements of a key, of which th
 
 from __future__ import annotations
 
-from zinc_rt.kernels.maths import exp, tanh
+from zinc_rt.kernels.maths import exp, sigmoid, tanh
 from zinc_rt.kernels.rdna.quantize import quantize_four
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
@@ -48,8 +48,8 @@ MANY = 8
 class GpuAttentionArgs:
     """q: f32[rows, heads, DIM - ROPE]; q_rope: f32[rows, heads, ROPE]; y: f32[rows, heads, VALUE].
 
-    values: f32[rows, max_splits, heads, VALUE] and tops: f32[rows, max_splits, heads, 2] (the greatest score, the sum of
-    exponentials) are between the two kernels; sinks: f32[heads], with SINKS; window: positions that a row sees.
+    values: f32[rows, max_splits, heads, VALUE] and tops: f32[rows, max_splits, heads, 2] (the greatest score, the sum
+    of exponentials) are between the two kernels; sinks: f32[heads], with SINKS; window: positions that a row sees.
     """
 
     q: ptr[f32]
@@ -72,6 +72,7 @@ class GpuAttentionArgs:
     window: u32
     scale: f32
     softcap: f32
+    gate: ptr[f32]  # as y, with GATED
 
 
 @inline
@@ -321,10 +322,11 @@ def merge(a: ptr[GpuAttentionArgs, Space.CONSTANT], G: int, VALUE: int, WINDOW: 
 
 @kernel(workgroup=128)
 def merge_quantized(
-    a: ptr[GpuAttentionArgs, Space.CONSTANT], G: int, VALUE: int, WINDOW: bool = False, SINKS: bool = False
-):
-    """As `merge`, stored as `quantize` does; VALUE is a multiple of 32. A wave a head, four a workgroup: workgroups are
-    ceil(heads / 4) in x, rows in y.
+    a: ptr[GpuAttentionArgs, Space.CONSTANT], G: int, VALUE: int, WINDOW: bool = False, SINKS: bool = False,
+    GATED: bool = False,
+):  # fmt: skip
+    """As `merge`, with GATED times sigmoid(gate), stored as `quantize` does; VALUE is a multiple of 32. A wave a head,
+    four a workgroup: workgroups are ceil(heads / 4) in x, rows in y.
     """
     heads = a.n_kv * G
     head = workgroup_id(0) * 4 + first_lane(workitem_id() >> 5)
@@ -360,4 +362,7 @@ def merge_quantized(
                     old = exp(top - merged)
                     total = (total * old) + exp(sink - merged)
                     value = value * splat(old, 4)
-            quantize_four(value / splat(total, 4), quants, scales, sums, out + d, live)
+            result = value / splat(total, 4)
+            if GATED:
+                result = result * sigmoid(load(a.gate, u64(row * heads + head) * VALUE + u64(here), lanes=4, align=16))
+            quantize_four(result, quants, scales, sums, out + d, live)

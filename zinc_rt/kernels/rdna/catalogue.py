@@ -12,15 +12,21 @@ from zinc_rt.kernels.rdna import (
     argmax,
     attention,
     boundary,
+    down,
     elementwise,
     embed,
+    experts,
+    grouped,
     heads,
     matvec,
     norm,
     quantize,
+    recurrent,
+    router,
     sampling,
     sampling_draw,
     sampling_top,
+    tails,
 )
 from zinc_rt.kernels.rdna.chains import BOUNDARY_FORMATS
 from zinc_rt.lang.frontend import Spec
@@ -84,6 +90,12 @@ def _decode() -> dict[str, KernelEntry]:
         "move": _entry(elementwise.move, "x y n", "ceil(n / 1024)"),
         "norm_quantized": _entry(norm.norm_quantized, "x w q d s n eps", "rows", WEIGHT=True),
         "residual_norm_quantized": _entry(norm.residual_norm_quantized, "x residual w total q d s n eps", "rows"),
+        "norm_both": _entry(norm.norm_both, "x w y q d s n eps", "rows"),
+        "residual_norm_both": _entry(norm.residual_norm_both, "x residual w total y q d s n eps", "rows"),
+        "add_shared": _entry(elementwise.add_shared, "routed shared gate y n", "ceil(n / 256), rows"),
+        "mul": _entry(elementwise.mul, "a b y n", "ceil(n / 1024)"),
+        "sigmoid_mul": _entry(elementwise.sigmoid_mul, "x gate y n", "ceil(n / 1024)"),
+        "sigmoid_mul_quantized": _entry(quantize.sigmoid_mul_quantized, "x gate q d s n", "ceil(n / 1024)"),
         "argmax": _entry(argmax.argmax, "x y n", "rows"),
         "argmax_parts": _entry(argmax.argmax_parts, "x tops places n parts", "ceil(n / 2048), rows"),
         "argmax_merge": _entry(argmax.argmax_merge, "tops places y parts", "rows"),
@@ -139,6 +151,14 @@ def plain_norm(*, quantized: bool) -> KernelEntry:
     return _entry(norm.rms_norm, "x w y n eps", "rows", WEIGHT=False)
 
 
+def grouped_rows(kind: str, rows: int) -> KernelEntry:
+    """Parts of rows times a matrix each, for blocks of several rows of activations at once."""
+    groups = "ceil(n_rows / 4), blocks, parts"
+    if kind in FLOATS:
+        return _entry(grouped.grouped_matvec_float, "w x y n n_rows parts", groups, FMT=kind, M=rows)
+    return _entry(grouped.grouped_matvec, "w q d s y n_groups n_rows parts", groups, FMT=kind, M=rows)
+
+
 def sum_norm(*, weight: bool, quantized: bool) -> KernelEntry:
     """The norm of a sum with factors; see `norm.GpuSumNormArgs`."""
     return _entry(norm.sum_norm, "a", "rows", WEIGHT=weight, QUANTIZED=quantized)
@@ -150,7 +170,8 @@ def heads_kernel(
 ) -> KernelEntry:  # fmt: skip
     """Heads of `dim` elements, 2 * `pairs` of them rotated; weight: whether the norm has one; not said: it does.
 
-    row, start: they are elements start .. of heads of `row` elements in the cache, 0 for `dim`. See `heads.GpuHeadsArgs`.
+    row, start: they are elements start .. of heads of `row` elements in the cache, 0 for `dim`. See
+    `heads.GpuHeadsArgs`.
     """
     constants = {
         "DIM": dim, "PAIRS": pairs, "INTERLEAVED": interleaved, "NORM": norm,
@@ -159,9 +180,13 @@ def heads_kernel(
     return _entry(heads.heads, "a", "ceil(n_rows * n_heads / 4)", **constants)
 
 
-def merge_quantized(value_dim: int, group: int, *, window: bool = False, sinks: bool = False) -> KernelEntry:
-    """The merge of `attention_kernels` whose result is quantised; value_dim: a multiple of 32."""
-    constants = {"G": group, "VALUE": value_dim, "WINDOW": window, "SINKS": sinks}
+def merge_quantized(
+    value_dim: int, group: int, *, window: bool = False, sinks: bool = False, gated: bool = False
+) -> KernelEntry:  # fmt: skip
+    """The merge of `attention_kernels` whose result is quantised, gated before if asked for; value_dim: a multiple of
+    32.
+    """
+    constants = {"G": group, "VALUE": value_dim, "WINDOW": window, "SINKS": sinks, "GATED": gated}
     return _entry(attention.merge_quantized, "a", "ceil(heads / 4), rows", **constants)
 
 
@@ -180,3 +205,95 @@ def attention_kernels(
         _entry(attention.attention, "a", "splits, n_kv, rows", **constants),
         _entry(attention.merge, "a", "heads, rows", **merging),
     )
+
+
+def choose_experts(
+    n_experts: int, k: int, *, gating: str, normalise: bool, bias: bool, scaled: bool, groups: int = 1, used: int = 1
+) -> KernelEntry:  # fmt: skip
+    """k of n_experts for each row; see `router.GpuRouterArgs`."""
+    return _entry(
+        router.choose_experts, "a", "rows", E=n_experts, K=k, GATING=gating, NORMALISE=normalise, BIAS=bias,
+        SCALED=scaled, GROUPS=groups, USED=used,
+    )  # fmt: skip
+
+
+def route(
+    kind: str, rows: int, n_experts: int, k: int, *, gating: str, normalise: bool, bias: bool, scaled: bool,
+    router_bias: bool, groups: int = 1, used: int = 1,
+) -> KernelEntry:  # fmt: skip
+    """The logits of blocks of rows, and then `choose_experts`; see `tails.GpuRouteArgs`."""
+    return _entry(
+        tails.route, "p a", "n_experts, blocks", FMT=kind, M=rows, ROUTER_BIAS=router_bias, E=n_experts, K=k,
+        GATING=gating, NORMALISE=normalise, BIAS=bias, SCALED=scaled, GROUPS=groups, USED=used,
+    )  # fmt: skip
+
+
+def matvec_norm(kind: str, rows: int, *, bias: bool, packed: bool, plain: bool) -> KernelEntry:
+    """As `matvec_rows`, and then a norm; see `tails.GpuNormTail`."""
+    between, groups = "bias y" if bias else "y", "ceil(n_rows / 8), blocks"
+    if kind in FLOATS:
+        function = tails.matvec_float_bias_norm if bias else tails.matvec_float_norm
+        arguments = f"w x {between} n n_rows t"
+    else:
+        function = tails.matvec_bias_norm if bias else tails.matvec_norm
+        arguments = f"w q d s {between} n_groups n_rows t"
+    return _entry(function, arguments, groups, FMT=kind, M=rows, PACKED=packed, PLAIN=plain)
+
+
+def experts_down_norm(
+    kind: str, k: int, n_in: int, *, bias: bool, packed: bool, plain: bool, shared: str = "", n_shared: int = 0,
+    gated: bool = False,
+) -> KernelEntry:  # fmt: skip
+    """As `experts_down`, and then a norm; see `tails.GpuNormTail`."""
+    return _entry(
+        tails.experts_down_norm, "a t", "ceil(n_out / 8), rows", FMT=kind, K=k, N_IN=n_in, BIAS=bias, PACKED=packed,
+        PLAIN=plain, SHARED=shared, N_SHARED=n_shared, GATED=gated,
+    )  # fmt: skip
+
+
+def expert_rows(kind: str, *, bias: bool) -> KernelEntry:
+    """Products with the chosen experts; see `experts.GpuExpertRowsArgs`."""
+    return _entry(experts.expert_rows, "a", "rows, k, ceil(n_out / 4)", FMT=kind, BIAS=bias)
+
+
+def gated_experts(gate: str, up: str, *, packed: bool, bias: bool, activation: str) -> KernelEntry:
+    """act(gate) * up of the chosen experts, as int8 if packed; see `experts.GpuGatedArgs`."""
+    return _entry(
+        experts.gated_experts, "a", "rows, k, ceil(n_ff / 32)", GATE=gate, UP=up, PACKED=packed, BIAS=bias,
+        ACT=activation,
+    )  # fmt: skip
+
+
+def gated_rows(gate: str, up: str, rows: int, *, packed: bool, bias: bool, activation: str) -> KernelEntry:
+    """act(gate) * up of two matrices for blocks of several rows; see `experts.GpuGatedArgs`."""
+    return _entry(
+        experts.gated_rows, "a", "blocks, 1, ceil(n_ff / 32)", GATE=gate, UP=up, PACKED=packed, BIAS=bias, M=rows,
+        ACT=activation,
+    )  # fmt: skip
+
+
+def experts_down(
+    kind: str, k: int, n_in: int, *, bias: bool, shared: str = "", n_shared: int = 0, gated: bool = False
+) -> KernelEntry:  # fmt: skip
+    """The weighted sum of the chosen experts' products, and the shared expert; see `down.GpuDownArgs`."""
+    return _entry(
+        down.experts_down, "a", "ceil(n_out / 4), rows", FMT=kind, K=k, N_IN=n_in, BIAS=bias, SHARED=shared,
+        N_SHARED=n_shared, GATED=gated,
+    )  # fmt: skip
+
+
+def conv1d(taps: int, *, gated: bool, bias: bool) -> KernelEntry:
+    """A causal convolution; see `recurrent.GpuConvArgs`."""
+    return _entry(recurrent.conv1d, "a", "ceil(channels / 256), sequences", TAPS=taps, GATED=gated, BIAS=bias)
+
+
+def delta_net(dim: int, *, norm: bool, packed: bool) -> KernelEntry:
+    """The gated delta rule for heads of `dim` elements, with the norm behind it; see `recurrent.GpuDeltaArgs`."""
+    wide = dim > recurrent.FEW_VALUES and dim <= recurrent.IN_REGISTERS
+    function = (recurrent.delta_net_128 if dim > 64 else recurrent.delta_net_64) if wide else recurrent.delta_net_32
+    return _entry(function, "a", "heads, sequences, ceil(dim / lanes)", DIM=dim, NORM=norm, PACKED=packed)
+
+
+def gated_norm(dim: int) -> KernelEntry:
+    """Norm and gate of heads of `dim` elements."""
+    return _entry(recurrent.gated_norm, "o z weight y n_heads eps", "ceil(n_heads / 4)", DIM=dim)

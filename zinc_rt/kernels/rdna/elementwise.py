@@ -1,8 +1,8 @@
-"""Additions, gates, factors, soft caps and moving memory, four elements a lane."""
+"""Sums, products, gates, factors, soft caps and moving memory, four elements a lane."""
 
 from __future__ import annotations
 
-from zinc_rt.kernels.maths import gated, tanh
+from zinc_rt.kernels.maths import gated, sigmoid, tanh
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import cast, load, splat, static_assert, store, workgroup_id, workitem_id
 from zinc_rt.lang.types import Space, f32, ptr, u32, u64
@@ -91,6 +91,37 @@ def position_scale(x: ptr[f32], positions: ptr[u32], factors: ptr[f32], y: ptr[f
     if i < n:
         at = u64(row) * u64(n) + u64(i)
         y[at] = x[at] * number
+
+
+@kernel(workgroup=256)
+def mul(a: ptr[f32], b: ptr[f32], y: ptr[f32], n: u32):
+    """y = a * b, n elements; a workgroup does 1024. y may be a or b."""
+    at = own_four()
+    if at * 4 + 4 <= n:
+        store(y, load(a, at * 4, lanes=4) * load(b, at * 4, lanes=4), at * 4)
+    else:
+        for i in range(at * 4, n):
+            y[i] = a[i] * b[i]
+
+
+@kernel(workgroup=256)
+def sigmoid_mul(x: ptr[f32], gate: ptr[f32], y: ptr[f32], n: u32):
+    """y = x * sigmoid(gate), n elements; a workgroup does 1024. y may be x or gate."""
+    at = own_four()
+    if at * 4 + 4 <= n:
+        store(y, load(x, at * 4, lanes=4) * sigmoid(load(gate, at * 4, lanes=4)), at * 4)
+    else:
+        for i in range(at * 4, n):
+            y[i] = x[i] * sigmoid(gate[i])
+
+
+@kernel(workgroup=256)
+def add_shared(routed: ptr[f32], shared: ptr[f32], gate: ptr[f32], y: ptr[f32], n: u32):
+    """y[row] = routed[row] + sigmoid(gate[row]) * shared[row], rows of n; ceil(n / 256) workgroups in x, rows in y."""
+    i = workgroup_id(0) * 256 + workitem_id()
+    if i < n:
+        at = u64(workgroup_id(1)) * u64(n) + u64(i)
+        y[at] = routed[at] + sigmoid(gate[workgroup_id(1)]) * shared[at]
 
 
 @kernel(workgroup=256)

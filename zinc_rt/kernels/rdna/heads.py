@@ -44,8 +44,8 @@ class GpuHeadsArgs:
 
 
 @inline
-def head_scale(x: ptr[f32], eps, DIM: int):
-    """The factor of the head's norm: the tree over 256 lanes, of which a wave's lane holds every 32nd."""
+def sum_of_squares(x, DIM: int):
+    """The tree over 256 lanes, of which a wave's lane holds every 32nd; in every lane. x: global memory or LDS."""
     acc = tuple(squares(x, first, DIM) for first in range(0, min(DIM, NORM_LANES), 32))
     parts = acc
     # Pairwise at distance 128, 64 and 32: a lane's own sums; an absent one adds nothing.
@@ -53,13 +53,19 @@ def head_scale(x: ptr[f32], eps, DIM: int):
         parts = tuple(
             parts[i] + parts[i + step] if i + step < len(parts) else parts[i] for i in range(min(step, len(parts)))
         )
-    one: f32 = 1.0
-    dim: f32 = float(DIM)
-    return one / sqrt(wave_reduce_add(parts[0]) / dim + eps)
+    return wave_reduce_add(parts[0])
 
 
 @inline
-def squares(x: ptr[f32], first: int, DIM: int):
+def head_scale(x: ptr[f32], eps, DIM: int):
+    """The factor of the head's norm."""
+    one: f32 = 1.0
+    dim: f32 = float(DIM)
+    return one / sqrt(sum_of_squares(x, DIM) / dim + eps)
+
+
+@inline
+def squares(x, first: int, DIM: int):
     """The chain over elements first + lane, and every 256th from there."""
     acc: f32 = 0.0
     for i in unroll(first, DIM, NORM_LANES):

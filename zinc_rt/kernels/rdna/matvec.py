@@ -48,6 +48,18 @@ def add_groups(line, q, d, s, sums, base: u32, n_groups: u32, STEPS: int, FMT: s
 
 
 @inline
+def add_all_groups(line, q, d, s, sums, n_groups: u32, STEPS: int, FMT: str, M: int):
+    """sums[m] += v_g of all groups of this lane in a row of weights."""
+    many: u32 = 0
+    if STEPS > 1:
+        while many + TREE_LANES * STEPS <= n_groups:
+            add_groups(line, q, d, s, sums, many, n_groups, STEPS, FMT, M)
+            many += TREE_LANES * STEPS
+    for base in range(many, n_groups, TREE_LANES):
+        add_groups(line, q, d, s, sums, base, n_groups, 1, FMT, M)
+
+
+@inline
 def row_of_groups(w, q, d, s, y, bias, n_groups, n_rows, FMT: str, M: int, STEPS: int, BIAS: bool):
     """The work of `matvec` and `matvec_bias`."""
     F = format_of(FMT)
@@ -61,13 +73,7 @@ def row_of_groups(w, q, d, s, y, bias, n_groups, n_rows, FMT: str, M: int, STEPS
         line = w + u64(row) * u64((n_groups >> F.group_shift) * F.block_bytes)
         extra = bias[row] if BIAS else 0.0  # asked for before the weights, not behind them
         sums = regs(f32, M)
-        many: u32 = 0
-        if STEPS > 1:
-            while many + TREE_LANES * STEPS <= n_groups:
-                add_groups(line, q, d, s, sums, many, n_groups, STEPS, FMT, M)
-                many += TREE_LANES * STEPS
-        for base in range(many, n_groups, TREE_LANES):
-            add_groups(line, q, d, s, sums, base, n_groups, 1, FMT, M)
+        add_all_groups(line, q, d, s, sums, n_groups, STEPS, FMT, M)
         for m in unroll(M):
             total = wave_reduce_add(sums[m])
             if lane_id() == 0:
@@ -103,6 +109,26 @@ def float_at(row: ptr[u8], i: u32, FMT: str):
 
 
 @inline
+def add_chains(line, x, sums, group: u32, n: u32, FMT: str, M: int):
+    """sums[m] += the chain over a group of a row of n float weights."""
+    chains = regs(f32, M)
+    if group * GROUP + GROUP <= n:
+        for first in unroll(0, GROUP, 8):
+            weights = floats_at(line, group, first, FMT)
+            for m in unroll(M):
+                v = x + m * n + group * GROUP
+                parts = tuple(load(v, first + i, lanes=4) for i in (0, 4))
+                for i in unroll(8):
+                    chains[m] = fma(weights[i], parts[i // 4][i % 4], chains[m])
+    else:
+        for i in range(group * GROUP, n):
+            for m in unroll(M):
+                chains[m] = fma(float_at(line, i, FMT), load(x + m * n, i), chains[m])
+    for m in unroll(M):
+        sums[m] = sums[m] + chains[m]
+
+
+@inline
 def row_of_floats(w, x, y, bias, n, n_rows, FMT: str, M: int, BIAS: bool):
     """The work of `matvec_float` and `matvec_float_bias`."""
     row = wave_row()
@@ -114,21 +140,7 @@ def row_of_floats(w, x, y, bias, n, n_rows, FMT: str, M: int, BIAS: bool):
         extra = bias[row] if BIAS else 0.0
         sums = regs(f32, M)
         for group in range(lane_id(), (n + (GROUP - 1)) >> GROUP_SHIFT, TREE_LANES):
-            chains = regs(f32, M)
-            if group * GROUP + GROUP <= n:
-                for first in unroll(0, GROUP, 8):
-                    weights = floats_at(line, group, first, FMT)
-                    for m in unroll(M):
-                        v = x + m * n + group * GROUP
-                        parts = tuple(load(v, first + i, lanes=4) for i in (0, 4))
-                        for i in unroll(8):
-                            chains[m] = fma(weights[i], parts[i // 4][i % 4], chains[m])
-            else:
-                for i in range(group * GROUP, n):
-                    for m in unroll(M):
-                        chains[m] = fma(float_at(line, i, FMT), load(x + m * n, i), chains[m])
-            for m in unroll(M):
-                sums[m] = sums[m] + chains[m]
+            add_chains(line, x, sums, group, n, FMT, M)
         for m in unroll(M):
             total = wave_reduce_add(sums[m])
             if lane_id() == 0:

@@ -15,6 +15,7 @@ from zinc_rt.lang.ops import (
     shared,
     splat,
     sqrt,
+    store,
     unroll,
     wave_reduce_add,
     workgroup_id,
@@ -132,9 +133,9 @@ def residual_rms_norm(x: ptr[f32], residual: ptr[f32], w: ptr[f32], total: ptr[f
 @inline
 def norm_row_quantized(
     x: ptr[f32], residual: ptr[f32], w: ptr[f32], total: ptr[f32], q: ptr[u32], d: ptr[f32], s: ptr[u32], n: u32,
-    eps: f32, scales, RESIDUAL: bool, WEIGHT: bool,
+    eps: f32, scales, RESIDUAL: bool, WEIGHT: bool, plain: ptr[f32], BOTH: bool,
 ):  # fmt: skip
-    """One row, stored as int8."""
+    """One row, stored as int8; with BOTH as floats, too, at plain."""
     part = shared(f32, NORM_LANES + 1)
     scale = scale_of(part, sum_of_squares(x, residual, total, n, scales, RESIDUAL), n, eps)
     fours = n >> 2
@@ -146,6 +147,9 @@ def norm_row_quantized(
         weights = tuple(four_weights(w, values[k], here[k], WEIGHT) for k in range(FOURS))
         for k in unroll(FOURS):
             y = weighted(values[k] * splat(scale, 4), weights[k], WEIGHT)
+            if BOTH:
+                if at[k] < fours:
+                    store(plain, y, at[k] * 4)
             quantize_four(y, q, d, s, at[k], at[k] < fours)
 
 
@@ -154,7 +158,9 @@ def norm_quantized(x: ptr[f32], w: ptr[f32], q: ptr[i8], d: ptr[f32], s: ptr[u32
     """The norm of each row as `quantize` stores it; n is a multiple of 32; a workgroup a row. WEIGHT: whether by w."""
     row = u64(workgroup_id(0)) * u64(n)
     quants, group = cast(q + row, ptr[u32]), row >> GROUP_SHIFT
-    norm_row_quantized(x + row, x + row, w, x + row, quants, d + group, s + group, n, eps, (), False, WEIGHT)
+    norm_row_quantized(
+        x + row, x + row, w, x + row, quants, d + group, s + group, n, eps, (), False, WEIGHT, x, False
+    )  # fmt: skip
 
 
 @kernel(workgroup=256)
@@ -166,7 +172,30 @@ def residual_norm_quantized(
     row = u64(workgroup_id(0)) * u64(n)
     quants, group = cast(q + row, ptr[u32]), row >> GROUP_SHIFT
     norm_row_quantized(
-        x + row, residual + row, w, total + row, quants, d + group, s + group, n, eps, (), True, True
+        x + row, residual + row, w, total + row, quants, d + group, s + group, n, eps, (), True, True, x, False
+    )  # fmt: skip
+
+
+@kernel(workgroup=256)
+def norm_both(x: ptr[f32], w: ptr[f32], y: ptr[f32], q: ptr[i8], d: ptr[f32], s: ptr[u32], n: u32, eps: f32):
+    """As `norm_quantized`, and as floats at y."""
+    row = u64(workgroup_id(0)) * u64(n)
+    quants, group = cast(q + row, ptr[u32]), row >> GROUP_SHIFT
+    norm_row_quantized(
+        x + row, x + row, w, x + row, quants, d + group, s + group, n, eps, (), False, True, y + row, True
+    )  # fmt: skip
+
+
+@kernel(workgroup=256)
+def residual_norm_both(
+    x: ptr[f32], residual: ptr[f32], w: ptr[f32], total: ptr[f32], y: ptr[f32], q: ptr[i8], d: ptr[f32], s: ptr[u32],
+    n: u32, eps: f32,
+):  # fmt: skip
+    """As `residual_norm_quantized`, and as floats at y."""
+    row = u64(workgroup_id(0)) * u64(n)
+    quants, group = cast(q + row, ptr[u32]), row >> GROUP_SHIFT
+    norm_row_quantized(
+        x + row, residual + row, w, total + row, quants, d + group, s + group, n, eps, (), True, True, y + row, True
     )  # fmt: skip
 
 
@@ -198,7 +227,7 @@ def sum_norm(a: ptr[GpuSumNormArgs, Space.CONSTANT], WEIGHT: bool, QUANTIZED: bo
     if QUANTIZED:
         quants, group = cast(a.q + row, ptr[u32]), row >> GROUP_SHIFT
         norm_row_quantized(
-            x, residual, a.w, total, quants, a.d + group, a.s + group, n, a.eps, scales, True, WEIGHT
+            x, residual, a.w, total, quants, a.d + group, a.s + group, n, a.eps, scales, True, WEIGHT, x, False
         )  # fmt: skip
     else:
         norm_row(x, residual, a.w, total, a.y + row, n, a.eps, scales, True, WEIGHT)

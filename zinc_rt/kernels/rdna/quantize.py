@@ -6,11 +6,12 @@ of the last 16 in the high half, as i16 (halves with scales of their own need th
 
 from __future__ import annotations
 
-from zinc_rt.kernels.maths import gated
+from zinc_rt.kernels.maths import gated, sigmoid
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     absolute,
     cast,
+    lane_id,
     load,
     maximum,
     rint,
@@ -21,7 +22,7 @@ from zinc_rt.lang.ops import (
     workgroup_id,
     workitem_id,
 )
-from zinc_rt.lang.types import f32, i8, i32, ptr, u32
+from zinc_rt.lang.types import f32, i8, i32, ptr, u8, u32
 from zinc_rt.numerics import MIN_NORMAL, QUANT_MAX
 
 INFINITY = float("inf")
@@ -58,6 +59,28 @@ def quantize_four(v, q: ptr[u32], d: ptr[f32], s: ptr[u32], at: u32, live):
             s[at >> 3] = (u32(total) & 0xFFFF) | (u32(other) << 16)
 
 
+@inline
+def quantize_one(v, q: ptr[u8], d: ptr[f32], s: ptr[u32], live):
+    """Store a lane's element, where the 32 lanes of the wave hold a group; q: of the element; d, s: of the group."""
+    top = absolute(v)
+    for distance in unroll((1, 2, 4, 8, 16)):
+        top = maximum(top, wave_shuffle_xor(top, distance))
+    scale = top / QUANT_MAX
+    scale = select(scale < MIN_NORMAL, 0.0, scale)
+    usable = (scale > 0.0) & (scale < INFINITY)
+    one: f32 = 1.0
+    n = i32(select(usable, rint(v * (one / scale)), 0.0))
+    total: i32 = n
+    for distance in unroll((1, 2, 4, 8)):
+        total += wave_shuffle_xor(total, distance)
+    other = wave_shuffle_xor(total, 16)
+    if live:
+        q[0] = u8(u32(n) & 255)
+        if lane_id() == 0:
+            d[0] = scale
+            s[0] = (u32(total) & 0xFFFF) | (u32(other) << 16)
+
+
 @kernel(workgroup=256)
 def quantize(x: ptr[f32], q: ptr[i8], d: ptr[f32], s: ptr[u32], n: u32):
     """Quantise n elements of x: whole groups, all rows in a row. A workgroup does 1024."""
@@ -79,4 +102,14 @@ def swiglu_quantized(
     v = gated(
         load(gate, here, lanes=4, align=16), load(up, here, lanes=4, align=16), splat(alpha, 4), splat(limit, 4), ACT
     )  # fmt: skip
+    quantize_four(v, cast(q, ptr[u32]), d, s, at, live)
+
+
+@kernel(workgroup=256)
+def sigmoid_mul_quantized(x: ptr[f32], gate: ptr[f32], q: ptr[i8], d: ptr[f32], s: ptr[u32], n: u32):
+    """x * sigmoid(gate) as `quantize` stores it, n elements: whole groups. A workgroup does 1024."""
+    at = workgroup_id(0) * 256 + workitem_id()
+    live = at < n >> 2
+    here = select(live, at, at - at) * 4
+    v = load(x, here, lanes=4, align=16) * sigmoid(load(gate, here, lanes=4, align=16))
     quantize_four(v, cast(q, ptr[u32]), d, s, at, live)

@@ -41,10 +41,14 @@ def norm(low: GpuLowering, n: NormRows) -> None:
     """A norm of rows or of the sum of two; of the wanted rows where no others matter, which are gathered first."""
     width, wanted = low.width(n.y), n.logit_rows
     quantized = low.only_packed(n.y, by_logit=wanted is not None)
+    plain = n.weight is not None and (n.residual_scale, n.total_scale) == (None, None)
+    both = wanted is None and not quantized and plain and low.also_packed(n.y)
     if wanted is None:
         sources = [low.at(x) for x in n.sources]
         total = () if n.total is None else (low.at(n.total),)
-        results = low.packed(n.y, width) if quantized else (low.at(n.y),)
+        results: tuple[TempSpec, ...] = () if quantized else (low.at(n.y),)
+        if quantized or both:
+            results += low.packed(n.y, width)
     else:
         key = wanted_key(n.y)
         low.there.add(key)
@@ -62,7 +66,7 @@ def norm(low: GpuLowering, n: NormRows) -> None:
 def _norm_kernel(
     low: GpuLowering, n: NormRows, sources: Sequence[TempSpec], total: Sequence[TempSpec], results: Sequence[TempSpec]
 ) -> tuple[KernelEntry, tuple[Any, ...]]:
-    """The kernel of a norm, and its arguments. results: rows, or quants, scales and sums."""
+    """The kernel of a norm, and its arguments. results: rows, or quants, scales and sums, or all four."""
     quantized, width = len(results) == 3, low.width(n.y)
     w: Any = sources[0] if n.weight is None else low.at(n.weight)  # not read where there is none
     factors = (n.residual_scale, n.total_scale)
@@ -78,7 +82,7 @@ def _norm_kernel(
     if n.weight is None:
         return plain_norm(quantized=quantized), arguments
     prefix = "" if n.residual is None else "residual_"
-    return DECODE[prefix + ("norm_quantized" if quantized else "rms_norm")], arguments
+    return DECODE[prefix + {1: "rms_norm", 3: "norm_quantized", 4: "norm_both"}[len(results)]], arguments
 
 
 @GPU.lowers(Op.SCALE, Op.SOFTCAP)
@@ -138,3 +142,23 @@ def gate(low: GpuLowering, n: Gate) -> None:
         (*operands, *results, lambda s: getattr(s, counted) * width, *numbers), counted, reads,
         pack_keys(n.y) if quantized else (n.y,),
     )  # fmt: skip
+
+
+@GPU.lowers(Op.SIGMOID_MUL)
+def sigmoid_mul(low: GpuLowering, single: Single) -> None:
+    """x * sigmoid(gate)."""
+    node, y = single.node, single.node.outputs[0]
+    width, operands, reads = low.width(y), tuple(map(low.at, node.inputs)), node.inputs
+    if low.counted(y) == "n_rows" and low.only_packed(y):
+        arguments = (*operands, *low.packed(y, width))
+        low.elements(node, "sigmoid_mul_quantized", "n_rows", width, arguments, reads, pack_keys(y))
+    else:
+        low.elements(node, "sigmoid_mul", low.counted(y), width, (*operands, low.at(y)), reads, (y,))
+
+
+@GPU.lowers(Op.MUL)
+def mul(low: GpuLowering, single: Single) -> None:
+    """A product of rows."""
+    (a, b), y = single.node.inputs, single.node.outputs[0]
+    arguments = low.at(a), low.at(b), low.at(y)
+    low.elements(single.node, "mul", low.counted(y), low.width(y), arguments, (a, b), (y,))

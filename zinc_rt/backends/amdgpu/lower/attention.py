@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from zinc_rt.backends.amdgpu.joins import GatedAttend
 from zinc_rt.backends.amdgpu.lowering import ELSEWHERE, GPU, GpuLowering
 from zinc_rt.backends.amdgpu.operations import ArgumentBlock, TempSpec
 from zinc_rt.backends.errors import UnsupportedOp
@@ -55,6 +56,22 @@ def heads(low: GpuLowering, n: HeadsWrite) -> None:
 @GPU.lowers(Attend)
 def attention(low: GpuLowering, n: Attend) -> None:
     """Attention in splits, and their merge, whose result is int8 where only products read it."""
+    _attention(low, n, n.y, None)
+
+
+@GPU.lowers(GatedAttend)
+def gated_attention(low: GpuLowering, n: GatedAttend) -> None:
+    """The same times a gate's sigmoid: in the merge where that makes int8, else behind it."""
+    if n.attend.value_dim % GROUP == 0 and low.only_packed(n.y):
+        _attention(low, n.attend, n.y, n.gate)
+        return
+    _attention(low, n.attend, n.attend.y, None)
+    arguments = low.at(n.attend.y), low.at(n.gate), low.at(n.y)
+    low.elements(n.node, "sigmoid_mul", "n_rows", low.width(n.y), arguments, (n.attend.y, n.gate), (n.y,))
+
+
+def _attention(low: GpuLowering, n: Attend, y: int, gate: int | None) -> None:
+    """y: what the merge writes; gate: what its result is multiplied by the sigmoid of."""
     _check_attention(n)
     n_heads, dim, group, windowed = n.n_heads, n.value_dim, n.group, n.window is not None
     # Splits that a row sees something of: a window of n positions touches no more than this.
@@ -62,8 +79,8 @@ def attention(low: GpuLowering, n: Attend) -> None:
     if n.window is not None:
         most = min(most, (n.window + SPLIT - 2) // SPLIT + 1)
     values, tops = ("values", n.node.id), ("tops", n.node.id)
-    quantized = dim % GROUP == 0 and low.only_packed(n.y)
-    results = low.packed(n.y, low.width(n.y)) if quantized else (low.at(n.y),)
+    quantized = dim % GROUP == 0 and low.only_packed(y)
+    results = low.packed(y, low.width(y)) if quantized else (low.at(y),)
     block = ArgumentBlock(GpuAttentionArgs, {
         "q": low.at(n.q), "k_cache": low.at(n.k_cache), "v_cache": low.at(n.v_cache),
         **dict(zip(("quants", "scales", "sums") if quantized else ("y",), results, strict=True)),
@@ -72,7 +89,7 @@ def attention(low: GpuLowering, n: Attend) -> None:
         "slots": low.at(n.slots), "page_table": low.at(n.page_table), "max_pages": low.sizes.max_pages,
         "max_splits": lambda s: min(s.splits, most), "n_kv": n.n_kv_heads, "scale": n.scale,
         "q_rope": 0 if n.q_rope is None else low.at(n.q_rope), "sinks": 0 if n.sinks is None else low.at(n.sinks),
-        "window": n.window or 0, "softcap": n.softcap or 0.0,
+        "window": n.window or 0, "softcap": n.softcap or 0.0, "gate": 0 if gate is None else low.at(gate),
     })  # fmt: skip
     splits, merge = attention_kernels(
         n.head_dim, group, value_dim=dim, rope=n.head_dim - dim if n.latent else 0, window=windowed,
@@ -80,14 +97,16 @@ def attention(low: GpuLowering, n: Attend) -> None:
     )  # fmt: skip
     across = n_heads
     if quantized:
-        merge, across = merge_quantized(dim, group, window=windowed, sinks=n.sinks is not None), -(-n_heads // 4)
+        merge = merge_quantized(dim, group, window=windowed, sinks=n.sinks is not None, gated=gate is not None)
+        across = -(-n_heads // 4)
     low.emit(
         n.node, splits, lambda s: (min(s.splits, most), n.n_kv_heads, s.n_rows), (block,), "n_rows",
         (*n.queries, n.k_cache, n.v_cache), (values, tops),
         lambda s: s.n_rows * min(s.splits, most) * SPLIT * n_heads * (n.head_dim + dim),
     )  # fmt: skip
     low.emit(
-        n.node, merge, lambda s: (across, s.n_rows), (block,), "n_rows", (values, tops),
+        n.node, merge, lambda s: (across, s.n_rows), (block,), "n_rows",
+        (values, tops) if gate is None else (values, tops, gate),
         tuple(place.key for place in results),
     )  # fmt: skip
 
@@ -96,8 +115,8 @@ def _check_attention(n: Attend) -> None:
     """Raise `UnsupportedOp` for heads that the kernels cannot do."""
     if n.value_dim > _MAX_HEAD_DIM or n.head_dim > _MAX_KEY_DIM:
         raise UnsupportedOp(
-            f"node {n.node.name}: heads of {n.head_dim} elements with values of {n.value_dim}; the GPU kernels do keys up"
-            f" to {_MAX_KEY_DIM}, values up to {_MAX_HEAD_DIM}; {ELSEWHERE}"
+            f"node {n.node.name}: heads of {n.head_dim} elements with values of {n.value_dim}; the GPU kernels do"
+            f" keys up to {_MAX_KEY_DIM}, values up to {_MAX_HEAD_DIM}; {ELSEWHERE}"
         )
     most = _MAX_WIDE_GROUP if n.latent or n.head_dim > _MAX_HEAD_DIM else _MAX_GROUP
     if n.head_dim % 8 or n.value_dim % 8 or n.group > most:

@@ -10,7 +10,7 @@ from zinc_rt.backends.fusion import Product, Single
 from zinc_rt.backends.lowering import Counted
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.rdna.argmax import PART
-from zinc_rt.kernels.rdna.catalogue import DECODE, FLOATS, matvec_rows
+from zinc_rt.kernels.rdna.catalogue import DECODE, FLOATS, grouped_rows, matvec_rows
 from zinc_rt.numerics import GROUP
 
 
@@ -32,6 +32,24 @@ def product(low: GpuLowering, n: Product) -> None:
         n.node, lambda s: entries[block_of(getattr(s, counted))],
         lambda s: (-(-n_out // 4), -(-getattr(s, counted) // block_of(getattr(s, counted)))),
         arguments, counted, keys, (n.y,), lambda s: getattr(s, counted) * n_out * n_in,
+    )  # fmt: skip
+
+
+@GPU.lowers(Op.GROUP_MATMUL)
+def grouped(low: GpuLowering, single: Single) -> None:
+    """Parts of rows times a matrix each."""
+    node, (x, weight), y = single.node, single.node.inputs, single.node.outputs[0]
+    kind = low.format_of(node, weight)
+    parts, n_out, n_in = (int(d) for d in low.graph.buffer(weight).shape)
+    entries = {m: grouped_rows(kind, m) for m in BLOCKS if m <= padded_rows(low.sizes.n_rows)}
+    low.out.kernels += entries.values()
+    keys: tuple[Hashable, ...] = (x,) if kind in FLOATS else low.pack(node, x, parts * n_in, "n_rows")
+    n_units = n_in if kind in FLOATS else n_in // GROUP
+    low.emit(
+        node, lambda s: entries[block_of(s.n_rows)],
+        lambda s: (-(-n_out // 4), -(-s.n_rows // block_of(s.n_rows)), parts),
+        (low.at(weight), *map(TempSpec, keys), low.at(y), n_units, n_out, parts), "n_rows", keys, (y,),
+        lambda s: s.n_rows * parts * n_out * n_in,
     )  # fmt: skip
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from zinc_rt.backends.cpu.lower.activations import pack
 from zinc_rt.backends.cpu.lowering import CPU, CpuLowering, External
 from zinc_rt.backends.cpu.program import UnitsPer
 from zinc_rt.backends.fusion import Product, Single
+from zinc_rt.formats.table import FORMATS
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.cpu import layout, structs
 
@@ -23,6 +26,28 @@ def product(low: CpuLowering, n: Product) -> None:
     low.emit(
         n.node, "lm_head" if n.by_logit else "matmul", low.choice.matmul(m.kind), structs.MatmulArgs, arguments,
         layout.n_tiles(m.n_out), UnitsPer.ONCE, (key,), (n.y,), m.n_bytes,
+    )  # fmt: skip
+
+
+@CPU.lowers(Op.GROUP_MATMUL)
+def grouped(low: CpuLowering, single: Single) -> None:
+    """Parts of rows, packed part by part, times a matrix each."""
+    (x, weight), y, node = single.node.inputs, single.node.outputs[0], single.node
+    m, key, rows, least = low.matrices[weight], ("parts", x, node.id), low.sizes.n_rows, low.choice.expert_block
+    slots = -(-rows // layout.BLOCK_ROWS) * layout.BLOCK_ROWS if rows >= least else rows
+    packed = low.add_pack(key, m.n_in, m.count * slots, [FORMATS[m.kind.name].quantized])
+    arguments: dict[str, Any] = {"x": low.at(x), "pack": packed, "n": m.n_in, "parts": m.count}
+    low.emit(
+        node, "pack", low.choice.grouped_pack(), structs.GroupedPackArgs, arguments, m.count, UnitsPer.ROWS, (x,),
+        (key,),
+    )  # fmt: skip
+    arguments = {
+        "pack": packed, "w": External("tiles", m.name), "y": low.at(y), "tile_bytes": m.tile_bytes, "n_out": m.n_out,
+        "parts": m.count,
+    }  # fmt: skip
+    low.emit(
+        node, "matmul", low.choice.grouped_matmul(m.kind), structs.GroupedArgs, arguments, m.count * m.n_tiles,
+        UnitsPer.ONCE, (key,), (y,), m.n_bytes,
     )  # fmt: skip
 
 

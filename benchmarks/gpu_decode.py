@@ -1,0 +1,184 @@
+"""Predict a decode step of a large model on a card: layers executed on the emulator, their times multiplied.
+
+python benchmarks/gpu_decode.py [MODEL-MIX] [--folder /tmp] [--experts 32] [--barrier 1.5] [--dispatches]
+
+A model of the same widths is written, with two periods of its layers, few experts and a small vocabulary, and a decode
+step of it is executed and measured. A layer's time counts as often as the model has such layers; the router's logits
+and the product of the logits are scaled to their true sizes. The model of the card is that of `zinc emu profile`
+(docs/emulator.md): a bound, not a measurement. --barrier: microseconds that a phase costs beside its dispatches, which
+that model does not know.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import random_model
+from shapes import SIZES, Hybrid, Routed, Sizes
+
+from amdgpu_emu.cost import BANDWIDTH, predict
+from amdgpu_emu.profiler import Record, side_by_side
+from zinc_rt.backends.amdgpu.emulated import Prediction
+from zinc_rt.backends.amdgpu.operations import GpuOperation
+from zinc_rt.engine import Device, Engine, Options, Rows
+from zinc_rt.gguf import GGUFFile
+from zinc_rt.ir.cost import graph_cost
+from zinc_rt.ir.sizes import CostSizes
+from zinc_rt.models import define
+
+SMALL_VOCABULARY = 2048
+FEW_EXPERTS = 32
+
+
+@dataclass(frozen=True)
+class Part:
+    """A layer or what lies outside of them: dispatches, phases, predicted seconds, bytes."""
+
+    dispatches: int
+    phases: int
+    seconds: float
+    read: int
+    written: int
+
+    @classmethod
+    def of(cls, records: list[Record]) -> Part:
+        return cls(
+            len(records),
+            len({r.phase for r in records}),
+            side_by_side(records),
+            sum(r.work.unique_read for r in records),
+            sum(r.work.unique_written for r in records),
+        )
+
+
+def period(sizes: Sizes) -> int:
+    """Layers after which the kinds of layers come again."""
+    return 4 if isinstance(sizes, Hybrid) else 1
+
+
+def cut(sizes: Sizes, experts: int) -> Sizes:
+    """The same widths with few layers, experts and tokens. One period more, so that a norm follows each layer."""
+    small = replace(sizes, n_layers=2 * period(sizes), n_vocab=SMALL_VOCABULARY)
+    return replace(small, n_experts=min(experts, small.n_experts)) if isinstance(small, Routed) else small
+
+
+def measured(path: Path) -> tuple[list[Record], list[str]]:
+    """The dispatches of a decode step at position 1, and the nodes that they belong to; empty for copies."""
+    with GGUFFile.open(path) as file, Engine(Options(Device.emu, n_ctx=64, n_batch=8)) as engine:
+        engine.load(file, define(file))
+        slot = engine.open_sequence()
+        engine.step([Rows(slot, 0, [1])])
+        engine.start_profile()
+        engine.step([Rows(slot, 1, [2], (0,))])
+        found = engine.finish_profile()
+        assert isinstance(found, Prediction)
+        lowered = engine._lowered
+        operations: list[GpuOperation] = lowered.recorded._lowered.operations  # type: ignore[union-attr]
+        names = [op.name for op in operations]
+    records = list(found.records)
+    return records, ["", *names, *[""] * (len(records) - len(names) - 1)]
+
+
+def grown(record: Record, name: str, small: Sizes, true: Sizes) -> Record:
+    """A dispatch at its true size: the router has a workgroup for each expert, the logits one for four tokens."""
+    factor = 1
+    if name.endswith("gate_topk") and isinstance(small, Routed) and isinstance(true, Routed):
+        factor = true.n_experts // small.n_experts
+    elif name == "lm_head":
+        factor = true.n_vocab // small.n_vocab
+    if factor == 1:
+        return record
+    work = record.work.scaled(factor, min(record.work.unique_read, 4 * true.n_embd))
+    return replace(record, work=work, cost=predict(work))
+
+
+def parts(records: Iterable[Record], names: Iterable[str]) -> dict[str, Part]:
+    """By layer, or "ends"."""
+    found: dict[str, list[Record]] = defaultdict(list)
+    for record, name in zip(records, names, strict=True):
+        found[name.split(".")[1] if name.startswith("blk.") else "ends"].append(record)
+    return {key: Part.of(group) for key, group in found.items()}
+
+
+def show(name: str, true: Sizes, found: Mapping[str, Part], barrier: float, active: int) -> None:
+    """A table, and the whole step."""
+    turns = period(true)
+    counts = {str(i): true.n_layers // turns for i in range(turns)}
+    print(f"{'part':>12}{'times':>7}{'dispatches':>12}{'phases':>8}{'us':>10}{'MB read':>10}{'MB written':>12}")
+    total, phases, read, written = 0.0, 0, 0, 0
+    # Of two periods the first: its last layer ends with the norm of the next one.
+    for key in [*counts, "ends"]:
+        part, times = found[key], counts.get(key, 1)
+        total, phases = total + part.seconds * times, phases + part.phases * times
+        read, written = read + part.read * times, written + part.written * times
+        label = key if key == "ends" else f"layer {key}"
+        print(
+            f"{label:>12}{times:>7}{part.dispatches:>12}{part.phases:>8}{part.seconds * 1e6:>10.1f}"
+            f"{part.read / 1e6:>10.2f}{part.written / 1e6:>12.2f}"
+        )
+    with_barriers = total + phases * barrier * 1e-6
+    print(f"{name}: {read / 1e9:.3f} GB read, {written / 1e9:.3f} GB written, {phases} phases")
+    print(f"  bytes that the graph says a step has to read: {active / 1e9:.3f} GB")
+    print(f"  dispatches alone {total * 1e3:.2f} ms, {1 / total:.0f} tokens/s")
+    print(f"  with {barrier:g} us a phase {with_barriers * 1e3:.2f} ms, {1 / with_barriers:.0f} tokens/s")
+    print(f"  bandwidth alone {(read + written) / BANDWIDTH * 1e3:.2f} ms, {BANDWIDTH / (read + written):.0f} tokens/s")
+
+
+def show_dispatches(records: Iterable[Record], names: Iterable[str], turns: int) -> None:
+    """A line for each dispatch of the first period, and of what lies outside of layers."""
+    print(f"{'phase':>5}{'us':>8}{'MB':>8}  {'bound':8}{'node':36}kernel")
+    for record, name in zip(records, names, strict=True):
+        if not name.startswith("blk.") or int(name.split(".")[1]) < turns:
+            mb = (record.work.unique_read + record.work.unique_written) / 1e6
+            print(
+                f"{record.phase:>5}{record.cost.seconds * 1e6:>8.2f}{mb:>8.2f}  {record.cost.bound:8}{name:36}"
+                f"{record.name}"
+            )
+
+
+def active_bytes(path: Path, small: Sizes, true: Sizes) -> int:
+    """What the graph's cost model has a decode step read, with true numbers of layers, experts and tokens."""
+    with GGUFFile.open(path) as file:
+        graph = define(file).graph
+    cost, turns, total = graph_cost(graph, CostSizes(context=2)), period(true), 0.0
+    for node, each in zip(graph.nodes, cost.nodes, strict=True):
+        if not node.name.startswith("blk."):
+            total += each.bytes_read * (true.n_vocab // small.n_vocab if node.name == "lm_head" else 1)
+        elif int(node.name.split(".")[1]) < turns:
+            wider = node.name.endswith("ffn_gate_inp.matmul") and isinstance(true, Routed) and isinstance(small, Routed)
+            factor = true.n_experts // small.n_experts if wider else 1  # type: ignore[attr-defined]
+            total += each.bytes_read * factor * (true.n_layers // turns)
+    return int(total)
+
+
+def main() -> None:
+    """Write the cut model, run it, print the prediction."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", nargs="?", default="qwen3.6-35b-a3b-q4_k_m")
+    parser.add_argument("--folder", type=Path, default=Path("/tmp"))
+    parser.add_argument("--experts", type=int, default=FEW_EXPERTS)
+    parser.add_argument("--dispatches", action="store_true", help="print each of them, too")
+    parser.add_argument("--barrier", type=float, default=1.5)
+    args = parser.parse_args()
+    true, mix = random_model.parse(args.name)
+    small = cut(true, args.experts)
+    SIZES["cut"] = small
+    path = args.folder / f"cut-{args.name}.gguf"
+    try:
+        random_model.write(path, f"cut-{mix}")
+        records, names = measured(path)
+        active = active_bytes(path, small, true)
+    finally:
+        path.unlink(missing_ok=True)
+    scaled = [grown(record, name, small, true) for record, name in zip(records, names, strict=True)]
+    if args.dispatches:
+        show_dispatches(scaled, names, period(true))
+    show(args.name, true, parts(scaled, names), args.barrier, active)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""What is one dispatch on the GPU, and how many barriers a layer has."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.amdgpu.queue.stage import machine
+from tests.backends.amdgpu.stage import amd_backend
+from tests.backends.amdgpu.stage import check as check_gpu
+from tests.backends.amdgpu.test_barriers import Observed, check, last_batch
+from tests.backends.cpu.both import Case, Net, Step, expected
+from tests.backends.cpu.hostile import ordinary
+from tests.helpers import random_tokens
+from tests.kernels.material import T, packed_rows
+from tests.models.families import CASES
+from tests.models.families.build import N_VOCAB, write_case
+from zinc_rt.backends.amdgpu.backend import AmdBackend
+from zinc_rt.backends.amdgpu.lowering import GpuLowering
+from zinc_rt.backends.amdgpu.operations import GpuOperation, StepShape
+from zinc_rt.backends.amdgpu.placement import scheduled
+from zinc_rt.backends.base import Capacity
+from zinc_rt.engine import Device, Engine, Options, Rows
+from zinc_rt.gguf import GGUFFile
+from zinc_rt.ir.op import Op
+from zinc_rt.models import define
+
+
+@pytest.fixture(scope="module")
+def backend() -> Iterator[AmdBackend]:
+    with amd_backend() as (made, _):
+        yield made
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two layers with a delta net and one with attention, all with experts and a shared one, in blocks of int8."""
+    return write_case(tmp_path_factory.mktemp("models") / "hybrid.gguf", CASES["qwen35moe"], T.Q8_0).path
+
+
+def lowered(path: Path) -> list[GpuOperation]:
+    with GGUFFile.open(path) as file:
+        found = GpuLowering(define(file).graph, Capacity(8, 1, 32, 2, 4)).run().operations
+    scheduled(found)
+    return found
+
+
+def kernel(op: GpuOperation) -> str:
+    return op.kernel(StepShape(1, 1, 1)).spec.function.name
+
+
+def test_phases_of_a_layer(path: Path) -> None:
+    """Seven of a delta net with experts. Of attention eight; nine here, where the products behind it read floats."""
+    found = lowered(path)
+    phases = [{op.phase for op in found if op.name.startswith(f"blk.{layer}.")} for layer in range(3)]
+    assert [len(p) for p in phases] == [8, 7, 9]  # the first layer has a norm before it
+    assert not phases[0] & phases[1]
+    assert not phases[1] & phases[2]
+    names = Counter(kernel(op) for op in found if op.name.startswith("blk.1."))
+    assert names == {
+        "matvec": 4, "conv1d": 1, "delta_net_32": 1, "matvec_norm": 1, "route": 1, "gated_experts": 1, "gated_rows": 1,
+        "matvec_float": 1, "experts_down_norm": 1,
+    }  # fmt: skip
+
+
+def test_steps_are_ordered(path: Path) -> None:
+    """No dispatch touches what another one of its phase stores, in steps of any size."""
+    tokens, core = random_tokens(5, 3, N_VOCAB - 2), Observed()
+    options = Options(Device.gpu_kfd, n_ctx=32, n_batch=3, n_slots=2)
+    with (
+        machine(shader=core, time_scale=100.0) as made,
+        GGUFFile.open(path) as file,
+        Engine(options, linux=made.process()) as engine,
+    ):
+        engine.load(file, define(file))
+        slots = [engine.open_sequence() for _ in range(2)]
+        for rows in (
+            [Rows(slots[0], 0, tokens[:1], (0,)), Rows(slots[1], 0, tokens[:2])],
+            [Rows(slots[0], 1, tokens[1:2], (0,))],
+        ):
+            core.seen.clear()
+            engine.step(rows)
+            check(last_batch(engine), core.seen)
+
+
+def attended(dim: int, kind: T) -> Case:
+    """Attention, a gate on it, and a product of nothing else."""
+    rng = np.random.default_rng(dim)
+    net, heads = Net(5, n_ctx=32, n_pages=2), 4
+    q, k, v = (net.rows(name, n * dim) for name, n in (("q", heads), ("k", 2), ("v", 2)))
+    caches, where = net.caches(2, dim), net.where()
+    net.node(Op.KV_WRITE, [k, v, *where], caches, n_kv_heads=2, head_dim=dim)
+    y, gated, width = net.temp(heads * dim), net.temp(heads * dim), heads * dim
+    net.node(Op.FLASH_ATTN, [q, *caches, *where], [y], n_heads=heads, n_kv_heads=2, head_dim=dim, scale=0.25)
+    net.node(Op.SIGMOID_MUL, [y, net.rows("gate", width)], [gated])
+    net.node(Op.MATMUL, [gated, net.matrix(kind, packed_rows(kind, rng, 7, width))], [net.out("p", 7)])
+    steps = []
+    for first, n in ((0, 5), (5, 1), (6, 3)):
+        given = {
+            name: ordinary(rng, n, w) for name, w in (("q", width), ("k", 2 * dim), ("v", 2 * dim), ("gate", width))
+        }
+        at = {"positions": np.arange(first, first + n), "slots": [0] * n, "page_table": np.arange(2).reshape(1, 2)}
+        steps.append(Step(n, {**given, **at}))
+    return net.case(steps)
+
+
+@pytest.mark.parametrize(("dim", "kernels"), [(32, ["attention", "merge_quantized"]), (24, ["attention", "merge"])])
+def test_a_gate_on_attention(backend: AmdBackend, dim: int, kernels: list[str]) -> None:
+    case = attended(dim, T.Q8_0)
+    check_gpu(backend, case, expected(case))
+    found = GpuLowering(case.graph, case.sizes).run().operations
+    behind = [kernel(op) for op in found if kernel(op) != "heads"]
+    assert behind == [*kernels, *([] if dim == 32 else ["sigmoid_mul_quantized"]), "matvec"]
+
+
+@pytest.mark.parametrize("n_rows", [1, 3, 11])
+@pytest.mark.parametrize("kind", [T.Q4_K, T.F16], ids=lambda kind: kind.name)
+def test_a_norm_behind_a_product(backend: AmdBackend, kind: T, n_rows: int) -> None:
+    """The sum and its norm for one product that wants int8 and one that wants floats; with a bias and without."""
+    rng = np.random.default_rng(n_rows)
+    net = Net(n_rows)
+    x, width = net.rows("x", 256), 256
+
+    def weight(n_out: int, kind: T = kind) -> int:
+        raw = packed_rows(kind, rng, n_out, width) if kind.quantized else ordinary(rng, n_out, width).astype(
+            np.float16
+        ).view(np.uint8)  # fmt: skip
+        return net.matrix(kind, raw)
+
+    stream = net.rows("stream", width)
+    for part, bias in enumerate((True, False)):
+        made, total, normed = (net.temp(width) for _ in range(3))
+        source = made
+        net.node(Op.MATMUL, [x, weight(width)], [made])
+        if bias:
+            source = net.temp(width)
+            net.node(Op.BIAS_ADD, [made, net.vector(ordinary(rng, 1, width)[0])], [source])
+        norm = net.vector(ordinary(rng, 1, width)[0])
+        net.node(Op.RESIDUAL_RMS_NORM, [source, stream, norm], [total, normed], eps=1e-6)
+        net.node(Op.MATMUL, [normed, weight(9, T.Q8_0)], [net.out(f"blocks{part}", 9)])
+        if bias:
+            net.node(Op.MATMUL, [normed, net.matrix(T.F32, ordinary(rng, 5, width).view(np.uint8))], [net.out("f", 5)])
+        stream = total
+    net.node(Op.RESIDUAL_ADD, [stream, x], [net.out("sum", width)])
+    case = net.case([Step(n_rows, {"x": ordinary(rng, n_rows, width), "stream": ordinary(rng, n_rows, width)})])
+    check_gpu(backend, case, expected(case))
+    found = [kernel(op) for op in GpuLowering(case.graph, case.sizes).run().operations]
+    assert sum(name.endswith("_norm") for name in found) == 2

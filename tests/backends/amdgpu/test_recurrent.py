@@ -1,0 +1,79 @@
+"""Recurrent layers on the emulated GPU: the reference's bits, over steps and sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from tests.backends.amdgpu.stage import amd_backend, check
+from tests.backends.cpu.both import Case, expected, finite_share
+from tests.backends.cpu.hostile import ordinary
+from tests.backends.cpu.test_recurrent import CASES, delta, net, state, steps, where
+from tests.kernels.material import T, packed_rows
+from zinc_rt.backends.amdgpu.backend import AmdBackend
+from zinc_rt.backends.amdgpu.lowering import GpuLowering
+from zinc_rt.backends.errors import UnsupportedOp
+from zinc_rt.ir.op import Op
+
+
+def normed(n_k: int, n_v: int, dim: int, kind: T = T.Q8_0) -> Case:
+    """The delta rule, the norm of its heads, and a product that reads nothing else."""
+    rng = np.random.default_rng(n_v * dim)
+    made = net()
+    kept, width = state(made, n_v, dim, dim), (2 * n_k + n_v) * dim
+    a, dt = made.vector(-np.exp(ordinary(rng, 1, n_v)[0])), made.vector(ordinary(rng, 1, n_v)[0])
+    o, y = made.temp(n_v * dim), made.temp(n_v * dim)
+    made.node(
+        Op.SSM_DELTA_NET,
+        [made.rows("u", width), made.rows("alpha", n_v), made.rows("beta", n_v), a, dt, kept, *where(made)],
+        [o, kept], n_k_heads=n_k, n_v_heads=n_v, head_dim=dim, eps=1e-6, pairing="modulo",
+    )  # fmt: skip
+    norm = made.vector(ordinary(rng, 1, dim)[0])
+    made.node(Op.SSM_GATED_NORM, [o, made.rows("z", n_v * dim), norm], [y], eps=1e-5, n_heads=n_v, head_dim=dim)
+    raw = packed_rows(kind, rng, 7, n_v * dim)
+    made.node(Op.MATMUL, [y, made.matrix(kind, raw)], [made.out("p", 7)])
+    return made.case(steps(rng, {"u": width, "alpha": n_v, "beta": n_v, "z": n_v * dim}))
+
+
+ALL: dict[str, Callable[[], Case]] = {
+    **CASES,
+    "delta 256": lambda: delta(1, 1, 256, "block"),
+    "norm 64": lambda: normed(1, 2, 64),
+    "norm 128": lambda: normed(1, 2, 128, T.Q4_K),
+    "norm 256": lambda: normed(1, 1, 256, T.Q6_K),
+}
+
+
+@pytest.fixture(scope="module")
+def backend() -> Iterator[AmdBackend]:
+    with amd_backend() as (made, _):
+        yield made
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_recurrent(backend: AmdBackend, name: str) -> None:
+    case = ALL[name]()
+    want = expected(case)
+    assert finite_share(want, case) > (0.05 if "wild" in name else 0.99)
+    check(backend, case, want)
+
+
+def test_the_norm_rides_with_the_rule() -> None:
+    case = normed(1, 2, 128)
+    found = [op.name for op in GpuLowering(case.graph, case.sizes).run().operations]
+    assert len(found) == 2
+
+
+def test_what_the_kernels_cannot_do() -> None:
+    rng = np.random.default_rng(1)
+    made = net()
+    kept, at = state(made, 16, 8), where(made)
+    taps = made.matrix(T.F32, ordinary(rng, 8, 17).view(np.uint8))
+    made.node(Op.SSM_CONV1D, [made.rows("x", 8), taps, kept, *at], [made.out("y", 8), kept])
+    with pytest.raises(UnsupportedOp, match="17 taps; the GPU kernels do 2 to 16"):
+        GpuLowering(made.b.build(), made.sizes).run()
+    case = delta(1, 1, 260, "block")
+    with pytest.raises(UnsupportedOp, match=r"heads of 260 elements.*up to 256"):
+        GpuLowering(case.graph, case.sizes).run()

@@ -1,0 +1,219 @@
+"""Work behind a kernel's own that needs all of its workgroups' results: the last workgroup to arrive does it.
+
+That saves the barrier and the dispatch between the two. Workgroups count themselves in memory that is 0 before and
+behind every dispatch.
+"""
+
+from __future__ import annotations
+
+from zinc_rt.formats.decode import format_of
+from zinc_rt.kernels.rdna.down import GpuDownArgs, element_of_experts
+from zinc_rt.kernels.rdna.matvec import add_all_groups, add_chains
+from zinc_rt.kernels.rdna.norm import norm_row, norm_row_quantized
+from zinc_rt.kernels.rdna.router import GpuRouterArgs, choose
+from zinc_rt.lang.kernel import inline, kernel
+from zinc_rt.lang.ops import (
+    atomic_add,
+    atomic_store,
+    barrier,
+    fence,
+    first_lane,
+    lane_id,
+    regs,
+    shared,
+    unroll,
+    wave_reduce_add,
+    workgroup_id,
+    workitem_id,
+)
+from zinc_rt.lang.types import Space, f32, i8, ptr, struct, u8, u32, u64
+from zinc_rt.numerics import GROUP, GROUP_SHIFT, TREE_LANES
+
+WAVES = 8
+"""Rows of weights of a workgroup whose last one norms: the norm's tree has 256 lanes."""
+
+
+@struct
+class GpuNormTail:
+    """The sum of the kernel's result and a residual, and its norm: total, y: f32[rows, n], q, d, s: as `quantize` has
+    it. counters: u32, one for each block of rows.
+    """
+
+    counters: ptr[u32]
+    residual: ptr[f32]
+    weight: ptr[f32]
+    total: ptr[f32]
+    y: ptr[f32]
+    q: ptr[u32]
+    d: ptr[f32]
+    s: ptr[u32]
+    n_rows: u32
+    eps: f32
+
+
+@inline
+def is_last(counters: ptr[u32], place: u32, n: u32):
+    """Whether this workgroup is the last of n to come here; what the others stored before is then to be seen."""
+    last = shared(u32, 1)
+    fence("release")
+    barrier()
+    if workitem_id() == 0:
+        arrived = atomic_add(counters, 1, place, order="relaxed")
+        last[0] = u32(arrived == n - 1)
+        if arrived == n - 1:
+            atomic_store(counters, 0, place, order="relaxed")
+    barrier()
+    found = first_lane(last[0]) != 0
+    if found:
+        fence("acquire")
+    return found
+
+
+@inline
+def norm_rows(t, x: ptr[f32], n: u32, first: u32, PACKED: bool, PLAIN: bool, M: int):
+    """total and norm of rows first … first + M - 1 of x, those that the step has."""
+    for m in range(u32(0), u32(M)):
+        row = first + m
+        if row < t.n_rows:
+            at = u64(row) * u64(n)
+            if PACKED:
+                group = at >> GROUP_SHIFT
+                norm_row_quantized(
+                    x + at, t.residual + at, t.weight, t.total + at, t.q + (at >> 2), t.d + group, t.s + group, n,
+                    t.eps, (), True, True, t.y + at, PLAIN,
+                )  # fmt: skip
+            else:
+                norm_row(x + at, t.residual + at, t.weight, t.total + at, t.y + at, n, t.eps, (), True, True)
+
+
+@inline
+def blocks_before_norm(w, q, d, s, y, bias, n_groups, n_rows, t, FMT: str, M: int, BIAS: bool, PACKED: bool,
+                       PLAIN: bool):  # fmt: skip
+    """The work of `matvec_norm` and `matvec_bias_norm`."""
+    F = format_of(FMT)
+    row = workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)
+    block = workgroup_id(1)
+    if row < n_rows:
+        groups = u64(block * M) * u64(n_groups)
+        line = w + u64(row) * u64((n_groups >> F.group_shift) * F.block_bytes)
+        extra = bias[row] if BIAS else 0.0
+        sums = regs(f32, M)
+        add_all_groups(line, q + groups * GROUP, d + groups, s + groups, sums, n_groups, 2, FMT, M)
+        store_sums(y, sums, block, row, n_rows, extra, M, BIAS)
+    if is_last(t.counters, block, (n_rows + (WAVES - 1)) // WAVES):
+        norm_rows(t, y, n_rows, block * M, PACKED, PLAIN, M)
+
+
+@inline
+def store_sums(y, sums, block: u32, row: u32, n_rows: u32, extra, M: int, BIAS: bool):
+    """A row's element of M results."""
+    for m in unroll(M):
+        total = wave_reduce_add(sums[m])
+        if lane_id() == 0:
+            y[u64(block * M + m) * u64(n_rows) + u64(row)] = total + extra if BIAS else total
+
+
+@inline
+def floats_before_norm(w, x, y, bias, n, n_rows, t, FMT: str, M: int, BIAS: bool, PACKED: bool, PLAIN: bool):
+    """The work of `matvec_float_norm` and `matvec_float_bias_norm`."""
+    row = workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)
+    block = workgroup_id(1)
+    if row < n_rows:
+        line = w + u64(row) * u64(n * format_of(FMT).block_bytes)
+        extra = bias[row] if BIAS else 0.0
+        sums = regs(f32, M)
+        for group in range(lane_id(), (n + (GROUP - 1)) >> GROUP_SHIFT, TREE_LANES):
+            add_chains(line, x + u64(block * M) * u64(n), sums, group, n, FMT, M)
+        store_sums(y, sums, block, row, n_rows, extra, M, BIAS)
+    if is_last(t.counters, block, (n_rows + (WAVES - 1)) // WAVES):
+        norm_rows(t, y, n_rows, block * M, PACKED, PLAIN, M)
+
+
+@kernel(workgroup=256)
+def matvec_norm(
+    w: ptr[u8], q: ptr[i8], d: ptr[f32], s: ptr[u32], y: ptr[f32], n_groups: u32, n_rows: u32,
+    t: ptr[GpuNormTail, Space.CONSTANT], FMT: str, M: int, PACKED: bool, PLAIN: bool,
+):  # fmt: skip
+    """As `matvec`, eight rows of W a workgroup, and then the norm of y + residual."""
+    blocks_before_norm(w, q, d, s, y, y, n_groups, n_rows, t, FMT, M, False, PACKED, PLAIN)
+
+
+@kernel(workgroup=256)
+def matvec_bias_norm(
+    w: ptr[u8], q: ptr[i8], d: ptr[f32], s: ptr[u32], bias: ptr[f32], y: ptr[f32], n_groups: u32, n_rows: u32,
+    t: ptr[GpuNormTail, Space.CONSTANT], FMT: str, M: int, PACKED: bool, PLAIN: bool,
+):  # fmt: skip
+    """As `matvec_norm`, plus bias[row]."""
+    blocks_before_norm(w, q, d, s, y, bias, n_groups, n_rows, t, FMT, M, True, PACKED, PLAIN)
+
+
+@kernel(workgroup=256)
+def matvec_float_norm(
+    w: ptr[u8], x: ptr[f32], y: ptr[f32], n: u32, n_rows: u32, t: ptr[GpuNormTail, Space.CONSTANT], FMT: str, M: int,
+    PACKED: bool, PLAIN: bool,
+):  # fmt: skip
+    """As `matvec_norm` for float weights."""
+    floats_before_norm(w, x, y, y, n, n_rows, t, FMT, M, False, PACKED, PLAIN)
+
+
+@kernel(workgroup=256)
+def matvec_float_bias_norm(
+    w: ptr[u8], x: ptr[f32], bias: ptr[f32], y: ptr[f32], n: u32, n_rows: u32, t: ptr[GpuNormTail, Space.CONSTANT],
+    FMT: str, M: int, PACKED: bool, PLAIN: bool,
+):  # fmt: skip
+    """As `matvec_float_norm`, plus bias[row]."""
+    floats_before_norm(w, x, y, bias, n, n_rows, t, FMT, M, True, PACKED, PLAIN)
+
+
+@kernel(workgroup=256)
+def experts_down_norm(
+    a: ptr[GpuDownArgs, Space.CONSTANT], t: ptr[GpuNormTail, Space.CONSTANT], FMT: str, K: int, N_IN: int, BIAS: bool,
+    PACKED: bool, PLAIN: bool, SHARED: str = "", N_SHARED: int = 0, GATED: bool = False,
+):  # fmt: skip
+    """As `experts_down`, eight elements a workgroup, and then the norm of y + residual."""
+    element = workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)
+    row = workgroup_id(1)
+    n_out = a.n_out
+    if element < n_out:
+        element_of_experts(a, row, element, FMT, K, N_IN, BIAS, SHARED, N_SHARED, GATED)
+    if is_last(t.counters, row, (n_out + (WAVES - 1)) // WAVES):
+        norm_rows(t, a.y, n_out, row, PACKED, PLAIN, 1)
+
+
+@struct
+class GpuRouteArgs:
+    """x: f32[rows, n], w: [experts, n] of floats, router_bias: f32[experts], with ROUTER_BIAS. counters: u32, one for
+    each block of rows.
+    """
+
+    x: ptr[f32]
+    w: ptr[u8]
+    router_bias: ptr[f32]
+    counters: ptr[u32]
+    n: u32
+    n_rows: u32
+
+
+@kernel(workgroup=32)
+def route(
+    p: ptr[GpuRouteArgs, Space.CONSTANT], a: ptr[GpuRouterArgs, Space.CONSTANT], FMT: str, M: int, ROUTER_BIAS: bool,
+    E: int, K: int, GATING: str, NORMALISE: bool, BIAS: bool, SCALED: bool, GROUPS: int = 1, USED: int = 1,
+):  # fmt: skip
+    """The logits of M rows, an expert a workgroup in x, blocks of rows in y; and then the choice of experts."""
+    expert, block = workgroup_id(0), workgroup_id(1)
+    n = p.n
+    line = p.w + u64(expert) * u64(n * format_of(FMT).block_bytes)
+    sums = regs(f32, M)
+    for group in range(lane_id(), (n + (GROUP - 1)) >> GROUP_SHIFT, TREE_LANES):
+        add_chains(line, p.x + u64(block * M) * u64(n), sums, group, n, FMT, M)
+    extra = p.router_bias[expert] if ROUTER_BIAS else 0.0
+    for m in unroll(M):
+        total = wave_reduce_add(sums[m])
+        if lane_id() == 0:
+            a.logits[u64(block * M + m) * E + u64(expert)] = total + extra if ROUTER_BIAS else total
+    if is_last(p.counters, block, u32(E)):
+        for m in range(u32(0), u32(M)):
+            row = block * M + m
+            if row < p.n_rows:
+                choose(a, u64(row), E, K, GATING, NORMALISE, BIAS, SCALED, GROUPS, USED)
+                barrier()
