@@ -202,6 +202,17 @@ def test_lookups_take_indices_modulo_the_entries(level: Kernels, kind: Any, tabl
         assert (here[n:] == 0x55).all()
 
 
+@pytest.mark.parametrize(("kind", "values"), k.GATHERED, ids=lambda x: str(x)[:8])
+def test_elements_of_tables_and_of_memory_are_gathered(level: Kernels, kind: Any, values: tuple[int, ...]) -> None:
+    indices = RNG.integers(0, 256, 64 * len(k.GATHER_LANES), np.uint8)
+    memory, out = any_bits(kind, 256), np.zeros(2048, dtype(kind))
+    level(k.gathered, T=kind, VALUES=values)(indices, memory, out)
+    for i, n in enumerate(k.GATHER_LANES):
+        at = indices[64 * i : 64 * i + n]
+        assert out[64 * i : 64 * i + n].tolist() == [values[x] for x in at]
+        assert (out[1024 + 64 * i : 1024 + 64 * i + n] == memory[at]).all()
+
+
 class CInner(ctypes.Structure):
     _fields_ = [
         ("a", ctypes.c_int8), ("b", ctypes.c_double), ("c", ctypes.c_uint16), ("d", ctypes.c_void_p),

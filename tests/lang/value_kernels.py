@@ -13,6 +13,8 @@ REDUCE_LANES = (2, 4, 8, 16, 64)
 DOT_LANES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
 PAIR_LANES = (1, 3, 4, 8, 12, 16, 32)
 LOOKUP_LANES = (2, 4, 16, 20, 32, 48, 64, 96, 128, 256)
+GATHER_LANES = (1, 2, 3, 8, 16, 32)
+GATHERED = ((u8, tuple(range(256))), (i32, tuple(range(-(2**31), 2**31, 2**24))), (i64, (-(2**63), 2**63 - 1) * 128))
 TABLES = ((u8, tuple(range(3, 243, 15))), (i8, tuple(range(-128, 112, 15))))
 BOUNDS = ((u8, 63), (u8, 127), (u8, 128), (u8, 255), (i8, 255))
 
@@ -119,6 +121,15 @@ def looked_up(indices: ptr[u8], out: ptr[T], T: type, TABLE: tuple):
         store(out, lookup16(T, TABLE, load(indices, 256 * k, lanes=n)), 256 * k)
 
 
+@kernel
+def gathered(indices: ptr[u8], p: ptr[T], out: ptr[T], T: type, VALUES: tuple):
+    """Elements of a table and of memory for the k-th of GATHER_LANES, from elements 64 * k and 1024 + 64 * k on."""
+    for k, n in enumerate(GATHER_LANES):
+        at = load(indices, 64 * k, lanes=n)
+        store(out, gather(table(T, VALUES), at), 64 * k)
+        store(out, gather(p, u32(at)), 1024 + 64 * k)
+
+
 @struct
 class Inner:
     a: i8
@@ -209,6 +220,7 @@ SPECS = [
     Spec(masks),
     *(Spec(reductions, {"T": t}) for t in TYPES if t not in (f16, bf16)),
     *(Spec(dots, {"T": t, "BOUND": b}) for t, b in BOUNDS),
+    *(Spec(gathered, {"T": t, "VALUES": values}) for t, values in GATHERED),
     *(Spec(looked_up, {"T": t, "TABLE": table}) for t, table in TABLES),
     *(Spec(k) for k in (pairs, fields, read_only, pointers, arrays)),
     *(Spec(registers, {"N": n}) for n in (1, 3)),

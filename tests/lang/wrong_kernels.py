@@ -880,6 +880,31 @@ def part_of_a_word(p: ptr[u8], q: ptr[i8]):
     store(q, lookup16(i8, (1,) * 16, load(p, lanes=6)))  # here
 
 
+@wrong("`table(u8, (1, 256))`: the table's integers must be 0 to 255, as u8 has them")
+def large_in_table(p: ptr[u8]):
+    p[0] = gather(table(u8, (1, 256)), p[1])  # here
+
+
+@wrong("`table(f32, (1, 2))`: a table holds integers, not f32")
+def table_of_floats(p: ptr[f32]):
+    p[0] = gather(table(f32, (1, 2)), 1)  # here
+
+
+@wrong("`table(u8, ())`: the values must be a compile-time tuple of integers, got a tuple of 0")
+def empty_table(p: ptr[u8]):
+    p[0] = gather(table(u8, ()), p[1])  # here
+
+
+@wrong("`gather(p, load(q, lanes=4))`: the indices must be of integers, got vec[f32, 4]")
+def gather_at_floats(p: ptr[u8], q: ptr[f32]):
+    store(p, gather(p, load(q, lanes=4)))  # here
+
+
+@wrong("`gather(p, load(q, lanes=4))`: a GPU gathers from tables; its lanes load for themselves", target="gfx1201")
+def gather_on_a_gpu(p: ptr[u8], q: ptr[u8]):
+    store(p, gather(p, load(q, lanes=4)))  # here
+
+
 @wrong("`array(f32, 1 << 20)`: the count must be 1 to 262144, got 1048576")
 def large_array(p: ptr[f32]):
     a = array(f32, 1 << 20)  # here

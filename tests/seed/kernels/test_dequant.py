@@ -42,7 +42,7 @@ PLACES = {
     GGMLType.Q5_K: (0, 2),
     GGMLType.Q6_K: (208, None),
 }
-# Formats with codebooks and with 2 or 3 bits are `tests/kernels/test_matmul.py`'s; the same code reads rows of them.
+# Formats with codebooks and with 2 or 3 bits are `tests/kernels/test_matmul.py`'s; the same code reads their rows.
 TYPES = [t for t in SUPPORTED if t in PLACES or not t.quantized]
 every_type = pytest.mark.parametrize("kind", TYPES, ids=lambda t: t.name)
 every_dot = pytest.mark.parametrize("kind", DOTS, ids=lambda t: t.name)
