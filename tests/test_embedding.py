@@ -12,6 +12,7 @@ from tests.cli.tiny import write_tiny_model
 from zinc_rt.embedding import Pooling
 from zinc_rt.engine import ContextFull
 from zinc_rt.errors import UsageError
+from zinc_rt.kernels.errors import TokenOutOfRange
 from zinc_rt.models.errors import InvalidKey, UnsupportedFeature
 
 TEXTS = ["Once upon a time", "the dog", "a", "There was a little girl who had a red ball. " * 12, "the dog"]
@@ -73,6 +74,7 @@ def test_fewer_dimensions(reference: zinc_rt.Model) -> None:
     assert cut.shape == (2, 8)
     short = whole[:, :8].astype(np.float64)
     assert np.abs(cut - short / np.linalg.norm(short, axis=1, keepdims=True)).max() < 1e-7
+    assert (reference.embed([reference.tokenize(TEXTS[0])], normalize=False) == whole[:1]).all()
     assert reference.embed([]).shape == (0, reference.info.n_embd)
 
 
@@ -82,8 +84,12 @@ def test_what_is_refused(reference: zinc_rt.Model) -> None:
             reference.embed(["a"], dimensions=dimensions)
     with pytest.raises(UsageError, match="give a list"):
         reference.embed("a")
-    with pytest.raises(UsageError, match="text 1 is of type int"):
+    with pytest.raises(UsageError, match="text 1"):
         reference.embed(["a", 1])  # type: ignore[list-item]
+    with pytest.raises(TokenOutOfRange, match="text 0: token id -1"):
+        reference.embed([[1, -1]])
+    with pytest.raises(UsageError, match="text 0 has no tokens"):
+        reference.embed([[]])
     with pytest.raises(ContextFull, match=r"text 1 has \d+ tokens, the context holds"):
         reference.embed(["a", "word " * 5000])
     with pytest.raises(UsageError, match="embeddings=False"):

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from zinc_rt.checks import show, whole_numbers
 from zinc_rt.engine import DEFAULT_N_CTX, MAX_BATCH, ContextFull, Engine, Options, Rows
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
+from zinc_rt.kernels.errors import TokenOutOfRange
 from zinc_rt.models import ModelDefinition
 from zinc_rt.models.errors import InvalidKey, UnsupportedFeature
 from zinc_rt.models.hidden import reads_whole
@@ -98,11 +100,13 @@ class Embedder:
     n_embd: int
     pooling: Pooling
 
-    def embed(self, texts: Sequence[str], *, normalize: bool = True, dimensions: int | None = None) -> F32:
+    def embed(
+        self, texts: Sequence[str | Sequence[int]], *, normalize: bool = True, dimensions: int | None = None
+    ) -> F32:
         """One vector a text, in order.
 
         Args:
-            texts: none of them empty of tokens.
+            texts: none of them empty of tokens; token ids are taken as they are.
             normalize: scale each vector to length 1; a vector of zeros stays as it is.
             dimensions: keep the first elements only, before scaling; for models that were trained for it.
 
@@ -111,6 +115,7 @@ class Embedder:
 
         Raises:
             UsageError: no text, or more dimensions than the model has.
+            TokenOutOfRange: a token id that the vocabulary has not.
             ContextFull: a text has more tokens than the context, or than a step where its rows see each other.
         """
         width = self._width(dimensions)
@@ -132,10 +137,16 @@ class Embedder:
             raise UsageError(f"dimensions is {dimensions!r}, it must be a whole number from 1 to {self.n_embd}")
         return dimensions
 
-    def _ids(self, i: int, text: str) -> list[int]:
-        if not isinstance(text, str):
-            raise UsageError(f"text {i} is of type {type(text).__name__}, a str is needed")
-        ids = self.tokenizer.encode(text, add_special=True, parse_special=False)
+    def _ids(self, i: int, text: str | Sequence[int]) -> list[int]:
+        if isinstance(text, str):
+            ids = self.tokenizer.encode(text, add_special=True, parse_special=False)
+        else:
+            ids = whole_numbers(f"text {i}, which is no str,", text)
+            wrong = next((token for token in ids if not 0 <= token < self.tokenizer.n_vocab), None)
+            if wrong is not None:
+                raise TokenOutOfRange(
+                    f"text {i}: token id {show(wrong)} is outside the vocabulary of {self.tokenizer.n_vocab}"
+                )
         if not ids:
             raise UsageError(f"text {i} has no tokens; give at least one character")
         sizes = self.engine.sizes

@@ -300,9 +300,9 @@ class Model:
         return self.tokenizer.decode(whole_numbers("token ids", ids))
 
     def embed(
-        self, texts: Sequence[str], *, normalize: bool = True, dimensions: int | None = None
+        self, texts: Sequence[str | Sequence[int]], *, normalize: bool = True, dimensions: int | None = None
     ) -> npt.NDArray[np.float32]:
-        """Vectors of texts, f32[n_texts, n_embd], for a model loaded with `embeddings`; see `Embedder.embed`.
+        """Vectors of texts, or of token ids, f32[n_texts, n_embd]: `Embedder.embed`. For models loaded to embed.
 
         Raises `UsageError`, `ContextFull`, `TokenizerError`, `FileChanged`, `ModelClosed`.
         """

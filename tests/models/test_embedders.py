@@ -17,11 +17,8 @@ from zinc_rt.models import define
 from zinc_rt.models.errors import ModelError
 
 WAITING = {
-    "bert-first",
-    "bert-mean",
     "gemma-embedding",
     "gemma-embedding-dense",
-    "nomic-bert",
 }
 """Embedders that are refused so far."""
 
@@ -48,6 +45,26 @@ def test_what_waits_is_refused(name: str, tmp_path: Path) -> None:
         define(file)
 
 
-def test_nothing_embeds_yet() -> None:
-    """When this fails, vectors can be had: compare those of every embedder with `vector`."""
-    assert not hasattr(zinc_rt.Model, "embed")
+RUNNING = sorted(set(EMBEDDERS) - WAITING)
+
+
+@pytest.mark.parametrize("name", RUNNING)
+def test_vectors(name: str, tmp_path: Path) -> None:
+    """Near the formulas' vector, equal on the CPU, alone or beside other texts."""
+    made = write_case(tmp_path / "model.gguf", EMBEDDERS[name])
+    texts = [random_tokens(seed, n, N_VOCAB - 2) for seed, n in ((5, EMBEDDERS[name].n_tokens), (6, 1), (7, 33))]
+    want = np.stack([vector(Net(made), tokens) for tokens in texts])
+    with zinc_rt.load(made.path, device="cpu", kernels="reference") as model:
+        got = model.embed(texts)
+    assert np.abs(got - want).max() < 1e-3
+    with zinc_rt.load(made.path, device="cpu") as model:
+        assert (model.embed(texts) == got).all()
+        assert (np.concatenate([model.embed([tokens]) for tokens in texts]) == got).all()
+
+
+@pytest.mark.parametrize("name", ["bert-mean", "nomic-bert"])
+def test_the_emulated_gpu(name: str, tmp_path: Path) -> None:
+    made = write_case(tmp_path / "model.gguf", EMBEDDERS[name])
+    texts = [random_tokens(5, 9, N_VOCAB - 2), random_tokens(6, 3, N_VOCAB - 2)]
+    with zinc_rt.load(made.path, device="cpu") as model, zinc_rt.load(made.path, device="emu") as gpu:
+        assert (gpu.embed(texts) == model.embed(texts)).all()

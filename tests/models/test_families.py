@@ -32,12 +32,6 @@ WAITING = {
     "deepseek2-groups",
     "deepseek2-lite",
     "deepseek2-yarn",
-    "glm4moe",
-    "glm4moe-mtp",
-    "glm4moe-norms-scale",
-    "lfm2",
-    "lfm2-window",
-    "lfm2moe",
 }
 """Cases that are refused so far."""
 

@@ -15,8 +15,10 @@ from zinc_rt.models import (
     gemma3,
     gemma4,
     glm4,
+    glm4moe,
     gpt_oss,
     granite,
+    lfm2,
     llama,
     mistral3,
     olmo2,
@@ -114,6 +116,8 @@ for _file in (
     qwen3moe,
     qwen35,
     gpt_oss,
+    lfm2,
+    glm4moe,
     bert,
 ):
     register(_file)

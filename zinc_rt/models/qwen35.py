@@ -10,7 +10,7 @@ from zinc_rt.models.blocks import BlockSpec, Branch, Part, decoder
 from zinc_rt.models.config import HeadSizes, read_info
 from zinc_rt.models.definition import ModelDefinition, ModelInfo
 from zinc_rt.models.delta_net import DeltaNetSizes, DeltaNetSpec
-from zinc_rt.models.errors import InvalidKey
+from zinc_rt.models.drafts import count_drafts, leave_drafts
 from zinc_rt.models.feed_forward import FeedForwardSpec
 from zinc_rt.models.keys import Keys
 from zinc_rt.models.parts import GraphParts
@@ -18,14 +18,6 @@ from zinc_rt.models.rope_config import RopeConfig
 from zinc_rt.models.routed import RoutedSpec, Routing, expert_width
 
 NAMES = ("qwen35", "qwen35moe", "qwen3next")
-
-_DRAFT_TENSORS = (
-    "attn_norm", "post_attention_norm", "attn_q", "attn_k", "attn_v", "attn_qkv", "attn_q_norm", "attn_k_norm",
-    "attn_output", "ffn_gate", "ffn_up", "ffn_down", "ffn_gate_inp", "ffn_gate_exps", "ffn_up_exps", "ffn_gate_up_exps",
-    "ffn_down_exps", "ffn_gate_inp_shexp", "ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp", "nextn.eh_proj",
-    "nextn.enorm", "nextn.hnorm", "nextn.embed_tokens", "nextn.shared_head_head", "nextn.shared_head_norm",
-)  # fmt: skip
-"""Of a block that drafts a second token."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +39,7 @@ class HybridInfo(ModelInfo):
         """Raises `MissingModelKey`, `InvalidKey`, `MissingWeight`, `UnsupportedFeature`."""
         info = read_info(file, keys)
         n_blocks = info.n_layers
-        n_drafts = keys.integer("nextn_predict_layers", 0, least=0, most=n_blocks)
-        if n_drafts == n_blocks:
-            raise InvalidKey(f"{keys.name('nextn_predict_layers')} is {n_drafts}, of {n_blocks} blocks in all")
+        n_drafts = count_drafts(keys, n_blocks)
         heads = HeadSizes.from_keys(keys, info.n_embd)
         return cls(
             **{**vars(info), "n_layers": n_blocks - n_drafts},
@@ -77,8 +67,7 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
     rotation, ffn = parts.rotation(info.rope), _feed_forward(keys)
     # Files of qwen3next keep the value heads of a key head together; the others have them one of each key head in turn.
     delta = DeltaNetSpec(info.delta, "block" if name == "qwen3next" else "modulo")
-    for layer in range(info.n_layers, info.n_layers + info.n_drafts):
-        parts.leave(f"blk.{layer}.{tensor}.weight" for tensor in _DRAFT_TENSORS)
+    leave_drafts(parts, info.n_drafts)
 
     def block(layer: int) -> BlockSpec:
         attention = AttentionSpec(info.heads, rotation, qk_norm=True, out_gate=True)

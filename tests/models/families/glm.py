@@ -93,7 +93,7 @@ def glm4moe_case(*, norms: bool, scale: float, mtp: bool = False, seed: int = 1)
 
 CASES = {
     "glm4": glm4_case(),
-    "glm4moe": glm4moe_case(norms=False, scale=1.0, seed=2),
-    "glm4moe-mtp": glm4moe_case(norms=False, scale=1.0, mtp=True, seed=2),
+    "glm4moe": glm4moe_case(norms=False, scale=1.0, seed=5),
+    "glm4moe-mtp": glm4moe_case(norms=False, scale=1.0, mtp=True, seed=5),
     "glm4moe-norms-scale": glm4moe_case(norms=True, scale=2.5),
 }

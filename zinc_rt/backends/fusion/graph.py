@@ -170,15 +170,15 @@ class _Fusing:
     def expert_gate(self, n: Node) -> Iterator[FusedNode]:
         x, ids, gate, up, *biases = n.inputs
         gated, upped = n.outputs
-        biases = [*biases, *(None,) * (2 - len(biases))]
+        gate_bias, up_bias = biases or (None, None)
         reader = self._readers.sole(gated, Op.MOE_SWIGLU)
         alone = reader is None or self._readers.sole(upped, Op.MOE_SWIGLU) is not reader
         # Kernels of both know silu alone; other activations are a kernel of their own.
         if reader is None or alone or reader.inputs != (gated, upped) or attributes(reader)["activation"] != "silu":
-            yield ExpertGate(n, x, ids, gate, up, *biases, gated, upped, None)
+            yield ExpertGate(n, x, ids, gate, up, gate_bias, up_bias, gated, upped, None)
             return
         self._done.add(reader.id)
-        yield ExpertGate(n, x, ids, gate, up, *biases, None, None, reader.outputs[0])
+        yield ExpertGate(n, x, ids, gate, up, gate_bias, up_bias, None, None, reader.outputs[0])
 
     def expert_down(self, n: Node) -> Iterator[FusedNode]:
         act, ids, weights, down, *bias = n.inputs
