@@ -1,8 +1,8 @@
 """Predict a decode step of a large model on a card: layers executed on the emulator, their times multiplied.
 
-python benchmarks/gpu_decode.py [MODEL-MIX] [--folder /tmp] [--context 512] [--experts 32] [--barrier 1.5]
+python benchmarks/gpu_decode.py [MODEL-MIX] [--folder /tmp] [--experts 32] [--barrier 1.5] [--dispatches]
 
-A model of the same widths is written, with one period of its layers, few experts and a small vocabulary, and a decode
+A model of the same widths is written, with two periods of its layers, few experts and a small vocabulary, and a decode
 step of it is executed and measured. A layer's time counts as often as the model has such layers; the router's logits
 and the product of the logits are scaled to their true sizes. The model of the card is that of `zinc emu profile`
 (docs/emulator.md): a bound, not a measurement. --barrier: microseconds that a phase costs beside its dispatches, which
@@ -66,9 +66,9 @@ def cut(sizes: Sizes, experts: int) -> Sizes:
     return replace(small, n_experts=min(experts, small.n_experts)) if isinstance(small, Routed) else small
 
 
-def measured(path: Path, context: int) -> tuple[list[Record], list[str]]:
-    """The dispatches of a decode step at a position, and the nodes that they belong to; empty for copies."""
-    with GGUFFile.open(path) as file, Engine(Options(Device.emu, n_ctx=context + 16, n_batch=8)) as engine:
+def measured(path: Path) -> tuple[list[Record], list[str]]:
+    """The dispatches of a decode step at position 1, and the nodes that they belong to; empty for copies."""
+    with GGUFFile.open(path) as file, Engine(Options(Device.emu, n_ctx=64, n_batch=8)) as engine:
         engine.load(file, define(file))
         slot = engine.open_sequence()
         engine.step([Rows(slot, 0, [1])])
@@ -110,7 +110,7 @@ def show(name: str, true: Sizes, found: Mapping[str, Part], barrier: float, acti
     counts = {str(i): true.n_layers // turns for i in range(turns)}
     print(f"{'part':>12}{'times':>7}{'dispatches':>12}{'phases':>8}{'us':>10}{'MB read':>10}{'MB written':>12}")
     total, phases, read, written = 0.0, 0, 0, 0
-    # The first period has a norm before it and none is missing behind its last layer.
+    # Of two periods the first: its last layer ends with the norm of the next one.
     for key in [*counts, "ends"]:
         part, times = found[key], counts.get(key, 1)
         total, phases = total + part.seconds * times, phases + part.phases * times
@@ -126,6 +126,18 @@ def show(name: str, true: Sizes, found: Mapping[str, Part], barrier: float, acti
     print(f"  dispatches alone {total * 1e3:.2f} ms, {1 / total:.0f} tokens/s")
     print(f"  with {barrier:g} us a phase {with_barriers * 1e3:.2f} ms, {1 / with_barriers:.0f} tokens/s")
     print(f"  bandwidth alone {(read + written) / BANDWIDTH * 1e3:.2f} ms, {BANDWIDTH / (read + written):.0f} tokens/s")
+
+
+def show_dispatches(records: Iterable[Record], names: Iterable[str], turns: int) -> None:
+    """A line for each dispatch of the first period, and of what lies outside of layers."""
+    print(f"{'phase':>5}{'us':>8}{'MB':>8}  {'bound':8}{'node':36}kernel")
+    for record, name in zip(records, names, strict=True):
+        if not name.startswith("blk.") or int(name.split(".")[1]) < turns:
+            mb = (record.work.unique_read + record.work.unique_written) / 1e6
+            print(
+                f"{record.phase:>5}{record.cost.seconds * 1e6:>8.2f}{mb:>8.2f}  {record.cost.bound:8}{name:36}"
+                f"{record.name}"
+            )
 
 
 def active_bytes(path: Path, small: Sizes, true: Sizes) -> int:
@@ -148,8 +160,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", nargs="?", default="qwen3.6-35b-a3b-q4_k_m")
     parser.add_argument("--folder", type=Path, default=Path("/tmp"))
-    parser.add_argument("--context", type=int, default=512)
     parser.add_argument("--experts", type=int, default=FEW_EXPERTS)
+    parser.add_argument("--dispatches", action="store_true", help="print each of them, too")
     parser.add_argument("--barrier", type=float, default=1.5)
     args = parser.parse_args()
     true, mix = random_model.parse(args.name)
@@ -158,11 +170,13 @@ def main() -> None:
     path = args.folder / f"cut-{args.name}.gguf"
     try:
         random_model.write(path, f"cut-{mix}")
-        records, names = measured(path, args.context)
+        records, names = measured(path)
         active = active_bytes(path, small, true)
     finally:
         path.unlink(missing_ok=True)
     scaled = [grown(record, name, small, true) for record, name in zip(records, names, strict=True)]
+    if args.dispatches:
+        show_dispatches(scaled, names, period(true))
     show(args.name, true, parts(scaled, names), args.barrier, active)
 
 

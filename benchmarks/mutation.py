@@ -43,7 +43,7 @@ TARGETS = {
         ("tests/sampling/test_sampling.py", "tests/sampling/test_stop.py"),
     ),
     "reader": Target(
-        ("zinc_rt/gguf/scan.py", "zinc_rt/gguf/metadata.py", "zinc_rt/gguf/tensors.py", "zinc_rt/gguf/reader.py"),
+        ("zinc_rt/gguf/scan.py", "zinc_rt/gguf/metadata.py", "zinc_rt/gguf/tensors.py", "zinc_rt/gguf/part.py"),
         ("tests/gguf",),
     ),
     "packets": Target(

@@ -92,6 +92,8 @@ def driver(path: Path, row: Row, threads: int, kernels: str | None) -> Iterator[
         slots = [engine.open_sequence() for _ in range(row.streams)]
         for slot in slots:
             _prefill(engine, slot, row.depth, n_vocab)
+            if hasattr(engine, "checkpoint"):  # versions before had no model that needs one
+                engine.checkpoint(slot)
         _decode(engine, slots, row.depth, min(row.n, 4))
 
         def decode() -> dict[str, float]:
@@ -123,7 +125,8 @@ def _decode(engine: Engine, slots: list[int], depth: int, n: int) -> float:
         tokens = [int(token) for token in engine.step(rows).tokens]
     seconds = time.perf_counter() - start
     for slot in slots:
-        engine.truncate(slot, depth)
+        if engine.truncate(slot, depth) not in (depth, None):
+            raise SystemExit(f"sequence {slot} cannot go back to position {depth}")
     return seconds
 
 

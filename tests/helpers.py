@@ -122,6 +122,9 @@ def packed(kind: GGMLType, values: np.ndarray, rng: np.random.Generator) -> np.n
     raw = rng.integers(0, 256, (len(values), values.shape[1] // kind.block_size, kind.block_bytes), np.uint8)
 
     def set_scales(size: float) -> np.ndarray:
+        if kind is T.NVFP4:  # an exponent of bias 8 and three bits: near enough to eight times the logarithm
+            numbers = 8 * (np.log2(size * rng.uniform(0.9, 1.1, (*raw.shape[:2], 4))) + 8)
+            raw[:, :, :4] = np.clip(numbers, 1, 0x7E)
         for at, share in zip(places, (1.0, centre), strict=False):
             scales = size * share * rng.uniform(0.9, 1.1, raw.shape[:2])
             raw[:, :, at : at + 2] = scales.astype("<f2")[..., None].view(np.uint8)

@@ -125,7 +125,7 @@ class _Run:
                     self.counters.lane_instructions += n * self.lanes
 
     def _alone(self) -> float:
-        """The address behind which the last workgroup works alone: of the first atomic by which they count themselves."""
+        """The address behind which the last workgroup works alone: of the first atomic that counts workgroups."""
         found = (at for at, op in self.program.ops.items() if op.count and op.ins.name in ARRIVALS)
         return min(found, default=float("inf"))
 

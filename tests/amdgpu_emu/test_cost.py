@@ -132,6 +132,17 @@ def test_lines_of_a_strided_load(step: int, lines: int, stray: int, distinct: in
     assert predict(done.scaled(4096)).bound == "memory"
 
 
+def test_what_the_last_workgroup_does_alone() -> None:
+    """It comes on top: four waves of it side by side, each 100 instructions and two rounds."""
+    names = {"v_add_f32": 4096 * 3000 + 400, "s_wait_loadcnt": 4096 + 8}
+    late = {"v_add_f32": 400, "s_wait_loadcnt": 8}
+    tail = work(names=names, late=late, rounds=4096 + 8, late_rounds=8)
+    cost, without = predict(tail), predict(work(names=names, rounds=4096 + 8))
+    assert cost.parts["alone"] == pytest.approx(102 / CLOCK + 2 * 0.4e-6)
+    assert cost.seconds == pytest.approx(without.seconds + cost.parts["alone"], rel=1e-3)
+    assert predict(tail.scaled(3)).parts["alone"] == cost.parts["alone"]
+
+
 def test_bound_by_the_vector_units() -> None:
     names = {"v_add_f32": 4096 * 3000, "v_exp_f32": 4096 * 500}
     cycles = 4096 / 128 * (3000 + 4 * 500)

@@ -11,7 +11,7 @@ import pytest
 import zinc_rt
 from tests.cli.conftest import Outcome
 from tests.cli.tiny import write_tiny_model
-from tests.gguf.test_split import split
+from tests.gguf.parts import split
 from zinc_rt.errors import ZincError
 from zinc_rt.gguf import GGMLType, GGUFFile
 from zinc_rt.gguf.errors import UnsupportedTensorType
@@ -44,7 +44,7 @@ REFUSALS: list[tuple[bytes, bytes, type[ZincError], str, str]] = [
     (
         text("gpt2"), text("bird"), UnsupportedTokenizer,
         "tokenizer.ggml.model: unknown tokenizer 'bird'",
-        "what would run: a model with a tokenizer of kind gpt2, llama, gemma4",
+        "what would run: a model with a tokenizer of kind gpt2, llama, gemma4, t5, bert",
     ),
     (
         text("gpt-2"), text("gpt-9"), UnsupportedTokenizer,

@@ -6,14 +6,17 @@ import re
 from pathlib import Path
 
 import gguf
+import numpy as np
 import pytest
 
+from tests.formats import grids as written
 from zinc_rt.formats import table
-from zinc_rt.formats.table import FORMATS, Format, Kind, Scale
+from zinc_rt.formats.table import FORMATS, Format, Kind, Scale, Signs
 from zinc_rt.gguf import SUPPORTED, GGMLType
 from zinc_rt.ir.dtype import DType
 from zinc_rt.kernels.cpu import layout
 from zinc_rt.kernels.rdna import catalogue
+from zinc_rt.numerics import GROUP
 
 ROOT = Path(__file__).parents[2]
 NAMES = tuple(FORMATS)
@@ -23,6 +26,8 @@ SMALL_SCALES = {
     Scale.SIX_BIT_SIGNED: 6,
     Scale.SIX_BIT_HALVES: 12,
     Scale.FOUR_BIT_HALVES: 16,
+    Scale.ODD_NIBBLES: 4,
+    Scale.ODD_HALVES: 8,
 }
 """Bytes of the small scales of a block."""
 each = pytest.mark.parametrize("f", FORMATS.values(), ids=NAMES)
@@ -46,8 +51,16 @@ def test_the_parts_of_a_block_fill_it(f: Format) -> None:
         parts.append((f.high, f.block * f.high_bits // 8))
     if f.scales is not None:
         parts.append((f.scales, SMALL_SCALES[Scale(f.scale)]))
-    if f.scale == Scale.POWER_OF_TWO:
-        parts.append((f.d, 1))
+    if f.scale in (Scale.POWER_OF_TWO, Scale.E4M3_HALVES):
+        parts.append((f.d, 2 * f.groups if f.scale == Scale.E4M3_HALVES else 1))
+    if f.grid is not None:
+        n = GROUP // f.grid.width * (2 if f.grid.signs == Signs.IN_INDEX else 1)
+        parts = [p for p in parts if p[0] != f.q] + [(f.q + g * f.grid.step, n) for g in range(f.groups)]
+        if f.grid.signs != Signs.IN_INDEX:
+            parts += [(f.grid.sign_place + g * f.grid.sign_step, 4) for g in range(f.groups)]
+        if f.grid.high is not None:
+            assert GROUP // f.grid.width * f.grid.high_bits == 8
+            parts.append((f.grid.high, f.groups))
     used = [at + i for at, n in parts for i in range(n)]
     assert sorted(used) == list(range(f.block_bytes))
 
@@ -60,6 +73,20 @@ def test_integers_fit_the_contract(f: Format) -> None:
     else:
         with pytest.raises(ValueError, match="no integers"):
             _ = f.integers
+
+
+def test_the_tables_of_vectors_are_those_of_the_package() -> None:
+    assert (ROOT / "zinc_rt/formats/grids.py").read_text(encoding="utf-8") == written.module()
+    for name, packed in table.grids.PACKED.items():
+        theirs = gguf.quants._type_traits[gguf.GGMLQuantizationType[name]]
+        theirs.init_grid()
+        sizes = np.array(packed.words(), "<u4").view(np.uint8).reshape(packed.entries, packed.width)
+        assert (sizes == theirs.grid.reshape(theirs.grid_shape)).all()
+        grid = FORMATS[name].grid
+        assert grid is not None
+        assert (grid.width, grid.peak) == (packed.width, sizes.max())
+        assert sizes.min() > 0, "the kernels negate bytes that are not zero"
+        assert packed.entries == 256 << grid.index_bits
 
 
 def test_every_list_is_the_tables() -> None:
@@ -87,7 +114,7 @@ def test_pages_list_the_formats_of_the_table(page: str) -> None:
 
 def test_numerics_md_has_a_formula_for_every_quantised_format() -> None:
     text = (ROOT / "docs/numerics.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| ((?:I?Q|MX)[\w, ]+) \| `", text, re.M)
+    rows = re.findall(r"^\| ((?:I?Q|MX|NV)[\w, ]+) \| `", text, re.M)
     assert sorted(n for row in rows for n in row.split(", ")) == sorted(f.name for f in table.quantized())
 
 

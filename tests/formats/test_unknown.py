@@ -109,7 +109,9 @@ def test_records_that_no_block_can_have(kind: Kind, scale: Scale, fields: dict[s
 
 # -- no silent branch -------------------------------------------------------------------------------------------------
 
-KERNELS = sorted([*PACKAGE.glob("kernels/cpu/*.py"), *PACKAGE.glob("kernels/rdna/*.py"), PACKAGE / "formats/decode.py"])
+KERNELS = sorted(
+    [*PACKAGE.glob("kernels/cpu/*.py"), *PACKAGE.glob("kernels/rdna/*.py"), *PACKAGE.glob("formats/decode*.py")]
+)
 BRANCHED = ("kind", "scale", "high_bits")
 """Fields of a record that kernels choose code by."""
 

@@ -73,7 +73,7 @@ def test_dequantize_any_bytes(kind: GGMLType, data: st.DataObject) -> None:
 @quantised
 def test_dequantize_awkward_scales(kind: GGMLType) -> None:
     places = SCALES[kind]
-    if FORMATS[kind.name].scale == Scale.POWER_OF_TWO:
+    if FORMATS[kind.name].scale in (Scale.POWER_OF_TWO, Scale.E4M3_HALVES):
         raw = random_rows(kind, 0, n_rows=256, n_blocks=1)
         raw[:, FORMATS[kind.name].d] = np.arange(256)
         same_bits(blocks.dequantize(kind, raw), oracle(kind, raw))
@@ -127,6 +127,8 @@ def test_dequantize_of_more_than_one_chunk() -> None:
 def value_of(rows: blocks.QuantRows, row: int, group: int, element: int) -> float:
     """One element from the integer view by the formula of its format, in Python's own floats."""
     q, d = int(rows.ints[row, group, element]), float(rows.d[row, group])
+    if rows.last is not None and element >= 16:
+        d = float(rows.last[row, group])
     if rows.sc is None:
         return d * q + (0.0 if rows.m is None else float(rows.m[row, group]))
     place = (row, group, element // 16) if rows.sc.ndim == 3 else (row, group)
@@ -168,6 +170,12 @@ RANGES = {
     GGMLType.IQ4_XS: (-127, 113),
     GGMLType.Q3_K: (-4, 3),
     GGMLType.Q2_K: (0, 3),
+    GGMLType.NVFP4: (-12, 12),
+    GGMLType.IQ2_XXS: (-43, 43),
+    GGMLType.IQ2_XS: (-43, 43),
+    GGMLType.IQ2_S: (-43, 43),
+    GGMLType.IQ3_XXS: (-62, 62),
+    GGMLType.IQ3_S: (-15, 15),
 }
 SMALL_SCALES = {
     Scale.SIX_BIT: (0, 63),
@@ -175,6 +183,9 @@ SMALL_SCALES = {
     Scale.SIX_BIT_SIGNED: (-32, 31),
     Scale.SIX_BIT_HALVES: (-32, 31),
     Scale.FOUR_BIT_HALVES: (0, 15),
+    Scale.ODD_WORD: (1, 31),
+    Scale.ODD_NIBBLES: (1, 31),
+    Scale.ODD_HALVES: (1, 31),
 }
 """The least and the greatest of the integer scales; minima end where scales do."""
 
@@ -194,7 +205,8 @@ def test_unpack_types_shapes_and_ranges(kind: GGMLType) -> None:
     assert (rows.m is not None) == (f.minimum is not None)
     assert (rows.sc is not None) == (f.scale in SMALL_SCALES)
     assert (rows.mn is not None) == (f.scale in (Scale.SIX_BIT, Scale.FOUR_BIT_HALVES))
-    halves = f.scale in (Scale.INT8_HALVES, Scale.SIX_BIT_HALVES, Scale.FOUR_BIT_HALVES)
+    halves = f.scale in (Scale.INT8_HALVES, Scale.SIX_BIT_HALVES, Scale.FOUR_BIT_HALVES, Scale.ODD_HALVES)
+    assert (rows.last is not None) == (f.scale == Scale.E4M3_HALVES)
     for part in (rows.sc, rows.mn):
         if part is not None:
             assert part.dtype == np.int32

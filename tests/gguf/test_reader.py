@@ -67,19 +67,19 @@ def test_tensor_directory(small: Path) -> None:
         assert list(file.tensors.values()) == [
             TensorInfo("token_embd.weight", (3, 32), GGMLType.Q8_0, start, 102),
             TensorInfo("norm.weight", (5,), GGMLType.F32, start + 128, 20),
-            TensorInfo("future.weight", (2, 32), GGMLType.MXFP4, start + 160, 34),
+            TensorInfo("future.weight", (2, 32), GGMLType.Q4_0_4_4, start + 160, 36),
         ]
         for name, shape in (
             ("token_embd.weight", (3, 34)),
             ("norm.weight", (1, 20)),
-            ("future.weight", (2, 17)),
+            ("future.weight", (2, 18)),
         ):
             raw = file.raw(name)
             assert (raw.dtype, raw.shape) == (np.uint8, shape)
             assert not raw.flags.writeable
             at = file.tensors[name].offset
             assert raw.tobytes() == content[at : at + raw.nbytes]
-        with pytest.raises(UnsupportedTensorType, match=r"MXFP4 is not supported yet.*Q4_K"):
+        with pytest.raises(UnsupportedTensorType, match=r"Q4_0_4_4 is not supported yet.*Q4_K"):
             blocks.dequantize(file.tensor("future.weight").type, file.raw("future.weight"))
 
 

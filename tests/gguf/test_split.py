@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import gguf
 import numpy as np
 import pytest
 
 import zinc_rt
 from tests.cli.tiny import write_tiny_model
+from tests.gguf.parts import split
 from zinc_rt.gguf import GGMLType, GGUFError, GGUFFile, GGUFWriter, ValueType
 from zinc_rt.gguf.errors import (
     FileChanged,
@@ -25,27 +25,7 @@ from zinc_rt.gguf.errors import (
     TruncatedFile,
     WrongMetadataType,
 )
-
-
-def split(whole: Path, folder: Path, name: str = "tiny", per_part: int = 5) -> list[Path]:
-    """The model in parts of so many tensors."""
-    folder.mkdir(exist_ok=True)
-    with GGUFFile.open(whole) as file:
-        writer = gguf.GGUFWriter(folder / f"{name}.gguf", file.architecture, split_max_tensors=per_part)
-        for key, value in file.metadata.items():
-            if key == "general.architecture":
-                continue
-            if isinstance(value, (list, np.ndarray)):
-                writer.add_array(key, value if isinstance(value, list) else value.tolist())
-            else:
-                writer.add_key_value(key, value, gguf.GGUFValueType(int(file.metadata.info(key).type)))
-        for tensor in file.tensors.values():
-            writer.add_tensor(tensor.name, np.array(file.raw(tensor.name)).view("<f4").reshape(tensor.shape))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return sorted(folder.glob(f"{name}-*.gguf"))
+from zinc_rt.gguf.part import GGUFPart
 
 
 @pytest.fixture(scope="module")
@@ -93,11 +73,19 @@ def test_missing_tensors_are_named(opened: GGUFFile) -> None:
             ask("x")
 
 
-@pytest.mark.parametrize("kernels", ["native", "reference"])
-def test_a_split_model_runs_like_the_whole_one(kernels: str, whole: Path, parts: list[Path]) -> None:
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"device": "cpu", "kernels": "native", "threads": 1},
+        {"device": "cpu", "kernels": "reference"},
+        {"device": "emu"},
+    ],
+    ids=lambda how: how.get("kernels", "emu"),
+)
+def test_a_split_model_runs_like_the_whole_one(how: dict[str, Any], whole: Path, parts: list[Path]) -> None:
     texts = []
     for path in (whole, parts[0]):
-        with zinc_rt.load(path, device="cpu", kernels=kernels, threads=1) as model:
+        with zinc_rt.load(path, **how) as model:
             texts.append((model.generate("abc", max_tokens=8, temperature=0).token_ids, model.plan.total))
     assert texts[0] == texts[1]
 
@@ -160,8 +148,9 @@ def test_another_part_than_the_first(number: int, parts: list[Path]) -> None:
 
 
 def test_a_part_alone_can_be_asked_for(parts: list[Path]) -> None:
-    with GGUFFile.open_one(parts[1]) as file:
-        assert len(file.tensors) == 5
+    part = GGUFPart(parts[1])
+    assert len(part.tensors) == 5
+    part.close()
 
 
 @pytest.mark.parametrize("number", [2, 3])

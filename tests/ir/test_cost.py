@@ -59,19 +59,28 @@ def naive_rope(x: Sequence[Counted], rotated: int) -> None:
         a * sin + b * cos
 
 
-def naive_attention(q: Sequence[Counted], context: int) -> None:
+def naive_attention(
+    q: Sequence[Counted], context: int, value_dim: int | None = None, *, capped: bool = False, sink: bool = False
+) -> None:
+    n = len(q) if value_dim is None else value_dim
     best: Any = -math.inf
     scores = []
     for _ in range(context):
-        score = dot(q, numbers(len(q))) * Counted()
+        score: Any = dot(q, numbers(len(q))) * Counted()
+        if capped:
+            score = (score / Counted()).exp() * Counted()  # a hyperbolic tangent counts as one operation, too
         best = max(best, score)
         scores.append(score)
     total: Any = 0.0
-    out: list[Any] = [0.0] * len(q)
+    out: list[Any] = [0.0] * n
     for score in scores:
         p = (score - best).exp()
         total = total + p
-        out = [o + p * v for o, v in zip(out, numbers(len(q)), strict=True)]
+        out = [o + p * v for o, v in zip(out, numbers(n), strict=True)]
+    if sink:
+        top = max(best, Counted())
+        old, new = (best - top).exp(), (Counted() - top).exp()
+        total, out = total * old + new, [o * old for o in out]
     for o in out:
         o / total
 
@@ -139,6 +148,46 @@ def test_operations_are_those_of_naive_code(name: str, sizes: CostSizes) -> None
     assert node_cost(graph, node, sizes).operations == counted(graph, name, sizes)
 
 
+def attention_cost(sizes: CostSizes, *, latent: bool, **attrs: Any) -> Cost:
+    """Four heads over one key head of 24 elements, of which 8 turn or are no part of values; a sink a head."""
+    b = GraphBuilder("g")
+    positions, slots = (b.buffer(name, INPUT, I32, ["n_rows"]) for name in ("positions", "slots"))
+    where = [positions, slots, b.buffer("pages", INPUT, I32, ["n_slots", "max_pages"])]
+    k, rest = (
+        b.buffer(name, INPUT, F32, ["n_rows", n])
+        for name, n in (("k", 16 if latent else 24), ("v", 8 + 8 * (not latent)))
+    )
+    cache = b.buffer("k_cache", STATE, F16, ["n_pages", 16, 1, 24])
+    caches = [cache] if latent else [cache, b.buffer("v_cache", STATE, F16, ["n_pages", 16, 1, 16])]
+    widths = [64, 32] if latent else [96]
+    queries = [b.buffer(f"q{n}", INPUT, F32, ["n_rows", n]) for n in widths]
+    sizes_of = {"latent_dim": 16, "rope_dim": 8} if latent else {"head_dim": 24, "value_dim": 16}
+    b.node(Op.KV_WRITE, [k, rest, *where], caches, n_kv_heads=1, **sizes_of)
+    b.node(
+        Op.FLASH_ATTN, [*queries, *caches, *where, b.buffer("sinks", WEIGHT, F32, [4])],
+        [b.buffer("y", OUTPUT, F32, ["n_rows", 64])], n_heads=4, n_kv_heads=1, scale=1.0, **sizes_of, **attrs,
+    )  # fmt: skip
+    graph = b.build()
+    return node_cost(graph, graph.nodes[1], sizes)
+
+
+@pytest.mark.parametrize("latent", [False, True])
+def test_attention_with_windows_caps_and_sinks(latent: bool) -> None:
+    """Keys and values that the window hides are neither read nor worked on."""
+    sizes = CostSizes(n_rows=3, context=100)
+    cost = attention_cost(sizes, latent=latent, window=20, softcap=30.0)
+    Counted.count = 0
+    for _ in range(3 * 4):
+        naive_attention(numbers(24), 20, 16, capped=True, sink=True)
+    assert cost.operations == Counted.count
+    # Queries, positions, slots, sinks; 20 positions of 24 and 16 elements (latent: of 24), on two pages.
+    position = 24 * 2 if latent else 40 * 2
+    assert cost.bytes_read == 3 * 96 * 4 + 2 * 3 * 4 + 4 * 4 + 3 * (20 * position + 2 * 4)
+    assert attention_cost(sizes, latent=latent, window=500, softcap=30.0) == attention_cost(
+        sizes, latent=latent, softcap=30.0
+    )
+
+
 def bytes_of(name: str, sizes: CostSizes) -> tuple[int, int]:
     graph = dense()
     cost = node_cost(graph, next(n for n in graph.nodes if n.name == name), sizes)
@@ -193,6 +242,81 @@ def test_totals_are_the_sums() -> None:
     assert cost.bytes_by_kind[STATE] == 2 * 2 * 3 * 3 * 16 * 2 * 32 * 2
     assert cost.bytes_by_kind[OUTPUT] == 50 * 4 + 4
     assert set(cost.bytes_by_kind) == set(BufferKind)
+
+
+def naive_unit(x: Sequence[Counted]) -> list[Any]:
+    scale = 1.0 / (dot(x, x) + 1e-6).sqrt()
+    return [value * scale for value in x]
+
+
+def naive_silu(x: Any) -> Any:
+    return x / (1.0 + x.exp())
+
+
+def naive_delta_net(n_k: int, n_v: int, d: int) -> None:
+    for _ in range(n_k):
+        [value * Counted() for value in naive_unit(numbers(d))]
+        naive_unit(numbers(d))
+    for _ in range(n_v):
+        # The logarithm of a softplus counts like an exponential.
+        decay = ((1.0 + (Counted() + Counted()).exp()).exp() * Counted()).exp()
+        strength = 1.0 / (1.0 + Counted().exp())
+        state = [[decay * s for s in numbers(d)] for _ in range(d)]
+        change = [strength * (Counted() - dot([line[v] for line in state], numbers(d))) for v in range(d)]
+        state = [[s + Counted() * c for s, c in zip(line, change, strict=True)] for line in state]
+        for v in range(d):
+            dot([line[v] for line in state], numbers(d))
+
+
+@pytest.mark.parametrize("n_slots", [1, 4])
+def test_recurrent_layers(n_slots: int) -> None:
+    n_k, n_v, d, taps, rows = 2, 4, 8, 4, 3
+    b = GraphBuilder("g")
+    width = (2 * n_k + n_v) * d
+    x, z, alpha, beta = (b.buffer(f"x{i}", INPUT, F32, ["n_rows", n]) for i, n in enumerate((width, n_v * d, n_v, n_v)))
+    where = [b.buffer(name, INPUT, I32, ["n_rows"]) for name in ("positions", "slots")]
+    kept = [
+        b.buffer(f"s{i}", STATE, F32, shape)
+        for i, shape in enumerate((["n_slots", taps - 1, width], ["n_slots", n_v, d, d]))
+    ]
+    u, o = b.buffer("u", TEMP, F32, ["n_rows", width]), b.buffer("o", TEMP, F32, ["n_rows", n_v * d])
+    w, a, dt, norm = (b.buffer(f"w{i}", WEIGHT, F32, s) for i, s in enumerate(([width, taps], [n_v], [n_v], [d])))
+    b.node(Op.SSM_CONV1D, [x, w, kept[0], *where], [u, kept[0]])
+    b.node(
+        Op.SSM_DELTA_NET, [u, alpha, beta, a, dt, kept[1], *where], [o, kept[1]],
+        n_k_heads=n_k, n_v_heads=n_v, head_dim=d, eps=1e-6, pairing="block",
+    )  # fmt: skip
+    y = b.buffer("y", OUTPUT, F32, ["n_rows", n_v * d])
+    b.node(Op.SSM_GATED_NORM, [o, z, norm], [y], eps=1e-6, n_heads=n_v, head_dim=d)
+    conv, delta, gated = graph_cost(b.build(), CostSizes(n_rows=rows, n_slots=n_slots)).nodes
+    sequences = min(rows, n_slots)
+
+    def counting(work: Any) -> int:
+        Counted.count = 0
+        for _ in range(rows):
+            work()
+        return Counted.count
+
+    def naive_conv() -> None:
+        for _ in range(width):
+            naive_silu(dot(numbers(taps), numbers(taps)))
+
+    def naive_gated_norm() -> None:
+        for _ in range(n_v):
+            naive_norm(numbers(d), numbers(d))
+            [naive_silu(value) * Counted() for value in numbers(d)]
+
+    assert conv.operations == counting(naive_conv)
+    assert delta.operations == counting(lambda: naive_delta_net(n_k, n_v, d))
+    assert gated.operations == counting(naive_gated_norm)
+    state = 4 * sequences * (taps - 1) * width
+    assert (conv.bytes_read, conv.bytes_written) == (
+        4 * (rows * (width + 2) + width * taps) + state,
+        4 * rows * width + state,
+    )
+    state = 4 * sequences * n_v * d * d
+    assert delta.bytes_read == 4 * (rows * (width + 2 * n_v + 2) + 2 * n_v) + state
+    assert delta.bytes_written == 4 * rows * n_v * d + state
 
 
 def test_operations_without_a_formula_are_named_not_guessed() -> None:

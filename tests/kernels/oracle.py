@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import gguf
 import numpy as np
 
 from tests.kernels.exact import add, div, exp, fma, maximum, mul, sqrt, sub
@@ -82,6 +84,7 @@ class Group:
     m: float = 0.0
     sc: tuple[int, ...] = ()
     mn: int | tuple[int, int] = 0
+    last: float | None = None
 
 
 def _half(raw: bytes, at: int) -> float:
@@ -148,8 +151,76 @@ def _small_groups(kind: GGMLType, b: bytes) -> list[Group]:
     return groups
 
 
+def _e4m3(byte: int) -> float:
+    """A float of 4 and 3 bits, bias 7."""
+    exponent, mantissa = byte >> 3 & 15, byte & 7
+    if byte == 0x7F:
+        return 0.0
+    return mantissa * 2.0**-9 if exponent == 0 else (1 + mantissa / 8) * 2.0 ** (exponent - 7)
+
+
+def _nv_groups(b: bytes) -> list[Group]:
+    groups = []
+    for g in range(2):
+        ints = []
+        for k in (2 * g, 2 * g + 1):
+            part = b[4 + 8 * k :][:8]
+            ints += [E2M1[x & 15] for x in part] + [E2M1[x >> 4] for x in part]
+        groups.append(Group(ints, _e4m3(b[2 * g]) / 2, last=_e4m3(b[2 * g + 1]) / 2))
+    return groups
+
+
+@functools.cache
+def _vectors(name: str) -> list[list[int]]:
+    """The table of a format, from the `gguf` package."""
+    table = gguf.quants._type_traits[gguf.GGMLQuantizationType[name]]
+    table.init_grid()
+    return table.grid.reshape(table.grid_shape).astype(int).tolist()
+
+
+def _even(seven: int) -> list[int]:
+    """+1 and -1 for seven bits and one that makes the number of minuses even."""
+    bits = [seven >> i & 1 for i in range(7)]
+    return [1 - 2 * x for x in [*bits, sum(bits) % 2]]
+
+
+def _grid_groups(kind: GGMLType, b: bytes) -> list[Group]:
+    """Blocks of indices of vectors."""
+    t, vectors, groups = GGMLType, _vectors(kind.name), []
+    for g in range(8):
+        bytes_at = {t.IQ2_S: 34, t.IQ3_S: 74}.get(kind)
+        plain = [] if bytes_at is None else [1 - 2 * _bit(b[bytes_at + 4 * g :], i) for i in range(32)]
+        if kind is t.IQ2_XXS:
+            part = b[2 + 8 * g :][:8]
+            word = int.from_bytes(part[4:], "little")
+            indices, signs = list(part[:4]), [s for k in range(4) for s in _even(word >> 7 * k & 127)]
+            scales, unit = (2 * (word >> 28) + 1,), 8
+        elif kind is t.IQ2_XS:
+            pairs = [int.from_bytes(b[2 + 2 * (4 * g + k) :][:2], "little") for k in range(4)]
+            indices, signs = [v % 512 for v in pairs], [s for v in pairs for s in _even(v // 512)]
+            scales, unit = (2 * (b[66 + g] & 15) + 1, 2 * (b[66 + g] >> 4) + 1), 8
+        elif kind is t.IQ2_S:
+            indices = [b[2 + 4 * g + k] + 256 * (b[66 + g] >> 2 * k & 3) for k in range(4)]
+            signs, scales, unit = plain, (2 * (b[74 + g] & 15) + 1, 2 * (b[74 + g] >> 4) + 1), 8
+        elif kind is t.IQ3_XXS:
+            word = int.from_bytes(b[66 + 4 * g :][:4], "little")
+            indices, signs = list(b[2 + 8 * g :][:8]), [s for k in range(4) for s in _even(word >> 7 * k & 127)]
+            scales, unit = (2 * (word >> 28) + 1,), 4
+        else:
+            assert kind is t.IQ3_S
+            indices = [b[2 + 8 * g + k] + 256 * (b[66 + g] >> k & 1) for k in range(8)]
+            signs, scales, unit = plain, (2 * (b[106 + g // 2] >> 4 * (g % 2) & 15) + 1,), 1
+        sizes = [size for i in indices for size in vectors[i]]
+        groups.append(Group([a * s for a, s in zip(sizes, signs, strict=True)], _half(b, 0) / unit, sc=scales))
+    return groups
+
+
 def _block_groups(kind: GGMLType, b: bytes) -> list[Group]:
     t = GGMLType
+    if kind is t.NVFP4:
+        return _nv_groups(b)
+    if kind.name.startswith(("IQ2", "IQ3")):
+        return _grid_groups(kind, b)
     if kind in (t.IQ4_NL, t.MXFP4, t.IQ4_XS, t.Q3_K, t.Q2_K):
         return _small_groups(kind, b)
     if kind is t.Q8_0:
@@ -202,11 +273,14 @@ def group_value(kind: GGMLType, w: Group, d_x: float, q: list[int]) -> float:
     t = GGMLType
     if kind in (t.Q8_0, t.Q4_0, t.Q5_0, t.IQ4_NL, t.MXFP4):
         return mul(scale, float(isum))
-    if kind is t.IQ4_XS:
+    if w.last is not None:
+        first, last = float(sum(products[:16])), float(sum(products[16:]))
+        return add(mul(scale, first), mul(mul(w.last, d_x), last))
+    if kind in (t.IQ4_XS, t.IQ2_XXS, t.IQ3_XXS, t.IQ3_S):
         return mul(scale, float(w.sc[0] * isum))
     if kind in (GGMLType.Q4_1, GGMLType.Q5_1):
         return add(mul(scale, float(isum)), mul(mul(w.m, d_x), float(s)))
-    if kind in (t.Q6_K, t.Q3_K):
+    if kind in (t.Q6_K, t.Q3_K, t.IQ2_XS, t.IQ2_S):
         return mul(scale, float(w.sc[0] * sum(products[:16]) + w.sc[1] * sum(products[16:])))
     if isinstance(w.mn, tuple):
         value = mul(scale, float(w.sc[0] * sum(products[:16]) + w.sc[1] * sum(products[16:])))

@@ -34,7 +34,7 @@ def lengths(kind: GGMLType) -> list[int]:
     """Row lengths about the 32 lanes' first and second round: 1024 elements are one round."""
     if kind.block_size == 256:
         return [256, 512, 1024, 1280, 1536]
-    return [32, 64, 96, 480, 992, 1024, 1056, 1536]
+    return [n for n in (32, 64, 96, 480, 992, 1024, 1056, 1536, 64 * 17) if n % kind.block_size == 0]
 
 
 def check_quantised(kind: GGMLType, raw: np.ndarray, x: np.ndarray) -> None:
@@ -159,7 +159,8 @@ def absolute_terms(kind: GGMLType, raw: np.ndarray, q: np.ndarray, d_x: np.ndarr
             if w.sc:
                 scales = np.abs(np.repeat(w.sc, 32 // len(w.sc))).astype(np.float64)
             low = abs(w.m) * (np.repeat(w.mn, 16) if isinstance(w.mn, tuple) else w.mn if w.mn else 1)
-            out[:, j] += d_x[:, g] * (np.abs(q[:, g]) @ (abs(w.d) * scales * ints + low))
+            d = w.d if w.last is None else np.repeat([w.d, w.last], 16)
+            out[:, j] += d_x[:, g] * (np.abs(q[:, g]) @ (np.abs(d) * scales * ints + low))
     return out
 
 

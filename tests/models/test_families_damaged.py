@@ -123,7 +123,7 @@ OWN_OUTPUT = ("gpt-oss", "olmo2")  # others take the embedding where a file has 
 
 def needed(case: Case) -> list[str]:
     """The tensors of the last block, and of the model, that a file cannot do without."""
-    last = max(int(tensor.split(".")[1]) for tensor in case.shapes if tensor.startswith("blk."))
+    last = int(case.keys["block_count"]) - int(case.keys.get("nextn_predict_layers", 0)) - 1
     shown = [t for t in case.shapes if not t.startswith("blk.") or t.startswith(f"blk.{last}.")]
     optional = NOT_NEEDED + ("output.weight",) * (case.architecture not in OWN_OUTPUT)
     return [t for t in shown if ".bias" not in t and t.removeprefix(f"blk.{last}.") not in optional]
@@ -137,3 +137,73 @@ def test_without_a_tensor(name: str, tmp_path: Path) -> None:
         shapes = {k: v for k, v in case.shapes.items() if k != tensor}
         write_case(tmp_path / "less.gguf", replace(case, shapes=shapes))
         assert opens(tmp_path / "less.gguf") != "runs", tensor
+
+
+NAN = math.nan
+REFUSED: list[tuple[str, dict[str, Any]]] = [
+    ("qwen3moe", {"expert_used_count": 9}),
+    ("qwen3moe", {"expert_used_count": 0}),
+    ("qwen3moe", {"expert_count": 1 << 20}),
+    ("qwen2moe", {"expert_shared_feed_forward_length": 64}),
+    ("qwen35", {"full_attention_interval": 0}),
+    ("qwen35", {"full_attention_interval": 2}),
+    ("qwen35", {"ssm.time_step_rank": 5}),
+    ("qwen35", {"ssm.group_count": 0}),
+    ("qwen35", {"ssm.inner_size": 96}),
+    ("qwen35", {"ssm.conv_kernel": 0}),
+    ("qwen35", {"ssm.conv_kernel": 5}),
+    ("qwen35-mtp", {"nextn_predict_layers": 4}),
+    ("qwen35-mtp", {"nextn_predict_layers": 5}),
+    ("granite", {"logit_scale": 0.0}),
+    ("granite", {"logit_scale": NAN}),
+    ("granite", {"residual_scale": NAN}),
+    ("granite", {"embedding_scale": math.inf}),
+    ("granite", {"attention.scale": NAN}),
+    ("granitemoe", {"expert_used_count": 9}),
+    ("mistral3", {"attention.temperature_scale": NAN}),
+    ("mistral3", {"rope.scaling.original_context_length": 0}),
+    ("mistral3", {"rope.scaling.yarn_log_multiplier": NAN}),
+    ("olmo3", {"attention.sliding_window": -1}),
+    ("glm4moe", {"expert_gating_func": 9}),
+    ("glm4moe", {"expert_weights_scale": NAN}),
+    ("gemma3", {"attention.sliding_window": -1}),
+    ("gemma3", {"attention.sliding_window": "wide"}),
+    ("gemma3-scaled-cap", {"final_logit_softcapping": NAN}),
+    ("gemma3-scaled-cap", {"final_logit_softcapping": -8.0}),
+    ("gemma4", {"attention.sliding_window_pattern": [True, False]}),
+    ("gemma4", {"attention.sliding_window_pattern": [True] * 7 + [False]}),
+    ("gemma4", {"attention.shared_kv_layers": 8}),
+    ("gemma4", {"attention.shared_kv_layers": 7}),
+    ("gemma4", {"attention.shared_kv_layers": 9}),
+    ("gemma4", {"feed_forward_length": [96] * 8}),
+    ("gemma4", {"feed_forward_length": [96] * 7}),
+    ("gemma4", {"embedding_length_per_layer_input": 0}),
+    ("gemma4", {"embedding_length_per_layer_input": 16}),
+    ("gemma4-experts", {"attention.head_count_kv": [2, 2]}),
+    ("gemma4-experts", {"attention.head_count_kv": [2, 0, 1]}),
+    ("gpt-oss", {"expert_used_count": 9}),
+    ("gpt-oss", {"attention.sliding_window": -1}),
+    ("lfm2", {"attention.head_count_kv": [0, 2, 0]}),
+    ("lfm2", {"attention.head_count_kv": [2, 2, 0, 2]}),
+    ("lfm2", {"shortconv.l_cache": 0}),
+    ("lfm2", {"shortconv.l_cache": 4}),
+    ("lfm2moe", {"leading_dense_block_count": 1}),
+    ("lfm2moe", {"expert_gating_func": 7}),
+    ("deepseek2", {"attention.kv_lora_rank": 0}),
+    ("deepseek2", {"attention.key_length_mla": 16}),
+    ("deepseek2", {"rope.dimension_count": 64}),
+    ("deepseek2", {"expert_weights_scale": NAN}),
+    ("deepseek2-groups", {"expert_group_count": 5}),
+    ("deepseek2-groups", {"expert_group_used_count": 5}),
+    ("deepseek2-groups", {"expert_group_used_count": 0}),
+    ("deepseek2-yarn", {"rope.scaling.factor": 0.0}),
+]
+"""Keys that a model does not survive, or whose answers would be others' than the file's."""
+
+
+@pytest.mark.parametrize(("name", "keys"), REFUSED, ids=lambda v: v if isinstance(v, str) else str(v))
+def test_refused(name: str, keys: dict[str, Any], tmp_path: Path) -> None:
+    case = CASES[name]
+    assert all(case.keys[key] != value for key, value in keys.items() if key in case.keys)
+    write_case(tmp_path / "model.gguf", replace(case, keys={**case.keys, **keys}))
+    assert opens(tmp_path / "model.gguf") != "runs"

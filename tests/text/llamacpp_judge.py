@@ -7,6 +7,7 @@ The wheel is not among the test dependencies. With it installed, `python -m pyte
 from __future__ import annotations
 
 import http.client
+import importlib
 import json
 import tempfile
 import zlib
@@ -74,8 +75,7 @@ class Judge:
 @contextmanager
 def judge(path: Path, tokenizer: Mapping[str, Any]) -> Iterator[Judge]:
     """llama.cpp over this tokenizer; `path` is where its model is written. Needs the package `xllamacpp`."""
-    import xllamacpp
-
+    xllamacpp = importlib.import_module("xllamacpp")
     write_model(path, tokenizer)
     params = xllamacpp.CommonParams()
     params.model.path = str(path)

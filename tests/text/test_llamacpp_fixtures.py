@@ -28,7 +28,7 @@ def write(folder: Path, name: str, metadata: dict[str, Any], ids: list[list[int]
 def folder(tmp_path: Path) -> Path:
     write(tmp_path, "qwen2", bpe_metadata("qwen2"), recorded()["bpe"]["ids"]["qwen2"]["plain"])
     write(tmp_path, "spm", spm_metadata(), recorded()["spm"]["ids"]["prefix"]["plain"])
-    write(tmp_path, "bert", bpe_metadata(model="bert"), [[] for _ in recorded()["texts"]])
+    write(tmp_path, "bird", bpe_metadata(model="rwkv"), [[] for _ in recorded()["texts"]])
     return tmp_path
 
 
@@ -36,7 +36,7 @@ def test_a_folder_that_agrees(folder: Path, capsys: pytest.CaptureFixture[str]) 
     assert main(str(folder)) == 0
     cases = len(recorded()["texts"])
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("bert: not supported: tokenizer.ggml.model: unknown tokenizer 'bert'")
+    assert lines[0].startswith("bird: not supported: tokenizer.ggml.model: unknown tokenizer 'rwkv'")
     assert lines[1:] == [f"qwen2: {cases} of {cases} cases agree", f"spm: {cases} of {cases} cases agree"]
 
 

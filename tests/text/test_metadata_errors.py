@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.text.vocabularies import KEY, bpe_metadata, recorded, spm_metadata
+from tests.text.vocabularies import KEY, bpe_metadata, gemma4_metadata, recorded, spm_metadata
 from zinc_rt.errors import ZincError
 from zinc_rt.text import Tokenizer, TokenizerError, UnsupportedTokenizer
+from zinc_rt.text.pretokenizers import PRE_TOKENIZERS
 
 N = len(recorded()["bpe"]["tokens"])
 TOKENS: list[str] = recorded()["bpe"]["tokens"]
@@ -76,12 +78,12 @@ def test_merges_are_reported_at_the_first_encoding(merge: str, says: str) -> Non
     assert (caught.value.key, caught.value.value) == (KEY + "merges", merge)
 
 
-@pytest.mark.parametrize("kind", ["bert", "t5", "rwkv", "plamo2", "no_vocab", ""])
+@pytest.mark.parametrize("kind", ["rwkv", "plamo2", "no_vocab", ""])
 def test_other_tokenizers_are_named_with_what_is_supported(kind: str) -> None:
     with pytest.raises(UnsupportedTokenizer, match=f"unknown tokenizer '{kind}'$") as caught:
         Tokenizer.from_metadata(bpe_metadata(model=kind))
     assert caught.value.value == kind
-    assert caught.value.advice == "what would run: a model with a tokenizer of kind gpt2, llama, gemma4"
+    assert caught.value.advice == "what would run: a model with a tokenizer of kind gpt2, llama, gemma4, t5, bert"
 
 
 def test_an_unknown_pre_tokenizer_is_named_with_what_is_supported() -> None:
@@ -113,14 +115,26 @@ _junk = (
 )  # fmt: skip
 _keys = st.sampled_from(
     ["model", "pre", "tokens", "token_type", "scores", "merges", "bos_token_id", "eos_token_id", "eot_token_id",
-     "unknown_token_id", "add_bos_token", "add_eos_token", "add_space_prefix", "remove_extra_whitespaces"]
+     "unknown_token_id", "add_bos_token", "add_eos_token", "add_space_prefix", "remove_extra_whitespaces",
+     "precompiled_charsmap", "normalizer.lowercase", "normalizer.strip_accents", "seperator_token_id", "cls_token_id"]
 )  # fmt: skip
 
 
-@given(junk=st.dictionaries(_keys, _junk, min_size=1, max_size=3), spm=st.booleans())
-@settings(max_examples=150, deadline=None)
-def test_nonsense_never_raises_anything_else(junk: dict[str, Any], spm: bool) -> None:
-    metadata = spm_metadata() if spm else bpe_metadata()
+_makers = st.sampled_from(
+    [
+        spm_metadata,
+        bpe_metadata,
+        gemma4_metadata,
+        partial(spm_metadata, model="t5"),
+        partial(spm_metadata, model="bert"),
+    ]
+)
+
+
+@given(junk=st.dictionaries(_keys, _junk, min_size=1, max_size=3), make=_makers, pre=st.sampled_from([*PRE_TOKENIZERS]))
+@settings(max_examples=250, deadline=None)
+def test_nonsense_never_raises_anything_else(junk: dict[str, Any], make: Any, pre: str) -> None:
+    metadata = make(pre=pre)
     metadata |= {KEY + name: value for name, value in junk.items()}
     try:
         tokenizer = Tokenizer.from_metadata(metadata)

@@ -263,6 +263,16 @@ def test_parts_of_an_answer_do_not_end_it() -> None:
     assert with_tokens({"<|end|>": CONTROL, "<|call|>": CONTROL}).stop_ids == {256, 257}
 
 
+def test_the_end_of_crossed_out_html_is_no_end_of_text() -> None:
+    """Vocabularies with tokens of HTML have "</s>" among them: Gemma's, Qwen's."""
+    gemma = with_tokens({"</s>": NORMAL, "<end_of_turn>": CONTROL, "<eos>": CONTROL})
+    assert gemma.stop_ids == {257, 258}
+    assert not gemma.is_special(256)
+    assert with_tokens({"</s>": CONTROL}).stop_ids == {256}
+    assert with_tokens({"</s>": NORMAL}, eos_token_id=256).stop_ids == {256}
+    assert with_tokens({"</s>": CONTROL, "<|tool_response>": CONTROL}).stop_ids == {257}
+
+
 def test_token_lookups() -> None:
     tokenizer = bpe()
     assert tokenizer.n_vocab == len(recorded()["bpe"]["tokens"])

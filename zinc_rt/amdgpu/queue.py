@@ -144,7 +144,7 @@ class GpuQueue:
             )
         return self.load_code(
             kernel.name,
-            kernel.code[: kernel.size],
+            kernel.code[: kernel.size + kernel.constants],
             rsrc1=kernel.rsrc1,
             rsrc2=kernel.rsrc2,
             rsrc3=kernel.rsrc3,

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from zinc_rt.cli import options as o
+from zinc_rt.cli.answer import AnswerScreen
 from zinc_rt.cli.conversation import Conversation
 from zinc_rt.cli.session import INTERRUPTED, Reply, chat_ids, open_model, prepare_chat, stream_answer
 from zinc_rt.cli.terminal import is_terminal, one_line, say, write
@@ -68,7 +69,8 @@ def chat(
 
     The model's own chat template is used; /help inside lists the commands. With standard input from a pipe each
     line is a message, and standard output gets the answers alone. When the context is full, the oldest turns
-    are dropped, with a notice.
+    are dropped, with a notice. Where a model marks its reasoning and its tool calls (gpt-oss), the answer is what is
+    left; a dialogue shows the reasoning dimmed.
     """
     params = o.sampling_params(
         max_tokens=max_tokens,
@@ -198,10 +200,12 @@ class Chat:
                 f"{talk.dropped} of {len(talk.messages)} messages",
                 style="yellow",
             )
-        self._last = stream_answer(self.model, ids, self.params, write)
-        if not self._last.text.endswith("\n"):
+        screen = AnswerScreen(self.model.tokenizer, reasoning=self.interactive)
+        self._last = stream_answer(self.model, ids, self.params, screen.put)
+        screen.finish()
+        if not screen.text.endswith("\n"):
             write("\n")
-        talk.answer(self._last.text)
+        talk.answer(screen.text)
         if self._last.finish_reason == "context":
             say("zinc: the context is full, the answer was cut; /reset, or a larger -c", style="yellow")
         if self.interactive:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from zinc_rt.formats import grids
 from zinc_rt.numerics import GROUP
 
 
@@ -38,6 +39,10 @@ class Kind(StrEnum):
     """64 bytes for each four groups: low halves of byte 32k + e for group k, high ones for group k + 2. Two more bits:
     bits 2k and 2k + 1 of byte e of 32, again for each four groups.
     """
+    EIGHTS = "eights"
+    """8 bytes for each 16 elements: the first 8 in low halves, the last 8 in high ones."""
+    GRID = "grid"
+    """Indices of a table of vectors and signs; `Format.grid` says where."""
     QUARTERS = "quarters"
     """32 bytes for each four groups: bits 2k and 2k + 1 of byte e for group k. A third bit: bit g of byte e of 32."""
 
@@ -61,6 +66,62 @@ class Scale(StrEnum):
     FOUR_BIT_HALVES = "four bit halves"
     """A byte at `Format.scales` for each 16 elements: sc in its low half, mn in its high: d * sc * q - dmin * mn."""
 
+    E4M3_HALVES = "e4m3 halves"
+    """A byte at `Format.d` for each 16 elements, a float of 4 and 3 bits without a sign: half of it times q."""
+    ODD_WORD = "odd word"
+    """d * unit * (2 s + 1) * q, with s the upper 4 bits of the group's word of signs."""
+    ODD_NIBBLES = "odd nibbles"
+    """The same, with s a nibble at `Format.scales` for each group."""
+    ODD_HALVES = "odd halves"
+    """The same, with s a nibble at `Format.scales` for each 16 elements."""
+
+
+class Signs(StrEnum):
+    """How a grid's signs are stored. Of seven bits the eighth makes the number of ones even."""
+
+    WORDS = "words"
+    """A word for each group: seven bits for each 8 elements, and 4 bits of scale on top."""
+    IN_INDEX = "in index"
+    """The upper seven of 16 bits, whose lower nine are the index of 8 elements."""
+    BYTES = "bytes"
+    """A bit for each element."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Indices of a table of vectors. Places are bytes from the block's beginning.
+
+    table: its name in `zinc_rt.formats.grids`. width: elements of a vector, 8 or 4. peak: the largest size in it.
+    step: bytes from the indices of a group to the next group's, which begin at `Format.q`.
+    signs, sign_place, sign_step: how signs lie, where they begin, bytes from one group to the next.
+    high: where a byte for each group has the bits above the low eight of its indices: `high_bits` for each.
+    """
+
+    table: str
+    width: int
+    peak: int
+    step: int
+    signs: str
+    sign_place: int = 0
+    sign_step: int = 0
+    high: int | None = None
+    high_bits: int = 0
+
+    @property
+    def index_bits(self) -> int:
+        """Bits of an index above the low eight, wherever they are stored."""
+        return 1 if self.signs == Signs.IN_INDEX else self.high_bits
+
+    @property
+    def words(self) -> tuple[int, ...]:
+        """The table: sizes of four elements in a word, width / 4 words for each vector."""
+        return grids.words(self.table)
+
+    @property
+    def lines(self) -> int:
+        """Words that hold the low bytes of a group's indices."""
+        return GROUP // self.width // 4
+
 
 SUPER_GROUPS: Final = 8
 """Groups of a super-block."""
@@ -71,8 +132,18 @@ _LARGEST_SCALE: Final[dict[str, int]] = {
     Scale.SIX_BIT_SIGNED: 32,
     Scale.SIX_BIT_HALVES: 32,
     Scale.FOUR_BIT_HALVES: 15,
+    Scale.ODD_WORD: 31,
+    Scale.ODD_NIBBLES: 31,
+    Scale.ODD_HALVES: 31,
 }
-HALF_SCALES: Final = (Scale.INT8_HALVES, Scale.SIX_BIT_HALVES, Scale.FOUR_BIT_HALVES)
+ODD_SCALES: Final = (Scale.ODD_WORD, Scale.ODD_NIBBLES, Scale.ODD_HALVES)
+HALF_SCALES: Final = (
+    Scale.INT8_HALVES,
+    Scale.SIX_BIT_HALVES,
+    Scale.FOUR_BIT_HALVES,
+    Scale.E4M3_HALVES,
+    Scale.ODD_HALVES,
+)
 """Scales of 16 elements: the halves of a group have sums of their own."""
 WITH_MINIMA: Final = (Scale.SIX_BIT, Scale.FOUR_BIT_HALVES)
 _FACTORS: Final[dict[str, int]] = {
@@ -82,12 +153,18 @@ _FACTORS: Final[dict[str, int]] = {
     Scale.SIX_BIT_SIGNED: 2,
     Scale.SIX_BIT_HALVES: 3,
     Scale.FOUR_BIT_HALVES: 6,
+    Scale.E4M3_HALVES: 2,
+    Scale.ODD_WORD: 2,
+    Scale.ODD_NIBBLES: 2,
+    Scale.ODD_HALVES: 3,
 }
 NIBBLE_KINDS: Final = (Kind.NIBBLES, Kind.PAIRS, Kind.HALVES)
 """Kinds that keep the four low bits of two integers in a byte."""
+CODED_KINDS: Final = (*NIBBLE_KINDS, Kind.EIGHTS)
+"""Kinds of four bits, which may be indices of a codebook."""
 CODEBOOK: Final = 16
 """Entries of a codebook: four bits choose one."""
-_LOW_BITS: Final[dict[str, int]] = {**dict.fromkeys(NIBBLE_KINDS, 4), Kind.QUARTERS: 2}
+_LOW_BITS: Final[dict[str, int]] = {**dict.fromkeys(CODED_KINDS, 4), Kind.QUARTERS: 2}
 _NARROW: Final = (-16, 47)
 """Integers that six bits hold once 16 is added."""
 
@@ -99,7 +176,9 @@ class Format:
     name: as in `GGMLType`. block, block_bytes: elements and bytes of a block.
     kind, q, high, high_bits: the integers' low bits and the bits above them.
     offset: what is subtracted from an integer. codebook: what it stands for, where that is no number of its own.
-    scale, d, scales, minimum: what it is multiplied with, and what is added then.
+    grid: where indices and signs lie, for kind GRID.
+    scale, d, scales, minimum: what it is multiplied with, and what is added then. unit: a power of two that d is
+        multiplied with first.
     """
 
     name: str
@@ -115,6 +194,8 @@ class Format:
     d: int = 0
     scales: int | None = None
     minimum: int | None = None
+    grid: Grid | None = None
+    unit: float = 1.0
     groups: int = field(init=False)
     """Groups of a block; 0 for plain numbers, which need no whole groups."""
 
@@ -132,7 +213,8 @@ class Format:
         low, high = self.integers if self.quantized else (0, 0)
         yield low < -128 or high > 127, f"integers from {low} to {high} do not fit a byte with a sign"
         yield bool(self.codebook) and self.offset != 0, "a codebook has no offset"
-        small = self.scale in _LARGEST_SCALE
+        yield (self.kind == Kind.GRID) != (self.grid is not None), "a grid and its kind belong together"
+        small = self.scale in _LARGEST_SCALE and self.scale != Scale.ODD_WORD
         yield small != (self.scales is not None), f"the place of small scales goes with their kind, not {self.scale!s}"
         yield small and self.groups != SUPER_GROUPS, f"small scales are those of {SUPER_GROUPS} groups"
         yield self.scale in WITH_MINIMA and self.minimum is None, f"scales of kind {self.scale!s} come with minima"
@@ -159,7 +241,7 @@ class Format:
     @property
     def halves(self) -> tuple[int, ...]:
         """Where the float16 numbers of a block lie."""
-        if self.scale in (Scale.NONE, Scale.POWER_OF_TWO):
+        if self.scale in (Scale.NONE, Scale.POWER_OF_TWO, Scale.E4M3_HALVES):
             return ()
         return (self.d,) if self.minimum is None else (self.d, self.minimum)
 
@@ -181,7 +263,7 @@ class Format:
     @property
     def wide(self) -> bool:
         """Whether an integer needs a whole byte, also when it is made unsigned."""
-        return self.kind == Kind.BYTES or bool(self.codebook and not self._narrow)
+        return self.kind in (Kind.BYTES, Kind.GRID) or bool(self.codebook and not self._narrow)
 
     @property
     def bias(self) -> int:
@@ -201,6 +283,8 @@ class Format:
             raise ValueError(f"{self.name} has no integers")
         if self.codebook:
             return min(self.codebook), max(self.codebook)
+        if self.grid is not None:
+            return -self.grid.peak, self.grid.peak
         if self.kind == Kind.BYTES:
             return -128 - self.offset, 127 - self.offset
         low_bits = _LOW_BITS.get(self.kind, 4)
@@ -234,6 +318,45 @@ _RECORDS: Final = (
     Format("IQ4_XS", 256, 136, Kind.NIBBLES, Scale.SIX_BIT_SIGNED, q=8, scales=2, codebook=_NON_LINEAR),
     Format("Q3_K", 256, 110, Kind.QUARTERS, Scale.SIX_BIT_HALVES, 32, high=0, high_bits=1, offset=4, d=108, scales=96),
     Format("Q2_K", 256, 84, Kind.QUARTERS, Scale.FOUR_BIT_HALVES, q=16, d=80, minimum=82, scales=0),
+    Format("NVFP4", 64, 36, Kind.EIGHTS, Scale.E4M3_HALVES, q=4, codebook=_E2M1),
+    Format(
+        "IQ2_XXS", 256, 66, Kind.GRID, Scale.ODD_WORD, 2, unit=0.125, grid=Grid("IQ2_XXS", 8, 43, 8, Signs.WORDS, 6, 8)
+    ),
+    Format(
+        "IQ2_XS",
+        256,
+        74,
+        Kind.GRID,
+        Scale.ODD_HALVES,
+        2,
+        scales=66,
+        unit=0.125,
+        grid=Grid("IQ2_XS", 8, 43, 8, Signs.IN_INDEX),
+    ),
+    Format(
+        "IQ2_S",
+        256,
+        82,
+        Kind.GRID,
+        Scale.ODD_HALVES,
+        2,
+        scales=74,
+        unit=0.125,
+        grid=Grid("IQ2_S", 8, 43, 4, Signs.BYTES, 34, 4, 66, 2),
+    ),
+    Format(
+        "IQ3_XXS", 256, 98, Kind.GRID, Scale.ODD_WORD, 2, unit=0.25, grid=Grid("IQ3_XXS", 4, 62, 8, Signs.WORDS, 66, 4)
+    ),
+    Format(
+        "IQ3_S",
+        256,
+        110,
+        Kind.GRID,
+        Scale.ODD_NIBBLES,
+        2,
+        scales=106,
+        grid=Grid("IQ3_S", 4, 15, 8, Signs.BYTES, 74, 4, 66, 1),
+    ),
 )
 
 FORMATS: Final[dict[str, Format]] = {record.name: record for record in _RECORDS}

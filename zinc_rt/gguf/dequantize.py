@@ -49,7 +49,10 @@ def _scaled(type: GGMLType, raw: U8) -> F32:
     rows = unpack(type, raw)
     scale = rows.d[..., None]  # f32[n_rows, n_groups, 1]
     values = rows.ints.astype(np.float32)
-    if rows.sc is not None and rows.sc.ndim == 3:  # a scale for each half group
+    if rows.last is not None:
+        both = np.stack([rows.d, rows.last], axis=-1)
+        values = both[..., None] * values.reshape(*both.shape, 16)
+    elif rows.sc is not None and rows.sc.ndim == 3:  # a scale for each half group
         half = scale * rows.sc.astype(np.float32)
         values = half[..., None] * values.reshape(*half.shape, 16)
         if rows.mn is not None and rows.m is not None:

@@ -3,88 +3,56 @@
 from __future__ import annotations
 
 import os
-import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType, TracebackType
-from typing import Final, NoReturn, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from zinc_rt.checks import show
-from zinc_rt.gguf import limits
-from zinc_rt.gguf.errors import (
-    DAMAGED,
-    INCOMPLETE,
-    InvalidMetadata,
-    MissingTensor,
-    NotGGUF,
-    TruncatedFile,
-    UnsupportedVersion,
-    WrongMetadataType,
-)
-from zinc_rt.gguf.metadata import Metadata, ValueInfo, get, scan_metadata
-from zinc_rt.gguf.scan import Cursor
-from zinc_rt.gguf.source import FileBytes
-from zinc_rt.gguf.tensors import TensorInfo, place_tensors, scan_tensors
-from zinc_rt.gguf.types import ValueType
-
-MAGIC: Final = b"GGUF"
-VERSIONS: Final = (2, 3)
-DEFAULT_ALIGNMENT: Final = 32
-_HEADER: Final = struct.Struct("<4sIQQ")  # magic, version, tensor count, key count
-
-# Other files that are passed by mistake, by their first bytes.
-_OTHERS: Final = (
-    (b"version https://git-lfs", "a Git LFS pointer; fetch the real file with `git lfs pull`"),
-    (b"<!DOCTYPE", "a web page, not the file behind it"),
-    (b"<html", "a web page, not the file behind it"),
-    (b"PK\x03\x04", "a zip or PyTorch file; convert it to GGUF"),
-    (b"tjgg", "a GGJT file, the format before GGUF; convert the model again"),
-    (b"lmgg", "a GGML file, the format before GGUF; convert the model again"),
-    (b"fmgg", "a GGMF file, the format before GGUF; convert the model again"),
-    (b"FUGG", "a GGUF file in big-endian byte order; convert the model for little endian"),
-)
+from zinc_rt.gguf.errors import MissingTensor
+from zinc_rt.gguf.metadata import get
+from zinc_rt.gguf.part import GGUFPart
+from zinc_rt.gguf.split import join, open_parts
+from zinc_rt.gguf.tensors import TensorInfo
 
 
 class GGUFFile:
     """An open GGUF file: a directory of metadata and tensors; data are read when asked for.
 
+    A model that is split into several files is one of these, with the metadata of its first part and all tensors.
+
     Attributes:
-        path: the file's path as given.
+        path: the path as given, of the first part.
         version: 2 or 3.
         alignment: bytes; tensor data start at multiples of it.
-        file_size: bytes at the time of opening.
-        data_offset: file offset where tensor data begin.
+        file_size: bytes of all parts at the time of opening.
+        data_offset: file offset where tensor data begin in the first part.
         metadata: `Metadata`, a mapping from key to value, decoded on first access.
-        tensors: mapping from name to `TensorInfo`, in file order.
-        n_parts: files that make up this one; 1 but for a split model.
+        tensors: mapping from name to `TensorInfo`, in file order. An `offset` counts in the part that has the tensor.
+        n_parts: files that make up this one.
 
     A context manager. Views from `raw` stay valid after `close`.
     """
 
-    n_parts = 1
-
-    def __init__(self, source: FileBytes) -> None:
-        """Use `GGUFFile.open`. Reads and checks header, metadata layout and tensor directory."""
-        self._source = source
-        self.path = source.path
-        self.file_size = source.size
-        self.version, n_tensors, n_keys = _header(source)
-        cursor = Cursor(source, _HEADER.size)
-        infos = scan_metadata(cursor, n_keys)
-        self.metadata = Metadata(source, infos)
-        self.alignment = _alignment(self.metadata, infos, source)
-        entries = scan_tensors(cursor, n_tensors)
-        self.data_offset = -(-cursor.pos // self.alignment) * self.alignment
+    def __init__(self, parts: Sequence[GGUFPart]) -> None:
+        """Use `GGUFFile.open`. Raises SplitMismatch, LimitExceeded, WrongMetadataType."""
+        first = parts[0]
+        self._parts = tuple(parts)
+        self._shown_path = first.shown_path
+        self.path, self.version, self.metadata = first.path, first.version, first.metadata
+        self.alignment, self.data_offset = first.alignment, first.data_offset
+        self.file_size, self.n_parts = sum(part.file_size for part in parts), len(parts)
+        self._homes = join(parts)
         self.tensors: Mapping[str, TensorInfo] = MappingProxyType(
-            place_tensors(entries, self.data_offset, self.alignment, source.size, source.shown_path)
+            {name: part.tensors[name] for name, part in self._homes.items()}
         )
 
-    @staticmethod
-    def open(path: str | os.PathLike[str]) -> GGUFFile:
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Self:
         """Open a GGUF file and check its header, metadata layout and tensor directory. The first part of a split model
-        opens with all its parts, as one file.
+        opens with all its parts.
 
         Raises:
             FileAccessError: the file cannot be opened or read.
@@ -92,25 +60,12 @@ class GGUFFile:
             SplitMismatch: the file is another part of a split model, or its parts are not all there and of one model.
             GGUFError: the file is damaged or exceeds a limit (`errors.py` has all classes).
         """
-        file = GGUFFile.open_one(path)
+        parts = open_parts(path)
         try:
-            if "split.count" in file.metadata:
-                from zinc_rt.gguf.split import with_other_parts
-
-                return with_other_parts(file)
+            return cls(parts)
         except BaseException:
-            file.close()
-            raise
-        return file
-
-    @classmethod
-    def open_one(cls, path: str | os.PathLike[str]) -> Self:
-        """Open this file alone, though it may be a part of a split model. Raises as `open`, but for SplitMismatch."""
-        source = FileBytes(path)
-        try:
-            return cls(source)
-        except BaseException:
-            source.close()
+            for part in parts:
+                part.close()
             raise
 
     @property
@@ -126,23 +81,25 @@ class GGUFFile:
         Raises MissingTensor, and FileChanged when the file was written to.
         """
         tensor = self.tensor(name)
-        return self._source.view(tensor.offset, tensor.nbytes).reshape(tensor.n_rows, tensor.row_bytes)
+        return self._homes[name].raw(tensor)
 
     def release(self, name: str) -> None:
         """Free the memory behind a tensor's bytes; views of it read the file again. Raises MissingTensor."""
         tensor = self.tensor(name)
-        self._source.release(tensor.offset, tensor.nbytes)
+        self._homes[name].release(tensor)
 
     def check_unwritten(self) -> None:
-        """Raise FileChanged when the file was written to since it was opened; costs about a microsecond."""
-        self._source.check_unwritten()
+        """Raise FileChanged when a part was written to since it was opened; costs about a microsecond for each."""
+        for part in self._parts:
+            part.check_unwritten()
 
     def check_unchanged(self) -> None:
-        """Raise FileChanged as `check_unwritten`, or if another file is at its path now.
+        """Raise FileChanged as `check_unwritten`, or if another file is at the path of a part now.
 
         Moving or removing it is no change.
         """
-        self._source.check_unchanged()
+        for part in self._parts:
+            part.check_unchanged()
 
     def tensor(self, name: str) -> TensorInfo:
         """The directory entry of a tensor. Raises MissingTensor."""
@@ -151,13 +108,14 @@ class GGUFFile:
         except KeyError:
             raise MissingTensor(
                 f"has no tensor {show(name)}",
-                path=self._source.shown_path,
+                path=self._shown_path,
                 hint=f"it has {len(self.tensors)} tensors; `zinc show` lists them",
             ) from None
 
     def close(self) -> None:
         """Release the file. Further reads raise FileChanged; values and views already taken stay valid."""
-        self._source.close()
+        for part in self._parts:
+            part.close()
 
     def __enter__(self) -> Self:
         return self
@@ -168,68 +126,4 @@ class GGUFFile:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<GGUFFile {self._source.shown_path}: {len(self.tensors)} tensors, {len(self.metadata)} keys>"
-
-
-def _header(source: FileBytes) -> tuple[int, int, int]:
-    """Version, tensor count, key count."""
-    start = source.read(0, min(source.size, _HEADER.size))
-    if not start.startswith(MAGIC):
-        _not_gguf(start, source)
-    if len(start) < _HEADER.size:
-        raise TruncatedFile(
-            f"ends at byte {source.size}, the header alone takes {_HEADER.size}",
-            path=source.shown_path,
-            hint=INCOMPLETE,
-        )
-    _, version, n_tensors, n_keys = _HEADER.unpack(start)
-    if version in VERSIONS:
-        return version, n_tensors, n_keys
-    if version and version & 0xFFFF == 0:
-        raise UnsupportedVersion(
-            "is written in big-endian byte order, which is not read here",
-            path=source.shown_path,
-            offset=4,
-            hint="convert the model for little endian",
-        )
-    raise UnsupportedVersion(
-        f"has GGUF version {version}; versions 2 and 3 are read here",
-        path=source.shown_path,
-        offset=4,
-        hint="convert the model again" if version < min(VERSIONS) else "the file is damaged or too new",
-    )
-
-
-def _not_gguf(start: bytes, source: FileBytes) -> NoReturn:
-    if not start:
-        raise NotGGUF("is empty", path=source.shown_path, hint="fetch the file again")
-    looks = next((what for magic, what in _OTHERS if start.lower().startswith(magic.lower())), None)
-    if looks:
-        raise NotGGUF(f"is {looks}", path=source.shown_path)
-    raise NotGGUF(
-        f"is not a GGUF file: it starts with {start[:4]!r}, not {MAGIC!r}",
-        path=source.shown_path,
-        hint="give the path of a .gguf file",
-    )
-
-
-def _alignment(metadata: Metadata, infos: Mapping[str, ValueInfo], source: FileBytes) -> int:
-    info = infos.get("general.alignment")
-    if info is None:
-        return DEFAULT_ALIGNMENT
-    if info.type is not ValueType.UINT32:
-        raise WrongMetadataType(
-            f"general.alignment has type {info}, which must be uint32",
-            path=source.shown_path,
-            offset=info.offset,
-            hint=DAMAGED,
-        )
-    value: int = metadata["general.alignment"]
-    if value == 0 or value & (value - 1) or value > limits.MAX_ALIGNMENT:
-        raise InvalidMetadata(
-            f"general.alignment is {value}, which must be a power of two up to {limits.MAX_ALIGNMENT}",
-            path=source.shown_path,
-            offset=info.offset,
-            hint=DAMAGED,
-        )
-    return value
+        return f"<GGUFFile {self._shown_path}: {len(self.tensors)} tensors, {len(self.metadata)} keys>"

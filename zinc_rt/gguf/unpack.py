@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zinc_rt.formats.errors import UnknownFormat
-from zinc_rt.formats.table import CODEBOOK, FORMATS, Format, Kind, Scale
+from zinc_rt.formats.table import CODEBOOK, FORMATS, ODD_SCALES, Format, Kind, Scale
+from zinc_rt.gguf import grids
 from zinc_rt.gguf.errors import InvalidBlocks
 from zinc_rt.gguf.types import GGMLType, unsupported
 from zinc_rt.numerics import GROUP
@@ -36,6 +37,8 @@ class QuantRows:
         m: f32[n_rows, n_groups], what the format adds, or multiplies its integer minima with; else None.
         sc: integer scales, with their offset applied: int32[n_rows, n_groups]; int32[n_rows, n_groups, 2] where
             `Format.scaled_halves`, for the first and the last 16 elements of the group; else None.
+        last: f32[n_rows, n_groups], the scale of the last 16 elements where that is a number of its own; d is then that
+            of the first 16; else None.
         mn: integer minima of the same shape as sc, for kinds of `WITH_MINIMA`; else None.
     """
 
@@ -45,6 +48,7 @@ class QuantRows:
     m: F32 | None = None
     sc: I32 | None = None
     mn: I32 | None = None
+    last: F32 | None = None
 
 
 def check_raw(type: GGMLType, raw: U8) -> int:
@@ -70,9 +74,19 @@ def unpack(type: GGMLType, raw: U8) -> QuantRows:
     if not f.quantized:
         raise InvalidBlocks(f"{type.name} is not quantised; `dequantize` reads it")
     blocks = np.ascontiguousarray(raw).reshape(len(raw), n_blocks, type.block_bytes)
-    ints = _values(f, _integers(f, blocks).reshape(len(raw), n_blocks * f.groups, GROUP))
+    if f.kind == Kind.GRID:
+        ints = grids.values(f, blocks).reshape(len(raw), n_blocks * f.groups, GROUP)
+    else:
+        ints = _values(f, _integers(f, blocks).reshape(len(raw), n_blocks * f.groups, GROUP))
     if f.scale == Scale.POWER_OF_TWO:
         return QuantRows(type, ints, _powers_of_two(_part(blocks, f.d, 1)[..., 0]))
+    if f.scale == Scale.E4M3_HALVES:
+        both = _half_e4m3(_part(blocks, f.d, 2 * f.groups)).reshape(len(raw), n_blocks * f.groups, 2)
+        return QuantRows(type, ints, both[..., 0].copy(), last=both[..., 1].copy())
+    if f.scale in ODD_SCALES:
+        odd = grids.odd_scales(f, blocks).reshape(len(raw), n_blocks * f.groups, *((2,) if f.scaled_halves else ()))
+        with np.errstate(invalid="ignore"):  # a NaN is kept
+            return QuantRows(type, ints, _halves(f, blocks)[0] * np.float32(f.unit), sc=odd)
     if f.scale == Scale.BLOCK:
         return QuantRows(type, ints, *_halves(f, blocks))
     if f.scale == Scale.SIX_BIT:
@@ -90,8 +104,9 @@ def unpack(type: GGMLType, raw: U8) -> QuantRows:
         sc = _six_bit_halves(_part(blocks, f.scales, 12)).reshape(len(raw), n_blocks * f.groups, 2)
         return QuantRows(type, ints, *_halves(f, blocks), sc=sc)
     if f.scale == Scale.FOUR_BIT_HALVES:
-        both = _part(blocks, f.scales, 2 * f.groups).reshape(len(raw), n_blocks * f.groups, 2).astype(np.int32)
-        return QuantRows(type, ints, *_halves(f, blocks), sc=both & 15, mn=both >> 4)
+        pairs = _part(blocks, f.scales, 2 * f.groups).reshape(len(raw), n_blocks * f.groups, 2)
+        numbers = pairs.astype(np.int32)
+        return QuantRows(type, ints, *_halves(f, blocks), sc=numbers & 15, mn=numbers >> 4)
     raise UnknownFormat(f.name, "scales of kind", f.scale, "the reference (zinc_rt/gguf/unpack.py)")
 
 
@@ -130,7 +145,7 @@ def _integers(f: Format, b: U8) -> U8:
     """The stored integers of blocks, uint8[n_rows, n_blocks, block_bytes]: uint8[n_rows, n_blocks, ...] in order."""
     shape = b.shape[:2]
     known = {Kind.BYTES: (0,), Kind.NIBBLES: (0, 1), Kind.PAIRS: (0, 1), Kind.HALVES: (0, 2)}
-    known[Kind.QUARTERS] = (0, 1)
+    known |= {Kind.QUARTERS: (0, 1), Kind.EIGHTS: (0,)}
     if f.kind not in known or f.high_bits not in known[Kind(f.kind)]:
         what = f"{f.high_bits} high bits of integers of kind"
         raise UnknownFormat(f.name, what, f.kind, "the reference (zinc_rt/gguf/unpack.py)")
@@ -142,6 +157,8 @@ def _integers(f: Format, b: U8) -> U8:
             high = np.unpackbits(_part(b, f.high, 4 * f.groups), axis=-1, bitorder="little")
             low |= high.reshape(low.shape) << 4
         return low
+    if f.kind == Kind.EIGHTS:
+        return _nibbles(_part(b, f.q, f.block // 2).reshape(*shape, 2 * f.groups, 8))
     if f.kind == Kind.PAIRS:
         low = _nibbles(_part(b, f.q, f.block // 2).reshape(*shape, f.groups // 2, 32)).reshape(*shape, f.groups, 32)
         if f.high_bits:
@@ -196,3 +213,10 @@ def _six_bit_halves(packed: U8) -> I32:
     low = np.concatenate([packed[..., :8] & 15, packed[..., :8] >> 4], axis=-1)
     high = np.concatenate([packed[..., 8:] >> shift & 3 for shift in (0, 2, 4, 6)], axis=-1)
     return np.asarray(low | high << 4, np.int32) - 32
+
+
+def _half_e4m3(s: U8) -> F32:
+    """Half the value of floats of 4 bits of exponent and 3 of mantissa; the top bit is ignored, and 0x7F is 0."""
+    # The same bits as a float16 are 2^-8 of the value; subnormal ones, too.
+    halves = (s.astype("<u2") & 0x7F) << 7
+    return np.where(s == 0x7F, np.float32(0), halves.view("<f2").astype(np.float32) * np.float32(128))

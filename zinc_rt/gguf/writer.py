@@ -17,7 +17,7 @@ from zinc_rt.checks import printable, show
 from zinc_rt.gguf import limits
 from zinc_rt.gguf.encode import encode_text, encode_value, infer_type
 from zinc_rt.gguf.errors import GGUFError, GGUFWriteError
-from zinc_rt.gguf.reader import DEFAULT_ALIGNMENT, MAGIC, VERSIONS
+from zinc_rt.gguf.part import DEFAULT_ALIGNMENT, MAGIC, VERSIONS
 from zinc_rt.gguf.types import GGMLType, ValueType
 
 _WRITE_BYTES: Final = 16 << 20  # of a tensor at once, so that a memory-mapped source is not read in whole

@@ -1,7 +1,8 @@
 """Modules in, images out: runs compile processes (worker.py), hands them modules as they come free, links the objects.
 
-What `Image.meta` holds: "sizes" {function: bytes}; for AMD devices "config" {function: {register or count: value}};
-with `disassemble` the text as "assembly"; "warnings" [line] where LLVM had any.
+What `Image.meta` holds: "sizes" {function: bytes}; "constants" True where data follow the code; for AMD devices
+"config" {function: {register or count: value}}; with `disassemble` the text as "assembly"; "warnings" [line] where LLVM
+had any.
 """
 
 from __future__ import annotations
@@ -143,6 +144,8 @@ def _with_line(ir: str, header: dict[str, Any]) -> str:
 
 def _meta(linked: Linked, target: Target) -> dict[str, Any]:
     meta: dict[str, Any] = {"sizes": {name: size for name, (_, size) in linked.functions.items()}}
+    if linked.constants:
+        meta["constants"] = True
     if target.arch == "amdgcn":
         rows = list(_AMD_ROW.iter_unpack(linked.extra.get(".AMDGPU.config", b"")))
         if len(rows) != len(linked.functions):

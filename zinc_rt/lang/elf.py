@@ -63,6 +63,7 @@ class Linked:
     entries: dict[str, int]  # exported symbol -> offset in bytes
     functions: dict[str, tuple[int, int]]  # every function in order of its place: offset, size in bytes
     extra: dict[str, bytes]  # sections that are no part of the program, by name
+    constants: bool  # whether the code is followed by data that it reads
 
 
 def link(data: bytes, arch: str, exports: Sequence[str], ir: str = "") -> Linked:
@@ -94,7 +95,8 @@ def link(data: bytes, arch: str, exports: Sequence[str], ir: str = "") -> Linked
         if name not in functions or functions[name][0] >= len(code):
             raise CompileError(f"LLVM's object has {name!r} outside its code")
     extra = {s.name: bytes(s.data) for s in sections if s.type == _SHT_PROGBITS and not s.flags & _SHF_ALLOC}
-    return Linked(bytes(code), {name: functions[name][0] for name in exports}, functions, extra)
+    constants = any(not sections[i].flags & _SHF_EXEC for i in places)
+    return Linked(bytes(code), {name: functions[name][0] for name in exports}, functions, extra, constants)
 
 
 def _sections(data: memoryview, arch: str) -> list[Section]:
@@ -181,21 +183,28 @@ def _relocate(
     for section in sections:
         if section.info not in places:
             continue
-        if section.type == _SHT_REL:  # AMD devices alone have these, and no form that needs no loader
-            for _, info in _REL.iter_unpack(section.data):
-                raise _needs_loader(arch, info & 0xFFFFFFFF, symbols[info >> 32])
+        base = places[section.info]
+        if section.type == _SHT_REL:  # AMD devices alone have these; the addend is what the place holds
+            rows = [
+                (at, info, *struct.unpack_from("<i", code, base + at)) for at, info in _REL.iter_unpack(section.data)
+            ]
         elif section.type == _SHT_RELA:
-            for offset, info, addend in _RELA.iter_unpack(section.data):
-                kind, symbol = info & 0xFFFFFFFF, symbols[info >> 32]
-                if symbol.section not in places:
-                    raise _needs_loader(arch, kind, symbol)
-                target = places[symbol.section] + symbol.value + addend
-                if not apply(code, arch, kind, places[section.info] + offset, target):
-                    raise _needs_loader(arch, kind, symbol)
+            rows = list(_RELA.iter_unpack(section.data))
+        else:
+            continue
+        for offset, info, addend in rows:
+            kind, symbol = info & 0xFFFFFFFF, symbols[info >> 32]
+            # A GPU gets one function of a module and the data: others may not be where the code looks for them.
+            called = arch == "amdgcn" and symbol.section in places and sections[symbol.section].flags & _SHF_EXEC
+            if symbol.section not in places or called:
+                raise _needs_loader(arch, kind, symbol)
+            target = places[symbol.section] + symbol.value + addend
+            if not apply(code, arch, kind, base + offset, target):
+                raise _needs_loader(arch, kind, symbol)
 
 
 def _needs_loader(arch: str, kind: int, symbol: Symbol) -> CompileError:
     to = f" to {symbol.name}" if symbol.name else ""
-    gpu = "inline its functions and keep constants out of memory"
+    gpu = "inline its functions"
     cpu = "only pc-relative references inside the module are linked"
     return CompileError(f"{relocation_name(arch, kind)}{to} needs a loader; {gpu if arch == 'amdgcn' else cpu}")

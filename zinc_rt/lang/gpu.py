@@ -62,6 +62,7 @@ class GpuKernel:
     assembly: str = ""
     wave: int = 32  # lanes; 32 needs CS_W32_EN in the dispatch initiator
     target: str = "gfx1201"
+    constants: int = 0  # bytes behind the code's `size` that it reads
 
     @property
     def vgprs(self) -> int:
@@ -113,6 +114,8 @@ def describe_kernel(spec: Spec, image: Image) -> GpuKernel:
     start, size = image.entries[spec.symbol], image.meta["sizes"][spec.symbol]
     if start % CODE_ALIGN:
         raise CompileError(f"kernel {spec.symbol} starts at byte {start}, which is no multiple of {CODE_ALIGN}")
+    # Constants lie behind the code, at the distances that the code names.
+    end = len(image.code) if image.meta.get("constants") else start + size
     arguments, at = [], 0
     for name, kind in interface(spec, target).parameters:
         arguments.append(Argument(name, kind, at))
@@ -121,7 +124,7 @@ def describe_kernel(spec: Spec, image: Image) -> GpuKernel:
     gfx11 = target.ids_are_arguments
     return GpuKernel(
         name=spec.function.name,
-        code=_padded(image.code[start : start + size]),
+        code=_padded(image.code[start:end]),
         size=size,
         arguments=tuple(arguments),
         dwords=at,
@@ -133,6 +136,7 @@ def describe_kernel(spec: Spec, image: Image) -> GpuKernel:
         wave=spec.function.wave,
         target=image.target,
         assembly=image.meta.get("assembly", ""),
+        constants=end - start - size,
     )
 
 

@@ -113,6 +113,16 @@ def shared(type: Any, n: Any) -> Any:
 
 
 @Word
+def table(type: Any, values: Any) -> Any:
+    """A static tuple of integers as memory that nobody writes: `ptr[type, Space.CONSTANT]`, aligned to 64 bytes."""
+
+
+@Word
+def gather(p: Any, indices: Any) -> Any:
+    """The vector of `p[indices[i]]`; for a single index the element."""
+
+
+@Word
 def regs(type: Any, n: Any) -> Any:
     """`n` (static) variables of one type, zero at first, indexed by static numbers: `acc[i] += x`.
 

@@ -73,7 +73,7 @@ _EXPRESSIONS: Final = [
 
 _SECTIONS: Final = {
     "Compile time": "unroll static_assert target_has lanes",
-    "Memory": "load store prefetch cast array shared regs",
+    "Memory": "load store gather prefetch cast array table shared regs",
     "Vectors": "splat zeros iota shuffle insert concat low high select bitcast any_of all_of",
     "Reductions": "reduce_add reduce_max reduce_min reduce_or",
     "Arithmetic": "fma sqrt absolute maximum minimum rint floor popcount count_trailing_zeros",

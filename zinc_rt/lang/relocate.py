@@ -49,8 +49,14 @@ _ARM_NAMES: Final = {
     311: "R_AARCH64_ADR_GOT_PAGE",
     312: "R_AARCH64_LD64_GOT_LO12_NC",
 }
-# None of AMD's is patched; the names are for messages (LLVM, "User Guide for AMDGPU Backend", relocation records).
-_AMD_NAMES: Final = {1: "R_AMDGPU_ABS32_LO", 2: "R_AMDGPU_ABS32_HI", 10: "R_AMDGPU_REL32_LO", 11: "R_AMDGPU_REL32_HI"}
+# AMD devices: type -> (name, bits by which the difference is shifted). LLVM, "User Guide for AMDGPU Backend",
+# relocation records. The others' names are for messages.
+_AMD: Final = {10: ("R_AMDGPU_REL32_LO", 0), 11: ("R_AMDGPU_REL32_HI", 32)}
+_AMD_NAMES: Final = {
+    1: "R_AMDGPU_ABS32_LO",
+    2: "R_AMDGPU_ABS32_HI",
+    **{kind: row[0] for kind, row in _AMD.items()},
+}
 
 
 def relocation_name(arch: str, kind: int) -> str:
@@ -84,6 +90,8 @@ def apply(code: bytearray, arch: str, kind: int, place: int, target: int) -> boo
         if low & ((1 << shift) - 1):
             raise CompileError(f"{name}: offset {target} is not a multiple of {1 << shift}")
         _field(code, place, low >> shift, 12, 10)
+    elif arch == "amdgcn" and kind in _AMD:
+        struct.pack_into("<I", code, place, (target - place) >> _AMD[kind][1] & 0xFFFFFFFF)
     else:
         return False
     return True

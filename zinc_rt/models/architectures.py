@@ -12,6 +12,7 @@ from typing import Protocol
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models import (
     bert,
+    deepseek2,
     gemma3,
     gemma4,
     glm4,
@@ -118,6 +119,7 @@ for _file in (
     gpt_oss,
     lfm2,
     glm4moe,
+    deepseek2,
     bert,
 ):
     register(_file)

@@ -140,9 +140,8 @@ class GraphParts:
         if buffer not in self._weights:
             rows = tuple(WeightRows(name, start, stop, period) for start, stop in parts)
             made = (sum(part.count(n_out) for part in rows), n_in)
-            self._weights[buffer] = self.g.buffer(
-                buffer, BufferKind.WEIGHT, DType.of(self._tensor(name, shape).type), made
-            )
+            kind = DType.of(self._tensor(name, shape).type)
+            self._weights[buffer] = self.g.buffer(buffer, BufferKind.WEIGHT, kind, made)
             self._rows[buffer] = rows
         return self._weights[buffer]
 
@@ -308,19 +307,20 @@ class GraphParts:
         return biased
 
     def split_project(
-        self, x: BufferId, name: str, sizes: Sequence[int], *, bias: bool | None = False
+        self, x: BufferId, name: str, sizes: Sequence[int], *, bias: bool | None = False, heads: int = 1
     ) -> list[BufferId]:
         """W x with the tensor `name`.weight, whose rows are those of several projections, one activation for each.
 
-        bias: as of `project`; `name`.bias holds the biases of all.
+        bias: as of `project`; `name`.bias holds the biases of all. heads: the rows of all projections come again for
+        each of so many heads (without biases); an activation then has its part of all heads.
         """
         n_in, total, out, start = self.width(x), sum(sizes), [], 0
         biases = self.vector(f"{name}.bias", total) if bias is not False else None
         if bias and biases is None:
             raise MissingWeight(f"tensor {name}.bias is missing, which architecture {self.info.architecture!r} needs")
         for i, size in enumerate(sizes):
-            y = self.temp(f"{name}.{i}", size)
-            weight = self.weight_rows(f"{name}.weight", (total, n_in), start, start + size)
+            y = self.temp(f"{name}.{i}", heads * size)
+            weight = self.weight_rows(f"{name}.weight", (heads * total, n_in), start, start + size, period=total)
             self.g.node(Op.MATMUL, [x, weight], [y], f"{name}.{i}.matmul")
             if biases is not None:
                 part = self.constant(f"{name}.{i}.bias", (size,), _always(biases[start : start + size]))
@@ -328,6 +328,13 @@ class GraphParts:
             out.append(y)
             start += size
         return out
+
+    def group_project(self, x: BufferId, name: str, parts: int, n_out: int) -> BufferId:
+        """Each of so many parts of x times its matrix of `name`.weight [parts, n_out, n_in], one after another."""
+        y = self.temp(name, parts * n_out)
+        weight = self.weight(f"{name}.weight", parts, n_out, self.width(x) // parts)
+        self.g.node(Op.GROUP_MATMUL, [x, weight], [y], f"{name}.group_matmul")
+        return y
 
     def head_norm(self, x: BufferId, name: str, n_heads: int, head_dim: int, *, weight: bool = True) -> BufferId:
         """RMS norm of each head by `name`.weight, f32[head_dim]; weight: False for a norm without."""

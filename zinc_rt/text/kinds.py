@@ -7,12 +7,13 @@ from zinc_rt.text import pretokenizers
 from zinc_rt.text.errors import TokenizerError, UnsupportedTokenizer, shown
 from zinc_rt.text.vocab import KEY
 
-KINDS = ("gpt2", "llama", "gemma4")
+KINDS = ("gpt2", "llama", "gemma4", "t5", "bert")
 """The values of `tokenizer.ggml.model` that are read here."""
 
 
 def read_kind(metadata: md.Metadata) -> tuple[str, str, pretokenizers.PreTokenizer | None]:
-    """The tokenizer's kind, one of `KINDS`, the name of its pre-tokenizer, and that one's row; None for "llama".
+    """The tokenizer's kind, one of `KINDS`, the name of its pre-tokenizer, and that one's row; None for those
+    that cut no words.
 
     Raises TokenizerError for a file without a tokenizer or with names that are no text, UnsupportedTokenizer for
     names that are not known here.

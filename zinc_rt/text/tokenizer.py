@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, Protocol
 
@@ -16,12 +17,15 @@ import numpy as np
 from zinc_rt.checks import show, whole
 from zinc_rt.text import bpe
 from zinc_rt.text import metadata as md
+from zinc_rt.text.charsmap import CHARSMAP
 from zinc_rt.text.errors import TokenizerError, shown
 from zinc_rt.text.kinds import read_kind
 from zinc_rt.text.raw_bpe import RawBPE
 from zinc_rt.text.special import SpecialTokens, read_special_tokens
 from zinc_rt.text.spm import SPACE, SentencePiece
+from zinc_rt.text.unigram import Unigram
 from zinc_rt.text.vocab import KEY, TokenKind, Vocabulary, read_vocabulary
+from zinc_rt.text.wordpiece import WordPiece
 
 _REPLACEMENT = "\ufffd"
 
@@ -34,31 +38,42 @@ class _Encoder(Protocol):
 class Tokenizer:
     """The tokenizer of one file. Immutable to its users; the encoder is built when it is first needed."""
 
-    kind: str  # "gpt2": byte-level BPE; "llama": SentencePiece; "gemma4": BPE over characters
+    kind: str  # "gpt2", "llama", "gemma4", "t5" or "bert": the module of each is in docs/tokenizers.md
     pre: str  # the file's name for the pre-tokenizer, "default" when it has none
     n_vocab: int
     add_bos: bool  # encode(add_special=True) begins with bos_id
-    add_eos: bool  # encode(add_special=True) ends with eos_id
+    add_eos: bool  # encode(add_special=True) ends with eos_id, for "bert" with its separator
     space_prefix: bool  # text is encoded with a space before it, which decoding takes away again
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
         kind, self.pre, row = read_kind(metadata)
-        self.kind, self._byte_level = kind, False
+        self.kind, self._byte_level = kind, row is not None and not row.raw
+        self.space_prefix, self._end_id = False, None
+        self._build_encoder: Callable[[], _Encoder]
+        add_bos = add_eos = False
         if row is not None:
             self._vocabulary = read_vocabulary(metadata, default_bos=None, default_eos=None, default_unk=None)
             merges = md.strings(metadata, KEY + "merges", f'a tokenizer of kind "{kind}" needs its merges')
             build = RawBPE if row.raw else bpe.BPE
-            self._build_encoder: Callable[[], _Encoder] = partial(build, self._vocabulary.ids, merges, row)
-            self.space_prefix, add_bos, self._byte_level = False, row.add_bos, not row.raw
+            self._build_encoder, add_bos = partial(build, self._vocabulary.ids, merges, row), row.add_bos
+        elif kind == "bert":
+            self._vocabulary, self._end_id, self._build_encoder = _read_bert(metadata)
+            self.space_prefix = add_bos = add_eos = True
+        elif kind == "t5":
+            self._vocabulary = read_vocabulary(metadata, default_bos=None, default_eos=1, default_unk=2)
+            self.space_prefix, self._build_encoder = _read_unigram(metadata, self._vocabulary)
+            add_eos = True
         else:
             self._vocabulary = read_vocabulary(metadata, default_bos=1, default_eos=2, default_unk=0)
             merge_spaces = md.boolean(metadata, KEY + "remove_extra_whitespaces", False)
             self.space_prefix, add_bos = md.boolean(metadata, KEY + "add_space_prefix", True), True
             self._build_encoder = partial(_build_spm, self._vocabulary, merge_spaces, self.space_prefix)
+        if kind != "bert":
+            self._end_id = self._vocabulary.eos_id
         self.add_bos = _read_add(metadata, "bos", self._vocabulary.bos_id, add_bos)
         if kind == "gemma4":
             self.add_bos = self.bos_id is not None
-        self.add_eos = _read_add(metadata, "eos", self._vocabulary.eos_id, False)
+        self.add_eos = _read_add(metadata, "eos", self._end_id, add_eos)
         self.n_vocab = len(self._vocabulary.tokens)
         self._for_special = {key: metadata.get(key) for key in ("general.name", KEY + "pre")}
         self._pieces: dict[int, bytes] = {}
@@ -126,8 +141,8 @@ class Tokenizer:
                 ids.append(piece)
             else:
                 ids += self._encoder.encode(piece)
-        if add_special and self.add_eos and vocabulary.eos_id is not None:
-            ids.append(vocabulary.eos_id)
+        if add_special and self.add_eos and self._end_id is not None:
+            ids.append(self._end_id)
         return ids
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = False) -> str:
@@ -196,6 +211,33 @@ def _read_add(metadata: md.Metadata, which: str, token_id: int | None, default: 
     if wanted and token_id is None:
         raise TokenizerError(f"is true, but there is no {KEY}{which}_token_id", key=key, value=True)
     return wanted
+
+
+def _read_bert(metadata: md.Metadata) -> tuple[Vocabulary, int | None, Callable[[], _Encoder]]:
+    """The vocabulary, the token that ends a text and what makes the encoder. The ids' defaults are BERT's own."""
+    vocabulary = read_vocabulary(metadata, default_bos=None, default_eos=None, default_unk=None)
+    n = len(vocabulary.tokens)
+
+    def special(name: str, default: int) -> int | None:
+        return md.token_id(metadata, f"{KEY}{name}_token_id", n, default)
+
+    bos = vocabulary.bos_id if vocabulary.bos_id is not None else special("cls", 101)
+    vocabulary = replace(vocabulary, bos_id=bos, unk_id=special("unknown", 100))
+    lowercase = md.boolean(metadata, KEY + "normalizer.lowercase", True)
+    strip = md.boolean(metadata, KEY + "normalizer.strip_accents", lowercase)
+    build = partial(WordPiece, vocabulary.ids, vocabulary.unk_id, lowercase=lowercase, strip_accents=strip)
+    return vocabulary, special("seperator", 102), build  # the format's spelling
+
+
+def _read_unigram(metadata: md.Metadata, vocabulary: Vocabulary) -> tuple[bool, Callable[[], _Encoder]]:
+    """Whether a space is put before text, and what makes the encoder."""
+    charsmap = metadata.get(CHARSMAP)
+    if charsmap is not None and not (isinstance(charsmap, np.ndarray) and charsmap.dtype in (np.uint8, np.int8)):
+        raise TokenizerError(f"must be an array of bytes, not {shown(charsmap)}", key=CHARSMAP, value=charsmap)
+    merge_spaces = md.boolean(metadata, KEY + "remove_extra_whitespaces", False)
+    prefix = md.boolean(metadata, KEY + "add_space_prefix", False)
+    build = partial(Unigram, vocabulary, charsmap, merge_spaces=merge_spaces, prefix_space=prefix)
+    return prefix or merge_spaces, build
 
 
 def _build_spm(vocabulary: Vocabulary, merge_spaces: bool, prefix_space: bool) -> SentencePiece:

@@ -141,7 +141,7 @@ def read_vocabulary(metadata: md.Metadata, *, default_bos: int | None, default_e
         if id_ is not None and name in _FILL_IN_MIDDLE_ENDS:
             stops.add(id_)
     for text in _END_OF_GENERATION:
-        if text in ids:
+        if text in ids and not _is_markup(text, ids, kinds, eos):
             stops.add(ids[text])
             kinds[ids[text]] = TokenKind.CONTROL
     for text in _ALWAYS_SHOWN:
@@ -155,6 +155,16 @@ def read_vocabulary(metadata: md.Metadata, *, default_bos: int | None, default_e
     for id_ in vocabulary.of_kind(TokenKind.BYTE):
         vocabulary.byte_value(id_)
     return vocabulary
+
+
+def _is_markup(text: str, ids: dict[str, int], kinds: NDArray[np.int8], eos: int | None) -> bool:
+    """Whether "</s>" is the end of crossed-out HTML text, as in all of Gemma's vocabularies, and no end of text.
+
+    Gemma 4, which has "<|tool_response>", is known by that in llama.cpp too; Gemma 1 to 3 by the type in the file.
+    """
+    if text != "</s>" or ids[text] == eos:
+        return False
+    return kinds[ids[text]] != TokenKind.CONTROL or "<|tool_response>" in ids
 
 
 def _read_kinds(metadata: md.Metadata, n_vocab: int) -> NDArray[np.int8]:

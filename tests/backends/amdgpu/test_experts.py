@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from tests.backends.amdgpu.stage import amd_backend, check
+from tests.backends.amdgpu.stage import amd_backend, check, kernels
 from tests.backends.cpu.both import Case, Net, Step, expected, finite_share
 from tests.backends.cpu.hostile import hostile, ordinary
 from tests.kernels.material import FLOATS, QUANTISED, T, float_rows, packed_rows
 from zinc_rt.backends.amdgpu.backend import AmdBackend
+from zinc_rt.backends.amdgpu.emulated import EmulatedBackend
 from zinc_rt.backends.amdgpu.lowering import GpuLowering
 from zinc_rt.backends.errors import UnsupportedOp
 from zinc_rt.ir.graph import BufferKind, DType
@@ -102,6 +103,7 @@ LAYERS: dict[str, Layer] = {
     "long down": Layer(T.Q4_0, T.Q4_0, T.Q4_1, n=32, f=1120, k=2, n_experts=3),
     "wide": Layer(T.Q6_K, T.Q5_K, T.Q4_K, n=2304, f=768, n_experts=3, k=2),
     "one of each kind": Layer(T.F16, T.Q8_0, T.Q8_0, n=64, f=64),
+    "many": Layer(T.Q4_0, T.Q4_0, T.Q5_1, n=32, f=256, n_experts=20, k=17),
     "all": Layer(T.Q8_0, T.Q8_0, T.Q8_0, n=32, f=32, n_experts=4, k=4),
 }
 
@@ -118,6 +120,23 @@ def test_layers(backend: AmdBackend, name: str) -> None:
     want = expected(case)
     assert finite_share(want, case) > 0.99
     check(backend, case, want)
+
+
+def test_only_chosen_experts_are_read() -> None:
+    """Of twelve experts a row's two: their bytes and hardly more, of which no line is left half read."""
+    case = layer(Layer(n_experts=12, k=2), (1,))
+    with EmulatedBackend(cache=kernels()) as emulated:
+        batch = emulated.lower(case.graph, case.sizes, case.weights, case.constants)
+        batch.inputs["x"][...] = np.asarray(case.steps[0].inputs["x"]).view(np.int32)
+        batch.counts[:] = 1, 0
+        emulated.start_profile(batch)
+        emulated.submit_and_wait(batch)
+        found = emulated.finish_profile()
+    read = {r.name.split()[0]: r.work.unique_read for r in found.records}
+    chosen = {"gated_experts": 2 * 2 * 256 * T.Q4_K.row_bytes(256), "experts_down": 2 * 13 * T.Q6_K.row_bytes(256)}
+    assert chosen["gated_experts"] < read["gated_experts"] < 1.01 * chosen["gated_experts"]
+    activations = 2 * (256 + 8 * 8) + 2 * 8 + 200  # as int8, with scales and sums; ids, weights, arguments
+    assert chosen["experts_down"] < read["experts_down"] < chosen["experts_down"] + activations
 
 
 def test_products_apart(backend: AmdBackend) -> None:

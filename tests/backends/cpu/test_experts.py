@@ -14,7 +14,7 @@ import pytest
 from tests.backends.cpu.both import LEVELS, Case, Net, Outputs, Step, check, compare, expected, finite_share, outputs
 from tests.backends.cpu.hostile import NOT_FINITE, hostile, ordinary, rows
 from tests.kernels.material import FLOATS, T, float_rows, packed_rows
-from zinc_rt.backends.cpu.backend import CpuBackend
+from zinc_rt.backends.cpu.backend import CpuBackend, CpuLoweredGraph
 from zinc_rt.gguf import GGMLType
 from zinc_rt.ir.graph import BufferKind, DType
 from zinc_rt.ir.op import Op
@@ -102,7 +102,7 @@ def test_choice(name: str) -> None:
 
 def experts_case(
     kinds: Sequence[GGMLType], n_experts: int, k: int, n_ff: int, n_embd: int, *, biases: bool = False,
-    apart: bool = False, n_rows: Sequence[int] = COUNTS, seed: int = 1,
+    apart: bool = False, activation: str = "silu", n_rows: Sequence[int] = COUNTS, seed: int = 1,
 ) -> Case:  # fmt: skip
     """apart: whether what lies between the operations is wanted, too."""
     rng = np.random.default_rng(seed)
@@ -118,7 +118,7 @@ def experts_case(
     made = net.out if apart else lambda name, width: net.temp(width)
     gated, upped, act = (made(name, wide) for name in ("gated", "upped", "act"))
     net.node(Op.MOE_GATE_UP, [x, ids, gate, up, *bias(n_ff), *bias(n_ff)], [gated, upped])
-    net.node(Op.MOE_SWIGLU, [gated, upped], [act])
+    net.node(Op.MOE_SWIGLU, [gated, upped], [act], activation=activation)
     net.node(Op.MOE_DOWN_ACC, [act, ids, given, down, *bias(n_embd)], [y])
     steps = []
     for (i, r), how in zip(enumerate(n_rows), ("even", "crowd", "skewed") * len(n_rows), strict=False):
@@ -152,6 +152,18 @@ def test_experts_of_bytes() -> None:
 def test_experts_of_floats() -> None:
     """A width that fills no group."""
     checked(experts_case((T.F32, T.F32, T.F32), 4, 1, 23, 40), threads=(2,), levels=(LEVELS[0], LEVELS[-1]))
+
+
+@pytest.mark.parametrize("activation", ["gelu", "clamped"])
+def test_other_activations(activation: str) -> None:
+    """In the kernel of gate and up; a width that fills no group."""
+    kinds = (T.Q8_0, T.Q8_0, T.F32)
+    case = experts_case(kinds, 4, 2, 40, 64, biases=True, activation=activation)
+    with CpuBackend(threads=1) as backend:
+        batch = backend.lower(case.graph, case.sizes, case.weights, case.constants)
+        assert isinstance(batch, CpuLoweredGraph)
+        assert [op.kind for op in batch.lowered.operations].count("swiglu") == 0
+    checked(case, threads=(2,), levels=LEVELS[:1])
 
 
 def test_operations_apart() -> None:

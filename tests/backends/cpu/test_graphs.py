@@ -73,7 +73,20 @@ class RandomNet(Net):
 
     def add(self) -> None:
         what = self.rng.choice(
-            ["norm", "residual_norm", "sum", "swiglu", "product", "product", "bias", "rope", "head_norm", "attention"]
+            [
+                "norm",
+                "residual_norm",
+                "sum",
+                "swiglu",
+                "times",
+                "gated",
+                "product",
+                "product",
+                "bias",
+                "rope",
+                "head_norm",
+                "attention",
+            ]
         )
         x, y = self.pick(), self.made(what)
         if what == "norm":
@@ -84,6 +97,8 @@ class RandomNet(Net):
             self.known.append(total)
         elif what in ("sum", "swiglu"):
             self.node(Op.RESIDUAL_ADD if what == "sum" else Op.SWIGLU, [x, self.pick()], [y])
+        elif what in ("times", "gated"):
+            self.node(Op.MUL if what == "times" else Op.SIGMOID_MUL, [x, self.pick()], [y])
         elif what == "product":
             self.node(Op.MATMUL, [x, self.some_matrix()], [y])
         elif what == "bias":

@@ -36,7 +36,8 @@ SPECS: dict[str, Spec] = {
     "qwen2-short-rows": replace(
         QWEN2,
         weights=T.Q3_K,
-        formats={"down": T.IQ4_NL, "gate": T.IQ4_XS, "embd": T.IQ4_NL, "output": T.Q8_0},
+        formats={"down": T.IQ4_NL, "gate": T.IQ4_XS, "embd": T.IQ4_NL, "attn_v": T.NVFP4, "attn_k": T.IQ2_XS,
+                 "attn_q": T.IQ3_S, "attn_output": T.IQ3_XXS, "output": T.Q8_0},
         n_layers=1, n_embd=256, n_ff=352, head_dim=64,
     ),
     "qwen3-f32": replace(QWEN3, n_embd=48, n_ff=100, n_vocab=67),

@@ -99,7 +99,7 @@ CASES = {
         wrong=("groups",), seed=2,
     ),
     "deepseek2-yarn": case(
-        seed=21, norm=False, scale=1.0, wrong=("rope scaling", "scale of yarn"), rope__scaling__type="yarn",
+        seed=25, norm=False, scale=1.0, wrong=("rope scaling", "scale of yarn"), rope__scaling__type="yarn",
         rope__scaling__factor=40.0, rope__scaling__original_context_length=16,
         rope__scaling__yarn_log_multiplier=0.0707,
     ),

@@ -138,7 +138,8 @@ def case(
         ssm__group_count=k_heads, ssm__time_step_rank=v_heads, ssm__inner_size=v_heads * d,
     )  # fmt: skip
     if name != "qwen3next":
-        # Streams of positions take turns over the pairs; other shares would leave pairs to a stream that stands still.
+        # Streams of positions take turns over the pairs, and are all equal in texts. With other shares llama.cpp leaves
+        # some pairs to a fourth stream that stands still; the models' own code does not.
         keys["rope.dimension_sections"] = [3, 3, 2, 0]
     if name == "qwen35":
         ffn = ffn_shapes(n_embd, 96)

@@ -90,8 +90,8 @@ def test_embed_errors() -> None:
         kernels.embed(raw, GGMLType.Q8_0, 0, N_IN, N_ROWS, out[:-1])
     with pytest.raises(ShapeMismatch, match="7 Q8_0 rows of 256 need 1904 bytes, got 1632"):
         kernels.embed(raw, GGMLType.Q8_0, 0, N_IN, N_ROWS + 1, out)
-    with pytest.raises(UnsupportedTensorType, match="Q2_K"):
-        kernels.embed(bytes(84), GGMLType.Q2_K, 0, N_IN, 1, out)
+    with pytest.raises(UnsupportedTensorType, match="TQ1_0"):
+        kernels.embed(bytes(54), GGMLType.TQ1_0, 0, N_IN, 1, out)
     assert not out.any()
 
 
@@ -107,8 +107,8 @@ def test_projection_errors(name: str) -> None:
         kernel(raw, GGMLType.Q8_0, vector(), scratch(), np.zeros(N_ROWS + 1, np.float32))
     with pytest.raises(GGUFError, match="33 elements"):
         kernel(raw, GGMLType.Q8_0, np.zeros(33), np.zeros(33, np.float32), out)
-    with pytest.raises(UnsupportedTensorType, match="Q3_K"):
-        kernel(bytes(110 * N_ROWS), GGMLType.Q3_K, vector(), scratch(), out)
+    with pytest.raises(UnsupportedTensorType, match="TQ2_0"):
+        kernel(bytes(66 * N_ROWS), GGMLType.TQ2_0, vector(), scratch(), out)
     assert not out.any()
 
 

@@ -137,9 +137,11 @@ class TargetTuning:
             "W": self.lanes, "BLOCKS": self.blocks, "AHEAD": self.ahead, "TILES": tiles, "LEAST": self.expert_block,
         }  # fmt: skip
 
-    def expert_gate_up(self, gate: GGMLType, up: GGMLType) -> Kernel:
+    def expert_gate_up(self, gate: GGMLType, up: GGMLType, activation: str = "silu") -> Kernel:
         """Gate and up of chosen experts, and the activation."""
-        return experts.expert_gate_up, {"GATE": gate.name, "UP": up.name, **self._experts(gate, up)}
+        return experts.expert_gate_up, {
+            "GATE": gate.name, "UP": up.name, **self._experts(gate, up), "ACT": activation,
+        }  # fmt: skip
 
     def expert_down(self, kind: GGMLType) -> Kernel:
         """Down of chosen experts, summed."""

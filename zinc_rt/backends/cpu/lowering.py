@@ -118,6 +118,7 @@ class CpuLowering(Lowering):
         super().__init__(graph, sizes)
         self.choice, self.threads = choice, threads
         self.out = CpuLowered()
+        self.joined: set[int] = set()  # nodes that the lowering of an earlier one took along
         self.matrices = matrices_of(graph)
         self._shape_attention()
 

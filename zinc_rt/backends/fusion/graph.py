@@ -170,10 +170,10 @@ class _Fusing:
     def expert_gate(self, n: Node) -> Iterator[FusedNode]:
         x, ids, gate, up, *biases = n.inputs
         gated, upped = n.outputs
-        gate_bias, up_bias = biases or (None, None)
+        gate_bias, up_bias = (*biases, None, None)[:2]
         reader = self._readers.sole(gated, Op.MOE_SWIGLU)
         alone = reader is None or self._readers.sole(upped, Op.MOE_SWIGLU) is not reader
-        # Kernels of both know silu alone; other activations are a kernel of their own.
+        # The fused node means silu; what other activations are joined with is the backend's affair.
         if reader is None or alone or reader.inputs != (gated, upped) or attributes(reader)["activation"] != "silu":
             yield ExpertGate(n, x, ids, gate, up, gate_bias, up_bias, gated, upped, None)
             return

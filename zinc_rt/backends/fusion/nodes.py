@@ -173,7 +173,7 @@ class ExpertGate(NamedTuple):
 
 
 class ExpertDown(NamedTuple):
-    """y = the sum over a row's chosen experts of weight * (their product with the expert's part of `act`, plus bias)."""
+    """y = the sum over a row's chosen experts of weight * (the product with the expert's part of `act`, plus bias)."""
 
     node: Node
     act: int

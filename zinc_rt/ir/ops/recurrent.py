@@ -175,9 +175,9 @@ def _conv_operations(cost: CostView) -> int:
 
 
 def _delta_operations(cost: CostView) -> int:
-    """Unit vectors of query and key heads; ten for a value head's two factors; seven for each element of its state."""
+    """Unit vectors of query and key heads; nine for a value head's two factors; seven for each element of its state."""
     d, n_k, n_v = cost.attr("head_dim"), cost.attr("n_k_heads"), cost.attr("n_v_heads")
-    return cost.sizes.n_rows * (n_k * (7 * d + 6) + n_v * (10 + 2 * d + 7 * d * d))
+    return cost.sizes.n_rows * (n_k * (7 * d + 6) + n_v * (9 + 2 * d + 7 * d * d))
 
 
 def _state(name: str, *shape: Dim) -> Port:

@@ -1,7 +1,7 @@
 """Attention over the paged cache: splits of 256 positions, merged in order, and the sinks after them.
 
-Query heads that share a key-value head are worked on together, and so are consecutive rows of one sequence: each load of
-a key or value serves all of them. `attention_split` has what happens within a split, and the constants.
+Query heads that share a key-value head are worked on together, and so are consecutive rows of one sequence: each load
+of a key or value serves all of them. `attention_split` has what happens within a split, and the constants.
 """
 
 from __future__ import annotations
@@ -118,8 +118,8 @@ def follow(step, row: i32, R: int):
 
 @kernel
 def attention(
-    a: ptr[AttentionArgs], step: ptr[StepRecord], first: i32, last: i32, G: int, DIM: int, VALUE: int, ROPE: int, W: int,
-    R: int, LATENT: bool, WINDOWED: bool, CAPPED: bool, SINKS: bool,
+    a: ptr[AttentionArgs], step: ptr[StepRecord], first: i32, last: i32, G: int, DIM: int, VALUE: int, ROPE: int,
+    W: int, R: int, LATENT: bool, WINDOWED: bool, CAPPED: bool, SINKS: bool,
     WHOLE: bool,
 ):  # fmt: skip
     """Units: (R rows, key-value head), or (row, key-value head, split) where the step splits; then `merge` follows."""

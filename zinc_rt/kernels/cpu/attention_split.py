@@ -165,9 +165,11 @@ def turn_page(k: ptr[f16], tile: ptr[f16], V: int, C: int):
 
 
 @inline
-def page_values(a, page, tile: ptr[f16], kv_head: i32, d: i32, VALUE: int, DIM: int, V: int, C: int, LATENT: bool):
+def page_values(
+    a, page, tile: ptr[f16], n_kv: i32, kv_head: i32, d: i32, VALUE: int, DIM: int, V: int, C: int, LATENT: bool
+):
     """Where C * V elements of the values of a page begin, from element d on; `value_stride` lies between positions."""
-    at = i64(page) * i64(a.n_kv) + i64(kv_head)
+    at = i64(page) * i64(n_kv) + i64(kv_head)
     if LATENT:
         turn_page(a.k_cache + (at * (PAGE_TOKENS * DIM) + i64(d) * PAGE_TOKENS), tile, V, C)
         return tile
@@ -176,13 +178,17 @@ def page_values(a, page, tile: ptr[f16], kv_head: i32, d: i32, VALUE: int, DIM: 
 
 @inline
 def add_edge(acc, a, pages, tile, sums, at: i32, begin: i32, count: i32, where, shape, WINDOWED: bool):
-    """One position that not all rows see. where: first page, head, element; shape: R, G, VALUE, DIM, V, C, LATENT."""
-    first_page, kv_head, d = where
+    """One position that not all rows see.
+
+    where: first page, heads, head, element; shape: R, G, VALUE, DIM, V, C, LATENT.
+    """
+    first_page, n_kv, kv_head, d = where
     R, G, VALUE, DIM, V, C, LATENT = shape
     stride = C * V if LATENT else VALUE
-    v = page_values(a, pages[first_page + (at >> PAGE_SHIFT)], tile, kv_head, d, VALUE, DIM, V, C, LATENT)
+    v = page_values(a, pages[first_page + (at >> PAGE_SHIFT)], tile, n_kv, kv_head, d, VALUE, DIM, V, C, LATENT)
     values = tuple(f32(load(v, i64(at & (PAGE_TOKENS - 1)) * stride + c * V, lanes=V)) for c in range(C))
-    for r in unroll(R):
+    # Without a window the first row's positions are common to all.
+    for r in unroll(0 if WINDOWED else 1, R):
         if at < count + r and (not WINDOWED or at >= begin + r):
             for g in unroll(G):
                 weight = splat(load(sums, (r * G + g) * SPLIT + at), V)
@@ -201,6 +207,7 @@ def values_of_split(
     C = max(c for c in (1, 2, 4, 8) if (VALUE // V) % c == 0 and (c * Q <= 16 or c == 1))
     STRIDE = C * V if LATENT else VALUE
     shape = (R, G, VALUE, DIM, V, C, LATENT)
+    n_kv = a.n_kv
     common = clamp(count, 0, SPLIT)
     longest = clamp(count + (R - 1), 0, SPLIT)
     # All rows see positions from middle to common.
@@ -213,10 +220,10 @@ def values_of_split(
         acc = regs(vec[f32, V], Q * C)
         if WINDOWED and R > 1:
             for at in range(lowest, middle):
-                add_edge(acc, a, pages, tile, sums, at, begin, count, (first_page, kv_head, d), shape, WINDOWED)
+                add_edge(acc, a, pages, tile, sums, at, begin, count, (first_page, n_kv, kv_head, d), shape, WINDOWED)
         n_pages = (common + (PAGE_TOKENS - 1)) >> PAGE_SHIFT
         for p in range(middle >> PAGE_SHIFT, n_pages):
-            v: ptr[f16] = page_values(a, pages[first_page + p], tile, kv_head, d, VALUE, DIM, V, C, LATENT)
+            v: ptr[f16] = page_values(a, pages[first_page + p], tile, n_kv, kv_head, d, VALUE, DIM, V, C, LATENT)
             tokens: i32 = common - p * PAGE_TOKENS
             if tokens > PAGE_TOKENS:
                 tokens = PAGE_TOKENS
@@ -239,7 +246,7 @@ def values_of_split(
             if WINDOWED:
                 rest = clamp(common, middle, SPLIT)
             for at in range(rest, longest):
-                add_edge(acc, a, pages, tile, sums, at, begin, count, (first_page, kv_head, d), shape, WINDOWED)
+                add_edge(acc, a, pages, tile, sums, at, begin, count, (first_page, n_kv, kv_head, d), shape, WINDOWED)
         for i in unroll(Q):
             for c in unroll(C):
                 store(out, acc[i * C + c], i * (VALUE + STATE) + d + c * V)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from zinc_rt.formats.decode import float_element, format_of, group_scale, group_words, integer, scaled
+from zinc_rt.formats.decode import float_element, format_of, group_words, integer
+from zinc_rt.formats.decode_scales import group_scale, scaled
 from zinc_rt.kernels.cpu.structs import EmbedArgs, StepRecord
 from zinc_rt.lang.kernel import kernel
 from zinc_rt.lang.ops import unroll

@@ -14,7 +14,7 @@ from zinc_rt.kernels.cpu.packs import load_some, not_null, store_group, store_so
 from zinc_rt.kernels.cpu.routing import PANEL_ROWS
 from zinc_rt.kernels.cpu.structs import ExpertDownArgs, ExpertGateArgs, Pack, StepRecord
 from zinc_rt.kernels.cpu.weights import signed_bytes
-from zinc_rt.kernels.maths import silu
+from zinc_rt.kernels.maths import gated
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import array, fma, load, regs, splat, store, tile_release, unroll
 from zinc_rt.lang.types import f32, i32, i64, ptr, u8, u32, vec
@@ -74,10 +74,14 @@ def block_of(count: i32, LEAST: int):
 
 
 @inline
-def put_activations(a, slot: i32, panel: i32, n: i32, block: i32, g: i32, gate, up, gate_bias, up_bias, W: int):
-    """32 elements, the g-th of a row, of silu(gate) * up for n rows of a panel. gate, up: f32[n, 32]."""
+def put_activations(
+    a, slot: i32, panel: i32, n: i32, block: i32, g: i32, gate, up, gate_bias, up_bias, W: int, ACT: str
+):
+    """32 elements, the g-th of a row, of activation(gate) * up for n rows of a panel. gate, up: f32[n, 32]."""
     n_out = a.n_out
     N = GROUP // W
+    alpha = splat(a.alpha, W)
+    limit = splat(a.limit, W)
     for r in range(n):
         pair = i64(a.route.pair[slot + panel + r])
         v = regs(vec[f32, W], N)
@@ -92,7 +96,7 @@ def put_activations(a, slot: i32, panel: i32, n: i32, block: i32, g: i32, gate, 
             if not_null(a.gated):
                 store_some(a.gated + pair * i64(n_out), x, column, n_out, W)
                 store_some(a.upped + pair * i64(n_out), y, column, n_out, W)
-            v[i] = silu(x) * y
+            v[i] = gated(x, y, alpha, limit, ACT)
             if not_null(a.y):
                 store_some(a.y + pair * i64(n_out), v[i], column, n_out, W)
         if not_null(a.act):
@@ -104,9 +108,12 @@ def put_activations(a, slot: i32, panel: i32, n: i32, block: i32, g: i32, gate, 
 @kernel
 def expert_gate_up(
     a: ptr[ExpertGateArgs], step: ptr[StepRecord], first: i32, last: i32, GATE: str, UP: str, W: int, BLOCKS: tuple,
-    AHEAD: int, TILES: str, LEAST: int,
+    AHEAD: int, TILES: str, LEAST: int, ACT: str,
 ):  # fmt: skip
-    """Units: 32 elements of the activation for a panel of an expert's rows; those without a job do nothing."""
+    """Units: 32 elements of the activation for a panel of an expert's rows; those without a job do nothing.
+
+    ACT: see `maths.gated`.
+    """
     r = a.route
     n_out = a.n_out
     tiles = (n_out + 15) >> 4
@@ -180,7 +187,7 @@ def expert_gate_up(
                     gate[i * GROUP + c] = 0.0
                     up[i * GROUP + c] = 0.0
             bias = i64(e) * i64(n_out)
-            put_activations(a, slot, panel, n, block, g, gate, up, a.gate_bias + bias, a.up_bias + bias, W)
+            put_activations(a, slot, panel, n, block, g, gate, up, a.gate_bias + bias, a.up_bias + bias, W, ACT)
         g += 1
         if g == parts:
             g = 0

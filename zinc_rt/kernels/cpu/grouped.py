@@ -58,13 +58,14 @@ def grouped_matmul(
     for u in range(first, last):
         part = i32(u32(u) // u32(tiles))
         t = u - part * tiles
+        tile = a.w + i64(u) * a.tile_bytes
         for panel in range(0, rows, PANEL_ROWS):
             n: i32 = rows - panel
             if n > PANEL_ROWS:
                 n = PANEL_ROWS
             expert_tile(
-                a.w + i64(u) * a.tile_bytes, a.pack, part * slots + panel, n, block, sums, scratch, FMT, W, BLOCKS,
-                AHEAD, TILES, LEAST, 16,
+                tile, tile + a.tile_bytes, tile + a.tile_bytes, a.pack, part * slots + panel, n, block, sums, scratch,
+                FMT, W, BLOCKS, AHEAD, TILES, LEAST, 16,
             )  # fmt: skip
             for i in range(n):
                 y = a.y + (i64(panel + i) * i64(a.parts) + i64(part)) * i64(n_out)

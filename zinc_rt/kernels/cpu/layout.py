@@ -8,7 +8,9 @@ A tile is, in this order: scales of super-blocks, scales of groups, bits of the 
 line i (of 8) holds columns 4i … 4i+3 of the 16 rows, 64 bytes: an operand of a dot product of bytes. Weights of 4 bits
 keep line i in low nibbles and line i + 4 in high ones, in 4 lines; those of 2 bits keep lines 0 to 3 and lines 4 to 7
 in one line each. A fifth bit, or a third, lies in one more line (bit i belongs to line i); fifth and sixth bits lie in
-two. Where a line holds two bits of four others, bits 2i and 2i+1 belong to line i, or i + 4 in the second.
+two. Where a line holds two bits of four others, bits 2i and 2i+1 belong to line i, or i + 4 in the second. Indices of
+vectors keep their low bytes as the file does, four of a row in a word: one line or two; then comes a line of signs (bit
+i belongs to line i), then a byte for each row with the bits above the low eight.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.formats.errors import UnknownFormat
-from zinc_rt.formats.table import FORMATS, HALF_SCALES, NIBBLE_KINDS, SUPER_GROUPS, Format, Kind, Scale
+from zinc_rt.formats.table import CODED_KINDS, FORMATS, HALF_SCALES, ODD_SCALES, SUPER_GROUPS, Format, Kind, Scale
 from zinc_rt.gguf import GGMLType
 from zinc_rt.numerics import GROUP, TREE_LANES
 
@@ -45,9 +47,12 @@ def _tile_format(f: Format) -> TileFormat:
     halves = 2 * TILE_ROWS * len(f.halves)  # a float16 for each row
     if not f.quantized:
         return TileFormat(0, 0, TILE_ROWS * f.group_bytes)
+    extra = 0
     if f.kind == Kind.BYTES:
         lines = 8
-    elif (f.kind in NIBBLE_KINDS and f.high_bits <= 2) or (f.kind == Kind.QUARTERS and f.high_bits <= 1):
+    elif f.grid is not None:
+        lines, extra = f.grid.lines + 1, TILE_ROWS if f.grid.index_bits else 0
+    elif (f.kind in CODED_KINDS and f.high_bits <= 2) or (f.kind == Kind.QUARTERS and f.high_bits <= 1):
         lines = f.low_bits + f.high_bits
     else:
         raise UnknownFormat(f.name, f"{f.high_bits} high bits of integers of kind", f.kind, _HERE)
@@ -55,8 +60,10 @@ def _tile_format(f: Format) -> TileFormat:
         return TileFormat(0, halves, lines * LINE_BYTES)
     if f.scale == Scale.POWER_OF_TWO:
         return TileFormat(0, TILE_ROWS, lines * LINE_BYTES)
-    if f.scale == Scale.SIX_BIT_SIGNED:
-        return TileFormat(halves, TILE_ROWS, lines * LINE_BYTES)
+    if f.scale == Scale.E4M3_HALVES:
+        return TileFormat(0, 2 * TILE_ROWS, lines * LINE_BYTES)
+    if f.scale == Scale.SIX_BIT_SIGNED or f.scale in ODD_SCALES:
+        return TileFormat(halves, TILE_ROWS, lines * LINE_BYTES + extra)
     if f.scale in (Scale.SIX_BIT, *HALF_SCALES):
         return TileFormat(halves, 2 * TILE_ROWS, lines * LINE_BYTES)
     raise UnknownFormat(f.name, "scales of kind", f.scale, _HERE)

@@ -97,8 +97,8 @@ def add_group(w, scales, supers, x, d, s, s_stride, sums, FMT: str, M: int, W: i
         second = regs(vec[i32, W], M * H)
         for m in unroll(M):
             for h in unroll(H):
-                isum[m * H + h] = splat(half_start(s, s_stride * 4 + m, FMT), W)
-                second[m * H + h] = splat(half_start(s, s_stride * 5 + m, FMT), W)
+                isum[m * H + h] = splat(half_start(s, s_stride * 4 + m, FMT, SIGNED), W)
+                second[m * H + h] = splat(half_start(s, s_stride * 5 + m, FMT, SIGNED), W)
         isum_dots(w, x, isum, 0, 4, FMT, M, W, SIGNED)
         isum_dots(w, x, second, 4, 8, FMT, M, W, SIGNED)
     else:

@@ -163,9 +163,9 @@ def matrix_rows(p, tile, scratch, start: i32, out: ptr[f32], stride: i32, live: 
                         if BIAS:
                             isum = isum + splat(load(s, s_stride * BIAS + i64(place)), 16)
                         if HALVES:
-                            isum = isum + splat(half_start(s, s_stride * 4 + i64(place), FMT), 16)
+                            isum = isum + splat(half_start(s, s_stride * 4 + i64(place), FMT, False), 16)
                             second = load(products, g * 512 + 256 + (m + mm) * 16, lanes=16)
-                            second = second + splat(half_start(s, s_stride * 5 + i64(place), FMT), 16)
+                            second = second + splat(half_start(s, s_stride * 5 + i64(place), FMT, False), 16)
                         total = activation_sums(s, i64(place), s_stride, 16, FMT)
                         v = group_value(f, isum, second, splat(load(d, place), 16), total, FMT)
                         lanes[r * 4 + mm] = lanes[r * 4 + mm] + v

@@ -9,18 +9,16 @@ from zinc_rt.formats.decode import (
     LOW_PAIRS,
     format_of,
     half_at,
-    half_scale_at,
-    half_scales,
     high_at,
     high_shift,
     integers_of,
     low_at,
     low_shift,
-    signed_scale,
-    six_bit_scales,
     spread,
 )
-from zinc_rt.formats.table import Kind, Scale
+from zinc_rt.formats.decode_grids import index_high, index_words, odd_bits, sign_bits
+from zinc_rt.formats.decode_scales import half_scale_at, half_scales, signed_scale, six_bit_scales
+from zinc_rt.formats.table import ODD_SCALES, Kind, Scale
 from zinc_rt.kernels.cpu.structs import CopyArgs, StepRecord
 from zinc_rt.kernels.cpu.tiles import lane_of
 from zinc_rt.kernels.cpu.weights import SUPER_SHIFT, tile_of, weights_of
@@ -57,6 +55,9 @@ def put_scales(block: ptr[u8], j: i32, group: i32, supers: ptr[u8], scales: ptr[
             cast(scales, ptr[u16])[16 + r] = half_at(block, F.minimum)
     elif F.scale == Scale.POWER_OF_TWO:
         scales[r] = block[F.d]
+    elif F.scale == Scale.E4M3_HALVES:
+        for h in unroll(2):
+            scales[16 * h + r] = load(block + (F.d + h), 2 * j)
     else:
         if j == 0:
             at = cast(supers + (group >> SUPER_SHIFT) * tile_of(FMT).super_scales, ptr[u16])
@@ -70,6 +71,8 @@ def put_scales(block: ptr[u8], j: i32, group: i32, supers: ptr[u8], scales: ptr[
             sc, mn = six_bit_scales(block + F.scales, j)
             scales[r] = u8(sc)
             scales[16 + r] = u8(mn)
+        elif F.scale in ODD_SCALES:
+            scales[r] = u8(odd_bits(block, j, FMT))
         elif F.scale == Scale.SIX_BIT_SIGNED:
             scales[r] = u8(signed_scale(block, j, FMT))
         elif F.scale == Scale.SIX_BIT_HALVES:
@@ -90,6 +93,21 @@ def words_at(p: ptr[u8], at, N: int):
 
 
 @inline
+def plane(bits_of_row: u32):
+    """A bit for each of a row's columns as its word of a line: bit 4i + b goes to bit i of byte b."""
+    return reduce_or(spread(splat(bits_of_row, 8) >> (iota(u32, 8) * 4)) << iota(u32, 8))
+
+
+@inline
+def put_high(block: ptr[u8], j: i32, w: ptr[u8], r: int, FMT: str):
+    """Row r's bits of indices above the low eight, behind the lines of a group."""
+    G = integers_of(FMT).grid
+    if G is not None:
+        if G.index_bits != 0:
+            w[(G.lines + 1) * 64 + r] = u8(index_high(block, j, FMT))
+
+
+@inline
 def row_lines(block: ptr[u8], j: i32, FMT: str, FLIP: int):
     """What a row puts into the lines of a group's tile: a word for each line, of eight."""
     F = integers_of(FMT)
@@ -104,10 +122,19 @@ def row_lines(block: ptr[u8], j: i32, FMT: str, FLIP: int):
                 F.high_bits == 1 and F.groups == 1,
                 f"format {FMT}: row_lines does not know {F.high_bits} high bits of nibbles in blocks of {F.block}",
             )
-            bits_of_row = splat(load(cast(block + F.high, ptr[u32]), align=1), 8)
-            # Bit 4i + b belongs to byte b of line i, whose bits go to bit i.
-            out = insert(out, 4, reduce_or(spread(bits_of_row >> (iota(u32, 8) * 4)) << iota(u32, 8)))
+            out = insert(out, 4, plane(load(cast(block + F.high, ptr[u32]), align=1)))
         return out
+    if F.kind == Kind.EIGHTS:
+        halves = words_at(block, F.q + 16 * j, 4)
+        low_half, high_half = halves & LOW_NIBBLES, (halves >> 4) & LOW_NIBBLES
+        first = shuffle(low_half, high_half, (0, 1, 4, 5))
+        return concat(first | (shuffle(low_half, high_half, (2, 3, 6, 7)) << 4), zeros(vec[u32, 4]))
+    if F.kind == Kind.GRID:
+        out = zeros(vec[u32, 8])
+        indices = index_words(block, j, FMT)
+        for i in unroll(len(indices)):
+            out = insert(out, i, indices[i])
+        return insert(out, len(indices), plane(sign_bits(block, j, FMT)))
     if F.kind == Kind.QUARTERS:
         pairs = (words_at(block, low_at(j, FMT), 8) >> splat(low_shift(j, FMT), 8)) & LOW_PAIRS
         shifted = pairs << ((iota(u32, 8) & 3) * 2)
@@ -203,10 +230,12 @@ def repack(
                     lower = a.source + (starts[r + 8] + at)
                     put_scales(upper, j, group, tile, scales, r, FMT)
                     put_scales(lower, j, group, tile, scales, r + 8, FMT)
+                    put_high(upper, j, w, r, FMT)
+                    put_high(lower, j, w, r + 8, FMT)
                     lines[r] = concat(row_lines(upper, j, FMT, FLIP), row_lines(lower, j, FMT, FLIP))
                 transpose(lines)
                 for i in unroll(TILE.weights // 64):
-                    store(cast(w, ptr[u32]), lines[i], 16 * i, align=64)
+                    store(cast(w, ptr[u32]), lines[i], 16 * i, align=16 if TILE.weights % 64 else 64)
                 for i in unroll(0, 16 * F.block_bytes // F.groups, 64):
                     prefetch(following + i)
                 following = following + 16 * F.block_bytes // F.groups

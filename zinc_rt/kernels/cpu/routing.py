@@ -41,7 +41,7 @@ def choice_key(x):
     """Integers that compare as the choice of experts does, for f32 lanes."""
     bits = bitcast(x + 0.0, vec[i32, lanes(x)])
     key = select(bits < 0, bits ^ 0x7FFFFFFF, bits)
-    return select(x == x, key, NAN_KEY)
+    return select(x == x, key, NAN_KEY)  # noqa: PLR0124  only NaN differs from itself
 
 
 @inline
@@ -245,12 +245,12 @@ def gather(a: ptr[GatherArgs], step: ptr[StepRecord], first: i32, last: i32):
             for g in range(groups):
                 x = source + i64(g) * i64(block)
                 y = target + i64(g) * i64(to)
-                if not_null(a.pack.q):
+                if not_null(a.slots.q):
                     store(a.slots.q + y * GROUP, load(a.pack.q + x * GROUP, lanes=GROUP))
                     a.slots.d[y] = a.pack.d[x]
                     for i in unroll(6):
                         a.slots.s[a.slots.s_stride * i + y] = a.pack.s[a.pack.s_stride * i + x]
-                if not_null(a.pack.f):
+                if not_null(a.slots.f):
                     fx = a.pack.f + ((x - i64(inside)) * GROUP + i64(inside))
                     fy = a.slots.f + ((y - i64(slot)) * GROUP + i64(slot))
                     for i in range(GROUP):

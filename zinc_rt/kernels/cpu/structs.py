@@ -303,7 +303,7 @@ class ExpertPackArgs:
 
 @struct
 class ExpertGateArgs:
-    """gate and up of the chosen experts, and silu(gate) * up; what is null is not wanted or not there.
+    """gate and up of the chosen experts, and activation(gate) * up; what is null is not wanted or not there.
 
     gate, up: tiles of matrices [n_experts, n_out, n_in]; biases [n_experts, n_out]. gated, upped, y: [pairs, n_out].
     """
@@ -322,6 +322,8 @@ class ExpertGateArgs:
     gate_bytes: i64  # of a tile
     up_bytes: i64
     n_out: i32
+    alpha: f32  # of the activation "clamped"
+    limit: f32
 
 
 @struct

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from zinc_rt.formats.decode import format_of, integers_of, power_of_two
-from zinc_rt.formats.table import NIBBLE_KINDS, SUPER_GROUPS, Kind, Scale
+from zinc_rt.formats.decode import format_of, integers_of
+from zinc_rt.formats.decode_grids import grid_place, line_of_index
+from zinc_rt.formats.decode_scales import half_e4m3, power_of_two
+from zinc_rt.formats.table import CODED_KINDS, ODD_SCALES, SUPER_GROUPS, Kind, Scale
 from zinc_rt.kernels.cpu.layout import TILES
 from zinc_rt.kernels.cpu.structs import BIASES, HALF_BIAS
 from zinc_rt.lang.kernel import inline
-from zinc_rt.lang.ops import bitcast, cast, fma, load, lookup16, splat, static_assert, target_has, zeros
-from zinc_rt.lang.types import f16, f32, i8, i32, ptr, u8, u32, vec
+from zinc_rt.lang.ops import bitcast, cast, fma, gather, load, lookup16, splat, static_assert, table, target_has, zeros
+from zinc_rt.lang.types import f16, f32, i8, i32, ptr, u8, u16, u32, vec
 
 SUPER_SHIFT = SUPER_GROUPS.bit_length() - 1
 HALF_SHIFTS = {HALF_BIAS >> n: n for n in range(HALF_BIAS.bit_length())}
@@ -49,8 +51,10 @@ def line(w: ptr[u8], i: int, at: int, FMT: str, N: int, SIGNED: bool):
         return bits
     if F.kind == Kind.QUARTERS:
         return quarters_line(w, i, at, FMT, N)
+    if F.kind == Kind.GRID:
+        return grid_line(w, i, at, FMT, N, SIGNED)
     static_assert(
-        F.kind in NIBBLE_KINDS and F.high_bits <= 2,
+        F.kind in CODED_KINDS and F.high_bits <= 2,
         f"format {FMT}: line does not know {F.high_bits} high bits of kind {F.kind!s}",
     )
     low = load(w, (i % 4) * 64 + at, lanes=N)
@@ -93,29 +97,46 @@ def quarters_line(w: ptr[u8], i: int, at: int, FMT: str, N: int):
 
 
 @inline
+def grid_line(w: ptr[u8], i: int, at: int, FMT: str, N: int, SIGNED: bool):
+    """As `line` for indices of vectors."""
+    G = integers_of(FMT).grid
+    low = load(cast(w + (line_of_index(i, FMT) * 64 + at), ptr[u32]), lanes=N // 4)
+    high = u32(load(w + ((G.lines + 1) * 64 + at // 4), lanes=N // 4)) if G.index_bits != 0 else None
+    sizes = bitcast(gather(table(u32, G.words), grid_place(low, high, i, FMT)), vec[u8, N])
+    negative = zeros(vec[u8, N]) - ((load(w, G.lines * 64 + at, lanes=N) >> i) & 1)
+    values = (sizes ^ negative) - negative
+    if SIGNED:
+        return bitcast(values, vec[i8, N])
+    return values ^ 128
+
+
+@inline
 def scale_of_halves(FMT: str):
     """Whether the two halves of a group have scales, and so integer sums, of their own."""
     F = format_of(FMT)
     if F.scaled_halves:
         static_assert(
-            F.bias == 0 or F.bias in HALF_SHIFTS,
+            F.bias in (0, 4 * HALF_BIAS) or F.bias in HALF_SHIFTS,
             f"format {FMT}: packs have sums of halves for offset {HALF_BIAS} and those that it is a multiple of by a"
             f" power of two, not {F.bias}",
         )
         return True
     static_assert(
-        F.scale in (Scale.BLOCK, Scale.SIX_BIT, Scale.POWER_OF_TWO, Scale.SIX_BIT_SIGNED),
+        F.scale in (Scale.BLOCK, Scale.SIX_BIT, Scale.POWER_OF_TWO, Scale.SIX_BIT_SIGNED) or F.scale in ODD_SCALES,
         f"format {FMT}: products do not know scales of kind {F.scale!s}",
     )
     return False
 
 
 @inline
-def half_start(s, at, FMT: str):
+def half_start(s, at, FMT: str, SIGNED: bool):
     """Where the integer sum of half a group begins: what takes the bias away, from the pack's sum at `at`."""
-    BIAS = integers_of(FMT).bias
+    F = integers_of(FMT)
+    BIAS = F.offset if SIGNED else F.bias
     if BIAS == 0:
         return zeros(i32)
+    if BIAS == 4 * HALF_BIAS:
+        return load(s, at) << 2
     return load(s, at) >> HALF_SHIFTS[BIAS]
 
 
@@ -150,6 +171,13 @@ def group_factors(scales, supers, at: int, FMT: str, W: int):
     F = format_of(FMT)
     if F.scale == Scale.POWER_OF_TWO:
         return (power_of_two(u32(load(scales + at, lanes=W))),)
+    if F.scale == Scale.E4M3_HALVES:
+        return tuple(half_e4m3(u16(load(scales + (at + 16 * h), lanes=W))) for h in range(2))
+    if F.scale in ODD_SCALES:
+        bits = i32(load(scales + at, lanes=W))
+        d = halves(supers, 2 * at, W) * F.unit
+        first = f32((bits & 15) * 2 + 1)
+        return (d, first, f32((bits >> 4) * 2 + 1)) if F.scaled_halves else (d, first)
     if F.scale == Scale.SIX_BIT_SIGNED:
         return halves(supers, 2 * at, W), bytes_as_f32(scales, at, W, True)
     if F.scale == Scale.FOUR_BIT_HALVES:
@@ -183,14 +211,16 @@ def activation_sums(s, at, s_stride, W: int, FMT: str):
 def group_value(factors, isum, second, dx, total, FMT: str):
     """v_g of docs/numerics.md. second: the other half's sum, where halves have scales; total: of `activation_sums`."""
     F = format_of(FMT)
-    if F.scale == Scale.SIX_BIT_SIGNED:
+    if F.scale == Scale.E4M3_HALVES:
+        return (factors[0] * dx) * f32(isum) + (factors[1] * dx) * f32(second)
+    if F.scale == Scale.SIX_BIT_SIGNED or F.scale in (Scale.ODD_WORD, Scale.ODD_NIBBLES):
         return (factors[0] * dx) * (factors[1] * f32(isum))
     if F.scale == Scale.FOUR_BIT_HALVES:
         # Everything but the scales is an integer below 2^24, or one over `HALF_BIAS`, a power of two: exact.
         value = fma(factors[2], f32(isum), factors[3] * f32(second))
         least = fma(factors[4], total[0], factors[5] * total[1]) * (-1.0 / HALF_BIAS)
         return (factors[0] * dx) * value - (factors[1] * dx) * least
-    if F.scale in (Scale.INT8_HALVES, Scale.SIX_BIT_HALVES):
+    if F.scale in (Scale.INT8_HALVES, Scale.SIX_BIT_HALVES, Scale.ODD_HALVES):
         # Scales times sums stay below 2^24, so float32 holds every integer here exactly.
         return (factors[0] * dx) * (factors[1] * f32(isum) + factors[2] * f32(second))
     if F.scale == Scale.SIX_BIT:

@@ -48,8 +48,8 @@ MANY = 8
 class GpuAttentionArgs:
     """q: f32[rows, heads, DIM - ROPE]; q_rope: f32[rows, heads, ROPE]; y: f32[rows, heads, VALUE].
 
-    values: f32[rows, max_splits, heads, VALUE] and tops: f32[rows, max_splits, heads, 2] (the greatest score, the sum of
-    exponentials) are between the two kernels; sinks: f32[heads], with SINKS; window: positions that a row sees.
+    values: f32[rows, max_splits, heads, VALUE] and tops: f32[rows, max_splits, heads, 2] (the greatest score, the sum
+    of exponentials) are between the two kernels; sinks: f32[heads], with SINKS; window: positions that a row sees.
     """
 
     q: ptr[f32]

@@ -42,7 +42,7 @@ def gelu_rows(x: ptr[f32], y: ptr[f32], n: u32):
 
 @kernel(workgroup=256)
 def add_position(x: ptr[f32], positions: ptr[i32], table: ptr[f32], y: ptr[f32], n: u32):
-    """y[row] = x[row] + table[positions[row]] for rows of n elements; ceil(n / 256) workgroups in x, a row each in y."""
+    """y[row] = x[row] + table[positions[row]], rows of n elements; ceil(n / 256) workgroups in x, a row each in y."""
     i = workgroup_id(0) * 256 + workitem_id()
     row = workgroup_id(1)
     if i < n:

@@ -11,11 +11,10 @@ from zinc_rt.formats.decode import (
     LOW_BITS,
     LOW_NIBBLES,
     LOW_PAIRS,
-    first_six,
-    last_six,
     plain_integers,
     spread,
 )
+from zinc_rt.formats.decode_scales import first_six, last_six
 from zinc_rt.formats.table import Kind, Scale
 from zinc_rt.kernels.rdna.whole_groups import takes_whole_groups, whole_value, whole_weights
 from zinc_rt.kernels.rdna.words import dot, quants, sums_of

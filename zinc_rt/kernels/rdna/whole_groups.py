@@ -1,4 +1,4 @@
-"""v_g of docs/numerics.md for groups whose 32 integers a lane reads by itself: codebooks, and integers of 2 and 3 bits.
+"""v_g of docs/numerics.md for groups that a lane reads by itself: codebooks, indices of vectors, 2 and 3 bits.
 
 Lanes whose groups share bytes ask for them in the same instruction, so that memory is read once. See groups.py for
 what a lane is handed.
@@ -6,19 +6,21 @@ what a lane is handed.
 
 from __future__ import annotations
 
-from zinc_rt.formats.decode import group_words, half, half_scales, integers_of, power_of_two, signed_scale
-from zinc_rt.formats.table import Kind, Scale
+from zinc_rt.formats.decode import group_words, half, integers_of
+from zinc_rt.formats.decode_grids import odd_bits
+from zinc_rt.formats.decode_scales import half_e4m3, half_scales, pair_at, power_of_two, signed_scale
+from zinc_rt.formats.table import ODD_SCALES, Kind, Scale
 from zinc_rt.kernels.rdna.words import dot, quants, sums_of
 from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import load, static_assert, unroll
-from zinc_rt.lang.types import f32, i32, ptr, u8, u32
+from zinc_rt.lang.types import f32, i32, ptr, u8, u16, u32
 
 
 @inline
 def takes_whole_groups(FMT: str):
     """Whether the functions of this module read a format's groups."""
     F = integers_of(FMT)
-    return F.codebook != () or F.kind == Kind.QUARTERS
+    return F.codebook != () or F.kind in (Kind.QUARTERS, Kind.GRID)
 
 
 @inline
@@ -45,6 +47,15 @@ def factors(block: ptr[u8], j: u32, FMT: str):
         numbers = half_scales(block, j, FMT)
         f = tuple(f32(n) for n in numbers)
         return half(block, F.d), f[0], f[1], half(block, F.minimum), f[2], f[3]
+    if F.scale == Scale.E4M3_HALVES:
+        both = pair_at(block, F.d + 2 * j)
+        return half_e4m3(u16(both & 255)), half_e4m3(u16(both >> 8))
+    if F.scale in ODD_SCALES:
+        bits = odd_bits(block, j, FMT)
+        d = half(block, F.d) * F.unit
+        if F.scaled_halves:
+            return d, f32(i32(2 * (bits & 15) + 1)), f32(i32(2 * (bits >> 4) + 1))
+        return d, f32(i32(2 * bits + 1))
     static_assert(
         F.scale == Scale.BLOCK and F.minimum is None,
         f"format {FMT}: whole_weights does not know scales of kind {F.scale!s} with a minimum at {F.minimum}",
@@ -56,20 +67,23 @@ def factors(block: ptr[u8], j: u32, FMT: str):
 def whole_value(weights, x, group: u32, FMT: str):
     """v_g of a group."""
     F = integers_of(FMT)
+    SIGNED = F.codebook != () or F.kind == Kind.GRID
     words, f = weights
     q = quants(x[0], group, 0, 8)
     isum: i32 = 0
     second: i32 = 0
     for i in unroll(4):
-        isum = dot(isum, words[i], q[i], F.codebook != ())
+        isum = dot(isum, words[i], q[i], SIGNED)
     if F.scaled_halves:
         for i in unroll(4, 8):
-            second = dot(second, words[i], q[i], F.codebook != ())
+            second = dot(second, words[i], q[i], SIGNED)
     else:
         for i in unroll(4, 8):
-            isum = dot(isum, words[i], q[i], F.codebook != ())
+            isum = dot(isum, words[i], q[i], SIGNED)
     dx = load(x[1], group)
     scale = f[0] * dx
+    if F.scale == Scale.E4M3_HALVES:
+        return (scale * f32(isum)) + ((f[1] * dx) * f32(second))
     if F.offset == 0 and F.minimum is None:
         return scale * scaled_sum(f, isum, second, FMT)
     first, last = sums_of(x[2], group)
@@ -91,7 +105,7 @@ def scaled_sum(f, isum: i32, second: i32, FMT: str):
     F = integers_of(FMT)
     if F.scaled_halves:
         return f[1] * f32(isum) + f[2] * f32(second)
-    if F.scale == Scale.SIX_BIT_SIGNED:
+    if F.scale == Scale.SIX_BIT_SIGNED or F.scale in ODD_SCALES:
         return f[1] * f32(isum)
     static_assert(
         F.scale in (Scale.BLOCK, Scale.POWER_OF_TWO),

@@ -38,6 +38,7 @@ class Panel:
     ints: f32[n_groups, 32, n_rows], or f32[2 * n_groups, 16, n_rows] where a scale covers 16 elements
     d: f32[n_groups, 1, n_rows]; m: the same or None
     sc: f32[n_groups, 1, n_rows] or f32[2 * n_groups, 1, n_rows] or None; mn: as sc, or None
+    last: as d, that of the last 16 elements of a group where d is that of the first 16, or None
     """
 
     type: GGMLType
@@ -46,6 +47,7 @@ class Panel:
     m: F32 | None
     sc: F32 | None
     mn: F32 | None
+    last: F32 | None
 
     @property
     def n_rows(self) -> int:
@@ -55,7 +57,7 @@ class Panel:
 def _panel(kind: GGMLType, raw: npt.NDArray[np.uint8]) -> Panel:
     rows = blocks.unpack(kind, raw)
     n_rows, n_groups, _ = rows.ints.shape
-    split = 2 if rows.sc is not None and rows.sc.ndim == 3 else 1
+    split = 2 if FORMATS[kind.name].scaled_halves else 1
     ints = rows.ints.reshape(n_rows, n_groups * split, GROUP // split).transpose(1, 2, 0)
 
     def across(a: npt.NDArray[np.generic] | None) -> F32 | None:
@@ -66,7 +68,8 @@ def _panel(kind: GGMLType, raw: npt.NDArray[np.uint8]) -> Panel:
     d = across(rows.d)
     if d is None:
         raise ShapeMismatch(f"{kind.name} rows have no scale")
-    return Panel(kind, np.ascontiguousarray(ints, np.float32), d, across(rows.m), across(rows.sc), across(rows.mn))
+    parts = (across(part) for part in (rows.m, rows.sc, rows.mn, rows.last))
+    return Panel(kind, np.ascontiguousarray(ints, np.float32), d, *parts)
 
 
 def unpacked_bytes(kind: GGMLType, n_rows: int, n_in: int) -> int:
@@ -180,10 +183,12 @@ def _quant_product(acts: QuantActivations, panel: Panel, out: F32) -> None:
 def _group_values(panel: Panel, q: F32, d_x: F32, s: F32) -> F32:
     """v_g of docs/numerics.md, f32[n_groups, rows, n_rows]; every operation rounds once, in the order written."""
     scale = panel.d * d_x
-    if panel.sc is not None and panel.sc.shape[0] != panel.d.shape[0]:  # two scales to a group of 32
+    if panel.ints.shape[0] != panel.d.shape[0]:  # two scales to a group of 32
         n_groups, rows, _ = q.shape
         halves = q.reshape(n_groups, rows, 2, GROUP // 2).transpose(0, 2, 1, 3).reshape(2 * n_groups, rows, -1)
         scaled = np.matmul(halves, panel.ints)
+        if panel.last is not None:
+            return np.asarray(scale * scaled[0::2] + (panel.last * d_x) * scaled[1::2])
         scaled *= panel.sc  # |sc * isum| < 2^23 and the sum of two < 2^24: exact
         isum = scaled[0::2] + scaled[1::2]
         values = np.asarray(np.multiply(scale, isum, out=isum))

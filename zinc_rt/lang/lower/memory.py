@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import builtins
 from typing import Any
 
 from zinc_rt.lang import ops
 from zinc_rt.lang.access import unchanging
 from zinc_rt.lang.arith import as_index, element
+from zinc_rt.lang.convert import convert
 from zinc_rt.lang.diagnostics import Reject
-from zinc_rt.lang.lower.registry import lowers, vector, want_lanes, want_pointer, want_static, want_type, want_val
-from zinc_rt.lang.types import Float, Int, Ptr, Space, Struct, Type, elem_of, u64
-from zinc_rt.lang.values import Regs, Val, literal
+from zinc_rt.lang.irtext import suffix
+from zinc_rt.lang.lower.registry import (
+    lowers,
+    vector,
+    want_int,
+    want_lanes,
+    want_pointer,
+    want_static,
+    want_type,
+    want_val,
+)
+from zinc_rt.lang.types import Float, Int, Ptr, Space, Struct, Type, Vec, elem_of, i64, u64
+from zinc_rt.lang.values import Regs, Val, describe, literal
 
 MAX_STACK = 1 << 20
 """Bytes of one array: a thread's stack is 8 MiB as a rule, and no guard page is touched on the way."""
@@ -58,6 +70,49 @@ def _store(c: Any, p: Any, value: Any, index: Any, align: Any, nontemporal: Any)
         align = x.type.size
     to = f"{c.f.type(kind)} {address}, align {_alignment(align, kind.elem)}"
     c.f.emit(f"store {c.f.type(x.type)} {x.ref}, {to}{hint}")
+
+
+@lowers(ops.table)
+def _table(c: Any, type: Any, values: Any) -> Val:
+    kind = want_type(type, "the first argument")
+    if not isinstance(kind, Int):
+        raise Reject(f"a table holds integers, not {kind}")
+    low, high = kind.limits
+    if not isinstance(values, tuple) or not values or not all(builtins.type(x) is int for x in values):
+        raise Reject(f"the values must be a compile-time tuple of integers, got {describe(values)}")
+    if not all(low <= x <= high for x in values):
+        raise Reject(f"the table's integers must be {low} to {high}, as {kind} has them")
+    text = f"constant [{len(values)} x i{kind.bits}] [{', '.join(f'i{kind.bits} {x}' for x in values)}], align 64"
+    space = "addrspace(4) " if c.f.gpu else ""
+    found = next((line.split(" = ")[0] for line in c.f.module.globals if line.endswith(text)), None)
+    if found is None:
+        found = f"@table{len(c.f.module.globals)}"
+        c.f.module.globals.append(f"{found} = private unnamed_addr {space}{text}")
+    return Val(Ptr(kind, Space.CONSTANT), found)
+
+
+@lowers(ops.gather)
+def _gather(c: Any, p: Any, indices: Any) -> Val:
+    base, kind = want_pointer(p)
+    at = want_int(indices, "the indices")
+    if not isinstance(kind.elem, Int | Float):
+        raise Reject(f"vectors are gathered from pointers to numbers, not from {kind}")
+    if not isinstance(at.type, Vec):
+        return _load(c, p, indices, 1, None, False)
+    n = at.type.lanes
+    out = vector(kind.elem, n)
+    wide = Vec(i64, n)
+    index = convert(c.f, at, i64)
+    address = c.f.value(
+        f"getelementptr {c.f.type(kind.elem)}, {c.f.type(kind)} {base.ref}, {c.f.type(wide)} {index.ref}"
+    )
+    pointers, space = f"<{n} x {c.f.type(kind)}>", "4" if c.f.gpu else "0"
+    if c.f.gpu and kind.space is not Space.CONSTANT:
+        raise Reject("a GPU gathers from tables; its lanes load for themselves")
+    name = f"llvm.masked.gather.v{n}{suffix(kind.elem)}.v{n}p{space}"
+    mask = f"<{', '.join(['i1 true'] * n)}>"
+    arguments = [(pointers, address), ("i32", str(kind.elem.align)), (f"<{n} x i1>", mask), (c.f.type(out), "poison")]
+    return Val(out, c.f.call(name, out, arguments))
 
 
 @lowers(ops.prefetch)

@@ -115,8 +115,8 @@ def _check_attention(n: Attend) -> None:
     """Raise `UnsupportedOp` for heads that the kernels cannot do."""
     if n.value_dim > _MAX_HEAD_DIM or n.head_dim > _MAX_KEY_DIM:
         raise UnsupportedOp(
-            f"node {n.node.name}: heads of {n.head_dim} elements with values of {n.value_dim}; the GPU kernels do keys up"
-            f" to {_MAX_KEY_DIM}, values up to {_MAX_HEAD_DIM}; {ELSEWHERE}"
+            f"node {n.node.name}: heads of {n.head_dim} elements with values of {n.value_dim}; the GPU kernels do"
+            f" keys up to {_MAX_KEY_DIM}, values up to {_MAX_HEAD_DIM}; {ELSEWHERE}"
         )
     most = _MAX_WIDE_GROUP if n.latent or n.head_dim > _MAX_HEAD_DIM else _MAX_GROUP
     if n.head_dim % 8 or n.value_dim % 8 or n.group > most:

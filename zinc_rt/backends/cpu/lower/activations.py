@@ -99,6 +99,8 @@ def multiply(low: CpuLowering, single: Single) -> None:
 @CPU.lowers(Gate)
 def gate(low: CpuLowering, n: Gate) -> None:
     """activation(gate) * up, packed for the products that read it."""
+    if n.node.id in low.joined:
+        return
     products = low.fused.products(n.y)
     arguments: dict[str, Any] = {
         "x": low.at(n.gate), "up": low.at(n.up, n.up_start), "up_n": low.width(n.up), "alpha": n.alpha,

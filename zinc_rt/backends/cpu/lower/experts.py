@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 from zinc_rt.backends.cpu.lower.activations import pack
@@ -10,11 +10,14 @@ from zinc_rt.backends.cpu.lowering import CPU, Choice, CpuLowering, External, Qu
 from zinc_rt.backends.cpu.program import UnitsPer
 from zinc_rt.backends.fusion import ExpertDown, ExpertGate, Single
 from zinc_rt.formats.table import FORMATS
-from zinc_rt.ir.graph import Node
+from zinc_rt.ir.graph import BufferKind, Node
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.ops import attributes
 from zinc_rt.kernels.cpu import layout, structs
 from zinc_rt.numerics import GROUP
+
+_ACTIVATION: Mapping[str, Any] = {"activation": "silu", "alpha": 0.0, "limit": 0.0}
+"""What follows the products where the fused node says so."""
 
 
 @CPU.lowers(Op.MOE_GATE_TOPK)
@@ -33,8 +36,9 @@ def topk(low: CpuLowering, single: Single) -> None:
 
 
 @CPU.lowers(ExpertGate)
-def expert_gate(low: CpuLowering, n: ExpertGate) -> None:
+def expert_gate(low: CpuLowering, given: ExpertGate) -> None:
     """Gate, up and activation, packed for the down products that read it."""
+    n, attrs = _with_activation(low, given)
     gate, up = low.matrices[n.gate], low.matrices[n.up]
     route, choice = _route(low, n.node, n.ids, gate.count)
     key = ("pack", n.x, False)
@@ -42,26 +46,50 @@ def expert_gate(low: CpuLowering, n: ExpertGate) -> None:
         pack(low, n.node, n.x, by_logit=False)
     rows = low.out.packs[key]
     slots = _gathered(low, n, route, choice, rows)
+    results, writes = _results(low, n, choice, gate.n_out)
     arguments: dict[str, Any] = {
         "route": route, "pack": rows, "slots": slots, "gate": External("tiles", gate.name),
         "up": External("tiles", up.name), "gate_bias": low.optional(n.gate_bias), "up_bias": low.optional(n.up_bias),
-        "gated": low.optional(n.gated), "upped": low.optional(n.upped), "gate_bytes": gate.tile_bytes,
-        "up_bytes": up.tile_bytes, "n_out": gate.n_out, "y": 0, "act": 0,
+        "gate_bytes": gate.tile_bytes, "up_bytes": up.tile_bytes, "n_out": gate.n_out, "alpha": attrs["alpha"],
+        "limit": attrs["limit"], **results,
     }  # fmt: skip
-    writes: list[Hashable] = [b for b in (n.gated, n.upped) if b is not None]
-    if n.y is not None:
-        packed = [r for r in low.fused.readers(n.y) if r.op is Op.MOE_DOWN_ACC and r.inputs[1] == n.ids]
-        if packed:
-            arguments["act"] = _slots(low, n.y, n.ids, choice, gate.n_out, [r.inputs[3] for r in packed])
-            writes.append(("slots", n.y, n.ids))
-        if (low.fused.plain_needed(n.y) and len(packed) < len(low.fused.readers(n.y))) or not packed:
-            arguments["y"] = low.at(n.y)
-            writes.append(n.y)
     low.emit(
-        n.node, "experts", low.choice.expert_gate_up(gate.kind, up.kind), structs.ExpertGateArgs, arguments,
-        -(-gate.n_out // GROUP), _jobs(low, choice), (rows.key, slots.key, route.key), tuple(writes),
-        (gate.n_bytes + up.n_bytes) // choice.n_experts,  # a job's
+        n.node, "experts", low.choice.expert_gate_up(gate.kind, up.kind, str(attrs["activation"])),
+        structs.ExpertGateArgs, arguments, -(-gate.n_out // GROUP), _jobs(low, choice),
+        (rows.key, slots.key, route.key), writes, (gate.n_bytes + up.n_bytes) // choice.n_experts,  # a job's
     )  # fmt: skip
+
+
+def _with_activation(low: CpuLowering, n: ExpertGate) -> tuple[ExpertGate, Mapping[str, Any]]:
+    """The products with the activation that alone reads them, whichever it is, and its attributes."""
+    if n.gated is None or n.upped is None:
+        return n, _ACTIVATION
+    readers = low.fused.readers(n.gated)
+    apart = len(readers) != 1 or readers != low.fused.readers(n.upped) or readers[0].inputs != (n.gated, n.upped)
+    kept = any(low.graph.buffer(b).kind is not BufferKind.TEMP for b in (n.gated, n.upped))
+    if apart or kept or readers[0].op is not Op.MOE_SWIGLU:
+        return n, _ACTIVATION
+    low.joined.add(readers[0].id)
+    return n._replace(gated=None, upped=None, y=readers[0].outputs[0]), attributes(readers[0])
+
+
+def _results(
+    low: CpuLowering, n: ExpertGate, choice: Choice, n_out: int
+) -> tuple[dict[str, Any], tuple[Hashable, ...]]:  # fmt: skip
+    """Where the products and their activation go, as arguments and as what is written."""
+    results: dict[str, Any] = {"gated": low.optional(n.gated), "upped": low.optional(n.upped)}
+    writes: list[Hashable] = [b for b in (n.gated, n.upped) if b is not None]
+    if n.y is None:
+        return results, tuple(writes)
+    readers = low.fused.readers(n.y)
+    downs = [r for r in readers if r.op is Op.MOE_DOWN_ACC and r.inputs[1] == n.ids]
+    if downs:
+        results["act"] = _slots(low, n.y, n.ids, choice, n_out, [r.inputs[3] for r in downs])
+        writes.append(("slots", n.y, n.ids))
+    if len(downs) < len(readers) or low.graph.buffer(n.y).kind is not BufferKind.TEMP:
+        results["y"] = low.at(n.y)
+        writes.append(n.y)
+    return results, tuple(writes)
 
 
 @CPU.lowers(ExpertDown)
@@ -144,8 +172,7 @@ def _gathered(low: CpuLowering, n: ExpertGate, route: RouteRef, choice: Choice, 
     if low.sizes.n_rows == 1:
         return rows
     if key not in low.out.packs:
-        kinds = [True] * (rows.q is not None) + [False] * (rows.f is not None)
-        low.add_pack(key, rows.n, _n_slots(low, choice), kinds)
+        _slots(low, n.x, n.ids, choice, rows.n, list(n.weights))
         arguments = {"route": route, "pack": rows, "slots": low.out.packs[key], "k": choice.k}
         low.emit(
             n.node, "pack", low.choice.gather(), structs.GatherArgs, arguments, choice.k, UnitsPer.ROWS,

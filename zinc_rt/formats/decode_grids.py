@@ -1,0 +1,125 @@
+"""Reading blocks of indices of vectors in kernels (`Kind.GRID`); see decode.py."""
+
+from __future__ import annotations
+
+from zinc_rt.formats.table import FORMATS, Scale, Signs
+from zinc_rt.lang.kernel import inline
+from zinc_rt.lang.ops import cast, gather, load, popcount, static_assert, table
+from zinc_rt.lang.types import ptr, u8, u32
+
+LOW_BYTES = 0x00FF00FF
+LOW_BITS = 0x01010101
+
+
+@inline
+def grid_of(FMT: str):
+    """Where a format has indices and signs."""
+    F = FORMATS[FMT]
+    static_assert(F.grid is not None, f"format {FMT}: its integers are no indices of vectors")
+    return F.grid
+
+
+@inline
+def word_at(p: ptr[u8], at):
+    """Four bytes at an offset."""
+    return load(cast(p + at, ptr[u32]), align=1)
+
+
+@inline
+def index_words(block: ptr[u8], j, FMT: str):
+    """The low bytes of a group's indices: a word for each four, as a tuple."""
+    G = grid_of(FMT)
+    at = FORMATS[FMT].q + G.step * j
+    if G.signs == Signs.IN_INDEX:
+        both = tuple(word_at(block, at + 4 * i) & LOW_BYTES for i in range(2))
+        # Bytes 0 and 2 of each.
+        pairs = tuple((b | (b >> 8)) & 0xFFFF for b in both)
+        return (pairs[0] | (pairs[1] << 16),)
+    return tuple(word_at(block, at + 4 * i) for i in range(G.lines))
+
+
+@inline
+def index_high(block: ptr[u8], j, FMT: str):
+    """The bits above them, `index_bits` for each index from the lowest on."""
+    G = grid_of(FMT)
+    if G.signs == Signs.IN_INDEX:
+        at = FORMATS[FMT].q + G.step * j
+        both = tuple((word_at(block, at + 4 * i) >> 8) & 0x00010001 for i in range(2))
+        pairs = tuple((b | (b >> 15)) & 3 for b in both)
+        return pairs[0] | (pairs[1] << 2)
+    static_assert(G.high is not None, f"format {FMT}: its indices have no more than eight bits")
+    return u32(load(block + G.high, j))
+
+
+@inline
+def even(seven):
+    """Seven bits, and an eighth that makes the number of ones even."""
+    return seven | ((popcount(seven) & 1) << 7)
+
+
+@inline
+def sign_bits(block: ptr[u8], j, FMT: str):
+    """A bit for each of a group's elements."""
+    G = grid_of(FMT)
+    if G.signs == Signs.IN_INDEX:
+        at = FORMATS[FMT].q + G.step * j
+        both = tuple(word_at(block, at + 4 * i) for i in range(2))
+        eights = tuple(even((both[i // 2] >> (16 * (i % 2) + 9)) & 127) for i in range(4))
+    else:
+        word = word_at(block, G.sign_place + G.sign_step * j)
+        if G.signs == Signs.BYTES:
+            return word
+        static_assert(G.signs == Signs.WORDS, f"format {FMT}: sign_bits does not know signs of kind {G.signs!s}")
+        eights = tuple(even((word >> (7 * i)) & 127) for i in range(4))
+    return (eights[0] | (eights[1] << 8)) | ((eights[2] << 16) | (eights[3] << 24))
+
+
+@inline
+def odd_bits(block: ptr[u8], j, FMT: str):
+    """What the scales of a group are made of: s in the low four bits; that of the last 16 elements above them."""
+    F = FORMATS[FMT]
+    if F.scale == Scale.ODD_WORD:
+        G = grid_of(FMT)
+        return word_at(block, G.sign_place + G.sign_step * j) >> 28
+    if F.scale == Scale.ODD_NIBBLES:
+        return (u32(load(block + F.scales, j >> 1)) >> ((u32(j) & 1) * 4)) & 15
+    static_assert(F.scale == Scale.ODD_HALVES, f"format {FMT}: odd_bits does not know scales of kind {F.scale!s}")
+    return u32(load(block + F.scales, j))
+
+
+@inline
+def grid_place(low, high, i: int, FMT: str):
+    """Where the table has word i of a group's sizes. low: the word of indices that holds its index; high: or None."""
+    G = grid_of(FMT)
+    PER = G.width // 4  # words of a vector
+    K = i // PER
+    index = (low >> (8 * (K % 4))) & 255
+    if G.index_bits != 0:
+        index = index | (((high >> (G.index_bits * K)) & ((1 << G.index_bits) - 1)) << 8)
+    return index * PER + i % PER
+
+
+@inline
+def line_of_index(i: int, FMT: str):
+    """Which of the words of indices holds that of word i of a group."""
+    return i // (grid_of(FMT).width // 4) // 4
+
+
+@inline
+def grid_words(block: ptr[u8], j, FMT: str):
+    """The 32 integers of a group as signed bytes in 8 words of 4 consecutive columns, as a tuple."""
+    G = grid_of(FMT)
+    sizes = table(u32, G.words)
+    low = index_words(block, j, FMT)
+    high = index_high(block, j, FMT) if G.index_bits != 0 else None
+    signs = sign_bits(block, j, FMT)
+    return tuple(
+        negated(gather(sizes, grid_place(low[line_of_index(i, FMT)], high, i, FMT)), signs >> (4 * i)) for i in range(8)
+    )
+
+
+@inline
+def negated(word, bits):
+    """Four bytes, those negated whose bit is set: of the low four bits. No byte is zero."""
+    mask = (((bits & 15) * 0x00204081) & LOW_BITS) * 255
+    return (word ^ mask) + (mask & LOW_BITS)

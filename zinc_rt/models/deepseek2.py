@@ -1,0 +1,117 @@
+"""`deepseek2`: DeepSeek-V2-Lite, GLM-4.7-Flash and kin. Latent attention, routed feed-forwards behind dense ones."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from zinc_rt.gguf import GGUFFile
+from zinc_rt.models.blocks import Block, decoder, pre_norm_block
+from zinc_rt.models.config import read_info
+from zinc_rt.models.definition import ModelDefinition, ModelInfo
+from zinc_rt.models.errors import InvalidKey, MissingModelKey
+from zinc_rt.models.feed_forward import FeedForwardSpec
+from zinc_rt.models.keys import Keys
+from zinc_rt.models.latent import LatentAttentionSpec
+from zinc_rt.models.parts import GraphParts
+from zinc_rt.models.rope_config import RopeConfig
+from zinc_rt.models.routed import RoutedSpec, Routing
+
+NAMES = ("deepseek2",)
+
+_GLM_FLASH = ((47, 48), 154_880)
+"""Layers and vocabulary of the model whose first files do not say that its gating is a sigmoid."""
+
+_DRAFT_TENSORS = (
+    *("attn_norm", "attn_q", "attn_q_a", "attn_q_a_norm", "attn_q_b", "attn_kv_a_mqa", "attn_kv_a_norm", "attn_k_b"),
+    *("attn_v_b", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down", "ffn_gate_inp", "ffn_gate_exps"),
+    *("ffn_up_exps", "ffn_gate_up_exps", "ffn_down_exps", "ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"),
+    *("nextn.eh_proj", "nextn.enorm", "nextn.hnorm", "nextn.embed_tokens", "nextn.shared_head_head"),
+    "nextn.shared_head_norm",
+)
+"""Of a block that drafts a second token."""
+
+
+@dataclass(frozen=True)
+class DeepSeek2Info(ModelInfo):
+    """Sizes of the family. head_dim: elements of a query head, of which the last `rope.dim` rotate. n_drafts: blocks
+    behind the others that draft further tokens, which no step needs.
+    """
+
+    n_heads: int
+    head_dim: int
+    value_dim: int
+    rank: int
+    q_rank: int | None
+    n_drafts: int
+    n_dense: int
+    n_ff: int
+    n_ff_expert: int
+    n_shared: int
+    rms_eps: float
+    rope: RopeConfig
+    scale: float
+    routing: Routing
+
+    @classmethod
+    def from_file(cls, file: GGUFFile, architecture: str) -> DeepSeek2Info:
+        """Raises `MissingModelKey`, `InvalidKey`, `MissingWeight`, `UnsupportedFeature`."""
+        keys = Keys(file.metadata, architecture)
+        info = read_info(file, keys)
+        head_dim = keys.integer("attention.key_length_mla", most=4096)
+        rope = RopeConfig.from_keys(keys, head_dim, info.n_ctx_train, interleaved=True)
+        if not keys.has("rope.dimension_count"):
+            raise MissingModelKey(f"the file has no {keys.name('rope.dimension_count')}, which says what part rotates")
+        if rope.dim == head_dim:
+            raise InvalidKey(
+                f"{keys.name('rope.dimension_count')} is {rope.dim}, it must be less than"
+                f" {keys.name('attention.key_length_mla')}, which is {head_dim}"
+            )
+        has_q_rank = keys.has("attention.q_lora_rank") and keys.integer("attention.q_lora_rank", least=0) > 0
+        n_drafts = keys.integer("nextn_predict_layers", 0, least=0, most=info.n_layers)
+        if n_drafts == info.n_layers:
+            raise InvalidKey(f"{keys.name('nextn_predict_layers')} is {n_drafts}, of {n_drafts} blocks in all")
+        layers, vocabulary = _GLM_FLASH
+        sigmoid = info.n_layers in layers and info.n_vocab == vocabulary
+        return cls(
+            **{**vars(info), "n_layers": info.n_layers - n_drafts},
+            n_heads=keys.integer("attention.head_count"),
+            head_dim=head_dim,
+            value_dim=keys.integer("attention.value_length_mla", most=4096),
+            rank=keys.integer("attention.kv_lora_rank"),
+            q_rank=keys.integer("attention.q_lora_rank") if has_q_rank else None,
+            n_drafts=n_drafts,
+            n_dense=keys.integer("leading_dense_block_count", 0, least=0, most=info.n_layers - n_drafts),
+            n_ff=keys.integer("feed_forward_length"),
+            n_ff_expert=keys.integer("expert_feed_forward_length"),
+            n_shared=keys.integer("expert_shared_count", 0, least=0),
+            rms_eps=keys.number("attention.layer_norm_rms_epsilon"),
+            # YaRN's magnitude is in the scores' scale here, not in the table.
+            rope=replace(rope, log_multiplier=1.0),
+            scale=_yarn_share(rope) / math.sqrt(head_dim),
+            routing=Routing.from_keys(keys, default="sigmoid" if sigmoid else "softmax"),
+        )
+
+
+def _yarn_share(rope: RopeConfig) -> float:
+    """The square of (1 + 0.1 m ln factor), where the file's multiplier is 0.1 m."""
+    if rope.scaling != "yarn":
+        return 1.0
+    return (1.0 + rope.log_multiplier * math.log(rope.factor)) ** 2
+
+
+def define(file: GGUFFile, name: str) -> ModelDefinition:
+    """See `Architecture.define`."""
+    info = DeepSeek2Info.from_file(file, name)
+    parts = GraphParts(file, info, info.rms_eps)
+    for layer in range(info.n_layers, info.n_layers + info.n_drafts):
+        parts.leave([*(f"blk.{layer}.{tensor}.weight" for tensor in _DRAFT_TENSORS), f"blk.{layer}.exp_probs_b.bias"])
+    attention = LatentAttentionSpec(
+        info.n_heads, info.rank, info.head_dim - info.rope.dim, info.rope.dim, info.value_dim, info.q_rank,
+        parts.rotation(info.rope), info.scale,
+    )  # fmt: skip
+    shared = FeedForwardSpec(info.n_shared * info.n_ff_expert, suffix="_shexp") if info.n_shared else None
+    routed = RoutedSpec(info.routing, info.n_ff_expert, selection_bias=None, shared=shared)
+    dense = pre_norm_block(attention, FeedForwardSpec(info.n_ff))
+    blocks: list[Block] = [dense] * info.n_dense
+    return decoder(parts, blocks + [pre_norm_block(attention, routed)] * (info.n_layers - info.n_dense))

@@ -1,0 +1,86 @@
+"""Latent attention as a record: keys and values of all heads are one vector, and heads differ in their projections.
+
+The absorbed form of DeepSeek-V2 (2024): queries are projected into the latent space rather than keys out of it, so the
+cache holds a position's latent vector and its rotated part alone, for all heads together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from zinc_rt.ir.graph import BufferId
+from zinc_rt.ir.op import Op
+from zinc_rt.models.config import check_heads
+from zinc_rt.models.errors import UnsupportedFeature
+from zinc_rt.models.parts import GraphParts, Rotation
+
+
+@dataclass(frozen=True)
+class LatentAttentionSpec:
+    """Latent attention: projections of queries, the latent vector, the cache, attention, values out of latent space.
+
+    rank: elements of the latent vector. plain, turned: elements of a query head without and with rotation. value:
+    elements of a head's output. q_rank: elements between the two projections of queries, None for one projection.
+    rotation: of the turned elements. scale: of the scores.
+
+    Raises `UnsupportedFeature` for more heads, or wider ones, than kernels do.
+    """
+
+    n_heads: int
+    rank: int
+    plain: int
+    turned: int
+    value: int
+    q_rank: int | None
+    rotation: Rotation
+    scale: float
+
+    def __post_init__(self) -> None:
+        check_heads(
+            self.n_heads, 1, self.rank + self.turned, "attention.head_count", "one latent head",
+            "attention.kv_lora_rank + rope.dimension_count",
+        )  # fmt: skip
+
+    def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
+        """See `Part.emit`."""
+        p = f"blk.{layer}"
+        _refuse_old_files(parts, p)
+        q, q_turned = self._queries(parts, h, p)
+        latent, k_turned = parts.split_project(h, f"{p}.attn_kv_a_mqa", (self.rank, self.turned))
+        latent = parts.head_norm(latent, f"{p}.attn_kv_a_norm", 1, self.rank)
+        k_turned = parts.rope(k_turned, f"{p}.rope_k", self.rotation, 1, self.turned)
+        cache, sizes = parts.states.latent_cache(layer, self.rank + self.turned), self._sizes()
+        parts.g.node(
+            Op.KV_WRITE, [latent, k_turned, *parts.where()], [cache.keys], f"{p}.kv_write", **sizes
+        )  # fmt: skip
+        out = parts.temp(f"{p}.attn", self.n_heads * self.rank)
+        parts.g.node(
+            Op.FLASH_ATTN, [q, q_turned, cache.keys, *parts.where()], [out], f"{p}.flash_attn", scale=self.scale,
+            n_heads=self.n_heads, **sizes,
+        )  # fmt: skip
+        values = parts.group_project(out, f"{p}.attn_v_b", self.n_heads, self.value)
+        return parts.project(values, f"{p}.attn_output", parts.info.n_embd)
+
+    def _sizes(self) -> dict[str, int]:
+        """Attributes of the operations on the cache."""
+        return {"n_kv_heads": 1, "latent_dim": self.rank, "rope_dim": self.turned}
+
+    def _queries(self, parts: GraphParts, h: BufferId, p: str) -> tuple[BufferId, BufferId]:
+        """Queries in latent space and their rotated parts."""
+        name = f"{p}.attn_q"
+        if self.q_rank is not None:
+            h = parts.norm(parts.project(h, f"{p}.attn_q_a", self.q_rank), f"{p}.attn_q_a_norm")
+            name = f"{p}.attn_q_b"
+        plain, turned = parts.split_project(h, name, (self.plain, self.turned), heads=self.n_heads)
+        q = parts.group_project(plain, f"{p}.attn_k_b", self.n_heads, self.rank)
+        return q, parts.rope(turned, f"{p}.rope_q", self.rotation, self.n_heads, self.turned)
+
+
+def _refuse_old_files(parts: GraphParts, p: str) -> None:
+    """Raise `UnsupportedFeature` for a file that has keys and values in one matrix."""
+    old = f"{p}.attn_kv_b.weight"
+    if parts.has(old) and not parts.has(f"{p}.attn_k_b.weight"):
+        raise UnsupportedFeature(
+            f"tensor {old} holds keys and values in one matrix, as converters before April 2025 wrote it;"
+            " a newer file of the model, which has attn_k_b and attn_v_b instead, runs"
+        )
