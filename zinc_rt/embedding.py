@@ -151,12 +151,12 @@ class Embedder:
             raise UsageError(f"text {i} has no tokens; give at least one character")
         sizes = self.engine.sizes
         assert sizes is not None
-        limit, what = sizes.n_ctx, "the context"
+        limit, what, remedy = sizes.n_ctx, "the context", "context (n_ctx, -c)"
         if self.engine.whole_sequences and sizes.n_rows < limit:
-            limit, what = sizes.n_rows, "a step (-b)"
+            limit, what, remedy = sizes.n_rows, "a step", "batch (n_batch, -b)"
         if len(ids) > limit:
             raise ContextFull(
-                f"text {i} has {len(ids)} tokens, {what} holds {limit}; shorten it or load with a larger context (-c)"
+                f"text {i} has {len(ids)} tokens, {what} holds {limit}; shorten it or load with a larger {remedy}"
             )
         return ids
 

@@ -133,5 +133,6 @@ def embed(
             rows = np.concatenate(vectors).astype(np.float64)
             for line in rows @ rows.T:
                 write(" ".join(f"{x:7.4f}" for x in line) + "\n")
-    say(f"{len(given)} texts, {vectors[0].shape[1]} elements each, in {seconds:.1f} s", style="dim")
+    counted = f"{len(given)} {'text' if len(given) == 1 else 'texts'}"
+    say(f"{counted}, {vectors[0].shape[1]} elements each, in {seconds:.1f} s", style="dim")
     return 0
