@@ -38,7 +38,7 @@ def edited(rng: random.Random, text: list[int]) -> list[int]:
 
 
 def said(model: zinc_rt.Model, prompt: list[int], params: SamplingParams, n_shown: int) -> list[tuple[int, float]]:
-    """The first tokens of an answer with their logarithms; then the caller loses interest."""
+    """The first tokens of an answer with their logarithms; then the stream is closed."""
     out: list[tuple[int, float]] = []
     stream = model.stream(prompt, params)
     for chunk in stream:
