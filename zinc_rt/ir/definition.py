@@ -139,7 +139,7 @@ class OpDefinition(NamedTuple):
 
     signature: None for one that takes any buffers. reference: the NumPy kernel, which every backend has to equal.
     operations: arithmetic ones of a node. touched: bytes read and written; None: whole buffers.
-    variant, another: the signature that holds instead for nodes with one of its attributes that the first has not.
+    variant, another, third: what holds instead for nodes with one of its attributes that the first has not.
     either_rows: works on rows of the step or on wanted ones, as the buffers say.
     """
 
@@ -150,11 +150,12 @@ class OpDefinition(NamedTuple):
     touched: Callable[[CostView], tuple[int, int]] | None = None
     variant: OpSignature | None = None
     another: OpSignature | None = None
+    third: OpSignature | None = None
     either_rows: bool = False
 
     def signature_of(self, attrs: Mapping[str, Attr]) -> OpSignature | None:
         """The signature that a node with these attributes must meet."""
-        for other in (self.variant, self.another):
+        for other in (self.variant, self.another, self.third):
             if other is not None and self.signature is not None:
                 own = other.attrs.keys() - self.signature.attrs.keys()
                 if own & attrs.keys():

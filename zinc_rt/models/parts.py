@@ -19,7 +19,7 @@ from zinc_rt.ir.graph import Attr, BufferId, BufferKind, DType
 from zinc_rt.ir.op import Op
 from zinc_rt.models.definition import F32, MakeConstant, ModelDefinition, ModelInfo, StateSpec, WeightRows
 from zinc_rt.models.errors import BadDefinition, MissingWeight, TensorShapeMismatch
-from zinc_rt.models.hidden import LAST_POSITIONS
+from zinc_rt.models.hidden import HIDDEN, LAST_POSITIONS
 from zinc_rt.models.rope_config import RopeConfig
 from zinc_rt.models.states import StateBooks
 
@@ -72,6 +72,7 @@ class GraphParts:
         self._rows: dict[str, WeightRows | tuple[WeightRows, ...]] = {}
         self._constants: dict[str, MakeConstant] = {}
         self._host: set[str] = set()
+        self._projections: list[F32] = []
         self._unread: set[str] = set()
         self._widths: dict[BufferId, int] = {}
 
@@ -167,6 +168,16 @@ class GraphParts:
         tensor = self._tensor(name, (found.shape[0] if found is not None and found.shape else 1, n))
         self._host.add(name)
         return dequantize(tensor.type, self.file.raw(name))
+
+    def project_pooled(self, name: str, n_out: int, n_in: int) -> None:
+        """A matrix of the tensor `name`.weight that vectors of whole texts are multiplied by, after those before it.
+
+        Raises `TensorShapeMismatch`, `MissingWeight`, `UnsupportedTensorType`.
+        """
+        rows = self.table(f"{name}.weight", n_in)
+        if len(rows) != n_out:
+            raise TensorShapeMismatch(f"tensor {name}.weight has {len(rows)} rows, the metadata calls for {n_out}")
+        self._projections.append(rows)
 
     def number(self, name: str) -> float | None:
         """The value of an F32 tensor of one element; None where the file has no such tensor.
@@ -386,6 +397,13 @@ class GraphParts:
         last = self.step["positions" if self.causal else LAST_POSITIONS]
         return [last, self.step["slots"], self.step["page_table"]]
 
+    def hidden(self, x: BufferId, name: str) -> None:
+        """The RMS norm of x by the tensor `name`.weight as the model's output: rows of hidden states."""
+        width = self.width(x)
+        y = self.g.buffer(HIDDEN, BufferKind.OUTPUT, DType.F32, ("n_rows", width))
+        weight = self.weight(f"{name}.weight", width)
+        self.g.node(Op.RMS_NORM, [x, weight], [y], f"{name}.rms_norm", eps=self.eps)
+
     def head(
         self, h: BufferId, *, tied: bool | None = None, scale: float | None = None, softcap: float | None = None
     ) -> None:
@@ -419,7 +437,7 @@ class GraphParts:
         states: tuple[StateSpec, ...] = self.states.specs()
         return ModelDefinition(
             self.info, self.g.build(), self._constants, states, self._rows, frozenset(self._host),
-            frozenset(self._unread),
+            frozenset(self._unread), tuple(self._projections),
         )  # fmt: skip
 
 
