@@ -194,6 +194,20 @@ def test_pieces_of_a_text(name: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", RUNNING)
+def test_steps_without_rows_or_without_logits(name: str, folder: Path) -> None:
+    """They change nothing: the text goes on with the same bits."""
+    case = made(folder, name)
+    tokens = text_of(case)[:8]
+    with engine_for(case.path, n_batch=8, kernels="reference", n_ctx=512) as engine:
+        slot, (lowered, *_) = engine.open_sequence(), engine._loaded()
+        assert engine.step([Rows(slot, 0, tokens[:4])]).logits.shape == (0, N_VOCAB)
+        lowered.counts[:] = 0, 0
+        engine._backend.submit_and_wait(lowered)
+        got = engine.step([Rows(slot, 4, tokens[4:], wanted=range(4))]).logits
+    np.testing.assert_array_equal(bits(got), bits(reference(case.path, tuple(text_of(case))))[4:8])
+
+
+@pytest.mark.parametrize("name", RUNNING)
 def test_cpu(name: str, folder: Path) -> None:
     """The CPU's kernels give the reference's bits: in pieces, at once, beside another text, in a slot used before."""
     case = made(folder, name)

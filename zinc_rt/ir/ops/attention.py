@@ -122,18 +122,20 @@ OPS = (
         reference=_flash_attn,
         operations=_operations,
         touched=_touched,
-        variant=OpSignature(
-            _LATENT_INPUTS,
-            (activation("y", "R", "n_heads", "latent_dim"),),
-            {**_ATTRS, "n_heads": COUNT, **LATENT},
-            (_heads_share_evenly, parts_make_heads),
-        ),
-        # Rows see those behind them, too: what they see ends with another position than their own.
-        another=OpSignature(
-            (*_INPUTS[:3], index("last_positions", "R"), *_INPUTS[4:]),
-            (activation("y", "R", "n_heads", "value_dim"),),
-            {**_ATTRS, **HEADS, "value_dim": VALUE_DIM, "whole": AttrSpec(bool)},
-            (_heads_share_evenly,),
+        variants=(
+            OpSignature(
+                _LATENT_INPUTS,
+                (activation("y", "R", "n_heads", "latent_dim"),),
+                {**_ATTRS, "n_heads": COUNT, **LATENT},
+                (_heads_share_evenly, parts_make_heads),
+            ),
+            # Rows see those behind them, too: what they see ends with another position than their own.
+            OpSignature(
+                (*_INPUTS[:3], index("last_positions", "R"), *_INPUTS[4:]),
+                (activation("y", "R", "n_heads", "value_dim"),),
+                {**_ATTRS, **HEADS, "value_dim": VALUE_DIM, "whole": AttrSpec(bool)},
+                (_heads_share_evenly,),
+            ),
         ),
     ),
 )
