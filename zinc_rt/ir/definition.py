@@ -154,8 +154,9 @@ class OpDefinition(NamedTuple):
 
     def signature_of(self, attrs: Mapping[str, Attr]) -> OpSignature | None:
         """The signature that a node with these attributes must meet."""
-        for other in self.variants if self.signature is not None else ():
-            if (other.attrs.keys() - self.signature.attrs.keys()) & attrs.keys():
+        known = self.signature.attrs.keys() if self.signature is not None else set()
+        for other in self.variants:
+            if (other.attrs.keys() - known) & attrs.keys():
                 return other
         return self.signature
 
