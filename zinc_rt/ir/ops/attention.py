@@ -136,25 +136,27 @@ OPS = (
         reference=_flash_attn,
         operations=_operations,
         touched=_touched,
-        variant=OpSignature(
-            _LATENT_INPUTS,
-            (activation("y", "R", "n_heads", "latent_dim"),),
-            {**_ATTRS, "n_heads": COUNT, **LATENT},
-            (_heads_share_evenly, parts_make_heads),
-        ),
-        # Rows see those behind them, too: what they see ends with their sequence.
-        another=OpSignature(
-            _WHOLE_INPUTS,
-            (activation("y", "R", "n_heads", "value_dim"),),
-            {**_WHOLE_ATTRS, "whole": AttrSpec(bool)},
-            (_heads_share_evenly,),
-        ),
-        # The same, but no farther behind them, or before them, than a number of positions.
-        third=OpSignature(
-            (*_WHOLE_INPUTS, WHERE[0]),
-            (activation("y", "R", "n_heads", "value_dim"),),
-            {**_WHOLE_ATTRS, "reach": AttrSpec(int, at_least=1)},
-            (_heads_share_evenly,),
+        variants=(
+            OpSignature(
+                _LATENT_INPUTS,
+                (activation("y", "R", "n_heads", "latent_dim"),),
+                {**_ATTRS, "n_heads": COUNT, **LATENT},
+                (_heads_share_evenly, parts_make_heads),
+            ),
+            # Rows see those behind them, too: what they see ends with their sequence.
+            OpSignature(
+                _WHOLE_INPUTS,
+                (activation("y", "R", "n_heads", "value_dim"),),
+                {**_WHOLE_ATTRS, "whole": AttrSpec(bool)},
+                (_heads_share_evenly,),
+            ),
+            # The same, but no farther behind them, or before them, than a number of positions.
+            OpSignature(
+                (*_WHOLE_INPUTS, WHERE[0]),
+                (activation("y", "R", "n_heads", "value_dim"),),
+                {**_WHOLE_ATTRS, "reach": AttrSpec(int, at_least=1)},
+                (_heads_share_evenly,),
+            ),
         ),
     ),
 )
