@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.formats import grids as written
-from zinc_rt.formats import grids
+from zinc_rt.formats import grids, table
 from zinc_rt.formats.kinds import Kind, Scale, Signs
 from zinc_rt.formats.record import Format
 from zinc_rt.formats.table import FORMATS
