@@ -35,6 +35,7 @@ class GraphTensors:
         self._rows: dict[str, WeightRows | tuple[WeightRows, ...]] = {}
         self._constants: dict[str, MakeConstant] = {}
         self._host: set[str] = set()
+        self._projections: list[F32] = []
         self._unread: set[str] = set()
 
     def has(self, name: str) -> bool:
@@ -128,6 +129,16 @@ class GraphTensors:
         self._host.add(name)
         return dequantize(tensor.type, self.file.raw(name))
 
+    def project_pooled(self, name: str, n_out: int, n_in: int) -> None:
+        """A matrix of the tensor `name`.weight that vectors of whole texts are multiplied by, after those before it.
+
+        Raises `TensorShapeMismatch`, `MissingWeight`, `UnsupportedTensorType`.
+        """
+        rows = self.table(f"{name}.weight", n_in)
+        if len(rows) != n_out:
+            raise TensorShapeMismatch(f"tensor {name}.weight has {len(rows)} rows, the metadata calls for {n_out}")
+        self._projections.append(rows)
+
     def number(self, name: str) -> float | None:
         """The value of an F32 tensor of one element; None where the file has no such tensor.
 
@@ -175,5 +186,5 @@ class GraphTensors:
         states: tuple[StateSpec, ...] = self.states.specs()
         return ModelDefinition(
             self.info, self.g.build(), self._constants, states, self._rows, frozenset(self._host),
-            frozenset(self._unread),
+            frozenset(self._unread), tuple(self._projections),
         )  # fmt: skip

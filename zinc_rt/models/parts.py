@@ -15,7 +15,7 @@ from zinc_rt.ir.op import Op
 from zinc_rt.models.definition import F32, MakeConstant, ModelInfo
 from zinc_rt.models.errors import MissingWeight, TensorShapeMismatch
 from zinc_rt.models.graph_tensors import GraphTensors
-from zinc_rt.models.hidden import LAST_POSITIONS
+from zinc_rt.models.hidden import HIDDEN, LAST_POSITIONS
 from zinc_rt.models.rope_config import RopeConfig
 
 _STEP_INPUTS = {
@@ -236,6 +236,13 @@ class GraphParts(GraphTensors):
         """What says which keys and values a row sees: the last position, its sequence, the page table."""
         last = self.step["positions" if self.causal else LAST_POSITIONS]
         return [last, self.step["slots"], self.step["page_table"]]
+
+    def hidden(self, x: BufferId, name: str) -> None:
+        """The RMS norm of x by the tensor `name`.weight as the model's output: rows of hidden states."""
+        width = self.width(x)
+        y = self.g.buffer(HIDDEN, BufferKind.OUTPUT, DType.F32, ("n_rows", width))
+        weight = self.weight(f"{name}.weight", width)
+        self.g.node(Op.RMS_NORM, [x, weight], [y], f"{name}.rms_norm", eps=self.eps)
 
     def head(
         self, h: BufferId, *, tied: bool | None = None, scale: float | None = None, softcap: float | None = None
