@@ -7,7 +7,8 @@ import re
 import pytest
 
 from tests.rdna.listing import ENTRIES, count, fused, instructions, kernels
-from zinc_rt.formats.table import FORMATS, Kind
+from zinc_rt.formats.kinds import Kind
+from zinc_rt.formats.table import FORMATS
 from zinc_rt.kernels.rdna.catalogue import BOUNDARY, QUANTIZED
 from zinc_rt.lang import TARGETS
 from zinc_rt.lang.frontend import interface
