@@ -275,12 +275,16 @@ def test_profiling_changes_nothing() -> None:
     assert other.core.counters[-1].names == plain.core.counters[-1].names
 
 
-# Of a row of 4096: two turns of two groups a lane, each a round where all of it is asked for before the first is needed.
+# A row of 4096 is two turns of two groups a lane. A turn is a round where all is asked for before the first is needed.
 # LLVM puts the second group's loads behind the first group's work in some; indices are read before what they point to.
 ROUNDS = {
     **dict.fromkeys(("Q4_K", "Q5_K", "Q3_K", "Q2_K", "NVFP4", "IQ3_XXS", "IQ3_S", *FLOATS), 4),
-    **{"IQ2_XXS": 6, "IQ2_XS": 10, "IQ2_S": 6},
+    "IQ2_XXS": 6,
+    "IQ2_XS": 10,
+    "IQ2_S": 6,
 }
+# Three fetch a line of the cache for nearly each vector of their table, and few bytes from memory beside it.
+CACHE_BOUND = {"IQ2_XXS": 0.80, "IQ2_XS": 0.72, "IQ2_S": 0.66}
 BYTES = 60
 """Weights are random bytes below this one."""
 
@@ -307,8 +311,8 @@ def test_matrix_vector_kernels_read_their_weights_once(kind: str) -> None:
     whole = part.scaled(256, shared)
     assert whole.unique_read == 4096 * weights + shared
     cost = predict(whole)
-    assert cost.bound == "memory"
-    assert cost.bandwidth > 0.95
+    assert cost.bound == ("cache" if kind in CACHE_BOUND else "memory")
+    assert cost.bandwidth > CACHE_BOUND.get(kind, 0.95)
 
 
 def test_counts_of_a_part_scaled_are_those_of_the_whole() -> None:
