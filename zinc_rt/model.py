@@ -77,7 +77,7 @@ class Model:
         if pooling is None:
             self._slot = engine.open_sequence()
         else:
-            self.embedder = Embedder(engine, tokenizer, self.info.n_embd, pooling)
+            self.embedder = Embedder(engine, tokenizer, self.info.n_embd, pooling, definition.projections)
         self._resident: list[int] = []  # the tokens whose keys and values the slot holds
         self._busy = False
         self._closed = False

@@ -12,15 +12,6 @@ from tests.helpers import random_tokens
 from tests.models.families.build import N_VOCAB, write_case
 from tests.models.families.common import Net
 from tests.models.families.embedders import EMBEDDERS, vector
-from zinc_rt.gguf import GGUFFile
-from zinc_rt.models import define
-from zinc_rt.models.errors import ModelError
-
-WAITING = {
-    "gemma-embedding",
-    "gemma-embedding-dense",
-}
-"""Embedders that are refused so far."""
 
 
 @pytest.mark.parametrize("name", EMBEDDERS)
@@ -37,18 +28,7 @@ def test_the_formulas_notice(name: str, tmp_path: Path) -> None:
         assert not net.unasked(), what
 
 
-@pytest.mark.parametrize("name", sorted(WAITING))
-def test_what_waits_is_refused(name: str, tmp_path: Path) -> None:
-    """When this fails, the package has learnt the embedder: compare its vectors, and take its name off the list."""
-    made = write_case(tmp_path / "model.gguf", EMBEDDERS[name])
-    with GGUFFile.open(made.path) as file, pytest.raises(ModelError):
-        define(file)
-
-
-RUNNING = sorted(set(EMBEDDERS) - WAITING)
-
-
-@pytest.mark.parametrize("name", RUNNING)
+@pytest.mark.parametrize("name", EMBEDDERS)
 def test_vectors(name: str, tmp_path: Path) -> None:
     """Near the formulas' vector, equal on the CPU, alone or beside other texts."""
     made = write_case(tmp_path / "model.gguf", EMBEDDERS[name])
@@ -62,7 +42,7 @@ def test_vectors(name: str, tmp_path: Path) -> None:
         assert (np.concatenate([model.embed([tokens]) for tokens in texts]) == got).all()
 
 
-@pytest.mark.parametrize("name", ["bert-mean", "nomic-bert"])
+@pytest.mark.parametrize("name", ["bert-mean", "nomic-bert", "gemma-embedding"])
 def test_the_emulated_gpu(name: str, tmp_path: Path) -> None:
     made = write_case(tmp_path / "model.gguf", EMBEDDERS[name])
     texts = [random_tokens(5, 9, N_VOCAB - 2), random_tokens(6, 3, N_VOCAB - 2)]

@@ -28,7 +28,6 @@ from tests.models.families import CASES, JUDGED, judge
 from tests.models.families.build import N_VOCAB, Case, write_case
 from tests.models.families.common import Net
 from tests.models.families.embedders import EMBEDDERS, FIRST, LAST, MEAN, vector
-from tests.models.test_families import WAITING
 
 PYTHON_ENV = "ZINC_LLAMACPP_PYTHON"
 LENGTHS = (1, 2, 5, 9)
@@ -92,7 +91,7 @@ def test_formulas(name: str, tmp_path: Path) -> None:
         assert np.median(np.abs(mine - want).max(axis=1)) < EXACT
 
 
-@pytest.mark.parametrize("name", sorted((set(CASES) & set(JUDGED)) - WAITING))
+@pytest.mark.parametrize("name", sorted(set(CASES) & set(JUDGED)))
 def test_the_package(name: str, tmp_path: Path) -> None:
     """The package keeps float16 in its cache: one key or value in thousands is off by 5e-4 of itself."""
     path, net, tokens, ends, want = judged(tmp_path, CASES, name)
