@@ -250,6 +250,7 @@ def test_a_conversation(path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("patience")
 def test_on_an_emulated_gpu(path: Path, fresh: dict[str, np.ndarray]) -> None:
     """Rows in pieces, back to a checkpoint, and a slot that begins anew: copies stay in the GPU's memory."""
     with (
