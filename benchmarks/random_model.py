@@ -12,7 +12,7 @@ import argparse
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from shapes import MIXES, SIZES, Shape, Sizes
 
-from zinc_rt.formats.table import FORMATS
+from zinc_rt.formats.table import FORMATS, Format, Scale
 from zinc_rt.gguf import GGMLType, GGUFWriter, ValueType
 from zinc_rt.gguf.blocks import QUANTIZABLE, dequantize, quantize
 from zinc_rt.text.bpe import byte_to_char
@@ -56,18 +56,23 @@ def pool(kind: GGMLType, rng: np.random.Generator) -> Bytes:
     if kind not in QUANTIZABLE:
         f = FORMATS[kind.name]
         raw = rng.integers(0, 256, (POOL_ROWS * POOL_COLUMNS // f.block, f.block_bytes), np.uint8)
-        # A minimum of half the greatest integer centres the weights.
-        sizes = (1.0, f.integers[1] / 2)
-        scale = STD / float(dequantize(kind, _with_scales(raw, f.halves, sizes, rng)).std())
-        return _with_scales(raw, f.halves, [scale * size for size in sizes], rng).reshape(-1)
+        scale = STD / float(dequantize(kind, _with_scales(raw, f, 1.0, rng)).std())
+        return _with_scales(raw, f, scale, rng).reshape(-1)
     values = rng.standard_normal((POOL_ROWS, POOL_COLUMNS)).astype(np.float32) * np.float32(STD)
     return quantize(kind, values).reshape(-1)
 
 
-def _with_scales(raw: Bytes, places: Iterable[int], sizes: Iterable[float], rng: np.random.Generator) -> Bytes:
-    """Blocks u8[n, block_bytes] with float16 of about these sizes at these places."""
-    for at, size in zip(places, sizes, strict=False):
-        halves = (size * rng.uniform(0.9, 1.1, len(raw))).astype("<f2")
+def _with_scales(raw: Bytes, f: Format, size: float, rng: np.random.Generator) -> Bytes:
+    """Blocks u8[n, block_bytes] with scales of about this size. Raises ValueError for a format whose scale is neither a
+    float16 nor a power of two.
+    """
+    if f.scale == Scale.POWER_OF_TWO:
+        raw[:, f.d] = 128 + round(math.log2(size))
+    elif not f.halves:
+        raise ValueError(f"{f.name} has scales of a kind that random weights know nothing of: {f.scale!s}")
+    # A minimum of half the greatest integer centres the weights.
+    for at, part in zip(f.halves, (1.0, f.integers[1] / 2), strict=False):
+        halves = (size * part * rng.uniform(0.9, 1.1, len(raw))).astype("<f2")
         raw[:, at : at + 2] = halves[:, None].view(np.uint8)
     return raw
 

@@ -95,8 +95,8 @@ def test_the_medium_mix(bench: dict[str, ModuleType]) -> None:
     sizes = model.SIZES["qwen3-0.6b"]
     six = [
         name
-        for name, layer, shape in model.shapes(sizes)
-        if len(shape) == 2 and model.format_of(name, layer, "q4_k_m", sizes) is GGMLType.Q6_K
+        for name, role, layer, shape in model.shapes(sizes)
+        if len(shape) == 2 and sizes.format_of(role, layer, "q4_k_m") is GGMLType.Q6_K
     ]
     layers = {*range(3), *range(24, 28), *range(5, 24, 3)}
     expected = {f"blk.{i}.{role}.weight" for i in layers for role in ("attn_v", "ffn_down")} | {"token_embd.weight"}
