@@ -2,7 +2,7 @@
 
     python benchmarks/random_model.py FOLDER [qwen3-0.6b-q8_0 qwen3-30b-a3b-12l-q4_k_m ...]
 
-Without names: all dense models of the table (13 GB). `12l` keeps the first 12 layers of a model that would not fit.
+Without names: all models of the table (41 GB). `12l` keeps the first 12 layers of a model that would not fit.
 The text such a model makes is noise.
 """
 
@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from rows import FAMILIES, LARGE, SMALL
+from rows import FORMATS as MEASURED
 from shapes import MIXES, SIZES, Shape, Sizes
 
 from zinc_rt.formats.table import FORMATS, Format, Scale
@@ -31,8 +33,9 @@ Bytes = npt.NDArray[np.uint8]
 
 
 NAMES = [
-    *(f"qwen3-0.6b-{quant}" for quant in ("q8_0", "q4_0", "q4_k_m", "q6_k", "bf16")),
-    *(f"qwen3-8b-{quant}" for quant in ("q4_0", "q4_k_m")),
+    *(f"{SMALL}-{quant}" for quant in ("q8_0", "q4_0", "q4_k_m", "q6_k", "bf16", *MEASURED)),
+    *(f"{LARGE}-{quant}" for quant in ("q4_0", "q4_k_m")),
+    *FAMILIES.values(),
     "toy-q8_0",
 ]
 """What is written when nothing is named."""
@@ -80,7 +83,7 @@ def _with_scales(raw: Bytes, f: Format, size: float, rng: np.random.Generator) -
 def vocabulary(n: int) -> tuple[list[str], list[str]]:
     """Byte-level tokens and merges: the bytes, then pairs and triples of letters, then two control tokens."""
     letters = [
-        byte_to_char()[code] for code in b" etaoinshrdlcumwfgypbvkjxqzETAOINSHRDLCUMWFGYPBVKJXQZ0123456789.,;:!?-"
+        byte_to_char()[code] for code in b" etaoinshrdlcumwfgypbvkjxqzETAOINSHRDLCUMWFGYPBVKJXQZ0123456789.,;:!?-+*/"
     ]
     pairs = itertools.product(letters, letters)
     triples = ((a + b, c) for a, b, c in itertools.product(letters, letters, letters))

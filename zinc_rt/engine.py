@@ -41,13 +41,12 @@ from zinc_rt.checks import path_text, show, true_or_false, whole_between
 from zinc_rt.errors import BackendError, UsageError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.graph import BufferKind
-from zinc_rt.ir.ops import product_bytes
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.lang.errors import LangError
 from zinc_rt.mem.errors import MemoryPlanError
 from zinc_rt.mem.kv_pages import pages_for
 from zinc_rt.mem.plan import MemoryPlan
-from zinc_rt.models import ModelDefinition, StateSpec
+from zinc_rt.models import ModelDefinition
 from zinc_rt.models.hidden import HIDDEN, reads_whole
 from zinc_rt.sampling.request import HostSampled, SampledStep, SamplingRequest
 from zinc_rt.sequences import ContextFull, EngineError, PositionsSkipped, Rows, Sequences
@@ -180,8 +179,7 @@ class Engine:
         self.options = options or Options()
         self._notify, self._progress = notify, progress
         self._open_backend(self.options.device, linux)
-        self._product_bytes = 0  # of the matrices that a step of one row reads
-        self._states: tuple[StateSpec, ...] = ()
+        self._definition: ModelDefinition | None = None
         self._forget()
         self.sizes: Capacity | None = None
         self.plan: MemoryPlan | None = None
@@ -290,16 +288,16 @@ class Engine:
             self._hidden = outputs[HIDDEN].view(np.float32)
         else:
             self._logits, self._likeliest = outputs["logits"].view(np.float32), outputs["tokens"].view(np.int32)
-        self.sizes, self.plan, self._states = sizes, plan, definition.states
-        self._product_bytes = product_bytes(graph)
+        self.sizes, self.plan, self._definition = sizes, plan, definition
         return plan
 
     def step_bytes(self, n_positions: int) -> int:
         """Bytes of weights and state that a step of one row at position n_positions - 1 reads, and those of recurrent
         state that it writes.
         """
-        self._loaded()
-        return self._product_bytes + sum(s.bytes_read(n_positions) + s.sequence_bytes for s in self._states)
+        if self._definition is None:
+            raise EngineError("no model is loaded")
+        return self._definition.step_bytes(n_positions)
 
     def read_bandwidth(self, n_bytes: int) -> float:
         """10^9 bytes per second at which the engine's threads read memory.
