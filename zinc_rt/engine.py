@@ -91,6 +91,8 @@ def __getattr__(name: str) -> Any:
 
 MAX_BATCH = 4096
 """Rows of a step at the most."""
+CPU_BATCH = 512
+"""Rows of a step for prompts on native kernels: a routed model then has enough rows for each expert."""
 
 
 @dataclass(frozen=True)
@@ -98,8 +100,8 @@ class Options:
     """How to run.
 
     device: a `Device` or its name. n_ctx: tokens of a sequence (None: what the model was trained for, at most 4096).
-    n_batch: rows of a step at the most. n_slots: sequences at once. threads, kernels, isa: see `BackendOptions`.
-    cache_dir: where compiled kernels are kept (None: the user's cache folder). check_memory: refuse a plan that does
+    n_batch: rows of a step at the most. n_logits: of these, rows whose logits are wanted (None: all). n_slots: sequences
+    at once. threads, kernels, isa: see `BackendOptions`. cache_dir: where compiled kernels are kept (None: the user's cache folder). check_memory: refuse a plan that does
     not fit. kv_tokens: positions that all sequences together may hold (None: n_ctx for each). tier: the older name of
     `device`.
     """
@@ -114,6 +116,7 @@ class Options:
     cache_dir: Path | None = None
     check_memory: bool = True
     kv_tokens: int | None = None
+    n_logits: int | None = None
     tier: InitVar[str | None] = None
 
     def __post_init__(self, tier: str | None) -> None:
@@ -126,6 +129,7 @@ class Options:
             ("threads", 1, MAX_THREADS),
             ("n_ctx", 1, 1 << 24),
             ("kv_tokens", 1, 1 << 32),
+            ("n_logits", 1, MAX_BATCH),
         ):
             value = getattr(self, field)
             if value is not None or field in ("n_batch", "n_slots"):
@@ -264,7 +268,8 @@ class Engine:
         n_pages = pages_for(n_ctx) * options.n_slots
         if options.kv_tokens is not None:  # each sequence may leave the better part of a page unused
             n_pages = min(n_pages, pages_for(options.kv_tokens) + options.n_slots)
-        sizes = Capacity(options.n_batch, options.n_batch, n_ctx, options.n_slots, n_pages)
+        n_logits = min(options.n_batch, options.n_logits or options.n_batch)
+        sizes = Capacity(options.n_batch, n_logits, n_ctx, options.n_slots, n_pages)
         weights = [b.name for b in graph.of_kind(BufferKind.WEIGHT)]
         parts = self._backend.plan(graph, sizes)
         kept = copies(sizes.n_slots) * (parts["recurrent"] // sizes.n_slots)
