@@ -212,8 +212,10 @@ class Model:
             with self._lock:
                 self._check_running()
                 self._forget(0)
-            for start in range(0, len(ids), self.engine.options.n_batch):
-                part = ids[start : start + self.engine.options.n_batch]
+            sizes = self.engine.sizes
+            assert sizes is not None
+            for start in range(0, len(ids), sizes.n_logits):
+                part = ids[start : start + sizes.n_logits]
                 with self._lock:
                     self._check_running()
                     result = self.engine.step([Rows(self._slot, start, part, wanted=range(len(part)))])
@@ -346,7 +348,9 @@ class Model:
         leaves this one earlier goes back there.
         """
         n_batch = self.engine.options.n_batch
-        last = last_step(start, len(prompt), n_batch)
+        # A checkpoint is worth the less the farther it lies before the end.
+        reach = min(n_batch, _LAST_STEP) if self.engine.keeps_recurrent_state else n_batch
+        last = last_step(start, len(prompt), reach)
         while start < last:
             part = prompt[start : min(last, start + n_batch)]
             with self._lock:
@@ -391,6 +395,10 @@ class Model:
         kept = self.engine.truncate(self._slot, keep)
         del self._resident[kept:]
         return kept
+
+
+_LAST_STEP = 64
+"""Rows of a prompt's last step at the most, where recurrent layers are."""
 
 
 def last_step(start: int, end: int, n_batch: int) -> int:

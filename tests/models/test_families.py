@@ -200,6 +200,7 @@ def beside_another(engine: Engine, tokens: list[int]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", [n if n in GPU_SOON else pytest.param(n, marks=pytest.mark.slow) for n in CASES])
+@pytest.mark.usefixtures("patience")
 def test_gpu(name: str, folder: Path) -> None:
     """The emulated GPU gives the reference's bits: a prompt, then single rows."""
     case = made(folder, name)

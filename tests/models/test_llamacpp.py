@@ -1,10 +1,7 @@
 """The formulas of every family, and the package, against llama.cpp: log-probabilities of all tokens.
 
 llama.cpp comes with the package `xllamacpp`. It runs in a process of its own, in the Python that ZINC_LLAMACPP_PYTHON
-names, or in this one:
-
-    python -m venv judge && judge/bin/pip install xllamacpp
-    ZINC_LLAMACPP_PYTHON=judge/bin/python python -m pytest -m slow tests/models/test_llamacpp.py
+names, or in this one. CONTRIBUTING.md says how to install and run it.
 
 Compared with version 2026.10.11549 of it (llama.cpp b11549).
 """
