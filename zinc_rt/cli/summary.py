@@ -83,8 +83,9 @@ class Needs:
 
 @dataclass(frozen=True)
 class Summary:
-    """The figures of `zinc show`. `runs` says whether this version can run the file, `reason` why not, `needs` what it
-    takes where it can.
+    """The figures of `zinc show`.
+
+    runs: whether this version can run the file. reason: why not. needs: what it takes, None where it cannot.
     """
 
     path: str
