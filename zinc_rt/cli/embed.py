@@ -68,8 +68,8 @@ BatchSize = Annotated[
         "-b",
         "--batch-size",
         metavar="N",
-        help="Tokens computed at once, of several texts; the vectors do not depend on it. Default: 512, or the context for"
-        " models whose tokens see the whole text.",
+        help="Tokens computed at once, of several texts; the vectors do not depend on it. Default: 512, or the context"
+        " for models whose tokens see the whole text.",
         rich_help_panel=o.MODEL,
         show_default=False,
     ),
