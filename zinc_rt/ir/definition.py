@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from zinc_rt.kernels.reference.activations import QuantActivations
 
 FLOAT32 = frozenset({DType.F32})
-FLOAT16 = frozenset({DType.F16})
+CACHED = frozenset({DType.F16, DType.Q8_0})
 INT32 = frozenset({DType.I32})
 WEIGHTS = frozenset(DType) - INT32
 
