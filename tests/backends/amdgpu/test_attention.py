@@ -18,6 +18,7 @@ from zinc_rt.backends.amdgpu.backend import AmdBackend
 from zinc_rt.backends.amdgpu.lowering import GpuLowering
 from zinc_rt.backends.errors import UnsupportedOp
 from zinc_rt.gguf import GGMLType
+from zinc_rt.ir.graph import DType
 
 CONTEXTS = (530, 40)
 STEPS = {
@@ -41,6 +42,12 @@ SHAPES = {
     "latent with all": Shape(48, 3, 1, rope=16, window=100, softcap=20.0, sinks=SINKS[:3]),
     "read by products": Shape(32, 4, 1, window=257, sinks=(0.5, math.nan, 2.0, -math.inf), product=True),
     "latent, read by products": Shape(80, 2, 1, rope=16, product=True),
+    "blocks": Shape(64, 3, 2, kv=DType.Q8_0),
+    "blocks, window, sinks, read by products": Shape(
+        32, 4, 1, window=257, sinks=SINKS, value_dim=64, product=True, kv=DType.Q8_0
+    ),
+    "blocks, wild, soft cap": Shape(32, 1, 2, softcap=30.0, window=16, kv=DType.Q8_0),
+    "latent blocks": Shape(96, 3, 1, rope=32, window=100, kv=DType.Q8_0),
 }
 
 
