@@ -14,7 +14,9 @@ def quantized_caches(graph: Graph, node: Node, *caches: int) -> bool:
     """
     found = {graph.buffer(b).dtype for b in caches}
     if len(found) > 1:
-        raise UnsupportedOp(f"node {node.name}: keys and values are {' and '.join(sorted(found))}; kernels take one type")
+        raise UnsupportedOp(
+            f"node {node.name}: keys and values are {' and '.join(sorted(found))}; kernels take one type"
+        )
     (dtype,) = found
     attrs = attributes(node)
     if "latent_dim" in attrs and int(attrs["latent_dim"]) % dtype.block_size:

@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from zinc_rt.ir.definition import (
     CACHE,
-    COUNT,
     CACHED,
+    COUNT,
     VALUE_DIM,
     OpDefinition,
     Operands,

@@ -180,7 +180,9 @@ def attention(
         head = u64(row) * u64(n_kv * G) + u64(kv_head * G)
         scores = regs(f32, G)
         if QUANT:
-            all_quantized_scores(a, pages[here >> PAGE_SHIFT], here & (PAGE_TOKENS - 1), kv_head, head, scores, G, DIM, ROPE)
+            all_quantized_scores(
+                a, pages[here >> PAGE_SHIFT], here & (PAGE_TOKENS - 1), kv_head, head, scores, G, DIM, ROPE
+            )
         else:
             token = pages[here >> PAGE_SHIFT] * PAGE_TOKENS + (here & (PAGE_TOKENS - 1))
             k = a.k_cache + u64(token * n_kv + kv_head) * DIM

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from zinc_rt.backends.caches import quantized_caches
 from zinc_rt.backends.cpu.lowering import CPU, CpuLowering, External, TempRef
 from zinc_rt.backends.cpu.program import UnitsPer
-from zinc_rt.backends.caches import quantized_caches
 from zinc_rt.backends.fusion import Attend, HeadsWrite
 from zinc_rt.kernels.cpu import structs
 from zinc_rt.kernels.cpu.attention_split import STATE
