@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from zinc_rt.backends.errors import UnsupportedOp
-from zinc_rt.ir.graph import DType, Graph, Node
+from zinc_rt.ir.dtype import BLOCKS
+from zinc_rt.ir.graph import Graph, Node
 from zinc_rt.ir.ops import attributes
 
 
@@ -24,4 +25,4 @@ def quantized_caches(graph: Graph, node: Node, *caches: int) -> bool:
             f"node {node.name}: latent_dim is {attrs['latent_dim']}; a cache of {dtype} takes multiples of"
             f" {dtype.block_size}"
         )
-    return dtype is DType.Q8_0
+    return dtype is BLOCKS

@@ -182,6 +182,7 @@ def bench(
             "kernels": opened.engine.features.kernels,
             "isa": opened.engine.features.isa,
             "threads": opened.engine.features.threads,
+            "kv": opened.engine.options.kv.value,
         }
     write(_FORMATS[output](facts, done))
     if interrupted:

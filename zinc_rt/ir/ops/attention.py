@@ -1,8 +1,8 @@
 """Causal attention over cached keys and values, in splits of 256 positions.
 
 A query row at position p sees positions 0 .. p, or the last `window` of them. Scores are fma chains over the head
-dimension, or sums of integer products of groups where the caches hold q8_0 blocks; within a split the output is an fma chain over positions; splits are merged in position order, and after
-them the sinks.
+dimension, or sums of integer products of groups where the caches hold q8_0 blocks. Within a split the output is an fma
+chain over positions; splits are merged in position order, and after them the sinks.
 
 Values have a cache of their own, or are the first elements of the keys. That is latent attention: a node with
 `latent_dim` and `rope_dim` has its queries in two parts, as `kv_write` gets the keys, and a single cache.

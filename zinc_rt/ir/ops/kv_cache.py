@@ -26,6 +26,7 @@ from zinc_rt.ir.definition import (
     heads,
     index,
 )
+from zinc_rt.ir.dtype import BLOCKS
 from zinc_rt.ir.graph import DType
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.unify import Bindings
@@ -53,7 +54,7 @@ def kv_write_rows(
 
 def cached_width(cache: F16 | U8, elements: int) -> int:
     """What a head's first elements take of a row of a cache: entries of float16, or bytes of blocks."""
-    return DType.Q8_0.row_bytes(elements) if cache.dtype == np.uint8 else elements
+    return BLOCKS.row_bytes(elements) if cache.dtype == np.uint8 else elements
 
 
 def _kv_write(at: Operands) -> None:

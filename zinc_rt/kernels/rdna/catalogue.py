@@ -169,8 +169,8 @@ def heads_kernel(
 ) -> KernelEntry:  # fmt: skip
     """Heads of `dim` elements, 2 * `pairs` of them rotated; weight: whether the norm has one; not said: it does.
 
-    row, start: they are elements start .. of heads of `row` elements in the cache, 0 for `dim`. quantized: in a cache of
-    Q8_0 blocks. See `heads.GpuHeadsArgs`.
+    row, start: they are elements start .. of heads of `row` elements in the cache, 0 for `dim`. quantized: in a cache
+    of Q8_0 blocks. See `heads.GpuHeadsArgs`.
     """
     constants = {
         "DIM": dim, "PAIRS": pairs, "INTERLEAVED": interleaved, "NORM": norm,

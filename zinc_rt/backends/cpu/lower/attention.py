@@ -40,9 +40,10 @@ def attention(low: CpuLowering, n: Attend) -> None:
         "max_splits": out.max_splits, "window": n.window or 0, "scale": n.scale,
         "softcap": n.softcap or 0.0,
     }  # fmt: skip
+    kernel = low.choice.attention(n, out.attention_rows, quantized=quantized)
     low.emit(
-        n.node, "attention", low.choice.attention(n, out.attention_rows, quantized=quantized), structs.AttentionArgs, arguments,
-        n.n_kv_heads, UnitsPer.ATTENTION, (*n.queries, n.k_cache, n.v_cache), (n.y, partial),
+        n.node, "attention", kernel, structs.AttentionArgs, arguments, n.n_kv_heads, UnitsPer.ATTENTION,
+        (*n.queries, n.k_cache, n.v_cache), (n.y, partial),
     )  # fmt: skip
     if out.split_rows:
         low.emit(
