@@ -29,30 +29,24 @@ PREFILL_ROWS = 512
 
 @dataclass(frozen=True)
 class Traffic:
-    """The bytes that a decode step reads. weights: all of them, of an untied embedding one row; kv: a position."""
+    """The bytes that a decode step reads of a model."""
 
-    weights: int
-    kv: int
-    file: int
-
-    @classmethod
-    def of(cls, file: GGUFFile, definition: ModelDefinition) -> Traffic:
-        """Compute the traffic from the tensors of a dense model and the cache of its sequences."""
-        weights = sum(t.nbytes for t in file.tensors.values())
-        if "output.weight" in file.tensors:
-            embedding = file.tensors["token_embd.weight"]
-            weights -= embedding.nbytes - embedding.row_bytes
-        return cls(weights, sum(state.bytes_read(1) for state in definition.states), file.file_size)
+    definition: ModelDefinition
 
     @classmethod
     def read(cls, path: Path) -> Traffic:
-        """Compute the traffic of a model file. Raises `ZincError`."""
+        """Of a model file. Raises `ZincError`."""
         with GGUFFile.open(path) as file:
-            return cls.of(file, define(file))
+            return cls(define(file))
+
+    @property
+    def weights(self) -> int:
+        """Bytes of the matrices that a row reads: of experts, the chosen ones."""
+        return self.definition.step_bytes(0, streams=0)
 
     def step(self, row: Row) -> float:
-        """Bytes that a step of a decode row reads, at its middle step."""
-        return self.weights + row.streams * self.kv * (row.depth + row.n / 2)
+        """Bytes that a step of a decode row reads, at its middle step; dense weights are read once for all streams."""
+        return self.definition.step_bytes(row.depth + row.n // 2, streams=row.streams)
 
 
 def options(**wanted: Any) -> Options:

@@ -2,7 +2,7 @@
 
     python benchmarks/random_model.py FOLDER [qwen3-0.6b-q8_0 qwen3-30b-a3b-12l-q4_k_m ...]
 
-Without names: all dense models of the table (13 GB). `12l` keeps the first 12 layers of a model that would not fit.
+Without names: all models of the table (41 GB). `12l` keeps the first 12 layers of a model that would not fit.
 The text such a model makes is noise.
 """
 
@@ -12,16 +12,18 @@ import argparse
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from rows import FAMILIES, LARGE, SMALL
+from rows import FORMATS as MEASURED
 from shapes import MIXES, SIZES, Shape, Sizes
 
-from zinc_rt.formats.table import FORMATS
+from zinc_rt.formats.table import FORMATS, Format, Scale
 from zinc_rt.gguf import GGMLType, GGUFWriter, ValueType
 from zinc_rt.gguf.blocks import QUANTIZABLE, dequantize, quantize
 from zinc_rt.text.bpe import byte_to_char
@@ -31,8 +33,9 @@ Bytes = npt.NDArray[np.uint8]
 
 
 NAMES = [
-    *(f"qwen3-0.6b-{quant}" for quant in ("q8_0", "q4_0", "q4_k_m", "q6_k", "bf16")),
-    *(f"qwen3-8b-{quant}" for quant in ("q4_0", "q4_k_m")),
+    *(f"{SMALL}-{quant}" for quant in ("q8_0", "q4_0", "q4_k_m", "q6_k", "bf16", *MEASURED)),
+    *(f"{LARGE}-{quant}" for quant in ("q4_0", "q4_k_m")),
+    *FAMILIES.values(),
     "toy-q8_0",
 ]
 """What is written when nothing is named."""
@@ -56,18 +59,23 @@ def pool(kind: GGMLType, rng: np.random.Generator) -> Bytes:
     if kind not in QUANTIZABLE:
         f = FORMATS[kind.name]
         raw = rng.integers(0, 256, (POOL_ROWS * POOL_COLUMNS // f.block, f.block_bytes), np.uint8)
-        # A minimum of half the greatest integer centres the weights.
-        sizes = (1.0, f.integers[1] / 2)
-        scale = STD / float(dequantize(kind, _with_scales(raw, f.halves, sizes, rng)).std())
-        return _with_scales(raw, f.halves, [scale * size for size in sizes], rng).reshape(-1)
+        scale = STD / float(dequantize(kind, _with_scales(raw, f, 1.0, rng)).std())
+        return _with_scales(raw, f, scale, rng).reshape(-1)
     values = rng.standard_normal((POOL_ROWS, POOL_COLUMNS)).astype(np.float32) * np.float32(STD)
     return quantize(kind, values).reshape(-1)
 
 
-def _with_scales(raw: Bytes, places: Iterable[int], sizes: Iterable[float], rng: np.random.Generator) -> Bytes:
-    """Blocks u8[n, block_bytes] with float16 of about these sizes at these places."""
-    for at, size in zip(places, sizes, strict=False):
-        halves = (size * rng.uniform(0.9, 1.1, len(raw))).astype("<f2")
+def _with_scales(raw: Bytes, f: Format, size: float, rng: np.random.Generator) -> Bytes:
+    """Blocks u8[n, block_bytes] with scales of about this size. Raises ValueError for a format whose scale is neither a
+    float16 nor a power of two.
+    """
+    if f.scale == Scale.POWER_OF_TWO:
+        raw[:, f.d] = 128 + round(math.log2(size))
+    elif not f.halves:
+        raise ValueError(f"{f.name} has scales of a kind that random weights know nothing of: {f.scale!s}")
+    # A minimum of half the greatest integer centres the weights.
+    for at, part in zip(f.halves, (1.0, f.integers[1] / 2), strict=False):
+        halves = (size * part * rng.uniform(0.9, 1.1, len(raw))).astype("<f2")
         raw[:, at : at + 2] = halves[:, None].view(np.uint8)
     return raw
 
@@ -75,7 +83,7 @@ def _with_scales(raw: Bytes, places: Iterable[int], sizes: Iterable[float], rng:
 def vocabulary(n: int) -> tuple[list[str], list[str]]:
     """Byte-level tokens and merges: the bytes, then pairs and triples of letters, then two control tokens."""
     letters = [
-        byte_to_char()[code] for code in b" etaoinshrdlcumwfgypbvkjxqzETAOINSHRDLCUMWFGYPBVKJXQZ0123456789.,;:!?-"
+        byte_to_char()[code] for code in b" etaoinshrdlcumwfgypbvkjxqzETAOINSHRDLCUMWFGYPBVKJXQZ0123456789.,;:!?-+*/"
     ]
     pairs = itertools.product(letters, letters)
     triples = ((a + b, c) for a, b, c in itertools.product(letters, letters, letters))

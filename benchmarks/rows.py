@@ -79,13 +79,22 @@ class Row:
 
 
 SMALL, LARGE, TOY = "qwen3-0.6b", "qwen3-8b", "toy"
+FAMILIES = {
+    "30b-a3b": "qwen3-30b-a3b-16l-q4_k_m",
+    "35b-a3b": "qwen3.6-35b-a3b-16l-q4_k_m",
+    "gpt-oss-20b": "gpt-oss-20b-12l-mxfp4",
+    "gemma-4-e4b": "gemma-4-e4b-q4_k_m",
+}
+"""Models of the routed and other families; those of more than 8 GB are cut in layers."""
+FORMATS = ("iq4_xs", "iq4_nl", "mxfp4_all", "q3_k", "q2_k")
+"""Mixes of the small model that its row of Q4_K_M is the measure of."""
 CONTEXT = 4096
 """Context in tokens of the command whose start is timed."""
 
 
 def table() -> list[Row]:
     """All rows, in the order of the table."""
-    return [*_decode(), *_depth(), *_prefill(), *_toy(), *_batch(), *_start(), *_levels()]
+    return [*_decode(), *_formats(), *_families(), *_depth(), *_prefill(), *_toy(), *_batch(), *_start(), *_levels()]
 
 
 def _decode() -> Iterable[Row]:
@@ -101,6 +110,28 @@ def _decode() -> Iterable[Row]:
     for quant in ("q4_0", "q4_k_m"):
         must, aim = Goal(1.15, 0.85), Goal(1.25, 0.95)
         yield Row(f"decode/8b-{quant}", Kind.DECODE, f"{LARGE}-{quant}", 32, must=must, aim=aim)
+
+
+def _formats() -> Iterable[Row]:
+    """Goals are those of Q4_K_M: ten points less of the bandwidth, or as much."""
+    for quant in FORMATS:
+        model = f"{SMALL}-{quant}"
+        yield Row(f"formats/{quant}", Kind.DECODE, model, 128, must=Goal(share=0.45), aim=Goal(share=0.9))
+
+
+def _families() -> Iterable[Row]:
+    decode = {
+        "30b-a3b": Goal(2.0, 0.70),
+        "35b-a3b": Goal(2.5, 0.65),
+        "gpt-oss-20b": Goal(share=0.70),
+        "gemma-4-e4b": Goal(share=0.70),
+    }
+    for name, must in decode.items():
+        aim = Goal(share=0.85)
+        yield Row(f"families/decode-{name}", Kind.DECODE, FAMILIES[name], 32, rounds=3, must=must, aim=aim)
+    for name in ("30b-a3b", "35b-a3b", "gpt-oss-20b"):
+        must, aim = Goal(2.0), Goal(4.0)
+        yield Row(f"families/prefill-{name}", Kind.PREFILL, FAMILIES[name], 512, rounds=3, must=must, aim=aim)
 
 
 def _depth() -> Iterable[Row]:

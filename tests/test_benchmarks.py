@@ -68,10 +68,10 @@ def test_figures_of_which_less_is_better(bench: dict[str, ModuleType]) -> None:
 def test_bytes_of_a_step(bench: dict[str, ModuleType], toy: Path) -> None:
     traffic = bench["ours"].Traffic.read(toy)
     tensors = gguf.GGUFReader(toy).tensors
-    assert traffic.weights == sum(int(t.n_bytes) for t in tensors)
-    assert traffic.kv == 28 * 2 * 64 * 2  # layers, keys and values, one head of 64, float16
+    assert traffic.weights == sum(int(t.n_bytes) for t in tensors if len(t.shape) == 2)
+    kv = 28 * 2 * 64 * 2  # layers, keys and values, one head of 64, float16
     row = bench["rows"].Row("x/y", bench["rows"].Kind.BATCH, "toy", 32, depth=16, streams=16)
-    assert traffic.step(row) == traffic.weights + 16 * traffic.kv * 32
+    assert traffic.step(row) == traffic.weights + 16 * kv * 32
 
 
 def test_a_random_model_runs(toy: Path) -> None:
@@ -95,8 +95,8 @@ def test_the_medium_mix(bench: dict[str, ModuleType]) -> None:
     sizes = model.SIZES["qwen3-0.6b"]
     six = [
         name
-        for name, layer, shape in model.shapes(sizes)
-        if len(shape) == 2 and model.format_of(name, layer, "q4_k_m", sizes) is GGMLType.Q6_K
+        for name, role, layer, shape in model.shapes(sizes)
+        if len(shape) == 2 and sizes.format_of(role, layer, "q4_k_m") is GGMLType.Q6_K
     ]
     layers = {*range(3), *range(24, 28), *range(5, 24, 3)}
     expected = {f"blk.{i}.{role}.weight" for i in layers for role in ("attn_v", "ffn_down")} | {"token_embd.weight"}

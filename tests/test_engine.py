@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import zinc_rt
+from tests.helpers import engine_for
 from zinc_rt.backends.select import select_device
 from zinc_rt.engine import (
     ContextFull,
@@ -219,3 +220,14 @@ def test_a_plan_that_does_not_fit_is_refused_before_loading(story: GGUFFile) -> 
     engine = Engine(Options(n_ctx=1 << 23, n_slots=4096))
     with pytest.raises(MemoryPlanError, match=r"KV cache .* GiB.*are available"):
         engine.load(story, define(story))
+
+
+def test_no_more_logits_than_there_is_room_for() -> None:
+    with engine_for(built_in_model(), n_ctx=32, n_batch=8, n_logits=2) as engine:
+        slot = engine.open_sequence()
+        with pytest.raises(EngineError, match="n_logits is 2"):
+            engine.step([Rows(slot, 0, [1, 2, 3, 4], wanted=(0, 1, 3))])
+        few = engine.step([Rows(slot, 0, [1, 2, 3, 4], wanted=(0, 3))]).logits.copy()
+    with engine_for(built_in_model(), n_ctx=32, n_batch=8) as engine:
+        all_rows = engine.step([Rows(engine.open_sequence(), 0, [1, 2, 3, 4], wanted=range(4))]).logits
+        assert np.array_equal(few, all_rows[[0, 3]])

@@ -113,7 +113,7 @@ def test_few_copies_are_kept(engine: Engine, fresh: dict[str, np.ndarray]) -> No
 
 
 def test_copies_of_all_sequences_are_few(engine: Engine) -> None:
-    """The oldest of all goes, whoever's it is."""
+    """The oldest of all goes, of any sequence."""
     slots = [engine.open_sequence() for _ in range(3)]
     for at in range(3):
         for slot in slots:
@@ -206,9 +206,10 @@ def test_memory_is_planned(engine: Engine) -> None:
     n_bytes = sum(array.nbytes for array in engine._lowered.states.values())
     assert (engine.plan.recurrent, engine.plan.snapshots) == (n_bytes, copies(3) * n_bytes // 3)
     assert "recurrent state" in str(engine.plan)
-    (kv,) = (s for s in engine._states if s.name == "kv")
+    assert engine._definition is not None
+    (kv,) = (s for s in engine._definition.states if s.name == "kv")
     assert engine.step_bytes(10) - engine.step_bytes(9) == kv.read_bytes
-    (delta,) = (s for s in engine._states if s.name == "delta net")
+    (delta,) = (s for s in engine._definition.states if s.name == "delta net")
     assert delta.sequence_bytes * 3 == n_bytes
 
 
@@ -250,6 +251,7 @@ def test_a_conversation(path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("patience")
 def test_on_an_emulated_gpu(path: Path, fresh: dict[str, np.ndarray]) -> None:
     """Rows in pieces, back to a checkpoint, and a slot that begins anew: copies stay in the GPU's memory."""
     with (

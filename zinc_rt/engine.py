@@ -41,13 +41,12 @@ from zinc_rt.checks import path_text, show, true_or_false, whole_between
 from zinc_rt.errors import BackendError, UsageError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.graph import BufferKind
-from zinc_rt.ir.ops import product_bytes
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.lang.errors import LangError
 from zinc_rt.mem.errors import MemoryPlanError
 from zinc_rt.mem.kv_pages import pages_for
 from zinc_rt.mem.plan import MemoryPlan
-from zinc_rt.models import ModelDefinition, StateSpec
+from zinc_rt.models import ModelDefinition
 from zinc_rt.models.cache_format import CacheFormat, parse_cache_format, with_cache
 from zinc_rt.models.hidden import HIDDEN, reads_whole
 from zinc_rt.sampling.request import HostSampled, SampledStep, SamplingRequest
@@ -93,6 +92,8 @@ def __getattr__(name: str) -> Any:
 
 MAX_BATCH = 4096
 """Rows of a step at the most."""
+CPU_BATCH = 512
+"""Rows of a step for prompts on native kernels: a routed model then has enough rows for each expert."""
 
 
 @dataclass(frozen=True)
@@ -100,10 +101,11 @@ class Options:
     """How to run.
 
     device: a `Device` or its name. n_ctx: tokens of a sequence (None: what the model was trained for, at most 4096).
-    n_batch: rows of a step at the most. n_slots: sequences at once. threads, kernels, isa: see `BackendOptions`.
-    cache_dir: where compiled kernels are kept (None: the user's cache folder). check_memory: refuse a plan that does
-    not fit. kv_tokens: positions that all sequences together may hold (None: n_ctx for each). kv: what the KV cache holds,
-    "f16" or "q8_0", which takes half the memory. tier: the older name of `device`.
+    n_batch: rows of a step at the most. n_logits: of these, rows whose logits are wanted (None: all). n_slots:
+    sequences at once. threads, kernels, isa: see `BackendOptions`. cache_dir: where compiled kernels are kept (None: the user's
+    cache folder). check_memory: refuse a plan that does not fit. kv_tokens: positions that all sequences together may
+    hold (None: n_ctx for each). kv: what the KV cache holds, "f16" or "q8_0", which takes half the memory. tier: the
+    older name of `device`.
     """
 
     device: Device = Device.cpu
@@ -117,6 +119,7 @@ class Options:
     check_memory: bool = True
     kv_tokens: int | None = None
     kv: CacheFormat = CacheFormat.F16
+    n_logits: int | None = None
     tier: InitVar[str | None] = None
 
     def __post_init__(self, tier: str | None) -> None:
@@ -129,6 +132,7 @@ class Options:
             ("threads", 1, MAX_THREADS),
             ("n_ctx", 1, 1 << 24),
             ("kv_tokens", 1, 1 << 32),
+            ("n_logits", 1, MAX_BATCH),
         ):
             value = getattr(self, field)
             if value is not None or field in ("n_batch", "n_slots"):
@@ -183,8 +187,7 @@ class Engine:
         self.options = options or Options()
         self._notify, self._progress = notify, progress
         self._open_backend(self.options.device, linux)
-        self._product_bytes = 0  # of the matrices that a step of one row reads
-        self._states: tuple[StateSpec, ...] = ()
+        self._definition: ModelDefinition | None = None
         self._forget()
         self.sizes: Capacity | None = None
         self.plan: MemoryPlan | None = None
@@ -270,7 +273,8 @@ class Engine:
         n_pages = pages_for(n_ctx) * options.n_slots
         if options.kv_tokens is not None:  # each sequence may leave the better part of a page unused
             n_pages = min(n_pages, pages_for(options.kv_tokens) + options.n_slots)
-        sizes = Capacity(options.n_batch, options.n_batch, n_ctx, options.n_slots, n_pages)
+        n_logits = min(options.n_batch, options.n_logits or options.n_batch)
+        sizes = Capacity(options.n_batch, n_logits, n_ctx, options.n_slots, n_pages)
         weights = [b.name for b in graph.of_kind(BufferKind.WEIGHT)]
         parts = self._backend.plan(graph, sizes)
         kept = copies(sizes.n_slots) * (parts["recurrent"] // sizes.n_slots)
@@ -294,16 +298,16 @@ class Engine:
             self._hidden = outputs[HIDDEN].view(np.float32)
         else:
             self._logits, self._likeliest = outputs["logits"].view(np.float32), outputs["tokens"].view(np.int32)
-        self.sizes, self.plan, self._states = sizes, plan, definition.states
-        self._product_bytes = product_bytes(graph)
+        self.sizes, self.plan, self._definition = sizes, plan, definition
         return plan
 
     def step_bytes(self, n_positions: int) -> int:
         """Bytes of weights and state that a step of one row at position n_positions - 1 reads, and those of recurrent
         state that it writes.
         """
-        self._loaded()
-        return self._product_bytes + sum(s.bytes_read(n_positions) + s.sequence_bytes for s in self._states)
+        if self._definition is None:
+            raise EngineError("no model is loaded")
+        return self._definition.step_bytes(n_positions)
 
     def read_bandwidth(self, n_bytes: int) -> float:
         """10^9 bytes per second at which the engine's threads read memory.

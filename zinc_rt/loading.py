@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -12,7 +13,7 @@ from zinc_rt.backends.devices import device_from_env, parse_device
 from zinc_rt.backends.select import Kernels
 from zinc_rt.checks import function_or_none, path_text, true_or_false
 from zinc_rt.embedding import Pooling, embedding_options, parse_pooling, pooling_of
-from zinc_rt.engine import Engine, Options
+from zinc_rt.engine import CPU_BATCH, Engine, Options
 from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.gguf.metadata import Metadata
@@ -56,7 +57,8 @@ def load(
     path: the file; None is the model inside the package.
     device: "cpu", "gpu", "gpu:kfd", "gpu:cs", "gpu:umq", "emu" or "auto", the best that works; None follows
     ZINC_RT_TIER, else `auto`. tier: the older name of `device`.
-    n_ctx: context in tokens (None: the model's own, at most 4096). n_batch: rows of a prefill step.
+    n_ctx: context in tokens (None: the model's own, at most 4096). n_batch: rows of a prefill step
+    (None: 512 with native kernels of a CPU, else 64).
     threads: None for the physical cores that this process may use, control-group limits included.
     kernels: "native" or "reference": the same bits, slowly; None is native where this machine has a level for it.
     isa: the native kernels' instruction-set level (None: the best that this machine runs).
@@ -82,6 +84,7 @@ def load(
         device=device_from_env() if named is None else parse_device(named),
         n_ctx=n_ctx,
         n_batch=Options.n_batch if n_batch is None else n_batch,
+        n_logits=Options.n_batch,
         threads=threads,
         kernels=_kernels(isa, notify) if kernels is None else cast("Kernels", kernels),  # Options looks at all
         isa=isa,
@@ -107,13 +110,18 @@ def load(
         _refuse_tokenizer(file.metadata)
         found = pooling_of(file)
         if embeddings is False and ends_hidden(definition.graph):
-            raise UsageError(f"architecture {definition.info.architecture!r} embeds texts; it cannot generate any")
+            raise UsageError(
+                f"architecture {definition.info.architecture!r} embeds texts and cannot generate any; use `zinc embed`,"
+                " or Model.embed without embeddings=False"
+            )
         if embeddings or (embeddings is None and (found is not None or ends_hidden(definition.graph))):
             definition = hidden_states(definition)
             options, wanted = embedding_options(options, definition, n_batch), wanted or found or Pooling.LAST
         elif wanted is not None:
             raise UsageError(f"pooling is {pooling!r}, but the model is loaded to generate; add embeddings=True")
         engine = Engine(options, notify=notify, progress=loading)
+        if n_batch is None and not ends_hidden(definition.graph) and engine.features.kernels == "native":
+            engine.options = replace(options, n_batch=CPU_BATCH)
         reading.work = partial(_tokenizer, file.metadata)
         try:
             engine.load(file, definition)

@@ -77,7 +77,7 @@ class Model:
         if pooling is None:
             self._slot = engine.open_sequence()
         else:
-            self.embedder = Embedder(engine, tokenizer, self.info.n_embd, pooling)
+            self.embedder = Embedder(engine, tokenizer, self.info.n_embd, pooling, definition.projections)
         self._resident: list[int] = []  # the tokens whose keys and values the slot holds
         self._busy = False
         self._closed = False
@@ -210,8 +210,10 @@ class Model:
             with self._lock:
                 self._check_running()
                 self._forget(0)
-            for start in range(0, len(ids), self.engine.options.n_batch):
-                part = ids[start : start + self.engine.options.n_batch]
+            sizes = self.engine.sizes
+            assert sizes is not None
+            for start in range(0, len(ids), sizes.n_logits):
+                part = ids[start : start + sizes.n_logits]
                 with self._lock:
                     self._check_running()
                     result = self.engine.step([Rows(self._slot, start, part, wanted=range(len(part)))])
@@ -344,7 +346,9 @@ class Model:
         leaves this one earlier goes back there.
         """
         n_batch = self.engine.options.n_batch
-        last = last_step(start, len(prompt), n_batch)
+        # A checkpoint is worth the less the farther it lies before the end.
+        reach = min(n_batch, _LAST_STEP) if self.engine.keeps_recurrent_state else n_batch
+        last = last_step(start, len(prompt), reach)
         while start < last:
             part = prompt[start : min(last, start + n_batch)]
             with self._lock:
@@ -386,6 +390,10 @@ class Model:
         kept = self.engine.truncate(self._slot, keep)
         del self._resident[kept:]
         return kept
+
+
+_LAST_STEP = 64
+"""Rows of a prompt's last step at the most, where recurrent layers are."""
 
 
 def last_step(start: int, end: int, n_batch: int) -> int:

@@ -139,6 +139,11 @@ class Sequences:
             if last is not None:
                 last[n_rows : n_rows + len(part.tokens)] = end - 1
             if logit_rows is not None:
+                if n_wanted + len(part.wanted) > self._sizes.n_logits:
+                    raise EngineError(
+                        f"the step wants the logits of {n_wanted + len(part.wanted)} rows or more, n_logits is"
+                        f" {self._sizes.n_logits}"
+                    )
                 for i in part.wanted:
                     logit_rows[n_wanted] = n_rows + int(i)
                     n_wanted += 1

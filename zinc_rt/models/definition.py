@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.graph import BufferKind, Graph
+from zinc_rt.ir.ops import product_bytes
 from zinc_rt.models.errors import BadDefinition
 
 F32 = npt.NDArray[np.float32]
@@ -100,8 +101,9 @@ class ModelDefinition:
 
     graph: the decode step. constants: by buffer name, what computes the table. states: one record for each kind of
     layer that keeps something. weights: by buffer name, where in the file the rows are; several records stand for
-    matrices one below another, of one tensor. host_tensors: tensors that the
-    constants were made from. unread: tensors that are known and that no step needs.
+    matrices one below another, of one tensor. host_tensors: tensors that the constants were made from. unread: tensors
+    that are known and that no step needs. projections: matrices f32[n_out, n_in] that vectors of whole texts are
+    multiplied by, one after another.
 
     Raises `BadDefinition` where the parts do not belong together: a buffer without its record or a record without its
     buffer.
@@ -114,6 +116,7 @@ class ModelDefinition:
     weights: Mapping[str, WeightRows | tuple[WeightRows, ...]]
     host_tensors: frozenset[str] = field(default_factory=frozenset)
     unread: frozenset[str] = field(default_factory=frozenset)
+    projections: tuple[F32, ...] = ()
 
     def __post_init__(self) -> None:
         held = [name for state in self.states for name in state.buffers]
@@ -131,6 +134,16 @@ class ModelDefinition:
                     f"architecture {self.info.architecture!r}: the graph's {kind.value} buffers and the definition's"
                     f" {what} differ in {', '.join(sorted(there ^ named)[:8])}"
                 )
+
+    def step_bytes(self, n_positions: int, *, streams: int = 1) -> int:
+        """Bytes that a decode step reads of weights and state, and those of recurrent state that it writes.
+
+        Args:
+            n_positions: of each sequence, the step's own among them.
+            streams: sequences with a row in the step. Matrices count once; of experts, those that one row chooses.
+        """
+        state = sum(state.bytes_read(n_positions) + state.sequence_bytes for state in self.states)
+        return product_bytes(self.graph) + streams * state
 
     def raw(self, file: GGUFFile, name: str) -> npt.NDArray[np.uint8]:
         """The stored rows of a weight buffer, u8[n_rows, row_bytes]: a read-only view of the mapped file.

@@ -27,13 +27,15 @@ class Scores(NamedTuple):
 
     scale: their factor. softcap: the bound that `cap * tanh(score / cap)` keeps them in, None for none. window: a row
     sees that many positions, its own the last; None for all. sinks: f32[heads], logits that only add to the softmax's
-    sum, NaN for none; None where no head has one.
+    sum, NaN for none; None where no head has one. lowest: i64[rows], the first position that each row sees, rising with
+    the last one; None for what the window says.
     """
 
     scale: float
     softcap: float | None = None
     window: int | None = None
     sinks: F32 | None = None
+    lowest: npt.NDArray[np.integer] | None = None
 
 
 def attend_rows(q: F32, k: Cached | Q8Rows, v: Cached, positions: npt.NDArray[np.integer], how: Scores) -> F32:
@@ -50,7 +52,8 @@ def attend_rows(q: F32, k: Cached | Q8Rows, v: Cached, positions: npt.NDArray[np
     with np.errstate(all="ignore"):
         for r in range(0, n, step):
             rows = slice(r, r + step)
-            out[rows] = _attend(grouped[rows], k, v, np.asarray(positions[rows], np.int64), how)
+            here = how if how.lowest is None else how._replace(lowest=how.lowest[rows])
+            out[rows] = _attend(grouped[rows], k, v, np.asarray(positions[rows], np.int64), here)
     return out.reshape(n, heads, value_dim)
 
 
@@ -74,6 +77,8 @@ def _attend(q: F32, k: Cached | Q8Rows, v: Cached, positions: I64, how: Scores) 
     out = np.empty((n, n_kv, rep, v.shape[2]), np.float32)
     queries = np.ascontiguousarray(q.transpose(3, 0, 1, 2), np.float64)  # f64[dim, n, n_kv, rep]
     lowest = np.zeros_like(positions) if how.window is None else np.maximum(positions - (how.window - 1), 0)
+    if how.lowest is not None:
+        lowest = np.asarray(how.lowest, np.int64)
     for first, count in _spans(positions, lowest):
         start, stop = first * SPLIT, min((first + count) * SPLIT, int(positions[-1]) + 1)
         live, done = int(np.searchsorted(positions, start)), int(np.searchsorted(lowest, stop))
@@ -165,12 +170,17 @@ def flash_attn_paged(
     order = []
     for slot in np.unique(slots):
         rows = np.flatnonzero(slots == slot)
-        rows = rows[np.argsort(positions[rows], kind="stable")]
+        if how.lowest is None:
+            rows = rows[np.argsort(positions[rows], kind="stable")]
+            here = how
+        else:
+            rows = rows[np.argsort(how.lowest[rows] + positions[rows], kind="stable")]
+            here = how._replace(lowest=how.lowest[rows])
         length = int(positions[rows[-1]]) + 1
         pages = page_table[slot, : -(-length // PAGE_TOKENS)]
         k, v = (_heads(cache[pages].reshape(-1, *cache.shape[2:])[:length]) for cache in (k_cache, v_cache))
         values = elements_of(v) if isinstance(v, Q8Rows) else v
-        parts.append(attend_rows(q[rows], k, values, positions[rows], how))
+        parts.append(attend_rows(q[rows], k, values, positions[rows], here))
         order.append(rows)
     out = np.empty((len(q), *parts[0].shape[1:]), np.float32)
     out[np.concatenate(order)] = np.concatenate(parts)
