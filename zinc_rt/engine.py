@@ -102,8 +102,8 @@ class Options:
 
     device: a `Device` or its name. n_ctx: tokens of a sequence (None: what the model was trained for, at most 4096).
     n_batch: rows of a step at the most. n_logits: of these, rows whose logits are wanted (None: all). n_slots:
-    sequences at once. threads, kernels, isa: see `BackendOptions`. cache_dir: where compiled kernels are kept (None: the user's
-    cache folder). check_memory: refuse a plan that does not fit. kv_tokens: positions that all sequences together may
+    sequences at once. threads, kernels, isa: see `BackendOptions`. cache_dir: where compiled kernels are kept (None: the
+    user's cache folder). check_memory: refuse a plan that does not fit. kv_tokens: positions that all sequences together may
     hold (None: n_ctx for each). kv: what the KV cache holds, "f16" or "q8_0", which takes half the memory. tier: the
     older name of `device`.
     """

@@ -113,4 +113,5 @@ def test_latent_attention(tmp_path: Path) -> None:
     (state,) = with_cache(definition(path), CacheFormat.Q8_0).states
     assert state.position_bytes == 3 * 3 * 34
     plain, blocks = (logits_of(path, TOKENS[:9], kernels="reference", kv=kv) for kv in CacheFormat)
-    assert 0 < np.abs(blocks - plain).max() < 0.1 * np.abs(plain).max()
+    # The median, since a row may choose another expert, which moves it further.
+    assert 0 < np.median(np.abs(blocks - plain)) < 0.05 * plain.std()
