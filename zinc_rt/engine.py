@@ -47,6 +47,7 @@ from zinc_rt.mem.errors import MemoryPlanError
 from zinc_rt.mem.kv_pages import pages_for
 from zinc_rt.mem.plan import MemoryPlan
 from zinc_rt.models import ModelDefinition
+from zinc_rt.models.cache_format import CacheFormat, parse_cache_format, with_cache
 from zinc_rt.models.hidden import HIDDEN, reads_whole
 from zinc_rt.sampling.request import HostSampled, SampledStep, SamplingRequest
 from zinc_rt.sequences import ContextFull, EngineError, PositionsSkipped, Rows, Sequences
@@ -103,8 +104,8 @@ class Options:
     n_batch: rows of a step at the most. n_logits: of these, rows whose logits are wanted (None: all). n_slots:
     sequences at once. threads, kernels, isa: see `BackendOptions`. cache_dir: where compiled kernels are kept (None:
     the user's cache folder). check_memory: refuse a plan that does not fit. kv_tokens: positions that all sequences
-    together may hold (None: n_ctx for each). tier: the older name of
-    `device`.
+    together may hold (None: n_ctx for each). kv: what the KV cache holds, "f16" or "q8_0", which takes half the memory.
+    tier: the older name of `device`.
     """
 
     device: Device = Device.cpu
@@ -117,6 +118,7 @@ class Options:
     cache_dir: Path | None = None
     check_memory: bool = True
     kv_tokens: int | None = None
+    kv: CacheFormat = CacheFormat.F16
     n_logits: int | None = None
     tier: InitVar[str | None] = None
 
@@ -142,6 +144,7 @@ class Options:
         if self.cache_dir is not None:
             object.__setattr__(self, "cache_dir", Path(path_text("cache_dir", self.cache_dir)))
         true_or_false("check_memory", self.check_memory)
+        object.__setattr__(self, "kv", parse_cache_format(self.kv))
         if self.isa is not None and self.kernels != "native":
             raise UsageError(f"isa is {self.isa!r}, but the {self.kernels} kernels have no levels; give no isa")
 
@@ -246,10 +249,11 @@ class Engine:
         """Plan, say so, check the plan against the memory there is, then lower the graph.
 
         A GPU that `auto` took is left for the CPU when it cannot take the model. Raises `MemoryPlanError`,
-        `BackendError`.
+        `BackendError`, `UnsupportedFeature` where the model's heads do not fit the options' format of the KV cache.
         """
         if self._lowered is not None:
             raise EngineError("the engine has a model already; open another engine for a second one")
+        definition = with_cache(definition, self.options.kv)
         try:
             return self._load(file, definition)
         except (BackendError, MemoryPlanError, LangError) as error:

@@ -20,6 +20,7 @@ from zinc_rt.gguf.metadata import Metadata
 from zinc_rt.lang.target import host_targets
 from zinc_rt.model import Model
 from zinc_rt.models import define
+from zinc_rt.models.cache_format import parse_cache_format
 from zinc_rt.models.hidden import ends_hidden, hidden_states
 from zinc_rt.text.aside import Aside
 
@@ -48,6 +49,7 @@ def load(
     progress: Callable[[int, int], None] | None = None,
     embeddings: bool | None = None,
     pooling: str | None = None,
+    kv: str | None = None,
     tier: str | None = None,
 ) -> Model:
     """Open a GGUF file, plan and check memory, and lower it onto a device.
@@ -64,6 +66,7 @@ def load(
     notify: gets lines worth showing. progress: gets the bytes of weights loaded so far and in all.
     embeddings: load to `embed` texts rather than to generate (None: where the file is an embedding model). pooling:
     "mean", "cls" or "last" for those (None: the file's, else the last token's row).
+    kv: what the KV cache holds, "f16" or "q8_0", which takes half the memory (None: "f16").
 
     Raises `GGUFError` (the file; `FileChanged` where it was written to meanwhile), `ModelError` (what is in it),
     `TokenizerError`, `MemoryPlanError`, `UsageError`, `DeviceUnavailable`, `LangError` (compiling the kernels).
@@ -86,6 +89,7 @@ def load(
         kernels=_kernels(isa, notify) if kernels is None else cast("Kernels", kernels),  # Options looks at all
         isa=isa,
         cache_dir=cast("Path | None", cache_dir),
+        kv=Options.kv if kv is None else parse_cache_format(kv),
     )
     # Reading a large vocabulary takes as long as loading a small model's weights, which needs no interpreter: it
     # starts when that does. Do not start earlier: it would compete with the load for the interpreter.

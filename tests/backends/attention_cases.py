@@ -16,6 +16,7 @@ from tests.backends.cpu.both import Case, Net, Step
 from tests.backends.cpu.hostile import hostile
 from tests.kernels.material import packed_rows
 from zinc_rt.gguf import GGMLType
+from zinc_rt.ir.graph import DType
 from zinc_rt.ir.op import Op
 from zinc_rt.mem.kv_pages import pages_for
 
@@ -27,7 +28,7 @@ Row = tuple[int, int]
 class Shape:
     """dim: elements of a key. group: query heads that share one of the n_kv key-value heads. value_dim: None for dim.
     rope: elements of a key beside the latent ones, which are the value; 0 for a value cache. sinks: one a head.
-    product: a Q8_0 matrix reads the output, and nothing else does.
+    product: a Q8_0 matrix reads the output, and nothing else does. kv: what the caches hold.
     """
 
     dim: int
@@ -40,6 +41,7 @@ class Shape:
     sinks: tuple[float, ...] = ()
     scale: float | None = None
     product: bool = False
+    kv: DType = DType.F16
 
     @property
     def n_heads(self) -> int:
@@ -82,7 +84,7 @@ def add_nodes(net: Net, s: Shape) -> None:
     """The graph: keys and values to the cache, then attention."""
     sources = {name: net.rows(name, width) for name, width in s.widths.items()}
     where = net.where()
-    caches = [net.cache(s.n_kv, s.dim)] if s.rope else net.caches(s.n_kv, s.dim, s.value_dim)
+    caches = [net.cache(s.n_kv, s.dim, s.kv)] if s.rope else net.caches(s.n_kv, s.dim, s.value_dim, s.kv)
     written = [b for name, b in sources.items() if name[0] != "q"]
     queries = [b for name, b in sources.items() if name[0] == "q"]
     net.node(Op.KV_WRITE, [*written, *where], caches, **s.attributes())

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import gguf
 import numpy as np
@@ -73,6 +74,23 @@ def quantize_group(x: Vector) -> tuple[float, list[int]]:
         return d, [0] * 32
     inverse = div(1.0, d)
     return d, [round(mul(v, inverse)) for v in x]
+
+
+def cached_group(x: Vector) -> tuple[float, list[int]]:
+    """The same as a cache keeps it: d rounded to float16, integers only where that is a number above zero."""
+    d, q = quantize_group(x)
+    with np.errstate(over="ignore", under="ignore"):
+        kept = float(np.float32(d).astype(np.float16))
+    return kept, q if 0 < kept < math.inf else [0] * 32
+
+
+def cached_product(q: Vector, key: Sequence[tuple[float, list[int]]]) -> float:
+    """A query head times a cached key: the groups' products, added in order."""
+    total = 0.0
+    for g, (d, ints) in enumerate(key):
+        d_x, x = quantize_group(q[32 * g : 32 * g + 32])
+        total = add(total, mul(mul(d, d_x), float(sum(a * b for a, b in zip(x, ints, strict=True)))))
+    return total
 
 
 @dataclass
@@ -342,13 +360,17 @@ def softmax(x: Vector) -> list[float]:
 
 
 def attend(
-    q: Vector, keys: Sequence[Vector], values: Sequence[Vector], scale: float, sink: float = math.nan, first: int = 0
-) -> list:
-    """One query head against positions `first` and later; keys and values are those from position 0 on."""
+    q: Vector, keys: Sequence[Any], values: Sequence[Vector], scale: float, sink: float = math.nan, first: int = 0,
+    product: Callable[[Vector, Any], float] | None = None,
+) -> list:  # fmt: skip
+    """One query head against positions `first` and later; keys and values are those from position 0 on. product: of a
+    query and a key, None for the chain.
+    """
+    product = product or chain
     state: tuple[float, float, list[float]] | None = None
     for start in range(first // 256 * 256, len(keys), 256):
         places = range(max(first, start), min(start + 256, len(keys)))
-        scores = [mul(chain(q, keys[t]), scale) for t in places]
+        scores = [mul(product(q, keys[t]), scale) for t in places]
         m = maximum(scores)
         e = [exp(sub(x, m)) for x in scores]
         s = tree([0.0] * (places.start - start) + e)

@@ -43,7 +43,8 @@ def state_bytes(graph: Graph, sizes: Capacity, alignment: int = 1) -> dict[str, 
 
 
 def typed(memory: Bytes, buffer: Buffer, sizes: Capacity) -> npt.NDArray[np.generic]:
-    """Memory as the buffer's array."""
-    return memory.view(np.dtype({"f32": "f4", "f16": "f2", "i32": "i4"}[buffer.dtype.value])).reshape(
-        sizes.shape(buffer.shape)
-    )
+    """Memory as the buffer's array; of blocks, as rows of bytes."""
+    shape = sizes.shape(buffer.shape)
+    if buffer.dtype.block_size > 1:
+        return memory.view(np.uint8).reshape(*shape[:-1], buffer.dtype.row_bytes(shape[-1]))
+    return memory.view(np.dtype({"f32": "f4", "f16": "f2", "i32": "i4"}[buffer.dtype.value])).reshape(shape)

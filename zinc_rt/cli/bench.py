@@ -124,6 +124,7 @@ def bench(
     model: o.ModelFile = None,
     threads: o.Threads = None,
     batch_size: o.BatchSize = None,
+    kv: o.CacheType = None,
     device: o.DeviceName = None,
     gpu_layers: o.GpuLayers = None,
     kernels: o.KernelSet = None,
@@ -157,6 +158,7 @@ def bench(
         n_ctx=n_ctx,
         threads=threads,
         n_batch=batch_size,
+        kv=kv,
         kernels=kernels,
         isa=isa,
         cache_dir=cache_dir,
@@ -180,6 +182,7 @@ def bench(
             "kernels": opened.engine.features.kernels,
             "isa": opened.engine.features.isa,
             "threads": opened.engine.features.threads,
+            "kv": opened.engine.options.kv.value,
         }
     write(_FORMATS[output](facts, done))
     if interrupted:

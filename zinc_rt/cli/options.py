@@ -52,6 +52,11 @@ def _levels(incomplete: str) -> list[str]:
     return [t.name for t in host_targets() if t.name.startswith(incomplete)]
 
 
+def _cache_formats(incomplete: str) -> list[str]:
+    """Shell completion of --kv."""
+    return [name for name in ("f16", "q8_0") if name.startswith(incomplete)]
+
+
 Debug = Annotated[
     bool,
     typer.Option(
@@ -127,6 +132,17 @@ BatchSize = Annotated[
         metavar="N",
         help="Prompt tokens computed at once; the text does not depend on it. Default: 512 with native kernels, else"
         " 64.",
+        rich_help_panel=MODEL,
+        show_default=False,
+    ),
+]
+CacheType = Annotated[
+    str | None,
+    typer.Option(
+        "--kv",
+        metavar="f16|q8_0",
+        autocompletion=_cache_formats,
+        help="Format of the KV cache: q8_0 takes half the memory of f16, at a small loss of precision. Default: f16.",
         rich_help_panel=MODEL,
         show_default=False,
     ),

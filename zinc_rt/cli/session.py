@@ -41,10 +41,11 @@ def open_model(
     gpu_layers: str | None = None,
     embeddings: bool | None = False,
     pooling: str | None = None,
+    kv: str | None = None,
 ) -> Model:
     """`zinc_rt.load`, with its notices and, where it takes long, a progress bar on standard error.
 
-    gpu_layers: the value of -ngl. embeddings, pooling: as for `load`; the model generates unless told otherwise.
+    gpu_layers: the value of -ngl. embeddings, pooling, kv: as for `load`; the model generates unless told otherwise.
     Raises what `load` raises, and `UsageError`.
     """
     from zinc_rt.loading import load
@@ -62,6 +63,7 @@ def open_model(
             cache_dir=cache_dir,
             embeddings=embeddings,
             pooling=pooling,
+            kv=kv,
             notify=lambda line: say(f"zinc: {one_line(line)}", style="dim"),
             progress=bar.show if is_terminal(sys.stderr) else None,
         )

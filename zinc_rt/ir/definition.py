@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from zinc_rt.ir.dtype import BLOCKS
 from zinc_rt.ir.graph import Attr, BufferKind, Dim, DType
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.unify import Bindings
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from zinc_rt.kernels.reference.activations import QuantActivations
 
 FLOAT32 = frozenset({DType.F32})
-FLOAT16 = frozenset({DType.F16})
+CACHED = frozenset({DType.F16, BLOCKS})
 INT32 = frozenset({DType.I32})
 WEIGHTS = frozenset(DType) - INT32
 

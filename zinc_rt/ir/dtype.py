@@ -46,3 +46,7 @@ class DType(enum.StrEnum):
     def row_bytes(self, n: int) -> int:
         """Bytes of a row of `n` elements. Raises GGUFError when `n` is no whole number of blocks."""
         return self.ggml.row_bytes(n)
+
+
+BLOCKS = DType("q8_0")
+"""The blocks in which a KV cache may be kept."""

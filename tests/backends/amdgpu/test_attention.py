@@ -11,13 +11,16 @@ import pytest
 
 from tests.backends.amdgpu.stage import amd_backend, check
 from tests.backends.attention_cases import Shape, add_nodes, build
-from tests.backends.cpu.both import Net, expected
+from tests.backends.cpu.both import LEVELS, Net, expected, native, outputs
+from tests.backends.cpu.test_heads import BLOCKS, cached
 from tests.backends.grouped_cases import SHAPES as GROUPED
 from tests.backends.grouped_cases import grouped
 from zinc_rt.backends.amdgpu.backend import AmdBackend
 from zinc_rt.backends.amdgpu.lowering import GpuLowering
 from zinc_rt.backends.errors import UnsupportedOp
 from zinc_rt.gguf import GGMLType
+from zinc_rt.ir.graph import DType
+from zinc_rt.ir.op import Op
 
 CONTEXTS = (530, 40)
 STEPS = {
@@ -41,6 +44,12 @@ SHAPES = {
     "latent with all": Shape(48, 3, 1, rope=16, window=100, softcap=20.0, sinks=SINKS[:3]),
     "read by products": Shape(32, 4, 1, window=257, sinks=(0.5, math.nan, 2.0, -math.inf), product=True),
     "latent, read by products": Shape(80, 2, 1, rope=16, product=True),
+    "blocks": Shape(64, 3, 2, kv=DType.Q8_0),
+    "blocks, window, sinks, read by products": Shape(
+        32, 4, 1, window=257, sinks=SINKS, value_dim=64, product=True, kv=DType.Q8_0
+    ),
+    "blocks, wild, soft cap": Shape(32, 1, 2, softcap=30.0, window=16, kv=DType.Q8_0),
+    "latent blocks": Shape(96, 3, 1, rope=32, window=100, kv=DType.Q8_0),
 }
 
 
@@ -54,6 +63,12 @@ def backend() -> Iterator[AmdBackend]:
 def test_attention(backend: AmdBackend, name: str) -> None:
     how = ("ordinary", "hostile", "wild")[list(SHAPES).index(name) % 3]
     case = build(SHAPES[name], CONTEXTS, STEPS, how)
+    check(backend, case, expected(case))
+
+
+@pytest.mark.parametrize("shape", BLOCKS, ids=str)
+def test_heads_into_a_cache_of_blocks(backend: AmdBackend, shape: tuple[int, int, bool, int]) -> None:
+    case = cached(*shape, DType.Q8_0)
     check(backend, case, expected(case))
 
 
@@ -85,3 +100,15 @@ def test_heads_that_the_kernels_cannot_do(shape: Shape, words: str) -> None:
     add_nodes(net, shape)
     with pytest.raises(UnsupportedOp, match=words):
         GpuLowering(net.b.build(), net.sizes).run()
+
+
+def test_keys_and_values_of_different_types() -> None:
+    net = Net(1)
+    sources, where = [net.rows(name, 32) for name in ("q", "k", "v")], net.where()
+    caches = [net.cache(1, 32, dtype) for dtype in (DType.F16, DType.Q8_0)]
+    net.node(Op.KV_WRITE, [*sources[1:], *where], caches, n_kv_heads=1, head_dim=32)
+    out, shape = net.out("y", 32), {"n_heads": 1, "n_kv_heads": 1, "head_dim": 32}
+    net.node(Op.FLASH_ATTN, [sources[0], *caches, *where], [out], scale=1.0, **shape)
+    for lower in (GpuLowering(net.b.build(), net.sizes).run, lambda: outputs(native(LEVELS[0], 1), net.case([]))):
+        with pytest.raises(UnsupportedOp, match="keys and values are f16 and q8_0"):
+            lower()

@@ -116,12 +116,12 @@ class Net:
         self.constants[name] = np.ascontiguousarray(values, np.float32)
         return self.b.buffer(name, BufferKind.CONSTANT, DType.F32, ["n_ctx", *values.shape[1:]])
 
-    def cache(self, n_kv: int, dim: int) -> int:
-        return self.b.buffer(self._name("cache"), BufferKind.STATE, DType.F16, ["n_pages", 16, n_kv, dim])
+    def cache(self, n_kv: int, dim: int, dtype: DType = DType.F16) -> int:
+        return self.b.buffer(self._name("cache"), BufferKind.STATE, dtype, ["n_pages", 16, n_kv, dim])
 
-    def caches(self, n_kv: int, dim: int, value_dim: int | None = None) -> list[int]:
+    def caches(self, n_kv: int, dim: int, value_dim: int | None = None, dtype: DType = DType.F16) -> list[int]:
         """Of keys and of values."""
-        return [self.cache(n_kv, dim), self.cache(n_kv, value_dim or dim)]
+        return [self.cache(n_kv, dim, dtype), self.cache(n_kv, value_dim or dim, dtype)]
 
     def node(self, op: Op, inputs: Iterable[int], outputs: Iterable[int], **attrs: object) -> None:
         self.b.node(op, inputs, outputs, **attrs)

@@ -10,6 +10,7 @@ import pytest
 
 from tests.backends.attention_cases import Shape, build
 from tests.backends.cpu.both import LEVELS, THREADS, Case, Outputs, check, expected, finite_share
+from zinc_rt.ir.graph import DType
 from zinc_rt.models.config import MAX_GROUP, MAX_HEAD_DIM
 
 CONTEXTS = (1000, 513, 270)  # of the three sequences
@@ -51,6 +52,18 @@ MORE = {
     "latent, one row alone": Shape(96, 20, 1, rope=32),
 }
 
+# Caches of blocks: shared heads, edges of splits, what a layer may have besides.
+Q8 = {
+    "one head": Shape(32, 1, 2, kv=DType.Q8_0),
+    "shared": Shape(64, 3, 1, kv=DType.Q8_0),
+    "many share, sinks": Shape(96, 7, 1, sinks=(0.5, math.nan, math.inf, -math.inf, 3.0, -0.0, 1.0), kv=DType.Q8_0),
+    "window and soft cap": Shape(32, 2, 2, window=257, softcap=30.0, kv=DType.Q8_0),
+    "wide, small window": Shape(128, 2, 1, window=3, kv=DType.Q8_0),
+    "wider values": Shape(32, 1, 3, value_dim=96, window=300, kv=DType.Q8_0),
+    "latent": Shape(96, 4, 1, rope=32, kv=DType.Q8_0),
+    "two latent heads": Shape(160, 1, 2, rope=64, window=40, softcap=20.0, sinks=(1.0, -1.0), kv=DType.Q8_0),
+}
+
 
 @cache
 def case(shape: Shape, how: str) -> Case:
@@ -79,6 +92,14 @@ def test_windows_caps_sinks_and_widths(name: str, isa: str) -> None:
 
 
 @pytest.mark.parametrize("isa", LEVELS)
+@pytest.mark.parametrize("name", Q8)
+def test_caches_of_blocks(name: str, isa: str) -> None:
+    shape, how = Q8[name], ("ordinary", "hostile", "wild")[list(Q8).index(name) % 3]
+    for threads in (1, 4):
+        check(case(shape, how), wanted(shape, how), isa, threads)
+
+
+@pytest.mark.parametrize("isa", LEVELS)
 @pytest.mark.parametrize("scale", [0.0, -3.0, 1e30])
 def test_other_scales(scale: float, isa: str) -> None:
     for threads in (1, 4):
@@ -94,6 +115,8 @@ def test_the_cases_say_something() -> None:
     for number, shape in enumerate(MORE.values()):
         how = ("ordinary", "hostile", "wild")[number % 3]
         assert share(shape, how) > 0.2, shape
+    for number, shape in enumerate(Q8.values()):
+        assert share(shape, ("ordinary", "hostile", "wild")[number % 3]) > 0.2, shape
 
 
 def share(shape: Shape, how: str) -> float:

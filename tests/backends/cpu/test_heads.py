@@ -9,6 +9,7 @@ import pytest
 
 from tests.backends.cpu.both import LEVELS, Case, Net, Outputs, Step, check, expected
 from tests.backends.cpu.hostile import hostile, ordinary, rows
+from zinc_rt.ir.graph import DType
 from zinc_rt.ir.op import Op
 
 N_CTX = 40
@@ -17,6 +18,8 @@ ROPES = (
     (16, 8, False, 2), (16, 8, True, 3), (64, 16, False, 1), (64, 20, True, 2), (80, 40, False, 5), (96, 3, True, 1),
     (24, 1, False, 2), (128, 64, True, 3), (256, 128, False, 1), (40, 5, False, 4),
 )  # fmt: skip
+
+BLOCKS = ((64, 20, True, 2), (96, 3, True, 1), (32, 16, False, 3))
 
 
 def table(rng: np.random.Generator, pairs: int) -> np.ndarray:
@@ -51,7 +54,7 @@ def rope(dim: int, pairs: int, interleaved: bool, heads: int) -> Case:
 
 
 @cache
-def cached(dim: int, pairs: int, interleaved: bool, heads: int) -> Case:
+def cached(dim: int, pairs: int, interleaved: bool, heads: int, kv: DType = DType.F16) -> Case:
     """Norm and rotation on the way into the cache, read back by attention; values go in as they are or normed too."""
     rng = np.random.default_rng(dim + pairs)
     net = Net(7, n_ctx=N_CTX, n_slots=2, n_pages=6)
@@ -66,7 +69,7 @@ def cached(dim: int, pairs: int, interleaved: bool, heads: int) -> Case:
         values = net.temp(width)
         net.node(Op.RMS_NORM, [v, net.vector(ordinary(rng, 1, dim)[0])], [values], eps=1e-6, **shape)
         v = values
-    caches = net.caches(heads, dim)
+    caches = net.caches(heads, dim, dtype=kv)
     net.node(Op.KV_WRITE, [turned, v, *where], caches, n_kv_heads=heads, head_dim=dim)
     net.node(Op.FLASH_ATTN, [q, *caches, *where], [net.out("y", width)], scale=dim**-0.5, n_kv_heads=heads, **shape)
     pages = np.array([[4, 0, 2], [1, 5, 3]])
@@ -81,8 +84,8 @@ def cached(dim: int, pairs: int, interleaved: bool, heads: int) -> Case:
 
 
 @cache
-def wanted(kind: str, shape: tuple[int, int, bool, int]) -> Outputs:
-    return expected({"rope": rope, "cached": cached}[kind](*shape))
+def wanted(kind: str, shape: tuple[int, int, bool, int], kv: DType = DType.F16) -> Outputs:
+    return expected(cached(*shape, kv) if kind == "cached" else rope(*shape))
 
 
 @pytest.mark.parametrize("isa", LEVELS)
@@ -97,3 +100,10 @@ def test_norm_and_rotation(shape: tuple[int, int, bool, int], isa: str) -> None:
 def test_into_the_cache(shape: tuple[int, int, bool, int], isa: str) -> None:
     for threads in (1, 2, 4):
         check(cached(*shape), wanted("cached", shape), isa, threads)
+
+
+@pytest.mark.parametrize("isa", LEVELS)
+@pytest.mark.parametrize("shape", BLOCKS, ids=str)
+def test_into_a_cache_of_blocks(shape: tuple[int, int, bool, int], isa: str) -> None:
+    for threads in (1, 4):
+        check(cached(*shape, DType.Q8_0), wanted("cached", shape, DType.Q8_0), isa, threads)

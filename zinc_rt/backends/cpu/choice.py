@@ -87,17 +87,24 @@ class TargetTuning:
         """Packing, with or without a gate; one kernel does without and "silu"."""
         return packs.pack, {"W": self.lanes, "CHUNK": PACK_CHUNK, "ACT": activation}
 
-    def heads(self, dim: int, pairs: int, interleaved: bool) -> Kernel:
-        """Norm, rotation and placing of heads."""
-        return heads.heads, {"W": self.lanes, "DIM": dim, "PAIRS": pairs, "INTERLEAVED": interleaved and pairs > 0}
+    def _quantized(self, wanted: bool) -> dict[str, Static]:
+        """The constants of kernels of a cache, which those of a float16 one leave out."""
+        return {"QUANT": True, "FLIP": bool(self.flip)} if wanted else {}
 
-    def attention(self, n: Attend, rows: int) -> Kernel:
-        """Attention; rows: see `attention_rows`, at most that."""
+    def heads(self, dim: int, pairs: int, interleaved: bool, *, quantized: bool = False) -> Kernel:
+        """Norm, rotation and placing of heads; quantized: in a cache of Q8_0 blocks."""
+        return heads.heads, {
+            "W": self.lanes, "DIM": dim, "PAIRS": pairs, "INTERLEAVED": interleaved and pairs > 0,
+            **self._quantized(quantized),
+        }  # fmt: skip
+
+    def attention(self, n: Attend, rows: int, *, quantized: bool = False) -> Kernel:
+        """Attention; rows: see `attention_rows`, at most that. quantized: over caches of Q8_0 blocks."""
         return attention.attention, {
             "G": n.group, "DIM": n.head_dim, "VALUE": n.value_dim, "ROPE": n.head_dim - n.value_dim if n.latent else 0,
             "W": self.lanes, "R": rows, "LATENT": n.latent, "WINDOWED": n.windowed,
             "CAPPED": n.softcap is not None, "SINKS": n.sinks is not None,
-            "WHOLE": n.whole,
+            "WHOLE": n.whole, **self._quantized(quantized),
         }  # fmt: skip
 
     def attention_rows(self, group: int) -> int:

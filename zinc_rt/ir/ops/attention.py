@@ -1,8 +1,8 @@
 """Causal attention over cached keys and values, in splits of 256 positions.
 
 A query row at position p sees positions 0 .. p, or the last `window` of them. Scores are fma chains over the head
-dimension; within a split the output is an fma chain over positions; splits are merged in position order, and after
-them the sinks.
+dimension, or sums of integer products of groups where the caches hold q8_0 blocks. Within a split the output is an fma
+chain over positions; splits are merged in position order, and after them the sinks.
 
 Values have a cache of their own, or are the first elements of the keys. That is latent attention: a node with
 `latent_dim` and `rope_dim` has its queries in two parts, as `kv_write` gets the keys, and a single cache.
@@ -31,7 +31,7 @@ from zinc_rt.ir.definition import (
 )
 from zinc_rt.ir.graph import DType
 from zinc_rt.ir.op import Op
-from zinc_rt.ir.ops.kv_cache import CACHES, LATENT, LATENT_CACHE, WHERE, parts_make_heads
+from zinc_rt.ir.ops.kv_cache import CACHES, LATENT, LATENT_CACHE, WHERE, cached_width, parts_make_heads
 from zinc_rt.ir.unify import Bindings
 from zinc_rt.kernels.reference.attention import Scores, flash_attn_paged
 from zinc_rt.mem.kv_pages import pages_for
@@ -45,7 +45,7 @@ def _flash_attn(at: Operands) -> None:
     if "latent_dim" in at.attrs:
         q, q_rope, cache, positions, slots, pages, *sinks = at.inputs
         q = np.concatenate([heads(at, q, size="latent_dim"), heads(at, q_rope, size="rope_dim")], axis=2)
-        k_cache, v_cache = cache, cache[..., : int(at.attrs["latent_dim"])]
+        k_cache, v_cache = cache, cache[..., : cached_width(cache, int(at.attrs["latent_dim"]))]
     else:
         q, k_cache, v_cache, positions, slots, pages, *sinks = at.inputs
         q = heads(at, q)

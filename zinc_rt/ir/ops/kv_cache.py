@@ -1,7 +1,7 @@
-"""The paged float16 KV cache: writing keys and values into it.
+"""The paged KV cache: writing keys and values into it.
 
-A page holds 16 positions of one layer: cache f16[n_pages, 16, n_kv, head_dim], for values [.., value_dim]. A
-sequence's page table lists its pages in position order.
+A page holds 16 positions of one layer: cache f16[n_pages, 16, n_kv, head_dim], for values [.., value_dim]; or q8_0
+blocks of as many elements. A sequence's page table lists its pages in position order.
 
 A node with `latent_dim` and `rope_dim` writes keys alone, which come in two parts: values are their first part.
 """
@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from zinc_rt.ir.definition import (
     CACHE,
+    CACHED,
     COUNT,
-    FLOAT16,
     VALUE_DIM,
     OpDefinition,
     Operands,
@@ -26,10 +26,12 @@ from zinc_rt.ir.definition import (
     heads,
     index,
 )
+from zinc_rt.ir.dtype import BLOCKS
 from zinc_rt.ir.graph import DType
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.unify import Bindings
 from zinc_rt.kernels.reference.arith import F32
+from zinc_rt.kernels.reference.kv_quant import U8, pack_heads
 from zinc_rt.numerics import PAGE_TOKENS
 
 if TYPE_CHECKING:
@@ -39,20 +41,28 @@ F16 = npt.NDArray[np.float16]
 I32 = npt.NDArray[np.int32]
 
 
-def kv_write_rows(k: F32, v: F32, positions: I32, slots: I32, page_table: I32, k_cache: F16, v_cache: F16) -> None:
-    """Round k, v f32[n, n_kv, head_dim] to float16 (nearest even) and store them at each row's position."""
+def kv_write_rows(
+    k: F32, v: F32, positions: I32, slots: I32, page_table: I32, k_cache: F16 | U8, v_cache: F16 | U8
+) -> None:
+    """Store k, v f32[n, n_kv, head_dim] at each row's position: float16 (nearest even), or Q8_0 blocks in bytes."""
     pages = page_table[slots, positions // PAGE_TOKENS]
     offsets = positions % PAGE_TOKENS
-    with np.errstate(over="ignore"):
-        k_cache[pages, offsets] = k
-        v_cache[pages, offsets] = v
+    for heads_, cache in ((k, k_cache), (v, v_cache)):
+        with np.errstate(over="ignore"):
+            cache[pages, offsets] = pack_heads(heads_) if cache.dtype == np.uint8 else heads_
+
+
+def cached_width(cache: F16 | U8, elements: int) -> int:
+    """What a head's first elements take of a row of a cache: entries of float16, or bytes of blocks."""
+    return BLOCKS.row_bytes(elements) if cache.dtype == np.uint8 else elements
 
 
 def _kv_write(at: Operands) -> None:
     first, second, positions, slots, pages = at.inputs
     if "latent_dim" in at.attrs:
         latent, rope = heads(at, first, "n_kv_heads", "latent_dim"), heads(at, second, "n_kv_heads", "rope_dim")
-        (cache,), split = at.outputs, int(at.attrs["latent_dim"])
+        (cache,) = at.outputs
+        split = cached_width(cache, int(at.attrs["latent_dim"]))
         kv_write_rows(latent, rope, positions, slots, pages, cache[..., :split], cache[..., split:])
         return
     k, v = heads(at, first, "n_kv_heads"), heads(at, second, "n_kv_heads", "value_dim")
@@ -75,7 +85,7 @@ def parts_make_heads(bound: Bindings) -> str | None:
 
 
 def _cache(name: str, size: str = "head_dim") -> Port:
-    return Port(name, FLOAT16, ("P", PAGE_TOKENS, "n_kv_heads", size), CACHE, role=name)
+    return Port(name, CACHED, ("P", PAGE_TOKENS, "n_kv_heads", size), CACHE, role=name)
 
 
 CACHES = (_cache("k_cache"), _cache("v_cache", "value_dim"))

@@ -7,6 +7,7 @@ of a key or value serves all of them. `attention_split` has what happens within 
 from __future__ import annotations
 
 from zinc_rt.kernels.cpu.attention_split import STATE, TILE, gather_queries, one_split
+from zinc_rt.kernels.cpu.kv_quant import gather_quantized
 from zinc_rt.kernels.cpu.structs import AttentionArgs, StepRecord
 from zinc_rt.kernels.maths import exp
 from zinc_rt.lang.kernel import inline, kernel
@@ -83,22 +84,32 @@ def first_seen(window: i32, length: i32, WINDOWED: bool):
 
 
 @inline
+def gather(a, q, row: i32, kv_head: i32, R: int, G: int, DIM: int, ROPE: int, W: int, QUANT: bool):
+    """The queries of R rows and G heads, as the scores want them."""
+    if QUANT:
+        gather_quantized(a, q, row, kv_head, R, G, DIM, ROPE, W)
+    else:
+        gather_queries(a, q, row, kv_head, R, G, DIM, ROPE)
+
+
+@inline
 def whole_rows(
     a, step, q, sums, tile, state, part, row: i32, kv_head: i32, R: int, G: int, DIM: int, VALUE: int, ROPE: int,
     W: int, LATENT: bool, WINDOWED: bool, CAPPED: bool, SINKS: bool,
-    WHOLE: bool,
+    WHOLE: bool, QUANT: bool, FLIP: bool,
 ):  # fmt: skip
     """All splits of R consecutive rows of a sequence, and their output."""
     length, window = seen_by(a, step, row, WINDOWED, WHOLE)
     pages = step.page_table + i64(step.slots[row]) * i64(step.max_pages)
-    gather_queries(a, q, row, kv_head, R, G, DIM, ROPE)
+    gather(a, q, row, kv_head, R, G, DIM, ROPE, W, QUANT)
     start = first_seen(window, length, WINDOWED) >> SPLIT_SHIFT
     for s in range(start, (length + (R - 1) + (SPLIT - 1)) >> SPLIT_SHIFT):
         target: ptr[f32] = part
         if s == start:
             target = state
         one_split(
-            a, pages, q, target, sums, tile, kv_head, s, length, window, R, G, DIM, VALUE, W, LATENT, WINDOWED, CAPPED
+            a, pages, q, target, sums, tile, kv_head, s, length, window, R, G, DIM, VALUE, W, LATENT, WINDOWED, CAPPED,
+            QUANT, FLIP,
         )  # fmt: skip
         if s > start:
             for i in range(R * G):
@@ -133,13 +144,16 @@ def follow(step, row: i32, R: int):
 def attention(
     a: ptr[AttentionArgs], step: ptr[StepRecord], first: i32, last: i32, G: int, DIM: int, VALUE: int, ROPE: int,
     W: int, R: int, LATENT: bool, WINDOWED: bool, CAPPED: bool, SINKS: bool,
-    WHOLE: bool,
+    WHOLE: bool, QUANT: bool = False, FLIP: bool = False,
 ):  # fmt: skip
-    """Units: (R rows, key-value head), or (row, key-value head, split) where the step splits; then `merge` follows."""
+    """Units: (R rows, key-value head), or (row, key-value head, split) where the step splits; then `merge` follows.
+
+    QUANT: the caches hold Q8_0 blocks; FLIP: see `kv_quant`.
+    """
     n_kv = a.n_kv
     q = array(f32, R * G * DIM, zero=False)
     sums = array(f32, R * G * SPLIT, zero=False)
-    tile = array(f16, TILE if LATENT else 1, zero=False)
+    tile = array(f32 if QUANT else f16, TILE if LATENT or QUANT else 1, zero=False)
     state = array(f32, R * G * (VALUE + STATE), zero=False)
     part = array(f32, R * G * (VALUE + STATE), zero=False)
     n_splits = step.n_splits
@@ -155,10 +169,10 @@ def attention(
                 pages = step.page_table + i64(step.slots[row]) * i64(step.max_pages)
                 at = (i64(row) * i64(a.max_splits) + i64(s)) * i64(n_heads) + i64(kv_head * G)
                 out = a.partial + at * (VALUE + STATE)
-                gather_queries(a, q, row, kv_head, 1, G, DIM, ROPE)
+                gather(a, q, row, kv_head, 1, G, DIM, ROPE, W, QUANT)
                 one_split(
                     a, pages, q, out, sums, tile, kv_head, s, length, window, 1, G, DIM, VALUE, W, LATENT, WINDOWED,
-                    CAPPED,
+                    CAPPED, QUANT, FLIP,
                 )  # fmt: skip
     else:
         # Units of one key-value head follow each other: its keys and values stay in the cache.
@@ -177,13 +191,13 @@ def attention(
             if together != 0:
                 whole_rows(
                     a, step, q, sums, tile, state, part, row, kv_head, R, G, DIM, VALUE, ROPE, W, LATENT, WINDOWED,
-                    CAPPED, SINKS, WHOLE,
+                    CAPPED, SINKS, WHOLE, QUANT, FLIP,
                 )  # fmt: skip
             else:
                 while row < end:
                     whole_rows(
                         a, step, q, sums, tile, state, part, row, kv_head, 1, G, DIM, VALUE, ROPE, W, LATENT, WINDOWED,
-                        CAPPED, SINKS, WHOLE,
+                        CAPPED, SINKS, WHOLE, QUANT, FLIP,
                     )  # fmt: skip
                     row += 1
 

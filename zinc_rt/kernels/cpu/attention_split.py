@@ -6,7 +6,7 @@ elements of keys, a block of them is turned about as it is read, once for all qu
 
 Constants: R rows, G query heads of a key-value head, DIM elements of a key, ROPE of them (the last) whose queries come
 apart, VALUE elements of a value, W lanes. LATENT: values are the first elements of keys; WINDOWED, CAPPED: whether
-there is a window, a soft cap.
+there is a window, a soft cap. QUANT: the caches hold Q8_0 blocks, whose values are unpacked a page at a time.
 
 Row r of the R sees positions begin + r to count + r - 1 of the split, as far as the split has them. Without a window
 `begin` is not read.
@@ -14,6 +14,7 @@ Row r of the R sees positions begin + r to count + r - 1 of the split, as far as
 
 from __future__ import annotations
 
+from zinc_rt.kernels.cpu.kv_quant import quantized_page, quantized_scores, unpack_latent, unpack_values
 from zinc_rt.kernels.maths import INFINITY, exp, tanh
 from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import fma, iota, load, reduce_add, reduce_max, regs, select, shuffle, splat, store, unroll
@@ -166,9 +167,16 @@ def turn_page(k: ptr[f16], tile: ptr[f16], V: int, C: int):
 
 @inline
 def page_values(
-    a, page, tile: ptr[f16], n_kv: i32, kv_head: i32, d: i32, VALUE: int, DIM: int, V: int, C: int, LATENT: bool
-):
-    """Where C * V elements of the values of a page begin, from element d on; `value_stride` lies between positions."""
+    a, page, tile, n_kv: i32, kv_head: i32, d: i32, VALUE: int, DIM: int, V: int, C: int, LATENT: bool, QUANT: bool,
+    FLIP: bool,
+):  # fmt: skip
+    """Where C * V elements of the values of a page begin, from element d on: in the cache, or in the tile."""
+    if QUANT:
+        if LATENT:
+            unpack_latent(quantized_page(a.k_cache, page, n_kv, kv_head, DIM), tile, d, DIM, V, C, FLIP)
+        else:
+            unpack_values(quantized_page(a.v_cache, page, n_kv, kv_head, VALUE), tile, d, VALUE, V, C)
+        return tile
     at = i64(page) * i64(n_kv) + i64(kv_head)
     if LATENT:
         turn_page(a.k_cache + (at * (PAGE_TOKENS * DIM) + i64(d) * PAGE_TOKENS), tile, V, C)
@@ -180,12 +188,13 @@ def page_values(
 def add_edge(acc, a, pages, tile, sums, at: i32, begin: i32, count: i32, where, shape, WINDOWED: bool):
     """One position that not all rows see.
 
-    where: first page, heads, head, element; shape: R, G, VALUE, DIM, V, C, LATENT.
+    where: first page, heads, head, element; shape: R, G, VALUE, DIM, V, C, LATENT, QUANT, FLIP.
     """
     first_page, n_kv, kv_head, d = where
-    R, G, VALUE, DIM, V, C, LATENT = shape
-    stride = C * V if LATENT else VALUE
-    v = page_values(a, pages[first_page + (at >> PAGE_SHIFT)], tile, n_kv, kv_head, d, VALUE, DIM, V, C, LATENT)
+    R, G, VALUE, DIM, V, C, LATENT, QUANT, FLIP = shape
+    stride = C * V if LATENT or QUANT else VALUE
+    page = pages[first_page + (at >> PAGE_SHIFT)]
+    v = page_values(a, page, tile, n_kv, kv_head, d, VALUE, DIM, V, C, LATENT, QUANT, FLIP)
     values = tuple(f32(load(v, i64(at & (PAGE_TOKENS - 1)) * stride + c * V, lanes=V)) for c in range(C))
     # Without a window the first row's positions are common to all.
     for r in unroll(0 if WINDOWED else 1, R):
@@ -199,14 +208,14 @@ def add_edge(acc, a, pages, tile, sums, at: i32, begin: i32, count: i32, where, 
 @inline
 def values_of_split(
     a, pages, sums, tile, out, kv_head: i32, first_page: i32, begin: i32, count: i32, R: int, G: int, DIM: int,
-    VALUE: int, W: int, LATENT: bool, WINDOWED: bool,
+    VALUE: int, W: int, LATENT: bool, WINDOWED: bool, QUANT: bool, FLIP: bool,
 ):  # fmt: skip
     """out[query, element] = chains over positions of weight and value. Rows that see no position get zeros."""
     Q = R * G
     V = max(v for v in (1, 2, 4, 8, 16) if v <= W and VALUE % v == 0)
     C = max(c for c in (1, 2, 4, 8) if (VALUE // V) % c == 0 and (c * Q <= 16 or c == 1))
-    STRIDE = C * V if LATENT else VALUE
-    shape = (R, G, VALUE, DIM, V, C, LATENT)
+    STRIDE = C * V if LATENT or QUANT else VALUE
+    shape = (R, G, VALUE, DIM, V, C, LATENT, QUANT, FLIP)
     n_kv = a.n_kv
     common = clamp(count, 0, SPLIT)
     longest = clamp(count + (R - 1), 0, SPLIT)
@@ -223,7 +232,9 @@ def values_of_split(
                 add_edge(acc, a, pages, tile, sums, at, begin, count, (first_page, n_kv, kv_head, d), shape, WINDOWED)
         n_pages = (common + (PAGE_TOKENS - 1)) >> PAGE_SHIFT
         for p in range(middle >> PAGE_SHIFT, n_pages):
-            v: ptr[f16] = page_values(a, pages[first_page + p], tile, n_kv, kv_head, d, VALUE, DIM, V, C, LATENT)
+            v: ptr[f32 if QUANT else f16] = page_values(
+                a, pages[first_page + p], tile, n_kv, kv_head, d, VALUE, DIM, V, C, LATENT, QUANT, FLIP
+            )  # fmt: skip
             tokens: i32 = common - p * PAGE_TOKENS
             if tokens > PAGE_TOKENS:
                 tokens = PAGE_TOKENS
@@ -255,7 +266,7 @@ def values_of_split(
 @inline
 def one_split(
     a, pages, q, out, sums, tile, kv_head: i32, s: i32, length: i32, window: i32, R: int, G: int, DIM: int, VALUE: int,
-    W: int, LATENT: bool, WINDOWED: bool, CAPPED: bool,
+    W: int, LATENT: bool, WINDOWED: bool, CAPPED: bool, QUANT: bool, FLIP: bool,
 ):  # fmt: skip
     """Split s for R consecutive rows, the first of which sees positions up to `length` - 1, and the G heads of a
     key-value head.
@@ -270,7 +281,11 @@ def one_split(
         begin = count - window
         lowest = clamp(begin, 0, SPLIT)
     longest = clamp(count + (R - 1), 0, SPLIT)
-    scores_of_split(a, pages, q, sums, kv_head, s * PAGES_OF_SPLIT, lowest, longest, R * G, DIM, W, WINDOWED)
+    first_page = s * PAGES_OF_SPLIT
+    if QUANT:
+        quantized_scores(a, pages, q, sums, kv_head, first_page, lowest, longest, R * G, DIM, W, WINDOWED, FLIP)
+    else:
+        scores_of_split(a, pages, q, sums, kv_head, first_page, lowest, longest, R * G, DIM, W, WINDOWED)
     for i in range(R * G):
         r = i32(u32(i) // G)
         here = clamp(count + r, 0, SPLIT)
@@ -280,5 +295,5 @@ def one_split(
         if start < here:
             weigh(a, sums + i * SPLIT, out + i * (VALUE + STATE), start, here, VALUE, W, WINDOWED, CAPPED)
     values_of_split(
-        a, pages, sums, tile, out, kv_head, s * PAGES_OF_SPLIT, begin, count, R, G, DIM, VALUE, W, LATENT, WINDOWED
+        a, pages, sums, tile, out, kv_head, first_page, begin, count, R, G, DIM, VALUE, W, LATENT, WINDOWED, QUANT, FLIP
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from zinc_rt.kernels.cpu.kv_quant import put_key, put_value, quantized_page
 from zinc_rt.kernels.cpu.packs import not_null, rms_scale
 from zinc_rt.kernels.cpu.structs import HeadsArgs, StepRecord
 from zinc_rt.lang.kernel import kernel
@@ -12,9 +13,12 @@ from zinc_rt.numerics import PAGE_SHIFT, PAGE_TOKENS
 
 @kernel
 def heads(
-    a: ptr[HeadsArgs], step: ptr[StepRecord], first: i32, last: i32, W: int, DIM: int, PAIRS: int, INTERLEAVED: bool
-):
-    """Units: heads, row after row. PAIRS: rotated pairs of a head, 0 for none; V: lanes that divide them."""
+    a: ptr[HeadsArgs], step: ptr[StepRecord], first: i32, last: i32, W: int, DIM: int, PAIRS: int, INTERLEAVED: bool,
+    QUANT: bool = False, FLIP: bool = False,
+):  # fmt: skip
+    """Units: heads, row after row. PAIRS: rotated pairs of a head, 0 for none; V: lanes that divide them. QUANT: into a
+    cache of Q8_0 blocks; FLIP: see `kv_quant`.
+    """
     n_heads = a.n_heads
     buffer = array(f32, DIM)
     row: i32 = i32(u32(first) // u32(n_heads))
@@ -70,7 +74,13 @@ def heads(
             page = step.page_table[i64(step.slots[row]) * i64(step.max_pages) + i64(position >> PAGE_SHIFT)]
             place = i64(page) * i64(n_heads) + i64(head)
             token = i64(position & (PAGE_TOKENS - 1))
-            if not_null(a.k_cache):
+            if QUANT:
+                if not_null(a.k_cache):
+                    keys = quantized_page(a.k_cache, page, n_heads, head, a.width)
+                    put_key(keys, x, token, a.start, a.width, DIM, W, FLIP)
+                else:
+                    put_value(quantized_page(a.v_cache, page, n_heads, head, DIM), x, token, DIM, W)
+            elif not_null(a.k_cache):
                 k = a.k_cache + ((place * i64(a.width) + i64(a.start)) * PAGE_TOKENS + token)
                 for i in range(DIM):
                     k[i64(i) * PAGE_TOKENS] = f16(x[i])

@@ -54,13 +54,7 @@ def store_group(p: ptr[Pack], v, start: i32, inside: i32, block: i32, group: i32
     place = p.visit[group]
     at = i64(start) * i64(p.n_groups) + i64(place) * i64(block) + i64(inside)
     if not_null(p.q):
-        # As integers, sizes compare like numbers, and NaN is above infinity.
-        biggest = bitcast(v[0], vec[u32, W]) & 0x7FFFFFFF
-        for i in unroll(1, N):
-            biggest = maximum(biggest, bitcast(v[i], vec[u32, W]) & 0x7FFFFFFF)
-        d: f32 = bitcast(reduce_max(biggest), f32) / QUANT_MAX
-        if d < MIN_NORMAL:
-            d = 0.0
+        d = group_scale(v, W)
         q = p.q + at * GROUP
         s0: i32 = 0
         s1: i32 = 0
@@ -91,6 +85,19 @@ def store_group(p: ptr[Pack], v, start: i32, inside: i32, block: i32, group: i32
         f = p.f + (i64(start) * i64(p.n_groups) + i64(place) * i64(block)) * GROUP + i64(inside)
         for k in range(GROUP):
             f[i64(k) * i64(block)] = buffer[k]
+
+
+@inline
+def group_scale(v, W: int):
+    """The scale of 32 elements as int8; NaN where any is."""
+    # As integers, sizes compare like numbers, and NaN is above infinity.
+    biggest = bitcast(v[0], vec[u32, W]) & 0x7FFFFFFF
+    for i in unroll(1, GROUP // W):
+        biggest = maximum(biggest, bitcast(v[i], vec[u32, W]) & 0x7FFFFFFF)
+    d: f32 = bitcast(reduce_max(biggest), f32) / QUANT_MAX
+    if d < MIN_NORMAL:
+        d = 0.0
+    return d
 
 
 @inline

@@ -14,6 +14,7 @@ Constants: G query heads of a key-value head; DIM elements of a key, of which th
 from __future__ import annotations
 
 from zinc_rt.kernels.maths import exp, sigmoid, tanh
+from zinc_rt.kernels.rdna.kv_quant import page_of, quantized_scores, weigh_quantized
 from zinc_rt.kernels.rdna.quantize import quantize_four
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
@@ -37,7 +38,7 @@ from zinc_rt.lang.ops import (
     workitem_id,
 )
 from zinc_rt.lang.types import Space, f16, f32, i32, ptr, struct, u32, u64
-from zinc_rt.numerics import PAGE_SHIFT, PAGE_TOKENS, PAGES_OF_SPLIT, SPLIT, SPLIT_SHIFT, TREE_LANES
+from zinc_rt.numerics import GROUP, PAGE_SHIFT, PAGE_TOKENS, PAGES_OF_SPLIT, SPLIT, SPLIT_SHIFT, TREE_LANES
 
 INFINITY = float("inf")
 MANY = 8
@@ -74,6 +75,8 @@ class GpuAttentionArgs:
     softcap: f32
     gate: ptr[f32]  # as y, with GATED
     own: ptr[i32]  # with REACH: the position of each row, where `positions` are the last of the sequences
+    q_scales: ptr[f32]  # with QUANT: q and q_rope are int8 then, with a scale for each 32
+    rope_scales: ptr[f32]
 
 
 @inline
@@ -122,6 +125,20 @@ def scores_of(k: ptr[f16], q: ptr[f32], scores, G: int, DIM: int):
 
 
 @inline
+def all_quantized_scores(a, page, token: u32, kv_head: u32, head: u64, scores, G: int, DIM: int, ROPE: int):
+    """The same over a whole key of a cache of blocks."""
+    FIRST = DIM - ROPE
+    width = a.n_kv * DIM
+    quants = page_of(a.k_cache, page, width)
+    at = (token * a.n_kv + kv_head) * DIM
+    words, scales = a.q + head * (FIRST // 4), a.q_scales + head * (FIRST // GROUP)
+    quantized_scores(quants, width, at, words, scales, scores, G, FIRST)
+    if ROPE > 0:
+        words, scales = a.q_rope + head * (ROPE // 4), a.rope_scales + head * (ROPE // GROUP)
+        quantized_scores(quants, width, at + FIRST, words, scales, scores, G, ROPE)
+
+
+@inline
 def values_of(v: ptr[f16], stride: u32, n: int):
     """Two elements of n positions' values; v: the first position's."""
     return tuple(load(v + i * stride, lanes=2, align=4) for i in range(n))
@@ -141,10 +158,10 @@ def add_values(values, weights, sums, n: int, HEADS: int):
 @kernel(workgroup=256)
 def attention(
     a: ptr[GpuAttentionArgs, Space.CONSTANT], G: int, DIM: int, VALUE: int, ROPE: int = 0, WINDOW: bool = False,
-    CAP: bool = False, REACH: bool = False,
+    CAP: bool = False, REACH: bool = False, QUANT: bool = False,
 ):  # fmt: skip
     """Workgroups: splits in x, key-value heads in y, rows in z. DIM, ROPE and VALUE: multiples of 8; VALUE up to 512. A
-    split that its row does not reach writes nothing.
+    split that its row does not reach writes nothing. QUANT: the caches hold Q8_0 blocks; then multiples of 32.
     """
     ACROSS = VALUE // 2
     PARTS = 256 // ACROSS
@@ -169,13 +186,18 @@ def attention(
             live = (at < count) & (at >= begin)
         here = select(live, at, count - 1)
         # A cache has fewer than 2^32 heads in all its pages.
-        token = pages[here >> PAGE_SHIFT] * PAGE_TOKENS + (here & (PAGE_TOKENS - 1))
-        k = a.k_cache + u64(token * n_kv + kv_head) * DIM
         head = u64(row) * u64(n_kv * G) + u64(kv_head * G)
         scores = regs(f32, G)
-        scores_of(k, a.q + head * (DIM - ROPE), scores, G, DIM - ROPE)
-        if ROPE > 0:
-            scores_of(k + (DIM - ROPE), a.q_rope + head * ROPE, scores, G, ROPE)
+        if QUANT:
+            all_quantized_scores(
+                a, pages[here >> PAGE_SHIFT], here & (PAGE_TOKENS - 1), kv_head, head, scores, G, DIM, ROPE
+            )
+        else:
+            token = pages[here >> PAGE_SHIFT] * PAGE_TOKENS + (here & (PAGE_TOKENS - 1))
+            k = a.k_cache + u64(token * n_kv + kv_head) * DIM
+            scores_of(k, a.q + head * (DIM - ROPE), scores, G, DIM - ROPE)
+            if ROPE > 0:
+                scores_of(k + (DIM - ROPE), a.q_rope + head * ROPE, scores, G, ROPE)
         scale = a.scale
         for g in unroll(G):
             scores[g] = scores[g] * scale
@@ -211,7 +233,12 @@ def attention(
             sums = regs(f32, 2 * HEADS)
             # A part without a head of its own for one of its turns does the last head once more, and drops it.
             first_es = tuple(es + clamped(part + h * PARTS, G) * SPLIT for h in range(HEADS))
-            weigh_values(a, pages, first_es, sums, kv_head, element, begin, count, HEADS, DIM, VALUE, ROPE, WINDOW)
+            if QUANT:
+                base = a.k_cache if ROPE > 0 else a.v_cache
+                width = DIM if ROPE > 0 else VALUE
+                weigh_quantized(base, pages, first_es, sums, kv_head, element, begin, count, n_kv, HEADS, width)
+            else:
+                weigh_values(a, pages, first_es, sums, kv_head, element, begin, count, HEADS, DIM, VALUE, ROPE, WINDOW)
             for h in unroll(HEADS):
                 g = part + h * PARTS
                 if g < G:

@@ -165,16 +165,17 @@ def sum_norm(*, weight: bool, quantized: bool, both: bool = False) -> KernelEntr
 
 def heads_kernel(
     dim: int, pairs: int, *, interleaved: bool, norm: bool, cache: bool, weight: bool | None = None, row: int = 0,
-    start: int = 0,
+    start: int = 0, quantized: bool = False,
 ) -> KernelEntry:  # fmt: skip
     """Heads of `dim` elements, 2 * `pairs` of them rotated; weight: whether the norm has one; not said: it does.
 
-    row, start: they are elements start .. of heads of `row` elements in the cache, 0 for `dim`. See
-    `heads.GpuHeadsArgs`.
+    row, start: they are elements start .. of heads of `row` elements in the cache, 0 for `dim`. quantized: in a cache
+    of Q8_0 blocks. See `heads.GpuHeadsArgs`.
     """
     constants = {
         "DIM": dim, "PAIRS": pairs, "INTERLEAVED": interleaved, "NORM": norm,
         "WEIGHT": norm if weight is None else weight, "CACHE": cache, "ROW": row or dim, "START": start,
+        **({"QUANT": True} if quantized else {}),
     }  # fmt: skip
     return _entry(heads.heads, "a", "ceil(n_rows * n_heads / 4)", **constants)
 
@@ -191,14 +192,17 @@ def merge_quantized(
 
 def attention_kernels(
     dim: int, group: int, *, value_dim: int | None = None, rope: int = 0, window: bool = False, cap: bool = False,
-    sinks: bool = False, reach: bool = False,
+    sinks: bool = False, reach: bool = False, quantized: bool = False,
 ) -> tuple[KernelEntry, KernelEntry]:  # fmt: skip
     """The splits and their merge, for `group` query heads to a key-value head; see `attention.GpuAttentionArgs`.
 
-    dim: elements of a key. value_dim: of a value, as many if not said. rope: see the kernel.
+    dim: elements of a key. value_dim: of a value, as many if not said. rope: see the kernel. quantized: over caches of
+    Q8_0 blocks, and queries as int8.
     """
     value = dim - rope if value_dim is None else value_dim
     constants = {"G": group, "DIM": dim, "VALUE": value, "ROPE": rope, "WINDOW": window, "CAP": cap, "REACH": reach}
+    if quantized:
+        constants["QUANT"] = True
     merging = {"G": group, "VALUE": value, "WINDOW": window, "SINKS": sinks, "REACH": reach}
     return (
         _entry(attention.attention, "a", "splits, n_kv, rows", **constants),

@@ -5,13 +5,16 @@ Pages hold 16 positions: cache f16[pages, 16, heads, DIM]. table: f32[positions,
 
 from __future__ import annotations
 
+from zinc_rt.kernels.rdna.kv_quant import put_head
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
+    barrier,
     cast,
     first_lane,
     fma,
     lane_id,
     select,
+    shared,
     sqrt,
     unroll,
     wave_reduce_add,
@@ -114,8 +117,8 @@ def pair_of(i: u32, PAIRS: int, INTERLEAVED: bool):
 
 
 @inline
-def put(y: ptr[f32], cache: ptr[f16], i, value, CACHE: bool):
-    """Store an element of the result."""
+def put(y, cache: ptr[f16], i, value, CACHE: bool):
+    """Store an element of the result. y: in memory or in LDS."""
     if CACHE:
         cache[i] = f16(value)
     else:
@@ -128,10 +131,12 @@ def heads(
     CACHE: bool,
     ROW: int,
     START: int,
+    QUANT: bool = False,
 ):  # fmt: skip
     """All heads of all rows, four a workgroup. PAIRS: rotated pairs of a head, 0 for none; WEIGHT: whether the norm has
-    weights.
+    weights; QUANT: into a cache of Q8_0 blocks, by way of LDS.
     """
+    staged = shared(f32, WAVES * DIM) + (workitem_id() >> 5) * DIM if QUANT else a.y
     n_heads = a.n_heads
     unit = workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)
     if unit < a.n_rows * n_heads:
@@ -140,14 +145,14 @@ def heads(
         y: ptr[f32] = a.y
         cache: ptr[f16] = a.cache
         position = u32(cast(a.positions, ptr[u32, Space.CONSTANT])[row])
-        if CACHE:
+        if CACHE and not QUANT:
             slot = cast(a.slots, ptr[u32, Space.CONSTANT])[row]
             entry = u64(slot) * u64(a.max_pages) + u64(position >> PAGE_SHIFT)
             page = cast(a.page_table, ptr[u32, Space.CONSTANT])[entry]
             token = u64(page) * PAGE_TOKENS + u64(position & (PAGE_TOKENS - 1))
             place = token * u64(n_heads) + u64(unit - row * n_heads)
             cache = a.cache + (place * ROW + START)
-        else:
+        elif not QUANT:
             y = a.y + u64(unit) * DIM
         # All that comes from memory is asked for before the first of it is needed; lanes beyond the end take the first.
         cosines = a.table + u64(position) * (2 * PAIRS)
@@ -168,9 +173,19 @@ def heads(
             c = angles[k][0]
             s = angles[k][1]
             if lane_id() + k * 32 < PAIRS:
-                put(y, cache, places[k][0], (p * c) - (q * s), CACHE)
-                put(y, cache, places[k][1], (p * s) + (q * c), CACHE)
+                put(staged if QUANT else y, cache, places[k][0], (p * c) - (q * s), CACHE and not QUANT)
+                put(staged if QUANT else y, cache, places[k][1], (p * s) + (q * c), CACHE and not QUANT)
         for k in unroll(len(rest)):
             i = lane_id() + (2 * PAIRS + k * 32)
             if i < DIM:
-                put(y, cache, i, normed(rest[k], scale, NORM, WEIGHT), CACHE)
+                put(staged if QUANT else y, cache, i, normed(rest[k], scale, NORM, WEIGHT), CACHE and not QUANT)
+    if QUANT:
+        barrier()
+        if unit < a.n_rows * n_heads:
+            row = unit // n_heads
+            position = u32(cast(a.positions, ptr[u32, Space.CONSTANT])[row])
+            slot = cast(a.slots, ptr[u32, Space.CONSTANT])[row]
+            entry = u64(slot) * u64(a.max_pages) + u64(position >> PAGE_SHIFT)
+            page = cast(a.page_table, ptr[u32, Space.CONSTANT])[entry]
+            token = position & (PAGE_TOKENS - 1)
+            put_head(a.cache, page, token, n_heads, unit - row * n_heads, staged, DIM, ROW, START)

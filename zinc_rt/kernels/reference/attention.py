@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.kernels.reference.arith import F32, I64, fma_chain, lane_tree_sum
+from zinc_rt.kernels.reference.kv_quant import U8, Q8Rows, elements_of, quantized_products, unpack_heads
 from zinc_rt.kernels.reference.mathfn import exp, tanh
 from zinc_rt.numerics import PAGE_TOKENS, SPLIT, TREE_LANES
 
@@ -37,17 +38,17 @@ class Scores(NamedTuple):
     lowest: npt.NDArray[np.integer] | None = None
 
 
-def attend_rows(q: F32, k: Cached, v: Cached, positions: npt.NDArray[np.integer], how: Scores) -> F32:
+def attend_rows(q: F32, k: Cached | Q8Rows, v: Cached, positions: npt.NDArray[np.integer], how: Scores) -> F32:
     """Attention of rows of one sequence: f32[n, heads, value_dim].
 
-    q: f32[n, heads, head_dim], rows in ascending position; k: [>= max(positions) + 1, n_kv, head_dim]; v: the same
-    with value_dim elements. Head h reads key-value head h // (heads / n_kv).
+    q: f32[n, heads, head_dim], rows in ascending position; k: [>= max(positions) + 1, n_kv, head_dim], or as many
+    quantised ones; v: the same with value_dim elements. Head h reads key-value head h // (heads / n_kv).
     """
     n, heads, dim = q.shape
     n_kv, value_dim = v.shape[1:]
     grouped = q.reshape(n, n_kv, heads // n_kv, dim)
     out = np.empty((*grouped.shape[:3], value_dim), np.float32)
-    step = max(1, _TILE // (heads * max(dim, min(SPLIT, k.shape[0]))))
+    step = max(1, _TILE // (heads * max(dim, min(SPLIT, v.shape[0]))))
     with np.errstate(all="ignore"):
         for r in range(0, n, step):
             rows = slice(r, r + step)
@@ -56,8 +57,21 @@ def attend_rows(q: F32, k: Cached, v: Cached, positions: npt.NDArray[np.integer]
     return out.reshape(n, heads, value_dim)
 
 
-def _attend(q: F32, k: Cached, v: Cached, positions: I64, how: Scores) -> F32:
-    n, n_kv, rep, dim = q.shape
+def _products(q: F32, queries: npt.NDArray[np.float64], k: Cached | Q8Rows, at: slice, count: int) -> F32:
+    """Unscaled products of queries and the keys `at`, cut into splits: f32[n, splits, n_kv, rep, positions].
+
+    q: f32[n, n_kv, rep, dim]; queries: the same as f64[dim, n, n_kv, rep].
+    """
+    if isinstance(k, Q8Rows):
+        whole = quantized_products(q, Q8Rows(k.d[at], k.q[at]))
+        return np.moveaxis(whole.reshape(*whole.shape[:3], count, -1), 3, 1)
+    keys = k[at].reshape(count, -1, *k.shape[1:])
+    by_element = np.ascontiguousarray(keys.transpose(3, 0, 2, 1), np.float64)  # f64[dim, splits, n_kv, length]
+    return fma_chain(queries[:, :, None, :, :, None], by_element[:, None, :, :, None, :])
+
+
+def _attend(q: F32, k: Cached | Q8Rows, v: Cached, positions: I64, how: Scores) -> F32:
+    n, n_kv, rep, _ = q.shape
     top = np.empty((n, n_kv, rep), np.float32)
     total = np.empty((n, n_kv, rep), np.float32)
     out = np.empty((n, n_kv, rep, v.shape[2]), np.float32)
@@ -68,11 +82,9 @@ def _attend(q: F32, k: Cached, v: Cached, positions: I64, how: Scores) -> F32:
     for first, count in _spans(positions, lowest):
         start, stop = first * SPLIT, min((first + count) * SPLIT, int(positions[-1]) + 1)
         live, done = int(np.searchsorted(positions, start)), int(np.searchsorted(lowest, stop))
-        shape = (count, -1, n_kv)
         parts = _splits(
-            queries[:, live:done],
-            k[start:stop].reshape(*shape, dim),
-            v[start:stop].reshape(*shape, v.shape[2]),
+            _products(q[live:done], queries[:, live:done], k, slice(start, stop), count),
+            v[start:stop].reshape(count, -1, n_kv, v.shape[2]),
             (lowest[live:done] - start, positions[live:done] - start),
             how,
         )
@@ -101,23 +113,20 @@ def _spans(positions: I64, lowest: I64) -> list[tuple[int, int]]:
     return spans
 
 
-def _splits(
-    q: npt.NDArray[np.float64], k: Cached, v: Cached, seen: tuple[I64, I64], how: Scores
-) -> tuple[F32, F32, F32]:
+def _splits(products: F32, v: Cached, seen: tuple[I64, I64], how: Scores) -> tuple[F32, F32, F32]:
     """Each split's max f32[n, splits, n_kv, rep], sum of exponentials, weighted values f32[n, splits, n_kv, rep, dim].
 
-    q: f64[dim, n, n_kv, rep]; k, v: [splits, <= 256, n_kv, dim]. seen: the first and the last position that each row
-    sees, from the split's start on: all of them where there are several splits.
+    products: f32[n, splits, n_kv, rep, <= 256] of queries and keys; v: [splits, <= 256, n_kv, dim]. seen: the first and
+    the last position that each row sees, from the split's start on: all of them where there are several splits.
     """
-    length, (first, last) = k.shape[1], seen
-    keys = np.ascontiguousarray(k.transpose(3, 0, 2, 1), np.float64)  # f64[dim, splits, n_kv, length]
-    scores = fma_chain(q[:, :, None, :, :, None], keys[:, None, :, :, None, :]) * np.float32(how.scale)
+    length, (first, last) = v.shape[1], seen
+    scores = products * np.float32(how.scale)
     if how.softcap is not None:
         cap = np.float32(how.softcap)
         scores = cap * tanh(scores / cap)
     at = np.arange(length)[None, :]
     hidden = (at > last[:, None]) | (at < first[:, None])  # bool[n, length]
-    masked = k.shape[0] == 1 and bool(hidden.any())
+    masked = v.shape[0] == 1 and bool(hidden.any())
     where = np.broadcast_to(hidden[:, None, None, None, :], scores.shape) if masked else None
     if where is not None:
         scores[where] = -np.inf
@@ -151,10 +160,14 @@ def _add_sinks(top: F32, total: F32, out: F32, sinks: F32) -> None:
 
 
 def flash_attn_paged(
-    q: F32, k_cache: F16, v_cache: F16, positions: I32, slots: I32, page_table: I32, how: Scores
+    q: F32, k_cache: F16 | U8, v_cache: F16 | U8, positions: I32, slots: I32, page_table: I32, how: Scores
 ) -> F32:
-    """Attention of mixed rows f32[n, heads, value_dim]: each row against the positions of its slot up to its own."""
-    out = np.empty((*q.shape[:2], v_cache.shape[3]), np.float32)
+    """Attention of mixed rows f32[n, heads, value_dim]: each row against the positions of its slot up to its own.
+
+    Caches of bytes hold Q8_0 blocks.
+    """
+    parts = []
+    order = []
     for slot in np.unique(slots):
         rows = np.flatnonzero(slots == slot)
         if how.lowest is None:
@@ -165,6 +178,17 @@ def flash_attn_paged(
             here = how._replace(lowest=how.lowest[rows])
         length = int(positions[rows[-1]]) + 1
         pages = page_table[slot, : -(-length // PAGE_TOKENS)]
-        k, v = (cache[pages].reshape(-1, *cache.shape[2:])[:length] for cache in (k_cache, v_cache))
-        out[rows] = attend_rows(q[rows], k, v, positions[rows], here)
+        k, v = (_heads(cache[pages].reshape(-1, *cache.shape[2:])[:length]) for cache in (k_cache, v_cache))
+        values = elements_of(v) if isinstance(v, Q8Rows) else v
+        parts.append(attend_rows(q[rows], k, values, positions[rows], here))
+        order.append(rows)
+    out = np.empty((len(q), *parts[0].shape[1:]), np.float32)
+    out[np.concatenate(order)] = np.concatenate(parts)
     return out
+
+
+def _heads(cached: F16 | U8) -> F16 | Q8Rows:
+    """Cached heads of some positions, float16 ones as they are."""
+    if cached.dtype == np.uint8:
+        return unpack_heads(cached.view(np.uint8))
+    return cached.view(np.float16)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 from zinc_rt.backends.amdgpu.joins import GatedAttend
 from zinc_rt.backends.amdgpu.lowering import ELSEWHERE, GPU, GpuLowering
 from zinc_rt.backends.amdgpu.operations import ArgumentBlock, TempSpec
+from zinc_rt.backends.caches import quantized_caches
 from zinc_rt.backends.errors import UnsupportedOp
 from zinc_rt.backends.fusion import Attend, HeadsWrite
 from zinc_rt.ir.graph import Node
@@ -45,7 +47,7 @@ def heads(low: GpuLowering, n: HeadsWrite) -> None:
     }  # fmt: skip
     entry = heads_kernel(
         h.dim, h.pairs, interleaved=h.interleaved, norm=h.normed, weight=h.weight is not None, cache=bool(n.cache),
-        row=n.row, start=n.start,
+        row=n.row, start=n.start, quantized=bool(n.cache) and quantized_caches(low.graph, n.node, n.target),
     )  # fmt: skip
     low.emit(
         n.node, entry, lambda s: (-(-s.n_rows * h.n_heads // 4),), (ArgumentBlock(GpuHeadsArgs, values),), "n_rows",
@@ -81,21 +83,24 @@ def _attention(low: GpuLowering, n: Attend, y: int, gate: int | None) -> None:
         most = min(most, (seen + SPLIT - 2) // SPLIT + 1)
     values, tops = ("values", n.node.id), ("tops", n.node.id)
     quantized = dim % GROUP == 0 and low.only_packed(y)
+    blocks = quantized_caches(low.graph, n.node, n.k_cache, n.v_cache)
+    queries, reads = _queries(low, n, blocks)
     results = low.packed(y, low.width(y)) if quantized else (low.at(y),)
     block = ArgumentBlock(GpuAttentionArgs, {
-        "q": low.at(n.q), "k_cache": low.at(n.k_cache), "v_cache": low.at(n.v_cache),
+        **queries, "k_cache": low.at(n.k_cache), "v_cache": low.at(n.v_cache),
         **dict(zip(("quants", "scales", "sums") if quantized else ("y",), results, strict=True)),
         "values": low.room(values, "n_rows", most * n_heads * dim * 4),
         "tops": low.room(tops, "n_rows", most * n_heads * 8), "positions": low.at(n.positions),
         "slots": low.at(n.slots), "page_table": low.at(n.page_table), "max_pages": low.sizes.max_pages,
         "max_splits": lambda s: min(s.splits, most), "n_kv": n.n_kv_heads, "scale": n.scale,
-        "q_rope": 0 if n.q_rope is None else low.at(n.q_rope), "sinks": 0 if n.sinks is None else low.at(n.sinks),
+        "sinks": 0 if n.sinks is None else low.at(n.sinks),
         "window": n.window or n.reach or 0, "own": 0 if n.own is None else low.at(n.own),
         "softcap": n.softcap or 0.0, "gate": 0 if gate is None else low.at(gate),
     })  # fmt: skip
     splits, merge = attention_kernels(
         n.head_dim, group, value_dim=dim, rope=n.head_dim - dim if n.latent else 0, window=windowed,
         cap=n.softcap is not None, sinks=n.sinks is not None, reach=n.reach is not None,
+        quantized=blocks,
     )  # fmt: skip
     across = n_heads
     if quantized:
@@ -105,7 +110,7 @@ def _attention(low: GpuLowering, n: Attend, y: int, gate: int | None) -> None:
         across = -(-n_heads // 4)
     low.emit(
         n.node, splits, lambda s: (min(s.splits, most), n.n_kv_heads, s.n_rows), (block,), "n_rows",
-        (*n.queries, n.k_cache, n.v_cache), (values, tops),
+        (*reads, n.k_cache, n.v_cache), (values, tops),
         lambda s: s.n_rows * min(s.splits, most) * SPLIT * n_heads * (n.head_dim + dim),
     )  # fmt: skip
     low.emit(
@@ -113,6 +118,21 @@ def _attention(low: GpuLowering, n: Attend, y: int, gate: int | None) -> None:
         (values, tops) if gate is None else (values, tops, gate),
         tuple(place.key for place in results),
     )  # fmt: skip
+
+
+def _queries(low: GpuLowering, n: Attend, quantized: bool) -> tuple[dict[str, Any], tuple[Hashable, ...]]:
+    """The queries as arguments, and what is read for them. quantized: as int8 with scales."""
+    given: dict[str, Any] = {"q_rope": 0, "q_scales": 0, "rope_scales": 0}
+    reads: list[Hashable] = []
+    for buffer, name, scales in zip(n.queries, ("q", "q_rope"), ("q_scales", "rope_scales"), strict=False):
+        if quantized:
+            words, factors, _ = low.pack(n.node, buffer, low.width(buffer), "n_rows")
+            given[name], given[scales] = TempSpec(words), TempSpec(factors)
+            reads += [words, factors]
+        else:
+            given[name] = low.at(buffer)
+            reads.append(buffer)
+    return given, tuple(reads)
 
 
 def _check_attention(n: Attend) -> None:
