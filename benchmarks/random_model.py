@@ -23,7 +23,9 @@ from rows import FAMILIES, LARGE, SMALL
 from rows import FORMATS as MEASURED
 from shapes import MIXES, SIZES, Shape, Sizes
 
-from zinc_rt.formats.table import FORMATS, Format, Scale
+from zinc_rt.formats.kinds import Scale
+from zinc_rt.formats.record import Format
+from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf import GGMLType, GGUFWriter, ValueType
 from zinc_rt.gguf.blocks import QUANTIZABLE, dequantize, quantize
 from zinc_rt.text.bpe import byte_to_char

@@ -54,6 +54,16 @@ def ctrl_c() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
+def patience() -> Iterator[None]:
+    """A step on an emulated GPU may take as long as a busy machine needs; tests of timeouts name theirs."""
+    from zinc_rt.backends.amdgpu.backend import AmdBackend
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(AmdBackend.__init__.__kwdefaults__, "timeout", 300.0)
+        yield
+
+
+@pytest.fixture(scope="session")
 def model() -> Iterator[zinc_rt.Model]:
     """The model in the package with a context of 256 tokens, on the CPU."""
     with zinc_rt.load(device="cpu", n_ctx=256) as loaded:

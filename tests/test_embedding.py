@@ -84,6 +84,9 @@ def test_what_is_refused(reference: zinc_rt.Model) -> None:
             reference.embed(["a"], dimensions=dimensions)
     with pytest.raises(UsageError, match="give a list"):
         reference.embed("a")
+    for texts in (None, 5, b"ab", {"a": 1}):
+        with pytest.raises(UsageError, match="give a list of texts"):
+            reference.embed(texts)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="text 1"):
         reference.embed(["a", 1])  # type: ignore[list-item]
     with pytest.raises(TokenOutOfRange, match="text 0: token id -1"):
@@ -96,6 +99,8 @@ def test_what_is_refused(reference: zinc_rt.Model) -> None:
         reference.generate("a")
     with pytest.raises(UsageError, match="embeddings=False"):
         reference.logits([1])
+    with pytest.raises(UsageError, match="embeddings=False"):
+        reference.cached_tokens([1, 2])
     with pytest.raises(UsageError, match="it must be mean, cls, last"):
         zinc_rt.load(embeddings=True, pooling="max")
     with pytest.raises(UsageError, match="add embeddings=True"):

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from zinc_rt.models import supported
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -57,6 +59,11 @@ def test_the_transcript_is_real() -> None:
     prompt, *options = re.findall(r'"[^"]*"|\S+', command[1])
     done = zinc("run", prompt.strip('"'), "--display-prompt", *options)
     assert done.stdout.split() == " ".join(shown[1:]).split()
+
+
+def test_every_architecture_is_named() -> None:
+    table = README.split("## What works")[1].split("\n## ")[0]
+    assert set(supported()) <= set(re.findall(r"[\w-]+", table))
 
 
 @pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^)#]+)\)", README))))

@@ -113,7 +113,7 @@ def test_few_copies_are_kept(engine: Engine, fresh: dict[str, np.ndarray]) -> No
 
 
 def test_copies_of_all_sequences_are_few(engine: Engine) -> None:
-    """The oldest of all goes, whoever's it is."""
+    """The oldest of all goes, of any sequence."""
     slots = [engine.open_sequence() for _ in range(3)]
     for at in range(3):
         for slot in slots:
@@ -251,6 +251,7 @@ def test_a_conversation(path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("patience")
 def test_on_an_emulated_gpu(path: Path, fresh: dict[str, np.ndarray]) -> None:
     """Rows in pieces, back to a checkpoint, and a slot that begins anew: copies stay in the GPU's memory."""
     with (

@@ -92,13 +92,14 @@ def embedding_options(options: Options, definition: ModelDefinition, n_batch: in
 class Embedder:
     """Texts to vectors, on an engine whose model ends with hidden states.
 
-    n_embd: elements of a row.
+    n_embd: elements of a row. projections: see `ModelDefinition`.
     """
 
     engine: Engine
     tokenizer: Tokenizer
     n_embd: int
     pooling: Pooling
+    projections: tuple[F32, ...] = ()
 
     def embed(
         self, texts: Sequence[str | Sequence[int]], *, normalize: bool = True, dimensions: int | None = None
@@ -111,7 +112,7 @@ class Embedder:
             dimensions: keep the first elements only, before scaling; for models that were trained for it.
 
         Returns:
-            f32[n_texts, n_embd or dimensions].
+            f32[n_texts, n_out or dimensions].
 
         Raises:
             UsageError: no text, or more dimensions than the model has.
@@ -120,21 +121,32 @@ class Embedder:
         """
         width = self._width(dimensions)
         ids = [self._ids(i, text) for i, text in enumerate(texts)]
-        out = np.empty((len(ids), self.n_embd), np.float64)
+        out = np.empty((len(ids), self.n_out), np.float64)
         for group in self._groups(ids):
             for i, vector in self._run({i: ids[i] for i in group}):
-                out[i] = vector
+                out[i] = self._project(vector)
         out = out[:, :width]
         if normalize:
             length = np.sqrt((out * out).sum(axis=1, keepdims=True))
             out = np.divide(out, length, out=out.copy(), where=length > 0)
         return out.astype(np.float32)
 
+    @property
+    def n_out(self) -> int:
+        """Elements of a vector."""
+        return len(self.projections[-1]) if self.projections else self.n_embd
+
+    def _project(self, vector: F64) -> F64:
+        for matrix in self.projections:
+            # Not a library's product of matrices, whose order of additions depends on the processor.
+            vector = np.add.reduce(matrix * vector, axis=1)
+        return vector
+
     def _width(self, dimensions: int | None) -> int:
         if dimensions is None:
-            return self.n_embd
-        if isinstance(dimensions, bool) or not isinstance(dimensions, int) or not 1 <= dimensions <= self.n_embd:
-            raise UsageError(f"dimensions is {dimensions!r}, it must be a whole number from 1 to {self.n_embd}")
+            return self.n_out
+        if isinstance(dimensions, bool) or not isinstance(dimensions, int) or not 1 <= dimensions <= self.n_out:
+            raise UsageError(f"dimensions is {dimensions!r}, it must be a whole number from 1 to {self.n_out}")
         return dimensions
 
     def _ids(self, i: int, text: str | Sequence[int]) -> list[int]:
@@ -151,12 +163,12 @@ class Embedder:
             raise UsageError(f"text {i} has no tokens; give at least one character")
         sizes = self.engine.sizes
         assert sizes is not None
-        limit, what = sizes.n_ctx, "the context"
+        limit, what, remedy = sizes.n_ctx, "the context", "context (n_ctx, -c)"
         if self.engine.whole_sequences and sizes.n_rows < limit:
-            limit, what = sizes.n_rows, "a step (-b)"
+            limit, what, remedy = sizes.n_rows, "a step", "batch (n_batch, -b)"
         if len(ids) > limit:
             raise ContextFull(
-                f"text {i} has {len(ids)} tokens, {what} holds {limit}; shorten it or load with a larger context (-c)"
+                f"text {i} has {len(ids)} tokens, {what} holds {limit}; shorten it or load with a larger {remedy}"
             )
         return ids
 

@@ -100,10 +100,10 @@ class Options:
     """How to run.
 
     device: a `Device` or its name. n_ctx: tokens of a sequence (None: what the model was trained for, at most 4096).
-    n_batch: rows of a step at the most. n_logits: of these, rows whose logits are wanted (None: all).
-    n_slots: sequences at once. threads, kernels, isa: see `BackendOptions`. cache_dir: where compiled kernels are kept
-    (None: the user's cache folder). check_memory: refuse a plan that does
-    not fit. kv_tokens: positions that all sequences together may hold (None: n_ctx for each). tier: the older name of
+    n_batch: rows of a step at the most. n_logits: of these, rows whose logits are wanted (None: all). n_slots:
+    sequences at once. threads, kernels, isa: see `BackendOptions`. cache_dir: where compiled kernels are kept (None:
+    the user's cache folder). check_memory: refuse a plan that does not fit. kv_tokens: positions that all sequences
+    together may hold (None: n_ctx for each). tier: the older name of
     `device`.
     """
 

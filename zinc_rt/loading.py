@@ -106,7 +106,10 @@ def load(
         _refuse_tokenizer(file.metadata)
         found = pooling_of(file)
         if embeddings is False and ends_hidden(definition.graph):
-            raise UsageError(f"architecture {definition.info.architecture!r} embeds texts; it cannot generate any")
+            raise UsageError(
+                f"architecture {definition.info.architecture!r} embeds texts and cannot generate any; use `zinc embed`,"
+                " or Model.embed without embeddings=False"
+            )
         if embeddings or (embeddings is None and (found is not None or ends_hidden(definition.graph))):
             definition = hidden_states(definition)
             options, wanted = embedding_options(options, definition, n_batch), wanted or found or Pooling.LAST

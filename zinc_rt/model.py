@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -77,7 +77,7 @@ class Model:
         if pooling is None:
             self._slot = engine.open_sequence()
         else:
-            self.embedder = Embedder(engine, tokenizer, self.info.n_embd, pooling)
+            self.embedder = Embedder(engine, tokenizer, self.info.n_embd, pooling, definition.projections)
         self._resident: list[int] = []  # the tokens whose keys and values the slot holds
         self._busy = False
         self._closed = False
@@ -172,6 +172,8 @@ class Model:
             raise UsageError("the model is loaded to generate; load it with embeddings=True to embed texts")
         if isinstance(texts, str):
             raise UsageError("texts is one str; give a list of them")
+        if not isinstance(texts, Iterable) or isinstance(texts, bytes | Mapping):
+            raise UsageError(f"texts is {show(texts)}; give a list of texts or of lists of token ids")
         true_or_false("normalize", normalize)
         with _Turn(self), self._lock:
             self._check_running()
@@ -374,7 +376,10 @@ class Model:
     def cached_tokens(self, prompt: Sequence[int]) -> int:
         """How many of a prompt's first tokens need not be computed, as the last call's keys and values are still there;
         all but its last token at most. A model with recurrent layers goes on at a checkpoint.
+
+        Raises `UsageError` for models loaded to embed.
         """
+        self._check_generates()
         shared = 0
         for old, new in zip(self._resident, prompt[:-1], strict=False):
             if old != new:

@@ -2,8 +2,8 @@
 
 Where LLVM has several spellings, this is the one of the disassembler of LLVM 19 for gfx1201: vector registers without
 halves in VOP3 (the halves stand in op_sel), and in the short formats with .h for the upper half, which LLVM writes only
-when it is asked for real 16-bit registers. For gfx11 both halves are marked there, as newer versions do. Branch targets
-are a distance in words, and hardware registers have the names of gfx12.
+when it is asked for real 16-bit registers. For gfx11 both halves are marked, in VOP3 as well, and no op_sel is written,
+as newer versions do. Branch targets are a distance in words, and hardware registers have the names of gfx12.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def text(instruction: Instruction, gfx: int = 12) -> str:
     name, suffix = instruction.name, ""
     signs = instruction.format is not Format.VOP3P or instruction.name.startswith("v_fma_mix")
     marks = ("", ".h") if instruction.format in _SHORT else ("", "")
-    if instruction.name == "v_mov_b16" or (gfx == 11 and instruction.format in _SHORT):
+    halves_named = gfx == 11 and instruction.format in {*_SHORT, Format.VOP3}
+    if instruction.name == "v_mov_b16" or halves_named:
         marks = (".l", ".h")
     operands = [operand(o, marks, signs=signs) for o in (*instruction.dst, *instruction.src)]
     if instruction.name.startswith("v_cmpx"):
@@ -41,7 +42,7 @@ def text(instruction: Instruction, gfx: int = 12) -> str:
         operands[1] = message(instruction.src[0].value)
     if instruction.name.startswith("v_"):
         name += _suffix(instruction, gfx)
-        suffix = _modifiers(instruction)
+        suffix = _modifiers(instruction, op_sel=not halves_named)
     return " ".join(part for part in (name, ", ".join(operands) + suffix) if part)
 
 
@@ -107,7 +108,8 @@ def _suffix(i: Instruction, gfx: int) -> str:
     return f"_e64{moved}" if both or moved else ""
 
 
-def _modifiers(i: Instruction) -> str:
+def _modifiers(i: Instruction, *, op_sel: bool) -> str:
+    """What stands behind the operands; op_sel: write which halves of registers are meant."""
     m = i.modifiers
     parts: list[str] = []
     if i.format is Format.VOP3P:
@@ -119,7 +121,7 @@ def _modifiers(i: Instruction) -> str:
         parts.append(f"byte_sel:{m['op_sel'] >> 1 | (m['op_sel'] & 1) << 1}")
     elif m.get("op_sel") and i.name == "v_fmac_f16":
         parts.append(f"op_sel:[{m['op_sel'] & 1},{m['op_sel'] >> 1 & 1},0,{m['op_sel'] >> 3}]")
-    elif m.get("op_sel"):
+    elif m.get("op_sel") and (op_sel or "permlane" in i.name):
         n = 2 if "permlane" in i.name else len(i.src)
         bits = [m["op_sel"] >> b & 1 for b in range(n)]
         bits += [] if "permlane" in i.name else [m["op_sel"] >> 3]

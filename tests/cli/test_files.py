@@ -8,6 +8,8 @@ import pytest
 
 import zinc_rt
 from tests.cli.tiny import N_EMBD, SPECIALS
+from tests.models.families import CASES
+from tests.models.families.build import write_case
 from zinc_rt.backends.cpu.cores import default_threads
 from zinc_rt.cli import machine
 from zinc_rt.engine import Device, DeviceReport
@@ -60,6 +62,30 @@ def test_show_json(zinc, tiny):
     assert tree["tensors"][0]["shape"] == [261, N_EMBD]
     assert len(tree["metadata"]["tokenizer.ggml.tokens"]) == 261
     assert "tensors" not in json.loads(zinc("show", tiny, "--json").out)
+
+
+def test_show_says_what_running_takes(zinc, tmp_path):
+    """A token reads its chosen experts and all other matrices; convolutions keep their last positions."""
+    case = CASES["lfm2moe"]
+    made = write_case(tmp_path / "m.gguf", case)
+    keys, every = case.keys, {name: 4 * values.size for name, values in made.tensors.items()}
+    chosen, n_experts = keys["expert_used_count"], keys["expert_count"]
+    read = sum(
+        size * chosen // n_experts if "_exps." in name else size
+        for name, size in every.items()
+        if made.tensors[name].ndim > 1 and "conv.weight" not in name
+    )
+    kv_heads = keys["attention.head_count_kv"]
+    head = keys["embedding_length"] // keys["attention.head_count"]
+    needs = json.loads(zinc("show", made.path, "--json").out)["needs"]
+    assert needs == {
+        "step": read,
+        "position": sum(2 * 2 * n * head for n in kv_heads),
+        "sequence": kv_heads.count(0) * (keys["shortconv.l_cache"] - 1) * keys["embedding_length"] * 4,
+    }
+    out = zinc("show", made.path).out
+    assert re.search(r"^weights read +[\d.]+ MiB a token$", out, re.MULTILINE)
+    assert re.search(r"^recurrent state +[\d.]+ KiB a sequence$", out, re.MULTILINE)
 
 
 def test_show_works_for_what_cannot_run(zinc, foreign, tmp_path):

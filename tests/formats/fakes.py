@@ -19,7 +19,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from zinc_rt.formats.table import FORMATS, Format, Kind, Scale
+from zinc_rt.formats.kinds import Kind, Scale
+from zinc_rt.formats.record import Format
+from zinc_rt.formats.table import FORMATS
 
 NAME = "Q4_0_4_4"
 UNKNOWN = {
@@ -127,7 +129,7 @@ def same() -> dict[str, bool]:
         return net.case([Step(3, {"x": x, "ids": np.array([5, 0, 36])})])
 
     first = expected(case(old, raw))
-    for isa in LEVELS:
+    for isa in dict.fromkeys((LEVELS[0], LEVELS[-1])):
         got = outputs(native(isa, 2), case(fake, moved))
         out[isa] = all((a[name] == b[name]).all() for a, b in zip(got, first, strict=True) for name in b)
     acts = quantize_activations(x[:1])

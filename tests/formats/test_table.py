@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from tests.formats import grids as written
-from zinc_rt.formats import table
-from zinc_rt.formats.table import FORMATS, Format, Kind, Scale, Signs
+from zinc_rt.formats import grids, table
+from zinc_rt.formats.kinds import Kind, Scale, Signs
+from zinc_rt.formats.record import Format
+from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf import SUPPORTED, GGMLType
 from zinc_rt.ir.dtype import DType
 from zinc_rt.kernels.cpu import layout
@@ -77,7 +79,7 @@ def test_integers_fit_the_contract(f: Format) -> None:
 
 def test_the_tables_of_vectors_are_those_of_the_package() -> None:
     assert (ROOT / "zinc_rt/formats/grids.py").read_text(encoding="utf-8") == written.module()
-    for name, packed in table.grids.PACKED.items():
+    for name, packed in grids.PACKED.items():
         theirs = gguf.quants._type_traits[gguf.GGMLQuantizationType[name]]
         theirs.init_grid()
         sizes = np.array(packed.words(), "<u4").view(np.uint8).reshape(packed.entries, packed.width)

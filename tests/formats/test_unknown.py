@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 import zinc_rt
-from tests.formats.fakes import KNOWN, NAME, UNKNOWN
-from zinc_rt.formats.table import FORMATS, Format, Kind, Scale
+from tests.formats.fakes import NAME, UNKNOWN
+from zinc_rt.formats.kinds import Kind, Scale
+from zinc_rt.formats.record import Format
+from zinc_rt.formats.table import FORMATS
 from zinc_rt.lang.diagnostics import KernelError
 from zinc_rt.lang.frontend import Spec, emit_module
 from zinc_rt.lang.target import TARGETS
@@ -48,7 +50,7 @@ def test_every_tier_refuses_by_name(record: str, what: str) -> None:
             assert f"(in kernel {kernel.removesuffix('_rows')})" in message
 
 
-@pytest.mark.parametrize("record", KNOWN)
+@pytest.mark.parametrize("record", ["scale behind", pytest.param("as Q4_0", marks=pytest.mark.slow)])
 def test_a_format_of_known_kinds_is_one_record(record: str) -> None:
     """Q4_0 under another name, and with its parts elsewhere, has Q4_0's bits everywhere."""
     same = run("same", record)

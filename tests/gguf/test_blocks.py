@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from zinc_rt.formats.table import FORMATS, Scale
+from zinc_rt.formats.kinds import Scale
+from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf import SUPPORTED, GGMLType, UnsupportedTensorType, blocks
 from zinc_rt.gguf.errors import InvalidBlocks, InvalidTensor
 

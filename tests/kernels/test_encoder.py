@@ -72,3 +72,75 @@ def test_gpu() -> None:
     with amd_backend() as (backend, _):
         for n in WIDTHS:
             check_gpu(backend, layer_norm(n), wanted(n))
+
+
+HEADS, KV_HEADS, DIM, N_CTX = 4, 2, 16, 304
+
+
+@cache
+def both_ways(reach: int | None) -> Case:
+    """Two sequences in a step, whose rows see what lies behind them; reach: so far at the most, both ways."""
+    rng = np.random.default_rng(1)
+    net = Net(308, n_ctx=N_CTX, n_slots=2, n_pages=40)
+    q, k, v = net.rows("q", HEADS * DIM), net.rows("k", KV_HEADS * DIM), net.rows("v", KV_HEADS * DIM)
+    positions, slots, pages = net.where()
+    last, caches = net.indices("last_positions", "n_rows"), net.caches(KV_HEADS, DIM)
+    net.node(Op.KV_WRITE, [k, v, positions, slots, pages], caches, n_kv_heads=KV_HEADS, head_dim=DIM)
+    own, attrs = ([], {"whole": True}) if reach is None else ([positions], {"reach": reach})
+    net.node(
+        Op.FLASH_ATTN, [q, *caches, last, slots, pages, *own], [net.out("y", HEADS * DIM)],
+        scale=0.25, n_heads=HEADS, n_kv_heads=KV_HEADS, head_dim=DIM, **attrs,
+    )  # fmt: skip
+    table = rng.permutation(40)[: 2 * 19].reshape(2, 19)
+    steps = []
+    for lengths in ((303, 5), (1, 1), (17, 40)):
+        n = sum(lengths)
+        where = {
+            "positions": np.concatenate([np.arange(m) for m in lengths]), "slots": np.repeat([0, 1], lengths),
+            "page_table": table, "last_positions": np.repeat([m - 1 for m in lengths], lengths),
+        }  # fmt: skip
+        widths = (("q", HEADS), ("k", KV_HEADS), ("v", KV_HEADS))
+        acts = {name: rng.standard_normal((n, w * DIM)).astype(np.float32) for name, w in widths}
+        steps.append(Step(n, {**acts, **where}))
+    return net.case(steps)
+
+
+@cache
+def seen_both_ways(reach: int | None) -> Outputs:
+    return expected(both_ways(reach))
+
+
+@pytest.mark.parametrize("reach", [None, 1, 20, 260])
+def test_rows_see_what_lies_behind_them(reach: int | None) -> None:
+    """The reference against float64 formulas over float16 keys and values; a reach one farther is noticed."""
+    case = both_ways(reach)
+    for step, got in zip(case.steps, seen_both_ways(reach), strict=True):
+        n, slots, at = step.n_rows, np.asarray(step.inputs["slots"]), np.asarray(step.inputs["positions"])
+        q, k, v = (np.float64(step.inputs[name]).reshape(n, -1, DIM) for name in "qkv")
+        k, v = (np.repeat(np.float64(np.float16(x)), HEADS // KV_HEADS, axis=1) for x in (k, v))
+
+        def formula(far: int | None, q=q, k=k, v=v, slots=slots, at=at) -> np.ndarray:
+            hidden = slots[:, None] != slots
+            if far is not None:
+                hidden = hidden | (np.abs(at[:, None] - at) > far)
+            scores = np.where(hidden, -np.inf, np.einsum("ihd,jhd->hij", q, k) * 0.25)
+            p = np.exp(scores - scores.max(-1, keepdims=True))
+            return np.einsum("hij,jhd->ihd", p / p.sum(-1, keepdims=True), v)
+
+        y = got["y"].view(np.float32)[:n].reshape(n, HEADS, DIM)
+        assert np.abs(y - formula(reach)).max() < 2e-5
+        if reach is not None and n > 2 * reach + 40:
+            assert np.abs(y - formula(reach + 1)).max() > 1e-3
+
+
+@pytest.mark.parametrize("isa", LEVELS)
+@pytest.mark.parametrize("reach", [None, 1, 20, 260])
+def test_both_ways_on_the_cpu(reach: int | None, isa: str) -> None:
+    for threads in (1, 2):
+        check(both_ways(reach), seen_both_ways(reach), isa, threads)
+
+
+def test_both_ways_on_the_gpu() -> None:
+    with amd_backend() as (backend, _):
+        for reach in (None, 20, 260):
+            check_gpu(backend, both_ways(reach), seen_both_ways(reach))

@@ -193,7 +193,7 @@ def test_float32_keys_are_taken_as_they_are() -> None:
 # Windows, soft caps, values of another width.
 
 
-@pytest.mark.parametrize("window", [1, 2, 31, 255, 256, 257, 300])
+@pytest.mark.parametrize("window", [1, 2, 31, 256, *(pytest.param(n, marks=pytest.mark.slow) for n in (255, 257, 300))])
 def test_windows(window: int) -> None:
     """At, before and behind the splits' edges; rows of a batch begin at different splits."""
     rng = np.random.default_rng(window)
@@ -231,7 +231,7 @@ def formula(q: np.ndarray, k: np.ndarray, v: np.ndarray, at: int, scale: float, 
     return p / (p.sum() + np.exp(sink - top)) @ v[seen].astype(np.float64)
 
 
-@pytest.mark.parametrize("window", [5, 256, 300])
+@pytest.mark.parametrize("window", [5, 255, 256, 257, 300])
 def test_windows_caps_and_sinks_against_float64(window: int) -> None:
     """And a window one wider, another cap, a sink less are seen to differ."""
     rng = np.random.default_rng(window + 1)

@@ -12,15 +12,8 @@ from tests.helpers import random_tokens
 from tests.models.families.build import N_VOCAB, write_case
 from tests.models.families.common import Net
 from tests.models.families.embedders import EMBEDDERS, vector
-from zinc_rt.gguf import GGUFFile
-from zinc_rt.models import define
-from zinc_rt.models.errors import ModelError
-
-WAITING = {
-    "gemma-embedding",
-    "gemma-embedding-dense",
-}
-"""Embedders that are refused so far."""
+from zinc_rt.engine import ContextFull
+from zinc_rt.errors import UsageError
 
 
 @pytest.mark.parametrize("name", EMBEDDERS)
@@ -37,18 +30,7 @@ def test_the_formulas_notice(name: str, tmp_path: Path) -> None:
         assert not net.unasked(), what
 
 
-@pytest.mark.parametrize("name", sorted(WAITING))
-def test_what_waits_is_refused(name: str, tmp_path: Path) -> None:
-    """When this fails, the package has learnt the embedder: compare its vectors, and take its name off the list."""
-    made = write_case(tmp_path / "model.gguf", EMBEDDERS[name])
-    with GGUFFile.open(made.path) as file, pytest.raises(ModelError):
-        define(file)
-
-
-RUNNING = sorted(set(EMBEDDERS) - WAITING)
-
-
-@pytest.mark.parametrize("name", RUNNING)
+@pytest.mark.parametrize("name", EMBEDDERS)
 def test_vectors(name: str, tmp_path: Path) -> None:
     """Near the formulas' vector, equal on the CPU, alone or beside other texts."""
     made = write_case(tmp_path / "model.gguf", EMBEDDERS[name])
@@ -62,9 +44,22 @@ def test_vectors(name: str, tmp_path: Path) -> None:
         assert (np.concatenate([model.embed([tokens]) for tokens in texts]) == got).all()
 
 
-@pytest.mark.parametrize("name", ["bert-mean", "nomic-bert"])
+@pytest.mark.parametrize("name", ["bert-mean", "nomic-bert", "gemma-embedding"])
 def test_the_emulated_gpu(name: str, tmp_path: Path) -> None:
     made = write_case(tmp_path / "model.gguf", EMBEDDERS[name])
     texts = [random_tokens(5, 9, N_VOCAB - 2), random_tokens(6, 3, N_VOCAB - 2)]
     with zinc_rt.load(made.path, device="cpu") as model, zinc_rt.load(made.path, device="emu") as gpu:
         assert (gpu.embed(texts) == model.embed(texts)).all()
+
+
+def test_a_text_or_a_context_beyond_the_learned_positions(tmp_path: Path) -> None:
+    made = write_case(tmp_path / "model.gguf", EMBEDDERS["bert-mean"])
+    with pytest.raises(UsageError, match=r"the model has learned 64 positions; give a context \(n_ctx, -c\) of 64"):
+        zinc_rt.load(made.path, device="cpu", kernels="reference", n_ctx=65)
+    with zinc_rt.load(made.path, device="cpu", kernels="reference", n_batch=8) as model:
+        with pytest.raises(ContextFull, match=r"a step holds 8; .* larger batch \(n_batch, -b\)"):
+            model.embed([[1] * 9])
+        with pytest.raises(ContextFull, match=r"text 1 has 65 tokens"):
+            model.embed([[1], [1] * 65])
+    with pytest.raises(UsageError, match=r"cannot generate any; use `zinc embed`"):
+        zinc_rt.load(made.path, embeddings=False)

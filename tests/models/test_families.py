@@ -1,7 +1,4 @@
-"""Every family against float64 formulas written without the package, and its backends against one another.
-
-`WAITING` names what the package does not run yet; whoever builds one of them takes it off the list.
-"""
+"""Every family against float64 formulas written without the package, and its backends against one another."""
 
 from __future__ import annotations
 
@@ -22,22 +19,8 @@ from tests.models.test_logits import quietest_row
 from tests.models.truth import error
 from zinc_rt.backends.select import Kernels
 from zinc_rt.engine import Device, Engine, Rows
-from zinc_rt.formats.table import FORMATS
-from zinc_rt.gguf import GGMLType, GGUFFile
-from zinc_rt.models import define
-from zinc_rt.models.errors import ModelError
+from zinc_rt.gguf import GGMLType
 
-WAITING: set[str] = set()
-"""Cases that are refused so far."""
-
-MIXED_WAITING: set[str] = set()
-"""Mixtures of formats that do not run so far."""
-
-GPU_WAITING: set[str] = set()
-"""Cases that the GPU does not take so far, of those that the CPU does."""
-
-RUNNING = sorted(set(CASES) - WAITING)
-ON_GPU = sorted(set(RUNNING) - GPU_WAITING)
 # The emulator takes seconds for a model: by default one of each kind of layer, the others with the slow tests.
 GPU_SOON = {"qwen35moe", "gpt-oss", "gemma4-experts"}
 
@@ -90,14 +73,7 @@ def test_the_formulas_notice(name: str, folder: Path) -> None:
         assert not net.unasked(), what
 
 
-@pytest.mark.parametrize("name", sorted(WAITING))
-def test_what_waits_is_refused(name: str, folder: Path) -> None:
-    """When this fails, the package has learnt the case: take its name off the list."""
-    with GGUFFile.open(made(folder, name).path) as file, pytest.raises(ModelError):
-        define(file)
-
-
-@pytest.mark.parametrize("name", RUNNING)
+@pytest.mark.parametrize("name", CASES)
 def test_logits(name: str, folder: Path) -> None:
     case = made(folder, name)
     got, want = reference(case.path, tuple(text_of(case))), Net(case).logits(text_of(case))
@@ -123,18 +99,7 @@ def mixed_model(name: str, tmp_path: Path) -> Made:
     return made
 
 
-def runs_mixed(name: str) -> bool:
-    weights, others = MIXED[name]
-    family = "qwen3moe" if name.startswith("wide") else name
-    return family in RUNNING and {weights, *others.values()} <= set(FORMATS)
-
-
-def test_mixtures_that_wait() -> None:
-    """When this fails, the package has learnt a mixture's family and formats: take its name off the list."""
-    assert {name for name in MIXED if not runs_mixed(name)} == MIXED_WAITING
-
-
-@pytest.mark.parametrize("name", [name for name in MIXED if runs_mixed(name)])
+@pytest.mark.parametrize("name", MIXED)
 def test_mixed_formats(name: str, tmp_path: Path) -> None:
     mixed = mixed_model(name, tmp_path)
     tokens = text_of(mixed)
@@ -144,7 +109,7 @@ def test_mixed_formats(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in MIXED if runs_mixed(name)])
+@pytest.mark.parametrize("name", MIXED)
 def test_mixed_formats_on_the_cpu(name: str, tmp_path: Path) -> None:
     path, tokens = mixed_model(name, tmp_path).path, random_tokens(5, 12, N_VOCAB - 2)
     want = bits(logits_of(path, tokens, kernels="reference"))
@@ -157,7 +122,7 @@ def long_logits(made: Made, chunk: int, kernels: Kernels = "native") -> np.ndarr
         return run_tokens(engine, engine.open_sequence(), LONG_TEXT, chunk)
 
 
-@pytest.mark.parametrize("name", [name for name in LONG if name in RUNNING])
+@pytest.mark.parametrize("name", LONG)
 def test_a_long_text(name: str, folder: Path) -> None:
     """More than 256 positions: some parts of the past are cut off by a window wholly, others in the middle."""
     case = made(folder, name)
@@ -167,13 +132,13 @@ def test_a_long_text(name: str, folder: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", RUNNING)
+@pytest.mark.parametrize("name", CASES)
 def test_a_long_text_with_the_references_kernels(name: str, folder: Path) -> None:
     case = made(folder, name)
     np.testing.assert_array_equal(bits(long_logits(case, 280, "reference")), bits(long_logits(case, 140)))
 
 
-@pytest.mark.parametrize("name", RUNNING)
+@pytest.mark.parametrize("name", CASES)
 def test_quantised_logits(name: str, folder: Path) -> None:
     case = made(folder, name, T.Q8_0)
     tokens = text_of(case)
@@ -182,7 +147,7 @@ def test_quantised_logits(name: str, folder: Path) -> None:
     assert quietest_row(got, want) < ROW
 
 
-@pytest.mark.parametrize("name", RUNNING)
+@pytest.mark.parametrize("name", CASES)
 def test_pieces_of_a_text(name: str, folder: Path) -> None:
     """The reference's bits do not depend on how a text is cut into steps."""
     case = made(folder, name)
@@ -193,7 +158,21 @@ def test_pieces_of_a_text(name: str, folder: Path) -> None:
             np.testing.assert_array_equal(bits(got), bits(reference(case.path, tuple(tokens))))
 
 
-@pytest.mark.parametrize("name", RUNNING)
+@pytest.mark.parametrize("name", CASES)
+def test_steps_without_rows_or_without_logits(name: str, folder: Path) -> None:
+    """They change nothing: the text goes on with the same bits."""
+    case = made(folder, name)
+    tokens = text_of(case)[:8]
+    with engine_for(case.path, n_batch=8, kernels="reference", n_ctx=512) as engine:
+        slot, (lowered, *_) = engine.open_sequence(), engine._loaded()
+        assert engine.step([Rows(slot, 0, tokens[:4])]).logits.shape == (0, N_VOCAB)
+        lowered.counts[:] = 0, 0
+        engine._backend.submit_and_wait(lowered)
+        got = engine.step([Rows(slot, 4, tokens[4:], wanted=range(4))]).logits
+    np.testing.assert_array_equal(bits(got), bits(reference(case.path, tuple(text_of(case))))[4:8])
+
+
+@pytest.mark.parametrize("name", CASES)
 def test_cpu(name: str, folder: Path) -> None:
     """The CPU's kernels give the reference's bits: in pieces, at once, beside another text, in a slot used before."""
     case = made(folder, name)
@@ -220,7 +199,8 @@ def beside_another(engine: Engine, tokens: list[int]) -> np.ndarray:
     return np.concatenate(out)
 
 
-@pytest.mark.parametrize("name", [n if n in GPU_SOON else pytest.param(n, marks=pytest.mark.slow) for n in ON_GPU])
+@pytest.mark.parametrize("name", [n if n in GPU_SOON else pytest.param(n, marks=pytest.mark.slow) for n in CASES])
+@pytest.mark.usefixtures("patience")
 def test_gpu(name: str, folder: Path) -> None:
     """The emulated GPU gives the reference's bits: a prompt, then single rows."""
     case = made(folder, name)

@@ -1,10 +1,7 @@
 """The formulas of every family, and the package, against llama.cpp: log-probabilities of all tokens.
 
 llama.cpp comes with the package `xllamacpp`. It runs in a process of its own, in the Python that ZINC_LLAMACPP_PYTHON
-names, or in this one:
-
-    python -m venv judge && judge/bin/pip install xllamacpp
-    ZINC_LLAMACPP_PYTHON=judge/bin/python python -m pytest -m slow tests/models/test_llamacpp.py
+names, or in this one. CONTRIBUTING.md says how to install and run it.
 
 Compared with version 2026.10.11549 of it (llama.cpp b11549).
 """
@@ -28,7 +25,6 @@ from tests.models.families import CASES, JUDGED, judge
 from tests.models.families.build import N_VOCAB, Case, write_case
 from tests.models.families.common import Net
 from tests.models.families.embedders import EMBEDDERS, FIRST, LAST, MEAN, vector
-from tests.models.test_families import WAITING
 
 PYTHON_ENV = "ZINC_LLAMACPP_PYTHON"
 LENGTHS = (1, 2, 5, 9)
@@ -92,7 +88,7 @@ def test_formulas(name: str, tmp_path: Path) -> None:
         assert np.median(np.abs(mine - want).max(axis=1)) < EXACT
 
 
-@pytest.mark.parametrize("name", sorted((set(CASES) & set(JUDGED)) - WAITING))
+@pytest.mark.parametrize("name", sorted(set(CASES) & set(JUDGED)))
 def test_the_package(name: str, tmp_path: Path) -> None:
     """The package keeps float16 in its cache: one key or value in thousands is off by 5e-4 of itself."""
     path, net, tokens, ends, want = judged(tmp_path, CASES, name)

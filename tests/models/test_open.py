@@ -48,6 +48,7 @@ def written(path: Path, kind: GGMLType = T.F32, **changed: object) -> dict[str, 
     """Write the file; its tensors as float64."""
     rng, writer = np.random.default_rng(8), GGUFWriter(path)
     writer.add("general.architecture", "sandwich")
+    writer.add("tokenizer.ggml.model", "llama")
     numbers = {
         "block_count": len(KINDS), "embedding_length": N_EMBD, "context_length": 512, "feed_forward_length": N_FF,
         "attention.head_count": N_HEADS,
@@ -206,7 +207,7 @@ def test_the_whole_package_takes_it(tmp_path: Path) -> None:
     written(tmp_path / "m.gguf")
     with GGUFFile.open(tmp_path / "m.gguf") as file:
         definition, summary = models.define(file), summarize(file)
-    assert summary.runs
+    assert (summary.runs, summary.reason) == (True, "")
     assert isinstance(definition.info, sandwich.SandwichInfo)
     (state,) = definition.states
     assert (state.name, state.kind, state.layers) == ("kv", models.StateKind.PAGES, (0, 1, 2, 3, 4))

@@ -1,7 +1,7 @@
 """llama.cpp's own tokenizer as a judge: the wheel `xllamacpp` serves a tiny model with the vocabulary to ask about.
 
-The wheel is not among the test dependencies. With it installed, `python -m pytest -m slow tests/text` uses it, and
-`python -m tests.text.llamacpp_judge` writes `pretokenizers.json`, what it gives for a smaller set of texts.
+CONTRIBUTING.md says how to run the tests that use it. `python -m tests.text.llamacpp_judge` writes
+`pretokenizers.json`, what it gives for a smaller set of texts.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -57,3 +58,24 @@ def test_a_vocabulary_without_cases_and_an_empty_folder(folder: Path, tmp_path: 
     assert read_cases(folder / "ggml-vocab-qwen2.gguf") == []
     (tmp_path / "empty").mkdir()
     assert main(str(tmp_path / "empty")) == 1
+
+
+FOLDER_ENV = "ZINC_LLAMACPP_VOCABS"
+"""Names llama.cpp's folder `models`, where its `ggml-vocab-*.gguf` files are."""
+
+WITHOUT_CASES = {"aquila", "baichuan", "gpt-neox", "nomic-bert-moe"}
+"""Vocabularies beside which llama.cpp has no texts: only that their tokenizers can be made is seen."""
+
+NOT_SUPPORTED: dict[str, str] = {}
+"""Vocabularies that have no tokenizer here, by name, and why."""
+
+
+@pytest.mark.slow
+def test_every_vocabulary_of_llamacpp() -> None:
+    if FOLDER_ENV not in os.environ:
+        pytest.skip(f"{FOLDER_ENV} names no folder of ggml-vocab-*.gguf files")
+    results = {r.name: r for r in map(check, sorted(Path(os.environ[FOLDER_ENV]).glob("ggml-vocab-*.gguf")))}
+    assert results
+    assert {name for name, r in results.items() if r.unsupported} == NOT_SUPPORTED.keys() & results.keys()
+    assert {name for name, r in results.items() if not r.cases} == WITHOUT_CASES & results.keys()
+    assert {name: r.different for name, r in results.items() if r.different} == {}

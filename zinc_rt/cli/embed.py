@@ -62,6 +62,18 @@ Similarity = Annotated[
         show_default=False,
     ),
 ]
+BatchSize = Annotated[
+    int | None,
+    typer.Option(
+        "-b",
+        "--batch-size",
+        metavar="N",
+        help="Tokens computed at once, of several texts; the vectors do not depend on it. Default: 512, or the"
+        " context for models whose tokens see the whole text.",
+        rich_help_panel=o.MODEL,
+        show_default=False,
+    ),
+]
 _AT_ONCE = 256
 """Texts between two looks at the progress bar and at Ctrl-C."""
 
@@ -77,7 +89,7 @@ def embed(
     model: o.ModelFile = None,
     ctx_size: o.CtxSize = None,
     threads: o.Threads = None,
-    batch_size: o.BatchSize = None,
+    batch_size: BatchSize = None,
     device: o.DeviceName = None,
     gpu_layers: o.GpuLayers = None,
     kernels: o.KernelSet = None,
@@ -133,5 +145,6 @@ def embed(
             rows = np.concatenate(vectors).astype(np.float64)
             for line in rows @ rows.T:
                 write(" ".join(f"{x:7.4f}" for x in line) + "\n")
-    say(f"{len(given)} texts, {vectors[0].shape[1]} elements each, in {seconds:.1f} s", style="dim")
+    counted = f"{len(given)} {'text' if len(given) == 1 else 'texts'}"
+    say(f"{counted}, {vectors[0].shape[1]} elements each, in {seconds:.1f} s", style="dim")
     return 0

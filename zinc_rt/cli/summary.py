@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from zinc_rt.checks import printable
 from zinc_rt.errors import ZincError
 from zinc_rt.gguf import GGMLType, GGUFError, GGUFFile, TensorInfo
+from zinc_rt.ir.ops import product_bytes
 from zinc_rt.mem.plan import format_bytes
-from zinc_rt.models import define
+from zinc_rt.models import ModelDefinition, define
 from zinc_rt.text.kinds import read_kind
 
 # Rows of the summary that are one metadata key, below the architecture's name or as they are.
@@ -49,8 +50,43 @@ class TypeShare:
 
 
 @dataclass(frozen=True)
+class Needs:
+    """What running a model takes, in bytes.
+
+    step: of the matrices that one token reads; of experts, those that it chooses. position: of keys and values in all
+    layers. sequence: of recurrent layers, whatever the length.
+    """
+
+    step: int
+    position: int
+    sequence: int
+
+    @classmethod
+    def of(cls, definition: ModelDefinition) -> Self:
+        """The needs of a model."""
+        states = definition.states
+        return cls(
+            product_bytes(definition.graph),
+            sum(state.position_bytes for state in states),
+            sum(state.sequence_bytes for state in states),
+        )
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Name and value of what is needed, for a table."""
+        sizes = (
+            ("weights read", self.step, "a token"),
+            ("KV cache", self.position, "a position"),
+            ("recurrent state", self.sequence, "a sequence"),
+        )
+        return [(name, f"{format_bytes(size)} {each}") for name, size, each in sizes if size]
+
+
+@dataclass(frozen=True)
 class Summary:
-    """The figures of `zinc show`. `runs` says whether this version can run the file, `reason` why not."""
+    """The figures of `zinc show`.
+
+    runs: whether this version can run the file. reason: why not. needs: what it takes, None where it cannot.
+    """
 
     path: str
     gguf_version: int
@@ -58,6 +94,7 @@ class Summary:
     architecture: str | None
     runs: bool
     reason: str
+    needs: Needs | None
     file_bytes: int
     parts: int
     parameters: int
@@ -90,6 +127,7 @@ class Summary:
             ("runs here", "yes" if self.runs else f"no: {self.reason}"),
             ("parameters", size),
             *(("" if i else "formats", str(share)) for i, share in enumerate(self.types)),
+            *(self.needs.rows() if self.needs else ()),
             *((name, str(value)) for name, value in self.figures.items()),
             ("tokenizer", kind if self.tokenizer else None),
             ("vocabulary", f"{self.vocabulary} tokens" if self.vocabulary is not None else None),
@@ -105,7 +143,7 @@ def summarize(file: GGUFFile) -> Summary:
     for tensor in file.tensors.values():
         by_type.setdefault(tensor.type, []).append(tensor)
     shares = sorted(map(_share, by_type.values()), key=lambda s: -s.bytes)
-    reason = _why_not(file)
+    needs, reason = _needs_or_why_not(file)
     return Summary(
         path=str(file.path),
         gguf_version=file.version,
@@ -113,6 +151,7 @@ def summarize(file: GGUFFile) -> Summary:
         architecture=arch,
         runs=not reason,
         reason=reason,
+        needs=needs,
         file_bytes=file.file_size,
         parts=file.n_parts,
         parameters=sum(s.parameters for s in shares),
@@ -133,15 +172,18 @@ def _share(tensors: list[TensorInfo]) -> TypeShare:
     return TypeShare(kind.name, len(tensors), n_elements, sum(t.nbytes for t in tensors), kind.supported)
 
 
-def _why_not(file: GGUFFile) -> str:
-    """Why this version cannot run the file; empty when it can."""
+def _needs_or_why_not(file: GGUFFile) -> tuple[Needs | None, str]:
+    """What this version needs to run the file, or why it cannot."""
+    from zinc_rt.embedding import pooling_of  # brings the engine in
+
     try:
-        define(file)
+        definition = define(file)
+        pooling_of(file)
         read_kind(file.metadata)
     except ZincError as error:
         reason = error.problem if isinstance(error, GGUFError) else str(error)
-        return f"{reason}; {error.advice}" if error.advice else reason
-    return ""
+        return None, f"{reason}; {error.advice}" if error.advice else reason
+    return Needs.of(definition), ""
 
 
 def _figures(file: GGUFFile, arch: str | None) -> dict[str, Any]:

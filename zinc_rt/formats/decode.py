@@ -8,7 +8,8 @@ its own (tiles, lanes that share bytes) takes at least places and bit patterns f
 from __future__ import annotations
 
 from zinc_rt.formats.decode_grids import grid_words
-from zinc_rt.formats.table import CODEBOOK, CODED_KINDS, FORMATS, NIBBLE_KINDS, Kind
+from zinc_rt.formats.kinds import CODEBOOK, CODED_KINDS, NIBBLE_KINDS, Kind
+from zinc_rt.formats.table import FORMATS
 from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import bitcast, cast, load, lookup16, static_assert
 from zinc_rt.lang.types import f16, f32, i8, i32, ptr, u8, u16, u32, vec

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from zinc_rt.formats.table import FORMATS, Scale, Signs
+from zinc_rt.formats.kinds import Scale, Signs
+from zinc_rt.formats.table import FORMATS
 from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import cast, gather, load, popcount, static_assert, table
 from zinc_rt.lang.types import ptr, u8, u32

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zinc_rt.formats.decode import format_of, half
 from zinc_rt.formats.decode_grids import odd_bits
-from zinc_rt.formats.table import ODD_SCALES, WITH_MINIMA, Scale
+from zinc_rt.formats.kinds import ODD_SCALES, WITH_MINIMA, Scale
 from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import bitcast, cast, lanes, load, select, static_assert
 from zinc_rt.lang.types import f16, f32, i8, i32, ptr, u8, u16, u32, vec

@@ -7,7 +7,9 @@ from typing import Final
 import numpy as np
 
 from zinc_rt.formats.errors import UnknownFormat
-from zinc_rt.formats.table import FORMATS, Format, Kind
+from zinc_rt.formats.kinds import Kind
+from zinc_rt.formats.record import Format
+from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf.types import GGMLType
 from zinc_rt.gguf.unpack import F32, U8, check_raw, unpack
 

@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 
 from zinc_rt.formats import grids
 from zinc_rt.formats.errors import UnknownFormat
-from zinc_rt.formats.table import Format, Grid, Scale, Signs
+from zinc_rt.formats.kinds import Scale, Signs
+from zinc_rt.formats.record import Format, Grid
 from zinc_rt.numerics import GROUP
 
 U8 = NDArray[np.uint8]

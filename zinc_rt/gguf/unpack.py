@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zinc_rt.formats.errors import UnknownFormat
-from zinc_rt.formats.table import CODEBOOK, FORMATS, ODD_SCALES, Format, Kind, Scale
+from zinc_rt.formats.kinds import CODEBOOK, ODD_SCALES, Kind, Scale
+from zinc_rt.formats.record import Format
+from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf import grids
 from zinc_rt.gguf.errors import InvalidBlocks
 from zinc_rt.gguf.types import GGMLType, unsupported

@@ -12,6 +12,7 @@ heads.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -139,7 +140,7 @@ class OpDefinition(NamedTuple):
 
     signature: None for one that takes any buffers. reference: the NumPy kernel, which every backend has to equal.
     operations: arithmetic ones of a node. touched: bytes read and written; None: whole buffers.
-    variant, another: the signature that holds instead for nodes with one of its attributes that the first has not.
+    variants: signatures that hold instead for nodes with one of their attributes that the first has not.
     either_rows: works on rows of the step or on wanted ones, as the buffers say.
     """
 
@@ -148,17 +149,15 @@ class OpDefinition(NamedTuple):
     reference: Callable[[Operands], None]
     operations: Callable[[CostView], int]
     touched: Callable[[CostView], tuple[int, int]] | None = None
-    variant: OpSignature | None = None
-    another: OpSignature | None = None
+    variants: tuple[OpSignature, ...] = ()
     either_rows: bool = False
 
     def signature_of(self, attrs: Mapping[str, Attr]) -> OpSignature | None:
         """The signature that a node with these attributes must meet."""
-        for other in (self.variant, self.another):
-            if other is not None and self.signature is not None:
-                own = other.attrs.keys() - self.signature.attrs.keys()
-                if own & attrs.keys():
-                    return other
+        known = self.signature.attrs.keys() if self.signature is not None else set()
+        for other in self.variants:
+            if (other.attrs.keys() - known) & attrs.keys():
+                return other
         return self.signature
 
 
@@ -193,6 +192,11 @@ EPS = AttrSpec(float, at_least=0.0)
 HEADS = {"n_heads": COUNT, "head_dim": COUNT}
 ROW = activation("x", "R", "n")
 HEAD_ROW = activation("x", "R", "n_heads", "head_dim")
+
+
+def flat(rows: Any) -> Any:
+    """Rows as they are, their elements in one dimension: a view [n_rows, elements]. There may be no rows."""
+    return rows.reshape(rows.shape[0], math.prod(rows.shape[1:]))
 
 
 def heads(at: Operands, array: Any, count: str = "n_heads", size: str = "head_dim") -> Any:

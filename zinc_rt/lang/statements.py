@@ -185,7 +185,7 @@ class Statements(Calls):
         elif isinstance(target, ast.Attribute):
             field = self.field(self.evaluate(target.value), target.attr)
             self._store(field, self.operate(node.op, self.load(field), self.evaluate(node.value)))
-        else:
+        elif isinstance(target, ast.Subscript):
             base, index = self.evaluate(target.value), self.evaluate(target.slice)
             if isinstance(base, Val) and isinstance(base.type, Ptr) and not isinstance(base.type.elem, Struct):
                 address = self.address(base, index)
@@ -193,6 +193,8 @@ class Statements(Calls):
             else:
                 old = self.item(base, index)
                 self._set_item(base, index, self.operate(node.op, old, self.evaluate(node.value)))
+        else:
+            raise Reject("only names, elements and fields can be changed in place")
 
     # -- simple statements ------------------------------------------------------------------------------------------
 

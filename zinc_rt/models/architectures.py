@@ -40,7 +40,7 @@ REFUSED = {
     "gemma4-assistant": "it drafts tokens for a gemma4 model and is none by itself",
     "granitehybrid": "its layers without attention are of the kind mamba2, which nothing here computes",
     "mistral4": "its latent attention has metadata keys of its own, which nothing here reads",
-    "phimoe": "its norms have biases, which nothing here computes",
+    "phimoe": "its experts stand between norms with biases, which no layer here has",
 }
 """Relatives of what is supported, and in a few words why they are not."""
 

@@ -19,7 +19,8 @@ class AttentionSpec:
 
     rotation: None for none (NoPE). qk_norm: RMS norm of each query and key head before the rotation.
     Biases: True needs them, False has none, None takes those that the file has. scale: of the scores, None for
-    1 / sqrt(head_dim). window: a row sees that many positions, its own the last; None for all. shared_kv: the layer
+    1 / sqrt(head_dim). window: a row sees that many positions, its own the last, or
+    of an encoder half as many before and behind its own; None for all. shared_kv: the layer
     whose keys and values are read; this one has none of its own then. qkv: a tensor that holds the rows of q, k and v
     one after another, and its bias theirs, which is read instead of the three where the file has it. whole_norm: the
     norms of `qk_norm` are of all heads of a row together. v_norm: values are normed by head, without a weight.
@@ -130,12 +131,15 @@ class AttentionSpec:
         return cache
 
     def _attend(self, parts: GraphParts, q: BufferId, cache: KVCache, p: str) -> BufferId:
-        sizes, whole = self.heads, None if parts.causal else True
-        more = {"window": self.window, "softcap": self.softcap, "whole": whole}
+        sizes, more, own = self.heads, {"softcap": self.softcap, "window": self.window}, []
+        if not parts.causal:
+            more = {"softcap": self.softcap, "reach": None if self.window is None else self.window // 2}
+            more["whole"] = True if self.window is None else None
+            own = [] if self.window is None else [parts.step["positions"]]
         sinks = [parts.weight(f"{p}.attn_sinks.weight", sizes.n_heads)] if self.sinks else []
         out = parts.temp(f"{p}.attn", sizes.out_width)
         parts.g.node(
-            Op.FLASH_ATTN, [q, cache.keys, cache.values, *parts.seen(), *sinks], [out], f"{p}.flash_attn",
+            Op.FLASH_ATTN, [q, cache.keys, cache.values, *parts.seen(), *own, *sinks], [out], f"{p}.flash_attn",
             scale=1.0 / math.sqrt(sizes.head_dim) if self.scale is None else self.scale,
             n_heads=sizes.n_heads, n_kv_heads=sizes.n_kv_heads, head_dim=sizes.head_dim, **_value_dim(sizes),
             **{name: value for name, value in more.items() if value is not None},

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.graph import BufferId, BufferKind, DType
 from zinc_rt.ir.op import Op
@@ -122,7 +123,10 @@ def _embed(parts: GraphParts, info: EncoderInfo, *, positions: bool) -> BufferId
 def _first(table: F32, n_ctx: int) -> F32:
     """The rows of the first positions."""
     if n_ctx > len(table):
-        raise InvalidKey(f"a context of {n_ctx} tokens is wanted, the model has learned {len(table)} positions")
+        raise UsageError(
+            f"a context of {n_ctx} tokens is wanted, the model has learned {len(table)} positions; give a"
+            f" context (n_ctx, -c) of {len(table)} at the most, or none"
+        )
     return np.ascontiguousarray(table[:n_ctx])
 
 

@@ -134,11 +134,29 @@ def decoder(
     Raises:
         ModelError, UnsupportedTensorType: a tensor is missing, or is not as the metadata has it.
     """
+    x = _stream(parts, blocks, embedding_scale)
+    parts.head(parts.norm(x.value(), output_norm), tied=tied, scale=logit_scale, softcap=logit_softcap)
+    return parts.finish()
+
+
+def encoder(
+    parts: GraphParts,
+    blocks: Sequence[Block],
+    *,
+    output_norm: str = "output_norm",
+    embedding_scale: float | None = None,
+) -> ModelDefinition:
+    """As `decoder`, but the rows after the last norm are the output: hidden states, from which vectors are made."""
+    parts.hidden(_stream(parts, blocks, embedding_scale).value(), output_norm)
+    return parts.finish()
+
+
+def _stream(parts: GraphParts, blocks: Sequence[Block], embedding_scale: float | None) -> Residual:
+    """The embedding and all blocks."""
     embedded = parts.embed()
     if embedding_scale is not None:
         embedded = parts.scale(embedded, embedding_scale, "embd_scaled")
     x = Residual(parts, embedded)
     for layer, block in enumerate(blocks):
         block.emit(parts, x, layer)
-    parts.head(parts.norm(x.value(), output_norm), tied=tied, scale=logit_scale, softcap=logit_softcap)
-    return parts.finish()
+    return x

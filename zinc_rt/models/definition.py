@@ -101,8 +101,9 @@ class ModelDefinition:
 
     graph: the decode step. constants: by buffer name, what computes the table. states: one record for each kind of
     layer that keeps something. weights: by buffer name, where in the file the rows are; several records stand for
-    matrices one below another, of one tensor. host_tensors: tensors that the
-    constants were made from. unread: tensors that are known and that no step needs.
+    matrices one below another, of one tensor. host_tensors: tensors that the constants were made from. unread: tensors
+    that are known and that no step needs. projections: matrices f32[n_out, n_in] that vectors of whole texts are
+    multiplied by, one after another.
 
     Raises `BadDefinition` where the parts do not belong together: a buffer without its record or a record without its
     buffer.
@@ -115,6 +116,7 @@ class ModelDefinition:
     weights: Mapping[str, WeightRows | tuple[WeightRows, ...]]
     host_tensors: frozenset[str] = field(default_factory=frozenset)
     unread: frozenset[str] = field(default_factory=frozenset)
+    projections: tuple[F32, ...] = ()
 
     def __post_init__(self) -> None:
         held = [name for state in self.states for name in state.buffers]

@@ -6,22 +6,17 @@ belongs to a prompt or is being generated: there is no other difference between 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from zinc_rt.gguf import SUPPORTED, GGMLType, GGUFFile, TensorInfo
-from zinc_rt.gguf.blocks import dequantize
-from zinc_rt.gguf.errors import UnsupportedTensorType
-from zinc_rt.ir.builder import GraphBuilder
+from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.graph import Attr, BufferId, BufferKind, DType
 from zinc_rt.ir.op import Op
-from zinc_rt.models.definition import F32, MakeConstant, ModelDefinition, ModelInfo, StateSpec, WeightRows
-from zinc_rt.models.errors import BadDefinition, MissingWeight, TensorShapeMismatch
-from zinc_rt.models.hidden import LAST_POSITIONS
+from zinc_rt.models.definition import F32, MakeConstant, ModelInfo
+from zinc_rt.models.errors import MissingWeight, TensorShapeMismatch
+from zinc_rt.models.graph_tensors import GraphTensors
+from zinc_rt.models.hidden import HIDDEN, LAST_POSITIONS
 from zinc_rt.models.rope_config import RopeConfig
-from zinc_rt.models.states import StateBooks
 
 _STEP_INPUTS = {
     "token_ids": ("n_rows",),
@@ -47,7 +42,7 @@ class Rotation:
     interleaved: bool
 
 
-class GraphParts:
+class GraphParts(GraphTensors):
     """A graph under construction. An architecture file makes one, declares its constants, then emits its blocks.
 
     Args:
@@ -58,159 +53,15 @@ class GraphParts:
     """
 
     def __init__(self, file: GGUFFile, info: ModelInfo, eps: float, *, causal: bool = True) -> None:
-        self.file, self.info, self.eps, self.causal = file, info, eps, causal
-        self.g = GraphBuilder(info.architecture)
-        self.g.meta.update(
-            architecture=info.architecture, n_layers=info.n_layers, n_embd=info.n_embd, n_vocab=info.n_vocab
-        )
+        super().__init__(file, info)
+        self.eps, self.causal = eps, causal
         self.step = {
             name: self.g.buffer(name, BufferKind.INPUT, DType.I32, shape)
             for name, shape in (_STEP_INPUTS | (_DECODES if causal else _ENCODES)).items()
         }
-        self.states = StateBooks(self.g)
-        self._weights: dict[str, BufferId] = {}
-        self._rows: dict[str, WeightRows | tuple[WeightRows, ...]] = {}
-        self._constants: dict[str, MakeConstant] = {}
-        self._host: set[str] = set()
-        self._unread: set[str] = set()
         self._widths: dict[BufferId, int] = {}
 
-    # -- tensors of the file ------------------------------------------------------------------------------------------
-
-    def has(self, name: str) -> bool:
-        """Whether the file has the tensor."""
-        return name in self.file.tensors
-
-    def weight(self, name: str, *shape: int, plain: bool = False) -> BufferId:
-        """The buffer of a whole tensor of this shape. plain: it has to be F32, as every vector has.
-
-        Raises `MissingWeight`, `TensorShapeMismatch`, `UnsupportedTensorType`.
-        """
-        if name not in self._weights:
-            tensor = self._tensor(name, shape, plain=plain)
-            self._add_weight(name, tensor, shape, WeightRows(name, 0, tensor.n_rows))
-        return self._weights[name]
-
-    def row(self, name: str, n: int) -> BufferId:
-        """The buffer of an F32 vector as a matrix of one row, [1, n]. Raises what `weight` raises."""
-        if name not in self._weights:
-            self._add_weight(name, self._tensor(name, (n,)), (1, n), WeightRows(name, 0, 1))
-        return self._weights[name]
-
-    def weight_rows(
-        self, name: str, shape: Sequence[int], start: int, stop: int, *, period: int | None = None,
-        end: int | None = None, plain: bool = False,
-    ) -> BufferId:  # fmt: skip
-        """The buffer of rows start .. stop - 1 of a tensor of this shape, as of projections that a file stores as one.
-
-        Args:
-            name: of the tensor.
-            shape: of the whole tensor: [n_out, n_in], or [n_experts, n_out, n_in], whose rows count from 0 in each.
-            start, stop: rows of every period.
-            period: after how many rows they come again, a divisor of n_out; None for n_out itself. The rows of all
-                periods follow each other in the buffer.
-            end: where the periods end in a tensor of two dimensions, as where others follow; None for n_out.
-            plain: see `weight`.
-
-        Raises what `weight` raises, and `BadDefinition` for rows that are not in a period.
-        """
-        *outer, n_out, n_in = shape
-        every = n_out if period is None else period
-        last = n_out if end is None else end
-        if last % every or not 0 <= start < stop <= every or not last <= n_out or (outer and end is not None):
-            raise BadDefinition(f"tensor {name} of shape {list(shape)} has no rows {start} to {stop} of every {every}")
-        whole = every == n_out and not outer
-        within = "" if end is None else f" up to {end}"
-        buffer = f"{name}[{start}:{stop}]" if whole else f"{name}[{start}:{stop} of {every}{within}]"
-        if buffer not in self._weights:
-            tensor = self._tensor(name, tuple(shape), plain=plain)
-            rows = WeightRows(name, start, stop, None if whole else every, end)
-            self._add_weight(buffer, tensor, (*outer, last // every * (stop - start), n_in), rows)
-        return self._weights[buffer]
-
-    def gathered_rows(
-        self, name: str, shape: tuple[int, int], period: int, parts: Sequence[tuple[int, int]]
-    ) -> BufferId:
-        """The buffer of rows start .. stop - 1 of every period, of each part in turn: all of the first, then the next.
-
-        Raises what `weight` raises.
-        """
-        n_out, n_in = shape
-        buffer = f"{name}[{', '.join(f'{start}:{stop}' for start, stop in parts)} of {period}]"
-        if buffer not in self._weights:
-            rows = tuple(WeightRows(name, start, stop, period) for start, stop in parts)
-            made = (sum(part.count(n_out) for part in rows), n_in)
-            kind = DType.of(self._tensor(name, shape).type)
-            self._weights[buffer] = self.g.buffer(buffer, BufferKind.WEIGHT, kind, made)
-            self._rows[buffer] = rows
-        return self._weights[buffer]
-
-    def vector(self, name: str, n: int) -> F32 | None:
-        """The values of an F32 vector that a constant is made from, f32[n]; None where the file has no such tensor.
-
-        Raises `TensorShapeMismatch`.
-        """
-        tensor = self.file.tensors.get(name)
-        if tensor is None:
-            return None
-        if tensor.type is not GGMLType.F32 or tensor.shape != (n,):
-            raise TensorShapeMismatch(f"tensor {name} is {tensor.type.name}{list(tensor.shape)}, F32[{n}] is needed")
-        self._host.add(name)
-        return np.array(self.file.raw(name).reshape(-1).view("<f4"), np.float32)
-
-    def table(self, name: str, n: int) -> F32:
-        """The rows of a matrix that a constant is made from, f32[n_rows, n], whatever its format.
-
-        Raises `MissingWeight`, `TensorShapeMismatch`, `UnsupportedTensorType`.
-        """
-        found = self.file.tensors.get(name)
-        tensor = self._tensor(name, (found.shape[0] if found is not None and found.shape else 1, n))
-        self._host.add(name)
-        return dequantize(tensor.type, self.file.raw(name))
-
-    def number(self, name: str) -> float | None:
-        """The value of an F32 tensor of one element; None where the file has no such tensor.
-
-        Raises `TensorShapeMismatch` for another shape, or a value that is not finite.
-        """
-        values = self.vector(name, 1)
-        if values is not None and not np.isfinite(values).all():
-            raise TensorShapeMismatch(f"tensor {name} is {values[0]}, a finite number is needed")
-        return None if values is None else float(values[0])
-
-    def leave(self, names: Iterable[str]) -> None:
-        """Tensors that are known and that no step needs, where the file has them."""
-        self._unread.update(name for name in names if self.has(name))
-
-    def _tensor(self, name: str, shape: tuple[int, ...], *, plain: bool = False) -> TensorInfo:
-        tensor = self.file.tensors.get(name)
-        if tensor is None:
-            raise MissingWeight(
-                f"tensor {name} of shape {list(shape)} is missing, which architecture"
-                f" {self.info.architecture!r} needs; the file may be incomplete or from another converter"
-            )
-        if tensor.shape != shape:
-            raise TensorShapeMismatch(
-                f"tensor {name} has shape {list(tensor.shape)}, the metadata calls for {list(shape)}"
-            )
-        allowed = SUPPORTED if len(shape) > 1 and not plain else (GGMLType.F32,)
-        if tensor.type not in allowed:
-            wanted = ", ".join(kind.name for kind in allowed)
-            raise UnsupportedTensorType(
-                f"tensor {name} is of type {tensor.type.name}, which is not supported here yet; supported: {wanted}"
-            )
-        return tensor
-
-    def _add_weight(self, buffer: str, tensor: TensorInfo, shape: tuple[int, ...], rows: WeightRows) -> None:
-        self._weights[buffer] = self.g.buffer(buffer, BufferKind.WEIGHT, DType.of(tensor.type), shape)
-        self._rows[buffer] = rows
-
-    # -- constants ----------------------------------------------------------------------------------------------------
-
-    def constant(self, name: str, shape: Sequence[int | str], make: MakeConstant) -> BufferId:
-        """A table f32[shape] that `make` computes from n_ctx at load."""
-        self._constants[name] = make
-        return self.g.buffer(name, BufferKind.CONSTANT, DType.F32, shape)
+    # -- rotations ----------------------------------------------------------------------------------------------------
 
     def rotation(
         self, rope: RopeConfig, *, name: str = "rope_table", factors: str | FactorsOf | None = None
@@ -386,6 +237,13 @@ class GraphParts:
         last = self.step["positions" if self.causal else LAST_POSITIONS]
         return [last, self.step["slots"], self.step["page_table"]]
 
+    def hidden(self, x: BufferId, name: str) -> None:
+        """The RMS norm of x by the tensor `name`.weight as the model's output: rows of hidden states."""
+        width = self.width(x)
+        y = self.g.buffer(HIDDEN, BufferKind.OUTPUT, DType.F32, ("n_rows", width))
+        weight = self.weight(f"{name}.weight", width)
+        self.g.node(Op.RMS_NORM, [x, weight], [y], f"{name}.rms_norm", eps=self.eps)
+
     def head(
         self, h: BufferId, *, tied: bool | None = None, scale: float | None = None, softcap: float | None = None
     ) -> None:
@@ -411,16 +269,6 @@ class GraphParts:
             self.g.node(op, [x], [y], f"logits.{op.name.lower()}", **{key: value})
         tokens = self.g.buffer("tokens", BufferKind.OUTPUT, DType.I32, ("n_logits",))
         self.g.node(Op.ARGMAX, [logits], [tokens], "argmax")
-
-    # -- the end ------------------------------------------------------------------------------------------------------
-
-    def finish(self) -> ModelDefinition:
-        """The definition over the verified graph. Raises `VerifyError`."""
-        states: tuple[StateSpec, ...] = self.states.specs()
-        return ModelDefinition(
-            self.info, self.g.build(), self._constants, states, self._rows, frozenset(self._host),
-            frozenset(self._unread),
-        )  # fmt: skip
 
 
 def _always(values: F32) -> MakeConstant:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from tests.backends.cpu.both import Case, Net, Step, expected
 from tests.backends.cpu.hostile import ordinary
 from tests.helpers import random_tokens
 from tests.kernels.material import T, packed_rows
-from tests.models.families import CASES
+from tests.models.families import CASES, build
 from tests.models.families.build import N_VOCAB, write_case
 from zinc_rt.backends.amdgpu.backend import AmdBackend
 from zinc_rt.backends.amdgpu.lowering import GpuLowering
@@ -65,6 +66,40 @@ def test_phases_of_a_layer(path: Path) -> None:
         "matvec": 4, "conv1d": 1, "delta_net_32": 1, "matvec_norm": 1, "route": 1, "gated_experts": 1, "gated_rows": 1,
         "matvec_float": 1, "experts_down_norm": 1,
     }  # fmt: skip
+
+
+def with_heads_of(case: build.Case, dim: int) -> build.Case:
+    """The same model with other heads of attention; 32 elements and more are in one group, as in every real model."""
+    old = case.keys["attention.key_length"]
+
+    def shape_of(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+        part = name.split(".")[2] if name.startswith("blk.") else name
+        if part == "attn_output" and name.endswith("weight"):
+            return shape[0], shape[1] * dim // old
+        if part in ("attn_q", "attn_k", "attn_v", "attn_q_norm", "attn_k_norm"):
+            return shape[0] * dim // old, *shape[1:]
+        return shape
+
+    keys = {**case.keys, "attention.key_length": dim, "attention.value_length": dim}
+    return replace(case, keys=keys, shapes={name: shape_of(name, shape) for name, shape in case.shapes.items()})
+
+
+@pytest.mark.parametrize(
+    ("name", "want"),
+    [("qwen3", [8, 8]), ("qwen3moe", [8, 8]), ("qwen35moe", [7, 7, 8]), ("gpt-oss", [8, 8, 8])],
+)
+def test_phases_of_layers(name: str, want: list[int], tmp_path: Path) -> None:
+    """Eight at most. A layer's first norm is part of the layer before it; the first layer's has a phase of its own."""
+    found = lowered(write_case(tmp_path / "m.gguf", with_heads_of(CASES[name], 32), T.Q8_0).path)
+    layers = {int(op.name.split(".")[1]) for op in found if op.name.startswith("blk.")}
+    phases = [
+        {op.phase for op in found if op.name.startswith(f"blk.{i}.") and not op.name.startswith(f"blk.{i}.attn_norm")}
+        for i in sorted(layers)
+    ]
+    assert [len(p) for p in phases] == want
+    everything = {op.phase for op in found}
+    ends = "the embedding, the first norm, the rows of wanted logits, their norm, their product, the greatest"
+    assert len(everything) - sum(want) == len(ends.split(", "))
 
 
 def test_steps_are_ordered(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Attention: head sizes, shared key-value heads, contexts about the seams of its splits, pages in any order."""
+"""Attention: head sizes, shared key-value heads, contexts about the ends of its splits, pages in any order."""
 
 from __future__ import annotations
 

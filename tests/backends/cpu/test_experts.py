@@ -1,4 +1,4 @@
-"""Mixture of experts: every step of it gives the reference's bits, for any crowd at an expert's door."""
+"""Mixture of experts: every step of it gives the reference's bits, for any number of rows at an expert."""
 
 from __future__ import annotations
 

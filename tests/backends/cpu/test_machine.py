@@ -76,7 +76,7 @@ class TwoEngines(RuleBasedStateMachine):
     def truncate(self, data: st.DataObject) -> None:
         slot = data.draw(st.sampled_from(sorted(self.lengths)))
         n = data.draw(st.integers(0, self.lengths[slot]))
-        assert self.both(lambda e: e.truncate(slot, n)) == [None, None]
+        assert self.both(lambda e: e.truncate(slot, n)) == [n, n]
         self.lengths[slot] = n
 
     @precondition(lambda self: self.lengths)

@@ -95,7 +95,7 @@ class TargetTuning:
         """Attention; rows: see `attention_rows`, at most that."""
         return attention.attention, {
             "G": n.group, "DIM": n.head_dim, "VALUE": n.value_dim, "ROPE": n.head_dim - n.value_dim if n.latent else 0,
-            "W": self.lanes, "R": rows, "LATENT": n.latent, "WINDOWED": n.window is not None,
+            "W": self.lanes, "R": rows, "LATENT": n.latent, "WINDOWED": n.windowed,
             "CAPPED": n.softcap is not None, "SINKS": n.sinks is not None,
             "WHOLE": n.whole,
         }  # fmt: skip
@@ -158,7 +158,7 @@ class TargetTuning:
     def merge(self, n: Attend) -> Kernel:
         """Merging of splits."""
         return attention.merge, {
-            "G": n.group, "VALUE": n.value_dim, "W": self.lanes, "WINDOWED": n.window is not None,
+            "G": n.group, "VALUE": n.value_dim, "W": self.lanes, "WINDOWED": n.windowed,
             "SINKS": n.sinks is not None, "WHOLE": n.whole,
         }  # fmt: skip
 

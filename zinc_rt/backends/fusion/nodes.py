@@ -105,7 +105,8 @@ class Attend(NamedTuple):
     q_rope: the buffer of the last elements of the queries where they come in two parts; then values are the first
     elements of keys, and both caches are one. window: positions that a row sees, its own the last, None for all.
     softcap: the bound of scores, None for none. sinks: a buffer, f32[n_heads], None for none. whole: `positions` are
-    the last ones that rows see rather than their own.
+    the last ones that rows see rather than their own. reach: how far a row then sees before and behind its own
+    position, which is in `own`; None for all.
     """
 
     node: Node
@@ -126,6 +127,13 @@ class Attend(NamedTuple):
     softcap: float | None = None
     sinks: int | None = None
     whole: bool = False
+    reach: int | None = None
+    own: int | None = None
+
+    @property
+    def windowed(self) -> bool:
+        """Whether rows see a part of the positions only."""
+        return self.window is not None or self.reach is not None
 
     @property
     def latent(self) -> bool:

@@ -49,6 +49,11 @@ def _flash_attn(at: Operands) -> None:
     else:
         q, k_cache, v_cache, positions, slots, pages, *sinks = at.inputs
         q = heads(at, q)
+    if "reach" in at.attrs:
+        (own,), sinks = sinks, []
+        reach = int(at.attrs["reach"])
+        positions = np.minimum(positions, own + reach)
+        how = how._replace(lowest=np.maximum(own - reach, 0))
     if sinks:
         how = how._replace(sinks=sinks[0])
     out = flash_attn_paged(q, k_cache, v_cache, positions, slots, pages, how)
@@ -65,6 +70,8 @@ def _heads_share_evenly(bound: Bindings) -> str | None:
 def _seen(cost: CostView) -> int:
     """Positions that a row sees."""
     window = cost.attrs.get("window")
+    if "reach" in cost.attrs:
+        window = 2 * cost.attr("reach") + 1
     return cost.sizes.context if window is None else min(cost.sizes.context, int(window))
 
 
@@ -110,6 +117,13 @@ _ATTRS = {
     "softcap": AttrSpec(float, above=0.0, optional=True),
 }
 
+_WHOLE_INPUTS = (*_INPUTS[:3], index("last_positions", "R"), *_INPUTS[4:-1])
+_WHOLE_ATTRS = {
+    **{name: spec for name, spec in _ATTRS.items() if name != "window"},
+    **HEADS,
+    "value_dim": VALUE_DIM,
+}
+
 OPS = (
     OpDefinition(
         Op.FLASH_ATTN,
@@ -122,18 +136,27 @@ OPS = (
         reference=_flash_attn,
         operations=_operations,
         touched=_touched,
-        variant=OpSignature(
-            _LATENT_INPUTS,
-            (activation("y", "R", "n_heads", "latent_dim"),),
-            {**_ATTRS, "n_heads": COUNT, **LATENT},
-            (_heads_share_evenly, parts_make_heads),
-        ),
-        # Rows see those behind them, too: what they see ends with another position than their own.
-        another=OpSignature(
-            (*_INPUTS[:3], index("last_positions", "R"), *_INPUTS[4:]),
-            (activation("y", "R", "n_heads", "value_dim"),),
-            {**_ATTRS, **HEADS, "value_dim": VALUE_DIM, "whole": AttrSpec(bool)},
-            (_heads_share_evenly,),
+        variants=(
+            OpSignature(
+                _LATENT_INPUTS,
+                (activation("y", "R", "n_heads", "latent_dim"),),
+                {**_ATTRS, "n_heads": COUNT, **LATENT},
+                (_heads_share_evenly, parts_make_heads),
+            ),
+            # Rows see those behind them, too: what they see ends with their sequence.
+            OpSignature(
+                _WHOLE_INPUTS,
+                (activation("y", "R", "n_heads", "value_dim"),),
+                {**_WHOLE_ATTRS, "whole": AttrSpec(bool)},
+                (_heads_share_evenly,),
+            ),
+            # The same, but no farther behind them, or before them, than a number of positions.
+            OpSignature(
+                (*_WHOLE_INPUTS, WHERE[0]),
+                (activation("y", "R", "n_heads", "value_dim"),),
+                {**_WHOLE_ATTRS, "reach": AttrSpec(int, at_least=1)},
+                (_heads_share_evenly,),
+            ),
         ),
     ),
 )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from zinc_rt import numerics
-from zinc_rt.ir.definition import FLOAT32, ROW, AttrSpec, OpDefinition, Operands, OpSignature, activation, weight
+from zinc_rt.ir.definition import FLOAT32, ROW, AttrSpec, OpDefinition, Operands, OpSignature, activation, flat, weight
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.unify import Bindings
 from zinc_rt.kernels.reference.arith import F32
@@ -45,8 +45,8 @@ def _add(at: Operands) -> None:
 def _swiglu(at: Operands) -> None:
     gate, up = at.inputs
     start = int(at.attrs.get("up_start", 0))
-    rows, width = gate.reshape(len(gate), -1), up.reshape(len(up), -1)
-    part = width[:, start : start + rows.shape[1]]
+    rows, whole = flat(gate), flat(up)
+    part = whole[:, start : start + rows.shape[1]]
     at.outputs[0][...] = gated_rows(rows, part, at.attrs).reshape(at.outputs[0].shape)
 
 
@@ -102,11 +102,13 @@ OPS = (
         # gate / (1 + exp(-gate)) * up; turning a sign is no operation.
         operations=lambda cost: 4 * cost.elements(0),
         # Elements of up from one on: what layers read of one buffer that is made for all of them.
-        variant=OpSignature(
-            (_GATE, activation("up", "R", "n_up")),
-            (_Y,),
-            {**GATED, "up_start": AttrSpec(int, at_least=0)},
-            (_part_fits,),
+        variants=(
+            OpSignature(
+                (_GATE, activation("up", "R", "n_up")),
+                (_Y,),
+                {**GATED, "up_start": AttrSpec(int, at_least=0)},
+                (_part_fits,),
+            ),
         ),
     ),
     OpDefinition(

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from zinc_rt.ir.definition import EPS, FLOAT32, ROW, OpDefinition, Operands, OpSignature, activation, index, weight
+from zinc_rt.ir.definition import (
+    EPS,
+    FLOAT32,
+    ROW,
+    OpDefinition,
+    Operands,
+    OpSignature,
+    activation,
+    flat,
+    index,
+    weight,
+)
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.reference.arith import F32, fma_chain, fold_lanes
 from zinc_rt.kernels.reference.mathfn import gelu
@@ -38,24 +49,20 @@ def layer_norm_rows(x: F32, weight: F32, bias: F32, eps: float) -> F32:
         return np.asarray(((d * scale[:, None]) * weight) + bias)
 
 
-def _flat(x: F32) -> F32:
-    return x.reshape(len(x), -1)
-
-
 def _layer_norm(at: Operands) -> None:
     x, w, b = at.inputs
-    _flat(at.outputs[0])[...] = layer_norm_rows(_flat(x), w, b, float(at.attrs["eps"]))
+    flat(at.outputs[0])[...] = layer_norm_rows(flat(x), w, b, float(at.attrs["eps"]))
 
 
 def _gelu(at: Operands) -> None:
     with np.errstate(all="ignore"):
-        _flat(at.outputs[0])[...] = gelu(_flat(at.inputs[0]))
+        flat(at.outputs[0])[...] = gelu(flat(at.inputs[0]))
 
 
 def _add_position(at: Operands) -> None:
     x, positions, table = at.inputs
     with np.errstate(all="ignore"):
-        _flat(at.outputs[0])[...] = _flat(x) + table[positions]
+        flat(at.outputs[0])[...] = flat(x) + table[positions]
 
 
 _Y = activation("y", "R", "n")

@@ -63,10 +63,10 @@ def _products(at: Operands, x: F32, ids: npt.NDArray[np.int32], port: int, rows_
 
     matrices = at.inputs[port]
     out = np.empty((*ids.shape, matrices[0].n_rows), np.float32)
-    flat = x.reshape(ids.shape[0] * rows_of, -1)
+    rows = x.reshape(ids.shape[0] * rows_of, matrices[0].n_in)
     for expert in np.unique(ids):
         row, j = np.nonzero(ids == expert)
-        y = matmul(flat[row * rows_of + (j if rows_of > 1 else 0)], matrices[expert])
+        y = matmul(rows[row * rows_of + (j if rows_of > 1 else 0)], matrices[expert])
         with np.errstate(all="ignore"):
             out[row, j] = y if bias is None else y + bias[expert]
     return out

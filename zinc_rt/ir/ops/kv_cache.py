@@ -94,15 +94,17 @@ OPS = (
         reference=_kv_write,
         operations=lambda cost: 0,
         touched=_touched,
-        variant=OpSignature(
-            (
-                activation("latent", "R", "n_kv_heads", "latent_dim"),
-                activation("k_rope", "R", "n_kv_heads", "rope_dim"),
-                *WHERE,
+        variants=(
+            OpSignature(
+                (
+                    activation("latent", "R", "n_kv_heads", "latent_dim"),
+                    activation("k_rope", "R", "n_kv_heads", "rope_dim"),
+                    *WHERE,
+                ),
+                (LATENT_CACHE,),
+                {"n_kv_heads": COUNT, **LATENT},
+                (parts_make_heads,),
             ),
-            (LATENT_CACHE,),
-            {"n_kv_heads": COUNT, **LATENT},
-            (parts_make_heads,),
         ),
     ),
 )

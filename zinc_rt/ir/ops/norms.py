@@ -91,10 +91,12 @@ OPS = (
         OpSignature((ROW, replace(_WEIGHT, optional=True)), (activation("y", "R", "n"),), {"eps": EPS}),
         reference=_rms_norm,
         operations=_norm_operations,
-        variant=OpSignature(
-            (HEAD_ROW, replace(weight("weight", "head_dim", dtypes=FLOAT32), optional=True)),
-            (activation("y", "R", "n_heads", "head_dim"),),
-            {"eps": EPS, **HEADS},
+        variants=(
+            OpSignature(
+                (HEAD_ROW, replace(weight("weight", "head_dim", dtypes=FLOAT32), optional=True)),
+                (activation("y", "R", "n_heads", "head_dim"),),
+                {"eps": EPS, **HEADS},
+            ),
         ),
     ),
     OpDefinition(

@@ -35,7 +35,8 @@ def _group_matmul(at: Operands) -> None:
     from zinc_rt.kernels.reference.matmul import matmul
 
     (x, matrices), y = at.inputs, at.outputs[0]
-    parts, out = x.reshape(len(x), len(matrices), -1), y.reshape(len(y), len(matrices), -1)
+    n_parts, one = len(matrices), matrices[0]
+    parts, out = x.reshape(len(x), n_parts, one.n_in), y.reshape(len(y), n_parts, one.n_rows)
     for i, w in enumerate(matrices):
         out[:, i] = matmul(np.ascontiguousarray(parts[:, i]), w)
 

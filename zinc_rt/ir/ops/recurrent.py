@@ -26,6 +26,7 @@ from zinc_rt.ir.definition import (
     Port,
     Rule,
     activation,
+    flat,
     heads,
     index,
     weight,
@@ -107,7 +108,7 @@ def _conv1d(at: Operands) -> None:
     y, state = at.outputs
     gated = at.attrs["activation"] == "silu"
     rows = conv1d_rows(
-        x.reshape(len(x), -1), taps.reshape(-1, state.shape[1] + 1), state, positions, slots,
+        flat(x), taps.reshape(-1, state.shape[1] + 1), state, positions, slots,
         bias[0] if bias else None, gated=gated,
     )  # fmt: skip
     y[...] = rows.reshape(y.shape)

@@ -14,6 +14,7 @@ from zinc_rt.ir.definition import (
     Operands,
     OpSignature,
     activation,
+    flat,
     index,
     weight,
 )
@@ -44,9 +45,8 @@ def _softcap(at: Operands) -> None:
 
 def _position_scale(at: Operands) -> None:
     x, positions, table = at.inputs
-    rows = x.reshape(len(x), -1)
     with np.errstate(all="ignore"):
-        at.outputs[0][...] = (rows * table[positions][:, None]).reshape(at.outputs[0].shape)
+        at.outputs[0][...] = (flat(x) * table[positions][:, None]).reshape(at.outputs[0].shape)
 
 
 def _position_scale_touched(cost: CostView) -> tuple[int, int]:

@@ -52,20 +52,33 @@ def finish(a, state, y, head, VALUE: int, W: int, SINKS: bool):
 
 
 @inline
-def last_seen(step, row: i32, WHOLE: bool):
-    """The last position that a row sees: its own, or its sequence's."""
+def seen_by(a, step, row: i32, WINDOWED: bool, WHOLE: bool):
+    """What a row sees: how many positions lie up to its last one, and the window that ends there.
+
+    WHOLE: its sequence's, or with a window those as near behind it as before it; else up to its own.
+    """
+    own = step.positions[row]
+    length: i32 = own + 1
+    window: i32 = a.window
     if WHOLE:
-        return step.last_positions[row]
-    return step.positions[row]
+        length = step.last_positions[row] + 1
+        if WINDOWED:
+            if own + window < length:
+                length = own + window + 1
+            first: i32 = own - window
+            if first < 0:
+                first = 0
+            window = length - first
+    return length, window
 
 
 @inline
-def first_seen(a, length: i32, WINDOWED: bool):
+def first_seen(window: i32, length: i32, WINDOWED: bool):
     """The first position that a row sees, whose last is `length` - 1."""
     first: i32 = 0
     if WINDOWED:
-        if length > a.window:
-            first = length - a.window
+        if length > window:
+            first = length - window
     return first
 
 
@@ -76,16 +89,16 @@ def whole_rows(
     WHOLE: bool,
 ):  # fmt: skip
     """All splits of R consecutive rows of a sequence, and their output."""
-    length = last_seen(step, row, WHOLE) + 1
+    length, window = seen_by(a, step, row, WINDOWED, WHOLE)
     pages = step.page_table + i64(step.slots[row]) * i64(step.max_pages)
     gather_queries(a, q, row, kv_head, R, G, DIM, ROPE)
-    start = first_seen(a, length, WINDOWED) >> SPLIT_SHIFT
+    start = first_seen(window, length, WINDOWED) >> SPLIT_SHIFT
     for s in range(start, (length + (R - 1) + (SPLIT - 1)) >> SPLIT_SHIFT):
         target: ptr[f32] = part
         if s == start:
             target = state
         one_split(
-            a, pages, q, target, sums, tile, kv_head, s, length, R, G, DIM, VALUE, W, LATENT, WINDOWED, CAPPED
+            a, pages, q, target, sums, tile, kv_head, s, length, window, R, G, DIM, VALUE, W, LATENT, WINDOWED, CAPPED
         )  # fmt: skip
         if s > start:
             for i in range(R * G):
@@ -93,7 +106,7 @@ def whole_rows(
                 here = state + i * (VALUE + STATE)
                 if length + r > s * SPLIT:
                     # Of rows that share a window's edge with a split's, the later ones begin with the later split.
-                    if first_seen(a, length + r, WINDOWED) >= s * SPLIT:
+                    if first_seen(window, length + r, WINDOWED) >= s * SPLIT:
                         for d in range(VALUE + 2):
                             here[d] = part[i * (VALUE + STATE) + d]
                     else:
@@ -137,14 +150,15 @@ def attention(
             s = u - unit * n_splits
             row = i32(u32(unit) // u32(n_kv))
             kv_head = unit - row * n_kv
-            length = last_seen(step, row, WHOLE) + 1
-            if s * SPLIT < length and (not WINDOWED or (s + 1) * SPLIT > length - a.window):
+            length, window = seen_by(a, step, row, WINDOWED, WHOLE)
+            if s * SPLIT < length and (not WINDOWED or (s + 1) * SPLIT > length - window):
                 pages = step.page_table + i64(step.slots[row]) * i64(step.max_pages)
                 at = (i64(row) * i64(a.max_splits) + i64(s)) * i64(n_heads) + i64(kv_head * G)
                 out = a.partial + at * (VALUE + STATE)
                 gather_queries(a, q, row, kv_head, 1, G, DIM, ROPE)
                 one_split(
-                    a, pages, q, out, sums, tile, kv_head, s, length, 1, G, DIM, VALUE, W, LATENT, WINDOWED, CAPPED
+                    a, pages, q, out, sums, tile, kv_head, s, length, window, 1, G, DIM, VALUE, W, LATENT, WINDOWED,
+                    CAPPED,
                 )  # fmt: skip
     else:
         # Units of one key-value head follow each other: its keys and values stay in the cache.
@@ -184,8 +198,8 @@ def merge(
     for u in range(first, last):
         row = i32(u32(u) // u32(n_heads))
         head = u - row * n_heads
-        length = last_seen(step, row, WHOLE) + 1
-        start = first_seen(a, length, WINDOWED) >> SPLIT_SHIFT
+        length, window = seen_by(a, step, row, WINDOWED, WHOLE)
+        start = first_seen(window, length, WINDOWED) >> SPLIT_SHIFT
         splits = (length + (SPLIT - 1)) >> SPLIT_SHIFT
         stride = i64(n_heads) * (VALUE + STATE)
         partial = a.partial + ((i64(row) * i64(a.max_splits)) * i64(n_heads) + i64(head)) * (VALUE + STATE)

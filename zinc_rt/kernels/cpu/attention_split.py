@@ -254,8 +254,8 @@ def values_of_split(
 
 @inline
 def one_split(
-    a, pages, q, out, sums, tile, kv_head: i32, s: i32, length: i32, R: int, G: int, DIM: int, VALUE: int, W: int,
-    LATENT: bool, WINDOWED: bool, CAPPED: bool,
+    a, pages, q, out, sums, tile, kv_head: i32, s: i32, length: i32, window: i32, R: int, G: int, DIM: int, VALUE: int,
+    W: int, LATENT: bool, WINDOWED: bool, CAPPED: bool,
 ):  # fmt: skip
     """Split s for R consecutive rows, the first of which sees positions up to `length` - 1, and the G heads of a
     key-value head.
@@ -267,7 +267,7 @@ def one_split(
     begin: i32 = 0
     lowest: i32 = 0
     if WINDOWED:
-        begin = count - a.window
+        begin = count - window
         lowest = clamp(begin, 0, SPLIT)
     longest = clamp(count + (R - 1), 0, SPLIT)
     scores_of_split(a, pages, q, sums, kv_head, s * PAGES_OF_SPLIT, lowest, longest, R * G, DIM, W, WINDOWED)

@@ -21,7 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.formats.errors import UnknownFormat
-from zinc_rt.formats.table import CODED_KINDS, FORMATS, HALF_SCALES, ODD_SCALES, SUPER_GROUPS, Format, Kind, Scale
+from zinc_rt.formats.kinds import CODED_KINDS, HALF_SCALES, ODD_SCALES, SUPER_GROUPS, Kind, Scale
+from zinc_rt.formats.record import Format
+from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf import GGMLType
 from zinc_rt.numerics import GROUP, TREE_LANES
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zinc_rt.formats.decode import format_of
-from zinc_rt.formats.table import Kind
+from zinc_rt.formats.kinds import Kind
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
 from zinc_rt.kernels.cpu.structs import MatmulArgs, StepRecord
 from zinc_rt.kernels.cpu.tiles import lane_of, live_rows, merge_lanes, put_aside, put_tile

@@ -7,7 +7,7 @@ to the float arithmetic, a quarter of the lanes of a tree at a time.
 from __future__ import annotations
 
 from zinc_rt.formats.decode import integers_of
-from zinc_rt.formats.table import Kind
+from zinc_rt.formats.kinds import Kind
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
 from zinc_rt.kernels.cpu.tiles import lane_of
 from zinc_rt.kernels.cpu.weights import (

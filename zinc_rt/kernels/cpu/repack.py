@@ -18,7 +18,7 @@ from zinc_rt.formats.decode import (
 )
 from zinc_rt.formats.decode_grids import index_high, index_words, odd_bits, sign_bits
 from zinc_rt.formats.decode_scales import half_scale_at, half_scales, signed_scale, six_bit_scales
-from zinc_rt.formats.table import ODD_SCALES, Kind, Scale
+from zinc_rt.formats.kinds import ODD_SCALES, Kind, Scale
 from zinc_rt.kernels.cpu.structs import CopyArgs, StepRecord
 from zinc_rt.kernels.cpu.tiles import lane_of
 from zinc_rt.kernels.cpu.weights import SUPER_SHIFT, tile_of, weights_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from zinc_rt.formats.decode import format_of, integers_of
 from zinc_rt.formats.decode_grids import grid_place, line_of_index
 from zinc_rt.formats.decode_scales import half_e4m3, power_of_two
-from zinc_rt.formats.table import CODED_KINDS, ODD_SCALES, SUPER_GROUPS, Kind, Scale
+from zinc_rt.formats.kinds import CODED_KINDS, ODD_SCALES, SUPER_GROUPS, Kind, Scale
 from zinc_rt.kernels.cpu.layout import TILES
 from zinc_rt.kernels.cpu.structs import BIASES, HALF_BIAS
 from zinc_rt.lang.kernel import inline

@@ -73,6 +73,7 @@ class GpuAttentionArgs:
     scale: f32
     softcap: f32
     gate: ptr[f32]  # as y, with GATED
+    own: ptr[i32]  # with REACH: the position of each row, where `positions` are the last of the sequences
 
 
 @inline
@@ -82,12 +83,21 @@ def unchanged(p: ptr[i32]):
 
 
 @inline
-def first_seen(a, length: u32, WINDOW: bool):
-    """The first position that a row sees, whose last is `length` - 1."""
+def range_of(a, row: u32, WINDOW: bool, REACH: bool):
+    """How many positions lie up to the last one that a row sees, and the first one that it sees.
+
+    REACH: it sees `window` positions before and behind its own.
+    """
+    length = unchanged(a.positions)[row] + 1
     first: u32 = 0
-    if WINDOW:
+    if REACH:
+        own = unchanged(a.own)[row]
+        behind = own + a.window + 1
+        length = select(behind < length, behind, length)
+        first = select(own > a.window, own - a.window, first)
+    elif WINDOW:
         first = select(length > a.window, length - a.window, first)
-    return first
+    return length, first
 
 
 @inline
@@ -131,7 +141,7 @@ def add_values(values, weights, sums, n: int, HEADS: int):
 @kernel(workgroup=256)
 def attention(
     a: ptr[GpuAttentionArgs, Space.CONSTANT], G: int, DIM: int, VALUE: int, ROPE: int = 0, WINDOW: bool = False,
-    CAP: bool = False,
+    CAP: bool = False, REACH: bool = False,
 ):  # fmt: skip
     """Workgroups: splits in x, key-value heads in y, rows in z. DIM, ROPE and VALUE: multiples of 8; VALUE up to 512. A
     split that its row does not reach writes nothing.
@@ -145,8 +155,7 @@ def attention(
     kv_head = workgroup_id(1)
     row = workgroup_id(2)
     n_kv = a.n_kv
-    length = unchanged(a.positions)[row] + 1
-    lowest = first_seen(a, length, WINDOW)
+    length, lowest = range_of(a, row, WINDOW, REACH)
     split = place + (lowest >> SPLIT_SHIFT)
     if split * SPLIT < length:
         left = length - split * SPLIT
@@ -284,18 +293,22 @@ def value_at(base, page: u32, kv_head: u32, element: u32, n_kv: u32, WIDTH: int)
 
 
 @inline
-def splits_of(a, length: u32, WINDOW: bool):
+def splits_of(a, row: u32, WINDOW: bool, REACH: bool):
     """How many splits a row sees something of."""
-    return ((length + (SPLIT - 1)) >> SPLIT_SHIFT) - (first_seen(a, length, WINDOW) >> SPLIT_SHIFT)
+    length, first = range_of(a, row, WINDOW, REACH)
+    return ((length + (SPLIT - 1)) >> SPLIT_SHIFT) - (first >> SPLIT_SHIFT)
 
 
 @kernel(workgroup=64)
-def merge(a: ptr[GpuAttentionArgs, Space.CONSTANT], G: int, VALUE: int, WINDOW: bool = False, SINKS: bool = False):
+def merge(
+    a: ptr[GpuAttentionArgs, Space.CONSTANT], G: int, VALUE: int, WINDOW: bool = False, SINKS: bool = False,
+    REACH: bool = False,
+):  # fmt: skip
     """y from the splits: workgroups are heads in x, rows in y."""
     head = workgroup_id(0)
     row = workgroup_id(1)
     heads = u64(a.n_kv * G)
-    splits = splits_of(a, unchanged(a.positions)[row] + 1, WINDOW)
+    splits = splits_of(a, row, WINDOW, REACH)
     first = u64(row) * u64(a.max_splits) * heads + u64(head)
     for d in range(workitem_id(), u32(VALUE), 64):
         top: f32 = a.tops[first * 2]
@@ -323,7 +336,7 @@ def merge(a: ptr[GpuAttentionArgs, Space.CONSTANT], G: int, VALUE: int, WINDOW: 
 @kernel(workgroup=128)
 def merge_quantized(
     a: ptr[GpuAttentionArgs, Space.CONSTANT], G: int, VALUE: int, WINDOW: bool = False, SINKS: bool = False,
-    GATED: bool = False,
+    GATED: bool = False, REACH: bool = False,
 ):  # fmt: skip
     """As `merge`, with GATED times sigmoid(gate), stored as `quantize` does; VALUE is a multiple of 32. A wave a head,
     four a workgroup: workgroups are ceil(heads / 4) in x, rows in y.
@@ -333,7 +346,7 @@ def merge_quantized(
     row = workgroup_id(1)
     quants, scales, sums = a.quants, a.scales, a.sums
     if head < heads:
-        splits = splits_of(a, unchanged(a.positions)[row] + 1, WINDOW)
+        splits = splits_of(a, row, WINDOW, REACH)
         first = u64(row) * u64(a.max_splits) * u64(heads) + u64(head)
         tops: ptr[f32] = a.tops + first * 2
         out = (row * heads + head) * (VALUE // 4)

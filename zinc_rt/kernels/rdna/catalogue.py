@@ -180,26 +180,26 @@ def heads_kernel(
 
 
 def merge_quantized(
-    value_dim: int, group: int, *, window: bool = False, sinks: bool = False, gated: bool = False
+    value_dim: int, group: int, *, window: bool = False, sinks: bool = False, gated: bool = False, reach: bool = False
 ) -> KernelEntry:  # fmt: skip
     """The merge of `attention_kernels` whose result is quantised, gated before if asked for; value_dim: a multiple of
     32.
     """
-    constants = {"G": group, "VALUE": value_dim, "WINDOW": window, "SINKS": sinks, "GATED": gated}
+    constants = {"G": group, "VALUE": value_dim, "WINDOW": window, "SINKS": sinks, "GATED": gated, "REACH": reach}
     return _entry(attention.merge_quantized, "a", "ceil(heads / 4), rows", **constants)
 
 
 def attention_kernels(
     dim: int, group: int, *, value_dim: int | None = None, rope: int = 0, window: bool = False, cap: bool = False,
-    sinks: bool = False,
+    sinks: bool = False, reach: bool = False,
 ) -> tuple[KernelEntry, KernelEntry]:  # fmt: skip
     """The splits and their merge, for `group` query heads to a key-value head; see `attention.GpuAttentionArgs`.
 
     dim: elements of a key. value_dim: of a value, as many if not said. rope: see the kernel.
     """
     value = dim - rope if value_dim is None else value_dim
-    constants = {"G": group, "DIM": dim, "VALUE": value, "ROPE": rope, "WINDOW": window, "CAP": cap}
-    merging = {"G": group, "VALUE": value, "WINDOW": window, "SINKS": sinks}
+    constants = {"G": group, "DIM": dim, "VALUE": value, "ROPE": rope, "WINDOW": window, "CAP": cap, "REACH": reach}
+    merging = {"G": group, "VALUE": value, "WINDOW": window, "SINKS": sinks, "REACH": reach}
     return (
         _entry(attention.attention, "a", "splits, n_kv, rows", **constants),
         _entry(attention.merge, "a", "heads, rows", **merging),

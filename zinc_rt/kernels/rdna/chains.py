@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zinc_rt.formats.decode import format_of, plain_integers
-from zinc_rt.formats.table import Kind, Scale
+from zinc_rt.formats.kinds import Kind, Scale
 from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import cast, fma, load, regs, static_assert, unroll
 from zinc_rt.lang.types import f16, f32, i8, ptr, u8, u32

@@ -15,7 +15,7 @@ from zinc_rt.formats.decode import (
     spread,
 )
 from zinc_rt.formats.decode_scales import first_six, last_six
-from zinc_rt.formats.table import Kind, Scale
+from zinc_rt.formats.kinds import Kind, Scale
 from zinc_rt.kernels.rdna.whole_groups import takes_whole_groups, whole_value, whole_weights
 from zinc_rt.kernels.rdna.words import dot, quants, sums_of
 from zinc_rt.lang.kernel import inline

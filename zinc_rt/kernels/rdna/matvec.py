@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zinc_rt.formats.decode import format_of
-from zinc_rt.formats.table import Kind
+from zinc_rt.formats.kinds import Kind
 from zinc_rt.kernels.rdna.groups import group_value, group_weights
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from zinc_rt.formats.decode import group_words, half, integers_of
 from zinc_rt.formats.decode_grids import odd_bits
 from zinc_rt.formats.decode_scales import half_e4m3, half_scales, pair_at, power_of_two, signed_scale
-from zinc_rt.formats.table import ODD_SCALES, Kind, Scale
+from zinc_rt.formats.kinds import ODD_SCALES, Kind, Scale
 from zinc_rt.kernels.rdna.words import dot, quants, sums_of
 from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import load, static_assert, unroll

@@ -26,13 +26,15 @@ class Scores(NamedTuple):
 
     scale: their factor. softcap: the bound that `cap * tanh(score / cap)` keeps them in, None for none. window: a row
     sees that many positions, its own the last; None for all. sinks: f32[heads], logits that only add to the softmax's
-    sum, NaN for none; None where no head has one.
+    sum, NaN for none; None where no head has one. lowest: i64[rows], the first position that each row sees, rising with
+    the last one; None for what the window says.
     """
 
     scale: float
     softcap: float | None = None
     window: int | None = None
     sinks: F32 | None = None
+    lowest: npt.NDArray[np.integer] | None = None
 
 
 def attend_rows(q: F32, k: Cached, v: Cached, positions: npt.NDArray[np.integer], how: Scores) -> F32:
@@ -49,7 +51,8 @@ def attend_rows(q: F32, k: Cached, v: Cached, positions: npt.NDArray[np.integer]
     with np.errstate(all="ignore"):
         for r in range(0, n, step):
             rows = slice(r, r + step)
-            out[rows] = _attend(grouped[rows], k, v, np.asarray(positions[rows], np.int64), how)
+            here = how if how.lowest is None else how._replace(lowest=how.lowest[rows])
+            out[rows] = _attend(grouped[rows], k, v, np.asarray(positions[rows], np.int64), here)
     return out.reshape(n, heads, value_dim)
 
 
@@ -60,6 +63,8 @@ def _attend(q: F32, k: Cached, v: Cached, positions: I64, how: Scores) -> F32:
     out = np.empty((n, n_kv, rep, v.shape[2]), np.float32)
     queries = np.ascontiguousarray(q.transpose(3, 0, 1, 2), np.float64)  # f64[dim, n, n_kv, rep]
     lowest = np.zeros_like(positions) if how.window is None else np.maximum(positions - (how.window - 1), 0)
+    if how.lowest is not None:
+        lowest = np.asarray(how.lowest, np.int64)
     for first, count in _spans(positions, lowest):
         start, stop = first * SPLIT, min((first + count) * SPLIT, int(positions[-1]) + 1)
         live, done = int(np.searchsorted(positions, start)), int(np.searchsorted(lowest, stop))
@@ -152,9 +157,14 @@ def flash_attn_paged(
     out = np.empty((*q.shape[:2], v_cache.shape[3]), np.float32)
     for slot in np.unique(slots):
         rows = np.flatnonzero(slots == slot)
-        rows = rows[np.argsort(positions[rows], kind="stable")]
+        if how.lowest is None:
+            rows = rows[np.argsort(positions[rows], kind="stable")]
+            here = how
+        else:
+            rows = rows[np.argsort(how.lowest[rows] + positions[rows], kind="stable")]
+            here = how._replace(lowest=how.lowest[rows])
         length = int(positions[rows[-1]]) + 1
         pages = page_table[slot, : -(-length // PAGE_TOKENS)]
         k, v = (cache[pages].reshape(-1, *cache.shape[2:])[:length] for cache in (k_cache, v_cache))
-        out[rows] = attend_rows(q[rows], k, v, positions[rows], how)
+        out[rows] = attend_rows(q[rows], k, v, positions[rows], here)
     return out

@@ -224,4 +224,4 @@ def _chain_major(x: F32) -> F32:
     pad = -n_in % GROUP
     if pad:
         x = np.concatenate([x, np.zeros((n, pad), np.float32)], axis=1)
-    return np.ascontiguousarray(x.reshape(n, -1, GROUP).transpose(2, 0, 1))
+    return np.ascontiguousarray(x.reshape(n, x.shape[1] // GROUP, GROUP).transpose(2, 0, 1))

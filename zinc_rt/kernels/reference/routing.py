@@ -56,7 +56,7 @@ def _allowed(choice: F32, n_groups: int, n_groups_used: int) -> npt.NDArray[np.b
     """Which experts belong to the best groups: those with the largest sums of their two best experts."""
     if n_groups_used == n_groups:
         return np.ones(choice.shape, np.bool_)
-    grouped = choice.reshape(len(choice), n_groups, -1)
+    grouped = choice.reshape(len(choice), n_groups, choice.shape[1] // n_groups)
     best = np.take_along_axis(grouped, descending(grouped)[:, :, :2], 2)
     score: Any = best[:, :, 0] if best.shape[2] == 1 else best[:, :, 0] + best[:, :, 1]
     used = np.zeros(score.shape, np.bool_)

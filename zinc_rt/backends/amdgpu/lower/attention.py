@@ -73,11 +73,12 @@ def gated_attention(low: GpuLowering, n: GatedAttend) -> None:
 def _attention(low: GpuLowering, n: Attend, y: int, gate: int | None) -> None:
     """y: what the merge writes; gate: what its result is multiplied by the sigmoid of."""
     _check_attention(n)
-    n_heads, dim, group, windowed = n.n_heads, n.value_dim, n.group, n.window is not None
+    n_heads, dim, group, windowed = n.n_heads, n.value_dim, n.group, n.windowed
     # Splits that a row sees something of: a window of n positions touches no more than this.
     most = -(-low.sizes.n_ctx // SPLIT)
-    if n.window is not None:
-        most = min(most, (n.window + SPLIT - 2) // SPLIT + 1)
+    if windowed:
+        seen = n.window if n.window is not None else 2 * (n.reach or 0) + 1
+        most = min(most, (seen + SPLIT - 2) // SPLIT + 1)
     values, tops = ("values", n.node.id), ("tops", n.node.id)
     quantized = dim % GROUP == 0 and low.only_packed(y)
     results = low.packed(y, low.width(y)) if quantized else (low.at(y),)
@@ -89,15 +90,18 @@ def _attention(low: GpuLowering, n: Attend, y: int, gate: int | None) -> None:
         "slots": low.at(n.slots), "page_table": low.at(n.page_table), "max_pages": low.sizes.max_pages,
         "max_splits": lambda s: min(s.splits, most), "n_kv": n.n_kv_heads, "scale": n.scale,
         "q_rope": 0 if n.q_rope is None else low.at(n.q_rope), "sinks": 0 if n.sinks is None else low.at(n.sinks),
-        "window": n.window or 0, "softcap": n.softcap or 0.0, "gate": 0 if gate is None else low.at(gate),
+        "window": n.window or n.reach or 0, "own": 0 if n.own is None else low.at(n.own),
+        "softcap": n.softcap or 0.0, "gate": 0 if gate is None else low.at(gate),
     })  # fmt: skip
     splits, merge = attention_kernels(
         n.head_dim, group, value_dim=dim, rope=n.head_dim - dim if n.latent else 0, window=windowed,
-        cap=n.softcap is not None, sinks=n.sinks is not None,
+        cap=n.softcap is not None, sinks=n.sinks is not None, reach=n.reach is not None,
     )  # fmt: skip
     across = n_heads
     if quantized:
-        merge = merge_quantized(dim, group, window=windowed, sinks=n.sinks is not None, gated=gate is not None)
+        merge = merge_quantized(
+            dim, group, window=windowed, sinks=n.sinks is not None, gated=gate is not None, reach=n.reach is not None
+        )  # fmt: skip
         across = -(-n_heads // 4)
     low.emit(
         n.node, splits, lambda s: (min(s.splits, most), n.n_kv_heads, s.n_rows), (block,), "n_rows",

@@ -1,0 +1,201 @@
+"""The record of a block format: where the parts of a block lie, of which kind they are, and what follows from that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from zinc_rt.formats import grids
+from zinc_rt.formats.kinds import CODED_KINDS, FLOAT_KINDS, HALF_SCALES, SUPER_GROUPS, WITH_MINIMA, Kind, Scale, Signs
+from zinc_rt.numerics import GROUP
+
+_LARGEST_SCALE: Final[dict[str, int]] = {
+    Scale.SIX_BIT: 63,
+    Scale.INT8_HALVES: 128,
+    Scale.SIX_BIT_SIGNED: 32,
+    Scale.SIX_BIT_HALVES: 32,
+    Scale.FOUR_BIT_HALVES: 15,
+    Scale.ODD_WORD: 31,
+    Scale.ODD_NIBBLES: 31,
+    Scale.ODD_HALVES: 31,
+}
+_FACTORS: Final[dict[str, int]] = {
+    Scale.POWER_OF_TWO: 1,
+    Scale.SIX_BIT: 4,
+    Scale.INT8_HALVES: 3,
+    Scale.SIX_BIT_SIGNED: 2,
+    Scale.SIX_BIT_HALVES: 3,
+    Scale.FOUR_BIT_HALVES: 6,
+    Scale.E4M3_HALVES: 2,
+    Scale.ODD_WORD: 2,
+    Scale.ODD_NIBBLES: 2,
+    Scale.ODD_HALVES: 3,
+}
+_LOW_BITS: Final[dict[str, int]] = {**dict.fromkeys(CODED_KINDS, 4), Kind.QUARTERS: 2}
+_NARROW: Final = (-16, 47)
+"""Integers that six bits hold once 16 is added."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Indices of a table of vectors. Places are bytes from the block's beginning.
+
+    table: its name in `zinc_rt.formats.grids`. width: elements of a vector, 8 or 4. peak: the largest size in it.
+    step: bytes from the indices of a group to the next group's, which begin at `Format.q`.
+    signs, sign_place, sign_step: how signs lie, where they begin, bytes from one group to the next.
+    high: where a byte for each group has the bits above the low eight of its indices: `high_bits` for each.
+    """
+
+    table: str
+    width: int
+    peak: int
+    step: int
+    signs: str
+    sign_place: int = 0
+    sign_step: int = 0
+    high: int | None = None
+    high_bits: int = 0
+
+    @property
+    def index_bits(self) -> int:
+        """Bits of an index above the low eight, wherever they are stored."""
+        return 1 if self.signs == Signs.IN_INDEX else self.high_bits
+
+    @property
+    def words(self) -> tuple[int, ...]:
+        """The table: sizes of four elements in a word, width / 4 words for each vector."""
+        return grids.words(self.table)
+
+    @property
+    def lines(self) -> int:
+        """Words that hold the low bytes of a group's indices."""
+        return GROUP // self.width // 4
+
+
+@dataclass(frozen=True)
+class Format:
+    """One format. Places are bytes from the block's beginning.
+
+    name: as in `GGMLType`. block, block_bytes: elements and bytes of a block.
+    kind, q, high, high_bits: the integers' low bits and the bits above them.
+    offset: what is subtracted from an integer. codebook: what it stands for, where that is no number of its own.
+    grid: where indices and signs lie, for kind GRID.
+    scale, d, scales, minimum: what it is multiplied with, and what is added then. unit: a power of two that d is
+        multiplied with first.
+    """
+
+    name: str
+    block: int
+    block_bytes: int
+    kind: str
+    scale: str = Scale.NONE
+    q: int = 0
+    high: int | None = None
+    high_bits: int = 0
+    offset: int = 0
+    codebook: tuple[int, ...] = ()
+    d: int = 0
+    scales: int | None = None
+    minimum: int | None = None
+    grid: Grid | None = None
+    unit: float = 1.0
+    groups: int = field(init=False)
+    """Groups of a block; 0 for plain numbers, which need no whole groups."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "groups", self.block // GROUP)
+        for wrong, why in self._contradictions():
+            if wrong:
+                raise ValueError(f"the record of {self.name}: {why}")
+
+    def _contradictions(self) -> Iterator[tuple[bool, str]]:
+        """What no block can be, with words for it: decoders do not look for these."""
+        yield self.quantized == (self.scale == Scale.NONE), "integers have scales, and plain numbers have none"
+        yield (self.high is None) != (self.high_bits == 0), "the place of high bits and their number belong together"
+        yield self.kind == Kind.BYTES and self.high_bits != 0, "bytes have no high bits"
+        low, high = self.integers if self.quantized else (0, 0)
+        yield low < -128 or high > 127, f"integers from {low} to {high} do not fit a byte with a sign"
+        yield bool(self.codebook) and self.offset != 0, "a codebook has no offset"
+        yield (self.kind == Kind.GRID) != (self.grid is not None), "a grid and its kind belong together"
+        small = self.scale in _LARGEST_SCALE and self.scale != Scale.ODD_WORD
+        yield small != (self.scales is not None), f"the place of small scales goes with their kind, not {self.scale!s}"
+        yield small and self.groups != SUPER_GROUPS, f"small scales are those of {SUPER_GROUPS} groups"
+        yield self.scale in WITH_MINIMA and self.minimum is None, f"scales of kind {self.scale!s} come with minima"
+        without = small and self.scale not in WITH_MINIMA
+        yield without and self.minimum is not None, f"scales of kind {self.scale!s} come without minima"
+        power = self.scale == Scale.POWER_OF_TWO
+        yield power and (self.groups != 1 or self.minimum is not None), "a power of two is the one scale of 32 elements"
+
+    @property
+    def quantized(self) -> bool:
+        """Whether a product takes int8 activations."""
+        return self.kind not in FLOAT_KINDS
+
+    @property
+    def group_shift(self) -> int:
+        """log2 of the groups of a block, for quantised formats."""
+        return self.groups.bit_length() - 1
+
+    @property
+    def group_bytes(self) -> int:
+        """Bytes of 32 plain numbers."""
+        return self.block_bytes * GROUP // self.block
+
+    @property
+    def halves(self) -> tuple[int, ...]:
+        """Where the float16 numbers of a block lie."""
+        if self.scale in (Scale.NONE, Scale.POWER_OF_TWO, Scale.E4M3_HALVES):
+            return ()
+        return (self.d,) if self.minimum is None else (self.d, self.minimum)
+
+    @property
+    def factors(self) -> int:
+        """Numbers that a group's integer sums are multiplied with: its scales and minima, widened."""
+        return _FACTORS.get(self.scale, len(self.halves))
+
+    @property
+    def low_bits(self) -> int:
+        """Bits of an integer below the high ones: 4, or 2. Raises KeyError for kinds without parts."""
+        return _LOW_BITS[self.kind]
+
+    @property
+    def scaled_halves(self) -> bool:
+        """Whether each 16 elements have a scale of their own."""
+        return self.scale in HALF_SCALES
+
+    @property
+    def wide(self) -> bool:
+        """Whether an integer needs a whole byte, also when it is made unsigned."""
+        return self.kind in (Kind.BYTES, Kind.GRID) or bool(self.codebook and not self._narrow)
+
+    @property
+    def bias(self) -> int:
+        """What makes the integers unsigned, as the kernels add it: for plain bits the offset that they carry."""
+        if self.wide:
+            return 128 + self.offset
+        return -_NARROW[0] if self.codebook else self.offset
+
+    @property
+    def _narrow(self) -> bool:
+        return _NARROW[0] <= min(self.codebook) and max(self.codebook) <= _NARROW[1]
+
+    @property
+    def integers(self) -> tuple[int, int]:
+        """The least and the greatest integer that enters a dot product. Raises ValueError for plain numbers."""
+        if not self.quantized:
+            raise ValueError(f"{self.name} has no integers")
+        if self.codebook:
+            return min(self.codebook), max(self.codebook)
+        if self.grid is not None:
+            return -self.grid.peak, self.grid.peak
+        if self.kind == Kind.BYTES:
+            return -128 - self.offset, 127 - self.offset
+        low_bits = _LOW_BITS.get(self.kind, 4)
+        return -self.offset, (1 << low_bits << self.high_bits) - 1 - self.offset
+
+    @property
+    def largest_sum(self) -> int:
+        """A bound on every integer that becomes a float32: it is exact below 2^24 (docs/numerics.md)."""
+        isum = max(map(abs, self.integers)) * 127 * GROUP
+        return isum * _LARGEST_SCALE.get(self.scale, 1)

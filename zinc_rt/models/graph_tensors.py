@@ -1,0 +1,190 @@
+"""The tensors of one file in a graph under construction: weights, parts of them, constants that are made from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from zinc_rt.gguf import SUPPORTED, GGMLType, GGUFFile, TensorInfo
+from zinc_rt.gguf.blocks import dequantize
+from zinc_rt.gguf.errors import UnsupportedTensorType
+from zinc_rt.ir.builder import GraphBuilder
+from zinc_rt.ir.graph import BufferId, BufferKind, DType
+from zinc_rt.models.definition import F32, MakeConstant, ModelDefinition, ModelInfo, StateSpec, WeightRows
+from zinc_rt.models.errors import BadDefinition, MissingWeight, TensorShapeMismatch
+from zinc_rt.models.states import StateBooks
+
+
+class GraphTensors:
+    """A graph under construction and what of the model's file it reads.
+
+    Args:
+        file: the model's file.
+        info: its figures; the graph gets the architecture's name.
+    """
+
+    def __init__(self, file: GGUFFile, info: ModelInfo) -> None:
+        self.file, self.info = file, info
+        self.g = GraphBuilder(info.architecture)
+        self.g.meta.update(
+            architecture=info.architecture, n_layers=info.n_layers, n_embd=info.n_embd, n_vocab=info.n_vocab
+        )
+        self.states = StateBooks(self.g)
+        self._weights: dict[str, BufferId] = {}
+        self._rows: dict[str, WeightRows | tuple[WeightRows, ...]] = {}
+        self._constants: dict[str, MakeConstant] = {}
+        self._host: set[str] = set()
+        self._projections: list[F32] = []
+        self._unread: set[str] = set()
+
+    def has(self, name: str) -> bool:
+        """Whether the file has the tensor."""
+        return name in self.file.tensors
+
+    def weight(self, name: str, *shape: int, plain: bool = False) -> BufferId:
+        """The buffer of a whole tensor of this shape. plain: it has to be F32, as every vector has.
+
+        Raises `MissingWeight`, `TensorShapeMismatch`, `UnsupportedTensorType`.
+        """
+        if name not in self._weights:
+            tensor = self._tensor(name, shape, plain=plain)
+            self._add_weight(name, tensor, shape, WeightRows(name, 0, tensor.n_rows))
+        return self._weights[name]
+
+    def row(self, name: str, n: int) -> BufferId:
+        """The buffer of an F32 vector as a matrix of one row, [1, n]. Raises what `weight` raises."""
+        if name not in self._weights:
+            self._add_weight(name, self._tensor(name, (n,)), (1, n), WeightRows(name, 0, 1))
+        return self._weights[name]
+
+    def weight_rows(
+        self, name: str, shape: Sequence[int], start: int, stop: int, *, period: int | None = None,
+        end: int | None = None, plain: bool = False,
+    ) -> BufferId:  # fmt: skip
+        """The buffer of rows start .. stop - 1 of a tensor of this shape, as of projections that a file stores as one.
+
+        Args:
+            name: of the tensor.
+            shape: of the whole tensor: [n_out, n_in], or [n_experts, n_out, n_in], whose rows count from 0 in each.
+            start, stop: rows of every period.
+            period: after how many rows they come again, a divisor of n_out; None for n_out itself. The rows of all
+                periods follow each other in the buffer.
+            end: where the periods end in a tensor of two dimensions, as where others follow; None for n_out.
+            plain: see `weight`.
+
+        Raises what `weight` raises, and `BadDefinition` for rows that are not in a period.
+        """
+        *outer, n_out, n_in = shape
+        every = n_out if period is None else period
+        last = n_out if end is None else end
+        if last % every or not 0 <= start < stop <= every or not last <= n_out or (outer and end is not None):
+            raise BadDefinition(f"tensor {name} of shape {list(shape)} has no rows {start} to {stop} of every {every}")
+        whole = every == n_out and not outer
+        within = "" if end is None else f" up to {end}"
+        buffer = f"{name}[{start}:{stop}]" if whole else f"{name}[{start}:{stop} of {every}{within}]"
+        if buffer not in self._weights:
+            tensor = self._tensor(name, tuple(shape), plain=plain)
+            rows = WeightRows(name, start, stop, None if whole else every, end)
+            self._add_weight(buffer, tensor, (*outer, last // every * (stop - start), n_in), rows)
+        return self._weights[buffer]
+
+    def gathered_rows(
+        self, name: str, shape: tuple[int, int], period: int, parts: Sequence[tuple[int, int]]
+    ) -> BufferId:
+        """The buffer of rows start .. stop - 1 of every period, of each part in turn: all of the first, then the next.
+
+        Raises what `weight` raises.
+        """
+        n_out, n_in = shape
+        buffer = f"{name}[{', '.join(f'{start}:{stop}' for start, stop in parts)} of {period}]"
+        if buffer not in self._weights:
+            rows = tuple(WeightRows(name, start, stop, period) for start, stop in parts)
+            made = (sum(part.count(n_out) for part in rows), n_in)
+            kind = DType.of(self._tensor(name, shape).type)
+            self._weights[buffer] = self.g.buffer(buffer, BufferKind.WEIGHT, kind, made)
+            self._rows[buffer] = rows
+        return self._weights[buffer]
+
+    def vector(self, name: str, n: int) -> F32 | None:
+        """The values of an F32 vector that a constant is made from, f32[n]; None where the file has no such tensor.
+
+        Raises `TensorShapeMismatch`.
+        """
+        tensor = self.file.tensors.get(name)
+        if tensor is None:
+            return None
+        if tensor.type is not GGMLType.F32 or tensor.shape != (n,):
+            raise TensorShapeMismatch(f"tensor {name} is {tensor.type.name}{list(tensor.shape)}, F32[{n}] is needed")
+        self._host.add(name)
+        return np.array(self.file.raw(name).reshape(-1).view("<f4"), np.float32)
+
+    def table(self, name: str, n: int) -> F32:
+        """The rows of a matrix that a constant is made from, f32[n_rows, n], whatever its format.
+
+        Raises `MissingWeight`, `TensorShapeMismatch`, `UnsupportedTensorType`.
+        """
+        found = self.file.tensors.get(name)
+        tensor = self._tensor(name, (found.shape[0] if found is not None and found.shape else 1, n))
+        self._host.add(name)
+        return dequantize(tensor.type, self.file.raw(name))
+
+    def project_pooled(self, name: str, n_out: int, n_in: int) -> None:
+        """A matrix of the tensor `name`.weight that vectors of whole texts are multiplied by, after those before it.
+
+        Raises `TensorShapeMismatch`, `MissingWeight`, `UnsupportedTensorType`.
+        """
+        rows = self.table(f"{name}.weight", n_in)
+        if len(rows) != n_out:
+            raise TensorShapeMismatch(f"tensor {name}.weight has {len(rows)} rows, the metadata calls for {n_out}")
+        self._projections.append(rows)
+
+    def number(self, name: str) -> float | None:
+        """The value of an F32 tensor of one element; None where the file has no such tensor.
+
+        Raises `TensorShapeMismatch` for another shape, or a value that is not finite.
+        """
+        values = self.vector(name, 1)
+        if values is not None and not np.isfinite(values).all():
+            raise TensorShapeMismatch(f"tensor {name} is {values[0]}, a finite number is needed")
+        return None if values is None else float(values[0])
+
+    def leave(self, names: Iterable[str]) -> None:
+        """Tensors that are known and that no step needs, where the file has them."""
+        self._unread.update(name for name in names if self.has(name))
+
+    def _tensor(self, name: str, shape: tuple[int, ...], *, plain: bool = False) -> TensorInfo:
+        tensor = self.file.tensors.get(name)
+        if tensor is None:
+            raise MissingWeight(
+                f"tensor {name} of shape {list(shape)} is missing, which architecture"
+                f" {self.info.architecture!r} needs; the file may be incomplete or from another converter"
+            )
+        if tensor.shape != shape:
+            raise TensorShapeMismatch(
+                f"tensor {name} has shape {list(tensor.shape)}, the metadata calls for {list(shape)}"
+            )
+        allowed = SUPPORTED if len(shape) > 1 and not plain else (GGMLType.F32,)
+        if tensor.type not in allowed:
+            wanted = ", ".join(kind.name for kind in allowed)
+            raise UnsupportedTensorType(
+                f"tensor {name} is of type {tensor.type.name}, which is not supported here yet; supported: {wanted}"
+            )
+        return tensor
+
+    def _add_weight(self, buffer: str, tensor: TensorInfo, shape: tuple[int, ...], rows: WeightRows) -> None:
+        self._weights[buffer] = self.g.buffer(buffer, BufferKind.WEIGHT, DType.of(tensor.type), shape)
+        self._rows[buffer] = rows
+
+    def constant(self, name: str, shape: Sequence[int | str], make: MakeConstant) -> BufferId:
+        """A table f32[shape] that `make` computes from n_ctx at load."""
+        self._constants[name] = make
+        return self.g.buffer(name, BufferKind.CONSTANT, DType.F32, shape)
+
+    def finish(self) -> ModelDefinition:
+        """The definition over the verified graph. Raises `VerifyError`."""
+        states: tuple[StateSpec, ...] = self.states.specs()
+        return ModelDefinition(
+            self.info, self.g.build(), self._constants, states, self._rows, frozenset(self._host),
+            frozenset(self._unread), tuple(self._projections),
+        )  # fmt: skip
