@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.ir.dense import F32, I32, STATE, TEMP, WEIGHT, Dims, dense
 from zinc_rt.ir import verify
+from zinc_rt.ir.dtype import BLOCKS
 from zinc_rt.ir.graph import Attr, Buffer, BufferKind, Dim, DType, Graph, Node
 from zinc_rt.ir.op import Op
 
@@ -95,6 +96,8 @@ def test_a_changed_dtype(dims: Dims, data: st.DataObject) -> None:
     dtype = data.draw(st.sampled_from([d for d in DType if d is not buffer.dtype]))
     is_matrix = buffer.kind is WEIGHT and len(buffer.shape) == 2
     fits = is_matrix and dtype is not I32 and int(buffer.shape[1]) % dtype.block_size == 0
+    if buffer.kind is STATE:  # keys and values may be blocks
+        fits = dtype is BLOCKS and int(buffer.shape[-1]) % dtype.block_size == 0
     check(with_buffer(graph, dataclasses.replace(buffer, dtype=dtype)), may_pass=fits)
 
 

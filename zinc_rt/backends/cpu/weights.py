@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,10 @@ class Matrix:
         return self.count * layout.matrix_bytes(self.kind, self.n_out, self.n_in)
 
 
+_Piece = tuple[Matrix, Bytes, Bytes]
+"""A matrix or a part of one, its rows in the file, its room in tiles."""
+
+
 def in_tiles(matrices: Iterable[Matrix]) -> dict[str, Bytes]:
     """Room for each matrix in tiles, by name, in one stretch of memory. Raises `MemoryPlanError`."""
     wanted = list(matrices)
@@ -72,28 +76,28 @@ def repack(
 ) -> None:
     """Fill `tiles` (see `in_tiles`) from the file's rows.
 
-    released: called with a name when its raw bytes have been read for the last time. progress: called with bytes done
-    and bytes in all, first with 0.
+    released: called with a name when its raw bytes, or a piece of them, have been read for the last time. progress:
+    called with bytes done and bytes in all, first with 0.
     """
     total, done = sum(m.n_bytes for m in matrices), 0
     if progress is not None:
         progress(0, total)
-    for part in _parts(matrices):
+    for part in _parts(matrices, raw, tiles):
         operations = [
             CpuOperation(
                 m.name, "repack", choice.repack(m.kind), CopyArgs,
                 {
-                    **_source(raw[m.name]), "tiles": tiles[m.name], "tile_bytes": m.tile_bytes, "n_tiles": m.n_tiles,
+                    **_source(rows), "tiles": room, "tile_bytes": m.tile_bytes, "n_tiles": m.n_tiles,
                     "n_rows": m.n_out, "n_groups": layout.n_groups(m.n_in), "n": m.n_in,
                 },
                 m.count * m.n_tiles, UnitsPer.ONCE, phase=0,
             )
-            for m in part
+            for m, rows, room in part
         ]  # fmt: skip
         runner.run(CpuProgram.build(operations, plain_step(), library, runner.threads))
-        done += sum(m.n_bytes for m in part)
+        done += sum(m.n_bytes for m, _, _ in part)
         if released is not None:
-            for m in part:
+            for m, _, _ in part:
                 released(m.name)
         if progress is not None:
             progress(done, total)
@@ -107,13 +111,30 @@ def _source(raw: Bytes) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _parts(matrices: list[Matrix]) -> Iterator[list[Matrix]]:
-    """Matrices in order, some at a time: until they have `_PART` bytes."""
-    part: list[Matrix] = []
+def _parts(matrices: list[Matrix], raw: Mapping[str, Bytes], tiles: Mapping[str, Bytes]) -> Iterator[list[_Piece]]:
+    """Pieces of matrices in order, some at a time: until they have `_PART` bytes."""
+    part: list[_Piece] = []
     for m in matrices:
-        part.append(m)
-        if sum(p.n_bytes for p in part) >= _PART:
-            yield part
-            part = []
+        for piece in _pieces(m, raw[m.name], tiles[m.name]):
+            part.append(piece)
+            if sum(p.n_bytes for p, _, _ in part) >= _PART:
+                yield part
+                part = []
     if part:
         yield part
+
+
+def _pieces(m: Matrix, raw: Bytes, tiles: Bytes) -> Iterator[_Piece]:
+    """A matrix in pieces of `_PART` bytes at most, if that can be: some of several, or some tiles of a single one."""
+    n, rows, n_bytes = m.n_tiles, layout.TILE_ROWS, m.tile_bytes
+    if m.count > 1:
+        n, rows, n_bytes = m.count, m.n_out, m.n_bytes // m.count
+    step = max(1, _PART // n_bytes)
+    if step >= n or raw.ndim == 3:
+        yield m, raw, tiles
+        return
+    for start in range(0, n, step):
+        stop = min(n, start + step)
+        part = raw[start * rows : stop * rows]
+        piece = replace(m, count=stop - start) if m.count > 1 else replace(m, n_out=len(part))
+        yield piece, part, tiles[start * n_bytes : stop * n_bytes]

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.kernels.reference.arith import F32, I64, fma_chain, lane_tree_sum
-from zinc_rt.kernels.reference.kv_quant import U8, Q8Rows, elements_of, quantized_products, unpack_heads
+from zinc_rt.kernels.reference.kv_quant import BLOCK_BYTES, U8, Q8Rows, elements_of, quantized_products, unpack_heads
 from zinc_rt.kernels.reference.mathfn import exp, tanh
-from zinc_rt.numerics import PAGE_TOKENS, SPLIT, TREE_LANES
+from zinc_rt.numerics import GROUP, PAGE_TOKENS, SPLIT, TREE_LANES
 
 _TILE = 1 << 15  # elements of an accumulator: scores of some rows, or their outputs
 
@@ -166,8 +166,10 @@ def flash_attn_paged(
 
     Caches of bytes hold Q8_0 blocks.
     """
-    parts = []
-    order = []
+    width = v_cache.shape[3]
+    if v_cache.dtype == np.uint8:
+        width = width // BLOCK_BYTES * GROUP
+    out = np.empty((*q.shape[:2], width), np.float32)
     for slot in np.unique(slots):
         rows = np.flatnonzero(slots == slot)
         if how.lowest is None:
@@ -180,10 +182,7 @@ def flash_attn_paged(
         pages = page_table[slot, : -(-length // PAGE_TOKENS)]
         k, v = (_heads(cache[pages].reshape(-1, *cache.shape[2:])[:length]) for cache in (k_cache, v_cache))
         values = elements_of(v) if isinstance(v, Q8Rows) else v
-        parts.append(attend_rows(q[rows], k, values, positions[rows], here))
-        order.append(rows)
-    out = np.empty((len(q), *parts[0].shape[1:]), np.float32)
-    out[np.concatenate(order)] = np.concatenate(parts)
+        out[rows] = attend_rows(q[rows], k, values, positions[rows], here)
     return out
 
 
