@@ -79,7 +79,7 @@ class GatedAttend(NamedTuple):
     y: int
 
 
-class Route(NamedTuple):
+class RouterProduct(NamedTuple):
     """The choice of experts by the logits that a product of float weights makes."""
 
     node: Node
@@ -94,7 +94,7 @@ class Normed(NamedTuple):
     norm: NormRows
 
 
-Joined = FusedNode | Gated | ExpertsDown | DeltaNet | GatedAttend | Route | Normed
+Joined = FusedNode | Gated | ExpertsDown | DeltaNet | GatedAttend | RouterProduct | Normed
 
 
 class Joins:
@@ -228,12 +228,12 @@ class Joins:
         gate = node.inputs[2] if len(node.inputs) > 2 else None
         return self._down(routed)._replace(shared=shared, gate_logit=gate, y=node.outputs[0])
 
-    def _route(self, node: Node) -> Route | None:
+    def _route(self, node: Node) -> RouterProduct | None:
         product = self._product(node.inputs[0], Op.MOE_GATE_TOPK)
         if product is None or self._graph.buffer(product.weight).dtype.ggml.quantized:
             return None
         self._gone.add(id(product))
-        return Route(node, product)
+        return RouterProduct(node, product)
 
     def _normed(self, node: Node) -> DeltaNet | None:
         rule = self._single(node.inputs[0], Op.SSM_DELTA_NET, Op.SSM_GATED_NORM)
@@ -258,7 +258,7 @@ STANDS_FOR: dict[Any, tuple[Op, ...]] = {
     ExpertsDown: (Op.MOE_DOWN_ACC,),
     DeltaNet: (Op.SSM_DELTA_NET,),
     GatedAttend: (),
-    Route: (Op.MOE_GATE_TOPK,),
+    RouterProduct: (Op.MOE_GATE_TOPK,),
     Normed: (),
 }
 """The operations that a lowering of the kind runs."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any, NamedTuple
 
-from zinc_rt.backends.amdgpu.joins import ExpertsDown, Gated, Route
+from zinc_rt.backends.amdgpu.joins import ExpertsDown, Gated, RouterProduct
 from zinc_rt.backends.amdgpu.lowering import ELSEWHERE, FOUR, GPU, GpuLowering
 from zinc_rt.backends.amdgpu.operations import BLOCKS, ArgumentBlock, TempSpec, block_of, padded_rows
 from zinc_rt.backends.errors import UnsupportedOp
@@ -40,8 +40,8 @@ def gate_topk(low: GpuLowering, single: Single) -> None:
     low.emit(n, entry, lambda s: (s.n_rows,), (block,), "n_rows", (n.inputs[0],), n.outputs)
 
 
-@GPU.lowers(Route)
-def route(low: GpuLowering, n: Route) -> None:
+@GPU.lowers(RouterProduct)
+def route(low: GpuLowering, n: RouterProduct) -> None:
     """The router's logits, and by its last workgroup the choice of experts."""
     n_experts, constants, choice = _choice(low, n.node)
     weight, bias = n.product.weight, n.product.bias
