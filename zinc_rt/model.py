@@ -254,7 +254,9 @@ class Model:
     def _check_generates(self) -> None:
         """Raises `UsageError` where the model ends with hidden states."""
         if self.embedder is not None:
-            raise UsageError("the model is loaded to embed texts; load it with embeddings=False to generate")
+            only = f"architecture {self.architecture!r} generates none"
+            advice = only if self.engine.whole_sequences else "load it with embeddings=False to generate"
+            raise UsageError(f"the model is loaded to embed texts; {advice}")
 
     def _check_open(self) -> None:
         """Raises `ModelClosed`, and `FileChanged` when the model's file is another one by now."""

@@ -40,6 +40,8 @@ def test_vectors(name: str, tmp_path: Path) -> None:
         got = model.embed(texts)
     assert np.abs(got - want).max() < 1e-3
     with zinc_rt.load(made.path, device="cpu") as model:
+        with pytest.raises(UsageError, match="embeddings=False" if name.startswith("qwen3") else "generates none"):
+            model.logits(texts[0])
         assert (model.embed(texts) == got).all()
         assert (np.concatenate([model.embed([tokens]) for tokens in texts]) == got).all()
 
