@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, SupportsIndex, TypeVar
 
 from zinc_rt.ir.dtype import DType
@@ -62,6 +62,31 @@ class GraphBuilder:
         graph = Graph(self.name, tuple(self._buffers), tuple(self._nodes), self.meta)
         verify(graph)
         return graph
+
+
+def rewritten(graph: Graph, nodes: Iterable[Node], change: Callable[[Buffer], Buffer]) -> Graph:
+    """The verified graph of some of a graph's nodes, and of the buffers that these use.
+
+    Args:
+        graph: whose name and meta are kept.
+        nodes: of it, in its order.
+        change: what stands for a buffer. Its id does not count: ids are given anew.
+
+    Raises:
+        VerifyError: with all findings.
+    """
+    kept = tuple(nodes)
+    used = {b for node in kept for b in (*node.inputs, *node.outputs)}
+    g = GraphBuilder(graph.name, graph.meta)
+    ids: dict[BufferId, BufferId] = {}
+    for old in graph.buffers:
+        if old.id in used:
+            b = change(old)
+            ids[old.id] = g.buffer(b.name, b.kind, b.dtype, b.shape)
+    for node in kept:
+        inputs, outputs = ([ids[b] for b in side] for side in (node.inputs, node.outputs))
+        g.node(node.op, inputs, outputs, node.name, **node.attrs)
+    return g.build()
 
 
 _E = TypeVar("_E", BufferKind, DType)

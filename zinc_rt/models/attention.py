@@ -19,9 +19,9 @@ class AttentionSpec:
 
     rotation: None for none (NoPE). qk_norm: RMS norm of each query and key head before the rotation.
     Biases: True needs them, False has none, None takes those that the file has. scale: of the scores, None for
-    1 / sqrt(head_dim). window: a row sees that many positions, its own the last, or
-    of an encoder half as many before and behind its own; None for all. shared_kv: the layer
-    whose keys and values are read; this one has none of its own then. qkv: a tensor that holds the rows of q, k and v
+    1 / sqrt(head_dim). window: a row sees that many positions, its own the last, or of an encoder half as many before
+    and behind its own; None for all. shared_kv: the layer whose keys and values are read; this one has none of its own
+    then. qkv: a tensor that holds the rows of q, k and v
     one after another, and its bias theirs, which is read instead of the three where the file has it. whole_norm: the
     norms of `qk_norm` are of all heads of a row together. v_norm: values are normed by head, without a weight.
     k_as_v: where the file has no `attn_v`, values are what the keys are before norm and rotation. q_factors: a table

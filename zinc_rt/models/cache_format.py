@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from zinc_rt.checks import show
 from zinc_rt.errors import UsageError
-from zinc_rt.ir.builder import GraphBuilder
+from zinc_rt.ir.builder import rewritten
 from zinc_rt.ir.graph import Buffer, DType, Graph
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.ops import attributes
@@ -46,12 +46,7 @@ def with_cache(definition: ModelDefinition, wanted: CacheFormat) -> ModelDefinit
     if all(graph.buffer(b).dtype is dtype for b in cached):
         return definition
     _check_widths(graph, dtype)
-    g = GraphBuilder(graph.name, graph.meta)
-    for b in graph.buffers:
-        g.buffer(b.name, b.kind, dtype if b.id in cached else b.dtype, b.shape)
-    for node in graph.nodes:
-        g.node(node.op, node.inputs, node.outputs, node.name, **node.attrs)
-    made = g.build()
+    made = rewritten(graph, graph.nodes, lambda b: replace(b, dtype=dtype) if b.id in cached else b)
     before, after = ({b.name: b for b in each.buffers} for each in (graph, made))
     return replace(
         definition, graph=made, states=tuple(_resized(state, before, after) for state in definition.states)

@@ -21,6 +21,9 @@ MAX_GROUP: Final = 128
 MAX_VOCAB: Final = 1 << 24
 """Rows of the embedding. Token ids and their places in a step's logits are 32-bit integers."""
 
+MAX_TAPS: Final = 16
+"""Taps of a convolution: kernels are compiled for their number."""
+
 
 def read_info(file: GGUFFile, keys: Keys) -> ModelInfo:
     """The figures of every model; the vocabulary is as large as `token_embd.weight`.

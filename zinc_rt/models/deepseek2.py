@@ -9,6 +9,7 @@ from zinc_rt.gguf import GGUFFile
 from zinc_rt.models.blocks import Block, decoder, pre_norm_block
 from zinc_rt.models.config import read_info
 from zinc_rt.models.definition import ModelDefinition, ModelInfo
+from zinc_rt.models.drafts import count_drafts, leave_drafts
 from zinc_rt.models.errors import InvalidKey, MissingModelKey
 from zinc_rt.models.feed_forward import FeedForwardSpec
 from zinc_rt.models.keys import Keys
@@ -22,14 +23,10 @@ NAMES = ("deepseek2",)
 _GLM_FLASH = ((47, 48), 154_880)
 """Layers and vocabulary of the model whose first files do not say that its gating is a sigmoid."""
 
-_DRAFT_TENSORS = (
-    *("attn_norm", "attn_q", "attn_q_a", "attn_q_a_norm", "attn_q_b", "attn_kv_a_mqa", "attn_kv_a_norm", "attn_k_b"),
-    *("attn_v_b", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down", "ffn_gate_inp", "ffn_gate_exps"),
-    *("ffn_up_exps", "ffn_gate_up_exps", "ffn_down_exps", "ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"),
-    *("nextn.eh_proj", "nextn.enorm", "nextn.hnorm", "nextn.embed_tokens", "nextn.shared_head_head"),
-    "nextn.shared_head_norm",
-)
-"""Of a block that drafts a second token."""
+_DRAFT_WEIGHTS = (
+    "attn_q_a", "attn_q_a_norm", "attn_q_b", "attn_kv_a_mqa", "attn_kv_a_norm", "attn_k_b", "attn_v_b", "ffn_norm",
+)  # fmt: skip
+"""What a block that drafts has beside the usual."""
 
 
 @dataclass(frozen=True)
@@ -68,9 +65,7 @@ class DeepSeek2Info(ModelInfo):
                 f" {keys.name('attention.key_length_mla')}, which is {head_dim}"
             )
         has_q_rank = keys.has("attention.q_lora_rank") and keys.integer("attention.q_lora_rank", least=0) > 0
-        n_drafts = keys.integer("nextn_predict_layers", 0, least=0, most=info.n_layers)
-        if n_drafts == info.n_layers:
-            raise InvalidKey(f"{keys.name('nextn_predict_layers')} is {n_drafts}, of {n_drafts} blocks in all")
+        n_drafts = count_drafts(keys, info.n_layers)
         layers, vocabulary = _GLM_FLASH
         sigmoid = info.n_layers in layers and info.n_vocab == vocabulary
         return cls(
@@ -104,8 +99,7 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
     """See `Architecture.define`."""
     info = DeepSeek2Info.from_file(file, name)
     parts = GraphParts(file, info, info.rms_eps)
-    for layer in range(info.n_layers, info.n_layers + info.n_drafts):
-        parts.leave([*(f"blk.{layer}.{tensor}.weight" for tensor in _DRAFT_TENSORS), f"blk.{layer}.exp_probs_b.bias"])
+    leave_drafts(parts, info.n_drafts, others=_DRAFT_WEIGHTS, biases=("exp_probs_b",))
     attention = LatentAttentionSpec(
         info.n_heads, info.rank, info.head_dim - info.rope.dim, info.rope.dim, info.value_dim, info.q_rank,
         parts.rotation(info.rope), info.scale,

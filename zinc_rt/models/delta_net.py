@@ -7,6 +7,7 @@ from typing import Final
 
 from zinc_rt.ir.graph import BufferId
 from zinc_rt.ir.op import Op
+from zinc_rt.models.config import MAX_TAPS
 from zinc_rt.models.errors import InvalidKey, UnsupportedFeature
 from zinc_rt.models.keys import Keys
 from zinc_rt.models.parts import GraphParts
@@ -14,8 +15,6 @@ from zinc_rt.models.parts import GraphParts
 MAX_STATE_DIM: Final = 256
 """Elements of a head's key and value: beyond, a head's state leaves the caches of a core."""
 MAX_HEADS: Final = 1024
-MAX_TAPS: Final = 16
-"""Taps of a convolution: kernels are compiled for their number."""
 
 LAYERS: Final = "delta net"
 """The kind of layer, in messages."""

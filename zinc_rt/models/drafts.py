@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from zinc_rt.models.errors import InvalidKey
 from zinc_rt.models.keys import Keys
 from zinc_rt.models.parts import GraphParts
 
-_WEIGHTS: Final = (
-    "attn_norm", "post_attention_norm", "attn_q", "attn_k", "attn_v", "attn_qkv", "attn_q_norm", "attn_k_norm",
-    "attn_output", "ffn_gate", "ffn_up", "ffn_down", "ffn_gate_inp", "ffn_gate_exps", "ffn_up_exps", "ffn_gate_up_exps",
-    "ffn_down_exps", "ffn_gate_inp_shexp", "ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp", "nextn.eh_proj",
-    "nextn.enorm", "nextn.hnorm", "nextn.embed_tokens", "nextn.shared_head_head", "nextn.shared_head_norm",
+_EVERY: Final = (
+    "attn_norm", "attn_q", "attn_output", "ffn_gate", "ffn_up", "ffn_down", "ffn_gate_inp", "ffn_gate_exps",
+    "ffn_up_exps", "ffn_gate_up_exps", "ffn_down_exps", "ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp",
+    "nextn.eh_proj", "nextn.enorm", "nextn.hnorm", "nextn.embed_tokens", "nextn.shared_head_head",
+    "nextn.shared_head_norm",
 )  # fmt: skip
-_BIASES: Final = ("attn_q", "attn_k", "attn_v", "attn_qkv", "exp_probs_b")
+"""Weights of a block that drafts, whatever its attention."""
+GROUPED: Final = (
+    "post_attention_norm", "attn_k", "attn_v", "attn_qkv", "attn_q_norm", "attn_k_norm", "ffn_gate_inp_shexp",
+)  # fmt: skip
+"""The others where attention is grouped-query attention."""
+GROUPED_BIASES: Final = ("attn_q", "attn_k", "attn_v", "attn_qkv", "exp_probs_b")
 
 
 def count_drafts(keys: Keys, n_blocks: int) -> int:
@@ -25,9 +31,14 @@ def count_drafts(keys: Keys, n_blocks: int) -> int:
     return n_drafts
 
 
-def leave_drafts(parts: GraphParts, n_drafts: int) -> None:
-    """Name the tensors of the blocks behind the model's own as known and not needed."""
+def leave_drafts(
+    parts: GraphParts, n_drafts: int, *, others: Sequence[str] = GROUPED, biases: Sequence[str] = GROUPED_BIASES
+) -> None:
+    """Name the tensors of the blocks behind the model's own as known and not needed.
+
+    others: weights beside those that all have; biases: tensors that end in `.bias`.
+    """
     first = parts.info.n_layers
     for layer in range(first, first + n_drafts):
-        parts.leave(f"blk.{layer}.{name}.weight" for name in _WEIGHTS)
-        parts.leave(f"blk.{layer}.{name}.bias" for name in _BIASES)
+        parts.leave(f"blk.{layer}.{name}.weight" for name in (*_EVERY, *others))
+        parts.leave(f"blk.{layer}.{name}.bias" for name in biases)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from zinc_rt.ir.builder import GraphBuilder
-from zinc_rt.ir.graph import Buffer, BufferId, BufferKind, DType, Graph, Node
+from zinc_rt.ir.builder import rewritten
+from zinc_rt.ir.graph import BufferKind, DType, Graph, Node
 from zinc_rt.ir.op import Op
 from zinc_rt.models.definition import ModelDefinition
 from zinc_rt.models.errors import UnsupportedFeature
 
 HIDDEN = "hidden"
 """The output: f32[n_rows, n_embd]."""
-
-
 LAST_POSITIONS = "last_positions"
 """The step input of models whose rows see those behind them: i32[n_rows], the last position of the row's sequence."""
 
@@ -59,19 +57,7 @@ def _without(graph: Graph, head: Node) -> Graph:
             gone |= {*node.outputs}
         else:
             nodes.append(node)
-    used = {b for node in nodes for b in (*node.inputs, *node.outputs)}
-    g = GraphBuilder(graph.name, graph.meta)
-    ids: dict[BufferId, BufferId] = {}
-    for b in graph.buffers:
-        if b.id in used:
-            ids[b.id] = _declare(g, b, is_output=b.id == head.inputs[0])
-    for node in nodes:
-        inputs, outputs = ([ids[b] for b in side] for side in (node.inputs, node.outputs))
-        g.node(node.op, inputs, outputs, node.name, **node.attrs)
-    return g.build()
-
-
-def _declare(g: GraphBuilder, b: Buffer, *, is_output: bool) -> BufferId:
-    if is_output:
-        return g.buffer(HIDDEN, BufferKind.OUTPUT, DType.F32, b.shape)
-    return g.buffer(b.name, b.kind, b.dtype, b.shape)
+    rows = head.inputs[0]
+    return rewritten(
+        graph, nodes, lambda b: replace(b, name=HIDDEN, kind=BufferKind.OUTPUT, dtype=DType.F32) if b.id == rows else b
+    )  # fmt: skip

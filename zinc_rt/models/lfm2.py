@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.graph import BufferId
 from zinc_rt.ir.op import Op
 from zinc_rt.models.attention import AttentionSpec
 from zinc_rt.models.blocks import BlockSpec, Part, decoder, pre_norm_block
-from zinc_rt.models.config import HeadSizes, read_info
+from zinc_rt.models.config import MAX_TAPS, HeadSizes, read_info
 from zinc_rt.models.definition import ModelDefinition
 from zinc_rt.models.errors import InvalidKey, UnsupportedFeature
 from zinc_rt.models.feed_forward import FeedForwardSpec
@@ -20,9 +19,6 @@ from zinc_rt.models.rope_config import RopeConfig
 from zinc_rt.models.routed import RoutedSpec, Routing, expert_width
 
 NAMES = ("lfm2", "lfm2moe")
-
-MAX_TAPS: Final = 16
-"""Taps of a convolution: kernels are compiled for their number."""
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from __future__ import annotations
 from zinc_rt.kernels.maths import exp, sigmoid, tanh
 from zinc_rt.kernels.rdna.kv_quant import page_of, quantized_scores, weigh_quantized
 from zinc_rt.kernels.rdna.quantize import quantize_four
+from zinc_rt.kernels.rdna.waves import wave_max
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     barrier,
@@ -33,7 +34,6 @@ from zinc_rt.lang.ops import (
     store,
     unroll,
     wave_reduce_add,
-    wave_shuffle_xor,
     workgroup_id,
     workitem_id,
 )
@@ -101,15 +101,6 @@ def range_of(a, row: u32, WINDOW: bool, REACH: bool):
     elif WINDOW:
         first = select(length > a.window, length - a.window, first)
     return length, first
-
-
-@inline
-def wave_max(x):
-    """The greatest of 32 lanes; NaN where any is."""
-    top: f32 = x
-    for distance in unroll((16, 8, 4, 2, 1)):
-        top = maximum(top, wave_shuffle_xor(top, distance))
-    return top
 
 
 @inline

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from zinc_rt.kernels.maths import exp, sigmoid
+from zinc_rt.kernels.rdna.waves import wave_max
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     barrier,
@@ -51,15 +52,6 @@ def sortable(x):
     bits = bitcast(x + 0.0, u32)
     key = select(bits >> 31 == 1, ~bits, bits | 0x80000000)
     return select(x == x, key, key - key + 1)  # noqa: PLR0124 (a NaN is not itself)
-
-
-@inline
-def wave_max(x):
-    """The greatest of 32 lanes; NaN where any is."""
-    top: f32 = x
-    for distance in unroll((16, 8, 4, 2, 1)):
-        top = maximum(top, wave_shuffle_xor(top, distance))
-    return top
 
 
 @inline
