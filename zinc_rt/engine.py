@@ -48,7 +48,7 @@ from zinc_rt.mem.kv_pages import pages_for
 from zinc_rt.mem.plan import MemoryPlan
 from zinc_rt.models import ModelDefinition
 from zinc_rt.models.cache_format import CacheFormat, parse_cache_format, with_cache
-from zinc_rt.models.hidden import HIDDEN, reads_whole
+from zinc_rt.models.hidden import HIDDEN, ends_hidden, reads_whole
 from zinc_rt.sampling.request import HostSampled, SampledStep, SamplingRequest
 from zinc_rt.sequences import ContextFull, EngineError, PositionsSkipped, Rows, Sequences
 
@@ -277,7 +277,8 @@ class Engine:
         sizes = Capacity(options.n_batch, n_logits, n_ctx, options.n_slots, n_pages)
         weights = [b.name for b in graph.of_kind(BufferKind.WEIGHT)]
         parts = self._backend.plan(graph, sizes)
-        kept = copies(sizes.n_slots) * (parts["recurrent"] // sizes.n_slots)
+        n_copies = 0 if ends_hidden(graph) else copies(sizes.n_slots)  # an embedded text never goes back
+        kept = n_copies * (parts["recurrent"] // sizes.n_slots)
         plan = MemoryPlan(available=self._backend.memory_available, snapshots=kept, **parts)
         if self._notify is not None:
             self._notify(f"{self.how}; {plan.summary}")
@@ -289,7 +290,7 @@ class Engine:
             graph, sizes, raw, constants, partial(definition.release, file), self._progress
         )
         recurrent = any(state.sequence_bytes for state in definition.states)
-        snapshots = Snapshots(self._backend, self._lowered, sizes.n_slots) if recurrent else None
+        snapshots = Snapshots(self._backend, self._lowered, n_copies) if recurrent else None
         self._sequences = Sequences(sizes, self._lowered.inputs["page_table"], snapshots)
         # Valid until the next step, like all outputs.
         outputs = self._lowered.outputs
@@ -345,7 +346,8 @@ class Engine:
     def checkpoint(self, slot: int) -> None:
         """Keep what recurrent layers hold now, so that `truncate` can come back to this position.
 
-        The last few of a sequence are kept. Without recurrent layers there is nothing to do: every position will serve.
+        The last few of a sequence are kept; none of a model that was loaded to embed, which goes back to 0. Without
+        recurrent layers there is nothing to do: every position will serve.
         Raises `EngineError` when the sequence is not open, `BackendError`.
         """
         sequences = self._loaded()[1]
