@@ -6,7 +6,7 @@ most of a decode step's small operations.
 - the gated delta rule and the norm of its heads;
 - attention and the gate on its output;
 - a router's logits and the choice of experts;
-- a product, or the chosen experts' sum, and the norm of its sum with the residual stream.
+- a product, or the chosen experts' sum, and the norms and sums behind it (`chains`).
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from zinc_rt.backends.amdgpu.chains import Chain, Chains
 from zinc_rt.backends.fusion import (
     Attend,
     ExpertDown,
     ExpertGate,
     FusedGraph,
     FusedNode,
-    NormRows,
     Product,
     Single,
 )
@@ -87,11 +87,11 @@ class RouterProduct(NamedTuple):
 
 
 class Normed(NamedTuple):
-    """A norm of a sum, one side of which a product or the chosen experts make for it alone."""
+    """A product, or the chosen experts' sum, and the norms and sums behind it."""
 
     node: Node
     source: Product | ExpertsDown
-    norm: NormRows
+    chain: Chain
 
 
 Joined = FusedNode | Gated | ExpertsDown | DeltaNet | GatedAttend | RouterProduct | Normed
@@ -126,21 +126,10 @@ class Joins:
             for node in nodes
             if isinstance(node, ExpertsDown) or (isinstance(node, Product) and not node.by_logit)
         }
-        joined: dict[int, Normed] = {}
-        for i, node in enumerate(nodes):
-            factors = isinstance(node, NormRows) and (node.residual_scale, node.total_scale) != (None, None)
-            if not isinstance(node, NormRows) or factors or node.weight is None:
-                continue
-            if node.residual is not None and node.logit_rows is None:
-                made = [sources[b] for b in node.sources if b in sources and self._read_once(b)]
-                if made and node.x != node.residual:
-                    joined[i] = Normed(node.node, made[0], node)
-        gone = {id(node.source) for node in joined.values()}
-        return (joined.get(i, node) for i, node in enumerate(nodes) if id(node) not in gone)
-
-    def _read_once(self, buffer: int) -> bool:
-        readers = self._fused.readers(buffer)
-        return not self._fused.kept(buffer) and len(readers) == 1 and readers[0].inputs.count(buffer) == 1
+        chains = Chains(self._fused, nodes).of(list(sources))
+        last = {id(chain.last): Normed(chain.node, sources[y], chain) for y, chain in chains.items()}
+        gone = {id(part) for y, chain in chains.items() for part in (sources[y], *chain.before)}
+        return (last.get(id(node), node) for node in nodes if id(node) not in gone)
 
     def _joined(self, node: FusedNode) -> Joined:
         made: Joined | None = None
@@ -166,7 +155,7 @@ class Joins:
 
     def _takes(self, buffer: int, op: Op) -> bool:
         """Whether a buffer is a temporary that one node alone reads, once, of this operation."""
-        return self._read_once(buffer) and self._fused.readers(buffer)[0].op is op
+        return self._fused.read_once(buffer) and self._fused.readers(buffer)[0].op is op
 
     def _product(self, buffer: int, op: Op) -> Product | None:
         """The product of all rows that makes a buffer for one node alone."""

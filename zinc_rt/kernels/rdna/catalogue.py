@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from zinc_rt.formats import table
 from zinc_rt.kernels.rdna import (
@@ -47,7 +47,7 @@ class KernelEntry:
     groups: str
 
 
-def _entry(function: Function, arguments: str, groups: str, **constants: str | int | bool) -> KernelEntry:
+def _entry(function: Function, arguments: str, groups: str, **constants: str | int | bool | tuple[int, ...]) -> KernelEntry:
     return KernelEntry(Spec(function, constants), tuple(arguments.split()), groups)
 
 
@@ -231,8 +231,19 @@ def route(
     )  # fmt: skip
 
 
-def matvec_norm(kind: str, rows: int, *, bias: bool, packed: bool, plain: bool) -> KernelEntry:
-    """As `matvec_rows`, and then a norm; see `tails.GpuNormTail`."""
+class TailForm(NamedTuple):
+    """What of `tails.GpuNormTail` a kernel does, in the order of its TAIL."""
+
+    norms: int = 0
+    sum: bool = True
+    factors: bool = False
+    norm: bool = True
+    packed: bool = False
+    plain: bool = False
+
+
+def matvec_norm(kind: str, rows: int, form: TailForm, *, bias: bool) -> KernelEntry:
+    """As `matvec_rows`, and then a tail; see `tails.GpuNormTail`."""
     between, groups = "bias y" if bias else "y", "ceil(n_rows / 8), blocks"
     if kind in FLOATS:
         function = tails.matvec_float_bias_norm if bias else tails.matvec_float_norm
@@ -240,17 +251,17 @@ def matvec_norm(kind: str, rows: int, *, bias: bool, packed: bool, plain: bool) 
     else:
         function = tails.matvec_bias_norm if bias else tails.matvec_norm
         arguments = f"w q d s {between} n_groups n_rows t"
-    return _entry(function, arguments, groups, FMT=kind, M=rows, PACKED=packed, PLAIN=plain)
+    return _entry(function, arguments, groups, FMT=kind, M=rows, TAIL=tuple(form))
 
 
 def experts_down_norm(
-    kind: str, k: int, n_in: int, *, bias: bool, packed: bool, plain: bool, shared: str = "", n_shared: int = 0,
+    kind: str, k: int, n_in: int, form: TailForm, *, bias: bool, shared: str = "", n_shared: int = 0,
     gated: bool = False,
 ) -> KernelEntry:  # fmt: skip
-    """As `experts_down`, and then a norm; see `tails.GpuNormTail`."""
+    """As `experts_down`, and then a tail; see `tails.GpuNormTail`."""
     return _entry(
-        tails.experts_down_norm, "a t", "ceil(n_out / 8), rows", FMT=kind, K=k, N_IN=n_in, BIAS=bias, PACKED=packed,
-        PLAIN=plain, SHARED=shared, N_SHARED=n_shared, GATED=gated,
+        tails.experts_down_norm, "a t", "ceil(n_out / 8), rows", FMT=kind, K=k, N_IN=n_in, BIAS=bias,
+        TAIL=tuple(form), SHARED=shared, N_SHARED=n_shared, GATED=gated,
     )  # fmt: skip
 
 
