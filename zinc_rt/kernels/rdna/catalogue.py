@@ -222,12 +222,12 @@ def choose_experts(
 
 def route(
     kind: str, rows: int, n_experts: int, k: int, *, gating: str, normalise: bool, bias: bool, scaled: bool,
-    router_bias: bool, groups: int = 1, used: int = 1,
+    router_bias: bool, factor: bool, groups: int = 1, used: int = 1,
 ) -> KernelEntry:  # fmt: skip
     """The logits of blocks of rows, and then `choose_experts`; see `tails.GpuRouteArgs`."""
     return _entry(
-        tails.route, "p a", "n_experts, blocks", FMT=kind, M=rows, ROUTER_BIAS=router_bias, E=n_experts, K=k,
-        GATING=gating, NORMALISE=normalise, BIAS=bias, SCALED=scaled, GROUPS=groups, USED=used,
+        tails.route, "p a", "n_experts, blocks", FMT=kind, M=rows, ROUTER_BIAS=router_bias, FACTOR=factor, E=n_experts,
+        K=k, GATING=gating, NORMALISE=normalise, BIAS=bias, SCALED=scaled, GROUPS=groups, USED=used,
     )  # fmt: skip
 
 
@@ -279,7 +279,9 @@ def gated_experts(gate: str, up: str, *, packed: bool, bias: bool, activation: s
 
 
 def gated_rows(gate: str, up: str, rows: int, *, packed: bool, bias: bool, activation: str) -> KernelEntry:
-    """act(gate) * up of two matrices for blocks of several rows; see `experts.GpuGatedArgs`."""
+    """act(gate) * up of two matrices for blocks of several rows; up: "" where rows are given in its place. See
+    `experts.GpuGatedArgs`.
+    """
     return _entry(
         experts.gated_rows, "a", "blocks, 1, ceil(n_ff / 32)", GATE=gate, UP=up, PACKED=packed, BIAS=bias, M=rows,
         ACT=activation,

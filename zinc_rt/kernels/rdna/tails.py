@@ -217,8 +217,8 @@ def experts_down_norm(
 
 @struct
 class GpuRouteArgs:
-    """x: f32[rows, n], w: [experts, n] of floats, router_bias: f32[experts], with ROUTER_BIAS. counters: u32, one for
-    each block of rows.
+    """x: f32[rows, n], w: [experts, n] of floats, router_bias: f32[experts], with ROUTER_BIAS; factor: of the logits,
+    with FACTOR. counters: u32, one for each block of rows.
     """
 
     x: ptr[f32]
@@ -227,12 +227,13 @@ class GpuRouteArgs:
     counters: ptr[u32]
     n: u32
     n_rows: u32
+    factor: f32
 
 
 @kernel(workgroup=32)
 def route(
     p: ptr[GpuRouteArgs, Space.CONSTANT], a: ptr[GpuRouterArgs, Space.CONSTANT], FMT: str, M: int, ROUTER_BIAS: bool,
-    E: int, K: int, GATING: str, NORMALISE: bool, BIAS: bool, SCALED: bool, GROUPS: int = 1, USED: int = 1,
+    FACTOR: bool, E: int, K: int, GATING: str, NORMALISE: bool, BIAS: bool, SCALED: bool, GROUPS: int = 1, USED: int = 1,
 ):  # fmt: skip
     """The logits of M rows, an expert a workgroup in x, blocks of rows in y; and then the choice of experts."""
     expert, block = workgroup_id(0), workgroup_id(1)
@@ -245,7 +246,8 @@ def route(
     for m in unroll(M):
         total = wave_reduce_add(sums[m])
         if lane_id() == 0:
-            a.logits[u64(block * M + m) * E + u64(expert)] = total + extra if ROUTER_BIAS else total
+            logit = total + extra if ROUTER_BIAS else total
+            a.logits[u64(block * M + m) * E + u64(expert)] = logit * p.factor if FACTOR else logit
     if is_last(p.counters, block, u32(E)):
         for m in range(u32(0), u32(M)):
             row = block * M + m
