@@ -27,7 +27,6 @@ from zinc_rt.backends.fusion import (
 from zinc_rt.backends.fusion.nodes import Gate
 from zinc_rt.ir.graph import Graph, Node
 from zinc_rt.ir.op import Op
-from zinc_rt.numerics import GROUP
 
 
 class Gated(NamedTuple):
@@ -245,8 +244,6 @@ class Joins:
     def _gated_attention(self, node: Node) -> GatedAttend | None:
         made = self._made.get(node.inputs[0])
         if not isinstance(made, Attend) or not self._takes(made.y, Op.SIGMOID_MUL):
-            return None
-        if made.value_dim % GROUP:  # the merge stores no int8 then
             return None
         self._gone.add(id(made))
         return GatedAttend(node, made, node.inputs[1], node.outputs[0])

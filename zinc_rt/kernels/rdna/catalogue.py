@@ -180,34 +180,21 @@ def heads_kernel(
     return _entry(heads.heads, "a", "ceil(n_rows * n_heads / 4)", **constants)
 
 
-def merge_quantized(
-    value_dim: int, group: int, *, window: bool = False, sinks: bool = False, gated: bool = False, reach: bool = False
-) -> KernelEntry:  # fmt: skip
-    """The merge of `attention_kernels` whose result is quantised, gated before if asked for; value_dim: a multiple of
-    32.
-    """
-    constants = {"G": group, "VALUE": value_dim, "WINDOW": window, "SINKS": sinks, "GATED": gated, "REACH": reach}
-    return _entry(attention.merge_quantized, "a", "ceil(heads / 4), rows", **constants)
-
-
-def attention_kernels(
+def attention_kernel(
     dim: int, group: int, *, value_dim: int | None = None, rope: int = 0, window: bool = False, cap: bool = False,
-    sinks: bool = False, reach: bool = False, quantized: bool = False,
-) -> tuple[KernelEntry, KernelEntry]:  # fmt: skip
-    """The splits and their merge, for `group` query heads to a key-value head; see `attention.GpuAttentionArgs`.
+    sinks: bool = False, reach: bool = False, quantized: bool = False, packed: bool = False, gated: bool = False,
+) -> KernelEntry:  # fmt: skip
+    """Attention for `group` query heads to a key-value head; see `attention.GpuAttentionArgs`.
 
     dim: elements of a key. value_dim: of a value, as many if not said. rope: see the kernel. quantized: over caches of
-    Q8_0 blocks, and queries as int8.
+    Q8_0 blocks, and queries as int8. packed: the result as int8; value_dim is a multiple of 32 then. gated: times the
+    sigmoid of a gate.
     """
-    value = dim - rope if value_dim is None else value_dim
-    constants = {"G": group, "DIM": dim, "VALUE": value, "ROPE": rope, "WINDOW": window, "CAP": cap, "REACH": reach}
-    if quantized:
-        constants["QUANT"] = True
-    merging = {"G": group, "VALUE": value, "WINDOW": window, "SINKS": sinks, "REACH": reach}
-    return (
-        _entry(attention.attention, "a", "splits, n_kv, rows", **constants),
-        _entry(attention.merge, "a", "heads, rows", **merging),
-    )
+    return _entry(
+        attention.attention, "a", "splits, n_kv, rows", G=group, DIM=dim,
+        VALUE=dim - rope if value_dim is None else value_dim, ROPE=rope, WINDOW=window, CAP=cap, REACH=reach,
+        QUANT=quantized, SINKS=sinks, PACKED=packed, GATED=gated,
+    )  # fmt: skip
 
 
 def choose_experts(

@@ -7,16 +7,14 @@ behind every dispatch.
 from __future__ import annotations
 
 from zinc_rt.formats.decode import format_of
+from zinc_rt.kernels.rdna.arrival import is_last
 from zinc_rt.kernels.rdna.down import GpuDownArgs, element_of_experts
 from zinc_rt.kernels.rdna.matvec import add_all_groups, add_chains
 from zinc_rt.kernels.rdna.norm import norm_row, norm_row_quantized, scale_of, sum_row
 from zinc_rt.kernels.rdna.router import GpuRouterArgs, choose
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
-    atomic_add,
-    atomic_store,
     barrier,
-    fence,
     first_lane,
     lane_id,
     regs,
@@ -58,24 +56,6 @@ class GpuNormTail:
     eps: f32
     own_scale: f32
     total_scale: f32
-
-
-@inline
-def is_last(counters: ptr[u32], place: u32, n: u32):
-    """Whether this workgroup is the last of n to come here; what the others stored before is then to be seen."""
-    last = shared(u32, 1)
-    fence("release")
-    barrier()
-    if workitem_id() == 0:
-        arrived = atomic_add(counters, 1, place, order="relaxed")
-        last[0] = u32(arrived == n - 1)
-        if arrived == n - 1:
-            atomic_store(counters, 0, place, order="relaxed")
-    barrier()
-    found = first_lane(last[0]) != 0
-    if found:
-        fence("acquire")
-    return found
 
 
 @inline
