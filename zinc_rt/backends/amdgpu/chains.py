@@ -1,5 +1,5 @@
-"""Norms and sums behind a product, or behind the chosen experts, that its last workgroup does: the norm on a branch, the
-sum with the residual stream, the norm before the next branch.
+"""Norms and sums behind a product, or behind the chosen experts, that the last workgroup of it does: the norm on a
+branch, the sum with the residual stream, the norm before the next branch.
 """
 
 from __future__ import annotations

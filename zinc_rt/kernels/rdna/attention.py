@@ -9,8 +9,8 @@ With a window, workgroups are the splits from the first on that the row sees: wh
 those alone.
 
 Constants: G query heads of a key-value head; DIM elements of a key, of which the last ROPE have their queries in
-`q_rope`, and then the first VALUE are the value; VALUE elements of a value; WINDOW, CAP, SINKS: whether there are such; PACKED: whether y is int8 as `quantize` has it;
-GATED: whether it is multiplied by sigmoid(gate).
+`q_rope`, and then the first VALUE are the value; VALUE elements of a value; WINDOW, CAP, SINKS: whether there are such;
+PACKED: whether y is int8 as `quantize` has it; GATED: whether it is multiplied by sigmoid(gate).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What becomes of attention's splits: one result of each head, as floats or as int8, times a gate where there is one."""
+"""What becomes of attention's splits: a result of each head, as floats or as int8, times a gate where there is one."""
 
 from __future__ import annotations
 

@@ -47,7 +47,9 @@ class KernelEntry:
     groups: str
 
 
-def _entry(function: Function, arguments: str, groups: str, **constants: str | int | bool | tuple[int, ...]) -> KernelEntry:
+def _entry(
+    function: Function, arguments: str, groups: str, **constants: str | int | bool | tuple[int, ...]
+) -> KernelEntry:
     return KernelEntry(Spec(function, constants), tuple(arguments.split()), groups)
 
 

@@ -33,12 +33,12 @@ WAVES = 8
 
 @struct
 class GpuNormTail:
-    """What the last workgroup does with rows of the kernel's result r, f32[rows, n], in this order. TAIL says what of it:
-    (NORMS, SUM, FACTORS, NORM, PACKED, PLAIN).
+    """What the last workgroup does with the kernel's result r, f32[rows, n]; TAIL, which is (NORMS, SUM, FACTORS, NORM,
+    PACKED, PLAIN), says what of it.
 
-    r = norm(r) * first, with NORMS > 0; r = norm(r + beside) * second, with NORMS > 1; total = r + residual, with SUM,
-    or (r * own_scale + residual) * total_scale, with FACTORS, too; the result is norm(r) * weight, with NORM, else r. It
-    goes to q, d, s as `quantize` has it, with PACKED, and to y, with PLAIN. counters: u32, one for each block of rows.
+    With NORMS > 0: r = norm(r) * first. With NORMS > 1 then: r = norm(r + beside) * second. With SUM: r = r + residual,
+    or with FACTORS r = (r * own_scale + residual) * total_scale; r goes to total. With NORM: r = norm(r) * weight. With
+    PACKED r goes to q, d, s as `quantize` has it, with PLAIN to y. counters: u32, one for each block of rows.
     """
 
     counters: ptr[u32]
@@ -213,7 +213,8 @@ class GpuRouteArgs:
 @kernel(workgroup=32)
 def route(
     p: ptr[GpuRouteArgs, Space.CONSTANT], a: ptr[GpuRouterArgs, Space.CONSTANT], FMT: str, M: int, ROUTER_BIAS: bool,
-    FACTOR: bool, E: int, K: int, GATING: str, NORMALISE: bool, BIAS: bool, SCALED: bool, GROUPS: int = 1, USED: int = 1,
+    FACTOR: bool, E: int, K: int, GATING: str, NORMALISE: bool, BIAS: bool, SCALED: bool, GROUPS: int = 1,
+    USED: int = 1,
 ):  # fmt: skip
     """The logits of M rows, an expert a workgroup in x, blocks of rows in y; and then the choice of experts."""
     expert, block = workgroup_id(0), workgroup_id(1)
