@@ -96,7 +96,6 @@ def _decode() -> dict[str, KernelEntry]:
         "add_shared": _entry(elementwise.add_shared, "routed shared gate y n", "ceil(n / 256), rows"),
         "mul": _entry(elementwise.mul, "a b y n", "ceil(n / 1024)"),
         "sigmoid_mul": _entry(elementwise.sigmoid_mul, "x gate y n", "ceil(n / 1024)"),
-        "sigmoid_mul_quantized": _entry(quantize.sigmoid_mul_quantized, "x gate q d s n", "ceil(n / 1024)"),
         "argmax": _entry(argmax.argmax, "x y n", "rows"),
         "argmax_parts": _entry(argmax.argmax_parts, "x tops places n parts", "ceil(n / 2048), rows"),
         "argmax_merge": _entry(argmax.argmax_merge, "tops places y parts", "rows"),

@@ -143,7 +143,7 @@ def _rows_of_experts(
 
 @GPU.lowers(Gated)
 def gated(low: GpuLowering, n: Gated) -> None:
-    """Gate, up and activation in one dispatch, of the chosen experts, of one pair of matrices, or of one with up given."""
+    """Gate, up and activation in one dispatch: of the chosen experts, of one pair of matrices, or of one, up given."""
     *_, n_ff, n_in = (int(d) for d in low.graph.buffer(n.gate).shape)
     kinds = low.format_of(n.node, n.gate), "" if n.up is None else low.format_of(n.node, n.up)
     fields, keys = _activations(low, n.node, n.x, n.gate, n_in)
