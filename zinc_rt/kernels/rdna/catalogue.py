@@ -239,7 +239,7 @@ def matvec_norm(kind: str, rows: int, form: TailForm, *, bias: bool) -> KernelEn
     else:
         function = tails.matvec_bias_norm if bias else tails.matvec_norm
         arguments = f"w q d s {between} n_groups n_rows t"
-    return _entry(function, arguments, groups, FMT=kind, M=rows, TAIL=tuple(form))
+    return _entry(function, arguments, groups, FMT=kind, M=rows, TAIL=form)
 
 
 def experts_down_norm(
@@ -249,7 +249,7 @@ def experts_down_norm(
     """As `experts_down`, and then a tail; see `tails.GpuNormTail`."""
     return _entry(
         tails.experts_down_norm, "a t", "ceil(n_out / 8), rows", FMT=kind, K=k, N_IN=n_in, BIAS=bias,
-        TAIL=tuple(form), SHARED=shared, N_SHARED=n_shared, GATED=gated,
+        TAIL=form, SHARED=shared, N_SHARED=n_shared, GATED=gated,
     )  # fmt: skip
 
 
