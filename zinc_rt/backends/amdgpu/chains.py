@@ -78,12 +78,13 @@ class Chains:
     def _fits(self, chain: Chain) -> bool:
         """Whether the last step is one that may stand behind the others."""
         last = chain.last
+        if len({step.eps for step in chain.steps if isinstance(step, NormRows)}) > 1:
+            return False  # the kernel has one
         if isinstance(last, Single):
             return bool(chain.before)  # an addition alone needs no workgroup that sees whole rows
         if last.residual is None:
             return not chain.before
-        scaled_other = last.residual_scale is not None and last.residual != chain.made
-        return not scaled_other and all(step.eps == last.eps for step in chain.before)
+        return last.residual_scale is None or last.residual == chain.made
 
     def _follow(self, buffer: int) -> Iterator[NormRows | Single]:
         """Steps that are each the only reader of what the one before makes."""
