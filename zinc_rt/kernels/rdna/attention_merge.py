@@ -37,18 +37,18 @@ def merge_heads(
         for s in range(u32(1), splits):
             other = load(tops, u64(s) * u64(heads * 2), lanes=2)
             others = load(values, u64(s) * u64(heads * VALUE) + u64(at), lanes=4, align=16)
-            merged = maximum(top, other[0])
-            old = exp(top - merged)
-            new = exp(other[0] - merged)
+            highest = maximum(top, other[0])
+            old = exp(top - highest)
+            new = exp(other[0] - highest)
             total = (total * old) + (other[1] * new)
             value = (value * splat(old, 4)) + (others * splat(new, 4))
-            top = merged
+            top = highest
         if SINKS:
             sink = a.sinks[head]
             if sink == sink:  # noqa: PLR0124 (not a NaN)
-                merged = maximum(top, sink)
-                old = exp(top - merged)
-                total = (total * old) + exp(sink - merged)
+                highest = maximum(top, sink)
+                old = exp(top - highest)
+                total = (total * old) + exp(sink - highest)
                 value = value * splat(old, 4)
         result = value / splat(total, 4)
         out = u64(row * heads + head) * VALUE
