@@ -1,0 +1,64 @@
+"""How an `EngineCore` runs, and what it knows of the model's vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from zinc_rt.checks import real, show, whole_between
+from zinc_rt.errors import UsageError
+
+
+class Matcher(Protocol):
+    """A grammar's state in one text."""
+
+    def fill_mask(self, row: npt.NDArray[np.uint32]) -> None:
+        """Set the bits of the tokens that may come next, and clear all others."""
+        ...
+
+    def consume(self, token: int) -> None:
+        """The token was chosen."""
+        ...
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing may follow."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """What the core knows of tokens.
+
+    n_vocab: how many there are. stop_ids: those that end a text. grammar: from a grammar's text to its matcher; None
+    where no grammars are to be had. It raises a `ZincError` for a bad one.
+    """
+
+    n_vocab: int
+    stop_ids: frozenset[int] = frozenset()
+    grammar: Callable[[str], Matcher] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CoreOptions:
+    """How the loop of steps runs.
+
+    max_step_ms: milliseconds that a step should take at the most while texts are being generated; prompts are computed
+    in what decoding leaves of it. max_prefill_ms: the same while there are prompts only. max_tenants: names of tenants
+    known at once.
+    """
+
+    max_step_ms: float = 60.0
+    max_prefill_ms: float = 500.0
+    max_tenants: int = 4096
+
+    def __post_init__(self) -> None:
+        for name in ("max_step_ms", "max_prefill_ms"):
+            value = real(getattr(self, name))
+            if value is None or not value > 0:
+                raise UsageError(f"{name} is {show(getattr(self, name))}, it must be a number above 0")
+        whole_between("max_tenants", self.max_tenants, 1, 65536)
