@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
+NUMERICS_VERSION: Final = 1
+"""Change it with the bits of any result: what was computed before must not be taken for what would be computed now."""
+
 GROUP: Final = 32
 """Elements that share one exact integer dot product, or one chain of fused multiply-adds."""
 GROUP_SHIFT: Final = GROUP.bit_length() - 1
