@@ -33,7 +33,7 @@ LAYERS = (
     ("sampling",),
     ("backends", "backends.amdgpu.emulated"),
     ("models",),
-    ("sequences",),
+    ("rows", "sequences", "sequence_calls"),
     ("engine",),
     ("serving.messages",),
     ("serving.core",),

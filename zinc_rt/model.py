@@ -78,7 +78,6 @@ class Model:
             self._slot = engine.open_sequence()
         else:
             self.embedder = Embedder(engine, tokenizer, self.info.n_embd, pooling, definition.projections)
-        self._resident: list[int] = []  # the tokens whose keys and values the slot holds
         self._busy = False
         self._closed = False
         self._looked = 0.0  # when the file was compared with what it was
@@ -211,7 +210,7 @@ class Model:
         with _Turn(self):
             with self._lock:
                 self._check_running()
-                self._forget(0)
+                self.engine.truncate(self._slot, 0)
             sizes = self.engine.sizes
             assert sizes is not None
             for start in range(0, len(ids), sizes.n_logits):
@@ -219,7 +218,6 @@ class Model:
                 with self._lock:
                     self._check_running()
                     result = self.engine.step([Rows(self._slot, start, part, wanted=range(len(part)))])
-                self._resident += part
                 yield start, result.logits
 
     def generate(
@@ -358,22 +356,17 @@ class Model:
             with self._lock:
                 self._check_running()
                 self.engine.step([Rows(self._slot, start, part)])
-            self._resident += part
             start += len(part)
         part = prompt[start:]
         with self._lock:
             self._check_running()
             self.engine.checkpoint(self._slot)
-            step = self.engine.step([Rows(self._slot, start, part, wanted=(len(part) - 1,))], requests)
-        self._resident += part
-        return step
+            return self.engine.step([Rows(self._slot, start, part, wanted=(len(part) - 1,))], requests)
 
     def _advance(self, history: list[int], requests: list[SamplingRequest]) -> SampledStep:
         with self._lock:
             self._check_running()
-            step = self.engine.step([Rows(self._slot, len(self._resident), history[-1:], wanted=(0,))], requests)
-        self._resident.append(history[-1])
-        return step
+            return self.engine.step([Rows(self._slot, len(history) - 1, history[-1:], wanted=(0,))], requests)
 
     def cached_tokens(self, prompt: Sequence[int]) -> int:
         """How many of a prompt's first tokens need not be computed, as the last call's keys and values are still there;
@@ -383,7 +376,7 @@ class Model:
         """
         self._check_generates()
         shared = 0
-        for old, new in zip(self._resident, prompt[:-1], strict=False):
+        for old, new in zip(self.engine.tokens(self._slot), prompt[:-1], strict=False):
             if old != new:
                 break
             shared += 1
@@ -391,12 +384,7 @@ class Model:
 
     def _reuse(self, prompt: list[int]) -> int:
         """Keep what the cache shares with the prompt; returns the length."""
-        return self._forget(self.cached_tokens(prompt))
-
-    def _forget(self, keep: int) -> int:
-        kept = self.engine.truncate(self._slot, keep)
-        del self._resident[kept:]
-        return kept
+        return self.engine.truncate(self._slot, self.cached_tokens(prompt))
 
 
 _LAST_STEP = 64
