@@ -46,8 +46,8 @@ class FairScheduler(BatchScheduler):
         return slot_id
 
     def preempt(self, slot_id: int) -> Slot:
-        """Take an active request out of its slot; returns how far it was. It comes back by `place`, with the tokens that
-        it has generated in its prompt.
+        """Take an active request out of its slot; returns how far it was. It comes back by `place`, with the tokens
+        that it has generated in its prompt.
 
         Raises `InvalidSlot`, and `InvalidState` where it is finished.
         """

@@ -19,3 +19,7 @@ class PromptNeverFits(UsageError):
 
 class GrammarUnavailable(UsageError):
     """A request has a grammar, and the engine was opened without grammars."""
+
+
+class GrammarMismatch(ZincError):
+    """A token does not fit the grammar of its request."""

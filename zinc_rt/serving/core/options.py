@@ -6,27 +6,31 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
-
 from zinc_rt.checks import real, show, whole_between
 from zinc_rt.errors import UsageError
+from zinc_rt.sampling.sampler import Mask
+from zinc_rt.serving.messages import Grammar
 
 
 class Matcher(Protocol):
-    """A grammar's state in one text."""
+    """A grammar's state in one text. Its methods may raise a `ZincError` where the grammar takes too much work."""
 
-    def fill_mask(self, row: npt.NDArray[np.uint32]) -> None:
-        """Set the bits of the tokens that may come next, and clear all others."""
-        ...
-
-    def consume(self, token: int) -> None:
-        """The token was chosen."""
+    @property
+    def is_free(self) -> bool:
+        """Whether the grammar has not begun: every token may come."""
         ...
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing may follow."""
+        """Whether nothing but a stop token may follow."""
+        ...
+
+    def fill_mask(self, out: Mask) -> None:
+        """Write which tokens may come next."""
+        ...
+
+    def consume(self, token_id: int) -> bool:
+        """The token was chosen; False where it does not fit."""
         ...
 
 
@@ -34,13 +38,13 @@ class Matcher(Protocol):
 class Vocabulary:
     """What the core knows of tokens.
 
-    n_vocab: how many there are. stop_ids: those that end a text. grammar: from a grammar's text to its matcher; None
-    where no grammars are to be had. It raises a `ZincError` for a bad one.
+    n_vocab: how many there are. stop_ids: those that end a text. grammar: compiles a grammar; None where grammars are
+    not to be had. It raises a `ZincError` for a bad one.
     """
 
     n_vocab: int
     stop_ids: frozenset[int] = frozenset()
-    grammar: Callable[[str], Matcher] | None = None
+    grammar: Callable[[Grammar], Matcher] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,7 @@ class CoreOptions:
 
     max_step_ms: milliseconds that a step should take at the most while texts are being generated; prompts are computed
     in what decoding leaves of it. max_prefill_ms: the same while there are prompts only. max_tenants: names of tenants
-    known at once.
+    that may be known at once.
     """
 
     max_step_ms: float = 60.0

@@ -8,49 +8,23 @@ and not to the page.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, overload
 
-from zinc_rt.engine import Rows, StepResult
+from zinc_rt.backends.base import Capacity
 from zinc_rt.mem.kv_pages import pages_for
 from zinc_rt.numerics import PAGE_TOKENS
-from zinc_rt.sampling.request import SampledStep, SamplingRequest
 from zinc_rt.sequence_calls import SequenceCalls
-
-
-class Sizes(Protocol):
-    """What the core reads of an engine's capacity; `Capacity` says what it means."""
-
-    @property
-    def n_rows(self) -> int: ...
-    @property
-    def n_logits(self) -> int: ...
-    @property
-    def n_ctx(self) -> int: ...
-    @property
-    def n_slots(self) -> int: ...
-    @property
-    def n_pages(self) -> int: ...
-
-
-class StepEngine(SequenceCalls):
-    """What the core needs of an engine beside its sequences; `Engine` is one."""
-
-    @overload
-    def step(self, rows: Sequence[Rows]) -> StepResult: ...
-    @overload
-    def step(self, rows: Sequence[Rows], sampling: Sequence[SamplingRequest]) -> SampledStep: ...
 
 
 class Slots:
     """Sequences of one engine, and promises of its KV pages."""
 
-    def __init__(self, engine: SequenceCalls, sizes: Sizes) -> None:
+    def __init__(self, engine: SequenceCalls, sizes: Capacity) -> None:
         self._engine = engine
         self.n_pages, self.n_slots = sizes.n_pages, sizes.n_slots
         self._most = pages_for(sizes.n_ctx)  # of one sequence
         self._running: dict[int, int] = {}  # pages promised
         self._kept: dict[int, bytes] = {}  # salts of finished texts, the one unused for longest first
-        self._short = -1  # value of `given_back` when there were too few pages for what is next
+        self._short: tuple[int, Sequence[int]] | None = None  # `given_back` when there was no room, and for what text
         self.given_back = 0  # sequences ever ended
 
     @property
@@ -61,6 +35,11 @@ class Slots:
     def pages(self, slot: int) -> int:
         """Pages promised to a request's sequence."""
         return self._running[slot]
+
+    @property
+    def n_tokens(self) -> int:
+        """Positions that all sequences together may hold."""
+        return self.n_pages * PAGE_TOKENS
 
     def needed(self, n_tokens: int) -> int:
         """Pages that a sequence of so many tokens must be promised: theirs and one to go on."""
@@ -94,8 +73,10 @@ class Slots:
         Returns the slot and how many of the text's tokens it holds; None without a free sequence or the pages. Raises
         `BackendError`.
         """
-        if self.n_running == self.n_slots or self._short == self.given_back:
+        if self.n_running == self.n_slots:
             return None
+        if self._short is not None and self._short[0] == self.given_back and self._short[1] is tokens:
+            return None  # nothing has come free since
         slot = self._longest(tokens, salt)
         if slot is None:
             if self.n_running + len(self._kept) == self.n_slots:
@@ -106,7 +87,7 @@ class Slots:
         held = self._engine.adopt(slot, tokens)
         if not self._find_room(self._engine.missing_pages(slot, pages * PAGE_TOKENS)):
             self._engine.close_sequence(slot)
-            self._short = self.given_back
+            self._short = self.given_back, tokens
             return None
         self._running[slot] = pages
         return slot, held
