@@ -72,6 +72,7 @@ class App:
             await self._refuse(call, error)
         except ClientGone:
             call.outcome, call.status = "client_gone", call.status or 499
+            await call.hang_up()
         except asyncio.CancelledError:
             call.outcome = "server_gone"
             raise

@@ -21,6 +21,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
 JSON: Final = b"application/json"
+HANG_UP: Final = "zinc.hang_up"
+"""Of the scope: a function that drops the connection at once."""
 
 
 class ClientGone(Exception):
@@ -50,6 +52,7 @@ class Call:
         self.extra: Headers = []  # headers of the answer
         self.abort_error: ApiError | None = None
         self.gone = False
+        self.complete = False
         self._receive, self._send = receive, send
         self._limits = limits
         self._task: asyncio.Task[Any] | None = None
@@ -135,10 +138,17 @@ class Call:
 
     def leave(self) -> None:
         """The client is gone, or does not read: nothing more is sent."""
-        if self._task is not None and not self.gone:
+        if self._task is not None and not self.gone and not self.complete:  # "gone" also follows a complete answer
             self.gone = True
             if self.abort_error is None:
                 self._task.cancel()
+
+    async def hang_up(self) -> None:
+        """Drop the connection with all that the client did not take."""
+        drop = self.scope.get(HANG_UP)
+        if drop is not None:
+            drop()
+            await asyncio.sleep(0)
 
     def abort(self, error: ApiError) -> None:
         """End the request from outside; the client gets the error."""
@@ -154,6 +164,7 @@ class Call:
 
     async def send(self, body: bytes, more: bool) -> None:
         """Send a part of the body; more: another one follows."""
+        self.complete = not more
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
 
     async def reply(self, body: bytes, status: int = 200, kind: bytes = JSON, headers: Headers | None = None) -> None:
