@@ -10,7 +10,7 @@ from typing import Final
 
 from starlette.routing import Match, Route
 
-from zinc_rt.serving.api import chat, health, models
+from zinc_rt.serving.api import chat, health, models, page
 from zinc_rt.serving.api.call import Call, ClientGone, Receive, Scope, Send
 from zinc_rt.serving.api.config import DEFAULT_TENANT
 from zinc_rt.serving.api.errors import ApiError
@@ -34,6 +34,7 @@ class Endpoint:
 
 
 ENDPOINTS: Final = (
+    *(Endpoint("GET", path, page.page, public=True, counted=False) for path in page.FILES),
     Endpoint("POST", "/v1/chat/completions", chat.chat_completions),
     Endpoint("GET", "/v1/models", models.models, counted=False),
     Endpoint("GET", "/v1/models/{id:path}", models.model, counted=False),
