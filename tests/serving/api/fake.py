@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from zinc_rt.serving.messages import (
     Admitted,
+    EngineInfo,
     EngineStatus,
     Event,
     Failed,
@@ -33,8 +34,10 @@ class FakeClient:
         slots: int = 4,
         gate: asyncio.Semaphore | None = None,
         stops: frozenset[int] = frozenset(),
+        n_ctx: int = 64,
     ) -> None:
         self.script, self.slots, self.gate, self.stops = script, slots, gate, stops
+        self.n_ctx = n_ctx
         self.submitted: list[Submit] = []
         self.cancelled: list[tuple[str, str]] = []
         self.shares: list[TenantShare] = []
@@ -48,8 +51,8 @@ class FakeClient:
         self._free = asyncio.Semaphore(slots)
         self.queued = self.decoding = 0
 
-    async def start(self) -> None:
-        """Nothing to load."""
+    async def start(self) -> EngineInfo:
+        return EngineInfo("fake", self.n_ctx, self.slots, 16, "f16", 1024)
 
     def submit(self, request: Submit) -> AsyncIterator[Event]:
         self.submitted.append(request)

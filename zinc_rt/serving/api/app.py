@@ -10,7 +10,7 @@ from typing import Final
 
 from starlette.routing import Match, Route
 
-from zinc_rt.serving.api import chat, health, models, page
+from zinc_rt.serving.api import anthropic, chat, completions, embeddings, health, models, page, responses, tokens
 from zinc_rt.serving.api.call import Call, ClientGone, Receive, Scope, Send
 from zinc_rt.serving.api.config import DEFAULT_TENANT
 from zinc_rt.serving.api.errors import ApiError
@@ -36,6 +36,13 @@ class Endpoint:
 ENDPOINTS: Final = (
     *(Endpoint("GET", path, page.page, public=True, counted=False) for path in page.FILES),
     Endpoint("POST", "/v1/chat/completions", chat.chat_completions),
+    Endpoint("POST", "/v1/completions", completions.completions),
+    Endpoint("POST", "/v1/responses", responses.responses),
+    Endpoint("POST", "/v1/messages", anthropic.messages),
+    Endpoint("POST", "/v1/messages/count_tokens", anthropic.count_tokens),
+    Endpoint("POST", "/v1/embeddings", embeddings.embeddings),
+    Endpoint("POST", "/tokenize", tokens.tokenize),
+    Endpoint("POST", "/detokenize", tokens.detokenize),
     Endpoint("GET", "/v1/models", models.models, counted=False),
     Endpoint("GET", "/v1/models/{id:path}", models.model, counted=False),
     Endpoint("GET", "/health", health.health, public=True, counted=False),

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from msgspec import Meta
 
 from zinc_rt.serving.api.answer import Answer, Plan
 from zinc_rt.serving.api.call import Call
+from zinc_rt.serving.api.converse import Conversation, plans_of
 from zinc_rt.serving.api.errors import ApiError, invalid
 from zinc_rt.serving.api.fields import CHAT
 from zinc_rt.serving.api.generate import Step, run
-from zinc_rt.serving.api.intent import Intent, intend
 from zinc_rt.serving.api.limits import TOP_LOGPROBS
 from zinc_rt.serving.api.logprobs import chat_logprobs
-from zinc_rt.serving.api.messages import Message, for_template
+from zinc_rt.serving.api.messages import Message
 from zinc_rt.serving.api.reader import Delta, Part
 from zinc_rt.serving.api.requests import (
     Count,
     Sampling,
     StreamOptions,
+    check_stream_options,
     choices_of,
     new_id,
-    nth_seed,
     read,
-    sampling_params,
-    seed_of,
     stops_of,
 )
 from zinc_rt.serving.api.service import Service
@@ -60,47 +59,32 @@ async def chat_completions(service: Service, call: Call) -> None:
     service.enter(call)
     request = read(call, await call.body(), ChatRequest, CHAT, service.config.strict)
     async with call.attended():
-        intent = await _intent(service, call, request)
-        plans = await _plans(service, call, request, intent)
-        options = request.stream_options
-        if options is not None and not request.stream:
-            raise invalid("stream_options needs stream: true", "stream_options")
+        if request.top_logprobs is not None and not request.logprobs:
+            raise invalid("top_logprobs needs logprobs: true", "top_logprobs")
+        options = check_stream_options(request.stream, request.stream_options)
+        plans = await plans_of(service, call, _conversation(request))
         writer = _Writer(service, call, request)
         if request.stream:
-            await _stream(service, call, plans, writer, bool(options and options.include_usage))
+            await _stream(service, call, plans, writer, options)
         else:
             await _whole(service, call, plans, writer)
 
 
-async def _intent(service: Service, call: Call, request: ChatRequest) -> Intent:
-    """What the answer may be made of. Raises `ApiError`."""
-    return await intend(
-        service,
+def _conversation(request: ChatRequest) -> Conversation:
+    return Conversation(
+        messages=request.messages,
+        sampling=request,
+        max_tokens=request.max_completion_tokens or request.max_tokens,
+        stops=stops_of(request.stop),
+        n=choices_of(request.n),
+        logprobs=(request.top_logprobs or 0) if request.logprobs else None,
         tools=request.tools,
         tool_choice=request.tool_choice,
         parallel=request.parallel_tool_calls is not False,
         response_format=request.response_format,
         effort=request.reasoning_effort,
-        variables=request.chat_template_kwargs,
+        variables=request.chat_template_kwargs or {},
     )
-
-
-async def _plans(service: Service, call: Call, request: ChatRequest, intent: Intent) -> list[Plan]:
-    service.model.check_name(request.model)
-    if request.top_logprobs is not None and not request.logprobs:
-        raise invalid("top_logprobs needs logprobs: true", "top_logprobs")
-    limit = service.max_tokens(call, request.max_completion_tokens or request.max_tokens, "max_completion_tokens")
-    logprobs = (request.top_logprobs or 0) if request.logprobs else None
-    params = sampling_params(request, service.model, limit, logprobs)
-    stops, n, seed = stops_of(request.stop), choices_of(request.n), seed_of(request)
-    service.admission.widen(service.ticket(call), n)
-    messages = for_template(request.messages)
-    service.note_prompt(call, messages)
-    prompt = tuple(await service.model.tokens_of_chat(messages, intent.tools, intent.variables))
-    service.count(call, [prompt], "messages")
-    params = service.fitted(call, params, prompt)
-    call.extra.append((b"x-zinc-seed", b"%d" % seed))
-    return [Plan(prompt, params, nth_seed(seed, i), stops, intent.grammar, intent.reader) for i in range(n)]
 
 
 class _Writer:
@@ -192,12 +176,12 @@ def message_of(deltas: list[Delta]) -> dict[str, Any]:
     return message
 
 
-async def _whole(service: Service, call: Call, plans: list[Plan], writer: _Writer) -> None:
+async def _whole(service: Service, call: Call, plans: Sequence[Plan], writer: _Writer) -> None:
     steps = [step async for step in run(service, call, plans, service.seconds(call))]
     await call.reply_json(writer.body(call.answers, steps, call))
 
 
-async def _stream(service: Service, call: Call, plans: list[Plan], writer: _Writer, usage: bool) -> None:
+async def _stream(service: Service, call: Call, plans: Sequence[Plan], writer: _Writer, usage: bool) -> None:
     stream = EventStream(call, service.tenants.limits)
     try:
         async with stream:

@@ -131,6 +131,75 @@ COMPLETIONS: Final = (
     *OWN_SAMPLING,
 )
 
+ANTHROPIC: Final = (
+    _obeyed("model", "this server's model or one of its aliases, else 404"),
+    _obeyed("messages", "text, tool use, tool results and thinking; images and documents are refused"),
+    _obeyed("max_tokens", "required"),
+    _refused("container", "nothing is run"),
+    _ignored("context_management", "nothing is cut from a conversation"),
+    _accepted("cache_control", "prefixes are cached as memory allows"),
+    _accepted("inference_geo", "the model runs where this server does"),
+    _refused("mcp_servers", "no other server is called", []),
+    _accepted("metadata", "nothing depends on it"),
+    _obeyed("output_config", "`format` of type `json_schema`; `effort` is given to the chat template"),
+    _accepted("service_tier", "the tenant's class of service counts"),
+    _obeyed("stop_sequences", "up to 4 strings of up to 256 bytes"),
+    _obeyed("stream", "server-sent events"),
+    _obeyed("system", "a text or text blocks; a block that begins with `x-anthropic-billing-header` is dropped"),
+    _obeyed("temperature", "0 to 1; 0.8 where it is omitted"),
+    _obeyed("thinking", "`enabled` and `disabled` as `enable_thinking` for the chat template; the budget is not kept"),
+    _obeyed("tool_choice", "`auto`, `any`, `tool`, `none`; `disable_parallel_tool_use`"),
+    _obeyed("tools", "at most 128 with an `input_schema`; tools of Anthropic's servers are refused"),
+    _obeyed("top_k", "keep the k likeliest tokens, 0 all; 40 where it is omitted"),
+    _obeyed("top_p", "0 to 1; 0.95 where it is omitted"),
+    _own("seed", "the same seed, the same bytes; omitted: drawn, and named in `x-zinc-seed`"),
+    _own("min_p", "drop tokens less likely than this share of the likeliest; 0.05 where it is omitted"),
+)
+
+RESPONSES: Final = (
+    _refused("background", "answers are given while they are made", False),
+    _ignored("context_management", "nothing is cut from a conversation", []),
+    _refused("conversation", "nothing is stored"),
+    _obeyed("include", "`message.output_text.logprobs`; others are ignored"),
+    _obeyed("input", "a text or items: messages with text, function calls and their outputs, reasoning"),
+    _obeyed("instructions", "the first message, of the system"),
+    _obeyed("max_output_tokens", "omitted: until the model ends or the context is full"),
+    _ignored("max_tool_calls", "it limits calls of tools that this server does not have"),
+    _obeyed("metadata", "returned"),
+    _obeyed("model", "this server's model or one of its aliases, else 404; may be left out"),
+    _ignored("moderation", "nothing moderates"),
+    _obeyed("parallel_tool_calls", "`false`: at most one call"),
+    _refused("previous_response_id", "nothing is stored; send the whole conversation as `input`"),
+    _refused("prompt", "no templates of prompts are stored"),
+    _accepted("prompt_cache_key", "prefixes are cached without a key"),
+    _accepted("prompt_cache_options", "prefixes are cached as memory allows"),
+    _accepted("prompt_cache_retention", "prefixes are cached as memory allows"),
+    _obeyed("reasoning", "`effort` is given to the chat template; a summary is not made"),
+    _accepted("safety_identifier", "nothing depends on it"),
+    _accepted("service_tier", "the tenant's class of service counts"),
+    _ignored("store", "nothing is stored", False),
+    _obeyed("stream", "server-sent events"),
+    _accepted("stream_options", "nothing is obfuscated"),
+    _obeyed("temperature", "0 to 2; 0.8 where it is omitted"),
+    _obeyed("text", "`format`: `text`, `json_object`, `json_schema`"),
+    _obeyed("tool_choice", "`none`, `auto`, `required`, one function by name, allowed tools"),
+    _obeyed("tools", "at most 128 functions; tools of OpenAI's servers are refused"),
+    _obeyed("top_logprobs", "0 to 20"),
+    _obeyed("top_p", "0 to 1; 0.95 where it is omitted"),
+    _refused("truncation", "nothing is cut from a conversation", "disabled"),
+    _accepted("user", "nothing depends on it"),
+    _own("seed", "the same seed, the same bytes; omitted: drawn, and named in `x-zinc-seed`"),
+    *(field for field in OWN_SAMPLING if field.name in ("top_k", "min_p")),
+)
+
+EMBEDDINGS: Final = (
+    _obeyed("dimensions", "keep the first elements; for models trained for it"),
+    _obeyed("encoding_format", "`float` or `base64`"),
+    _obeyed("input", "a text, token ids, or up to 64 of either"),
+    _obeyed("model", "this server's model or one of its aliases, else 404; may be left out"),
+    _accepted("user", "nothing depends on it"),
+)
+
 
 def judge(fields: Sequence[Field], given: Mapping[str, Any], strict: bool) -> tuple[dict[str, Any], list[str]]:
     """The fields to obey and the names of those that are ignored.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Final
 
 from zinc_rt.serving.api.answer import Answer, Plan
@@ -13,7 +13,7 @@ from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.errors import ApiError
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.api.textside import Piece, TextSide
-from zinc_rt.serving.messages import Admitted, Event, Failed, Finished, FinishReason, Submit, Token
+from zinc_rt.serving.messages import Admitted, Failed, Finished, FinishReason, Submit, Token
 
 _QUEUE: Final = 256
 _STOP_STRING: Final = "stop string"
@@ -77,23 +77,25 @@ async def _one(service: Service, call: Call, answer: Answer, seconds: float | No
         grammar=plan.grammar,
         seconds=seconds,
     )
-    events = service.client.submit(request)
+    events, stopped = service.client.submit(request), False
     try:
         async for event in events:
             if isinstance(event, Token):
-                if side.stop is None:
-                    _time(service, call, answer, tenant.qos)
-                    piece = side.add(event)
-                    if side.stop is not None:
-                        service.client.cancel(request.id, _STOP_STRING)
-                    if piece:
-                        yield answer, piece
+                if stopped:
+                    continue
+                _time(service, call, answer, tenant.qos)
+                piece = side.add(event)
+                stopped = side.stop is not None
+                if stopped:
+                    service.client.cancel(request.id, _STOP_STRING)
+                if piece:
+                    yield answer, piece
             elif isinstance(event, Admitted):
                 answer.begun = True
                 answer.cached, answer.queue_seconds = event.cached_tokens, event.queue_seconds
                 service.began(call, answer)
                 yield answer, Piece()
-            else:
+            else:  # Finished or Failed
                 last = side.finish()
                 answer.usage = event.usage
                 answer.finish = _finish(side, event)
@@ -101,15 +103,7 @@ async def _one(service: Service, call: Call, answer: Answer, seconds: float | No
                 return
         raise ApiError(500, "the engine gave up the request without a word", code="engine_error")
     finally:
-        if answer.finish is None:
-            service.client.cancel(request.id)
-        await _close(events)
-
-
-async def _close(events: AsyncIterator[Event]) -> None:
-    close = getattr(events, "aclose", None)
-    if close is not None:
-        await close()
+        await events.aclose()
 
 
 def _time(service: Service, call: Call, answer: Answer, qos: str) -> None:
@@ -127,6 +121,8 @@ def _finish(side: TextSide, event: Finished | Failed) -> str:
     if side.stop is not None:
         return "stop"
     if isinstance(event, Failed):
+        if event.error == "ServerEnds":
+            raise ended("drain")
         status = 400 if event.error in ("GrammarError", "PromptTooLong", "ContextFull") else 500
         raise ApiError(status, f"the engine failed: {event.message}", code=_code(event.error))
     match event.reason:

@@ -30,7 +30,7 @@ async def intend(
     parallel: bool = True,
     response_format: dict[str, Any] | None = None,
     effort: str | None = None,
-    variables: dict[str, Any] | None = None,
+    variables: Mapping[str, Any] | None = None,
 ) -> Intent:
     """What a request asks of the form of its answer, in OpenAI's words. Raises `ApiError`."""
     if tools:

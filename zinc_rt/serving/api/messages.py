@@ -44,16 +44,15 @@ class Message(msgspec.Struct):
     refusal: str | None = None
 
 
-def for_template(messages: list[Message]) -> list[dict[str, Any]]:
+def for_template(messages: list[Message], param: str = "messages") -> list[dict[str, Any]]:
     """The messages as chat templates expect them: text as one string, arguments as mappings. Raises `ApiError`."""
     if not messages:
-        raise invalid("messages is empty; at least one message is needed", "messages", "empty_array")
-    return [_for_template(i, message) for i, message in enumerate(messages)]
+        raise invalid(f"{param} is empty; at least one message is needed", param, "empty_array")
+    return [_for_template(f"{param}[{i}]", message) for i, message in enumerate(messages)]
 
 
-def _for_template(i: int, message: Message) -> dict[str, Any]:
+def _for_template(at: str, message: Message) -> dict[str, Any]:
     role = {"developer": "system", "function": "tool"}.get(message.role, message.role)
-    at = f"messages[{i}]"
     text = _text(message.content, at)
     if message.content is None and not (message.role == "assistant" and (message.tool_calls or message.refusal)):
         raise ApiError(400, f"{at}.content is missing", param=f"{at}.content", code="missing_required_parameter")

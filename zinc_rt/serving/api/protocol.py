@@ -13,7 +13,12 @@ from zinc_rt.serving.api.call import HANG_UP
 from zinc_rt.serving.api.errors import ApiError
 from zinc_rt.serving.api.limits import Limits
 
-_PHRASES: Final = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header Fields Too Large", 503: b"Service Unavailable"}
+_PHRASES: Final = {
+    400: b"Bad Request",
+    408: b"Request Timeout",
+    431: b"Request Header Fields Too Large",
+    503: b"Service Unavailable",
+}
 
 
 def make_protocol(limits: Callable[[], Limits]) -> type[HttpToolsProtocol]:
@@ -109,9 +114,7 @@ def make_protocol(limits: Callable[[], Limits]) -> type[HttpToolsProtocol]:
             headers: list[Any] = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
             headers += [*error.headers(), (b"connection", b"close")]
             lines = b"".join(b"%b: %b\r\n" % (name, value) for name, value in headers)
-            self.transport.write(
-                b"HTTP/1.1 %d %b\r\n%b\r\n%b" % (error.status, _PHRASES[error.status], lines, body)
-            )
+            self.transport.write(b"HTTP/1.1 %d %b\r\n%b\r\n%b" % (error.status, _PHRASES[error.status], lines, body))
             self.transport.close()
 
     return LimitedProtocol

@@ -53,6 +53,13 @@ class StreamOptions(msgspec.Struct):
     include_obfuscation: bool | None = None
 
 
+def check_stream_options(stream: bool | None, options: StreamOptions | None) -> bool:
+    """Whether a stream ends with what it took. Raises `ApiError` for options without a stream."""
+    if options is not None and not stream:
+        raise invalid("stream_options needs stream: true", "stream_options")
+    return bool(options and options.include_usage)
+
+
 def new_id(kind: str) -> str:
     """A new id that begins with a kind."""
     return kind + "".join(secrets.choice(_ID_LETTERS) for _ in range(24))

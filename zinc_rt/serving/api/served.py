@@ -99,6 +99,7 @@ class ServedModel:
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None = None,
         variables: Mapping[str, Any] | None = None,
+        param: str = "messages",
     ) -> list[int]:
         """Token ids of a conversation, ready for its answer. Raises `ApiError`."""
         template = self.template
@@ -106,19 +107,19 @@ class ServedModel:
             raise ApiError(
                 400,
                 "the model has no chat template, so it is not made for chat; use /v1/completions",
-                param="messages",
+                param=param,
                 code="no_chat_template",
             )
 
         def render() -> list[int]:
             text = template.render(messages, tools=tools, **(variables or {}))
-            self.check_bytes(text, "messages")
+            self.check_bytes(text, param)
             return self.tokenizer.encode(text, add_special=False, parse_special=True)
 
         try:
             return await self.aside(render)
         except (ChatTemplateError, TokenizerError) as error:
-            raise invalid(str(error), "messages", "template_error") from None
+            raise invalid(str(error), param, "template_error") from None
 
     def check_bytes(self, text: str, param: str) -> None:
         """Refuse, before it is tokenized, a text that no tokens of this vocabulary could fit into the context."""

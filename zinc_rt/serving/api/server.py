@@ -22,6 +22,7 @@ from zinc_rt.serving.api.keys import Keys, read_keys
 from zinc_rt.serving.api.logs import tell
 from zinc_rt.serving.api.protocol import make_protocol
 from zinc_rt.serving.api.service import Service
+from zinc_rt.serving.messages import EngineInfo
 
 _LAST_WORDS = 2.0
 """Seconds for error events to reach clients when the time to drain is over."""
@@ -85,7 +86,7 @@ class _Uvicorn(uvicorn.Server):
     """uvicorn without its handlers of signals: they would cut streams off."""
 
     @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:  # type: ignore[override]
+    def capture_signals(self) -> Iterator[None]:
         """Leave signals to `Server`."""
         yield
 
@@ -135,8 +136,7 @@ class Server:
         try:
             await asyncio.wait({loading, over, serving}, return_when=asyncio.FIRST_COMPLETED)
             if loading.done():
-                loading.result()
-                self._ready()
+                self._ready(loading.result())
             await asyncio.wait({over, serving}, return_when=asyncio.FIRST_COMPLETED)
             await self._end_streams()
         finally:
@@ -148,12 +148,10 @@ class Server:
             service.model.close()
         return EXIT_INTERRUPTED if self._first_signal == signal.SIGINT else 0
 
-    def _ready(self) -> None:
+    def _ready(self, info: EngineInfo) -> None:
         service = self.service
-        service.loading = None
-        for name, tenant in service.tenants.named.items():
-            service.client.share(tenant.share(name))
-        tell(service.log, "ready", url=self.url, model=service.model.name, n_ctx=service.model.n_ctx)
+        service.loaded(info)
+        tell(service.log, "ready", url=self.url, model=service.model.name, n_ctx=info.n_ctx, slots=info.n_slots)
         if self._started is not None:
             self._started(self.url)
 

@@ -17,6 +17,7 @@ from zinc_rt.serving.api.admission import Admission, Ticket
 from zinc_rt.serving.api.answer import Answer, Plan
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.config import Config, Tenants
+from zinc_rt.serving.api.embedder import EmbeddingClient
 from zinc_rt.serving.api.errors import ApiError, invalid
 from zinc_rt.serving.api.keys import Keys
 from zinc_rt.serving.api.logs import tell
@@ -24,6 +25,7 @@ from zinc_rt.serving.api.metrics import Metrics
 from zinc_rt.serving.api.served import ServedModel
 from zinc_rt.serving.api.textside import TextSide
 from zinc_rt.serving.client import EngineClient
+from zinc_rt.serving.messages import EngineInfo
 
 _RECENT: Final = 1000
 """Requests that ended and can still be asked for."""
@@ -50,11 +52,20 @@ class Service:
         self.admission = Admission(self.tenants, lambda: client.status)
         self.running: dict[str, Call] = {}
         self.recent: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self.embedder = client if isinstance(client, EmbeddingClient) else None
         self.loading: str | None = None  # why nothing can be answered yet
         self.draining = False
         self._secret = os.urandom(32)
         self._steps = -1
         self._stepped = time.monotonic()
+
+    def loaded(self, info: EngineInfo) -> None:
+        """The engine has its model: requests are answered from now on."""
+        self.loading = None
+        dimensions = self.embedder.dimensions if self.embedder is not None else None
+        self.model = dataclasses.replace(self.model, n_ctx=info.n_ctx, dimensions=dimensions)
+        for name, tenant in self.tenants.named.items():
+            self.client.share(tenant.share(name))
 
     def replace(self, tenants: Tenants, keys: Keys | None) -> None:
         """Other tenants and keys from now on."""
@@ -101,8 +112,13 @@ class Service:
         if call.ticket is not None and all(a.begun for a in call.answers):
             self.admission.admitted(call.ticket)
 
-    def enter(self, call: Call) -> Ticket:
-        """Reserve a place for a request. Raises `ApiError`."""
+    def enter(self, call: Call, *, embeds: bool = False) -> Ticket:
+        """Reserve a place for a request. embeds: whether it wants vectors, not text. Raises `ApiError`."""
+        if embeds != (self.embedder is not None):
+            said = (
+                "generates text; start it with --embeddings to embed" if embeds else "embeds texts and generates none"
+            )
+            raise ApiError(400, f"the model {said}", param="model", code="wrong_kind_of_model")
         if (no := self.unready()) is not None:
             raise no
         call.ticket = self.admission.enter(call.tenant)
