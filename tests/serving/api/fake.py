@@ -1,0 +1,147 @@
+"""An engine that says what it is told to say: one text for every prompt, token by token, and no arithmetic."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from zinc_rt.serving.messages import (
+    Admitted,
+    EngineInfo,
+    EngineStatus,
+    Event,
+    Failed,
+    Finished,
+    FinishReason,
+    Submit,
+    TenantShare,
+    Token,
+    Usage,
+)
+
+LOGPROB = -0.5
+
+
+class FakeClient:
+    """script: the tokens that follow a request. slots: requests computed at once, the others wait. gate: if given, each
+    token waits for a permit of it.
+    """
+
+    def __init__(
+        self,
+        script: Callable[[Submit], Sequence[int]],
+        slots: int = 4,
+        gate: asyncio.Semaphore | None = None,
+        stops: frozenset[int] = frozenset(),
+        n_ctx: int = 64,
+    ) -> None:
+        self.script, self.slots, self.gate, self.stops = script, slots, gate, stops
+        self.n_ctx = n_ctx
+        self.submitted: list[Submit] = []
+        self.cancelled: list[tuple[str, str]] = []
+        self.shares: list[TenantShare] = []
+        self.closed: list[str] = []
+        self.state: str | None = None
+        self.fail: Failed | None = None
+        self.fail_after = 0
+        self.steps = 0
+        self._ends: dict[str, asyncio.Event] = {}
+        self._reasons: dict[str, str] = {}
+        self._free = asyncio.Semaphore(slots)
+        self.queued = self.decoding = 0
+
+    async def start(self) -> EngineInfo:
+        return EngineInfo("fake", self.n_ctx, self.slots, 16, "f16", 1024)
+
+    def submit(self, request: Submit) -> AsyncIterator[Event]:
+        self.submitted.append(request)
+        self._ends[request.id] = asyncio.Event()
+        return self._events(request)
+
+    async def _events(self, request: Submit) -> AsyncIterator[Event]:
+        end, admitted, n = self._ends[request.id], False, 0
+        try:
+            self.queued += 1
+            waits = asyncio.create_task(self._free.acquire())
+            ends = asyncio.create_task(end.wait())
+            try:
+                await asyncio.wait({waits, ends}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                self.queued -= 1
+                ends.cancel()
+                admitted = waits.done() and not waits.cancelled()
+                if not admitted:
+                    waits.cancel()
+            if admitted:
+                self.decoding += 1
+                yield Admitted(request.id, cached_tokens=0, queue_seconds=0.25)
+                limit = request.params.max_tokens
+                for token_id in (
+                    self.script(request) if limit is None else itertools.islice(self.script(request), limit)
+                ):
+                    if self.fail is not None and n >= self.fail_after:
+                        yield self.fail
+                        return
+                    if not await self._permit(end):
+                        break
+                    self.steps += 1
+                    if token_id in self.stops:
+                        yield Finished(request.id, FinishReason.stop, self._usage(request, n), token_id)
+                        return
+                    n += 1
+                    yield self._token(request, token_id)
+            usage = self._usage(request, n)
+            if end.is_set():
+                yield Finished(request.id, FinishReason.cancelled, usage, detail=self._reasons[request.id])
+            else:
+                yield Finished(request.id, FinishReason.length, usage)
+        finally:
+            self.closed.append(request.id)
+            if admitted:
+                self.decoding -= 1
+                self._free.release()
+
+    async def _permit(self, end: asyncio.Event) -> bool:
+        """Whether the request goes on with one more token."""
+        if self.gate is None:
+            await asyncio.sleep(0)
+            return not end.is_set()
+        permit, ends = asyncio.create_task(self.gate.acquire()), asyncio.create_task(end.wait())
+        try:
+            await asyncio.wait({permit, ends}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            permit.cancel()
+            ends.cancel()
+        return not end.is_set()
+
+    @staticmethod
+    def _token(request: Submit, token_id: int) -> Token:
+        n = request.params.logprobs
+        if n is None:
+            return Token(request.id, token_id)
+        return Token(request.id, token_id, LOGPROB, tuple((token_id + i, LOGPROB - i) for i in range(n)))
+
+    @staticmethod
+    def _usage(request: Submit, n: int) -> Usage:
+        return Usage(len(request.prompt), 0, n, 0.25, 0.5, 1.0, 1.5)
+
+    def cancel(self, request_id: str, reason: str = "client") -> None:
+        self.cancelled.append((request_id, reason))
+        if request_id in self._ends:
+            self._reasons.setdefault(request_id, reason)
+            self._ends[request_id].set()
+
+    def share(self, tenant: TenantShare) -> None:
+        self.shares.append(tenant)
+
+    @property
+    def status(self) -> EngineStatus:
+        return EngineStatus(queued=self.queued, decoding=self.decoding, n_slots=self.slots, steps=self.steps)
+
+    @property
+    def healthy(self) -> str | None:
+        return self.state
+
+    async def close(self) -> None:
+        """Nothing to end."""

@@ -1,0 +1,40 @@
+"""`Plan` and `Answer`: what is asked of the engine for one answer, and how far that is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from zinc_rt.sampling.params import SamplingParams
+from zinc_rt.serving.api.reader import PlainReader, Reader
+from zinc_rt.serving.api.textside import TextSide
+from zinc_rt.serving.messages import Grammar, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One answer: a prompt and how to go on from it. param: the field that the prompt came from."""
+
+    prompt: tuple[int, ...]
+    params: SamplingParams
+    seed: int
+    stops: tuple[str, ...] = ()
+    grammar: Grammar | None = None
+    reader: Callable[[], Reader] = PlainReader
+    param: str = "messages"
+
+
+class Answer:
+    """One answer while it is made. finish: why it ended, in OpenAI's words, once it has."""
+
+    def __init__(self, index: int, plan: Plan, side: TextSide) -> None:
+        self.index = index
+        self.plan = plan
+        self.side = side
+        self.begun = False
+        self.cached = 0
+        self.queue_seconds = 0.0
+        self.finish: str | None = None
+        self.usage: Usage | None = None
+        self.first: float | None = None  # when its first token came
+        self.last = 0.0

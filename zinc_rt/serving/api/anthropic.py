@@ -1,0 +1,270 @@
+"""`POST /v1/messages` and `POST /v1/messages/count_tokens`: Anthropic's form of conversations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+
+from zinc_rt.serving.api.answer import Answer, Plan
+from zinc_rt.serving.api.anthropic_messages import AnthropicMessage, Block, system_text, to_openai
+from zinc_rt.serving.api.call import Call
+from zinc_rt.serving.api.converse import Conversation, plans_of, prompt_of
+from zinc_rt.serving.api.errors import ApiError, invalid, unsupported
+from zinc_rt.serving.api.fields import ANTHROPIC
+from zinc_rt.serving.api.generate import run
+from zinc_rt.serving.api.limits import LOGIT_BIASES
+from zinc_rt.serving.api.reader import Delta, Part
+from zinc_rt.serving.api.requests import Count, Sampling, new_id, read, stops_of
+from zinc_rt.serving.api.service import Service
+from zinc_rt.serving.api.sse import EventStream, named
+from zinc_rt.serving.api.usage import cached_tokens, completion_tokens, own_usage, prompt_tokens
+
+_REASONS: Final = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
+
+
+class Thinking(msgspec.Struct):
+    """Whether the model thinks before it answers."""
+
+    type: str
+    budget_tokens: int | None = None
+
+
+class CountRequest(msgspec.Struct, kw_only=True):
+    """The fields that make up a prompt."""
+
+    messages: list[AnthropicMessage]
+    model: str | None = None
+    system: str | list[Block] | None = None
+    thinking: Thinking | None = None
+    tool_choice: dict[str, Any] | None = None
+    tools: list[dict[str, Any]] | None = None
+    output_config: dict[str, Any] | None = None
+
+
+class MessagesRequest(CountRequest, kw_only=True):
+    """The fields that are obeyed; `fields.ANTHROPIC` says what each does."""
+
+    max_tokens: Count
+    stop_sequences: Annotated[list[str], Meta(max_length=LOGIT_BIASES)] | None = None
+    stream: bool | None = None
+    temperature: Annotated[float, Meta(ge=0, le=1)] | None = None
+    top_k: Annotated[int, Meta(ge=0)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    seed: int | None = None
+
+
+async def messages(service: Service, call: Call) -> None:
+    """Answer a conversation."""
+    call.id = new_id("msg_")
+    service.enter(call)
+    request = read(call, await call.body(), MessagesRequest, ANTHROPIC, service.config.strict)
+    async with call.attended():
+        sampling = Sampling(
+            model=request.model,
+            temperature=request.temperature,
+            top_k=request.top_k,
+            top_p=request.top_p,
+            min_p=request.min_p,
+            seed=request.seed,
+        )
+        conversation = _conversation(
+            call,
+            request,
+            sampling=sampling,
+            max_tokens=request.max_tokens,
+            max_tokens_param="max_tokens",
+            stops=stops_of(request.stop_sequences, "stop_sequences"),
+        )
+        plans = await plans_of(service, call, conversation)
+        call.extra.append((b"request-id", call.id.encode()))
+        if request.stream:
+            await _stream(service, call, plans)
+        else:
+            await _whole(service, call, plans)
+
+
+async def count_tokens(service: Service, call: Call) -> None:
+    """How many tokens a conversation takes."""
+    call.id = new_id("msg_")
+    request = read(call, await call.body(), CountRequest, ANTHROPIC, service.config.strict)
+    async with call.attended():
+        conversation = _conversation(call, request, sampling=Sampling(model=request.model))
+        prompt, _ = await prompt_of(service, conversation)
+        await call.reply_json({"input_tokens": len(prompt)})
+
+
+def _conversation(call: Call, request: CountRequest, **more: Any) -> Conversation:
+    system, dropped = system_text(request.system)
+    if dropped:
+        call.extra.append((b"x-zinc-dropped", b"billing-header"))
+    choice = request.tool_choice or {}
+    variables: dict[str, Any] = {}
+    if request.thinking is not None:
+        variables["enable_thinking"] = request.thinking.type != "disabled"
+    config = request.output_config or {}
+    return Conversation(
+        messages=to_openai(request.messages, system),
+        tools=[_tool(tool, i) for i, tool in enumerate(request.tools)] if request.tools else None,
+        tool_choice=_tool_choice(choice),
+        parallel=not choice.get("disable_parallel_tool_use"),
+        response_format=_format(config.get("format")),
+        effort=config.get("effort") if isinstance(config.get("effort"), str) else None,
+        variables=variables,
+        **more,
+    )
+
+
+def _tool(tool: dict[str, Any], i: int) -> dict[str, Any]:
+    """A tool as chat completions have it. Raises `ApiError` for one that Anthropic's servers would run."""
+    if tool.get("type", "custom") != "custom" or "input_schema" not in tool:
+        raise unsupported(f"tools[{i}]", "only tools with a name and an input_schema are called")
+    function = {"name": tool.get("name"), "parameters": tool["input_schema"]}
+    if tool.get("description") is not None:
+        function["description"] = tool["description"]
+    return {"type": "function", "function": function}
+
+
+def _tool_choice(choice: dict[str, Any]) -> str | dict[str, Any] | None:
+    kind = choice.get("type")
+    if kind is None:
+        return None
+    if kind == "tool":
+        return {"type": "function", "function": {"name": choice.get("name")}}
+    if kind in ("auto", "any", "none"):
+        return {"auto": "auto", "any": "required", "none": "none"}[kind]
+    raise invalid("tool_choice.type must be auto, any, tool or none", "tool_choice.type")
+
+
+def _format(form: Any) -> dict[str, Any] | None:
+    if form is None:
+        return None
+    if not isinstance(form, dict) or form.get("type") != "json_schema":
+        raise invalid("output_config.format.type must be json_schema", "output_config.format.type")
+    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": form.get("schema"), "strict": True}}
+
+
+def _usage(answers: Sequence[Answer]) -> dict[str, int]:
+    cached = cached_tokens(answers)
+    return {
+        "input_tokens": prompt_tokens(answers) - cached,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": cached,
+        "output_tokens": completion_tokens(answers),
+    }
+
+
+def _ending(answer: Answer) -> dict[str, Any]:
+    if answer.side.stop is not None:
+        return {"stop_reason": "stop_sequence", "stop_sequence": answer.side.stop}
+    return {"stop_reason": _REASONS.get(answer.finish or "", "end_turn"), "stop_sequence": None}
+
+
+def _message(service: Service, call: Call, content: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "id": call.id,
+        "type": "message",
+        "role": "assistant",
+        "model": service.model.name,
+        "content": content,
+        "stop_reason": None,
+        "stop_sequence": None,
+    }
+
+
+def _key(delta: Delta) -> tuple[Part, int]:
+    """What must be equal for two pieces to be of one block."""
+    return delta.part, delta.index
+
+
+def _block(delta: Delta) -> dict[str, Any]:
+    """An empty block for a piece."""
+    if delta.part is Part.content:
+        return {"type": "text", "text": ""}
+    if delta.part is Part.reasoning:
+        return {"type": "thinking", "thinking": "", "signature": ""}
+    return {"type": "tool_use", "id": delta.id, "name": delta.name, "input": {}}
+
+
+async def _whole(service: Service, call: Call, plans: Sequence[Plan]) -> None:
+    deltas = [d async for _, piece in run(service, call, plans, service.seconds(call)) for d in piece.deltas]
+    content: list[dict[str, Any]] = []
+    last: tuple[Part, int] | None = None
+    arguments: dict[int, str] = {}
+    for delta in deltas:
+        if _key(delta) != last:
+            last = _key(delta)
+            content.append(_block(delta))
+        block = content[-1]
+        if delta.part is Part.tool_call:
+            arguments[len(content) - 1] = arguments.get(len(content) - 1, "") + delta.text
+        else:
+            block["text" if delta.part is Part.content else "thinking"] += delta.text
+    for at, text in arguments.items():
+        content[at]["input"] = msgspec.json.decode(text or "{}")
+    answer = call.answers[0]
+    made = {**_message(service, call, content), **_ending(answer)}
+    await call.reply_json({**made, "usage": {**_usage(call.answers), "zinc": own_usage(call.answers)}})
+
+
+class _Blocks:
+    """The events of an answer's blocks, which open and close one after the other."""
+
+    def __init__(self) -> None:
+        self._index = -1
+        self._last: tuple[Part, int] | None = None
+
+    def add(self, delta: Delta) -> bytes:
+        """The events of a piece."""
+        made = b""
+        if _key(delta) != self._last:
+            made = self.close()
+            self._index += 1
+            self._last = _key(delta)
+            block = {"type": "content_block_start", "index": self._index, "content_block": _block(delta)}
+            made += named("content_block_start", block)
+        if not delta.text:
+            return made
+        part = {
+            Part.content: {"type": "text_delta", "text": delta.text},
+            Part.reasoning: {"type": "thinking_delta", "thinking": delta.text},
+            Part.tool_call: {"type": "input_json_delta", "partial_json": delta.text},
+        }[delta.part]
+        event = {"type": "content_block_delta", "index": self._index, "delta": part}
+        return made + named("content_block_delta", event)
+
+    def close(self) -> bytes:
+        """The end of the block that is open."""
+        if self._last is None:
+            return b""
+        self._last = None
+        return named("content_block_stop", {"type": "content_block_stop", "index": self._index})
+
+
+async def _stream(service: Service, call: Call, plans: Sequence[Plan]) -> None:
+    stream, blocks = EventStream(call, service.tenants.limits), _Blocks()
+    try:
+        async with stream:
+            begun = False
+            async for answer, piece in run(service, call, plans, service.seconds(call)):
+                if not begun:
+                    begun = True
+                    message = {**_message(service, call, []), "usage": {**_usage([answer]), "output_tokens": 0}}
+                    await stream.put(named("message_start", {"type": "message_start", "message": message}))
+                for delta in piece.deltas:
+                    await stream.put(blocks.add(delta))
+            await stream.put(blocks.close())
+            answer = call.answers[0]
+            usage = {**_usage([answer]), "zinc": own_usage([answer])}
+            await stream.put(
+                named("message_delta", {"type": "message_delta", "delta": _ending(answer), "usage": usage})
+            )
+            await stream.put(named("message_stop", {"type": "message_stop"}))
+    except ApiError as error:
+        if not stream.begun:
+            raise
+        call.outcome = error.code or error.kind
+        await stream.fail(named("error", error.anthropic()))

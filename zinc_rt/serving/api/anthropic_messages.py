@@ -1,0 +1,106 @@
+"""Conversations in Anthropic's form, turned into OpenAI's."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+import msgspec
+
+from zinc_rt.serving.api.errors import ApiError, invalid
+from zinc_rt.serving.api.messages import FunctionCall, Message, ToolCall
+
+BILLING: Final = "x-anthropic-billing-header"
+"""Begins a line that a client changes with every request: in the prompt it would make the cache useless."""
+
+
+class Block(msgspec.Struct):
+    """A block of content, of any kind."""
+
+    type: str
+    text: str | None = None
+    thinking: str | None = None
+    id: str | None = None
+    name: str | None = None
+    input: dict[str, Any] | None = None
+    tool_use_id: str | None = None
+    content: Any = None
+
+
+class AnthropicMessage(msgspec.Struct):
+    """One message."""
+
+    role: Literal["user", "assistant"]
+    content: str | list[Block]
+
+
+def system_text(system: str | list[Block] | None) -> tuple[str, bool]:
+    """The instructions, and whether a line about billing was dropped from them. Raises `ApiError`."""
+    if system is None or isinstance(system, str):
+        blocks = [system or ""]
+    else:
+        blocks = [_text(block, f"system[{i}]") for i, block in enumerate(system)]
+    kept = [text for text in blocks if not text.startswith(BILLING)]
+    return "\n\n".join(text for text in kept if text), len(kept) < len(blocks)
+
+
+def to_openai(messages: list[AnthropicMessage], system: str) -> list[Message]:
+    """The conversation as chat completions have it. Raises `ApiError`."""
+    made = [Message("system", system)] if system else []
+    if not messages:
+        raise invalid("messages is empty; at least one message is needed", "messages", "empty_array")
+    for i, message in enumerate(messages):
+        at = f"messages[{i}].content"
+        if isinstance(message.content, str):
+            made.append(Message(message.role, message.content))
+        elif message.role == "user":
+            made += _user(message.content, at)
+        else:
+            made.append(_assistant(message.content, at))
+    return made
+
+
+def _user(blocks: list[Block], at: str) -> list[Message]:
+    """Results of tools are messages of their own, before what the user says with them."""
+    results, texts = [], []
+    for i, block in enumerate(blocks):
+        if block.type == "tool_result":
+            text = _result(block.content, f"{at}[{i}].content")
+            results.append(Message("tool", text, tool_call_id=block.tool_use_id or ""))
+        else:
+            texts.append(_text(block, f"{at}[{i}]"))
+    return [*results, *([Message("user", "\n".join(texts))] if texts or not results else [])]
+
+
+def _assistant(blocks: list[Block], at: str) -> Message:
+    texts, thoughts, calls = [], [], []
+    for i, block in enumerate(blocks):
+        if block.type == "thinking":
+            thoughts.append(block.thinking or "")
+        elif block.type == "redacted_thinking":
+            continue
+        elif block.type == "tool_use":
+            arguments = msgspec.json.encode(block.input or {}).decode()
+            calls.append(ToolCall(FunctionCall(block.name or "", arguments), block.id or ""))
+        else:
+            texts.append(_text(block, f"{at}[{i}]"))
+    reasoning = "\n".join(thoughts) or None
+    return Message("assistant", "\n".join(texts), tool_calls=calls or None, reasoning_content=reasoning)
+
+
+def _text(block: Block, at: str) -> str:
+    if block.type != "text" or block.text is None:
+        raise ApiError(
+            400, f"{at} is of type {block.type[:40]!r}; only text is understood", param=at, code="unsupported_value"
+        )
+    return block.text
+
+
+def _result(content: Any, at: str) -> str:
+    """What a tool gave: a text, or blocks of text."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    try:
+        blocks = msgspec.convert(content, list[Block])
+    except msgspec.ValidationError:
+        raise invalid(f"{at} must be a text or blocks", at, "invalid_type") from None
+    return "\n".join(_text(block, f"{at}[{i}]") for i, block in enumerate(blocks))

@@ -1,0 +1,135 @@
+"""`App`: the ASGI application. Finds the endpoint of a request, knows its tenant, and turns errors into answers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.routing import Match, Route
+
+from zinc_rt.serving.api import anthropic, chat, completions, embeddings, health, models, page, responses, tokens
+from zinc_rt.serving.api.call import Call, ClientGone, Receive, Scope, Send
+from zinc_rt.serving.api.config import DEFAULT_TENANT
+from zinc_rt.serving.api.errors import ApiError
+from zinc_rt.serving.api.keys import key_of
+from zinc_rt.serving.api.logs import tell
+from zinc_rt.serving.api.requests import new_id
+from zinc_rt.serving.api.service import Service
+
+Handler = Callable[[Service, Call], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One endpoint. public: without a key. counted: its requests are logged and counted."""
+
+    method: str
+    path: str
+    handler: Handler
+    public: bool = False
+    counted: bool = True
+
+
+ENDPOINTS: Final = (
+    *(Endpoint("GET", path, page.page, public=True, counted=False) for path in page.FILES),
+    Endpoint("POST", "/v1/chat/completions", chat.chat_completions),
+    Endpoint("POST", "/v1/completions", completions.completions),
+    Endpoint("POST", "/v1/responses", responses.responses),
+    Endpoint("POST", "/v1/messages", anthropic.messages),
+    Endpoint("POST", "/v1/messages/count_tokens", anthropic.count_tokens),
+    Endpoint("POST", "/v1/embeddings", embeddings.embeddings),
+    Endpoint("POST", "/tokenize", tokens.tokenize),
+    Endpoint("POST", "/detokenize", tokens.detokenize),
+    Endpoint("GET", "/v1/models", models.models, counted=False),
+    Endpoint("GET", "/v1/models/{id:path}", models.model, counted=False),
+    Endpoint("GET", "/health", health.health, public=True, counted=False),
+    Endpoint("GET", "/health/live", health.live, public=True, counted=False),
+    Endpoint("GET", "/health/ready", health.ready, public=True, counted=False),
+    Endpoint("GET", "/health/progress", health.progress, public=True, counted=False),
+    Endpoint("GET", "/metrics", health.metrics, counted=False),
+    Endpoint("GET", "/v1/zinc/requests/{id}", health.show_request, counted=False),
+    Endpoint("DELETE", "/v1/zinc/requests/{id}", health.cancel_request, counted=False),
+)
+
+
+class App:
+    """Raw ASGI: no middleware stands between the client and the endpoint, so a disconnect is seen at once."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self._exact = {(e.method, e.path): e for e in ENDPOINTS if "{" not in e.path}
+        self._routes = [(Route(e.path, _never, methods=[e.method]), e) for e in ENDPOINTS]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+        call = Call(scope, receive, send, self.service.tenants.limits)
+        counted = True
+        try:
+            endpoint = self._find(scope)
+            call.endpoint, counted = endpoint.path, endpoint.counted
+            if not endpoint.public:
+                call.tenant = self._tenant(call)
+            call.check_size()
+            await self._serve(endpoint, call)
+        except ApiError as error:
+            await self._refuse(call, error)
+        except ClientGone:
+            call.outcome, call.status = "client_gone", call.status or 499
+            await call.hang_up()
+        except asyncio.CancelledError:
+            call.outcome = "server_gone"
+            raise
+        except Exception:
+            self.service.log.exception("internal error", extra={"facts": {"id": call.id, "endpoint": call.endpoint}})
+            said = f"an internal error; the server's log tells of it under the id {call.id}"
+            await self._refuse(call, ApiError(500, said, code="internal_error"))
+        finally:
+            self.service.running.pop(call.id, None)
+            if counted:
+                self.service.finished(call)
+
+    async def _serve(self, endpoint: Endpoint, call: Call) -> None:
+        if endpoint.counted:
+            call.id = new_id("req-")
+        await endpoint.handler(self.service, call)
+
+    async def _refuse(self, call: Call, error: ApiError) -> None:
+        """Send an error, if nothing has been sent: a stream tells of its own."""
+        call.outcome = call.outcome or error.code or error.kind
+        if call.status:
+            tell(self.service.log, "late error", logging.ERROR, id=call.id, message=str(error))
+            return
+        await call.refuse(error)
+
+    def _find(self, scope: Scope) -> Endpoint:
+        """The endpoint of a method and a path. Raises `ApiError`, 404 or 405."""
+        method, path = scope["method"], scope["path"]
+        known = self._exact.get((method, path))
+        if known is not None:
+            return known
+        allowed = set()
+        for route, endpoint in self._routes:
+            match, _ = route.matches(scope)
+            if match is Match.FULL and endpoint.method == method:
+                return endpoint
+            if match is not Match.NONE:
+                allowed.add(endpoint.method)
+        if allowed:
+            raise ApiError(405, f"{path[:80]} takes {' or '.join(sorted(allowed))}", code="method_not_allowed")
+        raise ApiError(404, f"there is no {path[:80]!r}; docs/openai.md lists what there is", code="not_found")
+
+    def _tenant(self, call: Call) -> str:
+        """The tenant whose key the request has. Raises `ApiError`."""
+        keys = self.service.keys
+        if keys is None:
+            return DEFAULT_TENANT
+        return keys.tenant(key_of(call.header("authorization"), call.header("x-api-key")))
+
+
+async def _never(*_: object) -> None:
+    """What the routes would call; they are only asked whether they match."""

@@ -1,0 +1,187 @@
+"""`Call`: one HTTP request while it is served, on raw ASGI so that a client that leaves is noticed at once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final
+
+import msgspec
+
+from zinc_rt.serving.api.admission import Ticket
+from zinc_rt.serving.api.answer import Answer
+from zinc_rt.serving.api.errors import ApiError
+from zinc_rt.serving.api.limits import Limits
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+
+JSON: Final = b"application/json"
+HANG_UP: Final = "zinc.hang_up"
+"""Of the scope: a function that drops the connection at once."""
+
+
+class ClientGone(Exception):
+    """The client closed its connection before the answer was complete."""
+
+
+class Call:
+    """One request. Belongs to the task that serves it.
+
+    id: of the request and its answer. tenant: set once the key is known. status: of the answer, 0 before it began.
+    outcome: a word for log and metrics.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, limits: Limits) -> None:
+        self.scope = scope
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.endpoint = self.path
+        self.id = ""
+        self.tenant = ""
+        self.status = 0
+        self.outcome = ""
+        self.started = time.monotonic()
+        self.answers: list[Answer] = []
+        self.ticket: Ticket | None = None
+        self.facts: dict[str, Any] = {}  # for the log
+        self.extra: Headers = []  # headers of the answer
+        self.abort_error: ApiError | None = None
+        self.gone = False
+        self.complete = False
+        self._receive, self._send = receive, send
+        self._limits = limits
+        self._task: asyncio.Task[Any] | None = None
+        self._headers: dict[bytes, bytes] = {}
+        for name, value in scope["headers"]:
+            self._headers.setdefault(name, value)
+
+    @property
+    def phase(self) -> str:
+        """Where the request is: received, queued, prefilling, decoding or finished."""
+        if not self.answers:
+            return "received"
+        if all(a.finish is not None for a in self.answers):
+            return "finished"
+        if any(a.first is not None for a in self.answers):
+            return "decoding"
+        return "prefilling" if any(a.begun for a in self.answers) else "queued"
+
+    def header(self, name: str) -> str:
+        """A header of the request, empty where it is missing."""
+        return self._headers.get(name.encode(), b"").decode("latin-1")
+
+    def check_size(self) -> None:
+        """Refuse a body by the length that the request names, before any of it is read. Raises `ApiError`."""
+        length = self.header("content-length")
+        if length.isascii() and length.isdigit() and (len(length) > 15 or int(length) > self._limits.body_bytes):
+            raise self._too_large()
+
+    def _too_large(self) -> ApiError:
+        limit = self._limits.body_bytes
+        return ApiError(413, f"the request's body is larger than {limit} bytes", code="request_too_large")
+
+    async def body(self) -> bytes:
+        """The whole body. Raises `ApiError` for one that is too large or does not end in time, `ClientGone`."""
+        parts: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(self._limits.body_seconds):
+                while True:
+                    message = await self._receive()
+                    if message["type"] == "http.disconnect":
+                        self.gone = True
+                        raise ClientGone
+                    part: bytes = message.get("body", b"")
+                    size += len(part)
+                    if size > self._limits.body_bytes:
+                        raise self._too_large()
+                    parts.append(part)
+                    if not message.get("more_body", False):
+                        return b"".join(parts)
+        except TimeoutError:
+            seconds = self._limits.body_seconds
+            raise ApiError(408, f"the request's body did not end within {seconds:g} s", code="timeout") from None
+
+    @asynccontextmanager
+    async def attended(self) -> AsyncIterator[None]:
+        """Run what is inside only as long as the client is there and nobody calls `abort`.
+
+        The body must have been read. Raises `ClientGone`, or the error that `abort` was given.
+        """
+        self._task = asyncio.current_task()
+        watch = asyncio.create_task(self._watch())
+        try:
+            yield
+        except asyncio.CancelledError:
+            if self._task is not None and (self.gone or self.abort_error is not None):
+                self._task.uncancel()
+                if self.gone:
+                    raise ClientGone from None
+                assert self.abort_error is not None
+                raise self.abort_error from None
+            raise
+        finally:
+            self._task = None
+            watch.cancel()
+            with suppress(asyncio.CancelledError):
+                await watch
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.leave()
+
+    def leave(self) -> None:
+        """The client is gone, or does not read: nothing more is sent."""
+        if self._task is not None and not self.gone and not self.complete:  # "gone" also follows a complete answer
+            self.gone = True
+            if self.abort_error is None:
+                self._task.cancel()
+
+    async def hang_up(self) -> None:
+        """Drop the connection with all that the client did not take."""
+        drop = self.scope.get(HANG_UP)
+        if drop is not None:
+            drop()
+            await asyncio.sleep(0)
+
+    def abort(self, error: ApiError) -> None:
+        """End the request from outside; the client gets the error."""
+        if self._task is not None and self.abort_error is None and not self.gone:
+            self.abort_error = error
+            self._task.cancel()
+
+    async def begin(self, status: int, headers: Headers) -> None:
+        """Send the status and the headers."""
+        self.status = status
+        named = [(b"x-request-id", self.id.encode())] if self.id else []
+        await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *named, *self.extra]})
+
+    async def send(self, body: bytes, more: bool) -> None:
+        """Send a part of the body; more: another one follows."""
+        self.complete = not more
+        await self._send({"type": "http.response.body", "body": body, "more_body": more})
+
+    async def reply(self, body: bytes, status: int = 200, kind: bytes = JSON, headers: Headers | None = None) -> None:
+        """The whole answer."""
+        length = (b"content-length", b"%d" % len(body))
+        await self.begin(status, [(b"content-type", kind), length, *(headers or [])])
+        await self.send(body, more=False)
+
+    async def reply_json(self, value: object, status: int = 200) -> None:
+        """The whole answer as JSON."""
+        await self.reply(msgspec.json.encode(value), status)
+
+    async def refuse(self, error: ApiError) -> None:
+        """Answer with an error, in the form of the endpoint."""
+        self.outcome = self.outcome or error.code or error.kind
+        form = error.anthropic() if self.path.startswith("/v1/messages") else error.openai()
+        headers = error.headers()
+        if error.status in (408, 413):  # the rest of the body is not read
+            headers.append((b"connection", b"close"))
+        await self.reply(msgspec.json.encode(form), error.status, headers=headers)

@@ -1,0 +1,207 @@
+"""`POST /v1/chat/completions`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from zinc_rt.serving.api.answer import Answer, Plan
+from zinc_rt.serving.api.call import Call
+from zinc_rt.serving.api.converse import Conversation, plans_of
+from zinc_rt.serving.api.errors import ApiError, invalid
+from zinc_rt.serving.api.fields import CHAT
+from zinc_rt.serving.api.generate import Step, run
+from zinc_rt.serving.api.limits import TOP_LOGPROBS
+from zinc_rt.serving.api.logprobs import chat_logprobs
+from zinc_rt.serving.api.messages import Message
+from zinc_rt.serving.api.reader import Delta, Part
+from zinc_rt.serving.api.requests import (
+    Count,
+    Sampling,
+    StreamOptions,
+    check_stream_options,
+    choices_of,
+    new_id,
+    read,
+    stops_of,
+)
+from zinc_rt.serving.api.service import Service
+from zinc_rt.serving.api.sse import DONE, EventStream, data, error_event
+from zinc_rt.serving.api.usage import chat_usage, own_usage
+
+
+class ChatRequest(Sampling, kw_only=True):
+    """The fields that are obeyed; `fields.CHAT` says what each does."""
+
+    messages: list[Message]
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=TOP_LOGPROBS)] | None = None
+    max_completion_tokens: Count | None = None
+    max_tokens: Count | None = None
+    n: int | None = None
+    stop: str | list[str] | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    reasoning_effort: str | None = None
+    response_format: dict[str, Any] | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+
+async def chat_completions(service: Service, call: Call) -> None:
+    """Answer a conversation."""
+    call.id = new_id("chatcmpl-")
+    service.enter(call)
+    request = read(call, await call.body(), ChatRequest, CHAT, service.config.strict)
+    async with call.attended():
+        if request.top_logprobs is not None and not request.logprobs:
+            raise invalid("top_logprobs needs logprobs: true", "top_logprobs")
+        options = check_stream_options(request.stream, request.stream_options)
+        plans = await plans_of(service, call, _conversation(request))
+        writer = _Writer(service, call, request)
+        if request.stream:
+            await _stream(service, call, plans, writer, options)
+        else:
+            await _whole(service, call, plans, writer)
+
+
+def _conversation(request: ChatRequest) -> Conversation:
+    return Conversation(
+        messages=request.messages,
+        sampling=request,
+        max_tokens=request.max_completion_tokens or request.max_tokens,
+        stops=stops_of(request.stop),
+        n=choices_of(request.n),
+        logprobs=(request.top_logprobs or 0) if request.logprobs else None,
+        tools=request.tools,
+        tool_choice=request.tool_choice,
+        parallel=request.parallel_tool_calls is not False,
+        response_format=request.response_format,
+        effort=request.reasoning_effort,
+        variables=request.chat_template_kwargs or {},
+    )
+
+
+class _Writer:
+    """Bodies and chunks of one request."""
+
+    def __init__(self, service: Service, call: Call, request: ChatRequest) -> None:
+        self._tokenizer = service.model.tokenizer
+        self._logprobs = bool(request.logprobs)
+        self._common = {
+            "id": call.id,
+            "created": int(time.time()),
+            "model": service.model.name,
+            "system_fingerprint": service.fingerprint,
+            "service_tier": "default",
+        }
+
+    def chunk(self, choices: list[dict[str, Any]], **more: Any) -> bytes:
+        """A chunk of a stream."""
+        return data({**self._common, "object": "chat.completion.chunk", "choices": choices, **more})
+
+    def choice(self, answer: Answer, delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
+        """The choice of a chunk."""
+        return {"index": answer.index, "delta": delta, "logprobs": None, "finish_reason": finish}
+
+    def chunks(self, step: Step) -> list[bytes]:
+        """The chunks of a piece. Log-probabilities go with the first of them."""
+        answer, piece = step
+        made = []
+        for i, delta in enumerate(piece.deltas):
+            choice = self.choice(answer, _delta(delta))
+            if self._logprobs and i == 0 and piece.logprobs:
+                choice["logprobs"] = chat_logprobs(self._tokenizer, piece.logprobs)
+            made.append(self.chunk([choice]))
+        if self._logprobs and piece.logprobs and not piece.deltas:
+            choice = {**self.choice(answer, {}), "logprobs": chat_logprobs(self._tokenizer, piece.logprobs)}
+            made.append(self.chunk([choice]))
+        return made
+
+    def body(self, answers: list[Answer], steps: list[Step], call: Call) -> dict[str, Any]:
+        """The whole answer."""
+        choices = []
+        for answer in answers:
+            pieces = [piece for one, piece in steps if one is answer]
+            deltas = [delta for piece in pieces for delta in piece.deltas]
+            logprobs = None
+            if self._logprobs:
+                logprobs = chat_logprobs(self._tokenizer, [lp for piece in pieces for lp in piece.logprobs])
+            choices.append(
+                {
+                    "index": answer.index,
+                    "message": message_of(deltas),
+                    "logprobs": logprobs,
+                    "finish_reason": answer.finish,
+                }
+            )
+        usage = {**chat_usage(answers), "zinc": own_usage(answers)}
+        return {**self._common, "object": "chat.completion", "choices": choices, "usage": usage}
+
+
+def _delta(delta: Delta) -> dict[str, Any]:
+    if delta.part is Part.content:
+        return {"content": delta.text}
+    if delta.part is Part.reasoning:
+        return {"reasoning_content": delta.text}
+    function: dict[str, Any] = {"arguments": delta.text}
+    if delta.name is None:
+        return {"tool_calls": [{"index": delta.index, "function": function}]}
+    function["name"] = delta.name
+    return {"tool_calls": [{"index": delta.index, "id": delta.id, "type": "function", "function": function}]}
+
+
+def message_of(deltas: list[Delta]) -> dict[str, Any]:
+    """The pieces of an answer as one message."""
+    content = "".join(d.text for d in deltas if d.part is Part.content)
+    reasoning = "".join(d.text for d in deltas if d.part is Part.reasoning)
+    calls: dict[int, dict[str, Any]] = {}
+    for delta in deltas:
+        if delta.part is Part.tool_call:
+            made = calls.setdefault(
+                delta.index, {"id": delta.id, "type": "function", "function": {"name": delta.name, "arguments": ""}}
+            )
+            made["function"]["arguments"] += delta.text
+    message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
+    if reasoning:
+        message["reasoning_content"] = reasoning
+    if calls:
+        message["content"] = content or None
+        message["tool_calls"] = [calls[i] for i in sorted(calls)]
+    return message
+
+
+async def _whole(service: Service, call: Call, plans: Sequence[Plan], writer: _Writer) -> None:
+    steps = [step async for step in run(service, call, plans, service.seconds(call))]
+    await call.reply_json(writer.body(call.answers, steps, call))
+
+
+async def _stream(service: Service, call: Call, plans: Sequence[Plan], writer: _Writer, usage: bool) -> None:
+    stream = EventStream(call, service.tenants.limits)
+    try:
+        async with stream:
+            told: set[int] = set()
+            async for step in run(service, call, plans, service.seconds(call)):
+                answer, _ = step
+                if answer.index not in told:
+                    told.add(answer.index)
+                    first = {"role": "assistant", "content": "", "refusal": None}
+                    await stream.put(writer.chunk([writer.choice(answer, first)]))
+                for chunk in writer.chunks(step):
+                    await stream.put(chunk)
+                if answer.finish is not None:
+                    await stream.put(writer.chunk([writer.choice(answer, {}, answer.finish)]))
+            if usage:
+                figures = {**chat_usage(call.answers), "zinc": own_usage(call.answers)}
+                await stream.put(writer.chunk([], usage=figures))
+            await stream.put(DONE)
+    except ApiError as error:
+        if not stream.begun:
+            raise
+        call.outcome = error.code or error.kind
+        await stream.fail(error_event(error))

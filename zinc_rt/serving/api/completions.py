@@ -1,0 +1,195 @@
+"""`POST /v1/completions`: a text, or token ids, and what follows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from zinc_rt.checks import show, whole
+from zinc_rt.serving.api.answer import Answer, Plan
+from zinc_rt.serving.api.call import Call
+from zinc_rt.serving.api.errors import ApiError, invalid, unsupported
+from zinc_rt.serving.api.fields import COMPLETIONS
+from zinc_rt.serving.api.generate import run
+from zinc_rt.serving.api.limits import PROMPTS, TOP_LOGPROBS
+from zinc_rt.serving.api.logprobs import text_logprobs
+from zinc_rt.serving.api.requests import (
+    Count,
+    Sampling,
+    StreamOptions,
+    check_stream_options,
+    choices_of,
+    new_id,
+    nth_seed,
+    read,
+    sampling_params,
+    seed_of,
+    stops_of,
+)
+from zinc_rt.serving.api.service import Service
+from zinc_rt.serving.api.sse import DONE, EventStream, data, error_event
+from zinc_rt.serving.api.textside import Piece
+from zinc_rt.serving.api.usage import chat_usage, own_usage
+
+_MAX_TOKENS = 16
+
+
+class CompletionRequest(Sampling, kw_only=True):
+    """The fields that are obeyed; `fields.COMPLETIONS` says what each does."""
+
+    prompt: str | list[Any]
+    echo: bool | None = None
+    logprobs: Annotated[int, Meta(ge=0, le=TOP_LOGPROBS)] | None = None
+    max_tokens: Count | None = None
+    n: int | None = None
+    stop: str | list[str] | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+
+
+async def completions(service: Service, call: Call) -> None:
+    """Continue texts."""
+    call.id = new_id("cmpl-")
+    service.enter(call)
+    request = read(call, await call.body(), CompletionRequest, COMPLETIONS, service.config.strict)
+    async with call.attended():
+        service.model.check_name(request.model)
+        if request.echo and request.logprobs is not None:
+            raise unsupported("echo", "log-probabilities of the prompt are not computed; leave out logprobs")
+        usage = check_stream_options(request.stream, request.stream_options)
+        plans = await _plans(service, call, request)
+        writer = _Writer(service, call, request)
+        if request.stream:
+            await _stream(service, call, plans, writer, usage)
+        else:
+            await _whole(service, call, plans, writer)
+
+
+def prompts_of(prompt: str | list[Any], param: str = "prompt") -> list[str | list[int]]:
+    """The prompts of a field that may hold a text, token ids, or several of either. Raises `ApiError`."""
+    if isinstance(prompt, str):
+        return [prompt]
+    if not prompt:
+        raise invalid(f"{param} is empty", param, "empty_array")
+    if all(isinstance(one, str) for one in prompt) or all(isinstance(one, list) for one in prompt):
+        if len(prompt) > PROMPTS:
+            raise invalid(f"{param} has {len(prompt)} prompts; at most {PROMPTS} are taken", param)
+        return [one if isinstance(one, str) else _ids(one, f"{param}[{i}]") for i, one in enumerate(prompt)]
+    return [_ids(prompt, param)]
+
+
+def _ids(values: list[Any], param: str) -> list[int]:
+    for value in values:
+        if whole(value) is None:
+            raise invalid(f"{param} has {show(value)}; it must be a text, token ids, or a list of either", param)
+    return values
+
+
+async def token_ids(service: Service, prompts: Sequence[str | list[int]], param: str) -> list[tuple[int, ...]]:
+    """Token ids of prompts. Raises `ApiError`."""
+    n_vocab = service.model.tokenizer.n_vocab
+    made: list[tuple[int, ...]] = []
+    for prompt in prompts:
+        if isinstance(prompt, str):
+            made.append(tuple(await service.model.tokens_of_text(prompt, param)))
+            continue
+        service.model.check_fits(len(prompt), param)
+        for token_id in prompt:
+            if not 0 <= token_id < n_vocab:
+                raise invalid(f"{param} has token id {show(token_id)}; the vocabulary has {n_vocab} tokens", param)
+        made.append(tuple(prompt))
+    return made
+
+
+async def _plans(service: Service, call: Call, request: CompletionRequest) -> list[Plan]:
+    prompts = prompts_of(request.prompt)
+    limit = service.max_tokens(call, request.max_tokens or _MAX_TOKENS, "max_tokens")
+    params = sampling_params(request, service.model, limit, request.logprobs)
+    stops, n, seed = stops_of(request.stop), choices_of(request.n), seed_of(request)
+    service.admission.widen(service.ticket(call), n * len(prompts))
+    service.note_prompt(call, prompts)
+    tokens = await token_ids(service, prompts, "prompt")
+    service.count(call, tokens, "prompt")
+    call.extra.append((b"x-zinc-seed", b"%d" % seed))
+    return [
+        Plan(prompt, service.fitted(call, params, prompt), nth_seed(seed, i), stops)
+        for prompt in tokens
+        for i in range(n)
+    ]
+
+
+class _Writer:
+    """Bodies and chunks of one request."""
+
+    def __init__(self, service: Service, call: Call, request: CompletionRequest) -> None:
+        self._tokenizer = service.model.tokenizer
+        self._logprobs = request.logprobs is not None
+        self._echo = bool(request.echo)
+        self._offsets: dict[int, int] = {}
+        self._common = {
+            "id": call.id,
+            "object": "text_completion",
+            "created": int(time.time()),
+            "model": service.model.name,
+            "system_fingerprint": service.fingerprint,
+        }
+
+    def body(self, choices: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+        """An answer, or a part of one."""
+        return {**self._common, "choices": choices, **more}
+
+    def choice(self, answer: Answer, text: str, pieces: Sequence[Piece], finish: str | None) -> dict[str, Any]:
+        """A choice with this text more."""
+        logprobs = None
+        tokens = [lp for piece in pieces for lp in piece.logprobs]
+        if self._logprobs and (tokens or finish is not None):
+            start = self._offsets.get(answer.index, 0)
+            logprobs = text_logprobs(self._tokenizer, tokens, start)
+            self._offsets[answer.index] = start + sum(map(len, logprobs["tokens"]))
+        return {"text": text, "index": answer.index, "logprobs": logprobs, "finish_reason": finish}
+
+    def echo(self, answer: Answer) -> str:
+        """What comes before the generated text."""
+        return self._tokenizer.decode(answer.plan.prompt, skip_special=True) if self._echo else ""
+
+
+def _text(piece: Piece) -> str:
+    return "".join(delta.text for delta in piece.deltas)
+
+
+async def _whole(service: Service, call: Call, plans: Sequence[Plan], writer: _Writer) -> None:
+    pieces: dict[int, list[Piece]] = {i: [] for i in range(len(plans))}
+    async for answer, piece in run(service, call, plans, service.seconds(call)):
+        pieces[answer.index].append(piece)
+    choices = [
+        writer.choice(a, writer.echo(a) + "".join(map(_text, pieces[a.index])), pieces[a.index], a.finish)
+        for a in call.answers
+    ]
+    usage = {**chat_usage(call.answers), "zinc": own_usage(call.answers)}
+    await call.reply_json(writer.body(choices, usage=usage))
+
+
+async def _stream(service: Service, call: Call, plans: Sequence[Plan], writer: _Writer, usage: bool) -> None:
+    stream = EventStream(call, service.tenants.limits)
+    try:
+        async with stream:
+            told: set[int] = set()
+            async for answer, piece in run(service, call, plans, service.seconds(call)):
+                text = _text(piece)
+                if answer.index not in told:
+                    told.add(answer.index)
+                    text = writer.echo(answer) + text
+                if text or answer.finish is not None or piece.logprobs:
+                    await stream.put(data(writer.body([writer.choice(answer, text, [piece], answer.finish)])))
+            if usage:
+                figures = {**chat_usage(call.answers), "zinc": own_usage(call.answers)}
+                await stream.put(data(writer.body([], usage=figures)))
+            await stream.put(DONE)
+    except ApiError as error:
+        if not stream.begun:
+            raise
+        call.outcome = error.code or error.kind
+        await stream.fail(error_event(error))

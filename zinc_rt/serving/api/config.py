@@ -1,0 +1,123 @@
+"""What the server is told by its command line and by the file of tenants, checked before any of it is used."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from zinc_rt.errors import UsageError
+from zinc_rt.serving.api.limits import Limits
+from zinc_rt.serving.messages import QoS, TenantShare
+
+DEFAULT_TENANT: Final = "default"
+TENANT_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
+
+
+class BadTenants(UsageError):
+    """The file of tenants cannot be used."""
+
+
+class Tenant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How one tenant is served; None means no limit beside the server's own.
+
+    weight: of its share of the engine's time. kv_share: of the memory of the cache. active: requests computed at once.
+    queued, queued_tokens: requests that wait, and tokens of their prompts. max_context: tokens of prompt and answer.
+    seconds: until the last token. may_log_prompts: prompts may stand in the log. admin: may read metrics and all
+    requests.
+    """
+
+    weight: float = 1.0
+    qos: QoS = QoS.standard
+    kv_share: float = 1.0
+    active: int | None = None
+    queued: int | None = None
+    queued_tokens: int | None = None
+    requests_per_minute: float | None = None
+    tokens_per_minute: float | None = None
+    max_context: int | None = None
+    max_tokens: int | None = None
+    seconds: float | None = None
+    may_log_prompts: bool = False
+    admin: bool = False
+
+    def share(self, name: str) -> TenantShare:
+        """What the engine is told of it."""
+        return TenantShare(name, weight=self.weight, kv_share=self.kv_share, max_active=self.active)
+
+
+_LEAST: Final = {
+    "active": 1, "queued": 0, "queued_tokens": 1, "requests_per_minute": 0, "tokens_per_minute": 0, "max_context": 2,
+    "max_tokens": 1, "seconds": 0, "weight": 0, "kv_share": 0,
+}  # fmt: skip
+_OPEN: Final = ("requests_per_minute", "tokens_per_minute", "seconds", "weight", "kv_share")
+
+
+@dataclass(frozen=True, slots=True)
+class Tenants:
+    """All tenants. A name that the file does not have is served as the tenant `default` is."""
+
+    named: dict[str, Tenant] = field(default_factory=dict)
+    limits: Limits = field(default_factory=Limits)
+
+    def get(self, name: str) -> Tenant:
+        """The record of a tenant."""
+        return self.named.get(name) or self.named.get(DEFAULT_TENANT) or Tenant()
+
+
+def read_tenants(path: Path) -> Tenants:
+    """The file of tenants: a table `[tenants.NAME]` each, and `[limits]` for the server. Raises `BadTenants`."""
+    try:
+        tree = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadTenants(f"{path}: {error.strerror or error}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadTenants(f"{path} is no TOML: {error}") from None
+    if unknown := sorted(tree.keys() - {"tenants", "limits"}):
+        raise BadTenants(f"{path}: unknown table {unknown[0]!r}; known: limits, tenants")
+    try:
+        limits = msgspec.convert(_known(tree.get("limits", {}), Limits), Limits)
+        named = msgspec.convert(tree.get("tenants", {}), dict[str, Tenant])
+    except msgspec.ValidationError as error:
+        raise BadTenants(f"{path}: {error}") from None
+    for name, tenant in named.items():
+        if not TENANT_NAME.fullmatch(name):
+            raise BadTenants(f"{path}: tenant {name!r} must be 1 to 32 of a-z, 0-9 and -, not - first")
+        for key, least in _LEAST.items():
+            value = getattr(tenant, key)
+            if value is not None and not (value > least if key in _OPEN else value >= least):
+                sign = "more than" if key in _OPEN else "at least"
+                raise BadTenants(f"{path}: tenants.{name}.{key} is {value}; it must be {sign} {least}")
+        if tenant.kv_share > 1:
+            raise BadTenants(f"{path}: tenants.{name}.kv_share is {tenant.kv_share}; it must be at most 1")
+    for key in Limits.__slots__:
+        if getattr(limits, key) <= 0:
+            raise BadTenants(f"{path}: limits.{key} is {getattr(limits, key)}; it must be more than 0")
+    return Tenants(named, limits)
+
+
+def _known(table: Any, kind: type) -> Any:
+    """The table, after a look for names that `kind` has not: dataclasses ignore them."""
+    if isinstance(table, dict):
+        for name in table:
+            if name not in kind.__slots__:  # type: ignore[attr-defined]
+                raise msgspec.ValidationError(f"Object contains unknown field `{name}` - at `$.limits`")
+    return table
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The command line. drain: seconds that running requests get after SIGTERM. keys, tenants: files, or None."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    keys: Path | None = None
+    tenants: Path | None = None
+    no_auth: bool = False
+    strict: bool = False
+    drain: float = 30.0
+    alias: tuple[str, ...] = ()

@@ -1,0 +1,85 @@
+"""`EmbeddingClient`: a model that embeds, on a thread of its own; it takes no requests for text."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from zinc_rt.serving.live import EventStream
+from zinc_rt.serving.messages import EngineInfo, EngineStatus, Event, Failed, Submit, TenantShare
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from zinc_rt.model import Model
+
+
+class EmbeddingClient:
+    """An `EngineClient` whose engine embeds. load: opens the model; it runs on the engine's thread."""
+
+    def __init__(self, load: Callable[[], Model]) -> None:
+        self._load = load
+        self._pool = ThreadPoolExecutor(1, "zinc-embed")
+        self._model: Model | None = None
+        self._running = self._steps = 0
+
+    async def start(self) -> EngineInfo:
+        """See `EngineClient`."""
+        self._model = model = await asyncio.get_running_loop().run_in_executor(self._pool, self._load)
+        options = model.engine.options
+        return EngineInfo(model.device.value, model.n_ctx, 1, options.n_batch, str(options.kv), options.kv_tokens or 0)
+
+    @property
+    def dimensions(self) -> int | None:
+        """Elements of a vector, once the model is loaded."""
+        if self._model is None or self._model.embedder is None:
+            return None
+        return self._model.embedder.n_out
+
+    async def embed(self, texts: Sequence[Sequence[int]], dimensions: int | None) -> npt.NDArray[np.float32]:
+        """Vectors of texts, f32[n_texts, dimensions or all]. Raises what `Model.embed` raises."""
+        model = self._model
+        assert model is not None
+
+        def work() -> Any:
+            return model.embed(list(texts), dimensions=dimensions)
+
+        self._running += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+        finally:
+            self._running -= 1
+            self._steps += 1
+
+    def submit(self, request: Submit) -> EventStream:
+        """See `EngineClient`."""
+        events: asyncio.Queue[Event] = asyncio.Queue()
+        events.put_nowait(Failed(request.id, "UsageError", "the model embeds texts and generates none"))
+        return EventStream(events, lambda: None)
+
+    def cancel(self, request_id: str, reason: str = "client") -> None:
+        """See `EngineClient`. A call that embeds runs to its end."""
+
+    def share(self, tenant: TenantShare) -> None:
+        """See `EngineClient`. Calls are served in the order in which they come."""
+
+    @property
+    def status(self) -> EngineStatus:
+        """See `EngineClient`."""
+        queued = max(0, self._running - 1)
+        return EngineStatus(queued=queued, prefilling=self._running - queued, n_slots=1, steps=self._steps)
+
+    @property
+    def healthy(self) -> str | None:
+        """See `EngineClient`."""
+        return None if self._model is not None else "loading"
+
+    async def close(self) -> None:
+        """See `EngineClient`."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        if self._model is not None:
+            self._model.close()
+            self._model = None

@@ -1,0 +1,61 @@
+"""`POST /v1/embeddings`, where the model embeds."""
+
+from __future__ import annotations
+
+import base64
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from zinc_rt.errors import UsageError, ZincError
+from zinc_rt.serving.api.call import Call
+from zinc_rt.serving.api.completions import prompts_of, token_ids
+from zinc_rt.serving.api.errors import ApiError, invalid
+from zinc_rt.serving.api.fields import EMBEDDINGS
+from zinc_rt.serving.api.requests import new_id, read
+from zinc_rt.serving.api.service import Service
+
+
+class EmbeddingRequest(msgspec.Struct, kw_only=True):
+    """The fields that are obeyed; `fields.EMBEDDINGS` says what each does."""
+
+    input: str | list[Any]
+    model: str | None = None
+    dimensions: Annotated[int, Meta(ge=1)] | None = None
+    encoding_format: Literal["float", "base64"] | None = None
+
+
+async def embeddings(service: Service, call: Call) -> None:
+    """Vectors of texts."""
+    call.id = new_id("embd-")
+    ticket = service.enter(call, embeds=True)
+    embedder = service.embedder
+    assert embedder is not None
+    request = read(call, await call.body(), EmbeddingRequest, EMBEDDINGS, service.config.strict)
+    async with call.attended():
+        service.model.check_name(request.model)
+        tokens = await token_ids(service, prompts_of(request.input, "input"), "input")
+        for i, ids in enumerate(tokens):
+            if not ids:
+                raise invalid(f"input {i} is empty", "input", "empty_prompt")
+        service.admission.count(ticket, sum(map(len, tokens)))
+        try:
+            vectors = await embedder.embed(tokens, request.dimensions)
+        except UsageError as error:
+            raise invalid(str(error), "dimensions" if request.dimensions else "input") from None
+        except ZincError as error:
+            raise ApiError(500, str(error), code="engine_error") from None
+        data = [
+            {
+                "object": "embedding",
+                "index": i,
+                "embedding": base64.b64encode(vector.tobytes()).decode()
+                if request.encoding_format == "base64"
+                else vector.tolist(),
+            }
+            for i, vector in enumerate(vectors)
+        ]
+        total = sum(map(len, tokens))
+        usage = {"prompt_tokens": total, "total_tokens": total}
+        await call.reply_json({"object": "list", "data": data, "model": service.model.name, "usage": usage})

@@ -1,0 +1,86 @@
+"""`ApiError`: a refusal or a failure as HTTP shows it, in OpenAI's form and in Anthropic's."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from zinc_rt.errors import ZincError
+
+_TYPES: Final = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
+_ANTHROPIC: Final = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    529: "overloaded_error",
+}
+LONGEST_RETRY: Final = 60
+"""Seconds of waiting beyond which a client is told not to try again."""
+
+
+class ApiError(ZincError):
+    """A request that is refused or that failed.
+
+    status: of HTTP. param: the field at fault, as OpenAI names it. code: a word for programs. retry_after: seconds
+    after which the same request may be taken; None where repeating does not help.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        code: str | None = None,
+        param: str | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.param = param
+        self.retry_after = retry_after
+
+    @property
+    def kind(self) -> str:
+        """The `type` of OpenAI's form."""
+        return _TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
+
+    def openai(self) -> dict[str, Any]:
+        """The body in OpenAI's form: all four members are always there."""
+        return {"error": {"message": str(self), "type": self.kind, "param": self.param, "code": self.code}}
+
+    def anthropic(self) -> dict[str, Any]:
+        """The body in Anthropic's form."""
+        kind = _ANTHROPIC.get(self.status, "invalid_request_error" if self.status < 500 else "api_error")
+        return {"type": "error", "error": {"type": kind, "message": str(self)}}
+
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """When to try again, or that trying again does not help. Clients of OpenAI read both."""
+        if self.retry_after is None:
+            return [(b"x-should-retry", b"false")]
+        seconds = max(1, round(self.retry_after + 0.5))
+        again = b"true" if seconds <= LONGEST_RETRY else b"false"
+        return [(b"retry-after", b"%d" % seconds), (b"x-should-retry", again)]
+
+
+def invalid(message: str, param: str | None = None, code: str | None = "invalid_value") -> ApiError:
+    """A request that cannot be obeyed as it is."""
+    return ApiError(400, message, param=param, code=code)
+
+
+def unsupported(param: str, why: str) -> ApiError:
+    """A field that changes the answer and is not obeyed here."""
+    return ApiError(400, f"{param} is not supported: {why}", param=param, code="unsupported_parameter")
+
+
+def too_long(tokens: int, n_ctx: int, param: str, at_least: bool = False) -> ApiError:
+    """A prompt that leaves no room in the context for a token of text."""
+    least = "at least " if at_least else ""
+    return ApiError(
+        400,
+        f"the prompt has {least}{tokens} tokens, the context holds {n_ctx} with the answer; shorten the prompt",
+        param=param,
+        code="context_length_exceeded",
+    )

@@ -1,0 +1,148 @@
+"""Answers from the engine: one sequence for each answer of a request, their events merged in the order they come."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, Sequence
+from typing import Final
+
+from zinc_rt.serving.api.answer import Answer, Plan
+from zinc_rt.serving.api.call import Call
+from zinc_rt.serving.api.errors import ApiError
+from zinc_rt.serving.api.service import Service
+from zinc_rt.serving.api.textside import Piece, TextSide
+from zinc_rt.serving.messages import Admitted, Failed, Finished, FinishReason, Submit, Token
+
+_QUEUE: Final = 256
+_STOP_STRING: Final = "stop string"
+
+
+Step = tuple[Answer, Piece]
+
+
+async def run(service: Service, call: Call, plans: Sequence[Plan], seconds: float | None) -> AsyncGenerator[Step]:
+    """The pieces of all answers. The last one of an answer comes with its `finish`; before its first text comes an
+    empty piece, when the engine begins with it. Closed early, it cancels what runs. Raises `ApiError`.
+    """
+    answers = [Answer(i, plan, service.text_side(plan)) for i, plan in enumerate(plans)]
+    call.answers = answers
+    streams = [_one(service, call, answer, seconds) for answer in answers]
+    merged = streams[0] if len(streams) == 1 else _merged(streams)
+    async with contextlib.aclosing(merged):
+        async for step in merged:
+            yield step
+
+
+async def _merged(streams: Sequence[AsyncGenerator[Step]]) -> AsyncGenerator[Step]:
+    queue: asyncio.Queue[Step | Exception | None] = asyncio.Queue(_QUEUE)
+
+    async def pump(stream: AsyncGenerator[Step]) -> None:
+        try:
+            async with contextlib.aclosing(stream):
+                async for step in stream:
+                    await queue.put(step)
+            await queue.put(None)
+        except Exception as error:  # raised again where the queue is read
+            await queue.put(error)
+
+    tasks = [asyncio.create_task(pump(stream)) for stream in streams]
+    left = len(tasks)
+    try:
+        while left:
+            step = await queue.get()
+            if step is None:
+                left -= 1
+            elif isinstance(step, Exception):
+                raise step
+            else:
+                yield step
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _one(service: Service, call: Call, answer: Answer, seconds: float | None) -> AsyncGenerator[Step]:
+    plan, side, tenant = answer.plan, answer.side, service.tenants.get(call.tenant)
+    request = Submit(
+        id=call.id if not answer.index else f"{call.id}-{answer.index}",
+        prompt=plan.prompt,
+        params=plan.params,
+        seed=plan.seed,
+        tenant=call.tenant,
+        qos=tenant.qos,
+        salt=service.salt(call.tenant),
+        grammar=plan.grammar,
+        seconds=seconds,
+    )
+    events, stopped = service.client.submit(request), False
+    try:
+        async for event in events:
+            if isinstance(event, Token):
+                if stopped:
+                    continue
+                _time(service, call, answer, tenant.qos)
+                piece = side.add(event)
+                stopped = side.stop is not None
+                if stopped:
+                    service.client.cancel(request.id, _STOP_STRING)
+                if piece:
+                    yield answer, piece
+            elif isinstance(event, Admitted):
+                answer.begun = True
+                answer.cached, answer.queue_seconds = event.cached_tokens, event.queue_seconds
+                service.began(call, answer)
+                yield answer, Piece()
+            else:  # Finished or Failed
+                last = side.finish()
+                answer.usage = event.usage
+                answer.finish = _finish(side, event)
+                yield answer, last
+                return
+        raise ApiError(500, "the engine gave up the request without a word", code="engine_error")
+    finally:
+        await events.aclose()
+
+
+def _time(service: Service, call: Call, answer: Answer, qos: str) -> None:
+    now = time.monotonic()
+    if answer.first is None:
+        answer.first = now
+        service.metrics.ttft.labels(qos).observe(now - call.started)
+    else:
+        service.metrics.inter_token.labels(qos).observe(now - answer.last)
+    answer.last = now
+
+
+def _finish(side: TextSide, event: Finished | Failed) -> str:
+    """Why an answer ended, in OpenAI's words. Raises `ApiError` where it did not end by itself."""
+    if side.stop is not None:
+        return "stop"
+    if isinstance(event, Failed):
+        if event.error == "ServerEnds":
+            raise ended("drain")
+        status = 400 if event.error in ("GrammarError", "PromptTooLong", "ContextFull") else 500
+        raise ApiError(status, f"the engine failed: {event.message}", code=_code(event.error))
+    match event.reason:
+        case FinishReason.stop:
+            return "tool_calls" if side.n_calls else "stop"
+        case FinishReason.length | FinishReason.context:
+            return "length"
+        case FinishReason.cancelled:
+            raise ended(event.detail)
+
+
+def ended(detail: str) -> ApiError:
+    """The error of a request that was ended before it was done, by the word that the engine gives."""
+    if "deadline" in detail:
+        return ApiError(504, "the request was not done within its time", code="deadline_exceeded")
+    if "drain" in detail or "clos" in detail:
+        return ApiError(503, "the server ends; send the request again", code="shutting_down", retry_after=5)
+    return ApiError(499, f"the request was cancelled: {detail or 'by request'}", code="cancelled")
+
+
+def _code(name: str) -> str:
+    """`EngineError` as engine_error."""
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_") or "engine_error"

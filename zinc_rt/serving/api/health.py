@@ -1,0 +1,92 @@
+"""Health, metrics, and what is known of single requests."""
+
+from __future__ import annotations
+
+from zinc_rt.serving.api.call import Call
+from zinc_rt.serving.api.errors import ApiError
+from zinc_rt.serving.api.generate import ended
+from zinc_rt.serving.api.metrics import TYPE
+from zinc_rt.serving.api.service import Service
+
+
+async def health(service: Service, call: Call) -> None:
+    """200 while requests are answered; 503 while loading, draining, restarting, or without progress."""
+    state = "draining" if service.draining else service.loading or service.client.healthy
+    if state is None and service.stuck():
+        state = "stuck"
+    await call.reply_json({"status": state or "ok"}, 200 if state is None else 503)
+
+
+async def live(service: Service, call: Call) -> None:
+    """200 while the process answers at all."""
+    await call.reply_json({"status": "ok"})
+
+
+async def ready(service: Service, call: Call) -> None:
+    """200 if a request would be taken now."""
+    no = service.unready()
+    if no is not None:
+        raise no
+    await call.reply_json({"status": "ok"})
+
+
+async def progress(service: Service, call: Call) -> None:
+    """How the engine gets on."""
+    now = service.client.status
+    await call.reply_json(
+        {
+            "steps": now.steps,
+            "step_age_seconds": round(service.step_age(), 3),
+            "running": now.prefilling + now.decoding,
+            "queued": now.queued,
+            "slots": now.n_slots,
+            "requests": service.admission.inside,
+        }
+    )
+
+
+async def metrics(service: Service, call: Call) -> None:
+    """All metrics, for administrators."""
+    service.check_admin(call)
+    await call.reply(service.metrics.text(), kind=TYPE)
+
+
+def _id(service: Service, call: Call) -> str:
+    return call.path.rpartition("/")[2]
+
+
+async def show_request(service: Service, call: Call) -> None:
+    """What is known of a request that runs or ended lately, for its tenant and for administrators."""
+    name = _id(service, call)
+    running = service.running.get(name)
+    if running is not None and service.may_see(call, running.tenant):
+        facts = {
+            "id": name,
+            "tenant": running.tenant,
+            "endpoint": running.endpoint,
+            "phase": running.phase,
+            "queue_seconds": max((a.queue_seconds for a in running.answers), default=0.0),
+            "cached_tokens": max((a.cached for a in running.answers), default=0),
+            "completion_tokens": sum(a.side.n_tokens for a in running.answers),
+        }
+        await call.reply_json(facts)
+        return
+    ended_facts = service.recent.get(name)
+    if ended_facts is None or not service.may_see(call, ended_facts["tenant"]):
+        raise _unknown(name)
+    shown = {key: value for key, value in ended_facts.items() if key != "prompt"}
+    await call.reply_json({**shown, "phase": "finished"})
+
+
+async def cancel_request(service: Service, call: Call) -> None:
+    """End a request that runs; its client gets an error."""
+    name = _id(service, call)
+    running = service.running.get(name)
+    if running is None or not service.may_see(call, running.tenant):
+        raise _unknown(name)
+    running.abort(ended("by request"))
+    await call.reply_json({"id": name, "object": "request", "cancelled": True})
+
+
+def _unknown(name: str) -> ApiError:
+    return ApiError(404, f"no request {name[:60]!r} runs or ended lately", code="request_not_found")

@@ -1,0 +1,67 @@
+"""Limits that hold for every request, whoever sends it. They are checked before the work that they bound."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from zinc_rt.serving.api.errors import ApiError, invalid
+
+STOP_STRINGS: Final = 4
+STOP_BYTES: Final = 256
+CHOICES: Final = 8
+TOP_LOGPROBS: Final = 20
+LOGIT_BIASES: Final = 1024
+TOOLS: Final = 128
+SCHEMA_BYTES: Final = 64 * 1024
+PROMPTS: Final = 64
+JSON_DEPTH: Final = 64
+
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_STEPS = np.zeros(256, np.int8)
+_STEPS[[ord("["), ord("{")]] = 1
+_STEPS[[ord("]"), ord("}")]] = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the server takes. Sizes in bytes, times in seconds.
+
+    queue: requests that wait beyond those that the engine computes. queued_tokens: tokens of the prompts that wait.
+    """
+
+    body_bytes: int = 4 << 20
+    header_bytes: int = 32 << 10
+    header_seconds: float = 10.0
+    body_seconds: float = 30.0
+    write_seconds: float = 30.0
+    ping_seconds: float = 15.0
+    connections: int = 1024
+    queue: int = 256
+    queued_tokens: int = 1 << 20
+
+
+def check_depth(body: bytes) -> None:
+    """Refuse JSON whose lists and objects are nested deeper than 64. Raises `ApiError`."""
+    if body.count(b"[") + body.count(b"{") <= JSON_DEPTH:
+        return
+    steps = _STEPS[np.frombuffer(_STRING.sub(b"", body), np.uint8)]
+    if np.cumsum(steps, dtype=np.int32).max(initial=0) > JSON_DEPTH:
+        raise invalid(f"the body's JSON is nested deeper than {JSON_DEPTH}", code="json_too_deep")
+
+
+def check_stops(stops: tuple[str, ...], param: str = "stop") -> None:
+    """Refuse stop strings that are too many, empty or too long. Raises `ApiError`."""
+    if len(stops) > STOP_STRINGS:
+        raise invalid(f"{param} has {len(stops)} strings; at most {STOP_STRINGS} are taken", param)
+    for stop in stops:
+        if not stop or len(stop.encode("utf-8", "replace")) > STOP_BYTES:
+            raise invalid(f"a string of {param} must have 1 to {STOP_BYTES} bytes", param)
+
+
+def unauthorized(message: str) -> ApiError:
+    """A request without a key that is known."""
+    return ApiError(401, message, code="invalid_api_key")

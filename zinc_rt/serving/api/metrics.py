@@ -1,0 +1,79 @@
+"""The server's metrics, in a registry of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+import zinc_rt
+from zinc_rt.serving.messages import EngineStatus
+
+_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+_GAPS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
+
+
+class Metrics:
+    """All of them; names as docs/serving.md lists them. status: the engine's state when it is asked."""
+
+    def __init__(self, status: Callable[[], EngineStatus]) -> None:
+        self.registry = own = CollectorRegistry()
+        self.requests = Counter(
+            "zinc_requests", "Requests that ended.", ["tenant", "endpoint", "outcome"], registry=own
+        )
+        self.refused = Counter("zinc_refused", "Requests that were refused.", ["tenant", "reason"], registry=own)
+        self.tokens = Counter(
+            "zinc_tokens", "Tokens of prompts, from the cache, generated.", ["tenant", "kind"], registry=own
+        )
+        self.engine_seconds = Counter("zinc_engine_seconds", "Time in the engine.", ["tenant"], registry=own)
+        self.cancelled = Counter("zinc_cancelled", "Requests that were cancelled.", ["reason", "phase"], registry=own)
+        self.ttft = Histogram(
+            "zinc_ttft_seconds", "From the request to its first token.", ["qos"], buckets=_SECONDS, registry=own
+        )
+        self.inter_token = Histogram(
+            "zinc_inter_token_seconds", "From one token to the next.", ["qos"], buckets=_GAPS, registry=own
+        )
+        self.queue = Histogram("zinc_queue_seconds", "In the queue.", ["qos"], buckets=_SECONDS, registry=own)
+        self.prefill = Histogram(
+            "zinc_prefill_seconds", "Computing the prompt.", ["qos"], buckets=_SECONDS, registry=own
+        )
+        self.seconds = Histogram("zinc_request_seconds", "The whole request.", ["qos"], buckets=_SECONDS, registry=own)
+        build = Gauge("zinc_build_info", "1; the label says which.", ["version"], registry=own)
+        build.labels(zinc_rt.__version__).set(1)
+        own.register(_Engine(status))
+
+    def text(self) -> bytes:
+        """All metrics in Prometheus' text format."""
+        return generate_latest(self.registry)
+
+
+class _Engine(Collector):
+    """What the engine tells of itself, read when it is asked for."""
+
+    def __init__(self, status: Callable[[], EngineStatus]) -> None:
+        self._status = status
+
+    def collect(self) -> Iterator[Metric]:
+        now = self._status()
+        states = GaugeMetricFamily("zinc_requests", "Requests in the engine.", labels=["state"])
+        for state in ("queued", "prefilling", "decoding"):
+            states.add_metric([state], getattr(now, state))
+        yield states
+        pages = GaugeMetricFamily("zinc_kv_pages", "Pages of the KV cache.", labels=["state"])
+        for state in ("free", "cached", "used"):
+            pages.add_metric([state], getattr(now, f"pages_{state}"))
+        yield pages
+        total = now.pages_free + now.pages_cached + now.pages_used
+        yield GaugeMetricFamily(
+            "zinc_kv_usage_ratio", "Share of the pages that requests hold.", now.pages_used / total if total else 0.0
+        )
+        tokens = CounterMetricFamily("zinc_prefix_tokens", "Prompt tokens by where they came from.", labels=["result"])
+        tokens.add_metric(["hit"], now.prefix_hit_tokens)
+        tokens.add_metric(["miss"], now.prefix_miss_tokens)
+        yield tokens
+        yield CounterMetricFamily("zinc_preemptions", "Requests that gave up their pages.", now.preemptions)
+        yield CounterMetricFamily("zinc_steps", "Steps of the engine.", now.steps)

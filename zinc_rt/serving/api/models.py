@@ -1,0 +1,47 @@
+"""`GET /v1/models` and `GET /v1/models/{id}`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zinc_rt.sampling.params import SamplingParams
+from zinc_rt.serving.api.call import Call
+from zinc_rt.serving.api.service import Service
+
+
+def _record(service: Service, name: str) -> dict[str, Any]:
+    model = service.model
+    defaults = SamplingParams()
+    return {
+        "id": name,
+        "object": "model",
+        "created": model.created,
+        "owned_by": "zinc",
+        "meta": {
+            "architecture": model.architecture,
+            "n_ctx": model.n_ctx,
+            "n_vocab": model.tokenizer.n_vocab,
+            "fingerprint": service.fingerprint,
+            "chat": model.template is not None,
+            "dimensions": model.dimensions,
+            "defaults": {
+                "temperature": defaults.temperature,
+                "top_k": defaults.top_k,
+                "top_p": defaults.top_p,
+                "min_p": defaults.min_p,
+            },
+        },
+    }
+
+
+async def models(service: Service, call: Call) -> None:
+    """List the model under each of its names."""
+    names = service.model.names
+    await call.reply_json({"object": "list", "data": [_record(service, name) for name in names]})
+
+
+async def model(service: Service, call: Call) -> None:
+    """Describe the model of a name."""
+    name = call.path.removeprefix("/v1/models/")
+    service.model.check_name(name)
+    await call.reply_json(_record(service, name))

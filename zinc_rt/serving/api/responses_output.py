@@ -1,0 +1,115 @@
+"""`Output`: the items of a response and the events that tell of them, from the pieces of an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from zinc_rt.serving.api.logprobs import chat_logprobs
+from zinc_rt.serving.api.reader import Delta, Part
+from zinc_rt.serving.api.textside import Piece, TokenLogprob
+from zinc_rt.text import Tokenizer
+
+Event = tuple[str, dict[str, Any]]
+
+
+class Output:
+    """Items open and close one after the other: reasoning, a message, function calls."""
+
+    def __init__(self, tokenizer: Tokenizer, name: str) -> None:
+        """name: a part of the ids, which differ from those of other responses."""
+        self._tokenizer, self._name = tokenizer, name
+        self._items: list[dict[str, Any]] = []
+        self._last: tuple[Part, int] | None = None
+
+    def items(self, status: str) -> list[dict[str, Any]]:
+        """The items so far; the last one has this status."""
+        return [*self._items[:-1], *({**item, "status": status} for item in self._items[-1:])]
+
+    def add(self, piece: Piece) -> list[Event]:
+        """The events of a piece. Log-probabilities go with its first text."""
+        made: list[Event] = []
+        logprobs = list(piece.logprobs)
+        for delta in piece.deltas:
+            if (delta.part, delta.index) != self._last:
+                made += self.close("completed")
+                made += self._open(delta)
+            if delta.part is Part.content:
+                made.append(self._text(delta.text, logprobs))
+                logprobs = []
+            elif delta.text:
+                made.append(self._other(delta))
+        return made
+
+    @property
+    def _at(self) -> dict[str, Any]:
+        """What all events of the open item name."""
+        return {"output_index": len(self._items) - 1, "item_id": self._items[-1]["id"]}
+
+    def _open(self, delta: Delta) -> Iterator[Event]:
+        self._last = (delta.part, delta.index)
+        n = len(self._items)
+        item: dict[str, Any]
+        part: dict[str, Any] | None = None
+        if delta.part is Part.content:
+            part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+            item = {"id": f"msg_{self._name}{n}", "type": "message", "role": "assistant", "content": []}
+        elif delta.part is Part.reasoning:
+            part = {"type": "reasoning_text", "text": ""}
+            item = {"id": f"rs_{self._name}{n}", "type": "reasoning", "summary": [], "content": []}
+        else:
+            item = {"id": f"fc_{self._name}{n}", "type": "function_call", "call_id": delta.id, "name": delta.name}
+            item["arguments"] = ""
+        item["status"] = "in_progress"
+        self._items.append(item)
+        yield "response.output_item.added", {"output_index": n, "item": _copy(item)}
+        if part is not None:
+            item["content"].append(part)
+            yield "response.content_part.added", {**self._at, "content_index": 0, "part": dict(part)}
+
+    def _text(self, text: str, logprobs: list[TokenLogprob]) -> Event:
+        part = self._items[-1]["content"][0]
+        part["text"] += text
+        found = _logprobs(self._tokenizer, logprobs)
+        part["logprobs"] = [*part["logprobs"], *found]
+        return "response.output_text.delta", {**self._at, "content_index": 0, "delta": text, "logprobs": found}
+
+    def _other(self, delta: Delta) -> Event:
+        if delta.part is Part.reasoning:
+            self._items[-1]["content"][0]["text"] += delta.text
+            return "response.reasoning_text.delta", {**self._at, "content_index": 0, "delta": delta.text}
+        self._items[-1]["arguments"] += delta.text
+        return "response.function_call_arguments.delta", {**self._at, "delta": delta.text}
+
+    def close(self, status: str) -> list[Event]:
+        """The end of the item that is open."""
+        if self._last is None:
+            return []
+        part, _ = self._last
+        self._last = None
+        item = self._items[-1]
+        item["status"] = status
+        made: list[Event] = []
+        if part is Part.tool_call:
+            done = {**self._at, "arguments": item["arguments"], "name": item["name"]}
+            made.append(("response.function_call_arguments.done", done))
+        else:
+            inside = item["content"][0]
+            kind = "output_text" if part is Part.content else "reasoning_text"
+            told = {**self._at, "content_index": 0, "text": inside["text"]}
+            if part is Part.content:
+                told["logprobs"] = inside["logprobs"]
+            made.append((f"response.{kind}.done", told))
+            made.append(("response.content_part.done", {**self._at, "content_index": 0, "part": dict(inside)}))
+        made.append(("response.output_item.done", {"output_index": len(self._items) - 1, "item": _copy(item)}))
+        return made
+
+
+def _copy(item: dict[str, Any]) -> dict[str, Any]:
+    """The item as it is now."""
+    return {key: [dict(part) for part in value] if isinstance(value, list) else value for key, value in item.items()}
+
+
+def _logprobs(tokenizer: Tokenizer, tokens: list[TokenLogprob]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = chat_logprobs(tokenizer, tokens)["content"]
+    return found

@@ -1,0 +1,154 @@
+"""`ServedModel`: what the HTTP side knows of the model: its names, its tokenizer and its chat template, no weights."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+from zinc_rt.gguf import GGUFFile
+from zinc_rt.serving.api.errors import ApiError, invalid, too_long
+from zinc_rt.text import ChatTemplate, ChatTemplateError, ChatTemplateMissing, Tokenizer, TokenizerError
+
+T = TypeVar("T")
+
+_SAMPLES, _SAMPLE_BYTES = 64, 4096
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """One model, by all of its names. n_ctx: tokens of prompt and answer together. created: seconds since 1970.
+
+    fingerprint: changes with the weights. dimensions: elements of a vector, for a model that embeds; else None.
+    """
+
+    names: tuple[str, ...]
+    tokenizer: Tokenizer
+    template: ChatTemplate | None
+    n_ctx: int
+    created: int
+    fingerprint: str
+    architecture: str = ""
+    dimensions: int | None = None
+    pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2, "zinc-text"))
+
+    @property
+    def name(self) -> str:
+        """The name that answers carry."""
+        return self.names[0]
+
+    @classmethod
+    def read(cls, file: GGUFFile, tokenizer: Tokenizer, n_ctx: int, alias: Sequence[str] = ()) -> ServedModel:
+        """The model of an open file. alias: names that replace the file's own."""
+        path = Path(file.path)
+        general = file.metadata.get("general.name")
+        own = general if isinstance(general, str) and general else path.stem
+        try:
+            template = ChatTemplate.from_metadata(file.metadata, tokenizer)
+        except ChatTemplateMissing:
+            template = None
+        return cls(
+            names=tuple(alias) or tuple(dict.fromkeys((own, path.stem))),
+            tokenizer=tokenizer,
+            template=template,
+            n_ctx=n_ctx,
+            created=int(path.stat().st_mtime),
+            fingerprint=fingerprint(path),
+            architecture=str(file.metadata.get("general.architecture", "")),
+        )
+
+    def close(self) -> None:
+        """End the threads and the process that renders."""
+        self.pool.shutdown(wait=False, cancel_futures=True)
+        if self.template is not None:
+            self.template.close()
+
+    def check_name(self, name: str | None) -> None:
+        """Refuse the name of another model; None is this one. Raises `ApiError`."""
+        if name is not None and name not in self.names:
+            raise ApiError(
+                404,
+                f"the model {name[:80]!r} does not exist; this server has {self.name!r}",
+                param="model",
+                code="model_not_found",
+            )
+
+    async def aside(self, work: Callable[[], T]) -> T:
+        """Work on one of two threads: rendering and tokenizing take too long for the event loop."""
+        return await asyncio.get_running_loop().run_in_executor(self.pool, work)
+
+    async def tokens_of_text(self, text: str, param: str = "prompt", add_special: bool = True) -> list[int]:
+        """Token ids of a text. Raises `ApiError` for one that cannot fit or that the vocabulary cannot express."""
+        self.check_bytes(text, param)
+
+        def encode() -> list[int]:
+            return self.tokenizer.encode(text, add_special=add_special, parse_special=True)
+
+        try:
+            return await self.aside(encode)
+        except TokenizerError as error:
+            raise invalid(str(error), param) from None
+
+    async def tokens_of_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, Any] | None = None,
+        param: str = "messages",
+    ) -> list[int]:
+        """Token ids of a conversation, ready for its answer. Raises `ApiError`."""
+        template = self.template
+        if template is None:
+            raise ApiError(
+                400,
+                "the model has no chat template, so it is not made for chat; use /v1/completions",
+                param=param,
+                code="no_chat_template",
+            )
+
+        def render() -> list[int]:
+            text = template.render(messages, tools=tools, **(variables or {}))
+            self.check_bytes(text, param)
+            return self.tokenizer.encode(text, add_special=False, parse_special=True)
+
+        try:
+            return await self.aside(render)
+        except (ChatTemplateError, TokenizerError) as error:
+            raise invalid(str(error), param, "template_error") from None
+
+    def check_bytes(self, text: str, param: str) -> None:
+        """Refuse, before it is tokenized, a text that no tokens of this vocabulary could fit into the context."""
+        longest = self._longest_token
+        if longest and len(text) > self.n_ctx * longest:
+            raise too_long(len(text) // longest + 1, self.n_ctx, param, at_least=True)
+
+    @cached_property
+    def _longest_token(self) -> int:
+        """Characters of text that one token can stand for; 0 where that has no bound, as with unknown tokens."""
+        if self.tokenizer.kind != "gpt2":
+            return 0
+        return max(len(self.tokenizer.token_text(i)) for i in range(self.tokenizer.n_vocab))
+
+    def check_fits(self, n_tokens: int, param: str, n_ctx: int | None = None) -> None:
+        """Refuse a prompt that is empty, or that leaves no room for a token. Raises `ApiError`."""
+        if not n_tokens:
+            raise invalid("the prompt is empty; at least one token is needed", param, "empty_prompt")
+        limit = min(self.n_ctx, n_ctx or self.n_ctx)
+        if n_tokens >= limit:
+            raise too_long(n_tokens, limit, param)
+
+
+def fingerprint(path: Path) -> str:
+    """A short name of a file's contents, from its size and 64 parts of it spread evenly: whole files take minutes."""
+    size = path.stat().st_size
+    digest = hashlib.blake2b(str(size).encode(), digest_size=6)
+    with path.open("rb") as file:
+        for i in range(_SAMPLES):
+            file.seek(max(0, size - _SAMPLE_BYTES) * i // (_SAMPLES - 1))
+            digest.update(file.read(_SAMPLE_BYTES))
+    return digest.hexdigest()

@@ -1,0 +1,218 @@
+"""`serve`: one process that listens, loads, answers, reloads its files on SIGHUP, and drains on SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import resource
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import uvicorn
+
+from zinc_rt.errors import EXIT_INTERRUPTED, UsageError, ZincError
+from zinc_rt.serving.api.app import App
+from zinc_rt.serving.api.config import Config, Tenants, read_tenants
+from zinc_rt.serving.api.errors import ApiError
+from zinc_rt.serving.api.keys import Keys, read_keys
+from zinc_rt.serving.api.logs import tell
+from zinc_rt.serving.api.protocol import make_protocol
+from zinc_rt.serving.api.service import Service
+from zinc_rt.serving.messages import EngineInfo
+
+_LAST_WORDS = 2.0
+"""Seconds for error events to reach clients when the time to drain is over."""
+
+
+class CannotListen(ZincError):
+    """The address cannot be listened on: it is taken, or not this machine's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """What the files of tenants and keys say."""
+
+    tenants: Tenants
+    keys: Keys | None
+
+
+def read_files(config: Config) -> Files:
+    """Read and check them. Raises `BadTenants`, `BadKeys`."""
+    tenants = read_tenants(config.tenants) if config.tenants is not None else Tenants()
+    return Files(tenants, read_keys(config.keys) if config.keys is not None else None)
+
+
+def check_exposure(config: Config) -> None:
+    """Refuse to be reached from other machines without keys, unless told so. Raises `UsageError`."""
+    if config.keys is None and not config.no_auth and not _is_loopback(config.host):
+        raise UsageError(
+            f"--host {config.host} lets other machines in and there are no keys; give --api-key-file"
+            " (`zinc keys new TENANT --file FILE` makes one), or --no-auth to serve everyone"
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def listen(config: Config) -> socket.socket:
+    """A socket that listens. Port 0 takes a free one. Raises `CannotListen`."""
+    try:
+        family, kind, proto, _, address = socket.getaddrinfo(
+            config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        sock = socket.socket(family, kind, proto)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(address)
+            sock.listen(2048)
+        except OSError:
+            sock.close()
+            raise
+        return sock
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise CannotListen(f"cannot listen on {config.host}:{config.port}: {why}; choose another --port") from None
+
+
+class _Uvicorn(uvicorn.Server):
+    """uvicorn without its handlers of signals: they would cut streams off."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to `Server`."""
+        yield
+
+
+class Server:
+    """A service and the socket that it is reached by."""
+
+    def __init__(self, service: Service, sock: socket.socket, started: Callable[[str], None] | None = None) -> None:
+        """started: is given the server's address, once requests are answered."""
+        self.service = service
+        self._sock, self._started = sock, started
+        self._signals = 0
+        self._first_signal = 0
+        self._over = asyncio.Event()
+        self._quiet = asyncio.Event()
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        host, port = self._sock.getsockname()[:2]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    async def run(self, signals: bool = True) -> int:
+        """Serve until a signal, or `stop`, ends it; returns the exit code. Raises what loading the model raises."""
+        service = self.service
+        _allow_files(service.tenants.limits.connections + 64)
+        _log_uvicorn(service.log)
+        config = uvicorn.Config(
+            App(service),
+            http=make_protocol(lambda: service.tenants.limits),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=75,
+            timeout_graceful_shutdown=int(_LAST_WORDS),
+        )
+        http = _Uvicorn(config)
+        service.loading = "loading"
+        serving = asyncio.create_task(http.serve(sockets=[self._sock]))
+        if signals:
+            self._handle_signals()
+        loading = asyncio.create_task(service.client.start())
+        over = asyncio.create_task(self._over.wait())
+        try:
+            await asyncio.wait({loading, over, serving}, return_when=asyncio.FIRST_COMPLETED)
+            if loading.done():
+                self._ready(loading.result())
+            await asyncio.wait({over, serving}, return_when=asyncio.FIRST_COMPLETED)
+            await self._end_streams()
+        finally:
+            for task in (loading, over):
+                task.cancel()
+            http.should_exit = True
+            await asyncio.gather(serving, loading, over, return_exceptions=True)
+            await service.client.close()
+            service.model.close()
+        return EXIT_INTERRUPTED if self._first_signal == signal.SIGINT else 0
+
+    def _ready(self, info: EngineInfo) -> None:
+        service = self.service
+        service.loaded(info)
+        tell(service.log, "ready", url=self.url, model=service.model.name, n_ctx=info.n_ctx, slots=info.n_slots)
+        if self._started is not None:
+            self._started(self.url)
+
+    def _handle_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop, number)
+        loop.add_signal_handler(signal.SIGHUP, self.reload)
+
+    def stop(self, number: int = signal.SIGTERM) -> None:
+        """End: the first call lets running requests finish, the second one does not."""
+        self._signals += 1
+        if self._signals > 1:
+            self._quiet.set()
+            return
+        self._first_signal = number
+        service = self.service
+        service.draining = True
+        tell(service.log, "draining", requests=len(service.running), seconds=service.config.drain)
+        self._draining = asyncio.create_task(self._drain())
+
+    async def _drain(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.service.config.drain):
+                while self.service.running and not self._quiet.is_set():
+                    await asyncio.sleep(0.05)
+        self._over.set()
+
+    async def _end_streams(self) -> None:
+        """Tell the requests that still run that it is over; uvicorn would wait for them for ever."""
+        error = ApiError(503, "the server ends; send the request again", code="shutting_down", retry_after=5)
+        for call in list(self.service.running.values()):
+            call.abort(error)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_WORDS):
+                while self.service.running:
+                    await asyncio.sleep(0.01)
+
+    def reload(self) -> None:
+        """Read the files of tenants and keys again; what cannot be used changes nothing and is logged."""
+        service = self.service
+        try:
+            files = read_files(service.config)
+        except ZincError as error:
+            tell(service.log, "not reloaded", logging.ERROR, message=str(error))
+            return
+        service.replace(files.tenants, files.keys)
+        tell(service.log, "reloaded", tenants=sorted(files.tenants.named))
+
+
+def _allow_files(wanted: int) -> None:
+    """Let the process open as many files as it may have connections."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _log_uvicorn(log: logging.Logger) -> None:
+    """uvicorn's warnings as lines of our log."""
+    logger = logging.getLogger("uvicorn.error")
+    logger.handlers = list(log.handlers)
+    logger.setLevel(logging.WARNING)
+    logger.propagate = False

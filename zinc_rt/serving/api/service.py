@@ -1,0 +1,230 @@
+"""`Service`: what all requests share: the engine, the model's texts, tenants, places, metrics, and what runs now."""
+
+from __future__ import annotations
+
+import dataclasses
+import hmac
+import logging
+import math
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, Final
+
+from zinc_rt.sampling.params import SamplingParams
+from zinc_rt.serving.api.admission import Admission, Ticket
+from zinc_rt.serving.api.answer import Answer, Plan
+from zinc_rt.serving.api.call import Call
+from zinc_rt.serving.api.config import Config, Tenants
+from zinc_rt.serving.api.embedder import EmbeddingClient
+from zinc_rt.serving.api.errors import ApiError, invalid
+from zinc_rt.serving.api.keys import Keys
+from zinc_rt.serving.api.logs import tell
+from zinc_rt.serving.api.metrics import Metrics
+from zinc_rt.serving.api.served import ServedModel
+from zinc_rt.serving.api.textside import TextSide
+from zinc_rt.serving.client import EngineClient
+from zinc_rt.serving.messages import EngineInfo
+
+_RECENT: Final = 1000
+"""Requests that ended and can still be asked for."""
+_STUCK: Final = 30.0
+"""Seconds without a step, while requests run, after which the server calls itself unhealthy."""
+
+
+class Service:
+    """Belongs to the event loop's thread. secret: of the salts of tenants' prefix caches, drawn for each start."""
+
+    def __init__(
+        self,
+        config: Config,
+        client: EngineClient,
+        model: ServedModel,
+        log: logging.Logger,
+        tenants: Tenants | None = None,
+        keys: Keys | None = None,
+    ) -> None:
+        self.config, self.client, self.model, self.log = config, client, model, log
+        self.tenants = tenants or Tenants()
+        self.keys = keys
+        self.metrics = Metrics(lambda: client.status)
+        self.admission = Admission(self.tenants, lambda: client.status)
+        self.running: dict[str, Call] = {}
+        self.recent: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self.embedder = client if isinstance(client, EmbeddingClient) else None
+        self.loading: str | None = None  # why nothing can be answered yet
+        self.draining = False
+        self._secret = os.urandom(32)
+        self._steps = -1
+        self._stepped = time.monotonic()
+
+    def loaded(self, info: EngineInfo) -> None:
+        """The engine has its model: requests are answered from now on."""
+        self.loading = None
+        dimensions = self.embedder.dimensions if self.embedder is not None else None
+        self.model = dataclasses.replace(self.model, n_ctx=info.n_ctx, dimensions=dimensions)
+        for name, tenant in self.tenants.named.items():
+            self.client.share(tenant.share(name))
+
+    def replace(self, tenants: Tenants, keys: Keys | None) -> None:
+        """Other tenants and keys from now on."""
+        self.tenants, self.keys = tenants, keys
+        self.admission.replace(tenants)
+        for name, tenant in tenants.named.items():
+            self.client.share(tenant.share(name))
+
+    def salt(self, tenant: str) -> bytes:
+        """What keeps the prefix cache of a tenant apart from all others'."""
+        return hmac.digest(self._secret, tenant.encode(), "sha256")[:16]
+
+    def text_side(self, plan: Plan) -> TextSide:
+        """The text of one answer."""
+        return TextSide(self.model.tokenizer, plan.stops, plan.reader())
+
+    def step_age(self) -> float:
+        """Seconds since the engine's number of steps was last seen to grow."""
+        steps = self.client.status.steps
+        if steps != self._steps:
+            self._steps, self._stepped = steps, time.monotonic()
+        return time.monotonic() - self._stepped
+
+    def unready(self) -> ApiError | None:
+        """Why no request would be taken now, or None."""
+        if self.draining:
+            return ApiError(503, "the server ends; send the request elsewhere", code="shutting_down", retry_after=5)
+        state = self.loading or self.client.healthy
+        if state is not None:
+            return ApiError(503, f"the engine is {state}", code=state.split()[0], retry_after=5)
+        return self.admission.why_full()
+
+    def stuck(self) -> bool:
+        """Whether requests are in the engine and no step has ended for long."""
+        status = self.client.status
+        busy = status.queued + status.prefilling + status.decoding > 0
+        age = self.step_age()
+        return busy and age > _STUCK
+
+    def began(self, call: Call, answer: Answer) -> None:
+        """The engine begins with an answer."""
+        qos = self.tenants.get(call.tenant).qos
+        self.metrics.queue.labels(qos).observe(answer.queue_seconds)
+        if call.ticket is not None and all(a.begun for a in call.answers):
+            self.admission.admitted(call.ticket)
+
+    def enter(self, call: Call, *, embeds: bool = False) -> Ticket:
+        """Reserve a place for a request. embeds: whether it wants vectors, not text. Raises `ApiError`."""
+        if embeds != (self.embedder is not None):
+            said = (
+                "generates text; start it with --embeddings to embed" if embeds else "embeds texts and generates none"
+            )
+            raise ApiError(400, f"the model {said}", param="model", code="wrong_kind_of_model")
+        if (no := self.unready()) is not None:
+            raise no
+        call.ticket = self.admission.enter(call.tenant)
+        self.running[call.id] = call
+        return call.ticket
+
+    def ticket(self, call: Call) -> Ticket:
+        """The place of a request that has entered."""
+        assert call.ticket is not None
+        return call.ticket
+
+    def seconds(self, call: Call) -> float | None:
+        """Seconds that a request may take: its header `X-Request-Timeout`, else its tenant's. Raises `ApiError`."""
+        said = call.header("x-request-timeout")
+        if not said:
+            return self.tenants.get(call.tenant).seconds
+        try:
+            seconds = float(said)
+        except ValueError:
+            seconds = math.nan
+        if not 0 < seconds < math.inf:
+            raise invalid(f"X-Request-Timeout is {said[:20]!r}; it must be seconds, more than 0", "x-request-timeout")
+        if self.admission.wait() > seconds:
+            raise ApiError(503, f"the queue takes longer than {seconds:g} s", code="server_busy", retry_after=seconds)
+        return seconds
+
+    def max_tokens(self, call: Call, asked: int | None, param: str) -> int | None:
+        """Tokens that an answer may have; None: as the context allows. Raises `ApiError`."""
+        limit = self.tenants.get(call.tenant).max_tokens
+        if asked is not None and limit is not None and asked > limit:
+            raise invalid(f"{param} is {asked}; this key allows {limit}", param)
+        return limit if asked is None else asked
+
+    def count(self, call: Call, prompts: Sequence[Sequence[int]], param: str) -> None:
+        """Check the lengths of prompts and reserve room for them. Raises `ApiError`."""
+        for prompt in prompts:
+            self.model.check_fits(len(prompt), param, self.tenants.get(call.tenant).max_context)
+        self.admission.count(self.ticket(call), sum(map(len, prompts)))
+
+    def fitted(self, call: Call, params: SamplingParams, prompt: Sequence[int]) -> SamplingParams:
+        """The parameters with no more tokens than the tenant's context has room for behind the prompt."""
+        context = self.tenants.get(call.tenant).max_context
+        if context is None or context >= self.model.n_ctx:
+            return params
+        room = context - len(prompt)
+        return dataclasses.replace(
+            params, max_tokens=room if params.max_tokens is None else min(room, params.max_tokens)
+        )
+
+    def is_admin(self, call: Call) -> bool:
+        """Whether the request's key is an administrator's; without keys everyone is one."""
+        return self.keys is None or self.tenants.get(call.tenant).admin
+
+    def check_admin(self, call: Call) -> None:
+        """Refuse all but administrators. Raises `ApiError`."""
+        if not self.is_admin(call):
+            raise ApiError(403, "this needs the key of an administrator (admin = true)", code="forbidden")
+
+    def may_see(self, call: Call, tenant: str) -> bool:
+        """Whether a request may read of requests of this tenant."""
+        return call.tenant == tenant or self.is_admin(call)
+
+    def note_prompt(self, call: Call, prompt: Any) -> None:
+        """Put a prompt into the log, where its tenant allows that."""
+        if self.tenants.get(call.tenant).may_log_prompts:
+            call.facts["prompt"] = prompt
+
+    @property
+    def fingerprint(self) -> str:
+        """`system_fingerprint`: what the bits of an answer depend on besides the request."""
+        return f"zinc-{self.model.fingerprint}"
+
+    def finished(self, call: Call) -> None:
+        """Account for a request that is over, whatever its end."""
+        used = [a.usage for a in call.answers if a.usage is not None]
+        generated = sum(a.side.n_tokens for a in call.answers)
+        engine_seconds = sum(u.engine_seconds for u in used)
+        if call.ticket is not None:
+            done = time.monotonic() - call.started if used else None
+            self.admission.leave(call.ticket, generated, done)
+        metrics, qos = self.metrics, self.tenants.get(call.tenant).qos
+        outcome = call.outcome or "ok"
+        if call.answers:
+            prompt = len(call.answers[0].plan.prompt)
+            cached = call.answers[0].cached
+            for kind, n in (("prompt", prompt), ("cached", cached), ("generated", generated)):
+                metrics.tokens.labels(call.tenant, kind).inc(n)
+            metrics.engine_seconds.labels(call.tenant).inc(engine_seconds)
+            metrics.seconds.labels(qos).observe(time.monotonic() - call.started)
+            for usage in used:
+                metrics.prefill.labels(qos).observe(usage.prefill_seconds)
+            call.facts |= {"prompt_tokens": prompt, "cached_tokens": cached, "completion_tokens": generated}
+            call.facts |= {"engine_seconds": round(engine_seconds, 6), "seed": call.answers[0].plan.seed}
+            if outcome in ("client_gone", "cancelled", "shutting_down", "deadline_exceeded"):
+                metrics.cancelled.labels(outcome, call.phase).inc()
+        elif call.status in (401, 403, 413, 429, 503):
+            metrics.refused.labels(call.tenant, outcome).inc()
+        metrics.requests.labels(call.tenant, call.endpoint, outcome).inc()
+        self._remember(call, outcome)
+
+    def _remember(self, call: Call, outcome: str) -> None:
+        seconds = round(time.monotonic() - call.started, 6)
+        line = {"id": call.id, "tenant": call.tenant, "endpoint": call.endpoint, "status": call.status}
+        facts = {**line, "outcome": outcome, "seconds": seconds, **call.facts}
+        if call.answers:
+            self.recent[call.id] = facts
+            while len(self.recent) > _RECENT:
+                self.recent.popitem(last=False)
+        tell(self.log, "request", **facts)

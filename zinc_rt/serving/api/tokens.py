@@ -1,0 +1,73 @@
+"""`POST /tokenize` and `POST /detokenize`, with the fields of llama.cpp's and vLLM's servers."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from zinc_rt.serving.api.call import Call
+from zinc_rt.serving.api.errors import ApiError, invalid
+from zinc_rt.serving.api.messages import Message, for_template
+from zinc_rt.serving.api.requests import converted, new_id, read_json
+from zinc_rt.serving.api.service import Service
+from zinc_rt.text import TokenizerError
+
+_MOST = 1 << 20
+
+
+class TokenizeRequest(msgspec.Struct, kw_only=True):
+    """One of content, prompt (another name of it) and messages."""
+
+    model: str | None = None
+    content: str | None = None
+    prompt: str | None = None
+    messages: list[Message] | None = None
+    add_special: bool = False
+    parse_special: bool = True
+    with_pieces: bool = False
+
+
+class DetokenizeRequest(msgspec.Struct, kw_only=True):
+    """Token ids."""
+
+    tokens: Annotated[list[int], Meta(max_length=_MOST)]
+    model: str | None = None
+
+
+async def tokenize(service: Service, call: Call) -> None:
+    """Token ids of a text or of a conversation."""
+    call.id = new_id("tok-")
+    request = converted(read_json(await call.body()), TokenizeRequest)
+    service.model.check_name(request.model)
+    text = request.content if request.content is not None else request.prompt
+    if (text is None) == (request.messages is None):
+        raise invalid("give either content or messages", "content", "missing_required_parameter")
+    async with call.attended():
+        tokenizer = service.model.tokenizer
+        if request.messages is not None:
+            ids = await service.model.tokens_of_chat(for_template(request.messages))
+        else:
+            ids = await service.model.aside(
+                lambda: tokenizer.encode(
+                    text or "", add_special=request.add_special, parse_special=request.parse_special
+                )
+            )
+        tokens: list[Any] = ids
+        if request.with_pieces:
+            tokens = [{"id": i, "piece": tokenizer.token_bytes(i).decode("utf-8", "replace")} for i in ids]
+        await call.reply_json({"tokens": tokens, "count": len(ids), "max_model_len": service.model.n_ctx})
+
+
+async def detokenize(service: Service, call: Call) -> None:
+    """The text of token ids."""
+    call.id = new_id("tok-")
+    request = converted(read_json(await call.body()), DetokenizeRequest)
+    service.model.check_name(request.model)
+    async with call.attended():
+        try:
+            text = await service.model.aside(lambda: service.model.tokenizer.decode(request.tokens))
+        except TokenizerError as error:
+            raise ApiError(400, str(error), param="tokens", code="invalid_value") from None
+        await call.reply_json({"content": text, "prompt": text})

@@ -1,0 +1,59 @@
+"""What a request took, as each API counts it. Counted are the tokens that the client got, not those computed for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from zinc_rt.serving.api.answer import Answer
+
+
+def prompt_tokens(answers: Sequence[Answer]) -> int:
+    """Tokens of the prompts, each counted once however many answers it has."""
+    return sum(len(prompt) for prompt in {id(a.plan.prompt): a.plan.prompt for a in answers}.values())
+
+
+def cached_tokens(answers: Sequence[Answer]) -> int:
+    """Tokens of the prompts that came from the cache, for the first answer of each."""
+    seen: set[int] = set()
+    total = 0
+    for answer in answers:
+        if id(answer.plan.prompt) not in seen:
+            seen.add(id(answer.plan.prompt))
+            total += answer.cached
+    return total
+
+
+def completion_tokens(answers: Sequence[Answer]) -> int:
+    """Tokens generated, up to the one that completes a stop string."""
+    return sum(a.side.n_tokens for a in answers)
+
+
+def chat_usage(answers: Sequence[Answer]) -> dict[str, Any]:
+    """`usage` of chat completions and completions."""
+    prompt, made = prompt_tokens(answers), completion_tokens(answers)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": made,
+        "total_tokens": prompt + made,
+        "prompt_tokens_details": {"cached_tokens": cached_tokens(answers), "audio_tokens": 0},
+        "completion_tokens_details": {
+            "reasoning_tokens": sum(a.side.n_reasoning for a in answers),
+            "audio_tokens": 0,
+            "accepted_prediction_tokens": 0,
+            "rejected_prediction_tokens": 0,
+        },
+    }
+
+
+def own_usage(answers: Sequence[Answer]) -> dict[str, Any]:
+    """`usage.zinc`: the seed, and times in seconds."""
+    used = [a.usage for a in answers if a.usage is not None]
+    return {
+        "seed": answers[0].plan.seed,
+        "queue_seconds": max((a.queue_seconds for a in answers), default=0.0),
+        "prefill_seconds": sum(u.prefill_seconds for u in used),
+        "decode_seconds": max((u.decode_seconds for u in used), default=0.0),
+        "engine_seconds": sum(u.engine_seconds for u in used),
+        "preemptions": sum(u.preemptions for u in used),
+    }
