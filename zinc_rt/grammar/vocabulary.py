@@ -51,6 +51,11 @@ class GrammarVocabulary:
         tokenizer = self._tokenizer
         return tokenizer.is_special(token_id) or MARK.fullmatch(tokenizer.token_text(token_id)) is not None
 
+    def mark_id(self, mark: str) -> int | None:
+        """The token that is a mark, None where the vocabulary has none and the mark is written in several tokens."""
+        token = self._tokenizer.token_id(mark)
+        return token if token is not None and self.is_mark(token) else None
+
     @property
     def native(self) -> Any:
         """The `llguidance.LLTokenizer`."""
