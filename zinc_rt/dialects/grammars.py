@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from zinc_rt.dialects.forms.base import CallForm
 from zinc_rt.dialects.lark import LarkText
@@ -16,6 +16,9 @@ from zinc_rt.serving.messages import Grammar
 
 if TYPE_CHECKING:
     from zinc_rt.grammar.vocabulary import GrammarVocabulary
+
+_NO_BRACE: Final = r"/[^{ \n\r\t](?s:.*)/"
+"""Text that does not look like a call, which is a JSON object without a mark."""
 
 
 def build_grammar(
@@ -137,7 +140,7 @@ class _Plan:
         if self.form is not None:
             return f"{marked} | {self._content(self.form)}"
         if form.bare:
-            return f"{marked} | {behind} | {lark.terminal(r'/[^{ \n\r\t](?s:.*)/')}?"
+            return f"{marked} | {behind} | {lark.terminal(_NO_BRACE)}?"
         if self.vocabulary.mark_id(form.begin) is not None:
             return f"TEXT? ({marked})?"
         return f"{lark.until(form.begin)} {behind} | TEXT?"
