@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+from itertools import takewhile
 
 import numpy as np
 
@@ -20,8 +22,18 @@ def allowed(mask: np.ndarray[tuple[int], np.dtype[np.uint32]], n_vocab: int) -> 
     return np.flatnonzero(bits).tolist()
 
 
-def walk(grammar: Grammar, vocabulary: GrammarVocabulary, tokenizer: Tokenizer, seed: int, most: int = 600) -> list[int]:
-    """The token ids of a text that the grammar admits, without the stop token; of `most` tokens at the most."""
+def walk(
+    grammar: Grammar,
+    vocabulary: GrammarVocabulary,
+    tokenizer: Tokenizer,
+    seed: int,
+    phrases: Sequence[str] = (),
+    most: int = 600,
+) -> list[int]:
+    """The token ids of a text that the grammar admits, without the stop token; of `most` tokens at the most.
+
+    phrases: texts that the walk tries to write now and then, letter by letter, as far as they are admitted.
+    """
     rng = random.Random(seed)
     matcher = compile_grammar(grammar, vocabulary)
     tokens: list[int] = list(grammar.after[:1])
@@ -44,6 +56,10 @@ def walk(grammar: Grammar, vocabulary: GrammarVocabulary, tokenizer: Tokenizer, 
             options = marks
         elif closing and len(tokens) > free and rng.random() < 0.6:
             options = closing
+        if phrases and not marks and len(options) > 20 and rng.random() < 0.3:
+            phrase = tokenizer.encode(rng.choice(phrases), add_special=False, parse_special=False)
+            tokens += takewhile(matcher.consume, phrase)
+            continue
         token = rng.choice(options)
         assert matcher.consume(token)
         tokens.append(token)

@@ -98,7 +98,7 @@ class Cursor:
             if n:
                 size += n
                 tell(self.take(n))
-            if over or self.ended and found is None:
+            if over or (self.ended and found is None):
                 return "".join(out), ""
             if found is not None and sure:
                 return "".join(out), self.take(len(found[0]))

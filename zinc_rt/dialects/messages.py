@@ -59,7 +59,7 @@ class ChatRenderer:
         files; `ChatTemplateError` for what the template refuses.
         """
         has_developer = "developer" in self._source()
-        checked = check_messages(messages, developer=has_developer)
+        checked: list[dict[str, Any]] = check_messages(messages, developer=has_developer)
         if any("tool_calls" in message for message in checked) and self._wants_text():
             checked = [_with_texts(message) for message in checked]
         given = [_as_openai(tool) for tool in tools] if tools else None

@@ -175,7 +175,7 @@ def parse_response_format(value: object) -> ResponseFormat:
     if value is None:
         return ResponseFormat()
     kind = value.get("type") if isinstance(value, Mapping) else None
-    if not isinstance(value, Mapping) or kind not in FormatKind.__members__:
+    if not isinstance(value, Mapping) or not isinstance(kind, str) or kind not in FormatKind.__members__:
         known = ", ".join(FormatKind)
         raise RequestError("response_format", f"is {show(value)}; it must be an object whose type is one of {known}")
     if kind in ("text", "json_object"):

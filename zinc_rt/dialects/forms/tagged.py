@@ -19,6 +19,7 @@ from zinc_rt.dialects.tools import Tool
 from zinc_rt.grammar.errors import GrammarError
 from zinc_rt.grammar.texts import pattern_literal
 
+_STRING: Final = frozenset(["string"])
 _CLOSE: Final = "</parameter>"
 _NO_CLOSE: Final = r"~/((?s:.*)\n)?<\/parameter>(?s:.*)/"
 _PYTHON: Final = {"True": "true", "False": "false", "None": "null"}
@@ -109,7 +110,7 @@ def _as_json(value: str, key: str, schema: Mapping[str, Any]) -> str:
         types = types_of(properties[key], schema) if key in properties else None
     except GrammarError:
         types = None
-    if types != {"string"}:
+    if types != _STRING:
         text = _PYTHON.get(value.strip(), value.strip())
         try:
             json_value(text)
@@ -121,7 +122,7 @@ def _as_json(value: str, key: str, schema: Mapping[str, Any]) -> str:
 
 def _value(lark: LarkText, schema: Any, root: Mapping[str, Any], where: str) -> str:
     """The rule of a value with the line feed before it and its closing tag."""
-    if types_of(schema, root, where) != {"string"}:
+    if types_of(schema, root, where) != _STRING:
         document = {key: root[key] for key in ("$defs", "definitions") if key in root}
         full = {**resolve(schema, root, where), **document}
         return lark.rule(r'"\n" ' + lark.json(full, where) + " " + lark.literal("\n" + _CLOSE))
