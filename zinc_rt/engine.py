@@ -48,7 +48,7 @@ from zinc_rt.mem.kv_pages import pages_for
 from zinc_rt.mem.plan import MemoryPlan
 from zinc_rt.models import ModelDefinition
 from zinc_rt.models.cache_format import CacheFormat, parse_cache_format, with_cache
-from zinc_rt.models.hidden import HIDDEN, reads_whole
+from zinc_rt.models.hidden import HIDDEN, ends_hidden, reads_whole
 from zinc_rt.sampling.request import HostSampled, SampledStep, SamplingRequest
 from zinc_rt.sequences import ContextFull, EngineError, PositionsSkipped, Rows, Sequences
 
@@ -277,7 +277,8 @@ class Engine:
         sizes = Capacity(options.n_batch, n_logits, n_ctx, options.n_slots, n_pages)
         weights = [b.name for b in graph.of_kind(BufferKind.WEIGHT)]
         parts = self._backend.plan(graph, sizes)
-        kept = copies(sizes.n_slots) * (parts["recurrent"] // sizes.n_slots)
+        n_copies = 0 if ends_hidden(graph) else copies(sizes.n_slots)  # an embedded text never goes back
+        kept = n_copies * (parts["recurrent"] // sizes.n_slots)
         plan = MemoryPlan(available=self._backend.memory_available, snapshots=kept, **parts)
         if self._notify is not None:
             self._notify(f"{self.how}; {plan.summary}")
@@ -289,7 +290,7 @@ class Engine:
             graph, sizes, raw, constants, partial(definition.release, file), self._progress
         )
         recurrent = any(state.sequence_bytes for state in definition.states)
-        snapshots = Snapshots(self._backend, self._lowered, sizes.n_slots) if recurrent else None
+        snapshots = Snapshots(self._backend, self._lowered, n_copies) if recurrent else None
         self._sequences = Sequences(sizes, self._lowered.inputs["page_table"], snapshots)
         # Valid until the next step, like all outputs.
         outputs = self._lowered.outputs
@@ -345,7 +346,8 @@ class Engine:
     def checkpoint(self, slot: int) -> None:
         """Keep what recurrent layers hold now, so that `truncate` can come back to this position.
 
-        The last few of a sequence are kept. Without recurrent layers there is nothing to do: every position will serve.
+        The last few of a sequence are kept; none of a model that was loaded to embed, which goes back to 0. Without
+        recurrent layers there is nothing to do: every position will serve.
         Raises `EngineError` when the sequence is not open, `BackendError`.
         """
         sequences = self._loaded()[1]
@@ -395,7 +397,7 @@ class Engine:
         lowered, sequences, sizes = self._loaded()
         device = None
         if sampling is not None and self._backend.features.samples:
-            device = self._device_sampling(lowered, sampling, sizes)
+            device = self._backend.sampling_for(lowered, sampling, sizes.n_ctx)
         self._backend.drain()  # a step that was interrupted may still read the inputs
         n_rows, n_logits = sequences.schedule(rows, lowered.inputs)
         if sampling is not None and len(sampling) != n_logits:
@@ -405,11 +407,9 @@ class Engine:
         if sampling is None or device is None:
             self._run(lowered, None, rows)
             return StepResult(logits, likeliest) if sampling is None else HostSampled(sampling, logits, likeliest)
-        from zinc_rt.sampling.gpu import DeviceSampled, write_requests  # the GPU's kernels, which a CPU has no use for
-
-        write_requests(device, sampling)
+        device.write(sampling)
         self._run(lowered, device, rows)
-        return DeviceSampled(sampling, logits, device, partial(self._backend.fetch_logits, lowered, device))
+        return device.sampled(sampling, logits, likeliest, partial(self._backend.fetch_logits, lowered, device))
 
     @property
     def whole_sequences(self) -> bool:
@@ -437,15 +437,6 @@ class Engine:
         sequences.begin(rows)
         self._backend.wait(self._backend.submit(lowered, device))
         sequences.end(rows)
-
-    def _device_sampling(
-        self, lowered: LoweredGraph, sampling: Sequence[SamplingRequest], sizes: Capacity
-    ) -> DeviceSampling | None:
-        """What the device chooses with; None where only the host can."""
-        from zinc_rt.sampling.gpu import common_shape
-
-        found = common_shape(sampling, sizes.n_ctx, self._logits.shape[1])
-        return None if found is None else self._backend.open_sampling(lowered, found[0], len(sampling), found[1])
 
     def drain(self) -> None:
         """Wait for a step that was interrupted. Raises what `step` raises."""

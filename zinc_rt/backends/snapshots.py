@@ -25,8 +25,9 @@ def copies(n_slots: int) -> int:
 class Snapshots:
     """The positions of all sequences' states on a backend, by slot, and copies of some. The oldest copy goes first."""
 
-    def __init__(self, backend: Backend, lowered: LoweredGraph, n_slots: int) -> None:
-        self._backend, self._lowered, self._limit = backend, lowered, copies(n_slots)
+    def __init__(self, backend: Backend, lowered: LoweredGraph, limit: int) -> None:
+        """limit: copies of all sequences together, see `copies`; with 0 none is ever made."""
+        self._backend, self._lowered, self._limit = backend, lowered, limit
         self._at: dict[int, int | None] = {}  # positions that the state has seen; None where a step broke off
         self._kept: dict[tuple[int, int], SequenceState] = {}  # by slot and position, the oldest first
 
@@ -44,9 +45,9 @@ class Snapshots:
         return max((p for p in known if p <= n), default=0)
 
     def keep(self, slot: int) -> None:
-        """Copy the state, unless there is a copy of this position."""
+        """Copy the state, unless there is a copy of this position or the limit is 0."""
         at, there = self.position(slot), self._positions(slot)
-        if not at or at in there:
+        if not at or at in there or not self._limit:
             return
         if len(there) >= SNAPSHOTS:
             self._drop(slot, there[0])
