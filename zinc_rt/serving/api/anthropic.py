@@ -19,7 +19,7 @@ from zinc_rt.serving.api.limits import LOGIT_BIASES
 from zinc_rt.serving.api.reader import Delta, Part
 from zinc_rt.serving.api.requests import Count, Sampling, new_id, read, stops_of
 from zinc_rt.serving.api.service import Service
-from zinc_rt.serving.api.sse import EventStream, named
+from zinc_rt.serving.api.sse import event_stream, named
 from zinc_rt.serving.api.usage import cached_tokens, completion_tokens, own_usage, prompt_tokens
 
 _REASONS: Final = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
@@ -244,27 +244,23 @@ class _Blocks:
         return named("content_block_stop", {"type": "content_block_stop", "index": self._index})
 
 
+def _told(error: ApiError) -> bytes:
+    return named("error", error.anthropic())
+
+
 async def _stream(service: Service, call: Call, plans: Sequence[Plan]) -> None:
-    stream, blocks = EventStream(call, service.tenants.limits), _Blocks()
-    try:
-        async with stream:
-            begun = False
-            async for answer, piece in run(service, call, plans, service.seconds(call)):
-                if not begun:
-                    begun = True
-                    message = {**_message(service, call, []), "usage": {**_usage([answer]), "output_tokens": 0}}
-                    await stream.put(named("message_start", {"type": "message_start", "message": message}))
-                for delta in piece.deltas:
-                    await stream.put(blocks.add(delta))
-            await stream.put(blocks.close())
-            answer = call.answers[0]
-            usage = {**_usage([answer]), "zinc": own_usage([answer])}
-            await stream.put(
-                named("message_delta", {"type": "message_delta", "delta": _ending(answer), "usage": usage})
-            )
-            await stream.put(named("message_stop", {"type": "message_stop"}))
-    except ApiError as error:
-        if not stream.begun:
-            raise
-        call.outcome = error.code or error.kind
-        await stream.fail(named("error", error.anthropic()))
+    blocks = _Blocks()
+    async with event_stream(call, service.tenants.limits, _told) as stream:
+        begun = False
+        async for answer, piece in run(service, call, plans, service.seconds(call)):
+            if not begun:
+                begun = True
+                message = {**_message(service, call, []), "usage": {**_usage([answer]), "output_tokens": 0}}
+                await stream.put(named("message_start", {"type": "message_start", "message": message}))
+            for delta in piece.deltas:
+                await stream.put(blocks.add(delta))
+        await stream.put(blocks.close())
+        answer = call.answers[0]
+        usage = {**_usage([answer]), "zinc": own_usage([answer])}
+        await stream.put(named("message_delta", {"type": "message_delta", "delta": _ending(answer), "usage": usage}))
+        await stream.put(named("message_stop", {"type": "message_stop"}))

@@ -118,18 +118,25 @@ class Call:
         try:
             yield
         except asyncio.CancelledError:
-            if self._task is not None and (self.gone or self.abort_error is not None):
+            error = self.take_abort()
+            if error is not None:
+                raise error from None
+            if self._task is not None and self.gone:
                 self._task.uncancel()
-                if self.gone:
-                    raise ClientGone from None
-                assert self.abort_error is not None
-                raise self.abort_error from None
+                raise ClientGone from None
             raise
         finally:
             self._task = None
             watch.cancel()
             with suppress(asyncio.CancelledError):
                 await watch
+
+    def take_abort(self) -> ApiError | None:
+        """The error that `abort` was given, where that is why the task was cancelled; the task goes on then."""
+        if self._task is None or self.gone or self.abort_error is None:
+            return None
+        self._task.uncancel()
+        return self.abort_error
 
     async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":

@@ -11,7 +11,7 @@ from msgspec import Meta
 from zinc_rt.serving.api.answer import Answer, Plan
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.converse import Conversation, plans_of
-from zinc_rt.serving.api.errors import ApiError, invalid
+from zinc_rt.serving.api.errors import invalid
 from zinc_rt.serving.api.fields import CHAT
 from zinc_rt.serving.api.generate import Step, run
 from zinc_rt.serving.api.limits import TOP_LOGPROBS
@@ -29,7 +29,7 @@ from zinc_rt.serving.api.requests import (
     stops_of,
 )
 from zinc_rt.serving.api.service import Service
-from zinc_rt.serving.api.sse import DONE, EventStream, data, error_event
+from zinc_rt.serving.api.sse import DONE, data, event_stream
 from zinc_rt.serving.api.usage import chat_usage, own_usage
 
 
@@ -182,26 +182,19 @@ async def _whole(service: Service, call: Call, plans: Sequence[Plan], writer: _W
 
 
 async def _stream(service: Service, call: Call, plans: Sequence[Plan], writer: _Writer, usage: bool) -> None:
-    stream = EventStream(call, service.tenants.limits)
-    try:
-        async with stream:
-            told: set[int] = set()
-            async for step in run(service, call, plans, service.seconds(call)):
-                answer, _ = step
-                if answer.index not in told:
-                    told.add(answer.index)
-                    first = {"role": "assistant", "content": "", "refusal": None}
-                    await stream.put(writer.chunk([writer.choice(answer, first)]))
-                for chunk in writer.chunks(step):
-                    await stream.put(chunk)
-                if answer.finish is not None:
-                    await stream.put(writer.chunk([writer.choice(answer, {}, answer.finish)]))
-            if usage:
-                figures = {**chat_usage(call.answers), "zinc": own_usage(call.answers)}
-                await stream.put(writer.chunk([], usage=figures))
-            await stream.put(DONE)
-    except ApiError as error:
-        if not stream.begun:
-            raise
-        call.outcome = error.code or error.kind
-        await stream.fail(error_event(error))
+    async with event_stream(call, service.tenants.limits) as stream:
+        told: set[int] = set()
+        async for step in run(service, call, plans, service.seconds(call)):
+            answer, _ = step
+            if answer.index not in told:
+                told.add(answer.index)
+                first = {"role": "assistant", "content": "", "refusal": None}
+                await stream.put(writer.chunk([writer.choice(answer, first)]))
+            for chunk in writer.chunks(step):
+                await stream.put(chunk)
+            if answer.finish is not None:
+                await stream.put(writer.chunk([writer.choice(answer, {}, answer.finish)]))
+        if usage:
+            figures = {**chat_usage(call.answers), "zinc": own_usage(call.answers)}
+            await stream.put(writer.chunk([], usage=figures))
+        await stream.put(DONE)

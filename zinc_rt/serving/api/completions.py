@@ -11,7 +11,7 @@ from msgspec import Meta
 from zinc_rt.checks import show, whole
 from zinc_rt.serving.api.answer import Answer, Plan
 from zinc_rt.serving.api.call import Call
-from zinc_rt.serving.api.errors import ApiError, invalid, unsupported
+from zinc_rt.serving.api.errors import invalid, unsupported
 from zinc_rt.serving.api.fields import COMPLETIONS
 from zinc_rt.serving.api.generate import run
 from zinc_rt.serving.api.limits import PROMPTS, TOP_LOGPROBS
@@ -30,7 +30,7 @@ from zinc_rt.serving.api.requests import (
     stops_of,
 )
 from zinc_rt.serving.api.service import Service
-from zinc_rt.serving.api.sse import DONE, EventStream, data, error_event
+from zinc_rt.serving.api.sse import DONE, data, event_stream
 from zinc_rt.serving.api.textside import Piece
 from zinc_rt.serving.api.usage import chat_usage, own_usage
 
@@ -173,23 +173,16 @@ async def _whole(service: Service, call: Call, plans: Sequence[Plan], writer: _W
 
 
 async def _stream(service: Service, call: Call, plans: Sequence[Plan], writer: _Writer, usage: bool) -> None:
-    stream = EventStream(call, service.tenants.limits)
-    try:
-        async with stream:
-            told: set[int] = set()
-            async for answer, piece in run(service, call, plans, service.seconds(call)):
-                text = _text(piece)
-                if answer.index not in told:
-                    told.add(answer.index)
-                    text = writer.echo(answer) + text
-                if text or answer.finish is not None or piece.logprobs:
-                    await stream.put(data(writer.body([writer.choice(answer, text, [piece], answer.finish)])))
-            if usage:
-                figures = {**chat_usage(call.answers), "zinc": own_usage(call.answers)}
-                await stream.put(data(writer.body([], usage=figures)))
-            await stream.put(DONE)
-    except ApiError as error:
-        if not stream.begun:
-            raise
-        call.outcome = error.code or error.kind
-        await stream.fail(error_event(error))
+    async with event_stream(call, service.tenants.limits) as stream:
+        told: set[int] = set()
+        async for answer, piece in run(service, call, plans, service.seconds(call)):
+            text = _text(piece)
+            if answer.index not in told:
+                told.add(answer.index)
+                text = writer.echo(answer) + text
+            if text or answer.finish is not None or piece.logprobs:
+                await stream.put(data(writer.body([writer.choice(answer, text, [piece], answer.finish)])))
+        if usage:
+            figures = {**chat_usage(call.answers), "zinc": own_usage(call.answers)}
+            await stream.put(data(writer.body([], usage=figures)))
+        await stream.put(DONE)

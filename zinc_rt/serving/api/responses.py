@@ -20,7 +20,7 @@ from zinc_rt.serving.api.requests import Count, Sampling, new_id, read
 from zinc_rt.serving.api.responses_items import to_choice, to_format, to_messages, to_tools
 from zinc_rt.serving.api.responses_output import Output
 from zinc_rt.serving.api.service import Service
-from zinc_rt.serving.api.sse import EventStream, named
+from zinc_rt.serving.api.sse import event_stream, named
 from zinc_rt.serving.api.usage import cached_tokens, completion_tokens, own_usage, prompt_tokens
 
 _LOGPROBS: Final = "message.output_text.logprobs"
@@ -179,27 +179,24 @@ class _Numbered:
 
 
 async def _stream(service: Service, call: Call, plan: Plan, response: _Response) -> None:
-    stream, numbered = EventStream(call, service.tenants.limits), _Numbered()
-    try:
-        async with stream:
-            begun = False
-            async for answer, piece in run(service, call, [plan], service.seconds(call)):
-                if not begun:
-                    begun = True
-                    await stream.put(numbered.event("response.created", response=response.begun()))
-                    await stream.put(numbered.event("response.in_progress", response=response.begun()))
-                for kind, members in response.output.add(piece):
-                    await stream.put(numbered.event(kind, **members))
-                if answer.finish is not None:
-                    status = "incomplete" if answer.finish == "length" else "completed"
-                    for kind, members in response.output.close(status):
-                        await stream.put(numbered.event(kind, **members))
-            done = response.done()
-            await stream.put(numbered.event(f"response.{done['status']}", response=done))
-    except ApiError as error:
-        if not stream.begun:
-            raise
-        call.outcome = error.code or error.kind
+    numbered = _Numbered()
+
+    def told(error: ApiError) -> bytes:
         failed = numbered.event("response.failed", response=response.failed(error))
-        told = numbered.event("error", code=error.code, message=str(error), param=error.param)
-        await stream.fail(failed + told)
+        return failed + numbered.event("error", code=error.code, message=str(error), param=error.param)
+
+    async with event_stream(call, service.tenants.limits, told) as stream:
+        begun = False
+        async for answer, piece in run(service, call, [plan], service.seconds(call)):
+            if not begun:
+                begun = True
+                await stream.put(numbered.event("response.created", response=response.begun()))
+                await stream.put(numbered.event("response.in_progress", response=response.begun()))
+            for kind, members in response.output.add(piece):
+                await stream.put(numbered.event(kind, **members))
+            if answer.finish is not None:
+                status = "incomplete" if answer.finish == "length" else "completed"
+                for kind, members in response.output.close(status):
+                    await stream.put(numbered.event(kind, **members))
+        done = response.done()
+        await stream.put(numbered.event(f"response.{done['status']}", response=done))

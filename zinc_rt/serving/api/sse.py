@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from types import TracebackType
 from typing import Final, Self
 
@@ -118,3 +119,30 @@ class EventStream:
 def error_event(error: ApiError) -> bytes:
     """An error inside of a stream of OpenAI's form."""
     return data(error.openai())
+
+
+@asynccontextmanager
+async def event_stream(
+    call: Call, limits: Limits, tell: Callable[[ApiError], bytes] = error_event
+) -> AsyncIterator[EventStream]:
+    """A stream as the answer of a request. What goes wrong once it has begun is told in it, as `tell` words it."""
+    stream = EventStream(call, limits)
+    try:
+        async with stream:
+            yield stream
+        return
+    except asyncio.CancelledError:
+        error = call.take_abort() if stream.begun else None
+        if error is None:
+            raise
+    except ApiError as found:
+        if not stream.begun:
+            raise
+        error = found
+    except Exception:
+        if stream.begun and not call.gone:
+            said = f"an internal error; the server's log tells of it under the id {call.id}"
+            await stream.fail(tell(ApiError(500, said, code="internal_error")))
+        raise
+    call.outcome = error.code or error.kind
+    await stream.fail(tell(error))
