@@ -77,7 +77,7 @@ class ChatRenderer:
 
     def _shows(self, arguments: object) -> bool:
         call = {"id": "call00000", "type": "function", "function": {"name": "probe", "arguments": arguments}}
-        messages = [
+        messages: list[dict[str, Any]] = [
             {"role": "user", "content": "a"},
             {"role": "assistant", "content": "", "tool_calls": [call]},
             {"role": "tool", "content": "b", "tool_call_id": "call00000", "name": "probe"},
