@@ -71,6 +71,11 @@ class GGUFFile:
             raise
 
     @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths of all parts, in order."""
+        return tuple(part.path for part in self._parts)
+
+    @property
     def architecture(self) -> str:
         """The value of `general.architecture`. Raises MissingKey, WrongMetadataType."""
         return get(self.metadata, "general.architecture", str)

@@ -31,6 +31,7 @@ class Answer:
         self.index = index
         self.plan = plan
         self.side = side
+        self.tokens: list[int] = []  # those of the text, up to the one that completes a stop string
         self.begun = False
         self.cached = 0
         self.queue_seconds = 0.0

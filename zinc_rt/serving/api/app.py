@@ -10,7 +10,18 @@ from typing import Final
 
 from starlette.routing import Match, Route
 
-from zinc_rt.serving.api import anthropic, chat, completions, embeddings, health, models, page, responses, tokens
+from zinc_rt.serving.api import (
+    anthropic,
+    chat,
+    completions,
+    embeddings,
+    health,
+    models,
+    page,
+    replays,
+    responses,
+    tokens,
+)
 from zinc_rt.serving.api.call import Call, ClientGone, Receive, Scope, Send
 from zinc_rt.serving.api.config import DEFAULT_TENANT
 from zinc_rt.serving.api.errors import ApiError
@@ -50,6 +61,8 @@ ENDPOINTS: Final = (
     Endpoint("GET", "/health/ready", health.ready, public=True, counted=False),
     Endpoint("GET", "/health/progress", health.progress, public=True, counted=False),
     Endpoint("GET", "/metrics", health.metrics, counted=False),
+    Endpoint("POST", "/v1/zinc/replay", replays.replay),
+    Endpoint("GET", "/v1/zinc/receipts/{id}", replays.receipt, counted=False),
     Endpoint("GET", "/v1/zinc/requests/{id}", health.show_request, counted=False),
     Endpoint("DELETE", "/v1/zinc/requests/{id}", health.cancel_request, counted=False),
 )

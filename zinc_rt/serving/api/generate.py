@@ -84,6 +84,7 @@ async def _one(service: Service, call: Call, answer: Answer, seconds: float | No
                 if stopped:
                     continue
                 _time(service, call, answer, tenant.qos)
+                answer.tokens.append(event.token_id)
                 piece = side.add(event)
                 stopped = side.stop is not None
                 if stopped:

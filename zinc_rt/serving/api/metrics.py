@@ -42,6 +42,7 @@ class Metrics:
             "zinc_prefill_seconds", "Computing the prompt.", ["qos"], buckets=_SECONDS, registry=own
         )
         self.seconds = Histogram("zinc_request_seconds", "The whole request.", ["qos"], buckets=_SECONDS, registry=own)
+        self.replays = Counter("zinc_replay", "Requests computed again.", ["result"], registry=own)
         build = Gauge("zinc_build_info", "1; the label says which.", ["version"], registry=own)
         build.labels(zinc_rt.__version__).set(1)
         own.register(_Engine(status))

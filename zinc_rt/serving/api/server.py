@@ -146,6 +146,8 @@ class Server:
             await asyncio.gather(serving, loading, over, return_exceptions=True)
             await service.client.close()
             service.model.close()
+            if service.recorder is not None:
+                await service.recorder.close()
         return EXIT_INTERRUPTED if self._first_signal == signal.SIGINT else 0
 
     def _ready(self, info: EngineInfo) -> None:

@@ -22,6 +22,7 @@ from zinc_rt.serving.api.errors import ApiError, invalid
 from zinc_rt.serving.api.keys import Keys
 from zinc_rt.serving.api.logs import tell
 from zinc_rt.serving.api.metrics import Metrics
+from zinc_rt.serving.api.recording import Recorder
 from zinc_rt.serving.api.served import ServedModel
 from zinc_rt.serving.api.textside import TextSide
 from zinc_rt.serving.client import EngineClient
@@ -44,10 +45,12 @@ class Service:
         log: logging.Logger,
         tenants: Tenants | None = None,
         keys: Keys | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
         self.config, self.client, self.model, self.log = config, client, model, log
         self.tenants = tenants or Tenants()
         self.keys = keys
+        self.recorder = recorder
         self.metrics = Metrics(lambda: client.status)
         self.admission = Admission(self.tenants, lambda: client.status)
         self.running: dict[str, Call] = {}
@@ -64,6 +67,8 @@ class Service:
         self.loading = None
         dimensions = self.embedder.dimensions if self.embedder is not None else None
         self.model = dataclasses.replace(self.model, n_ctx=info.n_ctx, dimensions=dimensions)
+        if self.recorder is not None:
+            self.recorder.loaded(info.kv)
         for name, tenant in self.tenants.named.items():
             self.client.share(tenant.share(name))
 
@@ -201,6 +206,8 @@ class Service:
             self.admission.leave(call.ticket, generated, done)
         metrics, qos = self.metrics, self.tenants.get(call.tenant).qos
         outcome = call.outcome or "ok"
+        if self.recorder is not None and call.answers:
+            self.recorder.add(call, self.tenants.get(call.tenant).records, outcome)
         if call.answers:
             prompt = len(call.answers[0].plan.prompt)
             cached = call.answers[0].cached
