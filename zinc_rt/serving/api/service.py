@@ -80,7 +80,7 @@ class Service:
 
     def text_side(self, plan: Plan) -> TextSide:
         """The text of one answer."""
-        return TextSide(self.model.tokenizer, plan.stops, plan.reader())
+        return TextSide(self.model.tokenizer, plan.stops, plan.reader(), plan.marks)
 
     def step_age(self) -> float:
         """Seconds since the engine's number of steps was last seen to grow."""
