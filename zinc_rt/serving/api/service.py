@@ -44,11 +44,13 @@ class Service:
         log: logging.Logger,
         tenants: Tenants | None = None,
         keys: Keys | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         self.config, self.client, self.model, self.log = config, client, model, log
         self.tenants = tenants or Tenants()
         self.keys = keys
-        self.metrics = Metrics(lambda: client.status)
+        self.metrics = metrics or Metrics()
+        self.metrics.status = lambda: client.status
         self.admission = Admission(self.tenants, lambda: client.status)
         self.running: dict[str, Call] = {}
         self.recent: OrderedDict[str, dict[str, Any]] = OrderedDict()
