@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from zinc_rt.sampling.params import SamplingParams
@@ -13,7 +13,7 @@ from zinc_rt.serving.messages import Grammar, Usage
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One answer: a prompt and how to go on from it. param: the field that the prompt came from."""
+    """One answer: a prompt and how to go on from it. reader: divides it; marks: special tokens that the reader sees."""
 
     prompt: tuple[int, ...]
     params: SamplingParams
@@ -21,7 +21,7 @@ class Plan:
     stops: tuple[str, ...] = ()
     grammar: Grammar | None = None
     reader: Callable[[], Reader] = PlainReader
-    param: str = "messages"
+    marks: Collection[int] = ()
 
 
 class Answer:

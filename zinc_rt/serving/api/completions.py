@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from zinc_rt.checks import show, whole
+from zinc_rt.dialects.deltas import ContentDelta
 from zinc_rt.serving.api.answer import Answer, Plan
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.errors import invalid, unsupported
@@ -157,7 +158,7 @@ class _Writer:
 
 
 def _text(piece: Piece) -> str:
-    return "".join(delta.text for delta in piece.deltas)
+    return "".join(delta.text for delta in piece.deltas if isinstance(delta, ContentDelta))
 
 
 async def _whole(service: Service, call: Call, plans: Sequence[Plan], writer: _Writer) -> None:

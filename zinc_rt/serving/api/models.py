@@ -22,7 +22,9 @@ def _record(service: Service, name: str) -> dict[str, Any]:
             "n_ctx": model.n_ctx,
             "n_vocab": model.tokenizer.n_vocab,
             "fingerprint": service.fingerprint,
-            "chat": model.template is not None,
+            "chat": model.renderer is not None,
+            "dialect": model.dialect.name,
+            "tools": model.dialect.takes_tools,
             "dimensions": model.dimensions,
             "defaults": {
                 "temperature": defaults.temperature,

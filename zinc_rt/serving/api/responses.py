@@ -15,6 +15,7 @@ from zinc_rt.serving.api.converse import Conversation, plans_of
 from zinc_rt.serving.api.errors import ApiError
 from zinc_rt.serving.api.fields import RESPONSES
 from zinc_rt.serving.api.generate import run
+from zinc_rt.serving.api.intent import Form
 from zinc_rt.serving.api.limits import TOP_LOGPROBS
 from zinc_rt.serving.api.requests import Count, Sampling, new_id, read
 from zinc_rt.serving.api.responses_items import to_choice, to_format, to_messages, to_tools
@@ -87,11 +88,13 @@ def _conversation(request: ResponsesRequest) -> Conversation:
         max_tokens=request.max_output_tokens,
         max_tokens_param="max_output_tokens",
         logprobs=wanted,
-        tools=to_tools(request.tools),
-        tool_choice=to_choice(request.tool_choice),
-        parallel=request.parallel_tool_calls is not False,
-        response_format=to_format(request.text),
-        effort=request.reasoning.effort if request.reasoning is not None else None,
+        form=Form(
+            tools=to_tools(request.tools),
+            tool_choice=to_choice(request.tool_choice),
+            parallel=request.parallel_tool_calls is not False,
+            response_format=to_format(request.text),
+            effort=request.reasoning.effort if request.reasoning is not None else None,
+        ),
     )
 
 

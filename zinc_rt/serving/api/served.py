@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -11,9 +12,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
+from zinc_rt.dialects.families import dialect_of
+from zinc_rt.dialects.messages import ChatRenderer
+from zinc_rt.dialects.record import Dialect, Thinking
+from zinc_rt.dialects.tools import Tool
 from zinc_rt.gguf import GGUFFile
+from zinc_rt.grammar.vocabulary import GrammarVocabulary
 from zinc_rt.serving.api.errors import ApiError, invalid, too_long
-from zinc_rt.text import ChatTemplate, ChatTemplateError, ChatTemplateMissing, Tokenizer, TokenizerError
+from zinc_rt.text import ChatTemplate, ChatTemplateMissing, Tokenizer, TokenizerError
 
 T = TypeVar("T")
 
@@ -29,13 +35,26 @@ class ServedModel:
 
     names: tuple[str, ...]
     tokenizer: Tokenizer
-    template: ChatTemplate | None
+    renderer: ChatRenderer | None
+    dialect: Dialect
     n_ctx: int
     created: int
     fingerprint: str
     architecture: str = ""
     dimensions: int | None = None
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2, "zinc-text"))
+
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @cached_property
+    def grammar(self) -> GrammarVocabulary:
+        """The tokens as grammars see them."""
+        return GrammarVocabulary(self.tokenizer)
+
+    @cached_property
+    def marks(self) -> frozenset[int]:
+        """Special tokens that are parts of the dialect."""
+        return self.dialect.mark_ids(self.tokenizer)
 
     @property
     def name(self) -> str:
@@ -52,10 +71,13 @@ class ServedModel:
             template = ChatTemplate.from_metadata(file.metadata, tokenizer)
         except ChatTemplateMissing:
             template = None
+        text = None if template is None else "\n".join(map(template.source, template.names))
+        dialect = dialect_of(tokenizer, text)
         return cls(
             names=tuple(alias) or tuple(dict.fromkeys((own, path.stem))),
             tokenizer=tokenizer,
-            template=template,
+            renderer=None if template is None else ChatRenderer(template, dialect),
+            dialect=dialect,
             n_ctx=n_ctx,
             created=int(path.stat().st_mtime),
             fingerprint=fingerprint(path),
@@ -65,8 +87,8 @@ class ServedModel:
     def close(self) -> None:
         """End the threads and the process that renders."""
         self.pool.shutdown(wait=False, cancel_futures=True)
-        if self.template is not None:
-            self.template.close()
+        if self.renderer is not None:
+            self.renderer.template.close()
 
     def check_name(self, name: str | None) -> None:
         """Refuse the name of another model; None is this one. Raises `ApiError`."""
@@ -94,32 +116,24 @@ class ServedModel:
         except TokenizerError as error:
             raise invalid(str(error), param) from None
 
-    async def tokens_of_chat(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        variables: Mapping[str, Any] | None = None,
-        param: str = "messages",
-    ) -> list[int]:
-        """Token ids of a conversation, ready for its answer. Raises `ApiError`."""
-        template = self.template
-        if template is None:
+    def rendered(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool], variables: Mapping[str, Any], param: str
+    ) -> tuple[list[int], Thinking]:
+        """Token ids of a conversation, ready for its answer, and where they leave the model. For the other threads.
+
+        Raises `ApiError`, `RequestError`, `ChatTemplateError`, `TokenizerError`.
+        """
+        if self.renderer is None:
             raise ApiError(
                 400,
                 "the model has no chat template, so it is not made for chat; use /v1/completions",
                 param=param,
                 code="no_chat_template",
             )
-
-        def render() -> list[int]:
-            text = template.render(messages, tools=tools, **(variables or {}))
-            self.check_bytes(text, param)
-            return self.tokenizer.encode(text, add_special=False, parse_special=True)
-
-        try:
-            return await self.aside(render)
-        except (ChatTemplateError, TokenizerError) as error:
-            raise invalid(str(error), param, "template_error") from None
+        with self._lock:
+            prompt = self.renderer.render_messages(messages, tools, **variables)
+        self.check_bytes(prompt.text, param)
+        return self.tokenizer.encode(prompt.text, add_special=False, parse_special=True), prompt.thinking
 
     def check_bytes(self, text: str, param: str) -> None:
         """Refuse, before it is tokenized, a text that no tokens of this vocabulary could fit into the context."""

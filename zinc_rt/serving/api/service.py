@@ -46,12 +46,14 @@ class Service:
         tenants: Tenants | None = None,
         keys: Keys | None = None,
         recorder: Recorder | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         self.config, self.client, self.model, self.log = config, client, model, log
         self.tenants = tenants or Tenants()
         self.keys = keys
         self.recorder = recorder
-        self.metrics = Metrics(lambda: client.status)
+        self.metrics = metrics or Metrics()
+        self.metrics.status = lambda: client.status
         self.admission = Admission(self.tenants, lambda: client.status)
         self.running: dict[str, Call] = {}
         self.recent: OrderedDict[str, dict[str, Any]] = OrderedDict()
@@ -85,7 +87,7 @@ class Service:
 
     def text_side(self, plan: Plan) -> TextSide:
         """The text of one answer."""
-        return TextSide(self.model.tokenizer, plan.stops, plan.reader())
+        return TextSide(self.model.tokenizer, plan.stops, plan.reader(), plan.marks)
 
     def step_age(self) -> float:
         """Seconds since the engine's number of steps was last seen to grow."""

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.errors import ApiError, invalid
-from zinc_rt.serving.api.messages import Message, for_template
+from zinc_rt.serving.api.intent import Form, make_prompt
 from zinc_rt.serving.api.requests import converted, new_id, read_json
 from zinc_rt.serving.api.service import Service
 from zinc_rt.text import TokenizerError
@@ -23,7 +23,7 @@ class TokenizeRequest(msgspec.Struct, kw_only=True):
     model: str | None = None
     content: str | None = None
     prompt: str | None = None
-    messages: list[Message] | None = None
+    messages: list[dict[str, Any]] | None = None
     add_special: bool = False
     parse_special: bool = True
     with_pieces: bool = False
@@ -47,7 +47,9 @@ async def tokenize(service: Service, call: Call) -> None:
     async with call.attended():
         tokenizer = service.model.tokenizer
         if request.messages is not None:
-            ids = await service.model.tokens_of_chat(for_template(request.messages))
+            model, messages = service.model, request.messages
+            prompt = await model.aside(lambda: make_prompt(model, messages, Form(), "messages"))
+            ids = list(prompt.tokens)
         else:
             ids = await service.model.aside(
                 lambda: tokenizer.encode(
