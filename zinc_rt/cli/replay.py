@@ -31,13 +31,13 @@ Records = Annotated[
 ]
 ReceiptOnly = Annotated[
     bool,
-    typer.Option(
-        "--receipt", help="Print the request's computation receipt and compute nothing.", show_default=False
-    ),
+    typer.Option("--receipt", help="Print the request's computation receipt and compute nothing.", show_default=False),
 ]
 Usage = Annotated[
     bool,
-    typer.Option("--usage", help="Print what tenants used, a line for each day, and compute nothing.", show_default=False),
+    typer.Option(
+        "--usage", help="Print what tenants used, a line for each day, and compute nothing.", show_default=False
+    ),
 ]
 
 

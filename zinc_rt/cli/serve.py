@@ -73,6 +73,21 @@ Strict = Annotated[
         show_default=False,
     ),
 ]
+Records = Annotated[
+    Path | None,
+    typer.Option(
+        "--records",
+        metavar="FILE",
+        help="Keep a ledger of all requests in FILE, and records to replay them by (`zinc replay`): token ids of prompts"
+        " and answers, unless a tenant's limits say otherwise.",
+        rich_help_panel=SERVER,
+        show_default=False,
+    ),
+]
+RecordsSize = Annotated[
+    str,
+    typer.Option("--records-size", metavar="SIZE", help="Room for records; the oldest go.", rich_help_panel=SERVER),
+]
 Drain = Annotated[
     float,
     typer.Option(
@@ -137,11 +152,11 @@ Embeddings = Annotated[
 _SIZE: Final = re.compile(r"(\d{1,15})([KMGT]?)(?:i?B)?", re.IGNORECASE)
 
 
-def size_bytes(text: str) -> int:
+def size_bytes(option: str, text: str) -> int:
     """`4G`, `512M` or a number of bytes, in powers of 1024. Raises `UsageError`."""
     parts = _SIZE.fullmatch(text)
     if parts is None or not int(parts[1]):
-        raise UsageError(f"--kv-memory is {text[:40]!r}; it must be like 4G, 512M or a number of bytes")
+        raise UsageError(f"{option} is {text[:40]!r}; it must be like 4G, 512M or a number of bytes")
     return int(parts[1]) << 10 * " KMGT".index(parts[2].upper() or " ")
 
 
@@ -156,6 +171,8 @@ def serve(
     alias: Alias = None,
     strict: Strict = False,
     drain: Drain = 30.0,
+    records: Records = None,
+    records_size: RecordsSize = "1G",
     one_process: OneProcess = False,
     ctx_size: o.CtxSize = None,
     batch_size: o.BatchSize = None,
@@ -191,7 +208,7 @@ def serve(
         "cache_dir": None if cache_dir is None else str(cache_dir),
         "kv": kv,
         "n_slots": parallel,
-        "kv_memory": None if kv_memory is None else size_bytes(kv_memory),
+        "kv_memory": None if kv_memory is None else size_bytes("--kv-memory", kv_memory),
     }
     from zinc_rt.serving.api.config import Config
     from zinc_rt.serving.api.start import EngineChoice, start_server
@@ -213,5 +230,7 @@ def serve(
         strict=strict,
         drain=drain,
         alias=names,
+        records=records,
+        records_bytes=size_bytes("--records-size", records_size),
     )
     return start_server(config, choice, lambda url: write(f"zinc: {url}/v1 answers now; {url}/health says how it is\n"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,11 +13,14 @@ from typing import Any, Final
 import uvicorn
 
 from zinc_rt.gguf import GGUFFile
+from zinc_rt.gguf.content import content_sha256
+from zinc_rt.lang.cache import default_cache_dir
 from zinc_rt.loading import built_in_model, load
 from zinc_rt.serving.api.config import Config
 from zinc_rt.serving.api.embedder import EmbeddingClient
 from zinc_rt.serving.api.logs import make_logger, tell
 from zinc_rt.serving.api.metrics import Metrics
+from zinc_rt.serving.api.recording import Recorder
 from zinc_rt.serving.api.served import ServedModel
 from zinc_rt.serving.api.server import Server, check_exposure, listen, read_files
 from zinc_rt.serving.api.service import Service
@@ -75,10 +79,11 @@ def start_server(config: Config, choice: EngineChoice, started: Callable[[str], 
     with GGUFFile.open(path) as file:
         tokenizer = Tokenizer.from_metadata(file.metadata)
         model = ServedModel.read(file, tokenizer, 0, config.alias)
+    recorder = open_recorder(config, path, model.name, choice.options.get("cache_dir"), log)
     sock = listen(config)
     metrics = Metrics()
     client = make_client(choice, lambda line: tell(log, "engine", message=line), metrics.step)
-    service = Service(config, client, model, log, files.tenants, files.keys, metrics)
+    service = Service(config, client, model, log, files.tenants, files.keys, recorder, metrics)
     try:
         factory = uvicorn.Config(_nothing).get_loop_factory()
         with asyncio.Runner(loop_factory=factory) as runner:
@@ -86,6 +91,18 @@ def start_server(config: Config, choice: EngineChoice, started: Callable[[str], 
     finally:
         sock.close()
         model.close()
+
+
+def open_recorder(config: Config, path: Path, name: str, cache_dir: str | None, log: logging.Logger) -> Recorder | None:
+    """What keeps requests that are over, where the command line asks for it. Raises `StoreError`."""
+    if config.records is None:
+        return None
+
+    def sha256() -> str:
+        with GGUFFile.open(path) as file:
+            return content_sha256(file, Path(cache_dir) if cache_dir else default_cache_dir())
+
+    return Recorder(config.records, config.records_bytes, name, sha256, log)
 
 
 async def _nothing(*_: object) -> None:
