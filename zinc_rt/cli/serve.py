@@ -78,8 +78,8 @@ Records = Annotated[
     typer.Option(
         "--records",
         metavar="FILE",
-        help="Keep a ledger of all requests in FILE, and records to replay them by (`zinc replay`): token ids of prompts"
-        " and answers, unless a tenant's limits say otherwise.",
+        help="Keep a ledger of all requests in FILE, and records to replay them by (`zinc replay`): token ids of"
+        " prompts and answers, unless a tenant's limits say otherwise.",
         rich_help_panel=SERVER,
         show_default=False,
     ),

@@ -76,7 +76,7 @@ def test_a_request_is_kept_and_replayed(served: ServedModel, tmp_path: Path) -> 
         store = RecordStore(tmp_path / "r")
         assert store.record(answer["id"] + "-1").seed == 6
         assert store.record(answer["id"]).model.sha256 == SHA
-        assert [(d.tenant, d.requests, d.completion_tokens) for d in store.days()][0][:2] == ("default", 3)
+        assert [day[1:3] for day in store.days()] == [("default", 3)]
 
     asyncio.run(test())
 
