@@ -16,6 +16,8 @@ from zinc_rt.serving.api.textside import Piece, TextSide
 from zinc_rt.serving.messages import Admitted, Failed, Finished, FinishReason, Submit, Token
 
 _QUEUE: Final = 256
+_REFUSALS: Final = ("GrammarError", "GrammarUnavailable", "PromptNeverFits", "PromptTooLong", "ContextFull")
+"""Errors of the engine that are the request's fault."""
 _STOP_STRING: Final = "stop string"
 
 
@@ -123,7 +125,7 @@ def _finish(side: TextSide, event: Finished | Failed) -> str:
     if isinstance(event, Failed):
         if event.error == "ServerEnds":
             raise ended("drain")
-        status = 400 if event.error in ("GrammarError", "PromptTooLong", "ContextFull") else 500
+        status = 400 if event.error in _REFUSALS else 500
         raise ApiError(status, f"the engine failed: {event.message}", code=_code(event.error))
     match event.reason:
         case FinishReason.stop:
