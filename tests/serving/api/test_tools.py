@@ -17,7 +17,8 @@ from zinc_rt.dialects.messages import ChatRenderer
 from zinc_rt.serving.api.served import ServedModel
 from zinc_rt.text import ChatTemplate
 
-TEMPLATE = """{% for t in tools or [] %}{{ t.function.name }} {% endfor %}{% for m in messages %}{{ m.role }}: {{ m.content }}
+TEMPLATE = """{% for t in tools or [] %}{{ t.function.name }} {% endfor %}
+{% for m in messages %}{{ m.role }}: {{ m.content }}
 {% for c in m.tool_calls or [] %}<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}{% endfor %}{{
 reasoning_effort }}{{ enable_thinking }}"""
 SAYS = """<think>

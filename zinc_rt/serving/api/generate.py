@@ -80,12 +80,19 @@ async def _one(service: Service, call: Call, answer: Answer, seconds: float | No
         seconds=seconds,
     )
     events, stopped = service.client.submit(request), False
+    gaps = service.metrics.inter_token.labels(tenant.qos)
     try:
         async for event in events:
             if isinstance(event, Token):
                 if stopped:
                     continue
-                _time(service, call, answer, tenant.qos)
+                now = time.monotonic()
+                if answer.first is None:
+                    answer.first = now
+                    service.metrics.ttft.labels(tenant.qos).observe(now - call.started)
+                else:
+                    gaps.observe(now - answer.last)
+                answer.last = now
                 piece = side.add(event)
                 stopped = side.stop is not None
                 if stopped:
@@ -106,16 +113,6 @@ async def _one(service: Service, call: Call, answer: Answer, seconds: float | No
         raise ApiError(500, "the engine gave up the request without a word", code="engine_error")
     finally:
         await events.aclose()
-
-
-def _time(service: Service, call: Call, answer: Answer, qos: str) -> None:
-    now = time.monotonic()
-    if answer.first is None:
-        answer.first = now
-        service.metrics.ttft.labels(qos).observe(now - call.started)
-    else:
-        service.metrics.inter_token.labels(qos).observe(now - answer.last)
-    answer.last = now
 
 
 def _finish(side: TextSide, event: Finished | Failed) -> str:
