@@ -40,7 +40,7 @@ LAYERS = (
     ("dialects",),
     ("serving.core",),
     ("embedding",),
-    ("chat",),
+    ("chat", "token_loop"),
     ("model",),
     ("loading",),
     ("serving",),

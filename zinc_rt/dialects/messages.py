@@ -59,7 +59,7 @@ class ChatRenderer:
         files; `ChatTemplateError` for what the template refuses.
         """
         has_developer = "developer" in self._source()
-        checked: list[dict[str, Any]] = check_messages(messages, developer=has_developer)
+        checked = check_messages(messages, developer=has_developer)
         if any("tool_calls" in message for message in checked) and self._wants_text():
             checked = [_with_texts(message) for message in checked]
         given = [_as_openai(tool) for tool in tools] if tools else None
@@ -77,7 +77,7 @@ class ChatRenderer:
 
     def _shows(self, arguments: object) -> bool:
         call = {"id": "call00000", "type": "function", "function": {"name": "probe", "arguments": arguments}}
-        messages = [
+        messages: list[dict[str, Any]] = [
             {"role": "user", "content": "a"},
             {"role": "assistant", "content": "", "tool_calls": [call]},
             {"role": "tool", "content": "b", "tool_call_id": "call00000", "name": "probe"},

@@ -54,8 +54,7 @@ class JsonCalls:
         if calls is None or (not marked and not all(call.name in tools for call in calls)):
             return None
         if self.end and marked:
-            yield from cursor.space()
-            yield from cursor.accept(self.end)
+            yield from cursor.close(self.end)
         return calls
 
     @staticmethod

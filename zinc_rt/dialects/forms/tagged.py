@@ -90,8 +90,7 @@ class TaggedCalls:
             if not mark or value is None:
                 return None
             arguments[key] = _as_json(value, key, schema)
-        yield from cursor.space()
-        yield from cursor.accept(self.end)
+        yield from cursor.close(self.end)
         text = ", ".join(f"{json.dumps(key, ensure_ascii=False)}: {value}" for key, value in arguments.items())
         return [ParsedCall(name, f"{{{text}}}")]
 
