@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
@@ -261,7 +262,10 @@ def test_schemas_that_refer_to_themselves(name: str) -> None:
     tokens = vocabulary(dialect)
     grammar = build_grammar(dialect, tokens, tools, REQUIRED)
     assert grammar is not None
+    n_calls = 0
     for seed in range(8):
-        found = read(dialect, walk(grammar, tokens, tokens.tokenizer, seed), tools, tokens)
-        for call in found.tool_calls:
-            jsonschema.validate(json.loads(call.arguments), schema)
+        with contextlib.suppress(TooLong):
+            for call in read(dialect, walk(grammar, tokens, tokens.tokenizer, seed), tools, tokens).tool_calls:
+                jsonschema.validate(json.loads(call.arguments), schema)
+                n_calls += 1
+    assert n_calls

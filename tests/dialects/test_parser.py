@@ -289,7 +289,7 @@ PIECES = sorted(
     thinking=st.sampled_from(Thinking),
     tools=st.booleans(),
 )
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=300, deadline=None)
 def test_the_cuts_of_any_stream_do_not_matter(
     name: str, pieces: list[str], cuts: list[int], thinking: Thinking, tools: bool
 ) -> None:
