@@ -29,7 +29,11 @@ NAMED = """\
 {%- if message.thinking is defined %}({{ message.thinking }}){% endif %}{{ message.content }}{% endfor %}
 {#- developer #}"""
 
-CALL = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Zürich", "days": [1, 2]}'}}
+CALL = {
+    "id": "c1",
+    "type": "function",
+    "function": {"name": "weather", "arguments": '{"city": "Zürich", "days": [1, 2]}'},
+}
 TALK: list[dict[str, Any]] = [
     {"role": "system", "content": [{"type": "text", "text": "Be "}, {"type": "text", "text": "brief."}]},
     {"role": "user", "content": "Weather?"},
@@ -58,8 +62,13 @@ def render(template: ChatTemplate, messages: Any, dialect: Dialect = BY_NAME["he
 
 def test_a_whole_conversation(templates: dict[str, ChatTemplate]) -> None:
     text = render(templates["qwen3"], TALK)
-    assert text.startswith('<|im_start|>system\nBe brief.\n\n# Tools\n\n<tools>\n{"type": "function", "function": {"name": "weather"')
-    assert '<tool_call>\n{"name": "weather", "arguments": {"city": "Zürich", "days": [1, 2]}}\n</tool_call><|im_end|>' in text
+    assert text.startswith(
+        '<|im_start|>system\nBe brief.\n\n# Tools\n\n<tools>\n{"type": "function", "function": {"name": "weather"'
+    )
+    assert (
+        '<tool_call>\n{"name": "weather", "arguments": {"city": "Zürich", "days": [1, 2]}}\n</tool_call><|im_end|>'
+        in text
+    )
     assert "<|im_start|>user\n<tool_response>\nrain\n</tool_response><|im_end|>" in text
     assert text.endswith("<|im_start|>user\nThanks.<|im_end|>\n<|im_start|>assistant\n")
 

@@ -67,9 +67,9 @@ class GrammarVocabulary:
     def _build(self) -> Any:
         import llguidance
 
-        source = _Tokens(self.tokenizer, [i for i in range(self.tokenizer.n_vocab) if self.is_mark(i)])
+        source = _Tokens(self.tokenizer, self.n_vocab, [i for i in range(self.tokenizer.n_vocab) if self.is_mark(i)])
         eos = list(self.stop_ids) or [source.eos_token_id]
-        return llguidance.LLTokenizer(llguidance.TokenizerWrapper(source), n_vocab=self.n_vocab, eos_token=eos)
+        return llguidance.LLTokenizer(llguidance.TokenizerWrapper(source), eos_token=eos)
 
 
 class _Tokens:
@@ -77,9 +77,10 @@ class _Tokens:
 
     bos_token_id = None
 
-    def __init__(self, tokenizer: Tokenizer, marks: list[int]) -> None:
+    def __init__(self, tokenizer: Tokenizer, n_vocab: int, marks: list[int]) -> None:
         self._tokenizer = tokenizer
         self.tokens = [tokenizer.token_bytes(i) for i in range(tokenizer.n_vocab)]
+        self.tokens += [b""] * (n_vocab - tokenizer.n_vocab)  # tokens without bytes are never allowed
         self.special_token_ids = marks
         self.eos_token_id = next(iter(sorted(tokenizer.stop_ids)), tokenizer.n_vocab - 1)
 
