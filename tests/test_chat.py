@@ -181,6 +181,8 @@ def test_a_stream_that_is_closed_lets_another_begin(model: Model) -> None:
         ),
         ({"tool_choice": "required"}, RequestError, "there are no tools"),
         ({"variables": 3}, RequestError, "variables are 3"),
+        ({"variables": {"tools": []}}, RequestError, "variables have 'tools'"),
+        ({"variables": {3: 1}}, RequestError, "variables are"),
         ({"parallel_tool_calls": 1}, zinc_rt.UsageError, "parallel_tool_calls is 1"),
         ({"temperatur": 1}, zinc_rt.UsageError, "temperatur"),
         ({"messages": [{"role": "user", "content": "cat " * 1100}]}, PromptTooLong, "1024"),

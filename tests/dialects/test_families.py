@@ -23,8 +23,8 @@ WORDS = {
     "gpt-oss": "{{ tools }}<|start|>",
     "phi4": "{{ tools }}<|tool_call|>[]<|/tool_call|>",
     "granite": "{{ tools }}<|tool_call|>",
-    "deepseek": "{{ tools }}<｜tool▁calls▁begin｜>",
-    "deepseek-r1": "{{ tools }}<｜tool▁calls▁begin｜>\n```json\n",
+    "deepseek": "{{ tools }}<\uff5ctool▁calls▁begin\uff5c>",
+    "deepseek-r1": "{{ tools }}<\uff5ctool▁calls▁begin\uff5c>\n```json\n",
 }
 
 

@@ -32,8 +32,8 @@ from zinc_rt.grammar.vocabulary import GrammarVocabulary
 from zinc_rt.serving.messages import Grammar
 
 PHRASES = (
-    "\n</parameter>\n", "</parameter>", "</tool_call>", "</function>", "\n</function>", '<|"|>', "<escape>", '"}', '<|"',
-    "<tool_call|>", "\\", "]]",
+    "\n</parameter>\n", "</parameter>", "</tool_call>", "</function>", "\n</function>", '<|"|>', "<escape>", '"}',
+    '<|"', "<tool_call|>", "\\", "]]",
 )  # fmt: skip
 """What texts in a call might have in them to confuse a parser."""
 REQUIRED = ToolChoice(ChoiceMode.required)

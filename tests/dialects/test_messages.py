@@ -19,7 +19,9 @@ from zinc_rt.text import ChatTemplate, ChatTemplateError
 TEXTUAL = """\
 {%- for message in messages %}
 {{- '<|im_start|>' + message.role + '\\n' + message.content }}
-{%- for call in message.tool_calls or [] %}{{ '<tool_call>' + call.function.name + call.function.arguments }}{% endfor %}
+{%- for call in message.tool_calls or [] %}
+{{- '<tool_call>' + call.function.name + call.function.arguments }}
+{%- endfor %}
 {{- '<|im_end|>\\n' }}
 {%- endfor %}
 {%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""

@@ -44,7 +44,7 @@ def calls(found: Answer) -> list[tuple[str, str]]:
     return [(call.name, call.arguments) for call in found.tool_calls]
 
 
-D = "｜"
+D = "\uff5c"
 WRITTEN = {
     "hermes": f'<tool_call>\n{{"name": "weather", "arguments": {WEATHER}}}\n</tool_call>',
     "qwen3-coder": "<tool_call>\n<function=weather>\n<parameter=city>\nZürich\n</parameter>\n<parameter=unit>\nC\n"
@@ -275,9 +275,9 @@ PIECES = sorted(
         *(mark for dialect in FAMILIES for mark in dialect.marks),
         *HARMONY,
         *WRITTEN.values(),
-        "<think>", "</think>", "<function=weather>", "</function>", "<parameter=city>", "</parameter>", "\n", " ", "{", "}",
-        "[", "]", '"', "\\", ",", ":", '{"name": "f", "arguments": {}}', "call:f{", "<", "|>", "x", "```json\n", "é", "->",
-        "assistant", "analysis", "final", " to=functions.f",
+        "<think>", "<function=weather>", "</function>", "<parameter=city>", "</parameter>", "\n", " ", "{",
+        "}", "[", "]", '"', "\\", ",", ":", '{"name": "f", "arguments": {}}', "call:f{", "<", "|>", "x", "```json\n", "é",
+        "->", "</think>", "assistant", "analysis", "final", " to=functions.f",
     }
 )  # fmt: skip
 

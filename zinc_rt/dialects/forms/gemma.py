@@ -57,7 +57,7 @@ _KNOWN: Final = frozenset(
         "nullable",
     ]
 )
-_SAID: Final = frozenset("title description default examples $defs definitions $comment".split())
+_SAID: Final = frozenset({"title", "description", "default", "examples", "$defs", "definitions", "$comment"})
 _OF_NUMBERS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 
 

@@ -1,4 +1,4 @@
-"""Calls as JSON objects that hold name and arguments: Hermes and Qwen, Llama 3, Mistral's first forms, Phi 4, Granite."""
+"""Calls as JSON objects with name and arguments: Hermes and Qwen, Llama 3, Mistral's first form, Phi 4, Granite."""
 
 from __future__ import annotations
 

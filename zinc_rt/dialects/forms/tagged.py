@@ -51,7 +51,7 @@ class TaggedCalls:
         root = tool.parameters
         if used := next((key for key in _UNREADABLE if key in root), None):
             raise GrammarError(
-                f"{used} at the top is not supported for this model, whose calls name arguments one by one; use properties",
+                f"{used} at the top does not go with this model, whose calls name arguments one by one; use properties",
                 tool.where,
             )
         parts = [lark.literal(f"<function={tool.name}>\n")]
