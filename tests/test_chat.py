@@ -18,7 +18,8 @@ from zinc_rt.dialects.record import Thinking
 from zinc_rt.dialects.tools import RequestError
 from zinc_rt.engine import EngineError
 from zinc_rt.grammar.errors import GrammarError
-from zinc_rt.model import Model, PromptTooLong
+from zinc_rt.model import Model
+from zinc_rt.prompts import PromptTooLong
 from zinc_rt.text import ChatTemplate
 
 HELLO = [{"role": "user", "content": "Tell me of a cat."}]

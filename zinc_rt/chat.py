@@ -79,7 +79,9 @@ class ChatFormat:
         offered, form = parse_tools(tools), parse_response_format(response_format)
         choice = parse_tool_choice(tool_choice, offered)
         true_or_false("parallel_tool_calls", parallel_tool_calls)
-        if variables is not None and not (isinstance(variables, Mapping) and all(isinstance(k, str) for k in variables)):
+        if variables is not None and not (
+            isinstance(variables, Mapping) and all(isinstance(k, str) for k in variables)
+        ):
             raise RequestError("variables", f"are {show(variables)}; give an object")
         if choice.mode is ChoiceMode.none:
             offered = ()

@@ -276,8 +276,9 @@ PIECES = sorted(
         *HARMONY,
         *WRITTEN.values(),
         "<think>", "<function=weather>", "</function>", "<parameter=city>", "</parameter>", "\n", " ", "{",
-        "}", "[", "]", '"', "\\", ",", ":", '{"name": "f", "arguments": {}}', "call:f{", "<", "|>", "x", "```json\n", "é",
-        "->", "</think>", "assistant", "analysis", "final", " to=functions.f",
+        "}", "[", "]", '"', "\\", ",", ":", '{"name": "f", "arguments": {}}', "call:f{", "<", "|>", "x", "```json\n",
+        "é", "->", "</think>",
+        "assistant", "analysis", "final", " to=functions.f",
     }
 )  # fmt: skip
 
