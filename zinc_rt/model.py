@@ -7,6 +7,7 @@ with zinc_rt.load("model.gguf") as model:
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -34,10 +35,12 @@ from zinc_rt.sampling.generation import Chunk, Generation, Stats
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.sampling.request import SampledStep, SamplingRequest
 from zinc_rt.sampling.sampler import Sampled, Sampler
-from zinc_rt.sampling.stop import StopMatcher
+from zinc_rt.token_loop import Choosing, PlainText, TokenText
 
 if TYPE_CHECKING:
-    from zinc_rt.text import ChatTemplate, Detokenizer, Tokenizer
+    from zinc_rt.chat import ChatAnswer, ChatChunk, ChatFormat, ReadTokens
+    from zinc_rt.grammar.matcher import Matcher
+    from zinc_rt.text import ChatTemplate, Tokenizer
 
 _LOOK_SECONDS = 0.01
 
@@ -233,9 +236,73 @@ class Model:
         sampler = Sampler(chosen, self.tokenizer.n_vocab)  # padding rows of the embedding are no tokens
         if isinstance(prompt, str) and not prompt:
             raise EmptyPrompt("the prompt is empty; give at least one character")
-        ids = self._checked(self.tokenize(prompt) if isinstance(prompt, str) else prompt)
+        ids = self._room(self.tokenize(prompt) if isinstance(prompt, str) else prompt)
+        return self._stream(ids, chosen, sampler, PlainText(self.tokenizer, chosen.stop), None)
+
+    @cached_property
+    def chat_format(self) -> ChatFormat:
+        """How the model converses: template, dialect, tokens. Raises `ChatTemplateMissing`."""
+        from zinc_rt.chat import ChatFormat
+
+        return ChatFormat(self.tokenizer, self.chat_template)
+
+    def chat(self, messages: Sequence[Mapping[str, Any]], **fields: Any) -> ChatAnswer:
+        """The whole answer at once; arguments and errors as for `chat_stream`."""
+        from zinc_rt.chat import ChatAnswer
+
+        return ChatAnswer.collect(self.chat_stream(messages, **fields))
+
+    def chat_stream(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        tool_choice: str | Mapping[str, Any] | None = None,
+        parallel_tool_calls: bool = True,
+        response_format: Mapping[str, Any] | None = None,
+        variables: Mapping[str, Any] | None = None,
+        params: SamplingParams | None = None,
+        **overrides: Any,
+    ) -> Generator[ChatChunk]:
+        """Answer a conversation in OpenAI's form, token by token: reasoning, content and tool calls apart.
+
+        See `chat.ChatFormat.request` for the fields, `stream` for params and overrides. Stop strings are looked for in
+        the content alone. Everything is checked here, before the first chunk is asked for.
+        Raises `RequestError`, `GrammarError`, `ChatTemplateError`, and what `stream` raises.
+        """
+        from zinc_rt.chat import ReadTokens
+        from zinc_rt.grammar.matcher import compile_grammar
+
+        self._check_open()
+        self._check_generates()
+        chosen = SamplingParams.with_overrides(params, **overrides)
+        form = self.chat_format
+        request = form.request(
+            messages,
+            tools=tools,
+            tool_choice=tool_choice,
+            parallel_tool_calls=parallel_tool_calls,
+            response_format=response_format,
+            variables=variables,
+        )
+        sampler = Sampler(chosen, self.tokenizer.n_vocab)
+        matcher = None if request.grammar is None else compile_grammar(request.grammar, form.vocabulary)
+        text = ReadTokens(form.reader(request, chosen.stop, request.salt(sampler.seed)))
+        return self._chat(text, self._stream(self._room(request.prompt), chosen, sampler, text, matcher))
+
+    @staticmethod
+    def _chat(text: ReadTokens, stream: Generator[Chunk]) -> Generator[ChatChunk]:
+        from zinc_rt.chat import ChatChunk
+
+        with contextlib.closing(stream):
+            for chunk in stream:
+                yield ChatChunk(text.take(), chunk)
+
+    def _room(self, prompt: Sequence[int]) -> list[int]:
+        """A prompt's ids, with room for an answer. Raises `EmptyPrompt`, `PromptTooLong`, `TokenOutOfRange`."""
+        ids = self._checked(prompt)
         check_fits(ids, self.n_ctx)
-        return self._stream(ids, chosen, sampler)
+        return ids
 
     def _check_generates(self) -> None:
         """Raises `UsageError` where the model ends with hidden states."""
@@ -270,20 +337,19 @@ class Model:
             raise EmptyPrompt("there are no tokens; at least one is needed")
         return ids
 
-    def _stream(self, prompt: list[int], params: SamplingParams, sampler: Sampler) -> Generator[Chunk]:
+    def _stream(
+        self, prompt: list[int], params: SamplingParams, sampler: Sampler, text: TokenText, matcher: Matcher | None
+    ) -> Generator[Chunk]:
         stop_ids = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else self.tokenizer.stop_ids)
-        from zinc_rt.text import Detokenizer
-
-        text, stops = Detokenizer(self.tokenizer, at_start=False), StopMatcher(params.stop)
         history, limit = list(prompt), params.max_tokens
         with _Turn(self):
             started = time.perf_counter()
-            requests = [SamplingRequest(sampler, history)]
+            choose = Choosing(sampler, history, matcher)
             with self._lock:
                 self._check_running()
                 cached = self._reuse(prompt)
                 self.engine.checkpoint(self._slot)
-            step = self._prefill(prompt, cached, requests)
+            step = self._prefill(prompt, cached, choose.next())
             prefilled = decoded = time.perf_counter()
             reason, n, told = None, 0, False
             while reason is None:
@@ -299,17 +365,18 @@ class Model:
                     break
                 n += 1
                 history.append(token.token_id)
-                shown, stopped = stops.add(text.add(token.token_id))
+                choose.chosen(token.token_id)
+                shown, stopped = text.add(token.token_id)
                 yield _chunk(shown, token)
-                if stopped:
+                if stopped or choose.is_done:
                     reason = "stop"
                 elif limit is not None and n >= limit:
                     reason = "length"
                 elif len(history) > self.n_ctx:
                     reason = "context"
                 else:
-                    step = self._advance(history, requests)
-            rest = "" if stops.matched is not None else self._rest(text, stops)
+                    step = self._advance(history, choose.next())
+            rest = text.finish()
             stats = Stats(len(prompt), n, prefilled - started, decoded - prefilled, cached)
             yield Chunk(rest, finish_reason=reason, stats=stats, seed=sampler.seed)
 
@@ -320,11 +387,6 @@ class Model:
                 f"{sampler.n_nan} of {sampler.n_vocab} logits of token {token} are NaN; they count as -inf, so the text"
                 " may be wrong; compare the model file with its source"
             )
-
-    @staticmethod
-    def _rest(text: Detokenizer, stops: StopMatcher) -> str:
-        shown, stopped = stops.add(text.flush())
-        return shown if stopped else shown + stops.flush()
 
     def _prefill(self, prompt: list[int], start: int, requests: list[SamplingRequest]) -> SampledStep:
         """Run the prompt from index `start` on, in steps of n_batch rows; the last one is asked for a token.

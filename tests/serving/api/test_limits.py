@@ -121,7 +121,16 @@ def test_a_text_that_cannot_fit_is_refused_before_it_is_tokenized(
 
 @pytest.mark.parametrize(
     ("prompt", "status"),
-    [([], 400), ("", 400), ([[]], 400), ([1.5], 400), ([-1], 400), ([10**9], 400), ([[1], "a"], 400), (["a"] * 65, 400)],
+    [
+        ([], 400),
+        ("", 400),
+        ([[]], 400),
+        ([1.5], 400),
+        ([-1], 400),
+        ([10**9], 400),
+        ([[1], "a"], 400),
+        (["a"] * 65, 400),
+    ],
 )
 def test_bad_prompts(bench: MakeBench, prompt: Any, status: int) -> None:
     async def go() -> None:

@@ -21,8 +21,43 @@ _KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.$-]*")
 _NUMBER: Final = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
 _WORDS: Final = ("true", "false", "null")
 _KNOWN: Final = frozenset(
-    ["type", "properties", "required", "additionalProperties", "items", "minItems", "maxItems", "enum", "const", "anyOf", "oneOf", "minLength", "maxLength", "pattern", "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "title", "description", "default", "examples", "$defs", "definitions", "$schema", "$id", "$comment", "deprecated", "readOnly", "writeOnly", "nullable"]
+    [
+        "type",
+        "properties",
+        "required",
+        "additionalProperties",
+        "items",
+        "minItems",
+        "maxItems",
+        "enum",
+        "const",
+        "anyOf",
+        "oneOf",
+        "minLength",
+        "maxLength",
+        "pattern",
+        "format",
+        "minimum",
+        "maximum",
+        "exclusiveMinimum",
+        "exclusiveMaximum",
+        "multipleOf",
+        "title",
+        "description",
+        "default",
+        "examples",
+        "$defs",
+        "definitions",
+        "$schema",
+        "$id",
+        "$comment",
+        "deprecated",
+        "readOnly",
+        "writeOnly",
+        "nullable",
+    ]
 )
+_SAID: Final = frozenset({"title", "description", "default", "examples", "$defs", "definitions", "$comment"})
 _OF_NUMBERS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 
 
@@ -180,12 +215,19 @@ class _Rules:
             return self._lark.any_of(self._written(value) for value in values)
         for key in ("anyOf", "oneOf"):
             if key in schema:
-                rest = {name: value for name, value in schema.items() if name != key}
-                return self._lark.any_of(self.of({**rest, **resolve(option, self._root)}) for option in schema[key])
+                return self._lark.any_of(self._option(schema, key, option) for option in schema[key])
         named = schema.get("type") or ("object" if "properties" in schema else None)
         if named is None:
             named = ["string", "number", "boolean", "null", "array", "object"]
         return self._lark.any_of(self._typed(str(t), schema) for t in ([named] if isinstance(named, str) else named))
+
+    def _option(self, schema: Mapping[str, Any], key: str, option: Any) -> str:
+        rest = {name: value for name, value in schema.items() if name != key and name not in _SAID}
+        if not rest:
+            return self.of(option)
+        if not isinstance(option, Mapping) or "$ref" in option:
+            raise GrammarError(f"$ref in {key} beside {min(rest)} is not supported for this model's calls", self._where)
+        return self._plain({**rest, **option})
 
     def _typed(self, name: str, schema: Mapping[str, Any]) -> str:
         match name:

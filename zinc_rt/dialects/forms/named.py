@@ -68,7 +68,7 @@ class NamedCalls:
             if call is None:
                 return None
             calls.append(call)
-        yield from cursor.accept(self.end)
+        yield from cursor.close(self.end)
         return calls or None
 
     def _read_one(self, cursor: Cursor) -> Generator[None, None, ParsedCall | None]:
@@ -88,6 +88,5 @@ class NamedCalls:
             return None
         for word in (self.tail.strip(), self.close):
             if word:
-                yield from cursor.space()
-                yield from cursor.accept(word)
+                yield from cursor.close(word)
         return ParsedCall(name.strip(), clean_json(arguments))

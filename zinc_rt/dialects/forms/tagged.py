@@ -51,7 +51,7 @@ class TaggedCalls:
         root = tool.parameters
         if used := next((key for key in _UNREADABLE if key in root), None):
             raise GrammarError(
-                f"{used} at the top is not supported for this model, whose calls name arguments one by one; use properties",
+                f"{used} at the top does not go with this model, whose calls name arguments one by one; use properties",
                 tool.where,
             )
         parts = [lark.literal(f"<function={tool.name}>\n")]
@@ -90,8 +90,7 @@ class TaggedCalls:
             if not mark or value is None:
                 return None
             arguments[key] = _as_json(value, key, schema)
-        yield from cursor.space()
-        yield from cursor.accept(self.end)
+        yield from cursor.close(self.end)
         text = ", ".join(f"{json.dumps(key, ensure_ascii=False)}: {value}" for key, value in arguments.items())
         return [ParsedCall(name, f"{{{text}}}")]
 

@@ -57,5 +57,6 @@ async def embeddings(service: Service, call: Call) -> None:
             for i, vector in enumerate(vectors)
         ]
         total = sum(map(len, tokens))
+        call.facts["prompt_tokens"] = total
         usage = {"prompt_tokens": total, "total_tokens": total}
         await call.reply_json({"object": "list", "data": data, "model": service.model.name, "usage": usage})

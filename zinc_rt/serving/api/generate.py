@@ -16,6 +16,8 @@ from zinc_rt.serving.api.textside import Piece, TextSide
 from zinc_rt.serving.messages import Admitted, Failed, Finished, FinishReason, Submit, Token
 
 _QUEUE: Final = 256
+_REFUSALS: Final = ("GrammarError", "GrammarUnavailable", "PromptNeverFits", "PromptTooLong", "ContextFull")
+"""Errors of the engine that are the request's fault."""
 _STOP_STRING: Final = "stop string"
 
 
@@ -78,12 +80,19 @@ async def _one(service: Service, call: Call, answer: Answer, seconds: float | No
         seconds=seconds,
     )
     events, stopped = service.client.submit(request), False
+    gaps = service.metrics.inter_token.labels(tenant.qos)
     try:
         async for event in events:
             if isinstance(event, Token):
                 if stopped:
                     continue
-                _time(service, call, answer, tenant.qos)
+                now = time.monotonic()
+                if answer.first is None:
+                    answer.first = now
+                    service.metrics.ttft.labels(tenant.qos).observe(now - call.started)
+                else:
+                    gaps.observe(now - answer.last)
+                answer.last = now
                 answer.tokens.append(event.token_id)
                 piece = side.add(event)
                 stopped = side.stop is not None
@@ -107,16 +116,6 @@ async def _one(service: Service, call: Call, answer: Answer, seconds: float | No
         await events.aclose()
 
 
-def _time(service: Service, call: Call, answer: Answer, qos: str) -> None:
-    now = time.monotonic()
-    if answer.first is None:
-        answer.first = now
-        service.metrics.ttft.labels(qos).observe(now - call.started)
-    else:
-        service.metrics.inter_token.labels(qos).observe(now - answer.last)
-    answer.last = now
-
-
 def _finish(side: TextSide, event: Finished | Failed) -> str:
     """Why an answer ended, in OpenAI's words. Raises `ApiError` where it did not end by itself."""
     if side.stop is not None:
@@ -124,7 +123,7 @@ def _finish(side: TextSide, event: Finished | Failed) -> str:
     if isinstance(event, Failed):
         if event.error == "ServerEnds":
             raise ended("drain")
-        status = 400 if event.error in ("GrammarError", "PromptTooLong", "ContextFull") else 500
+        status = 400 if event.error in _REFUSALS else 500
         raise ApiError(status, f"the engine failed: {event.message}", code=_code(event.error))
     match event.reason:
         case FinishReason.stop:

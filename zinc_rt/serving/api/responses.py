@@ -131,7 +131,7 @@ class _Response:
 
     def begun(self) -> dict[str, Any]:
         """Before the first token."""
-        now: dict[str, Any] = {"status": "in_progress", "incomplete_details": None, "output": [], "usage": None}
+        now: dict[str, Any] = {"status": "in_progress", "incomplete_details": None, "output": []}
         return {**self._common, **now}
 
     def failed(self, error: ApiError) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
+from zinc_rt import numerics
 from zinc_rt.dialects.families import dialect_of
 from zinc_rt.dialects.messages import ChatRenderer
 from zinc_rt.dialects.record import Dialect, Thinking
@@ -158,9 +159,11 @@ class ServedModel:
 
 
 def fingerprint(path: Path) -> str:
-    """A short name of a file's contents, from its size and 64 parts of it spread evenly: whole files take minutes."""
+    """A short name of a file's contents and of this release's arithmetic. Of the file it has the size and 64 parts that
+    are spread evenly: reading a large one takes minutes.
+    """
     size = path.stat().st_size
-    digest = hashlib.blake2b(str(size).encode(), digest_size=6)
+    digest = hashlib.blake2b(f"{numerics.VERSION} {size}".encode(), digest_size=6)
     with path.open("rb") as file:
         for i in range(_SAMPLES):
             file.seek(max(0, size - _SAMPLE_BYTES) * i // (_SAMPLES - 1))

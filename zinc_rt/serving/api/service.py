@@ -100,9 +100,10 @@ class Service:
         """Why no request would be taken now, or None."""
         if self.draining:
             return ApiError(503, "the server ends; send the request elsewhere", code="shutting_down", retry_after=5)
-        state = self.loading or self.client.healthy
-        if state is not None:
-            return ApiError(503, f"the engine is {state}", code=state.split()[0], retry_after=5)
+        if self.loading is not None:
+            return ApiError(503, "the model is being loaded", code="loading", retry_after=5)
+        if (wrong := self.client.healthy) is not None:
+            return ApiError(503, f"no request can be computed now: {wrong}", code="engine_unavailable", retry_after=5)
         return self.admission.why_full()
 
     def stuck(self) -> bool:
@@ -128,6 +129,8 @@ class Service:
             raise ApiError(400, f"the model {said}", param="model", code="wrong_kind_of_model")
         if (no := self.unready()) is not None:
             raise no
+        if not self.admission.inside:
+            self._stepped = time.monotonic()  # it had nothing to do until now
         call.ticket = self.admission.enter(call.tenant)
         self.running[call.id] = call
         return call.ticket
