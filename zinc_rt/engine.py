@@ -397,7 +397,7 @@ class Engine:
         lowered, sequences, sizes = self._loaded()
         device = None
         if sampling is not None and self._backend.features.samples:
-            device = self._device_sampling(lowered, sampling, sizes)
+            device = self._backend.sampling_for(lowered, sampling, sizes.n_ctx)
         self._backend.drain()  # a step that was interrupted may still read the inputs
         n_rows, n_logits = sequences.schedule(rows, lowered.inputs)
         if sampling is not None and len(sampling) != n_logits:
@@ -407,11 +407,9 @@ class Engine:
         if sampling is None or device is None:
             self._run(lowered, None, rows)
             return StepResult(logits, likeliest) if sampling is None else HostSampled(sampling, logits, likeliest)
-        from zinc_rt.sampling.gpu import DeviceSampled, write_requests  # the GPU's kernels, which a CPU has no use for
-
-        write_requests(device, sampling)
+        device.write(sampling)
         self._run(lowered, device, rows)
-        return DeviceSampled(sampling, logits, device, partial(self._backend.fetch_logits, lowered, device))
+        return device.sampled(sampling, logits, likeliest, partial(self._backend.fetch_logits, lowered, device))
 
     @property
     def whole_sequences(self) -> bool:
@@ -439,15 +437,6 @@ class Engine:
         sequences.begin(rows)
         self._backend.wait(self._backend.submit(lowered, device))
         sequences.end(rows)
-
-    def _device_sampling(
-        self, lowered: LoweredGraph, sampling: Sequence[SamplingRequest], sizes: Capacity
-    ) -> DeviceSampling | None:
-        """What the device chooses with; None where only the host can."""
-        from zinc_rt.sampling.gpu import common_shape
-
-        found = common_shape(sampling, sizes.n_ctx, self._logits.shape[1])
-        return None if found is None else self._backend.open_sampling(lowered, found[0], len(sampling), found[1])
 
     def drain(self) -> None:
         """Wait for a step that was interrupted. Raises what `step` raises."""
