@@ -35,9 +35,12 @@ LAYERS = (
     ("models",),
     ("rows", "sequences", "sequence_calls"),
     ("engine",),
+    ("serving.messages",),
+    ("serving.core",),
     ("embedding",),
     ("model",),
     ("loading",),
+    ("serving",),
     ("seed",),
     ("cli", "__main__"),
 )

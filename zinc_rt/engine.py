@@ -50,8 +50,8 @@ from zinc_rt.mem.page_keys import root_key
 from zinc_rt.mem.plan import MemoryPlan, format_bytes
 from zinc_rt.models import ModelDefinition
 from zinc_rt.models.cache_format import CacheFormat, parse_cache_format, with_cache
-from zinc_rt.models.hidden import HIDDEN, reads_whole
-from zinc_rt.numerics import NUMERICS_VERSION
+from zinc_rt.models.hidden import HIDDEN, ends_hidden, reads_whole
+from zinc_rt.numerics import VERSION
 from zinc_rt.rows import ContextFull, EngineError, PositionsSkipped, Rows
 from zinc_rt.sampling.request import HostSampled, SampledStep, SamplingRequest
 from zinc_rt.sequence_calls import SequenceCalls
@@ -192,7 +192,7 @@ def _states(options: Options, one_state: int) -> int:
 
 def _root(file: GGUFFile, kv: CacheFormat, salt: bytes) -> bytes:
     """The parent key of the first pages of a tenant's texts."""
-    return root_key(file.identity, kv.encode(), str(NUMERICS_VERSION).encode(), salt)
+    return root_key(file.identity, kv.encode(), str(VERSION).encode(), salt)
 
 
 @dataclass(frozen=True)
@@ -319,7 +319,7 @@ class Engine(SequenceCalls):
         weights = [b.name for b in graph.of_kind(BufferKind.WEIGHT)]
         parts = self._backend.plan(graph, sizes)
         one_state = parts["recurrent"] // sizes.n_slots
-        kept = _states(options, one_state)
+        kept = 0 if ends_hidden(graph) else _states(options, one_state)  # an embedded text never goes back
         plan = MemoryPlan(available=self._backend.memory_available, snapshots=kept * one_state, **parts)
         if self._notify is not None:
             self._notify(f"{self.how}; {plan.summary}")
@@ -398,7 +398,7 @@ class Engine(SequenceCalls):
         lowered, sequences, sizes = self._loaded()
         device = None
         if sampling is not None and self._backend.features.samples:
-            device = self._device_sampling(lowered, sampling, sizes)
+            device = self._backend.sampling_for(lowered, sampling, sizes.n_ctx)
         self._backend.drain()  # a step that was interrupted may still read the inputs
         n_rows, n_logits = sequences.schedule(rows, lowered.inputs)
         if sampling is not None and len(sampling) != n_logits:
@@ -408,11 +408,9 @@ class Engine(SequenceCalls):
         if sampling is None or device is None:
             self._run(lowered, None, rows)
             return StepResult(logits, likeliest) if sampling is None else HostSampled(sampling, logits, likeliest)
-        from zinc_rt.sampling.gpu import DeviceSampled, write_requests  # the GPU's kernels, which a CPU has no use for
-
-        write_requests(device, sampling)
+        device.write(sampling)
         self._run(lowered, device, rows)
-        return DeviceSampled(sampling, logits, device, partial(self._backend.fetch_logits, lowered, device))
+        return device.sampled(sampling, logits, likeliest, partial(self._backend.fetch_logits, lowered, device))
 
     @property
     def whole_sequences(self) -> bool:
@@ -440,15 +438,6 @@ class Engine(SequenceCalls):
         sequences.begin(rows)
         self._backend.wait(self._backend.submit(lowered, device))
         sequences.end(rows)
-
-    def _device_sampling(
-        self, lowered: LoweredGraph, sampling: Sequence[SamplingRequest], sizes: Capacity
-    ) -> DeviceSampling | None:
-        """What the device chooses with; None where only the host can."""
-        from zinc_rt.sampling.gpu import common_shape
-
-        found = common_shape(sampling, sizes.n_ctx, self._logits.shape[1])
-        return None if found is None else self._backend.open_sampling(lowered, found[0], len(sampling), found[1])
 
     def drain(self) -> None:
         """Wait for a step that was interrupted. Raises what `step` raises."""

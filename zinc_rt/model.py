@@ -25,11 +25,11 @@ from zinc_rt.engine import ContextFull, Engine, EngineError, Rows
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.graph import Graph
-from zinc_rt.kernels.errors import TokenOutOfRange
 from zinc_rt.mem.errors import MemoryPlanError
 from zinc_rt.mem.plan import MemoryPlan
 from zinc_rt.models import ModelDefinition, ModelInfo
 from zinc_rt.numerics import PAGE_TOKENS
+from zinc_rt.rows import known_tokens
 from zinc_rt.sampling.generation import Chunk, Generation, Stats
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.sampling.request import SampledStep, SamplingRequest
@@ -277,12 +277,9 @@ class Model:
 
     def _checked(self, tokens: Sequence[int]) -> list[int]:
         """A prompt's ids, at least one. Raises `EmptyPrompt`, `TokenOutOfRange`, `UsageError`."""
-        ids = whole_numbers("token ids", tokens)
+        ids = known_tokens(tokens, self.tokenizer.n_vocab)
         if not ids:
             raise EmptyPrompt("there are no tokens; at least one is needed")
-        for token in ids:
-            if not 0 <= token < self.tokenizer.n_vocab:
-                raise TokenOutOfRange(f"token id {show(token)} is outside the vocabulary of {self.tokenizer.n_vocab}")
         return ids
 
     def _stream(self, prompt: list[int], params: SamplingParams, sampler: Sampler) -> Generator[Chunk]:

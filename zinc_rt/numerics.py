@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-NUMERICS_VERSION: Final = 1
-"""Change it with the bits of any result: what was computed before must not be taken for what would be computed now."""
+VERSION: Final = 1
+"""Of the bits: two releases with the same number give the same bits for the same file, prompt and seed."""
 
 GROUP: Final = 32
 """Elements that share one exact integer dot product, or one chain of fused multiply-adds."""

@@ -1,0 +1,203 @@
+"""Messages between callers and an engine that serves several of them: plain data that a socket can carry.
+
+A caller sends `Submit` and `Cancel`. The engine answers with one `StepReport` a step, which holds the events of all
+requests in order. Of a request come `Admitted`, then a `Token` for each generated token, then `Finished`; or `Failed`
+at any point. Text is not known here: callers turn tokens into text, watch for stop strings, and cancel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from zinc_rt.sampling.generation import TopLogprobs
+from zinc_rt.sampling.params import SamplingParams
+
+
+class QoS(StrEnum):
+    """Class of service. Of two requests that wait, the one of the earlier class goes first."""
+
+    interactive = "interactive"
+    standard = "standard"
+    batch = "batch"
+
+
+class FinishReason(StrEnum):
+    """Why a request ended."""
+
+    stop = "stop"
+    """The model chose a stop token, or the grammar is complete."""
+    length = "length"
+    """`max_tokens` were generated."""
+    context = "context"
+    """The context has no room for another token."""
+    cancelled = "cancelled"
+    """`Cancel`, a deadline or the end of the server; `Finished.detail` says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """What the tokens of a request must follow.
+
+    text: a grammar as llguidance reads it (a JSON object with "grammars", or Lark). after: token ids; the grammar
+    begins behind the first of them in the generated tokens, and everything before is free. Empty: at once.
+    """
+
+    text: str
+    after: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """A request for tokens after a prompt.
+
+    id: unique among those that run. tenant: its name. prompt: token ids, special ones included. params: `stop` is not
+    looked at. seed: of the random numbers; the same request with the same seed gives the same tokens, whatever else
+    runs. salt: of the tenant's part of the prefix cache. resume: tokens generated before, by an engine that is gone:
+    they are not sent again, and what follows is what would have followed there. seconds: limit of the time until the
+    last token, None for none.
+    """
+
+    id: str
+    prompt: tuple[int, ...]
+    params: SamplingParams
+    seed: int
+    tenant: str = "default"
+    qos: QoS = QoS.standard
+    salt: bytes = b""
+    grammar: Grammar | None = None
+    resume: tuple[int, ...] = ()
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """End a request at the next step. Unknown ids are ignored: the request may have ended meanwhile."""
+
+    id: str
+    reason: str = "client"
+
+
+@dataclass(frozen=True, slots=True)
+class TenantShare:
+    """How a tenant is served. weight: of its share of the engine's time; kv_share: of the KV pages at the most;
+    max_active: requests computed at once, None for no limit beside the engine's.
+    """
+
+    tenant: str
+    weight: float = 1.0
+    kv_share: float = 1.0
+    max_active: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """Asks whether the engine's loop still runs; `StepReport.pong` is its number."""
+
+    n: int
+
+
+Message = Submit | Cancel | TenantShare | Ping
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """The request has a sequence and is being computed. A preempted one is admitted again, without a second event."""
+
+    id: str
+    cached_tokens: int
+    queue_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One generated token; log-probabilities where `params.logprobs` asks for them."""
+
+    id: str
+    token_id: int
+    logprob: float | None = None
+    top_logprobs: TopLogprobs | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a request took. Times in seconds; engine_seconds: its part of the steps that it was in."""
+
+    prompt_tokens: int
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    queue_seconds: float = 0.0
+    prefill_seconds: float = 0.0
+    decode_seconds: float = 0.0
+    engine_seconds: float = 0.0
+    preemptions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The request is over and its sequence is free. token_id: the stop token, if one ended it."""
+
+    id: str
+    reason: FinishReason
+    usage: Usage
+    token_id: int | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The request cannot go on. error: name of the exception's class; message: its one line."""
+
+    id: str
+    error: str
+    message: str
+    usage: Usage | None = None
+
+
+Event = Admitted | Token | Finished | Failed
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStatus:
+    """The engine's state after a step: counts of requests and of KV pages, and running totals."""
+
+    queued: int = 0
+    prefilling: int = 0
+    decoding: int = 0
+    n_slots: int = 0
+    pages_free: int = 0
+    pages_cached: int = 0
+    pages_used: int = 0
+    steps: int = 0
+    preemptions: int = 0
+    prefix_hit_tokens: int = 0
+    prefix_miss_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """An engine that has loaded its model. how: the device and its kernels in a line; n_ctx: tokens of a request,
+    prompt and answer together; n_slots: requests computed at once; n_batch: rows of a step; kv_tokens: positions that
+    all requests together may hold.
+    """
+
+    how: str
+    n_ctx: int
+    n_slots: int
+    n_batch: int
+    kv: str
+    kv_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """What one turn of the engine's loop gave. seconds: of the step itself; rows: of prefill and of decode in it."""
+
+    seq: int
+    events: tuple[Event, ...] = ()
+    status: EngineStatus = field(default_factory=EngineStatus)
+    seconds: float = 0.0
+    prefill_rows: int = 0
+    decode_rows: int = 0
+    pong: int | None = None
+    fatal: str | None = None
