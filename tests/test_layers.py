@@ -34,6 +34,7 @@ LAYERS = (
     ("backends", "backends.amdgpu.emulated"),
     ("models",),
     ("rows", "sequences", "sequence_calls"),
+    ("prompts",),
     ("engine",),
     ("serving.messages",),
     ("serving.core",),

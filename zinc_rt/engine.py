@@ -417,6 +417,11 @@ class Engine(SequenceCalls):
         """Whether every row sees all others of its sequence, so that a step takes all of them."""
         return self._whole
 
+    @property
+    def generates(self) -> bool:
+        """Whether the model computes logits."""
+        return self._lowered is not None and self._hidden is None
+
     def hidden(self, rows: Sequence[Rows]) -> npt.NDArray[np.float32]:
         """Run the rows of a model that was loaded without its head: f32[n_rows, n_embd], valid until the next step.
 

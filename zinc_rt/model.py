@@ -29,7 +29,7 @@ from zinc_rt.mem.errors import MemoryPlanError
 from zinc_rt.mem.plan import MemoryPlan
 from zinc_rt.models import ModelDefinition, ModelInfo
 from zinc_rt.numerics import PAGE_TOKENS
-from zinc_rt.rows import known_tokens
+from zinc_rt.prompts import EmptyPrompt, check_fits, known_tokens
 from zinc_rt.sampling.generation import Chunk, Generation, Stats
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.sampling.request import SampledStep, SamplingRequest
@@ -40,14 +40,6 @@ if TYPE_CHECKING:
     from zinc_rt.text import ChatTemplate, Detokenizer, Tokenizer
 
 _LOOK_SECONDS = 0.01
-
-
-class EmptyPrompt(UsageError):
-    """A prompt without a token."""
-
-
-class PromptTooLong(UsageError):
-    """A prompt that leaves no room in the context for a single generated token."""
 
 
 class ModelClosed(EngineError):
@@ -242,11 +234,7 @@ class Model:
         if isinstance(prompt, str) and not prompt:
             raise EmptyPrompt("the prompt is empty; give at least one character")
         ids = self._checked(self.tokenize(prompt) if isinstance(prompt, str) else prompt)
-        if len(ids) >= self.n_ctx:
-            raise PromptTooLong(
-                f"the prompt has {len(ids)} tokens, the context holds {self.n_ctx} with the answer;"
-                " shorten it or load with a larger context (n_ctx, -c)"
-            )
+        check_fits(ids, self.n_ctx)
         return self._stream(ids, chosen, sampler)
 
     def _check_generates(self) -> None:
