@@ -287,6 +287,15 @@ TestSequences = Machine.TestCase
 TestRecurrentSequences = RecurrentMachine.TestCase
 
 
+def test_a_state_of_as_many_positions_of_another_text() -> None:
+    """What a slot's recurrent layers hold is not taken for what a page's copy holds."""
+    device = two_sequences()
+    device.books.close(1)
+    assert device.books.adopt(0, text(1)) == 32
+    assert device.states[0] == tuple(text(1)[:32])
+    device.step([Rows(0, 32, text(1)[32:40])])
+
+
 def two_sequences() -> Pretended:
     device = Pretended(recurrent=True)
     for slot in (device.books.open(), device.books.open()):
