@@ -38,7 +38,7 @@ LAYERS = (
     ("engine",),
     ("serving.messages",),
     ("serving.core",),
-    ("embedding",),
+    ("embedding", "chunks"),
     ("model",),
     ("loading",),
     ("serving",),
