@@ -184,9 +184,7 @@ def test_lists_of_prompts_that_do_not_fit_are_refused(model: zinc_rt.Model) -> N
 def test_threads_share_a_model(model: zinc_rt.Model) -> None:
     expected = [model.generate(PROMPT, seed=seed, temperature=1.0, max_tokens=12).text for seed in range(6)]
     with ThreadPoolExecutor(6) as pool:
-        futures = [
-            pool.submit(model.generate, PROMPT, seed=seed, temperature=1.0, max_tokens=12) for seed in range(6)
-        ]
+        futures = [pool.submit(model.generate, PROMPT, seed=seed, temperature=1.0, max_tokens=12) for seed in range(6)]
         assert [future.result(60).text for future in futures] == expected
 
 

@@ -15,9 +15,12 @@ from tests.helpers import T, engine_for, random_tokens, run_tokens
 from tests.models.families import CASES
 from tests.models.families.build import N_VOCAB, write_case
 from zinc_rt.backends.snapshots import SNAPSHOTS, copies
-from zinc_rt.engine import Device, Engine, EngineError, PositionsSkipped, Rows
+from zinc_rt.engine import Device, Engine, EngineError, Options, PositionsSkipped, Rows
 from zinc_rt.errors import BackendError
+from zinc_rt.gguf import GGUFFile
 from zinc_rt.kernels.errors import TokenOutOfRange
+from zinc_rt.models import define
+from zinc_rt.models.hidden import hidden_states
 
 TOKENS = random_tokens(3, 60, N_VOCAB - 2)
 OTHER = random_tokens(4, 60, N_VOCAB - 2)
@@ -212,6 +215,18 @@ def test_memory_is_planned(engine: Engine) -> None:
     assert delta.sequence_bytes * 3 == n_bytes
 
 
+def test_embedding_keeps_no_copies(path: Path) -> None:
+    with GGUFFile.open(path) as file, Engine(Options(kernels="reference", n_ctx=32, n_slots=2)) as made:
+        plan = made.load(file, hidden_states(define(file)))
+        slot = made.open_sequence()
+        first = made.hidden([Rows(slot, 0, TOKENS[:9])]).copy()
+        made.checkpoint(slot)
+        made.hidden([Rows(slot, 9, TOKENS[9:12])])
+        assert plan.recurrent > 0 == plan.snapshots
+        assert made.truncate(slot, 9) == 0
+        same(made.hidden([Rows(slot, 0, TOKENS[:9])]), bits(first))
+
+
 def test_a_conversation(path: Path) -> None:
     """What is reused changes no token, whichever way a prompt leaves the one before."""
 
@@ -228,7 +243,7 @@ def test_a_conversation(path: Path) -> None:
         for i, prompt in enumerate(turns[1:], 1):
             cached.append(model.cached_tokens(prompt))
             answers[i] = texts(model, prompt)
-    # The whole text so far; back to the last step of the first prompt, twice; nothing in common; the first prompt again.
+    # The whole text so far; back to the last step of the first prompt, twice; nothing in common; the first again.
     assert cached[0] >= 50
     assert cached[1:] == [32, 64, 0, 32]
     for i, prompt in enumerate(turns):

@@ -37,7 +37,5 @@ class ChunkMaker:
         else:
             reason = FinishReason.stop.value
         usage = event.usage
-        stats = Stats(
-            usage.prompt_tokens, self._n, usage.prefill_seconds, usage.decode_seconds, usage.cached_tokens
-        )
+        stats = Stats(usage.prompt_tokens, self._n, usage.prefill_seconds, usage.decode_seconds, usage.cached_tokens)
         return Chunk(rest, finish_reason=reason, stats=stats, seed=self._request.seed)

@@ -50,7 +50,7 @@ from zinc_rt.mem.page_keys import root_key
 from zinc_rt.mem.plan import MemoryPlan, format_bytes
 from zinc_rt.models import ModelDefinition
 from zinc_rt.models.cache_format import CacheFormat, parse_cache_format, with_cache
-from zinc_rt.models.hidden import HIDDEN, reads_whole
+from zinc_rt.models.hidden import HIDDEN, ends_hidden, reads_whole
 from zinc_rt.numerics import VERSION
 from zinc_rt.rows import ContextFull, EngineError, PositionsSkipped, Rows
 from zinc_rt.sampling.request import HostSampled, SampledStep, SamplingRequest
@@ -319,7 +319,7 @@ class Engine(SequenceCalls):
         weights = [b.name for b in graph.of_kind(BufferKind.WEIGHT)]
         parts = self._backend.plan(graph, sizes)
         one_state = parts["recurrent"] // sizes.n_slots
-        kept = _states(options, one_state)
+        kept = 0 if ends_hidden(graph) else _states(options, one_state)  # an embedded text never goes back
         plan = MemoryPlan(available=self._backend.memory_available, snapshots=kept * one_state, **parts)
         if self._notify is not None:
             self._notify(f"{self.how}; {plan.summary}")

@@ -358,9 +358,7 @@ class Model:
 
     def _checked(self, tokens: Sequence[int]) -> list[int]:
         """A prompt's ids, at least one. Raises `EmptyPrompt`, `TokenOutOfRange`, `UsageError`."""
-        ids = whole_numbers("token ids", tokens)
-        check_ids(ids, self.tokenizer.n_vocab)
-        return ids
+        return check_ids(tokens, self.tokenizer.n_vocab)
 
     def cached_tokens(self, prompt: Sequence[int]) -> int:
         """How many of a prompt's first tokens need not be computed, as the keys and values of a text that begins alike

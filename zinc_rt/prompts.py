@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from zinc_rt.checks import show
 from zinc_rt.errors import UsageError
-from zinc_rt.kernels.errors import TokenOutOfRange
+from zinc_rt.rows import known_tokens
 
 
 class EmptyPrompt(UsageError):
@@ -17,13 +16,12 @@ class PromptTooLong(UsageError):
     """A prompt that leaves no room in the context for a single generated token."""
 
 
-def check_ids(ids: Sequence[int], n_vocab: int) -> None:
-    """Raise `EmptyPrompt` for no ids, `TokenOutOfRange` for one outside the vocabulary."""
+def check_ids(tokens: Iterable[int], n_vocab: int) -> list[int]:
+    """A prompt's ids as a list, at least one. Raises `EmptyPrompt`, and what `known_tokens` raises."""
+    ids = known_tokens(tokens, n_vocab)
     if not ids:
         raise EmptyPrompt("there are no tokens; at least one is needed")
-    for token in ids:
-        if not 0 <= token < n_vocab:
-            raise TokenOutOfRange(f"token id {show(token)} is outside the vocabulary of {n_vocab}")
+    return ids
 
 
 def check_fits(ids: Sequence[int], n_ctx: int) -> None:

@@ -31,7 +31,7 @@ def copies(n_slots: int) -> int:
 class Snapshots:
     """The positions of all sequences' states on a backend, by slot, and at most `limit` copies.
 
-    The copy that was not used for longest goes first.
+    The copy that was not used for longest goes first. limit: see `copies`; with 0 none is ever made.
     """
 
     def __init__(self, backend: Backend, lowered: LoweredGraph, limit: int) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from zinc_rt.cli import options as o
+from zinc_rt.cli.answer import AnswerScreen
 from zinc_rt.cli.profiling import DEFAULT_TRACE, ProfileFlag, TraceFile, profiled
 from zinc_rt.cli.prompts import prompt_text, unescape
 from zinc_rt.cli.session import INTERRUPTED, Reply, chat_ids, open_model, prepare_chat, stream_answer
@@ -136,7 +137,8 @@ def run(
     """Continue a prompt.
 
     The text goes to standard output as it is made, a line about speed to standard error at the end. Ctrl-C stops;
-    the text so far stays.
+    the text so far stays. With --chat, where a model marks its reasoning and its tool calls (gpt-oss), the text is
+    what is left; a terminal shows the reasoning dimmed, on standard error, and --json has all of them.
     """
     if logprobs is not None and not as_json:
         raise UsageError("--logprobs needs --json, which is where the numbers are printed")
@@ -179,11 +181,15 @@ def run(
         if not as_json and not chat:
             _show_prompt(text, display_prompt)
         with profiled(opened.engine, profile, trace_file):
-            answer = stream_answer(opened, ids, params, (lambda _: None) if as_json else write)
-            if not as_json and not answer.text.endswith("\n"):
+            # What follows a plain prompt is no answer: its marks belong to the text.
+            marks = opened.tokenizer if chat else None
+            screen = AnswerScreen(marks, reasoning=is_terminal(sys.stderr), quiet=as_json)
+            answer = stream_answer(opened, ids, params, screen.put)
+            screen.finish()
+            if not as_json and not screen.text.endswith("\n"):
                 write("\n")
         if as_json:
-            write(json.dumps(_as_dict(opened, text, params, answer), ensure_ascii=False) + "\n")
+            write(json.dumps(_as_dict(opened, text, params, answer, screen), ensure_ascii=False) + "\n")
     say(f"{answer.speed_line} | seed {params.seed}", style="dim")
     return EXIT_INTERRUPTED if answer.finish_reason == INTERRUPTED else 0
 
@@ -196,7 +202,9 @@ def _show_prompt(text: str, wanted: bool | None) -> None:
         say(text, style="bold", end="")
 
 
-def _as_dict(model: Model, prompt: str, params: SamplingParams, answer: Reply) -> dict[str, Any]:
+def _as_dict(
+    model: Model, prompt: str, params: SamplingParams, answer: Reply, screen: AnswerScreen
+) -> dict[str, Any]:  # fmt: skip
     stats = answer.stats
     tree: dict[str, Any] = {
         "model": model.name,
@@ -205,7 +213,7 @@ def _as_dict(model: Model, prompt: str, params: SamplingParams, answer: Reply) -
         "isa": model.engine.features.isa,
         "threads": model.engine.features.threads,
         "prompt": prompt,
-        "text": answer.text,
+        "text": screen.text,
         "token_ids": [c.token_id for c in answer.chunks],
         "finish_reason": answer.finish_reason,
         "seed": params.seed,
@@ -216,6 +224,9 @@ def _as_dict(model: Model, prompt: str, params: SamplingParams, answer: Reply) -
         "prefill_tokens_per_second": stats and stats.prefill_tokens_per_second,
         "decode_tokens_per_second": stats and stats.decode_tokens_per_second,
     }
+    if screen.marked:
+        tree["reasoning"] = screen.reasoning
+        tree["tool_calls"] = [{"name": tool, "arguments": arguments} for tool, arguments in screen.calls]
     if params.logprobs is not None:
         tree["logprobs"] = [
             {

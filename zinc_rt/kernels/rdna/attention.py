@@ -317,6 +317,38 @@ def splits_of(a, row: u32, WINDOW: bool, REACH: bool):
     return ((length + (SPLIT - 1)) >> SPLIT_SHIFT) - (first >> SPLIT_SHIFT)
 
 
+@inline
+def merged(
+    a, row: u32, head: u32, here: u32, G: int, VALUE: int, LANES: int, WINDOW: bool, SINKS: bool, REACH: bool
+):  # fmt: skip
+    """LANES elements of a head's result, from `here` on, from all splits of its row."""
+    heads = a.n_kv * G
+    first = u64(row) * u64(a.max_splits) * u64(heads) + u64(head)
+    tops: ptr[f32] = a.tops + first * 2
+    values: ptr[f32] = a.values + first * VALUE
+    best = load(tops, lanes=2)
+    value = load(values, here, lanes=LANES, align=4 * LANES)
+    top: f32 = best[0]
+    total: f32 = best[1]
+    for s in range(u32(1), splits_of(a, row, WINDOW, REACH)):
+        other = load(tops, u64(s) * u64(heads * 2), lanes=2)
+        others = load(values, u64(s) * u64(heads * VALUE) + u64(here), lanes=LANES, align=4 * LANES)
+        highest = maximum(top, other[0])
+        old = exp(top - highest)
+        new = exp(other[0] - highest)
+        total = (total * old) + (other[1] * new)
+        value = (value * splat(old, LANES)) + (others * splat(new, LANES))
+        top = highest
+    if SINKS:
+        sink = a.sinks[head]
+        if sink == sink:  # noqa: PLR0124 (not a NaN)
+            highest = maximum(top, sink)
+            old = exp(top - highest)
+            total = (total * old) + exp(sink - highest)
+            value = value * splat(old, LANES)
+    return value / splat(total, LANES)
+
+
 @kernel(workgroup=64)
 def merge(
     a: ptr[GpuAttentionArgs, Space.CONSTANT], G: int, VALUE: int, WINDOW: bool = False, SINKS: bool = False,
@@ -325,30 +357,9 @@ def merge(
     """y from the splits: workgroups are heads in x, rows in y."""
     head = workgroup_id(0)
     row = workgroup_id(1)
-    heads = u64(a.n_kv * G)
-    splits = splits_of(a, row, WINDOW, REACH)
-    first = u64(row) * u64(a.max_splits) * heads + u64(head)
+    out: ptr[f32] = a.y + (u64(row) * u64(a.n_kv * G) + u64(head)) * VALUE
     for d in range(workitem_id(), u32(VALUE), 64):
-        top: f32 = a.tops[first * 2]
-        total: f32 = a.tops[first * 2 + 1]
-        value: f32 = a.values[first * VALUE + u64(d)]
-        for s in range(u32(1), splits):
-            here = first + u64(s) * heads
-            m = a.tops[here * 2]
-            merged = maximum(top, m)
-            old = exp(top - merged)
-            new = exp(m - merged)
-            total = (total * old) + (a.tops[here * 2 + 1] * new)
-            value = (value * old) + (a.values[here * VALUE + u64(d)] * new)
-            top = merged
-        if SINKS:
-            sink = a.sinks[head]
-            if sink == sink:  # noqa: PLR0124 (not a NaN)
-                merged = maximum(top, sink)
-                old = exp(top - merged)
-                total = (total * old) + exp(sink - merged)
-                value = value * old
-        a.y[(u64(row) * heads + u64(head)) * VALUE + u64(d)] = value / total
+        out[d] = merged(a, row, head, d, G, VALUE, 1, WINDOW, SINKS, REACH)
 
 
 @kernel(workgroup=128)
@@ -364,36 +375,12 @@ def merge_quantized(
     row = workgroup_id(1)
     quants, scales, sums = a.quants, a.scales, a.sums
     if head < heads:
-        splits = splits_of(a, row, WINDOW, REACH)
-        first = u64(row) * u64(a.max_splits) * u64(heads) + u64(head)
-        tops: ptr[f32] = a.tops + first * 2
         out = (row * heads + head) * (VALUE // 4)
         for start in unroll(0, VALUE // 4, 32):
             d = lane_id() + start
             live = d < VALUE // 4
             here = select(live, d, d - d) * 4
-            values: ptr[f32] = a.values + first * VALUE
-            best = load(tops, lanes=2)
-            value = load(values, here, lanes=4, align=16)
-            top: f32 = best[0]
-            total: f32 = best[1]
-            for s in range(u32(1), splits):
-                other = load(tops, u64(s) * u64(heads * 2), lanes=2)
-                others = load(values, u64(s) * u64(heads * VALUE) + u64(here), lanes=4, align=16)
-                merged = maximum(top, other[0])
-                old = exp(top - merged)
-                new = exp(other[0] - merged)
-                total = (total * old) + (other[1] * new)
-                value = (value * splat(old, 4)) + (others * splat(new, 4))
-                top = merged
-            if SINKS:
-                sink = a.sinks[head]
-                if sink == sink:  # noqa: PLR0124 (not a NaN)
-                    merged = maximum(top, sink)
-                    old = exp(top - merged)
-                    total = (total * old) + exp(sink - merged)
-                    value = value * splat(old, 4)
-            result = value / splat(total, 4)
+            result = merged(a, row, head, here, G, VALUE, 4, WINDOW, SINKS, REACH)
             if GATED:
                 result = result * sigmoid(load(a.gate, u64(row * heads + head) * VALUE + u64(here), lanes=4, align=16))
             quantize_four(result, quants, scales, sums, out + d, live)

@@ -44,6 +44,7 @@ from zinc_rt.serving.messages import (
     Token,
 )
 
+
 class EngineCore:
     """Requests of one engine. Belongs to one thread; nothing else may step the engine's sequences meanwhile.
 
