@@ -19,7 +19,7 @@ from zinc_rt.gguf import GGUFFile
 from zinc_rt.models import ModelDefinition
 from zinc_rt.models.errors import InvalidKey, UnsupportedFeature
 from zinc_rt.models.hidden import reads_whole
-from zinc_rt.rows import known_tokens
+from zinc_rt.prompts import known_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -186,7 +186,7 @@ class Embedder:
         slots: dict[int, int] = {}
         try:
             for i in texts:
-                slots[i] = self.engine.open_sequence(salt=None)  # embedded texts are not gone on with
+                slots[i] = self.engine.open_sequence()
             pools = {i: _Pool(self.pooling, self.n_embd) for i in texts}
             assert self.engine.sizes is not None
             n_batch = self.engine.sizes.n_rows

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
+from zinc_rt.checks import show, whole_numbers
 from zinc_rt.errors import UsageError
-from zinc_rt.rows import known_tokens
+from zinc_rt.kernels.errors import TokenOutOfRange
 
 
 class EmptyPrompt(UsageError):
@@ -16,7 +17,19 @@ class PromptTooLong(UsageError):
     """A prompt that leaves no room in the context for a single generated token."""
 
 
-def check_ids(tokens: Iterable[int], n_vocab: int) -> list[int]:
+def known_tokens(tokens: object, n_vocab: int, name: str = "token ids", where: str = "") -> list[int]:
+    """Ids that a vocabulary has. name: what the ids are called; where: what an error about one of them begins with.
+
+    Raises `UsageError` for what is no sequence of whole numbers, `TokenOutOfRange`.
+    """
+    ids = whole_numbers(name, tokens)
+    wrong = next((token for token in ids if not 0 <= token < n_vocab), None)
+    if wrong is not None:
+        raise TokenOutOfRange(f"{where}token id {show(wrong)} is outside the vocabulary of {n_vocab}")
+    return ids
+
+
+def check_ids(tokens: object, n_vocab: int) -> list[int]:
     """A prompt's ids as a list, at least one. Raises `EmptyPrompt`, and what `known_tokens` raises."""
     ids = known_tokens(tokens, n_vocab)
     if not ids:

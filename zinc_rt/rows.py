@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.backends.base import Capacity
-from zinc_rt.checks import show, whole_numbers
 from zinc_rt.errors import ZincError
 from zinc_rt.kernels.errors import TokenOutOfRange
 from zinc_rt.models.hidden import LAST_POSITIONS
@@ -40,18 +39,6 @@ class Rows:
     start: int
     tokens: Sequence[int] | npt.NDArray[np.integer]
     wanted: Sequence[int] = ()
-
-
-def known_tokens(tokens: object, n_vocab: int, name: str = "token ids", where: str = "") -> list[int]:
-    """Ids that a vocabulary has. name: what the ids are called; where: what an error about one of them begins with.
-
-    Raises `UsageError` for what is no sequence of whole numbers, `TokenOutOfRange`.
-    """
-    ids = whole_numbers(name, tokens)
-    wrong = next((token for token in ids if not 0 <= token < n_vocab), None)
-    if wrong is not None:
-        raise TokenOutOfRange(f"{where}token id {show(wrong)} is outside the vocabulary of {n_vocab}")
-    return ids
 
 
 def write_rows(

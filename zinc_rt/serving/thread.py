@@ -54,6 +54,7 @@ class ThreadClient:
         self._thread: threading.Thread | None = None
         self._status = EngineStatus()
         self._wrong: str | None = "the engine loads its model"
+        self._lost_why: str | None = None  # once no engine is there any more to take messages
         self._turned = time.monotonic()
 
     async def start(self) -> EngineInfo:
@@ -70,10 +71,10 @@ class ThreadClient:
     def submit(self, request: Submit) -> EventStream:
         """See `EngineClient`. Raises `UsageError` for an id that runs already."""
         live = self._live.add(request, given=True)
-        if self._wrong is None or self._thread is None or self._thread.is_alive():
+        if self._lost_why is None:
             self._send(request)
         else:
-            self._live.fail("EngineLost", self._wrong, [request.id])
+            self._live.fail("EngineLost", self._lost_why, [request.id])
         return EventStream(live.events, partial(self._left, request.id))
 
     def _left(self, request_id: str) -> None:
@@ -125,6 +126,7 @@ class ThreadClient:
     def _lost(self, why: str) -> None:
         if not self._ends:
             self._wrong = f"the engine ended: {why}"
+        self._lost_why = why
         self._live.fail("EngineLost", why)
 
     # -- the engine's thread
