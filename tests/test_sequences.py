@@ -7,6 +7,7 @@ seen. So every row can look whether its sequence's past is really there.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -18,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from zinc_rt.backends.base import Capacity
 from zinc_rt.backends.snapshots import Snapshots
-from zinc_rt.mem.errors import PagesExhausted
+from zinc_rt.mem.errors import PageIntegrityError, PagesExhausted
 from zinc_rt.mem.page_keys import root_key
 from zinc_rt.rows import EngineError, PositionsSkipped, Rows
 from zinc_rt.sequences import Sequences
@@ -284,3 +285,64 @@ Machine.TestCase.settings = settings(max_examples=80, stateful_step_count=30, de
 RecurrentMachine.TestCase.settings = Machine.TestCase.settings
 TestSequences = Machine.TestCase
 TestRecurrentSequences = RecurrentMachine.TestCase
+
+
+def test_a_state_of_as_many_positions_of_another_text() -> None:
+    """What a slot's recurrent layers hold is not taken for what a page's copy holds."""
+    device = two_sequences()
+    device.books.close(1)
+    assert device.books.adopt(0, text(1)) == 32
+    assert device.states[0] == tuple(text(1)[:32])
+    device.step([Rows(0, 32, text(1)[32:40])])
+
+
+def two_sequences() -> Pretended:
+    device = Pretended(recurrent=True)
+    for slot in (device.books.open(), device.books.open()):
+        device.step([Rows(slot, 0, text(slot)[:32])])
+        device.books.checkpoint(slot)
+    device.books.check_integrity()
+    return device
+
+
+def change_a_token(device: Pretended) -> None:
+    device.books.ids(0)[20] += 1
+
+
+def lose_a_token(device: Pretended) -> None:
+    device.books.ids(0).pop()
+
+
+def hold_more_than_there_is_room(device: Pretended) -> None:
+    device.books.ids(1).append(5)
+
+
+def forget_to_release(device: Pretended) -> None:
+    del device.books._open[1]
+
+
+def keep_a_state_of_no_page(device: Pretended) -> None:
+    device.snapshots._kept[11] = device.save_state(None, 0)
+
+
+def keep_too_many_states(device: Pretended) -> None:
+    device.snapshots.limit = 1
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (change_a_token, "KV page 1 does not hold the tokens of sequence 0"),
+        (lose_a_token, "KV page 1 does not hold the tokens of sequence 0"),
+        (hold_more_than_there_is_room, "sequence 1 has 2 KV pages, which its positions do not fit"),
+        (forget_to_release, "sequence 1 has 2 KV pages, which its positions do not fit"),
+        (keep_a_state_of_no_page, r"3 copies of states, at most 4 are planned; of unknown KV pages: \[11\]"),
+        (keep_too_many_states, "2 copies of states, at most 1 are planned"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_planted_corruption_is_found(damage: Callable[[Pretended], None], message: str) -> None:
+    device = two_sequences()
+    damage(device)
+    with pytest.raises(PageIntegrityError, match=message):
+        device.books.check_integrity()

@@ -277,7 +277,9 @@ class Sequences:
         """The step of these rows begins: their sequences get the pages. Raises `PagesExhausted`; nothing has changed
         then.
         """
-        starts = {part.slot: part.start for part in reversed(rows)}
+        starts: dict[int, int] = {}
+        for part in rows:
+            starts.setdefault(part.slot, part.start)
         ends = {part.slot: part.start + len(part.tokens) for part in rows}
         self._pages.check_room([(slot, start, ends[slot]) for slot, start in starts.items()])
         for slot, start in starts.items():

@@ -86,7 +86,9 @@ class Snapshots:
         self._kept.pop(owner).close()
 
     def cut(self, slot: int, n: int) -> None:
-        """Forget copies of the sequence itself of more than n positions."""
+        """The sequence gives up its text from position n on, and with it its own copies and the state of that."""
+        if (self.position(slot) or 0) > n:
+            self._at[slot] = None  # a state of as many positions may come to be asked for, of another text
         for later in [p for p in self.positions(slot) if p > n]:
             self._drop((slot, later))
 
