@@ -81,6 +81,7 @@ class Sampler:
         self.n_nan = 0  # logits of the last row seen here that are NaN
         self._bias_ids = np.fromiter(params.logit_bias.keys(), dtype=np.intp)
         self._bias = np.fromiter(params.logit_bias.values(), dtype=np.float64)
+        self.bias = self._bias_ids, self._bias
         self._adjusts = bool(params.logit_bias) or params.has_penalties
         self.plain = params.greedy and not self._adjusts and params.logprobs is None  # the highest logit is enough
 
