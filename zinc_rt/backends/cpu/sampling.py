@@ -32,7 +32,7 @@ from zinc_rt.sampling.arithmetic import step_bits
 from zinc_rt.sampling.request import HostSampled, SamplingRequest
 from zinc_rt.sampling.sampler import DegenerateLogits, Sampled, Sampler
 
-_ROW: Final = struct.Struct("<8dQQ4Q6i")
+_ROW: Final = struct.Struct("<9dQQ4Q6i")
 _SLACK: Final = 1e-9
 """What bounds are lowered by; see `kernels.cpu.sampling_nucleus`."""
 
@@ -120,7 +120,7 @@ class CpuSampling:
         ids, bias = sampler.bias
         least = math.log(p.min_p) - _SLACK if p.min_p > 0.0 else -math.inf
         return (
-            p.temperature, p.top_p, p.min_p, least, max(least, (EXP_LOWEST - 1.0) * p.temperature),
+            p.temperature, p.top_p, p.min_p, least, max(least, (EXP_LOWEST - 1.0) * p.temperature), least + 2 * _SLACK,
             p.repetition_penalty, p.frequency_penalty, p.presence_penalty, sampler.seed, sampler.step,
             0 if request.mask is None else address_of(request.mask), recent, address_of(ids), address_of(bias),
             n_recent, len(ids), min(p.top_k or self._n_vocab, self._n_vocab),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from zinc_rt.kernels.cpu.packs import not_null
 from zinc_rt.kernels.cpu.sampling_math import exp, log
-from zinc_rt.kernels.cpu.sampling_narrow import narrow
+from zinc_rt.kernels.cpu.sampling_narrow import narrow, span
 from zinc_rt.kernels.cpu.sampling_nucleus import nucleus
 from zinc_rt.kernels.cpu.sampling_select import (
     CAP,
@@ -44,7 +44,7 @@ SMALL = 8192
 @struct
 class SampleRow:
     """A row's parameters; null where there is none. Offsets from the greatest score: min-p drops all below least_kept,
-    and what is below least_drawn is not drawn. n_top: log-probabilities of likeliest tokens; -1: none at all.
+    none from sure_kept on, and what is below least_drawn is not drawn. n_top: log-probabilities of likeliest tokens; -1: none at all.
     """
 
     temperature: f64  # 0: the greatest score wins
@@ -52,6 +52,7 @@ class SampleRow:
     min_p: f64
     least_kept: f64
     least_drawn: f64
+    sure_kept: f64
     repetition: f64
     frequency: f64
     presence: f64
@@ -177,7 +178,8 @@ def wide_bound(s, n: i32, k: i32, top: f64, W: int):
         v = s.list
         m: i32 = collect_values(s.scores, padded(n), LEAST_FINITE, v, W)
         if m >= k:
-            m, above, _, least, most = narrow(v, s.weights, m, f64(k), False, W)
+            low, high = span(v, m, W)
+            m, above, _, least, most = narrow(v, s.weights, m, low, high, f64(k), False, W)
             if least == most:
                 bound = least
             elif m <= CAP:
@@ -211,24 +213,26 @@ def keep_top(s, n: i32, k: i32, top: f64, W: int):
 
 
 @inline
-def choose(row, s, n: i32, top: f64, table, W: int):
-    """The token of scores whose greatest is `top`; -1 where the host must choose."""
+def choose(row, s, n: i32, top: f64, weighed: i32, table, W: int):
+    """The token of scores whose greatest is `top`; -1 where the host must choose. weighed: s.weights has their weights."""
     token: i32 = -1
     if row.temperature == 0.0:
         token = first_of(s.scores, n, top, W)
     else:
         count: i32 = n
+        known: i32 = weighed
         pool: ptr[f64] = s.scores
         if row.top_k < n:
             keep_top(s, n, row.top_k, top, W)
             count = row.top_k
             pool = s.pool
+            known = 0
             fill(pool, count, padded(count))
         bound: f64 = -INFINITY
         last: i32 = 0x7FFFFFFF
         certain: i32 = 1
         if row.top_p < 1.0:
-            bound, last, certain = nucleus(pool, count, top, row, s, table, W)
+            bound, last, certain = nucleus(pool, count, top, known, row, s, table, W)
         if certain != 0:
             token = draw(pool, count, top, row, bound, last, uniform(row.seed, row.step), s, table, W)
             if row.top_k < n:
@@ -237,11 +241,12 @@ def choose(row, s, n: i32, top: f64, table, W: int):
 
 
 @inline
-def sum_exponentials(scores: ptr[f64], n: i32, top: f64, table, W: int):
-    """The sum of e ** (score - top), one chain from left to right."""
+def sum_exponentials(scores: ptr[f64], n: i32, top: f64, weights: ptr[f64], table, W: int):
+    """weights = e ** (score - top); returns their sum, one chain from left to right."""
     total: f64 = 0.0
     for at in range(0, padded(n), W):
         w = exp(below_top(load(scores, at, lanes=W), splat(top, W)), table, W)
+        store(weights, w, at)
         for i in unroll(W):
             total = total + w[i]
     return total
@@ -281,8 +286,10 @@ def sample_row(a, row, s, unit: i32, W: int):
     model_top: f64 = top
     log_total: f64 = 0.0
     changed: i32 = 0
+    weighed: i32 = 0
     if row.n_top >= 0 and top > -INFINITY:
-        log_total = log(sum_exponentials(s.scores, n, top, a.table, W))
+        weighed = 1
+        log_total = log(sum_exponentials(s.scores, n, top, s.weights, a.table, W))
         if row.n_top > 0:
             ids = a.top_ids + unit * MOST_TOP
             likeliest_tokens(row, s, n, top, log_total, ids, a.top_logprobs + unit * MOST_TOP, W)
@@ -294,13 +301,14 @@ def sample_row(a, row, s, unit: i32, W: int):
         good = adjust(row, n, s.scores, s.counts)
         changed = 1
     if changed != 0:
+        weighed = 0
         top = find_maxima(s.scores, n, s.maxima, W)
     status: i32 = HOST
     if good != 0:
         if top == -INFINITY:
             status = DEGENERATE
         else:
-            token = choose(row, s, n, top, a.table, W)
+            token = choose(row, s, n, top, weighed, a.table, W)
             if token >= 0:
                 a.tokens[unit] = token
                 a.logprobs[unit] = below_top(ranked(f64(x[token])), model_top) - log_total

@@ -18,7 +18,7 @@ LN2_LOW = STEP_LOW * STEPS
 def exp(x, table, W: int):
     """e ** x for W lanes x <= 0; 0 below −708. table: the bits of 2 ** (j / 128), j = 0 … 127."""
     tiny = x < EXP_LOWEST
-    y = select(tiny, EXP_LOWEST, x)
+    y = select(tiny, 0.0, x)  # any number will do; with the lowest one products were subnormal, which is slow
     rounded = y * STEPS_PER_E + ROUNDER
     k = rounded - ROUNDER
     r = (y - k * STEP_HIGH) - k * STEP_LOW

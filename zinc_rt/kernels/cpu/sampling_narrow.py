@@ -6,8 +6,8 @@ from zinc_rt.kernels.cpu.sampling_math import greatest
 from zinc_rt.kernels.cpu.sampling_select import CAP
 from zinc_rt.kernels.sampling_math import INFINITY
 from zinc_rt.lang.kernel import inline
-from zinc_rt.lang.ops import array, bitcast, iota, load, select, splat, store
-from zinc_rt.lang.types import f64, i32, ptr, u32, u64, vec
+from zinc_rt.lang.ops import any_of, array, bitcast, iota, load, reduce_add, select, splat, store, unroll, zeros
+from zinc_rt.lang.types import f64, i32, i64, ptr, u32, u64, vec
 
 BINS = 2048
 INTEGER = 2.0**52
@@ -29,68 +29,93 @@ def span(v: ptr[f64], m: i32, W: int):
 
 
 @inline
-def find_bins(v: ptr[f64], begin: i32, end: i32, most: f64, scale: f64, bins: ptr[u32], W: int):
-    """The bins of scores begin .. end - 1, up to a multiple of W: of a greater score none that is greater."""
-    for at in range(begin, end, W):
-        place = (splat(most, W) - load(v, at, lanes=W)) * splat(scale, W)
-        place = select(place < BINS - 1.0, place, BINS - 1.0)
-        store(bins, u32(bitcast(place + INTEGER, vec[u64, W])), at - begin)
+def bins_of(v: ptr[f64], at: i32, most: f64, scale: f64, W: int):
+    """The bins of W scores: of a greater score none that is greater."""
+    place = (splat(most, W) - load(v, at, lanes=W)) * splat(scale, W)
+    place = select(place < BINS - 1.0, place, BINS - 1.0)
+    return u32(bitcast(place + INTEGER, vec[u64, W]))
 
 
 @inline
-def narrow(v: ptr[f64], w: ptr[f64], n: i32, target: f64, WEIGHED: bool, W: int):
+def add_up(
+    v: ptr[f64], w: ptr[f64], m: i32, most: f64, scale: f64, counts: ptr[i32], sums: ptr[f64], WEIGHED: bool, W: int
+):  # fmt: skip
+    """How many of m scores are in each bin, or what they weigh."""
+    bins = array(u32, CHUNK, zero=False)
+    for b in range(BINS):
+        if WEIGHED:
+            sums[b] = 0.0
+        else:
+            counts[b] = 0
+    for begin in range(0, m, CHUNK):
+        end: i32 = begin + CHUNK
+        if end > m:
+            end = m
+        for at in range(begin, end, W):
+            store(bins, bins_of(v, at, most, scale, W), at - begin)
+        for i in range(end - begin):
+            b = bins[i]
+            if WEIGHED:
+                sums[b] = sums[b] + w[begin + i]
+            else:
+                counts[b] = counts[b] + 1
+
+
+@inline
+def keep_bin(v: ptr[f64], w: ptr[f64], m: i32, most: f64, scale: f64, wanted: u32, WEIGHED: bool, W: int):
+    """Leave the scores of a bin, in place; how many there are, and how many were in lower bins."""
+    kept: i32 = 0
+    lower = zeros(vec[i64, W])
+    for at in range(0, m, W):
+        bins = bins_of(v, at, most, scale, W)
+        inside = splat(m - at, W) > iota(i32, W)
+        lower = lower + i64(inside & (bins < splat(wanted, W)))
+        here = inside & (bins == splat(wanted, W))
+        if any_of(here):
+            marks = u32(here)
+            for i in unroll(W):
+                v[kept] = v[at + i]
+                if WEIGHED:
+                    w[kept] = w[at + i]
+                kept += i32(marks[i])
+    return kept, i32(reduce_add(lower))
+
+
+@inline
+def narrow(v: ptr[f64], w: ptr[f64], n: i32, low: f64, high: f64, target: f64, WEIGHED: bool, W: int):
     """Leave, in place, the scores among which the running sum of their weights from the greatest on reaches the target;
-    without weights each counts 1. v has room for W more, all scores are finite or all are equal.
+    without weights each counts 1. v and w have room for W more; low and high: bounds of the scores, finite or equal.
 
     Returns how many are left (at most CAP unless they are equal, or it does not get on), how many greater ones there
-    are, the sum of their weights in some order, and the least and the greatest that is left.
+    are, the sum of their weights in some order, and bounds of what is left.
     """
-    bins = array(u32, CHUNK, zero=False)
     counts = array(i32, BINS, zero=False)
     sums = array(f64, BINS, zero=False)
     m: i32 = n
     above: i32 = 0
     weight_above: f64 = 0.0
-    least, most = span(v, m, W)
+    least: f64 = low
+    most: f64 = high
     while m > CAP and least < most:
         scale = (BINS - 1.0) / (most - least)
-        for b in range(BINS):
-            counts[b] = 0
-            sums[b] = 0.0
-        for begin in range(0, m, CHUNK):
-            end: i32 = begin + CHUNK
-            if end > m:
-                end = m
-            find_bins(v, begin, end, most, scale, bins, W)
-            for i in range(end - begin):
-                b = bins[i]
-                counts[b] = counts[b] + 1
-                if WEIGHED:
-                    sums[b] = sums[b] + w[begin + i]
+        add_up(v, w, m, most, scale, counts, sums, WEIGHED, W)
         wanted: u32 = 0
         while wanted < BINS - 1:
-            here: f64 = f64(counts[wanted])
+            here: f64 = 0.0
             if WEIGHED:
                 here = sums[wanted]
+            else:
+                here = f64(counts[wanted])
             if weight_above + here >= target:
                 break
             weight_above += here
-            above += counts[wanted]
             wanted += 1
-        kept: i32 = 0
-        for begin in range(0, m, CHUNK):
-            end: i32 = begin + CHUNK
-            if end > m:
-                end = m
-            find_bins(v, begin, end, most, scale, bins, W)
-            for i in range(begin, end):
-                v[kept] = v[i]
-                if WEIGHED:
-                    w[kept] = w[i]
-                kept += i32(bins[i - begin] == wanted)
-        if kept == m:
+        before = m
+        m, lower = keep_bin(v, w, m, most, scale, wanted, WEIGHED, W)
+        above += lower
+        lowest, highest = span(v, m, W)
+        if m == before and lowest == least and highest == most:
             break
-        m = kept
-        if m > 0:
-            least, most = span(v, m, W)
+        least = lowest
+        most = highest
     return m, above, weight_above, least, most

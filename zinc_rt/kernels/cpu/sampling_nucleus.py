@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from zinc_rt.kernels.cpu.sampling_narrow import BINS, narrow
 from zinc_rt.kernels.cpu.sampling_select import CAP, collect_values, padded, sort_falling
-from zinc_rt.kernels.cpu.sampling_weights import plain_weights, sum_blocks
+from zinc_rt.kernels.cpu.sampling_weights import plain_weights, sum_plain
 from zinc_rt.kernels.sampling_math import INFINITY
 from zinc_rt.lang.kernel import inline
-from zinc_rt.lang.ops import any_of, bitcast, load, splat, store
-from zinc_rt.lang.types import f64, i32, ptr, u64
+from zinc_rt.lang.ops import all_of, any_of, bitcast, load, splat, store, unroll
+from zinc_rt.lang.types import f64, i32, ptr, u32, u64
 from zinc_rt.numerics import EXP_LOWEST
 
 LN2 = 0.6931471805599454
@@ -66,14 +66,39 @@ def tie_place(pool: ptr[f64], wanted: f64, ties: i32, W: int):
 
 
 @inline
-def nucleus(pool: ptr[f64], n: i32, top: f64, row, s, table, W: int):
+def collect_weighed(pool: ptr[f64], n: i32, least: f64, row, v: ptr[f64], w: ptr[f64], W: int):
+    """v = scores from `least` on that min-p keeps, and w = their weights, which lie in w by place; how many."""
+    bound = splat(least, W)
+    m: i32 = 0
+    for at in range(0, n, W):
+        x = load(pool, at, lanes=W)
+        inside = x >= bound
+        if any_of(inside):
+            weights = load(w, at, lanes=W)
+            inside = inside & (weights >= splat(row.min_p, W))
+            if all_of(inside):
+                store(v, x, m)
+                store(w, weights, m)
+                m += W
+            else:
+                marks = u32(inside)
+                for i in unroll(W):
+                    v[m] = x[i]
+                    w[m] = weights[i]
+                    m += i32(marks[i])
+    return m
+
+
+@inline
+def nucleus(pool: ptr[f64], n: i32, top: f64, known: i32, row, s, table, W: int):
     """What top-p keeps: scores above a bound, and those equal to it up to a place; and whether this is certain.
 
     The definition adds weights in one chain from the greatest down. Up to CAP tokens this does the same. Beyond that
     greater ones are added by bins. A sum of m terms in any order is off by less than m * 2^-53 of itself, so the sums
-    at the crossing and before it are compared with the target with room for both errors.
+    at the crossing and before it are compared with the target with room for both errors. known: whether s.weights has
+    the weights of all.
     """
-    total = sum_blocks(pool, n, top, row, 0.0, 0, False, s, table, W)
+    total = sum_plain(pool, n, top, known, s, table, W)
     target = row.top_p * total
     size = padded(n)
     v = s.list
@@ -86,24 +111,22 @@ def nucleus(pool: ptr[f64], n: i32, top: f64, row, s, table, W: int):
     if row.min_p > 0.0 and row.least_kept >= offset:
         offset = row.least_kept
         complete = 1
-    m: i32 = collect_values(pool, size, top + (offset - SLACK), v, W)
-    weigh(v, m, top, w, table, W)
-    if row.min_p > 0.0:
-        m = drop_least(v, w, m, row.min_p)
-    m, above, weight_above, least, most = narrow(v, w, m, target, True, W)
+    low = top + (offset - SLACK)
+    m: i32 = collect_weighed(pool, size, low, row, v, w, W)
+    m, above, weight_above, least, most = narrow(v, w, m, low, top, target, True, W)
     if above > 0 and above + m <= CAP:
         above = 0
         weight_above = 0.0
         m = collect_values(pool, size, least, v, W)
+        most = top
         if row.min_p > 0.0:
             weigh(v, m, top, w, table, W)
             m = drop_least(v, w, m, row.min_p)
-        most = top
     bound: f64 = -INFINITY
     last: i32 = 0x7FFFFFFF
     certain: i32 = 0
     if m > 0 and (m <= CAP or least == most):
-        if least < most:
+        if m <= CAP:
             sort_falling(v, m)
         weigh(v, m, top, w, table, W)
         running: f64 = weight_above

@@ -35,7 +35,8 @@ def final_weights(pool: ptr[f64], at: i32, top: f64, row, bound: f64, last: i32,
     w = zeros(vec[f64, W])
     if any_of(kept):
         if row.min_p > 0.0:
-            kept = kept & (exp(offset, table, W) >= splat(row.min_p, W))
+            if any_of(kept & (offset < splat(row.sure_kept, W))):
+                kept = kept & (exp(offset, table, W) >= splat(row.min_p, W))
         w = select(kept, exp(offset / splat(row.temperature, W), table, W), 0.0)
     return w
 
@@ -52,15 +53,33 @@ def add_blocks(buffer: ptr[f64], ends: ptr[f64]):
 
 
 @inline
-def sum_blocks(pool: ptr[f64], n: i32, top: f64, row, bound: f64, last: i32, FINAL: bool, s, table, W: int):
-    """s.ends = the running sums of weights at the end of each block; returns the last."""
+def add_ends(n: i32, ends: ptr[f64]):
+    """Sums of blocks become running sums; returns the last."""
+    total: f64 = 0.0
+    for b in range((n + (SUM_BLOCK - 1)) >> BLOCK_SHIFT):
+        total += ends[b]
+        ends[b] = total
+    return total
+
+
+@inline
+def sum_plain(pool: ptr[f64], n: i32, top: f64, known: i32, s, table, W: int):
+    """s.weights = e ** (score - top), unless they are known to be there; returns the sum of all by blocks."""
+    for part in range(0, padded(n), PAD):
+        if known == 0:
+            for at in range(part, part + PAD, W):
+                store(s.weights, plain_weights(pool, at, top, table, W), at)
+        add_blocks(s.weights + part, s.ends + (part >> BLOCK_SHIFT))
+    return add_ends(n, s.ends)
+
+
+@inline
+def sum_final(pool: ptr[f64], n: i32, top: f64, row, bound: f64, last: i32, s, table, W: int):
+    """s.ends = the running sums, at the end of each block, of what is drawn by; returns the last."""
     for part in range(0, padded(n), PAD):
         most: vec[f64, W] = 0.0
         for at in range(0, PAD, W):
-            if FINAL:
-                w = final_weights(pool, part + at, top, row, bound, last, table, W)
-            else:
-                w = plain_weights(pool, part + at, top, table, W)
+            w = final_weights(pool, part + at, top, row, bound, last, table, W)
             store(s.weights, w, at)
             most = greater(w, most)
         ends = s.ends + (part >> BLOCK_SHIFT)
@@ -69,17 +88,13 @@ def sum_blocks(pool: ptr[f64], n: i32, top: f64, row, bound: f64, last: i32, FIN
         else:
             for b in unroll(PAD // SUM_BLOCK):
                 ends[b] = 0.0
-    total: f64 = 0.0
-    for b in range((n + (SUM_BLOCK - 1)) >> BLOCK_SHIFT):
-        total += s.ends[b]
-        s.ends[b] = total
-    return total
+    return add_ends(n, s.ends)
 
 
 @inline
 def draw(pool: ptr[f64], n: i32, top: f64, row, bound: f64, last: i32, share: f64, s, table, W: int):
     """The first token whose running sum is above its share of all."""
-    target = share * sum_blocks(pool, n, top, row, bound, last, True, s, table, W)
+    target = share * sum_final(pool, n, top, row, bound, last, s, table, W)
     block: i32 = 0
     before: f64 = 0.0
     while s.ends[block] <= target:
