@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from zinc_rt.backends.cpu.choice import TargetTuning
 from zinc_rt.backends.cpu.program import Runner
 from zinc_rt.backends.cpu.sampling import CpuSampling
-from zinc_rt.kernels.cpu.sampling import CHOSEN, HOST
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.lang.library import Library
 from zinc_rt.lang.target import host_target
@@ -31,8 +30,8 @@ Asked = tuple[SamplingParams, list[int], npt.NDArray[np.uint32] | None]
 class Native:
     """A library and threads."""
 
-    def __init__(self, threads: int) -> None:
-        self.library = Library(host_target(), CompileCache(default_cache_dir()))
+    def __init__(self, threads: int, isa: str | None = None) -> None:
+        self.library = Library(host_target(isa), CompileCache(default_cache_dir()))
         self.runner = Runner(self.library, threads)
         self.kernel = TargetTuning.of(self.library.target).sample()
 

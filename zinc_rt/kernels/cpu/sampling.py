@@ -13,8 +13,8 @@ from zinc_rt.kernels.cpu.sampling_nucleus import nucleus
 from zinc_rt.kernels.cpu.sampling_select import (
     CAP,
     GROUP,
+    GROUP_SHIFT,
     collect,
-    collect_some,
     collect_values,
     count_from,
     fill,
@@ -134,13 +134,14 @@ def load_scores(x: ptr[f32], n: i32, mask: ptr[u32], scores: ptr[f64], W: int):
 
 
 @inline
-def apply_mask(mask: ptr[u32], n: i32, scores: ptr[f64], W: int):
-    """-infinity for what the mask forbids."""
+def apply_mask(mask: ptr[u32], n: i32, scores: ptr[f64], weights: ptr[f64], W: int):
+    """-infinity for what the mask forbids, and the weight 0."""
     for at in range(0, n, 32):
         bits = splat(mask[at >> 5], W)
         for i in unroll(0, 32, W):
             kept = ((bits >> (iota(u32, W) + i)) & 1) != 0
             store(scores, select(kept, load(scores, at + i, lanes=W), -INFINITY), at + i)
+            store(weights, select(kept, load(weights, at + i, lanes=W), 0.0), at + i)
 
 
 @inline
@@ -169,46 +170,52 @@ def adjust(row, n: i32, scores: ptr[f64], counts: ptr[i32]):
 
 
 @inline
-def wide_bound(s, n: i32, k: i32, top: f64, W: int):
-    """The k-th greatest of n scores where k is no small part of them; k < n."""
+def bound_of_many(s, n: i32, k: i32, top: f64, FEW: bool, W: int):
+    """The k-th greatest of n scores where k is no small part of them; k < n. FEW: there are not many either."""
     bound: f64 = -INFINITY
-    if n <= SMALL or top == INFINITY:
+    by_bits: i32 = 1
+    if not FEW:
+        if n > SMALL and top < INFINITY:
+            v = s.list
+            m: i32 = collect_values(s.scores, padded(n), LEAST_FINITE, v, W)
+            by_bits = 0
+            if m >= k:
+                low, high = span(v, m, W)
+                m, above, _, least, most = narrow(v, s.weights, m, low, high, f64(k), False, W)
+                if least == most:
+                    bound = least
+                elif m <= CAP:
+                    sort_falling(v, m)
+                    bound = v[k - above - 1]
+                else:
+                    by_bits = 1
+    if by_bits != 0:
         bound = kth_largest(s.scores, padded(n), k, W)
-    else:
-        v = s.list
-        m: i32 = collect_values(s.scores, padded(n), LEAST_FINITE, v, W)
-        if m >= k:
-            low, high = span(v, m, W)
-            m, above, _, least, most = narrow(v, s.weights, m, low, high, f64(k), False, W)
-            if least == most:
-                bound = least
-            elif m <= CAP:
-                sort_falling(v, m)
-                bound = v[k - above - 1]
-            else:
-                bound = kth_largest(s.scores, padded(n), k, W)
     return bound
 
 
 @inline
-def keep_top(s, n: i32, k: i32, top: f64, W: int):
-    """s.pool, s.ids = the k greatest scores and their tokens, of equal ones the first, by rising token. k: up to n."""
+def keep_top(s, n: i32, k: i32, top: f64, FEW: bool, W: int):
+    """s.pool, s.ids = the k greatest scores and their tokens, of equal ones the first, by rising token. k: up to n;
+    FEW: up to MOST_TOP.
+    """
     size = padded(n)
     bound: f64 = -INFINITY
-    m: i32 = 0
-    if k < n and k * (GROUP // W) < n:
-        bound = kth_largest(s.maxima, (size >> 9) * W, k, W)
-        m = collect_some(s.scores, size, bound, s.maxima, s.pool, s.ids, W)
-        fill(s.pool, m, (m + (4 * W - 1)) & -(4 * W))
-        # The bound is the score itself where too few are above it.
-        if count_from(s.pool, (m + (4 * W - 1)) & -(4 * W), bound, True, W) >= k:
-            bound = kth_largest(s.pool, (m + (4 * W - 1)) & -(4 * W), k, W)
-    else:
-        if k < n:
-            bound = wide_bound(s, n, k, top, W)
-        m = collect(s.scores, size, bound, s.pool, s.ids, W)
-    fill(s.pool, m, (m + (4 * W - 1)) & -(4 * W))
-    above = count_from(s.pool, (m + (4 * W - 1)) & -(4 * W), bound, True, W)
+    exact: i32 = 1
+    if k < n:
+        if k * (GROUP // W) < n:
+            bound = kth_largest(s.maxima, (size >> GROUP_SHIFT) * W, k, W)
+            exact = 0
+        else:
+            bound = bound_of_many(s, n, k, top, FEW, W)
+    m: i32 = collect(s.scores, size, n, bound, s.maxima, s.pool, s.ids, W)
+    whole = (m + (4 * W - 1)) & -(4 * W)
+    fill(s.pool, m, whole)
+    above: i32 = count_from(s.pool, whole, bound, True, W)
+    # A bound that maxima gave is that of the scores only where too few are above it.
+    if exact == 0 and above >= k:
+        bound = kth_largest(s.pool, whole, k, W)
+        above = count_from(s.pool, whole, bound, True, W)
     keep_first(s.pool, s.ids, m, bound, k - above)
 
 
@@ -223,7 +230,7 @@ def choose(row, s, n: i32, top: f64, weighed: i32, table, W: int):
         known: i32 = weighed
         pool: ptr[f64] = s.scores
         if row.top_k < n:
-            keep_top(s, n, row.top_k, top, W)
+            keep_top(s, n, row.top_k, top, False, W)
             count = row.top_k
             pool = s.pool
             known = 0
@@ -258,7 +265,7 @@ def likeliest_tokens(row, s, n: i32, top: f64, log_total: f64, ids: ptr[i32], lo
     k: i32 = row.n_top
     if k > n:
         k = n
-    keep_top(s, n, k, top, W)
+    keep_top(s, n, k, top, True, W)
     for i in range(k):
         score = s.pool[i]
         at: i32 = i
@@ -294,15 +301,17 @@ def sample_row(a, row, s, unit: i32, W: int):
             ids = a.top_ids + unit * MOST_TOP
             likeliest_tokens(row, s, n, top, log_total, ids, a.top_logprobs + unit * MOST_TOP, W)
         if not_null(row.mask):
-            apply_mask(row.mask, n, s.scores, W)
+            apply_mask(row.mask, n, s.scores, s.weights, W)
             changed = 1
     good: i32 = 1
     if row.n_bias + row.n_recent > 0:
         good = adjust(row, n, s.scores, s.counts)
+        weighed = 0
         changed = 1
     if changed != 0:
-        weighed = 0
         top = find_maxima(s.scores, n, s.maxima, W)
+    if top != model_top:
+        weighed = 0
     status: i32 = HOST
     if good != 0:
         if top == -INFINITY:
@@ -329,7 +338,7 @@ def sample(a: ptr[SampleArgs], step: ptr[StepRecord], first: i32, last: i32, W: 
         row = a.rows[unit]
         status: i32 = HOST
         wanted: i32 = row.native
-        if row.plain != 0 and not_null(a.likeliest):
+        if wanted != 0 and row.plain != 0 and not_null(a.likeliest):
             token = a.likeliest[unit]
             if (row.mask[token >> 5] >> u32(token & 31)) & 1 != 0:
                 if a.logits[i64(unit) * a.stride + i64(token)] > -INFINITY:

@@ -14,6 +14,7 @@ from zinc_rt.lang.types import f64, i32, i64, ptr, u32, u64, vec
 PAD = 4096
 GROUP = 512
 """Scores whose lanes have a maximum each."""
+GROUP_SHIFT = GROUP.bit_length() - 1
 CAP = 4096
 """Scores that are sorted at the most."""
 
@@ -43,7 +44,7 @@ def find_maxima(v: ptr[f64], n: i32, maxima: ptr[f64], W: int):
             for i in unroll(4):
                 tops[i] = greater(load(v, at + i * W, lanes=W), tops[i])
         top = greater(greater(tops[0], tops[1]), greater(tops[2], tops[3]))
-        store(maxima, top, (group >> 9) * W)
+        store(maxima, top, (group >> GROUP_SHIFT) * W)
         best = greater(top, best)
     return greatest(best, W)
 
@@ -100,27 +101,16 @@ def kth_largest(v: ptr[f64], n: i32, k: i32, W: int):
 
 
 @inline
-def collect(v: ptr[f64], n: i32, least: f64, to: ptr[f64], ids: ptr[i32], W: int):
-    """Scores from `least` on and their places, in order; how many. Room for one more is needed."""
+def collect(
+    v: ptr[f64], size: i32, n: i32, least: f64, maxima: ptr[f64], to: ptr[f64], ids: ptr[i32], W: int
+):  # fmt: skip
+    """Of n scores, padded to size, those from `least` on and their places, in order; how many. maxima: see
+    `find_maxima`. Room for one more is needed.
+    """
     bound = splat(least, W)
     m: i32 = 0
-    for at in range(0, n, W):
-        if any_of(load(v, at, lanes=W) >= bound):
-            for i in range(at, at + W):
-                x = v[i]
-                to[m] = x
-                ids[m] = i
-                m += i32((x >= least) & (i < n))
-    return m
-
-
-@inline
-def collect_some(v: ptr[f64], n: i32, least: f64, maxima: ptr[f64], to: ptr[f64], ids: ptr[i32], W: int):
-    """The same where few groups have such scores."""
-    bound = splat(least, W)
-    m: i32 = 0
-    for group in range(0, n, GROUP):
-        if any_of(load(maxima, (group >> 9) * W, lanes=W) >= bound):
+    for group in range(0, size, GROUP):
+        if any_of(load(maxima, (group >> GROUP_SHIFT) * W, lanes=W) >= bound):
             for at in range(group, group + GROUP, W):
                 if any_of(load(v, at, lanes=W) >= bound):
                     for i in range(at, at + W):
