@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zinc_rt.backends.cpu.choice import TargetTuning
-from zinc_rt.backends.cpu.program import Runner
+from zinc_rt.backends.cpu.program import CpuProgram, Runner, plain_step
 from zinc_rt.backends.cpu.sampling import CpuSampling
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.lang.library import Library
@@ -38,10 +38,13 @@ class Native:
     def step(self, logits: Logits, asked: list[Asked], n_vocab: int) -> tuple[HostSampled, list[Sampler], list[int]]:
         """Sample rows: the step, its samplers, and the status of each row."""
         likeliest = np.where(np.isnan(logits), -INF, logits).argmax(axis=1).astype(np.int32)
-        sampling = CpuSampling(self.library, self.runner.threads, self.kernel, n_vocab, logits, likeliest)
+        sampling = CpuSampling(self.runner.threads, self.kernel, n_vocab, logits, likeliest)
+        program = CpuProgram.build([], plain_step(), self.library, self.runner.threads)
+        program.end_with(sampling.operation, self.library)
         requests = [SamplingRequest(Sampler(p, n_vocab), history, mask) for p, history, mask in asked]
         sampling.write(requests)
-        self.runner.run(sampling.program)
+        program.prepare(n_rows=0, n_logits=0, splits=0, attention=0, sampled=len(asked))
+        self.runner.run(program)
         self.runner.drain()
         status = sampling._status[: len(asked)].tolist()
         return sampling.sampled(requests, logits, likeliest, lambda: None), [r.sampler for r in requests], status

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -204,17 +204,21 @@ class CpuBackend(HostBackend):
     def _step_record(self, sizes: Capacity, inputs: Mapping[str, Any]) -> npt.NDArray[np.void]:
         return record(structs.StepRecord, {"max_pages": sizes.max_pages, **inputs})
 
-    def _run(self, lowered: LoweredGraph, n_rows: int, n_logits: int) -> None:
+    def _run(self, lowered: LoweredGraph, n_rows: int, n_logits: int, sampling: DeviceSampling | None) -> None:
         assert isinstance(lowered, CpuLoweredGraph)
         splits = 0
         if 0 < n_rows <= lowered.lowered.split_rows:
             longest = _largest(lowered.indices["positions"], n_rows) + 1
             splits = -(-longest // SPLIT) if longest > SPLIT else 0
         program = lowered.program
+        sampled = 0
+        if sampling is not None:
+            program.end_with(cast("CpuSampling", sampling).operation, self.library)  # checked before
+            sampled = n_logits
         program.prepare(
             n_rows=n_rows, n_logits=n_logits, splits=splits,
             attention=n_rows * splits if splits else -(-n_rows // lowered.lowered.attention_rows),
-            jobs=[choice.jobs(n_rows) for choice in lowered.lowered.choices],
+            jobs=[choice.jobs(n_rows) for choice in lowered.lowered.choices], sampled=sampled,
         )  # fmt: skip
         if self._recorder is None:
             self.runner.run(program)
@@ -237,9 +241,7 @@ class CpuBackend(HostBackend):
             assert isinstance(lowered, CpuLoweredGraph)
             if n_vocab not in lowered.samplings:
                 outputs = {name: lowered.outputs[name] for name in ("logits", "tokens")}
-                lowered.samplings[n_vocab] = CpuSampling(
-                    self.library, self.threads, self.choice.sample(), n_vocab, **outputs
-                )
+                lowered.samplings[n_vocab] = CpuSampling(self.threads, self.choice.sample(), n_vocab, **outputs)
             return lowered.samplings[n_vocab]
 
     def _check_sampling(self, lowered: LoweredGraph, sampling: DeviceSampling) -> None:
@@ -249,9 +251,6 @@ class CpuBackend(HostBackend):
             super()._check_sampling(lowered, sampling)
         elif known.n_rows != lowered.counts[1]:
             raise BackendError(f"{lowered.counts[1]} rows of logits, sampled as {known.n_rows}")
-
-    def _sample(self, sampling: DeviceSampling) -> None:
-        self.runner.run(sampling.program)  # type: ignore[attr-defined]  # checked before the step
 
     def start_profile(self, lowered: LoweredGraph) -> None:
         """Record when which thread runs what of this graph, from now on."""

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from zinc_rt.backends.arg_structs import address_of, table
 from zinc_rt.backends.cpu.choice import Kernel
-from zinc_rt.backends.cpu.program import CpuOperation, CpuProgram, UnitsPer, plain_step
+from zinc_rt.backends.cpu.program import CpuOperation, UnitsPer
 from zinc_rt.backends.host_memory import huge_bytes
 from zinc_rt.kernels.cpu.sampling import (
     DEGENERATE,
@@ -25,7 +25,6 @@ from zinc_rt.kernels.cpu.sampling import (
     SampleScratch,
 )
 from zinc_rt.kernels.cpu.sampling_select import GROUP, PAD
-from zinc_rt.lang.library import Library
 from zinc_rt.lang.types import layout_of
 from zinc_rt.numerics import EXP_LOWEST, SUM_BLOCK
 from zinc_rt.sampling.arithmetic import step_bits
@@ -70,13 +69,12 @@ class _Recent:
 class CpuSampling:
     """Memory for choosing the tokens of up to as many rows as there are logits; `DeviceSampling` says how it is used.
 
-    program: what runs behind a step whose rows `write` got.
+    operation: what a step whose rows `write` got ends with.
     """
 
     def __init__(
-        self, library: Library, threads: int, kernel: Kernel, n_vocab: int, logits: npt.NDArray[Any],
-        tokens: npt.NDArray[Any],
-    ) -> None:  # fmt: skip
+        self, threads: int, kernel: Kernel, n_vocab: int, logits: npt.NDArray[Any], tokens: npt.NDArray[Any]
+    ) -> None:
         most, width = logits.shape
         self.n_rows = 0
         self._n_vocab = n_vocab
@@ -89,16 +87,14 @@ class CpuSampling:
         n_scratch = min(threads, most)
         lanes = kernel[1]["W"]
         assert isinstance(lanes, int)
-        scratch, held = _scratch(n_vocab, n_scratch, lanes)
+        scratch, self._held = _scratch(n_vocab, n_scratch, lanes)
         arguments = {
             "rows": self._rows, "scratch": scratch, "free": np.zeros(n_scratch, np.uint32), "logits": logits,
             "likeliest": tokens if n_vocab == width else 0, "table": step_bits(), "tokens": self._tokens,
             "status": self._status, "nans": self._nans, "logprobs": self._logprobs, "top_ids": self._top_ids,
             "top_logprobs": self._top_logprobs, "stride": width, "n": n_vocab, "n_scratch": n_scratch,
         }  # fmt: skip
-        op = CpuOperation("sample", "sample", kernel, SampleArgs, arguments, 1, UnitsPer.LOGITS, phase=0)
-        self.program = CpuProgram.build([op], plain_step(), library, threads)
-        self.program.keep.append(held)
+        self.operation = CpuOperation("sample", "sample", kernel, SampleArgs, arguments, 1, UnitsPer.SAMPLED)
 
     def write(self, requests: Sequence[SamplingRequest]) -> None:
         """See `DeviceSampling.write`."""
@@ -106,7 +102,6 @@ class CpuSampling:
         memory, rows = self._rows.view(np.uint8).data, self._rows.itemsize
         for row, request in enumerate(requests):
             _ROW.pack_into(memory, row * rows, *self._fields(request))
-        self.program.prepare(n_rows=self.n_rows, n_logits=self.n_rows, splits=0, attention=0)
 
     def _fields(self, request: SamplingRequest) -> tuple[float | int, ...]:
         sampler, p = request.sampler, request.sampler.params

@@ -44,7 +44,8 @@ SMALL = 8192
 @struct
 class SampleRow:
     """A row's parameters; null where there is none. Offsets from the greatest score: min-p drops all below least_kept,
-    none from sure_kept on, and what is below least_drawn is not drawn. n_top: log-probabilities of likeliest tokens; -1: none at all.
+    none from sure_kept on, and what is below least_drawn is not drawn. n_top: log-probabilities of likeliest tokens;
+    -1: none at all.
     """
 
     temperature: f64  # 0: the greatest score wins
@@ -221,7 +222,7 @@ def keep_top(s, n: i32, k: i32, top: f64, FEW: bool, W: int):
 
 @inline
 def choose(row, s, n: i32, top: f64, weighed: i32, table, W: int):
-    """The token of scores whose greatest is `top`; -1 where the host must choose. weighed: s.weights has their weights."""
+    """The token of scores whose greatest is `top`; -1: the host must choose. weighed: s.weights has their weights."""
     token: i32 = -1
     if row.temperature == 0.0:
         token = first_of(s.scores, n, top, W)
