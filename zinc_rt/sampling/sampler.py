@@ -231,7 +231,8 @@ def count_nan(values: npt.NDArray[Any]) -> int:
 
 def _load(logits: npt.NDArray[Any], scores: Floats) -> int:
     """Copy the logits to float64; NaN, smaller than every number, becomes -inf. Returns how many were NaN."""
-    np.copyto(scores, logits, casting="same_kind")
+    with np.errstate(invalid="ignore"):  # a signalling NaN is one like others
+        np.copyto(scores, logits, casting="same_kind")
     if n_nan := count_nan(scores):
         _ranked(scores)
     return n_nan
