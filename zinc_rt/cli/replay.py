@@ -84,12 +84,11 @@ def replay(
 
 
 def _replay(model: Model, record: RequestRecord, cache_dir: Path | None) -> int:
-    from zinc_rt.gguf.content import content_sha256
     from zinc_rt.lang.cache import default_cache_dir
     from zinc_rt.serving.messages import Token
     from zinc_rt.serving.records.replay import at, check_replayable, first_difference, measured, whole
 
-    sha256 = content_sha256(model.file, cache_dir or default_cache_dir())
+    sha256 = model.file.sha256(cache_dir or default_cache_dir())
     check_replayable(record, sha256, str(model.engine.options.kv))
     core = model.make_core()
     events = _run(core, whole(record, "replay"))

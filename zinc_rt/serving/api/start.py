@@ -13,7 +13,6 @@ from typing import Any, Final
 import uvicorn
 
 from zinc_rt.gguf import GGUFFile
-from zinc_rt.gguf.content import content_sha256
 from zinc_rt.lang.cache import default_cache_dir
 from zinc_rt.loading import built_in_model, load
 from zinc_rt.serving.api.config import Config
@@ -100,7 +99,7 @@ def open_recorder(config: Config, path: Path, name: str, cache_dir: str | None, 
 
     def sha256() -> str:
         with GGUFFile.open(path) as file:
-            return content_sha256(file, Path(cache_dir) if cache_dir else default_cache_dir())
+            return file.sha256(Path(cache_dir) if cache_dir else default_cache_dir())
 
     return Recorder(config.records, config.records_bytes, name, sha256, log)
 
