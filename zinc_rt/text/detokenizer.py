@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+from collections.abc import Collection
 
 from zinc_rt.text.tokenizer import Tokenizer
 
@@ -14,13 +15,21 @@ class Detokenizer:
     character that is not complete yet are held back; bytes that can no longer become one turn into U+FFFD.
     """
 
-    def __init__(self, tokenizer: Tokenizer, *, skip_special: bool = True, at_start: bool = True) -> None:
-        """`skip_special` leaves out control and unknown tokens. `at_start` says that the first token begins a
-        text: a SentencePiece tokenizer's leading space is then dropped, as in `decode`. For tokens that
-        continue a text (generated after a prompt) it is False, and the space is kept.
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        *,
+        skip_special: bool = True,
+        at_start: bool = True,
+        shown: Collection[int] = (),
+    ) -> None:
+        """`skip_special` leaves out control and unknown tokens, but for those in `shown`. `at_start` says that the
+        first token begins a text: a SentencePiece tokenizer's leading space is then dropped, as in `decode`. For tokens
+        that continue a text (generated after a prompt) it is False, and the space is kept.
         """
         self._tokenizer = tokenizer
         self._skip_special = skip_special
+        self._shown = shown
         self._drop_space = at_start and tokenizer.space_prefix
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
 
@@ -28,7 +37,7 @@ class Detokenizer:
         """The text that this token completes, maybe none. Raises TokenizerError for an id outside the
         vocabulary.
         """
-        if self._skip_special and self._tokenizer.is_special(token_id):
+        if self._skip_special and token_id not in self._shown and self._tokenizer.is_special(token_id):
             return ""
         piece = self._tokenizer.token_bytes(token_id)
         if self._drop_space and piece:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -104,8 +105,7 @@ def test_every_request_ends_as_it_would_alone(
     engine = FakeEngine(n_slots, n_batch, n_ctx, n_pages=n_ctx // 16 + spare % (n_slots * 6))
     core = core_on(engine)
     plan = [
-        (asked(f"{i}", n, limit, tenant, qos), at, leave)
-        for i, (n, limit, tenant, qos, at, leave) in enumerate(drawn)
+        (asked(f"{i}", n, limit, tenant, qos), at, leave) for i, (n, limit, tenant, qos, at, leave) in enumerate(drawn)
     ]
     reports: list[StepReport] = []
     for turn in range(5000):
@@ -199,7 +199,7 @@ def test_a_request_that_was_preempted_twice_generates_a_page_before_the_next_tim
         n += sum(isinstance(e, Token) and e.id == "low" for e in core.turn().events)
         at += [n] * (low.preemptions - before)
     assert len(at) > 2
-    assert min(b - a for a, b in zip(at[1:], at[2:], strict=False)) >= 16
+    assert min(b - a for a, b in pairwise(at[1:])) >= 16
 
 
 @pytest.mark.parametrize(("weight", "part"), [(1.0, 0.5), (3.0, 0.75)])

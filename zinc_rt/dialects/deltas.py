@@ -1,0 +1,71 @@
+"""What a parsed answer consists of: pieces of a stream, and the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """The next piece of what the model thinks before it answers."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContentDelta:
+    """The next piece of the answer."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallDelta:
+    """A piece of a tool call. index: its number in the answer, from 0.
+
+    The first piece of a call has id and name and no arguments; the next ones have arguments alone, pieces of a JSON
+    text. A call is told once it is complete, so all of its pieces come together.
+    """
+
+    index: int
+    arguments: str = ""
+    id: str | None = None
+    name: str | None = None
+
+
+Delta = ReasoningDelta | ContentDelta | CallDelta
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A tool call. arguments: a JSON text, an object."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole answer. content: None where there are calls and no text beside them. reasoning: None for none."""
+
+    content: str | None
+    reasoning: str | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+
+    @classmethod
+    def join(cls, deltas: Iterable[Delta]) -> Answer:
+        """The answer of a whole stream."""
+        content, reasoning, calls = "", "", list[ToolCall]()
+        for delta in deltas:
+            match delta:
+                case ReasoningDelta(text):
+                    reasoning += text
+                case ContentDelta(text):
+                    content += text
+                case CallDelta(_, arguments, str() as id_, str() as name):
+                    calls.append(ToolCall(id_, name, arguments))
+                case CallDelta(index, arguments):
+                    calls[index] = ToolCall(calls[index].id, calls[index].name, calls[index].arguments + arguments)
+        return cls(content if content or not calls else None, reasoning or None, tuple(calls))

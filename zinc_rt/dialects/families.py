@@ -1,0 +1,108 @@
+"""The families, and which of them a model belongs to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from zinc_rt.dialects.forms.gemma import GemmaCalls
+from zinc_rt.dialects.forms.json_calls import JsonCalls
+from zinc_rt.dialects.forms.named import NamedCalls
+from zinc_rt.dialects.forms.tagged import TaggedCalls
+from zinc_rt.dialects.record import Dialect
+from zinc_rt.text.harmony import speaks_harmony
+
+if TYPE_CHECKING:
+    from zinc_rt.text import Tokenizer
+
+_BAR, _UNDER = "\uff5c", "\u2581"  # in DeepSeek's marks
+
+
+def _deepseek(name: str) -> str:
+    return f"<{_BAR}{name.replace('_', _UNDER)}{_BAR}>"
+
+
+PLAIN: Final = Dialect("plain")
+HERMES: Final = Dialect("hermes", JsonCalls("<tool_call>", "</tool_call>", edge="\n"))
+QWEN3_CODER: Final = Dialect("qwen3-coder", TaggedCalls("<tool_call>", "</tool_call>"))
+LLAMA3: Final = Dialect("llama3", JsonCalls("<|python_tag|>", arguments="parameters", bare=True), parallel=False)
+MISTRAL: Final = Dialect("mistral", JsonCalls("[TOOL_CALLS]", listed=True), short_ids=True)
+MISTRAL_NAMED: Final = Dialect("mistral-named", NamedCalls("[TOOL_CALLS]", "[ARGS]"), short_ids=True)
+MISTRAL_IDS: Final = Dialect("mistral-ids", NamedCalls("[TOOL_CALLS]", "[ARGS]", split="[CALL_ID]"), short_ids=True)
+GEMMA4: Final = Dialect(
+    "gemma4", GemmaCalls("<|tool_call>", "<tool_call|>", '<|"|>'), think=("<|channel>thought", "<channel|>")
+)
+FUNCTION_GEMMA: Final = Dialect("functiongemma", GemmaCalls("<start_function_call>", "<end_function_call>", "<escape>"))
+GPT_OSS: Final = Dialect("gpt-oss", harmony=True, parallel=False)
+PHI4: Final = Dialect("phi4", JsonCalls("<|tool_call|>", "<|/tool_call|>", listed=True))
+GRANITE: Final = Dialect("granite", JsonCalls("<|tool_call|>", listed=True))
+DEEPSEEK: Final = Dialect(
+    "deepseek",
+    NamedCalls(
+        _deepseek("tool_calls_begin"),
+        _deepseek("tool_sep"),
+        open=_deepseek("tool_call_begin"),
+        close=_deepseek("tool_call_end"),
+        end=_deepseek("tool_calls_end"),
+    ),
+)
+DEEPSEEK_R1: Final = Dialect(
+    "deepseek-r1",
+    NamedCalls(
+        _deepseek("tool_calls_begin"),
+        "\n```json\n",
+        open=_deepseek("tool_call_begin"),
+        prefix=_deepseek("tool_sep"),
+        tail="\n```",
+        close=_deepseek("tool_call_end"),
+        end=_deepseek("tool_calls_end"),
+    ),
+)
+
+FAMILIES: Final = (
+    PLAIN, HERMES, QWEN3_CODER, LLAMA3, MISTRAL, MISTRAL_NAMED, MISTRAL_IDS, GEMMA4, FUNCTION_GEMMA, GPT_OSS, PHI4,
+    GRANITE, DEEPSEEK, DEEPSEEK_R1,
+)  # fmt: skip
+
+_THINKING: Final = (("<think>", "</think>"), ("[THINK]", "[/THINK]"))
+
+
+def dialect_of(tokenizer: Tokenizer, template: str | None) -> Dialect:
+    """The dialect of a model, from its vocabulary and the text of its chat template (None: it has none).
+
+    A model whose template takes no tools makes no calls. Marks of reasoning are those that the template or, as a token,
+    the vocabulary has.
+    """
+    if speaks_harmony(tokenizer):
+        return GPT_OSS
+    text = template or ""
+    family = _by_calls(tokenizer, text) if "tools" in text else PLAIN
+    if family.think is not None:
+        return family
+    if tokenizer.token_id("<|tool_call>") is not None and tokenizer.token_id("<|channel>") is not None:
+        return replace(family, think=GEMMA4.think)
+    for begin, end in _THINKING:
+        if end in text or (tokenizer.token_id(begin) is not None and tokenizer.token_id(end) is not None):
+            return replace(family, think=(begin, end))
+    return family
+
+
+def _by_calls(tokenizer: Tokenizer, text: str) -> Dialect:
+    """The family by its marks of calls, those that are in no other's template first."""
+    if "<|tool_call>" in text:
+        return GEMMA4
+    if "<start_function_call>" in text:
+        return FUNCTION_GEMMA
+    if _deepseek("tool_calls_begin") in text:
+        return DEEPSEEK_R1 if "```json" in text else DEEPSEEK
+    if "[TOOL_CALLS]" in text:
+        if "[ARGS]" not in text:
+            return MISTRAL
+        return MISTRAL_IDS if "[CALL_ID]" in text else MISTRAL_NAMED
+    if "<tool_call>" in text:
+        return QWEN3_CODER if "<function=" in text else HERMES if "<arg_key>" not in text else PLAIN
+    if "<|tool_call|>" in text:
+        return PHI4 if "<|/tool_call|>" in text or tokenizer.token_id("<|/tool_call|>") is not None else GRANITE
+    if tokenizer.token_id("<|python_tag|>") is not None and '"parameters"' in text:
+        return LLAMA3
+    return PLAIN

@@ -1,0 +1,67 @@
+"""Calls as JSON objects with name and arguments: Hermes and Qwen, Llama 3, Mistral's first form, Phi 4, Granite."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from zinc_rt.dialects.cursor import Cursor
+from zinc_rt.dialects.forms.base import ParsedCall, Reading, call_of, items
+from zinc_rt.dialects.lark import LarkText
+from zinc_rt.dialects.tools import Tool
+
+
+@dataclass(frozen=True)
+class JsonCalls:
+    """`BEGIN {"name": ..., "arguments": {...}} END`, repeated for further calls; or, listed, `BEGIN [{...}, ...] END`.
+
+    edge: what stands between marks and object. end: "" where there is none. arguments: the key of the arguments.
+    """
+
+    begin: str
+    end: str = ""
+    edge: str = ""
+    arguments: str = "arguments"
+    listed: bool = False
+    bare: bool = False
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """See `CallForm`."""
+        return (self.begin, self.end) if self.end else (self.begin,)
+
+    def grammar(self, lark: LarkText, tools: Sequence[Tool], parallel: bool) -> str:
+        """See `CallForm`."""
+        call = lark.any_of(self._call(lark, tool) for tool in tools)
+        edge = f"{lark.literal(self.edge)}?" if self.edge else "SPACE?"
+        close = f"{edge} {lark.mark(self.end)}" if self.end else ""
+        if self.listed:
+            more = f'("," " "? {call})*' if parallel else ""
+            return lark.rule(f'{edge} "[" {call} {more} "]" {close}')
+        one = lark.rule(f"{edge} {call} {close}")
+        return lark.rule(f"{one} (SPACE? {lark.mark(self.begin)} {one})*") if parallel and self.end else one
+
+    def _call(self, lark: LarkText, tool: Tool) -> str:
+        head = f'{{"name": {json.dumps(tool.name, ensure_ascii=False)}, "{self.arguments}": '
+        return lark.rule(f'{lark.literal(head)} {lark.json(tool.parameters, tool.where)} "}}"')
+
+    def read(self, cursor: Cursor, tools: Mapping[str, Tool], marked: bool) -> Reading:
+        """See `CallForm`."""
+        yield from cursor.space()
+        text = yield from cursor.json()
+        calls = self._calls(text)
+        if calls is None or (not marked and not all(call.name in tools for call in calls)):
+            return None
+        if self.end and marked:
+            yield from cursor.close(self.end)
+        return calls
+
+    @staticmethod
+    def _calls(text: str) -> list[ParsedCall] | None:
+        try:
+            parts = items(text) if text.startswith("[") else [text]
+        except ValueError:
+            return None
+        calls = [call for part in parts if (call := call_of(part, ("name",), ("arguments", "parameters"))) is not None]
+        return calls if calls and len(calls) == len(parts) else None

@@ -1,0 +1,92 @@
+"""Calls as a name and a JSON object behind it: Mistral's later forms, DeepSeek."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+
+from zinc_rt.dialects.cursor import Cursor
+from zinc_rt.dialects.forms.base import LONGEST_NAME, ParsedCall, Reading, clean_json, json_value
+from zinc_rt.dialects.lark import LarkText
+from zinc_rt.dialects.tools import Tool
+
+
+@dataclass(frozen=True)
+class NamedCalls:
+    """`BEGIN [OPEN] [function PREFIX] name [SPLIT id] MIDDLE {...} [TAIL] [CLOSE] ... [END]`.
+
+    With `open`, one `begin` holds all calls, each from `open` to `close`; without, `begin` is repeated. split: a mark
+    behind the name, before an id that the model makes up. tail: text behind the object.
+    """
+
+    begin: str
+    middle: str
+    open: str = ""
+    prefix: str = ""
+    split: str = ""
+    tail: str = ""
+    close: str = ""
+    end: str = ""
+    bare: bool = False
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """See `CallForm`."""
+        marks = (self.begin, self.open, self.prefix, self.middle, self.split, self.close, self.end)
+        return tuple(mark for mark in marks if mark.strip())
+
+    def grammar(self, lark: LarkText, tools: Sequence[Tool], parallel: bool) -> str:
+        """See `CallForm`."""
+        one = lark.any_of(self._call(lark, tool) for tool in tools)
+        if not self.open:
+            return lark.rule(f"{one} (SPACE? {lark.mark(self.begin)} {one})*") if parallel else one
+        item = lark.rule(f"SPACE? {lark.mark(self.open)} {one}")
+        return lark.rule(f"{item}{'+' if parallel else ''} SPACE? {lark.mark(self.end)}")
+
+    def _call(self, lark: LarkText, tool: Tool) -> str:
+        parts = [lark.literal("function"), lark.mark(self.prefix)] if self.prefix else []
+        parts.append(lark.literal(tool.name))
+        if self.split:
+            parts.append(f"({lark.mark(self.split)} /[a-zA-Z0-9]{{1,40}}/)?")
+        parts.append(lark.mark(self.middle))
+        parts.append(lark.json(tool.parameters, tool.where))
+        parts += [lark.literal(self.tail)] if self.tail else []
+        parts += [lark.mark(self.close)] if self.close else []
+        return lark.rule(" ".join(parts))
+
+    def read(self, cursor: Cursor, tools: Mapping[str, Tool], marked: bool) -> Reading:
+        """See `CallForm`."""
+        if not self.open:
+            call = yield from self._read_one(cursor)
+            return None if call is None else [call]
+        calls: list[ParsedCall] = []
+        while True:
+            yield from cursor.space()
+            if not (yield from cursor.accept(self.open)):
+                break
+            call = yield from self._read_one(cursor)
+            if call is None:
+                return None
+            calls.append(call)
+        yield from cursor.close(self.end)
+        return calls or None
+
+    def _read_one(self, cursor: Cursor) -> Generator[None, None, ParsedCall | None]:
+        if self.prefix and not (yield from cursor.until([self.prefix], LONGEST_NAME))[1]:
+            return None
+        name, mark = yield from cursor.until([self.middle, self.split] if self.split else [self.middle], LONGEST_NAME)
+        if mark and mark == self.split:
+            _, mark = yield from cursor.until([self.middle], LONGEST_NAME)
+        if not mark or not name.strip():
+            return None
+        yield from cursor.space()
+        arguments = yield from cursor.json()
+        try:
+            if not isinstance(json_value(arguments), dict):
+                return None
+        except ValueError:
+            return None
+        for word in (self.tail.strip(), self.close):
+            if word:
+                yield from cursor.close(word)
+        return ParsedCall(name.strip(), clean_json(arguments))

@@ -1,0 +1,154 @@
+"""Calls with a tag around each argument: Qwen3-Coder, Qwen3.5 and later.
+
+A text argument is written as it is, all others as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from zinc_rt.dialects.cursor import Cursor
+from zinc_rt.dialects.forms.base import LONGEST_NAME, ParsedCall, Reading, clean_json, json_value
+from zinc_rt.dialects.lark import LarkText
+from zinc_rt.dialects.schemas import resolve, types_of
+from zinc_rt.dialects.tools import Tool
+from zinc_rt.grammar.errors import GrammarError
+from zinc_rt.grammar.texts import pattern_literal
+
+_STRING: Final = frozenset(["string"])
+_CLOSE: Final = "</parameter>"
+_NO_CLOSE: Final = r"~/((?s:.*)\n)?<\/parameter>(?s:.*)/"
+_PYTHON: Final = {"True": "true", "False": "false", "None": "null"}
+_UNREADABLE: Final = ("anyOf", "oneOf", "allOf", "$ref", "patternProperties", "minProperties", "maxProperties", "not")
+_NAME: Final = re.compile(r"[^<>\n]+")
+
+
+@dataclass(frozen=True)
+class TaggedCalls:
+    """`BEGIN <function=NAME> <parameter=KEY> value </parameter> ... </function> END`, one on each line."""
+
+    begin: str
+    end: str
+    bare: bool = False
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """See `CallForm`."""
+        return (self.begin, self.end)
+
+    def grammar(self, lark: LarkText, tools: Sequence[Tool], parallel: bool) -> str:
+        """See `CallForm`. Arguments come in the schema's order."""
+        call = lark.any_of(self._call(lark, tool) for tool in tools)
+        one = lark.rule(f'"\\n" {call} "\\n" {lark.mark(self.end)}')
+        return lark.rule(f"{one} (SPACE? {lark.mark(self.begin)} {one})*") if parallel else one
+
+    @staticmethod
+    def _call(lark: LarkText, tool: Tool) -> str:
+        root = tool.parameters
+        if used := next((key for key in _UNREADABLE if key in root), None):
+            raise GrammarError(
+                f"{used} at the top does not go with this model, whose calls name arguments one by one; use properties",
+                tool.where,
+            )
+        parts = [lark.literal(f"<function={tool.name}>\n")]
+        required = set(root.get("required", ()))
+        properties = dict(root.get("properties", {}))
+        for key in sorted(required - properties.keys()):
+            properties[key] = True
+        for key, schema in properties.items():
+            if not _NAME.fullmatch(key):
+                raise GrammarError(f"the argument {key!r} cannot be written for this model; rename it", tool.where)
+            value = _value(lark, schema, root, f"{tool.where}.properties.{key}")
+            one = lark.rule(f"{lark.literal(f'<parameter={key}>')} {value} " + r'"\n"')
+            parts.append(one if key in required else f"{one}?")
+        parts.append(lark.literal("</function>"))
+        return lark.rule(" ".join(parts))
+
+    def read(self, cursor: Cursor, tools: Mapping[str, Tool], marked: bool) -> Reading:
+        """See `CallForm`."""
+        yield from cursor.space()
+        if not (yield from cursor.accept("<function=")):
+            return None
+        name, mark = yield from cursor.until([">"], LONGEST_NAME)
+        name = name.strip()
+        if not mark or not name:
+            return None
+        schema = tools[name].parameters if name in tools else {}
+        arguments: dict[str, str] = {}
+        while True:
+            yield from cursor.space()
+            if (yield from cursor.accept("</function>")):
+                break
+            if not (yield from cursor.accept("<parameter=")):
+                return None
+            key, mark = yield from cursor.until([">"], LONGEST_NAME)
+            value = yield from _read_value(cursor)
+            if not mark or value is None:
+                return None
+            arguments[key] = _as_json(value, key, schema)
+        yield from cursor.close(self.end)
+        text = ", ".join(f"{json.dumps(key, ensure_ascii=False)}: {value}" for key, value in arguments.items())
+        return [ParsedCall(name, f"{{{text}}}")]
+
+
+def _read_value(cursor: Cursor) -> Generator[None, None, str | None]:
+    """A value and what closes it. On lines of its own, it ends with `</parameter>` at the beginning of a line."""
+    own_line = (yield from cursor.peek(1)) == "\n"
+    value, mark = yield from cursor.until(["\n" + _CLOSE if own_line else _CLOSE])
+    return value.removeprefix("\n") if mark else None
+
+
+def _as_json(value: str, key: str, schema: Mapping[str, Any]) -> str:
+    """An argument as JSON, by its schema; what no type tells is JSON if it reads as such."""
+    properties = schema.get("properties", {})
+    try:
+        types = types_of(properties[key], schema) if key in properties else None
+    except GrammarError:
+        types = None
+    if types != _STRING:
+        text = _PYTHON.get(value.strip(), value.strip())
+        try:
+            json_value(text)
+            return clean_json(text)
+        except ValueError:
+            pass
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _value(lark: LarkText, schema: Any, root: Mapping[str, Any], where: str) -> str:
+    """The rule of a value with the line feed before it and its closing tag."""
+    if types_of(schema, root, where) != _STRING:
+        document = {key: root[key] for key in ("$defs", "definitions") if key in root}
+        full = {**resolve(schema, root, where), **document}
+        return lark.rule(r'"\n" ' + lark.json(full, where) + " " + lark.literal("\n" + _CLOSE))
+    schema = resolve(schema, root, where)
+    if "const" in schema or "enum" in schema:
+        values = [schema["const"]] if "const" in schema else schema["enum"]
+        return lark.any_of(lark.literal(f"\n{value}\n{_CLOSE}") for value in values)
+    limits = string_limits(schema, where)
+    if not limits:
+        return lark.rule(r"/(\n(?s:.*))?\n<\/parameter>/", "[lazy]")
+    body = " & ".join([*limits, _NO_CLOSE, "/(?s:.*)/"])
+    return lark.terminal(rf'"\n" ({body}) "\n{_CLOSE}"')
+
+
+def string_limits(schema: Mapping[str, Any], where: str) -> list[str]:
+    """What a schema asks of a text beside its type, as regular expressions of Lark. Formats are not checked.
+
+    Raises `GrammarError` for other keywords.
+    """
+    found = []
+    if "minLength" in schema or "maxLength" in schema:
+        found.append(f"/(?s:.){{{schema.get('minLength', 0)},{schema.get('maxLength', '')}}}/")
+    if "pattern" in schema:
+        pattern = str(schema["pattern"])
+        before = "" if pattern.startswith("^") else "(?s:.*)"
+        after = "" if pattern.endswith("$") and not pattern.endswith("\\$") else "(?s:.*)"
+        found.append(
+            pattern_literal(f"{before}(?:{pattern.removeprefix('^').removesuffix('$' if not after else '')}){after}")
+        )
+    return found

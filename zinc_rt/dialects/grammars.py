@@ -1,0 +1,182 @@
+"""`build_grammar`: what a request's answer has to follow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from zinc_rt.dialects.forms.base import CallForm
+from zinc_rt.dialects.lark import LarkText
+from zinc_rt.dialects.record import Dialect, Thinking
+from zinc_rt.dialects.tools import ChoiceMode, FormatKind, RequestError, ResponseFormat, Tool, ToolChoice
+from zinc_rt.grammar import texts
+from zinc_rt.grammar.errors import GrammarError
+from zinc_rt.grammar.matcher import compile_grammar
+from zinc_rt.serving.messages import Grammar
+
+if TYPE_CHECKING:
+    from zinc_rt.grammar.vocabulary import GrammarVocabulary
+
+_NO_BRACE: Final = r"/[^{ \n\r\t](?s:.*)/"
+"""Text that does not look like a call, which is a JSON object without a mark."""
+
+
+def build_grammar(
+    dialect: Dialect,
+    vocabulary: GrammarVocabulary,
+    tools: Sequence[Tool] = (),
+    tool_choice: ToolChoice | None = None,
+    parallel: bool = True,
+    response_format: ResponseFormat | None = None,
+    thinking: Thinking = Thinking.off,
+) -> Grammar | None:
+    """The grammar of an answer; None where it is free.
+
+    tool_choice: None is auto. parallel: whether several calls may be made, where the family can. With tools of choice
+    and a response format, the answer is calls, or content of that form. thinking: where the prompt leaves the model;
+    reasoning is free, and the grammar holds behind it. It was compiled once: what it has can be used.
+
+    Raises `GrammarError` for schemas that cannot be used, `RequestError` for tools where the family makes no calls.
+    """
+    choice = tool_choice or ToolChoice()
+    form = None if response_format is None or response_format.kind is FormatKind.text else response_format
+    offered = [tool for tool in tools if not choice.names or tool.name in choice.names]
+    if choice.mode is ChoiceMode.none:
+        offered = []
+    if offered and not dialect.takes_tools:
+        raise RequestError(
+            "tools", "cannot be used: the model's chat template takes none; leave them out or use another model",
+            unsupported=True,
+        )  # fmt: skip
+    several = parallel and dialect.parallel and not (choice.mode is ChoiceMode.required and len(choice.names) == 1)
+    must = choice.mode is ChoiceMode.required
+    if not offered and form is None:
+        return None
+
+    def make(tools: Sequence[Tool]) -> Grammar:
+        plan = _Plan(vocabulary, dialect, tools, must, several, form, thinking)
+        return plan.channels() if dialect.harmony else plan.marked()
+
+    grammar = make(offered)
+    try:
+        compile_grammar(grammar, vocabulary)
+    except GrammarError:
+        _name_culprit(offered, form, vocabulary)
+        for tool in offered:
+            try:
+                compile_grammar(make([tool]), vocabulary, tool.where)
+            except GrammarError as error:
+                raise error from None
+        raise
+    return grammar
+
+
+def _name_culprit(tools: Sequence[Tool], form: ResponseFormat | None, vocabulary: GrammarVocabulary) -> None:
+    """Raises the error of the first schema that cannot be used by itself, with its place."""
+    for tool in tools:
+        compile_grammar(Grammar(texts.json_schema(tool.parameters, tool.where)), vocabulary, tool.where)
+    if form is not None:
+        compile_grammar(Grammar(_form_text(form)), vocabulary, form.where)
+
+
+def _form_text(form: ResponseFormat) -> str:
+    match form.kind:
+        case FormatKind.json_schema:
+            return texts.json_schema(form.value, form.where)
+        case FormatKind.regex:
+            return texts.regex(form.value, form.where)
+        case FormatKind.choice:
+            return texts.choice(form.value, form.where)
+        case FormatKind.lark:
+            return texts.lark(form.value, form.where)
+        case _:
+            return texts.json_object()
+
+
+class _Plan:
+    """One request's grammar."""
+
+    def __init__(
+        self,
+        vocabulary: GrammarVocabulary,
+        dialect: Dialect,
+        tools: Sequence[Tool],
+        must: bool,
+        several: bool,
+        form: ResponseFormat | None,
+        thinking: Thinking,
+    ) -> None:
+        self.lark = LarkText(vocabulary)
+        self.vocabulary, self.dialect, self.tools = vocabulary, dialect, tools
+        self.must, self.several, self.form, self.thinking = must, several, form, thinking
+
+    def marked(self) -> Grammar:
+        """For families that mark calls and reasoning."""
+        lark, calls, think = self.lark, self.dialect.calls, self.dialect.think
+        body = ""
+        if self.tools and calls is not None:
+            begin = self.vocabulary.mark_id(calls.begin)
+            behind = calls.grammar(lark, self.tools, self.several)
+            if not self.must and self.form is None and begin is not None and not calls.bare:
+                return Grammar(lark.finish(behind), after=(begin,))
+            body = self._calls_or_content(calls, behind)
+        elif self.form is not None:
+            body = self._content(self.form)
+        body = lark.rule(body)
+        if think is None or self.thinking is Thinking.off:
+            return Grammar(lark.finish(body))
+        end = self.vocabulary.mark_id(think[1])
+        if self.thinking is Thinking.opened:
+            if end is not None:
+                return Grammar(lark.finish(f"SPACE? {body}"), after=(end,))
+            return Grammar(lark.finish(f"{lark.until(think[1])} SPACE? {body}"))
+        return Grammar(lark.finish(f"({lark.mark(think[0])} {lark.until(think[1])} SPACE?)? {body}"))
+
+    def _calls_or_content(self, form: CallForm, behind: str) -> str:
+        lark = self.lark
+        marked = f"{lark.mark(form.begin)} {behind}"
+        if self.must:
+            return f"{marked} | {behind}" if form.bare else marked
+        if self.form is not None:
+            return f"{marked} | {self._content(self.form)}"
+        if form.bare:
+            return f"{marked} | {behind} | {lark.terminal(_NO_BRACE)}?"
+        if self.vocabulary.mark_id(form.begin) is not None:
+            return f"TEXT? ({marked})?"
+        return f"{lark.until(form.begin)} {behind} | TEXT?"
+
+    def _content(self, form: ResponseFormat) -> str:
+        """The rule of content in a response format."""
+        lark = self.lark
+        match form.kind:
+            case FormatKind.json_schema:
+                return lark.json(form.value, form.where)
+            case FormatKind.json_object:
+                return lark.json({"type": "object"}, form.where)
+            case FormatKind.regex:
+                return lark.terminal(texts.regex_rule(form.value, form.where))
+            case FormatKind.choice:
+                return lark.rule(texts.choice_rule(form.value, form.where))
+            case _:
+                return lark.nested(_form_text(form))
+
+    def channels(self) -> Grammar:
+        """For Harmony: messages, of which the last is a call or the answer."""
+        lark, mark = self.lark, self.lark.mark
+        channel, message, json = mark("<|channel|>"), mark("<|message|>"), f'{mark("<|constrain|>")} "json"'
+        next_ = f'{mark("<|end|>")} {mark("<|start|>")} "assistant"'
+        before = [f'{channel} "analysis" {message} TEXT? {next_}']
+        last: list[str] = []
+        if self.tools:
+            before.append(f'{channel} "commentary" {message} TEXT? {next_}')
+            for tool in self.tools:
+                to = lark.literal(f" to=functions.{tool.name}")
+                header = f'({channel} ("commentary" | "analysis") {to} | {to} {channel} "commentary")'
+                kind = f'(" "? {json} | " json")?'
+                last.append(lark.rule(f"{header} {kind} {message} {lark.json(tool.parameters, tool.where)}"))
+        if not self.must or not self.tools:
+            kind = f'(" "? {json})?' if self.form is not None else ""
+            content = "TEXT?" if self.form is None else self._content(self.form)
+            last.append(lark.rule(f'{channel} "final" {kind} {message} {content}'))
+        free = lark.rule(" | ".join(before))
+        return Grammar(lark.finish(f"{free}* {lark.any_of(last)}"))

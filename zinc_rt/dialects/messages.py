@@ -1,0 +1,222 @@
+"""Conversations in OpenAI's form, rendered by a model's chat template."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from zinc_rt.checks import show
+from zinc_rt.dialects.record import Dialect, Thinking
+from zinc_rt.dialects.tools import RequestError, Tool
+from zinc_rt.text.errors import ChatTemplateError
+
+if TYPE_CHECKING:
+    from zinc_rt.text import ChatTemplate
+
+ROLES: Final = ("system", "developer", "user", "assistant", "tool")
+_MEDIA: Final = {
+    "image_url": "an image",
+    "image": "an image",
+    "input_image": "an image",
+    "input_audio": "audio",
+    "audio": "audio",
+    "video_url": "a video",
+    "file": "a file",
+    "input_file": "a file",
+}
+_TEXTS: Final = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
+_MARK: Final = "zinc-probe"
+_OWN: Final = frozenset({"messages", "tools", "add_generation_prompt"})
+"""Variables of a template that are no one else's."""
+
+
+@dataclass(frozen=True)
+class RenderedPrompt:
+    """A prompt's text, to be encoded with `add_special=False`, and where it leaves the model."""
+
+    text: str
+    thinking: Thinking
+
+
+class ChatRenderer:
+    """A model's template and what it was found to take. One a model; not for several threads at once."""
+
+    def __init__(self, template: ChatTemplate, dialect: Dialect) -> None:
+        self.template = template
+        self.dialect = dialect
+        self._source = "\n".join(template.source(name) for name in template.names)
+        self._as_text: bool | None = None  # whether the template wants arguments as a JSON text; None: not tried yet
+
+    def render_messages(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool] = (), /, **variables: Any
+    ) -> RenderedPrompt:
+        """The prompt of a conversation.
+
+        messages: roles system, developer, user, assistant and tool; content a string, None or text parts; of the
+        assistant `tool_calls` with arguments as JSON strings, and `reasoning_content`; of a tool `tool_call_id`.
+        variables: of the template, as `enable_thinking=False`.
+
+        Raises `RequestError`, which names the message's index and the field, for another form and for images, audio and
+        files; `ChatTemplateError` for what the template refuses.
+        """
+        if taken := _OWN & variables.keys():
+            raise RequestError("variables", f"have {min(taken)!r}, which the request sets; leave it out")
+        checked = check_messages(messages, developer="developer" in self._source)
+        if any("tool_calls" in message for message in checked) and self._wants_text():
+            checked = [_with_texts(message) for message in checked]
+        given = [_as_openai(tool) for tool in tools] if tools else None
+        if given is not None and "xml_tools" in self._source:  # SmolLM3's name
+            variables.setdefault("xml_tools", given)
+        text = self.template.render(checked, tools=given, **variables)
+        return RenderedPrompt(text, self.dialect.thinking(text))
+
+    def _wants_text(self) -> bool:
+        """Whether the template writes calls only where arguments are a text. Tried once, with a conversation."""
+        if self._as_text is None:
+            self._as_text = not self._shows({_MARK: _MARK}) and self._shows(json.dumps({_MARK: _MARK}))
+        return self._as_text
+
+    def _shows(self, arguments: object) -> bool:
+        call = {"id": "call00000", "type": "function", "function": {"name": "probe", "arguments": arguments}}
+        messages: list[dict[str, Any]] = [
+            {"role": "user", "content": "a"},
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+            {"role": "tool", "content": "b", "tool_call_id": "call00000", "name": "probe"},
+        ]
+        function = {"name": "probe", "description": "", "parameters": {"type": "object", "properties": {}}}
+        tools = [{"type": "function", "function": function}]
+        try:
+            text = self.template.render(messages, tools=tools)
+        except ChatTemplateError:
+            return False
+        # A mapping that is written as Python writes it, or a text in quotes, is not what the model was trained on.
+        return _MARK in text and f"'{_MARK}'" not in text and '\\"' not in text
+
+
+def check_messages(messages: object, developer: bool = False) -> list[dict[str, Any]]:
+    """Messages as chat templates take them: content is text, arguments are mappings, a tool's answer has its name.
+
+    developer: whether the template knows this role; else such a message becomes one of the system.
+    Raises `RequestError`.
+    """
+    if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
+        raise RequestError("messages", f"is {show(messages)}; give a list of messages")
+    if not messages:
+        raise RequestError("messages", "is empty; give at least one message")
+    names: dict[str, str] = {}  # of functions, by the ids of their calls
+    return [_message(message, f"messages[{at}]", names, developer) for at, message in enumerate(messages)]
+
+
+def _message(message: object, where: str, names: dict[str, str], developer: bool) -> dict[str, Any]:
+    if not isinstance(message, Mapping):
+        raise RequestError(where, f"is {show(message)}; it must be an object with role and content")
+    role = message.get("role")
+    if role not in ROLES:
+        raise RequestError(f"{where}.role", f"is {show(role)}; it must be one of {', '.join(ROLES)}")
+    if message.get("audio") is not None:
+        raise RequestError(f"{where}.audio", "is audio, which no model here takes; give text", unsupported=True)
+    calls = message.get("tool_calls") if role == "assistant" else None
+    out: dict[str, Any] = {"role": "system" if role == "developer" and not developer else role}
+    out["content"] = _content(message.get("content"), f"{where}.content", optional=role == "assistant")
+    if isinstance(name := message.get("name"), str):
+        out["name"] = name
+    if role == "assistant":
+        _add_reasoning(message, out, where)
+        if calls:
+            out["tool_calls"] = _calls(calls, f"{where}.tool_calls", names)
+    elif role == "tool":
+        call = message.get("tool_call_id")
+        if not isinstance(call, str):
+            raise RequestError(f"{where}.tool_call_id", f"is {show(call)}; it must be the id of a call")
+        out["tool_call_id"] = call
+        out.setdefault("name", names.get(call, ""))
+    return out
+
+
+def _add_reasoning(message: Mapping[str, Any], out: dict[str, Any], where: str) -> None:
+    """Reasoning under the names that templates use."""
+    for key in ("reasoning_content", "reasoning"):
+        text = message.get(key)
+        if text is None:
+            continue
+        if not isinstance(text, str):
+            raise RequestError(f"{where}.{key}", f"is {show(text)}; it must be a text")
+        if text:
+            out["reasoning_content"] = out["thinking"] = text
+            return
+
+
+def _content(content: object, where: str, optional: bool) -> str:
+    if isinstance(content, str):
+        return content
+    if content is None and optional:
+        return ""
+    if not isinstance(content, Sequence) or isinstance(content, bytes):
+        raise RequestError(where, f"is {show(content)}; it must be a text or a list of text parts")
+    parts = []
+    for at, part in enumerate(content):
+        place = f"{where}[{at}]"
+        kind = part.get("type") if isinstance(part, Mapping) else None
+        if kind in _MEDIA:
+            raise RequestError(
+                place, f"is {_MEDIA[kind]} ({kind}), which no model here takes; give text", unsupported=True
+            )
+        if not isinstance(part, Mapping) or kind not in _TEXTS:
+            raise RequestError(f"{place}.type", f"is {show(kind)}; it must be text")
+        text = part.get(_TEXTS[kind])
+        if not isinstance(text, str):
+            raise RequestError(f"{place}.{_TEXTS[kind]}", f"is {show(text)}; it must be a text")
+        parts.append(text)
+    return "".join(parts)
+
+
+def _calls(calls: object, where: str, names: dict[str, str]) -> list[dict[str, Any]]:
+    if not isinstance(calls, Sequence) or isinstance(calls, str | bytes):
+        raise RequestError(where, f"is {show(calls)}; it must be a list of calls")
+    found = []
+    for at, call in enumerate(calls):
+        place = f"{where}[{at}]"
+        function = call.get("function") if isinstance(call, Mapping) else None
+        if not isinstance(call, Mapping) or not isinstance(function, Mapping):
+            raise RequestError(
+                f"{place}.function", f"is {show(function)}; it must be an object with name and arguments"
+            )
+        id_, name = call.get("id"), function.get("name")
+        if not isinstance(id_, str):
+            raise RequestError(f"{place}.id", f"is {show(id_)}; it must be a text")
+        if not isinstance(name, str) or not name:
+            raise RequestError(f"{place}.function.name", f"is {show(name)}; it must be a function's name")
+        arguments = _arguments(function.get("arguments", "{}"), f"{place}.function.arguments")
+        names[id_] = name
+        found.append({"id": id_, "type": "function", "function": {"name": name, "arguments": arguments}})
+    return found
+
+
+def _arguments(arguments: object, where: str) -> Mapping[str, Any]:
+    value = arguments
+    if isinstance(arguments, str):
+        try:
+            value = json.loads(arguments or "{}")
+        except (ValueError, RecursionError):
+            raise RequestError(where, f"is {show(arguments)}; it must be a JSON object as a text") from None
+    if not isinstance(value, Mapping):
+        raise RequestError(where, f"is {show(arguments)}; it must be a JSON object as a text")
+    return value
+
+
+def _with_texts(message: dict[str, Any]) -> dict[str, Any]:
+    """A message whose calls have their arguments as JSON texts."""
+    if "tool_calls" not in message:
+        return message
+    calls = [
+        {**call, "function": {**call["function"], "arguments": json.dumps(call["function"]["arguments"])}}
+        for call in message["tool_calls"]
+    ]
+    return {**message, "tool_calls": calls}
+
+
+def _as_openai(tool: Tool) -> dict[str, Any]:
+    function = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
+    return {"type": "function", "function": function}

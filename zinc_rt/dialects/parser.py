@@ -1,0 +1,226 @@
+"""`StreamParser`: divides an answer into reasoning, content and tool calls while it is generated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+
+from zinc_rt.dialects.cursor import Cursor
+from zinc_rt.dialects.deltas import CallDelta, ContentDelta, Delta, ReasoningDelta
+from zinc_rt.dialects.forms.base import CallForm, ParsedCall, clean_json, json_value
+from zinc_rt.dialects.record import Dialect, Thinking
+from zinc_rt.dialects.tools import Tool
+from zinc_rt.text.harmony import Channel, Harmony
+from zinc_rt.text.harmony import Delta as Part
+
+_FUNCTIONS = "functions."
+
+
+class StreamParser:
+    """Reads one answer. What the joined deltas are does not depend on how the text is cut into pieces.
+
+    Nothing is dropped but marks, and white space beside them: a call that cannot be parsed is content.
+    """
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        tools: Sequence[Tool] = (),
+        thinking: Thinking = Thinking.possible,
+        salt: str = "",
+    ) -> None:
+        """tools: those that the model may call; without any, no call is looked for. thinking: where the prompt leaves
+        the model (`Dialect.thinking`). salt: makes ids of calls; another one for each request.
+        """
+        told = _Told(dialect, salt)
+        names = {tool.name: tool for tool in tools}
+        self._told = told
+        self._run: _Marked | _Channels = (
+            _Channels(told, names) if dialect.harmony else _Marked(told, dialect, names, thinking)
+        )
+
+    def add(self, text: str) -> list[Delta]:
+        """The deltas that the next piece of text completes, maybe none. The text has the dialect's marks in it, as
+        `Detokenizer(shown=dialect.mark_ids(tokenizer))` gives it.
+        """
+        self._run.add(text)
+        return self._told.take()
+
+    def finish(self) -> list[Delta]:
+        """What was held back, at the end of the answer."""
+        self._run.finish()
+        return self._told.take()
+
+
+class _Told:
+    """Deltas that wait to be taken."""
+
+    def __init__(self, dialect: Dialect, salt: str) -> None:
+        self._dialect, self._salt = dialect, salt
+        self._deltas: list[Delta] = []
+        self.n_calls = 0
+
+    def take(self) -> list[Delta]:
+        deltas, self._deltas = self._deltas, []
+        return deltas
+
+    def content(self, text: str) -> None:
+        if text:
+            self._deltas.append(ContentDelta(text))
+
+    def reasoning(self, text: str) -> None:
+        if text:
+            self._deltas.append(ReasoningDelta(text))
+
+    def call(self, call: ParsedCall) -> None:
+        index = self.n_calls
+        self.n_calls += 1
+        self._deltas.append(CallDelta(index, "", self._dialect.call_id(self._salt, index), call.name))
+        self._deltas.append(CallDelta(index, call.arguments))
+
+
+class _Trimmed:
+    """Tells text. White space at its end waits: a mark that follows takes it along."""
+
+    def __init__(self, tell: Callable[[str], None], *, skip: bool = False) -> None:
+        """skip: leave out white space at the start."""
+        self._tell, self._space, self._skip = tell, "", skip
+
+    def add(self, text: str) -> None:
+        if self._skip:
+            text = text.lstrip()
+            self._skip = not text
+        body = text.rstrip()
+        if body:
+            self._tell(self._space + body)
+            self._space = ""
+        self._space += text[len(body) :]
+
+    def drop_space(self) -> None:
+        """A mark comes: the white space around it belongs to it."""
+        self._space, self._skip = "", True
+
+    def flush(self) -> None:
+        """Nothing follows: the white space is text."""
+        self._tell(self._space)
+        self._space = ""
+
+
+class _Marked:
+    """Answers where marks begin reasoning and calls."""
+
+    def __init__(self, told: _Told, dialect: Dialect, tools: dict[str, Tool], thinking: Thinking) -> None:
+        self._told, self._tools = told, tools
+        self._think, self._form = dialect.think, dialect.calls if tools else None
+        self._cursor = Cursor()
+        self._content = _Trimmed(told.content)
+        self._reading = self._answer(thinking)
+        self._over = False
+
+    def add(self, text: str) -> None:
+        self._cursor.feed(text)
+        self._go()
+
+    def finish(self) -> None:
+        self._cursor.ended = True
+        self._go()
+
+    def _go(self) -> None:
+        if not self._over:
+            self._over = next(self._reading, True) is True
+
+    def _answer(self, thinking: Thinking) -> Generator[None]:
+        cursor, think, form = self._cursor, self._think, self._form
+        if think is not None and thinking is Thinking.opened:
+            yield from self._reason(think[1])
+        elif think is not None and thinking is Thinking.possible:
+            space = yield from cursor.space()
+            if (yield from cursor.accept(think[0])):
+                yield from self._reason(think[1])
+            else:
+                self._content.add(space)
+        if form is None:
+            yield from cursor.rest(self._content.add)
+        else:
+            yield from self._content_and_calls(form)
+        self._content.flush()
+
+    def _content_and_calls(self, form: CallForm) -> Generator[None]:
+        cursor = self._cursor
+        if form.bare:
+            self._content.add((yield from cursor.space()))
+            if (yield from cursor.peek(1)) == "{":
+                yield from self._call(form, "", self._content)
+        mark = form.begin
+        while mark:
+            _, mark = yield from cursor.until([form.begin], tell=self._content.add)
+            if mark:
+                yield from self._call(form, mark, self._content)
+
+    def _reason(self, end: str) -> Generator[None]:
+        """Behind the mark that begins reasoning. A call in it ends it, too."""
+        cursor, form = self._cursor, self._form
+        text = _Trimmed(self._told.reasoning, skip=True)
+        marks = [end] if form is None else [end, form.begin]
+        while True:
+            _, mark = yield from cursor.until(marks, tell=text.add)
+            if form is None or mark in ("", end):
+                break
+            if (yield from self._call(form, mark, text)):
+                break
+        self._content.drop_space()
+
+    def _call(self, form: CallForm, mark: str, around: _Trimmed) -> Generator[None, None, bool]:
+        """Behind a mark of calls, or where a bare call may begin. Whether it is one; else it is part of the text."""
+        self._cursor.begin_record()
+        calls = yield from form.read(self._cursor, self._tools, bool(mark))
+        text = self._cursor.end_record()
+        if calls is None:
+            around.add(mark + text)
+            return False
+        around.drop_space()
+        for call in calls:
+            self._told.call(call)
+        return True
+
+
+class _Channels:
+    """Answers in Harmony's channels. A message to a function is told when it is complete."""
+
+    def __init__(self, told: _Told, tools: dict[str, Tool]) -> None:
+        self._told, self._tools = told, tools
+        self._harmony = Harmony()
+        self._message, self._to, self._arguments = -1, "", list[str]()
+
+    def add(self, text: str) -> None:
+        self._take(self._harmony.add(text))
+
+    def finish(self) -> None:
+        self._take(self._harmony.finish())
+        self._end_call()
+
+    def _take(self, parts: list[Part]) -> None:
+        for part in parts:
+            if part.message != self._message:
+                self._end_call()
+                self._message = part.message
+            match part.channel:
+                case Channel.REASONING:
+                    self._told.reasoning(part.text)
+                case Channel.CONTENT:
+                    self._told.content(part.text)
+                case Channel.TOOL_CALL:
+                    self._to = part.to or ""
+                    self._arguments.append(part.text)
+
+    def _end_call(self) -> None:
+        text, name = "".join(self._arguments), self._to.removeprefix(_FUNCTIONS)
+        self._to = ""
+        self._arguments.clear()
+        try:
+            is_call = bool(name and self._tools) and isinstance(json_value(text), dict)
+        except ValueError:
+            is_call = False
+        if is_call:
+            self._told.call(ParsedCall(name, clean_json(text)))
+        else:
+            self._told.content(text)

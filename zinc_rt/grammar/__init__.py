@@ -1,0 +1,1 @@
+"""Grammars that generated tokens must follow, by llguidance: vocabulary, texts of grammars, matchers."""
