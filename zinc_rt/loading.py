@@ -72,8 +72,8 @@ def load(
     "mean", "cls" or "last" for those (None: the file's, else the last token's row).
     kv: what the KV cache holds, "f16" or "q8_0", which takes half the memory (None: "f16").
     n_slots: texts computed at once, where more are asked for (None: 8 that share the memory of one context; 1 where
-    each needs recurrent state of its own). kv_tokens: positions that all of them together may have (None: n_ctx for each);
-    kv_memory: the same in bytes.
+    each needs recurrent state of its own). kv_tokens: positions that all of them together may have (None: n_ctx for
+    each); kv_memory: the same in bytes.
 
     Raises `GGUFError` (the file; `FileChanged` where it was written to meanwhile), `ModelError` (what is in it),
     `TokenizerError`, `MemoryPlanError`, `UsageError`, `DeviceUnavailable`, `LangError` (compiling the kernels).
