@@ -51,11 +51,11 @@ class ChatRequest:
 class ChatFormat:
     """How one model converses: its template, its dialect, its tokens. Not for several threads at once."""
 
-    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate, vocabulary: GrammarVocabulary) -> None:
+    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate) -> None:
         sources = "\n".join(template.source(name) for name in template.names)
         self.tokenizer = tokenizer
         self.dialect: Dialect = dialect_of(tokenizer, sources)
-        self.vocabulary = vocabulary
+        self.vocabulary = GrammarVocabulary(tokenizer)
         self._renderer = ChatRenderer(template, self.dialect)
 
     def request(

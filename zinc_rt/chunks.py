@@ -1,4 +1,4 @@
-"""From a request's events to the chunks of its text: detokenizer and stop strings."""
+"""From a request's events to the chunks of its text."""
 
 from __future__ import annotations
 
@@ -46,11 +46,10 @@ class PlainText:
 
 
 class ChunkMaker:
-    """The chunks of one request, token by token. stopped: whether a stop string has ended its text."""
+    """The text of one request, piece by piece. stopped: whether a stop string has ended it."""
 
     def __init__(self, text: TokenText, request: Submit) -> None:
-        self._text, self._request = text, request
-        self._n = 0
+        self._text, self._request, self._n = text, request, 0
         self.stopped = False
 
     def token(self, event: Token) -> Chunk:
@@ -61,7 +60,6 @@ class ChunkMaker:
 
     def last(self, event: Finished) -> Chunk:
         """The chunk that ends the text: what was held back, and the figures."""
-        reason = FinishReason.stop.value if self.stopped else event.reason.value
-        usage = event.usage
+        usage, reason = event.usage, FinishReason.stop if self.stopped else event.reason
         stats = Stats(usage.prompt_tokens, self._n, usage.prefill_seconds, usage.decode_seconds, usage.cached_tokens)
-        return Chunk(self._text.finish(), finish_reason=reason, stats=stats, seed=self._request.seed)
+        return Chunk(self._text.finish(), finish_reason=reason.value, stats=stats, seed=self._request.seed)

@@ -7,13 +7,11 @@ with zinc_rt.load("model.gguf") as model:
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import closing, contextmanager
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -39,13 +37,12 @@ from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.sampling.sampler import Sampler
 from zinc_rt.serving.core import CoreOptions, EngineCore, Vocabulary
 from zinc_rt.serving.core.shared import SharedCore
-from zinc_rt.serving.messages import Finished, Submit, Token
+from zinc_rt.serving.messages import Finished, Grammar, Submit, Token
 
 if TYPE_CHECKING:
     from zinc_rt.chat import ChatAnswer, ChatChunk, ChatFormat, ReadTokens
     from zinc_rt.grammar.matcher import Matcher
     from zinc_rt.grammar.vocabulary import GrammarVocabulary
-    from zinc_rt.serving.messages import Grammar
     from zinc_rt.text import ChatTemplate, Tokenizer
 
 __all__ = ["EmptyPrompt", "Model", "ModelClosed", "PromptTooLong"]
@@ -53,6 +50,7 @@ __all__ = ["EmptyPrompt", "Model", "ModelClosed", "PromptTooLong"]
 _LOOK_SECONDS = 0.01
 
 Prompt = str | Sequence[int]
+Prompts = list[str] | list[list[int]] | list[Prompt] | tuple[Prompt, ...]
 
 
 class ModelClosed(EngineError):
@@ -99,22 +97,10 @@ class Model:
         Raises `UsageError` for models loaded to embed.
         """
         self._check_generates()
-        vocabulary = Vocabulary(self.tokenizer.n_vocab, self.tokenizer.stop_ids, self._matcher)
+        vocabulary = Vocabulary(self.tokenizer.n_vocab, self.tokenizer.stop_ids, self._compile)
         return EngineCore(
             self.engine, vocabulary, options, notify=self._notify, close=self.close, failed=self._shared.failed
         )
-
-    def _matcher(self, grammar: Grammar) -> Matcher:
-        from zinc_rt.grammar.matcher import compile_grammar
-
-        return compile_grammar(grammar, self.grammar_vocabulary)
-
-    @cached_property
-    def grammar_vocabulary(self) -> GrammarVocabulary:
-        """The tokens' bytes, as grammars need them."""
-        from zinc_rt.grammar.vocabulary import GrammarVocabulary
-
-        return GrammarVocabulary(self.tokenizer)
 
     def close(self) -> None:
         """Give back the memory and the file, and end the process that renders chat templates. From another thread this
@@ -270,14 +256,14 @@ class Model:
     @overload
     def generate(
         self,
-        prompt: Sequence[Prompt],
+        prompt: Prompts,
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         **overrides: Any,
     ) -> list[Generation]: ...
 
     def generate(
         self,
-        prompt: Prompt | Sequence[Prompt],
+        prompt: Prompt | Prompts,
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         **overrides: Any,
     ) -> Generation | list[Generation]:
@@ -302,8 +288,10 @@ class Model:
         try:
             for request in requests:
                 self._shared.submit(request)
-            texts = [PlainText(self.tokenizer, request.params.stop) for request in requests]
-            return [Generation.collect(self._chunks(r, text)) for r, text in zip(requests, texts, strict=True)]
+            return [
+                Generation.collect(self._chunks(request, PlainText(self.tokenizer, request.params.stop)))
+                for request in requests
+            ]
         finally:
             for request in requests:
                 self._shared.leave(request.id)
@@ -320,12 +308,36 @@ class Model:
         request = self._request(prompt, params, overrides)
         return self._stream(request, PlainText(self.tokenizer, request.params.stop))
 
+    def _request(self, prompt: Prompt, params: SamplingParams | None, overrides: Mapping[str, Any]) -> Submit:
+        """A request, checked. Raises what `stream` raises."""
+        chosen = SamplingParams.with_overrides(params, **overrides)
+        sampler = Sampler(chosen, self.tokenizer.n_vocab)  # padding rows of the embedding are no tokens
+        if isinstance(prompt, str) and not prompt:
+            raise EmptyPrompt("the prompt is empty; give at least one character")
+        ids = self._room(self.tokenize(prompt) if isinstance(prompt, str) else prompt)
+        return self._submit(ids, chosen, sampler.seed)
+
+    def _submit(self, ids: Sequence[int], params: SamplingParams, seed: int, grammar: Grammar | None = None) -> Submit:
+        return Submit(str(next(self._numbers)), tuple(ids), params, seed, grammar=grammar)
+
+    @cached_property
+    def _grammar_vocabulary(self) -> GrammarVocabulary:
+        from zinc_rt.grammar.vocabulary import GrammarVocabulary
+
+        return GrammarVocabulary(self.tokenizer)
+
+    def _compile(self, grammar: Grammar) -> Matcher:
+        """A grammar's matcher. Raises `GrammarError`."""
+        from zinc_rt.grammar.matcher import compile_grammar
+
+        return compile_grammar(grammar, self._grammar_vocabulary)
+
     @cached_property
     def chat_format(self) -> ChatFormat:
         """How the model converses: template, dialect, tokens. Raises `ChatTemplateMissing`."""
         from zinc_rt.chat import ChatFormat
 
-        return ChatFormat(self.tokenizer, self.chat_template, self.grammar_vocabulary)
+        return ChatFormat(self.tokenizer, self.chat_template)
 
     def chat(self, messages: Sequence[Mapping[str, Any]], **fields: Any) -> ChatAnswer:
         """The whole answer at once; arguments and errors as for `chat_stream`."""
@@ -355,6 +367,7 @@ class Model:
 
         self._check_open()
         self._check_generates()
+        chosen = SamplingParams.with_overrides(params, **overrides)
         form = self.chat_format
         request = form.request(
             messages,
@@ -364,27 +377,26 @@ class Model:
             response_format=response_format,
             variables=variables,
         )
-        asked = replace(self._request(request.prompt, params, overrides), grammar=request.grammar)
-        text = ReadTokens(form.reader(request, asked.params.stop, request.salt(asked.seed)))
+        sampler = Sampler(chosen, self.tokenizer.n_vocab)
+        if request.grammar is not None:
+            self._compile(request.grammar)
+        text = ReadTokens(form.reader(request, chosen.stop, request.salt(sampler.seed)))
+        asked = self._submit(self._room(request.prompt), chosen, sampler.seed, request.grammar)
         return self._chat(text, self._stream(asked, text))
 
     @staticmethod
     def _chat(text: ReadTokens, stream: Generator[Chunk]) -> Generator[ChatChunk]:
         from zinc_rt.chat import ChatChunk
 
-        with contextlib.closing(stream):
+        with closing(stream):
             for chunk in stream:
                 yield ChatChunk(text.take(), chunk)
 
-    def _request(self, prompt: Prompt, params: SamplingParams | None, overrides: Mapping[str, Any]) -> Submit:
-        """A request, checked. Raises what `stream` raises."""
-        chosen = SamplingParams.with_overrides(params, **overrides)
-        sampler = Sampler(chosen, self.tokenizer.n_vocab)  # padding rows of the embedding are no tokens
-        if isinstance(prompt, str) and not prompt:
-            raise EmptyPrompt("the prompt is empty; give at least one character")
-        ids = self._checked(self.tokenize(prompt) if isinstance(prompt, str) else prompt)
+    def _room(self, prompt: Sequence[int]) -> list[int]:
+        """A prompt's ids, with room for an answer. Raises `EmptyPrompt`, `PromptTooLong`, `TokenOutOfRange`."""
+        ids = self._checked(prompt)
         check_fits(ids, self.n_ctx)
-        return Submit(str(next(self._numbers)), tuple(ids), chosen, sampler.seed)
+        return ids
 
     def _stream(self, request: Submit, text: TokenText) -> Generator[Chunk]:
         self._shared.submit(request)
@@ -447,7 +459,7 @@ class Model:
             return self._shared.core.cached_tokens(prompt)
 
 
-def _several(prompt: Prompt | Sequence[Prompt]) -> list[Prompt] | None:
+def _several(prompt: Prompt | Prompts) -> list[Prompt] | None:
     """The prompts of a list of them; None for a single one."""
     if isinstance(prompt, list | tuple) and prompt and not isinstance(prompt[0], int | np.integer):
         return list(prompt)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -104,8 +105,7 @@ def test_every_request_ends_as_it_would_alone(
     engine = FakeEngine(n_slots, n_batch, n_ctx, n_pages=n_ctx // 16 + spare % (n_slots * 6))
     core = core_on(engine)
     plan = [
-        (asked(f"{i}", n, limit, tenant, qos), at, leave)
-        for i, (n, limit, tenant, qos, at, leave) in enumerate(drawn)
+        (asked(f"{i}", n, limit, tenant, qos), at, leave) for i, (n, limit, tenant, qos, at, leave) in enumerate(drawn)
     ]
     reports: list[StepReport] = []
     for turn in range(5000):
