@@ -78,7 +78,11 @@ def make_prompt(model: ServedModel, messages: Sequence[Mapping[str, Any]], form:
         tokens, thinking = model.rendered(messages, tools, form.template_variables(), param)
         grammar = build_grammar(model.dialect, model.grammar, tools, choice, form.parallel, wanted, thinking)
     except RequestError as error:
-        place = param if error.param.startswith("messages") and param != "messages" else error.param
+        place = error.param
+        if place.startswith("variables"):
+            place = "chat_template_kwargs"
+        elif place.startswith("messages") and param != "messages":
+            place = param
         code = "unsupported_value" if error.unsupported else "invalid_value"
         raise ApiError(400, str(error), param=place, code=code) from None
     except GrammarError as error:
@@ -87,8 +91,6 @@ def make_prompt(model: ServedModel, messages: Sequence[Mapping[str, Any]], form:
         raise invalid(str(error), param, "template_error") from None
     except TokenizerError as error:
         raise invalid(str(error), param) from None
-    except TypeError as error:  # a variable with the name of an argument
-        raise invalid(f"chat_template_kwargs: {error}", "chat_template_kwargs") from None
     return Prompt(tuple(tokens), thinking, grammar, tools)
 
 
