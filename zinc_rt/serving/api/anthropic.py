@@ -91,6 +91,7 @@ async def messages(service: Service, call: Call) -> None:
 async def count_tokens(service: Service, call: Call) -> None:
     """How many tokens a conversation takes."""
     call.id = new_id("msg_")
+    service.enter(call)
     request = read(call, await call.body(), CountRequest, ANTHROPIC, service.config.strict)
     async with call.attended():
         conversation = _conversation(call, request, sampling=Sampling(model=request.model))
