@@ -35,22 +35,29 @@ _OPTIONS: Final = {
 }
 
 
-def json_rule(schema: object, where: str = "", whitespace: Whitespace = Whitespace.compact) -> str:
-    """The right side of a Lark rule for JSON texts that a schema admits. Raises `GrammarError`: see `check_schema`."""
+def json_rule(
+    schema: object, where: str = "", whitespace: Whitespace = Whitespace.compact, lenient: bool = False
+) -> str:
+    """The right side of a Lark rule for JSON texts that a schema admits. Raises `GrammarError`: see `check_schema`.
+
+    lenient: keywords and formats that llguidance does not know are ignored, instead of refused.
+    """
     checked = check_schema(schema, where)
     if checked is False:
         raise GrammarError("the schema false admits nothing", where)
     keywords = {} if checked is True else dict(checked)
-    keywords["x-guidance"] = _OPTIONS[whitespace]
+    keywords["x-guidance"] = {**_OPTIONS[whitespace], "lenient": lenient}
     return "%json " + json.dumps(keywords, ensure_ascii=False)
 
 
-def json_schema(schema: object, where: str = "", whitespace: Whitespace = Whitespace.compact) -> str:
+def json_schema(
+    schema: object, where: str = "", whitespace: Whitespace = Whitespace.compact, lenient: bool = False
+) -> str:
     """The grammar of JSON texts that a schema (draft 2020-12) admits. Properties come in the schema's order.
 
-    Raises `GrammarError`: see `check_schema`. Keywords are read when it is compiled.
+    Raises `GrammarError`: see `check_schema`. Keywords are read when it is compiled. lenient: see `json_rule`.
     """
-    return f"{HEAD}start: {json_rule(schema, where, whitespace)}\n"
+    return f"{HEAD}start: {json_rule(schema, where, whitespace, lenient)}\n"
 
 
 def json_object(whitespace: Whitespace = Whitespace.compact) -> str:
