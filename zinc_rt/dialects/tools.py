@@ -78,7 +78,7 @@ class ResponseFormat:
 
 
 def parse_tools(tools: object) -> tuple[Tool, ...]:
-    """Tools of a request: `[{"type": "function", "function": {"name", "description", "parameters", "strict"}}]`, or None.
+    """Tools of a request: `[{"type": "function", "function": {name, description, parameters, strict}}]`, or None.
 
     Raises `RequestError` for another form, another type, names that occur twice, and more than 128.
     """

@@ -29,7 +29,7 @@ class Whitespace(StrEnum):
     """Up to 20 characters wherever JSON allows it."""
 
 
-_OPTIONS: Final = {
+_OPTIONS: Final[dict[Whitespace, dict[str, object]]] = {
     Whitespace.compact: {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"},
     Whitespace.flexible: {"whitespace_pattern": r"[\x20\x0A\x0D\x09]{1,20}"},
 }
