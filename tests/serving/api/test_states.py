@@ -161,7 +161,7 @@ def test_an_engine_that_generates_does_not_embed(bench: MakeBench) -> None:
 def test_a_model_without_a_template_takes_texts_alone(bench: MakeBench) -> None:
     async def go() -> None:
         b = bench()
-        b.service.model = dataclasses.replace(b.service.model, renderer=None)
+        b.service.model = dataclasses.replace(b.service.model, chat=None)
         refused = await b.chat()
         assert (refused.status_code, refused.json()["error"]["code"]) == (400, "no_chat_template")
         streamed = await b.http.post("/v1/completions", json={"prompt": "A fox", "stream": True})

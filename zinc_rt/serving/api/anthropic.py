@@ -96,7 +96,7 @@ async def count_tokens(service: Service, call: Call) -> None:
     async with call.attended():
         conversation = _conversation(call, request, sampling=Sampling(model=request.model))
         prompt = await prompt_of(service, conversation)
-        await call.reply_json({"input_tokens": len(prompt.tokens)})
+        await call.reply_json({"input_tokens": len(prompt.prompt)})
 
 
 def _conversation(call: Call, request: CountRequest, **more: Any) -> Conversation:

@@ -50,7 +50,7 @@ async def tokenize(service: Service, call: Call) -> None:
         if request.messages is not None:
             model, messages = service.model, request.messages
             prompt = await model.aside(lambda: make_prompt(model, messages, Form(), "messages"))
-            ids = list(prompt.tokens)
+            ids = list(prompt.prompt)
         else:
             ids = await service.model.aside(
                 lambda: tokenizer.encode(
