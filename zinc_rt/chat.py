@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -67,12 +67,13 @@ class ChatFormat:
         parallel_tool_calls: bool = True,
         response_format: Mapping[str, Any] | None = None,
         variables: Mapping[str, Any] | None = None,
+        check: Callable[[str], None] | None = None,
     ) -> ChatRequest:
         """Check, render and tokenize a request, and make its grammar.
 
         Fields are those of OpenAI's chat completions: see `render_messages`, `parse_tools`, `parse_tool_choice` and
         `parse_response_format`. variables: of the template, as `{"enable_thinking": False}`. With tool_choice "none"
-        the prompt has no tools.
+        the prompt has no tools. check: gets the prompt's text before it is tokenized, and may raise.
 
         Raises `RequestError` and `GrammarError`, which name the field; `ChatTemplateError`.
         """
@@ -91,6 +92,8 @@ class ChatFormat:
         prompt = self._renderer.render_messages(messages, offered, **(variables or {}))
         if grammar is not None and prompt.thinking is not Thinking.off:
             grammar = build_grammar(*build, prompt.thinking)
+        if check is not None:
+            check(prompt.text)
         ids = self.tokenizer.encode(prompt.text, add_special=False)
         return ChatRequest(tuple(ids), grammar, offered, prompt.thinking)
 

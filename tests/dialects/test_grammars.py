@@ -221,6 +221,26 @@ def test_a_schema_that_cannot_be_used_is_named(name: str) -> None:
         build_grammar(dialect, vocabulary(dialect), response_format=form)
 
 
+@pytest.mark.parametrize("name", [dialect.name for dialect in CALLERS])
+def test_keywords_that_cannot_be_obeyed_are_refused_where_a_tool_is_strict(name: str) -> None:
+    dialect = BY_NAME[name]
+    tokens = vocabulary(dialect)
+    schema = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "type": "object",
+        "properties": {"n": {"type": "array", "items": {"type": "integer", "enum": [1, 2]}, "uniqueItems": True}},
+        "required": ["n"],
+        "additionalProperties": False,
+    }
+    tools = parse_tools([tool("f", schema)])
+    grammar = build_grammar(dialect, tokens, tools, REQUIRED)
+    assert grammar is not None
+    found = read(dialect, walk(grammar, tokens, tokens.tokenizer, 1), tools, tokens)
+    assert set(json.loads(found.tool_calls[0].arguments)["n"]) <= {1, 2}
+    with pytest.raises(GrammarError, match=r"tools\[0\].*uniqueItems"):
+        build_grammar(dialect, tokens, parse_tools([tool("f", schema, strict=True)]), REQUIRED)
+
+
 def test_what_a_family_cannot_write_is_refused() -> None:
     tagged, gemma = BY_NAME["qwen3-coder"], BY_NAME["gemma4"]
     for dialect, schema, said in (
@@ -232,7 +252,7 @@ def test_what_a_family_cannot_write_is_refused() -> None:
         (gemma, {"properties": {"a": {"$ref": "#/$defs/b"}}}, "points to nothing"),
     ):
         with pytest.raises(GrammarError, match=said):
-            build_grammar(dialect, vocabulary(dialect), parse_tools([tool("f", schema)]))
+            build_grammar(dialect, vocabulary(dialect), parse_tools([tool("f", schema, strict=True)]))
     with pytest.raises(RequestError, match="template takes none") as error:
         build_grammar(PLAIN, vocabulary(PLAIN), TOOLS)
     assert (error.value.param, error.value.unsupported) == ("tools", True)

@@ -43,6 +43,7 @@ def test_tools() -> None:
         ([tool("")], "tools[0].function.name"),
         ([tool("a" * 65)], "tools[0].function.name"),
         ([{"type": "function", "function": {"name": "a", "description": 1}}], "tools[0].function.description"),
+        ([tool("a", strict=1)], "tools[0].function.strict"),  # type: ignore[arg-type]
         ([tool("a", {"type": "string"})], "tools[0].function.parameters.type"),
         ([tool("a", {"properties": []})], "tools[0].function.parameters.properties"),
         ([tool("a", {"required": "b"})], "tools[0].function.parameters.required"),

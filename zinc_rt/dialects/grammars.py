@@ -74,7 +74,8 @@ def build_grammar(
 def _name_culprit(tools: Sequence[Tool], form: ResponseFormat | None, vocabulary: GrammarVocabulary) -> None:
     """Raises the error of the first schema that cannot be used by itself, with its place."""
     for tool in tools:
-        compile_grammar(Grammar(texts.json_schema(tool.parameters, tool.where)), vocabulary, tool.where)
+        text = texts.json_schema(tool.parameters, tool.where, lenient=not tool.strict)
+        compile_grammar(Grammar(text), vocabulary, tool.where)
     if form is not None:
         compile_grammar(Grammar(_form_text(form)), vocabulary, form.where)
 
@@ -173,7 +174,9 @@ class _Plan:
                 to = lark.literal(f" to=functions.{tool.name}")
                 header = f'({channel} ("commentary" | "analysis") {to} | {to} {channel} "commentary")'
                 kind = f'(" "? {json} | " json")?'
-                last.append(lark.rule(f"{header} {kind} {message} {lark.json(tool.parameters, tool.where)}"))
+                last.append(
+                    lark.rule(f"{header} {kind} {message} {lark.json(tool.parameters, tool.where, not tool.strict)}")
+                )
         if not self.must or not self.tools:
             kind = f'(" "? {json})?' if self.form is not None else ""
             content = "TEXT?" if self.form is None else self._content(self.form)

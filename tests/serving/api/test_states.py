@@ -118,14 +118,14 @@ def test_an_engine_that_embeds(served: ServedModel) -> None:
     """The vectors are those of `Model.embed`; such a server generates no text."""
 
     async def go() -> None:
-        client = EmbeddingClient(lambda: zinc_rt.load(device="cpu", n_ctx=N_CTX, embeddings=True))
+        client = EmbeddingClient(lambda: zinc_rt.load(device="cpu", n_ctx=N_CTX, embeddings=True, kernels="reference"))
         service = Service(Config(), client, served, make_logger())
         b: Any = Bench(service, client, None)  # type: ignore[arg-type]
         service.loaded(await client.start())
         try:
             assert service.model.dimensions is not None
             texts = ["A fox", "Two hens"]
-            with zinc_rt.load(device="cpu", n_ctx=N_CTX, embeddings=True) as model:
+            with zinc_rt.load(device="cpu", n_ctx=N_CTX, embeddings=True, kernels="reference") as model:
                 wanted = model.embed(texts)
             body = (await b.http.post("/v1/embeddings", json={"input": texts})).json()
             assert np.array_equal(np.array([d["embedding"] for d in body["data"]], np.float32), wanted)
@@ -161,7 +161,7 @@ def test_an_engine_that_generates_does_not_embed(bench: MakeBench) -> None:
 def test_a_model_without_a_template_takes_texts_alone(bench: MakeBench) -> None:
     async def go() -> None:
         b = bench()
-        b.service.model = dataclasses.replace(b.service.model, renderer=None)
+        b.service.model = dataclasses.replace(b.service.model, chat=None)
         refused = await b.chat()
         assert (refused.status_code, refused.json()["error"]["code"]) == (400, "no_chat_template")
         streamed = await b.http.post("/v1/completions", json={"prompt": "A fox", "stream": True})

@@ -12,15 +12,14 @@ import pytest
 
 from tests.serving.api.conftest import Bench, MakeBench, events
 from tests.serving.api.test_endpoints import named_events
-from zinc_rt.dialects.families import HERMES
-from zinc_rt.dialects.messages import ChatRenderer
+from zinc_rt.chat import ChatFormat
 from zinc_rt.serving.api.served import ServedModel
 from zinc_rt.text import ChatTemplate
 
 TEMPLATE = """{% for t in tools or [] %}{{ t.function.name }} {% endfor %}
 {% for m in messages %}{{ m.role }}: {{ m.content }}
 {% for c in m.tool_calls or [] %}<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}{% endfor %}{{
-reasoning_effort }}{{ enable_thinking }}"""
+reasoning_effort }}{# <think></think> <tool_call> #}{{ enable_thinking }}"""
 SAYS = """<think>
 The user wants weather.
 </think>
@@ -47,10 +46,11 @@ MakeCaller = Callable[..., Bench]
 @pytest.fixture(scope="session")
 def caller(served: ServedModel) -> Iterator[ServedModel]:
     """A model that thinks and calls tools, as Qwen's do."""
-    dialect = dataclasses.replace(HERMES, think=("<think>", "</think>"))
-    renderer = ChatRenderer(ChatTemplate({"default": TEMPLATE}, {}, None), dialect)
-    yield dataclasses.replace(served, renderer=renderer, dialect=dialect, n_ctx=512)
-    renderer.template.close()
+    template = ChatTemplate({"default": TEMPLATE}, {}, None)
+    chat = ChatFormat(served.tokenizer, template)
+    assert chat.dialect.name == "hermes"
+    yield dataclasses.replace(served, chat=chat, template=template, n_ctx=512)
+    template.close()
 
 
 @pytest.fixture

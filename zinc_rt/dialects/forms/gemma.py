@@ -79,7 +79,7 @@ class GemmaCalls:
         """See `CallForm`."""
         calls = []
         for tool in tools:
-            rules = _Rules(lark, self.quote, tool.parameters, tool.where)
+            rules = _Rules(lark, self.quote, tool)
             calls.append(
                 lark.rule(f"{lark.literal(f'call:{tool.name}')} {rules.of({**tool.parameters, 'type': 'object'})}")
             )
@@ -191,8 +191,9 @@ class _Notation:
 class _Rules:
     """Lark rules of one tool's schema in the notation."""
 
-    def __init__(self, lark: LarkText, quote: str, root: Mapping[str, Any], where: str) -> None:
-        self._lark, self._quote, self._root, self._where = lark, quote, root, where
+    def __init__(self, lark: LarkText, quote: str, tool: Tool) -> None:
+        self._lark, self._quote, self._root, self._where = lark, quote, tool.parameters, tool.where
+        self._strict = tool.strict
         self._named: dict[str, str] = {}  # rules of references, which may refer to themselves
 
     def of(self, schema: Any) -> str:
@@ -206,7 +207,7 @@ class _Rules:
         return self._plain(resolve(schema, self._root, self._where))
 
     def _plain(self, schema: Mapping[str, Any]) -> str:
-        if unknown := schema.keys() - _KNOWN:
+        if self._strict and (unknown := schema.keys() - _KNOWN):
             raise GrammarError(
                 f"{sorted(unknown)[0]} is not supported for this model's calls; leave it out", self._where
             )

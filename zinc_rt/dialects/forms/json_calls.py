@@ -44,7 +44,7 @@ class JsonCalls:
 
     def _call(self, lark: LarkText, tool: Tool) -> str:
         head = f'{{"name": {json.dumps(tool.name, ensure_ascii=False)}, "{self.arguments}": '
-        return lark.rule(f'{lark.literal(head)} {lark.json(tool.parameters, tool.where)} "}}"')
+        return lark.rule(f'{lark.literal(head)} {lark.json(tool.parameters, tool.where, not tool.strict)} "}}"')
 
     def read(self, cursor: Cursor, tools: Mapping[str, Tool], marked: bool) -> Reading:
         """See `CallForm`."""

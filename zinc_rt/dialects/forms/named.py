@@ -49,7 +49,7 @@ class NamedCalls:
         if self.split:
             parts.append(f"({lark.mark(self.split)} /[a-zA-Z0-9]{{1,40}}/)?")
         parts.append(lark.mark(self.middle))
-        parts.append(lark.json(tool.parameters, tool.where))
+        parts.append(lark.json(tool.parameters, tool.where, not tool.strict))
         parts += [lark.literal(self.tail)] if self.tail else []
         parts += [lark.mark(self.close)] if self.close else []
         return lark.rule(" ".join(parts))

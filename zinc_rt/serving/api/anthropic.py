@@ -91,11 +91,12 @@ async def messages(service: Service, call: Call) -> None:
 async def count_tokens(service: Service, call: Call) -> None:
     """How many tokens a conversation takes."""
     call.id = new_id("msg_")
+    service.enter(call)
     request = read(call, await call.body(), CountRequest, ANTHROPIC, service.config.strict)
     async with call.attended():
         conversation = _conversation(call, request, sampling=Sampling(model=request.model))
         prompt = await prompt_of(service, conversation)
-        await call.reply_json({"input_tokens": len(prompt.tokens)})
+        await call.reply_json({"input_tokens": len(prompt.prompt)})
 
 
 def _conversation(call: Call, request: CountRequest, **more: Any) -> Conversation:

@@ -40,7 +40,7 @@ class Call:
         self.scope = scope
         self.method: str = scope["method"]
         self.path: str = scope["path"]
-        self.endpoint = self.path
+        self.endpoint = "unknown"
         self.id = ""
         self.tenant = ""
         self.status = 0

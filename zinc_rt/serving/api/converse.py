@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from zinc_rt.chat import ChatRequest
 from zinc_rt.serving.api.answer import Plan
 from zinc_rt.serving.api.call import Call
-from zinc_rt.serving.api.intent import Form, Prompt, make_prompt
+from zinc_rt.serving.api.intent import Form, make_prompt, reader_of
 from zinc_rt.serving.api.requests import Sampling, nth_seed, sampling_params, seed_of
 from zinc_rt.serving.api.service import Service
 
@@ -28,7 +29,7 @@ class Conversation:
     logprobs: int | None = None
 
 
-async def prompt_of(service: Service, conversation: Conversation) -> Prompt:
+async def prompt_of(service: Service, conversation: Conversation) -> ChatRequest:
     """Token ids of a conversation, and what its answer may be made of. Raises `ApiError`."""
     model, one = service.model, conversation
     model.check_name(one.sampling.model)
@@ -42,19 +43,19 @@ async def plans_of(service: Service, call: Call, conversation: Conversation) -> 
     seed = seed_of(conversation.sampling)
     service.admission.widen(service.ticket(call), conversation.n)
     service.note_prompt(call, conversation.messages)
-    prompt = await prompt_of(service, conversation)
-    service.count(call, [prompt.tokens], conversation.param)
-    params = service.fitted(call, params, prompt.tokens)
+    request = await prompt_of(service, conversation)
+    service.count(call, [request.prompt], conversation.param)
+    params = service.fitted(call, params, request.prompt)
     call.extra.append((b"x-zinc-seed", b"%d" % seed))
     seeds = [nth_seed(seed, i) for i in range(conversation.n)]
     return [
         Plan(
-            prompt.tokens,
+            request.prompt,
             params,
             one,
             conversation.stops,
-            prompt.grammar,
-            prompt.reader(service.model, one),
+            request.grammar,
+            reader_of(service.model, request, one),
             service.model.marks,
         )
         for one in seeds

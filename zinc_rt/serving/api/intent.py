@@ -1,8 +1,7 @@
-"""`Prompt`: a conversation as tokens, with the grammar of its answer and the reader that divides it."""
+"""From what a request says of its answer (tools, a format, reasoning) to a prompt, a grammar and a reader."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,23 +9,14 @@ from typing import Any
 
 import msgspec
 
-from zinc_rt.dialects.grammars import build_grammar
+from zinc_rt.chat import ChatRequest
 from zinc_rt.dialects.parser import StreamParser
-from zinc_rt.dialects.record import Thinking
-from zinc_rt.dialects.tools import (
-    ChoiceMode,
-    RequestError,
-    Tool,
-    parse_response_format,
-    parse_tool_choice,
-    parse_tools,
-)
+from zinc_rt.dialects.tools import RequestError
 from zinc_rt.grammar.errors import GrammarError
 from zinc_rt.serving.api.errors import ApiError, invalid
 from zinc_rt.serving.api.limits import SCHEMA_BYTES, TOOLS
 from zinc_rt.serving.api.reader import Reader
 from zinc_rt.serving.api.served import ServedModel
-from zinc_rt.serving.messages import Grammar
 from zinc_rt.text import ChatTemplateError, TokenizerError
 
 
@@ -51,34 +41,33 @@ class Form:
         return given
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """tokens: of the conversation. grammar: what the answer must follow. tools: that the answer may call."""
-
-    tokens: tuple[int, ...]
-    thinking: Thinking
-    grammar: Grammar | None
-    tools: tuple[Tool, ...]
-
-    def reader(self, model: ServedModel, seed: int) -> Callable[[], Reader]:
-        """Makes what divides an answer. Ids of calls depend on prompt and seed, so that a replay has the same."""
-        name = hashlib.blake2b(msgspec.json.encode([self.tokens, seed]), digest_size=16).hexdigest()
-        return partial(StreamParser, model.dialect, self.tools, self.thinking, name)
-
-
-def make_prompt(model: ServedModel, messages: Sequence[Mapping[str, Any]], form: Form, param: str) -> Prompt:
+def make_prompt(model: ServedModel, messages: Sequence[Mapping[str, Any]], form: Form, param: str) -> ChatRequest:
     """Render, tokenize and compile; for another thread than the event loop's. Raises `ApiError`."""
+    if model.chat is None:
+        raise ApiError(
+            400,
+            "the model has no chat template, so it is not made for chat; use /v1/completions",
+            param=param,
+            code="no_chat_template",
+        )
     _check_sizes(form)
     try:
-        tools = parse_tools(form.tools)
-        choice = parse_tool_choice(form.tool_choice, tools)
-        wanted = parse_response_format(form.response_format)
-        if choice.mode is ChoiceMode.none:
-            tools = ()
-        tokens, thinking = model.rendered(messages, tools, form.template_variables(), param)
-        grammar = build_grammar(model.dialect, model.grammar, tools, choice, form.parallel, wanted, thinking)
+        with model.lock:
+            return model.chat.request(
+                messages,
+                tools=form.tools,
+                tool_choice=form.tool_choice,
+                parallel_tool_calls=form.parallel,
+                response_format=form.response_format,
+                variables=form.template_variables(),
+                check=lambda text: model.check_bytes(text, param),
+            )
     except RequestError as error:
-        place = param if error.param.startswith("messages") and param != "messages" else error.param
+        place = error.param
+        if place.startswith("variables"):
+            place = "chat_template_kwargs"
+        elif place.startswith("messages") and param != "messages":
+            place = param
         code = "unsupported_value" if error.unsupported else "invalid_value"
         raise ApiError(400, str(error), param=place, code=code) from None
     except GrammarError as error:
@@ -87,9 +76,12 @@ def make_prompt(model: ServedModel, messages: Sequence[Mapping[str, Any]], form:
         raise invalid(str(error), param, "template_error") from None
     except TokenizerError as error:
         raise invalid(str(error), param) from None
-    except TypeError as error:  # a variable with the name of an argument
-        raise invalid(f"chat_template_kwargs: {error}", "chat_template_kwargs") from None
-    return Prompt(tuple(tokens), thinking, grammar, tools)
+
+
+def reader_of(model: ServedModel, request: ChatRequest, seed: int) -> Callable[[], Reader]:
+    """Makes what divides an answer to a request. Ids of calls depend on prompt and seed: a replay has the same."""
+    assert model.chat is not None
+    return partial(StreamParser, model.chat.dialect, request.tools, request.thinking, request.salt(seed))
 
 
 def _check_sizes(form: Form) -> None:

@@ -5,20 +5,16 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from zinc_rt import numerics
-from zinc_rt.dialects.families import dialect_of
-from zinc_rt.dialects.messages import ChatRenderer
-from zinc_rt.dialects.record import Dialect, Thinking
-from zinc_rt.dialects.tools import Tool
+from zinc_rt.chat import ChatFormat
 from zinc_rt.gguf import GGUFFile
-from zinc_rt.grammar.vocabulary import GrammarVocabulary
 from zinc_rt.serving.api.errors import ApiError, invalid, too_long
 from zinc_rt.text import ChatTemplate, ChatTemplateMissing, Tokenizer, TokenizerError
 
@@ -29,15 +25,15 @@ _SAMPLES, _SAMPLE_BYTES = 64, 4096
 
 @dataclass(frozen=True)
 class ServedModel:
-    """One model, by all of its names. n_ctx: tokens of prompt and answer together. created: seconds since 1970.
-
-    fingerprint: changes with the weights. dimensions: elements of a vector, for a model that embeds; else None.
+    """One model, by all of its names. chat: how it converses, for one thread at a time, which `lock` sees to. n_ctx:
+    tokens of prompt and answer together. created: seconds since 1970. fingerprint: changes with the weights.
+    dimensions: elements of a vector, for a model that embeds; else None.
     """
 
     names: tuple[str, ...]
     tokenizer: Tokenizer
-    renderer: ChatRenderer | None
-    dialect: Dialect
+    chat: ChatFormat | None
+    template: ChatTemplate | None
     n_ctx: int
     created: int
     fingerprint: str
@@ -45,17 +41,12 @@ class ServedModel:
     dimensions: int | None = None
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2, "zinc-text"))
 
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    @cached_property
-    def grammar(self) -> GrammarVocabulary:
-        """The tokens as grammars see them."""
-        return GrammarVocabulary(self.tokenizer)
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     @cached_property
     def marks(self) -> frozenset[int]:
-        """Special tokens that are parts of the dialect."""
-        return self.dialect.mark_ids(self.tokenizer)
+        """Special tokens that are parts of answers to chats."""
+        return frozenset() if self.chat is None else self.chat.dialect.mark_ids(self.tokenizer)
 
     @property
     def name(self) -> str:
@@ -72,13 +63,11 @@ class ServedModel:
             template = ChatTemplate.from_metadata(file.metadata, tokenizer)
         except ChatTemplateMissing:
             template = None
-        text = None if template is None else "\n".join(map(template.source, template.names))
-        dialect = dialect_of(tokenizer, text)
         return cls(
             names=tuple(alias) or tuple(dict.fromkeys((own, path.stem))),
             tokenizer=tokenizer,
-            renderer=None if template is None else ChatRenderer(template, dialect),
-            dialect=dialect,
+            chat=None if template is None else ChatFormat(tokenizer, template),
+            template=template,
             n_ctx=n_ctx,
             created=int(path.stat().st_mtime),
             fingerprint=fingerprint(path),
@@ -88,8 +77,8 @@ class ServedModel:
     def close(self) -> None:
         """End the threads and the process that renders."""
         self.pool.shutdown(wait=False, cancel_futures=True)
-        if self.renderer is not None:
-            self.renderer.template.close()
+        if self.template is not None:
+            self.template.close()
 
     def check_name(self, name: str | None) -> None:
         """Refuse the name of another model; None is this one. Raises `ApiError`."""
@@ -116,25 +105,6 @@ class ServedModel:
             return await self.aside(encode)
         except TokenizerError as error:
             raise invalid(str(error), param) from None
-
-    def rendered(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool], variables: Mapping[str, Any], param: str
-    ) -> tuple[list[int], Thinking]:
-        """Token ids of a conversation, ready for its answer, and where they leave the model. For the other threads.
-
-        Raises `ApiError`, `RequestError`, `ChatTemplateError`, `TokenizerError`.
-        """
-        if self.renderer is None:
-            raise ApiError(
-                400,
-                "the model has no chat template, so it is not made for chat; use /v1/completions",
-                param=param,
-                code="no_chat_template",
-            )
-        with self._lock:
-            prompt = self.renderer.render_messages(messages, tools, **variables)
-        self.check_bytes(prompt.text, param)
-        return self.tokenizer.encode(prompt.text, add_special=False, parse_special=True), prompt.thinking
 
     def check_bytes(self, text: str, param: str) -> None:
         """Refuse, before it is tokenized, a text that no tokens of this vocabulary could fit into the context."""

@@ -25,6 +25,7 @@ from zinc_rt.serving.api.metrics import Metrics
 from zinc_rt.serving.api.recording import Recorder
 from zinc_rt.serving.api.served import ServedModel
 from zinc_rt.serving.api.textside import TextSide
+from zinc_rt.serving.api.usage import cached_tokens, prompt_tokens
 from zinc_rt.serving.client import EngineClient
 from zinc_rt.serving.messages import EngineInfo
 
@@ -120,9 +121,12 @@ class Service:
         if call.ticket is not None and all(a.begun for a in call.answers):
             self.admission.admitted(call.ticket)
 
-    def enter(self, call: Call, *, embeds: bool = False) -> Ticket:
-        """Reserve a place for a request. embeds: whether it wants vectors, not text. Raises `ApiError`."""
-        if embeds != (self.embedder is not None):
+    def enter(self, call: Call, *, embeds: bool | None = False) -> Ticket:
+        """Reserve a place for a request. embeds: whether it wants vectors, not text; None for neither.
+
+        Raises `ApiError`.
+        """
+        if embeds is not None and embeds != (self.embedder is not None):
             said = (
                 "generates text; start it with --embeddings to embed" if embeds else "embeds texts and generates none"
             )
@@ -214,8 +218,7 @@ class Service:
         if self.recorder is not None and call.answers:
             self.recorder.add(call, self.tenants.get(call.tenant).records, outcome)
         if call.answers:
-            prompt = len(call.answers[0].plan.prompt)
-            cached = call.answers[0].cached
+            prompt, cached = prompt_tokens(call.answers), cached_tokens(call.answers)
             for kind, n in (("prompt", prompt), ("cached", cached), ("generated", generated)):
                 metrics.tokens.labels(call.tenant, kind).inc(n)
             metrics.engine_seconds.labels(call.tenant).inc(engine_seconds)

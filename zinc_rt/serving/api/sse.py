@@ -109,7 +109,8 @@ class EventStream:
             due = self._last + limits.ping_seconds
             if now >= due:
                 self._comment = asyncio.create_task(self._send(_PING, more=True))
-                due = now + min(limits.ping_seconds, limits.write_seconds)
+                due = now + limits.ping_seconds
+            due = min(due, now + limits.write_seconds)
         self._timer = self._loop.call_at(due, self._look)
 
 

@@ -39,6 +39,7 @@ class DetokenizeRequest(msgspec.Struct, kw_only=True):
 async def tokenize(service: Service, call: Call) -> None:
     """Token ids of a text or of a conversation."""
     call.id = new_id("tok-")
+    service.enter(call, embeds=None)
     request = converted(read_json(await call.body()), TokenizeRequest)
     service.model.check_name(request.model)
     text = request.content if request.content is not None else request.prompt
@@ -49,7 +50,7 @@ async def tokenize(service: Service, call: Call) -> None:
         if request.messages is not None:
             model, messages = service.model, request.messages
             prompt = await model.aside(lambda: make_prompt(model, messages, Form(), "messages"))
-            ids = list(prompt.tokens)
+            ids = list(prompt.prompt)
         else:
             ids = await service.model.aside(
                 lambda: tokenizer.encode(
@@ -65,6 +66,7 @@ async def tokenize(service: Service, call: Call) -> None:
 async def detokenize(service: Service, call: Call) -> None:
     """The text of token ids."""
     call.id = new_id("tok-")
+    service.enter(call, embeds=None)
     request = converted(read_json(await call.body()), DetokenizeRequest)
     service.model.check_name(request.model)
     async with call.attended():
