@@ -19,7 +19,7 @@ from zinc_rt.gguf import GGUFFile
 from zinc_rt.models import ModelDefinition
 from zinc_rt.models.errors import InvalidKey, UnsupportedFeature
 from zinc_rt.models.hidden import reads_whole
-from zinc_rt.sequences import known_tokens
+from zinc_rt.prompts import known_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,6 +11,7 @@ import typer
 
 from zinc_rt.cli import options as o
 from zinc_rt.cli.answer import AnswerScreen
+from zinc_rt.cli.opening import Opening, opens_model
 from zinc_rt.cli.profiling import DEFAULT_TRACE, ProfileFlag, TraceFile, profiled
 from zinc_rt.cli.prompts import prompt_text, unescape
 from zinc_rt.cli.session import INTERRUPTED, Reply, chat_ids, open_model, prepare_chat, stream_answer
@@ -96,6 +97,7 @@ JsonText = Annotated[
 ]
 
 
+@opens_model
 def run(
     *,
     words: Words = None,
@@ -104,16 +106,9 @@ def run(
     chat: AsChat = False,
     system: o.SystemPrompt = None,
     escape: Escape = False,
-    model: o.ModelFile = None,
+    opening: Opening,
     ctx_size: o.CtxSize = None,
-    threads: o.Threads = None,
     batch_size: o.BatchSize = None,
-    kv: o.CacheType = None,
-    device: o.DeviceName = None,
-    gpu_layers: o.GpuLayers = None,
-    kernels: o.KernelSet = None,
-    isa: o.Isa = None,
-    cache_dir: o.CacheDir = None,
     max_tokens: o.MaxTokens = SamplingParams.max_tokens or -1,
     stop: o.Stop = None,
     ignore_eos: o.IgnoreEos = False,
@@ -163,18 +158,7 @@ def run(
     )
     if chat:
         prepare_chat()
-    with open_model(
-        model,
-        device=device,
-        gpu_layers=gpu_layers,
-        n_ctx=ctx_size,
-        threads=threads,
-        n_batch=batch_size,
-        kv=kv,
-        kernels=kernels,
-        isa=isa,
-        cache_dir=cache_dir,
-    ) as opened:
+    with open_model(opening, n_ctx=ctx_size, n_batch=batch_size) as opened:
         messages = [{"role": "system", "content": system}] if system is not None else []
         messages.append({"role": "user", "content": text})
         ids = chat_ids(opened, messages) if chat else opened.tokenize(text)
