@@ -23,12 +23,12 @@ from zinc_rt.numerics import GROUP, GROUP_SHIFT
 
 @inline
 def expert_tile(
-    tile: ptr[u8], end: ptr[u8], following: ptr[u8], p: ptr[Pack], slot: i32, n: i32, block: i32, out: ptr[f32],
+    tile: ptr[u8], following: ptr[u8], p: ptr[Pack], slot: i32, n: i32, block: i32, out: ptr[f32],
     scratch, FMT: str, W: int, BLOCKS: tuple, AHEAD: int, TILES: str, LEAST: int, STRIDE: int,
 ):  # fmt: skip
     """A tile's sums for n rows from a slot on, blocks of `block` rows: f32[n, STRIDE], 16 of each written to `out`.
 
-    end, following: see `tile_rows`.
+    following: see `tile_rows`.
     """
     groups = p.n_groups
     QUANTIZED = format_of(FMT).quantized
@@ -52,7 +52,7 @@ def expert_tile(
                 sums = regs(vec[f32, W], M * (16 // W))
                 if QUANTIZED:
                     tile_rows(
-                        tile, end, following, p.q + (at + i64(m)) * GROUP, p.d + (at + i64(m)), p.s + (at + i64(m)),
+                        tile, following, p.q + (at + i64(m)) * GROUP, p.d + (at + i64(m)), p.s + (at + i64(m)),
                         p.s_stride, block, groups, sums, FMT, M, W, AHEAD, SIGNED,
                     )  # fmt: skip
                 else:
@@ -165,7 +165,7 @@ def expert_gate_up(
                     if half + 1 < count:
                         following = tile + a.gate_bytes
                     expert_tile(
-                        tile, tile + a.gate_bytes, following, x, row_slot, n, block, out + half * 16, scratch, GATE, W,
+                        tile, following, x, row_slot, n, block, out + half * 16, scratch, GATE, W,
                         BLOCKS, AHEAD, TILES, LEAST, GROUP,
                     )  # fmt: skip
             else:
@@ -174,11 +174,11 @@ def expert_gate_up(
                     first_tile = a.gate + at * a.gate_bytes
                     second_tile = a.up + at * a.up_bytes
                     expert_tile(
-                        first_tile, first_tile + a.gate_bytes, second_tile, x, row_slot, n, block, gate + half * 16,
+                        first_tile, second_tile, x, row_slot, n, block, gate + half * 16,
                         scratch, GATE, W, BLOCKS, AHEAD, TILES, LEAST, GROUP,
                     )  # fmt: skip
                     expert_tile(
-                        second_tile, second_tile + a.up_bytes, first_tile + a.gate_bytes, x, row_slot, n, block,
+                        second_tile, first_tile + a.gate_bytes, x, row_slot, n, block,
                         up + half * 16, other, UP, W, BLOCKS, AHEAD, TILES, LEAST, GROUP,
                     )  # fmt: skip
             # Columns past the width: tiles repeat their last row, a packed group ends with zeros.
@@ -247,7 +247,7 @@ def expert_down(
                     if u + 1 < r.used[0]:
                         following = a.w + i64(r.expert[u + 1] * tiles + first) * a.tile_bytes
                 expert_tile(
-                    tile, tile + a.tile_bytes, following, a.act, slot + panel, n, block, sums, scratch, FMT, W, BLOCKS,
+                    tile, following, a.act, slot + panel, n, block, sums, scratch, FMT, W, BLOCKS,
                     AHEAD, TILES, LEAST, 16,
                 )  # fmt: skip
                 for i in range(n):
