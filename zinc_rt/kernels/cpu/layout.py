@@ -5,8 +5,9 @@ A kernel that holds 16 rows in a vector goes through the lanes in bit-reversed o
 counter, so a tile stores its groups in that order and is read straight through.
 
 A tile is, in this order: scales of super-blocks, up to a whole line, then group by group its weights and its scales, so
-that all but the first is read straight through. Within a group of weights line i (of 8) holds columns 4i … 4i+3 of the 16 rows, 64 bytes: an operand of a dot product of bytes. Weights of 4 bits
-keep line i in low nibbles and line i + 4 in high ones, in 4 lines; those of 2 bits keep lines 0 to 3 and lines 4 to 7
+that all but the first is read straight through. Within a group of weights line i (of 8) holds columns 4i … 4i+3 of the
+16 rows, 64 bytes: an operand of a dot product of bytes. Weights of 4 bits keep line i in low nibbles and line i + 4 in
+high ones, in 4 lines; those of 2 bits keep lines 0 to 3 and lines 4 to 7
 in one line each. A fifth bit, or a third, lies in one more line (bit i belongs to line i); fifth and sixth bits lie in
 two. Where a line holds two bits of four others, bits 2i and 2i+1 belong to line i, or i + 4 in the second. Indices of
 vectors keep their low bytes as the file does, four of a row in a word: one line or two; then comes a line of signs (bit

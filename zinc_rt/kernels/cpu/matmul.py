@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from zinc_rt.formats.decode import integers_of
-from zinc_rt.formats.kinds import SUPER_GROUPS
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
 from zinc_rt.kernels.cpu.matrix import MAX_GROUPS, matrix_rows, matrix_scratch, tile_shapes, unpack_tile
 from zinc_rt.kernels.cpu.structs import MatmulArgs, StepRecord
