@@ -34,6 +34,17 @@ def expert_tile(
     QUANTIZED = format_of(FMT).quantized
     SIGNED = QUANTIZED and signed_bytes(FMT)
     start: i32 = 0
+    if QUANTIZED:
+        if block == 1:
+            at = i64(slot) * i64(groups)
+            sums = regs(vec[f32, W], 16 // W)
+            tile_rows(
+                tile, following, p.q + at * GROUP, p.d + at, p.s + at, p.s_stride, 1, groups, sums, FMT, 1, W, AHEAD,
+                SIGNED,
+            )  # fmt: skip
+            for h in unroll(16 // W):
+                store(out, sums[h], h * W)
+            start = n
     while start < n:
         here: i32 = n - start
         if here > block:

@@ -32,6 +32,7 @@ class OperationRecord:
 class Phase:
     first: i32  # of its operations
     count: i32
+    least: i32  # units that a claim of a step of few rows has at least
 
 
 @struct
@@ -142,7 +143,7 @@ def run_alone(p: ptr[ProgramRecord], PROFILE: bool):
 
 
 @inline
-def claim_size(p, total: i32, left: i32):
+def claim_size(p, phase: i32, left: i32):
     """How many of the units that are left a thread takes at once.
 
     Less and less, so that all end together. Units of few rows are short and alike: there fewer claims are better, as
@@ -152,13 +153,11 @@ def claim_size(p, total: i32, left: i32):
     least: i32 = 1
     if p.step.n_rows <= FEW_ROWS:
         share = i32(u32(left) // u32(p.n_threads * 2))
-        least = i32(u32(total) // u32(p.n_threads * 8))
-        if least > left:
-            least = left
+        least = p.phases[phase].least
     if share < least:
         share = least
-    if share < 1:
-        share = 1
+    if share > left:
+        share = left
     return share
 
 
@@ -176,7 +175,7 @@ def walk(p, PROFILE: bool):
             total = phase_units(p, phase)
             begin = i32(word & 0xFFFFFFFF)
             if begin < total:
-                size = claim_size(p, total, total - begin)
+                size = claim_size(p, phase, total - begin)
                 if atomic_cas(cast(p, ptr[u64]), word, word + u64(u32(size))) == word:
                     run_units(p, phase, begin, begin + size, PROFILE)
                     spins = 0
