@@ -55,7 +55,7 @@ class TargetTuning:
         unsigned = bool({"vnni", "avxvnni"} & target.isa)
         flip = 0x80808080 if unsigned else 0
         if "avx512" in target.isa:
-            return cls(16, (8, 4, 2, 1), 6144, "amx" if "amx" in target.isa else "", flip)
+            return cls(16, (8, 4, 2, 1), 8192, "amx" if "amx" in target.isa else "", flip)
         if target.arch == "x86_64":
             return cls(8, (4, 2, 1), 2048, "", flip)
         return cls(4, (4, 2, 1), 1024, "", flip)

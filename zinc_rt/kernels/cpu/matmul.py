@@ -6,7 +6,7 @@ from zinc_rt.formats.decode import integers_of
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
 from zinc_rt.kernels.cpu.matrix import MAX_GROUPS, matrix_rows, matrix_scratch, tile_shapes, unpack_tile
 from zinc_rt.kernels.cpu.structs import MatmulArgs, StepRecord
-from zinc_rt.kernels.cpu.tiles import lane_of, live_rows, merge_lanes, put_aside, put_tile
+from zinc_rt.kernels.cpu.tiles import NEAR, lane_of, live_rows, merge_lanes, put_aside, put_tile
 from zinc_rt.kernels.cpu.weights import (
     SUPER_SHIFT,
     activation_sums,
@@ -40,9 +40,6 @@ from zinc_rt.lang.ops import (
 )  # fmt: skip
 from zinc_rt.lang.types import f32, i8, i16, i32, i64, ptr, u8, u64, vec
 from zinc_rt.numerics import GROUP, QUANT_MAX, TREE_LANES
-
-NEAR = 1024
-"""Bytes between a load and a second prefetch: the first is dropped where too many are under way."""
 
 PANEL_ROWS = 64
 """Rows that go through all tiles of a call before the next ones do; a multiple of BLOCK_ROWS."""
