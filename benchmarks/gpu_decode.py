@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import random_model
-from shapes import SIZES, Hybrid, Routed, Sizes
+from shapes import SIZES, Gemma4, Hybrid, Routed, Sizes
 
 from amdgpu_emu.cost import BANDWIDTH, predict
 from amdgpu_emu.profiler import Record, side_by_side
@@ -58,7 +58,7 @@ class Part:
 
 def period(sizes: Sizes) -> int:
     """Layers after which the kinds of layers come again."""
-    return 4 if isinstance(sizes, Hybrid) else 1
+    return 4 if isinstance(sizes, Hybrid) else 6 if isinstance(sizes, Gemma4) else 1
 
 
 def cut(sizes: Sizes, experts: int) -> Sizes:

@@ -1,6 +1,7 @@
 """Golden tokens of the model in the package: every tier must give exactly these, with every kind of kernels.
 
-`python -m tests.test_golden` writes the file anew; do so only when the model or docs/numerics.md changes.
+`python -m tests.test_golden` writes the file anew; do so only when the model or docs/numerics.md changes. Other bits
+for the same model need another `numerics.VERSION`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 
 import zinc_rt
+from zinc_rt import numerics
 from zinc_rt.backends.select import KERNELS, Kernels
 from zinc_rt.engine import Engine, Options
 from zinc_rt.gguf import GGUFFile
@@ -84,6 +86,10 @@ def test_logits_to_the_last_bit(model: zinc_rt.Model) -> None:
     assert logits_digest(model) == golden()["logits_sha256"]
 
 
+def test_the_file_is_for_these_numerics() -> None:
+    assert golden()["numerics"] == numerics.VERSION
+
+
 def test_the_file_is_for_this_model() -> None:
     assert hashlib.sha256(built_in_model().read_bytes()).hexdigest() == golden()["model_sha256"]
 
@@ -91,10 +97,14 @@ def test_the_file_is_for_this_model() -> None:
 def write() -> None:
     with story("reference") as model:
         content = {
+            "numerics": numerics.VERSION,
             "model_sha256": hashlib.sha256(built_in_model().read_bytes()).hexdigest(),
             "logits_sha256": logits_digest(model),
             "tokens": {name: run(model, case) for name, case in CASES.items()},
         }
+    before = golden()
+    if content != before and all(content[key] == before[key] for key in ("numerics", "model_sha256")):
+        raise SystemExit("the bits are others than before: raise numerics.VERSION, so that replays and receipts say so")
     FILE.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 

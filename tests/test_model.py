@@ -11,7 +11,7 @@ import pytest
 import zinc_rt
 from zinc_rt.engine import ContextFull, EngineError
 from zinc_rt.kernels.errors import TokenOutOfRange
-from zinc_rt.model import EmptyPrompt, PromptTooLong
+from zinc_rt.prompts import EmptyPrompt, PromptTooLong
 from zinc_rt.sampling.params import InvalidSamplingParam, UnknownParameter
 
 PROMPT = "Once upon a time"

@@ -15,10 +15,13 @@ from tests.helpers import T, engine_for, random_tokens, run_tokens
 from tests.models.families import CASES
 from tests.models.families.build import N_VOCAB, write_case
 from zinc_rt.backends.snapshots import SNAPSHOTS, copies
-from zinc_rt.engine import Device, Engine, EngineError, PositionsSkipped, Rows
+from zinc_rt.engine import Device, Engine, EngineError, Options, PositionsSkipped, Rows
 from zinc_rt.errors import BackendError
+from zinc_rt.gguf import GGUFFile
 from zinc_rt.kernels.errors import TokenOutOfRange
 from zinc_rt.model import last_step
+from zinc_rt.models import define
+from zinc_rt.models.hidden import hidden_states
 
 TOKENS = random_tokens(3, 60, N_VOCAB - 2)
 OTHER = random_tokens(4, 60, N_VOCAB - 2)
@@ -211,6 +214,18 @@ def test_memory_is_planned(engine: Engine) -> None:
     assert engine.step_bytes(10) - engine.step_bytes(9) == kv.read_bytes
     (delta,) = (s for s in engine._definition.states if s.name == "delta net")
     assert delta.sequence_bytes * 3 == n_bytes
+
+
+def test_embedding_keeps_no_copies(path: Path) -> None:
+    with GGUFFile.open(path) as file, Engine(Options(kernels="reference", n_ctx=32, n_slots=2)) as made:
+        plan = made.load(file, hidden_states(define(file)))
+        slot = made.open_sequence()
+        first = made.hidden([Rows(slot, 0, TOKENS[:9])]).copy()
+        made.checkpoint(slot)
+        made.hidden([Rows(slot, 9, TOKENS[9:12])])
+        assert plan.recurrent > 0 == plan.snapshots
+        assert made.truncate(slot, 9) == 0
+        same(made.hidden([Rows(slot, 0, TOKENS[:9])]), bits(first))
 
 
 @pytest.mark.parametrize("start", [0, 5, 16, 40])

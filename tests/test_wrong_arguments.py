@@ -17,7 +17,8 @@ from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.gguf import GGUFError
 from zinc_rt.gguf.errors import FileAccessError
 from zinc_rt.kernels.errors import TokenOutOfRange
-from zinc_rt.model import EmptyPrompt, ModelClosed
+from zinc_rt.model import ModelClosed
+from zinc_rt.prompts import EmptyPrompt
 from zinc_rt.sampling.params import InvalidSamplingParam, SamplingParams
 from zinc_rt.text import TokenizerError
 

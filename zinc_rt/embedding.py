@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.checks import show, whole_numbers
 from zinc_rt.engine import DEFAULT_N_CTX, MAX_BATCH, ContextFull, Engine, Options, Rows
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
-from zinc_rt.kernels.errors import TokenOutOfRange
 from zinc_rt.models import ModelDefinition
 from zinc_rt.models.errors import InvalidKey, UnsupportedFeature
 from zinc_rt.models.hidden import reads_whole
+from zinc_rt.prompts import known_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -153,12 +152,7 @@ class Embedder:
         if isinstance(text, str):
             ids = self.tokenizer.encode(text, add_special=True, parse_special=False)
         else:
-            ids = whole_numbers(f"text {i}, which is no str,", text)
-            wrong = next((token for token in ids if not 0 <= token < self.tokenizer.n_vocab), None)
-            if wrong is not None:
-                raise TokenOutOfRange(
-                    f"text {i}: token id {show(wrong)} is outside the vocabulary of {self.tokenizer.n_vocab}"
-                )
+            ids = known_tokens(text, self.tokenizer.n_vocab, f"text {i}, which is no str,", f"text {i}: ")
         if not ids:
             raise UsageError(f"text {i} has no tokens; give at least one character")
         sizes = self.engine.sizes

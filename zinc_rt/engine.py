@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 import numpy as np
 import numpy.typing as npt
 
+from zinc_rt.backends.arrays import state_bytes
 from zinc_rt.backends.base import BackendFeatures, Capacity, LoweredGraph, check_step
 from zinc_rt.backends.devices import (
     ON_GPU,
@@ -40,17 +41,21 @@ from zinc_rt.backends.snapshots import Snapshots, copies
 from zinc_rt.checks import path_text, show, true_or_false, whole_between
 from zinc_rt.errors import BackendError, UsageError
 from zinc_rt.gguf import GGUFFile
-from zinc_rt.ir.graph import BufferKind
+from zinc_rt.ir.graph import BufferKind, Graph
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.lang.errors import LangError
 from zinc_rt.mem.errors import MemoryPlanError
 from zinc_rt.mem.kv_pages import pages_for
-from zinc_rt.mem.plan import MemoryPlan
+from zinc_rt.mem.page_keys import root_key
+from zinc_rt.mem.plan import MemoryPlan, format_bytes
 from zinc_rt.models import ModelDefinition
 from zinc_rt.models.cache_format import CacheFormat, parse_cache_format, with_cache
-from zinc_rt.models.hidden import HIDDEN, reads_whole
+from zinc_rt.models.hidden import HIDDEN, ends_hidden, reads_whole
+from zinc_rt.numerics import VERSION
+from zinc_rt.rows import ContextFull, EngineError, PositionsSkipped, Rows
 from zinc_rt.sampling.request import HostSampled, SampledStep, SamplingRequest
-from zinc_rt.sequences import ContextFull, EngineError, PositionsSkipped, Rows, Sequences
+from zinc_rt.sequence_calls import SequenceCalls
+from zinc_rt.sequences import CacheStats, Sequences
 
 if TYPE_CHECKING:
     from zinc_rt.backends.base import StepProfile
@@ -58,6 +63,7 @@ if TYPE_CHECKING:
     from zinc_rt.sampling.request import DeviceSampling
 
 __all__ = [
+    "CacheStats",
     "ContextFull",
     "Device",
     "DeviceReport",
@@ -105,6 +111,8 @@ class Options:
     sequences at once. threads, kernels, isa: see `BackendOptions`. cache_dir: where compiled kernels are kept (None:
     the user's cache folder). check_memory: refuse a plan that does not fit. kv_tokens: positions that all sequences
     together may hold (None: n_ctx for each). kv: what the KV cache holds, "f16" or "q8_0", which takes half the memory.
+    kv_memory: bytes of the KV cache, those of texts that may come again included; in place of kv_tokens. state_memory:
+    bytes of copies of recurrent layers' states (None: one copy a sequence, and two more).
     tier: the older name of `device`.
     """
 
@@ -120,6 +128,8 @@ class Options:
     kv_tokens: int | None = None
     kv: CacheFormat = CacheFormat.F16
     n_logits: int | None = None
+    kv_memory: int | None = None
+    state_memory: int | None = None
     tier: InitVar[str | None] = None
 
     def __post_init__(self, tier: str | None) -> None:
@@ -133,10 +143,14 @@ class Options:
             ("n_ctx", 1, 1 << 24),
             ("kv_tokens", 1, 1 << 32),
             ("n_logits", 1, MAX_BATCH),
+            ("kv_memory", 1, 1 << 48),
+            ("state_memory", 0, 1 << 48),
         ):
             value = getattr(self, field)
             if value is not None or field in ("n_batch", "n_slots"):
                 object.__setattr__(self, field, whole_between(field, value, least, most))
+        if self.kv_tokens is not None and self.kv_memory is not None:
+            raise UsageError(f"kv_tokens is {self.kv_tokens} and kv_memory is {self.kv_memory}; give one of them")
         if self.kernels not in KERNELS:
             raise UsageError(f"kernels is {show(self.kernels)}, it must be {' or '.join(KERNELS)}")
         if self.isa is not None and not isinstance(self.isa, str):
@@ -152,6 +166,35 @@ class Options:
 DEFAULT_N_CTX = 4096
 
 
+def _pages(options: Options, n_ctx: int, graph: Graph) -> int:
+    """Pages of the KV cache. Raises `UsageError` where `kv_memory` is too little for a sequence of n_ctx tokens."""
+    a_sequence = pages_for(n_ctx)
+    n_pages = a_sequence * options.n_slots
+    if options.kv_tokens is not None:  # each sequence may leave the better part of a page unused
+        n_pages = min(n_pages, pages_for(options.kv_tokens) + options.n_slots)
+    page_bytes = state_bytes(graph, Capacity(1, 1, n_ctx, 1, 1))["kv_cache"]
+    if options.kv_memory is not None and page_bytes:
+        n_pages = options.kv_memory // page_bytes
+        if n_pages < a_sequence:
+            raise UsageError(
+                f"kv_memory is {format_bytes(options.kv_memory)}, one sequence of n_ctx = {n_ctx} tokens needs"
+                f" {format_bytes(a_sequence * page_bytes)}; give more, or a smaller context (n_ctx, -c)"
+            )
+    return n_pages
+
+
+def _states(options: Options, one_state: int) -> int:
+    """Copies of recurrent layers' states that are kept."""
+    if options.state_memory is None or not one_state:
+        return copies(options.n_slots)
+    return options.state_memory // one_state
+
+
+def _root(file: GGUFFile, kv: CacheFormat, salt: bytes) -> bytes:
+    """The parent key of the first pages of a tenant's texts."""
+    return root_key(file.identity, kv.encode(), str(VERSION).encode(), salt)
+
+
 @dataclass(frozen=True)
 class StepResult:
     """Valid until the next step. logits: f32[n_logits, n_vocab]; tokens: i32[n_logits], the argmax of each."""
@@ -160,7 +203,7 @@ class StepResult:
     tokens: npt.NDArray[np.int32]
 
 
-class Engine:
+class Engine(SequenceCalls):
     """One backend with at most one model. Belongs to one thread."""
 
     def __init__(
@@ -270,15 +313,14 @@ class Engine:
     def _load(self, file: GGUFFile, definition: ModelDefinition) -> MemoryPlan:
         graph, options = definition.graph, self.options
         n_ctx = options.n_ctx or min(definition.info.n_ctx_train, DEFAULT_N_CTX)
-        n_pages = pages_for(n_ctx) * options.n_slots
-        if options.kv_tokens is not None:  # each sequence may leave the better part of a page unused
-            n_pages = min(n_pages, pages_for(options.kv_tokens) + options.n_slots)
+        n_pages = _pages(options, n_ctx, graph)
         n_logits = min(options.n_batch, options.n_logits or options.n_batch)
         sizes = Capacity(options.n_batch, n_logits, n_ctx, options.n_slots, n_pages)
         weights = [b.name for b in graph.of_kind(BufferKind.WEIGHT)]
         parts = self._backend.plan(graph, sizes)
-        kept = copies(sizes.n_slots) * (parts["recurrent"] // sizes.n_slots)
-        plan = MemoryPlan(available=self._backend.memory_available, snapshots=kept, **parts)
+        one_state = parts["recurrent"] // sizes.n_slots
+        kept = 0 if ends_hidden(graph) else _states(options, one_state)  # an embedded text never goes back
+        plan = MemoryPlan(available=self._backend.memory_available, snapshots=kept * one_state, **parts)
         if self._notify is not None:
             self._notify(f"{self.how}; {plan.summary}")
         if options.check_memory:
@@ -289,11 +331,13 @@ class Engine:
             graph, sizes, raw, constants, partial(definition.release, file), self._progress
         )
         recurrent = any(state.sequence_bytes for state in definition.states)
-        snapshots = Snapshots(self._backend, self._lowered, sizes.n_slots) if recurrent else None
-        self._sequences = Sequences(sizes, self._lowered.inputs["page_table"], snapshots)
+        snapshots = Snapshots(self._backend, self._lowered, kept) if recurrent else None
+        self._whole = reads_whole(graph)
+        # Where rows see those behind them, what is kept of a text's beginning depends on its end.
+        root = None if self._whole else partial(_root, file, options.kv)
+        self._sequences = Sequences(sizes, self._lowered.inputs["page_table"], snapshots, root)
         # Valid until the next step, like all outputs.
         outputs = self._lowered.outputs
-        self._whole = reads_whole(graph)
         if HIDDEN in outputs:
             self._hidden = outputs[HIDDEN].view(np.float32)
         else:
@@ -324,54 +368,13 @@ class Engine:
         """What the steps since `start_profile` spent their time on."""
         return self._backend.finish_profile()
 
+    def _books(self) -> Sequences:
+        return self._loaded()[1]
+
     def _loaded(self) -> tuple[LoweredGraph, Sequences, Capacity]:
         if self._lowered is None or self._sequences is None or self.sizes is None:
             raise EngineError("no model is loaded")
         return self._lowered, self._sequences, self.sizes
-
-    def open_sequence(self) -> int:
-        """A free slot. Raises `EngineError` when all are taken."""
-        return self._loaded()[1].open()
-
-    def close_sequence(self, slot: int) -> None:
-        """Free the slot and its pages. Raises `EngineError` when it is not open."""
-        self._loaded()[1].close(slot)
-
-    @property
-    def keeps_recurrent_state(self) -> bool:
-        """Whether the model has recurrent layers: sequences then go back only to positions of a checkpoint."""
-        return self._loaded()[1].snapshots is not None
-
-    def checkpoint(self, slot: int) -> None:
-        """Keep what recurrent layers hold now, so that `truncate` can come back to this position.
-
-        The last few of a sequence are kept. Without recurrent layers there is nothing to do: every position will serve.
-        Raises `EngineError` when the sequence is not open, `BackendError`.
-        """
-        sequences = self._loaded()[1]
-        self._backend.drain()
-        sequences.checkpoint(slot)
-
-    def resumable(self, slot: int, n_tokens: int) -> int:
-        """What `truncate` would keep: of the first `n_tokens` positions as many as the sequence can go on after.
-
-        Raises `EngineError` when it is not open.
-        """
-        return self._loaded()[1].resumable(slot, n_tokens)
-
-    def truncate(self, slot: int, n_tokens: int) -> int:
-        """Forget the sequence's positions from `n_tokens` on; with recurrent layers, those after the last checkpoint.
-
-        Returns how many positions it holds then: rows go on there. Raises `EngineError` when it is not open,
-        `BackendError`.
-        """
-        sequences = self._loaded()[1]
-        self._backend.drain()  # a step that was interrupted may still write them
-        return sequences.truncate(slot, n_tokens)
-
-    def check_integrity(self) -> None:
-        """Raise `PageIntegrityError` unless the KV page books add up."""
-        self._loaded()[1].check_integrity()
 
     @overload
     def step(self, rows: Sequence[Rows]) -> StepResult: ...
@@ -395,7 +398,7 @@ class Engine:
         lowered, sequences, sizes = self._loaded()
         device = None
         if sampling is not None and self._backend.features.samples:
-            device = self._device_sampling(lowered, sampling, sizes)
+            device = self._backend.sampling_for(lowered, sampling, sizes.n_ctx)
         self._backend.drain()  # a step that was interrupted may still read the inputs
         n_rows, n_logits = sequences.schedule(rows, lowered.inputs)
         if sampling is not None and len(sampling) != n_logits:
@@ -405,16 +408,19 @@ class Engine:
         if sampling is None or device is None:
             self._run(lowered, None, rows)
             return StepResult(logits, likeliest) if sampling is None else HostSampled(sampling, logits, likeliest)
-        from zinc_rt.sampling.gpu import DeviceSampled, write_requests  # the GPU's kernels, which a CPU has no use for
-
-        write_requests(device, sampling)
+        device.write(sampling)
         self._run(lowered, device, rows)
-        return DeviceSampled(sampling, logits, device, partial(self._backend.fetch_logits, lowered, device))
+        return device.sampled(sampling, logits, likeliest, partial(self._backend.fetch_logits, lowered, device))
 
     @property
     def whole_sequences(self) -> bool:
         """Whether every row sees all others of its sequence, so that a step takes all of them."""
         return self._whole
+
+    @property
+    def generates(self) -> bool:
+        """Whether the model computes logits."""
+        return self._lowered is not None and self._hidden is None
 
     def hidden(self, rows: Sequence[Rows]) -> npt.NDArray[np.float32]:
         """Run the rows of a model that was loaded without its head: f32[n_rows, n_embd], valid until the next step.
@@ -437,15 +443,6 @@ class Engine:
         sequences.begin(rows)
         self._backend.wait(self._backend.submit(lowered, device))
         sequences.end(rows)
-
-    def _device_sampling(
-        self, lowered: LoweredGraph, sampling: Sequence[SamplingRequest], sizes: Capacity
-    ) -> DeviceSampling | None:
-        """What the device chooses with; None where only the host can."""
-        from zinc_rt.sampling.gpu import common_shape
-
-        found = common_shape(sampling, sizes.n_ctx, self._logits.shape[1])
-        return None if found is None else self._backend.open_sampling(lowered, found[0], len(sampling), found[1])
 
     def drain(self) -> None:
         """Wait for a step that was interrupted. Raises what `step` raises."""

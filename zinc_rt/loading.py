@@ -50,6 +50,9 @@ def load(
     embeddings: bool | None = None,
     pooling: str | None = None,
     kv: str | None = None,
+    n_slots: int = 1,
+    kv_tokens: int | None = None,
+    kv_memory: int | None = None,
     tier: str | None = None,
 ) -> Model:
     """Open a GGUF file, plan and check memory, and lower it onto a device.
@@ -67,6 +70,9 @@ def load(
     embeddings: load to `embed` texts rather than to generate (None: where the file is an embedding model). pooling:
     "mean", "cls" or "last" for those (None: the file's, else the last token's row).
     kv: what the KV cache holds, "f16" or "q8_0", which takes half the memory (None: "f16").
+
+    n_slots: texts computed at once. kv_tokens: positions that all of them together may have (None: n_ctx for each);
+    kv_memory: the same in bytes.
 
     Raises `GGUFError` (the file; `FileChanged` where it was written to meanwhile), `ModelError` (what is in it),
     `TokenizerError`, `MemoryPlanError`, `UsageError`, `DeviceUnavailable`, `LangError` (compiling the kernels).
@@ -90,6 +96,9 @@ def load(
         isa=isa,
         cache_dir=cast("Path | None", cache_dir),
         kv=Options.kv if kv is None else parse_cache_format(kv),
+        n_slots=n_slots,
+        kv_tokens=kv_tokens,
+        kv_memory=kv_memory,
     )
     # Reading a large vocabulary takes as long as loading a small model's weights, which needs no interpreter: it
     # starts when that does. Do not start earlier: it would compete with the load for the interpreter.

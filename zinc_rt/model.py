@@ -25,11 +25,11 @@ from zinc_rt.engine import ContextFull, Engine, EngineError, Rows
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.graph import Graph
-from zinc_rt.kernels.errors import TokenOutOfRange
 from zinc_rt.mem.errors import MemoryPlanError
 from zinc_rt.mem.plan import MemoryPlan
 from zinc_rt.models import ModelDefinition, ModelInfo
 from zinc_rt.numerics import PAGE_TOKENS
+from zinc_rt.prompts import EmptyPrompt, check_fits, known_tokens
 from zinc_rt.sampling.generation import Chunk, Generation, Stats
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.sampling.request import SampledStep, SamplingRequest
@@ -40,14 +40,6 @@ if TYPE_CHECKING:
     from zinc_rt.text import ChatTemplate, Detokenizer, Tokenizer
 
 _LOOK_SECONDS = 0.01
-
-
-class EmptyPrompt(UsageError):
-    """A prompt without a token."""
-
-
-class PromptTooLong(UsageError):
-    """A prompt that leaves no room in the context for a single generated token."""
 
 
 class ModelClosed(EngineError):
@@ -78,7 +70,6 @@ class Model:
             self._slot = engine.open_sequence()
         else:
             self.embedder = Embedder(engine, tokenizer, self.info.n_embd, pooling, definition.projections)
-        self._resident: list[int] = []  # the tokens whose keys and values the slot holds
         self._busy = False
         self._closed = False
         self._looked = 0.0  # when the file was compared with what it was
@@ -211,7 +202,7 @@ class Model:
         with _Turn(self):
             with self._lock:
                 self._check_running()
-                self._forget(0)
+                self.engine.truncate(self._slot, 0)
             sizes = self.engine.sizes
             assert sizes is not None
             for start in range(0, len(ids), sizes.n_logits):
@@ -219,7 +210,6 @@ class Model:
                 with self._lock:
                     self._check_running()
                     result = self.engine.step([Rows(self._slot, start, part, wanted=range(len(part)))])
-                self._resident += part
                 yield start, result.logits
 
     def generate(
@@ -244,11 +234,7 @@ class Model:
         if isinstance(prompt, str) and not prompt:
             raise EmptyPrompt("the prompt is empty; give at least one character")
         ids = self._checked(self.tokenize(prompt) if isinstance(prompt, str) else prompt)
-        if len(ids) >= self.n_ctx:
-            raise PromptTooLong(
-                f"the prompt has {len(ids)} tokens, the context holds {self.n_ctx} with the answer;"
-                " shorten it or load with a larger context (n_ctx, -c)"
-            )
+        check_fits(ids, self.n_ctx)
         return self._stream(ids, chosen, sampler)
 
     def _check_generates(self) -> None:
@@ -279,12 +265,9 @@ class Model:
 
     def _checked(self, tokens: Sequence[int]) -> list[int]:
         """A prompt's ids, at least one. Raises `EmptyPrompt`, `TokenOutOfRange`, `UsageError`."""
-        ids = whole_numbers("token ids", tokens)
+        ids = known_tokens(tokens, self.tokenizer.n_vocab)
         if not ids:
             raise EmptyPrompt("there are no tokens; at least one is needed")
-        for token in ids:
-            if not 0 <= token < self.tokenizer.n_vocab:
-                raise TokenOutOfRange(f"token id {show(token)} is outside the vocabulary of {self.tokenizer.n_vocab}")
         return ids
 
     def _stream(self, prompt: list[int], params: SamplingParams, sampler: Sampler) -> Generator[Chunk]:
@@ -358,22 +341,17 @@ class Model:
             with self._lock:
                 self._check_running()
                 self.engine.step([Rows(self._slot, start, part)])
-            self._resident += part
             start += len(part)
         part = prompt[start:]
         with self._lock:
             self._check_running()
             self.engine.checkpoint(self._slot)
-            step = self.engine.step([Rows(self._slot, start, part, wanted=(len(part) - 1,))], requests)
-        self._resident += part
-        return step
+            return self.engine.step([Rows(self._slot, start, part, wanted=(len(part) - 1,))], requests)
 
     def _advance(self, history: list[int], requests: list[SamplingRequest]) -> SampledStep:
         with self._lock:
             self._check_running()
-            step = self.engine.step([Rows(self._slot, len(self._resident), history[-1:], wanted=(0,))], requests)
-        self._resident.append(history[-1])
-        return step
+            return self.engine.step([Rows(self._slot, len(history) - 1, history[-1:], wanted=(0,))], requests)
 
     def cached_tokens(self, prompt: Sequence[int]) -> int:
         """How many of a prompt's first tokens need not be computed, as the last call's keys and values are still there;
@@ -383,7 +361,7 @@ class Model:
         """
         self._check_generates()
         shared = 0
-        for old, new in zip(self._resident, prompt[:-1], strict=False):
+        for old, new in zip(self.engine.tokens(self._slot), prompt[:-1], strict=False):
             if old != new:
                 break
             shared += 1
@@ -391,12 +369,7 @@ class Model:
 
     def _reuse(self, prompt: list[int]) -> int:
         """Keep what the cache shares with the prompt; returns the length."""
-        return self._forget(self.cached_tokens(prompt))
-
-    def _forget(self, keep: int) -> int:
-        kept = self.engine.truncate(self._slot, keep)
-        del self._resident[kept:]
-        return kept
+        return self.engine.truncate(self._slot, self.cached_tokens(prompt))
 
 
 _LAST_STEP = 64

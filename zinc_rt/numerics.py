@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
+VERSION: Final = 1
+"""Of the bits: two releases with the same number give the same bits for the same file, prompt and seed."""
+
 GROUP: Final = 32
 """Elements that share one exact integer dot product, or one chain of fused multiply-adds."""
 GROUP_SHIFT: Final = GROUP.bit_length() - 1

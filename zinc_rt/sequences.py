@@ -1,8 +1,9 @@
-"""The sequences of an engine: what each holds, its pages and recurrent state, and where its next rows may start."""
+"""The sequences of an engine: which tokens each holds, its pages and recurrent state, and where it may go on."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import struct
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,37 +11,45 @@ import numpy.typing as npt
 
 from zinc_rt.backends.base import Capacity
 from zinc_rt.backends.snapshots import Snapshots
-from zinc_rt.errors import ZincError
+from zinc_rt.errors import BackendError
 from zinc_rt.kernels.errors import TokenOutOfRange
-from zinc_rt.mem.kv_pages import KVPages
-from zinc_rt.models.hidden import LAST_POSITIONS
-
-_STEP_INPUTS = ("token_ids", "positions", "slots")
-
-
-class EngineError(ZincError):
-    """The engine was used against its rules."""
-
-
-class PositionsSkipped(EngineError):
-    """Rows do not follow the positions that a sequence holds."""
-
-
-class ContextFull(ZincError):
-    """A sequence has no room for the positions of a step."""
+from zinc_rt.mem.errors import PageIntegrityError
+from zinc_rt.mem.kv_pages import KVPages, pages_for
+from zinc_rt.mem.page_keys import packed
+from zinc_rt.numerics import PAGE_TOKENS
+from zinc_rt.rows import EngineError, PositionsSkipped, Rows, write_rows
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Consecutive positions of one sequence in a step.
+class CacheStats:
+    """The KV cache at a moment, and what was found in it since the model was loaded.
 
-    slot: the sequence; start: position of the first token; tokens: ids; wanted: which of them (indices) want logits.
+    pages: all of them. free: pages of which nothing is known; cached: those that no sequence has, whose text is known;
+    used: those of sequences. hits, misses: tokens of prompts that were, and were not, taken from what is there.
+    evictions: cached pages that were taken for another text. collisions: keys that two texts had. states,
+    state_bytes: copies of recurrent layers' states.
     """
 
-    slot: int
-    start: int
-    tokens: Sequence[int] | npt.NDArray[np.integer]
-    wanted: Sequence[int] = ()
+    pages: int
+    free: int
+    cached: int
+    used: int
+    hits: int
+    misses: int
+    evictions: int
+    collisions: int
+    states: int
+    state_bytes: int
+
+
+@dataclass(slots=True)
+class _Held:
+    """An open sequence. ids: its tokens, those of its positions; root: the parent key of its first page, None for a
+    sequence that shares nothing.
+    """
+
+    ids: list[int]
+    root: bytes | None
 
 
 class Sequences:
@@ -50,25 +59,46 @@ class Sequences:
         sizes: what the graph was lowered for.
         page_table: i32[n_slots, max_pages], the step's input, all zero; written in place.
         snapshots: of the states of recurrent layers, where the model has them.
+        root: the parent key of first pages, from a tenant's salt; None where pages cannot be shared.
     """
 
-    def __init__(self, sizes: Capacity, page_table: npt.NDArray[np.int32], snapshots: Snapshots | None) -> None:
-        self._sizes, self.snapshots = sizes, snapshots
+    def __init__(
+        self,
+        sizes: Capacity,
+        page_table: npt.NDArray[np.int32],
+        snapshots: Snapshots | None = None,
+        root: Callable[[bytes], bytes] | None = None,
+    ) -> None:
+        self._sizes, self.snapshots, self._root = sizes, snapshots, root
         self._pages = KVPages(sizes.n_pages, sizes.n_slots, sizes.max_pages, page_table)
-        self._lengths: dict[int, int] = {}  # open sequences: how many positions they hold
+        self._open: dict[int, _Held] = {}
+        self._hits = self._misses = 0
+        if snapshots is not None:
+            self._pages.pool.forgotten = snapshots.forget_page
 
-    def open(self) -> int:
-        """A free slot. Raises `EngineError` when all are taken."""
+    # -- opening and closing
+
+    def open(self, salt: bytes | None = b"") -> int:
+        """A free slot. salt: see `root`; None for a sequence that shares nothing.
+
+        Raises `EngineError` when all are taken.
+        """
+        return self._open_root(self._root_key(salt))
+
+    def _root_key(self, salt: bytes | None) -> bytes | None:
+        return None if salt is None or self._root is None else self._root(salt)
+
+    def _open_root(self, root: bytes | None) -> int:
         for slot in range(self._sizes.n_slots):
-            if slot not in self._lengths:
-                self._lengths[slot] = 0
+            if slot not in self._open:
+                self._open[slot] = _Held([], root)
                 return slot
         raise EngineError(f"all {self._sizes.n_slots} sequences are in use; close one or raise n_slots")
 
     def close(self, slot: int) -> None:
-        """Free the slot and its pages. Raises `EngineError` when it is not open."""
-        self._check_open(slot)
-        del self._lengths[slot]
+        """Free the slot; its full pages stay cached. Raises `EngineError` when it is not open."""
+        self._held(slot)
+        del self._open[slot]
         self._pages.release(slot)
         if self.snapshots is not None:
             self.snapshots.forget(slot)
@@ -78,122 +108,247 @@ class Sequences:
         if self.snapshots is not None:
             self.snapshots.close()
 
+    def _held(self, slot: int) -> _Held:
+        held = self._open.get(slot)
+        if held is None:
+            raise EngineError(f"sequence {slot} is not open")
+        return held
+
+    def ids(self, slot: int) -> list[int]:
+        """The tokens of the sequence's positions; not to be changed. Raises `EngineError` when it is not open."""
+        return self._held(slot).ids
+
+    # -- what is there already
+
+    def lookup(self, ids: Sequence[int], salt: bytes | None = b"") -> int:
+        """How many of a text's first tokens a new sequence would find in the cache; all but the last one at most.
+
+        Raises `TokenOutOfRange`.
+        """
+        return self._edge(self._find(self._root_key(salt), ids, [])) * PAGE_TOKENS
+
+    def adopt(self, slot: int, ids: Sequence[int]) -> int:
+        """Hold as many of a text's first tokens as need not be computed; returns the number.
+
+        Raises `EngineError` when it is not open, `TokenOutOfRange`, `BackendError`.
+        """
+        held, ids = self._held(slot), list(map(int, ids))
+        common = 0
+        for mine, wanted in zip(held.ids, ids[:-1], strict=False):
+            if mine != wanted:
+                break
+            common += 1
+        n, full = self.resumable(slot, common), common // PAGE_TOKENS
+        pages = self._pages.pages(slot)[:full]
+        pages += self._find(held.root, ids, pages)
+        edge = self._edge(pages)
+        if edge * PAGE_TOKENS <= n:
+            self._go_to(slot, n)
+        else:
+            n = edge * PAGE_TOKENS
+            if self.snapshots is not None:
+                self.snapshots.cut(slot, full * PAGE_TOKENS)
+                self.snapshots.load(slot, n, pages[edge - 1])
+            self._pages.shrink(slot, full * PAGE_TOKENS)
+            self._pages.extend(slot, pages[full:edge])
+            held.ids[full * PAGE_TOKENS :] = ids[full * PAGE_TOKENS : n]
+        self._hits += n
+        self._misses += len(ids) - n
+        return n
+
+    def _find(self, root: bytes | None, ids: Sequence[int], behind: Sequence[int]) -> list[int]:
+        try:
+            return self._pages.lookup(root, ids, len(ids) - 1, behind)
+        except struct.error:
+            raise TokenOutOfRange("a token id is outside every vocabulary") from None
+
+    def _edge(self, pages: Sequence[int]) -> int:
+        """Of pages of a text, how many can be gone on behind."""
+        n = len(pages)
+        if self.snapshots is not None:
+            while n and not self.snapshots.of_page(pages[n - 1]):
+                n -= 1
+        return n
+
+    def fork(self, slot: int) -> int:
+        """Another sequence with the same full pages; returns its slot. Its tokens behind them are to be computed.
+
+        Raises `EngineError` when the sequence is not open or all slots are taken, `BackendError`.
+        """
+        held = self._held(slot)
+        full = len(held.ids) // PAGE_TOKENS
+        if self.snapshots is not None and self.snapshots.position(slot) == full * PAGE_TOKENS:
+            self.checkpoint(slot)
+        pages = self._pages.pages(slot)[:full]
+        edge = self._edge(pages)
+        other = self._open_root(held.root)
+        try:
+            if self.snapshots is not None:
+                self.snapshots.load(other, edge * PAGE_TOKENS, pages[edge - 1] if edge else None)
+        except BackendError:
+            self.close(other)
+            raise
+        self._pages.extend(other, pages[:edge])
+        self._open[other].ids = held.ids[: edge * PAGE_TOKENS]
+        return other
+
+    # -- going back
+
     def checkpoint(self, slot: int) -> None:
         """Keep what recurrent layers hold now. Raises `EngineError` when the sequence is not open, `BackendError`."""
-        self._check_open(slot)
-        if self.snapshots is not None:
-            self.snapshots.keep(slot)
+        n = len(self._held(slot).ids)
+        if self.snapshots is None or self.snapshots.position(slot) != n:
+            return
+        page = self._pages.pages(slot)[n // PAGE_TOKENS - 1] if n and not n % PAGE_TOKENS else None
+        self.snapshots.keep(slot, page if page in self._pages.pool.known else None)
 
     def resumable(self, slot: int, n_tokens: int) -> int:
         """Of the first `n_tokens` positions, as many as the sequence can go on after.
 
-        Raises `EngineError` when it is not open.
+        A page that others read is not written to, so a sequence goes on before it. Raises `EngineError` when it is not
+        open.
         """
-        self._check_open(slot)
-        n = min(self._lengths[slot], max(0, n_tokens))
-        return n if self.snapshots is None else self.snapshots.resumable(slot, n)
+        held = self._held(slot)
+        n = min(len(held.ids), max(0, n_tokens))
+        if self.snapshots is None:
+            return self._writable(slot, n)
+        full = self._pages.pages(slot)[: n // PAGE_TOKENS]
+        known = [self.snapshots.position(slot) or 0, *self.snapshots.positions(slot)]
+        known = [p for p in known if p <= n and self._writable(slot, p) == p]
+        return max([self._edge(full) * PAGE_TOKENS, *known])
+
+    def _writable(self, slot: int, n: int) -> int:
+        if n < len(self._held(slot).ids) and n % PAGE_TOKENS and self._pages.shared(slot, n):
+            return n - n % PAGE_TOKENS
+        return n
 
     def truncate(self, slot: int, n_tokens: int) -> int:
         """Go back to the last resumable position and say which. Raises `EngineError`, `BackendError`."""
         n = self.resumable(slot, n_tokens)
-        if self.snapshots is not None:
-            self.snapshots.go_back(slot, n)
-        self._lengths[slot] = n
-        self._pages.shrink(slot, n)
+        self._go_to(slot, n)
         return n
 
-    def _check_open(self, slot: int) -> None:
-        if slot not in self._lengths:
-            raise EngineError(f"sequence {slot} is not open")
+    def _go_to(self, slot: int, n: int) -> None:
+        if self.snapshots is not None:
+            page = int(self._pages.table[slot, n // PAGE_TOKENS - 1]) if n and not n % PAGE_TOKENS else None
+            self.snapshots.cut(slot, n)
+            self.snapshots.load(slot, n, page)
+        self._cut(slot, n)
 
-    def check_integrity(self) -> None:
-        """Raise `PageIntegrityError` unless the KV page books add up."""
-        self._pages.check_integrity()
+    def _cut(self, slot: int, n: int) -> None:
+        del self._open[slot].ids[n:]
+        self._pages.shrink(slot, n)
+
+    # -- a step
 
     def schedule(self, rows: Sequence[Rows], inputs: Mapping[str, npt.NDArray[np.int32]]) -> tuple[int, int]:
-        """Write a step's inputs; returns its row and logit counts.
+        """Write a step's inputs, but for the page table; returns its row and logit counts.
 
-        Raises `EngineError`, `ContextFull`, `PagesExhausted`, `TokenOutOfRange`.
+        Raises `EngineError`, `ContextFull`, `TokenOutOfRange`.
         """
-        n_rows, n_wanted = 0, 0
-        ids, positions, slots = (inputs[name] for name in _STEP_INPUTS)
-        logit_rows, last = inputs.get("logit_rows"), inputs.get(LAST_POSITIONS)
-        ends: dict[int, int] = {}  # of sequences that have rows in this step already
-        for part in rows:
-            end = part.start + len(part.tokens)
-            self._check_rows(part, n_rows, ends.get(part.slot))
-            if LAST_POSITIONS in inputs and (part.start or part.slot in ends):
-                raise EngineError(
-                    f"sequence {part.slot}: every row sees all others; a step takes all of its rows at once"
-                )
-            self._pages.grow(part.slot, end)
-            ends[part.slot] = end
-            try:  # whether the ids are in the vocabulary the backend looks, before it runs
-                if end == part.start + 1:  # as in every decode step: elements are set sooner than slices
-                    ids[n_rows], positions[n_rows], slots[n_rows] = int(part.tokens[0]), part.start, part.slot
-                else:
-                    at = slice(n_rows, n_rows + len(part.tokens))
-                    ids[at], positions[at], slots[at] = [*map(int, part.tokens)], np.arange(part.start, end), part.slot
-            except OverflowError:
-                raise TokenOutOfRange(f"sequence {part.slot}: a token id is outside every vocabulary") from None
-            if last is not None:
-                last[n_rows : n_rows + len(part.tokens)] = end - 1
-            if logit_rows is not None:
-                if n_wanted + len(part.wanted) > self._sizes.n_logits:
-                    raise EngineError(
-                        f"the step wants the logits of {n_wanted + len(part.wanted)} rows or more, n_logits is"
-                        f" {self._sizes.n_logits}"
-                    )
-                for i in part.wanted:
-                    logit_rows[n_wanted] = n_rows + int(i)
-                    n_wanted += 1
-            n_rows += len(part.tokens)
-        if not n_rows:
-            raise EngineError("a step needs at least one row")
-        return n_rows, n_wanted
+        return write_rows(rows, inputs, self._sizes, self._check_start)
 
-    def begin(self, rows: Sequence[Rows]) -> None:
-        """The step of these rows begins."""
-        if self.snapshots is not None:
-            self.snapshots.begin({part.slot: part.start for part in reversed(rows)})
-
-    def end(self, rows: Sequence[Rows]) -> None:
-        """The step of these rows is over."""
-        ends = {part.slot: part.start + len(part.tokens) for part in rows}
-        self._lengths.update(ends)
-        if self.snapshots is not None:
-            self.snapshots.end(ends)
-
-    @staticmethod
-    def _check_follows(part: Rows, position: int | None) -> None:
-        """Recurrent layers go on where their state is, or begin anew at 0."""
+    def _check_start(self, part: Rows) -> None:
+        """Sequences have no gaps, and recurrent layers go on where their state is, or begin anew at 0."""
+        slot, start = part.slot, part.start
+        length = len(self._held(slot).ids)
+        if start > length:
+            raise PositionsSkipped(f"sequence {slot} holds {length} positions, rows cannot start at {start}")
+        if self._writable(slot, start) != start:
+            raise PositionsSkipped(
+                f"sequence {slot}: other sequences read the KV page of position {start}, so rows cannot start there;"
+                f" truncate() goes back to {start - start % PAGE_TOKENS}"
+            )
+        if self.snapshots is None or not start:
+            return
+        position = self.snapshots.position(slot)
         if position is None:
             raise PositionsSkipped(
-                f"sequence {part.slot}: a step broke off, so the state of its recurrent layers is lost; rows cannot"
-                f" start at {part.start} before truncate() has gone back"
+                f"sequence {slot}: a step broke off, so the state of its recurrent layers is lost; rows cannot"
+                f" start at {start} before truncate() has gone back"
             )
-        if part.start != position:
+        if start != position:
             raise PositionsSkipped(
-                f"sequence {part.slot}: recurrent layers hold the state after {position} positions, rows cannot start"
-                f" at {part.start}; truncate() goes back to a checkpoint"
+                f"sequence {slot}: recurrent layers hold the state after {position} positions, rows cannot start"
+                f" at {start}; truncate() goes back to a checkpoint"
             )
 
-    def _check_rows(self, part: Rows, n_before: int, end: int | None) -> None:
-        n, sizes = len(part.tokens), self._sizes
-        self._check_open(part.slot)
-        if n_before + n > sizes.n_rows:
-            raise EngineError(f"the step has {n_before + n} rows or more, n_batch is {sizes.n_rows}")
-        if part.start < 0 or part.start + n > sizes.n_ctx:
-            raise ContextFull(
-                f"positions {part.start} to {part.start + n - 1} do not fit the context of {sizes.n_ctx} tokens"
-            )
-        if part.start > self._lengths[part.slot] if end is None else part.start != end:
-            held = self._lengths[part.slot] if end is None else end
-            raise PositionsSkipped(f"sequence {part.slot} holds {held} positions, rows cannot start at {part.start}")
-        if self.snapshots is not None and end is None and part.start:
-            self._check_follows(part, self.snapshots.position(part.slot))
-        for i in part.wanted:
-            if not 0 <= int(i) < n:
-                raise EngineError(f"wanted must be distinct indices below {n}, got {list(part.wanted)}")
-        if len(part.wanted) > 1 and len(set(part.wanted)) != len(part.wanted):
-            raise EngineError(f"wanted must be distinct indices below {n}, got {list(part.wanted)}")
+    def begin(self, rows: Sequence[Rows]) -> None:
+        """The step of these rows begins: their sequences get the pages. Raises `PagesExhausted`; nothing has changed
+        then.
+        """
+        starts = {part.slot: part.start for part in reversed(rows)}
+        ends = {part.slot: part.start + len(part.tokens) for part in rows}
+        self._pages.check_room((slot, start, ends[slot]) for slot, start in starts.items())
+        for slot, start in starts.items():
+            if start < len(self._open[slot].ids):
+                self._cut(slot, start)
+            self._pages.grow(slot, ends[slot])
+        if self.snapshots is not None:
+            self.snapshots.begin(starts)
+
+    def end(self, rows: Sequence[Rows]) -> None:
+        """The step of these rows is over: what it filled can be found from now on."""
+        for part in rows:
+            held, end = self._open[part.slot], part.start + len(part.tokens)
+            held.ids += map(int, part.tokens)
+            if held.root is None:
+                continue
+            for at in range(part.start // PAGE_TOKENS, end // PAGE_TOKENS):
+                ids = held.ids[at * PAGE_TOKENS : (at + 1) * PAGE_TOKENS]
+                self._pages.publish(part.slot, at, held.root, ids)
+        if self.snapshots is not None:
+            self.snapshots.end({part.slot: part.start + len(part.tokens) for part in rows})
+
+    # -- room
+
+    @property
+    def free_pages(self) -> int:
+        """Pages that sequences can have: free ones, and cached ones."""
+        return self._pages.n_free
+
+    def missing_pages(self, slot: int, n_tokens: int) -> int:
+        """Pages that the sequence lacks for `n_tokens` positions. Raises `EngineError` when it is not open."""
+        self._held(slot)
+        return self._pages.missing(slot, n_tokens)
+
+    def stats(self) -> CacheStats:
+        """The cache now."""
+        pool, snapshots = self._pages.pool, self.snapshots
+        return CacheStats(
+            pages=pool.n_pages,
+            free=pool.n_free,
+            cached=pool.n_cached,
+            used=pool.n_pages - pool.available,
+            hits=self._hits,
+            misses=self._misses,
+            evictions=pool.evictions,
+            collisions=pool.collisions,
+            states=0 if snapshots is None else len(snapshots),
+            state_bytes=0 if snapshots is None else snapshots.n_bytes,
+        )
+
+    def check_integrity(self) -> None:
+        """Raise `PageIntegrityError` unless the books of pages, tokens and copies add up."""
+        self._pages.check_integrity()
+        known = self._pages.pool.known
+        for slot in range(self._sizes.n_slots):
+            pages, held = self._pages.pages(slot), self._open.get(slot)
+            if len(pages) < pages_for(len(held.ids) if held else 0) or (pages and held is None):
+                raise PageIntegrityError(f"sequence {slot} has {len(pages)} KV pages, which its positions do not fit")
+            for at, page in enumerate(pages):
+                if held and page in known and known[page].ids != _packed_or_none(held.ids, at):
+                    raise PageIntegrityError(f"KV page {page} does not hold the tokens of sequence {slot}")
+        if self.snapshots is not None:
+            strange = [page for page in self.snapshots.pages() if page not in known]
+            if strange or len(self.snapshots) > self.snapshots.limit:
+                raise PageIntegrityError(
+                    f"there are {len(self.snapshots)} copies of states, at most {self.snapshots.limit} are planned;"
+                    f" of unknown KV pages: {strange}"
+                )
+
+
+def _packed_or_none(ids: Sequence[int], at: int) -> bytes | None:
+    """The ids of a text's page number `at`; None where it is not full."""
+    part = ids[at * PAGE_TOKENS : (at + 1) * PAGE_TOKENS]
+    return packed(part) if len(part) == PAGE_TOKENS else None

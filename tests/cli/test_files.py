@@ -88,6 +88,16 @@ def test_show_says_what_running_takes(zinc, tmp_path):
     assert re.search(r"^recurrent state +[\d.]+ KiB a sequence$", out, re.MULTILINE)
 
 
+def test_show_says_what_another_kv_cache_takes(zinc, tiny):
+    needs = [json.loads(zinc("show", "--json", "--kv", kv).out)["needs"] for kv in ("f16", "q8_0")]
+    assert needs[0] == json.loads(zinc("show", "--json").out)["needs"]
+    assert needs[1] == {**needs[0], "position": needs[0]["position"] * 34 // 64}
+    narrow = json.loads(zinc("show", tiny, "--json", "--kv", "q8_0").out)
+    assert not narrow["runs"]
+    assert "head_dim is 16; a KV cache of q8_0 takes heads of multiples of 32" in narrow["reason"]
+    assert "kv is 'q4', it must be f16 or q8_0" in zinc("show", tiny, "--kv", "q4").error
+
+
 def test_show_works_for_what_cannot_run(zinc, foreign, tmp_path):
     outcome = zinc("show", foreign)
     assert outcome.code == 0

@@ -5,7 +5,11 @@ import json
 import pytest
 
 import zinc_rt
+from tests.cli.test_answer import ANSWER, MARKS
+from tests.cli.tiny import SPECIALS, write_tiny_model
 from zinc_rt.cli.session import INTERRUPTED, stream_answer
+from zinc_rt.model import Model
+from zinc_rt.sampling.generation import Chunk
 from zinc_rt.sampling.params import SamplingParams
 
 
@@ -154,6 +158,24 @@ def test_chat_prompt_goes_through_the_template(run, tiny, zinc, templateless):
     refused = zinc("run", "-m", templateless, "hi", "--chat")
     assert refused.code == 1
     assert "no chat template" in refused.error
+
+
+def test_an_answer_whose_channels_are_marked(zinc, tmp_path, monkeypatch):
+    """Its text is the final channel; a plain continuation is shown as it comes."""
+    path = write_tiny_model(tmp_path / "m.gguf", marks=[mark for mark in MARKS if mark not in SPECIALS])
+    pieces = [Chunk(piece, token_id=i) for i, piece in enumerate(ANSWER)] + [Chunk("", finish_reason="stop")]
+    monkeypatch.setattr(Model, "stream", lambda *_: (piece for piece in pieces))
+    call = "zinc: the model calls functions.f({}); there are no tools here"
+    for terminal in (False, True):
+        monkeypatch.setattr("zinc_rt.cli.run.is_terminal", lambda _, terminal=terminal: terminal)
+        outcome = zinc("run", "-m", path, "hi", "--chat")
+        assert outcome.out == "It is 42.\n", outcome.err
+        assert ("Let me see." in outcome.err) is terminal
+        assert call in outcome.err.splitlines()
+    tree = json.loads(zinc("run", "-m", path, "hi", "--chat", "--json").out)
+    assert (tree["text"], tree["reasoning"]) == ("It is 42.", "Let me see.")
+    assert tree["tool_calls"] == [{"name": "functions.f", "arguments": "{}"}]
+    assert zinc("run", "-m", path, "hi").out == ANSWER + "\n"
 
 
 def test_the_prompt_is_printed_when_asked_for(run):

@@ -1,5 +1,6 @@
 """A random model of a few kilobytes, so that commands run for real: one layer, a byte vocabulary, ChatML."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,14 +24,20 @@ def byte_characters() -> list[str]:
 
 
 def write_tiny_model(
-    path: Path, *, template: str = TEMPLATE, architecture: str = "llama", pooling: int | None = None
+    path: Path,
+    *,
+    template: str = TEMPLATE,
+    architecture: str = "llama",
+    pooling: int | None = None,
+    marks: Sequence[str] = (),
 ) -> Path:
     """Write the model. Its own text is noise in lower-case letters and spaces, which never ends by itself.
 
-    pooling: the number that makes it an embedding model.
+    pooling: the number that makes it an embedding model. marks: further special tokens.
     """
     rng = np.random.default_rng(3)
-    vocabulary = [*byte_characters(), *SPECIALS, "he", "the"]
+    vocabulary = [*byte_characters(), *SPECIALS, "he", "the", *marks]
+    types = [NORMAL] * 256 + [CONTROL] * 3 + [NORMAL] * 2 + [CONTROL] * len(marks)
     w = GGUFWriter(path)
     w.add("general.architecture", architecture)
     w.add("general.name", "tiny")
@@ -51,7 +58,7 @@ def write_tiny_model(
     w.add("tokenizer.ggml.model", "gpt2")
     w.add("tokenizer.ggml.pre", "gpt-2")
     w.add("tokenizer.ggml.tokens", vocabulary)
-    w.add("tokenizer.ggml.token_type", np.array([NORMAL] * 256 + [CONTROL] * 3 + [NORMAL] * 2, np.int32))
+    w.add("tokenizer.ggml.token_type", np.array(types, np.int32))
     w.add("tokenizer.ggml.merges", ["h e", "t he"])
     w.add("tokenizer.ggml.bos_token_id", 256, ValueType.UINT32)
     w.add("tokenizer.ggml.eos_token_id", 256, ValueType.UINT32)

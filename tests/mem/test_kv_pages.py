@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 
 import numpy as np
@@ -12,6 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from zinc_rt.mem.errors import PageIntegrityError, PagesExhausted
 from zinc_rt.mem.kv_pages import KVPages, pages_for
+from zinc_rt.mem.page_keys import packed, page_key, root_key
+from zinc_rt.mem.page_pool import ROOT
 from zinc_rt.numerics import PAGE_TOKENS
 
 SLOTS = 4
@@ -87,30 +90,58 @@ def test_errors_give_the_numbers() -> None:
         pages.grow(1, 20)
 
 
+ROOT_KEY = root_key(b"model", b"tenant")
+
+
+def text(n_pages: int, seed: int = 0) -> list[int]:
+    return [1000 * seed + i for i in range(n_pages * PAGE_TOKENS)]
+
+
+def publish(pages: KVPages, slot: int, ids: list[int]) -> None:
+    for at in range(len(ids) // PAGE_TOKENS):
+        pages.publish(slot, at, ROOT_KEY, ids[at * PAGE_TOKENS : (at + 1) * PAGE_TOKENS])
+
+
 def filled() -> KVPages:
-    pages = KVPages(n_pages=8, n_slots=3, max_pages=4)
-    pages.grow(0, 30)
+    """Sequence 0 has pages 0 and 1, 1 has 2 and 3, 2 has 6; sequence 3 was closed: 4 and 5 are cached."""
+    pages = KVPages(n_pages=9, n_slots=4, max_pages=4)
+    pages.grow(0, 32)
     pages.grow(1, 50)
     pages.grow(2, 1)
     pages.shrink(1, 20)
+    pages.grow(3, 1)
+    pages.grow(3, 32)
+    publish(pages, 0, text(2))
+    publish(pages, 3, text(2, seed=1))
+    pages.release(3)
     pages.check_integrity()
+    assert pages.table[:, :2].tolist() == [[0, 1], [2, 3], [6, 0], [0, 0]]
+    assert (list(pages.pool._cached), sorted(pages.pool._free)) == ([5, 4], [7, 8])
     return pages
 
 
 def own_twice(p: KVPages) -> None:
-    p.table[2, 0] = p.table[0, 1]
+    p.table[1, 1] = p.table[0, 0]
 
 
 def own_and_free(p: KVPages) -> None:
-    p._free.append(int(p.table[0, 0]))
+    p.pool._free.append(int(p.table[1, 0]))
+
+
+def own_and_cached(p: KVPages) -> None:
+    p.pool._cached[0] = None
 
 
 def free_twice(p: KVPages) -> None:
-    p._free.append(p._free[0])
+    p.pool._free.append(p.pool._free[0])
 
 
 def lose_a_free_page(p: KVPages) -> None:
-    p._free.pop()
+    p.pool._free.pop()
+
+
+def lose_a_cached_page(p: KVPages) -> None:
+    p.pool._cached.popitem()
 
 
 def lose_an_owned_page(p: KVPages) -> None:
@@ -119,15 +150,15 @@ def lose_an_owned_page(p: KVPages) -> None:
 
 
 def point_outside(p: KVPages) -> None:
-    p.table[0, 0] = 8
+    p.table[1, 0] = 9
 
 
 def point_below(p: KVPages) -> None:
-    p.table[0, 0] = -1
+    p.table[2, 0] = -1
 
 
 def free_a_stranger(p: KVPages) -> None:
-    p._free[0] = 99
+    p.pool._free[0] = 99
 
 
 def leave_an_entry_behind(p: KVPages) -> None:
@@ -138,17 +169,69 @@ def own_more_than_there_is_room(p: KVPages) -> None:
     p._owned[1] = 5
 
 
+def count_one_too_many(p: KVPages) -> None:
+    p.pool.refs[2] += 1
+
+
+def swap_pages(p: KVPages) -> None:
+    p.table[0, :2] = p.table[0, 1::-1]
+
+
+def leave_contents_of_a_free_page(p: KVPages) -> None:
+    p.pool.publish(7, b"k" * 16, ROOT, packed(range(16)))
+
+
+def forget_contents(p: KVPages) -> None:
+    p.pool._forget(5)
+
+
+def forget_a_parent(p: KVPages) -> None:
+    del p.pool._index[p.pool.known.pop(4).key]
+
+
+def change_an_id(p: KVPages) -> None:
+    p.pool.known[5].ids = packed(range(1, 17))
+
+
+def forget_a_child(p: KVPages) -> None:
+    p.pool.known[4].children.clear()
+
+
+def add_a_child(p: KVPages) -> None:
+    p.pool.known[5].children.add(0)
+
+
+def leave_a_key_behind(p: KVPages) -> None:
+    p.pool._index[b"k" * 16] = 4
+
+
+def evict_parents_first(p: KVPages) -> None:
+    p.pool._cached.move_to_end(5)
+
+
 CORRUPTIONS: list[tuple[Callable[[KVPages], None], str]] = [
-    (own_twice, "is both sequence 0 and sequence 2"),
-    (own_and_free, "is both free and sequence 0"),
-    (free_twice, "is both free and free"),
+    (own_twice, "KV page 0 of sequence 1 stands behind page 2, not behind its parent -1"),
+    (own_and_free, "KV page 2 is in 2 places"),
+    (own_and_cached, "KV page 0 is in 2 places"),
+    (free_twice, "KV page 8 is in 2 places"),
     (lose_a_free_page, "1 KV pages are lost"),
-    (lose_an_owned_page, "1 KV pages are lost"),
-    (point_outside, r"KV page 8 \(sequence 0\) is outside 0 .. 7"),
-    (point_below, r"KV page -1 \(sequence 0\) is outside"),
-    (free_a_stranger, r"KV page 99 \(free\) is outside"),
+    (lose_a_cached_page, "1 KV pages are lost"),
+    (lose_an_owned_page, "KV page 1 counts 1 references, page tables have 0"),
+    (point_outside, r"KV page 9 is outside 0 .. 8"),
+    (point_below, r"KV page -1 is outside"),
+    (free_a_stranger, r"KV page 99 is outside"),
     (leave_an_entry_behind, "sequence 2 has entries past its 1 pages"),
     (own_more_than_there_is_room, "KV page 0"),
+    (count_one_too_many, "KV page 2 counts 2 references, page tables have 1"),
+    (swap_pages, "KV page 1 of sequence 0 stands behind page -1, not behind its parent 0"),
+    (leave_contents_of_a_free_page, "KV page 7 is free, but its contents are known"),
+    (forget_contents, "KV page 5 is cached, but its contents are not known"),
+    (forget_a_parent, "KV page 4 is cached, but its contents are not known"),
+    (change_an_id, "the key of KV page 5 does not follow from page 4"),
+    (forget_a_child, "the key of KV page 5 does not follow from page 4"),
+    (add_a_child, "children that do not name them"),
+    (leave_a_key_behind, "the index of KV pages and their keys differ"),
+    (evict_parents_first, "KV page 4 would be evicted before page 5"),
 ]
 
 
@@ -170,3 +253,112 @@ def test_a_table_that_is_given_is_written_in_place() -> None:
     pages.shrink(1, PAGE_TOKENS)
     assert table[1].tolist() == [0, 0, 0]
     pages.check_integrity()
+
+
+def test_keys_are_told_apart() -> None:
+    """Where a field ends is part of a root, and no root is a page's key."""
+    ids = packed(range(16))
+    keys = [
+        root_key(b"ab", b"c"), root_key(b"a", b"bc"), root_key(b"abc"), root_key(b"abc", b""), root_key(ROOT_KEY, ids),
+        page_key(ROOT_KEY, ids), page_key(page_key(ROOT_KEY, ids), ids), page_key(ROOT_KEY, packed(range(1, 17))),
+    ]  # fmt: skip
+    assert len(set(keys)) == len(keys)
+    assert {len(key) for key in keys} == {16}
+    for wrong in (range(15), range(17), [*range(15), 1 << 31]):
+        with pytest.raises(struct.error):
+            packed(wrong)
+
+
+def test_a_text_is_found_as_far_as_it_is_known() -> None:
+    pages = filled()
+    ids = text(4)
+    assert pages.lookup(ROOT_KEY, ids, 64) == [0, 1]
+    assert pages.lookup(ROOT_KEY, ids, 31) == [0]
+    assert pages.lookup(ROOT_KEY, ids, 15) == []
+    assert pages.lookup(ROOT_KEY, ids, 64, behind=[0]) == [1]
+    assert pages.lookup(ROOT_KEY, ids, 64, behind=[2]) == []  # nobody knows what is in it
+    assert pages.lookup(None, ids, 64) == []
+    assert pages.lookup(root_key(b"another tenant"), ids, 64) == []
+    assert pages.lookup(ROOT_KEY, [*ids[:20], 7, *ids[21:]], 64) == [0]
+    assert pages.lookup(ROOT_KEY, text(2, seed=1), 32) == [4, 5]
+
+
+def test_the_pages_unused_for_longest_go_first_and_tails_before_beginnings() -> None:
+    pages = filled()
+    assert pages.n_free == 4
+    pages.extend(3, pages.lookup(ROOT_KEY, text(2, seed=1), 32))
+    pages.release(3)
+    pages.release(0)
+    assert list(pages.pool._cached) == [5, 4, 1, 0]
+    pages.grow(3, 3 * PAGE_TOKENS)
+    assert sorted(pages.pages(3)) == [5, 7, 8]  # free ones first
+    assert pages.pool.evictions == 1
+    assert pages.lookup(ROOT_KEY, text(2, seed=1), 32) == [4]  # nothing stale is found
+    pages.check_integrity()
+
+
+def test_one_page_for_one_text() -> None:
+    """Two sequences compute the same text at once: the one that is later takes the other's pages."""
+    pages = KVPages(n_pages=6, n_slots=2, max_pages=3)
+    pages.grow(0, 40)
+    pages.grow(1, 40)
+    publish(pages, 0, text(2))
+    publish(pages, 1, text(2))
+    assert pages.table.tolist() == [[0, 1, 2], [0, 1, 5]]
+    assert pages.pool.refs == [2, 2, 1, 0, 0, 1]
+    assert pages.shared(0, 20)
+    assert not pages.shared(0, 40)
+    pages.check_integrity()
+    pages.shrink(1, 16)
+    pages.shrink(0, 20)  # it is alone on page 1 now, and may write there
+    assert pages.lookup(ROOT_KEY, text(2), 32) == [0]
+    pages.check_integrity()
+
+
+def test_writing_to_a_page_forgets_what_is_behind_it() -> None:
+    pages = KVPages(n_pages=6, n_slots=2, max_pages=4)
+    for end in (2, 1):  # two texts that part behind the first page
+        pages.grow(0, 64)
+        publish(pages, 0, text(1) + text(3, seed=end))
+        pages.shrink(0, 16)
+    assert pages.pool.n_cached == 5
+    gone: list[int] = []
+    pages.pool.forgotten = gone.append
+    pages.shrink(0, 5)
+    assert sorted(gone) == list(range(6))
+    assert (pages.pool.n_cached, pages.pool.n_free) == (0, 5)
+    pages.check_integrity()
+
+
+def test_two_texts_of_one_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second is not found, nor is what stands behind it, and no text is taken for another."""
+    monkeypatch.setattr("zinc_rt.mem.kv_pages.page_key", lambda parent, ids: parent[:8] + ids[:1] * 8)
+    monkeypatch.setattr("zinc_rt.mem.page_pool.page_key", lambda parent, ids: parent[:8] + ids[:1] * 8)
+    one, other = text(1) + text(1, seed=5), [0, *text(2, seed=3)[1:]]
+    pages = KVPages(n_pages=8, n_slots=2, max_pages=4)
+    pages.grow(0, 32)
+    publish(pages, 0, one)
+    assert pages.lookup(ROOT_KEY, one, 32) == [0, 1]
+    assert pages.lookup(ROOT_KEY, other, 32) == []
+    assert pages.pool.collisions == 1
+    pages.grow(1, 32)
+    publish(pages, 1, other)
+    assert pages.pages(1) == [2, 3]
+    assert sorted(pages.pool.known) == [0, 1]
+    assert pages.lookup(ROOT_KEY, other, 32) == []
+    pages.check_integrity()
+
+
+def test_room_is_checked_for_all_at_once() -> None:
+    pages = KVPages(n_pages=4, n_slots=3, max_pages=4)
+    pages.grow(0, 48)
+    pages.check_room([(0, 48, 50)])
+    pages.check_room([(0, 16, 16), (1, 0, 48)])  # what one gives up the other can have
+    with pytest.raises(PagesExhausted, match="sequence 1 needs 1 more KV pages for 3 tokens; 0 of 4 are free"):
+        pages.check_room([(0, 48, 50), (1, 0, 3)])
+    with pytest.raises(PagesExhausted, match="sequence 2 needs 5 KV pages"):
+        pages.check_room([(2, 0, 65)])
+    publish(pages, 0, text(3))
+    pages.extend(1, pages.lookup(ROOT_KEY, text(3), 48))
+    with pytest.raises(PagesExhausted, match="sequence 2 needs 2 more KV pages for 17 tokens; 1 of 4 are free"):
+        pages.check_room([(0, 16, 16), (2, 0, 17)])  # the other still has them

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +53,33 @@ def test_the_emulated_gpu(name: str, tmp_path: Path) -> None:
     texts = [random_tokens(5, 9, N_VOCAB - 2), random_tokens(6, 3, N_VOCAB - 2)]
     with zinc_rt.load(made.path, device="cpu") as model, zinc_rt.load(made.path, device="emu") as gpu:
         assert (gpu.embed(texts) == model.embed(texts)).all()
+
+
+def test_blocks_in_the_cache_of_rows_that_see_both_ways(tmp_path: Path) -> None:
+    """Q8_0 under windows of rows before and behind: near the formulas, nearer than a wrong window, equal everywhere."""
+    heads = {"q.weight": (192, 64), "k.weight": (64, 64), "v.weight": (64, 64), "output.weight": (64, 192)}
+    norms = {"q_norm.weight": (32,), "k_norm.weight": (32,)}
+    narrow = EMBEDDERS["gemma-embedding"]
+    shapes = {f"blk.{i}.attn_{part}": shape for i in range(7) for part, shape in (heads | norms).items()}
+    keys = {"attention.key_length": 32, "attention.value_length": 32}
+    made = write_case(
+        tmp_path / "m.gguf", replace(narrow, keys={**narrow.keys, **keys}, shapes={**narrow.shapes, **shapes})
+    )
+    texts = [random_tokens(5, 14, N_VOCAB - 2), random_tokens(6, 3, N_VOCAB - 2)]
+    want = np.stack([vector(Net(made), tokens) for tokens in texts])
+    wrong = vector(Net(made, wrong=["window"]), texts[0])
+    got = {}
+    for device, kernels in (("cpu", "reference"), ("cpu", "native"), ("emu", None)):
+        with zinc_rt.load(made.path, device=device, kernels=kernels, kv="q8_0") as model:
+            got[device, kernels] = model.embed(texts)
+    first, *others = got.values()
+    for other in others:
+        assert (other == first).all()
+    with zinc_rt.load(made.path, device="cpu", kernels="reference") as model:
+        assert (model.embed(texts) != first).any()
+    off = np.linalg.norm(first - want, axis=1)
+    assert off.max() < 0.02
+    assert 4 * off[0] < np.linalg.norm(first[0] - wrong)
 
 
 def test_a_text_or_a_context_beyond_the_learned_positions(tmp_path: Path) -> None:

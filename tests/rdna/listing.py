@@ -6,19 +6,17 @@ import re
 from collections.abc import Mapping
 from functools import cache
 
-from zinc_rt.kernels.rdna.catalogue import KERNELS, KernelEntry, attention_kernels, heads_kernel, merge_quantized
+from zinc_rt.kernels.rdna.catalogue import KERNELS, KernelEntry, attention_kernel, heads_kernel
 from zinc_rt.lang import TARGETS, GpuKernel, emit_module
 from zinc_rt.lang.compiler import Compiler
 from zinc_rt.lang.gpu import describe_kernel
 
-_SPLIT, _MERGE = attention_kernels(128, 4, sinks=True)
 ENTRIES: Mapping[str, KernelEntry] = {
     **KERNELS,
     "heads": heads_kernel(128, 64, interleaved=False, norm=True, cache=True),
     "heads_unrotated": heads_kernel(64, 0, interleaved=False, norm=True, cache=True),
-    "attention": _SPLIT,
-    "merge": _MERGE,
-    "merge_quantized": merge_quantized(128, 4),
+    "attention": attention_kernel(128, 4, sinks=True),
+    "attention_packed": attention_kernel(128, 4, packed=True),
 }
 """The catalogue, and of the kernels that are made for a shape one shape each."""
 

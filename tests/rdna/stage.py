@@ -21,10 +21,9 @@ from zinc_rt.amdgpu.queue import GpuQueue
 from zinc_rt.kernels.rdna.catalogue import (
     KERNELS,
     KernelEntry,
-    attention_kernels,
+    attention_kernel,
     heads_kernel,
     matvec_rows,
-    merge_quantized,
 )
 from zinc_rt.lang.gpu import GpuKernel
 from zinc_rt.lang.types import Struct
@@ -122,12 +121,11 @@ def _compiled() -> dict[str, GpuKernel]:
             for form in HEADS_FORMS
         },
         **{
-            f"attention {shape} {sinks} {part}": attention_kernels(shape[0], shape[2], sinks=sinks)[part]
+            f"attention {shape} {sinks} {packed}": attention_kernel(shape[0], shape[2], sinks=sinks, packed=packed)
             for shape in ATTENTION
-            for sinks in (False, True)
-            for part in (0, 1)
+            for sinks, packed in ((False, False), (True, False), (True, True))
+            if not packed or shape[0] % 32 == 0
         },
-        **{f"merged {shape}": merge_quantized(shape[0], shape[2]) for shape in ATTENTION if shape[0] % 32 == 0},
     }
     once = {entry.spec.symbol: entry for entry in entries.values()}
     return compiled(once)

@@ -14,7 +14,7 @@ from zinc_rt.ir.ops.kv_cache import kv_write_rows
 from zinc_rt.ir.ops.norms import rms_norm_rows
 from zinc_rt.ir.ops.rope import rope_rows, rope_table
 from zinc_rt.kernels.rdna.attention import GpuAttentionArgs
-from zinc_rt.kernels.rdna.catalogue import KERNELS, attention_kernels, heads_kernel, merge_quantized
+from zinc_rt.kernels.rdna.catalogue import KERNELS, attention_kernel, heads_kernel
 from zinc_rt.kernels.rdna.heads import GpuHeadsArgs
 from zinc_rt.kernels.reference.activations import quantize_activations
 from zinc_rt.kernels.reference.attention import Scores, attend_rows
@@ -221,14 +221,13 @@ def test_attention(gpu: Stage, rng: np.random.Generator, dim: int, n_kv: int, gr
     values = {
         "q": q, "k_cache": caches[0], "v_cache": caches[1], "y": y, "sinks": sinks, "positions": positions,
         "values": np.full((rows, splits, heads, dim), np.nan, np.float32),
-        "tops": np.full((rows, splits, heads, 2), np.nan, np.float32),
+        "tops": np.full((rows, splits, heads, 2), np.nan, np.float32), "counters": np.zeros((rows, n_kv), np.uint32),
         "slots": slots, "page_table": pages, "max_pages": max_pages, "max_splits": splits, "n_kv": n_kv,
         "scale": scale,
     }  # fmt: skip
     for sink in (False, True):
-        split, merge = attention_kernels(dim, group, sinks=sink)
-        gpu.run(split, (splits, n_kv, rows), Block(GpuAttentionArgs, values))
-        gpu.run(merge, (heads, rows), Block(GpuAttentionArgs, values))
+        gpu.run(attention_kernel(dim, group, sinks=sink), (splits, n_kv, rows), Block(GpuAttentionArgs, values))
+        assert not values["counters"].any()
         for r, position in enumerate(positions):
             k, v = (c[pages[slots[r]]].reshape(-1, n_kv, dim)[: position + 1] for c in caches)
             want = attend_rows(
@@ -238,8 +237,6 @@ def test_attention(gpu: Stage, rng: np.random.Generator, dim: int, n_kv: int, gr
     if dim % 32 == 0:
         out = quantised(rows, heads * dim)
         names = dict(zip(("quants", "scales", "sums"), out, strict=True))
-        split, merge = attention_kernels(dim, group)
-        gpu.run(split, (splits, n_kv, rows), Block(GpuAttentionArgs, values))
-        gpu.run(merge, (heads, rows), Block(GpuAttentionArgs, values))
-        gpu.run(merge_quantized(dim, group), (-(-heads // 4), rows), Block(GpuAttentionArgs, {**values, **names}))
+        entry = attention_kernel(dim, group, sinks=True, packed=True)
+        gpu.run(entry, (splits, n_kv, rows), Block(GpuAttentionArgs, {**values, **names}))
         same_quantised(out, y.reshape(rows, -1))

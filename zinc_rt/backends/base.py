@@ -8,7 +8,7 @@ Between `submit` and the fence retiring the caller touches none of the arrays. A
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
@@ -23,8 +23,7 @@ from zinc_rt.kernels.errors import TokenOutOfRange
 from zinc_rt.mem.kv_pages import pages_for
 
 if TYPE_CHECKING:
-    from zinc_rt.kernels.rdna.sampling_plan import SamplingShape
-    from zinc_rt.sampling.request import DeviceSampling
+    from zinc_rt.sampling.request import DeviceSampling, SamplingRequest
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int32]
@@ -190,7 +189,7 @@ class Backend(ABC):
 
         Args:
             lowered: what this backend's `lower` returned, with the step's inputs and counts written.
-            sampling: what `open_sampling` returned, to end the step with tokens; the outputs stay what they were.
+            sampling: what `sampling_for` returned, to end the step with tokens; the outputs stay what they were.
 
         Raises:
             StepTooLarge: counts exceed what the graph was lowered for.
@@ -207,16 +206,20 @@ class Backend(ABC):
         may be written. Raises what `wait` raises.
         """
 
-    def open_sampling(self, lowered: LoweredGraph, n_vocab: int, rows: int, shape: SamplingShape) -> DeviceSampling:
-        """Memory for choosing the tokens of `rows` wanted rows among the first `n_vocab` logits of each.
+    def sampling_for(
+        self, lowered: LoweredGraph, requests: Sequence[SamplingRequest], n_ctx: int
+    ) -> DeviceSampling | None:
+        """What chooses the tokens of a step's wanted rows, one for each request, where their logits are; None where the
+        host must choose, as always where `features.samples` is false. n_ctx: tokens that a text can have.
 
-        Raises `BackendError` where `features.samples` is false.
+        It is good until the next call for the same graph. Raises `BackendError`.
         """
-        raise BackendError(f"tokens are sampled by GPUs; this is {self.description}")
+        return None
 
-    def fetch_logits(self, lowered: LoweredGraph, sampling: DeviceSampling) -> None:
-        """Bring the logits of the step that ran last, a sampled one, to `lowered.outputs`."""
-        raise BackendError(f"tokens are sampled by GPUs; this is {self.description}")
+    def fetch_logits(  # noqa: B027  where logits are in the host's memory there is nothing to do
+        self, lowered: LoweredGraph, sampling: DeviceSampling
+    ) -> None:
+        """Bring the logits of the step that ran last, a sampled one, to `lowered.outputs`, unless they are there."""
 
     def start_profile(self, lowered: LoweredGraph) -> None:
         """Record the steps of a graph from now on. Raises `BackendError` where `features.profiles` is false."""

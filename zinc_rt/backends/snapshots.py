@@ -2,71 +2,105 @@
 
 Keys and values of a sequence can be cut at any position. The state of a recurrent layer is that of one position: what
 came before cannot be had from it. So going back takes a copy that was made there, or starts at 0.
+
+A copy that was made where a known page of the KV cache ends belongs to that page: every sequence that begins with the
+page's text can load it. Another copy belongs to its sequence.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Final
 
 from zinc_rt.backends.base import Backend, LoweredGraph, SequenceState
 
 SNAPSHOTS: Final = 3
-"""Copies kept of a sequence: a conversation goes back into the last prompt, to the end of the turn before it, or into
-that turn's prompt.
+"""Copies kept of a sequence beside those of pages: a conversation goes back into the last prompt, to the end of the
+turn before it, or into that turn's prompt.
 """
+
+_Owner = tuple[int, int] | int  # a slot and its position, or a page
 
 
 def copies(n_slots: int) -> int:
-    """Copies kept of all sequences together."""
+    """Copies kept of all sequences together, where nobody says how much memory they may take."""
     return n_slots + SNAPSHOTS - 1
 
 
 class Snapshots:
-    """The positions of all sequences' states on a backend, by slot, and copies of some. The oldest copy goes first."""
+    """The positions of all sequences' states on a backend, by slot, and at most `limit` copies.
 
-    def __init__(self, backend: Backend, lowered: LoweredGraph, n_slots: int) -> None:
-        self._backend, self._lowered, self._limit = backend, lowered, copies(n_slots)
+    The copy that was not used for longest goes first.
+    """
+
+    def __init__(self, backend: Backend, lowered: LoweredGraph, limit: int) -> None:
+        self._backend, self._lowered, self.limit = backend, lowered, limit
         self._at: dict[int, int | None] = {}  # positions that the state has seen; None where a step broke off
-        self._kept: dict[tuple[int, int], SequenceState] = {}  # by slot and position, the oldest first
+        self._kept: OrderedDict[_Owner, SequenceState] = OrderedDict()  # the one unused for longest first
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of all copies."""
+        return sum(state.n_bytes for state in self._kept.values())
 
     def position(self, slot: int) -> int | None:
         """How many positions the state has seen, at which rows may go on; None where a step did not come to its end."""
         return self._at.get(slot, 0)
 
-    def _positions(self, slot: int) -> list[int]:
-        """Where there are copies of a sequence, the oldest first."""
-        return [at for of, at in self._kept if of == slot]
+    def positions(self, slot: int) -> list[int]:
+        """Where there are copies of a sequence itself, the one unused for longest first."""
+        return [owner[1] for owner in self._kept if isinstance(owner, tuple) and owner[0] == slot]
 
-    def resumable(self, slot: int, n: int) -> int:
-        """The greatest number of positions, at most n, after which the sequence can go on."""
-        known = [self.position(slot) or 0, *self._positions(slot)]
-        return max((p for p in known if p <= n), default=0)
+    def pages(self) -> list[int]:
+        """Pages that have a copy."""
+        return [owner for owner in self._kept if isinstance(owner, int)]
 
-    def keep(self, slot: int) -> None:
-        """Copy the state, unless there is a copy of this position."""
-        at, there = self.position(slot), self._positions(slot)
-        if not at or at in there:
+    def of_page(self, page: int) -> bool:
+        """Whether there is a copy of the position where a page ends."""
+        return page in self._kept
+
+    def keep(self, slot: int, page: int | None = None) -> None:
+        """Copy the state, for the page that ends where it is if one is given, unless there is a copy.
+
+        Raises what `Backend.save_state` raises.
+        """
+        at = self.position(slot)
+        if not at or not self.limit:
             return
+        owner: _Owner = (slot, at) if page is None else page
+        if owner in self._kept:
+            self._kept.move_to_end(owner)
+            return
+        there = [] if page is not None else self.positions(slot)
         if len(there) >= SNAPSHOTS:
-            self._drop(slot, there[0])
-        elif len(self._kept) >= self._limit:
-            self._drop(*next(iter(self._kept)))
-        self._kept[slot, at] = self._backend.save_state(self._lowered, slot)
+            self._drop((slot, there[0]))
+        while len(self._kept) >= self.limit:
+            self._drop(next(iter(self._kept)))
+        self._kept[owner] = self._backend.save_state(self._lowered, slot)
 
-    def _drop(self, slot: int, at: int) -> None:
-        self._kept.pop((slot, at)).close()
+    def _drop(self, owner: _Owner) -> None:
+        self._kept.pop(owner).close()
 
-    def go_back(self, slot: int, n: int) -> int:
-        """Put back the last state of at most n positions; returns of how many. Copies of later ones are dropped."""
-        n = self.resumable(slot, n)
-        for later in [p for p in self._positions(slot) if p > n]:
-            self._drop(slot, later)
+    def cut(self, slot: int, n: int) -> None:
+        """Forget copies of the sequence itself of more than n positions."""
+        for later in [p for p in self.positions(slot) if p > n]:
+            self._drop((slot, later))
+
+    def load(self, slot: int, n: int, page: int | None) -> None:
+        """Put the state of n positions into a slot: zero, what is there, the sequence's own copy, or that of the page
+        which ends there. Raises what `Backend.load_state` raises.
+        """
         if n and n != self.position(slot):
+            owner: _Owner = (slot, n) if page is None or (slot, n) in self._kept else page
+            state = self._kept[owner]
+            self._kept.move_to_end(owner)
             self._at[slot] = None  # until all of it is there
-            self._backend.load_state(self._lowered, slot, self._kept[slot, n])
+            self._backend.load_state(self._lowered, slot, state)
         self._at[slot] = n
-        return n
 
     def begin(self, starts: Mapping[int, int]) -> None:
         """A step begins, with the first position of each of its sequences: their states are not known until its end."""
@@ -82,10 +116,14 @@ class Snapshots:
     def forget(self, slot: int) -> None:
         """The sequence begins anew, or is closed."""
         self._at.pop(slot, None)
-        for at in self._positions(slot):
-            self._drop(slot, at)
+        self.cut(slot, 0)
+
+    def forget_page(self, page: int) -> None:
+        """The page will have other contents."""
+        if page in self._kept:
+            self._drop(page)
 
     def close(self) -> None:
         """Give all copies back."""
-        for slot, at in list(self._kept):
-            self._drop(slot, at)
+        for owner in list(self._kept):
+            self._drop(owner)

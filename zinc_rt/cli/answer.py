@@ -19,12 +19,16 @@ class AnswerScreen:
     (`harmony`) that is the answer proper; reasoning is dimmed, on standard error, and a call is told in one line.
     """
 
-    def __init__(self, tokenizer: Tokenizer, *, reasoning: bool) -> None:
-        """reasoning: show it."""
+    def __init__(self, tokenizer: Tokenizer | None, *, reasoning: bool, quiet: bool = False) -> None:
+        """tokenizer: the model's; None for a text whose marks are part of it. reasoning: show it. quiet: show nothing
+        at all, for callers that want the parts.
+        """
         self.text = ""
         """The answer proper, for the conversation."""
-        self._harmony = Harmony() if speaks_harmony(tokenizer) else None
-        self._reasoning = reasoning
+        self.reasoning = ""
+        """What the model marked as such."""
+        self._harmony = Harmony() if tokenizer is not None and speaks_harmony(tokenizer) else None
+        self._shows, self._shows_reasoning = not quiet, reasoning and not quiet
         self._thinking = False  # the last thing shown is reasoning, without a line end
         self._calls: dict[int, tuple[str, str]] = {}  # by message: tool, arguments
 
@@ -40,11 +44,21 @@ class AnswerScreen:
         if self._harmony is not None:
             self._show(self._harmony.finish())
         self._end_reasoning()
-        for tool, arguments in self._calls.values():
+        for tool, arguments in self.calls if self._shows else ():
             say(
                 f"zinc: the model calls {one_line(tool)}({one_line(arguments)}); there are no tools here",
                 style="yellow",
             )
+
+    @property
+    def marked(self) -> bool:
+        """Whether the model marks what is reasoning and what is a call."""
+        return self._harmony is not None
+
+    @property
+    def calls(self) -> list[tuple[str, str]]:
+        """Tool and arguments of each call."""
+        return list(self._calls.values())
 
     def _show(self, deltas: Iterable[Delta]) -> None:
         for delta in deltas:
@@ -53,14 +67,17 @@ class AnswerScreen:
             elif delta.channel is Channel.TOOL_CALL:
                 tool, arguments = self._calls.get(delta.message, (delta.to or "", ""))
                 self._calls[delta.message] = tool, arguments + delta.text
-            elif self._reasoning:
-                say(delta.text, style="dim", end="")
-                self._thinking = True
+            else:
+                self.reasoning += delta.text
+                if self._shows_reasoning:
+                    say(delta.text, style="dim", end="")
+                    self._thinking = True
 
     def _write(self, text: str) -> None:
         self._end_reasoning()
         self.text += text
-        write(text)
+        if self._shows:
+            write(text)
 
     def _end_reasoning(self) -> None:
         if self._thinking:

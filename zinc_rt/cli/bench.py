@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from zinc_rt.cli import options as o
+from zinc_rt.cli.opening import Opening, opens_model
 from zinc_rt.cli.profiling import DEFAULT_TRACE, ProfileFlag, TraceFile, profiled
 from zinc_rt.cli.session import open_model
 from zinc_rt.cli.terminal import advance, progress, say, write
@@ -115,21 +116,15 @@ class Measurement:
         return statistics.stdev(self.samples) if len(self.samples) > 1 else 0.0
 
 
+@opens_model
 def bench(
     *,
     n_prompt: PromptLengths = "128,512",
     n_gen: TextLengths = "64",
     depth: Depths = "0",
     repetitions: Repetitions = 5,
-    model: o.ModelFile = None,
-    threads: o.Threads = None,
+    opening: Opening,
     batch_size: o.BatchSize = None,
-    kv: o.CacheType = None,
-    device: o.DeviceName = None,
-    gpu_layers: o.GpuLayers = None,
-    kernels: o.KernelSet = None,
-    isa: o.Isa = None,
-    cache_dir: o.CacheDir = None,
     output: OutputOption = Output.md,
     profile: ProfileFlag = False,
     trace_file: TraceFile = Path(DEFAULT_TRACE),
@@ -151,18 +146,7 @@ def bench(
     n_ctx = 1 + _DECODE_PROMPT + max(n + d for _, n, d in tests)
     done: list[Measurement] = []
     interrupted = False
-    with open_model(
-        model,
-        device=device,
-        gpu_layers=gpu_layers,
-        n_ctx=n_ctx,
-        threads=threads,
-        n_batch=batch_size,
-        kv=kv,
-        kernels=kernels,
-        isa=isa,
-        cache_dir=cache_dir,
-    ) as opened:
+    with open_model(opening, n_ctx=n_ctx, n_batch=batch_size) as opened:
         try:
             with (
                 profiled(opened.engine, profile, trace_file),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from zinc_rt.cli import options as o
 from zinc_rt.cli.answer import AnswerScreen
 from zinc_rt.cli.conversation import Conversation
+from zinc_rt.cli.opening import Opening, opens_model
 from zinc_rt.cli.session import INTERRUPTED, Reply, chat_ids, open_model, prepare_chat, stream_answer
 from zinc_rt.cli.terminal import is_terminal, one_line, say, write
 from zinc_rt.errors import EXIT_INTERRUPTED, UsageError, ZincError
@@ -38,19 +39,13 @@ _COMMAND: Final = re.compile(r"/[a-z]+( |$)")
 _ANSWER_SHARE: Final = 0.25
 
 
+@opens_model
 def chat(
     *,
     system: o.SystemPrompt = None,
-    model: o.ModelFile = None,
+    opening: Opening,
     ctx_size: o.CtxSize = None,
-    threads: o.Threads = None,
     batch_size: o.BatchSize = None,
-    kv: o.CacheType = None,
-    device: o.DeviceName = None,
-    gpu_layers: o.GpuLayers = None,
-    kernels: o.KernelSet = None,
-    isa: o.Isa = None,
-    cache_dir: o.CacheDir = None,
     max_tokens: o.MaxTokens = -1,
     stop: o.Stop = None,
     ignore_eos: o.IgnoreEos = False,
@@ -91,18 +86,7 @@ def chat(
     if sys.stdin is None:
         raise UsageError("standard input is closed; messages are read from there")
     prepare_chat()
-    with open_model(
-        model,
-        device=device,
-        gpu_layers=gpu_layers,
-        n_ctx=ctx_size,
-        threads=threads,
-        n_batch=batch_size,
-        kv=kv,
-        kernels=kernels,
-        isa=isa,
-        cache_dir=cache_dir,
-    ) as opened:
+    with open_model(opening, n_ctx=ctx_size, n_batch=batch_size) as opened:
         _ = opened.chat_template  # a file without one is refused before the first question
         return Chat(opened, params, Conversation(system), interactive=is_terminal(sys.stdin)).loop()
 

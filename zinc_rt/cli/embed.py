@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from zinc_rt.cli import options as o
+from zinc_rt.cli.opening import Opening, opens_model
 from zinc_rt.cli.prompts import read_text
 from zinc_rt.cli.session import open_model
 from zinc_rt.cli.terminal import advance, progress, say, write
@@ -78,6 +79,7 @@ _AT_ONCE = 256
 """Texts between two looks at the progress bar and at Ctrl-C."""
 
 
+@opens_model
 def embed(
     *,
     texts: Texts = None,
@@ -86,16 +88,9 @@ def embed(
     dimensions: Dimensions = None,
     raw: Raw = False,
     pooling: PoolingName = None,
-    model: o.ModelFile = None,
+    opening: Opening,
     ctx_size: o.CtxSize = None,
-    threads: o.Threads = None,
     batch_size: BatchSize = None,
-    kv: o.CacheType = None,
-    device: o.DeviceName = None,
-    gpu_layers: o.GpuLayers = None,
-    kernels: o.KernelSet = None,
-    isa: o.Isa = None,
-    cache_dir: o.CacheDir = None,
     debug: o.Debug = False,
 ) -> int:
     """Print the vectors of texts.
@@ -112,20 +107,7 @@ def embed(
         raise UsageError("there are no texts; give some as arguments or as the lines of a file (-f)")
     if similarity and raw:
         raise UsageError("--similarity compares vectors of length 1; leave out --raw")
-    with open_model(
-        model,
-        device=device,
-        gpu_layers=gpu_layers,
-        n_ctx=ctx_size,
-        threads=threads,
-        n_batch=batch_size,
-        kv=kv,
-        kernels=kernels,
-        isa=isa,
-        cache_dir=cache_dir,
-        embeddings=True,
-        pooling=pooling,
-    ) as opened:
+    with open_model(opening, n_ctx=ctx_size, n_batch=batch_size, embeddings=True, pooling=pooling) as opened:
         import numpy as np
 
         vectors = []

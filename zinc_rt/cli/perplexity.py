@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zinc_rt.cli import options as o
+from zinc_rt.cli.opening import Opening, opens_model
 from zinc_rt.cli.prompts import InputError, read_text
 from zinc_rt.cli.session import open_model
 from zinc_rt.cli.terminal import advance, progress, say, write
@@ -53,19 +54,13 @@ class Result:
     windows: int
 
 
+@opens_model
 def perplexity(
     *,
     file: TextFile = None,
     window: Window = 512,
-    model: o.ModelFile = None,
-    threads: o.Threads = None,
+    opening: Opening,
     batch_size: o.BatchSize = None,
-    kv: o.CacheType = None,
-    device: o.DeviceName = None,
-    gpu_layers: o.GpuLayers = None,
-    kernels: o.KernelSet = None,
-    isa: o.Isa = None,
-    cache_dir: o.CacheDir = None,
     as_json: o.Json = False,
     debug: o.Debug = False,
 ) -> int:
@@ -78,18 +73,7 @@ def perplexity(
     if window < 4:
         raise UsageError(f"-c is {window}; a window needs at least 4 tokens")
     text = read_text(file)
-    with open_model(
-        model,
-        device=device,
-        gpu_layers=gpu_layers,
-        n_ctx=window,
-        threads=threads,
-        n_batch=batch_size,
-        kv=kv,
-        kernels=kernels,
-        isa=isa,
-        cache_dir=cache_dir,
-    ) as opened:
+    with open_model(opening, n_ctx=window, n_batch=batch_size) as opened:
         windows = cut(opened.tokenize(text, parse_special=False), window)
         losses: list[float] = []
         done, started = 0, time.perf_counter()

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from zinc_rt.cli import options as o
+from zinc_rt.cli.answer import AnswerScreen
+from zinc_rt.cli.opening import Opening, opens_model
 from zinc_rt.cli.profiling import DEFAULT_TRACE, ProfileFlag, TraceFile, profiled
 from zinc_rt.cli.prompts import prompt_text, unescape
 from zinc_rt.cli.session import INTERRUPTED, Reply, chat_ids, open_model, prepare_chat, stream_answer
@@ -95,6 +97,7 @@ JsonText = Annotated[
 ]
 
 
+@opens_model
 def run(
     *,
     words: Words = None,
@@ -103,16 +106,9 @@ def run(
     chat: AsChat = False,
     system: o.SystemPrompt = None,
     escape: Escape = False,
-    model: o.ModelFile = None,
+    opening: Opening,
     ctx_size: o.CtxSize = None,
-    threads: o.Threads = None,
     batch_size: o.BatchSize = None,
-    kv: o.CacheType = None,
-    device: o.DeviceName = None,
-    gpu_layers: o.GpuLayers = None,
-    kernels: o.KernelSet = None,
-    isa: o.Isa = None,
-    cache_dir: o.CacheDir = None,
     max_tokens: o.MaxTokens = SamplingParams.max_tokens or -1,
     stop: o.Stop = None,
     ignore_eos: o.IgnoreEos = False,
@@ -136,7 +132,8 @@ def run(
     """Continue a prompt.
 
     The text goes to standard output as it is made, a line about speed to standard error at the end. Ctrl-C stops;
-    the text so far stays.
+    the text so far stays. With --chat, where a model marks its reasoning and its tool calls (gpt-oss), the text is
+    what is left; a terminal shows the reasoning dimmed, on standard error, and --json has all of them.
     """
     if logprobs is not None and not as_json:
         raise UsageError("--logprobs needs --json, which is where the numbers are printed")
@@ -161,29 +158,22 @@ def run(
     )
     if chat:
         prepare_chat()
-    with open_model(
-        model,
-        device=device,
-        gpu_layers=gpu_layers,
-        n_ctx=ctx_size,
-        threads=threads,
-        n_batch=batch_size,
-        kv=kv,
-        kernels=kernels,
-        isa=isa,
-        cache_dir=cache_dir,
-    ) as opened:
+    with open_model(opening, n_ctx=ctx_size, n_batch=batch_size) as opened:
         messages = [{"role": "system", "content": system}] if system is not None else []
         messages.append({"role": "user", "content": text})
         ids = chat_ids(opened, messages) if chat else opened.tokenize(text)
         if not as_json and not chat:
             _show_prompt(text, display_prompt)
         with profiled(opened.engine, profile, trace_file):
-            answer = stream_answer(opened, ids, params, (lambda _: None) if as_json else write)
-            if not as_json and not answer.text.endswith("\n"):
+            # What follows a plain prompt is no answer: its marks belong to the text.
+            marks = opened.tokenizer if chat else None
+            screen = AnswerScreen(marks, reasoning=is_terminal(sys.stderr), quiet=as_json)
+            answer = stream_answer(opened, ids, params, screen.put)
+            screen.finish()
+            if not as_json and not screen.text.endswith("\n"):
                 write("\n")
         if as_json:
-            write(json.dumps(_as_dict(opened, text, params, answer), ensure_ascii=False) + "\n")
+            write(json.dumps(_as_dict(opened, text, params, answer, screen), ensure_ascii=False) + "\n")
     say(f"{answer.speed_line} | seed {params.seed}", style="dim")
     return EXIT_INTERRUPTED if answer.finish_reason == INTERRUPTED else 0
 
@@ -196,7 +186,9 @@ def _show_prompt(text: str, wanted: bool | None) -> None:
         say(text, style="bold", end="")
 
 
-def _as_dict(model: Model, prompt: str, params: SamplingParams, answer: Reply) -> dict[str, Any]:
+def _as_dict(
+    model: Model, prompt: str, params: SamplingParams, answer: Reply, screen: AnswerScreen
+) -> dict[str, Any]:  # fmt: skip
     stats = answer.stats
     tree: dict[str, Any] = {
         "model": model.name,
@@ -205,7 +197,7 @@ def _as_dict(model: Model, prompt: str, params: SamplingParams, answer: Reply) -
         "isa": model.engine.features.isa,
         "threads": model.engine.features.threads,
         "prompt": prompt,
-        "text": answer.text,
+        "text": screen.text,
         "token_ids": [c.token_id for c in answer.chunks],
         "finish_reason": answer.finish_reason,
         "seed": params.seed,
@@ -216,6 +208,9 @@ def _as_dict(model: Model, prompt: str, params: SamplingParams, answer: Reply) -
         "prefill_tokens_per_second": stats and stats.prefill_tokens_per_second,
         "decode_tokens_per_second": stats and stats.decode_tokens_per_second,
     }
+    if screen.marked:
+        tree["reasoning"] = screen.reasoning
+        tree["tool_calls"] = [{"name": tool, "arguments": arguments} for tool, arguments in screen.calls]
     if params.logprobs is not None:
         tree["logprobs"] = [
             {

@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.checks import show
@@ -14,6 +13,7 @@ from zinc_rt.cli.terminal import LoadingBar, is_terminal, one_line, say
 from zinc_rt.errors import UsageError
 
 if TYPE_CHECKING:
+    from zinc_rt.cli.opening import Opening
     from zinc_rt.model import Model
     from zinc_rt.sampling.generation import Chunk, Stats
     from zinc_rt.sampling.params import SamplingParams
@@ -29,41 +29,34 @@ _ENDINGS = {
 
 
 def open_model(
-    path: Path | None,
+    opening: Opening,
     *,
-    device: str | None = None,
     n_ctx: int | None = None,
-    threads: int | None = None,
     n_batch: int | None = None,
-    kernels: str | None = None,
-    isa: str | None = None,
-    cache_dir: Path | None = None,
-    gpu_layers: str | None = None,
     embeddings: bool | None = False,
     pooling: str | None = None,
-    kv: str | None = None,
 ) -> Model:
     """`zinc_rt.load`, with its notices and, where it takes long, a progress bar on standard error.
 
-    gpu_layers: the value of -ngl. embeddings, pooling, kv: as for `load`; the model generates unless told otherwise.
+    opening: what the command line says; the others as for `load`, and the model generates unless told otherwise.
     Raises what `load` raises, and `UsageError`.
     """
     from zinc_rt.loading import load
 
-    device = device if gpu_layers is None else device_for_layers(gpu_layers, device)
+    device, layers = opening.device, opening.gpu_layers
     with LoadingBar() as bar:
         return load(
-            path,
-            device=device,
+            opening.model,
+            device=device if layers is None else device_for_layers(layers, device),
             n_ctx=n_ctx,
-            threads=threads,
+            threads=opening.threads,
             n_batch=n_batch,
-            kernels=kernels,
-            isa=isa,
-            cache_dir=cache_dir,
+            kernels=opening.kernels,
+            isa=opening.isa,
+            cache_dir=opening.cache_dir,
             embeddings=embeddings,
             pooling=pooling,
-            kv=kv,
+            kv=opening.kv,
             notify=lambda line: say(f"zinc: {one_line(line)}", style="dim"),
             progress=bar.show if is_terminal(sys.stderr) else None,
         )

@@ -44,18 +44,22 @@ def show(
     model: o.ModelFile = None,
     tensors: Tensors = False,
     metadata: MetadataWanted = False,
+    kv: o.CacheType = None,
     as_json: JsonAll = False,
     debug: o.Debug = False,
 ) -> int:
     """Show what is in a GGUF file.
 
-    Architecture, sizes, formats, context and tokenizer of any valid file, and whether this version can run it.
+    Architecture, sizes, formats, context and tokenizer of any valid file, whether this version can run it,
+    and what it takes to run it: `--kv` tells of which KV cache.
     """
     from zinc_rt.cli.summary import summarize
     from zinc_rt.gguf import GGUFFile
+    from zinc_rt.models.cache_format import CacheFormat, parse_cache_format
 
+    wanted = CacheFormat.F16 if kv is None else parse_cache_format(kv)
     with GGUFFile.open(path_or_built_in(o.choose_file(file, model))) as opened:
-        summary = summarize(opened)
+        summary = summarize(opened, wanted)
         if as_json:
             tree: dict[str, Any] = summary.as_dict()
             if tensors:

@@ -12,6 +12,7 @@ from zinc_rt.gguf import GGMLType, GGUFError, GGUFFile, TensorInfo
 from zinc_rt.ir.ops import product_bytes
 from zinc_rt.mem.plan import format_bytes
 from zinc_rt.models import ModelDefinition, define
+from zinc_rt.models.cache_format import CacheFormat, with_cache
 from zinc_rt.text.kinds import read_kind
 
 # Rows of the summary that are one metadata key, below the architecture's name or as they are.
@@ -136,14 +137,16 @@ class Summary:
         return [[name, printable(value)] for name, value in rows if value is not None]
 
 
-def summarize(file: GGUFFile) -> Summary:
-    """Read the summary. Values of unexpected types are left out; raises nothing for them."""
+def summarize(file: GGUFFile, kv: CacheFormat = CacheFormat.F16) -> Summary:
+    """Read the summary. kv: what the KV cache would hold. Values of unexpected types are left out; raises nothing for
+    them.
+    """
     arch = _text(file, "general.architecture")
     by_type: dict[GGMLType, list[TensorInfo]] = {}
     for tensor in file.tensors.values():
         by_type.setdefault(tensor.type, []).append(tensor)
     shares = sorted(map(_share, by_type.values()), key=lambda s: -s.bytes)
-    needs, reason = _needs_or_why_not(file)
+    needs, reason = _needs_or_why_not(file, kv)
     return Summary(
         path=str(file.path),
         gguf_version=file.version,
@@ -172,12 +175,12 @@ def _share(tensors: list[TensorInfo]) -> TypeShare:
     return TypeShare(kind.name, len(tensors), n_elements, sum(t.nbytes for t in tensors), kind.supported)
 
 
-def _needs_or_why_not(file: GGUFFile) -> tuple[Needs | None, str]:
-    """What this version needs to run the file, or why it cannot."""
+def _needs_or_why_not(file: GGUFFile, kv: CacheFormat) -> tuple[Needs | None, str]:
+    """What this version needs to run the file with that KV cache, or why it cannot."""
     from zinc_rt.embedding import pooling_of  # brings the engine in
 
     try:
-        definition = define(file)
+        definition = with_cache(define(file), kv)
         pooling_of(file)
         read_kind(file.metadata)
     except ZincError as error:

@@ -23,7 +23,7 @@ from zinc_rt.gguf.errors import (
 )
 from zinc_rt.gguf.metadata import Metadata, ValueInfo, scan_metadata
 from zinc_rt.gguf.scan import Cursor
-from zinc_rt.gguf.source import FileBytes
+from zinc_rt.gguf.source import FileBytes, FileStamp
 from zinc_rt.gguf.tensors import TensorInfo, place_tensors, scan_tensors
 from zinc_rt.gguf.types import ValueType
 
@@ -72,6 +72,11 @@ class GGUFPart:
         except BaseException:
             source.close()
             raise
+
+    @property
+    def stamp(self) -> FileStamp:
+        """Which file it is, and as of which time."""
+        return self._source.stamp
 
     def raw(self, tensor: TensorInfo) -> NDArray[np.uint8]:
         """The stored bytes of one of its tensors: uint8[n_rows, row_bytes]. Raises FileChanged."""

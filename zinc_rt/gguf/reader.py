@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import cached_property
+from hashlib import blake2b
 from types import MappingProxyType, TracebackType
 from typing import Self
 
@@ -72,6 +74,20 @@ class GGUFFile:
     def architecture(self) -> str:
         """The value of `general.architecture`. Raises MissingKey, WrongMetadataType."""
         return get(self.metadata, "general.architecture", str)
+
+    @cached_property
+    def identity(self) -> bytes:
+        """What tells this file from others in this process, 16 bytes: the tensor directory, and of each part the size,
+        inode and time of the last write when it was opened.
+
+        No hash of the contents: two copies of a model have different ones, and so has a file that was written anew.
+        """
+        digest = blake2b(digest_size=16, person=b"zinc gguf file")
+        for part in self._parts:
+            digest.update(repr((part.stamp, part.version, part.data_offset)).encode())
+        for t in self.tensors.values():
+            digest.update(repr((t.name, t.shape, int(t.type), t.offset, t.nbytes)).encode())
+        return digest.digest()
 
     def raw(self, name: str) -> NDArray[np.uint8]:
         """The stored bytes of a tensor: uint8[n_rows, row_bytes], a read-only view of the mapped file.

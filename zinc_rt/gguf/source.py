@@ -12,12 +12,22 @@ from __future__ import annotations
 import mmap
 import os
 import stat
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from zinc_rt.checks import printable
 from zinc_rt.gguf.errors import FileAccessError, FileChanged, GGUFError
+
+
+class FileStamp(NamedTuple):
+    """A file as of its last write: bytes, time in nanoseconds, inode and device."""
+
+    size: int
+    mtime_ns: int
+    inode: int
+    device: int
 
 
 class FileBytes:
@@ -48,8 +58,7 @@ class FileBytes:
             raise
         self._fd = fd
         self.size = info.st_size
-        self._written = info.st_mtime_ns
-        self._inode = (info.st_dev, info.st_ino)
+        self.stamp = FileStamp(info.st_size, info.st_mtime_ns, info.st_ino, info.st_dev)
         # The process may change its folder. No abspath: it takes ".." for the folder above, which a link is not in.
         self._absolute = self.path if os.path.isabs(self.path) else os.path.join(os.getcwd(), self.path)
 
@@ -102,8 +111,8 @@ class FileBytes:
         now = os.fstat(self._open_fd())
         if now.st_size != self.size:
             raise self._changed(f"was {self.size} bytes long when opened and is now {now.st_size}")
-        if now.st_mtime_ns != self._written:
-            later = (now.st_mtime_ns - self._written) / 1e9
+        if now.st_mtime_ns != self.stamp.mtime_ns:
+            later = (now.st_mtime_ns - self.stamp.mtime_ns) / 1e9
             raise self._changed(f"was written to after it was opened: its time of change differs by {later:+.3f} s")
 
     def check_unchanged(self) -> None:
@@ -116,8 +125,8 @@ class FileBytes:
             there = os.stat(self._absolute)
         except OSError:
             return
-        if (there.st_dev, there.st_ino) != self._inode:
-            raise self._changed(f"was replaced: inode {self._inode[1]} when opened, {there.st_ino} now")
+        if (there.st_dev, there.st_ino) != (self.stamp.device, self.stamp.inode):
+            raise self._changed(f"was replaced: inode {self.stamp.inode} when opened, {there.st_ino} now")
 
     def _changed(self, problem: str) -> FileChanged:
         return FileChanged(problem, path=self.shown_path, hint="load it again when it is complete")

@@ -1,4 +1,4 @@
-"""The page allocator of the KV cache: which sequence owns which pages.
+"""The page tables of sequences over the pages of the KV cache, which they share where their texts begin alike.
 
 The cache itself belongs to the backend, one array per layer. Page p has the same index in each array, so one page table
 per sequence serves all layers. This module only counts pages. It never touches cache contents, and a page's old
@@ -7,10 +7,15 @@ contents are meaningless to its next owner: positions are written before they ar
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
 import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.mem.errors import PageIntegrityError, PagesExhausted
+from zinc_rt.mem.page_keys import packed, page_key
+from zinc_rt.mem.page_pool import ROOT, PagePool
 from zinc_rt.numerics import PAGE_TOKENS
 
 
@@ -23,67 +28,168 @@ class KVPages:
     """Page tables of `n_slots` sequences over `n_pages` pages, each sequence at most `max_pages` long.
 
     table: i32[n_slots, max_pages], the step input that kernels read; entries past a sequence's pages are 0. It may be
-    given, all zero, and is then written in place.
+    given, all zero, and is then written in place. pool: the pages.
     """
 
     def __init__(self, n_pages: int, n_slots: int, max_pages: int, table: npt.NDArray[np.int32] | None = None) -> None:
-        self.n_pages = n_pages
+        self.pool = PagePool(n_pages)
         self.table = np.zeros((n_slots, max_pages), np.int32) if table is None else table
         self._owned = [0] * n_slots
-        self._free = list(range(n_pages - 1, -1, -1))  # a stack; low pages first
+
+    @property
+    def n_pages(self) -> int:
+        """Pages of all sequences and of the cache together."""
+        return self.pool.n_pages
 
     @property
     def n_free(self) -> int:
-        """Number of free pages."""
-        return len(self._free)
+        """Pages that sequences can have: free ones, and cached ones."""
+        return self.pool.available
 
-    def grow(self, slot: int, n_tokens: int) -> None:
-        """Give the slot the pages for positions 0 .. n_tokens - 1; all or nothing.
+    def pages(self, slot: int) -> list[int]:
+        """The pages of the slot."""
+        pages: list[int] = self.table[slot, : self._owned[slot]].tolist()
+        return pages
 
-        Raises `PagesExhausted` with the numbers.
+    def missing(self, slot: int, n_tokens: int) -> int:
+        """Pages that the slot lacks for positions 0 .. n_tokens - 1."""
+        return max(0, pages_for(n_tokens) - self._owned[slot])
+
+    def check_room(self, wishes: Iterable[tuple[int, int, int]]) -> None:
+        """Raise `PagesExhausted` unless `shrink` to the second and `grow` to the third number will do for all slots.
+
+        wishes: of slots, each once, positions to keep and positions to have.
         """
+        available = self.pool.available
+        for slot, keep, n_tokens in wishes:
+            owned = self._owned[slot]
+            if owned == pages_for(keep):
+                missing = pages_for(n_tokens) - owned
+            else:
+                gone = self.table[slot, pages_for(keep) : owned].tolist()
+                missing = pages_for(n_tokens) - pages_for(keep) - sum(self.pool.refs[page] == 1 for page in gone)
+            self._check_fits(slot, n_tokens, missing, available)
+            available -= missing
+
+    def _check_fits(self, slot: int, n_tokens: int, missing: int, available: int) -> None:
         pages = pages_for(n_tokens)
         if pages > self.table.shape[1]:
             raise PagesExhausted(
                 f"sequence {slot} needs {pages} KV pages for {n_tokens} tokens;"
                 f" a sequence may have {self.table.shape[1]}"
             )
-        missing = pages - self._owned[slot]
-        if missing > len(self._free):
+        if missing > available:
             raise PagesExhausted(
-                f"sequence {slot} needs {missing} more KV pages for {n_tokens} tokens; {len(self._free)} of"
+                f"sequence {slot} needs {missing} more KV pages for {n_tokens} tokens; {available} of"
                 f" {self.n_pages} are free"
             )
+
+    def grow(self, slot: int, n_tokens: int) -> None:
+        """Give the slot the pages for positions 0 .. n_tokens - 1; all or nothing.
+
+        Raises `PagesExhausted` with the numbers.
+        """
+        missing = self.missing(slot, n_tokens)
+        if not missing:
+            return
+        self._check_fits(slot, n_tokens, missing, self.pool.available)
         for _ in range(missing):
-            self.table[slot, self._owned[slot]] = self._free.pop()
+            self.table[slot, self._owned[slot]] = self.pool.take()
             self._owned[slot] += 1
 
+    def shared(self, slot: int, n_tokens: int) -> bool:
+        """Whether others read the page that position `n_tokens` is in, so that it must not be written to."""
+        at = n_tokens // PAGE_TOKENS
+        return at < self._owned[slot] and self.pool.refs[int(self.table[slot, at])] > 1
+
     def shrink(self, slot: int, n_tokens: int) -> None:
-        """Keep the pages for the first `n_tokens` positions and free the rest."""
+        """Keep the pages for the first `n_tokens` positions and let go of the rest, the last one first.
+
+        The positions behind those can be written to then; within a page this must not be asked of a `shared` one.
+        """
         keep = pages_for(n_tokens)
         while self._owned[slot] > keep:
             self._owned[slot] -= 1
-            self._free.append(int(self.table[slot, self._owned[slot]]))
+            self.pool.drop(int(self.table[slot, self._owned[slot]]))
             self.table[slot, self._owned[slot]] = 0
+        if n_tokens % PAGE_TOKENS and self._owned[slot] == keep:
+            self.pool.reopen(int(self.table[slot, keep - 1]))
 
     def release(self, slot: int) -> None:
-        """Free all pages of the slot."""
+        """Let go of all pages of the slot."""
         self.shrink(slot, 0)
 
+    def extend(self, slot: int, pages: Iterable[int]) -> None:
+        """Let the slot go on with pages that have contents; it has full ones only."""
+        for page in pages:
+            self.pool.share(page)
+            self.table[slot, self._owned[slot]] = page
+            self._owned[slot] += 1
+
+    def lookup(self, root: bytes | None, ids: Sequence[int], n_tokens: int, behind: Sequence[int] = ()) -> list[int]:
+        """Known pages of a text's first `n_tokens` tokens that follow on others.
+
+        Args:
+            root: the parent key of first pages; None finds nothing.
+            ids: the text. n_tokens: how far to look.
+            behind: the full pages that hold the text's beginning.
+
+        Raises `struct.error` for ids outside int32.
+        """
+        found: list[int] = []
+        key, parent = self._last_key(root, behind)
+        for at in range(len(behind), n_tokens // PAGE_TOKENS):
+            if key is None:
+                break
+            tokens = packed(ids[at * PAGE_TOKENS : (at + 1) * PAGE_TOKENS])
+            key = page_key(key, tokens)
+            page = self.pool.find(key, parent, tokens)
+            if page is None:
+                break
+            found.append(page)
+            parent = page
+        return found
+
+    def _last_key(self, root: bytes | None, pages: Sequence[int]) -> tuple[bytes | None, int]:
+        """Key and page that the next page of a text has for its parent; no key where that cannot be found."""
+        if not pages or root is None:
+            return root, ROOT
+        contents = self.pool.known.get(pages[-1])
+        return None if contents is None else contents.key, pages[-1]
+
+    def publish(self, slot: int, at: int, root: bytes, ids: Sequence[int]) -> None:
+        """Say which 16 tokens page number `at` of the slot holds, so that other sequences can find it.
+
+        The slot's page is given up for one that is known to hold the same. A page stays unknown where the one before
+        it is.
+        """
+        pages = self.table[slot, :at].tolist()[-1:]
+        key, parent = self._last_key(root, pages)
+        if key is None:
+            return
+        tokens = packed(ids)
+        mine = int(self.table[slot, at])
+        known = self.pool.publish(mine, page_key(key, tokens), parent, tokens)
+        if known is not None and known != mine:
+            self.pool.share(known)
+            self.table[slot, at] = known
+            self.pool.drop(mine)
+
     def check_integrity(self) -> None:
-        """Raise `PageIntegrityError` unless every page is either free or owned, exactly once."""
-        seen: dict[int, str] = {}
-        places = [(page, "free") for page in self._free]
+        """Raise `PageIntegrityError` unless free, cached and used pages are all pages, each with its references, and
+        every known page follows on the one before it.
+        """
+        references: Counter[int] = Counter()
         for slot, owned in enumerate(self._owned):
-            places += [(int(page), f"sequence {slot}") for page in self.table[slot, :owned]]
+            pages = self.pages(slot)
+            references.update(pages)
             if self.table[slot, owned:].any():
                 raise PageIntegrityError(f"the page table of sequence {slot} has entries past its {owned} pages")
-        for page, place in places:
-            if page in seen:
-                raise PageIntegrityError(f"KV page {page} is both {seen[page]} and {place}")
-            if not 0 <= page < self.n_pages:
-                raise PageIntegrityError(f"KV page {page} ({place}) is outside 0 .. {self.n_pages - 1}")
-            seen[page] = place
-        if len(seen) != self.n_pages:
-            lost = sorted(set(range(self.n_pages)) - set(seen))[:8]
-            raise PageIntegrityError(f"{self.n_pages - len(seen)} KV pages are lost, among them {lost}")
+            for before, page in zip([ROOT, *pages], pages, strict=False):
+                contents = self.pool.known.get(page)
+                if contents is not None and contents.parent != before:
+                    raise PageIntegrityError(
+                        f"KV page {page} of sequence {slot} stands behind page {before}, not behind its parent"
+                        f" {contents.parent}"
+                    )
+        self.pool.check(references)

@@ -7,7 +7,7 @@ it `accept` turns the row's result into what `Sampler.sample` would have given, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +16,37 @@ from zinc_rt.kernels.rdna.sampling_draw import CHOSEN, DEGENERATE, MOST
 from zinc_rt.kernels.rdna.sampling_plan import MOST_TOKENS, SamplingShape
 from zinc_rt.sampling.arithmetic import step_bits
 from zinc_rt.sampling.params import SamplingParams
-from zinc_rt.sampling.request import DeviceSampling, SamplingRequest
+from zinc_rt.sampling.request import RowTokens, SamplingRequest
 from zinc_rt.sampling.sampler import DegenerateLogits, Sampled, Sampler, count_nan
+
+
+class GpuRows(Protocol):
+    """Memory with which a GPU chooses the tokens of some rows."""
+
+    @property
+    def shape(self) -> SamplingShape:
+        """What rows may ask for."""
+        ...
+
+    @property
+    def rows(self) -> npt.NDArray[Any]:
+        """ROW[rows], written before a step."""
+        ...
+
+    @property
+    def touched(self) -> npt.NDArray[Any]:
+        """TOUCHED[rows, n], written before a step."""
+        ...
+
+    @property
+    def tokens(self) -> npt.NDArray[np.int32]:
+        """i32[rows], valid after a step."""
+        ...
+
+    @property
+    def status(self) -> npt.NDArray[np.uint32]:
+        """u32[rows], valid after a step."""
+        ...
 
 
 def shape_of(params: SamplingParams, n_vocab: int, n_context: int) -> SamplingShape | None:
@@ -42,7 +71,8 @@ def shape_of(params: SamplingParams, n_vocab: int, n_context: int) -> SamplingSh
 def common_shape(
     requests: Sequence[SamplingRequest], n_context: int, n_logits: int
 ) -> tuple[int, SamplingShape] | None:
-    """Tokens to choose from and a plan's shape that serve all requests of a step; None where only the host can choose.
+    """Tokens to choose from and a plan's shape that serve all requests of a step; None where only the host can choose,
+    as it does with masks.
 
     n_context: tokens that a text can have. n_logits: of a row; several rows are chosen from all of them or not here.
     """
@@ -51,7 +81,7 @@ def common_shape(
         return None
     found: SamplingShape | None = None
     for request in requests:
-        shape = shape_of(request.sampler.params, n_vocab, n_context)
+        shape = None if request.mask is not None else shape_of(request.sampler.params, n_vocab, n_context)
         if shape is None:
             return None
         found = shape if found is None else found | shape
@@ -59,17 +89,18 @@ def common_shape(
     return n_vocab, found
 
 
-class DeviceSampled:
+class DeviceSampled(RowTokens):
     """Tokens that the device chose. logits: the host's view of the rows' logits, which `fetch` fills."""
 
     def __init__(
         self,
         requests: Sequence[SamplingRequest],
         logits: npt.NDArray[np.float32],
-        device: DeviceSampling,
+        device: GpuRows,
         fetch: Callable[[], None],
     ) -> None:
-        self._requests, self._logits, self._device = requests, logits, device
+        super().__init__(requests)
+        self._logits, self._device = logits, device
         self._fetch: Callable[[], None] | None = fetch
 
     @property
@@ -80,8 +111,7 @@ class DeviceSampled:
             self._fetch = None
         return self._logits
 
-    def token(self, row: int = 0) -> Sampled:
-        """See `SampledStep`."""
+    def _choose(self, row: int) -> Sampled:
         request, device = self._requests[row], self._device
         n_vocab = request.sampler.n_vocab
         if not request.sampler.step:  # NaN is looked for in the first row alone: each that comes here takes a copy
@@ -95,7 +125,7 @@ class DeviceSampled:
         )
 
 
-def write_requests(device: DeviceSampling, requests: Sequence[SamplingRequest]) -> None:
+def write_requests(device: GpuRows, requests: Sequence[SamplingRequest]) -> None:
     """Write what the device reads for a step: each row's parameters and recent tokens."""
     for row, request in enumerate(requests):
         fill(device.shape, device.rows, device.touched, row, request.sampler, request.history)

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.sampling.sampler import Sampled, Sampler
-
-if TYPE_CHECKING:
-    from zinc_rt.kernels.rdna.sampling_plan import SamplingShape
+from zinc_rt.sampling.sampler import DegenerateLogits, Mask, Sampled, Sampler, check_mask
 
 
 @dataclass(frozen=True)
 class SamplingRequest:
     """How to choose the token of one wanted row. history: the text's tokens so far, prompt included; it may grow
     between steps. Of a row's logits the first `sampler.n_vocab` count; the rest are padding of the embedding.
+
+    mask: u32[words], the tokens that may be chosen: token i where bit i % 32 of word i // 32 is set; it may change
+    between steps. None: all. Raises `InvalidMask` for an array of another form.
     """
 
     sampler: Sampler
     history: Sequence[int]
+    mask: Mask | None = None
+
+    def __post_init__(self) -> None:
+        if self.mask is not None:
+            check_mask(self.mask, self.sampler.n_vocab)
 
 
 class SampledStep(Protocol):
@@ -34,11 +40,51 @@ class SampledStep(Protocol):
         ...
 
     def token(self, row: int = 0) -> Sampled:
-        """The token of a wanted row; its sampler is one token further then. Ask once. Raises `DegenerateLogits`."""
+        """The token of a wanted row; its sampler is one token further then. Asked again, it is the same token.
+
+        Raises `DegenerateLogits` where the row's parameters and mask leave no token; other rows have theirs.
+        """
+        ...
+
+    def tokens(self) -> list[Sampled]:
+        """The tokens of all wanted rows. Where a row has none, its `DegenerateLogits` is raised after all others were
+        chosen: `token` then has them.
+        """
         ...
 
 
-class HostSampled:
+class RowTokens(ABC):
+    """Tokens by row, each chosen once."""
+
+    def __init__(self, requests: Sequence[SamplingRequest]) -> None:
+        self._requests = requests
+        self._chosen: dict[int, Sampled] = {}
+
+    @abstractmethod
+    def _choose(self, row: int) -> Sampled:
+        """Choose the token of a row; its sampler goes on. Raises `DegenerateLogits`."""
+
+    def token(self, row: int = 0) -> Sampled:
+        """See `SampledStep`."""
+        known = self._chosen.get(row)
+        if known is None:
+            known = self._chosen[row] = self._choose(row)
+        return known
+
+    def tokens(self) -> list[Sampled]:
+        """See `SampledStep`."""
+        failed: DegenerateLogits | None = None
+        for row in range(len(self._requests)):
+            try:
+                self.token(row)
+            except DegenerateLogits as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
+        return [self._chosen[row] for row in range(len(self._requests))]
+
+
+class HostSampled(RowTokens):
     """Tokens chosen here. likeliest: i32[n_logits], the first of the largest logits of each row."""
 
     def __init__(
@@ -47,41 +93,32 @@ class HostSampled:
         logits: npt.NDArray[np.float32],
         likeliest: npt.NDArray[np.int32],
     ) -> None:
+        super().__init__(requests)
         self.logits = logits
-        self._requests, self._likeliest = requests, likeliest
+        self._likeliest = likeliest
 
-    def token(self, row: int = 0) -> Sampled:
-        """See `SampledStep`."""
+    def _choose(self, row: int) -> Sampled:
         request, logits = self._requests[row], self.logits[row]
         n_vocab = request.sampler.n_vocab
         likeliest = int(self._likeliest[row]) if n_vocab == len(logits) else None
-        return request.sampler.sample(logits[:n_vocab], request.history, likeliest)
+        return request.sampler.sample(logits[:n_vocab], request.history, likeliest, request.mask)
 
 
 class DeviceSampling(Protocol):
-    """Memory with which a device chooses the tokens of some rows; `sampling.gpu` writes and reads it."""
+    """What chooses the tokens of some rows where their logits are; a backend's `sampling_for` makes it."""
 
-    @property
-    def shape(self) -> SamplingShape:
-        """What rows may ask for."""
+    def write(self, requests: Sequence[SamplingRequest]) -> None:
+        """Take the rows' parameters and histories, before the step."""
         ...
 
-    @property
-    def rows(self) -> npt.NDArray[Any]:
-        """ROW[rows], written before a step."""
-        ...
-
-    @property
-    def touched(self) -> npt.NDArray[Any]:
-        """TOUCHED[rows, n], written before a step."""
-        ...
-
-    @property
-    def tokens(self) -> npt.NDArray[np.int32]:
-        """i32[rows], valid after a step."""
-        ...
-
-    @property
-    def status(self) -> npt.NDArray[np.uint32]:
-        """u32[rows], valid after a step."""
+    def sampled(
+        self,
+        requests: Sequence[SamplingRequest],
+        logits: npt.NDArray[np.float32],
+        likeliest: npt.NDArray[np.int32],
+        fetch: Callable[[], None],
+    ) -> SampledStep:
+        """The step's answer, after it. logits: the host's view of them, which fetch fills; likeliest: as `HostSampled`
+        takes it.
+        """
         ...

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.errors import ZincError
+from zinc_rt.checks import show
+from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.sampling.arithmetic import (
     Floats,
     Ids,
@@ -32,15 +33,22 @@ from zinc_rt.sampling.params import InvalidSamplingParam, SamplingParams
 
 _NAN_STEPS = 16
 
+Mask = npt.NDArray[np.uint32]
+"""Tokens that may be chosen: token i where bit i % 32 of word i // 32 is set."""
+
 
 class DegenerateLogits(ZincError):
-    """No token can be chosen: every logit is NaN or -inf (after bias and penalties)."""
+    """No token can be chosen: every logit is NaN or -inf (after mask, bias and penalties)."""
 
-    def __init__(self, n_vocab: int) -> None:
+    def __init__(self, n_vocab: int, masked: bool = False) -> None:
+        what, check = ("NaN, -inf or masked", "the mask, logit_bias") if masked else ("NaN or -inf", "logit_bias")
         super().__init__(
-            f"no token can be chosen: all {n_vocab} logits are NaN or -inf; "
-            "check logit_bias, and the model file for damage"
+            f"no token can be chosen: all {n_vocab} logits are {what}; check {check}, and the model file for damage"
         )
+
+
+class InvalidMask(UsageError):
+    """A token mask of another form than u32 words with a bit for each token."""
 
 
 @dataclass(frozen=True)
@@ -74,33 +82,47 @@ class Sampler:
         self._bias_ids = np.fromiter(params.logit_bias.keys(), dtype=np.intp)
         self._bias = np.fromiter(params.logit_bias.values(), dtype=np.float64)
         self._adjusts = bool(params.logit_bias) or params.has_penalties
-        self._plain = params.greedy and not self._adjusts and params.logprobs is None
+        self.plain = params.greedy and not self._adjusts and params.logprobs is None  # the highest logit is enough
 
-    def sample(self, logits: npt.NDArray[Any], history: Sequence[int], likeliest: int | None = None) -> Sampled:
+    def sample(
+        self,
+        logits: npt.NDArray[Any],
+        history: Sequence[int],
+        likeliest: int | None = None,
+        mask: Mask | None = None,
+    ) -> Sampled:
         """Choose the next token.
 
         Args:
             logits: f32[n_vocab], not changed.
             history: the token ids of prompt and text so far, all below n_vocab.
             likeliest: the first of the largest logits, if it is known.
+            mask: the tokens that may be chosen, as `check_mask` wants it; None for all.
 
         Raises:
             DegenerateLogits: no token can be chosen.
         """
         if logits.shape != (self.n_vocab,):
             raise ValueError(f"logits have shape {logits.shape}, expected ({self.n_vocab},)")
-        if likeliest is not None and self._plain and logits[likeliest] > -math.inf:
+        if (
+            likeliest is not None
+            and self.plain
+            and (mask is None or allows(mask, likeliest))
+            and logits[likeliest] > -math.inf
+        ):
             if self.step % _NAN_STEPS == 0:  # nothing else here reads the row
                 self.n_nan = count_nan(logits)
             self.step += 1
             return Sampled(likeliest)
         scores = self._scores
         self.n_nan = _load(logits, scores)
+        if mask is not None:
+            scores[np.unpackbits(mask.view(np.uint8), count=self.n_vocab, bitorder="little") == 0] = -np.inf
         if self._adjusts:
             self._adjust(scores, history)
         best = int(np.argmax(scores))
         if scores[best] == -np.inf:
-            raise DegenerateLogits(self.n_vocab)
+            raise DegenerateLogits(self.n_vocab, mask is not None)
         token_id = best if self.params.greedy else self._draw(scores)
         self.step += 1
         if self.params.logprobs is None:
@@ -185,6 +207,20 @@ def _below_top(scores: Floats) -> Floats:
     if math.isinf(top):
         return np.where(scores == top, 0.0, -np.inf)
     return scores - top
+
+
+def check_mask(mask: object, n_vocab: int) -> None:
+    """Raise `InvalidMask` unless a mask is u32[words] without gaps, with a bit for each of n_vocab tokens."""
+    words = -(-n_vocab // 32)
+    if not isinstance(mask, np.ndarray) or mask.dtype != np.uint32 or mask.ndim != 1 or not mask.flags.c_contiguous:
+        raise InvalidMask(f"a token mask is {show(mask)}; it must be a contiguous array of uint32 or None")
+    if len(mask) < words:
+        raise InvalidMask(f"a token mask has {len(mask)} words; {n_vocab} tokens need {words} of 32 bits")
+
+
+def allows(mask: Mask, token: int) -> bool:
+    """Whether a token may be chosen."""
+    return bool(int(mask[token >> 5]) >> (token & 31) & 1)
 
 
 def count_nan(values: npt.NDArray[Any]) -> int:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Protocol
 
-from zinc_rt.serving.messages import EngineStatus, Event, Submit, TenantShare
+from zinc_rt.serving.live import EventStream
+from zinc_rt.serving.messages import EngineInfo, EngineStatus, Submit, TenantShare
 
 
 class EngineClient(Protocol):
@@ -13,13 +13,13 @@ class EngineClient(Protocol):
     coroutines.
     """
 
-    async def start(self) -> None:
+    async def start(self) -> EngineInfo:
         """Return once the engine has loaded its model. Raises what loading raises."""
         ...
 
-    def submit(self, request: Submit) -> AsyncIterator[Event]:
-        """Queue a request; its events come from the iterator, `Finished` or `Failed` last. An iterator that is closed
-        early cancels the request.
+    def submit(self, request: Submit) -> EventStream:
+        """Queue a request; its events come from the stream, `Finished` or `Failed` last. Closing the stream before
+        that cancels the request.
         """
         ...
 

@@ -175,6 +175,21 @@ class EngineStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """An engine that has loaded its model. how: the device and its kernels in a line; n_ctx: tokens of a request,
+    prompt and answer together; n_slots: requests computed at once; n_batch: rows of a step; kv_tokens: positions that
+    all requests together may hold.
+    """
+
+    how: str
+    n_ctx: int
+    n_slots: int
+    n_batch: int
+    kv: str
+    kv_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class StepReport:
     """What one turn of the engine's loop gave. seconds: of the step itself; rows: of prefill and of decode in it."""
 

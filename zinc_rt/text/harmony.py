@@ -12,8 +12,10 @@ from __future__ import annotations
 import enum
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from zinc_rt.text.tokenizer import Tokenizer
+if TYPE_CHECKING:
+    from zinc_rt.text.tokenizer import Tokenizer
 
 _MARKS = ("<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>", "<|return|>", "<|call|>")
 _MARK = re.compile("|".join(map(re.escape, _MARKS)))

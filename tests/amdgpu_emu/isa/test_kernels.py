@@ -24,10 +24,9 @@ from zinc_rt.lang.gpu import describe_kernel
 
 
 def specs() -> dict[str, Spec]:
-    attention, merge = catalogue.attention_kernels(128, 4)
     shaped = {
-        "attention": attention,
-        "merge": merge,
+        "attention": catalogue.attention_kernel(128, 4),
+        "attention_packed": catalogue.attention_kernel(128, 4, packed=True),
         "heads": catalogue.heads_kernel(128, 64, interleaved=False, norm=True, cache=True),
         "heads_interleaved": catalogue.heads_kernel(64, 32, interleaved=True, norm=False, cache=False),
         "matvec_rows": catalogue.matvec_rows("Q4_0", 4),

@@ -100,6 +100,7 @@ def opened_sampling(engine: Engine) -> DeviceSampling:
     found = common_shape(requests(), 32, 61)
     assert found is not None
     assert engine._lowered is not None
+    assert isinstance(engine._backend, AmdBackend)
     return engine._backend.open_sampling(engine._lowered, 61, 1, found[1])
 
 

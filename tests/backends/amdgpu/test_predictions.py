@@ -39,7 +39,8 @@ def test_what_ran(found: Prediction) -> None:
     assert found.steps == 2
     names = [record.name for record in found.records]
     assert names[: len(names) // 2] == names[len(names) // 2 :]
-    assert {"move", "matvec_float F32 M=1", "merge G=2 VALUE=24", "embed_float F32", "argmax"} <= set(names)
+    attention = "attention G=2 DIM=24 VALUE=24 ROPE=0"
+    assert {"move", "matvec_float F32 M=1", attention, "embed_float F32", "argmax"} <= set(names)
     assert found.seconds == pytest.approx(sum(predict(record.work, found.model).seconds for record in found.records))
 
 

@@ -58,7 +58,6 @@ def test_where_tokens_are_chosen(emulated: Model, host: Model) -> None:
     def kind(model: Model, **how: object) -> type:
         sampler = Sampler(SamplingParams(**how), model.tokenizer.n_vocab)
         model.engine.truncate(0, 0)
-        model._resident.clear()
         return type(model.engine.step([Rows(0, 0, [1], (0,))], [SamplingRequest(sampler, [1])]))
 
     assert kind(host) is HostSampled

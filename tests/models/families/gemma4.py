@@ -91,9 +91,12 @@ def attention_shapes(
     return out | {"attn_output.weight": (n_embd, heads * d)}
 
 
-def case(*, experts: bool, seed: int = 1) -> Case:
-    """Like E4B, with inputs for each layer and shared caches; or like 26B-A4B, with experts and no v on full layers."""
-    n_embd, heads, d_full, d_local, per_layer = 64, 6, 32, 16, 32
+def case(*, experts: bool, inputs: bool = True, d_local: int = 16, seed: int = 1) -> Case:
+    """Like E4B, with inputs for each layer and shared caches; or like 26B-A4B, with experts and no v on full layers.
+
+    inputs: False for one like E4B without those for each layer. d_local: elements of a head with a window.
+    """
+    n_embd, heads, d_full, per_layer = 64, 6, 32, 32 * (inputs and not experts)
     pattern = [True, True, False] * (1 if experts else 2) + [True, False] * (not experts)
     n_layers, shared = len(pattern), 0 if experts else 2
     kv: Any = [2 if local else 1 for local in pattern] if experts else 2
@@ -103,14 +106,14 @@ def case(*, experts: bool, seed: int = 1) -> Case:
         "attention__key_length_swa": d_local, "attention__value_length_swa": d_local,
         "rope__dimension_count": d_full, "rope__dimension_count_swa": d_local, "rope__freq_base_swa": 1e4,
         "final_logit_softcapping": 8.0, "attention__shared_kv_layers": shared,
-        "embedding_length_per_layer_input": 0 if experts else per_layer,
+        "embedding_length_per_layer_input": per_layer,
     }  # fmt: skip
     wrong = ["rope pairs", "window", "value norm", "attention scale", "layer scale", "soft cap", "factors"]
     if experts:
         more |= {"expert_count": 8, "expert_used_count": 3, "expert_feed_forward_length": 32}
         wrong += ["router scaled", "expert scales"]  # a norm follows, so the sum of the weights does not show
     else:
-        wrong += ["shared layer", "both inputs"]
+        wrong += ["shared layer"] + ["both inputs"] * inputs
     keys = base_keys(n_layers=n_layers, n_embd=n_embd, heads=heads, kv_heads=kv, head_dim=d_full, n_ff=widths,
                      rope__freq_base=1e3, **more)  # fmt: skip
     blocks: list[Shapes] = []
@@ -125,12 +128,12 @@ def case(*, experts: bool, seed: int = 1) -> Case:
             block |= moe_shapes(n_embd, 32, 8, fused=True)
             block |= {"ffn_gate_inp.scale": (n_embd,), "ffn_down_exps.scale": (8,)}
             block |= norms(n_embd, "post_ffw_norm_1", "pre_ffw_norm_2", "post_ffw_norm_2")
-        else:
+        if per_layer:
             block |= {"inp_gate.weight": (per_layer, n_embd), "proj.weight": (n_embd, per_layer)}
             block |= norms(n_embd, "post_norm")
         blocks.append(block | {"layer_output_scale.weight": (1,)})
     shapes = model_shapes(n_embd, blocks, tied=True) | {"rope_freqs.weight": (d_full // 2,)}
-    if not experts:
+    if per_layer:
         shapes |= {
             "per_layer_token_embd.weight": (N_VOCAB, per_layer * n_layers),
             "per_layer_model_proj.weight": (per_layer * n_layers, n_embd),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -37,13 +38,13 @@ from zinc_rt.backends.graph_check import logits_of, lookups, step_inputs
 from zinc_rt.errors import BackendClosed, BackendError
 from zinc_rt.ir.graph import Graph
 from zinc_rt.ir.op import Op
-from zinc_rt.kernels.rdna.catalogue import DECODE, KernelEntry
+from zinc_rt.kernels.rdna.catalogue import DECODE, KernelEntry, TailForm
 from zinc_rt.kernels.rdna.sampling_plan import SamplingShape, plan
 from zinc_rt.lang.cache import CompileCache
 from zinc_rt.lang.gpu_library import gpu_kernels
 from zinc_rt.numerics import SPLIT
-from zinc_rt.sampling.gpu import exp_table
-from zinc_rt.sampling.request import DeviceSampling
+from zinc_rt.sampling.gpu import common_shape, exp_table
+from zinc_rt.sampling.request import DeviceSampling, SamplingRequest
 
 _DRM = "/sys/class/drm"
 _ROWS_OF_TIMEOUT = 64
@@ -218,8 +219,17 @@ class AmdBackend(Backend):
             raise BackendError("the graph was not lowered by this backend")
         return lowered
 
+    def sampling_for(
+        self, lowered: LoweredGraph, requests: Sequence[SamplingRequest], n_ctx: int
+    ) -> GpuSampling | None:
+        """See `Backend.sampling_for`. Raises what `open_sampling` raises."""
+        ours = self._own(lowered)
+        found = common_shape(requests, n_ctx, ours.outputs["logits"].shape[1])
+        return None if found is None else self.open_sampling(ours, found[0], len(requests), found[1])
+
     def open_sampling(self, lowered: LoweredGraph, n_vocab: int, rows: int, shape: SamplingShape) -> GpuSampling:
-        """See `Backend.open_sampling`; the last few are kept. With several rows n_vocab must be all logits of a row.
+        """Memory for choosing the tokens of `rows` wanted rows among the first `n_vocab` logits of each; the last few
+        are kept. With several rows n_vocab must be all logits of a row.
 
         Raises `UnsupportedOp` for a graph without one product of logits, `BackendError`, `InterfaceError`.
         """
@@ -325,9 +335,13 @@ class AmdBackend(Backend):
 
 def _label(entry: KernelEntry) -> str:
     """What a kernel is called in messages and profiles: its name and constants, as `matvec Q8_0 M=8`."""
+    constants: dict[str, Any] = {}
+    for name, value in entry.spec.constants.items():
+        parts = value._asdict() if isinstance(value, TailForm) else {name: value}
+        constants |= {part.upper(): v for part, v in parts.items()}
     shown = (
         name.lower() if value is True else str(value) if isinstance(value, str) else f"{name}={value}"
-        for name, value in entry.spec.constants.items()
+        for name, value in constants.items()
         if value is not False
     )
     return " ".join((entry.spec.function.name, *shown))

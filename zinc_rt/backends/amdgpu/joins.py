@@ -1,12 +1,12 @@
 """What becomes one dispatch on a GPU beyond what all backends fuse: a barrier between two dispatches costs more than
 most of a decode step's small operations.
 
-- gate and up of a feed-forward, routed or of a shared expert, and the product of both;
+- gate and up of a feed-forward, routed or not, and the product of both; gate alone where up is given;
 - the chosen experts' sum, and the shared expert's product and its gate;
 - the gated delta rule and the norm of its heads;
 - attention and the gate on its output;
-- a router's logits and the choice of experts;
-- a product, or the chosen experts' sum, and the norm of its sum with the residual stream.
+- a router's logits, a factor of them and the choice of experts;
+- a product, or the chosen experts' sum, and the norms and sums behind it (`chains`).
 """
 
 from __future__ import annotations
@@ -14,38 +14,40 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from zinc_rt.backends.amdgpu.chains import Chain, Chains
 from zinc_rt.backends.fusion import (
     Attend,
     ExpertDown,
     ExpertGate,
     FusedGraph,
     FusedNode,
-    NormRows,
     Product,
     Single,
 )
 from zinc_rt.backends.fusion.nodes import Gate
 from zinc_rt.ir.graph import Graph, Node
 from zinc_rt.ir.op import Op
-from zinc_rt.numerics import GROUP
 
 
 class Gated(NamedTuple):
     """y = activation(x gate^T + gate_bias) * (x up^T + up_bias); ids: the chosen experts of each row, None for one
-    matrix. alpha, limit: of the activation "clamped".
+    matrix. given: a buffer whose elements from `start` on stand for the second product, where up is None. alpha, limit:
+    of the activation "clamped".
     """
 
     node: Node
     x: int
     ids: int | None
     gate: int
-    up: int
+    up: int | None
     gate_bias: int | None
     up_bias: int | None
     y: int
     activation: str = "silu"
     alpha: float = 0.0
     limit: float = 0.0
+    given: int | None = None
+    start: int = 0
 
 
 class ExpertsDown(NamedTuple):
@@ -80,18 +82,19 @@ class GatedAttend(NamedTuple):
 
 
 class RouterProduct(NamedTuple):
-    """The choice of experts by the logits that a product of float weights makes."""
+    """The choice of experts by the logits that a product of float weights makes, times a factor; None for none."""
 
     node: Node
     product: Product
+    factor: float | None
 
 
 class Normed(NamedTuple):
-    """A norm of a sum, one side of which a product or the chosen experts make for it alone."""
+    """A product, or the chosen experts' sum, and the norms and sums behind it."""
 
     node: Node
     source: Product | ExpertsDown
-    norm: NormRows
+    chain: Chain
 
 
 Joined = FusedNode | Gated | ExpertsDown | DeltaNet | GatedAttend | RouterProduct | Normed
@@ -111,9 +114,6 @@ class Joins:
                 self._made[node.gated] = node
             elif isinstance(node, Single):
                 self._made.update(dict.fromkeys(node.node.outputs, node))
-        self._shared = {
-            n.inputs[1] for n in graph.nodes if n.op is Op.SHARED_EXPERT and self._takes(n.inputs[1], Op.SHARED_EXPERT)
-        }
 
     def nodes(self) -> Iterator[Joined]:
         """Each joined node stands where the last of its parts stood."""
@@ -126,21 +126,10 @@ class Joins:
             for node in nodes
             if isinstance(node, ExpertsDown) or (isinstance(node, Product) and not node.by_logit)
         }
-        joined: dict[int, Normed] = {}
-        for i, node in enumerate(nodes):
-            factors = isinstance(node, NormRows) and (node.residual_scale, node.total_scale) != (None, None)
-            if not isinstance(node, NormRows) or factors or node.weight is None:
-                continue
-            if node.residual is not None and node.logit_rows is None:
-                made = [sources[b] for b in node.sources if b in sources and self._read_once(b)]
-                if made and node.x != node.residual:
-                    joined[i] = Normed(node.node, made[0], node)
-        gone = {id(node.source) for node in joined.values()}
-        return (joined.get(i, node) for i, node in enumerate(nodes) if id(node) not in gone)
-
-    def _read_once(self, buffer: int) -> bool:
-        readers = self._fused.readers(buffer)
-        return not self._fused.kept(buffer) and len(readers) == 1 and readers[0].inputs.count(buffer) == 1
+        chains = Chains(self._fused, nodes).of(list(sources))
+        last = {id(chain.last): Normed(chain.node, sources[y], chain) for y, chain in chains.items()}
+        gone = {id(part) for y, chain in chains.items() for part in (sources[y], *chain.before)}
+        return (last.get(id(node), node) for node in nodes if id(node) not in gone)
 
     def _joined(self, node: FusedNode) -> Joined:
         made: Joined | None = None
@@ -166,7 +155,7 @@ class Joins:
 
     def _takes(self, buffer: int, op: Op) -> bool:
         """Whether a buffer is a temporary that one node alone reads, once, of this operation."""
-        return self._read_once(buffer) and self._fused.readers(buffer)[0].op is op
+        return self._fused.read_once(buffer) and self._fused.readers(buffer)[0].op is op
 
     def _product(self, buffer: int, op: Op) -> Product | None:
         """The product of all rows that makes a buffer for one node alone."""
@@ -183,19 +172,24 @@ class Joins:
         return bool(self._graph.buffer(a).dtype.ggml.quantized == self._graph.buffer(b).dtype.ggml.quantized)
 
     def _gated_rows(self, node: Gate) -> Gated | None:
-        down = self._fused.products(node.y)
         gate, up = (self._product(b, Op.SWIGLU) for b in (node.gate, node.up))
-        if gate is None or up is None or gate.x != up.x or (gate.bias is None) != (up.bias is None):
+        if gate is None:
             return None
-        if len(down) != 1 or down[0].y not in self._shared or not self._alike(gate.weight, up.weight):
+        rest = node.activation, node.alpha, node.limit
+        if up is None:
+            if gate.bias is not None:
+                return None
+            self._gone.add(id(gate))
+            return Gated(
+                node.node, gate.x, None, gate.weight, None, None, None, node.y, *rest, given=node.up,
+                start=node.up_start,
+            )  # fmt: skip
+        if gate.x != up.x or (gate.bias is None) != (up.bias is None) or not self._alike(gate.weight, up.weight):
             return None
         if node.up_start or self._graph.buffer(node.gate).shape != self._graph.buffer(node.up).shape:
             return None
         self._gone |= {id(gate), id(up)}
-        return Gated(
-            node.node, gate.x, None, gate.weight, up.weight, gate.bias, up.bias, node.y, node.activation, node.alpha,
-            node.limit,
-        )  # fmt: skip
+        return Gated(node.node, gate.x, None, gate.weight, up.weight, gate.bias, up.bias, node.y, *rest)
 
     def _gated_experts(self, n: ExpertGate, y: int) -> Gated | None:
         if not self._alike(n.gate, n.up) or (n.gate_bias is None) != (n.up_bias is None):
@@ -229,11 +223,15 @@ class Joins:
         return self._down(routed)._replace(shared=shared, gate_logit=gate, y=node.outputs[0])
 
     def _route(self, node: Node) -> RouterProduct | None:
-        product = self._product(node.inputs[0], Op.MOE_GATE_TOPK)
+        logits, factor, reader = node.inputs[0], None, Op.MOE_GATE_TOPK
+        scale = self._single(logits, Op.SCALE, reader)
+        if scale is not None:
+            logits, factor, reader = scale.node.inputs[0], float(scale.node.attrs["factor"]), Op.SCALE
+        product = self._product(logits, reader)
         if product is None or self._graph.buffer(product.weight).dtype.ggml.quantized:
             return None
-        self._gone.add(id(product))
-        return RouterProduct(node, product)
+        self._gone |= {id(part) for part in (product, scale) if part is not None}
+        return RouterProduct(node, product, factor)
 
     def _normed(self, node: Node) -> DeltaNet | None:
         rule = self._single(node.inputs[0], Op.SSM_DELTA_NET, Op.SSM_GATED_NORM)
@@ -246,8 +244,6 @@ class Joins:
     def _gated_attention(self, node: Node) -> GatedAttend | None:
         made = self._made.get(node.inputs[0])
         if not isinstance(made, Attend) or not self._takes(made.y, Op.SIGMOID_MUL):
-            return None
-        if made.value_dim % GROUP:  # the merge stores no int8 then
             return None
         self._gone.add(id(made))
         return GatedAttend(node, made, node.inputs[1], node.outputs[0])

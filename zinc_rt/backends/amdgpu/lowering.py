@@ -72,10 +72,10 @@ class GpuLowering(Lowering):
         self.out.rooms[key] = Room(counted, row_bytes)
         return TempSpec(key)
 
-    def counters(self, node: Node) -> TempSpec:
-        """A counter for each block of rows of a node's operation."""
+    def counters(self, node: Node, each: int = 1) -> TempSpec:
+        """Counters for each row, or block of rows, of a node's operation."""
         key = ("counters", node.id)
-        self.out.counters[key] = 4 * int(self.sizes.n_rows)
+        self.out.counters[key] = 4 * int(self.sizes.n_rows) * each
         return TempSpec(key)
 
     def emit(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +13,8 @@ from zinc_rt.amdgpu.pool import GpuMemory
 from zinc_rt.amdgpu.queue import GpuQueue
 from zinc_rt.backends.amdgpu.memory import Uploader
 from zinc_rt.kernels.rdna.sampling_plan import INPUTS, OUTPUTS, ROW, TOUCHED, Plan, SamplingShape
+from zinc_rt.sampling.gpu import DeviceSampled, write_requests
+from zinc_rt.sampling.request import SamplingRequest
 
 _PER_BATCH = ("logits", "args")
 """Where they lie depends on the step's shape."""
@@ -54,6 +57,20 @@ class GpuSampling:
     def shape(self) -> SamplingShape:
         """What rows may ask for."""
         return self.plan.shape
+
+    def write(self, requests: Sequence[SamplingRequest]) -> None:
+        """See `DeviceSampling.write`."""
+        write_requests(self, requests)
+
+    def sampled(
+        self,
+        requests: Sequence[SamplingRequest],
+        logits: npt.NDArray[np.float32],
+        likeliest: npt.NDArray[np.int32],
+        fetch: Callable[[], None],
+    ) -> DeviceSampled:
+        """See `DeviceSampling.sampled`."""
+        return DeviceSampled(requests, logits, self, fetch)
 
 
 def make_sampling(backend: GpuQueue, up: Uploader, plan: Plan, table: npt.NDArray[np.uint64]) -> GpuSampling:

@@ -54,6 +54,11 @@ class FusedGraph:
         """Whether a buffer outlives the step, or is the caller's."""
         return self._readers.kept(buffer)
 
+    def read_once(self, buffer: int) -> bool:
+        """Whether a buffer is a temporary that one node alone reads, in one place."""
+        readers = self.readers(buffer)
+        return not self.kept(buffer) and len(readers) == 1 and readers[0].inputs.count(buffer) == 1
+
     def plain_needed(self, buffer: int) -> bool:
         """Whether anything but products reads a buffer."""
         return self._readers.kept(buffer) or len(self.products(buffer)) < len(self._readers.of(buffer))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from zinc_rt.kernels.rdna.waves import NOWHERE, better, wave_best
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     barrier,
@@ -9,40 +10,14 @@ from zinc_rt.lang.ops import (
     select,
     shared,
     unroll,
-    wave_shuffle_xor,
     workgroup_id,
     workitem_id,
 )
 from zinc_rt.lang.types import f32, i32, ptr, u32, u64
 
-NOWHERE = 0xFFFFFFFF
-"""The place of a lane that has found nothing; above every real one."""
 PART = 2048
 """Elements of a part of a row."""
 INFINITY = float("inf")
-
-
-@inline
-def better(x, at, best, where):
-    """Whether x at a place goes before the best so far: it is greater, or equal and earlier. A NaN never does.
-
-    −infinity goes before a lane that has found nothing, whose best is −infinity at `NOWHERE`.
-    """
-    return (x > best) | ((x == best) & (at < where))
-
-
-@inline
-def wave_best(best, where):
-    """The best of 32 lanes and its place; every lane gets it."""
-    top: f32 = best
-    at: u32 = where
-    for distance in unroll((16, 8, 4, 2, 1)):
-        x = wave_shuffle_xor(top, distance)
-        i = wave_shuffle_xor(at, distance)
-        take = better(x, i, top, at)
-        top = select(take, x, top)
-        at = select(take, i, at)
-    return top, at
 
 
 @inline

@@ -1,21 +1,24 @@
-"""Attention over the paged cache: one workgroup a (row, key-value head, split of 256 positions), then a merge.
+"""Attention over the paged cache: one workgroup a (row, key-value head, split of 256 positions). The last of a row's
+and a head's merges them.
 
 Lanes are positions for the scores and pairs of elements for the weighted values. The query heads of a key-value head
 are worked on together, so each key is loaded once, and each value once for every 256 / (VALUE / 2) heads. Pages hold 16
 positions: caches f16[pages, 16, n_kv, DIM] and [.., VALUE].
 
-With a window, workgroups are the splits from the first on that the row sees: what lies between the kernels has room for
+With a window, workgroups are the splits from the first on that the row sees: what they leave for the merge has room for
 those alone.
 
 Constants: G query heads of a key-value head; DIM elements of a key, of which the last ROPE have their queries in
-`q_rope`, and then the first VALUE are the value; VALUE elements of a value; WINDOW, CAP, SINKS: whether there are such.
+`q_rope`, and then the first VALUE are the value; VALUE elements of a value; WINDOW, CAP, SINKS: whether there are such;
+PACKED: whether y is int8 as `quantize` has it; GATED: whether it is multiplied by sigmoid(gate).
 """
 
 from __future__ import annotations
 
-from zinc_rt.kernels.maths import exp, sigmoid, tanh
+from zinc_rt.kernels.maths import exp, tanh
+from zinc_rt.kernels.rdna.arrival import is_last
+from zinc_rt.kernels.rdna.attention_merge import merge_heads
 from zinc_rt.kernels.rdna.kv_quant import page_of, quantized_scores, weigh_quantized
-from zinc_rt.kernels.rdna.quantize import quantize_four
 from zinc_rt.kernels.rdna.waves import wave_max
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
@@ -30,7 +33,6 @@ from zinc_rt.lang.ops import (
     regs,
     select,
     shared,
-    splat,
     store,
     unroll,
     wave_reduce_add,
@@ -50,7 +52,8 @@ class GpuAttentionArgs:
     """q: f32[rows, heads, DIM - ROPE]; q_rope: f32[rows, heads, ROPE]; y: f32[rows, heads, VALUE].
 
     values: f32[rows, max_splits, heads, VALUE] and tops: f32[rows, max_splits, heads, 2] (the greatest score, the sum
-    of exponentials) are between the two kernels; sinks: f32[heads], with SINKS; window: positions that a row sees.
+    of exponentials) are what splits leave for the merge; counters: u32[rows, n_kv]; sinks: f32[heads], with SINKS;
+    window: positions that a row sees.
     """
 
     q: ptr[f32]
@@ -61,7 +64,8 @@ class GpuAttentionArgs:
     values: ptr[f32]
     tops: ptr[f32]
     sinks: ptr[f32]
-    quants: ptr[u32]  # with y as int8: see `quantize`, which has scales and sums
+    counters: ptr[u32]
+    quants: ptr[u32]  # with PACKED, as scales and sums
     scales: ptr[f32]
     sums: ptr[u32]
     positions: ptr[i32]  # of each row
@@ -149,10 +153,12 @@ def add_values(values, weights, sums, n: int, HEADS: int):
 @kernel(workgroup=256)
 def attention(
     a: ptr[GpuAttentionArgs, Space.CONSTANT], G: int, DIM: int, VALUE: int, ROPE: int = 0, WINDOW: bool = False,
-    CAP: bool = False, REACH: bool = False, QUANT: bool = False,
+    CAP: bool = False, REACH: bool = False, QUANT: bool = False, SINKS: bool = False, PACKED: bool = False,
+    GATED: bool = False,
 ):  # fmt: skip
-    """Workgroups: splits in x, key-value heads in y, rows in z. DIM, ROPE and VALUE: multiples of 8; VALUE up to 512. A
-    split that its row does not reach writes nothing. QUANT: the caches hold Q8_0 blocks; then multiples of 32.
+    """Workgroups: splits in x, key-value heads in y, rows in z. DIM, ROPE and VALUE: multiples of 8, with PACKED VALUE
+    of 32; VALUE up to 512. A split that its row does not reach writes nothing. QUANT: the caches hold Q8_0 blocks; then
+    multiples of 32.
     """
     ACROSS = VALUE // 2
     PARTS = 256 // ACROSS
@@ -236,6 +242,9 @@ def attention(
                     store(
                         a.values, concat(sums[2 * h], sums[2 * h + 1]), (out + u64(g)) * VALUE + u64(element), align=8
                     )  # fmt: skip
+        splits = ((length + (SPLIT - 1)) >> SPLIT_SHIFT) - (lowest >> SPLIT_SHIFT)
+        if is_last(a.counters, row * n_kv + kv_head, splits):
+            merge_heads(a, row, kv_head, splits, G, VALUE, SINKS, GATED, PACKED)
 
 
 @inline
@@ -308,92 +317,3 @@ def clamped(x: u32, n: int):
 def value_at(base, page: u32, kv_head: u32, element: u32, n_kv: u32, WIDTH: int):
     """The value of a page's first position, from an element on."""
     return base + ((u64(page) * PAGE_TOKENS * u64(n_kv) + u64(kv_head)) * WIDTH + u64(element))
-
-
-@inline
-def splits_of(a, row: u32, WINDOW: bool, REACH: bool):
-    """How many splits a row sees something of."""
-    length, first = range_of(a, row, WINDOW, REACH)
-    return ((length + (SPLIT - 1)) >> SPLIT_SHIFT) - (first >> SPLIT_SHIFT)
-
-
-@kernel(workgroup=64)
-def merge(
-    a: ptr[GpuAttentionArgs, Space.CONSTANT], G: int, VALUE: int, WINDOW: bool = False, SINKS: bool = False,
-    REACH: bool = False,
-):  # fmt: skip
-    """y from the splits: workgroups are heads in x, rows in y."""
-    head = workgroup_id(0)
-    row = workgroup_id(1)
-    heads = u64(a.n_kv * G)
-    splits = splits_of(a, row, WINDOW, REACH)
-    first = u64(row) * u64(a.max_splits) * heads + u64(head)
-    for d in range(workitem_id(), u32(VALUE), 64):
-        top: f32 = a.tops[first * 2]
-        total: f32 = a.tops[first * 2 + 1]
-        value: f32 = a.values[first * VALUE + u64(d)]
-        for s in range(u32(1), splits):
-            here = first + u64(s) * heads
-            m = a.tops[here * 2]
-            merged = maximum(top, m)
-            old = exp(top - merged)
-            new = exp(m - merged)
-            total = (total * old) + (a.tops[here * 2 + 1] * new)
-            value = (value * old) + (a.values[here * VALUE + u64(d)] * new)
-            top = merged
-        if SINKS:
-            sink = a.sinks[head]
-            if sink == sink:  # noqa: PLR0124 (not a NaN)
-                merged = maximum(top, sink)
-                old = exp(top - merged)
-                total = (total * old) + exp(sink - merged)
-                value = value * old
-        a.y[(u64(row) * heads + u64(head)) * VALUE + u64(d)] = value / total
-
-
-@kernel(workgroup=128)
-def merge_quantized(
-    a: ptr[GpuAttentionArgs, Space.CONSTANT], G: int, VALUE: int, WINDOW: bool = False, SINKS: bool = False,
-    GATED: bool = False, REACH: bool = False,
-):  # fmt: skip
-    """As `merge`, with GATED times sigmoid(gate), stored as `quantize` does; VALUE is a multiple of 32. A wave a head,
-    four a workgroup: workgroups are ceil(heads / 4) in x, rows in y.
-    """
-    heads = a.n_kv * G
-    head = workgroup_id(0) * 4 + first_lane(workitem_id() >> 5)
-    row = workgroup_id(1)
-    quants, scales, sums = a.quants, a.scales, a.sums
-    if head < heads:
-        splits = splits_of(a, row, WINDOW, REACH)
-        first = u64(row) * u64(a.max_splits) * u64(heads) + u64(head)
-        tops: ptr[f32] = a.tops + first * 2
-        out = (row * heads + head) * (VALUE // 4)
-        for start in unroll(0, VALUE // 4, 32):
-            d = lane_id() + start
-            live = d < VALUE // 4
-            here = select(live, d, d - d) * 4
-            values: ptr[f32] = a.values + first * VALUE
-            best = load(tops, lanes=2)
-            value = load(values, here, lanes=4, align=16)
-            top: f32 = best[0]
-            total: f32 = best[1]
-            for s in range(u32(1), splits):
-                other = load(tops, u64(s) * u64(heads * 2), lanes=2)
-                others = load(values, u64(s) * u64(heads * VALUE) + u64(here), lanes=4, align=16)
-                merged = maximum(top, other[0])
-                old = exp(top - merged)
-                new = exp(other[0] - merged)
-                total = (total * old) + (other[1] * new)
-                value = (value * splat(old, 4)) + (others * splat(new, 4))
-                top = merged
-            if SINKS:
-                sink = a.sinks[head]
-                if sink == sink:  # noqa: PLR0124 (not a NaN)
-                    merged = maximum(top, sink)
-                    old = exp(top - merged)
-                    total = (total * old) + exp(sink - merged)
-                    value = value * splat(old, 4)
-            result = value / splat(total, 4)
-            if GATED:
-                result = result * sigmoid(load(a.gate, u64(row * heads + head) * VALUE + u64(here), lanes=4, align=16))
-            quantize_four(result, quants, scales, sums, out + d, live)

@@ -7,8 +7,9 @@ use for one of the addresses, it is there all the same. Rows of weights lie one 
 from __future__ import annotations
 
 from zinc_rt.formats.decode import format_of
-from zinc_rt.kernels.rdna.argmax import INFINITY, NOWHERE, better, wave_best
+from zinc_rt.kernels.rdna.argmax import INFINITY
 from zinc_rt.kernels.rdna.chains import row_product
+from zinc_rt.kernels.rdna.waves import NOWHERE, better, wave_best
 from zinc_rt.lang.kernel import kernel
 from zinc_rt.lang.ops import bitcast, lane_id, select, unroll, wave_shuffle_xor, workgroup_id, workitem_id
 from zinc_rt.lang.types import f32, ptr, u8, u32, u64

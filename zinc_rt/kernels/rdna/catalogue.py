@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from zinc_rt.formats import table
 from zinc_rt.kernels.rdna import (
@@ -47,7 +47,9 @@ class KernelEntry:
     groups: str
 
 
-def _entry(function: Function, arguments: str, groups: str, **constants: str | int | bool) -> KernelEntry:
+def _entry(
+    function: Function, arguments: str, groups: str, **constants: str | int | bool | tuple[int, ...]
+) -> KernelEntry:
     return KernelEntry(Spec(function, constants), tuple(arguments.split()), groups)
 
 
@@ -94,7 +96,6 @@ def _decode() -> dict[str, KernelEntry]:
         "add_shared": _entry(elementwise.add_shared, "routed shared gate y n", "ceil(n / 256), rows"),
         "mul": _entry(elementwise.mul, "a b y n", "ceil(n / 1024)"),
         "sigmoid_mul": _entry(elementwise.sigmoid_mul, "x gate y n", "ceil(n / 1024)"),
-        "sigmoid_mul_quantized": _entry(quantize.sigmoid_mul_quantized, "x gate q d s n", "ceil(n / 1024)"),
         "argmax": _entry(argmax.argmax, "x y n", "rows"),
         "argmax_parts": _entry(argmax.argmax_parts, "x tops places n parts", "ceil(n / 2048), rows"),
         "argmax_merge": _entry(argmax.argmax_merge, "tops places y parts", "rows"),
@@ -180,34 +181,21 @@ def heads_kernel(
     return _entry(heads.heads, "a", "ceil(n_rows * n_heads / 4)", **constants)
 
 
-def merge_quantized(
-    value_dim: int, group: int, *, window: bool = False, sinks: bool = False, gated: bool = False, reach: bool = False
-) -> KernelEntry:  # fmt: skip
-    """The merge of `attention_kernels` whose result is quantised, gated before if asked for; value_dim: a multiple of
-    32.
-    """
-    constants = {"G": group, "VALUE": value_dim, "WINDOW": window, "SINKS": sinks, "GATED": gated, "REACH": reach}
-    return _entry(attention.merge_quantized, "a", "ceil(heads / 4), rows", **constants)
-
-
-def attention_kernels(
+def attention_kernel(
     dim: int, group: int, *, value_dim: int | None = None, rope: int = 0, window: bool = False, cap: bool = False,
-    sinks: bool = False, reach: bool = False, quantized: bool = False,
-) -> tuple[KernelEntry, KernelEntry]:  # fmt: skip
-    """The splits and their merge, for `group` query heads to a key-value head; see `attention.GpuAttentionArgs`.
+    sinks: bool = False, reach: bool = False, quantized: bool = False, packed: bool = False, gated: bool = False,
+) -> KernelEntry:  # fmt: skip
+    """Attention for `group` query heads to a key-value head; see `attention.GpuAttentionArgs`.
 
     dim: elements of a key. value_dim: of a value, as many if not said. rope: see the kernel. quantized: over caches of
-    Q8_0 blocks, and queries as int8.
+    Q8_0 blocks, and queries as int8. packed: the result as int8; value_dim is a multiple of 32 then. gated: times the
+    sigmoid of a gate.
     """
-    value = dim - rope if value_dim is None else value_dim
-    constants = {"G": group, "DIM": dim, "VALUE": value, "ROPE": rope, "WINDOW": window, "CAP": cap, "REACH": reach}
-    if quantized:
-        constants["QUANT"] = True
-    merging = {"G": group, "VALUE": value, "WINDOW": window, "SINKS": sinks, "REACH": reach}
-    return (
-        _entry(attention.attention, "a", "splits, n_kv, rows", **constants),
-        _entry(attention.merge, "a", "heads, rows", **merging),
-    )
+    return _entry(
+        attention.attention, "a", "splits, n_kv, rows", G=group, DIM=dim,
+        VALUE=dim - rope if value_dim is None else value_dim, ROPE=rope, WINDOW=window, CAP=cap, REACH=reach,
+        QUANT=quantized, SINKS=sinks, PACKED=packed, GATED=gated,
+    )  # fmt: skip
 
 
 def choose_experts(
@@ -222,17 +210,28 @@ def choose_experts(
 
 def route(
     kind: str, rows: int, n_experts: int, k: int, *, gating: str, normalise: bool, bias: bool, scaled: bool,
-    router_bias: bool, groups: int = 1, used: int = 1,
+    router_bias: bool, factor: bool, groups: int = 1, used: int = 1,
 ) -> KernelEntry:  # fmt: skip
     """The logits of blocks of rows, and then `choose_experts`; see `tails.GpuRouteArgs`."""
     return _entry(
-        tails.route, "p a", "n_experts, blocks", FMT=kind, M=rows, ROUTER_BIAS=router_bias, E=n_experts, K=k,
-        GATING=gating, NORMALISE=normalise, BIAS=bias, SCALED=scaled, GROUPS=groups, USED=used,
+        tails.route, "p a", "n_experts, blocks", FMT=kind, M=rows, ROUTER_BIAS=router_bias, FACTOR=factor, E=n_experts,
+        K=k, GATING=gating, NORMALISE=normalise, BIAS=bias, SCALED=scaled, GROUPS=groups, USED=used,
     )  # fmt: skip
 
 
-def matvec_norm(kind: str, rows: int, *, bias: bool, packed: bool, plain: bool) -> KernelEntry:
-    """As `matvec_rows`, and then a norm; see `tails.GpuNormTail`."""
+class TailForm(NamedTuple):
+    """What of `tails.GpuNormTail` a kernel does, in the order of its TAIL."""
+
+    norms: int = 0
+    sum: bool = True
+    factors: bool = False
+    norm: bool = True
+    packed: bool = False
+    plain: bool = False
+
+
+def matvec_norm(kind: str, rows: int, form: TailForm, *, bias: bool) -> KernelEntry:
+    """As `matvec_rows`, and then a tail; see `tails.GpuNormTail`."""
     between, groups = "bias y" if bias else "y", "ceil(n_rows / 8), blocks"
     if kind in FLOATS:
         function = tails.matvec_float_bias_norm if bias else tails.matvec_float_norm
@@ -240,17 +239,17 @@ def matvec_norm(kind: str, rows: int, *, bias: bool, packed: bool, plain: bool) 
     else:
         function = tails.matvec_bias_norm if bias else tails.matvec_norm
         arguments = f"w q d s {between} n_groups n_rows t"
-    return _entry(function, arguments, groups, FMT=kind, M=rows, PACKED=packed, PLAIN=plain)
+    return _entry(function, arguments, groups, FMT=kind, M=rows, TAIL=form)
 
 
 def experts_down_norm(
-    kind: str, k: int, n_in: int, *, bias: bool, packed: bool, plain: bool, shared: str = "", n_shared: int = 0,
+    kind: str, k: int, n_in: int, form: TailForm, *, bias: bool, shared: str = "", n_shared: int = 0,
     gated: bool = False,
 ) -> KernelEntry:  # fmt: skip
-    """As `experts_down`, and then a norm; see `tails.GpuNormTail`."""
+    """As `experts_down`, and then a tail; see `tails.GpuNormTail`."""
     return _entry(
-        tails.experts_down_norm, "a t", "ceil(n_out / 8), rows", FMT=kind, K=k, N_IN=n_in, BIAS=bias, PACKED=packed,
-        PLAIN=plain, SHARED=shared, N_SHARED=n_shared, GATED=gated,
+        tails.experts_down_norm, "a t", "ceil(n_out / 8), rows", FMT=kind, K=k, N_IN=n_in, BIAS=bias,
+        TAIL=form, SHARED=shared, N_SHARED=n_shared, GATED=gated,
     )  # fmt: skip
 
 
@@ -268,7 +267,9 @@ def gated_experts(gate: str, up: str, *, packed: bool, bias: bool, activation: s
 
 
 def gated_rows(gate: str, up: str, rows: int, *, packed: bool, bias: bool, activation: str) -> KernelEntry:
-    """act(gate) * up of two matrices for blocks of several rows; see `experts.GpuGatedArgs`."""
+    """act(gate) * up of two matrices for blocks of several rows; up: "" where rows are given in its place. See
+    `experts.GpuGatedArgs`.
+    """
     return _entry(
         experts.gated_rows, "a", "blocks, 1, ceil(n_ff / 32)", GATE=gate, UP=up, PACKED=packed, BIAS=bias, M=rows,
         ACT=activation,

@@ -39,7 +39,8 @@ WAVES = 16
 @struct
 class GpuGatedArgs:
     """q, d, s: rows of activations as `quantize` has them, or x for float weights. gate, up: [experts, n_ff] rows;
-    biases [experts, n_ff], with BIAS. ids: i32[rows, k], with EXPERTS. y: f32[rows, k, n_ff], or out_q, out_d, out_s.
+    biases [experts, n_ff], with BIAS. ids: i32[rows, k], of chosen experts. y: f32[rows, k, n_ff], or out_q, out_d,
+    out_s. given: f32[rows, width], whose elements from `start` on stand for the second product where UP is "".
     """
 
     q: ptr[i8]
@@ -60,6 +61,9 @@ class GpuGatedArgs:
     k: u32
     alpha: f32
     limit: f32
+    given: ptr[f32]
+    width: u32
+    start: u32
 
 
 @inline
@@ -89,9 +93,19 @@ def add_both(gate, up, x, gates, ups, base: u32, n_groups: u32, STEPS: int, GATE
 
 @inline
 def both_products(a, gate, up, row: u32, gates, ups, GATE: str, UP: str, M: int):
-    """gates[m] and ups[m]: this lane's share of the products of two rows of weights and M rows of activations."""
+    """gates[m] and ups[m]: this lane's share of the products of two rows of weights and M rows of activations; where UP
+    is "", of the first alone.
+    """
     n = a.n_in
-    if GATE in FLOATS:
+    if UP == "":
+        if GATE in FLOATS:
+            for group in range(lane_id(), (n + (GROUP - 1)) >> GROUP_SHIFT, TREE_LANES):
+                add_chains(gate, a.x + u64(row) * u64(n), gates, group, n, GATE, M)
+        else:
+            n_groups = n >> GROUP_SHIFT
+            first = u64(row) * u64(n_groups)
+            add_all_groups(gate, a.q + first * GROUP, a.d + first, a.s + first, gates, n_groups, 2, GATE, M)
+    elif GATE in FLOATS:
         x: ptr[f32] = a.x + u64(row) * u64(n)
         for group in range(lane_id(), (n + (GROUP - 1)) >> GROUP_SHIFT, TREE_LANES):
             add_chains(gate, x, gates, group, n, GATE, M)
@@ -132,6 +146,14 @@ def stored(a, parts, out: u32, block: u32, n_ff: u32, PACKED: bool, ACT: str, M:
 
 
 @inline
+def second_of(a, product, row: u32, element: u32, UP: str):
+    """What the gate's activation is multiplied by: the product, or where UP is "" what is given."""
+    if UP == "":
+        return a.given[u64(row) * u64(a.width) + u64(a.start + element)]
+    return product
+
+
+@inline
 def group_of_rows(
     a, expert: u64, row: u32, out: u32, block: u32, GATE: str, UP: str, PACKED: bool, BIAS: bool, ACT: str, M: int
 ):  # fmt: skip
@@ -139,7 +161,8 @@ def group_of_rows(
     parts = shared(f32, 2 * GROUP * M)
     n_ff = a.n_ff
     wave = first_lane(workitem_id() >> 5)
-    gate_bytes, up_bytes = line_bytes(a.n_in, GATE), line_bytes(a.n_in, UP)
+    gate_bytes = line_bytes(a.n_in, GATE)
+    up_bytes = gate_bytes if UP == "" else line_bytes(a.n_in, UP)
     for turn in unroll(GROUP // WAVES):
         element = wave + turn * WAVES
         at = block * GROUP + element
@@ -152,7 +175,7 @@ def group_of_rows(
             both_products(a, gate, up, row, gates, ups, GATE, UP, M)
             for m in unroll(M):
                 g = wave_reduce_add(gates[m])
-                u = wave_reduce_add(ups[m])
+                u = second_of(a, wave_reduce_add(ups[m]), row + m, at, UP)
                 if lane_id() == 0:
                     parts[m * 2 * GROUP + element] = g + gate_extra if BIAS else g
                     parts[m * 2 * GROUP + GROUP + element] = u + up_extra if BIAS else u
@@ -221,6 +244,8 @@ def gated_experts(
 def gated_rows(
     a: ptr[GpuGatedArgs, Space.CONSTANT], GATE: str, UP: str, PACKED: bool, BIAS: bool, M: int, ACT: str
 ):  # fmt: skip
-    """Of one pair of matrices and blocks of M rows of activations: blocks in x, 1 in y, ceil(n_ff / 32) in z."""
+    """Of one pair of matrices, or of one matrix, and blocks of M rows of activations: blocks in x, 1 in y, ceil(n_ff /
+    32) in z.
+    """
     row = workgroup_id(0) * M
     group_of_rows(a, u64(0), row, row, workgroup_id(2), GATE, UP, PACKED, BIAS, ACT, M)

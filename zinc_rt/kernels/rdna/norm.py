@@ -50,61 +50,86 @@ def sum_of_lanes(part, acc):
 
 
 @inline
-def element(x: ptr[f32], residual: ptr[f32], i, scales, RESIDUAL: bool):
-    """An element of the row: x[i], or the sum x[i] + residual[i]. scales: factors of the residual and of the sum, or
-    an empty tuple.
-    """
-    if RESIDUAL and len(scales) == 2:
-        return (x[i] + residual[i] * scales[0]) * scales[1]
-    elif RESIDUAL:
-        return x[i] + residual[i]
-    return x[i]
+def some_of(p: ptr[f32], i, LANES: int):
+    """LANES numbers from one on."""
+    if LANES == 1:
+        return p[i]
+    return load(p, i, lanes=LANES)
 
 
 @inline
-def sum_of_squares(x: ptr[f32], residual: ptr[f32], total: ptr[f32], n: u32, scales, RESIDUAL: bool):
-    """The chain over a lane's elements, every 256th; with RESIDUAL the sums go to total."""
+def times(v, number, LANES: int):
+    """LANES numbers times one."""
+    if LANES == 1:
+        return v * number
+    return v * splat(number, LANES)
+
+
+@inline
+def element(row, i, LANES: int):
+    """LANES elements of a row from one on. row: x; the norms behind it; what is added, and the factors of both and of
+    the sum.
+
+    A norm is what is added before it, its scale and its weights. What is added is a tuple of one pointer, or empty;
+    factors are three numbers, or an empty tuple.
+    """
+    x, norms, added, factors = row
+    v = some_of(x, i, LANES)
+    for before, scale, weight in norms:
+        if len(before) > 0:
+            v = v + some_of(before[0], i, LANES)
+        v = times(v, scale, LANES) * some_of(weight, i, LANES)
+    if len(added) > 0:
+        other = some_of(added[0], i, LANES)
+        if len(factors) > 0:
+            v = times(times(v, factors[0], LANES) + times(other, factors[1], LANES), factors[2], LANES)
+        else:
+            v = v + other
+    return v
+
+
+@inline
+def sum_of_squares(row, total: ptr[f32], n: u32, STORE: bool):
+    """The chain over a lane's elements, every 256th; with STORE they go to total."""
     acc: f32 = 0.0
     for base in range(workitem_id(), n, NORM_LANES * AHEAD):
         at = tuple(base + k * NORM_LANES for k in range(AHEAD))
         # What comes from memory is asked for before the first of it is needed; beyond the end the last element again.
-        values = tuple(element(x, residual, select(i < n, i, n - 1), scales, RESIDUAL) for i in at)
+        values = tuple(element(row, select(i < n, i, n - 1), 1) for i in at)
         for k in unroll(AHEAD):
             acc = select(at[k] < n, fma(values[k], values[k], acc), acc)
-            if RESIDUAL:
+            if STORE:
                 if at[k] < n:
                     total[at[k]] = values[k]
     return acc
 
 
 @inline
-def scale_of(part, acc, n: u32, eps: f32):
-    """What the row is multiplied by, from its lanes' sums of squares."""
+def scale_of(part, row, total: ptr[f32], n: u32, eps: f32, STORE: bool):
+    """What a row is multiplied by. part: LDS, f32[257]; total, STORE: see `sum_of_squares`."""
     one: f32 = 1.0
-    return one / sqrt(sum_of_lanes(part, acc) / f32(n) + eps)
+    return one / sqrt(sum_of_lanes(part, sum_of_squares(row, total, n, STORE)) / f32(n) + eps)
 
 
 @inline
-def norm_row(x: ptr[f32], residual: ptr[f32], w: ptr[f32], total: ptr[f32], y: ptr[f32], n: u32, eps: f32, scales,
-             RESIDUAL: bool, WEIGHT: bool):  # fmt: skip
-    """One row. WEIGHT: whether the norm has one."""
-    part = shared(f32, NORM_LANES + 1)
-    scale = scale_of(part, sum_of_squares(x, residual, total, n, scales, RESIDUAL), n, eps)
+def norm_row(part, row, w: ptr[f32], total: ptr[f32], y: ptr[f32], n: u32, eps: f32, STORE: bool, WEIGHT: bool):
+    """The norm of one row; see `element`, `scale_of`. WEIGHT: whether it has weights, w."""
+    scale = scale_of(part, row, total, n, eps, STORE)
     for base in range(workitem_id(), n, NORM_LANES * AHEAD // 2):
         at = tuple(base + k * NORM_LANES for k in range(AHEAD // 2))
         here = tuple(select(i < n, i, n - 1) for i in at)
-        values = tuple(element(x, residual, i, scales, RESIDUAL) for i in here)
-        weights = tuple(weight_at(w, values[k], here[k], WEIGHT) for k in range(AHEAD // 2))
+        values = tuple(element(row, i, 1) for i in here)
+        weights = tuple(weight_at(w, values[k], here[k], 1, WEIGHT) for k in range(AHEAD // 2))
         for k in unroll(AHEAD // 2):
             if at[k] < n:
                 y[at[k]] = weighted(values[k] * scale, weights[k], WEIGHT)
 
 
 @inline
-def weight_at(w: ptr[f32], value, i, WEIGHT: bool):
-    """A weight, or anything where there is none."""
+def weight_at(w: ptr[f32], value, i, LANES: int, WEIGHT: bool):
+    """LANES weights, or anything where there are none."""
     if WEIGHT:
-        return w[i]
+        return some_of(w, i, LANES)
     return value
 
 
@@ -119,32 +144,33 @@ def weighted(v, weight, WEIGHT: bool):
 @kernel(workgroup=256)
 def rms_norm(x: ptr[f32], w: ptr[f32], y: ptr[f32], n: u32, eps: f32, WEIGHT: bool):
     """y[row] = norm of x[row] of n elements; a workgroup a row. WEIGHT: whether by weights w."""
-    row = u64(workgroup_id(0)) * u64(n)
-    norm_row(x + row, x + row, w, y + row, y + row, n, eps, (), False, WEIGHT)
+    at = u64(workgroup_id(0)) * u64(n)
+    part = shared(f32, NORM_LANES + 1)
+    norm_row(part, (x + at, (), (), ()), w, y + at, y + at, n, eps, False, WEIGHT)
 
 
 @kernel(workgroup=256)
 def residual_rms_norm(x: ptr[f32], residual: ptr[f32], w: ptr[f32], total: ptr[f32], y: ptr[f32], n: u32, eps: f32):
     """total[row] = x[row] + residual[row], y[row] = its norm; a workgroup a row. total is neither x nor residual."""
-    row = u64(workgroup_id(0)) * u64(n)
-    norm_row(x + row, residual + row, w, total + row, y + row, n, eps, (), True, True)
+    at = u64(workgroup_id(0)) * u64(n)
+    part = shared(f32, NORM_LANES + 1)
+    norm_row(part, (x + at, (), (residual + at,), ()), w, total + at, y + at, n, eps, True, True)
 
 
 @inline
 def norm_row_quantized(
-    x: ptr[f32], residual: ptr[f32], w: ptr[f32], total: ptr[f32], q: ptr[u32], d: ptr[f32], s: ptr[u32], n: u32,
-    eps: f32, scales, RESIDUAL: bool, WEIGHT: bool, plain: ptr[f32], BOTH: bool,
+    part, row, w: ptr[f32], total: ptr[f32], q: ptr[u32], d: ptr[f32], s: ptr[u32], n: u32, eps: f32,
+    plain: ptr[f32], STORE: bool, WEIGHT: bool, BOTH: bool,
 ):  # fmt: skip
-    """One row, stored as int8; with BOTH as floats, too, at plain."""
-    part = shared(f32, NORM_LANES + 1)
-    scale = scale_of(part, sum_of_squares(x, residual, total, n, scales, RESIDUAL), n, eps)
+    """As `norm_row`, stored as int8; with BOTH as floats, too, at plain."""
+    scale = scale_of(part, row, total, n, eps, STORE)
     fours = n >> 2
     for base in range(u32(0), fours, NORM_LANES * FOURS):
         at = tuple(base + k * NORM_LANES + workitem_id() for k in range(FOURS))
         here = tuple(select(i < fours, i, i - i) * 4 for i in at)
         # The sums once more: what other lanes have stored is not to be seen yet.
-        values = tuple(four_of(x, residual, i, scales, RESIDUAL) for i in here)
-        weights = tuple(four_weights(w, values[k], here[k], WEIGHT) for k in range(FOURS))
+        values = tuple(element(row, i, 4) for i in here)
+        weights = tuple(weight_at(w, values[k], here[k], 4, WEIGHT) for k in range(FOURS))
         for k in unroll(FOURS):
             y = weighted(values[k] * splat(scale, 4), weights[k], WEIGHT)
             if BOTH:
@@ -156,10 +182,11 @@ def norm_row_quantized(
 @kernel(workgroup=256)
 def norm_quantized(x: ptr[f32], w: ptr[f32], q: ptr[i8], d: ptr[f32], s: ptr[u32], n: u32, eps: f32, WEIGHT: bool):
     """The norm of each row as `quantize` stores it; n is a multiple of 32; a workgroup a row. WEIGHT: whether by w."""
-    row = u64(workgroup_id(0)) * u64(n)
-    quants, group = cast(q + row, ptr[u32]), row >> GROUP_SHIFT
+    at = u64(workgroup_id(0)) * u64(n)
+    part = shared(f32, NORM_LANES + 1)
+    quants, group = cast(q + at, ptr[u32]), at >> GROUP_SHIFT
     norm_row_quantized(
-        x + row, x + row, w, x + row, quants, d + group, s + group, n, eps, (), False, WEIGHT, x, False
+        part, (x + at, (), (), ()), w, x + at, quants, d + group, s + group, n, eps, x, False, WEIGHT, False
     )  # fmt: skip
 
 
@@ -169,20 +196,23 @@ def residual_norm_quantized(
     eps: f32,
 ):  # fmt: skip
     """As `norm_quantized` for x + residual, which goes to total, neither x nor residual."""
-    row = u64(workgroup_id(0)) * u64(n)
-    quants, group = cast(q + row, ptr[u32]), row >> GROUP_SHIFT
+    at = u64(workgroup_id(0)) * u64(n)
+    part = shared(f32, NORM_LANES + 1)
+    quants, group = cast(q + at, ptr[u32]), at >> GROUP_SHIFT
     norm_row_quantized(
-        x + row, residual + row, w, total + row, quants, d + group, s + group, n, eps, (), True, True, x, False
+        part, (x + at, (), (residual + at,), ()), w, total + at, quants, d + group, s + group, n, eps, x, True, True,
+        False,
     )  # fmt: skip
 
 
 @kernel(workgroup=256)
 def norm_both(x: ptr[f32], w: ptr[f32], y: ptr[f32], q: ptr[i8], d: ptr[f32], s: ptr[u32], n: u32, eps: f32):
     """As `norm_quantized`, and as floats at y."""
-    row = u64(workgroup_id(0)) * u64(n)
-    quants, group = cast(q + row, ptr[u32]), row >> GROUP_SHIFT
+    at = u64(workgroup_id(0)) * u64(n)
+    part = shared(f32, NORM_LANES + 1)
+    quants, group = cast(q + at, ptr[u32]), at >> GROUP_SHIFT
     norm_row_quantized(
-        x + row, x + row, w, x + row, quants, d + group, s + group, n, eps, (), False, True, y + row, True
+        part, (x + at, (), (), ()), w, x + at, quants, d + group, s + group, n, eps, y + at, False, True, True
     )  # fmt: skip
 
 
@@ -210,32 +240,30 @@ class GpuSumNormArgs:
 def sum_norm(a: ptr[GpuSumNormArgs, Space.CONSTANT], WEIGHT: bool, QUANTIZED: bool, BOTH: bool = False):
     """As `residual_rms_norm` or `residual_norm_quantized` with factors, with BOTH as both; a workgroup a row."""
     n = a.n
-    row = u64(workgroup_id(0)) * u64(n)
-    scales = (a.residual_scale, a.total_scale)
-    x, residual, total = a.x + row, a.residual + row, a.total + row
+    at = u64(workgroup_id(0)) * u64(n)
+    part = shared(f32, NORM_LANES + 1)
+    row = (a.x + at, (), (a.residual + at,), (f32(1.0), a.residual_scale, a.total_scale))
     if QUANTIZED:
-        quants, group = cast(a.q + row, ptr[u32]), row >> GROUP_SHIFT
+        quants, group = cast(a.q + at, ptr[u32]), at >> GROUP_SHIFT
         norm_row_quantized(
-            x, residual, a.w, total, quants, a.d + group, a.s + group, n, a.eps, scales, True, WEIGHT, a.y + row, BOTH
+            part, row, a.w, a.total + at, quants, a.d + group, a.s + group, n, a.eps, a.y + at, True, WEIGHT, BOTH
         )  # fmt: skip
     else:
-        norm_row(x, residual, a.w, total, a.y + row, n, a.eps, scales, True, WEIGHT)
+        norm_row(part, row, a.w, a.total + at, a.y + at, n, a.eps, True, WEIGHT)
 
 
 @inline
-def four_weights(w: ptr[f32], values, i: u32, WEIGHT: bool):
-    """Four weights, or anything where there are none."""
-    if WEIGHT:
-        return load(w, i, lanes=4)
-    return values
-
-
-@inline
-def four_of(x: ptr[f32], residual: ptr[f32], i: u32, scales, RESIDUAL: bool):
-    """Four elements of the row from one on; see `element`."""
-    if RESIDUAL and len(scales) == 2:
-        part = load(residual, i, lanes=4) * splat(scales[0], 4)
-        return (load(x, i, lanes=4) + part) * splat(scales[1], 4)
-    elif RESIDUAL:
-        return load(x, i, lanes=4) + load(residual, i, lanes=4)
-    return load(x, i, lanes=4)
+def sum_row(row, total: ptr[f32], q: ptr[u32], d: ptr[f32], s: ptr[u32], n: u32, PACKED: bool):
+    """A row itself, to total; with PACKED as `quantize` stores it, too, where n is a multiple of 32."""
+    if PACKED:
+        fours = n >> 2
+        for base in range(u32(0), fours, NORM_LANES):
+            at = base + workitem_id()
+            live = at < fours
+            v = element(row, select(live, at, at - at) * 4, 4)
+            if live:
+                store(total, v, at * 4)
+            quantize_four(v, q, d, s, at, live)
+    else:
+        for i in range(workitem_id(), n, NORM_LANES):
+            total[i] = element(row, i, 1)

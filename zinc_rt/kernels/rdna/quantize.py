@@ -6,7 +6,7 @@ of the last 16 in the high half, as i16 (halves with scales of their own need th
 
 from __future__ import annotations
 
-from zinc_rt.kernels.maths import gated, sigmoid
+from zinc_rt.kernels.maths import gated
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     absolute,
@@ -102,14 +102,4 @@ def swiglu_quantized(
     v = gated(
         load(gate, here, lanes=4, align=16), load(up, here, lanes=4, align=16), splat(alpha, 4), splat(limit, 4), ACT
     )  # fmt: skip
-    quantize_four(v, cast(q, ptr[u32]), d, s, at, live)
-
-
-@kernel(workgroup=256)
-def sigmoid_mul_quantized(x: ptr[f32], gate: ptr[f32], q: ptr[i8], d: ptr[f32], s: ptr[u32], n: u32):
-    """x * sigmoid(gate) as `quantize` stores it, n elements: whole groups. A workgroup does 1024."""
-    at = workgroup_id(0) * 256 + workitem_id()
-    live = at < n >> 2
-    here = select(live, at, at - at) * 4
-    v = load(x, here, lanes=4, align=16) * sigmoid(load(gate, here, lanes=4, align=16))
     quantize_four(v, cast(q, ptr[u32]), d, s, at, live)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zinc_rt.kernels.maths import exp, sigmoid
-from zinc_rt.kernels.rdna.waves import wave_max
+from zinc_rt.kernels.rdna.waves import wave_best, wave_max
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     barrier,
@@ -16,7 +16,6 @@ from zinc_rt.lang.ops import (
     static_assert,
     unroll,
     wave_reduce_add,
-    wave_shuffle_xor,
     workgroup_id,
 )
 from zinc_rt.lang.types import Space, f32, i32, ptr, struct, u32, u64
@@ -52,20 +51,6 @@ def sortable(x):
     bits = bitcast(x + 0.0, u32)
     key = select(bits >> 31 == 1, ~bits, bits | 0x80000000)
     return select(x == x, key, key - key + 1)  # noqa: PLR0124 (a NaN is not itself)
-
-
-@inline
-def wave_first(key, at):
-    """The place of the greatest key of 32 lanes, the least place of equal ones; every lane gets it."""
-    top: u32 = key
-    place: u32 = at
-    for distance in unroll((16, 8, 4, 2, 1)):
-        other = wave_shuffle_xor(top, distance)
-        where = wave_shuffle_xor(place, distance)
-        take = (other > top) | ((other == top) & (where < place))
-        top = select(take, other, top)
-        place = select(take, where, place)
-    return place
 
 
 @inline
@@ -149,7 +134,7 @@ def leave_groups(values, bias: ptr[f32], keys, E: int, GROUPS: int, USED: int, B
     key: u32 = select(lane_id() < GROUPS, sortable(score), 0)
     used: u32 = 0
     for turn in range(u32(0), u32(USED)):
-        best = wave_first(key, lane_id())
+        _, best = wave_best(key, lane_id())
         used = used | (u32(1) << best)
         key = select(lane_id() == best, 0, key)
     for i in unroll(-(-E // TREE_LANES)):
@@ -169,7 +154,7 @@ def best_experts(keys, E: int, K: int):
             take = keys[i] > best
             best = select(take, keys[i], best)
             place = select(take, lane_id() + i * TREE_LANES, place)
-        at = wave_first(best, place)
+        _, at = wave_best(best, place)
         for i in unroll(SLOTS):
             keys[i] = select(lane_id() + i * TREE_LANES == at, 0, keys[i])
         mine = select(lane_id() == turn, at, mine)

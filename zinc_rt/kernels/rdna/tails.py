@@ -7,16 +7,14 @@ behind every dispatch.
 from __future__ import annotations
 
 from zinc_rt.formats.decode import format_of
+from zinc_rt.kernels.rdna.arrival import is_last
 from zinc_rt.kernels.rdna.down import GpuDownArgs, element_of_experts
 from zinc_rt.kernels.rdna.matvec import add_all_groups, add_chains
-from zinc_rt.kernels.rdna.norm import norm_row, norm_row_quantized
+from zinc_rt.kernels.rdna.norm import norm_row, norm_row_quantized, scale_of, sum_row
 from zinc_rt.kernels.rdna.router import GpuRouterArgs, choose
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
-    atomic_add,
-    atomic_store,
     barrier,
-    fence,
     first_lane,
     lane_id,
     regs,
@@ -27,7 +25,7 @@ from zinc_rt.lang.ops import (
     workitem_id,
 )
 from zinc_rt.lang.types import Space, f32, i8, ptr, struct, u8, u32, u64
-from zinc_rt.numerics import GROUP, GROUP_SHIFT, TREE_LANES
+from zinc_rt.numerics import GROUP, GROUP_SHIFT, NORM_LANES, TREE_LANES
 
 WAVES = 8
 """Rows of weights of a workgroup whose last one norms: the norm's tree has 256 lanes."""
@@ -35,11 +33,18 @@ WAVES = 8
 
 @struct
 class GpuNormTail:
-    """The sum of the kernel's result and a residual, and its norm: total, y: f32[rows, n], q, d, s: as `quantize` has
-    it. counters: u32, one for each block of rows.
+    """What the last workgroup does with the kernel's result r, f32[rows, n]; TAIL, which is (NORMS, SUM, FACTORS, NORM,
+    PACKED, PLAIN), says what of it.
+
+    With NORMS > 0: r = norm(r) * first. With NORMS > 1 then: r = norm(r + beside) * second. With SUM: r = r + residual,
+    or with FACTORS r = (r * own_scale + residual) * total_scale; r goes to total. With NORM: r = norm(r) * weight. With
+    PACKED r goes to q, d, s as `quantize` has it, with PLAIN to y. counters: u32, one for each block of rows.
     """
 
     counters: ptr[u32]
+    first: ptr[f32]
+    beside: ptr[f32]
+    second: ptr[f32]
     residual: ptr[f32]
     weight: ptr[f32]
     total: ptr[f32]
@@ -49,46 +54,56 @@ class GpuNormTail:
     s: ptr[u32]
     n_rows: u32
     eps: f32
+    own_scale: f32
+    total_scale: f32
 
 
 @inline
-def is_last(counters: ptr[u32], place: u32, n: u32):
-    """Whether this workgroup is the last of n to come here; what the others stored before is then to be seen."""
-    last = shared(u32, 1)
-    fence("release")
-    barrier()
-    if workitem_id() == 0:
-        arrived = atomic_add(counters, 1, place, order="relaxed")
-        last[0] = u32(arrived == n - 1)
-        if arrived == n - 1:
-            atomic_store(counters, 0, place, order="relaxed")
-    barrier()
-    found = first_lane(last[0]) != 0
-    if found:
-        fence("acquire")
-    return found
+def norms_before(t, part, x: ptr[f32], at: u64, n: u32, NORMS: int):
+    """The norms of a row before the sum with the residual stream, as `element` wants them."""
+    if NORMS == 0:
+        return ()
+    first = ((), scale_of(part, (x, (), (), ()), x, n, t.eps, False), t.first)
+    if NORMS == 1:
+        return (first,)
+    beside = (t.beside + at,)
+    second = scale_of(part, (x, (first,), beside, ()), x, n, t.eps, False)
+    return (first, (beside, second, t.second))
 
 
 @inline
-def norm_rows(t, x: ptr[f32], n: u32, first: u32, PACKED: bool, PLAIN: bool, M: int):
-    """total and norm of rows first … first + M - 1 of x, those that the step has."""
+def factors_of(t, FACTORS: bool):
+    """Factors of the result, of the residual stream and of their sum."""
+    if FACTORS:
+        return (t.own_scale, f32(1.0), t.total_scale)
+    return ()
+
+
+@inline
+def norm_rows(t, x: ptr[f32], n: u32, first: u32, M: int, TAIL: tuple):
+    """The work of the last workgroup for rows first … first + M - 1 of x, those that the step has."""
+    NORMS, SUM, FACTORS, NORM, PACKED, PLAIN = TAIL
+    part = shared(f32, NORM_LANES + 1)
     for m in range(u32(0), u32(M)):
-        row = first + m
-        if row < t.n_rows:
-            at = u64(row) * u64(n)
-            if PACKED:
-                group = at >> GROUP_SHIFT
+        number = first + m
+        if number < t.n_rows:
+            at = u64(number) * u64(n)
+            group = at >> GROUP_SHIFT
+            added = (t.residual + at,) if SUM else ()
+            row = (x + at, norms_before(t, part, x + at, at, n, NORMS), added, factors_of(t, FACTORS))
+            if not NORM:
+                sum_row(row, t.total + at, t.q + (at >> 2), t.d + group, t.s + group, n, PACKED)
+            elif PACKED:
                 norm_row_quantized(
-                    x + at, t.residual + at, t.weight, t.total + at, t.q + (at >> 2), t.d + group, t.s + group, n,
-                    t.eps, (), True, True, t.y + at, PLAIN,
+                    part, row, t.weight, t.total + at, t.q + (at >> 2), t.d + group, t.s + group, n, t.eps, t.y + at,
+                    SUM, True, PLAIN,
                 )  # fmt: skip
             else:
-                norm_row(x + at, t.residual + at, t.weight, t.total + at, t.y + at, n, t.eps, (), True, True)
+                norm_row(part, row, t.weight, t.total + at, t.y + at, n, t.eps, SUM, True)
 
 
 @inline
-def blocks_before_norm(w, q, d, s, y, bias, n_groups, n_rows, t, FMT: str, M: int, BIAS: bool, PACKED: bool,
-                       PLAIN: bool):  # fmt: skip
+def blocks_before_norm(w, q, d, s, y, bias, n_groups, n_rows, t, FMT: str, M: int, BIAS: bool, TAIL: tuple):
     """The work of `matvec_norm` and `matvec_bias_norm`."""
     F = format_of(FMT)
     row = workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)
@@ -101,7 +116,7 @@ def blocks_before_norm(w, q, d, s, y, bias, n_groups, n_rows, t, FMT: str, M: in
         add_all_groups(line, q + groups * GROUP, d + groups, s + groups, sums, n_groups, 2, FMT, M)
         store_sums(y, sums, block, row, n_rows, extra, M, BIAS)
     if is_last(t.counters, block, (n_rows + (WAVES - 1)) // WAVES):
-        norm_rows(t, y, n_rows, block * M, PACKED, PLAIN, M)
+        norm_rows(t, y, n_rows, block * M, M, TAIL)
 
 
 @inline
@@ -114,7 +129,7 @@ def store_sums(y, sums, block: u32, row: u32, n_rows: u32, extra, M: int, BIAS: 
 
 
 @inline
-def floats_before_norm(w, x, y, bias, n, n_rows, t, FMT: str, M: int, BIAS: bool, PACKED: bool, PLAIN: bool):
+def floats_before_norm(w, x, y, bias, n, n_rows, t, FMT: str, M: int, BIAS: bool, TAIL: tuple):
     """The work of `matvec_float_norm` and `matvec_float_bias_norm`."""
     row = workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)
     block = workgroup_id(1)
@@ -126,64 +141,64 @@ def floats_before_norm(w, x, y, bias, n, n_rows, t, FMT: str, M: int, BIAS: bool
             add_chains(line, x + u64(block * M) * u64(n), sums, group, n, FMT, M)
         store_sums(y, sums, block, row, n_rows, extra, M, BIAS)
     if is_last(t.counters, block, (n_rows + (WAVES - 1)) // WAVES):
-        norm_rows(t, y, n_rows, block * M, PACKED, PLAIN, M)
+        norm_rows(t, y, n_rows, block * M, M, TAIL)
 
 
 @kernel(workgroup=256)
 def matvec_norm(
     w: ptr[u8], q: ptr[i8], d: ptr[f32], s: ptr[u32], y: ptr[f32], n_groups: u32, n_rows: u32,
-    t: ptr[GpuNormTail, Space.CONSTANT], FMT: str, M: int, PACKED: bool, PLAIN: bool,
+    t: ptr[GpuNormTail, Space.CONSTANT], FMT: str, M: int, TAIL: tuple,
 ):  # fmt: skip
-    """As `matvec`, eight rows of W a workgroup, and then the norm of y + residual."""
-    blocks_before_norm(w, q, d, s, y, y, n_groups, n_rows, t, FMT, M, False, PACKED, PLAIN)
+    """As `matvec`, eight rows of W a workgroup, and then a tail."""
+    blocks_before_norm(w, q, d, s, y, y, n_groups, n_rows, t, FMT, M, False, TAIL)
 
 
 @kernel(workgroup=256)
 def matvec_bias_norm(
     w: ptr[u8], q: ptr[i8], d: ptr[f32], s: ptr[u32], bias: ptr[f32], y: ptr[f32], n_groups: u32, n_rows: u32,
-    t: ptr[GpuNormTail, Space.CONSTANT], FMT: str, M: int, PACKED: bool, PLAIN: bool,
+    t: ptr[GpuNormTail, Space.CONSTANT], FMT: str, M: int, TAIL: tuple,
 ):  # fmt: skip
     """As `matvec_norm`, plus bias[row]."""
-    blocks_before_norm(w, q, d, s, y, bias, n_groups, n_rows, t, FMT, M, True, PACKED, PLAIN)
+    blocks_before_norm(w, q, d, s, y, bias, n_groups, n_rows, t, FMT, M, True, TAIL)
 
 
 @kernel(workgroup=256)
 def matvec_float_norm(
     w: ptr[u8], x: ptr[f32], y: ptr[f32], n: u32, n_rows: u32, t: ptr[GpuNormTail, Space.CONSTANT], FMT: str, M: int,
-    PACKED: bool, PLAIN: bool,
+    TAIL: tuple,
 ):  # fmt: skip
     """As `matvec_norm` for float weights."""
-    floats_before_norm(w, x, y, y, n, n_rows, t, FMT, M, False, PACKED, PLAIN)
+    floats_before_norm(w, x, y, y, n, n_rows, t, FMT, M, False, TAIL)
 
 
 @kernel(workgroup=256)
 def matvec_float_bias_norm(
     w: ptr[u8], x: ptr[f32], bias: ptr[f32], y: ptr[f32], n: u32, n_rows: u32, t: ptr[GpuNormTail, Space.CONSTANT],
-    FMT: str, M: int, PACKED: bool, PLAIN: bool,
+    FMT: str, M: int, TAIL: tuple,
 ):  # fmt: skip
     """As `matvec_float_norm`, plus bias[row]."""
-    floats_before_norm(w, x, y, bias, n, n_rows, t, FMT, M, True, PACKED, PLAIN)
+    floats_before_norm(w, x, y, bias, n, n_rows, t, FMT, M, True, TAIL)
 
 
 @kernel(workgroup=256)
 def experts_down_norm(
     a: ptr[GpuDownArgs, Space.CONSTANT], t: ptr[GpuNormTail, Space.CONSTANT], FMT: str, K: int, N_IN: int, BIAS: bool,
-    PACKED: bool, PLAIN: bool, SHARED: str = "", N_SHARED: int = 0, GATED: bool = False,
+    TAIL: tuple, SHARED: str = "", N_SHARED: int = 0, GATED: bool = False,
 ):  # fmt: skip
-    """As `experts_down`, eight elements a workgroup, and then the norm of y + residual."""
+    """As `experts_down`, eight elements a workgroup, and then a tail."""
     element = workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)
     row = workgroup_id(1)
     n_out = a.n_out
     if element < n_out:
         element_of_experts(a, row, element, FMT, K, N_IN, BIAS, SHARED, N_SHARED, GATED)
     if is_last(t.counters, row, (n_out + (WAVES - 1)) // WAVES):
-        norm_rows(t, a.y, n_out, row, PACKED, PLAIN, 1)
+        norm_rows(t, a.y, n_out, row, 1, TAIL)
 
 
 @struct
 class GpuRouteArgs:
-    """x: f32[rows, n], w: [experts, n] of floats, router_bias: f32[experts], with ROUTER_BIAS. counters: u32, one for
-    each block of rows.
+    """x: f32[rows, n], w: [experts, n] of floats, router_bias: f32[experts], with ROUTER_BIAS; factor: of the logits,
+    with FACTOR. counters: u32, one for each block of rows.
     """
 
     x: ptr[f32]
@@ -192,12 +207,14 @@ class GpuRouteArgs:
     counters: ptr[u32]
     n: u32
     n_rows: u32
+    factor: f32
 
 
 @kernel(workgroup=32)
 def route(
     p: ptr[GpuRouteArgs, Space.CONSTANT], a: ptr[GpuRouterArgs, Space.CONSTANT], FMT: str, M: int, ROUTER_BIAS: bool,
-    E: int, K: int, GATING: str, NORMALISE: bool, BIAS: bool, SCALED: bool, GROUPS: int = 1, USED: int = 1,
+    FACTOR: bool, E: int, K: int, GATING: str, NORMALISE: bool, BIAS: bool, SCALED: bool, GROUPS: int = 1,
+    USED: int = 1,
 ):  # fmt: skip
     """The logits of M rows, an expert a workgroup in x, blocks of rows in y; and then the choice of experts."""
     expert, block = workgroup_id(0), workgroup_id(1)
@@ -210,7 +227,8 @@ def route(
     for m in unroll(M):
         total = wave_reduce_add(sums[m])
         if lane_id() == 0:
-            a.logits[u64(block * M + m) * E + u64(expert)] = total + extra if ROUTER_BIAS else total
+            logit = total + extra if ROUTER_BIAS else total
+            a.logits[u64(block * M + m) * E + u64(expert)] = logit * p.factor if FACTOR else logit
     if is_last(p.counters, block, u32(E)):
         for m in range(u32(0), u32(M)):
             row = block * M + m

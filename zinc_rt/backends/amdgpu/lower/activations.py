@@ -145,21 +145,9 @@ def gate(low: GpuLowering, n: Gate) -> None:
     )  # fmt: skip
 
 
-@GPU.lowers(Op.SIGMOID_MUL)
-def sigmoid_mul(low: GpuLowering, single: Single) -> None:
-    """x * sigmoid(gate)."""
-    node, y = single.node, single.node.outputs[0]
-    width, operands, reads = low.width(y), tuple(map(low.at, node.inputs)), node.inputs
-    if low.counted(y) == "n_rows" and low.only_packed(y):
-        arguments = (*operands, *low.packed(y, width))
-        low.elements(node, "sigmoid_mul_quantized", "n_rows", width, arguments, reads, pack_keys(y))
-    else:
-        low.elements(node, "sigmoid_mul", low.counted(y), width, (*operands, low.at(y)), reads, (y,))
-
-
-@GPU.lowers(Op.MUL)
+@GPU.lowers(Op.MUL, Op.SIGMOID_MUL)
 def mul(low: GpuLowering, single: Single) -> None:
-    """A product of rows."""
+    """A product of rows, or of rows and the sigmoid of others."""
     (a, b), y = single.node.inputs, single.node.outputs[0]
-    arguments = low.at(a), low.at(b), low.at(y)
-    low.elements(single.node, "mul", low.counted(y), low.width(y), arguments, (a, b), (y,))
+    kernel = "mul" if single.node.op is Op.MUL else "sigmoid_mul"
+    low.elements(single.node, kernel, low.counted(y), low.width(y), (low.at(a), low.at(b), low.at(y)), (a, b), (y,))

@@ -13,7 +13,7 @@ from zinc_rt.backends.errors import UnsupportedOp
 from zinc_rt.backends.fusion import Attend, HeadsWrite
 from zinc_rt.ir.graph import Node
 from zinc_rt.kernels.rdna.attention import GpuAttentionArgs
-from zinc_rt.kernels.rdna.catalogue import attention_kernels, heads_kernel, merge_quantized
+from zinc_rt.kernels.rdna.catalogue import attention_kernel, heads_kernel
 from zinc_rt.kernels.rdna.heads import GpuHeadsArgs
 from zinc_rt.numerics import GROUP, SPLIT
 
@@ -57,66 +57,52 @@ def heads(low: GpuLowering, n: HeadsWrite) -> None:
 
 @GPU.lowers(Attend)
 def attention(low: GpuLowering, n: Attend) -> None:
-    """Attention in splits, and their merge, whose result is int8 where only products read it."""
+    """Attention in splits, which the last workgroup merges; as int8 where only products read it."""
     _attention(low, n, n.y, None)
 
 
 @GPU.lowers(GatedAttend)
 def gated_attention(low: GpuLowering, n: GatedAttend) -> None:
-    """The same times a gate's sigmoid: in the merge where that makes int8, else behind it."""
-    if n.attend.value_dim % GROUP == 0 and low.only_packed(n.y):
-        _attention(low, n.attend, n.y, n.gate)
-        return
-    _attention(low, n.attend, n.attend.y, None)
-    arguments = low.at(n.attend.y), low.at(n.gate), low.at(n.y)
-    low.elements(n.node, "sigmoid_mul", "n_rows", low.width(n.y), arguments, (n.attend.y, n.gate), (n.y,))
+    """The same times a gate's sigmoid."""
+    _attention(low, n.attend, n.y, n.gate)
 
 
 def _attention(low: GpuLowering, n: Attend, y: int, gate: int | None) -> None:
-    """y: what the merge writes; gate: what its result is multiplied by the sigmoid of."""
+    """y: the result; gate: what it is multiplied by the sigmoid of."""
     _check_attention(n)
-    n_heads, dim, group, windowed = n.n_heads, n.value_dim, n.group, n.windowed
+    n_heads, dim, windowed = n.n_heads, n.value_dim, n.windowed
     # Splits that a row sees something of: a window of n positions touches no more than this.
     most = -(-low.sizes.n_ctx // SPLIT)
     if windowed:
         seen = n.window if n.window is not None else 2 * (n.reach or 0) + 1
         most = min(most, (seen + SPLIT - 2) // SPLIT + 1)
     values, tops = ("values", n.node.id), ("tops", n.node.id)
-    quantized = dim % GROUP == 0 and low.only_packed(y)
+    packed = dim % GROUP == 0 and low.only_packed(y)
     blocks = quantized_caches(low.graph, n.node, n.k_cache, n.v_cache)
     queries, reads = _queries(low, n, blocks)
-    results = low.packed(y, low.width(y)) if quantized else (low.at(y),)
+    results = low.packed(y, low.width(y)) if packed else (low.at(y),)
     block = ArgumentBlock(GpuAttentionArgs, {
         **queries, "k_cache": low.at(n.k_cache), "v_cache": low.at(n.v_cache),
-        **dict(zip(("quants", "scales", "sums") if quantized else ("y",), results, strict=True)),
+        **dict(zip(("quants", "scales", "sums") if packed else ("y",), results, strict=True)),
         "values": low.room(values, "n_rows", most * n_heads * dim * 4),
-        "tops": low.room(tops, "n_rows", most * n_heads * 8), "positions": low.at(n.positions),
-        "slots": low.at(n.slots), "page_table": low.at(n.page_table), "max_pages": low.sizes.max_pages,
-        "max_splits": lambda s: min(s.splits, most), "n_kv": n.n_kv_heads, "scale": n.scale,
-        "sinks": 0 if n.sinks is None else low.at(n.sinks),
-        "window": n.window or n.reach or 0, "own": 0 if n.own is None else low.at(n.own),
-        "softcap": n.softcap or 0.0, "gate": 0 if gate is None else low.at(gate),
+        "tops": low.room(tops, "n_rows", most * n_heads * 8), "counters": low.counters(n.node, n.n_kv_heads),
+        "positions": low.at(n.positions), "slots": low.at(n.slots), "page_table": low.at(n.page_table),
+        "max_pages": low.sizes.max_pages, "max_splits": lambda s: min(s.splits, most), "n_kv": n.n_kv_heads,
+        "scale": n.scale, "sinks": 0 if n.sinks is None else low.at(n.sinks), "window": n.window or n.reach or 0,
+        "own": 0 if n.own is None else low.at(n.own), "softcap": n.softcap or 0.0,
+        "gate": 0 if gate is None else low.at(gate),
     })  # fmt: skip
-    splits, merge = attention_kernels(
-        n.head_dim, group, value_dim=dim, rope=n.head_dim - dim if n.latent else 0, window=windowed,
-        cap=n.softcap is not None, sinks=n.sinks is not None, reach=n.reach is not None,
-        quantized=blocks,
+    entry = attention_kernel(
+        n.head_dim, n.group, value_dim=dim, rope=n.head_dim - dim if n.latent else 0, window=windowed,
+        cap=n.softcap is not None, sinks=n.sinks is not None, reach=n.reach is not None, quantized=blocks,
+        packed=packed, gated=gate is not None,
     )  # fmt: skip
-    across = n_heads
-    if quantized:
-        merge = merge_quantized(
-            dim, group, window=windowed, sinks=n.sinks is not None, gated=gate is not None, reach=n.reach is not None
-        )  # fmt: skip
-        across = -(-n_heads // 4)
+    # The last workgroup loads what all have stored.
+    reads = (*reads, n.k_cache, n.v_cache, values, tops, *(() if gate is None else (gate,)))
     low.emit(
-        n.node, splits, lambda s: (min(s.splits, most), n.n_kv_heads, s.n_rows), (block,), "n_rows",
-        (*reads, n.k_cache, n.v_cache), (values, tops),
+        n.node, entry, lambda s: (min(s.splits, most), n.n_kv_heads, s.n_rows), (block,), "n_rows", reads,
+        (values, tops, *(place.key for place in results)),
         lambda s: s.n_rows * min(s.splits, most) * SPLIT * n_heads * (n.head_dim + dim),
-    )  # fmt: skip
-    low.emit(
-        n.node, merge, lambda s: (across, s.n_rows), (block,), "n_rows",
-        (values, tops) if gate is None else (values, tops, gate),
-        tuple(place.key for place in results),
     )  # fmt: skip
 
 

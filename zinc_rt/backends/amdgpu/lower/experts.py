@@ -44,22 +44,24 @@ def gate_topk(low: GpuLowering, single: Single) -> None:
 def route(low: GpuLowering, n: RouterProduct) -> None:
     """The router's logits, and by its last workgroup the choice of experts."""
     n_experts, constants, choice = _choice(low, n.node)
-    weight, bias = n.product.weight, n.product.bias
+    weight, bias, logits = n.product.weight, n.product.bias, n.node.inputs[0]
     width = int(low.graph.buffer(weight).shape[1])
     kind = low.format_of(n.node, weight)
     entries = {
-        m: catalogue.route(kind, m, n_experts, router_bias=bias is not None, **constants)
+        m: catalogue.route(
+            kind, m, n_experts, router_bias=bias is not None, factor=n.factor is not None, **constants
+        )
         for m in BLOCKS if m <= padded_rows(low.sizes.n_rows)
     }  # fmt: skip
     low.out.kernels += entries.values()
     block = ArgumentBlock(GpuRouteArgs, {
         "x": low.at(n.product.x), "w": low.at(weight), "router_bias": 0 if bias is None else low.at(bias),
-        "counters": low.counters(n.node), "n": width, "n_rows": lambda s: s.n_rows,
+        "counters": low.counters(n.node), "n": width, "n_rows": lambda s: s.n_rows, "factor": n.factor or 0.0,
     })  # fmt: skip
     low.emit(
         n.node, lambda s: entries[block_of(s.n_rows)],
         lambda s: (n_experts, -(-s.n_rows // block_of(s.n_rows))), (block, choice), "n_rows",
-        (n.product.x, n.product.y), (n.product.y, *n.node.outputs), lambda s: s.n_rows * n_experts * width,
+        (n.product.x, logits), (logits, *n.node.outputs), lambda s: s.n_rows * n_experts * width,
     )  # fmt: skip
 
 
@@ -141,20 +143,22 @@ def _rows_of_experts(
 
 @GPU.lowers(Gated)
 def gated(low: GpuLowering, n: Gated) -> None:
-    """Gate, up and activation in one dispatch, of the chosen experts or of one pair of matrices."""
+    """Gate, up and activation in one dispatch: of the chosen experts, of one pair of matrices, or of one, up given."""
     *_, n_ff, n_in = (int(d) for d in low.graph.buffer(n.gate).shape)
-    kinds = low.format_of(n.node, n.gate), low.format_of(n.node, n.up)
+    kinds = low.format_of(n.node, n.gate), "" if n.up is None else low.format_of(n.node, n.up)
     fields, keys = _activations(low, n.node, n.x, n.gate, n_in)
     packed = n_ff % GROUP == 0 and low.only_packed(n.y)
     results: tuple[TempSpec, ...] = low.packed(n.y, low.width(n.y)) if packed else (low.at(n.y),)
     k = 1 if n.ids is None else low.width(n.ids)
     bias = n.gate_bias is not None
     block = ArgumentBlock(GpuGatedArgs, {
-        **fields, "gate": low.at(n.gate), "up": low.at(n.up),
+        **fields, "gate": low.at(n.gate), "up": 0 if n.up is None else low.at(n.up),
         "gate_bias": 0 if n.gate_bias is None else low.at(n.gate_bias),
         "up_bias": 0 if n.up_bias is None else low.at(n.up_bias), "ids": 0 if n.ids is None else low.at(n.ids),
         **dict(zip(("out_q", "out_d", "out_s") if packed else ("y",), results, strict=True)),
         "n_in": n_in, "n_ff": n_ff, "k": k, "alpha": n.alpha, "limit": n.limit,
+        "given": 0 if n.given is None else low.at(n.given), "width": 0 if n.given is None else low.width(n.given),
+        "start": n.start,
     })  # fmt: skip
     how: dict[str, Any] = {"packed": packed, "bias": bias, "activation": n.activation}
     blocks, writes = -(-n_ff // GROUP), tuple(place.key for place in results)
@@ -168,7 +172,8 @@ def gated(low: GpuLowering, n: Gated) -> None:
     low.out.kernels += entries.values()
     low.emit(
         n.node, lambda s: entries[block_of(s.n_rows)], lambda s: (-(-s.n_rows // block_of(s.n_rows)), 1, blocks),
-        (block,), "n_rows", keys, writes, lambda s: 2 * s.n_rows * n_ff * n_in,
+        (block,), "n_rows", keys if n.given is None else (*keys, n.given), writes,
+        lambda s: (1 + (n.up is not None)) * s.n_rows * n_ff * n_in,
     )  # fmt: skip
 
 

@@ -1,0 +1,189 @@
+"""The ledger and the records: what is written is read again, to the bit, and a failing disk costs no request."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zinc_rt.errors import UsageError
+from zinc_rt.sampling.params import SamplingParams
+from zinc_rt.serving.messages import Grammar, Usage
+from zinc_rt.serving.records.receipt import malformed
+from zinc_rt.serving.records.record import BadRecord, ModelIdentity, RequestRecord
+from zinc_rt.serving.records.store import LedgerEntry, RecordStore, RecordWriter, StoreError, UnknownRecord
+
+MODEL = ModelIdentity("tiny", "ab" * 32, "q8_0")
+
+
+def record(request_id: str = "r1", **changes: Any) -> RequestRecord:
+    values: dict[str, Any] = {
+        "id": request_id, "created": 1.75e9, "tenant": "t", "endpoint": "chat", "model": MODEL, "prompt": (1, 2, 3),
+        "params": SamplingParams(temperature=0.7, logit_bias={5: -math.inf, 2: 0.1}, stop=("x",)), "seed": 2**64 - 1,
+        "output": (4, 5), "finish_reason": "stop", "grammar": Grammar("g", (9,)),
+    }  # fmt: skip
+    return RequestRecord(**values | changes)
+
+
+def entry(request_id: str = "r1", tenant: str = "t", created: float = 1.75e9) -> LedgerEntry:
+    return LedgerEntry(request_id, created, tenant, "chat", "tiny", Usage(3, 1, 2, engine_seconds=0.5), "stop")
+
+
+numbers = st.floats(0, 1e300)
+
+
+@given(
+    st.builds(
+        SamplingParams,
+        temperature=numbers,
+        top_k=st.integers(0, 9),
+        top_p=st.floats(0, 1),
+        presence_penalty=st.floats(-1e9, 1e9),
+        logit_bias=st.dictionaries(st.integers(0, 99), st.floats(allow_nan=False)),
+        max_tokens=st.none() | st.integers(1, 9),
+        stop=st.lists(st.text(min_size=1), max_size=2),
+        stop_token_ids=st.lists(st.integers(0, 9), max_size=2),
+        logprobs=st.none() | st.integers(0, 5),
+        ignore_eos=st.booleans(),
+    )
+)
+def test_records_keep_every_bit(params: SamplingParams) -> None:
+    made = record(params=params)
+    assert RequestRecord.from_json(made.to_json()) == made
+    assert malformed(made.receipt()) is None
+
+
+def test_receipts_bind_everything_that_tokens_depend_on() -> None:
+    changes: list[dict[str, Any]] = [
+        {}, {"prompt": (1, 2)}, {"seed": 1}, {"output": (4,)}, {"grammar": None}, {"grammar": Grammar("g")},
+        {"params": SamplingParams()}, {"model": ModelIdentity("tiny", "cd" * 32, "q8_0")},
+        {"model": ModelIdentity("tiny", "ab" * 32, "f16")},
+    ]  # fmt: skip
+    certificates = [record(**change).receipt()["certificate"] for change in changes]
+    assert len(set(certificates)) == len(changes)
+    assert record("other", created=1.0).receipt()["certificate"] == certificates[0]
+
+
+def test_what_is_added_is_read_again(tmp_path: Path) -> None:
+    with_tokens, only_receipt = record("a"), record("b").receipt()
+    store = RecordStore(tmp_path / "s")
+    store.add([(entry("a"), with_tokens), (entry("b"), only_receipt), (entry("c", "u", 1.75e9 + 86400), None)])
+    store.close()
+    store = RecordStore(tmp_path / "s")
+    assert store.record("a") == with_tokens
+    assert store.receipt("a") == with_tokens.receipt()
+    assert store.receipt("b") == only_receipt
+    with pytest.raises(UnknownRecord, match="only a receipt"):
+        store.record("b")
+    with pytest.raises(UnknownRecord, match="no record of request c"):
+        store.record("c")
+    days = store.days()
+    assert [(day.tenant, day.requests, day.prompt_tokens, day.engine_seconds) for day in days] == [
+        ("t", 2, 6, 1.0),
+        ("u", 1, 3, 0.5),
+    ]
+    assert store.days("u") == days[1:]
+
+
+def test_the_oldest_go_first(tmp_path: Path) -> None:
+    store = RecordStore(tmp_path / "s", limit=3000)
+    for i in range(40):
+        store.add([(entry(str(i)), record(str(i)))])
+    kept = [i for i in range(40) if _has(store, str(i))]
+    assert 0 < len(kept) < 40
+    assert kept == list(range(40 - len(kept), 40))
+    assert sum(day.requests for day in store.days()) == 40
+    store.add([(entry("39"), record("39"))])  # again: replaced, not counted twice
+    assert [i for i in range(40) if _has(store, str(i))] == kept
+
+
+def _has(store: RecordStore, request_id: str) -> bool:
+    try:
+        return store.record(request_id).id == request_id
+    except UnknownRecord:
+        return False
+
+
+def test_files_that_are_no_store(tmp_path: Path) -> None:
+    (tmp_path / "junk").write_bytes(b"no database at all, " * 100)
+    with pytest.raises(StoreError, match="cannot be opened"):
+        RecordStore(tmp_path / "junk")
+    with pytest.raises(StoreError, match="cannot be opened"):
+        RecordStore(tmp_path / "no" / "folder")
+    other = sqlite3.connect(tmp_path / "other")
+    other.execute("pragma user_version = 99")
+    other.close()
+    with pytest.raises(StoreError, match="version 99"):
+        RecordStore(tmp_path / "other")
+    with pytest.raises(UsageError, match="0 or more"):
+        RecordStore(tmp_path / "s", limit=-1)
+
+
+@pytest.mark.parametrize("key", ["prompt", "params", "model", "created", "grammar", "finish_reason"])
+def test_damaged_records(key: str) -> None:
+    data = record().to_json()
+    for value in (None, 3, ["x"], {"y": 1}):
+        if key == "grammar" and value is None:
+            continue
+        with pytest.raises(BadRecord):
+            RequestRecord.from_json({**data, key: value})
+    del data[key]
+    with pytest.raises(BadRecord):
+        RequestRecord.from_json(data)
+
+
+def test_a_damaged_blob_is_told(tmp_path: Path) -> None:
+    store = RecordStore(tmp_path / "s")
+    store.add([(entry(), record())])
+    db = sqlite3.connect(tmp_path / "s")
+    db.execute("update records set body = x'00ff'")
+    db.commit()
+    with pytest.raises(BadRecord, match="damaged"):
+        store.record("r1")
+    db.close()
+
+
+def test_the_writer_waits_for_a_locked_file(tmp_path: Path) -> None:
+    store = RecordStore(tmp_path / "s")
+    store._db.execute("pragma busy_timeout = 1")
+    told: list[str | None] = []
+    failed, again = threading.Event(), threading.Event()
+
+    def tell(error: str | None) -> None:
+        told.append(error)
+        (again if error is None else failed).set()
+
+    blocker = sqlite3.connect(tmp_path / "s", isolation_level=None)
+    blocker.execute("begin immediate")
+    writer = RecordWriter(store, failed=tell, retry=0.01)
+    writer.put(entry("a"), record("a"))
+    assert failed.wait(60)
+    writer.put(entry("b"), record("b"))
+    blocker.execute("rollback")
+    assert again.wait(60)
+    writer.close(60)
+    assert (store.record("a").id, store.record("b").id) == ("a", "b")
+    assert len(told) == 2
+    assert "locked" in str(told[0])
+    assert writer.lost == 0
+    blocker.close()
+
+
+def test_the_writer_counts_what_it_cannot_keep(tmp_path: Path) -> None:
+    store = RecordStore(tmp_path / "s")
+    store._db.execute("pragma busy_timeout = 1")
+    blocker = sqlite3.connect(tmp_path / "s", isolation_level=None)
+    blocker.execute("begin immediate")
+    writer = RecordWriter(store, failed=lambda error: None, most=3, retry=0.01)
+    for i in range(300):
+        writer.put(entry(str(i)), None)
+    writer.close(60)
+    blocker.execute("rollback")
+    assert writer.lost == 300 - sum(day.requests for day in store.days()) == 300
+    blocker.close()

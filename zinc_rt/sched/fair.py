@@ -1,0 +1,127 @@
+"""The scheduler of an engine that serves: classes of service, and inside a class the tenant that had least is next."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Sequence
+
+from zinc_rt.sched.accounts import Accounts
+from zinc_rt.sched.batching import BatchScheduler
+from zinc_rt.sched.cost import CostModel, CostPart
+from zinc_rt.sched.errors import InvalidTokenCount
+from zinc_rt.sched.request import (
+    READY,
+    Batch,
+    BatchEntry,
+    BatchKind,
+    RequestConfig,
+    RequestState,
+    Slot,
+    TenantId,
+)
+
+_PART = 5
+"""Of five rows or turns one is for lower classes that have work; the others go to the highest one."""
+
+
+class FairScheduler(BatchScheduler):
+    """A `BatchScheduler` whose turns follow classes and measured cost, and whose requests can be preempted.
+
+    accounts: what tenants have had. cost: what rows take. Level 0 is the first class. While a lower class has work, a
+    class gets four fifths of the tokens that are left, so none starves; what a class leaves goes to the others.
+    """
+
+    def __init__(self, n_slots: int, max_tenants: int) -> None:
+        """Make a scheduler without tenants. Raises `InvalidCapacity`."""
+        self.accounts, self.cost = Accounts(), CostModel()
+        self._levels: dict[int, int] = {}
+        self._selections = dict.fromkeys(BatchKind, 0)
+        super().__init__(n_slots, max_tenants)
+
+    def place(self, config: RequestConfig, level: int) -> int:
+        """`submit` a request of a class; returns its slot."""
+        slot_id = self.submit(config)
+        self._levels[slot_id] = level
+        return slot_id
+
+    def preempt(self, slot_id: int) -> Slot:
+        """Take an active request out of its slot; returns how far it was. It comes back by `place`, with the tokens
+        that it has generated in its prompt.
+
+        Raises `InvalidSlot`, and `InvalidState` where it is finished.
+        """
+        slot = self._in_state(slot_id, "preempt", tuple(state for state in RequestState if state.active))
+        self.cancel(slot_id)
+        self.release(slot_id)
+        return slot
+
+    def charge(self, parts: Sequence[CostPart], tenants: Sequence[TenantId], ms: float) -> list[float]:
+        """A step took `ms`; tenants: whose each part was. Returns the milliseconds of each part, which were charged."""
+        costs = [share * ms for share in self.cost.shares(parts)]
+        self.cost.learn(parts, ms)
+        for tenant, cost in zip(tenants, costs, strict=True):
+            self.accounts.charge(tenant, cost)
+        return costs
+
+    def _select(self, kind: BatchKind, budget: int) -> Batch:
+        if budget < 0:
+            raise InvalidTokenCount(f"the token budget of a {kind} batch is {budget}, it must be 0 or more")
+        ready = [slot for slot in self._slots if slot is not None and slot.state in READY[kind]]
+        if not ready or not budget:
+            return Batch(kind, ())
+        self._selections[kind] += 1
+        by_level: dict[int, list[Slot]] = {}
+        for slot in ready:
+            by_level.setdefault(self._levels.get(slot.slot_id, 0), []).append(slot)
+        levels = sorted(by_level)
+        if budget < _PART and self._selections[kind] % _PART == 0:
+            levels.reverse()  # too few tokens to split: the lowest class has a turn
+        classes = [_Class(self, kind, by_level[level]) for level in levels]
+        entries: list[BatchEntry] = []
+        for i, one in enumerate(classes):
+            rest = budget - sum(entry.tokens for entry in entries)
+            lower = budget >= _PART and i + 1 < len(classes)
+            one.select(min(rest, max(1, rest * (_PART - 1) // _PART)) if lower else rest, entries)
+        for one in classes:  # what lower classes have left
+            one.select(budget - sum(entry.tokens for entry in entries), entries)
+        return Batch(kind, tuple(entries))
+
+
+class _Class:
+    """The slots of one class that have work of a kind, and the order in which they get it."""
+
+    def __init__(self, scheduler: FairScheduler, kind: BatchKind, slots: list[Slot]) -> None:
+        self._scheduler, self._kind = scheduler, kind
+        self._slots: dict[TenantId, deque[Slot]] = {}
+        self._left = {}
+        for slot in slots:
+            self._slots.setdefault(slot.tenant_id, deque()).append(slot)
+        for tenant_id, own in self._slots.items():
+            tenant = scheduler._tenants[tenant_id]
+            self._left[tenant_id] = tenant.allowance(kind)
+            if kind is BatchKind.prefill:
+                own = deque(sorted(own, key=lambda slot: slot.request_id))
+            else:
+                first = tenant.next_slot[kind]
+                own = deque(sorted(own, key=lambda slot: (slot.slot_id < first, slot.slot_id)))
+            self._slots[tenant_id] = own
+        self._heap = [(scheduler.accounts.service(tenant), tenant) for tenant in self._slots]
+        heapq.heapify(self._heap)
+
+    def select(self, budget: int, entries: list[BatchEntry]) -> None:
+        """Give out at most `budget` tokens, to the tenant that had least first."""
+        scheduler = self._scheduler
+        while budget > 0 and self._heap:
+            service, tenant_id = heapq.heappop(self._heap)
+            slots, left = self._slots[tenant_id], self._left[tenant_id]
+            slot = slots.popleft()
+            wish = slot.prompt_remaining() if self._kind is BatchKind.prefill else 1
+            tokens = min(wish, left, budget)
+            entries.append(BatchEntry(slot.slot_id, slot.request_id, tenant_id, tokens))
+            budget -= tokens
+            self._left[tenant_id] = left - tokens
+            scheduler._tenants[tenant_id].next_slot[self._kind] = slot.slot_id + 1
+            if slots and self._left[tenant_id]:
+                cost = scheduler.cost.row_ms(self._kind, slot.prefilled_tokens) * tokens
+                heapq.heappush(self._heap, (service + cost / scheduler.accounts.share(tenant_id).weight, tenant_id))

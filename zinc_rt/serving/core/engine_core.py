@@ -1,0 +1,467 @@
+"""`EngineCore`: many requests on one engine, a turn of its loop at a time.
+
+    core = EngineCore(engine, Vocabulary(n_vocab, stop_ids))
+    core.submit(request)
+    while not core.idle:
+        report = core.turn()
+
+A turn admits requests, plans one step, runs it, and reports what came of it. A row's bits depend on its own text alone,
+so a request gets the same tokens whatever else runs, however often it was preempted, and wherever it was resumed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+
+from zinc_rt.engine import Engine
+from zinc_rt.errors import UsageError, ZincError
+from zinc_rt.mem.kv_pages import pages_for
+from zinc_rt.prompts import check_fits, check_ids
+from zinc_rt.sampling.sampler import DegenerateLogits, Sampled
+from zinc_rt.sched.fair import FairScheduler
+from zinc_rt.sched.request import BatchKind, RequestConfig, TenantId
+from zinc_rt.sched.waiting import Waiting
+from zinc_rt.serving.core.errors import CoreIntegrityError, DuplicateRequest, GrammarMismatch, PromptNeverFits
+from zinc_rt.serving.core.options import CoreOptions, Vocabulary
+from zinc_rt.serving.core.preemption import excess, victim
+from zinc_rt.serving.core.request import Request
+from zinc_rt.serving.core.slots import Slots
+from zinc_rt.serving.core.steps import Part, StepPlanner, costs
+from zinc_rt.serving.core.tenants import Tenants
+from zinc_rt.serving.messages import (
+    Admitted,
+    EngineInfo,
+    EngineStatus,
+    Event,
+    Failed,
+    Finished,
+    FinishReason,
+    StepReport,
+    Submit,
+    TenantShare,
+    Token,
+)
+
+_LOWER = 5
+"""Every so many admissions the lowest class that waits has its turn, so that none starves."""
+
+
+class EngineCore:
+    """Requests of one engine. Belongs to one thread; nothing else may step the engine's sequences meanwhile.
+
+    Args:
+        engine: with a model that generates. Its free sequences and KV pages are the core's from now on.
+        vocabulary: of the model.
+        options: of the loop; None for the defaults.
+        clock: seconds, from any point.
+        notify: gets lines worth showing.
+        close: called by `close`.
+
+    Raises:
+        UsageError: the engine has no model, or one that generates no text.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        vocabulary: Vocabulary,
+        options: CoreOptions | None = None,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+        notify: Callable[[str], None] | None = None,
+        close: Callable[[], None] | None = None,
+    ) -> None:
+        sizes = engine.sizes
+        if sizes is None:
+            raise UsageError("the engine has no model; load one before requests are served")
+        if not engine.generates:
+            raise UsageError("the engine's model gives hidden states and generates no text; load one that generates")
+        self._engine, self._vocabulary, self._sizes = engine, vocabulary, sizes
+        self._clock, self._notify, self._close = clock, notify, close
+        self._scheduler = FairScheduler(sizes.n_slots, (options or CoreOptions()).max_tenants)
+        self._tenants = Tenants(self._scheduler)
+        self._slots = Slots(engine, sizes)
+        self._planner = StepPlanner(self._scheduler, engine, sizes, options or CoreOptions())
+        self._waiting: Waiting[Request] = Waiting()
+        self._live: dict[str, Request] = {}
+        self._running: dict[int, Request] = {}  # by the scheduler's slot
+        self._work: Counter[TenantId] = Counter()  # requests of each tenant that has some
+        self._deadlines: dict[str, float] = {}
+        self._broken: list[Request] = []  # of a step that did not come to its end
+        self._events: list[Event] = []
+        self._turns = self._steps = self._preemptions = self._admissions = self._arrivals = 0
+
+    # -- what callers ask for
+
+    @property
+    def info(self) -> EngineInfo:
+        """The engine behind it."""
+        sizes, options = self._sizes, self._engine.options
+        return EngineInfo(
+            how=self._engine.how,
+            n_ctx=sizes.n_ctx,
+            n_slots=sizes.n_slots,
+            n_batch=sizes.n_rows,
+            kv=str(options.kv),
+            kv_tokens=self._slots.n_tokens,
+        )
+
+    @property
+    def idle(self) -> bool:
+        """Whether a turn would have nothing to do."""
+        return not self._live and not self._events
+
+    def submit(self, request: Submit) -> None:
+        """Queue a request. One that cannot be served ends with `Failed`, in the next turn's report."""
+        now = self._clock()
+        try:
+            if request.id in self._live:
+                raise DuplicateRequest(f"request {request.id} runs already; ids must be unique")
+            made = self._checked(request, now)
+        except ZincError as error:
+            self._events.append(Failed(request.id, type(error).__name__, str(error)))
+            return
+        self._live[request.id] = made
+        if request.seconds is not None:
+            self._deadlines[request.id] = now + request.seconds
+        if not self._work[made.tenant]:
+            self._scheduler.accounts.lift(made.tenant, [tenant for tenant, n in self._work.items() if n])
+        self._work[made.tenant] += 1
+        self._waiting.push(made.level, made.tenant, made)
+        self._end_if_over(made)
+
+    def _checked(self, request: Submit, now: float) -> Request:
+        check_ids(request.prompt, self._vocabulary.n_vocab)
+        check_fits(request.prompt, self._sizes.n_ctx)
+        if request.resume:
+            check_ids(request.resume, self._vocabulary.n_vocab)
+        tenant = self._tenants.id(request.tenant)
+        pages, most = pages_for(len(request.prompt)), self._most_pages(tenant)
+        if pages > most:
+            raise PromptNeverFits(
+                f"the prompt of {len(request.prompt)} tokens needs {pages} KV pages, tenant {request.tenant} may have"
+                f" {most} of {self._slots.n_pages}; shorten it, or serve with more KV memory"
+            )
+        self._arrivals += 1
+        return Request.make(request, tenant, self._vocabulary, self._arrivals, now)
+
+    def _most_pages(self, tenant: TenantId) -> int:
+        return max(1, int(self._scheduler.accounts.share(tenant).kv_share * self._slots.n_pages))
+
+    def cancel(self, request_id: str, reason: str = "client") -> None:
+        """End a request; `Finished` is in the next turn's report. Unknown ids are ignored."""
+        request = self._live.get(request_id)
+        if request is not None:
+            self._finish(request, FinishReason.cancelled, detail=reason)
+
+    def share(self, tenant: TenantShare) -> None:
+        """How a tenant is served from now on. Raises `InvalidTenantLimits`, `TooManyTenants`."""
+        self._tenants.share(tenant)
+
+    def ledger(self) -> dict[str, float]:
+        """Seconds of the engine that each tenant has had."""
+        return {name: self._scheduler.accounts.seconds(tenant) for name, tenant in self._tenants.names().items()}
+
+    def queue_depth(self, tenant: str) -> int:
+        """How many requests of a tenant wait."""
+        return self._waiting.depth(self._tenants.id(tenant))
+
+    def close(self) -> None:
+        """End the engine behind it."""
+        if self._close is not None:
+            self._close()
+
+    def check_integrity(self) -> None:
+        """Raise an integrity error unless the books of requests, slots and pages add up."""
+        self._scheduler.check_integrity()
+        self._engine.check_integrity()
+        for place, request in self._running.items():
+            slot = self._scheduler.slot(place)
+            if request.place != place or slot.prefilled_tokens + max(0, slot.generated_tokens - 1) != request.computed:
+                raise CoreIntegrityError(f"request {request.id} has {request.computed} tokens computed, not as {slot}")
+            if request not in self._broken and self._engine.length(request.slot) != request.computed:
+                raise CoreIntegrityError(
+                    f"request {request.id} has {request.computed} tokens computed, its sequence holds"
+                    f" {self._engine.length(request.slot)}"
+                )
+        waiting = set(self._waiting)
+        if len(waiting) + len(self._running) != len(self._live) or self._slots.n_running != len(self._running):
+            raise CoreIntegrityError(
+                f"{len(self._live)} requests are known, {len(waiting)} wait and {len(self._running)} run"
+            )
+
+    # -- a turn
+
+    def turn(self) -> StepReport:
+        """Admit what there is room for, run one step, and say what came of it.
+
+        Raises:
+            CoreIntegrityError: requests wait or run, and nothing could be done for any of them.
+            BackendError: the device failed; the engine is lost, as a rule.
+        """
+        before = (len(self._events), self._slots.given_back, len(self._live))
+        self._turns += 1
+        self._repair()
+        now = self._clock()
+        self._expire(now)
+        self._admit(now)
+        parts = self._plan()
+        seconds = self._compute(parts) if parts else 0.0
+        if before[2] and not parts and before == (len(self._events), self._slots.given_back, len(self._live)):
+            raise CoreIntegrityError(
+                f"{len(self._waiting)} requests wait and {len(self._running)} run, but none can go on;"
+                f" {self._engine.free_pages} of {self._slots.n_pages} KV pages are free"
+            )
+        return self._report(parts, seconds)
+
+    def _report(self, parts: list[Part], seconds: float) -> StepReport:
+        events, self._events = tuple(self._events), []
+        prompts = sum(part.end - part.start for part in parts if part.kind is BatchKind.prefill)
+        decode = sum(part.kind is BatchKind.decode for part in parts)
+        return StepReport(self._turns, events, self.status, seconds, prompts, decode)
+
+    @property
+    def status(self) -> EngineStatus:
+        """Counts of requests and KV pages now, and running totals."""
+        cache = self._engine.cache_stats()
+        prefilling = sum(request.computed < request.admitted_tokens for request in self._running.values())
+        return EngineStatus(
+            queued=len(self._live) - len(self._running),
+            prefilling=prefilling,
+            decoding=len(self._running) - prefilling,
+            n_slots=self._sizes.n_slots,
+            pages_free=cache.free,
+            pages_cached=cache.cached,
+            pages_used=cache.used,
+            steps=self._steps,
+            preemptions=self._preemptions,
+            prefix_hit_tokens=cache.hits,
+            prefix_miss_tokens=cache.misses,
+        )
+
+    def _expire(self, now: float) -> None:
+        for request_id in [key for key, at in self._deadlines.items() if at <= now]:
+            self._finish(self._live[request_id], FinishReason.cancelled, detail="deadline")
+
+    # -- admission
+
+    def _admit(self, now: float) -> None:
+        ahead: Counter[TenantId] = Counter()  # milliseconds that were admitted in this turn
+        while self._waiting and self._slots.n_running < self._slots.n_slots:
+            request = self._next(ahead)
+            if request is None:
+                return
+            taken = self._slots.take(request.tokens, request.submit.salt, self._slots.needed(len(request.tokens)))
+            if taken is None:
+                return
+            self._start(request, *taken, now)
+            weight = self._scheduler.accounts.share(request.tenant).weight
+            row_ms = self._scheduler.cost.row_ms(BatchKind.prefill, request.computed)
+            ahead[request.tenant] += int(1000 * row_ms * (len(request.tokens) - request.computed) / weight)
+
+    def _next(self, ahead: Counter[TenantId]) -> Request | None:
+        """The request to admit next. Tenants that have all that they may are passed over; nobody else is, so a large
+        request is not overtaken by small ones for ever.
+        """
+        accounts, levels = self._scheduler.accounts, self._waiting.levels()
+        if (self._admissions + 1) % _LOWER == 0:
+            levels.reverse()
+        pages, running = self._pages_by_tenant(), Counter(request.tenant for request in self._running.values())
+        for level in levels:
+            tenants = self._waiting.tenants(level)
+            for tenant in sorted(tenants, key=lambda t: (accounts.service(t) + ahead[t] / 1000, running[t])):
+                request = self._waiting.head(level, tenant)
+                wish = pages[tenant] + self._slots.needed(len(request.tokens))
+                too_many = pages[tenant] and wish > self._most_pages(tenant)
+                if self._tenants.may_start(tenant, running[tenant]) and not too_many:
+                    return request
+        return None
+
+    def _pages_by_tenant(self) -> Counter[TenantId]:
+        pages: Counter[TenantId] = Counter()
+        for request in self._running.values():
+            pages[request.tenant] += self._slots.pages(request.slot)
+        return pages
+
+    def _start(self, request: Request, slot: int, held: int, now: float) -> None:
+        self._waiting.remove(request.level, request.tenant, request)
+        self._admissions += 1
+        request.slot, request.computed, request.admitted_tokens = slot, held, len(request.tokens)
+        request.queue_seconds += now - request.queued
+        self._place(request)
+        if request.admitted is None:
+            request.admitted, request.cached_tokens = now, min(held, len(request.submit.prompt))
+            self._events.append(Admitted(request.id, request.cached_tokens, request.queue_seconds))
+        if self._engine.keeps_recurrent_state:
+            self._engine.checkpoint(slot)
+
+    def _place(self, request: Request) -> None:
+        """Give the scheduler a request whose sequence holds the first of its tokens, not all."""
+        config = RequestConfig(request.tenant, len(request.tokens), request.remaining)
+        request.place = self._scheduler.place(config, request.level)
+        self._running[request.place] = request
+        if request.computed:
+            self._scheduler.advance_prefill(request.place, request.computed)
+
+    # -- a step
+
+    def _plan(self) -> list[Part]:
+        n_prompts = sum(request.computed < request.admitted_tokens for request in self._running.values())
+        decode = [self._running[entry.slot_id] for entry in self._planner.decode(n_prompts)]
+        for request in decode:
+            if request.place >= 0:
+                self._grow(request)
+        parts = [self._planner.decode_part(request) for request in decode if request.place >= 0]
+        return parts + self._planner.prompts(parts, self._running)
+
+    def _grow(self, request: Request) -> None:
+        """See that a request has the page of its next row: others are preempted for it, or it for others."""
+        pages = pages_for(len(request.tokens))
+        while pages > self._slots.pages(request.slot) and not self._slots.grow(request.slot, pages):
+            if len(self._running) == 1:
+                detail = f"all {self._slots.n_pages} KV pages are used"
+                self._finish(request, FinishReason.context, detail=detail)
+                return
+            above = excess(self._scheduler.accounts, self._pages_by_tenant(), [t for t, n in self._work.items() if n])
+            chosen = victim(list(self._running.values()), above.__getitem__)
+            self._preempt(chosen)
+            if chosen is request:
+                return
+
+    def _preempt(self, request: Request) -> None:
+        """Take a request's sequence; it waits before all others of its tenant and class, with its tokens."""
+        self._leave(request, keep=False)
+        request.preemptions += 1
+        self._preemptions += 1
+        request.queued = self._clock()
+        self._waiting.push(request.level, request.tenant, request, front=True)
+
+    def _compute(self, parts: list[Part]) -> float:
+        """Run a step and take its tokens; returns its seconds."""
+        started = self._clock()
+        wanted, sampling = [], []
+        for part in [part for part in parts if part.wanted]:
+            try:
+                sampling.append(part.request.sampling())
+                wanted.append(part)
+            except ZincError as error:  # of a grammar: the others go on
+                self._fail(part.request, error)
+                parts.remove(part)
+        if not parts:
+            return 0.0
+        self._broken = [part.request for part in parts]
+        step = self._engine.step([part.rows() for part in parts], sampling)
+        chosen: list[Sampled | DegenerateLogits] = []
+        try:
+            chosen += step.tokens() if wanted else []
+        except DegenerateLogits:
+            for row in range(len(wanted)):
+                try:
+                    chosen.append(step.token(row))
+                except DegenerateLogits as error:
+                    chosen.append(error)
+        seconds = self._clock() - started
+        self._charge(parts, seconds)
+        for part in parts:
+            part.request.computed = part.end
+            if part.kind is BatchKind.prefill:
+                self._scheduler.advance_prefill(part.request.place, part.end - part.start)
+            if part.checkpoint:
+                self._engine.checkpoint(part.request.slot)
+        self._broken = []
+        self._steps += 1
+        now = self._clock()
+        for part, token in zip(wanted, chosen, strict=True):
+            if isinstance(token, DegenerateLogits):
+                self._fail(part.request, token)
+            else:
+                self._take(part.request, token, now)
+        return seconds
+
+    def _charge(self, parts: list[Part], seconds: float) -> None:
+        tenants = [part.request.tenant for part in parts]
+        for part, ms in zip(parts, self._scheduler.charge(costs(parts), tenants, 1000 * seconds), strict=True):
+            part.request.engine_ms += ms
+
+    def _take(self, request: Request, token: Sampled, now: float) -> None:
+        """A request's next token was chosen."""
+        request.first_token = now if request.first_token is None else request.first_token
+        request.last_token = now
+        if request.sampler.n_nan and not request.told_nan:
+            self._tell_nan(request)
+        if token.token_id in request.stop_ids:
+            self._finish(request, FinishReason.stop, token.token_id)
+            return
+        if request.matcher is not None and not request.matcher.consume(token.token_id):
+            self._fail(request, GrammarMismatch(f"token {token.token_id} does not fit the request's grammar"))
+            return
+        request.tokens.append(token.token_id)
+        self._events.append(Token(request.id, token.token_id, token.logprob, token.top_logprobs))
+        if not self._end_if_over(request):
+            self._scheduler.record_decode_token(request.place)
+
+    def _end_if_over(self, request: Request) -> bool:
+        """End a request that may not have another token; whether it was so."""
+        if request.matcher is not None and request.matcher.is_done:
+            self._finish(request, FinishReason.stop)
+        elif request.remaining <= 0:
+            self._finish(request, FinishReason.length)
+        elif len(request.tokens) > self._sizes.n_ctx:
+            self._finish(request, FinishReason.context)
+        else:
+            return False
+        return True
+
+    def _tell_nan(self, request: Request) -> None:
+        request.told_nan = True
+        if self._notify is not None:
+            sampler = request.sampler
+            self._notify(
+                f"{sampler.n_nan} of {sampler.n_vocab} logits of token {sampler.step} are NaN; they count as -inf, so"
+                " the text may be wrong; compare the model file with its source"
+            )
+
+    def _repair(self) -> None:
+        """After a step that broke off, go on with what its sequences still hold."""
+        broken, self._broken = self._broken, []
+        for request in broken:
+            if request.place < 0:
+                continue
+            known = min(request.computed, len(request.tokens) - 1)
+            request.computed = self._engine.truncate(request.slot, known)
+            del self._running[request.place]
+            self._scheduler.preempt(request.place)
+            request.admitted_tokens = len(request.tokens)
+            self._place(request)
+
+    # -- the end of a request
+
+    def _finish(self, request: Request, reason: FinishReason, token_id: int | None = None, detail: str = "") -> None:
+        self._forget(request)
+        self._events.append(Finished(request.id, reason, request.usage(), token_id, detail))
+
+    def _fail(self, request: Request, error: ZincError) -> None:
+        self._forget(request, keep=False)
+        self._events.append(Failed(request.id, type(error).__name__, str(error), request.usage()))
+
+    def _forget(self, request: Request, *, keep: bool = True) -> None:
+        del self._live[request.id]
+        self._deadlines.pop(request.id, None)
+        self._work[request.tenant] -= 1
+        if request.place >= 0:
+            self._leave(request, keep=keep)
+        else:
+            self._waiting.remove(request.level, request.tenant, request)
+
+    def _leave(self, request: Request, *, keep: bool) -> None:
+        """Free a request's sequence. keep: its text stays, for one that begins alike."""
+        self._scheduler.preempt(request.place)
+        del self._running[request.place]
+        if keep and request not in self._broken:
+            self._slots.keep(request.slot, request.computed, request.submit.salt)
+        else:
+            self._slots.close(request.slot)
+        request.slot = request.place = -1
+        request.computed = 0

@@ -1,0 +1,25 @@
+"""Errors of the engine's side of serving."""
+
+from __future__ import annotations
+
+from zinc_rt.errors import UsageError, ZincError
+
+
+class CoreIntegrityError(ZincError):
+    """The loop of steps has broken one of its own rules: a defect, not a bad request."""
+
+
+class DuplicateRequest(UsageError):
+    """A request has the id of another one that runs."""
+
+
+class PromptNeverFits(UsageError):
+    """A prompt needs more KV pages than its tenant may ever have."""
+
+
+class GrammarUnavailable(UsageError):
+    """A request has a grammar, and the engine was opened without grammars."""
+
+
+class GrammarMismatch(ZincError):
+    """A token does not fit the grammar of its request."""

@@ -1,0 +1,115 @@
+"""A request as the core has it: its tokens, where it stands, and what it has taken."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from zinc_rt.sampling.request import SamplingRequest
+from zinc_rt.sampling.sampler import Sampler
+from zinc_rt.sched.request import MAX_U32, TenantId
+from zinc_rt.serving.core.errors import GrammarMismatch, GrammarUnavailable
+from zinc_rt.serving.core.options import Matcher, Vocabulary
+from zinc_rt.serving.messages import QoS, Submit, Usage
+
+LEVELS = {qos: level for level, qos in enumerate(QoS)}
+"""A class's level: its place in `QoS`."""
+
+
+@dataclass(eq=False, slots=True)
+class Request:
+    """One request between `Submit` and `Finished`.
+
+    tokens: of the prompt, resumed ones and generated ones. computed: how many of them the sequence holds. slot: the
+    engine's sequence; place: the scheduler's slot; -1 while it waits. Times are of the core's clock, in seconds.
+    """
+
+    submit: Submit
+    tenant: TenantId
+    sampler: Sampler
+    tokens: list[int]
+    stop_ids: frozenset[int]
+    matcher: Matcher | None
+    free: SamplingRequest
+    bound: SamplingRequest | None  # with the grammar's mask
+    number: int  # in the order of arrival
+    queued: float
+    slot: int = -1
+    place: int = -1
+    computed: int = 0
+    preemptions: int = 0
+    admitted_tokens: int = 0  # how many there were when it was admitted last
+    cached_tokens: int = 0
+    queue_seconds: float = 0.0
+    engine_ms: float = 0.0
+    admitted: float | None = None
+    first_token: float | None = None
+    last_token: float | None = None
+    told_nan: bool = False
+
+    @classmethod
+    def make(cls, submit: Submit, tenant: TenantId, vocabulary: Vocabulary, number: int, now: float) -> Request:
+        """Raises `InvalidSamplingParam`, `GrammarUnavailable`, `GrammarMismatch`, what compiling a grammar raises."""
+        params = replace(submit.params, seed=submit.seed)
+        tokens = [*submit.prompt, *submit.resume]
+        stops = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else vocabulary.stop_ids)
+        sampler = Sampler(params, vocabulary.n_vocab)
+        matcher, bound = None, None
+        if submit.grammar is not None:
+            if vocabulary.grammar is None:
+                raise GrammarUnavailable("the request has a grammar, and this engine was opened without grammars")
+            matcher = vocabulary.grammar(submit.grammar)
+            for token in submit.resume:
+                if not matcher.consume(token):
+                    raise GrammarMismatch(f"the resumed token {token} does not fit the request's grammar")
+            bound = SamplingRequest(sampler, tokens, np.zeros(-(-vocabulary.n_vocab // 32), np.uint32))
+        free = SamplingRequest(sampler, tokens)
+        return cls(submit, tenant, sampler, tokens, stops, matcher, free, bound, number, now)
+
+    @property
+    def id(self) -> str:
+        """The caller's name for it."""
+        return self.submit.id
+
+    @property
+    def level(self) -> int:
+        """Of its class of service: 0 for the first."""
+        return LEVELS[self.submit.qos]
+
+    @property
+    def n_generated(self) -> int:
+        """Tokens behind the prompt."""
+        return len(self.tokens) - len(self.submit.prompt)
+
+    @property
+    def remaining(self) -> int:
+        """Tokens that may still be generated."""
+        limit = self.submit.params.max_tokens
+        return MAX_U32 if limit is None else min(limit - self.n_generated, MAX_U32)
+
+    def sampling(self) -> SamplingRequest:
+        """How to choose its next token: with the mask of its grammar, once that has begun.
+
+        The n-th token takes the n-th random number, also after an interrupted step. Raises what a matcher raises.
+        """
+        self.sampler.step = self.n_generated
+        if self.bound is None or self.matcher is None or self.matcher.is_free:
+            return self.free
+        assert self.bound.mask is not None
+        self.matcher.fill_mask(self.bound.mask)
+        return self.bound
+
+    def usage(self) -> Usage:
+        """What it has taken so far."""
+        begun, first, last = self.admitted, self.first_token, self.last_token
+        return Usage(
+            prompt_tokens=len(self.submit.prompt),
+            cached_tokens=self.cached_tokens,
+            completion_tokens=self.n_generated,
+            queue_seconds=self.queue_seconds,
+            prefill_seconds=0.0 if begun is None or first is None else first - begun,
+            decode_seconds=0.0 if first is None or last is None else last - first,
+            engine_seconds=self.engine_ms / 1000,
+            preemptions=self.preemptions,
+        )

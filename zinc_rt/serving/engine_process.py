@@ -1,0 +1,168 @@
+"""The process of an engine: reads messages from a socket, turns the engine's loop, writes what each turn gave.
+
+`ProcessClient` starts `python -m zinc_rt.serving.engine_process SOCKET LIFELINE`, with two open file descriptors. The
+process ends when the socket ends, or at once when the lifeline ends, even in the middle of a step: what it held is
+its parent's to submit again.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+from typing import Final, Protocol
+
+from zinc_rt.errors import UsageError, ZincError
+from zinc_rt.serving.messages import Cancel, EngineInfo, Ping, StepReport, Submit, TenantShare
+from zinc_rt.serving.wire import Frames, FromEngine, Notice, NotLoaded, Progress, Start, ToEngine, pack, unpack_to
+
+_CHUNK: Final = 1 << 16
+
+
+class Core(Protocol):
+    """What turns here: `serving.core`'s `EngineCore`, or a test's."""
+
+    @property
+    def info(self) -> EngineInfo:
+        """The engine behind it."""
+        ...
+
+    @property
+    def idle(self) -> bool:
+        """Whether a turn would have nothing to do."""
+        ...
+
+    def submit(self, request: Submit) -> None: ...
+    def cancel(self, request_id: str, reason: str) -> None: ...
+    def share(self, tenant: TenantShare) -> None: ...
+    def turn(self) -> StepReport: ...
+    def close(self) -> None: ...
+
+
+class _Gone(Exception):
+    """The other end of the socket is closed."""
+
+
+class _Link:
+    """The socket to the process that serves."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket, self._frames = sock, Frames()
+        self._waiting: list[ToEngine] = []
+
+    def send(self, message: FromEngine) -> None:
+        """Write a message. Raises `_Gone`."""
+        try:
+            self._socket.sendall(pack(message))
+        except OSError:
+            raise _Gone from None
+
+    def receive(self, *, block: bool) -> list[ToEngine]:
+        """The messages that are there; with `block` at least one. Raises `_Gone`."""
+        found: list[ToEngine] = []
+        while (block and not found) or select.select([self._socket], [], [], 0)[0]:
+            try:
+                data = self._socket.recv(_CHUNK)
+            except OSError:
+                raise _Gone from None
+            if not data:
+                raise _Gone
+            found += map(unpack_to, self._frames.add(data))
+        return found
+
+
+def serve(link: _Link) -> None:
+    """Load an engine as the first message says, then serve until the socket ends. Raises `_Gone`."""
+    first, *rest = link.receive(block=True)
+    if not isinstance(first, Start):
+        raise ZincError(f"the first message is a {type(first).__name__}, it must be Start")
+    core = _load(first, link)
+    if core is None:
+        return
+    try:
+        link.send(core.info)
+        pong = _take(core, rest)
+        while True:
+            pong = _take(core, link.receive(block=core.idle and pong is None)) or pong
+            report = core.turn()
+            if report.events or report.seconds or pong is not None:
+                link.send(_with_pong(report, pong))
+                pong = None
+    finally:
+        core.close()
+
+
+def _load(start: Start, link: _Link) -> Core | None:
+    """The engine; None where it cannot start, which the other end is told."""
+    module, _, function = start.factory.partition(":")
+    try:
+        made: Core = getattr(importlib.import_module(module), function)(
+            **start.arguments,
+            notify=lambda line: link.send(Notice(line)),
+            progress=lambda done, total: link.send(Progress(done, total)),
+        )
+        return made
+    except ZincError as error:
+        link.send(NotLoaded(type(error).__name__, str(error), isinstance(error, UsageError), error.advice))
+    except MemoryError:
+        link.send(NotLoaded("MemoryError", "there is not enough memory to load the model", False))
+    return None
+
+
+def _take(core: Core, messages: list[ToEngine]) -> int | None:
+    """Hand messages to the engine; returns the number of the last ping among them."""
+    pong = None
+    for message in messages:
+        match message:
+            case Submit():
+                core.submit(message)
+            case Cancel():
+                core.cancel(message.id, message.reason)
+            case TenantShare():
+                core.share(message)
+            case Ping():
+                pong = message.n
+            case Start():
+                raise ZincError("the engine was started twice")
+    return pong
+
+
+def _with_pong(report: StepReport, pong: int | None) -> StepReport:
+    if pong is None:
+        return report
+    return StepReport(
+        report.seq, report.events, report.status, report.seconds, report.prefill_rows, report.decode_rows, pong
+    )
+
+
+def _end_with(lifeline: int) -> None:
+    """End this process when the other end of a pipe is closed, as happens however its owner ends."""
+    os.read(lifeline, 1)
+    os._exit(0)
+
+
+def main(arguments: list[str]) -> int:
+    """Serve over the given file descriptors; returns the process's exit code."""
+    descriptor, lifeline = map(int, arguments)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C at a terminal is for the process that serves
+    threading.Thread(target=_end_with, args=(lifeline,), name="zinc-lifeline", daemon=True).start()
+    link = _Link(socket.socket(fileno=descriptor))
+    try:
+        serve(link)
+    except _Gone:
+        return 0
+    except ZincError as error:  # of a device that is lost, as a rule: a new process is what helps
+        try:
+            link.send(StepReport(-1, fatal=f"{type(error).__name__}: {error}"))
+        except _Gone:
+            return 0
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,169 @@
+"""Requests that outlive an engine: what each was asked and sent, so that another engine goes on where one ended."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final, Self
+
+from zinc_rt.errors import UsageError
+from zinc_rt.serving.messages import Admitted, Event, Failed, Finished, FinishReason, Submit, Token, Usage
+
+SUSPECT: Final = 2
+"""Engines that ended in a row while they had a request, without a token of it between; from then on it is tried apart
+from others under suspicion.
+"""
+MOST_LOSSES: Final = SUSPECT + 1
+"""Engines after which a request fails: it may be what ends them."""
+
+
+class LiveRequest:
+    """One request, from `submit` to its last event."""
+
+    def __init__(self, request: Submit, now: float, given: bool) -> None:
+        self.request = request
+        self.events: asyncio.Queue[Event] = asyncio.Queue()
+        self._tokens = list(request.resume)
+        self._deadline = None if request.seconds is None else now + request.seconds
+        self.cancelled: str | None = None
+        """The reason, where the caller asked for the end."""
+        self._told = False  # that it was admitted
+        self._given = given  # to the engine that runs now
+        self.losses = 0
+        """Engines that ended in a row while they had it, without a token of it."""
+
+    def again(self, now: float) -> Submit:
+        """The request for an engine that goes on behind the tokens that were sent."""
+        self._given = True
+        left = None if self._deadline is None else max(0.001, self._deadline - now)
+        return dataclasses.replace(self.request, resume=tuple(self._tokens), seconds=left)
+
+    def take(self, event: Event) -> bool:
+        """Hand an event to the caller; returns whether it was the last."""
+        match event:
+            case Admitted():
+                if self._told:
+                    return False
+                self._told = True
+            case Token():
+                self._tokens.append(event.token_id)
+                self.losses = 0
+        self.events.put_nowait(event)
+        return isinstance(event, Finished | Failed)
+
+    def as_cancelled(self) -> Finished:
+        """The last event of a request whose engine cannot give it."""
+        usage = Usage(len(self.request.prompt), completion_tokens=len(self._tokens))
+        return Finished(self.request.id, FinishReason.cancelled, usage, detail=self.cancelled or "")
+
+    def lost(self) -> None:
+        """The engine ended."""
+        self.losses += self._given
+        self._given = False
+
+
+class LiveRequests:
+    """The requests of one client, by id."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._live: dict[str, LiveRequest] = {}
+        self._held: deque[str] = deque()  # under suspicion, one after the other; the first is being tried
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def __contains__(self, request_id: str) -> bool:
+        return request_id in self._live
+
+    def add(self, request: Submit, *, given: bool) -> LiveRequest:
+        """A new request. given: the engine that runs gets it; otherwise the next one does.
+
+        Raises `UsageError` for an id that runs already."""
+        if request.id in self._live:
+            raise UsageError(f"request {request.id} runs already; ids must be unique")
+        live = self._live[request.id] = LiveRequest(request, self._clock(), given)
+        return live
+
+    def take(self, events: Iterable[Event]) -> None:
+        """Hand events to their callers. Those of requests that nobody waits for any more are dropped."""
+        for event in events:
+            live = self._live.get(event.id)
+            if live is not None and live.take(event):
+                del self._live[event.id]
+
+    def forget(self, request_id: str) -> bool:
+        """Nobody waits for the request any more; returns whether it was running."""
+        return self._live.pop(request_id, None) is not None
+
+    def lost(self) -> None:
+        """The engine ended. A request fails where that happened too often while it was computed."""
+        for live in self._live.values():
+            live.lost()
+        bad = [request_id for request_id, live in self._live.items() if live.losses >= MOST_LOSSES]
+        self.fail("Poisoned", f"the engine ended {MOST_LOSSES} times while it had this request", bad)
+
+    def cancel(self, request_id: str, reason: str) -> bool:
+        """The caller asks for the end of a request; returns whether it runs."""
+        live = self._live.get(request_id)
+        if live is None:
+            return False
+        live.cancelled = reason
+        return True
+
+    def again(self) -> list[Submit]:
+        """The requests for a new engine, in the order in which they came. Those that were cancelled end; of those under
+        suspicion only one is among them.
+        """
+        self.take([live.as_cancelled() for live in self._live.values() if live.cancelled is not None])
+        self._held = deque(request_id for request_id, live in self._live.items() if live.losses >= SUSPECT)
+        now = self._clock()
+        first = [live.again(now) for request_id, live in self._live.items() if request_id not in self._held]
+        return first + self._try_next()
+
+    def released(self) -> list[Submit]:
+        """A request under suspicion to submit now, as the one before it gave a token or is over; mostly none."""
+        if not self._held:
+            return []
+        tried = self._live.get(self._held[0])
+        if tried is not None and tried.losses:
+            return []
+        self._held.popleft()
+        return self._try_next()
+
+    def _try_next(self) -> list[Submit]:
+        while self._held and self._held[0] not in self._live:
+            self._held.popleft()
+        return [self._live[self._held[0]].again(self._clock())] if self._held else []
+
+    def fail(self, error: str, message: str, requests: Iterable[str] | None = None) -> None:
+        """End requests, or all of them."""
+        chosen = list(self._live if requests is None else requests)
+        self.take([Failed(request_id, error, message) for request_id in chosen])
+
+
+class EventStream:
+    """The events of one request, to its last. left: called where the caller goes before that."""
+
+    def __init__(self, events: asyncio.Queue[Event], left: Callable[[], None]) -> None:
+        self._events, self._left = events, left
+        self._over = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        if self._over:
+            raise StopAsyncIteration
+        event = await self._events.get()
+        self._over = isinstance(event, Finished | Failed)
+        return event
+
+    async def aclose(self) -> None:
+        """Cancel the request unless it is over; calling it again does nothing."""
+        if not self._over:
+            self._over = True
+            self._left()

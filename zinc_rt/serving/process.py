@@ -1,0 +1,317 @@
+"""`ProcessClient`: an engine in a process of its own, which is started again when it ends or hangs.
+
+A fault in native code, a lost GPU or a kill ends the engine's process only. Its requests are submitted to the next one
+with the tokens that were sent already; since bits depend on nothing else, they go on with the tokens that would have
+come. A request that two engines in a row had when they ended, without a token between, is tried apart from others like
+it, and fails if that ends an engine, too: one bad request cannot keep the server down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from zinc_rt.errors import UsageError, ZincError
+from zinc_rt.serving.live import EventStream, LiveRequests
+from zinc_rt.serving.messages import (
+    Cancel,
+    EngineInfo,
+    EngineStatus,
+    Ping,
+    StepReport,
+    Submit,
+    TenantShare,
+)
+from zinc_rt.serving.wire import Frames, Notice, NotLoaded, Progress, Start, ToEngine, WireError, pack, unpack_from
+
+_CHUNK: Final = 1 << 16
+_TICK: Final = 1.0
+_END_SECONDS: Final = 5.0
+
+
+class EngineNotStarted(ZincError):
+    """The engine's process could not load its model."""
+
+
+class EngineRefused(EngineNotStarted, UsageError):
+    """The engine's process was asked for what cannot be."""
+
+
+class ProcessClient:
+    """An `EngineClient` whose engine is in another process. Belongs to one event loop.
+
+    Args:
+        start: what the process loads.
+        notify, progress: as `zinc_rt.load` has them.
+        restarts, within: how often an engine that ended is replaced in so many seconds; then all requests fail, and
+            the next engine is tried after that time.
+        stuck: seconds without a step, where there is something to do, after which an engine counts as hung; at least
+            20 times what steps take.
+        report: called with each report.
+    """
+
+    def __init__(
+        self,
+        start: Start,
+        *,
+        notify: Callable[[str], None] | None = None,
+        progress: Callable[[int, int], None] | None = None,
+        restarts: int = 3,
+        within: float = 60.0,
+        stuck: float = 10.0,
+        report: Callable[[StepReport], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._start, self._notify, self._progress, self._report = start, notify, progress, report
+        self._restarts, self._within, self._stuck, self._clock = restarts, within, stuck, clock
+        self._live = LiveRequests(clock)
+        self._shares: dict[str, TenantShare] = {}
+        self._status = EngineStatus()
+        self._wrong: str | None = "the engine loads its model"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._lifeline = -1
+        self._tasks: list[asyncio.Task[None]] = []
+        self._starts: deque[float] = deque()
+        self._moved = 0.0  # when the engine last made progress, or had nothing to do
+        self._step_seconds = 0.0  # mean of the last steps, weighted towards the newest
+        self._pings = 0
+        self.n_starts = 0
+        """Processes started so far."""
+
+    @property
+    def status(self) -> EngineStatus:
+        """See `EngineClient`."""
+        return self._status
+
+    @property
+    def healthy(self) -> str | None:
+        """See `EngineClient`."""
+        return self._wrong
+
+    @property
+    def pid(self) -> int | None:
+        """Of the engine's process that runs now."""
+        return None if self._process is None else self._process.pid
+
+    async def start(self) -> EngineInfo:
+        """See `EngineClient`. Raises `EngineNotStarted`, `EngineRefused` where the arguments are wrong."""
+        reader, frames = await self._spawn()
+        info = await self._loaded(reader, frames)
+        self._tasks = [
+            asyncio.create_task(self._run(reader, frames), name="zinc-engine"),
+            asyncio.create_task(self._watch(), name="zinc-engine-watch"),
+        ]
+        return info
+
+    def submit(self, request: Submit) -> EventStream:
+        """See `EngineClient`."""
+        live = self._live.add(request, given=self._wrong is None)
+        if self._wrong is None:
+            self._send(request)  # otherwise the next engine gets it
+        return EventStream(live.events, partial(self._left, request.id))
+
+    def _left(self, request_id: str) -> None:
+        if self._live.forget(request_id):
+            self._send(Cancel(request_id))
+
+    def cancel(self, request_id: str, reason: str = "client") -> None:
+        """See `EngineClient`."""
+        if self._live.cancel(request_id, reason):
+            self._send(Cancel(request_id, reason))  # where no engine runs, the next one is not given the request
+
+    def share(self, tenant: TenantShare) -> None:
+        """See `EngineClient`."""
+        self._shares[tenant.tenant] = tenant
+        self._send(tenant)
+
+    async def close(self) -> None:
+        """See `EngineClient`."""
+        self._wrong = "the server ends"
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._live.fail("ServerEnds", "the server ends")
+        await self._end(_END_SECONDS)
+
+    # -- one process
+
+    async def _spawn(self) -> tuple[asyncio.StreamReader, Frames]:
+        """Start a process and tell it what to load."""
+        ours, theirs = socket.socketpair()
+        watched, self._lifeline = os.pipe()
+        self._starts.append(self._clock())
+        self.n_starts += 1
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "zinc_rt.serving.engine_process", str(theirs.fileno()), str(watched)],
+                pass_fds=(theirs.fileno(), watched),
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError as error:
+            ours.close()
+            os.close(self._lifeline)
+            raise EngineNotStarted(f"no process can be started for the engine: {error.strerror}") from None
+        finally:
+            theirs.close()
+            os.close(watched)
+        reader, self._writer = await asyncio.open_connection(sock=ours)
+        self._writer.write(pack(self._start))
+        return reader, Frames()
+
+    async def _loaded(self, reader: asyncio.StreamReader, frames: Frames) -> EngineInfo:
+        """Wait until the process has loaded its model, then give it the requests that there are."""
+        while True:
+            data = await self._read(reader)
+            if not data:
+                raise EngineNotStarted(f"the engine's process ended while it loaded the model: {await self._ended()}")
+            for frame in frames.add(data):
+                match unpack_from(frame):
+                    case EngineInfo() as info:
+                        self._moved, self._wrong = self._clock(), None
+                        for share in self._shares.values():
+                            self._send(share)
+                        for request in self._live.again():
+                            self._send(request)
+                        return info
+                    case NotLoaded() as found:
+                        await self._end(_END_SECONDS)
+                        kind = EngineRefused if found.usage else EngineNotStarted
+                        raise kind(found.message).with_advice(found.advice)
+                    case Notice(line):
+                        if self._notify is not None:
+                            self._notify(line)
+                    case Progress(done, total):
+                        if self._progress is not None:
+                            self._progress(done, total)
+                    case StepReport():
+                        raise WireError("the engine sent a report before it had loaded")
+
+    async def _read(self, reader: asyncio.StreamReader) -> bytes:
+        try:
+            return await reader.read(_CHUNK)
+        except OSError:  # as ECONNRESET, where the process was killed with something unread
+            return b""
+
+    async def _reports(self, reader: asyncio.StreamReader, frames: Frames) -> str:
+        """Take reports until the process ends; returns why."""
+        said = ""
+        while data := await self._read(reader):
+            for frame in frames.add(data):
+                message = unpack_from(frame)
+                if isinstance(message, StepReport):
+                    self._take(message)
+                    said = message.fatal or said
+                elif isinstance(message, Notice) and self._notify is not None:
+                    self._notify(message.line)
+        return said or await self._ended()
+
+    def _take(self, report: StepReport) -> None:
+        status = report.status
+        if report.seconds or not (status.queued or status.prefilling or status.decoding):
+            self._moved = self._clock()
+        if report.seconds:
+            self._step_seconds += (report.seconds - self._step_seconds) / 8
+        if report.seq >= 0:
+            self._status = status
+        self._live.take(report.events)
+        for request in self._live.released():
+            self._send(request)
+        if self._report is not None:
+            self._report(report)
+
+    def _send(self, message: ToEngine) -> None:
+        if self._writer is not None and not self._writer.is_closing():
+            self._writer.write(pack(message))
+
+    async def _ended(self) -> str:
+        """How the process ended, for a message."""
+        process = self._process
+        if process is None:
+            return "it was ended"
+        try:
+            code = await asyncio.to_thread(process.wait, _END_SECONDS)
+        except subprocess.TimeoutExpired:
+            return "it closed its socket"
+        if code >= 0:
+            return f"exit code {code}"
+        with suppress(ValueError):
+            return f"ended by {signal.Signals(-code).name}"
+        return f"ended by signal {-code}"
+
+    async def _end(self, seconds: float) -> None:
+        """End the process: it has so many seconds to do it itself."""
+        process, self._process = self._process, None
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        if process is None:
+            return
+        with suppress(subprocess.TimeoutExpired):
+            await asyncio.to_thread(process.wait, seconds)
+        os.close(self._lifeline)
+        process.kill()
+        await asyncio.to_thread(process.wait)
+
+    # -- one after another
+
+    async def _run(self, reader: asyncio.StreamReader, frames: Frames) -> None:
+        """Take reports, and replace engines that end."""
+        while True:
+            try:
+                why = await self._reports(reader, frames)
+            except WireError as error:
+                why = str(error)
+            self._wrong = "the engine starts again"
+            self._say(f"the engine ended ({why}); {len(self._live)} requests go on with the next one")
+            self._live.lost()
+            await self._end(0)
+            reader, frames = await self._next()
+
+    async def _next(self) -> tuple[asyncio.StreamReader, Frames]:
+        """Start engines until one has loaded."""
+        while True:
+            while self._starts and self._starts[0] < self._clock() - self._within:
+                self._starts.popleft()
+            if len(self._starts) > self._restarts:
+                self._wrong = f"the engine ended {self._restarts} times in {self._within:g} s"
+                self._live.fail("EngineLost", f"{self._wrong}; try again later")
+                self._say(f"{self._wrong}; the next one is started later")
+                await asyncio.sleep(max(0.0, self._starts[0] + self._within - self._clock()))
+                continue
+            try:
+                reader, frames = await self._spawn()
+                await self._loaded(reader, frames)
+                return reader, frames
+            except (ZincError, OSError) as error:
+                self._say(f"the engine could not be started again: {error}")
+                await self._end(0)
+
+    async def _watch(self) -> None:
+        """Kill an engine that makes no progress: then it is replaced like one that ended."""
+        while True:
+            await asyncio.sleep(min(_TICK, self._stuck / 4))
+            if self._wrong is not None or self._process is None:
+                continue
+            self._pings += 1
+            self._send(Ping(self._pings))
+            limit = max(self._stuck, 20 * self._step_seconds)
+            if self._clock() - self._moved > limit:
+                self._say(f"the engine made no step for {limit:.0f} s and is ended")
+                self._moved = self._clock()
+                self._process.kill()
+
+    def _say(self, line: str) -> None:
+        if self._notify is not None:
+            self._notify(line)

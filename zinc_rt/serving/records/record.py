@@ -1,0 +1,147 @@
+"""`RequestRecord`: everything that a finished request's tokens depend on, and the tokens."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from zinc_rt import numerics
+from zinc_rt.errors import ZincError
+from zinc_rt.sampling.params import SamplingParams
+from zinc_rt.serving.messages import FinishReason, Grammar, QoS, Submit
+from zinc_rt.serving.records.canonical import canonical
+from zinc_rt.serving.records.receipt import bytes_tensor, make_receipt
+
+COMPUTATION = "zinc-rt.generate"
+COMPUTATION_VERSION = "1"
+
+
+class BadRecord(ZincError):
+    """A stored record cannot be read."""
+
+
+@dataclass(frozen=True)
+class ModelIdentity:
+    """Which model made the tokens, and how its bits were kept. sha256: of the file's bytes, hex, of all parts in order;
+    kv: format of the KV cache.
+    """
+
+    name: str
+    sha256: str
+    kv: str = "f16"
+
+
+@dataclass(frozen=True)
+class RequestRecord:
+    """A finished request.
+
+    created: seconds since 1970. prompt: token ids as they were computed; templates may ask for the time, so messages
+    would not do. output: the generated tokens, without the stop token. numerics: `zinc_rt.numerics.VERSION`.
+    """
+
+    id: str
+    created: float
+    tenant: str
+    endpoint: str
+    model: ModelIdentity
+    prompt: tuple[int, ...]
+    params: SamplingParams
+    seed: int
+    output: tuple[int, ...]
+    finish_reason: str
+    grammar: Grammar | None = None
+    numerics: int = numerics.VERSION
+
+    def submit(self, request_id: str) -> Submit:
+        """The same request again, of another id."""
+        return Submit(request_id, self.prompt, self.params, self.seed, self.tenant, QoS.batch, grammar=self.grammar)
+
+    def receipt(self) -> dict[str, Any]:
+        """A computation receipt: digests of the model, prompt, parameters and output, no token of them."""
+        inputs: dict[str, npt.NDArray[Any]] = {
+            "prompt": np.array(self.prompt, np.int32),
+            "seed": np.array([self.seed], np.uint64),
+            "parameters": bytes_tensor(canonical(_params_to_json(self.params) | {"kv": self.model.kv})),
+        }
+        if self.grammar is not None:
+            inputs["grammar"] = bytes_tensor(canonical({"text": self.grammar.text, "after": list(self.grammar.after)}))
+        return make_receipt(
+            COMPUTATION,
+            COMPUTATION_VERSION,
+            {"gguf.sha256": bytes_tensor(bytes.fromhex(self.model.sha256))},
+            inputs,
+            np.array(self.output, np.int32),
+            meta={"id": self.id, "created": int(self.created), "model": self.model.name},
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; `from_json` reads it. Floats are texts that give back every bit."""
+        made = dataclasses.asdict(self)
+        made["created"] = self.created.hex()
+        made["params"] = _params_to_json(self.params)
+        made["prompt"], made["output"] = list(self.prompt), list(self.output)
+        return made
+
+    @classmethod
+    def from_json(cls, data: Any) -> RequestRecord:
+        """Raises `BadRecord` for what `to_json` did not write."""
+        try:
+            grammar = data["grammar"]
+            return cls(
+                id=str(data["id"]),
+                created=float.fromhex(data["created"]),
+                tenant=str(data["tenant"]),
+                endpoint=str(data["endpoint"]),
+                model=ModelIdentity(**data["model"]),
+                prompt=tuple(map(int, data["prompt"])),
+                params=_params_from_json(data["params"]),
+                seed=int(data["seed"]),
+                output=tuple(map(int, data["output"])),
+                finish_reason=FinishReason(data["finish_reason"]).value,
+                grammar=None if grammar is None else Grammar(grammar["text"], tuple(grammar["after"])),
+                numerics=int(data["numerics"]),
+            )
+        except (AttributeError, KeyError, TypeError, ValueError, ZincError) as error:
+            raise BadRecord(f"the record cannot be read: {error!r}") from None
+
+
+def _params_to_json(params: SamplingParams) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for field in dataclasses.fields(params):
+        value = getattr(params, field.name)
+        if isinstance(value, float):
+            value = _float_text(value)
+        elif field.name == "logit_bias":
+            value = {str(token): _float_text(bias) for token, bias in sorted(value.items())}
+        elif isinstance(value, tuple):
+            value = list(value)
+        elif isinstance(value, bool):
+            value = int(value)
+        found[field.name] = value
+    return found
+
+
+def _float_text(value: float) -> str:
+    """float.hex, which gives back every bit; "inf" and "-inf" beside."""
+    return value.hex() if math.isfinite(value) else str(value)
+
+
+def _params_from_json(data: dict[str, Any]) -> SamplingParams:
+    known = {field.name: field for field in dataclasses.fields(SamplingParams)}
+    values: dict[str, Any] = {}
+    for name, value in data.items():
+        if name not in known:
+            raise BadRecord(f"the record has a sampling parameter {name!r} that this release does not know")
+        if name == "logit_bias":
+            value = {int(token): float.fromhex(bias) for token, bias in value.items()}
+        elif known[name].type == "float":
+            value = float.fromhex(value)
+        elif known[name].type == "bool":
+            value = bool(value)
+        values[name] = value
+    return SamplingParams(**values)

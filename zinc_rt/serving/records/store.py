@@ -1,0 +1,276 @@
+"""`RecordStore`: the ledger and the records of finished requests, in one SQLite file.
+
+The ledger has a row for every request, for ever, with counts and times alone. Records hold token ids and are kept up to
+a limit of bytes, the oldest going first. What is kept of a tenant's requests is its own choice (`Keep`).
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import sqlite3
+import threading
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from zinc_rt.errors import UsageError, ZincError
+from zinc_rt.serving.messages import Usage
+from zinc_rt.serving.records.record import BadRecord, RequestRecord
+
+DEFAULT_BYTES: Final = 1 << 30
+_BUSY_SECONDS: Final = 2.0
+_SCHEMA_VERSION: Final = 1
+_SCHEMA: Final = """
+create table if not exists ledger (
+    id text primary key, created real not null, tenant text not null, endpoint text not null, model text not null,
+    prompt_tokens integer not null, cached_tokens integer not null, completion_tokens integer not null,
+    engine_seconds real not null, status text not null) without rowid;
+create index if not exists ledger_by_tenant on ledger (tenant, created);
+create table if not exists records (
+    number integer primary key, id text not null unique, n_bytes integer not null, kind text not null,
+    body blob not null);
+"""
+
+
+class StoreError(ZincError):
+    """The file of records cannot be opened, read or written."""
+
+
+class UnknownRecord(ZincError):
+    """No record of this id is kept."""
+
+
+class Keep(StrEnum):
+    """What is kept of a tenant's requests beside the ledger's row."""
+
+    none = "none"
+    receipt = "receipt"
+    """Digests alone: enough to check tokens that the client kept."""
+    full = "full"
+    """Token ids of prompt and answer: enough to replay."""
+
+
+@dataclass(frozen=True)
+class LedgerEntry:
+    """One request's row. status: a finish reason or an error's name; created: seconds since 1970."""
+
+    id: str
+    created: float
+    tenant: str
+    endpoint: str
+    model: str
+    usage: Usage
+    status: str
+
+
+class DaySum(NamedTuple):
+    """What a tenant used on a day (UTC)."""
+
+    day: str
+    tenant: str
+    requests: int
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    engine_seconds: float
+
+
+class RecordStore:
+    """The file. One thread writes; others may read through stores of their own."""
+
+    def __init__(self, path: str | Path, *, limit: int = DEFAULT_BYTES) -> None:
+        """Open or make the file. limit: bytes of records.
+
+        Raises `StoreError` where that cannot be done, or the file is another release's or no store.
+        """
+        if limit < 0:
+            raise UsageError(f"the limit of records is {limit} bytes, it must be 0 or more")
+        self.path, self._limit = Path(path), limit
+        try:
+            self._db = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        except sqlite3.Error as error:
+            raise self._error("opened", error) from None
+        try:
+            version = self._db.execute("pragma user_version").fetchone()[0]
+            if version not in (0, _SCHEMA_VERSION):
+                raise StoreError(f"{self.path} is a store of version {version}, this release has {_SCHEMA_VERSION}")
+            self._db.execute("pragma journal_mode = wal")
+            self._db.execute("pragma synchronous = normal")
+            self._db.executescript(_SCHEMA)
+            self._db.execute(f"pragma user_version = {_SCHEMA_VERSION}")
+            self._kept = self._db.execute("select coalesce(sum(n_bytes), 0) from records").fetchone()[0]
+        except sqlite3.Error as error:
+            self._db.close()
+            raise self._error("opened", error) from None
+        except StoreError:
+            self._db.close()
+            raise
+
+    def _error(self, what: str, error: sqlite3.Error) -> StoreError:
+        return StoreError(f"the records in {self.path} cannot be {what}: {error}")
+
+    def add(self, entries: Sequence[tuple[LedgerEntry, RequestRecord | dict[str, Any] | None]]) -> None:
+        """Write requests, each with its record, or receipt, or neither; all or nothing. An id that is there
+        is replaced.
+
+        Raises `StoreError`.
+        """
+        try:
+            self._db.execute("begin immediate")
+            try:
+                kept = self._evict(self._kept + sum(self._add(entry, body) for entry, body in entries))
+                self._db.execute("commit")
+                self._kept = kept
+            except BaseException:
+                self._db.execute("rollback")
+                raise
+        except sqlite3.Error as error:
+            raise self._error("written", error) from None
+
+    def _add(self, entry: LedgerEntry, body: RequestRecord | dict[str, Any] | None) -> int:
+        """Returns by how many bytes the records grow."""
+        used = entry.usage
+        self._db.execute(
+            "insert or replace into ledger values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                entry.id, entry.created, entry.tenant, entry.endpoint, entry.model, used.prompt_tokens,
+                used.cached_tokens, used.completion_tokens, used.engine_seconds, entry.status,
+            ),
+        )  # fmt: skip
+        if body is None:
+            return 0
+        kind, data = ("full", body.to_json()) if isinstance(body, RequestRecord) else ("receipt", body)
+        packed = zlib.compress(json.dumps(data, separators=(",", ":")).encode(), 1)
+        before = self._db.execute("select n_bytes from records where id = ?", (entry.id,)).fetchone()
+        self._db.execute(
+            "insert or replace into records (id, n_bytes, kind, body) values (?, ?, ?, ?)",
+            (entry.id, len(packed), kind, packed),
+        )
+        return len(packed) - (before[0] if before else 0)
+
+    def _evict(self, kept: int) -> int:
+        """Delete the oldest of `kept` bytes of records down to the limit; returns the bytes that stay."""
+        while kept > self._limit:
+            number, n_bytes = self._db.execute("select number, n_bytes from records order by number limit 1").fetchone()
+            self._db.execute("delete from records where number = ?", (number,))
+            kept -= n_bytes
+        return kept
+
+    def record(self, request_id: str) -> RequestRecord:
+        """The record of a request. Raises `UnknownRecord`, `BadRecord`, `StoreError`."""
+        kind, data = self._body(request_id)
+        if kind != "full":
+            raise UnknownRecord(
+                f"of request {request_id} only a receipt is kept, which has no tokens; replay needs full records"
+            )
+        return RequestRecord.from_json(data)
+
+    def receipt(self, request_id: str) -> dict[str, Any]:
+        """The receipt of a request. Raises what `record` raises."""
+        kind, data = self._body(request_id)
+        if kind == "full":
+            return RequestRecord.from_json(data).receipt()
+        if not isinstance(data, dict):
+            raise BadRecord(f"the receipt of request {request_id} cannot be read")
+        return data
+
+    def _body(self, request_id: str) -> tuple[str, Any]:
+        try:
+            row = self._db.execute("select kind, body from records where id = ?", (request_id,)).fetchone()
+        except sqlite3.Error as error:
+            raise self._error("read", error) from None
+        if row is None:
+            raise UnknownRecord(f"no record of request {request_id} in {self.path}; old ones are dropped at the limit")
+        try:
+            return row[0], json.loads(zlib.decompress(row[1]))
+        except (zlib.error, ValueError) as error:
+            raise BadRecord(f"the record of request {request_id} is damaged: {error}") from None
+
+    def days(self, tenant: str | None = None) -> list[DaySum]:
+        """What tenants used by day, in order of day and tenant. Raises `StoreError`."""
+        try:
+            rows = self._db.execute(
+                "select date(created, 'unixepoch'), tenant, count(*), sum(prompt_tokens), sum(cached_tokens),"
+                " sum(completion_tokens), sum(engine_seconds) from ledger where ? is null or tenant = ?"
+                " group by 1, 2 order by 1, 2",
+                (tenant, tenant),
+            ).fetchall()
+        except sqlite3.Error as error:
+            raise self._error("read", error) from None
+        return [DaySum(*row) for row in rows]
+
+    def close(self) -> None:
+        """Close the file; calling it again does nothing."""
+        self._db.close()
+
+
+Entry = tuple[LedgerEntry, RequestRecord | dict[str, Any] | None]
+
+
+class RecordWriter:
+    """Writes to a store on a thread of its own, so that no request waits for a disk.
+
+    A disk that is full or a file that is locked loses no entry at once: they wait, up to `most`, and what comes then is
+    counted in `lost`. failed: told of the first error of a row of them, and None when writing works again.
+    """
+
+    def __init__(
+        self, store: RecordStore, *, failed: Callable[[str | None], None], most: int = 10_000, retry: float = 1.0
+    ) -> None:
+        self._store, self._failed, self._retry = store, failed, retry
+        self._waiting: queue.Queue[Entry] = queue.Queue(most)
+        self._closing = threading.Event()
+        self.lost = 0
+        """Entries that could not be kept."""
+        self._thread = threading.Thread(target=self._run, name="zinc-records", daemon=True)
+        self._thread.start()
+
+    def put(self, entry: LedgerEntry, body: RequestRecord | dict[str, Any] | None) -> None:
+        """Have an entry written soon; returns at once."""
+        try:
+            self._waiting.put_nowait((entry, body))
+        except queue.Full:
+            self.lost += 1
+
+    def _run(self) -> None:
+        entries: list[Entry] = []
+        wrong = False
+        while not (self._closing.is_set() and self._waiting.empty() and not entries):
+            entries = entries or self._next(0.2)
+            if not entries:
+                continue
+            try:
+                self._store.add(entries)
+            except StoreError as error:
+                if not wrong:
+                    self._failed(str(error))
+                wrong = True
+                if self._closing.is_set():  # one try more was made; a disk that stays full cannot be waited for
+                    self.lost += len(entries) + self._waiting.qsize()
+                    return
+                self._closing.wait(self._retry)
+                continue
+            entries = []
+            if wrong:
+                wrong = False
+                self._failed(None)
+
+    def _next(self, seconds: float) -> list[Entry]:
+        """What waits, at the most 256 entries; none where nothing came within the time."""
+        found: list[Entry] = []
+        try:
+            found.append(self._waiting.get(timeout=seconds))
+            while len(found) < 256:
+                found.append(self._waiting.get_nowait())
+        except queue.Empty:
+            pass
+        return found
+
+    def close(self, timeout: float = 5.0) -> None:
+        """Write what waits and end the thread. The store stays open."""
+        self._closing.set()
+        self._thread.join(timeout)

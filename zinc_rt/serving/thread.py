@@ -1,0 +1,182 @@
+"""`ThreadClient`: an engine on a thread of this process, for callers on an event loop.
+
+The same messages and the same core as with an engine in a process of its own: less protection, and nothing to start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from zinc_rt.errors import ZincError
+from zinc_rt.sched.accounts import Share
+from zinc_rt.serving.engine_process import Core
+from zinc_rt.serving.live import EventStream, LiveRequests
+from zinc_rt.serving.messages import (
+    Cancel,
+    EngineInfo,
+    EngineStatus,
+    Message,
+    StepReport,
+    Submit,
+    TenantShare,
+)
+
+_STUCK: Final = 10.0
+
+
+class ThreadClient:
+    """An `EngineClient` whose engine turns on a thread. Belongs to one event loop.
+
+    Args:
+        open_core: called on that thread; returns the core that turns there and that is closed there at the end.
+        report: called with each report, on the event loop.
+        stuck: seconds without a turn, where there is something to do, after which `healthy` says so.
+    """
+
+    def __init__(
+        self,
+        open_core: Callable[[], Core],
+        *,
+        report: Callable[[StepReport], None] | None = None,
+        stuck: float = _STUCK,
+    ) -> None:
+        self._open_core, self._report, self._stuck = open_core, report, stuck
+        self._live = LiveRequests()
+        self._messages: deque[Message] = deque()  # appended by the loop's thread, taken by the engine's
+        self._wake = threading.Event()
+        self._ends = False
+        self._thread: threading.Thread | None = None
+        self._status = EngineStatus()
+        self._wrong: str | None = "the engine loads its model"
+        self._lost_why: str | None = None  # once no engine is there any more to take messages
+        self._turned = time.monotonic()
+
+    async def start(self) -> EngineInfo:
+        """See `EngineClient`. Raises what `open_core` raises."""
+        loop = asyncio.get_running_loop()
+        started: asyncio.Future[EngineInfo] = loop.create_future()
+        # Not a worker of a pool: it runs as long as the engine, and an interpreter that ends does not wait for it.
+        self._thread = threading.Thread(target=self._run, args=(loop, started), name="zinc-engine", daemon=True)
+        self._thread.start()
+        info = await started
+        self._wrong = None
+        return info
+
+    def submit(self, request: Submit) -> EventStream:
+        """See `EngineClient`. Raises `UsageError` for an id that runs already."""
+        live = self._live.add(request, given=True)
+        if self._lost_why is None:
+            self._send(request)
+        else:
+            self._live.fail("EngineLost", self._lost_why, [request.id])
+        return EventStream(live.events, partial(self._left, request.id))
+
+    def _left(self, request_id: str) -> None:
+        if self._live.forget(request_id):
+            self._send(Cancel(request_id))
+
+    def cancel(self, request_id: str, reason: str = "client") -> None:
+        """See `EngineClient`."""
+        if self._live.cancel(request_id, reason):
+            self._send(Cancel(request_id, reason))
+
+    def share(self, tenant: TenantShare) -> None:
+        """See `EngineClient`. Raises `InvalidTenantLimits`."""
+        Share(tenant.weight, tenant.kv_share)
+        self._send(tenant)
+
+    @property
+    def status(self) -> EngineStatus:
+        """See `EngineClient`."""
+        return self._status
+
+    @property
+    def healthy(self) -> str | None:
+        """See `EngineClient`."""
+        if self._wrong is None and len(self._live) and time.monotonic() - self._turned > self._stuck:
+            return f"the engine made no step for {self._stuck:g} s"
+        return self._wrong
+
+    async def close(self) -> None:
+        """See `EngineClient`. Waits for the step that runs."""
+        self._wrong, self._ends = "the server ends", True
+        self._wake.set()
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.join)
+        self._live.fail("ServerEnds", "the server ends")
+
+    def _send(self, message: Message) -> None:
+        self._messages.append(message)
+        self._wake.set()
+
+    # -- the event loop's thread, called by the engine's
+
+    def _take(self, report: StepReport) -> None:
+        self._turned, self._status = time.monotonic(), report.status
+        self._live.take(report.events)
+        if self._report is not None:
+            self._report(report)
+
+    def _lost(self, why: str) -> None:
+        if not self._ends:
+            self._wrong = f"the engine ended: {why}"
+        self._lost_why = why
+        self._live.fail("EngineLost", why)
+
+    # -- the engine's thread
+
+    def _run(self, loop: asyncio.AbstractEventLoop, started: asyncio.Future[EngineInfo]) -> None:
+        try:
+            core = self._open_core()
+        except BaseException as error:
+            _call(loop, _set_exception, started, error)
+            return
+        try:
+            _call(loop, _set_result, started, core.info)
+            while not self._ends:
+                if core.idle and not self._messages:
+                    self._wake.wait()
+                self._wake.clear()
+                while self._messages:
+                    _hand(core, self._messages.popleft())
+                if not core.idle:
+                    _call(loop, self._take, core.turn())
+        except ZincError as error:
+            _call(loop, self._lost, f"{type(error).__name__}: {error}")
+        finally:
+            core.close()
+
+
+def _hand(core: Core, message: Message) -> None:
+    match message:
+        case Submit():
+            core.submit(message)
+        case Cancel():
+            core.cancel(message.id, message.reason)
+        case TenantShare():
+            core.share(message)
+
+
+def _call(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: object) -> None:
+    """Have the loop's thread call a function; a loop that is closed has nobody left to tell."""
+    try:
+        loop.call_soon_threadsafe(function, *arguments)
+    except RuntimeError:
+        if not loop.is_closed():
+            raise
+
+
+def _set_result(future: asyncio.Future[EngineInfo], info: EngineInfo) -> None:
+    if not future.done():
+        future.set_result(info)
+
+
+def _set_exception(future: asyncio.Future[EngineInfo], error: BaseException) -> None:
+    if not future.done():
+        future.set_exception(error)

@@ -1,0 +1,150 @@
+"""Messages as bytes: frames of MessagePack between a process that serves and the process of its engine.
+
+A frame is its length (u32, little endian) and a list whose first element is the number of a kind. Both ends are of one
+release and one machine: nothing here is a format to keep.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from zinc_rt.errors import ZincError
+from zinc_rt.serving.messages import (
+    Admitted,
+    Cancel,
+    EngineInfo,
+    EngineStatus,
+    Event,
+    Failed,
+    Finished,
+    Message,
+    Ping,
+    StepReport,
+    Submit,
+    TenantShare,
+    Token,
+)
+
+_LENGTH: Final = struct.Struct("<I")
+MAX_FRAME: Final = 1 << 28
+
+
+class WireError(ZincError):
+    """Bytes that are no frame: the other process is not what it should be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The first frame to an engine's process. factory: "module:function", called with the arguments as keywords, and
+    with `notify` and `progress` as `zinc_rt.load` has them; it returns an engine core.
+    """
+
+    factory: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A line worth showing."""
+
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Bytes of weights loaded so far, and in all."""
+
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotLoaded:
+    """The engine could not start. error: name of the exception's class; usage: the caller asked for what cannot be."""
+
+    error: str
+    message: str
+    usage: bool
+    advice: str = ""
+
+
+ToEngine = Message | Start
+FromEngine = StepReport | EngineInfo | Notice | Progress | NotLoaded
+
+_TO: Final = (Submit, Cancel, TenantShare, Ping, Start)
+_FROM: Final = (EngineInfo, Notice, Progress, NotLoaded)  # StepReport is number len(_FROM)
+_EVENTS: Final = (Admitted, Token, Finished, Failed)
+_NUMBER: Final = {kind: number for kinds in (_TO, _FROM, _EVENTS) for number, kind in enumerate(kinds)}
+_REPORT: Final = len(_FROM)
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_to: Final[list[msgspec.msgpack.Decoder[ToEngine]]] = [msgspec.msgpack.Decoder(kind) for kind in _TO]
+_from: Final[list[msgspec.msgpack.Decoder[FromEngine]]] = [msgspec.msgpack.Decoder(kind) for kind in _FROM]
+_events: Final[list[msgspec.msgpack.Decoder[Event]]] = [msgspec.msgpack.Decoder(kind) for kind in _EVENTS]
+_any: Final = msgspec.msgpack.Decoder(tuple[int, msgspec.Raw])
+_report: Final = msgspec.msgpack.Decoder(
+    tuple[int, list[tuple[int, msgspec.Raw]], EngineStatus, float, int, int, int | None, str | None]
+)
+
+
+def pack(message: ToEngine | FromEngine) -> bytes:
+    """A frame of one message."""
+    if isinstance(message, StepReport):
+        events = [(_NUMBER[type(event)], event) for event in message.events]
+        r = message
+        body = (r.seq, events, r.status, r.seconds, r.prefill_rows, r.decode_rows, r.pong, r.fatal)
+        data = _encoder.encode((_REPORT, body))
+    else:
+        data = _encoder.encode((_NUMBER[type(message)], message))
+    if len(data) > MAX_FRAME:
+        raise WireError(f"a message takes {len(data)} bytes, the limit is {MAX_FRAME}")
+    return _LENGTH.pack(len(data)) + data
+
+
+def unpack_to(data: bytes) -> ToEngine:
+    """What an engine's process was sent, from a frame without its length. Raises `WireError`."""
+    try:
+        number, raw = _any.decode(data)
+        return _to[number].decode(raw)
+    except (msgspec.MsgspecError, IndexError, ZincError) as error:
+        raise WireError(f"a message to the engine cannot be read: {error}") from None
+
+
+def unpack_from(data: bytes) -> FromEngine:
+    """What an engine's process sent. Raises `WireError`."""
+    try:
+        number, raw = _any.decode(data)
+        if number != _REPORT:
+            return _from[number].decode(raw)
+        seq, events, status, seconds, prefill_rows, decode_rows, pong, fatal = _report.decode(raw)
+        found = tuple(_events[kind].decode(event) for kind, event in events)
+        return StepReport(seq, found, status, seconds, prefill_rows, decode_rows, pong, fatal)
+    except (msgspec.MsgspecError, IndexError) as error:
+        raise WireError(f"a message of the engine cannot be read: {error}") from None
+
+
+class Frames:
+    """Cuts bytes as they arrive into frames."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+
+    def add(self, data: bytes) -> list[bytes]:
+        """The frames that are whole now, without their lengths. Raises `WireError` for a length above `MAX_FRAME`."""
+        self._bytes += data
+        found, start = [], 0
+        while len(self._bytes) - start >= _LENGTH.size:
+            (size,) = _LENGTH.unpack_from(self._bytes, start)
+            if size > MAX_FRAME:
+                raise WireError(f"a frame says that it has {size} bytes, the limit is {MAX_FRAME}")
+            end = start + _LENGTH.size + size
+            if end > len(self._bytes):
+                break
+            found.append(bytes(self._bytes[start + _LENGTH.size : end]))
+            start = end
+        del self._bytes[:start]
+        return found
