@@ -68,7 +68,7 @@ def isum_dots(
         for start in unroll(FIRST, LAST, LINES):
             words = regs(vec[i16, 2 * W], M * H)
             for i in unroll(start, min(start + LINES, LAST)):
-                lines = tuple(line(w, i, h * 4 * W, FMT, 4 * W, SIGNED) for h in range(H))
+                lines = tuple(line(w, i, h * 4 * W, FMT, 4 * W, SIGNED, False) for h in range(H))
                 for m in unroll(M):
                     q = four_columns(x, m, i, W)
                     for h in unroll(H):
