@@ -127,7 +127,7 @@ def tile_rows(
     tile: ptr[u8], following: ptr[u8], x, d, s, s_stride, block, groups, sums, FMT: str, M: int, W: int,
     AHEAD: int, SIGNED: bool,
 ):  # fmt: skip
-    """The sums of one tile for M rows of a block of `block` rows, a constant where all rows of a step are few.
+    """The sums of one tile for M rows of a block of `block` rows; a constant one makes all strides constants.
 
     following: the tile that comes next, which is asked for on the way.
     """
@@ -209,7 +209,7 @@ def matmul(
     scratch = matrix_scratch(FMT, TILES)
     sixteen = array(f32, BLOCK_ROWS * 16, zero=False)
     if rows == 1:
-        # A single row's strides are constants, which is half of the instructions that addresses take.
+        # With constant strides, addresses take half of the instructions.
         for t in range(first, last):
             tile = a.w + i64(t) * a.tile_bytes
             sums = regs(vec[f32, W], 16 // W)
