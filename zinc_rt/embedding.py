@@ -186,7 +186,7 @@ class Embedder:
         slots: dict[int, int] = {}
         try:
             for i in texts:
-                slots[i] = self.engine.open_sequence()
+                slots[i] = self.engine.open_sequence(salt=None)  # embedded texts are not gone on with
             pools = {i: _Pool(self.pooling, self.n_embd) for i in texts}
             assert self.engine.sizes is not None
             n_batch = self.engine.sizes.n_rows
