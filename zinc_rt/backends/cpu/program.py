@@ -40,6 +40,7 @@ _ROWS, _LOGITS, _ATTENTION, _MERGE, _SAMPLED = map(
     int, (UnitsPer.ROWS, UnitsPer.LOGITS, UnitsPer.ATTENTION, UnitsPer.MERGE, UnitsPer.SAMPLED)
 )
 _JOBS = len(UnitsPer)
+_CLAIM_BYTES = 96 << 10  # of weights, at least: reading them takes ten times as long as claiming and beginning
 _N_ROWS, _N_LOGITS, _N_SPLITS = (
     layout_of(structs.StepRecord).offsets[name] // 4 for name in ("n_rows", "n_logits", "n_splits")
 )
@@ -138,7 +139,7 @@ class CpuProgram:
             rows[i] = (addresses[_key(op.kernel)], at, op.units, int(op.scale))
             if op.phase != operations[first].phase:
                 first = i
-            phases[op.phase] = (first, i + 1 - first)
+            phases[op.phase] = (first, i + 1 - first, _least_claim(operations[first : i + 1], threads))
         multipliers = np.zeros(max([len(UnitsPer), *(op.scale + 1 for op in operations)]), np.int32)
         multipliers[UnitsPer.ONCE] = 1
         call, futex, yield_number, _ = (int(v) for v in system_words(0))
@@ -151,6 +152,14 @@ class CpuProgram:
             },
         )  # fmt: skip
         return cls(operations, step, multipliers, words, rows, phases, keep)
+
+
+def _least_claim(phase: Sequence[CpuOperation], threads: int) -> int:
+    """Units that a thread takes at least, of a phase whose operations are these."""
+    units, n_bytes = sum(op.units for op in phase), sum(op.bytes for op in phase)
+    if not n_bytes:
+        return max(1, units // (8 * threads))
+    return max(1, min(_CLAIM_BYTES * units // n_bytes, units // (2 * threads)))
 
 
 def _key(kernel: Kernel) -> Hashable:
