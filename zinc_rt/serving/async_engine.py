@@ -114,13 +114,14 @@ class AsyncEngine:
         """
         request = self._request(prompt, SamplingParams.with_overrides(params, **overrides), tenant, qos, seconds)
         chunks = ChunkMaker(PlainText(self.tokenizer, request.params.stop), request)
-        events = self.client.submit(request)
+        events, stopped = self.client.submit(request), False
         try:
             async for event in events:
                 match event:
-                    case Token() if not chunks.stopped:
+                    case Token() if not stopped:
                         yield chunks.token(event)
-                        if chunks.stopped:
+                        stopped = chunks.stopped
+                        if stopped:
                             self.client.cancel(request.id, "stop string")
                     case Finished():
                         yield chunks.last(event)
