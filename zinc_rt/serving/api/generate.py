@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import Final
 
 from zinc_rt.serving.api.answer import Answer, Plan
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.errors import ApiError
+from zinc_rt.serving.api.resume import check_one
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.api.textside import Piece, TextSide
 from zinc_rt.serving.messages import Admitted, Failed, Finished, FinishReason, Submit, Token
@@ -28,6 +30,9 @@ async def run(service: Service, call: Call, plans: Sequence[Plan], seconds: floa
     """The pieces of all answers. The last one of an answer comes with its `finish`; before its first text comes an
     empty piece, when the engine begins with it. Closed early, it cancels what runs. Raises `ApiError`.
     """
+    if call.resume is not None:
+        check_one(len(plans))
+        plans = [_resumed(service, call, plans[0])]
     answers = [Answer(i, plan, service.text_side(plan)) for i, plan in enumerate(plans)]
     call.answers = answers
     streams = [_one(service, call, answer, seconds) for answer in answers]
@@ -77,12 +82,18 @@ async def _one(service: Service, call: Call, answer: Answer, seconds: float | No
         qos=tenant.qos,
         salt=service.salt(call.tenant),
         grammar=plan.grammar,
+        resume=plan.resume,
         seconds=seconds,
     )
+    known = plan.resume
     events, stopped = service.client.submit(request), False
     gaps = service.metrics.inter_token.labels(tenant.qos)
     try:
         async for event in events:
+            if known and not isinstance(event, Admitted):
+                for step in _known(answer, known):
+                    yield step
+                known, stopped = (), side.stop is not None
             if isinstance(event, Token):
                 if stopped:
                     continue
@@ -114,6 +125,29 @@ async def _one(service: Service, call: Call, answer: Answer, seconds: float | No
         raise ApiError(500, "the engine gave up the request without a word", code="engine_error")
     finally:
         await events.aclose()
+
+
+def _known(answer: Answer, tokens: Sequence[int]) -> Iterator[Step]:
+    """The pieces of tokens that were generated before."""
+    for token_id in tokens:
+        if answer.side.stop is not None:
+            return
+        answer.tokens.append(token_id)
+        piece = answer.side.add(Token("", token_id))
+        if piece:
+            yield answer, piece
+
+
+def _resumed(service: Service, call: Call, plan: Plan) -> Plan:
+    """The plan of a stream that is resumed, with the tokens behind its events, where they will do.
+
+    Log-probabilities are not kept: with them all is generated again.
+    """
+    assert call.resume is not None
+    tokens = call.resume.tokens or service.broken_off(call)
+    limit = plan.params.max_tokens
+    usable = plan.params.logprobs is None and (limit is None or len(tokens) <= limit)
+    return dataclasses.replace(plan, resume=tokens if usable else ())
 
 
 def _finish(side: TextSide, event: Finished | Failed) -> str:
