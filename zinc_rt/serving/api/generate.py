@@ -26,8 +26,9 @@ Step = tuple[Answer, Piece]
 
 
 async def run(service: Service, call: Call, plans: Sequence[Plan], seconds: float | None) -> AsyncGenerator[Step]:
-    """The pieces of all answers: of each an empty one when the engine begins with it, then its text, and a last one with
-    a `finish`. An answer itself may be further than its pieces that were taken. Closed early, it cancels what runs.
+    """The pieces of all answers: of each an empty one when the engine begins with it, then its text, and a last one
+    with a `finish`. An answer itself may be further than its pieces that were taken. Closed early, it cancels what
+    runs.
 
     Raises `ApiError`.
     """
