@@ -132,6 +132,8 @@ def _finish(side: TextSide, event: Finished | Failed) -> str:
     if isinstance(event, Failed):
         if event.error == "ServerEnds":
             raise ended("drain")
+        if event.error == "EngineLost":
+            raise ApiError(503, f"the engine is gone: {event.message}", code="engine_lost", retry_after=10)
         status = 400 if event.error in _REFUSALS else 500
         raise ApiError(status, f"the engine failed: {event.message}", code=_code(event.error))
     match event.reason:
