@@ -1,12 +1,12 @@
-"""Answers from the engine: one sequence for each answer of a request, their events merged in the order they come."""
+"""Answers from the engine: one sequence for each answer of a request, their pieces merged in turns."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import time
 from collections.abc import AsyncGenerator, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from zinc_rt.serving.api.answer import Answer, Plan
@@ -27,8 +27,11 @@ Step = tuple[Answer, Piece]
 
 
 async def run(service: Service, call: Call, plans: Sequence[Plan], seconds: float | None) -> AsyncGenerator[Step]:
-    """The pieces of all answers. The last one of an answer comes with its `finish`; before its first text comes an
-    empty piece, when the engine begins with it. Closed early, it cancels what runs. Raises `ApiError`.
+    """The pieces of all answers: of each an empty one when the engine begins with it, then its text, and a last one
+    with a `finish`. An answer itself may be further than its pieces that were taken. Closed early, it cancels what
+    runs.
+
+    Raises `ApiError`.
     """
     if call.resume is not None:
         check_one(len(plans))
@@ -42,10 +45,15 @@ async def run(service: Service, call: Call, plans: Sequence[Plan], seconds: floa
             yield step
 
 
-async def _merged(streams: Sequence[AsyncGenerator[Step]]) -> AsyncGenerator[Step]:
-    queue: asyncio.Queue[Step | Exception | None] = asyncio.Queue(_QUEUE)
+_Queue = asyncio.Queue[Step | Exception | None]
 
-    async def pump(stream: AsyncGenerator[Step]) -> None:
+
+async def _merged(streams: Sequence[AsyncGenerator[Step]]) -> AsyncGenerator[Step]:
+    """A piece of each in turn, so that the order does not depend on the load either; a slow one holds up the others'
+    pieces, not their computation.
+    """
+
+    async def pump(stream: AsyncGenerator[Step], queue: _Queue) -> None:
         try:
             async with contextlib.aclosing(stream):
                 async for step in stream:
@@ -54,17 +62,18 @@ async def _merged(streams: Sequence[AsyncGenerator[Step]]) -> AsyncGenerator[Ste
         except Exception as error:  # raised again where the queue is read
             await queue.put(error)
 
-    tasks = [asyncio.create_task(pump(stream)) for stream in streams]
-    left = len(tasks)
+    queues: list[_Queue] = [asyncio.Queue(_QUEUE) for _ in streams]
+    tasks = [asyncio.create_task(pump(stream, queue)) for stream, queue in zip(streams, queues, strict=True)]
     try:
-        while left:
-            step = await queue.get()
-            if step is None:
-                left -= 1
-            elif isinstance(step, Exception):
-                raise step
-            else:
-                yield step
+        while queues:
+            for queue in list(queues):
+                step = await queue.get()
+                if step is None:
+                    queues.remove(queue)
+                elif isinstance(step, Exception):
+                    raise step
+                else:
+                    yield step
     finally:
         for task in tasks:
             task.cancel()
@@ -120,7 +129,7 @@ async def _one(service: Service, call: Call, answer: Answer, seconds: float | No
                 last = side.finish()
                 answer.usage = event.usage
                 answer.finish = _finish(side, event)
-                yield answer, last
+                yield answer, replace(last, finish=answer.finish)
                 return
         raise ApiError(500, "the engine gave up the request without a word", code="engine_error")
     finally:
@@ -147,7 +156,7 @@ def _resumed(service: Service, call: Call, plan: Plan) -> Plan:
     tokens = call.resume.tokens or service.broken_off(call)
     limit = plan.params.max_tokens
     usable = plan.params.logprobs is None and (limit is None or len(tokens) <= limit)
-    return dataclasses.replace(plan, resume=tokens if usable else ())
+    return replace(plan, resume=tokens if usable else ())
 
 
 def _finish(side: TextSide, event: Finished | Failed) -> str:
@@ -157,6 +166,8 @@ def _finish(side: TextSide, event: Finished | Failed) -> str:
     if isinstance(event, Failed):
         if event.error == "ServerEnds":
             raise ended("drain")
+        if event.error == "EngineLost":
+            raise ApiError(503, f"the engine is gone: {event.message}", code="engine_lost", retry_after=10)
         status = 400 if event.error in _REFUSALS else 500
         raise ApiError(status, f"the engine failed: {event.message}", code=_code(event.error))
     match event.reason:
