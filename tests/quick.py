@@ -13,8 +13,10 @@ QUICK = (
     "backends/test_fusion.py", "backends/amdgpu/test_barriers.py", "backends/amdgpu/test_placement.py",
     "backends/cpu/test_cores.py", "backends/cpu/test_rows.py",
     "cli/test_command.py", "cli/test_run.py",
+    "dialects/test_tools.py",
     "formats/test_table.py",
     "gguf/test_reader.py", "gguf/test_writer.py",
+    "grammar/test_matcher.py",
     "ir/test_graph.py", "ir/test_verify.py",
     "kernels/test_arith.py", "kernels/test_norm_rope.py",
     "lang/test_cache.py", "lang/test_compiler.py", "lang/test_language_values.py",
@@ -24,6 +26,7 @@ QUICK = (
     "sampling/test_sampling.py", "sampling/test_stop.py",
     "sched/test_batching.py",
     "seed/cs/test_exports.py", "seed/kernels/test_projection.py",
+    "serving/test_wire.py",
     "text/test_chat_template.py", "text/test_shipped.py", "text/test_special.py",
     "test_dependencies.py", "test_golden.py", "test_layers.py", "test_model.py",
 )  # fmt: skip
