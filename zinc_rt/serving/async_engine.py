@@ -114,7 +114,7 @@ class AsyncEngine:
         """
         request = self._request(prompt, SamplingParams.with_overrides(params, **overrides), tenant, qos, seconds)
         chunks = ChunkMaker(PlainText(self.tokenizer, request.params.stop), request)
-        events, stopped = self.client.submit(request), False
+        events = self.client.submit(request)
         try:
             async for event in events:
                 match event:
