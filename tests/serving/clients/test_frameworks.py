@@ -69,7 +69,7 @@ def test_langchain_structured_output(story: Started, caller: Started, method: st
 def test_langchain_tools(caller: Started) -> None:
     messages = pytest.importorskip("langchain_core.messages")
     llm = chat_openai(caller, "caller", seed=2)
-    bound = llm.bind_tools([Weather], tool_choice="any")
+    bound = llm.bind_tools([Weather], tool_choice="any", parallel_tool_calls=False)
     asked = bound.invoke(ASK)
     (call,) = asked.tool_calls
     assert (call["name"], set(call["args"])) == ("Weather", {"town"})
@@ -92,7 +92,8 @@ def test_langchain_embeddings(embedder: Started) -> None:
     assert plain.embed_documents(texts) == want
 
 
-def test_litellm(story: Started, caller: Started, embedder: Started) -> None:
+def test_litellm(story: Started, caller: Started, embedder: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # instead of asking the internet for prices
     litellm = pytest.importorskip("litellm")
     fields: dict[str, Any] = {
         "model": "openai/story", "api_base": story.v1, "api_key": "-", "seed": 3, "max_tokens": 20,
