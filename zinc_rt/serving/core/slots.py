@@ -114,6 +114,11 @@ class Slots:
         del self._kept[slot]
         self._engine.close_sequence(slot)
 
+    @property
+    def n_used(self) -> int:
+        """Pages of requests' sequences; one that two of them share counts twice."""
+        return sum(pages_for(self._engine.length(slot)) for slot in self._running)
+
     def close(self, slot: int) -> None:
         """End a request's sequence; its full pages stay where they are found again, until others need them."""
         del self._running[slot]
