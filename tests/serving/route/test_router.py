@@ -49,11 +49,14 @@ def program(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 @contextmanager
 def servers(n: int) -> Iterator[tuple[list[subprocess.Popen[str]], list[str], str]]:
-    """Servers of the model in the package and a router before them: processes, addresses, the router's address."""
+    """Slow servers of the model in the package and a router before them: processes, addresses, the router's address."""
     from contextlib import ExitStack
 
     with ExitStack() as stack:
-        made = [stack.enter_context(program("serve", "--one-process", "-c", "512")) for _ in range(n)]
+        made = [
+            stack.enter_context(program("serve", "--one-process", "-c", "256", "--kernels", "reference"))
+            for _ in range(n)
+        ]
         urls = [url for _, url in made]
         _, router = stack.enter_context(program("route", *(word for url in urls for word in ("-b", url))))
         yield [process for process, _ in made], urls, router
@@ -61,7 +64,7 @@ def servers(n: int) -> Iterator[tuple[list[subprocess.Popen[str]], list[str], st
 
 @asynccontextmanager
 async def streamed(http: httpx.AsyncClient, url: str, **fields: Any) -> AsyncIterator[httpx.Response]:
-    body = {"messages": ASKED, "stream": True, "seed": 3, "max_tokens": 200, "ignore_eos": True, **fields}
+    body = {"messages": ASKED, "stream": True, "seed": 3, "max_tokens": 80, "ignore_eos": True, **fields}
     async with http.stream("POST", f"{url}/v1/chat/completions", json=body) as answer:
         yield answer
 
