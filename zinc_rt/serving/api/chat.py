@@ -182,15 +182,15 @@ async def _stream(service: Service, call: Call, plans: Sequence[Plan], writer: _
     async with event_stream(call, service.tenants.limits) as stream:
         told: set[int] = set()
         async for step in run(service, call, plans, service.seconds(call)):
-            answer, _ = step
+            answer, piece = step
             if answer.index not in told:
                 told.add(answer.index)
                 first = {"role": "assistant", "content": "", "refusal": None}
                 await stream.put(writer.chunk([writer.choice(answer, first)]))
             for chunk in writer.chunks(step):
                 await stream.put(chunk)
-            if answer.finish is not None:
-                await stream.put(writer.chunk([writer.choice(answer, {}, answer.finish)]))
+            if piece.finish is not None:
+                await stream.put(writer.chunk([writer.choice(answer, {}, piece.finish)]))
         if usage:
             figures = {**chat_usage(call.answers), "zinc": own_usage(call.answers)}
             await stream.put(writer.chunk([], usage=figures))

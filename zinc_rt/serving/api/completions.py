@@ -181,8 +181,8 @@ async def _stream(service: Service, call: Call, plans: Sequence[Plan], writer: _
             if answer.index not in told:
                 told.add(answer.index)
                 text = writer.echo(answer) + text
-            if text or answer.finish is not None or piece.logprobs:
-                await stream.put(data(writer.body([writer.choice(answer, text, [piece], answer.finish)])))
+            if text or piece.finish is not None or piece.logprobs:
+                await stream.put(data(writer.body([writer.choice(answer, text, [piece], piece.finish)])))
         if usage:
             figures = {**chat_usage(call.answers), "zinc": own_usage(call.answers)}
             await stream.put(data(writer.body([], usage=figures)))

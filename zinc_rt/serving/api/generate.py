@@ -1,4 +1,4 @@
-"""Answers from the engine: one sequence for each answer of a request, their events merged in the order they come."""
+"""Answers from the engine: one sequence for each answer of a request, their pieces merged in turns."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from zinc_rt.serving.api.answer import Answer, Plan
@@ -25,8 +26,11 @@ Step = tuple[Answer, Piece]
 
 
 async def run(service: Service, call: Call, plans: Sequence[Plan], seconds: float | None) -> AsyncGenerator[Step]:
-    """The pieces of all answers. The last one of an answer comes with its `finish`; before its first text comes an
-    empty piece, when the engine begins with it. Closed early, it cancels what runs. Raises `ApiError`.
+    """The pieces of all answers: of each an empty one when the engine begins with it, then its text, and a last one
+    with a `finish`. An answer itself may be further than its pieces that were taken. Closed early, it cancels what
+    runs.
+
+    Raises `ApiError`.
     """
     answers = [Answer(i, plan, service.text_side(plan)) for i, plan in enumerate(plans)]
     call.answers = answers
@@ -37,10 +41,15 @@ async def run(service: Service, call: Call, plans: Sequence[Plan], seconds: floa
             yield step
 
 
-async def _merged(streams: Sequence[AsyncGenerator[Step]]) -> AsyncGenerator[Step]:
-    queue: asyncio.Queue[Step | Exception | None] = asyncio.Queue(_QUEUE)
+_Queue = asyncio.Queue[Step | Exception | None]
 
-    async def pump(stream: AsyncGenerator[Step]) -> None:
+
+async def _merged(streams: Sequence[AsyncGenerator[Step]]) -> AsyncGenerator[Step]:
+    """A piece of each in turn, so that the order does not depend on the load either; a slow one holds up the others'
+    pieces, not their computation.
+    """
+
+    async def pump(stream: AsyncGenerator[Step], queue: _Queue) -> None:
         try:
             async with contextlib.aclosing(stream):
                 async for step in stream:
@@ -49,17 +58,18 @@ async def _merged(streams: Sequence[AsyncGenerator[Step]]) -> AsyncGenerator[Ste
         except Exception as error:  # raised again where the queue is read
             await queue.put(error)
 
-    tasks = [asyncio.create_task(pump(stream)) for stream in streams]
-    left = len(tasks)
+    queues: list[_Queue] = [asyncio.Queue(_QUEUE) for _ in streams]
+    tasks = [asyncio.create_task(pump(stream, queue)) for stream, queue in zip(streams, queues, strict=True)]
     try:
-        while left:
-            step = await queue.get()
-            if step is None:
-                left -= 1
-            elif isinstance(step, Exception):
-                raise step
-            else:
-                yield step
+        while queues:
+            for queue in list(queues):
+                step = await queue.get()
+                if step is None:
+                    queues.remove(queue)
+                elif isinstance(step, Exception):
+                    raise step
+                else:
+                    yield step
     finally:
         for task in tasks:
             task.cancel()
@@ -109,7 +119,7 @@ async def _one(service: Service, call: Call, answer: Answer, seconds: float | No
                 last = side.finish()
                 answer.usage = event.usage
                 answer.finish = _finish(side, event)
-                yield answer, last
+                yield answer, replace(last, finish=answer.finish)
                 return
         raise ApiError(500, "the engine gave up the request without a word", code="engine_error")
     finally:

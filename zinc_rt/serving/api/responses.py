@@ -190,15 +190,15 @@ async def _stream(service: Service, call: Call, plan: Plan, response: _Response)
 
     async with event_stream(call, service.tenants.limits, told) as stream:
         begun = False
-        async for answer, piece in run(service, call, [plan], service.seconds(call)):
+        async for _, piece in run(service, call, [plan], service.seconds(call)):
             if not begun:
                 begun = True
                 await stream.put(numbered.event("response.created", response=response.begun()))
                 await stream.put(numbered.event("response.in_progress", response=response.begun()))
             for kind, members in response.output.add(piece):
                 await stream.put(numbered.event(kind, **members))
-            if answer.finish is not None:
-                status = "incomplete" if answer.finish == "length" else "completed"
+            if piece.finish is not None:
+                status = "incomplete" if piece.finish == "length" else "completed"
                 for kind, members in response.output.close(status):
                     await stream.put(numbered.event(kind, **members))
         done = response.done()
