@@ -55,6 +55,7 @@ class Service:
         self.recorder = recorder
         self.metrics = metrics or Metrics()
         self.metrics.status = lambda: client.status
+        self.metrics.restarts = lambda: client.restarts
         self.admission = Admission(self.tenants, lambda: client.status)
         self.running: dict[str, Call] = {}
         self.recent: OrderedDict[str, dict[str, Any]] = OrderedDict()
