@@ -25,7 +25,7 @@ TEXT = "Once upon a time there was a little fox who lived by the river with a sm
 FEW, MANY = 40, 200
 SCHEMA = {
     "type": "object",
-    "properties": {"name": {"type": "string", "maxLength": 9}, "age": {"type": "integer"}, "fed": {"type": "boolean"}},
+    "properties": {"name": {"type": "string", "maxLength": 5}, "age": {"maximum": 99, "minimum": 0, "type": "integer"}, "fed": {"type": "boolean"}},
     "required": ["name", "age", "fed"],
     "additionalProperties": False,
 }
@@ -78,9 +78,10 @@ def _chat(draw: random.Random, i: int) -> Ask:
     match i % 8:
         case 3:
             schema = {"type": "json_schema", "json_schema": {"name": "pet", "strict": True, "schema": SCHEMA}}
-            body |= {"response_format": schema, "ignore_eos": False}
+            body |= {"response_format": schema, "ignore_eos": False, "max_tokens": 60, "stop": None}
         case 7:
-            body |= {"tools": TOOLS, "tool_choice": draw.choice(["required", "auto"]), "ignore_eos": False}
+            body |= {"tools": TOOLS, "tool_choice": "required" if i % 16 == 7 else "auto", "ignore_eos": False}
+            body |= {"max_tokens": 60, "stop": None}
     return Ask("/v1/chat/completions", body)
 
 
