@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from tests.serving.api.conftest import N_CTX, SAYS, MakeBench, events
+from tests.serving.api.conftest import N_CTX, SAYS, MakeBench, events, without_ids
 from tests.serving.api.fake import LOGPROB
 
 
 def named_events(text: str) -> list[tuple[str, dict[str, Any]]]:
     """Names and data of a stream whose events are named."""
     found = []
-    for block in text.split("\n\n"):
+    for block in without_ids(text).split("\n\n"):
         if block and not block.startswith(":"):
             name, body = block.split("\n")
             found.append((name.removeprefix("event: "), json.loads(body.removeprefix("data: "))))

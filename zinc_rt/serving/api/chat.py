@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -25,7 +24,6 @@ from zinc_rt.serving.api.requests import (
     StreamOptions,
     check_stream_options,
     choices_of,
-    new_id,
     read,
     stops_of,
 )
@@ -56,7 +54,7 @@ class ChatRequest(Sampling, kw_only=True):
 
 async def chat_completions(service: Service, call: Call) -> None:
     """Answer a conversation."""
-    call.id = new_id("chatcmpl-")
+    call.begin_answer("chatcmpl-")
     service.enter(call)
     request = read(call, await call.body(), ChatRequest, CHAT, service.config.strict)
     async with call.attended():
@@ -98,7 +96,7 @@ class _Writer:
         self._logprobs = bool(request.logprobs)
         self._common = {
             "id": call.id,
-            "created": int(time.time()),
+            "created": call.created,
             "model": service.model.name,
             "system_fingerprint": service.fingerprint,
             "service_tier": "default",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -23,7 +22,6 @@ from zinc_rt.serving.api.requests import (
     StreamOptions,
     check_stream_options,
     choices_of,
-    new_id,
     nth_seed,
     read,
     sampling_params,
@@ -53,7 +51,7 @@ class CompletionRequest(Sampling, kw_only=True):
 
 async def completions(service: Service, call: Call) -> None:
     """Continue texts."""
-    call.id = new_id("cmpl-")
+    call.begin_answer("cmpl-")
     service.enter(call)
     request = read(call, await call.body(), CompletionRequest, COMPLETIONS, service.config.strict)
     async with call.attended():
@@ -109,7 +107,7 @@ async def _plans(service: Service, call: Call, request: CompletionRequest) -> li
     prompts = prompts_of(request.prompt)
     limit = service.max_tokens(call, request.max_tokens or _MAX_TOKENS, "max_tokens")
     params = sampling_params(request, service.model, limit, request.logprobs)
-    stops, n, seed = stops_of(request.stop), choices_of(request.n), seed_of(request)
+    stops, n, seed = stops_of(request.stop), choices_of(request.n), call.draw_seed(seed_of(request))
     service.admission.widen(service.ticket(call), n * len(prompts))
     service.note_prompt(call, prompts)
     tokens = await token_ids(service, prompts, "prompt")
@@ -133,7 +131,7 @@ class _Writer:
         self._common = {
             "id": call.id,
             "object": "text_completion",
-            "created": int(time.time()),
+            "created": call.created,
             "model": service.model.name,
             "system_fingerprint": service.fingerprint,
         }

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
 from zinc_rt.serving.api.answer import Answer, Plan
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.errors import ApiError
+from zinc_rt.serving.api.resume import check_one
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.api.textside import Piece, TextSide
 from zinc_rt.serving.messages import Admitted, Failed, Finished, FinishReason, Submit, Token
@@ -32,6 +33,9 @@ async def run(service: Service, call: Call, plans: Sequence[Plan], seconds: floa
 
     Raises `ApiError`.
     """
+    if call.resume is not None:
+        check_one(len(plans))
+        plans = [_resumed(service, call, plans[0])]
     answers = [Answer(i, plan, service.text_side(plan)) for i, plan in enumerate(plans)]
     call.answers = answers
     streams = [_one(service, call, answer, seconds) for answer in answers]
@@ -87,12 +91,18 @@ async def _one(service: Service, call: Call, answer: Answer, seconds: float | No
         qos=tenant.qos,
         salt=service.salt(call.tenant),
         grammar=plan.grammar,
+        resume=plan.resume,
         seconds=seconds,
     )
+    known = plan.resume
     events, stopped = service.client.submit(request), False
     gaps = service.metrics.inter_token.labels(tenant.qos)
     try:
         async for event in events:
+            if known and not isinstance(event, Admitted):
+                for step in _known(answer, known):
+                    yield step
+                known, stopped = (), side.stop is not None
             if isinstance(event, Token):
                 if stopped:
                     continue
@@ -126,6 +136,29 @@ async def _one(service: Service, call: Call, answer: Answer, seconds: float | No
         await events.aclose()
 
 
+def _known(answer: Answer, tokens: Sequence[int]) -> Iterator[Step]:
+    """The pieces of tokens that were generated before."""
+    for token_id in tokens:
+        if answer.side.stop is not None:
+            return
+        answer.tokens.append(token_id)
+        piece = answer.side.add(Token("", token_id))
+        if piece:
+            yield answer, piece
+
+
+def _resumed(service: Service, call: Call, plan: Plan) -> Plan:
+    """The plan of a stream that is resumed, with the tokens behind its events, where they will do.
+
+    Log-probabilities are not kept: with them all is generated again.
+    """
+    assert call.resume is not None
+    tokens = call.resume.tokens or service.broken_off(call)
+    limit = plan.params.max_tokens
+    usable = plan.params.logprobs is None and (limit is None or len(tokens) <= limit)
+    return replace(plan, resume=tokens if usable else ())
+
+
 def _finish(side: TextSide, event: Finished | Failed) -> str:
     """Why an answer ended, in OpenAI's words. Raises `ApiError` where it did not end by itself."""
     if side.stop is not None:
@@ -133,6 +166,8 @@ def _finish(side: TextSide, event: Finished | Failed) -> str:
     if isinstance(event, Failed):
         if event.error == "ServerEnds":
             raise ended("drain")
+        if event.error == "EngineLost":
+            raise ApiError(503, f"the engine is gone: {event.message}", code="engine_lost", retry_after=10)
         status = 400 if event.error in _REFUSALS else 500
         raise ApiError(status, f"the engine failed: {event.message}", code=_code(event.error))
     match event.reason:
