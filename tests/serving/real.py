@@ -38,7 +38,7 @@ TEMPLATE = """{% for t in tools or [] %}{{ t.function.name }} {% endfor %}
 {% for m in messages %}{{ m.role }}: {{ m.content }}
 {% endfor %}{# <tool_call> #}assistant: """
 """A template whose model calls tools, as the one in the package does not."""
-_OWN = re.compile(rb'"id":"(?:chatcmpl|cmpl)-[0-9A-Za-z]+"|"created":\d+')
+_OWN = re.compile(rb"(?:chatcmpl|cmpl)-[0-9A-Za-z]{24}(\.\d+)?|\"created\":\d+")
 SECONDS = 120
 """What a test waits at the most for what is bound to come."""
 

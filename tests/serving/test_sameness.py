@@ -133,7 +133,7 @@ async def _reused(server: Real) -> None:
 
 
 def test_a_storm_on_few_pages() -> None:
-    same(FEW, _preempted, n_slots=8, kv_tokens=272)
+    same(FEW, _preempted, n_slots=8, kv_tokens=48)
 
 
 def test_a_warm_cache() -> None:
@@ -215,7 +215,7 @@ def test_any_size_of_a_batch(n_batch: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("process", [False, True])
 def test_many_on_few_pages(process: bool) -> None:
-    same(MANY, _preempted, n_slots=8, kv_tokens=272, process=process)
+    same(MANY, _preempted, n_slots=8, kv_tokens=48, process=process)
 
 
 @pytest.mark.slow
