@@ -32,6 +32,10 @@ class Slots:
         """Sequences of requests."""
         return len(self._running)
 
+    def held_pages(self) -> int:
+        """Pages of requests' sequences. The others are free, or hold what only a next request may want."""
+        return self._engine.distinct_pages(self._running)
+
     def pages(self, slot: int) -> int:
         """Pages promised to a request's sequence."""
         return self._running[slot]
@@ -113,11 +117,6 @@ class Slots:
         slot = next(iter(self._kept))
         del self._kept[slot]
         self._engine.close_sequence(slot)
-
-    @property
-    def n_used(self) -> int:
-        """Pages of requests' sequences; one that two of them share counts twice."""
-        return sum(pages_for(self._engine.length(slot)) for slot in self._running)
 
     def close(self, slot: int) -> None:
         """End a request's sequence; its full pages stay where they are found again, until others need them."""
