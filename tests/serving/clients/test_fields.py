@@ -38,7 +38,8 @@ EFFECTS: dict[str, dict[str, Any]] = {
     },
     "/v1/completions": {
         "frequency_penalty": 2, "logit_bias": {"5": 100}, "logprobs": 1, "max_tokens": 3, "n": 2, "echo": True,
-        "seed": 9, "stop": "e", "stream": True, "temperature": 0, "top_p": 0.01, "top_k": 1, "min_p": 1, "prompt": "An owl",
+        "seed": 9, "stop": "e", "stream": True, "temperature": 0, "top_p": 0.01, "top_k": 1, "min_p": 1,
+        "prompt": "An owl",
     },
     "/v1/responses": {
         "instructions": "Be kind.", "max_output_tokens": 3, "metadata": {"a": "b"}, "stream": True, "temperature": 0,
