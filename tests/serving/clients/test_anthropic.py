@@ -61,7 +61,12 @@ def test_messages(story: Started) -> None:
 def test_tools(caller: Started) -> None:
     with client(caller) as c:
         with c.messages.stream(
-            model="caller", max_tokens=200, messages=ASK, tools=[WEATHER], tool_choice={"type": "any"}
+            model="caller",
+            max_tokens=200,
+            messages=ASK,
+            tools=[WEATHER],
+            tool_choice={"type": "any", "disable_parallel_tool_use": True},
+            extra_body={"seed": 1},
         ) as stream:
             asked = stream.get_final_message()
         call = asked.content[-1]

@@ -115,7 +115,9 @@ def test_tools(caller: Started) -> None:
         assert end.usage is not None
         assert end.usage.prompt_tokens > whole.usage.prompt_tokens
         function: dict[str, Any] = {"type": "function", **WEATHER["function"]}
-        response = c.responses.create(model="caller", input="Rome?", tools=[function], tool_choice="required")  # type: ignore[list-item]
+        response = c.responses.create(
+            model="caller", input="Rome?", tools=[function], tool_choice="required", parallel_tool_calls=False
+        )  # type: ignore[list-item]
         assert response.output[0].type == "function_call"
         assert set(json.loads(response.output[0].arguments)) == {"town", "now"}
 
