@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 
 from tests.serving.real import Ask, Real, real, tokens_in
-from zinc_rt.serving.api.served import ServedModel
 from zinc_rt.serving.messages import StepReport
 
 TEXT = "Once upon a time there was a little fox who lived by the river with a small grey bird. "
@@ -175,12 +174,13 @@ def test_replays_are_equal(tmp_path: Path) -> None:
 def replays(n: int, folder: Path) -> None:
     async def go() -> None:
         async with real(records=folder / "records", n_slots=16) as server:
-            compare(await server.storm(asks(n)), alone(n))
+            asked = asks(n)
+            compare(await server.storm(asked), alone(n))
             recorder = server.service.recorder
             assert recorder is not None
             await server.until(lambda: recorder.identity is not None)
             await asyncio.to_thread(recorder._writer.close, 30)
-            names = [f"{server.ids[ask]}{'-1' if ask.body['n'] > 1 else ''}" for ask in asks(n)]
+            names = [f"{server.ids[id(ask)]}{'-1' if ask.body['n'] > 1 else ''}" for ask in asked]
             found = await asyncio.gather(*(server.http.post("/v1/zinc/replay", json={"id": name}) for name in names))
             assert [answer.json()["equal"] for answer in found] == [True] * n
             await server.settled()
