@@ -24,7 +24,11 @@ TEXT = "Once upon a time there was a little fox who lived by the river with a sm
 FEW, MANY = 40, 200
 SCHEMA = {
     "type": "object",
-    "properties": {"name": {"type": "string", "maxLength": 5}, "age": {"maximum": 99, "minimum": 0, "type": "integer"}, "fed": {"type": "boolean"}},
+    "properties": {
+        "name": {"type": "string", "maxLength": 5},
+        "age": {"maximum": 99, "minimum": 0, "type": "integer"},
+        "fed": {"type": "boolean"},
+    },
     "required": ["name", "age", "fed"],
     "additionalProperties": False,
 }

@@ -37,6 +37,8 @@ from zinc_rt.serving.wire import Frames, Notice, NotLoaded, Progress, Start, ToE
 _CHUNK: Final = 1 << 16
 _TICK: Final = 1.0
 _END_SECONDS: Final = 5.0
+_ABANDONED_SECONDS: Final = 0.5
+"""What an engine gets to end by itself whose requests are given up: it may hang, or be in the middle of a step."""
 
 
 class EngineNotStarted(ZincError):
@@ -150,8 +152,9 @@ class ProcessClient:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        seconds = _ABANDONED_SECONDS if len(self._live) else _END_SECONDS
         self._live.fail("ServerEnds", "the server ends")
-        await self._end(_END_SECONDS)
+        await self._end(seconds)
 
     # -- one process
 
