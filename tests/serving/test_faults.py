@@ -8,7 +8,8 @@ What is tested elsewhere:
 | depth 10^5, 500,000 stops, n = 128, NaN, 1e308, invalid UTF-8, empty messages, roles, ids | api/test_limits.py |
 | bodies of any shape | api/test_fuzz.py |
 | engine that hangs, is killed again and again, loses its device; a request that kills engines | test_process.py |
-| records: damaged, locked for long, of other tenants, of another model's hash | records/test_store.py, api/test_records.py |
+| records: damaged, locked for long | records/test_store.py |
+| records of other tenants and of another model's hash | api/test_records.py |
 | files of keys and tenants that cannot be used; an address that is taken | api/test_tenants.py |
 | drain, and its end | api/test_server.py |
 | few pages, preemption, killed engines, cold and warm caches: the same bytes | test_sameness.py |
@@ -540,7 +541,12 @@ def test_a_second_signal_does_not_wait(serve: Serve) -> None:
 
 def test_a_killed_server_takes_its_engine_along(serve: Serve) -> None:
     command = serve("--ctx-size", "1024")
-    thread = threading.Thread(target=lambda: pytest.raises(httpx.HTTPError, command.ask, LONGER))
+
+    def ask() -> None:
+        with pytest.raises(httpx.HTTPError):
+            command.ask(LONGER)
+
+    thread = threading.Thread(target=ask)
     thread.start()
     children = command.children()
     assert len(children) == 2
