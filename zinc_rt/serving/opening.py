@@ -38,7 +38,9 @@ def open_core(
         if stamps is not None and model.file.stamps != stamps:
             changed = "is another file, or was written to, since the server was started"
             raise FileChanged(changed, path=model.file.path, hint="start the server again")
-        return model.make_core(CoreOptions() if max_step_ms is None else CoreOptions(max_step_ms=max_step_ms))
+        core = model.make_core(CoreOptions() if max_step_ms is None else CoreOptions(max_step_ms=max_step_ms))
+        model.grammar_vocabulary.prepare()
+        return core
     except BaseException:
         model.close()
         raise
