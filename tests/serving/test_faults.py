@@ -37,6 +37,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.serving.command import Command, gone
 from tests.serving.real import SECONDS, Ask, Real, real, told
 from zinc_rt.loading import built_in_model
 from zinc_rt.serving.api.keys import add_key
@@ -381,76 +382,12 @@ def test_an_engine_that_is_stopped_and_no_files_for_the_next_one(monkeypatch: py
 # -- the whole command
 
 
-class Command:
-    """`zinc serve` as a process of its own."""
-
-    def __init__(self, folder: Path, *options: str, n_files: int | None = None) -> None:
-        self.folder = folder
-        self._log = folder / f"log-{time.monotonic_ns()}"
-        limit = [] if n_files is None else ["prlimit", f"--nofile={n_files}:{n_files}"]
-        with self._log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [*limit, sys.executable, "-m", "zinc_rt", "serve", "--port", "0", "--device", "cpu", *options],
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
-            )
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline().decode()
-        assert "answers now" in line, self.log
-        self.url = line.split()[1].removesuffix("/v1")
-
-    @property
-    def log(self) -> str:
-        """What it wrote to standard error."""
-        return self._log.read_text()
-
-    def engine(self) -> int:
-        """The id of its engine's process."""
-        (engine,) = [child for child in self.children() if "engine_process" in _command(child)]
-        return engine
-
-    def children(self) -> list[int]:
-        """The ids of all its processes: the engine's, and the one that renders templates."""
-        return [
-            int(child)
-            for child in Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        ]
-
-    def ask(self, ask: Ask, **headers: str) -> httpx.Response:
-        """The answer to a request."""
-        return httpx.post(self.url + ask.path, content=ask.json, headers=headers, timeout=SECONDS)
-
-    def wait(self) -> int:
-        """The exit code."""
-        return self.process.wait(SECONDS)
-
-    def end(self) -> None:
-        """Leave nothing behind, whatever the test found."""
-        self.process.kill()
-        self.process.wait()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-
-
-def _command(pid: int) -> str:
-    return Path(f"/proc/{pid}/cmdline").read_text()
-
-
 def until(true: Callable[[], bool]) -> None:
     """Wait for something that is bound to come."""
     end = time.monotonic() + SECONDS
     while not true():
         assert time.monotonic() < end
         time.sleep(0.01)
-
-
-def gone(pid: int) -> bool:
-    """Whether a process is over, waited for or not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
 
 
 Serve = Callable[..., Command]
