@@ -31,18 +31,20 @@ ASKING: dict[str, Any] = {
 EFFECTS: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {
         "frequency_penalty": 2, "logit_bias": {"5": 100}, "logprobs": True, "max_tokens": 3, "n": 2,
-        "max_completion_tokens": 3, "presence_penalty": 2, "response_format": {"type": "json_object"}, "seed": 9, "stop": "e",
+        "max_completion_tokens": 3, "presence_penalty": 2, "response_format": {"type": "json_object"}, "seed": 9,
+        "stop": "e",
         "stream": True, "temperature": 0, "top_p": 0.01, "top_k": 1, "min_p": 1, "repetition_penalty": 10,
         "stop_token_ids": list(range(256, 1280)), "model": "alias",
     },
     "/v1/completions": {
-        "frequency_penalty": 2, "logit_bias": {"5": 100}, "logprobs": 1, "max_tokens": 3, "n": 2, "echo": True, "seed": 9,
-        "stop": "e", "stream": True, "temperature": 0, "top_p": 0.01, "top_k": 1, "min_p": 1, "prompt": "An owl",
+        "frequency_penalty": 2, "logit_bias": {"5": 100}, "logprobs": 1, "max_tokens": 3, "n": 2, "echo": True,
+        "seed": 9, "stop": "e", "stream": True, "temperature": 0, "top_p": 0.01, "top_k": 1, "min_p": 1,
+        "prompt": "An owl",
     },
     "/v1/responses": {
         "instructions": "Be kind.", "max_output_tokens": 3, "metadata": {"a": "b"}, "stream": True, "temperature": 0,
-        "text": {"format": {"type": "json_object"}}, "top_logprobs": 3, "top_p": 0.01, "seed": 9, "top_k": 1, "min_p": 1,
-        "include": ["message.output_text.logprobs"],
+        "text": {"format": {"type": "json_object"}}, "top_logprobs": 3, "top_p": 0.01, "seed": 9, "top_k": 1,
+        "min_p": 1, "include": ["message.output_text.logprobs"],
     },
     "/v1/messages": {
         "max_tokens": 3, "stop_sequences": ["e"], "stream": True, "system": "Be kind.", "temperature": 0, "top_k": 1,
@@ -60,10 +62,12 @@ def shown(answer: httpx.Response) -> Any:
     if answer.headers["content-type"] != "application/json":
         return "stream"
     body = answer.json()
-    said = [body[key] for key in ("choices", "output", "content", "metadata", "instructions", "model") if key in body]
+    said = [body[key] for key in ("choices", "output", "content", "metadata", "model") if key in body]
     for item in said[0]:
         item.pop("id", None)
-    return said
+    usage = body["usage"]
+    prompt = ("prompt_tokens", "input_tokens", "cache_read_input_tokens")
+    return [*said, sum(usage.get(key, 0) for key in prompt)]
 
 
 @pytest.mark.parametrize("path", TABLES)

@@ -22,6 +22,7 @@ from tests.serving.clients.test_openai import WEATHER
 __all__ = ["pytestmark", "schemas"]
 
 ASK = [{"role": "user", "content": "Tell me a story."}]
+SCHEMA = WEATHER["function"]["parameters"]
 FORM = {
     "type": "json_schema",
     "json_schema": {"name": "w", "strict": True, "schema": WEATHER["function"]["parameters"]},
@@ -41,7 +42,7 @@ RESPONSES: list[dict[str, Any]] = [
     {}, {"instructions": "Be kind.", "metadata": {"a": "b"}}, {"max_output_tokens": 400},
     {"include": ["message.output_text.logprobs"], "top_logprobs": 2},
     {"tools": [{"type": "function", **WEATHER["function"]}], "tool_choice": "required", "max_output_tokens": 120},
-    {"text": {"format": {"type": "json_schema", "name": "w", "schema": WEATHER["function"]["parameters"]}}},
+    {"text": {"format": {"type": "json_schema", "name": "w", "schema": SCHEMA}}},
     {"input": [{"role": "user", "content": [{"type": "input_text", "text": "Hi"}]}]},
 ]  # fmt: skip
 
