@@ -22,8 +22,8 @@ from zinc_rt.serving.route.key import affinity, streams
 
 _TAKEN: Final = 30.0
 """Seconds within which a replica must take a request."""
-_ATTEMPTS: Final = 5
-"""Replicas that may end or refuse while they have one request."""
+_LOST: Final = 5
+"""Replicas that may end while they have one request."""
 _AGAIN: Final = (500, 502, 503, 504)
 """Answers after which another replica is tried."""
 _OURS: Final = frozenset({b"last-event-id", b"x-zinc-resume", b"x-zinc-tokens"})
@@ -86,18 +86,17 @@ class _Exchange:
         self._passage = Passage() if streams(body) else None
         self._key = affinity(body, (call.header("authorization") + call.header("x-api-key")).encode("latin-1"))
         self._refused: list[str] = []  # replicas that refused it
-        own = call.path.startswith("/v1/zinc/")  # of one replica's request: which one is not known here
-        self._again = (*_AGAIN, 404) if own else _AGAIN
+        self._own = call.path.startswith("/v1/zinc/")  # of one replica's request: which one is not known here
 
     async def run(self) -> None:
         """Answer it. Raises `ApiError` where no replica does."""
-        for _ in range(_ATTEMPTS):
+        lost = 0
+        while lost < _LOST:
             try:
                 if await self._attempt():
                     return
             except _Lost:
-                if self._call.status and not self._resume():
-                    break
+                lost = _LOST if self._call.status and not self._resume() else lost + 1
         said = "the replica that computed the answer ended; send the request again"
         raise ApiError(502, said, code="replica_lost", retry_after=1)
 
@@ -148,8 +147,9 @@ class _Exchange:
 
     def _elsewhere(self, start: dict[str, Any], replica: str) -> bool:
         """Whether an answer is dropped for that of another replica; not twice for one replica."""
-        final = self._call.status or (b"x-should-retry", b"false") in start["headers"]
-        if start["status"] not in self._again or final or replica in self._refused:
+        may = start["status"] in _AGAIN and (b"x-should-retry", b"false") not in start["headers"]
+        unknown = self._own and start["status"] == 404
+        if not (may or unknown) or self._call.status or replica in self._refused:
             return False
         self._refused.append(replica)
         return True
