@@ -86,14 +86,12 @@ class ChatFormat:
             raise RequestError("variables", f"are {show(variables)}; give an object")
         if choice.mode is ChoiceMode.none:
             offered = ()
-        # The grammar is looked at first: a schema that cannot be used costs no rendering.
-        build = (self.dialect, self.vocabulary, offered, choice, parallel_tool_calls, form)
-        grammar = build_grammar(*build)
         prompt = self._renderer.render_messages(messages, offered, **(variables or {}))
-        if grammar is not None and prompt.thinking is not Thinking.off:
-            grammar = build_grammar(*build, prompt.thinking)
         if check is not None:
             check(prompt.text)
+        grammar = build_grammar(
+            self.dialect, self.vocabulary, offered, choice, parallel_tool_calls, form, prompt.thinking
+        )
         ids = self.tokenizer.encode(prompt.text, add_special=False)
         return ChatRequest(tuple(ids), grammar, offered, prompt.thinking)
 

@@ -99,8 +99,12 @@ class Model:
         self._check_generates()
         vocabulary = Vocabulary(self.tokenizer.n_vocab, self.tokenizer.stop_ids, self._compile)
         return EngineCore(
-            self.engine, vocabulary, options, notify=self._notify, close=self.close, failed=self._shared.failed
+            self.engine, vocabulary, options, notify=self._tell, close=self.close, failed=self._shared.failed
         )
+
+    def _tell(self, line: str) -> None:
+        if self._notify is not None:
+            self._notify(line)
 
     def close(self) -> None:
         """Give back the memory and the file, and end the process that renders chat templates. From another thread this

@@ -114,21 +114,25 @@ class AsyncEngine:
         """
         request = self._request(prompt, SamplingParams.with_overrides(params, **overrides), tenant, qos, seconds)
         chunks = ChunkMaker(PlainText(self.tokenizer, request.params.stop), request)
-        events, stopped = self.client.submit(request), False
+        events = self.client.submit(request)
         try:
             async for event in events:
                 match event:
-                    case Token() if not stopped:
+                    case Token():
+                        if chunks.stopped:  # computed before the engine heard of it
+                            continue
                         yield chunks.token(event)
-                        stopped = chunks.stopped
-                        if stopped:
-                            self.client.cancel(request.id, "stop string")
+                        self._cancel_if(chunks, request)
                     case Finished():
                         yield chunks.last(event)
                     case Failed():
                         raise RequestFailed(event.error, event.message)
         finally:
             await events.aclose()
+
+    def _cancel_if(self, chunks: ChunkMaker, request: Submit) -> None:
+        if chunks.stopped:
+            self.client.cancel(request.id, "stop string")
 
     def _request(
         self, prompt: str | Sequence[int], params: SamplingParams, tenant: str, qos: QoS, seconds: float | None

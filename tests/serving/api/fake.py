@@ -80,10 +80,8 @@ class FakeClient:
             if admitted:
                 self.decoding += 1
                 yield Admitted(request.id, cached_tokens=0, queue_seconds=0.25)
-                limit = request.params.max_tokens
-                for token_id in (
-                    self.script(request) if limit is None else itertools.islice(self.script(request), limit)
-                ):
+                n = len(request.resume)
+                for token_id in itertools.islice(self.script(request), n, request.params.max_tokens):
                     if self.fail is not None and n >= self.fail_after:
                         yield self.fail
                         return

@@ -42,7 +42,9 @@ def test_nothing_is_answered_while_loading_and_while_the_engine_is_ill(bench: Ma
     asyncio.run(go())
 
 
-@pytest.mark.parametrize(("error", "status"), [("DeviceLost", 500), ("PromptNeverFits", 400), ("ServerEnds", 503)])
+@pytest.mark.parametrize(
+    ("error", "status"), [("DeviceLost", 500), ("PromptNeverFits", 400), ("ServerEnds", 503), ("EngineLost", 503)]
+)
 def test_an_engine_that_fails_at_once_gives_a_status(bench: MakeBench, error: str, status: int) -> None:
     async def go() -> None:
         for stream in (False, True):

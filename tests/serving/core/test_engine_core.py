@@ -93,7 +93,7 @@ REQUESTS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(REQUESTS, st.integers(1, 5), st.integers(1, 40), st.integers(0, 20))
 def test_every_request_ends_as_it_would_alone(
     drawn: list[tuple[int, int | None, str, QoS, int, int | None]], n_slots: int, n_batch: int, spare: int
@@ -191,7 +191,7 @@ def test_a_request_that_was_preempted_twice_generates_a_page_before_the_next_tim
     core.submit(asked("low", 18, None, qos=QoS.batch))
     (low,) = core._live.values()
     at, n, made = [], 0, 0
-    while "low" in core._live and made < 80:
+    while "low" in core._live and made < 50:
         while core.status.queued < 4:
             made += 1
             core.submit(replace(asked(f"i{made}", 5, 90), params=replace(ENDLESS, max_tokens=90)))
@@ -209,7 +209,7 @@ def test_two_tenants_with_work_share_the_engine_by_their_weights(weight: float, 
     core = core_on(engine)
     core.share(TenantShare("a", weight=weight))
     made = 0
-    while engine.clock.now < 125:
+    while engine.clock.now < 115:
         while core.queue_depth("a") < 8:
             made += 1
             core.submit(asked(f"a{made}", 40, 12, "a"))

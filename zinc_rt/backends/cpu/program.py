@@ -110,7 +110,7 @@ class CpuProgram:
             self.endings.append(found)
         n = len(self.operations) - 1
         self.rows[n] = (found[2], address_of(found[1].memory), op.units, int(op.scale))
-        self.phases[self.words["n_phases"][0] - 1] = (n, 1)
+        self.phases[self.words["n_phases"][0] - 1] = (n, 1, 1)
 
     @cached_property
     def _step_words(self) -> npt.NDArray[np.int32]:

@@ -13,7 +13,9 @@ from zinc_rt.serving.messages import Grammar, Usage
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One answer: a prompt and how to go on from it. reader: divides it; marks: special tokens that the reader sees."""
+    """One answer: a prompt and how to go on from it. reader: divides it; marks: special tokens that the reader sees;
+    resume: its first tokens, which an engine has generated before.
+    """
 
     prompt: tuple[int, ...]
     params: SamplingParams
@@ -22,6 +24,7 @@ class Plan:
     grammar: Grammar | None = None
     reader: Callable[[], Reader] = PlainReader
     marks: Collection[int] = ()
+    resume: tuple[int, ...] = ()
 
 
 class Answer:

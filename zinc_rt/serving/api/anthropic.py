@@ -18,7 +18,7 @@ from zinc_rt.serving.api.fields import ANTHROPIC
 from zinc_rt.serving.api.generate import run
 from zinc_rt.serving.api.intent import Form
 from zinc_rt.serving.api.limits import LOGIT_BIASES
-from zinc_rt.serving.api.requests import Count, Sampling, new_id, read, stops_of
+from zinc_rt.serving.api.requests import Count, Sampling, read, stops_of
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.api.sse import event_stream, named
 from zinc_rt.serving.api.usage import cached_tokens, completion_tokens, own_usage, prompt_tokens
@@ -60,7 +60,7 @@ class MessagesRequest(CountRequest, kw_only=True):
 
 async def messages(service: Service, call: Call) -> None:
     """Answer a conversation."""
-    call.id = new_id("msg_")
+    call.begin_answer("msg_")
     service.enter(call)
     request = read(call, await call.body(), MessagesRequest, ANTHROPIC, service.config.strict)
     async with call.attended():
@@ -90,7 +90,7 @@ async def messages(service: Service, call: Call) -> None:
 
 async def count_tokens(service: Service, call: Call) -> None:
     """How many tokens a conversation takes."""
-    call.id = new_id("msg_")
+    call.begin_answer("msg_")
     service.enter(call)
     request = read(call, await call.body(), CountRequest, ANTHROPIC, service.config.strict)
     async with call.attended():

@@ -25,9 +25,9 @@ from zinc_rt.serving.api import (
 from zinc_rt.serving.api.call import Call, ClientGone, Receive, Scope, Send
 from zinc_rt.serving.api.config import DEFAULT_TENANT
 from zinc_rt.serving.api.errors import ApiError
+from zinc_rt.serving.api.ids import new_id
 from zinc_rt.serving.api.keys import key_of
 from zinc_rt.serving.api.logs import tell
-from zinc_rt.serving.api.requests import new_id
 from zinc_rt.serving.api.service import Service
 
 Handler = Callable[[Service, Call], Awaitable[None]]

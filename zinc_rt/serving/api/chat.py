@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -25,7 +24,6 @@ from zinc_rt.serving.api.requests import (
     StreamOptions,
     check_stream_options,
     choices_of,
-    new_id,
     read,
     stops_of,
 )
@@ -56,7 +54,7 @@ class ChatRequest(Sampling, kw_only=True):
 
 async def chat_completions(service: Service, call: Call) -> None:
     """Answer a conversation."""
-    call.id = new_id("chatcmpl-")
+    call.begin_answer("chatcmpl-")
     service.enter(call)
     request = read(call, await call.body(), ChatRequest, CHAT, service.config.strict)
     async with call.attended():
@@ -98,7 +96,7 @@ class _Writer:
         self._logprobs = bool(request.logprobs)
         self._common = {
             "id": call.id,
-            "created": int(time.time()),
+            "created": call.created,
             "model": service.model.name,
             "system_fingerprint": service.fingerprint,
             "service_tier": "default",
@@ -182,15 +180,15 @@ async def _stream(service: Service, call: Call, plans: Sequence[Plan], writer: _
     async with event_stream(call, service.tenants.limits) as stream:
         told: set[int] = set()
         async for step in run(service, call, plans, service.seconds(call)):
-            answer, _ = step
+            answer, piece = step
             if answer.index not in told:
                 told.add(answer.index)
                 first = {"role": "assistant", "content": "", "refusal": None}
                 await stream.put(writer.chunk([writer.choice(answer, first)]))
             for chunk in writer.chunks(step):
                 await stream.put(chunk)
-            if answer.finish is not None:
-                await stream.put(writer.chunk([writer.choice(answer, {}, answer.finish)]))
+            if piece.finish is not None:
+                await stream.put(writer.chunk([writer.choice(answer, {}, piece.finish)]))
         if usage:
             figures = {**chat_usage(call.answers), "zinc": own_usage(call.answers)}
             await stream.put(writer.chunk([], usage=figures))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -23,7 +22,6 @@ from zinc_rt.serving.api.requests import (
     StreamOptions,
     check_stream_options,
     choices_of,
-    new_id,
     nth_seed,
     read,
     sampling_params,
@@ -53,7 +51,7 @@ class CompletionRequest(Sampling, kw_only=True):
 
 async def completions(service: Service, call: Call) -> None:
     """Continue texts."""
-    call.id = new_id("cmpl-")
+    call.begin_answer("cmpl-")
     service.enter(call)
     request = read(call, await call.body(), CompletionRequest, COMPLETIONS, service.config.strict)
     async with call.attended():
@@ -109,7 +107,7 @@ async def _plans(service: Service, call: Call, request: CompletionRequest) -> li
     prompts = prompts_of(request.prompt)
     limit = service.max_tokens(call, request.max_tokens or _MAX_TOKENS, "max_tokens")
     params = sampling_params(request, service.model, limit, request.logprobs)
-    stops, n, seed = stops_of(request.stop), choices_of(request.n), seed_of(request)
+    stops, n, seed = stops_of(request.stop), choices_of(request.n), call.draw_seed(seed_of(request))
     service.admission.widen(service.ticket(call), n * len(prompts))
     service.note_prompt(call, prompts)
     tokens = await token_ids(service, prompts, "prompt")
@@ -133,7 +131,7 @@ class _Writer:
         self._common = {
             "id": call.id,
             "object": "text_completion",
-            "created": int(time.time()),
+            "created": call.created,
             "model": service.model.name,
             "system_fingerprint": service.fingerprint,
         }
@@ -181,8 +179,8 @@ async def _stream(service: Service, call: Call, plans: Sequence[Plan], writer: _
             if answer.index not in told:
                 told.add(answer.index)
                 text = writer.echo(answer) + text
-            if text or answer.finish is not None or piece.logprobs:
-                await stream.put(data(writer.body([writer.choice(answer, text, [piece], answer.finish)])))
+            if text or piece.finish is not None or piece.logprobs:
+                await stream.put(data(writer.body([writer.choice(answer, text, [piece], piece.finish)])))
         if usage:
             figures = {**chat_usage(call.answers), "zinc": own_usage(call.answers)}
             await stream.put(data(writer.body([], usage=figures)))

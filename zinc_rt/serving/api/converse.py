@@ -40,7 +40,7 @@ async def plans_of(service: Service, call: Call, conversation: Conversation) -> 
     """What the engine is asked, an answer each. Reserves places and tokens. Raises `ApiError`."""
     limit = service.max_tokens(call, conversation.max_tokens, conversation.max_tokens_param)
     params = sampling_params(conversation.sampling, service.model, limit, conversation.logprobs)
-    seed = seed_of(conversation.sampling)
+    seed = call.draw_seed(seed_of(conversation.sampling))
     service.admission.widen(service.ticket(call), conversation.n)
     service.note_prompt(call, conversation.messages)
     request = await prompt_of(service, conversation)

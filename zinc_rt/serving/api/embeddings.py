@@ -13,7 +13,8 @@ from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.completions import prompts_of, token_ids
 from zinc_rt.serving.api.errors import ApiError, invalid
 from zinc_rt.serving.api.fields import EMBEDDINGS
-from zinc_rt.serving.api.requests import new_id, read
+from zinc_rt.serving.api.ids import new_id
+from zinc_rt.serving.api.requests import read
 from zinc_rt.serving.api.service import Service
 
 

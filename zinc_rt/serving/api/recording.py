@@ -96,7 +96,7 @@ class Recorder:
 
 
 def _id(call: Call, answer: Answer) -> str:
-    return call.id if not answer.index else f"{call.id}-{answer.index}"
+    return call.record_id if not answer.index else f"{call.record_id}-{answer.index}"
 
 
 def _record_of(call: Call, answer: Answer) -> Callable[[ModelIdentity], RequestRecord]:

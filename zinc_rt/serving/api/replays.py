@@ -9,8 +9,8 @@ import msgspec
 
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.errors import ApiError, invalid
+from zinc_rt.serving.api.ids import new_id
 from zinc_rt.serving.api.recording import Recorder
-from zinc_rt.serving.api.requests import new_id
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.messages import Event, Failed, Submit, Token
 from zinc_rt.serving.records.record import BadRecord, RequestRecord

@@ -31,6 +31,8 @@ from zinc_rt.serving.messages import EngineInfo
 
 _RECENT: Final = 1000
 """Requests that ended and can still be asked for."""
+_BROKEN: Final = 256
+"""Streams whose clients left and can still go on where they were."""
 _STUCK: Final = 30.0
 """Seconds without a step, while requests run, after which the server calls itself unhealthy."""
 
@@ -57,6 +59,7 @@ class Service:
         self.metrics.status = lambda: client.status
         self.admission = Admission(self.tenants, lambda: client.status)
         self.running: dict[str, Call] = {}
+        self.broken: OrderedDict[str, tuple[str, tuple[int, ...]]] = OrderedDict()  # tenants and tokens
         self.recent: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self.embedder = client if isinstance(client, EmbeddingClient) else None
         self.loading: str | None = None  # why nothing can be answered yet
@@ -114,6 +117,11 @@ class Service:
         age = self.step_age()
         return busy and age > _STUCK
 
+    def broken_off(self, call: Call) -> tuple[int, ...]:
+        """The tokens of a stream that a client left lately and now resumes, as far as they are known."""
+        tenant, tokens = self.broken.get(call.id, ("", ()))
+        return tokens if tenant == call.tenant else ()
+
     def began(self, call: Call, answer: Answer) -> None:
         """The engine begins with an answer."""
         qos = self.tenants.get(call.tenant).qos
@@ -135,6 +143,10 @@ class Service:
             raise no
         if not self.admission.inside:
             self._stepped = time.monotonic()  # it had nothing to do until now
+        if (old := self.running.get(call.id)) is not None:  # the client noticed first that the connection is dead
+            if old.tenant == call.tenant:
+                old.leave()
+            raise ApiError(409, f"{call.id} still runs; send the request again", code="still_running", retry_after=1)
         call.ticket = self.admission.enter(call.tenant)
         self.running[call.id] = call
         return call.ticket
@@ -232,6 +244,10 @@ class Service:
         elif call.status in (401, 403, 413, 429, 503):
             metrics.refused.labels(call.tenant, outcome).inc()
         metrics.requests.labels(call.tenant, call.endpoint, outcome).inc()
+        if outcome == "client_gone" and len(call.answers) == 1:
+            self.broken[call.id] = call.tenant, tuple(call.answers[0].tokens)
+            while len(self.broken) > _BROKEN:
+                self.broken.popitem(last=False)
         self._remember(call, outcome)
 
     def _remember(self, call: Call, outcome: str) -> None:

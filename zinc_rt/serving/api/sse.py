@@ -13,6 +13,7 @@ import msgspec
 from zinc_rt.serving.api.call import Call, Headers
 from zinc_rt.serving.api.errors import ApiError
 from zinc_rt.serving.api.limits import Limits
+from zinc_rt.serving.api.resume import TELLS, Numbering
 
 DONE: Final = b"data: [DONE]\n\n"
 _PING: Final = b": ping\n\n"
@@ -49,6 +50,8 @@ class EventStream:
         self._since: float | None = None  # when the client was given what it has not taken yet
         self._comment: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._numbering: Numbering | None = None
+        self._told = 0  # tokens that comments have told of
 
     async def __aenter__(self) -> Self:
         self._look()
@@ -73,8 +76,23 @@ class EventStream:
         return self._begun
 
     async def put(self, chunk: bytes) -> None:
-        """Send a chunk; waits for a client that is slow."""
-        await self._write(chunk, more=True)
+        """Send a chunk of whole events; waits for a client that is slow."""
+        if len(self._call.answers) == 1:
+            chunk = self._numbered(chunk)
+        if chunk:
+            await self._write(chunk, more=True)
+
+    def _numbered(self, chunk: bytes) -> bytes:
+        """The events with their ids, without those that a client which resumes has got."""
+        call = self._call
+        if self._numbering is None:
+            skip = 0 if call.resume is None else call.resume.events
+            self._numbering = Numbering(f"{call.id}.{call.created}.{call.seed}", skip)
+        comment = b""
+        if call.header(TELLS) and (new := call.answers[0].tokens[self._told :]):
+            self._told += len(new)
+            comment = b": tokens " + ",".join(map(str, new)).encode() + b"\n"
+        return self._numbering.events(chunk, comment)
 
     async def fail(self, event: bytes) -> None:
         """End the answer with an event that tells of an error, outside of `async with`."""

@@ -32,11 +32,14 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What a token adds to an answer. tokens: those whose text is shown with it."""
+    """What a token adds to an answer. tokens: those whose text is shown with it. finish: why the answer ends with it,
+    in OpenAI's words; None where it does not.
+    """
 
     deltas: Sequence[Delta] = ()
     logprobs: Sequence[TokenLogprob] = ()
     tokens: Sequence[int] = ()
+    finish: str | None = None
 
     def __bool__(self) -> bool:
         return bool(self.deltas)

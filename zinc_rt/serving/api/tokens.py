@@ -9,8 +9,9 @@ from msgspec import Meta
 
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.errors import ApiError, invalid
+from zinc_rt.serving.api.ids import new_id
 from zinc_rt.serving.api.intent import Form, make_prompt
-from zinc_rt.serving.api.requests import converted, new_id, read_json
+from zinc_rt.serving.api.requests import converted, read_json
 from zinc_rt.serving.api.service import Service
 from zinc_rt.text import TokenizerError
 
