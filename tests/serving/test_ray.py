@@ -181,9 +181,8 @@ def test_a_killed_replica_is_replaced_and_others_answer(two: str, model: zinc_rt
         broken = Streamed(http, prompts[0], LONG, killed=True)
         after = Streamed(http, prompts[0])
         assert broken.replica == victim
-        assert broken.error is not None
-        assert broken.error["code"] == "replica_lost"
-        assert direct(model, prompts[0], LONG).startswith(broken.text)
+        assert broken.error is None
+        assert (broken.text, broken.done) == (direct(model, prompts[0], LONG), True)  # it went on elsewhere
         assert (after.text, after.done) == (direct(model, prompts[0]), True)
         assert after.replica != victim
         assert whole.result()["choices"][0]["text"] == direct(model, prompts[0], LONG)
