@@ -11,7 +11,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -73,17 +73,19 @@ def direct(model: zinc_rt.Model, prompt: str, tokens: int = 40) -> str:
 class Streamed:
     """A stream, read to its end: its text, the replica that began it, its last words, and how it came."""
 
-    def __init__(self, http: httpx.Client, prompt: str, tokens: int = 40, *, killed: bool = False) -> None:
-        """killed: kill the replica once the stream has begun."""
-        self.text, self.chunks, self.error, self.done = "", 0, None, False
+    def __init__(
+        self, http: httpx.Client, prompt: str, tokens: int = 40, begun: Callable[[], None] | None = None
+    ) -> None:
+        """begun: is called once the stream has begun."""
+        self.id, self.text, self.chunks, self.error, self.done = "", "", 0, None, False
         with http.stream("POST", COMPLETIONS, json=body(prompt, tokens, stream=True)) as answer:
             assert answer.status_code == 200, answer.read()
             self.replica: str = answer.headers["x-zinc-replica"]
             rest = b""
             for data in answer.iter_raw():
                 self.chunks += 1
-                if killed and self.chunks == 1:
-                    end(self.replica)
+                if begun is not None and self.chunks == 1:
+                    begun()
                 *events, rest = (rest + data).split(b"\n\n")
                 for event in events:
                     self._event(event)
@@ -95,6 +97,7 @@ class Streamed:
             self.done = True
         elif said:
             found = json.loads(said)
+            self.id = found.get("id", self.id)
             self.error = found.get("error")
             self.text += "".join(choice["text"] for choice in found.get("choices", []))
 
@@ -104,13 +107,10 @@ def client(address: str) -> httpx.Client:
     return httpx.Client(base_url=address, timeout=120)
 
 
-def end(replica: str) -> None:
-    """Kill a replica's process. It is stopped first, so that none of its streams comes to its end."""
-    app = "two"
-    actor = ray.get_actor(f"SERVE_REPLICA::{app}#ZincReplica#{replica}", namespace="serve")
-    pid = ray.get(actor.__ray_call__.remote(lambda _: os.getpid()))
-    os.kill(pid, signal.SIGSTOP)
-    os.kill(pid, signal.SIGKILL)
+def pid_of(replica: str) -> int:
+    """A replica's process."""
+    actor = ray.get_actor(f"SERVE_REPLICA::two#ZincReplica#{replica}", namespace="serve")
+    return int(ray.get(actor.__ray_call__.remote(lambda _: os.getpid())))
 
 
 def running(app: str) -> int:
@@ -178,11 +178,13 @@ def test_a_killed_replica_is_replaced_and_others_answer(two: str, model: zinc_rt
         assert others
         whole = pool.submit(lambda: http.post(COMPLETIONS, json=body(prompts[0], LONG)).json())
         beside = [pool.submit(Streamed, http, prompt, LONG) for prompt in others[:3]]
-        broken = Streamed(http, prompts[0], LONG, killed=True)
+        pid = pid_of(victim)
+        broken = Streamed(http, prompts[0], LONG, begun=lambda: os.kill(pid, signal.SIGKILL))
         after = Streamed(http, prompts[0])
         assert broken.replica == victim
         assert broken.error is None
-        assert (broken.text, broken.done) == (direct(model, prompts[0], LONG), True)  # it went on elsewhere
+        assert (broken.text, broken.done) == (direct(model, prompts[0], LONG), True)
+        assert http.get(f"/v1/zinc/requests/{broken.id}").json()["phase"] == "finished"  # by the one that is left
         assert (after.text, after.done) == (direct(model, prompts[0]), True)
         assert after.replica != victim
         assert whole.result()["choices"][0]["text"] == direct(model, prompts[0], LONG)
@@ -196,3 +198,27 @@ def test_a_killed_replica_is_replaced_and_others_answer(two: str, model: zinc_rt
 
         until(both_answer)
         assert running("two") == 2
+
+
+def test_replicas_are_added_under_load_and_streams_outlive_the_application(two: str, model: zinc_rt.Model) -> None:
+    settings = {"max_replicas": 2, "parallel": 1, "cpus": 0.5, "upscale_delay": 0, "drain": 30}
+    serve.run(application(settings), name="more", route_prefix="/more")
+    assert running("more") == 1
+    with client(f"{two}/more") as http, ThreadPoolExecutor(4) as pool:
+        over = False
+
+        def load(n: int) -> set[str]:
+            found = set()
+            while not over:
+                found.add(Streamed(http, f"{n} dogs", 100).replica)
+            return found
+
+        try:
+            loads = [pool.submit(load, n) for n in range(3)]
+            until(lambda: running("more") == 2)
+        finally:
+            over = True
+        assert all(task.result() for task in loads)
+        last = Streamed(http, "The end", LONG, begun=lambda: serve.delete("more", _blocking=False))
+    assert (last.text, last.done) == (direct(model, "The end", LONG), True)
+    until(lambda: "more" not in serve.status().applications)

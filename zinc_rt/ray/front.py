@@ -11,7 +11,7 @@ from ray.serve.handle import DeploymentHandle
 from starlette.requests import Request
 from starlette.responses import Response
 
-from zinc_rt.ray.passed import Passed, path_of
+from zinc_rt.ray.passed import Passed, Taken, path_of
 from zinc_rt.ray.settings import Settings
 from zinc_rt.serving.api.call import Call, ClientGone, Headers, Receive, Scope, Send
 from zinc_rt.serving.api.errors import ApiError
@@ -86,6 +86,7 @@ class _Exchange:
         self._passage = Passage() if streams(body) else None
         self._key = affinity(body, (call.header("authorization") + call.header("x-api-key")).encode("latin-1"))
         self._refused: list[str] = []  # replicas that refused it
+        self._model = ""  # of the replica that answers
         self._own = call.path.startswith("/v1/zinc/")  # of one replica's request: which one is not known here
 
     async def run(self) -> None:
@@ -123,8 +124,8 @@ class _Exchange:
         try:
             async with asyncio.timeout(_TAKEN) as limit:
                 async for item in answer:
-                    if isinstance(item, str):
-                        replica = item
+                    if isinstance(item, Taken):
+                        replica = self._taken(item)
                         limit.reschedule(None)
                         continue
                     for message in item:
@@ -144,6 +145,13 @@ class _Exchange:
             raise _Lost from error
         finally:
             answer.cancel()
+
+    def _taken(self, taken: Taken) -> str:
+        """Who has the request now. Raises `_Lost` for one that would go on with other bits, as after an update."""
+        if self._call.status and taken.model != self._model:
+            raise _Lost
+        self._model = taken.model
+        return taken.replica
 
     def _elsewhere(self, start: dict[str, Any], replica: str) -> bool:
         """Whether an answer is dropped for that of another replica; not twice for one replica."""

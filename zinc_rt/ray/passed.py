@@ -1,4 +1,4 @@
-"""A request on its way from the front to a replica."""
+"""What the front and replicas say to each other."""
 
 from __future__ import annotations
 
@@ -37,6 +37,17 @@ class Passed:
             "query_string": self.query,
             "headers": self.headers,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The first a replica says of a request, before it answers.
+
+    replica: its name. model: what the bits of its answers depend on besides the request.
+    """
+
+    replica: str
+    model: str
 
 
 def path_of(scope: Scope) -> str:

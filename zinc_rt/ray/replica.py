@@ -10,7 +10,7 @@ from typing import Any, Final
 from ray import serve
 
 from zinc_rt.errors import ZincError
-from zinc_rt.ray.passed import Passed
+from zinc_rt.ray.passed import Passed, Taken
 from zinc_rt.ray.settings import Settings
 from zinc_rt.serving.api.app import App
 from zinc_rt.serving.api.health import unhealthy
@@ -35,9 +35,9 @@ class Replica:
         self._app = App(self._service)
         self._service.loaded(await self._service.client.start())
 
-    async def answer(self, passed: Passed) -> AsyncIterator[str | list[Message]]:
-        """One request: the replica's name once it has the request, then what there is of the answer, each time."""
-        yield self.name
+    async def answer(self, passed: Passed) -> AsyncIterator[Taken | list[Message]]:
+        """One request: that it is here, then what there is of the answer, each time."""
+        yield Taken(self.name, self._service.fingerprint)
         exchange = _Exchange(passed.body)
         task = asyncio.create_task(self._app(passed.scope(), exchange.receive, exchange.send))
         task.add_done_callback(exchange.over)
