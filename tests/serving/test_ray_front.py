@@ -13,6 +13,7 @@ from zinc_rt.ray.passed import Passed, Taken
 from zinc_rt.ray.settings import Settings
 
 pytest.importorskip("ray.serve")
+exceptions = pytest.importorskip("ray.exceptions")
 
 CHAT = "/v1/chat/completions"
 EVENTS = (("content-type", "text/event-stream"),)
@@ -42,11 +43,9 @@ class Replicas:
         self.cancelled += 1
 
     async def __aiter__(self) -> AsyncIterator[Any]:
-        from ray.exceptions import RayActorError
-
         for item in self.scripts.pop(0):
             if item is Cut:
-                raise RayActorError
+                raise exceptions.RayActorError
             await asyncio.sleep(0)
             yield item
 
