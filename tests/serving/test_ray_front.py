@@ -187,3 +187,14 @@ def test_a_body_that_is_too_large_reaches_no_replica() -> None:
 
 def test_no_replica_counts_for_all() -> None:
     assert ask(Replicas(), "/metrics").status_code == 404
+
+
+def test_a_replica_is_given_time_to_load_again() -> None:
+    from zinc_rt.ray.replica import Patience, Unhealthy
+
+    times = iter((0.0, 119.0, 121.0, 240.0, 241.0))
+    patience = Patience(lambda: next(times))
+    for state in ("loading", "loading", None, "loading", "loading"):
+        patience.check(state)
+    with pytest.raises(Unhealthy, match="unwell for 120 s: loading"):
+        patience.check("loading")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, MutableMapping
+import time
+from collections.abc import AsyncIterator, Callable, MutableMapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -22,8 +23,12 @@ _LEAVES: Final = 5.0
 """Seconds for a request to end by itself whose client is gone."""
 
 
+_PATIENCE: Final = 120.0
+"""Seconds for which a replica may be unwell: its engine may load a large model again."""
+
+
 class Unhealthy(ZincError):
-    """A replica's `/health` is 503; Ray replaces one that stays so."""
+    """A replica's `/health` has been 503 for long; Ray replaces one that stays so."""
 
 
 class Replica:
@@ -33,6 +38,7 @@ class Replica:
         self.name: str = serve.get_replica_context().replica_id.unique_id
         self._service = make_service(settings.config, settings.choice)
         self._app = App(self._service)
+        self._patience = Patience()
         self._service.loaded(await self._service.client.start())
 
     async def answer(self, passed: Passed) -> AsyncIterator[Taken | list[Message]]:
@@ -53,15 +59,31 @@ class Replica:
 
     async def check_health(self) -> None:
         """Ray asks every few seconds. Raises `Unhealthy`."""
-        state = unhealthy(self._service)
-        if state is not None:
-            raise Unhealthy(f"replica {self.name}: {state}")
+        self._patience.check(unhealthy(self._service))
 
     async def __del__(self) -> None:
         """Ray awaits it once, when the replica has answered what it had."""
         self._service.draining = True
         await self._service.client.close()
         self._service.model.close()
+
+
+class Patience:
+    """How long a replica has been unwell."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._since: float | None = None
+
+    def check(self, state: str | None) -> None:
+        """state: what is wrong now, None for nothing. Raises `Unhealthy` where something has been for long."""
+        if state is None:
+            self._since = None
+            return
+        now = self._clock()
+        self._since = now if self._since is None else self._since
+        if now - self._since >= _PATIENCE:
+            raise Unhealthy(f"unwell for {now - self._since:.0f} s: {state}")
 
 
 class _Exchange:
