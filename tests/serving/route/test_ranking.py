@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zinc_rt.serving.route.ranking import MORE, ranked
@@ -10,6 +10,7 @@ from zinc_rt.serving.route.ranking import MORE, ranked
 names = st.sets(st.text(min_size=1, max_size=8), min_size=1, max_size=6)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=16), names, st.data())
 def test_a_server_that_goes_moves_only_its_own_keys(key: bytes, servers: set[str], data: st.DataObject) -> None:
     before = ranked(key, dict.fromkeys(servers, 0))
