@@ -72,6 +72,21 @@ def start_server(config: Config, choice: EngineChoice, started: Callable[[str], 
     Raises `ZincError` for files that cannot be used, an address that is taken, and a model that cannot be loaded.
     """
     check_exposure(config)
+    service = make_service(config, choice)
+    sock = None
+    try:
+        sock = listen(config)
+        factory = uvicorn.Config(_nothing).get_loop_factory()
+        with asyncio.Runner(loop_factory=factory) as runner:
+            return runner.run(Server(service, sock, started).run())
+    finally:
+        if sock is not None:
+            sock.close()
+        service.model.close()
+
+
+def make_service(config: Config, choice: EngineChoice) -> Service:
+    """What answers requests; its engine is not started yet. Raises `ZincError` for files that cannot be used."""
     files = read_files(config)
     log = make_logger()
     template_process.prepare()
@@ -81,17 +96,9 @@ def start_server(config: Config, choice: EngineChoice, started: Callable[[str], 
         model = ServedModel.read(file, tokenizer, 0, config.alias)
         choice = replace(choice, stamps=file.stamps)
     recorder = open_recorder(config, path, model.name, choice.options.get("cache_dir"), log)
-    sock = listen(config)
     metrics = Metrics()
     client = make_client(choice, lambda line: tell(log, "engine", message=line), metrics.step)
-    service = Service(config, client, model, log, files.tenants, files.keys, recorder, metrics)
-    try:
-        factory = uvicorn.Config(_nothing).get_loop_factory()
-        with asyncio.Runner(loop_factory=factory) as runner:
-            return runner.run(Server(service, sock, started).run())
-    finally:
-        sock.close()
-        model.close()
+    return Service(config, client, model, log, files.tenants, files.keys, recorder, metrics)
 
 
 def open_recorder(config: Config, path: Path, name: str, cache_dir: str | None, log: logging.Logger) -> Recorder | None:
