@@ -240,6 +240,7 @@ def test_cold_and_warm_caches_at_temperature_one(cold: bool) -> None:
 def test_many_through_a_router_whose_servers_are_killed(tmp_path: Path) -> None:
     """One of two servers at random moments; it is started again at its port."""
     chosen = [i for i, ask in enumerate(asks(MANY)) if ask.path == "/v1/completions"]
+    expected = [alone(MANY)[i] for i in chosen]
     draw = random.Random(4)
 
     def start(port: str = "0") -> Command:
@@ -261,7 +262,7 @@ def test_many_through_a_router_whose_servers_are_killed(tmp_path: Path) -> None:
                 servers[i].end()
                 servers[i] = await asyncio.to_thread(start, port)
                 await asyncio.sleep(2.5)  # the router asks each second
-            compare(await storm, [alone(MANY)[i] for i in chosen])
+            compare(await storm, expected)
             moved = (await http.get("/metrics")).text
             assert "zinc_route_migrations_total 0.0" not in moved
 
