@@ -163,7 +163,7 @@ def ours(model: Path, sizes: Sizes, threads: int, files: Path, flags: list[str])
 
 
 def peer(folder: Path, model: Path, sizes: Sizes, threads: int, files: Path, flags: list[str]) -> Server:
-    """`llama-server`. Its context is that of all slots together; prompts of others are not kept in more memory."""
+    """`llama-server`. Its context is that of all slots together; a stream takes one of its HTTP threads."""
     command = [str(folder / "llama-server"), "-m", str(model), "-t", str(threads), "-np", str(sizes.slots)]
-    command += ["-c", str(sizes.slots * sizes.context), "--cache-ram", "0", *flags]
+    command += ["-c", str(sizes.slots * sizes.context), "--cache-ram", "0", "--threads-http", "128", "--no-ui", *flags]
     return Server("peer", command, files)
