@@ -41,7 +41,7 @@ LAYERS = (
     ("dialects",),
     ("serving.core",),
     ("embedding",),
-    ("chat",),
+    ("chat", "chunks"),
     ("model",),
     ("loading",),
     ("serving",),

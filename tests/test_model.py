@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import zinc_rt
-from zinc_rt.engine import ContextFull, EngineError
+from zinc_rt.engine import ContextFull
+from zinc_rt.errors import UsageError
 from zinc_rt.kernels.errors import TokenOutOfRange
-from zinc_rt.prompts import EmptyPrompt, PromptTooLong
-from zinc_rt.sampling.params import InvalidSamplingParam, UnknownParameter
+from zinc_rt.model import EmptyPrompt, PromptTooLong
+from zinc_rt.sampling.params import InvalidSamplingParam, SamplingParams, UnknownParameter
 
 PROMPT = "Once upon a time"
 
@@ -137,13 +139,65 @@ def test_bad_requests_are_typed_and_early(model: zinc_rt.Model) -> None:
         model.stream(PROMPT, logit_bias={model.n_vocab: 1.0})
 
 
-def test_one_generation_at_a_time(model: zinc_rt.Model) -> None:
+def test_generations_run_beside_each_other(model: zinc_rt.Model) -> None:
+    expected = [model.generate(PROMPT, max_tokens=9, seed=seed) for seed in (1, 2)]
+    first, second = (model.stream(PROMPT, max_tokens=9, seed=seed) for seed in (1, 2))
+    head = [next(first), next(first)]
+    other = zinc_rt.Generation.collect(second)
+    whole = zinc_rt.Generation.collect([*head, *first])
+    assert (whole.token_ids, other.token_ids) == (expected[0].token_ids, expected[1].token_ids)
+    assert (whole.text, other.text) == (expected[0].text, expected[1].text)
+
+
+def test_a_closed_stream_leaves_the_model_usable(model: zinc_rt.Model) -> None:
     running = model.stream(PROMPT, max_tokens=5)
     next(running)
-    with pytest.raises(EngineError, match="another generation"):
-        model.generate(PROMPT)
     running.close()
     assert model.generate(PROMPT, max_tokens=1).token_ids
+    model.engine.check_integrity()
+
+
+def test_many_prompts_are_what_each_is_alone(model: zinc_rt.Model) -> None:
+    prompts = [PROMPT, "The fox", PROMPT, [65, 66, 67], "A boat"] * 3
+    params = [
+        SamplingParams(temperature=1.0, seed=seed, max_tokens=4 + seed, logprobs=1, stop=("e",) if seed % 3 else ())
+        for seed in range(len(prompts))
+    ]
+    alone = [model.generate(prompt, own) for prompt, own in zip(prompts, params, strict=True)]
+    together = model.generate(prompts, params)
+    for one, many in zip(alone, together, strict=True):
+        for field in ("text", "token_ids", "logprobs", "top_logprobs", "finish_reason", "seed"):
+            assert getattr(one, field) == getattr(many, field)
+    assert [g.text for g in model.generate(prompts[:2], params[0])] == [
+        model.generate(prompt, params[0]).text for prompt in prompts[:2]
+    ]
+
+
+def test_lists_of_prompts_that_do_not_fit_are_refused(model: zinc_rt.Model) -> None:
+    with pytest.raises(UsageError, match="2 prompts and 1 params"):
+        model.generate([PROMPT, PROMPT], [SamplingParams()])
+    with pytest.raises(EmptyPrompt):
+        model.generate([PROMPT, ""])
+    assert model.generate(PROMPT, max_tokens=1).token_ids
+
+
+def test_threads_share_a_model(model: zinc_rt.Model) -> None:
+    expected = [model.generate(PROMPT, seed=seed, temperature=1.0, max_tokens=12).text for seed in range(6)]
+    with ThreadPoolExecutor(6) as pool:
+        futures = [pool.submit(model.generate, PROMPT, seed=seed, temperature=1.0, max_tokens=12) for seed in range(6)]
+        assert [future.result(60).text for future in futures] == expected
+
+
+def test_logits_do_not_depend_on_generations_beside_them(model: zinc_rt.Model) -> None:
+    ids = (model.tokenize("Once upon a time there was a little fox who lived by the river. ") * 8)[:150]
+    expected, text = model.logits(ids), model.generate(PROMPT, seed=5, max_tokens=30)
+    running = model.stream(PROMPT, seed=5, max_tokens=30)
+    chunks = [next(running)]
+    for start, part in model.logits_in_parts(ids):
+        assert (bits(part) == bits(expected[start : start + len(part)])).all()
+        chunks += [next(running) for _ in range(3)]
+    assert zinc_rt.Generation.collect([*chunks, *running]).token_ids == text.token_ids
+    model.engine.check_integrity()
 
 
 def test_an_interrupt_leaves_the_model_usable(model: zinc_rt.Model) -> None:

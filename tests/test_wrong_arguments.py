@@ -181,6 +181,8 @@ NO_TOKENS = [
 @pytest.mark.parametrize(("tokens", "kind"), NO_TOKENS)
 def test_token_ids(model: zinc_rt.Model, tokens: Any, kind: type[ZincError]) -> None:
     for call in (model.generate, model.stream, model.logits, model.logits_in_parts):
+        if call == model.generate and isinstance(tokens, list) and tokens in (["65"], [[65]]):
+            continue  # two lists of prompts
         with pytest.raises(kind) as caught:
             call(tokens)
         check_line(caught.value, "token")

@@ -1,34 +1,167 @@
-"""Conversations with a model: `Model.chat` and `Model.chat_stream`."""
+"""Conversations: from a request in OpenAI's form to token ids, a grammar and a reader of the answer; and the answer."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from zinc_rt.dialects.deltas import Delta, ToolCall
-from zinc_rt.sampling.generation import Generation, Stats
+from zinc_rt.checks import show, true_or_false
+from zinc_rt.dialects.deltas import Answer, Delta, ToolCall
+from zinc_rt.dialects.families import dialect_of
+from zinc_rt.dialects.grammars import build_grammar
+from zinc_rt.dialects.messages import ChatRenderer
+from zinc_rt.dialects.reader import AnswerReader
+from zinc_rt.dialects.record import Dialect, Thinking
+from zinc_rt.dialects.tools import (
+    ChoiceMode,
+    RequestError,
+    Tool,
+    parse_response_format,
+    parse_tool_choice,
+    parse_tools,
+)
+from zinc_rt.grammar.vocabulary import GrammarVocabulary
+from zinc_rt.sampling.generation import Chunk, Generation
+from zinc_rt.serving.messages import Grammar
+
+if TYPE_CHECKING:
+    from zinc_rt.text import ChatTemplate, Tokenizer
+
+
+@dataclass(frozen=True)
+class ChatRequest:
+    """A request that can be computed. prompt: token ids. grammar: what the answer must follow, None for nothing.
+
+    tools: those that may be called. thinking: where the prompt leaves the model.
+    """
+
+    prompt: tuple[int, ...]
+    grammar: Grammar | None
+    tools: tuple[Tool, ...]
+    thinking: Thinking
+
+    def salt(self, seed: int | None) -> str:
+        """What the ids of calls are made from: the same prompt and seed give the same ids."""
+        text = ",".join(map(str, (seed, *self.prompt)))
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+class ChatFormat:
+    """How one model converses: its template, its dialect, its tokens. Not for several threads at once."""
+
+    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate) -> None:
+        sources = "\n".join(template.source(name) for name in template.names)
+        self.tokenizer = tokenizer
+        self.dialect: Dialect = dialect_of(tokenizer, sources)
+        self.vocabulary = GrammarVocabulary(tokenizer)
+        self._renderer = ChatRenderer(template, self.dialect)
+
+    def request(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        tool_choice: str | Mapping[str, Any] | None = None,
+        parallel_tool_calls: bool = True,
+        response_format: Mapping[str, Any] | None = None,
+        variables: Mapping[str, Any] | None = None,
+        check: Callable[[str], None] | None = None,
+    ) -> ChatRequest:
+        """Check, render and tokenize a request, and make its grammar.
+
+        Fields are those of OpenAI's chat completions: see `render_messages`, `parse_tools`, `parse_tool_choice` and
+        `parse_response_format`. variables: of the template, as `{"enable_thinking": False}`. With tool_choice "none"
+        the prompt has no tools. check: gets the prompt's text before it is tokenized, and may raise.
+
+        Raises `RequestError` and `GrammarError`, which name the field; `ChatTemplateError`.
+        """
+        offered, form = parse_tools(tools), parse_response_format(response_format)
+        choice = parse_tool_choice(tool_choice, offered)
+        true_or_false("parallel_tool_calls", parallel_tool_calls)
+        if variables is not None and not (
+            isinstance(variables, Mapping) and all(isinstance(k, str) for k in variables)
+        ):
+            raise RequestError("variables", f"are {show(variables)}; give an object")
+        if choice.mode is ChoiceMode.none:
+            offered = ()
+        prompt = self._renderer.render_messages(messages, offered, **(variables or {}))
+        if check is not None:
+            check(prompt.text)
+        grammar = build_grammar(
+            self.dialect, self.vocabulary, offered, choice, parallel_tool_calls, form, prompt.thinking
+        )
+        ids = self.tokenizer.encode(prompt.text, add_special=False)
+        return ChatRequest(tuple(ids), grammar, offered, prompt.thinking)
+
+    def reader(self, request: ChatRequest, stop: Sequence[str] = (), salt: str = "") -> AnswerReader:
+        """What reads the answer of a request. stop: strings that end it. salt: see `ChatRequest.salt`."""
+        return AnswerReader(self.tokenizer, self.dialect, request.tools, request.thinking, stop, salt)
+
+
+@dataclass(frozen=True)
+class ChatChunk:
+    """What a token gave. deltas: what it completed, maybe nothing. chunk: the token, and its text with the marks of the
+    model's family; the last one has no token.
+    """
+
+    deltas: tuple[Delta, ...]
+    chunk: Chunk
 
 
 @dataclass(frozen=True)
 class ChatAnswer:
     """An answer. content: None where there are calls and no text beside them; reasoning: None where there is none.
 
-    finish_reason: "stop", "tool_calls", "length" or "context". generation: the tokens and counts behind it; its text is
-    the answer's text with the family's marks in it.
+    finish_reason: "stop", "tool_calls", "length" or "context". generation: the tokens, counts and seed behind it; its
+    text has the marks of the model's family in it.
     """
 
     content: str | None
     reasoning: str | None
     tool_calls: tuple[ToolCall, ...]
     finish_reason: str
-    generation: Generation
+    generation: Generation = field(repr=False)
+
+    @classmethod
+    def collect(cls, chunks: Iterable[ChatChunk]) -> ChatAnswer:
+        """Read a stream to its end."""
+        all_ = list(chunks)
+        answer = Answer.join(delta for chunk in all_ for delta in chunk.deltas)
+        generation = Generation.collect(chunk.chunk for chunk in all_)
+        reason = finish_reason(generation.finish_reason, len(answer.tool_calls))
+        return cls(answer.content, answer.reasoning, answer.tool_calls, reason, generation)
+
+    @property
+    def text(self) -> str:
+        """The content, "" for none."""
+        return self.content or ""
 
 
-@dataclass(frozen=True)
-class ChatChunk:
-    """A piece of an answer: the deltas that one token completed, maybe none; the last chunk has no token but the rest."""
+def finish_reason(reason: str, n_calls: int) -> str:
+    """Why an answer ended, as a chat says it: one that stopped with calls ended for them."""
+    return "tool_calls" if n_calls and reason == "stop" else reason
 
-    deltas: tuple[Delta, ...]
-    token_id: int | None = None
-    finish_reason: str | None = None
-    stats: Stats | None = None
-    seed: int | None = None
+
+class ReadTokens:
+    """An answer's text for the loop that generates it, and its deltas for the caller of that loop."""
+
+    def __init__(self, reader: AnswerReader) -> None:
+        self._reader = reader
+        self._deltas: list[Delta] = []
+
+    def add(self, token_id: int) -> tuple[str, bool]:
+        """A token's text, and whether a stop string was met."""
+        self._deltas += self._reader.add(token_id)
+        return self._reader.text, self._reader.stopped
+
+    def finish(self) -> str:
+        """The text that was held back."""
+        self._deltas += self._reader.finish()
+        return self._reader.text
+
+    def take(self) -> tuple[Delta, ...]:
+        """The deltas since the last call."""
+        deltas, self._deltas = tuple(self._deltas), []
+        return deltas

@@ -13,13 +13,13 @@ from zinc_rt.backends.devices import device_from_env, parse_device
 from zinc_rt.backends.select import Kernels
 from zinc_rt.checks import function_or_none, path_text, true_or_false
 from zinc_rt.embedding import Pooling, embedding_options, parse_pooling, pooling_of
-from zinc_rt.engine import CPU_BATCH, Engine, Options
+from zinc_rt.engine import CPU_BATCH, DEFAULT_N_CTX, Engine, Options
 from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.gguf.metadata import Metadata
 from zinc_rt.lang.target import host_targets
 from zinc_rt.model import Model
-from zinc_rt.models import define
+from zinc_rt.models import ModelDefinition, define
 from zinc_rt.models.cache_format import parse_cache_format
 from zinc_rt.models.hidden import ends_hidden, hidden_states
 from zinc_rt.text.aside import Aside
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from zinc_rt.text import Tokenizer
 
 BUILT_IN = "zinc-story.gguf"
+_N_SLOTS = 8
 
 
 def built_in_model() -> Path:
@@ -50,7 +51,7 @@ def load(
     embeddings: bool | None = None,
     pooling: str | None = None,
     kv: str | None = None,
-    n_slots: int = 1,
+    n_slots: int | None = None,
     kv_tokens: int | None = None,
     kv_memory: int | None = None,
     tier: str | None = None,
@@ -70,9 +71,9 @@ def load(
     embeddings: load to `embed` texts rather than to generate (None: where the file is an embedding model). pooling:
     "mean", "cls" or "last" for those (None: the file's, else the last token's row).
     kv: what the KV cache holds, "f16" or "q8_0", which takes half the memory (None: "f16").
-
-    n_slots: texts computed at once. kv_tokens: positions that all of them together may have (None: n_ctx for each);
-    kv_memory: the same in bytes.
+    n_slots: texts computed at once, where more are asked for (None: 8 that share the memory of one context; 1 where
+    each needs recurrent state of its own). kv_tokens: positions that all of them together may have (None: n_ctx for
+    each); kv_memory: the same in bytes.
 
     Raises `GGUFError` (the file; `FileChanged` where it was written to meanwhile), `ModelError` (what is in it),
     `TokenizerError`, `MemoryPlanError`, `UsageError`, `DeviceUnavailable`, `LangError` (compiling the kernels).
@@ -96,7 +97,7 @@ def load(
         isa=isa,
         cache_dir=cast("Path | None", cache_dir),
         kv=Options.kv if kv is None else parse_cache_format(kv),
-        n_slots=n_slots,
+        n_slots=1 if n_slots is None else n_slots,
         kv_tokens=kv_tokens,
         kv_memory=kv_memory,
     )
@@ -128,6 +129,8 @@ def load(
             options, wanted = embedding_options(options, definition, n_batch), wanted or found or Pooling.LAST
         elif wanted is not None:
             raise UsageError(f"pooling is {pooling!r}, but the model is loaded to generate; add embeddings=True")
+        elif n_slots is None and kv_tokens is None and kv_memory is None:
+            options = shared_slots(options, definition)
         engine = Engine(options, notify=notify, progress=loading)
         if n_batch is None and not ends_hidden(definition.graph) and engine.features.kernels == "native":
             engine.options = replace(options, n_batch=CPU_BATCH)
@@ -154,6 +157,14 @@ def load(
         if file is not None:
             file.close()
         raise
+
+
+def shared_slots(options: Options, definition: ModelDefinition) -> Options:
+    """The options of an engine whose caller did not say how many texts there will be at once."""
+    if any(state.sequence_bytes for state in definition.states):
+        return options
+    n_ctx = options.n_ctx or min(definition.info.n_ctx_train, DEFAULT_N_CTX)
+    return replace(options, n_slots=_N_SLOTS, kv_tokens=n_ctx)
 
 
 def _refuse_tokenizer(metadata: Metadata) -> None:

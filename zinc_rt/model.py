@@ -7,19 +7,22 @@ with zinc_rt.load("model.gguf") as model:
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.backends.devices import Device
 from zinc_rt.checks import show, true_or_false, whole_numbers
+from zinc_rt.chunks import ChunkMaker, PlainText, TokenText
 from zinc_rt.embedding import Embedder, Pooling
 from zinc_rt.engine import ContextFull, Engine, EngineError, Rows
 from zinc_rt.errors import UsageError
@@ -28,18 +31,26 @@ from zinc_rt.ir.graph import Graph
 from zinc_rt.mem.errors import MemoryPlanError
 from zinc_rt.mem.plan import MemoryPlan
 from zinc_rt.models import ModelDefinition, ModelInfo
-from zinc_rt.numerics import PAGE_TOKENS
-from zinc_rt.prompts import EmptyPrompt, check_fits, known_tokens
-from zinc_rt.sampling.generation import Chunk, Generation, Stats
+from zinc_rt.prompts import EmptyPrompt, PromptTooLong, check_fits, check_ids
+from zinc_rt.sampling.generation import Chunk, Generation
 from zinc_rt.sampling.params import SamplingParams
-from zinc_rt.sampling.request import SampledStep, SamplingRequest
-from zinc_rt.sampling.sampler import Sampled, Sampler
-from zinc_rt.sampling.stop import StopMatcher
+from zinc_rt.sampling.sampler import Sampler
+from zinc_rt.serving.core import CoreOptions, EngineCore, Vocabulary
+from zinc_rt.serving.core.shared import SharedCore
+from zinc_rt.serving.messages import Finished, Grammar, Submit, Token
 
 if TYPE_CHECKING:
-    from zinc_rt.text import ChatTemplate, Detokenizer, Tokenizer
+    from zinc_rt.chat import ChatAnswer, ChatChunk, ChatFormat, ReadTokens
+    from zinc_rt.grammar.matcher import Matcher
+    from zinc_rt.grammar.vocabulary import GrammarVocabulary
+    from zinc_rt.text import ChatTemplate, Tokenizer
+
+__all__ = ["EmptyPrompt", "Model", "ModelClosed", "PromptTooLong"]
 
 _LOOK_SECONDS = 0.01
+
+Prompt = str | Sequence[int]
+Prompts = list[str] | list[list[int]] | list[Prompt] | tuple[Prompt, ...]
 
 
 class ModelClosed(EngineError):
@@ -47,7 +58,11 @@ class ModelClosed(EngineError):
 
 
 class Model:
-    """One model on one engine; made by `load`. Belongs to one thread and runs one generation at a time."""
+    """One model on one engine; made by `load`.
+
+    Threads may share it. Generations that are asked for at the same time are computed together, `n_slots` of them at
+    once, and the others wait; no text depends on that.
+    """
 
     def __init__(
         self,
@@ -65,15 +80,31 @@ class Model:
         self.tokenizer = tokenizer
         self.engine = engine
         self.embedder: Embedder | None = None
-        self._slot = -1
+        self._lock = threading.RLock()  # held while a step runs, and while what it gave is read
+        self._shared = SharedCore(self._lock, self._check_running)
+        self._numbers = itertools.count()  # of requests
         if pooling is None:
-            self._slot = engine.open_sequence()
+            self._shared.serve(self.make_core())
         else:
             self.embedder = Embedder(engine, tokenizer, self.info.n_embd, pooling, definition.projections)
-        self._busy = False
         self._closed = False
         self._looked = 0.0  # when the file was compared with what it was
-        self._lock = threading.RLock()  # held while a step runs, and while what it gave is read
+
+    def make_core(self, options: CoreOptions | None = None) -> EngineCore:
+        """A core on the model's engine, in place of the one that the model itself uses: for servers. Closing it closes
+        the model.
+
+        Raises `UsageError` for models loaded to embed.
+        """
+        self._check_generates()
+        vocabulary = Vocabulary(self.tokenizer.n_vocab, self.tokenizer.stop_ids, self._compile)
+        return EngineCore(
+            self.engine, vocabulary, options, notify=self._tell, close=self.close, failed=self._shared.failed
+        )
+
+    def _tell(self, line: str) -> None:
+        if self._notify is not None:
+            self._notify(line)
 
     def close(self) -> None:
         """Give back the memory and the file, and end the process that renders chat templates. From another thread this
@@ -166,7 +197,7 @@ class Model:
         if not isinstance(texts, Iterable) or isinstance(texts, bytes | Mapping):
             raise UsageError(f"texts is {show(texts)}; give a list of texts or of lists of token ids")
         true_or_false("normalize", normalize)
-        with _Turn(self), self._lock:
+        with self._lock:
             self._check_running()
             return self.embedder.embed(list(texts), normalize=normalize, dimensions=dimensions)
 
@@ -199,28 +230,77 @@ class Model:
         return ids
 
     def _logits_in_parts(self, ids: list[int]) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
-        with _Turn(self):
-            with self._lock:
+        sizes = self.engine.sizes
+        assert sizes is not None
+        for start in range(0, len(ids), sizes.n_logits):
+            part = ids[start : start + sizes.n_logits]
+            with self._lock, self._borrowed(ids, start, start + len(part)) as slot:
+                result = self.engine.step([Rows(slot, start, part, wanted=range(len(part)))])
+            yield start, result.logits
+
+    @contextmanager
+    def _borrowed(self, ids: list[int], start: int, end: int) -> Iterator[int]:
+        """A sequence that holds a text's first `start` tokens, with room for `end`. Between parts others may have taken
+        what it held: that is computed again.
+        """
+        self._check_running()
+        core = self._shared.core
+        slot = core.borrow(ids[: start + 1], end)
+        try:
+            held, n_batch = self.engine.truncate(slot, start), self.engine.options.n_batch
+            for at in range(held, start, n_batch):
                 self._check_running()
-                self.engine.truncate(self._slot, 0)
-            sizes = self.engine.sizes
-            assert sizes is not None
-            for start in range(0, len(ids), sizes.n_logits):
-                part = ids[start : start + sizes.n_logits]
-                with self._lock:
-                    self._check_running()
-                    result = self.engine.step([Rows(self._slot, start, part, wanted=range(len(part)))])
-                yield start, result.logits
+                self.engine.step([Rows(slot, at, ids[at : min(at + n_batch, start)])])
+            yield slot
+        finally:
+            core.give_back(slot)
+
+    @overload
+    def generate(self, prompt: Prompt, params: SamplingParams | None = None, **overrides: Any) -> Generation: ...
+    @overload
+    def generate(
+        self,
+        prompt: Prompts,
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        **overrides: Any,
+    ) -> list[Generation]: ...
 
     def generate(
-        self, prompt: str | Sequence[int], params: SamplingParams | None = None, **overrides: Any
-    ) -> Generation:
-        """The whole text at once; arguments and errors as for `stream`."""
-        return Generation.collect(self.stream(prompt, params, **overrides))
+        self,
+        prompt: Prompt | Prompts,
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        **overrides: Any,
+    ) -> Generation | list[Generation]:
+        """The whole text at once; arguments and errors as for `stream`.
 
-    def stream(
-        self, prompt: str | Sequence[int], params: SamplingParams | None = None, **overrides: Any
-    ) -> Generator[Chunk]:
+        Of a list of prompts, a list of texts: they are computed together, and each is what it would be alone. params
+        may be a list then, too, one for each prompt.
+        """
+        prompts = _several(prompt)
+        if prompts is None:
+            one = cast("Prompt", prompt)
+            return Generation.collect(self.stream(one, cast("SamplingParams | None", params), **overrides))
+        if params is None or isinstance(params, SamplingParams):
+            chosen: Sequence[SamplingParams | None] = [params] * len(prompts)
+        else:
+            chosen = list(params)
+        if len(chosen) != len(prompts):
+            raise UsageError(f"there are {len(prompts)} prompts and {len(chosen)} params; give one for each prompt")
+        self._check_open()
+        self._check_generates()
+        requests = [self._request(text, own, overrides) for text, own in zip(prompts, chosen, strict=True)]
+        try:
+            for request in requests:
+                self._shared.submit(request)
+            return [
+                Generation.collect(self._chunks(request, PlainText(self.tokenizer, request.params.stop)))
+                for request in requests
+            ]
+        finally:
+            for request in requests:
+                self._shared.leave(request.id)
+
+    def stream(self, prompt: Prompt, params: SamplingParams | None = None, **overrides: Any) -> Generator[Chunk]:
         """Generate after a prompt (text, or token ids as they are), chunk by chunk.
 
         overrides: fields of `SamplingParams` by name. Everything is checked here, before the first chunk is asked for.
@@ -229,13 +309,118 @@ class Model:
         """
         self._check_open()
         self._check_generates()
+        request = self._request(prompt, params, overrides)
+        return self._stream(request, PlainText(self.tokenizer, request.params.stop))
+
+    def _request(self, prompt: Prompt, params: SamplingParams | None, overrides: Mapping[str, Any]) -> Submit:
+        """A request, checked. Raises what `stream` raises."""
         chosen = SamplingParams.with_overrides(params, **overrides)
         sampler = Sampler(chosen, self.tokenizer.n_vocab)  # padding rows of the embedding are no tokens
         if isinstance(prompt, str) and not prompt:
             raise EmptyPrompt("the prompt is empty; give at least one character")
-        ids = self._checked(self.tokenize(prompt) if isinstance(prompt, str) else prompt)
+        ids = self._room(self.tokenize(prompt) if isinstance(prompt, str) else prompt)
+        return self._submit(ids, chosen, sampler.seed)
+
+    def _submit(self, ids: Sequence[int], params: SamplingParams, seed: int, grammar: Grammar | None = None) -> Submit:
+        return Submit(str(next(self._numbers)), tuple(ids), params, seed, grammar=grammar)
+
+    @cached_property
+    def _grammar_vocabulary(self) -> GrammarVocabulary:
+        from zinc_rt.grammar.vocabulary import GrammarVocabulary
+
+        return GrammarVocabulary(self.tokenizer)
+
+    def _compile(self, grammar: Grammar) -> Matcher:
+        """A grammar's matcher. Raises `GrammarError`."""
+        from zinc_rt.grammar.matcher import compile_grammar
+
+        return compile_grammar(grammar, self._grammar_vocabulary)
+
+    @cached_property
+    def chat_format(self) -> ChatFormat:
+        """How the model converses: template, dialect, tokens. Raises `ChatTemplateMissing`."""
+        from zinc_rt.chat import ChatFormat
+
+        return ChatFormat(self.tokenizer, self.chat_template)
+
+    def chat(self, messages: Sequence[Mapping[str, Any]], **fields: Any) -> ChatAnswer:
+        """The whole answer at once; arguments and errors as for `chat_stream`."""
+        from zinc_rt.chat import ChatAnswer
+
+        return ChatAnswer.collect(self.chat_stream(messages, **fields))
+
+    def chat_stream(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        tool_choice: str | Mapping[str, Any] | None = None,
+        parallel_tool_calls: bool = True,
+        response_format: Mapping[str, Any] | None = None,
+        variables: Mapping[str, Any] | None = None,
+        params: SamplingParams | None = None,
+        **overrides: Any,
+    ) -> Generator[ChatChunk]:
+        """Answer a conversation in OpenAI's form, token by token: reasoning, content and tool calls apart.
+
+        See `chat.ChatFormat.request` for the fields, `stream` for params and overrides. Stop strings are looked for in
+        the content alone. Everything is checked here, before the first chunk is asked for.
+        Raises `RequestError`, `GrammarError`, `ChatTemplateError`, and what `stream` raises.
+        """
+        from zinc_rt.chat import ReadTokens
+
+        self._check_open()
+        self._check_generates()
+        chosen = SamplingParams.with_overrides(params, **overrides)
+        form = self.chat_format
+        request = form.request(
+            messages,
+            tools=tools,
+            tool_choice=tool_choice,
+            parallel_tool_calls=parallel_tool_calls,
+            response_format=response_format,
+            variables=variables,
+        )
+        sampler = Sampler(chosen, self.tokenizer.n_vocab)
+        if request.grammar is not None:
+            self._compile(request.grammar)
+        text = ReadTokens(form.reader(request, chosen.stop, request.salt(sampler.seed)))
+        asked = self._submit(self._room(request.prompt), chosen, sampler.seed, request.grammar)
+        return self._chat(text, self._stream(asked, text))
+
+    @staticmethod
+    def _chat(text: ReadTokens, stream: Generator[Chunk]) -> Generator[ChatChunk]:
+        from zinc_rt.chat import ChatChunk
+
+        with closing(stream):
+            for chunk in stream:
+                yield ChatChunk(text.take(), chunk)
+
+    def _room(self, prompt: Sequence[int]) -> list[int]:
+        """A prompt's ids, with room for an answer. Raises `EmptyPrompt`, `PromptTooLong`, `TokenOutOfRange`."""
+        ids = self._checked(prompt)
         check_fits(ids, self.n_ctx)
-        return self._stream(ids, chosen, sampler)
+        return ids
+
+    def _stream(self, request: Submit, text: TokenText) -> Generator[Chunk]:
+        self._shared.submit(request)
+        try:
+            yield from self._chunks(request, text)
+        finally:
+            self._shared.leave(request.id)
+
+    def _chunks(self, request: Submit, text: TokenText) -> Generator[Chunk]:
+        """The chunks of a request that was submitted."""
+        chunks = ChunkMaker(text, request)
+        while True:
+            event = self._shared.next(request.id)
+            if isinstance(event, Token):
+                yield chunks.token(event)
+                if chunks.stopped:
+                    event = self._shared.finish(request.id)
+            if isinstance(event, Finished):
+                yield chunks.last(event)
+                return
 
     def _check_generates(self) -> None:
         """Raises `UsageError` where the model ends with hidden states."""
@@ -251,154 +436,35 @@ class Model:
         self._looked = time.perf_counter()
         self.file.check_unchanged()
 
-    def _check_running(self, reads: bool = True) -> None:
-        """Before a step, and before what it gave is read (reads: False), with the lock held.
+    def _check_running(self) -> None:
+        """Before a step, with the lock held.
 
         Raises `ModelClosed`, and `FileChanged`, which is looked for no more often than every 10 ms: steps may read from
         the mapped file, where a page that was cut off ends the process.
         """
         if self._closed:
             raise ModelClosed("the model was closed while it generated; load it again")
-        if reads and (now := time.perf_counter()) - self._looked > _LOOK_SECONDS:
+        if (now := time.perf_counter()) - self._looked > _LOOK_SECONDS:
             self._looked = now
             self.file.check_unwritten()
 
     def _checked(self, tokens: Sequence[int]) -> list[int]:
         """A prompt's ids, at least one. Raises `EmptyPrompt`, `TokenOutOfRange`, `UsageError`."""
-        ids = known_tokens(tokens, self.tokenizer.n_vocab)
-        if not ids:
-            raise EmptyPrompt("there are no tokens; at least one is needed")
-        return ids
-
-    def _stream(self, prompt: list[int], params: SamplingParams, sampler: Sampler) -> Generator[Chunk]:
-        stop_ids = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else self.tokenizer.stop_ids)
-        from zinc_rt.text import Detokenizer
-
-        text, stops = Detokenizer(self.tokenizer, at_start=False), StopMatcher(params.stop)
-        history, limit = list(prompt), params.max_tokens
-        with _Turn(self):
-            started = time.perf_counter()
-            requests = [SamplingRequest(sampler, history)]
-            with self._lock:
-                self._check_running()
-                cached = self._reuse(prompt)
-                self.engine.checkpoint(self._slot)
-            step = self._prefill(prompt, cached, requests)
-            prefilled = decoded = time.perf_counter()
-            reason, n, told = None, 0, False
-            while reason is None:
-                with self._lock:
-                    self._check_running(reads=False)
-                    token = step.token()
-                decoded = time.perf_counter()
-                if sampler.n_nan and not told:
-                    told = True
-                    self._tell_nan(sampler, n + 1)
-                if token.token_id in stop_ids:
-                    reason = "stop"
-                    break
-                n += 1
-                history.append(token.token_id)
-                shown, stopped = stops.add(text.add(token.token_id))
-                yield _chunk(shown, token)
-                if stopped:
-                    reason = "stop"
-                elif limit is not None and n >= limit:
-                    reason = "length"
-                elif len(history) > self.n_ctx:
-                    reason = "context"
-                else:
-                    step = self._advance(history, requests)
-            rest = "" if stops.matched is not None else self._rest(text, stops)
-            stats = Stats(len(prompt), n, prefilled - started, decoded - prefilled, cached)
-            yield Chunk(rest, finish_reason=reason, stats=stats, seed=sampler.seed)
-
-    def _tell_nan(self, sampler: Sampler, token: int) -> None:
-        """The notice of a generation whose logits are partly NaN."""
-        if self._notify is not None:
-            self._notify(
-                f"{sampler.n_nan} of {sampler.n_vocab} logits of token {token} are NaN; they count as -inf, so the text"
-                " may be wrong; compare the model file with its source"
-            )
-
-    @staticmethod
-    def _rest(text: Detokenizer, stops: StopMatcher) -> str:
-        shown, stopped = stops.add(text.flush())
-        return shown if stopped else shown + stops.flush()
-
-    def _prefill(self, prompt: list[int], start: int, requests: list[SamplingRequest]) -> SampledStep:
-        """Run the prompt from index `start` on, in steps of n_batch rows; the last one is asked for a token.
-
-        What recurrent layers hold is kept where the prompt goes on and where its last step begins: a next prompt that
-        leaves this one earlier goes back there.
-        """
-        n_batch = self.engine.options.n_batch
-        # A checkpoint is worth the less the farther it lies before the end.
-        reach = min(n_batch, _LAST_STEP) if self.engine.keeps_recurrent_state else n_batch
-        last = last_step(start, len(prompt), reach)
-        while start < last:
-            part = prompt[start : min(last, start + n_batch)]
-            with self._lock:
-                self._check_running()
-                self.engine.step([Rows(self._slot, start, part)])
-            start += len(part)
-        part = prompt[start:]
-        with self._lock:
-            self._check_running()
-            self.engine.checkpoint(self._slot)
-            return self.engine.step([Rows(self._slot, start, part, wanted=(len(part) - 1,))], requests)
-
-    def _advance(self, history: list[int], requests: list[SamplingRequest]) -> SampledStep:
-        with self._lock:
-            self._check_running()
-            return self.engine.step([Rows(self._slot, len(history) - 1, history[-1:], wanted=(0,))], requests)
+        return check_ids(tokens, self.tokenizer.n_vocab)
 
     def cached_tokens(self, prompt: Sequence[int]) -> int:
-        """How many of a prompt's first tokens need not be computed, as the last call's keys and values are still there;
-        all but its last token at most. A model with recurrent layers goes on at a checkpoint.
+        """How many of a prompt's first tokens need not be computed, as the keys and values of a text that begins alike
+        are still there; all but its last token at most. A model with recurrent layers goes on at a checkpoint.
 
         Raises `UsageError` for models loaded to embed.
         """
         self._check_generates()
-        shared = 0
-        for old, new in zip(self.engine.tokens(self._slot), prompt[:-1], strict=False):
-            if old != new:
-                break
-            shared += 1
-        return self.engine.resumable(self._slot, shared)
-
-    def _reuse(self, prompt: list[int]) -> int:
-        """Keep what the cache shares with the prompt; returns the length."""
-        return self.engine.truncate(self._slot, self.cached_tokens(prompt))
+        with self._lock:
+            return self._shared.core.cached_tokens(prompt)
 
 
-_LAST_STEP = 64
-"""Rows of a prompt's last step at the most, where recurrent layers are."""
-
-
-def last_step(start: int, end: int, n_batch: int) -> int:
-    """Where the last step begins of as few steps as rows start .. end - 1 take: as late as that, at a page's edge where
-    one lies within reach.
-    """
-    latest = start + (end - start - 1) // n_batch * n_batch
-    edge = latest // PAGE_TOKENS * PAGE_TOKENS
-    return edge if edge > max(start, end - n_batch - 1) else latest
-
-
-class _Turn:
-    """One generation at a time: the sequence's cache is shared state."""
-
-    def __init__(self, model: Model) -> None:
-        self._model = model
-
-    def __enter__(self) -> None:
-        if self._model._busy:
-            raise EngineError("another generation is running on this model; finish or close it first")
-        self._model._busy = True
-
-    def __exit__(self, *exception: object) -> None:
-        self._model._busy = False
-
-
-def _chunk(text: str, token: Sampled) -> Chunk:
-    return Chunk(text, token.token_id, token.logprob, token.top_logprobs)
+def _several(prompt: Prompt | Prompts) -> list[Prompt] | None:
+    """The prompts of a list of them; None for a single one."""
+    if isinstance(prompt, list | tuple) and prompt and not isinstance(prompt[0], int | np.integer):
+        return list(prompt)
+    return None

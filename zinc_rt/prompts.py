@@ -29,10 +29,12 @@ def known_tokens(tokens: object, n_vocab: int, name: str = "token ids", where: s
     return ids
 
 
-def check_ids(ids: Sequence[int], n_vocab: int) -> None:
-    """Raise `EmptyPrompt` for no ids, `TokenOutOfRange` for one outside the vocabulary."""
-    if not known_tokens(ids, n_vocab):
+def check_ids(tokens: object, n_vocab: int) -> list[int]:
+    """A prompt's ids as a list, at least one. Raises `EmptyPrompt`, and what `known_tokens` raises."""
+    ids = known_tokens(tokens, n_vocab)
+    if not ids:
         raise EmptyPrompt("there are no tokens; at least one is needed")
+    return ids
 
 
 def check_fits(ids: Sequence[int], n_ctx: int) -> None:

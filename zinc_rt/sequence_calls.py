@@ -110,8 +110,8 @@ class SequenceCalls(ABC):
 
         At a page's edge the copy is for every sequence that begins with this text, and it stays when this one is
         closed. Elsewhere it is for this sequence alone, which keeps the last few. The copies that were not used for
-        longest make room. Without recurrent layers there is nothing to do: every position will serve. Raises
-        `EngineError` when the sequence is not open, `BackendError`.
+        longest make room; of a model that was loaded to embed there are none. Without recurrent layers there is nothing
+        to do: every position will serve. Raises `EngineError` when the sequence is not open, `BackendError`.
         """
         sequences = self._books()
         self._backend.drain()

@@ -277,13 +277,15 @@ class Sequences:
         """The step of these rows begins: their sequences get the pages. Raises `PagesExhausted`; nothing has changed
         then.
         """
-        starts = {part.slot: part.start for part in reversed(rows)}
+        starts: dict[int, int] = {}
+        for part in rows:
+            starts.setdefault(part.slot, part.start)
         ends = {part.slot: part.start + len(part.tokens) for part in rows}
-        self._pages.check_room((slot, start, ends[slot]) for slot, start in starts.items())
+        self._pages.check_room([(slot, start, ends[slot]) for slot, start in starts.items()])
         for slot, start in starts.items():
-            if start < len(self._open[slot].ids):
-                self._cut(slot, start)
-            self._pages.grow(slot, ends[slot])
+            self._cut(slot, start)  # also what a step that broke off had been given
+        for slot, end in ends.items():
+            self._pages.grow(slot, end)
         if self.snapshots is not None:
             self.snapshots.begin(starts)
 

@@ -42,9 +42,11 @@ def vocabulary(dialect: Dialect, as_tokens: bool = True) -> GrammarVocabulary:
     return GrammarVocabulary(tokenizer(marks_of(dialect) if as_tokens or dialect.harmony else ()))
 
 
-def tool(name: str, parameters: dict[str, Any] | None = None, description: str = "") -> dict[str, Any]:
+def tool(
+    name: str, parameters: dict[str, Any] | None = None, description: str = "", strict: bool | None = None
+) -> dict[str, Any]:
     """A tool as a request has it."""
-    function: dict[str, Any] = {"name": name, "description": description}
+    function: dict[str, Any] = {"name": name, "description": description, "strict": strict}
     return {"type": "function", "function": function if parameters is None else function | {"parameters": parameters}}
 
 

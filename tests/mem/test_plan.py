@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from zinc_rt.errors import UsageError
 from zinc_rt.mem.errors import MemoryPlanError
-from zinc_rt.mem.plan import MIB, MemoryPlan, available_memory, format_bytes
+from zinc_rt.mem.plan import MIB, MemoryPlan, available_memory, format_bytes, parse_bytes
 
 GIB = 1024 * MIB
 HEADROOM = 64 * MIB
@@ -128,3 +129,20 @@ def test_no_folders_at_all(tmp_path: Path) -> None:
 def test_this_machine() -> None:
     left = available_memory()
     assert left is None or 0 <= left < 1 << 60
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("4G", 4 * GIB), ("512 MiB", 512 * MIB), ("1.5g", 3 * GIB // 2), ("4096", 4096), (" 2kb ", 2048), ("0", 0),
+        ("1T", 1 << 40), ("7B", 7),
+    ],
+)  # fmt: skip
+def test_sizes_are_read(text: str, size: int) -> None:
+    assert parse_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "G", "-1", "4 giga", "1e9", "4GG", "٤G", "nan", "1" * 40])
+def test_what_is_no_size(text: str) -> None:
+    with pytest.raises(UsageError, match="is no size in bytes"):
+        parse_bytes(text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zinc_rt.kernels.rdna.sampling_math import exp, key_score, order_key, uniform
+from zinc_rt.kernels.sampling_math import exp, key_score, order_key, uniform
 from zinc_rt.lang.kernel import kernel
 from zinc_rt.lang.ops import workgroup_id, workitem_id
 from zinc_rt.lang.types import f64, ptr, u64

@@ -52,9 +52,9 @@ def test_the_boundary_finds_its_arguments_where_the_seed_has_them() -> None:
 
 
 # Chains of the kernel's own text: as it is written, times what is unrolled. Attention: 32 elements for 4 heads; two
-# elements for 16 positions of two pages and of one, and for one of the rest of a page.
+# elements for 16 positions of two pages and of one, and for four and for one of the rest of a page.
 WRITTEN = {
-    **dict.fromkeys(("attention", "attention_packed"), 32 * 4 + (32 + 16 + 1) * 2),
+    **dict.fromkeys(("attention", "attention_packed"), 32 * 4 + (32 + 16 + 4 + 1) * 2),
     "heads": 4,
     "heads_unrotated": 2,
     **dict.fromkeys(("rms_norm", "residual_rms_norm", "norm_quantized", "residual_norm_quantized", "norm_both"), 8),

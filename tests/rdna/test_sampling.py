@@ -16,8 +16,8 @@ from zinc_rt.amdgpu.command_list import CommandList
 from zinc_rt.kernels.rdna.catalogue import KERNELS
 from zinc_rt.kernels.rdna.sampling import SampleArgs
 from zinc_rt.kernels.rdna.sampling_draw import CHOSEN, DEGENERATE, NO_TOKEN, UNFINISHED
-from zinc_rt.kernels.rdna.sampling_math import KEY_OF_NOTHING
 from zinc_rt.kernels.rdna.sampling_plan import INPUTS, OUTPUTS, ROW, TOUCHED, Plan, SamplingShape, plan
+from zinc_rt.kernels.sampling_math import KEY_OF_NOTHING
 from zinc_rt.lang import Spec, gpu_kernel
 from zinc_rt.lang.kernel import Function
 from zinc_rt.sampling.arithmetic import exp, first_above, largest, total, uniform

@@ -58,11 +58,11 @@ def test_defaults() -> None:
 
 def test_engine_says_what_there_is() -> None:
     assert engine.SUPPORTS_MULTITENANT_BATCH_PLANNING is True
-    assert engine.SUPPORTS_MULTITENANT_BATCHED_EXECUTION is False
+    assert engine.SUPPORTS_MULTITENANT_BATCHED_EXECUTION is True
     assert engine.Capabilities() == engine.Capabilities(
         multitenant_batch_planning=True,
         requires_explicit_tenant_registration=True,
-        multitenant_batched_execution=False,
+        multitenant_batched_execution=True,
         server_entrypoint=False,
     )
 

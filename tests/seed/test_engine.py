@@ -67,14 +67,14 @@ def test_the_module_engine_has_the_names() -> None:
     assert engine.Capabilities is Capabilities
     assert engine.Tier is zinc_rt.Tier is Tier
     assert engine.parse_tier is parse_tier
-    assert (engine.SUPPORTS_MULTITENANT_BATCH_PLANNING, engine.SUPPORTS_MULTITENANT_BATCHED_EXECUTION) == (True, False)
+    assert (engine.SUPPORTS_MULTITENANT_BATCH_PLANNING, engine.SUPPORTS_MULTITENANT_BATCHED_EXECUTION) == (True, True)
     with pytest.raises(AttributeError, match="no_such_name"):
         _ = engine.no_such_name
 
 
 def test_opening_and_closing_by_the_seeds_names() -> None:
     with engine.Engine.init(engine.Options(tier=Tier.t_cpu)) as made:
-        assert made.capabilities() == Capabilities(True, True, False, False)
+        assert made.capabilities() == Capabilities(True, True, True, False)
         made.deinit()
         with pytest.raises(engine.EngineError, match="no model"):
             made.open_sequence()

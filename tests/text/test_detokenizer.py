@@ -92,6 +92,14 @@ def test_special_tokens_are_left_out_or_shown() -> None:
     assert "".join(stream(tokenizer, ids, skip_special=False)) == "a<|im_end|>b<tool>c"
 
 
+def test_special_tokens_that_are_shown() -> None:
+    end = bpe().token_id("<|im_end|>")
+    assert end is not None
+    detokenizer = Detokenizer(bpe(), shown={end})
+    ids = bpe().encode("a<|im_end|>b<|endoftext|>c")
+    assert "".join(map(detokenizer.add, ids)) == "a<|im_end|>bc"
+
+
 def test_a_skipped_special_token_does_not_break_a_character() -> None:
     first, second = _byte_ids("é".encode())
     assert stream(spm(), [first, 1, second]) == ["", "", "é", ""]

@@ -66,16 +66,20 @@ class HostBackend(Backend):
             raise BackendClosed("the CPU backend is closed")
 
     @abstractmethod
-    def _run(self, lowered: LoweredGraph, n_rows: int, n_logits: int) -> None:
-        """Compute a step that was checked."""
+    def _run(self, lowered: LoweredGraph, n_rows: int, n_logits: int, sampling: DeviceSampling | None) -> None:
+        """Compute a step that was checked, as its sampling was."""
+
+    def _check_sampling(self, lowered: LoweredGraph, sampling: DeviceSampling) -> None:
+        """Raise `BackendError` unless this backend's `sampling_for` gave it for the step that is to run."""
+        raise BackendError(f"the tokens of this step are chosen by something else; this is {self.description}")
 
     def submit(self, lowered: LoweredGraph, sampling: DeviceSampling | None = None) -> StepFence:
         """Run the step; the fence has retired on return. Kernel errors propagate. See `Backend.submit`."""
         with self._step:
             self._check_own(lowered)
             if sampling is not None:
-                raise BackendError(f"tokens are sampled by GPUs; this is {self.description}")
-            self._run(lowered, *check_step(lowered))
+                self._check_sampling(lowered, sampling)
+            self._run(lowered, *check_step(lowered), sampling)
             self._sequence += 1
             return StepFence(self._sequence, retired=True)
 

@@ -31,7 +31,7 @@ def copies(n_slots: int) -> int:
 class Snapshots:
     """The positions of all sequences' states on a backend, by slot, and at most `limit` copies.
 
-    The copy that was not used for longest goes first.
+    The copy that was not used for longest goes first. limit: see `copies`; with 0 none is ever made.
     """
 
     def __init__(self, backend: Backend, lowered: LoweredGraph, limit: int) -> None:
@@ -86,7 +86,9 @@ class Snapshots:
         self._kept.pop(owner).close()
 
     def cut(self, slot: int, n: int) -> None:
-        """Forget copies of the sequence itself of more than n positions."""
+        """The sequence gives up its text from position n on, and with it its own copies and the state of that."""
+        if (self.position(slot) or 0) > n:
+            self._at[slot] = None  # a state of as many positions may come to be asked for, of another text
         for later in [p for p in self.positions(slot) if p > n]:
             self._drop((slot, later))
 

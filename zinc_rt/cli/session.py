@@ -57,6 +57,7 @@ def open_model(
             embeddings=embeddings,
             pooling=pooling,
             kv=opening.kv,
+            n_slots=1,
             notify=lambda line: say(f"zinc: {one_line(line)}", style="dim"),
             progress=bar.show if is_terminal(sys.stderr) else None,
         )

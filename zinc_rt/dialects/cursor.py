@@ -65,6 +65,28 @@ class Cursor:
         self.take(len(word))
         return True
 
+    def close(self, word: str) -> Generator[None, None, bool]:
+        """Read a mark that ends something, white space before it included, if it comes next; also what there is of it
+        where the text ends in the middle of it.
+        """
+        space = yield from self.space()
+        for n in range(1, len(word) + 1):
+            found = yield from self.peek(n)
+            if found != word[:n]:
+                if len(found) == n or not word.startswith(found):
+                    self._unread(space)
+                    return False
+                break
+        self.take(len(word))
+        return True
+
+    def _unread(self, text: str) -> None:
+        self._text, self._at = text + self._text[self._at :], 0
+        if self._record:
+            self._record.append("")
+            kept = "".join(self._record)
+            self._record[:] = [kept[: len(kept) - len(text)]]
+
     def space(self) -> Generator[None, None, str]:
         """Read white space, all that comes."""
         out = ""
@@ -85,12 +107,12 @@ class Cursor:
         tell = tell or out.append
         size = 0
         find = re.compile("|".join(map(re.escape, marks)))
-        longest = max(map(len, marks))
         while True:
             found = find.search(self._text, self._at)
-            sure = found is not None and (self.ended or found.start() + longest <= len(self._text) or len(marks) == 1)
+            begun = len(self._text) if self.ended else self._begun(marks)
             stop = len(self._text) if found is None else found.start()
-            free = stop if self.ended or sure else min(stop, max(self._at, len(self._text) - longest + 1))
+            sure = found is not None and (begun > stop or len(marks) == 1)
+            free = stop if sure else min(stop, begun)
             n = free - self._at
             over = limit is not None and size + n >= limit
             if limit is not None and over:
@@ -103,6 +125,14 @@ class Cursor:
             if found is not None and sure:
                 return "".join(out), self.take(len(found[0]))
             yield
+
+    def _begun(self, marks: Sequence[str]) -> int:
+        """Where the longest tail of what is held begins that may become a mark."""
+        text = self._text
+        for at in range(max(self._at, len(text) - max(map(len, marks)) + 1), len(text)):
+            if any(mark.startswith(text[at:]) for mark in marks):
+                return at
+        return len(text)
 
     def rest(self, tell: Callable[[str], None]) -> Generator[None]:
         """Read all that comes."""

@@ -48,7 +48,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A whole answer. content: None where there are calls and no text beside them; reasoning: None where there is none."""
+    """A whole answer. content: None where there are calls and no text beside them. reasoning: None for none."""
 
     content: str | None
     reasoning: str | None = None

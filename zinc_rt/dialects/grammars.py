@@ -74,7 +74,8 @@ def build_grammar(
 def _name_culprit(tools: Sequence[Tool], form: ResponseFormat | None, vocabulary: GrammarVocabulary) -> None:
     """Raises the error of the first schema that cannot be used by itself, with its place."""
     for tool in tools:
-        compile_grammar(Grammar(texts.json_schema(tool.parameters, tool.where)), vocabulary, tool.where)
+        text = texts.json_schema(tool.parameters, tool.where, lenient=not tool.strict)
+        compile_grammar(Grammar(text), vocabulary, tool.where)
     if form is not None:
         compile_grammar(Grammar(_form_text(form)), vocabulary, form.where)
 
@@ -163,20 +164,22 @@ class _Plan:
     def channels(self) -> Grammar:
         """For Harmony: messages, of which the last is a call or the answer."""
         lark, mark = self.lark, self.lark.mark
-        head, end = f'{mark("<|start|>")} "assistant"', mark("<|end|>")
-        message = mark("<|message|>")
-        before = [f'{mark("<|channel|>")} "analysis" {message} TEXT? {end} {head}']
+        channel, message, json = mark("<|channel|>"), mark("<|message|>"), f'{mark("<|constrain|>")} "json"'
+        next_ = f'{mark("<|end|>")} {mark("<|start|>")} "assistant"'
+        before = [f'{channel} "analysis" {message} TEXT? {next_}']
         last: list[str] = []
         if self.tools:
-            before.append(f'{mark("<|channel|>")} "commentary" {message} TEXT? {end} {head}')
+            before.append(f'{channel} "commentary" {message} TEXT? {next_}')
             for tool in self.tools:
                 to = lark.literal(f" to=functions.{tool.name}")
-                header = f'({mark("<|channel|>")} ("commentary" | "analysis") {to} | {to} {mark("<|channel|>")} "commentary")'
-                kind = f'(" "? {mark("<|constrain|>")} "json" | " json")?'
-                last.append(lark.rule(f"{header} {kind} {message} {lark.json(tool.parameters, tool.where)}"))
+                header = f'({channel} ("commentary" | "analysis") {to} | {to} {channel} "commentary")'
+                kind = f'(" "? {json} | " json")?'
+                last.append(
+                    lark.rule(f"{header} {kind} {message} {lark.json(tool.parameters, tool.where, not tool.strict)}")
+                )
         if not self.must or not self.tools:
-            kind = f'(" "? {mark("<|constrain|>")} "json")?' if self.form is not None else ""
+            kind = f'(" "? {json})?' if self.form is not None else ""
             content = "TEXT?" if self.form is None else self._content(self.form)
-            last.append(lark.rule(f'{mark("<|channel|>")} "final" {kind} {message} {content}'))
+            last.append(lark.rule(f'{channel} "final" {kind} {message} {content}'))
         free = lark.rule(" | ".join(before))
         return Grammar(lark.finish(f"{free}* {lark.any_of(last)}"))

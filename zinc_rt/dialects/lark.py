@@ -44,9 +44,9 @@ class LarkText:
         self._rules.append(f"{name}: {body}")
         return name
 
-    def json(self, schema: object, where: str) -> str:
-        """JSON texts of a schema. Raises `GrammarError`: see `grammar.schema.check_schema`."""
-        return self.rule(json_rule(schema, where))
+    def json(self, schema: object, where: str, lenient: bool = False) -> str:
+        """JSON texts of a schema; lenient: unknown keywords are ignored. Raises `GrammarError`: see `check_schema`."""
+        return self.rule(json_rule(schema, where, lenient=lenient))
 
     def literal(self, text: str) -> str:
         """This text, in which marks that are tokens of the vocabulary are no marks."""

@@ -28,6 +28,8 @@ _MEDIA: Final = {
 }
 _TEXTS: Final = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
 _MARK: Final = "zinc-probe"
+_OWN: Final = frozenset({"messages", "tools", "add_generation_prompt"})
+"""Variables of a template that are no one else's."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +46,11 @@ class ChatRenderer:
     def __init__(self, template: ChatTemplate, dialect: Dialect) -> None:
         self.template = template
         self.dialect = dialect
+        self._source = "\n".join(template.source(name) for name in template.names)
         self._as_text: bool | None = None  # whether the template wants arguments as a JSON text; None: not tried yet
 
     def render_messages(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool] = (), **variables: Any
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool] = (), /, **variables: Any
     ) -> RenderedPrompt:
         """The prompt of a conversation.
 
@@ -58,16 +61,16 @@ class ChatRenderer:
         Raises `RequestError`, which names the message's index and the field, for another form and for images, audio and
         files; `ChatTemplateError` for what the template refuses.
         """
-        has_developer = "developer" in self._source()
-        checked: list[dict[str, Any]] = check_messages(messages, developer=has_developer)
+        if taken := _OWN & variables.keys():
+            raise RequestError("variables", f"have {min(taken)!r}, which the request sets; leave it out")
+        checked = check_messages(messages, developer="developer" in self._source)
         if any("tool_calls" in message for message in checked) and self._wants_text():
             checked = [_with_texts(message) for message in checked]
         given = [_as_openai(tool) for tool in tools] if tools else None
+        if given is not None and "xml_tools" in self._source:  # SmolLM3's name
+            variables.setdefault("xml_tools", given)
         text = self.template.render(checked, tools=given, **variables)
         return RenderedPrompt(text, self.dialect.thinking(text))
-
-    def _source(self) -> str:
-        return "\n".join(self.template.source(name) for name in self.template.names)
 
     def _wants_text(self) -> bool:
         """Whether the template writes calls only where arguments are a text. Tried once, with a conversation."""

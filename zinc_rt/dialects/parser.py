@@ -217,10 +217,10 @@ class _Channels:
         self._to = ""
         self._arguments.clear()
         try:
-            is_call = bool(name and self._tools) and isinstance(json_value(text or "{}"), dict)
+            is_call = bool(name and self._tools) and isinstance(json_value(text), dict)
         except ValueError:
             is_call = False
         if is_call:
-            self._told.call(ParsedCall(name, clean_json(text or "{}")))
+            self._told.call(ParsedCall(name, clean_json(text)))
         else:
             self._told.content(text)

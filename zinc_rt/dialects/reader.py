@@ -37,17 +37,21 @@ class AnswerReader:
         """Whether a stop string was met; what comes later is dropped."""
         self.n_calls = 0
         """Tool calls so far."""
+        self.text = ""
+        """The text of the last token, with marks."""
         self._detokenizer = Detokenizer(tokenizer, at_start=False, shown=dialect.mark_ids(tokenizer))
         self._parser = StreamParser(dialect, tools, thinking, salt)
         self._stops = StopMatcher(stop)
 
     def add(self, token_id: int) -> list[Delta]:
         """The deltas that a token completes, maybe none. Stop tokens are not given here."""
-        return self._through(self._parser.add(self._detokenizer.add(token_id)))
+        self.text = self._detokenizer.add(token_id)
+        return self._through(self._parser.add(self.text))
 
     def finish(self) -> list[Delta]:
         """What was held back, at the end of the answer."""
-        deltas = self._through(self._parser.add(self._detokenizer.flush()) + self._parser.finish())
+        self.text = self._detokenizer.flush()
+        deltas = self._through(self._parser.add(self.text) + self._parser.finish())
         if not self.stopped and (rest := self._stops.flush()):
             deltas.append(ContentDelta(rest))
         return deltas

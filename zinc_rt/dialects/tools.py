@@ -29,12 +29,16 @@ class RequestError(UsageError):
 
 @dataclass(frozen=True)
 class Tool:
-    """A function that the model may call. parameters: a JSON schema, of an object. where: its place in the request."""
+    """A function that the model may call. parameters: a JSON schema, of an object. where: its place in the request.
+
+    strict: keywords of the schema that cannot be obeyed are refused; else they are ignored.
+    """
 
     name: str
     description: str = ""
     parameters: Mapping[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
     where: str = ""
+    strict: bool = False
 
 
 class ChoiceMode(StrEnum):
@@ -74,7 +78,7 @@ class ResponseFormat:
 
 
 def parse_tools(tools: object) -> tuple[Tool, ...]:
-    """Tools of a request: `[{"type": "function", "function": {"name", "description", "parameters"}}]`, or None.
+    """Tools of a request: `[{"type": "function", "function": {name, description, parameters, strict}}]`, or None.
 
     Raises `RequestError` for another form, another type, names that occur twice, and more than 128.
     """
@@ -109,7 +113,11 @@ def _tool(item: object, where: str) -> Tool:
         raise RequestError(f"{where}.name", f"is {show(name)}; 1 to 64 letters, digits and . _ - / : are allowed")
     if not isinstance(described, str | None):
         raise RequestError(f"{where}.description", f"is {show(described)}; it must be a text")
-    return Tool(name, described or "", _parameters(function, f"{where}.parameters"), f"{where}.parameters")
+    strict = function.get("strict")
+    if not isinstance(strict, bool | None):
+        raise RequestError(f"{where}.strict", f"is {show(strict)}; it must be true or false")
+    schema = _parameters(function, f"{where}.parameters")
+    return Tool(name, described or "", schema, f"{where}.parameters", bool(strict))
 
 
 def _parameters(function: Mapping[str, Any], where: str) -> Mapping[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final, NoReturn
 
@@ -30,6 +30,7 @@ from zinc_rt.gguf.types import ValueType
 MAGIC: Final = b"GGUF"
 VERSIONS: Final = (2, 3)
 DEFAULT_ALIGNMENT: Final = 32
+_BLOCK: Final = 4 << 20
 _HEADER: Final = struct.Struct("<4sIQQ")  # magic, version, tensor count, key count
 
 # Other files that are passed by mistake, by their first bytes.
@@ -77,6 +78,11 @@ class GGUFPart:
     def stamp(self) -> FileStamp:
         """Which file it is, and as of which time."""
         return self._source.stamp
+
+    def blocks(self) -> Iterator[bytes]:
+        """All bytes of the file in order, a few MB at a time. Raises FileChanged, FileAccessError."""
+        for offset in range(0, self.file_size, _BLOCK):
+            yield self._source.read(offset, min(_BLOCK, self.file_size - offset))
 
     def raw(self, tensor: TensorInfo) -> NDArray[np.uint8]:
         """The stored bytes of one of its tensors: uint8[n_rows, row_bytes]. Raises FileChanged."""

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from hashlib import blake2b
+from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Self
 
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zinc_rt.checks import show
+from zinc_rt.gguf.digest import content_sha256
 from zinc_rt.gguf.errors import MissingTensor
 from zinc_rt.gguf.metadata import get
 from zinc_rt.gguf.part import GGUFPart
@@ -71,6 +73,11 @@ class GGUFFile:
             raise
 
     @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths of all parts, in order."""
+        return tuple(part.path for part in self._parts)
+
+    @property
     def architecture(self) -> str:
         """The value of `general.architecture`. Raises MissingKey, WrongMetadataType."""
         return get(self.metadata, "general.architecture", str)
@@ -88,6 +95,14 @@ class GGUFFile:
         for t in self.tensors.values():
             digest.update(repr((t.name, t.shape, int(t.type), t.offset, t.nbytes)).encode())
         return digest.digest()
+
+    def sha256(self, folder: Path | None = None) -> str:
+        """The SHA-256 of the contents, of all parts in order, hex: reads them all, which takes a while.
+
+        folder: where it is kept for the next time, as `lang.cache.default_cache_dir` names it; None for nowhere. See
+        `digest.content_sha256`. Raises FileChanged, FileAccessError.
+        """
+        return content_sha256(self._parts, folder)
 
     def raw(self, name: str) -> NDArray[np.uint8]:
         """The stored bytes of a tensor: uint8[n_rows, row_bytes], a read-only view of the mapped file.

@@ -29,28 +29,35 @@ class Whitespace(StrEnum):
     """Up to 20 characters wherever JSON allows it."""
 
 
-_OPTIONS: Final = {
+_OPTIONS: Final[dict[Whitespace, dict[str, object]]] = {
     Whitespace.compact: {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"},
     Whitespace.flexible: {"whitespace_pattern": r"[\x20\x0A\x0D\x09]{1,20}"},
 }
 
 
-def json_rule(schema: object, where: str = "", whitespace: Whitespace = Whitespace.compact) -> str:
-    """The right side of a Lark rule for JSON texts that a schema admits. Raises `GrammarError`: see `check_schema`."""
+def json_rule(
+    schema: object, where: str = "", whitespace: Whitespace = Whitespace.compact, lenient: bool = False
+) -> str:
+    """The right side of a Lark rule for JSON texts that a schema admits. Raises `GrammarError`: see `check_schema`.
+
+    lenient: keywords and formats that llguidance does not know are ignored, instead of refused.
+    """
     checked = check_schema(schema, where)
     if checked is False:
         raise GrammarError("the schema false admits nothing", where)
     keywords = {} if checked is True else dict(checked)
-    keywords["x-guidance"] = _OPTIONS[whitespace]
+    keywords["x-guidance"] = {**_OPTIONS[whitespace], "lenient": lenient}
     return "%json " + json.dumps(keywords, ensure_ascii=False)
 
 
-def json_schema(schema: object, where: str = "", whitespace: Whitespace = Whitespace.compact) -> str:
+def json_schema(
+    schema: object, where: str = "", whitespace: Whitespace = Whitespace.compact, lenient: bool = False
+) -> str:
     """The grammar of JSON texts that a schema (draft 2020-12) admits. Properties come in the schema's order.
 
-    Raises `GrammarError`: see `check_schema`. Keywords are read when it is compiled.
+    Raises `GrammarError`: see `check_schema`. Keywords are read when it is compiled. lenient: see `json_rule`.
     """
-    return f"{HEAD}start: {json_rule(schema, where, whitespace)}\n"
+    return f"{HEAD}start: {json_rule(schema, where, whitespace, lenient)}\n"
 
 
 def json_object(whitespace: Whitespace = Whitespace.compact) -> str:

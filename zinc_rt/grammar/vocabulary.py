@@ -29,7 +29,7 @@ class GrammarVocabulary:
 
         Raises `UsageError` where it is fewer than the tokenizer has.
         """
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self.n_vocab = tokenizer.n_vocab if n_vocab is None else n_vocab
         if self.n_vocab < tokenizer.n_vocab:
             raise UsageError(f"n_vocab is {n_vocab}, the tokenizer has {tokenizer.n_vocab} tokens; give at least those")
@@ -44,16 +44,16 @@ class GrammarVocabulary:
     @property
     def stop_ids(self) -> tuple[int, ...]:
         """Tokens that end a text; a mask allows them where the grammar may end."""
-        return tuple(sorted(self._tokenizer.stop_ids))
+        return tuple(sorted(self.tokenizer.stop_ids))
 
     def is_mark(self, token_id: int) -> bool:
         """Whether grammars see a token as markup: it matches where it is named, and never as text."""
-        tokenizer = self._tokenizer
+        tokenizer = self.tokenizer
         return tokenizer.is_special(token_id) or MARK.fullmatch(tokenizer.token_text(token_id)) is not None
 
     def mark_id(self, mark: str) -> int | None:
         """The token that is a mark, None where the vocabulary has none and the mark is written in several tokens."""
-        token = self._tokenizer.token_id(mark)
+        token = self.tokenizer.token_id(mark)
         return token if token is not None and self.is_mark(token) else None
 
     @property
@@ -67,9 +67,9 @@ class GrammarVocabulary:
     def _build(self) -> Any:
         import llguidance
 
-        source = _Tokens(self._tokenizer, [i for i in range(self._tokenizer.n_vocab) if self.is_mark(i)])
+        source = _Tokens(self.tokenizer, self.n_vocab, [i for i in range(self.tokenizer.n_vocab) if self.is_mark(i)])
         eos = list(self.stop_ids) or [source.eos_token_id]
-        return llguidance.LLTokenizer(llguidance.TokenizerWrapper(source), n_vocab=self.n_vocab, eos_token=eos)
+        return llguidance.LLTokenizer(llguidance.TokenizerWrapper(source), eos_token=eos)
 
 
 class _Tokens:
@@ -77,9 +77,10 @@ class _Tokens:
 
     bos_token_id = None
 
-    def __init__(self, tokenizer: Tokenizer, marks: list[int]) -> None:
+    def __init__(self, tokenizer: Tokenizer, n_vocab: int, marks: list[int]) -> None:
         self._tokenizer = tokenizer
         self.tokens = [tokenizer.token_bytes(i) for i in range(tokenizer.n_vocab)]
+        self.tokens += [b""] * (n_vocab - tokenizer.n_vocab)  # tokens without bytes are never allowed
         self.special_token_ids = marks
         self.eos_token_id = next(iter(sorted(tokenizer.stop_ids)), tokenizer.n_vocab - 1)
 

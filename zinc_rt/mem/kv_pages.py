@@ -55,19 +55,18 @@ class KVPages:
         """Pages that the slot lacks for positions 0 .. n_tokens - 1."""
         return max(0, pages_for(n_tokens) - self._owned[slot])
 
-    def check_room(self, wishes: Iterable[tuple[int, int, int]]) -> None:
-        """Raise `PagesExhausted` unless `shrink` to the second and `grow` to the third number will do for all slots.
+    def check_room(self, wishes: Sequence[tuple[int, int, int]]) -> None:
+        """Raise `PagesExhausted` unless every slot can `shrink` to the second number, and then every slot `grow` to the
+        third.
 
         wishes: of slots, each once, positions to keep and positions to have.
         """
         available = self.pool.available
+        for slot, keep, _ in wishes:
+            gone = self.table[slot, pages_for(keep) : self._owned[slot]]
+            available += sum(self.pool.refs[page] == 1 for page in gone.tolist())
         for slot, keep, n_tokens in wishes:
-            owned = self._owned[slot]
-            if owned == pages_for(keep):
-                missing = pages_for(n_tokens) - owned
-            else:
-                gone = self.table[slot, pages_for(keep) : owned].tolist()
-                missing = pages_for(n_tokens) - pages_for(keep) - sum(self.pool.refs[page] == 1 for page in gone)
+            missing = pages_for(n_tokens) - min(self._owned[slot], pages_for(keep))
             self._check_fits(slot, n_tokens, missing, available)
             available -= missing
 

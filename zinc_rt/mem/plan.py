@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from zinc_rt.checks import show
+from zinc_rt.errors import UsageError
 from zinc_rt.mem.errors import MemoryPlanError
 
 MIB = 1 << 20
@@ -74,6 +77,21 @@ def format_bytes(n: int) -> str:
     if n < 1024 * MIB:
         return f"{n / MIB:.1f} MiB"
     return f"{n / (1024 * MIB):.2f} GiB"
+
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE | re.ASCII)
+
+
+def parse_bytes(text: str) -> int:
+    """A size as people write it, in bytes: 4G, 512 MiB, 1.5g, 4096; K, M, G and T are powers of 1024.
+
+    Raises `UsageError`.
+    """
+    found = _SIZE.fullmatch(text.strip())
+    if found is None or len(text) > 32:
+        raise UsageError(f"{show(text)} is no size in bytes; write it as 4G, 512M or 4096")
+    number, unit = found.groups()
+    return int(float(number) * (1 << 10 * " KMGT".index(unit.upper() or " ")))
 
 
 def available_memory(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> int | None:

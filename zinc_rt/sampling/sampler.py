@@ -81,6 +81,7 @@ class Sampler:
         self.n_nan = 0  # logits of the last row seen here that are NaN
         self._bias_ids = np.fromiter(params.logit_bias.keys(), dtype=np.intp)
         self._bias = np.fromiter(params.logit_bias.values(), dtype=np.float64)
+        self.bias = self._bias_ids, self._bias
         self._adjusts = bool(params.logit_bias) or params.has_penalties
         self.plain = params.greedy and not self._adjusts and params.logprobs is None  # the highest logit is enough
 
@@ -230,7 +231,8 @@ def count_nan(values: npt.NDArray[Any]) -> int:
 
 def _load(logits: npt.NDArray[Any], scores: Floats) -> int:
     """Copy the logits to float64; NaN, smaller than every number, becomes -inf. Returns how many were NaN."""
-    np.copyto(scores, logits, casting="same_kind")
+    with np.errstate(invalid="ignore"):  # a signalling NaN is one like others
+        np.copyto(scores, logits, casting="same_kind")
     if n_nan := count_nan(scores):
         _ranked(scores)
     return n_nan

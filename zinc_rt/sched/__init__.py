@@ -1,4 +1,4 @@
-"""Scheduling of requests: tenants, slots, and the choice of slots for each step. Planning only."""
+"""Scheduling of requests: tenants, slots, and the choice of slots for each step. `serving.core` runs the plans."""
 
 from zinc_rt.sched.batching import BatchScheduler
 from zinc_rt.sched.errors import (

@@ -70,6 +70,9 @@ class FairScheduler(BatchScheduler):
         ready = [slot for slot in self._slots if slot is not None and slot.state in READY[kind]]
         if not ready or not budget:
             return Batch(kind, ())
+        if kind is BatchKind.decode and len(ready) <= budget and self._unlimited(ready):
+            entries = [BatchEntry(slot.slot_id, slot.request_id, slot.tenant_id, 1) for slot in ready]
+            return Batch(kind, tuple(entries))
         self._selections[kind] += 1
         by_level: dict[int, list[Slot]] = {}
         for slot in ready:
@@ -78,7 +81,7 @@ class FairScheduler(BatchScheduler):
         if budget < _PART and self._selections[kind] % _PART == 0:
             levels.reverse()  # too few tokens to split: the lowest class has a turn
         classes = [_Class(self, kind, by_level[level]) for level in levels]
-        entries: list[BatchEntry] = []
+        entries = []
         for i, one in enumerate(classes):
             rest = budget - sum(entry.tokens for entry in entries)
             lower = budget >= _PART and i + 1 < len(classes)
@@ -86,6 +89,10 @@ class FairScheduler(BatchScheduler):
         for one in classes:  # what lower classes have left
             one.select(budget - sum(entry.tokens for entry in entries), entries)
         return Batch(kind, tuple(entries))
+
+    def _unlimited(self, slots: list[Slot]) -> bool:
+        """Whether all slots may have a token in one step."""
+        return all(self._tenants[slot.tenant_id].limits.max_decode_slots >= len(slots) for slot in slots)
 
 
 class _Class:

@@ -29,13 +29,13 @@ __all__ = [
 ]
 
 SUPPORTS_MULTITENANT_BATCH_PLANNING = True
-SUPPORTS_MULTITENANT_BATCHED_EXECUTION = False
+SUPPORTS_MULTITENANT_BATCHED_EXECUTION = True
 
 
 @dataclass(frozen=True)
 class Capabilities:
     """What there is beyond one caller's sequences. `sched.BatchScheduler` plans for tenants that were registered
-    with it; no engine runs those plans.
+    with it; `serving.core.EngineCore` runs its plans, and registers tenants by itself.
     """
 
     multitenant_batch_planning: bool = SUPPORTS_MULTITENANT_BATCH_PLANNING

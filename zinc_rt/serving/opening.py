@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from zinc_rt.errors import UsageError
 from zinc_rt.loading import load
-from zinc_rt.serving.core import CoreOptions, EngineCore, Vocabulary
+from zinc_rt.serving.core import CoreOptions, EngineCore
 
 
 def open_core(
@@ -31,14 +30,7 @@ def open_core(
     """
     model = load(path, notify=notify, progress=progress, **options)
     try:
-        if model.embedder is not None:
-            raise UsageError(
-                f"architecture {model.architecture!r} embeds texts and generates none; serve another model"
-            )
-        vocabulary = Vocabulary(model.tokenizer.n_vocab, model.tokenizer.stop_ids)
-        chosen = CoreOptions() if max_step_ms is None else CoreOptions(max_step_ms=max_step_ms)
-        model.engine.close_sequence(model._slot)
-        return EngineCore(model.engine, vocabulary, chosen, notify=notify, close=model.close)
+        return model.make_core(CoreOptions() if max_step_ms is None else CoreOptions(max_step_ms=max_step_ms))
     except BaseException:
         model.close()
         raise

@@ -23,9 +23,9 @@ class Detokenizer:
         at_start: bool = True,
         shown: Collection[int] = (),
     ) -> None:
-        """`skip_special` leaves out control and unknown tokens, but for those in `shown`. `at_start` says that the first token begins a
-        text: a SentencePiece tokenizer's leading space is then dropped, as in `decode`. For tokens that
-        continue a text (generated after a prompt) it is False, and the space is kept.
+        """`skip_special` leaves out control and unknown tokens, but for those in `shown`. `at_start` says that the
+        first token begins a text: a SentencePiece tokenizer's leading space is then dropped, as in `decode`. For tokens
+        that continue a text (generated after a prompt) it is False, and the space is kept.
         """
         self._tokenizer = tokenizer
         self._skip_special = skip_special

@@ -9,6 +9,7 @@ import pytest
 
 import zinc_rt
 from tests.helpers import QWEN3, write_model
+from zinc_rt.backends.cpu.sampling import CpuSampled
 from zinc_rt.engine import Device, Engine, Options, Rows
 from zinc_rt.errors import BackendError
 from zinc_rt.gguf import GGUFFile
@@ -60,7 +61,9 @@ def test_where_tokens_are_chosen(emulated: Model, host: Model) -> None:
         model.engine.truncate(0, 0)
         return type(model.engine.step([Rows(0, 0, [1], (0,))], [SamplingRequest(sampler, [1])]))
 
-    assert kind(host) is HostSampled
+    assert kind(host) is CpuSampled
+    assert kind(host, temperature=0) is HostSampled
+    assert kind(host, logprobs=21) is HostSampled
     assert kind(emulated) is DeviceSampled
     assert kind(emulated, logprobs=1) is HostSampled
     assert kind(emulated, top_k=1500) is HostSampled

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -77,9 +78,14 @@ def bench(served: ServedModel) -> MakeBench:
     return make
 
 
+def without_ids(text: str) -> str:
+    """A stream as it is without the ids of its events, which differ from request to request."""
+    return re.sub(r"^id: \S+\n", "", text, flags=re.MULTILINE)
+
+
 def events(text: str) -> list[Any]:
     """The data of a stream's events; the last one must be [DONE]."""
-    lines = [line for line in text.split("\n\n") if line and not line.startswith(":")]
+    lines = [line for line in without_ids(text).split("\n\n") if line and not line.startswith(":")]
     assert all(line.startswith("data: ") for line in lines)
     assert lines[-1] == "data: [DONE]"
     return [json.loads(line.removeprefix("data: ")) for line in lines[:-1]]

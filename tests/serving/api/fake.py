@@ -44,6 +44,7 @@ class FakeClient:
         self.closed: list[str] = []
         self.state: str | None = None
         self.fail: Failed | None = None
+        self.fail_at_once: Failed | None = None
         self.fail_after = 0
         self.steps = 0
         self._ends: dict[str, asyncio.Event] = {}
@@ -60,6 +61,9 @@ class FakeClient:
         return self._events(request)
 
     async def _events(self, request: Submit) -> AsyncIterator[Event]:
+        if self.fail_at_once is not None:
+            yield self.fail_at_once
+            return
         end, admitted, n = self._ends[request.id], False, 0
         try:
             self.queued += 1
@@ -76,10 +80,8 @@ class FakeClient:
             if admitted:
                 self.decoding += 1
                 yield Admitted(request.id, cached_tokens=0, queue_seconds=0.25)
-                limit = request.params.max_tokens
-                for token_id in (
-                    self.script(request) if limit is None else itertools.islice(self.script(request), limit)
-                ):
+                n = len(request.resume)
+                for token_id in itertools.islice(self.script(request), n, request.params.max_tokens):
                     if self.fail is not None and n >= self.fail_after:
                         yield self.fail
                         return

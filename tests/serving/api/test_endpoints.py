@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from tests.serving.api.conftest import N_CTX, SAYS, MakeBench, events
+from tests.serving.api.conftest import N_CTX, SAYS, MakeBench, events, without_ids
 from tests.serving.api.fake import LOGPROB
 
 
 def named_events(text: str) -> list[tuple[str, dict[str, Any]]]:
     """Names and data of a stream whose events are named."""
     found = []
-    for block in text.split("\n\n"):
+    for block in without_ids(text).split("\n\n"):
         if block and not block.startswith(":"):
             name, body = block.split("\n")
             found.append((name.removeprefix("event: "), json.loads(body.removeprefix("data: "))))
@@ -68,11 +68,13 @@ def test_several_choices_use_the_seeds_that_follow(bench: MakeBench) -> None:
         assert answer.json()["usage"]["prompt_tokens"] == one.json()["usage"]["prompt_tokens"]
         assert answer.json()["usage"]["completion_tokens"] == 3 * one.json()["usage"]["completion_tokens"]
         streamed = events((await b.chat(n=2, stream=True)).text)
+        turns = [c["choices"][0]["index"] for c in streamed if c["choices"][0]["finish_reason"] is None]
+        assert turns[:20] == [0, 1] * 10
         for index in (0, 1):
             mine = [c["choices"][0] for c in streamed if c["choices"][0]["index"] == index]
             assert mine[0]["delta"]["role"] == "assistant"
             assert "".join(c["delta"].get("content", "") for c in mine) == SAYS
-            assert mine[-1]["finish_reason"] == "length"
+            assert [c["finish_reason"] for c in mine] == [None] * (len(mine) - 1) + ["length"]
 
     asyncio.run(go())
 

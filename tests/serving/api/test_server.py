@@ -105,7 +105,7 @@ def test_a_client_that_leaves_cancels_its_request(bench: MakeBench, stream: bool
 
 
 def test_a_reader_that_stops_is_dropped(bench: MakeBench) -> None:
-    """Its connection is filled until nothing more goes into it; the engine's tokens wait in a bounded queue."""
+    """Its connection is filled until nothing more goes into it."""
 
     async def go() -> None:
         limits = Limits(write_seconds=0.2)

@@ -34,9 +34,19 @@ class Chain(NamedTuple):
         return (*self.before, self.last)
 
     @property
-    def made(self) -> int:
-        """What the last step gets from the one before it."""
-        return self.before[-1].y if self.before else self.y
+    def added(self) -> tuple[int | None, ...]:
+        """What each step adds to what it gets; None for nothing."""
+        found, gets = [], self.y
+        for step in self.steps:
+            operands = step.node.inputs if isinstance(step, Single) else step.sources
+            found.append(next((b for b in operands if b != gets), None))
+            gets = _result(step)
+        return tuple(found)
+
+    @property
+    def result(self) -> int:
+        """What the last step makes."""
+        return _result(self.last)
 
 
 class Chains:
@@ -84,7 +94,7 @@ class Chains:
             return bool(chain.before)  # an addition alone needs no workgroup that sees whole rows
         if last.residual is None:
             return not chain.before
-        return last.residual_scale is None or last.residual == chain.made
+        return last.residual_scale is None or last.residual != chain.added[-1]
 
     def _follow(self, buffer: int) -> Iterator[NormRows | Single]:
         """Steps that are each the only reader of what the one before makes."""
@@ -95,7 +105,11 @@ class Chains:
             yield step
             if isinstance(step, Single):
                 return
-            buffer = step.y
+            buffer = _result(step)
+
+
+def _result(step: NormRows | Single) -> int:
+    return step.y if isinstance(step, NormRows) else step.node.outputs[0]
 
 
 def _scaled(step: NormRows) -> bool:

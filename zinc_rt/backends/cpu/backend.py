@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from zinc_rt.backends.cpu.weights import Matrix, in_tiles, repack
 from zinc_rt.backends.graph_check import lookups, step_inputs
 from zinc_rt.backends.host import HostBackend, checked_threads
 from zinc_rt.backends.host_memory import HUGE, huge_bytes
+from zinc_rt.errors import BackendError
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf import GGMLType
 from zinc_rt.ir.graph import BufferKind, Graph
@@ -34,17 +35,20 @@ from zinc_rt.numerics import SPLIT
 
 if TYPE_CHECKING:
     from zinc_rt.backends.cpu.profile import CpuProfile, ProfileRecorder
+    from zinc_rt.backends.cpu.sampling import CpuSampling
+    from zinc_rt.sampling.request import DeviceSampling, SamplingRequest
 
 F32 = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
 class CpuLoweredGraph(LoweredGraph):
-    """A graph as one program. indices: the step's inputs by what they are for."""
+    """A graph as one program. indices: the step's inputs by what they are for; samplings: by the number of tokens."""
 
     program: CpuProgram = field(kw_only=True)
     lowered: CpuLowered = field(kw_only=True)
     indices: Mapping[str, Ints] = field(kw_only=True)
+    samplings: dict[int, CpuSampling] = field(default_factory=dict)
 
 
 class CpuBackend(HostBackend):
@@ -80,7 +84,9 @@ class CpuBackend(HostBackend):
             threads or default_threads(),
             notify,
         )
-        self.features = BackendFeatures("native", target.name, self.threads, profiles=True, measures_bandwidth=True)
+        self.features = BackendFeatures(
+            "native", target.name, self.threads, samples=True, profiles=True, measures_bandwidth=True
+        )
         self.choice = TargetTuning.of(target)
         self.runner = Runner(self.library, self.threads)
         self._planned: CpuLayout | None = None
@@ -198,22 +204,53 @@ class CpuBackend(HostBackend):
     def _step_record(self, sizes: Capacity, inputs: Mapping[str, Any]) -> npt.NDArray[np.void]:
         return record(structs.StepRecord, {"max_pages": sizes.max_pages, **inputs})
 
-    def _run(self, lowered: LoweredGraph, n_rows: int, n_logits: int) -> None:
+    def _run(self, lowered: LoweredGraph, n_rows: int, n_logits: int, sampling: DeviceSampling | None) -> None:
         assert isinstance(lowered, CpuLoweredGraph)
         splits = 0
         if 0 < n_rows <= lowered.lowered.split_rows:
             longest = _largest(lowered.indices["positions"], n_rows) + 1
             splits = -(-longest // SPLIT) if longest > SPLIT else 0
         program = lowered.program
+        sampled = 0
+        if sampling is not None:
+            program.end_with(cast("CpuSampling", sampling).operation, self.library)  # checked before
+            sampled = n_logits
         program.prepare(
             n_rows=n_rows, n_logits=n_logits, splits=splits,
             attention=n_rows * splits if splits else -(-n_rows // lowered.lowered.attention_rows),
-            jobs=[choice.jobs(n_rows) for choice in lowered.lowered.choices],
+            jobs=[choice.jobs(n_rows) for choice in lowered.lowered.choices], sampled=sampled,
         )  # fmt: skip
         if self._recorder is None:
             self.runner.run(program)
         else:
             self._recorder.run(n_rows, _cached_positions(lowered, n_rows))
+
+    def sampling_for(
+        self, lowered: LoweredGraph, requests: Sequence[SamplingRequest], n_ctx: int
+    ) -> CpuSampling | None:
+        """See `Backend.sampling_for`. Where the likeliest tokens are all that is wanted, the step has them already."""
+        if all(r.sampler.plain and r.mask is None for r in requests):
+            return None
+        from zinc_rt.backends.cpu.sampling import CpuSampling, wants_native
+
+        n_vocab = requests[0].sampler.n_vocab
+        if not any(map(wants_native, requests)) or any(r.sampler.n_vocab != n_vocab for r in requests):
+            return None
+        with self._step:
+            self._check_own(lowered)
+            assert isinstance(lowered, CpuLoweredGraph)
+            if n_vocab not in lowered.samplings:
+                outputs = {name: lowered.outputs[name] for name in ("logits", "tokens")}
+                lowered.samplings[n_vocab] = CpuSampling(self.threads, self.choice.sample(), n_vocab, **outputs)
+            return lowered.samplings[n_vocab]
+
+    def _check_sampling(self, lowered: LoweredGraph, sampling: DeviceSampling) -> None:
+        assert isinstance(lowered, CpuLoweredGraph)
+        known = next((made for made in lowered.samplings.values() if made is sampling), None)
+        if known is None:
+            super()._check_sampling(lowered, sampling)
+        elif known.n_rows != lowered.counts[1]:
+            raise BackendError(f"{lowered.counts[1]} rows of logits, sampled as {known.n_rows}")
 
     def start_profile(self, lowered: LoweredGraph) -> None:
         """Record when which thread runs what of this graph, from now on."""

@@ -197,6 +197,12 @@ class TargetTuning:
         """The largest of a row."""
         return elementwise.argmax, {"W": self.lanes}
 
+    def sample(self) -> Kernel:
+        """Tokens of rows of logits, with float64 lanes."""
+        from zinc_rt.kernels.cpu import sampling  # not needed where the likeliest tokens are wanted
+
+        return sampling.sample, {"W": self.lanes // 2}
+
     def read_sum(self) -> Kernel:
         """The bandwidth measurement."""
         return elementwise.read_sum, {"W": self.lanes}

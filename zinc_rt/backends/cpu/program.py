@@ -32,11 +32,15 @@ class UnitsPer(enum.IntEnum):
     LOGITS = 2
     ATTENTION = 3  # blocks of rows, or rows x splits
     MERGE = 4  # rows of a step whose attention is split up, else none
+    SAMPLED = 5  # logits, in steps that end with tokens
 
 
 # As plain numbers: a step sets a handful of words, and looking up a member takes longer than setting one.
-_ROWS, _LOGITS, _ATTENTION, _MERGE = map(int, (UnitsPer.ROWS, UnitsPer.LOGITS, UnitsPer.ATTENTION, UnitsPer.MERGE))
+_ROWS, _LOGITS, _ATTENTION, _MERGE, _SAMPLED = map(
+    int, (UnitsPer.ROWS, UnitsPer.LOGITS, UnitsPer.ATTENTION, UnitsPer.MERGE, UnitsPer.SAMPLED)
+)
 _JOBS = len(UnitsPer)
+_CLAIM_BYTES = 96 << 10  # of weights, at least: reading them takes ten times as long as claiming and beginning
 _N_ROWS, _N_LOGITS, _N_SPLITS = (
     layout_of(structs.StepRecord).offsets[name] // 4 for name in ("n_rows", "n_logits", "n_splits")
 )
@@ -61,24 +65,52 @@ class CpuOperation:
 
 @dataclass
 class CpuProgram:
-    """Ready to run. `keep` holds whatever the arguments point at."""
+    """Ready to run. `keep` holds whatever the arguments point at; rows and phases have room for one more."""
 
     operations: list[CpuOperation]
     step: npt.NDArray[np.void]
     multipliers: npt.NDArray[np.int32]
     words: npt.NDArray[np.void]
+    rows: npt.NDArray[np.void]
+    phases: npt.NDArray[np.void]
     keep: list[Any] = field(default_factory=list)
+    endings: list[tuple[CpuOperation, Records, int]] = field(default_factory=list)
+    """What `end_with` got: operations, their arguments, the addresses of their kernels."""
 
-    def prepare(self, *, n_rows: int, n_logits: int, splits: int, attention: int, jobs: Sequence[int] = ()) -> None:
+    def prepare(
+        self, *, n_rows: int, n_logits: int, splits: int, attention: int, jobs: Sequence[int] = (), sampled: int = 0
+    ) -> None:
         """Set the sizes of the next step. splits: of each row's attention, 0 for whole heads; attention: its units;
-        jobs: of experts' rows, by `CpuLowered.choices`.
+        jobs: of experts' rows, by `CpuLowered.choices`; sampled: rows of logits whose tokens are chosen.
         """
         words, counts = self._step_words, self.multipliers
         words[_N_ROWS], words[_N_LOGITS], words[_N_SPLITS] = n_rows, n_logits, splits
         counts[_ROWS], counts[_LOGITS], counts[_ATTENTION] = n_rows, n_logits, attention
         counts[_MERGE] = n_rows if splits else 0
+        counts[_SAMPLED] = sampled
         if jobs:
             counts[_JOBS:] = jobs
+
+    def end_with(self, op: CpuOperation, library: Library) -> None:
+        """Make an operation the last phase, in place of one that was that before; between steps. Its kernel is loaded
+        now, so that programs that do without never load it.
+        """
+        if self.endings and self.operations[-1] is op:
+            return
+        found = next((known for known in self.endings if known[0] is op), None)
+        if found is None:
+            found = op, Records([op.struct]), library.address(*op.kernel)
+            found[1].write(0, op.arguments)
+        if self.endings:
+            self.operations[-1] = op
+        else:
+            self.operations.append(op)
+            self.words["n_phases"] += 1
+        if not any(known is found for known in self.endings):
+            self.endings.append(found)
+        n = len(self.operations) - 1
+        self.rows[n] = (found[2], address_of(found[1].memory), op.units, int(op.scale))
+        self.phases[self.words["n_phases"][0] - 1] = (n, 1, 1)
 
     @cached_property
     def _step_words(self) -> npt.NDArray[np.int32]:
@@ -94,10 +126,11 @@ class CpuProgram:
         library.load(kernels.values())
         addresses = {key: library.address(*kernel) for key, kernel in kernels.items()}
         rows, arguments = (
-            table(native.OperationRecord, max(1, len(operations))),
+            table(native.OperationRecord, len(operations) + 1),
             Records(op.struct for op in operations),
         )
-        phases = table(native.Phase, operations[-1].phase + 1 if operations else 1)
+        n_phases = operations[-1].phase + 1 if operations else 0
+        phases = table(native.Phase, n_phases + 1)
         keep: list[Any] = [library, rows, phases, arguments]
         first = 0
         for i, op in enumerate(operations):
@@ -106,19 +139,27 @@ class CpuProgram:
             rows[i] = (addresses[_key(op.kernel)], at, op.units, int(op.scale))
             if op.phase != operations[first].phase:
                 first = i
-            phases[op.phase] = (first, i + 1 - first)
+            phases[op.phase] = (first, i + 1 - first, _least_claim(operations[first : i + 1], threads))
         multipliers = np.zeros(max([len(UnitsPer), *(op.scale + 1 for op in operations)]), np.int32)
         multipliers[UnitsPer.ONCE] = 1
         call, futex, yield_number, _ = (int(v) for v in system_words(0))
         words = record(
             native.ProgramRecord,
             {
-                "claim": native.ALL_PHASES << 32, "n_phases": len(phases) if operations else 0, "n_threads": threads,
+                "claim": native.ALL_PHASES << 32, "n_phases": n_phases, "n_threads": threads,
                 "operations": rows, "phases": phases, "step": step, "multipliers": multipliers, "system_call": call,
                 "yield_number": yield_number, "thread_number": _THREAD_NUMBER[futex],
             },
         )  # fmt: skip
-        return cls(operations, step, multipliers, words, keep)
+        return cls(operations, step, multipliers, words, rows, phases, keep)
+
+
+def _least_claim(phase: Sequence[CpuOperation], threads: int) -> int:
+    """Units that a thread takes at least, of a phase whose operations are these."""
+    units, n_bytes = sum(op.units for op in phase), sum(op.bytes for op in phase)
+    if not n_bytes:
+        return max(1, units // (8 * threads))
+    return max(1, min(_CLAIM_BYTES * units // n_bytes, units // (2 * threads)))
 
 
 def _key(kernel: Kernel) -> Hashable:

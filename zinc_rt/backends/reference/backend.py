@@ -21,6 +21,7 @@ from zinc_rt.ir.op import Op
 from zinc_rt.ir.ops import product_weights
 from zinc_rt.kernels.reference.matmul import Weight, unpacked_bytes, weights_of
 from zinc_rt.mem.arena import Lifetime, align_up, place
+from zinc_rt.sampling.request import DeviceSampling
 
 KEEP_BYTES = 4 << 30
 """Unpacked weights are kept when they take no more than this; else each step unpacks them anew."""
@@ -122,7 +123,7 @@ class ReferenceBackend(HostBackend):
             calls=tuple(lower_node(context, n) for n in graph.nodes),
         )
 
-    def _run(self, lowered: LoweredGraph, n_rows: int, n_logits: int) -> None:
+    def _run(self, lowered: LoweredGraph, n_rows: int, n_logits: int, sampling: DeviceSampling | None) -> None:
         assert isinstance(lowered, ReferenceGraph)
         with self._blas.limit(limits=self.features.threads):
             for call in lowered.calls:

@@ -21,8 +21,43 @@ _KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.$-]*")
 _NUMBER: Final = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
 _WORDS: Final = ("true", "false", "null")
 _KNOWN: Final = frozenset(
-    ["type", "properties", "required", "additionalProperties", "items", "minItems", "maxItems", "enum", "const", "anyOf", "oneOf", "minLength", "maxLength", "pattern", "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "title", "description", "default", "examples", "$defs", "definitions", "$schema", "$id", "$comment", "deprecated", "readOnly", "writeOnly", "nullable"]
+    [
+        "type",
+        "properties",
+        "required",
+        "additionalProperties",
+        "items",
+        "minItems",
+        "maxItems",
+        "enum",
+        "const",
+        "anyOf",
+        "oneOf",
+        "minLength",
+        "maxLength",
+        "pattern",
+        "format",
+        "minimum",
+        "maximum",
+        "exclusiveMinimum",
+        "exclusiveMaximum",
+        "multipleOf",
+        "title",
+        "description",
+        "default",
+        "examples",
+        "$defs",
+        "definitions",
+        "$schema",
+        "$id",
+        "$comment",
+        "deprecated",
+        "readOnly",
+        "writeOnly",
+        "nullable",
+    ]
 )
+_SAID: Final = frozenset({"title", "description", "default", "examples", "$defs", "definitions", "$comment"})
 _OF_NUMBERS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 
 
@@ -44,7 +79,7 @@ class GemmaCalls:
         """See `CallForm`."""
         calls = []
         for tool in tools:
-            rules = _Rules(lark, self.quote, tool.parameters, tool.where)
+            rules = _Rules(lark, self.quote, tool)
             calls.append(
                 lark.rule(f"{lark.literal(f'call:{tool.name}')} {rules.of({**tool.parameters, 'type': 'object'})}")
             )
@@ -156,8 +191,9 @@ class _Notation:
 class _Rules:
     """Lark rules of one tool's schema in the notation."""
 
-    def __init__(self, lark: LarkText, quote: str, root: Mapping[str, Any], where: str) -> None:
-        self._lark, self._quote, self._root, self._where = lark, quote, root, where
+    def __init__(self, lark: LarkText, quote: str, tool: Tool) -> None:
+        self._lark, self._quote, self._root, self._where = lark, quote, tool.parameters, tool.where
+        self._strict = tool.strict
         self._named: dict[str, str] = {}  # rules of references, which may refer to themselves
 
     def of(self, schema: Any) -> str:
@@ -171,7 +207,7 @@ class _Rules:
         return self._plain(resolve(schema, self._root, self._where))
 
     def _plain(self, schema: Mapping[str, Any]) -> str:
-        if unknown := schema.keys() - _KNOWN:
+        if self._strict and (unknown := schema.keys() - _KNOWN):
             raise GrammarError(
                 f"{sorted(unknown)[0]} is not supported for this model's calls; leave it out", self._where
             )
@@ -180,12 +216,19 @@ class _Rules:
             return self._lark.any_of(self._written(value) for value in values)
         for key in ("anyOf", "oneOf"):
             if key in schema:
-                rest = {name: value for name, value in schema.items() if name != key}
-                return self._lark.any_of(self.of({**rest, **resolve(option, self._root)}) for option in schema[key])
+                return self._lark.any_of(self._option(schema, key, option) for option in schema[key])
         named = schema.get("type") or ("object" if "properties" in schema else None)
         if named is None:
             named = ["string", "number", "boolean", "null", "array", "object"]
         return self._lark.any_of(self._typed(str(t), schema) for t in ([named] if isinstance(named, str) else named))
+
+    def _option(self, schema: Mapping[str, Any], key: str, option: Any) -> str:
+        rest = {name: value for name, value in schema.items() if name != key and name not in _SAID}
+        if not rest:
+            return self.of(option)
+        if not isinstance(option, Mapping) or "$ref" in option:
+            raise GrammarError(f"$ref in {key} beside {min(rest)} is not supported for this model's calls", self._where)
+        return self._plain({**rest, **option})
 
     def _typed(self, name: str, schema: Mapping[str, Any]) -> str:
         match name:

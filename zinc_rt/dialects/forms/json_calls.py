@@ -1,4 +1,4 @@
-"""Calls as JSON objects that hold name and arguments: Hermes and Qwen, Llama 3, Mistral's first forms, Phi 4, Granite."""
+"""Calls as JSON objects with name and arguments: Hermes and Qwen, Llama 3, Mistral's first form, Phi 4, Granite."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class JsonCalls:
 
     def _call(self, lark: LarkText, tool: Tool) -> str:
         head = f'{{"name": {json.dumps(tool.name, ensure_ascii=False)}, "{self.arguments}": '
-        return lark.rule(f'{lark.literal(head)} {lark.json(tool.parameters, tool.where)} "}}"')
+        return lark.rule(f'{lark.literal(head)} {lark.json(tool.parameters, tool.where, not tool.strict)} "}}"')
 
     def read(self, cursor: Cursor, tools: Mapping[str, Tool], marked: bool) -> Reading:
         """See `CallForm`."""
@@ -54,8 +54,7 @@ class JsonCalls:
         if calls is None or (not marked and not all(call.name in tools for call in calls)):
             return None
         if self.end and marked:
-            yield from cursor.space()
-            yield from cursor.accept(self.end)
+            yield from cursor.close(self.end)
         return calls
 
     @staticmethod

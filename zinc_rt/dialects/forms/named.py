@@ -49,7 +49,7 @@ class NamedCalls:
         if self.split:
             parts.append(f"({lark.mark(self.split)} /[a-zA-Z0-9]{{1,40}}/)?")
         parts.append(lark.mark(self.middle))
-        parts.append(lark.json(tool.parameters, tool.where))
+        parts.append(lark.json(tool.parameters, tool.where, not tool.strict))
         parts += [lark.literal(self.tail)] if self.tail else []
         parts += [lark.mark(self.close)] if self.close else []
         return lark.rule(" ".join(parts))
@@ -68,7 +68,7 @@ class NamedCalls:
             if call is None:
                 return None
             calls.append(call)
-        yield from cursor.accept(self.end)
+        yield from cursor.close(self.end)
         return calls or None
 
     def _read_one(self, cursor: Cursor) -> Generator[None, None, ParsedCall | None]:
@@ -88,6 +88,5 @@ class NamedCalls:
             return None
         for word in (self.tail.strip(), self.close):
             if word:
-                yield from cursor.space()
-                yield from cursor.accept(word)
+                yield from cursor.close(word)
         return ParsedCall(name.strip(), clean_json(arguments))

@@ -23,7 +23,8 @@ _STRING: Final = frozenset(["string"])
 _CLOSE: Final = "</parameter>"
 _NO_CLOSE: Final = r"~/((?s:.*)\n)?<\/parameter>(?s:.*)/"
 _PYTHON: Final = {"True": "true", "False": "false", "None": "null"}
-_UNREADABLE: Final = ("anyOf", "oneOf", "allOf", "$ref", "patternProperties", "minProperties", "maxProperties", "not")
+_UNREADABLE: Final = ("anyOf", "oneOf", "allOf", "$ref")
+_IGNORED: Final = ("patternProperties", "minProperties", "maxProperties", "not", "if", "dependentRequired")
 _NAME: Final = re.compile(r"[^<>\n]+")
 
 
@@ -49,9 +50,10 @@ class TaggedCalls:
     @staticmethod
     def _call(lark: LarkText, tool: Tool) -> str:
         root = tool.parameters
-        if used := next((key for key in _UNREADABLE if key in root), None):
+        refused = (*_UNREADABLE, *_IGNORED) if tool.strict else _UNREADABLE
+        if used := next((key for key in refused if key in root), None):
             raise GrammarError(
-                f"{used} at the top is not supported for this model, whose calls name arguments one by one; use properties",
+                f"{used} at the top does not go with this model, whose calls name arguments one by one; use properties",
                 tool.where,
             )
         parts = [lark.literal(f"<function={tool.name}>\n")]
@@ -62,7 +64,7 @@ class TaggedCalls:
         for key, schema in properties.items():
             if not _NAME.fullmatch(key):
                 raise GrammarError(f"the argument {key!r} cannot be written for this model; rename it", tool.where)
-            value = _value(lark, schema, root, f"{tool.where}.properties.{key}")
+            value = _value(lark, schema, tool, key)
             one = lark.rule(f"{lark.literal(f'<parameter={key}>')} {value} " + r'"\n"')
             parts.append(one if key in required else f"{one}?")
         parts.append(lark.literal("</function>"))
@@ -90,8 +92,7 @@ class TaggedCalls:
             if not mark or value is None:
                 return None
             arguments[key] = _as_json(value, key, schema)
-        yield from cursor.space()
-        yield from cursor.accept(self.end)
+        yield from cursor.close(self.end)
         text = ", ".join(f"{json.dumps(key, ensure_ascii=False)}: {value}" for key, value in arguments.items())
         return [ParsedCall(name, f"{{{text}}}")]
 
@@ -120,12 +121,13 @@ def _as_json(value: str, key: str, schema: Mapping[str, Any]) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _value(lark: LarkText, schema: Any, root: Mapping[str, Any], where: str) -> str:
-    """The rule of a value with the line feed before it and its closing tag."""
+def _value(lark: LarkText, schema: Any, tool: Tool, key: str) -> str:
+    """The rule of an argument's value with the line feed before it and its closing tag."""
+    root, where = tool.parameters, f"{tool.where}.properties.{key}"
     if types_of(schema, root, where) != _STRING:
         document = {key: root[key] for key in ("$defs", "definitions") if key in root}
         full = {**resolve(schema, root, where), **document}
-        return lark.rule(r'"\n" ' + lark.json(full, where) + " " + lark.literal("\n" + _CLOSE))
+        return lark.rule(r'"\n" ' + lark.json(full, where, not tool.strict) + " " + lark.literal("\n" + _CLOSE))
     schema = resolve(schema, root, where)
     if "const" in schema or "enum" in schema:
         values = [schema["const"]] if "const" in schema else schema["enum"]

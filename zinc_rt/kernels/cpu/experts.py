@@ -23,17 +23,28 @@ from zinc_rt.numerics import GROUP, GROUP_SHIFT
 
 @inline
 def expert_tile(
-    tile: ptr[u8], end: ptr[u8], following: ptr[u8], p: ptr[Pack], slot: i32, n: i32, block: i32, out: ptr[f32],
+    tile: ptr[u8], following: ptr[u8], p: ptr[Pack], slot: i32, n: i32, block: i32, out: ptr[f32],
     scratch, FMT: str, W: int, BLOCKS: tuple, AHEAD: int, TILES: str, LEAST: int, STRIDE: int,
 ):  # fmt: skip
     """A tile's sums for n rows from a slot on, blocks of `block` rows: f32[n, STRIDE], 16 of each written to `out`.
 
-    end, following: see `tile_rows`.
+    following: see `tile_rows`.
     """
     groups = p.n_groups
     QUANTIZED = format_of(FMT).quantized
     SIGNED = QUANTIZED and signed_bytes(FMT)
     start: i32 = 0
+    if QUANTIZED:
+        if block == 1:
+            at = i64(slot) * i64(groups)
+            sums = regs(vec[f32, W], 16 // W)
+            tile_rows(
+                tile, following, p.q + at * GROUP, p.d + at, p.s + at, p.s_stride, 1, groups, sums, FMT, 1, W, AHEAD,
+                SIGNED,
+            )  # fmt: skip
+            for h in unroll(16 // W):
+                store(out, sums[h], h * W)
+            start = n
     while start < n:
         here: i32 = n - start
         if here > block:
@@ -52,7 +63,7 @@ def expert_tile(
                 sums = regs(vec[f32, W], M * (16 // W))
                 if QUANTIZED:
                     tile_rows(
-                        tile, end, following, p.q + (at + i64(m)) * GROUP, p.d + (at + i64(m)), p.s + (at + i64(m)),
+                        tile, following, p.q + (at + i64(m)) * GROUP, p.d + (at + i64(m)), p.s + (at + i64(m)),
                         p.s_stride, block, groups, sums, FMT, M, W, AHEAD, SIGNED,
                     )  # fmt: skip
                 else:
@@ -165,7 +176,7 @@ def expert_gate_up(
                     if half + 1 < count:
                         following = tile + a.gate_bytes
                     expert_tile(
-                        tile, tile + a.gate_bytes, following, x, row_slot, n, block, out + half * 16, scratch, GATE, W,
+                        tile, following, x, row_slot, n, block, out + half * 16, scratch, GATE, W,
                         BLOCKS, AHEAD, TILES, LEAST, GROUP,
                     )  # fmt: skip
             else:
@@ -174,11 +185,11 @@ def expert_gate_up(
                     first_tile = a.gate + at * a.gate_bytes
                     second_tile = a.up + at * a.up_bytes
                     expert_tile(
-                        first_tile, first_tile + a.gate_bytes, second_tile, x, row_slot, n, block, gate + half * 16,
+                        first_tile, second_tile, x, row_slot, n, block, gate + half * 16,
                         scratch, GATE, W, BLOCKS, AHEAD, TILES, LEAST, GROUP,
                     )  # fmt: skip
                     expert_tile(
-                        second_tile, second_tile + a.up_bytes, first_tile + a.gate_bytes, x, row_slot, n, block,
+                        second_tile, first_tile + a.gate_bytes, x, row_slot, n, block,
                         up + half * 16, other, UP, W, BLOCKS, AHEAD, TILES, LEAST, GROUP,
                     )  # fmt: skip
             # Columns past the width: tiles repeat their last row, a packed group ends with zeros.
@@ -247,7 +258,7 @@ def expert_down(
                     if u + 1 < r.used[0]:
                         following = a.w + i64(r.expert[u + 1] * tiles + first) * a.tile_bytes
                 expert_tile(
-                    tile, tile + a.tile_bytes, following, a.act, slot + panel, n, block, sums, scratch, FMT, W, BLOCKS,
+                    tile, following, a.act, slot + panel, n, block, sums, scratch, FMT, W, BLOCKS,
                     AHEAD, TILES, LEAST, 16,
                 )  # fmt: skip
                 for i in range(n):

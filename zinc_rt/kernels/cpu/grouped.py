@@ -64,7 +64,7 @@ def grouped_matmul(
             if n > PANEL_ROWS:
                 n = PANEL_ROWS
             expert_tile(
-                tile, tile + a.tile_bytes, tile + a.tile_bytes, a.pack, part * slots + panel, n, block, sums, scratch,
+                tile, tile + a.tile_bytes, a.pack, part * slots + panel, n, block, sums, scratch,
                 FMT, W, BLOCKS, AHEAD, TILES, LEAST, 16,
             )  # fmt: skip
             for i in range(n):

@@ -4,9 +4,10 @@ The tree over 32 lanes adds the groups l, l + 32, … of a lane in order, then l
 A kernel that holds 16 rows in a vector goes through the lanes in bit-reversed order and merges sums like a binary
 counter, so a tile stores its groups in that order and is read straight through.
 
-A tile is, in this order: scales of super-blocks, scales of groups, bits of the weights. Within a group of weights
-line i (of 8) holds columns 4i … 4i+3 of the 16 rows, 64 bytes: an operand of a dot product of bytes. Weights of 4 bits
-keep line i in low nibbles and line i + 4 in high ones, in 4 lines; those of 2 bits keep lines 0 to 3 and lines 4 to 7
+A tile is, in this order: scales of super-blocks, up to a whole line, then group by group its weights and its scales, so
+that all but the first is read straight through. Within a group of weights line i (of 8) holds columns 4i … 4i+3 of the
+16 rows, 64 bytes: an operand of a dot product of bytes. Weights of 4 bits keep line i in low nibbles and line i + 4 in
+high ones, in 4 lines; those of 2 bits keep lines 0 to 3 and lines 4 to 7
 in one line each. A fifth bit, or a third, lies in one more line (bit i belongs to line i); fifth and sixth bits lie in
 two. Where a line holds two bits of four others, bits 2i and 2i+1 belong to line i, or i + 4 in the second. Indices of
 vectors keep their low bytes as the file does, four of a row in a word: one line or two; then comes a line of signs (bit
@@ -42,6 +43,11 @@ class TileFormat:
     super_scales: int
     scales: int
     weights: int
+
+    @property
+    def group(self) -> int:
+        """From one group to the next."""
+        return self.weights + self.scales
 
 
 def _tile_format(f: Format) -> TileFormat:
@@ -104,8 +110,12 @@ def n_tiles(n_out: int) -> int:
 def tile_bytes(kind: GGMLType, n_in: int) -> int:
     """Bytes of a tile, a multiple of 64."""
     part, groups = tile_format(kind), n_groups(n_in)
-    scales = groups // SUPER_GROUPS * part.super_scales + groups * part.scales
-    return -(-scales // LINE_BYTES) * LINE_BYTES + groups * part.weights
+    return _lines(groups // SUPER_GROUPS * part.super_scales) + _lines(groups * part.group)
+
+
+def _lines(n_bytes: int) -> int:
+    """So many bytes in whole lines."""
+    return -(-n_bytes // LINE_BYTES) * LINE_BYTES
 
 
 def matrix_bytes(kind: GGMLType, n_out: int, n_in: int) -> int:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from zinc_rt.formats.decode import integers_of
-from zinc_rt.formats.kinds import SUPER_GROUPS
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
 from zinc_rt.kernels.cpu.matrix import MAX_GROUPS, matrix_rows, matrix_scratch, tile_shapes, unpack_tile
 from zinc_rt.kernels.cpu.structs import MatmulArgs, StepRecord
-from zinc_rt.kernels.cpu.tiles import lane_of, live_rows, merge_lanes, put_aside, put_tile
+from zinc_rt.kernels.cpu.tiles import NEAR, lane_of, live_rows, merge_lanes, put_aside, put_tile
 from zinc_rt.kernels.cpu.weights import (
     SUPER_SHIFT,
     activation_sums,
@@ -16,6 +15,7 @@ from zinc_rt.kernels.cpu.weights import (
     group_value,
     half_start,
     line,
+    plain_nibbles,
     scale_of_halves,
     signed_bytes,
     tile_of,
@@ -45,29 +45,30 @@ PANEL_ROWS = 64
 """Rows that go through all tiles of a call before the next ones do; a multiple of BLOCK_ROWS."""
 
 
-FAR = 0x7FFFFFFFFFFFFFFF
-"""An address behind all others."""
-
-
 @inline
-def isum_dots(w: ptr[u8], x: ptr[i8], isum, FIRST: int, LAST: int, FMT: str, M: int, W: int, SIGNED: bool):
-    """isum[m * H + h] += the dot products of lines FIRST … LAST-1 with M rows."""
+def isum_dots(
+    w: ptr[u8], x: ptr[i8], isum, FIRST: int, LAST: int, FMT: str, M: int, W: int, SIGNED: bool, UNSHIFTED: bool
+):
+    """isum[m * H + h] += the dot products of lines FIRST … LAST-1 with M rows. UNSHIFTED: high nibbles stay where they
+    are, so that theirs are sixteen times as large.
+    """
     F = integers_of(FMT)
     H = 16 // W
     if F.wide or target_has("vnni") or target_has("avxvnni") or not target_has("avx2"):
         for i in unroll(FIRST, LAST):
-            lines = tuple(line(w, i, h * 4 * W, FMT, 4 * W, SIGNED) for h in range(H))
+            RAW = i >= 4 and UNSHIFTED
+            lines = tuple(line(w, i, h * 4 * W, FMT, 4 * W, SIGNED, RAW) for h in range(H))
             for m in unroll(M):
                 q = four_columns(x, m, i, W)
                 for h in unroll(H):
-                    isum[m * H + h] = dot4(isum[m * H + h], lines[h], q, a_max=255 if F.wide else 63)
+                    isum[m * H + h] = dot4(isum[m * H + h], lines[h], q, a_max=255 if F.wide or RAW else 63)
     else:
         # Sums of products fit 16 bits for a few lines: 8 of 4-bit weights, 4 of 5-bit, 2 of 6-bit ones.
         LINES = max(n for n in (1, 2, 4, 8) if n * 2 * QUANT_MAX * (F.integers[1] + F.bias) < 1 << 15)
         for start in unroll(FIRST, LAST, LINES):
             words = regs(vec[i16, 2 * W], M * H)
             for i in unroll(start, min(start + LINES, LAST)):
-                lines = tuple(line(w, i, h * 4 * W, FMT, 4 * W, SIGNED) for h in range(H))
+                lines = tuple(line(w, i, h * 4 * W, FMT, 4 * W, SIGNED, False) for h in range(H))
                 for m in unroll(M):
                     q = four_columns(x, m, i, W)
                     for h in unroll(H):
@@ -99,18 +100,19 @@ def add_group(w, scales, supers, x, d, s, s_stride, sums, FMT: str, M: int, W: i
             for h in unroll(H):
                 isum[m * H + h] = splat(half_start(s, s_stride * 4 + m, FMT, SIGNED), W)
                 second[m * H + h] = splat(half_start(s, s_stride * 5 + m, FMT, SIGNED), W)
-        isum_dots(w, x, isum, 0, 4, FMT, M, W, SIGNED)
-        isum_dots(w, x, second, 4, 8, FMT, M, W, SIGNED)
+        isum_dots(w, x, isum, 0, 4, FMT, M, W, SIGNED, False)
+        isum_dots(w, x, second, 4, 8, FMT, M, W, SIGNED, False)
     else:
         if M * H <= 4:
             # Few sums: two chains for each keep the dot products' latency from being what a group takes.
             other = regs(vec[i32, W], M * H)
-            isum_dots(w, x, isum, 0, 4, FMT, M, W, SIGNED)
-            isum_dots(w, x, other, 4, 8, FMT, M, W, SIGNED)
+            isum_dots(w, x, isum, 0, 4, FMT, M, W, SIGNED, False)
+            UNSHIFTED = plain_nibbles(FMT) and (target_has("vnni") or target_has("avxvnni"))
+            isum_dots(w, x, other, 4, 8, FMT, M, W, SIGNED, UNSHIFTED)
             for i in unroll(M * H):
-                isum[i] = isum[i] + other[i]
+                isum[i] = isum[i] + (other[i] >> 4 if UNSHIFTED else other[i])
         else:
-            isum_dots(w, x, isum, 0, 8, FMT, M, W, SIGNED)
+            isum_dots(w, x, isum, 0, 8, FMT, M, W, SIGNED, False)
     for h in unroll(H):
         factors = group_factors(scales, supers, h * W, FMT, W)
         for m in unroll(M):
@@ -122,21 +124,28 @@ def add_group(w, scales, supers, x, d, s, s_stride, sums, FMT: str, M: int, W: i
 
 @inline
 def tile_rows(
-    tile: ptr[u8], end: ptr[u8], following: ptr[u8], x, d, s, s_stride, block, groups, sums, FMT: str, M: int, W: int,
+    tile: ptr[u8], following: ptr[u8], x, d, s, s_stride, block, groups, sums, FMT: str, M: int, W: int,
     AHEAD: int, SIGNED: bool,
 ):  # fmt: skip
-    """The sums of one tile for M rows of a block of `block` rows. end: of the tile; following: the tile that comes
-    next, from whose beginning on memory is asked for when this one's end has been.
+    """The sums of one tile for M rows of a block of `block` rows; a constant one makes all strides constants.
+
+    following: the tile that comes next, which is asked for on the way.
     """
     TILE = tile_of(FMT)
-    # Scales have their part in what a group takes of a tile.
-    STEP = TILE.weights + TILE.scales + TILE.super_scales // SUPER_GROUPS
-    ahead: ptr[u8] = tile + AHEAD
-    limit: u64 = cast(end, u64)
+    w: ptr[u8] = weights_of(tile, groups, FMT)
+    # The last groups ask for the first ones of the next tile.
+    AHEAD_GROUPS = max(1, AHEAD // TILE.group)
+    turn: i32 = groups - AHEAD_GROUPS
+    if turn < 0:
+        turn = 0
+    turn_at = w + turn * TILE.group
+    next_w = weights_of(following, groups, FMT)
+    beyond = i64(cast(next_w, u64)) - i64(cast(turn_at, u64))
+    if TILE.super_scales:
+        for at in range(i64(0), i64(cast(next_w, u64)) - i64(cast(following, u64)), 64):
+            prefetch(following, at)
     N = M * (16 // W)
     aside = array(f32, 8 * N * W, zero=False)
-    scales: ptr[u8] = tile + (groups >> SUPER_SHIFT) * TILE.super_scales
-    w: ptr[u8] = weights_of(tile, groups, FMT)
     xv: ptr[i8] = x
     dv: ptr[f32] = d
     sv: ptr[i32] = s
@@ -151,17 +160,17 @@ def tile_rows(
                 one = regs(vec[f32, W], N)
                 group: i32 = first + (0, 16, 8, 24)[r]
                 while group < groups:
-                    if cast(ahead, u64) >= limit:
-                        ahead = following + (i64(cast(ahead, u64)) - i64(cast(end, u64)))
-                        limit = FAR
-                    for i in unroll(0, STEP, 64):
-                        prefetch(ahead, i)
-                    ahead = ahead + STEP
+                    distance = i64(AHEAD_GROUPS * TILE.group)
+                    if cast(w, u64) >= cast(turn_at, u64):
+                        distance = beyond
+                    for i in unroll(0, TILE.group, 64):
+                        if M == 1 and AHEAD >= 2 * NEAR:
+                            prefetch(w, NEAR + i)
+                        prefetch(w + distance, i)
                     supers = tile + (group >> SUPER_SHIFT) * TILE.super_scales
-                    add_group(w, scales, supers, xv, dv, sv, s_stride, one, FMT, M, W, SIGNED)
+                    add_group(w, w + TILE.weights, supers, xv, dv, sv, s_stride, one, FMT, M, W, SIGNED)
                     group += TREE_LANES
-                    w = w + TILE.weights
-                    scales = scales + TILE.scales
+                    w = w + TILE.group
                     xv = xv + block * GROUP
                     dv = dv + block
                     sv = sv + block
@@ -199,6 +208,16 @@ def matmul(
         block = BLOCK_ROWS
     scratch = matrix_scratch(FMT, TILES)
     sixteen = array(f32, BLOCK_ROWS * 16, zero=False)
+    if rows == 1:
+        # With constant strides, addresses take half of the instructions.
+        for t in range(first, last):
+            tile = a.w + i64(t) * a.tile_bytes
+            sums = regs(vec[f32, W], 16 // W)
+            tile_rows(
+                tile, tile + a.tile_bytes, p.q, p.d, p.s, s_stride, 1, groups, sums, FMT, 1, W, AHEAD, SIGNED,
+            )  # fmt: skip
+            put_tile(a, sums, t, 0, 1, W)
+        return
     # A panel of rows stays in the second-level cache while this call's tiles pass by; they stay there for the next.
     for panel in range(0, rows, PANEL_ROWS):
         stop: i32 = panel + PANEL_ROWS
@@ -230,7 +249,7 @@ def matmul(
                         x = p.q + (at * GROUP + i64(m) * GROUP)
                         sums = regs(vec[f32, W], M * (16 // W))
                         tile_rows(
-                            tile, tile + a.tile_bytes, tile + a.tile_bytes, x, p.d + (at + i64(m)),
+                            tile, tile + a.tile_bytes, x, p.d + (at + i64(m)),
                             p.s + (at + i64(m)), s_stride, block, groups, sums, FMT, M, W, AHEAD, SIGNED,
                         )  # fmt: skip
                         put_tile(a, sums, t, start + m, M, W)

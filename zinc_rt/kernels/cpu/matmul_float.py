@@ -6,7 +6,7 @@ from zinc_rt.formats.decode import format_of
 from zinc_rt.formats.kinds import Kind
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
 from zinc_rt.kernels.cpu.structs import MatmulArgs, StepRecord
-from zinc_rt.kernels.cpu.tiles import lane_of, live_rows, merge_lanes, put_aside, put_tile
+from zinc_rt.kernels.cpu.tiles import NEAR, lane_of, live_rows, merge_lanes, put_aside, put_tile
 from zinc_rt.kernels.cpu.weights import tile_of
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import array, bitcast, cast, fma, load, prefetch, regs, splat, static_assert, unroll
@@ -60,7 +60,7 @@ def add_group(w, x, block, steps: i32, sums, FMT: str, M: int, W: int):
 
 
 @inline
-def float_tile_rows(tile, first_row, block: i32, groups: i32, n: i32, sums, FMT: str, M: int, W: int, AHEAD: int):
+def float_tile_rows(tile, first_row, block, groups: i32, n: i32, sums, FMT: str, M: int, W: int, AHEAD: int):
     """The sums of one tile for M rows of a block of `block` rows. first_row: of their activations; n: elements."""
     N = M * (16 // W)
     aside = array(f32, 8 * N * W, zero=False)
@@ -75,6 +75,8 @@ def float_tile_rows(tile, first_row, block: i32, groups: i32, n: i32, sums, FMT:
             group: i32 = first_lane + (0, 16, 8, 24)[r]
             while group < groups:
                 for i in unroll(0, tile_of(FMT).weights, 64):
+                    if M == 1 and AHEAD >= 2 * NEAR:
+                        prefetch(w, NEAR + i)
                     prefetch(w, AHEAD + i)
                 steps: i32 = n - group * GROUP
                 if steps > GROUP:
@@ -106,6 +108,12 @@ def matmul_float(
     block: i32 = rows
     if block > BLOCK_ROWS:
         block = BLOCK_ROWS
+    if rows == 1:
+        for t in range(first, last):
+            sums = regs(vec[f32, W], 16 // W)
+            float_tile_rows(a.w + i64(t) * a.tile_bytes, p.f, 1, groups, n, sums, FMT, 1, W, AHEAD)
+            put_tile(a, sums, t, 0, 1, W)
+        return
     for t in range(first, last):
         tile = a.w + i64(t) * a.tile_bytes
         start: i32 = 0

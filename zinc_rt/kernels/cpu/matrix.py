@@ -83,8 +83,8 @@ def unpack_tile(tile, scratch, groups: i32, FMT: str):
         out: ptr[u8] = scratch[0]
         for g in range(groups):
             for i in unroll(8):
-                store(out, line(w, i, 0, FMT, 64, False), i * 64)
-            w = w + tile_of(FMT).weights
+                store(out, line(w, i, 0, FMT, 64, False, False), i * 64)
+            w = w + tile_of(FMT).group
             out = out + 512
 
 
@@ -120,12 +120,14 @@ def matrix_rows(p, tile, scratch, start: i32, out: ptr[f32], stride: i32, live: 
     groups = p.n_groups
     at = i64(start) * i64(groups)
     lines: ptr[u8] = scratch[0]
+    LINES = 512
     if integers_of(FMT).kind == Kind.BYTES:
         lines = weights_of(tile, groups, FMT)
+        LINES = TILE.group
     products = scratch[1]
     factors = scratch[2]
     aside = scratch[3]
-    scales: ptr[u8] = tile + (groups >> SUPER_SHIFT) * TILE.super_scales
+    scales: ptr[u8] = weights_of(tile, groups, FMT) + TILE.weights
     x: ptr[i8] = p.q + at * GROUP
     d: ptr[f32] = p.d + at
     s: ptr[i32] = p.s + at
@@ -146,8 +148,8 @@ def matrix_rows(p, tile, scratch, start: i32, out: ptr[f32], stride: i32, live: 
                     store(factors, values[i], (k * F + i) * 16)
                 k += 1
                 group += TREE_LANES
-                lines = lines + 512
-                scales = scales + TILE.scales
+                lines = lines + LINES
+                scales = scales + TILE.group
                 x = x + 512
         for m in range(0, live, 4):
             lanes = regs(vec[f32, 16], 16)

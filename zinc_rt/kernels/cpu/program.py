@@ -13,6 +13,9 @@ from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import atomic_add, atomic_cas, atomic_load, atomic_store, call, cast, cycle_counter, pause
 from zinc_rt.lang.types import i32, i64, ptr, struct, u32, u64
 
+FEW_ROWS = 8
+"""Up to so many rows a unit is the reading of its weights."""
+
 ALL_PHASES = 0xFFFF
 """The phase number of a program that is not running."""
 
@@ -29,6 +32,7 @@ class OperationRecord:
 class Phase:
     first: i32  # of its operations
     count: i32
+    least: i32  # units that a claim of a step of few rows has at least
 
 
 @struct
@@ -139,6 +143,25 @@ def run_alone(p: ptr[ProgramRecord], PROFILE: bool):
 
 
 @inline
+def claim_size(p, phase: i32, left: i32):
+    """How many of the units that are left a thread takes at once.
+
+    Less and less, so that all end together. Units of few rows are short and alike: there fewer claims are better, as
+    each begins where nothing was asked for ahead.
+    """
+    share: i32 = i32(u32(left) // u32(p.n_threads * 4))
+    least: i32 = 1
+    if p.step.n_rows <= FEW_ROWS:
+        share = i32(u32(left) // u32(p.n_threads * 2))
+        least = p.phases[phase].least
+    if share < least:
+        share = least
+    if share > left:
+        share = left
+    return share
+
+
+@inline
 def walk(p, PROFILE: bool):
     """Take part in the step that is running until it is over."""
     spins: i32 = 0
@@ -152,9 +175,7 @@ def walk(p, PROFILE: bool):
             total = phase_units(p, phase)
             begin = i32(word & 0xFFFFFFFF)
             if begin < total:
-                size: i32 = i32(u32(total - begin) // u32(p.n_threads * 4))
-                if size < 1:
-                    size = 1
+                size = claim_size(p, phase, total - begin)
                 if atomic_cas(cast(p, ptr[u64]), word, word + u64(u32(size))) == word:
                     run_units(p, phase, begin, begin + size, PROFILE)
                     spins = 0

@@ -215,7 +215,6 @@ def repack(
     starts = regs(i64, 16)
     for t in range(first, last):
         tile = a.tiles + i64(t) * a.tile_bytes
-        scales: ptr[u8] = tile + (groups >> SUPER_SHIFT) * TILE.super_scales
         w: ptr[u8] = weights_of(tile, groups, FMT)
         find_rows(a, t, starts)
         following: ptr[u8] = a.source + (starts[0] + 16 * a.row_bytes)
@@ -228,20 +227,19 @@ def repack(
                 for r in unroll(8):
                     upper = a.source + (starts[r] + at)
                     lower = a.source + (starts[r + 8] + at)
-                    put_scales(upper, j, group, tile, scales, r, FMT)
-                    put_scales(lower, j, group, tile, scales, r + 8, FMT)
+                    put_scales(upper, j, group, tile, w + TILE.weights, r, FMT)
+                    put_scales(lower, j, group, tile, w + TILE.weights, r + 8, FMT)
                     put_high(upper, j, w, r, FMT)
                     put_high(lower, j, w, r + 8, FMT)
                     lines[r] = concat(row_lines(upper, j, FMT, FLIP), row_lines(lower, j, FMT, FLIP))
                 transpose(lines)
                 for i in unroll(TILE.weights // 64):
-                    store(cast(w, ptr[u32]), lines[i], 16 * i, align=16 if TILE.weights % 64 else 64)
+                    store(cast(w, ptr[u32]), lines[i], 16 * i, align=16 if TILE.group % 64 else 64)
                 for i in unroll(0, 16 * F.block_bytes // F.groups, 64):
                     prefetch(following + i)
                 following = following + 16 * F.block_bytes // F.groups
                 group += TREE_LANES
-                w = w + TILE.weights
-                scales = scales + TILE.scales
+                w = w + TILE.group
 
 
 @inline

@@ -7,6 +7,9 @@ from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import array, cast, load, store, unroll
 from zinc_rt.lang.types import f32, i32, i64, ptr, u64
 
+NEAR = 1024
+"""Bytes between a load and a second prefetch: the first is dropped where too many are under way."""
+
 
 @inline
 def live_rows(step: ptr[StepRecord], by_logit: i32):

@@ -29,9 +29,8 @@ def tile_of(FMT: str):
 
 @inline
 def weights_of(tile, groups: i32, FMT: str):
-    """Where a tile's weights begin: behind its scales, at the next line."""
-    TILE = tile_of(FMT)
-    return tile + ((((groups >> SUPER_SHIFT) * TILE.super_scales + groups * TILE.scales) + 63) & -64)
+    """Where a tile's groups begin: behind the scales of super-blocks, at the next line."""
+    return tile + (((groups >> SUPER_SHIFT) * tile_of(FMT).super_scales + 63) & -64)
 
 
 @inline
@@ -41,8 +40,18 @@ def signed_bytes(FMT: str):
 
 
 @inline
-def line(w: ptr[u8], i: int, at: int, FMT: str, N: int, SIGNED: bool):
-    """Line i of a group as N bytes from byte `at`: u8 with the format's bias added, or i8 where SIGNED (wide ones)."""
+def plain_nibbles(FMT: str):
+    """Whether a group's integers are four bits each and nothing else."""
+    F = integers_of(FMT)
+    return F.kind in CODED_KINDS and F.codebook == () and F.high_bits == 0
+
+
+@inline
+def line(w: ptr[u8], i: int, at: int, FMT: str, N: int, SIGNED: bool, RAW: bool):
+    """Line i of a group as N bytes from byte `at`: u8 with the format's bias added, or i8 where SIGNED (wide ones).
+
+    RAW: high ones of `plain_nibbles`, sixteen times as large.
+    """
     F = integers_of(FMT)
     if F.kind == Kind.BYTES:
         bits = load(w, i * 64 + at, lanes=N)
@@ -58,6 +67,8 @@ def line(w: ptr[u8], i: int, at: int, FMT: str, N: int, SIGNED: bool):
         f"format {FMT}: line does not know {F.high_bits} high bits of kind {F.kind!s}",
     )
     low = load(w, (i % 4) * 64 + at, lanes=N)
+    if RAW:
+        return low & 240
     if i < 4:
         x = low & 15
     else:

@@ -291,12 +291,16 @@ def weigh_values(
 def some_values(
     base, pages, es, sums, kv_head: u32, element: u32, begin: u32, end: u32, n_kv: u32, HEADS: int, WIDTH: int
 ):
-    """The positions begin .. end - 1 of one page, one after another."""
+    """The positions begin .. end - 1 of one page: four loads before the first of them is needed, then the rest."""
     if begin < end:
         stride = n_kv * WIDTH
         token = begin & (PAGE_TOKENS - 1)
         v: ptr[f16] = value_at(base, pages[begin >> PAGE_SHIFT], kv_head, element, n_kv, WIDTH) + token * stride
-        for i in range(begin, end):
+        fours = end - ((end - begin) & 3)
+        for i in range(begin, fours, 4):
+            add_values(values_of(v, stride, 4), tuple(p + i for p in es), sums, 4, HEADS)
+            v = v + stride * 4
+        for i in range(fours, end):
             add_values(values_of(v, stride, 1), tuple(p + i for p in es), sums, 1, HEADS)
             v = v + stride
 

@@ -114,11 +114,10 @@ def weigh_quantized(
         first = select(begin > start, begin - start, start - start)
         left = count - start
         stop = select(left < PAGE_TOKENS, left, left - left + PAGE_TOKENS)
-        if stop - first == PAGE_TOKENS:
-            for t in range(u32(0), PAGE_TOKENS, 4):
-                weights = tuple(p + (start + t) for p in es)
-                add_some(v + t * stride, scales + t * (stride >> GROUP_SHIFT), stride, weights, sums, 4, HEADS)
-        else:
-            for t in range(first, stop):
-                weights = tuple(p + (start + t) for p in es)
-                add_some(v + t * stride, scales + t * (stride >> GROUP_SHIFT), stride, weights, sums, 1, HEADS)
+        fours = stop - ((stop - first) & 3)
+        for t in range(first, fours, 4):
+            weights = tuple(p + (start + t) for p in es)
+            add_some(v + t * stride, scales + t * (stride >> GROUP_SHIFT), stride, weights, sums, 4, HEADS)
+        for t in range(fours, stop):
+            weights = tuple(p + (start + t) for p in es)
+            add_some(v + t * stride, scales + t * (stride >> GROUP_SHIFT), stride, weights, sums, 1, HEADS)

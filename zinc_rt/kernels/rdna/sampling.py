@@ -6,7 +6,7 @@ Every kernel takes `SampleArgs`; each row of the batch has parameters of its own
 
 from __future__ import annotations
 
-from zinc_rt.kernels.rdna.sampling_math import below_top, exp, key_score, ranked
+from zinc_rt.kernels.sampling_math import below_top, exp, key_score, ranked
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import barrier, select, shared, unroll, workgroup_id, workitem_id
 from zinc_rt.lang.types import Space, f32, f64, i32, ptr, struct, u32, u64

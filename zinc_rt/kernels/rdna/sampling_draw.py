@@ -6,7 +6,7 @@ Sums have an order (docs/sampling.md), so one lane adds them; everything else is
 from __future__ import annotations
 
 from zinc_rt.kernels.rdna.sampling import SampleArgs, final_weight, row_scores
-from zinc_rt.kernels.rdna.sampling_math import KEY_OF_NOTHING, below_top, exp, key_score, uniform
+from zinc_rt.kernels.sampling_math import KEY_OF_NOTHING, below_top, exp, key_score, uniform
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import barrier, minimum, select, shared, workgroup_id, workitem_id
 from zinc_rt.lang.types import Space, f64, i32, ptr, u32, u64

@@ -6,7 +6,7 @@ id each; a place without one has key 0 and comes last. K: a power of two up to 1
 
 from __future__ import annotations
 
-from zinc_rt.kernels.rdna.sampling_math import order_key
+from zinc_rt.kernels.sampling_math import order_key
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import barrier, count_trailing_zeros, select, shared, workgroup_id, workitem_id
 from zinc_rt.lang.types import f64, ptr, u32, u64

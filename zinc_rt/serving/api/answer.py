@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from zinc_rt.sampling.params import SamplingParams
@@ -13,7 +13,9 @@ from zinc_rt.serving.messages import Grammar, Usage
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One answer: a prompt and how to go on from it. param: the field that the prompt came from."""
+    """One answer: a prompt and how to go on from it. reader: divides it; marks: special tokens that the reader sees;
+    resume: its first tokens, which an engine has generated before.
+    """
 
     prompt: tuple[int, ...]
     params: SamplingParams
@@ -21,7 +23,8 @@ class Plan:
     stops: tuple[str, ...] = ()
     grammar: Grammar | None = None
     reader: Callable[[], Reader] = PlainReader
-    param: str = "messages"
+    marks: Collection[int] = ()
+    resume: tuple[int, ...] = ()
 
 
 class Answer:
@@ -31,6 +34,7 @@ class Answer:
         self.index = index
         self.plan = plan
         self.side = side
+        self.tokens: list[int] = []  # those of the text, up to the one that completes a stop string
         self.begun = False
         self.cached = 0
         self.queue_seconds = 0.0

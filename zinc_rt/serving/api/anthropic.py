@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
+from zinc_rt.dialects.deltas import CallDelta, ContentDelta, Delta
 from zinc_rt.serving.api.answer import Answer, Plan
 from zinc_rt.serving.api.anthropic_messages import AnthropicMessage, Block, system_text, to_openai
 from zinc_rt.serving.api.call import Call
@@ -15,9 +16,9 @@ from zinc_rt.serving.api.converse import Conversation, plans_of, prompt_of
 from zinc_rt.serving.api.errors import ApiError, invalid, unsupported
 from zinc_rt.serving.api.fields import ANTHROPIC
 from zinc_rt.serving.api.generate import run
+from zinc_rt.serving.api.intent import Form
 from zinc_rt.serving.api.limits import LOGIT_BIASES
-from zinc_rt.serving.api.reader import Delta, Part
-from zinc_rt.serving.api.requests import Count, Sampling, new_id, read, stops_of
+from zinc_rt.serving.api.requests import Count, Sampling, read, stops_of
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.api.sse import event_stream, named
 from zinc_rt.serving.api.usage import cached_tokens, completion_tokens, own_usage, prompt_tokens
@@ -59,7 +60,7 @@ class MessagesRequest(CountRequest, kw_only=True):
 
 async def messages(service: Service, call: Call) -> None:
     """Answer a conversation."""
-    call.id = new_id("msg_")
+    call.begin_answer("msg_")
     service.enter(call)
     request = read(call, await call.body(), MessagesRequest, ANTHROPIC, service.config.strict)
     async with call.attended():
@@ -89,12 +90,13 @@ async def messages(service: Service, call: Call) -> None:
 
 async def count_tokens(service: Service, call: Call) -> None:
     """How many tokens a conversation takes."""
-    call.id = new_id("msg_")
+    call.begin_answer("msg_")
+    service.enter(call)
     request = read(call, await call.body(), CountRequest, ANTHROPIC, service.config.strict)
     async with call.attended():
         conversation = _conversation(call, request, sampling=Sampling(model=request.model))
-        prompt, _ = await prompt_of(service, conversation)
-        await call.reply_json({"input_tokens": len(prompt)})
+        prompt = await prompt_of(service, conversation)
+        await call.reply_json({"input_tokens": len(prompt.prompt)})
 
 
 def _conversation(call: Call, request: CountRequest, **more: Any) -> Conversation:
@@ -106,16 +108,15 @@ def _conversation(call: Call, request: CountRequest, **more: Any) -> Conversatio
     if request.thinking is not None:
         variables["enable_thinking"] = request.thinking.type != "disabled"
     config = request.output_config or {}
-    return Conversation(
-        messages=to_openai(request.messages, system),
+    form = Form(
         tools=[_tool(tool, i) for i, tool in enumerate(request.tools)] if request.tools else None,
         tool_choice=_tool_choice(choice),
         parallel=not choice.get("disable_parallel_tool_use"),
         response_format=_format(config.get("format")),
         effort=config.get("effort") if isinstance(config.get("effort"), str) else None,
         variables=variables,
-        **more,
     )
+    return Conversation(messages=to_openai(request.messages, system), form=form, **more)
 
 
 def _tool(tool: dict[str, Any], i: int) -> dict[str, Any]:
@@ -175,34 +176,37 @@ def _message(service: Service, call: Call, content: list[dict[str, Any]]) -> dic
     }
 
 
-def _key(delta: Delta) -> tuple[Part, int]:
+Key = tuple[type[Delta], int]
+
+
+def _key(delta: Delta) -> Key:
     """What must be equal for two pieces to be of one block."""
-    return delta.part, delta.index
+    return type(delta), delta.index if isinstance(delta, CallDelta) else 0
 
 
 def _block(delta: Delta) -> dict[str, Any]:
     """An empty block for a piece."""
-    if delta.part is Part.content:
+    if isinstance(delta, CallDelta):
+        return {"type": "tool_use", "id": delta.id, "name": delta.name, "input": {}}
+    if isinstance(delta, ContentDelta):
         return {"type": "text", "text": ""}
-    if delta.part is Part.reasoning:
-        return {"type": "thinking", "thinking": "", "signature": ""}
-    return {"type": "tool_use", "id": delta.id, "name": delta.name, "input": {}}
+    return {"type": "thinking", "thinking": "", "signature": ""}
 
 
 async def _whole(service: Service, call: Call, plans: Sequence[Plan]) -> None:
     deltas = [d async for _, piece in run(service, call, plans, service.seconds(call)) for d in piece.deltas]
     content: list[dict[str, Any]] = []
-    last: tuple[Part, int] | None = None
+    last: Key | None = None
     arguments: dict[int, str] = {}
     for delta in deltas:
         if _key(delta) != last:
             last = _key(delta)
             content.append(_block(delta))
         block = content[-1]
-        if delta.part is Part.tool_call:
-            arguments[len(content) - 1] = arguments.get(len(content) - 1, "") + delta.text
+        if isinstance(delta, CallDelta):
+            arguments[len(content) - 1] = arguments.get(len(content) - 1, "") + delta.arguments
         else:
-            block["text" if delta.part is Part.content else "thinking"] += delta.text
+            block["text" if isinstance(delta, ContentDelta) else "thinking"] += delta.text
     for at, text in arguments.items():
         content[at]["input"] = msgspec.json.decode(text or "{}")
     answer = call.answers[0]
@@ -215,7 +219,7 @@ class _Blocks:
 
     def __init__(self) -> None:
         self._index = -1
-        self._last: tuple[Part, int] | None = None
+        self._last: Key | None = None
 
     def add(self, delta: Delta) -> bytes:
         """The events of a piece."""
@@ -226,13 +230,15 @@ class _Blocks:
             self._last = _key(delta)
             block = {"type": "content_block_start", "index": self._index, "content_block": _block(delta)}
             made += named("content_block_start", block)
-        if not delta.text:
-            return made
-        part = {
-            Part.content: {"type": "text_delta", "text": delta.text},
-            Part.reasoning: {"type": "thinking_delta", "thinking": delta.text},
-            Part.tool_call: {"type": "input_json_delta", "partial_json": delta.text},
-        }[delta.part]
+        part: dict[str, Any]
+        if isinstance(delta, CallDelta):
+            if not delta.arguments:
+                return made
+            part = {"type": "input_json_delta", "partial_json": delta.arguments}
+        elif isinstance(delta, ContentDelta):
+            part = {"type": "text_delta", "text": delta.text}
+        else:
+            part = {"type": "thinking_delta", "thinking": delta.text}
         event = {"type": "content_block_delta", "index": self._index, "delta": part}
         return made + named("content_block_delta", event)
 

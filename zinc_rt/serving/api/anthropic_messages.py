@@ -7,7 +7,6 @@ from typing import Any, Final, Literal
 import msgspec
 
 from zinc_rt.serving.api.errors import ApiError, invalid
-from zinc_rt.serving.api.messages import FunctionCall, Message, ToolCall
 
 BILLING: Final = "x-anthropic-billing-header"
 """Begins a line that a client changes with every request: in the prompt it would make the cache useless."""
@@ -43,15 +42,15 @@ def system_text(system: str | list[Block] | None) -> tuple[str, bool]:
     return "\n\n".join(text for text in kept if text), len(kept) < len(blocks)
 
 
-def to_openai(messages: list[AnthropicMessage], system: str) -> list[Message]:
+def to_openai(messages: list[AnthropicMessage], system: str) -> list[dict[str, Any]]:
     """The conversation as chat completions have it. Raises `ApiError`."""
-    made = [Message("system", system)] if system else []
+    made = [_message("system", system)] if system else []
     if not messages:
         raise invalid("messages is empty; at least one message is needed", "messages", "empty_array")
     for i, message in enumerate(messages):
         at = f"messages[{i}].content"
         if isinstance(message.content, str):
-            made.append(Message(message.role, message.content))
+            made.append(_message(message.role, message.content))
         elif message.role == "user":
             made += _user(message.content, at)
         else:
@@ -59,19 +58,19 @@ def to_openai(messages: list[AnthropicMessage], system: str) -> list[Message]:
     return made
 
 
-def _user(blocks: list[Block], at: str) -> list[Message]:
+def _user(blocks: list[Block], at: str) -> list[dict[str, Any]]:
     """Results of tools are messages of their own, before what the user says with them."""
     results, texts = [], []
     for i, block in enumerate(blocks):
         if block.type == "tool_result":
             text = _result(block.content, f"{at}[{i}].content")
-            results.append(Message("tool", text, tool_call_id=block.tool_use_id or ""))
+            results.append(_message("tool", text, tool_call_id=block.tool_use_id or ""))
         else:
             texts.append(_text(block, f"{at}[{i}]"))
-    return [*results, *([Message("user", "\n".join(texts))] if texts or not results else [])]
+    return [*results, *([_message("user", "\n".join(texts))] if texts or not results else [])]
 
 
-def _assistant(blocks: list[Block], at: str) -> Message:
+def _assistant(blocks: list[Block], at: str) -> dict[str, Any]:
     texts, thoughts, calls = [], [], []
     for i, block in enumerate(blocks):
         if block.type == "thinking":
@@ -80,11 +79,16 @@ def _assistant(blocks: list[Block], at: str) -> Message:
             continue
         elif block.type == "tool_use":
             arguments = msgspec.json.encode(block.input or {}).decode()
-            calls.append(ToolCall(FunctionCall(block.name or "", arguments), block.id or ""))
+            function = {"name": block.name or "", "arguments": arguments}
+            calls.append({"id": block.id or "", "type": "function", "function": function})
         else:
             texts.append(_text(block, f"{at}[{i}]"))
-    reasoning = "\n".join(thoughts) or None
-    return Message("assistant", "\n".join(texts), tool_calls=calls or None, reasoning_content=reasoning)
+    more = {"tool_calls": calls or None, "reasoning_content": "\n".join(thoughts) or None}
+    return _message("assistant", "\n".join(texts), **{key: value for key, value in more.items() if value is not None})
+
+
+def _message(role: str, content: str, **more: Any) -> dict[str, Any]:
+    return {"role": role, "content": content, **more}
 
 
 def _text(block: Block, at: str) -> str:

@@ -10,13 +10,24 @@ from typing import Final
 
 from starlette.routing import Match, Route
 
-from zinc_rt.serving.api import anthropic, chat, completions, embeddings, health, models, page, responses, tokens
+from zinc_rt.serving.api import (
+    anthropic,
+    chat,
+    completions,
+    embeddings,
+    health,
+    models,
+    page,
+    replays,
+    responses,
+    tokens,
+)
 from zinc_rt.serving.api.call import Call, ClientGone, Receive, Scope, Send
 from zinc_rt.serving.api.config import DEFAULT_TENANT
 from zinc_rt.serving.api.errors import ApiError
+from zinc_rt.serving.api.ids import new_id
 from zinc_rt.serving.api.keys import key_of
 from zinc_rt.serving.api.logs import tell
-from zinc_rt.serving.api.requests import new_id
 from zinc_rt.serving.api.service import Service
 
 Handler = Callable[[Service, Call], Awaitable[None]]
@@ -50,6 +61,8 @@ ENDPOINTS: Final = (
     Endpoint("GET", "/health/ready", health.ready, public=True, counted=False),
     Endpoint("GET", "/health/progress", health.progress, public=True, counted=False),
     Endpoint("GET", "/metrics", health.metrics, counted=False),
+    Endpoint("POST", "/v1/zinc/replay", replays.replay),
+    Endpoint("GET", "/v1/zinc/receipts/{id}", replays.receipt, counted=False),
     Endpoint("GET", "/v1/zinc/requests/{id}", health.show_request, counted=False),
     Endpoint("DELETE", "/v1/zinc/requests/{id}", health.cancel_request, counted=False),
 )

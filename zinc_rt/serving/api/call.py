@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager, suppress
@@ -12,8 +13,10 @@ import msgspec
 
 from zinc_rt.serving.api.admission import Ticket
 from zinc_rt.serving.api.answer import Answer
-from zinc_rt.serving.api.errors import ApiError
+from zinc_rt.serving.api.errors import ApiError, invalid
+from zinc_rt.serving.api.ids import new_id
 from zinc_rt.serving.api.limits import Limits
+from zinc_rt.serving.api.resume import LAST_EVENT, TOKENS, Resume, check_kind, parse
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -40,15 +43,19 @@ class Call:
         self.scope = scope
         self.method: str = scope["method"]
         self.path: str = scope["path"]
-        self.endpoint = self.path
+        self.endpoint = "unknown"
         self.id = ""
         self.tenant = ""
         self.status = 0
         self.outcome = ""
         self.started = time.monotonic()
+        self.record_id = ""  # of what is kept of it
+        self.created = int(time.time())
+        self.seed = 0
         self.answers: list[Answer] = []
         self.ticket: Ticket | None = None
         self.facts: dict[str, Any] = {}  # for the log
+        self.resume: Resume | None = None  # where the stream broke off that this one goes on with
         self.extra: Headers = []  # headers of the answer
         self.abort_error: ApiError | None = None
         self.gone = False
@@ -74,6 +81,32 @@ class Call:
     def header(self, name: str) -> str:
         """A header of the request, empty where it is missing."""
         return self._headers.get(name.encode(), b"").decode("latin-1")
+
+    def begin_answer(self, kind: str) -> None:
+        """Give the answer its id: a new one that begins with a kind, or that of the stream which the client resumes.
+
+        Raises `ApiError`.
+        """
+        self.id = new_id(kind)
+        if event_id := self.header(LAST_EVENT):
+            self.resume = parse(event_id, self.header(TOKENS))
+            check_kind(self.resume, kind)
+            self.id, self.created = self.resume.id, self.resume.created
+            self.record_id = f"{self.id}.{new_id('r')[:7]}"  # the first part may be recorded, here or elsewhere
+            return
+        self.record_id = self.id
+
+    def draw_seed(self, given: int | None) -> int:
+        """The seed of the answer: that of the stream which is resumed, else the given one, else a new one.
+
+        Raises `ApiError`.
+        """
+        if self.resume is not None:
+            if given is not None and given != self.resume.seed:
+                raise invalid("seed is not that of the stream that is resumed", "seed")
+            given = self.resume.seed
+        self.seed = secrets.randbits(32) if given is None else given
+        return self.seed
 
     def check_size(self) -> None:
         """Refuse a body by the length that the request names, before any of it is read. Raises `ApiError`."""

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Annotated, Any
 
 from msgspec import Meta
 
+from zinc_rt.dialects.deltas import Answer as Message
+from zinc_rt.dialects.deltas import CallDelta, ContentDelta, Delta
 from zinc_rt.serving.api.answer import Answer, Plan
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.converse import Conversation, plans_of
 from zinc_rt.serving.api.errors import invalid
 from zinc_rt.serving.api.fields import CHAT
 from zinc_rt.serving.api.generate import Step, run
+from zinc_rt.serving.api.intent import Form
 from zinc_rt.serving.api.limits import TOP_LOGPROBS
 from zinc_rt.serving.api.logprobs import chat_logprobs
-from zinc_rt.serving.api.messages import Message
-from zinc_rt.serving.api.reader import Delta, Part
 from zinc_rt.serving.api.requests import (
     Count,
     Sampling,
     StreamOptions,
     check_stream_options,
     choices_of,
-    new_id,
     read,
     stops_of,
 )
@@ -36,7 +35,7 @@ from zinc_rt.serving.api.usage import chat_usage, own_usage
 class ChatRequest(Sampling, kw_only=True):
     """The fields that are obeyed; `fields.CHAT` says what each does."""
 
-    messages: list[Message]
+    messages: list[dict[str, Any]]
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=TOP_LOGPROBS)] | None = None
     max_completion_tokens: Count | None = None
@@ -55,7 +54,7 @@ class ChatRequest(Sampling, kw_only=True):
 
 async def chat_completions(service: Service, call: Call) -> None:
     """Answer a conversation."""
-    call.id = new_id("chatcmpl-")
+    call.begin_answer("chatcmpl-")
     service.enter(call)
     request = read(call, await call.body(), ChatRequest, CHAT, service.config.strict)
     async with call.attended():
@@ -78,12 +77,14 @@ def _conversation(request: ChatRequest) -> Conversation:
         stops=stops_of(request.stop),
         n=choices_of(request.n),
         logprobs=(request.top_logprobs or 0) if request.logprobs else None,
-        tools=request.tools,
-        tool_choice=request.tool_choice,
-        parallel=request.parallel_tool_calls is not False,
-        response_format=request.response_format,
-        effort=request.reasoning_effort,
-        variables=request.chat_template_kwargs or {},
+        form=Form(
+            tools=request.tools,
+            tool_choice=request.tool_choice,
+            parallel=request.parallel_tool_calls is not False,
+            response_format=request.response_format,
+            effort=request.reasoning_effort,
+            variables=request.chat_template_kwargs,
+        ),
     )
 
 
@@ -95,7 +96,7 @@ class _Writer:
         self._logprobs = bool(request.logprobs)
         self._common = {
             "id": call.id,
-            "created": int(time.time()),
+            "created": call.created,
             "model": service.model.name,
             "system_fingerprint": service.fingerprint,
             "service_tier": "default",
@@ -145,34 +146,28 @@ class _Writer:
 
 
 def _delta(delta: Delta) -> dict[str, Any]:
-    if delta.part is Part.content:
+    if isinstance(delta, ContentDelta):
         return {"content": delta.text}
-    if delta.part is Part.reasoning:
+    if not isinstance(delta, CallDelta):
         return {"reasoning_content": delta.text}
-    function: dict[str, Any] = {"arguments": delta.text}
+    function: dict[str, Any] = {"arguments": delta.arguments}
     if delta.name is None:
         return {"tool_calls": [{"index": delta.index, "function": function}]}
     function["name"] = delta.name
     return {"tool_calls": [{"index": delta.index, "id": delta.id, "type": "function", "function": function}]}
 
 
-def message_of(deltas: list[Delta]) -> dict[str, Any]:
+def message_of(deltas: Sequence[Delta]) -> dict[str, Any]:
     """The pieces of an answer as one message."""
-    content = "".join(d.text for d in deltas if d.part is Part.content)
-    reasoning = "".join(d.text for d in deltas if d.part is Part.reasoning)
-    calls: dict[int, dict[str, Any]] = {}
-    for delta in deltas:
-        if delta.part is Part.tool_call:
-            made = calls.setdefault(
-                delta.index, {"id": delta.id, "type": "function", "function": {"name": delta.name, "arguments": ""}}
-            )
-            made["function"]["arguments"] += delta.text
-    message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
-    if reasoning:
-        message["reasoning_content"] = reasoning
-    if calls:
-        message["content"] = content or None
-        message["tool_calls"] = [calls[i] for i in sorted(calls)]
+    whole = Message.join(deltas)
+    message: dict[str, Any] = {"role": "assistant", "content": whole.content, "refusal": None}
+    if whole.reasoning is not None:
+        message["reasoning_content"] = whole.reasoning
+    if whole.tool_calls:
+        message["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in whole.tool_calls
+        ]
     return message
 
 
@@ -185,15 +180,15 @@ async def _stream(service: Service, call: Call, plans: Sequence[Plan], writer: _
     async with event_stream(call, service.tenants.limits) as stream:
         told: set[int] = set()
         async for step in run(service, call, plans, service.seconds(call)):
-            answer, _ = step
+            answer, piece = step
             if answer.index not in told:
                 told.add(answer.index)
                 first = {"role": "assistant", "content": "", "refusal": None}
                 await stream.put(writer.chunk([writer.choice(answer, first)]))
             for chunk in writer.chunks(step):
                 await stream.put(chunk)
-            if answer.finish is not None:
-                await stream.put(writer.chunk([writer.choice(answer, {}, answer.finish)]))
+            if piece.finish is not None:
+                await stream.put(writer.chunk([writer.choice(answer, {}, piece.finish)]))
         if usage:
             figures = {**chat_usage(call.answers), "zinc": own_usage(call.answers)}
             await stream.put(writer.chunk([], usage=figures))

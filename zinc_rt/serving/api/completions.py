@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Annotated, Any
 
 from msgspec import Meta
 
 from zinc_rt.checks import show, whole
+from zinc_rt.dialects.deltas import ContentDelta
 from zinc_rt.serving.api.answer import Answer, Plan
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.errors import invalid, unsupported
@@ -22,7 +22,6 @@ from zinc_rt.serving.api.requests import (
     StreamOptions,
     check_stream_options,
     choices_of,
-    new_id,
     nth_seed,
     read,
     sampling_params,
@@ -52,7 +51,7 @@ class CompletionRequest(Sampling, kw_only=True):
 
 async def completions(service: Service, call: Call) -> None:
     """Continue texts."""
-    call.id = new_id("cmpl-")
+    call.begin_answer("cmpl-")
     service.enter(call)
     request = read(call, await call.body(), CompletionRequest, COMPLETIONS, service.config.strict)
     async with call.attended():
@@ -108,7 +107,7 @@ async def _plans(service: Service, call: Call, request: CompletionRequest) -> li
     prompts = prompts_of(request.prompt)
     limit = service.max_tokens(call, request.max_tokens or _MAX_TOKENS, "max_tokens")
     params = sampling_params(request, service.model, limit, request.logprobs)
-    stops, n, seed = stops_of(request.stop), choices_of(request.n), seed_of(request)
+    stops, n, seed = stops_of(request.stop), choices_of(request.n), call.draw_seed(seed_of(request))
     service.admission.widen(service.ticket(call), n * len(prompts))
     service.note_prompt(call, prompts)
     tokens = await token_ids(service, prompts, "prompt")
@@ -132,7 +131,7 @@ class _Writer:
         self._common = {
             "id": call.id,
             "object": "text_completion",
-            "created": int(time.time()),
+            "created": call.created,
             "model": service.model.name,
             "system_fingerprint": service.fingerprint,
         }
@@ -157,7 +156,7 @@ class _Writer:
 
 
 def _text(piece: Piece) -> str:
-    return "".join(delta.text for delta in piece.deltas)
+    return "".join(delta.text for delta in piece.deltas if isinstance(delta, ContentDelta))
 
 
 async def _whole(service: Service, call: Call, plans: Sequence[Plan], writer: _Writer) -> None:
@@ -180,8 +179,8 @@ async def _stream(service: Service, call: Call, plans: Sequence[Plan], writer: _
             if answer.index not in told:
                 told.add(answer.index)
                 text = writer.echo(answer) + text
-            if text or answer.finish is not None or piece.logprobs:
-                await stream.put(data(writer.body([writer.choice(answer, text, [piece], answer.finish)])))
+            if text or piece.finish is not None or piece.logprobs:
+                await stream.put(data(writer.body([writer.choice(answer, text, [piece], piece.finish)])))
         if usage:
             figures = {**chat_usage(call.answers), "zinc": own_usage(call.answers)}
             await stream.put(data(writer.body([], usage=figures)))

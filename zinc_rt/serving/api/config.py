@@ -13,6 +13,7 @@ import msgspec
 from zinc_rt.errors import UsageError
 from zinc_rt.serving.api.limits import Limits
 from zinc_rt.serving.messages import QoS, TenantShare
+from zinc_rt.serving.records.store import DEFAULT_BYTES, Keep
 
 DEFAULT_TENANT: Final = "default"
 TENANT_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
@@ -27,7 +28,8 @@ class Tenant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     weight: of its share of the engine's time. kv_share: of the memory of the cache. active: requests computed at once.
     queued, queued_tokens: requests that wait, and tokens of their prompts. max_context: tokens of prompt and answer.
-    seconds: until the last token. may_log_prompts: prompts may stand in the log. admin: may read metrics and all
+    seconds: until the last token. may_log_prompts: prompts may stand in the log. records: what
+    is kept of its requests where the server keeps records. admin: may read metrics and all
     requests.
     """
 
@@ -43,6 +45,7 @@ class Tenant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_tokens: int | None = None
     seconds: float | None = None
     may_log_prompts: bool = False
+    records: Keep = Keep.full
     admin: bool = False
 
     def share(self, name: str) -> TenantShare:
@@ -111,7 +114,9 @@ def _known(table: Any, kind: type) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The command line. drain: seconds that running requests get after SIGTERM. keys, tenants: files, or None."""
+    """The command line. drain: seconds that running requests get after SIGTERM. keys, tenants: files, or None.
+    records: the file of the ledger and of records; None keeps neither.
+    """
 
     host: str = "127.0.0.1"
     port: int = 8080
@@ -121,3 +126,5 @@ class Config:
     strict: bool = False
     drain: float = 30.0
     alias: tuple[str, ...] = ()
+    records: Path | None = None
+    records_bytes: int = DEFAULT_BYTES

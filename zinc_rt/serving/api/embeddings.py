@@ -13,7 +13,8 @@ from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.completions import prompts_of, token_ids
 from zinc_rt.serving.api.errors import ApiError, invalid
 from zinc_rt.serving.api.fields import EMBEDDINGS
-from zinc_rt.serving.api.requests import new_id, read
+from zinc_rt.serving.api.ids import new_id
+from zinc_rt.serving.api.requests import read
 from zinc_rt.serving.api.service import Service
 
 
@@ -57,5 +58,6 @@ async def embeddings(service: Service, call: Call) -> None:
             for i, vector in enumerate(vectors)
         ]
         total = sum(map(len, tokens))
+        call.facts["prompt_tokens"] = total
         usage = {"prompt_tokens": total, "total_tokens": total}
         await call.reply_json({"object": "list", "data": data, "model": service.model.name, "usage": usage})

@@ -89,7 +89,7 @@ CHAT: Final = (
     _accepted("prompt_cache_options", "prefixes are cached as memory allows"),
     _accepted("prompt_cache_retention", "prefixes are cached as memory allows"),
     _obeyed("reasoning_effort", "given to the chat template; `none` also as `enable_thinking` false"),
-    _obeyed("response_format", "`text`, `json_object`, `json_schema`"),
+    _obeyed("response_format", "`text`, `json_object`, `json_schema`; beyond OpenAI's `regex`, `choice`, `lark`"),
     _accepted("safety_identifier", "nothing depends on it"),
     _obeyed("seed", "the same seed, the same bytes; omitted: drawn, and named in `x-zinc-seed`"),
     _accepted("service_tier", "the tenant's class of service counts"),

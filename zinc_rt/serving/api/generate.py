@@ -1,21 +1,25 @@
-"""Answers from the engine: one sequence for each answer of a request, their events merged in the order they come."""
+"""Answers from the engine: one sequence for each answer of a request, their pieces merged in turns."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from zinc_rt.serving.api.answer import Answer, Plan
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.errors import ApiError
+from zinc_rt.serving.api.resume import check_one
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.api.textside import Piece, TextSide
 from zinc_rt.serving.messages import Admitted, Failed, Finished, FinishReason, Submit, Token
 
 _QUEUE: Final = 256
+_REFUSALS: Final = ("GrammarError", "GrammarUnavailable", "PromptNeverFits", "PromptTooLong", "ContextFull")
+"""Errors of the engine that are the request's fault."""
 _STOP_STRING: Final = "stop string"
 
 
@@ -23,9 +27,15 @@ Step = tuple[Answer, Piece]
 
 
 async def run(service: Service, call: Call, plans: Sequence[Plan], seconds: float | None) -> AsyncGenerator[Step]:
-    """The pieces of all answers. The last one of an answer comes with its `finish`; before its first text comes an
-    empty piece, when the engine begins with it. Closed early, it cancels what runs. Raises `ApiError`.
+    """The pieces of all answers: of each an empty one when the engine begins with it, then its text, and a last one
+    with a `finish`. An answer itself may be further than its pieces that were taken. Closed early, it cancels what
+    runs.
+
+    Raises `ApiError`.
     """
+    if call.resume is not None:
+        check_one(len(plans))
+        plans = [_resumed(service, call, plans[0])]
     answers = [Answer(i, plan, service.text_side(plan)) for i, plan in enumerate(plans)]
     call.answers = answers
     streams = [_one(service, call, answer, seconds) for answer in answers]
@@ -35,10 +45,15 @@ async def run(service: Service, call: Call, plans: Sequence[Plan], seconds: floa
             yield step
 
 
-async def _merged(streams: Sequence[AsyncGenerator[Step]]) -> AsyncGenerator[Step]:
-    queue: asyncio.Queue[Step | Exception | None] = asyncio.Queue(_QUEUE)
+_Queue = asyncio.Queue[Step | Exception | None]
 
-    async def pump(stream: AsyncGenerator[Step]) -> None:
+
+async def _merged(streams: Sequence[AsyncGenerator[Step]]) -> AsyncGenerator[Step]:
+    """A piece of each in turn, so that the order does not depend on the load either; a slow one holds up the others'
+    pieces, not their computation.
+    """
+
+    async def pump(stream: AsyncGenerator[Step], queue: _Queue) -> None:
         try:
             async with contextlib.aclosing(stream):
                 async for step in stream:
@@ -47,17 +62,18 @@ async def _merged(streams: Sequence[AsyncGenerator[Step]]) -> AsyncGenerator[Ste
         except Exception as error:  # raised again where the queue is read
             await queue.put(error)
 
-    tasks = [asyncio.create_task(pump(stream)) for stream in streams]
-    left = len(tasks)
+    queues: list[_Queue] = [asyncio.Queue(_QUEUE) for _ in streams]
+    tasks = [asyncio.create_task(pump(stream, queue)) for stream, queue in zip(streams, queues, strict=True)]
     try:
-        while left:
-            step = await queue.get()
-            if step is None:
-                left -= 1
-            elif isinstance(step, Exception):
-                raise step
-            else:
-                yield step
+        while queues:
+            for queue in list(queues):
+                step = await queue.get()
+                if step is None:
+                    queues.remove(queue)
+                elif isinstance(step, Exception):
+                    raise step
+                else:
+                    yield step
     finally:
         for task in tasks:
             task.cancel()
@@ -75,15 +91,29 @@ async def _one(service: Service, call: Call, answer: Answer, seconds: float | No
         qos=tenant.qos,
         salt=service.salt(call.tenant),
         grammar=plan.grammar,
+        resume=plan.resume,
         seconds=seconds,
     )
+    known = plan.resume
     events, stopped = service.client.submit(request), False
+    gaps = service.metrics.inter_token.labels(tenant.qos)
     try:
         async for event in events:
+            if known and not isinstance(event, Admitted):
+                for step in _known(answer, known):
+                    yield step
+                known, stopped = (), side.stop is not None
             if isinstance(event, Token):
                 if stopped:
                     continue
-                _time(service, call, answer, tenant.qos)
+                now = time.monotonic()
+                if answer.first is None:
+                    answer.first = now
+                    service.metrics.ttft.labels(tenant.qos).observe(now - call.started)
+                else:
+                    gaps.observe(now - answer.last)
+                answer.last = now
+                answer.tokens.append(event.token_id)
                 piece = side.add(event)
                 stopped = side.stop is not None
                 if stopped:
@@ -99,21 +129,34 @@ async def _one(service: Service, call: Call, answer: Answer, seconds: float | No
                 last = side.finish()
                 answer.usage = event.usage
                 answer.finish = _finish(side, event)
-                yield answer, last
+                yield answer, replace(last, finish=answer.finish)
                 return
         raise ApiError(500, "the engine gave up the request without a word", code="engine_error")
     finally:
         await events.aclose()
 
 
-def _time(service: Service, call: Call, answer: Answer, qos: str) -> None:
-    now = time.monotonic()
-    if answer.first is None:
-        answer.first = now
-        service.metrics.ttft.labels(qos).observe(now - call.started)
-    else:
-        service.metrics.inter_token.labels(qos).observe(now - answer.last)
-    answer.last = now
+def _known(answer: Answer, tokens: Sequence[int]) -> Iterator[Step]:
+    """The pieces of tokens that were generated before."""
+    for token_id in tokens:
+        if answer.side.stop is not None:
+            return
+        answer.tokens.append(token_id)
+        piece = answer.side.add(Token("", token_id))
+        if piece:
+            yield answer, piece
+
+
+def _resumed(service: Service, call: Call, plan: Plan) -> Plan:
+    """The plan of a stream that is resumed, with the tokens behind its events, where they will do.
+
+    Log-probabilities are not kept: with them all is generated again.
+    """
+    assert call.resume is not None
+    tokens = call.resume.tokens or service.broken_off(call)
+    limit = plan.params.max_tokens
+    usable = plan.params.logprobs is None and (limit is None or len(tokens) <= limit)
+    return replace(plan, resume=tokens if usable else ())
 
 
 def _finish(side: TextSide, event: Finished | Failed) -> str:
@@ -123,7 +166,9 @@ def _finish(side: TextSide, event: Finished | Failed) -> str:
     if isinstance(event, Failed):
         if event.error == "ServerEnds":
             raise ended("drain")
-        status = 400 if event.error in ("GrammarError", "PromptTooLong", "ContextFull") else 500
+        if event.error == "EngineLost":
+            raise ApiError(503, f"the engine is gone: {event.message}", code="engine_lost", retry_after=10)
+        status = 400 if event.error in _REFUSALS else 500
         raise ApiError(status, f"the engine failed: {event.message}", code=_code(event.error))
     match event.reason:
         case FinishReason.stop:

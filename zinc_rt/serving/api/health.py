@@ -35,6 +35,7 @@ async def progress(service: Service, call: Call) -> None:
     now = service.client.status
     await call.reply_json(
         {
+            "fingerprint": service.model.fingerprint,
             "steps": now.steps,
             "step_age_seconds": round(service.step_age(), 3),
             "running": now.prefilling + now.decoding,

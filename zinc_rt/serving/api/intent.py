@@ -1,45 +1,96 @@
-"""`Intent`: what an answer may be made of: tools, a format, reasoning; and how it is read back."""
+"""From what a request says of its answer (tools, a format, reasoning) to a prompt, a grammar and a reader."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from zinc_rt.serving.api.errors import unsupported
-from zinc_rt.serving.api.reader import PlainReader, Reader
-from zinc_rt.serving.api.service import Service
-from zinc_rt.serving.messages import Grammar
+import msgspec
+
+from zinc_rt.chat import ChatRequest
+from zinc_rt.dialects.parser import StreamParser
+from zinc_rt.dialects.tools import RequestError
+from zinc_rt.grammar.errors import GrammarError
+from zinc_rt.serving.api.errors import ApiError, invalid
+from zinc_rt.serving.api.limits import SCHEMA_BYTES, TOOLS
+from zinc_rt.serving.api.reader import Reader
+from zinc_rt.serving.api.served import ServedModel
+from zinc_rt.text import ChatTemplateError, TokenizerError
 
 
 @dataclass(frozen=True, slots=True)
-class Intent:
-    """tools, variables: for the chat template. grammar: what tokens must follow. reader: divides the answer."""
+class Form:
+    """What a request asks of the form of its answer, in the words of chat completions."""
 
-    tools: Sequence[Mapping[str, Any]] | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel: bool = True
+    response_format: dict[str, Any] | None = None
+    effort: str | None = None
     variables: Mapping[str, Any] | None = None
-    grammar: Grammar | None = None
-    reader: Callable[[], Reader] = PlainReader
+
+    def template_variables(self) -> dict[str, Any]:
+        """Variables of the chat template."""
+        given = dict(self.variables or {})
+        if self.effort is not None:
+            given.setdefault("reasoning_effort", self.effort)
+            if self.effort in ("none", "minimal"):
+                given.setdefault("enable_thinking", False)
+        return given
 
 
-async def intend(
-    service: Service,
-    *,
-    tools: list[dict[str, Any]] | None = None,
-    tool_choice: str | dict[str, Any] | None = None,
-    parallel: bool = True,
-    response_format: dict[str, Any] | None = None,
-    effort: str | None = None,
-    variables: Mapping[str, Any] | None = None,
-) -> Intent:
-    """What a request asks of the form of its answer, in OpenAI's words. Raises `ApiError`."""
-    if tools:
-        raise unsupported("tools", "this model has no known form of tool calls")
-    if response_format is not None and response_format.get("type") != "text":
-        raise unsupported("response_format", "only text is made here")
-    asked: dict[str, Any] = dict(variables or {})
-    if effort is not None:
-        asked["reasoning_effort"] = effort
-        if effort in ("none", "minimal"):
-            asked.setdefault("enable_thinking", False)
-    return Intent(variables=asked)
+def make_prompt(model: ServedModel, messages: Sequence[Mapping[str, Any]], form: Form, param: str) -> ChatRequest:
+    """Render, tokenize and compile; for another thread than the event loop's. Raises `ApiError`."""
+    if model.chat is None:
+        raise ApiError(
+            400,
+            "the model has no chat template, so it is not made for chat; use /v1/completions",
+            param=param,
+            code="no_chat_template",
+        )
+    _check_sizes(form)
+    try:
+        with model.lock:
+            return model.chat.request(
+                messages,
+                tools=form.tools,
+                tool_choice=form.tool_choice,
+                parallel_tool_calls=form.parallel,
+                response_format=form.response_format,
+                variables=form.template_variables(),
+                check=lambda text: model.check_bytes(text, param),
+            )
+    except RequestError as error:
+        place = error.param
+        if place.startswith("variables"):
+            place = "chat_template_kwargs"
+        elif place.startswith("messages") and param != "messages":
+            place = param
+        code = "unsupported_value" if error.unsupported else "invalid_value"
+        raise ApiError(400, str(error), param=place, code=code) from None
+    except GrammarError as error:
+        raise ApiError(400, str(error), param=error.where or "response_format", code="invalid_schema") from None
+    except ChatTemplateError as error:
+        raise invalid(str(error), param, "template_error") from None
+    except TokenizerError as error:
+        raise invalid(str(error), param) from None
+
+
+def reader_of(model: ServedModel, request: ChatRequest, seed: int) -> Callable[[], Reader]:
+    """Makes what divides an answer to a request. Ids of calls depend on prompt and seed: a replay has the same."""
+    assert model.chat is not None
+    return partial(StreamParser, model.chat.dialect, request.tools, request.thinking, request.salt(seed))
+
+
+def _check_sizes(form: Form) -> None:
+    """Refuse what is too much before it is looked at. Raises `ApiError`."""
+    if form.tools is not None and len(form.tools) > TOOLS:
+        raise invalid(f"tools has {len(form.tools)} tools; at most {TOOLS} are taken", "tools")
+    for name, part in (
+        ("response_format", form.response_format),
+        *((f"tools[{i}]", t) for i, t in enumerate(form.tools or ())),
+    ):
+        if part is not None and len(msgspec.json.encode(part)) > SCHEMA_BYTES:
+            raise invalid(f"{name} has more than {SCHEMA_BYTES} bytes", name)

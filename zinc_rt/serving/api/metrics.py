@@ -10,17 +10,19 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 import zinc_rt
-from zinc_rt.serving.messages import EngineStatus
+from zinc_rt.serving.messages import EngineStatus, StepReport
 
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 _GAPS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+_ROWS: Final = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
 TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics:
-    """All of them; names as docs/serving.md lists them. status: the engine's state when it is asked."""
+    """All of them; names as docs/serving.md lists them. status: gives the engine's state when it is asked for."""
 
-    def __init__(self, status: Callable[[], EngineStatus]) -> None:
+    def __init__(self) -> None:
+        self.status: Callable[[], EngineStatus] = EngineStatus
         self.registry = own = CollectorRegistry()
         self.requests = Counter(
             "zinc_requests", "Requests that ended.", ["tenant", "endpoint", "outcome"], registry=own
@@ -42,9 +44,22 @@ class Metrics:
             "zinc_prefill_seconds", "Computing the prompt.", ["qos"], buckets=_SECONDS, registry=own
         )
         self.seconds = Histogram("zinc_request_seconds", "The whole request.", ["qos"], buckets=_SECONDS, registry=own)
+        self.replays = Counter("zinc_replay", "Requests computed again.", ["result"], registry=own)
         build = Gauge("zinc_build_info", "1; the label says which.", ["version"], registry=own)
         build.labels(zinc_rt.__version__).set(1)
-        own.register(_Engine(status))
+        self._step = Histogram("zinc_step_seconds", "A step of the engine.", buckets=_GAPS, registry=own)
+        self._rows = Histogram("zinc_step_rows", "Rows of a step.", ["kind"], buckets=_ROWS, registry=own)
+        own.register(_Engine(self._now))
+
+    def _now(self) -> EngineStatus:
+        return self.status()
+
+    def step(self, report: StepReport) -> None:
+        """A step has ended."""
+        if report.prefill_rows or report.decode_rows:
+            self._step.observe(report.seconds)
+            self._rows.labels("prefill").observe(report.prefill_rows)
+            self._rows.labels("decode").observe(report.decode_rows)
 
     def text(self) -> bytes:
         """All metrics in Prometheus' text format."""

@@ -22,7 +22,9 @@ def _record(service: Service, name: str) -> dict[str, Any]:
             "n_ctx": model.n_ctx,
             "n_vocab": model.tokenizer.n_vocab,
             "fingerprint": service.fingerprint,
-            "chat": model.template is not None,
+            "chat": model.chat is not None,
+            "dialect": model.chat.dialect.name if model.chat is not None else None,
+            "tools": model.chat is not None and model.chat.dialect.takes_tools,
             "dimensions": model.dimensions,
             "defaults": {
                 "temperature": defaults.temperature,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, TypeVar
 
@@ -21,7 +20,6 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 _AT: Final = re.compile(r" - at `(?:key in )?\$\.?([^`]*)`$")
 _SEEDS: Final = 1 << 64
-_ID_LETTERS: Final = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -58,11 +56,6 @@ def check_stream_options(stream: bool | None, options: StreamOptions | None) -> 
     if options is not None and not stream:
         raise invalid("stream_options needs stream: true", "stream_options")
     return bool(options and options.include_usage)
-
-
-def new_id(kind: str) -> str:
-    """A new id that begins with a kind."""
-    return kind + "".join(secrets.choice(_ID_LETTERS) for _ in range(24))
 
 
 def read_json(body: bytes) -> dict[str, Any]:
@@ -141,11 +134,11 @@ def _bias(given: Mapping[str, float], n_vocab: int) -> dict[int, float]:
     return bias
 
 
-def seed_of(request: Sampling) -> int:
-    """The seed of a request; drawn where it names none. Raises `ApiError`."""
+def seed_of(request: Sampling) -> int | None:
+    """The seed that a request names. Raises `ApiError`."""
     seed = request.seed
     if seed is None:
-        return secrets.randbits(32)
+        return None
     if not -(_SEEDS >> 1) <= seed < _SEEDS:
         raise invalid("seed must have 64 bits at most", "seed")
     return seed % _SEEDS

@@ -15,8 +15,9 @@ from zinc_rt.serving.api.converse import Conversation, plans_of
 from zinc_rt.serving.api.errors import ApiError
 from zinc_rt.serving.api.fields import RESPONSES
 from zinc_rt.serving.api.generate import run
+from zinc_rt.serving.api.intent import Form
 from zinc_rt.serving.api.limits import TOP_LOGPROBS
-from zinc_rt.serving.api.requests import Count, Sampling, new_id, read
+from zinc_rt.serving.api.requests import Count, Sampling, read
 from zinc_rt.serving.api.responses_items import to_choice, to_format, to_messages, to_tools
 from zinc_rt.serving.api.responses_output import Output
 from zinc_rt.serving.api.service import Service
@@ -58,7 +59,7 @@ class ResponsesRequest(msgspec.Struct, kw_only=True):
 
 async def responses(service: Service, call: Call) -> None:
     """Answer a conversation."""
-    call.id = new_id("resp_")
+    call.begin_answer("resp_")
     service.enter(call)
     request = read(call, await call.body(), ResponsesRequest, RESPONSES, service.config.strict)
     async with call.attended():
@@ -87,11 +88,13 @@ def _conversation(request: ResponsesRequest) -> Conversation:
         max_tokens=request.max_output_tokens,
         max_tokens_param="max_output_tokens",
         logprobs=wanted,
-        tools=to_tools(request.tools),
-        tool_choice=to_choice(request.tool_choice),
-        parallel=request.parallel_tool_calls is not False,
-        response_format=to_format(request.text),
-        effort=request.reasoning.effort if request.reasoning is not None else None,
+        form=Form(
+            tools=to_tools(request.tools),
+            tool_choice=to_choice(request.tool_choice),
+            parallel=request.parallel_tool_calls is not False,
+            response_format=to_format(request.text),
+            effort=request.reasoning.effort if request.reasoning is not None else None,
+        ),
     )
 
 
@@ -105,7 +108,7 @@ class _Response:
         self._common: dict[str, Any] = {
             "id": call.id,
             "object": "response",
-            "created_at": int(time.time()),
+            "created_at": call.created,
             "background": False,
             "error": None,
             "instructions": request.instructions,
@@ -128,7 +131,7 @@ class _Response:
 
     def begun(self) -> dict[str, Any]:
         """Before the first token."""
-        now: dict[str, Any] = {"status": "in_progress", "incomplete_details": None, "output": [], "usage": None}
+        now: dict[str, Any] = {"status": "in_progress", "incomplete_details": None, "output": []}
         return {**self._common, **now}
 
     def failed(self, error: ApiError) -> dict[str, Any]:
@@ -187,15 +190,15 @@ async def _stream(service: Service, call: Call, plan: Plan, response: _Response)
 
     async with event_stream(call, service.tenants.limits, told) as stream:
         begun = False
-        async for answer, piece in run(service, call, [plan], service.seconds(call)):
+        async for _, piece in run(service, call, [plan], service.seconds(call)):
             if not begun:
                 begun = True
                 await stream.put(numbered.event("response.created", response=response.begun()))
                 await stream.put(numbered.event("response.in_progress", response=response.begun()))
             for kind, members in response.output.add(piece):
                 await stream.put(numbered.event(kind, **members))
-            if answer.finish is not None:
-                status = "incomplete" if answer.finish == "length" else "completed"
+            if piece.finish is not None:
+                status = "incomplete" if piece.finish == "length" else "completed"
                 for kind, members in response.output.close(status):
                     await stream.put(numbered.event(kind, **members))
         done = response.done()

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import msgspec
 
 from zinc_rt.serving.api.errors import ApiError, invalid, unsupported
-from zinc_rt.serving.api.messages import ContentPart, FunctionCall, Message, ToolCall
 from zinc_rt.serving.api.requests import converted
 
-_IGNORED_KEYS: Final = ("status", "id")
+
+class _Part(msgspec.Struct):
+    """A part of a message's content."""
+
+    type: str
+    text: str | None = None
 
 
 class _Item(msgspec.Struct):
@@ -19,18 +23,18 @@ class _Item(msgspec.Struct):
 
     type: str = "message"
     role: Literal["system", "developer", "user", "assistant"] | None = None
-    content: str | list[ContentPart] | None = None
+    content: str | list[dict[str, Any]] | None = None
     call_id: str | None = None
     name: str | None = None
     arguments: str | None = None
-    output: str | list[ContentPart] | None = None
+    output: str | list[dict[str, Any]] | None = None
 
 
-def to_messages(items: str | Sequence[Any], instructions: str | None) -> list[Message]:
+def to_messages(items: str | Sequence[Any], instructions: str | None) -> list[dict[str, Any]]:
     """The conversation. Raises `ApiError`."""
-    made = [Message("system", instructions)] if instructions else []
+    made = [_message("system", instructions)] if instructions else []
     if isinstance(items, str):
-        return [*made, Message("user", items)]
+        return [*made, _message("user", items)]
     if not items:
         raise invalid("input is empty; at least one item is needed", "input", "empty_array")
     reasoning: str | None = None
@@ -45,15 +49,16 @@ def to_messages(items: str | Sequence[Any], instructions: str | None) -> list[Me
             if item.role is None or item.content is None:
                 missing = f"{at}.{'role' if item.role is None else 'content'}"
                 raise ApiError(400, f"{missing} is missing", param=missing, code="missing_required_parameter")
-            thought = reasoning if item.role == "assistant" else None
-            made.append(Message(item.role, item.content, reasoning_content=thought))
+            thought = {"reasoning_content": reasoning} if reasoning and item.role == "assistant" else {}
+            made.append(_message(item.role, item.content, **thought))
             reasoning = None
         elif item.type == "function_call":
-            call = ToolCall(FunctionCall(item.name or "", item.arguments or "{}"), item.call_id or "")
+            function = {"name": item.name or "", "arguments": item.arguments or "{}"}
+            call = {"id": item.call_id or "", "type": "function", "function": function}
             _add_call(made, call, reasoning)
             reasoning = None
         elif item.type == "function_call_output":
-            made.append(Message("tool", item.output or "", tool_call_id=item.call_id))
+            made.append(_message("tool", item.output or "", tool_call_id=item.call_id or ""))
         else:
             raise unsupported(at, f"items of type {item.type[:40]!r} are not understood here")
     return made
@@ -61,17 +66,23 @@ def to_messages(items: str | Sequence[Any], instructions: str | None) -> list[Me
 
 def _reasoning(item: _Item) -> str | None:
     if isinstance(item.content, list):
-        return "\n".join(part.text for part in item.content if part.text) or None
+        parts = [converted(part, _Part) for part in item.content]
+        return "\n".join(part.text for part in parts if part.text) or None
     return item.content
 
 
-def _add_call(messages: list[Message], call: ToolCall, reasoning: str | None) -> None:
+def _add_call(messages: list[dict[str, Any]], call: dict[str, Any], reasoning: str | None) -> None:
     """Calls that follow each other, and the text before them, are one message of the assistant."""
     last = messages[-1] if messages else None
-    if last is not None and last.role == "assistant" and reasoning is None:
-        last.tool_calls = [*(last.tool_calls or []), call]
+    if last is not None and last["role"] == "assistant" and reasoning is None:
+        last["tool_calls"] = [*last.get("tool_calls", ()), call]
     else:
-        messages.append(Message("assistant", None, tool_calls=[call], reasoning_content=reasoning))
+        thought = {"reasoning_content": reasoning} if reasoning else {}
+        messages.append(_message("assistant", None, tool_calls=[call], **thought))
+
+
+def _message(role: str, content: Any, **more: Any) -> dict[str, Any]:
+    return {"role": role, "content": content, **more}
 
 
 def to_tools(tools: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:

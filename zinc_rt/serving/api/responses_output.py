@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from zinc_rt.dialects.deltas import CallDelta, ContentDelta, Delta, ReasoningDelta
 from zinc_rt.serving.api.logprobs import chat_logprobs
-from zinc_rt.serving.api.reader import Delta, Part
 from zinc_rt.serving.api.textside import Piece, TokenLogprob
 from zinc_rt.text import Tokenizer
 
@@ -20,7 +20,7 @@ class Output:
         """name: a part of the ids, which differ from those of other responses."""
         self._tokenizer, self._name = tokenizer, name
         self._items: list[dict[str, Any]] = []
-        self._last: tuple[Part, int] | None = None
+        self._last: tuple[type[Delta], int] | None = None
 
     def items(self, status: str) -> list[dict[str, Any]]:
         """The items so far; the last one has this status."""
@@ -31,13 +31,13 @@ class Output:
         made: list[Event] = []
         logprobs = list(piece.logprobs)
         for delta in piece.deltas:
-            if (delta.part, delta.index) != self._last:
+            if _key(delta) != self._last:
                 made += self.close("completed")
                 made += self._open(delta)
-            if delta.part is Part.content:
+            if isinstance(delta, ContentDelta):
                 made.append(self._text(delta.text, logprobs))
                 logprobs = []
-            elif delta.text:
+            elif not isinstance(delta, CallDelta) or delta.arguments:
                 made.append(self._other(delta))
         return made
 
@@ -47,14 +47,14 @@ class Output:
         return {"output_index": len(self._items) - 1, "item_id": self._items[-1]["id"]}
 
     def _open(self, delta: Delta) -> Iterator[Event]:
-        self._last = (delta.part, delta.index)
+        self._last = _key(delta)
         n = len(self._items)
         item: dict[str, Any]
         part: dict[str, Any] | None = None
-        if delta.part is Part.content:
+        if isinstance(delta, ContentDelta):
             part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
             item = {"id": f"msg_{self._name}{n}", "type": "message", "role": "assistant", "content": []}
-        elif delta.part is Part.reasoning:
+        elif isinstance(delta, ReasoningDelta):
             part = {"type": "reasoning_text", "text": ""}
             item = {"id": f"rs_{self._name}{n}", "type": "reasoning", "summary": [], "content": []}
         else:
@@ -74,35 +74,40 @@ class Output:
         part["logprobs"] = [*part["logprobs"], *found]
         return "response.output_text.delta", {**self._at, "content_index": 0, "delta": text, "logprobs": found}
 
-    def _other(self, delta: Delta) -> Event:
-        if delta.part is Part.reasoning:
+    def _other(self, delta: ReasoningDelta | CallDelta) -> Event:
+        if isinstance(delta, ReasoningDelta):
             self._items[-1]["content"][0]["text"] += delta.text
             return "response.reasoning_text.delta", {**self._at, "content_index": 0, "delta": delta.text}
-        self._items[-1]["arguments"] += delta.text
-        return "response.function_call_arguments.delta", {**self._at, "delta": delta.text}
+        self._items[-1]["arguments"] += delta.arguments
+        return "response.function_call_arguments.delta", {**self._at, "delta": delta.arguments}
 
     def close(self, status: str) -> list[Event]:
         """The end of the item that is open."""
         if self._last is None:
             return []
-        part, _ = self._last
+        kind_of, _ = self._last
         self._last = None
         item = self._items[-1]
         item["status"] = status
         made: list[Event] = []
-        if part is Part.tool_call:
+        if kind_of is CallDelta:
             done = {**self._at, "arguments": item["arguments"], "name": item["name"]}
             made.append(("response.function_call_arguments.done", done))
         else:
             inside = item["content"][0]
-            kind = "output_text" if part is Part.content else "reasoning_text"
+            kind = "output_text" if kind_of is ContentDelta else "reasoning_text"
             told = {**self._at, "content_index": 0, "text": inside["text"]}
-            if part is Part.content:
+            if kind_of is ContentDelta:
                 told["logprobs"] = inside["logprobs"]
             made.append((f"response.{kind}.done", told))
             made.append(("response.content_part.done", {**self._at, "content_index": 0, "part": dict(inside)}))
         made.append(("response.output_item.done", {"output_index": len(self._items) - 1, "item": _copy(item)}))
         return made
+
+
+def _key(delta: Delta) -> tuple[type[Delta], int]:
+    """What must be equal for two pieces to be of one item."""
+    return type(delta), delta.index if isinstance(delta, CallDelta) else 0
 
 
 def _copy(item: dict[str, Any]) -> dict[str, Any]:

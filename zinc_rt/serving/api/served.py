@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from zinc_rt import numerics
+from zinc_rt.chat import ChatFormat
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.serving.api.errors import ApiError, invalid, too_long
-from zinc_rt.text import ChatTemplate, ChatTemplateError, ChatTemplateMissing, Tokenizer, TokenizerError
+from zinc_rt.text import ChatTemplate, ChatTemplateMissing, Tokenizer, TokenizerError
 
 T = TypeVar("T")
 
@@ -22,13 +25,14 @@ _SAMPLES, _SAMPLE_BYTES = 64, 4096
 
 @dataclass(frozen=True)
 class ServedModel:
-    """One model, by all of its names. n_ctx: tokens of prompt and answer together. created: seconds since 1970.
-
-    fingerprint: changes with the weights. dimensions: elements of a vector, for a model that embeds; else None.
+    """One model, by all of its names. chat: how it converses, for one thread at a time, which `lock` sees to. n_ctx:
+    tokens of prompt and answer together. created: seconds since 1970. fingerprint: changes with the weights.
+    dimensions: elements of a vector, for a model that embeds; else None.
     """
 
     names: tuple[str, ...]
     tokenizer: Tokenizer
+    chat: ChatFormat | None
     template: ChatTemplate | None
     n_ctx: int
     created: int
@@ -36,6 +40,13 @@ class ServedModel:
     architecture: str = ""
     dimensions: int | None = None
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2, "zinc-text"))
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @cached_property
+    def marks(self) -> frozenset[int]:
+        """Special tokens that are parts of answers to chats."""
+        return frozenset() if self.chat is None else self.chat.dialect.mark_ids(self.tokenizer)
 
     @property
     def name(self) -> str:
@@ -55,6 +66,7 @@ class ServedModel:
         return cls(
             names=tuple(alias) or tuple(dict.fromkeys((own, path.stem))),
             tokenizer=tokenizer,
+            chat=None if template is None else ChatFormat(tokenizer, template),
             template=template,
             n_ctx=n_ctx,
             created=int(path.stat().st_mtime),
@@ -94,33 +106,6 @@ class ServedModel:
         except TokenizerError as error:
             raise invalid(str(error), param) from None
 
-    async def tokens_of_chat(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        variables: Mapping[str, Any] | None = None,
-        param: str = "messages",
-    ) -> list[int]:
-        """Token ids of a conversation, ready for its answer. Raises `ApiError`."""
-        template = self.template
-        if template is None:
-            raise ApiError(
-                400,
-                "the model has no chat template, so it is not made for chat; use /v1/completions",
-                param=param,
-                code="no_chat_template",
-            )
-
-        def render() -> list[int]:
-            text = template.render(messages, tools=tools, **(variables or {}))
-            self.check_bytes(text, param)
-            return self.tokenizer.encode(text, add_special=False, parse_special=True)
-
-        try:
-            return await self.aside(render)
-        except (ChatTemplateError, TokenizerError) as error:
-            raise invalid(str(error), param, "template_error") from None
-
     def check_bytes(self, text: str, param: str) -> None:
         """Refuse, before it is tokenized, a text that no tokens of this vocabulary could fit into the context."""
         longest = self._longest_token
@@ -144,9 +129,11 @@ class ServedModel:
 
 
 def fingerprint(path: Path) -> str:
-    """A short name of a file's contents, from its size and 64 parts of it spread evenly: whole files take minutes."""
+    """A short name of a file's contents and of this release's arithmetic. Of the file it has the size and 64 parts that
+    are spread evenly: reading a large one takes minutes.
+    """
     size = path.stat().st_size
-    digest = hashlib.blake2b(str(size).encode(), digest_size=6)
+    digest = hashlib.blake2b(f"{numerics.VERSION} {size}".encode(), digest_size=6)
     with path.open("rb") as file:
         for i in range(_SAMPLES):
             file.seek(max(0, size - _SAMPLE_BYTES) * i // (_SAMPLES - 1))

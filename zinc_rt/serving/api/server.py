@@ -82,7 +82,7 @@ def listen(config: Config) -> socket.socket:
         raise CannotListen(f"cannot listen on {config.host}:{config.port}: {why}; choose another --port") from None
 
 
-class _Uvicorn(uvicorn.Server):
+class BareServer(uvicorn.Server):
     """uvicorn without its handlers of signals: they would cut streams off."""
 
     @contextlib.contextmanager
@@ -113,7 +113,7 @@ class Server:
         """Serve until a signal, or `stop`, ends it; returns the exit code. Raises what loading the model raises."""
         service = self.service
         _allow_files(service.tenants.limits.connections + 64)
-        _log_uvicorn(service.log)
+        log_uvicorn(service.log)
         config = uvicorn.Config(
             App(service),
             http=make_protocol(lambda: service.tenants.limits),
@@ -126,7 +126,7 @@ class Server:
             timeout_keep_alive=75,
             timeout_graceful_shutdown=int(_LAST_WORDS),
         )
-        http = _Uvicorn(config)
+        http = BareServer(config)
         service.loading = "loading"
         serving = asyncio.create_task(http.serve(sockets=[self._sock]))
         if signals:
@@ -146,6 +146,8 @@ class Server:
             await asyncio.gather(serving, loading, over, return_exceptions=True)
             await service.client.close()
             service.model.close()
+            if service.recorder is not None:
+                await service.recorder.close()
         return EXIT_INTERRUPTED if self._first_signal == signal.SIGINT else 0
 
     def _ready(self, info: EngineInfo) -> None:
@@ -210,7 +212,7 @@ def _allow_files(wanted: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def _log_uvicorn(log: logging.Logger) -> None:
+def log_uvicorn(log: logging.Logger) -> None:
     """uvicorn's warnings as lines of our log."""
     logger = logging.getLogger("uvicorn.error")
     logger.handlers = list(log.handlers)

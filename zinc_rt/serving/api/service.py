@@ -22,13 +22,17 @@ from zinc_rt.serving.api.errors import ApiError, invalid
 from zinc_rt.serving.api.keys import Keys
 from zinc_rt.serving.api.logs import tell
 from zinc_rt.serving.api.metrics import Metrics
+from zinc_rt.serving.api.recording import Recorder
 from zinc_rt.serving.api.served import ServedModel
 from zinc_rt.serving.api.textside import TextSide
+from zinc_rt.serving.api.usage import cached_tokens, prompt_tokens
 from zinc_rt.serving.client import EngineClient
 from zinc_rt.serving.messages import EngineInfo
 
 _RECENT: Final = 1000
 """Requests that ended and can still be asked for."""
+_BROKEN: Final = 256
+"""Streams whose clients left and can still go on where they were."""
 _STUCK: Final = 30.0
 """Seconds without a step, while requests run, after which the server calls itself unhealthy."""
 
@@ -44,13 +48,18 @@ class Service:
         log: logging.Logger,
         tenants: Tenants | None = None,
         keys: Keys | None = None,
+        recorder: Recorder | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         self.config, self.client, self.model, self.log = config, client, model, log
         self.tenants = tenants or Tenants()
         self.keys = keys
-        self.metrics = Metrics(lambda: client.status)
+        self.recorder = recorder
+        self.metrics = metrics or Metrics()
+        self.metrics.status = lambda: client.status
         self.admission = Admission(self.tenants, lambda: client.status)
         self.running: dict[str, Call] = {}
+        self.broken: OrderedDict[str, tuple[str, tuple[int, ...]]] = OrderedDict()  # tenants and tokens
         self.recent: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self.embedder = client if isinstance(client, EmbeddingClient) else None
         self.loading: str | None = None  # why nothing can be answered yet
@@ -64,6 +73,8 @@ class Service:
         self.loading = None
         dimensions = self.embedder.dimensions if self.embedder is not None else None
         self.model = dataclasses.replace(self.model, n_ctx=info.n_ctx, dimensions=dimensions)
+        if self.recorder is not None:
+            self.recorder.loaded(info.kv)
         for name, tenant in self.tenants.named.items():
             self.client.share(tenant.share(name))
 
@@ -80,7 +91,7 @@ class Service:
 
     def text_side(self, plan: Plan) -> TextSide:
         """The text of one answer."""
-        return TextSide(self.model.tokenizer, plan.stops, plan.reader())
+        return TextSide(self.model.tokenizer, plan.stops, plan.reader(), plan.marks)
 
     def step_age(self) -> float:
         """Seconds since the engine's number of steps was last seen to grow."""
@@ -93,9 +104,10 @@ class Service:
         """Why no request would be taken now, or None."""
         if self.draining:
             return ApiError(503, "the server ends; send the request elsewhere", code="shutting_down", retry_after=5)
-        state = self.loading or self.client.healthy
-        if state is not None:
-            return ApiError(503, f"the engine is {state}", code=state.split()[0], retry_after=5)
+        if self.loading is not None:
+            return ApiError(503, "the model is being loaded", code="loading", retry_after=5)
+        if (wrong := self.client.healthy) is not None:
+            return ApiError(503, f"no request can be computed now: {wrong}", code="engine_unavailable", retry_after=5)
         return self.admission.why_full()
 
     def stuck(self) -> bool:
@@ -105,6 +117,11 @@ class Service:
         age = self.step_age()
         return busy and age > _STUCK
 
+    def broken_off(self, call: Call) -> tuple[int, ...]:
+        """The tokens of a stream that a client left lately and now resumes, as far as they are known."""
+        tenant, tokens = self.broken.get(call.id, ("", ()))
+        return tokens if tenant == call.tenant else ()
+
     def began(self, call: Call, answer: Answer) -> None:
         """The engine begins with an answer."""
         qos = self.tenants.get(call.tenant).qos
@@ -112,15 +129,24 @@ class Service:
         if call.ticket is not None and all(a.begun for a in call.answers):
             self.admission.admitted(call.ticket)
 
-    def enter(self, call: Call, *, embeds: bool = False) -> Ticket:
-        """Reserve a place for a request. embeds: whether it wants vectors, not text. Raises `ApiError`."""
-        if embeds != (self.embedder is not None):
+    def enter(self, call: Call, *, embeds: bool | None = False) -> Ticket:
+        """Reserve a place for a request. embeds: whether it wants vectors, not text; None for neither.
+
+        Raises `ApiError`.
+        """
+        if embeds is not None and embeds != (self.embedder is not None):
             said = (
                 "generates text; start it with --embeddings to embed" if embeds else "embeds texts and generates none"
             )
             raise ApiError(400, f"the model {said}", param="model", code="wrong_kind_of_model")
         if (no := self.unready()) is not None:
             raise no
+        if not self.admission.inside:
+            self._stepped = time.monotonic()  # it had nothing to do until now
+        if (old := self.running.get(call.id)) is not None:  # the client noticed first that the connection is dead
+            if old.tenant == call.tenant:
+                old.leave()
+            raise ApiError(409, f"{call.id} still runs; send the request again", code="still_running", retry_after=1)
         call.ticket = self.admission.enter(call.tenant)
         self.running[call.id] = call
         return call.ticket
@@ -201,9 +227,10 @@ class Service:
             self.admission.leave(call.ticket, generated, done)
         metrics, qos = self.metrics, self.tenants.get(call.tenant).qos
         outcome = call.outcome or "ok"
+        if self.recorder is not None and call.answers:
+            self.recorder.add(call, self.tenants.get(call.tenant).records, outcome)
         if call.answers:
-            prompt = len(call.answers[0].plan.prompt)
-            cached = call.answers[0].cached
+            prompt, cached = prompt_tokens(call.answers), cached_tokens(call.answers)
             for kind, n in (("prompt", prompt), ("cached", cached), ("generated", generated)):
                 metrics.tokens.labels(call.tenant, kind).inc(n)
             metrics.engine_seconds.labels(call.tenant).inc(engine_seconds)
@@ -217,6 +244,10 @@ class Service:
         elif call.status in (401, 403, 413, 429, 503):
             metrics.refused.labels(call.tenant, outcome).inc()
         metrics.requests.labels(call.tenant, call.endpoint, outcome).inc()
+        if outcome == "client_gone" and len(call.answers) == 1:
+            self.broken[call.id] = call.tenant, tuple(call.answers[0].tokens)
+            while len(self.broken) > _BROKEN:
+                self.broken.popitem(last=False)
         self._remember(call, outcome)
 
     def _remember(self, call: Call, outcome: str) -> None:

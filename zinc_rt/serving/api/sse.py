@@ -13,10 +13,10 @@ import msgspec
 from zinc_rt.serving.api.call import Call, Headers
 from zinc_rt.serving.api.errors import ApiError
 from zinc_rt.serving.api.limits import Limits
+from zinc_rt.serving.api.resume import TELLS, Numbering
 
 DONE: Final = b"data: [DONE]\n\n"
 _PING: Final = b": ping\n\n"
-_QUEUE: Final = 256
 _HEADERS: Final[Headers] = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -37,36 +37,38 @@ def named(name: str, value: object) -> bytes:
 
 
 class EventStream:
-    """Chunks go into a queue of at most 256; a task of its own sends them, several at once where the client is slower
-    than the engine. Nothing to send for 15 s: a comment, so that no proxy takes the connection for dead. Headers go out
-    with the first chunk or the first comment. A client that takes nothing for 30 s is treated as gone.
+    """Chunks are sent as they come; while the client takes none, the engine's events wait where they are. Where nothing
+    was sent for 15 s a comment is, so that no proxy takes the connection for dead. Headers go out with the first chunk
+    or comment. A client that takes nothing for 30 s is treated as gone. One timer a stream sees to both.
     """
 
     def __init__(self, call: Call, limits: Limits) -> None:
         self._call, self._limits = call, limits
-        self._waiting: list[bytes] = []
-        self._ready, self._room = asyncio.Event(), asyncio.Event()
-        self._ended = False
+        self._loop = asyncio.get_running_loop()
         self._begun = False
-        self._task: asyncio.Task[None] | None = None
+        self._last = self._loop.time()  # when something was sent
+        self._since: float | None = None  # when the client was given what it has not taken yet
+        self._comment: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._numbering: Numbering | None = None
+        self._told = 0  # tokens that comments have told of
 
     async def __aenter__(self) -> Self:
-        self._task = asyncio.create_task(self._write())
+        self._look()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Send what waits and end the answer; after an exception nothing more is sent."""
-        assert self._task is not None
-        self._ended = True
-        self._ready.set()
-        if error is None:
-            await self._task
-            return
-        self._task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._task
+        """End the answer; after an exception nothing more is sent."""
+        try:
+            if error is None:
+                await self._write(b"", more=False)
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+            if self._comment is not None:
+                self._comment.cancel()
 
     @property
     def begun(self) -> bool:
@@ -74,46 +76,60 @@ class EventStream:
         return self._begun
 
     async def put(self, chunk: bytes) -> None:
-        """Send a chunk soon; waits where 256 of them wait."""
-        while len(self._waiting) >= _QUEUE:
-            self._room.clear()
-            await self._room.wait()
-        self._waiting.append(chunk)
-        self._ready.set()
+        """Send a chunk of whole events; waits for a client that is slow."""
+        if len(self._call.answers) == 1:
+            chunk = self._numbered(chunk)
+        if chunk:
+            await self._write(chunk, more=True)
+
+    def _numbered(self, chunk: bytes) -> bytes:
+        """The events with their ids, without those that a client which resumes has got."""
+        call = self._call
+        if self._numbering is None:
+            skip = 0 if call.resume is None else call.resume.events
+            self._numbering = Numbering(f"{call.id}.{call.created}.{call.seed}", skip)
+        comment = b""
+        if call.header(TELLS) and (new := call.answers[0].tokens[self._told :]):
+            self._told += len(new)
+            comment = b": tokens " + ",".join(map(str, new)).encode() + b"\n"
+        return self._numbering.events(chunk, comment)
 
     async def fail(self, event: bytes) -> None:
         """End the answer with an event that tells of an error, outside of `async with`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self._limits.write_seconds):
-                await self._call.send(b"".join([*self._waiting, event]), more=False)
+                await self._call.send(event, more=False)
 
-    async def _write(self) -> None:
-        while True:
-            try:
-                async with asyncio.timeout(self._limits.ping_seconds):
-                    await self._ready.wait()
-            except TimeoutError:
-                await self._send(_PING, more=True)
-                continue
-            self._ready.clear()
-            chunks, last = self._waiting, self._ended  # together: nothing is put after the end
-            self._waiting = []
-            self._room.set()
-            await self._send(b"".join(chunks), more=not last)
-            if last:
-                return
+    async def _write(self, body: bytes, more: bool) -> None:
+        if self._comment is not None:
+            await self._comment
+            self._comment = None
+        await self._send(body, more)
 
     async def _send(self, body: bytes, more: bool) -> None:
-        try:
-            async with asyncio.timeout(self._limits.write_seconds):
-                if not self._begun:
-                    self._begun = True
-                    await self._call.begin(200, _HEADERS)
-                await self._call.send(body, more)
-        except TimeoutError:
-            self._call.facts["reader"] = "stopped"
-            self._call.leave()
-            await asyncio.Event().wait()  # until this task is cancelled
+        self._since = self._loop.time()
+        if not self._begun:
+            self._begun = True
+            await self._call.begin(200, _HEADERS)
+        await self._call.send(body, more)
+        self._since, self._last = None, self._loop.time()
+
+    def _look(self) -> None:
+        """Do what is due, and look again when the next thing may be."""
+        now, limits = self._loop.time(), self._limits
+        if self._since is not None:
+            due = self._since + limits.write_seconds
+            if now >= due:
+                self._call.facts["reader"] = "stopped"
+                self._call.leave()
+                return
+        else:
+            due = self._last + limits.ping_seconds
+            if now >= due:
+                self._comment = asyncio.create_task(self._send(_PING, more=True))
+                due = now + limits.ping_seconds
+            due = min(due, now + limits.write_seconds)
+        self._timer = self._loop.call_at(due, self._look)
 
 
 def error_event(error: ApiError) -> bytes:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from zinc_rt.dialects.deltas import CallDelta, ContentDelta, Delta, ReasoningDelta
 from zinc_rt.sampling.stop import StopMatcher
 from zinc_rt.serving.api.errors import ApiError
-from zinc_rt.serving.api.reader import Delta, Part, PlainReader, Reader
+from zinc_rt.serving.api.reader import PlainReader, Reader
 from zinc_rt.serving.messages import Token
 from zinc_rt.text import Detokenizer, Tokenizer
 
@@ -31,11 +32,14 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What a token adds to an answer. tokens: those whose text is shown with it."""
+    """What a token adds to an answer. tokens: those whose text is shown with it. finish: why the answer ends with it,
+    in OpenAI's words; None where it does not.
+    """
 
     deltas: Sequence[Delta] = ()
     logprobs: Sequence[TokenLogprob] = ()
     tokens: Sequence[int] = ()
+    finish: str | None = None
 
     def __bool__(self) -> bool:
         return bool(self.deltas)
@@ -44,8 +48,15 @@ class Piece:
 class TextSide:
     """Text of one answer. Stop strings are looked for in its content; none of them is ever shown in part."""
 
-    def __init__(self, tokenizer: Tokenizer, stops: Sequence[str] = (), reader: Reader | None = None) -> None:
-        self._text = Detokenizer(tokenizer, at_start=False)
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        stops: Sequence[str] = (),
+        reader: Reader | None = None,
+        marks: Collection[int] = (),
+    ) -> None:
+        """marks: special tokens that the reader needs to see."""
+        self._text = Detokenizer(tokenizer, at_start=False, shown=marks)
         self._reader: Reader = reader or PlainReader()
         self._stops = StopMatcher(stops)
         self._fed = self._shown = 0  # characters of content
@@ -66,8 +77,8 @@ class TextSide:
         self.n_tokens += 1
         logprob = None if token.logprob is None else _checked(token)
         self._held.append((self._fed, token.token_id, logprob))
-        deltas = self._reader.add(token.token_id, self._text.add(token.token_id))
-        if any(delta.part is Part.reasoning for delta in deltas):
+        deltas = self._reader.add(self._text.add(token.token_id))
+        if any(isinstance(delta, ReasoningDelta) for delta in deltas):
             self.n_reasoning += 1
         return self._piece(deltas)
 
@@ -75,10 +86,10 @@ class TextSide:
         """What was held back, at the end of the tokens."""
         if self.stop is not None:
             return Piece()
-        piece = self._piece(self._reader.finish(self._text.flush()))
+        piece = self._piece(self._reader.add(self._text.flush()) + self._reader.finish())
         rest = "" if self.stop is not None else self._stops.flush()
         self._shown += len(rest)
-        more = [Delta(Part.content, rest)] if rest else []
+        more = [ContentDelta(rest)] if rest else []
         held = self._take(everything=self.stop is None)
         return Piece(
             [*piece.deltas, *more],
@@ -88,25 +99,27 @@ class TextSide:
 
     def _piece(self, deltas: list[Delta]) -> Piece:
         shown: list[Delta] = []
-        other = False
         for delta in deltas:
             if self.stop is not None:
                 break
-            if delta.part is Part.content:
+            if isinstance(delta, ContentDelta):
                 self._fed += len(delta.text)
-                text, _ = self._stops.add(delta.text)
-                self._shown += len(text)
-                if text:
-                    shown.append(Delta(Part.content, text))
-            else:
-                other = True
-                if delta.part is Part.tool_call:
-                    self.n_calls = max(self.n_calls, delta.index + 1)
-                shown.append(delta)
+                self._show(self._stops.add(delta.text)[0], shown)
+                continue
+            if isinstance(delta, CallDelta):
+                self._show(self._stops.flush(), shown)  # no stop string goes on behind a call
+                self.n_calls += delta.name is not None
+            shown.append(delta)
         if not shown:
             return Piece()
+        other = not isinstance(shown[-1], ContentDelta)
         held = self._take(everything=other and self._fed == self._shown)
         return Piece(shown, [lp for _, lp in held if lp], [i for i, _ in held])
+
+    def _show(self, text: str, shown: list[Delta]) -> None:
+        self._shown += len(text)
+        if text:
+            shown.append(ContentDelta(text))
 
     def _take(self, everything: bool) -> list[tuple[int, TokenLogprob | None]]:
         """The tokens whose text is shown by now, in part or wholly."""

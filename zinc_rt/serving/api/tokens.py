@@ -9,8 +9,9 @@ from msgspec import Meta
 
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.errors import ApiError, invalid
-from zinc_rt.serving.api.messages import Message, for_template
-from zinc_rt.serving.api.requests import converted, new_id, read_json
+from zinc_rt.serving.api.ids import new_id
+from zinc_rt.serving.api.intent import Form, make_prompt
+from zinc_rt.serving.api.requests import converted, read_json
 from zinc_rt.serving.api.service import Service
 from zinc_rt.text import TokenizerError
 
@@ -23,7 +24,7 @@ class TokenizeRequest(msgspec.Struct, kw_only=True):
     model: str | None = None
     content: str | None = None
     prompt: str | None = None
-    messages: list[Message] | None = None
+    messages: list[dict[str, Any]] | None = None
     add_special: bool = False
     parse_special: bool = True
     with_pieces: bool = False
@@ -39,6 +40,7 @@ class DetokenizeRequest(msgspec.Struct, kw_only=True):
 async def tokenize(service: Service, call: Call) -> None:
     """Token ids of a text or of a conversation."""
     call.id = new_id("tok-")
+    service.enter(call, embeds=None)
     request = converted(read_json(await call.body()), TokenizeRequest)
     service.model.check_name(request.model)
     text = request.content if request.content is not None else request.prompt
@@ -47,7 +49,9 @@ async def tokenize(service: Service, call: Call) -> None:
     async with call.attended():
         tokenizer = service.model.tokenizer
         if request.messages is not None:
-            ids = await service.model.tokens_of_chat(for_template(request.messages))
+            model, messages = service.model, request.messages
+            prompt = await model.aside(lambda: make_prompt(model, messages, Form(), "messages"))
+            ids = list(prompt.prompt)
         else:
             ids = await service.model.aside(
                 lambda: tokenizer.encode(
@@ -63,6 +67,7 @@ async def tokenize(service: Service, call: Call) -> None:
 async def detokenize(service: Service, call: Call) -> None:
     """The text of token ids."""
     call.id = new_id("tok-")
+    service.enter(call, embeds=None)
     request = converted(read_json(await call.body()), DetokenizeRequest)
     service.model.check_name(request.model)
     async with call.attended():

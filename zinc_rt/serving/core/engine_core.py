@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from zinc_rt.engine import Engine
 from zinc_rt.errors import UsageError, ZincError
@@ -22,7 +22,7 @@ from zinc_rt.prompts import check_fits, check_ids
 from zinc_rt.sampling.sampler import DegenerateLogits, Sampled
 from zinc_rt.sched.fair import FairScheduler
 from zinc_rt.sched.request import BatchKind, RequestConfig, TenantId
-from zinc_rt.sched.waiting import Waiting
+from zinc_rt.serving.core.admission import Admission
 from zinc_rt.serving.core.errors import CoreIntegrityError, DuplicateRequest, GrammarMismatch, PromptNeverFits
 from zinc_rt.serving.core.options import CoreOptions, Vocabulary
 from zinc_rt.serving.core.preemption import excess, victim
@@ -44,9 +44,6 @@ from zinc_rt.serving.messages import (
     Token,
 )
 
-_LOWER = 5
-"""Every so many admissions the lowest class that waits has its turn, so that none starves."""
-
 
 class EngineCore:
     """Requests of one engine. Belongs to one thread; nothing else may step the engine's sequences meanwhile.
@@ -58,6 +55,7 @@ class EngineCore:
         clock: seconds, from any point.
         notify: gets lines worth showing.
         close: called by `close`.
+        failed: gets the exceptions behind `Failed`, by the requests' ids.
 
     Raises:
         UsageError: the engine has no model, or one that generates no text.
@@ -72,6 +70,7 @@ class EngineCore:
         clock: Callable[[], float] = time.perf_counter,
         notify: Callable[[str], None] | None = None,
         close: Callable[[], None] | None = None,
+        failed: Callable[[str, ZincError], None] | None = None,
     ) -> None:
         sizes = engine.sizes
         if sizes is None:
@@ -79,19 +78,20 @@ class EngineCore:
         if not engine.generates:
             raise UsageError("the engine's model gives hidden states and generates no text; load one that generates")
         self._engine, self._vocabulary, self._sizes = engine, vocabulary, sizes
-        self._clock, self._notify, self._close = clock, notify, close
+        self._clock, self._notify, self._close, self._failed = clock, notify, close, failed
         self._scheduler = FairScheduler(sizes.n_slots, (options or CoreOptions()).max_tenants)
         self._tenants = Tenants(self._scheduler)
         self._slots = Slots(engine, sizes)
         self._planner = StepPlanner(self._scheduler, engine, sizes, options or CoreOptions())
-        self._waiting: Waiting[Request] = Waiting()
+        self._admission = Admission(self._scheduler, self._tenants, self._slots)
+        self._waiting = self._admission.waiting
         self._live: dict[str, Request] = {}
         self._running: dict[int, Request] = {}  # by the scheduler's slot
         self._work: Counter[TenantId] = Counter()  # requests of each tenant that has some
         self._deadlines: dict[str, float] = {}
         self._broken: list[Request] = []  # of a step that did not come to its end
         self._events: list[Event] = []
-        self._turns = self._steps = self._preemptions = self._admissions = self._arrivals = 0
+        self._turns = self._steps = self._preemptions = self._arrivals = 0
 
     # -- what callers ask for
 
@@ -121,7 +121,7 @@ class EngineCore:
                 raise DuplicateRequest(f"request {request.id} runs already; ids must be unique")
             made = self._checked(request, now)
         except ZincError as error:
-            self._events.append(Failed(request.id, type(error).__name__, str(error)))
+            self._tell_failure(Failed(request.id, type(error).__name__, str(error)), error)
             return
         self._live[request.id] = made
         if request.seconds is not None:
@@ -138,7 +138,7 @@ class EngineCore:
         if request.resume:
             check_ids(request.resume, self._vocabulary.n_vocab)
         tenant = self._tenants.id(request.tenant)
-        pages, most = pages_for(len(request.prompt)), self._most_pages(tenant)
+        pages, most = pages_for(len(request.prompt)), self._admission.most_pages(tenant)
         if pages > most:
             raise PromptNeverFits(
                 f"the prompt of {len(request.prompt)} tokens needs {pages} KV pages, tenant {request.tenant} may have"
@@ -146,9 +146,6 @@ class EngineCore:
             )
         self._arrivals += 1
         return Request.make(request, tenant, self._vocabulary, self._arrivals, now)
-
-    def _most_pages(self, tenant: TenantId) -> int:
-        return max(1, int(self._scheduler.accounts.share(tenant).kv_share * self._slots.n_pages))
 
     def cancel(self, request_id: str, reason: str = "client") -> None:
         """End a request; `Finished` is in the next turn's report. Unknown ids are ignored."""
@@ -167,6 +164,30 @@ class EngineCore:
     def queue_depth(self, tenant: str) -> int:
         """How many requests of a tenant wait."""
         return self._waiting.depth(self._tenants.id(tenant))
+
+    def collect(self) -> tuple[Event, ...]:
+        """The events that are there without a turn, as after `cancel`. No report has them again."""
+        events, self._events = tuple(self._events), []
+        return events
+
+    def cached_tokens(self, tokens: Sequence[int], salt: bytes = b"") -> int:
+        """How many of a prompt's first tokens would not be computed, if it came now."""
+        return self._slots.cached(tokens, salt)
+
+    def borrow(self, tokens: Sequence[int], n_tokens: int) -> int:
+        """A sequence for rows outside of requests, with room for `n_tokens` in all; requests are preempted for it.
+
+        Returns its slot. It holds the tokens but for the last one as far as they are known: `Engine.length` says it.
+        `give_back` it before the next turn.
+        """
+        pages = pages_for(n_tokens)
+        while (taken := self._slots.take(tokens, b"", pages)) is None:
+            self._preempt(self._victim())
+        return taken[0]
+
+    def give_back(self, slot: int) -> None:
+        """End what `borrow` began. What the sequence holds is kept for a text that begins alike."""
+        self._slots.keep(slot, self._engine.length(slot), b"")
 
     def close(self) -> None:
         """End the engine behind it."""
@@ -217,7 +238,7 @@ class EngineCore:
         return self._report(parts, seconds)
 
     def _report(self, parts: list[Part], seconds: float) -> StepReport:
-        events, self._events = tuple(self._events), []
+        events = self.collect()
         prompts = sum(part.end - part.start for part in parts if part.kind is BatchKind.prefill)
         decode = sum(part.kind is BatchKind.decode for part in parts)
         return StepReport(self._turns, events, self.status, seconds, prompts, decode)
@@ -248,54 +269,25 @@ class EngineCore:
     # -- admission
 
     def _admit(self, now: float) -> None:
-        ahead: Counter[TenantId] = Counter()  # milliseconds that were admitted in this turn
+        self._admission.begin()
         while self._waiting and self._slots.n_running < self._slots.n_slots:
-            request = self._next(ahead)
+            request = self._admission.next(self._running.values())
             if request is None:
                 return
             taken = self._slots.take(request.tokens, request.submit.salt, self._slots.needed(len(request.tokens)))
             if taken is None:
                 return
             self._start(request, *taken, now)
-            weight = self._scheduler.accounts.share(request.tenant).weight
-            row_ms = self._scheduler.cost.row_ms(BatchKind.prefill, request.computed)
-            ahead[request.tenant] += int(1000 * row_ms * (len(request.tokens) - request.computed) / weight)
-
-    def _next(self, ahead: Counter[TenantId]) -> Request | None:
-        """The request to admit next. Tenants that have all that they may are passed over; nobody else is, so a large
-        request is not overtaken by small ones for ever.
-        """
-        accounts, levels = self._scheduler.accounts, self._waiting.levels()
-        if (self._admissions + 1) % _LOWER == 0:
-            levels.reverse()
-        pages, running = self._pages_by_tenant(), Counter(request.tenant for request in self._running.values())
-        for level in levels:
-            tenants = self._waiting.tenants(level)
-            for tenant in sorted(tenants, key=lambda t: (accounts.service(t) + ahead[t] / 1000, running[t])):
-                request = self._waiting.head(level, tenant)
-                wish = pages[tenant] + self._slots.needed(len(request.tokens))
-                too_many = pages[tenant] and wish > self._most_pages(tenant)
-                if self._tenants.may_start(tenant, running[tenant]) and not too_many:
-                    return request
-        return None
-
-    def _pages_by_tenant(self) -> Counter[TenantId]:
-        pages: Counter[TenantId] = Counter()
-        for request in self._running.values():
-            pages[request.tenant] += self._slots.pages(request.slot)
-        return pages
 
     def _start(self, request: Request, slot: int, held: int, now: float) -> None:
-        self._waiting.remove(request.level, request.tenant, request)
-        self._admissions += 1
         request.slot, request.computed, request.admitted_tokens = slot, held, len(request.tokens)
         request.queue_seconds += now - request.queued
+        self._admission.admitted(request)
         self._place(request)
         if request.admitted is None:
             request.admitted, request.cached_tokens = now, min(held, len(request.submit.prompt))
             self._events.append(Admitted(request.id, request.cached_tokens, request.queue_seconds))
-        if self._engine.keeps_recurrent_state:
-            self._engine.checkpoint(slot)
+        self._engine.checkpoint(slot)
 
     def _place(self, request: Request) -> None:
         """Give the scheduler a request whose sequence holds the first of its tokens, not all."""
@@ -324,11 +316,18 @@ class EngineCore:
                 detail = f"all {self._slots.n_pages} KV pages are used"
                 self._finish(request, FinishReason.context, detail=detail)
                 return
-            above = excess(self._scheduler.accounts, self._pages_by_tenant(), [t for t, n in self._work.items() if n])
-            chosen = victim(list(self._running.values()), above.__getitem__)
+            chosen = self._victim()
             self._preempt(chosen)
             if chosen is request:
                 return
+
+    def _victim(self) -> Request:
+        running = list(self._running.values())
+        if len(running) == 1:
+            return running[0]
+        pages = self._admission.pages_by_tenant(running)
+        above = excess(self._scheduler.accounts, pages, [tenant for tenant, n in self._work.items() if n])
+        return victim(running, above.__getitem__)
 
     def _preempt(self, request: Request) -> None:
         """Take a request's sequence; it waits before all others of its tenant and class, with its tokens."""
@@ -444,7 +443,12 @@ class EngineCore:
 
     def _fail(self, request: Request, error: ZincError) -> None:
         self._forget(request, keep=False)
-        self._events.append(Failed(request.id, type(error).__name__, str(error), request.usage()))
+        self._tell_failure(Failed(request.id, type(error).__name__, str(error), request.usage()), error)
+
+    def _tell_failure(self, event: Failed, error: ZincError) -> None:
+        self._events.append(event)
+        if self._failed is not None:
+            self._failed(event.id, error)
 
     def _forget(self, request: Request, *, keep: bool = True) -> None:
         del self._live[request.id]

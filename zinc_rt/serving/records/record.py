@@ -57,6 +57,11 @@ class RequestRecord:
     grammar: Grammar | None = None
     numerics: int = numerics.VERSION
 
+    @property
+    def least_context(self) -> int:
+        """Positions that prompt and answer take."""
+        return len(self.prompt) + len(self.output) + 1
+
     def submit(self, request_id: str) -> Submit:
         """The same request again, of another id."""
         return Submit(request_id, self.prompt, self.params, self.seed, self.tenant, QoS.batch, grammar=self.grammar)

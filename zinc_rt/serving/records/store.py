@@ -161,13 +161,31 @@ class RecordStore:
         return kept
 
     def record(self, request_id: str) -> RequestRecord:
-        """The record of a request. Raises `UnknownRecord`, `BadRecord`, `StoreError`."""
-        kind, data = self._body(request_id)
-        if kind != "full":
+        """The record of a request.
+
+        Raises `UnknownRecord`, also where only a receipt is kept, `BadRecord`, `StoreError`.
+        """
+        found = self.full_record(request_id)
+        if found is None:
             raise UnknownRecord(
                 f"of request {request_id} only a receipt is kept, which has no tokens; replay needs full records"
             )
-        return RequestRecord.from_json(data)
+        return found
+
+    def full_record(self, request_id: str) -> RequestRecord | None:
+        """The record of a request, None where only a receipt is kept. Raises as `record` does."""
+        kind, data = self._body(request_id)
+        return RequestRecord.from_json(data) if kind == "full" else None
+
+    def tenant(self, request_id: str) -> str:
+        """The tenant of a request in the ledger. Raises `UnknownRecord`, `StoreError`."""
+        try:
+            row = self._db.execute("select tenant from ledger where id = ?", (request_id,)).fetchone()
+        except sqlite3.Error as error:
+            raise self._error("read", error) from None
+        if row is None:
+            raise UnknownRecord(f"no request {request_id} in {self.path}")
+        return str(row[0])
 
     def receipt(self, request_id: str) -> dict[str, Any]:
         """The receipt of a request. Raises what `record` raises."""

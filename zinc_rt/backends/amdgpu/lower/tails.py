@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any, NamedTuple
 
-from zinc_rt.backends.amdgpu.chains import Chain
 from zinc_rt.backends.amdgpu.joins import ExpertsDown, Normed
 from zinc_rt.backends.amdgpu.lower.experts import down_arguments
 from zinc_rt.backends.amdgpu.lowering import GPU, GpuLowering
@@ -36,28 +35,31 @@ def normed(low: GpuLowering, n: Normed) -> None:
 
 
 def _tail(low: GpuLowering, n: Normed) -> Tail:
-    chain, last = n.chain, n.chain.last
-    a, b, result = _operands(chain)
-    quantized = isinstance(last, NormRows) and low.only_packed(result)
-    packed = quantized or low.also_packed(result)
-    plain = isinstance(last, NormRows) and not quantized
-    # The last workgroup loads what all have stored.
-    reads: tuple[Hashable, ...] = (n.source.y,)
-    writes: tuple[Hashable, ...] = ()
+    chain, last, result = n.chain, n.chain.last, n.chain.result
+    norm = last if isinstance(last, NormRows) else None
+    *between, other = chain.added
     values: dict[str, Any] = {"counters": low.counters(n.node), "n_rows": lambda s: s.n_rows}
-    for name, step in zip(("first", "second"), chain.before, strict=False):
-        assert step.weight is not None
-        values |= {name: low.at(step.weight), "eps": step.eps}
-        if step.residual is not None:
-            beside = step.residual if step.x == chain.before[0].y else step.x
-            values["beside"] = low.at(beside)
-            reads = (*reads, beside)
-    if b is not None:
-        other = b if a == chain.made else a
-        total = last.total if isinstance(last, NormRows) else result
+    for place, step in zip(("first", "second"), chain.before, strict=False):
+        values |= {place: _weight(low, step), "eps": step.eps}
+    beside = [buffer for buffer in between if buffer is not None]
+    if beside:
+        values["beside"] = low.at(beside[0])
+    factors = False
+    if norm is not None:
+        own, whole = norm.residual_scale, norm.total_scale
+        factors = (own, whole) != (None, None)
+        values |= {
+            "weight": _weight(low, norm), "eps": norm.eps, "own_scale": 1.0 if own is None else own,
+            "total_scale": 1.0 if whole is None else whole,
+        }  # fmt: skip
+    writes: tuple[Hashable, ...] = ()
+    if other is not None:
+        total = result if norm is None else norm.total
         assert total is not None
         values |= {"residual": low.at(other), "total": low.at(total)}
-        reads, writes = (*reads, other), (total,)
+        writes = (total,)
+    quantized = norm is not None and low.only_packed(result)
+    packed, plain = quantized or low.also_packed(result), norm is not None and not quantized
     if packed:
         places = low.packed(result, low.width(result))
         values |= dict(zip(("q", "d", "s"), places, strict=True))
@@ -65,21 +67,15 @@ def _tail(low: GpuLowering, n: Normed) -> Tail:
     if plain:
         values["y"] = low.at(result)
         writes = (*writes, result)
-    factors = isinstance(last, NormRows) and (last.residual_scale, last.total_scale) != (None, None)
-    if isinstance(last, NormRows):
-        assert last.weight is not None
-        own, whole = (1.0 if factor is None else factor for factor in (last.residual_scale, last.total_scale))
-        values |= {"weight": low.at(last.weight), "eps": last.eps, "own_scale": own, "total_scale": whole}
-    form = TailForm(len(chain.before), b is not None, factors, isinstance(last, NormRows), packed, plain)
+    form = TailForm(len(chain.before), other is not None, factors, norm is not None, packed, plain)
+    # The last workgroup loads what all have stored.
+    reads = (n.source.y, *beside, *(() if other is None else (other,)))
     return Tail(form, ArgumentBlock(GpuNormTail, values), reads, writes)
 
 
-def _operands(chain: Chain) -> tuple[int, int | None, int]:
-    """What the last step adds, the second None where it adds nothing, and its result."""
-    if isinstance(chain.last, NormRows):
-        return chain.last.x, chain.last.residual, chain.last.y
-    (a, b), (y,) = chain.last.node.inputs, chain.last.node.outputs
-    return a, b, y
+def _weight(low: GpuLowering, step: NormRows) -> TempSpec:
+    assert step.weight is not None
+    return low.at(step.weight)
 
 
 def _product(low: GpuLowering, n: Product, tail: Tail) -> None:

@@ -14,13 +14,19 @@ KEY_OF_NOTHING = 0x000FFFFFFFFFFFFF
 
 
 @inline
+def exp_part(r):
+    """e ** r - 1 for |r| <= ln 2 / 256."""
+    return ((((r * (1.0 / 120.0) + 1.0 / 24.0) * r + 1.0 / 6.0) * r + 0.5) * r + 1.0) * r
+
+
+@inline
 def exp(x, table):
     """e ** x for x <= 0; 0 below −708. table: the bits of 2 ** (j / 128), j = 0 … 127."""
     tiny = x < EXP_LOWEST
     y = select(tiny, EXP_LOWEST, x)
     k = rint(y * STEPS_PER_E)
     r = (y - k * STEP_HIGH) - k * STEP_LOW
-    p = ((((r * (1.0 / 120.0) + 1.0 / 24.0) * r + 1.0 / 6.0) * r + 0.5) * r + 1.0) * r
+    p = exp_part(r)
     steps = i32(k)
     t = bitcast(table[u32(steps) & (STEPS - 1)] + (u64(u32(steps >> (STEPS.bit_length() - 1))) << 52), f64)
     return select(tiny, 0.0, p * t + t)

@@ -1,0 +1,79 @@
+"""Which family a model belongs to, from the words of its template and its vocabulary."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.dialects.models import BY_NAME, CALLERS, HARMONY, marks_of, tokenizer
+from tests.text.templates import CHATML, LLAMA3, MISTRAL, QWEN3
+from zinc_rt.dialects.families import FAMILIES, dialect_of
+from zinc_rt.dialects.record import Thinking
+from zinc_rt.grammar.vocabulary import MARK
+
+THINK = ("<think>", "</think>")
+WORDS = {
+    "hermes": "{% if tools %}<tools>{% endif %}<tool_call>\n</tool_call>",
+    "qwen3-coder": "{% if tools %}{% endif %}<tool_call>\n<function=example>\n<parameter=a>",
+    "llama3": '{% if tools %}{"name": function name, "parameters": dictionary}{% endif %}'.replace("function", '"f"'),
+    "mistral": "[AVAILABLE_TOOLS]{{ tools }}[TOOL_CALLS][{",
+    "mistral-named": "{{ tools }}[TOOL_CALLS]{{ name }}[ARGS]",
+    "mistral-ids": "{{ tools }}[TOOL_CALLS]{{ name }}[CALL_ID]{{ id }}[ARGS]",
+    "gemma4": "{{ tools }}<|tool_call>call:",
+    "functiongemma": "{{ tools }}<start_function_call>call:",
+    "gpt-oss": "{{ tools }}<|start|>",
+    "phi4": "{{ tools }}<|tool_call|>[]<|/tool_call|>",
+    "granite": "{{ tools }}<|tool_call|>",
+    "deepseek": "{{ tools }}<\uff5ctool▁calls▁begin\uff5c>",
+    "deepseek-r1": "{{ tools }}<\uff5ctool▁calls▁begin\uff5c>\n```json\n",
+}
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_families(name: str) -> None:
+    found = dialect_of(tokenizer(marks_of(BY_NAME[name])), WORDS[name])
+    assert found == BY_NAME[name]
+
+
+def test_each_family_is_here() -> None:
+    assert WORDS.keys() == {dialect.name for dialect in CALLERS}
+    assert len({dialect.name for dialect in FAMILIES}) == len(FAMILIES)
+
+
+@pytest.mark.parametrize("name", [*WORDS, "plain"])
+def test_every_mark_is_one_for_grammars(name: str) -> None:
+    """Also where the vocabulary calls it user-defined: a grammar must not take it for text."""
+    for mark in marks_of(BY_NAME[name]):
+        assert MARK.fullmatch(mark), mark
+
+
+def test_reasoning_is_found_by_template_or_tokens() -> None:
+    assert dialect_of(tokenizer(()), CHATML).think is None
+    assert dialect_of(tokenizer(()), QWEN3).think == THINK
+    assert dialect_of(tokenizer(THINK), CHATML).think == THINK
+    assert dialect_of(tokenizer(("[THINK]", "[/THINK]")), MISTRAL).think == ("[THINK]", "[/THINK]")
+    assert dialect_of(tokenizer(("<|tool_call>", "<|channel>")), CHATML).think == ("<|channel>thought", "<channel|>")
+
+
+def test_templates_of_the_tests() -> None:
+    assert dialect_of(tokenizer(()), QWEN3).name == "hermes"
+    assert dialect_of(tokenizer(("<|python_tag|>",)), LLAMA3 + "{{ tools }}").name == "llama3"
+    for template in (CHATML, MISTRAL, LLAMA3, "", None):
+        assert dialect_of(tokenizer(()), template).calls is None
+    assert dialect_of(tokenizer(HARMONY), None).harmony
+
+
+@pytest.mark.parametrize(
+    ("end", "expected"),
+    [
+        ("<|im_start|>assistant\n", Thinking.possible),
+        ("<|im_start|>assistant\n<think>\n", Thinking.opened),
+        ("<think>a</think>b<|im_start|>assistant\n", Thinking.possible),
+        ("<|im_start|>assistant\n<think>\n\n</think>\n\n", Thinking.off),
+        ("the tag <think> in a question", Thinking.possible),
+        ("<think>\nthen <think>", Thinking.opened),
+    ],
+)
+def test_where_a_prompt_leaves_the_model(end: str, expected: Thinking) -> None:
+    assert dialect_of(tokenizer(()), QWEN3).thinking(end) is expected
+    assert BY_NAME["plain"].thinking(end) is Thinking.off
+    assert BY_NAME["gpt-oss"].thinking(end) is Thinking.possible

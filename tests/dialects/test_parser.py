@@ -1,0 +1,322 @@
+"""Answers divided into reasoning, content and calls, at any cut of the stream and for any stream."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.dialects.models import BY_NAME, CALLERS, HARMONY, TOOLS, pretty
+from zinc_rt.dialects.deltas import Answer, CallDelta, ContentDelta, Delta, ReasoningDelta
+from zinc_rt.dialects.families import FAMILIES
+from zinc_rt.dialects.parser import StreamParser
+from zinc_rt.dialects.record import Dialect, Thinking
+
+ARGUMENTS = {"city": "Zürich", "unit": "C"}
+WEATHER = pretty(ARGUMENTS)
+
+
+def thoughtful(dialect: Dialect) -> Dialect:
+    """The family with marks of reasoning, if it has none."""
+    return Dialect(**{**vars_of(dialect), "think": dialect.think or ("<think>", "</think>")})
+
+
+def vars_of(dialect: Dialect) -> dict[str, object]:
+    """The fields of a record."""
+    return {name: getattr(dialect, name) for name in dialect.__dataclass_fields__}
+
+
+def parsed(dialect: Dialect, *pieces: str, thinking: Thinking = Thinking.possible, tools: bool = True) -> list[Delta]:
+    """The deltas of an answer that comes in pieces."""
+    parser = StreamParser(dialect, TOOLS if tools else (), thinking, "salt")
+    return [delta for piece in pieces for delta in parser.add(piece)] + parser.finish()
+
+
+def answer(dialect: Dialect, *pieces: str, thinking: Thinking = Thinking.possible, tools: bool = True) -> Answer:
+    """The whole of it."""
+    return Answer.join(parsed(dialect, *pieces, thinking=thinking, tools=tools))
+
+
+def calls(found: Answer) -> list[tuple[str, str]]:
+    """Names and arguments."""
+    return [(call.name, call.arguments) for call in found.tool_calls]
+
+
+D = "\uff5c"
+WRITTEN = {
+    "hermes": f'<tool_call>\n{{"name": "weather", "arguments": {WEATHER}}}\n</tool_call>',
+    "qwen3-coder": "<tool_call>\n<function=weather>\n<parameter=city>\nZürich\n</parameter>\n<parameter=unit>\nC\n"
+    "</parameter>\n</function>\n</tool_call>",
+    "llama3": f'{{"name": "weather", "parameters": {WEATHER}}}',
+    "mistral": f'[TOOL_CALLS] [{{"name": "weather", "arguments": {WEATHER}}}]',
+    "mistral-named": f"[TOOL_CALLS]weather[ARGS]{WEATHER}",
+    "mistral-ids": f"[TOOL_CALLS]weather[CALL_ID]abcdefghi[ARGS]{WEATHER}",
+    "gemma4": '<|tool_call>call:weather{city:<|"|>Zürich<|"|>,unit:<|"|>C<|"|>}<tool_call|>',
+    "functiongemma": "<start_function_call>call:weather{city:<escape>Zürich<escape>,unit:<escape>C<escape>}"
+    "<end_function_call>",
+    "gpt-oss": f"<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{WEATHER}",
+    "phi4": f'<|tool_call|>[{{"name": "weather", "arguments": {WEATHER}}}]<|/tool_call|>',
+    "granite": f'<|tool_call|>[{{"name": "weather", "arguments": {WEATHER}}}]',
+    "deepseek": f"<{D}tool▁calls▁begin{D}><{D}tool▁call▁begin{D}>weather<{D}tool▁sep{D}>{WEATHER}"
+    f"<{D}tool▁call▁end{D}><{D}tool▁calls▁end{D}>",
+    "deepseek-r1": f"<{D}tool▁calls▁begin{D}><{D}tool▁call▁begin{D}>function<{D}tool▁sep{D}>weather\n```json\n{WEATHER}"
+    f"\n```<{D}tool▁call▁end{D}><{D}tool▁calls▁end{D}>",
+}
+"""A call as each family writes it."""
+
+
+def test_each_family_is_here() -> None:
+    assert WRITTEN.keys() == {dialect.name for dialect in CALLERS}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_call_however_the_stream_is_cut(name: str) -> None:
+    dialect, text = BY_NAME[name], WRITTEN[name]
+    whole = answer(dialect, text)
+    assert (whole.content, calls(whole)) == (None, [("weather", WEATHER)])
+    assert answer(dialect, *text) == whole
+    for at in range(len(text)):
+        assert answer(dialect, text[:at], text[at:]) == whole
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_call_that_is_cut_off_is_text_or_whole(name: str) -> None:
+    """Every beginning of a call is content, but for those that lack end marks alone."""
+    dialect, text = BY_NAME[name], WRITTEN[name]
+    for end in range(len(text)):
+        found = answer(dialect, text[:end])
+        if found.tool_calls:
+            assert calls(found) == [("weather", WEATHER)]
+            assert found.content is None
+        elif dialect.harmony:  # headers are no text, unless they are cut in the middle of a mark
+            left = iter(text[:end])
+            assert all(character in left for character in found.content or "")
+        else:
+            assert found.content == text[:end]
+
+
+@pytest.mark.parametrize("name", [name for name in WRITTEN if name != "llama3"])
+def test_text_before_a_call_is_told_at_once(name: str) -> None:
+    dialect = BY_NAME[name]
+    text = "<|channel|>final<|message|>I look.<|end|><|start|>assistant" if dialect.harmony else "I look.\n\n"
+    parser = StreamParser(dialect, TOOLS)
+    deltas = parser.add(text)
+    assert deltas == [ContentDelta("I look.")]
+    deltas = parser.add(WRITTEN[name]) + parser.finish()
+    assert [type(delta) for delta in deltas] == [CallDelta, CallDelta]
+    first, second = deltas
+    assert isinstance(first, CallDelta)
+    assert (first.index, first.name, first.arguments) == (0, "weather", "")
+    assert first.id is not None
+    assert second == CallDelta(0, WEATHER)
+
+
+@pytest.mark.parametrize("name", [name for name in WRITTEN if BY_NAME[name].parallel])
+@pytest.mark.parametrize("between", ["", "\n"])
+def test_several_calls(name: str, between: str) -> None:
+    dialect, text = BY_NAME[name], WRITTEN[name]
+    found = answer(dialect, *(text + between + text + "\n"))
+    assert (found.content, calls(found)) == (None, [("weather", WEATHER)] * 2)
+    first, second = found.tool_calls
+    assert first.id != second.id
+    again = answer(dialect, text + between + text)
+    assert [call.id for call in again.tool_calls] == [first.id, second.id]
+
+
+def test_ids_depend_on_the_request() -> None:
+    assert BY_NAME["hermes"].call_id("a", 0) != BY_NAME["hermes"].call_id("b", 0)
+    short = BY_NAME["mistral"].call_id("a", 0)
+    assert len(short) == 9
+    assert short.isalnum()
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_without_tools_marks_are_text(name: str) -> None:
+    dialect, text = BY_NAME[name], WRITTEN[name]
+    found = answer(dialect, text, tools=False)
+    assert found.tool_calls == ()
+    assert found.content == (WEATHER if dialect.harmony else text)
+
+
+QUOTED = {"code": "aa-1", "title": "</x>", "tags": ['</tool_call>"', "\\{["], "at": {"x": -1.5e9, "y": None}}
+
+
+def test_marks_in_texts_of_json_are_no_marks() -> None:
+    text = f'<tool_call>\n{{"name": "note.add", "arguments": {pretty(QUOTED)}}}\n</tool_call>'
+    assert calls(answer(BY_NAME["hermes"], *text)) == [("note.add", pretty(QUOTED))]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("plain", '"plain"'),
+        ("", '""'),
+        ("12", '"12"'),
+        ("two\nlines", '"two\\nlines"'),
+        ("</parameter> inside", '"</parameter> inside"'),
+        ("a</function>", '"a</function>"'),
+    ],
+)
+def test_a_text_with_tags_around_it_is_taken_as_it_is(value: str, expected: str) -> None:
+    text = f"<tool_call>\n<function=weather>\n<parameter=city>\n{value}\n</parameter>\n</function>\n</tool_call>"
+    if value.startswith("</parameter>"):  # it ends here: the line feeds of an empty text may be one
+        assert answer(BY_NAME["qwen3-coder"], *text).content == text
+    else:
+        assert calls(answer(BY_NAME["qwen3-coder"], *text)) == [("weather", f'{{"city": {expected}}}')]
+
+
+def test_tagged_values_by_their_schema() -> None:
+    def told(key: str, value: str) -> str:
+        text = f"<tool_call><function=weather><parameter={key}>{value}</parameter></function></tool_call>"
+        return answer(BY_NAME["qwen3-coder"], text).tool_calls[0].arguments
+
+    assert told("days", "3") == '{"days": 3}'
+    assert told("days", "many") == '{"days": "many"}'
+    assert told("exact", "True") == '{"exact": true}'
+    assert told("other", '[1, "a"]') == '{"other": [1, "a"]}'
+
+
+def test_gemmas_notation() -> None:
+    text = (
+        '<|tool_call>call:note.add{at:{x:-2.5e3,y:null},code:<|"|>a "{<tool_call|>},:<|"|>,tags:[<|"|><|"|>,true]}'
+        "<tool_call|> done"
+    )
+    found = answer(BY_NAME["gemma4"], *text)
+    arguments = '{"at": {"x": -2.5e3, "y": null}, "code": "a \\"{<tool_call|>},:", "tags": ["", true]}'
+    assert calls(found) == [("note.add", arguments)]
+    assert found.content == "done"
+
+
+def test_a_json_text_that_is_no_call_is_content() -> None:
+    for text in ('{"name": "Ann", "parameters": {}}', '{"a": 1}', '{"name": "weather", "parameters": 3} x', "{", " { "):
+        found = answer(BY_NAME["llama3"], *text)
+        assert (found.content, found.tool_calls) == (text, ())
+    marked = answer(BY_NAME["llama3"], '<|python_tag|>{"name": "other", "parameters": {}}')
+    assert calls(marked) == [("other", "{}")]
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [
+        ('{"arguments": {"a": "b}"}, "name": "f"}', '{"a": "b}"}'),
+        ('{"name": "f"}', "{}"),
+        ('{"name": "f", "arguments": "{\\"a\\": 1}"}', '{"a": 1}'),
+        ('{"name": "f", "arguments": {"a": "1\n2"}}', '{"a": "1\\u000a2"}'),
+        ('{"name": "f", "arguments": {"a": 1e999, "b": ' + "9" * 5000 + "}}", '{"a": 1e999, "b": ' + "9" * 5000 + "}"),
+        ('{"name": "f", "arguments": [1]}', None),
+        ('{"name": "f", "arguments": {"a": NaN}}', None),
+        ('{"name": 5, "arguments": {}}', None),
+        ('{"name": "", "arguments": {}}', None),
+        ('{"name": "f", "arguments": {"a": 1,}}', None),
+        ('{"name": "f", "arguments": ' + '{"a": ' * 100_000 + "1" + "}" * 100_001, None),
+    ],
+)
+def test_calls_as_json(text: str, arguments: str | None) -> None:
+    written = f"<tool_call>\n{text}\n</tool_call>"
+    found = answer(BY_NAME["hermes"], written)
+    if arguments is None:
+        assert (found.content, found.tool_calls) == (written, ())
+    else:
+        assert (found.content, calls(found)) == (None, [("f", arguments)])
+
+
+THINK = ("<think>", "</think>")
+
+
+@pytest.mark.parametrize(
+    ("thinking", "text", "expected"),
+    [
+        (Thinking.possible, "<think>\nHm.\n</think>\n\nYes. ", Answer("Yes. ", "Hm.")),
+        (Thinking.possible, "\n<think>Hm", Answer("", "Hm")),
+        (Thinking.possible, "Yes <think> no", Answer("Yes <think> no")),
+        (Thinking.possible, "  Yes", Answer("  Yes")),
+        (Thinking.opened, "Hm.\n\n</think>\n\nYes.", Answer("Yes.", "Hm.")),
+        (Thinking.opened, "<think>Hm", Answer("", "<think>Hm")),
+        (Thinking.opened, "Hm </thin", Answer("", "Hm </thin")),
+        (Thinking.opened, "</think>", Answer("")),
+        (Thinking.off, "<think>a</think>b", Answer("<think>a</think>b")),
+    ],
+)
+@pytest.mark.parametrize("name", ["plain", "hermes", "mistral"])
+def test_reasoning(name: str, thinking: Thinking, text: str, expected: Answer) -> None:
+    dialect = thoughtful(BY_NAME[name])
+    assert answer(dialect, text, thinking=thinking) == expected
+    assert answer(dialect, *text, thinking=thinking) == expected
+
+
+def test_a_call_ends_reasoning_and_what_looks_like_one_does_not() -> None:
+    dialect, call = thoughtful(BY_NAME["hermes"]), WRITTEN["hermes"]
+    found = answer(dialect, f"I should write <tool_call> now.\n{call}", thinking=Thinking.opened)
+    assert (found.reasoning, found.content) == ("I should write <tool_call> now.", None)
+    assert calls(found) == [("weather", WEATHER)]
+
+
+def test_gemmas_reasoning() -> None:
+    found = answer(BY_NAME["gemma4"], "<|channel>thought\nHm.\n<channel|>Yes.")
+    assert found == Answer("Yes.", "Hm.")
+
+
+def test_text_is_told_as_it_comes() -> None:
+    parser = StreamParser(thoughtful(BY_NAME["hermes"]), TOOLS)
+    assert parser.add("<th") == []
+    assert parser.add("ink>\nA ") == [ReasoningDelta("A")]
+    assert parser.add("b</") == [ReasoningDelta(" b")]
+    assert parser.add("think>\n") == []
+    assert parser.add("One ") == [ContentDelta("One")]
+    assert parser.add("two<tool") == [ContentDelta(" two")]
+    assert parser.add("s") == [ContentDelta("<tools")]
+    assert parser.finish() == []
+
+
+PIECES = sorted(
+    {
+        *(mark for dialect in FAMILIES for mark in dialect.marks),
+        *HARMONY,
+        *WRITTEN.values(),
+        "<think>", "<function=weather>", "</function>", "<parameter=city>", "</parameter>", "\n", " ", "{",
+        "}", "[", "]", '"', "\\", ",", ":", '{"name": "f", "arguments": {}}', "call:f{", "<", "|>", "x", "```json\n",
+        "é", "->", "</think>",
+        "assistant", "analysis", "final", " to=functions.f",
+    }
+)  # fmt: skip
+
+
+@given(
+    name=st.sampled_from([dialect.name for dialect in FAMILIES]),
+    pieces=st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=10),
+    cuts=st.lists(st.integers(0, 400), max_size=5),
+    thinking=st.sampled_from(Thinking),
+    tools=st.booleans(),
+)
+@settings(max_examples=300, deadline=None)
+def test_the_cuts_of_any_stream_do_not_matter(
+    name: str, pieces: list[str], cuts: list[int], thinking: Thinking, tools: bool
+) -> None:
+    dialect = BY_NAME[name] if BY_NAME[name].harmony else thoughtful(BY_NAME[name])
+    text = "".join(pieces)
+    borders = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
+    whole = answer(dialect, text, thinking=thinking, tools=tools)
+    cut = [text[a:b] for a, b in pairwise(borders)]
+    assert answer(dialect, *cut, thinking=thinking, tools=tools) == whole
+    assert answer(dialect, *text, thinking=thinking, tools=tools) == whole
+    told = (whole.reasoning or "") + (whole.content or "")
+    if not whole.tool_calls and not dialect.harmony:
+        assert kept(told) in (kept(text), kept(without_think(dialect, text, thinking)))
+
+
+def kept(text: str) -> str:
+    """A text without white space."""
+    return "".join(text.split())
+
+
+def without_think(dialect: Dialect, text: str, thinking: Thinking) -> str:
+    """A text without the marks of its reasoning."""
+    assert dialect.think is not None
+    begin, end = dialect.think
+    if thinking is Thinking.possible:
+        if not text.lstrip().startswith(begin):
+            return text
+        text = text.lstrip().removeprefix(begin)
+    return text if thinking is Thinking.off else text.replace(end, "", 1)

@@ -1,0 +1,159 @@
+"""What is kept of requests that are over, and what receipts and replays of them say."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.serving.api.conftest import SAYS, Bench
+from tests.serving.api.fake import FakeClient
+from zinc_rt.serving.api.config import Config, Tenant, Tenants
+from zinc_rt.serving.api.keys import Keys, add_key, read_keys
+from zinc_rt.serving.api.logs import make_logger
+from zinc_rt.serving.api.recording import Recorder
+from zinc_rt.serving.api.served import ServedModel
+from zinc_rt.serving.api.service import Service
+from zinc_rt.serving.messages import EngineInfo
+from zinc_rt.serving.records.receipt import malformed
+from zinc_rt.serving.records.store import Keep, RecordStore
+
+SHA = "ab" * 32
+INFO = EngineInfo("a fake", 64, 4, 8, "f16", 256)
+
+
+@asynccontextmanager
+async def server(
+    served: ServedModel, path: Path, tenants: Tenants | None = None, keys: Keys | None = None, sha: str = SHA
+) -> AsyncIterator[Bench]:
+    """A server that keeps records. Its engine says SAYS, and after `bench.client.script` is replaced something else."""
+    ids = served.tokenizer.encode(SAYS, add_special=False)
+    client, log = FakeClient(lambda request: ids), io.StringIO()
+    logger = make_logger(log)
+    recorder = Recorder(path, 1 << 20, "story", lambda: sha, logger)
+    service = Service(Config(), client, served, logger, tenants, keys, recorder)  # type: ignore[arg-type]
+    service.loaded(INFO)
+    service.model = served  # of its own context, for all tests alike
+    bench = Bench(service, client, log)
+    yield bench
+    await recorder.close()
+
+
+async def kept(bench: Bench) -> None:
+    """Wait until everything is written."""
+    recorder = bench.service.recorder
+    assert recorder is not None
+    while recorder.identity is None:
+        await asyncio.sleep(0.01)
+    await asyncio.to_thread(recorder._writer.close, 30)
+
+
+def replay(bench: Bench, request_id: str, **headers: str) -> asyncio.Future[httpx.Response]:
+    return asyncio.ensure_future(bench.http.post("/v1/zinc/replay", json={"id": request_id}, headers=headers))
+
+
+def test_a_request_is_kept_and_replayed(served: ServedModel, tmp_path: Path) -> None:
+    async def test() -> None:
+        async with server(served, tmp_path / "r") as bench:
+            answer = (await bench.chat(seed=5, n=2, max_tokens=6)).json()
+            streamed = await bench.chat(stream=True, stop="owl")
+            await kept(bench)
+            for name in (answer["id"], answer["id"] + "-1"):
+                found = (await replay(bench, name)).json()
+                assert found == {"id": name, "object": "replay", "equal": True, "tokens": 6, "difference": None}
+            stopped = streamed.text.partition('"id":"')[2].partition('"')[0]
+            assert (await replay(bench, stopped)).json()["equal"] is True
+            receipt = (await bench.http.get(f"/v1/zinc/receipts/{answer['id']}")).json()
+            assert malformed(receipt) is None
+            assert receipt["manifest"]["output"]["shape"] == [6]
+            assert receipt["manifest"]["arithmetic"]["order_independent"] is False
+            assert 'zinc_replay_total{result="equal"} 3.0' in (await bench.http.get("/metrics")).text
+        store = RecordStore(tmp_path / "r")
+        assert store.record(answer["id"] + "-1").seed == 6
+        assert store.record(answer["id"]).model.sha256 == SHA
+        assert [day[1:3] for day in store.days()] == [("default", 3)]
+
+    asyncio.run(test())
+
+
+def test_a_replay_that_differs_says_where_and_by_how_much(served: ServedModel, tmp_path: Path) -> None:
+    async def test() -> None:
+        async with server(served, tmp_path / "r") as bench:
+            answer = (await bench.chat(max_tokens=8)).json()
+            await kept(bench)
+            ids = served.tokenizer.encode(SAYS, add_special=False)
+            bench.client.script = lambda request: [*ids[:3], ids[3] + 1]
+            found = (await replay(bench, answer["id"])).json()
+            assert found["equal"] is False
+            assert found["difference"] == {
+                "position": 3, "recorded": ids[3], "replayed": ids[3] + 1, "logprob_recorded": None,
+                "logprob_replayed": -0.5,
+            }  # fmt: skip
+
+    asyncio.run(test())
+
+
+def test_tenants_choose_what_is_kept_and_see_only_their_own(served: ServedModel, tmp_path: Path) -> None:
+    names = ("full", "digests", "nothing")
+    file = tmp_path / "keys"
+    made = [add_key(file, name) for name in names]
+    keys = read_keys(file)
+    tenants = Tenants({"full": Tenant(), "digests": Tenant(records=Keep.receipt), "nothing": Tenant(records=Keep.none)})
+
+    async def test() -> None:
+        async with server(served, tmp_path / "r", tenants, keys) as bench:
+            ids = {}
+            for name, key in zip(names, made, strict=True):
+                bench.http.headers["authorization"] = f"Bearer {key}"
+                ids[name] = (await bench.chat(max_tokens=4)).json()["id"]
+            await kept(bench)
+            expected = {"full": (200, 200), "digests": (409, 200), "nothing": (404, 404)}
+            for name, key in zip(names, made, strict=True):
+                bench.http.headers["authorization"] = f"Bearer {key}"
+                for other in names:
+                    codes = (
+                        (await replay(bench, ids[other])).status_code,
+                        (await bench.http.get(f"/v1/zinc/receipts/{ids[other]}")).status_code,
+                    )
+                    assert codes == (expected[name] if other == name else (404, 404))
+
+    asyncio.run(test())
+
+
+def test_another_model_is_not_compared(served: ServedModel, tmp_path: Path) -> None:
+    async def first() -> str:
+        async with server(served, tmp_path / "r") as bench:
+            answer = await bench.chat(max_tokens=4)
+            return str(answer.json()["id"])
+
+    async def second(name: str) -> None:
+        async with server(served, tmp_path / "r", sha="cd" * 32) as bench:
+            await kept(bench)
+            found = await replay(bench, name)
+            assert found.status_code == 409
+            assert "another model" in found.json()["error"]["message"]
+
+    asyncio.run(second(asyncio.run(first())))
+
+
+def test_servers_without_records_say_so(bench: object, served: ServedModel) -> None:
+    async def test() -> None:
+        made = bench()  # type: ignore[operator]
+        assert (await replay(made, "x")).json()["error"]["code"] == "no_records"
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("body", ["{}", "[]", '{"id": 3}', '{"id": "x", "more": 1}', "\xff"])
+def test_bad_replay_requests(served: ServedModel, tmp_path: Path, body: str) -> None:
+    async def test() -> None:
+        async with server(served, tmp_path / "r") as made:
+            answer = await made.http.post("/v1/zinc/replay", content=body.encode("latin-1"))
+            assert answer.status_code == 400
+
+    asyncio.run(test())

@@ -1,0 +1,65 @@
+"""From a request's events to the chunks of its text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from zinc_rt.sampling.generation import Chunk, Stats
+from zinc_rt.sampling.stop import StopMatcher
+from zinc_rt.serving.messages import Finished, FinishReason, Submit, Token
+
+if TYPE_CHECKING:
+    from zinc_rt.text import Tokenizer
+
+
+class TokenText(Protocol):
+    """The text of one generation."""
+
+    def add(self, token_id: int) -> tuple[str, bool]:
+        """The text that a token completes, maybe none, and whether a stop string was met."""
+        ...
+
+    def finish(self) -> str:
+        """What was held back, at the end."""
+        ...
+
+
+class PlainText:
+    """Text without special tokens, up to a stop string."""
+
+    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str]) -> None:
+        from zinc_rt.text import Detokenizer
+
+        self._text, self._stops = Detokenizer(tokenizer, at_start=False), StopMatcher(stop)
+
+    def add(self, token_id: int) -> tuple[str, bool]:
+        """See `TokenText`."""
+        return self._stops.add(self._text.add(token_id))
+
+    def finish(self) -> str:
+        """See `TokenText`."""
+        if self._stops.matched is not None:
+            return ""
+        shown, stopped = self._stops.add(self._text.flush())
+        return shown if stopped else shown + self._stops.flush()
+
+
+class ChunkMaker:
+    """The text of one request, piece by piece. stopped: whether a stop string has ended it."""
+
+    def __init__(self, text: TokenText, request: Submit) -> None:
+        self._text, self._request, self._n = text, request, 0
+        self.stopped = False
+
+    def token(self, event: Token) -> Chunk:
+        """The chunk of a token. Tokens behind a stop string are not to be asked for."""
+        self._n += 1
+        shown, self.stopped = self._text.add(event.token_id)
+        return Chunk(shown, event.token_id, event.logprob, event.top_logprobs)
+
+    def last(self, event: Finished) -> Chunk:
+        """The chunk that ends the text: what was held back, and the figures."""
+        usage, reason = event.usage, FinishReason.stop if self.stopped else event.reason
+        stats = Stats(usage.prompt_tokens, self._n, usage.prefill_seconds, usage.decode_seconds, usage.cached_tokens)
+        return Chunk(self._text.finish(), finish_reason=reason.value, stats=stats, seed=self._request.seed)

@@ -1,0 +1,29 @@
+"""`zinc route`: one address before several servers of one model."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from zinc_rt.cli import options as o
+from zinc_rt.cli.serve import Host, Port
+from zinc_rt.cli.terminal import write
+
+Servers = Annotated[
+    list[str],
+    typer.Option(
+        "-b", "--backend", metavar="URL", help="A server, as http://host:port; once for each.", show_default=False
+    ),
+]
+
+
+def route(*, backend: Servers, host: Host = "127.0.0.1", port: Port = 8081, debug: o.Debug = False) -> int:
+    """Pass requests on to servers of one model (`zinc serve`).
+
+    Requests that begin alike go to the server that has their beginning in its cache. A server that ends is left out,
+    and its streams go on with another one, byte for byte. Keys are checked by the servers, which need the same ones.
+    """
+    from zinc_rt.serving.route.server import start_router
+
+    return start_router(backend, host, port, lambda url: write(f"zinc: {url} passes requests on now\n"))

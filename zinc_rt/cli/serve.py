@@ -1,0 +1,236 @@
+"""`zinc serve`: one model for many callers over HTTP."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from zinc_rt.cli import options as o
+from zinc_rt.cli.embed import PoolingName
+from zinc_rt.cli.session import device_for_layers
+from zinc_rt.cli.terminal import write
+from zinc_rt.errors import UsageError
+
+SERVER: Final = "Server"
+
+Host = Annotated[
+    str,
+    typer.Option("--host", metavar="ADDRESS", help="Address to listen on; 0.0.0.0 for all.", rich_help_panel=SERVER),
+]
+Port = Annotated[
+    int,
+    typer.Option("--port", metavar="N", min=0, max=65535, help="Port; 0 takes a free one.", rich_help_panel=SERVER),
+]
+KeyFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--api-key-file",
+        metavar="FILE",
+        help="Keys of tenants, as `zinc keys new TENANT` writes them; read again on SIGHUP. Default: no keys, and only"
+        " this machine is served.",
+        rich_help_panel=SERVER,
+        show_default=False,
+    ),
+]
+TenantFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--tenants",
+        metavar="FILE",
+        help="Limits of the server and of its tenants, in TOML; read again on SIGHUP.",
+        rich_help_panel=SERVER,
+        show_default=False,
+    ),
+]
+NoAuth = Annotated[
+    bool,
+    typer.Option(
+        "--no-auth",
+        help="Serve everyone who reaches --host, without keys.",
+        rich_help_panel=SERVER,
+        show_default=False,
+    ),
+]
+Alias = Annotated[
+    str | None,
+    typer.Option(
+        "--alias",
+        metavar="NAME[,NAME]",
+        help="Names of the model in requests and answers. Default: the file's.",
+        rich_help_panel=SERVER,
+        show_default=False,
+    ),
+]
+Strict = Annotated[
+    bool,
+    typer.Option(
+        "--strict",
+        help="Refuse fields of requests that are not known or would be ignored.",
+        rich_help_panel=SERVER,
+        show_default=False,
+    ),
+]
+Records = Annotated[
+    Path | None,
+    typer.Option(
+        "--records",
+        metavar="FILE",
+        help="Keep a ledger of all requests in FILE, and records to replay them by (`zinc replay`): token ids of"
+        " prompts and answers, unless a tenant's limits say otherwise.",
+        rich_help_panel=SERVER,
+        show_default=False,
+    ),
+]
+RecordsSize = Annotated[
+    str,
+    typer.Option("--records-size", metavar="SIZE", help="Room for records; the oldest go.", rich_help_panel=SERVER),
+]
+Drain = Annotated[
+    float,
+    typer.Option(
+        "--drain",
+        metavar="SECONDS",
+        min=0,
+        help="Time that running requests get after the first signal to end; a second one ends at once.",
+        rich_help_panel=SERVER,
+    ),
+]
+Parallel = Annotated[
+    int,
+    typer.Option(
+        "-np",
+        "--parallel",
+        metavar="N",
+        min=1,
+        help="Requests computed at once; others wait.",
+        rich_help_panel=o.MODEL,
+    ),
+]
+KvMemory = Annotated[
+    str | None,
+    typer.Option(
+        "--kv-memory",
+        metavar="SIZE",
+        help="Memory of the KV cache, as 4G or 512M; what requests do not need keeps prefixes. Default: a context for"
+        " each of -np.",
+        rich_help_panel=o.MODEL,
+        show_default=False,
+    ),
+]
+MaxStep = Annotated[
+    float | None,
+    typer.Option(
+        "--max-step-ms",
+        metavar="MS",
+        help="Milliseconds of a step while texts are generated, which bounds how long a long prompt stops them.",
+        rich_help_panel=o.MODEL,
+        show_default=False,
+    ),
+]
+OneProcess = Annotated[
+    bool,
+    typer.Option(
+        "--one-process",
+        help="Run the engine in this process: nothing is started anew where it fails.",
+        rich_help_panel=SERVER,
+        show_default=False,
+    ),
+]
+Embeddings = Annotated[
+    bool,
+    typer.Option(
+        "--embeddings",
+        help="Serve vectors of texts (/v1/embeddings) in place of text.",
+        rich_help_panel=o.MODEL,
+        show_default=False,
+    ),
+]
+
+_SIZE: Final = re.compile(r"(\d{1,15})([KMGT]?)(?:i?B)?", re.IGNORECASE)
+
+
+def size_bytes(option: str, text: str) -> int:
+    """`4G`, `512M` or a number of bytes, in powers of 1024. Raises `UsageError`."""
+    parts = _SIZE.fullmatch(text)
+    if parts is None or not int(parts[1]):
+        raise UsageError(f"{option} is {text[:40]!r}; it must be like 4G, 512M or a number of bytes")
+    return int(parts[1]) << 10 * " KMGT".index(parts[2].upper() or " ")
+
+
+def serve(
+    *,
+    model: o.ModelFile = None,
+    host: Host = "127.0.0.1",
+    port: Port = 8080,
+    api_key_file: KeyFile = None,
+    tenants: TenantFile = None,
+    no_auth: NoAuth = False,
+    alias: Alias = None,
+    strict: Strict = False,
+    drain: Drain = 30.0,
+    records: Records = None,
+    records_size: RecordsSize = "1G",
+    one_process: OneProcess = False,
+    ctx_size: o.CtxSize = None,
+    batch_size: o.BatchSize = None,
+    parallel: Parallel = 16,
+    kv: o.CacheType = None,
+    kv_memory: KvMemory = None,
+    max_step_ms: MaxStep = None,
+    embeddings: Embeddings = False,
+    pooling: PoolingName = None,
+    threads: o.Threads = None,
+    device: o.DeviceName = None,
+    gpu_layers: o.GpuLayers = None,
+    kernels: o.KernelSet = None,
+    isa: o.Isa = None,
+    cache_dir: o.CacheDir = None,
+    debug: o.Debug = False,
+) -> int:
+    """Serve a model to many callers, with the interfaces of OpenAI and Anthropic.
+
+    A line on standard output says when requests are answered, and where; the log, a JSON object a line, goes to
+    standard error. Ctrl-C lets running requests finish; a second one ends at once.
+    """
+    names = tuple(name.strip() for name in alias.split(",")) if alias is not None else ()
+    if not all(names):
+        raise UsageError(f"--alias is {alias!r}; it must be names with commas between them")
+    given: dict[str, Any] = {
+        "device": device if gpu_layers is None else device_for_layers(gpu_layers, device),
+        "n_ctx": ctx_size,
+        "n_batch": batch_size,
+        "threads": threads,
+        "kernels": kernels,
+        "isa": isa,
+        "cache_dir": None if cache_dir is None else str(cache_dir),
+        "kv": kv,
+        "n_slots": parallel,
+        "kv_memory": None if kv_memory is None else size_bytes("--kv-memory", kv_memory),
+    }
+    from zinc_rt.serving.api.config import Config
+    from zinc_rt.serving.api.start import EngineChoice, start_server
+
+    choice = EngineChoice(
+        path=model,
+        options={key: value for key, value in given.items() if value is not None},
+        core={} if max_step_ms is None else {"max_step_ms": max_step_ms},
+        one_process=one_process,
+        embeddings=embeddings or pooling is not None,
+        pooling=pooling,
+    )
+    config = Config(
+        host=host,
+        port=port,
+        keys=api_key_file,
+        tenants=tenants,
+        no_auth=no_auth,
+        strict=strict,
+        drain=drain,
+        alias=names,
+        records=records,
+        records_bytes=size_bytes("--records-size", records_size),
+    )
+    return start_server(config, choice, lambda url: write(f"zinc: {url}/v1 answers now; {url}/health says how it is\n"))

@@ -1,0 +1,121 @@
+"""`Recorder`: writes requests that are over to the ledger, with what their tenants let be kept."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from zinc_rt.errors import ZincError
+from zinc_rt.serving.api.answer import Answer
+from zinc_rt.serving.api.call import Call
+from zinc_rt.serving.api.logs import tell
+from zinc_rt.serving.messages import FinishReason, Usage
+from zinc_rt.serving.records.record import ModelIdentity, RequestRecord
+from zinc_rt.serving.records.store import Keep, LedgerEntry, RecordStore, RecordWriter
+
+_FINISH = {"stop": FinishReason.stop, "tool_calls": FinishReason.stop, "length": FinishReason.length}
+
+
+class Recorder:
+    """Belongs to the event loop's thread.
+
+    Args:
+        path, limit: of the store.
+        name: of the model. sha256: computes the hash of its file, which takes seconds at first: until it is there,
+            what is over waits.
+        log: for a disk that fails.
+
+    Raises:
+        StoreError: the file cannot be opened.
+    """
+
+    def __init__(self, path: Path, limit: int, name: str, sha256: Callable[[], str], log: logging.Logger) -> None:
+        self.store = RecordStore(path, limit=limit)
+        self._writer = RecordWriter(self.store, failed=self._failed)
+        self._name, self._sha256, self._log = name, sha256, log
+        self._waiting: list[tuple[LedgerEntry, Callable[[ModelIdentity], RequestRecord] | None, Keep]] = []
+        self._hashing: asyncio.Task[None] | None = None
+        self.identity: ModelIdentity | None = None
+
+    def loaded(self, kv: str) -> None:
+        """The engine has the model, its cache in this format: hash the file on a thread."""
+        self._hashing = asyncio.create_task(self._hash(kv))
+
+    async def _hash(self, kv: str) -> None:
+        try:
+            digest = await asyncio.to_thread(self._sha256)
+        except ZincError as error:
+            tell(self._log, "no records", logging.ERROR, message=f"the model's file has no hash: {error}")
+            return
+        self.identity = ModelIdentity(self._name, digest, kv)
+        for waiting in self._waiting:
+            self._put(*waiting)
+        self._waiting.clear()
+
+    def add(self, call: Call, keep: Keep, outcome: str) -> None:
+        """Write the answers of a request that is over."""
+        for answer in call.answers:
+            made = None if keep is Keep.none or answer.finish is None else _record_of(call, answer)
+            entry = LedgerEntry(
+                id=_id(call, answer),
+                created=time.time(),
+                tenant=call.tenant,
+                endpoint=call.endpoint,
+                model=self._name,
+                usage=answer.usage or Usage(len(answer.plan.prompt), answer.cached, len(answer.tokens)),
+                status=outcome if answer.finish is None else answer.finish,
+            )
+            if self.identity is None:
+                self._waiting.append((entry, made, keep))
+            else:
+                self._put(entry, made, keep)
+
+    def _put(self, entry: LedgerEntry, made: Callable[[ModelIdentity], RequestRecord] | None, keep: Keep) -> None:
+        assert self.identity is not None
+        if made is None:
+            self._writer.put(entry, None)
+            return
+        record = made(self.identity)
+        self._writer.put(entry, record if keep is Keep.full else record.receipt())
+
+    def _failed(self, error: str | None) -> None:
+        if error is None:
+            tell(self._log, "records are written again", lost=self._writer.lost)
+        else:
+            tell(self._log, "records wait", logging.ERROR, message=error)
+
+    async def close(self) -> None:
+        """Write what waits and close the file."""
+        if self._hashing is not None:
+            await self._hashing
+        await asyncio.to_thread(self._writer.close)
+        self.store.close()
+
+
+def _id(call: Call, answer: Answer) -> str:
+    return call.record_id if not answer.index else f"{call.record_id}-{answer.index}"
+
+
+def _record_of(call: Call, answer: Answer) -> Callable[[ModelIdentity], RequestRecord]:
+    plan, created = answer.plan, time.time()
+    finish = _FINISH.get(answer.finish or "", FinishReason.cancelled)
+
+    def made(model: ModelIdentity) -> RequestRecord:
+        return RequestRecord(
+            id=_id(call, answer),
+            created=created,
+            tenant=call.tenant,
+            endpoint=call.endpoint,
+            model=model,
+            prompt=plan.prompt,
+            params=plan.params,
+            seed=plan.seed,
+            output=tuple(answer.tokens),
+            finish_reason=finish,
+            grammar=plan.grammar,
+        )
+
+    return made

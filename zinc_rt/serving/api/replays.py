@@ -1,0 +1,105 @@
+"""Receipts of requests that are over, and replays of them on the engine that serves."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from zinc_rt.serving.api.call import Call
+from zinc_rt.serving.api.errors import ApiError, invalid
+from zinc_rt.serving.api.ids import new_id
+from zinc_rt.serving.api.recording import Recorder
+from zinc_rt.serving.api.service import Service
+from zinc_rt.serving.messages import Event, Failed, Submit, Token
+from zinc_rt.serving.records.record import BadRecord, RequestRecord
+from zinc_rt.serving.records.replay import NotReplayable, at, check_replayable, first_difference, measured, whole
+from zinc_rt.serving.records.store import StoreError, UnknownRecord
+
+
+class ReplayRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which request to compute again."""
+
+    id: str
+
+
+async def receipt(service: Service, call: Call) -> None:
+    """The computation receipt of a request, for its tenant and for administrators."""
+    name = call.path.rpartition("/")[2]
+    recorder = _recorder(service)
+    record = await _read(service, call, recorder, name)
+    made = await asyncio.to_thread(recorder.store.receipt, name) if record is None else record.receipt()
+    await call.reply_json(made)
+
+
+async def replay(service: Service, call: Call) -> None:
+    """Compute a recorded request again and say whether every token is the same."""
+    try:
+        asked = msgspec.json.decode(await call.body(), type=ReplayRequest)
+    except msgspec.MsgspecError as error:
+        raise invalid(str(error), "id") from None
+    recorder = _recorder(service)
+    record = await _read(service, call, recorder, asked.id)
+    if record is None or recorder.identity is None:
+        raise ApiError(409, "only a receipt is kept of this request; it cannot be replayed", code="not_replayable")
+    try:
+        check_replayable(record, recorder.identity.sha256, recorder.identity.kv)
+    except NotReplayable as error:
+        raise ApiError(409, str(error), code="not_replayable") from None
+    async with call.attended():
+        found = await compare(service, record)
+    await call.reply_json({"id": asked.id, **found})
+
+
+async def compare(service: Service, record: RequestRecord) -> dict[str, Any]:
+    """What a replay of a record finds. Raises `ApiError` where the engine cannot compute it."""
+    events = await _run(service, whole(record, new_id("replay-")))
+    replayed = [event.token_id for event in events if isinstance(event, Token)]
+    difference = first_difference(record.output, replayed)
+    service.metrics.replays.labels("equal" if difference is None else "different").inc()
+    if difference is None:
+        return {"object": "replay", "equal": True, "tokens": len(record.output), "difference": None}
+    difference = measured(difference, await _run(service, at(record, difference, new_id("replay-"))))
+    return {
+        "object": "replay",
+        "equal": False,
+        "tokens": len(record.output),
+        "difference": {
+            "position": difference.position,
+            "recorded": difference.recorded,
+            "replayed": difference.replayed,
+            "logprob_recorded": difference.logprob_recorded,
+            "logprob_replayed": difference.logprob_replayed,
+        },
+    }
+
+
+async def _run(service: Service, request: Submit) -> list[Event]:
+    stream = service.client.submit(request)
+    try:
+        events = [event async for event in stream]
+    finally:
+        await stream.aclose()
+    if isinstance(events[-1], Failed):
+        raise ApiError(500, f"the engine failed: {events[-1].message}", code="engine_error")
+    return events
+
+
+def _recorder(service: Service) -> Recorder:
+    if service.recorder is None:
+        raise ApiError(404, "this server keeps no records; start it with --records FILE", code="no_records")
+    return service.recorder
+
+
+async def _read(service: Service, call: Call, recorder: Recorder, name: str) -> RequestRecord | None:
+    """The record of a request that the caller may see; None where only a receipt is kept. Raises `ApiError`."""
+    unknown = ApiError(404, f"no record of request {name[:60]!r} is kept", code="request_not_found")
+    try:
+        if not service.may_see(call, await asyncio.to_thread(recorder.store.tenant, name)):
+            raise unknown
+        return await asyncio.to_thread(recorder.store.full_record, name)
+    except UnknownRecord:
+        raise unknown from None
+    except (BadRecord, StoreError) as error:
+        raise ApiError(500, str(error), code="records_failed") from None

@@ -1,0 +1,108 @@
+"""`start_server`: from a command line to a server that runs. The choice of the engine's client is made here alone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import uvicorn
+
+from zinc_rt.gguf import GGUFFile
+from zinc_rt.lang.cache import default_cache_dir
+from zinc_rt.loading import built_in_model, load
+from zinc_rt.serving.api.config import Config
+from zinc_rt.serving.api.embedder import EmbeddingClient
+from zinc_rt.serving.api.logs import make_logger, tell
+from zinc_rt.serving.api.metrics import Metrics
+from zinc_rt.serving.api.recording import Recorder
+from zinc_rt.serving.api.served import ServedModel
+from zinc_rt.serving.api.server import Server, check_exposure, listen, read_files
+from zinc_rt.serving.api.service import Service
+from zinc_rt.serving.client import EngineClient
+from zinc_rt.serving.messages import StepReport
+from zinc_rt.serving.process import ProcessClient
+from zinc_rt.serving.wire import Start
+from zinc_rt.text import Tokenizer, template_process
+
+_CORE: Final = "zinc_rt.serving.opening:open_core"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineChoice:
+    """Which engine serves. options: of `zinc_rt.load`. core: options of the loop of steps. one_process: it runs on a
+    thread of this process. embeddings: it embeds texts.
+    """
+
+    path: Path | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    core: dict[str, Any] = field(default_factory=dict)
+    one_process: bool = False
+    embeddings: bool = False
+    pooling: str | None = None
+
+
+def make_client(
+    choice: EngineChoice, notify: Callable[[str], None], report: Callable[[StepReport], None]
+) -> EngineClient:
+    """The engine's client; nothing is loaded yet."""
+    if choice.embeddings:
+        one = {key: value for key, value in choice.options.items() if key not in ("n_slots", "kv_memory")}
+        return EmbeddingClient(
+            partial(load, choice.path, embeddings=True, pooling=choice.pooling, notify=notify, **one)
+        )
+    path = None if choice.path is None else str(choice.path)
+    arguments = {"path": path, **choice.options, **choice.core}
+    if choice.one_process:
+        from zinc_rt.serving.opening import open_core
+        from zinc_rt.serving.thread import ThreadClient
+
+        return ThreadClient(partial(open_core, **arguments, notify=notify), report=report)
+    return ProcessClient(Start(_CORE, arguments), notify=notify, report=report)
+
+
+def start_server(config: Config, choice: EngineChoice, started: Callable[[str], None]) -> int:
+    """Serve until a signal ends it; returns the exit code. started: gets the address once requests are answered.
+
+    Raises `ZincError` for files that cannot be used, an address that is taken, and a model that cannot be loaded.
+    """
+    check_exposure(config)
+    files = read_files(config)
+    log = make_logger()
+    template_process.prepare()
+    path = choice.path or built_in_model()
+    with GGUFFile.open(path) as file:
+        tokenizer = Tokenizer.from_metadata(file.metadata)
+        model = ServedModel.read(file, tokenizer, 0, config.alias)
+    recorder = open_recorder(config, path, model.name, choice.options.get("cache_dir"), log)
+    sock = listen(config)
+    metrics = Metrics()
+    client = make_client(choice, lambda line: tell(log, "engine", message=line), metrics.step)
+    service = Service(config, client, model, log, files.tenants, files.keys, recorder, metrics)
+    try:
+        factory = uvicorn.Config(_nothing).get_loop_factory()
+        with asyncio.Runner(loop_factory=factory) as runner:
+            return runner.run(Server(service, sock, started).run())
+    finally:
+        sock.close()
+        model.close()
+
+
+def open_recorder(config: Config, path: Path, name: str, cache_dir: str | None, log: logging.Logger) -> Recorder | None:
+    """What keeps requests that are over, where the command line asks for it. Raises `StoreError`."""
+    if config.records is None:
+        return None
+
+    def sha256() -> str:
+        with GGUFFile.open(path) as file:
+            return file.sha256(Path(cache_dir) if cache_dir else default_cache_dir())
+
+    return Recorder(config.records, config.records_bytes, name, sha256, log)
+
+
+async def _nothing(*_: object) -> None:
+    """Only to ask uvicorn which event loop it would take."""

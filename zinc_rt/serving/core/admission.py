@@ -1,0 +1,72 @@
+"""Which request gets a sequence next, and what tenants hold of the KV pages."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from zinc_rt.sched.fair import FairScheduler
+from zinc_rt.sched.request import BatchKind, TenantId
+from zinc_rt.sched.waiting import Waiting
+from zinc_rt.serving.core.request import Request
+from zinc_rt.serving.core.slots import Slots
+from zinc_rt.serving.core.tenants import Tenants
+
+_LOWER = 5
+"""Every so many admissions the lowest class that waits has its turn, so that none starves."""
+
+
+class Admission:
+    """The requests that wait, and the order in which they are admitted."""
+
+    def __init__(self, scheduler: FairScheduler, tenants: Tenants, slots: Slots) -> None:
+        self._scheduler, self._tenants, self._slots = scheduler, tenants, slots
+        self.waiting: Waiting[Request] = Waiting()
+        self._admitted = 0
+        self._ahead: dict[TenantId, float] = {}  # service that was given out in this turn
+
+    def begin(self) -> None:
+        """A turn begins."""
+        self._ahead.clear()
+
+    def most_pages(self, tenant: TenantId) -> int:
+        """KV pages that a tenant may have."""
+        return max(1, int(self._scheduler.accounts.share(tenant).kv_share * self._slots.n_pages))
+
+    def pages_by_tenant(self, running: Iterable[Request]) -> Counter[TenantId]:
+        """KV pages promised to the requests of each tenant."""
+        pages: Counter[TenantId] = Counter()
+        for request in running:
+            pages[request.tenant] += self._slots.pages(request.slot)
+        return pages
+
+    def next(self, running: Iterable[Request]) -> Request | None:
+        """The request to admit next. Tenants that have all that they may are passed over; nobody else is, so a large
+        request is not overtaken by small ones for ever.
+        """
+        accounts, levels = self._scheduler.accounts, self.waiting.levels()
+        if (self._admitted + 1) % _LOWER == 0:
+            levels.reverse()
+        running = list(running)
+        pages, counts = self.pages_by_tenant(running), Counter(request.tenant for request in running)
+
+        def turn(tenant: TenantId) -> tuple[float, int]:
+            return accounts.service(tenant) + self._ahead.get(tenant, 0.0), counts[tenant]
+
+        for level in levels:
+            for tenant in sorted(self.waiting.tenants(level), key=turn):
+                request = self.waiting.head(level, tenant)
+                wish = pages[tenant] + self._slots.needed(len(request.tokens))
+                too_many = pages[tenant] and wish > self.most_pages(tenant)
+                if self._tenants.may_start(tenant, counts[tenant]) and not too_many:
+                    return request
+        return None
+
+    def admitted(self, request: Request) -> None:
+        """The request has a sequence. What it is about to cost counts for the rest of the turn."""
+        self.waiting.remove(request.level, request.tenant, request)
+        self._admitted += 1
+        row_ms = self._scheduler.cost.row_ms(BatchKind.prefill, request.computed)
+        weight = self._scheduler.accounts.share(request.tenant).weight
+        cost = row_ms * (len(request.tokens) - request.computed) / weight
+        self._ahead[request.tenant] = self._ahead.get(request.tenant, 0.0) + cost

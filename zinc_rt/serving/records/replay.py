@@ -1,0 +1,90 @@
+"""Replays: a recorded request computed again, and compared token by token.
+
+Bits depend on the model, the prompt, the parameters and the seed alone. So a replay is equal on every device, whatever
+the server did meanwhile; where it is not, the file, the release or the hardware is another one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from zinc_rt import numerics
+from zinc_rt.errors import ZincError
+from zinc_rt.serving.messages import Event, Submit, Token
+from zinc_rt.serving.records.record import RequestRecord
+
+TOP = 20
+"""Log-probabilities that a replay asks for at a place that differs."""
+
+
+class NotReplayable(ZincError):
+    """A record of another model, or of a release with other bits: nothing can be learnt from computing it again."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first place where a replay differs. recorded, replayed: token ids there, None behind the end;
+    logprob_recorded, logprob_replayed: of these tokens now, where they are among the likeliest.
+    """
+
+    position: int
+    recorded: int | None
+    replayed: int | None
+    logprob_recorded: float | None = None
+    logprob_replayed: float | None = None
+
+
+def check_replayable(record: RequestRecord, sha256: str, kv: str) -> None:
+    """Raise `NotReplayable` unless the model at hand, with its format of the KV cache, would give the record's bits."""
+    if record.model.sha256 != sha256:
+        raise NotReplayable(
+            f"request {record.id} was answered by another model: its file's SHA-256 begins with"
+            f" {record.model.sha256[:16]}, this one's with {sha256[:16]}"
+        )
+    if record.numerics != numerics.VERSION:
+        raise NotReplayable(
+            f"request {record.id} was answered with version {record.numerics} of the numerics, this release has"
+            f" {numerics.VERSION}; replay it with a release of that time"
+        )
+    if record.model.kv != kv:
+        raise NotReplayable(
+            f"request {record.id} was answered with a KV cache in {record.model.kv}, this one is in {kv};"
+            f" give --kv {record.model.kv}"
+        )
+
+
+def first_difference(recorded: Sequence[int], replayed: Sequence[int]) -> Difference | None:
+    """Where two answers differ. A record may end earlier, as a stop string or a client that left ends a text."""
+    for position, (old, new) in enumerate(zip(recorded, replayed, strict=False)):
+        if old != new:
+            return Difference(position, old, new)
+    if len(replayed) < len(recorded):
+        return Difference(len(replayed), recorded[len(replayed)], None)
+    return None
+
+
+def whole(record: RequestRecord, request_id: str) -> Submit:
+    """The request that computes a record again, no further than the record goes."""
+    again = record.submit(request_id)
+    return dataclasses.replace(again, params=dataclasses.replace(again.params, max_tokens=max(1, len(record.output))))
+
+
+def at(record: RequestRecord, difference: Difference, request_id: str) -> Submit:
+    """The request for the one token where a replay differs, behind the recorded ones, with log-probabilities."""
+    again = record.submit(request_id)
+    params = dataclasses.replace(again.params, max_tokens=difference.position + 1, logprobs=TOP)
+    return dataclasses.replace(again, params=params, resume=record.output[: difference.position])
+
+
+def measured(difference: Difference, events: Sequence[Event]) -> Difference:
+    """The difference with what the engine said at its place."""
+    token = next((event for event in events if isinstance(event, Token)), None)
+    if token is None:
+        return difference
+    known = dict(token.top_logprobs or ())
+    if token.logprob is not None:
+        known[token.token_id] = token.logprob
+    old, new = (None if t is None else known.get(t) for t in (difference.recorded, difference.replayed))
+    return dataclasses.replace(difference, logprob_recorded=old, logprob_replayed=new)

@@ -1,0 +1,130 @@
+"""The servers behind a router: which of them answer, how busy they are, and which one a request goes to."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final
+
+import httpx
+
+from zinc_rt.errors import UsageError
+from zinc_rt.serving.api.logs import tell
+
+# The bounds beyond which a request leaves the server that has its prefix: those of other routers of such servers.
+MORE: Final = 64
+TIMES: Final = 1.5
+_LOOK_SECONDS: Final = 1.0
+_LOOK_TIMEOUT: Final = 5.0
+
+
+class Backend:
+    """One server. wrong: why it gets no requests, None while it does."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.wrong: str | None = "not asked yet"
+        self.model: str | None = None
+        self.reported = 0  # requests that it has, by its own word
+        self.ours = 0  # requests that it has of this router
+
+    @property
+    def load(self) -> int:
+        """Requests that it has: its own count is a second old, ours does not know of other routers."""
+        return max(self.reported, self.ours)
+
+    def facts(self) -> dict[str, Any]:
+        """What the router tells of it."""
+        return {"url": self.url, "status": self.wrong or "ok", "load": self.load}
+
+
+class Backends:
+    """All servers of a router. They must serve one model with one version of the numerics: only then is a stream that
+    moves the same stream.
+
+    Raises:
+        UsageError: no address, one twice, or one that is no http address.
+    """
+
+    def __init__(self, urls: Sequence[str], http: httpx.AsyncClient, log: logging.Logger) -> None:
+        if not urls:
+            raise UsageError("there are no servers to route to; give their addresses with -b")
+        self.all = [Backend(checked(url)) for url in urls]
+        twice = [url for url, n in Counter(backend.url for backend in self.all).items() if n > 1]
+        if twice:
+            raise UsageError(f"{twice[0]} is given twice")
+        self._http, self._log = http, log
+
+    @property
+    def healthy(self) -> list[Backend]:
+        """Those that get requests."""
+        return [backend for backend in self.all if backend.wrong is None]
+
+    def ranked(self, key: bytes) -> list[Backend]:
+        """All healthy servers, the one to try first in front.
+
+        Equal keys go to one server, the highest by a hash of key and address, so that a server that comes or goes moves
+        only its own keys. One that has far more to do than the least busy one is passed over for that one.
+        """
+        found = sorted(self.healthy, key=lambda backend: _weight(key, backend.url), reverse=True)
+        if found:
+            least = min(found, key=lambda backend: backend.load)
+            if found[0].load > least.load + MORE or (found[0].load > least.load * TIMES and found[0].load > MORE):
+                found.remove(least)
+                found.insert(0, least)
+        return found
+
+    async def watch(self) -> None:
+        """Ask all servers how they are, for ever."""
+        while True:
+            await self.look()
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def look(self) -> None:
+        """Ask all servers once."""
+        await asyncio.gather(*(self._look(backend) for backend in self.all))
+
+    async def _look(self, backend: Backend) -> None:
+        before = backend.wrong
+        try:
+            ready = await self._http.get(f"{backend.url}/health", timeout=_LOOK_TIMEOUT)
+            facts = (await self._http.get(f"{backend.url}/health/progress", timeout=_LOOK_TIMEOUT)).json()
+            backend.model = str(facts["fingerprint"])
+            backend.reported = int(facts["requests"])
+            backend.wrong = None if ready.status_code == 200 else str(ready.json().get("status"))
+        except httpx.HTTPError as error:
+            backend.wrong = f"it does not answer: {type(error).__name__}"
+        except (ValueError, KeyError, TypeError, AttributeError):
+            backend.wrong = "it answers, but not as a zinc server"
+        if backend.wrong is None and (other := self._other_model(backend)) is not None:
+            backend.wrong = f"it serves another model, or with other bits, than {other.url}"
+        if backend.wrong != before:
+            tell(self._log, "backend", **backend.facts())
+
+    def _other_model(self, backend: Backend) -> Backend | None:
+        """A server that gets requests and has another model."""
+        return next((b for b in self.healthy if b is not backend and b.model != backend.model), None)
+
+    def failed(self, backend: Backend, why: str) -> None:
+        """A request found that a server does not answer; the next look may find otherwise."""
+        if backend.wrong is None:
+            backend.wrong = why
+            tell(self._log, "backend", **backend.facts())
+
+
+def _weight(key: bytes, url: str) -> bytes:
+    return hashlib.blake2b(key + url.encode(), digest_size=8).digest()
+
+
+def checked(url: str) -> str:
+    """An address as it is used. Raises `UsageError`."""
+    try:
+        parts = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise UsageError(f"{url[:80]!r} is no address: {error}") from None
+    if parts.scheme not in ("http", "https") or not parts.host or parts.path not in ("", "/") or parts.query:
+        raise UsageError(f"{url[:80]!r} must be like http://host:port")
+    return str(parts.copy_with(path="")).rstrip("/")

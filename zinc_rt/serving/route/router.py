@@ -1,0 +1,247 @@
+"""`Router`: the ASGI application of `zinc route`. Passes requests on, and streams from one server to the next."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import httpx
+import msgspec
+from prometheus_client import CollectorRegistry, Counter, generate_latest
+
+from zinc_rt.serving.api.call import Receive, Scope, Send
+from zinc_rt.serving.api.errors import ApiError
+from zinc_rt.serving.api.metrics import TYPE
+from zinc_rt.serving.route.backends import Backend, Backends
+from zinc_rt.serving.route.events import Passage
+from zinc_rt.serving.route.key import affinity, streams
+
+_BODY: Final = 4 << 20
+_CONNECT: Final = 5.0
+# Of one connection, not of what it carries (RFC 9110, section 7.6.1), and what the client library writes itself.
+_HOP: Final = frozenset(
+    {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding",
+     "upgrade", "host", "content-length", "accept-encoding", "last-event-id", "x-zinc-resume", "x-zinc-tokens"}
+)  # fmt: skip
+_AGAIN: Final = (500, 502, 503, 504)
+"""Answers after which another server is tried, before the client has got anything."""
+
+
+class _Gone(Exception):
+    """The client has left."""
+
+
+class _Broken(Exception):
+    """A server does not answer, or stopped in the middle."""
+
+
+class Router:
+    """Belongs to one event loop. http: without a limit of the time until an answer ends."""
+
+    def __init__(self, backends: Backends, http: httpx.AsyncClient, log: logging.Logger) -> None:
+        self.backends, self._http, self._log = backends, http, log
+        self.registry = CollectorRegistry()
+        self._requests = Counter("zinc_route_requests", "Requests.", ["backend", "outcome"], registry=self.registry)
+        self._moved = Counter("zinc_route_migrations", "Streams that moved to another server.", registry=self.registry)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+        exchange = _Exchange(scope, receive, send)
+        try:
+            if scope["path"] in ("/health", "/health/live", "/health/ready"):
+                await self._health(exchange, scope["path"] == "/health/live")
+            elif scope["path"] == "/metrics":
+                await exchange.reply(200, generate_latest(self.registry), TYPE)
+            else:
+                async with exchange.attended():
+                    await self._pass(exchange)
+        except _Gone:
+            return
+        except ApiError as error:
+            await exchange.refuse(error)
+
+    async def _health(self, exchange: _Exchange, live: bool) -> None:
+        usable = bool(self.backends.healthy)
+        facts = {"status": "ok" if usable else "no server", "backends": [b.facts() for b in self.backends.all]}
+        await exchange.reply(200 if usable or live else 503, msgspec.json.encode(facts))
+
+    async def _pass(self, exchange: _Exchange) -> None:
+        """Try servers until one answers. Raises `ApiError` where none does."""
+        key = affinity(exchange.body, exchange.header("authorization") + exchange.header("x-api-key"))
+        passage = Passage() if streams(exchange.body) else None
+        own = exchange.path.startswith("/v1/zinc/")  # of one server's request: that server is not known here
+        tried: list[str] = []
+        while True:
+            backend = next((b for b in self.backends.ranked(key) if b.url not in tried), None)
+            if backend is None:
+                raise ApiError(503, "no server answers; try again later", code="no_backend", retry_after=2)
+            tried.append(backend.url)
+            last = all(b.url in tried for b in self.backends.healthy)
+            backend.ours += 1
+            outcome = "passed"
+            try:
+                if await self._try(exchange, backend, passage, skip=(404,) if own and not last else ()):
+                    return
+                outcome = "refused"
+            except _Broken as error:
+                outcome = "broken"
+                self.backends.failed(backend, str(error))
+                if exchange.begun:
+                    self._moved.inc()
+                    tried = [backend.url]
+            finally:
+                backend.ours -= 1
+                self._requests.labels(backend.url, outcome).inc()
+
+    async def _try(self, exchange: _Exchange, backend: Backend, passage: Passage | None, skip: tuple[int, ...]) -> bool:
+        """Pass the request to one server; False where another one is to be tried. Raises `_Broken`."""
+        headers = exchange.headers()
+        if passage is not None:
+            given = exchange.given_resume() if passage.last_id is None else passage.headers()
+            headers |= {"x-zinc-tokens": "1", **given}
+        request = self._http.build_request(
+            exchange.method, backend.url + exchange.target, headers=headers, content=exchange.body or None
+        )
+        try:
+            answer = await self._http.send(request, stream=True)
+        except httpx.HTTPError as error:
+            raise _Broken(f"it does not answer: {type(error).__name__}") from None
+        try:
+            others = len(self.backends.healthy) > 1
+            if answer.status_code in skip or (answer.status_code in _AGAIN and others and not exchange.ended(answer)):
+                return False
+            await self._relay(exchange, answer, passage)
+            return True
+        except httpx.HTTPError as error:
+            raise _Broken(f"it broke off: {type(error).__name__}") from None
+        finally:
+            await answer.aclose()
+
+    async def _relay(self, exchange: _Exchange, answer: httpx.Response, passage: Passage | None) -> None:
+        sse = answer.headers.get("content-type", "").startswith("text/event-stream")
+        if passage is None or not sse:
+            if exchange.begun:  # of a stream that moved: the next server refuses to go on
+                raise _Broken(f"it answers {answer.status_code}")
+            body = await answer.aread()
+            await exchange.begin(answer.status_code, answer.headers)
+            await exchange.send(body, more=False)
+            return
+        passage.broke()
+        async for data in answer.aiter_raw():
+            events = passage.add(data)
+            if events:
+                await exchange.begin(answer.status_code, answer.headers)
+                await exchange.send(events, more=True)
+        if not passage.done:
+            raise _Broken("it ended a stream before its end")
+        await exchange.send(b"", more=False)
+
+
+class _Exchange:
+    """One request of a client, and what it has got."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        query = scope["query_string"].decode("latin-1")
+        raw = scope.get("raw_path") or self.path.encode()
+        self.target = raw.decode("latin-1") + (f"?{query}" if query else "")
+        self.body = b""
+        self.begun = False
+        self._given: list[tuple[bytes, bytes]] = list(scope["headers"])
+        self._receive, self._send = receive, send
+        self._task: asyncio.Task[Any] | None = None
+        self._left = False
+
+    def header(self, name: str) -> bytes:
+        """A header of the request, empty where there is none."""
+        return next((value for key, value in self._given if key == name.encode()), b"")
+
+    def headers(self) -> dict[str, str]:
+        """The request's headers as a server gets them; answers are passed on as they are, so not compressed."""
+        kept = {key.decode("latin-1"): value.decode("latin-1") for key, value in self._given}
+        return {key: value for key, value in kept.items() if key not in _HOP} | {"accept-encoding": "identity"}
+
+    def given_resume(self) -> dict[str, str]:
+        """The headers of a client that resumes a stream."""
+        names = ("last-event-id", "x-zinc-resume")
+        return {name: value.decode("latin-1") for name in names if (value := self.header(name))}
+
+    def ended(self, answer: httpx.Response) -> bool:
+        """Whether another server cannot do better: the error is about the request."""
+        return self.begun or answer.headers.get("x-should-retry") == "false"
+
+    @asynccontextmanager
+    async def attended(self) -> AsyncIterator[None]:
+        """Read the body, then run what is inside only as long as the client is there. Raises `_Gone`, `ApiError`."""
+        parts: list[bytes] = []
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise _Gone
+            parts.append(message.get("body", b""))
+            if sum(map(len, parts)) > _BODY:
+                raise ApiError(413, f"the request's body is larger than {_BODY} bytes", code="request_too_large")
+            if not message.get("more_body", False):
+                break
+        self.body = b"".join(parts)
+        self._task = asyncio.current_task()
+        watch = asyncio.create_task(self._watch())
+        try:
+            yield
+        except asyncio.CancelledError:
+            if self._left and self._task is not None:
+                self._task.uncancel()
+                raise _Gone from None
+            raise
+        finally:
+            watch.cancel()
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self._left = True
+        if self._task is not None:
+            self._task.cancel()
+
+    async def begin(self, status: int, headers: httpx.Headers) -> None:
+        """Send the status and headers, once."""
+        if self.begun:
+            return
+        self.begun = True
+        kept = [(k.encode("latin-1"), v.encode("latin-1")) for k, v in headers.multi_items() if k.lower() not in _HOP]
+        if not headers.get("content-type", "").startswith("text/event-stream") and "content-length" in headers:
+            kept.append((b"content-length", headers["content-length"].encode("latin-1")))
+        await self._send({"type": "http.response.start", "status": status, "headers": kept})
+
+    async def send(self, body: bytes, more: bool) -> None:
+        """Send a part of the body."""
+        await self._send({"type": "http.response.body", "body": body, "more_body": more})
+
+    async def reply(self, status: int, body: bytes, kind: bytes = b"application/json") -> None:
+        """Send a whole answer of the router's own."""
+        self.begun = True
+        headers = [(b"content-type", kind), (b"content-length", b"%d" % len(body))]
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        await self.send(body, more=False)
+
+    async def refuse(self, error: ApiError) -> None:
+        """Answer with an error, or end a stream with one."""
+        form = error.anthropic() if self.path.startswith("/v1/messages") else error.openai()
+        body = msgspec.json.encode(form)
+        if self.begun:
+            await self.send(b"data: " + body + b"\n\n", more=False)
+            return
+        await self.reply(error.status, body)
+
+
+def make_client() -> httpx.AsyncClient:
+    """The client that a router passes requests on with: a stream may be silent for long, a connection may not."""
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
+    timeout = httpx.Timeout(None, connect=_CONNECT)
+    return httpx.AsyncClient(timeout=timeout, limits=limits, trust_env=False)

@@ -1,0 +1,71 @@
+"""`start_router`: from a command line to a router that runs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import Callable, Sequence
+
+import uvicorn
+
+from zinc_rt.serving.api.config import Config
+from zinc_rt.serving.api.logs import make_logger
+from zinc_rt.serving.api.server import BareServer, listen, log_uvicorn
+from zinc_rt.serving.route.backends import Backends
+from zinc_rt.serving.route.router import Router, make_client
+
+_DRAIN = 30.0
+"""Seconds that requests get to their ends after the first signal."""
+
+
+def start_router(urls: Sequence[str], host: str, port: int, started: Callable[[str], None]) -> int:
+    """Route until a signal ends it; returns the exit code. started: gets the address once requests are passed on.
+
+    Raises `UsageError` for addresses that are none, `CannotListen`.
+    """
+    http = make_client()
+    log = make_logger()
+    backends = Backends(urls, http, log)
+    sock = listen(Config(host=host, port=port))
+    log_uvicorn(log)
+    config = uvicorn.Config(
+        Router(backends, http, log),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        timeout_graceful_shutdown=int(_DRAIN),
+    )
+    try:
+        return asyncio.run(_run(BareServer(config), backends, sock, started))
+    finally:
+        sock.close()
+
+
+async def _run(server: uvicorn.Server, backends: Backends, sock: socket.socket, started: Callable[[str], None]) -> int:
+    loop = asyncio.get_running_loop()
+    signals: list[int] = []
+
+    def stop(number: int) -> None:
+        signals.append(number)
+        server.should_exit = True
+        server.force_exit = len(signals) > 1
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, number)
+    await backends.look()
+    watching = asyncio.create_task(backends.watch())
+    serving = asyncio.create_task(server.serve(sockets=[sock]))
+    host, port = sock.getsockname()[:2]
+    started(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+    try:
+        await serving
+    finally:
+        watching.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await watching
+    return 0
