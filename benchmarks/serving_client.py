@@ -53,9 +53,9 @@ class Answer:
             return [(self.end, json.loads(body))] if body else []
         found, at = [], 0
         while (stop := body.find(b"\n\n", at)) >= 0:
-            line = body[at:stop].removeprefix(b"data: ")
-            if line.startswith(b"{"):
-                found.append((self._time_of(starts, stop + 1), json.loads(line)))
+            for line in body[at:stop].split(b"\n"):
+                if line.startswith(b"data: {"):
+                    found.append((self._time_of(starts, stop + 1), json.loads(line[6:])))
             at = stop + 2
         return found
 
@@ -205,11 +205,24 @@ class Connection:
             self._transport = None
 
     async def _exchange(self, method: str, path: str, body: bytes, seconds: float) -> Answer:
+        length = f"Content-Length: {len(body)}\r\n" if body else ""
+        request = f"{method} {path} HTTP/1.1\r\n{self._head}{length}\r\n".encode() + body
+        kept = self._transport is not None
+        try:
+            answer = await self._send(request, seconds)
+        except AnswerBroken:
+            if not kept or self.answer is None or self.answer.parts:
+                raise
+            answer = await self._send(request, seconds)  # servers close kept connections when they like
+        if b"connection: close" in answer.raw[: answer.raw.find(_BLANK)].lower():
+            self.close()
+        return answer
+
+    async def _send(self, request: bytes, seconds: float) -> Answer:
         await self.open()
         assert self._transport is not None
-        length = f"Content-Length: {len(body)}\r\n" if body else ""
         done = self._wire.begin()
-        self._transport.write(f"{method} {path} HTTP/1.1\r\n{self._head}{length}\r\n".encode() + body)
+        self._transport.write(request)
         try:
             async with asyncio.timeout(seconds):
                 await done
@@ -218,6 +231,4 @@ class Connection:
             raise
         answer = self._wire.answer
         assert answer is not None
-        if b"connection: close" in answer.raw[: answer.raw.find(_BLANK)].lower():
-            self.close()
         return answer

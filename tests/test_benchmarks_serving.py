@@ -20,7 +20,7 @@ MODULES = (
 EVENTS = [{"choices": [{"text": text}]} for text in ("a", "bc", "")] + [
     {"choices": [], "usage": {"completion_tokens": 7}}
 ]
-STREAM = b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in EVENTS) + b"data: [DONE]\n\n"
+STREAM = b"".join(b"id: 1\ndata: " + json.dumps(event).encode() + b"\n\n" for event in EVENTS) + b"data: [DONE]\n\n"
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
