@@ -118,6 +118,7 @@ def one_round(table: Table, side: str, chosen: list[Load], args: argparse.Namesp
             server = servers.ours(args.model, sizes, args.threads, files, args.flags.split())
         else:
             server = servers.peer(args.peer_bin, args.model, sizes, args.threads, files, args.peer_flags.split())
+        server.urgent = args.urgent
         try:
             with server:
                 table.add(f"start, {sizes.slots} slots", side, {"s": server.start_seconds, "MB": server.memory_mb()})
@@ -139,6 +140,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--scale", type=float, default=1.0, help="of the loads' lengths; soak: minutes")
     parser.add_argument("--threads", type=int, default=min(2, len(os.sched_getaffinity(0))))
     parser.add_argument("--no-bare", dest="bare", action="store_false", help="leave out the engine without a server")
+    parser.add_argument("--urgent", action="store_true", help="go before other sessions' work (as root, on Linux)")
     parser.add_argument("--flags", default="", help="more options of zinc serve")
     parser.add_argument("--peer-flags", default="", help="more options of llama-server")
     parser.add_argument("--out", type=Path, default=RESULTS, metavar="FOLDER", help="where results are written")
@@ -157,6 +159,10 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     """Measure, print the table, and write both result files after every round."""
     args = arguments()
+    if args.urgent:
+        if os.getsid(0) != os.getpid():
+            raise SystemExit("--urgent needs a session of its own: setsid -w python benchmarks/serving.py ...")
+        servers.make_urgent(os.getpid())
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 8192)), hard))
