@@ -8,7 +8,7 @@ bits are the same. Full pages stay behind when a sequence is closed, until their
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from zinc_rt.backends.base import Backend
@@ -153,6 +153,10 @@ class SequenceCalls(ABC):
     def free_pages(self) -> int:
         """KV pages that sequences can have, those that only wait to be found again included."""
         return self._books().free_pages
+
+    def distinct_pages(self, slots: Iterable[int]) -> int:
+        """How many KV pages these sequences have; one that several share counts once."""
+        return self._books().distinct_pages(slots)
 
     def missing_pages(self, slot: int, n_tokens: int) -> int:
         """KV pages that the sequence lacks to hold `n_tokens` positions in all; a step takes them from `free_pages`.

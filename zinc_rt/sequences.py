@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -308,6 +308,10 @@ class Sequences:
     def free_pages(self) -> int:
         """Pages that sequences can have: free ones, and cached ones."""
         return self._pages.n_free
+
+    def distinct_pages(self, slots: Iterable[int]) -> int:
+        """How many KV pages these sequences have; one that several share counts once."""
+        return self._pages.distinct(slots)
 
     def missing_pages(self, slot: int, n_tokens: int) -> int:
         """Pages that the sequence lacks for `n_tokens` positions. Raises `EngineError` when it is not open."""

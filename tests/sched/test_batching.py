@@ -63,7 +63,7 @@ def test_engine_says_what_there_is() -> None:
         multitenant_batch_planning=True,
         requires_explicit_tenant_registration=True,
         multitenant_batched_execution=True,
-        server_entrypoint=False,
+        server_entrypoint=True,
     )
 
 

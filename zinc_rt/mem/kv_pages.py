@@ -51,6 +51,10 @@ class KVPages:
         pages: list[int] = self.table[slot, : self._owned[slot]].tolist()
         return pages
 
+    def distinct(self, slots: Iterable[int]) -> int:
+        """How many pages these slots have; one that several share counts once."""
+        return len(set[int]().union(*map(self.pages, slots)))
+
     def missing(self, slot: int, n_tokens: int) -> int:
         """Pages that the slot lacks for positions 0 .. n_tokens - 1."""
         return max(0, pages_for(n_tokens) - self._owned[slot])

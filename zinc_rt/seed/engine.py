@@ -41,7 +41,7 @@ class Capabilities:
     multitenant_batch_planning: bool = SUPPORTS_MULTITENANT_BATCH_PLANNING
     requires_explicit_tenant_registration: bool = True
     multitenant_batched_execution: bool = SUPPORTS_MULTITENANT_BATCHED_EXECUTION
-    server_entrypoint: bool = False
+    server_entrypoint: bool = True
 
 
 class Tier(StrEnum):

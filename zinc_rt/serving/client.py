@@ -37,6 +37,11 @@ class EngineClient(Protocol):
         ...
 
     @property
+    def restarts(self) -> int:
+        """Engines that were started in the place of one that had ended."""
+        ...
+
+    @property
     def healthy(self) -> str | None:
         """None while steps make progress, else what is wrong: loading, restarting, stuck."""
         ...

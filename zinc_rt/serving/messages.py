@@ -159,7 +159,10 @@ Event = Admitted | Token | Finished | Failed
 
 @dataclass(frozen=True, slots=True)
 class EngineStatus:
-    """The engine's state after a step: counts of requests and of KV pages, and running totals."""
+    """The engine's state after a step: counts of requests and of KV pages, and running totals.
+
+    pages_used: those of requests that run; pages_cached: those that only hold texts that a next one may begin with.
+    """
 
     queued: int = 0
     prefilling: int = 0

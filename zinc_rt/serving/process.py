@@ -95,6 +95,11 @@ class ProcessClient:
         return self._status
 
     @property
+    def restarts(self) -> int:
+        """See `EngineClient`."""
+        return max(0, self.n_starts - 1)
+
+    @property
     def healthy(self) -> str | None:
         """See `EngineClient`."""
         return self._wrong

@@ -97,6 +97,11 @@ class ThreadClient:
         return self._status
 
     @property
+    def restarts(self) -> int:
+        """See `EngineClient`. A thread is not started anew."""
+        return 0
+
+    @property
     def healthy(self) -> str | None:
         """See `EngineClient`."""
         if self._wrong is None and len(self._live) and time.monotonic() - self._turned > self._stuck:
@@ -147,8 +152,10 @@ class ThreadClient:
                     _hand(core, self._messages.popleft())
                 if not core.idle:
                     _call(loop, self._take, core.turn())
-        except ZincError as error:
+        except Exception as error:
             _call(loop, self._lost, f"{type(error).__name__}: {error}")
+            if not isinstance(error, ZincError):
+                raise  # a fault of ours: its trace is shown
         finally:
             core.close()
 

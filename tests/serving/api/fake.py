@@ -142,6 +142,10 @@ class FakeClient:
         return EngineStatus(queued=self.queued, decoding=self.decoding, n_slots=self.slots, steps=self.steps)
 
     @property
+    def restarts(self) -> int:
+        return 0
+
+    @property
     def healthy(self) -> str | None:
         return self.state
 

@@ -102,7 +102,8 @@ class App:
             said = f"an internal error; the server's log tells of it under the id {call.id}"
             await self._refuse(call, ApiError(500, said, code="internal_error"))
         finally:
-            self.service.running.pop(call.id, None)
+            if self.service.running.get(call.id) is call:  # a stream that is resumed too early has the id of another
+                del self.service.running[call.id]
             if counted:
                 self.service.finished(call)
 

@@ -73,6 +73,11 @@ class EmbeddingClient:
         return EngineStatus(queued=queued, prefilling=self._running - queued, n_slots=1, steps=self._steps)
 
     @property
+    def restarts(self) -> int:
+        """See `EngineClient`. A thread is not started anew."""
+        return 0
+
+    @property
     def healthy(self) -> str | None:
         """See `EngineClient`."""
         return None if self._model is not None else "loading"

@@ -12,7 +12,6 @@ from typing import Final
 from zinc_rt.serving.api.answer import Answer, Plan
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.errors import ApiError
-from zinc_rt.serving.api.resume import check_one
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.api.textside import Piece, TextSide
 from zinc_rt.serving.messages import Admitted, Failed, Finished, FinishReason, Submit, Token
@@ -33,8 +32,7 @@ async def run(service: Service, call: Call, plans: Sequence[Plan], seconds: floa
 
     Raises `ApiError`.
     """
-    if call.resume is not None:
-        check_one(len(plans))
+    if call.resume is not None and len(plans) == 1:
         plans = [_resumed(service, call, plans[0])]
     answers = [Answer(i, plan, service.text_side(plan)) for i, plan in enumerate(plans)]
     call.answers = answers

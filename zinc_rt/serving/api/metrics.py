@@ -19,10 +19,11 @@ TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics:
-    """All of them; names as docs/serving.md lists them. status: gives the engine's state when it is asked for."""
+    """All of them; names as docs/serving.md lists them. status, restarts: give the engine's state when they are asked for."""
 
     def __init__(self) -> None:
         self.status: Callable[[], EngineStatus] = EngineStatus
+        self.restarts: Callable[[], int] = int
         self.registry = own = CollectorRegistry()
         self.requests = Counter(
             "zinc_requests", "Requests that ended.", ["tenant", "endpoint", "outcome"], registry=own
@@ -49,10 +50,7 @@ class Metrics:
         build.labels(zinc_rt.__version__).set(1)
         self._step = Histogram("zinc_step_seconds", "A step of the engine.", buckets=_GAPS, registry=own)
         self._rows = Histogram("zinc_step_rows", "Rows of a step.", ["kind"], buckets=_ROWS, registry=own)
-        own.register(_Engine(self._now))
-
-    def _now(self) -> EngineStatus:
-        return self.status()
+        own.register(_Engine(lambda: self.status(), lambda: self.restarts()))
 
     def step(self, report: StepReport) -> None:
         """A step has ended."""
@@ -69,8 +67,8 @@ class Metrics:
 class _Engine(Collector):
     """What the engine tells of itself, read when it is asked for."""
 
-    def __init__(self, status: Callable[[], EngineStatus]) -> None:
-        self._status = status
+    def __init__(self, status: Callable[[], EngineStatus], restarts: Callable[[], int]) -> None:
+        self._status, self._restarts = status, restarts
 
     def collect(self) -> Iterator[Metric]:
         now = self._status()
@@ -91,4 +89,6 @@ class _Engine(Collector):
         tokens.add_metric(["miss"], now.prefix_miss_tokens)
         yield tokens
         yield CounterMetricFamily("zinc_preemptions", "Requests that gave up their pages.", now.preemptions)
+        restarts = self._restarts()
+        yield CounterMetricFamily("zinc_engine_restarts", "Engines started in the place of one that ended.", restarts)
         yield CounterMetricFamily("zinc_steps", "Steps of the engine.", now.steps)

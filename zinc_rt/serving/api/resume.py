@@ -3,7 +3,8 @@
 An event's id is the request's id, the second it was created, its seed and the event's number. With the same body that
 is all a server needs to know: the events of a request depend on nothing else. So any server of the model can go on with
 it, and skips what was sent. The tokens that were sent spare it to generate them again: a client may give them
-(`X-Zinc-Resume`), and a server knows those of streams that broke off lately.
+(`X-Zinc-Resume`), and a server knows those of streams that broke off lately. Of several answers in one stream all
+tokens are generated again.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from zinc_rt.serving.api.errors import ApiError, invalid
+from zinc_rt.serving.api.errors import invalid
 
 LAST_EVENT: Final = "last-event-id"
 TOKENS: Final = "x-zinc-resume"
@@ -49,12 +50,6 @@ def check_kind(resume: Resume, kind: str) -> None:
     """Refuse a stream of another endpoint. Raises `ApiError`."""
     if not resume.id.startswith(kind):
         raise invalid(f"the stream of {resume.id} is not of this endpoint", LAST_EVENT)
-
-
-def check_one(n_answers: int) -> None:
-    """Refuse several answers at once: the order of their events depends on the time. Raises `ApiError`."""
-    if n_answers > 1:
-        raise ApiError(400, "a stream of several answers (n) cannot be resumed", param="n", code="not_resumable")
 
 
 class Numbering:

@@ -57,6 +57,7 @@ class Service:
         self.recorder = recorder
         self.metrics = metrics or Metrics()
         self.metrics.status = lambda: client.status
+        self.metrics.restarts = lambda: client.restarts
         self.admission = Admission(self.tenants, lambda: client.status)
         self.running: dict[str, Call] = {}
         self.broken: OrderedDict[str, tuple[str, tuple[int, ...]]] = OrderedDict()  # tenants and tokens

@@ -77,10 +77,8 @@ class EventStream:
 
     async def put(self, chunk: bytes) -> None:
         """Send a chunk of whole events; waits for a client that is slow."""
-        if len(self._call.answers) == 1:
-            chunk = self._numbered(chunk)
-        if chunk:
-            await self._write(chunk, more=True)
+        if events := self._numbered(chunk):
+            await self._write(events, more=True)
 
     def _numbered(self, chunk: bytes) -> bytes:
         """The events with their ids, without those that a client which resumes has got."""
@@ -89,7 +87,7 @@ class EventStream:
             skip = 0 if call.resume is None else call.resume.events
             self._numbering = Numbering(f"{call.id}.{call.created}.{call.seed}", skip)
         comment = b""
-        if call.header(TELLS) and (new := call.answers[0].tokens[self._told :]):
+        if call.header(TELLS) and len(call.answers) == 1 and (new := call.answers[0].tokens[self._told :]):
             self._told += len(new)
             comment = b": tokens " + ",".join(map(str, new)).encode() + b"\n"
         return self._numbering.events(chunk, comment)

@@ -246,7 +246,7 @@ class EngineCore:
     @property
     def status(self) -> EngineStatus:
         """Counts of requests and KV pages now, and running totals."""
-        cache = self._engine.cache_stats()
+        cache, held = self._engine.cache_stats(), self._slots.held_pages()
         prefilling = sum(request.computed < request.admitted_tokens for request in self._running.values())
         return EngineStatus(
             queued=len(self._live) - len(self._running),
@@ -254,8 +254,8 @@ class EngineCore:
             decoding=len(self._running) - prefilling,
             n_slots=self._sizes.n_slots,
             pages_free=cache.free,
-            pages_cached=cache.cached,
-            pages_used=cache.used,
+            pages_cached=cache.cached + cache.used - held,
+            pages_used=held,
             steps=self._steps,
             preemptions=self._preemptions,
             prefix_hit_tokens=cache.hits,

@@ -32,6 +32,10 @@ class Slots:
         """Sequences of requests."""
         return len(self._running)
 
+    def held_pages(self) -> int:
+        """Pages of requests' sequences. The others are free, or hold what only a next request may want."""
+        return self._engine.distinct_pages(self._running)
+
     def pages(self, slot: int) -> int:
         """Pages promised to a request's sequence."""
         return self._running[slot]

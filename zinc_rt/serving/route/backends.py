@@ -19,6 +19,8 @@ MORE: Final = 64
 TIMES: Final = 1.5
 _LOOK_SECONDS: Final = 1.0
 _LOOK_TIMEOUT: Final = 5.0
+_SLOW: Final = 3
+"""Looks in a row after which a server that takes its time counts as gone: a busy machine is slow, too."""
 
 
 class Backend:
@@ -28,6 +30,7 @@ class Backend:
         self.url = url
         self.wrong: str | None = "not asked yet"
         self.model: str | None = None
+        self.slow = 0  # looks in a row that took too long
         self.reported = 0  # requests that it has, by its own word
         self.ours = 0  # requests that it has of this router
 
@@ -95,6 +98,11 @@ class Backends:
             backend.model = str(facts["fingerprint"])
             backend.reported = int(facts["requests"])
             backend.wrong = None if ready.status_code == 200 else str(ready.json().get("status"))
+            backend.slow = 0
+        except httpx.TimeoutException:
+            backend.slow += 1
+            if backend.slow >= _SLOW:
+                backend.wrong = f"it does not answer within {_LOOK_TIMEOUT:g} s"
         except httpx.HTTPError as error:
             backend.wrong = f"it does not answer: {type(error).__name__}"
         except (ValueError, KeyError, TypeError, AttributeError):

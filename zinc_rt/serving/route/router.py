@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 import httpx
@@ -21,6 +21,8 @@ from zinc_rt.serving.route.key import affinity, streams
 
 _BODY: Final = 4 << 20
 _CONNECT: Final = 5.0
+_PATIENCE: Final = 30.0
+"""Seconds that a stream waits for a server to go on with."""
 # Of one connection, not of what it carries (RFC 9110, section 7.6.1), and what the client library writes itself.
 _HOP: Final = frozenset(
     {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding",
@@ -78,6 +80,9 @@ class Router:
         tried: list[str] = []
         while True:
             backend = next((b for b in self.backends.ranked(key) if b.url not in tried), None)
+            if backend is None and exchange.begun and await self._wait_for_one():
+                tried = []
+                continue
             if backend is None:
                 raise ApiError(503, "no server answers; try again later", code="no_backend", retry_after=2)
             tried.append(backend.url)
@@ -97,6 +102,14 @@ class Router:
             finally:
                 backend.ours -= 1
                 self._requests.labels(backend.url, outcome).inc()
+
+    async def _wait_for_one(self) -> bool:
+        """Wait for a server: a stream that has begun is worth it."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE):
+                while not self.backends.healthy:
+                    await asyncio.sleep(0.25)
+        return bool(self.backends.healthy)
 
     async def _try(self, exchange: _Exchange, backend: Backend, passage: Passage | None, skip: tuple[int, ...]) -> bool:
         """Pass the request to one server; False where another one is to be tried. Raises `_Broken`."""

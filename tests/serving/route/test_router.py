@@ -1,0 +1,189 @@
+"""A router before servers that die in the middle of streams: clients get the bytes of a server that lives."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from zinc_rt.errors import UsageError
+from zinc_rt.serving.api.logs import make_logger
+from zinc_rt.serving.route.backends import Backends
+from zinc_rt.serving.route.events import Passage
+from zinc_rt.serving.route.key import affinity
+from zinc_rt.serving.route.router import make_client
+
+ASKED = [{"role": "user", "content": "Tell me of a fox."}]
+
+
+@contextmanager
+def program(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A `zinc` process that prints its address once it serves, and the address."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "zinc_rt", *arguments, "--port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=None if os.environ.get("SHOW") else subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        found = re.search(r"http://[\d.:]+", process.stdout.readline())
+        assert found is not None
+        yield process, found[0]
+    finally:
+        process.send_signal(signal.SIGCONT)
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def servers(n: int) -> Iterator[tuple[list[subprocess.Popen[str]], list[str], str]]:
+    """Slow servers of the model in the package and a router before them: processes, addresses, the router's address."""
+    from contextlib import ExitStack
+
+    with ExitStack() as stack:
+        made = [
+            stack.enter_context(program("serve", "--one-process", "-c", "256", "--kernels", "reference"))
+            for _ in range(n)
+        ]
+        urls = [url for _, url in made]
+        _, router = stack.enter_context(program("route", *(word for url in urls for word in ("-b", url))))
+        yield [process for process, _ in made], urls, router
+
+
+@asynccontextmanager
+async def streamed(http: httpx.AsyncClient, url: str, **fields: Any) -> AsyncIterator[httpx.Response]:
+    body = {"messages": ASKED, "stream": True, "seed": 3, "max_tokens": 80, "ignore_eos": True, **fields}
+    async with http.stream("POST", f"{url}/v1/chat/completions", json=body) as answer:
+        yield answer
+
+
+def plain(text: str) -> str:
+    """A stream without ids and the second of its creation."""
+    text = re.sub(r"(?m)^id: .*\n", "", text)
+    return re.sub(r'"(id|created)":("[^"]*"|\d+)', "", text)
+
+
+@pytest.mark.timeout(120)
+def test_streams_outlive_their_servers() -> None:
+    async def test(processes: list[subprocess.Popen[str]], urls: list[str], router: str) -> None:
+        async with httpx.AsyncClient(timeout=60) as http:
+            async with streamed(http, urls[1]) as answer:
+                expected = plain("".join([part async for part in answer.aiter_text()]))
+            async with streamed(http, router) as answer:
+                parts = []
+                killed = None
+                async for part in answer.aiter_text():
+                    parts.append(part)
+                    if killed is None:
+                        facts = (await http.get(f"{router}/health")).json()["backends"]
+                        killed = next(i for i, b in enumerate(facts) if b["load"])
+                        processes[killed].kill()
+            text = "".join(parts)
+            assert killed is not None
+            assert plain(text) == expected
+            assert ": tokens" not in text
+            numbers = [int(n) for n in re.findall(r"(?m)^id: \S+\.(\d+)$", text)]
+            assert numbers == list(range(1, len(numbers) + 1))
+            metrics = (await http.get(f"{router}/metrics")).text
+            assert "zinc_route_migrations_total 1.0" in metrics
+            whole = await http.post(f"{router}/v1/chat/completions", json={"messages": ASKED, "max_tokens": 5})
+            assert whole.status_code == 200
+            health = (await http.get(f"{router}/health")).json()
+            assert sorted(b["status"] == "ok" for b in health["backends"]) == [False, True]
+            processes[1 - killed].kill()
+            refused = await http.post(f"{router}/v1/chat/completions", json={"messages": ASKED})
+            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "no_backend")
+
+    with servers(2) as made:
+        asyncio.run(test(*made))
+
+
+def test_equal_beginnings_have_equal_keys() -> None:
+    def key(*messages: str, tenant: bytes = b"") -> bytes:
+        body = {"messages": [{"role": "user", "content": text} for text in messages], "seed": len(messages)}
+        return affinity(json.dumps(body).encode(), tenant)
+
+    long = "x" * 600
+    assert key(long) == key(long, "more") != key("y" + long)
+    assert key(long) != key(long, tenant=b"other")
+    assert affinity(b"no json", b"") == affinity(b"[]", b"")
+
+
+def backends(*urls: str) -> Backends:
+    made = Backends(urls, make_client(), make_logger())
+    for backend in made.all:
+        backend.wrong = None
+    return made
+
+
+def test_a_server_that_leaves_moves_its_own_keys_alone() -> None:
+    made = backends("http://a:1", "http://b:1", "http://c:1")
+    keys = [os.urandom(16) for _ in range(300)]
+    before = {key: made.ranked(key)[0].url for key in keys}
+    assert {before[key] for key in keys} == {"http://a:1", "http://b:1", "http://c:1"}
+    made.all[0].wrong = "gone"
+    for key in keys:
+        after = made.ranked(key)[0].url
+        assert after == before[key] or before[key] == "http://a:1"
+
+
+def test_a_busy_server_is_passed_over() -> None:
+    made = backends("http://a:1", "http://b:1")
+    key = next(k for k in iter(lambda: os.urandom(16), b"") if made.ranked(k)[0] is made.all[0])
+    made.all[0].reported = 64
+    assert made.ranked(key)[0] is made.all[0]
+    made.all[0].reported = 65
+    assert made.ranked(key)[0] is made.all[1]
+    made.all[1].reported = 64
+    assert made.ranked(key)[0] is made.all[0]
+
+
+@pytest.mark.parametrize("url", ["", "a:1", "ftp://a", "http://", "http://a/path", "http://a?x=1", "http://a:b"])
+def test_addresses_that_are_none(url: str) -> None:
+    with pytest.raises(UsageError):
+        backends(url)
+
+
+def test_addresses_once() -> None:
+    with pytest.raises(UsageError, match="twice"):
+        backends("http://a:1", "http://a:1/")
+    with pytest.raises(UsageError, match="no servers"):
+        backends()
+
+
+def test_events_are_cut_anywhere() -> None:
+    stream = b": ping\n\n: tokens 1,2\nid: x.1\ndata: a\n\nid: x.2\ndata: b\n\n: tokens 3\nid: x.3\ndata: [DONE]\n\n"
+    clean = b": ping\n\nid: x.1\ndata: a\n\nid: x.2\ndata: b\n\nid: x.3\ndata: [DONE]\n\n"
+    for cut in range(len(stream)):
+        passage = Passage()
+        assert passage.add(stream[:cut]) + passage.add(stream[cut:]) == clean
+        assert (passage.tokens, passage.last_id, passage.done) == (["1", "2", "3"], "x.3", True)
+    passage = Passage()
+    passage.add(stream[: stream.index(b"data: b")])
+    passage.broke()
+    assert passage.headers() == {"last-event-id": "x.1", "x-zinc-resume": "1,2"}
+
+
+def test_wrong_command_lines(tmp_path: Path) -> None:
+    for arguments in ([], ["-b", "nonsense"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "zinc_rt", "route", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 2
+        assert "Traceback" not in done.stderr
