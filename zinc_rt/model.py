@@ -325,7 +325,8 @@ class Model:
         return Submit(str(next(self._numbers)), tuple(ids), params, seed, grammar=grammar)
 
     @cached_property
-    def _grammar_vocabulary(self) -> GrammarVocabulary:
+    def grammar_vocabulary(self) -> GrammarVocabulary:
+        """The tokens' bytes, as grammars need them."""
         from zinc_rt.grammar.vocabulary import GrammarVocabulary
 
         return GrammarVocabulary(self.tokenizer)
@@ -334,7 +335,7 @@ class Model:
         """A grammar's matcher. Raises `GrammarError`."""
         from zinc_rt.grammar.matcher import compile_grammar
 
-        return compile_grammar(grammar, self._grammar_vocabulary)
+        return compile_grammar(grammar, self.grammar_vocabulary)
 
     @cached_property
     def chat_format(self) -> ChatFormat:

@@ -18,14 +18,17 @@ from typing import Any
 import pytest
 
 from tests.serving.real import Ask, Real, real, tokens_in
-from zinc_rt.serving.api.served import ServedModel
 from zinc_rt.serving.messages import StepReport
 
 TEXT = "Once upon a time there was a little fox who lived by the river with a small grey bird. "
 FEW, MANY = 40, 200
 SCHEMA = {
     "type": "object",
-    "properties": {"name": {"type": "string", "maxLength": 5}, "age": {"maximum": 99, "minimum": 0, "type": "integer"}, "fed": {"type": "boolean"}},
+    "properties": {
+        "name": {"type": "string", "maxLength": 5},
+        "age": {"maximum": 99, "minimum": 0, "type": "integer"},
+        "fed": {"type": "boolean"},
+    },
     "required": ["name", "age", "fed"],
     "additionalProperties": False,
 }

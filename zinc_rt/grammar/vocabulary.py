@@ -56,6 +56,10 @@ class GrammarVocabulary:
         token = self.tokenizer.token_id(mark)
         return token if token is not None and self.is_mark(token) else None
 
+    def prepare(self) -> None:
+        """Build it on a thread of its own, so that no request waits for that."""
+        threading.Thread(target=lambda: self.native, name="zinc-grammar", daemon=True).start()
+
     @property
     def native(self) -> Any:
         """The `llguidance.LLTokenizer`."""

@@ -30,7 +30,9 @@ def open_core(
     """
     model = load(path, notify=notify, progress=progress, **options)
     try:
-        return model.make_core(CoreOptions() if max_step_ms is None else CoreOptions(max_step_ms=max_step_ms))
+        core = model.make_core(CoreOptions() if max_step_ms is None else CoreOptions(max_step_ms=max_step_ms))
+        model.grammar_vocabulary.prepare()
+        return core
     except BaseException:
         model.close()
         raise

@@ -19,7 +19,7 @@ TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics:
-    """All of them; names as docs/serving.md lists them. status, restarts: give the engine's state when they are asked for."""
+    """All of them; names as docs/serving.md lists them. status, restarts: give the engine's state when asked."""
 
     def __init__(self) -> None:
         self.status: Callable[[], EngineStatus] = EngineStatus
@@ -50,7 +50,7 @@ class Metrics:
         build.labels(zinc_rt.__version__).set(1)
         self._step = Histogram("zinc_step_seconds", "A step of the engine.", buckets=_GAPS, registry=own)
         self._rows = Histogram("zinc_step_rows", "Rows of a step.", ["kind"], buckets=_ROWS, registry=own)
-        own.register(_Engine(lambda: self.status(), lambda: self.restarts()))
+        own.register(_Engine(self))
 
     def step(self, report: StepReport) -> None:
         """A step has ended."""
@@ -67,11 +67,11 @@ class Metrics:
 class _Engine(Collector):
     """What the engine tells of itself, read when it is asked for."""
 
-    def __init__(self, status: Callable[[], EngineStatus], restarts: Callable[[], int]) -> None:
-        self._status, self._restarts = status, restarts
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
 
     def collect(self) -> Iterator[Metric]:
-        now = self._status()
+        now = self._metrics.status()
         states = GaugeMetricFamily("zinc_requests", "Requests in the engine.", labels=["state"])
         for state in ("queued", "prefilling", "decoding"):
             states.add_metric([state], getattr(now, state))
@@ -89,6 +89,6 @@ class _Engine(Collector):
         tokens.add_metric(["miss"], now.prefix_miss_tokens)
         yield tokens
         yield CounterMetricFamily("zinc_preemptions", "Requests that gave up their pages.", now.preemptions)
-        restarts = self._restarts()
+        restarts = self._metrics.restarts()
         yield CounterMetricFamily("zinc_engine_restarts", "Engines started in the place of one that ended.", restarts)
         yield CounterMetricFamily("zinc_steps", "Steps of the engine.", now.steps)
