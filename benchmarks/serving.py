@@ -78,6 +78,7 @@ async def run_loads(table: Table, server: Server, chosen: list[Load], n_vocab: i
     """Warm the server, then run the loads one after the other; what fails leaves a note."""
     site = Site(server, n_vocab, scale)
     await crowd(Site(server, n_vocab, 0.5), lambda i: body(site.prompt("warming", i, 32), 16, GREEDY))
+    await settled(server)
     for load in chosen:
         clock, begin = Clock(server.cpu_seconds), time.perf_counter()
         cpu, own = server.cpu_seconds(), time.process_time()
