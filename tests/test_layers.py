@@ -45,6 +45,7 @@ LAYERS = (
     ("model",),
     ("loading",),
     ("serving",),
+    ("ray",),
     ("seed",),
     ("cli", "__main__"),
 )

@@ -57,10 +57,11 @@ def test_what_cannot_be_served_is_refused_in_a_line(zinc: Zinc, tmp_path: Path) 
 
 
 def test_sizes_of_memory() -> None:
-    assert [size_bytes(text) for text in ("4G", "512M", "1k", "3GiB", "77")] == [4 << 30, 512 << 20, 1024, 3 << 30, 77]
+    sizes = [size_bytes("--kv-memory", text) for text in ("4G", "512M", "1k", "3GiB", "77")]
+    assert sizes == [4 << 30, 512 << 20, 1024, 3 << 30, 77]
     for text in ("", "G", "-1G", "1.5G", "4GG", "0"):
         with pytest.raises(UsageError, match="--kv-memory"):
-            size_bytes(text)
+            size_bytes("--kv-memory", text)
 
 
 def ask(url: str) -> bytes:
@@ -68,7 +69,7 @@ def ask(url: str) -> bytes:
     request = urllib.request.Request(url + "/chat/completions", json.dumps(body).encode())
     with urllib.request.urlopen(request, timeout=60) as answer:
         text: bytes = answer.read()
-    return re.sub(rb'"(id|created)":[^,]*', b"", text)
+    return re.sub(rb'(?m)^id: .*|"(id|created)":[^,]*', b"", text)
 
 
 @pytest.mark.usefixtures("ctrl_c")

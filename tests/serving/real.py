@@ -11,7 +11,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -45,10 +45,10 @@ SECONDS = 120
 
 @dataclass(frozen=True)
 class Ask:
-    """A request that streams. tenant: whose key it has, where the server has keys."""
+    """A request that streams."""
 
     path: str
-    body: dict[str, Any] = field(hash=False)
+    body: dict[str, Any]
 
     @property
     def json(self) -> bytes:
@@ -92,7 +92,7 @@ class Real:
 
     def __init__(self, service: Service, http: httpx.AsyncClient, port: int, log: io.StringIO) -> None:
         self.service, self.http, self.port, self._log = service, http, port, log
-        self.ids: dict[Ask, str] = {}
+        self.ids: dict[int, str] = {}
 
     @property
     def log(self) -> list[dict[str, Any]]:
@@ -109,7 +109,7 @@ class Real:
         """The stream that answers."""
         answer = await self.http.post(ask.path, content=ask.json)
         assert answer.status_code == 200, answer.text
-        self.ids[ask] = answer.headers["x-request-id"]
+        self.ids[id(ask)] = answer.headers["x-request-id"]
         return told(answer.content)
 
     async def storm(self, asks: Sequence[Ask]) -> list[bytes]:
@@ -182,7 +182,8 @@ async def real(
     choice = EngineChoice(model, options, one_process=not process)
     client = make_client(choice, lambda line: None, reported)
     if process:
-        arguments = {"path": None if model is None else str(model), **options}
+        with GGUFFile.open(model or built_in_model()) as file:
+            arguments = {"path": None if model is None else str(model), "stamps": file.stamps, **options}
         start = Start("zinc_rt.serving.opening:open_core", arguments)
         client = ProcessClient(start, report=reported, restarts=restarts, stuck=stuck)
     config = Config(port=0, records=records, drain=SECONDS)
@@ -195,7 +196,7 @@ async def real(
     task = asyncio.create_task(server.run(signals=False))
     waits = asyncio.create_task(ready.wait())
     try:
-        limits = httpx.Limits(max_connections=None)
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=SECONDS, limits=limits) as http:
             await asyncio.wait({task, waits}, timeout=SECONDS, return_when=asyncio.FIRST_COMPLETED)
             assert ready.is_set()

@@ -15,9 +15,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
-from tests.serving.real import Ask, Real, real, tokens_in
+from tests.serving.command import Command
+from tests.serving.real import Ask, Real, real, tokens_in, told
 from zinc_rt.serving.messages import StepReport
 
 TEXT = "Once upon a time there was a little fox who lived by the river with a small grey bird. "
@@ -178,12 +180,13 @@ def test_replays_are_equal(tmp_path: Path) -> None:
 def replays(n: int, folder: Path) -> None:
     async def go() -> None:
         async with real(records=folder / "records", n_slots=16) as server:
-            compare(await server.storm(asks(n)), alone(n))
+            asked = asks(n)
+            compare(await server.storm(asked), alone(n))
             recorder = server.service.recorder
             assert recorder is not None
             await server.until(lambda: recorder.identity is not None)
             await asyncio.to_thread(recorder._writer.close, 30)
-            names = [f"{server.ids[ask]}{'-1' if ask.body['n'] > 1 else ''}" for ask in asks(n)]
+            names = [f"{server.ids[id(ask)]}{'-1' if ask.body['n'] > 1 else ''}" for ask in asked]
             found = await asyncio.gather(*(server.http.post("/v1/zinc/replay", json={"id": name}) for name in names))
             assert [answer.json()["equal"] for answer in found] == [True] * n
             await server.settled()
@@ -231,3 +234,42 @@ def test_many_replays_are_equal(tmp_path: Path) -> None:
 def test_cold_and_warm_caches_at_temperature_one(cold: bool) -> None:
     """The same requests three times over."""
     same(MANY, times=3, cold=cold, n_slots=8)
+
+
+@pytest.mark.slow
+def test_many_through_a_router_whose_servers_are_killed(tmp_path: Path) -> None:
+    """One of two servers at random moments; it is started again at its port."""
+    chosen = [i for i, ask in enumerate(asks(MANY)) if ask.path == "/v1/completions"]
+    expected = [alone(MANY)[i] for i in chosen]
+    draw = random.Random(4)
+
+    def start(port: str = "0") -> Command:
+        return Command(tmp_path, "--alias", "story", "--ctx-size", "256", "--one-process", port=port)
+
+    async def say(http: httpx.AsyncClient, ask: Ask) -> bytes:
+        answer = await http.post(ask.path, content=ask.json)
+        assert answer.status_code == 200, answer.text
+        return told(answer.content)
+
+    async def go(servers: list[Command], router: Command) -> None:
+        limits = httpx.Limits(max_connections=None)
+        async with httpx.AsyncClient(base_url=router.url, timeout=600, limits=limits) as http:
+            storm = asyncio.gather(*(say(http, asks(MANY)[i]) for i in chosen))
+            for _ in range(3):
+                await asyncio.sleep(draw.random())
+                i = draw.randrange(2)
+                port = servers[i].url.rpartition(":")[2]
+                servers[i].end()
+                servers[i] = await asyncio.to_thread(start, port)
+                await asyncio.sleep(2.5)  # the router asks each second
+            compare(await storm, expected)
+            moved = (await http.get("/metrics")).text
+            assert "zinc_route_migrations_total 0.0" not in moved
+
+    servers = [start(), start()]
+    router = Command(tmp_path, "-b", servers[0].url, "-b", servers[1].url, verb="route")
+    try:
+        asyncio.run(go(servers, router))
+    finally:
+        for command in (*servers, router):
+            command.end()

@@ -119,6 +119,11 @@ class GGUFFile:
         tensor = self.tensor(name)
         self._homes[name].release(tensor)
 
+    @property
+    def stamps(self) -> list[list[int]]:
+        """Which files its parts are and as of which time: size, time of the last write, inode and device of each."""
+        return [list(part.stamp) for part in self._parts]
+
     def check_unwritten(self) -> None:
         """Raise FileChanged when a part was written to since it was opened; costs about a microsecond for each."""
         for part in self._parts:

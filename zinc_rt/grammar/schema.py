@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from zinc_rt.checks import show
@@ -14,6 +14,15 @@ MAX_SCHEMA_DEPTH: Final = 64
 """Lists and objects inside each other."""
 
 Schema = Mapping[str, Any] | bool
+
+_WHOLE: Final = frozenset(("allOf", "oneOf", "not", "if", "dependentSchemas", "unevaluatedProperties", "$dynamicRef"))
+"""Keywords under which a schema that admits less may make the whole admit more, or nothing."""
+_BESIDE: Final = frozenset(("anyOf", "$ref", "patternProperties", "minProperties"))
+"""Keywords beside `properties` that may ask for properties which are not named there."""
+_NAMED: Final = frozenset(("properties", "$defs", "definitions"))
+"""Keywords whose values are schemas by name."""
+_LITERAL: Final = frozenset(("enum", "const", "default", "examples", "required"))
+"""Keywords whose values are no schemas."""
 
 
 def check_schema(schema: object, where: str = "") -> Schema:
@@ -51,3 +60,56 @@ def _check_values(schema: object, where: str) -> None:
             elif isinstance(item, list | tuple):
                 below += item
         level, depth = below, depth + 1
+
+
+def closed(schema: Schema) -> Schema:
+    """The schema with `additionalProperties` false in each object that names properties and says nothing of others.
+
+    Every text that it admits is one that `schema` admits; a model that may add properties at will does so without end.
+    A schema stays as it is where an object's properties are named in several places (`allOf`, or `properties` beside
+    `anyOf`, and the like).
+    """
+    if isinstance(schema, bool) or not all(map(_is_plain, _parts(schema))):
+        return schema
+    made: Schema = _closed(schema)
+    return made
+
+
+def _is_plain(part: Mapping[str, Any]) -> bool:
+    """Whether an object's properties are those that `properties` names, if that is there."""
+    if not _WHOLE.isdisjoint(part):
+        return False
+    named, required = part.get("properties"), part.get("required", ())
+    if not isinstance(named, Mapping):
+        return True
+    return _BESIDE.isdisjoint(part) and isinstance(required, list | tuple) and all(name in named for name in required)
+
+
+def _parts(schema: Any) -> Iterator[Mapping[str, Any]]:
+    """All schemas in a schema, itself first."""
+    if isinstance(schema, Mapping):
+        yield schema
+        for key, value in schema.items():
+            if key not in _LITERAL:
+                inner = value.values() if key in _NAMED and isinstance(value, Mapping) else (value,)
+                for one in inner:
+                    yield from _parts(one)
+    elif isinstance(schema, list | tuple):
+        for one in schema:
+            yield from _parts(one)
+
+
+def _closed(schema: Any) -> Any:
+    if isinstance(schema, list | tuple):
+        return [_closed(one) for one in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    made: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key in _NAMED and isinstance(value, Mapping):
+            made[key] = {name: _closed(one) for name, one in value.items()}
+        else:
+            made[key] = value if key in _LITERAL else _closed(value)
+    if "properties" in made:
+        made.setdefault("additionalProperties", False)
+    return made

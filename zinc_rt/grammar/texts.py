@@ -12,7 +12,7 @@ from typing import Final
 
 from zinc_rt.checks import show
 from zinc_rt.grammar.errors import GrammarError
-from zinc_rt.grammar.schema import check_schema
+from zinc_rt.grammar.schema import check_schema, closed
 
 MAX_TEXT_BYTES: Final = 64 << 10
 """Of a regular expression, of a Lark grammar, and of all choices together."""
@@ -40,9 +40,10 @@ def json_rule(
 ) -> str:
     """The right side of a Lark rule for JSON texts that a schema admits. Raises `GrammarError`: see `check_schema`.
 
+    Objects whose properties are named get no others, unless the schema speaks of others: see `closed`.
     lenient: keywords and formats that llguidance does not know are ignored, instead of refused.
     """
-    checked = check_schema(schema, where)
+    checked = closed(check_schema(schema, where))
     if checked is False:
         raise GrammarError("the schema false admits nothing", where)
     keywords = {} if checked is True else dict(checked)

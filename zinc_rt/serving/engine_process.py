@@ -17,7 +17,7 @@ import threading
 from typing import Final, Protocol
 
 from zinc_rt.errors import UsageError, ZincError
-from zinc_rt.serving.messages import Cancel, EngineInfo, Ping, StepReport, Submit, TenantShare
+from zinc_rt.serving.messages import Cancel, EngineInfo, Message, Ping, StepReport, Submit, TenantShare
 from zinc_rt.serving.wire import Frames, FromEngine, Notice, NotLoaded, Progress, Start, ToEngine, pack, unpack_to
 
 _CHUNK: Final = 1 << 16
@@ -119,18 +119,24 @@ def _take(core: Core, messages: list[ToEngine]) -> int | None:
     """Hand messages to the engine; returns the number of the last ping among them."""
     pong = None
     for message in messages:
-        match message:
-            case Submit():
-                core.submit(message)
-            case Cancel():
-                core.cancel(message.id, message.reason)
-            case TenantShare():
-                core.share(message)
-            case Ping():
-                pong = message.n
-            case Start():
-                raise ZincError("the engine was started twice")
+        if isinstance(message, Start):
+            raise ZincError("the engine was started twice")
+        if isinstance(message, Ping):
+            pong = message.n
+        else:
+            hand(core, message)
     return pong
+
+
+def hand(core: Core, message: Message) -> None:
+    """Hand a message to the engine; a ping is for the loop around it."""
+    match message:
+        case Submit():
+            core.submit(message)
+        case Cancel():
+            core.cancel(message.id, message.reason)
+        case TenantShare():
+            core.share(message)
 
 
 def _with_pong(report: StepReport, pong: int | None) -> StepReport:

@@ -17,7 +17,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Final
 
@@ -37,10 +37,16 @@ from zinc_rt.serving.wire import Frames, Notice, NotLoaded, Progress, Start, ToE
 _CHUNK: Final = 1 << 16
 _TICK: Final = 1.0
 _END_SECONDS: Final = 5.0
+_ABANDONED_SECONDS: Final = 0.5
+"""What an engine gets to end by itself whose requests are given up: it may hang, or be in the middle of a step."""
 
 
 class EngineNotStarted(ZincError):
     """The engine's process could not load its model."""
+
+
+class NoProcess(EngineNotStarted):
+    """The system has no process, or no files for one, at this moment."""
 
 
 class EngineRefused(EngineNotStarted, UsageError):
@@ -68,7 +74,7 @@ class ProcessClient:
         progress: Callable[[int, int], None] | None = None,
         restarts: int = 3,
         within: float = 60.0,
-        stuck: float = 10.0,
+        stuck: float = 30.0,
         report: Callable[[StepReport], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -146,34 +152,42 @@ class ProcessClient:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        seconds = _ABANDONED_SECONDS if len(self._live) else _END_SECONDS
         self._live.fail("ServerEnds", "the server ends")
-        await self._end(_END_SECONDS)
+        await self._end(seconds)
 
     # -- one process
 
     async def _spawn(self) -> tuple[asyncio.StreamReader, Frames]:
-        """Start a process and tell it what to load."""
-        ours, theirs = socket.socketpair()
-        watched, self._lifeline = os.pipe()
+        """Start a process and tell it what to load. Raises `NoProcess`."""
+        try:
+            ours = self._popen()
+        except OSError as error:
+            raise NoProcess(f"no process can be started for the engine: {error.strerror or error}") from None
         self._starts.append(self._clock())
         self.n_starts += 1
-        try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "zinc_rt.serving.engine_process", str(theirs.fileno()), str(watched)],
-                pass_fds=(theirs.fileno(), watched),
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-        except OSError as error:
-            ours.close()
-            os.close(self._lifeline)
-            raise EngineNotStarted(f"no process can be started for the engine: {error.strerror}") from None
-        finally:
-            theirs.close()
-            os.close(watched)
         reader, self._writer = await asyncio.open_connection(sock=ours)
         self._writer.write(pack(self._start))
         return reader, Frames()
+
+    def _popen(self) -> socket.socket:
+        """Start a process; returns our end of its socket. Raises `OSError`."""
+        with ExitStack() as theirs, ExitStack() as ours:
+            mine, other = socket.socketpair()
+            ours.callback(mine.close)
+            theirs.callback(other.close)
+            watched, lifeline = os.pipe()
+            ours.callback(os.close, lifeline)
+            theirs.callback(os.close, watched)
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "zinc_rt.serving.engine_process", str(other.fileno()), str(watched)],
+                pass_fds=(other.fileno(), watched),
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            ours.pop_all()
+            self._lifeline = lifeline
+        return mine
 
     async def _loaded(self, reader: asyncio.StreamReader, frames: Frames) -> EngineInfo:
         """Wait until the process has loaded its model, then give it the requests that there are."""
@@ -302,6 +316,8 @@ class ProcessClient:
             except (ZincError, OSError) as error:
                 self._say(f"the engine could not be started again: {error}")
                 await self._end(0)
+                if isinstance(error, NoProcess):  # it counts for nothing, and connections that close may mend it
+                    await asyncio.sleep(_TICK)
 
     async def _watch(self) -> None:
         """Kill an engine that makes no progress: then it is replaced like one that ended."""
@@ -312,6 +328,8 @@ class ProcessClient:
             self._pings += 1
             self._send(Ping(self._pings))
             limit = max(self._stuck, 20 * self._step_seconds)
+            if not len(self._live):  # one that only waits may be slow to say so, on a busy machine
+                self._moved = self._clock()
             if self._clock() - self._moved > limit:
                 self._say(f"the engine made no step for {limit:.0f} s and is ended")
                 self._moved = self._clock()

@@ -15,7 +15,7 @@ from typing import Final
 
 from zinc_rt.errors import ZincError
 from zinc_rt.sched.accounts import Share
-from zinc_rt.serving.engine_process import Core
+from zinc_rt.serving.engine_process import Core, hand
 from zinc_rt.serving.live import EventStream, LiveRequests
 from zinc_rt.serving.messages import (
     Cancel,
@@ -149,7 +149,7 @@ class ThreadClient:
                     self._wake.wait()
                 self._wake.clear()
                 while self._messages:
-                    _hand(core, self._messages.popleft())
+                    hand(core, self._messages.popleft())
                 if not core.idle:
                     _call(loop, self._take, core.turn())
         except Exception as error:
@@ -158,16 +158,6 @@ class ThreadClient:
                 raise  # a fault of ours: its trace is shown
         finally:
             core.close()
-
-
-def _hand(core: Core, message: Message) -> None:
-    match message:
-        case Submit():
-            core.submit(message)
-        case Cancel():
-            core.cancel(message.id, message.reason)
-        case TenantShare():
-            core.share(message)
 
 
 def _call(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: object) -> None:

@@ -39,8 +39,8 @@ def expert_tile(
             at = i64(slot) * i64(groups)
             sums = regs(vec[f32, W], 16 // W)
             tile_rows(
-                tile, following, p.q + at * GROUP, p.d + at, p.s + at, p.s_stride, 1, groups, sums, FMT, 1, W, AHEAD,
-                SIGNED,
+                tile, following, True, p.q + at * GROUP, p.d + at, p.s + at, p.s_stride, 1, groups, sums, FMT, 1, W,
+                AHEAD, SIGNED,
             )  # fmt: skip
             for h in unroll(16 // W):
                 store(out, sums[h], h * W)
@@ -63,8 +63,8 @@ def expert_tile(
                 sums = regs(vec[f32, W], M * (16 // W))
                 if QUANTIZED:
                     tile_rows(
-                        tile, following, p.q + (at + i64(m)) * GROUP, p.d + (at + i64(m)), p.s + (at + i64(m)),
-                        p.s_stride, block, groups, sums, FMT, M, W, AHEAD, SIGNED,
+                        tile, following, start + m == 0, p.q + (at + i64(m)) * GROUP, p.d + (at + i64(m)),
+                        p.s + (at + i64(m)), p.s_stride, block, groups, sums, FMT, M, W, AHEAD, SIGNED,
                     )  # fmt: skip
                 else:
                     float_tile_rows(tile, p.f + (at * GROUP + i64(m)), block, groups, p.n, sums, FMT, M, W, AHEAD)

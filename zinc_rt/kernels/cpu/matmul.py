@@ -124,12 +124,13 @@ def add_group(w, scales, supers, x, d, s, s_stride, sums, FMT: str, M: int, W: i
 
 @inline
 def tile_rows(
-    tile: ptr[u8], following: ptr[u8], x, d, s, s_stride, block, groups, sums, FMT: str, M: int, W: int,
+    tile: ptr[u8], following: ptr[u8], fresh, x, d, s, s_stride, block, groups, sums, FMT: str, M: int, W: int,
     AHEAD: int, SIGNED: bool,
 ):  # fmt: skip
     """The sums of one tile for M rows of a block of `block` rows; a constant one makes all strides constants.
 
-    following: the tile that comes next, which is asked for on the way.
+    following: the tile that comes next. fresh: whether to ask for weights ahead, up to there; those that other rows
+    have just met are in a cache, and a prefetch takes as long as a load.
     """
     TILE = tile_of(FMT)
     w: ptr[u8] = weights_of(tile, groups, FMT)
@@ -160,13 +161,14 @@ def tile_rows(
                 one = regs(vec[f32, W], N)
                 group: i32 = first + (0, 16, 8, 24)[r]
                 while group < groups:
-                    distance = i64(AHEAD_GROUPS * TILE.group)
-                    if cast(w, u64) >= cast(turn_at, u64):
-                        distance = beyond
-                    for i in unroll(0, TILE.group, 64):
-                        if M == 1 and AHEAD >= 2 * NEAR:
-                            prefetch(w, NEAR + i)
-                        prefetch(w + distance, i)
+                    if fresh:
+                        distance = i64(AHEAD_GROUPS * TILE.group)
+                        if cast(w, u64) >= cast(turn_at, u64):
+                            distance = beyond
+                        for i in unroll(0, TILE.group, 64):
+                            if M == 1 and AHEAD >= 2 * NEAR:
+                                prefetch(w, NEAR + i)
+                            prefetch(w + distance, i)
                     supers = tile + (group >> SUPER_SHIFT) * TILE.super_scales
                     add_group(w, w + TILE.weights, supers, xv, dv, sv, s_stride, one, FMT, M, W, SIGNED)
                     group += TREE_LANES
@@ -214,7 +216,7 @@ def matmul(
             tile = a.w + i64(t) * a.tile_bytes
             sums = regs(vec[f32, W], 16 // W)
             tile_rows(
-                tile, tile + a.tile_bytes, p.q, p.d, p.s, s_stride, 1, groups, sums, FMT, 1, W, AHEAD, SIGNED,
+                tile, tile + a.tile_bytes, True, p.q, p.d, p.s, s_stride, 1, groups, sums, FMT, 1, W, AHEAD, SIGNED,
             )  # fmt: skip
             put_tile(a, sums, t, 0, 1, W)
         return
@@ -249,7 +251,7 @@ def matmul(
                         x = p.q + (at * GROUP + i64(m) * GROUP)
                         sums = regs(vec[f32, W], M * (16 // W))
                         tile_rows(
-                            tile, tile + a.tile_bytes, x, p.d + (at + i64(m)),
+                            tile, tile + a.tile_bytes, start + m == panel, x, p.d + (at + i64(m)),
                             p.s + (at + i64(m)), s_stride, block, groups, sums, FMT, M, W, AHEAD, SIGNED,
                         )  # fmt: skip
                         put_tile(a, sums, t, start + m, M, W)

@@ -11,7 +11,8 @@ from typing import Final
 
 from zinc_rt.serving.api.answer import Answer, Plan
 from zinc_rt.serving.api.call import Call
-from zinc_rt.serving.api.errors import ApiError
+from zinc_rt.serving.api.errors import ApiError, invalid
+from zinc_rt.serving.api.resume import TOKENS
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.api.textside import Piece, TextSide
 from zinc_rt.serving.messages import Admitted, Failed, Finished, FinishReason, Submit, Token
@@ -148,10 +149,12 @@ def _known(answer: Answer, tokens: Sequence[int]) -> Iterator[Step]:
 def _resumed(service: Service, call: Call, plan: Plan) -> Plan:
     """The plan of a stream that is resumed, with the tokens behind its events, where they will do.
 
-    Log-probabilities are not kept: with them all is generated again.
+    Log-probabilities are not kept: with them all is generated again. Raises `ApiError`.
     """
     assert call.resume is not None
-    tokens = call.resume.tokens or service.broken_off(call)
+    tokens, n_vocab = call.resume.tokens or service.broken_off(call), service.model.tokenizer.n_vocab
+    if (wrong := next((t for t in tokens if t >= n_vocab), None)) is not None:
+        raise invalid(f"X-Zinc-Resume has token id {wrong}; the vocabulary has {n_vocab} tokens", TOKENS)
     limit = plan.params.max_tokens
     usable = plan.params.logprobs is None and (limit is None or len(tokens) <= limit)
     return replace(plan, resume=tokens if usable else ())

@@ -19,7 +19,7 @@ TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics:
-    """All of them; names as docs/serving.md lists them. status, restarts: give the engine's state when asked."""
+    """All of them; names as docs/serving.md lists them. status, restarts: of the engine, when they are asked for."""
 
     def __init__(self) -> None:
         self.status: Callable[[], EngineStatus] = EngineStatus

@@ -30,6 +30,7 @@ def make_protocol(limits: Callable[[], Limits]) -> type[HttpToolsProtocol]:
         _timer: asyncio.TimerHandle | None = None
         _in_headers = True
         _header_bytes = 0
+        _completed = False
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             """Refuse the connection where there are too many."""
@@ -50,9 +51,9 @@ def make_protocol(limits: Callable[[], Limits]) -> type[HttpToolsProtocol]:
             """Count bytes while headers are read."""
             if self.transport.is_closing():
                 return
-            counted = self._in_headers
+            counted, self._completed = self._in_headers, False
             super().data_received(data)
-            if counted and self._in_headers:
+            if counted and self._in_headers and not self._completed:  # else the data had a body, too
                 self._header_bytes += len(data)
                 if self._header_bytes > limits().header_bytes:
                     self._refuse_headers()
@@ -82,7 +83,7 @@ def make_protocol(limits: Callable[[], Limits]) -> type[HttpToolsProtocol]:
 
         def on_message_complete(self) -> None:
             """The request is there as a whole; the next one may begin."""
-            self._in_headers = True
+            self._in_headers = self._completed = True
             self._header_bytes = 0
             if not self.transport.is_closing():
                 super().on_message_complete()

@@ -39,6 +39,7 @@ class Recorder:
         self._waiting: list[tuple[LedgerEntry, Callable[[ModelIdentity], RequestRecord] | None, Keep]] = []
         self._hashing: asyncio.Task[None] | None = None
         self.identity: ModelIdentity | None = None
+        self._nameless = False  # without a hash there are no records, only the ledger
 
     def loaded(self, kv: str) -> None:
         """The engine has the model, its cache in this format: hash the file on a thread."""
@@ -47,10 +48,10 @@ class Recorder:
     async def _hash(self, kv: str) -> None:
         try:
             digest = await asyncio.to_thread(self._sha256)
-        except ZincError as error:
+            self.identity = ModelIdentity(self._name, digest, kv)
+        except (ZincError, OSError) as error:
             tell(self._log, "no records", logging.ERROR, message=f"the model's file has no hash: {error}")
-            return
-        self.identity = ModelIdentity(self._name, digest, kv)
+            self._nameless = True
         for waiting in self._waiting:
             self._put(*waiting)
         self._waiting.clear()
@@ -68,14 +69,13 @@ class Recorder:
                 usage=answer.usage or Usage(len(answer.plan.prompt), answer.cached, len(answer.tokens)),
                 status=outcome if answer.finish is None else answer.finish,
             )
-            if self.identity is None:
+            if self.identity is None and not self._nameless:
                 self._waiting.append((entry, made, keep))
             else:
                 self._put(entry, made, keep)
 
     def _put(self, entry: LedgerEntry, made: Callable[[ModelIdentity], RequestRecord] | None, keep: Keep) -> None:
-        assert self.identity is not None
-        if made is None:
+        if made is None or self.identity is None:
             self._writer.put(entry, None)
             return
         record = made(self.identity)

@@ -11,6 +11,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import uvicorn
 
@@ -82,6 +83,20 @@ def listen(config: Config) -> socket.socket:
         raise CannotListen(f"cannot listen on {config.host}:{config.port}: {why}; choose another --port") from None
 
 
+def bare_config(app: object, **more: Any) -> uvicorn.Config:
+    """uvicorn's settings for an application that logs, and says who it is, by itself."""
+    return uvicorn.Config(
+        app,  # type: ignore[arg-type]  # ASGI's own types are wider than uvicorn's
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        **more,
+    )
+
+
 class BareServer(uvicorn.Server):
     """uvicorn without its handlers of signals: they would cut streams off."""
 
@@ -114,15 +129,9 @@ class Server:
         service = self.service
         _allow_files(service.tenants.limits.connections + 64)
         log_uvicorn(service.log)
-        config = uvicorn.Config(
+        config = bare_config(
             App(service),
             http=make_protocol(lambda: service.tenants.limits),
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
             timeout_keep_alive=75,
             timeout_graceful_shutdown=int(_LAST_WORDS),
         )

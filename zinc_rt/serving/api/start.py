@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -35,7 +35,7 @@ _CORE: Final = "zinc_rt.serving.opening:open_core"
 @dataclass(frozen=True, slots=True)
 class EngineChoice:
     """Which engine serves. options: of `zinc_rt.load`. core: options of the loop of steps. one_process: it runs on a
-    thread of this process. embeddings: it embeds texts.
+    thread of this process. embeddings: it embeds texts. stamps: of the file, see `open_core`.
     """
 
     path: Path | None = None
@@ -44,6 +44,7 @@ class EngineChoice:
     one_process: bool = False
     embeddings: bool = False
     pooling: str | None = None
+    stamps: list[list[int]] | None = None
 
 
 def make_client(
@@ -56,7 +57,7 @@ def make_client(
             partial(load, choice.path, embeddings=True, pooling=choice.pooling, notify=notify, **one)
         )
     path = None if choice.path is None else str(choice.path)
-    arguments = {"path": path, **choice.options, **choice.core}
+    arguments = {"path": path, "stamps": choice.stamps, **choice.options, **choice.core}
     if choice.one_process:
         from zinc_rt.serving.opening import open_core
         from zinc_rt.serving.thread import ThreadClient
@@ -71,6 +72,21 @@ def start_server(config: Config, choice: EngineChoice, started: Callable[[str], 
     Raises `ZincError` for files that cannot be used, an address that is taken, and a model that cannot be loaded.
     """
     check_exposure(config)
+    service = make_service(config, choice)
+    sock = None
+    try:
+        sock = listen(config)
+        factory = uvicorn.Config(_nothing).get_loop_factory()
+        with asyncio.Runner(loop_factory=factory) as runner:
+            return runner.run(Server(service, sock, started).run())
+    finally:
+        if sock is not None:
+            sock.close()
+        service.model.close()
+
+
+def make_service(config: Config, choice: EngineChoice) -> Service:
+    """What answers requests; its engine is not started yet. Raises `ZincError` for files that cannot be used."""
     files = read_files(config)
     log = make_logger()
     template_process.prepare()
@@ -78,18 +94,11 @@ def start_server(config: Config, choice: EngineChoice, started: Callable[[str], 
     with GGUFFile.open(path) as file:
         tokenizer = Tokenizer.from_metadata(file.metadata)
         model = ServedModel.read(file, tokenizer, 0, config.alias)
+        choice = replace(choice, stamps=file.stamps)
     recorder = open_recorder(config, path, model.name, choice.options.get("cache_dir"), log)
-    sock = listen(config)
     metrics = Metrics()
     client = make_client(choice, lambda line: tell(log, "engine", message=line), metrics.step)
-    service = Service(config, client, model, log, files.tenants, files.keys, recorder, metrics)
-    try:
-        factory = uvicorn.Config(_nothing).get_loop_factory()
-        with asyncio.Runner(loop_factory=factory) as runner:
-            return runner.run(Server(service, sock, started).run())
-    finally:
-        sock.close()
-        model.close()
+    return Service(config, client, model, log, files.tenants, files.keys, recorder, metrics)
 
 
 def open_recorder(config: Config, path: Path, name: str, cache_dir: str | None, log: logging.Logger) -> Recorder | None:

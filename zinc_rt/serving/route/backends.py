@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 from collections import Counter
 from collections.abc import Sequence
@@ -13,10 +12,8 @@ import httpx
 
 from zinc_rt.errors import UsageError
 from zinc_rt.serving.api.logs import tell
+from zinc_rt.serving.route.ranking import ranked
 
-# The bounds beyond which a request leaves the server that has its prefix: those of other routers of such servers.
-MORE: Final = 64
-TIMES: Final = 1.5
 _LOOK_SECONDS: Final = 1.0
 _LOOK_TIMEOUT: Final = 5.0
 _SLOW: Final = 3
@@ -67,18 +64,9 @@ class Backends:
         return [backend for backend in self.all if backend.wrong is None]
 
     def ranked(self, key: bytes) -> list[Backend]:
-        """All healthy servers, the one to try first in front.
-
-        Equal keys go to one server, the highest by a hash of key and address, so that a server that comes or goes moves
-        only its own keys. One that has far more to do than the least busy one is passed over for that one.
-        """
-        found = sorted(self.healthy, key=lambda backend: _weight(key, backend.url), reverse=True)
-        if found:
-            least = min(found, key=lambda backend: backend.load)
-            if found[0].load > least.load + MORE or (found[0].load > least.load * TIMES and found[0].load > MORE):
-                found.remove(least)
-                found.insert(0, least)
-        return found
+        """All healthy servers, the one to try first in front."""
+        healthy = {backend.url: backend for backend in self.healthy}
+        return [healthy[url] for url in ranked(key, {url: backend.load for url, backend in healthy.items()})]
 
     async def watch(self) -> None:
         """Ask all servers how they are, for ever."""
@@ -121,10 +109,6 @@ class Backends:
         if backend.wrong is None:
             backend.wrong = why
             tell(self._log, "backend", **backend.facts())
-
-
-def _weight(key: bytes, url: str) -> bytes:
-    return hashlib.blake2b(key + url.encode(), digest_size=8).digest()
 
 
 def checked(url: str) -> str:

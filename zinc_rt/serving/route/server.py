@@ -12,7 +12,7 @@ import uvicorn
 
 from zinc_rt.serving.api.config import Config
 from zinc_rt.serving.api.logs import make_logger
-from zinc_rt.serving.api.server import BareServer, listen, log_uvicorn
+from zinc_rt.serving.api.server import BareServer, bare_config, listen, log_uvicorn
 from zinc_rt.serving.route.backends import Backends
 from zinc_rt.serving.route.router import Router, make_client
 
@@ -30,16 +30,8 @@ def start_router(urls: Sequence[str], host: str, port: int, started: Callable[[s
     backends = Backends(urls, http, log)
     sock = listen(Config(host=host, port=port))
     log_uvicorn(log)
-    config = uvicorn.Config(
-        Router(backends, http, log),
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        date_header=False,
-        timeout_graceful_shutdown=int(_DRAIN),
-    )
+    router = Router(backends, http, log)
+    config = bare_config(router, date_header=False, timeout_graceful_shutdown=int(_DRAIN))
     try:
         return asyncio.run(_run(BareServer(config), backends, sock, started))
     finally:

@@ -1,0 +1,37 @@
+"""Servers that are started once for all tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.serving.clients.started import Started, started, write_caller
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where logs and models are."""
+    return tmp_path_factory.mktemp("servers")
+
+
+@pytest.fixture(scope="session")
+def story(folder: Path) -> Iterator[Started]:
+    """The model in the package, by the names `story` and `alias`."""
+    with started(folder / "story.log", "-np", "4", "--alias", "story,alias") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def caller(folder: Path) -> Iterator[Started]:
+    """A model that calls tools, by the name `caller`."""
+    with started(folder / "caller.log", "-m", write_caller(folder / "caller.gguf"), "--alias", "caller") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def embedder(folder: Path) -> Iterator[Started]:
+    """A model that embeds, by the name `embedder`."""
+    with started(folder / "embedder.log", "--pooling", "mean", "--alias", "embedder") as server:
+        yield server
