@@ -11,6 +11,7 @@ import platform
 import re
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +22,21 @@ _PACKAGES = ("numpy", "llvmlite", "threadpoolctl")
 
 
 class Clock:
-    """Measures the share of the processor that other work took since the clock was made."""
+    """Measures the share of the processor that other work took since the clock was made.
 
-    def __init__(self) -> None:
+    also: processor seconds of other processes that belong to the measurement and still run.
+    """
+
+    def __init__(self, also: Callable[[], float] = lambda: 0.0) -> None:
+        self._also = also
         self._wall = time.perf_counter()
         self._busy = _busy_seconds()
-        self._own = _own_seconds()
+        self._own = _own_seconds() + also()
 
     def elsewhere(self) -> float:
         """Share of all cores' time: busy or stolen by the host, and not by this process or its ended children."""
         wall = time.perf_counter() - self._wall
-        others = _busy_seconds() - self._busy - (_own_seconds() - self._own)
+        others = _busy_seconds() - self._busy - (_own_seconds() + self._also() - self._own)
         return max(0.0, others / (wall * (os.cpu_count() or 1)))
 
 

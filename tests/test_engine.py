@@ -231,3 +231,16 @@ def test_no_more_logits_than_there_is_room_for() -> None:
     with engine_for(built_in_model(), n_ctx=32, n_batch=8) as engine:
         all_rows = engine.step([Rows(engine.open_sequence(), 0, [1, 2, 3, 4], wanted=range(4))]).logits
         assert np.array_equal(few, all_rows[[0, 3]])
+
+
+def test_touching_the_memory_of_states_changes_none_of_it() -> None:
+    prompt = [5, 6, 7, 8]
+    with engine_for(built_in_model(), n_batch=8, n_slots=2) as engine:
+        found = []
+        for touched in (False, True):
+            slot = engine.open_sequence()
+            engine.step([Rows(slot, 0, prompt, wanted=(3,))])
+            if touched:
+                assert sum(1 for _ in engine.touch_states()) > 0
+            found.append(engine.step([Rows(slot, 4, [9], wanted=(0,))]).logits.tobytes())
+        assert found[0] == found[1]

@@ -12,7 +12,7 @@ A step is data: rows of (sequence, position, token), prompt rows and decode rows
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import InitVar, dataclass
 from functools import partial
@@ -443,6 +443,13 @@ class Engine(SequenceCalls):
         sequences.begin(rows)
         self._backend.wait(self._backend.submit(lowered, device))
         sequences.end(rows)
+
+    def touch_states(self) -> Iterator[None]:
+        """Have the system give the memory of the KV cache before steps need it, a part at each turn of the iterator.
+
+        Raises `EngineError` without a model.
+        """
+        return self._backend.touch_states(self._loaded()[0])
 
     def drain(self) -> None:
         """Wait for a step that was interrupted. Raises what `step` raises."""

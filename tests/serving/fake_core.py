@@ -62,6 +62,9 @@ class FakeCore:
     def share(self, tenant: TenantShare) -> None:
         self.shares.append(tenant)
 
+    def rest(self) -> bool:
+        return False
+
     def turn(self) -> StepReport:
         events: list[Event] = []
         for request_id, reason in self._cancelled:

@@ -221,6 +221,12 @@ class Backend(ABC):
     ) -> None:
         """Bring the logits of the step that ran last, a sampled one, to `lowered.outputs`, unless they are there."""
 
+    def touch_states(self, lowered: LoweredGraph) -> Iterator[None]:
+        """Have the system give the memory of caches and states before steps write to it, a part at each turn of the
+        iterator. Where memory is there when it is allocated, it has no turn.
+        """
+        return iter(())
+
     def start_profile(self, lowered: LoweredGraph) -> None:
         """Record the steps of a graph from now on. Raises `BackendError` where `features.profiles` is false."""
         raise BackendError(f"{_NO_PROFILE}; this is {self.description}")

@@ -9,6 +9,9 @@ from zinc_rt.sched.request import BatchKind
 
 _RATE = 0.5  # of an error that a step corrects
 _LEAST = 1e-6  # milliseconds: no row is free
+_STALL = 4.0
+"""A step that takes so many times as long as expected was held up by something else: no more of it is believed."""
+_MOST = 2.0  # times as much, or as little, that a term may become in a step
 _DEPTH = 512  # positions that the first class of depth has; each further one has twice as many
 
 
@@ -73,7 +76,11 @@ class CostModel:
             for key in rows:
                 self._rows[key] = max(self._rows[key] * scale, _LEAST)
             return
-        error = _RATE * (ms - expected) / (1 + sum(n * n for n in rows.values()))
-        self._step = max(self._step + error, _LEAST)
+        error = _RATE * (min(ms, _STALL * expected) - expected) / (1 + sum(n * n for n in rows.values()))
+        self._step = _moved(self._step, error)
         for key, n in rows.items():
-            self._rows[key] = max(self._rows[key] + error * n, _LEAST)
+            self._rows[key] = _moved(self._rows[key], error * n)
+
+
+def _moved(term: float, by: float) -> float:
+    return max(min(max(term + by, term / _MOST), term * _MOST), _LEAST)

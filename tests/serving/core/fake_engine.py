@@ -7,7 +7,7 @@ written to while another read it, changes tokens.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 
 import numpy as np
@@ -68,6 +68,7 @@ class FakeEngine(SequenceCalls):
         self._inputs = {name: np.zeros(n_batch, np.int32) for name in names}
         self._sequences = Sequences(self.sizes, self._table, None, lambda salt: b"root" + salt)
         self._backend = SimpleNamespace(drain=lambda: None)  # type: ignore[assignment]
+        self.untouched = 3
 
     def _books(self) -> Sequences:
         return self._sequences
@@ -104,6 +105,12 @@ class FakeEngine(SequenceCalls):
         logits = np.frombuffer(seed, np.uint8).astype(np.float32) / 64
         logits[NAN] = -100.0
         return logits
+
+    def touch_states(self) -> Iterator[None]:
+        """Parts of the memory, one after the other."""
+        while self.untouched:
+            self.untouched -= 1
+            yield
 
     def lose(self) -> None:
         """The next step fails."""

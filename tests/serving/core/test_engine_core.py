@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.serving.core.fake_engine import N_VOCAB, NAN, STOP, FakeEngine
 from zinc_rt.errors import BackendError, UsageError
+from zinc_rt.numerics import PAGE_TOKENS
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.serving.core import CoreOptions, EngineCore, Vocabulary
 from zinc_rt.serving.messages import (
@@ -283,6 +284,25 @@ def test_a_long_prompt_does_not_hold_up_texts() -> None:
         done = any(isinstance(e, Finished) and e.id == "long" for e in report.events)
     assert longest < 0.066
     assert steps < 60
+
+
+def test_rows_of_prompts_beside_texts_double_at_the_most() -> None:
+    engine = FakeEngine(n_batch=256, prompt_ms=0.001)
+    core = core_on(engine)
+    core.submit(asked("text", n=None))
+    core.turn()
+    core.submit(asked("prompt", n_prompt=200, n=1))
+    rows = [report.prefill_rows for report in (core.turn() for _ in range(3))]
+    assert rows[0] == 2 * PAGE_TOKENS
+    assert sum(rows) >= 200 - 2 * PAGE_TOKENS
+    assert all(after <= 2 * before for before, after in pairwise(rows))
+
+
+def test_an_idle_core_gets_its_memory_part_by_part() -> None:
+    engine = FakeEngine()
+    core = core_on(engine)
+    assert [core.rest() for _ in range(5)] == [True, True, True, False, False]
+    assert engine.untouched == 0
 
 
 def test_prompts_alone_take_larger_steps() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import mmap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -43,11 +44,14 @@ F32 = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class CpuLoweredGraph(LoweredGraph):
-    """A graph as one program. indices: the step's inputs by what they are for; samplings: by the number of tokens."""
+    """A graph as one program. indices: the step's inputs by what they are for; samplings: by the number of tokens;
+    kept: what outlives a step, the KV cache as a rule.
+    """
 
     program: CpuProgram = field(kw_only=True)
     lowered: CpuLowered = field(kw_only=True)
     indices: Mapping[str, Ints] = field(kw_only=True)
+    kept: tuple[npt.NDArray[np.generic], ...] = field(kw_only=True)
     samplings: dict[int, CpuSampling] = field(default_factory=dict)
 
 
@@ -164,6 +168,7 @@ class CpuBackend(HostBackend):
             outputs={b.name: arrays[b.id] for b in graph.of_kind(BufferKind.OUTPUT)},
             lookups=lookups(graph, inputs),
             states={b.name: arrays[b.id] for b in sequence_states(graph)},
+            kept=tuple(arrays[b.id] for b in graph.of_kind(BufferKind.STATE)),
             indices={role: array.view(np.int32) for role, array in indices.items()},
             program=program,
             lowered=layout_.lowered,
@@ -189,6 +194,18 @@ class CpuBackend(HostBackend):
                 plain = HUGE if b.kind is BufferKind.STATE and b.shape[0] == "n_pages" else 0
                 arrays[b.id] = typed(huge_bytes(n_bytes(b, sizes), plain=plain), b, sizes)
         return arrays
+
+    def touch_states(self, lowered: LoweredGraph) -> Iterator[None]:
+        """See `Backend.touch_states`: huge pages, the first of all layers first. Clearing one takes up to some
+        milliseconds, and a step would touch two in every layer at once.
+        """
+        assert isinstance(lowered, CpuLoweredGraph)
+        kept = [array.reshape(-1).view(np.uint8) for array in lowered.kept]
+        for start in range(0, max((array.size for array in kept), default=0), HUGE):
+            for array in kept:
+                part = array[start : start + HUGE : mmap.PAGESIZE]
+                np.bitwise_or(part, 0, out=part)
+                yield
 
     def _load(self, layout_: CpuLayout, matrices: Mapping[int, Matrix]) -> None:
         """All kernels at once: what has to be compiled is compiled side by side, and said in one line."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from zinc_rt.engine import Engine
 from zinc_rt.errors import UsageError, ZincError
@@ -85,6 +85,7 @@ class EngineCore:
         self._planner = StepPlanner(self._scheduler, engine, sizes, options or CoreOptions())
         self._admission = Admission(self._scheduler, self._tenants, self._slots)
         self._waiting = self._admission.waiting
+        self._untouched: Iterator[None] | None = None
         self._live: dict[str, Request] = {}
         self._running: dict[int, Request] = {}  # by the scheduler's slot
         self._work: Counter[TenantId] = Counter()  # requests of each tenant that has some
@@ -112,6 +113,14 @@ class EngineCore:
     def idle(self) -> bool:
         """Whether a turn would have nothing to do."""
         return not self._live and not self._events
+
+    def rest(self) -> bool:
+        """Use a few milliseconds in which nothing is asked for: get memory that steps would wait for. Returns whether
+        there is more of it.
+        """
+        if self._untouched is None:
+            self._untouched = self._engine.touch_states()
+        return next(self._untouched, True) is None
 
     def submit(self, request: Submit) -> None:
         """Queue a request. One that cannot be served ends with `Failed`, in the next turn's report."""

@@ -47,6 +47,7 @@ class StepPlanner:
 
     def __init__(self, scheduler: FairScheduler, engine: Engine, sizes: Capacity, options: CoreOptions) -> None:
         self._scheduler, self._engine, self._sizes, self._options = scheduler, engine, sizes, options
+        self._beside = PAGE_TOKENS  # rows of prompts in the last step that had some beside texts that are generated
 
     def decode(self, n_prompts: int) -> Batch:
         """Requests whose next token is to be computed; a fifth of the rows is left where prompts are not done."""
@@ -68,6 +69,8 @@ class StepPlanner:
             if part is not None:
                 n_logits -= part.wanted
                 found.append(part)
+        if decode and found:
+            self._beside = max(sum(part.end - part.start for part in found), PAGE_TOKENS)
         return found
 
     def _budget(self, decode: list[Part], depth: int) -> int:
@@ -76,6 +79,8 @@ class StepPlanner:
         limit = options.max_step_ms if decode else options.max_prefill_ms
         left = limit - cost.step_ms([part.cost() for part in decode])
         rows = max(int(left / cost.row_ms(BatchKind.prefill, depth)), PAGE_TOKENS)
+        if decode:  # what was learned of a row may be far too little: one step's rows bound the next one's
+            rows = min(rows, 2 * self._beside)
         return min(rows, self._sizes.n_rows - len(decode))
 
     def _prompt_part(self, request: Request, most: int, n_logits: int) -> Part | None:
