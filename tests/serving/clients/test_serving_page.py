@@ -69,8 +69,7 @@ def test_the_commands_are_answered(keeper: Started) -> None:
 
 
 def test_the_python_example_runs(keeper: Started) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    assert ADDRESS in code
+    (code,) = [code for code in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if ADDRESS in code]
     done = subprocess.run(
         [sys.executable, "-c", code.replace(ADDRESS, keeper.url)], capture_output=True, text=True, check=False
     )
