@@ -243,6 +243,41 @@ def test_a_tenant_that_was_idle_has_no_credit() -> None:
     assert had["a"] - before > 0.5  # half of two seconds and what ran already, not nothing
 
 
+def test_a_tenant_that_comes_back_does_not_wait_for_another_ones_answers() -> None:
+    """All sequences generate for one tenant, for long; the other one's part of them is free in the next turn."""
+    core = core_on(FakeEngine(n_slots=4, n_batch=32, n_ctx=256))
+    hundred = replace(ENDLESS, max_tokens=100)
+    flood = [replace(asked(f"a{i}", 20, tenant="a"), params=hundred) for i in range(12)]
+    for request in flood:
+        core.submit(request)
+    reports = [core.turn() for _ in range(10)]
+    assert core.status.decoding == 4
+    quiet = [replace(asked(f"b{i}", 20, tenant="b"), params=hundred) for i in range(3)]
+    for request in quiet:
+        core.submit(request)
+    later = [core.turn() for _ in range(10)]
+    assert [e.id for e in later[0].events if isinstance(e, Admitted)] == ["b0"]
+    assert [e.id for report in later for e in report.events if isinstance(e, Admitted)] == ["b0", "b1"]  # half of four
+    assert core.status.preemptions == 2
+    reports += later
+    reports += turned(core)
+    assert core.status.preemptions < 20
+    found = events(reports)
+    for request in flood + quiet:
+        same(found[request.id], alone(request))
+
+
+def test_a_higher_class_does_not_wait_for_a_lower_ones_answers() -> None:
+    core = core_on(FakeEngine(n_slots=2, n_batch=32, n_ctx=256))
+    for i in range(4):
+        core.submit(asked(f"low{i}", 20, 100, qos=QoS.batch))
+    for _ in range(5):
+        core.turn()
+    core.submit(asked("first", 20, 5, qos=QoS.interactive))
+    assert [e.id for e in core.turn().events if isinstance(e, Admitted)] == ["first"]
+    turned(core)
+
+
 def test_lower_classes_do_not_starve() -> None:
     engine = FakeEngine(n_slots=2, n_batch=16)
     core = core_on(engine)

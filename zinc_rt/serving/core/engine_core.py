@@ -25,7 +25,7 @@ from zinc_rt.sched.request import BatchKind, RequestConfig, TenantId
 from zinc_rt.serving.core.admission import Admission
 from zinc_rt.serving.core.errors import CoreIntegrityError, DuplicateRequest, GrammarMismatch, PromptNeverFits
 from zinc_rt.serving.core.options import CoreOptions, Vocabulary
-from zinc_rt.serving.core.preemption import excess, victim
+from zinc_rt.serving.core.preemption import excess, slot_victim, victim
 from zinc_rt.serving.core.request import Request
 from zinc_rt.serving.core.slots import Slots
 from zinc_rt.serving.core.steps import Part, StepPlanner, costs
@@ -279,14 +279,28 @@ class EngineCore:
 
     def _admit(self, now: float) -> None:
         self._admission.begin()
-        while self._waiting and self._slots.n_running < self._slots.n_slots:
+        while self._waiting:
             request = self._admission.next(self._running.values())
-            if request is None:
+            if request is None or not self._has_sequence(request):
                 return
             taken = self._slots.take(request.tokens, request.submit.salt, self._slots.needed(len(request.tokens)))
             if taken is None:
                 return
             self._start(request, *taken, now)
+
+    def _has_sequence(self, request: Request) -> bool:
+        """Whether there is a sequence for a request that waits: a free one, or one that another request gives up."""
+        n_slots = self._slots.n_slots
+        if self._slots.n_running < n_slots:
+            return True
+        accounts = self._scheduler.accounts
+        weights = {tenant: accounts.share(tenant).weight for tenant, n in self._work.items() if n}
+        part = n_slots / sum(weights.values())
+        chosen = slot_victim(request, list(self._running.values()), lambda tenant: weights[tenant] * part)
+        if chosen is None:
+            return False
+        self._preempt(chosen)
+        return True
 
     def _start(self, request: Request, slot: int, held: int, now: float) -> None:
         request.slot, request.computed, request.admitted_tokens = slot, held, len(request.tokens)
