@@ -18,11 +18,11 @@ WORDS = {
     "mistral": "[AVAILABLE_TOOLS]{{ tools }}[TOOL_CALLS][{",
     "mistral-named": "{{ tools }}[TOOL_CALLS]{{ name }}[ARGS]",
     "mistral-ids": "{{ tools }}[TOOL_CALLS]{{ name }}[CALL_ID]{{ id }}[ARGS]",
-    "gemma4": "{{ tools }}<|tool_call>call:",
+    "gemma-4": "{{ tools }}<|tool_call>call:",
     "functiongemma": "{{ tools }}<start_function_call>call:",
-    "gpt-oss": "{{ tools }}<|start|>",
+    "harmony": "{{ tools }}<|start|>",
     "phi4": "{{ tools }}<|tool_call|>[]<|/tool_call|>",
-    "granite": "{{ tools }}<|tool_call|>",
+    "granite-3": "{{ tools }}<|tool_call|>",
     "deepseek": "{{ tools }}<\uff5ctool▁calls▁begin\uff5c>",
     "deepseek-r1": "{{ tools }}<\uff5ctool▁calls▁begin\uff5c>\n```json\n",
 }
@@ -76,4 +76,4 @@ def test_templates_of_the_tests() -> None:
 def test_where_a_prompt_leaves_the_model(end: str, expected: Thinking) -> None:
     assert dialect_of(tokenizer(()), QWEN3).thinking(end) is expected
     assert BY_NAME["plain"].thinking(end) is Thinking.off
-    assert BY_NAME["gpt-oss"].thinking(end) is Thinking.possible
+    assert BY_NAME["harmony"].thinking(end) is Thinking.possible

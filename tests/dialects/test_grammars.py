@@ -176,7 +176,7 @@ def test_content_in_a_form_and_calls_beside_it() -> None:
     ],
     ids=["object", "regex", "choice", "lark"],
 )
-@pytest.mark.parametrize("name", ["plain", "gpt-oss"])
+@pytest.mark.parametrize("name", ["plain", "harmony"])
 def test_forms_of_content(name: str, form: ResponseFormat, good: str, bad: str) -> None:
     dialect = BY_NAME[name]
     tokens = vocabulary(dialect)
@@ -189,7 +189,7 @@ def test_forms_of_content(name: str, form: ResponseFormat, good: str, bad: str) 
 
 
 def test_channels_of_gpt_oss() -> None:
-    dialect, tokens = BY_NAME["gpt-oss"], vocabulary(BY_NAME["gpt-oss"])
+    dialect, tokens = BY_NAME["harmony"], vocabulary(BY_NAME["harmony"])
     think = "<|channel|>analysis<|message|>a<|end|><|start|>assistant"
     call = "<|channel|>commentary to=functions.now <|constrain|>json<|message|>{}"
     late = " to=functions.now<|channel|>commentary<|message|>{}"
@@ -242,7 +242,7 @@ def test_keywords_that_cannot_be_obeyed_are_refused_where_a_tool_is_strict(name:
 
 
 def test_what_a_family_cannot_write_is_refused() -> None:
-    tagged, gemma = BY_NAME["qwen3-coder"], BY_NAME["gemma4"]
+    tagged, gemma = BY_NAME["qwen3-coder"], BY_NAME["gemma-4"]
     for dialect, schema, said in (
         (tagged, {"anyOf": [{"properties": {}}]}, "anyOf at the top"),
         (tagged, {"properties": {"a>b": {}}}, "cannot be written"),
@@ -258,7 +258,7 @@ def test_what_a_family_cannot_write_is_refused() -> None:
     assert (error.value.param, error.value.unsupported) == ("tools", True)
 
 
-@pytest.mark.parametrize("name", ["qwen3-coder", "gemma4"])
+@pytest.mark.parametrize("name", ["qwen3-coder", "gemma-4"])
 def test_schemas_that_refer_to_themselves(name: str) -> None:
     dialect = BY_NAME[name]
     schema = {

@@ -53,12 +53,12 @@ WRITTEN = {
     "mistral": f'[TOOL_CALLS] [{{"name": "weather", "arguments": {WEATHER}}}]',
     "mistral-named": f"[TOOL_CALLS]weather[ARGS]{WEATHER}",
     "mistral-ids": f"[TOOL_CALLS]weather[CALL_ID]abcdefghi[ARGS]{WEATHER}",
-    "gemma4": '<|tool_call>call:weather{city:<|"|>Zürich<|"|>,unit:<|"|>C<|"|>}<tool_call|>',
+    "gemma-4": '<|tool_call>call:weather{city:<|"|>Zürich<|"|>,unit:<|"|>C<|"|>}<tool_call|>',
     "functiongemma": "<start_function_call>call:weather{city:<escape>Zürich<escape>,unit:<escape>C<escape>}"
     "<end_function_call>",
-    "gpt-oss": f"<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{WEATHER}",
+    "harmony": f"<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{WEATHER}",
     "phi4": f'<|tool_call|>[{{"name": "weather", "arguments": {WEATHER}}}]<|/tool_call|>',
-    "granite": f'<|tool_call|>[{{"name": "weather", "arguments": {WEATHER}}}]',
+    "granite-3": f'<|tool_call|>[{{"name": "weather", "arguments": {WEATHER}}}]',
     "deepseek": f"<{D}tool▁calls▁begin{D}><{D}tool▁call▁begin{D}>weather<{D}tool▁sep{D}>{WEATHER}"
     f"<{D}tool▁call▁end{D}><{D}tool▁calls▁end{D}>",
     "deepseek-r1": f"<{D}tool▁calls▁begin{D}><{D}tool▁call▁begin{D}>function<{D}tool▁sep{D}>weather\n```json\n{WEATHER}"
@@ -183,7 +183,7 @@ def test_gemmas_notation() -> None:
         '<|tool_call>call:note.add{at:{x:-2.5e3,y:null},code:<|"|>a "{<tool_call|>},:<|"|>,tags:[<|"|><|"|>,true]}'
         "<tool_call|> done"
     )
-    found = answer(BY_NAME["gemma4"], *text)
+    found = answer(BY_NAME["gemma-4"], *text)
     arguments = '{"at": {"x": -2.5e3, "y": null}, "code": "a \\"{<tool_call|>},:", "tags": ["", true]}'
     assert calls(found) == [("note.add", arguments)]
     assert found.content == "done"
@@ -254,7 +254,7 @@ def test_a_call_ends_reasoning_and_what_looks_like_one_does_not() -> None:
 
 
 def test_gemmas_reasoning() -> None:
-    found = answer(BY_NAME["gemma4"], "<|channel>thought\nHm.\n<channel|>Yes.")
+    found = answer(BY_NAME["gemma-4"], "<|channel>thought\nHm.\n<channel|>Yes.")
     assert found == Answer("Yes.", "Hm.")
 
 

@@ -74,7 +74,7 @@ def test_the_module_engine_has_the_names() -> None:
 
 def test_opening_and_closing_by_the_seeds_names() -> None:
     with engine.Engine.init(engine.Options(tier=Tier.t_cpu)) as made:
-        assert made.capabilities() == Capabilities(True, True, True, False)
+        assert made.capabilities() == Capabilities(True, True, True, True)
         made.deinit()
         with pytest.raises(engine.EngineError, match="no model"):
             made.open_sequence()

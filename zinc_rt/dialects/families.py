@@ -30,12 +30,12 @@ MISTRAL: Final = Dialect("mistral", JsonCalls("[TOOL_CALLS]", listed=True), shor
 MISTRAL_NAMED: Final = Dialect("mistral-named", NamedCalls("[TOOL_CALLS]", "[ARGS]"), short_ids=True)
 MISTRAL_IDS: Final = Dialect("mistral-ids", NamedCalls("[TOOL_CALLS]", "[ARGS]", split="[CALL_ID]"), short_ids=True)
 GEMMA4: Final = Dialect(
-    "gemma4", GemmaCalls("<|tool_call>", "<tool_call|>", '<|"|>'), think=("<|channel>thought", "<channel|>")
+    "gemma-4", GemmaCalls("<|tool_call>", "<tool_call|>", '<|"|>'), think=("<|channel>thought", "<channel|>")
 )
 FUNCTION_GEMMA: Final = Dialect("functiongemma", GemmaCalls("<start_function_call>", "<end_function_call>", "<escape>"))
-GPT_OSS: Final = Dialect("gpt-oss", harmony=True, parallel=False)
+GPT_OSS: Final = Dialect("harmony", harmony=True, parallel=False)
 PHI4: Final = Dialect("phi4", JsonCalls("<|tool_call|>", "<|/tool_call|>", listed=True))
-GRANITE: Final = Dialect("granite", JsonCalls("<|tool_call|>", listed=True))
+GRANITE: Final = Dialect("granite-3", JsonCalls("<|tool_call|>", listed=True))
 DEEPSEEK: Final = Dialect(
     "deepseek",
     NamedCalls(

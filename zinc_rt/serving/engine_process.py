@@ -53,6 +53,8 @@ class _Link:
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket, self._frames = sock, Frames()
+        self._poll = select.poll()  # unlike `select`, of any number of descriptors
+        self._poll.register(sock, select.POLLIN)
         self._waiting: list[ToEngine] = []
 
     def send(self, message: FromEngine) -> None:
@@ -65,7 +67,7 @@ class _Link:
     def receive(self, *, block: bool) -> list[ToEngine]:
         """The messages that are there; with `block` at least one. Raises `_Gone`."""
         found: list[ToEngine] = []
-        while (block and not found) or select.select([self._socket], [], [], 0)[0]:
+        while (block and not found) or self._poll.poll(0):
             try:
                 data = self._socket.recv(_CHUNK)
             except OSError:

@@ -39,12 +39,12 @@ def test_the_cards_memory_is_this_processs(monkeypatch: pytest.MonkeyPatch) -> N
 
 def left_alone(model: Model, tokens: list[int]) -> None:
     """A step that was submitted, and nobody waited for, as Ctrl-C leaves one."""
-    backend = model.engine._backend
+    backend, slot = model.engine._backend, model.engine.open_sequence()
     assert isinstance(backend, EmulatedBackend)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(backend, "wait", stopped)
         with pytest.raises(KeyboardInterrupt):
-            model.engine.step([Rows(0, 0, tokens, (len(tokens) - 1,))])
+            model.engine.step([Rows(slot, 0, tokens, (len(tokens) - 1,))])
 
 
 def stopped(*_: object) -> None:
