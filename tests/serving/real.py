@@ -23,6 +23,7 @@ from zinc_rt.gguf import GGUFFile
 from zinc_rt.loading import built_in_model
 from zinc_rt.serving.api.config import Config, Tenants
 from zinc_rt.serving.api.keys import Keys
+from zinc_rt.serving.api.limits import Limits
 from zinc_rt.serving.api.logs import make_logger
 from zinc_rt.serving.api.metrics import Metrics
 from zinc_rt.serving.api.served import ServedModel
@@ -189,6 +190,7 @@ async def real(
     config = Config(port=0, records=records, drain=SECONDS)
     recorder = open_recorder(config, model or built_in_model(), "story", None, logger)
     made = dataclasses.replace(_model(), pool=ThreadPoolExecutor(2))
+    tenants = tenants or Tenants(limits=Limits(queue=4096))  # a storm of all is not to be refused
     service = (Cold if cold else Service)(config, client, made, logger, tenants, keys, recorder, metrics)
     ready, sock = asyncio.Event(), listen(config)
     port = sock.getsockname()[1]

@@ -55,7 +55,7 @@ def address() -> Iterator[str]:
 
         def script(request: Submit) -> list[int]:
             asked = model.tokenizer.decode(request.prompt)
-            return other * 500 if "count" in asked else plan
+            return other * 10_000 if "count" in asked else plan
 
         client = FakeClient(script)
         app = App(Service(Config(), client, model, make_logger(io.StringIO()), None, None))
