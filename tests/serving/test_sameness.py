@@ -175,6 +175,23 @@ def server_restarts(server: Real) -> int:
     return server.engine.restarts
 
 
+@pytest.mark.slow
+def test_a_gpu_that_leaves_the_bus(tmp_path: Path) -> None:
+    """An emulated one: the stream goes on with the next engine, and is the CPU's to the byte."""
+    body = {"prompt": "Once upon a time", "max_tokens": 12, "seed": 7, "temperature": 1.0}
+    marker, ask = tmp_path / "lost", Ask("/v1/completions", body)
+
+    async def stream(**options: Any) -> tuple[bytes, int]:
+        async with real(process=True, n_slots=2, n_ctx=64, **options) as server:
+            return await server.say(ask), server.engine.restarts
+
+    cpu, restarts = asyncio.run(stream())
+    assert restarts == 0
+    gpu = asyncio.run(stream(factory="tests.serving.lost_gpu:open_core", marker=str(marker)))
+    assert marker.exists()
+    assert gpu == (cpu, 1)
+
+
 def test_replays_are_equal(tmp_path: Path) -> None:
     """Answers of a storm, computed again by the server that gave them."""
     replays(FEW, tmp_path)
