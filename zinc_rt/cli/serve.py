@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import typer
 
@@ -87,6 +87,15 @@ Records = Annotated[
 RecordsSize = Annotated[
     str,
     typer.Option("--records-size", metavar="SIZE", help="Room for records; the oldest go.", rich_help_panel=SERVER),
+]
+MetricsNames = Annotated[
+    Literal["zinc", "vllm"],
+    typer.Option(
+        "--metrics-names",
+        metavar="zinc|vllm",
+        help="Names of the figures at /metrics: ours, or vLLM's beside them, for dashboards made for it.",
+        rich_help_panel=SERVER,
+    ),
 ]
 Drain = Annotated[
     float,
@@ -173,6 +182,7 @@ def serve(
     drain: Drain = 30.0,
     records: Records = None,
     records_size: RecordsSize = "1G",
+    metrics_names: MetricsNames = "zinc",
     one_process: OneProcess = False,
     ctx_size: o.CtxSize = None,
     batch_size: o.BatchSize = None,
@@ -232,5 +242,6 @@ def serve(
         alias=names,
         records=records,
         records_bytes=size_bytes("--records-size", records_size),
+        vllm_names=metrics_names == "vllm",
     )
     return start_server(config, choice, lambda url: write(f"zinc: {url}/v1 answers now; {url}/health says how it is\n"))
