@@ -88,6 +88,17 @@ RecordsSize = Annotated[
     str,
     typer.Option("--records-size", metavar="SIZE", help="Room for records; the oldest go.", rich_help_panel=SERVER),
 ]
+Audit = Annotated[
+    int,
+    typer.Option(
+        "--audit",
+        metavar="N",
+        min=0,
+        help="Compute one of N recorded requests again while nothing is asked for, and log an error where a token"
+        " differs; 0: none.",
+        rich_help_panel=SERVER,
+    ),
+]
 MetricsNames = Annotated[
     Literal["zinc", "vllm"],
     typer.Option(
@@ -182,6 +193,7 @@ def serve(
     drain: Drain = 30.0,
     records: Records = None,
     records_size: RecordsSize = "1G",
+    audit: Audit = 0,
     metrics_names: MetricsNames = "zinc",
     one_process: OneProcess = False,
     ctx_size: o.CtxSize = None,
@@ -208,6 +220,8 @@ def serve(
     names = tuple(name.strip() for name in alias.split(",")) if alias is not None else ()
     if not all(names):
         raise UsageError(f"--alias is {alias!r}; it must be names with commas between them")
+    if audit and records is None:
+        raise UsageError(f"--audit {audit} computes recorded requests again and there are no records; give --records")
     given: dict[str, Any] = {
         "device": device if gpu_layers is None else device_for_layers(gpu_layers, device),
         "n_ctx": ctx_size,
@@ -243,5 +257,6 @@ def serve(
         records=records,
         records_bytes=size_bytes("--records-size", records_size),
         vllm_names=metrics_names == "vllm",
+        audit=audit,
     )
     return start_server(config, choice, lambda url: write(f"zinc: {url}/v1 answers now; {url}/health says how it is\n"))

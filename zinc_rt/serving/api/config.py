@@ -129,6 +129,7 @@ def _known(table: Any, kind: type) -> Any:
 class Config:
     """The command line. drain: seconds that running requests get after SIGTERM. keys, tenants: files, or None.
     records: the file of the ledger and of records; None keeps neither. vllm_names: metrics have vLLM's names, too.
+    audit: of so many recorded requests one is computed again, 0 for none.
     """
 
     host: str = "127.0.0.1"
@@ -142,3 +143,4 @@ class Config:
     records: Path | None = None
     records_bytes: int = DEFAULT_BYTES
     vllm_names: bool = False
+    audit: int = 0
