@@ -102,7 +102,7 @@ class ChatFormat:
 
     def reader(self, request: ChatRequest, stop: Sequence[str] = (), salt: str = "") -> AnswerReader:
         """What reads the answer of a request. stop: strings that end it. salt: see `ChatRequest.salt`."""
-        return AnswerReader(self.tokenizer, self.dialect, request.tools, request.thinking, stop, salt, request.bound)
+        return AnswerReader(self.tokenizer, self.dialect, request.tools, request.thinking, stop, salt)
 
 
 @dataclass(frozen=True)
