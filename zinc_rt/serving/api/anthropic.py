@@ -215,7 +215,10 @@ async def _whole(service: Service, call: Call, plans: Sequence[Plan]) -> None:
         else:
             block["text" if isinstance(delta, ContentDelta) else "thinking"] += delta.text
     for at, text in arguments.items():
-        content[at]["input"] = msgspec.json.decode(text or "{}")
+        try:
+            content[at]["input"] = msgspec.json.decode(text)
+        except msgspec.DecodeError:  # cut off: nobody may take it for a call
+            content[at] = {"type": "text", "text": text}
     answer = call.answers[0]
     made = {**_message(service, call, content), **_ending(answer)}
     await call.reply_json({**made, "usage": {**_usage(call.answers), "zinc": own_usage(call.answers)}})

@@ -84,7 +84,7 @@ def make_prompt(model: ServedModel, messages: Sequence[Mapping[str, Any]], form:
 def reader_of(model: ServedModel, request: ChatRequest, seed: int) -> Callable[[], Reader]:
     """Makes what divides an answer to a request. Ids of calls depend on prompt and seed: a replay has the same."""
     assert model.chat is not None
-    return partial(StreamParser, model.chat.dialect, request.tools, request.thinking, request.salt(seed))
+    return partial(StreamParser, model.chat.dialect, request.tools, request.thinking, request.salt(seed), request.bound)
 
 
 def _check_sizes(form: Form) -> None:
