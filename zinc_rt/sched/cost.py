@@ -19,9 +19,12 @@ _REPEATS = 4  # strange errors of one sign in a row: the machine has changed
 _LEAST_DEVIATION, _FIRST_DEVIATION = 0.05, 0.25  # of relative errors
 _STALL = 4.0  # times the expected time, or a part of it: no more of a step is ever believed
 _LEAST = 1e-6  # milliseconds: nothing is free
+_ROUNDING = 1e-12
 _POSITIONS = 1000.0  # positions in the unit of attention's term
 
 _DECODE, _PREFILL = 1, 2
+_AT = ((0, 1, 2, 3), (1, 4, 5, 6), (2, 5, 7, 8), (3, 6, 8, 9))
+"""Where a symmetric matrix has its elements, in the list of those on and above its diagonal."""
 _TERM = {BatchKind.decode: _DECODE, BatchKind.prefill: _PREFILL}
 
 
@@ -58,8 +61,10 @@ class CostModel:
         self._forget_terms()
 
     def _forget_terms(self) -> None:
-        """Of no term more is known than its size: `_spread` is the covariance of their errors."""
-        self._spread = [[0.0] * i + [(_UNSURE * term) ** 2] + [0.0] * (3 - i) for i, term in enumerate(self._terms)]
+        """Of no term more is known than its size: `_spread` is the covariance of their errors, see `_AT`."""
+        self._spread = [0.0] * 10
+        for i, term in enumerate(self._terms):
+            self._spread[_AT[i][i]] = (_UNSURE * term) ** 2
 
     @property
     def base_ms(self) -> float:
@@ -94,32 +99,44 @@ class CostModel:
             self._terms = [max(term * ms / expected, _LEAST) for term in self._terms]
             self._forget_terms()
             return
-        scaled = [count / expected for count in counts]
-        reach, unsure = self._reach(scaled)
-        error, jumped = self._believed(ms / expected - 1, math.sqrt(1 + unsure))
+        error = ms / expected - 1
+        a, b, c, d, unsure = self._reach(counts, expected)
+        error, jumped = self._believed(error, math.sqrt(1 + unsure))
         if jumped:
             for i, term in enumerate(self._terms):
-                self._spread[i][i] += (_UNSURE_AFTER_JUMP * term) ** 2
-            reach, unsure = self._reach(scaled)
-        if not 0 < unsure < math.inf:  # rounding errors of very many steps
+                self._spread[_AT[i][i]] += (_UNSURE_AFTER_JUMP * term) ** 2
+            a, b, c, d, unsure = self._reach(counts, expected)
+        if not _ROUNDING < unsure < math.inf:  # after very many steps
             self._forget_terms()
             return
         gain = error / (1 + unsure)
-        self._terms = [term + gain * by for term, by in zip(self._terms, reach, strict=True)]
+        terms = self._terms
+        terms[0] += gain * a
+        terms[1] += gain * b
+        terms[2] += gain * c
+        terms[3] += gain * d
         less = (_KEEP - (1 - _KEEP) / unsure) / (_KEEP * (1 + unsure))
-        for row, by in zip(self._spread, reach, strict=True):
-            by *= less
-            row[0] -= by * reach[0]
-            row[1] -= by * reach[1]
-            row[2] -= by * reach[2]
-            row[3] -= by * reach[3]
-        if min(self._terms) < _LEAST:
+        e, f, g, h = less * a, less * b, less * c, less * d
+        aa, ab, ac, ad, bb, bc, bd, cc, cd, dd = self._spread
+        self._spread = [
+            aa - e * a, ab - e * b, ac - e * c, ad - e * d, bb - f * b, bc - f * c, bd - f * d, cc - g * c, cd - g * d,
+            dd - h * d,
+        ]  # fmt: skip
+        if terms[0] < _LEAST or terms[1] < _LEAST or terms[2] < _LEAST or terms[3] < _LEAST:
             self._bound()
 
-    def _reach(self, scaled: Sequence[float]) -> tuple[list[float], float]:
-        """Covariances of the terms with a step's relative error, and the variance of that, beside its own noise of 1."""
-        reach = [_sum(row, scaled) for row in self._spread]
-        return reach, _sum(reach, scaled)
+    def _reach(self, counts: Sequence[float], expected: float) -> tuple[float, float, float, float, float]:
+        """Covariances of the four terms with a step's relative error, and the variance of that beside its own noise
+        of 1.
+        """
+        aa, ab, ac, ad, bb, bc, bd, cc, cd, dd = self._spread
+        w, x, y, z = counts
+        w, x, y, z = w / expected, x / expected, y / expected, z / expected
+        a = aa * w + ab * x + ac * y + ad * z
+        b = ab * w + bb * x + bc * y + bd * z
+        c = ac * w + bc * x + cc * y + cd * z
+        d = ad * w + bd * x + cd * y + dd * z
+        return a, b, c, d, a * w + b * x + c * y + d * z
 
     def _believed(self, error: float, usual: float) -> tuple[float, bool]:
         """What is believed of a relative error, and whether the machine has changed.
@@ -145,8 +162,8 @@ class CostModel:
             i = min(range(4), key=self._terms.__getitem__)
             if self._terms[i] >= _LEAST:
                 break
-            by = (_LEAST - self._terms[i]) / self._spread[i][i]
-            self._terms = [term + by * row[i] for term, row in zip(self._terms, self._spread, strict=True)]
+            by = (_LEAST - self._terms[i]) / self._spread[_AT[i][i]]
+            self._terms = [term + by * self._spread[at] for term, at in zip(self._terms, _AT[i], strict=True)]
             self._terms[i] = _LEAST
         self._terms = [max(term, _LEAST) for term in self._terms]
 

@@ -333,6 +333,43 @@ def test_rows_of_prompts_beside_texts_double_at_the_most() -> None:
     assert all(after <= 2 * before for before, after in pairwise(rows))
 
 
+def steps_of_a_prompt(tenant: str, n_prompt: int) -> list[int]:
+    """Rows of each step of a prompt that comes while three texts of tenant a are generated; it has ms a row."""
+    core = core_on(FakeEngine(n_slots=4, n_batch=512, n_ctx=1024, prompt_ms=2.0), CoreOptions(max_step_ms=60))
+    for i in range(3):
+        core.submit(asked(f"{i}", 5, None))
+    core.submit(replace(asked("warm", 5, 1, tenant), prompt=tuple(i % 19 for i in range(300))))
+    while core.status.queued or core.status.prefilling:
+        core.turn()
+    core.submit(replace(asked("asked", 5, 1, tenant), prompt=tuple(i * i % 23 % 21 for i in range(n_prompt))))
+    rows = [core.turn().prefill_rows]
+    while core.status.prefilling:
+        rows.append(core.turn().prefill_rows)
+    return rows
+
+
+def test_a_short_prompt_of_a_tenant_with_nothing_else_in_the_step_is_done_in_one() -> None:
+    """Three texts take 8 of 60 ms, so 26 rows of 2 ms fit: 16 to a page's edge. 36 rows are within the excess."""
+    assert steps_of_a_prompt("a", 36) == [16, 20]
+    assert steps_of_a_prompt("b", 36) == [36]
+    assert steps_of_a_prompt("b", 42) == [16, 26]
+
+
+def test_a_page_of_rows_that_takes_far_too_long_is_cut() -> None:
+    engine = FakeEngine(n_slots=2, n_batch=64, n_ctx=512, prompt_ms=10.0)
+    core = core_on(engine, CoreOptions(max_step_ms=60))
+    core.submit(asked("text", 5, None))
+    core.submit(replace(asked("warm", 5, 1), prompt=tuple(i % 19 for i in range(100))))
+    while core.status.queued or core.status.prefilling:
+        core.turn()
+    core.submit(replace(asked("long", 5, 1), prompt=tuple(i * i % 23 % 21 for i in range(100))))
+    reports = [core.turn()]
+    while core.status.prefilling:
+        reports.append(core.turn())
+    assert all(1000 * report.seconds < 1.3 * 60 for report in reports)
+    assert len(reports) <= 20
+
+
 def test_an_idle_core_gets_its_memory_part_by_part() -> None:
     engine = FakeEngine()
     core = core_on(engine)

@@ -231,6 +231,15 @@ class EngineCore:
             CoreIntegrityError: requests wait or run, and nothing could be done for any of them.
             BackendError: the device failed; the engine is lost, as a rule.
         """
+        parts, seconds = self._turn()
+        return self._report(parts, seconds)
+
+    def advance(self) -> tuple[Event, ...]:
+        """A `turn` of whose report only the events are wanted. Raises what `turn` raises."""
+        self._turn()
+        return self.collect()
+
+    def _turn(self) -> tuple[list[Part], float]:
         before = (len(self._events), self._slots.given_back, len(self._live))
         self._turns += 1
         self._repair()
@@ -244,7 +253,7 @@ class EngineCore:
                 f"{len(self._waiting)} requests wait and {len(self._running)} run, but none can go on;"
                 f" {self._engine.free_pages} of {self._slots.n_pages} KV pages are free"
             )
-        return self._report(parts, seconds)
+        return parts, seconds
 
     def _report(self, parts: list[Part], seconds: float) -> StepReport:
         events = self.collect()
