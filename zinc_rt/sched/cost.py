@@ -158,14 +158,16 @@ class CostModel:
 
     def _bound(self) -> None:
         """Move terms that fell below 0 back, and the others with them as far as they are known together only."""
-        for _ in range(4):
-            i = min(range(4), key=self._terms.__getitem__)
-            if self._terms[i] >= _LEAST:
-                break
-            by = (_LEAST - self._terms[i]) / self._spread[_AT[i][i]]
-            self._terms = [term + by * self._spread[at] for term, at in zip(self._terms, _AT[i], strict=True)]
-            self._terms[i] = _LEAST
-        self._terms = [max(term, _LEAST) for term in self._terms]
+        terms, spread = self._terms, self._spread
+        for i, (p, q, r, s) in enumerate(_AT):
+            if terms[i] < _LEAST:
+                by = (_LEAST - terms[i]) / spread[_AT[i][i]]
+                terms[0] += by * spread[p]
+                terms[1] += by * spread[q]
+                terms[2] += by * spread[r]
+                terms[3] += by * spread[s]
+        for i in range(4):  # where several fell, or rounding left a little
+            terms[i] = max(terms[i], _LEAST)
 
 
 def _counts(parts: Sequence[CostPart]) -> list[float]:

@@ -334,14 +334,14 @@ def test_rows_of_prompts_beside_texts_double_at_the_most() -> None:
 
 
 def steps_of_a_prompt(tenant: str, n_prompt: int) -> list[int]:
-    """Rows of each step of a prompt that comes while three texts of tenant a are generated; it has ms a row."""
+    """Rows of each step of a prompt that comes while three texts of tenant a are generated."""
     core = core_on(FakeEngine(n_slots=4, n_batch=512, n_ctx=1024, prompt_ms=2.0), CoreOptions(max_step_ms=60))
     for i in range(3):
         core.submit(asked(f"{i}", 5, None))
     core.submit(replace(asked("warm", 5, 1, tenant), prompt=tuple(i % 19 for i in range(300))))
     while core.status.queued or core.status.prefilling:
         core.turn()
-    core.submit(replace(asked("asked", 5, 1, tenant), prompt=tuple(i * i % 23 % 21 for i in range(n_prompt))))
+    core.submit(replace(asked("asked", 5, 1, tenant), prompt=tuple((i * i + 7) % 23 % 21 for i in range(n_prompt))))
     rows = [core.turn().prefill_rows]
     while core.status.prefilling:
         rows.append(core.turn().prefill_rows)
