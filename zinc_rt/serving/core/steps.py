@@ -16,6 +16,8 @@ from zinc_rt.serving.core.request import Request
 
 _OVER = 0.25
 """Of the time of a step: how much longer one may take for a page of prompts, so that they go on beside many texts."""
+_MANY_PROMPTS = 1.75
+"""Times as long a step may take where more prompts wait than texts are generated: they all wait for each other."""
 _OVER_AT_ONCE = 0.4  # the same for the rest of a prompt whose tenant has nothing else in the step
 
 
@@ -67,8 +69,9 @@ class StepPlanner:
         depths = [r.computed for r in requests.values() if r.computed < r.admitted_tokens]
         if not depths:
             return []
-        found, n_logits = [], self._sizes.n_logits - len(decode)
-        batch = self._scheduler.select_prefill_batch(self._budget(decode, max(depths)))
+        found: list[Part] = []
+        n_logits = self._sizes.n_logits - len(decode)
+        batch = self._scheduler.select_prefill_batch(self._budget(decode, depths))
         free = self._sizes.n_rows - len(decode) - batch.n_tokens
         for entry in batch:
             request, most = requests[entry.slot_id], entry.tokens
@@ -83,13 +86,16 @@ class StepPlanner:
             self._beside = max(sum(part.end - part.start for part in found), PAGE_TOKENS)
         return found
 
-    def _budget(self, decode: list[Part], depth: int) -> int:
+    def _budget(self, decode: list[Part], depths: list[int]) -> int:
         """Rows of prompts: what fits into the time, and into the step; about a page at least, so that all prompts end.
 
-        A page that takes far more than the time is cut, too: others wait for the step.
+        A page that takes far more than the time is cut, too: others wait for the step. Where more prompts wait than
+        texts are generated, the step takes longer. depths: positions at which the prompts go on.
         """
-        cost, options = self._scheduler.cost, self._options
+        cost, options, depth = self._scheduler.cost, self._options, max(depths)
         limit = options.max_step_ms if decode else options.max_prefill_ms
+        if decode:
+            limit *= min(max(len(depths) / len(decode), 1.0), _MANY_PROMPTS)
         left = max(limit - cost.step_ms(costs(decode)), 0.0)
         row_ms = cost.row_ms(BatchKind.prefill, depth)
         rows = max(int(left / row_ms), min(int((left + _OVER * limit) / row_ms), PAGE_TOKENS), 1)
