@@ -123,7 +123,7 @@ class StepPlanner:
         at = self._engine.next_checkpoint(start, n)
         if at is not None:
             end = min(end, at)
-        elif end < n and 4 * (end // PAGE_TOKENS * PAGE_TOKENS - start) >= 3 * (end - start):
+        elif end < n and end // PAGE_TOKENS * PAGE_TOKENS - start > (end - start) // 2:
             end = end // PAGE_TOKENS * PAGE_TOKENS
         return Part(request, BatchKind.prefill, start, end, end == at) if end > start else None
 
