@@ -116,7 +116,18 @@ def speed(answers: Sequence[Answer]) -> float:
 async def greedy(site: Site) -> Figures:
     """16 clients, 32 tokens read and 64 generated, the likeliest tokens."""
     answers = await crowd(site, lambda i: body(site.prompt("greedy", i, 32), 64, GREEDY))
-    return {"tokens/s": speed(answers), "TTFT, s": statistics.median(a.first for a in answers)}
+    figures = {"tokens/s": speed(answers), "TTFT, s": statistics.median(a.first for a in answers)}
+    return figures | ({"while all decode, tokens/s": rate} if (rate := decode_speed(answers)) else {})
+
+
+def decode_speed(answers: Sequence[Answer]) -> float | None:
+    """Tokens/s while 16 answers are generated and no prompt is read: from the last one's first token to the first one's
+    last, over the clients' first requests. None where that is too short to tell.
+    """
+    first = answers[:: len(answers) // CLIENTS]
+    begin, end = max(a.tokens[0][0] for a in first), min(a.tokens[-1][0] for a in first)
+    n = sum(begin < moment <= end for a in first for moment, _ in a.tokens)
+    return n / (end - begin) if n > 8 * CLIENTS else None
 
 
 async def sampled(site: Site) -> Figures:

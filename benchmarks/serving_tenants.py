@@ -12,8 +12,22 @@ from collections.abc import Sequence
 
 import numpy as np
 from serving_client import Answer, AnswerBroken, Connection
-from serving_loads import CLIENTS, GREEDY, SAMPLED, Figures, Site, body, connections, keep_asking, percentile
+from serving_loads import (
+    CLIENTS,
+    GREEDY,
+    SAMPLED,
+    Figures,
+    Site,
+    body,
+    connections,
+    crowd,
+    keep_asking,
+    percentile,
+    speed,
+)
 
+FIRST_SECONDS, TOKEN_SECONDS = 1.0, 0.1
+"""What `goodput` takes for an answer in time: the first token, and each one behind it on average."""
 _SAMPLE = re.compile(rb"^(\w+)(?:\{([^}]*)\})? (\S+)$", re.M)
 
 
@@ -142,6 +156,48 @@ async def overload(site: Site) -> Figures:
     if served:
         figures["TTFT p99 so far, s"] = percentile([a.first for a in served], 0.99)
     return figures
+
+
+async def goodput(site: Site) -> Figures:
+    """Requests come at random at a given rate, whatever runs: the share that is answered in time, with the first token
+    within 1 s and 100 ms for each one behind it. Rates: 80 % of what 16 clients get, and the same for both servers.
+    """
+    capacity = speed(await crowd(site, lambda i: body(site.prompt("capacity", i, 32), 64, GREEDY))) / 64
+    figures = {"capacity, requests/s": capacity}
+    for number, (name, rate) in enumerate((("80 % of it", 0.8 * capacity), ("1/s", 1.0), ("2/s", 2.0), ("4/s", 4.0))):
+        answers, sent = await _arrivals(site, rate, 20 * site.scale, 1000 * number)
+        firsts = [a.first for a in answers]
+        in_time = sum(a.first < FIRST_SECONDS and a.between < TOKEN_SECONDS for a in answers)
+        figures[f"{name}, share in time"] = in_time / sent
+        figures[f"{name}, TTFT p95, s"] = percentile([*firsts, *[30.0] * (sent - len(firsts))], 0.95)
+    return figures
+
+
+async def _arrivals(site: Site, rate: float, seconds: float, number: int) -> tuple[list[Answer], int]:
+    """The answers to requests that come `rate` times a second on average, as far as they are whole a while after the
+    last request, and how many were sent.
+    """
+    rng, answers = np.random.default_rng(number), list[Answer]()
+
+    async def one(client: Connection, i: int) -> None:
+        with contextlib.suppress(AnswerBroken, OSError, TimeoutError):
+            answer = await client.post("/v1/completions", body(site.prompt("arrivals", number + i, 32), 64, GREEDY), 60)
+            if answer.status == 200 and answer.n_tokens > 1:
+                answers.append(answer)
+
+    moments = np.cumsum(rng.exponential(1 / rate, max(4, round(rate * seconds))))
+    begin = time.perf_counter()
+    with connections(site, len(moments), "crowd") as clients:
+        tasks = []
+        for i, (moment, client) in enumerate(zip(moments, clients, strict=True)):
+            await asyncio.sleep(max(0.0, begin + moment - time.perf_counter()))
+            tasks.append(asyncio.create_task(one(client, i)))
+        await asyncio.wait(tasks, timeout=10)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    await asyncio.sleep(1)
+    return answers, len(tasks)
 
 
 async def soak(site: Site) -> Figures:

@@ -220,10 +220,10 @@ class BatchScheduler:
         last of `max_new_tokens`, or earlier by `finished` (a stop token). Raises `InvalidSlot`, `InvalidState`.
         """
         slot = self._in_state(slot_id, "record a token of", READY[BatchKind.decode])
-        slot = replace(slot, generated_tokens=slot.generated_tokens + 1)
-        if finished or slot.decode_done():
-            slot = replace(slot, state=RequestState.completed)
-        return self._put(slot)
+        n = slot.generated_tokens + 1
+        over = finished or n >= slot.config.max_new_tokens
+        state = RequestState.completed if over else slot.state
+        return self._put(Slot(slot_id, slot.request_id, slot.config, state, slot.prefilled_tokens, n))
 
     def cancel(self, slot_id: int) -> None:
         """Stop an active request. Its slot stays taken until `release`, as a running step may still write there.

@@ -337,6 +337,63 @@ def test_rows_of_prompts_beside_texts_double_at_the_most() -> None:
     assert all(after <= 2 * before for before, after in pairwise(rows))
 
 
+def test_many_prompts_beside_few_texts_take_longer_steps() -> None:
+    """The steps of one prompt beside a text, and those of five, where a row takes 1 ms."""
+
+    def longest(n_prompts: int) -> float:
+        core = core_on(FakeEngine(n_slots=6, n_batch=512, n_ctx=1024, prompt_ms=1.0), CoreOptions(max_step_ms=60))
+        core.submit(asked("text", 5, None))
+        core.submit(replace(asked("warm", 5, 1), prompt=tuple(i % 19 for i in range(300))))
+        while core.status.queued or core.status.prefilling:
+            core.turn()
+        for i in range(n_prompts):
+            core.submit(asked(f"long{i}", 200, 1))
+        found = [core.turn().seconds]
+        while core.status.prefilling > 2:
+            found.append(core.turn().seconds)
+        return 1000 * max(found)
+
+    assert longest(1) <= 66
+    assert 75 < longest(5) <= 2 * 60
+
+
+def steps_of_a_prompt(tenant: str, row_ms: float) -> list[int]:
+    """Rows of each step of a prompt of 30 tokens that comes while three texts of tenant a are generated."""
+    core = core_on(FakeEngine(n_slots=4, n_batch=512, n_ctx=1024, prompt_ms=row_ms), CoreOptions(max_step_ms=60))
+    for i in range(3):
+        core.submit(asked(f"{i}", 5, None))
+    core.submit(replace(asked("warm", 5, 1, tenant), prompt=tuple(i % 19 for i in range(300))))
+    while core.status.queued or core.status.prefilling:
+        core.turn()
+    core.submit(replace(asked("asked", 5, 1, tenant), prompt=tuple((i * i + 7) % 23 % 21 for i in range(30))))
+    rows = [core.turn().prefill_rows]
+    while core.status.prefilling:
+        rows.append(core.turn().prefill_rows)
+    return rows
+
+
+def test_a_short_prompt_of_a_tenant_with_nothing_else_in_the_step_is_done_in_one() -> None:
+    """Three texts take 8 of 60 ms: 26 rows of 2 ms fit. All 30 take 68 ms, which is within the excess; of 3 ms not."""
+    assert len(steps_of_a_prompt("a", 2.0)) == 2
+    assert steps_of_a_prompt("b", 2.0) == [30]
+    assert len(steps_of_a_prompt("b", 3.0)) == 2
+
+
+def test_a_page_of_rows_that_takes_far_too_long_is_cut() -> None:
+    engine = FakeEngine(n_slots=2, n_batch=64, n_ctx=512, prompt_ms=10.0)
+    core = core_on(engine, CoreOptions(max_step_ms=60))
+    core.submit(asked("text", 5, None))
+    core.submit(replace(asked("warm", 5, 1), prompt=tuple(i % 19 for i in range(100))))
+    while core.status.queued or core.status.prefilling:
+        core.turn()
+    core.submit(replace(asked("long", 5, 1), prompt=tuple(i * i % 23 % 21 for i in range(100))))
+    reports = [core.turn()]
+    while core.status.prefilling:
+        reports.append(core.turn())
+    assert all(1000 * report.seconds < 1.3 * 60 for report in reports)
+    assert len(reports) <= 20
+
+
 def test_an_idle_core_gets_its_memory_part_by_part() -> None:
     engine = FakeEngine()
     core = core_on(engine)

@@ -73,8 +73,7 @@ class EngineCore:
         close: Callable[[], None] | None = None,
         failed: Callable[[str, ZincError], None] | None = None,
     ) -> None:
-        sizes = engine.sizes
-        if sizes is None:
+        if (sizes := engine.sizes) is None:
             raise UsageError("the engine has no model; load one before requests are served")
         if not engine.generates:
             raise UsageError("the engine's model gives hidden states and generates no text; load one that generates")
@@ -237,11 +236,19 @@ class EngineCore:
             CoreIntegrityError: requests wait or run, and nothing could be done for any of them.
             BackendError: the device failed; the engine is lost, as a rule.
         """
+        return self._report(*self._turn())
+
+    def advance(self) -> tuple[Event, ...]:
+        """A `turn` of whose report only the events are wanted. Raises what `turn` raises."""
+        self._turn()
+        self._timing.take(0.0)
+        return self.collect()
+
+    def _turn(self) -> tuple[list[Part], float, float]:
         before = (len(self._events), self._slots.given_back, len(self._live))
         self._turns += 1
         self._repair()
-        now = self._clock()
-        self._expire(now)
+        self._expire(now := self._clock())
         self._admit(now)
         parts = self._plan()
         seconds, chosen = self._compute(parts) if parts else (0.0, 0.0)
@@ -250,7 +257,7 @@ class EngineCore:
                 f"{len(self._waiting)} requests wait and {len(self._running)} run, but none can go on;"
                 f" {self._engine.free_pages} of {self._slots.n_pages} KV pages are free"
             )
-        return self._report(parts, seconds, chosen)
+        return parts, seconds, chosen
 
     def _report(self, parts: list[Part], seconds: float, chosen: float) -> StepReport:
         events = self.collect()
@@ -297,12 +304,10 @@ class EngineCore:
 
     def _has_sequence(self, request: Request) -> bool:
         """Whether there is a sequence for a request that waits: a free one, or one that another request gives up."""
-        n_slots = self._slots.n_slots
-        if self._slots.n_running < n_slots:
+        if self._slots.n_running < self._slots.n_slots:
             return True
-        accounts = self._scheduler.accounts
-        weights = {tenant: accounts.share(tenant).weight for tenant, n in self._work.items() if n}
-        part = n_slots / sum(weights.values())
+        weights = {tenant: self._scheduler.accounts.share(tenant).weight for tenant, n in self._work.items() if n}
+        part = self._slots.n_slots / sum(weights.values())
         chosen = slot_victim(request, list(self._running.values()), lambda tenant: weights[tenant] * part)
         if chosen is None:
             return False
@@ -404,8 +409,8 @@ class EngineCore:
         return seconds, step.seconds
 
     def _charge(self, parts: list[Part], seconds: float) -> None:
-        tenants = [part.request.tenant for part in parts]
-        for part, ms in zip(parts, self._scheduler.charge(costs(parts), tenants, 1000 * seconds), strict=True):
+        charged = self._scheduler.charge(costs(parts), [part.request.tenant for part in parts], 1000 * seconds)
+        for part, ms in zip(parts, charged, strict=True):
             part.request.engine_ms += ms
 
     def _take(self, request: Request, token: Sampled, now: float) -> None:
@@ -440,11 +445,7 @@ class EngineCore:
     def _tell_nan(self, request: Request) -> None:
         request.told_nan = True
         if self._notify is not None:
-            sampler = request.sampler
-            self._notify(
-                f"{sampler.n_nan} of {sampler.n_vocab} logits of token {sampler.step} are NaN; they count as -inf, so"
-                " the text may be wrong; compare the model file with its source"
-            )
+            self._notify(request.nan_line())
 
     def _repair(self) -> None:
         """After a step that broke off, go on with what its sequences still hold."""

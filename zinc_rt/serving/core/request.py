@@ -105,6 +105,14 @@ class Request:
         self.matcher.fill_mask(self.bound.mask)
         return self.bound
 
+    def nan_line(self) -> str:
+        """What is worth telling where its last row of logits had NaN."""
+        sampler = self.sampler
+        return (
+            f"{sampler.n_nan} of {sampler.n_vocab} logits of token {sampler.step} are NaN; they count as -inf, so"
+            " the text may be wrong; compare the model file with its source"
+        )
+
     def usage(self) -> Usage:
         """What it has taken so far."""
         begun, first, last = self.admitted, self.first_token, self.last_token

@@ -85,7 +85,7 @@ class SharedCore:
     def _turn(self) -> None:
         with self._lock:
             self._check()
-            self._deliver(self.core.turn().events)
+            self._deliver(self.core.advance())
 
     def _deliver(self, events: tuple[Event, ...]) -> None:
         for event in events:

@@ -16,6 +16,12 @@ from zinc_rt.sched.request import Batch, BatchKind
 from zinc_rt.serving.core.options import CoreOptions
 from zinc_rt.serving.core.request import Request
 
+_OVER = 0.25
+"""Of the time of a step: how much longer one may take for a page of prompts, so that they go on beside many texts."""
+_MANY_PROMPTS = 1.75
+"""Times as long a step may take where more prompts wait than texts are generated: they all wait for each other."""
+_OVER_AT_ONCE = 0.4  # the same for the rest of a prompt whose tenant has nothing else in the step
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -65,9 +71,16 @@ class StepPlanner:
         depths = [r.computed for r in requests.values() if r.computed < r.admitted_tokens]
         if not depths:
             return []
-        found, n_logits = [], self._sizes.n_logits - len(decode)
-        for entry in self._scheduler.select_prefill_batch(self._budget(decode, max(depths))):
-            part = self._prompt_part(requests[entry.slot_id], entry.tokens, n_logits)
+        found: list[Part] = []
+        n_logits = self._sizes.n_logits - len(decode)
+        batch = self._scheduler.select_prefill_batch(self._budget(decode, depths))
+        free = self._sizes.n_rows - len(decode) - batch.n_tokens
+        for entry in batch:
+            request, most = requests[entry.slot_id], entry.tokens
+            rest = request.admitted_tokens - request.computed
+            if decode and not found and most < rest <= most + free and self._ends_at_once(request, decode):
+                most = rest
+            part = self._prompt_part(request, most, n_logits)
             if part is not None:
                 n_logits -= part.wanted
                 found.append(part)
@@ -75,18 +88,36 @@ class StepPlanner:
             self._beside = max(sum(part.end - part.start for part in found), PAGE_TOKENS)
         return found
 
-    def _budget(self, decode: list[Part], depth: int) -> int:
-        """Rows of prompts: what fits into the time, and into the step; a page at least, so that all prompts end."""
-        cost, options = self._scheduler.cost, self._options
+    def _budget(self, decode: list[Part], depths: list[int]) -> int:
+        """Rows of prompts: what fits into the time, and into the step; about a page at least, so that all prompts end.
+
+        A page that takes far more than the time is cut, too: others wait for the step. Where more prompts wait than
+        texts are generated, the step takes longer. depths: positions at which the prompts go on.
+        """
+        cost, options, depth = self._scheduler.cost, self._options, max(depths)
         limit = options.max_step_ms if decode else options.max_prefill_ms
-        left = limit - cost.step_ms([part.cost() for part in decode])
-        rows = max(int(left / cost.row_ms(BatchKind.prefill, depth)), PAGE_TOKENS)
+        if decode:
+            limit *= min(max(len(depths) / len(decode), 1.0), _MANY_PROMPTS)
+        left = max(limit - cost.step_ms(costs(decode)), 0.0)
+        row_ms = cost.row_ms(BatchKind.prefill, depth)
+        rows = max(int(left / row_ms), min(int((left + _OVER * limit) / row_ms), PAGE_TOKENS), 1)
         if decode:  # what was learned of a row may be far too little: one step's rows bound the next one's
             rows = min(rows, 2 * self._beside)
         return min(rows, self._sizes.n_rows - len(decode))
 
+    def _ends_at_once(self, request: Request, decode: list[Part]) -> bool:
+        """Whether a prompt is done in this step though it takes more time than is left: its tenant has nothing else in
+        the step, and others have. So a short question does not wait for two steps full of another tenant's texts.
+        """
+        if any(part.request.tenant == request.tenant for part in decode):
+            return False
+        rest = Part(request, BatchKind.prefill, request.computed, request.admitted_tokens)
+        rows = rest.end - rest.start
+        ms = self._scheduler.cost.step_ms(costs([*decode, rest]))
+        return rows <= 2 * self._beside and ms <= (1 + _OVER_AT_ONCE) * self._options.max_step_ms
+
     def _prompt_part(self, request: Request, most: int, n_logits: int) -> Part | None:
-        """The next rows of a prompt, at most so many: to its end, or to a page's edge where there is one in reach."""
+        """The next rows of a prompt, at most so many: to its end, or to a page's edge that leaves most of them."""
         start, n = request.computed, len(request.tokens)
         end = min(start + most, n)
         if end == n and not n_logits:
@@ -94,7 +125,7 @@ class StepPlanner:
         at = self._engine.next_checkpoint(start, n)
         if at is not None:
             end = min(end, at)
-        elif end < n and end // PAGE_TOKENS * PAGE_TOKENS > start:
+        elif end < n and end // PAGE_TOKENS * PAGE_TOKENS - start > (end - start) // 2:
             end = end // PAGE_TOKENS * PAGE_TOKENS
         return Part(request, BatchKind.prefill, start, end, end == at) if end > start else None
 
