@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
-from zinc_rt.kernels.cpu.structs import BIASES, HALF_BIAS, NormArgs, Pack, PackArgs, StepRecord
+from zinc_rt.kernels.cpu.structs import BIASES, HALF_BIAS, HALF_SUMS, PLAIN_SUM, NormArgs, Pack, PackArgs, StepRecord
 from zinc_rt.kernels.cpu.tiles import live_rows
 from zinc_rt.kernels.maths import INFINITY, MAGIC, MAGIC_BITS, gated
 from zinc_rt.lang.kernel import inline, kernel
@@ -11,6 +11,7 @@ from zinc_rt.lang.ops import (
     array,
     bitcast,
     cast,
+    concat,
     dot4,
     fma,
     high,
@@ -55,29 +56,14 @@ def store_group(p: ptr[Pack], v, start: i32, inside: i32, block: i32, group: i32
     at = i64(start) * i64(p.n_groups) + i64(place) * i64(block) + i64(inside)
     if not_null(p.q):
         d = group_scale(v, W)
-        q = p.q + at * GROUP
-        s0: i32 = 0
-        s1: i32 = 0
+        q: vec[i8, GROUP] = 0
         if d > 0.0 and d < INFINITY:
             inverse = splat(one_over(d), W)
-            for i in unroll(N):
-                store(q, i8(nearest(v[i] * inverse)), i * W)
-            ones: vec[u8, GROUP] = 1
-            sums = dot4(zeros(vec[i32, 8]), ones, load(q, lanes=GROUP), a_max=1)
-            s0 = reduce_add(low(sums))
-            s1 = reduce_add(high(sums))
-        else:
-            store(q, zeros(vec[i8, GROUP]))
+            q = i8(joined(tuple(nearest(v[i] * inverse) for i in range(N)), N))
+        store(p.q + at * GROUP, q)
         p.d[at] = d
-        s = p.s + at
-        total = s0 + s1
-        s[0] = bitcast(f32(total), i32)
-        stride = p.s_stride
-        s[stride] = total * -BIASES[0]
-        s[stride * 2] = total * -BIASES[1]
-        s[stride * 3] = total * -BIASES[2]
-        s[stride * 4] = s0 * -HALF_BIAS
-        s[stride * 5] = s1 * -HALF_BIAS
+        if p.sums != 0:
+            store_sums(p, q, at)
     if not_null(p.f):
         buffer = array(f32, GROUP, zero=False)
         for i in unroll(N):
@@ -85,6 +71,38 @@ def store_group(p: ptr[Pack], v, start: i32, inside: i32, block: i32, group: i32
         f = p.f + (i64(start) * i64(p.n_groups) + i64(place) * i64(block)) * GROUP + i64(inside)
         for k in range(GROUP):
             f[i64(k) * i64(block)] = buffer[k]
+
+
+@inline
+def joined(v, N: int):
+    """A tuple of N vectors as one; N: 2, 4 or 8."""
+    two = tuple(concat(v[i], v[i + 1]) for i in range(0, N, 2))
+    four = tuple(concat(two[i], two[i + 1]) for i in range(0, N // 4 * 2, 2))
+    if N == 8:
+        return concat(four[0], four[1])
+    return four[0] if N == 4 else two[0]
+
+
+@inline
+def store_sums(p: ptr[Pack], q, at: i64):
+    """Those sums of a group that products read. q: its 32 integers; at: where they go."""
+    wanted = p.sums
+    # From the register: what was stored in other pieces cannot be loaded before it has reached the cache.
+    ones: vec[u8, GROUP] = 1
+    sums = dot4(zeros(vec[i32, 8]), ones, q, a_max=1)
+    s0 = reduce_add(low(sums))
+    s1 = reduce_add(high(sums))
+    total = s0 + s1
+    s = p.s + at
+    stride = p.s_stride
+    if wanted & (1 << PLAIN_SUM) != 0:
+        s[stride * PLAIN_SUM] = bitcast(f32(total), i32)
+    for i in unroll(len(BIASES)):
+        if wanted & (2 << i) != 0:
+            s[stride * (1 + i)] = total * -BIASES[i]
+    if wanted & (1 << HALF_SUMS[0]) != 0:
+        s[stride * HALF_SUMS[0]] = s0 * -HALF_BIAS
+        s[stride * HALF_SUMS[1]] = s1 * -HALF_BIAS
 
 
 @inline
