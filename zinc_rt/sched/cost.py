@@ -36,6 +36,11 @@ class CostModel:
         self._rows: dict[tuple[BatchKind, int], float] = {}
         self._learned = False
 
+    @property
+    def learned(self) -> bool:
+        """Whether any step was measured."""
+        return self._learned
+
     def row_ms(self, kind: BatchKind, depth: int) -> float:
         """Milliseconds of one more row."""
         wanted = (depth // _DEPTH).bit_length()

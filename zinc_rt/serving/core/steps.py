@@ -14,6 +14,9 @@ from zinc_rt.sched.request import Batch, BatchKind
 from zinc_rt.serving.core.options import CoreOptions
 from zinc_rt.serving.core.request import Request
 
+_FIRST_ROWS = 4 * PAGE_TOKENS
+"""Rows of prompts in the very first step, which teaches what a row costs."""
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -79,6 +82,8 @@ class StepPlanner:
         limit = options.max_step_ms if decode else options.max_prefill_ms
         left = limit - cost.step_ms([part.cost() for part in decode])
         rows = max(int(left / cost.row_ms(BatchKind.prefill, depth)), PAGE_TOKENS)
+        if not cost.learned:  # of a large model, a full step could take a quarter of a minute
+            rows = min(rows, _FIRST_ROWS)
         if decode:  # what was learned of a row may be far too little: one step's rows bound the next one's
             rows = min(rows, 2 * self._beside)
         return min(rows, self._sizes.n_rows - len(decode))
