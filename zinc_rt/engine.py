@@ -108,12 +108,11 @@ class Options:
 
     device: a `Device` or its name. n_ctx: tokens of a sequence (None: what the model was trained for, at most 4096).
     n_batch: rows of a step at the most. n_logits: of these, rows whose logits may be wanted, one of each sequence at
-    the least (None: all). n_slots: sequences at once. threads, kernels, isa: see `BackendOptions`.
-    cache_dir: where compiled kernels are kept (None:
-    the user's cache folder). check_memory: refuse a plan that does not fit. kv_tokens: positions that all sequences
-    together may hold (None: n_ctx for each). kv: what the KV cache holds, "f16" or "q8_0", which takes half the memory.
-    kv_memory: bytes of the KV cache, those of texts that may come again included; in place of kv_tokens. state_memory:
-    bytes of copies of recurrent layers' states (None: one copy a sequence, and two more).
+    the least (None: all). n_slots: sequences at once. threads, kernels, isa: see `BackendOptions`. cache_dir: where
+    compiled kernels are kept (None: the user's cache folder). check_memory: refuse a plan that does not fit. kv_tokens:
+    positions that all sequences together may hold (None: n_ctx for each). kv: what the KV cache holds, "f16" or "q8_0",
+    which takes half the memory. kv_memory: bytes of the KV cache, those of texts that may come again included; in place
+    of kv_tokens. state_memory: bytes of copies of recurrent layers' states (None: one copy a sequence, and two more).
     tier: the older name of `device`.
     """
 

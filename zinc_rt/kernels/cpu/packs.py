@@ -197,71 +197,106 @@ def rms_scale(x: ptr[f32], n: i32, eps: f32, W: int):
     return one_over(sqrt(square_sum(x, n, W) / f32(n) + eps))
 
 
+@inline
+def norm_input(a, row: i32, W: int):
+    """A row to be normed: the sum with the residual, which is stored, where there is one."""
+    n = a.n
+    x: ptr[f32] = a.x + i64(row) * i64(n)
+    if not_null(a.residual):
+        other = a.residual + i64(row) * i64(n)
+        total = a.total + i64(row) * i64(n)
+        # A factor of 1 changes nothing.
+        share = splat(a.residual_scale, W)
+        whole = splat(a.total_scale, W)
+        for at in range(0, n, W):
+            sums = load_some(x, at, n, W) + load_some(other, at, n, W) * share
+            store_some(total, sums * whole, at, n, W)
+        x = total
+    return x
+
+
 @kernel
-def norm(a: ptr[NormArgs], step: ptr[StepRecord], first: i32, last: i32, W: int):
-    """Units: rows."""
+def norm(a: ptr[NormArgs], step: ptr[StepRecord], first: i32, last: i32, W: int, CHUNK: int):
+    """Units: rows. CHUNK: elements that all rows of a block get before the next ones: a line of scales or of sums has
+    those of 16 rows, which are then written one after another.
+    """
     n = a.n
     rows = live_rows(step, a.by_logit)
     weight = a.weight
+    wanted = not_null(a.y)
+    packed = not_null(a.pack)
     buffer = array(f32, GROUP, zero=False)
     buffer_w = array(f32, GROUP, zero=False)
-    for u in range(first, last):
-        row: i32 = u
-        if a.by_logit != 0:
-            row = step.logit_rows[u]
-        x: ptr[f32] = a.x + i64(row) * i64(n)
-        if not_null(a.residual):
-            other = a.residual + i64(row) * i64(n)
-            total = a.total + i64(row) * i64(n)
-            # A factor of 1 changes nothing.
-            share = splat(a.residual_scale, W)
-            whole = splat(a.total_scale, W)
-            for at in range(0, n, W):
-                sums = load_some(x, at, n, W) + load_some(other, at, n, W) * share
-                store_some(total, sums * whole, at, n, W)
-            x = total
-        scale = splat(rms_scale(x, n, a.eps, W), W)
-        wanted = not_null(a.y)
-        packed = not_null(a.pack)
-        y = a.y + i64(row) * i64(n)
-        for at in range(0, n, GROUP):
-            v = regs(vec[f32, W], GROUP // W)
-            xs = padded(x, at, n, buffer, GROUP, W)
-            for i in unroll(GROUP // W):
-                v[i] = load(xs, i * W, lanes=W) * scale
-            if not_null(weight):
-                ws = padded(weight, at, n, buffer_w, GROUP, W)
-                for i in unroll(GROUP // W):
-                    v[i] = v[i] * load(ws, i * W, lanes=W)
-            if wanted:
-                for i in unroll(GROUP // W):
-                    store_some(y, v[i], at + i * W, n, W)
-            if packed:
-                pack_group(a.pack, v, u, rows, at >> GROUP_SHIFT, W)
+    scales = array(f32, BLOCK_ROWS, zero=False)
+    start: i32 = first
+    while start < last:
+        stop: i32 = (start & -BLOCK_ROWS) + BLOCK_ROWS
+        if stop > last:
+            stop = last
+        for u in range(start, stop):
+            row: i32 = u
+            if a.by_logit != 0:
+                row = step.logit_rows[u]
+            scales[u - start] = rms_scale(norm_input(a, row, W), n, a.eps, W)
+        for begin in range(0, n, CHUNK):
+            end: i32 = begin + CHUNK
+            if end > n:
+                end = n
+            for u in range(start, stop):
+                row: i32 = u
+                if a.by_logit != 0:
+                    row = step.logit_rows[u]
+                x: ptr[f32] = a.x
+                if not_null(a.residual):
+                    x = a.total
+                x = x + i64(row) * i64(n)
+                y = a.y + i64(row) * i64(n)
+                scale = splat(scales[u - start], W)
+                for at in range(begin, end, GROUP):
+                    v = regs(vec[f32, W], GROUP // W)
+                    xs = padded(x, at, n, buffer, GROUP, W)
+                    for i in unroll(GROUP // W):
+                        v[i] = load(xs, i * W, lanes=W) * scale
+                    if not_null(weight):
+                        ws = padded(weight, at, n, buffer_w, GROUP, W)
+                        for i in unroll(GROUP // W):
+                            v[i] = v[i] * load(ws, i * W, lanes=W)
+                    if wanted:
+                        for i in unroll(GROUP // W):
+                            store_some(y, v[i], at + i * W, n, W)
+                    if packed:
+                        pack_group(a.pack, v, u, rows, at >> GROUP_SHIFT, W)
+        start = stop
 
 
 @kernel
 def pack(a: ptr[PackArgs], step: ptr[StepRecord], first: i32, last: i32, W: int, CHUNK: int, ACT: str):
-    """Units: stretches of CHUNK elements of a row (the last may be short), row after row. ACT: see `gated`."""
+    """Units: stretches of CHUNK elements (the last may be short) of the rows of a block, then the next stretch of these
+    rows, block after block: a line of scales or of sums has those of 16 rows. ACT: see `gated`.
+    """
     n = a.n
     rows = live_rows(step, a.by_logit)
     buffer = array(f32, GROUP, zero=False)
     chunks = i32(u32(n + (CHUNK - 1)) // CHUNK)
-    row: i32 = 0
-    rest: i32 = first
-    while rest >= chunks:
-        rest -= chunks
-        row += 1
-    for u in range(first, last):
+    start = i32(u32(first) // u32(chunks * BLOCK_ROWS)) * BLOCK_ROWS
+    here: i32 = rows - start
+    if here > BLOCK_ROWS:
+        here = BLOCK_ROWS
+    within = first - start * chunks
+    chunk: i32 = i32(u32(within) // u32(here))
+    inside: i32 = within - chunk * here
+    block: i32 = start
+    for _ in range(first, last):
+        row = block + inside
         source: i32 = row
         if a.by_logit != 0:
             source = step.logit_rows[row]
         offset = i64(source) * i64(n)
         x = a.x + offset
-        end: i32 = (rest + 1) * CHUNK
+        end: i32 = (chunk + 1) * CHUNK
         if end > n:
             end = n
-        for at in range(rest * CHUNK, end, GROUP):
+        for at in range(chunk * CHUNK, end, GROUP):
             v = regs(vec[f32, W], GROUP // W)
             xs = padded(x, at, n, buffer, GROUP, W)
             for i in unroll(GROUP // W):
@@ -277,7 +312,13 @@ def pack(a: ptr[PackArgs], step: ptr[StepRecord], first: i32, last: i32, W: int,
                     store_some(a.y + offset, v[i], at + i * W, n, W)
             if not_null(a.pack):
                 pack_group(a.pack, v, row, rows, at >> GROUP_SHIFT, W)
-        rest += 1
-        if rest == chunks:
-            rest = 0
-            row += 1
+        inside += 1
+        if inside == here:
+            inside = 0
+            chunk += 1
+            if chunk == chunks:
+                chunk = 0
+                block += BLOCK_ROWS
+                here = rows - block
+                if here > BLOCK_ROWS:
+                    here = BLOCK_ROWS
