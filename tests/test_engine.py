@@ -11,6 +11,7 @@ import zinc_rt
 from tests.helpers import engine_for
 from zinc_rt.backends.select import select_device
 from zinc_rt.engine import (
+    CPU_BATCH,
     ContextFull,
     Device,
     DeviceUnavailable,
@@ -244,3 +245,21 @@ def test_touching_the_memory_of_states_changes_none_of_it() -> None:
                 assert sum(1 for _ in engine.touch_states()) > 0
             found.append(engine.step([Rows(slot, 4, [9], wanted=(0,))]).logits.tobytes())
         assert found[0] == found[1]
+
+
+def test_every_sequence_has_room_for_its_logits() -> None:
+    with engine_for(built_in_model(), n_ctx=32, n_batch=8, n_logits=2, n_slots=3) as engine:
+        slots = [engine.open_sequence() for _ in range(3)]
+        assert engine.step([Rows(slot, 0, [1], wanted=(0,)) for slot in slots]).logits.shape[0] == 3
+
+
+def test_logits_of_a_long_text_are_the_same_for_every_batch() -> None:
+    """More rows than a step has room for logits, more than it has rows, and fewer than both."""
+    tokens = [1, *(2 + i * i % 97 for i in range(149))]
+    with zinc_rt.load(n_ctx=160) as model:
+        assert model.engine.sizes is not None
+        assert (model.engine.sizes.n_rows, model.engine.sizes.n_logits) == (CPU_BATCH, Options().n_batch)
+        want = model.logits(tokens)
+    for n_batch in (7, 64, 149):
+        with zinc_rt.load(n_ctx=160, n_batch=n_batch) as model:
+            assert np.array_equal(model.logits(tokens).view(np.uint32), want.view(np.uint32))

@@ -107,12 +107,12 @@ class Options:
     """How to run.
 
     device: a `Device` or its name. n_ctx: tokens of a sequence (None: what the model was trained for, at most 4096).
-    n_batch: rows of a step at the most. n_logits: of these, rows whose logits are wanted (None: all). n_slots:
-    sequences at once. threads, kernels, isa: see `BackendOptions`. cache_dir: where compiled kernels are kept (None:
-    the user's cache folder). check_memory: refuse a plan that does not fit. kv_tokens: positions that all sequences
-    together may hold (None: n_ctx for each). kv: what the KV cache holds, "f16" or "q8_0", which takes half the memory.
-    kv_memory: bytes of the KV cache, those of texts that may come again included; in place of kv_tokens. state_memory:
-    bytes of copies of recurrent layers' states (None: one copy a sequence, and two more).
+    n_batch: rows of a step at the most. n_logits: of these, rows whose logits may be wanted, one of each sequence at
+    the least (None: all). n_slots: sequences at once. threads, kernels, isa: see `BackendOptions`. cache_dir: where
+    compiled kernels are kept (None: the user's cache folder). check_memory: refuse a plan that does not fit. kv_tokens:
+    positions that all sequences together may hold (None: n_ctx for each). kv: what the KV cache holds, "f16" or "q8_0",
+    which takes half the memory. kv_memory: bytes of the KV cache, those of texts that may come again included; in place
+    of kv_tokens. state_memory: bytes of copies of recurrent layers' states (None: one copy a sequence, and two more).
     tier: the older name of `device`.
     """
 
@@ -314,7 +314,7 @@ class Engine(SequenceCalls):
         graph, options = definition.graph, self.options
         n_ctx = options.n_ctx or min(definition.info.n_ctx_train, DEFAULT_N_CTX)
         n_pages = _pages(options, n_ctx, graph)
-        n_logits = min(options.n_batch, options.n_logits or options.n_batch)
+        n_logits = min(options.n_batch, max(options.n_logits or options.n_batch, options.n_slots))
         sizes = Capacity(options.n_batch, n_logits, n_ctx, options.n_slots, n_pages)
         weights = [b.name for b in graph.of_kind(BufferKind.WEIGHT)]
         parts = self._backend.plan(graph, sizes)

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 __all__ = ["EmptyPrompt", "Model", "ModelClosed", "PromptTooLong"]
 
 _LOOK_SECONDS = 0.01
+_PREFILL_MS = 2000.0
+"""What a step of prompts alone may take; an interrupt waits for its end."""
 
 Prompt = str | Sequence[int]
 Prompts = list[str] | list[list[int]] | list[Prompt] | tuple[Prompt, ...]
@@ -84,7 +86,9 @@ class Model:
         self._shared = SharedCore(self._lock, self._check_running)
         self._numbers = itertools.count()  # of requests
         if pooling is None:
-            self._shared.serve(self.make_core())
+            # Nobody but the process itself waits for a step: prompts get larger ones than a server gives them, since
+            # weights, those of experts above all, are then read for more rows.
+            self._shared.serve(self.make_core(CoreOptions(max_prefill_ms=_PREFILL_MS)))
         else:
             self.embedder = Embedder(engine, tokenizer, self.info.n_embd, pooling, definition.projections)
         self._closed = False

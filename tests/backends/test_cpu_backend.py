@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -233,6 +234,18 @@ def test_temporaries_take_turns() -> None:
     with CpuBackend() as backend:
         more = backend.plan(dense(Dims(layers=8)), SIZES)["scratch"]
         assert more == backend.plan(graph, SIZES)["scratch"]  # layers use the same memory one after the other
+
+
+def test_logits_take_memory_for_the_wanted_rows_alone(backend: HostBackend) -> None:
+    """Of a large vocabulary: 512 rows of it would be 311 MB."""
+    graph = dense(Dims(n_vocab=151_936))
+    logits = next(b for b in graph.of_kind(BufferKind.OUTPUT) if b.name == "logits")
+    sizes = Capacity(n_rows=512, n_logits=1, n_ctx=512, n_slots=1, n_pages=32)
+    plan = backend.plan(graph, sizes)["scratch"]
+    row = int(logits.shape[1]) * 4
+    assert plan < 8 << 20
+    more = backend.plan(graph, replace(sizes, n_logits=9))["scratch"] - plan
+    assert 8 * row <= more < 9 * row
 
 
 def test_frugal_reference_kernels_keep_nothing_unpacked() -> None:

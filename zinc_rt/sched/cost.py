@@ -71,6 +71,11 @@ class CostModel:
         """Milliseconds of a step without its rows."""
         return self._terms[0]
 
+    @property
+    def learned(self) -> bool:
+        """Whether any step was measured."""
+        return self._learned
+
     def row_ms(self, kind: BatchKind, depth: int) -> float:
         """Milliseconds of one more row."""
         return self._terms[_TERM[kind]] + self._terms[3] * depth / _POSITIONS

@@ -409,6 +409,15 @@ def test_prompts_alone_take_larger_steps() -> None:
     assert max(engine.rows) == 512
 
 
+def test_the_first_step_of_all_is_short() -> None:
+    """Nothing is known of the cost of rows then."""
+    engine = FakeEngine(n_slots=1, n_batch=512, n_ctx=4096)
+    core = core_on(engine, CoreOptions(max_prefill_ms=1e6))
+    core.submit(replace(asked("long", 5, 1), prompt=tuple(i * i % 23 % 21 for i in range(1024))))
+    turned(core)
+    assert engine.rows[:3] == [4 * PAGE_TOKENS, 512, 1024 - 512 - 4 * PAGE_TOKENS]
+
+
 def test_a_deadline_ends_a_request_wherever_it_is() -> None:
     core = core_on(engine := FakeEngine(n_slots=1))
     core.submit(replace(asked("running", 5, None), seconds=0.2))

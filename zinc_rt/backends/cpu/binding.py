@@ -74,7 +74,7 @@ def bind_program(
             {
                 "q": 0 if p.q is None else at + p.q, "f": 0 if p.f is None else at + p.f,
                 "d": at + p.d, "s": at + p.s, "s_stride": p.rows * groups, "visit": visits[groups], "n": p.n,
-                "n_groups": groups,
+                "n_groups": groups, "sums": sum(1 << number for number in p.sums),
             },
         )  # fmt: skip
     routes = {

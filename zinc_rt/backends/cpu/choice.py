@@ -81,7 +81,7 @@ class TargetTuning:
 
     def norm(self) -> Kernel:
         """RMS norm of rows."""
-        return packs.norm, {"W": self.lanes}
+        return packs.norm, {"W": self.lanes, "CHUNK": PACK_CHUNK}
 
     def pack(self, activation: str = "silu") -> Kernel:
         """Packing, with or without a gate; one kernel does without and "silu"."""

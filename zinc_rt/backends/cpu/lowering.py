@@ -17,6 +17,7 @@ from zinc_rt.backends.cpu.weights import Matrix
 from zinc_rt.backends.fusion import Attend
 from zinc_rt.backends.lowering import Lowering, LoweringTable
 from zinc_rt.formats.table import FORMATS
+from zinc_rt.gguf import GGMLType
 from zinc_rt.ir.graph import BufferKind, Graph, Node
 from zinc_rt.ir.ops import product_weights
 from zinc_rt.kernels.cpu import layout
@@ -46,7 +47,10 @@ class TempRef:
 
 @dataclass(frozen=True)
 class QuantisedActs:
-    """Where a packed buffer's parts will lie: one stretch of memory, by offset; None: not there."""
+    """Where a packed buffer's parts will lie: one stretch of memory, by offset; None: not there.
+
+    sums: which of a pack's sums are there, by number (see `structs.Pack`).
+    """
 
     key: Hashable
     n: int
@@ -56,6 +60,7 @@ class QuantisedActs:
     s: int
     f: int | None
     size: int
+    sums: frozenset[int]
 
 
 @dataclass(frozen=True)
@@ -159,24 +164,26 @@ class CpuLowering(Lowering):
         if key in self.out.packs:
             return self.out.packs[key]
         wanted = [p for p in self.fused.products(buffer) if p.by_logit == by_logit]
-        kinds = [FORMATS[self.matrices[w].kind.name].quantized for p in wanted for w in p.weights]
+        kinds = [self.matrices[w].kind for p in wanted for w in p.weights]
         rows = self.sizes.n_logits if by_logit else self.sizes.n_rows
         rows = -(-rows // layout.BLOCK_ROWS) * layout.BLOCK_ROWS if rows > layout.BLOCK_ROWS else rows
         return self.add_pack(key, self.width(buffer), rows, kinds)
 
-    def add_pack(self, key: Hashable, n: int, rows: int, kinds: Sequence[bool]) -> QuantisedActs:
-        """Room for so many packed rows of n elements. kinds: of the matrices that read them, whether quantised."""
+    def add_pack(self, key: Hashable, n: int, rows: int, kinds: Sequence[GGMLType]) -> QuantisedActs:
+        """Room for so many packed rows of n elements. kinds: the formats of the matrices that read them."""
         groups = layout.n_groups(n)
+        quantized = [FORMATS[kind.name].quantized for kind in kinds]
+        sums = frozenset(number for kind in kinds for number in layout.tile_format(kind).sums)
         at, parts = 0, {}
         for part, size in (
-            ("q", rows * groups * GROUP if any(kinds) else 0),
-            ("d", rows * groups * 4 if any(kinds) else 0),
-            ("s", rows * groups * 24 if any(kinds) else 0),
-            ("f", rows * groups * 128 if not all(kinds) else 0),
+            ("q", rows * groups * GROUP if any(quantized) else 0),
+            ("d", rows * groups * 4 if any(quantized) else 0),
+            ("s", rows * groups * 4 * max((number + 1 for number in sums), default=0)),
+            ("f", rows * groups * 128 if not all(quantized) else 0),
         ):
             parts[part] = at if size else None
             at += -(-size // 64) * 64
-        place = QuantisedActs(key, n, rows, parts["q"], parts["d"] or 0, parts["s"] or 0, parts["f"], at)
+        place = QuantisedActs(key, n, rows, parts["q"], parts["d"] or 0, parts["s"] or 0, parts["f"], at, sums)
         self.out.packs[key], self.out.sizes[key] = place, at
         return place
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from zinc_rt.kernels.cpu.kv_quant import put_key, put_value, quantized_page
+from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
 from zinc_rt.kernels.cpu.packs import not_null, rms_scale
 from zinc_rt.kernels.cpu.structs import HeadsArgs, StepRecord
 from zinc_rt.lang.kernel import kernel
@@ -16,16 +17,29 @@ def heads(
     a: ptr[HeadsArgs], step: ptr[StepRecord], first: i32, last: i32, W: int, DIM: int, PAIRS: int, INTERLEAVED: bool,
     QUANT: bool = False, FLIP: bool = False,
 ):  # fmt: skip
-    """Units: heads, row after row. PAIRS: rotated pairs of a head, 0 for none; V: lanes that divide them. QUANT: into a
-    cache of Q8_0 blocks; FLIP: see `kv_quant`.
+    """Units: heads, row after row; into a cache, a head of 16 rows after another, since a line of keys has those of 16
+    positions. PAIRS: rotated pairs of a head, 0 for none; V: lanes that divide them. QUANT: into a cache of Q8_0
+    blocks; FLIP: see `kv_quant`.
     """
     n_heads = a.n_heads
+    rows = step.n_rows
     buffer = array(f32, DIM)
-    row: i32 = i32(u32(first) // u32(n_heads))
-    head: i32 = first - row * n_heads
+    halves = array(f16, DIM, zero=False)
+    together: i32 = BLOCK_ROWS
+    if not_null(a.y):
+        together = 1
+    block = i32(u32(first) // u32(n_heads * together)) * together
+    here: i32 = rows - block
+    if here > together:
+        here = together
+    within = first - block * n_heads
+    head: i32 = i32(u32(within) // u32(here))
+    inside: i32 = within - head * here
+    start: i32 = block
     V = max(w for w in (1, 2, 4, 8, 16) if w <= W and DIM % w == 0)
     P = max(w for w in (1, 2, 4, 8, 16) if w <= W and (PAIRS == 0 or PAIRS % w == 0))
-    for u in range(first, last):
+    for _ in range(first, last):
+        row = start + inside
         x: ptr[f32] = a.x + (i64(row) * i64(n_heads) + i64(head)) * DIM
         if a.normed != 0:
             scale = splat(rms_scale(x, DIM, a.eps, W), V)
@@ -82,13 +96,21 @@ def heads(
                     put_value(quantized_page(a.v_cache, page, n_heads, head, DIM), x, token, DIM, W)
             elif not_null(a.k_cache):
                 k = a.k_cache + ((place * i64(a.width) + i64(a.start)) * PAGE_TOKENS + token)
+                for i in unroll(0, DIM, V):
+                    store(halves, f16(load(x, i, lanes=V)), i)
                 for i in range(DIM):
-                    k[i64(i) * PAGE_TOKENS] = f16(x[i])
+                    k[i64(i) * PAGE_TOKENS] = halves[i]
             else:
                 v = a.v_cache + (place * PAGE_TOKENS + token) * DIM
                 for i in unroll(0, DIM, V):
                     store(v, f16(load(x, i, lanes=V)), i)
-        head += 1
-        if head == n_heads:
-            head = 0
-            row += 1
+        inside += 1
+        if inside == here:
+            inside = 0
+            head += 1
+            if head == n_heads:
+                head = 0
+                start += together
+                here = rows - start
+                if here > together:
+                    here = together

@@ -16,7 +16,7 @@ i belongs to line i), then a byte for each row with the bits above the low eight
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,7 @@ from zinc_rt.formats.kinds import CODED_KINDS, HALF_SCALES, ODD_SCALES, SUPER_GR
 from zinc_rt.formats.record import Format
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf import GGMLType
+from zinc_rt.kernels.cpu.structs import BIASES, HALF_SUMS, PLAIN_SUM
 from zinc_rt.numerics import GROUP, TREE_LANES
 
 TILE_ROWS = 16
@@ -38,11 +39,15 @@ BLOCK_ROWS = 16
 
 @dataclass(frozen=True)
 class TileFormat:
-    """Bytes of a tile's parts. super_scales: for each super-block; scales, weights: for each group."""
+    """Bytes of a tile's parts. super_scales: for each super-block; scales, weights: for each group.
+
+    sums: which of a pack's sums a product with it reads, by number (see `structs.Pack`).
+    """
 
     super_scales: int
     scales: int
     weights: int
+    sums: tuple[int, ...] = ()
 
     @property
     def group(self) -> int:
@@ -77,12 +82,21 @@ def _tile_format(f: Format) -> TileFormat:
     raise UnknownFormat(f.name, "scales of kind", f.scale, _HERE)
 
 
+def _sums(f: Format) -> tuple[int, ...]:
+    """Which of a pack's sums products read; for bytes, both those that stay signed and those that do not."""
+    offsets = (f.bias, f.offset) if f.wide else (f.bias,)
+    if f.scaled_halves:
+        return HALF_SUMS if f.minimum is not None or any(offsets) else ()
+    plain = () if f.minimum is None else (PLAIN_SUM,)
+    return *plain, *(1 + BIASES.index(offset) for offset in offsets if offset in BIASES)
+
+
 def _known() -> dict[str, TileFormat]:
     """Of every format that tiles can hold."""
     out = {}
     for f in FORMATS.values():
         try:
-            out[f.name] = _tile_format(f)
+            out[f.name] = replace(_tile_format(f), sums=_sums(f) if f.quantized else ())
         except UnknownFormat:  # `tile_format` and the kernels say so when it is asked for
             continue
     return out

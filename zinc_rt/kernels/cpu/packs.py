@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
-from zinc_rt.kernels.cpu.structs import BIASES, HALF_BIAS, NormArgs, Pack, PackArgs, StepRecord
+from zinc_rt.kernels.cpu.structs import BIASES, HALF_BIAS, HALF_SUMS, PLAIN_SUM, NormArgs, Pack, PackArgs, StepRecord
 from zinc_rt.kernels.cpu.tiles import live_rows
 from zinc_rt.kernels.maths import INFINITY, MAGIC, MAGIC_BITS, gated
 from zinc_rt.lang.kernel import inline, kernel
@@ -11,6 +11,7 @@ from zinc_rt.lang.ops import (
     array,
     bitcast,
     cast,
+    concat,
     dot4,
     fma,
     high,
@@ -55,29 +56,14 @@ def store_group(p: ptr[Pack], v, start: i32, inside: i32, block: i32, group: i32
     at = i64(start) * i64(p.n_groups) + i64(place) * i64(block) + i64(inside)
     if not_null(p.q):
         d = group_scale(v, W)
-        q = p.q + at * GROUP
-        s0: i32 = 0
-        s1: i32 = 0
+        q: vec[i8, GROUP] = 0
         if d > 0.0 and d < INFINITY:
             inverse = splat(one_over(d), W)
-            for i in unroll(N):
-                store(q, i8(nearest(v[i] * inverse)), i * W)
-            ones: vec[u8, GROUP] = 1
-            sums = dot4(zeros(vec[i32, 8]), ones, load(q, lanes=GROUP), a_max=1)
-            s0 = reduce_add(low(sums))
-            s1 = reduce_add(high(sums))
-        else:
-            store(q, zeros(vec[i8, GROUP]))
+            q = i8(joined(tuple(nearest(v[i] * inverse) for i in range(N)), N))
+        store(p.q + at * GROUP, q)
         p.d[at] = d
-        s = p.s + at
-        total = s0 + s1
-        s[0] = bitcast(f32(total), i32)
-        stride = p.s_stride
-        s[stride] = total * -BIASES[0]
-        s[stride * 2] = total * -BIASES[1]
-        s[stride * 3] = total * -BIASES[2]
-        s[stride * 4] = s0 * -HALF_BIAS
-        s[stride * 5] = s1 * -HALF_BIAS
+        if p.sums != 0:
+            store_sums(p, q, at)
     if not_null(p.f):
         buffer = array(f32, GROUP, zero=False)
         for i in unroll(N):
@@ -85,6 +71,38 @@ def store_group(p: ptr[Pack], v, start: i32, inside: i32, block: i32, group: i32
         f = p.f + (i64(start) * i64(p.n_groups) + i64(place) * i64(block)) * GROUP + i64(inside)
         for k in range(GROUP):
             f[i64(k) * i64(block)] = buffer[k]
+
+
+@inline
+def joined(v, N: int):
+    """A tuple of N vectors as one; N: 2, 4 or 8."""
+    two = tuple(concat(v[i], v[i + 1]) for i in range(0, N, 2))
+    four = tuple(concat(two[i], two[i + 1]) for i in range(0, N // 4 * 2, 2))
+    if N == 8:
+        return concat(four[0], four[1])
+    return four[0] if N == 4 else two[0]
+
+
+@inline
+def store_sums(p: ptr[Pack], q, at: i64):
+    """Those sums of a group that products read. q: its 32 integers; at: where they go."""
+    wanted = p.sums
+    # From the register: what was stored in other pieces cannot be loaded before it has reached the cache.
+    ones: vec[u8, GROUP] = 1
+    sums = dot4(zeros(vec[i32, 8]), ones, q, a_max=1)
+    s0 = reduce_add(low(sums))
+    s1 = reduce_add(high(sums))
+    total = s0 + s1
+    s = p.s + at
+    stride = p.s_stride
+    if wanted & (1 << PLAIN_SUM) != 0:
+        s[stride * PLAIN_SUM] = bitcast(f32(total), i32)
+    for i in unroll(len(BIASES)):
+        if wanted & (2 << i) != 0:
+            s[stride * (1 + i)] = total * -BIASES[i]
+    if wanted & (1 << HALF_SUMS[0]) != 0:
+        s[stride * HALF_SUMS[0]] = s0 * -HALF_BIAS
+        s[stride * HALF_SUMS[1]] = s1 * -HALF_BIAS
 
 
 @inline
@@ -179,71 +197,106 @@ def rms_scale(x: ptr[f32], n: i32, eps: f32, W: int):
     return one_over(sqrt(square_sum(x, n, W) / f32(n) + eps))
 
 
+@inline
+def norm_input(a, row: i32, W: int):
+    """A row to be normed: the sum with the residual, which is stored, where there is one."""
+    n = a.n
+    x: ptr[f32] = a.x + i64(row) * i64(n)
+    if not_null(a.residual):
+        other = a.residual + i64(row) * i64(n)
+        total = a.total + i64(row) * i64(n)
+        # A factor of 1 changes nothing.
+        share = splat(a.residual_scale, W)
+        whole = splat(a.total_scale, W)
+        for at in range(0, n, W):
+            sums = load_some(x, at, n, W) + load_some(other, at, n, W) * share
+            store_some(total, sums * whole, at, n, W)
+        x = total
+    return x
+
+
 @kernel
-def norm(a: ptr[NormArgs], step: ptr[StepRecord], first: i32, last: i32, W: int):
-    """Units: rows."""
+def norm(a: ptr[NormArgs], step: ptr[StepRecord], first: i32, last: i32, W: int, CHUNK: int):
+    """Units: rows. CHUNK: elements that all rows of a block get before the next ones: a line of scales or of sums has
+    those of 16 rows, which are then written one after another.
+    """
     n = a.n
     rows = live_rows(step, a.by_logit)
     weight = a.weight
+    wanted = not_null(a.y)
+    packed = not_null(a.pack)
     buffer = array(f32, GROUP, zero=False)
     buffer_w = array(f32, GROUP, zero=False)
-    for u in range(first, last):
-        row: i32 = u
-        if a.by_logit != 0:
-            row = step.logit_rows[u]
-        x: ptr[f32] = a.x + i64(row) * i64(n)
-        if not_null(a.residual):
-            other = a.residual + i64(row) * i64(n)
-            total = a.total + i64(row) * i64(n)
-            # A factor of 1 changes nothing.
-            share = splat(a.residual_scale, W)
-            whole = splat(a.total_scale, W)
-            for at in range(0, n, W):
-                sums = load_some(x, at, n, W) + load_some(other, at, n, W) * share
-                store_some(total, sums * whole, at, n, W)
-            x = total
-        scale = splat(rms_scale(x, n, a.eps, W), W)
-        wanted = not_null(a.y)
-        packed = not_null(a.pack)
-        y = a.y + i64(row) * i64(n)
-        for at in range(0, n, GROUP):
-            v = regs(vec[f32, W], GROUP // W)
-            xs = padded(x, at, n, buffer, GROUP, W)
-            for i in unroll(GROUP // W):
-                v[i] = load(xs, i * W, lanes=W) * scale
-            if not_null(weight):
-                ws = padded(weight, at, n, buffer_w, GROUP, W)
-                for i in unroll(GROUP // W):
-                    v[i] = v[i] * load(ws, i * W, lanes=W)
-            if wanted:
-                for i in unroll(GROUP // W):
-                    store_some(y, v[i], at + i * W, n, W)
-            if packed:
-                pack_group(a.pack, v, u, rows, at >> GROUP_SHIFT, W)
+    scales = array(f32, BLOCK_ROWS, zero=False)
+    start: i32 = first
+    while start < last:
+        stop: i32 = (start & -BLOCK_ROWS) + BLOCK_ROWS
+        if stop > last:
+            stop = last
+        for u in range(start, stop):
+            row: i32 = u
+            if a.by_logit != 0:
+                row = step.logit_rows[u]
+            scales[u - start] = rms_scale(norm_input(a, row, W), n, a.eps, W)
+        for begin in range(0, n, CHUNK):
+            end: i32 = begin + CHUNK
+            if end > n:
+                end = n
+            for u in range(start, stop):
+                row: i32 = u
+                if a.by_logit != 0:
+                    row = step.logit_rows[u]
+                x: ptr[f32] = a.x
+                if not_null(a.residual):
+                    x = a.total
+                x = x + i64(row) * i64(n)
+                y = a.y + i64(row) * i64(n)
+                scale = splat(scales[u - start], W)
+                for at in range(begin, end, GROUP):
+                    v = regs(vec[f32, W], GROUP // W)
+                    xs = padded(x, at, n, buffer, GROUP, W)
+                    for i in unroll(GROUP // W):
+                        v[i] = load(xs, i * W, lanes=W) * scale
+                    if not_null(weight):
+                        ws = padded(weight, at, n, buffer_w, GROUP, W)
+                        for i in unroll(GROUP // W):
+                            v[i] = v[i] * load(ws, i * W, lanes=W)
+                    if wanted:
+                        for i in unroll(GROUP // W):
+                            store_some(y, v[i], at + i * W, n, W)
+                    if packed:
+                        pack_group(a.pack, v, u, rows, at >> GROUP_SHIFT, W)
+        start = stop
 
 
 @kernel
 def pack(a: ptr[PackArgs], step: ptr[StepRecord], first: i32, last: i32, W: int, CHUNK: int, ACT: str):
-    """Units: stretches of CHUNK elements of a row (the last may be short), row after row. ACT: see `gated`."""
+    """Units: stretches of CHUNK elements (the last may be short) of the rows of a block, then the next stretch of these
+    rows, block after block: a line of scales or of sums has those of 16 rows. ACT: see `gated`.
+    """
     n = a.n
     rows = live_rows(step, a.by_logit)
     buffer = array(f32, GROUP, zero=False)
     chunks = i32(u32(n + (CHUNK - 1)) // CHUNK)
-    row: i32 = 0
-    rest: i32 = first
-    while rest >= chunks:
-        rest -= chunks
-        row += 1
-    for u in range(first, last):
+    start = i32(u32(first) // u32(chunks * BLOCK_ROWS)) * BLOCK_ROWS
+    here: i32 = rows - start
+    if here > BLOCK_ROWS:
+        here = BLOCK_ROWS
+    within = first - start * chunks
+    chunk: i32 = i32(u32(within) // u32(here))
+    inside: i32 = within - chunk * here
+    block: i32 = start
+    for _ in range(first, last):
+        row = block + inside
         source: i32 = row
         if a.by_logit != 0:
             source = step.logit_rows[row]
         offset = i64(source) * i64(n)
         x = a.x + offset
-        end: i32 = (rest + 1) * CHUNK
+        end: i32 = (chunk + 1) * CHUNK
         if end > n:
             end = n
-        for at in range(rest * CHUNK, end, GROUP):
+        for at in range(chunk * CHUNK, end, GROUP):
             v = regs(vec[f32, W], GROUP // W)
             xs = padded(x, at, n, buffer, GROUP, W)
             for i in unroll(GROUP // W):
@@ -259,7 +312,13 @@ def pack(a: ptr[PackArgs], step: ptr[StepRecord], first: i32, last: i32, W: int,
                     store_some(a.y + offset, v[i], at + i * W, n, W)
             if not_null(a.pack):
                 pack_group(a.pack, v, row, rows, at >> GROUP_SHIFT, W)
-        rest += 1
-        if rest == chunks:
-            rest = 0
-            row += 1
+        inside += 1
+        if inside == here:
+            inside = 0
+            chunk += 1
+            if chunk == chunks:
+                chunk = 0
+                block += BLOCK_ROWS
+                here = rows - block
+                if here > BLOCK_ROWS:
+                    here = BLOCK_ROWS

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
 from zinc_rt.kernels.cpu.packs import load_some, not_null, store_group, store_some
-from zinc_rt.kernels.cpu.structs import ExpertPackArgs, GatherArgs, RouteArgs, SharedArgs, StepRecord, TopkArgs
+from zinc_rt.kernels.cpu.structs import (
+    HALF_SUMS,
+    ExpertPackArgs,
+    GatherArgs,
+    RouteArgs,
+    SharedArgs,
+    StepRecord,
+    TopkArgs,
+)
 from zinc_rt.kernels.maths import INFINITY, exp, sigmoid
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
@@ -230,6 +238,7 @@ def gather(a: ptr[GatherArgs], step: ptr[StepRecord], first: i32, last: i32):
     """Units: pairs. A step of one row needs none of it."""
     rows = step.n_rows
     groups = a.pack.n_groups
+    wanted = a.slots.sums
     block: i32 = rows
     if block > BLOCK_ROWS:
         block = BLOCK_ROWS
@@ -248,8 +257,9 @@ def gather(a: ptr[GatherArgs], step: ptr[StepRecord], first: i32, last: i32):
                 if not_null(a.slots.q):
                     store(a.slots.q + y * GROUP, load(a.pack.q + x * GROUP, lanes=GROUP))
                     a.slots.d[y] = a.pack.d[x]
-                    for i in unroll(6):
-                        a.slots.s[a.slots.s_stride * i + y] = a.pack.s[a.pack.s_stride * i + x]
+                    for i in unroll(HALF_SUMS[1] + 1):
+                        if wanted & (1 << i) != 0:
+                            a.slots.s[a.slots.s_stride * i + y] = a.pack.s[a.pack.s_stride * i + x]
                 if not_null(a.slots.f):
                     fx = a.pack.f + ((x - i64(inside)) * GROUP + i64(inside))
                     fy = a.slots.f + ((y - i64(slot)) * GROUP + i64(slot))

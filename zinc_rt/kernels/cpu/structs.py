@@ -5,9 +5,13 @@ from __future__ import annotations
 from zinc_rt.lang.types import f16, f32, i8, i32, i64, ptr, struct, u8
 
 BIASES = (128, 8, 16)
-"""What may have been added to a group's weights; a `Pack` has a sum that takes each away."""
+"""What may have been added to a group's weights; a `Pack` can have a sum that takes each away."""
 HALF_BIAS = 32
 """The same where the halves of a group have scales of their own."""
+PLAIN_SUM = 0
+"""Of a pack's sums, the one that minima of whole groups are multiplied with; those of `BIASES` follow it."""
+HALF_SUMS = (1 + len(BIASES), 2 + len(BIASES))
+"""Those of halves of groups."""
 
 
 @struct
@@ -32,7 +36,7 @@ class Pack:
 
     q: i8[block, group, row of block, 32]; d: f32[block, group, row]; s: i32[6][block, group, row], the sum of a group
     and what its offsets take away: s (as the bits of a float32), s times each of `BIASES`, negative, and so for
-    `HALF_BIAS` the sum of the first half and that of the second.
+    `HALF_BIAS` the sum of the first half and that of the second. Of the six, those are there that `sums` has a bit for.
     f: f32[block, group, 32, row], for float weights. q or f may be null.
     """
 
@@ -44,6 +48,7 @@ class Pack:
     s_stride: i64  # elements from one of the six to the next
     n: i32  # elements of a row
     n_groups: i32
+    sums: i32  # bit i: sum i is stored
 
 
 @struct

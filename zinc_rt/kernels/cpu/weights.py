@@ -7,7 +7,7 @@ from zinc_rt.formats.decode_grids import grid_place, line_of_index
 from zinc_rt.formats.decode_scales import half_e4m3, power_of_two
 from zinc_rt.formats.kinds import CODED_KINDS, ODD_SCALES, SUPER_GROUPS, Kind, Scale
 from zinc_rt.kernels.cpu.layout import TILES
-from zinc_rt.kernels.cpu.structs import BIASES, HALF_BIAS
+from zinc_rt.kernels.cpu.structs import BIASES, HALF_BIAS, HALF_SUMS, PLAIN_SUM
 from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import bitcast, cast, fma, gather, load, lookup16, splat, static_assert, table, target_has, zeros
 from zinc_rt.lang.types import f16, f32, i8, i32, ptr, u8, u16, u32, vec
@@ -140,12 +140,19 @@ def scale_of_halves(FMT: str):
 
 
 @inline
+def reads_sum(i: int, FMT: str):
+    """Refuse to compile what reads a sum that packs do not have for the format."""
+    static_assert(i in tile_of(FMT).sums, f"format {FMT}: packs for it have sums {tile_of(FMT).sums}, not {i}")
+
+
+@inline
 def half_start(s, at, FMT: str, SIGNED: bool):
     """Where the integer sum of half a group begins: what takes the bias away, from the pack's sum at `at`."""
     F = integers_of(FMT)
     BIAS = F.offset if SIGNED else F.bias
     if BIAS == 0:
         return zeros(i32)
+    reads_sum(HALF_SUMS[0], FMT)
     if BIAS == 4 * HALF_BIAS:
         return load(s, at) << 2
     return load(s, at) >> HALF_SHIFTS[BIAS]
@@ -159,7 +166,10 @@ def bias_sum(FMT: str, SIGNED: bool):
         return 0
     BIAS = F.offset if SIGNED else F.bias
     static_assert(BIAS == 0 or BIAS in BIASES, f"format {FMT}: packs have no sums for offset {BIAS}, but for {BIASES}")
-    return 0 if BIAS == 0 else 1 + BIASES.index(BIAS)
+    if BIAS == 0:
+        return 0
+    reads_sum(1 + BIASES.index(BIAS), FMT)
+    return 1 + BIASES.index(BIAS)
 
 
 @inline
@@ -211,10 +221,14 @@ def group_factors(scales, supers, at: int, FMT: str, W: int):
 @inline
 def activation_sums(s, at, s_stride, W: int, FMT: str):
     """What minima are multiplied with: the sum of a group's activations at `at`, or, where halves have minima, both
-    halves' sums times -`HALF_BIAS`; f32 vectors.
+    halves' sums times -`HALF_BIAS`; f32 vectors. None without minima.
     """
-    if format_of(FMT).minimum is not None and scale_of_halves(FMT):
-        return tuple(f32(splat(load(s, s_stride * h + at), W)) for h in (4, 5))
+    if format_of(FMT).minimum is None:
+        return None
+    if scale_of_halves(FMT):
+        reads_sum(HALF_SUMS[0], FMT)
+        return tuple(f32(splat(load(s, s_stride * h + at), W)) for h in HALF_SUMS)
+    reads_sum(PLAIN_SUM, FMT)
     return splat(load(cast(s, ptr[f32]), at), W)
 
 

@@ -21,6 +21,8 @@ _OVER = 0.25
 _MANY_PROMPTS = 1.75
 """Times as long a step may take where more prompts wait than texts are generated: they all wait for each other."""
 _OVER_AT_ONCE = 0.4  # the same for the rest of a prompt whose tenant has nothing else in the step
+_FIRST_ROWS = 4 * PAGE_TOKENS
+"""Rows of prompts in the very first step, which teaches what a row costs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,8 @@ class StepPlanner:
         left = max(limit - cost.step_ms(costs(decode)), 0.0)
         row_ms = cost.row_ms(BatchKind.prefill, depth)
         rows = max(int(left / row_ms), min(int((left + _OVER * limit) / row_ms), PAGE_TOKENS), 1)
+        if not cost.learned:  # of a large model, a full step could take a quarter of a minute
+            rows = min(rows, _FIRST_ROWS)
         if decode:  # what was learned of a row may be far too little: one step's rows bound the next one's
             rows = min(rows, 2 * self._beside)
         return min(rows, self._sizes.n_rows - len(decode))

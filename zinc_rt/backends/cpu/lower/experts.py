@@ -9,7 +9,6 @@ from zinc_rt.backends.cpu.lower.activations import pack
 from zinc_rt.backends.cpu.lowering import CPU, Choice, CpuLowering, External, QuantisedActs, RouteRef
 from zinc_rt.backends.cpu.program import UnitsPer
 from zinc_rt.backends.fusion import ExpertDown, ExpertGate, Single
-from zinc_rt.formats.table import FORMATS
 from zinc_rt.ir.graph import BufferKind, Node
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.ops import attributes
@@ -162,7 +161,7 @@ def _slots(
     low: CpuLowering, x: int, ids: int, choice: Choice, n: int, weights: list[int]
 ) -> QuantisedActs:  # fmt: skip
     """Room for packed rows by pairs."""
-    kinds = [FORMATS[low.matrices[w].kind.name].quantized for w in weights]
+    kinds = [low.matrices[w].kind for w in weights]
     return low.add_pack(("slots", x, ids), n, _n_slots(low, choice), kinds)
 
 

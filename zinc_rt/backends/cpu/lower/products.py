@@ -8,7 +8,6 @@ from zinc_rt.backends.cpu.lower.activations import pack
 from zinc_rt.backends.cpu.lowering import CPU, CpuLowering, External
 from zinc_rt.backends.cpu.program import UnitsPer
 from zinc_rt.backends.fusion import Product, Single
-from zinc_rt.formats.table import FORMATS
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.cpu import layout, structs
 
@@ -35,7 +34,7 @@ def grouped(low: CpuLowering, single: Single) -> None:
     (x, weight), y, node = single.node.inputs, single.node.outputs[0], single.node
     m, key, rows, least = low.matrices[weight], ("parts", x, node.id), low.sizes.n_rows, low.choice.expert_block
     slots = -(-rows // layout.BLOCK_ROWS) * layout.BLOCK_ROWS if rows >= least else rows
-    packed = low.add_pack(key, m.n_in, m.count * slots, [FORMATS[m.kind.name].quantized])
+    packed = low.add_pack(key, m.n_in, m.count * slots, [m.kind])
     arguments: dict[str, Any] = {"x": low.at(x), "pack": packed, "n": m.n_in, "parts": m.count}
     low.emit(
         node, "pack", low.choice.grouped_pack(), structs.GroupedPackArgs, arguments, m.count, UnitsPer.ROWS, (x,),
