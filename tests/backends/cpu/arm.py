@@ -100,7 +100,7 @@ class ArmBackend(CpuBackend):
         self._planned = self._recorder = None
 
     @contextmanager
-    def _there(self) -> Iterator[None]:
+    def inside(self) -> Iterator[None]:
         """All memory that is asked for meanwhile lies in the machine."""
         system = SimpleNamespace(
             mmap=lambda _, size, flags: np.zeros(size, np.uint8), MAP_PRIVATE=0, MAP_ANONYMOUS=0, PAGESIZE=4096
@@ -110,15 +110,15 @@ class ArmBackend(CpuBackend):
 
     def lower(self, graph: Any, sizes: Any, weights: Any, constants: Any, *more: Any, **named: Any) -> CpuLoweredGraph:
         """See `CpuBackend.lower`; of weights and constants the machine gets copies."""
-        with self._there():
+        with self.inside():
             copies = [{name: np.array(array) for name, array in given.items()} for given in (weights, constants)]
             return super().lower(graph, sizes, *copies, *more, **named)
 
     def _run(self, *step: Any) -> None:
-        with self._there():  # a program gets its last phase when a step first samples
+        with self.inside():  # a program gets its last phase when a step first samples
             super()._run(*step)
 
     def sampling_for(self, *request: Any) -> Any:
         """See `CpuBackend.sampling_for`."""
-        with self._there():
+        with self.inside():
             return super().sampling_for(*request)
