@@ -112,7 +112,7 @@ def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", type=Path, metavar="FOLDER", help="where the GGUF files are; what is not there is made for its rows")
-    parser.add_argument("--peer-bin", type=Path, metavar="FOLDER", help="llama.cpp's programs, its best build")
+    parser.add_argument("--peer-bin", type=Path, metavar="PATH", help="llama.cpp: folder of a build, or Python with its wheel")
     parser.add_argument(
         "--peer-level",
         action="append",
