@@ -46,9 +46,11 @@ def compare(last: dict[str, Any] | None, rows: Rows, threshold: float) -> tuple[
             if abs(change) > threshold:
                 lost = lost or change < 0
                 direction = "less" if change < 0 else "more"
-                words.append(f"- {row['name']}, {figure['unit']}: {what} {now:.2f}, was {was:.2f}: {abs(change):.0%} {direction}")
-    head = f"Compared with the result of {last['date']}: {seen} figures, {len(words)} changed by more than {threshold:.0%}."
-    return [head, *words], lost
+                words.append(
+                    f"- {row['name']}, {figure['unit']}: {what} {now:.2f}, was {was:.2f}: {abs(change):.0%} {direction}"
+                )
+    head = f"Compared with the result of {last['date']}: {seen} figures, {len(words)} changed by more than"
+    return [f"{head} {threshold:.0%}.", *words], lost
 
 
 def _comparable(old: dict[str, Any], new: dict[str, Any]) -> tuple[str, float, float] | None:

@@ -54,7 +54,7 @@ def _own_seconds() -> float:
 
 
 def host_state(threads: int) -> dict[str, float]:
-    """What the machine gives at the moment: read bandwidth in GB/s, and the share of its processors in use by others."""
+    """What the machine gives at the moment: read bandwidth in GB/s, and the share of its processors that others use."""
     clock = Clock()
     time.sleep(1.0)
     others = clock.elsewhere()

@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bandwidth import read_bandwidth
-from machine import Clock, host_state, machine_facts, version_facts
 from history import compare, last_result
+from machine import Clock, host_state, machine_facts, version_facts
 from ours import Traffic, apart
 from peer import Figures, Measure, Peer, PeerError
 from random_model import write
@@ -111,8 +111,12 @@ def chosen(rows: Sequence[Row], patterns: str | None, quick: bool) -> list[Row]:
 def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", type=Path, metavar="FOLDER", help="where the GGUF files are; what is not there is made for its rows")
-    parser.add_argument("--peer-bin", type=Path, metavar="PATH", help="llama.cpp: folder of a build, or Python with its wheel")
+    parser.add_argument(
+        "--models", type=Path, metavar="FOLDER", help="where the GGUF files are; what is not there is made for its rows"
+    )
+    parser.add_argument(
+        "--peer-bin", type=Path, metavar="PATH", help="llama.cpp: folder of a build, or Python with its wheel"
+    )
     parser.add_argument(
         "--peer-level",
         action="append",

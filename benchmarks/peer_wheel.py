@@ -3,7 +3,8 @@
     PYTHON benchmarks/peer_wheel.py MODEL '{"kind": "decode", "n": 128, "depth": 0, "streams": 1, ...}'
 
 PYTHON is that of an environment with `xllamacpp`; nothing else here may be imported. Prints a JSON object: tokens/s by
-the server's own clocks, which leave reading and writing of requests out. Of several texts: all tokens by the longest time.
+the server's own clocks, which leave reading and writing of requests out. Of several texts: all tokens by the longest
+time.
 """
 
 from __future__ import annotations

@@ -189,7 +189,9 @@ class Run:
                         ]
                     )
                 )
-        return "\n".join([*head, "", *lines, *(["", *notes] if notes else []), *(["", *self.comparison] if self.comparison else [])])
+        return "\n".join(
+            [*head, "", *lines, *(["", *notes] if notes else []), *(["", *self.comparison] if self.comparison else [])]
+        )
 
 
 def _cells(values: Sequence[str]) -> str:

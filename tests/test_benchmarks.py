@@ -174,9 +174,7 @@ def test_a_peer_that_is_not_there_is_noted(bench: dict[str, ModuleType], toy: Pa
     assert bench["native_tier"].measure(row, toy, peer, 1, 1, None).notes == ["peer: llama-bench: FileNotFoundError"]
 
 
-def test_a_peer_from_a_wheel_is_asked_for_the_row(
-    bench: dict[str, ModuleType], toy: Path, tmp_path: Path
-) -> None:
+def test_a_peer_from_a_wheel_is_asked_for_the_row(bench: dict[str, ModuleType], toy: Path, tmp_path: Path) -> None:
     """The Python of its environment is given; this one prints the flash setting and the row in speed's place."""
     program(tmp_path, "python", """echo "$3" | sed 's/.*"n": \\([0-9]*\\).*/{"tokens\\/s": \\1}/'""")
     row = bench["rows"].Row("toy/x", bench["rows"].Kind.PREFILL, "toy-q8_0", 77)

@@ -21,7 +21,6 @@ from zinc_rt.backends.cpu.program import CpuProgram, Runner
 from zinc_rt.backends.host import HostBackend
 from zinc_rt.kernels.cpu import pool
 from zinc_rt.kernels.cpu import program as native
-from zinc_rt.lang.building import Wanted
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.lang.image import Code, Image
 from zinc_rt.lang.library import Library

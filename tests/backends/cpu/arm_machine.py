@@ -1,7 +1,7 @@
 """aarch64 code on any machine: qemu's user emulation runs it, in memory that this process has at the same addresses.
 
-A `Machine` is a stretch of memory and processes of qemu-aarch64 that map it too. What lies in it, code and data, is seen
-by both sides with the same pointers, so a call is an address and its arguments.
+A `Machine` is a stretch of memory and processes of qemu-aarch64 that map it too. Both sides see code and data
+in it with the same pointers, so a call is an address and its arguments.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Process:
 
 
 class Machine:
-    """Memory at the same place on both sides, and processes on the emulated one. Memory that is let go is used again."""
+    """Memory at the same place on both sides, and processes on the emulated one. Memory that is let go is reused."""
 
     def __init__(self, folder: Path, processes: int = 2) -> None:
         self._file = os.memfd_create("aarch64")

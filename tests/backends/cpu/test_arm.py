@@ -1,4 +1,4 @@
-"""aarch64 under qemu: the kernels of every format and operation give the reference's bits, on one thread and on several.
+"""aarch64 under qemu: the kernels of every format and operation give the reference's bits, on any number of threads.
 
 What is compared stands in the other files of this folder; here it runs as aarch64 code. docs/native.md says how.
 """
@@ -11,8 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.backends.cpu import both, test_attention, test_experts, test_graphs, test_grouped, test_heads
-from tests.backends.cpu import test_products, test_recurrent, test_rows, test_whole_models
+from tests.backends.cpu import (
+    both,
+    test_attention,
+    test_experts,
+    test_graphs,
+    test_grouped,
+    test_heads,
+    test_products,
+    test_recurrent,
+    test_rows,
+    test_whole_models,
+)
 from tests.backends.cpu.arm import ArmBackend
 from tests.backends.cpu.arm_machine import QEMU, Machine
 from tests.helpers import write_model
