@@ -15,6 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from bandwidth import read_bandwidth
+
 import zinc_rt
 
 _FLAGS = re.compile(r"avx.*|fma|f16c|amx.*|asimd.*|i8mm|bf16|sve.*")
@@ -49,6 +51,14 @@ def _busy_seconds() -> float:
 def _own_seconds() -> float:
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
+
+
+def host_state(threads: int) -> dict[str, float]:
+    """What the machine gives at the moment: read bandwidth in GB/s, and the share of its processors that others use."""
+    clock = Clock()
+    time.sleep(1.0)
+    others = clock.elsewhere()
+    return {"read_bandwidth_gb_s": round(read_bandwidth(1 << 29, threads), 1), "others": round(others, 3)}
 
 
 def machine_facts() -> dict[str, Any]:

@@ -1,10 +1,11 @@
 """The speed of the native CPU kernels, compared with llama.cpp and with the memory bandwidth.
 
-    python benchmarks/native_tier.py --models FOLDER [--peer-bin FOLDER] [--rows decode,depth] [--quick]
+    python benchmarks/native_tier.py [--models FOLDER] [--peer-bin FOLDER] [--rows decode,depth] [--quick]
 
-Rounds alternate (read bandwidth, ours, the peer's, read bandwidth, ...), so that a machine that is shared treats
-both alike; rounds in which other work took the processor are done again; figures are medians over the rounds. See
-README.md beside this file.
+Rounds alternate (read bandwidth, ours, the peer's, read bandwidth, ...), each side in a process of its own, so that a
+machine that is shared treats both alike; rounds in which other work took the processor are done again; figures are
+medians over the rounds. The result is compared with the last one of the same kind of machine. See README.md beside this
+file. Ends with 1 where a row fell by more than the threshold.
 """
 
 from __future__ import annotations
@@ -13,14 +14,18 @@ import argparse
 import fnmatch
 import os
 import sys
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bandwidth import read_bandwidth
-from machine import Clock, machine_facts, version_facts
-from ours import Traffic, driver
+from history import compare, last_result
+from machine import Clock, host_state, machine_facts, version_facts
+from ours import Traffic, apart
 from peer import Figures, Measure, Peer, PeerError
+from random_model import write
 from report import Figure, Result, Run
 from rows import Kind, Row, table
 
@@ -53,8 +58,7 @@ def measure(row: Row, path: Path, peer: Peer, threads: int, rounds: int, kernels
         if peer.alone:
             _rounds(result, traffic, None, theirs, rounds)
         else:
-            with driver(path, row, threads, kernels) as ours:
-                _rounds(result, traffic, ours, theirs, rounds)
+            _rounds(result, traffic, lambda: apart(path, row, threads, kernels), theirs, rounds)
     except (ZincError, RuntimeError) as error:
         result.notes.append(f"ours: {error}")
         _rounds(result, traffic, None, theirs, rounds)
@@ -107,8 +111,12 @@ def chosen(rows: Sequence[Row], patterns: str | None, quick: bool) -> list[Row]:
 def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", type=Path, metavar="FOLDER", help="where the GGUF files are (random_model.py)")
-    parser.add_argument("--peer-bin", type=Path, metavar="FOLDER", help="llama.cpp's programs, its best build")
+    parser.add_argument(
+        "--models", type=Path, metavar="FOLDER", help="where the GGUF files are; what is not there is made for its rows"
+    )
+    parser.add_argument(
+        "--peer-bin", type=Path, metavar="PATH", help="llama.cpp: folder of a build, or Python with its wheel"
+    )
     parser.add_argument(
         "--peer-level",
         action="append",
@@ -125,10 +133,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=RESULTS, metavar="FOLDER", help="where results are written")
     parser.add_argument("--name", default="native_tier", help="first part of the result files' names")
     parser.add_argument("--note", default="", metavar="TEXT", help="kept with the results, as what else was running")
+    parser.add_argument(
+        "--threshold", type=float, default=0.1, metavar="SHARE", help="how much less than the last result is a loss"
+    )
     parser.add_argument("--list", action="store_true", help="print the rows' names and end")
     args = parser.parse_args()
-    if args.models is None and not args.list:
-        parser.error("--models is needed: the folder with the GGUF files")
     for level in args.peer_level:
         if "=" not in level:
             parser.error(f"--peer-level is {level!r}; it must look like avx2=FOLDER")
@@ -137,33 +146,53 @@ def arguments() -> argparse.Namespace:
     return args
 
 
-def main() -> None:
-    """Measure the rows, print the table, and write both result files after every row."""
+def main() -> int:
+    """Measure the rows, print the table, and write both result files after every row; 1 where a row fell."""
     args = arguments()
     rows = chosen(table(), args.rows, args.quick)
     if args.list:
         print("\n".join(row.name for row in rows))
-        return
+        return 0
     levels = {name: Path(folder) for name, _, folder in (level.partition("=") for level in args.peer_level)}
     peer = Peer(args.peer_bin, levels, alone=args.peer_only)
     run = Run(machine_facts(), version_facts(peer.version()), args.note)
     amx = "amx_int8" in run.machine["flags"]
     rounds = min(args.rounds, QUICK_ROUNDS) if args.quick else args.rounds
-    for row in rows:
-        path = args.models / f"{row.model}.gguf"
-        threads = row.threads or args.threads
-        if row.level == "avx512vnni" and not amx:
-            continue  # the best level there is: the plain rows are the same
-        print(f"{row.name} ...", end=" ", file=sys.stderr, flush=True)
-        if path.exists():
-            result = measure(row, path, peer, threads, min(rounds, row.rounds or rounds), args.kernels)
-        else:
-            result = Result(row, threads, notes=[f"no {path.name} among the models"])
-        run.results.append(result)
-        print(result.line(), file=sys.stderr)
-        run.write(args.out, args.name)
+    last = last_result(args.out, args.name, run.machine)
+    run.host = {"before": host_state(args.threads)}
+    # A model is made once for all of its rows; the table keeps its own order.
+    wanted = [row for row in rows if row.level != "avx512vnni" or amx]  # without AMX the plain rows are the same
+    order = {row.name: i for i, row in enumerate(wanted)}
+    for name in dict.fromkeys(row.model for row in wanted):
+        with model_file(args.models, name) as path:
+            for row in (row for row in wanted if row.model == name):
+                print(f"{row.name} ...", end=" ", file=sys.stderr, flush=True)
+                threads = row.threads or args.threads
+                result = measure(row, path, peer, threads, min(rounds, row.rounds or rounds), args.kernels)
+                run.results.append(result)
+                run.results.sort(key=lambda r: order[r.row.name])
+                print(result.line(), file=sys.stderr)
+                run.write(args.out, args.name)
+    run.host["after"] = host_state(args.threads)
+    words, lost = compare(last, [result.as_dict() for result in run.results], args.threshold)
+    run.comparison = words
+    run.write(args.out, args.name)
     print(run.markdown())
+    return int(lost)
+
+
+@contextmanager
+def model_file(folder: Path | None, name: str) -> Iterator[Path]:
+    """A model from the folder; one that is not there is made of random weights, and deleted afterwards."""
+    there = folder / f"{name}.gguf" if folder is not None else None
+    if there is not None and there.exists():
+        yield there
+        return
+    with tempfile.TemporaryDirectory(prefix="zinc-models-") as made:
+        path = Path(made) / f"{name}.gguf"
+        write(path, name)
+        yield path
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,8 +1,11 @@
-"""The side of zinc_rt in the table: the engine through its Python API, and the command as a whole process."""
+"""The side of zinc_rt in the table: the engine through its Python API in a process of its own for each measurement, and
+the command as a whole process.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import statistics
 import subprocess
@@ -18,7 +21,7 @@ import numpy as np
 from rows import CONTEXT, Kind, Row
 
 from zinc_rt.engine import Engine, Options, Rows
-from zinc_rt.errors import UsageError
+from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models import ModelDefinition, define
 
@@ -63,13 +66,10 @@ def options(**wanted: Any) -> Options:
 
 @contextmanager
 def driver(path: Path, row: Row, threads: int, kernels: str | None) -> Iterator[Callable[[], dict[str, float]]]:
-    """A function that measures the row once: figures by unit. The model stays loaded from call to call.
+    """A function that measures the row once: figures by unit, of any kind but START.
 
     Raises `ZincError`: no such option, no such level, not enough memory.
     """
-    if row.kind is Kind.START:
-        yield lambda: start(path, threads)
-        return
     n_batch = max(row.streams, PREFILL_ROWS if row.depth > 1 or row.kind is Kind.PREFILL else 1)
     wanted = options(
         n_ctx=row.n_ctx, n_batch=n_batch, n_slots=row.streams, threads=threads, kernels=kernels, isa=row.level
@@ -124,6 +124,37 @@ def _decode(engine: Engine, slots: list[int], depth: int, n: int) -> float:
     return seconds
 
 
+_ROW_FIELDS = ("name", "model", "n", "depth", "streams", "level", "repeats")
+
+
+def apart(path: Path, row: Row, threads: int, kernels: str | None) -> dict[str, float]:
+    """Measure the row once in a process of its own, as the peer is measured. Raises `RuntimeError`."""
+    if row.kind is Kind.START:
+        return start(path, threads)
+    fields = {name: getattr(row, name) for name in _ROW_FIELDS}
+    given = json.dumps({"row": fields, "kind": row.kind.value, "threads": threads, "kernels": kernels})
+    done = subprocess.run([sys.executable, __file__, str(path), given], capture_output=True, text=True, check=False)
+    lines = done.stdout.splitlines()
+    if done.returncode or not lines:
+        said = done.stderr.strip().splitlines() or ["no message"]
+        raise RuntimeError(f"the engine's process ended with {done.returncode}: {said[-1]}")
+    answer = json.loads(lines[-1])
+    if "problem" in answer:
+        raise RuntimeError(answer["problem"])
+    return dict(answer)
+
+
+def _child() -> None:
+    """What the process of `apart` does."""
+    given = json.loads(sys.argv[2])
+    row = Row(kind=Kind(given["kind"]), **given["row"])
+    try:
+        with driver(Path(sys.argv[1]), row, given["threads"], given["kernels"]) as measure:
+            print(json.dumps(measure()))
+    except ZincError as error:
+        print(json.dumps({"problem": str(error)}))
+
+
 def start(path: Path, threads: int) -> dict[str, float]:
     """Measure the command from its start to its end after one token."""
     zinc = [sys.executable, "-m", "zinc_rt", "run", "-m", str(path)]
@@ -142,3 +173,7 @@ def process(command: list[str]) -> dict[str, float]:
         lines = errors.decode(errors="replace").strip().splitlines() or ["no message"]
         raise RuntimeError(f"{Path(command[0]).name} ended with {child.returncode}: {lines[-1]}")
     return {"s": seconds, "MB": usage.ru_maxrss * 1024 / 1e6}
+
+
+if __name__ == "__main__":
+    _child()

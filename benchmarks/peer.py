@@ -35,7 +35,9 @@ class PeerError(RuntimeError):
 
 
 class Peer:
-    """llama.cpp's programs in `folder`; with `levels`, builds for lesser instruction sets. alone: measure only it."""
+    """llama.cpp's programs in `folder`, or the Python of an environment with the wheel of it (`peer_wheel.py`); with
+    `levels`, builds for lesser instruction sets. alone: measure only it.
+    """
 
     def __init__(self, folder: Path | None, levels: dict[str, Path], *, alone: bool = False) -> None:
         self.alone = alone
@@ -50,7 +52,11 @@ class Peer:
         """The version that the build reports."""
         if self._folder is None:
             return None
-        command = [str(self._folder / "llama-bench"), "--version"]
+        if self._folder.is_file():
+            code = "import xllamacpp; print('version: xllamacpp', xllamacpp.__version__)"
+            command = [str(self._folder), "-c", code]
+        else:
+            command = [str(self._folder / "llama-bench"), "--version"]
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
         except OSError:
@@ -84,6 +90,8 @@ class Measure:
         return FLASH[1:] if self._row.depth > _DEEP else FLASH
 
     def _run(self, variant: Variant) -> Figures:
+        if self._folder.is_file():
+            return self._by_wheel(variant)
         runs: dict[Kind, Callable[[Variant], Figures]] = {
             Kind.DECODE: self._bench,
             Kind.PREFILL: self._bench,
@@ -91,6 +99,15 @@ class Measure:
             Kind.START: self._start,
         }
         return runs[self._row.kind](variant)
+
+    def _by_wheel(self, variant: Variant) -> Figures:
+        row = self._row
+        if row.kind is Kind.START:
+            raise PeerError("a wheel has no command whose start could be timed")
+        wanted = {"kind": row.kind.value, "n": row.n, "depth": row.depth, "streams": row.streams}
+        wanted |= {"threads": self._threads, "flash": variant[-1]}
+        command = [str(self._folder), str(Path(__file__).with_name("peer_wheel.py")), str(self._model)]
+        return {"tokens/s": float(_json_lines([*command, json.dumps(wanted)])[-1]["tokens/s"])}
 
     def _bench(self, variant: Variant) -> Figures:
         row = self._row
@@ -114,17 +131,22 @@ class Measure:
             raise PeerError(str(error)) from None
 
     def _lines(self, program: str, *arguments: str) -> list[dict[str, Any]]:
-        """The JSON lines of a program's output."""
-        command = [str(self._folder / program), "-m", str(self._model), "-t", str(self._threads), *arguments]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise PeerError(f"{program}: {error.__class__.__name__}") from None
-        lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-        if done.returncode or not lines:
-            said = done.stderr.strip().splitlines() or ["no message"]
-            raise PeerError(f"{program} ended with {done.returncode}: {said[-1]}")
-        return lines
+        command = [str(self._folder / program), "-m", str(self._model), "-t", str(self._threads)]
+        return _json_lines([*command, *arguments])
+
+
+def _json_lines(command: list[str]) -> list[dict[str, Any]]:
+    """The JSON lines of a program's output. Raises `PeerError`."""
+    program = Path(command[0]).name
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise PeerError(f"{program}: {error.__class__.__name__}") from None
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode or not lines:
+        said = done.stderr.strip().splitlines() or ["no message"]
+        raise PeerError(f"{program} ended with {done.returncode}: {said[-1]}")
+    return lines
 
 
 def _speed(figures: Figures) -> float:

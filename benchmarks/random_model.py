@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from rows import FAMILIES, LARGE, SMALL
+from rows import FAMILIES, LARGE, SMALL, USUAL
 from rows import FORMATS as MEASURED
 from shapes import MIXES, SIZES, Shape, Sizes
 
@@ -35,7 +35,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 NAMES = [
-    *(f"{SMALL}-{quant}" for quant in ("q8_0", "q4_0", "q4_k_m", "q6_k", "bf16", *MEASURED)),
+    *(f"{SMALL}-{quant}" for quant in (*USUAL, *MEASURED)),
     *(f"{LARGE}-{quant}" for quant in ("q4_0", "q4_k_m")),
     *FAMILIES.values(),
     "toy-q8_0",

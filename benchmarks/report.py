@@ -123,6 +123,8 @@ class Run:
     machine: dict[str, Any]
     versions: dict[str, Any]
     note: str = ""
+    host: dict[str, dict[str, float]] = field(default_factory=dict)  # before and after: see `machine.host_state`
+    comparison: list[str] = field(default_factory=list)  # with the last result, in words
     results: list[Result] = field(default_factory=list)
     date: str = field(default_factory=lambda: datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"))
 
@@ -132,6 +134,7 @@ class Run:
         cpu = re.sub(r"[^a-z0-9]+", "-", self.machine["cpu"].lower()).strip("-")
         stem = folder / f"{name}-{self.date}-{cpu}"
         tree = {"date": self.date, "machine": self.machine, "versions": self.versions, "note": self.note}
+        tree |= {"host": self.host, "comparison": self.comparison}
         rows = [result.as_dict() for result in self.results]
         stem.with_suffix(".json").write_text(json.dumps(tree | {"rows": rows}, indent=1) + "\n")
         stem.with_suffix(".md").write_text(self.markdown() + "\n")
@@ -146,6 +149,10 @@ class Run:
             "- " + ", ".join(f"{name} {version}" for name, version in self.versions.items() if version),
         ]
         head += [f"- {self.note}"] if self.note else []
+        head += [
+            f"- {when}: memory reads at {seen['read_bandwidth_gb_s']:g} GB/s, others use {seen['others']:.0%}"
+            for when, seen in self.host.items()
+        ]
         titles = [
             "row",
             "unit",
@@ -182,7 +189,9 @@ class Run:
                         ]
                     )
                 )
-        return "\n".join([*head, "", *lines, *(["", *notes] if notes else [])])
+        return "\n".join(
+            [*head, "", *lines, *(["", *notes] if notes else []), *(["", *self.comparison] if self.comparison else [])]
+        )
 
 
 def _cells(values: Sequence[str]) -> str:

@@ -86,6 +86,8 @@ FAMILIES = {
     "gemma-4-e4b": "gemma-4-e4b-q4_k_m",
 }
 """Models of the routed and other families; those of more than 8 GB are cut in layers."""
+USUAL = ("q8_0", "q4_0", "q4_k_m", "q6_k", "bf16", "q4_1", "q5_0", "q5_1", "f16", "f32")
+"""Mixes of the small model whose decoding and prefill are in the table."""
 FORMATS = ("iq4_xs", "iq4_nl", "mxfp4_all", "q3_k", "q2_k")
 """Mixes of the small model that its row of Q4_K_M is the measure of."""
 CONTEXT = 4096
@@ -94,7 +96,10 @@ CONTEXT = 4096
 
 def table() -> list[Row]:
     """All rows, in the order of the table."""
-    return [*_decode(), *_formats(), *_families(), *_depth(), *_prefill(), *_toy(), *_batch(), *_start(), *_levels()]
+    return [
+        *_decode(), *_formats(), *_families(), *_depth(), *_prefill(), *_thread(), *_toy(), *_batch(), *_start(),
+        *_levels(),
+    ]  # fmt: skip
 
 
 def _decode() -> Iterable[Row]:
@@ -105,7 +110,8 @@ def _decode() -> Iterable[Row]:
         "q6_k": (Goal(2.0, 0.55), Goal(3.5, 0.90)),
         "bf16": (Goal(1.4, 0.75), Goal(1.8, 0.95)),
     }
-    for quant, (must, aim) in goals.items():
+    for quant in USUAL:
+        must, aim = goals.get(quant, (Goal(1.0), Goal(1.2)))
         yield Row(f"decode/0.6b-{quant}", Kind.DECODE, f"{SMALL}-{quant}", 128, must=must, aim=aim)
     for quant in ("q4_0", "q4_k_m"):
         must, aim = Goal(1.15, 0.85), Goal(1.25, 0.95)
@@ -151,7 +157,7 @@ def _depth() -> Iterable[Row]:
 
 
 def _prefill() -> Iterable[Row]:
-    for size, model, quants in (("0.6b", SMALL, ("q8_0", "q4_0", "q4_k_m")), ("8b", LARGE, ("q4_0", "q4_k_m"))):
+    for size, model, quants in (("0.6b", SMALL, USUAL), ("8b", LARGE, ("q4_0", "q4_k_m"))):
         for quant in quants:
             yield Row(
                 f"prefill/{size}-{quant}",
@@ -162,6 +168,12 @@ def _prefill() -> Iterable[Row]:
                 must=Goal(2.0),
                 aim=Goal(5.0),
             )
+
+
+def _thread() -> Iterable[Row]:
+    """One thread alone."""
+    for kind, n in ((Kind.DECODE, 128), (Kind.PREFILL, 512)):
+        yield Row(f"thread/{kind.value}-q8_0", kind, f"{SMALL}-q8_0", n, threads=1, must=Goal(1.0), aim=Goal(1.2))
 
 
 def _toy() -> Iterable[Row]:

@@ -21,7 +21,7 @@ from zinc_rt.engine import Rows
 from zinc_rt.gguf import GGMLType
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
-MODULES = ("bandwidth", "machine", "native_tier", "ours", "peer", "random_model", "report", "rows")
+MODULES = ("bandwidth", "history", "machine", "native_tier", "ours", "peer", "random_model", "report", "rows")
 
 
 @pytest.fixture
@@ -152,6 +152,8 @@ def test_a_row_beside_a_peer(
     assert figure["ratio"] == pytest.approx(figure["ours"][0] / 300, rel=1e-3)
     assert seen["notes"] == ["peer: -fa on"]
     assert "version: 9" in text
+    assert set(json.loads(written.read_text())["host"]) == {"before", "after"}
+    assert "No result of such a machine" in text
     assert str(tmp_path) not in text
     assert not re.search(rf"\b{re.escape(platform.node())}\b", text)
 
@@ -170,6 +172,56 @@ def test_a_peer_that_is_not_there_is_noted(bench: dict[str, ModuleType], toy: Pa
     peer = bench["peer"].Peer(tmp_path / "nowhere", {}, alone=True)
     assert peer.version() is None
     assert bench["native_tier"].measure(row, toy, peer, 1, 1, None).notes == ["peer: llama-bench: FileNotFoundError"]
+
+
+def test_a_peer_from_a_wheel_is_asked_for_the_row(bench: dict[str, ModuleType], toy: Path, tmp_path: Path) -> None:
+    """The Python of its environment is given; this one prints the flash setting and the row in speed's place."""
+    program(tmp_path, "python", """echo "$3" | sed 's/.*"n": \\([0-9]*\\).*/{"tokens\\/s": \\1}/'""")
+    row = bench["rows"].Row("toy/x", bench["rows"].Kind.PREFILL, "toy-q8_0", 77)
+    result = bench["native_tier"].measure(row, toy, bench["peer"].Peer(tmp_path / "python", {}, alone=True), 1, 1, None)
+    assert result.figures["tokens/s"].peer == [77.0]
+
+
+def test_the_last_result_of_such_a_machine(bench: dict[str, ModuleType], tmp_path: Path) -> None:
+    machine = {"cpu": "X", "cores": 2, "usable": 2, "flags": ["avx2"]}
+    for i, (date, cores) in enumerate((("2026-01-02", 2), ("2026-01-03", 2), ("2026-01-04", 4))):
+        tree = {"date": date, "machine": {**machine, "cores": cores}, "rows": []}
+        (tmp_path / f"tier-{i}.json").write_text(json.dumps(tree))
+    (tmp_path / "tier-broken.json").write_text("{")
+    last_result = bench["history"].last_result
+    assert last_result(tmp_path, "tier", machine)["date"] == "2026-01-03"
+    assert last_result(tmp_path, "tier", {**machine, "flags": []}) is None
+    assert last_result(tmp_path, "other", machine) is None
+
+
+def test_what_fell_is_said_and_counts(bench: dict[str, ModuleType]) -> None:
+    def rows(**figures: float | None) -> list[dict[str, object]]:
+        known = {"ratio": None, "share_of_bandwidth": None, "unit": "tokens/s", "ours": [10.0]}
+        return [{"name": "a/b", "threads": 2, "figures": [{**known, **figures}]}]
+
+    def compared(before: list[dict[str, object]], now: list[dict[str, object]]) -> tuple[list[str], bool]:
+        words, lost = bench["history"].compare({"date": "D", "rows": before}, now, 0.1)
+        return list(words[1:]), bool(lost)
+
+    assert bench["history"].compare(None, rows(), 0.1)[1] is False
+    assert compared(rows(ratio=2.0), rows(ratio=1.81)) == ([], False)
+    assert compared(rows(ratio=2.0), rows(ratio=1.5)) == (
+        ["- a/b, tokens/s: gain over the peer 1.50, was 2.00: 25% less"], True,
+    )  # fmt: skip
+    assert compared(rows(ratio=2.0), rows(ratio=3.0))[1] is False
+    fell = compared(rows(ratio=2.0, share_of_bandwidth=0.8), rows(share_of_bandwidth=0.4))
+    assert fell == (["- a/b, tokens/s: share of the bandwidth 0.40, was 0.80: 50% less"], True)
+    assert compared(rows(unit="s", ours=[1.0]), rows(unit="s", ours=[2.0]))[1] is True
+    assert compared(rows(unit="s", ours=[2.0]), rows(unit="s", ours=[1.0]))[1] is False
+
+
+def test_a_model_that_is_not_there_is_made_and_deleted(bench: dict[str, ModuleType], toy: Path) -> None:
+    with bench["native_tier"].model_file(toy.parent, "toy-q8_0") as path:
+        assert path == toy
+    with bench["native_tier"].model_file(None, "toy-q5_1") as path:
+        assert path.stat().st_size > 100_000
+    assert not path.exists()
+    assert toy.exists()
 
 
 def test_an_option_that_the_engine_lacks_is_noted(bench: dict[str, ModuleType], toy: Path) -> None:

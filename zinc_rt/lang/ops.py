@@ -269,7 +269,7 @@ def dot4(acc: Any, a: Any, b: Any, *, a_max: Any = 255) -> Any:
     """Lane i of `acc` (i32, wraps) plus the exact dot product of lanes 4i … 4i+3 of `a` (u8 or i8) and `b` (i8).
 
     Where `a` is i8, `b` must not hold -128. a_max (static): a bound that `a` (u8) keeps, by the caller's promise; up to
-    128 cheaper instructions are exact. Becomes vpdpbusd, vpmaddubsw or vpmaddwd, sdot or usdot, v_dot4_i32_iu8.
+    128 cheaper instructions are exact. Becomes vpdpbusd, vpmaddubsw or vpmaddwd, sdot, usdot or smull, v_dot4_i32_iu8.
     """
 
 

@@ -57,7 +57,7 @@ class TargetTuning:
         if "avx512" in target.isa:
             return cls(16, (8, 4, 2, 1), 8192, "amx" if "amx" in target.isa else "", flip)
         if target.arch == "x86_64":
-            return cls(8, (4, 2, 1), 2048, "", flip)
+            return cls(8, (4, 2, 1), 8192, "", flip)
         return cls(4, (4, 2, 1), 1024, "", flip)
 
     def matmul(self, kind: GGMLType) -> Kernel:

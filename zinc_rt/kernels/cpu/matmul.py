@@ -65,9 +65,11 @@ def isum_dots(
     else:
         # Sums of products fit 16 bits for a few lines: 8 of 4-bit weights, 4 of 5-bit, 2 of 6-bit ones.
         LINES = max(n for n in (1, 2, 4, 8) if n * 2 * QUANT_MAX * (F.integers[1] + F.bias) < 1 << 15)
-        for start in unroll(FIRST, LAST, LINES):
+        # Nibbles of lines i and i + 4 share their bytes: next to each other, these need not be kept.
+        ORDER = (0, 4, 1, 5, 2, 6, 3, 7) if FIRST == 0 and LAST == 8 else tuple(range(FIRST, LAST))
+        for start in unroll(0, LAST - FIRST, LINES):
             words = regs(vec[i16, 2 * W], M * H)
-            for i in unroll(start, min(start + LINES, LAST)):
+            for i in unroll(tuple(ORDER[j] for j in range(start, min(start + LINES, LAST - FIRST)))):
                 lines = tuple(line(w, i, h * 4 * W, FMT, 4 * W, SIGNED, False) for h in range(H))
                 for m in unroll(M):
                     q = four_columns(x, m, i, W)

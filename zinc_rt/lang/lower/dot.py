@@ -85,6 +85,8 @@ def _choose(c: Any, n: int, signed: bool, bound: int) -> tuple[int, Step]:
         return 4, _usdot
     if arch == "aarch64" and "dotprod" in isa:
         return 4, _sdot if signed else _sdot_small if bound <= 127 else _sdot_biased
+    if arch == "aarch64":
+        return 4, _smull if signed else _smull_small if bound <= 127 else _smull_biased
     if arch == "amdgcn":
         return 0, _sudot4_signed if signed else _sudot4
     return 0, _portable
@@ -194,6 +196,40 @@ def _sdot_biased(c: Any, acc: Val, a: Val, b: Val) -> Val:
     sums = _sdot(c, literal(0, acc.type), _bytes(1, i8, 16), b)
     extra = binary(c.f, ast.LShift(), sums, literal(7, acc.type))
     return _add(c, _sdot(c, acc, shifted, b), extra)
+
+
+def _neon(c: Any, name: str, out: Vec, *operands: Val) -> Val:
+    kinds = f".{_suffix(out)}" if name in ("smull", "addp") else f".{_suffix(out)}.{_suffix(operands[0].type)}"
+    given = [(c.f.type(v.type), v.ref) for v in operands]
+    return Val(out, c.f.call(f"llvm.aarch64.neon.{name}{kinds}", out, given))
+
+
+def _suffix(kind: Any) -> str:
+    return f"v{lanes_of(kind)}i{elem_of(kind).size * 8}"
+
+
+def _products(c: Any, a: Val, b: Val) -> list[Val]:
+    """i16 products of 16 bytes, the first 8 and the last."""
+    return [_neon(c, "smull", Vec(i16, 8), *(pick(c.f, v, None, range(at, at + 8)) for v in (a, b))) for at in (0, 8)]
+
+
+def _smull_small(c: Any, acc: Val, a: Val, b: Val) -> Val:
+    """Two products of u8 up to 127 and i8 fit i16."""
+    pairs = _neon(c, "addp", Vec(i16, 8), *_products(c, bitcast(c, a, Vec(i8, 16)), b))
+    return _add(c, acc, _neon(c, "saddlp", Vec(i32, 4), pairs))
+
+
+def _smull(c: Any, acc: Val, a: Val, b: Val) -> Val:
+    """Two products of -128 and -128 do not: neighbours are added in i32."""
+    pairs = (_neon(c, "saddlp", Vec(i32, 4), half) for half in _products(c, a, b))
+    return _add(c, acc, _neon(c, "addp", Vec(i32, 4), *pairs))
+
+
+def _smull_biased(c: Any, acc: Val, a: Val, b: Val) -> Val:
+    """u8 - 128 is an i8; give 128 times the right side back."""
+    shifted = binary(c.f, ast.BitXor(), bitcast(c, a, Vec(i8, 16)), _bytes(-128, i8, 16))
+    sums = _neon(c, "saddlp", Vec(i32, 4), _neon(c, "saddlp", Vec(i16, 8), b))
+    return _add(c, _smull(c, acc, shifted, b), binary(c.f, ast.LShift(), sums, literal(7, acc.type)))
 
 
 def _usdot(c: Any, acc: Val, a: Val, b: Val) -> Val:
