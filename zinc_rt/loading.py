@@ -179,7 +179,7 @@ def _tokenizer(metadata: Metadata) -> Tokenizer:
 
     tokenizer = Tokenizer.from_metadata(metadata)
     with suppress(TokenizerError):  # the caller of `tokenize` gets the error
-        tokenizer.encode(" ", add_special=False)
+        tokenizer.encode(" a", add_special=False)  # a merge to look for
     return tokenizer
 
 
