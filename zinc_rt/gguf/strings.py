@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, overload
+from typing import Any, Final, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,7 +110,8 @@ class StringIndex(Mapping[str, int]):
         keys = keys[order]
         if (keys[_SAME_KEY:] == keys[:-_SAME_KEY]).any():
             raise ValueError(f"more than {_SAME_KEY} strings share a key")
-        self._keys, self._order = memoryview(keys), memoryview(order)
+        # Single numbers are read from views three times as fast as from arrays.
+        self._keys, self._order = (memoryview(cast("Any", numbers)) for numbers in (keys, order))
         self._alike = np.flatnonzero(keys[1:] == keys[:-1])  # places of a key that the next place has too
         self._found: dict[str, int] = {}
 
