@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -178,7 +179,7 @@ def _refuse_tokenizer(metadata: Metadata) -> None:
 
 def _tokenizer(metadata: Metadata) -> Tokenizer:
     # Here, while weights are loaded: it takes a while.
-    import zinc_rt.model
+    importlib.import_module("zinc_rt.model")
     from zinc_rt.text import Tokenizer, TokenizerError
 
     tokenizer = Tokenizer.from_metadata(metadata)

@@ -16,8 +16,8 @@ from zinc_rt.models.definition import ModelDefinition
 from zinc_rt.models.errors import DuplicateArchitecture, UnsupportedArchitecture
 
 FILES = (
-    "llama", "qwen2", "qwen3", "smollm3", "mistral3", "phi3", "olmo2", "glm4", "granite", "gemma3", "gemma4", "qwen2moe",
-    "qwen3moe", "qwen35", "gpt_oss", "lfm2", "glm4moe", "deepseek2", "bert",
+    "llama", "qwen2", "qwen3", "smollm3", "mistral3", "phi3", "olmo2", "glm4", "granite", "gemma3", "gemma4",
+    "qwen2moe", "qwen3moe", "qwen35", "gpt_oss", "lfm2", "glm4moe", "deepseek2", "bert",
 )  # fmt: skip
 """Modules of this package, in the order in which their architectures are named in messages."""
 
