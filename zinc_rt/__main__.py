@@ -22,6 +22,8 @@ def entry() -> NoReturn:
     """
     # Imports and loading make objects that stay. Looking through them for cycles at every 700 costs 7 % of the start.
     gc.set_threshold(200_000, 10, 10)
+    # NumPy's BLAS is held to one thread where it is used at all; its others would spin for a tenth of a second here.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     handled = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not where the parent ignores it
     if handled:
         signal.signal(signal.SIGINT, _leave)

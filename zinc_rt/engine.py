@@ -12,7 +12,7 @@ A step is data: rows of (sequence, position, token), prompt rows and decode rows
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import InitVar, dataclass
 from functools import partial
@@ -190,6 +190,25 @@ def _states(options: Options, one_state: int) -> int:
     return options.state_memory // one_state
 
 
+class _Constants(Mapping[str, npt.NDArray[np.float32]]):
+    """A model's constants for a context, each made when the backend asks for it, which may be while weights load."""
+
+    def __init__(self, makers: Mapping[str, Callable[[int], npt.NDArray[np.float32]]], n_ctx: int) -> None:
+        self._makers, self._n_ctx = makers, n_ctx
+
+    def __getitem__(self, name: str) -> npt.NDArray[np.float32]:
+        return self._makers[name](self._n_ctx)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._makers
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+
 def _root(file: GGUFFile, kv: CacheFormat, salt: bytes) -> bytes:
     """The parent key of the first pages of a tenant's texts."""
     return root_key(file.identity, kv.encode(), str(VERSION).encode(), salt)
@@ -325,7 +344,7 @@ class Engine(SequenceCalls):
             self._notify(f"{self.how}; {plan.summary}")
         if options.check_memory:
             plan.check()
-        constants = {name: make(n_ctx) for name, make in definition.constants.items()}
+        constants = _Constants(definition.constants, n_ctx)
         raw = {name: definition.raw(file, name) for name in weights}
         self._lowered = self._backend.lower(
             graph, sizes, raw, constants, partial(definition.release, file), self._progress

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -9,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from zinc_rt.aside import Aside
 from zinc_rt.backends.devices import device_from_env, parse_device
 from zinc_rt.backends.select import Kernels
 from zinc_rt.checks import function_or_none, path_text, true_or_false
@@ -18,13 +20,12 @@ from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.gguf.metadata import Metadata
 from zinc_rt.lang.target import host_targets
-from zinc_rt.model import Model
 from zinc_rt.models import ModelDefinition, define
 from zinc_rt.models.cache_format import parse_cache_format
 from zinc_rt.models.hidden import ends_hidden, hidden_states
-from zinc_rt.text.aside import Aside
 
 if TYPE_CHECKING:
+    from zinc_rt.model import Model
     from zinc_rt.text import Tokenizer
 
 BUILT_IN = "zinc-story.gguf"
@@ -101,7 +102,7 @@ def load(
         kv_tokens=kv_tokens,
         kv_memory=kv_memory,
     )
-    # Reading a large vocabulary takes as long as loading a small model's weights, which needs no interpreter: it
+    # What is needed after the weights is made and imported while they are loaded, which needs no interpreter: it
     # starts when that does. Do not start earlier: it would compete with the load for the interpreter.
     reading: Aside[Tokenizer] = Aside("zinc-tokenizer")
     file: GGUFFile | None = None
@@ -149,6 +150,8 @@ def load(
             )
         file.metadata.forget()  # the decoded vocabulary: the tokenizer has its own
         file.check_unchanged()
+        from zinc_rt.model import Model
+
         return Model(file, definition, tokenizer, engine, notify, wanted)
     except BaseException:
         with suppress(ZincError):  # the first error is the one to tell
@@ -175,11 +178,13 @@ def _refuse_tokenizer(metadata: Metadata) -> None:
 
 
 def _tokenizer(metadata: Metadata) -> Tokenizer:
-    from zinc_rt.text import Tokenizer, TokenizerError  # here, while weights are loaded: it takes a while
+    # Here, while weights are loaded: it takes a while.
+    importlib.import_module("zinc_rt.model")
+    from zinc_rt.text import Tokenizer, TokenizerError
 
     tokenizer = Tokenizer.from_metadata(metadata)
     with suppress(TokenizerError):  # the caller of `tokenize` gets the error
-        tokenizer.encode(" ", add_special=False)
+        tokenizer.encode(" a", add_special=False)  # a merge to look for
     return tokenizer
 
 

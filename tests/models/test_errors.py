@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from tests.helpers import LLAMA, QWEN2, QWEN3, Spec, T, engine_for, write_model
 from zinc_rt.errors import ZincError
 from zinc_rt.gguf import GGMLType, GGUFFile, GGUFWriter, UnsupportedTensorType
 from zinc_rt.models import ModelDefinition, architecture_of, define, supported
+from zinc_rt.models.architectures import FILES, architecture_for
 from zinc_rt.models.config import DenseInfo, HeadSizes
 from zinc_rt.models.errors import (
     InvalidKey,
@@ -82,6 +84,14 @@ def test_the_supported_architectures() -> None:
     others = "qwen35 qwen35moe qwen3next lfm2 bert nomic-bert gemma-embedding"
     assert set(supported()) == {*dense.split(), *routed.split(), *others.split()}
     assert issubclass(ModelError, ZincError)
+
+
+def test_each_architecture_is_built_by_one_file() -> None:
+    modules = [importlib.import_module(f"zinc_rt.models.{file}") for file in FILES]
+    assert sorted(name for module in modules for name in module.NAMES) == sorted(supported())
+    for module in modules:
+        assert all(architecture_for(name) is module for name in module.NAMES)
+    assert len(set(FILES)) == len(FILES)
 
 
 @pytest.mark.parametrize("name", ["mamba", "llama4", "Llama", "", "phimoe"])

@@ -22,6 +22,7 @@ from zinc_rt.gguf.errors import (
 )
 from zinc_rt.gguf.scan import Cursor, key_name
 from zinc_rt.gguf.source import FileBytes
+from zinc_rt.gguf.strings import StringTable, split
 from zinc_rt.gguf.types import SCALAR_BYTES, SCALAR_CODES, SCALAR_DTYPES, ValueType
 
 T = TypeVar("T")
@@ -79,6 +80,23 @@ class Metadata(Mapping[str, Any]):
         self._values[key] = value
         return value
 
+    def strings(self, key: str) -> StringTable:
+        """The value of `key`, an array of strings, without decoding it. Raises MissingKey, WrongMetadataType."""
+        info, what = self.info(key), key_name(key)
+        if info.item is not ValueType.STRING:
+            raise _wrong_type(key, str(info), list, self._source.shown_path)
+        cursor = Cursor(self._source, info.offset)
+        cursor.array_header(what)
+        begin = cursor.pos
+        starts = [run for run, _ in cursor.string_starts(info.count, what)]
+        raw = self._source.read(begin, cursor.pos - begin)
+
+        def invalid(number: int, at: int, error: UnicodeDecodeError) -> InvalidMetadata:
+            bad = at + error.start
+            return cursor.not_utf8(f"string {number} of {what}", begin + bad, raw[bad])
+
+        return StringTable(raw, np.concatenate(starts) - begin if starts else np.zeros(0, np.int64), invalid)
+
     def __contains__(self, key: object) -> bool:
         return key in self._infos
 
@@ -126,13 +144,16 @@ def get(metadata: Mapping[str, Any], key: str, kind: type[T], default: Any = _RE
     if fits and isinstance(value, list):
         fits = all(isinstance(item, str) for item in value)
     if not fits:
-        wanted = _NAMES.get(kind, kind.__name__)
-        raise WrongMetadataType(
-            f"metadata key {show(key)} holds {_brief(metadata[key])}, where {wanted} is needed",
-            path=metadata._source.shown_path if isinstance(metadata, Metadata) else None,
-            hint=DAMAGED,
-        )
+        path = metadata._source.shown_path if isinstance(metadata, Metadata) else None
+        raise _wrong_type(key, _brief(metadata[key]), kind, path)
     return cast("T", value)
+
+
+def _wrong_type(key: str, held: str, kind: type, path: str | None) -> WrongMetadataType:
+    wanted = _NAMES.get(kind, kind.__name__)
+    return WrongMetadataType(
+        f"metadata key {show(key)} holds {held}, where {wanted} is needed", path=path, hint=DAMAGED
+    )
 
 
 def _brief(value: Any) -> str:
@@ -221,29 +242,12 @@ def _decode_strings(cursor: Cursor, count: int, what: str) -> list[str]:
     for starts, end in cursor.string_starts(count, what):
         first = int(starts[0])
         raw = cursor.source.read(first, end - first)
-        run = _split(raw, starts - first) if len(raw) <= _SPLIT_BYTES else None
+        run = split(raw, starts - first) if len(raw) <= _SPLIT_BYTES else None
         strings += _decode_each(raw, starts - first, cursor, what, len(strings)) if run is None else run
     return strings
 
 
-_GAP: Final = "\0" * 8
 _SPLIT_BYTES: Final = 1 << 20  # of a run worth splitting; a longer one has few strings and needs no copies
-
-
-def _split(raw: bytes, starts: NDArray[np.int64]) -> list[str] | None:
-    """The strings of `raw`, whose length fields are at `starts`: decoded in one go, then split.
-
-    The length fields are made NULs and serve as separators, which is several times as fast as decoding one by
-    one. None where that does not work: a string holds a NUL itself, or is not UTF-8.
-    """
-    blanked = np.frombuffer(raw, np.uint8).copy()
-    np.ndarray((len(raw) - 7,), "<u8", blanked, strides=(1,))[starts] = 0
-    if len(raw) - np.count_nonzero(blanked) != 8 * len(starts):
-        return None
-    try:
-        return blanked.tobytes().decode("utf-8")[8:].split(_GAP)
-    except UnicodeDecodeError:
-        return None
 
 
 def _decode_each(raw: bytes, starts: NDArray[np.int64], cursor: Cursor, what: str, number: int) -> list[str]:

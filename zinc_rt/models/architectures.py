@@ -1,38 +1,25 @@
 """The table of architectures: which file builds which `general.architecture`.
 
-To add one to the package, write its file and put it into the tuple at the end of this module. To add one from outside,
-call `register`.
+To add one to the package, write its file and put it into `FILES`. To add one from outside, call `register`. A file of
+the package is imported when a model asks for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+import importlib
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Protocol, cast
 
 from zinc_rt.gguf import GGUFFile
-from zinc_rt.models import (
-    bert,
-    deepseek2,
-    gemma3,
-    gemma4,
-    glm4,
-    glm4moe,
-    gpt_oss,
-    granite,
-    lfm2,
-    llama,
-    mistral3,
-    olmo2,
-    phi3,
-    qwen2,
-    qwen2moe,
-    qwen3,
-    qwen3moe,
-    qwen35,
-    smollm3,
-)
 from zinc_rt.models.definition import ModelDefinition
 from zinc_rt.models.errors import DuplicateArchitecture, UnsupportedArchitecture
+
+FILES = (
+    "llama", "qwen2", "qwen3", "smollm3", "mistral3", "phi3", "olmo2", "glm4", "granite", "gemma3", "gemma4",
+    "qwen2moe", "qwen3moe", "qwen35", "gpt_oss", "lfm2", "glm4moe", "deepseek2", "bert",
+)  # fmt: skip
+"""Modules of this package, in the order in which their architectures are named in messages."""
 
 REFUSED = {
     "clip": "the file is the image part of a model, and images are not supported; open the file of its text part",
@@ -64,7 +51,18 @@ class Architecture(Protocol):
         """
 
 
-_TABLE: dict[str, Architecture] = {}
+_ADDED: dict[str, Architecture] = {}
+"""Those from outside."""
+
+
+def _file(module: str) -> Architecture:
+    return cast("Architecture", importlib.import_module(f"zinc_rt.models.{module}"))
+
+
+@cache
+def _own() -> Mapping[str, Architecture]:
+    """Those of the package, all imported."""
+    return {name: file for file in map(_file, FILES) for name in file.NAMES}
 
 
 def register(architecture: Architecture) -> None:
@@ -73,53 +71,32 @@ def register(architecture: Architecture) -> None:
     Raises:
         DuplicateArchitecture: one of its names is taken; nothing is registered then.
     """
-    taken = [name for name in architecture.NAMES if name in _TABLE]
+    taken = [name for name in architecture.NAMES if name in _ADDED or name in _own()]
     if taken:
         raise DuplicateArchitecture(f"architecture {', '.join(map(repr, taken))} is registered already")
-    _TABLE.update(dict.fromkeys(architecture.NAMES, architecture))
+    _ADDED.update(dict.fromkeys(architecture.NAMES, architecture))
 
 
 def unregister(architecture: Architecture) -> None:
     """Undo `register`."""
     for name in architecture.NAMES:
-        del _TABLE[name]
+        del _ADDED[name]
 
 
 def supported() -> tuple[str, ...]:
     """The values of `general.architecture` that can be built."""
-    return tuple(_TABLE)
+    return (*_own(), *_ADDED)
 
 
 def architecture_for(name: str) -> Architecture:
     """What builds files of this architecture. Raises `UnsupportedArchitecture`, which names what is supported."""
-    found = _TABLE.get(name)
+    found = _ADDED.get(name)
+    if found is None and name in FILES and name in _file(name).NAMES:
+        return _file(name)  # and no other file is imported
+    found = found or _own().get(name)
     if found is None:
         why = f": {REFUSED[name]}" if name in REFUSED else ""
         raise UnsupportedArchitecture(f"architecture {name!r} is not supported{why}").with_advice(
             f"what would run: a model of architecture {', '.join(supported())}"
         )
     return found
-
-
-for _file in (
-    llama,
-    qwen2,
-    qwen3,
-    smollm3,
-    mistral3,
-    phi3,
-    olmo2,
-    glm4,
-    granite,
-    gemma3,
-    gemma4,
-    qwen2moe,
-    qwen3moe,
-    qwen35,
-    gpt_oss,
-    lfm2,
-    glm4moe,
-    deepseek2,
-    bert,
-):
-    register(_file)

@@ -6,14 +6,16 @@ merges are pairs of such texts, the earlier the stronger.
 
 from __future__ import annotations
 
-import operator
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, cached_property
-from itertools import islice, pairwise, repeat
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from zinc_rt.gguf.strings import StringTable
+from zinc_rt.text import ascii_words
 from zinc_rt.text.errors import TokenizerError, shown
+from zinc_rt.text.metadata import numbered
 from zinc_rt.text.pretokenizers import PreTokenizer
 from zinc_rt.text.vocab import KEY
 
@@ -64,17 +66,19 @@ class BPE:
     built, which takes some tenths of a second for 150k tokens and is then many times as fast.
     """
 
-    def __init__(self, ids: dict[str, int], merges: list[str], pre: PreTokenizer) -> None:
+    def __init__(self, ids: Mapping[str, int], merges: Sequence[str], pre: PreTokenizer) -> None:
         """`ids` maps token text to id, `merges` are "left right" texts by rank. Raises TokenizerError when a
-        merge is malformed or builds on a text that is no token.
+        merge is malformed or builds on a text that is no token; for the merges of a file this shows when a text
+        needs such a merge, or at the first long text.
         """
         self._n_vocab = len(ids)
         # A byte without a token stands between its neighbours while these merge, and is dropped afterwards.
         missing = [text for text in self.byte_texts() if text not in ids]
         self._drops = bool(missing)
         if missing:
-            ids = ids | {text: self._n_vocab + i for i, text in enumerate(missing)}
-        self._first = _check_merges(ids, merges)
+            ids = dict(ids) | {text: self._n_vocab + i for i, text in enumerate(missing)}
+        if not isinstance(merges, StringTable):
+            _check_merges(ids, merges)
         self._ids, self._merges, self._pre = ids, merges, pre
         self._left = _AT_ONCE
 
@@ -107,12 +111,15 @@ class BPE:
     def _engine(self) -> tokenizers.Tokenizer:
         from tokenizers import Tokenizer, models
 
+        ids, merges = dict(self._ids), list(self._merges)
+        if isinstance(self._merges, StringTable):
+            _check_merges(ids, merges)
         self._left = -1
         # Of equal merges the first one ranks.
-        pairs: list[Any] = [tuple(merge.split(" ")) for merge in dict.fromkeys(self._merges)]
+        pairs: list[Any] = [tuple(merge.split(" ")) for merge in dict.fromkeys(merges)]
         how = {"byte_fallback": True} if self._pre.raw else {"ignore_merges": self._pre.ignore_merges}
         try:
-            engine = Tokenizer(models.BPE(self._ids, pairs, **how))
+            engine = Tokenizer(models.BPE(ids, pairs, **how))
         except Exception as error:  # the library raises Exception itself
             raise TokenizerError(f"rejected by the tokenizers library: {error}", key=_MERGES) from error
         engine.pre_tokenizer = self._splitter
@@ -122,6 +129,7 @@ class BPE:
     def _let_go(self) -> None:
         """Drop what the library has its own copy of."""
         del self._ids, self._merges
+        self.__dict__.pop("_ranks", None)
 
     @cached_property
     def _splitter(self) -> tokenizers.pre_tokenizers.PreTokenizer:
@@ -134,17 +142,15 @@ class BPE:
         return pre_tokenizers.Sequence(steps)
 
     @cached_property
-    def _ranks(self) -> dict[str, int]:
-        n = len(self._merges)
-        return dict(zip(reversed(self._merges), range(n - 1, -1, -1)))  # backwards: of equal ones the first counts
+    def _ranks(self) -> Mapping[str, int]:
+        return numbered(self._merges)
 
     def _rank(self, left: str, right: str) -> int:
-        """The rank of a merge, their number where there is none."""
-        none = len(self._merges)
-        if self._first is None:
-            return self._ranks.get(f"{left} {right}", none)
-        rank = self._ids.get(left + right, -1) - self._first
-        return rank if 0 <= rank < none and self._merges[rank] == f"{left} {right}" else none
+        """The rank of a merge, their number where there is none. Raises TokenizerError where it makes no token."""
+        rank = self._ranks.get(f"{left} {right}", len(self._merges))
+        if rank < len(self._merges) and left + right not in self._ids:
+            _check_merge(self._ids, rank, self._merges[rank])
+        return rank
 
     def _encode_short(self, text: str) -> list[int] | None:
         """Ids by the definition; None where a piece is long."""
@@ -156,7 +162,11 @@ class BPE:
 
     def _pieces(self, text: str) -> list[str]:
         """Words in the vocabulary's writing."""
-        return [piece for piece, _ in self._splitter.pre_tokenize_str(text)]
+        words = ascii_words.split(text, self._pre.patterns)
+        if words is None:
+            return [piece for piece, _ in self._splitter.pre_tokenize_str(text)]
+        table = byte_to_char()
+        return [word.translate(table) for word in words]
 
     def _merged(self, piece: str) -> list[int]:
         """The strongest merge, the leftmost of equals, until there is none."""
@@ -177,42 +187,31 @@ class BPE:
         return [self._ids[part] for part in parts]
 
 
-def _check_merges(ids: dict[str, int], merges: list[str]) -> int | None:
-    """The id that the first merge makes, if each of the others makes the next one, as training leaves them.
-
-    Looks at all at once, as there are many; `_report_merge` then finds the one at fault. Where they stand in order, a
-    part that is no token is left to be found by the library: such a merge is never met in a text.
-    """
-    if not merges:
-        return None
-    n, end = len(merges), "\n"
-    if (lines := end.join(merges)).count(end) >= n:  # merges of line feeds
-        lines = (end := "\x1e").join(merges)
-    if lines.count(end) == n - 1 and lines.count(" ") == n == sum(map(operator.contains, merges, repeat(" "))):
-        joined = lines.replace(" ", "").split(end)
-        first = ids.get(joined[0], 0)
-        if joined == list(islice(ids, first, first + n)):
-            return first
-        if ids.keys() >= set(joined) and ids.keys() >= set(lines.replace(end, " ").split(" ")):
-            return None
-    _report_merge(ids, merges)
-    return None
-
-
-def _report_merge(ids: dict[str, int], merges: list[str]) -> None:
-    """Raise for the first merge that is at fault, if one is."""
+def _check_merges(ids: Mapping[str, int], merges: Sequence[str]) -> None:
+    """Raise for the first merge that is at fault, if one is. Looks at all at once first, as there are many."""
+    parts = [merge.split(" ") for merge in merges]
+    lefts, rights = ([pair[i] for pair in parts if len(pair) == 2] for i in range(2))
+    if len(lefts) == len(merges) and all(lefts) and all(rights):
+        joined = {left + right for left, right in zip(lefts, rights)}
+        if joined <= ids.keys() and ids.keys() >= {*lefts, *rights}:
+            return
     for rank, merge in enumerate(merges):
-        parts = merge.split(" ")
-        if len(parts) != 2 or not all(parts):
+        _check_merge(ids, rank, merge)
+
+
+def _check_merge(ids: Mapping[str, int], rank: int, merge: str) -> None:
+    """Raise TokenizerError if a merge is at fault."""
+    parts = merge.split(" ")
+    if len(parts) != 2 or not all(parts):
+        raise TokenizerError(
+            f"entry {rank} is {shown(merge)}; a merge is two texts with one space between them",
+            key=_MERGES,
+            value=merge,
+        )
+    for part in (*parts, "".join(parts)):
+        if part not in ids:
             raise TokenizerError(
-                f"entry {rank} is {shown(merge)}; a merge is two texts with one space between them",
+                f"entry {rank} is {shown(merge)}, but {shown(part)} is not in tokenizer.ggml.tokens",
                 key=_MERGES,
                 value=merge,
             )
-        for part in (*parts, "".join(parts)):
-            if part not in ids:
-                raise TokenizerError(
-                    f"entry {rank} is {shown(merge)}, but {shown(part)} is not in tokenizer.ggml.tokens",
-                    key=_MERGES,
-                    value=merge,
-                )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from zinc_rt.gguf.metadata import Metadata as FileMetadata
+from zinc_rt.gguf.strings import StringIndex, StringTable
+from zinc_rt.gguf.types import ValueType
 from zinc_rt.text.errors import TokenizerError, shown
 
 Metadata = Mapping[str, Any]
@@ -50,8 +54,12 @@ def token_id(metadata: Metadata, key: str, n_vocab: int, default: int | None = N
     return int(value)
 
 
-def strings(metadata: Metadata, key: str, what: str) -> list[str]:
-    """The array of strings under `key`, which must be there. Raises TokenizerError."""
+def strings(metadata: Metadata, key: str, what: str) -> Sequence[str]:
+    """The array of strings under `key`, which must be there; of a file as a table, whose strings are looked at when
+    they are used. Raises TokenizerError.
+    """
+    if isinstance(metadata, FileMetadata) and key in metadata and metadata.info(key).item is ValueType.STRING:
+        return metadata.strings(key)
     value = metadata.get(key)
     if value is None:
         raise TokenizerError(f"missing; {what}", key=key)
@@ -66,6 +74,15 @@ def strings(metadata: Metadata, key: str, what: str) -> list[str]:
         index, odd = next((i, v) for i, v in enumerate(value) if not _is_utf8(v))
         raise TokenizerError(f"entry {index}, {shown(odd)}, is not valid UTF-8", key=key, value=odd) from None
     return list(value)
+
+
+def numbered(texts: Sequence[str]) -> Mapping[str, int]:
+    """The number of each text; of equal ones the first one's."""
+    if isinstance(texts, StringTable):
+        with suppress(ValueError):
+            return StringIndex(texts)
+    found = list(texts)
+    return dict(zip(reversed(found), range(len(found) - 1, -1, -1)))
 
 
 def _is_utf8(text: str) -> bool:

@@ -7,7 +7,7 @@ A space is U+2581, other characters stand for themselves, and a character that i
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 from zinc_rt.text.bpe import BPE
@@ -20,8 +20,9 @@ _LINES = re.compile(r"\n+|[^\n]+")
 class RawBPE(BPE):
     """Text to ids for one vocabulary. Words are merged apart where no token reaches over the space between them."""
 
-    def __init__(self, ids: dict[str, int], merges: list[str], pre: PreTokenizer) -> None:
+    def __init__(self, ids: Mapping[str, int], merges: Sequence[str], pre: PreTokenizer) -> None:
         """As for `BPE`. Raises TokenizerError."""
+        ids = dict(ids)  # all texts are looked at here
         super().__init__(ids, merges, pre)
         self._words = word_pattern(ids)
         self._runs = {text: id_ for text, id_ in ids.items() if not text.strip("\n")}

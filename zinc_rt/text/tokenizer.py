@@ -225,7 +225,7 @@ def _read_bert(metadata: md.Metadata) -> tuple[Vocabulary, int | None, Callable[
     vocabulary = replace(vocabulary, bos_id=bos, unk_id=special("unknown", 100))
     lowercase = md.boolean(metadata, KEY + "normalizer.lowercase", True)
     strip = md.boolean(metadata, KEY + "normalizer.strip_accents", lowercase)
-    build = partial(WordPiece, vocabulary.ids, vocabulary.unk_id, lowercase=lowercase, strip_accents=strip)
+    build = partial(_build_wordpiece, vocabulary, lowercase=lowercase, strip_accents=strip)
     return vocabulary, special("seperator", 102), build  # the format's spelling
 
 
@@ -240,10 +240,14 @@ def _read_unigram(metadata: md.Metadata, vocabulary: Vocabulary) -> tuple[bool, 
     return prefix or merge_spaces, build
 
 
+def _build_wordpiece(vocabulary: Vocabulary, *, lowercase: bool, strip_accents: bool) -> WordPiece:
+    return WordPiece(dict(vocabulary.ids), vocabulary.unk_id, lowercase=lowercase, strip_accents=strip_accents)
+
+
 def _build_spm(vocabulary: Vocabulary, merge_spaces: bool, prefix_space: bool) -> SentencePiece:
     scores = np.zeros(len(vocabulary.tokens)) if vocabulary.scores is None else vocabulary.scores
     return SentencePiece(
-        vocabulary.ids, scores.tolist(), vocabulary.unk_id, merge_spaces=merge_spaces, prefix_space=prefix_space
+        dict(vocabulary.ids), scores.tolist(), vocabulary.unk_id, merge_spaces=merge_spaces, prefix_space=prefix_space
     )
 
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from zinc_rt.gguf.strings import StringIndex, StringTable
 from zinc_rt.text import metadata as md
 from zinc_rt.text.errors import TokenizerError, shown
 
@@ -73,8 +75,8 @@ class TokenKind(enum.IntEnum):
 class Vocabulary:
     """Tokens by id, ids by text, and the ids that a file or a name gives a role."""
 
-    tokens: list[str]  # text of each id; an empty one is replaced by "[EMPTY_<id>]"
-    ids: dict[str, int]  # the inverse
+    tokens: Sequence[str]  # text of each id; an empty one is replaced by "[EMPTY_<id>]"
+    ids: Mapping[str, int]  # the inverse
     kinds: NDArray[np.int8]  # TokenKind of each id, [n_vocab]
     scores: NDArray[np.float32] | None  # [n_vocab]
     bos_id: int | None
@@ -110,11 +112,7 @@ def read_vocabulary(metadata: md.Metadata, *, default_bos: int | None, default_e
     tokens = md.strings(metadata, KEY + "tokens", "a file without a vocabulary can take token ids only")
     if not tokens:
         raise TokenizerError("is empty; a vocabulary needs at least one token", key=KEY + "tokens", value=0)
-    if "" in tokens:
-        tokens = [text or f"[EMPTY_{i}]" for i, text in enumerate(tokens)]
-    ids = dict(zip(tokens, range(len(tokens))))
-    if len(ids) != len(tokens):
-        _report_duplicate(tokens)
+    tokens, ids = _read_texts(tokens)
     scores = md.numbers(metadata, KEY + "scores", len(tokens), kinds="fiu")
     if scores is not None:
         scores = scores.astype(np.float32)
@@ -157,7 +155,7 @@ def read_vocabulary(metadata: md.Metadata, *, default_bos: int | None, default_e
     return vocabulary
 
 
-def _is_markup(text: str, ids: dict[str, int], kinds: NDArray[np.int8], eos: int | None) -> bool:
+def _is_markup(text: str, ids: Mapping[str, int], kinds: NDArray[np.int8], eos: int | None) -> bool:
     """Whether "</s>" is the end of crossed-out HTML text, as in all of Gemma's vocabularies, and no end of text.
 
     Gemma 4, which has "<|tool_response>", is known by that in llama.cpp too; Gemma 1 to 3 by the type in the file.
@@ -181,17 +179,30 @@ def _read_kinds(metadata: md.Metadata, n_vocab: int) -> NDArray[np.int8]:
     return values.astype(np.int8)
 
 
-def _first_present(ids: dict[str, int], texts: tuple[str, ...]) -> int | None:
+def _first_present(ids: Mapping[str, int], texts: tuple[str, ...]) -> int | None:
     return next((ids[text] for text in texts if text in ids), None)
 
 
-def _report_duplicate(tokens: list[str]) -> None:
-    seen: dict[str, int] = {}
-    for i, text in enumerate(tokens):
-        if text in seen:
-            raise TokenizerError(
-                f"tokens {seen[text]} and {i} have the same text {shown(text)}; each text may occur once",
-                key=KEY + "tokens",
-                value=text,
-            )
-        seen[text] = i
+def _read_texts(tokens: Sequence[str]) -> tuple[Sequence[str], Mapping[str, int]]:
+    """The tokens, with names for empty ones, and the id of each text."""
+    if isinstance(tokens, StringTable) and tokens.lengths.all():
+        tokens.check_utf8()
+    elif "" in (tokens := list(tokens)):
+        tokens = [text or f"[EMPTY_{i}]" for i, text in enumerate(tokens)]
+    ids = md.numbered(tokens)
+    if isinstance(ids, StringIndex):
+        if pair := ids.twice():
+            _report_duplicate(tokens, *pair)
+    elif len(ids) != len(tokens):
+        again = next(i for i, text in enumerate(tokens) if ids[text] != i)
+        _report_duplicate(tokens, ids[tokens[again]], again)
+    return tokens, ids
+
+
+def _report_duplicate(tokens: Sequence[str], first: int, again: int) -> None:
+    text = tokens[again]
+    raise TokenizerError(
+        f"tokens {first} and {again} have the same text {shown(text)}; each text may occur once",
+        key=KEY + "tokens",
+        value=text,
+    )

@@ -5,11 +5,13 @@ from __future__ import annotations
 import mmap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from zinc_rt.aside import Aside
 from zinc_rt.backends.arg_structs import record
 from zinc_rt.backends.arrays import bound, n_bytes, sequence_states, state_bytes, typed
 from zinc_rt.backends.base import BackendFeatures, Bytes, Capacity, Ints, LoweredGraph
@@ -148,16 +150,29 @@ class CpuBackend(HostBackend):
     ) -> CpuLoweredGraph:
         """Load the kernels, repack the weights, lay out the program; see `Backend.lower`."""
         self._check_open()
-        roles = step_inputs(graph)
         matrices = matrices_of(graph)
         raw = {b.name: bound(weights, b) for b in graph.of_kind(BufferKind.WEIGHT)}
-        arrays = self._arrays(graph, sizes, raw, constants, matrices)
         self._load(self._layout(graph, sizes), matrices)
         self.check_matrix_registers({m.kind for m in matrices.values()})
         layout_ = self._layout(graph, sizes)
         tiles = in_tiles(matrices.values())
-        repack(list(matrices.values()), raw, tiles, self.choice, self.library, self.runner, released, progress)
-        self._planned = None  # its operations get their arguments now
+        # Repacking needs no interpreter, so that the rest is done meanwhile.
+        binding = Aside("zinc-binding", partial(self._bind, layout_, sizes, raw, constants, tiles))
+        binding.start()
+        try:
+            repack(list(matrices.values()), raw, tiles, self.choice, self.library, self.runner, released, progress)
+        finally:
+            binding.join()
+        self._planned = None  # its operations have their arguments now
+        return binding.result()
+
+    def _bind(
+        self, layout_: CpuLayout, sizes: Capacity, raw: Mapping[str, Bytes], constants: Mapping[str, F32],
+        tiles: Mapping[str, Bytes],
+    ) -> CpuLoweredGraph:  # fmt: skip
+        """Memory for what is no matrix, and the program on all of it; the tiles may be empty yet."""
+        graph, roles = layout_.graph, step_inputs(layout_.graph)
+        arrays = self._arrays(graph, sizes, raw, constants, matrices_of(graph))
         indices = {role: arrays[buffer] for role, buffer in roles.items()}
         memory = BoundArrays(arrays, raw, tiles)
         program = bind_program(layout_, self._step_record(sizes, indices), memory, self.library, self.threads)

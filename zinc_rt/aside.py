@@ -10,10 +10,10 @@ T = TypeVar("T")
 
 
 class Aside(Generic[T]):
-    """Work that another thread does from `start` on. `work` is given before that."""
+    """Work that another thread does from `start` on. `work` is given before that, here or later."""
 
-    def __init__(self, name: str) -> None:
-        self.work: Callable[[], T] | None = None
+    def __init__(self, name: str, work: Callable[[], T] | None = None) -> None:
+        self.work = work
         self._made: list[T] = []
         self._error: BaseException | None = None
         self._name = name
