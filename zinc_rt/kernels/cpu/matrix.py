@@ -5,8 +5,8 @@ float arithmetic, batch after batch: sixteen of them, 16 KiB, are made while tho
 that the two overlap and all of it stays in the first-level cache.
 
 A batch holds whole lanes of the tree of docs/numerics.md where that is possible, as many as a power of two, which are
-added up in registers; sums of batches wait in memory, a place for each level of the tree above. Longer lanes take
-several batches. Weights are unpacked to signed bytes a group ahead: products then need no correction for a bias.
+added up in registers four at a time; their sums wait in memory, a place for each level of the tree above. Longer lanes
+take several batches. Weights are unpacked to signed bytes a group ahead: products then need no correction for a bias.
 
 Sums begin with their first value, not with +0.0 plus that: all that may differ is the sign of a zero, and adding +0.0
 to the result makes it positive again.
@@ -47,6 +47,8 @@ TURNS = 4
 """Turns in which a batch is summed up and the next one made: four products each, and four rows of each block."""
 PRODUCTS = TURNS * ACCUMULATORS
 """Of a batch, 1 KiB each."""
+FOUR = 4
+"""Lanes whose sums are added up in registers; more would be so much more code."""
 LEVELS = TREE_LANES.bit_length()
 SUMS = 2 * BLOCK_ROWS * 16
 """Of two blocks of rows, at each level of the tree."""
@@ -160,9 +162,12 @@ def four_values(products, factors, d, s, s_stride, k: i32, FMT: str, R: int):
 
 
 @inline
-def lane_sums(sums, q: i32, groups: i32, products, factors, d, s, s_stride, FMT: str, R: int, LANES: int):
-    """sums = those of LANES whole lanes, the q-th so many in visiting order, for four rows."""
-    k: i32 = 0
+def lane_sums(sums, done, q: i32, groups: i32, products, factors, d, s, s_stride, FMT: str, R: int, LANES: int):
+    """sums = those of LANES whole lanes, the q-th so many in visiting order, for four rows.
+
+    done: groups of the batch that lanes before them had; theirs are added.
+    """
+    k: i32 = done[0]
     waiting = regs(vec[f32, 16], 4 * LANES.bit_length())
     for r in unroll(LANES):
         lane = lane_of(q * LANES + r)
@@ -186,6 +191,7 @@ def lane_sums(sums, q: i32, groups: i32, products, factors, d, s, s_stride, FMT:
                 sums[m] = waiting[level * 4 + m] + sums[m]
         for m in unroll(4):
             waiting[ONES * 4 + m] = sums[m]
+    done[0] = k
 
 
 @inline
@@ -207,30 +213,41 @@ def batch_sums(
     s = s + row
     place = (b * BLOCK_ROWS + row) * 16
     sums = regs(vec[f32, 16], 4)
-    for e in unroll((PRODUCTS // (R * H)).bit_length()):
-        if lanes == 1 << e:
-            if e:
-                lane_sums(sums, q, groups, products, factors, d, s, s_stride, FMT, R, 1 << e)
-            else:
-                if part != 0:
-                    for m in unroll(4):
-                        sums[m] = load(under_way, place + m * 16, lanes=16)
-                for k in range(n):
-                    values = four_values(products, factors, d, s, s_stride, k, FMT, R)
-                    for m in unroll(4):
-                        sums[m] = sums[m] + values[m]
-    if ended:
-        k: i32 = q
-        while k & 1 != 0:
+    if lanes == 1:
+        if part != 0:
             for m in unroll(4):
-                sums[m] = load(levels, place + m * 16, lanes=16) + sums[m]
-            place += SUMS
-            k = k >> 1
-        for m in unroll(4):
-            store(levels, sums[m], place + m * 16)
+                sums[m] = load(under_way, place + m * 16, lanes=16)
+        for k in range(n):
+            values = four_values(products, factors, d, s, s_stride, k, FMT, R)
+            for m in unroll(4):
+                sums[m] = sums[m] + values[m]
+        if ended:
+            merge(sums, levels, place, q)
+        else:
+            for m in unroll(4):
+                store(under_way, sums[m], place + m * 16)
     else:
+        done = regs(i32, 1)
+        for LANES in unroll((2, FOUR)):
+            if lanes == LANES if LANES < FOUR else lanes >= FOUR:
+                for i in range(lanes >> (LANES.bit_length() - 1)):
+                    u = q * (lanes >> (LANES.bit_length() - 1)) + i
+                    lane_sums(sums, done, u, groups, products, factors, d, s, s_stride, FMT, R, LANES)
+                    merge(sums, levels, place, u)
+
+
+@inline
+def merge(sums, levels, place: i32, q: i32):
+    """Put the q-th sums of four rows where they wait, after adding up what waits for them: a binary counter."""
+    at: i32 = place
+    k: i32 = q
+    while k & 1 != 0:
         for m in unroll(4):
-            store(under_way, sums[m], place + m * 16)
+            sums[m] = load(levels, at + m * 16, lanes=16) + sums[m]
+        at += SUMS
+        k = k >> 1
+    for m in unroll(4):
+        store(levels, sums[m], at + m * 16)
 
 
 @inline
@@ -304,8 +321,11 @@ def matrix_rows(
         n = more
         half = other
         begun = 1
+    level: i32 = shift
+    if lanes > FOUR:
+        level = TREE_LANES.bit_length() - FOUR.bit_length()
     for m in range(R * BLOCK_ROWS):
-        store(out, load(scratch[4], shift * SUMS + m * 16, lanes=16) + 0.0, m * stride)
+        store(out, load(scratch[4], level * SUMS + m * 16, lanes=16) + 0.0, m * stride)
 
 
 @inline
