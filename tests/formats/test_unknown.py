@@ -141,9 +141,6 @@ def has_assert(node: ast.AST) -> bool:
 TWO_WAYS = {
     # Functions that treat one kind apart, all others alike, and read no bits of a block themselves.
     ("cpu/matmul_float.py", "add_group"),
-    ("cpu/matrix.py", "matrix_scratch"),
-    ("cpu/matrix.py", "unpack_tile"),
-    ("cpu/matrix.py", "matrix_rows"),
 }
 
 

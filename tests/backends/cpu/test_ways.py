@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -94,14 +94,14 @@ def tuning() -> TargetTuning:
 
 
 @pytest.fixture
-def chooser(tmp_path: Path, tuning: TargetTuning) -> Iterator[Callable[..., WaysOfProducts]]:
+def chooser(tmp_path: Path, tuning: TargetTuning) -> Callable[..., WaysOfProducts]:
     """Makes choosers that keep notes in one folder, as starts one after another do."""
     target = [t for t in host_targets() if "vnni" in t.isa][-1]
 
     def make(timer: contest.Timer, notify: Callable[[str], None] | None = None) -> WaysOfProducts:
         return WaysOfProducts(Library(target, Notes(tmp_path / "notes", notify)), notify, timer)
 
-    yield make
+    return make
 
 
 @pytest.mark.parametrize(

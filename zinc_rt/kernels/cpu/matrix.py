@@ -205,7 +205,6 @@ def batch_sums(
     of its first group and the first row of block b.
     """
     F = integers_of(FMT).factors
-    H = 2 if scale_of_halves(FMT) else 1
     products = scratch[2] + (half * (PRODUCTS * 256) + b * 256 + row * 16)
     factors = scratch[3] + half * (PRODUCTS * 16 * F)
     levels, under_way = scratch[4], scratch[5]
