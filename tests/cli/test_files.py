@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,12 +11,17 @@ import zinc_rt
 from tests.cli.tiny import N_EMBD, SPECIALS
 from tests.models.families import CASES
 from tests.models.families.build import write_case
+from zinc_rt.backends.cpu.choice import TargetTuning
 from zinc_rt.backends.cpu.cores import default_threads
 from zinc_rt.cli import machine
+from zinc_rt.cli.native import _products
 from zinc_rt.engine import Device, DeviceReport
 from zinc_rt.gguf import GGMLType, GGUFFile, GGUFWriter
+from zinc_rt.lang.cache import default_cache_dir
 from zinc_rt.lang.errors import CompilerCrashed
-from zinc_rt.lang.target import host_target
+from zinc_rt.lang.target import host_target, host_targets
+
+NO_CHOICE = "in vectors; there is no other way here, so nothing is measured"
 
 
 def test_show(zinc, tiny):
@@ -152,6 +158,26 @@ def test_check(zinc):
     assert all(f["ok"] for f in native["findings"])
     assert native["level"] in outcome.out
     assert re.search(r"^self-test +ok +\d+ kernels compiled and run on \d+ threads", outcome.out, re.MULTILINE)
+    products = [f["value"] for f in native["findings"] if f["name"].startswith("products")]
+    assert products if host_target().name == "amx" else products == [NO_CHOICE]
+
+
+def test_check_says_how_products_are_computed(monkeypatch, tmp_path):
+    target = next((t for t in host_targets() if "vnni" in t.isa), None)
+    if target is None:
+        pytest.skip("matrix registers come with byte dot products")
+    monkeypatch.delenv("ZINC_RT_MATRIX_ROWS", raising=False)
+    emulated = replace(TargetTuning.of(target), tiles="emulated")
+    monkeypatch.setattr(TargetTuning, "of", lambda target: emulated)
+    found = {f.name: f.value for f in _products(target, default_cache_dir())}
+    way = r"(vectors|matrix registers, (16|32) at once) \(\d+\.\d\d x as fast as (vectors|matrix registers)\)"
+    assert re.fullmatch(f"16 rows in {way}; 32 and more in {way}", found["products Q8_0"])
+    monkeypatch.setenv("ZINC_RT_MATRIX_ROWS", "0")
+    assert [f.value for f in _products(target, tmp_path)] == ["as ZINC_RT_MATRIX_ROWS says, not as measured"]
+    monkeypatch.setenv("ZINC_RT_MATRIX_ROWS", "many")
+    (refused,) = _products(target, tmp_path)
+    assert not refused.ok
+    assert "must be 0, 16 or 32" in refused.value
 
 
 def finding(zinc, name, *args):

@@ -84,7 +84,7 @@ def test_an_offset_that_packs_have_no_sum_for_is_refused(monkeypatch: pytest.Mon
 
     monkeypatch.setitem(FORMATS, NAME, Format(NAME, 32, 18, Kind.NIBBLES, Scale.BLOCK, q=2, offset=7))
     monkeypatch.setitem(layout.TILES, NAME, layout.TILES["Q4_0"])
-    constants = {"FMT": NAME, "W": 8, "BLOCKS": (1,), "AHEAD": 64, "TILES": ""}
+    constants = {"FMT": NAME, "W": 8, "BLOCKS": (1,), "AHEAD": 64, "TILES": "", "FEW": 0, "MANY": 0}
     with pytest.raises(KernelError, match=r"format Q4_0_4_4: packs have no sums for offset 7, but for \(128, 8, 16\)"):
         emit_module("m", [Spec(matmul, constants)], TARGETS["avx2"])
 
@@ -141,9 +141,6 @@ def has_assert(node: ast.AST) -> bool:
 TWO_WAYS = {
     # Functions that treat one kind apart, all others alike, and read no bits of a block themselves.
     ("cpu/matmul_float.py", "add_group"),
-    ("cpu/matrix.py", "matrix_scratch"),
-    ("cpu/matrix.py", "unpack_tile"),
-    ("cpu/matrix.py", "matrix_rows"),
 }
 
 

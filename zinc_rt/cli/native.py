@@ -42,8 +42,8 @@ def native_report(cache_dir: Path | None = None) -> NativeReport:
     found = [_levels(targets), MachineFinding("threads", _cores(threads)), _compiler(), _cache(folder)]
     if targets:
         found.append(_self_test(targets[0], threads))
-        if "amx" in targets[0].isa and found[-1].ok:
-            found.append(_matrix_registers(targets[0], folder))
+        if found[-1].ok:
+            found += _products(targets[0], folder)
     return NativeReport(
         levels=tuple(t.name for t in targets),
         level=targets[0].name if targets else None,
@@ -101,18 +101,33 @@ def _cache(folder: Path | None) -> MachineFinding:
     return MachineFinding(name, f"{folder}: {len(entries)} kernels, {format_bytes(sum(e.size for e in entries))}")
 
 
-def _matrix_registers(target: Target, folder: Path | None) -> MachineFinding:
-    """The trial that every model's load makes of them, here for one format."""
+def _products(target: Target, folder: Path | None) -> list[MachineFinding]:
+    """How products of 16 rows and more are computed: what was measured so far, and now for one format at least."""
     from zinc_rt.backends.cpu.choice import TargetTuning
-    from zinc_rt.backends.cpu.selftest import matrix_products_agree
+    from zinc_rt.backends.cpu.ways import VARIABLE, WaysOfProducts, forced_ways, in_words
+    from zinc_rt.formats.table import quantized
     from zinc_rt.gguf import GGMLType
     from zinc_rt.lang.cache import CompileCache
     from zinc_rt.lang.library import Library
 
-    library = Library(target, CompileCache(folder))
-    if matrix_products_agree(library, TargetTuning.of(target), GGMLType.Q8_0):
-        return MachineFinding("matrix registers", "give the products that vectors give")
-    return MachineFinding("matrix registers", "give wrong products and are not used", False, "please report it")
+    name, tuning = "products", TargetTuning.of(target)
+    if not tuning.tiles:
+        return [MachineFinding(name, "in vectors; there is no other way here, so nothing is measured")]
+    ways = WaysOfProducts(Library(target, CompileCache(folder)))
+    try:
+        if forced_ways() is not None:
+            return [MachineFinding(name, f"as {VARIABLE} says, not as measured")]
+        ways.chosen(tuning, [GGMLType.Q8_0], rows=64)
+    except ZincError as error:
+        return [MachineFinding(name, str(error), False, f"unset {VARIABLE}")]
+    findings = []
+    for format_ in quantized():
+        found = ways.recall(tuning, GGMLType[format_.name])
+        if found is not None:
+            right = not found.wrong
+            remedy = "" if right else "they are not used; please report it"
+            findings.append(MachineFinding(f"{name} {format_.name}", in_words(found), right, remedy))
+    return findings
 
 
 def _self_test(target: Target, threads: int) -> MachineFinding:

@@ -29,8 +29,10 @@ completion in bash, zsh, fish and PowerShell.
 | 130 | stopped by Ctrl-C; what had been made by then has been written |
 
 `ZINC_RT_TIER` names the device where `--device` is not given, `ZINC_RT_CACHE_DIR` the folder of compiled kernels where
-`--cache-dir` is not. `--tier` is an older name of `--device`; older names of devices are taken, too: `t_cpu` (`cpu`),
-`t1_pm4` (`gpu:kfd`, else `gpu:cs`) and `t2_umq` (`gpu:umq`).
+`--cache-dir` is not. `ZINC_RT_MATRIX_ROWS` says how many rows a processor with matrix registers sends through them at
+once, 0, 16 or 32; where it is not set, a measurement does, which `zinc check` shows. The results are the same.
+`--tier` is an older name of `--device`; older names of devices are taken, too: `t_cpu` (`cpu`), `t1_pm4` (`gpu:kfd`,
+else `gpu:cs`) and `t2_umq` (`gpu:umq`).
 """
 
 

@@ -1,4 +1,5 @@
-"""Compiled images on disk, named by what they were made from, and errors of kernels that cannot be compiled.
+"""Compiled images on disk, named by what they were made from, errors of kernels that cannot be compiled, and notes of
+what was measured with them.
 
 The folder holds code that is executed, so it must belong to the user alone. A failure of the cache never stops a run:
 it is reported once, and the run continues without the cache.
@@ -13,14 +14,16 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from zinc_rt.lang.claims import CLAIMS_FILE, Claims
 from zinc_rt.lang.errors import CacheError, CompileError, ImageError
 from zinc_rt.lang.failure import failure_from_bytes, failure_to_bytes, is_failure
 from zinc_rt.lang.folder import HALF_WRITTEN, Folder, FolderRefused
 from zinc_rt.lang.image import VERSION, Image
+from zinc_rt.lang.notes import note_from_bytes, note_to_bytes
 
+T = TypeVar("T")
 CACHE_ENV: Final = "ZINC_RT_CACHE_DIR"
 MAX_BYTES: Final = 256 << 20
 _KEY_FORMAT: Final = 1  # change it when the same parts come to mean another image
@@ -97,7 +100,7 @@ class CacheStats:
 
 
 class CacheEntry(NamedTuple):
-    """A stored image or error: its key, size in bytes and when it was last used, in seconds of the clock."""
+    """A stored image, error or note: its key, size in bytes and when it was last used, in seconds of the clock."""
 
     key: str
     size: int
@@ -129,14 +132,21 @@ class CompileCache:
 
         Raises the `CompileError` that `put_failure` stored under the key.
         """
-        image = self._read(key)
-        if image is None:
+        stored = self._read(key, _image_or_failure, "compiled")
+        if stored is None:
             self.stats.misses += 1
-        else:
-            self.stats.hits += 1
-        return image
+            return None
+        if isinstance(stored, CompileError):
+            raise stored
+        self.stats.hits += 1
+        return stored
 
-    def _read(self, key: str) -> Image | None:
+    def note(self, key: str) -> dict[str, Any] | None:
+        """What `put_note` stored under `key`, or None. A damaged one is removed."""
+        return self._read(key, note_from_bytes, "measured")
+
+    def _read(self, key: str, parse: Callable[[bytes], T], made: str) -> T | None:
+        """made: what is done again where the object is damaged."""
         folder = self._open(create=False)
         if folder is None:
             return None
@@ -148,16 +158,14 @@ class CompileCache:
             self._say("read", f"{error.strerror or error}; going on without the cached object")
             return None
         try:
-            stored = failure_from_bytes(found.data) if is_failure(found.data) else Image.from_bytes(found.data)
+            stored = parse(found.data)
         except ImageError as error:
             self.stats.damaged += 1
             gone = "removed" if folder.remove(key) else "ignored"
-            self._say("damaged", f"{gone} the object {key[:12]}…: {error}; it is compiled again")
+            self._say("damaged", f"{gone} the object {key[:12]}…: {error}; it is {made} again")
             return None
         if time.time() - found.used > _TOUCH_AFTER:
             folder.touch(key)
-        if isinstance(stored, CompileError):
-            raise stored
         return stored
 
     def put(self, key: str, image: Image) -> None:
@@ -168,6 +176,10 @@ class CompileCache:
         """Store the error instead of an image if it is `lasting`, so that the next start does not try again."""
         if error.lasting:
             self._put(key, failure_to_bytes(error))
+
+    def put_note(self, key: str, tree: dict[str, Any]) -> None:
+        """Store what was found out: anything that JSON can say."""
+        self._put(key, note_to_bytes(tree))
 
     @contextmanager
     def claim(self, keys: Iterable[str]) -> Iterator[set[str]]:
@@ -204,7 +216,7 @@ class CompileCache:
         self._total = (self._total or 0) + len(data)
 
     def entries(self) -> list[CacheEntry]:
-        """What is stored, images and errors, last used first; nothing when there is no folder.
+        """What is stored, images, errors and notes, last used first; nothing when there is no folder.
 
         Raises `CacheError` if the folder is refused.
         """
@@ -212,7 +224,7 @@ class CompileCache:
         return [] if folder is None else sorted(_entries(folder), key=lambda e: (-e.used, e.key))
 
     def clear(self) -> int:
-        """Remove every image and error, and what is half-written; other files stay. How many images and errors.
+        """Remove every image, error and note, and what is half-written; other files stay. How many there were.
 
         Raises `CacheError` if the folder is refused or an object cannot be removed.
         """
@@ -270,6 +282,11 @@ class CompileCache:
         if kind not in self._said and self._notify is not None:
             self._said.add(kind)
             self._notify(f"compile cache {self.path}: {problem}")
+
+
+def _image_or_failure(data: bytes) -> Image | CompileError:
+    """Raises `ImageError`."""
+    return failure_from_bytes(data) if is_failure(data) else Image.from_bytes(data)
 
 
 def _checked(key: str) -> str:

@@ -34,8 +34,8 @@ class Library:
         notify: Callable[[str], None] | None = None,
     ) -> None:
         self.target = target
-        store = cache if cache is not None else CompileCache(None)
-        self._builder = Builder(store, target.name, compiler, notify)
+        self.cache = cache if cache is not None else CompileCache(None)
+        self._builder = Builder(self.cache, target.name, compiler, notify)
         self._code: dict[str, Code] = {}
         self._fingerprints: dict[Function, bytes] = {}
 
@@ -62,6 +62,10 @@ class Library:
         if symbol not in self._code:
             self.load([(function, constants or {})])
         return self._code[symbol].address(symbol)
+
+    def key(self, function: Function, constants: dict[str, Static]) -> str:
+        """What names a kernel's image in the cache: everything that its code depends on."""
+        return self._key(function, symbol_of(function, constants))
 
     def _key(self, function: Function, symbol: str) -> str:
         if function not in self._fingerprints:

@@ -368,6 +368,11 @@ def tile_dot_i8u8(c: Any, a: Any, b: Any) -> Any:
 
 
 @Word
+def tile_dot_i8i8(c: Any, a: Any, b: Any) -> Any:
+    """Tile c (i32) += a (i8 rows) x b (i8, four consecutive k in each element); static tile numbers."""
+
+
+@Word
 def tile_release() -> Any:
     """Release the tile state."""
 

@@ -79,7 +79,8 @@ _SECTIONS: Final = {
     "Arithmetic": "fma sqrt absolute maximum minimum rint floor popcount count_trailing_zeros",
     "Dot products of bytes, tables": "dot4 dot2 add_pairs lookup16",
     "Threads": "atomic_load atomic_store atomic_add atomic_cas fence pause cycle_counter call",
-    "Matrix registers (AMX)": "tile_configure tile_zero tile_load tile_store tile_dot_u8i8 tile_dot_i8u8 tile_release",
+    "Matrix registers (AMX)": "tile_configure tile_zero tile_load tile_store tile_dot_u8i8 tile_dot_i8u8 tile_dot_i8i8"
+    " tile_release",
     "GPU": "workgroup_id workitem_id lane_id barrier wave_shuffle_xor wave_reduce_add first_lane wmma_iu8",
 }
 

@@ -15,6 +15,7 @@ from tests.backends.cpu.both import LEVELS, Case, Net, Outputs, Step, check, com
 from tests.backends.cpu.hostile import NOT_FINITE, hostile, ordinary, rows
 from tests.kernels.material import FLOATS, T, float_rows, packed_rows
 from zinc_rt.backends.cpu.backend import CpuBackend, CpuLoweredGraph
+from zinc_rt.backends.cpu.ways import VARIABLE
 from zinc_rt.gguf import GGMLType
 from zinc_rt.ir.graph import BufferKind, DType
 from zinc_rt.ir.op import Op
@@ -173,15 +174,17 @@ def test_operations_apart() -> None:
     )  # fmt: skip
 
 
-def test_experts_in_matrix_registers() -> None:
-    """From four rows an expert on, sixteen at a time; what fills them up is never used."""
+def test_experts_in_matrix_registers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From sixteen rows an expert on, thirty-two at a time where there are as many; vectors take the rest."""
+    monkeypatch.setenv(VARIABLE, "32")
     usable = [t.name for t in host_targets() if "vnni" in t.isa]
     if not usable:
         pytest.skip("the path needs 512-bit vectors with byte dot products")
-    case = experts_case((T.Q4_K, T.Q4_K, T.Q6_K), 6, 2, 256, 256, n_rows=(1, 3, 11, 40))
+    case = experts_case((T.Q4_K, T.Q4_K, T.Q6_K), 6, 2, 256, 256, n_rows=(1, 3, 40, 2 * PANEL_ROWS + 5))
     with CpuBackend(isa=usable[-1], threads=2) as backend:
         backend.choice = replace(backend.choice, tiles="emulated")
         compare(case, outputs(backend, case), expected(case), "emulated")
+        assert backend.choice.expert_down(T.Q6_K)[1]["TILES"] == "emulated"
 
 
 def test_shared_expert() -> None:

@@ -1,17 +1,19 @@
-"""Products in matrix registers, their instructions replaced by vectors: the same bits as without them."""
+"""Products in matrix registers, the registers replaced by memory: the same bits as in vectors."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from zinc_rt.backends.cpu import selftest
-from zinc_rt.backends.cpu.choice import TargetTuning
+from zinc_rt.backends.cpu.choice import TargetTuning, Ways
+from zinc_rt.backends.cpu.selftest import ProductTrial
 from zinc_rt.formats import table
 from zinc_rt.gguf import GGMLType
-from zinc_rt.kernels.cpu import layout, matrix
+from zinc_rt.kernels.cpu.matrix import PRODUCTS
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.lang.compiler import Compiler
 from zinc_rt.lang.frontend import Spec, emit_module
@@ -19,6 +21,9 @@ from zinc_rt.lang.library import Library
 from zinc_rt.lang.target import TARGETS, host_targets
 
 QUANTIZED = [GGMLType[f.name] for f in table.quantized()]
+BOTH = Ways(1, 2)
+SIZES = ((16, 256), (33, 768), (20, 3328), (16, 6400))
+"""n_out, n_in: lanes without groups; batches of several lanes, of one, of less than one."""
 
 
 def library() -> Library:
@@ -28,43 +33,60 @@ def library() -> Library:
     return Library(usable[-1], CompileCache(default_cache_dir()))
 
 
+def emulated(lib: Library, kind: GGMLType, ways: Ways = BOTH) -> TargetTuning:
+    return replace(TargetTuning.of(lib.target), tiles="emulated", ways=((kind.name, ways),))
+
+
 @pytest.mark.parametrize("kind", QUANTIZED, ids=lambda k: k.name)
-def test_sixteen_rows_at_once_are_the_same_bits(kind: GGMLType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_matrix_registers_give_the_bits_of_vectors(kind: GGMLType) -> None:
     lib = library()
-    emulated = replace(TargetTuning.of(lib.target), tiles="emulated")
-    for n_out, n_in in ((16, 256), (33, 768), (20, 3328)):
-        monkeypatch.setattr(selftest, "_N_OUT", n_out)
-        monkeypatch.setattr(selftest, "_N_IN", n_in)
-        assert selftest.matrix_products_agree(lib, emulated, kind)
+    tuning = emulated(lib, kind)
+    lib.load([tuning.matmul(kind), replace(tuning, ways=()).matmul(kind)])
+    for n_out, n_in in SIZES:
+        assert ProductTrial(lib, kind, n_out, n_in, selftest.TRIAL_ROWS).agrees(tuning), (n_out, n_in)
 
 
-def test_the_self_test_sees_a_wrong_product(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_come_in_blocks_of_sixteen_where_thirty_two_are_not_wanted() -> None:
     lib = library()
-    original = selftest._product
+    for ways in (Ways(0, 1), Ways(1, 0), Ways(0, 2)):
+        trial = ProductTrial(lib, GGMLType.Q4_0, 20, 1280, selftest.TRIAL_ROWS)
+        assert trial.agrees(emulated(lib, GGMLType.Q4_0, ways)), ways
 
-    def off_by_one(*arguments: object) -> np.ndarray:
-        y = original(*arguments)  # type: ignore[arg-type]
-        if len(y) == layout.BLOCK_ROWS:
-            y[3, 5] = np.nextafter(y[3, 5], np.float32(np.inf))
+
+def test_a_format_without_a_way_gets_the_kernel_of_vectors() -> None:
+    tuning = replace(TargetTuning.of(TARGETS["amx"]), ways=(("Q4_0", BOTH),))
+    assert tuning.matmul(GGMLType.Q8_0)[1]["TILES"] == ""
+    assert tuning.matmul(GGMLType.Q4_0)[1]["TILES"] == "amx"
+    mixed = tuning.expert_gate_up(GGMLType.Q4_0, GGMLType.Q8_0)[1]
+    assert (mixed["TILES"], mixed["FEW"], mixed["MANY"]) == ("", 0, 0)
+
+
+def test_the_trial_sees_a_wrong_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    lib = library()
+    original = ProductTrial.product
+
+    def off_by_one(self: ProductTrial, choice: TargetTuning, rows: int) -> np.ndarray:
+        y = original(self, choice, rows)
+        if choice.ways and rows > 16:
+            y[35, 5] = np.nextafter(y[35, 5], np.float32(np.inf))
         return y
 
-    monkeypatch.setattr(selftest, "_product", off_by_one)
-    assert not selftest.matrix_products_agree(
-        lib, replace(TargetTuning.of(lib.target), tiles="emulated"), GGMLType.Q4_0
-    )
-
-
-def test_rows_beyond_the_scratch_fall_back() -> None:
-    assert matrix.QUARTET_GROUPS * 8 == matrix.MAX_GROUPS
-    lanes = [sum(1 for g in range(matrix.MAX_GROUPS) if g % 32 == lane) for lane in range(32)]
-    assert max(sum(lanes[(q + step) % 32] for step in matrix.LANE_STEPS) for q in range(8)) <= matrix.QUARTET_GROUPS
+    trial = ProductTrial(lib, GGMLType.Q4_0, 20, 1280, selftest.TRIAL_ROWS)
+    assert trial.agrees(emulated(lib, GGMLType.Q4_0))
+    monkeypatch.setattr(ProductTrial, "product", off_by_one)
+    assert not trial.agrees(emulated(lib, GGMLType.Q4_0))
 
 
 @pytest.mark.parametrize("kind", [GGMLType.Q8_0, GGMLType.Q6_K], ids=lambda k: k.name)
-def test_amx_code_uses_the_instructions(kind: GGMLType) -> None:
+def test_amx_code_uses_all_registers(kind: GGMLType) -> None:
     target = TARGETS["amx"]
-    function, constants = TargetTuning.of(target).matmul(kind)
+    function, constants = replace(TargetTuning.of(target), ways=((kind.name, BOTH),)).matmul(kind)
     (image,) = Compiler().compile([emit_module("matmul", [Spec(function, constants)], target)], disassemble=True)
     text = image.meta["assembly"]
-    for mnemonic in ("ldtilecfg", "tilezero", "tileloadd", "tdpbsud", "tilestored", "tilerelease", "vpdpbusd"):
+    for mnemonic in ("ldtilecfg", "tilezero", "tileloadd", "tilestored", "tilerelease", "vpdpbusd"):
         assert mnemonic in text
+    # Each turn makes four products, for 16 rows and for 32, and keeps each once.
+    products = re.findall(r"tdpbssd\s+%tmm(\d), %tmm(\d), %tmm(\d)", text)
+    assert sorted(int(acc) for *_, acc in products) == sorted([0, 1, 2, 3] * 2)
+    assert {int(x) for _, x, _ in products} | {int(w) for w, *_ in products} == {4, 5, 6, 7}
+    assert len(re.findall(r"tilestored", text)) == len(products) == 2 * PRODUCTS // 4

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,14 +20,12 @@ from zinc_rt.backends.cpu.choice import TargetTuning
 from zinc_rt.backends.cpu.cores import default_threads
 from zinc_rt.backends.cpu.lowering import CpuLowered, CpuLowering, matrices_of
 from zinc_rt.backends.cpu.program import CpuProgram, Runner
-from zinc_rt.backends.cpu.selftest import matrix_products_agree
+from zinc_rt.backends.cpu.ways import WaysOfProducts
 from zinc_rt.backends.cpu.weights import Matrix, in_tiles, repack
 from zinc_rt.backends.graph_check import lookups, step_inputs
 from zinc_rt.backends.host import HostBackend, checked_threads
 from zinc_rt.backends.host_memory import HUGE, huge_bytes
 from zinc_rt.errors import BackendError
-from zinc_rt.formats.table import FORMATS
-from zinc_rt.gguf import GGMLType
 from zinc_rt.ir.graph import BufferKind, Graph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.cpu import structs
@@ -94,6 +92,7 @@ class CpuBackend(HostBackend):
             "native", target.name, self.threads, samples=True, profiles=True, measures_bandwidth=True
         )
         self.choice = TargetTuning.of(target)
+        self.ways = WaysOfProducts(self.library, notify)
         self.runner = Runner(self.library, self.threads)
         self._planned: CpuLayout | None = None
         self._recorder: ProfileRecorder | None = None
@@ -101,24 +100,11 @@ class CpuBackend(HostBackend):
     def _end(self) -> None:
         self.runner.close()
 
-    def check_matrix_registers(self, kinds: Iterable[GGMLType]) -> None:
-        """Do without matrix registers where their products of these formats are not those of vectors."""
-        if not self.choice.tiles:
-            return
-        wrong = [
-            k.name
-            for k in kinds
-            if FORMATS[k.name].quantized and not matrix_products_agree(self.library, self.choice, k)
-        ]
-        if wrong:
-            self.choice = replace(self.choice, tiles="")
-            if self._notify is not None:
-                self._notify(f"matrix registers gave wrong products of {', '.join(wrong)} and are not used")
-
     def plan(self, graph: Graph, sizes: Capacity) -> dict[str, int]:
         """Bytes by purpose; see `Backend.plan`."""
         self._check_open()
         matrices = matrices_of(graph)
+        self.choice = self.ways.kept(self.choice, {m.kind for m in matrices.values()}, sizes.n_rows)
         vectors = [b for b in graph.of_kind(BufferKind.WEIGHT) if b.id not in matrices]
         io = sum(n_bytes(b, sizes) for b in graph.of_kind(BufferKind.INPUT, BufferKind.OUTPUT))
         constants = sum(n_bytes(b, sizes) for b in graph.of_kind(BufferKind.CONSTANT))
@@ -152,9 +138,9 @@ class CpuBackend(HostBackend):
         self._check_open()
         matrices = matrices_of(graph)
         raw = {b.name: bound(weights, b) for b in graph.of_kind(BufferKind.WEIGHT)}
-        self._load(self._layout(graph, sizes), matrices)
-        self.check_matrix_registers({m.kind for m in matrices.values()})
+        self.choice = self.ways.chosen(self.choice, {m.kind for m in matrices.values()}, sizes.n_rows)
         layout_ = self._layout(graph, sizes)
+        self._load(layout_, matrices)
         tiles = in_tiles(matrices.values())
         # Repacking needs no interpreter, so that the rest is done meanwhile.
         binding = Aside("zinc-binding", partial(self._bind, layout_, sizes, raw, constants, tiles))
@@ -229,7 +215,7 @@ class CpuBackend(HostBackend):
             [
                 *(op.kernel for op in layout_.lowered.operations),
                 *(self.choice.repack(kind) for kind in kinds),
-                *self.runner.kernels(alone=bool(self.choice.tiles)),
+                *self.runner.kernels(),
             ]
         )
 

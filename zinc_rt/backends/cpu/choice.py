@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from zinc_rt.backends.fusion import Attend
 from zinc_rt.formats.table import FORMATS
@@ -22,7 +22,6 @@ from zinc_rt.kernels.cpu import (
     repack,
     routing,
 )
-from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
 from zinc_rt.lang.kernel import Function, Static
 from zinc_rt.lang.target import Target
 from zinc_rt.numerics import TREE_LANES
@@ -39,15 +38,32 @@ CONV_CHUNK = 128
 Kernel = tuple[Function, dict[str, Static]]
 
 
+class Ways(NamedTuple):
+    """How a format's products are computed: blocks of 16 rows at once in matrix registers, 0 for vectors.
+
+    few: 0 or 1, of products of 16 to 31 rows. many: 0, 1 or 2, of those of more.
+    """
+
+    few: int = 0
+    many: int = 0
+
+
+VECTORS = Ways()
+
+
 @dataclass(frozen=True)
 class TargetTuning:
-    """Constants for a target. lanes: float32 lanes of a vector; blocks: rows a product works on at once."""
+    """Constants for a target. lanes: float32 lanes of a vector; blocks: rows a product works on at once.
+
+    ways: of formats, by name; products of the others are computed in vectors.
+    """
 
     lanes: int
     blocks: tuple[int, ...]
     ahead: int  # bytes between a load of weights and the prefetch
-    tiles: str  # how products of 16 rows use matrix registers: not (""), "amx", or "emulated" for tests
+    tiles: str  # the matrix registers that products may use: none (""), "amx", or "emulated" for tests
     flip: int  # what Q8_0 words are xored with: makes them unsigned where the dot product wants that
+    ways: tuple[tuple[str, Ways], ...] = ()
 
     @classmethod
     def of(cls, target: Target) -> TargetTuning:
@@ -67,7 +83,17 @@ class TargetTuning:
         }  # fmt: skip
         if not FORMATS[kind.name].quantized:
             return matmul_float.matmul_float, constants
-        return matmul.matmul, {**constants, "TILES": self.tiles}
+        return matmul.matmul, {**constants, **self._matrix(kind)}
+
+    def ways_of(self, kind: GGMLType) -> Ways:
+        """How a format's products are computed."""
+        return dict(self.ways).get(kind.name, VECTORS)
+
+    def _matrix(self, *kinds: GGMLType) -> dict[str, Any]:
+        """What products of these formats have in common."""
+        ways = [self.ways_of(kind) for kind in kinds]
+        both = Ways(min(w.few for w in ways), min(w.many for w in ways))
+        return {"TILES": self.tiles if any(both) else "", "FEW": both.few, "MANY": both.many}
 
     def repack(self, kind: GGMLType) -> Kernel:
         """File rows to tiles."""
@@ -112,11 +138,6 @@ class TargetTuning:
         sums = self.lanes // 2
         return max(r for r in (1, 2, 4, 8) if r * group <= sums or r == 1)
 
-    @property
-    def expert_block(self) -> int:
-        """Rows of an expert from which on they lie in whole blocks, which matrix registers take."""
-        return 4 if self.tiles else BLOCK_ROWS
-
     def topk(self, gating: str, n_experts: int) -> Kernel:
         """The experts of rows."""
         most = -(-n_experts // TREE_LANES) * TREE_LANES
@@ -124,7 +145,7 @@ class TargetTuning:
 
     def route(self) -> Kernel:
         """Rows in the order of their experts."""
-        return routing.route, {"LEAST": self.expert_block}
+        return routing.route, {}
 
     def gather(self) -> Kernel:
         """Packed rows in that order."""
@@ -139,10 +160,7 @@ class TargetTuning:
         return routing.add_shared, {"W": self.lanes}
 
     def _experts(self, *kinds: GGMLType) -> dict[str, Any]:
-        tiles = self.tiles if all(FORMATS[kind.name].quantized for kind in kinds) else ""
-        return {
-            "W": self.lanes, "BLOCKS": self.blocks, "AHEAD": self.ahead, "TILES": tiles, "LEAST": self.expert_block,
-        }  # fmt: skip
+        return {"W": self.lanes, "BLOCKS": self.blocks, "AHEAD": self.ahead, **self._matrix(*kinds)}
 
     def expert_gate_up(self, gate: GGMLType, up: GGMLType, activation: str = "silu") -> Kernel:
         """Gate and up of chosen experts, and the activation."""
@@ -156,7 +174,7 @@ class TargetTuning:
 
     def grouped_pack(self) -> Kernel:
         """Parts of rows, packed."""
-        return grouped.grouped_pack, {"W": self.lanes, "LEAST": self.expert_block}
+        return grouped.grouped_pack, {"W": self.lanes}
 
     def grouped_matmul(self, kind: GGMLType) -> Kernel:
         """Parts of rows times a matrix each."""

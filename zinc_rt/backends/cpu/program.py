@@ -183,8 +183,8 @@ class Runner:
         """The other threads, from the first use on; None for a single thread."""
         return ThreadPool(self.threads - 1, library=self._library, limit=1 << 16) if self.threads > 1 else None
 
-    def kernels(self, *, alone: bool = False, profile: bool = False) -> list[Kernel]:
-        """What running takes besides the operations' kernels; alone: on a single thread too; profile: recording."""
+    def kernels(self, *, profile: bool = False) -> list[Kernel]:
+        """What running takes besides the operations' kernels; profile: recording."""
         constants: dict[str, Any] = {"PROFILE": profile}
         pool = native_pool
         shared: list[Kernel] = [
@@ -193,7 +193,7 @@ class Runner:
         ]  # fmt: skip
         return [
             *(shared if self.threads > 1 else ()),
-            *([(native.run_alone, constants)] if alone or self.threads == 1 else ()),
+            *([(native.run_alone, constants)] if self.threads == 1 else ()),
         ]
 
     def run(self, program: CpuProgram, *, profile: bool = False) -> None:

@@ -1,10 +1,12 @@
 """Whether this machine runs compiled kernels as it should.
 
-Its matrix registers are tried before they are trusted: a kernel uses them for 16 rows together and vectors for fewer,
-so one kernel computes the same rows both ways.
+Its matrix registers are tried before they are trusted: the same product is computed with them and in vectors.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +18,10 @@ from zinc_rt.backends.host_memory import huge_bytes
 from zinc_rt.gguf import GGMLType
 from zinc_rt.kernels.cpu import layout, structs
 from zinc_rt.lang.library import Library
+from zinc_rt.numerics import GROUP
 
-_ROWS, _N_OUT, _N_IN = layout.BLOCK_ROWS, 20, 512  # a whole tile and a rest, two super-blocks
-_PART = 8
+TRIAL_ROWS = 3 * layout.BLOCK_ROWS + 5
+"""Two blocks at once, one by itself, and a rest that vectors take."""
 
 
 def sums_are_right(library: Library, threads: int) -> bool:
@@ -41,44 +44,75 @@ def sums_are_right(library: Library, threads: int) -> bool:
     return bool((sums == words.sum(axis=1)).all())
 
 
-def matrix_products_agree(library: Library, choice: TargetTuning, kind: GGMLType) -> bool:
-    """Sixteen rows of a format at once and in two parts, bit for bit."""
-    rng = np.random.default_rng(0)
-    groups = layout.n_groups(_N_IN)
-    w = huge_bytes(layout.matrix_bytes(kind, _N_OUT, _N_IN))
-    w[:] = rng.integers(0, 60, w.size)  # bytes below 60: every float16 among them is finite
-    q = rng.integers(-127, 128, (groups, _ROWS, 32)).astype(np.int8)
-    d = rng.standard_normal((groups, _ROWS)).astype(np.float32)
-    s = rng.integers(-4000, 4000, (6, groups, _ROWS)).astype(np.int32)
-    s[0] = rng.standard_normal((groups, _ROWS)).astype(np.float32).view(np.int32)
-    runner = Runner(library, 1)
-    whole = _product(library, runner, choice, kind, w, q, d, s)
-    for at in range(0, _ROWS, _PART):
-        rows = slice(at, at + _PART)
-        part = _product(library, runner, choice, kind, w, q[:, rows], d[:, rows], s[:, :, rows])
-        if not np.array_equal(whole[rows].view(np.uint32), part.view(np.uint32)):
-            return False
-    return True
+class ProductTrial:
+    """A matrix and rows of known numbers, for products of one format on one thread.
+
+    rows: as many as there are; products take the first so many of them.
+    """
+
+    def __init__(self, library: Library, kind: GGMLType, n_out: int, n_in: int, rows: int) -> None:
+        self.library, self.kind, self.n_out, self.n_in = library, kind, n_out, n_in
+        self.runner = Runner(library, 1)
+        rng = np.random.default_rng(0)
+        groups = layout.n_groups(n_in)
+        self._w = huge_bytes(layout.matrix_bytes(kind, n_out, n_in))
+        # Bytes below 60: every float16 among them is finite.
+        self._w[:] = np.resize(rng.integers(0, 60, min(self._w.size, 1 << 20), np.uint8), self._w.size)
+        self._q = rng.integers(-127, 128, (rows, groups, GROUP), np.int8)
+        self._d = rng.standard_normal((rows, groups), np.float32)
+        first, second = (half.sum(axis=-1, dtype=np.int32) for half in np.split(self._q, 2, axis=-1))
+        self._s = [
+            (first + second).astype(np.float32).view(np.int32), *((first + second) * -bias for bias in structs.BIASES),
+            first * -structs.HALF_BIAS, second * -structs.HALF_BIAS,
+        ]  # fmt: skip
+
+    @classmethod
+    def small(cls, library: Library, kind: GGMLType) -> ProductTrial:
+        """Large enough to see whether products are right: a whole tile and a rest, lanes of one group and of two."""
+        return cls(library, kind, 20, 1280, TRIAL_ROWS)
+
+    def program(self, choice: TargetTuning, rows: int) -> tuple[CpuProgram, npt.NDArray[np.float32]]:
+        """A product, and y f32[rows, n_out] that it writes."""
+        parts = {
+            "q": _packed(self._q[:rows]), "d": _packed(self._d[:rows]),
+            "s": np.stack([_packed(sums[:rows]) for sums in self._s]),
+        }  # fmt: skip
+        pack = record(
+            structs.Pack,
+            {**parts, "s_stride": parts["d"].size, "n": self.n_in, "n_groups": layout.n_groups(self.n_in)},
+        )
+        y = np.zeros((rows, self.n_out), np.float32)
+        arguments = {
+            "w": self._w, "tile_bytes": layout.tile_bytes(self.kind, self.n_in), "pack": pack, "y": y, "bias": 0,
+            "n_out": self.n_out, "by_logit": 0,
+        }  # fmt: skip
+        op = CpuOperation(
+            "self-test", "matmul", choice.matmul(self.kind), structs.MatmulArgs, arguments,
+            layout.n_tiles(self.n_out), UnitsPer.ONCE, phase=0,
+        )  # fmt: skip
+        program = CpuProgram.build([op], record(structs.StepRecord, {"n_rows": rows}), self.library, 1)
+        program.keep.append(parts)  # a record keeps addresses alone
+        return program, y
+
+    def product(self, choice: TargetTuning, rows: int) -> npt.NDArray[np.float32]:
+        """y f32[rows, n_out]."""
+        program, y = self.program(choice, rows)
+        self.runner.run(program)
+        return y
+
+    def agrees(self, choice: TargetTuning) -> bool:
+        """Whether a product of few rows and one of many are those of vectors, bit for bit."""
+        vectors = replace(choice, ways=())
+        return all(
+            np.array_equal(self.product(choice, rows).view(np.uint32), self.product(vectors, rows).view(np.uint32))
+            for rows in (layout.BLOCK_ROWS, TRIAL_ROWS)
+        )
 
 
-def _product(
-    library: Library, runner: Runner, choice: TargetTuning, kind: GGMLType, w: npt.NDArray[np.uint8],
-    q: npt.NDArray[np.int8], d: npt.NDArray[np.float32], s: npt.NDArray[np.int32],
-) -> npt.NDArray[np.float32]:  # fmt: skip
-    """y f32[rows, n_out] of q i8[groups, rows, 32], d f32[groups, rows], s i32[6, groups, rows]: a block of a pack."""
-    groups, rows = d.shape
-    # A record keeps addresses alone: these arrays stay until the product is done.
-    parts = {name: np.ascontiguousarray(a) for name, a in (("q", q), ("d", d), ("s", s))}
-    pack = record(structs.Pack, {**parts, "s_stride": rows * groups, "n": _N_IN, "n_groups": groups})
-    y = np.zeros((rows, _N_OUT), np.float32)
-    arguments = {
-        "w": w, "tile_bytes": layout.tile_bytes(kind, _N_IN), "pack": pack, "y": y, "bias": 0, "n_out": _N_OUT,
-        "by_logit": 0,
-    }  # fmt: skip
-    op = CpuOperation(
-        "self-test", "matmul", choice.matmul(kind), structs.MatmulArgs, arguments, layout.n_tiles(_N_OUT),
-        UnitsPer.ONCE,
-        phase=0,
-    )  # fmt: skip
-    runner.run(CpuProgram.build([op], record(structs.StepRecord, {"n_rows": rows}), library, 1))
-    return y
+def _packed(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Rows [rows, groups, ...] in the order of a `structs.Pack`, in one dimension."""
+    block = min(len(rows), layout.BLOCK_ROWS)
+    whole = np.zeros((-(-len(rows) // block) * block, *rows.shape[1:]), rows.dtype)
+    whole[: len(rows)] = rows
+    blocks = whole.reshape(-1, block, *rows.shape[1:])
+    return np.ascontiguousarray(blocks.swapaxes(1, 2)).reshape(-1)

@@ -9,7 +9,7 @@ from zinc_rt.formats.decode import format_of
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
 from zinc_rt.kernels.cpu.matmul import tile_rows
 from zinc_rt.kernels.cpu.matmul_float import float_tile_rows
-from zinc_rt.kernels.cpu.matrix import MAX_GROUPS, matrix_rows, matrix_scratch, tile_shapes, unpack_tile
+from zinc_rt.kernels.cpu.matrix import matrix_blocks, matrix_scratch, tile_shapes
 from zinc_rt.kernels.cpu.packs import load_some, not_null, store_group, store_some
 from zinc_rt.kernels.cpu.routing import PANEL_ROWS
 from zinc_rt.kernels.cpu.structs import ExpertDownArgs, ExpertGateArgs, Pack, StepRecord
@@ -24,7 +24,7 @@ from zinc_rt.numerics import GROUP, GROUP_SHIFT
 @inline
 def expert_tile(
     tile: ptr[u8], following: ptr[u8], p: ptr[Pack], slot: i32, n: i32, block: i32, out: ptr[f32],
-    scratch, FMT: str, W: int, BLOCKS: tuple, AHEAD: int, TILES: str, LEAST: int, STRIDE: int,
+    scratch, FMT: str, W: int, BLOCKS: tuple, AHEAD: int, TILES: str, FEW: int, MANY: int, STRIDE: int,
 ):  # fmt: skip
     """A tile's sums for n rows from a slot on, blocks of `block` rows: f32[n, STRIDE], 16 of each written to `out`.
 
@@ -52,12 +52,13 @@ def expert_tile(
         at = i64(slot + start) * i64(groups)
         m: i32 = 0
         if QUANTIZED and TILES != "":
-            if block == BLOCK_ROWS and here >= LEAST and groups <= MAX_GROUPS:
+            if here == BLOCK_ROWS:
                 if start == 0:
-                    unpack_tile(tile, scratch, groups, FMT)
                     tile_shapes(FMT, TILES)
-                matrix_rows(p, tile, scratch, slot + start, out + start * STRIDE, STRIDE, (here + 3) & -4, FMT, TILES)
-                m = here
+                m = matrix_blocks(
+                    p, tile, scratch, slot + start, n - start, n, start == 0, out + start * STRIDE, STRIDE, FMT, TILES,
+                    FEW, MANY, AHEAD,
+                )  # fmt: skip
         for M in unroll(BLOCKS):
             while m + M <= here:
                 sums = regs(vec[f32, W], M * (16 // W))
@@ -72,14 +73,16 @@ def expert_tile(
                     for h in unroll(16 // W):
                         store(out, sums[r * (16 // W) + h], (start + m + r) * STRIDE + h * W)
                 m += M
+        if m > block:
+            start += BLOCK_ROWS
         start += block
 
 
 @inline
-def block_of(count: i32, LEAST: int):
+def block_of(count: i32):
     """Slots of a block of an expert that `count` rows chose."""
     block: i32 = count
-    if block >= LEAST:
+    if block >= BLOCK_ROWS:
         block = BLOCK_ROWS
     return block
 
@@ -119,7 +122,7 @@ def put_activations(
 @kernel
 def expert_gate_up(
     a: ptr[ExpertGateArgs], step: ptr[StepRecord], first: i32, last: i32, GATE: str, UP: str, W: int, BLOCKS: tuple,
-    AHEAD: int, TILES: str, LEAST: int, ACT: str,
+    AHEAD: int, TILES: str, FEW: int, MANY: int, ACT: str,
 ):  # fmt: skip
     """Units: 32 elements of the activation for a panel of an expert's rows; those without a job do nothing.
 
@@ -145,7 +148,7 @@ def expert_gate_up(
             panel = r.job[job * 2 + 1]
             slot = r.start[u]
             e = r.expert[u]
-            block = block_of(r.count[u], LEAST)
+            block = block_of(r.count[u])
             n: i32 = r.count[u] - panel
             if n > PANEL_ROWS:
                 n = PANEL_ROWS
@@ -177,7 +180,7 @@ def expert_gate_up(
                         following = tile + a.gate_bytes
                     expert_tile(
                         tile, following, x, row_slot, n, block, out + half * 16, scratch, GATE, W,
-                        BLOCKS, AHEAD, TILES, LEAST, GROUP,
+                        BLOCKS, AHEAD, TILES, FEW, MANY, GROUP,
                     )  # fmt: skip
             else:
                 for half in range(count):
@@ -186,11 +189,11 @@ def expert_gate_up(
                     second_tile = a.up + at * a.up_bytes
                     expert_tile(
                         first_tile, second_tile, x, row_slot, n, block, gate + half * 16,
-                        scratch, GATE, W, BLOCKS, AHEAD, TILES, LEAST, GROUP,
+                        scratch, GATE, W, BLOCKS, AHEAD, TILES, FEW, MANY, GROUP,
                     )  # fmt: skip
                     expert_tile(
                         second_tile, first_tile + a.gate_bytes, x, row_slot, n, block,
-                        up + half * 16, other, UP, W, BLOCKS, AHEAD, TILES, LEAST, GROUP,
+                        up + half * 16, other, UP, W, BLOCKS, AHEAD, TILES, FEW, MANY, GROUP,
                     )  # fmt: skip
             # Columns past the width: tiles repeat their last row, a packed group ends with zeros.
             for c in range(n_out - g * GROUP, GROUP):
@@ -204,7 +207,7 @@ def expert_gate_up(
             g = 0
             job += 1
     if TILES == "amx":
-        if rows >= LEAST:
+        if rows >= BLOCK_ROWS:
             tile_release()
 
 
@@ -225,7 +228,7 @@ def add_weighed(a, t: i32, pair: i32, e: i32, sums: ptr[f32], W: int):
 @kernel
 def expert_down(
     a: ptr[ExpertDownArgs], step: ptr[StepRecord], first: i32, last: i32, FMT: str, W: int, BLOCKS: tuple, AHEAD: int,
-    TILES: str, LEAST: int,
+    TILES: str, FEW: int, MANY: int,
 ):  # fmt: skip
     """Units: tiles, of all experts. A tile's sums go to y at once, so a row's experts are added in their order."""
     r = a.route
@@ -246,7 +249,7 @@ def expert_down(
         e = r.expert[u]
         slot = r.start[u]
         count = r.count[u]
-        block = block_of(count, LEAST)
+        block = block_of(count)
         for panel in range(0, count, PANEL_ROWS):
             n: i32 = count - panel
             if n > PANEL_ROWS:
@@ -259,10 +262,10 @@ def expert_down(
                         following = a.w + i64(r.expert[u + 1] * tiles + first) * a.tile_bytes
                 expert_tile(
                     tile, following, a.act, slot + panel, n, block, sums, scratch, FMT, W, BLOCKS,
-                    AHEAD, TILES, LEAST, 16,
+                    AHEAD, TILES, FEW, MANY, 16,
                 )  # fmt: skip
                 for i in range(n):
                     add_weighed(a, t, r.pair[slot + panel + i], e, sums + i * 16, W)
     if TILES == "amx":
-        if rows >= LEAST:
+        if rows >= BLOCK_ROWS:
             tile_release()

@@ -15,21 +15,21 @@ from zinc_rt.numerics import GROUP, GROUP_SHIFT
 
 
 @inline
-def slots_of(rows: i32, LEAST: int):
+def slots_of(rows: i32):
     """Places of a part's packed rows: as many as rows, or whole blocks of them."""
     slots: i32 = rows
-    if rows >= LEAST:
+    if rows >= BLOCK_ROWS:
         slots = (rows + (BLOCK_ROWS - 1)) & -BLOCK_ROWS
     return slots
 
 
 @kernel
-def grouped_pack(a: ptr[GroupedPackArgs], step: ptr[StepRecord], first: i32, last: i32, W: int, LEAST: int):
+def grouped_pack(a: ptr[GroupedPackArgs], step: ptr[StepRecord], first: i32, last: i32, W: int):
     """Units: parts of rows, row after row. The rows of part g are packed one after another, those of part 0 first."""
     n = a.n
     rows = step.n_rows
-    slots = slots_of(rows, LEAST)
-    block = block_of(rows, LEAST)
+    slots = slots_of(rows)
+    block = block_of(rows)
     for u in range(first, last):
         row = i32(u32(u) // u32(a.parts))
         part = u - row * a.parts
@@ -45,14 +45,14 @@ def grouped_pack(a: ptr[GroupedPackArgs], step: ptr[StepRecord], first: i32, las
 @kernel
 def grouped_matmul(
     a: ptr[GroupedArgs], step: ptr[StepRecord], first: i32, last: i32, FMT: str, W: int, BLOCKS: tuple, AHEAD: int,
-    TILES: str, LEAST: int,
+    TILES: str, FEW: int, MANY: int,
 ):  # fmt: skip
     """Units: tiles, those of part 0 first."""
     n_out = a.n_out
     tiles = (n_out + 15) >> 4
     rows = step.n_rows
-    slots = slots_of(rows, LEAST)
-    block = block_of(rows, LEAST)
+    slots = slots_of(rows)
+    block = block_of(rows)
     sums = array(f32, PANEL_ROWS * 16, zero=False)
     scratch = matrix_scratch(FMT, TILES)
     for u in range(first, last):
@@ -65,12 +65,12 @@ def grouped_matmul(
                 n = PANEL_ROWS
             expert_tile(
                 tile, tile + a.tile_bytes, a.pack, part * slots + panel, n, block, sums, scratch,
-                FMT, W, BLOCKS, AHEAD, TILES, LEAST, 16,
+                FMT, W, BLOCKS, AHEAD, TILES, FEW, MANY, 16,
             )  # fmt: skip
             for i in range(n):
                 y = a.y + (i64(panel + i) * i64(a.parts) + i64(part)) * i64(n_out)
                 for h in unroll(16 // W):
                     store_some(y, load(sums, i * 16 + h * W, lanes=W), t * 16 + h * W, n_out, W)
     if TILES == "amx":
-        if rows >= LEAST:
+        if rows >= BLOCK_ROWS:
             tile_release()

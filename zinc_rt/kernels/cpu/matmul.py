@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zinc_rt.formats.decode import integers_of
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
-from zinc_rt.kernels.cpu.matrix import MAX_GROUPS, matrix_rows, matrix_scratch, tile_shapes, unpack_tile
+from zinc_rt.kernels.cpu.matrix import matrix_blocks, matrix_scratch, tile_shapes
 from zinc_rt.kernels.cpu.structs import MatmulArgs, StepRecord
 from zinc_rt.kernels.cpu.tiles import NEAR, lane_of, live_rows, merge_lanes, put_aside, put_tile
 from zinc_rt.kernels.cpu.weights import (
@@ -195,12 +195,12 @@ def tile_rows(
 @kernel
 def matmul(
     a: ptr[MatmulArgs], step: ptr[StepRecord], first: i32, last: i32, FMT: str, W: int, BLOCKS: tuple, AHEAD: int,
-    TILES: str,
+    TILES: str, FEW: int, MANY: int,
 ):  # fmt: skip
     """Units: tiles. BLOCKS: numbers of rows worked on at once, descending to 1.
 
     TILES: "" for vectors alone; "amx" for matrix registers where 16 rows come together; "emulated" for the same path
-    in vectors.
+    without them. FEW, MANY: see `matrix_blocks`.
     """
     SIGNED = signed_bytes(FMT)
     p = a.pack
@@ -211,7 +211,7 @@ def matmul(
     if block > BLOCK_ROWS:
         block = BLOCK_ROWS
     scratch = matrix_scratch(FMT, TILES)
-    sixteen = array(f32, BLOCK_ROWS * 16, zero=False)
+    results = array(f32, 2 * BLOCK_ROWS * 16, zero=False)
     if rows == 1:
         # With constant strides, addresses take half of the instructions.
         for t in range(first, last):
@@ -222,6 +222,9 @@ def matmul(
             )  # fmt: skip
             put_tile(a, sums, t, 0, 1, W)
         return
+    if TILES != "":
+        if rows >= BLOCK_ROWS:
+            tile_shapes(FMT, TILES)
     # A panel of rows stays in the second-level cache while this call's tiles pass by; they stay there for the next.
     for panel in range(0, rows, PANEL_ROWS):
         stop: i32 = panel + PANEL_ROWS
@@ -237,17 +240,15 @@ def matmul(
                 at = i64(start) * i64(groups)
                 m: i32 = 0
                 if TILES != "":
-                    if here == BLOCK_ROWS and groups <= MAX_GROUPS:
-                        if start == panel:
-                            unpack_tile(tile, scratch, groups, FMT)
-                            tile_shapes(FMT, TILES)
-                        matrix_rows(p, tile, scratch, start, sixteen, 16, BLOCK_ROWS, FMT, TILES)
-                        for r in range(0, BLOCK_ROWS, 4):
-                            four = regs(vec[f32, 16], 4)
-                            for i in unroll(4):
-                                four[i] = load(sixteen, (r + i) * 16, lanes=16)
-                            put_tile(a, four, t, start + r, 4, 16)
-                        m = BLOCK_ROWS
+                    m = matrix_blocks(
+                        p, tile, scratch, start, stop - start, rows, start == panel, results, 16, FMT, TILES, FEW, MANY,
+                        AHEAD,
+                    )  # fmt: skip
+                    for r in range(0, m, 4):
+                        four = regs(vec[f32, 16], 4)
+                        for i in unroll(4):
+                            four[i] = load(results, (r + i) * 16, lanes=16)
+                        put_tile(a, four, t, start + r, 4, 16)
                 for M in unroll(BLOCKS):
                     while m + M <= here:
                         x = p.q + (at * GROUP + i64(m) * GROUP)
@@ -258,6 +259,8 @@ def matmul(
                         )  # fmt: skip
                         put_tile(a, sums, t, start + m, M, W)
                         m += M
+                if m > block:
+                    start += BLOCK_ROWS
                 start += block
     if TILES == "amx":
         if rows >= BLOCK_ROWS:

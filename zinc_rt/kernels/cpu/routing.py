@@ -182,8 +182,8 @@ def topk(a: ptr[TopkArgs], step: ptr[StepRecord], first: i32, last: i32, W: int,
 
 
 @kernel
-def route(a: ptr[RouteArgs], step: ptr[StepRecord], first: i32, last: i32, LEAST: int):
-    """One unit: all rows. LEAST: rows of an expert from which on its slots are whole blocks."""
+def route(a: ptr[RouteArgs], step: ptr[StepRecord], first: i32, last: i32):
+    """One unit: all rows. The slots of an expert of 16 rows and more are whole blocks."""
     r = a.route
     k = a.k
     pairs = step.n_rows * k
@@ -204,14 +204,14 @@ def route(a: ptr[RouteArgs], step: ptr[StepRecord], first: i32, last: i32, LEAST
             r.index[e] = used
             used += 1
             slot += n
-            if n >= LEAST:
+            if n >= BLOCK_ROWS:
                 slot += -n & (BLOCK_ROWS - 1)
     for p in range(pairs):
         u = r.index[a.ids[p]]
         i = r.filled[u]
         r.filled[u] = i + 1
         block: i32 = r.count[u]
-        if block >= LEAST:
+        if block >= BLOCK_ROWS:
             block = BLOCK_ROWS
         r.place[p * 3] = r.start[u] + (i & -BLOCK_ROWS)
         r.place[p * 3 + 1] = i & (BLOCK_ROWS - 1)

@@ -88,6 +88,12 @@ def _tile_dot_u8i8(c: Any, acc: Any, a: Any, b: Any) -> None:
     c.f.call("llvm.x86.tdpbusd", None, [("i8", _tile(x)) for x in (acc, a, b)])
 
 
+@lowers(ops.tile_dot_i8i8)
+def _tile_dot_i8i8(c: Any, acc: Any, a: Any, b: Any) -> None:
+    _need_tiles(c, "tile_dot_i8i8")
+    c.f.call("llvm.x86.tdpbssd", None, [("i8", _tile(x)) for x in (acc, a, b)])
+
+
 @lowers(ops.tile_release)
 def _tile_release(c: Any) -> None:
     _need_tiles(c, "tile_release")

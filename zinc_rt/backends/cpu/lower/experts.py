@@ -153,8 +153,8 @@ def _route(low: CpuLowering, n: Node, ids: int, n_experts: int) -> tuple[RouteRe
 
 def _n_slots(low: CpuLowering, choice: Choice) -> int:
     """Slots of the largest step: its pairs, and what fills the last blocks of experts that have blocks."""
-    pairs, least = low.sizes.n_rows * choice.k, low.choice.expert_block
-    return pairs + (layout.BLOCK_ROWS - 1) * min(choice.n_experts, pairs // least)
+    pairs = low.sizes.n_rows * choice.k
+    return pairs + (layout.BLOCK_ROWS - 1) * min(choice.n_experts, pairs // layout.BLOCK_ROWS)
 
 
 def _slots(

@@ -32,8 +32,8 @@ def product(low: CpuLowering, n: Product) -> None:
 def grouped(low: CpuLowering, single: Single) -> None:
     """Parts of rows, packed part by part, times a matrix each."""
     (x, weight), y, node = single.node.inputs, single.node.outputs[0], single.node
-    m, key, rows, least = low.matrices[weight], ("parts", x, node.id), low.sizes.n_rows, low.choice.expert_block
-    slots = -(-rows // layout.BLOCK_ROWS) * layout.BLOCK_ROWS if rows >= least else rows
+    m, key, rows = low.matrices[weight], ("parts", x, node.id), low.sizes.n_rows
+    slots = -(-rows // layout.BLOCK_ROWS) * layout.BLOCK_ROWS if rows >= layout.BLOCK_ROWS else rows
     packed = low.add_pack(key, m.n_in, m.count * slots, [m.kind])
     arguments: dict[str, Any] = {"x": low.at(x), "pack": packed, "n": m.n_in, "parts": m.count}
     low.emit(

@@ -1,0 +1,33 @@
+"""Notes in the compile cache: what was found out about this machine, as bytes."""
+
+from __future__ import annotations
+
+import json
+from hashlib import blake2b
+from typing import Any, Final
+
+from zinc_rt.lang.errors import ImageError
+
+_MAGIC: Final = b"ZINCNOTE"
+_DIGEST: Final = 16
+
+
+def note_to_bytes(tree: dict[str, Any]) -> bytes:
+    """Magic, checksum, JSON."""
+    text = json.dumps(tree, sort_keys=True).encode()
+    return _MAGIC + blake2b(text, digest_size=_DIGEST).digest() + text
+
+
+def note_from_bytes(data: bytes) -> dict[str, Any]:
+    """What `note_to_bytes` was given. Raises `ImageError` for anything else."""
+    start = len(_MAGIC) + _DIGEST
+    text = data[start:]
+    if not data.startswith(_MAGIC) or data[len(_MAGIC) : start] != blake2b(text, digest_size=_DIGEST).digest():
+        raise ImageError("the note is damaged: its checksum does not hold")
+    try:
+        tree = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ImageError(f"the note cannot be read: {error!r}") from None
+    if not isinstance(tree, dict):
+        raise ImageError("the note has the wrong form")
+    return tree
