@@ -14,10 +14,10 @@ Row r of the R sees positions begin + r to count + r - 1 of the split, as far as
 
 from __future__ import annotations
 
+from zinc_rt.kernels.cpu.attention_weights import weigh
 from zinc_rt.kernels.cpu.kv_quant import quantized_page, quantized_scores, unpack_latent, unpack_values
-from zinc_rt.kernels.maths import INFINITY, exp, tanh
 from zinc_rt.lang.kernel import inline
-from zinc_rt.lang.ops import fma, iota, load, reduce_add, reduce_max, regs, select, shuffle, splat, store, unroll
+from zinc_rt.lang.ops import fma, load, regs, shuffle, splat, store, unroll
 from zinc_rt.lang.types import f16, f32, i32, i64, ptr, u32, vec
 from zinc_rt.numerics import PAGE_SHIFT, PAGE_TOKENS, PAGES_OF_SPLIT, SPLIT
 
@@ -61,7 +61,7 @@ def scores_of_split(
 ):
     """sums[query, position] = the products of the split's keys and the queries, unscaled, for whole pages."""
     H = PAGE_TOKENS // W
-    PAGES = max(1, 8 // (Q * H))
+    PAGES = max(p for p in (1, 2, 4, 8) if p * Q * H <= (8 if W == 8 else 16) or p == 1)
     n_kv = a.n_kv
     n_pages = (longest + (PAGE_TOKENS - 1)) >> PAGE_SHIFT
     start: i32 = 0
@@ -91,53 +91,6 @@ def page_keys(a, pages, first_page: i32, p: i32, n_pages: i32, n_kv: i32, kv_hea
         at = n_pages - 1
     k = a.k_cache + (i64(pages[first_page + at]) * i64(n_kv) + i64(kv_head)) * (PAGE_TOKENS * DIM)
     return k
-
-
-@inline
-def seen(at: i32, begin: i32, count: i32, W: int, WINDOWED: bool):
-    """Which of the positions from `at` on a query sees."""
-    live = iota(i32, W) < splat(count - at, W)
-    if WINDOWED:
-        return live & (iota(i32, W) >= splat(begin - at, W))
-    return live
-
-
-@inline
-def weigh(a, sums, out, begin: i32, count: i32, VALUE: int, W: int, WINDOWED: bool, CAPPED: bool):
-    """Scores of one query to exponentials; their max and sum to out[VALUE], out[VALUE + 1]."""
-    H = PAGE_TOKENS // W
-    scale = splat(a.scale, W)
-    n_pages = (count + (PAGE_TOKENS - 1)) >> PAGE_SHIFT
-    start: i32 = 0
-    if WINDOWED:
-        start = begin >> PAGE_SHIFT
-    top: vec[f32, W] = -INFINITY
-    for at in range(start * PAGE_TOKENS, n_pages * PAGE_TOKENS, W):
-        score: vec[f32, W] = load(sums, at, lanes=W) * scale
-        if CAPPED:
-            score = splat(a.softcap, W) * tanh(score / splat(a.softcap, W))
-        score = select(seen(at, begin, count, W, WINDOWED), score, -INFINITY)
-        store(sums, score, at)
-        # A NaN need not show in the maximum: its exponential is NaN, and so is every output.
-        top = select(score > top, score, top)
-    m = reduce_max(top)
-    lane = regs(vec[f32, W], 2 * H)
-    for p in range(start & -2, n_pages, 2):
-        for half in unroll(2):
-            if p + half < n_pages and (not WINDOWED or p + half >= start):
-                for h in unroll(H):
-                    at = (p + half) * PAGE_TOKENS + h * W
-                    live = seen(at, begin, count, W, WINDOWED)
-                    # Hidden positions take e^0: e^-inf would go through subnormal numbers, which are slow.
-                    e = exp(select(live, load(sums, at, lanes=W) - splat(m, W), 0.0))
-                    e = select(live, e, 0.0)
-                    store(sums, e, at)
-                    lane[half * H + h] = lane[half * H + h] + e
-    for half in unroll(tuple(h for h in (4, 2, 1) if h <= H)):
-        for h in unroll(half):
-            lane[h] = lane[h] + lane[h + half]
-    out[VALUE] = m
-    out[VALUE + 1] = reduce_add(lane[0])
 
 
 @inline
