@@ -1,7 +1,8 @@
 """Attention over the paged cache: splits of 256 positions, merged in order, and the sinks after them.
 
-Query heads that share a key-value head are worked on together, and so are consecutive rows of one sequence: each load
-of a key or value serves all of them. `attention_split` has what happens within a split, and the constants.
+Query heads that share a key-value head are worked on together, and so are R consecutive rows of one sequence: each load
+of a key or value serves all of them. That is a pass; passes of further rows follow while the split is in the cache.
+`attention_split` has what happens within a split, and the constants.
 """
 
 from __future__ import annotations
