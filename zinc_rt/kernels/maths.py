@@ -50,7 +50,27 @@ def exp(x):
     """e^x of f32 lanes."""
     clamped = not_above(not_below(x, EXP_MIN), EXP_MAX)
     n = rint(clamped * LOG2_E)
-    high = clamped - n * LN2_HIGH
+    y = exp_of_rest(clamped, n)
+    # For NaN the integer is arbitrary: y is NaN, and so is its product with anything.
+    k = bitcast(n + MAGIC, vec[i32, lanes(n)]) - MAGIC_BITS
+    half = k >> 1
+    return (y * power_of_two(half)) * power_of_two(k - half)
+
+
+@inline
+def exp_of_normal(x):
+    """e^x of f32 lanes that are numbers from -86 to 86: the bits of `exp`, in fewer steps."""
+    # The sum has the integer in its low bits, rounded as rint does; a zero's sign does not matter to what follows.
+    sum = x * LOG2_E + MAGIC
+    y = exp_of_rest(x, sum - MAGIC)
+    # The other bits of the sum leave at the top. y is between 0.7 and 1.42, its product with 2^n a normal number.
+    return bitcast(bitcast(y, vec[i32, lanes(x)]) + (bitcast(sum, vec[i32, lanes(x)]) << 23), vec[f32, lanes(x)])
+
+
+@inline
+def exp_of_rest(x, n):
+    """e^(x - n ln 2) of f32 lanes."""
+    high = x - n * LN2_HIGH
     low = n * LN2_LOW
     r = high - low
     r_rest = (high - r) - low
@@ -59,11 +79,7 @@ def exp(x):
         p = p * r + EXP_POLY[i]
     s = r + 1.0
     s_rest = r - (s - 1.0)
-    y = s + (s_rest + (p * (r * r) + r_rest))
-    # For NaN the integer is arbitrary: y is NaN, and so is its product with anything.
-    k = bitcast(n + MAGIC, vec[i32, lanes(n)]) - MAGIC_BITS
-    half = k >> 1
-    return (y * power_of_two(half)) * power_of_two(k - half)
+    return s + (s_rest + (p * (r * r) + r_rest))
 
 
 @inline

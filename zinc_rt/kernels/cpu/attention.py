@@ -1,7 +1,8 @@
 """Attention over the paged cache: splits of 256 positions, merged in order, and the sinks after them.
 
-Query heads that share a key-value head are worked on together, and so are consecutive rows of one sequence: each load
-of a key or value serves all of them. `attention_split` has what happens within a split, and the constants.
+Query heads that share a key-value head are worked on together, and so are R consecutive rows of one sequence: each load
+of a key or value serves all of them. That is a pass; passes of further rows follow while the split is in the cache.
+`attention_split` has what happens within a split, and the constants.
 """
 
 from __future__ import annotations
@@ -11,9 +12,12 @@ from zinc_rt.kernels.cpu.kv_quant import gather_quantized
 from zinc_rt.kernels.cpu.structs import AttentionArgs, StepRecord
 from zinc_rt.kernels.maths import exp
 from zinc_rt.lang.kernel import inline, kernel
-from zinc_rt.lang.ops import array, load, maximum, splat, store, unroll
+from zinc_rt.lang.ops import array, load, maximum, minimum, splat, store
 from zinc_rt.lang.types import f16, f32, i32, i64, ptr, u32
 from zinc_rt.numerics import SPLIT, SPLIT_SHIFT
+
+QUERIES = 64
+"""Queries that go over a split together at most, some at a time: their states and the split stay in the cache."""
 
 
 @inline
@@ -94,36 +98,35 @@ def gather(a, q, row: i32, kv_head: i32, R: int, G: int, DIM: int, ROPE: int, W:
 
 @inline
 def whole_rows(
-    a, step, q, sums, tile, state, part, row: i32, kv_head: i32, R: int, G: int, DIM: int, VALUE: int, ROPE: int,
-    W: int, LATENT: bool, WINDOWED: bool, CAPPED: bool, SINKS: bool,
-    WHOLE: bool, QUANT: bool, FLIP: bool,
+    a, step, q, sums, tile, state, part, row: i32, passes: i32, kv_head: i32, R: int, G: int, DIM: int, VALUE: int,
+    ROPE: int, W: int, LATENT: bool, WINDOWED: bool, CAPPED: bool, SINKS: bool, WHOLE: bool, QUANT: bool, FLIP: bool,
 ):  # fmt: skip
-    """All splits of R consecutive rows of a sequence, and their output."""
+    """All splits of passes * R consecutive rows of a sequence, and their output.
+
+    Each split's keys and values serve all passes before the next split's are read.
+    """
     length, window = seen_by(a, step, row, WINDOWED, WHOLE)
     pages = step.page_table + i64(step.slots[row]) * i64(step.max_pages)
-    gather(a, q, row, kv_head, R, G, DIM, ROPE, W, QUANT)
-    start = first_seen(window, length, WINDOWED) >> SPLIT_SHIFT
-    for s in range(start, (length + (R - 1) + (SPLIT - 1)) >> SPLIT_SHIFT):
-        target: ptr[f32] = part
-        if s == start:
-            target = state
-        one_split(
-            a, pages, q, target, sums, tile, kv_head, s, length, window, R, G, DIM, VALUE, W, LATENT, WINDOWED, CAPPED,
-            QUANT, FLIP,
-        )  # fmt: skip
-        if s > start:
-            for i in range(R * G):
-                r = i32(u32(i) // G)
-                here = state + i * (VALUE + STATE)
-                if length + r > s * SPLIT:
-                    # Of rows that share a window's edge with a split's, the later ones begin with the later split.
-                    if first_seen(window, length + r, WINDOWED) >= s * SPLIT:
-                        for d in range(VALUE + 2):
-                            here[d] = part[i * (VALUE + STATE) + d]
-                    else:
-                        merge_split(here, part + i * (VALUE + STATE), VALUE, W)
+    for pass_ in range(passes):
+        gather(a, q + pass_ * (R * G * DIM), row + pass_ * R, kv_head, R, G, DIM, ROPE, W, QUANT)
+    longest = length + (passes * R - 1)
+    for s in range(first_seen(window, length, WINDOWED) >> SPLIT_SHIFT, (longest + (SPLIT - 1)) >> SPLIT_SHIFT):
+        for pass_ in range(passes):
+            seen = length + pass_ * R
+            start = first_seen(window, seen, WINDOWED) >> SPLIT_SHIFT
+            if s >= start and s * SPLIT < seen + (R - 1):
+                states = state + pass_ * (R * G * (VALUE + STATE))
+                target: ptr[f32] = part
+                if s == start:
+                    target = states
+                one_split(
+                    a, pages, q + pass_ * (R * G * DIM), target, sums, tile, kv_head, s, seen, window, R, G, DIM, VALUE,
+                    W, LATENT, WINDOWED, CAPPED, QUANT, FLIP,
+                )  # fmt: skip
+                if s > start:
+                    join_split(states, part, s, seen, window, R, G, VALUE, W, WINDOWED)
     n_heads = a.n_kv * G
-    for i in range(R * G):
+    for i in range(passes * (R * G)):
         r = i32(u32(i) // G)
         head = kv_head * G + i - r * G
         y = a.y + (i64(row + r) * i64(n_heads) + i64(head)) * VALUE
@@ -131,13 +134,29 @@ def whole_rows(
 
 
 @inline
-def follow(step, row: i32, R: int):
-    """Whether R rows from `row` on are consecutive positions of one sequence."""
-    same: i32 = 1
-    for r in unroll(1, R):
-        if step.slots[row + r] != step.slots[row] or step.positions[row + r] != step.positions[row] + r:
-            same = 0
-    return same != 0
+def join_split(states, part, s: i32, length: i32, window: i32, R: int, G: int, VALUE: int, W: int, WINDOWED: bool):
+    """Fold split s of R rows, the first of which sees positions up to `length` - 1, into their states."""
+    for i in range(R * G):
+        r = i32(u32(i) // G)
+        state = states + i * (VALUE + STATE)
+        if length + r > s * SPLIT:
+            # Of rows that share a window's edge with a split's, the later ones begin with the later split.
+            if first_seen(window, length + r, WINDOWED) >= s * SPLIT:
+                for d in range(VALUE + 2):
+                    state[d] = part[i * (VALUE + STATE) + d]
+            else:
+                merge_split(state, part + i * (VALUE + STATE), VALUE, W)
+
+
+@inline
+def following(step, row: i32, end: i32):
+    """How many rows from `row` on, before `end`, are consecutive positions of one sequence."""
+    n: i32 = 1
+    while (
+        row + n < end and step.slots[row + n] == step.slots[row] and step.positions[row + n] == step.positions[row] + n
+    ):
+        n += 1
+    return n
 
 
 @kernel
@@ -151,10 +170,11 @@ def attention(
     QUANT: the caches hold Q8_0 blocks; FLIP: see `kv_quant`.
     """
     n_kv = a.n_kv
-    q = array(f32, R * G * DIM, zero=False)
+    PASSES = max(1, QUERIES // (R * G))
+    q = array(f32, PASSES * R * G * DIM, zero=False)
     sums = array(f32, R * G * SPLIT, zero=False)
     tile = array(f32 if QUANT else f16, TILE if LATENT or QUANT else 1, zero=False)
-    state = array(f32, R * G * (VALUE + STATE), zero=False)
+    state = array(f32, PASSES * R * G * (VALUE + STATE), zero=False)
     part = array(f32, R * G * (VALUE + STATE), zero=False)
     n_splits = step.n_splits
     if n_splits != 0:
@@ -175,31 +195,33 @@ def attention(
                     CAPPED, QUANT, FLIP,
                 )  # fmt: skip
     else:
-        # Units of one key-value head follow each other: its keys and values stay in the cache.
+        # Units of one key-value head follow each other: those of a claim share its keys and values.
         blocks = i32(u32(step.n_rows + (R - 1)) // R)
-        for u in range(first, last):
+        u: i32 = first
+        while u < last:
             kv_head = i32(u32(u) // u32(blocks))
             block = u - kv_head * blocks
+            units: i32 = minimum(minimum(last - u, blocks - block), PASSES)
             row: i32 = block * R
-            end: i32 = row + R
-            if end > step.n_rows:
-                end = step.n_rows
-            together: i32 = 0
-            if R > 1 and not WHOLE and row + R == end:
-                if follow(step, row, R):
-                    together = 1
-            if together != 0:
+            end: i32 = minimum(row + units * R, step.n_rows)
+            passes: i32 = 0
+            if not WHOLE:
+                passes = i32(u32(following(step, row, end)) // R)
+            if passes > 0:
                 whole_rows(
-                    a, step, q, sums, tile, state, part, row, kv_head, R, G, DIM, VALUE, ROPE, W, LATENT, WINDOWED,
-                    CAPPED, SINKS, WHOLE, QUANT, FLIP,
+                    a, step, q, sums, tile, state, part, row, passes, kv_head, R, G, DIM, VALUE, ROPE, W, LATENT,
+                    WINDOWED, CAPPED, SINKS, WHOLE, QUANT, FLIP,
                 )  # fmt: skip
+                u += passes
             else:
+                end = minimum(row + R, end)
                 while row < end:
                     whole_rows(
-                        a, step, q, sums, tile, state, part, row, kv_head, 1, G, DIM, VALUE, ROPE, W, LATENT, WINDOWED,
-                        CAPPED, SINKS, WHOLE, QUANT, FLIP,
+                        a, step, q, sums, tile, state, part, row, 1, kv_head, 1, G, DIM, VALUE, ROPE, W, LATENT,
+                        WINDOWED, CAPPED, SINKS, WHOLE, QUANT, FLIP,
                     )  # fmt: skip
                     row += 1
+                u += 1
 
 
 @kernel

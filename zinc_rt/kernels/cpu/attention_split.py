@@ -14,15 +14,17 @@ Row r of the R sees positions begin + r to count + r - 1 of the split, as far as
 
 from __future__ import annotations
 
+from zinc_rt.kernels.cpu.attention_weights import weigh
 from zinc_rt.kernels.cpu.kv_quant import quantized_page, quantized_scores, unpack_latent, unpack_values
-from zinc_rt.kernels.maths import INFINITY, exp, tanh
 from zinc_rt.lang.kernel import inline
-from zinc_rt.lang.ops import fma, iota, load, reduce_add, reduce_max, regs, select, shuffle, splat, store, unroll
+from zinc_rt.lang.ops import fma, load, minimum, prefetch, regs, shuffle, splat, store, unroll
 from zinc_rt.lang.types import f16, f32, i32, i64, ptr, u32, vec
 from zinc_rt.numerics import PAGE_SHIFT, PAGE_TOKENS, PAGES_OF_SPLIT, SPLIT
 
 STATE = 16
 """Floats behind a query's weighted values, of which its max and its sum are the first two."""
+AHEAD_PAGES = 8
+"""How far ahead of a load of values, in pages, they are asked for where a single row reads them."""
 TILE = 16 * 8 * PAGE_TOKENS
 """Values that are turned about at once, at most: 8 vectors of 16 lanes for each position of a page."""
 
@@ -57,11 +59,16 @@ def gather_queries(a, q, row: i32, kv_head: i32, R: int, G: int, DIM: int, ROPE:
 
 @inline
 def scores_of_split(
-    a, pages, q, sums, kv_head: i32, first_page: i32, begin: i32, longest: i32, Q: int, DIM: int, W: int, WINDOWED: bool
-):
-    """sums[query, position] = the products of the split's keys and the queries, unscaled, for whole pages."""
+    a, pages, q, sums, kv_head: i32, first_page: i32, begin: i32, longest: i32, Q: int, DIM: int, VALUE: int, W: int,
+    WINDOWED: bool, AHEAD: bool,
+):  # fmt: skip
+    """sums[query, position] = the products of the split's keys and the queries, unscaled, for whole pages.
+
+    AHEAD: ask for the keys that follow, and at the end for values.
+    """
+    LINE = 2 if AHEAD and DIM % 2 == 0 else 1
     H = PAGE_TOKENS // W
-    PAGES = max(1, 8 // (Q * H))
+    PAGES = max(p for p in (1, 2, 4, 8) if p * Q * H <= (8 if W == 8 else 16) or p == 1)
     n_kv = a.n_kv
     n_pages = (longest + (PAGE_TOKENS - 1)) >> PAGE_SHIFT
     start: i32 = 0
@@ -69,14 +76,22 @@ def scores_of_split(
         start = (begin >> PAGE_SHIFT) & ~(PAGES - 1)
     for p in range(start, n_pages, PAGES):
         keys = tuple(page_keys(a, pages, first_page, p + j, n_pages, n_kv, kv_head, DIM) for j in range(PAGES))
+        coming = tuple(
+            page_after(a, pages, first_page, p + PAGES + j, n_pages, n_kv, kv_head, DIM, VALUE) if AHEAD else keys[j]
+            for j in range(PAGES)
+        )
         acc = regs(vec[f32, W], Q * PAGES * H)
-        for d in range(DIM):
-            for j in unroll(PAGES):
-                for h in unroll(H):
-                    k = f32(load(keys[j], d * PAGE_TOKENS + h * W, lanes=W))
-                    for i in unroll(Q):
-                        c = (i * PAGES + j) * H + h
-                        acc[c] = fma(k, splat(load(q, d * Q + i), W), acc[c])
+        for line in range(0, DIM, LINE):
+            if AHEAD:
+                for j in unroll(PAGES):
+                    prefetch(coming[j], line * PAGE_TOKENS)
+            for d in unroll(LINE):
+                for j in unroll(PAGES):
+                    for h in unroll(H):
+                        k = f32(load(keys[j], (line + d) * PAGE_TOKENS + h * W, lanes=W))
+                        for i in unroll(Q):
+                            c = (i * PAGES + j) * H + h
+                            acc[c] = fma(k, splat(load(q, (line + d) * Q + i), W), acc[c])
         for i in unroll(Q):
             for j in unroll(PAGES):
                 for h in unroll(H):
@@ -94,50 +109,16 @@ def page_keys(a, pages, first_page: i32, p: i32, n_pages: i32, n_kv: i32, kv_hea
 
 
 @inline
-def seen(at: i32, begin: i32, count: i32, W: int, WINDOWED: bool):
-    """Which of the positions from `at` on a query sees."""
-    live = iota(i32, W) < splat(count - at, W)
-    if WINDOWED:
-        return live & (iota(i32, W) >= splat(begin - at, W))
-    return live
-
-
-@inline
-def weigh(a, sums, out, begin: i32, count: i32, VALUE: int, W: int, WINDOWED: bool, CAPPED: bool):
-    """Scores of one query to exponentials; their max and sum to out[VALUE], out[VALUE + 1]."""
-    H = PAGE_TOKENS // W
-    scale = splat(a.scale, W)
-    n_pages = (count + (PAGE_TOKENS - 1)) >> PAGE_SHIFT
-    start: i32 = 0
-    if WINDOWED:
-        start = begin >> PAGE_SHIFT
-    top: vec[f32, W] = -INFINITY
-    for at in range(start * PAGE_TOKENS, n_pages * PAGE_TOKENS, W):
-        score: vec[f32, W] = load(sums, at, lanes=W) * scale
-        if CAPPED:
-            score = splat(a.softcap, W) * tanh(score / splat(a.softcap, W))
-        score = select(seen(at, begin, count, W, WINDOWED), score, -INFINITY)
-        store(sums, score, at)
-        # A NaN need not show in the maximum: its exponential is NaN, and so is every output.
-        top = select(score > top, score, top)
-    m = reduce_max(top)
-    lane = regs(vec[f32, W], 2 * H)
-    for p in range(start & -2, n_pages, 2):
-        for half in unroll(2):
-            if p + half < n_pages and (not WINDOWED or p + half >= start):
-                for h in unroll(H):
-                    at = (p + half) * PAGE_TOKENS + h * W
-                    live = seen(at, begin, count, W, WINDOWED)
-                    # Hidden positions take e^0: e^-inf would go through subnormal numbers, which are slow.
-                    e = exp(select(live, load(sums, at, lanes=W) - splat(m, W), 0.0))
-                    e = select(live, e, 0.0)
-                    store(sums, e, at)
-                    lane[half * H + h] = lane[half * H + h] + e
-    for half in unroll(tuple(h for h in (4, 2, 1) if h <= H)):
-        for h in unroll(half):
-            lane[h] = lane[h] + lane[h + half]
-    out[VALUE] = m
-    out[VALUE + 1] = reduce_add(lane[0])
+def page_after(
+    a, pages, first_page: i32, p: i32, n_pages: i32, n_kv: i32, kv_head: i32, DIM: int, VALUE: int,
+):  # fmt: skip
+    """The keys of the split's page p; behind its last page, the values of its first ones."""
+    if p < n_pages:
+        page: ptr[f16] = page_keys(a, pages, first_page, p, n_pages, n_kv, kv_head, DIM)
+    else:
+        at = i64(pages[first_page + minimum(p - n_pages, n_pages - 1)]) * i64(n_kv) + i64(kv_head)
+        page = a.v_cache + at * (PAGE_TOKENS * VALUE)
+    return page
 
 
 @inline
@@ -206,11 +187,27 @@ def add_edge(acc, a, pages, tile, sums, at: i32, begin: i32, count: i32, where, 
 
 
 @inline
+def values_after(
+    a, pages, first_page: i32, p: i32, n_pages: i32, count: i32, n_kv: i32, kv_head: i32, DIM: int, VALUE: int
+):
+    """The values of the split's page p; behind its last page, the keys of the split that follows, if one does."""
+    if p >= n_pages and count > SPLIT:
+        last = (count - 1) >> PAGE_SHIFT
+        at = i64(pages[first_page + minimum(p, last)]) * i64(n_kv) + i64(kv_head)
+        page: ptr[f16] = a.k_cache + at * (PAGE_TOKENS * DIM)
+    else:
+        at = i64(pages[first_page + minimum(p, n_pages - 1)]) * i64(n_kv) + i64(kv_head)
+        page = a.v_cache + at * (PAGE_TOKENS * VALUE)
+    return page
+
+
+@inline
 def values_of_split(
     a, pages, sums, tile, out, kv_head: i32, first_page: i32, begin: i32, count: i32, R: int, G: int, DIM: int,
     VALUE: int, W: int, LATENT: bool, WINDOWED: bool, QUANT: bool, FLIP: bool,
 ):  # fmt: skip
     """out[query, element] = chains over positions of weight and value. Rows that see no position get zeros."""
+    AHEAD = R == 1 and not LATENT and not QUANT
     Q = R * G
     V = max(v for v in (1, 2, 4, 8, 16) if v <= W and VALUE % v == 0)
     C = max(c for c in (1, 2, 4, 8) if (VALUE // V) % c == 0 and (c * Q <= 16 or c == 1))
@@ -244,7 +241,15 @@ def values_of_split(
                 first = clamp(middle - p * PAGE_TOKENS, 0, PAGE_TOKENS)
                 v = v + i64(first) * STRIDE
                 weights = weights + first
+            coming: ptr[f16] = a.v_cache
+            if AHEAD:
+                coming = (
+                    values_after(a, pages, first_page, p + AHEAD_PAGES, n_pages, count, n_kv, kv_head, DIM, VALUE) + d
+                )
             for t in range(first, tokens):
+                if AHEAD:
+                    for line in unroll(0, C * V, 32):
+                        prefetch(coming, t * VALUE + line)
                 values = tuple(f32(load(v, c * V, lanes=V)) for c in range(C))
                 for i in unroll(Q):
                     weight = splat(load(weights, i * SPLIT), V)
@@ -285,7 +290,22 @@ def one_split(
     if QUANT:
         quantized_scores(a, pages, q, sums, kv_head, first_page, lowest, longest, R * G, DIM, W, WINDOWED, FLIP)
     else:
-        scores_of_split(a, pages, q, sums, kv_head, first_page, lowest, longest, R * G, DIM, W, WINDOWED)
+        scores_of_split(
+            a,
+            pages,
+            q,
+            sums,
+            kv_head,
+            first_page,
+            lowest,
+            longest,
+            R * G,
+            DIM,
+            VALUE,
+            W,
+            WINDOWED,
+            R == 1 and not LATENT,
+        )
     for i in range(R * G):
         r = i32(u32(i) // G)
         here = clamp(count + r, 0, SPLIT)

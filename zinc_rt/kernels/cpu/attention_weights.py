@@ -1,0 +1,90 @@
+"""What attention does between scores and values: the scores of a split to exponentials, with their max and sum.
+
+Vectors here are several registers wide, so that the long chain of an exponential runs for all of them side by side.
+"""
+
+from __future__ import annotations
+
+from zinc_rt.kernels.maths import INFINITY, exp, exp_of_normal, tanh
+from zinc_rt.lang.kernel import inline
+from zinc_rt.lang.ops import bitcast, high, iota, load, low, reduce_add, reduce_max, select, splat, store
+from zinc_rt.lang.types import f32, i32, u32, u64, vec
+from zinc_rt.numerics import TREE_LANES
+
+NORMAL = -86.0
+"""From here up to 0 exponentials are normal numbers."""
+
+
+@inline
+def seen(at: i32, begin: i32, count: i32, W: int, WINDOWED: bool):
+    """Which of the positions from `at` on a query sees."""
+    live = iota(i32, W) < splat(count - at, W)
+    if WINDOWED:
+        return live & (iota(i32, W) >= splat(begin - at, W))
+    return live
+
+
+@inline
+def all_seen(at: i32, begin: i32, count: i32, W: int, WINDOWED: bool):
+    """Whether a query sees all of W positions from `at` on."""
+    if WINDOWED:
+        return at + W <= count and at >= begin
+    return at + W <= count
+
+
+@inline
+def scaled(a, score, W: int, CAPPED: bool):
+    """Scores from products."""
+    x = score * splat(a.scale, W)
+    if CAPPED:
+        return splat(a.softcap, W) * tanh(x / splat(a.softcap, W))
+    return x
+
+
+@inline
+def exp_of_difference(x, W: int):
+    """e^x of what is not above 0, or NaN."""
+    y: vec[f32, W] = 0.0
+    if bitcast(x >= NORMAL, u64 if W == 64 else u32) == (1 << W) - 1:
+        y = exp_of_normal(x)
+    else:
+        y = exp(x)
+    return y
+
+
+@inline
+def weigh(a, sums, out, begin: i32, count: i32, VALUE: int, W: int, WINDOWED: bool, CAPPED: bool):
+    """Scores of one query to exponentials; their max and sum to out[VALUE], out[VALUE + 1].
+
+    Positions that the query does not see get weights of 0, or stay as they are.
+    """
+    WIDE = max(TREE_LANES, 4 * W)
+    start: i32 = 0
+    if WINDOWED:
+        start = begin & -WIDE
+    top: vec[f32, WIDE] = -INFINITY
+    for at in range(start, count, WIDE):
+        score: vec[f32, WIDE] = scaled(a, load(sums, at, lanes=WIDE), WIDE, CAPPED)
+        if not all_seen(at, begin, count, WIDE, WINDOWED):
+            score = select(seen(at, begin, count, WIDE, WINDOWED), score, -INFINITY)
+        store(sums, score, at)
+        # A NaN need not show in the maximum: its exponential is NaN, and so is every output.
+        top = select(score > top, score, top)
+    m = reduce_max(top)
+    lane: vec[f32, TREE_LANES] = 0.0
+    for at in range(start, count, WIDE):
+        x: vec[f32, WIDE] = load(sums, at, lanes=WIDE) - splat(m, WIDE)
+        e: vec[f32, WIDE] = 0.0
+        if all_seen(at, begin, count, WIDE, WINDOWED):
+            e = exp_of_difference(x, WIDE)
+        else:
+            live = seen(at, begin, count, WIDE, WINDOWED)
+            # Hidden positions take e^0: e^-inf would go through subnormal numbers, which are slow.
+            e = select(live, exp_of_difference(select(live, x, 0.0), WIDE), 0.0)
+        store(sums, e, at)
+        if WIDE == 2 * TREE_LANES:
+            lane = (lane + low(e)) + high(e)
+        else:
+            lane = lane + e
+    out[VALUE] = m
+    out[VALUE + 1] = reduce_add(lane)
