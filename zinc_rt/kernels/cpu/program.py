@@ -11,7 +11,17 @@ that not even they are waited for. `kernels/cpu/flights.py` has the rules that k
 
 from __future__ import annotations
 
-from zinc_rt.kernels.cpu.flights import COUNTED, ONE_LESS, OPEN, UNITS, flight_at, land, late_ones, may_be_late, take_off
+from zinc_rt.kernels.cpu.flights import (
+    COUNTED,
+    ONE_LESS,
+    OPEN,
+    UNITS,
+    flight_at,
+    land,
+    late_ones,
+    may_be_late,
+    take_off,
+)
 from zinc_rt.kernels.cpu.structs import StepRecord
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import atomic_add, atomic_cas, atomic_load, atomic_store, call, cast, cycle_counter, pause
@@ -19,6 +29,9 @@ from zinc_rt.lang.types import i32, i64, ptr, struct, u32, u64
 
 FEW_ROWS = 8
 """Up to so many rows a unit is the reading of its weights."""
+
+PATIENCE = 1 << 20
+"""Ticks after which a thread that has not yet seen how long claims take does late units again."""
 
 ALL_PHASES = 0xFFFF
 """The phase number of a program that is not running."""
@@ -236,7 +249,7 @@ def walk(p, slot: i32, PROFILE: bool):
     """Take part in the step that is running until it is over. slot: this thread's among the flights."""
     spins: i32 = 0
     running: i32 = 1
-    longest: i64 = 0  # ticks that claims take, lately
+    longest: i64 = 0  # ticks that claims take, lately; 0: not known
     idle_at: u64 = 0
     since: i64 = 0
     while running != 0:
@@ -265,12 +278,15 @@ def walk(p, slot: i32, PROFILE: bool):
             else:
                 pause()
                 spins += 1
-                if (p.again & p.phases[phase].again) != 0 and longest > 0:
+                if (p.again & p.phases[phase].again) != 0:
                     now = cycle_counter()
+                    patience: i64 = longest
+                    if longest == 0:
+                        patience = PATIENCE
                     if word != idle_at:
                         idle_at = word
                         since = now
-                    if now - since > longest:
+                    if now - since > patience:
                         do_again(p, word, total, slot, PROFILE)
                         idle_at = 0
                 if spins > 2000:
