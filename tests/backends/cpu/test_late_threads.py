@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+import time
+
 import numpy as np
 import pytest
 
 from tests.late_kernels import LateArgs, passing, rewriting, stopping
-from zinc_rt.backends.cpu.few_rows import NEVER, safe_distances
+from zinc_rt.backends.cpu.few_rows import NEVER, first_writers, safe_distances
 from zinc_rt.backends.cpu.program import CpuOperation, CpuProgram, Runner, UnitsPer, plain_step
 from zinc_rt.engine import Engine, Options, Rows
 from zinc_rt.gguf import GGUFFile
@@ -56,7 +59,7 @@ def test_units_of_a_stopped_thread_are_done_by_another_and_none_is_written_late(
         gate = memory["gate"].tolist()  # at once: what a late thread does after the step would not be in it
         assert gate[0] == 1, "no thread was stopped"
         assert gate[6] == 0, "the next phase waited for the stopped thread"
-        assert gate[5] == 1, "the step ended before the late thread was through"
+        assert gate[5] == 1, "the step ended before the late thread was through, whose memory it writes"
         assert gate[4] == 0, "the late thread wrote after a later phase had"
         assert (memory["z"] == 3 * memory["x"]).all()
         assert (memory["y"] == 5 * memory["x"]).all()
@@ -65,6 +68,36 @@ def test_units_of_a_stopped_thread_are_done_by_another_and_none_is_written_late(
         runner.run(program)
         assert (memory["z"] == 3 * memory["x"]).all()
         assert (memory["y"] == 5 * memory["x"]).all()
+    finally:
+        runner.close()
+
+
+def test_a_thread_that_is_late_in_the_next_step_is_waited_for_where_that_writes_its_memory(library: Library) -> None:
+    program, memory = made(library, 17)
+    program.words["n_phases"] = 1  # nothing lets the stopped thread go on
+    runner = Runner(library, 2)
+    library.load(runner.kernels())
+
+    def let_go() -> None:
+        time.sleep(0.1)
+        memory["gate"][1] = 1
+
+    try:
+        for rows in (1, 2):  # the next step alike: it waits itself; another size: `prepare` does
+            memory["gate"][:] = memory["y"][:] = 0
+            helper = threading.Thread(target=let_go)
+            helper.start()
+            runner.run(program)
+            # Where this very thread was stopped it returns when it is through, and nobody is late.
+            late_before = int(program.flights[0])
+            program.prepare(n_rows=rows, n_logits=1, splits=0, attention=0)
+            if rows == 2:
+                assert program.flights[0] == 0
+            runner.run(program)
+            if late_before:
+                assert memory["gate"][5] == 1
+            assert (memory["y"] == 3 * memory["x"]).all()
+            helper.join()
     finally:
         runner.close()
 
@@ -91,6 +124,8 @@ def test_distances_are_short_of_the_phase_whose_memory_is_written() -> None:
     product = op(1, "b", "c", again=True)
     program = [op(0, "a", "b"), product, op(2, "c", "d"), op(3, "d", "e"), op(4, "e", "b"), op(5, "e", "d")]
     assert safe_distances(program) == [NEVER, NEVER, NEVER, NEVER, 2, NEVER]
+    assert first_writers(program) == [0, 0, 0, 0, 0, 0]
+    assert first_writers([op(0, "a", "b"), op(1, "b", "c"), op(2, "c", "d", again=True)]) == [0, 0, 1]
     assert safe_distances([op(0, "a", "b"), op(1, "b", "c"), op(2, "b", "b")]) == [NEVER] * 3
 
 

@@ -2,7 +2,7 @@
 
 Units of products may be done twice, by a late thread and by another one (`kernels/cpu/flights.py`). What they read and
 write must then stay for as long as a thread may be late. In the arena of a step buffers make room for others after a
-few phases; here none does, so that a late thread is in nobody's way until the step ends. For few rows that is little.
+few phases; here none does, so that a late thread is in nobody's way before the next step. For few rows that is little.
 """
 
 from __future__ import annotations
@@ -75,4 +75,17 @@ def safe_distances(operations: Sequence[CpuOperation]) -> list[int]:
                 out[op.phase] = min(out[op.phase], op.phase - last[key] - 1)
         if op.again:
             last |= dict.fromkeys((*op.reads, *op.writes), op.phase)
+    return out
+
+
+def first_writers(operations: Sequence[CpuOperation]) -> list[int]:
+    """For each phase of operations that may be done again, the first phase that writes what they touch; else 0."""
+    first: dict[Hashable, int] = {}
+    for op in operations:
+        for key in op.writes:
+            first.setdefault(key, op.phase)
+    out = [0] * (max((op.phase for op in operations), default=-1) + 1)
+    for op in (op for op in operations if op.again):
+        found = min(first.get(key, op.phase) for key in (*op.reads, *op.writes))
+        out[op.phase] = min(out[op.phase] or found, found)
     return out

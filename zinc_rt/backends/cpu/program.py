@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import enum
+import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,7 +15,7 @@ import numpy.typing as npt
 
 from zinc_rt.backends.arg_structs import Records, address_of, record, table
 from zinc_rt.backends.cpu.choice import Kernel
-from zinc_rt.backends.cpu.few_rows import safe_distances
+from zinc_rt.backends.cpu.few_rows import NEVER, first_writers, safe_distances
 from zinc_rt.backends.cpu.thread_pool import ThreadPool, system_words
 from zinc_rt.backends.host_memory import aligned_zeros
 from zinc_rt.kernels.cpu import pool as native_pool
@@ -78,12 +79,14 @@ class CpuProgram:
     words: npt.NDArray[np.void]
     rows: npt.NDArray[np.void]
     phases: npt.NDArray[np.void]
+    flights: npt.NDArray[np.uint64]
     keep: list[Any] = field(default_factory=list)
     endings: list[tuple[CpuOperation, Records, int]] = field(default_factory=list)
     """What `end_with` got: operations, their arguments, the addresses of their kernels."""
     few: int = -1  # rows of a step whose units may be done again: its operations are those of `few_rows`
     few_rows: npt.NDArray[np.void] | None = None
     _few_now: bool = False
+    _sizes: tuple[int, int] = (-1, -1)
 
     def prepare(
         self, *, n_rows: int, n_logits: int, splits: int, attention: int, jobs: Sequence[int] = (), sampled: int = 0
@@ -92,6 +95,9 @@ class CpuProgram:
         jobs: of experts' rows, by `CpuLowered.choices`; sampled: rows of logits whose tokens are chosen.
         """
         words, counts = self._step_words, self.multipliers
+        if (n_rows, n_logits) != self._sizes:
+            self.wait_for_late()
+            self._sizes = n_rows, n_logits
         words[_N_ROWS], words[_N_LOGITS], words[_N_SPLITS] = n_rows, n_logits, splits
         counts[_ROWS], counts[_LOGITS], counts[_ATTENTION] = n_rows, n_logits, attention
         counts[_MERGE] = n_rows if splits else 0
@@ -100,6 +106,11 @@ class CpuProgram:
             counts[_JOBS:] = jobs
         if (n_rows <= self.few and n_logits <= self.few) is not self._few_now:
             self._take_turns()
+
+    def wait_for_late(self) -> None:
+        """Return when no thread is late at units of the last step."""
+        while self.flights[0]:
+            time.sleep(0)
 
     def _take_turns(self) -> None:
         """Between steps of few rows and others."""
@@ -141,7 +152,7 @@ class CpuProgram:
         for rows in (self.rows, self.few_rows):
             if rows is not None:
                 rows[n] = (found[2], address_of(found[1].memory), op.units, int(op.scale))
-        self.phases[self.words["n_phases"][0] - 1] = (n, 1, 1, 1, 0, 0)
+        self.phases[self.words["n_phases"][0] - 1] = (n, 1, 1, 1, 0, NEVER, 0)
 
     @cached_property
     def _step_words(self) -> npt.NDArray[np.int32]:
@@ -162,9 +173,9 @@ class CpuProgram:
         )
         n_phases = operations[-1].phase + 1 if operations else 0
         phases = table(native.Phase, n_phases + 1)
-        flights = aligned_zeros(8 * LINE * (threads + 1))
+        flights = aligned_zeros(8 * LINE * (threads + 1)).view(np.uint64)
         keep: list[Any] = [library, rows, phases, arguments, flights]
-        first, safe = 0, safe_distances(operations)
+        first, safe, renewed = 0, safe_distances(operations), first_writers(operations)
         for i, op in enumerate(operations):
             at = arguments.write(i, op.arguments)
             keep += [v for v in op.arguments.values() if isinstance(v, np.ndarray)]
@@ -173,7 +184,7 @@ class CpuProgram:
                 first = i
             phase = operations[first : i + 1]
             again = int(all(op.again for op in phase))
-            phases[op.phase] = (first, len(phase), *_claims(phase, threads), again, safe[op.phase])
+            phases[op.phase] = (first, len(phase), *_claims(phase, threads), again, safe[op.phase], renewed[op.phase])
         multipliers = np.zeros(max([len(UnitsPer), *(op.scale + 1 for op in operations)]), np.int32)
         multipliers[UnitsPer.ONCE] = 1
         call, futex, yield_number, _ = (int(v) for v in system_words(0))
@@ -185,7 +196,7 @@ class CpuProgram:
                 "yield_number": yield_number, "thread_number": _THREAD_NUMBER[futex], "flights": flights,
             },
         )  # fmt: skip
-        return cls(operations, step, multipliers, words, rows, phases, keep)
+        return cls(operations, step, multipliers, words, rows, phases, flights, keep)
 
 
 def _claims(phase: Sequence[CpuOperation], threads: int) -> tuple[int, int]:

@@ -6,8 +6,10 @@ same units adds `COUNTED`. So units are counted once. Both write the same bits, 
 
 A thread that comes late goes on with units that were counted long ago: it reads what they read and writes what they
 write. Both must stay as they were until it is through. So a thread that opens a phase first waits for all that are late
-at units whose memory that phase writes (`Phase.safe`), and the end of a step for all of them. For that to be rare, what
-such units touch has memory of its own for the whole step (`backends/cpu/few_rows.py`).
+at units whose memory that phase writes (`Phase.safe`; in the next step `Phase.renewed`). For that to be rare, what such
+units touch has memory of its own for the whole step (`backends/cpu/few_rows.py`). Between steps the host may do what it
+likes, for such units touch no input, output or state; before it changes the sizes of a step, or which arguments
+operations have, it waits for all late ones (`CpuProgram.prepare`). A step ends with nobody late from the one before.
 
 The opener sees every late thread: one that does units again says where it is, and then makes sure that they are not
 counted yet; the opener looks after all of a phase's units were counted. Both in one order (seq_cst).
@@ -63,11 +65,17 @@ def land(p, flight, units: u64):
 
 
 @inline
-def may_be_late(flight, after: i32, safe: i32):
-    """Whether a thread is at units of a phase that lies more than `safe` phases before one."""
+def in_the_way(p, flight, epoch: u64, after: i32, safe: i32):
+    """Whether a thread is late at units that must be over before a phase of this step (`epoch`: its number) opens."""
     seen = atomic_load(flight, order="seq_cst")
     found: i32 = 0
     if seen != 0:
-        if after - i32((seen >> 32) & 0xFFFF) > safe:
-            found = 1
+        phase = i32((seen >> 32) & 0xFFFF)
+        if (seen >> 48) == epoch:
+            if after - phase > safe:
+                found = 1
+        else:
+            # Of the step before: this one will write the same memory anew.
+            if after >= p.phases[phase].renewed:
+                found = 1
     return found

@@ -17,9 +17,9 @@ from zinc_rt.kernels.cpu.flights import (
     OPEN,
     UNITS,
     flight_at,
+    in_the_way,
     land,
     late_ones,
-    may_be_late,
     take_off,
 )
 from zinc_rt.kernels.cpu.structs import StepRecord
@@ -53,6 +53,7 @@ class Phase:
     most: i32  # and at most, unless it is the least
     again: i32  # whether its units may be done twice
     safe: i32  # how many phases back a late thread may still be at such units when this one opens
+    renewed: i32  # the first phase that writes what its units touch
 
 
 @struct
@@ -193,28 +194,27 @@ def count_units(p, word: u64, size: i32, total: i32, slot: i32):
     if atomic_add(done, u32(size), order="seq_cst") + u32(size) == u32(total):
         atomic_store(done, 0, order="relaxed")
         after: i32 = next_phase(p, i32((word >> 32) & 0xFFFF))
-        safe: i32 = 0
+        safe: i32 = ALL_PHASES
         if after == p.n_phases:
             after = ALL_PHASES
         else:
             safe = p.phases[after].safe
-        if late_ones(p) != 0:
-            wait_for_late(p, after, safe, slot)
-        epoch = word & 0xFFFF000000000000
-        atomic_store(cast(p, ptr[u64]), epoch | (u64(u32(after)) << 32))
+        open_phase(p, word >> 48, after, safe, slot)
 
 
 @inline
-def wait_for_late(p, after: i32, safe: i32, slot: i32):
-    """Return when no other thread is at units that must be over before a phase opens, or the step ends."""
-    for i in range(p.n_threads):
-        if i != slot:
-            spins: i32 = 0
-            while may_be_late(flight_at(p, i), after, safe) != 0:
-                pause()
-                spins += 1
-                if spins > 2000:
-                    call(p.system_call, i64, p.yield_number)
+def open_phase(p, epoch: u64, after: i32, safe: i32, slot: i32):
+    """Let units of a phase be claimed, once no other thread is late at what would be in its way."""
+    if late_ones(p) != 0:
+        for i in range(p.n_threads):
+            if i != slot:
+                spins: i32 = 0
+                while in_the_way(p, flight_at(p, i), epoch, after, safe) != 0:
+                    pause()
+                    spins += 1
+                    if spins > 2000:
+                        call(p.system_call, i64, p.yield_number)
+    atomic_store(cast(p, ptr[u64]), (epoch << 48) | (u64(u32(after)) << 32))
 
 
 @inline
@@ -328,5 +328,4 @@ def begin_step(p):
     old = atomic_load(cast(p, ptr[u64]), order="relaxed")
     first = next_phase(p, -1)
     if first < p.n_phases:
-        epoch = ((old >> 48) + 1) << 48
-        atomic_store(cast(p, ptr[u64]), epoch | (u64(u32(first)) << 32))
+        open_phase(p, ((old >> 48) + 1) & 0xFFFF, first, p.phases[first].safe, 0)
