@@ -49,13 +49,18 @@ class ChatRequest:
 
 
 class ChatFormat:
-    """How one model converses: its template, its dialect, its tokens. Not for several threads at once."""
+    """How one model converses: its template, its dialect, its tokens. Not for several threads at once.
 
-    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate) -> None:
+    vocabulary: the tokenizer's, where the caller has it already; building one takes time.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, template: ChatTemplate, vocabulary: GrammarVocabulary | None = None
+    ) -> None:
         sources = "\n".join(template.source(name) for name in template.names)
         self.tokenizer = tokenizer
         self.dialect: Dialect = dialect_of(tokenizer, sources)
-        self.vocabulary = GrammarVocabulary(tokenizer)
+        self.vocabulary = vocabulary or GrammarVocabulary(tokenizer)
         self._renderer = ChatRenderer(template, self.dialect)
 
     def request(

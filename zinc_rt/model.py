@@ -342,7 +342,7 @@ class Model:
         """How the model converses: template, dialect, tokens. Raises `ChatTemplateMissing`."""
         from zinc_rt.chat import ChatFormat
 
-        return ChatFormat(self.tokenizer, self.chat_template)
+        return ChatFormat(self.tokenizer, self.chat_template, self.grammar_vocabulary)
 
     def chat(self, messages: Sequence[Mapping[str, Any]], **fields: Any) -> ChatAnswer:
         """The whole answer at once; arguments and errors as for `chat_stream`."""

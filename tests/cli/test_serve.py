@@ -57,9 +57,9 @@ def test_what_cannot_be_served_is_refused_in_a_line(zinc: Zinc, tmp_path: Path) 
 
 
 def test_sizes_of_memory() -> None:
-    sizes = [size_bytes("--kv-memory", text) for text in ("4G", "512M", "1k", "3GiB", "77")]
-    assert sizes == [4 << 30, 512 << 20, 1024, 3 << 30, 77]
-    for text in ("", "G", "-1G", "1.5G", "4GG", "0"):
+    sizes = [size_bytes("--kv-memory", text) for text in ("4G", "512M", "1k", "3GiB", "1.5G", "77")]
+    assert sizes == [4 << 30, 512 << 20, 1024, 3 << 30, 3 << 29, 77]
+    for text in ("", "G", "-1G", "4GG", "0", "0.0G"):
         with pytest.raises(UsageError, match="--kv-memory"):
             size_bytes("--kv-memory", text)
 

@@ -7,6 +7,8 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -36,6 +38,11 @@ class Command:
         found = re.search(r"http://[\d.:]+\d", line)
         assert found is not None, self.log
         self.url = found[0]
+
+    @property
+    def v1(self) -> str:
+        """The base that OpenAI's clients take."""
+        return f"{self.url}/v1"
 
     @property
     def log(self) -> str:
@@ -68,6 +75,19 @@ class Command:
         self.process.wait()
         assert self.process.stdout is not None
         self.process.stdout.close()
+
+
+@contextmanager
+def started(folder: Path, *options: str | Path) -> Iterator[Command]:
+    """Run `zinc serve` on a free port, and end it as a service manager does."""
+    server = Command(folder, *map(str, options))
+    try:
+        yield server
+        assert server.process.poll() is None, server.log
+        server.process.terminate()
+        assert server.wait() == 0
+    finally:
+        server.end()
 
 
 def _command(pid: int) -> str:

@@ -38,16 +38,17 @@ def token_at(request: Submit, index: int) -> int:
 
 
 class FakeCore:
-    """Serves all its requests a token a turn."""
+    """Serves its first `n_slots` requests a token a turn."""
 
-    def __init__(self, marker: str = "", seconds: float = 0.001) -> None:
+    def __init__(self, marker: str = "", seconds: float = 0.001, n_slots: int = 1000) -> None:
         self.info = EngineInfo("a fake", 1000, 4, 8, "f16", 4000)
-        self._marker, self._seconds = marker, seconds
+        self._marker, self._seconds, self._n_slots = marker, seconds, n_slots
         self._requests: dict[str, tuple[Submit, list[int]]] = {}
-        self._new: list[Submit] = []
+        self._new: list[Submit] = []  # that wait
         self._cancelled: list[tuple[str, str]] = []
         self._seq = 0
         self.shares: list[TenantShare] = []
+        self.at_work: Callable[[tuple[str, ...]], None] = lambda ids: None
 
     @property
     def idle(self) -> bool:
@@ -70,10 +71,12 @@ class FakeCore:
         for request_id, reason in self._cancelled:
             if request_id in self._requests:
                 events.append(self._finish(request_id, FinishReason.cancelled, reason))
-        for request in self._new:
+        room = self._n_slots - len(self._requests)
+        started, self._new, self._cancelled = self._new[:room], self._new[room:], []
+        for request in started:
             self._requests[request.id] = request, list(request.resume)
+            self.at_work((request.id,))
             events.append(Admitted(request.id, 0, 0.0))
-        self._new, self._cancelled = [], []
         busy = bool(self._requests)
         for request_id, (request, tokens) in list(self._requests.items()):
             self._misbehave(request, len(tokens))

@@ -64,9 +64,9 @@ class Ask:
 
 
 def told(body: bytes) -> bytes:
-    """A stream without what tells two answers apart: ids of requests, and when they came."""
+    """A stream without what tells two answers apart: ids, times, and signs of life while it waits."""
     assert body.endswith(b"data: [DONE]\n\n"), body[-300:]
-    return _OWN.sub(b"", body)
+    return _OWN.sub(b"", body.replace(b": ping\n\n", b""))
 
 
 @cache
@@ -161,6 +161,7 @@ async def real(
     restarts: int = 3,
     stuck: float = 10.0,
     model: Path | None = None,
+    factory: str = "zinc_rt.serving.opening:open_core",
     **options: Any,
 ) -> AsyncIterator[Real]:
     """Run a server.
@@ -169,7 +170,7 @@ async def real(
         process: the engine is in a process of its own. cold: nothing is reused from one request to the next.
         records: the file of records. model: a file in place of the one in the package.
         report: gets what the engine tells of each step. restarts, stuck: see `ProcessClient`.
-        options: of `zinc_rt.load`.
+        factory: what opens the engine in its process. options: its own, or of `zinc_rt.load`.
     """
     log, metrics = io.StringIO(), Metrics()
     logger = make_logger(log)
@@ -185,7 +186,7 @@ async def real(
     if process:
         with GGUFFile.open(model or built_in_model()) as file:
             arguments = {"path": None if model is None else str(model), "stamps": file.stamps, **options}
-        start = Start("zinc_rt.serving.opening:open_core", arguments)
+        start = Start(factory, arguments)
         client = ProcessClient(start, report=reported, restarts=restarts, stuck=stuck)
     config = Config(port=0, records=records, drain=SECONDS)
     recorder = open_recorder(config, model or built_in_model(), "story", None, logger)

@@ -140,6 +140,25 @@ def test_a_request_that_ends_engines_fails_alone() -> None:
     run(test)
 
 
+def test_requests_that_wait_are_not_blamed() -> None:
+    """An engine serves few at a time: what it never computed is not what ended it, however often that happens."""
+
+    async def test() -> None:
+        async with client({"n_slots": 1}, restarts=9) as engine:
+            requests = [asked(f"r{i}", i, n=300) for i in range(6)]
+            reading = [asyncio.create_task(read(engine.submit(request))) for request in requests]
+            for _ in range(6):
+                before = engine.n_starts
+                await asyncio.sleep(0.02)
+                os.kill(engine.pid or 0, signal.SIGKILL)
+                while engine.n_starts == before or engine.healthy is not None:
+                    await asyncio.sleep(0.01)
+            for request, events in zip(requests, await asyncio.gather(*reading), strict=True):
+                assert tokens(events) == whole(request)
+
+    run(test)
+
+
 def test_after_too_many_ends_requests_fail_until_the_time_is_over() -> None:
     async def test() -> None:
         async with client(restarts=1, within=3.0) as engine:

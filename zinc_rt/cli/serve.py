@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -149,15 +148,18 @@ Embeddings = Annotated[
     ),
 ]
 
-_SIZE: Final = re.compile(r"(\d{1,15})([KMGT]?)(?:i?B)?", re.IGNORECASE)
-
 
 def size_bytes(option: str, text: str) -> int:
-    """`4G`, `512M` or a number of bytes, in powers of 1024. Raises `UsageError`."""
-    parts = _SIZE.fullmatch(text)
-    if parts is None or not int(parts[1]):
-        raise UsageError(f"{option} is {text[:40]!r}; it must be like 4G, 512M or a number of bytes")
-    return int(parts[1]) << 10 * " KMGT".index(parts[2].upper() or " ")
+    """An option's size, as `parse_bytes` takes it, above 0. Raises `UsageError`."""
+    from zinc_rt.mem.plan import parse_bytes
+
+    try:
+        size = parse_bytes(text)
+    except UsageError as error:
+        raise UsageError(f"{option}: {error}") from None
+    if not size:
+        raise UsageError(f"{option} is {text!r}; it must be above 0")
+    return size
 
 
 def serve(

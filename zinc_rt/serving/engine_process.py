@@ -14,17 +14,34 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.serving.messages import Cancel, EngineInfo, Message, Ping, StepReport, Submit, TenantShare
-from zinc_rt.serving.wire import Frames, FromEngine, Notice, NotLoaded, Progress, Start, ToEngine, pack, unpack_to
+from zinc_rt.serving.wire import (
+    AtWork,
+    Frames,
+    FromEngine,
+    Notice,
+    NotLoaded,
+    Progress,
+    Start,
+    ToEngine,
+    pack,
+    unpack_to,
+)
 
 _CHUNK: Final = 1 << 16
 
 
 class Core(Protocol):
-    """What turns here: `serving.core`'s `EngineCore`, or a test's."""
+    """What turns here: `serving.core`'s `EngineCore`, or a test's.
+
+    at_work: called with ids of requests without a token, before what may end the process because of one of them.
+    """
+
+    at_work: Callable[[tuple[str, ...]], None]
 
     @property
     def info(self) -> EngineInfo:
@@ -87,6 +104,7 @@ def serve(link: _Link) -> None:
     if core is None:
         return
     try:
+        core.at_work = lambda ids: link.send(AtWork(ids))
         link.send(core.info)
         pong = _take(core, rest)
         while True:

@@ -13,8 +13,8 @@ from zinc_rt.errors import UsageError
 from zinc_rt.serving.messages import Admitted, Event, Failed, Finished, FinishReason, Submit, Token, Usage
 
 SUSPECT: Final = 2
-"""Engines that ended in a row while they had a request, without a token of it between; from then on it is tried apart
-from others under suspicion.
+"""Engines that ended in a row while they computed a request, without a token of it between; from then on it is tried
+apart from others under suspicion.
 """
 MOST_LOSSES: Final = SUSPECT + 1
 """Engines after which a request fails: it may be what ends them."""
@@ -23,7 +23,7 @@ MOST_LOSSES: Final = SUSPECT + 1
 class LiveRequest:
     """One request, from `submit` to its last event."""
 
-    def __init__(self, request: Submit, now: float, given: bool) -> None:
+    def __init__(self, request: Submit, now: float) -> None:
         self.request = request
         self.events: asyncio.Queue[Event] = asyncio.Queue()
         self._tokens = list(request.resume)
@@ -31,13 +31,13 @@ class LiveRequest:
         self.cancelled: str | None = None
         """The reason, where the caller asked for the end."""
         self._told = False  # that it was admitted
-        self._given = given  # to the engine that runs now
+        self.blamed = False
+        """Whether the engine that runs computes it: it may be what ends that engine."""
         self.losses = 0
-        """Engines that ended in a row while they had it, without a token of it."""
+        """Engines that ended in a row while they computed it, without a token of it."""
 
     def again(self, now: float) -> Submit:
         """The request for an engine that goes on behind the tokens that were sent."""
-        self._given = True
         left = None if self._deadline is None else max(0.001, self._deadline - now)
         return dataclasses.replace(self.request, resume=tuple(self._tokens), seconds=left)
 
@@ -50,7 +50,7 @@ class LiveRequest:
                 self._told = True
             case Token():
                 self._tokens.append(event.token_id)
-                self.losses = 0
+                self.blamed, self.losses = True, 0
         self.events.put_nowait(event)
         return isinstance(event, Finished | Failed)
 
@@ -61,8 +61,8 @@ class LiveRequest:
 
     def lost(self) -> None:
         """The engine ended."""
-        self.losses += self._given
-        self._given = False
+        self.losses += self.blamed
+        self.blamed = False
 
 
 class LiveRequests:
@@ -71,6 +71,7 @@ class LiveRequests:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._live: dict[str, LiveRequest] = {}
+        self._at_work: list[LiveRequest] = []  # without a token of the engine that runs
         self._held: deque[str] = deque()  # under suspicion, one after the other; the first is being tried
 
     def __len__(self) -> int:
@@ -79,14 +80,25 @@ class LiveRequests:
     def __contains__(self, request_id: str) -> bool:
         return request_id in self._live
 
-    def add(self, request: Submit, *, given: bool) -> LiveRequest:
-        """A new request. given: the engine that runs gets it; otherwise the next one does.
-
-        Raises `UsageError` for an id that runs already."""
+    def add(self, request: Submit) -> LiveRequest:
+        """A new request. Raises `UsageError` for an id that runs already."""
         if request.id in self._live:
             raise UsageError(f"request {request.id} runs already; ids must be unique")
-        live = self._live[request.id] = LiveRequest(request, self._clock(), given)
+        live = self._live[request.id] = LiveRequest(request, self._clock())
         return live
+
+    def at_work(self, ids: Iterable[str]) -> None:
+        """The engine computes these requests, which have no token of it yet, until its next report."""
+        self.at_rest()
+        self._at_work = [self._live[request_id] for request_id in ids if request_id in self._live]
+        for live in self._at_work:
+            live.blamed = True
+
+    def at_rest(self) -> None:
+        """The engine did not end over what it computed."""
+        for live in self._at_work:
+            live.blamed = False
+        self._at_work = []
 
     def take(self, events: Iterable[Event]) -> None:
         """Hand events to their callers. Those of requests that nobody waits for any more are dropped."""
@@ -103,6 +115,7 @@ class LiveRequests:
         """The engine ended. A request fails where that happened too often while it was computed."""
         for live in self._live.values():
             live.lost()
+        self._at_work = []
         bad = [request_id for request_id, live in self._live.items() if live.losses >= MOST_LOSSES]
         self.fail("Poisoned", f"the engine ended {MOST_LOSSES} times while it had this request", bad)
 

@@ -2,8 +2,9 @@
 
 A fault in native code, a lost GPU or a kill ends the engine's process only. Its requests are submitted to the next one
 with the tokens that were sent already; since bits depend on nothing else, they go on with the tokens that would have
-come. A request that two engines in a row had when they ended, without a token between, is tried apart from others like
-it, and fails if that ends an engine, too: one bad request cannot keep the server down.
+come. A request that two engines in a row computed when they ended, without a token between, is tried apart from others
+like it, and fails if that ends an engine, too: one bad request cannot keep the server down. One that waited is not
+blamed: an engine says what it is about to compute.
 """
 
 from __future__ import annotations
@@ -32,7 +33,18 @@ from zinc_rt.serving.messages import (
     Submit,
     TenantShare,
 )
-from zinc_rt.serving.wire import Frames, Notice, NotLoaded, Progress, Start, ToEngine, WireError, pack, unpack_from
+from zinc_rt.serving.wire import (
+    AtWork,
+    Frames,
+    Notice,
+    NotLoaded,
+    Progress,
+    Start,
+    ToEngine,
+    WireError,
+    pack,
+    unpack_from,
+)
 
 _CHUNK: Final = 1 << 16
 _TICK: Final = 1.0
@@ -127,7 +139,7 @@ class ProcessClient:
 
     def submit(self, request: Submit) -> EventStream:
         """See `EngineClient`."""
-        live = self._live.add(request, given=self._wrong is None)
+        live = self._live.add(request)
         if self._wrong is None:
             self._send(request)  # otherwise the next engine gets it
         return EventStream(live.events, partial(self._left, request.id))
@@ -214,7 +226,7 @@ class ProcessClient:
                     case Progress(done, total):
                         if self._progress is not None:
                             self._progress(done, total)
-                    case StepReport():
+                    case StepReport() | AtWork():
                         raise WireError("the engine sent a report before it had loaded")
 
     async def _read(self, reader: asyncio.StreamReader) -> bytes:
@@ -230,8 +242,10 @@ class ProcessClient:
             for frame in frames.add(data):
                 message = unpack_from(frame)
                 if isinstance(message, StepReport):
-                    self._take(message)
                     said = message.fatal or said
+                    self._take(message)
+                elif isinstance(message, AtWork):
+                    self._live.at_work(message.ids)
                 elif isinstance(message, Notice) and self._notify is not None:
                     self._notify(message.line)
         return said or await self._ended()
@@ -244,6 +258,8 @@ class ProcessClient:
             self._step_seconds += (report.seconds - self._step_seconds) / 8
         if report.seq >= 0:
             self._status = status
+        if report.fatal is None:
+            self._live.at_rest()
         self._live.take(report.events)
         for request in self._live.released():
             self._send(request)

@@ -70,7 +70,7 @@ class ThreadClient:
 
     def submit(self, request: Submit) -> EventStream:
         """See `EngineClient`. Raises `UsageError` for an id that runs already."""
-        live = self._live.add(request, given=True)
+        live = self._live.add(request)
         if self._lost_why is None:
             self._send(request)
         else:

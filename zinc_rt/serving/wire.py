@@ -72,11 +72,18 @@ class NotLoaded:
     advice: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class AtWork:
+    """What the engine computes until its next report: requests without a token of it. One of them may end it."""
+
+    ids: tuple[str, ...]
+
+
 ToEngine = Message | Start
-FromEngine = StepReport | EngineInfo | Notice | Progress | NotLoaded
+FromEngine = StepReport | EngineInfo | Notice | Progress | NotLoaded | AtWork
 
 _TO: Final = (Submit, Cancel, TenantShare, Ping, Start)
-_FROM: Final = (EngineInfo, Notice, Progress, NotLoaded)  # StepReport is number len(_FROM)
+_FROM: Final = (EngineInfo, Notice, Progress, NotLoaded, AtWork)  # StepReport is number len(_FROM)
 _EVENTS: Final = (Admitted, Token, Finished, Failed)
 _NUMBER: Final = {kind: number for kinds in (_TO, _FROM, _EVENTS) for number, kind in enumerate(kinds)}
 _REPORT: Final = len(_FROM)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.serving.clients.started import Started, started, write_caller
+from tests.serving.clients.caller import write_caller
+from tests.serving.command import Command, started
 
 
 @pytest.fixture(scope="session")
@@ -17,21 +18,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def story(folder: Path) -> Iterator[Started]:
+def story(folder: Path) -> Iterator[Command]:
     """The model in the package, by the names `story` and `alias`."""
-    with started(folder / "story.log", "-np", "4", "--alias", "story,alias") as server:
+    with started(folder, "-np", "4", "--alias", "story,alias") as server:
         yield server
 
 
 @pytest.fixture(scope="session")
-def caller(folder: Path) -> Iterator[Started]:
+def caller(folder: Path) -> Iterator[Command]:
     """A model that calls tools, by the name `caller`."""
-    with started(folder / "caller.log", "-m", write_caller(folder / "caller.gguf"), "--alias", "caller") as server:
+    with started(folder, "-m", write_caller(folder / "caller.gguf"), "--alias", "caller") as server:
         yield server
 
 
 @pytest.fixture(scope="session")
-def embedder(folder: Path) -> Iterator[Started]:
+def embedder(folder: Path) -> Iterator[Command]:
     """A model that embeds, by the name `embedder`."""
-    with started(folder / "embedder.log", "--pooling", "mean", "--alias", "embedder") as server:
+    with started(folder, "--pooling", "mean", "--alias", "embedder") as server:
         yield server

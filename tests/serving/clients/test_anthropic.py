@@ -7,7 +7,7 @@ import pytest
 from anthropic.types import MessageParam, ToolParam
 
 import zinc_rt
-from tests.serving.clients.started import Started
+from tests.serving.command import Command
 
 ASK: list[MessageParam] = [{"role": "user", "content": "Tell me a story."}]
 WEATHER: ToolParam = {
@@ -22,11 +22,11 @@ WEATHER: ToolParam = {
 }
 
 
-def client(server: Started) -> anthropic.Anthropic:
+def client(server: Command) -> anthropic.Anthropic:
     return anthropic.Anthropic(base_url=server.url, api_key="-", max_retries=0, timeout=60)
 
 
-def test_messages(story: Started) -> None:
+def test_messages(story: Command) -> None:
     with zinc_rt.load() as model:
         told = model.chat([{"role": "system", "content": "Be brief."}, *ASK], seed=9, max_tokens=20).text
     with client(story) as c:
@@ -58,7 +58,7 @@ def test_messages(story: Started) -> None:
             c.messages.create(model="story", max_tokens=5, messages=[{"role": "user", "content": "a fox " * 2000}])
 
 
-def test_tools(caller: Started) -> None:
+def test_tools(caller: Command) -> None:
     with client(caller) as c:
         with c.messages.stream(
             model="caller",

@@ -17,7 +17,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from typer.main import get_command
 
-from tests.serving.clients.started import Started, started
+from tests.serving.command import Command, started
 from zinc_rt.cli.main import application
 
 ROOT = Path(__file__).parents[3]
@@ -28,7 +28,7 @@ UNIT = (DEPLOY / "zinc.service").read_text()
 CONTAINER = (DEPLOY / "Containerfile").read_text()
 
 
-def metrics_of(server: Started) -> dict[str, set[str]]:
+def metrics_of(server: Command) -> dict[str, set[str]]:
     """The names of all series that the server tells of, with their labels."""
     found: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(httpx.get(f"{server.url}/metrics").text):
@@ -39,7 +39,7 @@ def metrics_of(server: Started) -> dict[str, set[str]]:
     return {name: labels for name, labels in found.items() if not name.endswith("_created")}
 
 
-def test_the_dashboard_asks_for_metrics_that_there_are(story: Started) -> None:
+def test_the_dashboard_asks_for_metrics_that_there_are(story: Command) -> None:
     httpx.post(f"{story.v1}/completions", json={"prompt": "A fox", "max_tokens": 3}).raise_for_status()
     httpx.post(f"{story.v1}/completions", json={"prompt": "A fox", "max_tokens": 0})
     known = metrics_of(story)
@@ -95,7 +95,7 @@ def test_the_container_copies_what_the_package_is_built_of() -> None:
     assert re.findall(r"^USER (.*)$", CONTAINER, re.MULTILINE) == ["zinc"]
 
 
-def test_the_container_is_well_while_the_server_is(story: Started) -> None:
+def test_the_container_is_well_while_the_server_is(story: Command) -> None:
     (check,) = re.findall(r"^\s+CMD (\[.*\])$", CONTAINER, re.MULTILINE)
     command = [part.replace("http://127.0.0.1:8080", story.url) for part in json.loads(check)]
     assert subprocess.run(["python3", *command[1:]], check=False).returncode == 0
@@ -104,7 +104,7 @@ def test_the_container_is_well_while_the_server_is(story: Started) -> None:
 
 
 def test_restarts_are_counted(tmp_path: Path) -> None:
-    with started(tmp_path / "log", "-np", "2") as server:
+    with started(tmp_path, "-np", "2") as server:
         children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
         engine = [int(c) for c in children if b"engine_process" in Path(f"/proc/{c}/cmdline").read_bytes()]
         assert len(engine) == 1

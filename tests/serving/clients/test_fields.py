@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.serving.clients.started import Started
+from tests.serving.command import Command
 from zinc_rt.serving.api import fields
 from zinc_rt.serving.api.fields import Field, Rule
 
@@ -53,7 +53,7 @@ EFFECTS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def ask(server: Started, path: str, **changes: Any) -> httpx.Response:
+def ask(server: Command, path: str, **changes: Any) -> httpx.Response:
     return httpx.post(server.url + path, json={**TABLES[path][1], **changes}, timeout=60)
 
 
@@ -71,7 +71,7 @@ def shown(answer: httpx.Response) -> Any:
 
 
 @pytest.mark.parametrize("path", TABLES)
-def test_fields_that_are_not_obeyed(story: Started, path: str) -> None:
+def test_fields_that_are_not_obeyed(story: Command, path: str) -> None:
     plain = shown(ask(story, path))
     for field in TABLES[path][0]:
         if field.rule is Rule.obeyed:
@@ -88,7 +88,7 @@ def test_fields_that_are_not_obeyed(story: Started, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", TABLES)
-def test_fields_that_are_obeyed_change_the_answer(story: Started, path: str) -> None:
+def test_fields_that_are_obeyed_change_the_answer(story: Command, path: str) -> None:
     plain = shown(ask(story, path))
     assert shown(ask(story, path)) == plain
     obeyed = {field.name for field in TABLES[path][0] if field.rule is Rule.obeyed}
@@ -99,6 +99,6 @@ def test_fields_that_are_obeyed_change_the_answer(story: Started, path: str) -> 
         assert shown(answer) != plain or name == "model", name
 
 
-def test_what_nobody_knows_is_ignored_and_named(story: Started) -> None:
+def test_what_nobody_knows_is_ignored_and_named(story: Command) -> None:
     answer = ask(story, "/v1/chat/completions", nothing=1, store=False, user=None)
     assert answer.headers["x-zinc-ignored"] == "nothing"

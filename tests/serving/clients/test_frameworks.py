@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 import zinc_rt
-from tests.serving.clients.started import Started
+from tests.serving.command import Command
 
 pytestmark = pytest.mark.slow
 
@@ -28,12 +28,12 @@ def told(seed: int, n: int) -> str:
         return model.chat([{"role": "user", "content": ASK}], seed=seed, max_tokens=n).text
 
 
-def chat_openai(server: Started, model: str, **options: Any) -> Any:
+def chat_openai(server: Command, model: str, **options: Any) -> Any:
     made = pytest.importorskip("langchain_openai").ChatOpenAI
     return made(base_url=server.v1, api_key="-", model=model, max_retries=0, timeout=60, **options)
 
 
-def test_langchain(story: Started) -> None:
+def test_langchain(story: Command) -> None:
     llm = chat_openai(story, "story", seed=3, max_tokens=20)
     whole = llm.invoke(ASK)
     assert whole.content == told(3, 20)
@@ -51,7 +51,7 @@ def test_langchain(story: Started) -> None:
     assert len(shown.response_metadata["logprobs"]["content"]) == 20
 
 
-def test_langchain_responses(story: Started) -> None:
+def test_langchain_responses(story: Command) -> None:
     llm = chat_openai(story, "story", use_responses_api=True, max_tokens=16)
     whole = llm.invoke(ASK)
     assert whole.usage_metadata["output_tokens"] == 16
@@ -60,13 +60,13 @@ def test_langchain_responses(story: Started) -> None:
 
 
 @pytest.mark.parametrize("method", ["json_schema", "function_calling"])
-def test_langchain_structured_output(story: Started, caller: Started, method: str) -> None:
+def test_langchain_structured_output(story: Command, caller: Command, method: str) -> None:
     server, model = (story, "story") if method == "json_schema" else (caller, "caller")
     llm = chat_openai(server, model, seed=1).with_structured_output(Weather, method=method)
     assert isinstance(llm.invoke(ASK), Weather)
 
 
-def test_langchain_tools(caller: Started) -> None:
+def test_langchain_tools(caller: Command) -> None:
     messages = pytest.importorskip("langchain_core.messages")
     llm = chat_openai(caller, "caller", seed=2)
     bound = llm.bind_tools([Weather], tool_choice="any", parallel_tool_calls=False)
@@ -83,7 +83,7 @@ def test_langchain_tools(caller: Started) -> None:
     assert after.usage_metadata["output_tokens"] == 4
 
 
-def test_langchain_embeddings(embedder: Started) -> None:
+def test_langchain_embeddings(embedder: Command) -> None:
     made = pytest.importorskip("langchain_openai").OpenAIEmbeddings
     texts = ["a dog", "a small grey owl"]
     with zinc_rt.load(embeddings=True, pooling="mean") as model:
@@ -92,7 +92,7 @@ def test_langchain_embeddings(embedder: Started) -> None:
     assert plain.embed_documents(texts) == want
 
 
-def test_litellm(story: Started, caller: Started, embedder: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_litellm(story: Command, caller: Command, embedder: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # instead of asking the internet for prices
     litellm = pytest.importorskip("litellm")
     fields: dict[str, Any] = {

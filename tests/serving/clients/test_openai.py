@@ -11,7 +11,7 @@ from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolPara
 from pydantic import BaseModel
 
 import zinc_rt
-from tests.serving.clients.started import Started
+from tests.serving.command import Command
 
 ASK: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Tell me a story."}]
 WEATHER: ChatCompletionToolParam = {
@@ -37,7 +37,7 @@ class Animal(BaseModel):
     small: bool
 
 
-def client(server: Started) -> openai.OpenAI:
+def client(server: Command) -> openai.OpenAI:
     return openai.OpenAI(base_url=server.v1, api_key="-", max_retries=0, timeout=60)
 
 
@@ -48,7 +48,7 @@ def said() -> str:
         return model.chat(list(ASK), seed=5, max_tokens=24).text
 
 
-def test_chat(story: Started, said: str) -> None:
+def test_chat(story: Command, said: str) -> None:
     with client(story) as c:
         whole = c.chat.completions.create(model="story", messages=ASK, seed=5, max_tokens=24)
         assert whole.choices[0].message.content == said
@@ -71,7 +71,7 @@ def test_chat(story: Started, said: str) -> None:
         assert chunks[-1].usage.completion_tokens == 48
 
 
-def test_logprobs_and_stop(story: Started, said: str) -> None:
+def test_logprobs_and_stop(story: Command, said: str) -> None:
     with client(story) as c:
         got = c.chat.completions.create(
             model="story", messages=ASK, seed=5, max_tokens=24, logprobs=True, top_logprobs=3, temperature=0
@@ -87,7 +87,7 @@ def test_logprobs_and_stop(story: Started, said: str) -> None:
         assert stopped.choices[0].finish_reason == "stop"
 
 
-def test_parsed_answers(story: Started) -> None:
+def test_parsed_answers(story: Command) -> None:
     with client(story) as c:
         parsed = c.chat.completions.parse(model="story", messages=ASK, response_format=Animal, seed=1)
         assert isinstance(parsed.choices[0].message.parsed, Animal)
@@ -98,7 +98,7 @@ def test_parsed_answers(story: Started) -> None:
         assert isinstance(response.output_parsed, Animal)
 
 
-def test_tools(caller: Started) -> None:
+def test_tools(caller: Command) -> None:
     fields: dict[str, Any] = {"model": "caller", "messages": ASK, "tools": [WEATHER], "seed": 2}
     with client(caller) as c:
         whole = c.chat.completions.create(**fields, tool_choice="required", parallel_tool_calls=False)
@@ -122,7 +122,7 @@ def test_tools(caller: Started) -> None:
         assert set(json.loads(response.output[0].arguments)) == {"town", "now"}
 
 
-def test_responses(story: Started) -> None:
+def test_responses(story: Command) -> None:
     with client(story) as c:
         whole = c.responses.create(
             model="story", input="Hi", instructions="Be kind.", max_output_tokens=16, extra_body={"seed": 4}
@@ -140,7 +140,7 @@ def test_responses(story: Started) -> None:
         assert [event.sequence_number for event in events] == list(range(len(events)))
 
 
-def test_completions_and_models(story: Started) -> None:
+def test_completions_and_models(story: Command) -> None:
     with client(story) as c:
         texts = c.completions.create(model="story", prompt=["A fox", "An owl"], max_tokens=6, logprobs=2, seed=1)
         assert [choice.index for choice in texts.choices] == [0, 1]
@@ -155,7 +155,7 @@ def test_completions_and_models(story: Started) -> None:
             c.embeddings.create(model="story", input="a dog")
 
 
-def test_embeddings(embedder: Started) -> None:
+def test_embeddings(embedder: Command) -> None:
     texts = ["a dog", "a small grey owl"]
     with zinc_rt.load(embeddings=True, pooling="mean") as model:
         want = model.embed(texts).tolist()

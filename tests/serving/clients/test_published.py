@@ -16,8 +16,8 @@ import pytest
 from tests.serving.api.conftest import events
 from tests.serving.api.test_endpoints import named_events
 from tests.serving.api.test_schema import FILE, Schemas, pytestmark, schemas
-from tests.serving.clients.started import Started
 from tests.serving.clients.test_openai import WEATHER
+from tests.serving.command import Command
 
 __all__ = ["pytestmark", "schemas"]
 
@@ -48,7 +48,7 @@ RESPONSES: list[dict[str, Any]] = [
 
 
 @pytest.fixture(scope="module")
-def http(caller: Started) -> httpx.Client:
+def http(caller: Command) -> httpx.Client:
     return httpx.Client(base_url=caller.v1, timeout=60)
 
 
@@ -85,7 +85,7 @@ def test_responses(http: httpx.Client, schemas: Schemas, fields: dict[str, Any])
         schemas.event(event)
 
 
-def test_models_embeddings_errors(http: httpx.Client, embedder: Started, schemas: Schemas) -> None:
+def test_models_embeddings_errors(http: httpx.Client, embedder: Command, schemas: Schemas) -> None:
     schemas.check("ListModelsResponse", http.get("/models").json())
     schemas.check("Model", http.get("/models/caller").json())
     for fields in ({}, {"input": ["a", "b"]}, {"input": [5, 6]}):
@@ -102,7 +102,7 @@ def test_models_embeddings_errors(http: httpx.Client, embedder: Started, schemas
 
 
 @pytest.mark.timeout(1200)
-def test_requests_that_schemathesis_makes_up(story: Started, embedder: Started, tmp_path: Path) -> None:
+def test_requests_that_schemathesis_makes_up(story: Command, embedder: Command, tmp_path: Path) -> None:
     """No 5xx, no hang, every answer of its schema, and the server is well afterwards."""
     pytest.importorskip("schemathesis")
     program = Path(sys.executable).with_name("st")
@@ -118,4 +118,4 @@ def test_requests_that_schemathesis_makes_up(story: Started, embedder: Started, 
         assert done.returncode == 0, done.stdout[-5000:]
         assert httpx.get(f"{server.url}/health").status_code == 200
         assert httpx.get(f"{server.url}/health/progress").json()["running"] == 0
-        assert "internal error" not in server.log.read_text()
+        assert "internal error" not in server.log

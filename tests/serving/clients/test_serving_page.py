@@ -15,7 +15,7 @@ import httpx
 import pytest
 from typer.main import get_command
 
-from tests.serving.clients.started import Started, started
+from tests.serving.command import Command, started
 from zinc_rt.cli.main import application
 from zinc_rt.serving.api.config import read_tenants
 
@@ -26,13 +26,13 @@ CURLS = re.findall(r"```sh\n(curl .*?)```", PAGE, re.DOTALL)
 
 
 @pytest.fixture(scope="module")
-def keeper(folder: Path) -> Iterator[Started]:
+def keeper(folder: Path) -> Iterator[Command]:
     """`zinc serve`, with records."""
-    with started(folder / "keeper.log", "--records", folder / "records.sqlite") as server:
+    with started(folder, "--records", folder / "records.sqlite") as server:
         yield server
 
 
-def curl(server: Started, command: str) -> httpx.Response:
+def curl(server: Command, command: str) -> httpx.Response:
     """What a curl command of the page does: -N, -d and an address."""
     _, *words = shlex.split(command)
     if words[0] == "-N":
@@ -45,7 +45,7 @@ def curl(server: Started, command: str) -> httpx.Response:
     return httpx.post(address, content=words[2], timeout=60)
 
 
-def test_the_commands_are_answered(keeper: Started) -> None:
+def test_the_commands_are_answered(keeper: Command) -> None:
     answers = []
     name = ""
     for command in CURLS:
@@ -68,7 +68,7 @@ def test_the_commands_are_answered(keeper: Started) -> None:
     assert told.json()["id"] == name
 
 
-def test_the_python_example_runs(keeper: Started) -> None:
+def test_the_python_example_runs(keeper: Command) -> None:
     (code,) = [code for code in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if ADDRESS in code]
     done = subprocess.run(
         [sys.executable, "-c", code.replace(ADDRESS, keeper.url)], capture_output=True, text=True, check=False
@@ -77,7 +77,7 @@ def test_the_python_example_runs(keeper: Started) -> None:
     assert len(done.stdout.split()) > 3
 
 
-def test_a_broken_stream_goes_on(keeper: Started) -> None:
+def test_a_broken_stream_goes_on(keeper: Command) -> None:
     (command,) = [c for c in CURLS if "-N" in c]
     whole = curl(keeper, command).text
     blocks = whole.split("\n\n")

@@ -77,6 +77,8 @@ class EngineCore:
             raise UsageError("the engine has no model; load one before requests are served")
         if not engine.generates:
             raise UsageError("the engine's model gives hidden states and generates no text; load one that generates")
+        self.at_work: Callable[[tuple[str, ...]], None] = lambda ids: None
+        """Called with requests without a token, before what one of them may end the process with."""
         self._engine, self._vocabulary, self._sizes = engine, vocabulary, sizes
         self._clock, self._notify, self._close, self._failed = clock, notify, close, failed
         self._scheduler = FairScheduler(sizes.n_slots, (options or CoreOptions()).max_tenants)
@@ -128,6 +130,8 @@ class EngineCore:
         try:
             if request.id in self._live:
                 raise DuplicateRequest(f"request {request.id} runs already; ids must be unique")
+            if request.grammar is not None:
+                self.at_work((request.id,))  # compiled by a library
             made = self._checked(request, now)
         except ZincError as error:
             self._tell_failure(Failed(request.id, type(error).__name__, str(error)), error)
@@ -374,6 +378,8 @@ class EngineCore:
         if not parts:
             return 0.0
         self._broken = [part.request for part in parts]
+        if fresh := tuple(part.request.id for part in parts if part.request.is_fresh):
+            self.at_work(fresh)
         step = self._engine.step([part.rows() for part in parts], sampling)
         chosen: list[Sampled | DegenerateLogits] = []
         try:

@@ -83,6 +83,11 @@ class Request:
         return len(self.tokens) - len(self.submit.prompt)
 
     @property
+    def is_fresh(self) -> bool:
+        """Whether it has no token since it was admitted."""
+        return len(self.tokens) == self.admitted_tokens
+
+    @property
     def remaining(self) -> int:
         """Tokens that may still be generated."""
         limit = self.submit.params.max_tokens
