@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.late_kernels import LateArgs, passing, rewriting, stopping
-from zinc_rt.backends.cpu.few_rows import NEVER, first_writers, safe_distances
+from zinc_rt.backends.cpu.late import NEVER, first_writers, safe_distances
 from zinc_rt.backends.cpu.program import CpuOperation, CpuProgram, Runner, UnitsPer, plain_step
 from zinc_rt.engine import Engine, Options, Rows
 from zinc_rt.gguf import GGUFFile
@@ -124,8 +124,11 @@ def test_distances_are_short_of_the_phase_whose_memory_is_written() -> None:
     product = op(1, "b", "c", again=True)
     program = [op(0, "a", "b"), product, op(2, "c", "d"), op(3, "d", "e"), op(4, "e", "b"), op(5, "e", "d")]
     assert safe_distances(program) == [NEVER, NEVER, NEVER, NEVER, 2, NEVER]
-    assert first_writers(program) == [0, 0, 0, 0, 0, 0]
-    assert first_writers([op(0, "a", "b"), op(1, "b", "c"), op(2, "c", "d", again=True)]) == [0, 0, 1]
+    assert first_writers(program) == [NEVER, 0, NEVER, NEVER, NEVER, NEVER]
+    pair = [op(0, "a", "b"), op(1, "b", "c"), op(2, "b", "d", again=True), op(2, "c", "e", again=True)]
+    assert first_writers(pair) == [NEVER, NEVER, 0]
+    assert first_writers([*pair[:2], pair[3]]) == [NEVER, NEVER, 1]
+    assert first_writers([op(0, "a", "b", again=True)]) == [0]
     assert safe_distances([op(0, "a", "b"), op(1, "b", "c"), op(2, "b", "b")]) == [NEVER] * 3
 
 

@@ -17,12 +17,9 @@ from zinc_rt.mem.arena import align_up
 if TYPE_CHECKING:
     from zinc_rt.backends.base import Capacity
     from zinc_rt.backends.cpu.lowering import CpuLowered, QuantisedActs
-    from zinc_rt.backends.cpu.program import CpuOperation
 
 MAX_BYTES: Final = 32 << 20
 """What all of it may take; a model that needs more has it for fewer rows."""
-NEVER: Final = 1 << 30
-"""Phases, where no late thread is in the way."""
 
 
 @dataclass(frozen=True)
@@ -58,34 +55,3 @@ def _placed(lowered: CpuLowered, sizes: Capacity, keys: Sequence[Hashable], rows
         places[key] = at
         at += align_up(size + 64)  # whole vectors may reach over
     return FewRows(rows, places, packs, at)
-
-
-def safe_distances(operations: Sequence[CpuOperation]) -> list[int]:
-    """For each phase, how many phases back a thread may be late when it opens: short of one whose memory it writes.
-
-    Takes for granted that what such operations touch shares memory with nothing.
-    """
-    last: dict[Hashable, int] = {}
-    out: list[int] = []
-    for op in operations:
-        if op.phase == len(out):
-            out.append(NEVER)
-        for key in op.writes:
-            if key in last and last[key] < op.phase:
-                out[op.phase] = min(out[op.phase], op.phase - last[key] - 1)
-        if op.again:
-            last |= dict.fromkeys((*op.reads, *op.writes), op.phase)
-    return out
-
-
-def first_writers(operations: Sequence[CpuOperation]) -> list[int]:
-    """For each phase of operations that may be done again, the first phase that writes what they touch; else 0."""
-    first: dict[Hashable, int] = {}
-    for op in operations:
-        for key in op.writes:
-            first.setdefault(key, op.phase)
-    out = [0] * (max((op.phase for op in operations), default=-1) + 1)
-    for op in (op for op in operations if op.again):
-        found = min(first.get(key, op.phase) for key in (*op.reads, *op.writes))
-        out[op.phase] = min(out[op.phase] or found, found)
-    return out

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from zinc_rt.backends.arg_structs import Records, address_of, record, table
 from zinc_rt.backends.cpu.choice import Kernel
-from zinc_rt.backends.cpu.few_rows import NEVER, first_writers, safe_distances
+from zinc_rt.backends.cpu.late import NEVER, first_writers, safe_distances
 from zinc_rt.backends.cpu.thread_pool import ThreadPool, system_words
 from zinc_rt.backends.host_memory import aligned_zeros
 from zinc_rt.kernels.cpu import pool as native_pool
