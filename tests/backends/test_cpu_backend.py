@@ -12,9 +12,8 @@ from tests.ir.dense import Dims, dense
 from tests.kernels.material import packed_rows
 from zinc_rt.backends.base import BackendFeatures, Capacity, LoweredGraph, StepFence
 from zinc_rt.backends.cpu import backend as cpu_backend
-from zinc_rt.backends.cpu import binding
+from zinc_rt.backends.cpu import binding, few_rows
 from zinc_rt.backends.cpu import weights as native_weights
-from zinc_rt.backends.cpu import few_rows
 from zinc_rt.backends.cpu.backend import CpuBackend
 from zinc_rt.backends.cpu.lowering import matrices_of
 from zinc_rt.backends.errors import MissingBinding, StepTooLarge, UnsupportedOp
@@ -237,9 +236,9 @@ def test_temporaries_take_turns() -> None:
         assert more == few  # layers use the same memory one after the other
     with CpuBackend(threads=2) as backend:
         # What late threads may be at takes no turns: so much for each layer, and no more than its limit.
-        own = [backend.plan(g, SIZES)["scratch"] - few for g in (graph, deep)]
-        assert own[1] == 4 * own[0]
-        assert 0 < own[1] <= few_rows.MAX_BYTES
+        first, second, third = (backend.plan(dense(Dims(layers=n)), SIZES)["scratch"] for n in (2, 8, 14))
+        assert third - second == second - first
+        assert 0 < third - first <= few_rows.MAX_BYTES
 
 
 def test_frugal_reference_kernels_keep_nothing_unpacked() -> None:
