@@ -42,6 +42,11 @@ class ChatRequest:
     tools: tuple[Tool, ...]
     thinking: Thinking
 
+    @property
+    def bound(self) -> bool:
+        """Whether calls in the answer follow a grammar."""
+        return self.grammar is not None and bool(self.tools)
+
     def salt(self, seed: int | None) -> str:
         """What the ids of calls are made from: the same prompt and seed give the same ids."""
         text = ",".join(map(str, (seed, *self.prompt)))

@@ -40,9 +40,13 @@ REQUIRED = ToolChoice(ChoiceMode.required)
 
 
 def read(dialect: Dialect, ids: list[int], tools: tuple[Tool, ...], tokens: GrammarVocabulary) -> Answer:
-    """The answer of these tokens, one by one."""
-    reader = AnswerReader(tokens.tokenizer, dialect, tools, Thinking.off)
-    return Answer.join([delta for token in ids for delta in reader.add(token)] + reader.finish())
+    """The answer of these tokens, one by one; the same where calls are told while they are written."""
+    found = []
+    for bound in (False, True):
+        reader = AnswerReader(tokens.tokenizer, dialect, tools, Thinking.off, bound=bound)
+        found.append(Answer.join([delta for token in ids for delta in reader.add(token)] + reader.finish()))
+    assert found[0] == found[1]
+    return found[0]
 
 
 @pytest.mark.parametrize("as_tokens", [True, False], ids=["tokens", "letters"])

@@ -28,15 +28,19 @@ def vars_of(dialect: Dialect) -> dict[str, object]:
     return {name: getattr(dialect, name) for name in dialect.__dataclass_fields__}
 
 
-def parsed(dialect: Dialect, *pieces: str, thinking: Thinking = Thinking.possible, tools: bool = True) -> list[Delta]:
+def parsed(
+    dialect: Dialect, *pieces: str, thinking: Thinking = Thinking.possible, tools: bool = True, bound: bool = False
+) -> list[Delta]:
     """The deltas of an answer that comes in pieces."""
-    parser = StreamParser(dialect, TOOLS if tools else (), thinking, "salt")
+    parser = StreamParser(dialect, TOOLS if tools else (), thinking, "salt", bound)
     return [delta for piece in pieces for delta in parser.add(piece)] + parser.finish()
 
 
-def answer(dialect: Dialect, *pieces: str, thinking: Thinking = Thinking.possible, tools: bool = True) -> Answer:
+def answer(
+    dialect: Dialect, *pieces: str, thinking: Thinking = Thinking.possible, tools: bool = True, bound: bool = False
+) -> Answer:
     """The whole of it."""
-    return Answer.join(parsed(dialect, *pieces, thinking=thinking, tools=tools))
+    return Answer.join(parsed(dialect, *pieces, thinking=thinking, tools=tools, bound=bound))
 
 
 def calls(found: Answer) -> list[tuple[str, str]]:
@@ -71,14 +75,103 @@ def test_each_family_is_here() -> None:
     assert WRITTEN.keys() == {dialect.name for dialect in CALLERS}
 
 
+@pytest.mark.parametrize("bound", [False, True])
 @pytest.mark.parametrize("name", WRITTEN)
-def test_a_call_however_the_stream_is_cut(name: str) -> None:
+def test_a_call_however_the_stream_is_cut(name: str, bound: bool) -> None:
     dialect, text = BY_NAME[name], WRITTEN[name]
     whole = answer(dialect, text)
     assert (whole.content, calls(whole)) == (None, [("weather", WEATHER)])
-    assert answer(dialect, *text) == whole
+    assert answer(dialect, *text, bound=bound) == whole
     for at in range(len(text)):
-        assert answer(dialect, text[:at], text[at:]) == whole
+        assert answer(dialect, text[:at], text[at:], bound=bound) == whole
+
+
+def fragments(deltas: list[Delta]) -> list[str]:
+    """The pieces of arguments."""
+    return [delta.arguments for delta in deltas if isinstance(delta, CallDelta) and delta.arguments]
+
+
+PIECEWISE = {
+    "qwen3-coder": ['{"city": "Zürich"', ', "unit": "C"', "}"],
+    "gemma-4": ['{"city": "Zürich"', ', "unit": "C"}'],
+    "functiongemma": ['{"city": "Zürich"', ', "unit": "C"}'],
+}
+"""How arguments come that are not written as JSON; others come letter by letter."""
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_arguments_are_told_while_they_are_written(name: str) -> None:
+    """Where the call follows the grammar; each piece comes with the letter that makes it sure."""
+    dialect, text = BY_NAME[name], WRITTEN[name]
+    parser = StreamParser(dialect, TOOLS, bound=True)
+    told: list[tuple[str, str]] = []  # a piece and the text before it
+    begun = ""
+    for at, letter in enumerate(text, 1):
+        for delta in parser.add(letter):
+            assert isinstance(delta, CallDelta)
+            if delta.name is not None:
+                begun = text[:at]
+            else:
+                told.append((delta.arguments, text[:at]))
+    pieces = PIECEWISE.get(name, list(WEATHER))
+    assert [piece for piece, _ in told] == pieces
+    assert begun == told[0][1]
+    if name not in PIECEWISE:
+        assert begun.endswith("{")
+        assert all(before.endswith(piece) for piece, before in told)
+    assert parser.finish() == []
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_call_that_is_cut_off_while_it_is_told(name: str) -> None:
+    """What was told stays, as it would be from the whole text; before that it is content."""
+    dialect, text = BY_NAME[name], WRITTEN[name]
+    before = ""
+    for end in range(len(text) + 1):
+        found = answer(dialect, text[:end], bound=True)
+        if not found.tool_calls:
+            assert not before
+            assert found.content == answer(dialect, text[:end]).content
+            continue
+        ((called, arguments),) = calls(found)
+        assert (found.content, called) == (None, "weather")
+        assert arguments
+        assert arguments.startswith(before)
+        assert WEATHER.startswith(arguments)
+        before = arguments
+    assert before == WEATHER
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("hermes", '<tool_call>{"arguments": {"a": 1}, "name": "f"}</tool_call>', ["f", '{"a": 1}']),
+        ("hermes", '<tool_call>{"name": "f"}</tool_call>', ["f", "{}"]),
+        ("hermes", '<tool_call>{"name": "f", "arguments": "{\\"a\\": 1}"}</tool_call>', ["f", '{"a": 1}']),
+        ("hermes", '<tool_call>{"name": "f", "arguments": {"a": "\n{"}, "i": [{}]}', ["f", '{"a": "\\u000a{"}']),
+        ("mistral", '[TOOL_CALLS][{"name": "f", "arguments": {}}, {"name": "g", "argu', ["f", "{}"]),
+        ("mistral", '[TOOL_CALLS][{"name": "f"}, {"name": "g", "arguments": {"b": [{}]}}]x',
+         ["f", "{}", "g", '{"b": [{}]}']),
+        ("mistral", "[TOOL_CALLS][]", []),
+        ("mistral", '[TOOL_CALLS][1, {"name": "f", "arguments": {}}]', []),
+        ("mistral", '[TOOL_CALLS][[{"name": "f", "arguments": {}}]]', []),
+        ("llama3", '{"name": "other", "parameters": {"a": 1}}', []),
+        ("llama3", '{"name": "weather", "parameters": {"a": 1', ["weather", '{"a": 1']),
+        ("gemma-4", "<|tool_call>call:f{}<tool_call|>", ["f", "{}"]),
+        ("gemma-4", "<|tool_call>call:f{a:1,}<tool_call|>", ["f", '{"a": 1']),
+        ("gemma-4", "<|tool_call>call:f{a:{b:[1,2],c:3},d:4", ["f", '{"a": {"b": [1, 2], "c": 3}']),
+        ("qwen3-coder", "<tool_call><function=f></function></tool_call>", ["f", "{}"]),
+        ("qwen3-coder", "<tool_call><function=f>", []),
+        ("harmony", "<|channel|>commentary to=functions.f<|message|>[1]", []),
+        ("harmony", "<|channel|>commentary to=functions.f<|message|> {}<|call|>", ["f", " {}"]),
+    ],
+)  # fmt: skip
+def test_forms_of_calls_that_are_told(name: str, text: str, expected: list[str]) -> None:
+    for pieces in ([text], list(text)):
+        found = answer(BY_NAME[name], *pieces, bound=True)
+        assert [part for call in calls(found) for part in call] == expected
+        if not expected and name != "harmony":
+            assert found.content == text
 
 
 @pytest.mark.parametrize("name", WRITTEN)
@@ -289,18 +382,23 @@ PIECES = sorted(
     cuts=st.lists(st.integers(0, 400), max_size=5),
     thinking=st.sampled_from(Thinking),
     tools=st.booleans(),
+    bound=st.booleans(),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=400, deadline=None)
 def test_the_cuts_of_any_stream_do_not_matter(
-    name: str, pieces: list[str], cuts: list[int], thinking: Thinking, tools: bool
+    name: str, pieces: list[str], cuts: list[int], thinking: Thinking, tools: bool, bound: bool
 ) -> None:
     dialect = BY_NAME[name] if BY_NAME[name].harmony else thoughtful(BY_NAME[name])
     text = "".join(pieces)
     borders = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
-    whole = answer(dialect, text, thinking=thinking, tools=tools)
+    whole = answer(dialect, text, thinking=thinking, tools=tools, bound=bound)
     cut = [text[a:b] for a, b in pairwise(borders)]
-    assert answer(dialect, *cut, thinking=thinking, tools=tools) == whole
-    assert answer(dialect, *text, thinking=thinking, tools=tools) == whole
+    for parts in (cut, list(text)):
+        deltas = parsed(dialect, *parts, thinking=thinking, tools=tools, bound=bound)
+        assert Answer.join(deltas) == whole
+        assert "".join(fragments(deltas)) == "".join(arguments for _, arguments in calls(whole))
+        told = [delta.index for delta in deltas if isinstance(delta, CallDelta)]
+        assert told == sorted(told)
     told = (whole.reasoning or "") + (whole.content or "")
     if not whole.tool_calls and not dialect.harmony:
         assert kept(told) in (kept(text), kept(without_think(dialect, text, thinking)))

@@ -15,7 +15,7 @@ from zinc_rt.errors import UsageError
 from zinc_rt.grammar import matcher as limits
 from zinc_rt.grammar import texts
 from zinc_rt.grammar.errors import GrammarError
-from zinc_rt.grammar.matcher import Matcher, compile_grammar, fill_masks
+from zinc_rt.grammar.matcher import Matcher, compile_grammar
 from zinc_rt.grammar.texts import Whitespace
 from zinc_rt.grammar.vocabulary import GrammarVocabulary
 from zinc_rt.serving.messages import Grammar
@@ -139,21 +139,6 @@ def test_going_back() -> None:
         matcher.rollback(len(told) + 1)
 
 
-def test_several_masks_at_once() -> None:
-    begin = TOKENS.token_id("<tool_call>")
-    assert begin is not None
-    text = texts.json_schema({"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]})
-    written = walk(Grammar(text), VOCABULARY, TOKENS, 3)
-    matchers = [made(text) for _ in range(5)] + [made(text, (begin,))]
-    for n, matcher in enumerate(matchers[:-1]):
-        assert all(matcher.consume(token) for token in written[: n * 3])
-    for chosen in (matchers, matchers[:1], matchers[-1:], []):
-        out = np.full((len(chosen), VOCABULARY.words), 7, np.uint32)
-        fill_masks(chosen, out)
-        for row, matcher in zip(out, chosen, strict=True):
-            assert allowed(row, VOCABULARY.n_vocab) == mask(matcher)
-
-
 def test_a_padded_vocabulary_allows_no_padding() -> None:
     padded = GrammarVocabulary(TOKENS, TOKENS.n_vocab + 100)
     assert padded.words == (TOKENS.n_vocab + 100 + 31) // 32
@@ -274,13 +259,12 @@ def test_work_of_a_mask_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         follow(bad, ids("abba" * 9), told)
     assert 0 < len(told) < 36
     assert all(good.consume(token) for token in told)
-    out = np.zeros((2, VOCABULARY.words), np.uint32)
     with pytest.raises(GrammarError, match="too much work"):
-        fill_masks([bad, good], out)
-    assert allowed(out[1], VOCABULARY.n_vocab) == mask(good)
+        bad.fill_mask(np.zeros(VOCABULARY.words, np.uint32))
     with pytest.raises(GrammarError):
         bad.check()
     good.check()
+    assert mask(good)
 
 
 def test_patterns_and_literals_are_written_as_lark_wants_them() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from zinc_rt.backends.cpu import sampling as cpu_sampling
 from zinc_rt.backends.cpu.choice import TargetTuning
 from zinc_rt.backends.cpu.program import CpuProgram, Runner, plain_step
 from zinc_rt.backends.cpu.sampling import CpuSampling
@@ -232,3 +234,12 @@ def test_a_growing_text_is_followed(native: Native, last: int) -> None:
         assert got == oracle.sample(logits[0], history)
         history.append(got.token_id)
     native.runner.drain()
+
+
+def test_ticks_as_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the cycle counter, by how far the system's clock went beside it."""
+    now = iter([1_000_000_000, 3_000_000_000])
+    monkeypatch.setattr(cpu_sampling, "time", SimpleNamespace(perf_counter_ns=lambda: next(now)))
+    clock = cpu_sampling.TickClock()
+    assert clock.seconds(500, 1000) == 0.0
+    assert clock.seconds(4000, 5000) == 0.5

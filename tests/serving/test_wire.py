@@ -38,6 +38,7 @@ FROM: list[wire.FromEngine] = [
         5,
         6,
         "lost",
+        m.StepTimes(0.25, 0.125, (0.5, 1e-9)),
     ),
     wire.Notice("line"),
     wire.Progress(1, 2),

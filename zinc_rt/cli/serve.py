@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import typer
 
@@ -86,6 +86,26 @@ Records = Annotated[
 RecordsSize = Annotated[
     str,
     typer.Option("--records-size", metavar="SIZE", help="Room for records; the oldest go.", rich_help_panel=SERVER),
+]
+Audit = Annotated[
+    int,
+    typer.Option(
+        "--audit",
+        metavar="N",
+        min=0,
+        help="Compute one of N recorded requests again while nothing is asked for, and log an error where a token"
+        " differs; 0: none.",
+        rich_help_panel=SERVER,
+    ),
+]
+MetricsNames = Annotated[
+    Literal["zinc", "vllm"],
+    typer.Option(
+        "--metrics-names",
+        metavar="zinc|vllm",
+        help="Names of the figures at /metrics: ours, or vLLM's beside them, for dashboards made for it.",
+        rich_help_panel=SERVER,
+    ),
 ]
 Drain = Annotated[
     float,
@@ -175,6 +195,8 @@ def serve(
     drain: Drain = 30.0,
     records: Records = None,
     records_size: RecordsSize = "1G",
+    audit: Audit = 0,
+    metrics_names: MetricsNames = "zinc",
     one_process: OneProcess = False,
     ctx_size: o.CtxSize = None,
     batch_size: o.BatchSize = None,
@@ -200,6 +222,8 @@ def serve(
     names = tuple(name.strip() for name in alias.split(",")) if alias is not None else ()
     if not all(names):
         raise UsageError(f"--alias is {alias!r}; it must be names with commas between them")
+    if audit and records is None:
+        raise UsageError(f"--audit {audit} computes recorded requests again and there are no records; give --records")
     given: dict[str, Any] = {
         "device": device if gpu_layers is None else device_for_layers(gpu_layers, device),
         "n_ctx": ctx_size,
@@ -234,5 +258,7 @@ def serve(
         alias=names,
         records=records,
         records_bytes=size_bytes("--records-size", records_size),
+        vllm_names=metrics_names == "vllm",
+        audit=audit,
     )
     return start_server(config, choice, lambda url: write(f"zinc: {url}/v1 answers now; {url}/health says how it is\n"))

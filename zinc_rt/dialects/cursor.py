@@ -142,28 +142,31 @@ class Cursor:
                 return
             yield
 
-    def json(self) -> Generator[None, None, str]:
+    def json(self, tell: Callable[[str], None] | None = None) -> Generator[None, None, str]:
         """Read a JSON object or array as text, to the bracket that closes it; "" where none begins here, and what there
-        is of it at the end of the text.
+        is of it at the end of the text. tell: gets the text as it comes; returned is the last bracket alone then, ""
+        where it did not come.
         """
         if (yield from self.peek(1)) not in ("{", "["):
             return ""
-        out, depth, in_string = [], 0, False
+        out: list[str] = []
+        told, depth, in_string = tell or out.append, 0, False
         while True:
             found = (_IN_STRING if in_string else _BRACKETS).search(self._text, self._at)
             if found is None:
-                out.append(self.take(len(self._text) - self._at))
+                if rest := self.take(len(self._text) - self._at):
+                    told(rest)
                 if self.ended:
                     return "".join(out)
                 yield
                 continue
-            out.append(self.take(found.end() - self._at))
+            told(self.take(found.end() - self._at))
             if found[0] == "\\":
                 yield from self.peek(1)
-                out.append(self.take(1))
+                told(self.take(1))
             elif found[0] == '"':
                 in_string = not in_string
             else:
                 depth += 1 if found[0] in "{[" else -1
                 if depth == 0:
-                    return "".join(out)
+                    return found[0] if tell is not None else "".join(out)

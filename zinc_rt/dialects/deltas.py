@@ -25,7 +25,7 @@ class CallDelta:
     """A piece of a tool call. index: its number in the answer, from 0.
 
     The first piece of a call has id and name and no arguments; the next ones have arguments alone, pieces of a JSON
-    text. A call is told once it is complete, so all of its pieces come together.
+    text, before the next call begins.
     """
 
     index: int

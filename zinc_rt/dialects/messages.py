@@ -159,6 +159,8 @@ def _content(content: object, where: str, optional: bool) -> str:
     for at, part in enumerate(content):
         place = f"{where}[{at}]"
         kind = part.get("type") if isinstance(part, Mapping) else None
+        if not isinstance(kind, str):
+            raise RequestError(f"{place}.type", f"is {show(kind)}; it must be text")
         if kind in _MEDIA:
             raise RequestError(
                 place, f"is {_MEDIA[kind]} ({kind}), which no model here takes; give text", unsupported=True

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Sequence
 from zinc_rt.dialects.cursor import Cursor
 from zinc_rt.dialects.deltas import CallDelta, ContentDelta, Delta, ReasoningDelta
 from zinc_rt.dialects.forms.base import CallForm, ParsedCall, clean_json, json_value
+from zinc_rt.dialects.forms.telling import JsonText, tell_whole
 from zinc_rt.dialects.record import Dialect, Thinking
 from zinc_rt.dialects.tools import Tool
 from zinc_rt.text.harmony import Channel, Harmony
@@ -27,15 +28,17 @@ class StreamParser:
         tools: Sequence[Tool] = (),
         thinking: Thinking = Thinking.possible,
         salt: str = "",
+        bound: bool = False,
     ) -> None:
         """tools: those that the model may call; without any, no call is looked for. thinking: where the prompt leaves
-        the model (`Dialect.thinking`). salt: makes ids of calls; another one for each request.
+        the model (`Dialect.thinking`). salt: makes ids of calls; another one for each request. bound: calls follow the
+        family's grammar, so they are told while they are written; else each when it is complete.
         """
         told = _Told(dialect, salt)
         names = {tool.name: tool for tool in tools}
         self._told = told
         self._run: _Marked | _Channels = (
-            _Channels(told, names) if dialect.harmony else _Marked(told, dialect, names, thinking)
+            _Channels(told, names, bound) if dialect.harmony else _Marked(told, dialect, names, thinking, bound)
         )
 
     def add(self, text: str) -> list[Delta]:
@@ -72,10 +75,20 @@ class _Told:
             self._deltas.append(ReasoningDelta(text))
 
     def call(self, call: ParsedCall) -> None:
+        tell_whole(self, call)
+
+    def begin(self, name: str) -> None:
         index = self.n_calls
         self.n_calls += 1
-        self._deltas.append(CallDelta(index, "", self._dialect.call_id(self._salt, index), call.name))
-        self._deltas.append(CallDelta(index, call.arguments))
+        self._deltas.append(CallDelta(index, "", self._dialect.call_id(self._salt, index), name))
+
+    def arguments(self, text: str) -> None:
+        """A piece for the call that was begun last."""
+        index, last = self.n_calls - 1, self._deltas[-1] if self._deltas else None
+        if isinstance(last, CallDelta) and last.name is None and last.index == index:
+            self._deltas[-1] = CallDelta(index, last.arguments + text)
+        elif text:
+            self._deltas.append(CallDelta(index, text))
 
 
 class _Trimmed:
@@ -108,8 +121,8 @@ class _Trimmed:
 class _Marked:
     """Answers where marks begin reasoning and calls."""
 
-    def __init__(self, told: _Told, dialect: Dialect, tools: dict[str, Tool], thinking: Thinking) -> None:
-        self._told, self._tools = told, tools
+    def __init__(self, told: _Told, dialect: Dialect, tools: dict[str, Tool], thinking: Thinking, bound: bool) -> None:
+        self._told, self._tools, self._bound = told, tools, bound
         self._think, self._form = dialect.think, dialect.calls if tools else None
         self._cursor = Cursor()
         self._content = _Trimmed(told.content)
@@ -172,23 +185,48 @@ class _Marked:
     def _call(self, form: CallForm, mark: str, around: _Trimmed) -> Generator[None, None, bool]:
         """Behind a mark of calls, or where a bare call may begin. Whether it is one; else it is part of the text."""
         self._cursor.begin_record()
-        calls = yield from form.read(self._cursor, self._tools, bool(mark))
+        if self._bound:
+            teller = _Around(self._told, around)
+            whole = yield from form.tell(self._cursor, self._tools, bool(mark), teller)
+            found = teller.some
+            if found and not whole and self._cursor.ended:
+                self._cursor.take(len(self._cursor.held))  # the beginning of a mark or an argument that did not come
+        else:
+            calls = yield from form.read(self._cursor, self._tools, bool(mark))
+            found = calls is not None
+            if found:
+                around.drop_space()
+            for call in calls or ():
+                self._told.call(call)
         text = self._cursor.end_record()
-        if calls is None:
+        if not found:
             around.add(mark + text)
-            return False
-        around.drop_space()
-        for call in calls:
-            self._told.call(call)
-        return True
+        return found
+
+
+class _Around:
+    """Tells of calls inside of a text."""
+
+    def __init__(self, told: _Told, around: _Trimmed) -> None:
+        self._told, self._around = told, around
+        self.some = False
+
+    def begin(self, name: str) -> None:
+        self._around.drop_space()
+        self._told.begin(name)
+        self.some = True
+
+    def arguments(self, text: str) -> None:
+        self._told.arguments(text)
 
 
 class _Channels:
-    """Answers in Harmony's channels. A message to a function is told when it is complete."""
+    """Answers in Harmony's channels. bound: a message to a function is told as it comes, else when it is complete."""
 
-    def __init__(self, told: _Told, tools: dict[str, Tool]) -> None:
-        self._told, self._tools = told, tools
+    def __init__(self, told: _Told, tools: dict[str, Tool], bound: bool) -> None:
+        self._told, self._tools, self._bound = told, tools, bound
         self._harmony = Harmony()
+        self._telling: JsonText | None = None
         self._message, self._to, self._arguments = -1, "", list[str]()
 
     def add(self, text: str) -> None:
@@ -211,10 +249,23 @@ class _Channels:
                 case Channel.TOOL_CALL:
                     self._to = part.to or ""
                     self._arguments.append(part.text)
+                    if self._bound and self._tools:
+                        self._tell()
+
+    def _tell(self) -> None:
+        """Tell of what has come of a call, from the brace on that begins its arguments."""
+        text, name = "".join(self._arguments), self._to.removeprefix(_FUNCTIONS)
+        if self._telling is None:
+            if not name or not text.lstrip().startswith("{"):
+                return
+            self._telling = JsonText()
+            self._told.begin(name)
+        self._arguments.clear()
+        self._told.arguments("".join(map(self._telling.add, text)))
 
     def _end_call(self) -> None:
         text, name = "".join(self._arguments), self._to.removeprefix(_FUNCTIONS)
-        self._to = ""
+        self._to, self._telling = "", None
         self._arguments.clear()
         try:
             is_call = bool(name and self._tools) and isinstance(json_value(text), dict)

@@ -29,6 +29,7 @@ class AnswerReader:
         thinking: Thinking = Thinking.possible,
         stop: Sequence[str] = (),
         salt: str = "",
+        bound: bool = False,
     ) -> None:
         """As for `StreamParser`; stop: strings that end the answer."""
         from zinc_rt.text import Detokenizer
@@ -40,7 +41,7 @@ class AnswerReader:
         self.text = ""
         """The text of the last token, with marks."""
         self._detokenizer = Detokenizer(tokenizer, at_start=False, shown=dialect.mark_ids(tokenizer))
-        self._parser = StreamParser(dialect, tools, thinking, salt)
+        self._parser = StreamParser(dialect, tools, thinking, salt, bound)
         self._stops = StopMatcher(stop)
 
     def add(self, token_id: int) -> list[Delta]:

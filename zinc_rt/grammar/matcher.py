@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from functools import cache
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
@@ -133,33 +131,6 @@ def compile_grammar(grammar: Grammar, vocabulary: GrammarVocabulary, where: str 
     if native.is_error():
         raise _refusal(native.get_error(), where)
     return Matcher(native, vocabulary, grammar.after)
-
-
-def fill_masks(matchers: Sequence[Matcher], out: npt.NDArray[np.uint32]) -> None:
-    """The masks of several texts at once, on all cores: out is u32[n, words], contiguous; row i for matcher i.
-
-    Raises `GrammarError` of the first that cannot go on; the rows of the others are there then, too, and
-    `Matcher.check` says which one it is.
-    """
-    from llguidance.numpy import fill_next_token_bitmask_par
-
-    bound = [(matcher._native, row) for row, matcher in enumerate(matchers) if not matcher.is_free]
-    if len(bound) < len(matchers):
-        out[[row for row, matcher in enumerate(matchers) if matcher.is_free]] = _ALL
-    if len(bound) == 1:
-        native, row = bound[0]
-        native.unsafe_compute_mask_ptr(out[row].ctypes.data, out[row].nbytes)
-    elif bound:
-        fill_next_token_bitmask_par(_executor(), bound, out.view(np.int32))
-    for matcher in matchers:
-        matcher.check()
-
-
-@cache
-def _executor() -> Any:
-    import llguidance
-
-    return llguidance.LLExecutor()
 
 
 def _refusal(said: str, where: str) -> GrammarError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from zinc_rt.checks import show
@@ -19,17 +19,28 @@ _WHOLE: Final = frozenset(("allOf", "oneOf", "not", "if", "dependentSchemas", "u
 """Keywords under which a schema that admits less may make the whole admit more, or nothing."""
 _BESIDE: Final = frozenset(("anyOf", "$ref", "patternProperties", "minProperties"))
 """Keywords beside `properties` that may ask for properties which are not named there."""
-_NAMED: Final = frozenset(("properties", "$defs", "definitions"))
+_NAMED: Final = frozenset(("properties", "patternProperties", "dependentSchemas", "$defs", "definitions"))
 """Keywords whose values are schemas by name."""
 _LITERAL: Final = frozenset(("enum", "const", "default", "examples", "required"))
 """Keywords whose values are no schemas."""
+_SHAPES: Final[Mapping[str, tuple[str, Callable[[object], bool]]]] = {
+    "type": ("a type's name, or a list of them", lambda value: isinstance(value, str) or _is_list_of(value, str)),
+    "required": ("a list of names", lambda value: _is_list_of(value, str)),
+    "enum": ("a list of values", lambda value: _is_list_of(value, object)),
+    "$ref": ("a text", lambda value: isinstance(value, str)),
+    **dict.fromkeys(
+        ("anyOf", "oneOf", "allOf"), ("a list of schemas", lambda value: _is_list_of(value, Mapping | bool))
+    ),
+    **dict.fromkeys(_NAMED, ("an object of schemas", lambda value: isinstance(value, Mapping))),
+}
+"""What the values of keywords must be that are read here and in `dialects`."""
 
 
 def check_schema(schema: object, where: str = "") -> Schema:
-    """`schema`, which is a JSON schema of a bearable size, as far as one sees without reading its keywords.
+    """`schema`, which is a JSON schema of a bearable size, as far as one sees without knowing all keywords.
 
     Raises `GrammarError`: neither an object nor a boolean, not of JSON's values, deeper than 64 levels, larger than 64
-    KiB as JSON text, or with a `$ref` to another document.
+    KiB as JSON text, with a `$ref` to another document, or with a keyword whose value is of the wrong kind.
     """
     if not isinstance(schema, Mapping | bool):
         raise GrammarError(f"the schema is {show(schema)}; it must be a JSON schema, an object", where)
@@ -42,7 +53,16 @@ def check_schema(schema: object, where: str = "") -> Schema:
         raise GrammarError(
             f"the schema has {size} bytes, the limit is {MAX_SCHEMA_BYTES}; leave out descriptions or split it", where
         )
+    for part in _parts(schema):
+        for key in _SHAPES.keys() & part.keys():
+            wanted, fits = _SHAPES[key]
+            if not fits(part[key]):
+                raise GrammarError(f"{key} is {show(part[key])}; it must be {wanted}", where)
     return schema
+
+
+def _is_list_of(value: object, kind: Any) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(item, kind) for item in value)
 
 
 def _check_values(schema: object, where: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -39,6 +40,11 @@ class SampledStep(Protocol):
         """f32[n_logits, n_vocab]; fetched from the device if they are still there."""
         ...
 
+    @property
+    def seconds(self) -> float:
+        """How long choosing tokens has taken so far, on the processor: what a GPU takes is a part of its step."""
+        ...
+
     def token(self, row: int = 0) -> Sampled:
         """The token of a wanted row; its sampler is one token further then. Asked again, it is the same token.
 
@@ -59,6 +65,7 @@ class RowTokens(ABC):
     def __init__(self, requests: Sequence[SamplingRequest]) -> None:
         self._requests = requests
         self._chosen: dict[int, Sampled] = {}
+        self.seconds = 0.0
 
     @abstractmethod
     def _choose(self, row: int) -> Sampled:
@@ -68,7 +75,11 @@ class RowTokens(ABC):
         """See `SampledStep`."""
         known = self._chosen.get(row)
         if known is None:
-            known = self._chosen[row] = self._choose(row)
+            began = time.perf_counter()
+            try:
+                known = self._chosen[row] = self._choose(row)
+            finally:
+                self.seconds += time.perf_counter() - began
         return known
 
     def tokens(self) -> list[Sampled]:

@@ -7,6 +7,7 @@ its parent's to submit again.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import os
 import select
@@ -160,11 +161,7 @@ def hand(core: Core, message: Message) -> None:
 
 
 def _with_pong(report: StepReport, pong: int | None) -> StepReport:
-    if pong is None:
-        return report
-    return StepReport(
-        report.seq, report.events, report.status, report.seconds, report.prefill_rows, report.decode_rows, pong
-    )
+    return report if pong is None else dataclasses.replace(report, pong=pong)
 
 
 def _end_with(lifeline: int) -> None:

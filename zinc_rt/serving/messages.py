@@ -193,6 +193,17 @@ class EngineInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class StepTimes:
+    """Parts of a turn, in seconds. masks: of grammars, all rows' together; sampling: choosing tokens on the processor;
+    compiles: of each grammar that came since the last report.
+    """
+
+    masks: float = 0.0
+    sampling: float = 0.0
+    compiles: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class StepReport:
     """What one turn of the engine's loop gave. seconds: of the step itself; rows: of prefill and of decode in it."""
 
@@ -204,3 +215,4 @@ class StepReport:
     decode_rows: int = 0
     pong: int | None = None
     fatal: str | None = None
+    times: StepTimes = field(default_factory=StepTimes)

@@ -24,6 +24,7 @@ from zinc_rt.serving.messages import (
     Message,
     Ping,
     StepReport,
+    StepTimes,
     Submit,
     TenantShare,
     Token,
@@ -94,7 +95,7 @@ _from: Final[list[msgspec.msgpack.Decoder[FromEngine]]] = [msgspec.msgpack.Decod
 _events: Final[list[msgspec.msgpack.Decoder[Event]]] = [msgspec.msgpack.Decoder(kind) for kind in _EVENTS]
 _any: Final = msgspec.msgpack.Decoder(tuple[int, msgspec.Raw])
 _report: Final = msgspec.msgpack.Decoder(
-    tuple[int, list[tuple[int, msgspec.Raw]], EngineStatus, float, int, int, int | None, str | None]
+    tuple[int, list[tuple[int, msgspec.Raw]], EngineStatus, float, int, int, int | None, str | None, StepTimes]
 )
 
 
@@ -103,7 +104,7 @@ def pack(message: ToEngine | FromEngine) -> bytes:
     if isinstance(message, StepReport):
         events = [(_NUMBER[type(event)], event) for event in message.events]
         r = message
-        body = (r.seq, events, r.status, r.seconds, r.prefill_rows, r.decode_rows, r.pong, r.fatal)
+        body = (r.seq, events, r.status, r.seconds, r.prefill_rows, r.decode_rows, r.pong, r.fatal, r.times)
         data = _encoder.encode((_REPORT, body))
     else:
         data = _encoder.encode((_NUMBER[type(message)], message))
@@ -127,9 +128,9 @@ def unpack_from(data: bytes) -> FromEngine:
         number, raw = _any.decode(data)
         if number != _REPORT:
             return _from[number].decode(raw)
-        seq, events, status, seconds, prefill_rows, decode_rows, pong, fatal = _report.decode(raw)
+        seq, events, status, seconds, prefill_rows, decode_rows, pong, fatal, times = _report.decode(raw)
         found = tuple(_events[kind].decode(event) for kind, event in events)
-        return StepReport(seq, found, status, seconds, prefill_rows, decode_rows, pong, fatal)
+        return StepReport(seq, found, status, seconds, prefill_rows, decode_rows, pong, fatal, times)
     except (msgspec.MsgspecError, IndexError) as error:
         raise WireError(f"a message of the engine cannot be read: {error}") from None
 

@@ -41,11 +41,105 @@ WAYS: dict[str, tuple[tuple[fields.Field, ...], dict[str, Any]]] = {
     "/detokenize": ((), {"tokens": [1, 2]}),
 }
 
+SCHEMA = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "enum": ["Bern"]}, "n": {"anyOf": [{"type": "integer"}, {"const": 1}]}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+FUNCTION = {"name": "look", "description": "Looks.", "parameters": SCHEMA, "strict": True}
+TOOL = {"type": "function", "function": FUNCTION}
+CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"city": "Bern"}'}}
+PARTS = [{"type": "text", "text": "Hi"}]
+FORM: dict[str, Any] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA, "strict": True}}
+RICH: list[tuple[str, dict[str, Any]]] = [
+    (
+        "/v1/chat/completions",
+        {
+            "messages": [
+                {"role": "user", "content": PARTS},
+                {"role": "assistant", "content": None, "tool_calls": [CALL]},
+                {"role": "tool", "tool_call_id": "c1", "content": "Sun"},
+            ],
+            "tools": [TOOL],
+            "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [TOOL]}},
+            "stop": ["x"],
+            "logit_bias": {"3": 1},
+            "reasoning_effort": "low",
+            "max_tokens": 2,
+        },
+    ),
+    (
+        "/v1/chat/completions",
+        {"messages": [{"role": "user", "content": "Hi"}], "response_format": FORM, "max_tokens": 2},
+    ),
+    (
+        "/v1/responses",
+        {
+            "input": [
+                {"role": "user", "content": [{"type": "input_text", "text": "Hi"}]},
+                {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "Hm"}]},
+                {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"},
+                {"type": "function_call_output", "call_id": "c1", "output": "Sun"},
+            ],
+            "tools": [{"type": "function", **FUNCTION}],
+            "tool_choice": {"type": "function", "name": "look"},
+            "reasoning": {"effort": "low"},
+            "max_output_tokens": 16,
+        },
+    ),
+    (
+        "/v1/responses",
+        {"input": "Hi", "text": {"format": {"type": "json_schema", **FORM["json_schema"]}}, "max_output_tokens": 16},
+    ),
+    (
+        "/v1/messages",
+        {
+            "system": PARTS,
+            "messages": [
+                {"role": "user", "content": PARTS},
+                {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "look", "input": {"a": 1}}]},
+                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": PARTS}]},
+            ],
+            "tools": [{"name": "look", "description": "Looks.", "input_schema": SCHEMA}],
+            "tool_choice": {"type": "tool", "name": "look", "disable_parallel_tool_use": True},
+            "output_config": {"effort": "low"},
+            "max_tokens": 2,
+        },
+    ),
+]
+
+
+def places(tree: Any) -> list[tuple[Any, ...]]:
+    """The path to each value inside."""
+    items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    return [(key, *rest) for key, value in items for rest in [(), *places(value)]]
+
+
+def changed(tree: Any, path: tuple[Any, ...], value: Any) -> Any:
+    """The tree with another value at a path."""
+    if not path:
+        return value
+    copy = tree.copy()
+    copy[path[0]] = changed(tree[path[0]], path[1:], value)
+    return copy
+
+
+@pytest.mark.parametrize(("path", "base"), RICH, ids=[f"{path}-{i}" for i, (path, _) in enumerate(RICH)])
+def test_no_value_inside_a_body_is_a_fault_of_the_server(bench: MakeBench, path: str, base: dict[str, Any]) -> None:
+    fuzz(bench, path, st.builds(changed, st.just(base), st.sampled_from(places(base)), ANY), 100)
+
 
 @pytest.mark.parametrize("path", WAYS)
 def test_no_body_is_a_fault_of_the_server(bench: MakeBench, path: str) -> None:
     records, base = WAYS[path]
     names = sorted({*(field.name for field in records), *base})
+    changes = st.dictionaries(st.sampled_from(names), ANY, min_size=1, max_size=3)
+    fuzz(bench, path, changes.map(lambda values: {**base, **values}), 60)
+
+
+def fuzz(bench: MakeBench, path: str, bodies: st.SearchStrategy[dict[str, Any]], n: int) -> None:
+    """Ask with each of these bodies: an answer or a refusal, and nothing is left behind."""
     b: Bench = bench()
 
     async def ask(body: dict[str, Any]) -> None:
@@ -56,10 +150,10 @@ def test_no_body_is_a_fault_of_the_server(bench: MakeBench, path: str) -> None:
         assert b.service.admission.inside == 0
         assert b.service.running == {}
 
-    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-    @given(changes=st.dictionaries(st.sampled_from(names), ANY, min_size=1, max_size=3))
-    def run(changes: dict[str, Any]) -> None:
-        loop.run_until_complete(ask({**base, **changes}))
+    @settings(max_examples=n, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(body=bodies)
+    def run(body: dict[str, Any]) -> None:
+        loop.run_until_complete(ask(body))
 
     loop = asyncio.new_event_loop()
     try:

@@ -195,3 +195,72 @@ def test_without_tools_marks_are_text(calls: MakeCaller) -> None:
         assert "tool_calls" not in answer["message"]
 
     asyncio.run(go())
+
+
+def fragments_of(answers: dict[str, str]) -> dict[str, list[str]]:
+    """The pieces of the first call's arguments, by interface, from the texts of their streams."""
+    chat = [c["choices"][0]["delta"] for c in events(answers["chat"])]
+    messages = [d for name, d in named_events(answers["messages"]) if name == "content_block_delta"]
+    responses = named_events(answers["responses"])
+    return {
+        "chat": [
+            call["function"]["arguments"] for d in chat for call in d.get("tool_calls", ())
+            if call["index"] == 0 and "id" not in call
+        ],
+        "messages": [d["delta"]["partial_json"] for d in messages if d["index"] == 2],
+        "responses": [
+            d["delta"] for name, d in responses
+            if name == "response.function_call_arguments.delta" and d["output_index"] == 2
+        ],
+    }  # fmt: skip
+
+
+async def streams(b: Bench, **limits: int) -> dict[str, str]:
+    """One request as a stream of each interface. limits: of tokens, by the interfaces' names of it."""
+    anthropic = [{"name": "weather", "input_schema": {"type": "object"}}, {"name": "time", "input_schema": {}}]
+    flat = [{"type": "function", **tool["function"]} for tool in TOOLS]
+    n = limits.get("n", 300)
+    hi = [{"role": "user", "content": "Hi"}]
+    asked = {
+        "messages": {"max_tokens": n, "messages": hi, "tools": anthropic, "seed": 1, "stream": True},
+        "responses": {"max_output_tokens": n, "input": "Hi", "tools": flat, "seed": 1, "stream": True},
+    }
+    found = {"chat": (await b.chat(tools=TOOLS, seed=1, stream=True, max_tokens=n)).text}
+    return found | {name: (await b.http.post(f"/v1/{name}", json=body)).text for name, body in asked.items()}
+
+
+def test_arguments_come_in_pieces(calls: MakeCaller) -> None:
+    """The pieces are those of the tokens, the same for each interface, and their sum is the argument text."""
+
+    async def go() -> None:
+        found = fragments_of(await streams(calls()))
+        assert len(found["chat"]) > 3
+        assert found["messages"] == found["responses"] == found["chat"]
+        assert "".join(found["chat"]) == '{"city": "Zürich"}'
+
+    asyncio.run(go())
+
+
+def test_a_call_that_is_cut_off_is_no_json(calls: MakeCaller) -> None:
+    async def go() -> None:
+        b = calls()
+        said = b.service.model.tokenizer.encode(SAYS.partition("ürich")[0], add_special=False)
+        n = len(said)
+        texts = await streams(b, n=n)
+        found = fragments_of(texts)
+        assert found["messages"] == found["responses"] == found["chat"]
+        arguments = "".join(found["chat"])
+        assert '{"city": "Zürich"}'.startswith(arguments)
+        assert 2 < len(arguments) < 18
+        assert events(texts["chat"])[-1]["choices"][0]["finish_reason"] == "length"
+        (choice,) = (await b.chat(tools=TOOLS, seed=1, max_tokens=n)).json()["choices"]
+        (call,) = choice["message"]["tool_calls"]
+        assert (call["function"]["arguments"], choice["finish_reason"]) == (arguments, "length")
+        tools = [{"name": "weather", "input_schema": {"type": "object"}}]
+        ask = {"max_tokens": n, "messages": [{"role": "user", "content": "Hi"}], "tools": tools, "seed": 1}
+        whole = (await b.http.post("/v1/messages", json=ask)).json()
+        assert whole["content"][2] == {"type": "text", "text": arguments}
+        assert whole["stop_reason"] == "max_tokens"
+        assert named_events(texts["responses"])[-1][0] == "response.incomplete"
+
+    asyncio.run(go())

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.serving.core.fake_engine import N_VOCAB, NAN, STOP, FakeEngine
+from tests.serving.core.fake_engine import N_VOCAB, NAN, STOP, Clock, FakeEngine
 from zinc_rt.errors import BackendError, UsageError
 from zinc_rt.numerics import PAGE_TOKENS
 from zinc_rt.sampling.params import SamplingParams
@@ -22,8 +24,10 @@ from zinc_rt.serving.messages import (
     Failed,
     Finished,
     FinishReason,
+    Grammar,
     QoS,
     StepReport,
+    StepTimes,
     Submit,
     TenantShare,
     Token,
@@ -478,3 +482,39 @@ def test_usage_adds_up() -> None:
     spent = sum(event.usage.engine_seconds for event in last if isinstance(event, Finished))
     assert spent == pytest.approx(engine.clock.now - 100.0)
     assert all(event.usage.completion_tokens <= 10 for event in last if isinstance(event, Finished))
+
+
+class Slow:
+    """A grammar that allows all tokens and whose masks take a quarter of a second each."""
+
+    is_free = is_done = False
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def fill_mask(self, out: npt.NDArray[np.uint32]) -> None:
+        self._clock.now += 0.25
+        out.fill(0xFFFFFFFF)
+
+    def consume(self, token_id: int) -> bool:
+        return True
+
+
+def test_times_of_grammars_and_of_choosing_tokens() -> None:
+    engine = FakeEngine()
+
+    def compiled(grammar: Grammar) -> Slow:
+        engine.clock.now += 2.0
+        if grammar.text == "bad":
+            raise UsageError("no grammar")
+        return Slow(engine.clock)
+
+    vocabulary = Vocabulary(N_VOCAB, grammar=compiled)
+    core = EngineCore(engine, vocabulary, clock=engine.clock)  # type: ignore[arg-type]
+    for i, grammar in enumerate([None, Grammar("a"), Grammar("b"), Grammar("bad")]):
+        core.submit(replace(asked(f"{i}", 3, 2), grammar=grammar))
+    first, second, *rest = turned(core)
+    assert first.times == StepTimes(0.5, first.times.sampling, (2.0, 2.0, 2.0))
+    assert second.times == StepTimes(0.5, second.times.sampling)
+    assert first.times.sampling > 0.0
+    assert not rest

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -83,6 +84,8 @@ class CpuSampling:
         self._recent: WeakKeyDictionary[Sampler, _Recent] = WeakKeyDictionary()
         self._tokens, self._status, self._nans = (np.zeros(most, np.int32) for _ in range(3))
         self._logprobs = np.zeros(most)
+        self._begun, self._ended = np.zeros(most, np.int64), np.zeros(most, np.int64)
+        self._clock = TickClock()
         self._top_ids, self._top_logprobs = np.zeros((most, MOST_TOP), np.int32), np.zeros((most, MOST_TOP))
         n_scratch = min(threads, most)
         lanes = kernel[1]["W"]
@@ -92,7 +95,8 @@ class CpuSampling:
             "rows": self._rows, "scratch": scratch, "free": np.zeros(n_scratch, np.uint32), "logits": logits,
             "likeliest": tokens if n_vocab == width else 0, "table": step_bits(), "tokens": self._tokens,
             "status": self._status, "nans": self._nans, "logprobs": self._logprobs, "top_ids": self._top_ids,
-            "top_logprobs": self._top_logprobs, "stride": width, "n": n_vocab, "n_scratch": n_scratch,
+            "top_logprobs": self._top_logprobs, "begun": self._begun, "ended": self._ended,
+            "stride": width, "n": n_vocab, "n_scratch": n_scratch,
         }  # fmt: skip
         self.operation = CpuOperation("sample", "sample", kernel, SampleArgs, arguments, 1, UnitsPer.SAMPLED)
 
@@ -132,12 +136,28 @@ class CpuSampling:
         """See `DeviceSampling.sampled`."""
         n = len(requests)
         results = zip(*(a[:n].tolist() for a in (self._status, self._tokens, self._nans, self._logprobs)), strict=True)
-        return CpuSampled(requests, logits, likeliest, list(results), self._top_ids, self._top_logprobs)
+        seconds = self._clock.seconds(int(self._begun[:n].min()), int(self._ended[:n].max()))
+        return CpuSampled(requests, logits, likeliest, list(results), self._top_ids, self._top_logprobs, seconds)
+
+
+class TickClock:
+    """Seconds of the processor's cycle counter, from how far it and the system's clock went since the first step."""
+
+    def __init__(self) -> None:
+        self._first: tuple[int, int] | None = None
+
+    def seconds(self, begun: int, ended: int) -> float:
+        """Between two counts, the second of which has just been; 0 at the first call, when nothing is known yet."""
+        now = time.perf_counter_ns()
+        if self._first is None:
+            self._first = now, ended
+        since, ticks = now - self._first[0], ended - self._first[1]
+        return (ended - begun) * since / ticks / 1e9 if ticks > 0 else 0.0
 
 
 class CpuSampled(HostSampled):
     """Tokens that the kernel chose, and those that it left to the host. results: status, token, number of NaN and
-    log-probability of each row.
+    log-probability of each row. seconds: that the kernel took.
     """
 
     def __init__(
@@ -148,8 +168,10 @@ class CpuSampled(HostSampled):
         results: list[tuple[int, int, int, float]],
         top_ids: npt.NDArray[np.int32],
         top_logprobs: npt.NDArray[np.float64],
+        seconds: float,
     ) -> None:
         super().__init__(requests, logits, likeliest)
+        self.seconds = seconds
         self._results, self._top_ids, self._top_logprobs = results, top_ids, top_logprobs
 
     def _choose(self, row: int) -> Sampled:

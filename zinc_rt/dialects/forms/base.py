@@ -28,6 +28,22 @@ Reading = Generator[None, None, list[ParsedCall] | None]
 """Waits for text, and returns the calls; None for what is no call."""
 
 
+Telling = Generator[None, None, bool]
+"""Waits for text, and says whether it came to the end of a call; what was told stays."""
+
+
+class CallTeller(Protocol):
+    """Who is told of calls piece by piece. A call that was begun is never taken back."""
+
+    def begin(self, name: str) -> None:
+        """A call begins; its arguments follow, before the next one begins."""
+        ...
+
+    def arguments(self, text: str) -> None:
+        """The next piece of its arguments, which together are a JSON text."""
+        ...
+
+
 class CallForm(Protocol):
     """A way to write tool calls, as a family does."""
 
@@ -52,6 +68,12 @@ class CallForm(Protocol):
 
     def read(self, cursor: Cursor, tools: Mapping[str, Tool], marked: bool) -> Reading:
         """Read what follows `begin` (marked), or a bare call: one or several calls, with their end marks."""
+        ...
+
+    def tell(self, cursor: Cursor, tools: Mapping[str, Tool], marked: bool, teller: CallTeller) -> Telling:
+        """`read`, which tells of each call as soon as it is sure that it is one, and of its arguments as they come. For
+        answers that follow `grammar`: only a call that is cut off is not whole then.
+        """
         ...
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from zinc_rt.dialects.cursor import Cursor
-from zinc_rt.dialects.forms.base import LONGEST_NAME, ParsedCall, Reading
+from zinc_rt.dialects.forms.base import LONGEST_NAME, CallTeller, ParsedCall, Reading, Telling
 from zinc_rt.dialects.forms.tagged import string_limits
 from zinc_rt.dialects.lark import LarkText
 from zinc_rt.dialects.schemas import resolve, type_name
@@ -88,18 +88,35 @@ class GemmaCalls:
 
     def read(self, cursor: Cursor, tools: Mapping[str, Tool], marked: bool) -> Reading:
         """See `CallForm`."""
-        yield from cursor.space()
-        if not (yield from cursor.accept("call:")):
-            return None
-        name, mark = yield from cursor.until(["{"], LONGEST_NAME)
-        if not mark or not name.strip():
+        if not (name := (yield from self._name(cursor))):
             return None
         body = yield from self._body(cursor)
         try:
             arguments = _Notation(body, self.quote).whole()
         except (ValueError, RecursionError):
             return None
-        return [ParsedCall(name.strip(), arguments)]
+        return [ParsedCall(name, arguments)]
+
+    def tell(self, cursor: Cursor, tools: Mapping[str, Tool], marked: bool, teller: CallTeller) -> Telling:
+        """See `CallForm`. Arguments are told one by one, each when it is complete."""
+        if not (name := (yield from self._name(cursor))):
+            return False
+        members, mark = _Members(name, self.quote, teller), self.quote
+        while mark == self.quote:
+            marks = [self.quote] if members.in_text else [self.quote, self.end]
+            _, mark = yield from cursor.until(marks, tell=members.add)
+            if mark == self.quote:
+                members.add_quote()
+        return members.closed
+
+    @staticmethod
+    def _name(cursor: Cursor) -> Generator[None, None, str]:
+        """Read up to the arguments, with their brace; "" where no name comes."""
+        yield from cursor.space()
+        if not (yield from cursor.accept("call:")):
+            return ""
+        name, mark = yield from cursor.until(["{"], LONGEST_NAME)
+        return name.strip() if mark else ""
 
     def _body(self, cursor: Cursor) -> Generator[None, None, str]:
         """The arguments from their brace on, up to the end mark outside of texts, which is read, too."""
@@ -111,6 +128,47 @@ class GemmaCalls:
                 return "".join(out)
             out.append(mark)
             inside = not inside
+
+
+class _Members:
+    """Tells of a call's arguments, each when the comma or the brace behind it has come."""
+
+    def __init__(self, name: str, quote: str, teller: CallTeller) -> None:
+        self._name, self._quote, self._teller = name, quote, teller
+        self._member, self._depth, self._n = "", 1, 0
+        self.in_text = self.closed = self._wrong = False
+
+    def add_quote(self) -> None:
+        """The mark around texts."""
+        self._member += self._quote
+        self.in_text = not self.in_text
+
+    def add(self, text: str) -> None:
+        """What comes between these marks."""
+        if self.in_text:
+            self._member += text
+            return
+        for c in text:
+            if self._wrong or self.closed:
+                return
+            self._depth += (c in "{[") - (c in "}]")
+            if self._depth == 0 or (self._depth == 1 and c == ","):
+                self._tell(last=self._depth == 0)
+            else:
+                self._member += c
+
+    def _tell(self, last: bool) -> None:
+        text, self._member = self._member.strip(), ""
+        try:
+            told = "" if last and not text and not self._n else _Notation(text, self._quote).member()
+        except (ValueError, RecursionError):
+            self._wrong = True
+            return
+        if not self._n:
+            self._teller.begin(self._name)
+        self._teller.arguments(("{" if not self._n else ", ") + told + ("}" if last else ""))
+        self._n += 1
+        self.closed = last
 
 
 class _Notation:
@@ -126,6 +184,14 @@ class _Notation:
         if self._at < len(self._text):
             raise ValueError("something follows")
         return value
+
+    def member(self) -> str:
+        """A name and its value, when nothing follows. Raises `ValueError`."""
+        found = self._member()
+        self._space()
+        if self._at < len(self._text):
+            raise ValueError("something follows")
+        return found
 
     def _space(self) -> None:
         while self._text[self._at : self._at + 1].isspace():

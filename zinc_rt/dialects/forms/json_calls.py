@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from zinc_rt.dialects.cursor import Cursor
-from zinc_rt.dialects.forms.base import ParsedCall, Reading, call_of, items
+from zinc_rt.dialects.forms.base import CallTeller, ParsedCall, Reading, Telling, call_of, items
+from zinc_rt.dialects.forms.telling import CallObjects
 from zinc_rt.dialects.lark import LarkText
 from zinc_rt.dialects.tools import Tool
 
@@ -56,6 +57,16 @@ class JsonCalls:
         if self.end and marked:
             yield from cursor.close(self.end)
         return calls
+
+    def tell(self, cursor: Cursor, tools: Mapping[str, Tool], marked: bool, teller: CallTeller) -> Telling:
+        """See `CallForm`."""
+        yield from cursor.space()
+        found = CallObjects(teller, None if marked else tools)
+        if not (yield from cursor.json(found.add)) or found.wrong:
+            return False
+        if self.end and marked:
+            yield from cursor.close(self.end)
+        return True
 
     @staticmethod
     def _calls(text: str) -> list[ParsedCall] | None:

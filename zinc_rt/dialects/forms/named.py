@@ -6,7 +6,16 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 from zinc_rt.dialects.cursor import Cursor
-from zinc_rt.dialects.forms.base import LONGEST_NAME, ParsedCall, Reading, clean_json, json_value
+from zinc_rt.dialects.forms.base import (
+    LONGEST_NAME,
+    CallTeller,
+    ParsedCall,
+    Reading,
+    Telling,
+    clean_json,
+    json_value,
+)
+from zinc_rt.dialects.forms.telling import JsonText
 from zinc_rt.dialects.lark import LarkText
 from zinc_rt.dialects.tools import Tool
 
@@ -71,22 +80,56 @@ class NamedCalls:
         yield from cursor.close(self.end)
         return calls or None
 
+    def tell(self, cursor: Cursor, tools: Mapping[str, Tool], marked: bool, teller: CallTeller) -> Telling:
+        """See `CallForm`."""
+        if not self.open:
+            return (yield from self._tell_one(cursor, teller))
+        some = False
+        while True:
+            yield from cursor.space()
+            if not (yield from cursor.accept(self.open)):
+                break
+            if not (yield from self._tell_one(cursor, teller)):
+                return False
+            some = True
+        yield from cursor.close(self.end)
+        return some
+
+    def _tell_one(self, cursor: Cursor, teller: CallTeller) -> Telling:
+        name = yield from self._read_name(cursor)
+        if not name or (yield from cursor.peek(1)) != "{":
+            return False
+        teller.begin(name)
+        json = JsonText()
+        if not (yield from cursor.json(lambda text: teller.arguments("".join(map(json.add, text))))):
+            return False
+        yield from self._read_end(cursor)
+        return True
+
     def _read_one(self, cursor: Cursor) -> Generator[None, None, ParsedCall | None]:
-        if self.prefix and not (yield from cursor.until([self.prefix], LONGEST_NAME))[1]:
+        name = yield from self._read_name(cursor)
+        if not name:
             return None
-        name, mark = yield from cursor.until([self.middle, self.split] if self.split else [self.middle], LONGEST_NAME)
-        if mark and mark == self.split:
-            _, mark = yield from cursor.until([self.middle], LONGEST_NAME)
-        if not mark or not name.strip():
-            return None
-        yield from cursor.space()
         arguments = yield from cursor.json()
         try:
             if not isinstance(json_value(arguments), dict):
                 return None
         except ValueError:
             return None
+        yield from self._read_end(cursor)
+        return ParsedCall(name, clean_json(arguments))
+
+    def _read_name(self, cursor: Cursor) -> Generator[None, None, str]:
+        """Read up to the arguments; "" where no name comes."""
+        if self.prefix and not (yield from cursor.until([self.prefix], LONGEST_NAME))[1]:
+            return ""
+        name, mark = yield from cursor.until([self.middle, self.split] if self.split else [self.middle], LONGEST_NAME)
+        if mark and mark == self.split:
+            _, mark = yield from cursor.until([self.middle], LONGEST_NAME)
+        yield from cursor.space()
+        return name.strip() if mark else ""
+
+    def _read_end(self, cursor: Cursor) -> Generator[None]:
         for word in (self.tail.strip(), self.close):
             if word:
                 yield from cursor.close(word)
-        return ParsedCall(name.strip(), clean_json(arguments))

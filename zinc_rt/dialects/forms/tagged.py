@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from zinc_rt.dialects.cursor import Cursor
-from zinc_rt.dialects.forms.base import LONGEST_NAME, ParsedCall, Reading, clean_json, json_value
+from zinc_rt.dialects.forms.base import (
+    LONGEST_NAME,
+    CallTeller,
+    ParsedCall,
+    Reading,
+    Telling,
+    clean_json,
+    json_value,
+)
 from zinc_rt.dialects.lark import LarkText
 from zinc_rt.dialects.schemas import resolve, types_of
 from zinc_rt.dialects.tools import Tool
@@ -72,29 +80,56 @@ class TaggedCalls:
 
     def read(self, cursor: Cursor, tools: Mapping[str, Tool], marked: bool) -> Reading:
         """See `CallForm`."""
-        yield from cursor.space()
-        if not (yield from cursor.accept("<function=")):
-            return None
-        name, mark = yield from cursor.until([">"], LONGEST_NAME)
-        name = name.strip()
-        if not mark or not name:
+        if not (name := (yield from _read_name(cursor))):
             return None
         schema = tools[name].parameters if name in tools else {}
         arguments: dict[str, str] = {}
-        while True:
-            yield from cursor.space()
-            if (yield from cursor.accept("</function>")):
-                break
-            if not (yield from cursor.accept("<parameter=")):
-                return None
-            key, mark = yield from cursor.until([">"], LONGEST_NAME)
-            value = yield from _read_value(cursor)
-            if not mark or value is None:
-                return None
-            arguments[key] = _as_json(value, key, schema)
-        yield from cursor.close(self.end)
-        text = ", ".join(f"{json.dumps(key, ensure_ascii=False)}: {value}" for key, value in arguments.items())
-        return [ParsedCall(name, f"{{{text}}}")]
+        while (found := (yield from _read_parameter(cursor, schema))) is not None:
+            if not found:
+                yield from cursor.close(self.end)
+                text = ", ".join(f"{json.dumps(key, ensure_ascii=False)}: {value}" for key, value in arguments.items())
+                return [ParsedCall(name, f"{{{text}}}")]
+            arguments |= found
+        return None
+
+    def tell(self, cursor: Cursor, tools: Mapping[str, Tool], marked: bool, teller: CallTeller) -> Telling:
+        """See `CallForm`. Arguments are told one by one, each when it is complete."""
+        if not (name := (yield from _read_name(cursor))):
+            return False
+        schema = tools[name].parameters if name in tools else {}
+        before = "{"
+        while (found := (yield from _read_parameter(cursor, schema))) is not None:
+            if before == "{":
+                teller.begin(name)
+            if not found:
+                teller.arguments("}" if before != "{" else "{}")
+                yield from cursor.close(self.end)
+                return True
+            for key, value in found.items():
+                teller.arguments(f"{before}{json.dumps(key, ensure_ascii=False)}: {value}")
+            before = ", "
+        return False
+
+
+def _read_name(cursor: Cursor) -> Generator[None, None, str]:
+    """The function's name with the tag around it; "" for none."""
+    yield from cursor.space()
+    if not (yield from cursor.accept("<function=")):
+        return ""
+    name, mark = yield from cursor.until([">"], LONGEST_NAME)
+    return name.strip() if mark else ""
+
+
+def _read_parameter(cursor: Cursor, schema: Mapping[str, Any]) -> Generator[None, None, dict[str, str] | None]:
+    """An argument as JSON by its name; nothing in it at the end of the function, None for neither."""
+    yield from cursor.space()
+    if (yield from cursor.accept("</function>")):
+        return {}
+    if not (yield from cursor.accept("<parameter=")):
+        return None
+    key, mark = yield from cursor.until([">"], LONGEST_NAME)
+    value = yield from _read_value(cursor)
+    return {key: _as_json(value, key, schema)} if mark and value is not None else None
 
 
 def _read_value(cursor: Cursor) -> Generator[None, None, str | None]:

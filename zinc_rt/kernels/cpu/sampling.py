@@ -29,7 +29,20 @@ from zinc_rt.kernels.cpu.sampling_weights import draw
 from zinc_rt.kernels.cpu.structs import StepRecord
 from zinc_rt.kernels.sampling_math import INFINITY, below_top, ranked, uniform
 from zinc_rt.lang.kernel import inline, kernel
-from zinc_rt.lang.ops import atomic_cas, atomic_store, cast, iota, load, reduce_add, select, splat, store, unroll, zeros
+from zinc_rt.lang.ops import (
+    atomic_cas,
+    atomic_store,
+    cast,
+    cycle_counter,
+    iota,
+    load,
+    reduce_add,
+    select,
+    splat,
+    store,
+    unroll,
+    zeros,
+)
 from zinc_rt.lang.types import f32, f64, i32, i64, ptr, struct, u32, u64, vec
 
 HOST, CHOSEN, DEGENERATE = 0, 1, 2
@@ -101,6 +114,8 @@ class SampleArgs:
     logprobs: ptr[f64]  # [rows]
     top_ids: ptr[i32]  # [rows, MOST_TOP]
     top_logprobs: ptr[f64]  # [rows, MOST_TOP]
+    begun: ptr[i64]  # [rows]: the cycle counter before the row and behind it
+    ended: ptr[i64]
     stride: i64
     n: i32
     n_scratch: i32
@@ -336,6 +351,7 @@ def sample(a: ptr[SampleArgs], step: ptr[StepRecord], first: i32, last: i32, W: 
             slot = 0
     s = a.scratch[slot]
     for unit in range(first, last):
+        a.begun[unit] = cycle_counter()
         row = a.rows[unit]
         status: i32 = HOST
         wanted: i32 = row.native
@@ -347,4 +363,5 @@ def sample(a: ptr[SampleArgs], step: ptr[StepRecord], first: i32, last: i32, W: 
         if wanted != 0:
             status = sample_row(a, row, s, unit, W)
         a.status[unit] = status
+        a.ended[unit] = cycle_counter()
     atomic_store(a.free, 0, slot)

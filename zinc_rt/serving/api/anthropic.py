@@ -16,7 +16,7 @@ from zinc_rt.serving.api.converse import Conversation, plans_of, prompt_of
 from zinc_rt.serving.api.errors import ApiError, invalid, unsupported
 from zinc_rt.serving.api.fields import ANTHROPIC
 from zinc_rt.serving.api.generate import run
-from zinc_rt.serving.api.intent import Form
+from zinc_rt.serving.api.intent import Effort, Form
 from zinc_rt.serving.api.limits import LOGIT_BIASES
 from zinc_rt.serving.api.requests import Count, Sampling, read, stops_of
 from zinc_rt.serving.api.service import Service
@@ -33,6 +33,13 @@ class Thinking(msgspec.Struct):
     budget_tokens: int | None = None
 
 
+class OutputConfig(msgspec.Struct):
+    """The form of the answer, and how much the model is to think for it."""
+
+    format: dict[str, Any] | None = None
+    effort: Effort | None = None
+
+
 class CountRequest(msgspec.Struct, kw_only=True):
     """The fields that make up a prompt."""
 
@@ -42,7 +49,7 @@ class CountRequest(msgspec.Struct, kw_only=True):
     thinking: Thinking | None = None
     tool_choice: dict[str, Any] | None = None
     tools: list[dict[str, Any]] | None = None
-    output_config: dict[str, Any] | None = None
+    output_config: OutputConfig | None = None
 
 
 class MessagesRequest(CountRequest, kw_only=True):
@@ -107,13 +114,13 @@ def _conversation(call: Call, request: CountRequest, **more: Any) -> Conversatio
     variables: dict[str, Any] = {}
     if request.thinking is not None:
         variables["enable_thinking"] = request.thinking.type != "disabled"
-    config = request.output_config or {}
+    config = request.output_config or OutputConfig()
     form = Form(
         tools=[_tool(tool, i) for i, tool in enumerate(request.tools)] if request.tools else None,
         tool_choice=_tool_choice(choice),
         parallel=not choice.get("disable_parallel_tool_use"),
-        response_format=_format(config.get("format")),
-        effort=config.get("effort") if isinstance(config.get("effort"), str) else None,
+        response_format=_format(config.format),
+        effort=config.effort,
         variables=variables,
     )
     return Conversation(messages=to_openai(request.messages, system), form=form, **more)
@@ -140,10 +147,10 @@ def _tool_choice(choice: dict[str, Any]) -> str | dict[str, Any] | None:
     raise invalid("tool_choice.type must be auto, any, tool or none", "tool_choice.type")
 
 
-def _format(form: Any) -> dict[str, Any] | None:
+def _format(form: dict[str, Any] | None) -> dict[str, Any] | None:
     if form is None:
         return None
-    if not isinstance(form, dict) or form.get("type") != "json_schema":
+    if form.get("type") != "json_schema":
         raise invalid("output_config.format.type must be json_schema", "output_config.format.type")
     return {"type": "json_schema", "json_schema": {"name": "answer", "schema": form.get("schema"), "strict": True}}
 
@@ -208,7 +215,10 @@ async def _whole(service: Service, call: Call, plans: Sequence[Plan]) -> None:
         else:
             block["text" if isinstance(delta, ContentDelta) else "thinking"] += delta.text
     for at, text in arguments.items():
-        content[at]["input"] = msgspec.json.decode(text or "{}")
+        try:
+            content[at]["input"] = msgspec.json.decode(text)
+        except msgspec.DecodeError:  # cut off: nobody may take it for a call
+            content[at] = {"type": "text", "text": text}
     answer = call.answers[0]
     made = {**_message(service, call, content), **_ending(answer)}
     await call.reply_json({**made, "usage": {**_usage(call.answers), "zinc": own_usage(call.answers)}})

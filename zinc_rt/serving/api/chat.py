@@ -15,7 +15,7 @@ from zinc_rt.serving.api.converse import Conversation, plans_of
 from zinc_rt.serving.api.errors import invalid
 from zinc_rt.serving.api.fields import CHAT
 from zinc_rt.serving.api.generate import Step, run
-from zinc_rt.serving.api.intent import Form
+from zinc_rt.serving.api.intent import Effort, Form
 from zinc_rt.serving.api.limits import TOP_LOGPROBS
 from zinc_rt.serving.api.logprobs import chat_logprobs
 from zinc_rt.serving.api.requests import (
@@ -44,7 +44,7 @@ class ChatRequest(Sampling, kw_only=True):
     stop: str | list[str] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    reasoning_effort: str | None = None
+    reasoning_effort: Effort | None = None
     response_format: dict[str, Any] | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None

@@ -6,7 +6,7 @@ import re
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -53,6 +53,12 @@ class Tenant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return TenantShare(name, weight=self.weight, kv_share=self.kv_share, max_active=self.active)
 
 
+class MetricsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How metrics are told of. names: "zinc", or "vllm" for vLLM's names beside ours."""
+
+    names: Literal["zinc", "vllm"] = "zinc"
+
+
 _LEAST: Final = {
     "active": 1, "queued": 0, "queued_tokens": 1, "requests_per_minute": 0, "tokens_per_minute": 0, "max_context": 2,
     "max_tokens": 1, "seconds": 0, "weight": 0, "kv_share": 0,
@@ -62,10 +68,13 @@ _OPEN: Final = ("requests_per_minute", "tokens_per_minute", "seconds", "weight",
 
 @dataclass(frozen=True, slots=True)
 class Tenants:
-    """All tenants. A name that the file does not have is served as the tenant `default` is."""
+    """All tenants. A name that the file does not have is served as the tenant `default` is. vllm_names: whether the
+    file asks for metrics by vLLM's names, too.
+    """
 
     named: dict[str, Tenant] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
+    vllm_names: bool = False
 
     def get(self, name: str) -> Tenant:
         """The record of a tenant."""
@@ -73,18 +82,22 @@ class Tenants:
 
 
 def read_tenants(path: Path) -> Tenants:
-    """The file of tenants: a table `[tenants.NAME]` each, and `[limits]` for the server. Raises `BadTenants`."""
+    """The file of tenants: a table `[tenants.NAME]` each, `[limits]` and `[metrics]` for the server.
+
+    Raises `BadTenants`.
+    """
     try:
         tree = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise BadTenants(f"{path}: {error.strerror or error}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadTenants(f"{path} is no TOML: {error}") from None
-    if unknown := sorted(tree.keys() - {"tenants", "limits"}):
-        raise BadTenants(f"{path}: unknown table {unknown[0]!r}; known: limits, tenants")
+    if unknown := sorted(tree.keys() - {"tenants", "limits", "metrics"}):
+        raise BadTenants(f"{path}: unknown table {unknown[0]!r}; known: limits, metrics, tenants")
     try:
         limits = msgspec.convert(_known(tree.get("limits", {}), Limits), Limits)
         named = msgspec.convert(tree.get("tenants", {}), dict[str, Tenant])
+        metrics = msgspec.convert(tree.get("metrics", {}), MetricsTable)
     except msgspec.ValidationError as error:
         raise BadTenants(f"{path}: {error}") from None
     for name, tenant in named.items():
@@ -100,7 +113,7 @@ def read_tenants(path: Path) -> Tenants:
     for key in Limits.__slots__:
         if getattr(limits, key) <= 0:
             raise BadTenants(f"{path}: limits.{key} is {getattr(limits, key)}; it must be more than 0")
-    return Tenants(named, limits)
+    return Tenants(named, limits, metrics.names == "vllm")
 
 
 def _known(table: Any, kind: type) -> Any:
@@ -115,7 +128,8 @@ def _known(table: Any, kind: type) -> Any:
 @dataclass(frozen=True, slots=True)
 class Config:
     """The command line. drain: seconds that running requests get after SIGTERM. keys, tenants: files, or None.
-    records: the file of the ledger and of records; None keeps neither.
+    records: the file of the ledger and of records; None keeps neither. vllm_names: metrics have vLLM's names, too.
+    audit: of so many recorded requests one is computed again, 0 for none.
     """
 
     host: str = "127.0.0.1"
@@ -128,3 +142,5 @@ class Config:
     alias: tuple[str, ...] = ()
     records: Path | None = None
     records_bytes: int = DEFAULT_BYTES
+    vllm_names: bool = False
+    audit: int = 0

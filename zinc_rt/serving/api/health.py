@@ -53,7 +53,8 @@ async def progress(service: Service, call: Call) -> None:
 async def metrics(service: Service, call: Call) -> None:
     """All metrics, for administrators."""
     service.check_admin(call)
-    await call.reply(service.metrics.text(), kind=TYPE)
+    vllm = service.config.vllm_names or service.tenants.vllm_names
+    await call.reply(service.metrics.text(service.model.name if vllm else None), kind=TYPE)
 
 
 def _id(service: Service, call: Call) -> str:

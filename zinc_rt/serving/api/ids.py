@@ -10,4 +10,8 @@ _ID_LETTERS: Final = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUV
 
 def new_id(kind: str) -> str:
     """A new id that begins with a kind."""
-    return kind + "".join(secrets.choice(_ID_LETTERS) for _ in range(24))
+    number, letters = secrets.randbits(160), []
+    for _ in range(24):
+        number, letter = divmod(number, len(_ID_LETTERS))
+        letters.append(_ID_LETTERS[letter])
+    return kind + "".join(letters)

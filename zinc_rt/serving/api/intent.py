@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -19,6 +19,9 @@ from zinc_rt.serving.api.reader import Reader
 from zinc_rt.serving.api.served import ServedModel
 from zinc_rt.text import ChatTemplateError, TokenizerError
 
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+"""How much a model is to think. Templates that know other words get them as `chat_template_kwargs`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Form:
@@ -28,7 +31,7 @@ class Form:
     tool_choice: str | dict[str, Any] | None = None
     parallel: bool = True
     response_format: dict[str, Any] | None = None
-    effort: str | None = None
+    effort: Effort | None = None
     variables: Mapping[str, Any] | None = None
 
     def template_variables(self) -> dict[str, Any]:
@@ -81,7 +84,7 @@ def make_prompt(model: ServedModel, messages: Sequence[Mapping[str, Any]], form:
 def reader_of(model: ServedModel, request: ChatRequest, seed: int) -> Callable[[], Reader]:
     """Makes what divides an answer to a request. Ids of calls depend on prompt and seed: a replay has the same."""
     assert model.chat is not None
-    return partial(StreamParser, model.chat.dialect, request.tools, request.thinking, request.salt(seed))
+    return partial(StreamParser, model.chat.dialect, request.tools, request.thinking, request.salt(seed), request.bound)
 
 
 def _check_sizes(form: Form) -> None:

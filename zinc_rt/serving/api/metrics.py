@@ -10,11 +10,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 import zinc_rt
+from zinc_rt.serving.api.vllm_names import vllm_text
 from zinc_rt.serving.messages import EngineStatus, StepReport
 
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
-_GAPS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+_GAPS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _ROWS: Final = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
+_TOKENS: Final = tuple(float(n * 10**power) for power in range(6) for n in (1, 2, 5))
 TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -48,6 +50,15 @@ class Metrics:
         self.replays = Counter("zinc_replay", "Requests computed again.", ["result"], registry=own)
         build = Gauge("zinc_build_info", "1; the label says which.", ["version"], registry=own)
         build.labels(zinc_rt.__version__).set(1)
+        self.decode = Histogram("zinc_decode_seconds", "Generating.", ["qos"], buckets=_SECONDS, registry=own)
+        self.lengths = Histogram(
+            "zinc_request_tokens", "Tokens of a request, and of an answer.", ["kind"], buckets=_TOKENS, registry=own
+        )
+        self.answers = Counter("zinc_answers", "Answers by why they ended.", ["reason"], registry=own)
+        self._grammar = Histogram(
+            "zinc_grammar_seconds", "Compiling a grammar; all masks of a step.", ["kind"], buckets=_GAPS, registry=own
+        )
+        self._sampling = Histogram("zinc_sampling_seconds", "Choosing a step's tokens.", buckets=_GAPS, registry=own)
         self._step = Histogram("zinc_step_seconds", "A step of the engine.", buckets=_GAPS, registry=own)
         self._rows = Histogram("zinc_step_rows", "Rows of a step.", ["kind"], buckets=_ROWS, registry=own)
         own.register(_Engine(self))
@@ -58,10 +69,16 @@ class Metrics:
             self._step.observe(report.seconds)
             self._rows.labels("prefill").observe(report.prefill_rows)
             self._rows.labels("decode").observe(report.decode_rows)
+            self._sampling.observe(report.times.sampling)
+        if report.times.masks:
+            self._grammar.labels("mask").observe(report.times.masks)
+        for seconds in report.times.compiles:
+            self._grammar.labels("compile").observe(seconds)
 
-    def text(self) -> bytes:
-        """All metrics in Prometheus' text format."""
-        return generate_latest(self.registry)
+    def text(self, vllm: str | None = None) -> bytes:
+        """All metrics in Prometheus' text format. vllm: the model's name, to have them by vLLM's names, too."""
+        own = generate_latest(self.registry)
+        return own if vllm is None else own + vllm_text(self.registry, vllm)
 
 
 class _Engine(Collector):

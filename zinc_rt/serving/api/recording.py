@@ -39,6 +39,8 @@ class Recorder:
         self._waiting: list[tuple[LedgerEntry, Callable[[ModelIdentity], RequestRecord] | None, Keep]] = []
         self._hashing: asyncio.Task[None] | None = None
         self.identity: ModelIdentity | None = None
+        self.kept: Callable[[str], None] | None = None
+        """Told the id of each request whose tokens are kept."""
         self._nameless = False  # without a hash there are no records, only the ledger
 
     def loaded(self, kv: str) -> None:
@@ -80,6 +82,8 @@ class Recorder:
             return
         record = made(self.identity)
         self._writer.put(entry, record if keep is Keep.full else record.receipt())
+        if keep is Keep.full and self.kept is not None:
+            self.kept(record.id)
 
     def _failed(self, error: str | None) -> None:
         if error is None:

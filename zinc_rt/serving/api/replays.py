@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -52,15 +53,20 @@ async def replay(service: Service, call: Call) -> None:
     await call.reply_json({"id": asked.id, **found})
 
 
-async def compare(service: Service, record: RequestRecord) -> dict[str, Any]:
-    """What a replay of a record finds. Raises `ApiError` where the engine cannot compute it."""
-    events = await _run(service, whole(record, new_id("replay-")))
+async def compare(service: Service, record: RequestRecord, tenant: str | None = None) -> dict[str, Any]:
+    """What a replay of a record finds. tenant: who the engine's time is charged to, None for the record's.
+
+    Raises `ApiError` where the engine cannot compute it.
+    """
+    whose = tenant or record.tenant
+    events = await _run(service, replace(whole(record, new_id("replay-")), tenant=whose))
     replayed = [event.token_id for event in events if isinstance(event, Token)]
     difference = first_difference(record.output, replayed)
     service.metrics.replays.labels("equal" if difference is None else "different").inc()
     if difference is None:
         return {"object": "replay", "equal": True, "tokens": len(record.output), "difference": None}
-    difference = measured(difference, await _run(service, at(record, difference, new_id("replay-"))))
+    one = replace(at(record, difference, new_id("replay-")), tenant=whose)
+    difference = measured(difference, await _run(service, one))
     return {
         "object": "replay",
         "equal": False,

@@ -15,7 +15,7 @@ from zinc_rt.serving.api.converse import Conversation, plans_of
 from zinc_rt.serving.api.errors import ApiError
 from zinc_rt.serving.api.fields import RESPONSES
 from zinc_rt.serving.api.generate import run
-from zinc_rt.serving.api.intent import Form
+from zinc_rt.serving.api.intent import Effort, Form
 from zinc_rt.serving.api.limits import TOP_LOGPROBS
 from zinc_rt.serving.api.requests import Count, Sampling, read
 from zinc_rt.serving.api.responses_items import to_choice, to_format, to_messages, to_tools
@@ -30,7 +30,7 @@ _LOGPROBS: Final = "message.output_text.logprobs"
 class Reasoning(msgspec.Struct):
     """How much the model thinks."""
 
-    effort: str | None = None
+    effort: Effort | None = None
     summary: str | None = None
 
 

@@ -17,6 +17,7 @@ import uvicorn
 
 from zinc_rt.errors import EXIT_INTERRUPTED, UsageError, ZincError
 from zinc_rt.serving.api.app import App
+from zinc_rt.serving.api.auditing import Auditor
 from zinc_rt.serving.api.config import Config, Tenants, read_tenants
 from zinc_rt.serving.api.errors import ApiError
 from zinc_rt.serving.api.keys import Keys, read_keys
@@ -113,6 +114,7 @@ class Server:
         """started: is given the server's address, once requests are answered."""
         self.service = service
         self._sock, self._started = sock, started
+        self._auditor: Auditor | None = None
         self._signals = 0
         self._first_signal = 0
         self._over = asyncio.Event()
@@ -146,6 +148,8 @@ class Server:
             await asyncio.wait({loading, over, serving}, return_when=asyncio.FIRST_COMPLETED)
             if loading.done():
                 self._ready(loading.result())
+                if service.recorder is not None and service.config.audit:
+                    self._auditor = Auditor(service, service.recorder, service.config.audit)
             await asyncio.wait({over, serving}, return_when=asyncio.FIRST_COMPLETED)
             await self._end_streams()
         finally:
@@ -153,6 +157,8 @@ class Server:
                 task.cancel()
             http.should_exit = True
             await asyncio.gather(serving, loading, over, return_exceptions=True)
+            if self._auditor is not None:
+                await self._auditor.close()
             await service.client.close()
             service.model.close()
             if service.recorder is not None:

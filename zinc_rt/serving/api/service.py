@@ -238,6 +238,11 @@ class Service:
             metrics.seconds.labels(qos).observe(time.monotonic() - call.started)
             for usage in used:
                 metrics.prefill.labels(qos).observe(usage.prefill_seconds)
+                metrics.decode.labels(qos).observe(usage.decode_seconds)
+            metrics.lengths.labels("prompt").observe(prompt)
+            for answer in call.answers:
+                metrics.lengths.labels("generated").observe(answer.side.n_tokens)
+                metrics.answers.labels(answer.finish or "abort").inc()
             call.facts |= {"prompt_tokens": prompt, "cached_tokens": cached, "completion_tokens": generated}
             call.facts |= {"engine_seconds": round(engine_seconds, 6), "seed": call.answers[0].plan.seed}
             if outcome in ("client_gone", "cancelled", "shutting_down", "deadline_exceeded"):

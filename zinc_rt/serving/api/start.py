@@ -17,6 +17,7 @@ from zinc_rt.lang.cache import default_cache_dir
 from zinc_rt.loading import built_in_model, load
 from zinc_rt.serving.api.config import Config
 from zinc_rt.serving.api.embedder import EmbeddingClient
+from zinc_rt.serving.api.latency import ask_for_short_turns, keep_what_is_loaded
 from zinc_rt.serving.api.logs import make_logger, tell
 from zinc_rt.serving.api.metrics import Metrics
 from zinc_rt.serving.api.recording import Recorder
@@ -71,14 +72,20 @@ def start_server(config: Config, choice: EngineChoice, started: Callable[[str], 
 
     Raises `ZincError` for files that cannot be used, an address that is taken, and a model that cannot be loaded.
     """
+
+    def ready(url: str) -> None:
+        keep_what_is_loaded()
+        started(url)
+
     check_exposure(config)
+    ask_for_short_turns()
     service = make_service(config, choice)
     sock = None
     try:
         sock = listen(config)
         factory = uvicorn.Config(_nothing).get_loop_factory()
         with asyncio.Runner(loop_factory=factory) as runner:
-            return runner.run(Server(service, sock, started).run())
+            return runner.run(Server(service, sock, ready).run())
     finally:
         if sock is not None:
             sock.close()

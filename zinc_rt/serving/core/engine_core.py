@@ -28,8 +28,9 @@ from zinc_rt.serving.core.options import CoreOptions, Vocabulary
 from zinc_rt.serving.core.preemption import excess, slot_victim, victim
 from zinc_rt.serving.core.request import Request
 from zinc_rt.serving.core.slots import Slots
-from zinc_rt.serving.core.steps import Part, StepPlanner, costs
+from zinc_rt.serving.core.steps import Part, StepPlanner, costs, tokens_of
 from zinc_rt.serving.core.tenants import Tenants
+from zinc_rt.serving.core.timing import Timing
 from zinc_rt.serving.messages import (
     Admitted,
     EngineInfo,
@@ -79,8 +80,9 @@ class EngineCore:
             raise UsageError("the engine's model gives hidden states and generates no text; load one that generates")
         self.at_work: Callable[[tuple[str, ...]], None] = lambda ids: None
         """Called with requests without a token, before what one of them may end the process with."""
-        self._engine, self._vocabulary, self._sizes = engine, vocabulary, sizes
         self._clock, self._notify, self._close, self._failed = clock, notify, close, failed
+        self._timing = Timing(clock)
+        self._engine, self._vocabulary, self._sizes = engine, self._timing.watched(vocabulary), sizes
         self._scheduler = FairScheduler(sizes.n_slots, (options or CoreOptions()).max_tenants)
         self._tenants = Tenants(self._scheduler)
         self._slots = Slots(engine, sizes)
@@ -242,19 +244,20 @@ class EngineCore:
         self._expire(now)
         self._admit(now)
         parts = self._plan()
-        seconds = self._compute(parts) if parts else 0.0
+        seconds, chosen = self._compute(parts) if parts else (0.0, 0.0)
         if before[2] and not parts and before == (len(self._events), self._slots.given_back, len(self._live)):
             raise CoreIntegrityError(
                 f"{len(self._waiting)} requests wait and {len(self._running)} run, but none can go on;"
                 f" {self._engine.free_pages} of {self._slots.n_pages} KV pages are free"
             )
-        return self._report(parts, seconds)
+        return self._report(parts, seconds, chosen)
 
-    def _report(self, parts: list[Part], seconds: float) -> StepReport:
+    def _report(self, parts: list[Part], seconds: float, chosen: float) -> StepReport:
         events = self.collect()
         prompts = sum(part.end - part.start for part in parts if part.kind is BatchKind.prefill)
         decode = sum(part.kind is BatchKind.decode for part in parts)
-        return StepReport(self._turns, events, self.status, seconds, prompts, decode)
+        times = self._timing.take(chosen)
+        return StepReport(self._turns, events, self.status, seconds, prompts, decode, times=times)
 
     @property
     def status(self) -> EngineStatus:
@@ -364,32 +367,24 @@ class EngineCore:
         request.queued = self._clock()
         self._waiting.push(request.level, request.tenant, request, front=True)
 
-    def _compute(self, parts: list[Part]) -> float:
-        """Run a step and take its tokens; returns its seconds."""
+    def _compute(self, parts: list[Part]) -> tuple[float, float]:
+        """Run a step and take its tokens; returns its seconds, and those of choosing tokens among them."""
         started = self._clock()
         wanted, sampling = [], []
         for part in [part for part in parts if part.wanted]:
             try:
-                sampling.append(part.request.sampling())
+                sampling.append(self._timing.sampling(part.request))
                 wanted.append(part)
             except ZincError as error:  # of a grammar: the others go on
                 self._fail(part.request, error)
                 parts.remove(part)
         if not parts:
-            return 0.0
+            return 0.0, 0.0
         self._broken = [part.request for part in parts]
         if fresh := tuple(part.request.id for part in parts if part.request.is_fresh):
             self.at_work(fresh)
         step = self._engine.step([part.rows() for part in parts], sampling)
-        chosen: list[Sampled | DegenerateLogits] = []
-        try:
-            chosen += step.tokens() if wanted else []
-        except DegenerateLogits:
-            for row in range(len(wanted)):
-                try:
-                    chosen.append(step.token(row))
-                except DegenerateLogits as error:
-                    chosen.append(error)
+        chosen = tokens_of(step, len(wanted))
         seconds = self._clock() - started
         self._charge(parts, seconds)
         for part in parts:
@@ -406,7 +401,7 @@ class EngineCore:
                 self._fail(part.request, token)
             else:
                 self._take(part.request, token, now)
-        return seconds
+        return seconds, step.seconds
 
     def _charge(self, parts: list[Part], seconds: float) -> None:
         tenants = [part.request.tenant for part in parts]

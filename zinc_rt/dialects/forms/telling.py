@@ -1,0 +1,122 @@
+"""Calls that are told while they are written: their arguments, found in a JSON text as it comes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection
+from typing import Final
+
+from zinc_rt.dialects.forms.base import CallTeller, ParsedCall, call_of
+
+_HEAD: Final = re.compile(
+    r'\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)+")\s*,\s*"(?:arguments|parameters)"\s*:\s*', re.DOTALL
+)  # fmt: skip
+
+
+class JsonText:
+    """Escapes control characters in the strings of a JSON text that comes in pieces, as `clean_json` does."""
+
+    def __init__(self) -> None:
+        self.in_string = False
+        self._escaped = False
+
+    def add(self, character: str) -> str:
+        """The next character as it is to be told."""
+        if not self.in_string:
+            self.in_string = character == '"'
+            return character
+        if self._escaped:
+            self._escaped = False
+        elif character == "\\":
+            self._escaped = True
+        elif character == '"':
+            self.in_string = False
+        return character if character >= " " else f"\\u{ord(character):04x}"
+
+
+class CallObjects:
+    """Calls in a JSON text, an object or a list of objects, told while the text comes.
+
+    One whose members are its name and then its arguments, an object, is told from the first bracket of these on; any
+    other at its end, if it is a call. names: those that may be called, None for all.
+    """
+
+    def __init__(self, teller: CallTeller, names: Collection[str] | None) -> None:
+        self._teller, self._names = teller, names
+        self._json = JsonText()
+        self._depth = 0
+        self._call = 1  # depth inside a call's object
+        self._object = ""  # so far, as long as nothing of it was told
+        self._telling = self._told = False
+        self.wrong = False
+        """Whether something was no call; nothing behind it is told."""
+
+    def add(self, text: str) -> None:
+        """The next piece."""
+        pieces: list[str] = []
+        for character in text:
+            if self.wrong:
+                break
+            outside = not self._json.in_string
+            shown = self._json.add(character)
+            if outside and character in "{[":
+                self._open(character)
+            if self._telling:
+                pieces.append(shown)
+            elif not self._told and self._depth >= self._call:
+                self._object += character
+            elif self._depth < self._call and not (character.isspace() or character in ",[]"):
+                self.wrong = True
+            if outside and character in "}]":
+                self._close(pieces)
+        if pieces:
+            self._teller.arguments("".join(pieces))
+
+    def _open(self, bracket: str) -> None:
+        if not self._depth and bracket == "[":
+            self._call = 2
+        self._depth += 1
+        if self._depth == self._call:
+            self._object, self._told = "", False
+            self.wrong = bracket != "{"
+        elif self._depth == self._call + 1 and bracket == "{" and not self._told:
+            head = _HEAD.fullmatch(self._object)
+            name = json.loads(head[1], strict=False) if head is not None and _is_json(head[1]) else ""
+            if name and (self._names is None or name in self._names):
+                self._telling = self._told = True
+                self._teller.begin(name)
+
+    def _close(self, pieces: list[str]) -> None:
+        self._depth -= 1
+        if self._telling and self._depth == self._call:
+            self._telling = False
+            self._teller.arguments("".join(pieces))
+            pieces.clear()
+        elif self._depth == self._call - 1 and self._call_ended():
+            self._object, self._told = "", True
+
+    def _call_ended(self) -> bool:
+        """An object is complete: tell of it, if nothing was told. Whether there was one."""
+        if self._told or not self._object:
+            return False
+        call = call_of(self._object, ("name",), ("arguments", "parameters"))
+        if call is None or (self._names is not None and call.name not in self._names):
+            self.wrong = True
+            return False
+        tell_whole(self._teller, call)
+        return True
+
+
+def tell_whole(teller: CallTeller, call: ParsedCall) -> None:
+    """Tell of a call that is complete."""
+    teller.begin(call.name)
+    teller.arguments(call.arguments)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text, strict=False)
+    except ValueError:
+        return False
+    return True

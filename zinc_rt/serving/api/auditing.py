@@ -1,0 +1,103 @@
+"""`Auditor`: computes one of so many recorded requests again while nothing else is asked for, and compares.
+
+A text that comes out otherwise is an error line of the log, and counts in `zinc_replay_total{result="different"}`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import Final
+
+from zinc_rt.errors import ZincError
+from zinc_rt.serving.api.logs import tell
+from zinc_rt.serving.api.recording import Recorder
+from zinc_rt.serving.api.replays import compare
+from zinc_rt.serving.api.service import Service
+from zinc_rt.serving.records.record import RequestRecord
+from zinc_rt.serving.records.replay import check_replayable
+from zinc_rt.serving.records.store import UnknownRecord
+
+TENANT: Final = "(audit)"
+"""Who the engine's time is charged to; no key can have this name."""
+_WAITING: Final = 256
+"""Requests that wait to be computed again; of more the oldest are passed over."""
+_WRITTEN: Final = 20
+"""Looks for a record that is being written."""
+
+
+class Auditor:
+    """Belongs to the event loop's thread.
+
+    Args:
+        service: whose requests are looked at.
+        recorder: what keeps them.
+        one_of: so many requests that were kept with their tokens; the last of each row of so many is computed again.
+        quiet: seconds without any request before one is.
+    """
+
+    def __init__(self, service: Service, recorder: Recorder, one_of: int, quiet: float = 1.0) -> None:
+        self._service, self._recorder, self._one_of, self._quiet = service, recorder, one_of, quiet
+        self._kept = 0
+        self._chosen: deque[str] = deque(maxlen=_WAITING)
+        self._some = asyncio.Event()
+        recorder.kept = self._note
+        self._task = asyncio.create_task(self._run(), name="zinc-audit")
+
+    async def close(self) -> None:
+        """End; what is being computed is cancelled."""
+        self._recorder.kept = None
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    def _note(self, request_id: str) -> None:
+        self._kept += 1
+        if self._kept % self._one_of == 0:
+            self._chosen.append(request_id)
+            self._some.set()
+
+    async def _run(self) -> None:
+        while True:
+            await self._some.wait()
+            await self._idle()
+            name = self._chosen.popleft()
+            if not self._chosen:
+                self._some.clear()
+            try:
+                await self._audit(name)
+            except ZincError as error:
+                tell(self._service.log, "not audited", logging.WARNING, id=name, message=str(error))
+
+    async def _idle(self) -> None:
+        """Return once nobody has asked for anything for a while."""
+        step, quiet = min(0.1, self._quiet), 0.0
+        while self._busy() or quiet < self._quiet:
+            await asyncio.sleep(step)
+            quiet = 0.0 if self._busy() else quiet + step
+
+    def _busy(self) -> bool:
+        service, status = self._service, self._service.client.status
+        running = status.queued + status.prefilling + status.decoding
+        return bool(running or service.admission.inside or service.draining or service.client.healthy is not None)
+
+    async def _audit(self, name: str) -> None:
+        """Raises `ZincError` where the record cannot be read or the engine cannot compute it."""
+        service, identity, record = self._service, self._recorder.identity, await self._record(name)
+        if record is None or identity is None or not record.output:
+            return
+        check_replayable(record, identity.sha256, identity.kv)
+        found = await compare(service, record, TENANT)
+        if found["equal"]:
+            tell(service.log, "audit", id=name, equal=True, tokens=found["tokens"])
+        else:
+            tell(service.log, "audit", logging.ERROR, id=name, equal=False, **found["difference"])
+
+    async def _record(self, name: str) -> RequestRecord | None:
+        """The record, which may not be in the file yet. None where the limit of bytes has taken it already."""
+        for _ in range(_WRITTEN):
+            try:
+                return await asyncio.to_thread(self._recorder.store.full_record, name)
+            except UnknownRecord:
+                await asyncio.sleep(0.1)
+        return None
