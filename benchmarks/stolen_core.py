@@ -3,8 +3,8 @@
     python benchmarks/stolen_core.py [--model FILE] [--steps 200] [--rounds 5]
 
 Prints milliseconds a step (median of the rounds): one thread on a free core, all threads on free cores, all threads
-while a busy loop is pinned to one of the cores, and while two are. A step waits for no thread, only for units of work
-that one has claimed; so the last two should cost no more than one thread does, and a few scheduler slices at worst.
+while a busy loop is pinned to one of the cores, and while two are. A step waits for no thread, and others do again what
+a late one had claimed of a product; so the last two should cost no more than one thread does.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from tests.ir.dense import Dims, dense
 from tests.kernels.material import packed_rows
 from zinc_rt.backends.base import BackendFeatures, Capacity, LoweredGraph, StepFence
 from zinc_rt.backends.cpu import backend as cpu_backend
-from zinc_rt.backends.cpu import binding
+from zinc_rt.backends.cpu import binding, few_rows
 from zinc_rt.backends.cpu import weights as native_weights
 from zinc_rt.backends.cpu.backend import CpuBackend
 from zinc_rt.backends.cpu.lowering import matrices_of
@@ -231,9 +231,15 @@ def test_temporaries_take_turns() -> None:
     temps = sum(4 * 6 * b.shape[1] for b in graph.of_kind(BufferKind.TEMP))  # type: ignore[operator]
     with ReferenceBackend() as backend:
         assert backend.plan(graph, SIZES)["scratch"] < temps / 3
-    with CpuBackend() as backend:
-        more = backend.plan(dense(Dims(layers=8)), SIZES)["scratch"]
-        assert more == backend.plan(graph, SIZES)["scratch"]  # layers use the same memory one after the other
+    deep = dense(Dims(layers=8))
+    with CpuBackend(threads=1) as backend:
+        few, more = (backend.plan(g, SIZES)["scratch"] for g in (graph, deep))
+        assert more == few  # layers use the same memory one after the other
+    with CpuBackend(threads=2) as backend:
+        # What late threads may be at takes no turns: so much for each layer, and no more than its limit.
+        first, second, third = (backend.plan(dense(Dims(layers=n)), SIZES)["scratch"] for n in (2, 8, 14))
+        assert third - second == second - first
+        assert 0 < third - first <= few_rows.MAX_BYTES
 
 
 def test_logits_take_memory_for_the_wanted_rows_alone(backend: HostBackend) -> None:

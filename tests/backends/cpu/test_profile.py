@@ -7,14 +7,19 @@ import json
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from zinc_rt.backends.arg_structs import table as records_of
 from zinc_rt.backends.cpu import profile as profiles
-from zinc_rt.backends.cpu.profile import PROMPT, TEXT, CpuProfile
+from zinc_rt.backends.cpu.profile import PROMPT, TEXT, CpuProfile, ticks
+from zinc_rt.backends.cpu.profile_phases import PhaseSums, Reading, phase_lines
+from zinc_rt.backends.cpu.program import CpuOperation
 from zinc_rt.cli.files import FileWriteError, write_file
 from zinc_rt.engine import Engine, Options, Rows
 from zinc_rt.errors import BackendError
 from zinc_rt.gguf import GGUFFile
+from zinc_rt.kernels.cpu.program import EventRecord
 from zinc_rt.loading import built_in_model
 from zinc_rt.models import define
 
@@ -85,6 +90,50 @@ def test_tables_add_up() -> None:
             positions = sum(range(last - table.steps + 1, last + 1)) if n_rows == 1 else 5
             cached = engine.step_bytes(16 * 1024) - engine.step_bytes(0)
             assert rows["attention"].bytes == pytest.approx(cached / 16 / 1024 * positions, rel=0.01)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_phases_cut_a_step_into_stretches_that_add_up(threads: int) -> None:
+    profile, engine = recorded(threads, steps=4)
+    with engine:
+        for found in profile.tables.values():
+            reading = found.reading
+            assert sum(row.seconds for row in found.phases) == pytest.approx(found.seconds, rel=1e-9)
+            assert reading.all + reading.some + reading.none == pytest.approx(found.seconds, rel=1e-9)
+            assert sum(row.idle for row in found.phases) == pytest.approx(reading.none, rel=1e-9)
+            assert all(0 <= row.idle <= row.seconds for row in found.phases)
+            assert sum(row.bytes for row in found.phases) == pytest.approx(
+                sum(row.bytes for row in found.rows), rel=1e-6
+            )
+            rows = {row.label: row for row in found.phases}
+            products = rows["matmul attn_q+attn_k+attn_v"]
+            assert products.calls % found.steps == 0
+            assert products.bytes > 0
+            assert products.idle < products.seconds
+            assert rows["embed"].idle == rows["embed"].seconds
+            assert rows["embed"].calls == found.steps
+
+
+def test_phases_of_a_made_up_step() -> None:
+    """Two threads, times that a reader can add: a norm, then a product that one thread begins late."""
+    operations = [
+        CpuOperation(name, kind, (ticks, {}), None, {}, 4, 0, bytes=size, phase=phase)
+        for phase, (name, kind, size) in enumerate([("blk.0.n.norm", "norm", 0), ("blk.0.q.matmul", "matmul", 800)])
+    ]
+    events = records_of(EventRecord, 3)
+    events[0] = (0, 1, 4, 110, 130)
+    events[1] = (1, 1, 3, 140, 170)
+    events[2] = (1, 2, 1, 150, 190)
+    sums = PhaseSums(operations)
+    sums.add(events, 100, 200, np.array([0.0, 600.0, 200.0]))
+    assert [(r.label, r.seconds, r.idle, r.calls, r.bytes) for r in sums.rows(1e9)] == [
+        ("norm n", 40, 40, 1, 0), ("matmul q", 60, 10, 1, 800),
+    ]  # fmt: skip
+    assert sums.reading(1e9, 2) == Reading(all=20, some=30, none=50)
+    assert (
+        "reading weights or cache: all threads 20000.0000 ms"
+        in list(phase_lines(sums.rows(1e9), Reading(20, 30, 50), 1))[-1]
+    )
 
 
 def test_events_that_do_not_fit_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:

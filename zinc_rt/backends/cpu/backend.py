@@ -18,6 +18,7 @@ from zinc_rt.backends.base import BackendFeatures, Bytes, Capacity, Ints, Lowere
 from zinc_rt.backends.cpu.binding import BoundArrays, CpuLayout, bind_program, placed_temporaries
 from zinc_rt.backends.cpu.choice import TargetTuning
 from zinc_rt.backends.cpu.cores import default_threads
+from zinc_rt.backends.cpu.few_rows import few_rows
 from zinc_rt.backends.cpu.lowering import CpuLowered, CpuLowering, matrices_of
 from zinc_rt.backends.cpu.program import CpuProgram, Runner
 from zinc_rt.backends.cpu.ways import WaysOfProducts
@@ -113,7 +114,7 @@ class CpuBackend(HostBackend):
             + sum(min(n_bytes(b, sizes), 1 << 24) for b in vectors),
             "unpacked": 0,
             **state_bytes(graph, sizes),
-            "scratch": self._layout(graph, sizes).arena_bytes + io,
+            "scratch": self._layout(graph, sizes).n_bytes + io,
             "constants": 2 * constants,  # as given, and arranged for the kernels
         }
 
@@ -122,7 +123,8 @@ class CpuBackend(HostBackend):
         key = (id(graph), sizes, self.choice)
         if self._planned is None or self._planned.key != key:
             lowered = CpuLowering(graph, sizes, self.choice, self.threads).run()
-            self._planned = CpuLayout(key, graph, lowered, *placed_temporaries(lowered))
+            few = few_rows(lowered, sizes, self.threads)
+            self._planned = CpuLayout(key, graph, lowered, *placed_temporaries(lowered), few)
         return self._planned
 
     def lower(

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from zinc_rt.backends.arg_structs import address_of, record
 from zinc_rt.backends.base import Bytes
+from zinc_rt.backends.cpu.few_rows import FewRows
 from zinc_rt.backends.cpu.lowering import CpuLowered, External, QuantisedActs, RouteRef, TempRef
 from zinc_rt.backends.cpu.program import CpuProgram
 from zinc_rt.backends.host_memory import huge_bytes
@@ -23,13 +24,19 @@ from zinc_rt.mem.arena import Lifetime, align_up, place
 
 @dataclass(frozen=True)
 class CpuLayout:
-    """A lowered graph with its temporaries placed: offsets by key in an arena of `arena_bytes`."""
+    """A lowered graph with its temporaries placed: offsets by key in an arena of `arena_bytes`; few: for few rows."""
 
     key: Hashable
     graph: Graph  # keeps the identity that the key names
     lowered: CpuLowered
     places: dict[Hashable, int]
     arena_bytes: int
+    few: FewRows | None
+
+    @property
+    def n_bytes(self) -> int:
+        """Of all temporaries."""
+        return self.arena_bytes + (self.few.n_bytes if self.few else 0)
 
 
 class BoundArrays:
@@ -59,41 +66,68 @@ def bind_program(
     layout_: CpuLayout, step: npt.NDArray[np.void], memory: BoundArrays, library: Library, threads: int
 ) -> CpuProgram:
     """Give all operations their arguments and chain them. step: the `StepRecord` that kernels read indices from."""
-    lowered, places = layout_.lowered, layout_.places
+    lowered, few = layout_.lowered, layout_.few
     arena = huge_bytes(layout_.arena_bytes)
-    base = address_of(arena)
-    packs: dict[Hashable, npt.NDArray[np.void]] = {}
+    places = {key: address_of(arena) + at for key, at in layout_.places.items()}
     visits: dict[int, npt.NDArray[np.int32]] = {}
-    for key, p in lowered.packs.items():
-        groups = layout.n_groups(p.n)
-        if groups not in visits:
-            visits[groups] = layout.visiting_order(groups)
-        at = base + places[key]
-        packs[key] = record(
-            structs.Pack,
-            {
-                "q": 0 if p.q is None else at + p.q, "f": 0 if p.f is None else at + p.f,
-                "d": at + p.d, "s": at + p.s, "s_stride": p.rows * groups, "visit": visits[groups], "n": p.n,
-                "n_groups": groups, "sums": sum(1 << number for number in p.sums),
-            },
-        )  # fmt: skip
-    routes = {
-        route.key: record(structs.Route, {name: base + places[route.key] + at for name, at in route.parts.items()})
-        for route in lowered.routes.values()
-    }
+    wide = _Temporaries(lowered, places, lowered.packs, visits)
+    own = huge_bytes(few.n_bytes) if few else None
+    narrow: list[dict[str, Any]] = []
+    if few is not None and own is not None:
+        places = places | {key: address_of(own) + at for key, at in few.places.items()}
+        other = _Temporaries(lowered, places, lowered.packs | few.packs, visits)
+        narrow = [_bound(op.arguments, other, memory) for op in lowered.operations]
     for op in lowered.operations:
-        for field_name, value in op.arguments.items():
-            if isinstance(value, External):
-                op.arguments[field_name] = memory.find(value)
-            elif isinstance(value, TempRef):
-                op.arguments[field_name] = base + places[value.key] + value.offset
-            elif isinstance(value, QuantisedActs):
-                op.arguments[field_name] = packs[value.key]
-            elif isinstance(value, RouteRef):
-                op.arguments[field_name] = routes[value.key]
+        op.arguments = _bound(op.arguments, wide, memory)
     program = CpuProgram.build(lowered.operations, step, library, threads)
-    program.keep += [arena, packs, routes, visits, memory]
+    if few is not None:
+        program.allow_again(few.rows, narrow)
+        program.keep += [own, other]
+    program.keep += [arena, wide, visits, memory]
     return program
+
+
+class _Temporaries:
+    """Where temporaries lie: addresses by key, packed rows and rows by experts as structs."""
+
+    def __init__(
+        self, lowered: CpuLowered, places: Mapping[Hashable, int], packs: Mapping[Hashable, QuantisedActs],
+        visits: dict[int, npt.NDArray[np.int32]],
+    ) -> None:  # fmt: skip
+        self.places = places
+        self.packs: dict[Hashable, npt.NDArray[np.void]] = {}
+        for key, p in packs.items():
+            groups = layout.n_groups(p.n)
+            if groups not in visits:
+                visits[groups] = layout.visiting_order(groups)
+            at = places[key]
+            self.packs[key] = record(
+                structs.Pack,
+                {
+                    "q": 0 if p.q is None else at + p.q, "f": 0 if p.f is None else at + p.f,
+                    "d": at + p.d, "s": at + p.s, "s_stride": p.rows * groups, "visit": visits[groups], "n": p.n,
+                    "n_groups": groups, "sums": sum(1 << number for number in p.sums),
+                },
+            )  # fmt: skip
+        self.routes = {
+            route.key: record(structs.Route, {name: places[route.key] + at for name, at in route.parts.items()})
+            for route in lowered.routes.values()
+        }
+
+
+def _bound(arguments: Mapping[str, Any], temporaries: _Temporaries, memory: BoundArrays) -> dict[str, Any]:
+    """An operation's arguments with addresses in place of what stands for memory."""
+    out = dict(arguments)
+    for name, value in arguments.items():
+        if isinstance(value, External):
+            out[name] = memory.find(value)
+        elif isinstance(value, TempRef):
+            out[name] = temporaries.places[value.key] + value.offset
+        elif isinstance(value, QuantisedActs):
+            out[name] = temporaries.packs[value.key]
+        elif isinstance(value, RouteRef):
+            out[name] = temporaries.routes[value.key]
+    return out
 
 
 def placed_temporaries(lowered: CpuLowered) -> tuple[dict[Hashable, int], int]:

@@ -62,6 +62,29 @@ class QuantisedActs:
     size: int
     sums: frozenset[int]
 
+    @classmethod
+    def placed(
+        cls, key: Hashable, n: int, rows: int, *, integers: bool, floats: bool, sums: frozenset[int]
+    ) -> QuantisedActs:
+        """So many rows of n elements. integers, floats: in which forms products read them. sums: see the class."""
+        groups = layout.n_groups(n)
+        at, parts = 0, {}
+        for part, size in (
+            ("q", rows * groups * GROUP if integers else 0),
+            ("d", rows * groups * 4 if integers else 0),
+            ("s", rows * groups * 4 * max((number + 1 for number in sums), default=0)),
+            ("f", rows * groups * 128 if floats else 0),
+        ):
+            parts[part] = at if size else None
+            at += -(-size // 64) * 64
+        return cls(key, n, rows, parts["q"], parts["d"] or 0, parts["s"] or 0, parts["f"], at, sums)
+
+    def of_rows(self, rows: int) -> QuantisedActs:
+        """The same for another number of rows."""
+        return self.placed(
+            self.key, self.n, rows, integers=self.q is not None, floats=self.f is not None, sums=self.sums
+        )
+
 
 @dataclass(frozen=True)
 class RouteRef:
@@ -171,29 +194,19 @@ class CpuLowering(Lowering):
 
     def add_pack(self, key: Hashable, n: int, rows: int, kinds: Sequence[GGMLType]) -> QuantisedActs:
         """Room for so many packed rows of n elements. kinds: the formats of the matrices that read them."""
-        groups = layout.n_groups(n)
         quantized = [FORMATS[kind.name].quantized for kind in kinds]
         sums = frozenset(number for kind in kinds for number in layout.tile_format(kind).sums)
-        at, parts = 0, {}
-        for part, size in (
-            ("q", rows * groups * GROUP if any(quantized) else 0),
-            ("d", rows * groups * 4 if any(quantized) else 0),
-            ("s", rows * groups * 4 * max((number + 1 for number in sums), default=0)),
-            ("f", rows * groups * 128 if not all(quantized) else 0),
-        ):
-            parts[part] = at if size else None
-            at += -(-size // 64) * 64
-        place = QuantisedActs(key, n, rows, parts["q"], parts["d"] or 0, parts["s"] or 0, parts["f"], at, sums)
-        self.out.packs[key], self.out.sizes[key] = place, at
+        place = QuantisedActs.placed(key, n, rows, integers=any(quantized), floats=not all(quantized), sums=sums)
+        self.out.packs[key], self.out.sizes[key] = place, place.size
         return place
 
     def emit(
         self, node: Node, kind: str, kernel: Any, struct: Any, arguments: dict[str, Any], units: int, scale: int,
-        reads: tuple[Hashable, ...], writes: tuple[Hashable, ...], n_bytes: int = 0,
+        reads: tuple[Hashable, ...], writes: tuple[Hashable, ...], n_bytes: int = 0, again: bool = False,
     ) -> None:  # fmt: skip
         """Add an operation."""
         self.out.operations.append(
-            CpuOperation(node.name, kind, kernel, struct, arguments, units, scale, reads, writes, n_bytes)
+            CpuOperation(node.name, kind, kernel, struct, arguments, units, scale, reads, writes, n_bytes, again)
         )
 
 

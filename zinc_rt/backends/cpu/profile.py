@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.backends.arg_structs import address_of, table
+from zinc_rt.backends.cpu.profile_phases import PhaseRow, PhaseSums, Reading, phase_lines
 from zinc_rt.backends.cpu.program import CpuOperation, CpuProgram, Runner
 from zinc_rt.kernels.cpu import program as native
 from zinc_rt.lang.kernel import kernel
@@ -76,12 +77,16 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """Where the time of some steps went. seconds: from start to end of each, summed; busy: of these, by thread."""
+    """Where the time of some steps went. seconds: from start to end of each, summed; busy: of these, by thread; phases,
+    reading: what the same seconds consist of, on the clock.
+    """
 
     steps: int
     seconds: float
     rows: tuple[Row, ...]
     busy: dict[int, float]
+    phases: tuple[PhaseRow, ...]
+    reading: Reading
 
     @property
     def threads(self) -> int:
@@ -133,6 +138,8 @@ class CpuProfile:
             each = found.seconds / found.steps * 1e3
             yield f"{sort}: {found.steps} {steps}, {each:.3f} ms each, {found.threads} threads"
             yield from _rows(found)
+            if found.phases:
+                yield from phase_lines(found.phases, found.reading, found.steps)
         if self.dropped:
             yield f"{self.dropped} events of long steps did not fit and are missing above; use a shorter -b or prompt"
         if self.untraced:
@@ -174,19 +181,22 @@ def _rows(table: Table) -> Iterator[str]:
 class _Sums:
     """What a table is made of, in ticks, while steps are added."""
 
-    def __init__(self, n_operations: int) -> None:
+    def __init__(self, operations: list[CpuOperation]) -> None:
+        n_operations = len(operations)
         self.steps = self.wall = 0
+        self.phases = PhaseSums(operations)
         self.time: npt.NDArray[np.int64] = np.zeros(n_operations, np.int64)
         self.calls: npt.NDArray[np.int64] = np.zeros(n_operations, np.int64)
         self.bytes: npt.NDArray[np.float64] = np.zeros(n_operations)
         self.busy: dict[int, int] = {}
 
-    def add(self, events: Events, wall: int, bytes_of_unit: npt.NDArray[np.float64]) -> None:
-        """A step. bytes_of_unit: f64[n_operations]."""
+    def add(self, events: Events, begin: int, end: int, bytes_of_unit: npt.NDArray[np.float64]) -> None:
+        """A step between two times. bytes_of_unit: f64[n_operations]."""
         operations, n = events["operation"], len(self.time)
         spent = events["end"] - events["begin"]
         self.steps += 1
-        self.wall += wall
+        self.wall += end - begin
+        self.phases.add(events, begin, end, bytes_of_unit[operations] * events["units"])
         self.time += np.bincount(operations, spent, n).astype(np.int64)
         self.calls += np.bincount(operations, minlength=n) > 0
         self.bytes += np.bincount(operations, events["units"], n) * bytes_of_unit
@@ -204,7 +214,8 @@ class _Sums:
         rows.sort(key=lambda row: -row.seconds)
         busy = {thread: time * ratio / 1e9 for thread, time in self.busy.items()}
         busy |= {-i: 0.0 for i in range(threads - len(busy))}
-        return Table(self.steps, self.wall * ratio / 1e9, tuple(rows), busy)
+        phases, reading = self.phases.rows(ratio), self.phases.reading(ratio, threads)
+        return Table(self.steps, self.wall * ratio / 1e9, tuple(rows), busy, phases, reading)
 
 
 class ProfileRecorder:
@@ -217,8 +228,7 @@ class ProfileRecorder:
         self._ticks = ctypes.CFUNCTYPE(ctypes.c_int64)(library.address(ticks))
         program.words["events"] = address_of(self._memory)
         program.words["max_events"] = MAX_EVENTS
-        n = len(program.operations)
-        self._sums = {PROMPT: _Sums(n), TEXT: _Sums(n)}
+        self._sums = {sort: _Sums(program.operations) for sort in (PROMPT, TEXT)}
         self._weights = np.array([op.bytes / max(1, op.units) for op in program.operations], np.float64)
         self._caches = np.array([_bytes_of_position(op) for op in program.operations], np.float64)
         self._spans: list[Events] = []
@@ -229,7 +239,7 @@ class ProfileRecorder:
         """One step. n_positions: of all its sequences, that attention looks at."""
         before = self._ticks()
         self._runner.run(self._program, profile=True)
-        wall = self._ticks() - before
+        after = self._ticks()
         count = int(self._memory[0])
         self._memory[0] = 0
         kept = min(count, MAX_EVENTS)
@@ -238,7 +248,7 @@ class ProfileRecorder:
         # Attention's units differ from step to step: its bytes are spread over those that ran.
         units = np.bincount(events["operation"], events["units"], len(self._weights))
         caches = self._caches * n_positions / np.maximum(1, units)
-        self._sums[PROMPT if n_rows > 1 else TEXT].add(events, wall, self._weights + caches)
+        self._sums[PROMPT if n_rows > 1 else TEXT].add(events, before, after, self._weights + caches)
         spans = _joined(events)
         self._spans.append(spans[: self._room])
         self._untraced += max(0, len(spans) - self._room)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import enum
-from collections.abc import Callable, Hashable, Sequence
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -14,10 +15,13 @@ import numpy.typing as npt
 
 from zinc_rt.backends.arg_structs import Records, address_of, record, table
 from zinc_rt.backends.cpu.choice import Kernel
+from zinc_rt.backends.cpu.late import NEVER, first_writers, safe_distances
 from zinc_rt.backends.cpu.thread_pool import ThreadPool, system_words
+from zinc_rt.backends.host_memory import aligned_zeros
 from zinc_rt.kernels.cpu import pool as native_pool
 from zinc_rt.kernels.cpu import program as native
 from zinc_rt.kernels.cpu import structs
+from zinc_rt.kernels.cpu.flights import LINE
 from zinc_rt.lang.library import Library
 from zinc_rt.lang.types import layout_of
 
@@ -41,6 +45,7 @@ _ROWS, _LOGITS, _ATTENTION, _MERGE, _SAMPLED = map(
 )
 _JOBS = len(UnitsPer)
 _CLAIM_BYTES = 96 << 10  # of weights, at least: reading them takes ten times as long as claiming and beginning
+_MOST_BYTES = 512 << 10  # of weights: a thread that is late holds up others by the time that these take
 _N_ROWS, _N_LOGITS, _N_SPLITS = (
     layout_of(structs.StepRecord).offsets[name] // 4 for name in ("n_rows", "n_logits", "n_splits")
 )
@@ -60,6 +65,7 @@ class CpuOperation:
     reads: tuple[Hashable, ...] = ()
     writes: tuple[Hashable, ...] = ()
     bytes: int = 0  # of weights, that each execution reads
+    again: bool = False  # units may be done twice, even at once: they read nothing that they write
     phase: int = -1
 
 
@@ -73,9 +79,14 @@ class CpuProgram:
     words: npt.NDArray[np.void]
     rows: npt.NDArray[np.void]
     phases: npt.NDArray[np.void]
+    flights: npt.NDArray[np.uint64]
     keep: list[Any] = field(default_factory=list)
     endings: list[tuple[CpuOperation, Records, int]] = field(default_factory=list)
     """What `end_with` got: operations, their arguments, the addresses of their kernels."""
+    few: int = -1  # rows of a step whose units may be done again: its operations are those of `few_rows`
+    few_rows: npt.NDArray[np.void] | None = None
+    _few_now: bool = False
+    _sizes: tuple[int, int] = (-1, -1)
 
     def prepare(
         self, *, n_rows: int, n_logits: int, splits: int, attention: int, jobs: Sequence[int] = (), sampled: int = 0
@@ -84,12 +95,41 @@ class CpuProgram:
         jobs: of experts' rows, by `CpuLowered.choices`; sampled: rows of logits whose tokens are chosen.
         """
         words, counts = self._step_words, self.multipliers
+        if (n_rows, n_logits) != self._sizes:
+            self.wait_for_late()
+            self._sizes = n_rows, n_logits
         words[_N_ROWS], words[_N_LOGITS], words[_N_SPLITS] = n_rows, n_logits, splits
         counts[_ROWS], counts[_LOGITS], counts[_ATTENTION] = n_rows, n_logits, attention
         counts[_MERGE] = n_rows if splits else 0
         counts[_SAMPLED] = sampled
         if jobs:
             counts[_JOBS:] = jobs
+        if (n_rows <= self.few and n_logits <= self.few) is not self._few_now:
+            self._take_turns()
+
+    def wait_for_late(self) -> None:
+        """Return when no thread is late at units of the last step."""
+        while self.flights[0]:
+            time.sleep(0)
+
+    def _take_turns(self) -> None:
+        """Between steps of few rows and others."""
+        assert self.few_rows is not None
+        self._few_now = not self._few_now
+        self.words["operations"] = address_of(self.few_rows if self._few_now else self.rows)
+        self.words["again"] = int(self._few_now)
+
+    def allow_again(self, rows: int, arguments: Sequence[Mapping[str, Any]]) -> None:
+        """Let units be done again in steps of up to so many rows, where operations have these arguments: what those
+        that are `again` read and write shares memory with nothing else.
+        """
+        written = Records(op.struct for op in self.operations)
+        self.few = rows
+        self.few_rows = table(native.OperationRecord, len(self.rows))
+        self.few_rows[:] = self.rows
+        for i, values in enumerate(arguments):
+            self.few_rows[i]["arguments"] = written.write(i, values)
+        self.keep += [written, *(v for values in arguments for v in values.values() if isinstance(v, np.ndarray))]
 
     def end_with(self, op: CpuOperation, library: Library) -> None:
         """Make an operation the last phase, in place of one that was that before; between steps. Its kernel is loaded
@@ -109,8 +149,10 @@ class CpuProgram:
         if not any(known is found for known in self.endings):
             self.endings.append(found)
         n = len(self.operations) - 1
-        self.rows[n] = (found[2], address_of(found[1].memory), op.units, int(op.scale))
-        self.phases[self.words["n_phases"][0] - 1] = (n, 1, 1)
+        for rows in (self.rows, self.few_rows):
+            if rows is not None:
+                rows[n] = (found[2], address_of(found[1].memory), op.units, int(op.scale))
+        self.phases[self.words["n_phases"][0] - 1] = (n, 1, 1, 1, 0, NEVER, 0)
 
     @cached_property
     def _step_words(self) -> npt.NDArray[np.int32]:
@@ -131,15 +173,18 @@ class CpuProgram:
         )
         n_phases = operations[-1].phase + 1 if operations else 0
         phases = table(native.Phase, n_phases + 1)
-        keep: list[Any] = [library, rows, phases, arguments]
-        first = 0
+        flights = aligned_zeros(8 * LINE * (threads + 1)).view(np.uint64)
+        keep: list[Any] = [library, rows, phases, arguments, flights]
+        first, safe, renewed = 0, safe_distances(operations), first_writers(operations)
         for i, op in enumerate(operations):
             at = arguments.write(i, op.arguments)
             keep += [v for v in op.arguments.values() if isinstance(v, np.ndarray)]
             rows[i] = (addresses[_key(op.kernel)], at, op.units, int(op.scale))
             if op.phase != operations[first].phase:
                 first = i
-            phases[op.phase] = (first, i + 1 - first, _least_claim(operations[first : i + 1], threads))
+            phase = operations[first : i + 1]
+            again = int(all(op.again for op in phase))
+            phases[op.phase] = (first, len(phase), *_claims(phase, threads), again, safe[op.phase], renewed[op.phase])
         multipliers = np.zeros(max([len(UnitsPer), *(op.scale + 1 for op in operations)]), np.int32)
         multipliers[UnitsPer.ONCE] = 1
         call, futex, yield_number, _ = (int(v) for v in system_words(0))
@@ -148,18 +193,19 @@ class CpuProgram:
             {
                 "claim": native.ALL_PHASES << 32, "n_phases": n_phases, "n_threads": threads,
                 "operations": rows, "phases": phases, "step": step, "multipliers": multipliers, "system_call": call,
-                "yield_number": yield_number, "thread_number": _THREAD_NUMBER[futex],
+                "yield_number": yield_number, "thread_number": _THREAD_NUMBER[futex], "flights": flights,
             },
         )  # fmt: skip
-        return cls(operations, step, multipliers, words, rows, phases, keep)
+        return cls(operations, step, multipliers, words, rows, phases, flights, keep)
 
 
-def _least_claim(phase: Sequence[CpuOperation], threads: int) -> int:
-    """Units that a thread takes at least, of a phase whose operations are these."""
+def _claims(phase: Sequence[CpuOperation], threads: int) -> tuple[int, int]:
+    """Units that a thread takes at least and at most, of a phase whose operations are these."""
     units, n_bytes = sum(op.units for op in phase), sum(op.bytes for op in phase)
     if not n_bytes:
-        return max(1, units // (8 * threads))
-    return max(1, min(_CLAIM_BYTES * units // n_bytes, units // (2 * threads)))
+        return max(1, units // (8 * threads)), max(1, units)
+    least = max(1, min(_CLAIM_BYTES * units // n_bytes, units // (2 * threads)))
+    return least, max(least, _MOST_BYTES * units // n_bytes)
 
 
 def _key(kernel: Kernel) -> Hashable:

@@ -131,4 +131,4 @@ def run_program(p: ptr[ProgramRecord], slots: ptr[WorkerSlot], n: i32, system: p
         slot = slots[i]
         if atomic_load(word(slot, 8)) == atomic_load(word(slot, 0)):
             give(slot, system, helper, cast(p, u64))
-    walk(p, PROFILE)
+    walk(p, 0, PROFILE)

@@ -8,6 +8,7 @@ from zinc_rt.backends.cpu.lower.activations import pack
 from zinc_rt.backends.cpu.lowering import CPU, CpuLowering, External
 from zinc_rt.backends.cpu.program import UnitsPer
 from zinc_rt.backends.fusion import Product, Single
+from zinc_rt.ir.graph import BufferKind
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.cpu import layout, structs
 
@@ -25,6 +26,7 @@ def product(low: CpuLowering, n: Product) -> None:
     low.emit(
         n.node, "lm_head" if n.by_logit else "matmul", low.choice.matmul(m.kind), structs.MatmulArgs, arguments,
         layout.n_tiles(m.n_out), UnitsPer.ONCE, (key,), (n.y,), m.n_bytes,
+        again=low.graph.buffer(n.y).kind is BufferKind.TEMP,
     )  # fmt: skip
 
 

@@ -1,0 +1,57 @@
+"""Memory of their own for what late units of a step of few rows touch, so that hardly anything waits for them.
+
+Units of products may be done twice, by a late thread and by another one (`kernels/cpu/flights.py`). What they read and
+write must then stay for as long as a thread may be late. In the arena of a step buffers make room for others after a
+few phases; here none does, so that a late thread is in nobody's way before the next step. For few rows that is little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from zinc_rt.kernels.cpu.program import FEW_ROWS
+from zinc_rt.mem.arena import align_up
+
+if TYPE_CHECKING:
+    from zinc_rt.backends.base import Capacity
+    from zinc_rt.backends.cpu.lowering import CpuLowered, QuantisedActs
+
+MAX_BYTES: Final = 32 << 20
+"""What all of it may take; a model that needs more has it for fewer rows."""
+
+
+@dataclass(frozen=True)
+class FewRows:
+    """Memory for steps of up to `rows` rows: offsets of buffers by key, packed ones as they lie there."""
+
+    rows: int
+    places: dict[Hashable, int]
+    packs: dict[Hashable, QuantisedActs]
+    n_bytes: int
+
+
+def few_rows(lowered: CpuLowered, sizes: Capacity, threads: int) -> FewRows | None:
+    """What operations that may be done again touch, placed; None where nobody could do them, or it takes too much."""
+    keys = dict.fromkeys(key for op in lowered.operations if op.again for key in (*op.reads, *op.writes))
+    rows = min(FEW_ROWS, sizes.n_rows)
+    while keys and threads > 1 and rows:
+        found = _placed(lowered, sizes, list(keys), rows)
+        if found.n_bytes <= MAX_BYTES:
+            return found
+        rows //= 2
+    return None
+
+
+def _placed(lowered: CpuLowered, sizes: Capacity, keys: Sequence[Hashable], rows: int) -> FewRows:
+    at, places, packs = 0, {}, {}
+    for key in keys:
+        if key in lowered.packs:
+            packs[key] = lowered.packs[key].of_rows(rows)
+            size = packs[key].size
+        else:
+            size = lowered.sizes[key] // sizes.n_rows * rows
+        places[key] = at
+        at += align_up(size + 64)  # whole vectors may reach over
+    return FewRows(rows, places, packs, at)

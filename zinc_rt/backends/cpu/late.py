@@ -1,0 +1,47 @@
+"""Where a late thread is in the way: distances between phases, from what operations read and write.
+
+They take for granted that what operations touch that may be done again shares memory with nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Final, Protocol
+
+from zinc_rt.backends.stages import Ordered
+
+NEVER: Final = 1 << 30
+"""Phases, where no late thread is in the way."""
+
+
+class Repeatable(Ordered, Protocol):
+    """again: whether units may be done twice."""
+
+    again: bool
+
+
+def safe_distances(operations: Sequence[Repeatable]) -> list[int]:
+    """For each phase, how many phases back a thread may be late when it opens: short of one whose memory it writes."""
+    last: dict[Hashable, int] = {}
+    out: list[int] = []
+    for op in operations:
+        if op.phase == len(out):
+            out.append(NEVER)
+        for key in op.writes:
+            if key in last and last[key] < op.phase:
+                out[op.phase] = min(out[op.phase], op.phase - last[key] - 1)
+        if op.again:
+            last |= dict.fromkeys((*op.reads, *op.writes), op.phase)
+    return out
+
+
+def first_writers(operations: Sequence[Repeatable]) -> list[int]:
+    """For each phase of operations that may be done again, the first phase that writes what they touch."""
+    first: dict[Hashable, int] = {}
+    for op in operations:
+        for key in op.writes:
+            first.setdefault(key, op.phase)
+    out = [NEVER] * (max((op.phase for op in operations), default=-1) + 1)
+    for op in (op for op in operations if op.again):
+        out[op.phase] = min(out[op.phase], *(first.get(key, op.phase) for key in (*op.reads, *op.writes)))
+    return out
