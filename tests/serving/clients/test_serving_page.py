@@ -97,7 +97,6 @@ def test_the_options_are_there() -> None:
 
 
 def test_the_example_of_tenants_is_read(tmp_path: Path) -> None:
-    (text,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
     file = tmp_path / "tenants.toml"
-    file.write_text(text)
+    file.write_text("\n".join(re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)))
     assert read_tenants(file).get("ops").admin

@@ -181,14 +181,19 @@ def _rows(table: Table) -> Iterator[str]:
 class _Sums:
     """What a table is made of, in ticks, while steps are added."""
 
-    def __init__(self, operations: list[CpuOperation]) -> None:
-        n_operations = len(operations)
+    def __init__(self) -> None:
         self.steps = self.wall = 0
-        self.phases = PhaseSums(operations)
-        self.time: npt.NDArray[np.int64] = np.zeros(n_operations, np.int64)
-        self.calls: npt.NDArray[np.int64] = np.zeros(n_operations, np.int64)
-        self.bytes: npt.NDArray[np.float64] = np.zeros(n_operations)
+        self.phases = PhaseSums(())
+        self.time: npt.NDArray[np.int64] = np.zeros(0, np.int64)
+        self.calls: npt.NDArray[np.int64] = np.zeros(0, np.int64)
+        self.bytes: npt.NDArray[np.float64] = np.zeros(0)
         self.busy: dict[int, int] = {}
+
+    def extend(self, operations: list[CpuOperation]) -> None:
+        """Go on with these operations: those that there were, and maybe more behind them."""
+        self.phases.extend(operations)
+        more = (0, len(operations) - len(self.time))
+        self.time, self.calls, self.bytes = np.pad(self.time, more), np.pad(self.calls, more), np.pad(self.bytes, more)
 
     def add(self, events: Events, begin: int, end: int, bytes_of_unit: npt.NDArray[np.float64]) -> None:
         """A step between two times. bytes_of_unit: f64[n_operations]."""
@@ -228,15 +233,23 @@ class ProfileRecorder:
         self._ticks = ctypes.CFUNCTYPE(ctypes.c_int64)(library.address(ticks))
         program.words["events"] = address_of(self._memory)
         program.words["max_events"] = MAX_EVENTS
-        self._sums = {sort: _Sums(program.operations) for sort in (PROMPT, TEXT)}
-        self._weights = np.array([op.bytes / max(1, op.units) for op in program.operations], np.float64)
-        self._caches = np.array([_bytes_of_position(op) for op in program.operations], np.float64)
+        self._sums = {PROMPT: _Sums(), TEXT: _Sums()}
+        self._extend()
         self._spans: list[Events] = []
         self._room, self._dropped, self._untraced = MAX_SPANS, 0, 0
         self._clock = time.perf_counter_ns(), self._ticks()
 
+    def _extend(self) -> None:
+        operations = self._program.operations
+        for sums in self._sums.values():
+            sums.extend(operations)
+        self._weights = np.array([op.bytes / max(1, op.units) for op in operations], np.float64)
+        self._caches = np.array([_bytes_of_position(op) for op in operations], np.float64)
+
     def run(self, n_rows: int, n_positions: int) -> None:
         """One step. n_positions: of all its sequences, that attention looks at."""
+        if len(self._program.operations) > len(self._weights):  # the first step that ends with something more
+            self._extend()
         before = self._ticks()
         self._runner.run(self._program, profile=True)
         after = self._ticks()

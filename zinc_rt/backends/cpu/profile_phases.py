@@ -48,12 +48,19 @@ class PhaseSums:
     """What the rows are made of, in ticks, while steps are added."""
 
     def __init__(self, operations: Sequence[CpuOperation]) -> None:
+        self._time, self._idle, self._calls = (np.zeros(0, np.int64) for _ in range(3))
+        self._bytes: npt.NDArray[np.float64] = np.zeros(0)
+        self._levels: dict[int, int] = {}  # ticks by the number of threads that read
+        self.extend(operations)
+
+    def extend(self, operations: Sequence[CpuOperation]) -> None:
+        """Go on with these operations: those that there were, and maybe more behind them."""
         self._labels = _labels(operations)
         self._phase_of: Ints = np.array([op.phase for op in operations], np.int64)
         n = max((op.phase for op in operations), default=-1) + 1
-        self._time, self._idle, self._calls = (np.zeros(n, np.int64) for _ in range(3))
-        self._bytes: npt.NDArray[np.float64] = np.zeros(n)
-        self._levels: dict[int, int] = {}  # ticks by the number of threads that read
+        more = (0, n - len(self._time))
+        self._time, self._idle, self._calls = (np.pad(a, more) for a in (self._time, self._idle, self._calls))
+        self._bytes = np.pad(self._bytes, more)
 
     def add(self, events: Events, begin: int, end: int, n_bytes: npt.NDArray[np.float64]) -> None:
         """A step between two times. n_bytes: of each event's reading, f64[n]."""

@@ -149,10 +149,11 @@ class CpuProgram:
         if not any(known is found for known in self.endings):
             self.endings.append(found)
         n = len(self.operations) - 1
+        op.phase = int(self.words["n_phases"][0]) - 1
         for rows in (self.rows, self.few_rows):
             if rows is not None:
                 rows[n] = (found[2], address_of(found[1].memory), op.units, int(op.scale))
-        self.phases[self.words["n_phases"][0] - 1] = (n, 1, 1, 1, 0, NEVER, 0)
+        self.phases[op.phase] = (n, 1, 1, 1, 0, NEVER, 0)
 
     @cached_property
     def _step_words(self) -> npt.NDArray[np.int32]:
