@@ -68,7 +68,8 @@ def expert_tile(
                         p.s + (at + i64(m)), p.s_stride, block, groups, sums, FMT, M, W, AHEAD, SIGNED,
                     )  # fmt: skip
                 else:
-                    float_tile_rows(tile, p.f + (at * GROUP + i64(m)), block, groups, p.n, sums, FMT, M, W, AHEAD)
+                    x = p.f + (at * GROUP + i64(m))
+                    float_tile_rows(tile, start + m == 0, x, block, groups, p.n, sums, FMT, M, W, AHEAD)
                 for r in unroll(M):
                     for h in unroll(16 // W):
                         store(out, sums[r * (16 // W) + h], (start + m + r) * STRIDE + h * W)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from zinc_rt.formats.decode import format_of
 from zinc_rt.formats.kinds import Kind
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
+from zinc_rt.kernels.cpu.matmul import PANEL_ROWS
 from zinc_rt.kernels.cpu.structs import MatmulArgs, StepRecord
 from zinc_rt.kernels.cpu.tiles import NEAR, lane_of, live_rows, merge_lanes, put_aside, put_tile
 from zinc_rt.kernels.cpu.weights import tile_of
@@ -60,8 +61,11 @@ def add_group(w, x, block, steps: i32, sums, FMT: str, M: int, W: int):
 
 
 @inline
-def float_tile_rows(tile, first_row, block, groups: i32, n: i32, sums, FMT: str, M: int, W: int, AHEAD: int):
-    """The sums of one tile for M rows of a block of `block` rows. first_row: of their activations; n: elements."""
+def float_tile_rows(tile, fresh, first_row, block, groups: i32, n: i32, sums, FMT: str, M: int, W: int, AHEAD: int):
+    """The sums of one tile for M rows of a block of `block` rows.
+
+    fresh: whether to ask for weights ahead. first_row: of the rows' activations. n: elements.
+    """
     N = M * (16 // W)
     aside = array(f32, 8 * N * W, zero=False)
     second = regs(vec[f32, W], N)
@@ -74,10 +78,11 @@ def float_tile_rows(tile, first_row, block, groups: i32, n: i32, sums, FMT: str,
             one = regs(vec[f32, W], N)
             group: i32 = first_lane + (0, 16, 8, 24)[r]
             while group < groups:
-                for i in unroll(0, tile_of(FMT).weights, 64):
-                    if M == 1 and AHEAD >= 2 * NEAR:
-                        prefetch(w, NEAR + i)
-                    prefetch(w, AHEAD + i)
+                if fresh:
+                    for i in unroll(0, tile_of(FMT).weights, 64):
+                        if M == 1 and AHEAD >= 2 * NEAR:
+                            prefetch(w, NEAR + i)
+                        prefetch(w, AHEAD + i)
                 steps: i32 = n - group * GROUP
                 if steps > GROUP:
                     steps = GROUP
@@ -111,22 +116,27 @@ def matmul_float(
     if rows == 1:
         for t in range(first, last):
             sums = regs(vec[f32, W], 16 // W)
-            float_tile_rows(a.w + i64(t) * a.tile_bytes, p.f, 1, groups, n, sums, FMT, 1, W, AHEAD)
+            float_tile_rows(a.w + i64(t) * a.tile_bytes, True, p.f, 1, groups, n, sums, FMT, 1, W, AHEAD)
             put_tile(a, sums, t, 0, 1, W)
         return
-    for t in range(first, last):
-        tile = a.w + i64(t) * a.tile_bytes
-        start: i32 = 0
-        while start < rows:
-            here: i32 = rows - start
-            if here > block:
-                here = block
-            m: i32 = 0
-            for M in unroll(BLOCKS):
-                while m + M <= here:
-                    sums = regs(vec[f32, W], M * (16 // W))
-                    x = p.f + (i64(start) * i64(groups) * GROUP + i64(m))
-                    float_tile_rows(tile, x, block, groups, n, sums, FMT, M, W, AHEAD)
-                    put_tile(a, sums, t, start + m, M, W)
-                    m += M
-            start += block
+    # As in `matmul`: a panel of rows stays in the second-level cache while this call's tiles pass by.
+    for panel in range(0, rows, PANEL_ROWS):
+        stop: i32 = panel + PANEL_ROWS
+        if stop > rows:
+            stop = rows
+        for t in range(first, last):
+            tile = a.w + i64(t) * a.tile_bytes
+            start: i32 = panel
+            while start < stop:
+                here: i32 = stop - start
+                if here > block:
+                    here = block
+                m: i32 = 0
+                for M in unroll(BLOCKS):
+                    while m + M <= here:
+                        sums = regs(vec[f32, W], M * (16 // W))
+                        x = p.f + (i64(start) * i64(groups) * GROUP + i64(m))
+                        float_tile_rows(tile, start + m == panel, x, block, groups, n, sums, FMT, M, W, AHEAD)
+                        put_tile(a, sums, t, start + m, M, W)
+                        m += M
+                start += block
