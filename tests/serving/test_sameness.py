@@ -264,6 +264,8 @@ def test_many_through_a_router_whose_servers_are_killed(tmp_path: Path) -> None:
     chosen = [i for i, ask in enumerate(asks(MANY)) if ask.path == "/v1/completions"]
     expected = [alone(MANY)[i] for i in chosen]
     draw = random.Random(4)
+    long = {"prompt": "Once upon a time", "max_tokens": 200, "temperature": 1.0, "ignore_eos": True}
+    longer = [Ask("/v1/completions", {**long, "seed": seed}) for seed in range(12)]  # some are under way at each kill
 
     def start(port: str = "0") -> Command:
         return Command(tmp_path, "--alias", "story", "--ctx-size", "256", "--one-process", port=port)
@@ -292,7 +294,8 @@ def test_many_through_a_router_whose_servers_are_killed(tmp_path: Path) -> None:
     async def go(servers: list[Command], router: Command) -> None:
         limits = httpx.Limits(max_connections=None)
         async with httpx.AsyncClient(base_url=router.url, timeout=600, limits=limits) as http:
-            storm = asyncio.gather(*(say(http, asks(MANY)[i]) for i in chosen))
+            wanted = [*expected, *[await say(http, ask) for ask in longer]]
+            storm = asyncio.gather(*(say(http, ask) for ask in (*(asks(MANY)[i] for i in chosen), *longer)))
             for _ in range(3):
                 i = await at_work(servers, storm)
                 if i is None:
@@ -301,7 +304,7 @@ def test_many_through_a_router_whose_servers_are_killed(tmp_path: Path) -> None:
                 servers[i].end()
                 servers[i] = await asyncio.to_thread(start, port)
                 await asyncio.sleep(2.5)  # the router asks each second
-            compare(await storm, expected)
+            compare(await storm, wanted)
             moved = (await http.get("/metrics")).text
             assert "zinc_route_migrations_total 0.0" not in moved
 
