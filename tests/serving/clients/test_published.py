@@ -5,6 +5,7 @@ Needs the extra `clients` for requests that schemathesis makes up.
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -106,10 +107,18 @@ def test_requests_that_schemathesis_makes_up(story: Command, embedder: Command, 
     """No 5xx, no hang, every answer of its schema, and the server is well afterwards."""
     pytest.importorskip("schemathesis")
     program = Path(sys.executable).with_name("st")
+    published = json.loads(Path(FILE).read_text())
+    for operations in published["paths"].values():
+        for operation in operations.values():
+            for answer in operation.get("responses", {}).values() if isinstance(operation, dict) else ():
+                # The tool compares the event around a chunk with the chunk's schema; other tests read streams.
+                answer.get("content", {}).pop("text/event-stream", None)
+    described = tmp_path / "openapi.json"
+    described.write_text(json.dumps(published))
     for server, which in ((story, "--exclude-path=/embeddings"), (embedder, "--include-path=/embeddings")):
         done = subprocess.run(
             [
-                program, "run", FILE, "--url", server.v1, which, "--exclude-method=DELETE",
+                program, "run", described, "--url", server.v1, which, "--exclude-method=DELETE",
                 "--checks=not_a_server_error,response_schema_conformance", "--phases=examples,coverage,fuzzing",
                 "--max-examples=300", "--max-time=300", "--request-timeout=30", "--continue-on-failure", "--no-shrink",
                 "--suppress-health-check=all", "--seed=1",
