@@ -101,12 +101,14 @@ class Caches:
             lines.data[offset : offset + n] = data
             lines.dirty[offset : offset + n] = False
 
-    def fetch(self, vm: GpuVm, va: int, n_dwords: int, stale: Callable[[int], None]) -> list[int]:
-        """Read the dwords of an indirect buffer, from executable memory. stale: called with the index of the first
+    def fetch(
+        self, vm: GpuVm, va: int, n_dwords: int, stale: Callable[[int], None], access: str = "execute"
+    ) -> list[int]:
+        """Read the dwords of an indirect buffer, from executable memory, or of a ring. stale: called with the index of the first
         dword that the L2 holds otherwise than memory. Raises `GpuFault`.
         """
         words: list[int] = []
-        for m, offset, size in vm.walk(va, 4 * n_dwords, "execute"):
+        for m, offset, size in vm.walk(va, 4 * n_dwords, access):
             if m.bo.uncached:
                 words += m.bo.words(offset, size // 4).tolist()
                 continue
@@ -118,6 +120,11 @@ class Caches:
                     stale(len(words) + int(differs.argmax()) // 4)
             words += here.view(np.uint32).tolist()
         return words
+
+    def word(self, bo: BufferObject, offset: int) -> int:
+        """Read a 64-bit pointer of a ring, where the memory's type has it."""
+        data = bo.bytes[offset : offset + 8] if bo.uncached else self.lines(bo, offset, 8)
+        return int.from_bytes(data.tobytes(), "little")
 
     # The L2.
 

@@ -22,7 +22,7 @@ def set_sh(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
     """Run SET_SH_REG: write shader registers."""
     if f["index"] or f["vmid_shift"]:
         raise GpuHang("index and vmid_shift are for the kernel's own streams")
-    queue.registers.set_sh(f["register"], f["values"])
+    queue.registers.set_sh(f["register"], f["values"], inner=queue.inner)
 
 
 def set_uconfig(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
@@ -45,7 +45,7 @@ def load_sh(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
     if not f["n_registers"] or f["n_registers"] > reg.SH_COUNT:
         raise GpuHang(f"n_registers is {f['n_registers']}; 1 to {reg.SH_COUNT} are possible")
     data = queue.gpu.caches.read(queue.vm, f["address"], 4 * f["n_registers"])
-    queue.registers.set_sh(f["register"], data.view("<u4").tolist())
+    queue.registers.set_sh(f["register"], data.view("<u4").tolist(), inner=queue.inner)
 
 
 def dispatch_direct(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
@@ -85,6 +85,10 @@ def _run(queue: Queue, dispatch: Dispatch, memory: ShaderMemory, position: Posit
     except Exception as error:
         raise PacketHang(position, f"{dispatch} failed: {type(error).__name__}: {error}") from error
     memory.retire()
+    try:
+        queue.spend(dispatch)
+    except GpuHang as hang:
+        raise PacketHang(position, str(hang)) from hang
 
 
 def indirect_buffer(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
@@ -95,6 +99,13 @@ def indirect_buffer(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
         raise GpuHang("vmid and priv are for the kernel")
     if not f["n_dwords"]:
         raise GpuHang("an indirect buffer needs at least one dword")
+    if f["inherit_vmid"] != queue.user_queue:
+        queue.report(
+            "address-space",
+            "bit 30 (INHERIT_VMID_MQD_COMPUTE) is clear: a user queue whose descriptor says PRIV_STATE reads the buffer "
+            "in the kernel's address space" if queue.user_queue else "bit 30 (INHERIT_VMID_MQD_COMPUTE) is for user "
+            "queues of the render node alone",
+        )  # fmt: skip
     target = (f["address"], f["n_dwords"])
     if queue.inner:
         if not f["chain"]:

@@ -31,6 +31,7 @@ def files(machine: Machine) -> dict[str, str | Callable[[], str]]:
     if machine.profile.user_queue is not None:
         found[f"{MODULE}/parameters/user_queue"] = f"{machine.profile.user_queue}\n"
     found[f"{MODULE}/parameters/cwsr_enable"] = "1\n"
+    found[f"{MODULE}/parameters/lockup_timeout"] = f"{machine.profile.lockup_timeout}\n"
     for gpu in machine.gpus:
         root = f"/sys/class/drm/renderD{gpu.render_minor}"
         found[f"{root}/dev"] = f"{_DRM_MAJOR}:{gpu.render_minor}\n"

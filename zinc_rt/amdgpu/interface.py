@@ -13,6 +13,11 @@ from typing import Literal
 from zinc_rt.linux import Linux
 
 Heap = Literal["vram", "gtt"]
+HostUse = Literal["writes", "reads", "polls"]
+"""What the processor does with system memory. "writes": fills it for the GPU, so its maps may be write-combined. "reads":
+reads what the GPU has written, so it caches it. "polls": both sides look at it while work runs, as at fences, so the
+processor caches it and the GPU does not.
+"""
 
 DEFAULT_RENDER_NODE = "/dev/dri/renderD128"
 """The render node of the first GPU of most machines."""
@@ -67,9 +72,16 @@ class Interface(ABC):
 
     @abstractmethod
     def allocate(
-        self, size: int, heap: Heap, label: str, *, executable: bool = False, visible: bool = True
+        self,
+        size: int,
+        heap: Heap,
+        label: str,
+        *,
+        executable: bool = False,
+        visible: bool = True,
+        use: HostUse = "writes",
     ) -> DeviceBuffer:
-        """Memory mapped on the GPU, and in this process when `visible`; whole pages, zeros.
+        """Memory mapped on the GPU, and in this process when `visible`; whole pages, zeros. use: of system memory.
 
         Raises `InterfaceError` with the failing step, and has allocated nothing then.
         """

@@ -127,7 +127,7 @@ def _dispatch(builder: PacketBuilder, item: Dispatch) -> None:
 
 def _copy(builder: PacketBuilder, item: Copy) -> None:
     step = 8 if not (item.source | item.target | item.n_bytes) % 8 else 4
-    copy = builder.copy_data64 if step == 8 else builder.copy_data32
+    copy = builder.copy_data64 if step == 8 else builder.copy_dword
     for at in range(0, item.n_bytes, step):
         copy(item.source + at, item.target + at)
 

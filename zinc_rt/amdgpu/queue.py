@@ -26,7 +26,7 @@ from zinc_rt.amdgpu.fence import Fence
 from zinc_rt.amdgpu.gfx import Gfx, generations, gfx_name, gfx_of
 from zinc_rt.amdgpu.guard import DeviceGuard
 from zinc_rt.amdgpu.heaps import Bytes, Heaps
-from zinc_rt.amdgpu.interface import DeviceInfo, Heap, Interface
+from zinc_rt.amdgpu.interface import DeviceInfo, Heap, HostUse, Interface
 from zinc_rt.amdgpu.loaded_kernel import LoadedKernel, padded
 from zinc_rt.amdgpu.pending import PendingSubmission, PendingSubmissions
 from zinc_rt.amdgpu.pool import ALIGNMENT, GpuMemory
@@ -63,7 +63,7 @@ class GpuQueue:
         try:
             _finite(timeout)
             self.gfx = _generation(interface.device)
-            self._own = self._heaps.add("gtt", "signals", _OWN_BYTES).allocate(_OWN_BYTES, "signals")
+            self._own = self._heaps.add("gtt", "signals", _OWN_BYTES, use="polls").allocate(_OWN_BYTES, "signals")
             self._signal = self._heaps.view(self._own).view(np.uint64)
             self._signal[:] = 0
             signal_va = self._own.va + _SIGNAL
@@ -85,14 +85,21 @@ class GpuQueue:
     # Memory.
 
     def alloc(
-        self, n_bytes: int, *, heap: Heap | None = None, visible: bool = True, label: str = "memory"
+        self,
+        n_bytes: int,
+        *,
+        heap: Heap | None = None,
+        visible: bool = True,
+        use: HostUse = "writes",
+        label: str = "memory",
     ) -> GpuMemory:
-        """Memory aligned to 256 bytes; its contents are undefined. visible: for `map`, `read` and `write`.
+        """Memory aligned to 256 bytes; its contents are undefined. visible: for `map`, `read` and `write`; use: what the
+        processor does with system memory.
 
         Raises `BackendError` for a size below 1, `InterfaceError` when there is not enough.
         """
         with self._entered():
-            return self._heaps.of(heap, visible).allocate(n_bytes, label)
+            return self._heaps.of(heap, visible, use).allocate(n_bytes, label)
 
     def free(self, memory: GpuMemory) -> None:
         """Give memory back; what was submitted before may still use it. Raises `BackendError` when it is not in use."""
@@ -104,7 +111,7 @@ class GpuQueue:
     def map(self, memory: GpuMemory) -> Bytes:
         """The memory itself, u8[size], without a copy. Valid until it is freed; after `close` it can still be read.
 
-        Write before `submit`, read after `wait`. Reading is slow: the processor does not cache it.
+        Write before `submit`, read after `wait`. Reading is slow unless the memory was made for it (`use`).
         Raises `BackendError` for memory that is freed, not visible, or another queue's.
         """
         with self._entered():

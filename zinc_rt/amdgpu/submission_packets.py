@@ -17,9 +17,10 @@ _NO_CACHES = EventType.CACHE_FLUSH_AND_INV_TS | EventIndex.END_OF_PIPE << 8
 class SubmissionPackets:
     """The same dwords every time but for five: they are built once. u32[n_dwords]."""
 
-    def __init__(self, fence_va: int, gfx: Gfx, *, flush_hdp: bool) -> None:
+    def __init__(self, fence_va: int, gfx: Gfx, *, flush_hdp: bool, inherit_vmid: bool = False) -> None:
         """fence_va: where the sequence number is written. flush_hdp: whether host writes to VRAM must be waited for;
-        the registers for it are those of gfx11 and gfx12.
+        the registers for it are those of gfx11 and gfx12. inherit_vmid: for user queues of the render node, whose
+        indirect buffers are read in the address space that the queue's descriptor names.
         """
         self._words = np.zeros(_ROOM, np.uint32)
         builder = PacketBuilder(self._words)
@@ -29,7 +30,7 @@ class SubmissionPackets:
             builder.hdp_flush()
         builder.acquire_mem(gfx.acquire_host)
         self._indirect = builder.cursor
-        builder.indirect_buffer(0, 1)
+        builder.indirect_buffer(0, 1, inherit_vmid=inherit_vmid)
         self._release = builder.cursor
         builder.release_mem(fence_va, 0, control=gfx.release_control)
         self._words = self._words[: builder.cursor]

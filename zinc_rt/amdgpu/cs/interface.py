@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 from contextlib import suppress
 
-from zinc_rt.amdgpu.abi.gem import AMDGPU_GEM_CREATE_CPU_GTT_USWC
 from zinc_rt.amdgpu.advice import KERNEL_LOG, RESIZABLE_BAR
 from zinc_rt.amdgpu.cs import calls
 from zinc_rt.amdgpu.cs.loss import account
@@ -13,7 +12,7 @@ from zinc_rt.amdgpu.cs.session import CsSession
 from zinc_rt.amdgpu.drm_memory import HUGE_PAGE, RenderMemory
 from zinc_rt.amdgpu.errors import BufferFailed, DeviceLost, FenceTimeout, InterfaceError, StepFailed
 from zinc_rt.amdgpu.gfx import version_of
-from zinc_rt.amdgpu.interface import DEFAULT_RENDER_NODE, DeviceBuffer, DeviceInfo, Heap, Interface
+from zinc_rt.amdgpu.interface import DEFAULT_RENDER_NODE, DeviceBuffer, DeviceInfo, Heap, HostUse, Interface
 from zinc_rt.amdgpu.packets import PAD_DWORDS
 from zinc_rt.amdgpu.pool import ALIGNMENT
 from zinc_rt.amdgpu.ranges import Ranges
@@ -43,19 +42,26 @@ class CsInterface(Interface):
         except BaseException:
             self._session.close()
             raise
-        self._memory = RenderMemory(self._session.buffers, addresses, gtt=AMDGPU_GEM_CREATE_CPU_GTT_USWC, vram=0)
+        self._memory = RenderMemory(self._session.buffers, addresses, flags=0, combined=True)
 
     # Memory.
 
     def allocate(
-        self, size: int, heap: Heap, label: str, *, executable: bool = False, visible: bool = True
+        self,
+        size: int,
+        heap: Heap,
+        label: str,
+        *,
+        executable: bool = False,
+        visible: bool = True,
+        use: HostUse = "writes",
     ) -> DeviceBuffer:
-        """See `Interface`. gtt: write-combined; vram and visible: only as much as the processor can reach."""
+        """See `Interface`. vram and visible: only as much as the processor can reach."""
         if heap == "vram" and visible:
             self._check_reach(size, label)
         try:
             with calls.noted_buffers():
-                buffer = self._memory.allocate(size, heap, label, executable=executable, visible=visible)
+                buffer = self._memory.allocate(size, heap, label, executable=executable, visible=visible, use=use)
         except InterfaceError as error:
             raise self._lost_or(error) from None
         self._list_is_old = True

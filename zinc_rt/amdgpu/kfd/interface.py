@@ -13,13 +13,15 @@ from zinc_rt.amdgpu.abi.requests import KFD_RUNTIME_ENABLE
 from zinc_rt.amdgpu.address_range import AddressRange
 from zinc_rt.amdgpu.errors import DeviceLost, InterfaceError, IoctlFailed, StepFailed
 from zinc_rt.amdgpu.gfx import gfx_of
-from zinc_rt.amdgpu.interface import DeviceBuffer, DeviceInfo, Heap, Interface
+from zinc_rt.amdgpu.interface import DeviceBuffer, DeviceInfo, Heap, HostUse, Interface
 from zinc_rt.amdgpu.kfd.calls import call, step
 from zinc_rt.amdgpu.kfd.constants import (
+    ALLOC_MEM_FLAGS_COHERENT,
     ALLOC_MEM_FLAGS_EXECUTABLE,
     ALLOC_MEM_FLAGS_GTT,
     ALLOC_MEM_FLAGS_NO_SUBSTITUTE,
     ALLOC_MEM_FLAGS_PUBLIC,
+    ALLOC_MEM_FLAGS_UNCACHED,
     ALLOC_MEM_FLAGS_VRAM,
     ALLOC_MEM_FLAGS_WRITABLE,
     EVENTS_SINCE_MINOR,
@@ -37,6 +39,12 @@ from zinc_rt.linux import PAGE, Linux, host
 
 DRAIN_SECONDS = 10.0
 """How long `close` waits for what runs."""
+_COHERENCE: dict[HostUse, int] = {
+    "writes": 0,
+    "reads": ALLOC_MEM_FLAGS_COHERENT,
+    "polls": ALLOC_MEM_FLAGS_COHERENT | ALLOC_MEM_FLAGS_UNCACHED,
+}
+"""Flags of system memory. The processor caches all of it."""
 _MES_RELEASE = 0xFFF  # the bits above are the version of its interface
 
 
@@ -85,11 +93,18 @@ class KfdInterface(Interface):
         self._submissions = KfdSubmissions(session, self._queue, self._events, self._ranges)
 
     def allocate(
-        self, size: int, heap: Heap, label: str, *, executable: bool = False, visible: bool = True
+        self,
+        size: int,
+        heap: Heap,
+        label: str,
+        *,
+        executable: bool = False,
+        visible: bool = True,
+        use: HostUse = "writes",
     ) -> DeviceBuffer:
         """Whole pages, zeroed. Visible VRAM takes a resizable BAR. Raises `InterfaceError`, `DeviceLost`."""
         flags = ALLOC_MEM_FLAGS_WRITABLE | ALLOC_MEM_FLAGS_NO_SUBSTITUTE
-        flags |= ALLOC_MEM_FLAGS_VRAM if heap == "vram" else ALLOC_MEM_FLAGS_GTT
+        flags |= ALLOC_MEM_FLAGS_VRAM if heap == "vram" else ALLOC_MEM_FLAGS_GTT | _COHERENCE[use]
         if heap == "vram" and visible:
             flags |= ALLOC_MEM_FLAGS_PUBLIC
         if executable:

@@ -15,10 +15,10 @@ from contextlib import ExitStack, contextmanager
 from zinc_rt.amdgpu.abi.gem import AMDGPU_GEM_DOMAIN_GTT
 from zinc_rt.amdgpu.advice import KERNEL_LOG, STEPS, file_advice, remedy
 from zinc_rt.amdgpu.drm import QueryResult
-from zinc_rt.amdgpu.drm_memory import RenderBuffers, RenderMemory
+from zinc_rt.amdgpu.drm_memory import GPU_UNCACHED, RenderBuffers, RenderMemory
 from zinc_rt.amdgpu.errors import BufferFailed, CallFailed, DeviceLost, FenceTimeout, InterfaceError, IoctlFailed
 from zinc_rt.amdgpu.gfx import generations, gfx_name, gfx_of
-from zinc_rt.amdgpu.interface import DEFAULT_RENDER_NODE, DeviceBuffer, Heap, Interface
+from zinc_rt.amdgpu.interface import DEFAULT_RENDER_NODE, DeviceBuffer, Heap, HostUse, Interface
 from zinc_rt.amdgpu.ranges import Ranges
 from zinc_rt.amdgpu.submission_packets import SubmissionPackets
 from zinc_rt.amdgpu.umq.admission import admission
@@ -73,16 +73,18 @@ class UserQueueInterface(Interface):
             self._buffers = RenderBuffers(self._fd, render_node, self.linux, timeline)
             undo.callback(self._buffers.close)
             ranges = Ranges(_POOL_VA, addresses.stop - _POOL_VA, "GPU addresses")
-            self._memory = RenderMemory(self._buffers, ranges, gtt=ALWAYS, vram=ALWAYS)
+            self._memory = RenderMemory(self._buffers, ranges, flags=ALWAYS, combined=False)
             info = admitted.info
             assert info is not None, "it was admitted"
             queue = UserQueue.allocate(self._buffers, info.eop_size, info.eop_alignment, readable=True)
-            self._fence = self._buffers.make("fence", PAGE, AMDGPU_GEM_DOMAIN_GTT, ALWAYS, va=FENCE_VA).mapped
+            self._fence = self._buffers.make(
+                "fence", PAGE, AMDGPU_GEM_DOMAIN_GTT, ALWAYS, va=FENCE_VA, access=GPU_UNCACHED
+            ).mapped
             timeline.wait(self.table_timeout)
             queue.create()
             undo.callback(self._free_queue, queue)
             self._ring = queue.user_ring()
-            self._packets = SubmissionPackets(FENCE_VA, gfx, flush_hdp=True)
+            self._packets = SubmissionPackets(FENCE_VA, gfx, flush_hdp=True, inherit_vmid=True)
             self._undo = undo.pop_all()
 
     def _open(self, render_node: str) -> int:
@@ -95,11 +97,18 @@ class UserQueueInterface(Interface):
     # Memory.
 
     def allocate(
-        self, size: int, heap: Heap, label: str, *, executable: bool = False, visible: bool = True
+        self,
+        size: int,
+        heap: Heap,
+        label: str,
+        *,
+        executable: bool = False,
+        visible: bool = True,
+        use: HostUse = "writes",
     ) -> DeviceBuffer:
         """See `Interface`."""
         with self._step(f"{label}: {size} bytes of {heap}"):
-            buffer = self._memory.allocate(size, heap, label, executable=executable, visible=visible)
+            buffer = self._memory.allocate(size, heap, label, executable=executable, visible=visible, use=use)
             try:
                 self._timeline.wait(self.table_timeout)
             except IoctlFailed:
