@@ -61,9 +61,9 @@ def test_copies_and_writes(memory: list[GpuMemory]) -> None:
     s, t = a.va & ALL, b.va & ALL
     assert lower(batch, GFX12) == [
         *BEGIN, *FULL,
-        0xC0044000, 0x00110501, s, 1, t, 1,
-        0xC0044000, 0x00110501, s + 8, 1, t + 8, 1,
-        0xC0044000, 0x00100501, s + 4, 1, t + 8, 1,
+        0xC0044000, 0x00110502, s, 1, t, 1,
+        0xC0044000, 0x00110502, s + 8, 1, t + 8, 1,
+        0xC0044000, 0x00100502, s + 4, 1, t + 8, 1,
         0xC0053700, 0x00100500, t + 12, 1, 1, 2, 3,
     ]  # fmt: skip
 
