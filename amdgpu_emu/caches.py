@@ -104,8 +104,8 @@ class Caches:
     def fetch(
         self, vm: GpuVm, va: int, n_dwords: int, stale: Callable[[int], None], access: str = "execute"
     ) -> list[int]:
-        """Read the dwords of an indirect buffer, from executable memory, or of a ring. stale: called with the index of the first
-        dword that the L2 holds otherwise than memory. Raises `GpuFault`.
+        """Read the dwords of an indirect buffer, from executable memory, or of a ring. stale: called with the index of
+        the first dword that the L2 holds otherwise than memory. Raises `GpuFault`.
         """
         words: list[int] = []
         for m, offset, size in vm.walk(va, 4 * n_dwords, access):

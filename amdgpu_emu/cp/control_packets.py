@@ -13,6 +13,12 @@ from amdgpu_emu.shader_memory import ShaderMemory
 from zinc_rt.amdgpu.pm4 import registers as reg
 from zinc_rt.amdgpu.pm4 import values as v
 
+_INHERIT_MISSING = (
+    "bit 30 (INHERIT_VMID_MQD_COMPUTE) is clear: a user queue whose descriptor says PRIV_STATE would read the indirect "
+    "buffer in the kernel's address space"
+)
+_INHERIT_SET = "bit 30 (INHERIT_VMID_MQD_COMPUTE) is for user queues of the render node alone"
+
 
 def nop(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
     """Run NOP: do nothing."""
@@ -100,12 +106,7 @@ def indirect_buffer(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
     if not f["n_dwords"]:
         raise GpuHang("an indirect buffer needs at least one dword")
     if f["inherit_vmid"] != queue.user_queue:
-        queue.report(
-            "address-space",
-            "bit 30 (INHERIT_VMID_MQD_COMPUTE) is clear: a user queue whose descriptor says PRIV_STATE reads the buffer "
-            "in the kernel's address space" if queue.user_queue else "bit 30 (INHERIT_VMID_MQD_COMPUTE) is for user "
-            "queues of the render node alone",
-        )  # fmt: skip
+        queue.report("address-space", _INHERIT_MISSING if queue.user_queue else _INHERIT_SET)
     target = (f["address"], f["n_dwords"])
     if queue.inner:
         if not f["chain"]:

@@ -28,7 +28,8 @@ class CommandProcessor:
 
     interrupt: called with the context id of a fence that asks for it. eop_buffer: False for a user queue without one,
     where RELEASE_MEM faults. user_queue: of a render node, not of amdkfd. longest: seconds of modelled time that an
-    indirect buffer may take, None for no limit. Steps raise `GpuFault` and `GpuHang` (`PacketFault`, `PacketHang`: with the packet).
+    indirect buffer may take, None for no limit. Steps raise `GpuFault` and `GpuHang` (`PacketFault`, `PacketHang`: with
+    the packet).
     """
 
     def __init__(
@@ -115,8 +116,8 @@ class CommandProcessor:
     def _stale_ring(self, start: int, at: int) -> None:
         self._queue.report(
             "stale-ring",
-            f"dword {start + at} of the ring of {self.name} is read as the L2 kept it from a fetch before; map the ring "
-            "uncached (AMDGPU_VM_MTYPE_UC)",
+            f"dword {start + at} of the ring of {self.name} is read as the L2 kept it from a fetch before; "
+            "map the ring uncached (AMDGPU_VM_MTYPE_UC)",
         )
 
     def _buffer(self, va: int, n_dwords: int) -> Iterator[str]:

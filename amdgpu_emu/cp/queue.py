@@ -8,6 +8,7 @@ from typing import Any
 from amdgpu_emu.cp.pipe import Pipe
 from amdgpu_emu.cp.position import Position
 from amdgpu_emu.cp.registers import Registers
+from amdgpu_emu.errors import GpuHang
 from amdgpu_emu.gpu import Gpu
 from amdgpu_emu.shader import Dispatch
 from amdgpu_emu.vm import GpuVm
@@ -60,13 +61,17 @@ class Queue:
         self.registers.begin_buffer()
 
     def spend(self, dispatch: Dispatch) -> None:
-        """Let the time pass that a dispatch takes on the modelled card. Raises `GpuHang` when the buffer took too long."""
+        """Let the time pass that a dispatch takes on the modelled card. Raises `GpuHang` when it is too long for the
+        indirect buffer.
+        """
         if self.gpu.seconds_of is None:
             return
         self.gpu.elapsed += self.gpu.seconds_of(dispatch)
         taken = self.gpu.elapsed - self._began
         if self.longest is not None and taken > self.longest:
-            raise GpuHang(f"the indirect buffer has run for {taken:.3g} s; the kernel gives up after {self.longest:g} s")
+            raise GpuHang(
+                f"the indirect buffer has run for {taken:.3g} s; the kernel gives up after {self.longest:g} s"
+            )
 
     def bypasses(self, policy: int) -> bool:
         """Whether bits of a packet send an access past the L2."""

@@ -34,8 +34,8 @@ class RingId:
 class KernelRing:
     """A kernel ring: jobs in the order of submission, each after the earlier ones of its entity and its own fences.
 
-    A real kernel's timer runs from the start of a job. Here a job hangs when it makes no progress for that long, since the
-    emulated GPU is slow, or when an indirect buffer takes longer on the modelled card (`Gpu.seconds_of`).
+    A real kernel's timer runs from the start of a job. Here a job hangs when it makes no progress for that long, since
+    the emulated GPU is slow, or when an indirect buffer takes longer on the modelled card (`Gpu.seconds_of`).
     """
 
     def __init__(self, device: DrmDevice, ring: RingId) -> None:

@@ -144,8 +144,9 @@ class RenderBuffers:
 
 
 class RenderMemory:
-    """The `DeviceBuffer`s of one interface. addresses: of the GPU, to choose from; flags: of GEM_CREATE for every buffer,
-    beside those that say who reaches it; combined: whether maps of what the processor only writes are write-combined.
+    """The `DeviceBuffer`s of one interface. addresses: of the GPU, to choose from; flags: of GEM_CREATE for every
+    buffer, beside those that say who reaches it; combined: whether maps of what the processor only writes are
+    write-combined.
     """
 
     def __init__(self, buffers: RenderBuffers, addresses: Ranges, *, flags: int, combined: bool) -> None:

@@ -39,9 +39,7 @@ class Heaps:
         device = self._interface.device
         return "vram" if device.vram and device.visible_vram >= device.vram else "gtt"
 
-    def add(
-        self, heap: Heap, label: str, chunk: int, *, executable: bool = False, use: HostUse = "writes"
-    ) -> Pool:
+    def add(self, heap: Heap, label: str, chunk: int, *, executable: bool = False, use: HostUse = "writes") -> Pool:
         """A pool of its own kind."""
         pool = Pool(
             self._interface, heap, label, chunk=chunk, executable=executable, use=use, before_release=self._drop_map

@@ -14,11 +14,13 @@ from zinc_rt.linux import Linux
 
 Heap = Literal["vram", "gtt"]
 HostUse = Literal["writes", "reads", "polls"]
-"""What the processor does with system memory. "writes": fills it for the GPU, so its maps may be write-combined. "reads":
-reads what the GPU has written, so it caches it. "polls": both sides look at it while work runs, as at fences, so the
-processor caches it and the GPU does not.
+"""What the processor does with system memory. "writes": fills it for the GPU, so its maps may be write-combined.
+"reads": reads what the GPU has written, so it caches it. "polls": both sides look at it while work runs, as at fences,
+so the processor caches it and the GPU does not.
 """
 
+CLOCK_HZ = 100_000_000
+"""Of the GPU's counter, on the cards that are known."""
 DEFAULT_RENDER_NODE = "/dev/dri/renderD128"
 """The render node of the first GPU of most machines."""
 
@@ -26,7 +28,8 @@ DEFAULT_RENDER_NODE = "/dev/dri/renderD128"
 @dataclass(frozen=True)
 class DeviceInfo:
     """The GPU behind an interface. gfx_target_version: 120001 for gfx1201; vram, visible_vram: bytes, the second of
-    them within reach of the processor; driver: which kernel and interface version answered, for messages.
+    them within reach of the processor; driver: which kernel and interface version answered, for messages; clock_hz: of
+    the counter that packets store.
     """
 
     render_node: str
@@ -35,6 +38,7 @@ class DeviceInfo:
     vram: int
     visible_vram: int
     driver: str
+    clock_hz: int = CLOCK_HZ
 
 
 @dataclass(eq=False)
@@ -64,8 +68,12 @@ class Interface(ABC):
     - a number that is waited for was returned by `submit`; a timeout is finite and not negative.
 
     Every method raises `DeviceLost` when it finds the device gone.
+
+    longest_job: seconds that one submission shall take at most, whose callers cut their work by it (`pace`): far below
+    what makes the kernel reset a GPU, and short enough for others who want it.
     """
 
+    longest_job: float = 0.5
     name: str
     device: DeviceInfo
     linux: Linux

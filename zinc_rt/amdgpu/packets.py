@@ -17,6 +17,7 @@ from zinc_rt.amdgpu.gfx import Gfx
 from zinc_rt.amdgpu.pm4 import PacketBuilder, hi32, lo32
 from zinc_rt.amdgpu.pm4 import registers as reg
 from zinc_rt.amdgpu.pm4.builder import CS_W32_EN, DISPATCH_INITIATOR_COMPUTE
+from zinc_rt.amdgpu.pm4.values import EventIndex, EventType, ReleaseData
 from zinc_rt.errors import BackendError
 
 PAD_DWORDS = 64
@@ -25,6 +26,8 @@ MAX_DWORDS = 0xF_FFFF
 """Of the longest indirect buffer."""
 FENCE_VALUE = 5
 """Where in `fence_packets` the fence's value is, its low dword and then its high one."""
+NO_CACHES = EventType.CACHE_FLUSH_AND_INV_TS | EventIndex.END_OF_PIPE << 8
+"""First body dword of a RELEASE_MEM that does nothing to the caches."""
 _ALL = 0xFFFFFFFF
 _BARRIER = 10  # dwords of its packets, as below
 _DISPATCH = 64
@@ -56,7 +59,7 @@ def lower(commands: CommandList, gfx: Gfx, marks: tuple[int, int] | None = None)
             builder.write_data(item.target, item.values)
         else:
             _barrier(builder, gfx.acquire_kernel if item.light else gfx.acquire_host)
-    if builder.cursor + _RELEASE + PAD_DWORDS > MAX_DWORDS:
+    if builder.cursor + 3 * _RELEASE + PAD_DWORDS > MAX_DWORDS:
         raise BackendError(
             f"{commands.label} takes {builder.cursor} dwords of packets; one submission has at most {MAX_DWORDS}:"
             " split it"
@@ -72,6 +75,20 @@ def fence_packets(n_before: int, gfx: Gfx, signal_va: int, value: int = 0) -> li
     builder.release_mem(signal_va, value, control=gfx.release_control)
     builder.pad_to_alignment(PAD_DWORDS)
     return list(builder.words[start : builder.cursor])
+
+
+def started_packets(clock_va: int) -> list[int]:
+    """What begins a submission that is measured: the GPU's counter, 64 bits."""
+    builder = PacketBuilder([0] * _RELEASE)
+    builder.copy_clock(clock_va)
+    return list(builder.written())
+
+
+def ended_packets(clock_va: int) -> list[int]:
+    """What ends it, before the fence: the same when all work is done."""
+    builder = PacketBuilder([0] * _RELEASE)
+    builder.release_mem(clock_va, 0, control=NO_CACHES, data=ReleaseData.GPU_CLOCK)
+    return list(builder.written())
 
 
 def _needed(items: Sequence[Item]) -> list[Item]:

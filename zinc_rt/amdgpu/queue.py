@@ -28,9 +28,10 @@ from zinc_rt.amdgpu.guard import DeviceGuard
 from zinc_rt.amdgpu.heaps import Bytes, Heaps
 from zinc_rt.amdgpu.interface import DeviceInfo, Heap, HostUse, Interface
 from zinc_rt.amdgpu.loaded_kernel import LoadedKernel, padded
+from zinc_rt.amdgpu.pace import Pace
 from zinc_rt.amdgpu.pending import PendingSubmission, PendingSubmissions
 from zinc_rt.amdgpu.pool import ALIGNMENT, GpuMemory
-from zinc_rt.amdgpu.recorded import RecordedLists
+from zinc_rt.amdgpu.recorded import PacketCopy, RecordedLists
 from zinc_rt.errors import BackendError
 from zinc_rt.lang.gpu import CODE_ALIGN, GpuKernel
 
@@ -38,6 +39,7 @@ TIMEOUT = 10.0
 _CODE_CHUNK, _PACKET_CHUNK = 1 << 20, 1 << 20
 _SIGNAL, _MARK = 0, 64  # byte offsets in the queue's own memory
 _OWN_BYTES = 128
+_TIMES_CHUNK = 1 << 14
 
 
 class GpuQueue:
@@ -58,6 +60,8 @@ class GpuQueue:
         self._programs: dict[tuple[str, bytes], LoadedKernel] = {}
         self._pending = PendingSubmissions()
         self._submitted = self._retired = self._dispatched = self._freed = 0
+        self.pace = Pace(interface.longest_job, interface.device.compute_units)
+        self._ended = 0  # by the GPU's counter, the last submission that was measured
         self._code = self._heaps.add(self.default_heap, "kernels", _CODE_CHUNK, executable=True)
         packets = self._heaps.add("gtt", "packets", _PACKET_CHUNK, executable=True)
         try:
@@ -67,7 +71,8 @@ class GpuQueue:
             self._signal = self._heaps.view(self._own).view(np.uint64)
             self._signal[:] = 0
             signal_va = self._own.va + _SIGNAL
-            self._lists = RecordedLists(interface.linux, self._heaps, packets, self.gfx, signal_va)
+            times = self._heaps.add("gtt", "times", _TIMES_CHUNK, use="polls")
+            self._lists = RecordedLists(interface.linux, self._heaps, packets, times, self.gfx, signal_va)
         except BaseException:
             interface.close()
             raise
@@ -93,8 +98,8 @@ class GpuQueue:
         use: HostUse = "writes",
         label: str = "memory",
     ) -> GpuMemory:
-        """Memory aligned to 256 bytes; its contents are undefined. visible: for `map`, `read` and `write`; use: what the
-        processor does with system memory.
+        """Memory aligned to 256 bytes; its contents are undefined. visible: for `map`, `read` and `write`; use: what
+        the processor does with system memory.
 
         Raises `BackendError` for a size below 1, `InterfaceError` when there is not enough.
         """
@@ -262,6 +267,7 @@ class GpuQueue:
         if not self._pending:
             return
         for submission in self._pending.retire(self.interface.retired()):
+            self._learn(submission.packets)
             self._lists.give(submission.packets)
             signal = int(self._signal[_SIGNAL // 8])
             if signal < submission.fence.sequence:
@@ -272,6 +278,13 @@ class GpuQueue:
                 raise SignalMismatch(self._guard.lost)
             submission.fence.retired = True
             self._retired = submission.fence.sequence
+
+    def _learn(self, packets: PacketCopy) -> None:
+        """How long it ran says how much work the next ones may have."""
+        ended, ticks = packets.took(self.interface.linux, self._ended)
+        if ended:
+            self._ended = ended
+            self.pace.took(packets.work, ticks / self.device.clock_hz)
 
     def _progress(self) -> str:
         said = f"the last one that retired is {self._retired or 'none'}, {len(self._pending)} are waiting"

@@ -6,12 +6,11 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.amdgpu.gfx import Gfx
-from zinc_rt.amdgpu.packets import MAX_DWORDS
+from zinc_rt.amdgpu.packets import MAX_DWORDS, NO_CACHES
 from zinc_rt.amdgpu.pm4.builder import PacketBuilder, hi32, lo32
-from zinc_rt.amdgpu.pm4.values import EventIndex, EventType, ReleaseData, ReleaseInt
+from zinc_rt.amdgpu.pm4.values import ReleaseData, ReleaseInt
 
 _ROOM = 64
-_NO_CACHES = EventType.CACHE_FLUSH_AND_INV_TS | EventIndex.END_OF_PIPE << 8
 
 
 class SubmissionPackets:
@@ -54,6 +53,6 @@ def interrupt_packets(mailbox: int, event: int) -> npt.NDArray[np.uint32]:
     words = np.zeros(_ROOM, np.uint32)
     builder = PacketBuilder(words)
     builder.release_mem(
-        mailbox, event, control=_NO_CACHES, data=ReleaseData.LOW32, interrupt=ReleaseInt.AFTER_WRITE, context_id=event
+        mailbox, event, control=NO_CACHES, data=ReleaseData.LOW32, interrupt=ReleaseInt.AFTER_WRITE, context_id=event
     )
     return words[: builder.cursor]

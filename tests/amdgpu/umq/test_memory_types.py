@@ -82,7 +82,7 @@ def test_a_read_pointer_that_the_l2_keeps(monkeypatch: pytest.MonkeyPatch) -> No
             seen[cached] = interface._ring.read_pointer()
             go_on(packets)
             interface.wait(1, 1)
-    assert seen[""] > seen["read pointer"] == 0
+    assert seen[""] > seen["read pointer"]
 
 
 def test_indirect_buffers_inherit_the_address_space(monkeypatch: pytest.MonkeyPatch) -> None:

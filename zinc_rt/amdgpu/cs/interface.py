@@ -12,7 +12,8 @@ from zinc_rt.amdgpu.cs.session import CsSession
 from zinc_rt.amdgpu.drm_memory import HUGE_PAGE, RenderMemory
 from zinc_rt.amdgpu.errors import BufferFailed, DeviceLost, FenceTimeout, InterfaceError, StepFailed
 from zinc_rt.amdgpu.gfx import version_of
-from zinc_rt.amdgpu.interface import DEFAULT_RENDER_NODE, DeviceBuffer, DeviceInfo, Heap, HostUse, Interface
+from zinc_rt.amdgpu.interface import CLOCK_HZ, DEFAULT_RENDER_NODE, DeviceBuffer, DeviceInfo, Heap, HostUse, Interface
+from zinc_rt.amdgpu.job_limit import job_limit
 from zinc_rt.amdgpu.packets import PAD_DWORDS
 from zinc_rt.amdgpu.pool import ALIGNMENT
 from zinc_rt.amdgpu.ranges import Ranges
@@ -21,6 +22,8 @@ from zinc_rt.linux import Linux, host
 
 VA_START = 0x1_0000_0000
 DRAIN_SECONDS = 10.0
+_SAFETY = 4
+"""What a job is planned to take is this many times shorter than what it may."""
 _LOST = (errno.ETIME, errno.ECANCELED, errno.ENODEV, errno.EIO)
 
 
@@ -32,6 +35,7 @@ class CsInterface(Interface):
     def __init__(self, render_node: str = DEFAULT_RENDER_NODE, *, linux: Linux | None = None) -> None:
         """Open a render node. Raises `InterfaceError` with the step that failed; nothing stays behind then."""
         self.linux = linux or host()
+        self.longest_job = min(self.longest_job, job_limit(self.linux) / _SAFETY)
         self._session = CsSession.open(render_node, self.linux)
         self._list_is_old = True
         self._submitted = self._retired = 0
@@ -195,6 +199,7 @@ def _describe(session: CsSession) -> tuple[DeviceInfo, Ranges]:
         vram=int(memory.vram.total_heap_size),
         visible_vram=int(memory.cpu_accessible_vram.total_heap_size),
         driver=f"amdgpu {session.driver.major}.{session.driver.minor} of Linux {linux.kernel_release()}",
+        clock_hz=1000 * int(device.gpu_counter_freq) or CLOCK_HZ,
     )
     size = int(device.virtual_address_max) - VA_START
     if size < HUGE_PAGE:

@@ -204,11 +204,9 @@ class PacketBuilder:
         control = v.Compare.GREATER_EQUAL | v.WaitOperation.WRITE_WAIT << 6
         self._emit(op.WAIT_REG_MEM, (control, reg.HDP_FLUSH_REQUEST, reg.HDP_FLUSH_DONE, DWORD, DWORD, 4))
 
-    def indirect_buffer(
-        self, address: int, n_dwords: int, *, chain: bool = False, inherit_vmid: bool = False
-    ) -> None:
-        """Run other packets: from a ring a call; from an indirect buffer a jump, which needs `chain`. inherit_vmid: read
-        them in the address space of the queue's descriptor, as user queues of the render node need it.
+    def indirect_buffer(self, address: int, n_dwords: int, *, chain: bool = False, inherit_vmid: bool = False) -> None:
+        """Run other packets: from a ring a call; from an indirect buffer a jump, which needs `chain`. inherit_vmid:
+        read them in the address space of the queue's descriptor, as user queues of the render node need it.
         """
         if not 0 < n_dwords < 1 << 20:
             raise InvalidField(f"n_dwords is {n_dwords}; an indirect buffer has 1 to {(1 << 20) - 1}")

@@ -19,6 +19,7 @@ from zinc_rt.amdgpu.drm_memory import GPU_UNCACHED, RenderBuffers, RenderMemory
 from zinc_rt.amdgpu.errors import BufferFailed, CallFailed, DeviceLost, FenceTimeout, InterfaceError, IoctlFailed
 from zinc_rt.amdgpu.gfx import generations, gfx_name, gfx_of
 from zinc_rt.amdgpu.interface import DEFAULT_RENDER_NODE, DeviceBuffer, Heap, HostUse, Interface
+from zinc_rt.amdgpu.job_limit import job_limit
 from zinc_rt.amdgpu.ranges import Ranges
 from zinc_rt.amdgpu.submission_packets import SubmissionPackets
 from zinc_rt.amdgpu.umq.admission import admission
@@ -30,6 +31,7 @@ from zinc_rt.linux import PAGE, Linux, host
 
 FENCE_VA = QUEUE_VA + 0x10_0000
 _POOL_VA = QUEUE_VA + 0x1000_0000
+_SAFETY = 4
 _SPIN = 0.0002
 _LONGEST_SLEEP = 0.001
 _WATCH_AFTER = 0.05
@@ -48,11 +50,14 @@ class UserQueueInterface(Interface):
     table_timeout = 10.0
     drain_timeout = 5.0
     reset_grace = 1.0
+    longest_job = 0.02
+    """Its waves cannot be saved: whoever wants the GPU, or memory back, waits for the end of a submission."""
 
     def __init__(self, render_node: str = DEFAULT_RENDER_NODE, *, linux: Linux | None = None) -> None:
         """Raises `InterfaceError` with the step that failed and what would help; then nothing is left open."""
         self.linux = linux or host()
         admitted = _admitted(render_node, self.linux)
+        self.longest_job = min(self.longest_job, job_limit(self.linux) / _SAFETY)
         self._lost = self._closed = False
         self._submitted = 0
         with ExitStack() as undo, self._step(f"opening {render_node}"):

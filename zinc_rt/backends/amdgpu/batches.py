@@ -18,25 +18,32 @@ from zinc_rt.backends.amdgpu.memory import GraphMemory
 from zinc_rt.backends.amdgpu.operations import ArgumentBlock, GpuOperation, StepShape, TempSpec
 from zinc_rt.backends.amdgpu.placement import AddressSpan, phases, placed
 from zinc_rt.backends.amdgpu.sampling import GpuSampling
+from zinc_rt.backends.amdgpu.work import work_of
 from zinc_rt.backends.arg_structs import Records
 from zinc_rt.backends.graph_check import logits_of
 from zinc_rt.ir.graph import BufferKind, Graph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.rdna.catalogue import DECODE
 
-MOST_WORK = 1 << 40
-"""Products and sums of a submission, some tenths of a second: drivers reset a GPU whose job takes seconds."""
 KEPT = 16
 """Shapes whose batches are kept: decode steps come back to theirs for 256 tokens."""
 
 
 @dataclass
 class _Recorded:
-    """batches: one after the other; fetch: copies the logits of a step that sampled, and did without them."""
+    """batches: one after the other; fetch: copies the logits of a step that sampled, and did without them; uncut: work
+    of the largest batch that could be cut further, 0 where there is none.
+    """
 
     batches: list[CommandList]
     fetch: CommandList | None
     arguments: list[GpuMemory]
+    uncut: int
+
+    def suits(self, most_work: int) -> bool:
+        """Whether it would be cut much the same now."""
+        total = sum(batch.work for batch in self.batches)
+        return self.uncut <= most_work and len(self.batches) <= 2 * -(-total // most_work) + 1
 
 
 class Batches:
@@ -67,9 +74,11 @@ class Batches:
 
     def _of(self, shape: StepShape, sampling: GpuSampling | None) -> _Recorded:
         key = (shape, sampling)
-        if key in self._kept:
+        if key in self._kept and self._kept[key].suits(self._backend.pace.most_work):
             self._kept.move_to_end(key)
             return self._kept[key]
+        if key in self._kept:
+            self._free(key)
         while len(self._kept) >= KEPT:
             self._free(next(iter(self._kept)))
         self._kept[key] = made = self._record(shape, sampling)
@@ -111,31 +120,34 @@ class Batches:
     ) -> _Recorded:  # fmt: skip
         """made: gets the memory of arguments, also when this raises."""
         blocks = self._arguments(operations, va, shape, made)
-        batches, work = [self._begun(shape, made)], 0
-        batch = batches[0]
+        batches, counts = [self._begun(shape, made)], [0]
+        batch, most = batches[0], self._backend.pace.most_work
         self._move(batch, *self._memory.input_block)
         for move in sampling.moves if sampling is not None else ():
             self._move(batch, *move)
         for part, full in phases(operations, stretch):
-            more = sum(op.work(shape) for op in part)
-            if work and work + more > MOST_WORK:
-                batch, work = self._begun(shape, made), 0
-                batches.append(batch)
-            work += more
             batch.barrier(light=not full)
             for op in part:
+                more = work_of(op, shape)
+                if batch.work and batch.work + more > most:  # its packets begin with a barrier of their own
+                    batch = self._begun(shape, made)
+                    batches.append(batch)
+                    counts.append(0)
+                batch.work += more
+                counts[-1] += 1
                 arguments = (
                     blocks[id(a)] if isinstance(a, ArgumentBlock) else _value(a, va, shape) for a in op.arguments
                 )
                 batch.dispatch(self._programs[op.kernel(shape).spec.symbol], op.groups(shape), *arguments)
+        uncut = max((b.work for b, n in zip(batches, counts, strict=True) if n > 1), default=0)
         if sampling is None:
             self._outputs(batch, shape, va)
-            return _Recorded(batches, None, made)
+            return _Recorded(batches, None, made, uncut)
         self._sample(batch, sampling, va, made)
         fetch = CommandList("logits")
         fetch.memory += self._memory.held
         self._outputs(fetch, shape, va)
-        return _Recorded(batches, fetch, made)
+        return _Recorded(batches, fetch, made, uncut)
 
     def _begun(self, shape: StepShape, made: list[GpuMemory]) -> CommandList:
         batch = CommandList(f"step of {shape.n_rows} rows")

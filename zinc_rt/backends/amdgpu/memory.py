@@ -218,8 +218,8 @@ def _gathered(
 
 
 def _step_io(memory: GraphMemory, up: Uploader, graph: Graph, sizes: Capacity) -> None:
-    """Inputs and outputs lie in system memory, of which the processor caches the outputs; kernels use copies in the GPU's
-    own.
+    """Inputs and outputs lie in system memory, the outputs in what the processor caches; kernels use copies in the
+    GPU's own.
     """
     inputs = inputs_span(graph, sizes)
     copied = _held(memory, up, "inputs", inputs.size, "inputs")
