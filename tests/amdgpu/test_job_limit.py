@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from amdgpu_emu.machine import Machine
-from amdgpu_emu.profiles import LINUX_6_12, LINUX_6_17, LINUX_7_3, LINUX_7_3_USERQ
+from amdgpu_emu.profiles import LINUX_6_12, LINUX_6_17, LINUX_7_3, LINUX_7_3_USERQ, KernelProfile
 from zinc_rt.amdgpu.cs.interface import CsInterface
 from zinc_rt.amdgpu.job_limit import default_limit, job_limit, parsed_limit
 from zinc_rt.amdgpu.kfd.interface import KfdInterface
@@ -39,7 +39,7 @@ def test_defaults(release: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("profile", [LINUX_6_12, LINUX_6_17, LINUX_7_3], ids=lambda p: p.name)
-def test_it_is_never_longer_than_the_kernel_s(profile) -> None:
+def test_it_is_never_longer_than_the_kernel_s(profile: KernelProfile) -> None:
     with Machine(profile) as machine:
         assert job_limit(machine.process()) <= profile.job_timeout
 

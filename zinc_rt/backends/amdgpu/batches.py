@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from zinc_rt.backends.amdgpu.memory import GraphMemory
 from zinc_rt.backends.amdgpu.operations import ArgumentBlock, GpuOperation, StepShape, TempSpec
 from zinc_rt.backends.amdgpu.placement import AddressSpan, phases, placed
 from zinc_rt.backends.amdgpu.sampling import GpuSampling
-from zinc_rt.backends.amdgpu.work import work_of
+from zinc_rt.backends.amdgpu.work import Parts, dispatch_work, work_of
 from zinc_rt.backends.arg_structs import Records
 from zinc_rt.backends.graph_check import logits_of
 from zinc_rt.ir.graph import BufferKind, Graph
@@ -120,52 +121,42 @@ class Batches:
     ) -> _Recorded:  # fmt: skip
         """made: gets the memory of arguments, also when this raises."""
         blocks = self._arguments(operations, va, shape, made)
-        batches, counts = [self._begun(shape, made)], [0]
-        batch, most = batches[0], self._backend.pace.most_work
-        self._move(batch, *self._memory.input_block)
+        parts = Parts(lambda: self._begun(shape, made), self._backend.pace.most_work)
+        self._move(parts, *self._memory.input_block)
         for move in sampling.moves if sampling is not None else ():
-            self._move(batch, *move)
+            self._move(parts, *move)
         for part, full in phases(operations, stretch):
-            batch.barrier(light=not full)
+            parts.last.barrier(light=not full)
             for op in part:
-                more = work_of(op, shape)
-                if batch.work and batch.work + more > most:  # its packets begin with a barrier of their own
-                    batch = self._begun(shape, made)
-                    batches.append(batch)
-                    counts.append(0)
-                batch.work += more
-                counts[-1] += 1
                 arguments = (
                     blocks[id(a)] if isinstance(a, ArgumentBlock) else _value(a, va, shape) for a in op.arguments
                 )
-                batch.dispatch(self._programs[op.kernel(shape).spec.symbol], op.groups(shape), *arguments)
-        uncut = max((b.work for b, n in zip(batches, counts, strict=True) if n > 1), default=0)
+                program = self._programs[op.kernel(shape).spec.symbol]
+                parts.dispatch(program, op.groups(shape), *arguments, work=work_of(op, shape))
         if sampling is None:
-            self._outputs(batch, shape, va)
-            return _Recorded(batches, None, made, uncut)
-        self._sample(batch, sampling, va, made)
-        fetch = CommandList("logits")
-        fetch.memory += self._memory.held
+            self._outputs(parts, shape, va)
+            return _Recorded(parts.batches, None, made, parts.uncut)
+        self._sample(parts, sampling, va, made)
+        fetch = Parts(lambda: CommandList("logits"), inf)
+        fetch.last.memory += self._memory.held
         self._outputs(fetch, shape, va)
-        return _Recorded(batches, fetch, made, uncut)
+        return _Recorded(parts.batches, fetch.last, made, parts.uncut)
 
     def _begun(self, shape: StepShape, made: list[GpuMemory]) -> CommandList:
         batch = CommandList(f"step of {shape.n_rows} rows")
         batch.memory += [*made, *self._memory.held]
         return batch
 
-    def _outputs(self, batch: CommandList, shape: StepShape, va: Mapping[Hashable, int]) -> None:
+    def _outputs(self, parts: Parts, shape: StepShape, va: Mapping[Hashable, int]) -> None:
         """Copy them to where the processor reads them."""
-        batch.barrier(light=True)
+        parts.last.barrier(light=True)
         for b in self._graph.of_kind(BufferKind.OUTPUT):
             rows = int(getattr(shape, str(b.shape[0])))
             if rows:
-                self._move(batch, va[b.id], self._memory.outside[b.id], rows * self._lowered.rooms[b.id].row_bytes)
+                self._move(parts, va[b.id], self._memory.outside[b.id], rows * self._lowered.rooms[b.id].row_bytes)
 
-    def _sample(
-        self, batch: CommandList, sampling: GpuSampling, va: Mapping[Hashable, int], made: list[GpuMemory]
-    ) -> None:
-        """Let the batch end with tokens."""
+    def _sample(self, parts: Parts, sampling: GpuSampling, va: Mapping[Hashable, int], made: list[GpuMemory]) -> None:
+        """Let the step end with tokens."""
         logits = va[logits_of(self._graph)[0]]
         addresses = {**sampling.addresses, "logits": logits}
         raw = sampling.plan.arguments(addresses).view(np.uint8)
@@ -173,12 +164,14 @@ class Batches:
         made.append(args)
         self._backend.write(args, raw)
         programs = {step.kernel: self._programs[DECODE[step.kernel].spec.symbol] for step in sampling.plan.steps}
+        n = len(sampling.plan.steps)
+        batch = parts.make_room(n * dispatch_work(1), n)
         sampling.plan.record(batch, programs, {**addresses, "args": args.va})
         batch.memory += [args, *sampling.held]
 
-    def _move(self, batch: CommandList, source: int, target: int, n_bytes: int) -> None:
+    def _move(self, parts: Parts, source: int, target: int, n_bytes: int) -> None:
         words = n_bytes // 4
-        batch.dispatch(self._programs[DECODE["move"].spec.symbol], -(-words // 1024), source, target, words)
+        parts.dispatch(self._programs[DECODE["move"].spec.symbol], -(-words // 1024), source, target, words)
 
     def _arguments(
         self, operations: list[GpuOperation], va: Mapping[Hashable, int], shape: StepShape, made: list[GpuMemory]
