@@ -1,13 +1,15 @@
 """From a command list to PM4: one lowering for all interfaces.
 
-A dispatch sets every register that matters to it, since nothing is known about what ran before: program, resources,
-start and size of the workgroup, no limits, all compute units of all four shader engines, no scratch, restart at zero,
-user data. Register offsets as in the gfx12 headers; gfx11 has the same.
+The first dispatch sets every register that matters to it, since nothing is known about what ran before: program,
+resources, start and size of the workgroup, no limits, all compute units of all four shader engines, no scratch, restart
+at zero, user data. A later one sets what differs, for within one indirect buffer nobody else writes registers, and a
+queue that is preempted gets them back. Register offsets as in the gfx12 headers; gfx11 has the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -47,9 +49,10 @@ def lower(commands: CommandList, gfx: Gfx, marks: tuple[int, int] | None = None)
     builder.write_nop(1)
     _barrier(builder, gfx.acquire_host)
     mark_va, done = marks or (0, 0)
+    registers = _Registers()
     for item in items:
         if isinstance(item, Dispatch):
-            _dispatch(builder, item)
+            _dispatch(builder, item, registers)
             done += 1
             if marks is not None:
                 builder.release_mem(mark_va, done, control=gfx.release_control)
@@ -119,12 +122,33 @@ _SAME = {
     reg.TMPRING_SIZE: 0,
     **dict.fromkeys((reg.RESTART_X, reg.RESTART_Y, reg.RESTART_Z), 0),
 }
-"""Registers that every dispatch sets to the same."""
+"""Registers that are the same for every dispatch."""
+_HEADER = 2
+"""Dwords of a packet that sets registers, beside their values."""
 
 
-def _dispatch(builder: PacketBuilder, item: Dispatch) -> None:
+class _Registers:
+    """Registers with the values that they have got in this indirect buffer."""
+
+    def __init__(self) -> None:
+        self._values: dict[int, int] = {}
+
+    def set(self, builder: PacketBuilder, wanted: Mapping[int, int]) -> None:
+        """Write those that differ. One or two between them that do not are written too: a packet more costs as much."""
+        known = self._values
+        changed = sorted(offset for offset, value in wanted.items() if known.get(offset) != value)
+        known.update(wanted)
+        for before, offset in pairwise(changed):
+            between = range(before + 1, offset)
+            if len(between) <= _HEADER and all(other in known for other in between):
+                changed += between
+        builder.set_sh_regs({offset: known[offset] for offset in changed})
+
+
+def _dispatch(builder: PacketBuilder, item: Dispatch, registers: _Registers) -> None:
     program, threads = item.program, item.threads
-    builder.set_sh_regs(
+    registers.set(
+        builder,
         {
             **_SAME,
             reg.PGM_LO: lo32(program.va >> 8),
@@ -135,9 +159,9 @@ def _dispatch(builder: PacketBuilder, item: Dispatch) -> None:
             reg.NUM_THREAD_X: threads[0],
             reg.NUM_THREAD_Y: threads[1],
             reg.NUM_THREAD_Z: threads[2],
-        }
+            **dict(enumerate(item.user_data, reg.USER_DATA_0)),
+        },
     )
-    builder.set_sh_reg(reg.USER_DATA_0, item.user_data)
     initiator = DISPATCH_INITIATOR_COMPUTE | (CS_W32_EN if program.wave32 else 0)
     builder.dispatch_direct_initiator(*item.groups, initiator)
 

@@ -17,7 +17,11 @@ from amdgpu_emu.shader import Dispatch, RecordingShader
 from amdgpu_emu.shader_memory import ShaderMemory
 from tests.amdgpu.kfd.gear import Writer, dwords, opened
 from zinc_rt.amdgpu.errors import FenceTimeout, InterfaceError
+from zinc_rt.amdgpu.interface import HostUse
 from zinc_rt.amdgpu.kfd import submissions as tuning
+from zinc_rt.amdgpu.kfd.constants import ALLOC_MEM_FLAGS_COHERENT as COHERENT
+from zinc_rt.amdgpu.kfd.constants import ALLOC_MEM_FLAGS_EXECUTABLE as EXECUTABLE
+from zinc_rt.amdgpu.kfd.constants import ALLOC_MEM_FLAGS_UNCACHED as UNCACHED
 from zinc_rt.amdgpu.kfd.interface import KfdInterface
 from zinc_rt.amdgpu.pm4 import PacketBuilder, hi32, lo32
 from zinc_rt.amdgpu.pm4 import registers as reg
@@ -446,3 +450,21 @@ def test_errno_of_a_interface_error() -> None:
     with Machine(has_kfd=False) as machine, pytest.raises(InterfaceError) as e:
         KfdInterface(linux=machine.process())
     assert e.value.errno == errno.ENOENT
+
+
+def test_memory_of_the_queue_and_what_the_processor_reads() -> None:
+    """The queue's buffers on the GPU alone are executable, as in libhsakmt; what both look at is uncached."""
+    with opened() as (machine, interface):
+        (process,) = machine.processes
+        assert process.kfd is not None
+        flags = {memory.va: (memory.flags, memory.bo.uncached) for _, memory in process.kfd.memories}
+        own = {m.label: (bool(flags[m.va][0] & EXECUTABLE), flags[m.va][1]) for m in interface._queue._memories}
+        assert own == {
+            "ring": (True, True), "ring pointers": (False, True), "fence page": (False, True),
+            "end-of-pipe buffer": (True, False), "save area of waves": (True, False),
+        }  # fmt: skip
+        wanted: dict[HostUse, int] = {"writes": 0, "reads": COHERENT, "polls": COHERENT | UNCACHED}
+        for use, bits in wanted.items():
+            buffer = interface.allocate(4096, "gtt", use, use=use)
+            assert process.kfd.memory(buffer.handle, 0).flags & (COHERENT | UNCACHED) == bits
+            interface.release(buffer)

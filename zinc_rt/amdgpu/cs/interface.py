@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from contextlib import suppress
 
+from zinc_rt.amdgpu.abi.gem import AMDGPU_GEM_CREATE_VM_ALWAYS_VALID
 from zinc_rt.amdgpu.advice import KERNEL_LOG, RESIZABLE_BAR
 from zinc_rt.amdgpu.cs import calls
 from zinc_rt.amdgpu.cs.loss import account
@@ -32,12 +33,18 @@ class CsInterface(Interface):
 
     name = "cs"
 
-    def __init__(self, render_node: str = DEFAULT_RENDER_NODE, *, linux: Linux | None = None) -> None:
-        """Open a render node. Raises `InterfaceError` with the step that failed; nothing stays behind then."""
+    def __init__(
+        self, render_node: str = DEFAULT_RENDER_NODE, *, linux: Linux | None = None, always_valid: bool = True
+    ) -> None:
+        """Open a render node. always_valid: the kernel keeps all buffers resident by itself; else each submission names
+        them in a list, as buffers must that other programs share.
+
+        Raises `InterfaceError` with the step that failed; nothing stays behind then.
+        """
         self.linux = linux or host()
         self.longest_job = min(self.longest_job, job_limit(self.linux) / _SAFETY)
         self._session = CsSession.open(render_node, self.linux)
-        self._list_is_old = True
+        self._lists, self._list_is_old = not always_valid, True
         self._submitted = self._retired = 0
         self._lost = False
         try:
@@ -46,7 +53,12 @@ class CsInterface(Interface):
         except BaseException:
             self._session.close()
             raise
-        self._memory = RenderMemory(self._session.buffers, addresses, flags=0, combined=True)
+        self._memory = RenderMemory(
+            self._session.buffers,
+            addresses,
+            flags=AMDGPU_GEM_CREATE_VM_ALWAYS_VALID if always_valid else 0,
+            combined=True,
+        )
 
     # Memory.
 
@@ -85,7 +97,8 @@ class CsInterface(Interface):
         """See `Interface`."""
         handles = [other.handle for other in self._memory if other is not buffer]
         try:
-            self._list(handles)  # first: a list holds its buffers' memory
+            if self._lists:
+                self._list(handles)  # first: a list holds its buffers' memory
         except StepFailed:
             self._list_is_old = True
         refused = self._memory.release(buffer)
@@ -98,7 +111,7 @@ class CsInterface(Interface):
     def submit(self, buffer: DeviceBuffer, offset: int, n_dwords: int) -> int:
         """See `Interface`."""
         try:
-            if self._list_is_old:
+            if self._lists and self._list_is_old:
                 self._list(self._memory.handles)
             self._push_vram_stores()
             self._submitted = self._session.submit(buffer.va + offset, 4 * n_dwords)
