@@ -29,7 +29,8 @@ DEFAULT_RENDER_NODE = "/dev/dri/renderD128"
 class DeviceInfo:
     """The GPU behind an interface. gfx_target_version: 120001 for gfx1201; vram, visible_vram: bytes, the second of
     them within reach of the processor; driver: which kernel and interface version answered, for messages; clock_hz: of
-    the counter that packets store.
+    the counter that packets store; partial_flush: whether CS_PARTIAL_FLUSH waits for waves; where not, packets wait for
+    a number that RELEASE_MEM stores.
     """
 
     render_node: str
@@ -39,6 +40,7 @@ class DeviceInfo:
     visible_vram: int
     driver: str
     clock_hz: int = CLOCK_HZ
+    partial_flush: bool = True
 
 
 @dataclass(eq=False)

@@ -19,7 +19,7 @@ from zinc_rt.amdgpu.gfx import Gfx
 from zinc_rt.amdgpu.pm4 import PacketBuilder, hi32, lo32
 from zinc_rt.amdgpu.pm4 import registers as reg
 from zinc_rt.amdgpu.pm4.builder import CS_W32_EN, DISPATCH_INITIATOR_COMPUTE
-from zinc_rt.amdgpu.pm4.values import EventIndex, EventType, ReleaseData
+from zinc_rt.amdgpu.pm4.values import Compare, EventIndex, EventType, ReleaseData
 from zinc_rt.errors import BackendError
 
 PAD_DWORDS = 64
@@ -31,23 +31,28 @@ FENCE_VALUE = 5
 NO_CACHES = EventType.CACHE_FLUSH_AND_INV_TS | EventIndex.END_OF_PIPE << 8
 """First body dword of a RELEASE_MEM that does nothing to the caches."""
 _ALL = 0xFFFFFFFF
-_BARRIER = 10  # dwords of its packets, as below
+_BARRIER = 23  # most dwords of its packets, as below
+_RESET = 5
 _DISPATCH = 64
 _RELEASE = 8
 
 Words = npt.NDArray[np.uint32]
 
 
-def lower(commands: CommandList, gfx: Gfx, marks: tuple[int, int] | None = None) -> list[int]:
+def lower(
+    commands: CommandList, gfx: Gfx, marks: tuple[int, int] | None = None, *, flag_va: int | None = None
+) -> list[int]:
     """The packets of a list up to its fence, which `fence_packets` makes. Raises `BackendError` when they are too many.
 
     They begin with a full barrier: the submission before may still run. marks: where to count the dispatches that are
-    done, and from which number on, so that it can be told which one hangs.
+    done, and from which number on, so that it can be told which one hangs. flag_va: a dword of uncached memory, for
+    GPUs on which barriers cannot wait by CS_PARTIAL_FLUSH; None for the others.
     """
     items = _needed(commands.items)
-    builder = PacketBuilder([0] * (sum(map(_room, items)) + _BARRIER + 2))
+    builder = PacketBuilder([0] * (sum(map(_room, items)) + _BARRIER + 2 + _RESET))
     builder.write_nop(1)
-    _barrier(builder, gfx.acquire_host)
+    waits = _Waits(builder, flag_va)
+    waits.barrier(gfx.acquire_host)
     mark_va, done = marks or (0, 0)
     registers = _Registers()
     for item in items:
@@ -61,7 +66,7 @@ def lower(commands: CommandList, gfx: Gfx, marks: tuple[int, int] | None = None)
         elif isinstance(item, Write):
             builder.write_data(item.target, item.values)
         else:
-            _barrier(builder, gfx.acquire_kernel if item.light else gfx.acquire_host)
+            waits.barrier(gfx.acquire_kernel if item.light else gfx.acquire_host)
     if builder.cursor + 3 * _RELEASE + PAD_DWORDS > MAX_DWORDS:
         raise BackendError(
             f"{commands.label} takes {builder.cursor} dwords of packets; one submission has at most {MAX_DWORDS}:"
@@ -173,6 +178,22 @@ def _copy(builder: PacketBuilder, item: Copy) -> None:
         copy(item.source + at, item.target + at)
 
 
-def _barrier(builder: PacketBuilder, gcr: int) -> None:
-    builder.cs_partial_flush()
-    builder.acquire_mem(gcr)
+class _Waits:
+    """Barriers of a list: all waves before are done, then caches are dropped."""
+
+    def __init__(self, builder: PacketBuilder, flag_va: int | None) -> None:
+        self._builder, self._flag_va, self._count = builder, flag_va, 0
+        if flag_va is not None:
+            # The list before has waited for all that it let be stored here; the same list left its last number.
+            builder.write_data32(flag_va, 0)
+
+    def barrier(self, gcr: int) -> None:
+        """One barrier; gcr: which caches."""
+        builder = self._builder
+        if self._flag_va is None:
+            builder.cs_partial_flush()
+        else:
+            self._count += 1
+            builder.release_mem(self._flag_va, self._count, control=NO_CACHES, data=ReleaseData.LOW32)
+            builder.wait_mem(self._flag_va, self._count, Compare.EQUAL)
+        builder.acquire_mem(gcr)

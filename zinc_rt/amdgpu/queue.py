@@ -37,8 +37,8 @@ from zinc_rt.lang.gpu import CODE_ALIGN, GpuKernel
 
 TIMEOUT = 10.0
 _CODE_CHUNK, _PACKET_CHUNK = 1 << 20, 1 << 20
-_SIGNAL, _MARK = 0, 64  # byte offsets in the queue's own memory
-_OWN_BYTES = 128
+_SIGNAL, _MARK, _FLAG = 0, 64, 128  # byte offsets in the queue's own memory
+_OWN_BYTES = 192
 _TIMES_CHUNK = 1 << 14
 
 
@@ -71,8 +71,9 @@ class GpuQueue:
             self._signal = self._heaps.view(self._own).view(np.uint64)
             self._signal[:] = 0
             signal_va = self._own.va + _SIGNAL
+            flag_va = None if self.device.partial_flush else self._own.va + _FLAG
             times = self._heaps.add("gtt", "times", _TIMES_CHUNK, use="polls")
-            self._lists = RecordedLists(interface.linux, self._heaps, packets, times, self.gfx, signal_va)
+            self._lists = RecordedLists(interface.linux, self._heaps, packets, times, self.gfx, signal_va, flag_va)
         except BaseException:
             interface.close()
             raise

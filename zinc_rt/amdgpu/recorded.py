@@ -76,10 +76,13 @@ class RecordedList:
 
 class RecordedLists:
     """All lists of one queue. pool: where packets go; times: where it is noted when they began and ended; signal_va:
-    where their fences are written.
+    where their fences are written; flag_va: as for `lower`.
     """
 
-    def __init__(self, linux: Linux, heaps: Heaps, pool: Pool, times: Pool, gfx: Gfx, signal_va: int) -> None:
+    def __init__(
+        self, linux: Linux, heaps: Heaps, pool: Pool, times: Pool, gfx: Gfx, signal_va: int, flag_va: int | None
+    ) -> None:
+        self._flag_va = flag_va
         self._times = times
         self._linux, self._heaps, self._pool, self._gfx, self._signal_va = linux, heaps, pool, gfx, signal_va
         self._by_id: dict[int, RecordedList] = {}
@@ -100,7 +103,7 @@ class RecordedLists:
                 raise BackendError(f"{commands.label} uses {freed.label}, {freed.size} bytes that were freed")
             found.checked = n_freed, len(commands.memory)
         if found.n_items != commands.n_items:
-            found.words = np.array(lower(commands, self._gfx), np.uint32)
+            found.words = np.array(lower(commands, self._gfx, flag_va=self._flag_va), np.uint32)
             found.kernels = tuple(program.name for program in commands.programs)
             found.n_items, found.work = commands.n_items, commands.work
             self._let_go(found)
@@ -122,7 +125,7 @@ class RecordedLists:
 
     def take_marked(self, commands: CommandList, mark_va: int, dispatched: int) -> PacketCopy:
         """A copy that serves once, with a note after each dispatch of how many are done."""
-        copy = self._put(np.array(lower(commands, self._gfx, (mark_va, dispatched)), np.uint32))
+        copy = self._put(np.array(lower(commands, self._gfx, (mark_va, dispatched), flag_va=self._flag_va), np.uint32))
         copy.in_use = True
         return copy
 

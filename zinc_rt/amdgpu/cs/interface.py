@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from contextlib import suppress
+from dataclasses import replace
 
 from zinc_rt.amdgpu.abi.gem import AMDGPU_GEM_CREATE_VM_ALWAYS_VALID
 from zinc_rt.amdgpu.advice import KERNEL_LOG, RESIZABLE_BAR
@@ -34,10 +35,15 @@ class CsInterface(Interface):
     name = "cs"
 
     def __init__(
-        self, render_node: str = DEFAULT_RENDER_NODE, *, linux: Linux | None = None, always_valid: bool = True
+        self,
+        render_node: str = DEFAULT_RENDER_NODE,
+        *,
+        linux: Linux | None = None,
+        always_valid: bool = True,
+        partial_flush: bool = True,
     ) -> None:
         """Open a render node. always_valid: the kernel keeps all buffers resident by itself; else each submission names
-        them in a list, as buffers must that other programs share.
+        them in a list, as buffers must that other programs share. partial_flush: see `DeviceInfo`.
 
         Raises `InterfaceError` with the step that failed; nothing stays behind then.
         """
@@ -48,7 +54,8 @@ class CsInterface(Interface):
         self._submitted = self._retired = 0
         self._lost = False
         try:
-            self.device, addresses = _describe(self._session)
+            device, addresses = _describe(self._session)
+            self.device = replace(device, partial_flush=partial_flush)
             _check_alignment(self._session)
         except BaseException:
             self._session.close()

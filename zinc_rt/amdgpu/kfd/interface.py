@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 
 from zinc_rt.amdgpu import drm
 from zinc_rt.amdgpu.abi.info import AMDGPU_INFO_FW_MES, AMDGPU_INFO_FW_VERSION, DrmAmdgpuInfoFirmware
@@ -54,16 +55,22 @@ class KfdInterface(Interface):
     name = "kfd"
 
     def __init__(
-        self, render_node: str | None = None, *, linux: Linux | None = None, ring_bytes: int = RING_BYTES
+        self,
+        render_node: str | None = None,
+        *,
+        linux: Linux | None = None,
+        ring_bytes: int = RING_BYTES,
+        partial_flush: bool = True,
     ) -> None:
         """render_node: None takes the first GPU that is supported. ring_bytes: a power of two, from 4096 up.
+        partial_flush: see `DeviceInfo`.
 
         Raises `InterfaceError` with the failing step; nothing stays behind then.
         """
         if ring_bytes < 4096 or ring_bytes & (ring_bytes - 1):
             raise InterfaceError(f"a ring of {ring_bytes} bytes", None, "it must be a power of two, at least 4096")
         self.linux = linux or host()
-        self._closed = False
+        self._closed, self._partial_flush = False, partial_flush
         self._buffers: dict[DeviceBuffer, Memory] = {}
         node = _choose(self.linux, render_node)
         self._session = KfdSession(self.linux, node, render_node or f"/dev/dri/renderD{node.drm_render_minor}")
@@ -82,7 +89,7 @@ class KfdInterface(Interface):
     def _open(self) -> None:
         session = self._session
         session.open()
-        self.device = _device(session)
+        self.device = replace(_device(session), partial_flush=self._partial_flush)
         if session.version >= (1, EVENTS_SINCE_MINOR):
             # mode_mask 0, as a runtime does that is known to retire PM4 on gfx12: the bits would set up a debugger.
             with step("runtime_enable_failed"):
@@ -90,7 +97,9 @@ class KfdInterface(Interface):
             self._events = Events(session)
             self._events.open()
         self._queue.open()
-        self._submissions = KfdSubmissions(session, self._queue, self._events, self._ranges)
+        self._submissions = KfdSubmissions(
+            session, self._queue, self._events, self._ranges, partial_flush=self._partial_flush
+        )
 
     def allocate(
         self,

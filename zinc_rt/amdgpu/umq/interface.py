@@ -11,6 +11,7 @@ import contextlib
 import errno
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
 from zinc_rt.amdgpu.abi.gem import AMDGPU_GEM_DOMAIN_GTT
 from zinc_rt.amdgpu.advice import KERNEL_LOG, STEPS, file_advice, remedy
@@ -53,8 +54,12 @@ class UserQueueInterface(Interface):
     longest_job = 0.02
     """Its waves cannot be saved: whoever wants the GPU, or memory back, waits for the end of a submission."""
 
-    def __init__(self, render_node: str = DEFAULT_RENDER_NODE, *, linux: Linux | None = None) -> None:
-        """Raises `InterfaceError` with the step that failed and what would help; then nothing is left open."""
+    def __init__(
+        self, render_node: str = DEFAULT_RENDER_NODE, *, linux: Linux | None = None, partial_flush: bool = True
+    ) -> None:
+        """partial_flush: see `DeviceInfo`. Raises `InterfaceError` with the step that failed and what would help; then
+        nothing is left open.
+        """
         self.linux = linux or host()
         admitted = _admitted(render_node, self.linux)
         self.longest_job = min(self.longest_job, job_limit(self.linux) / _SAFETY)
@@ -68,7 +73,8 @@ class UserQueueInterface(Interface):
             timeline = Timeline(self._fd, self.linux)
             undo.callback(timeline.close)
             self._timeline = timeline
-            self.device, addresses = device_info(self._fd, render_node, self.linux)
+            device, addresses = device_info(self._fd, render_node, self.linux)
+            self.device = replace(device, partial_flush=partial_flush)
             gfx = gfx_of(self.device.gfx_target_version)
             if gfx is None:
                 name = gfx_name(self.device.gfx_target_version)
@@ -89,7 +95,9 @@ class UserQueueInterface(Interface):
             queue.create()
             undo.callback(self._free_queue, queue)
             self._ring = queue.user_ring()
-            self._packets = SubmissionPackets(FENCE_VA, gfx, flush_hdp=True, inherit_vmid=True)
+            self._packets = SubmissionPackets(
+                FENCE_VA, gfx, flush_hdp=True, inherit_vmid=True, partial_flush=partial_flush
+            )
             self._undo = undo.pop_all()
 
     def _open(self, render_node: str) -> int:
