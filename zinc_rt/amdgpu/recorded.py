@@ -43,14 +43,15 @@ class PacketCopy:
     times: GpuMemory | None = None
 
     def took(self, linux: Linux, since: int) -> tuple[int, int]:
-        """When they ended by the GPU's counter, and how long they ran, both 0 where nobody asked. They have retired.
+        """When they ended by the GPU's counter, and how long they ran, both 0 where nobody asked or the
+        counter says nothing. They have retired.
         since: when the submission before ended, whose work they had to wait for.
         """
         if self.times is None or self.times.buffer.address is None:
             return 0, 0
         at = self.times.buffer.address + self.times.offset
         start, end = linux.load64(at), linux.load64(at + 8)
-        return end, end - max(start, since)
+        return (end, end - max(start, since)) if 0 < start < end else (0, 0)
 
     def set_fence(self, linux: Linux, value: int) -> None:
         """Let the packets end with this value."""

@@ -26,6 +26,8 @@ from zinc_rt.ir.graph import BufferKind, Graph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.rdna.catalogue import DECODE
 
+_SPARE = 0.75
+"""Of what a submission may have: the pace changes a little all the time, which shall not mean another recording."""
 KEPT = 16
 """Shapes whose batches are kept: decode steps come back to theirs for 256 tokens."""
 
@@ -121,7 +123,7 @@ class Batches:
     ) -> _Recorded:  # fmt: skip
         """made: gets the memory of arguments, also when this raises."""
         blocks = self._arguments(operations, va, shape, made)
-        parts = Parts(lambda: self._begun(shape, made), self._backend.pace.most_work)
+        parts = Parts(lambda: self._begun(shape, made), _SPARE * self._backend.pace.most_work)
         self._move(parts, *self._memory.input_block)
         for move in sampling.moves if sampling is not None else ():
             self._move(parts, *move)
