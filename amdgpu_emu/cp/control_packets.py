@@ -105,8 +105,9 @@ def indirect_buffer(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
         raise GpuHang("vmid and priv are for the kernel")
     if not f["n_dwords"]:
         raise GpuHang("an indirect buffer needs at least one dword")
-    if f["inherit_vmid"] != queue.user_queue:
-        queue.report("address-space", _INHERIT_MISSING if queue.user_queue else _INHERIT_SET)
+    of_user = queue.kind == "umq"
+    if f["inherit_vmid"] != of_user:
+        queue.report("address-space", _INHERIT_MISSING if of_user else _INHERIT_SET)
     target = (f["address"], f["n_dwords"])
     if queue.inner:
         if not f["chain"]:

@@ -27,7 +27,7 @@ class CommandProcessor:
     """A command processor, which runs one queue. Its registers live as long as it does.
 
     interrupt: called with the context id of a fence that asks for it. eop_buffer: False for a user queue without one,
-    where RELEASE_MEM faults. user_queue: of a render node, not of amdkfd. longest: seconds of modelled time that an
+    where RELEASE_MEM faults. kind: "cs", "kfd" or "umq". longest: seconds of modelled time that an
     indirect buffer may take, None for no limit. Steps raise `GpuFault` and `GpuHang` (`PacketFault`, `PacketHang`: with
     the packet).
     """
@@ -39,12 +39,12 @@ class CommandProcessor:
         *,
         interrupt: Callable[[int], None] | None = None,
         eop_buffer: bool = True,
-        user_queue: bool = False,
+        kind: str = "cs",
         longest: float | None = None,
     ) -> None:
         self.gpu, self.name = gpu, name
         self._gfx = gpu.model.gfx[0]
-        self._queue = Queue(gpu, name, interrupt, eop_buffer, user_queue, longest)
+        self._queue = Queue(gpu, name, interrupt, eop_buffer, kind, longest)
 
     @property
     def registers(self) -> dict[int, int]:

@@ -23,7 +23,7 @@ class Queue:
 
     call: an indirect buffer to run next, then to come back; jump: one to go on with; skip: dwords to leave out; inner:
     whether the packet lies in an indirect buffer; position: of the packet, which the processor keeps; interrupt,
-    eop_buffer, user_queue, longest: as the processor was told; temporal: whether packets have TEMPORAL bits in place of
+    eop_buffer, kind, longest: as the processor was told; temporal: whether packets have TEMPORAL bits in place of
     a cache policy.
     """
 
@@ -33,11 +33,11 @@ class Queue:
         name: str,
         interrupt: Callable[[int], None] | None,
         eop_buffer: bool,
-        user_queue: bool,
+        kind: str,
         longest: float | None,
     ) -> None:
         self.gpu, self.name, self.interrupt, self.eop_buffer = gpu, name, interrupt, eop_buffer
-        self.user_queue, self.longest = user_queue, longest
+        self.kind, self.longest = kind, longest
         self.temporal = gpu.model.gfx[0] >= 12
         self._began = 0.0
         self.vm = GpuVm("none")

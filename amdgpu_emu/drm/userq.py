@@ -67,7 +67,7 @@ class UserQueue:
         name = f"user queue {given.doorbell_offset} of process {file.process.number}"
         # Without a save area its waves cannot be taken off the hardware, so an indirect buffer has as long as a job.
         longest = file.machine.profile.job_timeout
-        processor = CommandProcessor(file.gpu, name, eop_buffer=has_eop, user_queue=True, longest=longest)
+        processor = CommandProcessor(file.gpu, name, eop_buffer=has_eop, kind="umq", longest=longest)
         steps = processor.ring(file.vm, self.queue_va, self.queue_bytes, self._visible_wptr, self._moved)
         self._stream = Stream(name, steps, self._ended)
         doorbell.get()
