@@ -18,6 +18,7 @@ from amdgpu_emu.shader_memory import ShaderMemory
 from tests.amdgpu.kfd.gear import Writer, dwords, opened
 from zinc_rt.amdgpu.errors import FenceTimeout, InterfaceError
 from zinc_rt.amdgpu.interface import HostUse
+from zinc_rt.amdgpu.kfd import queue as queue_memory
 from zinc_rt.amdgpu.kfd import submissions as tuning
 from zinc_rt.amdgpu.kfd.constants import ALLOC_MEM_FLAGS_COHERENT as COHERENT
 from zinc_rt.amdgpu.kfd.constants import ALLOC_MEM_FLAGS_EXECUTABLE as EXECUTABLE
@@ -468,3 +469,19 @@ def test_memory_of_the_queue_and_what_the_processor_reads() -> None:
             buffer = interface.allocate(4096, "gtt", use, use=use)
             assert process.kfd.memory(buffer.handle, 0).flags & (COHERENT | UNCACHED) == bits
             interface.release(buffer)
+
+
+def test_a_ring_that_the_l2_keeps_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The flag is what keeps the GPU from reading what the ring held before."""
+    monkeypatch.setattr(queue_memory, "_BOTH_SEE", queue_memory._BOTH_SEE & ~UNCACHED)
+    with Machine(strict=False, time_scale=0.01) as machine:
+        interface = KfdInterface(linux=machine.process())
+        writer = Writer(interface)
+        for value in (1, 2):
+            writer.write(0, value)
+            machine.settle(0.2)
+        assert {"stale-ring", "doorbell-mismatch"} >= {finding.kind for finding in machine.findings} != set()
+        assert interface.retired() == 0
+        with pytest.raises(FenceTimeout):
+            interface.wait(1, 0.05)
+        interface.close()
