@@ -7,7 +7,7 @@ kernels.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from zinc_rt.linux import Linux
@@ -119,6 +119,10 @@ class Interface(ABC):
     @abstractmethod
     def wait(self, sequence: int, timeout: float) -> None:
         """Return once the number has retired; seconds. Raises `FenceTimeout`, `DeviceLost`."""
+
+    def wait_by_release(self) -> None:
+        """From now on no packets count on CS_PARTIAL_FLUSH, see `DeviceInfo`. Nothing is running."""
+        self.device = replace(self.device, partial_flush=False)
 
     @abstractmethod
     def close(self) -> None:

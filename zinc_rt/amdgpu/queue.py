@@ -71,9 +71,10 @@ class GpuQueue:
             self._signal = self._heaps.view(self._own).view(np.uint64)
             self._signal[:] = 0
             signal_va = self._own.va + _SIGNAL
-            flag_va = None if self.device.partial_flush else self._own.va + _FLAG
+            flag_va = self._own.va + _FLAG
             times = self._heaps.add("gtt", "times", _TIMES_CHUNK, use="polls")
             self._lists = RecordedLists(interface.linux, self._heaps, packets, times, self.gfx, signal_va, flag_va)
+            self._lists.by_release = not self.device.partial_flush
         except BaseException:
             interface.close()
             raise
@@ -256,6 +257,16 @@ class GpuQueue:
             newest = self._pending.newest
             if newest is not None:
                 self.wait(newest.fence, timeout)
+
+    def wait_by_release(self) -> None:
+        """Let no barrier count on CS_PARTIAL_FLUSH from now on, also in lists that ran before. Raises what `drain`
+        raises.
+        """
+        with self._entered():
+            self.drain()
+            self.interface.wait_by_release()
+            self._lists.by_release = True
+            self._lists.forget()
 
     def retired(self) -> int:
         """The sequence number of the last submission that has retired, without waiting; 0 when none has."""

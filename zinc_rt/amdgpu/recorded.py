@@ -77,13 +77,13 @@ class RecordedList:
 
 class RecordedLists:
     """All lists of one queue. pool: where packets go; times: where it is noted when they began and ended; signal_va:
-    where their fences are written; flag_va: as for `lower`.
+    where their fences are written; flag_va: what barriers wait for with `by_release`.
     """
 
     def __init__(
-        self, linux: Linux, heaps: Heaps, pool: Pool, times: Pool, gfx: Gfx, signal_va: int, flag_va: int | None
+        self, linux: Linux, heaps: Heaps, pool: Pool, times: Pool, gfx: Gfx, signal_va: int, flag_va: int
     ) -> None:
-        self._flag_va = flag_va
+        self._flag_va, self.by_release = flag_va, False
         self._times = times
         self._linux, self._heaps, self._pool, self._gfx, self._signal_va = linux, heaps, pool, gfx, signal_va
         self._by_id: dict[int, RecordedList] = {}
@@ -104,11 +104,15 @@ class RecordedLists:
                 raise BackendError(f"{commands.label} uses {freed.label}, {freed.size} bytes that were freed")
             found.checked = n_freed, len(commands.memory)
         if found.n_items != commands.n_items:
-            found.words = np.array(lower(commands, self._gfx, flag_va=self._flag_va), np.uint32)
+            found.words = self._lowered(commands)
             found.kernels = tuple(program.name for program in commands.programs)
             found.n_items, found.work = commands.n_items, commands.work
             self._let_go(found)
         return found
+
+    def _lowered(self, commands: CommandList, marks: tuple[int, int] | None = None) -> Words:
+        flag_va = self._flag_va if self.by_release else None
+        return np.array(lower(commands, self._gfx, marks, flag_va=flag_va), np.uint32)
 
     def _watch(self, commands: CommandList, key: int) -> weakref.ref[CommandList]:
         dropped = self._dropped
@@ -126,7 +130,7 @@ class RecordedLists:
 
     def take_marked(self, commands: CommandList, mark_va: int, dispatched: int) -> PacketCopy:
         """A copy that serves once, with a note after each dispatch of how many are done."""
-        copy = self._put(np.array(lower(commands, self._gfx, (mark_va, dispatched), flag_va=self._flag_va), np.uint32))
+        copy = self._put(self._lowered(commands, (mark_va, dispatched)))
         copy.in_use = True
         return copy
 
@@ -146,6 +150,11 @@ class RecordedLists:
         """Give back what belongs to lists that nobody holds any more."""
         while self._dropped:
             self._let_go(self._by_id.pop(self._dropped.popleft()))
+
+    def forget(self) -> None:
+        """Lower every list anew when it is submitted again."""
+        for recorded in self._by_id.values():
+            recorded.n_items = -1
 
     def close(self) -> None:
         """Know nothing any more; the memory goes with its pool."""

@@ -236,11 +236,11 @@ def _open_cpu(options: BackendOptions, cache: CompileCache, notify: Callable[[st
 def _checked(interface: Interface, cache: CompileCache, notify: Callable[[str], None] | None) -> AmdBackend:
     """A backend over the interface that has computed what the reference does. Raises `WrongResults`."""
     from zinc_rt.backends.amdgpu.backend import AmdBackend
-    from zinc_rt.backends.amdgpu.selftest import check_results
+    from zinc_rt.backends.amdgpu.barriers import prove
 
     backend = AmdBackend(interface, cache=cache, notify=notify)
     try:
-        check_results(backend)
+        prove(backend, notify)
     except BaseException:
         backend.close()
         raise

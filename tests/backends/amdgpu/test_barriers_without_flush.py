@@ -8,13 +8,14 @@ from contextlib import contextmanager
 import pytest
 
 from amdgpu_emu.core.core import ShaderCore
-from tests.amdgpu.queue.stage import INTERFACES, NODE, machine
+from tests.amdgpu.queue.stage import INTERFACES, NODE, machine, queue_of
 from tests.backends.amdgpu.stage import check, kernels
 from tests.backends.cpu.test_graphs import random_case
 from zinc_rt.amdgpu.command_list import CommandList
 from zinc_rt.amdgpu.gfx import GFX12
 from zinc_rt.amdgpu.packets import lower
 from zinc_rt.amdgpu.submission_packets import SubmissionPackets
+from zinc_rt.backends.amdgpu import barriers, selftest
 from zinc_rt.backends.amdgpu.backend import AmdBackend
 
 FLAG = 0x1_0000_0080
@@ -48,6 +49,46 @@ def test_a_flush_that_does_not_wait_gives_wrong_results() -> None:
         pytest.raises(AssertionError),
     ):
         check(backend, case, want)
+
+
+@pytest.mark.parametrize("interface", ["cs", "kfd", "umq"])
+def test_they_are_taken_after_a_failed_proof(interface: str) -> None:
+    case, want = random_case(101)
+    said: list[str] = []
+    with backend_of(interface, partial_flush=True, flush_waits=False) as backend:
+        barriers.prove(backend, said.append)
+        assert not backend.gpu.device.partial_flush
+        assert said == [f"{NODE}: CS_PARTIAL_FLUSH does not wait there; barriers use RELEASE_MEM"]
+        check(backend, case, want)
+
+
+def test_what_is_wrong_either_way_stays_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first error is raised; a card that was switched already is not tried twice."""
+    tried: list[bool] = []
+
+    def wrong(backend: AmdBackend) -> None:
+        tried.append(backend.gpu.device.partial_flush)
+        raise selftest.WrongResults(f"attempt {len(tried)}")
+
+    monkeypatch.setattr(selftest, "check_results", wrong)
+    with backend_of("kfd", partial_flush=True, flush_waits=True) as backend:
+        for attempt in (1, 3):
+            with pytest.raises(selftest.WrongResults, match=f"attempt {attempt}"):
+                barriers.prove(backend)
+        assert tried == [True, False, False]
+
+
+def test_a_list_that_ran_before_is_lowered_anew() -> None:
+    with queue_of("kfd") as (queue, linux):
+        memory = queue.alloc(4096)
+        commands = CommandList("twice").write(memory, [1]).barrier().write(memory, [2])
+        queue.wait(queue.submit(commands))
+        queue.wait_by_release()
+        linux.machine.gpus[0].flush_waits = False  # type: ignore[attr-defined]
+        queue.wait(queue.submit(commands))
+        words = queue._lists.of(commands, 0).words
+        assert words.tolist() == lower(commands, GFX12, flag_va=queue._own.va + 128)
+        assert FLUSH[0] not in words
 
 
 def test_their_packets() -> None:

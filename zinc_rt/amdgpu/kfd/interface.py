@@ -149,6 +149,11 @@ class KfdInterface(Interface):
         """See `Interface`."""
         return self._submissions.submit(buffer, offset, n_dwords)
 
+    def wait_by_release(self) -> None:
+        """See `Interface`."""
+        super().wait_by_release()
+        self._submissions.wait_by_release()
+
     def retired(self) -> int:
         """See `Interface`. Without an ioctl: a page fault or reset shows in `wait`."""
         return self._queue.retired()

@@ -46,10 +46,18 @@ class KfdSubmissions:
         self._queue, self._events, self._ranges = queue, events, ranges
         gfx = gfx_of(session.node.gfx_target_version)
         assert gfx is not None, "the interface takes no other GPU"
-        self._packets = SubmissionPackets(queue.fence_va, gfx, flush_hdp=True, partial_flush=partial_flush)
+        self._gfx = gfx
+        self._packets = self._packets_of(partial_flush=partial_flush)
         self._interrupt_behind = 0
         self.last = self.told_late = 0
         self.lost = False
+
+    def _packets_of(self, *, partial_flush: bool) -> SubmissionPackets:
+        return SubmissionPackets(self._queue.fence_va, self._gfx, flush_hdp=True, partial_flush=partial_flush)
+
+    def wait_by_release(self) -> None:
+        """See `Interface`."""
+        self._packets = self._packets_of(partial_flush=False)
 
     def submit(self, buffer: DeviceBuffer, offset: int, n_dwords: int) -> int:
         """The new number. Raises `InterfaceError`."""

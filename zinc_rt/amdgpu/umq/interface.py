@@ -95,10 +95,17 @@ class UserQueueInterface(Interface):
             queue.create()
             undo.callback(self._free_queue, queue)
             self._ring = queue.user_ring()
-            self._packets = SubmissionPackets(
-                FENCE_VA, gfx, flush_hdp=True, inherit_vmid=True, partial_flush=partial_flush
-            )
+            self._gfx = gfx
+            self._packets = self._packets_of(partial_flush=partial_flush)
             self._undo = undo.pop_all()
+
+    def _packets_of(self, *, partial_flush: bool) -> SubmissionPackets:
+        return SubmissionPackets(FENCE_VA, self._gfx, flush_hdp=True, inherit_vmid=True, partial_flush=partial_flush)
+
+    def wait_by_release(self) -> None:
+        """See `Interface`."""
+        super().wait_by_release()
+        self._packets = self._packets_of(partial_flush=False)
 
     def _open(self, render_node: str) -> int:
         try:
