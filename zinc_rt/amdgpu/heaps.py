@@ -14,7 +14,7 @@ from zinc_rt.errors import BackendError
 
 Bytes = npt.NDArray[np.uint8]
 DATA_CHUNK = 32 << 20
-_CHUNKS: dict[HostUse, int] = {"writes": DATA_CHUNK, "reads": 1 << 20, "polls": 1 << 16}
+_READ_CHUNK = 1 << 20
 """Bytes of a buffer: little comes back to the processor."""
 
 
@@ -53,7 +53,7 @@ class Heaps:
         if key not in self._by_kind:
             label = f"{key[0]} memory{'' if visible else ' of the GPU alone'}"
             self._by_kind[key] = Pool(
-                self._interface, key[0], label, chunk=_CHUNKS[use], visible=visible, use=use,
+                self._interface, key[0], label, chunk=DATA_CHUNK if use == "writes" else min(DATA_CHUNK, _READ_CHUNK), visible=visible, use=use,
                 before_release=self._drop_map,
             )  # fmt: skip
         return self._by_kind[key]
