@@ -68,10 +68,14 @@ def running(proc: Path) -> Iterator[Running]:
 
 def _arguments(words: Sequence[str]) -> Sequence[str]:
     """What follows `zinc`, or `python -m zinc_rt`, in a command line; nothing for other programs."""
-    for i, word in enumerate(words[:4]):
-        if os.path.basename(word) == "zinc" or (word == "zinc_rt" and i and words[i - 1] == "-m"):
-            return words[i + 1 :]
-    return ()
+    names = [os.path.basename(word) for word in words[:2]]
+    if names[0] == "zinc":
+        return words[1:]
+    if not names[0].startswith("python"):
+        return ()
+    if names[1:] == ["zinc"]:
+        return words[2:]
+    return words[3:] if list(words[1:3]) == ["-m", "zinc_rt"] else ()
 
 
 def _option(arguments: Sequence[str], names: Sequence[str]) -> str:
