@@ -52,10 +52,10 @@ class Heaps:
         key = (heap or self.default, visible, use)
         if key not in self._by_kind:
             label = f"{key[0]} memory{'' if visible else ' of the GPU alone'}"
+            chunk = DATA_CHUNK if use == "writes" else min(DATA_CHUNK, _READ_CHUNK)
             self._by_kind[key] = Pool(
-                self._interface, key[0], label, chunk=DATA_CHUNK if use == "writes" else min(DATA_CHUNK, _READ_CHUNK), visible=visible, use=use,
-                before_release=self._drop_map,
-            )  # fmt: skip
+                self._interface, key[0], label, chunk=chunk, visible=visible, use=use, before_release=self._drop_map
+            )
         return self._by_kind[key]
 
     def owner(self, memory: GpuMemory) -> Pool:
