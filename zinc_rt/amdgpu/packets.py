@@ -143,7 +143,7 @@ class _Registers:
         known = self._values
         changed = sorted(offset for offset, value in wanted.items() if known.get(offset) != value)
         known.update(wanted)
-        for before, offset in pairwise(changed):
+        for before, offset in pairwise(tuple(changed)):
             between = range(before + 1, offset)
             if len(between) <= _HEADER and all(other in known for other in between):
                 changed += between
