@@ -146,8 +146,8 @@ def _firmware(
 ) -> MachineFinding:
     from zinc_rt.amdgpu.drm import QueryStatus
 
-    name, versions = f"{short} firmware", _firmware_versions(linux, gpu)
-    if versions is None:
+    name, versions = f"{short} firmware", gpu.firmware
+    if not versions:
         return MachineFinding(name, "the kernel does not tell its versions")
     text = ", ".join(f"{what} {version}" for what, version in zip(_FIRMWARE, versions))
     if admission.query_status is not QueryStatus.compute_userq_slots_missing or kernel is None:
@@ -159,36 +159,6 @@ def _firmware(
         return MachineFinding(name, text)
     wanted = ", ".join(f"{what} {need}" for what, need in zip(_FIRMWARE, least))
     return MachineFinding(name, f"{text}; user queues need {wanted}", False, "update linux-firmware for user queues")
-
-
-def _firmware_versions(linux: Linux, gpu: Gpu) -> list[int] | None:
-    from zinc_rt.amdgpu import drm
-    from zinc_rt.amdgpu.abi import info
-    from zinc_rt.amdgpu.errors import IoctlFailed
-
-    kinds = (
-        info.AMDGPU_INFO_FW_GFX_ME,
-        info.AMDGPU_INFO_FW_GFX_PFP,
-        info.AMDGPU_INFO_FW_GFX_MEC,
-        info.AMDGPU_INFO_FW_MES,
-    )
-    try:
-        fd = linux.open(gpu.render_node)
-    except OSError:
-        return None
-    versions = []
-    try:
-        for kind in kinds:
-            firmware = info.DrmAmdgpuInfoFirmware()
-            drm.query_info(fd, info.AMDGPU_INFO_FW_VERSION, firmware, ip_type=kind, linux=linux)
-            versions.append(firmware.ver)
-    except IoctlFailed:
-        return None
-    finally:
-        with contextlib.suppress(OSError):
-            linux.close(fd)
-    # MES packs its version with that of its interface; the lowest twelve bits count releases.
-    return [*versions[:3], versions[3] & 0xFFF]
 
 
 # /dev/kfd.
