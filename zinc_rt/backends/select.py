@@ -126,7 +126,7 @@ def _first(
         none = DeviceReport(*named, card=choice.card)
         return _cpu_or_refuse(choice, [none], [], options, cache, notify)
     from zinc_rt.amdgpu.errors import InterfaceError
-    from zinc_rt.backends.trials import Trials
+    from zinc_rt.backends.trials import Trials, brief
 
     trials = Trials(linux, gpus, cache, notify)
     skipped: list[DeviceReport] = []
@@ -139,7 +139,7 @@ def _first(
         try:
             backend = trials.open(candidate)
         except ZincError as error:
-            skipped.append(candidate.report(False, str(error)))
+            skipped.append(candidate.report(False, brief(error)))
             if not isinstance(error, InterfaceError):
                 failed.append(error)
             continue

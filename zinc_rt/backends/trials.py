@@ -6,6 +6,7 @@ take it. `zinc_rt.backends.contact` remembers how trials ended.
 
 from __future__ import annotations
 
+import traceback
 from collections import deque
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -135,6 +136,7 @@ class Trials:
                 backend = self._proven(candidate)
             except ZincError as error:
                 self._remember(candidate.about, error)
+                _let_go(error)
                 raise
             self.contacts.proven(candidate.about)
         backend.on_failure = partial(self._failed_later, candidate.about)
@@ -166,14 +168,14 @@ class Trials:
         from zinc_rt.backends.amdgpu.selftest import WrongResults
 
         if isinstance(error, (FenceTimeout, DeviceLost)):
-            self.contacts.failed(about, HUNG, str(error))
+            self.contacts.failed(about, HUNG, brief(error))
         elif isinstance(error, (WrongResults, ProbeFailed, SignalMismatch)):
             self.contacts.failed(about, WRONG, str(error))
 
     def _failed_later(self, about: Situation, error: BackendError) -> None:
         """A model's step did not end. A reset that others caused, as when the machine slept, is not held against it."""
         if isinstance(error, FenceTimeout) or GUILTY in str(error):
-            self.contacts.failed(about, HUNG, f"in a model's step: {error}")
+            self.contacts.failed(about, HUNG, f"in a model's step: {brief(error)}")
 
     def report(self, candidate: Candidate) -> DeviceReport:
         """Try one and close it again."""
@@ -181,7 +183,7 @@ class Trials:
         try:
             self.open(candidate).close()
         except ZincError as error:
-            return candidate.report(False, str(error), "see below")
+            return candidate.report(False, brief(error), "see below")
         return candidate.report(True, f"{shown} ({candidate.gpu.name})", proven=True)
 
     def soak(self, candidate: Candidate, seconds: float) -> Contact:
@@ -213,6 +215,19 @@ class Trials:
             self.contacts.proven(candidate.about, took, step)
         found = self.contacts.recall(candidate.about)
         return found or Contact(PROVEN, 0.0, "", took, step)
+
+
+def brief(error: ZincError) -> str:
+    """What is said of an error that is not the end: a hang without what the queue looked like."""
+    text = str(error)
+    return text.partition(";")[0] if isinstance(error, (FenceTimeout, DeviceLost)) else text
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Drop what the frames of an error and of those before it hold: arrays there keep the GPU's memory mapped."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 def failure(known: Contact) -> str:
