@@ -125,16 +125,17 @@ class Contacts:
         self._unmark(name)
 
     def store(self, about: Situation, contact: Contact) -> None:
-        """Remember how a trial ended; what earlier ones left is removed. A soak is kept until one fails."""
+        """Remember how a trial ended; what earlier ones left is removed. The longest soak is kept until one fails."""
         folder = self._open(create=True)
         if folder is None or not self._writable:
             return
         before = self._noted(folder, about)
         left = [name for name in self._names(folder, about, _MARK) if not self._alive(folder, name)]
-        if contact.outcome == PROVEN and before is not None and before.outcome == PROVEN and not contact.soak:
-            if not left:
+        if contact.outcome == PROVEN and before is not None and before.outcome == PROVEN:
+            if not left and not contact.soak:
                 return  # nothing new: not at each start
-            contact = Contact(PROVEN, contact.when, "", before.soak, before.step)
+            if contact.soak < before.soak:
+                contact = Contact(PROVEN, contact.when, "", before.soak, before.step)
         if self._write(folder, f"gpu-{about.key}.{_NOTE}", {**asdict(contact), "about": asdict(about)}):
             for name in left:
                 folder.remove(name)

@@ -75,7 +75,8 @@ class DeviceReport:
     """What `zinc check` says of a device.
 
     remedy: empty where nothing can be done, or nothing needs to be. proven: the GPU at `render_node` computed what the
-    reference does through this interface. card: names the GPU where there are several.
+    reference does through this interface. card: names the GPU where there are several. unsafe: nothing more may be
+    submitted through it: it failed just now or before, or the card drives a display and was never tried.
     """
 
     device: Device
@@ -85,6 +86,7 @@ class DeviceReport:
     proven: bool = False
     render_node: str = ""
     card: str = ""
+    unsafe: bool = False
 
     @property
     def name(self) -> str:

@@ -139,7 +139,7 @@ def _first(
         try:
             backend = trials.open(candidate)
         except ZincError as error:
-            skipped.append(candidate.report(False, brief(error)))
+            skipped.append(candidate.refused(brief(error)))
             if not isinstance(error, InterfaceError):
                 failed.append(error)
             continue

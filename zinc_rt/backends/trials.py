@@ -9,18 +9,19 @@ from __future__ import annotations
 import traceback
 from collections import deque
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING
 
 from zinc_rt.amdgpu.cs.loss import GUILTY
-from zinc_rt.amdgpu.errors import DeviceLost, FenceTimeout, SignalMismatch
+from zinc_rt.amdgpu.errors import DeviceLost, FenceTimeout, InterfaceError, SignalMismatch
 from zinc_rt.amdgpu.gfx import gfx_of
 from zinc_rt.backends.contact import HUNG, PROVEN, SOAK_SECONDS, WRONG, Contact, Contacts, Situation, situation
-from zinc_rt.backends.devices import INTERFACES, Device, DeviceReport
+from zinc_rt.backends.devices import INTERFACES, Device, DeviceChoice, DeviceReport
 from zinc_rt.backends.probe import PROBE_SECONDS, Gpu, can_run, of_card, open_interface
 from zinc_rt.errors import BackendError, ZincError
+from zinc_rt.lang.errors import LangError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,9 +49,14 @@ class Candidate:
     about: Situation
     card: str = ""
 
-    def report(self, available: bool, reason: str, remedy: str = "", *, proven: bool = False) -> DeviceReport:
-        """What is said of it."""
-        return DeviceReport(self.device, available, reason, remedy, proven, self.gpu.render_node, self.card)
+    @property
+    def name(self) -> str:
+        """What `--device` takes for it."""
+        return str(DeviceChoice(self.device, self.card))
+
+    def refused(self, reason: str, remedy: str = "", *, unsafe: bool = False) -> DeviceReport:
+        """Why it is not taken."""
+        return DeviceReport(self.device, False, reason, remedy, False, self.gpu.render_node, self.card, unsafe)
 
 
 class Trials:
@@ -107,12 +113,12 @@ class Trials:
         known, node = self.contacts.recall(candidate.about), candidate.gpu.render_node
         if known is not None and known.outcome != PROVEN:
             reason = f"{failure(known)} on {node} on {known.date} and is not tried again: {known.reason}"
-            named = replace(candidate.report(False, ""), card=candidate.card).name
-            return candidate.report(False, reason, f"{_TRY_AGAIN}, --device {named} insists")
+            return candidate.refused(reason, f"{_TRY_AGAIN}, --device {candidate.name} insists", unsafe=True)
         if asked is Device.auto and candidate.gpu.displays and known is None:
             screens = " and ".join(candidate.gpu.displays)
             reason = f"{node} ({candidate.gpu.name}) drives {screens}, and was not proven with these versions yet"
-            return candidate.report(False, reason, "`zinc check --gpu` proves it, --device gpu insists")
+            remedy = f"`zinc check --gpu` proves it, --device {DeviceChoice(Device.gpu, candidate.card)} insists"
+            return candidate.refused(reason, remedy, unsafe=True)
         return None
 
     def open(self, candidate: Candidate) -> AmdBackend:
@@ -179,12 +185,15 @@ class Trials:
 
     def report(self, candidate: Candidate) -> DeviceReport:
         """Try one and close it again."""
-        shown = f"computes right through {interface_name(candidate.device)} on {candidate.gpu.render_node}"
+        gpu = candidate.gpu
         try:
             self.open(candidate).close()
         except ZincError as error:
-            return candidate.report(False, brief(error), "see below")
-        return candidate.report(True, f"{shown} ({candidate.gpu.name})", proven=True)
+            return candidate.refused(
+                brief(error), "see below", unsafe=not isinstance(error, (InterfaceError, LangError))
+            )
+        shown = f"computes right through {interface_name(candidate.device)} on {gpu.render_node} ({gpu.name})"
+        return DeviceReport(candidate.device, True, shown, "", True, gpu.render_node, candidate.card)
 
     def soak(self, candidate: Candidate, seconds: float) -> Contact:
         """Repeat the self-test, and remember for how long and how fast; Ctrl-C ends it early.
