@@ -191,8 +191,8 @@ def _check(machine: Machine, as_json: bool) -> int:
     from zinc_rt.cli.gpu import gpu_findings
 
     linux, machine.shader = machine.process(), ShaderCore()
+    found = gpu_findings(linux)
     devices = probe_devices(linux=linux, remember=False)
-    found = gpu_findings(linux, devices)
     if as_json:
         write(json.dumps([vars(line) for line in found], indent=1) + "\n")
     else:
