@@ -19,7 +19,7 @@ from zinc_rt.amdgpu.errors import DeviceLost, FenceTimeout, InterfaceError, Sign
 from zinc_rt.amdgpu.gfx import gfx_of
 from zinc_rt.backends.contact import HUNG, PROVEN, SOAK_SECONDS, WRONG, Contact, Contacts, Situation, situation
 from zinc_rt.backends.devices import INTERFACES, Device, DeviceChoice, DeviceReport
-from zinc_rt.backends.probe import PROBE_SECONDS, Gpu, can_run, of_card, open_interface
+from zinc_rt.backends.probe import Gpu, can_run, of_card, open_interface
 from zinc_rt.errors import BackendError, ZincError
 from zinc_rt.lang.errors import LangError
 
@@ -149,13 +149,15 @@ class Trials:
         return backend
 
     def _proven(self, candidate: Candidate) -> AmdBackend:
+        from zinc_rt.amdgpu.queue import TIMEOUT
         from zinc_rt.amdgpu.selftest import probe
         from zinc_rt.backends.amdgpu import selftest
         from zinc_rt.backends.amdgpu.backend import AmdBackend
 
+        # As patient as with a step: a card that is busy for others is late, and a late fence is remembered as a hang.
         interface = open_interface(interface_name(candidate.device), candidate.gpu.render_node, self._linux)
         try:
-            probe(interface, PROBE_SECONDS)
+            probe(interface, TIMEOUT)
         except BaseException:
             with suppress(ZincError):  # the first error is the one to tell
                 interface.close()
