@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -64,6 +65,18 @@ def test_device_from_env() -> None:
         device_from_env({"ZINC_RT_TIER": "tpu"})
     with pytest.raises(DeviceUnavailable, match=r"^ZINC_RT_TIER: device t_metal cannot run: not built"):
         device_from_env({"ZINC_RT_TIER": "t_metal"})
+
+
+def test_a_card_is_part_of_a_device() -> None:
+    options = Options("gpu:cs@03:00.0")  # type: ignore[arg-type]
+    assert (options.device, options.card) == (Device.gpu_cs, "0000:03:00.0")
+    assert replace(options, n_batch=8).card == options.card
+    with pytest.raises(UsageError, match="name one card"):
+        replace(options, device="gpu@renderD129")  # type: ignore[arg-type]
+    with pytest.raises(UnknownDevice, match="runs on none"):
+        replace(options, device=Device.cpu)
+    with pytest.raises(DeviceUnavailable, match=r"no AMD GPU 0000:03:00\.0 here; none is in sight"):
+        zinc_rt.load(device="gpu@03:00.0")
 
 
 def test_a_device_is_named_once() -> None:

@@ -201,7 +201,7 @@ def of_card(gpus: list[Gpu], card: str) -> list[Gpu]:
     if card and not found:
         there = ", ".join(f"{gpu.short} ({', '.join(filter(None, (gpu.pci, gpu.name)))})" for gpu in gpus)
         raise DeviceUnavailable(
-            f"there is no AMD GPU {card} here; {f'there are: {there}' if there else 'there is none'}"
+            f"there is no AMD GPU {card} here; {f'there are: {there}' if there else 'none is in sight'}"
         )
     return found
 

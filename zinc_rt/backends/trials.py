@@ -140,6 +140,8 @@ class Trials:
         with nullcontext() if proven else self.contacts.trial(candidate.about):
             try:
                 backend = self._proven(candidate)
+            except OSError as error:
+                raise InterfaceError(f"trying {candidate.name}", error.errno) from error
             except ZincError as error:
                 self._remember(candidate.about, error)
                 _let_go(error)
