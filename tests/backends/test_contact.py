@@ -17,7 +17,8 @@ from amdgpu_emu.machine import Machine
 from amdgpu_emu.models import R9700, RAPHAEL, RX9070, Firmware
 from amdgpu_emu.process import Process
 from amdgpu_emu.profiles import LINUX_6_17, LINUX_7_3_USERQ
-from zinc_rt.amdgpu.errors import FenceTimeout
+from zinc_rt.amdgpu.cs.loss import GUILTY
+from zinc_rt.amdgpu.errors import DeviceLost, FenceTimeout
 from zinc_rt.backends.amdgpu import selftest
 from zinc_rt.backends.amdgpu.backend import AmdBackend
 from zinc_rt.backends.amdgpu.selftest import WrongResults
@@ -231,11 +232,34 @@ def test_a_model_that_hangs_later_is_remembered(cache: CompileCache) -> None:
         _, backend = open_backend(Device.auto, BackendOptions(), cache, linux=machine.process())
         assert isinstance(backend, AmdBackend)
         assert backend.on_failure is not None
-        backend.on_failure(FenceTimeout("step 7 did not end; more"))
+        contacts = Contacts(cache.path, machine.process())
+        for error, outcome, reason in (
+            (DeviceLost("the GPU was reset, as after a sleep"), PROVEN, ""),
+            (FenceTimeout("step 7 did not end; more"), HUNG, "in a model's step: step 7 did not end"),
+            (DeviceLost(f"lost ({GUILTY}); more"), HUNG, f"in a model's step: lost ({GUILTY})"),
+        ):
+            backend.on_failure(error)
+            found = contacts.recall(about(machine))
+            assert found is not None
+            assert (found.outcome, found.reason) == (outcome, reason)
         backend.close()
-        found = Contacts(cache.path, machine.process()).recall(about(machine))
+
+
+def test_what_is_remembered_is_on_the_disk_and_outlives_the_kernels(
+    cache: CompileCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    with Machine(LINUX_6_17) as machine:
+        contacts, key = Contacts(cache.path, machine.process()), about(machine)
+        with contacts.trial(key):
+            assert len(synced) == 2  # the marker, and the folder that names it
+            contacts.failed(key, WRONG, "3 of 40")
+        cache.put_note("0" * 64, {"speed": 1})
+        assert cache.clear() == 1
+        found = contacts.recall(key)
         assert found is not None
-        assert (found.outcome, found.reason) == (HUNG, "in a model's step: step 7 did not end")
+        assert found.reason == "3 of 40"
 
 
 def test_a_folder_that_cannot_be_written_is_told_once(cache: CompileCache, monkeypatch: pytest.MonkeyPatch) -> None:
