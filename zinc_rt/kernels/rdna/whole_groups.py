@@ -10,9 +10,9 @@ from zinc_rt.formats.decode import group_words, half, integers_of
 from zinc_rt.formats.decode_grids import odd_bits
 from zinc_rt.formats.decode_scales import half_e4m3, half_scales, pair_at, power_of_two, signed_scale
 from zinc_rt.formats.kinds import ODD_SCALES, Kind, Scale
-from zinc_rt.kernels.rdna.words import dot, quants, sums_of
+from zinc_rt.kernels.rdna.words import dot, sums_of
 from zinc_rt.lang.kernel import inline
-from zinc_rt.lang.ops import load, static_assert, unroll
+from zinc_rt.lang.ops import static_assert, unroll
 from zinc_rt.lang.types import f32, i32, ptr, u8, u16, u32
 
 
@@ -64,12 +64,12 @@ def factors(block: ptr[u8], j: u32, FMT: str):
 
 
 @inline
-def whole_value(weights, x, group: u32, FMT: str):
+def whole_value(weights, x, FMT: str):
     """v_g of a group."""
     F = integers_of(FMT)
     SIGNED = F.codebook != () or F.kind == Kind.GRID
     words, f = weights
-    q = quants(x[0], group, 0, 8)
+    q, dx, sums = x
     isum: i32 = 0
     second: i32 = 0
     for i in unroll(4):
@@ -80,13 +80,12 @@ def whole_value(weights, x, group: u32, FMT: str):
     else:
         for i in unroll(4, 8):
             isum = dot(isum, words[i], q[i], SIGNED)
-    dx = load(x[1], group)
     scale = f[0] * dx
     if F.scale == Scale.E4M3_HALVES:
         return (scale * f32(isum)) + ((f[1] * dx) * f32(second))
     if F.offset == 0 and F.minimum is None:
         return scale * scaled_sum(f, isum, second, FMT)
-    first, last = sums_of(x[2], group)
+    first, last = sums_of(sums)
     if F.scaled_halves:
         value = scaled_sum(f, isum - F.offset * first, second - F.offset * last, FMT)
     else:
