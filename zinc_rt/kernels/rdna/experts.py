@@ -35,6 +35,8 @@ WAVES = 16
 """Of a workgroup."""
 TURNS = GROUP // WAVES
 """Elements of the group that a wave does."""
+HELD = 4
+"""Rows of activations of which a lane holds a group at once: with more, fewer of these large workgroups run at once."""
 
 
 @struct
@@ -77,16 +79,33 @@ def line_bytes(n: u32, FMT: str):
 
 
 @inline
+def lots_of(FMTS: tuple, M: int):
+    """Which rows of weights are worked on together, static: all of them where registers hold what that needs."""
+    if M <= 2 and FMTS[0] not in FLOATS:
+        return (tuple(range(len(FMTS))),)
+    if any(f != FMTS[0] for f in FMTS):
+        return tuple((r,) for r in range(len(FMTS)))
+    return tuple(tuple(range(t, len(FMTS), TURNS)) for t in range(TURNS))
+
+
+@inline
 def add_products(a, lines, row: u32, sums, FMTS: tuple, M: int):
     """sums[r * M + m] = this lane's share of the product of lines[r] and row + m of the activations."""
     n = a.n_in
-    if FMTS[0] in FLOATS:
-        add_all_chains(lines, a.x + u64(row) * u64(n), sums, n, n, FMTS, M)
-    else:
-        n_groups = n >> GROUP_SHIFT
-        first = u64(row) * u64(n_groups)
-        x = (a.q + first * GROUP, a.d + first, a.s + first)
-        add_all_groups(lines, x, sums, n_groups, n_groups, 1, FMTS, M)
+    for mine in unroll(lots_of(FMTS, M)):
+        own = regs(f32, len(mine) * M)
+        kinds = tuple(FMTS[r] for r in mine)
+        chosen = tuple(lines[r] for r in mine)
+        if FMTS[0] in FLOATS:
+            add_all_chains(chosen, a.x + u64(row) * u64(n), own, n, n, kinds, M)
+        else:
+            n_groups = n >> GROUP_SHIFT
+            first = u64(row) * u64(n_groups)
+            x = (a.q + first * GROUP, a.d + first, a.s + first)
+            add_all_groups(chosen, x, own, n_groups, n_groups, 1, kinds, M, HELD)
+        for i in unroll(len(mine)):
+            for m in unroll(M):
+                sums[mine[i] * M + m] = own[i * M + m]
 
 
 @inline
@@ -201,7 +220,7 @@ def expert_rows(a: ptr[GpuExpertRowsArgs, Space.CONSTANT], FMT: str, BIAS: bool)
             a.y[u64(pair) * u64(a.n_out) + u64(at)] = total + a.bias[place] if BIAS else total
 
 
-@kernel(workgroup=512)
+@kernel(workgroup=512, occupancy=8)
 def gated_experts(
     a: ptr[GpuGatedArgs, Space.CONSTANT], GATE: str, UP: str, PACKED: bool, BIAS: bool, ACT: str
 ):  # fmt: skip
@@ -212,7 +231,7 @@ def gated_experts(
     group_of_rows(a, u64(expert), row, pair, workgroup_id(2), GATE, UP, PACKED, BIAS, ACT, 1)
 
 
-@kernel(workgroup=512)
+@kernel(workgroup=512, occupancy=8)
 def gated_rows(
     a: ptr[GpuGatedArgs, Space.CONSTANT], GATE: str, UP: str, PACKED: bool, BIAS: bool, M: int, ACT: str
 ):  # fmt: skip

@@ -27,8 +27,8 @@ from zinc_rt.numerics import GROUP, TREE_LANES
 
 WAVES = 4
 """Rows of weights of a workgroup: of a wave each, or where there are several rows of activations of one wave."""
-PART = 8
-"""Rows of activations that a lane holds at once."""
+HELD = 8
+"""Rows of activations of which a lane holds a group at once."""
 
 
 @inline
@@ -65,10 +65,13 @@ def rows_of_activations(x, group: u32, base: u32, across: u32, FMT: str, FIRST: 
 
 
 @inline
-def add_groups(lines, x, sums, base: u32, n_groups: u32, across: u32, STEPS: int, FMTS: tuple, M: int, WHOLE: bool):
+def add_groups(
+    lines, x, sums, base: u32, n_groups: u32, across: u32, STEPS: int, FMTS: tuple, M: int, MOST: int, WHOLE: bool
+):  # fmt: skip
     """sums[r * M + m] += v_g of lines[r] and row m, for this lane's groups base + lane, 32 further, … STEPS times.
 
-    WHOLE: every lane has all of them; without, groups beyond the end count as 0.
+    MOST: rows of activations that are held at once. WHOLE: every lane has all groups; without, those beyond the end
+    count as 0.
     """
     KINDS = tuple(FMTS[r] for r in range(len(FMTS)) if all(FMTS[i] != FMTS[r] for i in range(r)))
     TURNS = tuple(divmod(t, len(FMTS)) for t in range(STEPS * len(FMTS)))
@@ -77,8 +80,10 @@ def add_groups(lines, x, sums, base: u32, n_groups: u32, across: u32, STEPS: int
     starts = tuple(base + i * TREE_LANES if WHOLE else base - base for i in range(STEPS))
     groups = tuple(lane_id() if WHOLE else clamped(at[i], n_groups) for i in range(STEPS))
     loaded = tuple(group_loads(weights_at(lines[t[1]], starts[t[0]], FMTS[t[1]]), groups[t[0]], FMTS[t[1]]) for t in TURNS)
-    for first in unroll(0, M, PART):
-        last = min(first + PART, M)
+    for first in unroll(0, M, MOST):
+        last = min(first + MOST, M)
+        if first > 0:
+            schedule_barrier()  # registers hold one part
         rows = tuple(rows_of_activations(x, groups[p[0]], starts[p[0]], across, KINDS[p[1]], first, last) for p in PLACES)
         # All of these are asked for before the first of them is needed.
         schedule_barrier()
@@ -94,14 +99,14 @@ def add_groups(lines, x, sums, base: u32, n_groups: u32, across: u32, STEPS: int
 
 
 @inline
-def add_all_groups(lines, x, sums, n_groups: u32, across: u32, STEPS: int, FMTS: tuple, M: int):
+def add_all_groups(lines, x, sums, n_groups: u32, across: u32, STEPS: int, FMTS: tuple, M: int, MOST: int = HELD):
     """sums[r * M + m] += v_g of all groups of this lane, of each row of weights and of activations."""
     many: u32 = 0
     while many + TREE_LANES * STEPS <= n_groups:
-        add_groups(lines, x, sums, many, n_groups, across, STEPS, FMTS, M, WHOLE=True)
+        add_groups(lines, x, sums, many, n_groups, across, STEPS, FMTS, M, MOST, WHOLE=True)
         many += TREE_LANES * STEPS
     for base in range(many, n_groups, TREE_LANES):
-        add_groups(lines, x, sums, base, n_groups, across, 1, FMTS, M, WHOLE=False)
+        add_groups(lines, x, sums, base, n_groups, across, 1, FMTS, M, MOST, WHOLE=False)
 
 
 @inline
@@ -176,19 +181,28 @@ def rows_of_groups(w, q, d, s, y, bias, n_groups, n_rows, row, FMT: str, M: int,
 
 
 @inline
-def floats_at(row: ptr[u8], group: u32, first: int, FMT: str):
-    """Eight weights of a group from element `first` on, as a tuple."""
+def float_loads(row: ptr[u8], group: u32, first: int, n: int, FMT: str):
+    """What a lane loads for n weights of a group from element `first` on: vectors of 16 bytes."""
     F = format_of(FMT)
     p = row + group * F.group_bytes
     if F.kind == Kind.F32:
-        parts = tuple(load(cast(p, ptr[f32]), first + i, lanes=4) for i in (0, 4))
-        return tuple(parts[i // 4][i % 4] for i in range(8))
+        return tuple(load(cast(p, ptr[f32]), first + i, lanes=4) for i in range(0, n, 4))
     if F.kind == Kind.F16:
-        wide = f32(load(cast(p, ptr[f16]), first, lanes=8))
-        return tuple(wide[i] for i in range(8))
-    static_assert(F.kind == Kind.BF16, f"format {FMT}: floats_at does not know numbers of kind {F.kind!s}")
-    pairs = load(cast(p, ptr[u32]), first // 2, lanes=4, align=2)
-    return tuple(bitcast(pairs[i // 2] & 0xFFFF0000 if i % 2 else pairs[i // 2] << 16, f32) for i in range(8))
+        return tuple(load(cast(p, ptr[f16]), first + i, lanes=8) for i in range(0, n, 8))
+    static_assert(F.kind == Kind.BF16, f"format {FMT}: float_loads does not know numbers of kind {F.kind!s}")
+    return tuple(load(cast(p, ptr[u32]), (first + i) // 2, lanes=4, align=2) for i in range(0, n, 8))
+
+
+@inline
+def float_of(loaded, i: int, FMT: str):
+    """Weight i of them."""
+    F = format_of(FMT)
+    if F.kind == Kind.F32:
+        return loaded[i // 4][i % 4]
+    if F.kind == Kind.F16:
+        return f32(loaded[i // 8][i % 8])
+    pair = loaded[i // 8][i % 8 // 2]
+    return bitcast(pair & 0xFFFF0000 if i % 2 else pair << 16, f32)
 
 
 @inline
@@ -210,13 +224,6 @@ def chunk_of(M: int, ROWS: int):
 
 
 @inline
-def floats_of(line: ptr[u8], group: u32, first: int, n: int, FMT: str):
-    """n weights of a group from element `first` on."""
-    eights = tuple(floats_at(line, group, first + i, FMT) for i in range(0, n, 8))
-    return tuple(eights[i // 8][i % 8] for i in range(n))
-
-
-@inline
 def activations_of(x: ptr[f32], group: u32, first: int, n: int):
     """n activations of a group from element `first` on."""
     at = cast(cast(x, ptr[u8]) + group * (GROUP * 4), ptr[f32])
@@ -231,14 +238,17 @@ def add_whole_chains(lines, x: ptr[f32], sums, group: u32, across: u32, FMTS: tu
     CHUNK = chunk_of(M, ROWS)
     chains = regs(f32, ROWS * M)
     for first in unroll(0, GROUP, CHUNK):
-        weights = tuple(floats_of(lines[r], group, first, CHUNK, FMTS[r]) for r in range(ROWS))
+        if M > 4:
+            schedule_barrier()  # registers hold the rows of one chunk
+        loaded = tuple(float_loads(lines[r], group, first, CHUNK, FMTS[r]) for r in range(ROWS))
         rows = tuple(activations_of(x + across * m, group, first, CHUNK) for m in range(M))
         # All of these are asked for before the first of them is needed.
         schedule_barrier()
         for i in unroll(CHUNK):
             for r in unroll(ROWS):
+                weight = float_of(loaded[r], i, FMTS[r])
                 for m in unroll(M):
-                    chains[r * M + m] = fma(weights[r][i], rows[m][i], chains[r * M + m])
+                    chains[r * M + m] = fma(weight, rows[m][i], chains[r * M + m])
     for k in unroll(ROWS * M):
         sums[k] = sums[k] + chains[k]
 
