@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from amdgpu_emu.cost import vector_cycles
+from amdgpu_emu.rates import vector_cycles
 from amdgpu_emu.isa.decoder import instructions
 from amdgpu_emu.isa.instruction import Instruction
 from amdgpu_emu.isa.listing import target
