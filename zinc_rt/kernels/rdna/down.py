@@ -118,8 +118,9 @@ def short_products(a, at: u32, row: u32, FMT: str, K: int, N_IN: int, BIAS: bool
                     add_chains((lines[i],), x, sums, group, u32(N_IN), u32(N_IN), (FMT,), 1)
                 values[i] = sums[0]
         else:
-            loaded = tuple(group_loads(line, group, FMT) for line in lines)
-            rows = tuple(group_activations(row_at(a, u64(at) * K + u64(p), GROUPS), group, FMT) for p in places)
+            none: u32 = 0
+            loaded = tuple(group_loads(line, none, group, FMT) for line in lines)
+            rows = tuple(group_activations(row_at(a, u64(at) * K + u64(p), GROUPS), none, group, FMT) for p in places)
             # All of these are asked for before the first of them is needed.
             schedule_barrier()
             for i in unroll(len(turns)):

@@ -11,6 +11,7 @@ from zinc_rt.formats.decode import format_of
 from zinc_rt.kernels.maths import gated
 from zinc_rt.kernels.rdna.matvec import add_all_chains, add_all_groups, clamped, place_of, sharing, wave_sums
 from zinc_rt.kernels.rdna.quantize import quantize_four
+from zinc_rt.kernels.rdna.whole_groups import takes_whole_groups
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     barrier,
@@ -81,7 +82,7 @@ def line_bytes(n: u32, FMT: str):
 @inline
 def lots_of(FMTS: tuple, M: int):
     """Which rows of weights are worked on together, static: all of them where registers hold what that needs."""
-    if M <= 2 and FMTS[0] not in FLOATS:
+    if M <= 2 and not any(f in FLOATS or takes_whole_groups(f) for f in FMTS):
         return (tuple(range(len(FMTS))),)
     if any(f != FMTS[0] for f in FMTS):
         return tuple((r,) for r in range(len(FMTS)))
@@ -102,7 +103,8 @@ def add_products(a, lines, row: u32, sums, FMTS: tuple, M: int):
             n_groups = n >> GROUP_SHIFT
             first = u64(row) * u64(n_groups)
             x = (a.q + first * GROUP, a.d + first, a.s + first)
-            add_all_groups(chosen, x, own, n_groups, n_groups, 1, kinds, M, HELD)
+            STEPS = 2 if M * len(mine) <= 2 else 1
+            add_all_groups(chosen, x, own, n_groups, n_groups, STEPS, kinds, M, HELD)
         for i in unroll(len(mine)):
             for m in unroll(M):
                 sums[mine[i] * M + m] = own[i * M + m]

@@ -44,14 +44,14 @@ def words_at(p: ptr[u8], at, n: int, align: int):
 
 
 @inline
-def plain_loads(row: ptr[u8], group: u32, FMT: str):
+def plain_loads(row: ptr[u8], skip: u32, group: u32, FMT: str):
     """A block of 32: d with what lies beside it, the fifth bits or None, and the integers by 16 bytes."""
     F = plain_integers(FMT)
     static_assert(
         F.scale == Scale.BLOCK and F.groups == 1 and F.high_bits <= 1,
         f"format {FMT}: plain_loads does not know {F.high_bits} high bits, scales of kind {F.scale!s} in {F.block}",
     )
-    block = row + group * F.block_bytes
+    block = row + (skip + group * F.block_bytes)
     if F.minimum is None:
         d = load(cast(block + F.d, ptr[u16]))
         high = load(cast(block + F.high, ptr[u32]), align=2) if F.high_bits == 1 else None
@@ -83,11 +83,11 @@ def plain_weights(loaded, FMT: str):
 
 
 @inline
-def whole_activations(x, group: u32, FMT: str):
+def whole_activations(x, at: u32, FMT: str):
     """A group's eight words, their scale, and where the format wants them their sums."""
     F = integers_of(FMT)
-    sums = None if F.offset == 0 and F.minimum is None else sums_at(x[2], group)
-    return quants(x[0], group, 0, 8), scale_at(x[1], group), sums
+    sums = None if F.offset == 0 and F.minimum is None else sums_at(x[2], at)
+    return quants(x[0], at, 0, 8), scale_at(x[1], at), sums
 
 
 @inline
@@ -97,19 +97,20 @@ def plain_value(weights, x, FMT: str):
     words, d, m = weights
     q, dx, sums = x
     isum: i32 = 0
+    if F.offset != 0:
+        first, last = sums_of(sums)
+        isum = (first + last) * -F.offset
     for i in unroll(8):
         isum = dot(isum, words[i], q[i], F.kind == Kind.BYTES)
-    if F.offset == 0 and F.minimum is None:
-        return (d * dx) * f32(isum)
-    first, last = sums_of(sums)
     if F.minimum is None:
-        return (d * dx) * f32(isum - F.offset * (first + last))
+        return (d * dx) * f32(isum)
     static_assert(F.offset == 0, f"format {FMT}: rdna/groups.py knows no offset {F.offset} beside a minimum")
+    first, last = sums_of(sums)
     return ((d * dx) * f32(isum)) + ((m * dx) * f32(first + last))
 
 
 @inline
-def k_loads(row: ptr[u8], group: u32, FMT: str):
+def k_loads(row: ptr[u8], skip: u32, group: u32, FMT: str):
     """d, dmin and the scales as four words, 16 of the 32 bytes that this group shares with its neighbour, and of the
     fifth bits those for the same elements.
     """
@@ -125,9 +126,9 @@ def k_loads(row: ptr[u8], group: u32, FMT: str):
     block = (group >> 3) * F.block_bytes
     j = group & 7
     half_of = (j & 1) * 16
-    head = words_at(row + block, F.d, 4, 16)
-    q = words_at(row + (block + (j >> 1) * 32 + half_of), F.q, 4, 16)
-    return head, q, words_at(row + (block + half_of), F.high, 4, 16) if F.high_bits == 1 else None
+    head = words_at(row + (skip + block), F.d, 4, 16)
+    q = words_at(row + (skip + (block + (j >> 1) * 32 + half_of)), F.q, 4, 16)
+    return head, q, words_at(row + (skip + (block + half_of)), F.high, 4, 16) if F.high_bits == 1 else None
 
 
 @inline
@@ -156,15 +157,18 @@ def k_weights(loaded, group: u32, FMT: str):
 
 
 @inline
-def both_halves(q: ptr[i8], own: u32, other: u32, h: u32):
-    """Half h of two groups' activations, four words each."""
-    return tuple(load(cast(q + (g * GROUP + h * 16), ptr[u32]), lanes=4, align=16) for g in (own, other))
+def both_halves(q: ptr[i8], first: u32, own: u32, other: u32, h: u32):
+    """Half h of two groups' activations, four words each; they are behind `first` groups."""
+    return tuple(
+        load(cast(q + (first * GROUP + (g * GROUP + h * 16)), ptr[u32]), lanes=4, align=16) for g in (own, other)
+    )
 
 
 @inline
-def k_activations(x, group: u32):
+def k_activations(x, first: u32, group: u32):
     """A lane's half of its group and of its neighbour, the group's scale and sums."""
-    return both_halves(x[0], group, group ^ 1, group & 1), scale_at(x[1], group), sums_at(x[2], group)
+    at = first + group
+    return both_halves(x[0], first, group, group ^ 1, group & 1), scale_at(x[1], at), sums_at(x[2], at)
 
 
 @inline
@@ -186,7 +190,7 @@ def k_value(weights, x):
 
 
 @inline
-def halves_loads(row: ptr[u8], group: u32, FMT: str):
+def halves_loads(row: ptr[u8], skip: u32, group: u32, FMT: str):
     """16 of the 32 bytes that groups k and k + 2 of a half block share, elements 16h … 16h+15, h: whether this is the
     upper one; their upper bits, d, and the scales of these elements in this group and in the other one.
     """
@@ -198,12 +202,12 @@ def halves_loads(row: ptr[u8], group: u32, FMT: str):
     block = (group >> 3) * F.block_bytes
     j = group & 7
     side, k, h = j >> 2, j & 1, (j >> 1) & 1
-    q = words_at(row + (block + side * 64 + k * 32 + h * 16), F.q, 4, 2)
-    top = words_at(row + (block + side * 32 + h * 16), F.high, 4, 2)
+    q = words_at(row + (skip + (block + side * 64 + k * 32 + h * 16)), F.q, 4, 2)
+    top = words_at(row + (skip + (block + side * 32 + h * 16)), F.high, 4, 2)
     place = block + side * 8 + k * 2 + h
-    own = load(cast(row + (place + h * 4), ptr[i8]), F.scales)
-    other = load(cast(row + (place + (h ^ 1) * 4), ptr[i8]), F.scales)
-    return q, top, load(cast(row + block + F.d, ptr[u16])), own, other
+    own = load(cast(row + (skip + (place + h * 4)), ptr[i8]), F.scales)
+    other = load(cast(row + (skip + (place + (h ^ 1) * 4)), ptr[i8]), F.scales)
+    return q, top, load(cast(row + (skip + block) + F.d, ptr[u16])), own, other
 
 
 @inline
@@ -221,11 +225,12 @@ def halves_weights(loaded, group: u32):
 
 
 @inline
-def halves_activations(x, group: u32):
+def halves_activations(x, first: u32, group: u32):
     """A lane's half of its group and of the other one, the group's scale, and the sums of these halves."""
     h = (group >> 1) & 1
-    sums = tuple(i32(load(cast(cast(x[2], ptr[u8]) + (g * 4 + h * 2), ptr[i16]))) for g in (group, group ^ 2))
-    return both_halves(x[0], group, group ^ 2, h), scale_at(x[1], group), sums
+    s = cast(x[2], ptr[u8])
+    sums = tuple(i32(load(cast(s + (first * 4 + (g * 4 + h * 2)), ptr[i16]))) for g in (group, group ^ 2))
+    return both_halves(x[0], first, group, group ^ 2, h), scale_at(x[1], first + group), sums
 
 
 @inline
@@ -245,17 +250,20 @@ def halves_value(weights, x, FMT: str):
 
 
 @inline
-def group_loads(row: ptr[u8], group: u32, FMT: str):
-    """What a lane loads of its weights, for `group_weights`. Formats that a lane reads by itself are unpacked at once."""
+def group_loads(row: ptr[u8], skip: u32, group: u32, FMT: str):
+    """What a lane loads of its weights, for `group_weights`; its group is the one `group` behind `skip` bytes.
+
+    Formats that a lane reads by itself are unpacked at once.
+    """
     if takes_whole_groups(FMT):
-        return whole_weights(row, group, FMT)
+        return whole_weights(row + skip, group, FMT)
     F = plain_integers(FMT)
     if F.kind == Kind.HALVES:
-        return halves_loads(row, group, FMT)
+        return halves_loads(row, skip, group, FMT)
     if F.kind == Kind.PAIRS:
-        return k_loads(row, group, FMT)
+        return k_loads(row, skip, group, FMT)
     static_assert(F.kind in PLAIN, f"format {FMT}: group_loads does not know integers of kind {F.kind!s}")
-    return plain_loads(row, group, FMT)
+    return plain_loads(row, skip, group, FMT)
 
 
 @inline
@@ -272,15 +280,15 @@ def group_weights(loaded, group: u32, FMT: str):
 
 
 @inline
-def group_activations(x, group: u32, FMT: str):
-    """What a lane loads of a row of activations, for `group_value`."""
+def group_activations(x, first: u32, group: u32, FMT: str):
+    """What a lane loads of a row of activations, for `group_value`; its group is the one `group` behind `first`."""
     if not takes_whole_groups(FMT):
         F = plain_integers(FMT)
         if F.kind == Kind.HALVES:
-            return halves_activations(x, group)
+            return halves_activations(x, first, group)
         if F.kind == Kind.PAIRS:
-            return k_activations(x, group)
-    return whole_activations(x, group, FMT)
+            return k_activations(x, first, group)
+    return whole_activations(x, first + group, FMT)
 
 
 @inline

@@ -44,24 +44,16 @@ def clamped(x: u32, n: u32):
 
 
 @inline
-def row_of(x, m: int, across: u32, base: u32):
-    """Activations of row m, from group `base` on; rows are `across` groups apart."""
-    q, d, s = x
-    first = across * m + base
-    return q + first * GROUP, d + first, s + first
-
-
-@inline
-def weights_at(line: ptr[u8], base: u32, FMT: str):
-    """Where group `base`, the first one of a block, begins in a row of weights."""
+def bytes_before(base: u32, FMT: str):
+    """Bytes of a row of weights before group `base`, the first one of a block."""
     F = format_of(FMT)
-    return line + (base >> F.group_shift) * F.block_bytes
+    return (base >> F.group_shift) * F.block_bytes
 
 
 @inline
 def rows_of_activations(x, group: u32, base: u32, across: u32, FMT: str, FIRST: int, LAST: int):
-    """What a lane loads of rows FIRST … LAST - 1, for its group behind `base`."""
-    return tuple(group_activations(row_of(x, m, across, base), group, FMT) for m in range(FIRST, LAST))
+    """What a lane loads of rows FIRST … LAST - 1, for its group behind `base`; rows are `across` groups apart."""
+    return tuple(group_activations(x, across * m + base, group, FMT) for m in range(FIRST, LAST))
 
 
 @inline
@@ -79,7 +71,10 @@ def add_groups(
     at = tuple(base + i * TREE_LANES + lane_id() for i in range(STEPS))
     starts = tuple(base + i * TREE_LANES if WHOLE else base - base for i in range(STEPS))
     groups = tuple(lane_id() if WHOLE else clamped(at[i], n_groups) for i in range(STEPS))
-    loaded = tuple(group_loads(weights_at(lines[t[1]], starts[t[0]], FMTS[t[1]]), groups[t[0]], FMTS[t[1]]) for t in TURNS)
+    skips = tuple(bytes_before(starts[t[0]], FMTS[t[1]]) for t in TURNS)
+    loaded = tuple(
+        group_loads(lines[TURNS[t][1]], skips[t], groups[TURNS[t][0]], FMTS[TURNS[t][1]]) for t in range(len(TURNS))
+    )
     for first in unroll(0, M, MOST):
         last = min(first + MOST, M)
         if first > 0:
