@@ -20,7 +20,7 @@ from zinc_rt.formats.decode import (
 )
 from zinc_rt.formats.decode_scales import first_six, last_six
 from zinc_rt.formats.kinds import Kind, Scale
-from zinc_rt.kernels.rdna.whole_groups import takes_whole_groups, whole_value, whole_weights
+from zinc_rt.kernels.rdna.whole_groups import takes_whole_groups, whole_loads, whole_value, whole_weights
 from zinc_rt.kernels.rdna.words import dot, quants, scale_at, sums_at, sums_of
 from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import bitcast, cast, load, select, static_assert, unroll, wave_shuffle_xor
@@ -251,12 +251,9 @@ def halves_value(weights, x, FMT: str):
 
 @inline
 def group_loads(row: ptr[u8], skip: u32, group: u32, FMT: str):
-    """What a lane loads of its weights, for `group_weights`; its group is the one `group` behind `skip` bytes.
-
-    Formats that a lane reads by itself are unpacked at once.
-    """
+    """What a lane loads of its weights, for `group_weights`; its group is the one `group` behind `skip` bytes."""
     if takes_whole_groups(FMT):
-        return whole_weights(row + skip, group, FMT)
+        return whole_loads(row + skip, group, FMT)
     F = plain_integers(FMT)
     if F.kind == Kind.HALVES:
         return halves_loads(row, skip, group, FMT)
@@ -270,7 +267,7 @@ def group_loads(row: ptr[u8], skip: u32, group: u32, FMT: str):
 def group_weights(loaded, group: u32, FMT: str):
     """A lane's weights, for `group_value`."""
     if takes_whole_groups(FMT):
-        return loaded
+        return whole_weights(loaded, group, FMT)
     F = plain_integers(FMT)
     if F.kind == Kind.HALVES:
         return halves_weights(loaded, group)
