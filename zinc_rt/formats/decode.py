@@ -7,7 +7,7 @@ its own (tiles, lanes that share bytes) takes at least places and bit patterns f
 
 from __future__ import annotations
 
-from zinc_rt.formats.decode_grids import grid_bytes, grid_words
+from zinc_rt.formats.decode_grids import grid_bytes, grid_sizes, grid_words
 from zinc_rt.formats.kinds import CODEBOOK, CODED_KINDS, NIBBLE_KINDS, Kind
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.lang.kernel import inline
@@ -149,7 +149,7 @@ def group_words(block: ptr[u8], j, FMT: str):
 
     j: the group's number within a block. A tuple of u32.
     """
-    return words_of(group_bytes(block, j, FMT), j, FMT)
+    return words_of(looked_up_bytes(group_bytes(block, j, FMT), FMT), j, FMT)
 
 
 @inline
@@ -180,12 +180,20 @@ def group_bytes(block: ptr[u8], j, FMT: str):
 
 
 @inline
+def looked_up_bytes(loaded, FMT: str):
+    """What `group_bytes` has loaded; where that are indices, what a table in memory holds for them."""
+    if integers_of(FMT).kind == Kind.GRID:
+        return grid_sizes(loaded, FMT)
+    return loaded
+
+
+@inline
 def words_of(loaded, j, FMT: str):
-    """`group_words` of what `group_bytes` has loaded."""
+    """`group_words` of `looked_up_bytes`."""
     F = integers_of(FMT)
-    if F.kind == Kind.GRID:
-        return grid_words(loaded, FMT)
     q, high = loaded
+    if F.kind == Kind.GRID:
+        return grid_words(q, high)
     if F.kind == Kind.BYTES:
         return q
     if F.kind == Kind.EIGHTS:

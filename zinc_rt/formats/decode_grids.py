@@ -118,8 +118,8 @@ def line_of_index(i: int, FMT: str):
 
 
 @inline
-def grid_words(loaded, FMT: str):
-    """The 32 integers of a group as signed bytes in 8 words of 4 consecutive columns, as a tuple. loaded: of
+def grid_sizes(loaded, FMT: str):
+    """The loads of a group's eight words of sizes from the table, and a bit for the sign of each element. loaded: of
     `grid_bytes`.
     """
     G = grid_of(FMT)
@@ -127,10 +127,14 @@ def grid_words(loaded, FMT: str):
     sizes = table(u32, G.words)
     low = index_words(words, FMT)
     high = index_high(words, upper, FMT) if G.index_bits != 0 else None
-    signs = sign_bits(words, sign_words, FMT)
-    return tuple(
-        negated(gather(sizes, grid_place(low[line_of_index(i, FMT)], high, i, FMT)), signs >> (4 * i)) for i in range(8)
-    )
+    places = tuple(grid_place(low[line_of_index(i, FMT)], high, i, FMT) for i in range(8))
+    return tuple(gather(sizes, place) for place in places), sign_bits(words, sign_words, FMT)
+
+
+@inline
+def grid_words(sizes, signs):
+    """The 32 integers of a group as signed bytes in 8 words of 4 consecutive columns, as a tuple; see `grid_sizes`."""
+    return tuple(negated(sizes[i], signs >> (4 * i)) for i in range(8))
 
 
 @inline

@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from zinc_rt.kernels.maths import sigmoid
 from zinc_rt.kernels.rdna.experts import FLOATS, line_bytes
-from zinc_rt.kernels.rdna.groups import group_activations, group_loads, group_value, group_weights
+from zinc_rt.kernels.rdna.groups import (
+    group_activations,
+    group_loads,
+    group_lookups,
+    group_value,
+    group_weights,
+    looks_up,
+)
 from zinc_rt.kernels.rdna.matvec import add_all_chains, add_all_groups, add_chains, wave_row
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
@@ -123,6 +130,9 @@ def short_products(a, at: u32, row: u32, FMT: str, K: int, N_IN: int, BIAS: bool
             rows = tuple(group_activations(row_at(a, u64(at) * K + u64(p), GROUPS), none, group, FMT) for p in places)
             # All of these are asked for before the first of them is needed.
             schedule_barrier()
+            loaded = tuple(group_lookups(x, FMT) for x in loaded)
+            if looks_up(FMT):
+                schedule_barrier()
             for i in unroll(len(turns)):
                 zero: f32 = 0.0
                 value = group_value(group_weights(loaded[i], group, FMT), rows[i], FMT)

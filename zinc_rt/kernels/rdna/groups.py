@@ -1,7 +1,8 @@
 """v_g of docs/numerics.md for a lane's group of 32, straight from the file's blocks (docs/gguf.md).
 
 `group_loads` and `group_activations` ask for what a lane needs, and use nothing of it: whatever a kernel works on at once
-is asked for before it waits. `group_weights` unpacks the first, `group_value` computes with both.
+is asked for before it waits; then `group_lookups` for what tables hold. `group_weights` unpacks weights, `group_value`
+computes.
 
 Every byte of a block is loaded by one lane and the widest loads that its place allows; where two groups share bytes
 (the K formats), two lanes take half of them each, work for both groups, and exchange what they found. All lanes of a
@@ -20,7 +21,8 @@ from zinc_rt.formats.decode import (
 )
 from zinc_rt.formats.decode_scales import first_six, last_six
 from zinc_rt.formats.kinds import Kind, Scale
-from zinc_rt.kernels.rdna.whole_groups import takes_whole_groups, whole_loads, whole_value, whole_weights
+from zinc_rt.formats.table import FORMATS
+from zinc_rt.kernels.rdna.whole_groups import takes_whole_groups, whole_lookups, whole_loads, whole_value, whole_weights
 from zinc_rt.kernels.rdna.words import dot, quants, scale_at, sums_at, sums_of
 from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import bitcast, cast, load, select, static_assert, unroll, wave_shuffle_xor
@@ -264,8 +266,20 @@ def group_loads(row: ptr[u8], skip: u32, group: u32, FMT: str):
 
 
 @inline
+def looks_up(FMT: str):
+    """Whether what `group_loads` has loaded are places in a table in memory, static."""
+    return FORMATS[FMT].kind == Kind.GRID
+
+
+@inline
+def group_lookups(loaded, FMT: str):
+    """What a lane loads from that table."""
+    return whole_lookups(loaded, FMT) if looks_up(FMT) else loaded
+
+
+@inline
 def group_weights(loaded, group: u32, FMT: str):
-    """A lane's weights, for `group_value`."""
+    """A lane's weights, for `group_value`. loaded: of `group_lookups`."""
     if takes_whole_groups(FMT):
         return whole_weights(loaded, group, FMT)
     F = plain_integers(FMT)

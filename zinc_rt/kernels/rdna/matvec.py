@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from zinc_rt.formats.decode import format_of
 from zinc_rt.formats.kinds import Kind
-from zinc_rt.kernels.rdna.groups import group_activations, group_loads, group_value, group_weights
+from zinc_rt.kernels.rdna.groups import (
+    group_activations,
+    group_loads,
+    group_lookups,
+    group_value,
+    group_weights,
+    looks_up,
+)
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     bitcast,
@@ -82,6 +89,10 @@ def add_groups(
         rows = tuple(rows_of_activations(x, groups[p[0]], starts[p[0]], across, KINDS[p[1]], first, last) for p in PLACES)
         # All of these are asked for before the first of them is needed.
         schedule_barrier()
+        if first == 0:
+            loaded = tuple(group_lookups(loaded[t], FMTS[TURNS[t][1]]) for t in range(len(TURNS)))
+            if any(looks_up(f) for f in FMTS):
+                schedule_barrier()
         for t in unroll(len(TURNS)):
             i, r = TURNS[t]
             weights = group_weights(loaded[t], groups[i], FMTS[r])

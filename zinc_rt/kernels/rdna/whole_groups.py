@@ -6,7 +6,7 @@ what a lane is handed.
 
 from __future__ import annotations
 
-from zinc_rt.formats.decode import group_bytes, half_at, integers_of, words_of
+from zinc_rt.formats.decode import group_bytes, half_at, integers_of, looked_up_bytes, words_of
 from zinc_rt.formats.decode_grids import odd_bits
 from zinc_rt.formats.decode_scales import half_e4m3, half_scales, pair_at, power_of_two, signed_scale
 from zinc_rt.formats.kinds import ODD_SCALES, Kind, Scale
@@ -30,6 +30,12 @@ def whole_loads(row: ptr[u8], group: u32, FMT: str):
     block = row + (group >> F.group_shift) * F.block_bytes
     j = group & (F.groups - 1)
     return group_bytes(block, j, FMT), factor_bytes(block, j, FMT)
+
+
+@inline
+def whole_lookups(loaded, FMT: str):
+    """The loads that need what `whole_loads` has loaded."""
+    return looked_up_bytes(loaded[0], FMT), loaded[1]
 
 
 @inline
