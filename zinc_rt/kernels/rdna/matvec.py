@@ -8,7 +8,7 @@ from zinc_rt.kernels.rdna.groups import (
     group_activations,
     group_loads,
     group_lookups,
-    group_value,
+    group_values,
     group_weights,
     looks_up,
 )
@@ -98,9 +98,10 @@ def add_groups(
             weights = group_weights(loaded[t], groups[i], FMTS[r])
             for p in unroll(len(PLACES)):
                 if PLACES[p][0] == i and KINDS[PLACES[p][1]] == FMTS[r]:
+                    values = group_values(weights, rows[p], FMTS[r])
                     for m in unroll(last - first):
-                        v = group_value(weights, rows[p][m], FMTS[r])
                         k = r * M + first + m
+                        v = values[m]
                         sums[k] = sums[k] + (v if WHOLE else select(at[i] < n_groups, v, 0.0))
 
 
