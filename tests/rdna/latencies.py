@@ -53,15 +53,15 @@ def main_loop(kernel: GpuKernel) -> Loop:
 def _loop(body: Sequence[Instruction]) -> Loop:
     names = tuple(i.name for i in body)
     return Loop(
-        _depth(body, "loadcnt"),
-        _depth(body, "kmcnt"),
+        depth(body, "loadcnt"),
+        depth(body, "kmcnt"),
         sum(name.startswith("global_load") for name in names),
         sum(vector_cycles(name) for name in names if name.startswith("v_")),
         names,
     )
 
 
-def _depth(body: Sequence[Instruction], counter: str) -> int:
+def depth(body: Sequence[Instruction], counter: str) -> int:
     """Latencies of a turn when all take equally long and nothing else takes time: those that a further turn adds."""
     time, under_way, ends = 0, [], []
     for _ in range(3):
