@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from amdgpu_emu.rates import vector_cycles
 from amdgpu_emu.isa.decoder import instructions
 from amdgpu_emu.isa.instruction import Instruction
 from amdgpu_emu.isa.listing import target
+from amdgpu_emu.rates import vector_cycles
 from zinc_rt.lang import GpuKernel
 
 _COUNTED: Final = {"global_load": "loadcnt", "s_load": "kmcnt", "ds_load": "dscnt"}
@@ -36,7 +36,7 @@ class Loop:
 
 
 def loops(kernel: GpuKernel) -> list[Loop]:
-    """The innermost loops of a gfx12 kernel with vector loads, in order. Branches forward in them count as not taken."""
+    """The innermost loops of a gfx12 kernel with vector loads, in order. Branches forward count as not taken."""
     code = list(instructions(kernel.code[: kernel.size], wave=kernel.wave))
     places = {i.address: n for n, i in enumerate(code)}
     spans = [(places[to], n) for n, i in enumerate(code) if (to := target(i)) is not None and to <= i.address]

@@ -8,6 +8,7 @@ import pytest
 from amdgpu_emu.core.core import ShaderCore
 from tests.amdgpu.queue.stage import INTERFACES
 from tests.kernels import material as m
+from tests.rdna.listing import BLOCKS
 from tests.rdna.stage import Stage, same, stage
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf import GGMLType
@@ -107,13 +108,6 @@ def test_float_weights(gpu: Stage, rng: np.random.Generator, kind: GGMLType) -> 
             gpu.run(KERNELS[f"matvec_{kind.name.lower()}"], 2, np.ascontiguousarray(w), x, y, n, 5)
             assert same(y[:5], matmul(x, Weight(kind, w, n))[0]), n
             assert (y[5:] == 55).all()
-
-
-BLOCKS = (
-    *(("Q4_0", 3), ("Q6_K", 3), ("F16", 3), ("Q5_K", 2), ("BF16", 4), ("F32", 8)),
-    *((kind, 8) for kind in ("Q8_0", "Q5_1", "Q4_K", "Q6_K", "Q2_K", "Q3_K", "IQ4_XS", "MXFP4", "NVFP4", "IQ2_XS")),
-)
-"""A format of each way to read weights, with rows of activations."""
 
 
 @pytest.mark.parametrize(("kind", "rows"), BLOCKS)

@@ -1,8 +1,8 @@
 """v_g of docs/numerics.md for a lane's group of 32, straight from the file's blocks (docs/gguf.md).
 
-`group_loads` and `group_activations` ask for what a lane needs, and use nothing of it: whatever a kernel works on at once
-is asked for before it waits; then `group_lookups` for what tables hold. `group_weights` unpacks weights, `group_values`
-computes.
+`group_loads` and `group_activations` ask for what a lane needs, and use nothing of it: whatever a kernel works on at
+once is asked for before it waits; then `group_lookups` for what tables hold. `group_weights` unpacks weights,
+`group_values` computes.
 
 Every byte of a block is loaded by one lane and the widest loads that its place allows; where two groups share bytes
 (the K formats), two lanes take half of them each, work for both groups, and exchange what they found. All lanes of a
@@ -22,7 +22,7 @@ from zinc_rt.formats.decode import (
 from zinc_rt.formats.decode_scales import first_six, last_six
 from zinc_rt.formats.kinds import Kind, Scale
 from zinc_rt.formats.table import FORMATS
-from zinc_rt.kernels.rdna.whole_groups import takes_whole_groups, whole_lookups, whole_loads, whole_value, whole_weights
+from zinc_rt.kernels.rdna.whole_groups import takes_whole_groups, whole_loads, whole_lookups, whole_value, whole_weights
 from zinc_rt.kernels.rdna.words import dot, quants, scale_at, sums_at, sums_of
 from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import bitcast, cast, load, regs, select, static_assert, unroll, wave_shuffle_xor
@@ -60,7 +60,9 @@ def plain_loads(row: ptr[u8], skip: u32, group: u32, FMT: str):
         n = 32 if F.kind == Kind.BYTES else 16
         return d, high, tuple(words_at(block, F.q + i, 4, 2) for i in range(0, n, 16))
     static_assert(
-        F.kind == Kind.NIBBLES and (F.d, F.minimum, F.block_bytes % 4) == (0, 2, 0) and (F.high_bits == 0 or F.high == 4),
+        F.kind == Kind.NIBBLES
+        and (F.d, F.minimum, F.block_bytes % 4) == (0, 2, 0)
+        and (F.high_bits == 0 or F.high == 4),
         f"format {FMT}: plain_loads loads d, m and fifth bits as words at the block's beginning",
     )
     if F.high_bits == 0:
