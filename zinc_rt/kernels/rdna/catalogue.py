@@ -128,9 +128,15 @@ def matvec_rows(kind: str, rows: int, *, bias: bool = False) -> KernelEntry:
     """A matrix times blocks of several rows of activations at once; y: f32[blocks * rows, n_rows]."""
     between, groups = "bias y" if bias else "y", "ceil(n_rows / 4), blocks"
     if kind in FLOATS:
-        function = matvec.matvec_float_bias if bias else matvec.matvec_float
+        if rows == 1:
+            function = matvec.matvec_float_bias if bias else matvec.matvec_float
+        else:
+            function = matvec.matvec_float_block_bias if bias else matvec.matvec_float_block
         return _entry(function, f"w x {between} n n_rows", groups, FMT=kind, M=rows)
-    function = matvec.matvec_bias if bias else matvec.matvec
+    if rows == 1:
+        function = matvec.matvec_bias if bias else matvec.matvec
+    else:
+        function = matvec.matvec_block_bias if bias else matvec.matvec_block
     return _entry(function, f"w q d s {between} n_groups n_rows", groups, FMT=kind, M=rows)
 
 
@@ -230,16 +236,22 @@ class TailForm(NamedTuple):
     plain: bool = False
 
 
+def rows_before_norm(rows: int) -> int:
+    """Rows of weights of a workgroup of `matvec_norm` for blocks of so many rows of activations."""
+    return tails.WAVES * (matvec.WAVES if rows > 1 else 1)
+
+
 def matvec_norm(kind: str, rows: int, form: TailForm, *, bias: bool) -> KernelEntry:
     """As `matvec_rows`, and then a tail; see `tails.GpuNormTail`."""
-    between, groups = "bias y" if bias else "y", "ceil(n_rows / 8), blocks"
+    between, groups = "bias y" if bias else "y", f"ceil(n_rows / {rows_before_norm(rows)}), blocks"
     if kind in FLOATS:
         function = tails.matvec_float_bias_norm if bias else tails.matvec_float_norm
         arguments = f"w x {between} n n_rows t"
     else:
         function = tails.matvec_bias_norm if bias else tails.matvec_norm
         arguments = f"w q d s {between} n_groups n_rows t"
-    return _entry(function, arguments, groups, FMT=kind, M=rows, TAIL=form)
+    each = rows_before_norm(rows) // tails.WAVES
+    return _entry(function, arguments, groups, FMT=kind, M=rows, EACH=each, TAIL=form)
 
 
 def experts_down_norm(
