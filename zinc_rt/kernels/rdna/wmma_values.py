@@ -1,0 +1,132 @@
+"""v_g of docs/numerics.md for 16 x 16 elements of a wave, from two WMMAs; and what they take of a group of weights.
+
+A WMMA adds to an integer accumulator, which begins with the bits of the float MAGIC: a float's last place is 1 there, so
+the bits of MAGIC + isum are the float MAGIC + isum, and no conversion is needed. A group's sum is far below the 2^22 on
+either side that keep this true (docs/numerics.md). What is fused below is exact in float32, so that it may be fused.
+"""
+
+from __future__ import annotations
+
+from zinc_rt.formats.decode import group_words, half, integers_of
+from zinc_rt.formats.decode_scales import half_scale_at, six_bit_scales
+from zinc_rt.formats.kinds import ODD_SCALES, Kind, Scale
+from zinc_rt.kernels.rdna.whole_groups import factors
+from zinc_rt.lang.kernel import inline
+from zinc_rt.lang.ops import bitcast, cast, fma, load, splat, static_assert, unroll, wmma_iu8, zeros
+from zinc_rt.lang.types import f32, i8, i32, ptr, u8, vec
+
+MAGIC = 12582912.0
+"""1.5 * 2^23."""
+MAGIC_BITS = 0x4B400000
+ONE_SCALE = (Scale.SIX_BIT_SIGNED, Scale.ODD_WORD, Scale.ODD_NIBBLES)
+"""An integer scale of the group, without minima."""
+TWO_SCALES = (Scale.INT8_HALVES, Scale.SIX_BIT_HALVES, Scale.ODD_HALVES)
+"""One of each half."""
+TOP_BITS = 0x80808080
+
+
+@inline
+def reads_sums(FMT: str):
+    """Whether v_g takes the sum of the group's activations (1 or 0)."""
+    return int(integers_of(FMT).minimum is not None)
+
+
+@inline
+def reads_halves(FMT: str):
+    """Whether it takes that of the first 16, too."""
+    return int(integers_of(FMT).scale == Scale.FOUR_BIT_HALVES)
+
+
+@inline
+def factor_count(FMT: str):
+    """Numbers of `tile_factors`."""
+    F = integers_of(FMT)
+    if F.scale == Scale.SIX_BIT:
+        return 5
+    if F.scale in ONE_SCALE:
+        return 3
+    if F.scale in TWO_SCALES:
+        return 4
+    if F.scale == Scale.FOUR_BIT_HALVES:
+        return 7
+    if F.scale == Scale.E4M3_HALVES:
+        return 2
+    static_assert(
+        F.scale in (Scale.BLOCK, Scale.POWER_OF_TWO), f"format {FMT}: factor_count does not know scales {F.scale!s}"
+    )
+    return 1 if F.minimum is None else 2
+
+
+@inline
+def tile_factors(block: ptr[u8], j, FMT: str):
+    """What the sums of group j are multiplied with, as `tile_value` takes it; scales behind the first sum's with what
+    cancels MAGIC.
+    """
+    F = integers_of(FMT)
+    if F.scale == Scale.SIX_BIT:
+        sc, mn = six_bit_scales(block + F.scales, i32(j))
+        scale = f32(i32(sc))
+        return half(block, F.d), scale, scale * -MAGIC, half(block, F.minimum), f32(i32(mn))
+    if F.scale == Scale.INT8_HALVES:
+        at = cast(block + F.scales, ptr[i8])
+        pair = tuple(f32(i32(load(at, half_scale_at(0, i32(j), h)))) for h in range(2))
+        return half(block, F.d), pair[0], pair[1], pair[1] * -MAGIC
+    if F.scale == Scale.BLOCK and F.minimum is not None:
+        return half(block, F.d), half(block, F.minimum)
+    f = factors(block, j, FMT)
+    if F.scale in ONE_SCALE:
+        return f[0], f[1], f[1] * -MAGIC
+    if F.scale in TWO_SCALES:
+        return f[0], f[1], f[2], f[2] * -MAGIC
+    if F.scale == Scale.FOUR_BIT_HALVES:
+        return f[0], f[1], f[2], f[2] * -MAGIC, f[3], f[4], f[5]
+    return f
+
+
+@inline
+def signed_words(block: ptr[u8], j, FMT: str):
+    """The 32 integers of a group as signed bytes, with their offset applied, in 8 words."""
+    F = integers_of(FMT)
+    words = group_words(block, j, FMT)
+    if F.offset == 0 or F.kind in (Kind.BYTES, Kind.GRID):
+        return words
+    # No byte borrows of its neighbour: all are below 128.
+    OFFSETS = F.offset * 0x01010101
+    return tuple(((word | TOP_BITS) - OFFSETS) ^ TOP_BITS for word in words)
+
+
+@inline
+def tile_sums(x, w, HALVES: bool):
+    """MAGIC + the sums of the group's products; HALVES: of its first 16 elements and its last, else of all and None."""
+    start = splat(i32(MAGIC_BITS), 8)
+    one = wmma_iu8(start, x[0], w[0])
+    if HALVES:
+        return bitcast(one, vec[f32, 8]), bitcast(wmma_iu8(start, x[1], w[1]), vec[f32, 8])
+    return bitcast(wmma_iu8(one, x[1], w[1]), vec[f32, 8]), None
+
+
+@inline
+def tile_value(x, w, numbers, f, FMT: str):
+    """v_g of eight rows of activations and this lane's row of weights. x, w: fragments; numbers: scales and sums of the
+    rows, each vec[f32, 8]; f: `tile_factors` of the weights.
+    """
+    F = integers_of(FMT)
+    dx = numbers[0]
+    one, two = tile_sums(x, w, F.scaled_halves)
+    f = tuple(splat(number, 8) for number in f)
+    scale = f[0] * dx
+    if F.scale == Scale.E4M3_HALVES:
+        return (scale * (one - MAGIC)) + ((f[1] * dx) * (two - MAGIC))
+    if F.scale == Scale.SIX_BIT:
+        return (scale * fma(one, f[1], f[2])) - ((f[3] * dx) * (f[4] * numbers[1]))
+    if F.scale in ONE_SCALE:
+        return scale * fma(one, f[1], f[2])
+    if F.scale in TWO_SCALES:
+        return scale * fma(one - MAGIC, f[1], fma(two, f[2], f[3]))
+    if F.scale == Scale.FOUR_BIT_HALVES:
+        product = scale * fma(one - MAGIC, f[1], fma(two, f[2], f[3]))
+        least = fma(f[5], numbers[2], f[6] * (numbers[1] - numbers[2]))
+        return product - ((f[4] * dx) * least)
+    if F.minimum is not None:
+        return (scale * (one - MAGIC)) + ((f[1] * dx) * numbers[1])
+    return scale * (one - MAGIC)
