@@ -13,6 +13,7 @@ from __future__ import annotations
 from zinc_rt.formats.decode import integers_of
 from zinc_rt.kernels.rdna.slabs import SLAB_BYTES, SLAB_QUANTS, SLAB_ROWS, SUBTILE, chain_length, lane_of
 from zinc_rt.kernels.rdna.wmma_values import (
+    MAGIC_BITS,
     factor_count,
     reads_halves,
     reads_sums,
@@ -33,6 +34,7 @@ from zinc_rt.lang.ops import (
     regs,
     select,
     shared,
+    splat,
     store,
     unroll,
     workgroup_id,
@@ -106,7 +108,7 @@ def fragment(p, at: u32):
 
 
 @inline
-def add_group(xq, xs, wq, wf, sums, slot: u32, x_row: u32, w_row: u32, FMT: str):
+def add_group(xq, xs, wq, wf, sums, start, slot: u32, x_row: u32, w_row: u32, FMT: str):
     """sums[t] += v_g of a wave's 16 x 16 elements, TILES times. x_row, w_row: the wave's first rows in the tile."""
     N, NF = numbers_of(FMT), factor_count(FMT)
     column, side = lane_id() & 15, lane_id() >> 4
@@ -119,7 +121,7 @@ def add_group(xq, xs, wq, wf, sums, slot: u32, x_row: u32, w_row: u32, FMT: str)
     )
     numbers = tuple(load(xs, (slot * N + n) * TILE_X + x_row + side * 8, lanes=8, align=16) for n in range(N))
     for t in unroll(TILES):
-        sums[t] = sums[t] + tile_value(x, w[t], numbers, f[t], FMT)
+        sums[t] = sums[t] + tile_value(x, w[t], start, numbers, f[t], FMT)
 
 
 @inline
@@ -202,6 +204,7 @@ def tile(w: ptr[u8], x: ptr[u8], y: ptr[f32], bias: ptr[f32], n_groups: u32, n_r
     row = workgroup_id(0) * TILE_X + x_row + (lane_id() >> 4) * 8
     shape = (row, first + w_row + (lane_id() & 15), n_x, n_rows)
     sums, kept = regs(vec[f32, 8], TILES), regs(vec[f32, 8], TILES * KEPT)
+    start = splat(i32(MAGIC_BITS) + i32((n_rows + at) >> 31), 8)
     visit: u32 = 0
     left: u32 = chain
     for _ in range(0, chain * (TREE_LANES // STEP)):
@@ -215,7 +218,7 @@ def tile(w: ptr[u8], x: ptr[u8], y: ptr[f32], bias: ptr[f32], n_groups: u32, n_r
             bring_activations(slab, xq, xs, at - WORKERS, FMT)
         barrier()
         for i in range(0, u32(STEP)):
-            add_group(xq, xs, wq, wf, sums, i, x_row, w_row, FMT)
+            add_group(xq, xs, wq, wf, sums, start, i, x_row, w_row, FMT)
             left -= 1
             if left == 0:
                 merge(sums, kept, y, bias, visit, shape, BIAS)

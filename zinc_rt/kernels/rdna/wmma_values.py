@@ -96,9 +96,8 @@ def signed_words(block: ptr[u8], j, FMT: str):
 
 
 @inline
-def tile_sums(x, w, HALVES: bool):
+def tile_sums(x, w, start, HALVES: bool):
     """MAGIC + the sums of the group's products; HALVES: of its first 16 elements and its last, else of all and None."""
-    start = splat(i32(MAGIC_BITS), 8)
     one = wmma_iu8(start, x[0], w[0])
     if HALVES:
         return bitcast(one, vec[f32, 8]), bitcast(wmma_iu8(start, x[1], w[1]), vec[f32, 8])
@@ -106,13 +105,13 @@ def tile_sums(x, w, HALVES: bool):
 
 
 @inline
-def tile_value(x, w, numbers, f, FMT: str):
+def tile_value(x, w, start, numbers, f, FMT: str):
     """v_g of eight rows of activations and this lane's row of weights. x, w: fragments; numbers: scales and sums of the
     rows, each vec[f32, 8]; f: `tile_factors` of the weights.
     """
     F = integers_of(FMT)
     dx = numbers[0]
-    one, two = tile_sums(x, w, F.scaled_halves)
+    one, two = tile_sums(x, w, start, F.scaled_halves)
     f = tuple(splat(number, 8) for number in f)
     scale = f[0] * dx
     if F.scale == Scale.E4M3_HALVES:
