@@ -101,10 +101,12 @@ Joined = FusedNode | Gated | ExpertsDown | DeltaNet | GatedAttend | RouterProduc
 
 
 class Joins:
-    """The nodes of a fused graph with some of them joined, in an order in which they may run."""
+    """The nodes of a fused graph with some of them joined, in an order in which they may run. products: whether those
+    of one matrix are joined to others, too; with many rows they are not, for matrix instructions make them.
+    """
 
-    def __init__(self, graph: Graph, fused: FusedGraph) -> None:
-        self._graph, self._fused = graph, fused
+    def __init__(self, graph: Graph, fused: FusedGraph, *, products: bool = True) -> None:
+        self._graph, self._fused, self._products = graph, fused, products
         self._made: dict[int, FusedNode] = {}  # by what they write
         self._gone: set[int] = set()
         for node in fused.nodes:
@@ -124,7 +126,7 @@ class Joins:
         sources = {
             node.y: node
             for node in nodes
-            if isinstance(node, ExpertsDown) or (isinstance(node, Product) and not node.by_logit)
+            if isinstance(node, ExpertsDown) or (self._products and isinstance(node, Product) and not node.by_logit)
         }
         chains = Chains(self._fused, nodes).of(list(sources))
         last = {id(chain.last): Normed(chain.node, sources[y], chain) for y, chain in chains.items()}
@@ -172,6 +174,8 @@ class Joins:
         return bool(self._graph.buffer(a).dtype.ggml.quantized == self._graph.buffer(b).dtype.ggml.quantized)
 
     def _gated_rows(self, node: Gate) -> Gated | None:
+        if not self._products:
+            return None
         gate, up = (self._product(b, Op.SWIGLU) for b in (node.gate, node.up))
         if gate is None:
             return None
@@ -214,7 +218,7 @@ class Joins:
     def _with_shared(self, node: Node) -> ExpertsDown | None:
         routed = self._made.get(node.inputs[0])
         shared = self._product(node.inputs[1], Op.SHARED_EXPERT)
-        if not isinstance(routed, ExpertDown) or not self._takes(routed.y, Op.SHARED_EXPERT):
+        if not self._products or not isinstance(routed, ExpertDown) or not self._takes(routed.y, Op.SHARED_EXPERT):
             return None
         if shared is None or shared.bias is not None:
             return None
