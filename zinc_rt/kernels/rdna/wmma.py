@@ -202,6 +202,7 @@ def tile(w: ptr[u8], x: ptr[u8], y: ptr[f32], bias: ptr[f32], n_groups: u32, n_r
     wave = first_lane(at >> 5)
     x_row, w_row = wave % WAVES_X * SUBTILE, wave // WAVES_X * (TILES * SUBTILE)
     row = workgroup_id(0) * TILE_X + x_row + (lane_id() >> 4) * 8
+    live = workgroup_id(0) * TILE_X + x_row < n_x
     shape = (row, first + w_row + (lane_id() & 15), n_x, n_rows)
     sums, kept = regs(vec[f32, 8], TILES), regs(vec[f32, 8], TILES * KEPT)
     start = splat(i32(MAGIC_BITS) + i32((n_rows + at) >> 31), 8)
@@ -217,13 +218,14 @@ def tile(w: ptr[u8], x: ptr[u8], y: ptr[f32], bias: ptr[f32], n_groups: u32, n_r
         else:
             bring_activations(slab, xq, xs, at - WORKERS, FMT)
         barrier()
-        for i in range(0, u32(STEP)):
-            add_group(xq, xs, wq, wf, sums, start, i, x_row, w_row, FMT)
-            left -= 1
-            if left == 0:
-                merge(sums, kept, y, bias, visit, shape, BIAS)
-                visit += 1
-                left = chain
+        if live:
+            for i in range(0, u32(STEP)):
+                add_group(xq, xs, wq, wf, sums, start, i, x_row, w_row, FMT)
+                left -= 1
+                if left == 0:
+                    merge(sums, kept, y, bias, visit, shape, BIAS)
+                    visit += 1
+                    left = chain
         link += STEP
         slab = slab + STEP * SLAB_BYTES
 
