@@ -14,12 +14,12 @@ from zinc_rt.formats.decode import integers_of
 from zinc_rt.kernels.rdna.slabs import SLAB_BYTES, SLAB_QUANTS, SLAB_ROWS, SUBTILE, chain_length, lane_of
 from zinc_rt.kernels.rdna.wmma_values import (
     MAGIC_BITS,
+    add_values,
     factor_count,
     reads_halves,
     reads_sums,
     signed_words,
     tile_factors,
-    tile_value,
 )
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
@@ -54,6 +54,7 @@ WORKERS = TILE_W * STEP
 """Work-items that decode weights; as many others bring activations."""
 TILES = 2
 """WMMAs side by side of a wave: 16 rows of activations, 32 of weights."""
+SUMS = TILES * 8
 WAVES_X = TILE_X // SUBTILE
 KEPT = 4
 """Levels of the tree whose sums are kept in registers; that of the level above lies in y."""
@@ -120,8 +121,7 @@ def add_group(xq, xs, wq, wf, sums, start, slot: u32, x_row: u32, w_row: u32, FM
         tuple(wf[(slot * NF + i) * TILE_W + w_row + t * SUBTILE + column] for i in range(NF)) for t in range(TILES)
     )
     numbers = tuple(load(xs, (slot * N + n) * TILE_X + x_row + side * 8, lanes=8, align=16) for n in range(N))
-    for t in unroll(TILES):
-        sums[t] = sums[t] + tile_value(x, w[t], start, numbers, f[t], FMT)
+    add_values(sums, start, x, w, numbers, f, FMT)
 
 
 @inline
@@ -144,22 +144,22 @@ def merge(sums, kept, y: ptr[f32], bias: ptr[f32], visit: u32, shape, BIAS: bool
                 else:
                     join(sums, kept, 3)
                     put(sums, y, bias, visit >> 4, shape, BIAS)
-    for t in unroll(TILES):
-        sums[t] = zeros(vec[f32, 8])
+    for i in unroll(SUMS):
+        sums[i] = 0.0
 
 
 @inline
 def keep(sums, kept, LEVEL: int):
     """Sums wait for their neighbours."""
-    for t in unroll(TILES):
-        kept[LEVEL * TILES + t] = sums[t]
+    for i in unroll(SUMS):
+        kept[LEVEL * SUMS + i] = sums[i]
 
 
 @inline
 def join(sums, kept, LEVEL: int):
     """Sums and those that waited for them."""
-    for t in unroll(TILES):
-        sums[t] = kept[LEVEL * TILES + t] + sums[t]
+    for i in unroll(SUMS):
+        sums[i] = kept[LEVEL * SUMS + i] + sums[i]
 
 
 @inline
@@ -173,7 +173,7 @@ def put(sums, y: ptr[f32], bias: ptr[f32], last: u32, shape, BIAS: bool):
             for r in unroll(8):
                 if row + r < n_x:
                     place = y + (u64(row + r) * u64(n_rows) + u64(w))
-                    total: f32 = sums[t][r]
+                    total: f32 = sums[t * 8 + r]
                     if last != 0:
                         total = place[0] + total
                         if BIAS:
@@ -204,7 +204,7 @@ def tile(w: ptr[u8], x: ptr[u8], y: ptr[f32], bias: ptr[f32], n_groups: u32, n_r
     row = workgroup_id(0) * TILE_X + x_row + (lane_id() >> 4) * 8
     live = workgroup_id(0) * TILE_X + x_row < n_x
     shape = (row, first + w_row + (lane_id() & 15), n_x, n_rows)
-    sums, kept = regs(vec[f32, 8], TILES), regs(vec[f32, 8], TILES * KEPT)
+    sums, kept = regs(f32, SUMS), regs(f32, SUMS * KEPT)
     start = splat(i32(MAGIC_BITS) + i32((n_rows + at) >> 31), 8)
     visit: u32 = 0
     left: u32 = chain

@@ -96,7 +96,7 @@ def signed_words(block: ptr[u8], j, FMT: str):
 
 
 @inline
-def tile_sums(x, w, start, HALVES: bool):
+def tile_sums(start, x, w, HALVES: bool):
     """MAGIC + the sums of the group's products; HALVES: of its first 16 elements and its last, else of all and None."""
     one = wmma_iu8(start, x[0], w[0])
     if HALVES:
@@ -105,27 +105,74 @@ def tile_sums(x, w, start, HALVES: bool):
 
 
 @inline
-def tile_value(x, w, start, numbers, f, FMT: str):
-    """v_g of eight rows of activations and this lane's row of weights. x, w: fragments; numbers: scales and sums of the
-    rows, each vec[f32, 8]; f: `tile_factors` of the weights.
+def outer(f, numbers, pairs):
+    """For each pair the products of factor pair[0] of the weights and number pair[1] of the activations, by element.
+
+    Neighbours have different factors: such products find registers to be issued two at a time (VOPD).
+    """
+    N, E = len(pairs), 8 * len(f)
+    every = tuple(
+        tuple(f[i // 8][pairs[k][0]] * numbers[pairs[k][1]][i % 8 ^ k & 1] for k in range(N)) for i in range(E)
+    )
+    return tuple(tuple(every[i ^ k & 1][k] for i in range(E)) for k in range(N))
+
+
+@inline
+def outer_products(FMT: str):
+    """The pairs that v_g takes: (of `tile_factors`, of scales and sums)."""
+    F = integers_of(FMT)
+    if F.scale == Scale.SIX_BIT:
+        return ((0, 0), (3, 0), (4, 1))
+    if F.scale == Scale.FOUR_BIT_HALVES:
+        return ((0, 0), (4, 0))
+    if F.scale == Scale.E4M3_HALVES or F.minimum is not None:
+        return ((0, 0), (1, 0))
+    return ((0, 0),)
+
+
+@inline
+def add_values(sums, start, x, w, numbers, f, FMT: str):
+    """sums[8 t + r] += v_g of row r of activations and row t of this lane's weights. start: MAGIC's bits; x, w[t]:
+    fragments; numbers: scales and sums of the rows, each vec[f32, 8]; f[t]: `tile_factors` of the weights.
     """
     F = integers_of(FMT)
-    dx = numbers[0]
-    one, two = tile_sums(x, w, start, F.scaled_halves)
-    f = tuple(splat(number, 8) for number in f)
-    scale = f[0] * dx
+    E = 8 * len(w)
+    found = tuple(tile_sums(start, x, w[t], F.scaled_halves) for t in range(len(w)))
+    one = tuple(found[i // 8][0][i % 8] for i in range(E))
+    o = outer(f, numbers, outer_products(FMT))
     if F.scale == Scale.E4M3_HALVES:
-        return (scale * (one - MAGIC)) + ((f[1] * dx) * (two - MAGIC))
-    if F.scale == Scale.SIX_BIT:
-        return (scale * fma(one, f[1], f[2])) - ((f[3] * dx) * (f[4] * numbers[1]))
-    if F.scale in ONE_SCALE:
-        return scale * fma(one, f[1], f[2])
-    if F.scale in TWO_SCALES:
-        return scale * fma(one - MAGIC, f[1], fma(two, f[2], f[3]))
-    if F.scale == Scale.FOUR_BIT_HALVES:
-        product = scale * fma(one - MAGIC, f[1], fma(two, f[2], f[3]))
-        least = fma(f[5], numbers[2], f[6] * (numbers[1] - numbers[2]))
-        return product - ((f[4] * dx) * least)
-    if F.minimum is not None:
-        return (scale * (one - MAGIC)) + ((f[1] * dx) * numbers[1])
-    return scale * (one - MAGIC)
+        two = tuple(found[i // 8][1][i % 8] for i in range(E))
+        first = tuple(o[0][i] * (one[i] - MAGIC) for i in range(E))
+        last = tuple(o[1][i] * (two[i] - MAGIC) for i in range(E))
+        v = tuple(first[i] + last[i] for i in range(E))
+    else:
+        total = scaled_sums(found, one, f, FMT)
+        products = tuple(o[0][i] * total[i] for i in range(E))
+        v = products
+        if F.scale == Scale.SIX_BIT:
+            least = tuple(o[1][i] * o[2][i] for i in range(E))
+            v = tuple(products[i] - least[i] for i in range(E))
+        elif F.scale == Scale.FOUR_BIT_HALVES:
+            least = tuple(
+                o[1][i] * fma(f[i // 8][5], numbers[2][i % 8], f[i // 8][6] * (numbers[1][i % 8] - numbers[2][i % 8]))
+                for i in range(E)
+            )
+            v = tuple(products[i] - least[i] for i in range(E))
+        elif F.minimum is not None:
+            least = tuple(o[1][i] * numbers[1][i % 8] for i in range(E))
+            v = tuple(products[i] + least[i] for i in range(E))
+    for i in unroll(E):
+        sums[i] = sums[i] + v[i]
+
+
+@inline
+def scaled_sums(found, one, f, FMT: str):
+    """The integer sums times their integer scales, by element."""
+    F = integers_of(FMT)
+    E = len(one)
+    if F.scale in TWO_SCALES or F.scale == Scale.FOUR_BIT_HALVES:
+        last = tuple(fma(found[i // 8][1][i % 8], f[i // 8][2], f[i // 8][3]) for i in range(E))
+        return tuple(fma(one[i] - MAGIC, f[i // 8][1], last[i]) for i in range(E))
+    if F.scale == Scale.SIX_BIT or F.scale in ONE_SCALE:
+        return tuple(fma(one[i], f[i // 8][1], f[i // 8][2]) for i in range(E))
+    return tuple(x - MAGIC for x in one)
