@@ -13,8 +13,9 @@ from zinc_rt.kernels.rdna.catalogue import KernelEntry
 BLOCKS = (1, 2, 4, 8)
 """Rows of activations that one dispatch of a product takes at once; the greatest is repeated for more rows."""
 MANY_ROWS = 16
-"""Rows of a step from which on matrix instructions multiply them, where the GPU has these: what they cost does not
-depend on the number of rows up to 16, and a product's dispatch that takes 8 rows at once has to read the weights twice."""
+"""Rows of a step from which on they are multiplied in tiles, by matrix instructions, where the GPU has these. 16 rows
+cost one reading of the weights then, and two where a dispatch takes 8 rows at once (`docs/kernels.md` has numbers).
+"""
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class ArgumentBlock:
 
 @dataclass(frozen=True)
 class Room:
-    """Memory of a temporary: bytes for each of what it is counted by. block: there is room for whole blocks of so many."""
+    """Memory of a temporary: bytes for each of what it is counted by, with room for whole blocks of so many."""
 
     counted: Counted
     row_bytes: int

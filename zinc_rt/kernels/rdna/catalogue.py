@@ -16,6 +16,7 @@ from zinc_rt.kernels.rdna import (
     elementwise,
     embed,
     experts,
+    float_tiles,
     grouped,
     heads,
     matvec,
@@ -306,7 +307,10 @@ def gated_norm(dim: int) -> KernelEntry:
     return _entry(recurrent.gated_norm, "o z weight y n_heads eps", "ceil(n_heads / 4)", DIM=dim)
 
 
-def wmma_rows(kind: str, *, bias: bool = False) -> KernelEntry:
-    """A matrix of blocks times many rows of activations, as `slabs.arrange` lays them out; y: f32[n_x, n_rows]."""
+def many_rows(kind: str, *, bias: bool = False) -> KernelEntry:
+    """A matrix times many rows of activations, of blocks as `slabs.arrange` lays them out; y: f32[n_x, n_rows]."""
     between, groups = "bias y" if bias else "y", "ceil(n_x / 128), ceil(n_rows / 64)"
+    if kind in FLOATS:
+        function = float_tiles.float_tile_bias if bias else float_tiles.float_tile
+        return _entry(function, f"w x {between} n n_rows n_x", "ceil(n_x / 64), ceil(n_rows / 128)", FMT=kind)
     return _entry(wmma.wmma_bias if bias else wmma.wmma, f"w x {between} n_groups n_rows n_x", groups, FMT=kind)

@@ -1,17 +1,18 @@
 """Activations as matrix instructions read them: for 128 rows and a group of 32 a slab of bytes, in the order of sums.
 
 A slab holds the quants of 8 x 16 rows, of which each 16 are four pieces (columns 0 to 7, 8 to 15, …) of 8 bytes a row,
-then f32[128] of each: scales, sums of all quants, sums of the first 16. Slabs stand in the order in which products visit
-groups: for j = 0 … 31 those of lane l = j with its five bits reversed, l, l + 32, …; every lane has as many slabs as the
-longest, and what lies beyond the last group or the last row is 0.
+then f32[128] of each: scales, sums of all quants, sums of the first 16. Slabs stand in the order of visits (`visits`):
+those of a lane's groups l, l + 32, …, lane by lane. Every lane has as many slabs as any, and what lies beyond the last
+group or the last row is 0.
 """
 
 from __future__ import annotations
 
-from zinc_rt.lang.kernel import inline, kernel
+from zinc_rt.kernels.rdna.visits import chain_length, lane_of
+from zinc_rt.lang.kernel import kernel
 from zinc_rt.lang.ops import cast, high, load, low, store, workgroup_id, workitem_id, zeros
 from zinc_rt.lang.types import f32, i8, i32, ptr, u8, u32, u64, vec
-from zinc_rt.numerics import GROUP, GROUP_SHIFT, TREE_LANES
+from zinc_rt.numerics import GROUP, TREE_LANES
 
 SLAB_ROWS = 128
 SLAB_QUANTS = SLAB_ROWS * GROUP
@@ -29,18 +30,6 @@ def slabs_bytes(n_rows: int, n_groups: int) -> int:
 def slabs_of(n_groups: int) -> int:
     """Slabs of 128 rows."""
     return -(-n_groups // TREE_LANES) * TREE_LANES
-
-
-@inline
-def chain_length(n_groups: u32):
-    """Slabs of a lane."""
-    return (n_groups + (TREE_LANES - 1)) >> GROUP_SHIFT
-
-
-@inline
-def lane_of(j: u32):
-    """The j-th lane in the order of visits: five bits reversed."""
-    return ((j & 1) << 4) | ((j & 2) << 2) | (j & 4) | ((j >> 2) & 2) | ((j >> 4) & 1)
 
 
 @kernel(workgroup=256)

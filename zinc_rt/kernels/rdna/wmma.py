@@ -1,9 +1,8 @@
 """Matrix times many rows of activations by matrix instructions: prompts, and steps of many sequences.
 
 A workgroup makes 128 rows of activations by 64 rows of weights. WMMA adds up the products of a group of 32 exactly; the
-rest of docs/numerics.md is done for each element: v_g, the sums of every 32nd group, the tree over 32 of these. Groups
-are visited lane by lane of that tree, in the order of five bits reversed, so that the tree needs a sum for each of its
-levels and no more (docs/numerics.md merges in the same way under "Row products of the boundary").
+rest of docs/numerics.md is done for each element: v_g, the sums of every 32nd group, the tree over 32 of these
+(`visits`).
 
 Activations come as `slabs.arrange` lays them out; weights are read from the file's blocks, once for 128 rows.
 """
@@ -11,7 +10,8 @@ Activations come as `slabs.arrange` lays them out; weights are read from the fil
 from __future__ import annotations
 
 from zinc_rt.formats.decode import integers_of
-from zinc_rt.kernels.rdna.slabs import SLAB_BYTES, SLAB_QUANTS, SLAB_ROWS, SUBTILE, chain_length, lane_of
+from zinc_rt.kernels.rdna.slabs import SLAB_BYTES, SLAB_QUANTS, SLAB_ROWS, SUBTILE
+from zinc_rt.kernels.rdna.visits import HALF, KEPT, chain_length, clear, lane_of, merge
 from zinc_rt.kernels.rdna.wmma_values import (
     MAGIC_BITS,
     add_values,
@@ -39,7 +39,6 @@ from zinc_rt.lang.ops import (
     unroll,
     workgroup_id,
     workitem_id,
-    zeros,
 )
 from zinc_rt.lang.types import f32, i32, ptr, u8, u32, u64, vec
 from zinc_rt.numerics import GROUP, TREE_LANES
@@ -56,8 +55,6 @@ TILES = 2
 """WMMAs side by side of a wave: 16 rows of activations, 32 of weights."""
 SUMS = TILES * 8
 WAVES_X = TILE_X // SUBTILE
-KEPT = 4
-"""Levels of the tree whose sums are kept in registers; that of the level above lies in y."""
 FRAGMENT = SUBTILE * GROUP // 4
 """Words of a group of 16 rows."""
 
@@ -114,9 +111,7 @@ def add_group(xq, xs, wq, wf, sums, start, slot: u32, x_row: u32, w_row: u32, FM
     N, NF = numbers_of(FMT), factor_count(FMT)
     column, side = lane_id() & 15, lane_id() >> 4
     x = fragment(xq, (slot * TILE_X + x_row) // SUBTILE * FRAGMENT + lane_id() * 2)
-    w = tuple(
-        fragment(wq, ((slot * TILE_W + w_row) // SUBTILE + t) * FRAGMENT + lane_id() * 2) for t in range(TILES)
-    )
+    w = tuple(fragment(wq, ((slot * TILE_W + w_row) // SUBTILE + t) * FRAGMENT + lane_id() * 2) for t in range(TILES))
     f = tuple(
         tuple(wf[(slot * NF + i) * TILE_W + w_row + t * SUBTILE + column] for i in range(NF)) for t in range(TILES)
     )
@@ -125,46 +120,8 @@ def add_group(xq, xs, wq, wf, sums, start, slot: u32, x_row: u32, w_row: u32, FM
 
 
 @inline
-def merge(sums, kept, y: ptr[f32], bias: ptr[f32], visit: u32, shape, BIAS: bool):
-    """The sums of a lane of the tree are there, the visit-th: merge what has become complete, and begin anew."""
-    if visit & 1 == 0:
-        keep(sums, kept, 0)
-    else:
-        join(sums, kept, 0)
-        if visit & 2 == 0:
-            keep(sums, kept, 1)
-        else:
-            join(sums, kept, 1)
-            if visit & 4 == 0:
-                keep(sums, kept, 2)
-            else:
-                join(sums, kept, 2)
-                if visit & 8 == 0:
-                    keep(sums, kept, 3)
-                else:
-                    join(sums, kept, 3)
-                    put(sums, y, bias, visit >> 4, shape, BIAS)
-    for i in unroll(SUMS):
-        sums[i] = 0.0
-
-
-@inline
-def keep(sums, kept, LEVEL: int):
-    """Sums wait for their neighbours."""
-    for i in unroll(SUMS):
-        kept[LEVEL * SUMS + i] = sums[i]
-
-
-@inline
-def join(sums, kept, LEVEL: int):
-    """Sums and those that waited for them."""
-    for i in unroll(SUMS):
-        sums[i] = kept[LEVEL * SUMS + i] + sums[i]
-
-
-@inline
-def put(sums, y: ptr[f32], bias: ptr[f32], last: u32, shape, BIAS: bool):
-    """Half of the tree to y; last: 1 for the second half, which is added to the first, and then the bias."""
+def put(sums, y: ptr[f32], bias: ptr[f32], last, shape, BIAS: bool):
+    """Half of the tree to y; last: whether it is the second half, which is added to the first, and then the bias."""
     row, column, n_x, n_rows = shape
     for t in unroll(TILES):
         w = column + t * SUBTILE
@@ -174,7 +131,7 @@ def put(sums, y: ptr[f32], bias: ptr[f32], last: u32, shape, BIAS: bool):
                 if row + r < n_x:
                     place = y + (u64(row + r) * u64(n_rows) + u64(w))
                     total: f32 = sums[t * 8 + r]
-                    if last != 0:
+                    if last:
                         total = place[0] + total
                         if BIAS:
                             total = total + extra
@@ -182,7 +139,9 @@ def put(sums, y: ptr[f32], bias: ptr[f32], last: u32, shape, BIAS: bool):
 
 
 @inline
-def tile(w: ptr[u8], x: ptr[u8], y: ptr[f32], bias: ptr[f32], n_groups: u32, n_rows: u32, n_x: u32, FMT: str, BIAS: bool):
+def tile(
+    w: ptr[u8], x: ptr[u8], y: ptr[f32], bias: ptr[f32], n_groups: u32, n_rows: u32, n_x: u32, FMT: str, BIAS: bool
+):
     """The work of `wmma` and `wmma_bias`."""
     F = integers_of(FMT)
     xq = shared(i32, STEP * SLAB_QUANTS // 4)
@@ -208,7 +167,7 @@ def tile(w: ptr[u8], x: ptr[u8], y: ptr[f32], bias: ptr[f32], n_groups: u32, n_r
     start = splat(i32(MAGIC_BITS) + i32((n_rows + at) >> 31), 8)
     visit: u32 = 0
     left: u32 = chain
-    for _ in range(0, chain * (TREE_LANES // STEP)):
+    for _ in range(chain * (TREE_LANES // STEP)):
         while link >= chain:
             link -= chain
             lane += 1
@@ -219,11 +178,14 @@ def tile(w: ptr[u8], x: ptr[u8], y: ptr[f32], bias: ptr[f32], n_groups: u32, n_r
             bring_activations(slab, xq, xs, at - WORKERS, FMT)
         barrier()
         if live:
-            for i in range(0, u32(STEP)):
+            for i in range(u32(STEP)):
                 add_group(xq, xs, wq, wf, sums, start, i, x_row, w_row, FMT)
                 left -= 1
                 if left == 0:
-                    merge(sums, kept, y, bias, visit, shape, BIAS)
+                    merge(sums, kept, visit, SUMS)
+                    if visit & HALF == HALF:
+                        put(sums, y, bias, visit > HALF, shape, BIAS)
+                    clear(sums, SUMS)
                     visit += 1
                     left = chain
         link += STEP

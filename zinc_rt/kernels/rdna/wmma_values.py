@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from zinc_rt.formats.decode import group_words, half, integers_of
 from zinc_rt.formats.decode_scales import half_scale_at, six_bit_scales
-from zinc_rt.formats.kinds import ODD_SCALES, Kind, Scale
+from zinc_rt.formats.kinds import Kind, Scale
 from zinc_rt.kernels.rdna.whole_groups import factors
 from zinc_rt.lang.kernel import inline
-from zinc_rt.lang.ops import bitcast, cast, fma, load, splat, static_assert, unroll, wmma_iu8, zeros
+from zinc_rt.lang.ops import bitcast, cast, fma, load, static_assert, unroll, wmma_iu8
 from zinc_rt.lang.types import f32, i8, i32, ptr, u8, vec
 
 MAGIC = 12582912.0

@@ -9,9 +9,9 @@ from zinc_rt.backends.amdgpu.operations import TempSpec, block_of
 from zinc_rt.backends.fusion import Product, Single
 from zinc_rt.backends.lowering import Counted
 from zinc_rt.ir.op import Op
+from zinc_rt.kernels.rdna import float_tiles, wmma
 from zinc_rt.kernels.rdna.argmax import PART
-from zinc_rt.kernels.rdna.catalogue import DECODE, FLOATS, grouped_rows, matvec_rows, wmma_rows
-from zinc_rt.kernels.rdna.wmma import TILE_W, TILE_X
+from zinc_rt.kernels.rdna.catalogue import DECODE, FLOATS, grouped_rows, many_rows, matvec_rows
 from zinc_rt.numerics import GROUP
 
 
@@ -22,8 +22,8 @@ def product(low: GpuLowering, n: Product) -> None:
     counted: Counted = "n_rows" if n.logit_rows is None else "n_logits"
     kind = low.format_of(n.node, n.weight)
     n_out, n_in = (int(d) for d in low.graph.buffer(n.weight).shape)
-    if low.many and counted == "n_rows" and kind not in FLOATS:
-        _by_matrix_instructions(low, n, kind)
+    if low.many and counted == "n_rows":
+        _of_many_rows(low, n, kind)
         return
     entries = {m: matvec_rows(kind, m, bias=n.bias is not None) for m in low.blocks(counted)}
     low.out.kernels += entries.values()
@@ -38,14 +38,17 @@ def product(low: GpuLowering, n: Product) -> None:
     )  # fmt: skip
 
 
-def _by_matrix_instructions(low: GpuLowering, n: Product, kind: str) -> None:
+def _of_many_rows(low: GpuLowering, n: Product, kind: str) -> None:
+    """By tiles of rows: of blocks by matrix instructions, of floats by chains that share what they load."""
     n_out, n_in = (int(d) for d in low.graph.buffer(n.weight).shape)
-    slabs = low.slabs(n.node, n.x, n_in)
+    floats = kind in FLOATS
+    x = TempSpec(n.x) if floats else TempSpec(low.slabs(n.node, n.x, n_in))
+    tile = float_tiles if floats else wmma
     bias = () if n.bias is None else (low.at(n.bias),)
     low.emit(
-        n.node, wmma_rows(kind, bias=bool(bias)), lambda s: (-(-s.n_rows // TILE_X), -(-n_out // TILE_W)),
-        (low.at(n.weight), TempSpec(slabs), *bias, low.at(n.y), n_in // GROUP, n_out, lambda s: s.n_rows), "n_rows",
-        (slabs,), (n.y,), lambda s: s.n_rows * n_out * n_in,
+        n.node, many_rows(kind, bias=bool(bias)), lambda s: (-(-s.n_rows // tile.TILE_X), -(-n_out // tile.TILE_W)),
+        (low.at(n.weight), x, *bias, low.at(n.y), n_in if floats else n_in // GROUP, n_out, lambda s: s.n_rows),
+        "n_rows", (x.key,), (n.y,), lambda s: s.n_rows * n_out * n_in,
     )  # fmt: skip
 
 
