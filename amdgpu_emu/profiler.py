@@ -102,7 +102,8 @@ class Profiler(ShaderCore):
         return result
 
     def _fresh(self, arrived: list[Pending]) -> bool:
-        return any(id(pending) not in self._waited for pending in arrived)
+        # What brings nothing, GLOBAL_INV, goes no way to memory.
+        return any(pending.kind != "global_inv" and id(pending) not in self._waited for pending in arrived)
 
 
 class _Watched(Program):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -23,10 +23,14 @@ from zinc_rt.kernels.rdna.catalogue import (
     KernelEntry,
     attention_kernel,
     heads_kernel,
+    many_rows,
     matvec_rows,
 )
 from zinc_rt.lang.gpu import GpuKernel
 from zinc_rt.lang.types import Struct
+
+MANY: Mapping[str, bool] = {"Q4_0": False, "Q4_K": True, "Q6_K": False, "Q2_K": False, "F16": True}
+"""Formats whose products of many rows are tested, and whether with a bias."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +118,7 @@ def _compiled() -> dict[str, GpuKernel]:
     entries = {
         **KERNELS,
         **{f"rows {kind}": matvec_rows(kind, 3) for kind in ("Q4_0", "Q6_K", "F16")},
+        **{f"many {kind}": many_rows(kind, bias=bias) for kind, bias in MANY.items()},
         **{f"bias {kind} {m}": matvec_rows(kind, m, bias=True) for kind in ("Q8_0", "Q4_K", "F16") for m in (1, 3)},
         **{
             f"heads {shape} {form}": heads_kernel(*shape[:2], interleaved=shape[2], norm=form[0], cache=form[1])

@@ -97,7 +97,10 @@ def put(sums, y: ptr[f32], bias: ptr[f32], last, shape, BIAS: bool):
     for a in unroll(OWN_W):
         w = column + a
         if w < n_rows:
-            extra = bias[w] if BIAS else 0.0
+            extra: f32 = 0.0
+            if BIAS:
+                if last:
+                    extra = bias[w]
             for b in unroll(OWN_X):
                 if row + b < n_x:
                     place = y + (u64(row + b) * u64(n_rows) + u64(w))
@@ -130,12 +133,13 @@ def tile(w: ptr[u8], x: ptr[f32], y: ptr[f32], bias: ptr[f32], n: u32, n_rows: u
     for visit in range(u32(TREE_LANES)):
         for link in range(chain):
             column = (lane_of(visit) + link * TREE_LANES) * GROUP
-            barrier()  # all have read what was brought before
-            bring(ws, weights, column + w_part, n, w_part * TILE_W + w_row, TILE_W, GROUP // 2, FMT)
-            bring(xs, numbers, column + x_part, n, x_part * TILE_X + x_row, TILE_X, GROUP // 4, "F32")
-            barrier()
-            if live:
-                add_group(ws, xs, sums, w_own, x_own)
+            if column < n:
+                barrier()  # all have read what was brought before
+                bring(ws, weights, column + w_part, n, w_part * TILE_W + w_row, TILE_W, GROUP // 2, FMT)
+                bring(xs, numbers, column + x_part, n, x_part * TILE_X + x_row, TILE_X, GROUP // 4, "F32")
+                barrier()
+                if live:
+                    add_group(ws, xs, sums, w_own, x_own)
         merge(sums, kept, visit, SUMS)
         if visit & HALF == HALF:
             put(sums, y, bias, visit > HALF, shape, BIAS)

@@ -126,7 +126,10 @@ def put(sums, y: ptr[f32], bias: ptr[f32], last, shape, BIAS: bool):
     for t in unroll(TILES):
         w = column + t * SUBTILE
         if w < n_rows:
-            extra = bias[w] if BIAS else 0.0
+            extra: f32 = 0.0
+            if BIAS:
+                if last:
+                    extra = bias[w]
             for r in unroll(8):
                 if row + r < n_x:
                     place = y + (u64(row + r) * u64(n_rows) + u64(w))
@@ -164,6 +167,7 @@ def tile(
     live = workgroup_id(0) * TILE_X + x_row < n_x
     shape = (row, first + w_row + (lane_id() & 15), n_x, n_rows)
     sums, kept = regs(f32, SUMS), regs(f32, SUMS * KEPT)
+    # The compiler does not know that 0 is added, and so keeps eight registers in place of filling them for each group.
     start = splat(i32(MAGIC_BITS) + i32((n_rows + at) >> 31), 8)
     visit: u32 = 0
     left: u32 = chain
