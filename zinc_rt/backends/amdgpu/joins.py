@@ -110,6 +110,8 @@ class Joins:
         self._made: dict[int, FusedNode] = {}  # by what they write
         self._gone: set[int] = set()
         for node in fused.nodes:
+            if isinstance(node, Product) and not products:
+                continue
             if isinstance(node, Product | Gate | Attend | ExpertDown):
                 self._made[node.y] = node
             elif isinstance(node, ExpertGate) and node.gated is not None:
@@ -174,8 +176,6 @@ class Joins:
         return bool(self._graph.buffer(a).dtype.ggml.quantized == self._graph.buffer(b).dtype.ggml.quantized)
 
     def _gated_rows(self, node: Gate) -> Gated | None:
-        if not self._products:
-            return None
         gate, up = (self._product(b, Op.SWIGLU) for b in (node.gate, node.up))
         if gate is None:
             return None
@@ -218,7 +218,7 @@ class Joins:
     def _with_shared(self, node: Node) -> ExpertsDown | None:
         routed = self._made.get(node.inputs[0])
         shared = self._product(node.inputs[1], Op.SHARED_EXPERT)
-        if not self._products or not isinstance(routed, ExpertDown) or not self._takes(routed.y, Op.SHARED_EXPERT):
+        if not isinstance(routed, ExpertDown) or not self._takes(routed.y, Op.SHARED_EXPERT):
             return None
         if shared is None or shared.bias is not None:
             return None

@@ -9,12 +9,20 @@ it may be fused: an integer below 2^24.
 from __future__ import annotations
 
 from zinc_rt.formats.decode import group_words, half, integers_of
-from zinc_rt.formats.decode_scales import half_scale_at, six_bit_scales
+from zinc_rt.formats.decode_grids import odd_bits
+from zinc_rt.formats.decode_scales import (
+    half_e4m3,
+    half_scale_at,
+    half_scales,
+    pair_at,
+    power_of_two,
+    signed_scale,
+    six_bit_scales,
+)
 from zinc_rt.formats.kinds import Kind, Scale
-from zinc_rt.kernels.rdna.whole_groups import factors
 from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import bitcast, cast, fma, load, static_assert, unroll, wmma_iu8
-from zinc_rt.lang.types import f32, i8, i32, ptr, u8, vec
+from zinc_rt.lang.types import f32, i8, i32, ptr, u8, u16, u32, vec
 
 MAGIC = 12582912.0
 """1.5 * 2^23."""
@@ -72,16 +80,28 @@ def tile_factors(block: ptr[u8], j, FMT: str):
         at = cast(block + F.scales, ptr[i8])
         pair = tuple(f32(i32(load(at, half_scale_at(0, i32(j), h)))) for h in range(2))
         return half(block, F.d), pair[0], pair[1], pair[1] * -MAGIC
-    if F.scale == Scale.BLOCK and F.minimum is not None:
-        return half(block, F.d), half(block, F.minimum)
-    f = factors(block, j, FMT)
+    if F.scale == Scale.POWER_OF_TWO:
+        return (power_of_two(u32(block[F.d])),)
+    if F.scale == Scale.E4M3_HALVES:
+        both = pair_at(block, F.d + 2 * j)
+        return half_e4m3(u16(both & 255)), half_e4m3(u16(both >> 8))
+    d = half(block, F.d) * F.unit
     if F.scale in ONE_SCALE:
-        return f[0], f[1], f[1] * -MAGIC
-    if F.scale in TWO_SCALES:
-        return f[0], f[1], f[2], f[2] * -MAGIC
-    if F.scale == Scale.FOUR_BIT_HALVES:
-        return f[0], f[1], f[2], f[2] * -MAGIC, f[3], f[4], f[5]
-    return f
+        s = signed_scale(block, j, FMT) if F.scale == Scale.SIX_BIT_SIGNED else i32(2 * odd_bits(block, j, FMT) + 1)
+        return d, f32(s), f32(s) * -MAGIC
+    if F.scale == Scale.ODD_HALVES:
+        bits = odd_bits(block, j, FMT)
+        last = f32(i32(2 * (bits >> 4) + 1))
+        return d, f32(i32(2 * (bits & 15) + 1)), last, last * -MAGIC
+    if F.scale in (Scale.SIX_BIT_HALVES, Scale.FOUR_BIT_HALVES):
+        s = half_scales(block, j, FMT)
+        scales = (d, f32(s[0]), f32(s[1]), f32(s[1]) * -MAGIC)
+        if F.minimum is None:
+            return scales
+        return scales[0], scales[1], scales[2], scales[3], half(block, F.minimum), f32(s[2]), f32(s[3])
+    if F.minimum is not None:
+        return d, half(block, F.minimum)
+    return (d,)
 
 
 @inline
