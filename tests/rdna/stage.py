@@ -118,7 +118,6 @@ def _compiled() -> dict[str, GpuKernel]:
     entries = {
         **KERNELS,
         **{f"rows {kind}": matvec_rows(kind, 3) for kind in ("Q4_0", "Q6_K", "F16")},
-        **{f"many {kind}": many_rows(kind, bias=bias) for kind, bias in MANY.items()},
         **{f"bias {kind} {m}": matvec_rows(kind, m, bias=True) for kind in ("Q8_0", "Q4_K", "F16") for m in (1, 3)},
         **{
             f"heads {shape} {form}": heads_kernel(*shape[:2], interleaved=shape[2], norm=form[0], cache=form[1])
@@ -131,6 +130,7 @@ def _compiled() -> dict[str, GpuKernel]:
             for sinks, packed in ((False, False), (True, False), (True, True))
             if not packed or shape[0] % 32 == 0
         },
+        **{f"many {kind}": many_rows(kind, bias=bias) for kind, bias in MANY.items()},
     }
     once = {entry.spec.symbol: entry for entry in entries.values()}
     return compiled(once)
