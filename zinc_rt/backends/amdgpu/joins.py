@@ -110,14 +110,14 @@ class Joins:
         self._made: dict[int, FusedNode] = {}  # by what they write
         self._gone: set[int] = set()
         for node in fused.nodes:
-            if isinstance(node, Product) and not products:
-                continue
             if isinstance(node, Product | Gate | Attend | ExpertDown):
                 self._made[node.y] = node
             elif isinstance(node, ExpertGate) and node.gated is not None:
                 self._made[node.gated] = node
             elif isinstance(node, Single):
                 self._made.update(dict.fromkeys(node.node.outputs, node))
+        if not products:
+            self._made = {y: node for y, node in self._made.items() if not isinstance(node, Product)}
 
     def nodes(self) -> Iterator[Joined]:
         """Each joined node stands where the last of its parts stood."""
