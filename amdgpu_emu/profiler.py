@@ -155,7 +155,8 @@ class Profiler(ShaderCore):
         return result
 
     def _fresh(self, arrived: list[Pending]) -> list[Pending]:
-        return [pending for pending in arrived if id(pending) not in self._waited]
+        # GLOBAL_INV, which counts as a load, brings nothing and goes no way to memory.
+        return [p for p in arrived if p.kind != "global_inv" and id(p) not in self._waited]
 
 
 class _Watched(Program):

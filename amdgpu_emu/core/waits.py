@@ -18,6 +18,8 @@ _NO_COUNTER: Final = ("global_inv", "global_wb", "global_wbinv", "global_prefetc
 
 def counters_of(ins: Instruction) -> tuple[str, ...]:
     """The counters that an instruction with a result, or a store to LDS, raises."""
+    if ins.name == "global_inv":  # counts as a load and keeps its place among them, though it brings nothing
+        return ("loadcnt",)
     if ins.name in _NO_COUNTER:
         return ()
     if ins.format is Format.SMEM:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -23,10 +23,14 @@ from zinc_rt.kernels.rdna.catalogue import (
     KernelEntry,
     attention_kernel,
     heads_kernel,
+    many_rows,
     matvec_rows,
 )
 from zinc_rt.lang.gpu import GpuKernel
 from zinc_rt.lang.types import Struct
+
+MANY: Mapping[str, bool] = {"Q4_0": False, "Q4_K": True, "Q6_K": False, "Q2_K": False, "F16": True}
+"""Formats whose products of many rows are tested, and whether with a bias."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +130,7 @@ def _compiled() -> dict[str, GpuKernel]:
             for sinks, packed in ((False, False), (True, False), (True, True))
             if not packed or shape[0] % 32 == 0
         },
+        **{f"many {kind}": many_rows(kind, bias=bias) for kind, bias in MANY.items()},
     }
     once = {entry.spec.symbol: entry for entry in entries.values()}
     return compiled(once)

@@ -20,7 +20,7 @@ from zinc_rt.amdgpu.vram import kept_free, vram_used
 from zinc_rt.backends.amdgpu.batches import Batches
 from zinc_rt.backends.amdgpu.lowering import GpuLowered, GpuLowering
 from zinc_rt.backends.amdgpu.memory import GatheredRows, GraphMemory, Uploader, fill, planned
-from zinc_rt.backends.amdgpu.operations import StepShape
+from zinc_rt.backends.amdgpu.operations import MANY_ROWS, StepShape
 from zinc_rt.backends.amdgpu.placement import scheduled
 from zinc_rt.backends.amdgpu.sampling import GpuSampling, make_sampling
 from zinc_rt.backends.amdgpu.states import GpuState, SlotStates, move, room
@@ -43,7 +43,7 @@ from zinc_rt.ir.op import Op
 from zinc_rt.kernels.rdna.catalogue import DECODE, KernelEntry, TailForm
 from zinc_rt.kernels.rdna.sampling_plan import SamplingShape, plan
 from zinc_rt.lang.cache import CompileCache
-from zinc_rt.lang.gpu_library import gpu_kernels
+from zinc_rt.lang.gpu_library import gpu_kernels, gpu_target
 from zinc_rt.numerics import SPLIT
 from zinc_rt.sampling.gpu import common_shape, exp_table
 from zinc_rt.sampling.request import DeviceSampling, SamplingRequest
@@ -131,7 +131,10 @@ class AmdBackend(Backend):
         if self._lowered is None or self._lowered[0] is not graph or self._lowered[1] != sizes:
             step_inputs(graph)
             lowered = GpuLowering(graph, sizes).run()
-            scheduled(lowered.operations)
+            if sizes.n_rows >= MANY_ROWS and "wmma" in gpu_target(self.gpu.gfx.kernel_target).isa:
+                lowered.take(GpuLowering(graph, sizes, many=True).run())
+            for way in lowered.ways:
+                scheduled(way.operations)
             self._lowered = graph, sizes, lowered
         return self._lowered[2]
 

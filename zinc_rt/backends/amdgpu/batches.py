@@ -97,15 +97,16 @@ class Batches:
             self._backend.free(piece)
 
     def _record(self, shape: StepShape, sampling: GpuSampling | None) -> _Recorded:
-        operations = [op for op in self._lowered.operations if getattr(shape, op.counted)]
+        lowered = self._lowered.of(shape.n_rows)
+        operations = [op for op in lowered.operations if getattr(shape, op.counted)]
         if sampling is not None:
             operations = [op for op in operations if op.name not in self._choices]
-        where = placed(self._graph, self._lowered, shape, self._memory.arena_bytes)
+        where = placed(self._graph, lowered, shape, self._memory.arena_bytes)
         va = {**self._memory.va, **{key: self._memory.arena + at for key, at in where.items()}}
 
         def stretch(key: Hashable) -> tuple[int, int] | None:
             if key in where:
-                return va[key], va[key] + self._lowered.rooms[key].size(shape)
+                return va[key], va[key] + lowered.rooms[key].size(shape)
             return (va[key], va[key] + 1) if key in va else None
 
         made: list[GpuMemory] = []

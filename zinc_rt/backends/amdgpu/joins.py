@@ -101,10 +101,12 @@ Joined = FusedNode | Gated | ExpertsDown | DeltaNet | GatedAttend | RouterProduc
 
 
 class Joins:
-    """The nodes of a fused graph with some of them joined, in an order in which they may run."""
+    """The nodes of a fused graph with some of them joined, in an order in which they may run. products: whether those
+    of one matrix are joined to others, too; with many rows they are not, for matrix instructions make them.
+    """
 
-    def __init__(self, graph: Graph, fused: FusedGraph) -> None:
-        self._graph, self._fused = graph, fused
+    def __init__(self, graph: Graph, fused: FusedGraph, *, products: bool = True) -> None:
+        self._graph, self._fused, self._products = graph, fused, products
         self._made: dict[int, FusedNode] = {}  # by what they write
         self._gone: set[int] = set()
         for node in fused.nodes:
@@ -114,6 +116,8 @@ class Joins:
                 self._made[node.gated] = node
             elif isinstance(node, Single):
                 self._made.update(dict.fromkeys(node.node.outputs, node))
+        if not products:
+            self._made = {y: node for y, node in self._made.items() if not isinstance(node, Product)}
 
     def nodes(self) -> Iterator[Joined]:
         """Each joined node stands where the last of its parts stood."""
@@ -124,7 +128,7 @@ class Joins:
         sources = {
             node.y: node
             for node in nodes
-            if isinstance(node, ExpertsDown) or (isinstance(node, Product) and not node.by_logit)
+            if isinstance(node, ExpertsDown) or (self._products and isinstance(node, Product) and not node.by_logit)
         }
         chains = Chains(self._fused, nodes).of(list(sources))
         last = {id(chain.last): Normed(chain.node, sources[y], chain) for y, chain in chains.items()}

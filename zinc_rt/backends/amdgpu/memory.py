@@ -190,7 +190,7 @@ def _constants(
         array = bound(constants, b)
         if b.id in lowered.rotations:  # f32[positions, pairs, 2] in the graph, [positions, 2, pairs] for the kernels
             up.put(_held(memory, up, ("rotation", b.id), array.nbytes, b.name), array.transpose(0, 2, 1))
-        if _read_as_is(b, lowered.operations):
+        if any(_read_as_is(b, way.operations) for way in lowered.ways):
             up.put(_held(memory, up, b.id, array.nbytes, b.name), array)
 
 

@@ -16,6 +16,7 @@ from zinc_rt.kernels.rdna import (
     elementwise,
     embed,
     experts,
+    float_tiles,
     grouped,
     heads,
     matvec,
@@ -26,7 +27,9 @@ from zinc_rt.kernels.rdna import (
     sampling,
     sampling_draw,
     sampling_top,
+    slabs,
     tails,
+    wmma,
 )
 from zinc_rt.kernels.rdna.chains import BOUNDARY_FORMATS
 from zinc_rt.lang.frontend import Spec
@@ -78,6 +81,7 @@ BOUNDARY: Final[Mapping[str, KernelEntry]] = MappingProxyType(_boundary())
 def _decode() -> dict[str, KernelEntry]:
     out = {
         "quantize": _entry(quantize.quantize, "x q d s n", "ceil(n / 1024)"),
+        "arrange": _entry(slabs.arrange, "q d s x n_groups n_rows", "slabs of 128 rows, ceil(n_rows / 128)"),
         "rms_norm": _entry(norm.rms_norm, "x w y n eps", "rows", WEIGHT=True),
         "residual_rms_norm": _entry(norm.residual_rms_norm, "x residual w total y n eps", "rows"),
         "add": _entry(elementwise.add, "a b y n", "ceil(n / 1024)"),
@@ -313,3 +317,12 @@ def delta_net(dim: int, *, norm: bool, packed: bool) -> KernelEntry:
 def gated_norm(dim: int) -> KernelEntry:
     """Norm and gate of heads of `dim` elements."""
     return _entry(recurrent.gated_norm, "o z weight y n_heads eps", "ceil(n_heads / 4)", DIM=dim)
+
+
+def many_rows(kind: str, *, bias: bool = False) -> KernelEntry:
+    """A matrix times many rows of activations, of blocks as `slabs.arrange` lays them out; y: f32[n_x, n_rows]."""
+    between, groups = "bias y" if bias else "y", "ceil(n_x / 128), ceil(n_rows / 64)"
+    if kind in FLOATS:
+        function = float_tiles.float_tile_bias if bias else float_tiles.float_tile
+        return _entry(function, f"w x {between} n n_rows n_x", "ceil(n_x / 64), ceil(n_rows / 128)", FMT=kind)
+    return _entry(wmma.wmma_bias if bias else wmma.wmma, f"w x {between} n_groups n_rows n_x", groups, FMT=kind)
