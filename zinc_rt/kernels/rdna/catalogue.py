@@ -137,7 +137,7 @@ def matvec_rows(kind: str, rows: int, *, bias: bool = False) -> KernelEntry:
         else:
             function = matvec.matvec_float_block_bias if bias else matvec.matvec_float_block
         return _entry(function, f"w x {between} n n_rows", groups, FMT=kind, M=rows)
-    if rows == 1:
+    if rows <= 2:  # short waves end sooner, and two rows of bytes do not keep the vector cache busy
         function = matvec.matvec_bias if bias else matvec.matvec
     else:
         function = matvec.matvec_block_bias if bias else matvec.matvec_block
