@@ -113,7 +113,8 @@ class Options:
     positions that all sequences together may hold (None: n_ctx for each). kv: what the KV cache holds, "f16" or "q8_0",
     which takes half the memory. kv_memory: bytes of the KV cache, those of texts that may come again included; in place
     of kv_tokens. state_memory: bytes of copies of recurrent layers' states (None: one copy a sequence, and two more).
-    tier: the older name of `device`.
+    gpu: with the device `emu`, the card that is emulated (`zinc emu list`; None: r9700). tier: the older name of
+    `device`.
     """
 
     device: Device = Device.cpu
@@ -130,6 +131,7 @@ class Options:
     n_logits: int | None = None
     kv_memory: int | None = None
     state_memory: int | None = None
+    gpu: str | None = None
     tier: InitVar[str | None] = None
 
     def __post_init__(self, tier: str | None) -> None:
@@ -257,9 +259,8 @@ class Engine(SequenceCalls):
     def _open_backend(self, device: Device, linux: Linux | None) -> None:
         options, notify = self.options, self._notify
         cache = CompileCache(options.cache_dir or default_cache_dir(), notify=notify)
-        self.device, self._backend = open_backend(
-            device, BackendOptions(options.kernels, options.threads, options.isa), cache, notify=notify, linux=linux
-        )
+        chosen = BackendOptions(options.kernels, options.threads, options.isa, options.gpu)
+        self.device, self._backend = open_backend(device, chosen, cache, notify=notify, linux=linux)
 
     def close(self) -> None:
         """Give back all memory; the engine cannot be used again."""

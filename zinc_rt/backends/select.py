@@ -40,12 +40,14 @@ _USE_CPU, _SEE = "use cpu", "see `zinc check`"
 class BackendOptions:
     """Options of the CPU; with any of them `auto` means the CPU.
 
-    kernels: "native", compiled for this machine, or "reference", the NumPy ones. threads, isa: see `CpuBackend`.
+    kernels: "native", compiled for this machine, or "reference", the NumPy ones. threads, isa: see `CpuBackend`. gpu: no
+    option of the CPU, but the card that is emulated.
     """
 
     kernels: Kernels = "native"
     threads: int | None = None
     isa: str | None = None
+    gpu: str | None = None
 
     @property
     def first_given(self) -> str:
@@ -189,10 +191,15 @@ def open_backend(
 
     Raises:
         DeviceUnavailable: the device cannot run here.
-        UsageError: an option of the CPU with a GPU.
+        UsageError: an option of the CPU with a GPU, or a card that is emulated with another device.
         BackendError: opening the device failed. `WrongResults` if a GPU computes wrong.
         UnsupportedTarget: no kernels for this processor.
     """
+    if options.gpu is not None and device is not Device.emu:
+        raise UsageError(
+            f"--gpu {options.gpu} names a card to emulate; it cannot be used with --device {device.value}, only with"
+            " --device emu"
+        )
     if options.first_given:
         if device in ON_GPU:
             raise UsageError(
@@ -212,9 +219,9 @@ def _open(
     if report.device is Device.cpu:
         return _open_cpu(options, cache, notify)
     if report.device is Device.emu:
-        from zinc_rt.backends.amdgpu.emulated import EmulatedBackend
+        from zinc_rt.backends.amdgpu.emulated import EmulatedBackend, gpu_model
 
-        return EmulatedBackend(cache=cache, notify=notify)
+        return EmulatedBackend(gpu_model(options.gpu), cache=cache, notify=notify)
     from zinc_rt.backends.probe import open_interface
 
     interface = open_interface(interface_name(report.device), report.render_node, linux or host())
