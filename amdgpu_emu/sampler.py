@@ -25,15 +25,18 @@ if TYPE_CHECKING:
     from amdgpu_emu.shader_memory import ShaderMemory
     from amdgpu_emu.work import Work
 
-KeyOf = Callable[["Dispatch", "ShaderMemory"], str]
-"""Names a dispatch by all that its counts depend on."""
+KeyOf = Callable[["Dispatch", "ShaderMemory"], tuple[str, bool] | None]
+"""Names a dispatch by all that its counts depend on, and says whether its workgroups do equally much; None: what others
+read depends on its results.
+"""
 _RUN: Final = (4, 1, 1)
 """Workgroups that stay together, in x, y and z: products of four rows each fill a half line."""
 
 
 class Sampler(Profiler):
-    """models: as for `Profiler`. key_of: dispatches of one key are executed once. found: the counts of a key that were
-    kept, None if none were. known: counts by key; executed: how many dispatches were.
+    """models: as for `Profiler`. key_of: dispatches of one key are executed once; those without a key always, and wholly.
+    found: the counts of a key that were kept, None if none were. known: counts by key; executed: how many dispatches
+    were.
     """
 
     def __init__(self, models: Sequence[GpuModel], key_of: KeyOf, found: Callable[[str], Work | None]) -> None:
@@ -45,15 +48,20 @@ class Sampler(Profiler):
 
     def measured(self, dispatch: Dispatch, memory: ShaderMemory) -> Work:
         """The counts of a dispatch, from what its key is known for or from samples."""
-        key = self.key_of(dispatch, memory)
+        named = self.key_of(dispatch, memory)
+        if named is None:
+            self._missing = 0
+            return super().measured(dispatch, memory)
+        key, even = named
         if key not in self.known:
             kept = self.found(key)
             self.executed += kept is None
-            self.known[key] = self._sampled(dispatch, memory) if kept is None else kept
+            self.known[key] = self._sampled(dispatch, memory, 1 if even else 2) if kept is None else kept
         return self.known[key]
 
-    def _sampled(self, dispatch: Dispatch, memory: ShaderMemory) -> Work:
-        samples = [_samples(n, run) for n, run in zip(dispatch.groups, _RUN, strict=True)]
+    def _sampled(self, dispatch: Dispatch, memory: ShaderMemory, least: int) -> Work:
+        """least: runs of the smaller choice; two are as much as the mean of all where the work grows steadily."""
+        samples = [_samples(n, run, least) for n, run in zip(dispatch.groups, _RUN, strict=True)]
         found: dict[tuple[int, ...], Work] = {}
         for which in itertools.product(*(range(len(each)) for each in samples)):
             found[which] = self._part(dispatch, memory, [each[i] for each, i in zip(samples, which, strict=True)])
@@ -113,17 +121,16 @@ class _Arriving(Program):
         return lambda g: self.sampler.arrive(g, fn, register)
 
 
-def _samples(n: int, run: int) -> list[list[int]]:
-    """Two choices of n workgroups, the second with twice as many, both with the first and the last; or all, once."""
-    few = 2 * run
-    if n <= 2 * few:
+def _samples(n: int, run: int, least: int) -> list[list[int]]:
+    """Two choices of n workgroups, of `least` runs and one more; or all, once."""
+    if n <= (least + 1) * run:
         return [list(range(n))]
-    return [_spread(n, run, 2), _spread(n, run, 4)]
+    return [_spread(n, run, least), _spread(n, run, least + 1)]
 
 
 def _spread(n: int, run: int, count: int) -> list[int]:
     """`count` runs of neighbours, evenly over n."""
-    starts = (round(i * (n - run) / (count - 1)) // run * run for i in range(count))
+    starts = (round(i * (n - run) / max(count - 1, 1)) // run * run for i in range(count))
     return [min(start, n - run) + k for start in starts for k in range(run)]
 
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from zinc_rt.backends.amdgpu.emulated import Prediction
     from zinc_rt.linux import Linux
 
-BATCH: Final = 512
-"""Rows of a step for prompts."""
 FREE: Final = 0.1
 """Share of a card's memory that stays free."""
 
@@ -80,7 +78,7 @@ class CardForecast:
 
 def forecast(
     path: Path, gpu: str, prompts: Sequence[int], depths: Sequence[int], *, kv: str | None = None,
-    n_ctx: int | None = None, cache_dir: Path | None = None, notify: Callable[[str], None] | None = None,
+    n_ctx: int | None = None, n_batch: int | None = None, cache_dir: Path | None = None, notify: Callable[[str], None] | None = None,
 ) -> CardForecast:  # fmt: skip
     """Forecast prompts of these lengths, and a token behind texts of these lengths, on a card. No weights are read.
 
@@ -90,6 +88,7 @@ def forecast(
         prompts, depths: in tokens.
         kv: format of the KV cache.
         n_ctx: tokens that the cache has room for; None: what the tests need.
+        n_batch: rows of a step for prompts.
         cache_dir: where kernels and counts are kept.
         notify: gets lines worth showing.
 
@@ -98,10 +97,9 @@ def forecast(
         UnsupportedOp: the GPU kernels cannot run the model.
         What opening a file raises.
     """
-    rows = max([1, *prompts, *depths])
     options = Options(
         Device.emu, n_ctx=max([n_ctx or 1, *(n + 1 for n in prompts), *(n + 2 for n in depths)]), gpu=gpu,
-        n_batch=min(BATCH, rows), n_logits=1, check_memory=False, kv=CacheFormat.F16 if kv is None else kv,
+        n_batch=Options.n_batch if n_batch is None else n_batch, n_logits=1, check_memory=False, kv=CacheFormat.F16 if kv is None else kv,
         cache_dir=cache_dir,
     )  # fmt: skip
     with GGUFFile.open(path) as file, _Engine(options, notify=notify) as engine:

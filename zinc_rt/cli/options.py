@@ -40,6 +40,13 @@ def _devices(incomplete: str) -> list[str]:
     return [name for name in NAMES if name.startswith(incomplete)]
 
 
+def emulated_gpus(incomplete: str) -> list[str]:
+    """Shell completion of the names of emulated cards."""
+    from amdgpu_emu.models import MODELS
+
+    return [name for name in MODELS if name.startswith(incomplete)]
+
+
 def _kernel_sets(incomplete: str) -> list[str]:
     """Shell completion of --kernels."""
     return [k for k in ("native", "reference") if k.startswith(incomplete)]
@@ -155,6 +162,17 @@ DeviceName = Annotated[
         autocompletion=_devices,
         help="What runs the model: cpu, gpu, one interface of a GPU (gpu:kfd, gpu:cs, gpu:umq), emu (an emulated GPU)"
         " or auto, the best that works; `zinc check` tries them. Default: $ZINC_RT_TIER, else auto.",
+        rich_help_panel=MODEL,
+        show_default=False,
+    ),
+]
+GpuName = Annotated[
+    str | None,
+    typer.Option(
+        "--gpu",
+        metavar="NAME",
+        autocompletion=emulated_gpus,
+        help="The card that --device emu emulates; `zinc emu list` has them. Default: r9700.",
         rich_help_panel=MODEL,
         show_default=False,
     ),

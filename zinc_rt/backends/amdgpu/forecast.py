@@ -29,6 +29,7 @@ from zinc_rt.backends.amdgpu.emulated import EmulatedBackend, Idle, Prediction
 from zinc_rt.backends.amdgpu.memory import GraphMemory, Uploader
 from zinc_rt.backends.amdgpu.sampling import GpuSampling
 from zinc_rt.backends.base import StepFence
+from zinc_rt.kernels.rdna.catalogue import DECODE
 from zinc_rt.lang.cache import CompileCache, cache_key
 from zinc_rt.lang.gpu import GpuKernel
 from zinc_rt.lang.types import Ptr, Struct
@@ -91,14 +92,19 @@ class ForecastBackend(EmulatedBackend):
         self._stored.add(key)
         return Work(**{**tree, "levels": {int(level): n for level, n in tree["levels"].items()}})
 
-    def _key(self, dispatch: Dispatch, memory: ShaderMemory) -> str:
-        """A name of all that a dispatch's counts depend on."""
+    def _key(self, dispatch: Dispatch, memory: ShaderMemory) -> tuple[str, bool] | None:
+        """A name of all that a dispatch's counts depend on, and whether that is not positions; None for those that bring
+        a step's inputs.
+        """
         kernel = next(program.kernel for program in self.programs if program.va == dispatch.address)
         assert kernel is not None, "all programs were compiled here"
+        if kernel.name == DECODE["move"].spec.function.name:
+            return None
         values = self._arguments(kernel, dispatch, memory)
         model = self.machine.gpus[0].model
         caches = f"{model.l2} {model.infinity} {sorted({level for *_, level in self._held})}"
-        return cache_key([_counting(), kernel.code, f"{dispatch.groups} {dispatch.threads} {caches}", repr(values)])
+        key = cache_key([_counting(), kernel.code, f"{dispatch.groups} {dispatch.threads} {caches}", repr(values)])
+        return key, self._positions not in repr(values)
 
     @property
     def _held(self) -> list[tuple[int, int, int]]:
