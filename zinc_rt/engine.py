@@ -380,6 +380,10 @@ class Engine(SequenceCalls):
         """
         return self._backend.read_bandwidth(n_bytes)
 
+    def card_constants(self) -> dict[str, float]:
+        """What the engine's GPU takes for the things that a step is made of; see `Backend.card_constants`."""
+        return self._backend.card_constants()
+
     def start_profile(self) -> None:
         """Record the steps from now on. Raises `BackendError` where that cannot be had."""
         self._backend.start_profile(self._loaded()[0])

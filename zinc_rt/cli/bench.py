@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from zinc_rt.cli import options as o
+from zinc_rt.cli.constants import card_intervals, constants_table
 from zinc_rt.cli.opening import Opening, opens_model
 from zinc_rt.cli.profiling import DEFAULT_TRACE, ProfileFlag, TraceFile, profiled
 from zinc_rt.cli.session import open_model
@@ -187,7 +188,13 @@ def bench(
             "threads": opened.engine.features.threads,
             "kv": opened.engine.options.kv.value,
         }
+        constants = {} if interrupted else opened.engine.card_constants()
+    intervals = card_intervals(facts["isa"]) if constants else {}
+    if output is Output.json:
+        facts["constants"] = {name: {"measured": x, **intervals[name]} for name, x in constants.items()}
     write(_FORMATS[output](facts, done))
+    if output is Output.md:
+        write(constants_table(constants, intervals, emulated=facts["device"] == "emu"))
     if interrupted:
         say(f"zinc: interrupted; {len(done)} of {len(tests)} tests done", style="yellow")
     return EXIT_INTERRUPTED if interrupted else 0

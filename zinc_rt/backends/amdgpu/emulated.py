@@ -18,6 +18,7 @@ from amdgpu_emu.shader import Dispatch, Shader
 from amdgpu_emu.shader_memory import ShaderMemory
 from zinc_rt.amdgpu.kfd.interface import KfdInterface
 from zinc_rt.backends.amdgpu.backend import AmdBackend, GpuLoweredGraph
+from zinc_rt.backends.amdgpu.calibrate import SMALL
 from zinc_rt.backends.amdgpu.sampling import GpuSampling
 from zinc_rt.backends.base import LoweredGraph, StepFence
 from zinc_rt.checks import show
@@ -140,6 +141,8 @@ class Idle(Shader):
 
 class EmulatedBackend(AmdBackend):
     """As `AmdBackend`, on a machine of its own that ends with it. model: the card."""
+
+    calibration = SMALL
 
     def __init__(
         self,
