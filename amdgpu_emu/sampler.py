@@ -1,7 +1,7 @@
 """`Sampler`: a profiler that executes a few workgroups of a large dispatch, and each kind of dispatch once.
 
-Counts of a dispatch grow with its numbers of workgroups in x, y and z: some are there once, some for each column, row or
-workgroup. So each count is a product of straight lines, which two numbers of workgroups in each direction determine.
+Counts of a dispatch grow with its numbers of workgroups in x, y and z: some are there once, some for each column, row
+or workgroup. So each count is a product of straight lines, which two numbers of workgroups in each direction determine.
 What is skipped writes nothing: results are wrong, and kernels must not depend on them but for their time.
 """
 
@@ -17,11 +17,11 @@ from amdgpu_emu.core.core import ARRIVALS
 from amdgpu_emu.core.launch import chunks
 from amdgpu_emu.core.program import Program
 from amdgpu_emu.core.state import Group, Step
-from amdgpu_emu.models import R9700, GpuModel
+from amdgpu_emu.models import GpuModel
 from amdgpu_emu.profiler import Profiler
 
 if TYPE_CHECKING:
-    from amdgpu_emu.shader import Dispatch, Triple
+    from amdgpu_emu.shader import Dispatch
     from amdgpu_emu.shader_memory import ShaderMemory
     from amdgpu_emu.work import Work
 
@@ -34,7 +34,7 @@ _RUN: Final = (4, 1, 1)
 
 
 class Sampler(Profiler):
-    """models: as for `Profiler`. key_of: dispatches of one key are executed once; those without a key always, and wholly.
+    """models: as for `Profiler`. key_of: dispatches of one key are executed once; those without a key always, wholly.
     found: the counts of a key that were kept, None if none were. known: counts by key; executed: how many dispatches
     were.
     """

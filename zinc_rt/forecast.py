@@ -13,7 +13,7 @@ from zinc_rt.gguf import GGUFFile
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.mem.plan import MemoryPlan
 from zinc_rt.models import define
-from zinc_rt.models.cache_format import CacheFormat
+from zinc_rt.models.cache_format import parse_cache_format
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.sampling.request import SamplingRequest
 from zinc_rt.sampling.sampler import Sampler
@@ -77,9 +77,17 @@ class CardForecast:
 
 
 def forecast(
-    path: Path, gpu: str, prompts: Sequence[int], depths: Sequence[int], *, kv: str | None = None,
-    n_ctx: int | None = None, n_batch: int | None = None, cache_dir: Path | None = None, notify: Callable[[str], None] | None = None,
-) -> CardForecast:  # fmt: skip
+    path: Path,
+    gpu: str,
+    prompts: Sequence[int],
+    depths: Sequence[int],
+    *,
+    kv: str | None = None,
+    n_ctx: int | None = None,
+    n_batch: int | None = None,
+    cache_dir: Path | None = None,
+    notify: Callable[[str], None] | None = None,
+) -> CardForecast:
     """Forecast prompts of these lengths, and a token behind texts of these lengths, on a card. No weights are read.
 
     Args:
@@ -97,11 +105,17 @@ def forecast(
         UnsupportedOp: the GPU kernels cannot run the model.
         What opening a file raises.
     """
+    room = [n_ctx or 1, *(n + 1 for n in prompts), *(depth + 2 for depth in depths)]
     options = Options(
-        Device.emu, n_ctx=max([n_ctx or 1, *(n + 1 for n in prompts), *(n + 2 for n in depths)]), gpu=gpu,
-        n_batch=Options.n_batch if n_batch is None else n_batch, n_logits=1, check_memory=False, kv=CacheFormat.F16 if kv is None else kv,
+        device=Device.emu,
+        gpu=gpu,
+        n_ctx=max(room),
+        n_batch=Options.n_batch if n_batch is None else n_batch,
+        n_logits=1,
+        check_memory=False,
+        kv=Options.kv if kv is None else parse_cache_format(kv),
         cache_dir=cache_dir,
-    )  # fmt: skip
+    )
     with GGUFFile.open(path) as file, _Engine(options, notify=notify) as engine:
         definition = define(file)
         plan = engine.load(file, definition)

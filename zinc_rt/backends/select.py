@@ -40,8 +40,8 @@ _USE_CPU, _SEE = "use cpu", "see `zinc check`"
 class BackendOptions:
     """Options of the CPU; with any of them `auto` means the CPU.
 
-    kernels: "native", compiled for this machine, or "reference", the NumPy ones. threads, isa: see `CpuBackend`. gpu: no
-    option of the CPU, but the card that is emulated.
+    kernels: "native", compiled for this machine, or "reference", the NumPy ones. threads, isa: see `CpuBackend`. gpu:
+    no option of the CPU, but the card that is emulated.
     """
 
     kernels: Kernels = "native"

@@ -189,7 +189,7 @@ def bench(
             "kv": opened.engine.options.kv.value,
         }
         constants = {} if interrupted else opened.engine.card_constants()
-    intervals = card_intervals(facts["isa"]) if constants else {}
+    intervals = card_intervals(str(facts["isa"])) if constants else {}
     if output is Output.json:
         facts["constants"] = {name: {"measured": x, **intervals[name]} for name, x in constants.items()}
     write(_FORMATS[output](facts, done))

@@ -43,7 +43,5 @@ def constants_table(
     for name, value in constants.items():
         unit, factor = ("GB/s", 1e-9) if name == "bandwidth" else ("us", 1e6)
         low, likely, high = (intervals[name][key] * factor for key in ("low", "likely", "high"))
-        lines.append(
-            f"| {name:12} | {unit:4} | {value * factor:10.3f} | {low:9.3f} | {likely:9.3f} | {high:9.3f} |"
-        )
+        lines.append(f"| {name:12} | {unit:4} | {value * factor:10.3f} | {low:9.3f} | {likely:9.3f} | {high:9.3f} |")
     return "\n".join(lines) + "\n"

@@ -24,26 +24,26 @@ from zinc_rt.lang.gpu_library import gpu_kernels
 
 STEP: Final = 256
 """Bytes from one link of a chain to the next: more than a line, so that no line has two."""
-_STREAM_GROUPS: Final = 1024
 _REPEATED: Final = 3
 
 
 @dataclass(frozen=True)
 class Extent:
     """How much is measured. levels: bytes of a chain that lies in a level, by the name of its latency; stream: bytes
-    that are read for the bandwidth; dispatches: of a list.
+    that are read for the bandwidth, by so many workgroups; dispatches: of a list.
     """
 
     levels: Mapping[str, int]
     stream: int
+    groups: int
     dispatches: int
 
 
 CARD: Final = Extent(
-    {"first_level": 8 << 10, "l2": 2 << 20, "infinity": 24 << 20, "memory_idle": 256 << 20}, 512 << 20, 256
+    {"first_level": 8 << 10, "l2": 2 << 20, "infinity": 24 << 20, "memory_idle": 256 << 20}, 512 << 20, 1024, 256
 )
 """For a card: 32 KiB of vector cache, 4 to 8 MiB of L2, 32 to 96 MiB behind it. Takes less than three seconds."""
-SMALL: Final = Extent(dict.fromkeys(CARD.levels, 8 << 10), 8 << 20, 4)
+SMALL: Final = Extent(dict.fromkeys(CARD.levels, 8 << 10), 1 << 20, 16, 4)
 """For the emulator, whose times are its own."""
 
 
@@ -70,22 +70,23 @@ def measure(
         DeviceLost: the GPU failed.
         InterfaceError: memory is short.
     """
-    target = queue.gfx.kernel_target
-    compiled = gpu_kernels({"chase": Spec(chase), "stream": Spec(stream)}, target, cache=cache, notify=notify)
+    isa = queue.gfx.kernel_target
+    compiled = gpu_kernels({"chase": Spec(chase), "stream": Spec(stream)}, isa, cache=cache, notify=notify)
     kernels = {name: queue.load_kernel(kernel) for name, kernel in compiled.items()}
     largest = max(extent.stream, *extent.levels.values())
     reached = not queue.device.vram or queue.device.visible_vram > 2 * largest
     largest = largest if reached else STEP
-    held = [queue.alloc(largest, label="calibration"), queue.alloc(4 * 256 * _STREAM_GROUPS, label="calibration")]
+    source = queue.alloc(largest, label="calibration")
+    target = queue.alloc(4 * 256 * extent.groups, label="calibration")
     try:
-        found = {}
+        found: dict[str, float] = {}
         if reached:
-            found["bandwidth"] = _bandwidth(queue, kernels["stream"], *held, extent.stream)
+            found["bandwidth"] = _bandwidth(queue, kernels["stream"], source, target, extent)
             for name, n_bytes in extent.levels.items():
-                found[name] = _latency(queue, kernels["chase"], *held, n_bytes)
-        return found | _launches(queue, kernels["chase"], *held, extent.dispatches)
+                found[name] = _latency(queue, kernels["chase"], source, target, n_bytes)
+        return found | _launches(queue, kernels["chase"], source, target, extent.dispatches)
     finally:
-        for memory in held:
+        for memory in (source, target):
             queue.free(memory)
 
 
@@ -99,13 +100,13 @@ def _seconds(queue: GpuQueue, commands: CommandList) -> float:
     return min(found[1:])
 
 
-def _bandwidth(queue: GpuQueue, kernel: LoadedKernel, source: GpuMemory, target: GpuMemory, n_bytes: int) -> float:
+def _bandwidth(queue: GpuQueue, kernel: LoadedKernel, source: GpuMemory, target: GpuMemory, extent: Extent) -> float:
     """Bytes per second: all of them against a part, as lists differ."""
-    width = 256 * _STREAM_GROUPS
-    turns = max(2, n_bytes // (4 * width * STREAMS))
+    width = 256 * extent.groups
+    turns = max(4, extent.stream // (4 * width * STREAMS))
 
     def run(n: int) -> float:
-        return _seconds(queue, CommandList("stream").dispatch(kernel, _STREAM_GROUPS, source, target, n, width))
+        return _seconds(queue, CommandList("stream").dispatch(kernel, extent.groups, source, target, n, width))
 
     # What the shorter one reads is the beginning of the longer one, and so small that it leaves the caches again.
     few = turns // 4

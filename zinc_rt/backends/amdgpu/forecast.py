@@ -8,7 +8,7 @@ cache. Results mean nothing.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -93,8 +93,8 @@ class ForecastBackend(EmulatedBackend):
         return Work(**{**tree, "levels": {int(level): n for level, n in tree["levels"].items()}})
 
     def _key(self, dispatch: Dispatch, memory: ShaderMemory) -> tuple[str, bool] | None:
-        """A name of all that a dispatch's counts depend on, and whether that is not positions; None for those that bring
-        a step's inputs.
+        """A name of all that a dispatch's counts depend on, and whether its workgroups do equally much; None for those
+        that bring a step's inputs.
         """
         kernel = next(program.kernel for program in self.programs if program.va == dispatch.address)
         assert kernel is not None, "all programs were compiled here"
