@@ -158,7 +158,7 @@ def test_bench_predicts_what_it_does_not_run(zinc, tiny):
     for test in tree["tests"]:
         assert test["speed"]["low"] < test["speed"]["likely"] < test["speed"]["high"]
         assert test["speed"]["likely"] == pytest.approx(1 / test["seconds"]["likely"])
-    table = zinc("bench", "--predict", "rx9070", "-m", tiny, "-p", "0", "-d", "40").out
+    table = zinc("bench", "--predict", "rx9070", "-m", tiny, "-p", "0", "-d", "0,40").out
     assert f"| {tree['tests'][1]['speed']['likely']:6.0f} |" in table
     assert "It fits: " in table
     rows = list(
