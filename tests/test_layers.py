@@ -44,6 +44,7 @@ LAYERS = (
     ("chat", "chunks"),
     ("model",),
     ("loading", "forecast"),
+    ("hub",),
     ("serving",),
     ("ray",),
     ("seed",),

@@ -8,6 +8,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from zinc_rt.cli.files import model_file
 from zinc_rt.cli.session import check_emulated
 from zinc_rt.cli.terminal import one_line, say
 from zinc_rt.mem.plan import format_bytes
@@ -25,7 +26,7 @@ def predicted(
     from zinc_rt.loading import built_in_model
 
     check_emulated(opening, "--predict")
-    path = opening.model or built_in_model()
+    path = model_file(opening.model, opening.hub) or built_in_model()
     found = forecast(
         path, gpu, prompts, [max(1, depth) for depth in depths], kv=opening.kv, n_batch=n_batch,
         cache_dir=opening.cache_dir, notify=lambda line: say(f"zinc: {one_line(line)}", style="dim"),
