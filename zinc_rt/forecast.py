@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from zinc_rt.backends.devices import Device
+from zinc_rt.backends.devices import Device, DeviceChoice
 from zinc_rt.engine import Engine, Options, Rows
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from amdgpu_emu.constants import Interval
     from zinc_rt.backends.amdgpu.emulated import Prediction
     from zinc_rt.linux import Linux
-
-FREE: Final = 0.1
-"""Share of a card's memory that stays free."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,7 @@ class Forecast:
 
 @dataclass(frozen=True)
 class CardForecast:
-    """What a model would do on a card. plan: of its memory; memory: bytes of the card's."""
+    """What a model would do on a card. plan: of its memory; memory: bytes of the card, of which a tenth stays free."""
 
     card: str
     tests: Sequence[Forecast]
@@ -60,8 +57,8 @@ class CardForecast:
 
     @property
     def fits(self) -> bool:
-        """Whether weights, caches and all else leave a tenth of the card's memory free."""
-        return self.plan.total <= (1 - FREE) * self.memory
+        """Whether weights, caches and all else fit beside what stays free."""
+        return self.plan.available is None or self.plan.total <= self.plan.available
 
     def as_dict(self) -> dict[str, Any]:
         """All of it, for JSON: sizes in bytes, times in seconds, speeds in tokens a second."""
@@ -121,22 +118,19 @@ def forecast(
         plan = engine.load(file, definition)
         wanted = [("prompt", n, 0) for n in prompts] + [("text", 1, depth) for depth in depths]
         tests = [_test(engine, definition.info.n_vocab, *test) for test in wanted]
-        card = engine.card
-    assert plan.available is not None, "an emulated card knows its memory"
-    return CardForecast(card, tests, plan, plan.available)
+        return CardForecast(engine.gpu.name, tests, plan, engine.gpu.vram)
 
 
 class _Engine(Engine):
     """An engine on a card without weights."""
 
-    def _open_backend(self, device: Device, linux: Linux | None) -> None:
+    def _open_backend(self, device: DeviceChoice, linux: Linux | None) -> None:
         from zinc_rt.backends.amdgpu.emulated import gpu_model
         from zinc_rt.backends.amdgpu.forecast import ForecastBackend
 
         cache = CompileCache(self.options.cache_dir or default_cache_dir(), notify=self._notify)
-        model = gpu_model(self.options.gpu)
-        self.device, self.card = device, model.name
-        self._backend = ForecastBackend(model, cache=cache, notify=self._notify)
+        self.device, self.gpu = device.device, gpu_model(self.options.gpu)
+        self._backend = ForecastBackend(self.gpu, cache=cache, notify=self._notify)
 
 
 def _test(engine: _Engine, n_vocab: int, name: str, n: int, depth: int) -> Forecast:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -94,7 +95,8 @@ def test_steps_of_a_model(path: Path) -> None:
 def test_whether_it_fits(path: Path) -> None:
     found = forecast(path, "r9700", [], [1])
     assert found.fits
-    assert not type(found)(found.card, found.tests, found.plan, found.plan.total * 10 // 9 - 10).fits
+    assert found.plan.available == R9700.vram - R9700.vram // 10
+    assert not replace(found, plan=replace(found.plan, available=found.plan.total - 1)).fits
     tree = found.as_dict()
     assert tree["plan"]["total"] == found.plan.total
     assert tree["tests"][0]["speed"]["likely"] == found.tests[0].speed.likely

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +24,7 @@ from amdgpu_emu.shader import Dispatch
 from amdgpu_emu.shader_memory import ShaderMemory
 from amdgpu_emu.work import Work
 from zinc_rt.amdgpu.pool import GpuMemory
+from zinc_rt.amdgpu.vram import kept_free
 from zinc_rt.backends.amdgpu.backend import GpuLoweredGraph
 from zinc_rt.backends.amdgpu.emulated import EmulatedBackend, Idle, Prediction
 from zinc_rt.backends.amdgpu.memory import GraphMemory, Uploader
@@ -36,6 +37,8 @@ from zinc_rt.lang.types import Ptr, Struct
 
 _WRITTEN: Final = 64 << 10
 """Bytes of an array that is written, at the most: more are weights and tables, on which no kernel's work depends."""
+_ROOM: Final = 1 << 40
+"""Bytes of addresses for a model."""
 _POSITIONS: Final = "positions"
 """An argument of this name decides by its contents how much a kernel does."""
 
@@ -49,13 +52,20 @@ class ForecastBackend(EmulatedBackend):
         self._notes = cache
         self._stored: set[str] = set()  # keys that lie in the cache
         self._positions = ""  # of the step under way
-        super().__init__(model, cache=cache, notify=notify)
+        self._card = model
+        # Places for what does not fit on the card, too.
+        super().__init__(replace(model, vram=max(model.vram, _ROOM)), cache=cache, notify=notify)
         self.machine.shader = Idle()
 
     @property
     def memory_available(self) -> int | None:
-        """What the card has: nothing of it is used."""
-        return self.machine.gpus[0].model.vram
+        """What the card has: nothing of it is used but what stays free."""
+        return self._card.vram - self.memory_kept_free
+
+    @property
+    def memory_kept_free(self) -> int:
+        """Of the card."""
+        return kept_free(replace(self.gpu.device, vram=self._card.vram))
 
     def _uploader(self) -> Uploader:
         return _Sparse(super()._uploader())
