@@ -7,7 +7,7 @@ run, so waves may wait for each other through memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -72,6 +72,10 @@ class ShaderCore(Shader):
         """Counters of a dispatch that begins."""
         return Counters(self.measure)
 
+    def parts(self, dispatch: Dispatch, n_vgprs: int, lanes: int) -> Iterable[tuple[int, int]]:
+        """The workgroups to run, as many at a time as fit: the first one's number, and how many."""
+        return chunks(dispatch, n_vgprs, lanes)
+
     def batch(self, first: int, count: int, waves: int) -> None:
         """Note that `count` workgroups from number `first` on are started, of `waves` waves each."""
 
@@ -104,7 +108,7 @@ class _Run:
         """Run all workgroups, as many at a time as fit."""
         self.counters.vgprs, self.counters.lds_bytes = self.n_vgprs, self.dispatch.lds_bytes
         try:
-            for first, count in chunks(self.dispatch, self.n_vgprs, self.lanes):
+            for first, count in self.core.parts(self.dispatch, self.n_vgprs, self.lanes):
                 group = launch(self.dispatch, self.n_vgprs, self.lanes, first, count)
                 waves = group.n // count
                 self.core.batch(first, count, waves)

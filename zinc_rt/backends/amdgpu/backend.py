@@ -18,6 +18,7 @@ from zinc_rt.amdgpu.pool import GpuMemory
 from zinc_rt.amdgpu.queue import TIMEOUT, GpuQueue
 from zinc_rt.amdgpu.vram import kept_free, vram_used
 from zinc_rt.backends.amdgpu.batches import Batches
+from zinc_rt.backends.amdgpu.calibrate import CARD, measure
 from zinc_rt.backends.amdgpu.lowering import GpuLowered, GpuLowering
 from zinc_rt.backends.amdgpu.memory import GatheredRows, GraphMemory, Uploader, fill, planned
 from zinc_rt.backends.amdgpu.operations import MANY_ROWS, StepShape
@@ -72,7 +73,7 @@ class GpuLoweredGraph(LoweredGraph):
 
 
 class AmdBackend(Backend):
-    """Runs steps in order on the GPU behind an interface.
+    """Runs steps in order on the GPU behind an interface. calibration: how much `card_constants` measures.
 
     Args:
         interface: the way to the GPU; the backend closes it, also when this raises.
@@ -84,6 +85,8 @@ class AmdBackend(Backend):
         BackendError: the kernels are not for this GPU.
         InterfaceError: the driver refused a call.
     """
+
+    calibration = CARD
 
     def __init__(
         self,
@@ -210,6 +213,11 @@ class AmdBackend(Backend):
 
     def _uploader(self) -> Uploader:
         return Uploader(self.gpu, self._loaded[DECODE["move"].spec.symbol])
+
+    def card_constants(self) -> dict[str, float]:
+        """See `Backend.card_constants`. Raises `DeviceLost`, `InterfaceError`."""
+        self.drain()
+        return measure(self.gpu, cache=self._cache, notify=self._notify, extent=self.calibration)
 
     @property
     def programs(self) -> tuple[LoadedKernel, ...]:

@@ -65,6 +65,11 @@ class Batches:
         self._kept: OrderedDict[tuple[StepShape, GpuSampling | None], _Recorded] = OrderedDict()
         self._choices = {n.name for n in graph.nodes if n.op is Op.ARGMAX}
 
+    @property
+    def memory(self) -> GraphMemory:
+        """Where the graph's memory lies."""
+        return self._memory
+
     def of(self, shape: StepShape, sampling: GpuSampling | None = None) -> list[CommandList]:
         """The batches for a step of this shape, in order; they end with sampled tokens if so wished."""
         return self._of(shape, sampling).batches
