@@ -60,6 +60,7 @@ def widened(w, FMT: str):
         return w
     if F.kind == Kind.F16:
         return f32(bitcast(w, vec[f16, lanes(w)]))
+    static_assert(F.kind == Kind.BF16, f"format {FMT}: float_tiles does not know numbers of kind {F.kind!s}")
     return bitcast(u32(w) << 16, vec[f32, lanes(w)])
 
 

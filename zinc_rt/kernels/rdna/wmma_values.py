@@ -19,7 +19,7 @@ from zinc_rt.formats.decode_scales import (
     signed_scale,
     six_bit_scales,
 )
-from zinc_rt.formats.kinds import Kind, Scale
+from zinc_rt.formats.kinds import NIBBLE_KINDS, Kind, Scale
 from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import bitcast, cast, fma, load, static_assert, unroll, wmma_iu8
 from zinc_rt.lang.types import f32, i8, i32, ptr, u8, u16, u32, vec
@@ -31,6 +31,8 @@ ONE_SCALE = (Scale.SIX_BIT_SIGNED, Scale.ODD_WORD, Scale.ODD_NIBBLES)
 """An integer scale of the group, without minima."""
 TWO_SCALES = (Scale.INT8_HALVES, Scale.SIX_BIT_HALVES, Scale.ODD_HALVES)
 """One of each half."""
+_OTHERS = Scale.BLOCK, Scale.POWER_OF_TWO, Scale.SIX_BIT, Scale.FOUR_BIT_HALVES, Scale.E4M3_HALVES
+KNOWN = (*_OTHERS, *ONE_SCALE, *TWO_SCALES)
 TOP_BITS = 0x80808080
 
 
@@ -99,6 +101,7 @@ def tile_factors(block: ptr[u8], j, FMT: str):
         if F.minimum is None:
             return scales
         return scales[0], scales[1], scales[2], scales[3], half(block, F.minimum), f32(s[2]), f32(s[3])
+    static_assert(F.scale == Scale.BLOCK, f"format {FMT}: tile_factors does not know scales of kind {F.scale!s}")
     if F.minimum is not None:
         return d, half(block, F.minimum)
     return (d,)
@@ -111,6 +114,10 @@ def signed_words(block: ptr[u8], j, FMT: str):
     words = group_words(block, j, FMT)
     if F.offset == 0 or F.kind in (Kind.BYTES, Kind.GRID):
         return words
+    static_assert(
+        F.kind in NIBBLE_KINDS or F.kind == Kind.QUARTERS,
+        f"format {FMT}: signed_words knows no offset of kind {F.kind!s}",
+    )
     # No byte borrows of its neighbour: all are below 128.
     OFFSETS = F.offset * 0x01010101
     return tuple(((word | TOP_BITS) - OFFSETS) ^ TOP_BITS for word in words)
@@ -142,6 +149,7 @@ def outer(f, numbers, pairs):
 def outer_products(FMT: str):
     """The pairs that v_g takes: (of `tile_factors`, of scales and sums)."""
     F = integers_of(FMT)
+    static_assert(F.scale in KNOWN, f"format {FMT}: outer_products does not know scales of kind {F.scale!s}")
     if F.scale == Scale.SIX_BIT:
         return ((0, 0), (3, 0), (4, 1))
     if F.scale == Scale.FOUR_BIT_HALVES:
@@ -157,6 +165,7 @@ def add_values(sums, start, x, w, numbers, f, FMT: str):
     fragments; numbers: scales and sums of the rows, each vec[f32, 8]; f[t]: `tile_factors` of the weights.
     """
     F = integers_of(FMT)
+    static_assert(F.scale in KNOWN, f"format {FMT}: add_values does not know scales of kind {F.scale!s}")
     E = 8 * len(w)
     found = tuple(tile_sums(start, x, w[t], F.scaled_halves) for t in range(len(w)))
     one = tuple(found[i // 8][0][i % 8] for i in range(E))
@@ -190,6 +199,7 @@ def add_values(sums, start, x, w, numbers, f, FMT: str):
 def scaled_sums(found, one, f, FMT: str):
     """The integer sums times their integer scales, by element."""
     F = integers_of(FMT)
+    static_assert(F.scale in KNOWN, f"format {FMT}: scaled_sums does not know scales of kind {F.scale!s}")
     E = len(one)
     if F.scale in TWO_SCALES or F.scale == Scale.FOUR_BIT_HALVES:
         last = tuple(fma(found[i // 8][1][i % 8], f[i // 8][2], f[i // 8][3]) for i in range(E))
