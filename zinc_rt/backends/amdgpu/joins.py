@@ -6,6 +6,7 @@ most of a decode step's small operations.
 - the gated delta rule and the norm of its heads;
 - attention and the gate on its output;
 - a router's logits, a factor of them and the choice of experts;
+- a product, and the norm, rotation and place of the heads that it makes;
 - a product, or the chosen experts' sum, and the norms and sums behind it (`chains`).
 """
 
@@ -21,12 +22,14 @@ from zinc_rt.backends.fusion import (
     ExpertGate,
     FusedGraph,
     FusedNode,
+    HeadsWrite,
     Product,
     Single,
 )
 from zinc_rt.backends.fusion.nodes import Gate
 from zinc_rt.ir.graph import Graph, Node
 from zinc_rt.ir.op import Op
+from zinc_rt.kernels.rdna.tails import WAVES
 
 
 class Gated(NamedTuple):
@@ -89,6 +92,14 @@ class RouterProduct(NamedTuple):
     factor: float | None
 
 
+class ProductHeads(NamedTuple):
+    """A product that makes heads, and what becomes of these."""
+
+    node: Node
+    product: Product
+    heads: HeadsWrite
+
+
 class Normed(NamedTuple):
     """A product, or the chosen experts' sum, and the norms and sums behind it."""
 
@@ -97,7 +108,7 @@ class Normed(NamedTuple):
     chain: Chain
 
 
-Joined = FusedNode | Gated | ExpertsDown | DeltaNet | GatedAttend | RouterProduct | Normed
+Joined = FusedNode | Gated | ExpertsDown | DeltaNet | GatedAttend | RouterProduct | ProductHeads | Normed
 
 
 class Joins:
@@ -139,6 +150,8 @@ class Joins:
             made = None if node.y is None else self._gated_experts(node, node.y)
         elif isinstance(node, ExpertDown):
             made = self._down(node)
+        elif isinstance(node, HeadsWrite):
+            made = self._heads(node)
         elif isinstance(node, Single):
             match node.node.op:
                 case Op.MOE_GATE_TOPK:
@@ -233,6 +246,16 @@ class Joins:
         self._gone |= {id(part) for part in (product, scale) if part is not None}
         return RouterProduct(node, product, factor)
 
+    def _heads(self, n: HeadsWrite) -> ProductHeads | None:
+        source = n.heads.source
+        made = self._made.get(source)
+        if not isinstance(made, Product) or made.by_logit or not self._fused.read_once(source):
+            return None
+        if n.heads.dim % WAVES or self._graph.buffer(made.weight).shape[0] != n.heads.n_heads * n.heads.dim:
+            return None
+        self._gone.add(id(made))
+        return ProductHeads(n.node, made, n)
+
     def _normed(self, node: Node) -> DeltaNet | None:
         rule = self._single(node.inputs[0], Op.SSM_DELTA_NET, Op.SSM_GATED_NORM)
         sizes = tuple(node.attrs[a] for a in ("n_heads", "head_dim"))
@@ -255,6 +278,7 @@ STANDS_FOR: dict[Any, tuple[Op, ...]] = {
     DeltaNet: (Op.SSM_DELTA_NET,),
     GatedAttend: (),
     RouterProduct: (Op.MOE_GATE_TOPK,),
+    ProductHeads: (),
     Normed: (),
 }
 """The operations that a lowering of the kind runs."""

@@ -20,6 +20,7 @@ from zinc_rt.kernels.rdna import (
     heads,
     matvec,
     norm,
+    product_heads,
     quantize,
     recurrent,
     router,
@@ -164,21 +165,49 @@ def sum_norm(*, weight: bool, quantized: bool, both: bool = False) -> KernelEntr
     return _entry(norm.sum_norm, "a", "rows", WEIGHT=weight, QUANTIZED=quantized, BOTH=both)
 
 
-def heads_kernel(
+class HeadForm(NamedTuple):
+    """What becomes of a projection's heads, in the order of `heads.FORM`."""
+
+    dim: int
+    pairs: int
+    interleaved: bool
+    norm: bool
+    weight: bool
+    cache: bool
+    row: int
+    start: int
+    blocks: bool
+    packed: bool
+
+
+def head_form(
     dim: int, pairs: int, *, interleaved: bool, norm: bool, cache: bool, weight: bool | None = None, row: int = 0,
-    start: int = 0, quantized: bool = False,
-) -> KernelEntry:  # fmt: skip
+    start: int = 0, quantized: bool = False, packed: bool = False,
+) -> HeadForm:  # fmt: skip
     """Heads of `dim` elements, 2 * `pairs` of them rotated; weight: whether the norm has one; not said: it does.
 
     row, start: they are elements start .. of heads of `row` elements in the cache, 0 for `dim`. quantized: in a cache
-    of Q8_0 blocks. See `heads.GpuHeadsArgs`.
+    of Q8_0 blocks; packed: as int8 in a buffer. Both want a multiple of 32. See `heads.GpuHeadsArgs`.
     """
-    constants = {
-        "DIM": dim, "PAIRS": pairs, "INTERLEAVED": interleaved, "NORM": norm,
-        "WEIGHT": norm if weight is None else weight, "CACHE": cache, "ROW": row or dim, "START": start,
-        **({"QUANT": True} if quantized else {}),
-    }  # fmt: skip
-    return _entry(heads.heads, "a", "ceil(n_rows * n_heads / 4)", **constants)
+    has = norm if weight is None else weight
+    return HeadForm(dim, pairs, interleaved, norm, has, cache, row or dim, start, quantized, packed)
+
+
+def heads_kernel(form: HeadForm) -> KernelEntry:
+    """Heads by themselves."""
+    return _entry(heads.heads, "a", "ceil(n_rows * n_heads / 4)", FORM=form)
+
+
+def matvec_heads(kind: str, rows: int, form: HeadForm, *, bias: bool) -> KernelEntry:
+    """As `matvec_rows`, and then the heads that the rows consist of; see `heads.GpuHeadsArgs`."""
+    between, groups = "bias " if bias else "", "n_rows / 8, blocks"
+    if kind in FLOATS:
+        function = product_heads.matvec_float_bias_heads if bias else product_heads.matvec_float_heads
+        arguments = f"w x {between}n n_rows a"
+    else:
+        function = product_heads.matvec_bias_heads if bias else product_heads.matvec_heads
+        arguments = f"w q d s {between}n_groups n_rows a"
+    return _entry(function, arguments, groups, FMT=kind, M=rows, FORM=form)
 
 
 def attention_kernel(

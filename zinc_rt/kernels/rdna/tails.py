@@ -103,20 +103,26 @@ def norm_rows(t, x: ptr[f32], n: u32, first: u32, M: int, TAIL: tuple):
 
 
 @inline
-def blocks_before_norm(w, q, d, s, y, bias, n_groups, n_rows, t, FMT: str, M: int, BIAS: bool, TAIL: tuple):
-    """The work of `matvec_norm` and `matvec_bias_norm`."""
+def products_of_blocks(w, q, d, s, y, bias, block: u32, row: u32, n_groups, n_rows, FMT: str, M: int, BIAS: bool):
+    """A row of W times M rows of quantised activations, by a wave."""
     F = format_of(FMT)
-    row = workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)
-    block = workgroup_id(1)
-    if row < n_rows:
-        groups = u64(block * M) * u64(n_groups)
-        line = w + u64(row) * u64((n_groups >> F.group_shift) * F.block_bytes)
-        extra = bias[row] if BIAS else 0.0
-        sums = regs(f32, M)
-        add_all_groups(line, q + groups * GROUP, d + groups, s + groups, sums, n_groups, 2, FMT, M)
-        store_sums(y, sums, block, row, n_rows, extra, M, BIAS)
-    if is_last(t.counters, block, (n_rows + (WAVES - 1)) // WAVES):
-        norm_rows(t, y, n_rows, block * M, M, TAIL)
+    groups = u64(block * M) * u64(n_groups)
+    line = w + u64(row) * u64((n_groups >> F.group_shift) * F.block_bytes)
+    extra = bias[row] if BIAS else 0.0
+    sums = regs(f32, M)
+    add_all_groups(line, q + groups * GROUP, d + groups, s + groups, sums, n_groups, 2, FMT, M)
+    store_sums(y, sums, block, row, n_rows, extra, M, BIAS)
+
+
+@inline
+def products_of_floats(w, x, y, bias, block: u32, row: u32, n, n_rows, FMT: str, M: int, BIAS: bool):
+    """The same for float weights."""
+    line = w + u64(row) * u64(n * format_of(FMT).block_bytes)
+    extra = bias[row] if BIAS else 0.0
+    sums = regs(f32, M)
+    for group in range(lane_id(), (n + (GROUP - 1)) >> GROUP_SHIFT, TREE_LANES):
+        add_chains(line, x + u64(block * M) * u64(n), sums, group, n, FMT, M)
+    store_sums(y, sums, block, row, n_rows, extra, M, BIAS)
 
 
 @inline
@@ -129,17 +135,23 @@ def store_sums(y, sums, block: u32, row: u32, n_rows: u32, extra, M: int, BIAS: 
 
 
 @inline
+def blocks_before_norm(w, q, d, s, y, bias, n_groups, n_rows, t, FMT: str, M: int, BIAS: bool, TAIL: tuple):
+    """The work of `matvec_norm` and `matvec_bias_norm`."""
+    row = workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)
+    block = workgroup_id(1)
+    if row < n_rows:
+        products_of_blocks(w, q, d, s, y, bias, block, row, n_groups, n_rows, FMT, M, BIAS)
+    if is_last(t.counters, block, (n_rows + (WAVES - 1)) // WAVES):
+        norm_rows(t, y, n_rows, block * M, M, TAIL)
+
+
+@inline
 def floats_before_norm(w, x, y, bias, n, n_rows, t, FMT: str, M: int, BIAS: bool, TAIL: tuple):
     """The work of `matvec_float_norm` and `matvec_float_bias_norm`."""
     row = workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)
     block = workgroup_id(1)
     if row < n_rows:
-        line = w + u64(row) * u64(n * format_of(FMT).block_bytes)
-        extra = bias[row] if BIAS else 0.0
-        sums = regs(f32, M)
-        for group in range(lane_id(), (n + (GROUP - 1)) >> GROUP_SHIFT, TREE_LANES):
-            add_chains(line, x + u64(block * M) * u64(n), sums, group, n, FMT, M)
-        store_sums(y, sums, block, row, n_rows, extra, M, BIAS)
+        products_of_floats(w, x, y, bias, block, row, n, n_rows, FMT, M, BIAS)
     if is_last(t.counters, block, (n_rows + (WAVES - 1)) // WAVES):
         norm_rows(t, y, n_rows, block * M, M, TAIL)
 

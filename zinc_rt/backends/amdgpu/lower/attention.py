@@ -1,4 +1,4 @@
-"""Heads, and attention over what they wrote to the cache."""
+"""Attention over what heads wrote to the cache."""
 
 from __future__ import annotations
 
@@ -10,49 +10,16 @@ from zinc_rt.backends.amdgpu.lowering import ELSEWHERE, GPU, GpuLowering
 from zinc_rt.backends.amdgpu.operations import ArgumentBlock, TempSpec
 from zinc_rt.backends.caches import quantized_caches
 from zinc_rt.backends.errors import UnsupportedOp
-from zinc_rt.backends.fusion import Attend, HeadsWrite
-from zinc_rt.ir.graph import Node
+from zinc_rt.backends.fusion import Attend
 from zinc_rt.kernels.rdna.attention import GpuAttentionArgs
-from zinc_rt.kernels.rdna.catalogue import attention_kernel, heads_kernel
-from zinc_rt.kernels.rdna.heads import GpuHeadsArgs
+from zinc_rt.kernels.rdna.catalogue import attention_kernel
 from zinc_rt.numerics import GROUP, SPLIT
 
-_MAX_KEY_DIM, _MAX_HEAD_DIM = 1024, 512
+MAX_KEY_DIM, _MAX_HEAD_DIM = 1024, 512
 _MAX_GROUP, _MAX_WIDE_GROUP = 32, 24
 """Heads that share a key head; the second where values are parts of keys or keys are wider than any value: there more
 would not fit into registers.
 """
-
-
-@GPU.lowers(HeadsWrite)
-def heads(low: GpuLowering, n: HeadsWrite) -> None:
-    """Norm, rotation and placing of heads."""
-    h = n.heads
-    _check_head(n.node, h.dim)
-    if h.table is not None and h.table not in low.out.rotations:
-        low.out.rotations.append(h.table)
-    if n.where:
-        positions, slots, pages = n.where
-        where: dict[str, Any] = {
-            "slots": low.at(slots), "page_table": low.at(pages), "max_pages": low.sizes.max_pages
-        }  # fmt: skip
-    else:
-        # Every row reads its position, also where nothing comes of it: then any memory will do.
-        positions, where = h.source if h.positions is None else h.positions, {}
-    values = {
-        "x": low.at(h.source), "cache" if n.cache else "y": low.at(n.target),
-        "weight": 0 if h.weight is None else low.at(h.weight),
-        "table": 0 if h.table is None else TempSpec(("rotation", h.table)), "n_heads": h.n_heads,
-        "n_rows": lambda s: s.n_rows, "eps": h.eps, "positions": low.at(positions), **where,
-    }  # fmt: skip
-    entry = heads_kernel(
-        h.dim, h.pairs, interleaved=h.interleaved, norm=h.normed, weight=h.weight is not None, cache=bool(n.cache),
-        row=n.row, start=n.start, quantized=bool(n.cache) and quantized_caches(low.graph, n.node, n.target),
-    )  # fmt: skip
-    low.emit(
-        n.node, entry, lambda s: (-(-s.n_rows * h.n_heads // 4),), (ArgumentBlock(GpuHeadsArgs, values),), "n_rows",
-        (h.source,), (n.target,),
-    )  # fmt: skip
 
 
 @GPU.lowers(Attend)
@@ -123,22 +90,14 @@ def _queries(low: GpuLowering, n: Attend, quantized: bool) -> tuple[dict[str, An
 
 def _check_attention(n: Attend) -> None:
     """Raise `UnsupportedOp` for heads that the kernels cannot do."""
-    if n.value_dim > _MAX_HEAD_DIM or n.head_dim > _MAX_KEY_DIM:
+    if n.value_dim > _MAX_HEAD_DIM or n.head_dim > MAX_KEY_DIM:
         raise UnsupportedOp(
             f"node {n.node.name}: heads of {n.head_dim} elements with values of {n.value_dim}; the GPU kernels do"
-            f" keys up to {_MAX_KEY_DIM}, values up to {_MAX_HEAD_DIM}; {ELSEWHERE}"
+            f" keys up to {MAX_KEY_DIM}, values up to {_MAX_HEAD_DIM}; {ELSEWHERE}"
         )
     most = _MAX_WIDE_GROUP if n.latent or n.head_dim > _MAX_HEAD_DIM else _MAX_GROUP
     if n.head_dim % 8 or n.value_dim % 8 or n.group > most:
         raise UnsupportedOp(
             f"node {n.node.name}: {n.group} query heads to a key head, of {n.head_dim} elements with values of"
             f" {n.value_dim}; the GPU kernels do up to {most}, of multiples of 8; {ELSEWHERE}"
-        )
-
-
-def _check_head(n: Node, dim: int) -> None:
-    """Raise `UnsupportedOp` for heads that the kernels cannot write."""
-    if dim > _MAX_KEY_DIM:
-        raise UnsupportedOp(
-            f"node {n.name}: heads of {dim} elements; the GPU kernels do up to {_MAX_KEY_DIM}; {ELSEWHERE}"
         )

@@ -1,0 +1,80 @@
+"""Products whose results are heads, and what becomes of these: norm, rotation, their place in a buffer or the cache.
+
+A workgroup has eight rows of weights, so eight elements of a head. The last one to arrive of a head does the head, a
+wave for each row of activations.
+"""
+
+from __future__ import annotations
+
+from zinc_rt.kernels.rdna.arrival import is_last
+from zinc_rt.kernels.rdna.heads import GpuHeadsArgs, do_head, put_staged
+from zinc_rt.kernels.rdna.tails import WAVES, products_of_blocks, products_of_floats
+from zinc_rt.lang.kernel import inline, kernel
+from zinc_rt.lang.ops import barrier, first_lane, shared, static_assert, workgroup_id, workitem_id
+from zinc_rt.lang.types import Space, f32, i8, ptr, u8, u32
+
+
+@inline
+def heads_behind(a, M: int, FORM: tuple):
+    """The head that this workgroup's rows belong to, by the last workgroup of it. Products of the step's last block
+    that no row of the step has are left alone.
+    """
+    DIM, _, _, _, _, _, _, _, BLOCKS, PACKED = FORM
+    static_assert(DIM % WAVES == 0, f"heads of {DIM} elements are no whole workgroups")
+    static_assert(M <= WAVES, f"blocks of {M} rows are more than a workgroup has waves")
+    wave = first_lane(workitem_id() >> 5)
+    staged = shared(f32, M * DIM) + wave * DIM if BLOCKS or PACKED else a.y
+    head = workgroup_id(0) // (DIM // WAVES)
+    block = workgroup_id(1)
+    row = block * M + wave
+    if is_last(a.counters, block * a.n_heads + head, u32(DIM // WAVES)):
+        live = (wave < M) & (row < a.n_rows)
+        if live:
+            do_head(a, row, head, staged, FORM)
+        if BLOCKS or PACKED:
+            barrier()
+            if live:
+                put_staged(a, row, head, staged, FORM)
+
+
+@kernel(workgroup=256)
+def matvec_heads(
+    w: ptr[u8], q: ptr[i8], d: ptr[f32], s: ptr[u32], n_groups: u32, n_rows: u32,
+    a: ptr[GpuHeadsArgs, Space.CONSTANT], FMT: str, M: int, FORM: tuple,
+):  # fmt: skip
+    """As `matvec` into a.x, eight rows of W a workgroup, and then their heads."""
+    row = workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)
+    products_of_blocks(w, q, d, s, a.x, a.x, workgroup_id(1), row, n_groups, n_rows, FMT, M, False)
+    heads_behind(a, M, FORM)
+
+
+@kernel(workgroup=256)
+def matvec_bias_heads(
+    w: ptr[u8], q: ptr[i8], d: ptr[f32], s: ptr[u32], bias: ptr[f32], n_groups: u32, n_rows: u32,
+    a: ptr[GpuHeadsArgs, Space.CONSTANT], FMT: str, M: int, FORM: tuple,
+):  # fmt: skip
+    """As `matvec_heads`, plus bias[row]."""
+    row = workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)
+    products_of_blocks(w, q, d, s, a.x, bias, workgroup_id(1), row, n_groups, n_rows, FMT, M, True)
+    heads_behind(a, M, FORM)
+
+
+@kernel(workgroup=256)
+def matvec_float_heads(
+    w: ptr[u8], x: ptr[f32], n: u32, n_rows: u32, a: ptr[GpuHeadsArgs, Space.CONSTANT], FMT: str, M: int, FORM: tuple
+):
+    """As `matvec_heads` for float weights."""
+    row = workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)
+    products_of_floats(w, x, a.x, a.x, workgroup_id(1), row, n, n_rows, FMT, M, False)
+    heads_behind(a, M, FORM)
+
+
+@kernel(workgroup=256)
+def matvec_float_bias_heads(
+    w: ptr[u8], x: ptr[f32], bias: ptr[f32], n: u32, n_rows: u32, a: ptr[GpuHeadsArgs, Space.CONSTANT], FMT: str,
+    M: int, FORM: tuple,
+):  # fmt: skip
+    """As `matvec_float_heads`, plus bias[row]."""
+    row = workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)
+    products_of_floats(w, x, a.x, bias, workgroup_id(1), row, n, n_rows, FMT, M, True)
+    heads_behind(a, M, FORM)
