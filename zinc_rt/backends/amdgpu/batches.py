@@ -85,7 +85,7 @@ class Batches:
             self._backend.free(piece)
 
     def _record(self, shape: StepShape, sampling: GpuSampling | None) -> _Recorded:
-        operations = [op for op in self._lowered.operations if getattr(shape, op.counted)]
+        operations = [op for op in self._lowered.operations if getattr(shape, op.counted) and op.when(shape)]
         if sampling is not None:
             operations = [op for op in operations if op.name not in self._choices]
         where = placed(self._graph, self._lowered, shape, self._memory.arena_bytes)

@@ -6,7 +6,7 @@ most of a decode step's small operations.
 - the gated delta rule and the norm of its heads;
 - attention and the gate on its output;
 - a router's logits, a factor of them and the choice of experts;
-- a product, and the norm, rotation and place of the heads that it makes;
+- a product, and the norm, rotation and place of the heads that it makes, or the convolution of its channels;
 - a product, or the chosen experts' sum, and the norms and sums behind it (`chains`).
 """
 
@@ -93,11 +93,18 @@ class RouterProduct(NamedTuple):
 
 
 class ProductHeads(NamedTuple):
-    """A product that makes heads, and what becomes of these."""
+    """A product that makes heads, and what becomes of these: one or two things."""
 
     node: Node
     product: Product
-    heads: HeadsWrite
+    heads: tuple[HeadsWrite, ...]
+
+
+class ProductConv(NamedTuple):
+    """A product that makes the channels of a causal convolution."""
+
+    node: Node
+    product: Product
 
 
 class Normed(NamedTuple):
@@ -108,7 +115,7 @@ class Normed(NamedTuple):
     chain: Chain
 
 
-Joined = FusedNode | Gated | ExpertsDown | DeltaNet | GatedAttend | RouterProduct | ProductHeads | Normed
+Joined = FusedNode | Gated | ExpertsDown | DeltaNet | GatedAttend | RouterProduct | ProductHeads | ProductConv | Normed
 
 
 class Joins:
@@ -118,7 +125,10 @@ class Joins:
         self._graph, self._fused = graph, fused
         self._made: dict[int, FusedNode] = {}  # by what they write
         self._gone: set[int] = set()
+        self._written: dict[int, list[HeadsWrite]] = {}  # by the buffer that the heads lie in
         for node in fused.nodes:
+            if isinstance(node, HeadsWrite):
+                self._written.setdefault(node.heads.source, []).append(node)
             if isinstance(node, Product | Gate | Attend | ExpertDown):
                 self._made[node.y] = node
             elif isinstance(node, ExpertGate) and node.gated is not None:
@@ -160,6 +170,8 @@ class Joins:
                     made = self._with_shared(node.node)
                 case Op.SSM_DELTA_NET:
                     made = DeltaNet(node.node, None, node.node.outputs[0])
+                case Op.SSM_CONV1D:
+                    made = self._convolved(node.node)
                 case Op.SSM_GATED_NORM:
                     made = self._normed(node.node)
                 case Op.SIGMOID_MUL:
@@ -248,13 +260,23 @@ class Joins:
 
     def _heads(self, n: HeadsWrite) -> ProductHeads | None:
         source = n.heads.source
-        made = self._made.get(source)
-        if not isinstance(made, Product) or made.by_logit or not self._fused.read_once(source):
+        made, written = self._made.get(source), self._written[source]
+        if not isinstance(made, Product) or made.by_logit or self._fused.kept(source):
             return None
-        if n.heads.dim % WAVES or self._graph.buffer(made.weight).shape[0] != n.heads.n_heads * n.heads.dim:
+        if len(written) > 2 or len({(id(w.node), w.heads.dim) for w in written}) > 1:
+            return None
+        n_out = self._graph.buffer(made.weight).shape[0]
+        if n.heads.dim % WAVES or n.heads.n_heads * n.heads.dim != n_out or self._reads(source) != len(written):
             return None
         self._gone.add(id(made))
-        return ProductHeads(n.node, made, n)
+        if n is not written[-1]:  # which takes this one along
+            self._gone.add(id(n))
+            return None
+        return ProductHeads(n.node, made, tuple(written))
+
+    def _reads(self, buffer: int) -> int:
+        """How often nodes read a buffer."""
+        return sum(n.inputs.count(buffer) for n in self._fused.readers(buffer))
 
     def _normed(self, node: Node) -> DeltaNet | None:
         rule = self._single(node.inputs[0], Op.SSM_DELTA_NET, Op.SSM_GATED_NORM)
@@ -263,6 +285,13 @@ class Joins:
             return None
         self._gone.add(id(rule))
         return DeltaNet(rule.node, node, node.outputs[0])
+
+    def _convolved(self, node: Node) -> ProductConv | None:
+        product = self._product(node.inputs[0], Op.SSM_CONV1D)
+        if product is None or product.bias is not None:
+            return None
+        self._gone.add(id(product))
+        return ProductConv(node, product)
 
     def _gated_attention(self, node: Node) -> GatedAttend | None:
         made = self._made.get(node.inputs[0])
@@ -279,6 +308,7 @@ STANDS_FOR: dict[Any, tuple[Op, ...]] = {
     GatedAttend: (),
     RouterProduct: (Op.MOE_GATE_TOPK,),
     ProductHeads: (),
+    ProductConv: (Op.SSM_CONV1D,),
     Normed: (),
 }
 """The operations that a lowering of the kind runs."""

@@ -6,7 +6,8 @@ functions that lower operations stand in the folder `lower`, by family.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,6 +93,14 @@ class GpuLowering(Lowering):
         self.out.operations.append(
             GpuOperation(node.name, kernel, lambda s: _three(groups(s)), arguments, counted, reads, writes, work=work)
         )
+
+    @contextmanager
+    def only(self, when: Callable[[StepShape], bool]) -> Iterator[None]:
+        """What is emitted meanwhile is done in steps of some shapes alone."""
+        first = len(self.out.operations)
+        yield
+        for operation in self.out.operations[first:]:
+            operation.when = when
 
     def rows(
         self, n: Node, kernel: str, counted: Counted, arguments: tuple[Any, ...], reads: tuple[Hashable, ...],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from zinc_rt.formats import table
 from zinc_rt.kernels.rdna import (
@@ -20,6 +20,7 @@ from zinc_rt.kernels.rdna import (
     heads,
     matvec,
     norm,
+    product_conv,
     product_heads,
     quantize,
     recurrent,
@@ -198,16 +199,20 @@ def heads_kernel(form: HeadForm) -> KernelEntry:
     return _entry(heads.heads, "a", "ceil(n_rows * n_heads / 4)", FORM=form)
 
 
-def matvec_heads(kind: str, rows: int, form: HeadForm, *, bias: bool) -> KernelEntry:
-    """As `matvec_rows`, and then the heads that the rows consist of; see `heads.GpuHeadsArgs`."""
+def matvec_heads(
+    kind: str, rows: int, form: HeadForm, second: HeadForm | tuple[()] = (), *, bias: bool
+) -> KernelEntry:  # fmt: skip
+    """As `matvec_rows`, and then the heads that the rows consist of; second: what else is made of them. See
+    `heads.GpuHeadsArgs`.
+    """
     between, groups = "bias " if bias else "", "n_rows / 8, blocks"
     if kind in FLOATS:
         function = product_heads.matvec_float_bias_heads if bias else product_heads.matvec_float_heads
-        arguments = f"w x {between}n n_rows a"
+        arguments = f"w x {between}n n_rows a b"
     else:
         function = product_heads.matvec_bias_heads if bias else product_heads.matvec_heads
-        arguments = f"w q d s {between}n_groups n_rows a"
-    return _entry(function, arguments, groups, FMT=kind, M=rows, FORM=form)
+        arguments = f"w q d s {between}n_groups n_rows a b"
+    return _entry(function, arguments, groups, FMT=kind, M=rows, FORM=form, SECOND=second)
 
 
 def attention_kernel(
@@ -318,6 +323,14 @@ def experts_down(
 def conv1d(taps: int, *, gated: bool, bias: bool) -> KernelEntry:
     """A causal convolution; see `recurrent.GpuConvArgs`."""
     return _entry(recurrent.conv1d, "a", "ceil(channels / 256), sequences", TAPS=taps, GATED=gated, BIAS=bias)
+
+
+def matvec_conv(kind: str, rows: int, taps: int, *, gated: bool, bias: bool) -> KernelEntry:
+    """A product for up to `rows` rows, and a causal convolution of what it makes; bias: of the convolution."""
+    constants: dict[str, Any] = {"FMT": kind, "M": rows, "TAPS": taps, "GATED": gated, "BIAS": bias}
+    if kind in FLOATS:
+        return _entry(product_conv.matvec_float_conv, "w x n a", "ceil(channels / 8)", **constants)
+    return _entry(product_conv.matvec_conv, "w q d s n_groups a", "ceil(channels / 8)", **constants)
 
 
 def delta_net(dim: int, *, norm: bool, packed: bool) -> KernelEntry:

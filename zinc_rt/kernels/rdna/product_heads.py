@@ -15,66 +15,79 @@ from zinc_rt.lang.types import Space, f32, i8, ptr, u8, u32
 
 
 @inline
-def heads_behind(a, M: int, FORM: tuple):
-    """The head that this workgroup's rows belong to, by the last workgroup of it. Products of the step's last block
-    that no row of the step has are left alone.
+def heads_behind(a, b, M: int, FORM: tuple, SECOND: tuple):
+    """The head that this workgroup's rows belong to, by the last workgroup of it; with SECOND another thing is made of
+    it, too. Products of the step's last block that no row of the step has are left alone.
     """
-    DIM, _, _, _, _, _, _, _, BLOCKS, PACKED = FORM
-    static_assert(DIM % WAVES == 0, f"heads of {DIM} elements are no whole workgroups")
+    static_assert(FORM[0] % WAVES == 0, f"heads of {FORM[0]} elements are no whole workgroups")
     static_assert(M <= WAVES, f"blocks of {M} rows are more than a workgroup has waves")
+    head = workgroup_id(0) // (FORM[0] // WAVES)
+    if is_last(a.counters, workgroup_id(1) * a.n_heads + head, u32(FORM[0] // WAVES)):
+        finish_head(a, head, M, FORM)
+        if len(SECOND) > 0:
+            finish_head(b, head, M, SECOND)
+
+
+@inline
+def finish_head(a, head: u32, M: int, FORM: tuple):
+    """A head of M rows, a wave for each."""
+    DIM, _, _, _, _, _, _, _, BLOCKS, PACKED = FORM
     wave = first_lane(workitem_id() >> 5)
+    row = workgroup_id(1) * M + wave
     staged = shared(f32, M * DIM) + wave * DIM if BLOCKS or PACKED else a.y
-    head = workgroup_id(0) // (DIM // WAVES)
-    block = workgroup_id(1)
-    row = block * M + wave
-    if is_last(a.counters, block * a.n_heads + head, u32(DIM // WAVES)):
-        live = (wave < M) & (row < a.n_rows)
+    live = (wave < M) & (row < a.n_rows)
+    if live:
+        do_head(a, row, head, staged, FORM)
+    if BLOCKS or PACKED:
+        barrier()
         if live:
-            do_head(a, row, head, staged, FORM)
-        if BLOCKS or PACKED:
-            barrier()
-            if live:
-                put_staged(a, row, head, staged, FORM)
+            put_staged(a, row, head, staged, FORM)
 
 
 @kernel(workgroup=256)
 def matvec_heads(
     w: ptr[u8], q: ptr[i8], d: ptr[f32], s: ptr[u32], n_groups: u32, n_rows: u32,
-    a: ptr[GpuHeadsArgs, Space.CONSTANT], FMT: str, M: int, FORM: tuple,
+    a: ptr[GpuHeadsArgs, Space.CONSTANT], b: ptr[GpuHeadsArgs, Space.CONSTANT], FMT: str, M: int, FORM: tuple,
+    SECOND: tuple = (),
 ):  # fmt: skip
-    """As `matvec` into a.x, eight rows of W a workgroup, and then their heads."""
+    """As `matvec` into a.x, eight rows of W a workgroup, and then their heads.
+
+    b: what else is made of them, with SECOND.
+    """
     row = workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)
     products_of_blocks(w, q, d, s, a.x, a.x, workgroup_id(1), row, n_groups, n_rows, FMT, M, False)
-    heads_behind(a, M, FORM)
+    heads_behind(a, b, M, FORM, SECOND)
 
 
 @kernel(workgroup=256)
 def matvec_bias_heads(
     w: ptr[u8], q: ptr[i8], d: ptr[f32], s: ptr[u32], bias: ptr[f32], n_groups: u32, n_rows: u32,
-    a: ptr[GpuHeadsArgs, Space.CONSTANT], FMT: str, M: int, FORM: tuple,
+    a: ptr[GpuHeadsArgs, Space.CONSTANT], b: ptr[GpuHeadsArgs, Space.CONSTANT], FMT: str, M: int, FORM: tuple,
+    SECOND: tuple = (),
 ):  # fmt: skip
     """As `matvec_heads`, plus bias[row]."""
     row = workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)
     products_of_blocks(w, q, d, s, a.x, bias, workgroup_id(1), row, n_groups, n_rows, FMT, M, True)
-    heads_behind(a, M, FORM)
+    heads_behind(a, b, M, FORM, SECOND)
 
 
 @kernel(workgroup=256)
 def matvec_float_heads(
-    w: ptr[u8], x: ptr[f32], n: u32, n_rows: u32, a: ptr[GpuHeadsArgs, Space.CONSTANT], FMT: str, M: int, FORM: tuple
-):
+    w: ptr[u8], x: ptr[f32], n: u32, n_rows: u32, a: ptr[GpuHeadsArgs, Space.CONSTANT],
+    b: ptr[GpuHeadsArgs, Space.CONSTANT], FMT: str, M: int, FORM: tuple, SECOND: tuple = (),
+):  # fmt: skip
     """As `matvec_heads` for float weights."""
     row = workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)
     products_of_floats(w, x, a.x, a.x, workgroup_id(1), row, n, n_rows, FMT, M, False)
-    heads_behind(a, M, FORM)
+    heads_behind(a, b, M, FORM, SECOND)
 
 
 @kernel(workgroup=256)
 def matvec_float_bias_heads(
-    w: ptr[u8], x: ptr[f32], bias: ptr[f32], n: u32, n_rows: u32, a: ptr[GpuHeadsArgs, Space.CONSTANT], FMT: str,
-    M: int, FORM: tuple,
+    w: ptr[u8], x: ptr[f32], bias: ptr[f32], n: u32, n_rows: u32, a: ptr[GpuHeadsArgs, Space.CONSTANT],
+    b: ptr[GpuHeadsArgs, Space.CONSTANT], FMT: str, M: int, FORM: tuple, SECOND: tuple = (),
 ):  # fmt: skip
     """As `matvec_float_heads`, plus bias[row]."""
     row = workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)
     products_of_floats(w, x, a.x, bias, workgroup_id(1), row, n, n_rows, FMT, M, True)
-    heads_behind(a, M, FORM)
+    heads_behind(a, b, M, FORM, SECOND)

@@ -103,25 +103,37 @@ def norm_rows(t, x: ptr[f32], n: u32, first: u32, M: int, TAIL: tuple):
 
 
 @inline
-def products_of_blocks(w, q, d, s, y, bias, block: u32, row: u32, n_groups, n_rows, FMT: str, M: int, BIAS: bool):
-    """A row of W times M rows of quantised activations, by a wave."""
+def add_blocks(w, q, d, s, sums, block: u32, row: u32, n_groups, FMT: str, M: int):
+    """sums[m] += this lane's part of a row of W times row m of a block of quantised activations."""
     F = format_of(FMT)
     groups = u64(block * M) * u64(n_groups)
     line = w + u64(row) * u64((n_groups >> F.group_shift) * F.block_bytes)
+    add_all_groups(line, q + groups * GROUP, d + groups, s + groups, sums, n_groups, 2, FMT, M)
+
+
+@inline
+def add_floats(w, x, sums, block: u32, row: u32, n, FMT: str, M: int):
+    """The same for float weights."""
+    line = w + u64(row) * u64(n * format_of(FMT).block_bytes)
+    for group in range(lane_id(), (n + (GROUP - 1)) >> GROUP_SHIFT, TREE_LANES):
+        add_chains(line, x + u64(block * M) * u64(n), sums, group, n, FMT, M)
+
+
+@inline
+def products_of_blocks(w, q, d, s, y, bias, block: u32, row: u32, n_groups, n_rows, FMT: str, M: int, BIAS: bool):
+    """A row of W times M rows of quantised activations, by a wave."""
     extra = bias[row] if BIAS else 0.0
     sums = regs(f32, M)
-    add_all_groups(line, q + groups * GROUP, d + groups, s + groups, sums, n_groups, 2, FMT, M)
+    add_blocks(w, q, d, s, sums, block, row, n_groups, FMT, M)
     store_sums(y, sums, block, row, n_rows, extra, M, BIAS)
 
 
 @inline
 def products_of_floats(w, x, y, bias, block: u32, row: u32, n, n_rows, FMT: str, M: int, BIAS: bool):
     """The same for float weights."""
-    line = w + u64(row) * u64(n * format_of(FMT).block_bytes)
     extra = bias[row] if BIAS else 0.0
     sums = regs(f32, M)
-    for group in range(lane_id(), (n + (GROUP - 1)) >> GROUP_SHIFT, TREE_LANES):
-        add_chains(line, x + u64(block * M) * u64(n), sums, group, n, FMT, M)
+    add_floats(w, x, sums, block, row, n, FMT, M)
     store_sums(y, sums, block, row, n_rows, extra, M, BIAS)
 
 

@@ -41,24 +41,24 @@ def heads(low: GpuLowering, n: HeadsWrite) -> None:
 @GPU.lowers(ProductHeads)
 def product_heads(low: GpuLowering, n: ProductHeads) -> None:
     """The product, and its heads by the workgroups that are the last of one."""
-    product, h = n.product, n.heads.heads
-    placed = _placed(low, n.heads)
+    product, y, n_heads = n.product, n.product.y, n.heads[0].heads.n_heads
+    placed = [_placed(low, part) for part in n.heads]
+    forms = [part.form for part in placed]
     kind = low.format_of(product.node, product.weight)
     n_out, n_in = (int(d) for d in low.graph.buffer(product.weight).shape)
     bias = () if product.bias is None else (low.at(product.bias),)
-    entries = {
-        m: matvec_heads(kind, m, placed.form, bias=bool(bias)) for m in BLOCKS if m <= padded_rows(low.sizes.n_rows)
-    }
+    entries = {m: matvec_heads(kind, m, *forms, bias=bool(bias)) for m in BLOCKS if m <= padded_rows(low.sizes.n_rows)}
     low.out.kernels += entries.values()
     keys: tuple[Hashable, ...] = (product.x,) if kind in FLOATS else low.pack(product.node, product.x, n_in, "n_rows")
     sources = (low.at(product.x),) if kind in FLOATS else tuple(map(TempSpec, keys))
     units = n_in if kind in FLOATS else n_in // GROUP
-    block = ArgumentBlock(GpuHeadsArgs, {**placed.values, "counters": low.counters(product.node, h.n_heads)})
+    counters = low.counters(product.node, n_heads)
+    first, *others = (ArgumentBlock(GpuHeadsArgs, {**part.values, "counters": counters}) for part in placed)
     low.emit(
         product.node, lambda s: entries[block_of(s.n_rows)],
         lambda s: (n_out // WAVES, -(-s.n_rows // block_of(s.n_rows))),
-        (low.at(product.weight), *sources, *bias, units, n_out, block), "n_rows", (*keys, h.source),
-        (h.source, *placed.writes), lambda s: s.n_rows * n_out * n_in,
+        (low.at(product.weight), *sources, *bias, units, n_out, first, *(others or [first])), "n_rows", (*keys, y),
+        (y, *(key for part in placed for key in part.writes)), lambda s: s.n_rows * n_out * n_in,
     )  # fmt: skip
 
 
