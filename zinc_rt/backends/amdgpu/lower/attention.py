@@ -45,14 +45,17 @@ def _attention(low: GpuLowering, n: Attend, y: int, gate: int | None) -> None:
         most = min(most, (seen + SPLIT - 2) // SPLIT + 1)
     values, tops = ("values", n.node.id), ("tops", n.node.id)
     packed = dim % GROUP == 0 and low.only_packed(y)
+    whole = dim % GROUP != 0 and low.width(y) % GROUP == 0 and low.only_packed(y)
     blocks = quantized_caches(low.graph, n.node, n.k_cache, n.v_cache)
     queries, reads = _queries(low, n, blocks)
-    results = low.packed(y, low.width(y)) if packed else (low.at(y),)
+    results = (() if packed else (low.at(y),)) + (low.packed(y, low.width(y)) if packed or whole else ())
+    names = (() if packed else ("y",)) + (("quants", "scales", "sums") if packed or whole else ())
     block = ArgumentBlock(GpuAttentionArgs, {
         **queries, "k_cache": low.at(n.k_cache), "v_cache": low.at(n.v_cache),
-        **dict(zip(("quants", "scales", "sums") if packed else ("y",), results, strict=True)),
+        **dict(zip(names, results, strict=True)),
         "values": low.room(values, "n_rows", most * n_heads * dim * 4),
         "tops": low.room(tops, "n_rows", most * n_heads * 8), "counters": low.counters(n.node, n.n_kv_heads),
+        "row_counters": low.counters(n.node, 1, "rows") if whole else 0,
         "positions": low.at(n.positions), "slots": low.at(n.slots), "page_table": low.at(n.page_table),
         "max_pages": low.sizes.max_pages, "max_splits": lambda s: min(s.splits, most), "n_kv": n.n_kv_heads,
         "scale": n.scale, "sinks": 0 if n.sinks is None else low.at(n.sinks), "window": n.window or n.reach or 0,
@@ -62,10 +65,10 @@ def _attention(low: GpuLowering, n: Attend, y: int, gate: int | None) -> None:
     entry = attention_kernel(
         n.head_dim, n.group, value_dim=dim, rope=n.head_dim - dim if n.latent else 0, window=windowed,
         cap=n.softcap is not None, sinks=n.sinks is not None, reach=n.reach is not None, quantized=blocks,
-        packed=packed, gated=gate is not None,
+        packed=packed, gated=gate is not None, whole=whole,
     )  # fmt: skip
     # The last workgroup loads what all have stored.
-    reads = (*reads, n.k_cache, n.v_cache, values, tops, *(() if gate is None else (gate,)))
+    reads = (*reads, n.k_cache, n.v_cache, values, tops, *((y,) if whole else ()), *(() if gate is None else (gate,)))
     low.emit(
         n.node, entry, lambda s: (min(s.splits, most), n.n_kv_heads, s.n_rows), (block,), "n_rows", reads,
         (values, tops, *(place.key for place in results)),
