@@ -137,53 +137,59 @@ def put(y, cache: ptr[f16], i, value, CACHE: bool):
 
 
 @inline
-def unchanged(p: ptr[i32]):
-    """What no kernel writes meanwhile, so that uniform loads are scalar ones."""
-    return cast(p, ptr[u32, Space.CONSTANT])
+def position_of(a, row: u32, FORM: tuple):
+    """A row's position and its slot; 0 for what is not needed."""
+    _, PAIRS, _, _, _, CACHE, _, _, _, _ = FORM
+    if CACHE:
+        return u32(a.positions[row]), u32(a.slots[row])
+    elif PAIRS > 0:
+        return u32(a.positions[row]), 0
+    return 0, 0
 
 
 @inline
-def page_of_row(a, row: u32):
-    """The page of a row's position, and the position in it."""
-    position = unchanged(a.positions)[row]
-    entry = u64(unchanged(a.slots)[row]) * u64(a.max_pages) + u64(position >> PAGE_SHIFT)
-    return unchanged(a.page_table)[entry], position & (PAGE_TOKENS - 1)
+def where_of(a, found, FORM: tuple):
+    """The position, the page where the heads go, and the place in it. found: see `position_of`."""
+    position, slot = found
+    if FORM[5]:
+        entry = u64(slot) * u64(a.max_pages) + u64(position >> PAGE_SHIFT)
+        return position, u32(a.page_table[entry]), position & (PAGE_TOKENS - 1)
+    return position, 0, 0
 
 
 @inline
-def place_of(a, row: u32, head: u32, staged, FORM: tuple):
+def place_of(a, row: u32, head: u32, where, staged, FORM: tuple):
     """Where the elements of a head go, as floats and in a cache."""
     DIM, _, _, _, _, CACHE, ROW, START, BLOCKS, PACKED = FORM
     if BLOCKS or PACKED:
         return staged, a.cache
     elif CACHE:
-        page, token = page_of_row(a, row)
-        place = (u64(page) * PAGE_TOKENS + u64(token)) * u64(a.n_heads) + u64(head)
+        place = (u64(where[1]) * PAGE_TOKENS + u64(where[2])) * u64(a.n_heads) + u64(head)
         return a.y, a.cache + (place * ROW + START)
     return a.y + u64(row * a.n_heads + head) * DIM, a.cache
 
 
 @inline
-def angles_of(a, row: u32, turns, PAIRS: int):
+def angles_of(a, position, turns, PAIRS: int):
     """Cosines and sines of the pairs that this lane turns."""
     if PAIRS == 0:
         return ()
-    cosines = a.table + u64(unchanged(a.positions)[row]) * (2 * PAIRS)
+    cosines = a.table + u64(position) * (2 * PAIRS)
     return tuple((cosines[i], cosines[i + PAIRS]) for i in turns)
 
 
 @inline
-def do_head(a, row: u32, head: u32, staged, FORM: tuple):
-    """A head of a row, by a wave. staged: LDS for its elements."""
+def do_head(a, row: u32, head: u32, where, staged, FORM: tuple):
+    """A head of a row, by a wave. where: see `where_of`; staged: LDS for its elements."""
     DIM, PAIRS, INTERLEAVED, NORM, WEIGHT, CACHE, _, _, BLOCKS, PACKED = FORM
     STORED = CACHE and not BLOCKS
     x: ptr[f32] = a.x + u64(row * a.n_heads + head) * DIM
-    y, cache = place_of(a, row, head, staged, FORM)
+    y, cache = place_of(a, row, head, where, staged, FORM)
     # All that comes from memory is asked for before the first of it is needed; lanes beyond the end take the first.
     turns = tuple(within(lane_id() + start, start, PAIRS) for start in range(0, PAIRS, 32))
     places = tuple(pair_of(i, PAIRS, INTERLEAVED) for i in turns)
     pairs = tuple((loaded(x, a.weight, pair[0], WEIGHT), loaded(x, a.weight, pair[1], WEIGHT)) for pair in places)
-    angles = angles_of(a, row, turns, PAIRS)
+    angles = angles_of(a, where[0], turns, PAIRS)
     others = tuple(
         within(lane_id() + start, start, DIM - 2 * PAIRS) + 2 * PAIRS for start in range(0, DIM - 2 * PAIRS, 32)
     )
@@ -206,12 +212,11 @@ def do_head(a, row: u32, head: u32, staged, FORM: tuple):
 
 
 @inline
-def put_staged(a, row: u32, head: u32, staged, FORM: tuple):
+def put_staged(a, row: u32, head: u32, where, staged, FORM: tuple):
     """A head from LDS to a cache of blocks, or to a buffer as int8."""
     DIM, _, _, _, _, _, ROW, START, BLOCKS, _ = FORM
     if BLOCKS:
-        page, token = page_of_row(a, row)
-        put_head(a.cache, page, token, a.n_heads, head, staged, DIM, ROW, START)
+        put_head(a.cache, where[1], where[2], a.n_heads, head, staged, DIM, ROW, START)
     else:
         first = (row * a.n_heads + head) * (DIM // GROUP)
         for g in unroll(DIM // GROUP):
@@ -228,9 +233,11 @@ def heads(a: ptr[GpuHeadsArgs, Space.CONSTANT], FORM: tuple):
     unit = workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)
     row = unit // a.n_heads
     head = unit - row * a.n_heads
-    if row < a.n_rows:
-        do_head(a, row, head, staged, FORM)
+    live = row < a.n_rows
+    where = where_of(a, position_of(a, select(live, row, row - row), FORM), FORM)
+    if live:
+        do_head(a, row, head, where, staged, FORM)
     if BLOCKS or PACKED:
         barrier()
-        if row < a.n_rows:
-            put_staged(a, row, head, staged, FORM)
+        if live:
+            put_staged(a, row, head, where, staged, FORM)

@@ -7,41 +7,56 @@ wave for each row of activations.
 from __future__ import annotations
 
 from zinc_rt.kernels.rdna.arrival import is_last
-from zinc_rt.kernels.rdna.heads import GpuHeadsArgs, do_head, put_staged
+from zinc_rt.kernels.rdna.heads import GpuHeadsArgs, do_head, position_of, put_staged, where_of
 from zinc_rt.kernels.rdna.tails import WAVES, products_of_blocks, products_of_floats
 from zinc_rt.lang.kernel import inline, kernel
-from zinc_rt.lang.ops import barrier, first_lane, shared, static_assert, workgroup_id, workitem_id
+from zinc_rt.lang.ops import barrier, first_lane, select, shared, static_assert, workgroup_id, workitem_id
 from zinc_rt.lang.types import Space, f32, i8, ptr, u8, u32
 
 
 @inline
-def heads_behind(a, b, M: int, FORM: tuple, SECOND: tuple):
+def row_of_wave(M: int):
+    """The row of activations whose head this wave does, where there is one, and the wave's number."""
+    wave = first_lane(workitem_id() >> 5)
+    return workgroup_id(1) * M + wave, wave
+
+
+@inline
+def position_before(a, M: int, FORM: tuple):
+    """`position_of` the row of this wave, of the last row where there is none; asked for before the weights."""
+    row, _ = row_of_wave(M)
+    last = a.n_rows - 1
+    return position_of(a, select(row < last, row, last), FORM)
+
+
+@inline
+def heads_behind(a, b, found, M: int, FORM: tuple, SECOND: tuple):
     """The head that this workgroup's rows belong to, by the last workgroup of it; with SECOND another thing is made of
     it, too. Products of the step's last block that no row of the step has are left alone.
     """
     static_assert(FORM[0] % WAVES == 0, f"heads of {FORM[0]} elements are no whole workgroups")
     static_assert(M <= WAVES, f"blocks of {M} rows are more than a workgroup has waves")
     head = workgroup_id(0) // (FORM[0] // WAVES)
+    where = where_of(a, found, FORM)  # asked for before the workgroup arrives
     if is_last(a.counters, workgroup_id(1) * a.n_heads + head, u32(FORM[0] // WAVES)):
-        finish_head(a, head, M, FORM)
+        finish_head(a, head, where, M, FORM)
         if len(SECOND) > 0:
-            finish_head(b, head, M, SECOND)
+            finish_head(b, head, where_of(b, position_before(b, M, SECOND), SECOND), M, SECOND)
 
 
 @inline
-def finish_head(a, head: u32, M: int, FORM: tuple):
+def finish_head(a, head: u32, where, M: int, FORM: tuple):
     """A head of M rows, a wave for each."""
     DIM, _, _, _, _, _, _, _, BLOCKS, PACKED = FORM
-    wave = first_lane(workitem_id() >> 5)
-    row = workgroup_id(1) * M + wave
+    row, wave = row_of_wave(M)
     staged = shared(f32, M * DIM) + wave * DIM if BLOCKS or PACKED else a.y
     live = (wave < M) & (row < a.n_rows)
     if live:
-        do_head(a, row, head, staged, FORM)
+        do_head(a, row, head, where, staged, FORM)
     if BLOCKS or PACKED:
         barrier()
         if live:
-            put_staged(a, row, head, staged, FORM)
+            put_staged(a, row, head, where, staged, FORM)
 
 
 @kernel(workgroup=256)
@@ -54,9 +69,10 @@ def matvec_heads(
 
     b: what else is made of them, with SECOND.
     """
+    found = position_before(a, M, FORM)
     row = workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)
     products_of_blocks(w, q, d, s, a.x, a.x, workgroup_id(1), row, n_groups, n_rows, FMT, M, False)
-    heads_behind(a, b, M, FORM, SECOND)
+    heads_behind(a, b, found, M, FORM, SECOND)
 
 
 @kernel(workgroup=256)
@@ -66,9 +82,10 @@ def matvec_bias_heads(
     SECOND: tuple = (),
 ):  # fmt: skip
     """As `matvec_heads`, plus bias[row]."""
+    found = position_before(a, M, FORM)
     row = workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)
     products_of_blocks(w, q, d, s, a.x, bias, workgroup_id(1), row, n_groups, n_rows, FMT, M, True)
-    heads_behind(a, b, M, FORM, SECOND)
+    heads_behind(a, b, found, M, FORM, SECOND)
 
 
 @kernel(workgroup=256)
@@ -77,9 +94,10 @@ def matvec_float_heads(
     b: ptr[GpuHeadsArgs, Space.CONSTANT], FMT: str, M: int, FORM: tuple, SECOND: tuple = (),
 ):  # fmt: skip
     """As `matvec_heads` for float weights."""
+    found = position_before(a, M, FORM)
     row = workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)
     products_of_floats(w, x, a.x, a.x, workgroup_id(1), row, n, n_rows, FMT, M, False)
-    heads_behind(a, b, M, FORM, SECOND)
+    heads_behind(a, b, found, M, FORM, SECOND)
 
 
 @kernel(workgroup=256)
@@ -88,6 +106,7 @@ def matvec_float_bias_heads(
     b: ptr[GpuHeadsArgs, Space.CONSTANT], FMT: str, M: int, FORM: tuple, SECOND: tuple = (),
 ):  # fmt: skip
     """As `matvec_float_heads`, plus bias[row]."""
+    found = position_before(a, M, FORM)
     row = workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)
     products_of_floats(w, x, a.x, bias, workgroup_id(1), row, n, n_rows, FMT, M, True)
-    heads_behind(a, b, M, FORM, SECOND)
+    heads_behind(a, b, found, M, FORM, SECOND)
