@@ -95,13 +95,13 @@ class Profiler(ShaderCore):
         early = sum((n for at, n in self._reached.items() if at not in late), zero)
         late_rounds = round(sum((self._reached[at] for at in late), zero)[0])
         # As if all went on as the wave that waits most often; others have less to do, or nothing.
-        by_wave = np.concatenate([ids for at in late for ids in self._by_wave[at]] or [[0]]).astype(np.int64)
-        late_waves = late_rounds / int(np.bincount(by_wave).max())
+        waited = [ids for at in late for ids in self._by_wave[at]]
+        late_waves = late_rounds / int(np.bincount(np.concatenate(waited)).max()) if waited else 0.0
         beyond = [round(n) for n in early.tolist()]
         levels = {level: n - m for level, (n, m) in enumerate(zip(beyond, [*beyond[1:], 0], strict=True)) if n > m}
         return Work.of(
-            dispatch, counters, beyond[0] + late_rounds, self.lds_rounds, late_rounds=late_rounds, late_waves=late_waves,
-            levels=levels, asked_lines=self.residency.asked, l2_lines=int(self.residency.sources[L2]),
+            dispatch, counters, beyond[0] + late_rounds, self.lds_rounds, late_rounds=late_rounds,
+            late_waves=late_waves, levels=levels, asked_lines=self.residency.asked, l2_lines=int(self.residency.sources[L2]),
             infinity_lines=int(self.residency.sources[INFINITY]),
         )  # fmt: skip
 

@@ -77,8 +77,8 @@ def measured(path: Path) -> tuple[list[Record], list[str]]:
         found = engine.finish_profile()
         assert isinstance(found, Prediction)
         lowered = engine._lowered
-        all_: list[GpuOperation] = lowered.recorded._lowered.operations  # type: ignore[union-attr]
-        names = [op.name for op in all_ if op.when(StepShape(1, 1, 1))]
+        operations: list[GpuOperation] = lowered.recorded._lowered.operations  # type: ignore[union-attr]
+        names = [op.name for op in operations if op.when(StepShape(1, 1, 1))]
     records = list(found.records)
     names = ["", *names, *[""] * (len(records) - len(names) - 1)]
     # The emulator runs the dispatches of a phase last to first.

@@ -117,7 +117,9 @@ def _compiled() -> dict[str, GpuKernel]:
         **{f"rows {kind}": matvec_rows(kind, 3) for kind in ("Q4_0", "Q6_K", "F16")},
         **{f"bias {kind} {m}": matvec_rows(kind, m, bias=True) for kind in ("Q8_0", "Q4_K", "F16") for m in (1, 3)},
         **{
-            f"heads {shape} {form}": heads_kernel(head_form(*shape[:2], interleaved=shape[2], norm=form[0], cache=form[1]))
+            f"heads {shape} {form}": heads_kernel(
+                head_form(*shape[:2], interleaved=shape[2], norm=form[0], cache=form[1])
+            )
             for shape in HEADS
             for form in HEADS_FORMS
         },

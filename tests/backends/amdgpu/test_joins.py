@@ -64,8 +64,8 @@ def test_phases_of_a_layer(path: Path) -> None:
     assert not phases[1] & phases[2]
     names = Counter(kernel(op) for op in found if op.name.startswith("blk.1."))
     assert names == {
-        "matvec": 3, "matvec_conv": 1, "delta_net_32": 1, "matvec_norm": 1, "route": 1, "gated_experts": 1, "gated_rows": 1,
-        "matvec_float": 1, "experts_down_norm": 1,
+        "matvec": 3, "matvec_conv": 1, "delta_net_32": 1, "matvec_norm": 1, "route": 1, "gated_experts": 1,
+        "gated_rows": 1, "matvec_float": 1, "experts_down_norm": 1,
     }  # fmt: skip
 
 

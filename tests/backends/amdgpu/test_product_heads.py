@@ -96,7 +96,7 @@ def projected(shape: Shape) -> Case:
         })
         for positions, slots in (
             ([0, 1, 0], [0, 0, 1]),
-            (list(range(2, 11)) + [1, 2], [0] * 9 + [1] * 2),
+            ([*range(2, 11), 1, 2], [0] * 9 + [1] * 2),
             ([11], [0]),
         )
     ]  # fmt: skip

@@ -2,9 +2,9 @@
 
 Pages hold 16 positions: cache f16[pages, 16, heads, DIM]. table: f32[positions, 2, PAIRS], cosines, then sines.
 
-FORM is (DIM, PAIRS, INTERLEAVED, NORM, WEIGHT, CACHE, ROW, START, BLOCKS, PACKED). PAIRS: rotated pairs of a head, 0 for
-none; WEIGHT: whether the norm has weights; CACHE: into the cache, as elements START .. of heads of ROW elements; BLOCKS:
-the cache holds Q8_0 blocks; PACKED: as `quantize` stores rows. The last two go by way of LDS.
+FORM is (DIM, PAIRS, INTERLEAVED, NORM, WEIGHT, CACHE, ROW, START, BLOCKS, PACKED). PAIRS: rotated pairs of a head, 0
+for none; WEIGHT: whether the norm has weights; CACHE: into the cache, as elements START .. of heads of ROW elements;
+BLOCKS: the cache holds Q8_0 blocks; PACKED: as `quantize` stores rows. The last two go by way of LDS.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from zinc_rt.kernels.rdna.quantize import quantize_one
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     barrier,
-    cast,
     first_lane,
     fma,
     lane_id,
@@ -181,7 +180,7 @@ def angles_of(a, position, turns, PAIRS: int):
 @inline
 def do_head(a, row: u32, head: u32, where, staged, FORM: tuple):
     """A head of a row, by a wave. where: see `where_of`; staged: LDS for its elements."""
-    DIM, PAIRS, INTERLEAVED, NORM, WEIGHT, CACHE, _, _, BLOCKS, PACKED = FORM
+    DIM, PAIRS, INTERLEAVED, NORM, WEIGHT, CACHE, _, _, BLOCKS, _ = FORM
     STORED = CACHE and not BLOCKS
     x: ptr[f32] = a.x + u64(row * a.n_heads + head) * DIM
     y, cache = place_of(a, row, head, where, staged, FORM)

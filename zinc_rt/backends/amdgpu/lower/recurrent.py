@@ -89,11 +89,11 @@ def product_convolution(low: GpuLowering, n: ProductConv) -> None:
     keys: tuple[Hashable, ...] = (product.x,) if kind in FLOATS else low.pack(product.node, product.x, n_in, "n_rows")
     sources = (low.at(product.x),) if kind in FLOATS else tuple(map(TempSpec, keys))
     units = n_in if kind in FLOATS else n_in // GROUP
+    block = ArgumentBlock(GpuConvArgs, made.values)
     with low.only(lambda s: s.n_rows <= BLOCKS[-1]):
         low.emit(
             n.node, lambda s: entries[block_of(s.n_rows)], lambda s: (-(-made.channels // WAVES),),
-            (low.at(product.weight), *sources, units, ArgumentBlock(GpuConvArgs, made.values)), "n_rows", (*keys, made.state),
-            (*n.node.outputs, made.state), lambda s: s.n_rows * n_out * n_in,
+            (low.at(product.weight), *sources, units, block), "n_rows", (*keys, made.state), (*n.node.outputs, made.state), lambda s: s.n_rows * n_out * n_in,
         )  # fmt: skip
     if low.sizes.n_rows > BLOCKS[-1]:
         with low.only(lambda s: s.n_rows > BLOCKS[-1]):
