@@ -101,8 +101,8 @@ class Profiler(ShaderCore):
         levels = {level: n - m for level, (n, m) in enumerate(zip(beyond, [*beyond[1:], 0], strict=True)) if n > m}
         return Work.of(
             dispatch, counters, beyond[0] + late_rounds, self.lds_rounds, late_rounds=late_rounds,
-            late_waves=late_waves, levels=levels, asked_lines=self.residency.asked, l2_lines=int(self.residency.sources[L2]),
-            infinity_lines=int(self.residency.sources[INFINITY]),
+            late_waves=late_waves, levels=levels, asked_lines=self.residency.asked,
+            l2_lines=int(self.residency.sources[L2]), infinity_lines=int(self.residency.sources[INFINITY]),
         )  # fmt: skip
 
     def keep_record(self, dispatch: Dispatch, work: Work) -> None:

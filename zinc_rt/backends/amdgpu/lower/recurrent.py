@@ -93,7 +93,8 @@ def product_convolution(low: GpuLowering, n: ProductConv) -> None:
     with low.only(lambda s: s.n_rows <= BLOCKS[-1]):
         low.emit(
             n.node, lambda s: entries[block_of(s.n_rows)], lambda s: (-(-made.channels // WAVES),),
-            (low.at(product.weight), *sources, units, block), "n_rows", (*keys, made.state), (*n.node.outputs, made.state), lambda s: s.n_rows * n_out * n_in,
+            (low.at(product.weight), *sources, units, block), "n_rows", (*keys, made.state),
+            (*n.node.outputs, made.state), lambda s: s.n_rows * n_out * n_in,
         )  # fmt: skip
     if low.sizes.n_rows > BLOCKS[-1]:
         with low.only(lambda s: s.n_rows > BLOCKS[-1]):
