@@ -87,7 +87,7 @@ def test_a_convolution_rides_with_its_product() -> None:
     """In steps of few rows alone."""
     case = convolved(52, 4, T.Q8_0, False)
     found = GpuLowering(case.graph, case.sizes).run().operations
-    for n, names in ((8, ["quantize", "matvec_conv"]), (9, ["quantize", "matvec", "conv1d"])):
+    for n, names in ((8, ["quantize", "matvec_conv"]), (9, ["quantize", "matvec_block", "conv1d"])):
         shape = StepShape(n, 1, 1)
         assert [op.kernel(shape).spec.function.name for op in found if op.when(shape)] == names
 

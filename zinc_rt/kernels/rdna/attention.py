@@ -31,6 +31,7 @@ from zinc_rt.lang.ops import (
     load,
     maximum,
     regs,
+    schedule_barrier,
     select,
     shared,
     store,
@@ -45,6 +46,8 @@ from zinc_rt.numerics import GROUP, PAGE_SHIFT, PAGE_TOKENS, PAGES_OF_SPLIT, SPL
 INFINITY = float("inf")
 MANY = 8
 """Heads of a lane up to which registers hold what two pages give; with more it takes less at once."""
+WIDEST = 64
+"""Elements of a key that a lane loads at once."""
 
 
 @struct
@@ -111,13 +114,18 @@ def range_of(a, row: u32, WINDOW: bool, REACH: bool):
 @inline
 def scores_of(k: ptr[f16], q: ptr[f32], scores, G: int, DIM: int):
     """Goes on with the chains scores[g] over DIM elements of a key and of query head g."""
-    CHUNK = max(c for c in (8, 16, 32) if DIM % c == 0 and (c == 8 or G <= MANY))
+    CHUNK = max(c for c in range(8, WIDEST + 1, 8) if DIM % c == 0 and (c == 8 or c * G <= MANY * WIDEST))
     queries = cast(q, ptr[f32, Space.CONSTANT])
     for start in range(u32(0), DIM, CHUNK):
-        keys = tuple(f32(load(k + start, i, lanes=8, align=16)) for i in range(0, CHUNK, 8))
-        for g in unroll(G):
-            for i in unroll(CHUNK):
-                scores[g] = fma(load(queries + start, g * DIM + i), keys[i // 8][i % 8], scores[g])
+        keys = tuple(load(k + start, i, lanes=8, align=16) for i in range(0, CHUNK, 8))
+        # All of these are asked for before the first of them is needed.
+        schedule_barrier()
+        for part in unroll(CHUNK // 8):
+            numbers = f32(keys[part])
+            for g in unroll(G):
+                for i in unroll(8):
+                    query = load(queries + start, g * DIM + part * 8 + i)
+                    scores[g] = fma(query, numbers[i], scores[g])
 
 
 @inline

@@ -130,9 +130,15 @@ def matvec_rows(kind: str, rows: int, *, bias: bool = False) -> KernelEntry:
     """A matrix times blocks of several rows of activations at once; y: f32[blocks * rows, n_rows]."""
     between, groups = "bias y" if bias else "y", "ceil(n_rows / 4), blocks"
     if kind in FLOATS:
-        function = matvec.matvec_float_bias if bias else matvec.matvec_float
+        if rows == 1:
+            function = matvec.matvec_float_bias if bias else matvec.matvec_float
+        else:
+            function = matvec.matvec_float_block_bias if bias else matvec.matvec_float_block
         return _entry(function, f"w x {between} n n_rows", groups, FMT=kind, M=rows)
-    function = matvec.matvec_bias if bias else matvec.matvec
+    if rows == 1:
+        function = matvec.matvec_bias if bias else matvec.matvec
+    else:
+        function = matvec.matvec_block_bias if bias else matvec.matvec_block
     return _entry(function, f"w q d s {between} n_groups n_rows", groups, FMT=kind, M=rows)
 
 
@@ -199,20 +205,27 @@ def heads_kernel(form: HeadForm) -> KernelEntry:
     return _entry(heads.heads, "a", "ceil(n_rows * n_heads / 4)", FORM=form)
 
 
+def rows_before_heads(rows: int, dim: int) -> int:
+    """Rows of weights of a workgroup of `matvec_heads`: heads are whole workgroups."""
+    most = rows_before_norm(rows)
+    return tails.WAVES if dim % most else most
+
+
 def matvec_heads(
     kind: str, rows: int, form: HeadForm, second: HeadForm | tuple[()] = (), *, bias: bool
 ) -> KernelEntry:  # fmt: skip
     """As `matvec_rows`, and then the heads that the rows consist of; second: what else is made of them. See
     `heads.GpuHeadsArgs`.
     """
-    between, groups = "bias " if bias else "", "n_rows / 8, blocks"
+    each = rows_before_heads(rows, form.dim) // tails.WAVES
+    between, groups = "bias " if bias else "", f"n_rows / {tails.WAVES * each}, blocks"
     if kind in FLOATS:
         function = product_heads.matvec_float_bias_heads if bias else product_heads.matvec_float_heads
         arguments = f"w x {between}n n_rows a b"
     else:
         function = product_heads.matvec_bias_heads if bias else product_heads.matvec_heads
         arguments = f"w q d s {between}n_groups n_rows a b"
-    return _entry(function, arguments, groups, FMT=kind, M=rows, FORM=form, SECOND=second)
+    return _entry(function, arguments, groups, FMT=kind, M=rows, EACH=each, FORM=form, SECOND=second)
 
 
 def attention_kernel(
@@ -266,16 +279,22 @@ class TailForm(NamedTuple):
     plain: bool = False
 
 
+def rows_before_norm(rows: int) -> int:
+    """Rows of weights of a workgroup of `matvec_norm` for blocks of so many rows of activations."""
+    return tails.WAVES * (matvec.WAVES if rows > 1 else 1)
+
+
 def matvec_norm(kind: str, rows: int, form: TailForm, *, bias: bool) -> KernelEntry:
     """As `matvec_rows`, and then a tail; see `tails.GpuNormTail`."""
-    between, groups = "bias y" if bias else "y", "ceil(n_rows / 8), blocks"
+    between, groups = "bias y" if bias else "y", f"ceil(n_rows / {rows_before_norm(rows)}), blocks"
     if kind in FLOATS:
         function = tails.matvec_float_bias_norm if bias else tails.matvec_float_norm
         arguments = f"w x {between} n n_rows t"
     else:
         function = tails.matvec_bias_norm if bias else tails.matvec_norm
         arguments = f"w q d s {between} n_groups n_rows t"
-    return _entry(function, arguments, groups, FMT=kind, M=rows, TAIL=form)
+    each = rows_before_norm(rows) // tails.WAVES
+    return _entry(function, arguments, groups, FMT=kind, M=rows, EACH=each, TAIL=form)
 
 
 def experts_down_norm(
@@ -329,10 +348,14 @@ def conv1d(taps: int, *, gated: bool, bias: bool) -> KernelEntry:
 
 def matvec_conv(kind: str, rows: int, taps: int, *, gated: bool, bias: bool) -> KernelEntry:
     """A product for up to `rows` rows, and a causal convolution of what it makes; bias: of the convolution."""
-    constants: dict[str, Any] = {"FMT": kind, "M": rows, "TAPS": taps, "GATED": gated, "BIAS": bias}
+    each = rows_before_norm(rows)
+    groups = f"ceil(channels / {each})"
+    constants: dict[str, Any] = {
+        "FMT": kind, "M": rows, "EACH": each // tails.WAVES, "TAPS": taps, "GATED": gated, "BIAS": bias
+    }  # fmt: skip
     if kind in FLOATS:
-        return _entry(product_conv.matvec_float_conv, "w x n a", "ceil(channels / 8)", **constants)
-    return _entry(product_conv.matvec_conv, "w q d s n_groups a", "ceil(channels / 8)", **constants)
+        return _entry(product_conv.matvec_float_conv, "w x n a", groups, **constants)
+    return _entry(product_conv.matvec_conv, "w q d s n_groups a", groups, **constants)
 
 
 def delta_net(dim: int, *, norm: bool, packed: bool) -> KernelEntry:

@@ -1,14 +1,15 @@
 """Products whose results are heads, and what becomes of these: norm, rotation, their place in a buffer or the cache.
 
-A workgroup has eight rows of weights, so eight elements of a head. The last one to arrive of a head does the head, a
-wave for each row of activations.
+A wave has EACH rows of weights, so a workgroup eight times as many elements of a head. The last one to arrive of a head
+does the head, a wave for each row of activations.
 """
 
 from __future__ import annotations
 
 from zinc_rt.kernels.rdna.arrival import is_last
 from zinc_rt.kernels.rdna.heads import GpuHeadsArgs, do_head, position_of, put_staged, where_of
-from zinc_rt.kernels.rdna.tails import WAVES, products_of_blocks, products_of_floats
+from zinc_rt.kernels.rdna.matvec import rows_of_floats, rows_of_groups
+from zinc_rt.kernels.rdna.tails import WAVES
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import barrier, first_lane, select, shared, static_assert, workgroup_id, workitem_id
 from zinc_rt.lang.types import Space, f32, i8, ptr, u8, u32
@@ -30,15 +31,16 @@ def position_before(a, M: int, FORM: tuple):
 
 
 @inline
-def heads_behind(a, b, found, M: int, FORM: tuple, SECOND: tuple):
+def heads_behind(a, b, found, M: int, EACH: int, FORM: tuple, SECOND: tuple):
     """The head that this workgroup's rows belong to, by the last workgroup of it; with SECOND another thing is made of
     it, too. Products of the step's last block that no row of the step has are left alone.
     """
-    static_assert(FORM[0] % WAVES == 0, f"heads of {FORM[0]} elements are no whole workgroups")
+    static_assert(FORM[0] % (WAVES * EACH) == 0, f"heads of {FORM[0]} elements are no whole workgroups")
     static_assert(M <= WAVES, f"blocks of {M} rows are more than a workgroup has waves")
-    head = workgroup_id(0) // (FORM[0] // WAVES)
+    parts = FORM[0] // (WAVES * EACH)
+    head = workgroup_id(0) // parts
     where = where_of(a, found, FORM)  # asked for before the workgroup arrives
-    if is_last(a.counters, workgroup_id(1) * a.n_heads + head, u32(FORM[0] // WAVES)):
+    if is_last(a.counters, workgroup_id(1) * a.n_heads + head, u32(parts)):
         finish_head(a, head, where, M, FORM)
         if len(SECOND) > 0:
             finish_head(b, head, where_of(b, position_before(b, M, SECOND), SECOND), M, SECOND)
@@ -62,51 +64,50 @@ def finish_head(a, head: u32, where, M: int, FORM: tuple):
 @kernel(workgroup=256)
 def matvec_heads(
     w: ptr[u8], q: ptr[i8], d: ptr[f32], s: ptr[u32], n_groups: u32, n_rows: u32,
-    a: ptr[GpuHeadsArgs, Space.CONSTANT], b: ptr[GpuHeadsArgs, Space.CONSTANT], FMT: str, M: int, FORM: tuple,
-    SECOND: tuple = (),
+    a: ptr[GpuHeadsArgs, Space.CONSTANT], b: ptr[GpuHeadsArgs, Space.CONSTANT], FMT: str, M: int, EACH: int,
+    FORM: tuple, SECOND: tuple = (),
 ):  # fmt: skip
-    """As `matvec` into a.x, eight rows of W a workgroup, and then their heads.
-
-    b: what else is made of them, with SECOND.
+    """As `matvec` into a.x, eight waves a workgroup, each with EACH rows of W, and then their heads. b: what else is
+    made of them, with SECOND.
     """
     found = position_before(a, M, FORM)
-    row = workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)
-    products_of_blocks(w, q, d, s, a.x, a.x, workgroup_id(1), row, n_groups, n_rows, FMT, M, False)
-    heads_behind(a, b, found, M, FORM, SECOND)
+    row = (workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)) * EACH
+    rows_of_groups(w, q, d, s, a.x, a.x, n_groups, n_rows, row, FMT, M, 2 if M == 1 else 1, False, EACH)
+    heads_behind(a, b, found, M, EACH, FORM, SECOND)
 
 
 @kernel(workgroup=256)
 def matvec_bias_heads(
     w: ptr[u8], q: ptr[i8], d: ptr[f32], s: ptr[u32], bias: ptr[f32], n_groups: u32, n_rows: u32,
-    a: ptr[GpuHeadsArgs, Space.CONSTANT], b: ptr[GpuHeadsArgs, Space.CONSTANT], FMT: str, M: int, FORM: tuple,
-    SECOND: tuple = (),
+    a: ptr[GpuHeadsArgs, Space.CONSTANT], b: ptr[GpuHeadsArgs, Space.CONSTANT], FMT: str, M: int, EACH: int,
+    FORM: tuple, SECOND: tuple = (),
 ):  # fmt: skip
     """As `matvec_heads`, plus bias[row]."""
     found = position_before(a, M, FORM)
-    row = workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)
-    products_of_blocks(w, q, d, s, a.x, bias, workgroup_id(1), row, n_groups, n_rows, FMT, M, True)
-    heads_behind(a, b, found, M, FORM, SECOND)
+    row = (workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)) * EACH
+    rows_of_groups(w, q, d, s, a.x, bias, n_groups, n_rows, row, FMT, M, 2 if M == 1 else 1, True, EACH)
+    heads_behind(a, b, found, M, EACH, FORM, SECOND)
 
 
 @kernel(workgroup=256)
 def matvec_float_heads(
     w: ptr[u8], x: ptr[f32], n: u32, n_rows: u32, a: ptr[GpuHeadsArgs, Space.CONSTANT],
-    b: ptr[GpuHeadsArgs, Space.CONSTANT], FMT: str, M: int, FORM: tuple, SECOND: tuple = (),
+    b: ptr[GpuHeadsArgs, Space.CONSTANT], FMT: str, M: int, EACH: int, FORM: tuple, SECOND: tuple = (),
 ):  # fmt: skip
     """As `matvec_heads` for float weights."""
     found = position_before(a, M, FORM)
-    row = workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)
-    products_of_floats(w, x, a.x, a.x, workgroup_id(1), row, n, n_rows, FMT, M, False)
-    heads_behind(a, b, found, M, FORM, SECOND)
+    row = (workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)) * EACH
+    rows_of_floats(w, x, a.x, a.x, n, n_rows, row, FMT, M, False, EACH)
+    heads_behind(a, b, found, M, EACH, FORM, SECOND)
 
 
 @kernel(workgroup=256)
 def matvec_float_bias_heads(
     w: ptr[u8], x: ptr[f32], bias: ptr[f32], n: u32, n_rows: u32, a: ptr[GpuHeadsArgs, Space.CONSTANT],
-    b: ptr[GpuHeadsArgs, Space.CONSTANT], FMT: str, M: int, FORM: tuple, SECOND: tuple = (),
+    b: ptr[GpuHeadsArgs, Space.CONSTANT], FMT: str, M: int, EACH: int, FORM: tuple, SECOND: tuple = (),
 ):  # fmt: skip
     """As `matvec_float_heads`, plus bias[row]."""
     found = position_before(a, M, FORM)
-    row = workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)
-    products_of_floats(w, x, a.x, bias, workgroup_id(1), row, n, n_rows, FMT, M, True)
-    heads_behind(a, b, found, M, FORM, SECOND)
+    row = (workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)) * EACH
+    rows_of_floats(w, x, a.x, bias, n, n_rows, row, FMT, M, True, EACH)
+    heads_behind(a, b, found, M, EACH, FORM, SECOND)

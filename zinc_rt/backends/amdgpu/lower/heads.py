@@ -14,9 +14,8 @@ from zinc_rt.backends.errors import UnsupportedOp
 from zinc_rt.backends.fusion import HeadsWrite
 from zinc_rt.ir.graph import Node
 from zinc_rt.ir.op import Op
-from zinc_rt.kernels.rdna.catalogue import FLOATS, HeadForm, head_form, heads_kernel, matvec_heads
+from zinc_rt.kernels.rdna.catalogue import FLOATS, HeadForm, head_form, heads_kernel, matvec_heads, rows_before_heads
 from zinc_rt.kernels.rdna.heads import GpuHeadsArgs
-from zinc_rt.kernels.rdna.tails import WAVES
 from zinc_rt.numerics import GROUP
 
 
@@ -41,7 +40,7 @@ def heads(low: GpuLowering, n: HeadsWrite) -> None:
 @GPU.lowers(ProductHeads)
 def product_heads(low: GpuLowering, n: ProductHeads) -> None:
     """The product, and its heads by the workgroups that are the last of one."""
-    product, y, n_heads = n.product, n.product.y, n.heads[0].heads.n_heads
+    product, y, n_heads, dim = n.product, n.product.y, n.heads[0].heads.n_heads, n.heads[0].heads.dim
     placed = [_placed(low, part) for part in n.heads]
     forms = [part.form for part in placed]
     kind = low.format_of(product.node, product.weight)
@@ -56,7 +55,7 @@ def product_heads(low: GpuLowering, n: ProductHeads) -> None:
     first, *others = (ArgumentBlock(GpuHeadsArgs, {**part.values, "counters": counters}) for part in placed)
     low.emit(
         product.node, lambda s: entries[block_of(s.n_rows)],
-        lambda s: (n_out // WAVES, -(-s.n_rows // block_of(s.n_rows))),
+        lambda s: (n_out // rows_before_heads(block_of(s.n_rows), dim), -(-s.n_rows // block_of(s.n_rows))),
         (low.at(product.weight), *sources, *bias, units, n_out, first, *(others or [first])), "n_rows", (*keys, y),
         (y, *(key for part in placed for key in part.writes)), lambda s: s.n_rows * n_out * n_in,
     )  # fmt: skip

@@ -15,7 +15,7 @@ from zinc_rt.backends.fusion import Single
 from zinc_rt.ir.graph import Node
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.ops import attributes
-from zinc_rt.kernels.rdna.catalogue import FLOATS, conv1d, delta_net, gated_norm, matvec_conv
+from zinc_rt.kernels.rdna.catalogue import FLOATS, conv1d, delta_net, gated_norm, matvec_conv, rows_before_norm
 from zinc_rt.kernels.rdna.recurrent import (
     CHANNELS,
     FEW_VALUES,
@@ -25,7 +25,6 @@ from zinc_rt.kernels.rdna.recurrent import (
     GpuConvArgs,
     GpuDeltaArgs,
 )
-from zinc_rt.kernels.rdna.tails import WAVES
 from zinc_rt.numerics import GROUP
 
 
@@ -92,7 +91,8 @@ def product_convolution(low: GpuLowering, n: ProductConv) -> None:
     block = ArgumentBlock(GpuConvArgs, made.values)
     with low.only(lambda s: s.n_rows <= BLOCKS[-1]):
         low.emit(
-            n.node, lambda s: entries[block_of(s.n_rows)], lambda s: (-(-made.channels // WAVES),),
+            n.node, lambda s: entries[block_of(s.n_rows)],
+            lambda s: (-(-made.channels // rows_before_norm(block_of(s.n_rows))),),
             (low.at(product.weight), *sources, units, block), "n_rows", (*keys, made.state),
             (*n.node.outputs, made.state), lambda s: s.n_rows * n_out * n_in,
         )  # fmt: skip
