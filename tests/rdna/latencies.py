@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from amdgpu_emu.rates import vector_cycles
 from amdgpu_emu.isa.decoder import instructions
 from amdgpu_emu.isa.instruction import Instruction
 from amdgpu_emu.isa.listing import target
+from amdgpu_emu.rates import vector_cycles
 from zinc_rt.lang import GpuKernel
 
 _COUNTED: Final = {"global_load": "loadcnt", "s_load": "kmcnt", "ds_load": "dscnt"}
@@ -36,7 +36,7 @@ class Loop:
 
 
 def loops(kernel: GpuKernel) -> list[Loop]:
-    """The innermost loops of a gfx12 kernel with vector loads, in order. Branches forward in them count as not taken."""
+    """The innermost loops of a gfx12 kernel with vector loads, in order. Branches forward count as not taken."""
     code = list(instructions(kernel.code[: kernel.size], wave=kernel.wave))
     places = {i.address: n for n, i in enumerate(code)}
     spans = [(places[to], n) for n, i in enumerate(code) if (to := target(i)) is not None and to <= i.address]
@@ -53,15 +53,15 @@ def main_loop(kernel: GpuKernel) -> Loop:
 def _loop(body: Sequence[Instruction]) -> Loop:
     names = tuple(i.name for i in body)
     return Loop(
-        _depth(body, "loadcnt"),
-        _depth(body, "kmcnt"),
+        depth(body, "loadcnt"),
+        depth(body, "kmcnt"),
         sum(name.startswith("global_load") for name in names),
         sum(vector_cycles(name) for name in names if name.startswith("v_")),
         names,
     )
 
 
-def _depth(body: Sequence[Instruction], counter: str) -> int:
+def depth(body: Sequence[Instruction], counter: str) -> int:
     """Latencies of a turn when all take equally long and nothing else takes time: those that a further turn adds."""
     time, under_way, ends = 0, [], []
     for _ in range(3):

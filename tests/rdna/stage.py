@@ -13,7 +13,7 @@ import numpy as np
 from amdgpu_emu.core.core import ShaderCore
 from amdgpu_emu.machine import Machine
 from tests.amdgpu.queue.stage import INTERFACES, machine, opened
-from tests.rdna.listing import ATTENTION, HEADS, HEADS_FORMS, compiled
+from tests.rdna.listing import ATTENTION, BLOCKS, HEADS, HEADS_FORMS, compiled
 from zinc_rt.amdgpu.command_list import CommandList
 from zinc_rt.amdgpu.errors import DeviceLost
 from zinc_rt.amdgpu.pool import GpuMemory
@@ -114,7 +114,7 @@ def _compiled() -> dict[str, GpuKernel]:
     """By symbol: the catalogue, and the shapes that the tests use."""
     entries = {
         **KERNELS,
-        **{f"rows {kind}": matvec_rows(kind, 3) for kind in ("Q4_0", "Q6_K", "F16")},
+        **{f"rows {kind} {rows}": matvec_rows(kind, rows) for kind, rows in BLOCKS},
         **{f"bias {kind} {m}": matvec_rows(kind, m, bias=True) for kind in ("Q8_0", "Q4_K", "F16") for m in (1, 3)},
         **{
             f"heads {shape} {form}": heads_kernel(

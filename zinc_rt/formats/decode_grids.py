@@ -38,9 +38,7 @@ def grid_bytes(block: ptr[u8], j, FMT: str):
     static_assert(
         G.signs in (Signs.BYTES, Signs.WORDS), f"format {FMT}: grid_bytes does not know signs of kind {G.signs!s}"
     )
-    static_assert(
-        G.index_bits == 0 or G.high is not None, f"format {FMT}: its indices have no more than eight bits"
-    )
+    static_assert(G.index_bits == 0 or G.high is not None, f"format {FMT}: its indices have no more than eight bits")
     high = None if G.index_bits == 0 else u32(load(block + G.high, j))
     signs = word_at(block, G.sign_place + G.sign_step * j)
     return tuple(word_at(block, at + 4 * i) for i in range(G.lines)), high, signs

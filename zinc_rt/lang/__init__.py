@@ -51,8 +51,8 @@ __all__ = [  # noqa: RUF022
     "maximum", "minimum", "pause", "popcount", "prefetch", "ptr", "reduce_add", "reduce_max", "reduce_min",
     "reduce_or", "regs", "rint", "schedule_barrier", "select", "shared", "shuffle", "splat", "sqrt", "static_assert",
     "store", "struct", "table", "target_has", "tile_configure", "tile_dot_i8i8", "tile_dot_i8u8", "tile_dot_u8i8",
-    "tile_load", "tile_release", "tile_store", "tile_zero", "u16", "u32", "u64", "u8", "unroll", "vec", "wave_reduce_add",
-    "wave_shuffle_xor", "wmma_iu8", "workgroup_id", "workitem_id", "zeros",
+    "tile_load", "tile_release", "tile_store", "tile_zero", "u16", "u32", "u64", "u8", "unroll", "vec",
+    "wave_reduce_add", "wave_shuffle_xor", "wmma_iu8", "workgroup_id", "workitem_id", "zeros",
 ]  # fmt: skip
 
 

@@ -134,9 +134,7 @@ def _parsed(source: str) -> Mapping[int, ast.AST]:
 @overload
 def kernel(fn: Callable[..., Any]) -> Function: ...
 @overload
-def kernel(
-    *, workgroup: int = 32, wave: int = 32, occupancy: int = 0
-) -> Callable[[Callable[..., Any]], Function]: ...
+def kernel(*, workgroup: int = 32, wave: int = 32, occupancy: int = 0) -> Callable[[Callable[..., Any]], Function]: ...
 def kernel(
     fn: Callable[..., Any] | None = None, *, workgroup: int = 32, wave: int = 32, occupancy: int = 0
 ) -> Function | Callable[[Callable[..., Any]], Function]:

@@ -12,7 +12,7 @@ from zinc_rt.kernels.rdna.groups import (
     group_activations,
     group_loads,
     group_lookups,
-    group_value,
+    group_values,
     group_weights,
     looks_up,
 )
@@ -135,7 +135,7 @@ def short_products(a, at: u32, row: u32, FMT: str, K: int, N_IN: int, BIAS: bool
                 schedule_barrier()
             for i in unroll(len(turns)):
                 zero: f32 = 0.0
-                value = group_value(group_weights(loaded[i], group, FMT), rows[i], FMT)
+                (value,) = group_values(group_weights(loaded[i], group, FMT), (rows[i],), FMT)
                 values[i] = zero + select(live, value, 0.0)
         for i in unroll(len(turns)):
             v = finished(a, sum_of(values[i], LANES), experts[i], row, BIAS)

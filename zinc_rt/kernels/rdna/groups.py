@@ -1,8 +1,8 @@
 """v_g of docs/numerics.md for a lane's group of 32, straight from the file's blocks (docs/gguf.md).
 
-`group_loads` and `group_activations` ask for what a lane needs, and use nothing of it: whatever a kernel works on at once
-is asked for before it waits; then `group_lookups` for what tables hold. `group_weights` unpacks weights, `group_value`
-computes.
+`group_loads` and `group_activations` ask for what a lane needs, and use nothing of it: whatever a kernel works on at
+once is asked for before it waits; then `group_lookups` for what tables hold. `group_weights` unpacks weights,
+`group_values` computes.
 
 Every byte of a block is loaded by one lane and the widest loads that its place allows; where two groups share bytes
 (the K formats), two lanes take half of them each, work for both groups, and exchange what they found. All lanes of a
@@ -22,10 +22,10 @@ from zinc_rt.formats.decode import (
 from zinc_rt.formats.decode_scales import first_six, last_six
 from zinc_rt.formats.kinds import Kind, Scale
 from zinc_rt.formats.table import FORMATS
-from zinc_rt.kernels.rdna.whole_groups import takes_whole_groups, whole_lookups, whole_loads, whole_value, whole_weights
+from zinc_rt.kernels.rdna.whole_groups import takes_whole_groups, whole_loads, whole_lookups, whole_value, whole_weights
 from zinc_rt.kernels.rdna.words import dot, quants, scale_at, sums_at, sums_of
 from zinc_rt.lang.kernel import inline
-from zinc_rt.lang.ops import bitcast, cast, load, select, static_assert, unroll, wave_shuffle_xor
+from zinc_rt.lang.ops import bitcast, cast, load, regs, select, static_assert, unroll, wave_shuffle_xor
 from zinc_rt.lang.types import f16, f32, i8, i16, i32, ptr, u8, u16, u32
 from zinc_rt.numerics import GROUP
 
@@ -60,7 +60,9 @@ def plain_loads(row: ptr[u8], skip: u32, group: u32, FMT: str):
         n = 32 if F.kind == Kind.BYTES else 16
         return d, high, tuple(words_at(block, F.q + i, 4, 2) for i in range(0, n, 16))
     static_assert(
-        F.kind == Kind.NIBBLES and (F.d, F.minimum, F.block_bytes % 4) == (0, 2, 0) and (F.high_bits == 0 or F.high == 4),
+        F.kind == Kind.NIBBLES
+        and (F.d, F.minimum, F.block_bytes % 4) == (0, 2, 0)
+        and (F.high_bits == 0 or F.high == 4),
         f"format {FMT}: plain_loads loads d, m and fifth bits as words at the block's beginning",
     )
     if F.high_bits == 0:
@@ -93,22 +95,30 @@ def whole_activations(x, at: u32, FMT: str):
 
 
 @inline
-def plain_value(weights, x, FMT: str):
-    """v_g of a block of 32."""
+def plain_values(weights, rows, FMT: str):
+    """v_g of a block of 32 for each of several rows."""
     F = plain_integers(FMT)
     words, d, m = weights
-    q, dx, sums = x
-    isum: i32 = 0
-    if F.offset != 0:
-        first, last = sums_of(sums)
-        isum = (first + last) * -F.offset
+    N = len(rows)
+    isums = regs(i32, N)
+    # One row after the other, so that no instruction needs the result of the one before.
     for i in unroll(8):
-        isum = dot(isum, words[i], q[i], F.kind == Kind.BYTES)
+        for r in unroll(N):
+            isums[r] = dot(isums[r], words[i], rows[r][0][i], F.kind == Kind.BYTES)
+    return tuple(plain_value(isums[r], d, m, rows[r], FMT) for r in range(N))
+
+
+@inline
+def plain_value(isum: i32, d, m, x, FMT: str):
+    """v_g of a block by its sum of products."""
+    F = plain_integers(FMT)
+    if F.offset == 0 and F.minimum is None:
+        return (d * x[1]) * f32(isum)
+    first, last = sums_of(x[2])
     if F.minimum is None:
-        return (d * dx) * f32(isum)
+        return (d * x[1]) * f32(isum - F.offset * (first + last))
     static_assert(F.offset == 0, f"format {FMT}: rdna/groups.py knows no offset {F.offset} beside a minimum")
-    first, last = sums_of(sums)
-    return ((d * dx) * f32(isum)) + ((m * dx) * f32(first + last))
+    return ((d * x[1]) * f32(isum)) + ((m * x[1]) * f32(first + last))
 
 
 @inline
@@ -174,21 +184,38 @@ def k_activations(x, first: u32, group: u32):
 
 
 @inline
-def k_value(weights, x):
-    """v_g where groups have scales and minima of six bits."""
-    own, other, d, dmin, sc, mn = weights
-    q, dx, sums = x
-    own_sum: i32 = 0
-    other_sum: i32 = 0
+def half_dots(own, other, rows, starts):
+    """Sums of products of four words of two groups for each of several rows, behind what they start with."""
+    N = len(rows)
+    sums = regs(i32, 2 * N)
+    for r in unroll(2 * N):
+        sums[r] = starts[r]
     for i in unroll(4):
-        own_sum = dot(own_sum, own[i], q[0][i], False)
-        other_sum = dot(other_sum, other[i], q[1][i], False)
+        for r in unroll(N):
+            sums[r] = dot(sums[r], own[i], rows[r][0][0][i], False)
+            sums[N + r] = dot(sums[N + r], other[i], rows[r][0][1][i], False)
+    return tuple(sums[r] for r in range(2 * N))
+
+
+@inline
+def k_values(weights, rows):
+    """v_g where groups have scales and minima of six bits, for each of several rows."""
+    own, other, d, dmin, sc, mn = weights
+    N = len(rows)
+    zero: i32 = 0
+    sums = half_dots(own, other, rows, tuple(zero for _ in range(2 * N)))
+    return tuple(k_value(sums[r], sums[N + r], d, dmin, sc, mn, rows[r]) for r in range(N))
+
+
+@inline
+def k_value(own_sum: i32, other_sum: i32, d, dmin, sc, mn, x):
+    """v_g by this lane's sum for its group, and that for its neighbour."""
     isum = own_sum + wave_shuffle_xor(other_sum, 1)
-    first, last = sums_of(sums)
+    first, last = sums_of(x[2])
     # Products of these integers are below 2^24: exact in float32.
     scaled = sc * f32(isum)
     least = mn * f32(first + last)
-    return ((d * dx) * scaled) - ((dmin * dx) * least)
+    return ((d * x[1]) * scaled) - ((dmin * x[1]) * least)
 
 
 @inline
@@ -236,19 +263,16 @@ def halves_activations(x, first: u32, group: u32):
 
 
 @inline
-def halves_value(weights, x, FMT: str):
-    """v_g where each 16 elements have a scale."""
+def halves_values(weights, rows, FMT: str):
+    """v_g where each 16 elements have a scale, for each of several rows."""
     OFFSET = plain_integers(FMT).offset
     own, other, d, own_scale, other_scale = weights
-    q, dx, sums = x
-    own_sum = sums[0] * -OFFSET
-    other_sum = sums[1] * -OFFSET
-    for i in unroll(4):
-        own_sum = dot(own_sum, own[i], q[0][i], False)
-        other_sum = dot(other_sum, other[i], q[1][i], False)
+    N = len(rows)
+    starts = tuple(rows[r % N][2][r // N] * -OFFSET for r in range(2 * N))
+    sums = half_dots(own, other, rows, starts)
     # |scale * sum| < 2^23 and the sum of two < 2^24: exact in float32.
-    total = own_scale * f32(own_sum) + wave_shuffle_xor(other_scale * f32(other_sum), 2)
-    return (d * dx) * total
+    others = tuple(wave_shuffle_xor(other_scale * f32(sums[N + r]), 2) for r in range(N))
+    return tuple((d * rows[r][1]) * (own_scale * f32(sums[r]) + others[r]) for r in range(N))
 
 
 @inline
@@ -279,7 +303,7 @@ def group_lookups(loaded, FMT: str):
 
 @inline
 def group_weights(loaded, group: u32, FMT: str):
-    """A lane's weights, for `group_value`. loaded: of `group_lookups`."""
+    """A lane's weights, for `group_values`. loaded: of `group_lookups`."""
     if takes_whole_groups(FMT):
         return whole_weights(loaded, group, FMT)
     F = plain_integers(FMT)
@@ -292,7 +316,7 @@ def group_weights(loaded, group: u32, FMT: str):
 
 @inline
 def group_activations(x, first: u32, group: u32, FMT: str):
-    """What a lane loads of a row of activations, for `group_value`; its group is the one `group` behind `first`."""
+    """What a lane loads of a row of activations, for `group_values`; its group is the one `group` behind `first`."""
     if not takes_whole_groups(FMT):
         F = plain_integers(FMT)
         if F.kind == Kind.HALVES:
@@ -303,13 +327,13 @@ def group_activations(x, first: u32, group: u32, FMT: str):
 
 
 @inline
-def group_value(weights, x, FMT: str):
-    """v_g of a lane's group against one row of activations."""
+def group_values(weights, rows, FMT: str):
+    """v_g of a lane's group against each of several rows of activations."""
     if takes_whole_groups(FMT):
-        return whole_value(weights, x, FMT)
+        return tuple(whole_value(weights, x, FMT) for x in rows)
     F = plain_integers(FMT)
     if F.kind == Kind.HALVES:
-        return halves_value(weights, x, FMT)
+        return halves_values(weights, rows, FMT)
     if F.kind == Kind.PAIRS:
-        return k_value(weights, x)
-    return plain_value(weights, x, FMT)
+        return k_values(weights, rows)
+    return plain_values(weights, rows, FMT)

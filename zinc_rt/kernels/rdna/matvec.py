@@ -8,7 +8,7 @@ from zinc_rt.kernels.rdna.groups import (
     group_activations,
     group_loads,
     group_lookups,
-    group_value,
+    group_values,
     group_weights,
     looks_up,
 )
@@ -86,7 +86,9 @@ def add_groups(
         last = min(first + MOST, M)
         if first > 0:
             schedule_barrier()  # registers hold one part
-        rows = tuple(rows_of_activations(x, groups[p[0]], starts[p[0]], across, KINDS[p[1]], first, last) for p in PLACES)
+        rows = tuple(
+            rows_of_activations(x, groups[p[0]], starts[p[0]], across, KINDS[p[1]], first, last) for p in PLACES
+        )
         # All of these are asked for before the first of them is needed.
         schedule_barrier()
         if first == 0:
@@ -98,9 +100,10 @@ def add_groups(
             weights = group_weights(loaded[t], groups[i], FMTS[r])
             for p in unroll(len(PLACES)):
                 if PLACES[p][0] == i and KINDS[PLACES[p][1]] == FMTS[r]:
+                    values = group_values(weights, rows[p], FMTS[r])
                     for m in unroll(last - first):
-                        v = group_value(weights, rows[p][m], FMTS[r])
                         k = r * M + first + m
+                        v = values[m]
                         sums[k] = sums[k] + (v if WHOLE else select(at[i] < n_groups, v, 0.0))
 
 
@@ -132,7 +135,7 @@ def halved(values, DISTANCE: int):
 
 @inline
 def wave_sums(values, n: int):
-    """Sums of n values over the wave, each by the tree of `wave_reduce_add`: lane l has that of value l // `sharing(n)`."""
+    """Sums of n values over the wave by the tree of `wave_reduce_add`; lane l has that of value l // sharing(n)."""
     COUNT = TREE_LANES // sharing(n)
     parts = tuple(values[min(i, n - 1)] for i in range(COUNT))
     for DISTANCE in unroll((16, 8, 4, 2, 1)):
@@ -371,6 +374,8 @@ def matvec_float_block(w: ptr[u8], x: ptr[f32], y: ptr[f32], n: u32, n_rows: u32
 
 
 @kernel(workgroup=32)
-def matvec_float_block_bias(w: ptr[u8], x: ptr[f32], bias: ptr[f32], y: ptr[f32], n: u32, n_rows: u32, FMT: str, M: int):
+def matvec_float_block_bias(
+    w: ptr[u8], x: ptr[f32], bias: ptr[f32], y: ptr[f32], n: u32, n_rows: u32, FMT: str, M: int
+):
     """As `matvec_float_block`, plus bias[row]."""
     rows_of_floats(w, x, y, bias, n, n_rows, workgroup_id(0) * WAVES, FMT, M, BIAS=True, ROWS=WAVES)
