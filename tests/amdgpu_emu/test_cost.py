@@ -160,6 +160,9 @@ def test_what_the_last_workgroup_does_alone() -> None:
     assert cost.parts["alone"] == pytest.approx(102 / CLOCK + 2 * LIKELY.l2)
     assert cost.seconds == pytest.approx(without.seconds + cost.parts["alone"], rel=1e-3)
     assert predict(tail.scaled(3)).parts["alone"] == cost.parts["alone"]
+    # The same of two workgroups, the last ones of a counter each: they do it at once.
+    two = work(names=names, late=late, rounds=4096 + 8, late_rounds=8, late_waves=8.0)
+    assert predict(two).parts["alone"] == pytest.approx(cost.parts["alone"] / 2)
 
 
 def test_bound_by_the_vector_units() -> None:

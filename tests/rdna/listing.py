@@ -6,15 +6,15 @@ import re
 from collections.abc import Mapping
 from functools import cache
 
-from zinc_rt.kernels.rdna.catalogue import KERNELS, KernelEntry, attention_kernel, heads_kernel
+from zinc_rt.kernels.rdna.catalogue import KERNELS, KernelEntry, attention_kernel, head_form, heads_kernel
 from zinc_rt.lang import TARGETS, GpuKernel, emit_module
 from zinc_rt.lang.compiler import Compiler
 from zinc_rt.lang.gpu import describe_kernel
 
 ENTRIES: Mapping[str, KernelEntry] = {
     **KERNELS,
-    "heads": heads_kernel(128, 64, interleaved=False, norm=True, cache=True),
-    "heads_unrotated": heads_kernel(64, 0, interleaved=False, norm=True, cache=True),
+    "heads": heads_kernel(head_form(128, 64, interleaved=False, norm=True, cache=True)),
+    "heads_unrotated": heads_kernel(head_form(64, 0, interleaved=False, norm=True, cache=True)),
     "attention": attention_kernel(128, 4, sinks=True),
     "attention_packed": attention_kernel(128, 4, packed=True),
 }

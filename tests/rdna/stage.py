@@ -22,6 +22,7 @@ from zinc_rt.kernels.rdna.catalogue import (
     KERNELS,
     KernelEntry,
     attention_kernel,
+    head_form,
     heads_kernel,
     many_rows,
     matvec_rows,
@@ -120,7 +121,9 @@ def _compiled() -> dict[str, GpuKernel]:
         **{f"rows {kind} {rows}": matvec_rows(kind, rows) for kind, rows in BLOCKS},
         **{f"bias {kind} {m}": matvec_rows(kind, m, bias=True) for kind in ("Q8_0", "Q4_K", "F16") for m in (1, 3)},
         **{
-            f"heads {shape} {form}": heads_kernel(*shape[:2], interleaved=shape[2], norm=form[0], cache=form[1])
+            f"heads {shape} {form}": heads_kernel(
+                head_form(*shape[:2], interleaved=shape[2], norm=form[0], cache=form[1])
+            )
             for shape in HEADS
             for form in HEADS_FORMS
         },

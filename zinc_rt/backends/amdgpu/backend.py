@@ -41,7 +41,7 @@ from zinc_rt.backends.graph_check import logits_of, lookups, step_inputs
 from zinc_rt.errors import BackendClosed, BackendError
 from zinc_rt.ir.graph import Graph
 from zinc_rt.ir.op import Op
-from zinc_rt.kernels.rdna.catalogue import DECODE, KernelEntry, TailForm
+from zinc_rt.kernels.rdna.catalogue import DECODE, HeadForm, KernelEntry, TailForm
 from zinc_rt.kernels.rdna.sampling_plan import SamplingShape, plan
 from zinc_rt.lang.cache import CompileCache
 from zinc_rt.lang.gpu_library import gpu_kernels, gpu_target
@@ -358,7 +358,10 @@ def label(entry: KernelEntry) -> str:
     """What a kernel is called in messages and profiles: its name and constants, as `matvec Q8_0 M=8`."""
     constants: dict[str, Any] = {}
     for name, value in entry.spec.constants.items():
-        parts = value._asdict() if isinstance(value, TailForm) else {name: value}
+        if name == "SECOND":  # of two forms the first tells enough
+            constants[name] = bool(value)
+            continue
+        parts = value._asdict() if isinstance(value, TailForm | HeadForm) else {name: value}
         constants |= {part.upper(): v for part, v in parts.items()}
     shown = (
         name.lower() if value is True else str(value) if isinstance(value, str) else f"{name}={value}"

@@ -103,7 +103,7 @@ class Batches:
 
     def _record(self, shape: StepShape, sampling: GpuSampling | None) -> _Recorded:
         lowered = self._lowered.of(shape.n_rows)
-        operations = [op for op in lowered.operations if getattr(shape, op.counted)]
+        operations = [op for op in lowered.operations if getattr(shape, op.counted) and op.when(shape)]
         if sampling is not None:
             operations = [op for op in operations if op.name not in self._choices]
         where = placed(self._graph, lowered, shape, self._memory.arena_bytes)

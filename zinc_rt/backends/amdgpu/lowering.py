@@ -6,7 +6,8 @@ functions that lower operations stand in the folder `lower`, by family.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -103,9 +104,9 @@ class GpuLowering(Lowering):
         self.out.rooms[key] = Room(counted, row_bytes, block)
         return TempSpec(key)
 
-    def counters(self, node: Node, each: int = 1) -> TempSpec:
-        """Counters for each row, or block of rows, of a node's operation."""
-        key = ("counters", node.id)
+    def counters(self, node: Node, each: int = 1, what: str = "counters") -> TempSpec:
+        """Counters for each row, or block of rows, of a node's operation. what: tells several of a node apart."""
+        key = (what, node.id)
         self.out.counters[key] = 4 * int(self.sizes.n_rows) * each
         return TempSpec(key)
 
@@ -123,6 +124,14 @@ class GpuLowering(Lowering):
         self.out.operations.append(
             GpuOperation(node.name, kernel, lambda s: _three(groups(s)), arguments, counted, reads, writes, work=work)
         )
+
+    @contextmanager
+    def only(self, when: Callable[[StepShape], bool]) -> Iterator[None]:
+        """What is emitted meanwhile is done in steps of some shapes alone."""
+        first = len(self.out.operations)
+        yield
+        for operation in self.out.operations[first:]:
+            operation.when = when
 
     def rows(
         self, n: Node, kernel: str, counted: Counted, arguments: tuple[Any, ...], reads: tuple[Hashable, ...],

@@ -59,7 +59,7 @@ class Room:
 class GpuOperation:
     """One dispatch. kernel: by shape; groups: workgroups by shape, none of them 0; arguments: numbers, `TempSpec`,
     `ArgumentBlock`, or functions of the shape. counted: what it is done for; left out when a step has no such
-    rows; work: products and sums by shape, of those that have many.
+    rows; work: products and sums by shape, of those that have many; when: whether a step of some shape has it.
     """
 
     name: str
@@ -71,6 +71,7 @@ class GpuOperation:
     writes: tuple[Hashable, ...]
     phase: int = -1
     work: Callable[[StepShape], int] = lambda shape: 0
+    when: Callable[[StepShape], bool] = lambda shape: True
 
 
 def padded_rows(n: int, block: int = BLOCKS[-1]) -> int:

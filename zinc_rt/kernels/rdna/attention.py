@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from zinc_rt.kernels.maths import exp, tanh
 from zinc_rt.kernels.rdna.arrival import is_last
-from zinc_rt.kernels.rdna.attention_merge import merge_heads
+from zinc_rt.kernels.rdna.attention_merge import merge_heads, quantize_row
 from zinc_rt.kernels.rdna.kv_quant import page_of, quantized_scores, weigh_quantized
 from zinc_rt.kernels.rdna.waves import wave_max
 from zinc_rt.lang.kernel import inline, kernel
@@ -84,6 +84,7 @@ class GpuAttentionArgs:
     own: ptr[i32]  # with REACH: the position of each row, where `positions` are the last of the sequences
     q_scales: ptr[f32]  # with QUANT: q and q_rope are int8 then, with a scale for each 32
     rope_scales: ptr[f32]
+    row_counters: ptr[u32]  # of each row, with WHOLE
 
 
 @inline
@@ -162,11 +163,11 @@ def add_values(values, weights, sums, n: int, HEADS: int):
 def attention(
     a: ptr[GpuAttentionArgs, Space.CONSTANT], G: int, DIM: int, VALUE: int, ROPE: int = 0, WINDOW: bool = False,
     CAP: bool = False, REACH: bool = False, QUANT: bool = False, SINKS: bool = False, PACKED: bool = False,
-    GATED: bool = False,
+    GATED: bool = False, WHOLE: bool = False,
 ):  # fmt: skip
     """Workgroups: splits in x, key-value heads in y, rows in z. DIM, ROPE and VALUE: multiples of 8, with PACKED VALUE
     of 32; VALUE up to 512. A split that its row does not reach writes nothing. QUANT: the caches hold Q8_0 blocks; then
-    multiples of 32.
+    multiples of 32. WHOLE: y, and as int8, too, where rows but not heads are whole groups.
     """
     ACROSS = VALUE // 2
     PARTS = 256 // ACROSS
@@ -253,6 +254,9 @@ def attention(
         splits = ((length + (SPLIT - 1)) >> SPLIT_SHIFT) - (lowest >> SPLIT_SHIFT)
         if is_last(a.counters, row * n_kv + kv_head, splits):
             merge_heads(a, row, kv_head, splits, G, VALUE, SINKS, GATED, PACKED)
+            if WHOLE:
+                if is_last(a.row_counters, row, n_kv):
+                    quantize_row(a, row, n_kv * (G * VALUE // 4))
 
 
 @inline
