@@ -16,13 +16,19 @@ if TYPE_CHECKING:
     from zinc_rt.cli.native import NativeReport
 
 
-def check(as_json: o.Json = False, cache_dir: o.CacheDir = None, debug: o.Debug = False) -> int:
+def check(
+    as_json: o.Json = False, cache_dir: o.CacheDir = None, report: o.Report = None, debug: o.Debug = False
+) -> int:
     """Show what this machine offers.
 
     Every device with the reason why it can or cannot run, and what helps; what kernels of the CPU are compiled for,
     tried out with a small one; every step on the way to an AMD GPU; then the machine. Exit code 0 when at least one
-    device can run, else 1.
+    device can run, else 1. With --report: whether an AMD GPU gives right results, tried through every interface.
     """
+    if report is not None:
+        from zinc_rt.cli.card_report import report as write_report
+
+        return write_report(report, cache_dir, as_json=as_json)
     from zinc_rt.cli.gpu import gpu_findings
     from zinc_rt.cli.machine import findings
     from zinc_rt.cli.native import native_report
