@@ -21,6 +21,7 @@ _folder = ""
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--gpu", action="store_true", help="run the tests of interfaces, kernels and backend on the AMD GPU")
+    parser.addoption("--gpu-card", metavar="NAME", help="with --gpu: an emulated card in place of the real one")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -45,7 +46,15 @@ def pytest_unconfigure() -> None:
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     if session.config.getoption("--gpu"):
+        if card := session.config.getoption("--gpu-card"):
+            hardware.stand_in(card)
         hardware.begin()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if trouble := hardware.trouble():
+        print("\nthe emulated card has seen:", *trouble, sep="\n  ")
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -16,7 +16,7 @@ from amdgpu_emu.core.counters import Counters
 from amdgpu_emu.core.errors import ShaderError
 from amdgpu_emu.core.events import END, REST, WAIT, Split, Targets
 from amdgpu_emu.core.gfx11 import check_dispatch
-from amdgpu_emu.core.launch import chunks, launch
+from amdgpu_emu.core.launch import check_fit, chunks, launch
 from amdgpu_emu.core.program import Op, Program
 from amdgpu_emu.core.shared_state import SharedState
 from amdgpu_emu.core.state import SCC, Group
@@ -97,11 +97,12 @@ class _Run:
 
     def go(self) -> None:
         """Run all workgroups, as many at a time as fit."""
-        if self.program.gfx == 11:
-            try:
+        try:
+            check_fit(self.dispatch, self.n_vgprs, self.lanes)
+            if self.program.gfx == 11:
                 check_dispatch(self.dispatch)
-            except ShaderError as error:
-                raise GpuHang(f"{error}; {self.dispatch}") from error
+        except ShaderError as error:
+            raise GpuHang(f"{error}; {self.dispatch}") from error
         self.counters.vgprs, self.counters.lds_bytes = self.n_vgprs, self.dispatch.lds_bytes
         try:
             for first, count in chunks(self.dispatch, self.n_vgprs, self.lanes):

@@ -29,12 +29,16 @@ _SMALLEST: Final = {(11, 0, 0): 16, (11, 0, 2): 16}
 _DX10_CLAMP, _IEEE = 1 << 21, 1 << 23  # of RSRC1
 
 
-def as_gfx12(ins: Instruction) -> Instruction:
-    """The same operation by its name on gfx12. Raises `Unsupported` for what this core does not execute."""
-    second = as_gfx12(ins.second) if ins.second is not None else None
+def as_gfx12(ins: Instruction, lanes: int = 32) -> Instruction:
+    """The same operation by its name on gfx12. lanes: of a wave. Raises `Unsupported` for what this core does not
+    execute.
+    """
+    second = as_gfx12(ins.second, lanes) if ins.second is not None else None
     name = ins.name
     if name.startswith(("v_wmma", "v_swmmac")):
         raise Unsupported(f"{name} of gfx11 is not executed: its operands lie otherwise than on gfx12")
+    if lanes == 64 and name.startswith(("ds_permute", "ds_bpermute")):
+        raise Unsupported(f"{name} with 64 lanes is not executed: gfx11 stays within each half of the wave")
     if name.startswith(("v_cmp_f_", "v_cmp_t_", "v_cmpx_f_", "v_cmpx_t_")):
         raise Unsupported(f"{name} is not executed by this shader core")
     if (compared := _COMPARED.fullmatch(name)) is not None:
@@ -64,13 +68,11 @@ def check_dispatch(dispatch: Dispatch) -> None:
     """Raise `Unsupported` where a dispatch starts waves as they must not be started on gfx11, or in a mode that is not
     modelled.
     """
-    if not dispatch.wave32:
-        raise Unsupported("waves of 64 lanes are not executed on gfx11")
     if dispatch.rsrc1 & _IEEE or not dispatch.rsrc1 & _DX10_CLAMP:
         raise Unsupported("RSRC1 has IEEE_MODE, or lacks DX10_CLAMP: the floats of gfx11 are modelled otherwise")
     if dispatch.rsrc2 >> 10 & 1:
         raise Unsupported("RSRC2 asks for the size of a workgroup (TG_SIZE_EN), which this core does not give")
-    least, given = _SMALLEST.get(dispatch.gfx, 0), dispatch.n_user_sgprs + sum(places(dispatch))
+    least, given = _SMALLEST.get(dispatch.gfx, 0) if dispatch.wave32 else 0, dispatch.n_user_sgprs + sum(places(dispatch))
     if given < least:
         raise Unsupported(
             f"waves start with {given} scalar registers; this core must start them with {least} at least, or loses some"

@@ -7,8 +7,10 @@ from functools import lru_cache
 
 import numpy as np
 
+from amdgpu_emu.core.errors import ShaderError
 from amdgpu_emu.core.gfx11 import places
 from amdgpu_emu.core.state import EXEC, TTMP, Array, Group
+from amdgpu_emu.models import vgprs_per_simd
 from amdgpu_emu.shader import Dispatch, Triple
 
 _RESIDENT = 2048  # waves: what 64 compute units hold
@@ -16,6 +18,21 @@ _STATE_BYTES = 512 << 20  # of vector registers at a time
 _TTMP_Y_Z, _TTMP_X = TTMP + 7, TTMP + 9
 _ITEM_BITS = tuple(np.uint32((1 << bits) - 1) for bits in (10, 20, 30, 30))
 """Of v0, by RSRC2.TIDIG_COMP_CNT: x, y too, z too."""
+
+
+def check_fit(dispatch: Dispatch, n_vgprs: int, lanes: int) -> None:
+    """Raise `ShaderError` for a workgroup that no compute unit, or pair of them (WGP mode), holds at once: it would
+    wait for ever.
+    """
+    registers = vgprs_per_simd(dispatch.gfx)
+    granule = (24 if registers % 24 == 0 else 16) * 32 // lanes
+    a_simd = min(16, registers * 32 // lanes // (-(-n_vgprs // granule) * granule))
+    room = a_simd * (4 if dispatch.rsrc1 >> 29 & 1 else 2)
+    if waves_of(dispatch, lanes) > room:
+        raise ShaderError(
+            f"a workgroup of {waves_of(dispatch, lanes)} waves with {n_vgprs} vector registers never starts: {room} of"
+            f" them fit"
+        )
 
 
 def waves_of(dispatch: Dispatch, lanes: int) -> int:

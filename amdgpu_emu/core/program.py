@@ -105,7 +105,7 @@ class Program:
 
     def _compile(self, ins: Instruction) -> Op:
         if self.gfx == 11:
-            ins = as_gfx12(ins)
+            ins = as_gfx12(ins, self.lanes)
         use, touch = self._registers(ins)
         fn = compile_control(ins, self.lanes)
         if fn is None:

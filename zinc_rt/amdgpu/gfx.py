@@ -44,12 +44,18 @@ class Gfx:
     lds_bytes: int
     large_registers: frozenset[int]
 
+    def vgprs_per_simd(self, version: int) -> int:
+        """Vector registers of 32 lanes that a SIMD of the core with this gfx_target_version has."""
+        return 1536 if version in self.large_registers else 1024
+
     def runs_kernels(self, version: int) -> bool:
         """Whether compiled kernels run on the core with this gfx_target_version, and that has been shown."""
         return self.executed and version // 100 in self.cores
 
 
 _DWORD = 0xFFFF_FFFF
+_GL1_INV = 1 << 9  # of gcr_cntl: the cache between L0 and L2 that gfx11 has and gfx12 does not; Mesa drops it with L0
+_GLM_WB, _GLM_INV = 1 << 12, 1 << 13  # of RELEASE_MEM: compressed memory's metadata, as Linux has it before gfx12
 
 GFX11 = Gfx(
     name="gfx11",
@@ -58,8 +64,8 @@ GFX11 = Gfx(
     cores=frozenset({1100}),
     executed=True,
     acquire_host=ACQUIRE_HOST,
-    acquire_kernel=ACQUIRE_KERNEL,
-    release_control=RELEASE_CONTROL,
+    acquire_kernel=ACQUIRE_KERNEL | _GL1_INV,
+    release_control=RELEASE_CONTROL | _GLM_WB | _GLM_INV,
     max_groups=(_DWORD, _DWORD, _DWORD),
     user_dwords=16,
     max_threads=1024,
@@ -108,7 +114,12 @@ def gfx_name(version: int) -> str:
     return f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"
 
 
+_TOLD_APART = {110001: 110003, 110003: 110001, 110004: 110003}
+"""Cores whose version in the hardware is not the one that compilers know them by, as amdkfd has it (kgd2kfd_probe)."""
+
+
 def version_of(ip_discovery_version: int) -> int:
     """The gfx_target_version of a discovery version: major, minor and stepping, a byte each; 0x0C0001 is 120001."""
     major, minor, stepping = (ip_discovery_version >> shift & 0xFF for shift in (16, 8, 0))
-    return major * 10000 + minor * 100 + stepping
+    version = major * 10000 + minor * 100 + stepping
+    return _TOLD_APART.get(version, version)
