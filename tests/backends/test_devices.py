@@ -132,7 +132,7 @@ def test_an_integrated_gpu_is_skipped() -> None:
     ("model", "words"),
     [
         (RAPHAEL, "renderD128 is gfx1036, part of the processor"),
-        (RX7900XTX, "renderD128 is gfx1100: older than gfx12"),
+        (replace(RX7900XTX, gfx=(10, 3, 0)), "renderD128 is gfx1030: older than gfx11"),
         (replace(R9700, integrated=True), "renderD128 is gfx1201, part of the processor"),
     ],
 )
