@@ -61,7 +61,7 @@ class Actions:
 
 class Caches:
     """The caches of one GPU. `lost_writes` is called with a text when an invalidate drops dirty bytes. arrays: whether
-    shader arrays have a cache in front of the L2, as on gfx11.
+    shader arrays have a cache in front of the L2, as on gfx11. dropped: how often the L2 was invalidated.
     """
 
     def __init__(self, lost_writes: Callable[[str], None] = lambda text: None, *, arrays: bool = False) -> None:
@@ -70,6 +70,7 @@ class Caches:
         self._shader: dict[str, dict[BufferObject, Pages]] = {level: {} for level in LEVELS}
         self._spare: dict[BufferObject, list[Lines]] = {}
         self._lost_writes = lost_writes
+        self.dropped = 0
 
     # The command processor's accesses.
 
@@ -149,6 +150,7 @@ class Caches:
             for lines in self._l2.values():
                 lines.pour(lines.bo.bytes)
         if actions.l2:
+            self.dropped += 1
             for lines in self._l2.values():
                 if lines.dirty_pages:
                     self._lost_writes(f"the L2 was invalidated with writes to {lines.bo.label} in it, not written back")

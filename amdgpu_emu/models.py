@@ -35,6 +35,7 @@ class GpuModel:
         visible_vram: bytes of VRAM that the processor can map; None: all of it (a resizable BAR).
         gtt: bytes of system memory that the card can map.
         compute_rings: kernel rings for compute.
+        l2, infinity: bytes of the L2 and of the Infinity Cache behind it.
         integrated: whether the GPU is part of a processor.
     """
 
@@ -50,6 +51,8 @@ class GpuModel:
     clock_mhz: int = 2350
     memory_clock_mhz: int = 1258
     memory_bits: int = 256
+    l2: int = 8 * MIB
+    infinity: int = 64 * MIB
     integrated: bool = False
     firmware: Firmware = field(default_factory=Firmware)
 
@@ -93,7 +96,6 @@ class GpuModel:
 
 
 _BIG_VGPR = {(11, 0, 0), (11, 0, 1), (11, 5, 1), (12, 0, 0), (12, 0, 1)}
-
 _IP = {(11, 0, 1): (11, 0, 3), (11, 0, 3): (11, 0, 1)}
 
 
@@ -108,18 +110,28 @@ def _page_round(n: int) -> int:
 
 R9700 = GpuModel("AMD Radeon AI PRO R9700", 0x7551, (12, 0, 1), 64, 4, 32 * GIB)
 RX9070 = GpuModel("AMD Radeon RX 9070", 0x7550, (12, 0, 1), 56, 4, 16 * GIB)
-RX9060XT = GpuModel("AMD Radeon RX 9060 XT", 0x7590, (12, 0, 0), 32, 2, 16 * GIB, memory_bits=128)
-RX7900XTX = GpuModel("AMD Radeon RX 7900 XTX", 0x744C, (11, 0, 0), 96, 6, 24 * GIB, clock_mhz=2499, memory_bits=384)
-RX7800XT = GpuModel("AMD Radeon RX 7800 XT", 0x747E, (11, 0, 1), 60, 3, 16 * GIB, clock_mhz=2430, memory_clock_mhz=1219)
-RX7600 = GpuModel(
-    "AMD Radeon RX 7600", 0x7480, (11, 0, 2), 32, 2, 8 * GIB, clock_mhz=2655, memory_clock_mhz=1125, memory_bits=128
+RX9070XT = GpuModel("AMD Radeon RX 9070 XT", 0x7550, (12, 0, 1), 64, 4, 16 * GIB)
+RX9060XT = GpuModel(
+    "AMD Radeon RX 9060 XT", 0x7590, (12, 0, 0), 32, 2, 16 * GIB, memory_bits=128, l2=4 * MIB, infinity=32 * MIB
 )
+RX7900XTX = GpuModel(
+    "AMD Radeon RX 7900 XTX", 0x744C, (11, 0, 0), 96, 6, 24 * GIB, clock_mhz=2499, memory_bits=384, l2=6 * MIB,
+    infinity=96 * MIB,
+)  # fmt: skip
+RX7800XT = GpuModel(
+    "AMD Radeon RX 7800 XT", 0x747E, (11, 0, 1), 60, 3, 16 * GIB, clock_mhz=2430, memory_clock_mhz=1219, l2=4 * MIB,
+    infinity=64 * MIB,
+)  # fmt: skip
+RX7600 = GpuModel(
+    "AMD Radeon RX 7600", 0x7480, (11, 0, 2), 32, 2, 8 * GIB, clock_mhz=2655, memory_clock_mhz=1125, memory_bits=128,
+    l2=2 * MIB, infinity=32 * MIB,
+)  # fmt: skip
 SMALL_BAR = GpuModel("AMD Radeon RX 9070 without resizable BAR", 0x7550, (12, 0, 1), 56, 4, 16 * GIB, 256 * MIB)
 RAPHAEL = GpuModel(
-    "AMD Radeon Graphics", 0x164E, (10, 3, 6), 2, 1, 512 * MIB, gtt=8 * GIB, memory_bits=128, integrated=True
-)
+    "AMD Radeon Graphics", 0x164E, (10, 3, 6), 2, 1, 512 * MIB, gtt=8 * GIB, memory_bits=128, l2=MIB // 4,
+    infinity=0, integrated=True,
+)  # fmt: skip
 MODELS = {
-    "r9700": R9700, "rx9070": RX9070, "rx9060xt": RX9060XT, "rx7900xtx": RX7900XTX,
-    "rx7800xt": RX7800XT, "rx7600": RX7600, "small-bar": SMALL_BAR,
-    "raphael": RAPHAEL,
+    "r9700": R9700, "rx9070": RX9070, "rx9070xt": RX9070XT, "rx9060xt": RX9060XT, "rx7900xtx": RX7900XTX,
+    "rx7800xt": RX7800XT, "rx7600": RX7600, "small-bar": SMALL_BAR, "raphael": RAPHAEL,
 }  # fmt: skip

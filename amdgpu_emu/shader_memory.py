@@ -43,6 +43,11 @@ class ShaderMemory:
         self._caches, self._vm = caches, vm
         self._writes: dict[BufferObject, Lines] = {}
 
+    @property
+    def dropped(self) -> int:
+        """How often the L2 was invalidated so far."""
+        return self._caches.dropped
+
     # Ranges.
 
     def read(self, va: int, n: int) -> Bytes:
