@@ -17,6 +17,7 @@ import pytest
 
 from amdgpu_emu import machine as emulator
 from amdgpu_emu.core.core import ShaderCore
+from amdgpu_emu.models import MODELS
 from amdgpu_emu.profiles import LINUX_7_3_USERQ
 from zinc_rt import linux as system
 from zinc_rt.linux import Linux
@@ -27,17 +28,18 @@ FOLDERS = tuple(
 )
 """What is collected with the switch."""
 _PACKAGES = tuple("tests." + ".".join(folder.relative_to(HERE).parts) for folder in FOLDERS)
-_PATIENCE = float(__import__("os").environ.get("PAT", "60"))
+_PATIENCE = 60.0  # the emulator is slow; a hang still ends
 _EMULATED_NODE = "/dev/dri/renderD128"
 
-_FAULTS, _FIGURES = "it makes the GPU or the driver fail", "it has the emulated card's figures"
+_FAULTS = "it makes the GPU or the driver fail"
+EMULATED_FIGURES = "it has the emulated card's figures"
 EMULATED: Mapping[str, str] = {
     "amdgpu/cs/test_interface.py::test_a_hang_is_a_loss_with_the_reset_told": _FAULTS,
     "amdgpu/cs/test_interface.py::test_a_page_fault_names_the_buffer": _FAULTS,
     "amdgpu/cs/test_interface.py::test_an_innocent_bystander_is_lost_with_vram": _FAULTS,
     "amdgpu/kfd/test_faults.py": _FAULTS,
     "amdgpu/kfd/test_interface.py::test_close_of_a_hang_says_so_once": _FAULTS,
-    "amdgpu/kfd/test_interface.py::test_retires": _FIGURES,
+    "amdgpu/kfd/test_interface.py::test_retires": EMULATED_FIGURES,
     "amdgpu/kfd/test_interface.py::test_timeout_says_everything": _FAULTS,
     "amdgpu/kfd/test_interface_errors.py": _FAULTS,
     "amdgpu/kfd/test_real_kernel.py": "it runs a file of its own",
@@ -45,8 +47,8 @@ EMULATED: Mapping[str, str] = {
     "amdgpu/umq/test_interface.py::test_a_malformed_packet": _FAULTS,
     "amdgpu/umq/test_interface.py::test_a_page_fault_names_address_and_buffer": _FAULTS,
     "amdgpu/umq/test_interface.py::test_closing_does_not_wait_for_ever": _FAULTS,
-    "amdgpu/umq/test_interface.py::test_facts": _FIGURES,
-    "amdgpu/umq/test_preflight.py": _FIGURES,
+    "amdgpu/umq/test_interface.py::test_facts": EMULATED_FIGURES,
+    "amdgpu/umq/test_preflight.py": EMULATED_FIGURES,
     "backends/amdgpu/test_emulated.py": "it is about the emulated device",
     "backends/amdgpu/test_faults.py": _FAULTS,
     "backends/amdgpu/test_predictions.py": "predictions are made from what the emulator counts",
@@ -122,12 +124,15 @@ def needs_emulator(what: str) -> Any:
     pytest.skip(f"needs the emulator: {what}")
 
 
+def cards() -> tuple[str, ...]:
+    """Names of cards that can stand for the machine's."""
+    return tuple(MODELS)
+
+
 def stand_in(card: str) -> None:
     """An emulated card in the place of the machine's: proves the switch, and runs the tests on another generation."""
-    from amdgpu_emu.models import MODELS
-
     if card not in MODELS:
-        raise pytest.UsageError(f"--gpu-card: {card} is not emulated; there are {', '.join(MODELS)}")
+        raise pytest.UsageError(f"--gpu-card: {card} is not emulated; there are {', '.join(cards())}")
     made = emulator.Machine(LINUX_7_3_USERQ, [MODELS[card]], shader=ShaderCore(keep=0), time_scale=_PATIENCE, strict=False)
     process = made.process()
     system.host = lambda: process

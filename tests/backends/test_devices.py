@@ -275,6 +275,7 @@ def test_the_cpu_looks_at_no_gpu() -> None:
 def test_eligible() -> None:
     assert Gpu(NODE, 0x7551, ip_major=12).eligible
     assert Gpu(NODE, 0x7551, ip_major=13).eligible
-    assert not Gpu(NODE, 0x7551, ip_major=11).eligible
+    assert Gpu(NODE, 0x744C, ip_major=11).eligible
+    assert not Gpu(NODE, 0x73BF, ip_major=10).eligible
     assert not Gpu(NODE, 0x7551, ip_major=12, integrated=True).eligible
     assert not Gpu(NODE, 0x7551, ip_major=12, open_errno=errno.EACCES).eligible
