@@ -44,7 +44,9 @@ class Actions:
     @property
     def levels(self) -> tuple[str, ...]:
         """Names of the shaders' caches that are invalidated."""
-        return tuple(x for x, drop in zip(LEVELS, (self.vector, self.scalar, self.code, self.array), strict=True) if drop)
+        return tuple(
+            x for x, drop in zip(LEVELS, (self.vector, self.scalar, self.code, self.array), strict=True) if drop
+        )
 
     @classmethod
     def of_acquire(cls, gcr: int) -> Actions:

@@ -20,7 +20,9 @@ _folder = ""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--gpu", action="store_true", help="run the tests of interfaces, kernels and backend on the AMD GPU")
+    parser.addoption(
+        "--gpu", action="store_true", help="run the tests of interfaces, kernels and backend on the AMD GPU"
+    )
     parser.addoption("--gpu-card", metavar="NAME", help="with --gpu: an emulated card in place of the real one")
 
 

@@ -2,8 +2,8 @@
 
 Nothing in those tests changes: where they make an emulated `Machine` they get `HostMachine`, which hands out the real
 system. A test that asks it for something that only the emulator has (another kernel or card, injected faults, findings,
-a shader core in Python) is skipped, with what it asked for as the reason. `EMULATED` has the tests that would run and must
-not: those that hang the GPU on purpose, and those that name the emulated card's figures.
+a shader core in Python) is skipped, with what it asked for as the reason. `EMULATED` has the tests that would run and
+must not: those that hang the GPU on purpose, and those that name the emulated card's figures.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ EMULATED: Mapping[str, str] = {
 """Beginnings of test ids below tests/, and why they need the emulator."""
 
 state: dict[str, Any] = {"linux": None, "node": "", "refused": {}, "emulated": None}
-"""Of this run. linux: the system, None without the switch; node: of the card; refused: interfaces that cannot be used, and
-why; emulated: the machine that stands for the real one, None as a rule.
+"""Of this run. linux: the system, None without the switch; node: of the card; refused: interfaces that cannot be used,
+and why; emulated: the machine that stands for the real one, None as a rule.
 """
 
 
@@ -133,7 +133,9 @@ def stand_in(card: str) -> None:
     """An emulated card in the place of the machine's: proves the switch, and runs the tests on another generation."""
     if card not in MODELS:
         raise pytest.UsageError(f"--gpu-card: {card} is not emulated; there are {', '.join(cards())}")
-    made = emulator.Machine(LINUX_7_3_USERQ, [MODELS[card]], shader=ShaderCore(keep=0), time_scale=_PATIENCE, strict=False)
+    made = emulator.Machine(
+        LINUX_7_3_USERQ, [MODELS[card]], shader=ShaderCore(keep=0), time_scale=_PATIENCE, strict=False
+    )
     process = made.process()
     system.host = lambda: process
     state["emulated"] = made
@@ -194,4 +196,3 @@ def on_card() -> Iterator[None]:
             if getattr(module, "NODE", None) == _EMULATED_NODE:
                 patch.setattr(module, "NODE", state["node"])
         yield
-

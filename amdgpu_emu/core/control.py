@@ -202,7 +202,8 @@ def _trap(ins: Instruction) -> Step:
 
 _TABLE: Final[dict[str, Callable[[Instruction], Step]]] = {
     "s_branch": _branch, "s_endpgm": _end, "s_barrier_signal": _signal, "s_barrier_signal_isfirst": _signal,
-    "s_barrier": _barrier, "s_barrier_wait": _wait, "s_sendmsg": _message, "s_sleep": _rest, "s_sleep_var": _rest, "s_getpc_b64": _calls,
+    "s_barrier": _barrier, "s_barrier_wait": _wait,
+    "s_sendmsg": _message, "s_sleep": _rest, "s_sleep_var": _rest, "s_getpc_b64": _calls,
     "s_setpc_b64": _calls, "s_swappc_b64": _calls, "s_call_b64": _calls, "s_round_mode": _mode, "s_denorm_mode": _mode,
     "s_code_end": _stop, "s_trap": _trap, **{f"s_cbranch_{c}": _conditional for c in _CONDITIONS},
 }  # fmt: skip

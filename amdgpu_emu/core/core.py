@@ -267,7 +267,11 @@ class _Run:
     def _where(self, g: Group, op: Op | None) -> str:
         name = self.core.name_of(self.dispatch.address) if self.core.name_of else None
         kernel = f"kernel {name + ' ' if name else ''}at {self.dispatch.address:#x}"
-        what = f"`{text(op.ins, self.program.gfx).strip()}`" if op is not None and op.ins.address == g.pc else "an instruction"
+        what = (
+            f"`{text(op.ins, self.program.gfx).strip()}`"
+            if op is not None and op.ins.address == g.pc
+            else "an instruction"
+        )
         return f"{what} at {g.pc:#x} (+{g.pc - self.dispatch.address:#x}) of {kernel}"
 
     def _wave(self, g: Group, wave: int | None) -> str:

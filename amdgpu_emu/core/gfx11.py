@@ -1,7 +1,7 @@
 """gfx11 code as this core executes it: each instruction under the name that gfx12 has for the same operation.
 
-The two generations differ in encodings, in names, in how results are awaited, in barriers and in the registers that waves
-start with (`launch`). What an instruction computes is the same, with the exceptions that are refused here.
+The two generations differ in encodings, in names, in how results are awaited, in barriers and in the registers that
+waves start with (`launch`). What an instruction computes is the same, with the exceptions that are refused here.
 
 Sources: RDNA 3 and RDNA 4 ISA documents; LLVM's AMDGPU back end for limits of single cores.
 """
@@ -21,7 +21,9 @@ _NAMES: Final = {
     "s_addc_u32": "s_add_co_ci_u32", "s_subb_u32": "s_sub_co_ci_u32", "s_addk_i32": "s_addk_co_i32",
     "v_mad_u64_u32": "v_mad_co_u64_u32", "v_mad_i64_i32": "v_mad_co_i64_i32",
 }  # fmt: skip
-_FLOAT_EXTREME: Final = re.compile(r"((?:v_|v_dual_|v_pk_|s_|ds_)(?:min|max|min3|max3|med3|minmax|maxmin))((?:_rtn)?_f(?:16|32|64))")
+_FLOAT_EXTREME: Final = re.compile(
+    r"((?:v_|v_dual_|v_pk_|s_|ds_)(?:min|max|min3|max3|med3|minmax|maxmin))((?:_rtn)?_f(?:16|32|64))"
+)
 """Of two quiet numbers and NaN they give what min_num and max_num do while MODE.IEEE is 0."""
 _COMPARED: Final = re.compile(r"s_cmpk_(\w\w)_([iu])32")
 _SMALLEST: Final = {(11, 0, 0): 16, (11, 0, 2): 16}
@@ -72,7 +74,10 @@ def check_dispatch(dispatch: Dispatch) -> None:
         raise Unsupported("RSRC1 has IEEE_MODE, or lacks DX10_CLAMP: the floats of gfx11 are modelled otherwise")
     if dispatch.rsrc2 >> 10 & 1:
         raise Unsupported("RSRC2 asks for the size of a workgroup (TG_SIZE_EN), which this core does not give")
-    least, given = _SMALLEST.get(dispatch.gfx, 0) if dispatch.wave32 else 0, dispatch.n_user_sgprs + sum(places(dispatch))
+    least, given = (
+        _SMALLEST.get(dispatch.gfx, 0) if dispatch.wave32 else 0,
+        dispatch.n_user_sgprs + sum(places(dispatch)),
+    )
     if given < least:
         raise Unsupported(
             f"waves start with {given} scalar registers; this core must start them with {least} at least, or loses some"

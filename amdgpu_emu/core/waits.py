@@ -18,7 +18,16 @@ OLDER: Final = ("vmcnt", "vscnt", "expcnt", "lgkmcnt")
 """Of gfx11."""
 _LOCAL: Final = ("dscnt", "lgkmcnt")
 _FIELDS: Final = (("vmcnt", 10, 63), ("expcnt", 0, 7), ("lgkmcnt", 4, 63))
-_NO_COUNTER: Final = ("global_inv", "buffer_gl0_inv", "buffer_gl1_inv", "global_wb", "global_wbinv", "global_prefetch_b8", "flat_prefetch_b8", "ds_nop")
+_NO_COUNTER: Final = (
+    "global_inv",
+    "buffer_gl0_inv",
+    "buffer_gl1_inv",
+    "global_wb",
+    "global_wbinv",
+    "global_prefetch_b8",
+    "flat_prefetch_b8",
+    "ds_nop",
+)
 
 
 def counters_of(ins: Instruction, gfx: int = 12) -> tuple[str, ...]:

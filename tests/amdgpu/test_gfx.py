@@ -39,8 +39,15 @@ DEFAULTS = {"zinc_rt/lang/gpu.py"}
 
 @pytest.mark.parametrize(
     ("discovery", "version", "name"),
-    [(0x0C0001, 120001, "gfx1201"), (0x0B0501, 110501, "gfx1151"),
-     (0x0B0002, 110002, "gfx1102"), (0x0B0003, 110001, "gfx1101"), (0x0B0001, 110003, "gfx1103"), (0x0A0306, 100306, "gfx1036"), (0, 0, "gfx?")],
+    [
+        (0x0C0001, 120001, "gfx1201"),
+        (0x0B0501, 110501, "gfx1151"),
+        (0x0B0002, 110002, "gfx1102"),
+        (0x0B0003, 110001, "gfx1101"),
+        (0x0B0001, 110003, "gfx1103"),
+        (0x0A0306, 100306, "gfx1036"),
+        (0, 0, "gfx?"),
+    ],
 )
 def test_forms_of_a_version(discovery: int, version: int, name: str) -> None:
     assert version_of(discovery) == version
@@ -91,7 +98,7 @@ def test_a_workgroup_that_a_core_does_not_hold() -> None:
             if fits:
                 queue.load_kernel(wide)
                 continue
-            with pytest.raises(BackendError, match="1024 work-items with 136 vector registers .* gfx1102 holds"):
+            with pytest.raises(BackendError, match=r"1024 work-items with 136 vector registers .* gfx1102 holds"):
                 queue.load_kernel(wide)
 
 

@@ -16,8 +16,6 @@ from amdgpu_emu.machine import Machine
 from amdgpu_emu.models import R9700, RAPHAEL
 from amdgpu_emu.process import Process
 from amdgpu_emu.profiles import LINUX_6_17, LINUX_7_3_USERQ
-from amdgpu_emu.shader import Dispatch
-from amdgpu_emu.shader_memory import ShaderMemory
 from tests.cli.conftest import Outcome
 from zinc_rt.backends.card.facts import _commit_of
 from zinc_rt.backends.card.private import HIDDEN, scrubbed, secrets
@@ -78,7 +76,9 @@ def test_what_remains_of_a_machine_that_stops(good: tuple[Tree, list[Tree]]) -> 
     order = ["opened", "memory", "fence", "kernels", "results"]
     assert running == [(name, step) for name in ("cs", "kfd", "umq") for step in order]
     assert seen[-1]["running"] is None
-    half = next(s for s in seen if s["running"] == {"render_node": "/dev/dri/renderD128", "interface": "kfd", "step": "fence"})
+    half = next(
+        s for s in seen if s["running"] == {"render_node": "/dev/dri/renderD128", "interface": "kfd", "step": "fence"}
+    )
     assert half["cards"][0]["interfaces"]["cs"]["ok"]
     assert set(half["cards"][0]["interfaces"]["kfd"]["steps"]) == {"opened", "queue", "memory"}
 
@@ -100,9 +100,7 @@ def test_the_summary(good: tuple[Tree, list[Tree]]) -> None:
         ("AMDGPU_USERQ", errno.EINVAL, "umq", "queue"),
     ],
 )
-def test_a_step_that_fails(
-    call: str, code: int, interface: str, step: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_that_fails(call: str, code: int, interface: str, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zinc_rt.backends.card.report.INTERFACES", (interface,))
     with machine(shader=None) as there:
         there.inject(call, code)
@@ -130,7 +128,14 @@ def test_wrong_bits_have_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert way["differs"].startswith("SWIGLU")
 
 
-PLANTED = ("4565675986337361990", "3f5c8e1b0a9d7c64", "4566190263048338532", "PLANTED-SERIAL-0017", "planted-host", "planted_user")
+PLANTED = (
+    "4565675986337361990",
+    "3f5c8e1b0a9d7c64",
+    "4566190263048338532",
+    "PLANTED-SERIAL-0017",
+    "planted-host",
+    "planted_user",
+)
 
 
 def test_nothing_private_gets_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,7 +42,10 @@ class OnGpu:
         self.ring.write(self.memory["table"], exp_table())
         self.ring.write(self.memory["args"], made.arguments({name: m.va for name, m in self.memory.items()}))
         self.batch = CommandList("sample")
-        programs = {step.kernel: self.ring.load_kernel(kernel_of(KERNELS[step.kernel], self.ring.gfx.kernel_target)) for step in made.steps}
+        programs = {
+            step.kernel: self.ring.load_kernel(kernel_of(KERNELS[step.kernel], self.ring.gfx.kernel_target))
+            for step in made.steps
+        }
         made.record(self.batch, programs, self.memory)
 
     def read(self, name: str) -> np.ndarray:

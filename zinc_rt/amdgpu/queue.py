@@ -146,9 +146,9 @@ class GpuQueue:
         registers = self.gfx.vgprs_per_simd(self.device.gfx_target_version)
         if not kernel.occupancy_of(registers):
             raise BackendError(
-                f"{kernel.name} has workgroups of {kernel.workgroup} work-items with {kernel.vgprs} vector registers and"
-                f" {kernel.lds_bytes} bytes of LDS, more than {gfx_name(self.device.gfx_target_version)} holds at once:"
-                " use smaller workgroups"
+                f"{kernel.name} has workgroups of {kernel.workgroup} work-items with {kernel.vgprs} vector registers"
+                f" and {kernel.lds_bytes} bytes of LDS, more than {gfx_name(self.device.gfx_target_version)} holds at"
+                " once: use smaller workgroups"
             )
         return self.load_code(
             kernel.name,

@@ -14,7 +14,8 @@ from zinc_rt.linux import Linux, host
 
 
 def report(path: Path, cache_dir: Path | None, *, as_json: bool = False, linux: Linux | None = None) -> int:
-    """Write the report and print its summary, or the whole as JSON. Exit code 0 when an interface of some card gave right results, else 1.
+    """Write the report and print its summary, or the whole as JSON. Exit code 0 when an interface of some card gave
+    right results, else 1.
 
     The file is there from the first step on, so that of a machine that stops something remains. Raises
     `FileWriteError`.
@@ -67,7 +68,9 @@ def _card(card: dict[str, Any]) -> Iterator[str]:
         f" {card['vram'] / 2**30:.1f} GiB of VRAM ({card['visible_vram'] / 2**30:.1f} visible),"
         f" up to {clocks.get('max_engine', 0):.0f} MHz, memory {clocks.get('max_memory', 0):.0f} MHz"
     )
-    yield "firmware: " + ", ".join(f"{name} {of['version']:#x}" for name, of in card["firmware"].items() if of["version"])
+    yield "firmware: " + ", ".join(
+        f"{name} {of['version']:#x}" for name, of in card["firmware"].items() if of["version"]
+    )
     if (kfd := card["kfd"]) is not None:
         kernel, computed = kfd["kernel"], kfd["computed"]
         same = "as computed" if kernel == computed else f"computed {computed}"

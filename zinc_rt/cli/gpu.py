@@ -20,6 +20,7 @@ _KFD = "/dev/kfd"
 _PCI = "/sys/bus/pci/devices"
 _FIRMWARE = ("ME", "PFP", "MEC", "MES")
 # What amdgpu asks of gfx12's firmware before it offers user queues (gfx_v12_0.c).
+_USERQ_MAJOR = 12
 _USERQ_FIRMWARE = {(6, 16): (2780, 2840, 3050, 123), (7, 0): (3090, 3190, 3450, 147)}
 
 
@@ -150,7 +151,8 @@ def _firmware(
     if versions is None:
         return MachineFinding(name, "the kernel does not tell its versions")
     text = ", ".join(f"{what} {version}" for what, version in zip(_FIRMWARE, versions))
-    if admission.query_status is not QueryStatus.compute_userq_slots_missing or kernel is None:
+    known = gpu.ip_major == _USERQ_MAJOR  # the table's generation
+    if admission.query_status is not QueryStatus.compute_userq_slots_missing or kernel is None or not known:
         return MachineFinding(name, text)
     least = next(
         (need for since, need in reversed(_USERQ_FIRMWARE.items()) if (kernel.major, kernel.minor) >= since), None

@@ -135,7 +135,9 @@ def describe_kernel(spec: Spec, image: Image) -> GpuKernel:
         dwords=at,
         workgroup=spec.function.workgroup,
         rsrc1=config["COMPUTE_PGM_RSRC1"],
-        rsrc2=config["COMPUTE_PGM_RSRC2"] | max(at, target.least_user_registers) << _RSRC2_USER_SGPR | (_RSRC2_TGID_EN if gfx11 else 0),
+        rsrc2=config["COMPUTE_PGM_RSRC2"]
+        | max(at, target.least_user_registers) << _RSRC2_USER_SGPR
+        | (_RSRC2_TGID_EN if gfx11 else 0),
         rsrc3=min(-(-size // _LINE), 0x3F if gfx11 else 0xFF) << _RSRC3_INST_PREF_SIZE,
         tmpring=config["COMPUTE_TMPRING_SIZE"],
         wave=spec.function.wave,

@@ -1,7 +1,8 @@
 """The number of waves of a kernel that a SIMD holds at once; more waves hide more of the memory latency.
 
 Sizes of RDNA 3 and 4 as LLVM has them (AMDGPUBaseInfo: getTotalNumVGPRs, getVGPRAllocGranule, getMaxWavesPerEU) for
-GPUs with the large register file, which gfx1100, gfx1101, gfx1151, gfx1200 and gfx1201 have; gfx1102 has 1024 registers.
+GPUs with the large register file, which gfx1100, gfx1101, gfx1151, gfx1200 and gfx1201 have; gfx1102's SIMDs have 1024
+registers.
 """
 
 from __future__ import annotations
@@ -18,9 +19,7 @@ _LDS: Final = 64 << 10  # bytes of a compute unit
 _SIMDS: Final = 2  # of a compute unit
 
 
-def waves_per_simd(
-    *, wave: int, vgprs: int, lds_bytes: int, workgroup: int, wgp: bool, registers: int = VGPRS
-) -> int:
+def waves_per_simd(*, wave: int, vgprs: int, lds_bytes: int, workgroup: int, wgp: bool, registers: int = VGPRS) -> int:
     """Waves of 32 or 64 lanes that a SIMD holds at once. vgprs: of a lane; lds_bytes: of a workgroup of `workgroup`
     work-items; wgp: whether a workgroup may use both compute units of a pair (RSRC1.WGP_MODE); registers: of a SIMD. 0:
     not even one workgroup fits.

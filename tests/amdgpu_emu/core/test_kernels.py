@@ -298,7 +298,8 @@ def test_exchanges_scratch_and_arguments(stage: Stage, rng: np.random.Generator)
     e = stage.buffer(256)
     pointers = [stage.buffer(p) for p in (a, b, c, d)]
     stage.launch(
-        compiled(stage.target)["many_arguments"], (1, 3, 4), pointers[0], 4, pointers[1], 66, pointers[2], 0.7, pointers[3], 3, e, 5
+        compiled(stage.target)["many_arguments"], (1, 3, 4), pointers[0], 4, pointers[1], 66, pointers[2], 0.7,
+        pointers[3], 3, e, 5,
     )  # fmt: skip
     assert (stage.read(e, np.float32, 12) == a[:12] * np.float32(0.7) + b[66] + c[3] + d[5]).all()
 

@@ -117,4 +117,6 @@ def run_graph(backend: Backend, graph: Graph) -> dict[str, npt.NDArray[np.uint32
         array.reshape(-1)[:] = given[name]
     batch.counts[:] = _ROWS, 1
     backend.submit_and_wait(batch)
-    return {name: np.ascontiguousarray(found).view(np.uint32).reshape(-1).copy() for name, found in batch.outputs.items()}
+    return {
+        name: np.ascontiguousarray(found).view(np.uint32).reshape(-1).copy() for name, found in batch.outputs.items()
+    }

@@ -1,4 +1,4 @@
-"""Which operation is the first to give other bits than the reference: the small model's graph, one node longer each time."""
+"""Which operation is the first to give other bits than the reference: the small model's graph, node by node."""
 
 from __future__ import annotations
 

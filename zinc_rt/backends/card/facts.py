@@ -164,7 +164,14 @@ def _kfd(linux: Linux, node: TopologyNode) -> dict[str, Any]:
     """What CREATE_QUEUE compares, bytes: the kernel's figures and those that would be computed without them."""
     area, known = save_area(node), gfx_of(node.gfx_target_version) is not None
     properties = node_properties(linux, node.node_index)
-    wanted = ("fw_version", "sdma_fw_version", "num_cp_queues", "lds_size_in_kb", "max_engine_clk_fcompute", "capability")
+    wanted = (
+        "fw_version",
+        "sdma_fw_version",
+        "num_cp_queues",
+        "lds_size_in_kb",
+        "max_engine_clk_fcompute",
+        "capability",
+    )
     return {
         "compute_units": compute_units(node),
         "simd_count": node.simd_count,

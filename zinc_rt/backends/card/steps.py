@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import statistics
 import time
@@ -30,8 +31,8 @@ kernel is compiled and loaded; a small model's step gives the reference's bits.
 """
 REPEATS: Final = 5
 _QUEUE: Final = (
-    "create_queue", "destroy_queue", "doorbell", "userq", "ctx_alloc", "no_rings", "runtime_enable", "event", "compute_userq",
-    "fw_metadata", "user_queue", "kernel_too_old",
+    "create_queue", "destroy_queue", "doorbell", "userq", "ctx_alloc", "no_rings", "runtime_enable", "event",
+    "compute_userq", "fw_metadata", "user_queue", "kernel_too_old",
 )  # fmt: skip
 _MEMORY: Final = ("bo_", "alloc_failed", "map_", "mmap", "gem_", "va_")  # parts of names
 
@@ -40,8 +41,8 @@ _MEMORY: Final = ("bo_", "alloc_failed", "map_", "mmap", "gem_", "va_")  # parts
 class InterfaceSteps:
     """What an interface did.
 
-    steps: by the names of `STEPS`, as far as it got: {"ok", "seconds"}, of the failed one also "error", "word", "errno",
-    "help". seconds: of `REPEATS` submissions to their fences, and of as many steps of the small model.
+    steps: by the names of `STEPS`, as far as it got: {"ok", "seconds"}, of the failed one also "error", "word",
+    "errno", "help". seconds: of `REPEATS` submissions to their fences, and of as many steps of the small model.
     """
 
     interface: str
@@ -65,6 +66,10 @@ class InterfaceSteps:
         }  # fmt: skip
 
 
+Reached = Callable[[InterfaceSteps, str], None]
+"""Is told what an interface did so far, and the step that begins."""
+
+
 class _Timed(AmdBackend):
     """Keeps the graph that ran last, so that it can be run again."""
 
@@ -75,9 +80,7 @@ class _Timed(AmdBackend):
         return super().submit(lowered, sampling)
 
 
-def run_steps(
-    name: str, render_node: str, linux: Linux, cache: CompileCache, reached: Callable[[InterfaceSteps, str], None]
-) -> InterfaceSteps:
+def run_steps(name: str, render_node: str, linux: Linux, cache: CompileCache, reached: Reached) -> InterfaceSteps:
     """Go as far as the interface gets. Never raises a `ZincError` or `OSError`.
 
     Args:
@@ -88,10 +91,8 @@ def run_steps(
         reached: is told of each step before it begins, so that a machine that stops leaves a trace.
     """
     found = InterfaceSteps(name)
-    try:
+    with contextlib.suppress(_Failed):
         _run(found, render_node, linux, cache, reached)
-    except _Failed:
-        pass
     return found
 
 
@@ -100,7 +101,7 @@ class _Failed(Exception):
 
 
 def _run(
-    found: InterfaceSteps, render_node: str, linux: Linux, cache: CompileCache, reached: Callable[[InterfaceSteps, str], None]
+    found: InterfaceSteps, render_node: str, linux: Linux, cache: CompileCache, reached: Reached
 ) -> None:  # fmt: skip
     def step(name: str, work: Callable[[], Any]) -> Any:
         reached(found, name)
@@ -198,13 +199,13 @@ def _note_failure(found: InterfaceSteps, name: str, error: ZincError | OSError, 
         for earlier in STEPS[: STEPS.index(name)]:
             found.steps[earlier] = {"ok": True, "seconds": 0.0}
     found.steps[name] = {
-        "ok": False, "seconds": seconds, "kind": type(error).__name__, "word": word or None, "errno": code, "error": text,
-        "help": remedy(word, code) or KERNEL_LOG,
+        "ok": False, "seconds": seconds, "kind": type(error).__name__, "word": word or None, "errno": code,
+        "error": text, "help": remedy(word, code) or KERNEL_LOG,
     }  # fmt: skip
 
 
 def _word(error: BaseException | None) -> str:
-    """The name of the step that failed, or of the call, of the error or of what it was made from; "" where none is known."""
+    """The name of the step or call that failed, of the error or of what it was made from; "" where none is known."""
     while error is not None:
         if isinstance(error, StepFailed):
             return error.word
