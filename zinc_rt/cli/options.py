@@ -74,7 +74,19 @@ ModelFile = Annotated[
         "-m",
         "--model",
         metavar="FILE",
-        help="GGUF model file. Default: the small story model inside the package.",
+        help="GGUF model file, or the name of a downloaded model (`zinc list`). Default: the small story model inside"
+        " the package.",
+        rich_help_panel=MODEL,
+        show_default=False,
+    ),
+]
+HubModel = Annotated[
+    str | None,
+    typer.Option(
+        "-hf",
+        "--hf-repo",
+        metavar="REPO[:QUANT]",
+        help="A model of the Hugging Face hub, as Qwen/Qwen3-8B-GGUF:Q4_K_M; it is downloaded where it is not there.",
         rich_help_panel=MODEL,
         show_default=False,
     ),

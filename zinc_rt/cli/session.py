@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.checks import show
+from zinc_rt.cli.files import model_file
 from zinc_rt.cli.terminal import LoadingBar, is_terminal, one_line, say
 from zinc_rt.errors import UsageError
 
@@ -43,10 +44,11 @@ def open_model(
     """
     from zinc_rt.loading import load
 
+    path = model_file(opening.model, opening.hub)
     device, layers = opening.device, opening.gpu_layers
     with LoadingBar() as bar:
         return load(
-            opening.model,
+            path,
             device=device if layers is None else device_for_layers(layers, device),
             n_ctx=n_ctx,
             threads=opening.threads,
