@@ -12,10 +12,13 @@ import numpy as np
 import pytest
 
 from amdgpu_emu.core.core import ShaderCore
+from amdgpu_emu.errors import GpuHang
 from amdgpu_emu.machine import Machine
 from amdgpu_emu.models import R9700, RAPHAEL
 from amdgpu_emu.process import Process
 from amdgpu_emu.profiles import LINUX_6_17, LINUX_7_3_USERQ
+from amdgpu_emu.shader import Dispatch
+from amdgpu_emu.shader_memory import ShaderMemory
 from tests.cli.conftest import Outcome
 from zinc_rt.backends.card.facts import _commit_of
 from zinc_rt.backends.card.private import HIDDEN, scrubbed, secrets
@@ -126,6 +129,24 @@ def test_wrong_bits_have_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
         way = made(there.process())["cards"][0]["interfaces"]["cs"]
     assert way["steps"]["results"]["kind"] == "WrongResults"
     assert way["differs"].startswith("SWIGLU")
+
+
+class Hanging(ShaderCore):
+    """Never comes to an end."""
+
+    def run(self, dispatch: Dispatch, memory: ShaderMemory) -> None:
+        raise GpuHang("the shader never ends")
+
+
+def test_a_hang_does_not_end_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last step says so, with the kernel's log as the help; the next interface is tried."""
+    monkeypatch.setattr("zinc_rt.backends.card.report.INTERFACES", ("cs", "kfd"))
+    with machine(shader=Hanging(), time_scale=0.01, strict=False) as there:
+        ways = made(there.process())["cards"][0]["interfaces"]
+    for name in ("cs", "kfd"):
+        assert {s: step["ok"] for s, step in ways[name]["steps"].items()}["results"] is False, name
+        assert ways[name]["steps"]["results"]["kind"] in {"DeviceLost", "FenceTimeout"}
+        assert "dmesg" in ways[name]["steps"]["results"]["help"]
 
 
 PLANTED = (
