@@ -20,6 +20,7 @@ from amdgpu_emu.profiles import LINUX_6_17, LINUX_7_3_USERQ
 from amdgpu_emu.shader import Dispatch
 from amdgpu_emu.shader_memory import ShaderMemory
 from tests.cli.conftest import Outcome
+from zinc_rt.backends.amdgpu.backend import AmdBackend
 from zinc_rt.backends.card.facts import _commit_of
 from zinc_rt.backends.card.private import HIDDEN, scrubbed, secrets
 from zinc_rt.backends.card.report import card_report
@@ -141,6 +142,7 @@ class Hanging(ShaderCore):
 def test_a_hang_does_not_end_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last step says so, with the kernel's log as the help; the next interface is tried."""
     monkeypatch.setattr("zinc_rt.backends.card.report.INTERFACES", ("cs", "kfd"))
+    monkeypatch.setitem(AmdBackend.__init__.__kwdefaults__, "timeout", 1.0)
     with machine(shader=Hanging(), time_scale=0.01, strict=False) as there:
         ways = made(there.process())["cards"][0]["interfaces"]
     for name in ("cs", "kfd"):

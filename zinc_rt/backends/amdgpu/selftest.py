@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import numpy.typing as npt
 
@@ -22,10 +24,11 @@ class WrongResults(BackendError):
 
 def check_results(backend: Backend) -> None:
     """Run a small model's step. Raises `WrongResults`, and what running raises."""
-    graph = small_graph()
+    graph, sizes = _graph(), Capacity(_ROWS, 1, _CTX, 1, -(-_CTX // 16))
+    weights, constants = _contents(graph, sizes)
     with ReferenceBackend() as oracle:
-        want = run_graph(oracle, graph)["logits"]
-    got = run_graph(backend, graph)["logits"]
+        want = _logits(oracle, graph, sizes, weights, constants)
+    got = _logits(backend, graph, sizes, weights, constants)
     if (got != want).any():
         at = int(np.argmax(got != want))
         raise WrongResults(
@@ -35,8 +38,7 @@ def check_results(backend: Backend) -> None:
         )
 
 
-def small_graph() -> Graph:
-    """A graph with most operations of a model: products of three formats, norms, rotation, attention, activation."""
+def _graph() -> Graph:
     b = GraphBuilder("selftest")
     f32 = DType.F32
 
@@ -78,10 +80,15 @@ def small_graph() -> Graph:
     return b.build()
 
 
+def small_graph() -> Graph:
+    """The graph of the test: most operations of a model, with products of three formats."""
+    return _graph()
+
+
 def _contents(graph: Graph, sizes: Capacity) -> tuple[dict[str, Bytes], dict[str, npt.NDArray[np.float32]]]:
+    rng = np.random.default_rng(5)
     weights: dict[str, Bytes] = {}
     for b in graph.of_kind(BufferKind.WEIGHT):
-        rng = np.random.default_rng(list(b.name.encode()))  # a weight is the same in each part of the graph
         *outer, n = (int(d) for d in b.shape)
         shape = (outer[0] if outer else 1, n)
         if b.dtype is DType.F32:
@@ -90,9 +97,9 @@ def _contents(graph: Graph, sizes: Capacity) -> tuple[dict[str, Bytes], dict[str
             weights[b.name] = (rng.standard_normal(shape) / 8).astype(np.float16).view(np.uint8)
         else:
             weights[b.name] = _blocks(rng, shape[0], b.dtype.row_bytes(n) // (n // 32), n // 32)
-    angles = np.random.default_rng(5).uniform(0, 6, (sizes.n_ctx, _DIM // 2))
+    angles = rng.uniform(0, 6, (sizes.n_ctx, _DIM // 2))
     table = np.stack([np.cos(angles), np.sin(angles)], axis=2).astype(np.float32)
-    return weights, {b.name: table for b in graph.of_kind(BufferKind.CONSTANT)}
+    return weights, {"rope_table": table}
 
 
 def _blocks(rng: np.random.Generator, rows: int, block_bytes: int, n_blocks: int) -> Bytes:
@@ -102,21 +109,18 @@ def _blocks(rng: np.random.Generator, rows: int, block_bytes: int, n_blocks: int
     return raw.reshape(rows, -1)
 
 
-def run_graph(backend: Backend, graph: Graph) -> dict[str, npt.NDArray[np.uint32]]:
-    """One step of the small graph, or of a part of it: its outputs as bits, flat. A position in the second split of
-    attention, over pages that hold keys at two positions only.
-    """
-    sizes = Capacity(_ROWS, 1, _CTX, 1, -(-_CTX // 16))
-    weights, constants = _contents(graph, sizes)
+def _logits(
+    backend: Backend, graph: Graph, sizes: Capacity, weights: Mapping[str, Bytes],
+    constants: Mapping[str, npt.NDArray[np.float32]],
+) -> npt.NDArray[np.uint32]:  # fmt: skip
+    """The logits of a position in the second split, over pages that hold keys at two positions only, as bits."""
     batch = backend.lower(graph, sizes, weights, constants)
     given: dict[str, list[int]] = {
         "token_ids": [3, 17], "positions": [_POSITION - 1, _POSITION], "slots": [0, 0], "logit_rows": [1],
         "page_table": list(range(sizes.max_pages)),
     }  # fmt: skip
-    for name, array in batch.inputs.items():
-        array.reshape(-1)[:] = given[name]
+    for name, values in given.items():
+        batch.inputs[name].reshape(-1)[:] = values
     batch.counts[:] = _ROWS, 1
     backend.submit_and_wait(batch)
-    return {
-        name: np.ascontiguousarray(found).view(np.uint32).reshape(-1).copy() for name, found in batch.outputs.items()
-    }
+    return batch.outputs["logits"].view(np.uint32).reshape(-1).copy()
