@@ -84,7 +84,7 @@ def device_for_layers(layers: str, device: str | None) -> str | None:
     if layers.strip("0"):
         say(f"zinc: -ngl {layers}: layers are not divided, --device runs all of them", style="dim")
         return device
-    if device is not None and parse_device(device) in ON_GPU:
+    if device is not None and parse_device(device).device in ON_GPU:
         raise UsageError(f"-ngl 0 means the CPU, but --device is {device}; give one of them")
     say("zinc: -ngl 0: the CPU runs all layers, as with --device cpu", style="dim")
     return Device.cpu.value
