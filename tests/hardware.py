@@ -48,6 +48,7 @@ EMULATED: Mapping[str, str] = {
     "amdgpu/umq/test_interface.py::test_a_page_fault_names_address_and_buffer": _FAULTS,
     "amdgpu/umq/test_interface.py::test_closing_does_not_wait_for_ever": _FAULTS,
     "amdgpu/umq/test_interface.py::test_facts": EMULATED_FIGURES,
+    "amdgpu/umq/test_interface.py::test_what_a_submission_puts_into_the_ring": "it has the words of gfx12",
     "amdgpu/umq/test_preflight.py": EMULATED_FIGURES,
     "backends/amdgpu/test_emulated.py": "it is about the emulated device",
     "backends/amdgpu/test_faults.py": _FAULTS,

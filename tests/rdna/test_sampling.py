@@ -339,7 +339,7 @@ def run_parts(gpu: Stage, function: Function, *arrays: np.ndarray) -> list[np.nd
     memory = [gpu.ring.alloc(a.nbytes) for a in arrays]
     for m, a in zip(memory, arrays, strict=True):
         gpu.ring.write(m, a)
-    program = gpu.ring.load_kernel(gpu_kernel(Spec(function)))
+    program = gpu.ring.load_kernel(gpu_kernel(Spec(function), gpu.ring.gfx.kernel_target))
     gpu.ring.wait(gpu.ring.submit(CommandList("parts").dispatch(program, len(arrays[0]) // 256, *memory)), 30.0)
     return [np.frombuffer(gpu.ring.read(m, a.nbytes), a.dtype) for m, a in zip(memory, arrays, strict=True)]
 

@@ -32,7 +32,8 @@ def card_report(
             last one remains.
 
     Returns:
-        Plain values for JSON, without anything that names a person, a machine or one piece of hardware.
+        Plain values for JSON, without anything that names a person, a machine or one piece of hardware. "constants" of
+        a card: the cost model's, measured; None, since nothing measures them yet.
     """
     words = secrets(linux)
     report: dict[str, Any] = {
