@@ -67,7 +67,7 @@ class Gpu:
         self.at_reset: list[Callable[[], None]] = []  # called after a reset of the whole card
         self.drm: DrmDevice | None = None  # the DRM driver's own state, from the first open on
         self._buffers: weakref.WeakSet[BufferObject] = weakref.WeakSet()
-        self.caches = Caches(lambda text: machine.report("lost-writes", text))
+        self.caches = Caches(lambda text: machine.report("lost-writes", text), arrays=model.gfx[0] == 11)
         self._streams: list[Stream] = []
         self._thread: threading.Thread | None = None
         self._stopping = False

@@ -70,7 +70,7 @@ class Stage:
                     assert array.tobytes() == first.tobytes(), f"{entry.spec.symbol}: {interface} gives other bytes"
 
     def _run(self, entry: KernelEntry, groups: int | tuple[int, ...], arguments: tuple[Any, ...]) -> None:
-        kernel = kernel_of(entry)
+        kernel = kernel_of(entry, self.ring.gfx.kernel_target)
         values = [self._place(value) for value in arguments]
         shape = (groups,) if isinstance(groups, int) else groups
         batch = CommandList(kernel.name)
@@ -114,7 +114,7 @@ def _arrays(values: Iterable[Any]) -> Iterator[np.ndarray]:
 
 
 @cache
-def _compiled() -> dict[str, GpuKernel]:
+def _compiled(target: str) -> dict[str, GpuKernel]:
     """By symbol: the catalogue, and the shapes that the tests use."""
     entries = {
         **KERNELS,
@@ -136,12 +136,12 @@ def _compiled() -> dict[str, GpuKernel]:
         **{f"many {kind}": many_rows(kind, bias=bias) for kind, bias in MANY.items()},
     }
     once = {entry.spec.symbol: entry for entry in entries.values()}
-    return compiled(once)
+    return compiled(once, target)
 
 
-def kernel_of(entry: KernelEntry) -> GpuKernel:
-    """The kernel's machine code for gfx1201, made once."""
-    return _compiled()[entry.spec.symbol]
+def kernel_of(entry: KernelEntry, target: str = "gfx1201") -> GpuKernel:
+    """The kernel's machine code for a target, made once."""
+    return _compiled(target)[entry.spec.symbol]
 
 
 @contextmanager

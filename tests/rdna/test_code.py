@@ -154,7 +154,9 @@ def test_other_gpus(target: str) -> None:
         assert (kernel.dwords, kernel.lds_bytes) == (here.dwords, here.lds_bytes), name
         assert count(kernel, "v_dot4_i32_iu8") == count(here, "v_dot4_i32_iu8"), name
         assert kernel.rsrc2 >> 7 & 7 == 7, "ids of workgroups"
-        assert kernel.rsrc2 >> 1 & 31 == kernel.dwords, "USER_SGPR"
+        least = 0 if target == "gfx1200" else 13  # and three ids: some gfx11 cores lose registers below sixteen
+        assert kernel.rsrc2 >> 1 & 31 == max(kernel.dwords, least), "USER_SGPR"
+        assert kernel.occupancy_of(1024), f"{name}: a workgroup does not fit the register file of gfx1102"
         if target == "gfx1200":
             assert kernel.code == here.code, name
         else:
@@ -163,7 +165,7 @@ def test_other_gpus(target: str) -> None:
 
 
 def test_workgroup_ids_follow_the_arguments_on_rdna3() -> None:
-    """matvec takes twelve dwords; embed uses y, too, behind seven."""
-    first = [line for line in instructions(kernels("gfx1100")["matvec_q4_0"]) if "s12" in line]
-    assert any(re.match(r"s_lshl2_add_u32 \w+, s12,", line) for line in first)
-    assert any(re.search(r"\bs8\b", line) for line in instructions(kernels("gfx1100")["embed_q4_0"]))
+    """matvec takes twelve dwords, which become thirteen; embed uses y, too, behind seven."""
+    first = [line for line in instructions(kernels("gfx1100")["matvec_q4_0"]) if "s13" in line]
+    assert any(re.match(r"s_lshl2_add_u32 \w+, s13,", line) for line in first)
+    assert any(re.search(r"\bs14\b", line) for line in instructions(kernels("gfx1100")["embed_q4_0"]))

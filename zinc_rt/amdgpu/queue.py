@@ -144,7 +144,8 @@ class GpuQueue:
     def load_kernel(self, kernel: GpuKernel) -> LoadedKernel:
         """A compiled kernel in executable memory; the same one is uploaded once. It stays until `close`.
 
-        Raises `BackendError` for one that needs scratch memory, or on a GPU that it was not compiled for.
+        Raises `BackendError` for one that needs scratch memory, on a GPU that it was not compiled for, and where no
+        compute unit holds a whole workgroup.
         """
         if kernel.target != self.gfx.kernel_target or not self.gfx.runs_kernels(self.device.gfx_target_version):
             raise BackendError(
@@ -155,6 +156,13 @@ class GpuQueue:
             raise BackendError(
                 f"{kernel.name} needs {kernel.scratch_bytes} bytes of scratch memory a wave, which queues do not give:"
                 " use fewer registers"
+            )
+        registers = self.gfx.vgprs_per_simd(self.device.gfx_target_version)
+        if not kernel.occupancy_of(registers):
+            raise BackendError(
+                f"{kernel.name} has workgroups of {kernel.workgroup} work-items with {kernel.vgprs} vector registers"
+                f" and {kernel.lds_bytes} bytes of LDS, more than {gfx_name(self.device.gfx_target_version)} holds at"
+                " once: use smaller workgroups"
             )
         return self.load_code(
             kernel.name,

@@ -351,6 +351,16 @@ CacheDir = Annotated[
         show_default=False,
     ),
 ]
+Report = Annotated[
+    Path | None,
+    typer.Option(
+        "--report",
+        metavar="FILE",
+        help="Try every interface of every AMD GPU with real kernels, and write what came of it as JSON, to be sent.",
+        rich_help_panel=OUTPUT,
+        show_default=False,
+    ),
+]
 TryGpus = Annotated[
     bool,
     typer.Option(

@@ -167,6 +167,8 @@ def _emit(module: ModuleText, spec: Spec, target: Target, number: int) -> str:
         compiler.frame.names[name] = compiler.bind(name, Val(kind, f"%a{i}"))
     if gpu:
         if target.ids_are_arguments:
+            given = sum(argument_dwords(kind) for _, kind in shape.parameters)
+            texts += [f"i32 inreg %unused{k}" for k in range(target.least_user_registers - given)]
             texts += [f"i32 inreg {name}" for name in WORKGROUP]
         texts.append(f"i32 {WORKITEM}")
     try:

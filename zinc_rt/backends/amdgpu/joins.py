@@ -265,7 +265,7 @@ class Joins:
     def _heads(self, n: HeadsWrite) -> ProductHeads | None:
         source = n.heads.source
         made, written = self._made.get(source), self._written[source]
-        if not self._products or not isinstance(made, Product) or made.by_logit or self._fused.kept(source):
+        if not isinstance(made, Product) or made.by_logit or self._fused.kept(source):
             return None
         if len(written) > 2 or len({(id(w.node), w.heads.dim) for w in written}) > 1:
             return None
@@ -291,7 +291,7 @@ class Joins:
         return DeltaNet(rule.node, node, node.outputs[0])
 
     def _convolved(self, node: Node) -> ProductConv | None:
-        product = self._product(node.inputs[0], Op.SSM_CONV1D) if self._products else None
+        product = self._product(node.inputs[0], Op.SSM_CONV1D)
         if product is None or product.bias is not None:
             return None
         self._gone.add(id(product))
