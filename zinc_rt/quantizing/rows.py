@@ -20,9 +20,7 @@ NEED_IMPORTANCE: Final = tuple(GGMLType[f.name] for f in quantized() if f.kind =
 matter, by a text that the model has read."""
 PLAIN: Final = (GGMLType.F32, GGMLType.F16, GGMLType.BF16, GGMLType.Q8_0)
 """Formats in which nothing is to be searched for: the value is rounded."""
-SEARCHED: Final = tuple(
-    GGMLType[f.name] for f in quantized() if GGMLType[f.name] not in (*NEED_IMPORTANCE, *PLAIN)
-)
+SEARCHED: Final = tuple(GGMLType[f.name] for f in quantized() if GGMLType[f.name] not in (*NEED_IMPORTANCE, *PLAIN))
 WRITTEN: Final = (*PLAIN, *SEARCHED)
 CHUNK: Final = 1 << 16
 """Elements that are worked on at once: what stays in a core's cache."""

@@ -121,4 +121,3 @@ def least_error(x: F32, tried: Iterable[tuple[F32, F32]], stored: tuple[F32, ...
         better = error < best
         parts, best = np.where(better, made, parts), np.where(better, error, best)
     return tuple(parts)
-
