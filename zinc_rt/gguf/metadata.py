@@ -98,7 +98,7 @@ class Metadata(Mapping[str, Any]):
         return StringTable(raw, np.concatenate(starts) - begin if starts else np.zeros(0, np.int64), invalid)
 
     def stored(self, key: str) -> bytes:
-        """The value of `key` as the file has it, its type first: what `GGUFWriter.add_stored` takes. Raises MissingKey."""
+        """The bytes of `key`, its type and its value: what `GGUFWriter.add_stored` takes. Raises MissingKey."""
         info, what = self.info(key), key_name(key)
         cursor = Cursor(self._source, info.offset)
         cursor.skip_value(info.type, what)

@@ -78,7 +78,7 @@ def _put_integers(f: Format, blocks: U8, codes: U8) -> None:
         sides = codes.reshape(*shape, g // 4, 4, 32)
         _put(blocks, f.q, _halves_of_bytes(sides[..., :2, :], sides[..., 2:, :]))
         if f.high_bits:
-            _put(blocks, f.high, _quarters(sides >> 4))
+            _put(blocks, f.high, _quarters(sides >> np.uint8(4)))
     elif f.kind == Kind.QUARTERS:
         _put(blocks, f.q, _quarters(codes.reshape(*shape, g // 4, 4, 32) & np.uint8(3)))
         if f.high_bits:
@@ -89,7 +89,7 @@ def _put_integers(f: Format, blocks: U8, codes: U8) -> None:
 
 def _quarters(two_bits: U8) -> U8:
     """Two bits of four groups in each byte: uint8[..., 4, n] to [..., n]."""
-    return np.bitwise_or.reduce(two_bits << _PAIR_SHIFTS, axis=-2)
+    return np.asarray(np.bitwise_or.reduce(two_bits << _PAIR_SHIFTS, axis=-2), np.uint8)
 
 
 def _put_scales(f: Format, blocks: U8, rows: QuantRows) -> None:
@@ -130,7 +130,7 @@ def _small_scales(f: Format, sc: I32, mn: I32 | None) -> U8:
         return np.concatenate([high, _halves_of_bytes(s[..., 0::2], s[..., 1::2])], axis=-1)
     if f.scale == Scale.SIX_BIT_HALVES:
         s = (sc + 32).astype(np.uint8)
-        high = _quarters((s >> 4).reshape(*s.shape[:-1], 4, 4))
+        high = _quarters((s >> np.uint8(4)).reshape(*s.shape[:-1], 4, 4))
         return np.concatenate([_halves_of_bytes(s[..., :8], s[..., 8:]), high], axis=-1)
     if f.scale == Scale.FOUR_BIT_HALVES and mn is not None:
         return _halves_of_bytes(sc.astype(np.uint8), mn.astype(np.uint8))
@@ -138,7 +138,7 @@ def _small_scales(f: Format, sc: I32, mn: I32 | None) -> U8:
 
 
 def exponents(d: F32) -> U8:
-    """The byte e of each power of two 2^(e - 128), the nearest smaller one of other numbers: uint8 of the same shape."""
+    """The byte e of each power of two 2^(e - 128), of other numbers that of the next smaller one: uint8, same shape."""
     bits = np.ascontiguousarray(d, np.float32).view(np.uint32)
     return np.where(bits < 0x00800000, bits >= 0x00400000, (bits >> 23) + 1).astype(np.uint8)
 

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -22,14 +23,12 @@ from zinc_rt.mem.plan import format_bytes
 from zinc_rt.quantizing.errors import QuantizeError
 from zinc_rt.quantizing.plan import Choice
 from zinc_rt.quantizing.presets import Preset
-from zinc_rt.quantizing.rows import quantize_rows
+from zinc_rt.quantizing.rows import CHUNK, LARGEST, quantize_rows
 
 U8 = NDArray[np.uint8]
 Progress = Callable[[int, int], None]
 """Is told the bytes that were read, and all that there are."""
 
-_PIECE: Final = 1 << 19
-"""Elements of a piece of work; their floats and what is made from them are in memory."""
 _COPIED: Final = 16 << 20
 """Bytes of a tensor that are copied at once."""
 _VERSION: Final = 2
@@ -144,12 +143,12 @@ class Conversion:
                 advance(min(_COPIED, flat.size - start))
             self.file.release(tensor.name)
             return
-        step = max(1, _PIECE // tensor.shape[-1])
+        step = max(1, CHUNK // tensor.shape[-1])
         starts, ahead = iter(range(0, len(raw), step)), deque[tuple[int, Future[_Piece]]]()
         loss = self.losses.setdefault((choice.kind, choice.type.name), Loss())
         try:
             while True:
-                while len(ahead) < 2 * threads and (start := next(starts, None)) is not None:
+                for start in islice(starts, 2 * threads - len(ahead)):
                     rows = raw[start : start + step]
                     ahead.append((rows.size, pool.submit(_convert, tensor.type, choice.type, rows, start)))
                 if not ahead:
@@ -174,7 +173,7 @@ def _convert(source: GGMLType, target: GGMLType, raw: U8, start: int) -> _Piece:
     try:
         made = quantize_rows(target, x)
     except InvalidBlocks as error:
-        found = np.argwhere(~np.isfinite(x))
+        found = np.argwhere(~(np.abs(x) <= LARGEST))
         if not len(found):
             raise
         row, column = found[0]

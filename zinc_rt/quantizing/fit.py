@@ -76,7 +76,8 @@ def _block(type: GGMLType, f: Format, x: F32) -> QuantRows:
     levels, zero = levels_of(f), np.zeros(columns.shape[1], np.float32)
 
     def tried() -> Iterator[tuple[F32, F32]]:
-        for scale in (fit_scale(columns, levels), extreme(columns) / np.float32(levels.low)):
+        plain = extreme(columns) / np.float32(levels.low)
+        for scale in (fit_scale(columns, levels), plain, -plain):
             d = half(scale)
             yield d * levels.nearest(columns * inverse(d)), d[None]
 

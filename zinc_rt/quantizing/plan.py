@@ -142,9 +142,9 @@ class Planner:
         if role == "token_embd":
             return p.table or p.base
         for rule in p.rules:
-            if role.startswith(rule.role) and rule.layers.holds(layer, self._n_layers):
-                if self._shared(layer) >= rule.sharing:
-                    return rule.type
+            fits = role.startswith(rule.role) and rule.layers.holds(layer, self._n_layers)
+            if fits and self._shared(layer) >= rule.sharing:
+                return rule.type
         return p.base
 
     @cached_property

@@ -17,7 +17,7 @@ from typing import Final
 
 from zinc_rt.gguf.types import GGMLType as T
 from zinc_rt.quantizing.errors import UnknownPreset
-from zinc_rt.quantizing.rows import NEED_IMPORTANCE
+from zinc_rt.quantizing.rows import NEED_IMPORTANCE, WRITTEN
 
 
 class Layers(Enum):
@@ -58,9 +58,11 @@ class Rule:
 
 @dataclass(frozen=True)
 class Preset:
-    """A mixture. file_type: `general.file_type`, enum llama_ftype of llama.h (llama.cpp repository). base: the format of
-    matrices without a rule. head: of the matrix that makes logits. table: of an embedding that is not the head; None for
-    `base`. rules: the first one that fits decides.
+    """A mixture.
+
+    file_type: `general.file_type`, enum llama_ftype of llama.h (llama.cpp repository). base: the format of matrices
+    without a rule. head: of the matrix that makes logits. table: of an embedding that is not the head. None is `base`.
+    rules: the first one that fits decides.
     """
 
     name: str
@@ -139,8 +141,6 @@ def preset_of(name: str) -> Preset:
 
 def format_of(name: str) -> T:
     """The format of a tensor by its name, in upper or lower case. Raises `UnknownPreset`."""
-    from zinc_rt.quantizing.rows import WRITTEN
-
     upper = name.upper()
     for kind in WRITTEN:
         if kind.name == upper:

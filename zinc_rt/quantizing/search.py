@@ -37,13 +37,13 @@ def half(d: F32) -> F32:
 
 def total(a: F32, b: F32) -> F32:
     """The sum of the products of each column."""
-    return np.add.reduce(a * b, axis=0)
+    return np.asarray(np.add.reduce(a * b, axis=0), np.float32)
 
 
 def extreme(x: F32) -> F32:
     """The value of each column that is largest in size."""
     most, least = x.max(axis=0), x.min(axis=0)
-    return np.where(most >= -least, most, least)
+    return np.asarray(np.where(most >= -least, most, least), np.float32)
 
 
 def fit_scale(x: F32, levels: Levels) -> F32:
@@ -105,7 +105,8 @@ def integers(x: F32, d: F32, m: F32, top: int) -> F32:
     q = (x - m) * inverse(d)
     np.rint(q, out=q)
     np.maximum(q, np.float32(0), out=q)
-    return np.minimum(q, np.float32(top), out=q)
+    np.minimum(q, np.float32(top), out=q)
+    return q
 
 
 def least_error(x: F32, tried: Iterable[tuple[F32, F32]], stored: tuple[F32, ...]) -> tuple[F32, ...]:
