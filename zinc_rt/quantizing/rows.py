@@ -35,8 +35,8 @@ LARGEST: Final = 65504.0
 def quantize_rows(type: GGMLType, x: F32) -> U8:
     """`x`, f32[n_rows, n], in the bytes of `type`, uint8[n_rows, row_bytes], by a search for the least squared error.
 
-    Raises InvalidBlocks for a value that is not finite or beyond `LARGEST`, and for a format that is only read; InvalidTensor where `n` is
-    no whole number of blocks.
+    Raises InvalidBlocks for a value that is not finite or beyond `LARGEST`, and for a format that is only read;
+    InvalidTensor where `n` is no whole number of blocks.
     """
     if type not in SEARCHED:
         return quantize(type, x)
