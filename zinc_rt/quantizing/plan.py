@@ -17,6 +17,7 @@ from zinc_rt.gguf.tensors import TensorInfo
 from zinc_rt.gguf.types import GGMLType, unsupported
 from zinc_rt.quantizing.errors import QuantizeError, UnknownPreset
 from zinc_rt.quantizing.presets import FALLBACKS, Preset
+from zinc_rt.quantizing.rows import PLAIN
 
 SMALLEST: Final = 32
 """Elements of the smallest block: rows of another multiple stay as they are."""
@@ -100,7 +101,7 @@ class Planner:
             return
         if not source.supported:
             raise unsupported(source, name=choice.tensor.name, path=self._file.path)
-        if source.quantized and source is not GGMLType.Q8_0 and not self._requantize:
+        if source not in PLAIN and not self._requantize:
             raise QuantizeError(
                 f"{self._file.path}: tensor {show(choice.tensor.name)} is {source.name}, quantised already, and would"
                 " lose once more; start from an F16, BF16, F32 or Q8_0 file, or give --requantize"

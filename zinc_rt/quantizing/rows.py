@@ -19,7 +19,7 @@ NEED_IMPORTANCE: Final = tuple(GGMLType[f.name] for f in quantized() if f.kind =
 """Formats that are read, but not written: two or three bits for a weight are of use only where is known which weights
 matter, by a text that the model has read."""
 PLAIN: Final = (GGMLType.F32, GGMLType.F16, GGMLType.BF16, GGMLType.Q8_0)
-"""Formats in which nothing is to be searched for: the value is rounded."""
+"""Formats that lose next to nothing, in which nothing is searched for: the value is rounded."""
 SEARCHED: Final = tuple(GGMLType[f.name] for f in quantized() if GGMLType[f.name] not in (*NEED_IMPORTANCE, *PLAIN))
 WRITTEN: Final = (*PLAIN, *SEARCHED)
 CHUNK: Final = 1 << 18
