@@ -7,6 +7,7 @@ The model is strict and deterministic: a missing barrier gives a wrong value eve
   until it is written back. Buffers that are `uncached` pass it by.
 - Shaders read through a vector, a scalar and an instruction cache, which hold pages of the L2 until they are
   invalidated. They write into the L2, but not before something waits for them, and in the worst order (`cp.pipe`).
+- On gfx11 these three read through one more, the shader array's (GL1), which holds pages of the L2 in the same way.
 - The command processor reads and writes the L2; some of its writes also go to memory at once.
 
 Real caches hold less and evict at any time. They may hide a missing barrier; they never need one that is redundant
@@ -25,8 +26,8 @@ from amdgpu_emu.pages import Bytes, Lines, Pages, runs
 from amdgpu_emu.vm import GpuVm
 from zinc_rt.linux import PAGE
 
-VECTOR, SCALAR, CODE = "vector cache", "scalar cache", "instruction cache"
-LEVELS = (VECTOR, SCALAR, CODE)
+VECTOR, SCALAR, CODE, ARRAY = "vector cache", "scalar cache", "instruction cache", "shader array's cache"
+LEVELS = (VECTOR, SCALAR, CODE, ARRAY)
 
 
 @dataclass(frozen=True)
@@ -38,29 +39,35 @@ class Actions:
     vector: bool = False
     scalar: bool = False
     code: bool = False
+    array: bool = False
 
     @property
     def levels(self) -> tuple[str, ...]:
         """Names of the shaders' caches that are invalidated."""
-        return tuple(x for x, drop in zip(LEVELS, (self.vector, self.scalar, self.code), strict=True) if drop)
+        return tuple(
+            x for x, drop in zip(LEVELS, (self.vector, self.scalar, self.code, self.array), strict=True) if drop
+        )
 
     @classmethod
     def of_acquire(cls, gcr: int) -> Actions:
-        """Decode ACQUIRE_MEM's gcr_cntl. The metadata cache and the one in front of gfx11's L2 are not modelled."""
-        return cls(bool(gcr & 1 << 15), bool(gcr & 1 << 14), bool(gcr & 1 << 8), bool(gcr & 1 << 7), bool(gcr & 3))
+        """Decode ACQUIRE_MEM's gcr_cntl. The metadata cache is not modelled."""
+        l2, vector, scalar, array = (bool(gcr & 1 << bit) for bit in (14, 8, 7, 9))
+        return cls(bool(gcr & 1 << 15), l2, vector, scalar, bool(gcr & 3), array)
 
     @classmethod
     def of_release(cls, control: int) -> Actions:
         """Decode RELEASE_MEM's first body dword."""
-        return cls(bool(control & 1 << 21), bool(control & 1 << 20), bool(control & 1 << 14), bool(control & 1 << 30))
+        back, l2, vector, scalar, array = (bool(control & 1 << bit) for bit in (21, 20, 14, 30, 15))
+        return cls(back, l2, vector, scalar, array=array)
 
 
 class Caches:
-    """The caches of one GPU. `lost_writes` is called with a text when an invalidate drops dirty bytes. dropped: how
-    often the L2 was invalidated.
+    """The caches of one GPU. `lost_writes` is called with a text when an invalidate drops dirty bytes. arrays: whether
+    shader arrays have a cache in front of the L2, as on gfx11. dropped: how often the L2 was invalidated.
     """
 
-    def __init__(self, lost_writes: Callable[[str], None] = lambda text: None) -> None:
+    def __init__(self, lost_writes: Callable[[str], None] = lambda text: None, *, arrays: bool = False) -> None:
+        self._arrays = arrays
         self._l2: dict[BufferObject, Lines] = {}
         self._shader: dict[str, dict[BufferObject, Pages]] = {level: {} for level in LEVELS}
         self._spare: dict[BufferObject, list[Lines]] = {}
@@ -104,12 +111,14 @@ class Caches:
             lines.data[offset : offset + n] = data
             lines.dirty[offset : offset + n] = False
 
-    def fetch(self, vm: GpuVm, va: int, n_dwords: int, stale: Callable[[int], None]) -> list[int]:
-        """Read the dwords of an indirect buffer, from executable memory. stale: called with the index of the first
-        dword that the L2 holds otherwise than memory. Raises `GpuFault`.
+    def fetch(
+        self, vm: GpuVm, va: int, n_dwords: int, stale: Callable[[int], None], access: str = "execute"
+    ) -> list[int]:
+        """Read the dwords of an indirect buffer, from executable memory, or of a ring. stale: called with the index of
+        the first dword that the L2 holds otherwise than memory. Raises `GpuFault`.
         """
         words: list[int] = []
-        for m, offset, size in vm.walk(va, 4 * n_dwords, "execute"):
+        for m, offset, size in vm.walk(va, 4 * n_dwords, access):
             if m.bo.uncached:
                 words += m.bo.words(offset, size // 4).tolist()
                 continue
@@ -121,6 +130,11 @@ class Caches:
                     stale(len(words) + int(differs.argmax()) // 4)
             words += here.view(np.uint32).tolist()
         return words
+
+    def word(self, bo: BufferObject, offset: int) -> int:
+        """Read a 64-bit pointer of a ring, where the memory's type has it."""
+        data = bo.bytes[offset : offset + 8] if bo.uncached else self.lines(bo, offset, 8)
+        return int.from_bytes(data.tobytes(), "little")
 
     # The L2.
 
@@ -165,6 +179,8 @@ class Caches:
         if actions.l2 and not any(True for lines in self._l2.values() for _ in self._old(lines)):
             found.append("invalidate of the L2")
         for level in actions.levels:
+            if level == ARRAY and not self._arrays:
+                continue
             if not any(True for pages in self._shader[level].values() for _ in self._behind(pages)):
                 found.append(f"invalidate of the {level}")
         return found
@@ -200,7 +216,16 @@ class Caches:
         for page in pages.missing(first, last):
             start = page * PAGE
             n = min(PAGE, bo.size - start)
+            pages.data[start : start + n] = self._behind_shaders(bo, page, start, n)
+
+    def _behind_shaders(self, bo: BufferObject, page: int, start: int, n: int) -> Bytes:
+        """The bytes of a page as the next cache behind a shader's holds them."""
+        if not self._arrays:
+            return self.lines(bo, start, n)
+        pages = self.shader_pages(ARRAY, bo)
+        if pages.missing(page, page):
             pages.data[start : start + n] = self.lines(bo, start, n)
+        return pages.data[start : start + n]
 
     def pending(self, bo: BufferObject) -> Lines:
         """Pages for shader writes to a buffer that have not arrived yet; `arrive` takes them."""

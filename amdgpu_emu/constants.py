@@ -54,7 +54,7 @@ class Constants:
     wave_cycles: float = _of(1, 2, 4, "cycles a wave and shader engine", "assumed: one workgroup manager an engine")
     drain: float = _of(0.0, 0.5, 1.0, "of a wave's time",
         "assumed: waves end over the time of one of them, and while they do the card is half empty")  # fmt: skip
-    barrier: float = _of(0.9e-6, 1.3e-6, 1.8e-6, "s",
+    barrier: float = _of(1.0e-6, 1.5e-6, 2.0e-6, "s",
         "2 to 2.7 us a barrier are published (733 retained dispatches in 4.94 ms, 2.94 of which are bytes), less the"
         " first latency and the launch, which the model counts apart")  # fmt: skip
     full_barrier: float = _of(0.3e-6, 1.0e-6, 3.0e-6, "s", "assumed: writing back and dropping the L2, beside the wait")

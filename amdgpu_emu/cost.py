@@ -130,10 +130,10 @@ def _latencies(work: Work, model: GpuModel, c: Constants, busy: float, memory: f
 
 
 def _alone(work: Work, c: Constants, clock: float) -> float:
-    """Seconds of what the last workgroup does behind all others, its waves side by side, on what the L2 holds."""
+    """Seconds of what the last workgroups do behind all others, their waves side by side, on what the L2 holds."""
     if not work.late_rounds and not work.late:
         return 0.0
-    each = work.waves / max(work.workgroups, 1)
+    each = work.late_waves or work.waves / max(work.workgroups, 1)
     own = cycles(work.late, work.lanes) + work.delays[1] * c.dependent_cycles
     return (own / clock + work.late_rounds * c.l2) / each
 

@@ -18,6 +18,7 @@ from amdgpu_emu.models import GpuModel
 if TYPE_CHECKING:
     from amdgpu_emu.drm.device import DrmDevice
     from amdgpu_emu.machine import Machine
+    from amdgpu_emu.shader import Dispatch
 
 _SLICE = 64
 """Packets executed per turn of a stream."""
@@ -58,11 +59,15 @@ class Gpu:
         self.lost = False  # off the bus: every call fails with ENODEV
         self.in_reset = False  # a reset goes on: nothing new is taken
         self.fence_delay = 0.0  # seconds by which every fence comes late
+        self.seconds_of: Callable[[Dispatch], float] | None = None  # what a dispatch takes on the card; None: no time
+        self.elapsed = 0.0  # seconds that all dispatches have taken so
+        self.flush_waits = True  # whether CS_PARTIAL_FLUSH waits for waves, which it does not on every card
+        self._ticks = 0
         self.ring_reset = model.gfx[0] >= 11  # a hang resets one ring; otherwise the whole card, and VRAM is lost
         self.at_reset: list[Callable[[], None]] = []  # called after a reset of the whole card
         self.drm: DrmDevice | None = None  # the DRM driver's own state, from the first open on
         self._buffers: weakref.WeakSet[BufferObject] = weakref.WeakSet()
-        self.caches = Caches(lambda text: machine.report("lost-writes", text))
+        self.caches = Caches(lambda text: machine.report("lost-writes", text), arrays=model.gfx[0] == 11)
         self._streams: list[Stream] = []
         self._thread: threading.Thread | None = None
         self._stopping = False
@@ -71,6 +76,11 @@ class Gpu:
     def render_node(self) -> str:
         """Path of the GPU's device file."""
         return f"/dev/dri/renderD{self.render_minor}"
+
+    def clock(self) -> int:
+        """The 100 MHz counter, of modelled time. It never stands still."""
+        self._ticks += 1
+        return int(self.elapsed * 1e8) + self._ticks
 
     # Memory.
 

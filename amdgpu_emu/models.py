@@ -63,6 +63,11 @@ class GpuModel:
         return major * 10000 + minor * 100 + stepping
 
     @property
+    def ip(self) -> tuple[int, int, int]:
+        """The version of the graphics core in the card's own table, where compilers have another for some (amdkfd)."""
+        return _IP.get(self.gfx, self.gfx)
+
+    @property
     def mappable_vram(self) -> int:
         """Bytes of VRAM that the processor can map."""
         return self.vram if self.visible_vram is None else self.visible_vram
@@ -91,6 +96,12 @@ class GpuModel:
 
 
 _BIG_VGPR = {(11, 0, 0), (11, 0, 1), (11, 5, 1), (12, 0, 0), (12, 0, 1)}
+_IP = {(11, 0, 1): (11, 0, 3), (11, 0, 3): (11, 0, 1)}
+
+
+def vgprs_per_simd(gfx: tuple[int, int, int]) -> int:
+    """Vector registers of 32 lanes that a SIMD of a graphics core has."""
+    return 1536 if gfx in _BIG_VGPR else 1024
 
 
 def _page_round(n: int) -> int:
@@ -104,8 +115,17 @@ RX9060XT = GpuModel(
     "AMD Radeon RX 9060 XT", 0x7590, (12, 0, 0), 32, 2, 16 * GIB, memory_bits=128, l2=4 * MIB, infinity=32 * MIB
 )
 RX7900XTX = GpuModel(
-    "AMD Radeon RX 7900 XTX", 0x744C, (11, 0, 0), 96, 6, 24 * GIB, memory_bits=384, l2=6 * MIB, infinity=96 * MIB
-)
+    "AMD Radeon RX 7900 XTX", 0x744C, (11, 0, 0), 96, 6, 24 * GIB, clock_mhz=2499, memory_bits=384, l2=6 * MIB,
+    infinity=96 * MIB,
+)  # fmt: skip
+RX7800XT = GpuModel(
+    "AMD Radeon RX 7800 XT", 0x747E, (11, 0, 1), 60, 3, 16 * GIB, clock_mhz=2430, memory_clock_mhz=1219, l2=4 * MIB,
+    infinity=64 * MIB,
+)  # fmt: skip
+RX7600 = GpuModel(
+    "AMD Radeon RX 7600", 0x7480, (11, 0, 2), 32, 2, 8 * GIB, clock_mhz=2655, memory_clock_mhz=1125, memory_bits=128,
+    l2=2 * MIB, infinity=32 * MIB,
+)  # fmt: skip
 SMALL_BAR = GpuModel("AMD Radeon RX 9070 without resizable BAR", 0x7550, (12, 0, 1), 56, 4, 16 * GIB, 256 * MIB)
 RAPHAEL = GpuModel(
     "AMD Radeon Graphics", 0x164E, (10, 3, 6), 2, 1, 512 * MIB, gtt=8 * GIB, memory_bits=128, l2=MIB // 4,
@@ -113,5 +133,5 @@ RAPHAEL = GpuModel(
 )  # fmt: skip
 MODELS = {
     "r9700": R9700, "rx9070": RX9070, "rx9070xt": RX9070XT, "rx9060xt": RX9060XT, "rx7900xtx": RX7900XTX,
-    "small-bar": SMALL_BAR, "raphael": RAPHAEL,
+    "rx7800xt": RX7800XT, "rx7600": RX7600, "small-bar": SMALL_BAR, "raphael": RAPHAEL,
 }  # fmt: skip

@@ -61,6 +61,7 @@ class Profiler(ShaderCore):
         self.records: list[Record] = []
         self.lds_rounds = 0
         self._reached: dict[int, Array] = {}  # by the address of the wait: rounds, those beyond each level
+        self._by_wave: dict[int, list[Array]] = {}  # by the address of the wait: the waves that waited, each time
         self._waited: dict[int, Pending] = {}
         self._phase, self._running = 0, False
         self._dropped: int | None = None
@@ -84,6 +85,7 @@ class Profiler(ShaderCore):
         """Execute a dispatch, and say what it did."""
         self.lds_rounds = 0
         self._reached.clear()
+        self._by_wave.clear()
         try:
             super().run(dispatch, memory)
         finally:
@@ -92,12 +94,15 @@ class Profiler(ShaderCore):
         late = {at for at, n in self._reached.items() if at > counters.alone and n[0] < counters.workgroups}
         early = sum((n for at, n in self._reached.items() if at not in late), zero)
         late_rounds = round(sum((self._reached[at] for at in late), zero)[0])
+        # As if all went on as the wave that waits most often; others have less to do, or nothing.
+        waited = [ids for at in late for ids in self._by_wave[at]]
+        late_waves = late_rounds / int(np.bincount(np.concatenate(waited)).max()) if waited else 0.0
         beyond = [round(n) for n in early.tolist()]
         levels = {level: n - m for level, (n, m) in enumerate(zip(beyond, [*beyond[1:], 0], strict=True)) if n > m}
         return Work.of(
-            dispatch, counters, beyond[0] + late_rounds, self.lds_rounds, late_rounds=late_rounds, levels=levels,
-            asked_lines=self.residency.asked, l2_lines=int(self.residency.sources[L2]),
-            infinity_lines=int(self.residency.sources[INFINITY]),
+            dispatch, counters, beyond[0] + late_rounds, self.lds_rounds, late_rounds=late_rounds,
+            late_waves=late_waves, levels=levels, asked_lines=self.residency.asked,
+            l2_lines=int(self.residency.sources[L2]), infinity_lines=int(self.residency.sources[INFINITY]),
         )  # fmt: skip
 
     def keep_record(self, dispatch: Dispatch, work: Work) -> None:
@@ -150,12 +155,14 @@ class Profiler(ShaderCore):
                 for pending in (p for fresh in came.values() for p in fresh):
                     reach = reach if pending.reach is None else np.maximum(reach, pending.reach)
                 self._reached[g.pc] = self._reached.get(g.pc, 0.0) + g.n * reach
+                self._by_wave.setdefault(g.pc, []).append(g.ids.copy())
             for queue in before.values():
                 self._waited.update((id(pending), pending) for pending in queue)
         return result
 
     def _fresh(self, arrived: list[Pending]) -> list[Pending]:
-        return [pending for pending in arrived if id(pending) not in self._waited]
+        # GLOBAL_INV, which counts as a load, brings nothing and goes no way to memory.
+        return [p for p in arrived if p.kind != "global_inv" and id(p) not in self._waited]
 
 
 class _Watched(Program):

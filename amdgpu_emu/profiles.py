@@ -23,6 +23,7 @@ class KernelProfile:
         drm_minor, kfd_minor: minor versions of the interfaces (major 3 and 1).
         job_timeout: seconds until a submission counts as hung.
         user_queue: the module parameter of this name; None: the kernel has none.
+        lockup_timeout: the module parameter of this name, which says where `job_timeout` is from; empty: the default.
     """
 
     name: str
@@ -32,6 +33,7 @@ class KernelProfile:
     kfd_minor: int
     job_timeout: float
     user_queue: int | None
+    lockup_timeout: str = ""
 
     def offers_user_queues(self, firmware: Firmware) -> bool:
         """Whether this driver takes user queues of gfx12: module parameter and firmware decide (gfx_v12_0.c)."""

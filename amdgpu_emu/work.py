@@ -22,7 +22,7 @@ VGPRS: Final = 1536
 VGPR_STEP: Final = 24
 LDS_BYTES: Final = 64 << 10
 _KEPT: Final = ("lanes", "vgprs", "lds_bytes", "paired")
-_LATE: Final = ("late", "late_rounds")
+_LATE: Final = ("late", "late_rounds", "late_waves")
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,8 @@ class Work:
     """Counts of one dispatch. lanes: of a wave; vgprs: registers of a lane; lds_bytes: of a workgroup; paired:
     workgroups may spread over two compute units; names: instructions that waves executed, by name; rounds, lds_rounds:
     how often waves waited for loads from memory, or only from LDS, that they had not waited for yet; late, late_rounds:
-    the part of names and rounds that the last workgroup alone did; levels: rounds, but for the late ones, by the level
+    the part of names and rounds that last workgroups alone did; late_waves: their waves side by side, by the one of
+    them that waits most often, 0 for those of one workgroup; levels: rounds, but for the late ones, by the level
     of `residency` that they waited for, empty: all for memory; asked_lines: distinct lines that workgroups read, summed
     over these; l2_lines, infinity_lines: of `read_lines`, those that lay in a cache before; bytes and lines as in
     `Counters`.
@@ -56,6 +57,7 @@ class Work:
     lds_rounds: int = 0
     late: Mapping[str, int] = field(default_factory=dict)
     late_rounds: int = 0
+    late_waves: float = 0.0
     levels: Mapping[int, int] = field(default_factory=dict)
     asked_lines: int = 0
     l2_lines: int = 0

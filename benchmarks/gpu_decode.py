@@ -26,7 +26,7 @@ from amdgpu_emu.models import R9700
 from amdgpu_emu.profiler import Record
 from amdgpu_emu.work import Work
 from zinc_rt.backends.amdgpu.emulated import Prediction
-from zinc_rt.backends.amdgpu.operations import GpuOperation
+from zinc_rt.backends.amdgpu.operations import GpuOperation, StepShape
 from zinc_rt.engine import Device, Engine, Options, Rows
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.cost import graph_cost
@@ -78,7 +78,7 @@ def measured(path: Path) -> tuple[list[Record], list[str]]:
         assert isinstance(found, Prediction)
         lowered = engine._lowered
         operations: list[GpuOperation] = lowered.recorded._lowered.operations  # type: ignore[union-attr]
-        names = [op.name for op in operations]
+        names = [op.name for op in operations if op.when(StepShape(1, 1, 1))]
     records = list(found.records)
     names = ["", *names, *[""] * (len(records) - len(names) - 1)]
     # The emulator runs the dispatches of a phase last to first.

@@ -15,7 +15,7 @@ import statistics
 import time
 
 from zinc_rt.amdgpu.command_list import CommandList
-from zinc_rt.amdgpu.interface import DeviceBuffer, DeviceInfo, Heap, Interface
+from zinc_rt.amdgpu.interface import DeviceBuffer, DeviceInfo, Heap, HostUse, Interface
 from zinc_rt.amdgpu.queue import GpuQueue
 from zinc_rt.linux import host
 
@@ -36,7 +36,14 @@ class NullInterface(Interface):
         self._next, self._submitted = 0x1_0000_0000, 0
 
     def allocate(
-        self, size: int, heap: Heap, label: str, *, executable: bool = False, visible: bool = True
+        self,
+        size: int,
+        heap: Heap,
+        label: str,
+        *,
+        executable: bool = False,
+        visible: bool = True,
+        use: HostUse = "writes",
     ) -> DeviceBuffer:
         """See `Interface`."""
         memory = (ctypes.c_uint8 * size)()

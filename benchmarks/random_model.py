@@ -41,6 +41,8 @@ NAMES = [
     "toy-q8_0",
 ]
 """What is written when nothing is named."""
+HOLE = 1 << 16
+"""Bytes from which on a tensor is left out, where it may be."""
 STD = 0.02
 """Spread of the weights: near 1/sqrt(n) for the widths here, so that nothing grows without bound."""
 POOL_ROWS, POOL_COLUMNS = 256, 4096
@@ -173,6 +175,28 @@ def write(path: Path, name: str) -> int:
     return writer.write()
 
 
+def write_holes(path: Path, name: str) -> int:
+    """Write a file of that model's size whose tensors are holes, which take no room: for what reads no weights, as
+    `zinc bench --predict`. Returns its size. Raises as `write`.
+    """
+    sizes, quant = parse(name)
+    writer = GGUFWriter(path)
+    for key, value in metadata(name, quant, sizes).items():
+        writer.add(key, value, ValueType.UINT32 if type(value) is int else None)
+    for tensor, role, layer, shape in shapes(sizes):
+        vector = len(shape) == 1 or tensor.endswith(".bias")
+        kind = T.F32 if vector else sizes.format_of(role, layer, quant)
+        writer.add_tensor(tensor, np.zeros(math.prod(shape[:-1]) * kind.row_bytes(shape[-1]), np.uint8), kind, shape)
+    with path.open("wb") as out:
+        for i, part in enumerate(writer._parts()):
+            if i == 0 or len(part) < HOLE:  # the first part is all that stands before the tensors
+                out.write(part)
+            else:
+                out.seek(len(part), 1)
+        out.truncate(out.tell())
+    return path.stat().st_size
+
+
 def main() -> None:
     """Write the models that are not there yet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -183,6 +207,7 @@ def main() -> None:
         metavar="NAME",
         help=f"MODEL-MIX or MODEL-12l-MIX; models: {', '.join(SIZES)}; mixes: {', '.join(MIXES)}",
     )
+    parser.add_argument("--holes", action="store_true", help="leave out the weights: files that take no room")
     args = parser.parse_args()
     for name in args.names:
         try:
@@ -195,7 +220,8 @@ def main() -> None:
         if path.exists():
             print(f"{path.name}: exists already")
         else:
-            print(f"{path.name}: {write(path, name) / 1e6:.1f} MB")
+            written = write_holes(path, name) if args.holes else write(path, name)
+            print(f"{path.name}: {written / 1e6:.1f} MB")
 
 
 if __name__ == "__main__":

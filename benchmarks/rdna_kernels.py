@@ -1,10 +1,10 @@
 """The cost of the matrix-vector kernels for RDNA GPUs: counts of the emulated shader core and a model of the card.
 
-python benchmarks/rdna_kernels.py [KIND]... [--rows 4096] [--columns 4096] [--run ROWS] [--gpu r9700]
+python benchmarks/rdna_kernels.py [KIND]... [--rows 4096] [--columns 4096] [--batch 1] [--run ROWS] [--gpu r9700]
 
-All kinds by default. `--run` rows are executed and their counts multiplied, since all rows do the same. For each byte
-of the weights: distinct bytes that are read, activations included; bytes of weights that waves ask for; all bytes that
-they ask for, of which the caches answer those of the activations.
+All kinds by default. `--batch`: rows of activations, up to 8. `--run` rows are executed and their counts multiplied,
+since all rows do the same. For each byte of the weights: distinct bytes that are read, activations included; bytes of
+weights that waves ask for; all bytes that they ask for, of which the caches answer those of the activations.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from amdgpu_emu.shader_memory import ShaderMemory
 from amdgpu_emu.vm import GpuVm, Mapping
 from amdgpu_emu.work import Work
 from zinc_rt.formats.table import FORMATS
-from zinc_rt.kernels.rdna.catalogue import FLOATS, KERNELS, QUANTIZED
+from zinc_rt.kernels.rdna.catalogue import FLOATS, QUANTIZED, matvec_rows
 from zinc_rt.lang.gpu import GpuKernel, gpu_kernel
 
 PAGE = 4096
@@ -54,16 +54,16 @@ def row_bytes(kind: str, columns: int) -> int:
     return columns // f.block * f.block_bytes
 
 
-def measured(kernel: GpuKernel, kind: str, rows: int, columns: int) -> tuple[Work, int]:
-    """Counts of a dispatch over `rows` rows, and the bytes that all rows share."""
+def measured(kernel: GpuKernel, kind: str, rows: int, columns: int, batch: int = 1) -> tuple[Work, int]:
+    """Counts of a dispatch over `rows` rows and `batch` rows of activations, and the bytes that all rows share."""
     rng, memory = np.random.default_rng(1), Memory()
     w = memory.put(rng.integers(0, 60, (rows, row_bytes(kind, columns)), np.uint8))
-    y = memory.put(np.zeros(rows, np.float32))
+    y = memory.put(np.zeros(batch * rows, np.float32))
     if kind in FLOATS:
-        values = (w, memory.put(rng.normal(size=columns).astype(np.float32)), y, columns, rows)
+        values = (w, memory.put(rng.normal(size=batch * columns).astype(np.float32)), y, columns, rows)
     else:
-        groups = columns // 32
-        q, d = rng.integers(-127, 128, columns).astype(np.int8), rng.normal(size=groups).astype(np.float32)
+        groups, n = columns // 32, batch * columns
+        q, d = rng.integers(-127, 128, n).astype(np.int8), rng.normal(size=n // 32).astype(np.float32)
         s = q.reshape(-1, 2, 16).sum(axis=2).astype(np.int16)
         values = (w, memory.put(q), memory.put(d), memory.put(s), y, groups, rows)
     count, threads = rows // ROWS_OF_A_GROUP, kernel.workgroup
@@ -86,6 +86,7 @@ def main() -> None:
     parser.add_argument("kinds", nargs="*", default=[*QUANTIZED, *FLOATS])
     parser.add_argument("--rows", type=int, default=4096)
     parser.add_argument("--columns", type=int, default=4096)
+    parser.add_argument("--batch", type=int, default=1, choices=range(1, 9))
     parser.add_argument("--run", type=int, default=256)
     parser.add_argument("--gpu", default="r9700", choices=list(MODELS))
     args = parser.parse_args()
@@ -99,8 +100,8 @@ def main() -> None:
     print(titles)
     start = time.perf_counter()
     for kind in args.kinds:
-        kernel = gpu_kernel(KERNELS[f"matvec_{kind.lower()}"].spec)
-        part, shared = measured(kernel, kind, args.run, args.columns)
+        kernel = gpu_kernel(matvec_rows(kind, args.batch).spec)
+        part, shared = measured(kernel, kind, args.run, args.columns, args.batch)
         work = part.scaled(args.rows // args.run, shared)
         cost = predict(work, MODELS[args.gpu])
         weights = args.rows * row_bytes(kind, args.columns)

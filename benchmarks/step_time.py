@@ -96,7 +96,7 @@ def fake_interface() -> Any:
             self._live: dict[Any, object] = {}
             self._next, self._count = 0x1_0000_0000, 0
 
-        def allocate(self, size: int, heap: Any, label: str, *, executable: bool = False, visible: bool = True) -> Any:
+        def allocate(self, size: int, heap: Any, label: str, **how: Any) -> Any:
             memory = (ctypes.c_uint8 * size)()
             made = buffer(self._next, size, heap, ctypes.addressof(memory), len(self._live) + 1, label)
             self._next += size + 4096

@@ -12,10 +12,22 @@ from pathlib import Path
 import pytest
 
 import zinc_rt
+from tests import hardware
 from tests.quick import QUICK
 from zinc_rt.lang.cache import CACHE_ENV
 
 _folder = ""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--gpu", action="store_true", help="run the tests of interfaces, kernels and backend on the AMD GPU"
+    )
+    parser.addoption("--gpu-card", metavar="NAME", help="with --gpu: an emulated card in place of the real one")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    return True if config.getoption("--gpu") and hardware.ignored(collection_path) else None
 
 
 def pytest_configure() -> None:
@@ -32,6 +44,33 @@ def pytest_unconfigure() -> None:
     if _folder:
         os.environ.pop(CACHE_ENV, None)
         shutil.rmtree(_folder, ignore_errors=True)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if session.config.getoption("--gpu"):
+        if card := session.config.getoption("--gpu-card"):
+            hardware.stand_in(card)
+        hardware.begin()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if trouble := hardware.trouble():
+        print("\nthe emulated card has seen:", *trouble, sep="\n  ")
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _card(request: pytest.FixtureRequest) -> Iterator[None]:
+    """With --gpu, the machine of every test is this one."""
+    if not request.config.getoption("--gpu"):
+        yield
+        return
+    yield from hardware.on_card()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.config.getoption("--gpu") and (why := hardware.skip_reason(item)):
+        pytest.skip(why)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -32,7 +32,7 @@ LAYERS = (
     ("kernels",),
     ("ir",),
     ("sampling",),
-    ("backends", "backends.amdgpu.emulated"),
+    ("backends", "backends.amdgpu.emulated", "backends.amdgpu.forecast"),
     ("models",),
     ("rows", "sequences", "sequence_calls"),
     ("prompts",),
@@ -44,7 +44,7 @@ LAYERS = (
     ("embedding",),
     ("chat", "chunks"),
     ("model",),
-    ("loading",),
+    ("loading", "forecast"),
     ("hub",),
     ("serving",),
     ("ray",),
@@ -114,7 +114,8 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 
 def test_the_emulator_stands_apart() -> None:
     """It is a second implementation: of the runtime it knows the driver's and the packets' layouts, no driver code."""
-    below, above = {"linux", "amdgpu.abi", "amdgpu.pm4", "errors"}, {"backends.amdgpu.emulated", "cli"}
+    below = {"linux", "amdgpu.abi", "amdgpu.pm4", "errors"}
+    above = {"backends.amdgpu.emulated", "backends.amdgpu.forecast", "forecast", "cli"}
     for path in EMULATED:
         names = {place(name) for name in imported(ast.parse(path.read_text(encoding="utf-8"))) - {"amdgpu_emu"}}
         assert names <= below, f"{path.name} imports {names - below}"

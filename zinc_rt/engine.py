@@ -116,7 +116,8 @@ class Options:
     sequences together may hold (None: n_ctx for each). kv: what the KV cache holds, "f16" or "q8_0", which takes half
     the memory. kv_memory: bytes of the KV cache, those of texts that may come again included; in place of kv_tokens.
     state_memory: bytes of copies of recurrent layers' states (None: one copy a sequence, and two more).
-    tier: the older name of `device`.
+    gpu: with the device `emu`, the card that is emulated (`zinc emu list`; None: r9700). tier: the older name of
+    `device`.
     """
 
     device: Device = Device.cpu
@@ -133,6 +134,7 @@ class Options:
     n_logits: int | None = None
     kv_memory: int | None = None
     state_memory: int | None = None
+    gpu: str | None = None
     card: str = ""
     tier: InitVar[str | None] = None
 
@@ -267,9 +269,8 @@ class Engine(SequenceCalls):
     def _open_backend(self, device: DeviceChoice, linux: Linux | None) -> None:
         options, notify = self.options, self._notify
         cache = CompileCache(options.cache_dir or default_cache_dir(), notify=notify)
-        self.device, self._backend = open_backend(
-            device, BackendOptions(options.kernels, options.threads, options.isa), cache, notify=notify, linux=linux
-        )
+        chosen = BackendOptions(options.kernels, options.threads, options.isa, options.gpu)
+        self.device, self._backend = open_backend(device, chosen, cache, notify=notify, linux=linux)
 
     def close(self) -> None:
         """Give back all memory; the engine cannot be used again."""
@@ -394,6 +395,10 @@ class Engine(SequenceCalls):
         Raises `BackendError` where `features.measures_bandwidth` is false.
         """
         return self._backend.read_bandwidth(n_bytes)
+
+    def card_constants(self) -> dict[str, float]:
+        """What the engine's GPU takes for the things that a step is made of; see `Backend.card_constants`."""
+        return self._backend.card_constants()
 
     def start_profile(self) -> None:
         """Record the steps from now on. Raises `BackendError` where that cannot be had."""

@@ -55,6 +55,7 @@ def load(
     n_slots: int | None = None,
     kv_tokens: int | None = None,
     kv_memory: int | None = None,
+    gpu: str | None = None,
     tier: str | None = None,
 ) -> Model:
     """Open a GGUF file, plan and check memory, and lower it onto a device.
@@ -74,7 +75,7 @@ def load(
     kv: what the KV cache holds, "f16" or "q8_0", which takes half the memory (None: "f16").
     n_slots: texts computed at once, where more are asked for (None: 8 that share the memory of one context; 1 where
     each needs recurrent state of its own). kv_tokens: positions that all of them together may have (None: n_ctx for
-    each); kv_memory: the same in bytes.
+    each); kv_memory: the same in bytes. gpu: with the device "emu", the card that is emulated (None: "r9700").
 
     Raises `GGUFError` (the file; `FileChanged` where it was written to meanwhile), `ModelError` (what is in it),
     `TokenizerError`, `MemoryPlanError`, `UsageError`, `DeviceUnavailable`, `LangError` (compiling the kernels).
@@ -103,6 +104,7 @@ def load(
         n_slots=1 if n_slots is None else n_slots,
         kv_tokens=kv_tokens,
         kv_memory=kv_memory,
+        gpu=gpu,
     )
     # What is needed after the weights is made and imported while they are loaded, which needs no interpreter: it
     # starts when that does. Do not start earlier: it would compete with the load for the interpreter.

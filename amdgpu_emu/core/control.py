@@ -11,7 +11,7 @@ from amdgpu_emu.core.errors import ShaderError, Unsupported
 from amdgpu_emu.core.events import END, REST, WAIT, Split, Targets
 from amdgpu_emu.core.operands import scalar_index, wide
 from amdgpu_emu.core.state import SCC, VCC, Array, Group, Step
-from amdgpu_emu.core.waits import compile_wait
+from amdgpu_emu.core.waits import compile_wait, stores_under_way, wait_of
 from amdgpu_emu.isa.instruction import Format, Instruction
 
 NOTHING: Final = frozenset(
@@ -32,7 +32,7 @@ def compile_control(ins: Instruction, lanes: int) -> Step | None:
         return lambda g: None
     if name in _TABLE:
         return _TABLE[name](ins)
-    if ins.format is Format.SOPP:
+    if ins.format is Format.SOPP or name.startswith("s_waitcnt_"):
         wait = compile_wait(ins)
         if wait is None:
             raise Unsupported(f"{name} is not executed by this shader core")
@@ -97,13 +97,27 @@ def _signal(ins: Instruction) -> Step:
         raise Unsupported(f"{ins.name}: which wave is first is left to chance")
 
     def run(g: Group) -> None:
-        for pending in g.queues.get("dscnt", ()):
-            if not pending.registers:
-                raise ShaderError(
-                    f"the barrier is signalled before {pending.kind} at {pending.at:#x} is done: s_wait_dscnt is"
-                    " missing or waits for too few"
-                )
-        g.shared.signal(g)
+        _arrive_at_barrier(g, "dscnt")
+
+    return run
+
+
+def _arrive_at_barrier(g: Group, counter: str) -> None:
+    pending = stores_under_way(g)
+    if pending is not None:
+        raise ShaderError(
+            f"the barrier is signalled before {pending.kind} at {pending.at:#x} is done: {wait_of(counter)} is"
+            " missing or waits for too few"
+        )
+    g.shared.signal(g)
+
+
+def _barrier(ins: Instruction) -> Step:
+    """s_barrier of gfx11: signal and wait in one."""
+
+    def run(g: Group) -> Any:
+        _arrive_at_barrier(g, "lgkmcnt")
+        return WAIT
 
     return run
 
@@ -188,7 +202,8 @@ def _trap(ins: Instruction) -> Step:
 
 _TABLE: Final[dict[str, Callable[[Instruction], Step]]] = {
     "s_branch": _branch, "s_endpgm": _end, "s_barrier_signal": _signal, "s_barrier_signal_isfirst": _signal,
-    "s_barrier_wait": _wait, "s_sendmsg": _message, "s_sleep": _rest, "s_sleep_var": _rest, "s_getpc_b64": _calls,
+    "s_barrier": _barrier, "s_barrier_wait": _wait,
+    "s_sendmsg": _message, "s_sleep": _rest, "s_sleep_var": _rest, "s_getpc_b64": _calls,
     "s_setpc_b64": _calls, "s_swappc_b64": _calls, "s_call_b64": _calls, "s_round_mode": _mode, "s_denorm_mode": _mode,
     "s_code_end": _stop, "s_trap": _trap, **{f"s_cbranch_{c}": _conditional for c in _CONDITIONS},
 }  # fmt: skip

@@ -7,7 +7,7 @@ run, so waves may wait for each other through memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -15,7 +15,8 @@ import numpy as np
 from amdgpu_emu.core.counters import Counters
 from amdgpu_emu.core.errors import ShaderError
 from amdgpu_emu.core.events import END, REST, WAIT, Split, Targets
-from amdgpu_emu.core.launch import chunks, launch
+from amdgpu_emu.core.gfx11 import check_dispatch
+from amdgpu_emu.core.launch import check_fit, chunks, launch
 from amdgpu_emu.core.program import Op, Program
 from amdgpu_emu.core.shared_state import SharedState
 from amdgpu_emu.core.state import SCC, Group
@@ -37,7 +38,7 @@ _PROGRAMS = 64
 
 
 class ShaderCore(Shader):
-    """A shader core that executes gfx12 machine code.
+    """A shader core that executes machine code of gfx12 and gfx11.
 
     Args:
         limit: instructions of a wave after which it counts as an endless loop.
@@ -59,7 +60,7 @@ class ShaderCore(Shader):
     ) -> None:
         self.limit, self.measure, self.keep, self.name_of = limit, measure, keep, name_of
         self.counters: list[Counters] = []
-        self._programs: dict[tuple[int, int, int], Program] = {}
+        self._programs: dict[tuple[int, int, int, int], Program] = {}
 
     def run(self, dispatch: Dispatch, memory: ShaderMemory) -> None:
         """Execute a dispatch to its end. Raises `GpuHang` for a broken rule, `GpuFault` for a refused access."""
@@ -72,6 +73,10 @@ class ShaderCore(Shader):
         """Counters of a dispatch that begins."""
         return Counters(self.measure)
 
+    def parts(self, dispatch: Dispatch, n_vgprs: int, lanes: int) -> Iterable[tuple[int, int]]:
+        """The workgroups to run, as many at a time as fit: the first one's number, and how many."""
+        return chunks(dispatch, n_vgprs, lanes)
+
     def batch(self, first: int, count: int, waves: int) -> None:
         """Note that `count` workgroups from number `first` on are started, of `waves` waves each."""
 
@@ -81,7 +86,8 @@ class ShaderCore(Shader):
         def fetch(va: int, n: int) -> bytes:
             return memory.code(va, n).tobytes()
 
-        found, key = Program(fetch, n_vgprs, lanes), (dispatch.address, n_vgprs, lanes)
+        gfx = dispatch.gfx[0]
+        found, key = Program(fetch, n_vgprs, lanes, gfx), (dispatch.address, n_vgprs, lanes, gfx)
         old = self._programs.pop(key, None)
         if old is not None:
             found.take(old)
@@ -102,9 +108,15 @@ class _Run:
 
     def go(self) -> None:
         """Run all workgroups, as many at a time as fit."""
+        try:
+            check_fit(self.dispatch, self.n_vgprs, self.lanes)
+            if self.program.gfx == 11:
+                check_dispatch(self.dispatch)
+        except ShaderError as error:
+            raise GpuHang(f"{error}; {self.dispatch}") from error
         self.counters.vgprs, self.counters.lds_bytes = self.n_vgprs, self.dispatch.lds_bytes
         try:
-            for first, count in chunks(self.dispatch, self.n_vgprs, self.lanes):
+            for first, count in self.core.parts(self.dispatch, self.n_vgprs, self.lanes):
                 group = launch(self.dispatch, self.n_vgprs, self.lanes, first, count)
                 waves = group.n // count
                 self.core.batch(first, count, waves)
@@ -259,7 +271,11 @@ class _Run:
     def _where(self, g: Group, op: Op | None) -> str:
         name = self.core.name_of(self.dispatch.address) if self.core.name_of else None
         kernel = f"kernel {name + ' ' if name else ''}at {self.dispatch.address:#x}"
-        what = f"`{text(op.ins).strip()}`" if op is not None and op.ins.address == g.pc else "an instruction"
+        what = (
+            f"`{text(op.ins, self.program.gfx).strip()}`"
+            if op is not None and op.ins.address == g.pc
+            else "an instruction"
+        )
         return f"{what} at {g.pc:#x} (+{g.pc - self.dispatch.address:#x}) of {kernel}"
 
     def _wave(self, g: Group, wave: int | None) -> str:

@@ -7,12 +7,32 @@ from functools import lru_cache
 
 import numpy as np
 
+from amdgpu_emu.core.errors import ShaderError
+from amdgpu_emu.core.gfx11 import places
 from amdgpu_emu.core.state import EXEC, TTMP, Array, Group
+from amdgpu_emu.models import vgprs_per_simd
 from amdgpu_emu.shader import Dispatch, Triple
 
 _RESIDENT = 2048  # waves: what 64 compute units hold
 _STATE_BYTES = 512 << 20  # of vector registers at a time
 _TTMP_Y_Z, _TTMP_X = TTMP + 7, TTMP + 9
+_ITEM_BITS = tuple(np.uint32((1 << bits) - 1) for bits in (10, 20, 30, 30))
+"""Of v0, by RSRC2.TIDIG_COMP_CNT: x, y too, z too."""
+
+
+def check_fit(dispatch: Dispatch, n_vgprs: int, lanes: int) -> None:
+    """Raise `ShaderError` for a workgroup that no compute unit, or pair of them (WGP mode), holds at once: it would
+    wait for ever.
+    """
+    registers = vgprs_per_simd(dispatch.gfx)
+    granule = (24 if registers % 24 == 0 else 16) * 32 // lanes
+    a_simd = min(16, registers * 32 // lanes // (-(-n_vgprs // granule) * granule))
+    room = a_simd * (4 if dispatch.rsrc1 >> 29 & 1 else 2)
+    if waves_of(dispatch, lanes) > room:
+        raise ShaderError(
+            f"a workgroup of {waves_of(dispatch, lanes)} waves with {n_vgprs} vector registers never starts: {room} of"
+            f" them fit"
+        )
 
 
 def waves_of(dispatch: Dispatch, lanes: int) -> int:
@@ -42,9 +62,12 @@ def launch(dispatch: Dispatch, n_vgprs: int, lanes: int, first: int, count: int)
     group = Group(n_vgprs, lanes, ids, workgroup)
     for k in range(min(dispatch.n_user_sgprs, 16)):
         group.put_s(k, np.uint32(dispatch.user_data[k] if k < len(dispatch.user_data) else 0))
-    group.put_s(_TTMP_X, x)
-    group.put_s(_TTMP_Y_Z, y_z)
-    group.v[0] = items
+    if dispatch.gfx[0] == 11:
+        _put_ids(group, dispatch, (x, y_z & 0xFFFF, y_z >> 16))
+    else:
+        group.put_s(_TTMP_X, x)
+        group.put_s(_TTMP_Y_Z, y_z)
+    group.v[0] = items & _ITEM_BITS[dispatch.rsrc2 >> 11 & 3]
     group.define(0)
     group.put_bits(EXEC, on)
     if lanes == 32:
@@ -52,6 +75,15 @@ def launch(dispatch: Dispatch, n_vgprs: int, lanes: int, first: int, count: int)
     group.mode = dispatch.rsrc1 >> 12 & 0xFF
     group.pc = dispatch.address
     return group
+
+
+def _put_ids(group: Group, dispatch: Dispatch, ids: tuple[Array, Array, Array]) -> None:
+    """On gfx11: the workgroup's ids that RSRC2 asks for, in the scalar registers behind the user data."""
+    at = dispatch.n_user_sgprs
+    for value, is_wanted in zip(ids, places(dispatch), strict=True):
+        if is_wanted:
+            group.put_s(at, value)
+            at += 1
 
 
 @lru_cache(maxsize=64)

@@ -33,7 +33,8 @@ Locate = Callable[[Group], Found]
 NOTHING: Final = frozenset(
     {
         "global_inv", "global_wb", "global_wbinv", "s_dcache_inv", "s_prefetch_inst", "s_prefetch_inst_pc_rel",
-        "s_prefetch_data", "s_prefetch_data_pc_rel", "s_buffer_prefetch_data",
+        "s_prefetch_data", "s_prefetch_data_pc_rel", "s_buffer_prefetch_data", "buffer_gl0_inv", "buffer_gl1_inv",
+        "s_gl1_inv",
     }
 )  # fmt: skip
 """Cache instructions, which do nothing: a dispatch sees its own writes at once, and those of others when it is over."""

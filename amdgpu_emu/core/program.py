@@ -10,6 +10,7 @@ import numpy as np
 from amdgpu_emu.core.control import compile_control
 from amdgpu_emu.core.counters import class_of
 from amdgpu_emu.core.errors import ShaderError
+from amdgpu_emu.core.gfx11 import as_gfx12
 from amdgpu_emu.core.lanes import LANES
 from amdgpu_emu.core.lds import compile_lds
 from amdgpu_emu.core.memory import compile_memory
@@ -38,18 +39,20 @@ class Op:
         "code", "count", "counters", "fn", "ins", "kind", "next", "touch_s", "touch_v", "use_s", "use_v", "vector",
     )  # fmt: skip
 
-    def __init__(self, ins: Instruction, fn: Step, use: tuple[int, int], touch: tuple[int, int]) -> None:
+    def __init__(
+        self, ins: Instruction, fn: Step, use: tuple[int, int], touch: tuple[int, int], counters: tuple[str, ...]
+    ) -> None:  # fmt: skip
         self.ins, self.fn, self.next, self.count = ins, fn, ins.address + ins.size, 0
         (self.use_v, self.use_s), (self.touch_v, self.touch_s) = use, touch
-        self.counters, self.kind, self.vector = counters_of(ins), class_of(ins), not ins.name.startswith("s_")
+        self.counters, self.kind, self.vector = counters, class_of(ins), not ins.name.startswith("s_")
         self.code = b"".join(word.to_bytes(4, "little") for word in ins.words)
 
 
 class Program:
-    """The compiled code from an address on. fetch: reads bytes of memory, raises `GpuFault`."""
+    """The compiled code from an address on. fetch: reads bytes of memory, raises `GpuFault`; gfx: 12 or 11."""
 
-    def __init__(self, fetch: Callable[[int, int], bytes], n_vgprs: int, lanes: int) -> None:
-        self.fetch, self.n_vgprs, self.lanes = fetch, n_vgprs, lanes
+    def __init__(self, fetch: Callable[[int, int], bytes], n_vgprs: int, lanes: int, gfx: int = 12) -> None:
+        self.fetch, self.n_vgprs, self.lanes, self.gfx = fetch, n_vgprs, lanes, gfx
         self.ops: dict[int, Op] = {}
         self._pages: dict[int, bytes] = {}
         self._image: tuple[int, bytes, int] | None = None  # address and bytes of all of `ops`, and how many they are
@@ -94,13 +97,15 @@ class Program:
             self._pages[page] = self.fetch(page * PAGE, PAGE)
         code = self._pages[page][address % PAGE :][:_LONGEST]
         try:
-            return decode(code, address, wave=self.lanes)
+            return decode(code, address, wave=self.lanes, gfx=self.gfx)
         except UnknownInstruction:
             if len(code) == _LONGEST:
                 raise
-        return decode(self.fetch(address, _LONGEST), address, wave=self.lanes)
+        return decode(self.fetch(address, _LONGEST), address, wave=self.lanes, gfx=self.gfx)
 
     def _compile(self, ins: Instruction) -> Op:
+        if self.gfx == 11:
+            ins = as_gfx12(ins, self.lanes)
         use, touch = self._registers(ins)
         fn = compile_control(ins, self.lanes)
         if fn is None:
@@ -114,10 +119,10 @@ class Program:
                 fn = compile_vector(ins, self.lanes)
         if _discards_carry(ins):
             fn = _low_alone(ins, fn)
-        counters = counters_of(ins)
+        counters = counters_of(ins, self.gfx)
         if counters:
             fn = _issuing(ins, fn, counters, self.lanes)
-        return Op(ins, fn, use, touch)
+        return Op(ins, fn, use, touch, counters)
 
     def _registers(self, ins: Instruction) -> tuple[tuple[int, int], tuple[int, int]]:
         read, write = _operands(ins)

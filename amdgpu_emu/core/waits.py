@@ -1,25 +1,43 @@
-"""Results that have not arrived yet, and the s_wait_* instructions.
+"""Results that have not arrived yet, and the s_wait_* and s_waitcnt* instructions.
 
-Loads of one counter return in order, scalar loads in any.
+Loads of one counter return in order, scalar loads in any. gfx11 counts scalar loads and LDS with one counter, lgkmcnt:
+what of several kinds is under way arrives in any order, so that only waiting for all of it is enough.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from amdgpu_emu.core.errors import ShaderError
+from amdgpu_emu.core.errors import ShaderError, Unsupported
 from amdgpu_emu.core.state import Group, Pending, Step
-from amdgpu_emu.isa.instruction import Format, Instruction
+from amdgpu_emu.isa.instruction import Format, Instruction, Kind
 
 IN_ANY_ORDER: Final = ("kmcnt",)
 COUNTERS: Final = ("loadcnt", "storecnt", "samplecnt", "bvhcnt", "expcnt", "dscnt", "kmcnt")
-_NO_COUNTER: Final = ("global_inv", "global_wb", "global_wbinv", "global_prefetch_b8", "flat_prefetch_b8", "ds_nop")
+OLDER: Final = ("vmcnt", "vscnt", "expcnt", "lgkmcnt")
+"""Of gfx11."""
+_LOCAL: Final = ("dscnt", "lgkmcnt")
+_FIELDS: Final = (("vmcnt", 10, 63), ("expcnt", 0, 7), ("lgkmcnt", 4, 63))
+_NO_COUNTER: Final = (
+    "global_inv",
+    "buffer_gl0_inv",
+    "buffer_gl1_inv",
+    "global_wb",
+    "global_wbinv",
+    "global_prefetch_b8",
+    "flat_prefetch_b8",
+    "ds_nop",
+)
 
 
-def counters_of(ins: Instruction) -> tuple[str, ...]:
-    """The counters that an instruction with a result, or a store to LDS, raises."""
+def counters_of(ins: Instruction, gfx: int = 12) -> tuple[str, ...]:
+    """The counters that an instruction with a result, or a store to LDS, raises. gfx: 12 or 11."""
+    if ins.name == "global_inv":  # counts as a load and keeps its place among them, though it brings nothing
+        return ("loadcnt",)
     if ins.name in _NO_COUNTER:
         return ()
+    if gfx == 11:
+        return tuple(_OLDER[counter] for counter in counters_of(ins))
     if ins.format is Format.SMEM:
         return ("kmcnt",) if ins.dst else ()
     if ins.format is Format.DS:
@@ -29,6 +47,21 @@ def counters_of(ins: Instruction) -> tuple[str, ...]:
     if ins.format is Format.FLAT:
         return ("loadcnt", "dscnt") if ins.dst else ()
     return ()
+
+
+_OLDER: Final = {"kmcnt": "lgkmcnt", "dscnt": "lgkmcnt", "loadcnt": "vmcnt"}
+
+
+def _in_any_order(counter: str, queue: list[Pending]) -> bool:
+    """Whether results come in any order: scalar loads, and on gfx11 what may take one of two ways."""
+    if counter not in OLDER:
+        return counter in IN_ANY_ORDER
+    return any(pending.scalar or pending.kind.startswith("flat_") for pending in queue)
+
+
+def stores_under_way(g: Group) -> Pending | None:
+    """A store to LDS that has not been waited for, or None."""
+    return next((p for counter in _LOCAL for p in g.queues.get(counter, ()) if not p.registers), None)
 
 
 def issue(g: Group, counter: str, registers: int, scalar: bool, at: int, kind: str) -> None:
@@ -43,7 +76,7 @@ def issue(g: Group, counter: str, registers: int, scalar: bool, at: int, kind: s
 def arrive(g: Group, counter: str, left: int) -> None:
     """Wait until at most `left` results of a counter are outstanding."""
     queue = g.queues.get(counter)
-    if not queue or len(queue) <= left or (left and counter in IN_ANY_ORDER):
+    if not queue or len(queue) <= left or (left and _in_any_order(counter, queue)):
         return
     del queue[: len(queue) - left]
     g.pend_v = g.pend_s = 0
@@ -55,9 +88,25 @@ def arrive(g: Group, counter: str, left: int) -> None:
                 g.pend_v |= pending.registers
 
 
+def wait_of(counter: str) -> str:
+    """The instruction that waits for a counter, for messages."""
+    return f"s_waitcnt {counter}" if counter in OLDER else f"s_wait_{counter}"
+
+
 def compile_wait(ins: Instruction) -> Step | None:
-    """Compile an s_wait_* instruction; None for any other."""
+    """Compile an s_wait_* or s_waitcnt* instruction; None for any other."""
     name, n = ins.name, ins.modifiers.get("simm16", 0) & 0xFFFF
+    if name == "s_waitcnt":
+
+        def older(g: Group) -> None:
+            for counter, shift, most in _FIELDS:
+                arrive(g, counter, n >> shift & most)
+
+        return older
+    if name.removeprefix("s_waitcnt_") in OLDER:
+        if any(op.kind is not Kind.NULL for op in (*ins.src, *ins.dst)):
+            raise Unsupported(f"{name} with a register beside null")
+        return lambda g: arrive(g, name.removeprefix("s_waitcnt_"), n & 0x3F)
     if name == "s_wait_idle":
 
         def idle(g: Group) -> None:
@@ -88,13 +137,13 @@ def conflict(g: Group, use: tuple[int, int], touch: tuple[int, int], counters: t
         for pending in queue:
             kind = 1 if pending.scalar else 0
             hit = pending.registers & (use[kind] | touch[kind])
-            if hit and not pending.registers & use[kind] and counter in counters and counter not in IN_ANY_ORDER:
+            if hit and not pending.registers & use[kind] and counter in counters and not _in_any_order(counter, queue):
                 continue
             if hit:
                 register = (hit & -hit).bit_length() - 1
                 name = f"{'s' if pending.scalar else 'v'}{register}"
                 verb = "used" if pending.registers & use[kind] else "overwritten"
                 raise ShaderError(
-                    f"{name} is {verb} before {pending.kind} at {pending.at:#x} has brought it: s_wait_{counter} is"
+                    f"{name} is {verb} before {pending.kind} at {pending.at:#x} has brought it: {wait_of(counter)} is"
                     " missing or waits for too few"
                 )

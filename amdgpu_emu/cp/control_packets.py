@@ -13,6 +13,12 @@ from amdgpu_emu.shader_memory import ShaderMemory
 from zinc_rt.amdgpu.pm4 import registers as reg
 from zinc_rt.amdgpu.pm4 import values as v
 
+_INHERIT_MISSING = (
+    "bit 30 (INHERIT_VMID_MQD_COMPUTE) is clear: a user queue whose descriptor says PRIV_STATE would read the indirect "
+    "buffer in the kernel's address space"
+)
+_INHERIT_SET = "bit 30 (INHERIT_VMID_MQD_COMPUTE) is for user queues of the render node alone"
+
 
 def nop(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
     """Run NOP: do nothing."""
@@ -22,7 +28,7 @@ def set_sh(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
     """Run SET_SH_REG: write shader registers."""
     if f["index"] or f["vmid_shift"]:
         raise GpuHang("index and vmid_shift are for the kernel's own streams")
-    queue.registers.set_sh(f["register"], f["values"])
+    queue.registers.set_sh(f["register"], f["values"], inner=queue.inner)
 
 
 def set_uconfig(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
@@ -45,7 +51,7 @@ def load_sh(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
     if not f["n_registers"] or f["n_registers"] > reg.SH_COUNT:
         raise GpuHang(f"n_registers is {f['n_registers']}; 1 to {reg.SH_COUNT} are possible")
     data = queue.gpu.caches.read(queue.vm, f["address"], 4 * f["n_registers"])
-    queue.registers.set_sh(f["register"], data.view("<u4").tolist())
+    queue.registers.set_sh(f["register"], data.view("<u4").tolist(), inner=queue.inner)
 
 
 def dispatch_direct(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
@@ -87,6 +93,10 @@ def _run(queue: Queue, dispatch: Dispatch, memory: ShaderMemory, position: Posit
     except Exception as error:
         raise PacketHang(position, f"{dispatch} failed: {type(error).__name__}: {error}") from error
     memory.retire()
+    try:
+        queue.spend(dispatch)
+    except GpuHang as hang:
+        raise PacketHang(position, str(hang)) from hang
 
 
 def indirect_buffer(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
@@ -97,6 +107,9 @@ def indirect_buffer(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
         raise GpuHang("vmid and priv are for the kernel")
     if not f["n_dwords"]:
         raise GpuHang("an indirect buffer needs at least one dword")
+    of_user = queue.kind == "umq"
+    if f["inherit_vmid"] != of_user:
+        queue.report("address-space", _INHERIT_MISSING if of_user else _INHERIT_SET)
     target = (f["address"], f["n_dwords"])
     if queue.inner:
         if not f["chain"]:

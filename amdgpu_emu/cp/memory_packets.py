@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -50,9 +49,8 @@ def copy_data(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
     wide = f["count_sel"] == v.Count.QWORD
     n = 8 if wide else 4
     source, target, kind = f["source"], f["target"], f["src_sel"]
-    if kind in (v.CopySrc.MEMORY, v.CopySrc.L2):
-        bypass = f["src_cache_policy"] == v.CachePolicy.BYPASS
-        data = queue.gpu.caches.read(queue.vm, source, n, bypass=bypass).tobytes()
+    if kind in (v.CopySrc.L2_OBSOLETE, v.CopySrc.L2):
+        data = queue.gpu.caches.read(queue.vm, source, n, bypass=queue.bypasses(f["src_temporal"])).tobytes()
     elif kind == v.CopySrc.REGISTER:
         low = queue.registers.read(source)
         high = queue.registers.read(source + 1) if wide else 0
@@ -60,7 +58,7 @@ def copy_data(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
     elif kind == v.CopySrc.IMMEDIATE:
         data = source.to_bytes(8, "little")[:n]
     elif kind in (v.CopySrc.GPU_CLOCK, v.CopySrc.SYSTEM_CLOCK):
-        data = clock().to_bytes(8, "little")[:n]
+        data = queue.gpu.clock().to_bytes(8, "little")[:n]
     elif kind == v.CopySrc.PERF_COUNTER:
         data = bytes(n)
     else:
@@ -89,7 +87,7 @@ def wait(queue: Queue, body: tuple[int, ...], f: Fields) -> Iterator[str] | None
     if f["mem_space"] == v.PollSpace.MEMORY:
         if f["operation"] == v.WaitOperation.WRITE_WAIT:
             raise GpuHang("operation 1 (write, wait) is for registers")
-        bypass = f["cache_policy"] == v.CachePolicy.BYPASS
+        bypass = queue.bypasses(f["temporal"])
 
         def look(past: bool = bypass) -> int:
             return queue.gpu.caches.read32(queue.vm, f["address"], bypass=past)
@@ -120,10 +118,5 @@ def _unmet(f: Fields, look: Callable[..., int]) -> str:
     now, truth = look(), look(True)
     text = f"the value is {now:#x}, wanted is {_SYMBOL[f['function']]} {f['reference']:#x}"
     if now != truth:
-        text += f"; memory holds {truth:#x}, which the L2 hides: acquire (GL2_INV), bypass it or use uncached memory"
+        text += f"; memory holds {truth:#x}, which the L2 hides: acquire (GL2_INV), or use uncached memory"
     return text
-
-
-def clock() -> int:
-    """The GPU's 100 MHz counter."""
-    return time.monotonic_ns() // 10

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from amdgpu_emu.caches import Actions
-from amdgpu_emu.cp.memory_packets import clock
 from amdgpu_emu.cp.queue import Fields, Queue
 from amdgpu_emu.errors import GpuFault, GpuHang
 from zinc_rt.amdgpu.pm4 import values as v
@@ -19,6 +18,8 @@ def event(queue: Queue, body: tuple[int, ...], f: Fields) -> Iterator[str] | Non
         raise GpuHang(f"event {v.EventType(f['event_type']).name} is not emulated")
     if f["event_index"] != v.EventIndex.PARTIAL_FLUSH or len(body) > 1:
         raise GpuHang("CS_PARTIAL_FLUSH needs event index 4 and no address")
+    if not queue.gpu.flush_waits:
+        return None
     if not queue.pipe.has_waves:
         queue.redundant("CS_PARTIAL_FLUSH with no waves running")
     return queue.pipe.drain() if queue.pipe else None
@@ -56,14 +57,15 @@ def release(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
     if n:
         list(queue.vm.walk(address, n, "write"))
     actions, vm = Actions.of_release(body[0]), queue.vm
-    in_l2 = f["dst_sel"] == v.ReleaseDst.L2 and f["cache_policy"] != v.CachePolicy.BYPASS
+    # Before gfx12 the policy or dst_sel may send the value past the L2; since then only the memory's type does.
+    through = queue.bypasses(f["temporal"]) or (f["dst_sel"] == v.ReleaseDst.MEMORY and not queue.temporal)
 
     def fence() -> None:
         queue.gpu.caches.act(actions)
         if n:
             timed = data in (v.ReleaseData.GPU_CLOCK, v.ReleaseData.SYSTEM_CLOCK)
-            value = clock() if timed else f["value"]
-            queue.gpu.caches.write(vm, address, value.to_bytes(8, "little")[:n], through=not in_l2)
+            value = queue.gpu.clock() if timed else f["value"]
+            queue.gpu.caches.write(vm, address, value.to_bytes(8, "little")[:n], through=through)
         if interrupt and queue.interrupt is not None:
             queue.interrupt(f["context_id"])
 

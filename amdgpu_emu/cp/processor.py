@@ -27,8 +27,9 @@ class CommandProcessor:
     """A command processor, which runs one queue. Its registers live as long as it does.
 
     interrupt: called with the context id of a fence that asks for it. eop_buffer: False for a user queue without one,
-    where RELEASE_MEM faults. kind: "cs", "kfd" or "umq". Steps raise `GpuFault` and `GpuHang` (`PacketFault`,
-    `PacketHang`: with the packet).
+    where RELEASE_MEM faults. kind: "cs", "kfd" or "umq". longest: seconds of modelled time that an
+    indirect buffer may take, None for no limit. Steps raise `GpuFault` and `GpuHang` (`PacketFault`, `PacketHang`: with
+    the packet).
     """
 
     def __init__(
@@ -39,10 +40,11 @@ class CommandProcessor:
         interrupt: Callable[[int], None] | None = None,
         eop_buffer: bool = True,
         kind: str = "cs",
+        longest: float | None = None,
     ) -> None:
         self.gpu, self.name = gpu, name
         self._gfx = gpu.model.gfx[0]
-        self._queue = Queue(gpu, name, interrupt, eop_buffer, kind)
+        self._queue = Queue(gpu, name, interrupt, eop_buffer, kind, longest)
 
     @property
     def registers(self) -> dict[int, int]:
@@ -97,6 +99,8 @@ class CommandProcessor:
             words = self._ring_words(vm, ring_va, size, read, write - read)
             yield from self._packets(words, position, done=partial(_advance, read_pointer, read))
             read, index = write, position.index
+            # It fetches in blocks: with the last packets came what lies behind them now, into the L2 if that keeps it.
+            self.gpu.caches.read(vm, ring_va + 4 * (read % size), 4)
 
     # Within.
 
@@ -106,13 +110,20 @@ class CommandProcessor:
         words: list[int] = []
         for start, count in ((at, first), (0, n - first)):
             if count:
-                data = self.gpu.caches.read(vm, va + 4 * start, 4 * count, bypass=True)
-                words += data.view("<u4").tolist()
+                words += self.gpu.caches.fetch(vm, va + 4 * start, count, partial(self._stale_ring, start), "read")
         return words
+
+    def _stale_ring(self, start: int, at: int) -> None:
+        self._queue.report(
+            "stale-ring",
+            f"dword {start + at} of the ring of {self.name} is read as the L2 kept it from a fetch before; "
+            "map the ring uncached (AMDGPU_VM_MTYPE_UC)",
+        )
 
     def _buffer(self, va: int, n_dwords: int) -> Iterator[str]:
         """An indirect buffer and those that it chains to."""
         queue = self._queue
+        queue.begin_buffer()
         jumps = 0
         target: tuple[int, int] | None = (va, n_dwords)
         while target is not None:

@@ -8,8 +8,11 @@ from typing import Any
 from amdgpu_emu.cp.pipe import Pipe
 from amdgpu_emu.cp.position import Position
 from amdgpu_emu.cp.registers import Registers
+from amdgpu_emu.errors import GpuHang
 from amdgpu_emu.gpu import Gpu
+from amdgpu_emu.shader import Dispatch
 from amdgpu_emu.vm import GpuVm
+from zinc_rt.amdgpu.pm4 import values as v
 
 Fields = dict[str, Any]
 """A packet's fields by name, from `zinc_rt.amdgpu.pm4`: numbers, and tuples where a packet ends in a list."""
@@ -20,14 +23,23 @@ class Queue:
 
     call: an indirect buffer to run next, then to come back; jump: one to go on with; skip: dwords to leave out; inner:
     whether the packet lies in an indirect buffer; position: of the packet, which the processor keeps; interrupt,
-    eop_buffer, kind: as the processor was told.
+    eop_buffer, kind, longest: as the processor was told; temporal: whether packets have TEMPORAL bits in place of
+    a cache policy.
     """
 
     def __init__(
-        self, gpu: Gpu, name: str, interrupt: Callable[[int], None] | None, eop_buffer: bool, kind: str
+        self,
+        gpu: Gpu,
+        name: str,
+        interrupt: Callable[[int], None] | None,
+        eop_buffer: bool,
+        kind: str,
+        longest: float | None,
     ) -> None:
         self.gpu, self.name, self.interrupt, self.eop_buffer = gpu, name, interrupt, eop_buffer
-        self.kind = kind
+        self.kind, self.longest = kind, longest
+        self.temporal = gpu.model.gfx[0] >= 12
+        self._began = 0.0
         self.vm = GpuVm("none")
         self.registers = Registers(gpu.model.gfx, self.report)
         self.pipe = Pipe()
@@ -42,6 +54,28 @@ class Queue:
     def begin(self, vm: GpuVm) -> None:
         """Start a stream in an address space; requests left by a failed stream are dropped."""
         self.vm, self.call, self.jump, self.skip = vm, None, None, 0
+
+    def begin_buffer(self) -> None:
+        """Start an indirect buffer: its own time, and no register that an earlier one wrote can be counted on."""
+        self._began = self.gpu.elapsed
+        self.registers.begin_buffer()
+
+    def spend(self, dispatch: Dispatch) -> None:
+        """Let the time pass that a dispatch takes on the modelled card. Raises `GpuHang` when it is too long for the
+        indirect buffer.
+        """
+        if self.gpu.seconds_of is None:
+            return
+        self.gpu.elapsed += self.gpu.seconds_of(dispatch)
+        taken = self.gpu.elapsed - self._began
+        if self.longest is not None and taken > self.longest:
+            raise GpuHang(
+                f"the indirect buffer has run for {taken:.3g} s; the kernel gives up after {self.longest:g} s"
+            )
+
+    def bypasses(self, policy: int) -> bool:
+        """Whether bits of a packet send an access past the L2."""
+        return not self.temporal and policy == v.CachePolicy.BYPASS
 
     def report(self, kind: str, text: str) -> None:
         """Report a finding, once."""

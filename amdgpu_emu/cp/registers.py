@@ -10,6 +10,12 @@ from zinc_rt.amdgpu.pm4 import registers as reg
 from zinc_rt.amdgpu.pm4.builder import CS_W32_EN, USE_THREAD_DIMENSIONS
 
 _ALL = 0xFFFFFFFF
+_READ = (
+    reg.NUM_THREAD_X, reg.NUM_THREAD_Y, reg.NUM_THREAD_Z, reg.PGM_LO, reg.PGM_HI, reg.PGM_RSRC1, reg.PGM_RSRC2,
+    reg.PGM_RSRC3, reg.RESOURCE_LIMITS, reg.TMPRING_SIZE, reg.RESTART_X, reg.RESTART_Y, reg.RESTART_Z,
+    reg.PIPELINESTAT_ENABLE, reg.PERFCOUNT_ENABLE, *reg.STATIC_THREAD_MGMT,
+)  # fmt: skip
+"""Registers that every dispatch depends on."""
 _PARTIAL, _FORCE_START = 1 << 1, 1 << 2
 _MAX_THREADS = 1024
 _MAX_LDS = 64 << 10
@@ -27,14 +33,22 @@ class Registers:
         for offset in reg.STATIC_THREAD_MGMT:
             self.sh[offset] = _ALL
         self.other: dict[int, int] = {}
+        self._buffer = 0  # number of the indirect buffer that runs; 0 for packets in a ring
+        self._written = [0] * reg.SH_COUNT  # by which of them, 0 also where nothing was written
+        self._reported: set[int] = set()
 
-    def set_sh(self, offset: int, values: tuple[int, ...] | list[int]) -> None:
-        """Write consecutive SH registers. Raises `GpuHang` beyond the last."""
+    def begin_buffer(self) -> None:
+        """An indirect buffer begins. What another one left is not its own: another program may have come between."""
+        self._buffer += 1
+
+    def set_sh(self, offset: int, values: tuple[int, ...] | list[int], *, inner: bool = True) -> None:
+        """Write consecutive SH registers; inner: from an indirect buffer. Raises `GpuHang` beyond the last."""
         if offset + len(values) > reg.SH_COUNT:
             last = offset + len(values) - 1
             raise GpuHang(f"registers {offset:#x}..{last:#x}: the SH space ends at {reg.SH_COUNT - 1:#x}")
         for i, value in enumerate(values, offset):
             self.sh[i] = value
+            self._written[i] = self._buffer if inner else 0
             if i not in self.names:
                 self._report("unknown-register", f"SH register {i:#x} is none of a compute dispatch")
 
@@ -57,6 +71,7 @@ class Registers:
         """Make the dispatch that the registers describe. Raises `GpuHang` if no hardware could run it."""
         sh = self.sh
         rsrc1, rsrc2, rsrc3 = sh[reg.PGM_RSRC1], sh[reg.PGM_RSRC2], sh[reg.PGM_RSRC3]
+        self._check_left(_READ + tuple(range(reg.USER_DATA_0, reg.USER_DATA_0 + min(rsrc2 >> 1 & 0x1F, 16))))
         threads = self._threads()
         start: Triple = (0, 0, 0)
         if not initiator & _FORCE_START:
@@ -91,6 +106,17 @@ class Registers:
             tuple(sh[reg.USER_DATA_0 : reg.USER_DATA_0 + reg.USER_DATA_COUNT]),
             rsrc1, rsrc2, rsrc3, lds, self._scratch() if rsrc2 & 1 else None, initiator, self.gfx,
         )  # fmt: skip
+
+    def _check_left(self, used: tuple[int, ...]) -> None:
+        """Report registers that a dispatch uses and that an earlier indirect buffer wrote last."""
+        for offset in used:
+            if self._written[offset] not in (0, self._buffer) and offset not in self._reported:
+                self._reported.add(offset)
+                self._report(
+                    "left-register",
+                    f"a dispatch uses {self.names[offset].name} as an earlier indirect buffer left it; each has to set "
+                    "what its dispatches need",
+                )
 
     def _threads(self) -> Triple:
         mask = 0x1FFF if self.gfx[0] >= 12 else 0xFFFF

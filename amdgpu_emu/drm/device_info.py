@@ -27,7 +27,7 @@ _COPY_SAVE_AREA = (32, 4)
 def ip_version(model: GpuModel, kind: int) -> tuple[int, int, int] | None:
     """The version of an IP; None if the IP is not emulated and reads as absent."""
     if kind in (cs.AMDGPU_HW_IP_GFX, cs.AMDGPU_HW_IP_COMPUTE):
-        return model.gfx
+        return model.ip
     return _COPY_ENGINES[model.gfx[0]] if kind == cs.AMDGPU_HW_IP_DMA else None
 
 

@@ -34,8 +34,8 @@ class RingId:
 class KernelRing:
     """A kernel ring: jobs in the order of submission, each after the earlier ones of its entity and its own fences.
 
-    A real kernel's timer runs from the start of a job. Here a job hangs when it makes no progress for that long: the
-    emulated GPU is slow.
+    A real kernel's timer runs from the start of a job. Here a job hangs when it makes no progress for that long, since
+    the emulated GPU is slow, or when an indirect buffer takes longer on the modelled card (`Gpu.seconds_of`).
     """
 
     def __init__(self, device: DrmDevice, ring: RingId) -> None:
@@ -46,7 +46,8 @@ class KernelRing:
 
     def restart(self) -> None:
         """Reset the engine's registers."""
-        self.processor = CommandProcessor(self.device.gpu, str(self.id))
+        gpu = self.device.gpu
+        self.processor = CommandProcessor(gpu, str(self.id), longest=gpu.machine.profile.job_timeout)
 
     def submit(self, job: Job) -> None:
         """Queue a job; it starts in its turn."""

@@ -65,7 +65,9 @@ class UserQueue:
         self.hung = ""
         self._fences: list[tuple[int, Fence]] = []
         name = f"user queue {given.doorbell_offset} of process {file.process.number}"
-        processor = CommandProcessor(file.gpu, name, eop_buffer=has_eop, kind="umq")
+        # Without a save area its waves cannot be taken off the hardware, so an indirect buffer has as long as a job.
+        longest = file.machine.profile.job_timeout
+        processor = CommandProcessor(file.gpu, name, eop_buffer=has_eop, kind="umq", longest=longest)
         steps = processor.ring(file.vm, self.queue_va, self.queue_bytes, self._visible_wptr, self._moved)
         self._stream = Stream(name, steps, self._ended)
         doorbell.get()
@@ -77,11 +79,12 @@ class UserQueue:
 
     def ring(self, value: int) -> None:
         """Handle a doorbell write: packets up to `value` are complete."""
-        if self._memory(self.wptr_va) != value:
+        seen = self._seen(self.wptr_va)
+        if seen != value:
             self.file.machine.report(
                 "stale-write-pointer",
-                f"the doorbell of {self} says {value}, its write pointer in memory {self._memory(self.wptr_va)}: "
-                "the firmware reads that one when it puts the queue back on the hardware",
+                f"the doorbell of {self} says {value}, its write pointer is {self._memory(self.wptr_va)} in memory and "
+                f"{seen} for the firmware, which reads it when it puts the queue back on the hardware",
             )
         self.wptr = value
         if self.ip_type == AMDGPU_HW_IP_DMA:
@@ -125,7 +128,10 @@ class UserQueue:
 
     def _moved(self, rptr: int) -> None:
         self.rptr = rptr
-        self._cell(self.rptr_va, "write")[0] = rptr
+        caches = self.file.gpu.caches
+        caches.write(self.file.vm, self.rptr_va, rptr.to_bytes(8, "little"), through=False)
+        if rptr == self.wptr:
+            self._seen(self.wptr_va)  # whether there is more
         self._cell(self.fence_va, "read")[0] = rptr  # the kernel's page, which programs only read
         done = [fence for value, fence in self._fences if value <= rptr]
         self._fences = [(value, fence) for value, fence in self._fences if value > rptr]
@@ -137,6 +143,13 @@ class UserQueue:
             self.file.last_fault = error
         self.file.gpu.reset(whole=False)
         self.hang(str(error))
+
+    def _seen(self, va: int) -> int | None:
+        """A pointer as the firmware reads it, which is through the L2 where the memory's type lets it."""
+        try:
+            return int.from_bytes(self.file.gpu.caches.read(self.file.vm, va, 8).tobytes(), "little")
+        except GpuFault:
+            return None
 
     def _memory(self, va: int) -> int | None:
         try:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from amdgpu_emu.cp import CommandProcessor
 from amdgpu_emu.errors import GpuFault, GpuHang, KernelError
 from amdgpu_emu.gpu import IDLE, Stream
@@ -57,15 +59,18 @@ class Queue:
         return mapping, mapping.offset + address % PAGE
 
     def write_pointer_memory(self) -> int:
-        """The write pointer's value in memory."""
+        """The write pointer's value, as the GPU sees it."""
         mapping, at = self.word(self.properties.write_pointer)
-        return int.from_bytes(mapping.bo.bytes[at : at + 8].tobytes(), "little")
+        return self.device.gpu.caches.word(mapping.bo, at)
 
     def retire(self, consumed: int) -> None:
         """Advance the read pointer."""
         self.consumed = consumed
         mapping, at = self.word(self.properties.read_pointer)
-        mapping.bo.bytes[at : at + 8].view("<u8")[0] = consumed
+        data = np.frombuffer(consumed.to_bytes(8, "little"), np.uint8)
+        self.device.gpu.caches.store(mapping.bo, at, data, through=False)
+        if consumed == self.written:
+            self.write_pointer_memory()  # whether there is more
 
 
 class Queues:

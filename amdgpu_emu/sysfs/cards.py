@@ -18,6 +18,8 @@ _GC, _SDMA, _NBIF = 11, 42, 108
 _BLOCKS: dict[tuple[int, int, int], tuple[tuple[int, int, int], tuple[int, int, int]]] = {
     (10, 3, 6): ((5, 2, 6), (7, 3, 0)),
     (11, 0, 0): ((6, 0, 0), (4, 3, 0)),
+    (11, 0, 1): ((6, 0, 3), (4, 3, 0)),
+    (11, 0, 2): ((6, 0, 2), (4, 3, 0)),
     (12, 0, 0): ((7, 0, 0), (6, 3, 1)),
     (12, 0, 1): ((7, 0, 1), (6, 3, 1)),
 }
@@ -34,6 +36,7 @@ def files(machine: Machine) -> dict[str, str | Callable[[], str]]:
     if machine.profile.user_queue is not None:
         found[f"{MODULE}/parameters/user_queue"] = f"{machine.profile.user_queue}\n"
     found[f"{MODULE}/parameters/cwsr_enable"] = "1\n"
+    found[f"{MODULE}/parameters/lockup_timeout"] = f"{machine.profile.lockup_timeout}\n"
     for gpu in machine.gpus:
         root = f"/sys/class/drm/renderD{gpu.render_minor}"
         found[f"{root}/dev"] = f"{_DRM_MAJOR}:{gpu.render_minor}\n"
@@ -73,7 +76,7 @@ def _device(gpu: Gpu) -> dict[str, str | Callable[[], str]]:
         "ip_discovery/num_dies": "1\n",
     }
     sdma, nbif = _BLOCKS.get(model.gfx, ((0, 0, 0), (0, 0, 0)))
-    for number, name, version in ((_GC, "GC", model.gfx), (_SDMA, "SDMA0", sdma), (_NBIF, "NBIF", nbif)):
+    for number, name, version in ((_GC, "GC", model.ip), (_SDMA, "SDMA0", sdma), (_NBIF, "NBIF", nbif)):
         for folder in (str(number), name):  # the kernel links the name to the number
             for part, value in zip(("major", "minor", "revision"), version, strict=True):
                 found[f"ip_discovery/die/0/{folder}/0/{part}"] = f"{value}\n"

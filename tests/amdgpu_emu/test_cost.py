@@ -18,7 +18,7 @@ from amdgpu_emu.work import Work
 from benchmarks import rdna_kernels
 from tests.amdgpu_emu.core.stage import Stage
 from zinc_rt.formats.table import FORMATS
-from zinc_rt.kernels.rdna.catalogue import FLOATS, KERNELS, QUANTIZED
+from zinc_rt.kernels.rdna.catalogue import FLOATS, KERNELS, QUANTIZED, matvec_rows
 from zinc_rt.lang import fma, kernel, lane_id, ptr, u32, workgroup_id
 from zinc_rt.lang.frontend import Spec
 from zinc_rt.lang.gpu import GpuKernel, gpu_kernel
@@ -160,6 +160,9 @@ def test_what_the_last_workgroup_does_alone() -> None:
     assert cost.parts["alone"] == pytest.approx(102 / CLOCK + 2 * LIKELY.l2)
     assert cost.seconds == pytest.approx(without.seconds + cost.parts["alone"], rel=1e-3)
     assert predict(tail.scaled(3)).parts["alone"] == cost.parts["alone"]
+    # The same of two workgroups, the last ones of a counter each: they do it at once.
+    two = work(names=names, late=late, rounds=4096 + 8, late_rounds=8, late_waves=8.0)
+    assert predict(two).parts["alone"] == pytest.approx(cost.parts["alone"] / 2)
 
 
 def test_bound_by_the_vector_units() -> None:
@@ -340,14 +343,11 @@ def test_profiling_changes_nothing() -> None:
     assert other.core.counters[-1].names == plain.core.counters[-1].names
 
 
-# A row of 4096 is two turns of two groups a lane. A turn is a round where all is asked for before the first is needed.
-# LLVM puts the second group's loads behind the first group's work in some; indices are read before what they point to.
-ROUNDS = {
-    **dict.fromkeys(("Q4_K", "Q5_K", "Q3_K", "Q2_K", "NVFP4", "IQ3_XXS", "IQ3_S", *FLOATS), 4),
-    "IQ2_XXS": 6,
-    "IQ2_XS": 10,
-    "IQ2_S": 6,
-}
+# A row of 4096 is two turns of two groups a lane, or four of one. All of a turn is asked for before the first of it is
+# needed, but indices are read before what they point to.
+ROUNDS = dict.fromkeys(("IQ3_XXS", "IQ3_S", "IQ2_XXS", "IQ2_XS", "IQ2_S", *FLOATS), 4)
+WAITED_ONCE = ("Q4_0",)
+"""All loads of a turn by one wait."""
 # Three fetch a line of the cache for nearly each vector of their table, and few bytes from memory beside it.
 CACHE_BOUND = {"IQ2_XXS": 0.80, "IQ2_XS": 0.72, "IQ2_S": 0.66}
 BYTES = 60
@@ -372,7 +372,9 @@ def test_matrix_vector_kernels_read_their_weights_once(kind: str) -> None:
     looked_up = part.bytes_read - 16 * (weights + activations)
     assert looked_up == 0 if table == 0 else 16 * table <= looked_up <= 16 * columns
     # Loads that are asked for together and waited for one by one are one round.
-    assert part.rounds == part.waves * ROUNDS.get(kind, 2) < part.names["s_wait_loadcnt"]
+    assert part.rounds == part.waves * ROUNDS.get(kind, 2)
+    assert (part.rounds == part.names["s_wait_loadcnt"]) is (kind in WAITED_ONCE)
+    assert part.rounds <= part.names["s_wait_loadcnt"]
     whole = part.scaled(256, shared)
     assert whole.unique_read == 4096 * weights + shared
     cost = predict(whole)
@@ -381,7 +383,15 @@ def test_matrix_vector_kernels_read_their_weights_once(kind: str) -> None:
     streaming = max(cost.shares.values()) + IDLE + PACKET
     assert (whole.unique_read + whole.unique_written) / streaming / 576e9 > CACHE_BOUND.get(kind, 0.95)
     if part.rounds == part.waves * 2:
-        assert cost.bandwidth > 0.9
+        assert cost.bandwidth > (0.88 if weights < 1500 else 0.9), "what a dispatch begins and ends with weighs more"
+
+
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q4_K", "Q6_K"])
+def test_eight_rows_of_activations_keep_memory_busy(kind: str) -> None:
+    part, shared = rdna_kernels.measured(gpu_kernel(matvec_rows(kind, 8).spec), kind, 16, 4096, 8)
+    assert part.rounds == part.waves * 4, "one for each of four turns"
+    cost = predict(part.scaled(256, shared))
+    assert (cost.bound, cost.bandwidth > 0.85) == ("memory", True)
 
 
 def test_counts_of_a_part_scaled_are_those_of_the_whole() -> None:

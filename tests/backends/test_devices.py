@@ -140,7 +140,7 @@ def test_an_integrated_gpu_is_skipped() -> None:
     ("model", "words"),
     [
         (RAPHAEL, "renderD128 is gfx1036, part of the processor"),
-        (RX7900XTX, "renderD128 is gfx1100: older than gfx12"),
+        (replace(RX7900XTX, gfx=(10, 3, 0)), "renderD128 is gfx1030: older than gfx11"),
         (replace(R9700, integrated=True), "renderD128 is gfx1201, part of the processor"),
     ],
 )
@@ -293,6 +293,7 @@ def test_the_cpu_looks_at_no_gpu() -> None:
 def test_eligible() -> None:
     assert Gpu(NODE, 0x7551, ip_major=12).eligible
     assert Gpu(NODE, 0x7551, ip_major=13).eligible
-    assert not Gpu(NODE, 0x7551, ip_major=11).eligible
+    assert Gpu(NODE, 0x744C, ip_major=11).eligible
+    assert not Gpu(NODE, 0x73BF, ip_major=10).eligible
     assert not Gpu(NODE, 0x7551, ip_major=12, integrated=True).eligible
     assert not Gpu(NODE, 0x7551, ip_major=12, open_errno=errno.EACCES).eligible

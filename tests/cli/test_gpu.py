@@ -187,10 +187,17 @@ def test_an_integrated_gpu_beside_a_card() -> None:
 
 
 def test_an_older_card() -> None:
-    found = look(Machine(LINUX_6_17, [RX7900XTX]))
+    found = look(Machine(LINUX_6_17, [replace(RX7900XTX, gfx=(10, 3, 0))]))
     assert wrong(found) == ["renderD128"]
-    assert "gfx1100" in found["renderD128"].value
-    assert "written for gfx12" in found["renderD128"].value
+    assert "gfx1030" in found["renderD128"].value
+    assert "written for gfx11 and gfx12" in found["renderD128"].value
+
+
+def test_a_card_of_gfx11() -> None:
+    found = look(Machine(LINUX_6_17, [RX7900XTX]))
+    assert wrong(found) == ["user queue"]
+    assert found["kfd"].ok
+    assert found["cs"].ok
 
 
 # amdkfd.

@@ -147,3 +147,52 @@ def test_bench_stopped_by_ctrl_c_reports_what_is_done(zinc, tiny, monkeypatch):
     assert outcome.code == 130
     assert "1 of 2 tests" in outcome.err
     assert "prompt" in outcome.out
+
+
+def test_bench_predicts_what_it_does_not_run(zinc, tiny):
+    outcome = zinc("bench", "--predict", "rx9070", "-m", tiny, "-p", "0", "-d", "0,40", "-o", "json")
+    assert outcome.code == 0
+    tree = json.loads(outcome.out)
+    assert (tree["card"], tree["memory"], tree["fits"]) == ("AMD Radeon RX 9070", 16 << 30, True)
+    assert [(test["test"], test["depth"]) for test in tree["tests"]] == [("text", 1), ("text", 40)]
+    for test in tree["tests"]:
+        assert test["speed"]["low"] < test["speed"]["likely"] < test["speed"]["high"]
+        assert test["speed"]["likely"] == pytest.approx(1 / test["seconds"]["likely"])
+    table = zinc("bench", "--predict", "rx9070", "-m", tiny, "-p", "0", "-d", "0,40").out
+    assert f"| {tree['tests'][1]['speed']['likely']:6.0f} |" in table
+    assert "It fits: " in table
+    rows = list(
+        csv.DictReader(io.StringIO(zinc("bench", "--predict", "rx9070", "-m", tiny, "-p", "0", "-o", "csv").out))
+    )
+    assert (rows[0]["card"], rows[0]["test"]) == ("AMD Radeon RX 9070", "text")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("bench", "--predict", "r9701"), "unknown GPU 'r9701'; these can be emulated: r9700, rx9070, rx9070xt"),
+        (("bench", "--predict", "r9700", "--device", "cpu"), "--device is cpu, but --predict runs nothing"),
+        (("bench", "--predict", "r9700", "-t", "2"), "--threads is 2, but --predict runs nothing"),
+        (
+            ("run", "a", "--device", "cpu", "--gpu", "r9700"),
+            "it cannot be used with --device cpu, only with --device emu",
+        ),
+        (("run", "a", "--device", "emu", "--gpu", "r97"), "unknown GPU 'r97'"),
+    ],
+)
+def test_cards_that_do_not_go_with_the_rest(zinc, tiny, arguments, says):
+    outcome = zinc(*arguments, "-m", tiny)
+    assert outcome.code == 2
+    assert says in outcome.err
+    assert outcome.err.count("\n") == 1
+
+
+def test_bench_measures_the_constants_of_a_card(zinc, tiny):
+    """On the emulator they are of its own clock: the table is there, and the numbers are some."""
+    given = ("bench", "-m", tiny, "--tier", "emu", "--gpu", "rx9060xt", "-p", "1", "-n", "0", "-r", "1")
+    tree = json.loads(zinc(*given, "-o", "json").out)["constants"]
+    assert {"bandwidth", "l2", "barrier", "submission"} < set(tree)
+    assert tree["bandwidth"]["likely"] == 288e9
+    for constant in tree.values():
+        assert constant["low"] <= constant["likely"] <= constant["high"]
+        assert constant["measured"] >= 0

@@ -45,7 +45,7 @@ def attempts() -> Iterator[tuple[str, Callable[[], object]]]:
     from zinc_rt.backends.cpu.choice import TargetTuning
     from zinc_rt.gguf import GGMLType, blocks
     from zinc_rt.kernels.cpu import layout, matmul_float, repack
-    from zinc_rt.kernels.rdna import boundary, catalogue, embed, matvec
+    from zinc_rt.kernels.rdna import boundary, catalogue, embed, float_tiles, matvec, wmma
     from zinc_rt.kernels.reference.matmul import Weight, matmul
     from zinc_rt.lang.frontend import Spec, emit_module
     from zinc_rt.lang.target import TARGETS
@@ -66,7 +66,8 @@ def attempts() -> Iterator[tuple[str, Callable[[], object]]]:
     for name in ("matvec", "embed"):
         specs[f"gfx1201 {name}"] = "gfx1201", catalogue.KERNELS[f"{name}_{NAME.lower()}"].spec
     specs["gfx1201 matvec_rows"] = "gfx1201", catalogue.matvec_rows(NAME, 2).spec
-    for function in (matvec.matvec_float, embed.embed_float, boundary.dmmv_serial, boundary.dmmv_argmax):
+    tiles = wmma.wmma, float_tiles.float_tile
+    for function in (matvec.matvec_float, embed.embed_float, boundary.dmmv_serial, boundary.dmmv_argmax, *tiles):
         specs[f"gfx1201 {function.name}"] = "gfx1201", Spec(function, {"FMT": NAME})
     for name, (isa, spec) in specs.items():
         yield name, partial(emit_module, name, [spec], TARGETS[isa])

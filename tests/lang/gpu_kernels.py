@@ -167,6 +167,18 @@ def spills_to_scratch(x: ptr[f32], y: ptr[f32], n: u32):
     y[lane_id()] = buffer[n & 63]
 
 
+@kernel(occupancy=12)
+def sixteen_loads(x: ptr[f32], y: ptr[f32], FIRST: bool):
+    """A sum of sixteen loads, which are all asked for before it is begun if they are to be first."""
+    values = tuple(x[lane_id() + i * 32] for i in range(16))
+    if FIRST:
+        schedule_barrier()
+    total: f32 = 0.0
+    for i in unroll(16):
+        total += values[i]
+    y[lane_id()] = total
+
+
 @kernel(workgroup=64, wave=64)
 def lanes_of_64(x: ptr[f32], y: ptr[f32]):
     """Waves of 64 lanes."""

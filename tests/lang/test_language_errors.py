@@ -205,6 +205,8 @@ def test_wrong_uses_from_python() -> None:
         kernel(print)
     with pytest.raises(LangError, match="workgroup must be 1 to 1024 work-items, got 2048"):
         kernel(workgroup=2048)(lambda p: p)
+    with pytest.raises(LangError, match="occupancy must be 0 to 16 waves of a SIMD, got 17"):
+        kernel(occupancy=17)(lambda p: p)
     with pytest.raises(LangError, match="is written in the kernel language; compile it"):
         helper(1.0)
     with pytest.raises(LangError, match="sqrt is a function of the kernel language; it works inside kernels only"):

@@ -177,6 +177,19 @@ def test_matrix_multiplication() -> None:
     )
 
 
+def test_loads_stay_above_a_schedule_barrier() -> None:
+    """Without one LLVM moves some to their use."""
+    before = {}
+    for first in (True, False):
+        module = emit_module("loads", [Spec(g.sixteen_loads, {"FIRST": first})], TARGETS["gfx1201"])
+        assert '"amdgpu-waves-per-eu"="12,16"' in module.ir
+        lines = Compiler().compile([module], disassemble=True)[0].meta["assembly"].splitlines()
+        wait = next(i for i, line in enumerate(lines) if "s_wait_loadcnt" in line)
+        before[first] = sum("global_load_b32" in line for line in lines[:wait])
+    assert before[True] == 16
+    assert before[False] < 16
+
+
 def test_atomics_order_memory_among_the_devices_waves() -> None:
     lines = listing("grid_barrier")
     at = next(i for i, line in enumerate(lines) if line.startswith("global_atomic_add_u32"))

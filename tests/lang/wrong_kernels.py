@@ -1176,6 +1176,11 @@ def lane_on_cpu(p: ptr[u32]):
     p[0] = lane_id()  # here
 
 
+@wrong("`schedule_barrier()`: schedule_barrier belongs to GPU targets, not to avx2")
+def schedule_on_cpu(p: ptr[u32]):
+    schedule_barrier()  # here
+
+
 @wrong("`shared(u32, 4)`: shared memory belongs to GPU targets, not to avx2")
 def shared_on_cpu(p: ptr[u32]):
     s = shared(u32, 4)  # here

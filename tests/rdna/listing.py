@@ -6,15 +6,15 @@ import re
 from collections.abc import Mapping
 from functools import cache
 
-from zinc_rt.kernels.rdna.catalogue import KERNELS, KernelEntry, attention_kernel, heads_kernel
+from zinc_rt.kernels.rdna.catalogue import KERNELS, KernelEntry, attention_kernel, head_form, heads_kernel
 from zinc_rt.lang import TARGETS, GpuKernel, emit_module
 from zinc_rt.lang.compiler import Compiler
 from zinc_rt.lang.gpu import describe_kernel
 
 ENTRIES: Mapping[str, KernelEntry] = {
     **KERNELS,
-    "heads": heads_kernel(128, 64, interleaved=False, norm=True, cache=True),
-    "heads_unrotated": heads_kernel(64, 0, interleaved=False, norm=True, cache=True),
+    "heads": heads_kernel(head_form(128, 64, interleaved=False, norm=True, cache=True)),
+    "heads_unrotated": heads_kernel(head_form(64, 0, interleaved=False, norm=True, cache=True)),
     "attention": attention_kernel(128, 4, sinks=True),
     "attention_packed": attention_kernel(128, 4, packed=True),
 }
@@ -26,6 +26,11 @@ HEADS_FORMS = ((False, True), (True, False), (True, True))
 """Whether there is a norm, whether the result goes into the cache."""
 ATTENTION = ((128, 2, 4), (80, 1, 3), (8, 2, 2), (64, 1, 9))
 """Elements of a head, key-value heads, query heads to each of them."""
+BLOCKS = (
+    *(("Q4_0", 3), ("Q6_K", 3), ("F16", 3), ("Q5_K", 2), ("BF16", 4), ("F32", 8)),
+    *((kind, 8) for kind in ("Q8_0", "Q5_1", "Q4_K", "Q6_K", "Q2_K", "Q3_K", "IQ4_XS", "MXFP4", "NVFP4", "IQ2_XS")),
+)
+"""A format of each way to read weights, with rows of activations."""
 
 # Float operations that are fused: a product and a sum in one rounding. Integers have others.
 _FUSED = r"(v_|s_|v_dual_)(pk_)?(fma|mac|mad)(?!\w*_[iu]\d)"

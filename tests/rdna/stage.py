@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -13,7 +13,7 @@ import numpy as np
 from amdgpu_emu.core.core import ShaderCore
 from amdgpu_emu.machine import Machine
 from tests.amdgpu.queue.stage import INTERFACES, machine, opened
-from tests.rdna.listing import ATTENTION, HEADS, HEADS_FORMS, compiled
+from tests.rdna.listing import ATTENTION, BLOCKS, HEADS, HEADS_FORMS, compiled
 from zinc_rt.amdgpu.command_list import CommandList
 from zinc_rt.amdgpu.errors import DeviceLost
 from zinc_rt.amdgpu.pool import GpuMemory
@@ -22,11 +22,16 @@ from zinc_rt.kernels.rdna.catalogue import (
     KERNELS,
     KernelEntry,
     attention_kernel,
+    head_form,
     heads_kernel,
+    many_rows,
     matvec_rows,
 )
 from zinc_rt.lang.gpu import GpuKernel
 from zinc_rt.lang.types import Struct
+
+MANY: Mapping[str, bool] = {"Q4_0": False, "Q4_K": True, "Q6_K": False, "Q2_K": False, "F16": True}
+"""Formats whose products of many rows are tested, and whether with a bias."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,7 @@ class Stage:
                     assert array.tobytes() == first.tobytes(), f"{entry.spec.symbol}: {interface} gives other bytes"
 
     def _run(self, entry: KernelEntry, groups: int | tuple[int, ...], arguments: tuple[Any, ...]) -> None:
-        kernel = kernel_of(entry)
+        kernel = kernel_of(entry, self.ring.gfx.kernel_target)
         values = [self._place(value) for value in arguments]
         shape = (groups,) if isinstance(groups, int) else groups
         batch = CommandList(kernel.name)
@@ -109,14 +114,16 @@ def _arrays(values: Iterable[Any]) -> Iterator[np.ndarray]:
 
 
 @cache
-def _compiled() -> dict[str, GpuKernel]:
+def _compiled(target: str) -> dict[str, GpuKernel]:
     """By symbol: the catalogue, and the shapes that the tests use."""
     entries = {
         **KERNELS,
-        **{f"rows {kind}": matvec_rows(kind, 3) for kind in ("Q4_0", "Q6_K", "F16")},
+        **{f"rows {kind} {rows}": matvec_rows(kind, rows) for kind, rows in BLOCKS},
         **{f"bias {kind} {m}": matvec_rows(kind, m, bias=True) for kind in ("Q8_0", "Q4_K", "F16") for m in (1, 3)},
         **{
-            f"heads {shape} {form}": heads_kernel(*shape[:2], interleaved=shape[2], norm=form[0], cache=form[1])
+            f"heads {shape} {form}": heads_kernel(
+                head_form(*shape[:2], interleaved=shape[2], norm=form[0], cache=form[1])
+            )
             for shape in HEADS
             for form in HEADS_FORMS
         },
@@ -126,14 +133,15 @@ def _compiled() -> dict[str, GpuKernel]:
             for sinks, packed in ((False, False), (True, False), (True, True))
             if not packed or shape[0] % 32 == 0
         },
+        **{f"many {kind}": many_rows(kind, bias=bias) for kind, bias in MANY.items()},
     }
     once = {entry.spec.symbol: entry for entry in entries.values()}
-    return compiled(once)
+    return compiled(once, target)
 
 
-def kernel_of(entry: KernelEntry) -> GpuKernel:
-    """The kernel's machine code for gfx1201, made once."""
-    return _compiled()[entry.spec.symbol]
+def kernel_of(entry: KernelEntry, target: str = "gfx1201") -> GpuKernel:
+    """The kernel's machine code for a target, made once."""
+    return _compiled(target)[entry.spec.symbol]
 
 
 @contextmanager

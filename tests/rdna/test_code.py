@@ -51,14 +51,15 @@ def test_the_boundary_finds_its_arguments_where_the_seed_has_them() -> None:
         assert shape == ((32, 1) if "serial" in name else (32, 32) if "argmax" in name else (64, 64))
 
 
-# Chains of the kernel's own text: as it is written, times what is unrolled. Attention: 32 elements for 4 heads; two
-# elements for 16 positions of two pages and of one, and for four and for one of the rest of a page.
+# Chains of the kernel's own text: as it is written, times what is unrolled. Attention: 64 elements for 4 heads; two
+# elements for 16 positions of two pages and of one, and for four and for one of the rest of a page. Rows of floats: a
+# group in the loop that all lanes have one in, one behind it, and the elements of a group that is not whole.
 WRITTEN = {
-    **dict.fromkeys(("attention", "attention_packed"), 32 * 4 + (32 + 16 + 4 + 1) * 2),
+    **dict.fromkeys(("attention", "attention_packed"), 64 * 4 + (32 + 16 + 4 + 1) * 2),
     "heads": 4,
     "heads_unrotated": 2,
     **dict.fromkeys(("rms_norm", "residual_rms_norm", "norm_quantized", "residual_norm_quantized", "norm_both"), 8),
-    "matvec_f32": 33, "matvec_f16": 33, "matvec_bf16": 33,
+    "matvec_f32": 65, "matvec_f16": 65, "matvec_bf16": 65,
     **{name: 32 for name in BOUNDARY if name.startswith("dmmv")},
 }  # fmt: skip
 
@@ -153,7 +154,9 @@ def test_other_gpus(target: str) -> None:
         assert (kernel.dwords, kernel.lds_bytes) == (here.dwords, here.lds_bytes), name
         assert count(kernel, "v_dot4_i32_iu8") == count(here, "v_dot4_i32_iu8"), name
         assert kernel.rsrc2 >> 7 & 7 == 7, "ids of workgroups"
-        assert kernel.rsrc2 >> 1 & 31 == kernel.dwords, "USER_SGPR"
+        least = 0 if target == "gfx1200" else 13  # and three ids: some gfx11 cores lose registers below sixteen
+        assert kernel.rsrc2 >> 1 & 31 == max(kernel.dwords, least), "USER_SGPR"
+        assert kernel.occupancy_of(1024), f"{name}: a workgroup does not fit the register file of gfx1102"
         if target == "gfx1200":
             assert kernel.code == here.code, name
         else:
@@ -162,7 +165,7 @@ def test_other_gpus(target: str) -> None:
 
 
 def test_workgroup_ids_follow_the_arguments_on_rdna3() -> None:
-    """matvec takes twelve dwords; embed uses y, too, behind seven."""
-    first = [line for line in instructions(kernels("gfx1100")["matvec_q4_0"]) if "s12" in line]
-    assert any(re.match(r"s_lshl2_add_u32 \w+, s12,", line) for line in first)
-    assert any(re.search(r"\bs8\b", line) for line in instructions(kernels("gfx1100")["embed_q4_0"]))
+    """matvec takes twelve dwords, which become thirteen; embed uses y, too, behind seven."""
+    first = [line for line in instructions(kernels("gfx1100")["matvec_q4_0"]) if "s13" in line]
+    assert any(re.match(r"s_lshl2_add_u32 \w+, s13,", line) for line in first)
+    assert any(re.search(r"\bs14\b", line) for line in instructions(kernels("gfx1100")["embed_q4_0"]))

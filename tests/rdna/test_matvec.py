@@ -8,6 +8,7 @@ import pytest
 from amdgpu_emu.core.core import ShaderCore
 from tests.amdgpu.queue.stage import INTERFACES
 from tests.kernels import material as m
+from tests.rdna.listing import BLOCKS
 from tests.rdna.stage import Stage, same, stage
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf import GGMLType
@@ -109,18 +110,20 @@ def test_float_weights(gpu: Stage, rng: np.random.Generator, kind: GGMLType) -> 
             assert (y[5:] == 55).all()
 
 
-@pytest.mark.parametrize("kind", ["Q4_0", "Q6_K", "F16"])
-def test_several_rows_of_activations(gpu: Stage, rng: np.random.Generator, kind: str) -> None:
-    kinds, n = GGMLType[kind], 512
-    x = m.activations(rng, 3, n)
-    y = np.zeros((3, 6), np.float32)
+@pytest.mark.parametrize(("kind", "rows"), BLOCKS)
+def test_several_rows_of_activations(gpu: Stage, rng: np.random.Generator, kind: str, rows: int) -> None:
+    """Rows of weights that no wave has four of, and groups that no lane has as many of as the others."""
+    kinds, n, n_rows = GGMLType[kind], 1280, 6
+    x = m.adversarial_activations(rng, rows, n)
+    y = np.full((rows + 1, n_rows), 55, np.float32)
     if kinds in m.FLOATS:
-        w = m.float_rows(kinds, m.activations(rng, 6, n))
-        gpu.run(matvec_rows(kind, 3), 2, w, x, y, n, 6)
+        w = m.float_rows(kinds, m.activations(rng, n_rows, n))
+        gpu.run(matvec_rows(kind, rows), 2, w, x, y, n, n_rows)
     else:
-        w = m.packed_rows(kinds, rng, 6, n)
-        gpu.run(matvec_rows(kind, 3), 2, w, *expected(x), y, n // 32, 6)
-    assert same(y, matmul(x, Weight.from_raw(kinds, w)))
+        w = m.packed_rows(kinds, rng, n_rows, n)
+        gpu.run(matvec_rows(kind, rows), 2, w, *expected(x), y, n // 32, n_rows)
+    assert same(y[:rows], matmul(x, Weight.from_raw(kinds, w)))
+    assert (y[rows:] == 55).all()
 
 
 @pytest.mark.parametrize("kind", ["Q8_0", "Q4_K", "F16"])

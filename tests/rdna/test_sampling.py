@@ -42,7 +42,10 @@ class OnGpu:
         self.ring.write(self.memory["table"], exp_table())
         self.ring.write(self.memory["args"], made.arguments({name: m.va for name, m in self.memory.items()}))
         self.batch = CommandList("sample")
-        programs = {step.kernel: self.ring.load_kernel(kernel_of(KERNELS[step.kernel])) for step in made.steps}
+        programs = {
+            step.kernel: self.ring.load_kernel(kernel_of(KERNELS[step.kernel], self.ring.gfx.kernel_target))
+            for step in made.steps
+        }
         made.record(self.batch, programs, self.memory)
 
     def read(self, name: str) -> np.ndarray:
@@ -336,7 +339,7 @@ def run_parts(gpu: Stage, function: Function, *arrays: np.ndarray) -> list[np.nd
     memory = [gpu.ring.alloc(a.nbytes) for a in arrays]
     for m, a in zip(memory, arrays, strict=True):
         gpu.ring.write(m, a)
-    program = gpu.ring.load_kernel(gpu_kernel(Spec(function)))
+    program = gpu.ring.load_kernel(gpu_kernel(Spec(function), gpu.ring.gfx.kernel_target))
     gpu.ring.wait(gpu.ring.submit(CommandList("parts").dispatch(program, len(arrays[0]) // 256, *memory)), 30.0)
     return [np.frombuffer(gpu.ring.read(m, a.nbytes), a.dtype) for m, a in zip(memory, arrays, strict=True)]
 

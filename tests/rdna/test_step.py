@@ -14,7 +14,7 @@ from zinc_rt.ir.ops.kv_cache import kv_write_rows
 from zinc_rt.ir.ops.norms import rms_norm_rows
 from zinc_rt.ir.ops.rope import rope_rows, rope_table
 from zinc_rt.kernels.rdna.attention import GpuAttentionArgs
-from zinc_rt.kernels.rdna.catalogue import KERNELS, attention_kernel, heads_kernel
+from zinc_rt.kernels.rdna.catalogue import KERNELS, attention_kernel, head_form, heads_kernel
 from zinc_rt.kernels.rdna.heads import GpuHeadsArgs
 from zinc_rt.kernels.reference.activations import quantize_activations
 from zinc_rt.kernels.reference.attention import Scores, attend_rows
@@ -163,7 +163,7 @@ def test_heads(gpu: Stage, rng: np.random.Generator, dim: int, pairs: int, inter
             "table": np.ascontiguousarray(table.transpose(0, 2, 1)), "page_table": pages, "max_pages": max_pages,
             "n_heads": n_heads, "n_rows": rows, "eps": 1e-6,
         }  # fmt: skip
-        entry = heads_kernel(dim, pairs, interleaved=interleaved, norm=norm, cache=cache)
+        entry = heads_kernel(head_form(dim, pairs, interleaved=interleaved, norm=norm, cache=cache))
         gpu.run(entry, -(-rows * n_heads // 4), Block(GpuHeadsArgs, values))
         want = rope_rows(rms_norm_rows(x, weight, 1e-6) if norm else x, table[positions], interleaved=interleaved)
         if cache:
@@ -188,7 +188,7 @@ def test_rounding_of_cached_heads(gpu: Stage, rng: np.random.Generator) -> None:
         "table": np.zeros(1, np.float32), "page_table": pages, "max_pages": 16, "n_heads": 1, "n_rows": rows,
         "eps": 1e-6,
     }  # fmt: skip
-    entry = heads_kernel(dim, 0, interleaved=False, norm=True, cache=True)
+    entry = heads_kernel(head_form(dim, 0, interleaved=False, norm=True, cache=True))
     gpu.run(entry, -(-rows // 4), Block(GpuHeadsArgs, values))
     want = rms_norm_rows(x, weight, 1e-6)
     assert same(stored.reshape(rows, 1, dim), want.astype(np.float16))

@@ -68,7 +68,8 @@ Item = Dispatch | Copy | Write | Barrier
 
 
 class CommandList:
-    """label: for messages; memory: what it names, which must not be freed before its last submission.
+    """label: for messages; memory: what it names, which must not be freed before its last submission; work: how much it
+    is, in the unit of `pace`, 0 where nothing shall be learnt from it.
 
     Methods raise `BackendError` for what cannot be run, and return the list. A list only grows: a queue knows by the
     number of items whether the packets that it keeps are still those of the list.
@@ -77,6 +78,7 @@ class CommandList:
     def __init__(self, label: str = "commands") -> None:
         self.label = label
         self.memory: list[GpuMemory] = []
+        self.work = 0
         self._items: list[Item] = []
 
     @property

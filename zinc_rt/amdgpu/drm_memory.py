@@ -17,7 +17,7 @@ from zinc_rt.amdgpu.abi import gem
 from zinc_rt.amdgpu.address_range import AddressRange
 from zinc_rt.amdgpu.advice import remedy
 from zinc_rt.amdgpu.errors import BufferFailed, CallFailed, InterfaceError
-from zinc_rt.amdgpu.interface import DeviceBuffer, Heap
+from zinc_rt.amdgpu.interface import DeviceBuffer, Heap, HostUse
 from zinc_rt.amdgpu.ranges import Ranges
 from zinc_rt.linux import PAGE, PROT_READ, PROT_WRITE, Linux
 from zinc_rt.mem.arena import align_up
@@ -25,6 +25,8 @@ from zinc_rt.mem.arena import align_up
 READ_WRITE = PROT_READ | PROT_WRITE
 GPU_READ_WRITE = gem.AMDGPU_VM_PAGE_READABLE | gem.AMDGPU_VM_PAGE_WRITEABLE | gem.AMDGPU_VM_MTYPE_DEFAULT
 GPU_ALL = GPU_READ_WRITE | gem.AMDGPU_VM_PAGE_EXECUTABLE
+GPU_UNCACHED = gem.AMDGPU_VM_PAGE_READABLE | gem.AMDGPU_VM_PAGE_WRITEABLE | gem.AMDGPU_VM_MTYPE_UC
+"""For what the processor and the GPU look at while work runs: the GPU's L2 keeps nothing of it."""
 ALIGNMENT = 256
 HUGE_PAGE = 2 << 20
 """From this size on, addresses are multiples of it: page tables take this much at once."""
@@ -142,12 +144,13 @@ class RenderBuffers:
 
 
 class RenderMemory:
-    """The `DeviceBuffer`s of one interface. addresses: of the GPU, to choose from; gtt, vram: flags of GEM_CREATE, for
-    the two heaps, beside those that say who reaches a buffer.
+    """The `DeviceBuffer`s of one interface. addresses: of the GPU, to choose from; flags: of GEM_CREATE for every
+    buffer, beside those that say who reaches it; combined: whether maps of what the processor only writes are
+    write-combined.
     """
 
-    def __init__(self, buffers: RenderBuffers, addresses: Ranges, *, gtt: int, vram: int) -> None:
-        self._buffers, self._addresses, self._flags = buffers, addresses, {"gtt": gtt, "vram": vram}
+    def __init__(self, buffers: RenderBuffers, addresses: Ranges, *, flags: int, combined: bool) -> None:
+        self._buffers, self._addresses, self._flags, self._combined = buffers, addresses, flags, combined
         self._made: dict[DeviceBuffer, RenderBuffer] = {}
 
     def __iter__(self) -> Iterator[DeviceBuffer]:
@@ -163,10 +166,14 @@ class RenderMemory:
         """Where the buffers are, for messages."""
         return [(buffer.va, buffer.size, buffer.label) for buffer in self._made]
 
-    def allocate(self, size: int, heap: Heap, label: str, *, executable: bool, visible: bool) -> DeviceBuffer:
+    def allocate(
+        self, size: int, heap: Heap, label: str, *, executable: bool, visible: bool, use: HostUse
+    ) -> DeviceBuffer:
         """See `Interface.allocate`."""
         size = align_up(size, PAGE)
-        domain, flags = gem.AMDGPU_GEM_DOMAIN_GTT, self._flags[heap]
+        domain, flags = gem.AMDGPU_GEM_DOMAIN_GTT, self._flags
+        if heap == "gtt" and use == "writes" and self._combined:
+            flags |= gem.AMDGPU_GEM_CREATE_CPU_GTT_USWC
         if heap == "vram":
             domain = gem.AMDGPU_GEM_DOMAIN_VRAM
             flags |= gem.AMDGPU_GEM_CREATE_VRAM_CLEARED
@@ -176,7 +183,9 @@ class RenderMemory:
         if va is None:
             raise InterfaceError(f"{label}: finding {size} bytes of GPU addresses", None, "free some buffers")
         try:
-            prot, access = READ_WRITE if visible else 0, GPU_ALL if executable else GPU_READ_WRITE
+            prot, access = READ_WRITE if visible else 0, GPU_UNCACHED if use == "polls" else GPU_READ_WRITE
+            if executable:
+                access |= gem.AMDGPU_VM_PAGE_EXECUTABLE
             made = self._buffers.make(label, size, domain, flags, va=va, prot=prot, access=access)
         except BaseException:
             self._addresses.give(va)

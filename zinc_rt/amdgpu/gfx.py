@@ -46,12 +46,18 @@ class Gfx:
     lds_bytes: int
     large_registers: frozenset[int]
 
+    def vgprs_per_simd(self, version: int) -> int:
+        """Vector registers of 32 lanes that a SIMD of the core with this gfx_target_version has."""
+        return 1536 if version in self.large_registers else 1024
+
     def runs_kernels(self, version: int) -> bool:
         """Whether compiled kernels run on the core with this gfx_target_version, and that has been shown."""
         return self.executed and version // 100 in self.cores
 
 
 _DWORD = 0xFFFF_FFFF
+_GL1_INV = 1 << 9  # of gcr_cntl: the cache between L0 and L2 that gfx11 has and gfx12 does not; Mesa drops it with L0
+_GLM_WB, _GLM_INV = 1 << 12, 1 << 13  # of RELEASE_MEM: compressed memory's metadata, as Linux has it before gfx12
 # From gfx11 on, firmware (MES) schedules the queues of KFD and of user space. On gfx1201 queues that it manages were
 # seen to hang while submissions of the kernel driver ran (ROCm/legacy-rocm-build, issues 6630, 6413, 6397). A compute
 # user queue cannot be preempted without a save area, which no kernel takes yet, so those are last.
@@ -62,11 +68,11 @@ GFX11 = Gfx(
     major=11,
     kernel_target="gfx1100",
     cores=frozenset({1100}),
-    executed=False,  # the emulator runs gfx12 code alone
+    executed=True,
     interfaces=_KERNEL_FIRST,
     acquire_host=ACQUIRE_HOST,
-    acquire_kernel=ACQUIRE_KERNEL,
-    release_control=RELEASE_CONTROL,
+    acquire_kernel=ACQUIRE_KERNEL | _GL1_INV,
+    release_control=RELEASE_CONTROL | _GLM_WB | _GLM_INV,
     max_groups=(_DWORD, _DWORD, _DWORD),
     user_dwords=16,
     max_threads=1024,
@@ -116,7 +122,12 @@ def gfx_name(version: int) -> str:
     return f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"
 
 
+_TOLD_APART = {110001: 110003, 110003: 110001, 110004: 110003}
+"""Cores whose version in the hardware is not the one that compilers know them by, as amdkfd has it (kgd2kfd_probe)."""
+
+
 def version_of(ip_discovery_version: int) -> int:
     """The gfx_target_version of a discovery version: major, minor and stepping, a byte each; 0x0C0001 is 120001."""
     major, minor, stepping = (ip_discovery_version >> shift & 0xFF for shift in (16, 8, 0))
-    return major * 10000 + minor * 100 + stepping
+    version = major * 10000 + minor * 100 + stepping
+    return _TOLD_APART.get(version, version)

@@ -8,12 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.amdgpu.host_map import HostMap
-from zinc_rt.amdgpu.interface import DeviceBuffer, Heap, Interface
+from zinc_rt.amdgpu.interface import DeviceBuffer, Heap, HostUse, Interface
 from zinc_rt.amdgpu.pool import GpuMemory, Pool
 from zinc_rt.errors import BackendError
 
 Bytes = npt.NDArray[np.uint8]
 DATA_CHUNK = 32 << 20
+_READ_CHUNK = 1 << 20
+"""Bytes of a buffer: little comes back to the processor."""
 
 
 class Heaps:
@@ -23,7 +25,7 @@ class Heaps:
 
     def __init__(self, interface: Interface) -> None:
         self._interface = interface
-        self._by_kind: dict[tuple[Heap, bool], Pool] = {}
+        self._by_kind: dict[tuple[Heap, bool, HostUse], Pool] = {}
         self._others: list[Pool] = []
         self._maps: dict[DeviceBuffer, HostMap] = {}
 
@@ -37,19 +39,22 @@ class Heaps:
         device = self._interface.device
         return "vram" if device.vram and device.visible_vram >= device.vram else "gtt"
 
-    def add(self, heap: Heap, label: str, chunk: int, *, executable: bool = False) -> Pool:
+    def add(self, heap: Heap, label: str, chunk: int, *, executable: bool = False, use: HostUse = "writes") -> Pool:
         """A pool of its own kind."""
-        pool = Pool(self._interface, heap, label, chunk=chunk, executable=executable, before_release=self._drop_map)
+        pool = Pool(
+            self._interface, heap, label, chunk=chunk, executable=executable, use=use, before_release=self._drop_map
+        )
         self._others.append(pool)
         return pool
 
-    def of(self, heap: Heap | None, visible: bool) -> Pool:
+    def of(self, heap: Heap | None, visible: bool, use: HostUse = "writes") -> Pool:
         """The pool for data of this kind."""
-        key = (heap or self.default, visible)
+        key = (heap or self.default, visible, use)
         if key not in self._by_kind:
             label = f"{key[0]} memory{'' if visible else ' of the GPU alone'}"
+            chunk = DATA_CHUNK if use == "writes" else min(DATA_CHUNK, _READ_CHUNK)
             self._by_kind[key] = Pool(
-                self._interface, key[0], label, chunk=DATA_CHUNK, visible=visible, before_release=self._drop_map
+                self._interface, key[0], label, chunk=chunk, visible=visible, use=use, before_release=self._drop_map
             )
         return self._by_kind[key]
 

@@ -7,13 +7,20 @@ kernels.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from zinc_rt.linux import Linux
 
 Heap = Literal["vram", "gtt"]
+HostUse = Literal["writes", "reads", "polls"]
+"""What the processor does with system memory. "writes": fills it for the GPU, so its maps may be write-combined.
+"reads": reads what the GPU has written, so it caches it. "polls": both sides look at it while work runs, as at fences,
+so the processor caches it and the GPU does not.
+"""
 
+CLOCK_HZ = 100_000_000
+"""Of the GPU's counter, on the cards that are known."""
 DEFAULT_RENDER_NODE = "/dev/dri/renderD128"
 """The render node of the first GPU of most machines."""
 
@@ -21,7 +28,9 @@ DEFAULT_RENDER_NODE = "/dev/dri/renderD128"
 @dataclass(frozen=True)
 class DeviceInfo:
     """The GPU behind an interface. gfx_target_version: 120001 for gfx1201; vram, visible_vram: bytes, the second of
-    them within reach of the processor; driver: which kernel and interface version answered, for messages.
+    them within reach of the processor; driver: which kernel and interface version answered, for messages; clock_hz: of
+    the counter that packets store; partial_flush: whether CS_PARTIAL_FLUSH waits for waves; where not, packets wait for
+    a number that RELEASE_MEM stores.
     """
 
     render_node: str
@@ -30,6 +39,8 @@ class DeviceInfo:
     vram: int
     visible_vram: int
     driver: str
+    clock_hz: int = CLOCK_HZ
+    partial_flush: bool = True
 
 
 @dataclass(eq=False)
@@ -59,17 +70,28 @@ class Interface(ABC):
     - a number that is waited for was returned by `submit`; a timeout is finite and not negative.
 
     Every method raises `DeviceLost` when it finds the device gone.
+
+    longest_job: seconds that one submission shall take at most, whose callers cut their work by it (`pace`): far below
+    what makes the kernel reset a GPU, and short enough for others who want it.
     """
 
+    longest_job: float = 0.5
     name: str
     device: DeviceInfo
     linux: Linux
 
     @abstractmethod
     def allocate(
-        self, size: int, heap: Heap, label: str, *, executable: bool = False, visible: bool = True
+        self,
+        size: int,
+        heap: Heap,
+        label: str,
+        *,
+        executable: bool = False,
+        visible: bool = True,
+        use: HostUse = "writes",
     ) -> DeviceBuffer:
-        """Memory mapped on the GPU, and in this process when `visible`; whole pages, zeros.
+        """Memory mapped on the GPU, and in this process when `visible`; whole pages, zeros. use: of system memory.
 
         Raises `InterfaceError` with the failing step, and has allocated nothing then.
         """
@@ -97,6 +119,10 @@ class Interface(ABC):
     @abstractmethod
     def wait(self, sequence: int, timeout: float) -> None:
         """Return once the number has retired; seconds. Raises `FenceTimeout`, `DeviceLost`."""
+
+    def wait_by_release(self) -> None:
+        """From now on no packets count on CS_PARTIAL_FLUSH, see `DeviceInfo`. Nothing is running."""
+        self.device = replace(self.device, partial_flush=False)
 
     @abstractmethod
     def close(self) -> None:

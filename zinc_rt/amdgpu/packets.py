@@ -1,13 +1,15 @@
 """From a command list to PM4: one lowering for all interfaces.
 
-A dispatch sets every register that matters to it, since nothing is known about what ran before: program, resources,
-start and size of the workgroup, no limits, all compute units of all four shader engines, no scratch, restart at zero,
-user data. Register offsets as in the gfx12 headers; gfx11 has the same.
+The first dispatch sets every register that matters to it, since nothing is known about what ran before: program,
+resources, start and size of the workgroup, no limits, all compute units of all four shader engines, no scratch, restart
+at zero, user data. A later one sets what differs, for within one indirect buffer nobody else writes registers, and a
+queue that is preempted gets them back. Register offsets as in the gfx12 headers; gfx11 has the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +19,7 @@ from zinc_rt.amdgpu.gfx import Gfx
 from zinc_rt.amdgpu.pm4 import PacketBuilder, hi32, lo32
 from zinc_rt.amdgpu.pm4 import registers as reg
 from zinc_rt.amdgpu.pm4.builder import CS_W32_EN, DISPATCH_INITIATOR_COMPUTE
+from zinc_rt.amdgpu.pm4.values import Compare, EventIndex, EventType, ReleaseData
 from zinc_rt.errors import BackendError
 
 PAD_DWORDS = 64
@@ -25,28 +28,36 @@ MAX_DWORDS = 0xF_FFFF
 """Of the longest indirect buffer."""
 FENCE_VALUE = 5
 """Where in `fence_packets` the fence's value is, its low dword and then its high one."""
+NO_CACHES = EventType.CACHE_FLUSH_AND_INV_TS | EventIndex.END_OF_PIPE << 8
+"""First body dword of a RELEASE_MEM that does nothing to the caches."""
 _ALL = 0xFFFFFFFF
-_BARRIER = 10  # dwords of its packets, as below
+_BARRIER = 23  # most dwords of its packets, as below
+_RESET = 5
 _DISPATCH = 64
 _RELEASE = 8
 
 Words = npt.NDArray[np.uint32]
 
 
-def lower(commands: CommandList, gfx: Gfx, marks: tuple[int, int] | None = None) -> list[int]:
+def lower(
+    commands: CommandList, gfx: Gfx, marks: tuple[int, int] | None = None, *, flag_va: int | None = None
+) -> list[int]:
     """The packets of a list up to its fence, which `fence_packets` makes. Raises `BackendError` when they are too many.
 
     They begin with a full barrier: the submission before may still run. marks: where to count the dispatches that are
-    done, and from which number on, so that it can be told which one hangs.
+    done, and from which number on, so that it can be told which one hangs. flag_va: a dword of uncached memory, for
+    GPUs on which barriers cannot wait by CS_PARTIAL_FLUSH; None for the others.
     """
     items = _needed(commands.items)
-    builder = PacketBuilder([0] * (sum(map(_room, items)) + _BARRIER + 2))
+    builder = PacketBuilder([0] * (sum(map(_room, items)) + _BARRIER + 2 + _RESET))
     builder.write_nop(1)
-    _barrier(builder, gfx.acquire_host)
+    waits = _Waits(builder, flag_va)
+    waits.barrier(gfx.acquire_host)
     mark_va, done = marks or (0, 0)
+    registers = _Registers()
     for item in items:
         if isinstance(item, Dispatch):
-            _dispatch(builder, item)
+            _dispatch(builder, item, registers)
             done += 1
             if marks is not None:
                 builder.release_mem(mark_va, done, control=gfx.release_control)
@@ -55,8 +66,8 @@ def lower(commands: CommandList, gfx: Gfx, marks: tuple[int, int] | None = None)
         elif isinstance(item, Write):
             builder.write_data(item.target, item.values)
         else:
-            _barrier(builder, gfx.acquire_kernel if item.light else gfx.acquire_host)
-    if builder.cursor + _RELEASE + PAD_DWORDS > MAX_DWORDS:
+            waits.barrier(gfx.acquire_kernel if item.light else gfx.acquire_host)
+    if builder.cursor + 3 * _RELEASE + PAD_DWORDS > MAX_DWORDS:
         raise BackendError(
             f"{commands.label} takes {builder.cursor} dwords of packets; one submission has at most {MAX_DWORDS}:"
             " split it"
@@ -72,6 +83,20 @@ def fence_packets(n_before: int, gfx: Gfx, signal_va: int, value: int = 0) -> li
     builder.release_mem(signal_va, value, control=gfx.release_control)
     builder.pad_to_alignment(PAD_DWORDS)
     return list(builder.words[start : builder.cursor])
+
+
+def started_packets(clock_va: int) -> list[int]:
+    """What begins a submission that is measured: the GPU's counter, 64 bits."""
+    builder = PacketBuilder([0] * _RELEASE)
+    builder.copy_clock(clock_va)
+    return list(builder.written())
+
+
+def ended_packets(clock_va: int) -> list[int]:
+    """What ends it, before the fence: the same when all work is done."""
+    builder = PacketBuilder([0] * _RELEASE)
+    builder.release_mem(clock_va, 0, control=NO_CACHES, data=ReleaseData.GPU_CLOCK)
+    return list(builder.written())
 
 
 def _needed(items: Sequence[Item]) -> list[Item]:
@@ -102,12 +127,42 @@ _SAME = {
     reg.TMPRING_SIZE: 0,
     **dict.fromkeys((reg.RESTART_X, reg.RESTART_Y, reg.RESTART_Z), 0),
 }
-"""Registers that every dispatch sets to the same."""
+"""Registers that are the same for every dispatch."""
+_HEADER = 2
+"""Dwords of a packet that sets registers, beside their values."""
 
 
-def _dispatch(builder: PacketBuilder, item: Dispatch) -> None:
+class _Registers:
+    """Registers with the values that they have got in this indirect buffer."""
+
+    def __init__(self) -> None:
+        self._values: dict[int, int] = {}
+
+    def set(self, builder: PacketBuilder, wanted: Mapping[int, int], filled: Iterable[int] = ()) -> None:
+        """Write those that differ. One or two between them that do not are written too: a packet more costs as much.
+
+        filled: registers that need some value, whichever.
+        """
+        known = self._values
+        wanted = {**dict.fromkeys((offset for offset in filled if offset not in known), 0), **wanted}
+        changed = sorted(offset for offset, value in wanted.items() if known.get(offset) != value)
+        known.update(wanted)
+        for before, offset in pairwise(tuple(changed)):
+            between = range(before + 1, offset)
+            if len(between) <= _HEADER and all(other in known for other in between):
+                changed += between
+        builder.set_sh_regs({offset: known[offset] for offset in changed})
+
+
+def _user_registers(rsrc2: int) -> int:
+    """How many the kernel gets; of gfx11 more than it reads."""
+    return rsrc2 >> 1 & 0x1F
+
+
+def _dispatch(builder: PacketBuilder, item: Dispatch, registers: _Registers) -> None:
     program, threads = item.program, item.threads
-    builder.set_sh_regs(
+    registers.set(
+        builder,
         {
             **_SAME,
             reg.PGM_LO: lo32(program.va >> 8),
@@ -118,20 +173,37 @@ def _dispatch(builder: PacketBuilder, item: Dispatch) -> None:
             reg.NUM_THREAD_X: threads[0],
             reg.NUM_THREAD_Y: threads[1],
             reg.NUM_THREAD_Z: threads[2],
-        }
+            **dict(enumerate(item.user_data, reg.USER_DATA_0)),
+        },
+        range(reg.USER_DATA_0, reg.USER_DATA_0 + _user_registers(program.rsrc2)),
     )
-    builder.set_sh_reg(reg.USER_DATA_0, item.user_data)
     initiator = DISPATCH_INITIATOR_COMPUTE | (CS_W32_EN if program.wave32 else 0)
     builder.dispatch_direct_initiator(*item.groups, initiator)
 
 
 def _copy(builder: PacketBuilder, item: Copy) -> None:
     step = 8 if not (item.source | item.target | item.n_bytes) % 8 else 4
-    copy = builder.copy_data64 if step == 8 else builder.copy_data32
+    copy = builder.copy_data64 if step == 8 else builder.copy_dword
     for at in range(0, item.n_bytes, step):
         copy(item.source + at, item.target + at)
 
 
-def _barrier(builder: PacketBuilder, gcr: int) -> None:
-    builder.cs_partial_flush()
-    builder.acquire_mem(gcr)
+class _Waits:
+    """Barriers of a list: all waves before are done, then caches are dropped."""
+
+    def __init__(self, builder: PacketBuilder, flag_va: int | None) -> None:
+        self._builder, self._flag_va, self._count = builder, flag_va, 0
+        if flag_va is not None:
+            # The list before has waited for all that it let be stored here; the same list left its last number.
+            builder.write_data32(flag_va, 0)
+
+    def barrier(self, gcr: int) -> None:
+        """One barrier; gcr: which caches."""
+        builder = self._builder
+        if self._flag_va is None:
+            builder.cs_partial_flush()
+        else:
+            self._count += 1
+            builder.release_mem(self._flag_va, self._count, control=NO_CACHES, data=ReleaseData.LOW32)
+            builder.wait_mem(self._flag_va, self._count, Compare.EQUAL)
+        builder.acquire_mem(gcr)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from zinc_rt.amdgpu.errors import InterfaceError, PoolIntegrityError
-from zinc_rt.amdgpu.interface import DeviceBuffer, Heap, Interface
+from zinc_rt.amdgpu.interface import DeviceBuffer, Heap, HostUse, Interface
 from zinc_rt.amdgpu.ranges import Ranges
 from zinc_rt.amdgpu.vram import check_room
 from zinc_rt.errors import BackendError
@@ -41,7 +41,8 @@ class _Chunk:
 
 
 class Pool:
-    """Memory of one kind. chunk: bytes of a buffer; what is larger gets one of its own size; before_release: called
+    """Memory of one kind. chunk: bytes of a buffer; what is larger gets one of its own size; use: what the
+    processor does with it; before_release: called
     with a buffer that is about to go back to the driver.
 
     A piece's bytes are zero in a fresh buffer and anything in a used one.
@@ -56,10 +57,11 @@ class Pool:
         chunk: int,
         executable: bool = False,
         visible: bool = True,
+        use: HostUse = "writes",
         before_release: Callable[[DeviceBuffer], None] = lambda buffer: None,
     ) -> None:
         self.interface, self.heap, self.label, self.chunk = interface, heap, label, align_up(chunk, PAGE)
-        self.executable, self.visible = executable, visible
+        self.executable, self.visible, self.use = executable, visible, use
         self._before_release = before_release
         self._chunks: list[_Chunk] = []
 
@@ -150,7 +152,7 @@ class Pool:
                 if self.heap == "vram":
                     check_room(self.interface, wanted, self.label)
                 buffer = self.interface.allocate(
-                    wanted, self.heap, self.label, executable=self.executable, visible=self.visible
+                    wanted, self.heap, self.label, executable=self.executable, visible=self.visible, use=self.use
                 )
             except InterfaceError:
                 if wanted == least:

@@ -26,18 +26,20 @@ from zinc_rt.amdgpu.fence import Fence
 from zinc_rt.amdgpu.gfx import Gfx, generations, gfx_name, gfx_of
 from zinc_rt.amdgpu.guard import DeviceGuard
 from zinc_rt.amdgpu.heaps import Bytes, Heaps
-from zinc_rt.amdgpu.interface import DeviceInfo, Heap, Interface
+from zinc_rt.amdgpu.interface import DeviceInfo, Heap, HostUse, Interface
 from zinc_rt.amdgpu.loaded_kernel import LoadedKernel, padded
+from zinc_rt.amdgpu.pace import Pace
 from zinc_rt.amdgpu.pending import PendingSubmission, PendingSubmissions
 from zinc_rt.amdgpu.pool import ALIGNMENT, GpuMemory
-from zinc_rt.amdgpu.recorded import RecordedLists
+from zinc_rt.amdgpu.recorded import PacketCopy, RecordedLists
 from zinc_rt.errors import BackendError
 from zinc_rt.lang.gpu import CODE_ALIGN, GpuKernel
 
 TIMEOUT = 10.0
 _CODE_CHUNK, _PACKET_CHUNK = 1 << 20, 1 << 20
-_SIGNAL, _MARK = 0, 64  # byte offsets in the queue's own memory
-_OWN_BYTES = 128
+_SIGNAL, _MARK, _FLAG = 0, 64, 128  # byte offsets in the queue's own memory
+_OWN_BYTES = 192
+_TIMES_CHUNK = 1 << 14
 
 
 class GpuQueue:
@@ -58,16 +60,21 @@ class GpuQueue:
         self._programs: dict[tuple[str, bytes], LoadedKernel] = {}
         self._pending = PendingSubmissions()
         self._submitted = self._retired = self._dispatched = self._freed = 0
+        self.pace = Pace(interface.longest_job, interface.device.compute_units)
+        self._ended = 0  # by the GPU's counter, the last submission that was measured
         self._code = self._heaps.add(self.default_heap, "kernels", _CODE_CHUNK, executable=True)
         packets = self._heaps.add("gtt", "packets", _PACKET_CHUNK, executable=True)
         try:
             _finite(timeout)
             self.gfx = _generation(interface.device)
-            self._own = self._heaps.add("gtt", "signals", _OWN_BYTES).allocate(_OWN_BYTES, "signals")
+            self._own = self._heaps.add("gtt", "signals", _OWN_BYTES, use="polls").allocate(_OWN_BYTES, "signals")
             self._signal = self._heaps.view(self._own).view(np.uint64)
             self._signal[:] = 0
             signal_va = self._own.va + _SIGNAL
-            self._lists = RecordedLists(interface.linux, self._heaps, packets, self.gfx, signal_va)
+            flag_va = self._own.va + _FLAG
+            times = self._heaps.add("gtt", "times", _TIMES_CHUNK, use="polls")
+            self._lists = RecordedLists(interface.linux, self._heaps, packets, times, self.gfx, signal_va, flag_va)
+            self._lists.by_release = not self.device.partial_flush
         except BaseException:
             interface.close()
             raise
@@ -85,14 +92,21 @@ class GpuQueue:
     # Memory.
 
     def alloc(
-        self, n_bytes: int, *, heap: Heap | None = None, visible: bool = True, label: str = "memory"
+        self,
+        n_bytes: int,
+        *,
+        heap: Heap | None = None,
+        visible: bool = True,
+        use: HostUse = "writes",
+        label: str = "memory",
     ) -> GpuMemory:
-        """Memory aligned to 256 bytes; its contents are undefined. visible: for `map`, `read` and `write`.
+        """Memory aligned to 256 bytes; its contents are undefined. visible: for `map`, `read` and `write`; use: what
+        the processor does with system memory.
 
         Raises `BackendError` for a size below 1, `InterfaceError` when there is not enough.
         """
         with self._entered():
-            return self._heaps.of(heap, visible).allocate(n_bytes, label)
+            return self._heaps.of(heap, visible, use).allocate(n_bytes, label)
 
     def free(self, memory: GpuMemory) -> None:
         """Give memory back; what was submitted before may still use it. Raises `BackendError` when it is not in use."""
@@ -104,7 +118,7 @@ class GpuQueue:
     def map(self, memory: GpuMemory) -> Bytes:
         """The memory itself, u8[size], without a copy. Valid until it is freed; after `close` it can still be read.
 
-        Write before `submit`, read after `wait`. Reading is slow: the processor does not cache it.
+        Write before `submit`, read after `wait`. Reading is slow unless the memory was made for it (`use`).
         Raises `BackendError` for memory that is freed, not visible, or another queue's.
         """
         with self._entered():
@@ -130,7 +144,8 @@ class GpuQueue:
     def load_kernel(self, kernel: GpuKernel) -> LoadedKernel:
         """A compiled kernel in executable memory; the same one is uploaded once. It stays until `close`.
 
-        Raises `BackendError` for one that needs scratch memory, or on a GPU that it was not compiled for.
+        Raises `BackendError` for one that needs scratch memory, on a GPU that it was not compiled for, and where no
+        compute unit holds a whole workgroup.
         """
         if kernel.target != self.gfx.kernel_target or not self.gfx.runs_kernels(self.device.gfx_target_version):
             raise BackendError(
@@ -141,6 +156,13 @@ class GpuQueue:
             raise BackendError(
                 f"{kernel.name} needs {kernel.scratch_bytes} bytes of scratch memory a wave, which queues do not give:"
                 " use fewer registers"
+            )
+        registers = self.gfx.vgprs_per_simd(self.device.gfx_target_version)
+        if not kernel.occupancy_of(registers):
+            raise BackendError(
+                f"{kernel.name} has workgroups of {kernel.workgroup} work-items with {kernel.vgprs} vector registers"
+                f" and {kernel.lds_bytes} bytes of LDS, more than {gfx_name(self.device.gfx_target_version)} holds at"
+                " once: use smaller workgroups"
             )
         return self.load_code(
             kernel.name,
@@ -244,6 +266,16 @@ class GpuQueue:
             if newest is not None:
                 self.wait(newest.fence, timeout)
 
+    def wait_by_release(self) -> None:
+        """Let no barrier count on CS_PARTIAL_FLUSH from now on, also in lists that ran before. Raises what `drain`
+        raises.
+        """
+        with self._entered():
+            self.drain()
+            self.interface.wait_by_release()
+            self._lists.by_release = True
+            self._lists.forget()
+
     def retired(self) -> int:
         """The sequence number of the last submission that has retired, without waiting; 0 when none has."""
         with self._entered():
@@ -255,6 +287,7 @@ class GpuQueue:
         if not self._pending:
             return
         for submission in self._pending.retire(self.interface.retired()):
+            self._learn(submission.packets)
             self._lists.give(submission.packets)
             signal = int(self._signal[_SIGNAL // 8])
             if signal < submission.fence.sequence:
@@ -265,6 +298,13 @@ class GpuQueue:
                 raise SignalMismatch(self._guard.lost)
             submission.fence.retired = True
             self._retired = submission.fence.sequence
+
+    def _learn(self, packets: PacketCopy) -> None:
+        """How long it ran says how much work the next ones may have."""
+        ended, ticks = packets.took(self.interface.linux, self._ended)
+        if ended:
+            self._ended = ended
+            self.pace.took(packets.work, ticks / self.device.clock_hz)
 
     def _progress(self) -> str:
         said = f"the last one that retired is {self._retired or 'none'}, {len(self._pending)} are waiting"

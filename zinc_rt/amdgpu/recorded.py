@@ -18,7 +18,7 @@ import numpy as np
 from zinc_rt.amdgpu.command_list import CommandList
 from zinc_rt.amdgpu.gfx import Gfx
 from zinc_rt.amdgpu.heaps import Heaps
-from zinc_rt.amdgpu.packets import FENCE_VALUE, Words, fence_packets, lower
+from zinc_rt.amdgpu.packets import FENCE_VALUE, Words, ended_packets, fence_packets, lower, started_packets
 from zinc_rt.amdgpu.pm4 import hi32, lo32
 from zinc_rt.amdgpu.pool import GpuMemory, Pool
 from zinc_rt.errors import BackendError
@@ -30,7 +30,8 @@ KEPT_COPIES = 2
 @dataclass(eq=False, slots=True)
 class PacketCopy:
     """Packets in GPU memory. value_address: in this process, of the fence's value, two dwords; source: the list that
-    they were made from, None for those that serve once; in_use: whether the GPU may read them.
+    they were made from, None for those that serve once; in_use: whether the GPU may read them; work: of the list;
+    times: where the GPU stores when they begin and end, two quadwords, None where nobody asks.
     """
 
     memory: GpuMemory
@@ -38,6 +39,19 @@ class PacketCopy:
     value_address: int
     source: RecordedList | None = None
     in_use: bool = False
+    work: int = 0
+    times: GpuMemory | None = None
+
+    def took(self, linux: Linux, since: int) -> tuple[int, int]:
+        """When they ended by the GPU's counter, and how long they ran, both 0 where nobody asked or the
+        counter says nothing. They have retired.
+        since: when the submission before ended, whose work they had to wait for.
+        """
+        if self.times is None or self.times.buffer.address is None:
+            return 0, 0
+        at = self.times.buffer.address + self.times.offset
+        start, end = linux.load64(at), linux.load64(at + 8)
+        return (end, end - max(start, since)) if 0 < start < end else (0, 0)
 
     def set_fence(self, linux: Linux, value: int) -> None:
         """Let the packets end with this value."""
@@ -48,12 +62,13 @@ class PacketCopy:
 @dataclass(eq=False, slots=True)
 class RecordedList:
     """What is known of a command list. n_items: of the list when it was lowered to `words`; kernels: names of its
-    dispatches, in order; checked: the count of freed pieces of the queue's memory, and of the list's own, when none of
-    these was found freed.
+    dispatches, in order; work: of the list; checked: the count of freed pieces of the queue's memory, and of the list's
+    own, when none of these was found freed.
     """
 
     commands: weakref.ref[CommandList]
     n_items: int = -1
+    work: int = 0
     words: Words = field(default_factory=lambda: np.zeros(0, np.uint32))
     kernels: tuple[str, ...] = ()
     copies: list[PacketCopy] = field(default_factory=list)
@@ -61,9 +76,15 @@ class RecordedList:
 
 
 class RecordedLists:
-    """All lists of one queue. pool: where packets go; signal_va: where their fences are written."""
+    """All lists of one queue. pool: where packets go; times: where it is noted when they began and ended; signal_va:
+    where their fences are written; flag_va: what barriers wait for with `by_release`.
+    """
 
-    def __init__(self, linux: Linux, heaps: Heaps, pool: Pool, gfx: Gfx, signal_va: int) -> None:
+    def __init__(
+        self, linux: Linux, heaps: Heaps, pool: Pool, times: Pool, gfx: Gfx, signal_va: int, flag_va: int
+    ) -> None:
+        self._flag_va, self.by_release = flag_va, False
+        self._times = times
         self._linux, self._heaps, self._pool, self._gfx, self._signal_va = linux, heaps, pool, gfx, signal_va
         self._by_id: dict[int, RecordedList] = {}
         self._dropped: deque[int] = deque()  # filled by the garbage collector, in any thread and at any time
@@ -83,11 +104,15 @@ class RecordedLists:
                 raise BackendError(f"{commands.label} uses {freed.label}, {freed.size} bytes that were freed")
             found.checked = n_freed, len(commands.memory)
         if found.n_items != commands.n_items:
-            found.words = np.array(lower(commands, self._gfx), np.uint32)
+            found.words = self._lowered(commands)
             found.kernels = tuple(program.name for program in commands.programs)
-            found.n_items = commands.n_items
+            found.n_items, found.work = commands.n_items, commands.work
             self._let_go(found)
         return found
+
+    def _lowered(self, commands: CommandList, marks: tuple[int, int] | None = None) -> Words:
+        flag_va = self._flag_va if self.by_release else None
+        return np.array(lower(commands, self._gfx, marks, flag_va=flag_va), np.uint32)
 
     def _watch(self, commands: CommandList, key: int) -> weakref.ref[CommandList]:
         dropped = self._dropped
@@ -97,7 +122,7 @@ class RecordedLists:
         """A copy that the GPU does not use, in use from now on. Raises `InterfaceError` when memory is short."""
         copy = next((copy for copy in recorded.copies if not copy.in_use), None)
         if copy is None:
-            copy = self._put(recorded.words)
+            copy = self._put(recorded.words, recorded.work)
             copy.source = recorded
             recorded.copies.append(copy)
         copy.in_use = True
@@ -105,7 +130,7 @@ class RecordedLists:
 
     def take_marked(self, commands: CommandList, mark_va: int, dispatched: int) -> PacketCopy:
         """A copy that serves once, with a note after each dispatch of how many are done."""
-        copy = self._put(np.array(lower(commands, self._gfx, (mark_va, dispatched)), np.uint32))
+        copy = self._put(self._lowered(commands, (mark_va, dispatched)))
         copy.in_use = True
         return copy
 
@@ -119,12 +144,17 @@ class RecordedLists:
         """Give the memory back; the GPU does not read it any more, or never began to."""
         if copy.source is not None:
             copy.source.copies.remove(copy)
-        self._pool.free(copy.memory)
+        self._free(copy)
 
     def collect(self) -> None:
         """Give back what belongs to lists that nobody holds any more."""
         while self._dropped:
             self._let_go(self._by_id.pop(self._dropped.popleft()))
+
+    def forget(self) -> None:
+        """Lower every list anew when it is submitted again."""
+        for recorded in self._by_id.values():
+            recorded.n_items = -1
 
     def close(self) -> None:
         """Know nothing any more; the memory goes with its pool."""
@@ -136,17 +166,31 @@ class RecordedLists:
         for copy in copies:
             copy.source = None
             if not copy.in_use:
-                self._pool.free(copy.memory)
+                self._free(copy)
 
-    def _put(self, words: Words) -> PacketCopy:
-        tail = fence_packets(len(words), self._gfx, self._signal_va)
-        n = len(words) + len(tail)
-        memory = self._pool.allocate(4 * n, "packets")
-        self._store(memory, words, tail)
+    def _free(self, copy: PacketCopy) -> None:
+        self._pool.free(copy.memory)
+        if copy.times is not None:
+            self._times.free(copy.times)
+
+    def _put(self, words: Words, work: int = 0) -> PacketCopy:
+        times = self._times.allocate(16, "times") if work else None
+        head = started_packets(times.va) if times is not None else []
+        end = ended_packets(times.va + 8) if times is not None else []
+        before = len(head) + len(words) + len(end)
+        tail = fence_packets(before, self._gfx, self._signal_va)
+        n = before + len(tail)
+        try:
+            memory = self._pool.allocate(4 * n, "packets")
+        except BaseException:
+            if times is not None:
+                self._times.free(times)
+            raise
+        self._store(memory, np.concatenate([np.array(head, np.uint32), words, np.array(end + tail, np.uint32)]))
         assert memory.buffer.address is not None, "packets are visible"
-        return PacketCopy(memory, n, memory.buffer.address + memory.offset + 4 * (len(words) + FENCE_VALUE))
+        fence = memory.buffer.address + memory.offset + 4 * (before + FENCE_VALUE)
+        return PacketCopy(memory, n, fence, work=work, times=times)
 
-    def _store(self, memory: GpuMemory, words: Words, tail: list[int]) -> None:
+    def _store(self, memory: GpuMemory, words: Words) -> None:
         # Apart from `_put`: an error's traceback must not keep an array of the map alive.
-        there = self._heaps.view(memory).view(np.uint32)
-        there[: len(words)], there[len(words) :] = words, tail
+        self._heaps.view(memory).view(np.uint32)[:] = words

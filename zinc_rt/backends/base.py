@@ -247,6 +247,12 @@ class Backend(ABC):
         """
         raise BackendError(f"bandwidth is measured by the native kernels; this is {self.description}")
 
+    def card_constants(self) -> dict[str, float]:
+        """What a GPU takes for the things that a step is made of, measured now, in seconds or bytes per second by name;
+        empty where there is no GPU.
+        """
+        return {}
+
     @abstractmethod
     def save_state(self, lowered: LoweredGraph, slot: int) -> SequenceState:
         """Copy the entries of a slot in all buffers f32[n_slots, ...], to the bit. No step may be running.

@@ -34,12 +34,14 @@ _EMULATED = "the same machine code on an emulated R9700: for looking, slow"
 class BackendOptions:
     """Options of the CPU; with any of them `auto` means the CPU.
 
-    kernels: "native", compiled for this machine, or "reference", the NumPy ones. threads, isa: see `CpuBackend`.
+    kernels: "native", compiled for this machine, or "reference", the NumPy ones. threads, isa: see `CpuBackend`. gpu:
+    no option of the CPU, but the card that is emulated.
     """
 
     kernels: Kernels = "native"
     threads: int | None = None
     isa: str | None = None
+    gpu: str | None = None
 
     @property
     def first_given(self) -> str:
@@ -114,9 +116,9 @@ def _first(
     if choice.device is Device.cpu:
         return Device.cpu, _open_cpu(options, cache, notify)
     if choice.device is Device.emu:
-        from zinc_rt.backends.amdgpu.emulated import EmulatedBackend
+        from zinc_rt.backends.amdgpu.emulated import EmulatedBackend, gpu_model
 
-        return Device.emu, EmulatedBackend(cache=cache, notify=notify)
+        return Device.emu, EmulatedBackend(gpu_model(options.gpu), cache=cache, notify=notify)
     linux = linux or host()
     gpus = find_gpus(linux)
     reason, remedy = refusal(linux, gpus, choice.card)
@@ -195,11 +197,16 @@ def open_backend(
 
     Raises:
         DeviceUnavailable: the device cannot run here.
-        UsageError: an option of the CPU with a GPU.
+        UsageError: an option of the CPU with a GPU, or a card that is emulated with another device.
         BackendError: opening the device failed. `WrongResults` if a GPU computes wrong.
         UnsupportedTarget: no kernels for this processor.
     """
     choice = parse_device(device)
+    if options.gpu is not None and choice.device is not Device.emu:
+        raise UsageError(
+            f"--gpu {options.gpu} names a card to emulate; it cannot be used with --device {choice}, only with"
+            " --device emu"
+        )
     if options.first_given:
         if choice.device in ON_GPU or choice.card:
             raise UsageError(f"{options.first_given} applies to the CPU only; it cannot be used with --device {choice}")

@@ -153,7 +153,7 @@ class Trials:
     def _proven(self, candidate: Candidate) -> AmdBackend:
         from zinc_rt.amdgpu.queue import TIMEOUT
         from zinc_rt.amdgpu.selftest import probe
-        from zinc_rt.backends.amdgpu import selftest
+        from zinc_rt.backends.amdgpu import barriers
         from zinc_rt.backends.amdgpu.backend import AmdBackend
 
         # As patient as with a step: a card that is busy for others is late, and a late fence is remembered as a hang.
@@ -166,7 +166,7 @@ class Trials:
             raise
         backend = AmdBackend(interface, cache=self._cache, notify=self._notify)
         try:
-            selftest.check_results(backend)
+            barriers.prove(backend, self._notify)
         except BaseException:
             with suppress(ZincError):
                 backend.close()

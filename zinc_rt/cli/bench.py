@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from zinc_rt.cli import options as o
+from zinc_rt.cli.constants import card_intervals, constants_table
 from zinc_rt.cli.opening import Opening, opens_model
 from zinc_rt.cli.profiling import DEFAULT_TRACE, ProfileFlag, TraceFile, profiled
 from zinc_rt.cli.session import open_model
@@ -74,6 +75,18 @@ Repetitions = Annotated[
         rich_help_panel="What to time",
     ),
 ]
+Predict = Annotated[
+    str | None,
+    typer.Option(
+        "--predict",
+        metavar="GPU",
+        autocompletion=o.emulated_gpus,
+        help="Predict the speed on this card and whether the model fits, without running it: prompts of -p, the next"
+        " token behind -d others.",
+        rich_help_panel="What to time",
+        show_default=False,
+    ),
+]
 OutputOption = Annotated[
     Output,
     typer.Option("-o", "--output", metavar="md|json|csv", help="Table, JSON or CSV.", rich_help_panel=o.OUTPUT),
@@ -125,6 +138,7 @@ def bench(
     repetitions: Repetitions = 5,
     opening: Opening,
     batch_size: o.BatchSize = None,
+    predict: Predict = None,
     output: OutputOption = Output.md,
     profile: ProfileFlag = False,
     trace_file: TraceFile = Path(DEFAULT_TRACE),
@@ -134,9 +148,15 @@ def bench(
 
     Prompts (prefill) and texts (decode) of given lengths are timed; the result is the median of tokens per second
     with its spread. For texts also the bytes of weights and cache that were read per second, and their share of the
-    memory bandwidth measured in the same run. Ctrl-C ends it with the results so far.
+    memory bandwidth measured in the same run. Ctrl-C ends it with the results so far. On a GPU its own constants are
+    measured, too. --predict runs nothing: it says what the model would do on a card that is not here.
     """
     depths = _lengths("-d", depth, keep_zero=True)
+    if predict is not None:
+        from zinc_rt.cli.forecast import predicted
+
+        write(predicted(predict, opening, _lengths("-p", n_prompt), depths, batch_size, output.value))
+        return 0
     tests = [(PROMPT, n, 0) for n in _lengths("-p", n_prompt)]
     tests += [(TEXT, n, d) for d in depths for n in _lengths("-n", n_gen)]
     if not tests:
@@ -168,7 +188,13 @@ def bench(
             "threads": opened.engine.features.threads,
             "kv": opened.engine.options.kv.value,
         }
+        constants = {} if interrupted else opened.engine.card_constants()
+    intervals = card_intervals(str(facts["isa"])) if constants else {}
+    if output is Output.json:
+        facts["constants"] = {name: {"measured": x, **intervals[name]} for name, x in constants.items()}
     write(_FORMATS[output](facts, done))
+    if output is Output.md:
+        write(constants_table(constants, intervals, emulated=facts["device"] == "emu"))
     if interrupted:
         say(f"zinc: interrupted; {len(done)} of {len(tests)} tests done", style="yellow")
     return EXIT_INTERRUPTED if interrupted else 0

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 def check(
     gpu: o.TryGpus = False,
     soak: o.Soak = None,
+    report: o.Report = None,
     as_json: o.Json = False,
     cache_dir: o.CacheDir = None,
     debug: o.Debug = False,
@@ -27,8 +28,13 @@ def check(
 
     Every device with the reason why it can or cannot run, and what helps; what kernels of the CPU are compiled for,
     tried out with a small one; every step on the way to an AMD GPU; then the machine. A GPU that drives a display is
-    only looked at until --gpu has proven it. Exit code 0 when at least one device can run, else 1.
+    only looked at until --gpu has proven it. Exit code 0 when at least one device can run, else 1; with --report when
+    an AMD GPU gives right results, all of which are then tried through every interface.
     """
+    if report is not None:
+        from zinc_rt.cli.card_report import report as write_report
+
+        return write_report(report, cache_dir, as_json=as_json)
     from zinc_rt.cli.contact import announce, contacts_of, notice, soak_findings
     from zinc_rt.cli.gpu import gpu_findings
     from zinc_rt.cli.machine import findings

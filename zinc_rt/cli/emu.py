@@ -44,12 +44,6 @@ def _kernels(incomplete: str) -> list[str]:
     return [name for name in PROFILES if name.startswith(incomplete)]
 
 
-def _gpus(incomplete: str) -> list[str]:
-    from amdgpu_emu.models import MODELS
-
-    return [name for name in MODELS if name.startswith(incomplete)]
-
-
 def emu(
     action: Annotated[
         EmuAction,
@@ -80,7 +74,7 @@ def emu(
         typer.Option(
             "--gpu",
             help="A GPU of the machine; give it again for more.",
-            autocompletion=_gpus,
+            autocompletion=o.emulated_gpus,
             rich_help_panel=MACHINE,
             metavar="NAME",
             show_default="r9700",
@@ -139,15 +133,12 @@ def emu(
 
 def _machine(kernel: str, gpus: list[str], faults: list[str]) -> Machine:
     from amdgpu_emu.machine import Machine
-    from amdgpu_emu.models import MODELS
     from amdgpu_emu.profiles import PROFILES
+    from zinc_rt.backends.amdgpu.emulated import gpu_model
 
     if kernel not in PROFILES:
         raise UsageError(f"--kernel is {kernel!r}, it must be {', '.join(PROFILES)}")
-    for name in gpus:
-        if name not in MODELS:
-            raise UsageError(f"--gpu is {name!r}, it must be {', '.join(MODELS)}")
-    machine = Machine(PROFILES[kernel], [MODELS[name] for name in gpus])
+    machine = Machine(PROFILES[kernel], [gpu_model(name) for name in gpus])
     for text in faults:
         call, code, skip = _fault(text)
         machine.inject(call, code, skip=skip)

@@ -23,6 +23,7 @@ _KFD = "/dev/kfd"
 _PCI = "/sys/bus/pci/devices"
 _FIRMWARE = ("ME", "PFP", "MEC", "MES")
 # What amdgpu asks of gfx12's firmware before it offers user queues (gfx_v12_0.c).
+_USERQ_MAJOR = 12
 _USERQ_FIRMWARE = {(6, 16): (2780, 2840, 3050, 123), (7, 0): (3090, 3190, 3450, 147)}
 
 
@@ -172,7 +173,8 @@ def _firmware(gpu: Gpu, short: str, admission: SmokeResult, kernel: KernelVersio
     from zinc_rt.amdgpu.drm import QueryStatus
 
     plain, versions = _versions(gpu, short), gpu.firmware
-    if not versions or admission.query_status is not QueryStatus.compute_userq_slots_missing or kernel is None:
+    missing = admission.query_status is QueryStatus.compute_userq_slots_missing
+    if not versions or not missing or kernel is None or gpu.ip_major != _USERQ_MAJOR:  # the table's generation
         return plain
     least = next(
         (need for since, need in reversed(_USERQ_FIRMWARE.items()) if (kernel.major, kernel.minor) >= since), None

@@ -22,6 +22,7 @@ class Opening:
     threads: o.Threads = None
     kv: o.CacheType = None
     device: o.DeviceName = None
+    gpu: o.GpuName = None
     gpu_layers: o.GpuLayers = None
     kernels: o.KernelSet = None
     isa: o.Isa = None

@@ -47,6 +47,13 @@ def _devices(incomplete: str) -> list[str]:
     return [name for name in found if name.startswith(incomplete)]
 
 
+def emulated_gpus(incomplete: str) -> list[str]:
+    """Shell completion of the names of emulated cards."""
+    from amdgpu_emu.models import MODELS
+
+    return [name for name in MODELS if name.startswith(incomplete)]
+
+
 def _kernel_sets(incomplete: str) -> list[str]:
     """Shell completion of --kernels."""
     return [k for k in ("native", "reference") if k.startswith(incomplete)]
@@ -175,6 +182,17 @@ DeviceName = Annotated[
         help="What runs the model: cpu, gpu, one interface of a GPU (gpu:cs, gpu:kfd, gpu:umq), emu (an emulated GPU)"
         " or auto, the best that works; `zinc check` tries them. A card may follow: gpu@renderD129, gpu:cs@03:00.0."
         " Default: $ZINC_RT_TIER, else auto.",
+        rich_help_panel=MODEL,
+        show_default=False,
+    ),
+]
+GpuName = Annotated[
+    str | None,
+    typer.Option(
+        "--gpu",
+        metavar="NAME",
+        autocompletion=emulated_gpus,
+        help="The card that --device emu emulates; `zinc emu list` has them. Default: r9700.",
         rich_help_panel=MODEL,
         show_default=False,
     ),
@@ -330,6 +348,16 @@ CacheDir = Annotated[
         metavar="DIR",
         help="Folder of compiled kernels. Default: $ZINC_RT_CACHE_DIR, else ~/.cache/zinc_rt.",
         rich_help_panel=OTHER,
+        show_default=False,
+    ),
+]
+Report = Annotated[
+    Path | None,
+    typer.Option(
+        "--report",
+        metavar="FILE",
+        help="Try every interface of every AMD GPU with real kernels, and write what came of it as JSON, to be sent.",
+        rich_help_panel=OUTPUT,
         show_default=False,
     ),
 ]

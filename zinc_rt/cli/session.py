@@ -53,6 +53,7 @@ def open_model(
             n_ctx=n_ctx,
             threads=opening.threads,
             n_batch=n_batch,
+            gpu=opening.gpu,
             kernels=opening.kernels,
             isa=opening.isa,
             cache_dir=opening.cache_dir,
@@ -63,6 +64,17 @@ def open_model(
             notify=lambda line: say(f"zinc: {one_line(line)}", style="dim"),
             progress=bar.show if is_terminal(sys.stderr) else None,
         )
+
+
+def check_emulated(opening: Opening, flag: str) -> None:
+    """Refuse options that say what runs the model, where nothing runs it. Raises `UsageError`."""
+    given = {
+        "--device": opening.device, "--gpu": opening.gpu, "-ngl": opening.gpu_layers, "--threads": opening.threads,
+        "--kernels": opening.kernels, "--isa": opening.isa,
+    }  # fmt: skip
+    for name, value in given.items():
+        if value is not None and (name, value) != ("--device", "emu"):
+            raise UsageError(f"{name} is {value}, but {flag} runs nothing; leave it out")
 
 
 def prepare_chat() -> None:

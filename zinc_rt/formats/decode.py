@@ -7,7 +7,7 @@ its own (tiles, lanes that share bytes) takes at least places and bit patterns f
 
 from __future__ import annotations
 
-from zinc_rt.formats.decode_grids import grid_words
+from zinc_rt.formats.decode_grids import grid_bytes, grid_sizes, grid_words
 from zinc_rt.formats.kinds import CODEBOOK, CODED_KINDS, NIBBLE_KINDS, Kind
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.lang.kernel import inline
@@ -149,19 +149,56 @@ def group_words(block: ptr[u8], j, FMT: str):
 
     j: the group's number within a block. A tuple of u32.
     """
+    return words_of(looked_up_bytes(group_bytes(block, j, FMT), FMT), j, FMT)
+
+
+@inline
+def group_bytes(block: ptr[u8], j, FMT: str):
+    """The loads of `group_words`, but for those from tables: words that hold the integers, and those of their upper
+    bits or None.
+    """
     F = integers_of(FMT)
     static_assert(
         F.groups == 1 or F.kind != Kind.BYTES,
         f"format {FMT}: group_words knows integers of kind {F.kind!s} in blocks of 32 alone, not of {F.block}",
     )
     if F.kind == Kind.GRID:
-        return grid_words(block, j, FMT)
+        return grid_bytes(block, j, FMT)
     if F.kind == Kind.BYTES:
-        return words_at(block, F.q, 8)
+        return words_at(block, F.q, 8), None
     if F.kind == Kind.EIGHTS:
-        return tuple(looked_up(word, FMT) for word in eights(words_at(block, F.q + 16 * j, 4)))
+        return words_at(block, F.q + 16 * j, 4), None
     if F.kind == Kind.NIBBLES:
         q = words_at(block, F.q if F.groups == 1 else F.q + 16 * j, 4)
+        return q, word_at(block, F.high) if F.codebook == () and F.high_bits > 0 else None
+    static_assert(
+        F.kind in (Kind.PAIRS, Kind.HALVES, Kind.QUARTERS),
+        f"format {FMT}: group_words does not know integers of kind {F.kind!s}",
+    )
+    low = words_at(block, low_at(j, FMT), 8)
+    return low, words_at(block, high_at(j, FMT), 8) if F.codebook == () and F.high_bits > 0 else None
+
+
+@inline
+def looked_up_bytes(loaded, FMT: str):
+    """What `group_bytes` has loaded; where that are indices, what a table in memory holds for them."""
+    if integers_of(FMT).kind == Kind.GRID:
+        return grid_sizes(loaded, FMT)
+    return loaded
+
+
+@inline
+def words_of(loaded, j, FMT: str):
+    """`group_words` of `looked_up_bytes`."""
+    F = integers_of(FMT)
+    q, high = loaded
+    if F.kind == Kind.GRID:
+        return grid_words(q, high)
+    if F.kind == Kind.BYTES:
+        return q
+    if F.kind == Kind.EIGHTS:
+        return tuple(looked_up(word, FMT) for word in eights(q))
+    if F.kind == Kind.NIBBLES:
         words = tuple((q[i % 4] >> (4 * (i // 4))) & LOW_NIBBLES for i in range(8))
         if F.codebook != ():
             return tuple(looked_up(word, FMT) for word in words)
@@ -171,20 +208,13 @@ def group_words(block: ptr[u8], j, FMT: str):
             F.high_bits == 1 and F.groups == 1,
             f"format {FMT}: group_words does not know {F.high_bits} high bits of nibbles in blocks of {F.block}",
         )
-        high = word_at(block, F.high)
         return tuple(words[i] | (spread(high >> (4 * i)) << 4) for i in range(8))
-    static_assert(
-        F.kind in (Kind.PAIRS, Kind.HALVES, Kind.QUARTERS),
-        f"format {FMT}: group_words does not know integers of kind {F.kind!s}",
-    )
-    low = words_at(block, low_at(j, FMT), 8)
     shift = low_shift(j, FMT)
-    words = tuple((low[i] >> shift) & low_mask(FMT) for i in range(8))
+    words = tuple((q[i] >> shift) & low_mask(FMT) for i in range(8))
     if F.codebook != ():
         return tuple(looked_up(word, FMT) for word in words)
     if F.high_bits == 0:
         return words
-    high = words_at(block, high_at(j, FMT), 8)
     shift_of_high = high_shift(j, FMT)
     MASK = HIGH_MASKS[F.high_bits]
     return tuple(words[i] | (((high[i] >> shift_of_high) & MASK) << F.low_bits) for i in range(8))

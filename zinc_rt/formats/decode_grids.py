@@ -27,29 +27,42 @@ def word_at(p: ptr[u8], at):
 
 
 @inline
-def index_words(block: ptr[u8], j, FMT: str):
-    """The low bytes of a group's indices: a word for each four, as a tuple."""
+def grid_bytes(block: ptr[u8], j, FMT: str):
+    """The words that hold a group's indices, those of their upper bits and of the signs, or None where the first ones
+    hold them, too.
+    """
     G = grid_of(FMT)
     at = FORMATS[FMT].q + G.step * j
     if G.signs == Signs.IN_INDEX:
-        both = tuple(word_at(block, at + 4 * i) & LOW_BYTES for i in range(2))
-        # Bytes 0 and 2 of each.
-        pairs = tuple((b | (b >> 8)) & 0xFFFF for b in both)
-        return (pairs[0] | (pairs[1] << 16),)
-    return tuple(word_at(block, at + 4 * i) for i in range(G.lines))
+        return tuple(word_at(block, at + 4 * i) for i in range(2)), None, None
+    static_assert(
+        G.signs in (Signs.BYTES, Signs.WORDS), f"format {FMT}: grid_bytes does not know signs of kind {G.signs!s}"
+    )
+    static_assert(G.index_bits == 0 or G.high is not None, f"format {FMT}: its indices have no more than eight bits")
+    high = None if G.index_bits == 0 else u32(load(block + G.high, j))
+    signs = word_at(block, G.sign_place + G.sign_step * j)
+    return tuple(word_at(block, at + 4 * i) for i in range(G.lines)), high, signs
 
 
 @inline
-def index_high(block: ptr[u8], j, FMT: str):
+def index_words(words, FMT: str):
+    """The low bytes of a group's indices: a word for each four, as a tuple."""
+    if grid_of(FMT).signs == Signs.IN_INDEX:
+        both = tuple(word & LOW_BYTES for word in words)
+        # Bytes 0 and 2 of each.
+        pairs = tuple((b | (b >> 8)) & 0xFFFF for b in both)
+        return (pairs[0] | (pairs[1] << 16),)
+    return words
+
+
+@inline
+def index_high(words, high, FMT: str):
     """The bits above them, `index_bits` for each index from the lowest on."""
-    G = grid_of(FMT)
-    if G.signs == Signs.IN_INDEX:
-        at = FORMATS[FMT].q + G.step * j
-        both = tuple((word_at(block, at + 4 * i) >> 8) & 0x00010001 for i in range(2))
+    if grid_of(FMT).signs == Signs.IN_INDEX:
+        both = tuple((word >> 8) & 0x00010001 for word in words)
         pairs = tuple((b | (b >> 15)) & 3 for b in both)
         return pairs[0] | (pairs[1] << 2)
-    static_assert(G.high is not None, f"format {FMT}: its indices have no more than eight bits")
-    return u32(load(block + G.high, j))
+    return high
 
 
 @inline
@@ -59,19 +72,15 @@ def even(seven):
 
 
 @inline
-def sign_bits(block: ptr[u8], j, FMT: str):
+def sign_bits(words, signs, FMT: str):
     """A bit for each of a group's elements."""
     G = grid_of(FMT)
+    if G.signs == Signs.BYTES:
+        return signs
     if G.signs == Signs.IN_INDEX:
-        at = FORMATS[FMT].q + G.step * j
-        both = tuple(word_at(block, at + 4 * i) for i in range(2))
-        eights = tuple(even((both[i // 2] >> (16 * (i % 2) + 9)) & 127) for i in range(4))
+        eights = tuple(even((words[i // 2] >> (16 * (i % 2) + 9)) & 127) for i in range(4))
     else:
-        word = word_at(block, G.sign_place + G.sign_step * j)
-        if G.signs == Signs.BYTES:
-            return word
-        static_assert(G.signs == Signs.WORDS, f"format {FMT}: sign_bits does not know signs of kind {G.signs!s}")
-        eights = tuple(even((word >> (7 * i)) & 127) for i in range(4))
+        eights = tuple(even((signs >> (7 * i)) & 127) for i in range(4))
     return (eights[0] | (eights[1] << 8)) | ((eights[2] << 16) | (eights[3] << 24))
 
 
@@ -107,16 +116,23 @@ def line_of_index(i: int, FMT: str):
 
 
 @inline
-def grid_words(block: ptr[u8], j, FMT: str):
-    """The 32 integers of a group as signed bytes in 8 words of 4 consecutive columns, as a tuple."""
+def grid_sizes(loaded, FMT: str):
+    """The loads of a group's eight words of sizes from the table, and a bit for the sign of each element. loaded: of
+    `grid_bytes`.
+    """
     G = grid_of(FMT)
+    words, upper, sign_words = loaded
     sizes = table(u32, G.words)
-    low = index_words(block, j, FMT)
-    high = index_high(block, j, FMT) if G.index_bits != 0 else None
-    signs = sign_bits(block, j, FMT)
-    return tuple(
-        negated(gather(sizes, grid_place(low[line_of_index(i, FMT)], high, i, FMT)), signs >> (4 * i)) for i in range(8)
-    )
+    low = index_words(words, FMT)
+    high = index_high(words, upper, FMT) if G.index_bits != 0 else None
+    places = tuple(grid_place(low[line_of_index(i, FMT)], high, i, FMT) for i in range(8))
+    return tuple(gather(sizes, place) for place in places), sign_bits(words, sign_words, FMT)
+
+
+@inline
+def grid_words(sizes, signs):
+    """The 32 integers of a group as signed bytes in 8 words of 4 consecutive columns, as a tuple; see `grid_sizes`."""
+    return tuple(negated(sizes[i], signs >> (4 * i)) for i in range(8))
 
 
 @inline

@@ -16,6 +16,7 @@ from zinc_rt.lang.kernel import Function, Static
 from zinc_rt.lang.loops import Loops
 from zinc_rt.lang.lower import LOWERINGS
 from zinc_rt.lang.lower.gpu import WORKGROUP, WORKITEM
+from zinc_rt.lang.occupancy import MAX_WAVES
 from zinc_rt.lang.symbols import symbol_of
 from zinc_rt.lang.target import Target
 from zinc_rt.lang.types import Bool, Float, Int, Ptr, Space, Type
@@ -166,6 +167,8 @@ def _emit(module: ModuleText, spec: Spec, target: Target, number: int) -> str:
         compiler.frame.names[name] = compiler.bind(name, Val(kind, f"%a{i}"))
     if gpu:
         if target.ids_are_arguments:
+            given = sum(argument_dwords(kind) for _, kind in shape.parameters)
+            texts += [f"i32 inreg %unused{k}" for k in range(target.least_user_registers - given)]
             texts += [f"i32 inreg {name}" for name in WORKGROUP]
         texts.append(f"i32 {WORKITEM}")
     try:
@@ -184,9 +187,10 @@ def _emit(module: ModuleText, spec: Spec, target: Target, number: int) -> str:
     attributes = "#0"
     if gpu:
         attributes = f"#{number}"
-        size = function.workgroup
-        module.attributes.append(
-            f'attributes {attributes} = {{ nounwind "no-builtins" "amdgpu-flat-work-group-size"="{size},{size}" }}'
-        )
+        size, waves = function.workgroup, function.occupancy
+        words = f'nounwind "no-builtins" "amdgpu-flat-work-group-size"="{size},{size}"'
+        if waves:
+            words += f' "amdgpu-waves-per-eu"="{waves},{MAX_WAVES}"'
+        module.attributes.append(f"attributes {attributes} = {{ {words} }}")
     head = f"define {'amdgpu_cs ' if gpu else ''}{extended(shape.returns)}{f.type(shape.returns)} @{spec.symbol}"
     return "\n".join([f"{head}({', '.join(texts)}) {attributes} {{", f.body(), "}"])

@@ -16,7 +16,7 @@ from zinc_rt.lang.errors import CompileError, LangError
 from zinc_rt.lang.frontend import Spec, argument_dwords, interface
 from zinc_rt.lang.image import Image
 from zinc_rt.lang.native import checked_argument, compile_image
-from zinc_rt.lang.occupancy import waves_per_simd
+from zinc_rt.lang.occupancy import VGPRS, waves_per_simd
 from zinc_rt.lang.target import TARGETS
 from zinc_rt.lang.types import Bool, Float, Int, Type
 
@@ -82,7 +82,12 @@ class GpuKernel:
     @property
     def occupancy(self) -> int:
         """Waves that a SIMD holds at once, by registers and LDS."""
+        return self.occupancy_of(VGPRS)
+
+    def occupancy_of(self, registers: int) -> int:
+        """The same on a SIMD with so many vector registers; 0 where not even one workgroup fits."""
         return waves_per_simd(
+            registers=registers,
             wave=self.wave,
             vgprs=self.vgprs,
             lds_bytes=self.lds_bytes,
@@ -130,7 +135,9 @@ def describe_kernel(spec: Spec, image: Image) -> GpuKernel:
         dwords=at,
         workgroup=spec.function.workgroup,
         rsrc1=config["COMPUTE_PGM_RSRC1"],
-        rsrc2=config["COMPUTE_PGM_RSRC2"] | at << _RSRC2_USER_SGPR | (_RSRC2_TGID_EN if gfx11 else 0),
+        rsrc2=config["COMPUTE_PGM_RSRC2"]
+        | max(at, target.least_user_registers) << _RSRC2_USER_SGPR
+        | (_RSRC2_TGID_EN if gfx11 else 0),
         rsrc3=min(-(-size // _LINE), 0x3F if gfx11 else 0xFF) << _RSRC3_INST_PREF_SIZE,
         tmpring=config["COMPUTE_TMPRING_SIZE"],
         wave=spec.function.wave,

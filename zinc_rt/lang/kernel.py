@@ -16,6 +16,7 @@ from typing import Any, NoReturn, overload
 
 from zinc_rt.lang.diagnostics import KernelError
 from zinc_rt.lang.errors import LangError
+from zinc_rt.lang.occupancy import MAX_WAVES
 from zinc_rt.lang.signature import Signature
 from zinc_rt.lang.types import Type
 
@@ -26,14 +27,19 @@ Static = int | float | bool | str | None | tuple[Any, ...] | Type
 class Function:
     """A function written in the kernel language. `entry`: callable from outside; else it is inlined where called."""
 
-    def __init__(self, fn: Callable[..., Any], *, entry: bool, workgroup: int = 32, wave: int = 32) -> None:
+    def __init__(
+        self, fn: Callable[..., Any], *, entry: bool, workgroup: int = 32, wave: int = 32, occupancy: int = 0
+    ) -> None:
         if not isinstance(fn, types.FunctionType):
             raise LangError(f"{fn!r} is no plain function; kernels and helpers are functions")
         if type(workgroup) is not int or not 1 <= workgroup <= 1024:
             raise LangError(f"{fn.__name__}: workgroup must be 1 to 1024 work-items, got {workgroup!r}")
         if wave not in (32, 64):
             raise LangError(f"{fn.__name__}: a wave has 32 or 64 lanes, got {wave!r}")
+        if type(occupancy) is not int or not 0 <= occupancy <= MAX_WAVES:
+            raise LangError(f"{fn.__name__}: occupancy must be 0 to {MAX_WAVES} waves of a SIMD, got {occupancy!r}")
         self.fn, self.entry, self.name, self.workgroup, self.wave = fn, entry, fn.__name__, workgroup, wave
+        self.occupancy = occupancy
         self.__doc__ = fn.__doc__
         self.__name__, self.__qualname__, self.__module__ = fn.__name__, fn.__qualname__, fn.__module__
 
@@ -128,9 +134,9 @@ def _parsed(source: str) -> Mapping[int, ast.AST]:
 @overload
 def kernel(fn: Callable[..., Any]) -> Function: ...
 @overload
-def kernel(*, workgroup: int = 32, wave: int = 32) -> Callable[[Callable[..., Any]], Function]: ...
+def kernel(*, workgroup: int = 32, wave: int = 32, occupancy: int = 0) -> Callable[[Callable[..., Any]], Function]: ...
 def kernel(
-    fn: Callable[..., Any] | None = None, *, workgroup: int = 32, wave: int = 32
+    fn: Callable[..., Any] | None = None, *, workgroup: int = 32, wave: int = 32, occupancy: int = 0
 ) -> Function | Callable[[Callable[..., Any]], Function]:
     """Decorator: marks a function as a kernel, which can be compiled and called.
 
@@ -140,10 +146,12 @@ def kernel(
 
     `@kernel(workgroup=64)` sets the work-items of a workgroup on a GPU, 1 to 1024 (default: 32). `@kernel(wave=64)`
     sets the lanes of a wave, 32 or 64 (default: 32); with 64 the kernel cannot use the functions for 32 lanes.
+    `@kernel(occupancy=8)` has the compiler leave registers for at least so many waves of a SIMD, 1 to 16; 0, the
+    default, for one workgroup.
     """
     if fn is None:
-        return lambda function: Function(function, entry=True, workgroup=workgroup, wave=wave)
-    return Function(fn, entry=True, workgroup=workgroup, wave=wave)
+        return lambda function: Function(function, entry=True, workgroup=workgroup, wave=wave, occupancy=occupancy)
+    return Function(fn, entry=True, workgroup=workgroup, wave=wave, occupancy=occupancy)
 
 
 def inline(fn: Callable[..., Any]) -> Function:

@@ -1,7 +1,8 @@
 """The number of waves of a kernel that a SIMD holds at once; more waves hide more of the memory latency.
 
 Sizes of RDNA 3 and 4 as LLVM has them (AMDGPUBaseInfo: getTotalNumVGPRs, getVGPRAllocGranule, getMaxWavesPerEU) for
-GPUs with the large register file, which gfx1100, gfx1151, gfx1200 and gfx1201 have.
+GPUs with the large register file, which gfx1100, gfx1101, gfx1151, gfx1200 and gfx1201 have; gfx1102's SIMDs have 1024
+registers.
 """
 
 from __future__ import annotations
@@ -13,18 +14,19 @@ MAX_WAVES: Final = 16
 VGPRS: Final = 1536
 """Registers of 32 lanes that a SIMD has."""
 _GRANULE: Final = 24
+_SMALL_GRANULE: Final = 16
 _LDS: Final = 64 << 10  # bytes of a compute unit
 _SIMDS: Final = 2  # of a compute unit
 
 
-def waves_per_simd(*, wave: int, vgprs: int, lds_bytes: int, workgroup: int, wgp: bool) -> int:
+def waves_per_simd(*, wave: int, vgprs: int, lds_bytes: int, workgroup: int, wgp: bool, registers: int = VGPRS) -> int:
     """Waves of 32 or 64 lanes that a SIMD holds at once. vgprs: of a lane; lds_bytes: of a workgroup of `workgroup`
-    work-items; wgp: whether a workgroup may use both compute units of a pair (RSRC1.WGP_MODE). 0: not even one
-    workgroup fits.
+    work-items; wgp: whether a workgroup may use both compute units of a pair (RSRC1.WGP_MODE); registers: of a SIMD. 0:
+    not even one workgroup fits.
     """
     scale = wave // 32
-    step = _GRANULE // scale
-    by_registers = VGPRS // scale // (-(-max(vgprs, 1) // step) * step)
+    step = (_GRANULE if registers == VGPRS else _SMALL_GRANULE) // scale
+    by_registers = registers // scale // (-(-max(vgprs, 1) // step) * step)
     units = 2 if wgp else 1
     simds, waves = units * _SIMDS, -(-workgroup // wave)
     groups = simds * min(MAX_WAVES, by_registers) // waves

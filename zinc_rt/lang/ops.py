@@ -401,6 +401,13 @@ def barrier() -> Any:
 
 
 @Word
+def schedule_barrier() -> Any:
+    """No instruction moves past this point; it executes nothing. Loads above it are asked for before anything below it
+    waits for one of them, where LLVM would rather move each to its use.
+    """
+
+
+@Word
 def wave_shuffle_xor(x: Any, distance: Any) -> Any:
     """The value of lane `lane ^ distance` (static: 1, 2, 4, 8 or 16), a 32-bit type. All lanes must be active."""
 

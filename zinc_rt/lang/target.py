@@ -44,6 +44,13 @@ class Target:
         """
         return self.cpu.startswith("gfx11")
 
+    @property
+    def least_user_registers(self) -> int:
+        """Scalar registers before the workgroup's ids, whatever the arguments take. gfx1100 and gfx1102 lose some of
+        them in waves of 32 lanes unless 16 are filled at least, ids included (LLVM's UserSGPRInit16Bug).
+        """
+        return 16 - 3 if self.ids_are_arguments else 0
+
 
 def _x86(name: str, cpu: str, features: str, isa: str, needs: str) -> Target:
     return Target(name, _X86, cpu, tuple(features.split()), frozenset(isa.split()), frozenset(needs.split()))

@@ -21,9 +21,9 @@ from zinc_rt.linux import Linux
 
 
 @contextmanager
-def interface_of(**how: Any) -> Iterator[tuple[CsInterface, Process]]:
+def interface_of(*, always_valid: bool = True, **how: Any) -> Iterator[tuple[CsInterface, Process]]:
     with process(**how) as linux:
-        interface = CsInterface(NODE, linux=linux)
+        interface = CsInterface(NODE, linux=linux, always_valid=always_valid)
         try:
             yield interface, linux
         finally:
@@ -80,6 +80,12 @@ def test_kinds_of_memory() -> None:
         }  # fmt: skip
         assert (code.address is None, data.address is None, hidden.address is None) == (False, False, True)
         assert {bo.write_combined for _, bo in linux._maps.values() if bo is not None} == {True}
+        for use, combined, uncached in (("reads", False, False), ("polls", False, True)):
+            read = interface.allocate(4096, "gtt", "for the processor", use=use)
+            assert read.address is not None
+            _, _, bo = linux.map_at(read.address)
+            assert (bo.write_combined, bo.uncached) == (combined, uncached)
+            interface.release(read)
         with pytest.raises(
             InterfaceError, match=r"268435456 of 17179869184 bytes and 4096 of them are taken.*Resizable BAR"
         ):
@@ -100,8 +106,30 @@ def test_a_failed_allocation_leaves_nothing(call: str, step: str) -> None:
         assert interface.allocate(5000, "gtt", "weights").va == VA_START
 
 
-def test_the_list_follows_the_buffers() -> None:
+def test_buffers_need_no_list() -> None:
     with interface_of() as (interface, linux):
+        linux.machine.trace = trace = []
+        buffer, n = packets(interface)
+        other = interface.allocate(4096, "vram", "other")
+        interface.wait(interface.submit(buffer, 0, n), 5)
+        interface.release(other)
+        interface.wait(interface.submit(buffer, 0, n), 5)
+        assert "AMDGPU_BO_LIST" not in {line.split()[0] for line in trace}
+
+
+def test_a_buffer_on_no_list_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The emulated kernel sees a submission that touches what nothing keeps resident."""
+    with process(strict=False) as linux:
+        interface = CsInterface(NODE, linux=linux, always_valid=False)
+        monkeypatch.setattr(interface, "_lists", False)
+        buffer, n = packets(interface)
+        interface.wait(interface.submit(buffer, 0, n), 5)
+        interface.close()
+        assert {finding.kind for finding in linux.machine.findings} == {"not-resident"}
+
+
+def test_the_list_follows_the_buffers() -> None:
+    with interface_of(always_valid=False) as (interface, linux):
         buffer, n = packets(interface)
         linux.machine.trace = trace = []
         for _ in range(3):

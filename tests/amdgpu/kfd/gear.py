@@ -14,7 +14,7 @@ from amdgpu_emu.machine import Machine
 from zinc_rt.amdgpu.interface import DeviceBuffer
 from zinc_rt.amdgpu.kfd.interface import KfdInterface
 from zinc_rt.amdgpu.pm4 import PacketBuilder
-from zinc_rt.amdgpu.pm4.values import CachePolicy, Compare
+from zinc_rt.amdgpu.pm4.values import Compare
 
 Words = npt.NDArray[np.uint32]
 
@@ -43,6 +43,7 @@ class Writer:
         self.interface = interface
         self.code = interface.allocate(64 * 4 * n, "gtt", "packets", executable=True)
         self.data = interface.allocate(4096, "gtt", "numbers")
+        self.gate = interface.allocate(4096, "gtt", "gate", use="polls")
         self.n = n
         self._next = 0
 
@@ -61,7 +62,11 @@ class Writer:
         """u32[1024], as the processor sees it."""
         return dwords(self.data)
 
+    def open_gate(self, slot: int, value: int) -> None:
+        """Store a number that a submission waits for."""
+        dwords(self.gate)[slot] = value
+
     def wait_for(self, slot: int, value: int) -> int:
-        """A submission that ends when somebody stores the number."""
-        where = self.data.va + 4 * slot
-        return self.submit(lambda b: b.wait_mem(where, value, Compare.EQUAL, policy=CachePolicy.BYPASS))
+        """A submission that ends when somebody stores the number, as `open_gate` does."""
+        where = self.gate.va + 4 * slot
+        return self.submit(lambda b: b.wait_mem(where, value, Compare.EQUAL))

@@ -17,7 +17,12 @@ from amdgpu_emu.shader import Dispatch, RecordingShader
 from amdgpu_emu.shader_memory import ShaderMemory
 from tests.amdgpu.kfd.gear import Writer, dwords, opened
 from zinc_rt.amdgpu.errors import FenceTimeout, InterfaceError
+from zinc_rt.amdgpu.interface import HostUse
+from zinc_rt.amdgpu.kfd import queue as queue_memory
 from zinc_rt.amdgpu.kfd import submissions as tuning
+from zinc_rt.amdgpu.kfd.constants import ALLOC_MEM_FLAGS_COHERENT as COHERENT
+from zinc_rt.amdgpu.kfd.constants import ALLOC_MEM_FLAGS_EXECUTABLE as EXECUTABLE
+from zinc_rt.amdgpu.kfd.constants import ALLOC_MEM_FLAGS_UNCACHED as UNCACHED
 from zinc_rt.amdgpu.kfd.interface import KfdInterface
 from zinc_rt.amdgpu.pm4 import PacketBuilder, hi32, lo32
 from zinc_rt.amdgpu.pm4 import registers as reg
@@ -84,7 +89,7 @@ def test_a_ring_that_stays_full(monkeypatch: pytest.MonkeyPatch) -> None:
             [writer.write(1 + i, i) for i in range(100)]
         assert "write pointer" in str(e.value)
         assert interface.retired() < first
-        writer.numbers()[0] = 7  # the hang ends, and everything that was taken runs
+        writer.open_gate(0, 7)  # the hang ends, and everything that was taken runs
         last = writer.write(200, 99)
         interface.wait(last, 10)
         assert writer.numbers()[200] == 99
@@ -107,7 +112,7 @@ def test_the_read_pointer_is_believed_where_it_is_possible() -> None:
             queue.ring.read_pointer = lambda told=told: told  # type: ignore[method-assign]
             assert queue.room() == room
         del queue.ring.read_pointer
-        writer.numbers()[0] = 7
+        writer.open_gate(0, 7)
         interface.wait(hanging, 5)
 
 
@@ -201,7 +206,7 @@ def test_a_number_before_the_last_is_waited_for(monkeypatch: pytest.MonkeyPatch)
         assert time.monotonic() - started < 2
         with pytest.raises(FenceTimeout):
             interface.wait(hanging, 0.05)
-        writer.numbers()[1] = 7
+        writer.open_gate(1, 7)
         interface.wait(hanging, 5)
 
 
@@ -225,7 +230,7 @@ def test_timeout_says_everything() -> None:
             "6.17.0-24-generic",
         ):
             assert part in text, text
-        writer.numbers()[1] = 7
+        writer.open_gate(1, 7)
         interface.wait(3, 5)
 
 
@@ -235,7 +240,7 @@ def test_a_timeout_of_nothing_only_looks() -> None:
         hanging = writer.wait_for(1, 7)
         with pytest.raises(FenceTimeout):
             interface.wait(hanging, 0)
-        writer.numbers()[1] = 7
+        writer.open_gate(1, 7)
         interface.wait(hanging, 5)
         interface.wait(hanging, 0)
         interface.wait(0, 0)
@@ -446,3 +451,37 @@ def test_errno_of_a_interface_error() -> None:
     with Machine(has_kfd=False) as machine, pytest.raises(InterfaceError) as e:
         KfdInterface(linux=machine.process())
     assert e.value.errno == errno.ENOENT
+
+
+def test_memory_of_the_queue_and_what_the_processor_reads() -> None:
+    """The queue's buffers on the GPU alone are executable, as in libhsakmt; what both look at is uncached."""
+    with opened() as (machine, interface):
+        (process,) = machine.processes
+        assert process.kfd is not None
+        flags = {memory.va: (memory.flags, memory.bo.uncached) for _, memory in process.kfd.memories}
+        own = {m.label: (bool(flags[m.va][0] & EXECUTABLE), flags[m.va][1]) for m in interface._queue._memories}
+        assert own == {
+            "ring": (True, True), "ring pointers": (False, True), "fence page": (False, True),
+            "end-of-pipe buffer": (True, False), "save area of waves": (True, False),
+        }  # fmt: skip
+        wanted: dict[HostUse, int] = {"writes": 0, "reads": COHERENT, "polls": COHERENT | UNCACHED}
+        for use, bits in wanted.items():
+            buffer = interface.allocate(4096, "gtt", use, use=use)
+            assert process.kfd.memory(buffer.handle, 0).flags & (COHERENT | UNCACHED) == bits
+            interface.release(buffer)
+
+
+def test_a_ring_that_the_l2_keeps_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The flag is what keeps the GPU from reading what the ring held before."""
+    monkeypatch.setattr(queue_memory, "_BOTH_SEE", queue_memory._BOTH_SEE & ~UNCACHED)
+    with Machine(strict=False, time_scale=0.01) as machine:
+        interface = KfdInterface(linux=machine.process())
+        writer = Writer(interface)
+        for value in (1, 2):
+            writer.write(0, value)
+            machine.settle(0.2)
+        assert {"stale-ring", "doorbell-mismatch"} >= {finding.kind for finding in machine.findings} != set()
+        assert interface.retired() == 0
+        with pytest.raises(FenceTimeout):
+            interface.wait(1, 0.05)
+        interface.close()

@@ -251,7 +251,7 @@ def test_another_cards_fault_is_not_ours() -> None:
         lost(one, bad)
         with pytest.raises(FenceTimeout):
             two.wait(hanging, 0.05)
-        writer.numbers()[0] = 7
+        writer.open_gate(0, 7)
         two.wait(hanging, 5)
         probe(two)
         one.close()
@@ -268,7 +268,7 @@ def test_another_cards_reset_is_not_ours() -> None:
             machine.gpus[0].reset(whole=True)
         with pytest.raises(FenceTimeout):
             two.wait(hanging, 0.05)
-        writer.numbers()[0] = 7
+        writer.open_gate(0, 7)
         two.wait(hanging, 5)
         one.close()
         two.close()

@@ -69,7 +69,9 @@ WORDS = {
         [0xC0036300, LO, HI, 0x240, 4],
     ),
     "write 32": (lambda b: b.write_data32(A, 5), [0xC0033700, 0x00100500, LO, HI, 5]),
-    "copy 64": (lambda b: b.copy_data64(A, A + 8), [0xC0044000, 0x00110501, LO, HI, LO + 8, HI]),
+    "copy a dword": (lambda b: b.copy_dword(0x1_0000_0004, A), [0xC0044000, 0x00100502, 4, 1, LO, HI]),
+    "copy the clock": (lambda b: b.copy_clock(A), [0xC0044000, 0x00110509, 0, 0, LO, HI]),
+    "copy 64": (lambda b: b.copy_data64(A, A + 8), [0xC0044000, 0x00110502, LO, HI, LO + 8, HI]),
     "clock": (
         lambda b: b.packet("COPY_DATA", src_sel=9, dst_sel=5, count_sel=1, wr_confirm=1, target=A),
         [0xC0044000, 0x00110509, 0, 0, LO, HI],
@@ -206,7 +208,7 @@ def test_named_fields_give_the_same_words():
     builder = PacketBuilder([0] * 64)
     builder.packet(
         "RELEASE_MEM", event_type=v.EventType.CACHE_FLUSH_AND_INV_TS, event_index=v.EventIndex.END_OF_PIPE, gl2_wb=1,
-        seq=v.Sequence.FORWARD, cache_policy=v.CachePolicy.BYPASS, data_sel=v.ReleaseData.WORD64, address=A, value=9,
+        seq=v.Sequence.FORWARD, temporal=v.Temporal.LU, data_sel=v.ReleaseData.WORD64, address=A, value=9,
     )  # fmt: skip
     assert builder.words[1] == RELEASE_CONTROL == 0x06600514
     builder.reset()

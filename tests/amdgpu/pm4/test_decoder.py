@@ -265,3 +265,19 @@ def test_any_stream_is_read_whole_and_comes_back(words):
     text = list(render(found))
     assert len(text) == len(found)
     assert all("\n" not in line for line in text)
+
+
+def test_hints_of_gfx12_are_cache_policies_before() -> None:
+    """The same bits under the words of each generation."""
+    release = [0xC0064900, 0x06600514, 0x40000000, 0x10000, 1, 0x2A, 0, 0]
+    call = [0xC0023F00, 0x1000, 1, 0x10800040]
+    inherit = [0xC0023F00, 0x1000, 1, 0x40800040]
+    new, old = (" ".join(p.text(gfx) for p in decode([*release, *call, *inherit])) for gfx in (12, 11))
+    assert "temporal=LU" in new
+    assert "temporal=NT" in new
+    assert "cache_policy" not in new
+    assert "cache_policy=BYPASS" in old
+    assert "cache_policy=STREAM" in old
+    assert "temporal" not in old
+    assert "inherit_vmid=1" in new
+    assert rebuild(decode([*release, *call, *inherit])) == [*release, *call, *inherit]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 
 from zinc_rt.amdgpu.errors import InterfaceError
-from zinc_rt.amdgpu.interface import DeviceBuffer, DeviceInfo, Heap, Interface
+from zinc_rt.amdgpu.interface import DeviceBuffer, DeviceInfo, Heap, HostUse, Interface
 from zinc_rt.linux import Linux, host
 
 DEVICE = DeviceInfo("/dev/dri/renderD128", 120001, 64, 1 << 35, 1 << 35, "no driver")
@@ -26,7 +26,14 @@ class FakeInterface(Interface):
         self._next = 0x1_0000_0000
 
     def allocate(
-        self, size: int, heap: Heap, label: str, *, executable: bool = False, visible: bool = True
+        self,
+        size: int,
+        heap: Heap,
+        label: str,
+        *,
+        executable: bool = False,
+        visible: bool = True,
+        use: HostUse = "writes",
     ) -> DeviceBuffer:
         if sum(b.size for b in self.live) + size > self.limit:
             raise InterfaceError(f"{label}: {size} bytes", 12)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
 
 from tests.amdgpu.queue.fake import FakeInterface
-from zinc_rt.amdgpu.command_list import MAX_COPY, MAX_WRITE, CommandList
+from tests.amdgpu_emu.cp.rig import CODE, Rig
+from zinc_rt.amdgpu.command_list import MAX_COPY, MAX_WRITE, CommandList, Dispatch
 from zinc_rt.amdgpu.gfx import GFX12
 from zinc_rt.amdgpu.loaded_kernel import LoadedKernel, padded
 from zinc_rt.amdgpu.packets import fence_packets, lower
@@ -19,14 +21,15 @@ BEGIN = [0xC0001000, 0]
 FLUSH = [0xC0004600, 0x407]
 FULL = [*FLUSH, 0xC0065800, 0, ALL, 0xFF, 0, 0, 10, 0xC3B1]
 LIGHT = [*FLUSH, 0xC0065800, 0, ALL, 0xFF, 0, 0, 10, 0x10180]
-PROGRAM = LoadedKernel("k", 0x12_3456_7800, 0xC00F0005, 0x390, 0x30, (32, 1, 1), 2)
+PROGRAM = LoadedKernel("k", 0x12_3456_7800, 0xC00F0005, 0x384, 0x30, (32, 1, 1), 2)
+PROGRAM_IN_RIG = LoadedKernel("k", CODE, 0xC00F0005, 0x384, 0x30, (32, 1, 1), 2)
 
 
 def dispatch_words(groups: list[int], threads: list[int], user: list[int], initiator: int = 0x8005) -> list[int]:
     """As written out in the notes on hardware: register offsets of gfx12."""
     return [
         0xC00A7600, 0x204, 0, 0, 0, *threads, 0, 0, 0x12345678, 0,
-        0xC0027600, 0x212, 0xC00F0005, 0x390,
+        0xC0027600, 0x212, 0xC00F0005, 0x384,
         0xC0097600, 0x215, 0, ALL, ALL, 0, ALL, ALL, 0, 0, 0,
         0xC0017600, 0x228, 0x30,
         0xC0007600 | len(user) << 16, 0x240, *user,
@@ -45,6 +48,69 @@ def test_a_dispatch() -> None:
     assert lower(batch, GFX12) == BEGIN + FULL + dispatch_words([7, 2, 3], [32, 1, 1], [5, 6])
 
 
+def test_a_later_dispatch_sets_what_differs() -> None:
+    other = LoadedKernel("other", 0x12_3456_7900, 0xC00F0005, 0x385, 0x30, (32, 1, 1), 2)
+    batch = CommandList().dispatch(PROGRAM, 1, user_data=(5, 6, 7, 8, 9, 10))
+    batch.dispatch(other, 2, user_data=(1, 6, 7, 2, 9, 10)).dispatch(PROGRAM, 3, user_data=(1, 6), threads=(64, 1, 1))
+    batch.dispatch(PROGRAM, 4, user_data=(1, 6, 7, 2, 9, 11))
+    words = lower(batch, GFX12)[len(BEGIN + FULL) + len(dispatch_words([1] * 3, [32, 1, 1], [0] * 6)) :]
+    assert words == [
+        0xC0017600, 0x20C, 0x12345679,
+        0xC0017600, 0x213, 0x385,
+        0xC0047600, 0x240, 1, 6, 7, 2,  # two that stay the same, rather than a packet more
+        0xC0031500, 2, 1, 1, 0x8005,
+        0xC0017600, 0x207, 64,
+        0xC0017600, 0x20C, 0x12345678,
+        0xC0017600, 0x213, 0x384,
+        0xC0031500, 3, 1, 1, 0x8005,
+        0xC0017600, 0x207, 32,
+        0xC0017600, 0x245, 11,
+        0xC0031500, 4, 1, 1, 0x8005,
+    ]  # fmt: skip
+
+
+def test_registers_that_a_kernel_gets_and_does_not_read_have_some_value() -> None:
+    """gfx11 hands over 16 at least, so kernels ask for more than their arguments."""
+    more = LoadedKernel("more", 0x12_3456_7900, 0xC00F0005, 0x388, 0x30, (32, 1, 1), 2)
+    words = lower(CommandList().dispatch(more, 1, user_data=(5, 6)), GFX12)
+    assert words[words.index(0x240) - 1 :][:6] == [0xC0047600, 0x240, 5, 6, 0, 0]
+    words = lower(CommandList().dispatch(PROGRAM, 1, user_data=(1, 2, 3)).dispatch(more, 1, user_data=(1, 6)), GFX12)
+    assert words[-10:] == [0xC0037600, 0x241, 6, 3, 0, 0xC0031500, 1, 1, 1, 0x8005]  # the 3 is what was there
+
+
+def test_registers_as_dispatches_find_them() -> None:
+    """Random lists on an emulated command processor: each dispatch is what it is alone."""
+    rng = random.Random(5)
+    kernels = [
+        LoadedKernel(f"k{i}", CODE + 256 * i, i, rng.randrange(1, 17) << 1, (i & 3) << 4, (32 << i % 3, 1, 1), 0)
+        for i in range(6)
+    ]
+    batch = CommandList()
+    for _ in range(60):
+        kernel = rng.choice(kernels)
+        words = [rng.randrange(3) for _ in range(kernel.rsrc2 >> 1)]
+        batch.dispatch(kernel, rng.randrange(1, 5), user_data=words)
+    rig = Rig()
+    rig.words(*lower(batch, GFX12))
+    assert not rig.kinds
+    assert len(rig.dispatches) == 60
+    for item, found in zip(batch.items, rig.dispatches, strict=True):
+        assert isinstance(item, Dispatch)
+        assert (item.program.va, item.groups, item.threads) == (found.address, found.groups, found.threads)
+        assert (item.program.rsrc1, item.program.rsrc2, item.program.rsrc3) == (found.rsrc1, found.rsrc2, found.rsrc3)
+        assert item.user_data == found.user_data[: len(item.user_data)]
+
+
+def test_registers_of_another_submission_are_not_counted_on() -> None:
+    rig = Rig()
+    rig.words(*lower(CommandList().dispatch(PROGRAM_IN_RIG, 1, user_data=(5, 6)), GFX12))
+    rig.words(*lower(CommandList().dispatch(PROGRAM_IN_RIG, 1, user_data=(5, 6)), GFX12))
+    assert not rig.kinds
+    rig.words(0xC0031500, 1, 1, 1, 0x8005)
+    assert set(rig.kinds) == {"left-register"}
+    assert "COMPUTE_PGM_LO as an earlier indirect buffer left it" in str(rig.machine.findings)
+
+
 def test_high_addresses_and_waves_of_64() -> None:
     program = LoadedKernel("k", 0x7FFF_1234_5600, 1, 2, 0, (64, 1, 1), 0, wave32=False)
     words = lower(CommandList().dispatch(program, 1, user_data=range(16)), GFX12)
@@ -61,15 +127,16 @@ def test_copies_and_writes(memory: list[GpuMemory]) -> None:
     s, t = a.va & ALL, b.va & ALL
     assert lower(batch, GFX12) == [
         *BEGIN, *FULL,
-        0xC0044000, 0x00110501, s, 1, t, 1,
-        0xC0044000, 0x00110501, s + 8, 1, t + 8, 1,
-        0xC0044000, 0x00100501, s + 4, 1, t + 8, 1,
+        0xC0044000, 0x00110502, s, 1, t, 1,
+        0xC0044000, 0x00110502, s + 8, 1, t + 8, 1,
+        0xC0044000, 0x00100502, s + 4, 1, t + 8, 1,
         0xC0053700, 0x00100500, t + 12, 1, 1, 2, 3,
     ]  # fmt: skip
 
 
 def test_barriers_stand_where_they_are_needed() -> None:
     one = dispatch_words([1, 1, 1], [32, 1, 1], [0, 0])
+    again = one[-5:]  # all registers are as they were
 
     def batch(kinds: str) -> list[int]:
         made = CommandList()
@@ -82,9 +149,9 @@ def test_barriers_stand_where_they_are_needed() -> None:
 
     assert batch("") == batch("lf") == []
     assert batch("fd") == batch("dl") == batch("ldf") == one
-    assert batch("dfd") == batch("dlffd") == batch("dflld") == batch("dfdf") == one + FULL + one
-    assert batch("dld") == batch("dlld") == one + LIGHT + one
-    assert batch("dd") == one + one
+    assert batch("dfd") == batch("dlffd") == batch("dflld") == batch("dfdf") == one + FULL + again
+    assert batch("dld") == batch("dlld") == one + LIGHT + again
+    assert batch("dd") == one + again
 
 
 def test_marks_count_dispatches() -> None:

@@ -323,7 +323,12 @@ def test_a_refused_submission_holds_nothing() -> None:
         for _ in range(3):
             with pytest.raises(InterfaceError, match="the queue is full"):
                 queue.submit(CommandList())
-        assert {pool.label: pool.used for pool in queue._heaps} == {"kernels": 0, "packets": 0, "signals": 256}
+        assert {pool.label: pool.used for pool in queue._heaps} == {
+            "kernels": 0,
+            "packets": 0,
+            "signals": 256,
+            "times": 0,
+        }
         assert queue.retired() == 0
 
 

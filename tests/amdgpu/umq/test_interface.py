@@ -17,7 +17,6 @@ from amdgpu_emu.profiles import LINUX_6_17, LINUX_7_3_USERQ
 from zinc_rt.amdgpu.errors import DeviceLost, FenceTimeout, InterfaceError
 from zinc_rt.amdgpu.interface import DeviceBuffer, Heap
 from zinc_rt.amdgpu.pm4.builder import PacketBuilder
-from zinc_rt.amdgpu.pm4.values import CachePolicy
 from zinc_rt.amdgpu.selftest import ProbeFailed, probe
 from zinc_rt.amdgpu.umq.interface import FENCE_VA, UserQueueInterface
 from zinc_rt.amdgpu.umq.queue import QUEUE_SIZE
@@ -53,6 +52,7 @@ class Packets:
         self.interface = interface
         self.code = interface.allocate(4 * PAGE, "gtt", "code", executable=True)
         self.data = interface.allocate(PAGE, "gtt", "data")
+        self.gate = interface.allocate(PAGE, "gtt", "gate", use="polls")
         assert self.code.address
         self._builder = PacketBuilder((ctypes.c_uint32 * PAGE).from_address(self.code.address))
 
@@ -137,7 +137,7 @@ def test_what_a_submission_puts_into_the_ring(interface: UserQueueInterface, pac
         *(0xC0004600, 0x407),
         *(0xC0053C00, 0x45, 0xE26, 0xE27, 0xFFFFFFFF, 0xFFFFFFFF, 4),
         *(0xC0065800, 0, 0xFFFFFFFF, 0xFF, 0, 0, 10, 0xC3B1),
-        *(0xC0023F00, va & 0xFFFFFFFF, va >> 32, 1 << 23 | 6),
+        *(0xC0023F00, va & 0xFFFFFFFF, va >> 32, 1 << 30 | 1 << 23 | 6),
         *(0xC0064900, 0x06600514, 0x40000000, FENCE_VA & 0xFFFFFFFF, FENCE_VA >> 32, 1, 0, 0),
     ]
 
@@ -196,13 +196,13 @@ def test_a_map_that_was_taken_over_stays(interface: UserQueueInterface, linux: P
 
 
 def stall(packets: Packets) -> None:
-    """Let the GPU wait for a word of the data page."""
-    packets.submit(lambda b: b.wait_mem(packets.data.va + 64, 1, policy=CachePolicy.BYPASS))
+    """Let the GPU wait for a word of the gate."""
+    packets.submit(lambda b: b.wait_mem(packets.gate.va, 1))
 
 
 def go_on(packets: Packets) -> None:
-    assert packets.data.address
-    packets.interface.linux.store32(packets.data.address + 64, 1)
+    assert packets.gate.address
+    packets.interface.linux.store32(packets.gate.address, 1)
 
 
 @pytest.fixture

@@ -19,15 +19,17 @@ from zinc_rt.lang.gpu import GpuKernel
 
 PAGE = 4096
 KERNEL = 0x10_0000
+GFX = {"gfx1201": (12, 0, 1), "gfx1100": (11, 0, 0), "gfx1101": (11, 0, 1), "gfx1102": (11, 0, 2)}
 S_ENDPGM = 0xBFB00000
 S_CODE_END = 0xBF9F0000
 RSRC1 = 0x0F << 16 | 0 << 12  # FLOAT_MODE 0xF0
 
 
 class Stage:
-    """core: with its limits. Buffers lie a page apart, from 0x1_0000_0000 on."""
+    """core: with its limits, of a target. Buffers lie a page apart, from 0x1_0000_0000 on."""
 
-    def __init__(self, **how: Any) -> None:
+    def __init__(self, target: str = "gfx1201", **how: Any) -> None:
+        self.target, self.gfx = target, GFX[target]
         self.core = ShaderCore(**how)
         self.vm, self.caches = GpuVm("stage"), Caches()
         self._next = 0x1_0000_0000
@@ -71,6 +73,7 @@ class Stage:
         *,
         rsrc1: int = RSRC1 | 7,
         n_user: int | None = None,
+        rsrc2: int = 0,
         lds: int = 0,
         scratch: int = 0,
         wave32: bool = True,
@@ -84,7 +87,7 @@ class Stage:
         whole = tuple(g * t for g, t in zip(groups, threads, strict=True))
         made = Dispatch(
             address, groups, threads, grid or whole, (0, 0, 0), wave32, (*user_data, *[0] * (16 - len(user_data))),
-            rsrc1, count << 1, 0, lds, private, 1, (12, 0, 1),
+            rsrc1, rsrc2 or count << 1, 0, lds, private, 1, self.gfx,
         )  # fmt: skip
         memory = ShaderMemory(self.caches, self.vm)
         self.core.run(made, memory)
@@ -101,7 +104,7 @@ class Stage:
             (kernel.workgroup, 1, 1),
             kernel.user_data(*arguments),
             rsrc1=kernel.rsrc1,
-            n_user=kernel.dwords,
+            rsrc2=kernel.rsrc2 if self.gfx[0] == 11 else kernel.dwords << 1,
             lds=kernel.lds_bytes,
             scratch=kernel.scratch_bytes,
         )

@@ -168,6 +168,18 @@ def test_overwriting_what_a_load_will_bring() -> None:
     stage.dispatch(stage.code([*head, *LOAD, S_ENDPGM]), user_data=(x & 0xFFFFFFFF, x >> 32))
 
 
+def test_an_invalidation_counts_as_a_load() -> None:
+    """It brings nothing and keeps its place: waiting until one is left has waited for the load before it."""
+    stage = Stage()
+    x = stage.buffer(4096)
+    invalidate = (0xEE0AC07C, 0x00080000, 0x00000000)  # global_inv scope:SCOPE_DEV
+    head, data = [v_mov(2, 0), v_mov(3, 1)], (x & 0xFFFFFFFF, x >> 32)
+    end = [WAIT_LOAD | 1, v_mov(5, inline(1)), WAIT_LOAD, S_ENDPGM]
+    stage.dispatch(stage.code([*head, *LOAD, *invalidate, *end]), user_data=data)
+    with pytest.raises(GpuHang, match="v5 is overwritten before global_load_b32"):
+        stage.dispatch(stage.code([*head, *invalidate, *LOAD, *end]), user_data=data)
+
+
 def test_waiting_for_some_of_several_loads() -> None:
     stage = Stage()
     x = stage.buffer(4096)

@@ -6,24 +6,25 @@ import pytest
 
 from amdgpu_emu.cp import PacketFault, PacketHang
 from amdgpu_emu.gpu import IDLE, POLLING, PROGRESS
-from tests.amdgpu_emu.cp.rig import CODE, DATA, FENCE, IB, IB2, Rig, dispatch
+from tests.amdgpu_emu.cp.rig import CODE, DATA, IB, IB2, UNCACHED, Rig, dispatch
 from zinc_rt.amdgpu.pm4.builder import PacketBuilder
 
-RING, SIZE = IB2, 64  # dwords
+RING, SIZE = UNCACHED, 64  # dwords
+FENCE = UNCACHED + 0x3000
 
 
 class UserRing:
     """The side of the program: writes packets, moves the write pointer."""
 
-    def __init__(self, rig: Rig) -> None:
-        self.rig, self.write, self.read = rig, 0, []
-        self.steps = rig.processor.ring(rig.vm, RING, 4 * SIZE, lambda: self.write, self.read.append)
+    def __init__(self, rig: Rig, at: int = RING) -> None:
+        self.rig, self.write, self.read, self.at = rig, 0, [], at
+        self.steps = rig.processor.ring(rig.vm, at, 4 * SIZE, lambda: self.write, self.read.append)
 
     def put(self, build, *, ring: bool = True) -> None:
         builder = PacketBuilder([0] * SIZE)
         build(builder)
         for i, word in enumerate(builder.written()):
-            self.rig.poke(RING + 4 * ((self.write + i) % SIZE), word)
+            self.rig.poke(self.at + 4 * ((self.write + i) % SIZE), word)
         if ring:
             self.write += builder.cursor
 
@@ -143,6 +144,26 @@ def test_the_ring_is_read_from_memory_every_time(ring):
         ring.put(lambda b, value=value: b.write_data32(DATA, value))
         ring.until_idle()
         assert ring.rig.peek(DATA) == value
+
+
+def test_a_ring_that_the_l2_keeps_is_read_old():
+    """The block that was fetched with the first packets holds what lay behind them then."""
+    ring = UserRing(Rig(), IB2)
+    ring.put(lambda b: b.write_data32(DATA, 1))
+    ring.until_idle()
+    ring.put(lambda b: b.write_data32(DATA, 2))
+    with pytest.raises(PacketHang, match="type 0"):
+        ring.until_idle()
+    assert ring.rig.peek(DATA) == 1
+    assert ring.rig.kinds == ["stale-ring"]
+    assert "AMDGPU_VM_MTYPE_UC" in ring.rig.machine.findings[0][1]
+
+
+def test_a_fence_that_the_l2_keeps_does_not_arrive(ring):
+    ring.put(lambda b: b.release_mem_signal(DATA, 1))
+    ring.until_idle()
+    assert ring.rig.peek(DATA) == 0
+    assert ring.rig.copy(DATA, UNCACHED + 0x2000) == 1
 
 
 def test_waves_and_fences_are_done_when_the_ring_is_empty(ring):

@@ -35,7 +35,7 @@ class Queue:
         self.card = card
         shift = at * 0x10_0000
         uncached = gem.AMDGPU_VM_MTYPE_UC
-        self.ring = card.buffer(QUEUE_VA + shift, QUEUE_BYTES)[1]
+        self.ring = card.buffer(QUEUE_VA + shift, QUEUE_BYTES, mtype=uncached)[1]
         self.wptr = card.buffer(WPTR_VA + shift, mtype=uncached)[1]
         self.rptr = card.buffer(RPTR_VA + shift, mtype=uncached)[1]
         card.va(card.create(flags=ALWAYS_VALID), EOP_VA + shift)

@@ -27,8 +27,10 @@ def specs() -> dict[str, Spec]:
     shaped = {
         "attention": catalogue.attention_kernel(128, 4),
         "attention_packed": catalogue.attention_kernel(128, 4, packed=True),
-        "heads": catalogue.heads_kernel(128, 64, interleaved=False, norm=True, cache=True),
-        "heads_interleaved": catalogue.heads_kernel(64, 32, interleaved=True, norm=False, cache=False),
+        "heads": catalogue.heads_kernel(catalogue.head_form(128, 64, interleaved=False, norm=True, cache=True)),
+        "heads_interleaved": catalogue.heads_kernel(
+            catalogue.head_form(64, 32, interleaved=True, norm=False, cache=False)
+        ),
         "matvec_rows": catalogue.matvec_rows("Q4_0", 4),
     }
     found = {name: entry.spec for name, entry in {**catalogue.KERNELS, **shaped}.items()}

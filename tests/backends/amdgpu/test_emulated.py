@@ -72,4 +72,4 @@ def test_the_end_does_not_wait_for_a_whole_step() -> None:
         backend = model.engine._backend
         assert isinstance(backend, EmulatedBackend)
         left_alone(model, list(range(1, 49)))
-    assert isinstance(backend.machine.shader, emulated._Idle)
+    assert isinstance(backend.machine.shader, emulated.Idle)

@@ -105,9 +105,9 @@ def opened_sampling(engine: Engine) -> DeviceSampling:
 
 
 def used(backend: AmdBackend) -> int:
-    """Bytes in use, without kernels and recorded batches, which stay, and packets, which land later."""
+    """Bytes in use, without kernels and recorded batches, which stay, and packets and their times, which land later."""
     kept = (piece for batch in backend._batches for made in batch.recorded._kept.values() for piece in made.arguments)
-    whole = sum(pool.used for pool in backend.gpu._heaps if pool.label not in ("kernels", "packets"))
+    whole = sum(pool.used for pool in backend.gpu._heaps if pool.label not in ("kernels", "packets", "times"))
     return whole - sum(align_up(piece.size, 256) for piece in kept)
 
 

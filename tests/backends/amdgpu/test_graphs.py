@@ -121,7 +121,7 @@ def test_large_steps_are_several_submissions(backend: AmdBackend, monkeypatch: p
     case, want = random_case(103)
     check(backend, case, want)
     before = backend.gpu.retired()
-    monkeypatch.setattr("zinc_rt.backends.amdgpu.batches.MOST_WORK", 3 * 64 * 64)
+    monkeypatch.setattr(backend.gpu.pace, "longest", 1e-6)
     check(backend, case, want)
     assert len(backend._batches[-2].recorded._kept) == len(backend._batches[-1].recorded._kept)
     assert all(len(r.batches) == 1 for r in backend._batches[-2].recorded._kept.values())

@@ -44,10 +44,11 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def lowered(path: Path) -> list[GpuOperation]:
+    """The operations of a step of one row."""
     with GGUFFile.open(path) as file:
-        found = GpuLowering(define(file).graph, Capacity(8, 1, 32, 2, 4)).run().operations
+        found = GpuLowering(define(file).graph, Capacity(16, 1, 32, 2, 4)).run().operations
     scheduled(found)
-    return found
+    return [op for op in found if op.when(StepShape(1, 1, 1))]
 
 
 def kernel(op: GpuOperation) -> str:
@@ -55,16 +56,16 @@ def kernel(op: GpuOperation) -> str:
 
 
 def test_phases_of_a_layer(path: Path) -> None:
-    """Seven with experts, of a delta net as of attention."""
+    """Six with experts, of a delta net as of attention."""
     found = lowered(path)
     phases = [{op.phase for op in found if op.name.startswith(f"blk.{layer}.")} for layer in range(3)]
-    assert [len(p) for p in phases] == [8, 7, 7]  # the first layer has a norm before it
+    assert [len(p) for p in phases] == [7, 6, 6]  # the first layer has a norm before it
     assert not phases[0] & phases[1]
     assert not phases[1] & phases[2]
     names = Counter(kernel(op) for op in found if op.name.startswith("blk.1."))
     assert names == {
-        "matvec": 4, "conv1d": 1, "delta_net_32": 1, "matvec_norm": 1, "route": 1, "gated_experts": 1, "gated_rows": 1,
-        "matvec_float": 1, "experts_down_norm": 1,
+        "matvec": 3, "matvec_conv": 1, "delta_net_32": 1, "matvec_norm": 1, "route": 1, "gated_experts": 1,
+        "gated_rows": 1, "matvec_float": 1, "experts_down_norm": 1,
     }  # fmt: skip
 
 
@@ -100,12 +101,12 @@ SCALED = {"granite": 2, "gemma2": 2, "gemma3": 1, "gemma4": 2, "gemma4-inputs": 
 @pytest.mark.parametrize(
     ("name", "most"),
     [
-        ("qwen3", 6), ("granite", 6), ("glm4", 6), ("qwen3moe", 7), ("qwen35moe", 7), ("gpt-oss", 7), ("gemma2", 6),
-        ("gemma3", 6), ("gemma4", 6), ("gemma4-inputs", 8), ("gemma4-experts", 8),
+        ("qwen3", 5), ("granite", 5), ("glm4", 5), ("qwen3moe", 6), ("qwen35moe", 6), ("gpt-oss", 6), ("gemma2", 5),
+        ("gemma3", 5), ("gemma4", 5), ("gemma4-inputs", 7), ("gemma4-experts", 7),
     ],
 )  # fmt: skip
 def test_phases_of_layers(name: str, most: int, tmp_path: Path) -> None:
-    """Eight at most. A layer's first norm is part of the layer before it; the first layer's has a phase of its own."""
+    """Seven at most. A layer's first norm is part of the layer before it; the first layer's has a phase of its own."""
     case = WIDE[name]
     found = lowered(write_case(tmp_path / "m.gguf", case, T.Q8_0).path)
     phases = [
@@ -158,7 +159,7 @@ def attended(dim: int, kind: T) -> Case:
     return net.case(steps)
 
 
-@pytest.mark.parametrize(("dim", "kernels"), [(32, ["attention"]), (24, ["attention", "quantize"])])
+@pytest.mark.parametrize(("dim", "kernels"), [(32, ["attention"]), (24, ["attention"])])
 def test_a_gate_on_attention(backend: AmdBackend, dim: int, kernels: list[str]) -> None:
     case = attended(dim, T.Q8_0)
     check_gpu(backend, case, expected(case))

@@ -14,6 +14,7 @@ from tests.backends.cpu.test_recurrent import CASES, delta, net, state, steps, w
 from tests.kernels.material import T, packed_rows
 from zinc_rt.backends.amdgpu.backend import AmdBackend
 from zinc_rt.backends.amdgpu.lowering import GpuLowering
+from zinc_rt.backends.amdgpu.operations import StepShape
 from zinc_rt.backends.errors import UnsupportedOp
 from zinc_rt.ir.op import Op
 
@@ -37,12 +38,28 @@ def normed(n_k: int, n_v: int, dim: int, kind: T = T.Q8_0) -> Case:
     return made.case(steps(rng, {"u": width, "alpha": n_v, "beta": n_v, "z": n_v * dim}))
 
 
+def convolved(n: int, taps: int, kind: T, bias: bool) -> Case:
+    """A product and the convolution of its channels, in steps of few rows and of more than one block has."""
+    rng = np.random.default_rng(n * taps)
+    made = net()
+    y, kept = made.temp(n), state(made, taps - 1, n)
+    raw = packed_rows(kind, rng, n, 96) if kind.quantized else ordinary(rng, n, 96).view(np.uint8)
+    made.node(Op.MATMUL, [made.rows("x", 96), made.matrix(kind, raw)], [y])
+    inputs = [y, made.matrix(T.F32, ordinary(rng, n, taps).view(np.uint8)), kept, *where(made)]
+    if bias:
+        inputs.append(made.vector(ordinary(rng, 1, n)[0]))
+    made.node(Op.SSM_CONV1D, inputs, [made.out("y", n), kept], activation="none" if bias else "silu")
+    return made.case(steps(rng, {"x": 96}))
+
+
 ALL: dict[str, Callable[[], Case]] = {
     **CASES,
     "delta 256": lambda: delta(1, 1, 256, "block"),
     "norm 64": lambda: normed(1, 2, 64),
     "norm 128": lambda: normed(1, 2, 128, T.Q4_K),
     "norm 256": lambda: normed(1, 1, 256, T.Q6_K),
+    "product, conv 4": lambda: convolved(52, 4, T.Q8_0, False),
+    "float product, conv 3 with bias": lambda: convolved(13, 3, T.F32, True),
 }
 
 
@@ -64,6 +81,15 @@ def test_the_norm_rides_with_the_rule() -> None:
     case = normed(1, 2, 128)
     found = [op.name for op in GpuLowering(case.graph, case.sizes).run().operations]
     assert len(found) == 2
+
+
+def test_a_convolution_rides_with_its_product() -> None:
+    """In steps of few rows alone."""
+    case = convolved(52, 4, T.Q8_0, False)
+    found = GpuLowering(case.graph, case.sizes).run().operations
+    for n, names in ((8, ["quantize", "matvec_conv"]), (9, ["quantize", "matvec_block", "conv1d"])):
+        shape = StepShape(n, 1, 1)
+        assert [op.kernel(shape).spec.function.name for op in found if op.when(shape)] == names
 
 
 def test_what_the_kernels_cannot_do() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import errno
 from contextlib import suppress
+from dataclasses import replace
 
-from zinc_rt.amdgpu.abi.gem import AMDGPU_GEM_CREATE_CPU_GTT_USWC
+from zinc_rt.amdgpu.abi.gem import AMDGPU_GEM_CREATE_VM_ALWAYS_VALID
 from zinc_rt.amdgpu.advice import KERNEL_LOG, RESIZABLE_BAR
 from zinc_rt.amdgpu.cs import calls
 from zinc_rt.amdgpu.cs.loss import account
@@ -13,7 +14,8 @@ from zinc_rt.amdgpu.cs.session import CsSession
 from zinc_rt.amdgpu.drm_memory import HUGE_PAGE, RenderMemory
 from zinc_rt.amdgpu.errors import BufferFailed, DeviceLost, FenceTimeout, InterfaceError, StepFailed
 from zinc_rt.amdgpu.gfx import version_of
-from zinc_rt.amdgpu.interface import DEFAULT_RENDER_NODE, DeviceBuffer, DeviceInfo, Heap, Interface
+from zinc_rt.amdgpu.interface import CLOCK_HZ, DEFAULT_RENDER_NODE, DeviceBuffer, DeviceInfo, Heap, HostUse, Interface
+from zinc_rt.amdgpu.job_limit import job_limit
 from zinc_rt.amdgpu.packets import PAD_DWORDS
 from zinc_rt.amdgpu.pool import ALIGNMENT
 from zinc_rt.amdgpu.ranges import Ranges
@@ -22,6 +24,8 @@ from zinc_rt.linux import Linux, host
 
 VA_START = 0x1_0000_0000
 DRAIN_SECONDS = 10.0
+_SAFETY = 4
+"""What a job is planned to take is this many times shorter than what it may."""
 _LOST = (errno.ETIME, errno.ECANCELED, errno.ENODEV, errno.EIO)
 
 
@@ -30,32 +34,57 @@ class CsInterface(Interface):
 
     name = "cs"
 
-    def __init__(self, render_node: str = DEFAULT_RENDER_NODE, *, linux: Linux | None = None) -> None:
-        """Open a render node. Raises `InterfaceError` with the step that failed; nothing stays behind then."""
+    def __init__(
+        self,
+        render_node: str = DEFAULT_RENDER_NODE,
+        *,
+        linux: Linux | None = None,
+        always_valid: bool = True,
+        partial_flush: bool = True,
+    ) -> None:
+        """Open a render node. always_valid: the kernel keeps all buffers resident by itself; else each submission names
+        them in a list, as buffers must that other programs share. partial_flush: see `DeviceInfo`.
+
+        Raises `InterfaceError` with the step that failed; nothing stays behind then.
+        """
         self.linux = linux or host()
+        self.longest_job = min(self.longest_job, job_limit(self.linux) / _SAFETY)
         self._session = CsSession.open(render_node, self.linux)
-        self._list_is_old = True
+        self._lists, self._list_is_old = not always_valid, True
         self._submitted = self._retired = 0
         self._lost = False
         try:
-            self.device, addresses = _describe(self._session)
+            device, addresses = _describe(self._session)
+            self.device = replace(device, partial_flush=partial_flush)
             _check_alignment(self._session)
         except BaseException:
             self._session.close()
             raise
-        self._memory = RenderMemory(self._session.buffers, addresses, gtt=AMDGPU_GEM_CREATE_CPU_GTT_USWC, vram=0)
+        self._memory = RenderMemory(
+            self._session.buffers,
+            addresses,
+            flags=AMDGPU_GEM_CREATE_VM_ALWAYS_VALID if always_valid else 0,
+            combined=True,
+        )
 
     # Memory.
 
     def allocate(
-        self, size: int, heap: Heap, label: str, *, executable: bool = False, visible: bool = True
+        self,
+        size: int,
+        heap: Heap,
+        label: str,
+        *,
+        executable: bool = False,
+        visible: bool = True,
+        use: HostUse = "writes",
     ) -> DeviceBuffer:
-        """See `Interface`. gtt: write-combined; vram and visible: only as much as the processor can reach."""
+        """See `Interface`. vram and visible: only as much as the processor can reach."""
         if heap == "vram" and visible:
             self._check_reach(size, label)
         try:
             with calls.noted_buffers():
-                buffer = self._memory.allocate(size, heap, label, executable=executable, visible=visible)
+                buffer = self._memory.allocate(size, heap, label, executable=executable, visible=visible, use=use)
         except InterfaceError as error:
             raise self._lost_or(error) from None
         self._list_is_old = True
@@ -75,7 +104,8 @@ class CsInterface(Interface):
         """See `Interface`."""
         handles = [other.handle for other in self._memory if other is not buffer]
         try:
-            self._list(handles)  # first: a list holds its buffers' memory
+            if self._lists:
+                self._list(handles)  # first: a list holds its buffers' memory
         except StepFailed:
             self._list_is_old = True
         refused = self._memory.release(buffer)
@@ -88,7 +118,7 @@ class CsInterface(Interface):
     def submit(self, buffer: DeviceBuffer, offset: int, n_dwords: int) -> int:
         """See `Interface`."""
         try:
-            if self._list_is_old:
+            if self._lists and self._list_is_old:
                 self._list(self._memory.handles)
             self._push_vram_stores()
             self._submitted = self._session.submit(buffer.va + offset, 4 * n_dwords)
@@ -189,6 +219,7 @@ def _describe(session: CsSession) -> tuple[DeviceInfo, Ranges]:
         vram=int(memory.vram.total_heap_size),
         visible_vram=int(memory.cpu_accessible_vram.total_heap_size),
         driver=f"amdgpu {session.driver.major}.{session.driver.minor} of Linux {linux.kernel_release()}",
+        clock_hz=1000 * int(device.gpu_counter_freq) or CLOCK_HZ,
     )
     size = int(device.virtual_address_max) - VA_START
     if size < HUGE_PAGE:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 
 from zinc_rt.amdgpu import drm
 from zinc_rt.amdgpu.abi.info import AMDGPU_INFO_FW_MES, AMDGPU_INFO_FW_VERSION, DrmAmdgpuInfoFirmware
@@ -13,13 +14,15 @@ from zinc_rt.amdgpu.abi.requests import KFD_RUNTIME_ENABLE
 from zinc_rt.amdgpu.address_range import AddressRange
 from zinc_rt.amdgpu.errors import DeviceLost, InterfaceError, IoctlFailed, StepFailed
 from zinc_rt.amdgpu.gfx import gfx_of
-from zinc_rt.amdgpu.interface import DeviceBuffer, DeviceInfo, Heap, Interface
+from zinc_rt.amdgpu.interface import DeviceBuffer, DeviceInfo, Heap, HostUse, Interface
 from zinc_rt.amdgpu.kfd.calls import call, step
 from zinc_rt.amdgpu.kfd.constants import (
+    ALLOC_MEM_FLAGS_COHERENT,
     ALLOC_MEM_FLAGS_EXECUTABLE,
     ALLOC_MEM_FLAGS_GTT,
     ALLOC_MEM_FLAGS_NO_SUBSTITUTE,
     ALLOC_MEM_FLAGS_PUBLIC,
+    ALLOC_MEM_FLAGS_UNCACHED,
     ALLOC_MEM_FLAGS_VRAM,
     ALLOC_MEM_FLAGS_WRITABLE,
     EVENTS_SINCE_MINOR,
@@ -37,6 +40,12 @@ from zinc_rt.linux import PAGE, Linux, host
 
 DRAIN_SECONDS = 10.0
 """How long `close` waits for what runs."""
+_COHERENCE: dict[HostUse, int] = {
+    "writes": 0,
+    "reads": ALLOC_MEM_FLAGS_COHERENT,
+    "polls": ALLOC_MEM_FLAGS_COHERENT | ALLOC_MEM_FLAGS_UNCACHED,
+}
+"""Flags of system memory. The processor caches all of it."""
 _MES_RELEASE = 0xFFF  # the bits above are the version of its interface
 
 
@@ -46,16 +55,22 @@ class KfdInterface(Interface):
     name = "kfd"
 
     def __init__(
-        self, render_node: str | None = None, *, linux: Linux | None = None, ring_bytes: int = RING_BYTES
+        self,
+        render_node: str | None = None,
+        *,
+        linux: Linux | None = None,
+        ring_bytes: int = RING_BYTES,
+        partial_flush: bool = True,
     ) -> None:
         """render_node: None takes the first GPU that is supported. ring_bytes: a power of two, from 4096 up.
+        partial_flush: see `DeviceInfo`.
 
         Raises `InterfaceError` with the failing step; nothing stays behind then.
         """
         if ring_bytes < 4096 or ring_bytes & (ring_bytes - 1):
             raise InterfaceError(f"a ring of {ring_bytes} bytes", None, "it must be a power of two, at least 4096")
         self.linux = linux or host()
-        self._closed = False
+        self._closed, self._partial_flush = False, partial_flush
         self._buffers: dict[DeviceBuffer, Memory] = {}
         node = _choose(self.linux, render_node)
         self._session = KfdSession(self.linux, node, render_node or f"/dev/dri/renderD{node.drm_render_minor}")
@@ -74,7 +89,7 @@ class KfdInterface(Interface):
     def _open(self) -> None:
         session = self._session
         session.open()
-        self.device = _device(session)
+        self.device = replace(_device(session), partial_flush=self._partial_flush)
         if session.version >= (1, EVENTS_SINCE_MINOR):
             # mode_mask 0, as a runtime does that is known to retire PM4 on gfx12: the bits would set up a debugger.
             with step("runtime_enable_failed"):
@@ -82,14 +97,23 @@ class KfdInterface(Interface):
             self._events = Events(session)
             self._events.open()
         self._queue.open()
-        self._submissions = KfdSubmissions(session, self._queue, self._events, self._ranges)
+        self._submissions = KfdSubmissions(
+            session, self._queue, self._events, self._ranges, partial_flush=self._partial_flush
+        )
 
     def allocate(
-        self, size: int, heap: Heap, label: str, *, executable: bool = False, visible: bool = True
+        self,
+        size: int,
+        heap: Heap,
+        label: str,
+        *,
+        executable: bool = False,
+        visible: bool = True,
+        use: HostUse = "writes",
     ) -> DeviceBuffer:
         """Whole pages, zeroed. Visible VRAM takes a resizable BAR. Raises `InterfaceError`, `DeviceLost`."""
         flags = ALLOC_MEM_FLAGS_WRITABLE | ALLOC_MEM_FLAGS_NO_SUBSTITUTE
-        flags |= ALLOC_MEM_FLAGS_VRAM if heap == "vram" else ALLOC_MEM_FLAGS_GTT
+        flags |= ALLOC_MEM_FLAGS_VRAM if heap == "vram" else ALLOC_MEM_FLAGS_GTT | _COHERENCE[use]
         if heap == "vram" and visible:
             flags |= ALLOC_MEM_FLAGS_PUBLIC
         if executable:
@@ -124,6 +148,11 @@ class KfdInterface(Interface):
     def submit(self, buffer: DeviceBuffer, offset: int, n_dwords: int) -> int:
         """See `Interface`."""
         return self._submissions.submit(buffer, offset, n_dwords)
+
+    def wait_by_release(self) -> None:
+        """See `Interface`."""
+        super().wait_by_release()
+        self._submissions.wait_by_release()
 
     def retired(self) -> int:
         """See `Interface`. Without an ioctl: a page fault or reset shows in `wait`."""

@@ -40,7 +40,8 @@ _BOTH_SEE = (
     | ALLOC_MEM_FLAGS_COHERENT
     | ALLOC_MEM_FLAGS_UNCACHED
 )
-_GPU_ONLY = ALLOC_MEM_FLAGS_VRAM | ALLOC_MEM_FLAGS_WRITABLE | ALLOC_MEM_FLAGS_NO_SUBSTITUTE
+_GPU_ONLY = ALLOC_MEM_FLAGS_VRAM | ALLOC_MEM_FLAGS_WRITABLE | ALLOC_MEM_FLAGS_NO_SUBSTITUTE | ALLOC_MEM_FLAGS_EXECUTABLE
+"""Executable, as in every runtime that is known to make such queues, though nothing is fetched there."""
 
 
 class Submission(NamedTuple):

@@ -26,7 +26,9 @@ ACQUIRE_HOST = 0xC3B1
 ACQUIRE_KERNEL = 0x10180
 """gcr_cntl between dispatches of one queue on gfx12: the scalar and vector caches are dropped, in order."""
 RELEASE_CONTROL = 0x06600514
-"""First body dword of a fence as Linux writes it on gfx12: end of pipe, L2 written back in order, value past the L2."""
+"""First body dword of a fence as Linux writes it on gfx12: end of pipe, L2 written back in order, the value stored for
+the last use. It reaches the host because it goes to memory (dst_sel 0) of a type that the L2 does not keep (UC).
+"""
 _WHOLE_SIZE = 0xFF_FFFF_FFFF
 
 
@@ -99,8 +101,8 @@ class PacketBuilder:
         self.write_data(address, _long(value))
 
     def copy_data32(self, source: int, target: int) -> None:
-        """Copy a dword from memory to memory."""
-        self._copy(v.CopySrc.MEMORY, source, target, v.Count.DWORD)
+        """Copy a dword from memory to memory, named as older drivers do."""
+        self._copy(v.CopySrc.L2_OBSOLETE, source, target, v.Count.DWORD)
 
     def pad_to_alignment(self, n: int) -> None:
         """One NOP up to the next multiple of `n` dwords; a gap of one dword grows by `n`. 0: nothing."""
@@ -143,9 +145,18 @@ class PacketBuilder:
         """Write one dword."""
         self.write_data(address, (value,))
 
+    def copy_dword(self, source: int, target: int) -> None:
+        """Copy a dword from memory to memory."""
+        self._copy(v.CopySrc.L2, source, target, v.Count.DWORD)
+
     def copy_data64(self, source: int, target: int) -> None:
         """Copy 64 bits from memory to memory."""
-        self._copy(v.CopySrc.MEMORY, source, target, v.Count.QWORD)
+        self._copy(v.CopySrc.L2, source, target, v.Count.QWORD)
+
+    def copy_clock(self, target: int) -> None:
+        """Store the GPU's counter, 64 bits, at once."""
+        control = v.CopySrc.GPU_CLOCK | v.CopyDst.MEMORY << 8 | v.Count.QWORD << 16 | 1 << 20
+        self._emit(op.COPY_DATA, (control, 0, 0, *_split(target, 8)))
 
     def event_write(self, event: v.EventType, index: v.EventIndex) -> None:
         """An event without an address."""
@@ -182,10 +193,10 @@ class PacketBuilder:
         value: int,
         function: v.Compare = v.Compare.GREATER_EQUAL,
         mask: int = DWORD,
-        policy: v.CachePolicy = v.CachePolicy.LRU,
+        temporal: v.Temporal = v.Temporal.RT,
     ) -> None:
         """Stop until the masked dword at `address` compares so with `value`."""
-        control = function | v.PollSpace.MEMORY << 4 | policy << 25
+        control = function | v.PollSpace.MEMORY << 4 | temporal << 25
         self._emit(op.WAIT_REG_MEM, (control, *_split(address, 4), value, mask, 4))
 
     def hdp_flush(self) -> None:
@@ -193,11 +204,13 @@ class PacketBuilder:
         control = v.Compare.GREATER_EQUAL | v.WaitOperation.WRITE_WAIT << 6
         self._emit(op.WAIT_REG_MEM, (control, reg.HDP_FLUSH_REQUEST, reg.HDP_FLUSH_DONE, DWORD, DWORD, 4))
 
-    def indirect_buffer(self, address: int, n_dwords: int, *, chain: bool = False) -> None:
-        """Run other packets: from a ring a call; from an indirect buffer a jump, which needs `chain`."""
+    def indirect_buffer(self, address: int, n_dwords: int, *, chain: bool = False, inherit_vmid: bool = False) -> None:
+        """Run other packets: from a ring a call; from an indirect buffer a jump, which needs `chain`. inherit_vmid:
+        read them in the address space of the queue's descriptor, as user queues of the render node need it.
+        """
         if not 0 < n_dwords < 1 << 20:
             raise InvalidField(f"n_dwords is {n_dwords}; an indirect buffer has 1 to {(1 << 20) - 1}")
-        self._emit(op.INDIRECT_BUFFER, (*_split(address, 4), n_dwords | chain << 20 | 1 << 23))
+        self._emit(op.INDIRECT_BUFFER, (*_split(address, 4), n_dwords | chain << 20 | 1 << 23 | inherit_vmid << 30))
 
     def cond_exec(self, address: int, n_dwords: int) -> None:
         """Skip the next `n_dwords` when the dword at `address` is zero."""

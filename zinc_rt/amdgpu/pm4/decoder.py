@@ -6,10 +6,11 @@ The inverse of the builder: `rebuild(decode(words)) == words`, for malformed str
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from zinc_rt.amdgpu.pm4 import opcodes as op
 from zinc_rt.amdgpu.pm4 import registers as reg
+from zinc_rt.amdgpu.pm4 import values as v
 from zinc_rt.amdgpu.pm4.builder import encode
 from zinc_rt.amdgpu.pm4.errors import InvalidField
 from zinc_rt.amdgpu.pm4.fields import Bits, Field, PacketSpec, TaggedAddress
@@ -143,8 +144,9 @@ def _shown(packet: DecodedPacket, gfx: int) -> Iterator[str]:
         if any(payload):
             yield from _words(payload)
         return
-    known = {f.name: f for f in _bit_fields(spec, packet)}
-    for name, value in packet.fields.items():
+    known = {f.name: f for f in _bit_fields(spec, packet, gfx)}
+    for field_name, value in packet.fields.items():
+        name = field_name if gfx >= _TEMPORAL_SINCE else field_name.replace("temporal", "cache_policy")
         if isinstance(value, tuple):
             yield f"{name}={_list(value)}"
         elif name in known and (value or known[name].values is not None):
@@ -154,17 +156,25 @@ def _shown(packet: DecodedPacket, gfx: int) -> Iterator[str]:
             yield f"{name}={value:#x}" if value > 9 else f"{name}={value}"
 
 
+_TEMPORAL_SINCE = 12
 _WORTH_ZERO = {"function", "mem_space", "dst_sel", "src_sel", "data_sel"}
 _IDLE_ZERO = {"reserved", "coher_base", "context_id", "poll_interval", "source"}
 
 
-def _bit_fields(spec: PacketSpec, packet: DecodedPacket) -> Iterator[Field]:
+def _bit_fields(spec: PacketSpec, packet: DecodedPacket, gfx: int) -> Iterator[Field]:
     body = packet.words[1:]
     for slot in spec.layout_of(body[0] if body else 0, len(body)):
         if isinstance(slot, Bits):
-            yield from slot.fields
+            yield from (_of_generation(field, gfx) for field in slot.fields)
         elif isinstance(slot, TaggedAddress):
             yield slot.tag
+
+
+def _of_generation(field: Field, gfx: int) -> Field:
+    """A field with the name and the values that its bits had before gfx12."""
+    if gfx >= _TEMPORAL_SINCE or field.values is not v.Temporal:
+        return field
+    return replace(field, name=field.name.replace("temporal", "cache_policy"), values=v.CachePolicy)
 
 
 def _registers(packet: DecodedPacket, gfx: int) -> Iterator[str]:

@@ -55,27 +55,27 @@ INITIATOR = bits(
 )
 """COMPUTE_DISPATCH_INITIATOR, the last dword of a dispatch. Bits 12, 18 and 29..31 are new in gfx12."""
 
-_POLICY = Field("cache_policy", 25, 2, v.CachePolicy)
+_TEMPORAL = Field("temporal", 25, 2, v.Temporal)
 _REGISTERS = (
     bits(Field("register", 0, 16), Field("vmid_shift", 23, 5), Field("index", 28, 4)),
     Rest("values"),
 )
 
 _WRITE_CONTROL = bits(
-    Field("dst_sel", 8, 4, v.WriteDst), Field("one_address", 16), Field("wr_confirm", 20), _POLICY,
+    Field("dst_sel", 8, 4, v.WriteDst), Field("one_address", 16), Field("wr_confirm", 20), _TEMPORAL,
     Field("engine_sel", 30, 2, v.EngineSelect),
 )  # fmt: skip
 
 _COPY_CONTROL = bits(
     Field("src_sel", 0, 4, v.CopySrc), Field("dst_sel", 8, 4, v.CopyDst),
-    Field("src_cache_policy", 13, 2, v.CachePolicy), Field("count_sel", 16, 1, v.Count), Field("wr_confirm", 20),
-    Field("dst_cache_policy", 25, 2, v.CachePolicy), Field("pq_exe_status", 29),
+    Field("src_temporal", 13, 2, v.Temporal), Field("count_sel", 16, 1, v.Count), Field("wr_confirm", 20),
+    Field("dst_temporal", 25, 2, v.Temporal), Field("pq_exe_status", 29),
     Field("engine_sel", 30, 2, v.EngineSelect),
 )  # fmt: skip
 
 _WAIT_CONTROL = bits(
     Field("function", 0, 3, v.Compare), Field("mem_space", 4, 2, v.PollSpace),
-    Field("operation", 6, 2, v.WaitOperation), Field("engine_sel", 8, 1, v.EngineSelect), _POLICY,
+    Field("operation", 6, 2, v.WaitOperation), Field("engine_sel", 8, 1, v.EngineSelect), _TEMPORAL,
 )  # fmt: skip
 _WAIT_TAIL = (Value("reference"), Value("mask"), bits(Field("poll_interval", 0, 16), Field("offload", 31)))
 
@@ -93,7 +93,7 @@ _RELEASE_CONTROL = bits(
     Field("event_type", 0, 6, v.EventType), Field("event_index", 8, 4, v.EventIndex), Field("glm_wb", 12),
     Field("glm_inv", 13), Field("glv_inv", 14), Field("gl1_inv", 15), Field("gl2_us", 16), Field("gl2_range", 17, 2),
     Field("gl2_discard", 19), Field("gl2_inv", 20), Field("gl2_wb", 21), Field("seq", 22, 2, v.Sequence),
-    Field("glk_wb", 24), _POLICY, Field("execute", 28), Field("glk_inv", 30), Field("pws_enable", 31),
+    Field("glk_wb", 24), _TEMPORAL, Field("execute", 28), Field("glk_inv", 30), Field("pws_enable", 31),
 )  # fmt: skip
 _RELEASE_SELECT = bits(
     Field("dst_sel", 16, 2, v.ReleaseDst), Field("int_sel", 24, 3, v.ReleaseInt),
@@ -105,7 +105,7 @@ def _copy(first: int, n_body: int | None) -> Layout:
     wide = first >> 16 & 1
     source, target = first & 0xF, first >> 8 & 0xF
     in_memory = Address("source", 8 if wide else 4)
-    src: Long = in_memory if source in (v.CopySrc.MEMORY, v.CopySrc.L2) else Long("source")
+    src: Long = in_memory if source in (v.CopySrc.L2_OBSOLETE, v.CopySrc.L2) else Long("source")
     dst = Address("target", 8 if wide else 4) if target in _COPY_TO_MEMORY else Long("target")
     return _COPY_CONTROL, src, dst
 
@@ -151,11 +151,12 @@ PACKETS = {
                 Address("address"),
                 bits(
                     Field("n_dwords", 0, 20), Field("chain", 20), Field("offload_polling", 21), Field("valid", 23),
-                    Field("vmid", 24, 4), Field("cache_policy", 28, 2, v.CachePolicy), Field("priv", 31),
+                    Field("vmid", 24, 4), Field("temporal", 28, 2, v.Temporal),
+                    Field("inherit_vmid", 30), Field("priv", 31),
                 ),
             ),
         ),
-        PacketSpec("COPY_DATA", COPY_DATA, _copy(v.CopySrc.MEMORY | v.CopyDst.MEMORY << 8, None), _copy),
+        PacketSpec("COPY_DATA", COPY_DATA, _copy(v.CopySrc.L2 | v.CopyDst.MEMORY << 8, None), _copy),
         PacketSpec("EVENT_WRITE", EVENT_WRITE, _EVENT, _event),
         PacketSpec("RELEASE_MEM", RELEASE_MEM, _RELEASE, shader_type=False),
         PacketSpec(

@@ -22,7 +22,7 @@ class CopySrc(IntEnum):
     """COPY_DATA src_sel."""
 
     REGISTER = 0
-    MEMORY = 1
+    L2_OBSOLETE = 1  # memory as well; drivers of old still write it
     L2 = 2
     GDS = 3
     PERF_COUNTER = 4
@@ -55,12 +55,23 @@ class EngineSelect(IntEnum):
 
 
 class CachePolicy(IntEnum):
-    """How an access of the command processor uses the L2 cache."""
+    """How an access of the command processor uses the L2 cache, before gfx12."""
 
     LRU = 0
     STREAM = 1
     NOA = 2
     BYPASS = 3
+
+
+class Temporal(IntEnum):
+    """The same bits on gfx12: how soon the data is used again, regular, not, often, or for the last time. None of them
+    passes the L2 by; only the page's memory type does (UC).
+    """
+
+    RT = 0
+    NT = 1
+    HT = 2
+    LU = 3
 
 
 class Compare(IntEnum):

@@ -17,7 +17,7 @@ from zinc_rt.amdgpu.abi.requests import DRM_VERSION
 from zinc_rt.amdgpu.drm import ioctl
 from zinc_rt.amdgpu.errors import IoctlFailed
 from zinc_rt.amdgpu.gfx import version_of
-from zinc_rt.amdgpu.interface import DeviceInfo
+from zinc_rt.amdgpu.interface import CLOCK_HZ, DeviceInfo
 from zinc_rt.linux import Linux
 
 
@@ -34,6 +34,7 @@ def device_info(fd: int, render_node: str, linux: Linux) -> tuple[DeviceInfo, ra
         vram=memory.vram.total_heap_size,
         visible_vram=memory.cpu_accessible_vram.total_heap_size,
         driver=f"amdgpu {_drm_version(fd, linux)} of Linux {linux.kernel_release()}",
+        clock_hz=1000 * device.gpu_counter_freq or CLOCK_HZ,
     )
     return info, range(device.virtual_address_offset, device.virtual_address_max)
 

@@ -11,14 +11,16 @@ import contextlib
 import errno
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
 from zinc_rt.amdgpu.abi.gem import AMDGPU_GEM_DOMAIN_GTT
 from zinc_rt.amdgpu.advice import KERNEL_LOG, STEPS, file_advice, remedy
 from zinc_rt.amdgpu.drm import QueryResult
-from zinc_rt.amdgpu.drm_memory import RenderBuffers, RenderMemory
+from zinc_rt.amdgpu.drm_memory import GPU_UNCACHED, RenderBuffers, RenderMemory
 from zinc_rt.amdgpu.errors import BufferFailed, CallFailed, DeviceLost, FenceTimeout, InterfaceError, IoctlFailed
 from zinc_rt.amdgpu.gfx import generations, gfx_name, gfx_of
-from zinc_rt.amdgpu.interface import DEFAULT_RENDER_NODE, DeviceBuffer, Heap, Interface
+from zinc_rt.amdgpu.interface import DEFAULT_RENDER_NODE, DeviceBuffer, Heap, HostUse, Interface
+from zinc_rt.amdgpu.job_limit import job_limit
 from zinc_rt.amdgpu.ranges import Ranges
 from zinc_rt.amdgpu.submission_packets import SubmissionPackets
 from zinc_rt.amdgpu.umq.admission import admission
@@ -30,6 +32,7 @@ from zinc_rt.linux import PAGE, Linux, host
 
 FENCE_VA = QUEUE_VA + 0x10_0000
 _POOL_VA = QUEUE_VA + 0x1000_0000
+_SAFETY = 4
 _SPIN = 0.0002
 _LONGEST_SLEEP = 0.001
 _WATCH_AFTER = 0.05
@@ -48,11 +51,18 @@ class UserQueueInterface(Interface):
     table_timeout = 10.0
     drain_timeout = 5.0
     reset_grace = 1.0
+    longest_job = 0.02
+    """Its waves cannot be saved: whoever wants the GPU, or memory back, waits for the end of a submission."""
 
-    def __init__(self, render_node: str = DEFAULT_RENDER_NODE, *, linux: Linux | None = None) -> None:
-        """Raises `InterfaceError` with the step that failed and what would help; then nothing is left open."""
+    def __init__(
+        self, render_node: str = DEFAULT_RENDER_NODE, *, linux: Linux | None = None, partial_flush: bool = True
+    ) -> None:
+        """partial_flush: see `DeviceInfo`. Raises `InterfaceError` with the step that failed and what would help; then
+        nothing is left open.
+        """
         self.linux = linux or host()
         admitted = _admitted(render_node, self.linux)
+        self.longest_job = min(self.longest_job, job_limit(self.linux) / _SAFETY)
         self._lost = self._closed = False
         self._submitted = 0
         with ExitStack() as undo, self._step(f"opening {render_node}"):
@@ -63,7 +73,8 @@ class UserQueueInterface(Interface):
             timeline = Timeline(self._fd, self.linux)
             undo.callback(timeline.close)
             self._timeline = timeline
-            self.device, addresses = device_info(self._fd, render_node, self.linux)
+            device, addresses = device_info(self._fd, render_node, self.linux)
+            self.device = replace(device, partial_flush=partial_flush)
             gfx = gfx_of(self.device.gfx_target_version)
             if gfx is None:
                 name = gfx_name(self.device.gfx_target_version)
@@ -73,17 +84,28 @@ class UserQueueInterface(Interface):
             self._buffers = RenderBuffers(self._fd, render_node, self.linux, timeline)
             undo.callback(self._buffers.close)
             ranges = Ranges(_POOL_VA, addresses.stop - _POOL_VA, "GPU addresses")
-            self._memory = RenderMemory(self._buffers, ranges, gtt=ALWAYS, vram=ALWAYS)
+            self._memory = RenderMemory(self._buffers, ranges, flags=ALWAYS, combined=False)
             info = admitted.info
             assert info is not None, "it was admitted"
             queue = UserQueue.allocate(self._buffers, info.eop_size, info.eop_alignment, readable=True)
-            self._fence = self._buffers.make("fence", PAGE, AMDGPU_GEM_DOMAIN_GTT, ALWAYS, va=FENCE_VA).mapped
+            self._fence = self._buffers.make(
+                "fence", PAGE, AMDGPU_GEM_DOMAIN_GTT, ALWAYS, va=FENCE_VA, access=GPU_UNCACHED
+            ).mapped
             timeline.wait(self.table_timeout)
             queue.create()
             undo.callback(self._free_queue, queue)
             self._ring = queue.user_ring()
-            self._packets = SubmissionPackets(FENCE_VA, gfx, flush_hdp=True)
+            self._gfx = gfx
+            self._packets = self._packets_of(partial_flush=partial_flush)
             self._undo = undo.pop_all()
+
+    def _packets_of(self, *, partial_flush: bool) -> SubmissionPackets:
+        return SubmissionPackets(FENCE_VA, self._gfx, flush_hdp=True, inherit_vmid=True, partial_flush=partial_flush)
+
+    def wait_by_release(self) -> None:
+        """See `Interface`."""
+        super().wait_by_release()
+        self._packets = self._packets_of(partial_flush=False)
 
     def _open(self, render_node: str) -> int:
         try:
@@ -95,11 +117,18 @@ class UserQueueInterface(Interface):
     # Memory.
 
     def allocate(
-        self, size: int, heap: Heap, label: str, *, executable: bool = False, visible: bool = True
+        self,
+        size: int,
+        heap: Heap,
+        label: str,
+        *,
+        executable: bool = False,
+        visible: bool = True,
+        use: HostUse = "writes",
     ) -> DeviceBuffer:
         """See `Interface`."""
         with self._step(f"{label}: {size} bytes of {heap}"):
-            buffer = self._memory.allocate(size, heap, label, executable=executable, visible=visible)
+            buffer = self._memory.allocate(size, heap, label, executable=executable, visible=visible, use=use)
             try:
                 self._timeline.wait(self.table_timeout)
             except IoctlFailed:

@@ -16,8 +16,9 @@ from zinc_rt.amdgpu.abi.gem import (
     AMDGPU_GEM_DOMAIN_DOORBELL,
     AMDGPU_GEM_DOMAIN_GTT,
     AMDGPU_GEM_DOMAIN_VRAM,
+    AMDGPU_VM_PAGE_EXECUTABLE,
 )
-from zinc_rt.amdgpu.drm_memory import RenderBuffer, RenderBuffers
+from zinc_rt.amdgpu.drm_memory import GPU_UNCACHED, RenderBuffer, RenderBuffers
 from zinc_rt.amdgpu.user_ring import UserRing
 from zinc_rt.linux import PAGE, PROT_WRITE, Linux
 
@@ -32,6 +33,7 @@ _DOORBELL_BYTES = 8
 ALWAYS = AMDGPU_GEM_CREATE_VM_ALWAYS_VALID
 """A user queue has no list of buffers: what it uses must be resident."""
 _CLEARED = AMDGPU_GEM_CREATE_VRAM_CLEARED | ALWAYS
+_RING_ACCESS = GPU_UNCACHED | AMDGPU_VM_PAGE_EXECUTABLE
 
 
 def eop_bytes(eop_size: int, eop_alignment: int) -> int:
@@ -60,12 +62,14 @@ class UserQueue:
         memory. Raises `BufferFailed`; `buffers` has what was made until then.
         """
         gtt, vram = AMDGPU_GEM_DOMAIN_GTT, AMDGPU_GEM_DOMAIN_VRAM
-        ring = buffers.make("ring", QUEUE_SIZE, gtt, AMDGPU_GEM_CREATE_CPU_GTT_USWC | ALWAYS, va=QUEUE_VA)
-        wptr = buffers.make("write pointer", PAGE, gtt, ALWAYS, va=WPTR_VA)
+        # A line that the L2 kept from the submission before would hold older packets, or an older pointer.
+        ring_flags = AMDGPU_GEM_CREATE_CPU_GTT_USWC | ALWAYS
+        ring = buffers.make("ring", QUEUE_SIZE, gtt, ring_flags, va=QUEUE_VA, access=_RING_ACCESS)
+        wptr = buffers.make("write pointer", PAGE, gtt, ALWAYS, va=WPTR_VA, access=GPU_UNCACHED)
         if readable:
-            rptr = buffers.make("read pointer", PAGE, gtt, ALWAYS, va=RPTR_VA)
+            rptr = buffers.make("read pointer", PAGE, gtt, ALWAYS, va=RPTR_VA, access=GPU_UNCACHED)
         else:
-            rptr = buffers.make("read pointer", PAGE, vram, _CLEARED, va=RPTR_VA, prot=0)
+            rptr = buffers.make("read pointer", PAGE, vram, _CLEARED, va=RPTR_VA, prot=0, access=GPU_UNCACHED)
         size = eop_bytes(eop_size, eop_alignment)
         eop = buffers.make("end-of-pipe buffer", size, vram, _CLEARED, va=EOP_VA, prot=0)
         doorbell = buffers.make("doorbell", PAGE, AMDGPU_GEM_DOMAIN_DOORBELL, ALWAYS, prot=PROT_WRITE)

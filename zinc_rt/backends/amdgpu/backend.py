@@ -18,9 +18,10 @@ from zinc_rt.amdgpu.pool import GpuMemory
 from zinc_rt.amdgpu.queue import TIMEOUT, GpuQueue
 from zinc_rt.amdgpu.vram import kept_free, vram_used
 from zinc_rt.backends.amdgpu.batches import Batches
+from zinc_rt.backends.amdgpu.calibrate import CARD, measure
 from zinc_rt.backends.amdgpu.lowering import GpuLowered, GpuLowering
 from zinc_rt.backends.amdgpu.memory import GatheredRows, GraphMemory, Uploader, fill, planned
-from zinc_rt.backends.amdgpu.operations import StepShape
+from zinc_rt.backends.amdgpu.operations import MANY_ROWS, StepShape
 from zinc_rt.backends.amdgpu.placement import scheduled
 from zinc_rt.backends.amdgpu.sampling import GpuSampling, make_sampling
 from zinc_rt.backends.amdgpu.states import GpuState, SlotStates, move, room
@@ -40,10 +41,10 @@ from zinc_rt.backends.graph_check import logits_of, lookups, step_inputs
 from zinc_rt.errors import BackendClosed, BackendError
 from zinc_rt.ir.graph import Graph
 from zinc_rt.ir.op import Op
-from zinc_rt.kernels.rdna.catalogue import DECODE, KernelEntry, TailForm
+from zinc_rt.kernels.rdna.catalogue import DECODE, HeadForm, KernelEntry, TailForm
 from zinc_rt.kernels.rdna.sampling_plan import SamplingShape, plan
 from zinc_rt.lang.cache import CompileCache
-from zinc_rt.lang.gpu_library import gpu_kernels
+from zinc_rt.lang.gpu_library import gpu_kernels, gpu_target
 from zinc_rt.numerics import SPLIT
 from zinc_rt.sampling.gpu import common_shape, exp_table
 from zinc_rt.sampling.request import DeviceSampling, SamplingRequest
@@ -72,7 +73,7 @@ class GpuLoweredGraph(LoweredGraph):
 
 
 class AmdBackend(Backend):
-    """Runs steps in order on the GPU behind an interface.
+    """Runs steps in order on the GPU behind an interface. calibration: how much `card_constants` measures.
 
     Args:
         interface: the way to the GPU; the backend closes it, also when this raises.
@@ -84,6 +85,8 @@ class AmdBackend(Backend):
         BackendError: the kernels are not for this GPU.
         InterfaceError: the driver refused a call.
     """
+
+    calibration = CARD
 
     def __init__(
         self,
@@ -131,7 +134,10 @@ class AmdBackend(Backend):
         if self._lowered is None or self._lowered[0] is not graph or self._lowered[1] != sizes:
             step_inputs(graph)
             lowered = GpuLowering(graph, sizes).run()
-            scheduled(lowered.operations)
+            if sizes.n_rows >= MANY_ROWS and "wmma" in gpu_target(self.gpu.gfx.kernel_target).isa:
+                lowered.take(GpuLowering(graph, sizes, many=True).run())
+            for way in lowered.ways:
+                scheduled(way.operations)
             self._lowered = graph, sizes, lowered
         return self._lowered[2]
 
@@ -207,6 +213,11 @@ class AmdBackend(Backend):
 
     def _uploader(self) -> Uploader:
         return Uploader(self.gpu, self._loaded[DECODE["move"].spec.symbol])
+
+    def card_constants(self) -> dict[str, float]:
+        """See `Backend.card_constants`. Raises `DeviceLost`, `InterfaceError`."""
+        self.drain()
+        return measure(self.gpu, cache=self._cache, notify=self._notify, extent=self.calibration)
 
     @property
     def programs(self) -> tuple[LoadedKernel, ...]:
@@ -347,7 +358,10 @@ def label(entry: KernelEntry) -> str:
     """What a kernel is called in messages and profiles: its name and constants, as `matvec Q8_0 M=8`."""
     constants: dict[str, Any] = {}
     for name, value in entry.spec.constants.items():
-        parts = value._asdict() if isinstance(value, TailForm) else {name: value}
+        if name == "SECOND":  # of two forms the first tells enough
+            constants[name] = bool(value)
+            continue
+        parts = value._asdict() if isinstance(value, TailForm | HeadForm) else {name: value}
         constants |= {part.upper(): v for part, v in parts.items()}
     shown = (
         name.lower() if value is True else str(value) if isinstance(value, str) else f"{name}={value}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -18,25 +19,34 @@ from zinc_rt.backends.amdgpu.memory import GraphMemory
 from zinc_rt.backends.amdgpu.operations import ArgumentBlock, GpuOperation, StepShape, TempSpec
 from zinc_rt.backends.amdgpu.placement import AddressSpan, phases, placed
 from zinc_rt.backends.amdgpu.sampling import GpuSampling
+from zinc_rt.backends.amdgpu.work import Parts, dispatch_work, work_of
 from zinc_rt.backends.arg_structs import Records
 from zinc_rt.backends.graph_check import logits_of
 from zinc_rt.ir.graph import BufferKind, Graph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.rdna.catalogue import DECODE
 
-MOST_WORK = 1 << 40
-"""Products and sums of a submission, some tenths of a second: drivers reset a GPU whose job takes seconds."""
+_SPARE = 0.75
+"""Of what a submission may have: the pace changes a little all the time, which shall not mean another recording."""
 KEPT = 16
 """Shapes whose batches are kept: decode steps come back to theirs for 256 tokens."""
 
 
 @dataclass
 class _Recorded:
-    """batches: one after the other; fetch: copies the logits of a step that sampled, and did without them."""
+    """batches: one after the other; fetch: copies the logits of a step that sampled, and did without them; uncut: work
+    of the largest batch that could be cut further, 0 where there is none.
+    """
 
     batches: list[CommandList]
     fetch: CommandList | None
     arguments: list[GpuMemory]
+    uncut: int
+
+    def suits(self, most_work: int) -> bool:
+        """Whether it would be cut much the same now."""
+        total = sum(batch.work for batch in self.batches)
+        return self.uncut <= most_work and len(self.batches) <= 2 * -(-total // most_work) + 1
 
 
 class Batches:
@@ -55,6 +65,11 @@ class Batches:
         self._kept: OrderedDict[tuple[StepShape, GpuSampling | None], _Recorded] = OrderedDict()
         self._choices = {n.name for n in graph.nodes if n.op is Op.ARGMAX}
 
+    @property
+    def memory(self) -> GraphMemory:
+        """Where the graph's memory lies."""
+        return self._memory
+
     def of(self, shape: StepShape, sampling: GpuSampling | None = None) -> list[CommandList]:
         """The batches for a step of this shape, in order; they end with sampled tokens if so wished."""
         return self._of(shape, sampling).batches
@@ -67,9 +82,11 @@ class Batches:
 
     def _of(self, shape: StepShape, sampling: GpuSampling | None) -> _Recorded:
         key = (shape, sampling)
-        if key in self._kept:
+        if key in self._kept and self._kept[key].suits(self._backend.pace.most_work):
             self._kept.move_to_end(key)
             return self._kept[key]
+        if key in self._kept:
+            self._free(key)
         while len(self._kept) >= KEPT:
             self._free(next(iter(self._kept)))
         self._kept[key] = made = self._record(shape, sampling)
@@ -85,15 +102,16 @@ class Batches:
             self._backend.free(piece)
 
     def _record(self, shape: StepShape, sampling: GpuSampling | None) -> _Recorded:
-        operations = [op for op in self._lowered.operations if getattr(shape, op.counted)]
+        lowered = self._lowered.of(shape.n_rows)
+        operations = [op for op in lowered.operations if getattr(shape, op.counted) and op.when(shape)]
         if sampling is not None:
             operations = [op for op in operations if op.name not in self._choices]
-        where = placed(self._graph, self._lowered, shape, self._memory.arena_bytes)
+        where = placed(self._graph, lowered, shape, self._memory.arena_bytes)
         va = {**self._memory.va, **{key: self._memory.arena + at for key, at in where.items()}}
 
         def stretch(key: Hashable) -> tuple[int, int] | None:
             if key in where:
-                return va[key], va[key] + self._lowered.rooms[key].size(shape)
+                return va[key], va[key] + lowered.rooms[key].size(shape)
             return (va[key], va[key] + 1) if key in va else None
 
         made: list[GpuMemory] = []
@@ -111,49 +129,42 @@ class Batches:
     ) -> _Recorded:  # fmt: skip
         """made: gets the memory of arguments, also when this raises."""
         blocks = self._arguments(operations, va, shape, made)
-        batches, work = [self._begun(shape, made)], 0
-        batch = batches[0]
-        self._move(batch, *self._memory.input_block)
+        parts = Parts(lambda: self._begun(shape, made), _SPARE * self._backend.pace.most_work)
+        self._move(parts, *self._memory.input_block)
         for move in sampling.moves if sampling is not None else ():
-            self._move(batch, *move)
+            self._move(parts, *move)
         for part, full in phases(operations, stretch):
-            more = sum(op.work(shape) for op in part)
-            if work and work + more > MOST_WORK:
-                batch, work = self._begun(shape, made), 0
-                batches.append(batch)
-            work += more
-            batch.barrier(light=not full)
+            parts.last.barrier(light=not full)
             for op in part:
                 arguments = (
                     blocks[id(a)] if isinstance(a, ArgumentBlock) else _value(a, va, shape) for a in op.arguments
                 )
-                batch.dispatch(self._programs[op.kernel(shape).spec.symbol], op.groups(shape), *arguments)
+                program = self._programs[op.kernel(shape).spec.symbol]
+                parts.dispatch(program, op.groups(shape), *arguments, work=work_of(op, shape))
         if sampling is None:
-            self._outputs(batch, shape, va)
-            return _Recorded(batches, None, made)
-        self._sample(batch, sampling, va, made)
-        fetch = CommandList("logits")
-        fetch.memory += self._memory.held
+            self._outputs(parts, shape, va)
+            return _Recorded(parts.batches, None, made, parts.uncut)
+        self._sample(parts, sampling, va, made)
+        fetch = Parts(lambda: CommandList("logits"), inf)
+        fetch.last.memory += self._memory.held
         self._outputs(fetch, shape, va)
-        return _Recorded(batches, fetch, made)
+        return _Recorded(parts.batches, fetch.last, made, parts.uncut)
 
     def _begun(self, shape: StepShape, made: list[GpuMemory]) -> CommandList:
         batch = CommandList(f"step of {shape.n_rows} rows")
         batch.memory += [*made, *self._memory.held]
         return batch
 
-    def _outputs(self, batch: CommandList, shape: StepShape, va: Mapping[Hashable, int]) -> None:
+    def _outputs(self, parts: Parts, shape: StepShape, va: Mapping[Hashable, int]) -> None:
         """Copy them to where the processor reads them."""
-        batch.barrier(light=True)
+        parts.last.barrier(light=True)
         for b in self._graph.of_kind(BufferKind.OUTPUT):
             rows = int(getattr(shape, str(b.shape[0])))
             if rows:
-                self._move(batch, va[b.id], self._memory.outside[b.id], rows * self._lowered.rooms[b.id].row_bytes)
+                self._move(parts, va[b.id], self._memory.outside[b.id], rows * self._lowered.rooms[b.id].row_bytes)
 
-    def _sample(
-        self, batch: CommandList, sampling: GpuSampling, va: Mapping[Hashable, int], made: list[GpuMemory]
-    ) -> None:
-        """Let the batch end with tokens."""
+    def _sample(self, parts: Parts, sampling: GpuSampling, va: Mapping[Hashable, int], made: list[GpuMemory]) -> None:
+        """Let the step end with tokens."""
         logits = va[logits_of(self._graph)[0]]
         addresses = {**sampling.addresses, "logits": logits}
         raw = sampling.plan.arguments(addresses).view(np.uint8)
@@ -161,12 +172,14 @@ class Batches:
         made.append(args)
         self._backend.write(args, raw)
         programs = {step.kernel: self._programs[DECODE[step.kernel].spec.symbol] for step in sampling.plan.steps}
+        n = len(sampling.plan.steps)
+        batch = parts.make_room(n * dispatch_work(1), n)
         sampling.plan.record(batch, programs, {**addresses, "args": args.va})
         batch.memory += [args, *sampling.held]
 
-    def _move(self, batch: CommandList, source: int, target: int, n_bytes: int) -> None:
+    def _move(self, parts: Parts, source: int, target: int, n_bytes: int) -> None:
         words = n_bytes // 4
-        batch.dispatch(self._programs[DECODE["move"].spec.symbol], -(-words // 1024), source, target, words)
+        parts.dispatch(self._programs[DECODE["move"].spec.symbol], -(-words // 1024), source, target, words)
 
     def _arguments(
         self, operations: list[GpuOperation], va: Mapping[Hashable, int], shape: StepShape, made: list[GpuMemory]

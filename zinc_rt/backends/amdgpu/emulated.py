@@ -12,15 +12,17 @@ from amdgpu_emu.constants import Interval
 from amdgpu_emu.core.core import ShaderCore
 from amdgpu_emu.errors import EmulatorFinding
 from amdgpu_emu.machine import Machine
-from amdgpu_emu.models import R9700, GpuModel
+from amdgpu_emu.models import MODELS, R9700, GpuModel
 from amdgpu_emu.profiler import Profiler, Record, side_by_side, table, total
 from amdgpu_emu.shader import Dispatch, Shader
 from amdgpu_emu.shader_memory import ShaderMemory
 from zinc_rt.amdgpu.kfd.interface import KfdInterface
 from zinc_rt.backends.amdgpu.backend import AmdBackend, GpuLoweredGraph
+from zinc_rt.backends.amdgpu.calibrate import SMALL
 from zinc_rt.backends.amdgpu.sampling import GpuSampling
 from zinc_rt.backends.base import LoweredGraph, StepFence
-from zinc_rt.errors import BackendError
+from zinc_rt.checks import show
+from zinc_rt.errors import BackendError, UsageError
 from zinc_rt.lang.cache import CompileCache
 from zinc_rt.mem.plan import available_memory
 
@@ -117,7 +119,20 @@ def _microseconds(rows: Sequence[dict[str, Any]]) -> float:
     return sum(float(row["microseconds"]) for row in rows)
 
 
-class _Idle(Shader):
+class UnknownGpu(UsageError):
+    """No card of this name can be emulated."""
+
+
+def gpu_model(name: str | None) -> GpuModel:
+    """An emulated card by name, None for the R9700. Raises `UnknownGpu`."""
+    if name is None:
+        return R9700
+    if name not in MODELS:
+        raise UnknownGpu(f"unknown GPU {show(name)}; these can be emulated: {', '.join(MODELS)}")
+    return MODELS[name]
+
+
+class Idle(Shader):
     """Runs nothing, at once."""
 
     def run(self, dispatch: Dispatch, memory: ShaderMemory) -> None:
@@ -126,6 +141,8 @@ class _Idle(Shader):
 
 class EmulatedBackend(AmdBackend):
     """As `AmdBackend`, on a machine of its own that ends with it. model: the card."""
+
+    calibration = SMALL
 
     def __init__(
         self,
@@ -165,8 +182,12 @@ class EmulatedBackend(AmdBackend):
 
     def start_profile(self, lowered: LoweredGraph) -> None:
         """Measure every dispatch from now on; steps take several times as long."""
-        self._profiler = Profiler([self.machine.gpus[0].model])
+        self._profiler = self._measuring()
         self.machine.shader, self._steps = self._profiler, 0
+
+    def _measuring(self) -> Profiler:
+        """A shader core that measures."""
+        return Profiler([self.machine.gpus[0].model])
 
     def finish_profile(self) -> Prediction:
         """What the dispatches since `start_profile` would take on the card. Raises `BackendError` without one."""
@@ -179,7 +200,7 @@ class EmulatedBackend(AmdBackend):
     def close(self) -> None:
         """End the machine, too. Raises `EmulatorFinding` when the emulator saw a rule broken."""
         if self._undrained:  # the rest of a step that was left alone: nobody reads what comes of it
-            self.machine.shader = _Idle()
+            self.machine.shader = Idle()
         try:
             super().close()
         finally:

@@ -6,6 +6,7 @@ most of a decode step's small operations.
 - the gated delta rule and the norm of its heads;
 - attention and the gate on its output;
 - a router's logits, a factor of them and the choice of experts;
+- a product, and the norm, rotation and place of the heads that it makes, or the convolution of its channels;
 - a product, or the chosen experts' sum, and the norms and sums behind it (`chains`).
 """
 
@@ -21,12 +22,14 @@ from zinc_rt.backends.fusion import (
     ExpertGate,
     FusedGraph,
     FusedNode,
+    HeadsWrite,
     Product,
     Single,
 )
 from zinc_rt.backends.fusion.nodes import Gate
 from zinc_rt.ir.graph import Graph, Node
 from zinc_rt.ir.op import Op
+from zinc_rt.kernels.rdna.tails import WAVES
 
 
 class Gated(NamedTuple):
@@ -89,6 +92,21 @@ class RouterProduct(NamedTuple):
     factor: float | None
 
 
+class ProductHeads(NamedTuple):
+    """A product that makes heads, and what becomes of these: one or two things."""
+
+    node: Node
+    product: Product
+    heads: tuple[HeadsWrite, ...]
+
+
+class ProductConv(NamedTuple):
+    """A product that makes the channels of a causal convolution."""
+
+    node: Node
+    product: Product
+
+
 class Normed(NamedTuple):
     """A product, or the chosen experts' sum, and the norms and sums behind it."""
 
@@ -97,23 +115,30 @@ class Normed(NamedTuple):
     chain: Chain
 
 
-Joined = FusedNode | Gated | ExpertsDown | DeltaNet | GatedAttend | RouterProduct | Normed
+Joined = FusedNode | Gated | ExpertsDown | DeltaNet | GatedAttend | RouterProduct | ProductHeads | ProductConv | Normed
 
 
 class Joins:
-    """The nodes of a fused graph with some of them joined, in an order in which they may run."""
+    """The nodes of a fused graph with some of them joined, in an order in which they may run. products: whether those
+    of one matrix are joined to others, too; with many rows they are not, for matrix instructions make them.
+    """
 
-    def __init__(self, graph: Graph, fused: FusedGraph) -> None:
-        self._graph, self._fused = graph, fused
+    def __init__(self, graph: Graph, fused: FusedGraph, *, products: bool = True) -> None:
+        self._graph, self._fused, self._products = graph, fused, products
         self._made: dict[int, FusedNode] = {}  # by what they write
         self._gone: set[int] = set()
+        self._written: dict[int, list[HeadsWrite]] = {}  # by the buffer that the heads lie in
         for node in fused.nodes:
+            if isinstance(node, HeadsWrite):
+                self._written.setdefault(node.heads.source, []).append(node)
             if isinstance(node, Product | Gate | Attend | ExpertDown):
                 self._made[node.y] = node
             elif isinstance(node, ExpertGate) and node.gated is not None:
                 self._made[node.gated] = node
             elif isinstance(node, Single):
                 self._made.update(dict.fromkeys(node.node.outputs, node))
+        if not products:
+            self._made = {y: node for y, node in self._made.items() if not isinstance(node, Product)}
 
     def nodes(self) -> Iterator[Joined]:
         """Each joined node stands where the last of its parts stood."""
@@ -124,7 +149,7 @@ class Joins:
         sources = {
             node.y: node
             for node in nodes
-            if isinstance(node, ExpertsDown) or (isinstance(node, Product) and not node.by_logit)
+            if isinstance(node, ExpertsDown) or (self._products and isinstance(node, Product) and not node.by_logit)
         }
         chains = Chains(self._fused, nodes).of(list(sources))
         last = {id(chain.last): Normed(chain.node, sources[y], chain) for y, chain in chains.items()}
@@ -139,6 +164,8 @@ class Joins:
             made = None if node.y is None else self._gated_experts(node, node.y)
         elif isinstance(node, ExpertDown):
             made = self._down(node)
+        elif isinstance(node, HeadsWrite):
+            made = self._heads(node)
         elif isinstance(node, Single):
             match node.node.op:
                 case Op.MOE_GATE_TOPK:
@@ -147,6 +174,8 @@ class Joins:
                     made = self._with_shared(node.node)
                 case Op.SSM_DELTA_NET:
                     made = DeltaNet(node.node, None, node.node.outputs[0])
+                case Op.SSM_CONV1D:
+                    made = self._convolved(node.node)
                 case Op.SSM_GATED_NORM:
                     made = self._normed(node.node)
                 case Op.SIGMOID_MUL:
@@ -233,6 +262,26 @@ class Joins:
         self._gone |= {id(part) for part in (product, scale) if part is not None}
         return RouterProduct(node, product, factor)
 
+    def _heads(self, n: HeadsWrite) -> ProductHeads | None:
+        source = n.heads.source
+        made, written = self._made.get(source), self._written[source]
+        if not isinstance(made, Product) or made.by_logit or self._fused.kept(source):
+            return None
+        if len(written) > 2 or len({(id(w.node), w.heads.dim) for w in written}) > 1:
+            return None
+        n_out = self._graph.buffer(made.weight).shape[0]
+        if n.heads.dim % WAVES or n.heads.n_heads * n.heads.dim != n_out or self._reads(source) != len(written):
+            return None
+        self._gone.add(id(made))
+        if n is not written[-1]:  # which takes this one along
+            self._gone.add(id(n))
+            return None
+        return ProductHeads(n.node, made, tuple(written))
+
+    def _reads(self, buffer: int) -> int:
+        """How often nodes read a buffer."""
+        return sum(n.inputs.count(buffer) for n in self._fused.readers(buffer))
+
     def _normed(self, node: Node) -> DeltaNet | None:
         rule = self._single(node.inputs[0], Op.SSM_DELTA_NET, Op.SSM_GATED_NORM)
         sizes = tuple(node.attrs[a] for a in ("n_heads", "head_dim"))
@@ -240,6 +289,13 @@ class Joins:
             return None
         self._gone.add(id(rule))
         return DeltaNet(rule.node, node, node.outputs[0])
+
+    def _convolved(self, node: Node) -> ProductConv | None:
+        product = self._product(node.inputs[0], Op.SSM_CONV1D)
+        if product is None or product.bias is not None:
+            return None
+        self._gone.add(id(product))
+        return ProductConv(node, product)
 
     def _gated_attention(self, node: Node) -> GatedAttend | None:
         made = self._made.get(node.inputs[0])
@@ -255,6 +311,8 @@ STANDS_FOR: dict[Any, tuple[Op, ...]] = {
     DeltaNet: (Op.SSM_DELTA_NET,),
     GatedAttend: (),
     RouterProduct: (Op.MOE_GATE_TOPK,),
+    ProductHeads: (),
+    ProductConv: (Op.SSM_CONV1D,),
     Normed: (),
 }
 """The operations that a lowering of the kind runs."""

@@ -6,18 +6,29 @@ functions that lower operations stand in the folder `lower`, by family.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from zinc_rt.backends.amdgpu.joins import STANDS_FOR, Joins
-from zinc_rt.backends.amdgpu.operations import GpuOperation, Room, StepShape, TempSpec
+from zinc_rt.backends.amdgpu.operations import (
+    BLOCKS,
+    MANY_ROWS,
+    GpuOperation,
+    Room,
+    StepShape,
+    TempSpec,
+    padded_rows,
+)
 from zinc_rt.backends.base import Capacity
 from zinc_rt.backends.errors import UnsupportedOp
 from zinc_rt.backends.lowering import Counted, Lowering, LoweringTable
 from zinc_rt.ir.graph import BufferKind, Graph, Node
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.rdna.catalogue import DECODE, FLOATS, QUANTIZED, KernelEntry
+from zinc_rt.kernels.rdna.slabs import SLAB_BYTES, SLAB_ROWS, slabs_of
+from zinc_rt.numerics import GROUP
 
 FOUR = 1024
 """Elements of a workgroup that does four a lane."""
@@ -29,7 +40,8 @@ ELSEWHERE = "the CPU runs it: use --device cpu"
 @dataclass
 class GpuLowered:
     """Operations in order; rooms: temporaries and outputs that they name; kernels: all that any shape may need;
-    counters: bytes, by name, of memory that is 0 before and behind each operation that names it.
+    counters: bytes, by name, of memory that is 0 before and behind each operation that names it. many: the same graph
+    for steps of `MANY_ROWS` rows and more, where there is another way for these.
     """
 
     operations: list[GpuOperation] = field(default_factory=list)
@@ -38,16 +50,36 @@ class GpuLowered:
     counters: dict[Hashable, int] = field(default_factory=dict)
     rotations: list[int] = field(default_factory=list)  # buffers of cosines and sines, which kernels want apart
     gathered: dict[int, int] = field(default_factory=dict)  # tables that stay with the host, and the ids of their rows
+    many: GpuLowered | None = None
+
+    def of(self, n_rows: int) -> GpuLowered:
+        """What runs a step of so many rows."""
+        return self.many if self.many is not None and n_rows >= MANY_ROWS else self
+
+    @property
+    def ways(self) -> tuple[GpuLowered, ...]:
+        """This one, and the one for many rows."""
+        return (self,) if self.many is None else (self, self.many)
+
+    def take(self, many: GpuLowered) -> None:
+        """Run steps of many rows in another way, and know what of kernels and memory both ways need."""
+        self.many = many
+        self.kernels += many.kernels
+        self.counters |= many.counters
+        self.gathered |= many.gathered
+        self.rotations += [b for b in many.rotations if b not in self.rotations]
 
 
 class GpuLowering(Lowering):
     """Makes operations of a graph.
 
-    there: rows that were gathered or made int8 already, by key.
+    many: for steps of `MANY_ROWS` rows and more, with matrix instructions. there: rows that were gathered, made int8 or
+    laid out already, by key.
     """
 
-    def __init__(self, graph: Graph, sizes: Capacity) -> None:
+    def __init__(self, graph: Graph, sizes: Capacity, *, many: bool = False) -> None:
         super().__init__(graph, sizes)
+        self.many = many
         self.out = GpuLowered()
         self.there: set[Hashable] = set()
 
@@ -58,7 +90,7 @@ class GpuLowering(Lowering):
 
     def nodes(self) -> Iterable[Any]:
         """The fused nodes, some of them joined further."""
-        return Joins(self.graph, self.fused).nodes()
+        return Joins(self.graph, self.fused, products=not self.many).nodes()
 
     def at(self, buffer: int) -> TempSpec:
         """A buffer as an argument."""
@@ -67,14 +99,14 @@ class GpuLowering(Lowering):
             self.room(buffer, self.counted(buffer), self.width(buffer) * 4)
         return TempSpec(buffer)
 
-    def room(self, key: Hashable, counted: Counted, row_bytes: int) -> TempSpec:
-        """A temporary with this many bytes a row."""
-        self.out.rooms[key] = Room(counted, row_bytes)
+    def room(self, key: Hashable, counted: Counted, row_bytes: int, block: int = BLOCKS[-1]) -> TempSpec:
+        """A temporary with this many bytes a row, and room for whole blocks of rows."""
+        self.out.rooms[key] = Room(counted, row_bytes, block)
         return TempSpec(key)
 
-    def counters(self, node: Node, each: int = 1) -> TempSpec:
-        """Counters for each row, or block of rows, of a node's operation."""
-        key = ("counters", node.id)
+    def counters(self, node: Node, each: int = 1, what: str = "counters") -> TempSpec:
+        """Counters for each row, or block of rows, of a node's operation. what: tells several of a node apart."""
+        key = (what, node.id)
         self.out.counters[key] = 4 * int(self.sizes.n_rows) * each
         return TempSpec(key)
 
@@ -92,6 +124,14 @@ class GpuLowering(Lowering):
         self.out.operations.append(
             GpuOperation(node.name, kernel, lambda s: _three(groups(s)), arguments, counted, reads, writes, work=work)
         )
+
+    @contextmanager
+    def only(self, when: Callable[[StepShape], bool]) -> Iterator[None]:
+        """What is emitted meanwhile is done in steps of some shapes alone."""
+        first = len(self.out.operations)
+        yield
+        for operation in self.out.operations[first:]:
+            operation.when = when
 
     def rows(
         self, n: Node, kernel: str, counted: Counted, arguments: tuple[Any, ...], reads: tuple[Hashable, ...],
@@ -152,6 +192,25 @@ class GpuLowering(Lowering):
             places = self.packed(x, width, counted)
             self.elements(n, "quantize", counted, width, (TempSpec(x), *places), (x,), keys)
         return keys
+
+    def slabs(self, n: Node, x: Hashable, width: int) -> Hashable:
+        """Activations as matrix instructions read them, once for all products that do: their name."""
+        key = ("slabs", x)
+        if key not in self.there:
+            self.there.add(key)
+            keys, groups = self.pack(n, x, width, "n_rows"), width // GROUP
+            place = self.room(key, "n_rows", slabs_of(groups) * SLAB_BYTES // SLAB_ROWS, SLAB_ROWS)
+            self.emit(
+                n, DECODE["arrange"], lambda s: (slabs_of(groups), -(-s.n_rows // SLAB_ROWS)),
+                (*map(TempSpec, keys), place, groups, lambda s: s.n_rows), "n_rows", keys, (key,),
+            )  # fmt: skip
+        return key
+
+    def blocks(self, counted: Counted) -> tuple[int, ...]:
+        """Rows that a product's dispatch may have to take at once."""
+        if self.many and counted == "n_rows":
+            return BLOCKS[-1:]
+        return tuple(m for m in BLOCKS if m <= padded_rows(int(getattr(self.sizes, counted))))
 
     def wanted(self, n: Node, x: int, logit_rows: int) -> Hashable:
         """The rows of a buffer whose logits are wanted, gathered once: their name."""

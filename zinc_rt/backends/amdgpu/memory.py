@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.amdgpu.command_list import CommandList
+from zinc_rt.amdgpu.interface import HostUse
 from zinc_rt.amdgpu.loaded_kernel import LoadedKernel
 from zinc_rt.amdgpu.pool import GpuMemory
 from zinc_rt.amdgpu.queue import GpuQueue
@@ -189,7 +190,7 @@ def _constants(
         array = bound(constants, b)
         if b.id in lowered.rotations:  # f32[positions, pairs, 2] in the graph, [positions, 2, pairs] for the kernels
             up.put(_held(memory, up, ("rotation", b.id), array.nbytes, b.name), array.transpose(0, 2, 1))
-        if _read_as_is(b, lowered.operations):
+        if any(_read_as_is(b, way.operations) for way in lowered.ways):
             up.put(_held(memory, up, b.id, array.nbytes, b.name), array)
 
 
@@ -217,12 +218,15 @@ def _gathered(
 
 
 def _step_io(memory: GraphMemory, up: Uploader, graph: Graph, sizes: Capacity) -> None:
-    """Inputs and outputs lie in system memory, which the processor reads fast; kernels use copies in the GPU's own."""
+    """Inputs and outputs lie in system memory, the outputs in what the processor caches; kernels use copies in the
+    GPU's own.
+    """
     inputs = inputs_span(graph, sizes)
     copied = _held(memory, up, "inputs", inputs.size, "inputs")
     memory.va.update({key: copied.va + at for key, at in inputs.offsets.items()})
     for span, kind in ((inputs, BufferKind.INPUT), (outputs_span(graph, sizes), BufferKind.OUTPUT)):
-        made = up.backend.alloc(span.size, heap="gtt", label=f"{kind.value}s")
+        use: HostUse = "writes" if kind is BufferKind.INPUT else "reads"
+        made = up.backend.alloc(span.size, heap="gtt", use=use, label=f"{kind.value}s")
         memory.held.append(made)
         there = up.backend.map(made)
         there[:] = 0

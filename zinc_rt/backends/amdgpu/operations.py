@@ -12,6 +12,10 @@ from zinc_rt.kernels.rdna.catalogue import KernelEntry
 
 BLOCKS = (1, 2, 4, 8)
 """Rows of activations that one dispatch of a product takes at once; the greatest is repeated for more rows."""
+MANY_ROWS = 16
+"""Rows of a step from which on they are multiplied in tiles, by matrix instructions, where the GPU has these. 16 rows
+cost one reading of the weights then, and two where a dispatch takes 8 rows at once (`docs/kernels.md` has numbers).
+"""
 
 
 @dataclass(frozen=True)
@@ -40,21 +44,22 @@ class ArgumentBlock:
 
 @dataclass(frozen=True)
 class Room:
-    """Memory of a temporary: bytes for each of what it is counted by."""
+    """Memory of a temporary: bytes for each of what it is counted by, with room for whole blocks of so many."""
 
     counted: Counted
     row_bytes: int
+    block: int = BLOCKS[-1]
 
     def size(self, shape: StepShape | Capacity) -> int:
         """Bytes for a step of this shape, with room for whole blocks of rows."""
-        return padded_rows(int(getattr(shape, self.counted))) * self.row_bytes
+        return padded_rows(int(getattr(shape, self.counted)), self.block) * self.row_bytes
 
 
 @dataclass
 class GpuOperation:
     """One dispatch. kernel: by shape; groups: workgroups by shape, none of them 0; arguments: numbers, `TempSpec`,
     `ArgumentBlock`, or functions of the shape. counted: what it is done for; left out when a step has no such
-    rows; work: products and sums by shape, of those that have many.
+    rows; work: products and sums by shape, of those that have many; when: whether a step of some shape has it.
     """
 
     name: str
@@ -66,11 +71,12 @@ class GpuOperation:
     writes: tuple[Hashable, ...]
     phase: int = -1
     work: Callable[[StepShape], int] = lambda shape: 0
+    when: Callable[[StepShape], bool] = lambda shape: True
 
 
-def padded_rows(n: int) -> int:
+def padded_rows(n: int, block: int = BLOCKS[-1]) -> int:
     """Rows that there must be room for, so that blocks of rows may be whole."""
-    return n if n <= 1 else -(-n // BLOCKS[-1]) * BLOCKS[-1]
+    return n if n <= 1 else -(-n // block) * block
 
 
 def block_of(n: int) -> int:

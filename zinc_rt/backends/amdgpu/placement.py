@@ -39,7 +39,7 @@ def one_after_another(sizes: Mapping[Hashable, int]) -> Span:
 
 def arena_bytes(graph: Graph, lowered: GpuLowered, sizes: Capacity) -> int:
     """What the largest step takes, where temporaries share memory."""
-    return max(_sharing(graph, lowered, sizes)[1], ALIGNMENT)
+    return max(ALIGNMENT, *(_sharing(graph, way, sizes)[1] for way in lowered.ways))
 
 
 def placed(graph: Graph, lowered: GpuLowered, shape: StepShape, capacity: int) -> dict[Hashable, int]:

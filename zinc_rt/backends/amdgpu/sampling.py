@@ -82,7 +82,9 @@ def make_sampling(backend: GpuQueue, up: Uploader, plan: Plan, table: npt.NDArra
                 continue
             size = dtype.itemsize * n
             if name in (*_TO_HOST, *OUTPUTS):
-                there = backend.alloc(size, heap="gtt", label=f"sampling: {name}")
+                there = backend.alloc(
+                    size, heap="gtt", use="reads" if name in OUTPUTS else "writes", label=f"sampling: {name}"
+                )
                 out.held.append(there)
                 out.host[name] = backend.map(there)[:size].view(dtype)
                 out.host[name].view(np.uint8)[:] = 0

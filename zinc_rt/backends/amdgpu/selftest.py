@@ -105,6 +105,11 @@ def _graph() -> Graph:
     return b.build()
 
 
+def small_graph() -> Graph:
+    """The graph of the test: most operations of a model, with products of three formats."""
+    return _graph()
+
+
 def _contents(graph: Graph, sizes: Capacity) -> tuple[dict[str, Bytes], dict[str, npt.NDArray[np.float32]]]:
     rng = np.random.default_rng(5)
     weights: dict[str, Bytes] = {}

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from zinc_rt.kernels.maths import exp, tanh
 from zinc_rt.kernels.rdna.arrival import is_last
-from zinc_rt.kernels.rdna.attention_merge import merge_heads
+from zinc_rt.kernels.rdna.attention_merge import merge_heads, quantize_row
 from zinc_rt.kernels.rdna.kv_quant import page_of, quantized_scores, weigh_quantized
 from zinc_rt.kernels.rdna.waves import wave_max
 from zinc_rt.lang.kernel import inline, kernel
@@ -31,6 +31,7 @@ from zinc_rt.lang.ops import (
     load,
     maximum,
     regs,
+    schedule_barrier,
     select,
     shared,
     store,
@@ -45,6 +46,8 @@ from zinc_rt.numerics import GROUP, PAGE_SHIFT, PAGE_TOKENS, PAGES_OF_SPLIT, SPL
 INFINITY = float("inf")
 MANY = 8
 """Heads of a lane up to which registers hold what two pages give; with more it takes less at once."""
+WIDEST = 64
+"""Elements of a key that a lane loads at once."""
 
 
 @struct
@@ -81,6 +84,7 @@ class GpuAttentionArgs:
     own: ptr[i32]  # with REACH: the position of each row, where `positions` are the last of the sequences
     q_scales: ptr[f32]  # with QUANT: q and q_rope are int8 then, with a scale for each 32
     rope_scales: ptr[f32]
+    row_counters: ptr[u32]  # of each row, with WHOLE
 
 
 @inline
@@ -110,13 +114,18 @@ def range_of(a, row: u32, WINDOW: bool, REACH: bool):
 @inline
 def scores_of(k: ptr[f16], q: ptr[f32], scores, G: int, DIM: int):
     """Goes on with the chains scores[g] over DIM elements of a key and of query head g."""
-    CHUNK = max(c for c in (8, 16, 32) if DIM % c == 0 and (c == 8 or G <= MANY))
+    CHUNK = max(c for c in range(8, WIDEST + 1, 8) if DIM % c == 0 and (c == 8 or c * G <= MANY * WIDEST))
     queries = cast(q, ptr[f32, Space.CONSTANT])
     for start in range(u32(0), DIM, CHUNK):
-        keys = tuple(f32(load(k + start, i, lanes=8, align=16)) for i in range(0, CHUNK, 8))
-        for g in unroll(G):
-            for i in unroll(CHUNK):
-                scores[g] = fma(load(queries + start, g * DIM + i), keys[i // 8][i % 8], scores[g])
+        keys = tuple(load(k + start, i, lanes=8, align=16) for i in range(0, CHUNK, 8))
+        # All of these are asked for before the first of them is needed.
+        schedule_barrier()
+        for part in unroll(CHUNK // 8):
+            numbers = f32(keys[part])
+            for g in unroll(G):
+                for i in unroll(8):
+                    query = load(queries + start, g * DIM + part * 8 + i)
+                    scores[g] = fma(query, numbers[i], scores[g])
 
 
 @inline
@@ -154,11 +163,11 @@ def add_values(values, weights, sums, n: int, HEADS: int):
 def attention(
     a: ptr[GpuAttentionArgs, Space.CONSTANT], G: int, DIM: int, VALUE: int, ROPE: int = 0, WINDOW: bool = False,
     CAP: bool = False, REACH: bool = False, QUANT: bool = False, SINKS: bool = False, PACKED: bool = False,
-    GATED: bool = False,
+    GATED: bool = False, WHOLE: bool = False,
 ):  # fmt: skip
     """Workgroups: splits in x, key-value heads in y, rows in z. DIM, ROPE and VALUE: multiples of 8, with PACKED VALUE
     of 32; VALUE up to 512. A split that its row does not reach writes nothing. QUANT: the caches hold Q8_0 blocks; then
-    multiples of 32.
+    multiples of 32. WHOLE: y, and as int8, too, where rows but not heads are whole groups.
     """
     ACROSS = VALUE // 2
     PARTS = 256 // ACROSS
@@ -245,6 +254,9 @@ def attention(
         splits = ((length + (SPLIT - 1)) >> SPLIT_SHIFT) - (lowest >> SPLIT_SHIFT)
         if is_last(a.counters, row * n_kv + kv_head, splits):
             merge_heads(a, row, kv_head, splits, G, VALUE, SINKS, GATED, PACKED)
+            if WHOLE:
+                if is_last(a.row_counters, row, n_kv):
+                    quantize_row(a, row, n_kv * (G * VALUE // 4))
 
 
 @inline

@@ -58,3 +58,14 @@ def merge_heads(
             quantize_four(result, a.quants, a.scales, a.sums, (row * heads + head) * FOURS + d, live)
         elif live:
             store(a.y, result, out + u64(at), align=16)
+
+
+@inline
+def quantize_row(a, row: u32, fours: u32):
+    """A row of y as int8, by a workgroup."""
+    y = a.y + u64(row) * u64(fours * 4)
+    for base in range(u32(0), fours, WAVES * 32):
+        at = base + workitem_id()
+        live = at < fours
+        v = load(y, select(live, at, at - at) * 4, lanes=4, align=16)
+        quantize_four(v, a.quants, a.scales, a.sums, row * fours + at, live)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from zinc_rt.formats import table
 from zinc_rt.kernels.rdna import (
@@ -16,17 +16,22 @@ from zinc_rt.kernels.rdna import (
     elementwise,
     embed,
     experts,
+    float_tiles,
     grouped,
     heads,
     matvec,
     norm,
+    product_conv,
+    product_heads,
     quantize,
     recurrent,
     router,
     sampling,
     sampling_draw,
     sampling_top,
+    slabs,
     tails,
+    wmma,
 )
 from zinc_rt.kernels.rdna.chains import BOUNDARY_FORMATS
 from zinc_rt.lang.frontend import Spec
@@ -78,6 +83,7 @@ BOUNDARY: Final[Mapping[str, KernelEntry]] = MappingProxyType(_boundary())
 def _decode() -> dict[str, KernelEntry]:
     out = {
         "quantize": _entry(quantize.quantize, "x q d s n", "ceil(n / 1024)"),
+        "arrange": _entry(slabs.arrange, "q d s x n_groups n_rows", "slabs of 128 rows, ceil(n_rows / 128)"),
         "rms_norm": _entry(norm.rms_norm, "x w y n eps", "rows", WEIGHT=True),
         "residual_rms_norm": _entry(norm.residual_rms_norm, "x residual w total y n eps", "rows"),
         "add": _entry(elementwise.add, "a b y n", "ceil(n / 1024)"),
@@ -128,9 +134,15 @@ def matvec_rows(kind: str, rows: int, *, bias: bool = False) -> KernelEntry:
     """A matrix times blocks of several rows of activations at once; y: f32[blocks * rows, n_rows]."""
     between, groups = "bias y" if bias else "y", "ceil(n_rows / 4), blocks"
     if kind in FLOATS:
-        function = matvec.matvec_float_bias if bias else matvec.matvec_float
+        if rows == 1:
+            function = matvec.matvec_float_bias if bias else matvec.matvec_float
+        else:
+            function = matvec.matvec_float_block_bias if bias else matvec.matvec_float_block
         return _entry(function, f"w x {between} n n_rows", groups, FMT=kind, M=rows)
-    function = matvec.matvec_bias if bias else matvec.matvec
+    if rows <= 2:  # short waves end sooner, and two rows of bytes do not keep the vector cache busy
+        function = matvec.matvec_bias if bias else matvec.matvec
+    else:
+        function = matvec.matvec_block_bias if bias else matvec.matvec_block
     return _entry(function, f"w q d s {between} n_groups n_rows", groups, FMT=kind, M=rows)
 
 
@@ -164,37 +176,78 @@ def sum_norm(*, weight: bool, quantized: bool, both: bool = False) -> KernelEntr
     return _entry(norm.sum_norm, "a", "rows", WEIGHT=weight, QUANTIZED=quantized, BOTH=both)
 
 
-def heads_kernel(
+class HeadForm(NamedTuple):
+    """What becomes of a projection's heads, in the order of `heads.FORM`."""
+
+    dim: int
+    pairs: int
+    interleaved: bool
+    norm: bool
+    weight: bool
+    cache: bool
+    row: int
+    start: int
+    blocks: bool
+    packed: bool
+
+
+def head_form(
     dim: int, pairs: int, *, interleaved: bool, norm: bool, cache: bool, weight: bool | None = None, row: int = 0,
-    start: int = 0, quantized: bool = False,
-) -> KernelEntry:  # fmt: skip
+    start: int = 0, quantized: bool = False, packed: bool = False,
+) -> HeadForm:  # fmt: skip
     """Heads of `dim` elements, 2 * `pairs` of them rotated; weight: whether the norm has one; not said: it does.
 
     row, start: they are elements start .. of heads of `row` elements in the cache, 0 for `dim`. quantized: in a cache
-    of Q8_0 blocks. See `heads.GpuHeadsArgs`.
+    of Q8_0 blocks; packed: as int8 in a buffer. Both want a multiple of 32. See `heads.GpuHeadsArgs`.
     """
-    constants = {
-        "DIM": dim, "PAIRS": pairs, "INTERLEAVED": interleaved, "NORM": norm,
-        "WEIGHT": norm if weight is None else weight, "CACHE": cache, "ROW": row or dim, "START": start,
-        **({"QUANT": True} if quantized else {}),
-    }  # fmt: skip
-    return _entry(heads.heads, "a", "ceil(n_rows * n_heads / 4)", **constants)
+    has = norm if weight is None else weight
+    return HeadForm(dim, pairs, interleaved, norm, has, cache, row or dim, start, quantized, packed)
+
+
+def heads_kernel(form: HeadForm) -> KernelEntry:
+    """Heads by themselves."""
+    return _entry(heads.heads, "a", "ceil(n_rows * n_heads / 4)", FORM=form)
+
+
+def rows_before_heads(rows: int, dim: int) -> int:
+    """Rows of weights of a workgroup of `matvec_heads`: heads are whole workgroups."""
+    most = rows_before_norm(rows)
+    return tails.WAVES if dim % most else most
+
+
+def matvec_heads(
+    kind: str, rows: int, form: HeadForm, second: HeadForm | tuple[()] = (), *, bias: bool
+) -> KernelEntry:  # fmt: skip
+    """As `matvec_rows`, and then the heads that the rows consist of; second: what else is made of them. See
+    `heads.GpuHeadsArgs`.
+    """
+    each = rows_before_heads(rows, form.dim) // tails.WAVES
+    between, groups = "bias " if bias else "", f"n_rows / {tails.WAVES * each}, blocks"
+    if kind in FLOATS:
+        function = product_heads.matvec_float_bias_heads if bias else product_heads.matvec_float_heads
+        arguments = f"w x {between}n n_rows a b"
+    else:
+        function = product_heads.matvec_bias_heads if bias else product_heads.matvec_heads
+        arguments = f"w q d s {between}n_groups n_rows a b"
+    return _entry(function, arguments, groups, FMT=kind, M=rows, EACH=each, FORM=form, SECOND=second)
 
 
 def attention_kernel(
     dim: int, group: int, *, value_dim: int | None = None, rope: int = 0, window: bool = False, cap: bool = False,
     sinks: bool = False, reach: bool = False, quantized: bool = False, packed: bool = False, gated: bool = False,
+    whole: bool = False,
 ) -> KernelEntry:  # fmt: skip
     """Attention for `group` query heads to a key-value head; see `attention.GpuAttentionArgs`.
 
     dim: elements of a key. value_dim: of a value, as many if not said. rope: see the kernel. quantized: over caches of
     Q8_0 blocks, and queries as int8. packed: the result as int8; value_dim is a multiple of 32 then. gated: times the
-    sigmoid of a gate.
+    sigmoid of a gate. whole: as int8, too, where rows are multiples of 32.
     """
     return _entry(
         attention.attention, "a", "splits, n_kv, rows", G=group, DIM=dim,
         VALUE=dim - rope if value_dim is None else value_dim, ROPE=rope, WINDOW=window, CAP=cap, REACH=reach,
         QUANT=quantized, SINKS=sinks, PACKED=packed, GATED=gated,
+        WHOLE=whole,
     )  # fmt: skip
 
 
@@ -230,16 +283,22 @@ class TailForm(NamedTuple):
     plain: bool = False
 
 
+def rows_before_norm(rows: int) -> int:
+    """Rows of weights of a workgroup of `matvec_norm` for blocks of so many rows of activations."""
+    return tails.WAVES * (matvec.WAVES if rows > 1 else 1)
+
+
 def matvec_norm(kind: str, rows: int, form: TailForm, *, bias: bool) -> KernelEntry:
     """As `matvec_rows`, and then a tail; see `tails.GpuNormTail`."""
-    between, groups = "bias y" if bias else "y", "ceil(n_rows / 8), blocks"
+    between, groups = "bias y" if bias else "y", f"ceil(n_rows / {rows_before_norm(rows)}), blocks"
     if kind in FLOATS:
         function = tails.matvec_float_bias_norm if bias else tails.matvec_float_norm
         arguments = f"w x {between} n n_rows t"
     else:
         function = tails.matvec_bias_norm if bias else tails.matvec_norm
         arguments = f"w q d s {between} n_groups n_rows t"
-    return _entry(function, arguments, groups, FMT=kind, M=rows, TAIL=form)
+    each = rows_before_norm(rows) // tails.WAVES
+    return _entry(function, arguments, groups, FMT=kind, M=rows, EACH=each, TAIL=form)
 
 
 def experts_down_norm(
@@ -291,6 +350,18 @@ def conv1d(taps: int, *, gated: bool, bias: bool) -> KernelEntry:
     return _entry(recurrent.conv1d, "a", "ceil(channels / 256), sequences", TAPS=taps, GATED=gated, BIAS=bias)
 
 
+def matvec_conv(kind: str, rows: int, taps: int, *, gated: bool, bias: bool) -> KernelEntry:
+    """A product for up to `rows` rows, and a causal convolution of what it makes; bias: of the convolution."""
+    each = rows_before_norm(rows)
+    groups = f"ceil(channels / {each})"
+    constants: dict[str, Any] = {
+        "FMT": kind, "M": rows, "EACH": each // tails.WAVES, "TAPS": taps, "GATED": gated, "BIAS": bias
+    }  # fmt: skip
+    if kind in FLOATS:
+        return _entry(product_conv.matvec_float_conv, "w x n a", groups, **constants)
+    return _entry(product_conv.matvec_conv, "w q d s n_groups a", groups, **constants)
+
+
 def delta_net(dim: int, *, norm: bool, packed: bool) -> KernelEntry:
     """The gated delta rule for heads of `dim` elements, with the norm behind it; see `recurrent.GpuDeltaArgs`."""
     wide = dim > recurrent.FEW_VALUES and dim <= recurrent.IN_REGISTERS
@@ -301,3 +372,12 @@ def delta_net(dim: int, *, norm: bool, packed: bool) -> KernelEntry:
 def gated_norm(dim: int) -> KernelEntry:
     """Norm and gate of heads of `dim` elements."""
     return _entry(recurrent.gated_norm, "o z weight y n_heads eps", "ceil(n_heads / 4)", DIM=dim)
+
+
+def many_rows(kind: str, *, bias: bool = False) -> KernelEntry:
+    """A matrix times many rows of activations, of blocks as `slabs.arrange` lays them out; y: f32[n_x, n_rows]."""
+    between, groups = "bias y" if bias else "y", "ceil(n_x / 128), ceil(n_rows / 64)"
+    if kind in FLOATS:
+        function = float_tiles.float_tile_bias if bias else float_tiles.float_tile
+        return _entry(function, f"w x {between} n n_rows n_x", "ceil(n_x / 64), ceil(n_rows / 128)", FMT=kind)
+    return _entry(wmma.wmma_bias if bias else wmma.wmma, f"w x {between} n_groups n_rows n_x", groups, FMT=kind)

@@ -8,10 +8,28 @@ from __future__ import annotations
 
 from zinc_rt.kernels.maths import sigmoid
 from zinc_rt.kernels.rdna.experts import FLOATS, line_bytes
-from zinc_rt.kernels.rdna.groups import group_value, group_weights
-from zinc_rt.kernels.rdna.matvec import add_all_groups, add_chains, wave_row
+from zinc_rt.kernels.rdna.groups import (
+    group_activations,
+    group_loads,
+    group_lookups,
+    group_values,
+    group_weights,
+    looks_up,
+)
+from zinc_rt.kernels.rdna.matvec import add_all_chains, add_all_groups, add_chains, wave_row
 from zinc_rt.lang.kernel import inline, kernel
-from zinc_rt.lang.ops import cast, fma, lane_id, regs, select, unroll, wave_reduce_add, wave_shuffle_xor, workgroup_id
+from zinc_rt.lang.ops import (
+    cast,
+    fma,
+    lane_id,
+    regs,
+    schedule_barrier,
+    select,
+    unroll,
+    wave_reduce_add,
+    wave_shuffle_xor,
+    workgroup_id,
+)
 from zinc_rt.lang.types import Space, f32, i8, i32, ptr, struct, u8, u32, u64
 from zinc_rt.numerics import GROUP, TREE_LANES
 
@@ -104,21 +122,34 @@ def short_products(a, at: u32, row: u32, FMT: str, K: int, N_IN: int, BIAS: bool
                 x: ptr[f32] = a.x + (u64(at) * K + u64(places[i])) * N_IN
                 sums = regs(f32, 1)
                 if live:
-                    add_chains(lines[i], x, sums, group, u32(N_IN), FMT, 1)
+                    add_chains((lines[i],), x, sums, group, u32(N_IN), u32(N_IN), (FMT,), 1)
                 values[i] = sums[0]
         else:
-            loaded = tuple(group_weights(line, group, FMT) for line in lines)
+            none: u32 = 0
+            loaded = tuple(group_loads(line, none, group, FMT) for line in lines)
+            rows = tuple(group_activations(row_at(a, u64(at) * K + u64(p), GROUPS), none, group, FMT) for p in places)
+            # All of these are asked for before the first of them is needed.
+            schedule_barrier()
+            loaded = tuple(group_lookups(x, FMT) for x in loaded)
+            if looks_up(FMT):
+                schedule_barrier()
             for i in unroll(len(turns)):
-                first = (u64(at) * K + u64(places[i])) * GROUPS
-                x = (a.q + first * GROUP, a.d + first, a.s + first)
                 zero: f32 = 0.0
-                values[i] = zero + select(live, group_value(loaded[i], x, group, FMT), 0.0)
+                (value,) = group_values(group_weights(loaded[i], group, FMT), (rows[i],), FMT)
+                values[i] = zero + select(live, value, 0.0)
         for i in unroll(len(turns)):
             v = finished(a, sum_of(values[i], LANES), experts[i], row, BIAS)
             for part in unroll(PARTS):
                 if turns[i] * PARTS + part < K:
                     acc = fma(weights[turns[i] * PARTS + part], of_part(v, part, LANES), acc)
     return acc
+
+
+@inline
+def row_at(a, at: u64, GROUPS: int):
+    """A row of GROUPS groups of activations."""
+    first = at * GROUPS
+    return a.q + first * GROUP, a.d + first, a.s + first
 
 
 @inline
@@ -162,11 +193,11 @@ def row_total(q, d, s, x, line, at: u64, N: int, FMT: str):
     GROUPS = (N + GROUP - 1) // GROUP
     sums = regs(f32, 1)
     if FMT in FLOATS:
-        for group in range(lane_id(), u32(GROUPS), TREE_LANES):
-            add_chains(line, x + at * N, sums, group, u32(N), FMT, 1)
+        add_all_chains((line,), x + at * N, sums, u32(N), u32(N), (FMT,), 1)
     else:
         first = at * GROUPS
-        add_all_groups(line, q + first * GROUP, d + first, s + first, sums, u32(GROUPS), 2, FMT, 1)
+        row = (q + first * GROUP, d + first, s + first)
+        add_all_groups((line,), row, sums, u32(GROUPS), u32(GROUPS), 2, (FMT,), 1)
     return wave_reduce_add(sums[0])
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from zinc_rt.formats import table
 from zinc_rt.formats.decode import format_of
 from zinc_rt.kernels.maths import gated
-from zinc_rt.kernels.rdna.groups import group_value, group_weights
-from zinc_rt.kernels.rdna.matvec import add_all_groups, add_chains
+from zinc_rt.kernels.rdna.matvec import add_all_chains, add_all_groups, clamped, place_of, sharing, wave_sums
 from zinc_rt.kernels.rdna.quantize import quantize_four
+from zinc_rt.kernels.rdna.whole_groups import takes_whole_groups
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     barrier,
@@ -29,11 +29,15 @@ from zinc_rt.lang.ops import (
     workitem_id,
 )
 from zinc_rt.lang.types import Space, f32, i8, i32, ptr, struct, u8, u32, u64
-from zinc_rt.numerics import GROUP, GROUP_SHIFT, TREE_LANES
+from zinc_rt.numerics import GROUP, GROUP_SHIFT
 
 FLOATS = tuple(f.name for f in table.floats())
 WAVES = 16
-"""Of a workgroup: each does two elements of the group."""
+"""Of a workgroup."""
+TURNS = GROUP // WAVES
+"""Elements of the group that a wave does."""
+HELD = 4
+"""Rows of activations of which a lane holds a group at once: with more, fewer of these large workgroups run at once."""
 
 
 @struct
@@ -76,50 +80,34 @@ def line_bytes(n: u32, FMT: str):
 
 
 @inline
-def add_both(gate, up, x, gates, ups, base: u32, n_groups: u32, STEPS: int, GATE: str, UP: str, M: int):
-    """gates[m] and ups[m] += v_g of this lane's groups base + lane, 32 further, … STEPS times."""
-    q, d, s = x
-    at = tuple(base + i * TREE_LANES + lane_id() for i in range(STEPS))
-    groups = tuple(select(g < n_groups, g, n_groups - 1) for g in at)
-    # What comes from memory is asked for before the first of it is needed.
-    first = tuple(group_weights(gate, g, GATE) for g in groups)
-    second = tuple(group_weights(up, g, UP) for g in groups)
-    for i in unroll(STEPS):
-        for m in unroll(M):
-            row = (q + m * n_groups * GROUP, d + m * n_groups, s + m * n_groups)
-            gates[m] = gates[m] + select(at[i] < n_groups, group_value(first[i], row, groups[i], GATE), 0.0)
-            ups[m] = ups[m] + select(at[i] < n_groups, group_value(second[i], row, groups[i], UP), 0.0)
+def lots_of(FMTS: tuple, M: int):
+    """Which rows of weights are worked on together, static: all of them where registers hold what that needs."""
+    if M <= 2 and not any(f in FLOATS or takes_whole_groups(f) for f in FMTS):
+        return (tuple(range(len(FMTS))),)
+    if any(f != FMTS[0] for f in FMTS):
+        return tuple((r,) for r in range(len(FMTS)))
+    return tuple(tuple(range(t, len(FMTS), TURNS)) for t in range(TURNS))
 
 
 @inline
-def both_products(a, gate, up, row: u32, gates, ups, GATE: str, UP: str, M: int):
-    """gates[m] and ups[m]: this lane's share of the products of two rows of weights and M rows of activations; where UP
-    is "", of the first alone.
-    """
+def add_products(a, lines, row: u32, sums, FMTS: tuple, M: int):
+    """sums[r * M + m] = this lane's share of the product of lines[r] and row + m of the activations."""
     n = a.n_in
-    if UP == "":
-        if GATE in FLOATS:
-            for group in range(lane_id(), (n + (GROUP - 1)) >> GROUP_SHIFT, TREE_LANES):
-                add_chains(gate, a.x + u64(row) * u64(n), gates, group, n, GATE, M)
+    for mine in unroll(lots_of(FMTS, M)):
+        own = regs(f32, len(mine) * M)
+        kinds = tuple(FMTS[r] for r in mine)
+        chosen = tuple(lines[r] for r in mine)
+        if FMTS[0] in FLOATS:
+            add_all_chains(chosen, a.x + u64(row) * u64(n), own, n, n, kinds, M)
         else:
             n_groups = n >> GROUP_SHIFT
             first = u64(row) * u64(n_groups)
-            add_all_groups(gate, a.q + first * GROUP, a.d + first, a.s + first, gates, n_groups, 2, GATE, M)
-    elif GATE in FLOATS:
-        x: ptr[f32] = a.x + u64(row) * u64(n)
-        for group in range(lane_id(), (n + (GROUP - 1)) >> GROUP_SHIFT, TREE_LANES):
-            add_chains(gate, x, gates, group, n, GATE, M)
-            add_chains(up, x, ups, group, n, UP, M)
-    else:
-        n_groups = n >> GROUP_SHIFT
-        first = u64(row) * u64(n_groups)
-        x = (a.q + first * GROUP, a.d + first, a.s + first)
-        many: u32 = 0
-        while many + 2 * TREE_LANES <= n_groups:
-            add_both(gate, up, x, gates, ups, many, n_groups, 2, GATE, UP, M)
-            many += 2 * TREE_LANES
-        for base in range(many, n_groups, TREE_LANES):
-            add_both(gate, up, x, gates, ups, base, n_groups, 1, GATE, UP, M)
+            x = (a.q + first * GROUP, a.d + first, a.s + first)
+            STEPS = 2 if M * len(mine) <= 2 else 1
+            add_all_groups(chosen, x, own, n_groups, n_groups, STEPS, kinds, M, HELD)
+        for i in unroll(len(mine)):
+            for m in unroll(M):
+                sums[mine[i] * M + m] = own[i * M + m]
 
 
 @inline
@@ -146,44 +134,48 @@ def stored(a, parts, out: u32, block: u32, n_ff: u32, PACKED: bool, ACT: str, M:
 
 
 @inline
-def second_of(a, product, row: u32, element: u32, UP: str):
-    """What the gate's activation is multiplied by: the product, or where UP is "" what is given."""
-    if UP == "":
-        return a.given[u64(row) * u64(a.width) + u64(a.start + element)]
-    return product
+def bias_of(a, place: u64, second, BIAS: bool):
+    """What is added to a product of the gate, or of the second matrix."""
+    extra: f32 = 0.0
+    if BIAS:
+        if second:
+            extra = a.up_bias[place]
+        else:
+            extra = a.gate_bias[place]
+    return extra
 
 
 @inline
 def group_of_rows(
     a, expert: u64, row: u32, out: u32, block: u32, GATE: str, UP: str, PACKED: bool, BIAS: bool, ACT: str, M: int
 ):  # fmt: skip
-    """32 elements of M rows of the result."""
+    """32 elements of M rows of the result; a wave has TURNS of them, of both matrices at once."""
     parts = shared(f32, 2 * GROUP * M)
     n_ff = a.n_ff
     wave = first_lane(workitem_id() >> 5)
-    gate_bytes = line_bytes(a.n_in, GATE)
-    up_bytes = gate_bytes if UP == "" else line_bytes(a.n_in, UP)
-    for turn in unroll(GROUP // WAVES):
-        element = wave + turn * WAVES
-        at = block * GROUP + element
-        if at < n_ff:
-            line = expert * u64(n_ff) + u64(at)
-            gates, ups = regs(f32, M), regs(f32, M)
-            gate_extra = a.gate_bias[line] if BIAS else 0.0
-            up_extra = a.up_bias[line] if BIAS else 0.0
-            gate, up = a.gate + line * u64(gate_bytes), a.up + line * u64(up_bytes)
-            both_products(a, gate, up, row, gates, ups, GATE, UP, M)
-            for m in unroll(M):
-                g = wave_reduce_add(gates[m])
-                u = second_of(a, wave_reduce_add(ups[m]), row + m, at, UP)
-                if lane_id() == 0:
-                    parts[m * 2 * GROUP + element] = g + gate_extra if BIAS else g
-                    parts[m * 2 * GROUP + GROUP + element] = u + up_extra if BIAS else u
-        else:
-            for m in unroll(M):
-                if lane_id() == 0:
-                    parts[m * 2 * GROUP + element] = 0.0
-                    parts[m * 2 * GROUP + GROUP + element] = 0.0
+    places = tuple(expert * u64(n_ff) + u64(clamped(block * GROUP + wave + t * WAVES, n_ff)) for t in range(TURNS))
+    gates = tuple(a.gate + place * u64(line_bytes(a.n_in, GATE)) for place in places)
+    ups = () if UP == "" else tuple(a.up + place * u64(line_bytes(a.n_in, UP)) for place in places)
+    FMTS = (GATE,) * TURNS if UP == "" else (GATE,) * TURNS + (UP,) * TURNS
+    # Of the sums, a lane has that of one element of one matrix and row.
+    line, m = place_of(len(FMTS), M)
+    element = wave + line % TURNS * WAVES
+    second = line >= TURNS
+    at = block * GROUP + element
+    extra = bias_of(a, expert * u64(n_ff) + u64(clamped(at, n_ff)), second, BIAS)
+    sums = regs(f32, len(FMTS) * M)
+    add_products(a, gates + ups, row, sums, FMTS, M)
+    total = wave_sums(sums, len(FMTS) * M)
+    if lane_id() % sharing(len(FMTS) * M) == 0 and line < len(FMTS):
+        mine = parts + (m * (2 * GROUP) + element)
+        mine[select(second, u32(GROUP), 0)] = select(at < n_ff, total + extra if BIAS else total, 0.0)
+        if UP == "":
+            given: f32 = 0.0
+            if at < n_ff:
+                given = a.given[u64(row + m) * u64(a.width) + u64(a.start + at)]
+                if BIAS:
+                    given = given + a.up_bias[expert * u64(n_ff) + u64(at)]
+            mine[GROUP] = given
     barrier()
     stored(a, parts, out, block, n_ff, PACKED, ACT, M)
 
@@ -219,17 +211,18 @@ def expert_rows(a: ptr[GpuExpertRowsArgs, Space.CONSTANT], FMT: str, BIAS: bool)
         line = a.w + place * u64(line_bytes(n, FMT))
         sums = regs(f32, 1)
         if FMT in FLOATS:
-            for group in range(lane_id(), (n + (GROUP - 1)) >> GROUP_SHIFT, TREE_LANES):
-                add_chains(line, a.x + u64(row) * u64(n), sums, group, n, FMT, 1)
+            add_all_chains((line,), a.x + u64(row) * u64(n), sums, n, n, (FMT,), 1)
         else:
-            first = u64(row) * u64(n >> GROUP_SHIFT)
-            add_all_groups(line, a.q + first * GROUP, a.d + first, a.s + first, sums, n >> GROUP_SHIFT, 2, FMT, 1)
+            n_groups = n >> GROUP_SHIFT
+            first = u64(row) * u64(n_groups)
+            x = (a.q + first * GROUP, a.d + first, a.s + first)
+            add_all_groups((line,), x, sums, n_groups, n_groups, 2, (FMT,), 1)
         total = wave_reduce_add(sums[0])
         if lane_id() == 0:
             a.y[u64(pair) * u64(a.n_out) + u64(at)] = total + a.bias[place] if BIAS else total
 
 
-@kernel(workgroup=512)
+@kernel(workgroup=512, occupancy=8)
 def gated_experts(
     a: ptr[GpuGatedArgs, Space.CONSTANT], GATE: str, UP: str, PACKED: bool, BIAS: bool, ACT: str
 ):  # fmt: skip
@@ -240,7 +233,7 @@ def gated_experts(
     group_of_rows(a, u64(expert), row, pair, workgroup_id(2), GATE, UP, PACKED, BIAS, ACT, 1)
 
 
-@kernel(workgroup=512)
+@kernel(workgroup=512, occupancy=8)
 def gated_rows(
     a: ptr[GpuGatedArgs, Space.CONSTANT], GATE: str, UP: str, PACKED: bool, BIAS: bool, M: int, ACT: str
 ):  # fmt: skip

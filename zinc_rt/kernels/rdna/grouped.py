@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from zinc_rt.formats.decode import format_of
-from zinc_rt.kernels.rdna.groups import group_value, group_weights
-from zinc_rt.kernels.rdna.matvec import float_at, floats_at, wave_row
+from zinc_rt.kernels.rdna.matvec import add_all_chains, add_all_groups, store_sums, wave_row
 from zinc_rt.lang.kernel import kernel
-from zinc_rt.lang.ops import fma, lane_id, load, regs, select, unroll, wave_reduce_add, workgroup_id
+from zinc_rt.lang.ops import regs, workgroup_id
 from zinc_rt.lang.types import f32, i8, ptr, u8, u32, u64
-from zinc_rt.numerics import GROUP, GROUP_SHIFT, TREE_LANES
+from zinc_rt.numerics import GROUP
 
 
 @kernel(workgroup=128)
@@ -27,18 +26,9 @@ def grouped_matvec(
         y = y + (u64(block) * u64(n_rows * parts) + u64(part * n_rows))
         line = w + u64(part * n_rows + row) * u64((n_groups >> F.group_shift) * F.block_bytes)
         sums = regs(f32, M)
-        for base in range(u32(0), n_groups, TREE_LANES):
-            at = base + lane_id()
-            group = select(at < n_groups, at, n_groups - 1)
-            weights = group_weights(line, group, FMT)
-            for m in unroll(M):
-                place = first + u64(m * across)
-                x = (q + place * GROUP, d + place, s + place)
-                sums[m] = sums[m] + select(at < n_groups, group_value(weights, x, group, FMT), 0.0)
-        for m in unroll(M):
-            total = wave_reduce_add(sums[m])
-            if lane_id() == 0:
-                y[m * n_rows * parts + row] = total
+        x = (q + first * GROUP, d + first, s + first)
+        add_all_groups((line,), x, sums, n_groups, across, 1, (FMT,), M)
+        store_sums(y, sums, row, n_rows, n_rows * parts, 0.0, 1, M, BIAS=False)
 
 
 @kernel(workgroup=128)
@@ -53,22 +43,5 @@ def grouped_matvec_float(w: ptr[u8], x: ptr[f32], y: ptr[f32], n: u32, n_rows: u
         y = y + (u64(block) * u64(n_rows * parts) + u64(part * n_rows))
         line = w + u64(part * n_rows + row) * u64(n * format_of(FMT).block_bytes)
         sums = regs(f32, M)
-        for group in range(lane_id(), (n + (GROUP - 1)) >> GROUP_SHIFT, TREE_LANES):
-            chains = regs(f32, M)
-            if group * GROUP + GROUP <= n:
-                for first in unroll(0, GROUP, 8):
-                    weights = floats_at(line, group, first, FMT)
-                    for m in unroll(M):
-                        for i in unroll(8):
-                            v = load(x + m * across + group * GROUP, first + i)
-                            chains[m] = fma(weights[i], v, chains[m])
-            else:
-                for i in range(group * GROUP, n):
-                    for m in unroll(M):
-                        chains[m] = fma(float_at(line, i, FMT), load(x + m * across, i), chains[m])
-            for m in unroll(M):
-                sums[m] = sums[m] + chains[m]
-        for m in unroll(M):
-            total = wave_reduce_add(sums[m])
-            if lane_id() == 0:
-                y[m * n_rows * parts + row] = total
+        add_all_chains((line,), x, sums, n, across, (FMT,), M)
+        store_sums(y, sums, row, n_rows, n_rows * parts, 0.0, 1, M, BIAS=False)

@@ -16,6 +16,7 @@ from zinc_rt.lang.ops import (
     load,
     maximum,
     rint,
+    schedule_barrier,
     select,
     splat,
     unroll,
@@ -25,6 +26,8 @@ from zinc_rt.lang.types import Space, f16, f32, i8, i32, ptr, u8, u32, u64
 from zinc_rt.numerics import GROUP, GROUP_SHIFT, MIN_NORMAL, PAGE_SHIFT, PAGE_TOKENS, QUANT_MAX
 
 INFINITY = float("inf")
+MOST_HEADS = 32
+"""Products of a group and a head that a lane does without waiting for memory."""
 PAGE_BYTES = PAGE_TOKENS * (GROUP + 2) // GROUP
 """Bytes of a page for each element of a position."""
 
@@ -74,15 +77,22 @@ def quantized_scores(page: ptr[u8], width: u32, at: u32, q: ptr[f32], d: ptr[f32
     key_scales = scales_of(page, width) + (at >> GROUP_SHIFT)
     queries = cast(q, ptr[u32, Space.CONSTANT])
     query_scales = cast(d, ptr[f32, Space.CONSTANT])
-    for g in range(u32(0), N // GROUP):
-        halves = tuple(load(keys + g * (GROUP // 4), i, lanes=4, align=16) for i in range(0, GROUP // 4, 4))
-        scale = f32(key_scales[g])
-        for h in unroll(G):
-            isum: i32 = 0
-            for w in unroll(GROUP // 4):
-                word = load(queries + g * (GROUP // 4), h * (N // 4) + w)
-                isum = dot(isum, halves[w // 4][w % 4], word, True)
-            scores[h] = scores[h] + (scale * load(query_scales + g, h * (N // GROUP))) * f32(isum)
+    GROUPS = N // GROUP
+    EACH = max(n for n in (1, 2, 3, 4) if GROUPS % n == 0 and (n == 1 or n * G <= MOST_HEADS))
+    for first in range(u32(0), GROUPS, EACH):
+        halves = tuple(load(keys + first * (GROUP // 4), i * 4, lanes=4, align=16) for i in range(2 * EACH))
+        factors = tuple(load(key_scales + first, i) for i in range(EACH))
+        # All of these are asked for before the first of them is needed.
+        schedule_barrier()
+        for g in unroll(EACH):
+            scale = f32(factors[g])
+            for h in unroll(G):
+                isum: i32 = 0
+                for w in unroll(GROUP // 4):
+                    word = load(queries + first * (GROUP // 4), h * (N // 4) + g * (GROUP // 4) + w)
+                    isum = dot(isum, halves[2 * g + w // 4][w % 4], word, True)
+                factor = load(query_scales + first, h * GROUPS + g)
+                scores[h] = scores[h] + (scale * factor) * f32(isum)
 
 
 @inline

@@ -158,25 +158,43 @@ def residual_rms_norm(x: ptr[f32], residual: ptr[f32], w: ptr[f32], total: ptr[f
 
 
 @inline
+def fours_of(row, w: ptr[f32], base: u32, fours: u32, WEIGHT: bool):
+    """What a lane quantises from four elements `base` on: where, elements and weights of each four."""
+    at = tuple(base + k * NORM_LANES + workitem_id() for k in range(FOURS))
+    here = tuple(select(i < fours, i, i - i) * 4 for i in at)
+    values = tuple(element(row, i, 4) for i in here)
+    weights = tuple(weight_at(w, values[k], here[k], 4, WEIGHT) for k in range(FOURS))
+    return at, values, weights
+
+
+@inline
+def quantize_fours(
+    found, scale, q: ptr[u32], d: ptr[f32], s: ptr[u32], fours: u32, plain: ptr[f32], WEIGHT: bool, BOTH: bool
+):  # fmt: skip
+    """Store what `fours_of` found, times a scale."""
+    at, values, weights = found
+    for k in unroll(FOURS):
+        y = weighted(values[k] * splat(scale, 4), weights[k], WEIGHT)
+        if BOTH:
+            if at[k] < fours:
+                store(plain, y, at[k] * 4)
+        quantize_four(y, q, d, s, at[k], at[k] < fours)
+
+
+@inline
 def norm_row_quantized(
     part, row, w: ptr[f32], total: ptr[f32], q: ptr[u32], d: ptr[f32], s: ptr[u32], n: u32, eps: f32,
     plain: ptr[f32], STORE: bool, WEIGHT: bool, BOTH: bool,
 ):  # fmt: skip
     """As `norm_row`, stored as int8; with BOTH as floats, too, at plain."""
-    scale = scale_of(part, row, total, n, eps, STORE)
     fours = n >> 2
-    for base in range(u32(0), fours, NORM_LANES * FOURS):
-        at = tuple(base + k * NORM_LANES + workitem_id() for k in range(FOURS))
-        here = tuple(select(i < fours, i, i - i) * 4 for i in at)
-        # The sums once more: what other lanes have stored is not to be seen yet.
-        values = tuple(element(row, i, 4) for i in here)
-        weights = tuple(weight_at(w, values[k], here[k], 4, WEIGHT) for k in range(FOURS))
-        for k in unroll(FOURS):
-            y = weighted(values[k] * splat(scale, 4), weights[k], WEIGHT)
-            if BOTH:
-                if at[k] < fours:
-                    store(plain, y, at[k] * 4)
-            quantize_four(y, q, d, s, at[k], at[k] < fours)
+    # The elements once more: what other lanes have stored is not to be seen yet. The first are asked for with those of
+    # the sum.
+    first = fours_of(row, w, u32(0), fours, WEIGHT)
+    scale = scale_of(part, row, total, n, eps, STORE)
+    quantize_fours(first, scale, q, d, s, fours, plain, WEIGHT, BOTH)
+    for base in range(u32(NORM_LANES * FOURS), fours, NORM_LANES * FOURS):
+        quantize_fours(fours_of(row, w, base, fours, WEIGHT), scale, q, d, s, fours, plain, WEIGHT, BOTH)
 
 
 @kernel(workgroup=256)

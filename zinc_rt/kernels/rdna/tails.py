@@ -9,7 +9,7 @@ from __future__ import annotations
 from zinc_rt.formats.decode import format_of
 from zinc_rt.kernels.rdna.arrival import is_last
 from zinc_rt.kernels.rdna.down import GpuDownArgs, element_of_experts
-from zinc_rt.kernels.rdna.matvec import add_all_groups, add_chains
+from zinc_rt.kernels.rdna.matvec import add_all_chains, rows_of_floats, rows_of_groups
 from zinc_rt.kernels.rdna.norm import norm_row, norm_row_quantized, scale_of, sum_row
 from zinc_rt.kernels.rdna.router import GpuRouterArgs, choose
 from zinc_rt.lang.kernel import inline, kernel
@@ -25,10 +25,10 @@ from zinc_rt.lang.ops import (
     workitem_id,
 )
 from zinc_rt.lang.types import Space, f32, i8, ptr, struct, u8, u32, u64
-from zinc_rt.numerics import GROUP, GROUP_SHIFT, NORM_LANES, TREE_LANES
+from zinc_rt.numerics import GROUP_SHIFT, NORM_LANES
 
 WAVES = 8
-"""Rows of weights of a workgroup whose last one norms: the norm's tree has 256 lanes."""
+"""Of a workgroup whose last one norms: the norm's tree has 256 lanes."""
 
 
 @struct
@@ -103,81 +103,59 @@ def norm_rows(t, x: ptr[f32], n: u32, first: u32, M: int, TAIL: tuple):
 
 
 @inline
-def blocks_before_norm(w, q, d, s, y, bias, n_groups, n_rows, t, FMT: str, M: int, BIAS: bool, TAIL: tuple):
+def blocks_before_norm(w, q, d, s, y, bias, n_groups, n_rows, t, FMT: str, M: int, EACH: int, BIAS: bool, TAIL: tuple):
     """The work of `matvec_norm` and `matvec_bias_norm`."""
-    F = format_of(FMT)
-    row = workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)
+    row = (workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)) * EACH
+    rows_of_groups(w, q, d, s, y, bias, n_groups, n_rows, row, FMT, M, 2 if M == 1 else 1, BIAS, EACH)
     block = workgroup_id(1)
-    if row < n_rows:
-        groups = u64(block * M) * u64(n_groups)
-        line = w + u64(row) * u64((n_groups >> F.group_shift) * F.block_bytes)
-        extra = bias[row] if BIAS else 0.0
-        sums = regs(f32, M)
-        add_all_groups(line, q + groups * GROUP, d + groups, s + groups, sums, n_groups, 2, FMT, M)
-        store_sums(y, sums, block, row, n_rows, extra, M, BIAS)
-    if is_last(t.counters, block, (n_rows + (WAVES - 1)) // WAVES):
+    if is_last(t.counters, block, (n_rows + (WAVES * EACH - 1)) // (WAVES * EACH)):
         norm_rows(t, y, n_rows, block * M, M, TAIL)
 
 
 @inline
-def store_sums(y, sums, block: u32, row: u32, n_rows: u32, extra, M: int, BIAS: bool):
-    """A row's element of M results."""
-    for m in unroll(M):
-        total = wave_reduce_add(sums[m])
-        if lane_id() == 0:
-            y[u64(block * M + m) * u64(n_rows) + u64(row)] = total + extra if BIAS else total
-
-
-@inline
-def floats_before_norm(w, x, y, bias, n, n_rows, t, FMT: str, M: int, BIAS: bool, TAIL: tuple):
+def floats_before_norm(w, x, y, bias, n, n_rows, t, FMT: str, M: int, EACH: int, BIAS: bool, TAIL: tuple):
     """The work of `matvec_float_norm` and `matvec_float_bias_norm`."""
-    row = workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)
+    row = (workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)) * EACH
+    rows_of_floats(w, x, y, bias, n, n_rows, row, FMT, M, BIAS, EACH)
     block = workgroup_id(1)
-    if row < n_rows:
-        line = w + u64(row) * u64(n * format_of(FMT).block_bytes)
-        extra = bias[row] if BIAS else 0.0
-        sums = regs(f32, M)
-        for group in range(lane_id(), (n + (GROUP - 1)) >> GROUP_SHIFT, TREE_LANES):
-            add_chains(line, x + u64(block * M) * u64(n), sums, group, n, FMT, M)
-        store_sums(y, sums, block, row, n_rows, extra, M, BIAS)
-    if is_last(t.counters, block, (n_rows + (WAVES - 1)) // WAVES):
+    if is_last(t.counters, block, (n_rows + (WAVES * EACH - 1)) // (WAVES * EACH)):
         norm_rows(t, y, n_rows, block * M, M, TAIL)
 
 
 @kernel(workgroup=256)
 def matvec_norm(
     w: ptr[u8], q: ptr[i8], d: ptr[f32], s: ptr[u32], y: ptr[f32], n_groups: u32, n_rows: u32,
-    t: ptr[GpuNormTail, Space.CONSTANT], FMT: str, M: int, TAIL: tuple,
+    t: ptr[GpuNormTail, Space.CONSTANT], FMT: str, M: int, EACH: int, TAIL: tuple,
 ):  # fmt: skip
-    """As `matvec`, eight rows of W a workgroup, and then a tail."""
-    blocks_before_norm(w, q, d, s, y, y, n_groups, n_rows, t, FMT, M, False, TAIL)
+    """As `matvec`, eight waves a workgroup, each with EACH rows of W, and then a tail."""
+    blocks_before_norm(w, q, d, s, y, y, n_groups, n_rows, t, FMT, M, EACH, False, TAIL)
 
 
 @kernel(workgroup=256)
 def matvec_bias_norm(
     w: ptr[u8], q: ptr[i8], d: ptr[f32], s: ptr[u32], bias: ptr[f32], y: ptr[f32], n_groups: u32, n_rows: u32,
-    t: ptr[GpuNormTail, Space.CONSTANT], FMT: str, M: int, TAIL: tuple,
+    t: ptr[GpuNormTail, Space.CONSTANT], FMT: str, M: int, EACH: int, TAIL: tuple,
 ):  # fmt: skip
     """As `matvec_norm`, plus bias[row]."""
-    blocks_before_norm(w, q, d, s, y, bias, n_groups, n_rows, t, FMT, M, True, TAIL)
+    blocks_before_norm(w, q, d, s, y, bias, n_groups, n_rows, t, FMT, M, EACH, True, TAIL)
 
 
 @kernel(workgroup=256)
 def matvec_float_norm(
     w: ptr[u8], x: ptr[f32], y: ptr[f32], n: u32, n_rows: u32, t: ptr[GpuNormTail, Space.CONSTANT], FMT: str, M: int,
-    TAIL: tuple,
+    EACH: int, TAIL: tuple,
 ):  # fmt: skip
     """As `matvec_norm` for float weights."""
-    floats_before_norm(w, x, y, y, n, n_rows, t, FMT, M, False, TAIL)
+    floats_before_norm(w, x, y, y, n, n_rows, t, FMT, M, EACH, False, TAIL)
 
 
 @kernel(workgroup=256)
 def matvec_float_bias_norm(
     w: ptr[u8], x: ptr[f32], bias: ptr[f32], y: ptr[f32], n: u32, n_rows: u32, t: ptr[GpuNormTail, Space.CONSTANT],
-    FMT: str, M: int, TAIL: tuple,
+    FMT: str, M: int, EACH: int, TAIL: tuple,
 ):  # fmt: skip
     """As `matvec_float_norm`, plus bias[row]."""
-    floats_before_norm(w, x, y, bias, n, n_rows, t, FMT, M, True, TAIL)
+    floats_before_norm(w, x, y, bias, n, n_rows, t, FMT, M, EACH, True, TAIL)
 
 
 @kernel(workgroup=256)
@@ -221,8 +199,7 @@ def route(
     n = p.n
     line = p.w + u64(expert) * u64(n * format_of(FMT).block_bytes)
     sums = regs(f32, M)
-    for group in range(lane_id(), (n + (GROUP - 1)) >> GROUP_SHIFT, TREE_LANES):
-        add_chains(line, p.x + u64(block * M) * u64(n), sums, group, n, FMT, M)
+    add_all_chains((line,), p.x + u64(block * M) * u64(n), sums, n, n, (FMT,), M)
     extra = p.router_bias[expert] if ROUTER_BIAS else 0.0
     for m in unroll(M):
         total = wave_reduce_add(sums[m])

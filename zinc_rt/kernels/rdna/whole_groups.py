@@ -6,14 +6,14 @@ what a lane is handed.
 
 from __future__ import annotations
 
-from zinc_rt.formats.decode import group_words, half, integers_of
+from zinc_rt.formats.decode import group_bytes, half_at, integers_of, looked_up_bytes, words_of
 from zinc_rt.formats.decode_grids import odd_bits
 from zinc_rt.formats.decode_scales import half_e4m3, half_scales, pair_at, power_of_two, signed_scale
 from zinc_rt.formats.kinds import ODD_SCALES, Kind, Scale
-from zinc_rt.kernels.rdna.words import dot, quants, sums_of
+from zinc_rt.kernels.rdna.words import dot, sums_of
 from zinc_rt.lang.kernel import inline
-from zinc_rt.lang.ops import load, static_assert, unroll
-from zinc_rt.lang.types import f32, i32, ptr, u8, u16, u32
+from zinc_rt.lang.ops import bitcast, static_assert, unroll
+from zinc_rt.lang.types import f16, f32, i32, ptr, u8, u16, u32
 
 
 @inline
@@ -24,52 +24,82 @@ def takes_whole_groups(FMT: str):
 
 
 @inline
-def whole_weights(row: ptr[u8], group: u32, FMT: str):
-    """Eight words of weights, and what `whole_value` multiplies their sums with."""
+def whole_loads(row: ptr[u8], group: u32, FMT: str):
+    """What `whole_weights` makes weights of, and what `whole_value` multiplies their sums with."""
     F = integers_of(FMT)
     block = row + (group >> F.group_shift) * F.block_bytes
     j = group & (F.groups - 1)
-    return group_words(block, j, FMT), factors(block, j, FMT)
+    return group_bytes(block, j, FMT), factor_bytes(block, j, FMT)
 
 
 @inline
-def factors(block: ptr[u8], j: u32, FMT: str):
+def whole_lookups(loaded, FMT: str):
+    """The loads that need what `whole_loads` has loaded."""
+    return looked_up_bytes(loaded[0], FMT), loaded[1]
+
+
+@inline
+def whole_weights(loaded, group: u32, FMT: str):
+    """Eight words of weights, and those factors."""
+    return words_of(loaded[0], group & (integers_of(FMT).groups - 1), FMT), factors(loaded[1], FMT)
+
+
+@inline
+def factor_bytes(block: ptr[u8], j: u32, FMT: str):
+    """Scales and minima of a group: bits of floats, and integers."""
+    F = integers_of(FMT)
+    if F.scale == Scale.POWER_OF_TWO:
+        return (block[F.d],)
+    if F.scale == Scale.E4M3_HALVES:
+        return (pair_at(block, F.d + 2 * j),)
+    d = half_at(block, F.d)
+    if F.scale == Scale.SIX_BIT_SIGNED:
+        return d, signed_scale(block, j, FMT)
+    if F.scale == Scale.SIX_BIT_HALVES:
+        return d, half_scales(block, j, FMT)
+    if F.scale == Scale.FOUR_BIT_HALVES:
+        return d, half_scales(block, j, FMT), half_at(block, F.minimum)
+    if F.scale in ODD_SCALES:
+        return d, odd_bits(block, j, FMT)
+    static_assert(
+        F.scale == Scale.BLOCK and F.minimum is None,
+        f"format {FMT}: factor_bytes does not know scales of kind {F.scale!s} with a minimum at {F.minimum}",
+    )
+    return (d,)
+
+
+@inline
+def factors(loaded, FMT: str):
     """Scales and minima of a group, as f32."""
     F = integers_of(FMT)
     if F.scale == Scale.POWER_OF_TWO:
-        return (power_of_two(u32(block[F.d])),)
-    if F.scale == Scale.SIX_BIT_SIGNED:
-        return half(block, F.d), f32(signed_scale(block, j, FMT))
-    if F.scale == Scale.SIX_BIT_HALVES:
-        numbers = half_scales(block, j, FMT)
-        return half(block, F.d), f32(numbers[0]), f32(numbers[1])
-    if F.scale == Scale.FOUR_BIT_HALVES:
-        numbers = half_scales(block, j, FMT)
-        f = tuple(f32(n) for n in numbers)
-        return half(block, F.d), f[0], f[1], half(block, F.minimum), f[2], f[3]
+        return (power_of_two(u32(loaded[0])),)
     if F.scale == Scale.E4M3_HALVES:
-        both = pair_at(block, F.d + 2 * j)
-        return half_e4m3(u16(both & 255)), half_e4m3(u16(both >> 8))
+        return half_e4m3(u16(loaded[0] & 255)), half_e4m3(u16(loaded[0] >> 8))
+    d = f32(bitcast(loaded[0], f16))
+    if F.scale == Scale.SIX_BIT_SIGNED:
+        return d, f32(loaded[1])
+    if F.scale == Scale.SIX_BIT_HALVES:
+        return d, f32(loaded[1][0]), f32(loaded[1][1])
+    if F.scale == Scale.FOUR_BIT_HALVES:
+        f = tuple(f32(n) for n in loaded[1])
+        return d, f[0], f[1], f32(bitcast(loaded[2], f16)), f[2], f[3]
     if F.scale in ODD_SCALES:
-        bits = odd_bits(block, j, FMT)
-        d = half(block, F.d) * F.unit
+        d = d * F.unit
+        bits = loaded[1]
         if F.scaled_halves:
             return d, f32(i32(2 * (bits & 15) + 1)), f32(i32(2 * (bits >> 4) + 1))
         return d, f32(i32(2 * bits + 1))
-    static_assert(
-        F.scale == Scale.BLOCK and F.minimum is None,
-        f"format {FMT}: whole_weights does not know scales of kind {F.scale!s} with a minimum at {F.minimum}",
-    )
-    return (half(block, F.d),)
+    return (d,)
 
 
 @inline
-def whole_value(weights, x, group: u32, FMT: str):
+def whole_value(weights, x, FMT: str):
     """v_g of a group."""
     F = integers_of(FMT)
     SIGNED = F.codebook != () or F.kind == Kind.GRID
     words, f = weights
-    q = quants(x[0], group, 0, 8)
+    q, dx, sums = x
     isum: i32 = 0
     second: i32 = 0
     for i in unroll(4):
@@ -80,13 +110,12 @@ def whole_value(weights, x, group: u32, FMT: str):
     else:
         for i in unroll(4, 8):
             isum = dot(isum, words[i], q[i], SIGNED)
-    dx = load(x[1], group)
     scale = f[0] * dx
     if F.scale == Scale.E4M3_HALVES:
         return (scale * f32(isum)) + ((f[1] * dx) * f32(second))
     if F.offset == 0 and F.minimum is None:
         return scale * scaled_sum(f, isum, second, FMT)
-    first, last = sums_of(x[2], group)
+    first, last = sums_of(sums)
     if F.scaled_halves:
         value = scaled_sum(f, isum - F.offset * first, second - F.offset * last, FMT)
     else:

@@ -68,6 +68,12 @@ def _barrier(c: Any) -> None:
     c.f.emit('fence syncscope("workgroup") acquire')
 
 
+@lowers(ops.schedule_barrier)
+def _schedule_barrier(c: Any) -> None:
+    _gpu(c, "schedule_barrier")
+    c.f.call("llvm.amdgcn.sched.barrier", None, [("i32", "0")])
+
+
 def _as_bits(c: Any, x: Any, word: str) -> Val:
     v = want_val(x, f"the argument of {word}")
     if v.type.size != 4 or isinstance(v.type, Vec) or v.type == boolean:

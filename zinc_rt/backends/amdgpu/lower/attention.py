@@ -1,4 +1,4 @@
-"""Heads, and attention over what they wrote to the cache."""
+"""Attention over what heads wrote to the cache."""
 
 from __future__ import annotations
 
@@ -10,49 +10,16 @@ from zinc_rt.backends.amdgpu.lowering import ELSEWHERE, GPU, GpuLowering
 from zinc_rt.backends.amdgpu.operations import ArgumentBlock, TempSpec
 from zinc_rt.backends.caches import quantized_caches
 from zinc_rt.backends.errors import UnsupportedOp
-from zinc_rt.backends.fusion import Attend, HeadsWrite
-from zinc_rt.ir.graph import Node
+from zinc_rt.backends.fusion import Attend
 from zinc_rt.kernels.rdna.attention import GpuAttentionArgs
-from zinc_rt.kernels.rdna.catalogue import attention_kernel, heads_kernel
-from zinc_rt.kernels.rdna.heads import GpuHeadsArgs
+from zinc_rt.kernels.rdna.catalogue import attention_kernel
 from zinc_rt.numerics import GROUP, SPLIT
 
-_MAX_KEY_DIM, _MAX_HEAD_DIM = 1024, 512
+MAX_KEY_DIM, _MAX_HEAD_DIM = 1024, 512
 _MAX_GROUP, _MAX_WIDE_GROUP = 32, 24
 """Heads that share a key head; the second where values are parts of keys or keys are wider than any value: there more
 would not fit into registers.
 """
-
-
-@GPU.lowers(HeadsWrite)
-def heads(low: GpuLowering, n: HeadsWrite) -> None:
-    """Norm, rotation and placing of heads."""
-    h = n.heads
-    _check_head(n.node, h.dim)
-    if h.table is not None and h.table not in low.out.rotations:
-        low.out.rotations.append(h.table)
-    if n.where:
-        positions, slots, pages = n.where
-        where: dict[str, Any] = {
-            "slots": low.at(slots), "page_table": low.at(pages), "max_pages": low.sizes.max_pages
-        }  # fmt: skip
-    else:
-        # Every row reads its position, also where nothing comes of it: then any memory will do.
-        positions, where = h.source if h.positions is None else h.positions, {}
-    values = {
-        "x": low.at(h.source), "cache" if n.cache else "y": low.at(n.target),
-        "weight": 0 if h.weight is None else low.at(h.weight),
-        "table": 0 if h.table is None else TempSpec(("rotation", h.table)), "n_heads": h.n_heads,
-        "n_rows": lambda s: s.n_rows, "eps": h.eps, "positions": low.at(positions), **where,
-    }  # fmt: skip
-    entry = heads_kernel(
-        h.dim, h.pairs, interleaved=h.interleaved, norm=h.normed, weight=h.weight is not None, cache=bool(n.cache),
-        row=n.row, start=n.start, quantized=bool(n.cache) and quantized_caches(low.graph, n.node, n.target),
-    )  # fmt: skip
-    low.emit(
-        n.node, entry, lambda s: (-(-s.n_rows * h.n_heads // 4),), (ArgumentBlock(GpuHeadsArgs, values),), "n_rows",
-        (h.source,), (n.target,),
-    )  # fmt: skip
 
 
 @GPU.lowers(Attend)
@@ -78,14 +45,17 @@ def _attention(low: GpuLowering, n: Attend, y: int, gate: int | None) -> None:
         most = min(most, (seen + SPLIT - 2) // SPLIT + 1)
     values, tops = ("values", n.node.id), ("tops", n.node.id)
     packed = dim % GROUP == 0 and low.only_packed(y)
+    whole = dim % GROUP != 0 and low.width(y) % GROUP == 0 and low.only_packed(y)
     blocks = quantized_caches(low.graph, n.node, n.k_cache, n.v_cache)
     queries, reads = _queries(low, n, blocks)
-    results = low.packed(y, low.width(y)) if packed else (low.at(y),)
+    results = (() if packed else (low.at(y),)) + (low.packed(y, low.width(y)) if packed or whole else ())
+    names = (() if packed else ("y",)) + (("quants", "scales", "sums") if packed or whole else ())
     block = ArgumentBlock(GpuAttentionArgs, {
         **queries, "k_cache": low.at(n.k_cache), "v_cache": low.at(n.v_cache),
-        **dict(zip(("quants", "scales", "sums") if packed else ("y",), results, strict=True)),
+        **dict(zip(names, results, strict=True)),
         "values": low.room(values, "n_rows", most * n_heads * dim * 4),
         "tops": low.room(tops, "n_rows", most * n_heads * 8), "counters": low.counters(n.node, n.n_kv_heads),
+        "row_counters": low.counters(n.node, 1, "rows") if whole else 0,
         "positions": low.at(n.positions), "slots": low.at(n.slots), "page_table": low.at(n.page_table),
         "max_pages": low.sizes.max_pages, "max_splits": lambda s: min(s.splits, most), "n_kv": n.n_kv_heads,
         "scale": n.scale, "sinks": 0 if n.sinks is None else low.at(n.sinks), "window": n.window or n.reach or 0,
@@ -95,10 +65,10 @@ def _attention(low: GpuLowering, n: Attend, y: int, gate: int | None) -> None:
     entry = attention_kernel(
         n.head_dim, n.group, value_dim=dim, rope=n.head_dim - dim if n.latent else 0, window=windowed,
         cap=n.softcap is not None, sinks=n.sinks is not None, reach=n.reach is not None, quantized=blocks,
-        packed=packed, gated=gate is not None,
+        packed=packed, gated=gate is not None, whole=whole,
     )  # fmt: skip
     # The last workgroup loads what all have stored.
-    reads = (*reads, n.k_cache, n.v_cache, values, tops, *(() if gate is None else (gate,)))
+    reads = (*reads, n.k_cache, n.v_cache, values, tops, *((y,) if whole else ()), *(() if gate is None else (gate,)))
     low.emit(
         n.node, entry, lambda s: (min(s.splits, most), n.n_kv_heads, s.n_rows), (block,), "n_rows", reads,
         (values, tops, *(place.key for place in results)),
@@ -123,22 +93,14 @@ def _queries(low: GpuLowering, n: Attend, quantized: bool) -> tuple[dict[str, An
 
 def _check_attention(n: Attend) -> None:
     """Raise `UnsupportedOp` for heads that the kernels cannot do."""
-    if n.value_dim > _MAX_HEAD_DIM or n.head_dim > _MAX_KEY_DIM:
+    if n.value_dim > _MAX_HEAD_DIM or n.head_dim > MAX_KEY_DIM:
         raise UnsupportedOp(
             f"node {n.node.name}: heads of {n.head_dim} elements with values of {n.value_dim}; the GPU kernels do"
-            f" keys up to {_MAX_KEY_DIM}, values up to {_MAX_HEAD_DIM}; {ELSEWHERE}"
+            f" keys up to {MAX_KEY_DIM}, values up to {_MAX_HEAD_DIM}; {ELSEWHERE}"
         )
     most = _MAX_WIDE_GROUP if n.latent or n.head_dim > _MAX_HEAD_DIM else _MAX_GROUP
     if n.head_dim % 8 or n.value_dim % 8 or n.group > most:
         raise UnsupportedOp(
             f"node {n.node.name}: {n.group} query heads to a key head, of {n.head_dim} elements with values of"
             f" {n.value_dim}; the GPU kernels do up to {most}, of multiples of 8; {ELSEWHERE}"
-        )
-
-
-def _check_head(n: Node, dim: int) -> None:
-    """Raise `UnsupportedOp` for heads that the kernels cannot write."""
-    if dim > _MAX_KEY_DIM:
-        raise UnsupportedOp(
-            f"node {n.name}: heads of {dim} elements; the GPU kernels do up to {_MAX_KEY_DIM}; {ELSEWHERE}"
         )

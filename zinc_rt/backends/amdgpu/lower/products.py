@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from zinc_rt.backends.amdgpu.lowering import GPU, GpuLowering
-from zinc_rt.backends.amdgpu.operations import BLOCKS, TempSpec, block_of, padded_rows
+from zinc_rt.backends.amdgpu.operations import TempSpec, block_of
 from zinc_rt.backends.fusion import Product, Single
 from zinc_rt.backends.lowering import Counted
 from zinc_rt.ir.op import Op
+from zinc_rt.kernels.rdna import float_tiles, wmma
 from zinc_rt.kernels.rdna.argmax import PART
-from zinc_rt.kernels.rdna.catalogue import DECODE, FLOATS, grouped_rows, matvec_rows
+from zinc_rt.kernels.rdna.catalogue import DECODE, FLOATS, grouped_rows, many_rows, matvec_rows
 from zinc_rt.numerics import GROUP
 
 
@@ -21,8 +22,10 @@ def product(low: GpuLowering, n: Product) -> None:
     counted: Counted = "n_rows" if n.logit_rows is None else "n_logits"
     kind = low.format_of(n.node, n.weight)
     n_out, n_in = (int(d) for d in low.graph.buffer(n.weight).shape)
-    most = int(getattr(low.sizes, counted))
-    entries = {m: matvec_rows(kind, m, bias=n.bias is not None) for m in BLOCKS if m <= padded_rows(most)}
+    if low.many and counted == "n_rows":
+        _of_many_rows(low, n, kind)
+        return
+    entries = {m: matvec_rows(kind, m, bias=n.bias is not None) for m in low.blocks(counted)}
     low.out.kernels += entries.values()
     keys: tuple[Hashable, ...] = (x,) if kind in FLOATS else low.pack(n.node, x, n_in, counted)
     n_units = n_in if kind in FLOATS else n_in // GROUP
@@ -35,13 +38,27 @@ def product(low: GpuLowering, n: Product) -> None:
     )  # fmt: skip
 
 
+def _of_many_rows(low: GpuLowering, n: Product, kind: str) -> None:
+    """By tiles of rows: of blocks by matrix instructions, of floats by chains that share what they load."""
+    n_out, n_in = (int(d) for d in low.graph.buffer(n.weight).shape)
+    floats = kind in FLOATS
+    x = TempSpec(n.x) if floats else TempSpec(low.slabs(n.node, n.x, n_in))
+    tile = float_tiles if floats else wmma
+    bias = () if n.bias is None else (low.at(n.bias),)
+    low.emit(
+        n.node, many_rows(kind, bias=bool(bias)), lambda s: (-(-s.n_rows // tile.TILE_X), -(-n_out // tile.TILE_W)),
+        (low.at(n.weight), x, *bias, low.at(n.y), n_in if floats else n_in // GROUP, n_out, lambda s: s.n_rows),
+        "n_rows", (x.key,), (n.y,), lambda s: s.n_rows * n_out * n_in,
+    )  # fmt: skip
+
+
 @GPU.lowers(Op.GROUP_MATMUL)
 def grouped(low: GpuLowering, single: Single) -> None:
     """Parts of rows times a matrix each."""
     node, (x, weight), y = single.node, single.node.inputs, single.node.outputs[0]
     kind = low.format_of(node, weight)
     parts, n_out, n_in = (int(d) for d in low.graph.buffer(weight).shape)
-    entries = {m: grouped_rows(kind, m) for m in BLOCKS if m <= padded_rows(low.sizes.n_rows)}
+    entries = {m: grouped_rows(kind, m) for m in low.blocks("n_rows")}
     low.out.kernels += entries.values()
     keys: tuple[Hashable, ...] = (x,) if kind in FLOATS else low.pack(node, x, parts * n_in, "n_rows")
     n_units = n_in if kind in FLOATS else n_in // GROUP

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Hashable
+from typing import Any, NamedTuple
 
-from zinc_rt.backends.amdgpu.joins import DeltaNet
+from zinc_rt.backends.amdgpu.joins import DeltaNet, ProductConv
+from zinc_rt.backends.amdgpu.lower import products
 from zinc_rt.backends.amdgpu.lowering import ELSEWHERE, GPU, GpuLowering
-from zinc_rt.backends.amdgpu.operations import ArgumentBlock, StepShape, TempSpec
+from zinc_rt.backends.amdgpu.operations import BLOCKS, ArgumentBlock, StepShape, TempSpec, block_of, padded_rows
 from zinc_rt.backends.errors import UnsupportedOp
 from zinc_rt.backends.fusion import Single
 from zinc_rt.ir.graph import Node
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.ops import attributes
-from zinc_rt.kernels.rdna.catalogue import conv1d, delta_net, gated_norm
+from zinc_rt.kernels.rdna.catalogue import FLOATS, conv1d, delta_net, gated_norm, matvec_conv, rows_before_norm
 from zinc_rt.kernels.rdna.recurrent import (
     CHANNELS,
     FEW_VALUES,
@@ -38,25 +40,66 @@ def _rows(low: GpuLowering, positions: int, slots: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@GPU.lowers(Op.SSM_CONV1D)
-def convolution(low: GpuLowering, single: Single) -> None:
-    """A causal convolution of each channel; its last inputs are kept."""
-    n = single.node
-    x, weight, state, positions, slots, *bias = n.inputs
+class Convolution(NamedTuple):
+    """A convolution as its kernels take it; values: all arguments but what it reads."""
+
+    form: dict[str, Any]
+    values: dict[str, Any]
+    channels: int
+    state: int
+
+
+def _convolution(low: GpuLowering, n: Node) -> Convolution:
+    _, weight, state, positions, slots, *bias = n.inputs
     channels, taps = (int(d) for d in low.graph.buffer(weight).shape)
     if not 2 <= taps <= MOST_TAPS:
         raise UnsupportedOp(
             f"node {n.name}: a convolution of {taps} taps; the GPU kernels do 2 to {MOST_TAPS}; {ELSEWHERE}"
         )
-    block = ArgumentBlock(GpuConvArgs, {
-        "x": low.at(x), "weight": low.at(weight), "state": low.at(state), "bias": low.at(bias[0]) if bias else 0,
+    values = {
+        "weight": low.at(weight), "state": low.at(state), "bias": low.at(bias[0]) if bias else 0,
         "y": low.at(n.outputs[0]), "n_channels": channels, **_rows(low, positions, slots),
-    })  # fmt: skip
+    }  # fmt: skip
+    form = {"taps": taps, "gated": attributes(n)["activation"] == "silu", "bias": bool(bias)}
+    return Convolution(form, values, channels, state)
+
+
+@GPU.lowers(Op.SSM_CONV1D)
+def convolution(low: GpuLowering, single: Single) -> None:
+    """A causal convolution of each channel; its last inputs are kept."""
+    n, x = single.node, single.node.inputs[0]
+    made = _convolution(low, n)
+    block = ArgumentBlock(GpuConvArgs, {**made.values, "x": low.at(x)})
     low.emit(
-        n, conv1d(taps, gated=attributes(n)["activation"] == "silu", bias=bool(bias)),
-        lambda s: (-(-channels // CHANNELS), _sequences(low, s)), (block,), "n_rows", (x, state), n.outputs,
-        lambda s: s.n_rows * channels * taps,
+        n, conv1d(**made.form), lambda s: (-(-made.channels // CHANNELS), _sequences(low, s)), (block,), "n_rows",
+        (x, made.state), n.outputs, lambda s: s.n_rows * made.channels * made.form["taps"],
     )  # fmt: skip
+
+
+@GPU.lowers(ProductConv)
+def product_convolution(low: GpuLowering, n: ProductConv) -> None:
+    """The product and the convolution: one dispatch where a block has all rows of the step, otherwise two."""
+    product = n.product
+    kind = low.format_of(product.node, product.weight)
+    n_out, n_in = (int(d) for d in low.graph.buffer(product.weight).shape)
+    made = _convolution(low, n.node)
+    entries = {m: matvec_conv(kind, m, **made.form) for m in BLOCKS if m <= padded_rows(low.sizes.n_rows)}
+    low.out.kernels += entries.values()
+    keys: tuple[Hashable, ...] = (product.x,) if kind in FLOATS else low.pack(product.node, product.x, n_in, "n_rows")
+    sources = (low.at(product.x),) if kind in FLOATS else tuple(map(TempSpec, keys))
+    units = n_in if kind in FLOATS else n_in // GROUP
+    block = ArgumentBlock(GpuConvArgs, made.values)
+    with low.only(lambda s: s.n_rows <= BLOCKS[-1]):
+        low.emit(
+            n.node, lambda s: entries[block_of(s.n_rows)],
+            lambda s: (-(-made.channels // rows_before_norm(block_of(s.n_rows))),),
+            (low.at(product.weight), *sources, units, block), "n_rows", (*keys, made.state),
+            (*n.node.outputs, made.state), lambda s: s.n_rows * n_out * n_in,
+        )  # fmt: skip
+    if low.sizes.n_rows > BLOCKS[-1]:
+        with low.only(lambda s: s.n_rows > BLOCKS[-1]):
+            products.product(low, product)
+            convolution(low, Single(n.node))
 
 
 @GPU.lowers(DeltaNet)

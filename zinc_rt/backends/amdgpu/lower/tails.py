@@ -10,7 +10,7 @@ from zinc_rt.backends.amdgpu.lower.experts import down_arguments
 from zinc_rt.backends.amdgpu.lowering import GPU, GpuLowering
 from zinc_rt.backends.amdgpu.operations import BLOCKS, ArgumentBlock, TempSpec, block_of, padded_rows
 from zinc_rt.backends.fusion import NormRows, Product
-from zinc_rt.kernels.rdna.catalogue import FLOATS, TailForm, experts_down_norm, matvec_norm
+from zinc_rt.kernels.rdna.catalogue import FLOATS, TailForm, experts_down_norm, matvec_norm, rows_before_norm
 from zinc_rt.kernels.rdna.tails import WAVES, GpuNormTail
 from zinc_rt.numerics import GROUP
 
@@ -91,7 +91,7 @@ def _product(low: GpuLowering, n: Product, tail: Tail) -> None:
     sources = (low.at(n.x),) if kind in FLOATS else tuple(map(TempSpec, keys))
     low.emit(
         n.node, lambda s: entries[block_of(s.n_rows)],
-        lambda s: (-(-n_out // WAVES), -(-s.n_rows // block_of(s.n_rows))),
+        lambda s: (-(-n_out // rows_before_norm(block_of(s.n_rows))), -(-s.n_rows // block_of(s.n_rows))),
         (low.at(n.weight), *sources, *bias, low.at(n.y), units, n_out, tail.block), "n_rows", (*keys, *tail.reads),
         (n.y, *tail.writes), lambda s: s.n_rows * n_out * n_in,
     )  # fmt: skip

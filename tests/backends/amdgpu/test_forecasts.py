@@ -1,0 +1,129 @@
+"""Forecasts: samples of dispatches against all of them, and a model's steps against the emulated card's own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from amdgpu_emu.machine import Machine
+from amdgpu_emu.models import R9700, RX9070XT
+from amdgpu_emu.profiler import Profiler
+from amdgpu_emu.sampler import Sampler, _runs, _samples
+from amdgpu_emu.work import Work
+from tests.helpers import QWEN3, write_model
+from zinc_rt.amdgpu.command_list import CommandList
+from zinc_rt.amdgpu.kfd.interface import KfdInterface
+from zinc_rt.amdgpu.queue import GpuQueue
+from zinc_rt.backends.amdgpu.calibrate import CARD, SMALL, measure
+from zinc_rt.backends.amdgpu.emulated import Prediction, UnknownGpu
+from zinc_rt.engine import Device, Engine, Options, Rows
+from zinc_rt.errors import UsageError
+from zinc_rt.forecast import forecast
+from zinc_rt.gguf import GGUFFile
+from zinc_rt.kernels.rdna.catalogue import matvec_rows
+from zinc_rt.lang.cache import CompileCache, default_cache_dir
+from zinc_rt.lang.gpu import gpu_kernel
+from zinc_rt.models import define
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("models") / "model.gguf", QWEN3).path
+
+
+def test_samples_hold_both_ends() -> None:
+    assert _samples(8, 4, 1) == [list(range(8))]
+    few, more = _samples(1000, 4, 2)
+    assert few == [*range(4), *range(996, 1000)]
+    assert len(more) == 12
+    assert set(few) < set(more)
+    assert _samples(100, 1, 1) == [[0], [0, 99]]
+    assert list(_runs([0, 1, 2, 7, 9, 10])) == [(0, 3), (7, 1), (9, 2)]
+
+
+def product(profiler: Profiler) -> Work:
+    """The counts of 16 rows times a matrix [512, 512], eight at a time."""
+    made = gpu_kernel(matvec_rows("Q8_0", 8).spec)
+    with Machine(shader=profiler) as machine, GpuQueue(KfdInterface(linux=machine.process())) as queue:
+        program = queue.load_kernel(made)
+        weights, q, d, s, y = (queue.alloc(n) for n in (512 * 544, 16 * 512, 16 * 64, 16 * 64, 16 * 2048))
+        commands = CommandList("product").dispatch(program, (128, 2, 1), weights, q, d, s, y, 16, 512)
+        queue.wait(queue.submit(commands))
+    return profiler.records[-1].work
+
+
+def test_samples_say_what_the_whole_does() -> None:
+    sampler = Sampler([R9700], lambda dispatch, memory: ("product", True), lambda key: None)
+    sampled, whole = product(sampler), product(Profiler())
+    assert sampler.executed == 1
+    assert sampled.waves == whole.waves == 256  # each does four rows of the matrix
+    assert sampled.names == whole.names
+    assert (sampled.unique_read, sampled.unique_written) == (whole.unique_read, whole.unique_written)
+    assert (sampled.read_lines, sampled.bytes_read) == (whole.read_lines, whole.bytes_read)
+    assert (sampled.rounds, sampled.asked_lines) == (whole.rounds, whole.asked_lines)
+
+
+def test_steps_of_a_model(path: Path) -> None:
+    """The same dispatches in the same phases as when the step is executed, and about the same time."""
+    found = forecast(path, "r9700", [3], [3])
+    again = forecast(path, "rx9070xt", [], [3])
+    prompt, text = found.tests
+    assert (prompt.tokens, text.depth, prompt.steps, text.steps) == (3, 3, 1, 1)
+    assert (found.card, again.card, again.memory) == (R9700.name, RX9070XT.name, RX9070XT.vram)
+    assert again.tests[0].seconds.likely == pytest.approx(text.seconds.likely, rel=0.01)  # the same chip
+    with GGUFFile.open(path) as file, Engine(Options(Device.emu, n_ctx=32, n_logits=1)) as engine:
+        engine.load(file, define(file))
+        slot = engine.open_sequence()
+        engine.step([Rows(slot, 0, [0, 0, 0])])
+        engine.start_profile()
+        engine.step([Rows(slot, 3, [0], (0,))])
+        whole = engine.finish_profile()
+    assert isinstance(whole, Prediction)
+    # The forecast's step chooses a token, too, in two dispatches more, and copies no logits.
+    names = Counter(record.name for record in whole.records)
+    assert names["move"] <= text.dispatches - (len(whole.records) - names["move"] - names["argmax"]) + 2
+    assert abs(text.barriers - whole.barriers) <= 3
+    assert text.seconds.likely == pytest.approx(whole.total.likely, rel=0.1)
+    assert text.seconds.low < text.seconds.likely < text.seconds.high
+    assert text.speed.likely == 1 / text.seconds.likely
+
+
+def test_whether_it_fits(path: Path) -> None:
+    found = forecast(path, "r9700", [], [1])
+    assert found.fits
+    assert found.plan.available == R9700.vram - R9700.vram // 10
+    assert not replace(found, plan=replace(found.plan, available=found.plan.total - 1)).fits
+    tree = found.as_dict()
+    assert tree["plan"]["total"] == found.plan.total
+    assert tree["tests"][0]["speed"]["likely"] == found.tests[0].speed.likely
+
+
+def test_cards_have_names(path: Path) -> None:
+    with pytest.raises(UnknownGpu, match=r"unknown GPU 'r9701'; these can be emulated: r9700, rx9070, rx9070xt"):
+        forecast(path, "r9701", [], [1])
+    with pytest.raises(UsageError, match="--gpu r9700 names a card to emulate; it cannot be used with --device cpu"):
+        Engine(Options(Device.cpu, gpu="r9700"))
+    with Engine(Options(Device.emu, gpu="rx9060xt")) as engine:
+        assert engine.features.isa == "gfx1200"
+        assert set(engine.card_constants()) == {
+            "bandwidth", *CARD.levels, "dispatch", "barrier", "full_barrier", "submission"
+        }  # fmt: skip
+
+
+def test_a_chain_goes_through_all_its_lines() -> None:
+    """What is measured as a latency loads each line once, in an order that no prefetch guesses."""
+    profiler = Profiler()
+    with Machine(shader=profiler) as machine, GpuQueue(KfdInterface(linux=machine.process())) as queue:
+        measured = measure(queue, cache=CompileCache(default_cache_dir()), extent=SMALL)
+    assert all(value >= 0 for value in measured.values())
+    chases = [r.work for r in profiler.records if r.dispatch.groups == (1, 1, 1) and r.work.read_lines > 16]
+    assert chases
+    assert max(work.read_lines for work in chases) == SMALL.levels["l2"] // 256
+    assert all(work.rounds == work.names["global_load_b32"] for work in chases)
+    streams = [r.work for r in profiler.records if r.dispatch.groups[0] > 1]
+    assert max(work.unique_read for work in streams) >= SMALL.stream
+    assert np.isfinite(measured["bandwidth"])

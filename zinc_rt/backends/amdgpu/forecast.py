@@ -1,0 +1,188 @@
+"""`ForecastBackend`: the GPU backend on an emulated card that holds no weights, for what a step would take.
+
+Graphs are lowered and their packets read as on the card. Weights and caches take addresses, but no memory: all of them
+are 0. Of each kind of dispatch a few workgroups are executed, once, and counted; the counts are kept in the compile
+cache. Results mean nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import numpy.typing as npt
+
+import amdgpu_emu
+from amdgpu_emu.models import GpuModel
+from amdgpu_emu.residency import INFINITY, L2, MEMORY
+from amdgpu_emu.sampler import Sampler
+from amdgpu_emu.shader import Dispatch
+from amdgpu_emu.shader_memory import ShaderMemory
+from amdgpu_emu.work import Work
+from zinc_rt.amdgpu.pool import GpuMemory
+from zinc_rt.amdgpu.vram import kept_free
+from zinc_rt.backends.amdgpu.backend import GpuLoweredGraph
+from zinc_rt.backends.amdgpu.emulated import EmulatedBackend, Idle, Prediction
+from zinc_rt.backends.amdgpu.memory import GraphMemory, Uploader
+from zinc_rt.backends.amdgpu.sampling import GpuSampling
+from zinc_rt.backends.base import StepFence
+from zinc_rt.kernels.rdna.catalogue import DECODE
+from zinc_rt.lang.cache import CompileCache, cache_key
+from zinc_rt.lang.gpu import GpuKernel
+from zinc_rt.lang.types import Ptr, Struct
+
+_WRITTEN: Final = 64 << 10
+"""Bytes of an array that is written, at the most: more are weights and tables, on which no kernel's work depends."""
+_ROOM: Final = 1 << 40
+"""Bytes of addresses for a model."""
+_POSITIONS: Final = "positions"
+"""An argument of this name decides by its contents how much a kernel does."""
+
+
+class ForecastBackend(EmulatedBackend):
+    """As `EmulatedBackend`, without weights. Steps do nothing but while a profile is taken."""
+
+    def __init__(
+        self, model: GpuModel, *, cache: CompileCache | None = None, notify: Callable[[str], None] | None = None
+    ) -> None:
+        self._notes = cache
+        self._stored: set[str] = set()  # keys that lie in the cache
+        self._positions = ""  # of the step under way
+        self._card = model
+        # Places for what does not fit on the card, too.
+        super().__init__(replace(model, vram=max(model.vram, _ROOM)), cache=cache, notify=notify)
+        self.machine.shader = Idle()
+
+    @property
+    def memory_available(self) -> int | None:
+        """What the card has: nothing of it is used but what stays free."""
+        return self._card.vram - self.memory_kept_free
+
+    @property
+    def memory_kept_free(self) -> int:
+        """Of the card."""
+        return kept_free(replace(self.gpu.device, vram=self._card.vram))
+
+    def _uploader(self) -> Uploader:
+        return _Sparse(super()._uploader())
+
+    def _submit(self, batch: GpuLoweredGraph, sampling: GpuSampling | None) -> StepFence:
+        if isinstance(self._profiler, Sampler):
+            n_rows = int(batch.counts[0])
+            positions = [] if batch.positions is None else batch.positions[:n_rows].tolist()
+            self._positions = f"{n_rows}: {positions[:1]} {positions[-1:]}"
+            share = n_rows / batch.limits[0]
+            self._profiler.residency.held = _near(batch.recorded.memory, share, self.machine.gpus[0].model)
+        return super()._submit(batch, sampling)
+
+    def _measuring(self) -> Sampler:
+        return Sampler([self.machine.gpus[0].model], self._key, self._note)
+
+    def finish_profile(self) -> Prediction:
+        """What the dispatches since `start_profile` would take; their counts are kept."""
+        sampler = self._profiler
+        found = super().finish_profile()
+        self.machine.shader = Idle()
+        if self._notes is not None and isinstance(sampler, Sampler):
+            for key, work in sampler.known.items():
+                if key not in self._stored:
+                    self._notes.put_note(key, _tree(work))
+                    self._stored.add(key)
+        return found
+
+    def _note(self, key: str) -> Work | None:
+        """The counts in the compile cache."""
+        tree = None if self._notes is None else self._notes.note(key)
+        if tree is None:
+            return None
+        self._stored.add(key)
+        return Work(**{**tree, "levels": {int(level): n for level, n in tree["levels"].items()}})
+
+    def _key(self, dispatch: Dispatch, memory: ShaderMemory) -> tuple[str, bool] | None:
+        """A name of all that a dispatch's counts depend on, and whether its workgroups do equally much; None for those
+        that bring a step's inputs.
+        """
+        kernel = next(program.kernel for program in self.programs if program.va == dispatch.address)
+        assert kernel is not None, "all programs were compiled here"
+        if kernel.name == DECODE["move"].spec.function.name:
+            return None
+        values = self._arguments(kernel, dispatch, memory)
+        model = self.machine.gpus[0].model
+        caches = f"{model.l2} {model.infinity} {sorted({level for *_, level in self._held})}"
+        key = cache_key([_counting(), kernel.code, f"{dispatch.groups} {dispatch.threads} {caches}", repr(values)])
+        return key, self._positions not in repr(values)
+
+    @property
+    def _held(self) -> list[tuple[int, int, int]]:
+        assert self._profiler is not None
+        return self._profiler.residency.held
+
+    def _arguments(self, kernel: GpuKernel, dispatch: Dispatch, memory: ShaderMemory) -> list[Any]:
+        """Values of arguments, those in structs too, without addresses."""
+        found: list[Any] = []
+        for argument in kernel.arguments:
+            if not isinstance(argument.type, Ptr):
+                found.append((argument.name, dispatch.user_data[argument.dword]))
+                continue
+            found.append((argument.name, self._positions if argument.name == _POSITIONS else None))
+            if isinstance(argument.type.elem, Struct):
+                low, high = dispatch.user_data[argument.dword : argument.dword + 2]
+                found.append(self._fields(argument.type.elem, low | high << 32, memory))
+        return found
+
+    def _fields(self, struct: Struct, va: int, memory: ShaderMemory) -> list[Any]:
+        found: list[Any] = []
+        for (name, kind), at in zip(struct.fields, struct.offsets.values(), strict=True):
+            if not isinstance(kind, Ptr):
+                found.append((name, memory.read(va + at, kind.size).tobytes()))
+                continue
+            there = int.from_bytes(memory.read(va + at, 8).tobytes(), "little")
+            found.append((name, self._positions if name == _POSITIONS else bool(there)))
+            if isinstance(kind.elem, Struct) and there:
+                found.append(self._fields(kind.elem, there, memory))
+        return found
+
+
+class _Sparse(Uploader):
+    """Leaves memory as it is, which is all 0, but for small arrays."""
+
+    def __init__(self, uploader: Uploader) -> None:
+        self.__dict__.update(uploader.__dict__)
+
+    def put(self, memory: GpuMemory, data: npt.NDArray[Any], offset: int = 0) -> None:
+        """Store a small array."""
+        if data.nbytes <= _WRITTEN:
+            super().put(memory, data, offset)
+
+    def clear(self, memory: GpuMemory) -> None:
+        """Do nothing."""
+
+
+def _near(memory: GraphMemory, share: float, model: GpuModel) -> list[tuple[int, int, int]]:
+    """What a step has written itself before it reads it, and the level where that lies. share: of the rows that there
+    is room for.
+    """
+    size = memory.arena_bytes * share
+    level = L2 if size <= model.l2 else INFINITY if size <= model.infinity else MEMORY
+    first, n_bytes = memory.input_block[1:]
+    weights = sum(piece.size for piece in memory.held) - memory.arena_bytes
+    held = [(0, 1 << 48, INFINITY)] if weights <= model.infinity else []  # each step finds what the last one read
+    return [*held, (memory.arena, memory.arena + memory.arena_bytes, level), (first, first + n_bytes, L2)]
+
+
+@cache
+def _counting() -> bytes:
+    """A digest of the emulator's code: other code may count otherwise."""
+    digest = hashlib.blake2b(digest_size=16)
+    for path in sorted(Path(amdgpu_emu.__file__).parent.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.digest()
+
+
+def _tree(work: Work) -> dict[str, Any]:
+    """Counts as JSON can say them."""
+    return {name: dict(value) if isinstance(value, Mapping) else value for name, value in asdict(work).items()}

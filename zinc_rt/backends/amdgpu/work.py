@@ -1,0 +1,65 @@
+"""How much of the GPU's time an operation takes, in products of int8 weights: what submissions are cut by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+from zinc_rt.amdgpu.command_list import CommandList, Groups
+from zinc_rt.amdgpu.loaded_kernel import LoadedKernel
+from zinc_rt.backends.amdgpu.operations import GpuOperation, StepShape
+from zinc_rt.kernels.rdna.catalogue import FLOATS, KernelEntry
+
+_FLOAT_PRODUCT = 4
+"""Of a product of floats: four products of int8 are one instruction, and float weights are two to four bytes."""
+_DISPATCH, _GROUP = 1 << 20, 1 << 12
+"""Of a dispatch and of each of its workgroups, whatever they do: norms and recurrences count no products."""
+
+
+def work_of(op: GpuOperation, shape: StepShape) -> int:
+    """The work of a dispatch for a step of this shape."""
+    entry = op.kernel(shape)
+    return op.work(shape) * _weight(entry) + dispatch_work(op.groups(shape))
+
+
+def dispatch_work(groups: Groups) -> int:
+    """The least work of a dispatch with so many workgroups."""
+    return _DISPATCH + _GROUP * (groups if isinstance(groups, int) else prod(groups))
+
+
+def _weight(entry: KernelEntry) -> int:
+    floats = any(value in FLOATS for value in entry.spec.constants.values() if isinstance(value, str))
+    attends = entry.spec.function.name.startswith("attention")
+    return _FLOAT_PRODUCT if floats or attends else 1
+
+
+class Parts:
+    """A step's dispatches, in as many command lists as their work takes. begun: makes one; most: work of each."""
+
+    def __init__(self, begun: Callable[[], CommandList], most: float) -> None:
+        self._begun, self._most = begun, most
+        self.batches, self._counts = [begun()], [0]
+
+    @property
+    def last(self) -> CommandList:
+        """The list that is being recorded."""
+        return self.batches[-1]
+
+    @property
+    def uncut(self) -> int:
+        """Work of the largest list that could be cut further, 0 where there is none."""
+        return max((b.work for b, n in zip(self.batches, self._counts, strict=True) if n > 1), default=0)
+
+    def make_room(self, work: int, dispatches: int = 1) -> CommandList:
+        """The list for what is recorded next: a new one when the last has too much. It begins with a full barrier."""
+        if self.last.work and self.last.work + work > self._most:
+            self.batches.append(self._begun())
+            self._counts.append(0)
+        self.last.work += work
+        self._counts[-1] += dispatches
+        return self.last
+
+    def dispatch(self, program: LoadedKernel, groups: Groups, *arguments: Any, work: int | None = None) -> None:
+        """Record one. work: None for that of a dispatch that only moves."""
+        self.make_room(dispatch_work(groups) if work is None else work).dispatch(program, groups, *arguments)

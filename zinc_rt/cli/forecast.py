@@ -1,0 +1,70 @@
+"""`zinc bench --predict`: what a model would do on a card that is not here."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from zinc_rt.cli.files import model_file
+from zinc_rt.cli.session import check_emulated
+from zinc_rt.cli.terminal import one_line, say
+from zinc_rt.mem.plan import format_bytes
+
+if TYPE_CHECKING:
+    from zinc_rt.cli.opening import Opening
+    from zinc_rt.forecast import CardForecast
+
+
+def predicted(
+    gpu: str, opening: Opening, prompts: Sequence[int], depths: Sequence[int], n_batch: int | None, output: str
+) -> str:
+    """The forecasts of these tests as Markdown, JSON or CSV. Raises what `forecast` raises, and `UsageError`."""
+    from zinc_rt.forecast import forecast
+    from zinc_rt.loading import built_in_model
+
+    check_emulated(opening, "--predict")
+    path = model_file(opening.model, opening.hub) or built_in_model()
+    found = forecast(
+        path, gpu, prompts, [max(1, depth) for depth in depths], kv=opening.kv, n_batch=n_batch,
+        cache_dir=opening.cache_dir, notify=lambda line: say(f"zinc: {one_line(line)}", style="dim"),
+    )  # fmt: skip
+    if output == "json":
+        return json.dumps({"model": path.name, **found.as_dict()}, indent=1) + "\n"
+    return _csv(path.name, found) if output == "csv" else _markdown(path.name, found)
+
+
+def _markdown(name: str, found: CardForecast) -> str:
+    lines = [
+        f"{name} on {found.card}, predicted",
+        "",
+        "| test   | tokens | depth |        tokens/s | likely |       ms likely | barriers | GB moved |",
+        "|--------|-------:|------:|----------------:|-------:|----------------:|---------:|---------:|",
+    ]
+    for test in found.tests:
+        speed = test.speed
+        span = f"{speed.low:.0f}-{speed.high:.0f}"
+        lines.append(
+            f"| {test.test:6} | {test.tokens:6} | {test.depth:5} | {span:>15} | {speed.likely:6.0f} |"
+            f" {test.seconds.likely * 1e3:15.3f} | {test.barriers:8} | {test.bytes / 1e9:8.3f} |"
+        )
+    verdict = "fits" if found.fits else "does not fit"
+    lines += [
+        "",
+        f"It {verdict}: {format_bytes(found.plan.total)} ({found.plan}) of {format_bytes(found.memory)},"
+        f" {found.plan.total / found.memory:.0%}; a tenth stays free.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _csv(name: str, found: CardForecast) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["model", "card", "fits", "bytes", "test", "tokens", "depth", "low", "likely", "high"])
+    for test in found.tests:
+        speed = test.speed
+        about = (name, found.card, found.fits, found.plan.total)
+        writer.writerow([*about, test.test, test.tokens, test.depth, speed.low, speed.likely, speed.high])
+    return out.getvalue()
