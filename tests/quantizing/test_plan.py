@@ -10,6 +10,7 @@ import gguf
 import numpy as np
 import pytest
 
+from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGMLType, GGUFFile, GGUFWriter, UnsupportedTensorType, ValueType
 from zinc_rt.quantizing.errors import QuantizeError, UnknownPreset
 from zinc_rt.quantizing.plan import Keep, Planner, notes, parse_keep
@@ -131,8 +132,11 @@ def test_what_the_caller_keeps(tmp_path: Path) -> None:
         formats(model(path), "Q4_0", parse_keep("*_norm.weight=Q8_0"))
     with pytest.raises(QuantizeError, match="rows of 96, no whole number of the 256"):
         formats(model(path, also={"x.weight": (2, 96)}), "Q4_0", parse_keep("x.*=Q4_K"))
-    for text in ("attn", "=Q8_0", "attn=", "attn=Q9"):
-        with pytest.raises(UnknownPreset):
+    for text in ("attn", "=Q8_0"):
+        with pytest.raises(UsageError, match="must look like"):
+            parse_keep(text)
+    for text in ("attn=", "attn=Q9"):
+        with pytest.raises(UnknownPreset, match="no format"):
             parse_keep(text)
 
 

@@ -12,11 +12,12 @@ from typing import Final
 import numpy as np
 
 from zinc_rt.checks import show
+from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.gguf.tensors import TensorInfo
 from zinc_rt.gguf.types import GGMLType, unsupported
-from zinc_rt.quantizing.errors import QuantizeError, UnknownPreset
-from zinc_rt.quantizing.presets import FALLBACKS, Preset
+from zinc_rt.quantizing.errors import QuantizeError
+from zinc_rt.quantizing.presets import FALLBACKS, Preset, format_of
 from zinc_rt.quantizing.rows import PLAIN
 
 SMALLEST: Final = 32
@@ -176,10 +177,8 @@ def notes(choices: Sequence[Choice]) -> Iterator[str]:
 
 
 def parse_keep(text: str) -> Keep:
-    """`PATTERN=TYPE`. Raises `UnknownPreset`."""
-    from zinc_rt.quantizing.presets import format_of
-
+    """`PATTERN=TYPE`. Raises `UsageError` for another form, `UnknownPreset` for an unknown format."""
     pattern, equals, name = text.rpartition("=")
     if not pattern or not equals:
-        raise UnknownPreset(f"--keep is {text!r}; it must look like 'blk.*.attn_v.weight=Q8_0'")
+        raise UsageError(f"--keep is {text!r}; it must look like 'blk.*.attn_v.weight=Q8_0'")
     return Keep(pattern, format_of(name))
