@@ -10,7 +10,9 @@ import numpy as np
 from amdgpu_emu.core.state import EXEC, TTMP, Array, Group
 from amdgpu_emu.shader import Dispatch, Triple
 
-_RESIDENT = 2048  # waves: what 64 compute units hold
+_WGP_MODE, _SIMDS, _MAX_WAVES = 1 << 29, 2, 16
+_VGPRS, _VGPR_STEP = 1536, 24  # registers of 32 lanes that a SIMD has
+_LDS = 64 << 10
 _STATE_BYTES = 512 << 20  # of vector registers at a time
 _TTMP_Y_Z, _TTMP_X = TTMP + 7, TTMP + 9
 
@@ -22,16 +24,30 @@ def waves_of(dispatch: Dispatch, lanes: int) -> int:
 
 
 def chunks(dispatch: Dispatch, n_vgprs: int, lanes: int) -> Iterator[tuple[int, int]]:
-    """Cut a dispatch into parts that run at once: first workgroup and number of workgroups of each."""
+    """Cut a dispatch into parts that run at once: first workgroup and number of workgroups of each.
+
+    No part is greater than what fits on the card, so workgroups can wait for each other in one part alone.
+    """
     x, y, z = dispatch.groups
     total = x * y * z
     waves = waves_of(dispatch, lanes)
-    limit = min(_RESIDENT, max(1, _STATE_BYTES // (n_vgprs * lanes * 5)))
+    limit = max(1, _STATE_BYTES // (n_vgprs * lanes * 5))
     if dispatch.scratch is not None and dispatch.scratch.waves:
         limit = min(limit, dispatch.scratch.waves)
-    step = max(1, limit // waves)
+    step = max(1, min(limit // waves, fitting(dispatch, n_vgprs, lanes)))
     for first in range(0, total, step):
         yield first, min(step, total - first)
+
+
+def fitting(dispatch: Dispatch, n_vgprs: int, lanes: int) -> int:
+    """Workgroups that the card holds at once, by registers, waves and LDS (LLVM, AMDGPUBaseInfo)."""
+    units = 2 if dispatch.rsrc1 & _WGP_MODE else 1
+    step = _VGPR_STEP * 32 // lanes
+    by_registers = _VGPRS * 32 // lanes // (-(-n_vgprs // step) * step)
+    groups = units * _SIMDS * min(_MAX_WAVES, by_registers) // waves_of(dispatch, lanes)
+    if dispatch.lds_bytes:
+        groups = min(groups, units * _LDS // dispatch.lds_bytes)
+    return dispatch.compute_units // units * groups
 
 
 def launch(dispatch: Dispatch, n_vgprs: int, lanes: int, first: int, count: int) -> Group:

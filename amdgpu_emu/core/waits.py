@@ -63,6 +63,7 @@ def compile_wait(ins: Instruction) -> Step | None:
         def idle(g: Group) -> None:
             for counter in COUNTERS:
                 arrive(g, counter, 0)
+            _released(g, 0)
 
         return idle
     if name in ("s_wait_loadcnt_dscnt", "s_wait_storecnt_dscnt"):
@@ -71,12 +72,23 @@ def compile_wait(ins: Instruction) -> Step | None:
         def both(g: Group) -> None:
             arrive(g, first, n >> 8 & 0x3F)
             arrive(g, "dscnt", n & 0x3F)
+            if first == "storecnt":
+                _released(g, n >> 8 & 0x3F)
 
         return both
     counter = name.removeprefix("s_wait_")
+    if counter == "storecnt":
+        return lambda g: _released(g, n & 0x3F)
     if name.startswith("s_wait_") and counter in COUNTERS:
         return lambda g: arrive(g, counter, n & 0x3F)
     return None
+
+
+def _released(g: Group, left: int) -> None:
+    """Wait until at most `left` stores are outstanding; when none is, they all are in the L2."""
+    arrive(g, "storecnt", left)
+    if not left:
+        g.shared.memory.order.released(g.ids)
 
 
 def conflict(g: Group, use: tuple[int, int], touch: tuple[int, int], counters: tuple[str, ...]) -> None:

@@ -26,7 +26,7 @@ class Queue:
     def __init__(self, gpu: Gpu, name: str, interrupt: Callable[[int], None] | None, eop_buffer: bool) -> None:
         self.gpu, self.name, self.interrupt, self.eop_buffer = gpu, name, interrupt, eop_buffer
         self.vm = GpuVm("none")
-        self.registers = Registers(gpu.model.gfx, self.report)
+        self.registers = Registers(gpu.model.gfx, self.report, gpu.model.cu)
         self.pipe = Pipe()
         self.on_user_ring = False
         self.inner = False

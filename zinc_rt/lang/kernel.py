@@ -26,7 +26,7 @@ Static = int | float | bool | str | None | tuple[Any, ...] | Type
 class Function:
     """A function written in the kernel language. `entry`: callable from outside; else it is inlined where called."""
 
-    def __init__(self, fn: Callable[..., Any], *, entry: bool, workgroup: int = 32, wave: int = 32) -> None:
+    def __init__(self, fn: Callable[..., Any], *, entry: bool, workgroup: int = 32, wave: int = 32, resident: int = 0) -> None:
         if not isinstance(fn, types.FunctionType):
             raise LangError(f"{fn!r} is no plain function; kernels and helpers are functions")
         if type(workgroup) is not int or not 1 <= workgroup <= 1024:
@@ -34,6 +34,7 @@ class Function:
         if wave not in (32, 64):
             raise LangError(f"{fn.__name__}: a wave has 32 or 64 lanes, got {wave!r}")
         self.fn, self.entry, self.name, self.workgroup, self.wave = fn, entry, fn.__name__, workgroup, wave
+        self.resident = resident or workgroup
         self.__doc__ = fn.__doc__
         self.__name__, self.__qualname__, self.__module__ = fn.__name__, fn.__qualname__, fn.__module__
 
@@ -128,9 +129,9 @@ def _parsed(source: str) -> Mapping[int, ast.AST]:
 @overload
 def kernel(fn: Callable[..., Any]) -> Function: ...
 @overload
-def kernel(*, workgroup: int = 32, wave: int = 32) -> Callable[[Callable[..., Any]], Function]: ...
+def kernel(*, workgroup: int = 32, wave: int = 32, resident: int = 0) -> Callable[[Callable[..., Any]], Function]: ...
 def kernel(
-    fn: Callable[..., Any] | None = None, *, workgroup: int = 32, wave: int = 32
+    fn: Callable[..., Any] | None = None, *, workgroup: int = 32, wave: int = 32, resident: int = 0
 ) -> Function | Callable[[Callable[..., Any]], Function]:
     """Decorator: marks a function as a kernel, which can be compiled and called.
 
@@ -140,10 +141,12 @@ def kernel(
 
     `@kernel(workgroup=64)` sets the work-items of a workgroup on a GPU, 1 to 1024 (default: 32). `@kernel(wave=64)`
     sets the lanes of a wave, 32 or 64 (default: 32); with 64 the kernel cannot use the functions for 32 lanes.
+    `@kernel(resident=256)` sets the work-items where the kernel is part of a resident program, which
+    `target_has("resident")` tells it (default: as many as otherwise).
     """
     if fn is None:
-        return lambda function: Function(function, entry=True, workgroup=workgroup, wave=wave)
-    return Function(fn, entry=True, workgroup=workgroup, wave=wave)
+        return lambda function: Function(function, entry=True, workgroup=workgroup, wave=wave, resident=resident)
+    return Function(fn, entry=True, workgroup=workgroup, wave=wave, resident=resident)
 
 
 def inline(fn: Callable[..., Any]) -> Function:

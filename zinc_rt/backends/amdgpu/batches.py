@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from zinc_rt.backends.amdgpu.lowering import GpuLowered
 from zinc_rt.backends.amdgpu.memory import GraphMemory
 from zinc_rt.backends.amdgpu.operations import ArgumentBlock, GpuOperation, StepShape, TempSpec
 from zinc_rt.backends.amdgpu.placement import AddressSpan, phases, placed
+from zinc_rt.backends.amdgpu.resident import ResidentPrograms, Work
 from zinc_rt.backends.amdgpu.sampling import GpuSampling
 from zinc_rt.backends.arg_structs import Records
 from zinc_rt.backends.graph_check import logits_of
@@ -40,7 +41,9 @@ class _Recorded:
 
 
 class Batches:
-    """lowered: with its phases; programs: by symbol of a kernel, those of sampling as soon as one is asked for."""
+    """lowered: with its phases; programs: by symbol of a kernel, those of sampling as soon as one is asked for;
+    resident: makes one dispatch of small steps where that is faster.
+    """
 
     def __init__(
         self,
@@ -49,7 +52,9 @@ class Batches:
         lowered: GpuLowered,
         memory: GraphMemory,
         programs: Mapping[str, LoadedKernel],
+        resident: ResidentPrograms | None = None,
     ) -> None:
+        self._resident = resident
         self._backend, self._graph, self._lowered = backend, graph, lowered
         self._memory, self._programs = memory, programs
         self._kept: OrderedDict[tuple[StepShape, GpuSampling | None], _Recorded] = OrderedDict()
@@ -111,44 +116,65 @@ class Batches:
     ) -> _Recorded:  # fmt: skip
         """made: gets the memory of arguments, also when this raises."""
         blocks = self._arguments(operations, va, shape, made)
+        first = [self._move(*self._memory.input_block)]
+        first += [self._move(*move) for move in (sampling.moves if sampling is not None else ())]
+        parts = list(phases(operations, stretch))
+        works = [[self._work(op, blocks, va, shape) for op in part] for part, _ in parts]
+        sizes = [sum(op.work(shape) for op in part) for part, _ in parts]
+        whole = [first, *works, *([self._outputs(shape, va)] if sampling is None else [])]
+        if self._resident is not None and not any(full for _, full in parts) and sum(sizes) <= MOST_WORK:
+            batch = self._begun(shape, made)
+            if self._resident.record(batch, [part for part in whole if part], made):
+                return self._ended([batch], shape, sampling, va, made)
         batches, work = [self._begun(shape, made)], 0
         batch = batches[0]
-        self._move(batch, *self._memory.input_block)
-        for move in sampling.moves if sampling is not None else ():
-            self._move(batch, *move)
-        for part, full in phases(operations, stretch):
-            more = sum(op.work(shape) for op in part)
+        _dispatch(batch, first)
+        for part, (_, full), more in zip(works, parts, sizes, strict=True):
             if work and work + more > MOST_WORK:
                 batch, work = self._begun(shape, made), 0
                 batches.append(batch)
             work += more
             batch.barrier(light=not full)
-            for op in part:
-                arguments = (
-                    blocks[id(a)] if isinstance(a, ArgumentBlock) else _value(a, va, shape) for a in op.arguments
-                )
-                batch.dispatch(self._programs[op.kernel(shape).spec.symbol], op.groups(shape), *arguments)
+            _dispatch(batch, part)
         if sampling is None:
-            self._outputs(batch, shape, va)
+            _dispatch(batch.barrier(light=True), self._outputs(shape, va))
+        return self._ended(batches, shape, sampling, va, made)
+
+    def _ended(
+        self, batches: list[CommandList], shape: StepShape, sampling: GpuSampling | None, va: Mapping[Hashable, int],
+        made: list[GpuMemory],
+    ) -> _Recorded:  # fmt: skip
+        """Batches of a step, the last of which gets what samples its tokens."""
+        if sampling is None:
             return _Recorded(batches, None, made)
-        self._sample(batch, sampling, va, made)
+        self._sample(batches[-1], sampling, va, made)
         fetch = CommandList("logits")
         fetch.memory += self._memory.held
-        self._outputs(fetch, shape, va)
+        _dispatch(fetch.barrier(light=True), self._outputs(shape, va))
         return _Recorded(batches, fetch, made)
+
+    def _work(
+        self, op: GpuOperation, blocks: Mapping[int, int], va: Mapping[Hashable, int], shape: StepShape
+    ) -> Work:  # fmt: skip
+        kernel = op.kernel(shape).spec
+        arguments = tuple(
+            blocks[id(a)] if isinstance(a, ArgumentBlock) else _value(a, va, shape) for a in op.arguments
+        )
+        return Work(kernel, self._programs[kernel.symbol], op.groups(shape), arguments)
 
     def _begun(self, shape: StepShape, made: list[GpuMemory]) -> CommandList:
         batch = CommandList(f"step of {shape.n_rows} rows")
         batch.memory += [*made, *self._memory.held]
         return batch
 
-    def _outputs(self, batch: CommandList, shape: StepShape, va: Mapping[Hashable, int]) -> None:
-        """Copy them to where the processor reads them."""
-        batch.barrier(light=True)
-        for b in self._graph.of_kind(BufferKind.OUTPUT):
-            rows = int(getattr(shape, str(b.shape[0])))
-            if rows:
-                self._move(batch, va[b.id], self._memory.outside[b.id], rows * self._lowered.rooms[b.id].row_bytes)
+    def _outputs(self, shape: StepShape, va: Mapping[Hashable, int]) -> list[Work]:
+        """What copies them to where the processor reads them."""
+        counted = ((b, int(getattr(shape, str(b.shape[0])))) for b in self._graph.of_kind(BufferKind.OUTPUT))
+        return [
+            self._move(va[b.id], self._memory.outside[b.id], rows * self._lowered.rooms[b.id].row_bytes)
+            for b, rows in counted
+            if rows
+        ]
 
     def _sample(
         self, batch: CommandList, sampling: GpuSampling, va: Mapping[Hashable, int], made: list[GpuMemory]
@@ -164,9 +190,9 @@ class Batches:
         sampling.plan.record(batch, programs, {**addresses, "args": args.va})
         batch.memory += [args, *sampling.held]
 
-    def _move(self, batch: CommandList, source: int, target: int, n_bytes: int) -> None:
-        words = n_bytes // 4
-        batch.dispatch(self._programs[DECODE["move"].spec.symbol], -(-words // 1024), source, target, words)
+    def _move(self, source: int, target: int, n_bytes: int) -> Work:
+        words, kernel = n_bytes // 4, DECODE["move"].spec
+        return Work(kernel, self._programs[kernel.symbol], (-(-words // 1024), 1, 1), (source, target, words))
 
     def _arguments(
         self, operations: list[GpuOperation], va: Mapping[Hashable, int], shape: StepShape, made: list[GpuMemory]
@@ -180,6 +206,11 @@ class Batches:
         made.append(held)
         self._backend.map(held)[: records.memory.size] = records.memory
         return {key: held.va + at for key, at in zip(blocks, records.offsets, strict=True)}
+
+
+def _dispatch(batch: CommandList, works: Iterable[Work]) -> None:
+    for work in works:
+        batch.dispatch(work.program, work.groups, *work.arguments)
 
 
 def _value(value: Any, va: Mapping[Hashable, int], shape: StepShape) -> Any:

@@ -23,6 +23,7 @@ from zinc_rt.lang.ops import (
     select,
     shared,
     splat,
+    target_has,
     unroll,
     wave_reduce_add,
     workgroup_id,
@@ -34,6 +35,8 @@ from zinc_rt.numerics import GROUP, GROUP_SHIFT, TREE_LANES
 FLOATS = tuple(f.name for f in table.floats())
 WAVES = 16
 """Of a workgroup: each does two elements of the group."""
+FEWER_WAVES = 8
+"""Of one in a resident program, whose workgroups are smaller."""
 
 
 @struct
@@ -163,8 +166,9 @@ def group_of_rows(
     wave = first_lane(workitem_id() >> 5)
     gate_bytes = line_bytes(a.n_in, GATE)
     up_bytes = gate_bytes if UP == "" else line_bytes(a.n_in, UP)
-    for turn in unroll(GROUP // WAVES):
-        element = wave + turn * WAVES
+    waves = FEWER_WAVES if target_has("resident") else WAVES
+    for turn in unroll(GROUP // waves):
+        element = wave + turn * waves
         at = block * GROUP + element
         if at < n_ff:
             line = expert * u64(n_ff) + u64(at)
@@ -229,7 +233,7 @@ def expert_rows(a: ptr[GpuExpertRowsArgs, Space.CONSTANT], FMT: str, BIAS: bool)
             a.y[u64(pair) * u64(a.n_out) + u64(at)] = total + a.bias[place] if BIAS else total
 
 
-@kernel(workgroup=512)
+@kernel(workgroup=512, resident=256)
 def gated_experts(
     a: ptr[GpuGatedArgs, Space.CONSTANT], GATE: str, UP: str, PACKED: bool, BIAS: bool, ACT: str
 ):  # fmt: skip
@@ -240,7 +244,7 @@ def gated_experts(
     group_of_rows(a, u64(expert), row, pair, workgroup_id(2), GATE, UP, PACKED, BIAS, ACT, 1)
 
 
-@kernel(workgroup=512)
+@kernel(workgroup=512, resident=256)
 def gated_rows(
     a: ptr[GpuGatedArgs, Space.CONSTANT], GATE: str, UP: str, PACKED: bool, BIAS: bool, M: int, ACT: str
 ):  # fmt: skip

@@ -1,0 +1,146 @@
+"""Steps as one resident program: the phases of a batch in one dispatch, whose workgroups stay and meet between them.
+
+`zinc_rt.kernels.rdna.resident` is the program; here is what it is told: the tasks of a step, and how many workgroups it
+has. They must all run at once, so there are no more than half of what fits on the card: the other half is for whoever
+else computes on it, another such program included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from zinc_rt.amdgpu.command_list import CommandList
+from zinc_rt.amdgpu.loaded_kernel import LoadedKernel
+from zinc_rt.amdgpu.pool import GpuMemory
+from zinc_rt.amdgpu.queue import GpuQueue
+from zinc_rt.kernels.rdna import resident
+from zinc_rt.lang.cache import CompileCache
+from zinc_rt.lang.frontend import Spec
+from zinc_rt.lang.gpu import GpuKernel
+from zinc_rt.lang.occupancy import workgroups_at_once
+from zinc_rt.lang.resident import may_be_part, resident_kernel
+
+Phase = Sequence["Work"]
+Words = npt.NDArray[np.uint32]
+
+
+@dataclass(frozen=True)
+class Work:
+    """A dispatch of a step. kernel: what it runs; program: the same, loaded; groups: workgroups; arguments: as the
+    kernel declares them.
+    """
+
+    kernel: Spec
+    program: LoadedKernel
+    groups: tuple[int, int, int]
+    arguments: tuple[Any, ...]
+
+    @property
+    def turns(self) -> int:
+        """Workgroups of a resident program that this keeps busy, those with several parts side by side."""
+        x, y, z = self.groups
+        return -(-x * y * z * self.kernel.function.resident // resident.LANES)
+
+    def words(self) -> tuple[int, ...]:
+        """The dwords of the arguments."""
+        assert self.program.kernel is not None
+        return self.program.kernel.user_data(*self.arguments)
+
+
+class ResidentPrograms:
+    """The resident programs of a backend: compiled and loaded when first asked for.
+
+    insist: whether each step that can be one is one; None: where that is faster. most: workgroups of a program at most;
+    None: half of what fits on the card.
+    """
+
+    def __init__(
+        self, queue: GpuQueue, cache: CompileCache | None, notify: Callable[[str], None] | None, *,
+        insist: bool | None = None,
+    ) -> None:  # fmt: skip
+        self._queue, self._cache, self._notify, self._insist = queue, cache, notify, insist
+        self.most: int | None = None
+        self._loaded: dict[tuple[str, ...], LoadedKernel] = {}
+
+    @property
+    def programs(self) -> tuple[LoadedKernel, ...]:
+        """Those that were asked for."""
+        return tuple(self._loaded.values())
+
+    def record(self, batch: CommandList, phases: Sequence[Phase], made: list[GpuMemory]) -> bool:
+        """Add a step to a batch; whether it can be one program, and is faster so. made: gets the memory of its table
+        and its counters.
+
+        Raises what `resident_kernel` raises, `InterfaceError`.
+        """
+        if not self._wanted(phases) or not all(may_be_part(work.kernel) for part in phases for work in part):
+            return False
+        kernels = list({work.kernel.symbol: work.kernel for part in phases for work in part}.values())
+        program = self._program(kernels)
+        assert program.kernel is not None
+        n = self.workgroups(program.kernel, phases)
+        table = tasks(phases, [kernel.symbol for kernel in kernels], n)
+        held = self._held(table, "tasks of a resident program", made)
+        counters = self._held(np.zeros(resident.COUNTER_WORDS, np.uint32), "counters of a resident program", made)
+        batch.memory += [held, counters]
+        batch.dispatch(program, n, held, len(table), counters, n)
+        return True
+
+    def _wanted(self, phases: Sequence[Phase]) -> bool:
+        """Whether a step may be one program, and should be."""
+        return bool(self._insist)
+
+    def _held(self, data: Words, label: str, made: list[GpuMemory]) -> GpuMemory:
+        memory = self._queue.alloc(data.nbytes, label=label)
+        made.append(memory)
+        self._queue.write(memory, data)
+        return memory
+
+    def workgroups(self, kernel: GpuKernel, phases: Sequence[Phase]) -> int:
+        """How many a step's program has: what its largest phase can use, of what may run at once."""
+        most = self.most
+        if most is None:
+            most = max(self.fitting(kernel) // 2, 1)
+        return min(most, max(sum(work.turns for work in part) for part in phases))
+
+    def fitting(self, kernel: GpuKernel) -> int:
+        """Workgroups of a program that run at once on the whole card."""
+        return workgroups_at_once(
+            self._queue.device.compute_units, wave=kernel.wave, vgprs=kernel.vgprs, lds_bytes=kernel.lds_bytes,
+            workgroup=kernel.workgroup, wgp=kernel.wgp,
+        )  # fmt: skip
+
+    def _program(self, kernels: Sequence[Spec]) -> LoadedKernel:
+        key = tuple(kernel.symbol for kernel in kernels)
+        if key not in self._loaded:
+            main = Spec(resident.resident, {"PARTS": len(kernels)})
+            made = resident_kernel(
+                main, kernels, self._queue.gfx.kernel_target, cache=self._cache, notify=self._notify
+            )  # fmt: skip
+            self._loaded[key] = self._queue.load_kernel(made)
+        return self._loaded[key]
+
+
+def tasks(phases: Sequence[Phase], symbols: Sequence[str], n: int) -> Words:
+    """The table of a step for n workgroups, u32[tasks, TASK_WORDS]. symbols: the kernels by number."""
+    rows = np.zeros((sum(map(len, phases)), resident.TASK_WORDS), np.uint32)
+    at = 0
+    for part in phases:
+        first = 0
+        for work in part:
+            x, y, z = work.groups
+            row = rows[at]
+            row[resident.KERNEL] = symbols.index(work.kernel.symbol)
+            row[resident.GROUPS], row[resident.WIDE], row[resident.PLANE] = x * y * z, x, x * y
+            row[resident.FIRST] = first
+            words = work.words()
+            row[resident.ARGUMENTS : resident.ARGUMENTS + len(words)] = words
+            first = (first + work.turns) % n
+            at += 1
+        rows[at - 1][resident.MEET] = part is not phases[-1]
+    return rows
