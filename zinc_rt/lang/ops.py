@@ -409,7 +409,8 @@ def part_traits(number: Any) -> Any:
 
 @Word
 def run_part(number: Any, arguments: Any, groups: Any, lane: Any, slot: Any) -> Any:
-    """Do the work of a workgroup of a kernel that is part of a resident program, by its number (static).
+    """Do the work of a workgroup of a kernel that is part of a resident program, by its number (static); gives how many
+    barriers its waves have met at (u32), where they are not a whole workgroup of the program.
 
     arguments: where the dwords of its arguments lie. groups: its workgroup's three numbers. lane: the work-item's
     number in it. slot: which of the workgroups side by side this is.

@@ -21,7 +21,7 @@ from zinc_rt.lang.gpu import GpuKernel, describe_kernel
 from zinc_rt.lang.gpu_library import gpu_target
 from zinc_rt.lang.kernel import language_fingerprint
 from zinc_rt.lang.lower.gpu import WORKGROUP, WORKITEM
-from zinc_rt.lang.lower.parts import ARENA, LANES, SLOT, WAVE, Part, ResidentText
+from zinc_rt.lang.lower.parts import ARENA, LANES, MET, SLOT, WAVE, Part, ResidentText
 from zinc_rt.lang.target import RESIDENT, Target
 from zinc_rt.lang.values import Val
 
@@ -94,7 +94,7 @@ def _part(text: ResidentText, spec: Spec, target: Target) -> str:
     for i, (name, kind) in enumerate(shape.parameters):
         texts.append(f"{f.type(kind)} %a{i}")
         compiler.frame.names[name] = compiler.bind(name, Val(kind, f"%a{i}"))
-    texts += [f"i32 {name}" for name in (*WORKGROUP, WORKITEM, SLOT)]
+    texts += [*(f"i32 {name}" for name in (*WORKGROUP, WORKITEM, SLOT)), f"{f.stack} {MET}"]
     try:
         compiler.body(function, shape.returns)
     except Reject as reason:

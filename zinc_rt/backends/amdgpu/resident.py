@@ -42,7 +42,7 @@ class Work:
 
     @property
     def turns(self) -> int:
-        """Workgroups of a resident program that this keeps busy, those with several parts side by side."""
+        """Workgroups of a resident program that this keeps busy where small ones run side by side."""
         x, y, z = self.groups
         return -(-x * y * z * self.kernel.function.resident // resident.LANES)
 

@@ -12,6 +12,7 @@ from typing import Final
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     atomic_add,
+    atomic_cas,
     atomic_load,
     atomic_store,
     barrier,
@@ -21,6 +22,7 @@ from zinc_rt.lang.ops import (
     pause,
     run_part,
     select,
+    shared,
     unroll,
     workgroup_id,
     workitem_id,
@@ -37,6 +39,8 @@ KERNEL, GROUPS, WIDE, PLANE, FIRST, MEET, ARGUMENTS = 0, 1, 2, 3, 4, 5, 8
 COUNTER_WORDS: Final = 64
 """Of counters, which are 0 before and behind every dispatch: arrivals, and in another cache line departures."""
 LEFT = 32
+NOBODY: Final = 0xFFFFFFFF
+"""No number of barriers."""
 
 
 @inline
@@ -64,7 +68,7 @@ def leave(counters: ptr[u32], n: u32):
 
 @inline
 def run_number(k: int, task: ptr[u32, Space.CONSTANT], number: u32, lane: u32, slot: u32):
-    """A workgroup of a task, by its number, x fastest."""
+    """A workgroup of a task, by its number, x fastest; see `run_part`."""
     wide, plane = task[WIDE], task[PLANE]
     z: u32 = 0
     y: u32 = 0
@@ -75,26 +79,54 @@ def run_number(k: int, task: ptr[u32, Space.CONSTANT], number: u32, lane: u32, s
     if wide != plane:
         y = x // wide
         x = x - y * wide
-    run_part(k, task + ARGUMENTS, (x, y, z), lane, slot)
+    return run_part(k, task + ARGUMENTS, (x, y, z), lane, slot)
 
 
 @inline
-def run_share(k: int, task: ptr[u32, Space.CONSTANT], place: u32, n_workgroups: u32):
+def run_alone(k: int, task: ptr[u32, Space.CONSTANT], place: u32, n_workgroups: u32, ticket: ptr[u32, Space.SHARED]):
+    """A task whose workgroups have barriers and are smaller than these: the waves that have nothing to do come to each
+    barrier, too. How many there are is known at the end, so the last thing before one more is to leave word of it.
+    """
+    lanes = part_traits(k)[0]
+    works = first_lane(workitem_id() // lanes) == 0
+    number: u32 = place
+    while number < task[GROUPS]:
+        barrier()  # the last turn is over for all waves
+        if works:
+            if workitem_id() == 0:
+                atomic_store(ticket, 0, order="relaxed")
+            met = run_number(k, task, number, workitem_id(), u32(0))
+            if workitem_id() == 0:
+                atomic_add(ticket, met + 1, order="relaxed")
+            barrier()
+        else:
+            passed: u32 = 0
+            last: u32 = 0
+            while passed == 0 or passed != last:
+                barrier()
+                passed += 1
+                last = first_lane(atomic_cas(ticket, NOBODY, NOBODY, order="relaxed"))  # a plain read would race
+        number += n_workgroups
+
+
+@inline
+def run_share(k: int, task: ptr[u32, Space.CONSTANT], place: u32, n_workgroups: u32, ticket: ptr[u32, Space.SHARED]):
     """This workgroup's share of a task. place: its own, 0 for the one that does the task's first."""
-    n = task[GROUPS]
     lanes, meets = part_traits(k)
     if lanes == LANES:
         number: u32 = place
-        while number < n:
+        while number < task[GROUPS]:
             if meets:
                 barrier()  # the last turn's LDS is read to the end
             run_number(k, task, number, workitem_id(), u32(0))
             number += n_workgroups
+    elif meets:
+        run_alone(k, task, place, n_workgroups, ticket)
     else:
         beside = LANES // lanes
         slot = first_lane(workitem_id() // lanes)
         number: u32 = place * beside + slot
-        while number < n:
+        while number < task[GROUPS]:
             run_number(k, task, number, workitem_id() & (lanes - 1), slot)
             number += n_workgroups * beside
 
@@ -105,6 +137,7 @@ def resident(
 ):  # fmt: skip
     """Go through the tasks; see the module's text. PARTS: how many kernels there are."""
     me = workgroup_id(0)
+    ticket = shared(u32, 1)
     arrivals: u32 = 0
     for t in range(u32(0), n_tasks):
         task = table + t * TASK_WORDS
@@ -112,7 +145,7 @@ def resident(
         place = select(me < first, me + n_workgroups, me) - first
         for k in unroll(PARTS):
             if task[KERNEL] == k:
-                run_share(k, task, place, n_workgroups)
+                run_share(k, task, place, n_workgroups, ticket)
         if task[MEET] != 0:
             arrivals += n_workgroups
             meet(counters, arrivals)

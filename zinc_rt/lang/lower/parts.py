@@ -19,6 +19,8 @@ LANES: Final = 256
 WAVE: Final = 32
 SLOT = "%slot"
 """Which of the parts side by side in a workgroup this is."""
+MET = "%met"
+"""Where a part that does not fill a workgroup counts its barriers, for the other waves of the workgroup."""
 ARENA = "@resident_lds"
 
 
@@ -75,6 +77,9 @@ def part_barrier(c: Any) -> None:
         c.f.emit('fence syncscope("wavefront") acquire')
         return
     text.waited = True
+    if text.lanes < LANES:
+        before = c.f.value(f"load i32, {c.f.stack} {MET}")
+        c.f.emit(f"store i32 {c.f.value(f'add i32 {before}, 1')}, {c.f.stack} {MET}")
     c.f.emit('fence syncscope("workgroup") release')
     c.f.call("llvm.amdgcn.s.barrier", None, [])
     c.f.emit('fence syncscope("workgroup") acquire')
@@ -87,7 +92,7 @@ def _part_traits(c: Any, number: Any) -> tuple[int, bool]:
 
 
 @lowers(ops.run_part)
-def _run_part(c: Any, number: Any, arguments: Any, groups: Any, lane: Any, slot: Any) -> None:
+def _run_part(c: Any, number: Any, arguments: Any, groups: Any, lane: Any, slot: Any) -> Val:
     part = _part(c, number, "run_part")
     base, space = want_pointer(arguments, "the arguments")
     stays = unchanging(c.f, space)
@@ -104,7 +109,10 @@ def _run_part(c: Any, number: Any, arguments: Any, groups: Any, lane: Any, slot:
             given.append(f"{text} {loaded}")
         at += 2 if kind.size == 8 else 1
     given += [f"i32 {x.ref}" for x in (*ids, want_val(lane, "the lane"), want_val(slot, "the slot"))]
-    c.f.emit(f"call void @{part.symbol}({', '.join(given)})")
+    met = c.f.alloca("i32", 4)
+    c.f.emit(f"store i32 0, {c.f.stack} {met}")
+    c.f.emit(f"call void @{part.symbol}({', '.join([*given, f'{c.f.stack} {met}'])})")
+    return Val(u32, c.f.value(f"load i32, {c.f.stack} {met}"))
 
 
 def _three(groups: Any) -> Sequence[Any]:
