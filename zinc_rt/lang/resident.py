@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
 from zinc_rt.lang.building import Builder, Wanted
 from zinc_rt.lang.cache import CompileCache, cache_key
@@ -23,7 +24,12 @@ from zinc_rt.lang.kernel import language_fingerprint
 from zinc_rt.lang.lower.gpu import WORKGROUP, WORKITEM
 from zinc_rt.lang.lower.parts import ARENA, LANES, MET, SLOT, WAVE, Part, ResidentText
 from zinc_rt.lang.target import RESIDENT, Target
+from zinc_rt.lang.types import Type
 from zinc_rt.lang.values import Val
+
+
+MOST_LDS: Final = 16 << 10
+"""Bytes that kernels side by side in a workgroup may take together: more of it, and fewer workgroups fit."""
 
 
 def may_be_part(spec: Spec) -> bool:
@@ -75,19 +81,33 @@ def emit_resident(main: Spec, parts: Sequence[Spec], target: Target) -> Module:
     )
     within = replace(target, isa=target.isa | {RESIDENT})
     for spec in parts:
-        text.functions.append(_part(text, spec, within))
+        text.functions.append(_fitted(text, spec, within))
     text.functions.append(emit_function(text, main, target, 1))
     if text.lds:
         text.globals.append(f"{ARENA} = internal unnamed_addr addrspace(3) global [{text.lds} x i8] poison, align 16")
     return Module(main.function.name, text.text(), target, (main.symbol,))
 
 
-def _part(text: ResidentText, spec: Spec, target: Target) -> str:
-    """The function of a kernel, which is noted in `text.parts`."""
-    function = spec.function
+def _fitted(text: ResidentText, spec: Spec, target: Target) -> str:
+    """The function of a kernel, which is noted in `text.parts`: side by side with itself where it waits for nobody and
+    takes little LDS.
+    """
+    lanes = spec.function.resident
     if not may_be_part(spec):
-        raise LangError(f"{function.name} has workgroups of {function.resident}; parts have 32 to {LANES}")
-    text.lanes, text.waited = function.resident, False
+        raise LangError(f"{spec.function.name} has workgroups of {lanes}; parts have 32 to {LANES}")
+    text.lanes, text.beside = lanes, LANES // lanes
+    made, kinds, lds = _part(text, spec, target)
+    if text.beside > 1 and (text.waited or lds > MOST_LDS):
+        text.beside = 1
+        made, kinds, lds = _part(text, spec, target)
+    text.lds = max(text.lds, lds)
+    text.parts.append(Part(spec.symbol, kinds, lanes, text.beside, text.waited))
+    return made
+
+
+def _part(text: ResidentText, spec: Spec, target: Target) -> tuple[str, tuple[Type, ...], int]:
+    """The function of a kernel, the types of its parameters, and bytes of LDS."""
+    function, text.waited = spec.function, False
     compiler, shape = prepare(text, spec, target)
     f = compiler.f
     texts = []
@@ -103,5 +123,5 @@ def _part(text: ResidentText, spec: Spec, target: Target) -> str:
         raise error.inside(function.name) from None
     if f.reachable:
         f.end("ret void")
-    text.parts.append(Part(spec.symbol, tuple(kind for _, kind in shape.parameters), text.lanes, text.waited))
-    return "\n".join([f"define internal void @{spec.symbol}({', '.join(texts)}) #2 {{", f.body(), "}"])
+    made = "\n".join([f"define internal void @{spec.symbol}({', '.join(texts)}) #2 {{", f.body(), "}"])
+    return made, tuple(kind for _, kind in shape.parameters), f.shared_bytes

@@ -20,6 +20,7 @@ from zinc_rt.amdgpu.pool import GpuMemory
 from zinc_rt.amdgpu.queue import GpuQueue
 from zinc_rt.kernels.rdna import resident
 from zinc_rt.lang.cache import CompileCache
+from zinc_rt.lang.errors import CompileError
 from zinc_rt.lang.frontend import Spec
 from zinc_rt.lang.gpu import GpuKernel
 from zinc_rt.lang.occupancy import workgroups_at_once
@@ -65,24 +66,25 @@ class ResidentPrograms:
     ) -> None:  # fmt: skip
         self._queue, self._cache, self._notify, self._insist = queue, cache, notify, insist
         self.most: int | None = None
-        self._loaded: dict[tuple[str, ...], LoadedKernel] = {}
+        self._loaded: dict[tuple[str, ...], LoadedKernel | None] = {}
 
     @property
     def programs(self) -> tuple[LoadedKernel, ...]:
         """Those that were asked for."""
-        return tuple(self._loaded.values())
+        return tuple(program for program in self._loaded.values() if program is not None)
 
     def record(self, batch: CommandList, phases: Sequence[Phase], made: list[GpuMemory]) -> bool:
         """Add a step to a batch; whether it can be one program, and is faster so. made: gets the memory of its table
         and its counters.
 
-        Raises what `resident_kernel` raises, `InterfaceError`.
+        Raises `InterfaceError`.
         """
         if not self._wanted(phases) or not all(may_be_part(work.kernel) for part in phases for work in part):
             return False
         kernels = list({work.kernel.symbol: work.kernel for part in phases for work in part}.values())
         program = self._program(kernels)
-        assert program.kernel is not None
+        if program is None or program.kernel is None:
+            return False
         n = self.workgroups(program.kernel, phases)
         table = tasks(phases, [kernel.symbol for kernel in kernels], n)
         held = self._held(table, "tasks of a resident program", made)
@@ -115,14 +117,24 @@ class ResidentPrograms:
             workgroup=kernel.workgroup, wgp=kernel.wgp,
         )  # fmt: skip
 
-    def _program(self, kernels: Sequence[Spec]) -> LoadedKernel:
+    def _program(self, kernels: Sequence[Spec]) -> LoadedKernel | None:
+        """The program of these kernels; None where they make none: together they want more registers than there are, or
+        LLVM does not compile them.
+        """
         key = tuple(kernel.symbol for kernel in kernels)
         if key not in self._loaded:
+            self._loaded[key] = None
             main = Spec(resident.resident, {"PARTS": len(kernels)})
-            made = resident_kernel(
-                main, kernels, self._queue.gfx.kernel_target, cache=self._cache, notify=self._notify
-            )  # fmt: skip
-            self._loaded[key] = self._queue.load_kernel(made)
+            try:
+                made = resident_kernel(
+                    main, kernels, self._queue.gfx.kernel_target, cache=self._cache, notify=self._notify
+                )
+            except CompileError as error:
+                if self._notify is not None:
+                    self._notify(f"steps stay a list of dispatches: {error}")
+                return None
+            if not made.scratch_bytes:
+                self._loaded[key] = self._queue.load_kernel(made)
         return self._loaded[key]
 
 

@@ -84,22 +84,25 @@ def run_number(k: int, task: ptr[u32, Space.CONSTANT], number: u32, lane: u32, s
 
 @inline
 def run_alone(k: int, task: ptr[u32, Space.CONSTANT], place: u32, n_workgroups: u32, ticket: ptr[u32, Space.SHARED]):
-    """A task whose workgroups have barriers and are smaller than these: the waves that have nothing to do come to each
-    barrier, too. How many there are is known at the end, so the last thing before one more is to leave word of it.
+    """A task whose workgroups are smaller than these and not side by side. Where they have barriers, the waves that have
+    nothing to do come to each one, too. How many there are is known at the end, so the last thing before one more is to
+    leave word of it.
     """
-    lanes = part_traits(k)[0]
+    lanes, _, meets = part_traits(k)
     works = first_lane(workitem_id() // lanes) == 0
     number: u32 = place
     while number < task[GROUPS]:
-        barrier()  # the last turn is over for all waves
+        if meets:
+            barrier()  # the last turn is over for all waves
         if works:
             if workitem_id() == 0:
                 atomic_store(ticket, 0, order="relaxed")
             met = run_number(k, task, number, workitem_id(), u32(0))
-            if workitem_id() == 0:
-                atomic_add(ticket, met + 1, order="relaxed")
-            barrier()
-        else:
+            if meets:
+                if workitem_id() == 0:
+                    atomic_add(ticket, met + 1, order="relaxed")
+                barrier()
+        elif meets:
             passed: u32 = 0
             last: u32 = 0
             while passed == 0 or passed != last:
@@ -112,7 +115,7 @@ def run_alone(k: int, task: ptr[u32, Space.CONSTANT], place: u32, n_workgroups: 
 @inline
 def run_share(k: int, task: ptr[u32, Space.CONSTANT], place: u32, n_workgroups: u32, ticket: ptr[u32, Space.SHARED]):
     """This workgroup's share of a task. place: its own, 0 for the one that does the task's first."""
-    lanes, meets = part_traits(k)
+    lanes, beside, meets = part_traits(k)
     if lanes == LANES:
         number: u32 = place
         while number < task[GROUPS]:
@@ -120,10 +123,9 @@ def run_share(k: int, task: ptr[u32, Space.CONSTANT], place: u32, n_workgroups: 
                 barrier()  # the last turn's LDS is read to the end
             run_number(k, task, number, workitem_id(), u32(0))
             number += n_workgroups
-    elif meets:
+    elif beside == 1:
         run_alone(k, task, place, n_workgroups, ticket)
     else:
-        beside = LANES // lanes
         slot = first_lane(workitem_id() // lanes)
         number: u32 = place * beside + slot
         while number < task[GROUPS]:

@@ -27,23 +27,28 @@ ARENA = "@resident_lds"
 @dataclass(frozen=True)
 class Part:
     """A kernel as an internal function. parameters: types, of the dwords of its arguments in order; lanes: work-items
-    of one of its workgroups; meets: whether these wait for each other, so that only one can run in a workgroup.
+    of one of its workgroups; beside: how many of these run side by side in one of the program's; meets: whether their
+    waves wait for each other.
     """
 
     symbol: str
     parameters: tuple[Type, ...]
     lanes: int
+    beside: int
     meets: bool
 
 
 @dataclass
 class ResidentText(ModuleText):
-    """The text of a resident program. lds: bytes that the greatest part takes; waited: parts that use a barrier."""
+    """The text of a resident program. lds: bytes that the greatest part takes; lanes, beside, waited: of the part under
+    construction, see `Part`; waited as soon as it is known.
+    """
 
     parts: list[Part] = field(default_factory=list)
     lds: int = 0
+    lanes: int = LANES
+    beside: int = 1
     waited: bool = False
-    lanes: int = LANES  # of the part under construction
 
 
 def _text(c: Any, word: str) -> ResidentText:
@@ -60,10 +65,8 @@ def shared_part(c: Any, kind: Type, count: int) -> Val:
     """LDS of a part: all parts share the same bytes, those side by side in a workgroup have some each."""
     text = _text(c, "shared memory of a part")
     size, start = -(-kind.size * count // 16) * 16, c.f.shared_bytes
-    beside = LANES // text.lanes
-    c.f.shared_bytes += size * beside
-    text.lds = max(text.lds, c.f.shared_bytes)
-    at = c.f.value(f"mul nuw nsw i32 {SLOT}, {size}") if beside > 1 else "0"
+    c.f.shared_bytes += size * text.beside
+    at = c.f.value(f"mul nuw nsw i32 {SLOT}, {size}") if text.beside > 1 else "0"
     place = c.f.value(f"add nuw nsw i32 {at}, {start}") if start else at
     return Val(Ptr(kind, Space.SHARED), c.f.value(f"getelementptr inbounds i8, ptr addrspace(3) {ARENA}, i32 {place}"))
 
@@ -86,9 +89,9 @@ def part_barrier(c: Any) -> None:
 
 
 @lowers(ops.part_traits)
-def _part_traits(c: Any, number: Any) -> tuple[int, bool]:
+def _part_traits(c: Any, number: Any) -> tuple[int, int, bool]:
     part = _part(c, number, "part_traits")
-    return part.lanes, part.meets
+    return part.lanes, part.beside, part.meets
 
 
 @lowers(ops.run_part)
