@@ -56,13 +56,16 @@ class Actions:
 
 
 class Caches:
-    """The caches of one GPU. `lost_writes` is called with a text when an invalidate drops dirty bytes."""
+    """The caches of one GPU. `lost_writes` is called with a text when an invalidate drops dirty bytes. dropped: how
+    often the L2 was invalidated.
+    """
 
     def __init__(self, lost_writes: Callable[[str], None] = lambda text: None) -> None:
         self._l2: dict[BufferObject, Lines] = {}
         self._shader: dict[str, dict[BufferObject, Pages]] = {level: {} for level in LEVELS}
         self._spare: dict[BufferObject, list[Lines]] = {}
         self._lost_writes = lost_writes
+        self.dropped = 0
 
     # The command processor's accesses.
 
@@ -142,6 +145,7 @@ class Caches:
             for lines in self._l2.values():
                 lines.pour(lines.bo.bytes)
         if actions.l2:
+            self.dropped += 1
             for lines in self._l2.values():
                 if lines.dirty_pages:
                     self._lost_writes(f"the L2 was invalidated with writes to {lines.bo.label} in it, not written back")

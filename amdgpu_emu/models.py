@@ -35,6 +35,7 @@ class GpuModel:
         visible_vram: bytes of VRAM that the processor can map; None: all of it (a resizable BAR).
         gtt: bytes of system memory that the card can map.
         compute_rings: kernel rings for compute.
+        l2, infinity: bytes of the L2 and of the Infinity Cache behind it.
         integrated: whether the GPU is part of a processor.
     """
 
@@ -50,6 +51,8 @@ class GpuModel:
     clock_mhz: int = 2350
     memory_clock_mhz: int = 1258
     memory_bits: int = 256
+    l2: int = 8 * MIB
+    infinity: int = 64 * MIB
     integrated: bool = False
     firmware: Firmware = field(default_factory=Firmware)
 
@@ -96,13 +99,19 @@ def _page_round(n: int) -> int:
 
 R9700 = GpuModel("AMD Radeon AI PRO R9700", 0x7551, (12, 0, 1), 64, 4, 32 * GIB)
 RX9070 = GpuModel("AMD Radeon RX 9070", 0x7550, (12, 0, 1), 56, 4, 16 * GIB)
-RX9060XT = GpuModel("AMD Radeon RX 9060 XT", 0x7590, (12, 0, 0), 32, 2, 16 * GIB, memory_bits=128)
-RX7900XTX = GpuModel("AMD Radeon RX 7900 XTX", 0x744C, (11, 0, 0), 96, 6, 24 * GIB, memory_bits=384)
+RX9070XT = GpuModel("AMD Radeon RX 9070 XT", 0x7550, (12, 0, 1), 64, 4, 16 * GIB)
+RX9060XT = GpuModel(
+    "AMD Radeon RX 9060 XT", 0x7590, (12, 0, 0), 32, 2, 16 * GIB, memory_bits=128, l2=4 * MIB, infinity=32 * MIB
+)
+RX7900XTX = GpuModel(
+    "AMD Radeon RX 7900 XTX", 0x744C, (11, 0, 0), 96, 6, 24 * GIB, memory_bits=384, l2=6 * MIB, infinity=96 * MIB
+)
 SMALL_BAR = GpuModel("AMD Radeon RX 9070 without resizable BAR", 0x7550, (12, 0, 1), 56, 4, 16 * GIB, 256 * MIB)
 RAPHAEL = GpuModel(
-    "AMD Radeon Graphics", 0x164E, (10, 3, 6), 2, 1, 512 * MIB, gtt=8 * GIB, memory_bits=128, integrated=True
-)
+    "AMD Radeon Graphics", 0x164E, (10, 3, 6), 2, 1, 512 * MIB, gtt=8 * GIB, memory_bits=128, l2=MIB // 4,
+    infinity=0, integrated=True,
+)  # fmt: skip
 MODELS = {
-    "r9700": R9700, "rx9070": RX9070, "rx9060xt": RX9060XT, "rx7900xtx": RX7900XTX, "small-bar": SMALL_BAR,
-    "raphael": RAPHAEL,
+    "r9700": R9700, "rx9070": RX9070, "rx9070xt": RX9070XT, "rx9060xt": RX9060XT, "rx7900xtx": RX7900XTX,
+    "small-bar": SMALL_BAR, "raphael": RAPHAEL,
 }  # fmt: skip

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
+from amdgpu_emu.constants import Interval, spread
 from amdgpu_emu.core.core import LIMIT, ShaderCore
+from amdgpu_emu.core.counters import Counters
 from amdgpu_emu.core.program import Op, Program
-from amdgpu_emu.core.state import Group, Pending, Step
-from amdgpu_emu.cost import Cost, Work, predict
+from amdgpu_emu.core.state import Array, Group, Pending, Step
+from amdgpu_emu.cost import Cost, phase_seconds, predict, step_seconds
 from amdgpu_emu.errors import GpuHang
 from amdgpu_emu.models import R9700, GpuModel
+from amdgpu_emu.residency import INFINITY, L2, Residency
+from amdgpu_emu.work import Work
 
 if TYPE_CHECKING:
     from amdgpu_emu.shader import Dispatch
@@ -23,65 +29,110 @@ _WAIT: Final = "s_wait_"
 
 @dataclass(frozen=True)
 class Record:
-    """A measured dispatch. name: of its kernel; phase: dispatches with the same number had no barrier between them."""
+    """A measured dispatch. name: of its kernel; phase: dispatches with the same number had no barrier between them;
+    full: whether the barrier before its phase dropped the L2.
+    """
 
     name: str
     dispatch: Dispatch
     work: Work
     cost: Cost
     phase: int = 0
+    full: bool = False
 
 
 class Profiler(ShaderCore):
     """A `ShaderCore` that keeps a `Record` of each dispatch in `records`, in the order in which they ran.
 
     Args:
-        models: cards of the machine; costs are those of the first one of a dispatch's generation.
+        models: cards of the machine; costs are those of the first one of a dispatch's generation, caches those of the
+            first of all.
         limit: as for `ShaderCore`.
 
-    Callers may fill `names` with kernel names by address; other kernels are called by their address.
+    Callers may fill `names` with kernel names by address; other kernels are called by their address. `residency` says
+    where lines lie, from the first dispatch on.
     """
 
     def __init__(self, models: Sequence[GpuModel] = (R9700,), *, limit: int = LIMIT) -> None:
         self.names: dict[int, str] = {}
         super().__init__(limit=limit, measure=True, keep=1, name_of=self.names.get)
         self.models = tuple(models)
+        self.residency = Residency(self.models[0].l2, self.models[0].infinity)
         self.records: list[Record] = []
-        self.rounds = self.lds_rounds = 0
-        self._rounds_at: Counter[int] = Counter()  # by the address of the wait
+        self.lds_rounds = 0
+        self._reached: dict[int, Array] = {}  # by the address of the wait: rounds, those beyond each level
         self._waited: dict[int, Pending] = {}
         self._phase, self._running = 0, False
+        self._dropped: int | None = None
+        self._full = False
 
     def issued(self, dispatch: Dispatch) -> None:
         """Start a new phase if a dispatch has run since the last packet."""
         # Waves run when something waits for them, so dispatches issued after that are behind a barrier.
         if self._running:
-            self._phase, self._running = self._phase + 1, False
+            self._phase, self._running, self._full = self._phase + 1, False, False
 
     def run(self, dispatch: Dispatch, memory: ShaderMemory) -> None:
         """Execute a dispatch and add its `Record`. Raises as `ShaderCore.run`; `GpuHang` too if no workgroup fits."""
-        self._running = True
-        self.rounds = self.lds_rounds = 0
-        self._rounds_at.clear()
+        dropped = self._dropped is not None and memory.dropped != self._dropped
+        self._running, self._dropped, self._full = True, memory.dropped, self._full or dropped
+        self.residency.begin(dropped=dropped)
+        self.keep_record(dispatch, self.measured(dispatch, memory))
+        self.residency.end()
+
+    def measured(self, dispatch: Dispatch, memory: ShaderMemory) -> Work:
+        """Execute a dispatch, and say what it did."""
+        self.lds_rounds = 0
+        self._reached.clear()
         try:
             super().run(dispatch, memory)
         finally:
             self._waited.clear()
-        counters = self.counters[-1]
-        late = sum(n for at, n in self._rounds_at.items() if at > counters.alone and n < counters.workgroups)
-        work = Work.of(dispatch, counters, self.rounds, self.lds_rounds, late)
+        counters, zero = self.counters[-1], np.zeros(4)
+        late = {at for at, n in self._reached.items() if at > counters.alone and n[0] < counters.workgroups}
+        early = sum((n for at, n in self._reached.items() if at not in late), zero)
+        late_rounds = round(sum((self._reached[at] for at in late), zero)[0])
+        beyond = [round(n) for n in early.tolist()]
+        levels = {level: n - m for level, (n, m) in enumerate(zip(beyond, [*beyond[1:], 0], strict=True)) if n > m}
+        return Work.of(
+            dispatch, counters, beyond[0] + late_rounds, self.lds_rounds, late_rounds=late_rounds, levels=levels,
+            asked_lines=self.residency.asked, l2_lines=int(self.residency.sources[L2]),
+            infinity_lines=int(self.residency.sources[INFINITY]),
+        )  # fmt: skip
+
+    def keep_record(self, dispatch: Dispatch, work: Work) -> None:
+        """Add the `Record` of a dispatch that did this. Raises `GpuHang` if no workgroup fits."""
         model = next((model for model in self.models if model.gfx == dispatch.gfx), self.models[0])
         name = self.names.get(dispatch.address, f"{dispatch.address:#x}")
         try:
             cost = predict(work, model)
         except ValueError as error:
             raise GpuHang(f"{name} never starts: {error}") from error
-        self.records.append(Record(name, dispatch, work, cost, self._phase))
+        self.records.append(Record(name, dispatch, work, cost, self._phase, self._full))
+
+    def new_counters(self) -> Counters:
+        """Counters that tell `residency` of every access."""
+        return Counters(self.measure, self.residency)
+
+    def batch(self, first: int, count: int, waves: int) -> None:
+        """Tell `residency` which workgroups run at once."""
+        self.residency.batch(first, count, waves)
 
     def program(self, dispatch: Dispatch, memory: ShaderMemory, n_vgprs: int, lanes: int) -> Program:
         """The compiled program of a dispatch, with its waits counted."""
         found = super().program(dispatch, memory, n_vgprs, lanes)
         return _Watched(self, found)
+
+    def load(self, g: Group, fn: Step) -> Any:
+        """Run an instruction that brings results, and note how far its waves reach for them."""
+        counters = g.shared.counters
+        counters.reach = None
+        result = fn(g)
+        if counters.reach is not None:
+            for queue in g.queues.values():
+                if queue:
+                    queue[-1].reach = counters.reach
+        return result
 
     def wait(self, g: Group, fn: Step) -> Any:
         """Run an s_wait_* and count a round if it brings results that no earlier wait has brought.
@@ -90,57 +141,53 @@ class Profiler(ShaderCore):
         """
         before = {name: queue.copy() for name, queue in g.queues.items()}
         result = fn(g)
-        came = [name for name, queue in before.items() if self._fresh(queue[: len(queue) - len(g.queues[name])])]
-        if came:
-            if came == ["dscnt"]:
+        came = {name: self._fresh(queue[: len(queue) - len(g.queues[name])]) for name, queue in before.items()}
+        if found := [name for name, fresh in came.items() if fresh]:
+            if found == ["dscnt"]:
                 self.lds_rounds += g.n
             else:
-                self.rounds += g.n
-                self._rounds_at[g.pc] += g.n
+                reach = np.array([1.0, 0.0, 0.0, 0.0])
+                for pending in (p for fresh in came.values() for p in fresh):
+                    reach = reach if pending.reach is None else np.maximum(reach, pending.reach)
+                self._reached[g.pc] = self._reached.get(g.pc, 0.0) + g.n * reach
             for queue in before.values():
                 self._waited.update((id(pending), pending) for pending in queue)
         return result
 
-    def _fresh(self, arrived: list[Pending]) -> bool:
-        return any(id(pending) not in self._waited for pending in arrived)
+    def _fresh(self, arrived: list[Pending]) -> list[Pending]:
+        return [pending for pending in arrived if id(pending) not in self._waited]
 
 
 class _Watched(Program):
-    """A program whose waits go through the profiler. It shares the instructions of another one."""
+    """A program whose loads and waits go through the profiler. It shares the instructions of another one."""
 
     def __init__(self, profiler: Profiler, program: Program) -> None:
         super().__init__(program.fetch, program.n_vgprs, program.lanes)
         self.profiler, self.ops = profiler, program.ops
 
     def at(self, address: int) -> Op:
-        """The compiled instruction at an address; a wait goes through the profiler."""
+        """The compiled instruction at an address; loads and waits go through the profiler."""
         known = address in self.ops
         op = super().at(address)
-        if not known and op.ins.name.startswith(_WAIT):
-            op.fn = self._watch(op.fn)
+        if not known and (op.counters or op.ins.name.startswith(_WAIT)):
+            op.fn = self._watch(op.fn, self.profiler.load if op.counters else self.profiler.wait)
         return op
 
-    def _watch(self, fn: Step) -> Step:
-        profiler = self.profiler
-        return lambda g: profiler.wait(g, fn)
+    @staticmethod
+    def _watch(fn: Step, through: Callable[[Group, Step], Any]) -> Step:
+        return lambda g: through(g, fn)
 
 
 def side_by_side(records: Sequence[Record]) -> float:
-    """Predicted seconds of all dispatches if those of a phase run at once.
+    """Predicted seconds of all dispatches if those of a phase run at once, without what barriers cost."""
+    return sum(phase_seconds([record.cost for record in part]) for _, part in groupby(records, lambda r: r.phase))
 
-    A phase takes as long as its longest dispatch, and no less than the sum of their memory times or launches. The model
-    assumes that compute units are free for each.
-    """
-    phases: dict[int, list[Cost]] = {}
-    for record in records:
-        phases.setdefault(record.phase, []).append(record.cost)
-    return sum(
-        max(
-            *(cost.seconds for cost in costs),
-            *(sum(cost.parts[part] for cost in costs) for part in ("memory", "launch")),
-        )
-        for costs in phases.values()
-    )
+
+def total(records: Sequence[Record], submissions: int, model: GpuModel = R9700) -> Interval:
+    """Predicted seconds of steps in so many submissions, barriers included."""
+    phases = [list(part) for _, part in groupby(records, lambda r: r.phase)]
+    works = [([record.work for record in part], part[0].full) for part in phases]
+    return spread(lambda constants: step_seconds(works, submissions, model, constants))
 
 
 def table(records: Sequence[Record]) -> list[dict[str, Any]]:

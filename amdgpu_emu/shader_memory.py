@@ -49,6 +49,11 @@ class ShaderMemory:
         self.order = Visibility()
         self.past_caches = False  # whether loads and stores of lanes go to the L2, past the shaders' caches
 
+    @property
+    def dropped(self) -> int:
+        """How often the L2 was invalidated so far."""
+        return self._caches.dropped
+
     # Ranges.
 
     def read(self, va: int, n: int) -> Bytes:

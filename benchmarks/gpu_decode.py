@@ -1,12 +1,11 @@
 """Predict a decode step of a large model on a card: layers executed on the emulator, their times multiplied.
 
-python benchmarks/gpu_decode.py [MODEL-MIX] [--folder /tmp] [--experts 32] [--barrier 1.5] [--dispatches]
+python benchmarks/gpu_decode.py [MODEL-MIX] [--folder /tmp] [--experts 32] [--dispatches]
 
 A model of the same widths is written, with two periods of its layers, few experts and a small vocabulary, and a decode
-step of it is executed and measured. A layer's time counts as often as the model has such layers; the router's logits
-and the product of the logits are scaled to their true sizes. The model of the card is that of `zinc emu profile`
-(docs/emulator.md): a bound, not a measurement. --barrier: microseconds that a phase costs beside its dispatches, which
-that model does not know.
+step of it is executed and measured. A layer counts as often as the model has such layers; the router's logits and the
+product of the logits are scaled to their true sizes. The model of the card is that of `zinc emu profile`
+(docs/emulator.md). `zinc bench --predict` does the same for a file, from the real graph.
 """
 
 from __future__ import annotations
@@ -21,8 +20,11 @@ from pathlib import Path
 import random_model
 from shapes import SIZES, Gemma4, Hybrid, Routed, Sizes
 
-from amdgpu_emu.cost import BANDWIDTH, predict
-from amdgpu_emu.profiler import Record, side_by_side
+from amdgpu_emu.constants import rates, spread
+from amdgpu_emu.cost import bandwidth_of, phase_seconds, predict, step_seconds
+from amdgpu_emu.models import R9700
+from amdgpu_emu.profiler import Record
+from amdgpu_emu.work import Work
 from zinc_rt.backends.amdgpu.emulated import Prediction
 from zinc_rt.backends.amdgpu.operations import GpuOperation
 from zinc_rt.engine import Device, Engine, Options, Rows
@@ -37,20 +39,17 @@ FEW_EXPERTS = 32
 
 @dataclass(frozen=True)
 class Part:
-    """A layer or what lies outside of them: dispatches, phases, predicted seconds, bytes."""
+    """A layer or what lies outside of them: phases of dispatches, bytes."""
 
-    dispatches: int
-    phases: int
-    seconds: float
+    phases: list[tuple[list[Work], bool]]
     read: int
     written: int
 
     @classmethod
     def of(cls, records: list[Record]) -> Part:
+        phases = [list(group) for _, group in itertools.groupby(records, key=lambda r: r.phase)]
         return cls(
-            len(records),
-            len({r.phase for r in records}),
-            side_by_side(records),
+            [([r.work for r in group], group[0].full) for group in phases],
             sum(r.work.unique_read for r in records),
             sum(r.work.unique_written for r in records),
         )
@@ -109,28 +108,30 @@ def parts(records: Iterable[Record], names: Iterable[str]) -> dict[str, Part]:
     return {key: Part.of(group) for key, group in found.items()}
 
 
-def show(name: str, true: Sizes, found: Mapping[str, Part], barrier: float, active: int) -> None:
+def show(name: str, true: Sizes, found: Mapping[str, Part], active: int) -> None:
     """A table, and the whole step."""
     turns = period(true)
     counts = {str(i): true.n_layers // turns for i in range(turns)}
     print(f"{'part':>12}{'times':>7}{'dispatches':>12}{'phases':>8}{'us':>10}{'MB read':>10}{'MB written':>12}")
-    total, phases, read, written = 0.0, 0, 0, 0
+    phases: list[tuple[list[Work], bool]] = []
+    read, written = 0, 0
     # Of two periods the first: its last layer ends with the norm of the next one.
     for key in [*counts, "ends"]:
         part, times = found[key], counts.get(key, 1)
-        total, phases = total + part.seconds * times, phases + part.phases * times
+        phases += part.phases * times
         read, written = read + part.read * times, written + part.written * times
         label = key if key == "ends" else f"layer {key}"
+        alone = sum(phase_seconds([predict(work) for work in works]) for works, _ in part.phases)
         print(
-            f"{label:>12}{times:>7}{part.dispatches:>12}{part.phases:>8}{part.seconds * 1e6:>10.1f}"
-            f"{part.read / 1e6:>10.2f}{part.written / 1e6:>12.2f}"
+            f"{label:>12}{times:>7}{sum(len(works) for works, _ in part.phases):>12}{len(part.phases):>8}"
+            f"{alone * 1e6:>10.1f}{part.read / 1e6:>10.2f}{part.written / 1e6:>12.2f}"
         )
-    with_barriers = total + phases * barrier * 1e-6
-    print(f"{name}: {read / 1e9:.3f} GB read, {written / 1e9:.3f} GB written, {phases} phases")
+    seconds = spread(lambda constants: step_seconds(phases, 1, R9700, constants))
+    speed, bound = rates(seconds), bandwidth_of(R9700) / (read + written)
+    print(f"{name}: {read / 1e9:.3f} GB read, {written / 1e9:.3f} GB written, {len(phases)} phases")
     print(f"  bytes that the graph says a step has to read: {active / 1e9:.3f} GB")
-    print(f"  dispatches alone {total * 1e3:.2f} ms, {1 / total:.0f} tokens/s")
-    print(f"  with {barrier:g} us a phase {with_barriers * 1e3:.2f} ms, {1 / with_barriers:.0f} tokens/s")
-    print(f"  bandwidth alone {(read + written) / BANDWIDTH * 1e3:.2f} ms, {BANDWIDTH / (read + written):.0f} tokens/s")
+    print(f"  {seconds.low * 1e3:.2f}-{seconds.high * 1e3:.2f} ms, likely {seconds.likely * 1e3:.2f}")
+    print(f"  {speed.low:.0f}-{speed.high:.0f} tokens/s, likely {speed.likely:.0f}; bandwidth alone {bound:.0f}")
 
 
 def show_dispatches(records: Iterable[Record], names: Iterable[str], turns: int) -> None:
@@ -167,7 +168,6 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("/tmp"))
     parser.add_argument("--experts", type=int, default=FEW_EXPERTS)
     parser.add_argument("--dispatches", action="store_true", help="print each of them, too")
-    parser.add_argument("--barrier", type=float, default=1.5)
     args = parser.parse_args()
     true, mix = random_model.parse(args.name)
     small = cut(true, args.experts)
@@ -182,7 +182,7 @@ def main() -> None:
     scaled = [grown(record, name, small, true) for record, name in zip(records, names, strict=True)]
     if args.dispatches:
         show_dispatches(scaled, names, period(true))
-    show(args.name, true, parts(scaled, names), args.barrier, active)
+    show(args.name, true, parts(scaled, names), active)
 
 
 if __name__ == "__main__":

@@ -15,13 +15,14 @@ import time
 import numpy as np
 
 from amdgpu_emu.caches import Caches
-from amdgpu_emu.cost import Work, predict
+from amdgpu_emu.cost import predict
 from amdgpu_emu.memory import BufferObject, Placement
 from amdgpu_emu.models import MODELS
 from amdgpu_emu.profiler import Profiler
 from amdgpu_emu.shader import Dispatch
 from amdgpu_emu.shader_memory import ShaderMemory
 from amdgpu_emu.vm import GpuVm, Mapping
+from amdgpu_emu.work import Work
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.kernels.rdna.catalogue import FLOATS, KERNELS, QUANTIZED
 from zinc_rt.lang.gpu import GpuKernel, gpu_kernel

@@ -64,10 +64,17 @@ class ShaderCore(Shader):
 
     def run(self, dispatch: Dispatch, memory: ShaderMemory) -> None:
         """Execute a dispatch to its end. Raises `GpuHang` for a broken rule, `GpuFault` for a refused access."""
-        counters = Counters(self.measure)
+        counters = self.new_counters()
         self.counters = [*self.counters[-self.keep + 1 :], counters] if self.keep else []
         with np.errstate(all="ignore"):
             _Run(self, dispatch, memory, counters).go()
+
+    def new_counters(self) -> Counters:
+        """Counters of a dispatch that begins."""
+        return Counters(self.measure)
+
+    def batch(self, first: int, count: int, waves: int) -> None:
+        """Note that `count` workgroups from number `first` on are started, of `waves` waves each."""
 
     def program(self, dispatch: Dispatch, memory: ShaderMemory, n_vgprs: int, lanes: int) -> Program:
         """The compiled program of a dispatch, kept as long as the code at its address stays the same."""
@@ -103,6 +110,7 @@ class _Run:
                 group = launch(self.dispatch, self.n_vgprs, self.lanes, first, count)
                 self.not_started = self._workgroups() - first - count
                 waves = group.n // count
+                self.core.batch(first, count, waves)
                 group.shared = SharedState(self.dispatch, self.memory, self.counters, count, waves)
                 self.counters.waves += group.n
                 self.counters.workgroups += count

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -45,6 +45,16 @@ def class_of(ins: Instruction) -> str:
     return "fma64" if "_f64" in name else "valu"
 
 
+class Places(Protocol):
+    """What follows where the lines lie that are read and written; see `residency`."""
+
+    def read(self, addresses: Array, waves: Array, n: int) -> Array:
+        """Note a read of n bytes at each address; the share of the waves that wait for each level or beyond it."""
+
+    def write(self, addresses: Array, n: int) -> None:
+        """Note a write of n bytes at each address."""
+
+
 class Counters:
     """The counts of one dispatch. instructions: waves that executed each class; lane_instructions: lanes of vector
     instructions, on or off; bytes_read, bytes_written: of vector memory, each byte once per wave and request; lines:
@@ -52,11 +62,12 @@ class Counters:
     bytes of all lanes; alone: the address of the first atomic by which workgroups count themselves; late: names of
     instructions behind it that fewer waves executed than there are workgroups: what the last one does alone;
     scalar_bytes: of s_load; unique_*, *_lines: the distinct bytes, lines and half lines of all. Bytes and lines are
-    counted when `measure` is set.
+    counted when `measure` is set. places: told of every access; reach: what it said of the reads since this was None.
     """
 
-    def __init__(self, measure: bool = False) -> None:
-        self.measure = measure
+    def __init__(self, measure: bool = False, places: Places | None = None) -> None:
+        self.measure, self.places = measure, places
+        self.reach: Array | None = None
         self.instructions: Counter[str] = Counter()
         self.names: Counter[str] = Counter()
         self.late: Counter[str] = Counter()
@@ -105,14 +116,23 @@ class Counters:
         total = n + int(np.where(same, apart, np.uint64(n)).sum()) if len(start) else 0
         if access == "read":
             self.bytes_read += total
+            self.follow(addresses, waves, n)
         else:
             self.bytes_written += total
+            if self.places is not None:
+                self.places.write(addresses, n)
         if lanes and len(start):
             self.lines += int(_units(start, same, n, LINE).sum())
             first = np.flatnonzero(np.concatenate([[True], ~same]))
             halves = np.add.reduceat(_units(start, same, n, HALF), first)
             self.stray += int(np.maximum(halves - -(-lanes * n // HALF), 0).sum())
         self.touch(access, start, n)
+
+    def follow(self, addresses: Array, waves: Array, n: int) -> None:
+        """Note how far waves reach for n bytes at each address. waves: i64[k], ascending."""
+        if self.places is not None and len(addresses):
+            share = self.places.read(addresses, waves, n)
+            self.reach = share if self.reach is None else np.maximum(self.reach, share)
 
     def touch(self, access: str, addresses: Any, n: int) -> None:
         """Mark bytes as read or written, for the counts of distinct bytes."""

@@ -87,4 +87,5 @@ def _read(g: Group, addresses: Array, waves: Array, n: int) -> Array:
     if g.shared.counters.measure:
         g.shared.counters.scalar_bytes += n * len(waves)
         g.shared.counters.touch("read", different, n)
+        g.shared.counters.follow(addresses, g.ids[waves], n)
     return np.ascontiguousarray(rows)

@@ -28,12 +28,15 @@ NORMAL_MODE: Final = 0xF0
 
 
 class Pending:
-    """A result that is still to arrive. registers: bits; counter: name; text: of the instruction; at: its address."""
+    """A result that is still to arrive. registers: bits; kind: the instruction's name; at: its address; reach: how far
+    its waves reach for it, as `Counters.reach`, where that is followed.
+    """
 
-    __slots__ = ("at", "kind", "registers", "scalar")
+    __slots__ = ("at", "kind", "reach", "registers", "scalar")
 
     def __init__(self, registers: int, scalar: bool, at: int, kind: str) -> None:
         self.registers, self.scalar, self.at, self.kind = registers, scalar, at, kind
+        self.reach: Array | None = None
 
 
 class Group:

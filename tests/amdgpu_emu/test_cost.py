@@ -8,9 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from amdgpu_emu.cost import Cost, Work, bandwidth_of, moved_bytes, predict, vector_cycles
+from amdgpu_emu.constants import LIKELY
+from amdgpu_emu.cost import Cost, bandwidth_of, phase_seconds, predict, step_seconds
 from amdgpu_emu.models import R9700, RX9060XT, RX9070
 from amdgpu_emu.profiler import Profiler, table
+from amdgpu_emu.rates import moved_bytes, vector_cycles
+from amdgpu_emu.residency import INFINITY, L2, MEMORY, OWN
+from amdgpu_emu.work import Work
 from benchmarks import rdna_kernels
 from tests.amdgpu_emu.core.stage import Stage
 from zinc_rt.formats.table import FORMATS
@@ -22,6 +26,8 @@ from zinc_rt.lang.occupancy import waves_per_simd
 from zinc_rt.lang.types import f32
 
 CLOCK = 2.35e9
+PACKET = LIKELY.packet
+IDLE, LOADED = LIKELY.memory_idle, LIKELY.memory_loaded
 
 
 def work(waves: int = 4096, workgroups: int = 1024, **how: object) -> Work:
@@ -86,17 +92,28 @@ def bound(cost: Cost, name: str, seconds: float) -> None:
 
 def test_a_dispatch_that_does_nothing_costs_its_launch() -> None:
     # Four waves of one workgroup end on two SIMDs.
-    bound(predict(work(4, 1, names={"s_endpgm": 4})), "launch", 0.016e-6 + 2 / CLOCK)
-    bound(predict(work(1 << 20, 1 << 18)), "launch", 0.016e-6 + (1 << 18) / CLOCK)
+    bound(predict(work(4, 1, names={"s_endpgm": 4})), "launch", PACKET + (2 + 1) / CLOCK)
+    bound(predict(work(1 << 20, 1 << 18)), "launch", PACKET + (1 << 18) * LIKELY.wave_cycles / CLOCK)
 
 
 def test_bound_by_memory() -> None:
     cost = predict(work(unique_read=500_000_000, unique_written=76_000_000, bytes_read=900_000_000, rounds=4096))
-    bound(cost, "memory", 1e-3 + 0.4e-6 + 0.016e-6)
+    # The first way to memory, all bytes, and half a wave's time, in which the last ones end.
+    bound(cost, "memory", 1e-3 + IDLE + LIKELY.drain * cost.parts["latency"] / 2 + PACKET)
+    assert cost.parts["latency"] == pytest.approx(2 * LOADED, rel=1e-3)  # memory is as busy as can be
     assert cost.bandwidth == pytest.approx(1e-3 / cost.seconds)
     slow = predict(work(unique_read=576_000_000), RX9060XT)
-    bound(slow, "memory", 2e-3 + 0.016e-6)  # half as many pins
+    bound(slow, "memory", 2e-3 + PACKET)  # half as many pins
     assert bandwidth_of(RX9070) == bandwidth_of(R9700) == 576e9
+
+
+def test_what_lies_in_caches_costs_no_memory() -> None:
+    read = {"unique_read": 128 << 20, "read_lines": 1 << 20}
+    cost = predict(work(**read, infinity_lines=1 << 18, l2_lines=1 << 19))
+    assert cost.parts["memory"] == pytest.approx((32 << 20) / 576e9)
+    assert cost.parts["infinity"] == pytest.approx((64 << 20) / (64 * 16 * 1258e6))
+    assert predict(work(**read, asked_lines=1 << 22)).parts["l2"] == pytest.approx((512 << 20) / (24 * 64 * CLOCK))
+    assert predict(work(**read)).parts["memory"] == pytest.approx((128 << 20) / 576e9)
 
 
 def test_lines_cost_more_than_the_bytes_that_are_wanted_of_them() -> None:
@@ -104,11 +121,11 @@ def test_lines_cost_more_than_the_bytes_that_are_wanted_of_them() -> None:
     sparse = {"unique_read": 4 << 20, "read_lines": 1 << 20, "unique_written": 4 << 10, "written_halves": 1 << 10}
     cost = predict(work(**sparse))
     seconds = (128 * (1 << 20) + 64 * (1 << 10)) / 576e9
-    bound(cost, "memory", seconds + 0.016e-6)
+    bound(cost, "memory", seconds + PACKET)
     assert cost.bandwidth == pytest.approx(((4 << 20) + (4 << 10)) / 576e9 / cost.seconds)
     # Loads of a dword that touch 32 half lines where two would do: 32 cycles each, and not two.
     strided = work(names={"global_load_b32": 4096 * 1000}, stray=4096 * 1000 * 30)
-    bound(predict(strided), "cache", 4096 / 64 * 1000 * 32 / CLOCK + 0.016e-6)
+    bound(predict(strided), "cache", 4096 / 64 * 1000 * 32 / CLOCK + 500 / CLOCK + PACKET)
 
 
 @kernel
@@ -130,38 +147,42 @@ def test_lines_of_a_strided_load(step: int, lines: int, stray: int, distinct: in
     assert done.lines == 2 * lines + 2  # and those of the stores
     assert (done.stray, done.read_lines, done.written_halves) == (2 * stray, distinct, 4)
     assert done.memory_bytes == 128 * distinct + 256
+    assert done.asked_lines == distinct
     assert predict(done.scaled(4096)).bound == "memory"
 
 
 def test_what_the_last_workgroup_does_alone() -> None:
-    """It comes on top: four waves of it side by side, each 100 instructions and two rounds."""
+    """It comes on top: four waves of it side by side, each 100 instructions and two rounds in the L2."""
     names = {"v_add_f32": 4096 * 3000 + 400, "s_wait_loadcnt": 4096 + 8}
     late = {"v_add_f32": 400, "s_wait_loadcnt": 8}
     tail = work(names=names, late=late, rounds=4096 + 8, late_rounds=8)
     cost, without = predict(tail), predict(work(names=names, rounds=4096 + 8))
-    assert cost.parts["alone"] == pytest.approx(102 / CLOCK + 2 * 0.4e-6)
+    assert cost.parts["alone"] == pytest.approx(102 / CLOCK + 2 * LIKELY.l2)
     assert cost.seconds == pytest.approx(without.seconds + cost.parts["alone"], rel=1e-3)
     assert predict(tail.scaled(3)).parts["alone"] == cost.parts["alone"]
 
 
 def test_bound_by_the_vector_units() -> None:
     names = {"v_add_f32": 4096 * 3000, "v_exp_f32": 4096 * 500}
-    cycles = 4096 / 128 * (3000 + 4 * 500)
-    bound(predict(work(names=names)), "valu", cycles / CLOCK + 0.016e-6)
-    bound(predict(work(names=names, lanes=64)), "valu", 2 * cycles / CLOCK + 0.016e-6)
+    each = 3000 + 4 * 500
+    all_of_them, last = 4096 / 128 * each / CLOCK, LIKELY.drain * each / CLOCK
+    bound(predict(work(names=names)), "valu", all_of_them + last + PACKET)
+    bound(predict(work(names=names, lanes=64)), "valu", 2 * (all_of_them + last) + PACKET)
     # 56 compute units instead of 64.
-    bound(predict(work(names=names), RX9070), "valu", cycles * 64 / 56 / CLOCK + 0.016e-6)
+    bound(predict(work(names=names), RX9070), "valu", all_of_them * 64 / 56 + last + PACKET)
     # Two workgroups are on two compute units, or on two pairs of them; eight waves on four SIMDs, or on eight.
     few = {"v_add_f32": 8 * 5000}
     cost = predict(work(8, 2, names=few))
     assert cost.parts["valu"] == pytest.approx(8 * 5000 / 4 / CLOCK)
+    assert cost.shares["valu"] == pytest.approx(8 * 5000 / 128 / CLOCK)
     assert predict(work(8, 2, names=few, paired=True)).parts["valu"] == pytest.approx(5000 / CLOCK)
 
 
 def test_bound_by_local_memory_and_by_caches() -> None:
-    bound(predict(work(names={"ds_load_b128": 4096 * 1000})), "lds", 4096 / 64 * 1000 * 4 / CLOCK + 0.016e-6)
-    bound(predict(work(names={"ds_load_u8": 4096 * 1000})), "lds", 4096 / 64 * 1000 / CLOCK + 0.016e-6)
-    bound(predict(work(names={"global_load_b128": 4096 * 1000})), "cache", 4096 / 64 * 1000 * 8 / CLOCK + 0.016e-6)
+    last = LIKELY.drain * 1000 / CLOCK + PACKET
+    bound(predict(work(names={"ds_load_b128": 4096 * 1000})), "lds", 4096 / 64 * 1000 * 4 / CLOCK + last)
+    bound(predict(work(names={"ds_load_u8": 4096 * 1000})), "lds", 4096 / 64 * 1000 / CLOCK + last)
+    bound(predict(work(names={"global_load_b128": 4096 * 1000})), "cache", 4096 / 64 * 1000 * 8 / CLOCK + last)
 
 
 def test_bound_by_issue() -> None:
@@ -171,25 +192,69 @@ def test_bound_by_issue() -> None:
         "s_wait_loadcnt": 4096 * 500,
         "s_nop": 4096 * 400,
     }
-    bound(predict(work(names=names)), "issue", 4096 / 128 * 900 / CLOCK + 0.016e-6)
+    bound(predict(work(names=names)), "issue", (4096 / 128 * 900 + LIKELY.drain * 1600) / CLOCK + PACKET)
 
 
 def test_bound_by_latency() -> None:
     # One wave: ten rounds, 1000 cycles of instructions, 100 of them for results that the next one needs.
     names = {"v_add_f32": 700, "v_exp_f32": 50, "s_add_co_i32": 75, "s_delay_alu": 25}
     cost = predict(work(1, 1, names=names, rounds=10, lds_rounds=4))
-    bound(cost, "latency", (700 + 200 + 75 + 25 + 100 + 80) / CLOCK + 10 * 0.4e-6 + 0.016e-6)
-    # A SIMD's 1536 registers, in steps of 24, suffice for five waves of 256: one batch on 128 SIMDs, then two.
-    wave = 20 * 0.4e-6
-    for waves, batches in ((5 * 128, 1), (10 * 128, 2)):
-        bound(predict(work(waves, waves, vgprs=256, rounds=20 * waves)), "latency", wave * batches + 0.016e-6)
-    # Waiting for the first data is most of it.
-    bound(predict(work(64, 16, rounds=64, unique_read=57_600)), "latency", 0.1e-6 + 0.4e-6 + 0.016e-6)
+    start = LIKELY.wave_cycles / 4
+    bound(cost, "latency", (700 + 200 + 75 + 25 + 100 + 80 + start) / CLOCK + 10 * IDLE + PACKET)
+    # Waiting for the first data is most of it, and no wave comes before it is started.
+    bound(predict(work(64, 16, rounds=64)), "latency", 64 * start / CLOCK + IDLE + PACKET)
+
+
+def test_waves_come_in_generations() -> None:
+    # A SIMD's 1536 registers, in steps of 24, suffice for five waves of 256: one more, and it runs behind the others.
+    wave = 20 * IDLE
+    for waves, turns in ((5 * 128 + 1, 2), (10 * 128, 2), (10 * 128 + 1, 3)):
+        bound(predict(work(waves, waves, vgprs=256, rounds=20 * waves)), "latency", wave * turns + PACKET)
+
+
+def test_a_round_takes_as_long_as_the_way_to_its_level() -> None:
+    levels = {OWN: 5, L2: 4, INFINITY: 3, MEMORY: 2}
+    own, l2, infinity = LIKELY.first_level, LIKELY.l2, LIKELY.infinity
+    cost = predict(work(1, 1, rounds=14, levels=levels))
+    assert cost.parts["latency"] == pytest.approx(
+        5 * own + 4 * l2 + 3 * infinity + 2 * IDLE + LIKELY.wave_cycles / 4 / CLOCK
+    )
+    assert own < l2 < infinity < IDLE < LOADED
+
+
+def test_dispatches_of_a_phase_share_the_card() -> None:
+    first = work(names={"v_add_f32": 4096 * 3000}, unique_read=1 << 20)
+    second = work(unique_read=64 << 20, rounds=4096)
+    costs = [predict(first), predict(second)]
+    assert phase_seconds(costs[:1]) == costs[0].seconds
+    assert phase_seconds(costs) == max(costs[1].seconds, (65 << 20) / 576e9)
+    assert phase_seconds([costs[0]] * 5) == 5 * costs[0].shares["valu"]
+
+
+def test_barriers_and_submissions_cost() -> None:
+    one = work(names={"v_add_f32": 4096 * 3000})
+    alone = predict(one).seconds
+    step = step_seconds([([one], False)] * 10, 1, R9700)
+    assert step == pytest.approx(10 * alone + 9 * LIKELY.barrier + LIKELY.submission)
+    full = step_seconds([([one], False), ([one], True)], 1, R9700)
+    assert full == pytest.approx(2 * alone + LIKELY.barrier + LIKELY.full_barrier + LIKELY.submission)
+    assert step_seconds([], 0, R9700) == 0
 
 
 def test_what_fits_nowhere() -> None:
     with pytest.raises(ValueError, match="70000 bytes of LDS"):
         predict(work(lds_bytes=70_000))
+
+
+def test_a_sample_goes_on() -> None:
+    """Counts have a part that is there once and one for each workgroup."""
+    samples = [
+        work(4 * k, k, names={"v_add_f32": 7 + 5 * k, "s_nop": k}, rounds=3 * k, levels={MEMORY: k, L2: 2 * k},
+             unique_read=1000 + 30 * k, late={"v_add_f32": 7}, late_rounds=2)
+        for k in (16, 32, 1024)
+    ]  # fmt: skip
+    assert samples[0].extended(samples[1], (1024 - 16) / 16) == samples[2]
+    assert samples[0].extended(samples[1], 1) == samples[1]
 
 
 def test_scaled_work_shares_what_is_shared() -> None:
@@ -312,7 +377,11 @@ def test_matrix_vector_kernels_read_their_weights_once(kind: str) -> None:
     assert whole.unique_read == 4096 * weights + shared
     cost = predict(whole)
     assert cost.bound == ("cache" if kind in CACHE_BOUND else "memory")
-    assert cost.bandwidth > CACHE_BOUND.get(kind, 0.95)
+    # All but the drain of the last waves, which is longer where a wave waits more often.
+    streaming = max(cost.shares.values()) + IDLE + PACKET
+    assert (whole.unique_read + whole.unique_written) / streaming / 576e9 > CACHE_BOUND.get(kind, 0.95)
+    if part.rounds == part.waves * 2:
+        assert cost.bandwidth > 0.9
 
 
 def test_counts_of_a_part_scaled_are_those_of_the_whole() -> None:

@@ -67,11 +67,6 @@ class CostModel:
             self._spread[_AT[i][i]] = (_UNSURE * term) ** 2
 
     @property
-    def base_ms(self) -> float:
-        """Milliseconds of a step without its rows."""
-        return self._terms[0]
-
-    @property
     def learned(self) -> bool:
         """Whether any step was measured."""
         return self._learned

@@ -58,7 +58,8 @@ def test_phases_overlap(found: Prediction) -> None:
 def test_table_and_trace(found: Prediction) -> None:
     first, header, *rows = found.lines()
     assert first.startswith("predicted for AMD Radeon AI PRO R9700: 2 steps, 0.")
-    assert "barriers not counted" in first
+    assert f"in {found.barriers // 2} barriers and the submission" in first
+    assert found.overlapped < found.total.low < found.total.likely < found.total.high
     assert header.split()[:2] == ["kernel", "us"]
     shares = [float(row.split("%")[0].split()[-1]) for row in rows]
     assert shares == sorted(shares, reverse=True)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
+from amdgpu_emu.constants import Interval
 from amdgpu_emu.core.core import ShaderCore
 from amdgpu_emu.errors import EmulatorFinding
 from amdgpu_emu.machine import Machine
 from amdgpu_emu.models import R9700, GpuModel
-from amdgpu_emu.profiler import Profiler, Record, side_by_side, table
+from amdgpu_emu.profiler import Profiler, Record, side_by_side, table, total
 from amdgpu_emu.shader import Dispatch, Shader
 from amdgpu_emu.shader_memory import ShaderMemory
 from zinc_rt.amdgpu.kfd.interface import KfdInterface
@@ -45,8 +47,18 @@ class Prediction:
 
     @property
     def overlapped(self) -> float:
-        """Predicted seconds where what no barrier divides runs at once."""
+        """Predicted seconds where what no barrier divides runs at once, without what barriers cost."""
         return side_by_side(self.records)
+
+    @property
+    def barriers(self) -> int:
+        """Barriers within steps."""
+        return len({record.phase for record in self.records}) - self.steps
+
+    @cached_property
+    def total(self) -> Interval:
+        """Predicted seconds of all steps, barriers and submissions included."""
+        return total(self.records, self.steps, self.model)
 
     @property
     def n_events(self) -> int:
@@ -59,10 +71,11 @@ class Prediction:
             yield "no step ran"
             return
         count = f"{self.steps} step" if self.steps == 1 else f"{self.steps} steps"
-        alone, together = (seconds / self.steps * 1e3 for seconds in (self.seconds, self.overlapped))
+        together, whole = self.overlapped / self.steps * 1e3, self.total
+        low, likely, high = (s / self.steps * 1e3 for s in (whole.low, whole.likely, whole.high))
         yield (
-            f"predicted for {self.model.name}: {count}, {together:.3f} ms each ({alone:.3f} ms one dispatch after the"
-            " other), barriers not counted"
+            f"predicted for {self.model.name}: {count}, {low:.3f}-{high:.3f} ms each, likely {likely:.3f}"
+            f" ({together:.3f} in dispatches, the rest in {self.barriers / self.steps:.4g} barriers and the submission)"
         )
         rows: dict[str, list[dict[str, Any]]] = {}
         for row in table(self.records):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from zinc_rt.kernels.cpu.kv_quant import put_key, put_value, quantized_page
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
-from zinc_rt.kernels.cpu.packs import not_null, rms_scale
+from zinc_rt.kernels.cpu.packs import not_null, rms_scale, row_and_item
 from zinc_rt.kernels.cpu.structs import HeadsArgs, StepRecord
 from zinc_rt.lang.kernel import kernel
 from zinc_rt.lang.ops import array, load, shuffle, splat, store, unroll
-from zinc_rt.lang.types import f16, f32, i32, i64, ptr, u32
+from zinc_rt.lang.types import f16, f32, i32, i64, ptr
 from zinc_rt.numerics import PAGE_SHIFT, PAGE_TOKENS
 
 
@@ -28,18 +28,10 @@ def heads(
     together: i32 = BLOCK_ROWS
     if not_null(a.y):
         together = 1
-    block = i32(u32(first) // u32(n_heads * together)) * together
-    here: i32 = rows - block
-    if here > together:
-        here = together
-    within = first - block * n_heads
-    head: i32 = i32(u32(within) // u32(here))
-    inside: i32 = within - head * here
-    start: i32 = block
     V = max(w for w in (1, 2, 4, 8, 16) if w <= W and DIM % w == 0)
     P = max(w for w in (1, 2, 4, 8, 16) if w <= W and (PAIRS == 0 or PAIRS % w == 0))
-    for _ in range(first, last):
-        row = start + inside
+    for u in range(first, last):
+        row, head = row_and_item(u, n_heads, rows, together)
         x: ptr[f32] = a.x + (i64(row) * i64(n_heads) + i64(head)) * DIM
         if a.normed != 0:
             scale = splat(rms_scale(x, DIM, a.eps, W), V)
@@ -104,13 +96,3 @@ def heads(
                 v = a.v_cache + (place * PAGE_TOKENS + token) * DIM
                 for i in unroll(0, DIM, V):
                     store(v, f16(load(x, i, lanes=V)), i)
-        inside += 1
-        if inside == here:
-            inside = 0
-            head += 1
-            if head == n_heads:
-                head = 0
-                start += together
-                here = rows - start
-                if here > together:
-                    here = together

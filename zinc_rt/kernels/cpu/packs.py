@@ -19,6 +19,7 @@ from zinc_rt.lang.ops import (
     load,
     low,
     maximum,
+    minimum,
     reduce_add,
     reduce_max,
     regs,
@@ -198,6 +199,25 @@ def rms_scale(x: ptr[f32], n: i32, eps: f32, W: int):
 
 
 @inline
+def source_row(a, step, row: i32):
+    """The row that is read for a row of the result."""
+    source: i32 = row
+    if a.by_logit != 0:
+        source = step.logit_rows[row]
+    return source
+
+
+@inline
+def row_and_item(u: i32, n_items: i32, rows: i32, together: i32):
+    """What unit u is: items of `together` rows side by side, one item after the other, then of the next rows."""
+    block = i32(u32(u) // u32(n_items * together)) * together
+    here = minimum(rows - block, together)
+    within = u - block * n_items
+    item = i32(u32(within) // u32(here))
+    return block + within - item * here, item
+
+
+@inline
 def norm_input(a, row: i32, W: int):
     """A row to be normed: the sum with the residual, which is stored, where there is one."""
     n = a.n
@@ -234,18 +254,13 @@ def norm(a: ptr[NormArgs], step: ptr[StepRecord], first: i32, last: i32, W: int,
         if stop > last:
             stop = last
         for u in range(start, stop):
-            row: i32 = u
-            if a.by_logit != 0:
-                row = step.logit_rows[u]
-            scales[u - start] = rms_scale(norm_input(a, row, W), n, a.eps, W)
+            scales[u - start] = rms_scale(norm_input(a, source_row(a, step, u), W), n, a.eps, W)
         for begin in range(0, n, CHUNK):
             end: i32 = begin + CHUNK
             if end > n:
                 end = n
             for u in range(start, stop):
-                row: i32 = u
-                if a.by_logit != 0:
-                    row = step.logit_rows[u]
+                row = source_row(a, step, u)
                 x: ptr[f32] = a.x
                 if not_null(a.residual):
                     x = a.total
@@ -278,19 +293,9 @@ def pack(a: ptr[PackArgs], step: ptr[StepRecord], first: i32, last: i32, W: int,
     rows = live_rows(step, a.by_logit)
     buffer = array(f32, GROUP, zero=False)
     chunks = i32(u32(n + (CHUNK - 1)) // CHUNK)
-    start = i32(u32(first) // u32(chunks * BLOCK_ROWS)) * BLOCK_ROWS
-    here: i32 = rows - start
-    if here > BLOCK_ROWS:
-        here = BLOCK_ROWS
-    within = first - start * chunks
-    chunk: i32 = i32(u32(within) // u32(here))
-    inside: i32 = within - chunk * here
-    block: i32 = start
-    for _ in range(first, last):
-        row = block + inside
-        source: i32 = row
-        if a.by_logit != 0:
-            source = step.logit_rows[row]
+    for u in range(first, last):
+        row, chunk = row_and_item(u, chunks, rows, BLOCK_ROWS)
+        source = source_row(a, step, row)
         offset = i64(source) * i64(n)
         x = a.x + offset
         end: i32 = (chunk + 1) * CHUNK
@@ -312,13 +317,3 @@ def pack(a: ptr[PackArgs], step: ptr[StepRecord], first: i32, last: i32, W: int,
                     store_some(a.y + offset, v[i], at + i * W, n, W)
             if not_null(a.pack):
                 pack_group(a.pack, v, row, rows, at >> GROUP_SHIFT, W)
-        inside += 1
-        if inside == here:
-            inside = 0
-            chunk += 1
-            if chunk == chunks:
-                chunk = 0
-                block += BLOCK_ROWS
-                here = rows - block
-                if here > BLOCK_ROWS:
-                    here = BLOCK_ROWS

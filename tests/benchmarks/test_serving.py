@@ -3,34 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import json
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-FOLDER = Path(__file__).parents[1] / "benchmarks"
-MODULES = (
-    "bandwidth", "machine", "ours", "peer", "rows", "serving", "serving_bare", "serving_client", "serving_loads",
-    "serving_servers", "serving_table", "serving_tenants",
-)  # fmt: skip
 EVENTS = [{"choices": [{"text": text}]} for text in ("a", "bc", "")] + [
     {"choices": [], "usage": {"completion_tokens": 7}}
 ]
 STREAM = b"".join(b"id: 1\ndata: " + json.dumps(event).encode() + b"\n\n" for event in EVENTS) + b"data: [DONE]\n\n"
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-
-
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, ModuleType]]:
-    """The benchmark's modules, which find each other as scripts in one folder do."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-    yield {name: importlib.import_module(name) for name in MODULES}
-    for name in MODULES:
-        sys.modules.pop(name, None)
 
 
 def chunked(body: bytes, size: int) -> bytes:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import platform
 import re
 import stat
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -19,18 +17,6 @@ import pytest
 from tests.helpers import engine_for
 from zinc_rt.engine import Rows
 from zinc_rt.gguf import GGMLType
-
-FOLDER = Path(__file__).parents[1] / "benchmarks"
-MODULES = ("bandwidth", "history", "machine", "native_tier", "ours", "peer", "random_model", "report", "rows")
-
-
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, ModuleType]]:
-    """The benchmark's modules, which find each other as scripts in one folder do."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-    yield {name: importlib.import_module(name) for name in MODULES}
-    for name in MODULES:
-        sys.modules.pop(name, None)
 
 
 @pytest.fixture
