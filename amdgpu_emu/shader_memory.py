@@ -11,8 +11,8 @@ import numpy.typing as npt
 from amdgpu_emu.caches import CODE, SCALAR, VECTOR, Caches
 from amdgpu_emu.memory import BufferObject
 from amdgpu_emu.pages import Bytes, Lines
-from amdgpu_emu.vm import ADDRESS, GpuVm, Mapping
 from amdgpu_emu.visibility import StoreTags, Visibility
+from amdgpu_emu.vm import ADDRESS, GpuVm, Mapping
 from zinc_rt.linux import PAGE
 
 Addresses = npt.NDArray[np.uint64]

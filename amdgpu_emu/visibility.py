@@ -1,9 +1,9 @@
 """Which stores of a dispatch other workgroups of it may read: those that were released, when the reader acquired.
 
 A store goes through the cache of its compute unit and is in the L2 when its wave has waited for it (s_wait_storecnt 0).
-Another workgroup reads through a cache of its own, which may hold an older copy until it is invalidated (global_inv for
-the device). So a load of what a wave of another workgroup has stored needs first that wave's wait, then an invalidate by
-the loading wave. Without them a card gives the old value now and then; here it is an error, every time.
+Another workgroup reads through a cache of its own, which may hold an older copy until it is invalidated (global_inv
+for the device). So a load of what a wave of another workgroup has stored needs first that wave's wait, then an
+invalidate by the loading wave. Without them a card gives the old value now and then; here it is an error, every time.
 
 Loads and stores for the device's scope, and atomics, work in the L2 and need neither.
 """

@@ -26,7 +26,9 @@ Static = int | float | bool | str | None | tuple[Any, ...] | Type
 class Function:
     """A function written in the kernel language. `entry`: callable from outside; else it is inlined where called."""
 
-    def __init__(self, fn: Callable[..., Any], *, entry: bool, workgroup: int = 32, wave: int = 32, resident: int = 0) -> None:
+    def __init__(
+        self, fn: Callable[..., Any], *, entry: bool, workgroup: int = 32, wave: int = 32, resident: int = 0
+    ) -> None:
         if not isinstance(fn, types.FunctionType):
             raise LangError(f"{fn!r} is no plain function; kernels and helpers are functions")
         if type(workgroup) is not int or not 1 <= workgroup <= 1024:

@@ -27,7 +27,6 @@ from zinc_rt.lang.target import RESIDENT, Target
 from zinc_rt.lang.types import Type
 from zinc_rt.lang.values import Val
 
-
 MOST_LDS: Final = 16 << 10
 """Bytes that kernels side by side in a workgroup may take together: more of it, and fewer workgroups fit."""
 

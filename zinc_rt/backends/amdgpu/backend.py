@@ -20,7 +20,7 @@ from zinc_rt.backends.amdgpu.lowering import GpuLowered, GpuLowering
 from zinc_rt.backends.amdgpu.memory import GatheredRows, GraphMemory, Uploader, fill, planned
 from zinc_rt.backends.amdgpu.operations import StepShape
 from zinc_rt.backends.amdgpu.placement import scheduled
-from zinc_rt.backends.amdgpu.resident import ResidentPrograms
+from zinc_rt.backends.amdgpu.resident import ResidentPrograms, ResidentUse
 from zinc_rt.backends.amdgpu.sampling import GpuSampling, make_sampling
 from zinc_rt.backends.amdgpu.states import GpuState, SlotStates, move, room
 from zinc_rt.backends.base import (
@@ -79,7 +79,7 @@ class AmdBackend(Backend):
         cache: where compiled kernels are kept, None for nowhere.
         timeout: seconds that a step of up to 64 rows may take; larger steps may take as many times as long.
         notify: gets lines worth showing.
-        resident: whether steps are one resident program wherever they can be; None: where that should be faster.
+        resident: when steps are one resident program (`resident.ResidentUse`); never on user queues.
 
     Raises:
         BackendError: the kernels are not for this GPU.
@@ -93,12 +93,12 @@ class AmdBackend(Backend):
         cache: CompileCache | None = None,
         timeout: float = TIMEOUT,
         notify: Callable[[str], None] | None = None,
-        resident: bool | None = None,
+        resident: ResidentUse = "never",
     ) -> None:
         self.gpu = GpuQueue(interface, timeout=timeout)
         self.features = BackendFeatures("rdna", gfx_name(interface.device.gfx_target_version), samples=True)
         self._cache, self._notify = cache, notify
-        self.resident = ResidentPrograms(self.gpu, cache, notify, insist=resident)
+        self.resident = ResidentPrograms(self.gpu, cache, notify, resident)
         # By sequence number: ours, the queue's, and seconds that the step may take.
         self._fences: dict[int, tuple[StepFence, Fence, float]] = {}
         self._batches: list[GpuLoweredGraph] = []

@@ -124,7 +124,7 @@ class Batches:
         whole = [first, *works, *([self._outputs(shape, va)] if sampling is None else [])]
         if self._resident is not None and not any(full for _, full in parts) and sum(sizes) <= MOST_WORK:
             batch = self._begun(shape, made)
-            if self._resident.record(batch, [part for part in whole if part], made):
+            if self._resident.record(batch, [part for part in whole if part], sum(sizes), made):
                 return self._ended([batch], shape, sampling, va, made)
         batches, work = [self._begun(shape, made)], 0
         batch = batches[0]
@@ -157,9 +157,7 @@ class Batches:
         self, op: GpuOperation, blocks: Mapping[int, int], va: Mapping[Hashable, int], shape: StepShape
     ) -> Work:  # fmt: skip
         kernel = op.kernel(shape).spec
-        arguments = tuple(
-            blocks[id(a)] if isinstance(a, ArgumentBlock) else _value(a, va, shape) for a in op.arguments
-        )
+        arguments = tuple(blocks[id(a)] if isinstance(a, ArgumentBlock) else _value(a, va, shape) for a in op.arguments)
         return Work(kernel, self._programs[kernel.symbol], op.groups(shape), arguments)
 
     def _begun(self, shape: StepShape, made: list[GpuMemory]) -> CommandList:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,15 @@ from zinc_rt.lang.gpu import GpuKernel
 from zinc_rt.lang.occupancy import workgroups_at_once
 from zinc_rt.lang.resident import may_be_part, resident_kernel
 
+ResidentUse = Literal["never", "faster", "always"]
+"""When steps are one resident program: "faster" by `PRODUCTS_A_PHASE`, "always" wherever they can be."""
+PREEMPTED: Final = ("cs", "kfd")
+"""Interfaces on which a dispatch of milliseconds is safe: jobs on the kernel's rings are not taken off, and amdkfd
+saves the waves of a queue that it takes off. A user queue without a save area has neither."""
+PRODUCTS_A_PHASE: Final = 10_000_000
+"""Products of a step, for each of its phases, up to which one program is taken to be faster. It is assumed to save
+0.7 us a phase (packets: 1.3 us a barrier, 0.06 a dispatch; the program: 0.8 us a meeting), and to lose 4 % of the rest,
+since all of it has the registers of the greatest kernel: with a byte of weights a product, 17 us take as long."""
 Phase = Sequence["Work"]
 Words = npt.NDArray[np.uint32]
 
@@ -56,15 +65,13 @@ class Work:
 class ResidentPrograms:
     """The resident programs of a backend: compiled and loaded when first asked for.
 
-    insist: whether each step that can be one is one; None: where that is faster. most: workgroups of a program at most;
-    None: half of what fits on the card.
+    most: workgroups of a program at most; None: half of what fits on the card.
     """
 
     def __init__(
-        self, queue: GpuQueue, cache: CompileCache | None, notify: Callable[[str], None] | None, *,
-        insist: bool | None = None,
-    ) -> None:  # fmt: skip
-        self._queue, self._cache, self._notify, self._insist = queue, cache, notify, insist
+        self, queue: GpuQueue, cache: CompileCache | None, notify: Callable[[str], None] | None, use: ResidentUse
+    ) -> None:
+        self._queue, self._cache, self._notify, self.use = queue, cache, notify, use
         self.most: int | None = None
         self._loaded: dict[tuple[str, ...], LoadedKernel | None] = {}
 
@@ -73,13 +80,15 @@ class ResidentPrograms:
         """Those that were asked for."""
         return tuple(program for program in self._loaded.values() if program is not None)
 
-    def record(self, batch: CommandList, phases: Sequence[Phase], made: list[GpuMemory]) -> bool:
-        """Add a step to a batch; whether it can be one program, and is faster so. made: gets the memory of its table
-        and its counters.
+    def record(
+        self, batch: CommandList, phases: Sequence[Phase], products: int, made: list[GpuMemory]
+    ) -> bool:  # fmt: skip
+        """Add a step to a batch; False where it cannot be one program or should not. products: the step's; made: gets
+        the memory of its table and its counters.
 
         Raises `InterfaceError`.
         """
-        if not self._wanted(phases) or not all(may_be_part(work.kernel) for part in phases for work in part):
+        if not self._wanted(phases, products) or not all(may_be_part(work.kernel) for part in phases for work in part):
             return False
         kernels = list({work.kernel.symbol: work.kernel for part in phases for work in part}.values())
         program = self._program(kernels)
@@ -93,9 +102,11 @@ class ResidentPrograms:
         batch.dispatch(program, n, held, len(table), counters, n)
         return True
 
-    def _wanted(self, phases: Sequence[Phase]) -> bool:
+    def _wanted(self, phases: Sequence[Phase], products: int) -> bool:
         """Whether a step may be one program, and should be."""
-        return bool(self._insist)
+        if self.use == "never" or self._queue.interface.name not in PREEMPTED or self._queue.gfx.major != 12:
+            return False
+        return self.use == "always" or products <= PRODUCTS_A_PHASE * len(phases)
 
     def _held(self, data: Words, label: str, made: list[GpuMemory]) -> GpuMemory:
         memory = self._queue.alloc(data.nbytes, label=label)

@@ -1,8 +1,8 @@
 """A whole step as one dispatch: workgroups that stay, and go through a table of tasks phase by phase.
 
 A task is a kernel with its arguments and the number of its workgroups; each workgroup of the program does every n-th
-of them. Behind a phase all workgroups meet: stores are released, each counts itself in memory, and waits until all have.
-So all must run at once: the host starts no more than fit on the card.
+of them. Behind a phase all workgroups meet: stores are released, each counts itself in memory, and waits until all
+have. So all must run at once: the host starts no more than fit on the card.
 """
 
 from __future__ import annotations
@@ -84,9 +84,9 @@ def run_number(k: int, task: ptr[u32, Space.CONSTANT], number: u32, lane: u32, s
 
 @inline
 def run_alone(k: int, task: ptr[u32, Space.CONSTANT], place: u32, n_workgroups: u32, ticket: ptr[u32, Space.SHARED]):
-    """A task whose workgroups are smaller than these and not side by side. Where they have barriers, the waves that have
-    nothing to do come to each one, too. How many there are is known at the end, so the last thing before one more is to
-    leave word of it.
+    """A task whose workgroups are smaller than these and not side by side. Where they have barriers, the waves that
+    have nothing to do come to each one, too. How many there are is known at the end, so the last thing before one more
+    is to leave word of it.
     """
     lanes, _, meets = part_traits(k)
     works = first_lane(workitem_id() // lanes) == 0

@@ -58,7 +58,8 @@ def _text(c: Any, word: str) -> ResidentText:
 
 
 def _part(c: Any, number: Any, word: str) -> Part:
-    return _text(c, word).parts[want_static(number, int, "the part's number")]
+    part: Part = _text(c, word).parts[want_static(number, int, "the part's number")]
+    return part
 
 
 def shared_part(c: Any, kind: Type, count: int) -> Val:
@@ -105,10 +106,10 @@ def _run_part(c: Any, number: Any, arguments: Any, groups: Any, lane: Any, slot:
         where = c.f.value(f"getelementptr inbounds i8, {c.f.type(base.type)} {base.ref}, i64 {4 * at}")
         text = c.f.type(kind)
         if kind.size < 4:
-            word = c.f.value(f"load i32, {c.f.type(base.type)} {where}, align 4, !invariant.load !{{}}")
+            word = c.f.value(f"load i32, {c.f.type(base.type)} {where}, align 4{stays}")
             given.append(f"{text} {c.f.value(f'trunc i32 {word} to {text}')}")
         else:
-            loaded = c.f.value(f"load {text}, {c.f.type(base.type)} {where}, align 4, !invariant.load !{{}}")
+            loaded = c.f.value(f"load {text}, {c.f.type(base.type)} {where}, align 4{stays}")
             given.append(f"{text} {loaded}")
         at += 2 if kind.size == 8 else 1
     given += [f"i32 {x.ref}" for x in (*ids, want_val(lane, "the lane"), want_val(slot, "the slot"))]
