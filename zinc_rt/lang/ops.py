@@ -402,8 +402,8 @@ def barrier() -> Any:
 
 @Word
 def part_traits(number: Any) -> Any:
-    """Of a kernel that is part of a resident program, by its number (static): the work-items of its workgroups, how many
-    of these run side by side in one of the program's, and whether their waves wait for each other; static.
+    """Of a kernel that is part of a resident program, by its number (static): the work-items of its workgroups, how
+    many of these run side by side in one of the program's, and whether their waves wait for each other; static.
     """
 
 
