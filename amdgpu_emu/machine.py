@@ -11,10 +11,11 @@ Used as:
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
+from uuid import uuid4
 
 from amdgpu_emu.errors import EmulatorFinding, Finding
 from amdgpu_emu.faults import Fault, Faults
@@ -23,6 +24,11 @@ from amdgpu_emu.models import R9700, GpuModel
 from amdgpu_emu.process import Process
 from amdgpu_emu.profiles import LINUX_6_17, KernelProfile
 from amdgpu_emu.shader import RecordingShader, Shader
+
+MES_HANGS = {"kfd": 0, "umq": 0}
+"""Kernels hang on queues that firmware (MES) schedules while submissions of the kernel driver run, as was seen on
+gfx1201 (ROCm/legacy-rocm-build, issues 6630, 6413, 6397). Packets that write memory pass.
+"""
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,9 @@ class Machine:
         device_file: owner, group and mode of the device files.
         has_kfd, has_dri: whether the device files exist (some containers lack them).
         strict: whether `close` raises if there are findings.
+        displays: connectors with a screen, as DP-1, by the number of the GPU.
+        hangs: dispatches of a kind of queue, "cs", "kfd" or "umq", after which the next one never ends; `MES_HANGS`.
+        machine_id: of the installed system; by default no two machines have the same.
 
     Raises (in `close`): `EmulatorFinding`.
     """
@@ -62,6 +71,9 @@ class Machine:
     has_kfd: bool = True
     has_dri: bool = True
     strict: bool = True
+    displays: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    hangs: dict[str, int] = field(default_factory=dict)
+    machine_id: str = field(default_factory=lambda: uuid4().hex)
 
     def __post_init__(self) -> None:
         self.lock = threading.RLock()
@@ -72,6 +84,7 @@ class Machine:
         self.trace: list[str] | None = None  # a line per call, while it is a list
         self.report_redundant: list[str] | None = None  # a line per barrier that did nothing, while it is a list
         self.dmesg: list[str] = []  # the kernel's log: hangs, resets, page faults, refusals that real drivers log
+        self.boot_id = str(uuid4())
         self._processes: list[Process] = []
         self._closed = False
 
@@ -93,6 +106,13 @@ class Machine:
     def report(self, kind: str, text: str) -> None:
         """Add a finding."""
         self.findings.append(Finding(kind, text))
+
+    def dispatch_hangs(self, kind: str) -> bool:
+        """Count a dispatch on a kind of queue; whether it is one that never ends."""
+        left = self.hangs.get(kind)
+        if left:
+            self.hangs[kind] = left - 1
+        return left == 0
 
     def settle(self, seconds: float = 5.0) -> None:
         """Wait until every GPU is idle, or its work waits for something."""

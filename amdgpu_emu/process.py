@@ -32,6 +32,7 @@ class Process(Linux):
     def __init__(self, machine: Machine, number: int) -> None:
         self.machine, self.number = machine, number
         self.kfd: KfdProcess | None = None
+        self.ended = False
         self._files: dict[int, OpenFile] = {}
         self._maps: dict[int, tuple[int, BufferObject | None]] = {}  # address: length, what is mapped
         self._kept: set[int | None] = set()  # descriptors and addresses that are no leaks
@@ -241,6 +242,7 @@ class Process(Linux):
         """End the process and close everything as the kernel does; everything still open is a finding."""
         with self.machine.lock:
             machine = self.machine
+            self.ended = True
             if self.kfd is not None:
                 self.kfd.exit()
                 self.kfd = None
@@ -254,6 +256,15 @@ class Process(Linux):
                 if at not in self._kept:
                     machine.report("leak", f"{what}, {length} bytes at {at:#x}, was not unmapped")
             # The maps stay: arrays of the real process may still use them, and unmap them later.
+
+    def kill(self) -> None:
+        """End the process as a signal does, in the middle of its work: what it leaves open is no finding."""
+        with self.machine.lock:
+            before = len(self.machine.findings)
+            self.exit()
+            del self.machine.findings[before:]
+            self._files.clear()
+            self._maps.clear()
 
     def _trace(self, line: str) -> None:
         if self.machine.trace is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from zinc_rt.engine import (
     CPU_BATCH,
     ContextFull,
     Device,
+    DeviceChoice,
     DeviceUnavailable,
     Engine,
     EngineError,
@@ -46,8 +48,7 @@ from zinc_rt.sampling.sampler import Sampler
     ],
 )
 def test_parse_device(text: str, device: Device) -> None:
-    assert parse_device(text) is device
-    assert device_from_env({"ZINC_RT_TIER": text}) is device
+    assert parse_device(text) == device_from_env({"ZINC_RT_TIER": text}) == DeviceChoice(device)
     assert Options(tier=text).device is device
     assert Options(text).device is device  # type: ignore[arg-type]
 
@@ -59,12 +60,23 @@ def test_unknown_devices(text: str) -> None:
 
 
 def test_device_from_env() -> None:
-    assert device_from_env({}) is Device.auto
-    assert device_from_env({"ZINC_RT_TIER": ""}) is Device.auto
+    assert device_from_env({}) == device_from_env({"ZINC_RT_TIER": ""}) == DeviceChoice(Device.auto)
     with pytest.raises(UnknownDevice, match=r"^ZINC_RT_TIER: unknown device 'tpu'"):
         device_from_env({"ZINC_RT_TIER": "tpu"})
     with pytest.raises(DeviceUnavailable, match=r"^ZINC_RT_TIER: device t_metal cannot run: not built"):
         device_from_env({"ZINC_RT_TIER": "t_metal"})
+
+
+def test_a_card_is_part_of_a_device() -> None:
+    options = Options("gpu:cs@03:00.0")  # type: ignore[arg-type]
+    assert (options.device, options.card) == (Device.gpu_cs, "0000:03:00.0")
+    assert replace(options, n_batch=8).card == options.card
+    with pytest.raises(UsageError, match="name one card"):
+        replace(options, device="gpu@renderD129")  # type: ignore[arg-type]
+    with pytest.raises(UnknownDevice, match="runs on none"):
+        replace(options, device=Device.cpu)
+    with pytest.raises(DeviceUnavailable, match=r"no AMD GPU 0000:03:00\.0 here; none is in sight"):
+        zinc_rt.load(device="gpu@03:00.0")
 
 
 def test_a_device_is_named_once() -> None:
@@ -81,7 +93,7 @@ def test_auto_finds_no_gpu_and_says_so() -> None:
 
 
 def test_every_device_is_reported_once() -> None:
-    assert [r.device.value for r in probe_devices()] == ["gpu:umq", "gpu:kfd", "gpu:cs", "cpu", "emu"]
+    assert [r.device.value for r in probe_devices()] == ["gpu:cs", "gpu:kfd", "gpu:umq", "cpu", "emu"]
     assert all(r.reason for r in probe_devices())
 
 

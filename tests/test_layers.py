@@ -44,6 +44,7 @@ LAYERS = (
     ("chat", "chunks"),
     ("model",),
     ("loading",),
+    ("hub",),
     ("serving",),
     ("ray",),
     ("seed",),

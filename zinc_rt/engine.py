@@ -28,6 +28,7 @@ from zinc_rt.backends.base import BackendFeatures, Capacity, LoweredGraph, check
 from zinc_rt.backends.devices import (
     ON_GPU,
     Device,
+    DeviceChoice,
     DeviceReport,
     DeviceUnavailable,
     UnknownDevice,
@@ -66,6 +67,7 @@ __all__ = [
     "CacheStats",
     "ContextFull",
     "Device",
+    "DeviceChoice",
     "DeviceReport",
     "DeviceUnavailable",
     "Engine",
@@ -106,13 +108,14 @@ CPU_BATCH = 512
 class Options:
     """How to run.
 
-    device: a `Device` or its name. n_ctx: tokens of a sequence (None: what the model was trained for, at most 4096).
-    n_batch: rows of a step at the most. n_logits: of these, rows whose logits may be wanted, one of each sequence at
-    the least (None: all). n_slots: sequences at once. threads, kernels, isa: see `BackendOptions`. cache_dir: where
-    compiled kernels are kept (None: the user's cache folder). check_memory: refuse a plan that does not fit. kv_tokens:
-    positions that all sequences together may hold (None: n_ctx for each). kv: what the KV cache holds, "f16" or "q8_0",
-    which takes half the memory. kv_memory: bytes of the KV cache, those of texts that may come again included; in place
-    of kv_tokens. state_memory: bytes of copies of recurrent layers' states (None: one copy a sequence, and two more).
+    device: a `Device`, or a name that `parse_device` takes. card: the GPU, where the name says one, as "renderD129" or
+    "0000:03:00.0". n_ctx: tokens of a sequence (None: what the model was trained for, at most 4096). n_batch: rows of
+    a step at the most. n_logits: of these, rows whose logits may be wanted, one of each sequence at the least (None:
+    all). n_slots: sequences at once. threads, kernels, isa: see `BackendOptions`. cache_dir: where compiled kernels are
+    kept (None: the user's cache folder). check_memory: refuse a plan that does not fit. kv_tokens: positions that all
+    sequences together may hold (None: n_ctx for each). kv: what the KV cache holds, "f16" or "q8_0", which takes half
+    the memory. kv_memory: bytes of the KV cache, those of texts that may come again included; in place of kv_tokens.
+    state_memory: bytes of copies of recurrent layers' states (None: one copy a sequence, and two more).
     tier: the older name of `device`.
     """
 
@@ -130,12 +133,19 @@ class Options:
     n_logits: int | None = None
     kv_memory: int | None = None
     state_memory: int | None = None
+    card: str = ""
     tier: InitVar[str | None] = None
 
     def __post_init__(self, tier: str | None) -> None:
         if tier is not None and self.device is not Device.cpu:
             raise UsageError(f"device is {self.device!r} and tier is {tier!r}; give device only")
-        object.__setattr__(self, "device", parse_device(self.device if tier is None else tier))
+        choice = parse_device(self.device if tier is None else tier)
+        if self.card and self.card != choice.card:
+            if choice.card:
+                raise UsageError(f"device is {choice} and card is {show(self.card)}; name one card")
+            choice = parse_device(f"{choice.device.value}@{self.card}")
+        object.__setattr__(self, "device", choice.device)
+        object.__setattr__(self, "card", choice.card)
         for field, least, most in (
             ("n_batch", 1, MAX_BATCH),
             ("n_slots", 1, 4096),
@@ -248,13 +258,13 @@ class Engine(SequenceCalls):
         """
         self.options = options or Options()
         self._notify, self._progress = notify, progress
-        self._open_backend(self.options.device, linux)
+        self._open_backend(DeviceChoice(self.options.device, self.options.card), linux)
         self._definition: ModelDefinition | None = None
         self._forget()
         self.sizes: Capacity | None = None
         self.plan: MemoryPlan | None = None
 
-    def _open_backend(self, device: Device, linux: Linux | None) -> None:
+    def _open_backend(self, device: DeviceChoice, linux: Linux | None) -> None:
         options, notify = self.options, self._notify
         cache = CompileCache(options.cache_dir or default_cache_dir(), notify=notify)
         self.device, self._backend = open_backend(
@@ -326,7 +336,7 @@ class Engine(SequenceCalls):
             self._backend.close()
         if self._notify is not None:
             self._notify(line)
-        self._open_backend(Device.cpu, None)
+        self._open_backend(DeviceChoice(Device.cpu), None)
         return self._load(file, definition)
 
     def _load(self, file: GGUFFile, definition: ModelDefinition) -> MemoryPlan:
@@ -339,7 +349,13 @@ class Engine(SequenceCalls):
         parts = self._backend.plan(graph, sizes)
         one_state = parts["recurrent"] // sizes.n_slots
         kept = 0 if ends_hidden(graph) else _states(options, one_state)  # an embedded text never goes back
-        plan = MemoryPlan(available=self._backend.memory_available, snapshots=kept * one_state, **parts)
+        backend = self._backend
+        plan = MemoryPlan(
+            available=backend.memory_available,
+            kept_free=backend.memory_kept_free,
+            snapshots=kept * one_state,
+            **parts,
+        )
         if self._notify is not None:
             self._notify(f"{self.how}; {plan.summary}")
         if options.check_memory:

@@ -60,8 +60,8 @@ def load(
     """Open a GGUF file, plan and check memory, and lower it onto a device.
 
     path: the file; None is the model inside the package.
-    device: "cpu", "gpu", "gpu:kfd", "gpu:cs", "gpu:umq", "emu" or "auto", the best that works; None follows
-    ZINC_RT_TIER, else `auto`. tier: the older name of `device`.
+    device: "cpu", "gpu", "gpu:kfd", "gpu:cs", "gpu:umq", "emu" or "auto", the best that works; a card may follow, as
+    in "gpu@03:00.0" or "gpu:cs@renderD129"; None follows ZINC_RT_TIER, else `auto`. tier: the older name of `device`.
     n_ctx: context in tokens (None: the model's own, at most 4096). n_batch: rows of a prefill step
     (None: 512 with native kernels of a CPU, else 64).
     threads: None for the physical cores that this process may use, control-group limits included.
@@ -88,8 +88,10 @@ def load(
     wanted = None if pooling is None else parse_pooling(pooling)
     if embeddings is not None:
         true_or_false("embeddings", embeddings)
+    choice = device_from_env() if named is None else parse_device(named)
     options = Options(
-        device=device_from_env() if named is None else parse_device(named),
+        device=choice.device,
+        card=choice.card,
         n_ctx=n_ctx,
         n_batch=Options.n_batch if n_batch is None else n_batch,
         n_logits=Options.n_batch,

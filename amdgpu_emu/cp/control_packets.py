@@ -71,6 +71,8 @@ def _dispatch(queue: Queue, x: int, y: int, z: int, initiator: int) -> None:
     if dispatch.scratch is not None:
         size = dispatch.scratch.bytes_per_wave * dispatch.scratch.waves
         list(queue.vm.walk(dispatch.scratch.base, size, "write"))
+    if queue.gpu.machine.dispatch_hangs(queue.kind):
+        raise GpuHang(f"{dispatch} never ends, as this machine was told")
     queue.gpu.machine.shader.issued(dispatch)
     queue.pipe.waves(partial(_run, queue, dispatch, ShaderMemory(queue.gpu.caches, queue.vm), replace(queue.position)))
 

@@ -27,15 +27,22 @@ class CommandProcessor:
     """A command processor, which runs one queue. Its registers live as long as it does.
 
     interrupt: called with the context id of a fence that asks for it. eop_buffer: False for a user queue without one,
-    where RELEASE_MEM faults. Steps raise `GpuFault` and `GpuHang` (`PacketFault`, `PacketHang`: with the packet).
+    where RELEASE_MEM faults. kind: "cs", "kfd" or "umq". Steps raise `GpuFault` and `GpuHang` (`PacketFault`,
+    `PacketHang`: with the packet).
     """
 
     def __init__(
-        self, gpu: Gpu, name: str, *, interrupt: Callable[[int], None] | None = None, eop_buffer: bool = True
+        self,
+        gpu: Gpu,
+        name: str,
+        *,
+        interrupt: Callable[[int], None] | None = None,
+        eop_buffer: bool = True,
+        kind: str = "cs",
     ) -> None:
         self.gpu, self.name = gpu, name
         self._gfx = gpu.model.gfx[0]
-        self._queue = Queue(gpu, name, interrupt, eop_buffer)
+        self._queue = Queue(gpu, name, interrupt, eop_buffer, kind)
 
     @property
     def registers(self) -> dict[int, int]:

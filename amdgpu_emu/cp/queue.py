@@ -20,11 +20,14 @@ class Queue:
 
     call: an indirect buffer to run next, then to come back; jump: one to go on with; skip: dwords to leave out; inner:
     whether the packet lies in an indirect buffer; position: of the packet, which the processor keeps; interrupt,
-    eop_buffer: as the processor was told.
+    eop_buffer, kind: as the processor was told.
     """
 
-    def __init__(self, gpu: Gpu, name: str, interrupt: Callable[[int], None] | None, eop_buffer: bool) -> None:
+    def __init__(
+        self, gpu: Gpu, name: str, interrupt: Callable[[int], None] | None, eop_buffer: bool, kind: str
+    ) -> None:
         self.gpu, self.name, self.interrupt, self.eop_buffer = gpu, name, interrupt, eop_buffer
+        self.kind = kind
         self.vm = GpuVm("none")
         self.registers = Registers(gpu.model.gfx, self.report, gpu.model.cu)
         self.pipe = Pipe()

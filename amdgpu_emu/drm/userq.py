@@ -65,7 +65,7 @@ class UserQueue:
         self.hung = ""
         self._fences: list[tuple[int, Fence]] = []
         name = f"user queue {given.doorbell_offset} of process {file.process.number}"
-        processor = CommandProcessor(file.gpu, name, eop_buffer=has_eop)
+        processor = CommandProcessor(file.gpu, name, eop_buffer=has_eop, kind="umq")
         steps = processor.ring(file.vm, self.queue_va, self.queue_bytes, self._visible_wptr, self._moved)
         self._stream = Stream(name, steps, self._ended)
         doorbell.get()

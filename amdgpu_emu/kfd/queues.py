@@ -142,7 +142,7 @@ class Queues:
         """Packets of the ring while the queue is active. One that UPDATE_QUEUE moved goes on where the pointers are."""
         device = queue.device
         processor = CommandProcessor(
-            device.gpu, name, interrupt=self._kfd.events.interrupt, eop_buffer=bool(queue.properties.eop)
+            device.gpu, name, interrupt=self._kfd.events.interrupt, eop_buffer=bool(queue.properties.eop), kind="kfd"
         )
         while True:
             while not queue.is_active():

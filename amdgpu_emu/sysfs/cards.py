@@ -23,6 +23,9 @@ _BLOCKS: dict[tuple[int, int, int], tuple[tuple[int, int, int], tuple[int, int, 
 }
 """Versions of SDMA and of the bus interface, by version of the graphics core."""
 _DRM_MAJOR = 226
+_FIRST_CARD = 1
+"""The firmware's own screen is often the first, so that numbers of cards and render nodes differ."""
+_CONNECTORS = ("DP-1", "DP-2", "DP-3", "HDMI-A-1")
 
 
 def files(machine: Machine) -> dict[str, str | Callable[[], str]]:
@@ -35,6 +38,14 @@ def files(machine: Machine) -> dict[str, str | Callable[[], str]]:
         root = f"/sys/class/drm/renderD{gpu.render_minor}"
         found[f"{root}/dev"] = f"{_DRM_MAJOR}:{gpu.render_minor}\n"
         found |= {f"{root}/device/{name}": text for name, text in _device(gpu).items()}
+        card = f"card{_FIRST_CARD + gpu.index}"
+        for name in (card, f"renderD{gpu.render_minor}"):
+            found[f"{root}/device/drm/{name}/dev"] = f"{_DRM_MAJOR}:0\n"
+        for connector in () if gpu.model.integrated else _CONNECTORS:
+            connected = connector in machine.displays.get(gpu.index, ())
+            folder = f"/sys/class/drm/{card}-{connector}"
+            found[f"{folder}/status"] = "connected\n" if connected else "disconnected\n"
+            found[f"{folder}/enabled"] = "enabled\n" if connected else "disabled\n"
     return found
 
 

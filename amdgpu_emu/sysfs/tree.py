@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from amdgpu_emu.errors import KernelError
-from amdgpu_emu.sysfs import cards, topology
+from amdgpu_emu.sysfs import cards, proc, topology
 
 if TYPE_CHECKING:
     from amdgpu_emu.machine import Machine
@@ -47,6 +47,8 @@ class SysFs:
         self._build()
         path = _clean(path)
         content = self._files.get(path)
+        if content is None and (text := proc.read(self._machine, path)) is not None:
+            return text
         if content is None:
             if path in self._folders:
                 raise KernelError(errno.EISDIR, f"{path} is a folder")

@@ -183,8 +183,36 @@ def test_paths_that_are_not_there() -> None:
         linux.read_text(NODES)
     with refused(errno.ENOTDIR):
         linux.list_dir(f"{NODES}/0/gpu_id")
-    assert linux.list_dir("/sys/class/drm/") == ["renderD128"]
+    assert linux.list_dir("/sys/class/drm/") == [
+        "card1-DP-1", "card1-DP-2", "card1-DP-3", "card1-HDMI-A-1", "renderD128",
+    ]  # fmt: skip
     assert linux.list_dir("/dev") == ["dri", "kfd"]
+
+
+def test_screens() -> None:
+    with Machine(models=[R9700, R9700], displays={1: ["DP-2"]}) as machine:
+        linux = machine.process()
+        assert linux.list_dir("/sys/class/drm/renderD129/device/drm") == ["card2", "renderD129"]
+        for card, words in (("card1", ("disconnected", "disabled")), ("card2", ("connected", "enabled"))):
+            found = tuple(
+                linux.read_text(f"/sys/class/drm/{card}-DP-2/{file}").strip() for file in ("status", "enabled")
+            )
+            assert found == words
+
+
+def test_processes_and_boots() -> None:
+    with Machine(machine_id="abc") as machine, Machine() as other:
+        first, second = machine.process(), machine.process()
+        assert first.read_text("/etc/machine-id") == "abc\n" != other.process().read_text("/etc/machine-id")
+        boot = "/proc/sys/kernel/random/boot_id"
+        assert first.read_text(boot) == second.read_text(boot) != other.process().read_text(boot)
+        path = f"/proc/{second.pid()}/stat"
+        assert first.read_text(path) == second.read_text(path)
+        assert first.read_text(path) != first.read_text(f"/proc/{first.pid()}/stat")
+        second.open("/dev/kfd")
+        second.kill()
+        with refused(errno.ENOENT):
+            first.read_text(path)
 
 
 def test_kinds_of_files() -> None:

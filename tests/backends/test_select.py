@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from amdgpu_emu.core.core import ShaderCore
-from amdgpu_emu.machine import Machine
+from amdgpu_emu.drm.jobs import JobVm
+from amdgpu_emu.machine import MES_HANGS, Machine
 from amdgpu_emu.profiles import LINUX_6_17, LINUX_7_3_USERQ
+from zinc_rt.amdgpu.errors import DeviceLost
 from zinc_rt.backends.amdgpu.backend import AmdBackend
 from zinc_rt.backends.amdgpu.selftest import WrongResults
 from zinc_rt.backends.cpu.backend import CpuBackend
@@ -36,22 +38,10 @@ def opened(
             return taken, backend.description, said
 
 
-def test_auto_takes_the_best_interface() -> None:
+def test_auto_takes_submissions_of_the_driver() -> None:
     taken, text, said = opened(Machine(LINUX_7_3_USERQ, shader=ShaderCore()))
-    assert (taken, said) == (Device.gpu_umq, [])
-    assert text == "GPU kernels for gfx1201 on /dev/dri/renderD128 through umq"
-
-
-@pytest.mark.parametrize("asked", [Device.auto, Device.gpu])
-@pytest.mark.parametrize(
-    ("how", "interface", "skipped"), [({}, "kfd", "gpu:umq"), ({"has_kfd": False}, "cs", "gpu:umq, gpu:kfd")]
-)
-def test_auto_says_what_it_skipped(asked: Device, how: dict, interface: str, skipped: str) -> None:
-    taken, text, said = opened(Machine(LINUX_6_17, shader=ShaderCore(), **how), asked)
-    assert taken.value == f"gpu:{interface}"
-    assert text.endswith(f"through {interface}")
-    assert len(said) == 1
-    assert said[0].startswith(f"device gpu:{interface}; skipped {skipped}: ")
+    assert (taken, said) == (Device.gpu_cs, [])
+    assert text == "GPU kernels for gfx1201 on /dev/dri/renderD128 through cs"
 
 
 @pytest.mark.parametrize("interface", ["umq", "kfd", "cs"])
@@ -60,6 +50,74 @@ def test_one_interface_is_insisted_on(interface: str) -> None:
     taken, text, said = opened(Machine(LINUX_7_3_USERQ, shader=ShaderCore()), device)
     assert (taken, said) == (device, [])
     assert text.endswith(f"through {interface}")
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A queue that hangs is given up soon."""
+    monkeypatch.setitem(AmdBackend.__init__.__kwdefaults__, "timeout", 1.0)
+
+
+def hanging(**hangs: int) -> Machine:
+    return Machine(LINUX_7_3_USERQ, shader=ShaderCore(), hangs=hangs, time_scale=0.2)
+
+
+def submissions(machine: Machine) -> list[str]:
+    """Calls that make work possible, since the trace began."""
+    calls = ("AMDGPU_CS ", "AMDGPU_CTX ", "AMDGPU_USERQ ", "KFD_CREATE_QUEUE ")
+    assert machine.trace is not None
+    return [line for line in machine.trace if line.startswith(calls)]
+
+
+def auto(machine: Machine, device: Device = Device.auto) -> tuple[Device, str]:
+    """What a new process of the machine takes, and the line that it says, if any."""
+    lines: list[str] = []
+    taken, backend = open_backend(
+        device, BackendOptions(), CompileCache(default_cache_dir()), notify=lines.append, linux=machine.process()
+    )
+    backend.close()
+    said = [line for line in lines if not line.startswith("compiling")]
+    assert len(said) <= 1
+    return taken, "".join(said)
+
+
+def test_where_firmware_schedules_the_queues_and_they_hang_auto_runs() -> None:
+    with hanging(**MES_HANGS) as machine:
+        assert auto(machine) == (Device.gpu_cs, "")
+        assert machine.dmesg == []
+
+
+def test_a_hang_goes_on_to_the_next_interface_and_is_not_repeated() -> None:
+    with hanging(cs=0) as machine:
+        taken, line = auto(machine)
+        assert taken is Device.gpu_kfd
+        assert line.startswith("device gpu:kfd; skipped gpu:cs: ")
+        assert "it hung" in line
+        machine.trace = []
+        taken, line = auto(machine)
+        assert taken is Device.gpu_kfd
+        assert "gpu:cs: hung on /dev/dri/renderD128 on " in line
+        assert "`zinc check --gpu` tries it again, --device gpu:cs insists" in line
+        assert "AMDGPU_CS -> 0" not in submissions(machine)
+        with pytest.raises(DeviceLost, match="it hung"):
+            auto(machine, Device.gpu_cs)
+
+
+def test_hangs_everywhere_end_on_the_cpu_and_the_second_start_submits_nothing(impatient: None) -> None:
+    with hanging(cs=0, kfd=0, umq=0) as machine:
+        machine.trace = []
+        taken, line = auto(machine)
+        assert taken is Device.cpu
+        assert line.startswith("device cpu; skipped gpu:cs: ")
+        assert len(submissions(machine)) >= 4
+        machine.trace = []
+        taken, line = auto(machine)
+        assert taken is Device.cpu
+        assert line.count("is not tried again") == 3
+        assert submissions(machine) == []
+        with pytest.raises(DeviceUnavailable, match=r"device gpu cannot run: gpu:cs: hung .* gpu:umq: hung "):
+            auto(machine, Device.gpu)
+        assert submissions(machine) == []
 
 
 class Wrong(ShaderCore):
@@ -74,15 +132,38 @@ class Wrong(ShaderCore):
                 memory.write(va, memory.read(va, 4) ^ np.uint8(1))
 
 
+class WrongForTheDriver(Wrong):
+    """The same, on kernel rings alone."""
+
+    def run(self, dispatch, memory) -> None:
+        kind = super() if isinstance(memory._vm, JobVm) else super(Wrong, self)
+        kind.run(dispatch, memory)
+
+
 def test_a_gpu_that_computes_wrong_is_not_trusted() -> None:
-    taken, _, said = opened(Machine(LINUX_6_17, shader=Wrong()))
-    assert taken is Device.cpu
-    assert len(said) == 1
-    assert said[0].startswith("device cpu; skipped gpu:umq, gpu:kfd, gpu:cs: ")
-    assert "results of a test are wrong" in said[0]
-    assert "--device cpu" in said[0]
-    with pytest.raises(WrongResults, match="cannot be trusted"):
-        opened(Machine(LINUX_6_17, shader=Wrong()), Device.gpu_kfd)
+    machine = Machine(LINUX_6_17, shader=Wrong())
+    with machine:
+        taken, line = auto(machine)
+        assert taken is Device.cpu
+        assert line.startswith("device cpu; skipped gpu:cs, gpu:kfd: ")
+        assert "results of a test are wrong" in line
+        assert "--device cpu" in line
+        machine.trace = []
+        taken, line = auto(machine)
+        assert taken is Device.cpu
+        assert line.count("computed wrong on /dev/dri/renderD128") == 2
+        assert not any(line.startswith(("AMDGPU_CS ", "KFD_CREATE_QUEUE ")) for line in machine.trace)
+        with pytest.raises(WrongResults, match="cannot be trusted"):
+            auto(machine, Device.gpu_kfd)
+
+
+def test_wrong_bits_on_one_interface_go_on_to_the_next() -> None:
+    with Machine(LINUX_6_17, shader=WrongForTheDriver()) as machine:
+        for _ in range(2):
+            taken, line = auto(machine, Device.gpu)
+            assert taken is Device.gpu_kfd
+            assert line.startswith("device gpu:kfd; skipped gpu:cs: ")
+            assert "results of a test are wrong, first " in line
 
 
 def test_options_of_the_cpu_mean_the_cpu() -> None:

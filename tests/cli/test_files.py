@@ -150,7 +150,7 @@ def test_check(zinc):
     tree = json.loads(zinc("check", "--json").out)
     assert tree["auto"] == "cpu"
     assert tree["version"] == zinc_rt.__version__
-    assert [d["device"] for d in tree["devices"]] == ["gpu:umq", "gpu:kfd", "gpu:cs", "cpu", "emu"]
+    assert [d["device"] for d in tree["devices"]] == ["gpu:cs", "gpu:kfd", "gpu:umq", "cpu", "emu"]
     assert all(f["value"] for f in tree["machine"] + tree["gpus"])
     native = tree["native"]
     assert native["level"] == native["levels"][0] == host_target().name

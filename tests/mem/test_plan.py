@@ -24,7 +24,7 @@ def test_sums() -> None:
     assert p.total == (100 + 7 + 50 + 5 + 1) * MIB
     assert p.as_dict() == {
         "weights": 100 * MIB, "unpacked": 7 * MIB, "kv_cache": 50 * MIB, "scratch": 5 * MIB, "constants": MIB,
-        "available": None, "recurrent": 0, "snapshots": 0, "total": p.total,
+        "available": None, "recurrent": 0, "snapshots": 0, "kept_free": 0, "total": p.total,
     }  # fmt: skip
 
 
@@ -50,6 +50,13 @@ def test_refusal_with_the_numbers() -> None:
     assert "context" in message
     assert "unpacked" not in message  # of which there are none
     assert "\n" not in message
+
+
+def test_what_stays_free_of_a_gpu_is_told() -> None:
+    kept = plan(GIB, kept_free=3 * GIB)
+    assert kept.summary.endswith("), 1.00 GiB available (3.00 GiB more, a tenth, stay free)")
+    with pytest.raises(MemoryPlanError, match=r"1\.00 GiB are available \(3\.00 GiB more, a tenth, stay free\); use"):
+        plan(GIB, kept_free=3 * GIB, weights=2 * GIB).check()
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,7 @@ def test_tier_from_env() -> None:
     assert tier_from_env({"ZINC_RT_TIER": ""}) is Tier.auto
     assert tier_from_env({"ZINC_RT_TIER": "t_cpu"}) is Tier.t_cpu
     assert tier_from_env({"ZINC_RT_TIER": "gpu:cs"}) is Tier.t1_pm4
+    assert tier_from_env({"ZINC_RT_TIER": "gpu:umq@03:00.0"}) is Tier.t2_umq
     with pytest.raises(UnknownZincRtTier, match="ZINC_RT_TIER"):
         tier_from_env({"ZINC_RT_TIER": "gpu"})
 

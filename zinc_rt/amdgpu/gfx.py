@@ -18,7 +18,8 @@ class Gfx:
 
     name, major: "gfx12" and 12. kernel_target: what kernels are compiled for, a name of `zinc_rt.lang.target.TARGETS`;
     cores: gfx_target_version // 100 of the cores that run that code. executed: whether compiled kernels have been run
-    on it, by the emulator at least; where not, they are compiled and no device takes the GPU.
+    on it, by the emulator at least; where not, they are compiled and no device takes the GPU. interfaces: in the order
+    in which they are tried.
 
     acquire_host, acquire_kernel: gcr_cntl of the full barrier, which also makes host writes visible, and of the light
     one between dispatches. release_control: the first body dword of a fence's RELEASE_MEM.
@@ -35,6 +36,7 @@ class Gfx:
     kernel_target: str
     cores: frozenset[int]
     executed: bool
+    interfaces: tuple[str, ...]
     acquire_host: int
     acquire_kernel: int
     release_control: int
@@ -50,6 +52,10 @@ class Gfx:
 
 
 _DWORD = 0xFFFF_FFFF
+# From gfx11 on, firmware (MES) schedules the queues of KFD and of user space. On gfx1201 queues that it manages were
+# seen to hang while submissions of the kernel driver ran (ROCm/legacy-rocm-build, issues 6630, 6413, 6397). A compute
+# user queue cannot be preempted without a save area, which no kernel takes yet, so those are last.
+_KERNEL_FIRST = ("cs", "kfd", "umq")
 
 GFX11 = Gfx(
     name="gfx11",
@@ -57,6 +63,7 @@ GFX11 = Gfx(
     kernel_target="gfx1100",
     cores=frozenset({1100}),
     executed=False,  # the emulator runs gfx12 code alone
+    interfaces=_KERNEL_FIRST,
     acquire_host=ACQUIRE_HOST,
     acquire_kernel=ACQUIRE_KERNEL,
     release_control=RELEASE_CONTROL,
@@ -72,6 +79,7 @@ GFX12 = Gfx(
     kernel_target="gfx1201",
     cores=frozenset({1200}),
     executed=True,
+    interfaces=_KERNEL_FIRST,
     acquire_host=ACQUIRE_HOST,
     acquire_kernel=ACQUIRE_KERNEL,
     release_control=RELEASE_CONTROL,

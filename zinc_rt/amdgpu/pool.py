@@ -9,6 +9,7 @@ from itertools import pairwise
 from zinc_rt.amdgpu.errors import InterfaceError, PoolIntegrityError
 from zinc_rt.amdgpu.interface import DeviceBuffer, Heap, Interface
 from zinc_rt.amdgpu.ranges import Ranges
+from zinc_rt.amdgpu.vram import check_room
 from zinc_rt.errors import BackendError
 from zinc_rt.linux import PAGE
 from zinc_rt.mem.arena import align_up
@@ -146,6 +147,8 @@ class Pool:
         sizes = dict.fromkeys((max(least, self.chunk), least))  # memory may be too short for a large one only
         for wanted in sizes:
             try:
+                if self.heap == "vram":
+                    check_room(self.interface, wanted, self.label)
                 buffer = self.interface.allocate(
                     wanted, self.heap, self.label, executable=self.executable, visible=self.visible
                 )

@@ -154,6 +154,11 @@ class Backend(ABC):
     def memory_available(self) -> int | None:
         """Bytes that `lower` may still take; None when unknown."""
 
+    @property
+    def memory_kept_free(self) -> int:
+        """Bytes of the device that stay free for others; `memory_available` is without them."""
+        return 0
+
     @abstractmethod
     def plan(self, graph: Graph, sizes: Capacity) -> dict[str, int]:
         """Bytes that `lower` will take, by purpose: weights, unpacked, kv_cache, recurrent, scratch, constants."""

@@ -1,8 +1,9 @@
-"""The devices that a user can name: `cpu`, `gpu`, one interface of a GPU, the emulated GPU; and reports on them."""
+"""The devices that a user can name: `cpu`, `gpu`, an interface of a GPU, a card, the emulated GPU; reports on them."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -27,12 +28,12 @@ class Device(StrEnum):
 
 
 INTERFACES: Mapping[Device, tuple[Device, ...]] = {
-    Device.gpu: (Device.gpu_umq, Device.gpu_kfd, Device.gpu_cs),
-    Device.gpu_kernel: (Device.gpu_kfd, Device.gpu_cs),
+    Device.gpu: (Device.gpu_cs, Device.gpu_kfd, Device.gpu_umq),
+    Device.gpu_kernel: (Device.gpu_cs, Device.gpu_kfd),
 }
-"""Devices that leave the interface open, and the interfaces in the order in which they are tried."""
-PROBED = (*INTERFACES[Device.gpu], Device.cpu, Device.emu)
-"""Every device that stands for itself, in the order in which `auto` tries them; it ends with the CPU."""
+"""Devices that leave the interface open, and the interfaces that they may mean; a card's generation has the order in
+which they are tried.
+"""
 ON_GPU = frozenset({*INTERFACES, *INTERFACES[Device.gpu], Device.emu})
 NAMES = tuple(device.value for device in Device if device is not Device.gpu_kernel)
 """What help, completion and messages offer."""
@@ -45,6 +46,9 @@ TIERS: Mapping[str, Device] = {
 }
 """Older names that are accepted wherever a device is named."""
 _NOT_BUILT = frozenset({"t_metal", "t_intel", "t_cuda"})
+_CHOOSE_CARD = frozenset({Device.auto, *INTERFACES, *INTERFACES[Device.gpu]})
+_NODE = re.compile(r"(?:/dev/dri/)?(renderD\d{1,4})", re.ASCII)
+_PCI = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}:[01][0-9a-f]\.[0-7])", re.ASCII | re.IGNORECASE)
 
 
 class UnknownDevice(UsageError):
@@ -56,11 +60,23 @@ class DeviceUnavailable(ZincError):
 
 
 @dataclass(frozen=True)
+class DeviceChoice:
+    """What a user named. card: "renderD129", or a PCI address as "0000:03:00.0"; empty for any."""
+
+    device: Device
+    card: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.device.value}@{self.card}" if self.card else self.device.value
+
+
+@dataclass(frozen=True)
 class DeviceReport:
     """What `zinc check` says of a device.
 
-    remedy: empty where nothing can be done, or nothing needs to be. proven: a fence retired through the interface of
-    the GPU at `render_node`.
+    remedy: empty where nothing can be done, or nothing needs to be. proven: the GPU at `render_node` computed what the
+    reference does through this interface. card: names the GPU where there are several. unsafe: nothing more may be
+    submitted through it: it failed just now or before, or the card drives a display and was never tried.
     """
 
     device: Device
@@ -69,25 +85,65 @@ class DeviceReport:
     remedy: str = ""
     proven: bool = False
     render_node: str = ""
+    card: str = ""
+    unsafe: bool = False
+
+    @property
+    def name(self) -> str:
+        """What `--device` takes for it."""
+        return str(DeviceChoice(self.device, self.card))
 
 
-def parse_device(text: str) -> Device:
-    """A device by name: one of `NAMES`, or an older name. Raises `UnknownDevice`, `DeviceUnavailable`."""
+def parse_device(text: str | DeviceChoice) -> DeviceChoice:
+    """A device by name: one of `NAMES`, or an older name; for a GPU also a card, behind an @ or alone.
+
+    Args:
+        text: as "gpu:cs", "gpu@03:00.0", "gpu:kfd@renderD129", "auto@0000:03:00.0", or "/dev/dri/renderD129", which
+            means "gpu@renderD129".
+
+    Raises:
+        UnknownDevice: the name is none of these.
+        DeviceUnavailable: the device was never built.
+    """
+    if isinstance(text, DeviceChoice):
+        return text
     if not isinstance(text, str):
         raise UnknownDevice(f"unknown device {show(text)}; use one of {', '.join(NAMES)}")
     if text in _NOT_BUILT:
         raise DeviceUnavailable(f"device {text} cannot run: not built; this runtime is for AMD GPUs and the CPU")
+    name, at, card = text.partition("@")
+    if not at and _card(name):
+        return DeviceChoice(Device.gpu, _card(name))
     try:
-        return TIERS[text] if text in TIERS else Device(text)
+        device = TIERS[name] if name in TIERS else Device(name)
     except ValueError:
         raise UnknownDevice(f"unknown device {show(text)}; use one of {', '.join(NAMES)}") from None
+    if not at:
+        return DeviceChoice(device)
+    if device not in _CHOOSE_CARD:
+        raise UnknownDevice(f"device {show(text)} names a card, but {device.value} runs on none; leave @ and it out")
+    if not _card(card):
+        raise UnknownDevice(
+            f"device {show(text)} names no card behind the @; write a render node or a PCI address, as gpu@renderD128"
+            " or gpu@03:00.0"
+        )
+    return DeviceChoice(device, _card(card))
 
 
-def device_from_env(environ: Mapping[str, str] | None = None) -> Device:
+def _card(text: str) -> str:
+    """A card in the one way in which it is written here; empty for what names none."""
+    if node := _NODE.fullmatch(text):
+        return node[1]
+    if address := _PCI.fullmatch(text):
+        return f"{address[1] or '0000'}:{address[2]}".lower()
+    return ""
+
+
+def device_from_env(environ: Mapping[str, str] | None = None) -> DeviceChoice:
     """The device named by ZINC_RT_TIER, else `auto`. Raises what `parse_device` raises, naming the variable."""
     text = (os.environ if environ is None else environ).get(DEVICE_VARIABLE, "")
     if not text:
-        return Device.auto
+        return DeviceChoice(Device.auto)
     try:
         return parse_device(text)
     except (UnknownDevice, DeviceUnavailable) as error:
@@ -95,10 +151,11 @@ def device_from_env(environ: Mapping[str, str] | None = None) -> Device:
 
 
 def format_skipped(taken: Device, skipped: Sequence[DeviceReport]) -> str:
-    """One line: the device that `auto` took, and what it skipped and why."""
-    names = [report.device.value for report in skipped]
-    reasons = list(dict.fromkeys(report.reason for report in skipped))
-    if len(names) == len(INTERFACES[Device.gpu]) and len(reasons) == 1:
-        names = [Device.gpu.value]
-    proven = [report.reason for report in skipped if report.proven]
-    return f"device {taken.value}; skipped {', '.join(names)}: {'; '.join(proven or reasons)}"
+    """One line: the device that `auto` took, and what it skipped and why; what has one reason is named together."""
+    names: dict[str, list[str]] = {}
+    for report in skipped:
+        why = f"{report.reason} ({report.remedy})" if report.remedy else report.reason
+        names.setdefault(why, []).append(report.name)
+    every = {device.value for device in INTERFACES[Device.gpu]}
+    told = (f"{Device.gpu.value if set(who) == every else ', '.join(who)}: {why}" for why, who in names.items())
+    return f"device {taken.value}; skipped {'; '.join(told)}"

@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from zinc_rt.backends.devices import DeviceUnavailable
 from zinc_rt.errors import ZincError
 from zinc_rt.linux import Linux
 
@@ -24,7 +25,9 @@ class Gpu:
     """A card that amdgpu drives.
 
     device_id: of PCI; vram, visible_vram: bytes, 0 when sysfs does not say; open_errno: why the render node did not
-    open or answer, None when it did; ip_major, gfx_target_version, compute_units, integrated: what it answered.
+    open or answer, None when it did; ip_major, gfx_target_version, compute_units, integrated: what it answered; pci:
+    its address, as 0000:03:00.0; displays: connectors that something is connected to, or that are switched on;
+    firmware: versions of ME, PFP, MEC and MES, empty when the kernel does not tell them.
     """
 
     render_node: str
@@ -36,6 +39,14 @@ class Gpu:
     gfx_target_version: int = 0
     compute_units: int = 0
     integrated: bool = False
+    pci: str = ""
+    displays: tuple[str, ...] = ()
+    firmware: tuple[int, ...] = ()
+
+    @property
+    def short(self) -> str:
+        """Its render node without the folder, as renderD128."""
+        return self.render_node.rpartition("/")[2]
 
     @property
     def name(self) -> str:
@@ -88,8 +99,42 @@ def _read(linux: Linux, minor: int) -> Gpu | None:
         _number(linux, f"{folder}/device", 16),
         _number(linux, f"{folder}/mem_info_vram_total"),
         _number(linux, f"{folder}/mem_info_vis_vram_total"),
+        pci=_pci_address(linux, folder),
+        displays=_displays(linux, folder),
     )
     return query(linux, gpu)
+
+
+def _pci_address(linux: Linux, folder: str) -> str:
+    """Empty when sysfs does not say it."""
+    with contextlib.suppress(OSError):
+        for line in linux.read_text(f"{folder}/uevent").splitlines():
+            name, _, value = line.partition("=")
+            if name == "PCI_SLOT_NAME":
+                return value.strip().lower()
+    return ""
+
+
+def _displays(linux: Linux, folder: str) -> tuple[str, ...]:
+    """Connectors of the PCI device, as DP-1. A screen that sleeps is connected and not enabled; a connector that was
+    forced on need not be connected.
+    """
+    found = []
+    with contextlib.suppress(OSError):
+        cards = [name for name in linux.list_dir(f"{folder}/drm") if name.startswith("card")]
+        for name in linux.list_dir(DRM_CLASS):
+            card, _, connector = name.partition("-")
+            if card in cards and connector and _drives(linux, f"{DRM_CLASS}/{name}"):
+                found.append(connector)
+    return tuple(found)
+
+
+def _drives(linux: Linux, connector: str) -> bool:
+    for file, word in (("status", "connected"), ("enabled", "enabled")):
+        with contextlib.suppress(OSError):
+            if linux.read_text(f"{connector}/{file}").strip() == word:
+                return True
+    return False
 
 
 def query(linux: Linux, gpu: Gpu) -> Gpu:
@@ -109,6 +154,7 @@ def query(linux: Linux, gpu: Gpu) -> Gpu:
     try:
         ip = drm.query_hw_ip(fd, AMDGPU_HW_IP_COMPUTE, linux=linux)
         drm.query_info(fd, AMDGPU_INFO_DEV_INFO, device, linux=linux)
+        about["firmware"] = _firmware(fd, linux)
     except IoctlFailed as error:
         return Gpu(**{**about, "open_errno": error.errno})
     finally:
@@ -121,11 +167,66 @@ def query(linux: Linux, gpu: Gpu) -> Gpu:
     return Gpu(**about)
 
 
+def _firmware(fd: int, linux: Linux) -> tuple[int, ...]:
+    from zinc_rt.amdgpu import drm
+    from zinc_rt.amdgpu.abi import info
+    from zinc_rt.amdgpu.errors import IoctlFailed
+
+    versions = []
+    kinds = (info.AMDGPU_INFO_FW_GFX_ME, info.AMDGPU_INFO_FW_GFX_PFP, info.AMDGPU_INFO_FW_GFX_MEC)
+    try:
+        for kind in (*kinds, info.AMDGPU_INFO_FW_MES):
+            firmware = info.DrmAmdgpuInfoFirmware()
+            drm.query_info(fd, info.AMDGPU_INFO_FW_VERSION, firmware, ip_type=kind, linux=linux)
+            versions.append(firmware.ver)
+    except IoctlFailed:
+        return ()
+    # MES packs its version with that of its interface; the lowest twelve bits count releases.
+    return (*versions[:3], versions[3] & 0xFFF)
+
+
 def _number(linux: Linux, path: str, base: int = 10) -> int:
     try:
         return int(linux.read_text(path), base)
     except (OSError, ValueError):
         return 0
+
+
+def of_card(gpus: list[Gpu], card: str) -> list[Gpu]:
+    """Those of the card, a render node or PCI address as `DeviceChoice` has it; all for "".
+
+    Raises `DeviceUnavailable`, naming those that are there, where none is it.
+    """
+    found = [gpu for gpu in gpus if card in ("", gpu.short, gpu.pci)]
+    if card and not found:
+        there = ", ".join(f"{gpu.short} ({', '.join(filter(None, (gpu.pci, gpu.name)))})" for gpu in gpus)
+        raise DeviceUnavailable(
+            f"there is no AMD GPU {card} here; {f'there are: {there}' if there else 'none is in sight'}"
+        )
+    return found
+
+
+def can_run(gpu: Gpu) -> bool:
+    """Whether there are kernels for it that were shown to run."""
+    from zinc_rt.amdgpu.gfx import runs_kernels
+
+    return gpu.eligible and runs_kernels(gpu.gfx_target_version)
+
+
+def refusal(linux: Linux, gpus: list[Gpu], card: str = "") -> tuple[str, str]:
+    """Why none of the GPUs can be tried, and what helps; empty when one can.
+
+    Raises `DeviceUnavailable` for a card that is not among them.
+    """
+    if not linux.is_linux:
+        return "AMD GPUs are driven on Linux only", "use cpu"
+    chosen = of_card(gpus, card)
+    if not chosen:
+        return "no AMD GPU is in sight", "use cpu"
+    if any(map(can_run, chosen)):
+        return "", ""
+    refusals = (gpu.refusal() or f"{gpu.render_node} is {gpu.name}: no kernels for it" for gpu in chosen)
+    return "; ".join(refusals), "see `zinc check`"
 
 
 @dataclass(frozen=True)

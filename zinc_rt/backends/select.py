@@ -2,38 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from functools import cache, cached_property
-from typing import TYPE_CHECKING, Literal, TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from zinc_rt.backends.base import Backend
 from zinc_rt.backends.devices import (
     INTERFACES,
     ON_GPU,
-    PROBED,
     Device,
+    DeviceChoice,
     DeviceReport,
     DeviceUnavailable,
     format_skipped,
+    parse_device,
 )
+from zinc_rt.backends.probe import find_gpus, refusal
 from zinc_rt.errors import UsageError, ZincError
-from zinc_rt.lang.cache import CompileCache
+from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.lang.target import host_targets
 from zinc_rt.linux import Linux, host
 from zinc_rt.mem.plan import available_memory
 
 # A backend is imported when it is opened: each brings libraries of its own.
-if TYPE_CHECKING:
-    from zinc_rt.amdgpu.interface import Interface
-    from zinc_rt.backends.amdgpu.backend import AmdBackend
-    from zinc_rt.backends.probe import Gpu
-
 Kernels = Literal["native", "reference"]
 KERNELS: tuple[Kernels, ...] = ("native", "reference")
-_T = TypeVar("_T")
 _EMULATED = "the same machine code on an emulated R9700: for looking, slow"
-_USE_CPU, _SEE = "use cpu", "see `zinc check`"
 
 
 @dataclass(frozen=True)
@@ -62,116 +56,127 @@ def _cpu_reason() -> str:
     )
 
 
-class _Probe:
-    """Looks at the GPUs once, however many devices are asked for."""
-
-    def __init__(self, linux: Linux) -> None:
-        self._linux = linux
-        self._reports: dict[Device, DeviceReport] = {}
-
-    @cached_property
-    def gpus(self) -> list[Gpu]:
-        from zinc_rt.backends.probe import find_gpus
-
-        return find_gpus(self._linux)
-
-    def report(self, device: Device) -> DeviceReport:
-        """Whether a device of `PROBED` can run."""
-        if device is Device.cpu:
-            return DeviceReport(device, True, _cpu_reason())
-        if device is Device.emu:
-            return DeviceReport(device, True, _EMULATED)
-        if device not in self._reports:
-            self._reports[device] = self._gpu_report(device)
-        return self._reports[device]
-
-    def _gpu_report(self, device: Device) -> DeviceReport:
-        if not self._linux.is_linux:
-            return DeviceReport(device, False, "AMD GPUs are driven on Linux only", _USE_CPU)
-        if not self.gpus:
-            return DeviceReport(device, False, "no AMD GPU is in sight", _USE_CPU)
-        from zinc_rt.amdgpu.gfx import runs_kernels
-        from zinc_rt.backends.probe import probe_interface
-
-        eligible = [gpu for gpu in self.gpus if gpu.eligible and runs_kernels(gpu.gfx_target_version)]
-        if not eligible:
-            refusals = (gpu.refusal() or f"{gpu.render_node} is {gpu.name}: no kernels for it" for gpu in self.gpus)
-            return DeviceReport(device, False, "; ".join(refusals), _SEE)
-        name, errors = interface_name(device), []
-        for gpu in eligible:
-            result = probe_interface(name, gpu.render_node, self._linux)
-            if result.seconds is not None:
-                shown = f"a fence retired through {name} on {gpu.render_node} ({gpu.name})"
-                return DeviceReport(device, True, shown, "", True, gpu.render_node)
-            errors.append(f"{name}: {result.error}")
-        return DeviceReport(device, False, "; ".join(errors), _SEE)
-
-
-def interface_name(device: Device) -> str:
-    """The interface of `gpu:kfd`, `gpu:cs` or `gpu:umq`."""
-    return device.value.partition(":")[2]
-
-
-@cache
-def _host_probe() -> _Probe:
-    """GPUs are tried out once a process: amdkfd binds a GPU to the first file that it is opened with."""
-    return _Probe(host())
-
-
-def _reports(devices: Iterable[Device], linux: Linux | None) -> Iterator[DeviceReport]:
-    """Each is looked at when it is asked for."""
-    probe = _host_probe() if linux is None else _Probe(linux)
-    return (probe.report(device) for device in devices)
-
-
-def probe_devices(*, linux: Linux | None = None) -> list[DeviceReport]:
+def probe_devices(
+    *,
+    linux: Linux | None = None,
+    cache: CompileCache | None = None,
+    notify: Callable[[str], None] | None = None,
+    again: bool = False,
+    remember: bool = True,
+) -> list[DeviceReport]:
     """Every device in the order in which `auto` tries them, with the reason why it can or cannot run.
 
-    The interfaces of GPUs are tried out: only a fence that retires proves one.
+    Args:
+        linux: the machine; None for this one.
+        cache: where compiled kernels are kept, and what was found out before; None for the user's folder.
+        notify: gets lines worth showing.
+        again: try what `auto` would not: interfaces that failed before, and unproven cards that drive a display.
+        remember: whether to remember what is found out now.
     """
-    return list(_reports(PROBED, linux))
+    linux = linux or host()
+    gpus = find_gpus(linux)
+    reason, remedy = refusal(linux, gpus)
+    found = [DeviceReport(device, False, reason, remedy) for device in INTERFACES[Device.gpu] if reason]
+    if not reason:
+        from zinc_rt.backends.trials import Trials
+
+        trials = Trials(linux, gpus, cache or CompileCache(default_cache_dir()), notify, remember=remember)
+        for candidate in trials.candidates(Device.auto):
+            held = None if again else trials.held_back(candidate, Device.auto)
+            found.append(held or trials.report(candidate))
+    return [*found, DeviceReport(Device.cpu, True, _cpu_reason()), DeviceReport(Device.emu, True, _EMULATED)]
 
 
-def select_device(device: Device, notify: Callable[[str], None] | None = None, *, linux: Linux | None = None) -> Device:
+def select_device(
+    device: Device | DeviceChoice, notify: Callable[[str], None] | None = None, *, linux: Linux | None = None
+) -> Device:
     """The device that would be opened: `auto` and `gpu` become the first that can run; the others are kept or refused.
 
-    notify: gets one line where `auto` or `gpu` skipped something, with the reason. Raises `DeviceUnavailable`.
+    notify: gets one line where `auto` or `gpu` skipped something, with the reason. Raises what `open_backend` raises.
     """
-    return _first(device, lambda report: report.device, notify, linux)
+    choice = parse_device(device)
+    if choice.device in (Device.cpu, Device.emu):
+        return choice.device
+    options, cache = BackendOptions(kernels="reference"), CompileCache(default_cache_dir())
+    taken, backend = _first(choice, options, cache, notify, linux)
+    backend.close()
+    return taken
 
 
 def _first(
-    device: Device, attempt: Callable[[DeviceReport], _T], notify: Callable[[str], None] | None, linux: Linux | None
-) -> _T:
-    """What `attempt` makes of the first device that can run. A GPU for which it raises a `ZincError` is skipped, too;
-    where nothing is left, the first such error is raised.
-    """
-    devices = PROBED if device is Device.auto else INTERFACES.get(device, (device,))
+    choice: DeviceChoice,
+    options: BackendOptions,
+    cache: CompileCache,
+    notify: Callable[[str], None] | None,
+    linux: Linux | None,
+) -> tuple[Device, Backend]:
+    """The first device that opens, and on a GPU computes right, of those that the choice means."""
+    if choice.device is Device.cpu:
+        return Device.cpu, _open_cpu(options, cache, notify)
+    if choice.device is Device.emu:
+        from zinc_rt.backends.amdgpu.emulated import EmulatedBackend
+
+        return Device.emu, EmulatedBackend(cache=cache, notify=notify)
+    linux = linux or host()
+    gpus = find_gpus(linux)
+    reason, remedy = refusal(linux, gpus, choice.card)
+    if reason:
+        on_cpu = choice.device is Device.auto
+        named = (Device.gpu, False, reason, "") if on_cpu else (choice.device, False, reason, remedy)
+        none = DeviceReport(*named, card=choice.card)
+        return _cpu_or_refuse(choice, [none], [], options, cache, notify)
+    from zinc_rt.amdgpu.errors import InterfaceError
+    from zinc_rt.backends.trials import Trials, brief
+
+    trials = Trials(linux, gpus, cache, notify)
     skipped: list[DeviceReport] = []
-    failed: ZincError | None = None
-    for report in _reports(devices, linux):
-        if report.available:
-            try:
-                made = attempt(report)
-            except ZincError as error:
-                if report.device not in ON_GPU:
-                    raise
-                failed = failed or error
-                skipped.append(replace(report, available=False, reason=str(error)))
-                continue
-            if skipped and notify is not None:
-                notify(format_skipped(report.device, skipped))
-            return made
-        skipped.append(report)
-    if failed is not None:
-        raise failed
-    reasons = "; ".join(dict.fromkeys(report.reason for report in skipped))
-    remedies = ", ".join(dict.fromkeys(report.remedy for report in skipped if report.remedy))
-    raise DeviceUnavailable(f"device {device.value} cannot run: {reasons}{'; ' if remedies else ''}{remedies}")
+    failed: list[ZincError] = []
+    for candidate in trials.candidates(choice.device, choice.card):
+        held = trials.held_back(candidate, choice.device)
+        if held is not None:
+            skipped.append(held)
+            continue
+        try:
+            backend = trials.open(candidate)
+        except ZincError as error:
+            skipped.append(candidate.refused(brief(error)))
+            if not isinstance(error, InterfaceError):
+                failed.append(error)
+            continue
+        if skipped and notify is not None:
+            notify(format_skipped(candidate.device, skipped))
+        return candidate.device, backend
+    return _cpu_or_refuse(choice, skipped, failed, options, cache, notify)
+
+
+def _cpu_or_refuse(
+    choice: DeviceChoice,
+    skipped: Sequence[DeviceReport],
+    failed: Sequence[ZincError],
+    options: BackendOptions,
+    cache: CompileCache,
+    notify: Callable[[str], None] | None,
+) -> tuple[Device, Backend]:
+    """What there is without a GPU: the CPU for `auto`; the others are refused."""
+    if choice.device is Device.auto:
+        if notify is not None:
+            notify(format_skipped(Device.cpu, skipped))
+        return Device.cpu, _open_cpu(options, cache, notify)
+    if len(skipped) == len(failed) == 1:
+        raise failed[0]
+    raise DeviceUnavailable(_refusal(choice, skipped)) from (failed[0] if failed else None)
+
+
+def _refusal(choice: DeviceChoice, skipped: Sequence[DeviceReport]) -> str:
+    """Each reason once, then what helps."""
+    several = len({report.reason for report in skipped}) > 1
+    reasons = "; ".join(dict.fromkeys(f"{r.name}: {r.reason}" if several else r.reason for r in skipped))
+    remedies = ", ".join(dict.fromkeys(report.remedy or "see `zinc check`" for report in skipped))
+    return f"device {choice} cannot run: {reasons}; {remedies}"
 
 
 def open_backend(
-    device: Device,
+    device: Device | DeviceChoice,
     options: BackendOptions,
     cache: CompileCache,
     *,
@@ -181,9 +186,10 @@ def open_backend(
     """Open a backend, and say for which device.
 
     Args:
-        device: obeyed, or refused with the reason. `auto` takes the first device that opens, `gpu` the first interface.
+        device: obeyed, or refused with the reason. `auto` takes the first device that opens and, on a GPU, computes
+            right, `gpu` the first interface of a GPU; a card may be chosen for both.
         options: of the CPU; with any of them `auto` is the CPU.
-        cache: where compiled kernels are kept.
+        cache: where compiled kernels are kept, and what is known of GPUs.
         notify: gets lines worth showing, one of them where something was skipped.
         linux: the machine; None for this one.
 
@@ -193,32 +199,12 @@ def open_backend(
         BackendError: opening the device failed. `WrongResults` if a GPU computes wrong.
         UnsupportedTarget: no kernels for this processor.
     """
+    choice = parse_device(device)
     if options.first_given:
-        if device in ON_GPU:
-            raise UsageError(
-                f"{options.first_given} applies to the CPU only; it cannot be used with --device {device.value}"
-            )
-        device = Device.cpu
-    return _first(device, lambda r: (r.device, _open(r, options, cache, notify, linux)), notify, linux)
-
-
-def _open(
-    report: DeviceReport,
-    options: BackendOptions,
-    cache: CompileCache,
-    notify: Callable[[str], None] | None,
-    linux: Linux | None,
-) -> Backend:
-    if report.device is Device.cpu:
-        return _open_cpu(options, cache, notify)
-    if report.device is Device.emu:
-        from zinc_rt.backends.amdgpu.emulated import EmulatedBackend
-
-        return EmulatedBackend(cache=cache, notify=notify)
-    from zinc_rt.backends.probe import open_interface
-
-    interface = open_interface(interface_name(report.device), report.render_node, linux or host())
-    return _checked(interface, cache, notify)
+        if choice.device in ON_GPU or choice.card:
+            raise UsageError(f"{options.first_given} applies to the CPU only; it cannot be used with --device {choice}")
+        choice = DeviceChoice(Device.cpu)
+    return _first(choice, options, cache, notify, linux)
 
 
 def _open_cpu(options: BackendOptions, cache: CompileCache, notify: Callable[[str], None] | None) -> Backend:
@@ -231,17 +217,3 @@ def _open_cpu(options: BackendOptions, cache: CompileCache, notify: Callable[[st
     there = available_memory()
     keep = KEEP_BYTES if there is None else min(KEEP_BYTES, there // 2)
     return ReferenceBackend(threads=options.threads, keep_bytes=keep)
-
-
-def _checked(interface: Interface, cache: CompileCache, notify: Callable[[str], None] | None) -> AmdBackend:
-    """A backend over the interface that has computed what the reference does. Raises `WrongResults`."""
-    from zinc_rt.backends.amdgpu.backend import AmdBackend
-    from zinc_rt.backends.amdgpu.selftest import check_results
-
-    backend = AmdBackend(interface, cache=cache, notify=notify)
-    try:
-        check_results(backend)
-    except BaseException:
-        backend.close()
-        raise
-    return backend

@@ -16,19 +16,30 @@ if TYPE_CHECKING:
     from zinc_rt.cli.native import NativeReport
 
 
-def check(as_json: o.Json = False, cache_dir: o.CacheDir = None, debug: o.Debug = False) -> int:
+def check(
+    gpu: o.TryGpus = False,
+    soak: o.Soak = None,
+    as_json: o.Json = False,
+    cache_dir: o.CacheDir = None,
+    debug: o.Debug = False,
+) -> int:
     """Show what this machine offers.
 
     Every device with the reason why it can or cannot run, and what helps; what kernels of the CPU are compiled for,
-    tried out with a small one; every step on the way to an AMD GPU; then the machine. Exit code 0 when at least one
-    device can run, else 1.
+    tried out with a small one; every step on the way to an AMD GPU; then the machine. A GPU that drives a display is
+    only looked at until --gpu has proven it. Exit code 0 when at least one device can run, else 1.
     """
+    from zinc_rt.cli.contact import announce, contacts_of, notice, soak_findings
     from zinc_rt.cli.gpu import gpu_findings
     from zinc_rt.cli.machine import findings
     from zinc_rt.cli.native import native_report
     from zinc_rt.engine import probe_devices
 
-    devices, native, gpus, machine = probe_devices(), native_report(cache_dir), gpu_findings(), findings()
+    cache = announce(gpu, soak, cache_dir)
+    devices = probe_devices(cache=cache, notify=notice, again=gpu)
+    native, gpus, machine = native_report(cache_dir), gpu_findings(None, devices, contacts_of(cache)), findings()
+    if soak is not None:
+        gpus += soak_findings(soak, cache, devices)
     usable = [d for d in devices if d.available]
     if as_json:
         tree = {
@@ -49,8 +60,8 @@ def _print(
     devices: list[DeviceReport], native: NativeReport, gpus: list[MachineFinding], machine: list[MachineFinding]
 ) -> None:
     write_heading(f"ZINC_RT {zinc_rt.__version__}\n\nDevices, in the order in which --device auto tries them")
-    write_table([[d.device.value, "yes" if d.available else "no", _with_remedy(d.reason, d.remedy)] for d in devices])
-    usable = [d.device.value for d in devices if d.available]
+    write_table([[d.name, "yes" if d.available else "no", _with_remedy(d.reason, d.remedy)] for d in devices])
+    usable = [d.name for d in devices if d.available]
     write(f"auto: {usable[0]}\n" if usable else "auto: none, nothing can run here\n")
     sections = (("Native kernels of the CPU", native.findings), ("AMD GPUs", gpus), ("Machine", machine))
     for title, lines in sections:

@@ -186,11 +186,13 @@ def _list(as_json: bool) -> None:
 
 
 def _check(machine: Machine, as_json: bool) -> int:
+    from amdgpu_emu.core.core import ShaderCore
     from zinc_rt.backends.select import probe_devices
     from zinc_rt.cli.gpu import gpu_findings
 
-    linux = machine.process()
-    found, devices = gpu_findings(linux), probe_devices(linux=linux)
+    linux, machine.shader = machine.process(), ShaderCore()
+    found = gpu_findings(linux)
+    devices = probe_devices(linux=linux, remember=False)
     if as_json:
         write(json.dumps([vars(line) for line in found], indent=1) + "\n")
     else:

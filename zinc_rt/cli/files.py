@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from zinc_rt.errors import ZincError
+from zinc_rt.errors import UsageError, ZincError
 
 
 class FileWriteError(ZincError):
@@ -26,10 +26,37 @@ ModelArgument = Annotated[
 ]
 
 
-def path_or_built_in(path: Path | None) -> Path:
-    """The file itself, or the one in the package."""
-    if path is not None:
+def model_file(path: Path | None, hub: str | None = None) -> Path | None:
+    """The file that the options name, None for the model in the package.
+
+    path: a file, or the name of a downloaded model where there is no such file; hub: a model of the hub, which is
+    downloaded if it is not there. Raises `UsageError` for both at once, `UnknownModel`, `HubError`.
+    """
+    if hub is not None:
+        if path is not None:
+            raise UsageError(f"two models given (-m {path} and -hf {hub}); pass only one")
+        from zinc_rt.cli.pull import fetch
+        from zinc_rt.hub.reference import parse
+
+        return fetch(parse(hub))
+    if path is None or path.exists():
         return path
+    from zinc_rt.hub.reference import REPOSITORY, is_known
+
+    text = str(path)
+    if not is_known(text) and not (REPOSITORY.fullmatch(text.partition(":")[0]) and ":" in text):
+        return path
+    from zinc_rt.hub.cached import find_or_refuse
+    from zinc_rt.hub.reference import parse
+
+    return find_or_refuse(parse(text)).path
+
+
+def path_or_built_in(path: Path | None) -> Path:
+    """The file that an argument names, or the one in the package. Raises as `model_file`."""
+    found = model_file(path)
+    if found is not None:
+        return found
     from zinc_rt.loading import built_in_model
 
     return built_in_model()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from zinc_rt.amdgpu.advice import KERNEL_LOG, LOAD, RESIZABLE_BAR, remedy
@@ -13,6 +14,8 @@ from zinc_rt.cli.machine import MachineFinding
 from zinc_rt.linux import Linux, host
 
 if TYPE_CHECKING:
+    from zinc_rt.backends.contact import Contacts
+    from zinc_rt.backends.devices import DeviceReport
     from zinc_rt.backends.probe import Gpu, InterfaceProbe
     from zinc_rt.seed.umq import KernelVersion, SmokeResult
 
@@ -23,8 +26,13 @@ _FIRMWARE = ("ME", "PFP", "MEC", "MES")
 _USERQ_FIRMWARE = {(6, 16): (2780, 2840, 3050, 123), (7, 0): (3090, 3190, 3450, 147)}
 
 
-def gpu_findings(linux: Linux | None = None) -> list[MachineFinding]:
-    """Findings about the AMD GPUs of the machine. Interfaces are tried out; nothing stays open."""
+def gpu_findings(
+    linux: Linux | None = None, devices: Iterable[DeviceReport] = (), contacts: Contacts | None = None
+) -> list[MachineFinding]:
+    """Findings about the AMD GPUs of the machine. Interfaces are tried out; nothing stays open.
+
+    devices: reports, whose unsafe interfaces are left alone. contacts: where it is remembered that a trial began.
+    """
     from zinc_rt.backends.probe import find_gpus
 
     linux = linux or host()
@@ -34,9 +42,28 @@ def gpu_findings(linux: Linux | None = None) -> list[MachineFinding]:
     if not gpus:
         return [_no_gpu(linux)]
     found = [MachineFinding("AMD GPUs", _list(gpus)), device_file(linux, _KFD)]
+    unsafe = {(report.render_node, report.device.value): report for report in devices if report.unsafe}
     for gpu in gpus:
         found += _of_gpu(linux, gpu)
+        for interface, look in _INTERFACES.items() if gpu.eligible else ():
+            found += _interface(
+                linux, gpu, interface, look, unsafe.get((gpu.render_node, f"gpu:{interface}")), contacts
+            )
     return found
+
+
+def _interface(
+    linux: Linux, gpu: Gpu, interface: str, look: _Look, report: DeviceReport | None, contacts: Contacts | None
+) -> list[MachineFinding]:
+    if report is not None:
+        left = MachineFinding(f"{gpu.short} {interface}", "left alone, see above", False, report.remedy)
+        return [_versions(gpu, gpu.short), left] if interface == "umq" else [left]
+    if contacts is None:
+        return look(linux, gpu, gpu.short)
+    from zinc_rt.backends.contact import situation
+
+    with contacts.trial(situation(linux, gpu, interface)):
+        return look(linux, gpu, gpu.short)
 
 
 def _list(gpus: list[Gpu]) -> str:
@@ -65,15 +92,15 @@ def _cards_without_driver(linux: Linux) -> list[str]:
 
 
 def _of_gpu(linux: Linux, gpu: Gpu) -> list[MachineFinding]:
-    short = gpu.render_node.rpartition("/")[2]
+    short = gpu.short
     found = [_device(gpu, short), device_file(linux, gpu.render_node, f"{short} file")]
     if gpu.open_errno is not None:
         return found
     if not gpu.integrated:
         found.append(_bar(gpu, short))
-    if not gpu.eligible:
-        return found
-    return [*found, *_user_queue(linux, gpu, short), *_kfd(linux, gpu, short), *_cs(linux, gpu, short)]
+    if gpu.displays:
+        found.append(MachineFinding(f"{short} display", f"drives {' and '.join(gpu.displays)}"))
+    return found
 
 
 def _device(gpu: Gpu, short: str) -> MachineFinding:
@@ -122,7 +149,7 @@ def _user_queue(linux: Linux, gpu: Gpu, short: str) -> list[MachineFinding]:
         "no parameter user_queue" if preflight.user_queue_mode is None else f"user_queue={preflight.user_queue_mode}"
     )
     seen = f"Linux {linux.kernel_release()}, {parameter}"
-    firmware = _firmware(linux, gpu, short, admission, preflight.kernel)
+    firmware = _firmware(gpu, short, admission, preflight.kernel)
     if not admission.ok():
         reason, remedy = explain(admission)
         return [firmware, MachineFinding(name, f"{seen}: {reason}", False, remedy)]
@@ -141,54 +168,25 @@ def _user_queue(linux: Linux, gpu: Gpu, short: str) -> list[MachineFinding]:
     ]
 
 
-def _firmware(
-    linux: Linux, gpu: Gpu, short: str, admission: SmokeResult, kernel: KernelVersion | None
-) -> MachineFinding:
+def _firmware(gpu: Gpu, short: str, admission: SmokeResult, kernel: KernelVersion | None) -> MachineFinding:
     from zinc_rt.amdgpu.drm import QueryStatus
 
-    name, versions = f"{short} firmware", _firmware_versions(linux, gpu)
-    if versions is None:
-        return MachineFinding(name, "the kernel does not tell its versions")
-    text = ", ".join(f"{what} {version}" for what, version in zip(_FIRMWARE, versions))
-    if admission.query_status is not QueryStatus.compute_userq_slots_missing or kernel is None:
-        return MachineFinding(name, text)
+    plain, versions = _versions(gpu, short), gpu.firmware
+    if not versions or admission.query_status is not QueryStatus.compute_userq_slots_missing or kernel is None:
+        return plain
     least = next(
         (need for since, need in reversed(_USERQ_FIRMWARE.items()) if (kernel.major, kernel.minor) >= since), None
     )
     if least is None or all(have >= need for have, need in zip(versions, least)):
-        return MachineFinding(name, text)
+        return plain
     wanted = ", ".join(f"{what} {need}" for what, need in zip(_FIRMWARE, least))
-    return MachineFinding(name, f"{text}; user queues need {wanted}", False, "update linux-firmware for user queues")
+    text = f"{plain.value}; user queues need {wanted}"
+    return MachineFinding(plain.name, text, False, "update linux-firmware for user queues")
 
 
-def _firmware_versions(linux: Linux, gpu: Gpu) -> list[int] | None:
-    from zinc_rt.amdgpu import drm
-    from zinc_rt.amdgpu.abi import info
-    from zinc_rt.amdgpu.errors import IoctlFailed
-
-    kinds = (
-        info.AMDGPU_INFO_FW_GFX_ME,
-        info.AMDGPU_INFO_FW_GFX_PFP,
-        info.AMDGPU_INFO_FW_GFX_MEC,
-        info.AMDGPU_INFO_FW_MES,
-    )
-    try:
-        fd = linux.open(gpu.render_node)
-    except OSError:
-        return None
-    versions = []
-    try:
-        for kind in kinds:
-            firmware = info.DrmAmdgpuInfoFirmware()
-            drm.query_info(fd, info.AMDGPU_INFO_FW_VERSION, firmware, ip_type=kind, linux=linux)
-            versions.append(firmware.ver)
-    except IoctlFailed:
-        return None
-    finally:
-        with contextlib.suppress(OSError):
-            linux.close(fd)
-    # MES packs its version with that of its interface; the lowest twelve bits count releases.
-    return [*versions[:3], versions[3] & 0xFFF]
+def _versions(gpu: Gpu, short: str) -> MachineFinding:
+    text = ", ".join(f"{what} {version}" for what, version in zip(_FIRMWARE, gpu.firmware))
+    return MachineFinding(f"{short} firmware", text or "the kernel does not tell its versions")
 
 
 # /dev/kfd.
@@ -253,6 +251,10 @@ def _cs(linux: Linux, gpu: Gpu, short: str) -> list[MachineFinding]:
         MachineFinding(name, f"{rings}; {smoke.submit_count} submissions retired and wrote what they should"),
         _fence(f"{short} cs", probe_interface("cs", gpu.render_node, linux)),
     ]
+
+
+_Look = Callable[[Linux, "Gpu", str], list[MachineFinding]]
+_INTERFACES: dict[str, _Look] = {"umq": _user_queue, "kfd": _kfd, "cs": _cs}
 
 
 def _fence(name: str, result: InterfaceProbe) -> MachineFinding:

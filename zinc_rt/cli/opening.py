@@ -18,6 +18,7 @@ class Opening:
     """Which model to run, and what runs it. The context and the batch mean something else to each verb."""
 
     model: o.ModelFile = None
+    hub: o.HubModel = None
     threads: o.Threads = None
     kv: o.CacheType = None
     device: o.DeviceName = None

@@ -36,8 +36,15 @@ def _set_debug(value: bool) -> bool:
 def _devices(incomplete: str) -> list[str]:
     """Shell completion of --device."""
     from zinc_rt.backends.devices import NAMES
+    from zinc_rt.backends.probe import find_gpus
+    from zinc_rt.linux import host
 
-    return [name for name in NAMES if name.startswith(incomplete)]
+    device, at, _ = incomplete.partition("@")
+    found = list(NAMES)
+    if at:
+        cards = [card for gpu in find_gpus(host()) for card in (gpu.short, gpu.pci) if card]
+        found = [f"{device}@{card}" for card in cards]
+    return [name for name in found if name.startswith(incomplete)]
 
 
 def _kernel_sets(incomplete: str) -> list[str]:
@@ -74,7 +81,19 @@ ModelFile = Annotated[
         "-m",
         "--model",
         metavar="FILE",
-        help="GGUF model file. Default: the small story model inside the package.",
+        help="GGUF model file, or the name of a downloaded model (`zinc list`). Default: the small story model inside"
+        " the package.",
+        rich_help_panel=MODEL,
+        show_default=False,
+    ),
+]
+HubModel = Annotated[
+    str | None,
+    typer.Option(
+        "-hf",
+        "--hf-repo",
+        metavar="REPO[:QUANT]",
+        help="A model of the Hugging Face hub, as Qwen/Qwen3-8B-GGUF:Q4_K_M; it is downloaded where it is not there.",
         rich_help_panel=MODEL,
         show_default=False,
     ),
@@ -153,8 +172,9 @@ DeviceName = Annotated[
         "--device",
         metavar="NAME",
         autocompletion=_devices,
-        help="What runs the model: cpu, gpu, one interface of a GPU (gpu:kfd, gpu:cs, gpu:umq), emu (an emulated GPU)"
-        " or auto, the best that works; `zinc check` tries them. Default: $ZINC_RT_TIER, else auto.",
+        help="What runs the model: cpu, gpu, one interface of a GPU (gpu:cs, gpu:kfd, gpu:umq), emu (an emulated GPU)"
+        " or auto, the best that works; `zinc check` tries them. A card may follow: gpu@renderD129, gpu:cs@03:00.0."
+        " Default: $ZINC_RT_TIER, else auto.",
         rich_help_panel=MODEL,
         show_default=False,
     ),
@@ -310,6 +330,25 @@ CacheDir = Annotated[
         metavar="DIR",
         help="Folder of compiled kernels. Default: $ZINC_RT_CACHE_DIR, else ~/.cache/zinc_rt.",
         rich_help_panel=OTHER,
+        show_default=False,
+    ),
+]
+TryGpus = Annotated[
+    bool,
+    typer.Option(
+        "--gpu",
+        help="Try all interfaces of all GPUs: also what failed before, and cards that drive a display. A GPU that hangs"
+        " is reset, with the desktop on it.",
+        show_default=False,
+    ),
+]
+Soak = Annotated[
+    float | None,
+    typer.Option(
+        "--soak",
+        metavar="SECONDS",
+        help="With --gpu: repeat the test for so long on each interface that works. From 60 on, --device auto and gpu"
+        " try the fastest one first from then on.",
         show_default=False,
     ),
 ]

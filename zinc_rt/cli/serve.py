@@ -9,6 +9,7 @@ import typer
 
 from zinc_rt.cli import options as o
 from zinc_rt.cli.embed import PoolingName
+from zinc_rt.cli.files import model_file
 from zinc_rt.cli.session import device_for_layers
 from zinc_rt.cli.terminal import write
 from zinc_rt.errors import UsageError
@@ -185,6 +186,7 @@ def size_bytes(option: str, text: str) -> int:
 def serve(
     *,
     model: o.ModelFile = None,
+    hub: o.HubModel = None,
     host: Host = "127.0.0.1",
     port: Port = 8080,
     api_key_file: KeyFile = None,
@@ -240,7 +242,7 @@ def serve(
     from zinc_rt.serving.api.start import EngineChoice, start_server
 
     choice = EngineChoice(
-        path=model,
+        path=model_file(model, hub),
         options={key: value for key, value in given.items() if value is not None},
         core={} if max_step_ms is None else {"max_step_ms": max_step_ms},
         one_process=one_process,

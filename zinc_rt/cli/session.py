@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.checks import show
+from zinc_rt.cli.files import model_file
 from zinc_rt.cli.terminal import LoadingBar, is_terminal, one_line, say
 from zinc_rt.errors import UsageError
 
@@ -43,10 +44,11 @@ def open_model(
     """
     from zinc_rt.loading import load
 
+    path = model_file(opening.model, opening.hub)
     device, layers = opening.device, opening.gpu_layers
     with LoadingBar() as bar:
         return load(
-            opening.model,
+            path,
             device=device if layers is None else device_for_layers(layers, device),
             n_ctx=n_ctx,
             threads=opening.threads,
@@ -82,7 +84,7 @@ def device_for_layers(layers: str, device: str | None) -> str | None:
     if layers.strip("0"):
         say(f"zinc: -ngl {layers}: layers are not divided, --device runs all of them", style="dim")
         return device
-    if device is not None and parse_device(device) in ON_GPU:
+    if device is not None and parse_device(device).device in ON_GPU:
         raise UsageError(f"-ngl 0 means the CPU, but --device is {device}; give one of them")
     say("zinc: -ngl 0: the CPU runs all layers, as with --device cpu", style="dim")
     return Device.cpu.value

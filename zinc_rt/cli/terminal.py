@@ -145,9 +145,13 @@ def advance(bar: Progress | None) -> None:
 
 
 class LoadingBar:
-    """Bytes of a model loaded so far, on a terminal's standard error; it appears when loading takes long."""
+    """Bytes of a model loaded so far, on a terminal's standard error; it appears when loading takes long.
 
-    def __init__(self) -> None:
+    doing: the word before the bar.
+    """
+
+    def __init__(self, doing: str = "loading") -> None:
+        self._doing = doing
         self._started: float | None = None
         self._bar: Progress | None = None
 
@@ -157,7 +161,7 @@ class LoadingBar:
         if self._started is None:
             self._started = now
         if self._bar is None and now - self._started > _LONG_LOAD and done < total:
-            self._bar = _loading_bar(total)
+            self._bar = _loading_bar(self._doing, total)
             self._bar.start()
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=done)
@@ -170,12 +174,12 @@ class LoadingBar:
             self._bar.stop()
 
 
-def _loading_bar(total: int) -> Progress:
+def _loading_bar(doing: str, total: int) -> Progress:
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn())
     bar = Progress(*columns, console=stderr_console(), transient=True)
-    bar.add_task("loading", total=total)
+    bar.add_task(doing, total=total)
     return bar
 
 

@@ -74,8 +74,10 @@ class Folder:
                 raise FileNotFoundError(name)
             return Found(file.readall(), info.st_mtime)
 
-    def write(self, name: str, data: bytes) -> None:
-        """Write a file that appears complete or not at all, also with several writers. Raises OSError."""
+    def write(self, name: str, data: bytes, *, durable: bool = False) -> None:
+        """Write a file that appears complete or not at all, also with several writers. durable: it is on the disk when
+        this returns, so that it outlives a machine that stops. Raises OSError.
+        """
         half = f"{name}.{os.getpid()}.{os.urandom(4).hex()}{HALF_WRITTEN}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(half, flags, 0o600, dir_fd=self._at)
@@ -84,7 +86,11 @@ class Folder:
                 rest = memoryview(data)
                 while rest:
                     rest = rest[file.write(rest) :]
+                if durable:
+                    os.fsync(descriptor)
             os.replace(half, name, src_dir_fd=self._at, dst_dir_fd=self._at)
+            if durable:
+                os.fsync(self._at)
         except BaseException:
             self.remove(half)
             raise

@@ -18,7 +18,8 @@ _HEADROOM = 64 * MIB  # the interpreter, its libraries and the tokenizer
 class MemoryPlan:
     """The memory that a model needs, in bytes by purpose. weights: as the kernels read them, repacked (native) or views
     of the mapped file (reference); unpacked: the reference kernels' integer form of them; recurrent: what sequences
-    keep of recurrent layers; snapshots: copies of that, made while running.
+    keep of recurrent layers; snapshots: copies of that, made while running; kept_free: of a GPU, beside what is
+    available.
     """
 
     weights: int
@@ -29,6 +30,7 @@ class MemoryPlan:
     available: int | None
     recurrent: int = 0
     snapshots: int = 0
+    kept_free: int = 0
 
     @property
     def total(self) -> int:
@@ -41,7 +43,7 @@ class MemoryPlan:
         if self.available is not None and self.total + _HEADROOM > self.available:
             raise MemoryPlanError(
                 f"not enough memory: {self} need {format_bytes(self.total + _HEADROOM)} with headroom,"
-                f" {format_bytes(self.available)} are available; use a smaller context (-c), a smaller"
+                f" {format_bytes(self.available)} are available{self._kept}; use a smaller context (-c), a smaller"
                 " batch (-b) or a smaller model"
             )
 
@@ -60,8 +62,12 @@ class MemoryPlan:
     @property
     def summary(self) -> str:
         """The plan in one line: the total, its parts, and the available memory."""
-        there = "" if self.available is None else f", {format_bytes(self.available)} available"
+        there = "" if self.available is None else f", {format_bytes(self.available)} available{self._kept}"
         return f"memory {format_bytes(self.total)} ({self}){there}"
+
+    @property
+    def _kept(self) -> str:
+        return f" ({format_bytes(self.kept_free)} more, a tenth, stay free)" if self.kept_free else ""
 
     def as_dict(self) -> dict[str, int | None]:
         """The fields and the total, in bytes."""

@@ -77,10 +77,13 @@ def parse_tier(text: str) -> Tier:
 
 
 def tier_from_env(environ: Mapping[str, str] | None = None) -> Tier:
-    """The tier named by ZINC_RT_TIER, also by a device's name, else `auto`. Raises `UnknownZincRtTier` naming it."""
+    """The tier named by ZINC_RT_TIER, also by a device's name with or without a card, else `auto`.
+
+    Raises `UnknownZincRtTier` naming the variable.
+    """
     text = (os.environ if environ is None else environ).get(DEVICE_VARIABLE, "")
     for device, tier in _TIER_OF.items():
-        if text == device.value:
+        if text.partition("@")[0] == device.value:
             return tier
     try:
         return parse_tier(text) if text else Tier.auto

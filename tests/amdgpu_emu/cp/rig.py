@@ -35,6 +35,9 @@ class StandInMachine:
     def report(self, kind: str, text: str) -> None:
         self.findings.append((kind, text))
 
+    def dispatch_hangs(self, kind: str) -> bool:
+        return False
+
 
 class Rig:
     """Buffers at `IB` and `CODE` (executable; `IB` uncached), `IB2` (executable), `DATA`, `UNCACHED`, `READ_ONLY`."""

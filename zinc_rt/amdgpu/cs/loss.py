@@ -9,10 +9,11 @@ from zinc_rt.amdgpu.address_range import AddressRange, place
 from zinc_rt.amdgpu.cs import calls
 from zinc_rt.amdgpu.cs.session import CsSession
 
+GUILTY = "a submission of this context caused it"
 _FLAGS = {
     uapi.AMDGPU_CTX_QUERY2_FLAGS_RESET: "the GPU was reset",
     uapi.AMDGPU_CTX_QUERY2_FLAGS_VRAMLOST: "the contents of VRAM are lost",
-    uapi.AMDGPU_CTX_QUERY2_FLAGS_GUILTY: "a submission of this context caused it",
+    uapi.AMDGPU_CTX_QUERY2_FLAGS_GUILTY: GUILTY,
     uapi.AMDGPU_CTX_QUERY2_FLAGS_RAS_CE: "memory errors were corrected",
     uapi.AMDGPU_CTX_QUERY2_FLAGS_RAS_UE: "memory errors could not be corrected",
     uapi.AMDGPU_CTX_QUERY2_FLAGS_RESET_IN_PROGRESS: "a reset is under way",

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from zinc_rt.amdgpu.errors import DeviceLost, FenceTimeout
 from zinc_rt.amdgpu.fence import Fence
 from zinc_rt.amdgpu.gfx import gfx_name
 from zinc_rt.amdgpu.interface import Interface
 from zinc_rt.amdgpu.loaded_kernel import LoadedKernel
 from zinc_rt.amdgpu.pool import GpuMemory
 from zinc_rt.amdgpu.queue import TIMEOUT, GpuQueue
+from zinc_rt.amdgpu.vram import kept_free, vram_used
 from zinc_rt.backends.amdgpu.batches import Batches
 from zinc_rt.backends.amdgpu.lowering import GpuLowered, GpuLowering
 from zinc_rt.backends.amdgpu.memory import GatheredRows, GraphMemory, Uploader, fill, planned
@@ -47,7 +49,6 @@ from zinc_rt.numerics import SPLIT
 from zinc_rt.sampling.gpu import common_shape, exp_table
 from zinc_rt.sampling.request import DeviceSampling, SamplingRequest
 
-_DRM = "/sys/class/drm"
 _ROWS_OF_TIMEOUT = 64
 _SAMPLINGS = 4
 """Kept of a batch: texts with other parameters often need a plan of their own."""
@@ -99,6 +100,8 @@ class AmdBackend(Backend):
         self.features = BackendFeatures("rdna", gfx_name(interface.device.gfx_target_version), samples=True)
         self._cache, self._notify = cache, notify
         self.resident = ResidentPrograms(self.gpu, cache, notify, resident)
+        self.on_failure: Callable[[BackendError], None] | None = None
+        """Gets the error when a step does not end, or the device is lost."""
         # By sequence number: ours, the queue's, and seconds that the step may take.
         self._fences: dict[int, tuple[StepFence, Fence, float]] = {}
         self._batches: list[GpuLoweredGraph] = []
@@ -116,15 +119,17 @@ class AmdBackend(Backend):
 
     @property
     def memory_available(self) -> int | None:
-        """GPU memory that nobody uses, as sysfs says; else all there is."""
-        device, linux = self.gpu.device, self.gpu.interface.linux
+        """GPU memory that nobody uses, as sysfs says, without the part that stays free; else all there is."""
+        device = self.gpu.device
         if not device.vram:
             return None
-        try:
-            used = int(linux.read_text(f"{_DRM}/{device.render_node.rsplit('/', 1)[-1]}/device/mem_info_vram_used"))
-        except (OSError, ValueError):
-            used = 0
-        return device.vram - used
+        used = vram_used(device, self.gpu.interface.linux) or 0
+        return max(0, device.vram - used - self.memory_kept_free)
+
+    @property
+    def memory_kept_free(self) -> int:
+        """A tenth of VRAM."""
+        return kept_free(self.gpu.device)
 
     def _lowering(self, graph: Graph, sizes: Capacity) -> GpuLowered:
         if self._lowered is None or self._lowered[0] is not graph or self._lowered[1] != sizes:
@@ -213,7 +218,7 @@ class AmdBackend(Backend):
         return (*self._loaded.values(), *self.resident.programs)
 
     def _load(self, entries: Iterable[KernelEntry]) -> None:
-        specs = {_label(entry): entry.spec for entry in entries}
+        specs = {label(entry): entry.spec for entry in entries}
         compiled = gpu_kernels(specs, self.gpu.gfx.kernel_target, cache=self._cache, notify=self._notify)
         self._loaded.update({specs[name].symbol: self.gpu.load_kernel(kernel) for name, kernel in compiled.items()})
 
@@ -313,7 +318,12 @@ class AmdBackend(Backend):
             raise BackendError(
                 f"fence {fence.sequence} was not submitted to this backend; its last is {self._sequence}"
             )
-        self.gpu.wait(inner, seconds if timeout is None else timeout)
+        try:
+            self.gpu.wait(inner, seconds if timeout is None else timeout)
+        except (FenceTimeout, DeviceLost) as error:
+            if self.on_failure is not None and (timeout is None or isinstance(error, DeviceLost)):
+                self.on_failure(error)
+            raise
         for sequence in [s for s in self._fences if s <= fence.sequence]:  # submissions retire in order
             self._fences.pop(sequence)[0].retired = True
         self._undrained = bool(self._fences)
@@ -337,7 +347,7 @@ class AmdBackend(Backend):
             raise BackendClosed("the GPU backend is closed")
 
 
-def _label(entry: KernelEntry) -> str:
+def label(entry: KernelEntry) -> str:
     """What a kernel is called in messages and profiles: its name and constants, as `matvec Q8_0 M=8`."""
     constants: dict[str, Any] = {}
     for name, value in entry.spec.constants.items():

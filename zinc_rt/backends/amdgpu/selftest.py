@@ -2,40 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.backends.base import Backend, Bytes, Capacity
+from zinc_rt.amdgpu.gfx import Gfx
+from zinc_rt.backends.amdgpu.backend import AmdBackend, label
+from zinc_rt.backends.amdgpu.lowering import GpuLowering
+from zinc_rt.backends.base import Backend, Bytes, Capacity, LoweredGraph
 from zinc_rt.backends.reference.backend import ReferenceBackend
 from zinc_rt.errors import BackendError
 from zinc_rt.ir.builder import GraphBuilder
 from zinc_rt.ir.graph import BufferKind, DType, Graph
 from zinc_rt.ir.op import Op
+from zinc_rt.kernels.rdna.catalogue import DECODE
+from zinc_rt.lang.cache import CompileCache
+from zinc_rt.lang.gpu_library import gpu_kernels
 
 _N, _ROWS, _DIM, _CTX, _VOCAB = 64, 2, 16, 300, 40
 _POSITION = 290  # behind the first split of attention
+_SIZES = Capacity(_ROWS, 1, _CTX, 1, -(-_CTX // 16))
 
 
 class WrongResults(BackendError):
     """The GPU's results are not those of the reference."""
 
 
-def check_results(backend: Backend) -> None:
+class SelfTest:
+    """A small model's step on a GPU, which can be repeated. Raises `WrongResults`, and what running raises."""
+
+    def __init__(self, backend: AmdBackend) -> None:
+        """Lower the model."""
+        graph = _graph()
+        weights, constants = _contents(graph, _SIZES)
+        with ReferenceBackend() as oracle:
+            self._want = _logits(oracle, oracle.lower(graph, _SIZES, weights, constants))
+        self._backend, self._lowered = backend, backend.lower(graph, _SIZES, weights, constants)
+
+    def run(self) -> None:
+        """Compare one step with the reference's. Raises `WrongResults`."""
+        want, got = self._want, _logits(self._backend, self._lowered)
+        if (got != want).any():
+            at = int(np.argmax(got != want))
+            raise WrongResults(
+                f"{int((got != want).sum())} of {got.size} results of a test are wrong, first {at}: {got[at]:#010x}"
+                f" instead of {want[at]:#010x}; this GPU, its driver or its kernels cannot be trusted:"
+                " use --device cpu and report it"
+            )
+
+
+def check_results(backend: AmdBackend) -> None:
     """Run a small model's step. Raises `WrongResults`, and what running raises."""
-    graph, sizes = _graph(), Capacity(_ROWS, 1, _CTX, 1, -(-_CTX // 16))
-    weights, constants = _contents(graph, sizes)
-    with ReferenceBackend() as oracle:
-        want = _logits(oracle, graph, sizes, weights, constants)
-    got = _logits(backend, graph, sizes, weights, constants)
-    if (got != want).any():
-        at = int(np.argmax(got != want))
-        raise WrongResults(
-            f"{int((got != want).sum())} of {got.size} results of a test are wrong, first {at}: {got[at]:#010x} instead"
-            f" of {want[at]:#010x}; this GPU, its driver or its kernels cannot be trusted:"
-            " use --device cpu and report it"
-        )
+    SelfTest(backend).run()
+
+
+def prepare(gfx: Gfx, cache: CompileCache | None, notify: Callable[[str], None] | None = None) -> None:
+    """Compile what the self-test runs, before anything is asked of a GPU. Raises `LangError`."""
+    entries = [DECODE["move"], *GpuLowering(_graph(), _SIZES).run().kernels]
+    gpu_kernels({label(entry): entry.spec for entry in entries}, gfx.kernel_target, cache=cache, notify=notify)
 
 
 def _graph() -> Graph:
@@ -104,18 +129,15 @@ def _blocks(rng: np.random.Generator, rows: int, block_bytes: int, n_blocks: int
     return raw.reshape(rows, -1)
 
 
-def _logits(
-    backend: Backend, graph: Graph, sizes: Capacity, weights: Mapping[str, Bytes],
-    constants: Mapping[str, npt.NDArray[np.float32]],
-) -> npt.NDArray[np.uint32]:  # fmt: skip
+def _logits(backend: Backend, batch: LoweredGraph) -> npt.NDArray[np.uint32]:
     """The logits of a position in the second split, over pages that hold keys at two positions only, as bits."""
-    batch = backend.lower(graph, sizes, weights, constants)
     given: dict[str, list[int]] = {
         "token_ids": [3, 17], "positions": [_POSITION - 1, _POSITION], "slots": [0, 0], "logit_rows": [1],
-        "page_table": list(range(sizes.max_pages)),
+        "page_table": list(range(_SIZES.max_pages)),
     }  # fmt: skip
     for name, values in given.items():
         batch.inputs[name].reshape(-1)[:] = values
     batch.counts[:] = _ROWS, 1
+    batch.outputs["logits"].view(np.uint32)[:] = 0xFFFF_FFFF  # a step that writes none must not find the last one's
     backend.submit_and_wait(batch)
     return batch.outputs["logits"].view(np.uint32).reshape(-1).copy()

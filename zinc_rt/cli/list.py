@@ -1,0 +1,68 @@
+"""`zinc list`: the models that were downloaded, or those that have a short name."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from zinc_rt.cli import options as o
+from zinc_rt.cli.terminal import say, write, write_table
+
+if TYPE_CHECKING:
+    from zinc_rt.hub.cached import CachedModel
+
+
+def list(
+    known: Annotated[
+        bool,
+        typer.Option(
+            "--known",
+            help="Instead: models with a short name, with size, license and repository.",
+            rich_help_panel=o.OUTPUT,
+            show_default=False,
+        ),
+    ] = False,
+    as_json: o.Json = False,
+    debug: o.Debug = False,
+) -> int:
+    """List downloaded models.
+
+    These are the GGUF files in the Hugging Face hub's cache, whoever downloaded them; `-m` takes their names.
+    """
+    if known:
+        return _known(as_json)
+    from zinc_rt.hub.cached import cached_models
+    from zinc_rt.mem.plan import format_bytes
+
+    models = cached_models()
+    if as_json:
+        write(json.dumps([_tree(model) for model in models], ensure_ascii=False, indent=1) + "\n")
+    elif models:
+        rows = [[model.name, format_bytes(model.size), str(model.path)] for model in models]
+        write_table(rows, ("name", "size", "file"), right=(1,))
+    else:
+        say("zinc: no model was downloaded yet; `zinc list --known` shows some, `zinc pull NAME` downloads one")
+    return 0
+
+
+def _tree(model: CachedModel) -> dict[str, object]:
+    return {
+        "name": model.name,
+        "repo": model.repo,
+        "quant": model.quant,
+        "bytes": model.size,
+        "paths": [str(path) for path in model.paths],
+    }
+
+
+def _known(as_json: bool) -> int:
+    from zinc_rt.hub.known import KNOWN
+
+    if as_json:
+        write(json.dumps({name: vars(model) for name, model in KNOWN.items()}, ensure_ascii=False, indent=1) + "\n")
+        return 0
+    rows = [[name, m.quant, f"{m.gigabytes:.2f}", m.what, m.license, m.repo] for name, m in KNOWN.items()]
+    write_table(rows, ("name", "format", "GB", "for", "license", "repository"), right=(2,))
+    return 0

@@ -1,0 +1,40 @@
+"""`zinc rm`: delete downloaded models."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from zinc_rt.cli import options as o
+from zinc_rt.cli.pull import ModelName
+from zinc_rt.cli.terminal import is_terminal, say, write
+from zinc_rt.errors import UsageError
+
+
+def rm(
+    name: ModelName,
+    yes: Annotated[
+        bool, typer.Option("-y", "--yes", help="Do not ask.", rich_help_panel=o.OUTPUT, show_default=False)
+    ] = False,
+    debug: o.Debug = False,
+) -> int:
+    """Delete a downloaded model.
+
+    Its files go from the Hugging Face hub's cache, where other programs find them, too.
+    """
+    from zinc_rt.hub.cached import find_or_refuse, remove
+    from zinc_rt.hub.reference import parse
+    from zinc_rt.mem.plan import format_bytes
+
+    model = find_or_refuse(parse(name))
+    if not yes:
+        if not is_terminal(sys.stdin):
+            raise UsageError(f"{model.name} is not deleted without a question: give --yes")
+        say(f"zinc: delete {model.name} ({format_bytes(model.size)})? [y/N] ", end="")
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            say("zinc: kept")
+            return 0
+    write(f"{model.name} deleted, {format_bytes(remove(model))}\n")
+    return 0
