@@ -81,6 +81,7 @@ def interface(spec: Spec, target: Target) -> KernelInterface:
 
 
 def problem(function: Function, reason: str) -> KernelError:
+    """An error of a function as a whole."""
     return KernelError(function.file, function.tree.lineno, "", f"{function.name}: {reason}")
 
 
@@ -157,6 +158,7 @@ def argument_dwords(kind: Type) -> int:
 
 
 def emit_function(module: ModuleText, spec: Spec, target: Target, number: int) -> str:
+    """The text of a kernel as an exported function. number: of its attributes. Raises `KernelError`."""
     function, gpu = spec.function, target.arch == "amdgcn"
     compiler, shape = prepare(module, spec, target)
     f = compiler.f

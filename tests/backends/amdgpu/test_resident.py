@@ -61,7 +61,7 @@ def last_items(engine: Engine) -> list[object]:
     return list(batch.items)
 
 
-@pytest.fixture(scope="module", params=["qwen3-q8_0", "llama-q4_k_m"])
+@pytest.fixture(scope="module", params=["qwen3-q8_0", pytest.param("llama-q4_k_m", marks=pytest.mark.slow)])
 def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_model(tmp_path_factory.mktemp("models") / "model.gguf", SPECS[request.param]).path
 
