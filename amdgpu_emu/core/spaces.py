@@ -65,8 +65,8 @@ def _read_global(g: Group, found: Found, n: int) -> Array:
     except Hidden as hidden:
         raise ShaderError(
             f"a load of {n} bytes at {int(addresses[hidden.lane]):#x}, which workgroup {hidden.by} has {hidden}; it is"
-            " seen after that one's s_wait_storecnt 0 (a release) and then a global_inv scope:SCOPE_DEV here (an"
-            " acquire)",
+            " seen after that one's s_wait_storecnt 0 (a release; gfx11: s_waitcnt_vscnt 0) and then a global_inv"
+            " scope:SCOPE_DEV here (an acquire; gfx11: buffer_gl1_inv and buffer_gl0_inv)",
             wave=int(waves[hidden.lane]), lane=int(found[2][hidden.lane]),
         ) from None  # fmt: skip
     if g.shared.counters.measure:

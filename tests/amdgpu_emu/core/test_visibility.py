@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
 from amdgpu_emu.errors import GpuHang
+from amdgpu_emu.visibility import Hidden, StoreTags, Visibility
 from tests.amdgpu_emu.core.stage import Stage
 from zinc_rt.lang import Spec, gpu_kernel, kernel, ptr, u32
 from zinc_rt.lang.ops import atomic_add, atomic_load, fence, pause, workgroup_id, workitem_id
@@ -41,22 +44,37 @@ def all_meet(counter: ptr[u32], n: u32):
         pause()
 
 
-def handed(release: bool, acquire: bool) -> np.ndarray:
-    stage = Stage()
+def handed(release: bool, acquire: bool, target: str) -> np.ndarray:
+    stage = Stage(target)
     x, flag, y = stage.buffer(128), stage.buffer(4), stage.buffer(128)
-    made = gpu_kernel(Spec(hand_over, {"RELEASE": release, "ACQUIRE": acquire}))
+    made = gpu_kernel(Spec(hand_over, {"RELEASE": release, "ACQUIRE": acquire}), target)
     stage.launch(made, 2, x, flag, y)
     return stage.read(y, np.uint32, 32)
 
 
-def test_released_and_acquired() -> None:
-    assert (handed(True, True) == np.arange(32) * 3 + 1).all()
+@pytest.mark.parametrize("target", ["gfx1201", "gfx1100"])
+def test_released_and_acquired(target: str) -> None:
+    assert (handed(True, True, target) == np.arange(32) * 3 + 1).all()
 
 
+@pytest.mark.parametrize("target", ["gfx1201", "gfx1100"])
 @pytest.mark.parametrize(("release", "acquire"), [(False, True), (True, False), (False, False)])
-def test_a_store_that_may_not_be_seen_yet(release: bool, acquire: bool) -> None:
+def test_a_store_that_may_not_be_seen_yet(release: bool, acquire: bool, target: str) -> None:
     with pytest.raises(GpuHang, match=r"which workgroup 0 has stored in this dispatch.*wave 0 of workgroup 1, lane 0"):
-        handed(release, acquire)
+        handed(release, acquire, target)
+
+
+@pytest.mark.parametrize("order", ["gl1 gl0", "gl0 gl1", "gl0", "gl1"])
+def test_both_caches_of_gfx11_in_their_order(order: str) -> None:
+    """The smaller one reads the larger one, so it is invalidated behind it."""
+    seen, tags, at = Visibility(), StoreTags(64), np.zeros(1, np.int64)
+    writer, reader = np.array([0]), np.array([1])
+    seen.stored(tags, at, 4, writer, known=True)
+    seen.released(writer)
+    for cache in order.split():
+        (seen.acquired_gl1 if cache == "gl1" else seen.acquired_gl0)(reader)
+    with nullcontext() if order == "gl1 gl0" else pytest.raises(Hidden):
+        seen.check(tags, at, 4, reader)
 
 
 def test_workgroups_that_wait_for_each_other_must_fit() -> None:

@@ -13,6 +13,7 @@ from amdgpu_emu.core.core import ShaderCore
 from tests.amdgpu.queue.stage import INTERFACES, NODE, machine
 from tests.backends.amdgpu.stage import amd_backend, check, kernels
 from tests.backends.amdgpu.test_experts import Layer, layer
+from tests.backends.amdgpu.test_product_heads import SHAPES, projected
 from tests.backends.amdgpu.test_recurrent import ALL as RECURRENT
 from tests.backends.cpu.both import Case, assert_same, expected
 from tests.backends.cpu.test_whole_models import SPECS
@@ -77,19 +78,38 @@ def test_a_text(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert sampled == token
 
 
-CASES: dict[str, Callable[[], Case]] = {
-    **{name: RECURRENT[name] for name in ("norm 64", "norm 128")},
-    "experts": lambda: layer(Layer(n_experts=12, k=2), (1, 3)),
+CASES: dict[str, tuple[Callable[[], Case], str]] = {
+    **{name: (RECURRENT[name], "delta_net") for name in ("norm 64", "norm 128")},
+    "experts": (lambda: layer(Layer(n_experts=12, k=2), (1, 3)), "gated_experts"),
+    "convolution behind its product": (RECURRENT["product, conv 4"], "matvec_conv"),
+    "heads behind their products": (lambda: projected(SHAPES[0]), "matvec_bias_heads"),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_other_operations(name: str) -> None:
-    """Workgroups of one, two and four waves, with barriers and without."""
-    case = CASES[name]()
+    """Workgroups of one, two, four and eight waves, with barriers and without, and the last of some to arrive."""
+    made, kernel = CASES[name]
+    case = made()
     with amd_backend("cs") as (backend, _):
         backend.resident.use = "always"
         check(backend, case, expected(case))
+        taken = [symbols for symbols, program in backend.resident._loaded.items() if program is not None]
+    assert any(symbol.startswith(kernel) for symbols in taken for symbol in symbols)
+
+
+def test_a_step_of_more_work_than_one_submission_may_have() -> None:
+    """It is cut between its dispatches, and one program again when more is allowed."""
+    case = RECURRENT["product, conv 4"]()
+    with amd_backend("cs") as (backend, _):
+        backend.resident.use = "always"
+        pace = backend.gpu.pace
+        rate, pace.rate = pace.rate, 1.0
+        want = expected(case)
+        check(backend, case, want)
+        assert not backend.resident.programs
+        pace.rate = rate
+        check(backend, case, want)
         assert backend.resident.programs
 
 
