@@ -8,7 +8,7 @@ queue that is preempted gets them back. Register offsets as in the gfx12 headers
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -138,9 +138,13 @@ class _Registers:
     def __init__(self) -> None:
         self._values: dict[int, int] = {}
 
-    def set(self, builder: PacketBuilder, wanted: Mapping[int, int]) -> None:
-        """Write those that differ. One or two between them that do not are written too: a packet more costs as much."""
+    def set(self, builder: PacketBuilder, wanted: Mapping[int, int], filled: Iterable[int] = ()) -> None:
+        """Write those that differ. One or two between them that do not are written too: a packet more costs as much.
+
+        filled: registers that need some value, whichever.
+        """
         known = self._values
+        wanted = {**dict.fromkeys((offset for offset in filled if offset not in known), 0), **wanted}
         changed = sorted(offset for offset, value in wanted.items() if known.get(offset) != value)
         known.update(wanted)
         for before, offset in pairwise(tuple(changed)):
@@ -148,6 +152,11 @@ class _Registers:
             if len(between) <= _HEADER and all(other in known for other in between):
                 changed += between
         builder.set_sh_regs({offset: known[offset] for offset in changed})
+
+
+def _user_registers(rsrc2: int) -> int:
+    """How many the kernel gets; of gfx11 more than it reads."""
+    return rsrc2 >> 1 & 0x1F
 
 
 def _dispatch(builder: PacketBuilder, item: Dispatch, registers: _Registers) -> None:
@@ -166,6 +175,7 @@ def _dispatch(builder: PacketBuilder, item: Dispatch, registers: _Registers) -> 
             reg.NUM_THREAD_Z: threads[2],
             **dict(enumerate(item.user_data, reg.USER_DATA_0)),
         },
+        range(reg.USER_DATA_0, reg.USER_DATA_0 + _user_registers(program.rsrc2)),
     )
     initiator = DISPATCH_INITIATOR_COMPUTE | (CS_W32_EN if program.wave32 else 0)
     builder.dispatch_direct_initiator(*item.groups, initiator)

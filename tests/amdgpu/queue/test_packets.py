@@ -21,7 +21,7 @@ BEGIN = [0xC0001000, 0]
 FLUSH = [0xC0004600, 0x407]
 FULL = [*FLUSH, 0xC0065800, 0, ALL, 0xFF, 0, 0, 10, 0xC3B1]
 LIGHT = [*FLUSH, 0xC0065800, 0, ALL, 0xFF, 0, 0, 10, 0x10180]
-PROGRAM = LoadedKernel("k", 0x12_3456_7800, 0xC00F0005, 0x390, 0x30, (32, 1, 1), 2)
+PROGRAM = LoadedKernel("k", 0x12_3456_7800, 0xC00F0005, 0x384, 0x30, (32, 1, 1), 2)
 PROGRAM_IN_RIG = LoadedKernel("k", CODE, 0xC00F0005, 0x384, 0x30, (32, 1, 1), 2)
 
 
@@ -29,7 +29,7 @@ def dispatch_words(groups: list[int], threads: list[int], user: list[int], initi
     """As written out in the notes on hardware: register offsets of gfx12."""
     return [
         0xC00A7600, 0x204, 0, 0, 0, *threads, 0, 0, 0x12345678, 0,
-        0xC0027600, 0x212, 0xC00F0005, 0x390,
+        0xC0027600, 0x212, 0xC00F0005, 0x384,
         0xC0097600, 0x215, 0, ALL, ALL, 0, ALL, ALL, 0, 0, 0,
         0xC0017600, 0x228, 0x30,
         0xC0007600 | len(user) << 16, 0x240, *user,
@@ -49,24 +49,33 @@ def test_a_dispatch() -> None:
 
 
 def test_a_later_dispatch_sets_what_differs() -> None:
-    other = LoadedKernel("other", 0x12_3456_7900, 0xC00F0005, 0x391, 0x30, (32, 1, 1), 2)
+    other = LoadedKernel("other", 0x12_3456_7900, 0xC00F0005, 0x385, 0x30, (32, 1, 1), 2)
     batch = CommandList().dispatch(PROGRAM, 1, user_data=(5, 6, 7, 8, 9, 10))
     batch.dispatch(other, 2, user_data=(1, 6, 7, 2, 9, 10)).dispatch(PROGRAM, 3, user_data=(1, 6), threads=(64, 1, 1))
     batch.dispatch(PROGRAM, 4, user_data=(1, 6, 7, 2, 9, 11))
     words = lower(batch, GFX12)[len(BEGIN + FULL) + len(dispatch_words([1] * 3, [32, 1, 1], [0] * 6)) :]
     assert words == [
         0xC0017600, 0x20C, 0x12345679,
-        0xC0017600, 0x213, 0x391,
+        0xC0017600, 0x213, 0x385,
         0xC0047600, 0x240, 1, 6, 7, 2,  # two that stay the same, rather than a packet more
         0xC0031500, 2, 1, 1, 0x8005,
         0xC0017600, 0x207, 64,
         0xC0017600, 0x20C, 0x12345678,
-        0xC0017600, 0x213, 0x390,
+        0xC0017600, 0x213, 0x384,
         0xC0031500, 3, 1, 1, 0x8005,
         0xC0017600, 0x207, 32,
         0xC0017600, 0x245, 11,
         0xC0031500, 4, 1, 1, 0x8005,
     ]  # fmt: skip
+
+
+def test_registers_that_a_kernel_gets_and_does_not_read_have_some_value() -> None:
+    """gfx11 hands over 16 at least, so kernels ask for more than their arguments."""
+    more = LoadedKernel("more", 0x12_3456_7900, 0xC00F0005, 0x388, 0x30, (32, 1, 1), 2)
+    words = lower(CommandList().dispatch(more, 1, user_data=(5, 6)), GFX12)
+    assert words[words.index(0x240) - 1 :][:6] == [0xC0047600, 0x240, 5, 6, 0, 0]
+    words = lower(CommandList().dispatch(PROGRAM, 1, user_data=(1, 2, 3)).dispatch(more, 1, user_data=(1, 6)), GFX12)
+    assert words[-10:] == [0xC0037600, 0x241, 6, 3, 0, 0xC0031500, 1, 1, 1, 0x8005]  # the 3 is what was there
 
 
 def test_registers_as_dispatches_find_them() -> None:
