@@ -33,7 +33,7 @@ PREEMPTED: Final = ("cs", "kfd")
 saves the waves of a queue that it takes off. A user queue without a save area has neither."""
 PRODUCTS_A_PHASE: Final = 10_000_000
 """Products of a step, for each of its phases, up to which one program is taken to be faster. It is assumed to save
-0.7 us a phase (packets: 1.3 us a barrier, 0.06 a dispatch; the program: 0.8 us a meeting), and to lose 4 % of the rest,
+0.7 us a phase (packets: 1.5 us a barrier, 0.06 a dispatch; the program: 0.8 us a meeting), and to lose 4 % of the rest,
 since all of it has the registers of the greatest kernel: with a byte of weights a product, 17 us take as long."""
 Phase = Sequence["Work"]
 Words = npt.NDArray[np.uint32]
