@@ -27,6 +27,7 @@ LAYERS = (
     ("amdgpu.drm",),
     ("gguf", "text"),
     ("mem", "sched"),
+    ("quantizing",),
     ("amdgpu",),
     ("kernels",),
     ("ir",),

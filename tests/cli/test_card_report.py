@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ from amdgpu_emu.profiles import LINUX_6_17, LINUX_7_3_USERQ
 from amdgpu_emu.shader import Dispatch
 from amdgpu_emu.shader_memory import ShaderMemory
 from tests.cli.conftest import Outcome
+from zinc_rt.amdgpu.gfx import GFX12
 from zinc_rt.backends.amdgpu.backend import AmdBackend
+from zinc_rt.backends.amdgpu.calibrate import SMALL
 from zinc_rt.backends.card.facts import _commit_of
 from zinc_rt.backends.card.private import HIDDEN, scrubbed, secrets
 from zinc_rt.backends.card.report import card_report
@@ -30,6 +33,18 @@ from zinc_rt.ir.ops import elementwise
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 
 Tree = dict[str, Any]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def little_is_measured() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(AmdBackend, "calibration", SMALL)
+        yield
+
+
+def only(monkeypatch: pytest.MonkeyPatch, *interfaces: str) -> None:
+    """Have cards with these interfaces alone."""
+    monkeypatch.setattr("zinc_rt.backends.card.report.gfx_of", lambda version: replace(GFX12, interfaces=interfaces))
 
 
 def machine(**how: Any) -> Machine:
@@ -67,6 +82,8 @@ def test_everything_works(good: tuple[Tree, list[Tree]]) -> None:
     assert card["kfd"]["kernel"] == card["kfd"]["computed"]
     assert card["kfd"]["used"]["save_area"] == R9700.cwsr_size
     assert list(card["interfaces"]) == ["cs", "kfd", "umq"]
+    assert {"bandwidth", "barrier", "dispatch", "submission", *SMALL.levels} <= set(card["constants"])
+    assert min(card["constants"].values()) > 0
     for way in card["interfaces"].values():
         assert way["ok"]
         assert set(way["steps"]) == set(STEPS)
@@ -78,7 +95,8 @@ def test_what_remains_of_a_machine_that_stops(good: tuple[Tree, list[Tree]]) -> 
     _, seen = good
     running = [(s["running"]["interface"], s["running"]["step"]) for s in seen if s["running"]]
     order = ["opened", "memory", "fence", "kernels", "results"]
-    assert running == [(name, step) for name in ("cs", "kfd", "umq") for step in order]
+    steps = [(name, step) for name in ("cs", "kfd", "umq") for step in order]
+    assert running == [*steps[:5], ("cs", "constants"), *steps[5:]]
     assert seen[-1]["running"] is None
     half = next(
         s for s in seen if s["running"] == {"render_node": "/dev/dri/renderD128", "interface": "kfd", "step": "fence"}
@@ -105,7 +123,7 @@ def test_the_summary(good: tuple[Tree, list[Tree]]) -> None:
     ],
 )
 def test_a_step_that_fails(call: str, code: int, interface: str, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zinc_rt.backends.card.report.INTERFACES", (interface,))
+    only(monkeypatch, interface)
     with machine(shader=None) as there:
         there.inject(call, code)
         way = made(there.process())["cards"][0]["interfaces"][interface]
@@ -125,7 +143,7 @@ def test_wrong_bits_have_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
         return np.nextafter(right(gate, up, attrs), np.float32(9))
 
     monkeypatch.setattr(elementwise, "gated_rows", wrong)
-    monkeypatch.setattr("zinc_rt.backends.card.report.INTERFACES", ("cs",))
+    only(monkeypatch, "cs")
     with machine() as there:
         way = made(there.process())["cards"][0]["interfaces"]["cs"]
     assert way["steps"]["results"]["kind"] == "WrongResults"
@@ -141,7 +159,7 @@ class Hanging(ShaderCore):
 
 def test_a_hang_does_not_end_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last step says so, with the kernel's log as the help; the next interface is tried."""
-    monkeypatch.setattr("zinc_rt.backends.card.report.INTERFACES", ("cs", "kfd"))
+    only(monkeypatch, "cs", "kfd")
     monkeypatch.setitem(AmdBackend.__init__.__kwdefaults__, "timeout", 1.0)
     with machine(shader=Hanging(), time_scale=0.01, strict=False) as there:
         ways = made(there.process())["cards"][0]["interfaces"]
@@ -169,7 +187,7 @@ def test_nothing_private_gets_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("USER", "planted_user")
     monkeypatch.setattr("socket.gethostname", lambda: "planted-host.example")
     monkeypatch.setattr("getpass.getuser", lambda: "planted_user")
-    monkeypatch.setattr("zinc_rt.backends.card.report.INTERFACES", ("cs",))
+    only(monkeypatch, "cs")
     with machine(shader=None) as there:
         linux = there.process()
         files = linux._sysfs._files

@@ -85,6 +85,9 @@ def _card(card: dict[str, Any]) -> Iterator[str]:
         cells = (_cell(way["steps"].get(step)) for step in _STEPS)
         fence, step = (_time(way["seconds"].get(f"median_{what}")) for what in ("fence", "step"))
         yield f"| {name} | {' | '.join(cells)} | {fence} | {step} |"
+    if card["constants"]:
+        yield ""
+        yield "measured: " + ", ".join(f"{name} {_constant(name, n)}" for name, n in card["constants"].items())
     for name, way in card["interfaces"].items():
         for step, of in way["steps"].items():
             if not of["ok"]:
@@ -93,6 +96,12 @@ def _card(card: dict[str, Any]) -> Iterator[str]:
                     yield f"  {of['help']}"
         if way["differs"]:
             yield f"- {name}, first difference: {way['differs']}"
+
+
+def _constant(name: str, number: float | str) -> str:
+    if isinstance(number, str):
+        return number
+    return f"{number / 1e9:.0f} GB/s" if name == "bandwidth" else f"{number * 1e9:.0f} ns"
 
 
 _STEPS = ("opened", "memory", "queue", "fence", "kernels", "results")

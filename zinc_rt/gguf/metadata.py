@@ -97,6 +97,13 @@ class Metadata(Mapping[str, Any]):
 
         return StringTable(raw, np.concatenate(starts) - begin if starts else np.zeros(0, np.int64), invalid)
 
+    def stored(self, key: str) -> bytes:
+        """The bytes of `key`, its type and its value: what `GGUFWriter.add_stored` takes. Raises MissingKey."""
+        info, what = self.info(key), key_name(key)
+        cursor = Cursor(self._source, info.offset)
+        cursor.skip_value(info.type, what)
+        return struct.pack("<I", info.type) + self._source.read(info.offset, cursor.pos - info.offset)
+
     def __contains__(self, key: object) -> bool:
         return key in self._infos
 

@@ -81,9 +81,9 @@ def unpack(type: GGMLType, raw: U8) -> QuantRows:
     else:
         ints = _values(f, _integers(f, blocks).reshape(len(raw), n_blocks * f.groups, GROUP))
     if f.scale == Scale.POWER_OF_TWO:
-        return QuantRows(type, ints, _powers_of_two(_part(blocks, f.d, 1)[..., 0]))
+        return QuantRows(type, ints, powers_of_two(_part(blocks, f.d, 1)[..., 0]))
     if f.scale == Scale.E4M3_HALVES:
-        both = _half_e4m3(_part(blocks, f.d, 2 * f.groups)).reshape(len(raw), n_blocks * f.groups, 2)
+        both = half_e4m3(_part(blocks, f.d, 2 * f.groups)).reshape(len(raw), n_blocks * f.groups, 2)
         return QuantRows(type, ints, both[..., 0].copy(), last=both[..., 1].copy())
     if f.scale in ODD_SCALES:
         odd = grids.odd_scales(f, blocks).reshape(len(raw), n_blocks * f.groups, *((2,) if f.scaled_halves else ()))
@@ -193,7 +193,7 @@ def _six_bit_scales(packed: U8) -> tuple[I32, I32]:
     return sc.reshape(shape).astype(np.int32), mn.reshape(shape).astype(np.int32)
 
 
-def _powers_of_two(e: U8) -> F32:
+def powers_of_two(e: U8) -> F32:
     """2^(e - 128) of each byte: float32 has the least two as subnormals, and the others as exponents of e - 1."""
     wide = e.astype(np.uint32)
     return np.where(wide < 2, np.uint32(0x00200000) << np.minimum(wide, 1), (wide - 1) << 23).astype("<u4").view("<f4")
@@ -217,7 +217,7 @@ def _six_bit_halves(packed: U8) -> I32:
     return np.asarray(low | high << 4, np.int32) - 32
 
 
-def _half_e4m3(s: U8) -> F32:
+def half_e4m3(s: U8) -> F32:
     """Half the value of floats of 4 bits of exponent and 3 of mantissa; the top bit is ignored, and 0x7F is 0."""
     # The same bits as a float16 are 2^-8 of the value; subnormal ones, too.
     halves = (s.astype("<u2") & 0x7F) << 7

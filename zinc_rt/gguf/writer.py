@@ -7,7 +7,7 @@ import math
 import os
 import secrets
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, Final
 
 import numpy as np
@@ -19,6 +19,9 @@ from zinc_rt.gguf.encode import encode_text, encode_value, infer_type
 from zinc_rt.gguf.errors import GGUFError, GGUFWriteError
 from zinc_rt.gguf.part import DEFAULT_ALIGNMENT, MAGIC, VERSIONS
 from zinc_rt.gguf.types import GGMLType, ValueType
+
+Parts = Callable[[], Iterable[NDArray[np.uint8]]]
+"""Gives the bytes of a tensor, in parts and in order."""
 
 _WRITE_BYTES: Final = 16 << 20  # of a tensor at once, so that a memory-mapped source is not read in whole
 
@@ -43,7 +46,7 @@ class GGUFWriter:
         self.alignment = alignment
         self.version = version
         self._values: dict[str, bytes] = {}
-        self._tensors: dict[str, tuple[bytes, NDArray[np.uint8]]] = {}  # entry without offset, data
+        self._tensors: dict[str, tuple[bytes, int, Parts]] = {}  # entry without offset, bytes, what they come from
         if version not in VERSIONS:
             raise self._error(f"version {version} cannot be written, only {VERSIONS}")
         if alignment < 8 or alignment & (alignment - 1) or alignment > limits.MAX_ALIGNMENT:
@@ -72,11 +75,35 @@ class GGUFWriter:
         except GGUFError as error:
             raise self._error(f"the value of {show(key)}: {error.problem}") from error
 
+    def add_stored(self, key: str, stored: bytes) -> None:
+        """Add a metadata value as another file has it: `stored` is what `Metadata.stored` gives. Not for
+        `general.alignment`, which is set by the argument `alignment`.
+        """
+        if key in self._values:
+            raise self._error(f"the key {show(key)} was added before")
+        self._values[key] = encode_text(key, limit=limits.MAX_KEY_BYTES) + stored
+
     def add_tensor(self, name: str, data: NDArray[Any] | bytes, type: GGMLType, shape: Sequence[int]) -> None:
         """Add a tensor of `shape`, in NumPy order (rows, n_in), whose bytes as `type` are `data`.
 
         `data` may be an array of any dtype whose bytes, in C order, are the tensor's; it is not copied, and
         must not change before `write`.
+        """
+        try:
+            raw = _as_bytes(data)
+        except GGUFError as error:
+            raise self._error(f"tensor {show(name)}: {error.problem}") from error
+        needed = self.add_parts(name, lambda: (raw,), type, shape)
+        if raw.size != needed:
+            del self._tensors[name]
+            dims = tuple(int(n) for n in shape)
+            raise self._error(
+                f"tensor {show(name)} of shape {dims} takes {needed} bytes as {type.name}, got {raw.size}"
+            )
+
+    def add_parts(self, name: str, parts: Parts, type: GGMLType, shape: Sequence[int]) -> int:
+        """Add a tensor whose bytes are made when the file is written, for what does not fit memory: `parts` is called
+        then, and gives uint8 arrays in order. Returns how many bytes they have to have together.
         """
         if name in self._tensors:
             raise self._error(f"the tensor {show(name)} was added before")
@@ -89,15 +116,17 @@ class GGUFWriter:
         try:
             coded = encode_text(name, limit=limits.MAX_NAME_BYTES)
             needed = math.prod(dims[:-1]) * type.row_bytes(dims[-1] if dims else 1)
-            raw = _as_bytes(data)
         except GGUFError as error:
             raise self._error(f"tensor {show(name)}: {error.problem}") from error
-        if raw.size != needed:
-            raise self._error(
-                f"tensor {show(name)} of shape {tuple(dims)} takes {needed} bytes as {type.name}, got {raw.size}"
-            )
         entry = coded + struct.pack(f"<I{len(dims)}QI", len(dims), *reversed(dims), type)
-        self._tensors[name] = (entry, raw)
+        self._tensors[name] = (entry, needed, parts)
+        return needed
+
+    @property
+    def size(self) -> int:
+        """Bytes that the file will take."""
+        head = len(self._head())
+        return head + self._padding(head) + sum(n + self._padding(n) for _, n, _ in self._tensors.values())
 
     def write(self) -> int:
         """Write the file and return its size in bytes.
@@ -132,20 +161,29 @@ class GGUFWriter:
             ) from error
         return size
 
-    def _parts(self) -> Iterator[bytes | memoryview]:
+    def _head(self) -> bytes:
         head = [struct.pack("<4sIQQ", MAGIC, self.version, len(self._tensors), len(self._values))]
         head += self._values.values()
         offset = 0
-        for entry, raw in self._tensors.values():
+        for entry, size, _ in self._tensors.values():
             head.append(entry + struct.pack("<Q", offset))
-            offset += raw.size + self._padding(raw.size)
-        joined = b"".join(head)
-        yield joined
+            offset += size + self._padding(size)
+        return b"".join(head)
+
+    def _parts(self) -> Iterator[bytes | memoryview]:
+        head = self._head()
+        yield head
         # Also without tensors: readers of whole files expect the data section to start inside the file.
-        yield bytes(self._padding(len(joined)))
-        for _, raw in self._tensors.values():
-            yield raw.data
-            yield bytes(self._padding(raw.size))
+        yield bytes(self._padding(len(head)))
+        for name, (_, size, parts) in self._tensors.items():
+            given = 0
+            for raw in parts():
+                given += raw.size
+                if given <= size:
+                    yield raw.reshape(-1).data
+            if given != size:
+                raise self._error(f"tensor {show(name)} takes {size} bytes, {given} were given")
+            yield bytes(self._padding(size))
 
     def _padding(self, size: int) -> int:
         return -size % self.alignment

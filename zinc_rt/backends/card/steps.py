@@ -96,6 +96,18 @@ def run_steps(name: str, render_node: str, linux: Linux, cache: CompileCache, re
     return found
 
 
+def measured_constants(name: str, render_node: str, linux: Linux, cache: CompileCache) -> dict[str, Any]:
+    """The cost model's constants by name, as `calibrate.measure` has them; {"error"} where measuring failed."""
+    try:
+        backend = AmdBackend(open_interface(name, render_node, linux), cache=cache)
+        try:
+            return dict(backend.card_constants())
+        finally:
+            backend.close()
+    except (ZincError, OSError) as error:
+        return {"error": str(error)}
+
+
 class _Failed(Exception):
     """A step failed, and is noted."""
 

@@ -1,0 +1,13 @@
+"""Why a model is not quantised."""
+
+from __future__ import annotations
+
+from zinc_rt.errors import UsageError, ZincError
+
+
+class QuantizeError(ZincError):
+    """A model cannot be quantised as asked: its tensors, the disk, the file that would be written."""
+
+
+class UnknownPreset(UsageError):
+    """No such format, or one that is only read."""
