@@ -180,11 +180,15 @@ def group_bytes(block: ptr[u8], j, FMT: str):
 
 
 @inline
+def looks_up(FMT: str):
+    """Whether blocks hold indices of a table in memory, static."""
+    return format_of(FMT).kind == Kind.GRID
+
+
+@inline
 def looked_up_bytes(loaded, FMT: str):
     """What `group_bytes` has loaded; where that are indices, what a table in memory holds for them."""
-    if integers_of(FMT).kind == Kind.GRID:
-        return grid_sizes(loaded, FMT)
-    return loaded
+    return grid_sizes(loaded, FMT) if looks_up(FMT) else loaded
 
 
 @inline

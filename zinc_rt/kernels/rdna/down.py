@@ -6,6 +6,7 @@ part of its lanes on each.
 
 from __future__ import annotations
 
+from zinc_rt.formats.decode import looks_up
 from zinc_rt.kernels.maths import sigmoid
 from zinc_rt.kernels.rdna.experts import FLOATS, line_bytes
 from zinc_rt.kernels.rdna.groups import (
@@ -14,7 +15,6 @@ from zinc_rt.kernels.rdna.groups import (
     group_lookups,
     group_values,
     group_weights,
-    looks_up,
 )
 from zinc_rt.kernels.rdna.matvec import add_all_chains, add_all_groups, add_chains, wave_row
 from zinc_rt.lang.kernel import inline, kernel

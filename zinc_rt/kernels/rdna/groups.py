@@ -16,12 +16,12 @@ from zinc_rt.formats.decode import (
     LOW_NIBBLES,
     LOW_PAIRS,
     integers_of,
+    looks_up,
     plain_integers,
     spread,
 )
 from zinc_rt.formats.decode_scales import first_six, last_six
 from zinc_rt.formats.kinds import Kind, Scale
-from zinc_rt.formats.table import FORMATS
 from zinc_rt.kernels.rdna.whole_groups import takes_whole_groups, whole_loads, whole_lookups, whole_value, whole_weights
 from zinc_rt.kernels.rdna.words import dot, quants, scale_at, sums_at, sums_of
 from zinc_rt.lang.kernel import inline
@@ -290,12 +290,6 @@ def group_loads(row: ptr[u8], skip: u32, group: u32, FMT: str):
 
 
 @inline
-def looks_up(FMT: str):
-    """Whether what `group_loads` has loaded are places in a table in memory, static."""
-    return FORMATS[FMT].kind == Kind.GRID
-
-
-@inline
 def group_lookups(loaded, FMT: str):
     """What a lane loads from that table."""
     return whole_lookups(loaded, FMT) if looks_up(FMT) else loaded
@@ -311,18 +305,21 @@ def group_weights(loaded, group: u32, FMT: str):
         return halves_weights(loaded, group)
     if F.kind == Kind.PAIRS:
         return k_weights(loaded, group, FMT)
+    static_assert(F.kind in PLAIN, f"format {FMT}: group_weights does not know integers of kind {F.kind!s}")
     return plain_weights(loaded, FMT)
 
 
 @inline
 def group_activations(x, first: u32, group: u32, FMT: str):
     """What a lane loads of a row of activations, for `group_values`; its group is the one `group` behind `first`."""
-    if not takes_whole_groups(FMT):
-        F = plain_integers(FMT)
-        if F.kind == Kind.HALVES:
-            return halves_activations(x, first, group)
-        if F.kind == Kind.PAIRS:
-            return k_activations(x, first, group)
+    if takes_whole_groups(FMT):
+        return whole_activations(x, first + group, FMT)
+    F = plain_integers(FMT)
+    if F.kind == Kind.HALVES:
+        return halves_activations(x, first, group)
+    if F.kind == Kind.PAIRS:
+        return k_activations(x, first, group)
+    static_assert(F.kind in PLAIN, f"format {FMT}: group_activations does not know integers of kind {F.kind!s}")
     return whole_activations(x, first + group, FMT)
 
 
@@ -336,4 +333,5 @@ def group_values(weights, rows, FMT: str):
         return halves_values(weights, rows, FMT)
     if F.kind == Kind.PAIRS:
         return k_values(weights, rows)
+    static_assert(F.kind in PLAIN, f"format {FMT}: group_values does not know integers of kind {F.kind!s}")
     return plain_values(weights, rows, FMT)

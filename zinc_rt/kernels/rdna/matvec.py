@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zinc_rt.formats.decode import format_of
+from zinc_rt.formats.decode import format_of, looks_up
 from zinc_rt.formats.kinds import Kind
 from zinc_rt.kernels.rdna.groups import (
     group_activations,
@@ -10,7 +10,6 @@ from zinc_rt.kernels.rdna.groups import (
     group_lookups,
     group_values,
     group_weights,
-    looks_up,
 )
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
@@ -210,6 +209,7 @@ def float_of(loaded, i: int, FMT: str):
         return loaded[i // 4][i % 4]
     if F.kind == Kind.F16:
         return f32(loaded[i // 8][i % 8])
+    static_assert(F.kind == Kind.BF16, f"format {FMT}: float_of does not know numbers of kind {F.kind!s}")
     pair = loaded[i // 8][i % 8 // 2]
     return bitcast(pair & 0xFFFF0000 if i % 2 else pair << 16, f32)
 

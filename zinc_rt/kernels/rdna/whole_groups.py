@@ -90,6 +90,7 @@ def factors(loaded, FMT: str):
         if F.scaled_halves:
             return d, f32(i32(2 * (bits & 15) + 1)), f32(i32(2 * (bits >> 4) + 1))
         return d, f32(i32(2 * bits + 1))
+    static_assert(F.scale == Scale.BLOCK, f"format {FMT}: factors does not know scales of kind {F.scale!s}")
     return (d,)
 
 
