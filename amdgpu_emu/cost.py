@@ -23,14 +23,14 @@ stand in `constants`, with their intervals; `spread` gives the interval of a pre
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from amdgpu_emu.constants import LIKELY, Constants
 from amdgpu_emu.core.counters import HALF, LINE
 from amdgpu_emu.models import R9700, GpuModel
 from amdgpu_emu.residency import INFINITY, L2, MEMORY, OWN
-from amdgpu_emu.work import SIMDS, Work, cycles
+from amdgpu_emu.work import SIMDS, VGPRS, Work, cycles
 
 PINS: Final = 640e9
 """Bytes per second of an R9700's pins: 256 of them at 20 Gbit/s. Other cards: by width and clock of their memory."""
@@ -74,7 +74,7 @@ def predict(work: Work, model: GpuModel = R9700, constants: Constants = LIKELY) 
     bound = max(parts, key=lambda name: parts[name])
     busy = parts[bound]
     first, wave = _latencies(work, model, c, busy, parts["memory"])
-    per_second = model.shader_engines * clock / c.wave_cycles
+    per_second = model.shader_engines * clock / max(c.wave_cycles, 1e-9)
     parts["launch"] = shares["launch"] = c.packet + work.waves / per_second
     parts["alone"] = _alone(work, c, clock)
     turns = -(-work.waves // (work.occupancy * model.cu * SIMDS))
@@ -162,3 +162,22 @@ def step_seconds(
         seconds += constants.full_barrier if full else 0.0
         barriers += 1
     return seconds + max(0, barriers) * constants.barrier + submissions * constants.submission
+
+
+def resident_seconds(
+    phases: Iterable[tuple[Sequence[Work], bool]], occupancy: int, model: GpuModel, constants: Constants = LIKELY
+) -> float:
+    """Seconds of a step of these phases as one resident program, whose workgroups meet behind each. occupancy: waves of
+    the program on a SIMD. Nothing is launched but once; all kernels have the registers of the greatest.
+    """
+    within = replace(constants, packet=0.0, wave_cycles=0.0)
+    seconds, meetings = 0.0, -1
+    for works, full in phases:
+        if full:
+            raise ValueError("a phase that drops the L2 is no part of a resident program")
+        made = [replace(work, vgprs=VGPRS * 32 // work.lanes // occupancy, lds_bytes=0) for work in works]
+        seconds += phase_seconds([predict(work, model, within) for work in made])
+        meetings += 1
+    waves = occupancy * model.cu * SIMDS
+    start = constants.packet + waves * constants.wave_cycles / model.shader_engines / model.clock_mhz / 1e6
+    return seconds + max(0, meetings) * constants.meeting + start + constants.submission

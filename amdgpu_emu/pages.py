@@ -24,7 +24,7 @@ class Pages:
     def __init__(self, bo: BufferObject) -> None:
         n = (bo.size + PAGE - 1) // PAGE
         self.bo = bo
-        self.data: Bytes = _sparse(n * PAGE, np.uint8)
+        self.data: Bytes = sparse(n * PAGE, np.uint8)
         self.present: Flags = np.zeros(n, np.bool_)
         self.held: list[int] = []
 
@@ -54,7 +54,7 @@ class Lines(Pages):
 
     def __init__(self, bo: BufferObject) -> None:
         super().__init__(bo)
-        self.dirty: Flags = _sparse(len(self.data), np.bool_)
+        self.dirty: Flags = sparse(len(self.data), np.bool_)
         self.dirty_pages: set[int] = set()
 
     def store(self, offset: int, data: Bytes) -> None:
@@ -93,6 +93,6 @@ def runs(pages: Iterable[int]) -> Iterator[tuple[int, int]]:
         yield first, behind
 
 
-def _sparse(n: int, dtype: Any) -> npt.NDArray[Any]:
-    """`n` zero bytes that take memory where they are touched."""
+def sparse(n: int, dtype: Any) -> npt.NDArray[Any]:
+    """Zeros, `n` bytes of them, that take memory where they are touched."""
     return np.frombuffer(mmap.mmap(-1, n, flags=MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE), dtype)

@@ -34,7 +34,8 @@ class Dispatch:
     address: of the program, bytes, a multiple of 256; groups: workgroups in x, y, z; threads: of a whole workgroup;
     grid: threads of the dispatch, which is less than groups times threads where the last ones are partial; start: the
     first workgroup's ids; wave32: 32 lanes a wave, else 64; user_data: the sixteen words that waves find in their
-    first scalar registers; lds_bytes: local memory of a workgroup; gfx: version of the graphics core.
+    first scalar registers; lds_bytes: local memory of a workgroup; gfx: version of the graphics core;
+    compute_units: of the card.
     """
 
     address: int
@@ -51,6 +52,7 @@ class Dispatch:
     scratch: Scratch | None
     initiator: int
     gfx: Triple
+    compute_units: int = 64
 
     @property
     def n_user_sgprs(self) -> int:

@@ -11,11 +11,13 @@ import numpy.typing as npt
 from amdgpu_emu.caches import CODE, SCALAR, VECTOR, Caches
 from amdgpu_emu.memory import BufferObject
 from amdgpu_emu.pages import Bytes, Lines
+from amdgpu_emu.visibility import StoreTags, Visibility
 from amdgpu_emu.vm import ADDRESS, GpuVm, Mapping
 from zinc_rt.linux import PAGE
 
 Addresses = npt.NDArray[np.uint64]
 _Offsets = npt.NDArray[np.int64]
+_Waves = npt.NDArray[np.int64]
 _ONES = {n: np.ones((1, n), np.uint8) for n in (1, 2, 4, 8, 12, 16)}
 _WORD = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
@@ -35,13 +37,17 @@ class ShaderMemory:
 
     Addresses are the GPU's, sizes are bytes; methods raise `GpuFault` on refused access.
 
-    A dispatch sees its own writes at once. Others see them after `retire`, which is called when all its waves are
-    done. Lanes that are switched off are left out by the caller.
+    A workgroup sees its own writes at once, the others of the dispatch when it has released and they have acquired
+    (`visibility`). Other dispatches see them after `retire`, which is called when all its waves are done. Lanes that
+    are switched off are left out by the caller.
     """
 
     def __init__(self, caches: Caches, vm: GpuVm) -> None:
         self._caches, self._vm = caches, vm
         self._writes: dict[BufferObject, Lines] = {}
+        self._tags: dict[BufferObject, StoreTags] = {}
+        self.order = Visibility()
+        self.past_caches = False  # whether loads and stores of lanes go to the L2, past the shaders' caches
 
     @property
     def dropped(self) -> int:
@@ -72,27 +78,36 @@ class ShaderMemory:
 
     # Lanes.
 
-    def gather(self, addresses: Addresses, n: int) -> Bytes:
-        """Read `n` bytes from each lane's address, u8[lanes, n], through the vector cache."""
+    def gather(self, addresses: Addresses, n: int, waves: _Waves | None = None) -> Bytes:
+        """Read `n` bytes from each lane's address, u8[lanes, n], through the vector cache. waves: each lane's; None:
+        they may see everything.
+
+        Raises `Hidden` for a lane that may not see a store of another workgroup yet.
+        """
         pieces = self._pieces(addresses, n, "read")
         if pieces is None:
-            return self.gather(_bytes_of(addresses, n), 1).reshape(-1, n)
+            waves = None if waves is None else np.repeat(waves, n)
+            return self.gather(_bytes_of(addresses, n), 1, waves).reshape(-1, n)
         if len(pieces) == 1:
-            return self._gather(pieces[0], n)
+            return self._gather(pieces[0], n, waves)
         found = np.empty((len(addresses), n), np.uint8)
         for piece in pieces:
-            found[piece.lanes] = self._gather(piece, n)
+            found[piece.lanes] = self._gather(piece, n, None if waves is None else waves[piece.lanes])
         return found
 
-    def scatter(self, addresses: Addresses, data: Bytes) -> None:
-        """Write data u8[lanes, n] to each lane's address; where lanes share one, the last wins."""
+    def scatter(self, addresses: Addresses, data: Bytes, waves: _Waves | None = None) -> None:
+        """Write data u8[lanes, n] to each lane's address; where lanes share one, the last wins. waves: as `gather`."""
         n = data.shape[1]
         pieces = self._pieces(addresses, n, "write")
         if pieces is None:
-            self.scatter(_bytes_of(addresses, n), data.reshape(-1, 1))
+            waves = None if waves is None else np.repeat(waves, n)
+            self.scatter(_bytes_of(addresses, n), data.reshape(-1, 1), waves)
             return
+        self.order.changes += 1
         for piece in pieces:
             lines, offsets = self._lines(piece.bo), piece.offsets
+            if waves is not None:
+                self._tag(piece, n, waves[piece.lanes])
             _put(lines.data, offsets, data[piece.lanes])
             _put(lines.dirty.view(np.uint8), offsets, _ONES[n] if n in _ONES else np.ones((len(offsets), n), np.uint8))
             lines.dirty_pages.update(_pages_of(piece, n))
@@ -105,6 +120,7 @@ class ShaderMemory:
         Returns the old numbers. Addresses are multiples of `n`.
         """
         old = np.zeros(len(addresses), np.uint64)
+        self.order.changes += 1
         for lane, address in enumerate(addresses.tolist()):
             for m, offset, size in self._vm.walk(address, n, "write"):
                 now = m.bo.bytes[offset : offset + size] if m.bo.uncached else self._caches.lines(m.bo, offset, size)
@@ -112,6 +128,8 @@ class ShaderMemory:
                 if lines is not None:
                     now = np.where(lines.dirty[offset : offset + size], lines.data[offset : offset + size], now)
                     lines.dirty[offset : offset + size] = False
+                if (tags := self._tags.get(m.bo)) is not None:
+                    tags.clear(offset, size)
                 old[lane] = number = int.from_bytes(now.tobytes(), "little")
                 new = (update(lane, number) & (1 << 8 * n) - 1).to_bytes(n, "little")
                 self._caches.store(m.bo, offset, np.frombuffer(new, np.uint8), through=False)
@@ -146,10 +164,22 @@ class ShaderMemory:
             parts.append(part)
         return parts[0].copy() if len(parts) == 1 else np.concatenate([*parts, np.empty(0, np.uint8)])
 
-    def _gather(self, piece: _Piece, n: int) -> Bytes:
+    def _tag(self, piece: _Piece, n: int, waves: _Waves) -> None:
+        tags = self._tags.get(piece.bo)
+        if tags is None:
+            tags = self._tags[piece.bo] = StoreTags(piece.bo.size)
+        self.order.stored(tags, piece.offsets, n, waves, known=not self.past_caches)
+
+    def _gather(self, piece: _Piece, n: int, waves: _Waves | None) -> Bytes:
         bo, offsets = piece.bo, piece.offsets
+        tags = self._tags.get(bo)
+        if tags is not None and waves is not None and not self.past_caches:
+            self.order.check(tags, offsets, n, waves)
         if bo.uncached:
             found = _take(bo.bytes, offsets, n)
+        elif self.past_caches:
+            low = piece.low // PAGE * PAGE
+            found = _take(self._caches.lines(bo, low, piece.high + n - low), offsets - low, n)
         else:
             pages = self._caches.shader_pages(VECTOR, bo)
             first, last = piece.low // PAGE, (piece.high + n - 1) // PAGE

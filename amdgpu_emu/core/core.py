@@ -35,6 +35,7 @@ ARRIVALS = ("global_atomic_add_u32", "global_atomic_inc_u32")
 """Atomics by which workgroups count themselves."""
 _SLICE = 20_000  # instructions that a group may go on for while others could
 _PROGRAMS = 64
+_RESTS = 1000  # of every wave, with nothing stored between, after which they wait for what never comes
 
 
 class ShaderCore(Shader):
@@ -105,6 +106,7 @@ class _Run:
         self.lanes = 32 if dispatch.wave32 else 64
         self.n_vgprs = ((dispatch.rsrc1 & 0x3F) + 1) * (8 if dispatch.wave32 else 4)
         self.program = core.program(dispatch, memory, self.n_vgprs, self.lanes)
+        self.not_started = 0  # workgroups for which there is no room yet
 
     def go(self) -> None:
         """Run all workgroups, as many at a time as fit."""
@@ -118,6 +120,7 @@ class _Run:
         try:
             for first, count in self.core.parts(self.dispatch, self.n_vgprs, self.lanes):
                 group = launch(self.dispatch, self.n_vgprs, self.lanes, first, count)
+                self.not_started = self._workgroups() - first - count
                 waves = group.n // count
                 self.core.batch(first, count, waves)
                 group.shared = SharedState(self.dispatch, self.memory, self.counters, count, waves)
@@ -126,6 +129,10 @@ class _Run:
                 self._schedule(group)
         finally:
             self._count()
+
+    def _workgroups(self) -> int:
+        x, y, z = self.dispatch.groups
+        return x * y * z
 
     def _count(self) -> None:
         kinds, names, kept = self.counters.instructions, self.counters.names, self.core.keep
@@ -164,6 +171,8 @@ class _Run:
             others = min((g.pc for g in ready if g.turn <= first.turn), default=None)
             parts, waits = self._advance(Group.joined(same), others, bool(ready or waiting))
             ready += parts
+            if len(parts) == 1 and parts[0].rests >= _RESTS:
+                self._all_rest(ready, waiting)
             waiting += waits
 
     def _wake(self, shared: SharedState, waiting: list[Group], ready: list[Group]) -> list[Group]:
@@ -236,6 +245,8 @@ class _Run:
         if result is REST:
             g.turn += 1
             g.pc = op.next
+            seen = self.memory.order.changes + g.shared.changes
+            g.rests, g.seen = (g.rests + 1 if g.seen == seen else 1), seen
             return [g], []
         if isinstance(result, Split):
             g.pc = op.next
@@ -256,6 +267,17 @@ class _Run:
         missing = int(shared.live[g.workgroup[0]] - shared.signalled[g.workgroup[0]])
         text_ = f"waits forever: {missing} waves of its workgroup never signal the barrier"
         self._fail(g, self.program.at(g.pc), ShaderError(text_, wave=0))
+
+    def _all_rest(self, ready: list[Group], waiting: list[Group]) -> None:
+        """Raises `GpuHang` where all waves that could go on have slept again and again, and nothing has changed."""
+        g = ready[-1]
+        if any(other.rests < _RESTS or other.seen != g.seen for other in ready):
+            return
+        n = len(np.unique(np.concatenate([other.workgroup for other in (*ready, *waiting)])))
+        text_ = f"deadlock: {n} workgroups wait, {self.not_started} never started"
+        if self.not_started:
+            text_ += "; no more fit on the card at once"
+        self._fail(g, None, ShaderError(text_, wave=0))
 
     def _fail(self, g: Group, op: Op | None, error: Exception) -> NoReturn:
         at = self._where(g, op)

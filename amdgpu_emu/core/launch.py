@@ -13,7 +13,8 @@ from amdgpu_emu.core.state import EXEC, TTMP, Array, Group
 from amdgpu_emu.models import vgprs_per_simd
 from amdgpu_emu.shader import Dispatch, Triple
 
-_RESIDENT = 2048  # waves: what 64 compute units hold
+_WGP_MODE, _SIMDS, _MAX_WAVES = 1 << 29, 2, 16
+_LDS = 64 << 10
 _STATE_BYTES = 512 << 20  # of vector registers at a time
 _TTMP_Y_Z, _TTMP_X = TTMP + 7, TTMP + 9
 _ITEM_BITS = tuple(np.uint32((1 << bits) - 1) for bits in (10, 20, 30, 30))
@@ -24,10 +25,7 @@ def check_fit(dispatch: Dispatch, n_vgprs: int, lanes: int) -> None:
     """Raise `ShaderError` for a workgroup that no compute unit, or pair of them (WGP mode), holds at once: it would
     wait for ever.
     """
-    registers = vgprs_per_simd(dispatch.gfx)
-    granule = (24 if registers % 24 == 0 else 16) * 32 // lanes
-    a_simd = min(16, registers * 32 // lanes // (-(-n_vgprs // granule) * granule))
-    room = a_simd * (4 if dispatch.rsrc1 >> 29 & 1 else 2)
+    room = _waves_of_units(dispatch, n_vgprs, lanes)
     if waves_of(dispatch, lanes) > room:
         raise ShaderError(
             f"a workgroup of {waves_of(dispatch, lanes)} waves with {n_vgprs} vector registers never starts: {room} of"
@@ -42,16 +40,41 @@ def waves_of(dispatch: Dispatch, lanes: int) -> int:
 
 
 def chunks(dispatch: Dispatch, n_vgprs: int, lanes: int) -> Iterator[tuple[int, int]]:
-    """Cut a dispatch into parts that run at once: first workgroup and number of workgroups of each."""
+    """Cut a dispatch into parts that run at once: first workgroup and number of workgroups of each.
+
+    No part is greater than what fits on the card, so workgroups can wait for each other in one part alone.
+    """
     x, y, z = dispatch.groups
     total = x * y * z
     waves = waves_of(dispatch, lanes)
-    limit = min(_RESIDENT, max(1, _STATE_BYTES // (n_vgprs * lanes * 5)))
+    limit = max(1, _STATE_BYTES // (n_vgprs * lanes * 5))
     if dispatch.scratch is not None and dispatch.scratch.waves:
         limit = min(limit, dispatch.scratch.waves)
-    step = max(1, limit // waves)
+    step = max(1, min(limit // waves, fitting(dispatch, n_vgprs, lanes)))
     for first in range(0, total, step):
         yield first, min(step, total - first)
+
+
+def fitting(dispatch: Dispatch, n_vgprs: int, lanes: int) -> int:
+    """Workgroups that the card holds at once, by registers, waves and LDS (LLVM, AMDGPUBaseInfo)."""
+    units = _units(dispatch)
+    groups = _waves_of_units(dispatch, n_vgprs, lanes) // waves_of(dispatch, lanes)
+    if dispatch.lds_bytes:
+        groups = min(groups, units * _LDS // dispatch.lds_bytes)
+    return dispatch.compute_units // units * groups
+
+
+def _units(dispatch: Dispatch) -> int:
+    """Compute units that a workgroup may use."""
+    return 2 if dispatch.rsrc1 & _WGP_MODE else 1
+
+
+def _waves_of_units(dispatch: Dispatch, n_vgprs: int, lanes: int) -> int:
+    """Waves that they hold at once, by registers."""
+    registers = vgprs_per_simd(dispatch.gfx)
+    granule = (24 if registers % 24 == 0 else 16) * 32 // lanes
+    by_registers = registers * 32 // lanes // (-(-n_vgprs // granule) * granule)
+    return _units(dispatch) * _SIMDS * min(_MAX_WAVES, by_registers)
 
 
 def launch(dispatch: Dispatch, n_vgprs: int, lanes: int, first: int, count: int) -> Group:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -32,12 +32,16 @@ Locate = Callable[[Group], Found]
 """Gives the addresses at which the active lanes read and write."""
 NOTHING: Final = frozenset(
     {
-        "global_inv", "global_wb", "global_wbinv", "s_dcache_inv", "s_prefetch_inst", "s_prefetch_inst_pc_rel",
-        "s_prefetch_data", "s_prefetch_data_pc_rel", "s_buffer_prefetch_data", "buffer_gl0_inv", "buffer_gl1_inv",
-        "s_gl1_inv",
+        "global_wb", "s_dcache_inv", "s_prefetch_inst", "s_prefetch_inst_pc_rel",
+        "s_prefetch_data", "s_prefetch_data_pc_rel", "s_buffer_prefetch_data", "s_gl1_inv",
     }
 )  # fmt: skip
-"""Cache instructions, which do nothing: a dispatch sees its own writes at once, and those of others when it is over."""
+"""Cache instructions that do nothing: stores are on their way to the L2 at once, and scalar loads are for what no wave
+stores.
+"""
+_INVALIDATES: Final = ("global_inv", "global_wbinv", "buffer_gl0_inv", "buffer_gl1_inv")
+_DEV: Final = 2
+"""The scope of the device: what reaches beyond the caches of a compute unit."""
 _SPACES: Final = {Format.GLOBAL: GLOBAL, Format.FLAT: FLAT, Format.SCRATCH: PRIVATE}
 _WINDOWS: Final = (0x10000, 0x20000)
 
@@ -47,6 +51,8 @@ def compile_memory(ins: Instruction, lanes: int) -> Step:
     name = ins.name
     if name in NOTHING:
         return lambda g: None
+    if name in _INVALIDATES:
+        return _invalidate(ins)
     if ins.format is Format.SMEM:
         return compile_scalar_load(ins)
     if ins.format is Format.BUFFER:
@@ -150,13 +156,49 @@ def _by_lane(ins: Instruction) -> Locate:
 def _access(ins: Instruction, space: Space, operation: str, locate: Locate, data: int) -> Step:
     """Loads and stores, "load_..." and "store_...", of at most 16 bytes."""
     verb, _, what = operation.partition("_")
+    step: Step | None = None
     if verb == "load":
         n, register = load_bytes(what), ins.dst[0].index
         if n is not None:
-            return lambda g: loaded(g, space.read(g, locate(g), n), register, what)
+            size = n
+            step = lambda g: loaded(g, space.read(g, locate(g), size), register, what)  # noqa: E731
     if verb == "store" and store_bytes(what) is not None:
-        return lambda g: space.write(g, locate(g), stored(g, data, what))
+        step = lambda g: space.write(g, locate(g), stored(g, data, what))  # noqa: E731
+    if step is not None:
+        return step if space is PRIVATE or not _for_device(ins) else _past_caches(step)
     raise Unsupported(f"{ins.name} is not executed by this shader core")
+
+
+def _past_caches(step: Step) -> Step:
+    """A load or store in the L2, where all waves of the device see the same."""
+
+    def run(g: Group) -> Any:
+        memory = g.shared.memory
+        memory.past_caches = True
+        try:
+            return step(g)
+        finally:
+            memory.past_caches = False
+
+    return run
+
+
+def _for_device(ins: Instruction) -> bool:
+    """Whether an instruction is for the scope of the device: gfx12 names it, a load of gfx11 has GLC."""
+    return ins.modifiers.get("scope", 0) >= _DEV or bool(ins.modifiers.get("glc"))
+
+
+def _invalidate(ins: Instruction) -> Step:
+    """The wave sees what others have released by now: by global_inv for the device or more, on gfx11 by buffer_gl0_inv
+    what was released before the last buffer_gl1_inv, whose cache the other one reads.
+    """
+    if ins.name == "buffer_gl1_inv":
+        return lambda g: g.shared.memory.order.acquired_gl1(g.ids)
+    if ins.name == "buffer_gl0_inv":
+        return lambda g: g.shared.memory.order.acquired_gl0(g.ids)
+    if not _for_device(ins):
+        return lambda g: None
+    return lambda g: g.shared.memory.order.acquired(g.ids)
 
 
 def atomic(ins: Instruction, space: Space, what: str, locate: Locate, data: int, compare: int | None = None) -> Step:

@@ -23,7 +23,7 @@ class SharedState:
         self, dispatch: Dispatch, memory: ShaderMemory, counters: Counters, n_workgroups: int, waves: int
     ) -> None:
         self.dispatch, self.memory, self.counters = dispatch, memory, counters
-        self.waves = waves
+        self.waves = memory.order.per = waves
         self.lanes = 32 if dispatch.wave32 else 64
         self.live: Array = np.full(n_workgroups, waves, np.int64)
         self.signalled: Array = np.zeros(n_workgroups, np.int64)

@@ -16,6 +16,7 @@ from amdgpu_emu.apertures import PRIVATE_BASE, SHARED_BASE
 from amdgpu_emu.core.errors import ShaderError
 from amdgpu_emu.core.state import Array, Group
 from amdgpu_emu.core.waits import issue
+from amdgpu_emu.visibility import Hidden
 
 U64 = np.uint64
 Found = tuple[Array, Array, Array]
@@ -59,7 +60,15 @@ def _read_global(g: Group, found: Found, n: int) -> Array:
     g.access = (*found, n)
     if not len(addresses):
         return np.empty((0, n), np.uint8)
-    data: Array = g.shared.memory.gather(addresses, n)
+    try:
+        data: Array = g.shared.memory.gather(addresses, n, g.ids[waves])
+    except Hidden as hidden:
+        raise ShaderError(
+            f"a load of {n} bytes at {int(addresses[hidden.lane]):#x}, which workgroup {hidden.by} has {hidden}; it is"
+            " seen after that one's s_wait_storecnt 0 (a release; gfx11: s_waitcnt_vscnt 0) and then a global_inv"
+            " scope:SCOPE_DEV here (an acquire; gfx11: buffer_gl1_inv and buffer_gl0_inv)",
+            wave=int(waves[hidden.lane]), lane=int(found[2][hidden.lane]),
+        ) from None  # fmt: skip
     if g.shared.counters.measure:
         g.shared.counters.request("read", addresses, g.ids[waves], n, g.lanes)
     return data
@@ -70,7 +79,7 @@ def _write_global(g: Group, found: Found, data: Array) -> None:
     g.access = (*found, data.shape[1])
     if not len(addresses):
         return
-    g.shared.memory.scatter(addresses, data)
+    g.shared.memory.scatter(addresses, data, g.ids[waves])
     if g.shared.counters.measure:
         g.shared.counters.request("write", addresses, g.ids[waves], data.shape[1], g.lanes)
 

@@ -62,6 +62,7 @@ class Group:
         self.mode = NORMAL_MODE
         self.pc = 0
         self.turn = 0
+        self.rests, self.seen = 0, -1  # how often it slept while nothing changed, and the count of changes then
         self.dpp: Array | None = None
         self.on: tuple[Array, ...] | None = None  # a mask, and what `lane_data` made of it
         self.clock: Any = None  # what `local_memory` made of `signals` and `waits`
@@ -168,6 +169,7 @@ class Group:
         other.queues = {name: queue.copy() for name, queue in self.queues.items()}
         other.mode, other.pc, other.turn, other.dpp, other.on = self.mode, self.pc, self.turn, None, None
         other.clock = None
+        other.rests, other.seen = self.rests, self.seen
         other.shared, other.access = self.shared, None
         other._views()
         other.exec_changed()
@@ -193,6 +195,7 @@ class Group:
         other.mode, other.pc, other.dpp, other.on = first.mode, first.pc, None, None
         other.clock = None
         other.turn = max(g.turn for g in groups)
+        other.rests, other.seen = min((g.rests, g.seen) for g in groups)
         other.shared, other.access = first.shared, None
         other._views()
         other.exec_changed()

@@ -106,12 +106,16 @@ def compile_wait(ins: Instruction) -> Step | None:
     if name.removeprefix("s_waitcnt_") in OLDER:
         if any(op.kind is not Kind.NULL for op in (*ins.src, *ins.dst)):
             raise Unsupported(f"{name} with a register beside null")
-        return lambda g: arrive(g, name.removeprefix("s_waitcnt_"), n & 0x3F)
+        older_counter = name.removeprefix("s_waitcnt_")
+        if older_counter == "vscnt":
+            return lambda g: _released(g, n & 0x3F, "vscnt")
+        return lambda g: arrive(g, older_counter, n & 0x3F)
     if name == "s_wait_idle":
 
         def idle(g: Group) -> None:
             for counter in COUNTERS:
                 arrive(g, counter, 0)
+            _released(g, 0)
 
         return idle
     if name in ("s_wait_loadcnt_dscnt", "s_wait_storecnt_dscnt"):
@@ -120,12 +124,23 @@ def compile_wait(ins: Instruction) -> Step | None:
         def both(g: Group) -> None:
             arrive(g, first, n >> 8 & 0x3F)
             arrive(g, "dscnt", n & 0x3F)
+            if first == "storecnt":
+                _released(g, n >> 8 & 0x3F)
 
         return both
     counter = name.removeprefix("s_wait_")
+    if counter == "storecnt":
+        return lambda g: _released(g, n & 0x3F)
     if name.startswith("s_wait_") and counter in COUNTERS:
         return lambda g: arrive(g, counter, n & 0x3F)
     return None
+
+
+def _released(g: Group, left: int, counter: str = "storecnt") -> None:
+    """Wait until at most `left` stores are outstanding; when none is, they all are in the L2."""
+    arrive(g, counter, left)
+    if not left:
+        g.shared.memory.order.released(g.ids)
 
 
 def conflict(g: Group, use: tuple[int, int], touch: tuple[int, int], counters: tuple[str, ...]) -> None:

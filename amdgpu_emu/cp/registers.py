@@ -26,8 +26,8 @@ class Registers:
     finding.
     """
 
-    def __init__(self, gfx: Triple, report: Callable[[str, str], None]) -> None:
-        self.gfx, self._report = gfx, report
+    def __init__(self, gfx: Triple, report: Callable[[str, str], None], compute_units: int = 64) -> None:
+        self.gfx, self._report, self._compute_units = gfx, report, compute_units
         self.names = reg.registers(gfx[0])
         self.sh = [0] * reg.SH_COUNT
         for offset in reg.STATIC_THREAD_MGMT:
@@ -105,6 +105,7 @@ class Registers:
             groups, threads, grid, start, bool(initiator & CS_W32_EN),
             tuple(sh[reg.USER_DATA_0 : reg.USER_DATA_0 + reg.USER_DATA_COUNT]),
             rsrc1, rsrc2, rsrc3, lds, self._scratch() if rsrc2 & 1 else None, initiator, self.gfx,
+            self._compute_units,
         )  # fmt: skip
 
     def _check_left(self, used: tuple[int, ...]) -> None:

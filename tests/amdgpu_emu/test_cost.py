@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from amdgpu_emu.constants import LIKELY
-from amdgpu_emu.cost import Cost, bandwidth_of, phase_seconds, predict, step_seconds
+from amdgpu_emu.cost import Cost, bandwidth_of, phase_seconds, predict, resident_seconds, step_seconds
 from amdgpu_emu.models import R9700, RX9060XT, RX9070
 from amdgpu_emu.profiler import Profiler, table
 from amdgpu_emu.rates import moved_bytes, vector_cycles
@@ -242,6 +242,17 @@ def test_barriers_and_submissions_cost() -> None:
     full = step_seconds([([one], False), ([one], True)], 1, R9700)
     assert full == pytest.approx(2 * alone + LIKELY.barrier + LIKELY.full_barrier + LIKELY.submission)
     assert step_seconds([], 0, R9700) == 0
+
+
+def test_a_resident_program_is_launched_once() -> None:
+    one = work(names={"v_add_f32": 4096 * 3000}, vgprs=96)
+    within = replace(LIKELY, packet=0.0, wave_cycles=0.0)
+    alone = predict(replace(one, vgprs=256), R9700, within).seconds
+    start = PACKET + 6 * 128 * LIKELY.wave_cycles / R9700.shader_engines / CLOCK
+    step = resident_seconds([([one], False)] * 10, 6, R9700)
+    assert step == pytest.approx(10 * alone + 9 * LIKELY.meeting + start + LIKELY.submission)
+    with pytest.raises(ValueError, match="no part of a resident program"):
+        resident_seconds([([one], True)], 6, R9700)
 
 
 def test_what_fits_nowhere() -> None:

@@ -60,9 +60,9 @@ def emit_module(name: str, specs: Sequence[Spec], target: Target) -> Module:
         if not spec.function.entry:
             raise LangError(f"{spec.function.name} is a helper; only kernels are compiled by themselves")
         try:
-            text.functions.append(_emit(text, spec, target, i + 1))
+            text.functions.append(emit_function(text, spec, target, i + 1))
         except RecursionError:
-            raise _problem(spec.function, "an expression or a block is nested too deeply") from None
+            raise problem(spec.function, "an expression or a block is nested too deeply") from None
     return Module(name, text.text(), target, tuple(symbols))
 
 
@@ -78,25 +78,26 @@ def _for_waves(name: str, specs: Sequence[Spec], target: Target) -> Target:
 
 def interface(spec: Spec, target: Target) -> KernelInterface:
     """The parameters and the result of a kernel, without compiling its body. Raises `KernelError`."""
-    return _prepare(ModuleText(target.triple), spec, target)[1]
+    return prepare(ModuleText(target.triple), spec, target)[1]
 
 
-def _problem(function: Function, reason: str) -> KernelError:
+def problem(function: Function, reason: str) -> KernelError:
+    """An error of a function as a whole."""
     return KernelError(function.file, function.tree.lineno, "", f"{function.name}: {reason}")
 
 
-def _prepare(module: ModuleText, spec: Spec, target: Target) -> tuple[Loops, KernelInterface]:
+def prepare(module: ModuleText, spec: Spec, target: Target) -> tuple[Loops, KernelInterface]:
     """A compiler whose frame holds the kernel's constants, and the kernel's interface."""
     function, gpu = spec.function, target.arch == "amdgcn"
     arguments = function.tree.args
     if extra := arguments.vararg or arguments.kwarg:
-        raise _problem(function, f"a kernel cannot take *{extra.arg}; name every parameter")
+        raise problem(function, f"a kernel cannot take *{extra.arg}; name every parameter")
     compiler = Loops(FunctionText(module, gpu=gpu), target, LOWERINGS)
     compiler.enter(Frame(function))
     try:
         defaults = function.signature.defaults
     except Reject as reason:
-        raise _problem(function, str(reason)) from None
+        raise problem(function, str(reason)) from None
     given = {**defaults, **spec.constants}
     kinds = compiler.annotations(function, given)
     parameters = []
@@ -106,19 +107,19 @@ def _prepare(module: ModuleText, spec: Spec, target: Target) -> tuple[Loops, Ker
             raise compiler.error(arg, "a kernel's parameter needs a type: of the language, or int, float, bool, str, …")
         if isinstance(kind, Type):
             if arg.arg in given:
-                raise _problem(function, f"{arg.arg} is an argument of run time ({kind}); it takes no constant")
+                raise problem(function, f"{arg.arg} is an argument of run time ({kind}); it takes no constant")
             _check_parameter(compiler, arg, kind)
             parameters.append((arg.arg, kind))
             continue
         if arg.arg not in given:
-            raise _problem(function, f"the constant {arg.arg}: {kind.__name__} is not given")
+            raise problem(function, f"the constant {arg.arg}: {kind.__name__} is not given")
         value = given.pop(arg.arg)
         if not is_of(value, kind):
-            raise _problem(function, f"the constant {arg.arg} must be of type {kind.__name__}, got {describe(value)}")
+            raise problem(function, f"the constant {arg.arg} must be of type {kind.__name__}, got {describe(value)}")
         compiler.frame.names[arg.arg] = Constant(value, 0)
     if given:
         known = ", ".join(n for n, k in kinds.items() if not isinstance(k, Type)) or "none"
-        raise _problem(function, f"there is no constant {', '.join(given)}; the kernel's constants: {known}")
+        raise problem(function, f"there is no constant {', '.join(given)}; the kernel's constants: {known}")
     returns = compiler.returned(function)
     if returns is not None and (gpu or not _by_register(returns)):
         what = "a GPU kernel returns nothing" if gpu else f"a kernel cannot return {returns}"
@@ -145,7 +146,7 @@ def _check_parameter(compiler: Loops, arg: Any, kind: Type) -> None:
 def _check_registers(function: Function, parameters: Sequence[tuple[str, Type]]) -> None:
     dwords = sum(argument_dwords(kind) for _, kind in parameters)
     if dwords > USER_SGPRS:
-        raise _problem(
+        raise problem(
             function,
             f"its arguments take {dwords} scalar registers, the hardware passes {USER_SGPRS};"
             " put them into a struct and pass one pointer, ptr[…, Space.CONSTANT]",
@@ -157,9 +158,10 @@ def argument_dwords(kind: Type) -> int:
     return 2 if kind.size == 8 else 1
 
 
-def _emit(module: ModuleText, spec: Spec, target: Target, number: int) -> str:
+def emit_function(module: ModuleText, spec: Spec, target: Target, number: int) -> str:
+    """The text of a kernel as an exported function. number: of its attributes. Raises `KernelError`."""
     function, gpu = spec.function, target.arch == "amdgcn"
-    compiler, shape = _prepare(module, spec, target)
+    compiler, shape = prepare(module, spec, target)
     f = compiler.f
     texts = []
     for i, (name, kind) in enumerate(shape.parameters):
@@ -174,14 +176,14 @@ def _emit(module: ModuleText, spec: Spec, target: Target, number: int) -> str:
     try:
         value = compiler.body(function, shape.returns)
     except Reject as reason:
-        raise _problem(function, str(reason)) from None
+        raise problem(function, str(reason)) from None
     except KernelError as error:
         raise error.inside(function.name) from None
     if f.reachable:
         if shape.returns is not None:
             f.end(f"ret {f.type(shape.returns)} {compiler.coerce(function.tree, value, shape.returns).ref}")
         elif value is not None:
-            raise _problem(function, "it returns a value but declares none; write `-> type`")
+            raise problem(function, "it returns a value but declares none; write `-> type`")
         else:
             f.end("ret void")
     attributes = "#0"

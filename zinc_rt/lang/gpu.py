@@ -80,6 +80,11 @@ class GpuKernel:
         return (self.tmpring >> _TMPRING_WAVESIZE & 0x3FFFF) * _SCRATCH_STEP if self.rsrc2 & _RSRC2_SCRATCH_EN else 0
 
     @property
+    def wgp(self) -> bool:
+        """Whether a workgroup may use both compute units of a pair."""
+        return bool(self.rsrc1 >> _RSRC1_WGP_MODE & 1)
+
+    @property
     def occupancy(self) -> int:
         """Waves that a SIMD holds at once, by registers and LDS."""
         return self.occupancy_of(VGPRS)
@@ -92,7 +97,7 @@ class GpuKernel:
             vgprs=self.vgprs,
             lds_bytes=self.lds_bytes,
             workgroup=self.workgroup,
-            wgp=bool(self.rsrc1 >> _RSRC1_WGP_MODE & 1),
+            wgp=self.wgp,
         )
 
     def user_data(self, *values: Any) -> tuple[int, ...]:

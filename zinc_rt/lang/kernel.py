@@ -28,7 +28,14 @@ class Function:
     """A function written in the kernel language. `entry`: callable from outside; else it is inlined where called."""
 
     def __init__(
-        self, fn: Callable[..., Any], *, entry: bool, workgroup: int = 32, wave: int = 32, occupancy: int = 0
+        self,
+        fn: Callable[..., Any],
+        *,
+        entry: bool,
+        workgroup: int = 32,
+        wave: int = 32,
+        occupancy: int = 0,
+        resident: int = 0,
     ) -> None:
         if not isinstance(fn, types.FunctionType):
             raise LangError(f"{fn!r} is no plain function; kernels and helpers are functions")
@@ -39,7 +46,7 @@ class Function:
         if type(occupancy) is not int or not 0 <= occupancy <= MAX_WAVES:
             raise LangError(f"{fn.__name__}: occupancy must be 0 to {MAX_WAVES} waves of a SIMD, got {occupancy!r}")
         self.fn, self.entry, self.name, self.workgroup, self.wave = fn, entry, fn.__name__, workgroup, wave
-        self.occupancy = occupancy
+        self.occupancy, self.resident = occupancy, resident or workgroup
         self.__doc__ = fn.__doc__
         self.__name__, self.__qualname__, self.__module__ = fn.__name__, fn.__qualname__, fn.__module__
 
@@ -134,9 +141,11 @@ def _parsed(source: str) -> Mapping[int, ast.AST]:
 @overload
 def kernel(fn: Callable[..., Any]) -> Function: ...
 @overload
-def kernel(*, workgroup: int = 32, wave: int = 32, occupancy: int = 0) -> Callable[[Callable[..., Any]], Function]: ...
 def kernel(
-    fn: Callable[..., Any] | None = None, *, workgroup: int = 32, wave: int = 32, occupancy: int = 0
+    *, workgroup: int = 32, wave: int = 32, occupancy: int = 0, resident: int = 0
+) -> Callable[[Callable[..., Any]], Function]: ...
+def kernel(
+    fn: Callable[..., Any] | None = None, *, workgroup: int = 32, wave: int = 32, occupancy: int = 0, resident: int = 0
 ) -> Function | Callable[[Callable[..., Any]], Function]:
     """Decorator: marks a function as a kernel, which can be compiled and called.
 
@@ -147,11 +156,13 @@ def kernel(
     `@kernel(workgroup=64)` sets the work-items of a workgroup on a GPU, 1 to 1024 (default: 32). `@kernel(wave=64)`
     sets the lanes of a wave, 32 or 64 (default: 32); with 64 the kernel cannot use the functions for 32 lanes.
     `@kernel(occupancy=8)` has the compiler leave registers for at least so many waves of a SIMD, 1 to 16; 0, the
-    default, for one workgroup.
+    default, for one workgroup. `@kernel(resident=256)` sets the work-items where the kernel is part of a resident
+    program, which `target_has("resident")` tells it (default: as many as otherwise).
     """
+    options = {"workgroup": workgroup, "wave": wave, "occupancy": occupancy, "resident": resident}
     if fn is None:
-        return lambda function: Function(function, entry=True, workgroup=workgroup, wave=wave, occupancy=occupancy)
-    return Function(fn, entry=True, workgroup=workgroup, wave=wave, occupancy=occupancy)
+        return lambda function: Function(function, entry=True, **options)
+    return Function(fn, entry=True, **options)
 
 
 def inline(fn: Callable[..., Any]) -> Function:

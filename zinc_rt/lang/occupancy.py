@@ -24,12 +24,27 @@ def waves_per_simd(*, wave: int, vgprs: int, lds_bytes: int, workgroup: int, wgp
     work-items; wgp: whether a workgroup may use both compute units of a pair (RSRC1.WGP_MODE); registers: of a SIMD. 0:
     not even one workgroup fits.
     """
+    units = 2 if wgp else 1
+    groups, by_registers = _of_units(wave, vgprs, lds_bytes, workgroup, units, registers)
+    return min(MAX_WAVES, by_registers, -(-groups * -(-workgroup // wave) // (units * _SIMDS)))
+
+
+def workgroups_at_once(
+    compute_units: int, *, wave: int, vgprs: int, lds_bytes: int, workgroup: int, wgp: bool, registers: int = VGPRS
+) -> int:  # fmt: skip
+    """Workgroups that so many compute units hold at once; see `waves_per_simd`."""
+    units = 2 if wgp else 1
+    return compute_units // units * _of_units(wave, vgprs, lds_bytes, workgroup, units, registers)[0]
+
+
+def _of_units(
+    wave: int, vgprs: int, lds_bytes: int, workgroup: int, units: int, registers: int
+) -> tuple[int, int]:  # fmt: skip
+    """Workgroups that one or two compute units hold, and waves of a SIMD by registers."""
     scale = wave // 32
     step = (_GRANULE if registers == VGPRS else _SMALL_GRANULE) // scale
     by_registers = registers // scale // (-(-max(vgprs, 1) // step) * step)
-    units = 2 if wgp else 1
-    simds, waves = units * _SIMDS, -(-workgroup // wave)
-    groups = simds * min(MAX_WAVES, by_registers) // waves
+    groups = units * _SIMDS * min(MAX_WAVES, by_registers) // -(-workgroup // wave)
     if lds_bytes:
         groups = min(groups, units * _LDS // lds_bytes)
-    return min(MAX_WAVES, by_registers, -(-groups * waves // simds))
+    return groups, by_registers

@@ -408,6 +408,23 @@ def schedule_barrier() -> Any:
 
 
 @Word
+def part_traits(number: Any) -> Any:
+    """Of a kernel that is part of a resident program, by its number (static): the work-items of its workgroups, how
+    many of these run side by side in one of the program's, and whether their waves wait for each other; static.
+    """
+
+
+@Word
+def run_part(number: Any, arguments: Any, groups: Any, lane: Any, slot: Any) -> Any:
+    """Do the work of a workgroup of a kernel that is part of a resident program, by its number (static); gives how many
+    barriers its waves have met at (u32), where they are not a whole workgroup of the program.
+
+    arguments: where the dwords of its arguments lie. groups: its workgroup's three numbers. lane: the work-item's
+    number in it. slot: which of the workgroups side by side this is.
+    """
+
+
+@Word
 def wave_shuffle_xor(x: Any, distance: Any) -> Any:
     """The value of lane `lane ^ distance` (static: 1, 2, 4, 8 or 16), a 32-bit type. All lanes must be active."""
 

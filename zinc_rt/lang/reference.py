@@ -81,8 +81,8 @@ _SECTIONS: Final = {
     "Threads": "atomic_load atomic_store atomic_add atomic_cas fence pause cycle_counter call",
     "Matrix registers (AMX)": "tile_configure tile_zero tile_load tile_store tile_dot_u8i8 tile_dot_i8u8 tile_dot_i8i8"
     " tile_release",
-    "GPU": "workgroup_id workitem_id lane_id barrier schedule_barrier wave_shuffle_xor wave_reduce_add first_lane"
-    " wmma_iu8",
+    "GPU": "workgroup_id workitem_id lane_id barrier schedule_barrier part_traits run_part wave_shuffle_xor"
+    " wave_reduce_add first_lane wmma_iu8",
 }
 
 _SPACES: Final = {

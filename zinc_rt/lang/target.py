@@ -70,6 +70,9 @@ _AMX: Final = (
     " avx512_fp16 gfni vaes vpclmulqdq amx_tile amx_int8"
 )
 
+RESIDENT: Final = "resident"
+"""What `Target.isa` holds too while kernels are compiled as parts of one resident program."""
+
 # From the best to the plainest within an architecture; `host_targets` keeps this order.
 TARGETS: Final[dict[str, Target]] = {
     t.name: t

@@ -23,6 +23,7 @@ from zinc_rt.backends.amdgpu.lowering import GpuLowered, GpuLowering
 from zinc_rt.backends.amdgpu.memory import GatheredRows, GraphMemory, Uploader, fill, planned
 from zinc_rt.backends.amdgpu.operations import MANY_ROWS, StepShape
 from zinc_rt.backends.amdgpu.placement import scheduled
+from zinc_rt.backends.amdgpu.resident import ResidentPrograms, ResidentUse
 from zinc_rt.backends.amdgpu.sampling import GpuSampling, make_sampling
 from zinc_rt.backends.amdgpu.states import GpuState, SlotStates, move, room
 from zinc_rt.backends.base import (
@@ -80,6 +81,7 @@ class AmdBackend(Backend):
         cache: where compiled kernels are kept, None for nowhere.
         timeout: seconds that a step of up to 64 rows may take; larger steps may take as many times as long.
         notify: gets lines worth showing.
+        resident: when steps are one resident program (`resident.ResidentUse`); never on user queues.
 
     Raises:
         BackendError: the kernels are not for this GPU.
@@ -95,10 +97,12 @@ class AmdBackend(Backend):
         cache: CompileCache | None = None,
         timeout: float = TIMEOUT,
         notify: Callable[[str], None] | None = None,
+        resident: ResidentUse = "never",
     ) -> None:
         self.gpu = GpuQueue(interface, timeout=timeout)
         self.features = BackendFeatures("rdna", gfx_name(interface.device.gfx_target_version), samples=True)
         self._cache, self._notify = cache, notify
+        self.resident = ResidentPrograms(self.gpu, cache, notify, resident)
         self.on_failure: Callable[[BackendError], None] | None = None
         """Gets the error when a step does not end, or the device is lost."""
         # By sequence number: ours, the queue's, and seconds that the step may take.
@@ -180,7 +184,7 @@ class AmdBackend(Backend):
             lookups=lookups(graph, memory.inputs),
             graph=graph,
             gathered=memory.gathered,
-            recorded=Batches(self.gpu, graph, lowered, memory, self._loaded),
+            recorded=Batches(self.gpu, graph, lowered, memory, self._loaded, self.resident),
             positions=memory.inputs[graph.buffer(attended[0].inputs[3]).name] if attended else None,
             slots=tuple(memory.states),
         )
@@ -222,7 +226,7 @@ class AmdBackend(Backend):
     @property
     def programs(self) -> tuple[LoadedKernel, ...]:
         """The kernels of all batches lowered here."""
-        return tuple(self._loaded.values())
+        return (*self._loaded.values(), *self.resident.programs)
 
     def _load(self, entries: Iterable[KernelEntry]) -> None:
         specs = {label(entry): entry.spec for entry in entries}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -18,6 +18,7 @@ from zinc_rt.backends.amdgpu.lowering import GpuLowered
 from zinc_rt.backends.amdgpu.memory import GraphMemory
 from zinc_rt.backends.amdgpu.operations import ArgumentBlock, GpuOperation, StepShape, TempSpec
 from zinc_rt.backends.amdgpu.placement import AddressSpan, phases, placed
+from zinc_rt.backends.amdgpu.resident import ResidentPrograms, Work
 from zinc_rt.backends.amdgpu.sampling import GpuSampling
 from zinc_rt.backends.amdgpu.work import Parts, dispatch_work, work_of
 from zinc_rt.backends.arg_structs import Records
@@ -50,7 +51,9 @@ class _Recorded:
 
 
 class Batches:
-    """lowered: with its phases; programs: by symbol of a kernel, those of sampling as soon as one is asked for."""
+    """lowered: with its phases; programs: by symbol of a kernel, those of sampling as soon as one is asked for;
+    resident: makes one dispatch of small steps where that is faster.
+    """
 
     def __init__(
         self,
@@ -59,7 +62,9 @@ class Batches:
         lowered: GpuLowered,
         memory: GraphMemory,
         programs: Mapping[str, LoadedKernel],
+        resident: ResidentPrograms | None = None,
     ) -> None:
+        self._resident = resident
         self._backend, self._graph, self._lowered = backend, graph, lowered
         self._memory, self._programs = memory, programs
         self._kept: OrderedDict[tuple[StepShape, GpuSampling | None], _Recorded] = OrderedDict()
@@ -129,39 +134,62 @@ class Batches:
     ) -> _Recorded:  # fmt: skip
         """made: gets the memory of arguments, also when this raises."""
         blocks = self._arguments(operations, va, shape, made)
+        moves = [self._move(*self._memory.input_block)]
+        moves += [self._move(*move) for move in (sampling.moves if sampling is not None else ())]
+        cut = list(phases(operations, stretch))
+        works = [[self._work(op, blocks, va, shape) for op in part] for part, _ in cut]
+        outputs = self._outputs(shape, va)
         parts = Parts(lambda: self._begun(shape, made), _SPARE * self._backend.pace.most_work)
-        self._move(parts, *self._memory.input_block)
-        for move in sampling.moves if sampling is not None else ():
-            self._move(parts, *move)
-        for part, full in phases(operations, stretch):
-            parts.last.barrier(light=not full)
-            for op in part:
-                arguments = (
-                    blocks[id(a)] if isinstance(a, ArgumentBlock) else _value(a, va, shape) for a in op.arguments
-                )
-                program = self._programs[op.kernel(shape).spec.symbol]
-                parts.dispatch(program, op.groups(shape), *arguments, work=work_of(op, shape))
+        ends = [outputs] if sampling is None else []
+        whole = [part for part in (moves, *works, *ends) if part]
+        if any(full for _, full in cut) or not self._as_one(parts, whole, made):
+            _dispatch(parts, moves)
+            for part, (_, full) in zip(works, cut, strict=True):
+                parts.last.barrier(light=not full)
+                _dispatch(parts, part)
+            for part in ends:
+                parts.last.barrier(light=True)
+                _dispatch(parts, part)
         if sampling is None:
-            self._outputs(parts, shape, va)
             return _Recorded(parts.batches, None, made, parts.uncut)
         self._sample(parts, sampling, va, made)
         fetch = Parts(lambda: CommandList("logits"), inf)
         fetch.last.memory += self._memory.held
-        self._outputs(fetch, shape, va)
+        fetch.last.barrier(light=True)
+        _dispatch(fetch, outputs)
         return _Recorded(parts.batches, fetch.last, made, parts.uncut)
+
+    def _as_one(self, parts: Parts, whole: list[list[Work]], made: list[GpuMemory]) -> bool:
+        """Record a step as one resident program, whose work one submission may have; False where it stays dispatched.
+        Its work counts as what can be cut, since dispatches can.
+        """
+        work, n = sum(one.work for part in whole for one in part), sum(map(len, whole))
+        if self._resident is None or not parts.holds(work) or not self._resident.record(parts.last, whole, made):
+            return False
+        parts.make_room(work, n)
+        return True
+
+    def _work(
+        self, op: GpuOperation, blocks: Mapping[int, int], va: Mapping[Hashable, int], shape: StepShape
+    ) -> Work:  # fmt: skip
+        kernel = op.kernel(shape).spec
+        arguments = tuple(blocks[id(a)] if isinstance(a, ArgumentBlock) else _value(a, va, shape) for a in op.arguments)
+        work = work_of(op, shape)
+        return Work(kernel, self._programs[kernel.symbol], op.groups(shape), arguments, work, op.work(shape))
 
     def _begun(self, shape: StepShape, made: list[GpuMemory]) -> CommandList:
         batch = CommandList(f"step of {shape.n_rows} rows")
         batch.memory += [*made, *self._memory.held]
         return batch
 
-    def _outputs(self, parts: Parts, shape: StepShape, va: Mapping[Hashable, int]) -> None:
-        """Copy them to where the processor reads them."""
-        parts.last.barrier(light=True)
-        for b in self._graph.of_kind(BufferKind.OUTPUT):
-            rows = int(getattr(shape, str(b.shape[0])))
-            if rows:
-                self._move(parts, va[b.id], self._memory.outside[b.id], rows * self._lowered.rooms[b.id].row_bytes)
+    def _outputs(self, shape: StepShape, va: Mapping[Hashable, int]) -> list[Work]:
+        """What copies them to where the processor reads them."""
+        counted = ((b, int(getattr(shape, str(b.shape[0])))) for b in self._graph.of_kind(BufferKind.OUTPUT))
+        return [
+            self._move(va[b.id], self._memory.outside[b.id], rows * self._lowered.rooms[b.id].row_bytes)
+            for b, rows in counted
+            if rows
+        ]
 
     def _sample(self, parts: Parts, sampling: GpuSampling, va: Mapping[Hashable, int], made: list[GpuMemory]) -> None:
         """Let the step end with tokens."""
@@ -177,9 +205,10 @@ class Batches:
         sampling.plan.record(batch, programs, {**addresses, "args": args.va})
         batch.memory += [args, *sampling.held]
 
-    def _move(self, parts: Parts, source: int, target: int, n_bytes: int) -> None:
-        words = n_bytes // 4
-        parts.dispatch(self._programs[DECODE["move"].spec.symbol], -(-words // 1024), source, target, words)
+    def _move(self, source: int, target: int, n_bytes: int) -> Work:
+        words, kernel = n_bytes // 4, DECODE["move"].spec
+        groups = (-(-words // 1024), 1, 1)
+        return Work(kernel, self._programs[kernel.symbol], groups, (source, target, words), dispatch_work(groups))
 
     def _arguments(
         self, operations: list[GpuOperation], va: Mapping[Hashable, int], shape: StepShape, made: list[GpuMemory]
@@ -193,6 +222,11 @@ class Batches:
         made.append(held)
         self._backend.map(held)[: records.memory.size] = records.memory
         return {key: held.va + at for key, at in zip(blocks, records.offsets, strict=True)}
+
+
+def _dispatch(parts: Parts, works: Iterable[Work]) -> None:
+    for one in works:
+        parts.dispatch(one.program, one.groups, *one.arguments, work=one.work)
 
 
 def _value(value: Any, va: Mapping[Hashable, int], shape: StepShape) -> Any:

@@ -51,15 +51,19 @@ class Parts:
         """Work of the largest list that could be cut further, 0 where there is none."""
         return max((b.work for b, n in zip(self.batches, self._counts, strict=True) if n > 1), default=0)
 
+    def holds(self, work: int) -> bool:
+        """Whether one list may have so much work."""
+        return work <= self._most
+
     def make_room(self, work: int, dispatches: int = 1) -> CommandList:
         """The list for what is recorded next: a new one when the last has too much. It begins with a full barrier."""
-        if self.last.work and self.last.work + work > self._most:
+        if self.last.work and not self.holds(self.last.work + work):
             self.batches.append(self._begun())
             self._counts.append(0)
         self.last.work += work
         self._counts[-1] += dispatches
         return self.last
 
-    def dispatch(self, program: LoadedKernel, groups: Groups, *arguments: Any, work: int | None = None) -> None:
-        """Record one. work: None for that of a dispatch that only moves."""
-        self.make_room(dispatch_work(groups) if work is None else work).dispatch(program, groups, *arguments)
+    def dispatch(self, program: LoadedKernel, groups: Groups, *arguments: Any, work: int) -> None:
+        """Record one of so much work."""
+        self.make_room(work).dispatch(program, groups, *arguments)

@@ -23,6 +23,7 @@ from zinc_rt.lang.ops import (
     select,
     shared,
     splat,
+    target_has,
     unroll,
     wave_reduce_add,
     workgroup_id,
@@ -34,8 +35,10 @@ from zinc_rt.numerics import GROUP, GROUP_SHIFT
 FLOATS = tuple(f.name for f in table.floats())
 WAVES = 16
 """Of a workgroup."""
+FEWER_WAVES = 8
+"""Of one in a resident program, whose workgroups are smaller."""
 TURNS = GROUP // WAVES
-"""Elements of the group that a wave does."""
+"""Elements of the group that a wave does at once."""
 HELD = 4
 """Rows of activations of which a lane holds a group at once: with more, fewer of these large workgroups run at once."""
 
@@ -146,22 +149,20 @@ def bias_of(a, place: u64, second, BIAS: bool):
 
 
 @inline
-def group_of_rows(
-    a, expert: u64, row: u32, out: u32, block: u32, GATE: str, UP: str, PACKED: bool, BIAS: bool, ACT: str, M: int
+def some_of_group(
+    a, parts, expert: u64, row: u32, start: u32, first: u32, waves: int, GATE: str, UP: str, BIAS: bool, M: int
 ):  # fmt: skip
-    """32 elements of M rows of the result; a wave has TURNS of them, of both matrices at once."""
-    parts = shared(f32, 2 * GROUP * M)
+    """To LDS: both products of TURNS elements of the group at `start`: `first`, the one `waves` behind it, …"""
     n_ff = a.n_ff
-    wave = first_lane(workitem_id() >> 5)
-    places = tuple(expert * u64(n_ff) + u64(clamped(block * GROUP + wave + t * WAVES, n_ff)) for t in range(TURNS))
+    places = tuple(expert * u64(n_ff) + u64(clamped(start + first + t * waves, n_ff)) for t in range(TURNS))
     gates = tuple(a.gate + place * u64(line_bytes(a.n_in, GATE)) for place in places)
     ups = () if UP == "" else tuple(a.up + place * u64(line_bytes(a.n_in, UP)) for place in places)
     FMTS = (GATE,) * TURNS if UP == "" else (GATE,) * TURNS + (UP,) * TURNS
     # Of the sums, a lane has that of one element of one matrix and row.
     line, m = place_of(len(FMTS), M)
-    element = wave + line % TURNS * WAVES
+    element = first + line % TURNS * waves
     second = line >= TURNS
-    at = block * GROUP + element
+    at = start + element
     extra = bias_of(a, expert * u64(n_ff) + u64(clamped(at, n_ff)), second, BIAS)
     sums = regs(f32, len(FMTS) * M)
     add_products(a, gates + ups, row, sums, FMTS, M)
@@ -176,6 +177,19 @@ def group_of_rows(
                 if BIAS:
                     given = given + a.up_bias[expert * u64(n_ff) + u64(at)]
             mine[GROUP] = given
+
+
+@inline
+def group_of_rows(
+    a, expert: u64, row: u32, out: u32, block: u32, GATE: str, UP: str, PACKED: bool, BIAS: bool, ACT: str, M: int
+):  # fmt: skip
+    """32 elements of M rows of the result; a wave does TURNS of them at once, of both matrices."""
+    parts = shared(f32, 2 * GROUP * M)
+    n_ff = a.n_ff
+    wave = first_lane(workitem_id() >> 5)
+    waves = FEWER_WAVES if target_has("resident") else WAVES
+    for first in unroll(0, GROUP, TURNS * waves):
+        some_of_group(a, parts, expert, row, block * GROUP, first + wave, waves, GATE, UP, BIAS, M)
     barrier()
     stored(a, parts, out, block, n_ff, PACKED, ACT, M)
 
@@ -222,7 +236,7 @@ def expert_rows(a: ptr[GpuExpertRowsArgs, Space.CONSTANT], FMT: str, BIAS: bool)
             a.y[u64(pair) * u64(a.n_out) + u64(at)] = total + a.bias[place] if BIAS else total
 
 
-@kernel(workgroup=512, occupancy=8)
+@kernel(workgroup=512, occupancy=8, resident=256)
 def gated_experts(
     a: ptr[GpuGatedArgs, Space.CONSTANT], GATE: str, UP: str, PACKED: bool, BIAS: bool, ACT: str
 ):  # fmt: skip
@@ -233,7 +247,7 @@ def gated_experts(
     group_of_rows(a, u64(expert), row, pair, workgroup_id(2), GATE, UP, PACKED, BIAS, ACT, 1)
 
 
-@kernel(workgroup=512, occupancy=8)
+@kernel(workgroup=512, occupancy=8, resident=256)
 def gated_rows(
     a: ptr[GpuGatedArgs, Space.CONSTANT], GATE: str, UP: str, PACKED: bool, BIAS: bool, M: int, ACT: str
 ):  # fmt: skip

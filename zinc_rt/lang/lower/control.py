@@ -8,7 +8,7 @@ from zinc_rt.lang import ops
 from zinc_rt.lang.comptime import truth
 from zinc_rt.lang.diagnostics import Reject
 from zinc_rt.lang.lower.registry import lowers, want_static, want_val
-from zinc_rt.lang.target import TARGETS
+from zinc_rt.lang.target import RESIDENT, TARGETS
 from zinc_rt.lang.types import lanes_of
 from zinc_rt.lang.values import describe, is_static
 
@@ -28,7 +28,7 @@ def _static_assert(c: Any, condition: Any, message: Any) -> None:
 
 @lowers(ops.target_has)
 def _target_has(c: Any, feature: Any) -> bool:
-    known = sorted({name for target in (*TARGETS.values(), c.target) for name in target.isa})
+    known = sorted({RESIDENT, *(name for target in (*TARGETS.values(), c.target) for name in target.isa)})
     if want_static(feature, str, "the feature") not in known:
         raise Reject(f"no target has an instruction set {feature!r}; there are {', '.join(known)}")
     return feature in c.target.isa

@@ -8,8 +8,10 @@ from typing import Any
 from zinc_rt.lang import ops
 from zinc_rt.lang.arith import binary
 from zinc_rt.lang.diagnostics import Reject
+from zinc_rt.lang.lower.parts import part_barrier
 from zinc_rt.lang.lower.registry import lowers, want_static, want_val
 from zinc_rt.lang.lower.vectors import bitcast
+from zinc_rt.lang.target import RESIDENT
 from zinc_rt.lang.types import Vec, boolean, i32, u32
 from zinc_rt.lang.values import Val
 
@@ -40,7 +42,7 @@ def _axis(axis: Any) -> int:
 def _workgroup_id(c: Any, axis: Any) -> Val:
     _gpu(c, "workgroup_id")
     number = _axis(axis)
-    if c.target.ids_are_arguments:
+    if c.target.ids_are_arguments or RESIDENT in c.target.isa:
         return Val(u32, WORKGROUP[number])
     return Val(u32, c.f.call(f"llvm.amdgcn.workgroup.id.{'xyz'[number]}", u32, []))
 
@@ -63,6 +65,9 @@ def _lane_id(c: Any) -> Val:
 @lowers(ops.barrier)
 def _barrier(c: Any) -> None:
     _gpu(c, "barrier")
+    if RESIDENT in c.target.isa:
+        part_barrier(c)
+        return
     c.f.emit('fence syncscope("workgroup") release')
     c.f.call("llvm.amdgcn.s.barrier", None, [])
     c.f.emit('fence syncscope("workgroup") acquire')

@@ -11,6 +11,7 @@ from zinc_rt.lang.arith import as_index, element
 from zinc_rt.lang.convert import convert
 from zinc_rt.lang.diagnostics import Reject
 from zinc_rt.lang.irtext import suffix
+from zinc_rt.lang.lower.parts import shared_part
 from zinc_rt.lang.lower.registry import (
     lowers,
     vector,
@@ -21,6 +22,7 @@ from zinc_rt.lang.lower.registry import (
     want_type,
     want_val,
 )
+from zinc_rt.lang.target import RESIDENT
 from zinc_rt.lang.types import Float, Int, Ptr, Space, Struct, Type, Vec, elem_of, i64, u64
 from zinc_rt.lang.values import Regs, Val, describe, literal
 
@@ -132,6 +134,8 @@ def _prefetch(c: Any, p: Any, index: Any, locality: Any, write: Any) -> None:
 def _cast(c: Any, p: Any, type: Any) -> Val:
     v, kind = want_val(p, "the pointer"), want_type(type, "the second argument")
     if isinstance(v.type, Ptr) and isinstance(kind, Ptr):
+        if RESIDENT in c.target.isa and kind.space is Space.CONSTANT and v.type.space is Space.GLOBAL:
+            kind = Ptr(kind.elem, Space.GLOBAL)  # an earlier phase of the program may have stored it
         if v.type.space is kind.space:
             return Val(kind, v.ref)
         if not {v.type.space, kind.space} <= {Space.GLOBAL, Space.CONSTANT}:
@@ -193,6 +197,8 @@ def _shared(c: Any, type: Any, n: Any) -> Val:
     if not isinstance(kind, Int | Float):
         raise Reject(f"shared memory holds numbers, not {kind}")
     count = _count(n, MAX_SHARED // kind.size)
+    if RESIDENT in c.target.isa:
+        return shared_part(c, kind, count)
     name = f"@lds{len(c.f.module.globals)}"
     c.f.module.globals.append(
         f"{name} = internal unnamed_addr addrspace(3) global [{count} x {c.f.type(kind)}] poison, align 16"

@@ -1,0 +1,164 @@
+"""A step as one resident program on emulated GPUs: the bits of the dispatched step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from amdgpu_emu.core.core import ShaderCore
+from tests.amdgpu.queue.stage import INTERFACES, NODE, machine
+from tests.backends.amdgpu.stage import amd_backend, check, kernels
+from tests.backends.amdgpu.test_experts import Layer, layer
+from tests.backends.amdgpu.test_product_heads import SHAPES, projected
+from tests.backends.amdgpu.test_recurrent import ALL as RECURRENT
+from tests.backends.cpu.both import Case, assert_same, expected
+from tests.backends.cpu.test_whole_models import SPECS
+from tests.helpers import random_tokens, run_tokens, write_model
+from zinc_rt.amdgpu.command_list import Dispatch
+from zinc_rt.amdgpu.errors import DeviceLost
+from zinc_rt.backends.amdgpu.backend import AmdBackend
+from zinc_rt.backends.amdgpu.resident import PRODUCTS_A_PHASE, ResidentPrograms, Work, tasks
+from zinc_rt.backends.amdgpu.resident import ResidentUse as Use
+from zinc_rt.engine import Device, Engine, Options, Rows
+from zinc_rt.gguf import GGUFFile
+from zinc_rt.kernels.rdna import resident
+from zinc_rt.kernels.rdna.catalogue import DECODE
+from zinc_rt.models import define
+from zinc_rt.sampling.params import SamplingParams
+from zinc_rt.sampling.request import SamplingRequest
+from zinc_rt.sampling.sampler import Sampler
+
+TOKENS = 2
+
+
+def use(patch: pytest.MonkeyPatch, wanted: Use) -> None:
+    patch.setitem(AmdBackend.__init__.__kwdefaults__, "resident", wanted)
+
+
+def steps(path: Path, device: Device) -> tuple[np.ndarray, list[int], int]:
+    """Logits of a text token by token; dispatches of the last step; and a sampled token behind it."""
+    tokens = random_tokens(1, TOKENS, 61)
+    with (
+        machine(shader=ShaderCore(), time_scale=100.0) as made,
+        GGUFFile.open(path) as file,
+        Engine(Options(device, n_ctx=32, n_batch=24), linux=made.process()) as engine,
+    ):
+        engine.load(file, define(file))
+        slot = engine.open_sequence()
+        logits = run_tokens(engine, slot, tokens, 1).copy()
+        groups = [item.groups[0] for item in last_items(engine) if isinstance(item, Dispatch)]
+        sampler = Sampler(SamplingParams(seed=1, temperature=0.0), 61)
+        request = SamplingRequest(sampler, [*tokens, 5])
+        token = engine.step([Rows(slot, TOKENS, [5], wanted=(0,))], [request]).tokens()[0].token_id
+        return logits, groups, token
+
+
+def last_items(engine: Engine) -> list[object]:
+    (batch,) = next(reversed(engine._lowered.recorded._kept.values())).batches  # type: ignore[union-attr]
+    return list(batch.items)
+
+
+@pytest.fixture(scope="module", params=["qwen3-q8_0", pytest.param("llama-q4_k_m", marks=pytest.mark.slow)])
+def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("models") / "model.gguf", SPECS[request.param]).path
+
+
+def test_a_text(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    want, many, token = steps(path, Device.gpu_kfd)
+    assert len(many) > 20
+    use(monkeypatch, "faster")
+    got, groups, sampled = steps(path, Device.gpu_kfd)
+    assert len(groups) == 1
+    assert groups[0] > 8
+    assert_same(got.view(np.uint32), want.view(np.uint32), "resident")
+    assert sampled == token
+
+
+CASES: dict[str, tuple[Callable[[], Case], str]] = {
+    **{name: (RECURRENT[name], "delta_net") for name in ("norm 64", "norm 128")},
+    "experts": (lambda: layer(Layer(n_experts=12, k=2), (1, 3)), "gated_experts"),
+    "convolution behind its product": (RECURRENT["product, conv 4"], "matvec_conv"),
+    "heads behind their products": (lambda: projected(SHAPES[0]), "matvec_bias_heads"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_other_operations(name: str) -> None:
+    """Workgroups of one, two, four and eight waves, with barriers and without, and the last of some to arrive."""
+    made, kernel = CASES[name]
+    case = made()
+    with amd_backend("cs") as (backend, _):
+        backend.resident.use = "always"
+        check(backend, case, expected(case))
+        taken = [symbols for symbols, program in backend.resident._loaded.items() if program is not None]
+    assert any(symbol.startswith(kernel) for symbols in taken for symbol in symbols)
+
+
+def test_a_step_of_more_work_than_one_submission_may_have() -> None:
+    """It is cut between its dispatches, and one program again when more is allowed."""
+    case = RECURRENT["product, conv 4"]()
+    with amd_backend("cs") as (backend, _):
+        backend.resident.use = "always"
+        pace = backend.gpu.pace
+        rate, pace.rate = pace.rate, 1.0
+        want = expected(case)
+        check(backend, case, want)
+        assert not backend.resident.programs
+        pace.rate = rate
+        check(backend, case, want)
+        assert backend.resident.programs
+
+
+def test_a_meeting_without_its_acquire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an earlier phase stored may be hidden by a cache; the emulator says so."""
+    source = Path(resident.__file__).read_text(encoding="utf-8")
+    assert source.count('    fence("acquire")\n') == 1
+    file = tmp_path / "broken.py"
+    file.write_text(source.replace('    fence("acquire")\n', ""), encoding="utf-8")
+    broken = ModuleType("broken")
+    exec(compile(file.read_text(encoding="utf-8"), str(file), "exec"), broken.__dict__)
+    monkeypatch.setattr("zinc_rt.backends.amdgpu.resident.resident", broken)
+    case = layer(Layer(n_experts=12, k=2), (1, 3))
+    want = expected(case)
+    with machine(shader=ShaderCore(), time_scale=0.01) as made:
+        interface = INTERFACES["cs"](NODE, linux=made.process())
+        backend = AmdBackend(interface, cache=kernels(), timeout=20.0, resident="always")
+        with pytest.raises(DeviceLost):
+            check(backend, case, want)
+        backend.close()
+    assert any("stored in this dispatch" in line for line in made.dmesg)
+
+
+def test_the_table() -> None:
+    with amd_backend() as (backend, _):
+        backend._load([DECODE["move"], DECODE["add"]])
+        move, add = (DECODE[name].spec for name in ("move", "add"))
+
+        def work(kernel, groups, *arguments):
+            return Work(kernel, backend._loaded[kernel.symbol], groups, arguments, work=1)
+
+        phases = [
+            [work(move, (3, 1, 1), 0x100000000, 0x200000000, 5), work(add, (4, 2, 1), 16, 32, 48, 7)],
+            [work(move, (1, 1, 1), 64, 128, 9)],
+        ]
+        table = tasks(phases, [move.symbol, add.symbol], 10)
+    assert table[:, : resident.MEET + 1].tolist() == [[0, 3, 3, 3, 0, 0], [1, 8, 4, 8, 3, 1], [0, 1, 1, 1, 0, 0]]
+    assert table[0, resident.ARGUMENTS :].tolist() == [0, 1, 0, 2, 5, *[0] * 11]
+    assert table[1, resident.ARGUMENTS :].tolist() == [16, 0, 32, 0, 48, 0, 7, *[0] * 9]
+
+
+def test_when_it_is_faster() -> None:
+    """Small models, on interfaces where a dispatch may run for long."""
+    for interface in ("cs", "kfd", "umq"):
+        with amd_backend(interface) as (backend, _):
+            programs, allowed = ResidentPrograms(backend.gpu, None, None, "faster"), interface != "umq"
+            assert programs._wanted([[]] * 7, 7 * PRODUCTS_A_PHASE) == allowed
+            assert not programs._wanted([[]] * 7, 7 * PRODUCTS_A_PHASE + 1)
+            programs.use = "always"
+            assert programs._wanted([[]] * 7, 7 * PRODUCTS_A_PHASE + 1) == allowed
+            programs.use = "never"
+            assert not programs._wanted([[]] * 7, 1)

@@ -1,0 +1,170 @@
+"""Steps as one resident program: the phases of a batch in one dispatch, whose workgroups stay and meet between them.
+
+`zinc_rt.kernels.rdna.resident` is the program; here is what it is told: the tasks of a step, and how many workgroups it
+has. They must all run at once, so there are no more than half of what fits on the card: the other half is for whoever
+else computes on it, another such program included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from zinc_rt.amdgpu.command_list import CommandList
+from zinc_rt.amdgpu.loaded_kernel import LoadedKernel
+from zinc_rt.amdgpu.pool import GpuMemory
+from zinc_rt.amdgpu.queue import GpuQueue
+from zinc_rt.kernels.rdna import resident
+from zinc_rt.lang.cache import CompileCache
+from zinc_rt.lang.errors import CompileError
+from zinc_rt.lang.frontend import Spec
+from zinc_rt.lang.gpu import GpuKernel
+from zinc_rt.lang.occupancy import workgroups_at_once
+from zinc_rt.lang.resident import may_be_part, resident_kernel
+
+ResidentUse = Literal["never", "faster", "always"]
+"""When steps are one resident program: "faster" by `PRODUCTS_A_PHASE`, "always" wherever they can be."""
+PREEMPTED: Final = ("cs", "kfd")
+"""Interfaces on which a dispatch of milliseconds is safe: jobs on the kernel's rings are not taken off, and amdkfd
+saves the waves of a queue that it takes off. A user queue without a save area has neither."""
+PRODUCTS_A_PHASE: Final = 10_000_000
+"""Products of a step, for each of its phases, up to which one program is taken to be faster. It is assumed to save
+0.7 us a phase (packets: 1.5 us a barrier, 0.06 a dispatch; the program: 0.8 us a meeting), and to lose 4 % of the rest,
+since all of it has the registers of the greatest kernel: with a byte of weights a product, 17 us take as long."""
+Phase = Sequence["Work"]
+Words = npt.NDArray[np.uint32]
+
+
+@dataclass(frozen=True)
+class Work:
+    """A dispatch of a step. kernel: what it runs; program: the same, loaded; groups: workgroups; arguments: as the
+    kernel declares them; work: what submissions are cut by (`work.work_of`); products: of weights, and of attention.
+    """
+
+    kernel: Spec
+    program: LoadedKernel
+    groups: tuple[int, int, int]
+    arguments: tuple[Any, ...]
+    work: int
+    products: int = 0
+
+    @property
+    def turns(self) -> int:
+        """Workgroups of a resident program that this keeps busy where small ones run side by side."""
+        x, y, z = self.groups
+        return -(-x * y * z * self.kernel.function.resident // resident.LANES)
+
+    def words(self) -> tuple[int, ...]:
+        """The dwords of the arguments."""
+        assert self.program.kernel is not None
+        return self.program.kernel.user_data(*self.arguments)
+
+
+class ResidentPrograms:
+    """The resident programs of a backend: compiled and loaded when first asked for.
+
+    most: workgroups of a program at most; None: half of what fits on the card.
+    """
+
+    def __init__(
+        self, queue: GpuQueue, cache: CompileCache | None, notify: Callable[[str], None] | None, use: ResidentUse
+    ) -> None:
+        self._queue, self._cache, self._notify, self.use = queue, cache, notify, use
+        self.most: int | None = None
+        self._loaded: dict[tuple[str, ...], LoadedKernel | None] = {}
+
+    @property
+    def programs(self) -> tuple[LoadedKernel, ...]:
+        """Those that were asked for."""
+        return tuple(program for program in self._loaded.values() if program is not None)
+
+    def record(self, batch: CommandList, phases: Sequence[Phase], made: list[GpuMemory]) -> bool:
+        """Add a step to a batch; False where it cannot be one program or should not. made: gets the memory of its table
+        and its counters.
+
+        Raises `InterfaceError`.
+        """
+        products = sum(work.products for part in phases for work in part)
+        if not self._wanted(phases, products) or not all(may_be_part(work.kernel) for part in phases for work in part):
+            return False
+        kernels = list({work.kernel.symbol: work.kernel for part in phases for work in part}.values())
+        program = self._program(kernels)
+        if program is None or program.kernel is None:
+            return False
+        n = self.workgroups(program.kernel, phases)
+        table = tasks(phases, [kernel.symbol for kernel in kernels], n)
+        held = self._held(table, "tasks of a resident program", made)
+        counters = self._held(np.zeros(resident.COUNTER_WORDS, np.uint32), "counters of a resident program", made)
+        batch.memory += [held, counters]
+        batch.dispatch(program, n, held, len(table), counters, n)
+        return True
+
+    def _wanted(self, phases: Sequence[Phase], products: int) -> bool:
+        """Whether a step may be one program, and should be."""
+        if self.use == "never" or self._queue.interface.name not in PREEMPTED or self._queue.gfx.major != 12:
+            return False
+        return self.use == "always" or products <= PRODUCTS_A_PHASE * len(phases)
+
+    def _held(self, data: Words, label: str, made: list[GpuMemory]) -> GpuMemory:
+        memory = self._queue.alloc(data.nbytes, label=label)
+        made.append(memory)
+        self._queue.write(memory, data)
+        return memory
+
+    def workgroups(self, kernel: GpuKernel, phases: Sequence[Phase]) -> int:
+        """How many a step's program has: what its largest phase can use, of what may run at once."""
+        most = self.most
+        if most is None:
+            most = max(self.fitting(kernel) // 2, 1)
+        return min(most, max(sum(work.turns for work in part) for part in phases))
+
+    def fitting(self, kernel: GpuKernel) -> int:
+        """Workgroups of a program that run at once on the whole card."""
+        return workgroups_at_once(
+            self._queue.device.compute_units, wave=kernel.wave, vgprs=kernel.vgprs, lds_bytes=kernel.lds_bytes,
+            workgroup=kernel.workgroup, wgp=kernel.wgp,
+        )  # fmt: skip
+
+    def _program(self, kernels: Sequence[Spec]) -> LoadedKernel | None:
+        """The program of these kernels; None where they make none: together they want more registers than there are, or
+        LLVM does not compile them.
+        """
+        key = tuple(kernel.symbol for kernel in kernels)
+        if key not in self._loaded:
+            self._loaded[key] = None
+            main = Spec(resident.resident, {"PARTS": len(kernels)})
+            try:
+                made = resident_kernel(
+                    main, kernels, self._queue.gfx.kernel_target, cache=self._cache, notify=self._notify
+                )
+            except CompileError as error:
+                if self._notify is not None:
+                    self._notify(f"steps stay a list of dispatches: {error}")
+                return None
+            if not made.scratch_bytes:
+                self._loaded[key] = self._queue.load_kernel(made)
+        return self._loaded[key]
+
+
+def tasks(phases: Sequence[Phase], symbols: Sequence[str], n: int) -> Words:
+    """The table of a step for n workgroups, u32[tasks, TASK_WORDS]. symbols: the kernels by number."""
+    rows = np.zeros((sum(map(len, phases)), resident.TASK_WORDS), np.uint32)
+    at = 0
+    for part in phases:
+        first = 0
+        for work in part:
+            x, y, z = work.groups
+            row = rows[at]
+            row[resident.KERNEL] = symbols.index(work.kernel.symbol)
+            row[resident.GROUPS], row[resident.WIDE], row[resident.PLANE] = x * y * z, x, x * y
+            row[resident.FIRST] = first
+            words = work.words()
+            row[resident.ARGUMENTS : resident.ARGUMENTS + len(words)] = words
+            first = (first + work.turns) % n
+            at += 1
+        rows[at - 1][resident.MEET] = part is not phases[-1]
+    return rows
