@@ -7,6 +7,7 @@ A refusal of a whole file has a second line, `advice`.
 
 from __future__ import annotations
 
+import traceback
 from typing import Self
 
 EXIT_INTERRUPTED = 130
@@ -40,3 +41,10 @@ class BackendError(ZincError):
 
 class BackendClosed(BackendError):
     """The backend or its device was closed before the call."""
+
+
+def release_frames(error: BaseException | None) -> None:
+    """Drop what the frames of an error and of those before it hold: arrays there keep the memory of devices mapped."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__

@@ -76,7 +76,7 @@ def auto(machine: Machine, device: Device = Device.auto) -> tuple[Device, str]:
         device, BackendOptions(), CompileCache(default_cache_dir()), notify=lines.append, linux=machine.process()
     )
     backend.close()
-    said = [line for line in lines if not line.startswith("compiling")]
+    said = [line for line in lines if not line.startswith(("compiling", "waiting for another process that compiles"))]
     assert len(said) <= 1
     return taken, "".join(said)
 
@@ -126,8 +126,9 @@ class Wrong(ShaderCore):
     def run(self, dispatch, memory) -> None:
         super().run(dispatch, memory)
         for counters in self.counters[-1:]:
-            if counters.names.get("v_dot4_i32_iu8"):
-                # The result of a product: behind its quants, in user data as the kernel's arguments.
+            alone = not any(name.startswith("global_atomic") for name in counters.names)
+            if counters.names.get("v_dot4_i32_iu8") and alone and dispatch.rsrc2 >> 1 & 0x1F >= 10:
+                # The result of a product that nothing is joined to: behind its quants, in user data as its arguments.
                 va = dispatch.user_data[8] | dispatch.user_data[9] << 32
                 memory.write(va, memory.read(va, 4) ^ np.uint8(1))
 

@@ -6,7 +6,6 @@ take it. `zinc_rt.backends.contact` remembers how trials ended.
 
 from __future__ import annotations
 
-import traceback
 from collections import deque
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from zinc_rt.amdgpu.gfx import gfx_of
 from zinc_rt.backends.contact import HUNG, PROVEN, SOAK_SECONDS, WRONG, Contact, Contacts, Situation, situation
 from zinc_rt.backends.devices import INTERFACES, Device, DeviceChoice, DeviceReport
 from zinc_rt.backends.probe import Gpu, can_run, of_card, open_interface
-from zinc_rt.errors import BackendError, ZincError
+from zinc_rt.errors import BackendError, ZincError, release_frames
 from zinc_rt.lang.errors import LangError
 
 if TYPE_CHECKING:
@@ -144,7 +143,7 @@ class Trials:
                 raise InterfaceError(f"trying {candidate.name}", error.errno) from error
             except ZincError as error:
                 self._remember(candidate.about, error)
-                _let_go(error)
+                release_frames(error)
                 raise
             self.contacts.proven(candidate.about)
         backend.on_failure = partial(self._failed_later, candidate.about)
@@ -234,13 +233,6 @@ def brief(error: ZincError) -> str:
     """What is said of an error that is not the end: a hang without what the queue looked like."""
     text = str(error)
     return text.partition(";")[0] if isinstance(error, (FenceTimeout, DeviceLost)) else text
-
-
-def _let_go(error: BaseException | None) -> None:
-    """Drop what the frames of an error and of those before it hold: arrays there keep the GPU's memory mapped."""
-    while error is not None:
-        traceback.clear_frames(error.__traceback__)
-        error = error.__cause__ or error.__context__
 
 
 def failure(known: Contact) -> str:

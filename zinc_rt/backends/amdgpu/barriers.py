@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from zinc_rt.backends.amdgpu import selftest
 from zinc_rt.backends.amdgpu.backend import AmdBackend
+from zinc_rt.errors import release_frames
 
 
 def prove(backend: AmdBackend, notify: Callable[[str], None] | None = None) -> None:
@@ -19,7 +20,8 @@ def prove(backend: AmdBackend, notify: Callable[[str], None] | None = None) -> N
     except selftest.WrongResults as error:
         if not backend.gpu.device.partial_flush:
             raise
-        first = error
+        release_frames(error)
+        first = error.with_traceback(None)
     backend.gpu.wait_by_release()
     try:
         selftest.check_results(backend)

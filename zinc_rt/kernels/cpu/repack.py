@@ -16,7 +16,7 @@ from zinc_rt.formats.decode import (
     low_shift,
     spread,
 )
-from zinc_rt.formats.decode_grids import index_high, index_words, odd_bits, sign_bits
+from zinc_rt.formats.decode_grids import grid_bytes, index_high, index_words, odd_bits, sign_bits
 from zinc_rt.formats.decode_scales import half_scale_at, half_scales, signed_scale, six_bit_scales
 from zinc_rt.formats.kinds import ODD_SCALES, Kind, Scale
 from zinc_rt.kernels.cpu.structs import CopyArgs, StepRecord
@@ -104,7 +104,8 @@ def put_high(block: ptr[u8], j: i32, w: ptr[u8], r: int, FMT: str):
     G = integers_of(FMT).grid
     if G is not None:
         if G.index_bits != 0:
-            w[(G.lines + 1) * 64 + r] = u8(index_high(block, j, FMT))
+            words, high, _ = grid_bytes(block, j, FMT)
+            w[(G.lines + 1) * 64 + r] = u8(index_high(words, high, FMT))
 
 
 @inline
@@ -131,10 +132,11 @@ def row_lines(block: ptr[u8], j: i32, FMT: str, FLIP: int):
         return concat(first | (shuffle(low_half, high_half, (2, 3, 6, 7)) << 4), zeros(vec[u32, 4]))
     if F.kind == Kind.GRID:
         out = zeros(vec[u32, 8])
-        indices = index_words(block, j, FMT)
+        words, _, signs = grid_bytes(block, j, FMT)
+        indices = index_words(words, FMT)
         for i in unroll(len(indices)):
             out = insert(out, i, indices[i])
-        return insert(out, len(indices), plane(sign_bits(block, j, FMT)))
+        return insert(out, len(indices), plane(sign_bits(words, signs, FMT)))
     if F.kind == Kind.QUARTERS:
         pairs = (words_at(block, low_at(j, FMT), 8) >> splat(low_shift(j, FMT), 8)) & LOW_PAIRS
         shifted = pairs << ((iota(u32, 8) & 3) * 2)
