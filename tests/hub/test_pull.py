@@ -104,6 +104,7 @@ def test_a_transfer_that_breaks_off_goes_on(zinc: Zinc, hub: Hub, tmp_path: Path
     assert hub.asked("/cdn/")[-1][2]["range"] == f"bytes={CHUNK}-"
 
 
+@pytest.mark.slow
 def test_a_server_without_ranges_sends_all_again(zinc: Zinc, hub: Hub, tmp_path: Path) -> None:
     hub.files[REPO]["large-Q6_K.gguf"] = LARGE
     hub.no_ranges = True

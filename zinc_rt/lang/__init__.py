@@ -11,12 +11,12 @@ from zinc_rt.lang.kernel import Function, inline, kernel  # at once: the decorat
 
 from zinc_rt.lang.ops import (  # isort: skip
     absolute, add_pairs, all_of, any_of, array, atomic_add, atomic_cas, atomic_load, atomic_store, barrier, bitcast,
-    call, cast, concat, count_trailing_zeros, cycle_counter, dot2, dot4, fence, first_lane, floor, fma, gather,
-    high, insert, iota, lane_id, lanes, load, lookup16, low, maximum, minimum, pause, popcount, prefetch,
-    reduce_add, reduce_max, reduce_min, reduce_or, regs, rint, schedule_barrier, select, shared, shuffle, splat, sqrt,
-    static_assert, store, table, target_has, tile_configure, tile_dot_i8i8, tile_dot_i8u8, tile_dot_u8i8, tile_load,
-    tile_release, tile_store, tile_zero, unroll, wave_reduce_add, wave_shuffle_xor, wmma_iu8, workgroup_id, workitem_id,
-    zeros,
+    call, cast, concat, count_trailing_zeros, cycle_counter, dot2, dot4, fence, first_lane, floor, fma, gather, high,
+    insert, iota, lane_id, lanes, load, lookup16, low, maximum, minimum, part_traits, pause, popcount, prefetch,
+    reduce_add, reduce_max, reduce_min, reduce_or, regs, rint, run_part, schedule_barrier, select, shared, shuffle,
+    splat, sqrt, static_assert, store, table, target_has, tile_configure, tile_dot_i8i8, tile_dot_i8u8, tile_dot_u8i8,
+    tile_load, tile_release, tile_store, tile_zero, unroll, wave_reduce_add, wave_shuffle_xor, wmma_iu8, workgroup_id,
+    workitem_id, zeros,
 )  # fmt: skip
 from zinc_rt.lang.types import (  # isort: skip
     Space, bf16, boolean, f16, f32, f64, i8, i16, i32, i64, ptr, struct, u8, u16, u32, u64, vec,
@@ -41,18 +41,18 @@ _LATER: Final = {
     "target": "TARGETS Target host_target host_targets",
 }  # submodule -> names
 
-__all__ = [  # noqa: RUF022
+__all__ = [
     "TARGETS", "CompileCache", "Function", "GpuKernel", "KernelError", "LangError", "NativeKernel", "Space", "Spec",
     "Target", "absolute", "add_pairs", "all_of", "any_of", "array", "atomic_add", "atomic_cas", "atomic_load",
     "atomic_store", "barrier", "bf16", "bitcast", "boolean", "call", "cast", "compile", "compile_image", "concat",
-    "count_trailing_zeros", "cycle_counter", "default_cache_dir", "dot2", "dot4", "emit_module", "f16", "f32",
-    "f64", "fence", "first_lane", "floor", "fma", "gather", "gpu_kernel", "high", "host_target", "host_targets",
-    "i16", "i32", "i64", "i8", "inline", "insert", "iota", "kernel", "lane_id", "lanes", "load", "lookup16", "low",
+    "count_trailing_zeros", "cycle_counter", "default_cache_dir", "dot2", "dot4", "emit_module", "f16", "f32", "f64",
+    "fence", "first_lane", "floor", "fma", "gather", "gpu_kernel", "high", "host_target", "host_targets", "i16",
+    "i32", "i64", "i8", "inline", "insert", "iota", "kernel", "lane_id", "lanes", "load", "lookup16", "low",
     "maximum", "minimum", "pause", "popcount", "prefetch", "ptr", "reduce_add", "reduce_max", "reduce_min",
-    "reduce_or", "regs", "rint", "schedule_barrier", "select", "shared", "shuffle", "splat", "sqrt", "static_assert",
-    "store", "struct", "table", "target_has", "tile_configure", "tile_dot_i8i8", "tile_dot_i8u8", "tile_dot_u8i8",
-    "tile_load", "tile_release", "tile_store", "tile_zero", "u16", "u32", "u64", "u8", "unroll", "vec",
-    "wave_reduce_add", "wave_shuffle_xor", "wmma_iu8", "workgroup_id", "workitem_id", "zeros",
+    "part_traits", "reduce_or", "regs", "rint", "run_part", "schedule_barrier", "select", "shared", "shuffle",
+    "splat", "sqrt", "static_assert", "store", "struct", "table", "target_has", "tile_configure", "tile_dot_i8i8",
+    "tile_dot_i8u8", "tile_dot_u8i8", "tile_load", "tile_release", "tile_store", "tile_zero", "u16", "u32", "u64",
+    "u8", "unroll", "vec", "wave_reduce_add", "wave_shuffle_xor", "wmma_iu8", "workgroup_id", "workitem_id", "zeros",
 ]  # fmt: skip
 
 

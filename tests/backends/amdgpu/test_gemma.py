@@ -45,6 +45,7 @@ def test_rows_of_tables_that_the_host_keeps(tmp_path: Path, monkeypatch: pytest.
     assert weights[0] - weights[1] == n_vocab * kind.row_bytes(width)
 
 
+@pytest.mark.slow
 def test_sampling_sees_the_last_logits(tmp_path: Path) -> None:
     """Held under a low cap, logits are nearly alike: from those before it other tokens would be drawn."""
     case = CASES["gemma3-scaled-cap"]

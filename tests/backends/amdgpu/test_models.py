@@ -33,7 +33,14 @@ def logits(path: Path, tokens: list[int], chunk: int, options: Options, on: Mach
         return run_tokens(engine, engine.open_sequence(), tokens, chunk)
 
 
-@pytest.fixture(scope="module", params=SPECS)
+SLOW = ("llama-mixed", "qwen2-short-rows", "qwen2-q5_1-bf16")
+"""Models that differ from the others by few kernels, which take longest to compile."""
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in SPECS],
+)
 def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_model(tmp_path_factory.mktemp("models") / "model.gguf", SPECS[request.param]).path
 
