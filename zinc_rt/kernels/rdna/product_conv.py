@@ -5,14 +5,12 @@ the wave that has a channel's products convolves them.
 from __future__ import annotations
 
 from zinc_rt.formats.decode import format_of
-from zinc_rt.kernels.maths import silu
 from zinc_rt.kernels.rdna.matvec import add_all_chains, add_all_groups, lines_of
-from zinc_rt.kernels.rdna.recurrent import GpuConvArgs, unchanged
+from zinc_rt.kernels.rdna.recurrent import GpuConvArgs, convolved, unchanged
 from zinc_rt.kernels.rdna.tails import WAVES
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     first_lane,
-    fma,
     lane_id,
     regs,
     select,
@@ -69,18 +67,8 @@ def convolve(a, sums, kept, channel: u32, slot, live, FIRST: int, M: int, TAPS: 
             if positions[row] == 0:
                 for i in unroll(KEPT):
                     window[i] = 0.0
-            acc: f32 = 0.0
-            for i in unroll(KEPT):
-                acc = fma(taps[i], window[i], acc)
-            acc = fma(taps[KEPT], present, acc)
-            if BIAS:
-                acc = acc + extra
-            if GATED:
-                acc = silu(acc)
-            a.y[u64(row) * u64(a.n_channels) + u64(channel)] = acc
-            for i in unroll(KEPT - 1):
-                window[i] = window[i + 1]
-            window[KEPT - 1] = present
+            y = convolved(window, taps, present, extra, KEPT, BIAS, GATED)
+            a.y[u64(row) * u64(a.n_channels) + u64(channel)] = y
     if live:
         for i in unroll(KEPT):
             state[i * a.n_channels] = window[i]

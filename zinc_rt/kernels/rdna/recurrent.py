@@ -78,6 +78,23 @@ def first_row(a, place: u32):
     return slot, row
 
 
+@inline
+def convolved(window, taps, present: f32, extra: f32, KEPT: int, BIAS: bool, GATED: bool):
+    """A channel's convolution at one position; the window of its last KEPT inputs moves on."""
+    acc: f32 = 0.0
+    for i in unroll(KEPT):
+        acc = fma(taps[i], window[i], acc)
+    acc = fma(taps[KEPT], present, acc)
+    if BIAS:
+        acc = acc + extra
+    if GATED:
+        acc = silu(acc)
+    for i in unroll(KEPT - 1):
+        window[i] = window[i + 1]
+    window[KEPT - 1] = present
+    return acc
+
+
 @kernel(workgroup=256)
 def conv1d(a: ptr[GpuConvArgs, Space.CONSTANT], TAPS: int, GATED: bool, BIAS: bool):
     """Workgroups: ceil(channels / 256) in x, rows or slots in y."""
@@ -101,18 +118,9 @@ def conv1d(a: ptr[GpuConvArgs, Space.CONSTANT], TAPS: int, GATED: bool, BIAS: bo
                         for i in unroll(KEPT):
                             window[i] = 0.0
                     present = a.x[u64(row) * u64(n) + u64(channel)]
-                    acc: f32 = 0.0
-                    for i in unroll(KEPT):
-                        acc = fma(weights[i], window[i], acc)
-                    acc = fma(weights[KEPT], present, acc)
-                    if BIAS:
-                        acc = acc + extra
-                    if GATED:
-                        acc = silu(acc)
-                    a.y[u64(row) * u64(n) + u64(channel)] = acc
-                    for i in unroll(KEPT - 1):
-                        window[i] = window[i + 1]
-                    window[KEPT - 1] = present
+                    a.y[u64(row) * u64(n) + u64(channel)] = convolved(
+                        window, weights, present, extra, KEPT, BIAS, GATED
+                    )
             for i in unroll(KEPT):
                 state[i * n] = window[i]
 
