@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from zinc_rt.formats.decode import format_of
 from zinc_rt.formats.kinds import Kind
-from zinc_rt.kernels.rdna.visits import HALF, KEPT, chain_length, clear, lane_of, merge
+from zinc_rt.kernels.rdna.visits import HALF, KEPT, chain_length, clear, lane_of, merge, put_column
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     barrier,
@@ -97,20 +97,7 @@ def put(sums, y: ptr[f32], bias: ptr[f32], last, shape, BIAS: bool):
     row, column, n_x, n_rows = shape
     for a in unroll(OWN_W):
         w = column + a
-        if w < n_rows:
-            extra: f32 = 0.0
-            if BIAS:
-                if last:
-                    extra = bias[w]
-            for b in unroll(OWN_X):
-                if row + b < n_x:
-                    place = y + (u64(row + b) * u64(n_rows) + u64(w))
-                    total: f32 = sums[b * OWN_W + a]
-                    if last:
-                        total = place[0] + total
-                        if BIAS:
-                            total = total + extra
-                    place[0] = total
+        put_column(sums, a, OWN_W, OWN_X, y, bias, w, row, n_rows, n_x, last, BIAS)
 
 
 @inline

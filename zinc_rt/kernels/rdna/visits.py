@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import unroll
-from zinc_rt.lang.types import u32
+from zinc_rt.lang.types import f32, ptr, u32, u64
 from zinc_rt.numerics import GROUP_SHIFT, TREE_LANES
 
 KEPT = 4
@@ -73,3 +73,27 @@ def clear(sums, N: int):
     """Begin with the next lane."""
     for i in unroll(N):
         sums[i] = 0.0
+
+
+@inline
+def put_column(
+    sums, FIRST: int, STEP: int, N: int, y: ptr[f32], bias: ptr[f32], w: u32, row: u32, n_rows: u32, n_x: u32, last,
+    BIAS: bool,
+):  # fmt: skip
+    """Store the sums of N rows of activations from `row` on and row w of the weights, as far as there are such: the
+    first half of the tree as it is, and `last` the whole tree, with the bias. sums: from FIRST on, STEP apart.
+    """
+    if w < n_rows:
+        extra: f32 = 0.0
+        if BIAS:
+            if last:
+                extra = bias[w]
+        for r in unroll(N):
+            if row + r < n_x:
+                place = y + (u64(row + r) * u64(n_rows) + u64(w))
+                total: f32 = sums[FIRST + r * STEP]
+                if last:
+                    total = place[0] + total
+                    if BIAS:
+                        total = total + extra
+                place[0] = total

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from zinc_rt.formats.decode import integers_of
 from zinc_rt.kernels.rdna.slabs import SLAB_BYTES, SLAB_QUANTS, SLAB_ROWS, SUBTILE
-from zinc_rt.kernels.rdna.visits import HALF, KEPT, chain_length, clear, lane_of, merge
+from zinc_rt.kernels.rdna.visits import HALF, KEPT, chain_length, clear, lane_of, merge, put_column
 from zinc_rt.kernels.rdna.wmma_values import (
     MAGIC_BITS,
     add_values,
@@ -125,20 +125,7 @@ def put(sums, y: ptr[f32], bias: ptr[f32], last, shape, BIAS: bool):
     row, column, n_x, n_rows = shape
     for t in unroll(TILES):
         w = column + t * SUBTILE
-        if w < n_rows:
-            extra: f32 = 0.0
-            if BIAS:
-                if last:
-                    extra = bias[w]
-            for r in unroll(8):
-                if row + r < n_x:
-                    place = y + (u64(row + r) * u64(n_rows) + u64(w))
-                    total: f32 = sums[t * 8 + r]
-                    if last:
-                        total = place[0] + total
-                        if BIAS:
-                            total = total + extra
-                    place[0] = total
+        put_column(sums, t * 8, 1, 8, y, bias, w, row, n_rows, n_x, last, BIAS)
 
 
 @inline
