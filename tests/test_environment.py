@@ -57,7 +57,9 @@ def test_every_variable_that_is_read_stands_in_the_table() -> None:
 def test_the_page_shows_the_table(title: str, table: tuple[object, ...]) -> None:
     section = re.search(rf"## Variables of {title}.*?\n(.*?)\n## ", PAGE, re.DOTALL)
     assert section
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section[1].splitlines() if "`" in line[:4]]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in section[1].splitlines() if "`" in line[:4]
+    ]
     own = [[f"`{v.name}`", v.meaning, f"`{v.flag}`" if v.flag else ""] for v in table]  # type: ignore[attr-defined]
     assert rows == [row[: len(rows[0])] for row in own]
 

@@ -23,7 +23,9 @@ class Variable:
     secret: bool = False
 
 
-DEVICE: Final = Variable("ZINC_RT_TIER", "the device that runs a model: cpu, gpu, gpu:cs, emu, auto and others", "--device")
+DEVICE: Final = Variable(
+    "ZINC_RT_TIER", "the device that runs a model: cpu, gpu, gpu:cs, emu, auto and others", "--device"
+)
 CACHE_DIR: Final = Variable("ZINC_RT_CACHE_DIR", "the folder of compiled kernels", "--cache-dir")
 MATRIX_ROWS: Final = Variable(
     "ZINC_RT_MATRIX_ROWS", "rows that go through matrix registers at once: 0, 16 or 32; unset: what is fastest here"

@@ -69,7 +69,8 @@ def load(
     kernels: "native" or "reference": the same bits, slowly; None is native where this machine has a level for it.
     isa: the native kernels' instruction-set level (None: the best that this machine runs).
     cache_dir: where compiled kernels are kept (None: the user's cache folder).
-    notify: gets lines worth showing (None: the logger "zinc_rt" of `logging` does, at level INFO). progress: gets the bytes of weights loaded so far and in all.
+    notify: gets lines worth showing (None: the logger "zinc_rt" of `logging` does, at level INFO). progress: gets the
+    bytes of weights loaded so far and in all.
     embeddings: load to `embed` texts rather than to generate (None: where the file is an embedding model). pooling:
     "mean", "cls" or "last" for those (None: the file's, else the last token's row).
     kv: what the KV cache holds, "f16" or "q8_0", which takes half the memory (None: "f16").

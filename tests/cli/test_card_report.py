@@ -24,11 +24,11 @@ from tests.cli.conftest import Outcome
 from zinc_rt.amdgpu.gfx import GFX12
 from zinc_rt.backends.amdgpu.backend import AmdBackend
 from zinc_rt.backends.amdgpu.calibrate import SMALL
-from zinc_rt.installation import commit_of
 from zinc_rt.backends.card.private import HIDDEN, scrubbed, secrets
 from zinc_rt.backends.card.report import card_report
 from zinc_rt.backends.card.steps import STEPS
 from zinc_rt.cli.card_report import report, summary
+from zinc_rt.installation import commit_of
 from zinc_rt.ir.ops import elementwise
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 
@@ -83,7 +83,9 @@ def test_everything_works(good: tuple[Tree, list[Tree]]) -> None:
     assert card["kfd"]["used"]["save_area"] == R9700.cwsr_size
     assert list(card["interfaces"]) == ["cs", "kfd", "umq"]
     assert {"bandwidth", "barrier", "dispatch", "submission", *SMALL.levels} <= set(card["constants"])
-    assert min(card["constants"].values()) > 0
+    # What a barrier adds is a difference of two times, and nothing where noise is larger.
+    assert all(value >= 0 for value in card["constants"].values())
+    assert all(card["constants"][name] > 0 for name in ("bandwidth", "dispatch", "submission", *SMALL.levels))
     for way in card["interfaces"].values():
         assert way["ok"]
         assert set(way["steps"]) == set(STEPS)

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import typer
 
-from zinc_rt.installation import version_line
 from zinc_rt.cli import options
 from zinc_rt.cli.main import VERBS, application
 from zinc_rt.cli.reference import reference
 from zinc_rt.cli.terminal import OutputError, write_file
 from zinc_rt.engine import CPU_BATCH, DEFAULT_N_CTX, Options
+from zinc_rt.installation import version_line
 
 
 def test_the_reference_in_docs_is_current():

@@ -22,16 +22,17 @@ def env(as_json: o.Json = False, cache_dir: o.CacheDir = None, debug: o.Debug = 
     """
     from zinc_rt.installation import software
 
-    tree = {"software": software(), "variables": variables(), "places": [*_places(cache_dir)]}
+    installed, given, places = software(), variables(), [*_places(cache_dir)]
     if as_json:
+        tree = {"software": installed, "variables": given, "places": places}
         write(json.dumps(tree, ensure_ascii=False, indent=1) + "\n")
         return
     write_heading("Installed")
-    write_table([[name, "unknown" if value is None else str(value)] for name, value in tree["software"].items()])
+    write_table([[name, "unknown" if value is None else str(value)] for name, value in installed.items()])
     write_heading("\nEnvironment variables (unset ones are not listed; docs/environment.md has them all)")
-    write_table([[name, printable_line(value)] for name, value in tree["variables"].items()] or [["none", ""]])
+    write_table([[name, printable_line(value)] for name, value in given.items()] or [["none", ""]])
     write_heading("\nFiles")
-    write_table([[place["what"], place["path"] or "none", _size(place)] for place in tree["places"]])
+    write_table([[place["what"], place["path"] or "none", _size(place)] for place in places])
 
 
 def variables() -> dict[str, str]:

@@ -42,7 +42,13 @@ def _root(
     ctx: typer.Context,
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Print version, commit, LLVM and instruction set.", show_default=False),
+        typer.Option(
+            "--version",
+            callback=_version,
+            is_eager=True,
+            help="Print version, commit, LLVM and instruction set.",
+            show_default=False,
+        ),
     ] = False,
     debug: Debug = False,
 ) -> None:

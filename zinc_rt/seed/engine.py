@@ -9,10 +9,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from zinc_rt.backends.devices import Device
-from zinc_rt.environment import DEVICE
 from zinc_rt.backends.devices import DeviceUnavailable as TierUnavailable
 from zinc_rt.backends.devices import UnknownDevice as UnknownZincRtTier
 from zinc_rt.backends.select import select_device
+from zinc_rt.environment import DEVICE
 
 if TYPE_CHECKING:
     from zinc_rt.linux import Linux
