@@ -50,6 +50,7 @@ LAYERS = (
     ("serving",),
     ("ray",),
     ("seed",),
+    ("pictures",),
     ("cli", "__main__"),
 )
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
