@@ -5,18 +5,17 @@
             print(chunk.text, end="")
 
 The names, arguments and answers are those of `Model`. Texts that tasks ask for at the same time are computed together,
-and with those of threads that use the same `Model`; none depends on the others. Steps run on a thread that is there while
-tasks wait for texts; prompts are rendered and tokenized on worker threads, so the loop never waits.
+and with those of threads that use the same `Model`; none depends on the others. Steps run on a thread that is there
+while tasks wait for texts; prompts are rendered and tokenized on worker threads, so the loop never waits.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, cast, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -94,17 +93,17 @@ class AsyncModel:
         logits_processors: Iterable[LogitsProcessor] = (),
         **overrides: Any,
     ) -> Generation | list[Generation]:
-        """The whole text behind a prompt, or the texts behind several; arguments and errors as for `Model.generate`."""
+        """The text behind a prompt, or the texts behind several; arguments and errors as for `Model.generate`."""
         self.model.check_ready()
         many, requests = several(prompt), self.model.requests
         if many is None:
-            make: Any = partial(requests.plain, prompt, params)
+            one, chosen = cast("Prompt", prompt), cast("SamplingParams | None", params)
+            made = [await asyncio.to_thread(requests.plain, one, chosen, logits_processors, overrides)]
         else:
-            make = partial(requests.several, many, params)
-        made = await asyncio.to_thread(make, logits_processors, overrides)
+            made = await asyncio.to_thread(requests.several, many, params, logits_processors, overrides)
         texts: list[_Text] = []
         try:
-            texts.extend(_Text(self.model, asked) for asked in (made if many is not None else [made]))
+            texts.extend(_Text(self.model, asked) for asked in made)
             whole = [Generation.collect([chunk async for chunk in text]) for text in texts]
         finally:
             for text in texts:
@@ -121,8 +120,8 @@ class AsyncModel:
     ) -> AsyncGenerator[Chunk]:
         """Generate after a prompt, chunk by chunk; arguments, chunks and errors as for `Model.stream`.
 
-        Arguments are checked when the first chunk is asked for. A loop over it that is left early ends the text when the
-        iterator is collected; `contextlib.aclosing` ends it at once.
+        Arguments are checked when the first chunk is asked for. Where a loop over it is left early, the text ends when
+        the iterator is collected; `contextlib.aclosing` ends it at once.
         """
         self.model.check_ready()
         make = self.model.requests.plain
@@ -191,7 +190,7 @@ class _Text:
         self._chunks = ChunkMaker(asked.text, asked.submit, model.tokenizer)
         self._events: asyncio.Queue[Event | BaseException] = asyncio.Queue()
         self._loop = asyncio.get_running_loop()
-        self._over = False
+        self._ends = self._over = False  # asked to end; has ended
         self._shared.post(asked.submit, self._give, asked.processors)
 
     def _give(self, event: Event | BaseException) -> None:
@@ -209,7 +208,9 @@ class _Text:
         return self
 
     async def __anext__(self) -> Chunk:
-        while not self._over:
+        if self._over:
+            raise StopAsyncIteration
+        while True:
             event = await self._events.get()
             if isinstance(event, BaseException):
                 self._over = True
@@ -217,9 +218,9 @@ class _Text:
             if isinstance(event, Finished):
                 self._over = True
                 return self._chunks.last(event)
-            if isinstance(event, Token) and not self._chunks.stopped:  # others were computed before the end was heard of
+            if isinstance(event, Token) and not self._ends:  # more may come before the end is heard of
                 chunk = self._chunks.token(event)
                 if self._chunks.stopped:
+                    self._ends = True
                     self._shared.end(self._id)
                 return chunk
-        raise StopAsyncIteration

@@ -46,8 +46,8 @@ class PlainText:
 
 
 class ChunkMaker:
-    """The text of one request, piece by piece. stopped: whether a stop string has ended it. tokenizer: what the texts of
-    single tokens are of.
+    """The text of one request, piece by piece. stopped: whether a stop string has ended it. tokenizer: gives the bytes
+    of single tokens.
     """
 
     def __init__(self, text: TokenText, request: Submit, tokenizer: Tokenizer) -> None:

@@ -340,8 +340,8 @@ class Model:
         Args:
             prompt: a text, or token ids as they are. A chat's messages go to `chat` and `chat_stream`.
             params: how to choose tokens and when to end; None for the defaults.
-            logits_processors: functions that get the token ids so far and the logits f32[n_vocab] before each token, and
-                return logits in their place; see `sampling.processors`.
+            logits_processors: functions that get the token ids so far and the logits f32[n_vocab] before each token,
+                and return logits in their place; see `sampling.processors`.
             overrides: fields of `SamplingParams` by name, in place of those of params.
 
         Returns:

@@ -95,7 +95,7 @@ class Requests:
         processors: object,
         overrides: Mapping[str, Any],
     ) -> list[Asked]:
-        """Requests for the texts behind several prompts. params: of all, or one for each. Raises what `plain` raises."""
+        """Requests for texts behind several prompts. params: of all, or one for each. Raises what `plain` raises."""
         if is_chat(prompts):
             raise UsageError("the prompt is made of messages; give them to chat or chat_stream")
         if params is None or isinstance(params, SamplingParams):

@@ -23,9 +23,7 @@ class LogitsRows:
         check: called with the lock held before each step; raises where it must not run.
     """
 
-    def __init__(
-        self, engine: Engine, shared: SharedCore, lock: threading.RLock, check: Callable[[], None]
-    ) -> None:
+    def __init__(self, engine: Engine, shared: SharedCore, lock: threading.RLock, check: Callable[[], None]) -> None:
         self._engine, self._shared, self._lock, self._check = engine, shared, lock, check
 
     def parts(self, ids: list[int]) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:

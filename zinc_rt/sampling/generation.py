@@ -107,7 +107,7 @@ class Chunk:
 class Generation:
     """A whole generation; `seed` makes it again. `str` of it is the text.
 
-    token_ids, token_bytes: without the token that ended it. logprobs, top_logprobs: a row for each token, where they were
+    token_ids, token_bytes: without the token that ended it. logprobs, top_logprobs: one entry a token, where they were
     asked for. finish_reason: as in `Chunk`.
     """
 

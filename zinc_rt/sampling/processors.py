@@ -1,10 +1,10 @@
 """Logits processors: functions of the caller that change a text's logits before its next token is chosen.
 
-    def no_e(token_ids, logits):
-        logits[ids_with_e] = -np.inf
-        return logits
+def no_e(token_ids, logits):
+    logits[ids_with_e] = -np.inf
+    return logits
 
-    model.generate("Once upon a time", logits_processors=[no_e])
+model.generate("Once upon a time", logits_processors=[no_e])
 """
 
 from __future__ import annotations
@@ -46,9 +46,7 @@ def check_processors(value: object) -> Processors:
     return found
 
 
-def process(
-    processors: Processors, history: Sequence[int], logits: npt.NDArray[np.float32]
-) -> npt.NDArray[np.float32]:
+def process(processors: Processors, history: Sequence[int], logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """What the functions, each after the other, make of logits f32[n_vocab], which stay as they are.
 
     history: token ids so far. Raises `ProcessorFailed`.

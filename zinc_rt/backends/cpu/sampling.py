@@ -42,7 +42,11 @@ def wants_native(request: SamplingRequest) -> bool:
     already, not with more log-probabilities than it has room for, and not behind functions of the caller.
     """
     sampler = request.sampler
-    return not request.processors and not (sampler.plain and request.mask is None) and (sampler.params.logprobs or 0) <= MOST_TOP
+    return (
+        not request.processors
+        and not (sampler.plain and request.mask is None)
+        and (sampler.params.logprobs or 0) <= MOST_TOP
+    )
 
 
 @dataclass

@@ -1,9 +1,9 @@
 """`SharedCore`: callers of one process on one core, threads that wait and tasks of event loops.
 
-A thread that waits for an event turns the loop, for all callers: of several threads that wait, one turns, and the others
-get what it finds for them. Tasks cannot wait like that. While some of them have requests, a thread of the core's own
-turns as one more of those that wait; it ends with the last of these requests. So nothing is computed, and no thread is
-there, while nobody asks.
+A thread that waits for an event turns the loop, for all callers: of several threads that wait, one turns, and the
+others get what it finds for them. Tasks cannot wait like that. While some of them have requests, a thread of the core's
+own turns as one more of those that wait; it ends with the last of these requests. So nothing is computed, and no thread
+is there, while nobody asks.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from zinc_rt.serving.core.engine_core import EngineCore
 from zinc_rt.serving.messages import Event, Failed, Finished, Submit
 
 Give = Callable[[Event | BaseException], None]
-"""Takes a request's events, or the exception that ended it. Called on any thread with the core's lock held: it must return
-at once and not raise.
+"""Takes a request's events, or the exception that ended it. It is called on any thread with the core's lock held, so it
+returns at once and raises nothing.
 """
 
 
@@ -109,7 +109,7 @@ class SharedCore:
     # -- for tasks of event loops: nothing here waits for a step
 
     def post(self, request: Submit, give: Give, processors: Processors = ()) -> None:
-        """Queue a request whose events, the last of them `Finished` or an exception, are given away. `leave` it then."""
+        """Queue a request and give its events away, the last of them `Finished` or an exception. `leave` it then."""
         with self._waits:
             if self._driver is None:
                 driver = threading.Thread(target=self._drive, name="zinc-tasks", daemon=True)
