@@ -43,7 +43,7 @@ LAYERS = (
     ("serving.core",),
     ("embedding",),
     ("chat", "chunks"),
-    ("requests", "row_logits"),
+    ("loaded", "requests", "row_logits"),
     ("model",),
     ("loading", "forecast"),
     ("async_model",),

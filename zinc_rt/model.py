@@ -11,25 +11,20 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from functools import cached_property
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.backends.devices import Device
-from zinc_rt.checks import show, true_or_false, whole_numbers
+from zinc_rt.checks import show, true_or_false
 from zinc_rt.chunks import ChunkMaker
 from zinc_rt.embedding import Embedder, Pooling
 from zinc_rt.engine import ContextFull, Engine, EngineError
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
-from zinc_rt.ir.graph import Graph
-from zinc_rt.mem.errors import MemoryPlanError
-from zinc_rt.mem.plan import MemoryPlan
-from zinc_rt.models import ModelDefinition, ModelInfo
+from zinc_rt.loaded import LoadedModel
+from zinc_rt.models import ModelDefinition
 from zinc_rt.prompts import EmptyPrompt, PromptTooLong, check_ids
 from zinc_rt.requests import Asked, AskedChat, Messages, Prompt, Prompts, Requests, several
 from zinc_rt.row_logits import LogitsRows
@@ -38,13 +33,11 @@ from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.sampling.processors import LogitsProcessor
 from zinc_rt.serving.core import CoreOptions, EngineCore, Vocabulary
 from zinc_rt.serving.core.shared import SharedCore
-from zinc_rt.serving.messages import Finished, Grammar, Token
+from zinc_rt.serving.messages import Finished, Token
 
 if TYPE_CHECKING:
-    from zinc_rt.chat import ChatAnswer, ChatChunk, ChatFormat
-    from zinc_rt.grammar.matcher import Matcher
-    from zinc_rt.grammar.vocabulary import GrammarVocabulary
-    from zinc_rt.text import ChatTemplate, Tokenizer
+    from zinc_rt.chat import ChatAnswer, ChatChunk
+    from zinc_rt.text import Tokenizer
 
 __all__ = ["EmptyPrompt", "Model", "ModelClosed", "PromptTooLong"]
 
@@ -57,17 +50,15 @@ class ModelClosed(EngineError):
     """The model was closed, before a call or while a generation ran."""
 
 
-class Model:
-    """One model on one engine; made by `load`.
+class Model(LoadedModel):
+    """One model on one engine, ready to generate or to embed; made by `load`.
 
     Threads may share it. Generations that are asked for at the same time are computed together, `n_slots` of them at
     once, and the others wait; no text depends on that. Event loops use it through `AsyncModel`.
 
-    Attributes for those who build on it:
-        file, info, graph: the GGUF file, the model's sizes, and the operations of a step.
-        tokenizer: text to token ids and back.
-        engine: the device with the model on it.
+    Attributes for those who build on it, beside those of `LoadedModel`:
         requests, shared: what makes requests, and the core that computes them.
+        embedder: makes vectors; None for a model that generates.
     """
 
     def __init__(
@@ -79,12 +70,8 @@ class Model:
         notify: Callable[[str], None] | None = None,
         pooling: Pooling | None = None,
     ) -> None:
+        super().__init__(file, definition, tokenizer, engine)
         self._notify = notify
-        self.file = file
-        self.info: ModelInfo = definition.info
-        self.graph: Graph = definition.graph
-        self.tokenizer = tokenizer
-        self.engine = engine
         self.embedder: Embedder | None = None
         self._lock = threading.RLock()  # held while a step runs, and while what it gave is read
         self.shared = SharedCore(self._lock, self._check_running)
@@ -96,7 +83,6 @@ class Model:
             self.shared.serve(self.make_core(CoreOptions(max_prefill_ms=_PREFILL_MS)))
         else:
             self.embedder = Embedder(engine, tokenizer, self.info.n_embd, pooling, definition.projections)
-        self._closed = False
         self._looked = 0.0  # when the file was compared with what it was
 
     def make_core(self, options: CoreOptions | None = None) -> EngineCore:
@@ -139,91 +125,23 @@ class Model:
     ) -> None:
         self.close()
 
-    def __repr__(self) -> str:
-        if self._closed:
-            return f"<Model {self.name!r}, closed>"
-        does = "embeds" if self.embedder is not None else "generates"
-        return (
-            f"<Model {self.name!r}: {self.architecture}, {self.quantization}, n_ctx={self.n_ctx},"
-            f" device={str(self.device)!r}, {does}>"
-        )
-
-    @property
-    def name(self) -> str:
-        """`general.name`, or the file's name without its ending."""
-        name = self.file.metadata.get("general.name")
-        return name if isinstance(name, str) and name else Path(self.file.path).stem
-
-    @property
-    def architecture(self) -> str:
-        """The GGUF architecture."""
-        return self.info.architecture
-
-    @cached_property
-    def quantization(self) -> str:
-        """The formats of its weights in a word, as "Q4_K_M"."""
-        from zinc_rt.quantizing.presets import quantization_of
-
-        return quantization_of(self.file)
-
-    @property
-    def n_ctx(self) -> int:
-        """Tokens of a sequence, prompt and text together."""
-        if self.engine.sizes is None:
-            raise EngineError("no model is loaded")
-        return self.engine.sizes.n_ctx
-
-    @property
-    def n_vocab(self) -> int:
-        """Width of a row of logits."""
-        return self.info.n_vocab
-
-    @property
-    def plan(self) -> MemoryPlan:
-        """What loading took, in bytes by purpose."""
-        if self.engine.plan is None:
-            raise MemoryPlanError("no model is loaded")
-        return self.engine.plan
-
-    @property
-    def device(self) -> Device:
-        """The device in use."""
-        return self.engine.device
-
-    @cached_property
-    def chat_template(self) -> ChatTemplate:
-        """The file's chat template. Raises `ChatTemplateMissing`."""
-        from zinc_rt.text import ChatTemplate
-
-        return ChatTemplate.from_metadata(self.file.metadata, self.tokenizer)
-
-    def tokenize(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
-        """Token ids of a text. add_special: BOS and EOS as the model wants them; parse_special: see control tokens.
-
-        Raises `TokenizerError`, `UsageError` for what is neither True nor False.
-        """
-        true_or_false("add_special", add_special)
-        true_or_false("parse_special", parse_special)
-        return self.tokenizer.encode(text, add_special=add_special, parse_special=parse_special)
-
-    def detokenize(self, ids: Sequence[int]) -> str:
-        """The text of token ids, special tokens included. Raises `UsageError`, `TokenizerError`."""
-        return self.tokenizer.decode(whole_numbers("token ids", ids))
-
-    def token_text(self, token_id: int) -> str:
-        """What a token adds to a text, with U+FFFD for what is no whole character. Raises `TokenizerError`."""
-        return self.token_bytes(token_id).decode("utf-8", "replace")
-
-    def token_bytes(self, token_id: int) -> bytes:
-        """What a token adds to a text; the name of a special token. Raises `TokenizerError`."""
-        return self.tokenizer.token_bytes(token_id)
-
     def embed(
         self, texts: Sequence[str | Sequence[int]], *, normalize: bool = True, dimensions: int | None = None
     ) -> npt.NDArray[np.float32]:
-        """Vectors of texts, or of token ids, f32[n_texts, n_embd]: `Embedder.embed`. For models loaded to embed.
+        """Vectors of texts, for models loaded to embed.
 
-        Raises `UsageError`, `ContextFull`, `TokenizerError`, `FileChanged`, `ModelClosed`.
+        Args:
+            texts: texts, or token ids of each.
+            normalize: give each vector the length 1.
+            dimensions: keep so many numbers of each vector, for models that allow it.
+
+        Returns:
+            f32[n_texts, n_embd], or f32[n_texts, dimensions].
+
+        Raises:
+            UsageError: an argument is wrong, or the model was loaded to generate.
+            ContextFull, TokenizerError: a text cannot be computed.
+            FileChanged, ModelClosed: the model, or its file, is gone.
         """
         self._check_open()
         if self.embedder is None:
@@ -377,26 +295,6 @@ class Model:
             if isinstance(event, Finished):
                 yield chunks.last(event)
                 return
-
-    @cached_property
-    def grammar_vocabulary(self) -> GrammarVocabulary:
-        """The tokens' bytes, as grammars need them."""
-        from zinc_rt.grammar.vocabulary import GrammarVocabulary
-
-        return GrammarVocabulary(self.tokenizer)
-
-    def _compile(self, grammar: Grammar) -> Matcher:
-        """A grammar's matcher. Raises `GrammarError`."""
-        from zinc_rt.grammar.matcher import compile_grammar
-
-        return compile_grammar(grammar, self.grammar_vocabulary)
-
-    @cached_property
-    def chat_format(self) -> ChatFormat:
-        """How the model converses: template, dialect, tokens. Raises `ChatTemplateMissing`."""
-        from zinc_rt.chat import ChatFormat
-
-        return ChatFormat(self.tokenizer, self.chat_template, self.grammar_vocabulary)
 
     def chat(self, messages: Messages, **fields: Any) -> ChatAnswer:
         """The whole answer to a conversation; arguments and errors as for `chat_stream`."""
