@@ -28,6 +28,7 @@ class LoadedModel:
     """A model that an engine has loaded, as far as nothing is computed.
 
     Attributes:
+        name: `general.name`, or the file's name without its ending.
         file: the GGUF file, open.
         info: architecture and sizes.
         graph: the operations of a step.
@@ -41,6 +42,8 @@ class LoadedModel:
         self.graph: Graph = definition.graph
         self.tokenizer = tokenizer
         self.engine = engine
+        name = file.metadata.get("general.name")
+        self.name = name if isinstance(name, str) and name else Path(file.path).stem
         self._closed = False
 
     def __repr__(self) -> str:
@@ -51,12 +54,6 @@ class LoadedModel:
             f"<Model {self.name!r}: {self.architecture}, {self.quantization}, n_ctx={self.n_ctx},"
             f" device={str(self.device)!r}, {does}>"
         )
-
-    @property
-    def name(self) -> str:
-        """`general.name`, or the file's name without its ending."""
-        name = self.file.metadata.get("general.name")
-        return name if isinstance(name, str) and name else Path(self.file.path).stem
 
     @property
     def architecture(self) -> str:
