@@ -157,6 +157,19 @@ class ChatAnswer:
         return cls(answer.content, answer.reasoning, answer.tool_calls, reason, generation)
 
     @property
+    def message(self) -> dict[str, Any]:
+        """The answer as a message of the conversation, in OpenAI's form: append it before the next turn."""
+        message: dict[str, Any] = {"role": "assistant", "content": self.content}
+        if self.reasoning is not None:
+            message["reasoning_content"] = self.reasoning
+        if self.tool_calls:
+            message["tool_calls"] = [
+                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+                for call in self.tool_calls
+            ]
+        return message
+
+    @property
     def text(self) -> str:
         """The content, "" for none. `str` of the answer is the same."""
         return self.content or ""
