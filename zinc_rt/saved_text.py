@@ -153,7 +153,7 @@ def read(path: Path) -> SavedText:
             left -= len(data)
         if file.read(_DIGEST) != digest.digest():
             raise SavedTextError(
-                f"{path} is damaged: its contents do not have the hash at its end; save the text again"
+                f"{path} is damaged: its contents have not the hash at its end; save the text again"
             )
     return saved
 
