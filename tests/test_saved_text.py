@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import zinc_rt
 from tests.helpers import QWEN3, T, engine_for, random_tokens, run_tokens, write_model
 from tests.models.families import CASES
 from tests.models.families.build import N_VOCAB, write_case
@@ -180,3 +181,26 @@ def test_a_file_that_cannot_be_written_leaves_nothing(paths: dict[str, Path], tm
     with pytest.raises(SavedTextError, match="cannot be written: No such file or directory"):
         saved(paths["qwen3"], tmp_path / "no" / "file", kernels="reference")
     assert [*tmp_path.iterdir()] == []
+
+
+def test_a_model_goes_on_from_a_file(tmp_path: Path) -> None:
+    prompt = "Once upon a time there was a fox named Tim who lived at the edge of a small green wood. One day he"
+    file = tmp_path / "fox.state"
+    with zinc_rt.load() as model:
+        text = model.generate(prompt, seed=3, max_tokens=20).text
+        count = model.save_state(file, prompt)
+        assert count == len(model.tokenize(prompt)) // 16 * 16 > 0
+        ids = model.load_state(file)
+        with pytest.raises(SavedTextError, match="nothing to save"):
+            model.save_state(tmp_path / "short", "Once")
+    with zinc_rt.load(threads=1, n_ctx=128) as model:
+        assert model.cached_tokens(model.tokenize(prompt)) == 0
+        assert model.load_state(file) == ids == model.tokenize(prompt)[:count]
+        made = model.generate(prompt, seed=3, max_tokens=20)
+        assert made.text == text
+        assert made.stats.cached_tokens == count
+    with zinc_rt.load(kv="q8_0") as model, pytest.raises(SavedTextError, match="use --kv f16"):
+        model.load_state(file)
+    with zinc_rt.load(n_ctx=count) as model, pytest.raises(SavedTextError, match="no room"):
+        model.load_state(file)
+    assert [*tmp_path.iterdir()] == [file]

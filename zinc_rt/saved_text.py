@@ -152,9 +152,7 @@ def read(path: Path) -> SavedText:
             digest.update(data)
             left -= len(data)
         if file.read(_DIGEST) != digest.digest():
-            raise SavedTextError(
-                f"{path} is damaged: its contents have not the hash at its end; save the text again"
-            )
+            raise SavedTextError(f"{path} is damaged: its contents have not the hash at its end; save the text again")
     return saved
 
 
