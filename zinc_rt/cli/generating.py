@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -34,18 +34,20 @@ class Output:
     marks: Mapping[str, Any] = field(default_factory=dict)
 
 
-def continue_text(model: Model, text: str, params: SamplingParams, shows: bool) -> Output:
+def continue_text(model: Model, text: str, params: SamplingParams, shows: bool, begin: Callable[[], None]) -> Output:
     """What follows a text, on the screen as it comes. It is no answer: a model's marks belong to it.
 
-    Raises what `Model.stream` raises.
+    shows: False for nothing on the screen. begin: called before the first piece is shown, when there is nothing more to
+    be said of how the model is run. Raises what `Model.stream` raises.
     """
     pieces: list[str] = []
 
     def put(chunk: Chunk) -> None:
-        if chunk.text:
-            pieces.append(chunk.text)
-            if shows:
-                write(chunk.text)
+        if shows:
+            if not pieces:
+                begin()
+            write(chunk.text)
+        pieces.append(chunk.text)
 
     ids = model.tokenize(text)
     reply = stream_answer(model.stream(ids, params), lambda chunk: chunk, put, len(ids))

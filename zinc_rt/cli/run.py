@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -176,16 +177,18 @@ def run(
         if chat:
             _ = opened.chat_template  # a file without one is refused before anything is said
         greet(opened, voice, opening.threads)
-        if not as_json:
-            _show_prompt(text, display_prompt, chat, voice)
         with profiled(opened.engine, profile, trace_file):
             if chat:
                 messages = [{"role": "system", "content": system}] if system is not None else []
                 messages.append({"role": "user", "content": text})
+                if display_prompt and not as_json:
+                    write(f"{text}\n\n")
                 shown = Shown(shows_reasoning, a.shows_markdown(plain or response_format is not None), not as_json)
                 output = answer(opened, messages, params, response_format, a.template_variables(think), shown)
             else:
-                output = continue_text(opened, text, params, not as_json)
+                output = continue_text(
+                    opened, text, params, not as_json, partial(_show_prompt, text, display_prompt, voice)
+                )
         if as_json:
             write(json.dumps(as_dict(opened, text, params, output), ensure_ascii=False) + "\n")
     voice.tell(f"{output.reply.speed_line} | seed {params.seed}", style="dim")
@@ -202,11 +205,9 @@ def _check(chat: bool | None, system: str | None, has_form: bool, logprobs: int 
         raise UsageError("--json-schema and --format are for answers, and --raw asks for a plain continuation")
 
 
-def _show_prompt(text: str, wanted: bool | None, chat: bool, voice: Voice) -> None:
+def _show_prompt(text: str, wanted: bool | None, voice: Voice) -> None:
     """On standard output if asked for; by itself only where a person reads it together with its continuation."""
     if wanted:
-        write(f"{text}\n\n" if chat else text)
-    elif (
-        wanted is None and not chat and voice is not Voice.QUIET and is_terminal(sys.stdout) and is_terminal(sys.stderr)
-    ):
+        write(text)
+    elif wanted is None and voice is not Voice.QUIET and is_terminal(sys.stdout) and is_terminal(sys.stderr):
         say(text, style="bold", end="")
