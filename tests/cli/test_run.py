@@ -61,6 +61,8 @@ def test_the_prompt_may_come_from_four_places(run, tmp_path):
         (("a", "-p", "b"), "more than once"),
         (("a", "-f", "b"), "more than once"),
         (("once", "upon"), "quotes"),
+        (("qwen3-0.6b", "hello"), 'qwen3-0.6b is a model, not a prompt: zinc run -m qwen3-0.6b "hello"'),
+        (("a.gguf", "b", "c"), 'zinc run -m a.gguf "b" "c"'),
         ((), "empty"),
         (("-p", ""), "empty"),
         (("a", "--logprobs", "2"), "--json"),
@@ -96,6 +98,12 @@ def test_wrong_use_is_one_line_and_code_2(run, args, expected):
     assert outcome.code == 2
     assert expected in outcome.error
     assert outcome.out == ""
+
+
+def test_a_file_in_place_of_a_prompt(zinc, tiny):
+    outcome = zinc("run", tiny)
+    assert outcome.code == 2
+    assert outcome.error == f"zinc: error: {tiny} is a model, not a prompt: zinc run -m {tiny}"
 
 
 def test_failures_are_one_line_and_code_1(zinc, run, tmp_path, tiny):
@@ -179,7 +187,7 @@ def test_a_model_with_a_template_answers(answer, run, tiny, zinc, templateless):
     assert answer("hi", "-n", 9).out == answer("hi", "-n", 9, "--chat").out == prompted(tiny, text) + "\n"
     assert answer("hi", "--system", "be brief", "-n", 9).out == prompted(tiny, system + text) + "\n"
     assert answer("hi", "--display-prompt", "-n", 9).out == f"hi\n\n{prompted(tiny, text)}\n"
-    assert run("hi", "-n", 9).out == prompted(tiny, "hi") + "\n"
+    assert run("hi", "-n", 9).out == answer("hi", "-n", 9, "-no-cnv").out == prompted(tiny, "hi") + "\n"
     assert zinc("run", "-m", templateless, "-s", 7, "hi", "-n", 9).out == run("hi", "-n", 9).out
     for words in (("--chat",), ("--system", "x"), ("--format", "json")):
         refused = zinc("run", "-m", templateless, "hi", *words)

@@ -342,6 +342,7 @@ Seed = Annotated[
 SystemPrompt = Annotated[
     str | None,
     typer.Option(
+        "-sys",
         "--system",
         "--system-prompt",
         metavar="TEXT",

@@ -16,7 +16,7 @@ from zinc_rt.cli.generating import Shown, answer, as_dict, continue_text
 from zinc_rt.cli.greeting import greet
 from zinc_rt.cli.opening import Opening, opens_model
 from zinc_rt.cli.profiling import DEFAULT_TRACE, ProfileFlag, TraceFile, profiled
-from zinc_rt.cli.prompts import prompt_text, unescape
+from zinc_rt.cli.prompts import prompt_text, refuse_model, unescape
 from zinc_rt.cli.session import INTERRUPTED, converses, located, open_model, prepare_chat
 from zinc_rt.cli.terminal import is_terminal, say, write
 from zinc_rt.cli.voice import Quiet, Verbose, Voice
@@ -53,6 +53,7 @@ Answers = Annotated[
     bool | None,
     typer.Option(
         "--chat/--raw",
+        "-cnv/-no-cnv",
         help="Answer the prompt as a message, by the file's chat template, or continue it as it is. Default: answer"
         " where the file has a template and is no base model (general.finetune), as the story model in the package is.",
         rich_help_panel=o.PROMPT,
@@ -151,6 +152,7 @@ def run(
     shows_reasoning = a.shows_reasoning(reasoning, voice)
     response_format = a.response_format(json_schema, form)
     _check(chat, system, response_format is not None, logprobs, as_json)
+    refuse_model(words, "run")
     text = prompt_text(words, prompt, file, escape=escape)
     params = o.sampling_params(
         max_tokens=max_tokens,
@@ -168,7 +170,7 @@ def run(
         seed=seed,
         logprobs=logprobs,
     )
-    opening = located(opening)
+    opening = located(opening, voice)
     if chat is None:
         chat = system is not None or response_format is not None or converses(opening.model)
     if chat:

@@ -51,7 +51,7 @@ def open_model(
     """
     from zinc_rt.loading import load
 
-    path = model_file(opening.model, opening.hub)
+    path = model_file(opening.model, opening.hub, voice)
     device, layers = opening.device, opening.gpu_layers
     with LoadingBar() as bar:
         return load(
@@ -73,9 +73,9 @@ def open_model(
         )
 
 
-def located(opening: Opening) -> Opening:
+def located(opening: Opening, voice: Voice) -> Opening:
     """The same with the model's file in place of its name, downloaded where needed. Raises what `model_file` raises."""
-    return replace(opening, model=model_file(opening.model, opening.hub), hub=None)
+    return replace(opening, model=model_file(opening.model, opening.hub, voice), hub=None)
 
 
 def converses(file: Path | None) -> bool:
