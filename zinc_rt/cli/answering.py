@@ -88,7 +88,7 @@ Format = Annotated[
 Image = Annotated[
     list[str] | None,
     typer.Option(
-        "--image", "--mmproj", metavar="FILE", help="Refused: of models with images the text runs.", hidden=True
+        "--image", "--mmproj", metavar="FILE", help="Refused: of models with images only the text runs.", hidden=True
     ),
 ]
 
@@ -96,7 +96,9 @@ Image = Annotated[
 def refuse_images(image: list[str] | None) -> None:
     """Raises `UsageError` for a picture."""
     if image:
-        raise UsageError(f"--image {show(image[0])}: of models with images only the text runs here; leave it out")
+        raise UsageError(
+            f"{show(image[0])} is for pictures: of models with images only the text runs here; leave it out"
+        )
 
 
 def shows_reasoning(reasoning: str | None, voice: Voice) -> bool:
