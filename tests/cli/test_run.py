@@ -196,6 +196,11 @@ def test_a_model_with_a_template_answers(answer, run, tiny, zinc, templateless):
         assert len(refused.err.splitlines()) == 1
 
 
+def test_an_answer_has_no_limit_but_the_context(answer, run):
+    assert "text 256 tokens" in run("x", "-c", 300).err
+    assert "context full" in answer("x", "-c", 300).err
+
+
 def test_a_base_model_continues_unless_it_is_asked_to_answer(zinc, tiny, tmp_path):
     """The model in the package is one."""
     with zinc_rt.load() as model:

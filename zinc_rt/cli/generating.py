@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +18,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Shown:
-    """How an answer is shown: with its reasoning, with its Markdown rendered, at all."""
+    """How an answer is shown: with its reasoning, with its Markdown rendered, at all, below the prompt."""
 
     reasoning: bool
     markdown: bool
     shows: bool
+    prompt: bool | None
+
+
+@dataclass(frozen=True)
+class Question:
+    """A message to answer.
+
+    system: the system prompt. form: of the answer, see `answering.response_format`. variables: of the chat template.
+    """
+
+    text: str
+    system: str | None
+    form: Mapping[str, Any] | None
+    variables: Mapping[str, Any]
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        """The conversation."""
+        system = [] if self.system is None else [{"role": "system", "content": self.system}]
+        return [*system, {"role": "user", "content": self.text}]
 
 
 @dataclass(frozen=True)
@@ -57,28 +77,23 @@ def continue_text(model: Model, text: str, params: SamplingParams, shows: bool, 
     return Output(reply, whole)
 
 
-def answer(
-    model: Model,
-    messages: Sequence[Mapping[str, Any]],
-    params: SamplingParams,
-    form: Mapping[str, Any] | None,
-    variables: Mapping[str, Any],
-    shown: Shown,
-) -> Output:
-    """The answer to a conversation, on the screen as it comes.
+def answer(model: Model, question: Question, params: SamplingParams, shown: Shown) -> Output:
+    """The answer to a message, on the screen as it comes.
 
-    form: see `answering.response_format`. variables: of the template. Raises `UsageError`, `ChatTemplateError` and what
-    `Model.stream` raises.
+    Raises `UsageError` for a schema that cannot be followed, `ChatTemplateError` and what `Model.stream` raises.
     """
     from zinc_rt.cli.answer import AnswerScreen
 
+    messages, variables = question.messages, question.variables
+    count = len(chat_ids(model, messages, variables))
+    with schema_named():
+        stream = model.chat_stream(messages, response_format=question.form, variables=variables, params=params)
+    if shown.prompt and shown.shows:
+        write(f"{question.text}\n\n")
     dialect = model.chat_format.dialect
     screen = AnswerScreen(
         dialect, reasoning=shown.reasoning, markdown=shown.markdown, shows=shown.shows, stop=params.stop
     )
-    count = len(chat_ids(model, messages, variables))
-    with schema_named():
-        stream = model.chat_stream(messages, response_format=form, variables=variables, params=params)
     reply = stream_answer(stream, chunk_of, screen.put, count)
     screen.finish()
     marks: dict[str, Any] = {}

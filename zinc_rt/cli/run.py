@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +13,7 @@ import typer
 
 from zinc_rt.cli import answering as a
 from zinc_rt.cli import options as o
-from zinc_rt.cli.generating import Shown, answer, as_dict, continue_text
+from zinc_rt.cli.generating import Question, Shown, answer, as_dict, continue_text
 from zinc_rt.cli.greeting import greet
 from zinc_rt.cli.opening import Opening, opens_model
 from zinc_rt.cli.profiling import DEFAULT_TRACE, ProfileFlag, TraceFile, profiled
@@ -57,6 +58,19 @@ Answers = Annotated[
         help="Answer the prompt as a message, by the file's chat template, or continue it as it is. Default: answer"
         " where the file has a template and is no base model (general.finetune), as the story model in the package is.",
         rich_help_panel=o.PROMPT,
+        show_default=False,
+    ),
+]
+Limit = Annotated[
+    int | None,
+    typer.Option(
+        "-n",
+        "--predict",
+        "--max-tokens",
+        metavar="N",
+        help="Most tokens to generate; -1: until the model ends the text or the context is full. Default: -1 for an"
+        f" answer, {SamplingParams.max_tokens} for a continuation.",
+        rich_help_panel=o.LIMITS,
         show_default=False,
     ),
 ]
@@ -110,13 +124,13 @@ def run(
     system: o.SystemPrompt = None,
     think: a.Think = None,
     json_schema: a.JsonSchema = None,
-    form: a.Format = None,
+    answer_format: a.Format = None,
     image: a.Image = None,
     escape: Escape = False,
     opening: Opening,
     ctx_size: o.CtxSize = None,
     batch_size: o.BatchSize = None,
-    max_tokens: o.MaxTokens = SamplingParams.max_tokens or -1,
+    max_tokens: Limit = None,
     stop: o.Stop = None,
     ignore_eos: o.IgnoreEos = False,
     temp: o.Temp = SamplingParams.temperature,
@@ -149,13 +163,13 @@ def run(
     """
     voice = Voice.chosen(quiet, verbose)
     a.refuse_images(image)
-    shows_reasoning = a.shows_reasoning(reasoning, voice)
-    response_format = a.response_format(json_schema, form)
-    _check(chat, system, response_format is not None, logprobs, as_json)
     refuse_model(words, "run")
+    shows_reasoning = a.shows_reasoning(reasoning, voice)
+    form = a.response_format(json_schema, answer_format)
+    _check(chat, system, form is not None, logprobs, as_json)
     text = prompt_text(words, prompt, file, escape=escape)
     params = o.sampling_params(
-        max_tokens=max_tokens,
+        max_tokens=SamplingParams.max_tokens or -1 if max_tokens is None else max_tokens,
         stop=[unescape(s) for s in stop or ()] if escape else stop,
         ignore_eos=ignore_eos,
         temperature=temp,
@@ -172,8 +186,9 @@ def run(
     )
     opening = located(opening, voice)
     if chat is None:
-        chat = system is not None or response_format is not None or converses(opening.model)
+        chat = system is not None or form is not None or converses(opening.model)
     if chat:
+        params = replace(params, max_tokens=None) if max_tokens is None else params
         prepare_chat()
     with open_model(opening, n_ctx=ctx_size, n_batch=batch_size, voice=voice) as opened:
         if chat:
@@ -181,16 +196,12 @@ def run(
         greet(opened, voice, opening.threads)
         with profiled(opened.engine, profile, trace_file):
             if chat:
-                messages = [{"role": "system", "content": system}] if system is not None else []
-                messages.append({"role": "user", "content": text})
-                if display_prompt and not as_json:
-                    write(f"{text}\n\n")
-                shown = Shown(shows_reasoning, a.shows_markdown(plain or response_format is not None), not as_json)
-                output = answer(opened, messages, params, response_format, a.template_variables(think), shown)
+                shown = Shown(shows_reasoning, a.shows_markdown(plain or form is not None), not as_json, display_prompt)
+                question = Question(text, system, form, a.template_variables(think))
+                output = answer(opened, question, params, shown)
             else:
-                output = continue_text(
-                    opened, text, params, not as_json, partial(_show_prompt, text, display_prompt, voice)
-                )
+                begin = partial(_show_prompt, text, display_prompt, voice)
+                output = continue_text(opened, text, params, not as_json, begin)
         if as_json:
             write(json.dumps(as_dict(opened, text, params, output), ensure_ascii=False) + "\n")
     voice.tell(f"{output.reply.speed_line} | seed {params.seed}", style="dim")
