@@ -1,0 +1,146 @@
+"""The architectures that are converted: a record each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from zinc_rt.checks import show
+from zinc_rt.converting import keys as k
+from zinc_rt.converting.config import Config
+from zinc_rt.converting.errors import UnsupportedModel
+from zinc_rt.converting.folder import Folder
+from zinc_rt.converting.rules import How, Rule, Rules
+
+
+@dataclass(frozen=True)
+class Family:
+    """An architecture.
+
+    Args:
+        name: `general.architecture` of the new file.
+        classes: names of Hugging Face classes, as config.json has them under `architectures`.
+        rules: what becomes of tensors.
+        keys: what metadata there are besides those of all decoders; raises `UnsupportedModel` for a variant.
+        act: the activation that is right.
+        defaults: what config.json may leave out.
+        skipped: beginnings of tensors of parts that see or hear.
+        truncated: see `rope_keys`.
+    """
+
+    name: str
+    classes: Sequence[str]
+    rules: Rules
+    keys: Callable[[Config], k.Keys]
+    act: str = "silu"
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    skipped: Sequence[str] = ()
+    truncated: bool = True
+
+
+def _rules(names: Mapping[str, str], how: How = How.COPY) -> dict[str, Rule]:
+    return {old: Rule(new, how) for old, new in names.items()}
+
+
+_ENDS: Final = _rules({"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output"})
+_NORMS: Final = _rules({"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"})
+_ATTENTION: Final = _rules({f"self_attn.{x}_proj": f"attn_{x}" for x in "qkv"} | {"self_attn.o_proj": "attn_output"})
+_INTERLEAVED: Final = _ATTENTION | {
+    "self_attn.q_proj": Rule("attn_q", How.Q), "self_attn.k_proj": Rule("attn_k", How.K),
+}  # fmt: skip
+_HEAD_NORMS: Final = _rules({f"self_attn.{x}_norm": f"attn_{x}_norm" for x in "qk"})
+_FFN: Final = _rules({f"mlp.{x}_proj": f"ffn_{x}" for x in ("gate", "up", "down")})
+_EXPERTS: Final = _rules({"mlp.gate": "ffn_gate_inp"}) | _rules(
+    {f"mlp.experts.*.{x}_proj": f"ffn_{x}_exps" for x in ("gate", "up", "down")}
+)
+_SHARED: Final = _rules({f"mlp.shared_expert.{x}_proj": f"ffn_{x}_shexp" for x in ("gate", "up", "down")}) | {
+    "mlp.shared_expert_gate": Rule("ffn_gate_inp_shexp", How.FLAT)
+}
+_LLAMA: Final = _ENDS | _NORMS | _INTERLEAVED | _FFN
+_QWEN: Final = _ENDS | _NORMS | _ATTENTION | _FFN
+_GRANITE_MOE: Final = _ENDS | _NORMS | _INTERLEAVED | {
+    "block_sparse_moe.router.layer": Rule("ffn_gate_inp"),
+    "block_sparse_moe.input_linear": (
+        Rule("ffn_gate_exps", How.FIRST_HALF), Rule("ffn_up_exps", How.SECOND_HALF),
+    ),
+    "block_sparse_moe.output_linear": Rule("ffn_down_exps"),
+    "shared_mlp.input_linear": (Rule("ffn_gate_shexp", How.FIRST_HALF), Rule("ffn_up_shexp", How.SECOND_HALF)),
+    "shared_mlp.output_linear": Rule("ffn_down_shexp"),
+}  # fmt: skip
+_GEMMA_NORMS: Final = _rules(
+    {
+        "norm": "output_norm", "input_layernorm": "attn_norm", "post_attention_layernorm": "post_attention_norm",
+        "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm",
+    },
+    How.PLUS_ONE,
+)  # fmt: skip
+_GEMMA2: Final = _ENDS | _ATTENTION | _FFN | _GEMMA_NORMS
+_GEMMA3: Final = _GEMMA2 | _rules({f"self_attn.{x}_norm": f"attn_{x}_norm" for x in "qk"}, How.PLUS_ONE)
+_PHI3: Final = _ENDS | _NORMS | _rules(
+    {
+        "self_attn.qkv_proj": "attn_qkv", "self_attn.o_proj": "attn_output", "mlp.gate_up_proj": "ffn_up",
+        "mlp.down_proj": "ffn_down",
+    }
+)  # fmt: skip
+_BEHIND: Final = _rules(
+    {"post_attention_layernorm": "post_attention_norm", "post_feedforward_layernorm": "post_ffw_norm"}
+)
+_GLM4: Final = _ENDS | _ATTENTION | _rules(
+    {
+        "input_layernorm": "attn_norm", "post_self_attn_layernorm": "post_attention_norm",
+        "post_attention_layernorm": "ffn_norm", "post_mlp_layernorm": "post_ffw_norm",
+        "mlp.gate_up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+    }
+)  # fmt: skip
+_TOWERS: Final = ("vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector.")
+_GELU: Final = "gelu_pytorch_tanh"
+
+FAMILIES: Final = (
+    Family("llama", ("LlamaForCausalLM", "MistralForCausalLM"), _LLAMA, k.llama),
+    Family("qwen2", ("Qwen2ForCausalLM",), _QWEN, k.no_window),
+    Family("qwen2moe", ("Qwen2MoeForCausalLM",), _QWEN | _EXPERTS | _SHARED, k.qwen2moe),
+    Family("qwen3", ("Qwen3ForCausalLM",), _QWEN | _HEAD_NORMS, k.no_window),
+    Family("qwen3moe", ("Qwen3MoeForCausalLM",), _QWEN | _HEAD_NORMS | _EXPERTS, k.qwen3moe),
+    Family("gemma2", ("Gemma2ForCausalLM",), _GEMMA2, k.gemma2, act=_GELU),
+    Family(
+        "gemma3", ("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"), _GEMMA3, k.gemma3, act=_GELU,
+        defaults=k.DEFAULTS_GEMMA3, skipped=_TOWERS,
+    ),
+    Family("phi3", ("Phi3ForCausalLM",), _PHI3, k.phi3),
+    Family("olmo2", ("Olmo2ForCausalLM", "Olmo3ForCausalLM"), _ENDS | _ATTENTION | _HEAD_NORMS | _FFN | _BEHIND, k.olmo2),
+    Family("granite", ("GraniteForCausalLM",), _LLAMA, k.granite),
+    Family("granitemoe", ("GraniteMoeForCausalLM", "GraniteMoeSharedForCausalLM"), _GRANITE_MOE, k.granitemoe),
+    Family("smollm3", ("SmolLM3ForCausalLM",), _LLAMA, k.smollm3),
+    Family("glm4", ("Glm4ForCausalLM",), _GLM4, k.glm4),
+)  # fmt: skip
+
+CLASSES: Final = {name: family for family in FAMILIES for name in family.classes}
+
+
+def family_of(folder: Folder) -> tuple[Family, Config]:
+    """The architecture of a folder, and the configuration of its text model.
+
+    Raises `UnsupportedModel` for another one, and for weights that are quantised.
+    """
+    named = folder.config.get("architectures")
+    name = named[0] if isinstance(named, list) and len(named) == 1 else named
+    family = CLASSES.get(name) if isinstance(name, str) else None
+    if family is None:
+        raise UnsupportedModel(
+            f"{folder.shown}/config.json names the architecture {show(str(name))}, which is not converted; converted"
+            f" are {', '.join(CLASSES)}"
+        )
+    values = dict(folder.config)
+    text = values.pop("text_config", None)
+    if isinstance(text, dict):
+        values |= text
+    how = values.get("quantization_config")
+    if how is not None:
+        method = how.get("quant_method") if isinstance(how, dict) else how
+        raise UnsupportedModel(
+            f"{folder.shown} holds weights that are quantised already ({show(str(method))}), which are not converted;"
+            " take the folder of the model before that"
+        )
+    set_values = {key: value for key, value in values.items() if value is not None}
+    return family, Config({**family.defaults, **set_values})

@@ -1,0 +1,188 @@
+"""Which tensor of a Hugging Face model becomes which of a GGUF file, and what changes on the way."""
+
+from __future__ import annotations
+
+import enum
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from zinc_rt.checks import show
+from zinc_rt.converting.errors import ConvertError, UnsupportedModel
+from zinc_rt.converting.made import Index, Made, Values, tensor_info
+from zinc_rt.converting.safetensors import FLOATS, Stored
+from zinc_rt.gguf.types import GGMLType
+from zinc_rt.quantizing.plan import left_as_it_is
+
+_LAYER: Final = re.compile(r"layers\.(\d+)\.(.+)")
+_EXPERT: Final = re.compile(r"\.experts\.(\d+)\.")
+
+
+class How(enum.Enum):
+    """What happens to a tensor.
+
+    Rotations pair an element with the one half a head further in Hugging Face models. Some architectures of GGUF pair
+    neighbours, so rows of a head are interleaved: Q for the query heads, K for the key heads.
+    """
+
+    COPY = enum.auto()
+    Q = enum.auto()
+    K = enum.auto()
+    PLUS_ONE = enum.auto()  # a norm that is stored as its distance from 1
+    FLAT = enum.auto()  # dimensions of 1 are dropped
+    FIRST_HALF = enum.auto()  # of the outputs
+    SECOND_HALF = enum.auto()
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A tensor's name in the new file, without `blk.N.` and without `.weight` or `.bias`; and what happens to it."""
+
+    name: str
+    how: How = How.COPY
+
+
+Rules = Mapping[str, Rule | tuple[Rule, ...]]
+"""By the names of modules behind `model.` or `layers.N.`, with * for an expert's number: what they become. A tuple is
+several tensors from one."""
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Query heads, and key and value heads."""
+
+    n_heads: int
+    n_kv_heads: int
+
+
+def place(
+    tensors: Mapping[str, Stored], rules: Rules, heads: Heads, *, skipped: Sequence[str] = (), tied: bool = False
+) -> tuple[list[Made], list[str]]:
+    """The tensors of the new file in its order, and the names of those that were left aside.
+
+    skipped: beginnings of the names of parts that are not converted. tied: whether the head is the embedding's matrix,
+    so that one of its own is left aside. Raises `UnsupportedModel` for a tensor that no rule is for or that is not of
+    floats, `ConvertError` for shapes that a rule cannot be for.
+    """
+    found: dict[str, tuple[Rule, dict[int, Stored]]] = {}
+    aside = []
+    for name, tensor in tensors.items():
+        bare = _bare(name)
+        if name.endswith("rotary_emb.inv_freq"):
+            continue
+        if name.startswith(tuple(skipped)) or bare.startswith(tuple(skipped)) or (tied and bare == "lm_head.weight"):
+            aside.append(name)
+            continue
+        for new, rule, expert in _becomes(name, bare, rules):
+            found.setdefault(new, (rule, {}))[1][expert] = tensor
+    made = [_make(name, rule, stored, heads) for name, (rule, stored) in found.items()]
+    return sorted(made, key=_order), aside
+
+
+_PREFIXES: Final = ("model.language_model.", "language_model.model.", "language_model.", "model.")
+
+
+def _bare(name: str) -> str:
+    """Without what all names of a model begin with."""
+    prefix = next((p for p in _PREFIXES if name.startswith(p)), "")
+    return name[len(prefix) :]
+
+
+def _becomes(name: str, bare: str, rules: Rules) -> list[tuple[str, Rule, int]]:
+    """The new names of a tensor, with the rule, and which expert of it this is."""
+    layer = _LAYER.fullmatch(bare)
+    path = layer[2] if layer else bare
+    expert = _EXPERT.search(f".{path}")
+    path = _EXPERT.sub(".experts.*.", f".{path}")[1:]
+    module, dot, kind = path.rpartition(".")
+    rule = rules.get(path)
+    suffix = ""
+    if rule is None and kind in ("weight", "bias"):
+        rule, suffix = rules.get(module), dot + kind
+    if rule is None:
+        raise UnsupportedModel(
+            f"tensor {show(name)} is none that models of this architecture have: it is a variant that is not converted"
+        )
+    each = rule if isinstance(rule, tuple) else (rule,)
+    before = f"blk.{layer[1]}." if layer else ""
+    return [(f"{before}{one.name}{suffix}", one, int(expert[1]) if expert else 0) for one in each]
+
+
+_FIRST: Final = ("token_embd", "rope_", "blk.", "output_norm", "output")
+
+
+def _order(made: Made) -> tuple[int, int]:
+    """Where a tensor stands: the embedding, the layers, the head; within them in the order that it was found in."""
+    name = made.info.name
+    group = next((i for i, start in enumerate(_FIRST) if name.startswith(start)), len(_FIRST))
+    return group, int(name.split(".")[1]) if name.startswith("blk.") else 0
+
+
+def _make(name: str, rule: Rule, stored: Mapping[int, Stored], heads: Heads) -> Made:
+    first = stored[min(stored)]
+    if sorted(stored) != list(range(len(stored))):
+        raise ConvertError(f"{show(name)} is made of {len(stored)} experts, but they are not numbered 0 and on")
+    parts = [stored[number] for number in range(len(stored))]
+    for part in parts:
+        if part.dtype not in FLOATS:
+            raise UnsupportedModel(
+                f"tensor {show(part.name)} is stored as {part.dtype}; converted are {', '.join(FLOATS)}: take the"
+                " folder of the model before it was quantised"
+            )
+        if (part.dtype, part.shape) != (first.dtype, first.shape):
+            raise ConvertError(f"tensors {show(first.name)} and {show(part.name)} differ in type or shape")
+    shape = first.shape
+    if not shape or 0 in shape:
+        raise ConvertError(f"tensor {show(first.name)} has the shape {shape}, which no weight has")
+    if rule.how is How.FLAT:
+        shape = tuple(n for n in shape if n != 1) or (1,)
+    index, values = None, None
+    if rule.how is How.PLUS_ONE:
+        values = _plus_one
+    elif rule.how not in (How.COPY, How.FLAT):
+        shape, index, values = _reordered(rule.how, first, name, heads)
+    source, width = FLOATS[first.dtype], first.shape[-1] if rule.how is not How.FLAT else shape[-1]
+    whole = (len(parts), *shape) if len(parts) > 1 or "_exps" in rule.name and len(shape) == 2 else shape
+    type = GGMLType.F32 if left_as_it_is(name, whole) else source
+    return Made(tensor_info(name, whole, type), parts, source, width, index, values)
+
+
+def _plus_one(x: np.ndarray) -> np.ndarray:
+    return x + np.float32(1)
+
+
+def _reordered(
+    how: How, stored: Stored, name: str, heads: Heads
+) -> tuple[tuple[int, ...], Index | None, Values | None]:
+    """The new shape, and how outputs are chosen: rows of a matrix, elements of a row of biases."""
+    axis = -1 if name.endswith(".bias") else -2
+    if len(stored.shape) < -axis:
+        raise ConvertError(f"tensor {show(stored.name)} has the shape {stored.shape}; a matrix is needed")
+    n = stored.shape[axis]
+    chosen = _outputs(how, n, heads)
+    if chosen is None:
+        raise ConvertError(
+            f"tensor {show(stored.name)} has {n} outputs, which {heads.n_heads} heads ({heads.n_kv_heads} of keys)"
+            " cannot share"
+        )
+    shape = list(stored.shape)
+    shape[axis] = len(chosen)
+    if axis == -1:
+        return tuple(shape), None, lambda x: x[:, chosen]
+    outer = np.arange(math.prod(stored.shape[:-2]))[:, None] * n
+    return tuple(shape), (outer + chosen).reshape(-1), None
+
+
+def _outputs(how: How, n: int, heads: Heads) -> Index | None:
+    """Which of n outputs are taken, in their new order; None where n does not fit."""
+    if how in (How.FIRST_HALF, How.SECOND_HALF):
+        half = np.arange(n // 2)
+        return None if n % 2 else half if how is How.FIRST_HALF else half + n // 2
+    count = heads.n_heads if how is How.Q else heads.n_kv_heads
+    if n % (2 * count):
+        return None
+    return np.arange(n).reshape(count, 2, n // count // 2).swapaxes(1, 2).reshape(-1)
