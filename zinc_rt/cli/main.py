@@ -25,7 +25,7 @@ EXIT_USAGE: Final = 2
 EXIT_FAILURE: Final = 1
 
 VERBS: Final = (
-    "run", "chat", "pull", "list", "rm", "ps", "quantize", "serve", "route", "keys", "replay", "show", "check", "bench",
+    "run", "chat", "pull", "list", "rm", "ps", "convert", "quantize", "serve", "route", "keys", "replay", "show", "check", "bench",
     "graph", "tokenize", "perplexity", "embed", "cache", "kernels", "pm4", "emu",
 )  # fmt: skip
 """Each is a function in the module of its name."""

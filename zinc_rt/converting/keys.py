@@ -181,7 +181,10 @@ def _check_scale(c: Config, largest: int) -> None:
 
 def olmo2(c: Config) -> Keys:
     """OLMo 2, and OLMo 3 with windows on three layers of four."""
-    return windows(c, 4) if c.has("sliding_window") else {}
+    if not c.has("sliding_window"):
+        return {}
+    keys, usual = windows(c, 4), [(layer + 1) % 4 != 0 for layer in range(c.integer("num_hidden_layers"))]
+    return {"attention.sliding_window_pattern": usual, "rope.freq_base_swa": rope_of(c).number("rope_theta")} | keys
 
 
 def glm4(c: Config) -> Keys:

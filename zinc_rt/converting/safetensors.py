@@ -55,11 +55,6 @@ class Stored:
         self.file.release(self.begin, self.end - self.begin)
 
 
-def is_safetensors(start: bytes, size: int) -> bool:
-    """Whether a file of `size` bytes that begins so, with 9 bytes or more, is one by its looks."""
-    return len(start) >= 9 and start[8:9] == b"{" and 2 <= int.from_bytes(start[:8], "little") <= size - 8
-
-
 def open_safetensors(path: Path) -> Mapping[str, Stored]:
     """The tensors of a file by name, in the order of their bytes.
 

@@ -24,6 +24,9 @@ token."""
 def check_texts(keys: dict[str, Any], tokenizer_json: str) -> None:
     """Raise `UnsupportedModel` where the tokenizer of these keys gives other ids than the folder's own, by the
     `tokenizers` library.
+
+    With a space before text, texts that begin with one are left out: SentencePiece puts another one before it, newer
+    writings of the same tokenizer do not.
     """
     from tokenizers import Tokenizer as Library
 
@@ -33,6 +36,8 @@ def check_texts(keys: dict[str, Any], tokenizer_json: str) -> None:
         raise ConvertError(f"tokenizer.json is not read by the tokenizers library: {error}") from error
     new = Tokenizer.from_metadata(keys)
     for text in TEXTS:
+        if new.space_prefix and text.startswith(" "):
+            continue
         wanted, got = (
             old.encode(text, add_special_tokens=False).ids,
             new.encode(text, add_special=False, parse_special=False),

@@ -34,7 +34,10 @@ def vocabulary_keys(folder: Folder, n_rows: int) -> Keys:
         if pieces is None and model.get("byte_fallback"):
             return _spm(folder, _pieces_of(parsed, model), parsed, n_rows)
     if pieces is not None:
-        return _spm(folder, read_pieces(pieces, f"{folder.shown}/tokenizer.model"), parsed, n_rows)
+        read = read_pieces(pieces, f"{folder.shown}/tokenizer.model")
+        if parsed is not None:  # what the model is used with today
+            read.space_prefix = space_prefix(parsed)
+        return _spm(folder, read, parsed, n_rows)
     if parsed is None:
         raise ConvertError(
             f"{folder.shown} has no tokenizer.json and no tokenizer.model; fetch them, or let"
@@ -147,7 +150,7 @@ def _pieces_of(parsed: Mapping[str, Any], model: Mapping[str, Any]) -> Pieces:
     ranks: dict[str, int] = {}
     for left, right in _merges(model):
         ranks.setdefault(left + right, len(ranks))
-    pieces = Pieces([""] * size, [0.0] * size, [int(TokenKind.UNUSED)] * size, _space_prefix(parsed))
+    pieces = Pieces([""] * size, [0.0] * size, [int(TokenKind.UNUSED)] * size, space_prefix(parsed))
     unknown = model.get("unk_token")
     for text, id_ in vocab.items():
         kind = TokenKind.BYTE if text in _BYTE_NAMES else TokenKind.UNKNOWN if text == unknown else TokenKind.NORMAL
@@ -160,8 +163,8 @@ _REPLACE: Final = {"type": "Replace", "pattern": {"String": " "}, "content": SPA
 _PREPEND: Final = {"type": "Prepend", "prepend": SPACE}
 
 
-def _space_prefix(parsed: Mapping[str, Any]) -> bool:
-    """Whether a space goes before text. Raises `UnsupportedModel` for other preparations than SentencePiece's."""
+def space_prefix(parsed: Mapping[str, Any]) -> bool:
+    """Whether a space goes before text: before any, while Metaspace leaves texts alone that have one. Raises `UnsupportedModel` for other preparations than SentencePiece's."""
     normalizer, pre = parsed.get("normalizer"), parsed.get("pre_tokenizer")
     steps: Sequence[Any] = (
         normalizer.get("normalizers", ()) if isinstance(normalizer, dict) and normalizer.get("type") == "Sequence"
