@@ -34,6 +34,7 @@ LAYERS = (
     ("sampling",),
     ("backends", "backends.amdgpu.emulated", "backends.amdgpu.forecast"),
     ("models",),
+    ("converting",),
     ("rows", "sequences", "sequence_calls"),
     ("prompts",),
     ("engine",),

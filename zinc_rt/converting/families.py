@@ -59,7 +59,7 @@ _SHARED: Final = _rules({f"mlp.shared_expert.{x}_proj": f"ffn_{x}_shexp" for x i
 }
 _LLAMA: Final = _ENDS | _NORMS | _INTERLEAVED | _FFN
 _QWEN: Final = _ENDS | _NORMS | _ATTENTION | _FFN
-_GRANITE_MOE: Final = _ENDS | _NORMS | _INTERLEAVED | {
+_GRANITE_MOE: Final[Rules] = _ENDS | _NORMS | _INTERLEAVED | {
     "block_sparse_moe.router.layer": Rule("ffn_gate_inp"),
     "block_sparse_moe.input_linear": (
         Rule("ffn_gate_exps", How.FIRST_HALF), Rule("ffn_up_exps", How.SECOND_HALF),
@@ -86,6 +86,7 @@ _PHI3: Final = _ENDS | _NORMS | _rules(
 _BEHIND: Final = _rules(
     {"post_attention_layernorm": "post_attention_norm", "post_feedforward_layernorm": "post_ffw_norm"}
 )
+_OLMO2: Final = _ENDS | _ATTENTION | _HEAD_NORMS | _FFN | _BEHIND
 _GLM4: Final = _ENDS | _ATTENTION | _rules(
     {
         "input_layernorm": "attn_norm", "post_self_attn_layernorm": "post_attention_norm",
@@ -108,7 +109,7 @@ FAMILIES: Final = (
         defaults=k.DEFAULTS_GEMMA3, skipped=_TOWERS,
     ),
     Family("phi3", ("Phi3ForCausalLM",), _PHI3, k.phi3),
-    Family("olmo2", ("Olmo2ForCausalLM", "Olmo3ForCausalLM"), _ENDS | _ATTENTION | _HEAD_NORMS | _FFN | _BEHIND, k.olmo2),
+    Family("olmo2", ("Olmo2ForCausalLM", "Olmo3ForCausalLM"), _OLMO2, k.olmo2),
     Family("granite", ("GraniteForCausalLM",), _LLAMA, k.granite),
     Family("granitemoe", ("GraniteMoeForCausalLM", "GraniteMoeSharedForCausalLM"), _GRANITE_MOE, k.granitemoe),
     Family("smollm3", ("SmolLM3ForCausalLM",), _LLAMA, k.smollm3),

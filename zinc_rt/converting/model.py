@@ -139,16 +139,20 @@ class ConvertedModel:
         text = self._folder.text("tokenizer.json")
         if text is not None:
             check_texts(vocabulary | special, text)
-        general: dict[str, Any] = {
-            "general.architecture": family.name, "general.type": "model", "general.name": self._name(family, vocabulary),
-        }  # fmt: skip
+        general: dict[str, Any] = {"general.architecture": family.name, "general.type": "model"}
+        general["general.name"] = self._name(family, vocabulary)
         return general | {f"{family.name}.{key}": value for key, value in keys.items()} | vocabulary | special
 
     def _name(self, family: Family, vocabulary: Mapping[str, Any]) -> str:
-        """The folder's name. Readers of Phi 3's vocabulary know by the name that its marks eat the space behind."""
-        name = self._folder.path.resolve().name
+        """The folder's name, in the hub's cache the model's.
+
+        Readers of Phi 3's vocabulary know by the name that its marks eat the white space behind them.
+        """
+        path = self._folder.path.resolve()
+        name = path.parent.parent.name.split("--")[-1] if path.parent.name == "snapshots" else path.name
         phi3 = family.name == "phi3" and vocabulary[f"{KEY}model"] == "llama"
-        return f"Phi-3 {name}" if phi3 and not {"phi-3", "phi3"} & {name.lower()[i : i + n] for n in (4, 5) for i in range(len(name))} else name
+        known = any(part in name.lower() for part in ("phi-3", "phi3"))
+        return f"Phi-3 {name}" if phi3 and not known else name
 
     def _check(self) -> None:
         """Build the definition that `load` builds, so that what is written runs. Raises `UnsupportedModel`."""

@@ -40,7 +40,7 @@ _KNOWN: Final[Mapping[tuple[str, ...], Mapping[bool, str]]] = {
     (_QWEN35,): {False: "qwen35"},
     (_cased() + r"|\p{N}" + _TAIL_SLASH,): {True: "tekken"},
     (_cased(_CONTRACTION + "?") + r"|\p{N}{1,3}" + _TAIL_SLASH,): {False: "gpt-4o"},
-    (r"\p{N}{1,3}", "[一-龥\u3040-ゟ゠-ヿ]+", _DEEPSEEK_V3): {False: "deepseek-v3"},
+    (r"\p{N}{1,3}", "[一-龥\u3040-ゟ\u30a0-ヿ]+", _DEEPSEEK_V3): {False: "deepseek-v3"},
 }
 """By the steps, and by whether a word that is a token stays whole (`ignore_merges`)."""
 

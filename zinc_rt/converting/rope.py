@@ -38,9 +38,7 @@ def rope_of(config: Config, kind: str = "full_attention", theta: float | None = 
     )
 
 
-def rope_keys(
-    config: Config, rope: Config, head_dim: int, *, truncated: bool = True
-) -> tuple[dict[str, Any], Factors]:
+def rope_keys(config: Config, rope: Config, head_dim: int, *, truncated: bool = True) -> tuple[dict[str, Any], Factors]:
     """Metadata without the architecture's prefix, and tensors of factors.
 
     truncated: whether the ends of YaRN's blend have to be whole pairs.

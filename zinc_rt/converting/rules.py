@@ -140,13 +140,14 @@ def _make(name: str, rule: Rule, stored: Mapping[int, Stored], heads: Heads) -> 
         raise ConvertError(f"tensor {show(first.name)} has the shape {shape}, which no weight has")
     if rule.how is How.FLAT:
         shape = tuple(n for n in shape if n != 1) or (1,)
-    index, values = None, None
+    index: Index | None = None
+    values: Values | None = None
     if rule.how is How.PLUS_ONE:
         values = _plus_one
     elif rule.how not in (How.COPY, How.FLAT):
         shape, index, values = _reordered(rule.how, first, name, heads)
     source, width = FLOATS[first.dtype], first.shape[-1] if rule.how is not How.FLAT else shape[-1]
-    whole = (len(parts), *shape) if len(parts) > 1 or "_exps" in rule.name and len(shape) == 2 else shape
+    whole = (len(parts), *shape) if len(parts) > 1 or ("_exps" in rule.name and len(shape) == 2) else shape
     type = GGMLType.F32 if left_as_it_is(name, whole) else source
     return Made(tensor_info(name, whole, type), parts, source, width, index, values)
 

@@ -142,7 +142,7 @@ def _spm(folder: Folder, pieces: Pieces, parsed: Mapping[str, Any] | None, n_row
 
 
 def _pieces_of(parsed: Mapping[str, Any], model: Mapping[str, Any]) -> Pieces:
-    """The pieces that a tokenizer.json was made from: scores fall with the rank of the first merge that makes a piece."""
+    """The pieces of a tokenizer.json. Scores fall with the rank of the first merge that makes a piece."""
     vocab = _vocab(model)
     size = 1 + max(vocab.values(), default=-1)
     if size > 1 << 24:
@@ -160,11 +160,16 @@ def _pieces_of(parsed: Mapping[str, Any], model: Mapping[str, Any]) -> Pieces:
 
 
 _REPLACE: Final = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
+_METASPACE: Final = {"type": "Metaspace", "replacement": SPACE, "split": False}
 _PREPEND: Final = {"type": "Prepend", "prepend": SPACE}
 
 
 def space_prefix(parsed: Mapping[str, Any]) -> bool:
-    """Whether a space goes before text: before any, while Metaspace leaves texts alone that have one. Raises `UnsupportedModel` for other preparations than SentencePiece's."""
+    """Whether a space goes before text.
+
+    SentencePiece puts one before any text, Metaspace leaves texts alone that begin with one. Raises `UnsupportedModel`
+    for other preparations than these.
+    """
     normalizer, pre = parsed.get("normalizer"), parsed.get("pre_tokenizer")
     steps: Sequence[Any] = (
         normalizer.get("normalizers", ()) if isinstance(normalizer, dict) and normalizer.get("type") == "Sequence"
@@ -175,9 +180,10 @@ def space_prefix(parsed: Mapping[str, Any]) -> bool:
     cut = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
     if list(steps) == [_REPLACE] and pre in (None, cut):  # no space is left to cut at
         return False
-    if not steps and isinstance(pre, dict) and pre.get("type") == "Metaspace" and pre.get("split") is False:
-        if pre.get("replacement") == SPACE and pre.get("prepend_scheme") in ("first", "always", "never"):
-            return bool(pre["prepend_scheme"] != "never")
+    if not steps and isinstance(pre, dict) and [pre.get(key) for key in _METASPACE] == list(_METASPACE.values()):
+        scheme = pre.get("prepend_scheme")
+        if scheme in ("first", "always", "never"):
+            return bool(scheme != "never")
     raise UnsupportedModel(
         "tokenizer.json prepares text in a way that is none of SentencePiece's: normalizer"
         f" {show(str(normalizer))}, pre_tokenizer {show(str(pre))}"
