@@ -27,6 +27,8 @@ class Family:
         defaults: what config.json may leave out.
         skipped: beginnings of tensors of parts that see or hear.
         truncated: see `rope_keys`.
+        blocks: the one way of quantising that is taken over as it is.
+        aliases: keys of config.json that stand for others.
     """
 
     name: str
@@ -37,6 +39,8 @@ class Family:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     skipped: Sequence[str] = ()
     truncated: bool = True
+    blocks: str = ""
+    aliases: Mapping[str, str] = field(default_factory=dict)
 
 
 def _rules(names: Mapping[str, str], how: How = How.COPY) -> dict[str, Rule]:
@@ -94,6 +98,52 @@ _GLM4: Final = _ENDS | _ATTENTION | _rules(
         "mlp.gate_up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
     }
 )  # fmt: skip
+_DELTA: Final[Rules] = {
+    "linear_attn.in_proj_qkv": Rule("attn_qkv", How.CHANNELS), "linear_attn.in_proj_z": Rule("attn_gate", How.VALUES),
+    "linear_attn.in_proj_a": Rule("ssm_alpha", How.VALUES), "linear_attn.in_proj_b": Rule("ssm_beta", How.VALUES),
+    "linear_attn.conv1d": Rule("ssm_conv1d", How.CHANNELS), "linear_attn.A_log": Rule("ssm_a", How.DECAYS),
+    "linear_attn.dt_bias": Rule("ssm_dt.bias", How.VALUES), "linear_attn.norm": Rule("ssm_norm"),
+    "linear_attn.out_proj": Rule("ssm_out", How.INPUTS),
+}  # fmt: skip
+_PACKED_DELTA: Final[Rules] = {
+    "linear_attn.in_proj_qkvz": (Rule("attn_qkv", How.PACKED_QKV), Rule("attn_gate", How.PACKED_Z)),
+    "linear_attn.in_proj_ba": Rule("ssm_ba"), "linear_attn.conv1d": Rule("ssm_conv1d", How.FLAT),
+    "linear_attn.A_log": Rule("ssm_a", How.NEGATIVE_EXP), "linear_attn.dt_bias": Rule("ssm_dt.bias"),
+    "linear_attn.norm": Rule("ssm_norm"), "linear_attn.out_proj": Rule("ssm_out"),
+}  # fmt: skip
+_QWEN35: Final = _ENDS | _ATTENTION | _FFN | _rules(
+    {
+        "norm": "output_norm", "input_layernorm": "attn_norm", "post_attention_layernorm": "post_attention_norm",
+        "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+    },
+    How.PLUS_ONE,
+)  # fmt: skip
+_TOGETHER: Final[Rules] = {
+    "mlp.experts.gate_up_proj": (
+        Rule("ffn_gate_exps.weight", How.FIRST_HALF), Rule("ffn_up_exps.weight", How.SECOND_HALF),
+    ),
+    "mlp.experts.down_proj": Rule("ffn_down_exps.weight"),
+}  # fmt: skip
+_GPT_OSS: Final[Rules] = _ENDS | _ATTENTION | {
+    "input_layernorm": Rule("attn_norm"), "post_attention_layernorm": Rule("post_attention_norm"),
+    "self_attn.sinks": Rule("attn_sinks.weight"), "mlp.router": Rule("ffn_gate_inp"),
+    "mlp.experts.gate_up_proj_bias": (Rule("ffn_gate_exps.bias", How.EVEN), Rule("ffn_up_exps.bias", How.ODD)),
+    "mlp.experts.down_proj_bias": Rule("ffn_down_exps.bias"),
+    "mlp.experts.gate_up_proj_blocks": (
+        Rule("ffn_gate_exps.weight", How.EVEN), Rule("ffn_up_exps.weight", How.ODD),
+    ),
+    "mlp.experts.down_proj_blocks": Rule("ffn_down_exps.weight"),
+}  # fmt: skip
+_LFM2: Final = _ATTENTION | _rules(
+    {
+        "embed_tokens": "token_embd", "embedding_norm": "token_embd_norm", "lm_head": "output",
+        "operator_norm": "attn_norm", "ffn_norm": "ffn_norm", "self_attn.out_proj": "attn_output",
+        "self_attn.q_layernorm": "attn_q_norm", "self_attn.k_layernorm": "attn_k_norm",
+        "conv.in_proj": "shortconv.in_proj", "conv.out_proj": "shortconv.out_proj",
+        "feed_forward.w1": "ffn_gate", "feed_forward.w3": "ffn_up", "feed_forward.w2": "ffn_down",
+    }
+) | {"conv.conv": Rule("shortconv.conv", How.FLAT)}  # fmt: skip
+_DRAFTS: Final = ("mtp.", "model.visual.", "visual.")
 _TOWERS: Final = ("vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector.")
 _GELU: Final = "gelu_pytorch_tanh"
 
@@ -114,6 +164,21 @@ FAMILIES: Final = (
     Family("granitemoe", ("GraniteMoeForCausalLM", "GraniteMoeSharedForCausalLM"), _GRANITE_MOE, k.granitemoe),
     Family("smollm3", ("SmolLM3ForCausalLM",), _LLAMA, k.smollm3),
     Family("glm4", ("Glm4ForCausalLM",), _GLM4, k.glm4),
+    Family("mistral3", ("Ministral3ForCausalLM",), _LLAMA, k.mistral3),
+    Family(
+        "qwen35", ("Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration"), {**_QWEN35, **_DELTA}, k.qwen35,
+        defaults=k.QUARTER, skipped=_DRAFTS,
+    ),
+    Family(
+        "qwen35moe", ("Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"),
+        {**_QWEN35, **_DELTA, **_EXPERTS, **_SHARED, **_TOGETHER}, k.qwen35moe, defaults=k.QUARTER, skipped=_DRAFTS,
+    ),
+    Family(
+        "qwen3next", ("Qwen3NextForCausalLM",), {**_QWEN35, **_PACKED_DELTA, **_EXPERTS, **_SHARED, **_TOGETHER},
+        k.qwen3next, defaults=k.QUARTER, skipped=_DRAFTS,
+    ),
+    Family("gpt-oss", ("GptOssForCausalLM",), _GPT_OSS, k.gpt_oss, truncated=False, blocks="mxfp4"),
+    Family("lfm2", ("Lfm2ForCausalLM",), _LFM2, k.lfm2, aliases={"rms_norm_eps": "norm_eps"}),
 )  # fmt: skip
 
 CLASSES: Final = {name: family for family in FAMILIES for name in family.classes}
@@ -137,11 +202,12 @@ def family_of(folder: Folder) -> tuple[Family, Config]:
     if isinstance(text, dict):
         values |= text
     how = values.get("quantization_config")
-    if how is not None:
-        method = how.get("quant_method") if isinstance(how, dict) else how
+    method = how.get("quant_method") if isinstance(how, dict) else how
+    if method is not None and method != family.blocks:
         raise UnsupportedModel(
             f"{folder.shown} holds weights that are quantised already ({show(str(method))}), which are not converted;"
             " take the folder of the model before that"
         )
     set_values = {key: value for key, value in values.items() if value is not None}
+    set_values |= {name: set_values[theirs] for name, theirs in family.aliases.items() if theirs in set_values}
     return family, Config({**family.defaults, **set_values})

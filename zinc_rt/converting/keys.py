@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from zinc_rt.checks import show
 from zinc_rt.converting.config import Config
 from zinc_rt.converting.errors import ConvertError, UnsupportedModel
@@ -22,6 +24,9 @@ def heads_of(c: Config) -> Heads:
     heads = Heads(n, c.integer("num_key_value_heads", n))
     if not heads.n_heads or not heads.n_kv_heads:
         raise ConvertError(f"config.json says {heads.n_heads} heads and {heads.n_kv_heads} of keys")
+    if c.has("linear_num_value_heads"):
+        k, v = c.integer("linear_num_key_heads"), c.integer("linear_num_value_heads")
+        return Heads(heads.n_heads, heads.n_kv_heads, k, v, c.integer("linear_value_head_dim"))
     return heads
 
 
@@ -40,13 +45,13 @@ def decoder_keys(c: Config, *, act: str = "silu", truncated: bool = True) -> tup
         "block_count": c.integer("num_hidden_layers"),
         "context_length": c.integer("max_position_embeddings"),
         "embedding_length": c.integer("hidden_size"),
-        "feed_forward_length": c.integer("intermediate_size"),
         "attention.head_count": heads.n_heads,
         "attention.head_count_kv": heads.n_kv_heads,
         "attention.key_length": dim,
         "attention.value_length": dim,
         "attention.layer_norm_rms_epsilon": c.number("rms_norm_eps"),
         "vocab_size": c.integer("vocab_size"),
+        **({"feed_forward_length": c.integer("intermediate_size")} if c.has("intermediate_size") else {}),
         **turning,
     }, factors
 
@@ -187,11 +192,97 @@ def olmo2(c: Config) -> Keys:
     return {"attention.sliding_window_pattern": usual, "rope.freq_base_swa": rope_of(c).number("rope_theta")} | keys
 
 
+def mistral3(c: Config) -> Keys:
+    """Ministral 3: queries grow with their position."""
+    slope = rope_of(c).number("llama_4_scaling_beta", 0.0)
+    return short_context(c) | ({"attention.temperature_scale": slope} if slope else {})
+
+
+def delta_nets(c: Config) -> Keys:
+    """Layers of delta nets between layers of attention."""
+    c.require("attn_output_gate", True)
+    n, every = c.integer("num_hidden_layers"), c.integer("full_attention_interval", 4)
+    kinds = c.layer_types(n) or ["full_attention" if (i + 1) % every == 0 else "linear_attention" for i in range(n)]
+    other = set(kinds) - {"full_attention", "linear_attention"}
+    if other:
+        raise UnsupportedModel(f"config.json has layers of type {show(min(other))}, which are not converted")
+    dim, n_v = c.integer("linear_key_head_dim"), c.integer("linear_num_value_heads")
+    c.require("linear_value_head_dim", dim)
+    return {
+        "ssm.conv_kernel": c.integer("linear_conv_kernel_dim"),
+        "ssm.state_size": dim,
+        "ssm.group_count": c.integer("linear_num_key_heads"),
+        "ssm.time_step_rank": n_v,
+        "ssm.inner_size": dim * n_v,
+        "full_attention_interval": every,
+        "attention.recurrent_layers": [kind == "linear_attention" for kind in kinds],
+    }
+
+
+def qwen35(c: Config) -> Keys:
+    """Qwen 3.5 and 3.6: the rotation has sections for images, which a text does not tell apart."""
+    sections = rope_of(c).get("mrope_section", [11, 11, 10])
+    if not isinstance(sections, list) or not 1 <= len(sections) <= 4 or not all(type(x) is int for x in sections):
+        raise UnsupportedModel(f"config.json has mrope_section = {show(str(sections))}, which is not converted")
+    four = np.array([*sections, *[0] * (4 - len(sections))], np.int32)
+    return delta_nets(c) | {"rope.dimension_sections": four}
+
+
+def shared_experts(c: Config) -> Keys:
+    """Experts of Qwen, with a shared one."""
+    c.require("mlp_only_layers", [])
+    c.require("decoder_sparse_step", 1)
+    c.require("norm_topk_prob", True)
+    return experts(c) | {
+        "expert_feed_forward_length": c.integer("moe_intermediate_size"),
+        "expert_shared_feed_forward_length": c.integer("shared_expert_intermediate_size"),
+    }
+
+
+def qwen35moe(c: Config) -> Keys:
+    """The same with experts."""
+    return qwen35(c) | shared_experts(c)
+
+
+def qwen3next(c: Config) -> Keys:
+    """Qwen3-Next: delta nets, experts."""
+    return delta_nets(c) | shared_experts(c)
+
+
+def gpt_oss(c: Config) -> Keys:
+    """gpt-oss: a window on every second layer, experts on all."""
+    c.require("swiglu_limit", 7.0)
+    c.require("swiglu_alpha", 1.702)
+    window = windows(c, 2) | {"expert_feed_forward_length": c.integer("intermediate_size")}
+    return window | experts(c)
+
+
+def lfm2(c: Config) -> Keys:
+    """LFM2: short convolutions between layers of attention."""
+    c.require("conv_bias", False)
+    n, width = c.integer("num_hidden_layers"), c.integer("intermediate_size")
+    kinds = c.layer_types(n)
+    if kinds is None or set(kinds) - {"conv", "full_attention"}:
+        raise UnsupportedModel("config.json does not list layers of type conv and full_attention")
+    if c.flag("block_auto_adjust_ff_dim", True):
+        width = int(c.number("block_ffn_dim_multiplier", 1.0) * int(2 * width / 3))
+        step = c.integer("block_multiple_of", 256)
+        width = step * -(-width // step)
+    kv = heads_of(c).n_kv_heads
+    return {
+        "shortconv.l_cache": c.integer("conv_L_cache"),
+        "feed_forward_length": width,
+        "attention.head_count_kv": np.array([0 if kind == "conv" else kv for kind in kinds], np.int32),
+    }
+
+
 def glm4(c: Config) -> Keys:
     """GLM 4."""
     return {}
 
 
+QUARTER: Mapping[str, Any] = {"partial_rotary_factor": 0.25}
+"""Of each head of Qwen 3.5, where config.json does not say it."""
 DEFAULTS_GEMMA3: Mapping[str, Any] = {
     "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "rms_norm_eps": 1e-6,
     "max_position_embeddings": 131072, "rope_theta": 1e6, "rope_local_base_freq": 1e4, "vocab_size": 262208,

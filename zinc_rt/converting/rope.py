@@ -27,7 +27,8 @@ def rope_of(config: Config, kind: str = "full_attention", theta: float | None = 
             new = new.get(kind)
         if not isinstance(new, dict):
             raise UnsupportedModel(f"config.json: rope_parameters has no {kind}")
-        return Config({"rope_theta": config.get("rope_theta", theta)} | new, where)
+        both = ("rope_theta", config.get("rope_theta", theta)), ("partial_rotary_factor", config.get("partial_rotary_factor"))
+        return Config(dict(both) | new, where)
     return Config(
         (config.get("rope_scaling") or {})
         | {

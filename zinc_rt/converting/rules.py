@@ -13,7 +13,7 @@ import numpy as np
 
 from zinc_rt.checks import show
 from zinc_rt.converting.errors import ConvertError, UnsupportedModel
-from zinc_rt.converting.made import Index, Made, Values, tensor_info
+from zinc_rt.converting.made import F32, Index, Made, Values, tensor_info
 from zinc_rt.converting.safetensors import FLOATS, Stored
 from zinc_rt.gguf.types import GGMLType
 from zinc_rt.quantizing.plan import left_as_it_is
@@ -27,6 +27,11 @@ class How(enum.Enum):
 
     Rotations pair an element with the one half a head further in Hugging Face models. Some architectures of GGUF pair
     neighbours, so rows of a head are interleaved: Q for the query heads, K for the key heads.
+
+    Value heads of a delta net stand with their key head in Hugging Face models; GGUF has the first one of each key head,
+    then the second ones. VALUES are outputs of value heads, CHANNELS those of queries, keys and values, INPUTS what a
+    matrix reads of value heads, DECAYS the logarithms of their decays. PACKED_QKV and PACKED_Z are parts of one matrix
+    that has all of a key head together.
     """
 
     COPY = enum.auto()
@@ -36,27 +41,43 @@ class How(enum.Enum):
     FLAT = enum.auto()  # dimensions of 1 are dropped
     FIRST_HALF = enum.auto()  # of the outputs
     SECOND_HALF = enum.auto()
+    EVEN = enum.auto()
+    ODD = enum.auto()
+    NEGATIVE_EXP = enum.auto()
+    VALUES = enum.auto()
+    CHANNELS = enum.auto()
+    INPUTS = enum.auto()
+    DECAYS = enum.auto()
+    PACKED_QKV = enum.auto()
+    PACKED_Z = enum.auto()
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A tensor's name in the new file, without `blk.N.` and without `.weight` or `.bias`; and what happens to it."""
+    """A tensor's name in the new file, without `blk.N.`, and what happens to it. What is a rule for a module lacks
+    `.weight` and `.bias`; one for a tensor has them.
+    """
 
     name: str
     how: How = How.COPY
 
 
 Rules = Mapping[str, Rule | tuple[Rule, ...]]
-"""By the names of modules behind `model.` or `layers.N.`, with * for an expert's number: what they become. A tuple is
-several tensors from one."""
+"""By the names of modules, or of tensors, behind `model.` or `layers.N.`, with * for an expert's number: what they
+become. A tuple is several tensors from one."""
 
 
 @dataclass(frozen=True)
 class Heads:
-    """Query heads, and key and value heads."""
+    """Query heads, and key and value heads. delta_k, delta_v, delta_dim: key heads, value heads, and elements of a head,
+    of the delta nets.
+    """
 
     n_heads: int
     n_kv_heads: int
+    delta_k: int = 0
+    delta_v: int = 0
+    delta_dim: int = 0
 
 
 def place(
@@ -138,52 +159,79 @@ def _make(name: str, rule: Rule, stored: Mapping[int, Stored], heads: Heads) -> 
     shape = first.shape
     if not shape or 0 in shape:
         raise ConvertError(f"tensor {show(first.name)} has the shape {shape}, which no weight has")
-    if rule.how is How.FLAT:
+    if rule.how in (How.FLAT, How.CHANNELS):
         shape = tuple(n for n in shape if n != 1) or (1,)
     index: Index | None = None
     values: Values | None = None
     if rule.how is How.PLUS_ONE:
         values = _plus_one
+    elif rule.how is How.NEGATIVE_EXP:
+        values = _negative_exp
     elif rule.how not in (How.COPY, How.FLAT):
-        shape, index, values = _reordered(rule.how, first, name, heads)
+        shape, index, values = _reordered(rule.how, first.name, shape, heads, by_element=name.endswith(".bias"))
     source, width = FLOATS[first.dtype], first.shape[-1] if rule.how is not How.FLAT else shape[-1]
     whole = (len(parts), *shape) if len(parts) > 1 or ("_exps" in rule.name and len(shape) == 2) else shape
     type = GGMLType.F32 if left_as_it_is(name, whole) else source
     return Made(tensor_info(name, whole, type), parts, source, width, index, values)
 
 
-def _plus_one(x: np.ndarray) -> np.ndarray:
+def _plus_one(x: F32) -> F32:
     return x + np.float32(1)
 
 
+def _negative_exp(x: F32) -> F32:
+    return -np.exp(x)
+
+
 def _reordered(
-    how: How, stored: Stored, name: str, heads: Heads
+    how: How, name: str, shape: tuple[int, ...], heads: Heads, *, by_element: bool
 ) -> tuple[tuple[int, ...], Index | None, Values | None]:
-    """The new shape, and how outputs are chosen: rows of a matrix, elements of a row of biases."""
-    axis = -1 if name.endswith(".bias") else -2
-    if len(stored.shape) < -axis:
-        raise ConvertError(f"tensor {show(stored.name)} has the shape {stored.shape}; a matrix is needed")
-    n = stored.shape[axis]
+    """The new shape, and how outputs are chosen: rows of a matrix, or elements of a vector or of a row of biases."""
+    by_element = by_element or len(shape) == 1 or how is How.INPUTS
+    axis = -1 if by_element else -2
+    n = shape[axis]
     chosen = _outputs(how, n, heads)
     if chosen is None:
         raise ConvertError(
-            f"tensor {show(stored.name)} has {n} outputs, which {heads.n_heads} heads ({heads.n_kv_heads} of keys)"
-            " cannot share"
+            f"tensor {show(name)} has {n} outputs, which the heads cannot share: {heads.n_heads}, {heads.n_kv_heads} of"
+            f" keys, {heads.delta_v} of values in delta nets"
         )
-    shape = list(stored.shape)
-    shape[axis] = len(chosen)
-    if axis == -1:
-        return tuple(shape), None, lambda x: x[:, chosen]
-    outer = np.arange(math.prod(stored.shape[:-2]))[:, None] * n
-    return tuple(shape), (outer + chosen).reshape(-1), None
+    new = list(shape)
+    new[axis] = len(chosen)
+    if by_element:
+        decays = how is How.DECAYS
+        return tuple(new), None, lambda x: _negative_exp(x[:, chosen]) if decays else x[:, chosen]
+    outer = np.arange(math.prod(shape[:-2]))[:, None] * n
+    return tuple(new), (outer + chosen).reshape(-1), None
 
 
 def _outputs(how: How, n: int, heads: Heads) -> Index | None:
     """Which of n outputs are taken, in their new order; None where n does not fit."""
-    if how in (How.FIRST_HALF, How.SECOND_HALF):
-        half = np.arange(n // 2)
-        return None if n % 2 else half if how is How.FIRST_HALF else half + n // 2
-    count = heads.n_heads if how is How.Q else heads.n_kv_heads
-    if n % (2 * count):
+    every = np.arange(n)
+    if how in (How.FIRST_HALF, How.SECOND_HALF, How.EVEN, How.ODD):
+        parts = {
+            How.FIRST_HALF: every[: n // 2], How.SECOND_HALF: every[n // 2 :], How.EVEN: every[::2], How.ODD: every[1::2],
+        }  # fmt: skip
+        return None if n % 2 else parts[how]
+    if how in (How.Q, How.K):
+        count = heads.n_heads if how is How.Q else heads.n_kv_heads
+        return None if n % (2 * count) else every.reshape(count, 2, -1).swapaxes(1, 2).reshape(-1)
+    keys = heads.delta_k * heads.delta_dim
+    if how in (How.PACKED_QKV, How.PACKED_Z):
+        return _unpacked(how, every, heads)
+    first = 2 * keys if how is How.CHANNELS else 0
+    if not heads.delta_k or n <= first or (n - first) % heads.delta_v or heads.delta_v % heads.delta_k:
         return None
-    return np.arange(n).reshape(count, 2, n // count // 2).swapaxes(1, 2).reshape(-1)
+    share = heads.delta_v // heads.delta_k
+    values = every[first:].reshape(heads.delta_k, share, -1).swapaxes(0, 1).reshape(-1)
+    return np.concatenate([every[:first], values])
+
+
+def _unpacked(how: How, every: Index, heads: Heads) -> Index | None:
+    """Queries, keys and values, or the gate, of a matrix that has these four of each key head together."""
+    d = heads.delta_dim
+    values = heads.delta_v // max(heads.delta_k, 1) * d
+    if not heads.delta_k or len(every) != heads.delta_k * (2 * d + 2 * values):
+        return None
+    q, k, v, z = np.split(every.reshape(heads.delta_k, -1), [d, 2 * d, 2 * d + values], axis=1)
+    return z.reshape(-1) if how is How.PACKED_Z else np.concatenate([x.reshape(-1) for x in (q, k, v)])
