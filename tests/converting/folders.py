@@ -15,6 +15,7 @@ import numpy as np
 
 from tests.models.families import CASES
 from tests.models.families.build import N_VOCAB, Case, Made, write_case
+from zinc_rt.gguf import GGMLType, GGUFFile
 
 CLASSES = {
     "llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM",
@@ -22,10 +23,13 @@ CLASSES = {
     "gemma3": "Gemma3ForCausalLM", "gemma3-scaled-cap": "Gemma3ForConditionalGeneration", "phi3": "Phi3ForCausalLM",
     "phi3-long": "Phi3ForCausalLM", "olmo2": "Olmo2ForCausalLM", "olmo3": "Olmo3ForCausalLM",
     "granite": "GraniteForCausalLM", "granitemoe": "GraniteMoeForCausalLM",
-    "granitemoe-shared": "GraniteMoeSharedForCausalLM", "smollm3": "SmolLM3ForCausalLM", "glm4": "Glm4ForCausalLM",
+    "granitemoe-shared": "GraniteMoeSharedForCausalLM", "mistral3": "Ministral3ForCausalLM",
+    "qwen35": "Qwen3_5ForCausalLM", "qwen35moe": "Qwen3_5MoeForConditionalGeneration",
+    "qwen3next": "Qwen3NextForCausalLM", "gpt-oss": "GptOssForCausalLM", "lfm2": "Lfm2ForCausalLM",
+    "smollm3": "SmolLM3ForCausalLM", "glm4": "Glm4ForCausalLM",
 }  # fmt: skip
 """Cases that have a folder, with the class that config.json names."""
-INTERLEAVED = ("llama", "granite", "granitemoe", "smollm3")
+INTERLEAVED = ("llama", "granite", "granitemoe", "smollm3", "mistral3")
 
 USUAL = {
     "attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
@@ -48,6 +52,21 @@ OTHERS: dict[str, dict[str, str]] = {
     },
     "granitemoe": {"ffn_gate_inp": "block_sparse_moe.router.layer", "ffn_down_exps": "block_sparse_moe.output_linear",
                    "ffn_down_shexp": "shared_mlp.output_linear"},
+    "qwen35": {
+        "post_attention_norm": "post_attention_layernorm", "attn_qkv": "linear_attn.in_proj_qkv",
+        "attn_gate": "linear_attn.in_proj_z", "ssm_alpha": "linear_attn.in_proj_a", "ssm_beta": "linear_attn.in_proj_b",
+        "ssm_conv1d": "linear_attn.conv1d", "ssm_norm": "linear_attn.norm", "ssm_out": "linear_attn.out_proj",
+    },
+    "qwen3next": {
+        "post_attention_norm": "post_attention_layernorm", "ssm_ba": "linear_attn.in_proj_ba",
+        "ssm_conv1d": "linear_attn.conv1d", "ssm_norm": "linear_attn.norm", "ssm_out": "linear_attn.out_proj",
+    },
+    "gpt-oss": {"post_attention_norm": "post_attention_layernorm", "ffn_gate_inp": "mlp.router"},
+    "lfm2": {
+        "attn_norm": "operator_norm", "ffn_norm": "ffn_norm", "attn_output": "self_attn.out_proj",
+        "attn_q_norm": "self_attn.q_layernorm", "attn_k_norm": "self_attn.k_layernorm",
+        "ffn_gate": "feed_forward.w1", "ffn_up": "feed_forward.w3", "ffn_down": "feed_forward.w2",
+    },
 }  # fmt: skip
 
 
@@ -59,7 +78,14 @@ def hf_name(name: str, architecture: str) -> str:
     }  # fmt: skip
     if name in ends:
         return ends[name]
-    _, layer, part, kind = name.split(".")
+    if name == "token_embd_norm.weight":
+        return "model.embedding_norm.weight"
+    _, layer, part, kind = (name if name.count(".") == 3 else f"{name}.").split(".")
+    if part == "shortconv":
+        raise ValueError(name)
+    whole = {"ssm_a": "A_log", "ssm_dt": "dt_bias", "attn_sinks": "sinks"}
+    if part in whole:
+        return f"model.layers.{layer}.{'self_attn' if part == 'attn_sinks' else 'linear_attn'}.{whole[part]}"
     others = next((names for start, names in OTHERS.items() if architecture.startswith(start)), {})
     return f"model.layers.{layer}.{ {**USUAL, **others}[part] }.{kind}"
 
@@ -73,9 +99,35 @@ def hf_tensors(case: Case, tensors: Mapping[str, np.ndarray]) -> dict[str, np.nd
         x, part = values.astype(np.float32), name.split(".")[2] if name.startswith("blk.") else name.split(".")[0]
         if part.startswith("rope_"):
             continue
+        prefix = f"model.layers.{name.split('.')[1]}"
+        if part == "shortconv":
+            which = name.split(".")[3]
+            out[f"{prefix}.conv.{which}.weight"] = x[:, None] if which == "conv" else x
+            continue
+        if architecture == "qwen3next" and part in ("attn_qkv", "attn_gate"):
+            if part == "attn_qkv":
+                packed = pack_delta(case, x, tensors[f"blk.{name.split('.')[1]}.attn_gate.weight"].astype(np.float32))
+                out[f"{prefix}.linear_attn.in_proj_qkvz.weight"] = packed
+            continue
+        if architecture.startswith("qwen35") and (part.startswith("ssm_") or part in ("attn_qkv", "attn_gate")):
+            x = grouped(case, part, x)
+        if part == "ssm_a":
+            x = np.log(-x)
+        if part == "ssm_conv1d":
+            x = x[:, None]
+        if architecture in ("qwen35moe", "gpt-oss") and part.endswith("_exps"):
+            if part == "ffn_gate_exps":
+                up = tensors[name.replace("gate", "up")].astype(np.float32)
+                if architecture == "qwen35moe":
+                    out[f"{prefix}.mlp.experts.gate_up_proj"] = np.concatenate([x, up], axis=1)
+                elif name.endswith(".bias"):
+                    out[f"{prefix}.mlp.experts.gate_up_proj_bias"] = np.stack([x, up], axis=-1).reshape(len(x), -1)
+            elif part == "ffn_down_exps" and (name.endswith("bias") or architecture == "qwen35moe"):
+                out[f"{prefix}.mlp.experts.down_proj{'_bias' if name.endswith('bias') else ''}"] = x
+            continue
         if part in heads and architecture in INTERLEAVED:
             x = x.reshape(heads[part], -1, 2, *x.shape[1:]).swapaxes(1, 2).reshape(x.shape)
-        if part.endswith("_norm") and architecture.startswith("gemma"):
+        if less_one(part, architecture):
             x = x - np.float32(1)
         if part == "ffn_gate_inp_shexp":
             x = x[None]
@@ -93,6 +145,48 @@ def hf_tensors(case: Case, tensors: Mapping[str, np.ndarray]) -> dict[str, np.nd
     return out
 
 
+def less_one(part: str, architecture: str) -> bool:
+    """Whether a norm is stored less one."""
+    return part.endswith("_norm") and architecture.startswith(("gemma", "qwen35", "qwen3next")) and part != "ssm_norm"
+
+
+def grouped(case: Case, part: str, x: np.ndarray) -> np.ndarray:
+    """Of delta nets: the value heads of a key head together, which files have in turn."""
+    n_k, n_v, d = (case.keys[f"ssm.{key}"] for key in ("group_count", "time_step_rank", "state_size"))
+    if part == "ssm_norm":
+        return x
+    first = 2 * n_k * d if part in ("attn_qkv", "ssm_conv1d") else 0
+    x = x.T if part == "ssm_out" else x
+    rest = x[first:].reshape(n_v // n_k, n_k, -1, *x.shape[1:]).swapaxes(0, 1).reshape(x[first:].shape)
+    both = np.concatenate([x[:first], rest])
+    return both.T if part == "ssm_out" else both
+
+
+def pack_delta(case: Case, qkv: np.ndarray, z: np.ndarray) -> np.ndarray:
+    """Queries, keys, values and gate of each key head together."""
+    n_k, n_v, d = (case.keys[f"ssm.{key}"] for key in ("group_count", "time_step_rank", "state_size"))
+    q, k, v = np.split(qkv, [n_k * d, 2 * n_k * d])
+    each = [part.reshape(n_k, -1, qkv.shape[1]) for part in (q, k, v, z)]
+    assert v.shape == z.shape == (n_v * d, qkv.shape[1])
+    return np.concatenate(each, axis=1).reshape(-1, qkv.shape[1])
+
+
+def mxfp4_tensors(layer: int, raw: Mapping[str, np.ndarray]) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
+    """gpt-oss' blocks and scales of a layer from the bytes of a file, uint8[experts, rows, 17 * groups] by part."""
+
+    def parts(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        blocks = x.reshape(*x.shape[:2], -1, 17)
+        codes = np.concatenate([blocks[..., 1:] % 16, blocks[..., 1:] // 16], axis=-1)
+        return codes[..., 0::2] + 16 * codes[..., 1::2], blocks[..., 0]
+
+    both = np.stack([raw["gate"], raw["up"]], axis=2).reshape(len(raw["up"]), -1, raw["up"].shape[-1])
+    made = {}
+    for name, x in (("gate_up_proj", both), ("down_proj", raw["down"])):
+        for end, part in zip(("blocks", "scales"), parts(x), strict=True):
+            made[f"model.layers.{layer}.mlp.experts.{name}_{end}"] = ("U8", part.shape, part.tobytes())
+    return made
+
+
 def config_of(case: Case, name: str) -> dict[str, Any]:
     """config.json as older folders have it."""
     k, architecture = dict(case.keys), case.architecture
@@ -100,7 +194,7 @@ def config_of(case: Case, name: str) -> dict[str, Any]:
         "architectures": [CLASSES[name]], "hidden_act": "silu", "vocab_size": N_VOCAB,
         "hidden_size": k["embedding_length"], "intermediate_size": k["feed_forward_length"],
         "num_hidden_layers": k["block_count"], "num_attention_heads": k["attention.head_count"],
-        "num_key_value_heads": k["attention.head_count_kv"], "head_dim": k["attention.key_length"],
+        "num_key_value_heads": np.max(k["attention.head_count_kv"]).item(), "head_dim": k.get("attention.key_length"),
         "max_position_embeddings": k["context_length"], "rope_theta": k["rope.freq_base"],
         "rms_norm_eps": k["attention.layer_norm_rms_epsilon"],
         "tie_word_embeddings": "output.weight" not in case.shapes,
@@ -117,17 +211,35 @@ def config_of(case: Case, name: str) -> dict[str, Any]:
         config["rope_scaling"] = {"rope_type": scaling, "factor": k["rope.scaling.factor"]}
         if scaling == "yarn":
             config["rope_scaling"]["original_max_position_embeddings"] = k["rope.scaling.original_context_length"]
+            if architecture == "mistral3":
+                config["rope_scaling"] |= {"mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.4}
     if "rope.dimension_count" in k:
         config["partial_rotary_factor"] = k["rope.dimension_count"] / k["attention.key_length"]
     if "expert_count" in k:
         config |= {
             "num_local_experts" if architecture == "granitemoe" else "num_experts": k["expert_count"],
-            "num_experts_per_tok": k["expert_used_count"], "norm_topk_prob": architecture == "qwen3moe",
+            "num_experts_per_tok": k["expert_used_count"], "norm_topk_prob": architecture != "qwen2moe",
+        }  # fmt: skip
+    if "ssm.state_size" in k:
+        config |= {
+            "linear_key_head_dim": k["ssm.state_size"], "linear_value_head_dim": k["ssm.state_size"],
+            "linear_num_key_heads": k["ssm.group_count"], "linear_num_value_heads": k["ssm.time_step_rank"],
+            "linear_conv_kernel_dim": k["ssm.conv_kernel"], "full_attention_interval": k["full_attention_interval"],
+        }  # fmt: skip
+        if architecture != "qwen3next":
+            config["rope_scaling"] = {"rope_type": "default", "mrope_section": k["rope.dimension_sections"]}
+    if architecture == "gpt-oss":
+        config |= {"quantization_config": {"quant_method": "mxfp4"}, "swiglu_limit": 7.0}
+    if architecture == "lfm2":
+        config |= {
+            "norm_eps": config.pop("rms_norm_eps"), "block_auto_adjust_ff_dim": False,
+            "conv_L_cache": k["shortconv.l_cache"],
+            "layer_types": ["full_attention" if kv else "conv" for kv in k["attention.head_count_kv"]],
         }  # fmt: skip
     for key, theirs in (
         ("expert_feed_forward_length", "moe_intermediate_size"),
         ("expert_shared_feed_forward_length",
-         "shared_expert_intermediate_size" if architecture == "qwen2moe" else "shared_intermediate_size"),
+         "shared_expert_intermediate_size" if "qwen" in architecture else "shared_intermediate_size"),
         ("attention.sliding_window", "sliding_window"), ("final_logit_softcapping", "final_logit_softcapping"),
         ("attn_logit_softcapping", "attn_logit_softcapping"), ("embedding_scale", "embedding_multiplier"),
         ("residual_scale", "residual_multiplier"), ("attention.scale", "attention_multiplier"),
@@ -199,16 +311,22 @@ def write_tokenizer(folder: Path, tokens: list[str], merges: list[str], special:
 
 def write_folder(folder: Path, name: str) -> tuple[Made, dict[str, np.ndarray]]:
     """The GGUF file of a case, and its folder; returns the file and the folder's tensors."""
-    from zinc_rt.gguf import GGUFFile
-
     case = CASES[name]
     if "rope_factors_long.weight" in case.shapes:
         given = {f"rope_factors_{kind}.weight": case_factors(case, kind) for kind in ("long", "short")}
         case = Case(**{**vars(case), "given": given})
     folder.mkdir()
-    made = write_case(folder.parent / f"{name}.gguf", case)
+    blocks = {"_exps.weight": GGMLType.MXFP4} if name == "gpt-oss" else None
+    made = write_case(folder.parent / f"{name}.gguf", case, formats_by_part=blocks)
     tensors = hf_tensors(case, made.tensors)
-    write_safetensors(folder / "model.safetensors", as_f32(tensors))
+    stored = as_f32(tensors)
+    if blocks:
+        with GGUFFile.open(made.path) as file:
+            for layer in range(case.keys["block_count"]):
+                names = {part: f"blk.{layer}.ffn_{part}_exps.weight" for part in ("gate", "up", "down")}
+                raw = {part: file.raw(n).reshape(*file.tensors[n].shape[:2], -1) for part, n in names.items()}
+                stored |= mxfp4_tensors(layer, raw)
+    write_safetensors(folder / "model.safetensors", stored)
     (folder / "config.json").write_text(json.dumps(config_of(case, name)))
     with GGUFFile.open(made.path) as file:
         tokens, merges = (list(file.metadata[f"tokenizer.ggml.{key}"]) for key in ("tokens", "merges"))

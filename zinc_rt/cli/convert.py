@@ -56,7 +56,7 @@ def convert(
     preset, keeps = preset_of(type) if type is not None else None, [parse_keep(text) for text in keep or ()]
     with ConvertedModel(folder) as model:
         preset = preset or preset_of(model.usual_type)
-        work = Conversion(model, out, preset, Planner(model, preset, keeps).choices())
+        work = Conversion(model, out, preset, Planner(model, preset, keeps, leave_blocks=True).choices())
         work.check_target(force=force or dry_run)
         architecture = model.metadata["general.architecture"]
         say(

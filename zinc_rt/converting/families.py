@@ -178,7 +178,7 @@ FAMILIES: Final = (
         k.qwen3next, defaults=k.QUARTER, skipped=_DRAFTS,
     ),
     Family("gpt-oss", ("GptOssForCausalLM",), _GPT_OSS, k.gpt_oss, truncated=False, blocks="mxfp4"),
-    Family("lfm2", ("Lfm2ForCausalLM",), _LFM2, k.lfm2, aliases={"rms_norm_eps": "norm_eps"}),
+    Family("lfm2", ("Lfm2ForCausalLM",), _LFM2, k.lfm2, aliases=k.LFM2_ALIASES),
 )  # fmt: skip
 
 CLASSES: Final = {name: family for family in FAMILIES for name in family.classes}

@@ -194,8 +194,13 @@ def olmo2(c: Config) -> Keys:
 
 def mistral3(c: Config) -> Keys:
     """Ministral 3: queries grow with their position."""
-    slope = rope_of(c).number("llama_4_scaling_beta", 0.0)
-    return short_context(c) | ({"attention.temperature_scale": slope} if slope else {})
+    rope = rope_of(c)
+    keys, slope = short_context(c), rope.number("llama_4_scaling_beta", 0.0)
+    if slope:
+        keys["attention.temperature_scale"] = slope
+    if rope.number("mscale", 0.0) == 1.0 and rope.has("mscale_all_dim"):  # as readers of this architecture know it
+        keys |= {"rope.scaling.yarn_log_multiplier": rope.number("mscale_all_dim"), "rope.scaling.attn_factor": 1.0}
+    return keys
 
 
 def delta_nets(c: Config) -> Keys:
@@ -261,7 +266,9 @@ def lfm2(c: Config) -> Keys:
     """LFM2: short convolutions between layers of attention."""
     c.require("conv_bias", False)
     n, width = c.integer("num_hidden_layers"), c.integer("intermediate_size")
-    kinds = c.layer_types(n)
+    kinds, listed = c.layer_types(n), c.get("full_attn_idxs")
+    if kinds is None and isinstance(listed, list):
+        kinds = ["full_attention" if layer in listed else "conv" for layer in range(n)]
     if kinds is None or set(kinds) - {"conv", "full_attention"}:
         raise UnsupportedModel("config.json does not list layers of type conv and full_attention")
     if c.flag("block_auto_adjust_ff_dim", True):
@@ -281,6 +288,7 @@ def glm4(c: Config) -> Keys:
     return {}
 
 
+LFM2_ALIASES: Mapping[str, str] = {"rms_norm_eps": "norm_eps", "intermediate_size": "block_ff_dim"}
 QUARTER: Mapping[str, Any] = {"partial_rotary_factor": 0.25}
 """Of each head of Qwen 3.5, where config.json does not say it."""
 DEFAULTS_GEMMA3: Mapping[str, Any] = {

@@ -49,6 +49,38 @@ class Held:
 
 
 @dataclass(frozen=True)
+class Blocks:
+    """A tensor in MXFP4 as Hugging Face folders have it, in the blocks of GGUF.
+
+    Two elements of a byte are neighbours there, and 16 elements apart here; the scale stands before its block.
+
+    Args:
+        nibbles: uint8[.., n_rows, groups, 16].
+        scales: uint8[.., n_rows, groups], the exponents.
+    """
+
+    nibbles: Part
+    scales: Part
+
+    def flat(self) -> U8:
+        """All blocks, one after the other."""
+        return self.blocks(slice(None)).reshape(-1)
+
+    def blocks(self, which: slice | Index, groups: int = 1) -> U8:
+        """The blocks of some rows of so many groups: uint8[rows, 17 * groups]."""
+        pairs = self.nibbles.flat().reshape(-1, groups, 16)[which]
+        scales = self.scales.flat().reshape(-1, groups, 1)[which]
+        codes = np.stack([pairs & 15, pairs >> 4], axis=-1).reshape(*pairs.shape[:-1], 32)
+        halves = codes[..., :16] | codes[..., 16:] << 4
+        return np.asarray(np.concatenate([scales, halves], axis=-1).reshape(len(pairs), -1), np.uint8)
+
+    def release(self) -> None:
+        """Free the memory behind both."""
+        self.nibbles.release()
+        self.scales.release()
+
+
+@dataclass(frozen=True)
 class Made:
     """A tensor of the new file.
 
@@ -78,6 +110,9 @@ class Made:
 
     def _stored(self, start: int, stop: int) -> U8:
         size = self.source.row_bytes(self.width)
+        only = self.parts[0]
+        if isinstance(only, Blocks):
+            return only.blocks(slice(start, stop) if self.index is None else self.index[start:stop], size // 17)
         if self.index is not None:
             return np.asarray(self.parts[0].flat().reshape(-1, size)[self.index[start:stop]])
         each = self.info.n_rows // len(self.parts)

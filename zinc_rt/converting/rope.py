@@ -27,8 +27,11 @@ def rope_of(config: Config, kind: str = "full_attention", theta: float | None = 
             new = new.get(kind)
         if not isinstance(new, dict):
             raise UnsupportedModel(f"config.json: rope_parameters has no {kind}")
-        both = ("rope_theta", config.get("rope_theta", theta)), ("partial_rotary_factor", config.get("partial_rotary_factor"))
-        return Config(dict(both) | new, where)
+        usual = {
+            "rope_theta": config.get("rope_theta", theta),
+            "partial_rotary_factor": config.get("partial_rotary_factor"),
+        }
+        return Config(usual | new, where)
     return Config(
         (config.get("rope_scaling") or {})
         | {

@@ -13,12 +13,14 @@ import numpy as np
 
 from zinc_rt.checks import show
 from zinc_rt.converting.errors import ConvertError, UnsupportedModel
-from zinc_rt.converting.made import F32, Index, Made, Values, tensor_info
+from zinc_rt.converting.made import F32, Blocks, Index, Made, Values, tensor_info
 from zinc_rt.converting.safetensors import FLOATS, Stored
 from zinc_rt.gguf.types import GGMLType
 from zinc_rt.quantizing.plan import left_as_it_is
 
 _LAYER: Final = re.compile(r"layers\.(\d+)\.(.+)")
+_ALONE: Final = -1
+"""Stands for an expert's number in what is no expert's."""
 _EXPERT: Final = re.compile(r"\.experts\.(\d+)\.")
 
 
@@ -28,10 +30,10 @@ class How(enum.Enum):
     Rotations pair an element with the one half a head further in Hugging Face models. Some architectures of GGUF pair
     neighbours, so rows of a head are interleaved: Q for the query heads, K for the key heads.
 
-    Value heads of a delta net stand with their key head in Hugging Face models; GGUF has the first one of each key head,
-    then the second ones. VALUES are outputs of value heads, CHANNELS those of queries, keys and values, INPUTS what a
-    matrix reads of value heads, DECAYS the logarithms of their decays. PACKED_QKV and PACKED_Z are parts of one matrix
-    that has all of a key head together.
+    Value heads of a delta net stand with their key head in Hugging Face models; GGUF has the first one of each key
+    head, then the second ones. VALUES are outputs of value heads, CHANNELS those of queries, keys and values, INPUTS
+    what a matrix reads of value heads, DECAYS the logarithms of their decays. PACKED_QKV and PACKED_Z are parts of one
+    matrix that has all of a key head together.
     """
 
     COPY = enum.auto()
@@ -69,9 +71,7 @@ become. A tuple is several tensors from one."""
 
 @dataclass(frozen=True)
 class Heads:
-    """Query heads, and key and value heads. delta_k, delta_v, delta_dim: key heads, value heads, and elements of a head,
-    of the delta nets.
-    """
+    """Query heads, and key and value heads. Of delta nets: key heads, value heads, and elements of a head."""
 
     n_heads: int
     n_kv_heads: int
@@ -93,15 +93,41 @@ def place(
     aside = []
     for name, tensor in tensors.items():
         bare = _bare(name)
-        if name.endswith("rotary_emb.inv_freq"):
+        if name.endswith("rotary_emb.inv_freq") or _nibbles(name) in tensors:
             continue
         if name.startswith(tuple(skipped)) or bare.startswith(tuple(skipped)) or (tied and bare == "lm_head.weight"):
             aside.append(name)
             continue
         for new, rule, expert in _becomes(name, bare, rules):
             found.setdefault(new, (rule, {}))[1][expert] = tensor
-    made = [_make(name, rule, stored, heads) for name, (rule, stored) in found.items()]
+    made = [
+        _make_blocks(name, rule, tensors, stored[min(stored)], heads) if stored[min(stored)].name.endswith(_NIBBLES)
+        else _make(name, rule, stored, heads)
+        for name, (rule, stored) in found.items()
+    ]  # fmt: skip
     return sorted(made, key=_order), aside
+
+
+_NIBBLES, _SCALES = "_blocks", "_scales"
+
+
+def _nibbles(name: str) -> str:
+    """The tensor that this one has the scales of; none for another one."""
+    return name.removesuffix(_SCALES) + _NIBBLES if name.endswith(_SCALES) else ""
+
+
+def _make_blocks(name: str, rule: Rule, tensors: Mapping[str, Stored], nibbles: Stored, heads: Heads) -> Made:
+    """A tensor in MXFP4, whose blocks are taken over as they are."""
+    scales = tensors.get(nibbles.name.removesuffix(_NIBBLES) + _SCALES)
+    if scales is None or (nibbles.dtype, scales.dtype) != ("U8", "U8") or nibbles.shape != (*scales.shape, 16):
+        raise ConvertError(f"tensor {show(nibbles.name)} has no scales that fit it")
+    shape: tuple[int, ...] = (*scales.shape[:-1], 32 * scales.shape[-1])
+    index: Index | None = None
+    width = shape[-1]
+    if rule.how is not How.COPY:
+        shape, index, _ = _reordered(rule.how, nibbles.name, shape, heads, by_element=False)
+    info = tensor_info(name, shape, GGMLType.MXFP4)
+    return Made(info, (Blocks(nibbles, scales),), GGMLType.MXFP4, width, index)
 
 
 _PREFIXES: Final = ("model.language_model.", "language_model.model.", "language_model.", "model.")
@@ -114,7 +140,7 @@ def _bare(name: str) -> str:
 
 
 def _becomes(name: str, bare: str, rules: Rules) -> list[tuple[str, Rule, int]]:
-    """The new names of a tensor, with the rule, and which expert of it this is."""
+    """The new names of a tensor, with the rule, and which expert of it this is, or `_ALONE`."""
     layer = _LAYER.fullmatch(bare)
     path = layer[2] if layer else bare
     expert = _EXPERT.search(f".{path}")
@@ -130,7 +156,7 @@ def _becomes(name: str, bare: str, rules: Rules) -> list[tuple[str, Rule, int]]:
         )
     each = rule if isinstance(rule, tuple) else (rule,)
     before = f"blk.{layer[1]}." if layer else ""
-    return [(f"{before}{one.name}{suffix}", one, int(expert[1]) if expert else 0) for one in each]
+    return [(f"{before}{one.name}{suffix}", one, int(expert[1]) if expert else _ALONE) for one in each]
 
 
 _FIRST: Final = ("token_embd", "rope_", "blk.", "output_norm", "output")
@@ -145,9 +171,10 @@ def _order(made: Made) -> tuple[int, int]:
 
 def _make(name: str, rule: Rule, stored: Mapping[int, Stored], heads: Heads) -> Made:
     first = stored[min(stored)]
-    if sorted(stored) != list(range(len(stored))):
+    alone = _ALONE in stored
+    if sorted(stored) != ([_ALONE] if alone else list(range(len(stored)))):
         raise ConvertError(f"{show(name)} is made of {len(stored)} experts, but they are not numbered 0 and on")
-    parts = [stored[number] for number in range(len(stored))]
+    parts = [stored[number] for number in sorted(stored)]
     for part in parts:
         if part.dtype not in FLOATS:
             raise UnsupportedModel(
@@ -170,7 +197,7 @@ def _make(name: str, rule: Rule, stored: Mapping[int, Stored], heads: Heads) -> 
     elif rule.how not in (How.COPY, How.FLAT):
         shape, index, values = _reordered(rule.how, first.name, shape, heads, by_element=name.endswith(".bias"))
     source, width = FLOATS[first.dtype], first.shape[-1] if rule.how is not How.FLAT else shape[-1]
-    whole = (len(parts), *shape) if len(parts) > 1 or ("_exps" in rule.name and len(shape) == 2) else shape
+    whole = shape if alone else (len(parts), *shape)
     type = GGMLType.F32 if left_as_it_is(name, whole) else source
     return Made(tensor_info(name, whole, type), parts, source, width, index, values)
 
@@ -180,7 +207,7 @@ def _plus_one(x: F32) -> F32:
 
 
 def _negative_exp(x: F32) -> F32:
-    return -np.exp(x)
+    return -np.exp(x.astype(np.float64)).astype(np.float32)  # rounded once, the same on every host
 
 
 def _reordered(
@@ -209,10 +236,11 @@ def _outputs(how: How, n: int, heads: Heads) -> Index | None:
     """Which of n outputs are taken, in their new order; None where n does not fit."""
     every = np.arange(n)
     if how in (How.FIRST_HALF, How.SECOND_HALF, How.EVEN, How.ODD):
-        parts = {
-            How.FIRST_HALF: every[: n // 2], How.SECOND_HALF: every[n // 2 :], How.EVEN: every[::2], How.ODD: every[1::2],
+        cut = {
+            How.FIRST_HALF: slice(n // 2), How.SECOND_HALF: slice(n // 2, n), How.EVEN: slice(0, n, 2),
+            How.ODD: slice(1, n, 2),
         }  # fmt: skip
-        return None if n % 2 else parts[how]
+        return None if n % 2 else every[cut[how]]
     if how in (How.Q, How.K):
         count = heads.n_heads if how is How.Q else heads.n_kv_heads
         return None if n % (2 * count) else every.reshape(count, 2, -1).swapaxes(1, 2).reshape(-1)

@@ -83,9 +83,20 @@ def left_as_it_is(name: str, shape: Sequence[int]) -> str:
 class Planner:
     """Chooses formats for the tensors of a file. Raises `UnsupportedTensorType` and `QuantizeError` as it goes."""
 
-    def __init__(self, file: Source, preset: Preset, keeps: Sequence[Keep] = (), *, requantize: bool = False) -> None:
-        """requantize: whether tensors that are quantised already may lose once more."""
+    def __init__(
+        self,
+        file: Source,
+        preset: Preset,
+        keeps: Sequence[Keep] = (),
+        *,
+        requantize: bool = False,
+        leave_blocks: bool = False,
+    ) -> None:
+        """requantize: whether tensors that are quantised already may lose once more. leave_blocks: whether they stay as
+        they are instead.
+        """
         self._file, self._preset, self._keeps, self._requantize = file, preset, keeps, requantize
+        self._leave_blocks = leave_blocks
         self._tied = "output.weight" not in file.tensors
 
     def choices(self) -> list[Choice]:
@@ -121,6 +132,8 @@ class Planner:
     def _choose(self, tensor: TensorInfo) -> Choice:
         if why := left_as_it_is(tensor.name, tensor.shape):
             return Choice(tensor, tensor.type, why)
+        if self._leave_blocks and tensor.type.quantized:
+            return Choice(tensor, tensor.type, "as it was")
         n = tensor.shape[-1]
         for keep in self._keeps:
             if fnmatchcase(tensor.name, keep.pattern):
