@@ -13,6 +13,7 @@ import pytest
 from tests.converting import folders
 from tests.models.families import CASES
 from zinc_rt.converting.config import Config
+from zinc_rt.converting.families import BY_TEXT_MODEL
 from zinc_rt.converting.families import CLASSES as CONVERTED
 from zinc_rt.converting.model import ConvertedModel
 from zinc_rt.converting.rope import rope_keys, rope_of
@@ -142,6 +143,19 @@ def test_towers_are_left_aside(tmp_path: Path) -> None:
         assert new.tensors.keys() == CASES[name].shapes.keys()
 
 
+@pytest.mark.parametrize(("kind", "name"), [("mistral", "llama"), ("ministral3", "mistral3")])
+def test_text_models_of_one_class(kind: str, name: str, tmp_path: Path) -> None:
+    _, tensors = folders.write_folder(tmp_path / "m", name)
+    below = {f"language_model.{old}": x for old, x in tensors.items()}
+    folders.write_safetensors(tmp_path / "m" / "model.safetensors", folders.as_f32(below))
+    text = json.loads((tmp_path / "m" / "config.json").read_text()) | {"model_type": kind}
+    config = {"architectures": ["Mistral3ForConditionalGeneration"], "text_config": text}
+    (tmp_path / "m" / "config.json").write_text(json.dumps(config))
+    with ConvertedModel(tmp_path / "m") as model:
+        assert model.metadata["general.architecture"] == name
+        assert model.tensors.keys() == CASES[name].shapes.keys()
+
+
 def test_a_window_bounds_the_context(tmp_path: Path) -> None:
     folder = tmp_path / "llama"
     folders.write_folder(folder, "llama")
@@ -209,4 +223,4 @@ def test_yarn_with_a_magnitude() -> None:
 
 def test_the_documentation_names_every_class() -> None:
     text = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
-    assert [name for name in CONVERTED if f"`{name}`" not in text] == []
+    assert [name for name in (*CONVERTED, *BY_TEXT_MODEL) if f"`{name}`" not in text] == []

@@ -55,7 +55,7 @@ def tensors(change_them: Callable[[dict[str, Any]], Any]) -> Change:
     """Other tensors in model.safetensors."""
 
     def change(folder: Path) -> None:
-        stored = open_safetensors(folder / "model.safetensors")
+        _, stored = open_safetensors(folder / "model.safetensors")
         made = {name: (t.dtype, t.shape, t.flat().tobytes()) for name, t in stored.items()}
         change_them(made)
         folders.write_safetensors(folder / "model.safetensors", made)
@@ -129,6 +129,16 @@ def test_folders(change: Change, kind: type[ZincError], words: str, folder: Path
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("scales", [None, ("U8", (8, 64, 2), bytes(1024)), ("I8", (8, 64, 1), bytes(512))])
+def test_blocks_without_their_scales(scales: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "m"
+    folders.write_folder(folder, "gpt-oss")
+    name = "model.layers.0.mlp.experts.down_proj_scales"
+    tensors(lambda made: made.pop(name) if scales is None else made.update({name: scales}))(folder)
+    with pytest.raises(ConvertError, match=r"mlp\.experts\.down_proj_blocks' has no scales that fit it"):
+        ConvertedModel(folder)
+
+
 def test_what_is_no_folder(folder: Path) -> None:
     for path, words in ((folder / "none", "is not there"), (folder / "config.json", "is no folder")):
         with pytest.raises(ConvertError, match=words):
@@ -198,7 +208,7 @@ def test_a_file_as_it_should_be(tmp_path: Path) -> None:
         "a": entry(0, 8, "BF16", (2, 2)),
         "none": entry(16, 16, "I8", (0,)),
     }
-    found = open_safetensors(written(tmp_path / "m.safetensors", header, 16))
+    _, found = open_safetensors(written(tmp_path / "m.safetensors", header, 16))
     assert {name: (t.dtype, t.shape, t.end - t.begin) for name, t in found.items()} == {
         "a": ("BF16", (2, 2), 8), "b": ("F32", (2,), 8), "none": ("I8", (0,), 0),
     }  # fmt: skip

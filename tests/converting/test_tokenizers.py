@@ -17,11 +17,11 @@ from tests.text.test_pretokenizers import UPSTREAM
 from tests.text.vocabularies import KEY, recorded, spm_metadata
 from zinc_rt.converting.errors import ConvertError, UnsupportedModel
 from zinc_rt.converting.folder import Folder
-from zinc_rt.converting.pretokenizers import pretokenizer_name
-from zinc_rt.converting.sentencepiece import read_pieces
-from zinc_rt.converting.special import special_keys
-from zinc_rt.converting.texts import TEXTS, check_texts
-from zinc_rt.converting.vocabulary import vocabulary_keys
+from zinc_rt.converting.text.check import TEXTS, check_texts
+from zinc_rt.converting.text.pretokenizers import pretokenizer_name
+from zinc_rt.converting.text.sentencepiece import read_pieces
+from zinc_rt.converting.text.special import special_keys
+from zinc_rt.converting.text.vocabulary import vocabulary_keys
 from zinc_rt.text import Tokenizer
 from zinc_rt.text.pretokenizers import PRE_TOKENIZERS
 

@@ -29,6 +29,8 @@ class Family:
         truncated: see `rope_keys`.
         blocks: the one way of quantising that is taken over as it is.
         aliases: keys of config.json that stand for others.
+        name_part: what `general.name` must hold where the vocabulary is SentencePiece's: the marks of Phi 3 eat the
+            white space behind them, which readers know by this.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Family:
     truncated: bool = True
     blocks: str = ""
     aliases: Mapping[str, str] = field(default_factory=dict)
+    name_part: str = ""
 
 
 def _rules(names: Mapping[str, str], how: How = How.COPY) -> dict[str, Rule]:
@@ -148,7 +151,7 @@ _TOWERS: Final = ("vision_tower.", "multi_modal_projector.", "model.vision_tower
 _GELU: Final = "gelu_pytorch_tanh"
 
 FAMILIES: Final = (
-    Family("llama", ("LlamaForCausalLM", "MistralForCausalLM"), _LLAMA, k.llama),
+    Family("llama", ("LlamaForCausalLM", "MistralForCausalLM"), _LLAMA, k.llama, skipped=_TOWERS),
     Family("qwen2", ("Qwen2ForCausalLM",), _QWEN, k.no_window),
     Family("qwen2moe", ("Qwen2MoeForCausalLM",), _QWEN | _EXPERTS | _SHARED, k.qwen2moe),
     Family("qwen3", ("Qwen3ForCausalLM",), _QWEN | _HEAD_NORMS, k.no_window),
@@ -158,13 +161,13 @@ FAMILIES: Final = (
         "gemma3", ("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"), _GEMMA3, k.gemma3, act=_GELU,
         defaults=k.DEFAULTS_GEMMA3, skipped=_TOWERS,
     ),
-    Family("phi3", ("Phi3ForCausalLM",), _PHI3, k.phi3),
+    Family("phi3", ("Phi3ForCausalLM",), _PHI3, k.phi3, name_part="Phi-3"),
     Family("olmo2", ("Olmo2ForCausalLM", "Olmo3ForCausalLM"), _OLMO2, k.olmo2),
     Family("granite", ("GraniteForCausalLM",), _LLAMA, k.granite),
     Family("granitemoe", ("GraniteMoeForCausalLM", "GraniteMoeSharedForCausalLM"), _GRANITE_MOE, k.granitemoe),
     Family("smollm3", ("SmolLM3ForCausalLM",), _LLAMA, k.smollm3),
     Family("glm4", ("Glm4ForCausalLM",), _GLM4, k.glm4),
-    Family("mistral3", ("Ministral3ForCausalLM",), _LLAMA, k.mistral3),
+    Family("mistral3", ("Ministral3ForCausalLM",), _LLAMA, k.mistral3, skipped=_TOWERS),
     Family(
         "qwen35", ("Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration"), {**_QWEN35, **_DELTA}, k.qwen35,
         defaults=k.QUARTER, skipped=_DRAFTS,
@@ -182,6 +185,10 @@ FAMILIES: Final = (
 )  # fmt: skip
 
 CLASSES: Final = {name: family for family in FAMILIES for name in family.classes}
+BY_TEXT_MODEL: Final[Mapping[str, Mapping[str, str]]] = {
+    "Mistral3ForConditionalGeneration": {"ministral3": "Ministral3ForCausalLM", "mistral": "MistralForCausalLM"},
+}
+"""Classes with images whose text model is of several kinds, by the `model_type` of their text_config."""
 
 
 def family_of(folder: Folder) -> tuple[Family, Config]:
@@ -191,15 +198,17 @@ def family_of(folder: Folder) -> tuple[Family, Config]:
     """
     named = folder.config.get("architectures")
     name = named[0] if isinstance(named, list) and len(named) == 1 else named
-    family = CLASSES.get(name) if isinstance(name, str) else None
+    text = folder.config.get("text_config")
+    kind = text.get("model_type") if isinstance(text, dict) else None
+    own = BY_TEXT_MODEL.get(name, {}).get(kind, name) if isinstance(name, str) and isinstance(kind, str) else name
+    family = CLASSES.get(own) if isinstance(own, str) else None
     if family is None:
         raise UnsupportedModel(
             f"{folder.shown}/config.json names the architecture {show(str(name))}, which is not converted; converted"
-            f" are {', '.join(CLASSES)}"
+            f" are {', '.join([*CLASSES, *BY_TEXT_MODEL])}"
         )
     values = dict(folder.config)
-    text = values.pop("text_config", None)
-    if isinstance(text, dict):
+    if isinstance(values.pop("text_config", None), dict) and isinstance(text, dict):
         values |= text
     how = values.get("quantization_config")
     method = how.get("quant_method") if isinstance(how, dict) else how

@@ -11,6 +11,7 @@ from typing import Any, Final, Self
 from zinc_rt.checks import printable, show
 from zinc_rt.converting.errors import ConvertError, UnsupportedModel
 from zinc_rt.converting.safetensors import Stored, open_safetensors
+from zinc_rt.gguf.source import FileBytes
 
 INDEX: Final = "model.safetensors.index.json"
 _LARGEST_JSON: Final = 256 << 20
@@ -32,6 +33,7 @@ class Folder:
         """Raises `ConvertError`, `UnsupportedModel`, FileAccessError."""
         self.path, self.shown = path, printable(str(path))
         self.tensors: dict[str, Stored] = {}
+        self._files: list[FileBytes] = []
         if not path.is_dir():
             what = "is no folder" if path.exists() else "is not there"
             raise ConvertError(f"{self.shown} {what}; name the folder with config.json and *.safetensors")
@@ -54,7 +56,7 @@ class Folder:
     @property
     def paths(self) -> tuple[str, ...]:
         """Of the files with tensors."""
-        return tuple(dict.fromkeys(tensor.file.path for tensor in self.tensors.values()))
+        return tuple(file.path for file in self._files)
 
     def json(self, name: str) -> dict[str, Any] | None:
         """The object in a JSON file, None where there is no such file. Raises `ConvertError`."""
@@ -118,7 +120,9 @@ class Folder:
 
     def _open(self, names: Sequence[str]) -> None:
         for name in names:
-            for tensor in open_safetensors(self.path / name).values():
+            source, tensors = open_safetensors(self.path / name)
+            self._files.append(source)
+            for tensor in tensors.values():
                 if tensor.name in self.tensors:
                     raise ConvertError(f"{self.shown}: tensor {show(tensor.name)} is in two files")
                 self.tensors[tensor.name] = tensor
@@ -129,13 +133,13 @@ class Folder:
 
     def check_unwritten(self) -> None:
         """Raise FileChanged when a file with tensors was written to since it was opened."""
-        for file in {id(t.file): t.file for t in self.tensors.values()}.values():
+        for file in self._files:
             file.check_unwritten()
 
     def close(self) -> None:
         """Release the files."""
-        for tensor in self.tensors.values():
-            tensor.file.close()
+        for file in self._files:
+            file.close()
 
     def __enter__(self) -> Self:
         return self

@@ -21,9 +21,9 @@ from zinc_rt.converting.keys import decoder_keys, heads_of
 from zinc_rt.converting.made import Made, held
 from zinc_rt.converting.rules import place
 from zinc_rt.converting.safetensors import FLOATS
-from zinc_rt.converting.special import special_keys
-from zinc_rt.converting.texts import check_texts
-from zinc_rt.converting.vocabulary import vocabulary_keys
+from zinc_rt.converting.text.check import check_texts
+from zinc_rt.converting.text.special import special_keys
+from zinc_rt.converting.text.vocabulary import vocabulary_keys
 from zinc_rt.gguf import GGUFFile, ValueType
 from zinc_rt.gguf.encode import encode_value, infer_type
 from zinc_rt.gguf.part import DEFAULT_ALIGNMENT
@@ -146,13 +146,12 @@ class ConvertedModel:
     def _name(self, family: Family, vocabulary: Mapping[str, Any]) -> str:
         """The folder's name, in the hub's cache the model's.
 
-        Readers of Phi 3's vocabulary know by the name that its marks eat the white space behind them.
+        With a vocabulary of SentencePiece it has the family's part, by which readers know what its marks do.
         """
         path = self._folder.path.resolve()
         name = path.parent.parent.name.split("--")[-1] if path.parent.name == "snapshots" else path.name
-        phi3 = family.name == "phi3" and vocabulary[f"{KEY}model"] == "llama"
-        known = any(part in name.lower() for part in ("phi-3", "phi3"))
-        return f"Phi-3 {name}" if phi3 and not known else name
+        part = family.name_part if f"{KEY}scores" in vocabulary else ""
+        return name if part.lower() in name.lower() else f"{part} {name}"
 
     def _check(self) -> None:
         """Build the definition that `load` builds, so that what is written runs. Raises `UnsupportedModel`."""

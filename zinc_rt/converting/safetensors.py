@@ -55,8 +55,8 @@ class Stored:
         self.file.release(self.begin, self.end - self.begin)
 
 
-def open_safetensors(path: Path) -> Mapping[str, Stored]:
-    """The tensors of a file by name, in the order of their bytes.
+def open_safetensors(path: Path) -> tuple[FileBytes, Mapping[str, Stored]]:
+    """A file, which the caller closes, and its tensors by name, in the order of their bytes.
 
     Raises FileAccessError, and `ConvertError` for a file that breaks the format: a directory that is no JSON object or
     longer than the file, an unknown type, a size that does not fit the shape, a name twice, bytes that belong to two
@@ -64,7 +64,7 @@ def open_safetensors(path: Path) -> Mapping[str, Stored]:
     """
     source = FileBytes(path)
     try:
-        return _tensors(source)
+        return source, _tensors(source)
     except BaseException:
         source.close()
         raise

@@ -8,7 +8,7 @@ from typing import Any, Final
 from zinc_rt.checks import show
 from zinc_rt.converting.errors import ConvertError
 from zinc_rt.converting.folder import Folder
-from zinc_rt.converting.vocabulary import Keys
+from zinc_rt.converting.text.vocabulary import Keys
 from zinc_rt.text import Tokenizer
 from zinc_rt.text.vocab import KEY, TokenKind
 
