@@ -116,6 +116,11 @@ REFUSED: tuple[tuple[Change, type[ZincError], str], ...] = (
     (tokenizer("normalizer", to={"type": "Lowercase"}), UnsupportedModel, "changes text before it cuts it"),
     (tokenizer("pre_tokenizer", "pretokenizers", to=[{"type": "Whitespace"}]), UnsupportedModel, "of type 'BPE'"),
     (tokenizer("added_tokens", to=[{"id": 1}]), ConvertError, "without id or text"),
+    (tokenizer("added_tokens", to=[{"id": 1.5, "content": "a"}]), ConvertError, "without id or text"),
+    (tokenizer("added_tokens", to=1.5), ConvertError, "added_tokens that are no list"),
+    (tokenizer("model", "merges", to=1.5), ConvertError, "merges that are no list"),
+    (tokenizer("post_processor", to={"type": "Odd"}), ConvertError, "is not read by the tokenizers library"),
+    (setting(linear_num_value_heads=0, linear_num_key_heads=2), ConvertError, "0 value heads of delta nets"),
     (setting("tokenizer_config.json", add_bos_token=True, bos_token=None), ConvertError, "no bos token is known"),
 )  # fmt: skip
 

@@ -26,6 +26,8 @@ def heads_of(c: Config) -> Heads:
         raise ConvertError(f"config.json says {heads.n_heads} heads and {heads.n_kv_heads} of keys")
     if c.has("linear_num_value_heads"):
         k, v = c.integer("linear_num_key_heads"), c.integer("linear_num_value_heads")
+        if not k or not v:
+            raise ConvertError(f"config.json says {v} value heads of delta nets and {k} of keys")
         return Heads(heads.n_heads, heads.n_kv_heads, k, v, c.integer("linear_value_head_dim"))
     return heads
 

@@ -21,6 +21,16 @@ TEXTS: Final = (
 """Words, digits, code, white space and scripts, in the composed form of Unicode."""
 
 
+def library_of(tokenizer_json: str) -> Any:
+    """The tokenizer of the `tokenizers` library. Raises `ConvertError` for what it does not read."""
+    from tokenizers import Tokenizer as Library
+
+    try:
+        return Library.from_str(tokenizer_json)
+    except Exception as error:  # the library raises Exception itself
+        raise ConvertError(f"tokenizer.json is not read by the tokenizers library: {error}") from error
+
+
 def check_texts(keys: dict[str, Any], tokenizer_json: str) -> None:
     """Raise `UnsupportedModel` where the tokenizer of these keys gives other ids than the folder's own, by the
     `tokenizers` library.
@@ -28,12 +38,7 @@ def check_texts(keys: dict[str, Any], tokenizer_json: str) -> None:
     With a space before text, texts that begin with one are left out: SentencePiece puts another one before it, newer
     writings of the same tokenizer do not.
     """
-    from tokenizers import Tokenizer as Library
-
-    try:
-        old = Library.from_str(tokenizer_json)
-    except Exception as error:  # the library raises Exception itself
-        raise ConvertError(f"tokenizer.json is not read by the tokenizers library: {error}") from error
+    old = library_of(tokenizer_json)
     new = Tokenizer.from_metadata(keys)
     for text in TEXTS:
         if new.space_prefix and text.startswith(" "):

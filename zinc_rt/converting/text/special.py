@@ -8,6 +8,7 @@ from typing import Any, Final
 from zinc_rt.checks import show
 from zinc_rt.converting.errors import ConvertError
 from zinc_rt.converting.folder import Folder
+from zinc_rt.converting.text.check import library_of
 from zinc_rt.converting.text.vocabulary import Keys
 from zinc_rt.text import Tokenizer
 from zinc_rt.text.vocab import KEY, TokenKind
@@ -69,9 +70,7 @@ def _added(folder: Folder, named: Mapping[str, Any], role: str, id_: int | None)
     text = folder.text("tokenizer.json")
     if text is None:
         return role == "bos" and id_ is not None
-    from tokenizers import Tokenizer as Library
-
-    library = Library.from_str(text)
+    library = library_of(text)
     bare, full = (library.encode("a", add_special_tokens=special).ids for special in (False, True))
     ends = {"bos": full[: len(full) - len(bare)], "eos": full[len(bare) :]}
     if full == bare:

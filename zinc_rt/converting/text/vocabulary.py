@@ -54,19 +54,24 @@ def added_tokens(folder: Folder, parsed: Mapping[str, Any] | None) -> Iterator[t
     """Id, text and whether it is markup, of tokens besides the model's own. Raises `ConvertError`."""
     listed = parsed.get("added_tokens") if parsed else None
     if listed is None:
-        decoder = (folder.json("tokenizer_config.json") or {}).get("added_tokens_decoder") or {}
-        listed = [{"id": id_, **entry} for id_, entry in decoder.items()]
-        named = {entry.get("content") for entry in listed}
+        decoder = (folder.json("tokenizer_config.json") or {}).get("added_tokens_decoder")
+        entries = decoder.items() if isinstance(decoder, dict) else ()
+        listed = [{"id": _id(id_), **entry} for id_, entry in entries if isinstance(entry, dict)]
+        named = [entry.get("content") for entry in listed]
         other = folder.json("added_tokens.json") or {}
         listed += [{"id": id_, "content": text} for text, id_ in other.items() if text not in named]
+    if not isinstance(listed, list):
+        raise ConvertError(f"{folder.shown}/tokenizer.json has added_tokens that are no list")
     for entry in listed:
-        try:
-            id_, text = int(entry["id"]), entry["content"]
-        except (KeyError, TypeError, ValueError):
-            raise ConvertError(f"{folder.shown} has the added token {show(str(entry))}, without id or text") from None
-        if id_ < 0 or not isinstance(text, str):
+        id_, text = (entry.get("id"), entry.get("content")) if isinstance(entry, dict) else (None, None)
+        if type(id_) is not int or id_ < 0 or not isinstance(text, str):
             raise ConvertError(f"{folder.shown} has the added token {show(str(entry))}, without id or text")
         yield id_, text, bool(entry.get("special"))
+
+
+def _id(text: str) -> int | None:
+    """An id that is written as text; None for other texts."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 12 else None
 
 
 class _Table:
@@ -101,8 +106,10 @@ def _vocab(model: Mapping[str, Any]) -> Mapping[str, int]:
 
 def _merges(model: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Pairs, in both writings that there are. Raises `ConvertError`."""
-    pairs = []
-    for merge in model.get("merges") or ():
+    pairs, merges = [], model.get("merges") or []
+    if not isinstance(merges, list):
+        raise ConvertError("tokenizer.json has merges that are no list")
+    for merge in merges:
         pair = merge.split(" ") if isinstance(merge, str) else merge
         if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(x, str) and x for x in pair):
             raise ConvertError(f"tokenizer.json has the merge {show(str(merge))}, which is no pair of texts")
