@@ -17,6 +17,7 @@ from tests.text.test_pretokenizers import UPSTREAM
 from tests.text.vocabularies import KEY, recorded, spm_metadata
 from zinc_rt.converting.errors import ConvertError, UnsupportedModel
 from zinc_rt.converting.folder import Folder
+from zinc_rt.converting.model import ConvertedModel
 from zinc_rt.converting.text.check import TEXTS, check_texts
 from zinc_rt.converting.text.pretokenizers import pretokenizer_name
 from zinc_rt.converting.text.sentencepiece import read_pieces
@@ -251,6 +252,22 @@ def test_further_ends_of_generation(tmp_path: Path) -> None:
     assert keys[f"{KEY}eos_token_id"] == 5
     assert Tokenizer.from_metadata(keys).stop_ids >= {5, 6}
     assert notes == ["tokens [7, 8] do not end an answer, which generation_config.json says they do"]
+
+
+@pytest.mark.parametrize(("name", "ending"), [("Qwen3-0.6B-Base", "Base"), ("gemma-3-4b-pt", "pt"), ("Base-7B", None)])
+def test_base_models_are_known_by_their_names(name: str, ending: str | None, tmp_path: Path) -> None:
+    folders.write_folder(tmp_path / name, "qwen3")
+    with ConvertedModel(tmp_path / name) as model:
+        assert model.metadata["general.name"] == name
+        assert model.metadata.get("general.finetune") == ending
+
+
+def test_names_in_the_cache_of_the_hub(tmp_path: Path) -> None:
+    snapshots = tmp_path / "models--microsoft--Phi-4-mini" / "snapshots"
+    snapshots.mkdir(parents=True)
+    folders.write_folder(snapshots / "0123abc", "phi3")
+    with ConvertedModel(snapshots / "0123abc") as model:
+        assert model.metadata["general.name"] == "Phi-4-mini"
 
 
 def test_chat_templates(tmp_path: Path) -> None:

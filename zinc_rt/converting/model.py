@@ -34,6 +34,8 @@ from zinc_rt.text.vocab import KEY
 
 U8 = NDArray[np.uint8]
 _HEAD: Final = "output.weight"
+_BASES: Final = ("base", "pt", "pretrained")
+"""How names of models end that nobody tuned to answer, though they have a chat template."""
 
 
 class NewMetadata(Mapping[str, Any]):
@@ -140,7 +142,10 @@ class ConvertedModel:
         if text is not None:
             check_texts(vocabulary | special, text)
         general: dict[str, Any] = {"general.architecture": family.name, "general.type": "model"}
-        general["general.name"] = self._name(family, vocabulary)
+        general["general.name"] = name = self._name(family, vocabulary)
+        last = name.rpartition("-")[2]
+        if last.lower() in _BASES:
+            general["general.finetune"] = last
         return general | {f"{family.name}.{key}": value for key, value in keys.items()} | vocabulary | special
 
     def _name(self, family: Family, vocabulary: Mapping[str, Any]) -> str:
