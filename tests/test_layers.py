@@ -37,6 +37,7 @@ LAYERS = (
     ("rows", "sequences", "sequence_calls"),
     ("prompts",),
     ("engine",),
+    ("speculation",),
     ("serving.messages",),
     ("grammar",),
     ("dialects",),

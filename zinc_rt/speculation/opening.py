@@ -1,0 +1,43 @@
+"""From `Speculation` to the drafter of an engine: what it needs of the model before it is loaded, and the drafter after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from zinc_rt.engine import Engine
+from zinc_rt.gguf import GGUFFile
+from zinc_rt.models import ModelDefinition
+from zinc_rt.speculation.drafter import Drafter
+from zinc_rt.speculation.options import SpecKind, Speculation
+
+if TYPE_CHECKING:
+    from zinc_rt.text import Tokenizer
+
+
+def prepared(wish: Speculation, file: GGUFFile, definition: ModelDefinition) -> ModelDefinition:
+    """The model as its drafter needs it: heads may want outputs beside the logits. Called before the engine loads it.
+
+    Raises `UsageError` where the model has no heads, and heads are wanted.
+    """
+    return definition
+
+
+def open_drafter(
+    wish: Speculation,
+    engine: Engine,
+    file: GGUFFile,
+    definition: ModelDefinition,
+    tokenizer: Tokenizer,
+    *,
+    notify: Callable[[str], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Drafter | None:
+    """The drafter of an engine that has loaded its model; None where nothing is to be guessed.
+
+    definition: what `prepared` returned. Raises what loading the draft model raises, and `UsageError` where its
+    vocabulary is another one.
+    """
+    if wish.kind is SpecKind.off:
+        return None
+    raise NotImplementedError(wish.kind)
