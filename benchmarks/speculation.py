@@ -1,11 +1,11 @@
 """What guesses gain and cost: tokens per second of texts that are given, so that any model may be measured.
 
-    python benchmarks/speculation.py MODEL [--spec ngram] [--text rewrite|trap|new] [-n 256] [-md DRAFT]
+    python benchmarks/speculation.py MODEL [--spec ngram] [--text rewrite|trap|new] [-n 256] [-md DRAFT --right 0.8]
 
 Each step computes what it would; only the token that is taken from its logits is the given text's. `rewrite` writes a
 Python file of this package again with a name changed; `trap` draws from four tokens, so that the last ones occurred
-before and something else follows; `new` has nothing twice. The last number is tokens per second; before it, guesses and
-those that were right.
+before and something else follows; `new` has nothing twice. With a draft model, so many of its guesses are made right. The last number is tokens per second;
+before it, guesses and those that were right.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import re
 import zlib
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 import zinc_rt
 from zinc_rt.sampling.request import HostSampled
@@ -48,6 +50,7 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("--spec", default="off")
     parser.add_argument("-md", type=Path)
+    parser.add_argument("--right", type=float, default=0.8)
     parser.add_argument("--text", default="rewrite", choices=["rewrite", "trap", "new"])
     parser.add_argument("-n", type=int, default=256)
     parser.add_argument("-r", type=int, default=2)
@@ -56,10 +59,14 @@ def main() -> None:
     with zinc_rt.load(given.model, device="cpu", n_ctx=8192, n_slots=1, **spec) as model:
         prompt, text = case(given.text, model.tokenizer.n_vocab)
 
+        draw = random.Random(2)
+
         def choose(sampled: HostSampled, row: int) -> Sampled:
             sampler = sampled._requests[row].sampler
             sampler.step += 1
-            return Sampled(text[sampler.step - 1])
+            token = text[sampler.step - 1]
+            wrong = not np.may_share_memory(sampled.logits, model.engine._logits) and draw.random() >= given.right
+            return Sampled((token + 1) % model.tokenizer.n_vocab if wrong else token)
 
         HostSampled._choose = choose  # type: ignore[method-assign]
         for _ in range(given.r):
@@ -68,7 +75,8 @@ def main() -> None:
             now = model._shared.core.status
             drafted = now.drafted_tokens - before.drafted_tokens
             right = now.accepted_tokens - before.accepted_tokens
-            print(f"{given.text} {given.spec} {drafted} {right} {done.decode_tokens_per_second:.1f}", flush=True)
+            speed = f"{done.decode_tokens_per_second:.1f}"
+            print(given.text, given.md or given.spec, drafted, right, speed, flush=True)
 
 
 if __name__ == "__main__":

@@ -23,8 +23,24 @@ if TYPE_CHECKING:
 def prepared(wish: Speculation, file: GGUFFile, definition: ModelDefinition) -> ModelDefinition:
     """The model as its drafter needs it: heads may want outputs beside the logits. Called before the engine loads it.
 
-    Raises `UsageError` where the model has no heads, and heads are wanted.
+    Raises `UsageError` where the model has no heads and heads are wanted, and what is wrong with a draft model's file.
     """
+    if wish.kind is SpecKind.draft:
+        with _draft_file(wish) as draft:
+            _definition(draft)
+    return definition
+
+
+def _draft_file(wish: Speculation) -> GGUFFile:
+    assert wish.model is not None
+    return GGUFFile.open(str(wish.model))
+
+
+def _definition(file: GGUFFile) -> ModelDefinition:
+    """A draft model's. Raises `ModelError`, `UsageError`."""
+    definition = define(file)
+    if ends_hidden(definition.graph):
+        raise UsageError(f"{file.path} embeds texts and cannot draft any; give a model that generates")
     return definition
 
 
@@ -62,14 +78,11 @@ def _open_model(
     from zinc_rt.speculation.draft_model import ModelDrafter, check_vocabulary
     from zinc_rt.text import Tokenizer
 
-    assert wish.model is not None
     assert engine.sizes is not None
     sizes, own = engine.sizes, None
-    file = GGUFFile.open(str(wish.model))
+    file = _draft_file(wish)
     try:
-        definition = define(file)
-        if ends_hidden(definition.graph):
-            raise UsageError(f"{wish.model} embeds texts and cannot draft any; give a model that generates")
+        definition = _definition(file)
         theirs = Tokenizer.from_metadata(file.metadata)
         check_vocabulary(theirs, tokenizer)
         options = replace(
