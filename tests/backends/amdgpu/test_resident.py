@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from amdgpu_emu.core.core import ShaderCore
+from amdgpu_emu.models import R9700
 from tests.amdgpu.queue.stage import INTERFACES, NODE, machine
 from tests.backends.amdgpu.stage import amd_backend, check, kernels
 from tests.backends.amdgpu.test_experts import Layer, layer
@@ -152,13 +154,33 @@ def test_the_table() -> None:
 
 
 def test_when_it_is_faster() -> None:
-    """Small models, on interfaces where a dispatch may run for long."""
+    """Small models, where a card has run such programs, on interfaces where a dispatch may run for long."""
     for interface in ("cs", "kfd", "umq"):
         with amd_backend(interface) as (backend, _):
-            programs, allowed = ResidentPrograms(backend.gpu, None, None, "always"), interface != "umq"
+            programs, allowed = ResidentPrograms(backend.gpu, None, None, "auto"), interface != "umq"
+            assert not programs._wanted([[]] * 7, 1)
+            programs.proven = True
             assert programs._wanted([[]] * 7, 7 * PRODUCTS_A_PHASE) == allowed
             assert not programs._wanted([[]] * 7, 7 * PRODUCTS_A_PHASE + 1)
             programs.use = "always"
             assert programs._wanted([[]] * 7, 7 * PRODUCTS_A_PHASE + 1) == allowed
             programs.use = "never"
             assert not programs._wanted([[]] * 7, 1)
+
+
+def test_workgroups_that_never_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program ends by itself, and the step and all that come are dispatched."""
+    case, lines, reasons = projected(SHAPES[0]), [], []
+    want = expected(case)
+    with amd_backend("cs", models=[replace(R9700, cu=2)]) as (backend, _):
+        programs = backend.resident
+        programs.use, programs.patience = "always", 50
+        monkeypatch.setattr(programs, "workgroups", lambda kernel, phases: programs.fitting(kernel) + 1)
+        backend._notify, backend.on_early_end = lines.append, reasons.append
+        check(backend, case, want)
+        assert programs.programs
+        assert programs.use == "never"
+    assert [line for line in lines if "did not all come to its meeting 1 in time; steps are lists" in line]
+    assert len(reasons) == 1
+
+

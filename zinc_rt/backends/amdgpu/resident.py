@@ -92,7 +92,7 @@ class ResidentPrograms:
 
     def record(self, batch: CommandList, phases: Sequence[Phase], made: list[GpuMemory]) -> Words | None:
         """Add a step to a batch; None where it cannot be one program or should not. made: gets the memory of its table
-        and its counters. Gives what the program leaves where it ends early: u32[1], the arrivals that it waited for.
+        and its counters. Gives what the program leaves where it ends early: u32[1], the number of the meeting, from 1 on.
 
         Raises `InterfaceError`.
         """

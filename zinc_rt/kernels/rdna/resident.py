@@ -115,13 +115,13 @@ def meet(
 @inline
 def leave(counters: ptr[u32], n: u32, ended: u32, notice: ptr[u32]):
     """Set the counters back to 0, by the last workgroup to end: no other looks at them any more. Where the program ends
-    early, the host gets to know the arrivals that it waited for.
+    early, the host gets to know at which meeting, by a number from 1 on.
     """
     barrier()
     if workitem_id() == 0:
         if atomic_add(counters, 1, LEFT, order="relaxed") == n - 1:
             if ended != 0:
-                notice[0] = ended
+                notice[0] = ended // n
             atomic_store(counters, 0, 0, order="relaxed")
             atomic_store(counters, 0, LEFT, order="relaxed")
 
