@@ -102,7 +102,8 @@ class ResidentPrograms:
             return None
         n = self.workgroups(program.kernel, phases)
         table = tasks(phases, symbols(phases), n)
-        held = self._held(table, "tasks of a resident program", made)
+        room = np.zeros((resident.ROWS_AHEAD, resident.TASK_WORDS), np.uint32)
+        held = self._held(np.concatenate([table, room]), "tasks of a resident program", made)
         counters = self._held(np.zeros(resident.COUNTER_WORDS, np.uint32), "counters of a resident program", made)
         notice = self._queue.alloc(4, heap="gtt", use="reads", label="early end of a resident program")
         made.append(notice)

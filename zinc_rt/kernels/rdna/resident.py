@@ -46,6 +46,9 @@ the meeting, each an address and a number of lines.
 """
 KERNEL, GROUPS, WIDE, PLANE, FIRST, MEET, ARGUMENTS = 0, 1, 2, 3, 4, 5, 8
 ASKED, RANGES, RANGE_WORDS = 24, 2, 4
+ROWS_AHEAD: Final = 8
+"""Rows of tasks, which take a line each, that are brought near at a meeting. Behind the last task there is room for so
+many."""
 LINE: Final = 128
 """Bytes of a line of the L2."""
 COUNTER_WORDS: Final = 64
@@ -62,9 +65,13 @@ of 64 cycles. So the program ends after half a second or more, and before the ke
 
 @inline
 def ask(task: ptr[u32, Space.CONSTANT], n_workgroups: u32):
-    """Load the lines that the task has for this wave, of those that do not wait; each lane one of a range."""
+    """Load the lines that the task has for this wave, of those that do not wait; each lane one of a range. One wave of
+    all brings the rows of the next tasks near.
+    """
     wave = first_lane(workitem_id() // WAVE) - 1
     line = (wave * n_workgroups + workgroup_id(0)) * WAVE + lane_id()
+    if line < ROWS_AHEAD:
+        atomic_load(cast(task, ptr[u32]), (line + 1) * TASK_WORDS, order="relaxed")
     for r in unroll(ASKED, ASKED + RANGES * RANGE_WORDS, RANGE_WORDS):
         if line < task[r + 2]:
             start = cast(u64(task[r]) | u64(task[r + 1]) << 32, ptr[u32])
@@ -103,8 +110,9 @@ def meet(
     barrier()
     if first_lane(workitem_id() // WAVE) == 0:
         if workitem_id() == 0:
-            # The next task's row is on its way, too: no kernel's number has the highest bit.
-            word[0] = arrive(counters, arrivals + (task[TASK_WORDS + KERNEL] >> 31), patience)
+            # Both halves of the next task's row are on their way, too. They add 0 here.
+            ahead = task + TASK_WORDS
+            word[0] = arrive(counters, arrivals + ((ahead[KERNEL] | ahead[ASKED + 2]) >> 31), patience)
     else:
         ask(task, n_workgroups)
     barrier()
