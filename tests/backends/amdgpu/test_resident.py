@@ -182,5 +182,3 @@ def test_workgroups_that_never_start(monkeypatch: pytest.MonkeyPatch) -> None:
         assert programs.use == "never"
     assert [line for line in lines if "did not all come to its meeting 1 in time; steps are lists" in line]
     assert len(reasons) == 1
-
-

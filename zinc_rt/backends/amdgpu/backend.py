@@ -23,7 +23,7 @@ from zinc_rt.backends.amdgpu.lowering import GpuLowered, GpuLowering
 from zinc_rt.backends.amdgpu.memory import GatheredRows, GraphMemory, Uploader, fill, planned
 from zinc_rt.backends.amdgpu.operations import MANY_ROWS, StepShape
 from zinc_rt.backends.amdgpu.placement import scheduled
-from zinc_rt.backends.amdgpu.resident import ResidentPrograms, ResidentUse
+from zinc_rt.backends.amdgpu.resident import ResidentPrograms
 from zinc_rt.backends.amdgpu.sampling import GpuSampling, make_sampling
 from zinc_rt.backends.amdgpu.states import GpuState, SlotStates, move, room
 from zinc_rt.backends.base import (
@@ -37,6 +37,7 @@ from zinc_rt.backends.base import (
     StepFence,
     check_step,
 )
+from zinc_rt.backends.devices import ResidentUse
 from zinc_rt.backends.errors import UnsupportedOp
 from zinc_rt.backends.graph_check import logits_of, lookups, step_inputs
 from zinc_rt.errors import BackendClosed, BackendError
@@ -90,7 +91,7 @@ class AmdBackend(Backend):
         cache: where compiled kernels are kept, None for nowhere.
         timeout: seconds that a step of up to 64 rows may take; larger steps may take as many times as long.
         notify: gets lines worth showing.
-        resident: when steps are one resident program (`resident.ResidentUse`); never on user queues. One that ends
+        resident: when steps are one resident program (`ResidentUse`); never on user queues. One that ends
             early is run again as dispatches, as are all steps behind it.
 
     Raises:
@@ -368,7 +369,7 @@ class AmdBackend(Backend):
         """Run a step as dispatches whose resident program ended early, and all that come. Raises `BackendError` where
         it cannot be run again: states of recurrent layers have been changed, or another step has been submitted.
         """
-        self.resident.use = "never"
+        self.resident.give_up()
         reason = f"the workgroups of a resident program did not all come to its meeting {meeting} in time"
         if self.on_early_end is not None:
             self.on_early_end(reason)

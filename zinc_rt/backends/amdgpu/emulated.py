@@ -21,6 +21,7 @@ from zinc_rt.backends.amdgpu.backend import AmdBackend, GpuLoweredGraph
 from zinc_rt.backends.amdgpu.calibrate import SMALL
 from zinc_rt.backends.amdgpu.sampling import GpuSampling
 from zinc_rt.backends.base import LoweredGraph, StepFence
+from zinc_rt.backends.devices import ResidentUse
 from zinc_rt.checks import show
 from zinc_rt.errors import BackendError, UsageError
 from zinc_rt.lang.cache import CompileCache
@@ -150,13 +151,14 @@ class EmulatedBackend(AmdBackend):
         *,
         cache: CompileCache | None = None,
         notify: Callable[[str], None] | None = None,
+        resident: ResidentUse = "auto",
     ) -> None:
         self.machine = Machine(models=[model], shader=ShaderCore(keep=0), time_scale=_PATIENCE, strict=False)
         self._profiler: Profiler | None = None
         self._steps = 0
         try:
             interface = KfdInterface(_NODE, linux=self.machine.process())
-            super().__init__(interface, cache=cache, timeout=_PATIENCE, notify=notify)
+            super().__init__(interface, cache=cache, timeout=_PATIENCE, notify=notify, resident=resident)
             self.features = replace(self.features, profiles=True)
         except BaseException:
             self.machine.close()

@@ -41,8 +41,8 @@ LANES: Final = 256
 WAVE: Final = 32
 TASK_WORDS: Final = 32
 """Of a task: its kernel, its workgroups, in x and in x times y, the workgroup of the program that does the first, and
-whether all meet behind it; from `ARGUMENTS` on the kernel's arguments; from `ASKED` on `RANGES` of what is loaded before
-the meeting, each an address and a number of lines.
+whether all meet behind it; from `ARGUMENTS` on the kernel's arguments; from `ASKED` on `RANGES` of what is loaded
+before the meeting, each an address and a number of lines.
 """
 KERNEL, GROUPS, WIDE, PLANE, FIRST, MEET, ARGUMENTS = 0, 1, 2, 3, 4, 5, 8
 ASKED, RANGES, RANGE_WORDS = 24, 2, 4
