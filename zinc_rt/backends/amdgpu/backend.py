@@ -393,6 +393,7 @@ class AmdBackend(Backend):
         if not self._closed:
             self._closed = True
             self._batches.clear()
+            self._fences.clear()
             self.gpu.close()
 
     def _check_open(self) -> None:
