@@ -24,7 +24,7 @@ from zinc_rt.amdgpu.command_list import Dispatch
 from zinc_rt.amdgpu.errors import DeviceLost
 from zinc_rt.backends.amdgpu.backend import AmdBackend
 from zinc_rt.backends.amdgpu.resident import PRODUCTS_A_PHASE, ResidentPrograms, Work, tasks
-from zinc_rt.backends.amdgpu.resident import ResidentUse as Use
+from zinc_rt.backends.devices import ResidentUse
 from zinc_rt.engine import Device, Engine, Options, Rows
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.kernels.rdna import resident
@@ -37,17 +37,13 @@ from zinc_rt.sampling.sampler import Sampler
 TOKENS = 2
 
 
-def use(patch: pytest.MonkeyPatch, wanted: Use) -> None:
-    patch.setitem(AmdBackend.__init__.__kwdefaults__, "resident", wanted)
-
-
-def steps(path: Path, device: Device) -> tuple[np.ndarray, list[int], int]:
+def steps(path: Path, device: Device, use: ResidentUse = "auto") -> tuple[np.ndarray, list[int], int]:
     """Logits of a text token by token; dispatches of the last step; and a sampled token behind it."""
     tokens = random_tokens(1, TOKENS, 61)
     with (
         machine(shader=ShaderCore(), time_scale=100.0) as made,
         GGUFFile.open(path) as file,
-        Engine(Options(device, n_ctx=32, n_batch=24), linux=made.process()) as engine,
+        Engine(Options(device, n_ctx=32, n_batch=24, resident=use), linux=made.process()) as engine,
     ):
         engine.load(file, define(file))
         slot = engine.open_sequence()
@@ -69,11 +65,10 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return write_model(tmp_path_factory.mktemp("models") / "model.gguf", SPECS[request.param]).path
 
 
-def test_a_text(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text(path: Path) -> None:
     want, many, token = steps(path, Device.gpu_kfd)
     assert len(many) > 20
-    use(monkeypatch, "always")
-    got, groups, sampled = steps(path, Device.gpu_kfd)
+    got, groups, sampled = steps(path, Device.gpu_kfd, "always")
     assert len(groups) == 1
     assert groups[0] > 8
     assert_same(got.view(np.uint32), want.view(np.uint32), "resident")

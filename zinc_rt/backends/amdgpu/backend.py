@@ -75,7 +75,7 @@ class GpuLoweredGraph(LoweredGraph):
 
 
 @dataclass(frozen=True, eq=False)
-class _Step:
+class Step:
     """What was submitted."""
 
     graph: GpuLoweredGraph
@@ -119,7 +119,7 @@ class AmdBackend(Backend):
         self.on_early_end: Callable[[str], None] | None = None
         """Gets a reason when a resident program ended before its time."""
         # By sequence number: ours, the queue's, seconds that the step may take, and the step.
-        self._fences: dict[int, tuple[StepFence, Fence, float, _Step]] = {}
+        self._fences: dict[int, tuple[StepFence, Fence, float, Step]] = {}
         self._batches: list[GpuLoweredGraph] = []
         self._loaded: dict[str, LoadedKernel] = {}  # by symbol
         self._sequence = 0
@@ -317,14 +317,14 @@ class AmdBackend(Backend):
         n_rows, n_logits = check_step(batch)
         for gathered in batch.gathered:
             gathered.bring(n_rows)
-        step = _Step(batch, _shape(batch, n_rows, n_logits), sampling)
+        step = Step(batch, _shape(batch, n_rows, n_logits), sampling)
         inner = self._start(step)
         self._sequence += 1
         fence = StepFence(self._sequence)
         self._fences[fence.sequence] = fence, inner, self._patience(n_rows), step
         return fence
 
-    def _start(self, step: _Step) -> Fence:
+    def _start(self, step: Step) -> Fence:
         """Submit its batches; the fence of the last one."""
         recorded = step.graph.recorded.of(step.shape, step.sampling)
         self._undrained = True
@@ -365,7 +365,7 @@ class AmdBackend(Backend):
                 self.on_failure(error)
             raise
 
-    def _again(self, step: _Step, meeting: int, seconds: float, *, last: bool) -> None:
+    def _again(self, step: Step, meeting: int, seconds: float, *, last: bool) -> None:
         """Run a step as dispatches whose resident program ended early, and all that come. Raises `BackendError` where
         it cannot be run again: states of recurrent layers have been changed, or another step has been submitted.
         """

@@ -36,12 +36,14 @@ _PATIENCE = 86_400.0
 class Prediction:
     """What a model of the card says of dispatches that ran on the emulator (`docs/emulator.md`).
 
-    records: dispatches in order; steps: submissions that they were in.
+    records: dispatches in order; steps: submissions that they were in; resident: seconds of a step as one resident
+    program, None where that is not known.
     """
 
     model: GpuModel
     records: Sequence[Record]
     steps: int
+    resident: Interval | None = None
 
     @property
     def seconds(self) -> float:

@@ -70,7 +70,8 @@ class ResidentPrograms:
     """The resident programs of a backend: compiled and loaded when first asked for.
 
     least, most: workgroups of a program; most None: half of what fits on the card. patience: see
-    `kernels.rdna.resident`. proven: whether the card has run such a program, with right results; gave_up: whether one ended early.
+    `kernels.rdna.resident`. proven: whether the card has run such a program, with right results; gave_up: whether one
+    ended early.
     """
 
     def __init__(
