@@ -38,9 +38,8 @@ KEPT = 16
 @dataclass
 class _Recorded:
     """batches: one after the other; fetch: copies the logits of a step that sampled, and did without them; uncut: work
-    of the largest batch that could be cut further, 0 where there is none; phases: of dispatches, those of sampling where
-    they may be in a program;
-    early: of a resident program, see `ResidentPrograms.record`.
+    of the largest batch that could be cut further, 0 where there is none; phases: of dispatches, those of sampling
+    where they may be in a program; early: of a resident program, see `ResidentPrograms.record`.
     """
 
     batches: list[CommandList]

@@ -40,8 +40,8 @@ class Touched:
 
 @struct
 class SampleArgs:
-    """What a batch of rows works on; no kernel that takes this writes rows, touched, keys, ids or table. n: tokens; k: candidates of a
-    row, in order; n_blocks: of SUM_BLOCK scores.
+    """What a batch of rows works on; no kernel that takes this writes rows, touched, keys, ids or table. n: tokens; k:
+    candidates of a row, in order; n_blocks: of SUM_BLOCK scores.
     """
 
     rows: ptr[SampleRow]  # [rows]
