@@ -117,9 +117,8 @@ class Options:
     kept (None: the user's cache folder). check_memory: refuse a plan that does not fit. kv_tokens: positions that all
     sequences together may hold (None: n_ctx for each). kv: what the KV cache holds, "f16" or "q8_0", which takes half
     the memory. kv_memory: bytes of the KV cache, those of texts that may come again included; in place of kv_tokens.
-    state_memory: bytes of copies of recurrent layers' states (None: one copy a sequence, and two more).
-    gpu: with the device `emu`, the card that is emulated (`zinc emu list`; None: r9700). resident: "auto", "always" or
-    "never", whether a step on a GPU is one program (`docs/amd.md`). tier: the older name of `device`.
+    state_memory: bytes of copies of recurrent layers' states (None: one copy a sequence, and two more). gpu: the card
+    that `emu` emulates (`zinc emu list`; None: r9700). resident: see `ResidentUse`. tier: the older name of `device`.
     """
 
     device: Device = Device.cpu
@@ -270,10 +269,9 @@ class Engine(SequenceCalls):
         self.plan: MemoryPlan | None = None
 
     def _open_backend(self, device: DeviceChoice, linux: Linux | None) -> None:
-        options, notify = self.options, self._notify
-        cache = CompileCache(options.cache_dir or default_cache_dir(), notify=notify)
+        options, cache = self.options, CompileCache(self.options.cache_dir or default_cache_dir(), notify=self._notify)
         chosen = BackendOptions(options.kernels, options.threads, options.isa, options.gpu, options.resident)
-        self.device, self._backend = open_backend(device, chosen, cache, notify=notify, linux=linux)
+        self.device, self._backend = open_backend(device, chosen, cache, notify=self._notify, linux=linux)
 
     def close(self) -> None:
         """Give back all memory; the engine cannot be used again."""

@@ -7,7 +7,7 @@ import pytest
 
 from tests.amdgpu_emu.core.stage import Stage
 from zinc_rt.kernels.rdna import resident
-from zinc_rt.kernels.rdna.resident import TASK_WORDS, leave, meet
+from zinc_rt.kernels.rdna.resident import TASK_WORDS, arrive, leave, meet
 from zinc_rt.lang.frontend import Spec
 from zinc_rt.lang.gpu import GpuKernel, gpu_kernel
 from zinc_rt.lang.kernel import kernel
@@ -44,6 +44,29 @@ def late(
 @pytest.fixture(scope="module")
 def made() -> GpuKernel:
     return gpu_kernel(Spec(late, {"MEETINGS": MEETINGS}))
+
+
+@kernel(workgroup=32)
+def one(counters: ptr[u32], arrivals: u32, patience: u32, ends: ptr[u32]):
+    """A workgroup arrives."""
+    if workitem_id() == 0:
+        ends[0] = arrive(counters, arrivals, patience)
+
+
+def test_who_ends() -> None:
+    """With the mark: those who wait for the meeting whose count is not full, and for no earlier one."""
+    kernel, ended = gpu_kernel(Spec(one)), resident.ENDED
+    for before, ends, after in (
+        (2, 0, 3), (7, 0, 8),  # all are here, and some at the next meeting already
+        (ended | 0, 1, ended | 1), (ended | 2, 1, ended | 3),  # somebody has marked this meeting
+        (ended | 3, 0, ended | 4), (ended | 5, 0, ended | 6),  # the next one
+        (0, 1, ended | 1), (1, 1, ended | 2),  # nobody else comes
+    ):  # fmt: skip
+        stage = Stage()
+        counters, result = stage.buffer(np.uint32([before])), stage.buffer(4)
+        stage.launch(kernel, 1, counters, 3, 2, result)
+        assert stage.read(result, np.uint32, 1)[0] == ends
+        assert stage.read(counters, np.uint32, 1)[0] == after
 
 
 @pytest.mark.parametrize("seed", range(4))
