@@ -164,6 +164,7 @@ def test_when_it_is_faster() -> None:
             assert not programs._wanted([[]] * 7, 1)
 
 
+@pytest.mark.slow
 def test_workgroups_that_never_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """The program ends by itself, and the step and all that come are dispatched."""
     case, lines, reasons = projected(SHAPES[0]), [], []
