@@ -30,6 +30,7 @@ from zinc_rt.backends.devices import (
     DeviceChoice,
     DeviceReport,
     DeviceUnavailable,
+    ResidentUse,
     UnknownDevice,
     device_from_env,
     format_skipped,
@@ -118,9 +119,8 @@ class Options:
     sequences together may hold (None: n_ctx for each). kv: what the KV cache holds, "f16" or "q8_0", which takes half
     the memory. kv_memory: bytes of the KV cache, those of texts that may come again included; in place of kv_tokens.
     state_memory: bytes of copies of recurrent layers' states (None: one copy a sequence, and two more). drafts: whether
-    steps will have guesses in them (`Rows.draft`), for which each sequence needs one more such copy.
-    gpu: with the device `emu`, the card that is emulated (`zinc emu list`; None: r9700). tier: the older name of
-    `device`.
+    steps will have guesses in them (`Rows.draft`), for which each sequence needs one more such copy. gpu: the card that
+    `emu` emulates (`zinc emu list`; None: r9700). resident: see `ResidentUse`. tier: the older name of `device`.
     """
 
     device: Device = Device.cpu
@@ -140,6 +140,7 @@ class Options:
     drafts: bool = False
     gpu: str | None = None
     card: str = ""
+    resident: ResidentUse = "auto"
     tier: InitVar[str | None] = None
 
     def __post_init__(self, tier: str | None) -> None:
@@ -261,10 +262,9 @@ class Engine(SequenceCalls, Closing):
         self.plan: MemoryPlan | None = None
 
     def _open_backend(self, device: DeviceChoice, linux: Linux | None) -> None:
-        options, notify = self.options, self._notify
-        cache = CompileCache(options.cache_dir or default_cache_dir(), notify=notify)
-        chosen = BackendOptions(options.kernels, options.threads, options.isa, options.gpu)
-        self.device, self._backend = open_backend(device, chosen, cache, notify=notify, linux=linux)
+        options, cache = self.options, CompileCache(self.options.cache_dir or default_cache_dir(), notify=self._notify)
+        chosen = BackendOptions(options.kernels, options.threads, options.isa, options.gpu, options.resident)
+        self.device, self._backend = open_backend(device, chosen, cache, notify=self._notify, linux=linux)
 
     def close(self) -> None:
         """Give back all memory; the engine cannot be used again."""

@@ -28,6 +28,7 @@ from zinc_rt.speculation.opening import open_drafter, prepared
 from zinc_rt.speculation.options import SpecKind, refuse_embedding, speculation
 
 if TYPE_CHECKING:
+    from zinc_rt.backends.devices import ResidentUse
     from zinc_rt.model import Model
     from zinc_rt.text import Tokenizer
 
@@ -59,6 +60,7 @@ def load(
     kv_tokens: int | None = None,
     kv_memory: int | None = None,
     gpu: str | None = None,
+    resident: str | None = None,
     tier: str | None = None,
     spec: str | None = None,
     draft_model: str | Path | None = None,
@@ -87,6 +89,7 @@ def load(
         kv_tokens: positions that all texts together may have (None: n_ctx for each).
         kv_memory: the same in bytes.
         gpu: with the device "emu", the card that is emulated (None: "r9700").
+        resident: when a step on a GPU is one program, "auto", "always" or "never" (None: "auto", see docs/amd.md).
         tier: the older name of `device`.
         spec: who guesses the next tokens, which changes no text and may make it faster: "off", "ngram" (prompt and text
             so far), "draft" (a small model of the same vocabulary) or "mtp" (the model's own heads). None is "draft"
@@ -134,6 +137,7 @@ def load(
         kv_memory=kv_memory,
         gpu=gpu,
         drafts=wish.kind is not SpecKind.off,
+        resident=Options.resident if resident is None else cast("ResidentUse", resident),  # open_backend looks at it
     )
     # What is needed after the weights is made and imported while they are loaded, which needs no interpreter: it
     # starts when that does. Do not start earlier: it would compete with the load for the interpreter.

@@ -13,7 +13,7 @@ from zinc_rt.amdgpu.errors import DeviceLost
 from zinc_rt.backends.amdgpu.backend import AmdBackend
 from zinc_rt.backends.amdgpu.selftest import WrongResults
 from zinc_rt.backends.cpu.backend import CpuBackend
-from zinc_rt.backends.devices import ON_GPU, Device, DeviceUnavailable
+from zinc_rt.backends.devices import ON_GPU, RESIDENT_USES, Device, DeviceUnavailable
 from zinc_rt.backends.reference.backend import ReferenceBackend
 from zinc_rt.backends.select import BackendOptions, open_backend
 from zinc_rt.errors import UsageError
@@ -178,3 +178,18 @@ def test_options_of_the_cpu_mean_the_cpu() -> None:
 def test_an_explicit_device_is_refused_with_its_reason() -> None:
     with pytest.raises(DeviceUnavailable, match=r"gpu:umq cannot run: .*no slots"):
         opened(Machine(LINUX_6_17, shader=ShaderCore()), Device.gpu_umq)
+
+
+def test_resident_programs_are_asked_for_by_name() -> None:
+    with pytest.raises(UsageError, match="resident is 'sometimes', it must be auto, always or never"):
+        BackendOptions(resident="sometimes")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="--resident always is for GPUs; it cannot be used with --device cpu"):
+        open_backend(Device.cpu, BackendOptions(resident="always"), CompileCache(None))
+    with pytest.raises(UsageError, match="it cannot be used with --device cpu or options of the CPU"):
+        open_backend(Device.auto, BackendOptions(threads=1, resident="always"), CompileCache(None))
+    for use in RESIDENT_USES:
+        _, backend = open_backend(Device.emu, BackendOptions(resident=use), CompileCache(None))
+        with backend:
+            assert isinstance(backend, AmdBackend)
+            assert backend.resident.use == use
+            assert backend.resident.possible == (use == "always")

@@ -38,8 +38,11 @@ def one_after_another(sizes: Mapping[Hashable, int]) -> Span:
 
 
 def arena_bytes(graph: Graph, lowered: GpuLowered, sizes: Capacity) -> int:
-    """What the largest step takes, where temporaries share memory."""
-    return max(ALIGNMENT, *(_sharing(graph, way, sizes)[1] for way in lowered.ways))
+    """What the largest step takes, where temporaries share memory; and no less than a step of one row takes where each
+    has its own.
+    """
+    one = one_after_another({key: room.size(StepShape(1, 1, 1)) for key, room in lowered.rooms.items()})
+    return max(one.size, *(_sharing(graph, way, sizes)[1] for way in lowered.ways))
 
 
 def placed(graph: Graph, lowered: GpuLowered, shape: StepShape, capacity: int) -> dict[Hashable, int]:
