@@ -16,7 +16,8 @@ last waves. A wave on its own takes its instructions and the way to the level th
 that is busy answers later. Waves that do not fit at once come in generations, and the last one takes a wave's time
 however few it has. What the last workgroup to arrive does alone comes on top, and so does the packet.
 
-Dispatches with no barrier between them share the card. Each barrier, each submission costs its own time. The constants
+Dispatches with no barrier between them share the card: their parts add up, but the first loads and the last waves of all
+of them cost what those of the shortest do. Each barrier, each submission costs its own time. The constants
 stand in `constants`, with their intervals; `spread` gives the interval of a prediction.
 """
 
@@ -42,7 +43,8 @@ CHANNEL: Final = 16
 class Cost:
     """The predicted time of a dispatch. seconds: in all; parts: seconds of each part alone; bound: the longest;
     bandwidth: share of the memory's that the distinct bytes take, without what else is in their lines; shares: seconds
-    of each part if the dispatch had the whole card for it.
+    of each part if the dispatch had the whole card for it; lead, tail: seconds from the barrier to the first loads, and
+    from the last ones to the end.
     """
 
     seconds: float
@@ -50,6 +52,8 @@ class Cost:
     bound: str
     bandwidth: float
     shares: Mapping[str, float]
+    lead: float = 0.0
+    tail: float = 0.0
 
 
 def bandwidth_of(model: GpuModel, constants: Constants = LIKELY) -> float:
@@ -79,7 +83,8 @@ def predict(work: Work, model: GpuModel = R9700, constants: Constants = LIKELY) 
     parts["alone"] = _alone(work, c, clock)
     turns = -(-work.waves // (work.occupancy * model.cu * SIMDS))
     parts["latency"] = turns * wave + (work.waves / per_second if turns == 1 else 0.0)
-    streaming = first + busy + c.drain * min(wave, busy)
+    drain = c.drain * min(wave, busy)
+    streaming = first + busy + drain
     running = max(streaming, parts["latency"])
     if parts["latency"] > streaming or busy < first:
         bound = "latency"
@@ -87,7 +92,7 @@ def predict(work: Work, model: GpuModel = R9700, constants: Constants = LIKELY) 
         bound = "launch"
     seconds = max(parts["launch"], c.packet + running + parts["alone"])
     share = (work.unique_read + work.unique_written) / seconds / bandwidth_of(model, c)
-    return Cost(seconds, parts, bound, share, shares)
+    return Cost(seconds, parts, bound, share, shares, c.packet + first, drain + parts["alone"])
 
 
 def _busy_parts(work: Work, model: GpuModel, c: Constants, units: int) -> dict[str, float]:
@@ -139,11 +144,15 @@ def _alone(work: Work, c: Constants, clock: float) -> float:
 
 
 def phase_seconds(costs: Sequence[Cost]) -> float:
-    """Seconds of dispatches that run at once: the longest of them, or what they do together with the whole card."""
+    """Seconds of dispatches that run at once: the longest of them, or what they do together with the whole card, behind
+    the first loads of one and before the end of one.
+    """
     if len(costs) == 1:
         return costs[0].seconds
-    together = max(sum(cost.shares[name] for cost in costs) for name in costs[0].shares)
-    return max(together, *(cost.seconds for cost in costs))
+    together = {name: sum(cost.shares[name] for cost in costs) for name in costs[0].shares}
+    launch = together.pop("launch")
+    ends = min(cost.lead for cost in costs) + min(cost.tail for cost in costs)
+    return max(launch, max(together.values()) + ends, *(cost.seconds for cost in costs))
 
 
 def step_seconds(

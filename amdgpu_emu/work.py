@@ -110,6 +110,26 @@ class Work:
             )
         return replace(self, **changed)
 
+    def with_last(self, without: Work, last: Work, most: int, times: int) -> Self:
+        """The counts with what the last workgroups do behind all others, `times` of them side by side. without, last: a
+        few workgroups, of which none is the last or one; most: how often the wave waits that waits most often then.
+        """
+        late = {name: n - without.names.get(name, 0) for name, n in last.names.items()}
+        late = {name: n for name, n in late.items() if n > 0}
+        rounds = last.rounds - without.rounds
+        changed: dict[str, Any] = {}
+        for name in _counts():
+            value, more, less = (getattr(work, name) for work in (self, last, without))
+            if name == "levels":  # of rounds that are not late
+                continue
+            changed[name] = (
+                {key: value.get(key, 0) + times * max(0, more.get(key, 0) - less.get(key, 0)) for key in {**more, **value}}
+                if isinstance(value, Mapping)
+                else value + times * max(0, more - less)
+            )
+        changed |= {"late": {name: n * times for name, n in late.items()}, "late_rounds": rounds * times}
+        return replace(self, **changed, late_waves=times * rounds / max(most, 1))
+
     @property
     def memory_bytes(self) -> int:
         """Bytes that come from memory, or the cache before it, and go to it."""

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import amdgpu_emu
 from amdgpu_emu.models import GpuModel
 from amdgpu_emu.residency import INFINITY, L2, MEMORY
-from amdgpu_emu.sampler import Sampler
+from amdgpu_emu.sampler import Kind, Sampler
 from amdgpu_emu.shader import Dispatch
 from amdgpu_emu.shader_memory import ShaderMemory
 from amdgpu_emu.work import Work
@@ -102,10 +102,8 @@ class ForecastBackend(EmulatedBackend):
         self._stored.add(key)
         return Work(**{**tree, "levels": {int(level): n for level, n in tree["levels"].items()}})
 
-    def _key(self, dispatch: Dispatch, memory: ShaderMemory) -> tuple[str, bool] | None:
-        """A name of all that a dispatch's counts depend on, and whether its workgroups do equally much; None for those
-        that bring a step's inputs.
-        """
+    def _key(self, dispatch: Dispatch, memory: ShaderMemory) -> Kind | None:
+        """What a dispatch is to be counted as; None for those that bring a step's inputs."""
         kernel = next(program.kernel for program in self.programs if program.va == dispatch.address)
         assert kernel is not None, "all programs were compiled here"
         if kernel.name == DECODE["move"].spec.function.name:
@@ -114,7 +112,7 @@ class ForecastBackend(EmulatedBackend):
         model = self.machine.gpus[0].model
         caches = f"{model.l2} {model.infinity} {sorted({level for *_, level in self._held})}"
         key = cache_key([_counting(), kernel.code, f"{dispatch.groups} {dispatch.threads} {caches}", repr(values)])
-        return key, self._positions not in repr(values)
+        return Kind(key, self._positions not in repr(values), _counters(kernel, values))
 
     @property
     def _held(self) -> list[tuple[int, int, int]]:
@@ -145,6 +143,14 @@ class ForecastBackend(EmulatedBackend):
             if isinstance(kind.elem, Struct) and there:
                 found.append(self._fields(kind.elem, there, memory))
         return found
+
+
+def _counters(kernel: GpuKernel, values: list[Any]) -> int:
+    """How many counters the workgroups of one y and z have: products with heads one for each head."""
+    if "_heads" not in kernel.name:
+        return 1
+    fields = next(value for value in values if isinstance(value, list))
+    return int.from_bytes(next(raw for name, raw in fields if name == "n_heads"), "little")
 
 
 class _Sparse(Uploader):
