@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from zinc_rt.amdgpu.command_list import CommandList
 from zinc_rt.amdgpu.loaded_kernel import LoadedKernel
@@ -23,7 +24,7 @@ from zinc_rt.backends.amdgpu.sampling import GpuSampling
 from zinc_rt.backends.amdgpu.work import Parts, dispatch_work, work_of
 from zinc_rt.backends.arg_structs import Records
 from zinc_rt.backends.graph_check import logits_of
-from zinc_rt.ir.graph import BufferKind, Graph
+from zinc_rt.ir.graph import Buffer, BufferKind, Graph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.rdna.catalogue import DECODE
 
@@ -36,13 +37,16 @@ KEPT = 16
 @dataclass
 class _Recorded:
     """batches: one after the other; fetch: copies the logits of a step that sampled, and did without them; uncut: work
-    of the largest batch that could be cut further, 0 where there is none.
+    of the largest batch that could be cut further, 0 where there is none; phases: of dispatches, but for sampling;
+    early: of a resident program, see `ResidentPrograms.record`.
     """
 
     batches: list[CommandList]
     fetch: CommandList | None
     arguments: list[GpuMemory]
     uncut: int
+    phases: list[list[Work]]
+    early: npt.NDArray[np.uint32] | None
 
     def suits(self, most_work: int) -> bool:
         """Whether it would be cut much the same now."""
@@ -69,6 +73,7 @@ class Batches:
         self._memory, self._programs = memory, programs
         self._kept: OrderedDict[tuple[StepShape, GpuSampling | None], _Recorded] = OrderedDict()
         self._choices = {n.name for n in graph.nodes if n.op is Op.ARGMAX}
+        self._matrices = {b.id: matrix_bytes(b) for b in graph.of_kind(BufferKind.WEIGHT) if len(b.shape) == 2}
 
     @property
     def memory(self) -> GraphMemory:
@@ -78,6 +83,22 @@ class Batches:
     def of(self, shape: StepShape, sampling: GpuSampling | None = None) -> list[CommandList]:
         """The batches for a step of this shape, in order; they end with sampled tokens if so wished."""
         return self._of(shape, sampling).batches
+
+    def phases(self, shape: StepShape, sampling: GpuSampling | None = None) -> list[list[Work]]:
+        """The dispatches of a step of this shape by phase, but for those of sampling that are not in its program."""
+        return self._of(shape, sampling).phases
+
+    def ended_early(self, shape: StepShape, sampling: GpuSampling | None) -> int:
+        """Arrivals that the resident program of the last step of this shape waited for in vain; 0: it came to its end,
+        or there is none.
+        """
+        found = self._kept.get((shape, sampling))
+        return 0 if found is None or found.early is None else int(found.early[0])
+
+    def forget_programs(self) -> None:
+        """Forget the batches with a resident program."""
+        for key in [key for key, found in self._kept.items() if found.early is not None]:
+            self._free(key)
 
     def fetch(self, shape: StepShape, sampling: GpuSampling) -> CommandList:
         """What brings the logits of the step that was run last, of this shape, to the host."""
@@ -142,7 +163,8 @@ class Batches:
         parts = Parts(lambda: self._begun(shape, made), _SPARE * self._backend.pace.most_work)
         ends = [outputs] if sampling is None else []
         whole = [part for part in (moves, *works, *ends) if part]
-        if any(full for _, full in cut) or not self._as_one(parts, whole, made):
+        early = None if any(full for _, full in cut) else self._as_one(parts, whole, made)
+        if early is None:
             _dispatch(parts, moves)
             for part, (_, full) in zip(works, cut, strict=True):
                 parts.last.barrier(light=not full)
@@ -151,23 +173,27 @@ class Batches:
                 parts.last.barrier(light=True)
                 _dispatch(parts, part)
         if sampling is None:
-            return _Recorded(parts.batches, None, made, parts.uncut)
+            return _Recorded(parts.batches, None, made, parts.uncut, whole, early)
         self._sample(parts, sampling, va, made)
         fetch = Parts(lambda: CommandList("logits"), inf)
         fetch.last.memory += self._memory.held
         fetch.last.barrier(light=True)
         _dispatch(fetch, outputs)
-        return _Recorded(parts.batches, fetch.last, made, parts.uncut)
+        return _Recorded(parts.batches, fetch.last, made, parts.uncut, whole, early)
 
-    def _as_one(self, parts: Parts, whole: list[list[Work]], made: list[GpuMemory]) -> bool:
-        """Record a step as one resident program, whose work one submission may have; False where it stays dispatched.
+    def _as_one(
+        self, parts: Parts, whole: list[list[Work]], made: list[GpuMemory]
+    ) -> npt.NDArray[np.uint32] | None:  # fmt: skip
+        """Record a step as one resident program, whose work one submission may have; None where it stays dispatched.
         Its work counts as what can be cut, since dispatches can.
         """
         work, n = sum(one.work for part in whole for one in part), sum(map(len, whole))
-        if self._resident is None or not parts.holds(work) or not self._resident.record(parts.last, whole, made):
-            return False
-        parts.make_room(work, n)
-        return True
+        if self._resident is None or not parts.holds(work):
+            return None
+        early = self._resident.record(parts.last, whole, made)
+        if early is not None:
+            parts.make_room(work, n)
+        return early
 
     def _work(
         self, op: GpuOperation, blocks: Mapping[int, int], va: Mapping[Hashable, int], shape: StepShape
@@ -175,7 +201,17 @@ class Batches:
         kernel = op.kernel(shape).spec
         arguments = tuple(blocks[id(a)] if isinstance(a, ArgumentBlock) else _value(a, va, shape) for a in op.arguments)
         work = work_of(op, shape)
-        return Work(kernel, self._programs[kernel.symbol], op.groups(shape), arguments, work, op.work(shape))
+        products = op.work(shape)
+        weights = tuple(self._weights(op, va)) if products else ()
+        return Work(kernel, self._programs[kernel.symbol], op.groups(shape), arguments, work, products, weights)
+
+    def _weights(self, op: GpuOperation, va: Mapping[Hashable, int]) -> Iterator[tuple[int, int]]:
+        """Addresses and bytes of matrices that products read wholly: of routed experts nobody knows which."""
+        for argument in op.arguments:
+            given = argument.values.values() if isinstance(argument, ArgumentBlock) else (argument,)
+            for value in given:
+                if isinstance(value, TempSpec) and value.key in self._matrices:
+                    yield va[value.key], self._matrices[value.key]
 
     def _begun(self, shape: StepShape, made: list[GpuMemory]) -> CommandList:
         batch = CommandList(f"step of {shape.n_rows} rows")
@@ -227,6 +263,12 @@ class Batches:
 def _dispatch(parts: Parts, works: Iterable[Work]) -> None:
     for one in works:
         parts.dispatch(one.program, one.groups, *one.arguments, work=one.work)
+
+
+def matrix_bytes(b: Buffer) -> int:
+    """Bytes of a matrix of weights."""
+    n_out, n_in = (int(d) for d in b.shape)
+    return n_out * b.dtype.row_bytes(n_in)
 
 
 def _value(value: Any, va: Mapping[Hashable, int], shape: StepShape) -> Any:

@@ -18,6 +18,7 @@ from zinc_rt.amdgpu.command_list import CommandList
 from zinc_rt.amdgpu.loaded_kernel import LoadedKernel
 from zinc_rt.amdgpu.pool import GpuMemory
 from zinc_rt.amdgpu.queue import GpuQueue
+from zinc_rt.backends.amdgpu.asked import asked
 from zinc_rt.kernels.rdna import resident
 from zinc_rt.lang.cache import CompileCache
 from zinc_rt.lang.errors import CompileError
@@ -26,8 +27,10 @@ from zinc_rt.lang.gpu import GpuKernel
 from zinc_rt.lang.occupancy import workgroups_at_once
 from zinc_rt.lang.resident import may_be_part, resident_kernel
 
-ResidentUse = Literal["never", "faster", "always"]
-"""When steps are one resident program: "faster" by `PRODUCTS_A_PHASE`, "always" wherever they can be."""
+ResidentUse = Literal["auto", "always", "never"]
+"""When steps are one resident program: "auto" where that was proven on the card and is faster by `PRODUCTS_A_PHASE`,
+"always" wherever they can be."""
+RESIDENT_USES: Final[tuple[ResidentUse, ...]] = ("auto", "always", "never")
 PREEMPTED: Final = ("cs", "kfd")
 """Interfaces on which a dispatch of milliseconds is safe: jobs on the kernel's rings are not taken off, and amdkfd
 saves the waves of a queue that it takes off. A user queue without a save area has neither."""
@@ -42,7 +45,8 @@ Words = npt.NDArray[np.uint32]
 @dataclass(frozen=True)
 class Work:
     """A dispatch of a step. kernel: what it runs; program: the same, loaded; groups: workgroups; arguments: as the
-    kernel declares them; work: what submissions are cut by (`work.work_of`); products: of weights, and of attention.
+    kernel declares them; work: what submissions are cut by (`work.work_of`); products: of weights, and of attention;
+    weights: addresses and bytes of matrices that it reads wholly.
     """
 
     kernel: Spec
@@ -51,6 +55,7 @@ class Work:
     arguments: tuple[Any, ...]
     work: int
     products: int = 0
+    weights: tuple[tuple[int, int], ...] = ()
 
     @property
     def turns(self) -> int:
@@ -67,7 +72,8 @@ class Work:
 class ResidentPrograms:
     """The resident programs of a backend: compiled and loaded when first asked for.
 
-    most: workgroups of a program at most; None: half of what fits on the card.
+    most: workgroups of a program at most; None: half of what fits on the card. patience: see `kernels.rdna.resident`.
+    proven: whether the card has run such a program, with right results.
     """
 
     def __init__(
@@ -75,6 +81,8 @@ class ResidentPrograms:
     ) -> None:
         self._queue, self._cache, self._notify, self.use = queue, cache, notify, use
         self.most: int | None = None
+        self.patience = resident.PATIENCE
+        self.proven = False
         self._loaded: dict[tuple[str, ...], LoadedKernel | None] = {}
 
     @property
@@ -82,32 +90,33 @@ class ResidentPrograms:
         """Those that were asked for."""
         return tuple(program for program in self._loaded.values() if program is not None)
 
-    def record(self, batch: CommandList, phases: Sequence[Phase], made: list[GpuMemory]) -> bool:
-        """Add a step to a batch; False where it cannot be one program or should not. made: gets the memory of its table
-        and its counters.
+    def record(self, batch: CommandList, phases: Sequence[Phase], made: list[GpuMemory]) -> Words | None:
+        """Add a step to a batch; None where it cannot be one program or should not. made: gets the memory of its table
+        and its counters. Gives what the program leaves where it ends early: u32[1], the arrivals that it waited for.
 
         Raises `InterfaceError`.
         """
         products = sum(work.products for part in phases for work in part)
-        if not self._wanted(phases, products) or not all(may_be_part(work.kernel) for part in phases for work in part):
-            return False
-        kernels = list({work.kernel.symbol: work.kernel for part in phases for work in part}.values())
-        program = self._program(kernels)
+        program = self.program(phases) if self._wanted(phases, products) else None
         if program is None or program.kernel is None:
-            return False
+            return None
         n = self.workgroups(program.kernel, phases)
-        table = tasks(phases, [kernel.symbol for kernel in kernels], n)
+        table = tasks(phases, symbols(phases), n)
         held = self._held(table, "tasks of a resident program", made)
         counters = self._held(np.zeros(resident.COUNTER_WORDS, np.uint32), "counters of a resident program", made)
-        batch.memory += [held, counters]
-        batch.dispatch(program, n, held, len(table), counters, n)
-        return True
+        notice = self._queue.alloc(4, heap="gtt", use="reads", label="early end of a resident program")
+        made.append(notice)
+        early: Words = self._queue.map(notice)[:4].view(np.uint32)
+        early[0] = 0
+        batch.memory += [held, counters, notice]
+        batch.dispatch(program, n, held, len(table), counters, n, notice, self.patience)
+        return early
 
     def _wanted(self, phases: Sequence[Phase], products: int) -> bool:
         """Whether a step may be one program, and should be."""
         if self.use == "never" or self._queue.interface.name not in PREEMPTED or self._queue.gfx.major != 12:
             return False
-        return self.use == "always" or products <= PRODUCTS_A_PHASE * len(phases)
+        return self.use == "always" or (self.proven and products <= PRODUCTS_A_PHASE * len(phases))
 
     def _held(self, data: Words, label: str, made: list[GpuMemory]) -> GpuMemory:
         memory = self._queue.alloc(data.nbytes, label=label)
@@ -129,11 +138,14 @@ class ResidentPrograms:
             workgroup=kernel.workgroup, wgp=kernel.wgp,
         )  # fmt: skip
 
-    def _program(self, kernels: Sequence[Spec]) -> LoadedKernel | None:
-        """The program of these kernels; None where they make none: together they want more registers than there are, or
-        LLVM does not compile them.
+    def program(self, phases: Sequence[Phase]) -> LoadedKernel | None:
+        """The program of a step's kernels; None where they make none: one cannot be a part, together they want more
+        registers than there are, or LLVM does not compile them.
         """
+        kernels = list({work.kernel.symbol: work.kernel for part in phases for work in part}.values())
         key = tuple(kernel.symbol for kernel in kernels)
+        if not all(may_be_part(kernel) for kernel in kernels):
+            return None
         if key not in self._loaded:
             self._loaded[key] = None
             main = Spec(resident.resident, {"PARTS": len(kernels)})
@@ -150,10 +162,16 @@ class ResidentPrograms:
         return self._loaded[key]
 
 
+def symbols(phases: Sequence[Phase]) -> list[str]:
+    """The kernels of a step, in the order of their numbers."""
+    return list(dict.fromkeys(work.kernel.symbol for part in phases for work in part))
+
+
 def tasks(phases: Sequence[Phase], symbols: Sequence[str], n: int) -> Words:
     """The table of a step for n workgroups, u32[tasks, TASK_WORDS]. symbols: the kernels by number."""
     rows = np.zeros((sum(map(len, phases)), resident.TASK_WORDS), np.uint32)
     at = 0
+    ends = []  # of phases, in the table
     for part in phases:
         first = 0
         for work in part:
@@ -167,4 +185,11 @@ def tasks(phases: Sequence[Phase], symbols: Sequence[str], n: int) -> Words:
             first = (first + work.turns) % n
             at += 1
         rows[at - 1][resident.MEET] = part is not phases[-1]
+        ends.append(at - 1)
+    used: dict[int, int] = {}  # ranges of a meeting
+    for each in asked(phases, n):
+        place = resident.ASKED + resident.RANGE_WORDS * used.get(each.meeting, 0)
+        used[each.meeting] = used.get(each.meeting, 0) + 1
+        low, high = each.start & 0xFFFFFFFF, each.start >> 32
+        rows[ends[each.meeting]][place : place + 3] = low, high, each.size // resident.LINE
     return rows

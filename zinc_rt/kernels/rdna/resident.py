@@ -2,7 +2,12 @@
 
 A task is a kernel with its arguments and the number of its workgroups; each workgroup of the program does every n-th
 of them. Behind a phase all workgroups meet: stores are released, each counts itself in memory, and waits until all
-have. So all must run at once: the host starts no more than fit on the card.
+have. So all must run at once: the host starts no more than fit on the card. A workgroup that has waited for too long
+ends the program for all of them, at one and the same meeting.
+
+Weights do not depend on earlier phases. So a workgroup, before it waits, loads a dword of each line of its part of
+what the next phase reads first: the lines are in the L2 then, and memory is busy meanwhile. They are loads of device
+scope whose results nobody uses. gfx12 has no prefetch of vector memory; S_PREFETCH_DATA fills the small scalar cache.
 """
 
 from __future__ import annotations
@@ -16,8 +21,10 @@ from zinc_rt.lang.ops import (
     atomic_load,
     atomic_store,
     barrier,
+    cast,
     fence,
     first_lane,
+    lane_id,
     part_traits,
     pause,
     run_part,
@@ -27,41 +34,94 @@ from zinc_rt.lang.ops import (
     workgroup_id,
     workitem_id,
 )
-from zinc_rt.lang.types import Space, ptr, u32
+from zinc_rt.lang.types import Space, ptr, u32, u64
 
 LANES: Final = 256
 """Work-items of a workgroup."""
-TASK_WORDS: Final = 24
+WAVE: Final = 32
+TASK_WORDS: Final = 32
 """Of a task: its kernel, its workgroups, in x and in x times y, the workgroup of the program that does the first, and
-whether all meet behind it; from `ARGUMENTS` on the kernel's arguments.
+whether all meet behind it; from `ARGUMENTS` on the kernel's arguments; from `ASKED` on `RANGES` of what is loaded before
+the meeting, each an address and a number of lines.
 """
 KERNEL, GROUPS, WIDE, PLANE, FIRST, MEET, ARGUMENTS = 0, 1, 2, 3, 4, 5, 8
+ASKED, RANGES, RANGE_WORDS = 24, 2, 4
+LINE: Final = 128
+"""Bytes of a line of the L2."""
 COUNTER_WORDS: Final = 64
 """Of counters, which are 0 before and behind every dispatch: arrivals, and in another cache line departures."""
 LEFT = 32
 NOBODY: Final = 0xFFFFFFFF
 """No number of barriers."""
+ENDED: Final = 0x80000000
+"""Arrivals have this bit, too, when a workgroup has waited for too long."""
+PATIENCE: Final = 1 << 21
+"""Times that a workgroup looks for the others at a meeting. Each takes 0.2 us at least: one way to the L2 and a sleep
+of 64 cycles. So the program ends after half a second or more, and before the kernel takes it for a hang."""
 
 
 @inline
-def meet(counters: ptr[u32], arrivals: u32):
-    """Wait until all workgroups are here, which makes so many arrivals; what they stored is then to be seen."""
+def ask(task: ptr[u32, Space.CONSTANT], n_workgroups: u32):
+    """Load the lines that the task has for this wave, of those that do not wait; each lane one of a range."""
+    wave = first_lane(workitem_id() // WAVE) - 1
+    line = (wave * n_workgroups + workgroup_id(0)) * WAVE + lane_id()
+    for r in unroll(ASKED, ASKED + RANGES * RANGE_WORDS, RANGE_WORDS):
+        if line < task[r + 2]:
+            start = cast(u64(task[r]) | u64(task[r + 1]) << 32, ptr[u32])
+            atomic_load(start, u64(line) * (LINE // 4), order="relaxed")
+
+
+@inline
+def arrive(counters: ptr[u32], arrivals: u32, patience: u32):
+    """Count this workgroup, and wait for so many arrivals; whether the program ends here, which all agree on.
+
+    Nobody is at a later meeting than the one whose count is not full. So where one there has set `ENDED`, who waits for
+    an earlier one sees more arrivals than it needs and goes on, and who waits for the same one never does.
+    """
+    atomic_add(counters, 1, order="relaxed")
+    left: u32 = patience
+    seen: u32 = atomic_load(counters, order="relaxed")
+    while seen < arrivals:
+        pause()
+        if left == 0:
+            atomic_cas(counters, seen, seen | ENDED, order="relaxed")
+        else:
+            left -= 1
+        seen = atomic_load(counters, order="relaxed")
+    return select((seen >= ENDED) & (seen - ENDED <= arrivals), u32(1), u32(0))
+
+
+@inline
+def meet(
+    counters: ptr[u32], arrivals: u32, task: ptr[u32, Space.CONSTANT], n_workgroups: u32, patience: u32,
+    word: ptr[u32, Space.SHARED],
+):  # fmt: skip
+    """Wait until all workgroups are here, which makes so many arrivals; what they stored is then to be seen. Gives
+    whether the program ends.
+    """
     fence("release")
     barrier()
-    if workitem_id() == 0:
-        atomic_add(counters, 1, order="relaxed")
-        while atomic_load(counters, order="relaxed") < arrivals:
-            pause()
+    if first_lane(workitem_id() // WAVE) == 0:
+        if workitem_id() == 0:
+            # The next task's row is on its way, too: no kernel's number has the highest bit.
+            word[0] = arrive(counters, arrivals + (task[TASK_WORDS + KERNEL] >> 31), patience)
+    else:
+        ask(task, n_workgroups)
     barrier()
     fence("acquire")
+    return first_lane(word[0]) != 0
 
 
 @inline
-def leave(counters: ptr[u32], n: u32):
-    """Set the counters back to 0, by the last workgroup to end: no other looks at them any more."""
+def leave(counters: ptr[u32], n: u32, ended: u32, notice: ptr[u32]):
+    """Set the counters back to 0, by the last workgroup to end: no other looks at them any more. Where the program ends
+    early, the host gets to know the arrivals that it waited for.
+    """
     barrier()
     if workitem_id() == 0:
         if atomic_add(counters, 1, LEFT, order="relaxed") == n - 1:
+            if ended != 0:
+                notice[0] = ended
             atomic_store(counters, 0, 0, order="relaxed")
             atomic_store(counters, 0, LEFT, order="relaxed")
 
@@ -135,22 +195,31 @@ def run_share(k: int, task: ptr[u32, Space.CONSTANT], place: u32, n_workgroups: 
 
 @kernel(workgroup=256)
 def resident(
-    table: ptr[u32, Space.CONSTANT], n_tasks: u32, counters: ptr[u32], n_workgroups: u32, PARTS: int
+    table: ptr[u32, Space.CONSTANT], n_tasks: u32, counters: ptr[u32], n_workgroups: u32, notice: ptr[u32],
+    patience: u32, PARTS: int,
 ):  # fmt: skip
-    """Go through the tasks; see the module's text. PARTS: how many kernels there are."""
+    """Go through the tasks; see the module's text. PARTS: how many kernels there are; patience: how often a workgroup
+    looks for the others; notice: of the host, 0 before.
+    """
     me = workgroup_id(0)
     ticket = shared(u32, 1)
+    word = shared(u32, 1)
     arrivals: u32 = 0
-    for t in range(u32(0), n_tasks):
+    ended: u32 = 0
+    t: u32 = 0
+    while t < n_tasks:
         task = table + t * TASK_WORDS
         first = task[FIRST]
         place = select(me < first, me + n_workgroups, me) - first
         for k in unroll(PARTS):
             if task[KERNEL] == k:
                 run_share(k, task, place, n_workgroups, ticket)
+        t += 1
         if task[MEET] != 0:
             arrivals += n_workgroups
-            meet(counters, arrivals)
+            if meet(counters, arrivals, task, n_workgroups, patience, word):
+                ended = arrivals
+                t = n_tasks
         else:
             barrier()  # the next task may use the same LDS
-    leave(counters, n_workgroups)
+    leave(counters, n_workgroups, ended, notice)
