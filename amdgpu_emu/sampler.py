@@ -33,12 +33,14 @@ if TYPE_CHECKING:
 
 class Kind(NamedTuple):
     """What a dispatch is to be counted as. key: a name of all that its counts depend on; even: whether its workgroups do
-    equally much; counters: how many of each row of workgroups in x count themselves apart.
+    equally much; counters: how many of each row of workgroups in x count themselves apart; near: bytes of what it reads
+    that an earlier dispatch has brought into the L2, on which the key does not depend.
     """
 
     key: str
     even: bool
     counters: int = 1
+    near: int = 0
 
 
 KeyOf = Callable[["Dispatch", "ShaderMemory"], Kind | None]
@@ -75,7 +77,8 @@ class Sampler(Profiler):
             kept = self.found(named.key)
             self.executed += kept is None
             self.known[named.key] = self._counted(dispatch, memory, named) if kept is None else kept
-        return self.known[named.key]
+        found = self.known[named.key]
+        return found.nearer(named.near) if named.near else found
 
     def _counted(self, dispatch: Dispatch, memory: ShaderMemory, kind: Kind) -> Work:
         least = 1 if kind.even else 2

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from amdgpu_emu.core.counters import HALF, LINE
 from amdgpu_emu.rates import PORTS, port, vector_cycles
+from amdgpu_emu.residency import L2, MEMORY
 
 if TYPE_CHECKING:
     from amdgpu_emu.core.counters import Counters
@@ -129,6 +130,15 @@ class Work:
             )
         changed |= {"late": {name: n * times for name, n in late.items()}, "late_rounds": rounds * times}
         return replace(self, **changed, late_waves=times * rounds / max(most, 1))
+
+    def nearer(self, n_bytes: int) -> Self:
+        """The counts with so many bytes of what was read from memory lying in the L2 instead."""
+        far = self.read_lines - self.l2_lines - self.infinity_lines
+        lines = min(n_bytes // LINE, far)
+        levels = dict(self.levels or {MEMORY: self.rounds - self.late_rounds})
+        moved = round(levels.get(MEMORY, 0) * lines / max(far, 1))
+        levels |= {MEMORY: levels.get(MEMORY, 0) - moved, L2: levels.get(L2, 0) + moved}
+        return replace(self, l2_lines=self.l2_lines + lines, levels=levels)
 
     @property
     def memory_bytes(self) -> int:

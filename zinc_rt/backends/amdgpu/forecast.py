@@ -30,6 +30,7 @@ from zinc_rt.backends.amdgpu.emulated import EmulatedBackend, Idle, Prediction
 from zinc_rt.backends.amdgpu.memory import GraphMemory, Uploader
 from zinc_rt.backends.amdgpu.sampling import GpuSampling
 from zinc_rt.backends.base import StepFence
+from zinc_rt.kernels.rdna.ahead import BYTES
 from zinc_rt.kernels.rdna.catalogue import DECODE
 from zinc_rt.lang.cache import CompileCache, cache_key
 from zinc_rt.lang.gpu import GpuKernel
@@ -52,6 +53,7 @@ class ForecastBackend(EmulatedBackend):
         self._notes = cache
         self._stored: set[str] = set()  # keys that lie in the cache
         self._positions = ""  # of the step under way
+        self._ahead: dict[int, int] = {}  # bytes from an address on that were brought into the L2
         self._card = model
         # Places for what does not fit on the card, too.
         super().__init__(replace(model, vram=max(model.vram, _ROOM)), cache=cache, notify=notify)
@@ -108,40 +110,49 @@ class ForecastBackend(EmulatedBackend):
         assert kernel is not None, "all programs were compiled here"
         if kernel.name == DECODE["move"].spec.function.name:
             return None
-        values = self._arguments(kernel, dispatch, memory)
+        addresses: set[int] = set()
+        values = self._arguments(kernel, dispatch, memory, addresses)
+        near = sum(self._ahead.pop(address) for address in addresses & self._ahead.keys())
+        if kernel.name == DECODE["ahead"].spec.function.name:
+            start = dispatch.user_data[0] | dispatch.user_data[1] << 32
+            self._ahead[start] = dispatch.groups[0] * BYTES
         model = self.machine.gpus[0].model
         caches = f"{model.l2} {model.infinity} {sorted({level for *_, level in self._held})}"
         key = cache_key([_counting(), kernel.code, f"{dispatch.groups} {dispatch.threads} {caches}", repr(values)])
-        return Kind(key, self._positions not in repr(values), _counters(kernel, values))
+        return Kind(key, self._positions not in repr(values), _counters(kernel, values), near)
 
     @property
     def _held(self) -> list[tuple[int, int, int]]:
         assert self._profiler is not None
         return self._profiler.residency.held
 
-    def _arguments(self, kernel: GpuKernel, dispatch: Dispatch, memory: ShaderMemory) -> list[Any]:
-        """Values of arguments, those in structs too, without addresses."""
+    def _arguments(
+        self, kernel: GpuKernel, dispatch: Dispatch, memory: ShaderMemory, addresses: set[int]
+    ) -> list[Any]:  # fmt: skip
+        """Values of arguments, those in structs too, without addresses. addresses: gets these."""
         found: list[Any] = []
         for argument in kernel.arguments:
             if not isinstance(argument.type, Ptr):
                 found.append((argument.name, dispatch.user_data[argument.dword]))
                 continue
             found.append((argument.name, self._positions if argument.name == _POSITIONS else None))
+            low, high = dispatch.user_data[argument.dword : argument.dword + 2]
+            addresses.add(low | high << 32)
             if isinstance(argument.type.elem, Struct):
-                low, high = dispatch.user_data[argument.dword : argument.dword + 2]
-                found.append(self._fields(argument.type.elem, low | high << 32, memory))
+                found.append(self._fields(argument.type.elem, low | high << 32, memory, addresses))
         return found
 
-    def _fields(self, struct: Struct, va: int, memory: ShaderMemory) -> list[Any]:
+    def _fields(self, struct: Struct, va: int, memory: ShaderMemory, addresses: set[int]) -> list[Any]:
         found: list[Any] = []
         for (name, kind), at in zip(struct.fields, struct.offsets.values(), strict=True):
             if not isinstance(kind, Ptr):
                 found.append((name, memory.read(va + at, kind.size).tobytes()))
                 continue
             there = int.from_bytes(memory.read(va + at, 8).tobytes(), "little")
+            addresses.add(there)
             found.append((name, self._positions if name == _POSITIONS else bool(there)))
             if isinstance(kind.elem, Struct) and there:
-                found.append(self._fields(kind.elem, there, memory))
+                found.append(self._fields(kind.elem, there, memory, addresses))
         return found
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from zinc_rt.formats import table
 from zinc_rt.kernels.rdna import (
+    ahead,
     argmax,
     attention,
     boundary,
@@ -96,6 +97,7 @@ def _decode() -> dict[str, KernelEntry]:
         "softcap": _entry(elementwise.scale, "x y number n", "ceil(n / 1024)", WHAT="softcap"),
         "position_scale": _entry(elementwise.position_scale, "x positions factors y n", "ceil(n / 256), rows"),
         "move": _entry(elementwise.move, "x y n", "ceil(n / 1024)"),
+        "ahead": _entry(ahead.ahead, "x unused", "bytes / 16384"),
         "norm_quantized": _entry(norm.norm_quantized, "x w q d s n eps", "rows", WEIGHT=True),
         "residual_norm_quantized": _entry(norm.residual_norm_quantized, "x residual w total q d s n eps", "rows"),
         "norm_both": _entry(norm.norm_both, "x w y q d s n eps", "rows"),
