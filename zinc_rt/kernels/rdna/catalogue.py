@@ -37,9 +37,14 @@ from zinc_rt.kernels.rdna import (
 from zinc_rt.kernels.rdna.chains import BOUNDARY_FORMATS
 from zinc_rt.lang.frontend import Spec
 from zinc_rt.lang.kernel import Function
+from zinc_rt.numerics import GROUP, TREE_LANES
 
 QUANTIZED: Final = tuple(f.name for f in table.quantized())
 FLOATS: Final = tuple(f.name for f in table.floats())
+MOST_STEPS: Final = {"Q4_0": 4, "Q4_1": 4, "Q5_0": 3, "Q5_1": 3, "Q8_0": 4, "Q4_K": 3, "Q5_K": 3, "Q6_K": 3}
+"""Groups that a lane may load together, by format: more would need more than the 96 registers with which a SIMD holds all
+of its 16 waves. Two for formats that are missing.
+"""
 
 
 @dataclass(frozen=True)
@@ -148,6 +153,17 @@ def matvec_rows(kind: str, rows: int, *, bias: bool = False) -> KernelEntry:
     return _entry(function, f"w q d s {between} n_groups n_rows", groups, FMT=kind, M=rows)
 
 
+def _steps(kind: str, rows: int, n_in: int) -> dict[str, int]:
+    """Groups of a lane that are loaded together, for a product with rows of so many weights: as few turns as possible,
+    and of the same number of turns the one that takes fewest registers. Float weights have no such constant.
+    """
+    if kind in FLOATS:
+        return {}
+    whole = n_in // (GROUP * TREE_LANES)
+    most = 1 if rows > 1 else MOST_STEPS.get(kind, 2)
+    return {"STEPS": min(range(1, most + 1), key=lambda steps: (whole // steps + whole % steps, steps))}
+
+
 def gate_kernels(activation: str) -> tuple[KernelEntry, KernelEntry, KernelEntry]:
     """activation(gate) * up as floats, as int8, and as floats of a part of up; see `zinc_rt.kernels.maths.gated`."""
     rest, part = "n alpha limit", "n start width alpha limit"
@@ -218,10 +234,10 @@ def rows_before_heads(rows: int, dim: int) -> int:
 
 
 def matvec_heads(
-    kind: str, rows: int, form: HeadForm, second: HeadForm | tuple[()] = (), *, bias: bool
+    kind: str, rows: int, n_in: int, form: HeadForm, second: HeadForm | tuple[()] = (), *, bias: bool
 ) -> KernelEntry:  # fmt: skip
-    """As `matvec_rows`, and then the heads that the rows consist of; second: what else is made of them. See
-    `heads.GpuHeadsArgs`.
+    """As `matvec_rows`, and then the heads that the rows consist of; n_in: elements of a row of weights; second: what
+    else is made of the heads. See `heads.GpuHeadsArgs`.
     """
     each = rows_before_heads(rows, form.dim) // tails.WAVES
     between, groups = "bias " if bias else "", f"n_rows / {tails.WAVES * each}, blocks"
@@ -231,7 +247,8 @@ def matvec_heads(
     else:
         function = product_heads.matvec_bias_heads if bias else product_heads.matvec_heads
         arguments = f"w q d s {between}n_groups n_rows a b"
-    return _entry(function, arguments, groups, FMT=kind, M=rows, EACH=each, FORM=form, SECOND=second)
+    steps = _steps(kind, rows, n_in)
+    return _entry(function, arguments, groups, FMT=kind, M=rows, EACH=each, FORM=form, SECOND=second, **steps)
 
 
 def attention_kernel(
@@ -283,6 +300,7 @@ class TailForm(NamedTuple):
     norm: bool = True
     packed: bool = False
     plain: bool = False
+    n: int = 0
 
 
 def rows_before_norm(rows: int) -> int:
@@ -290,8 +308,8 @@ def rows_before_norm(rows: int) -> int:
     return tails.WAVES * (matvec.WAVES if rows > 1 else 1)
 
 
-def matvec_norm(kind: str, rows: int, form: TailForm, *, bias: bool) -> KernelEntry:
-    """As `matvec_rows`, and then a tail; see `tails.GpuNormTail`."""
+def matvec_norm(kind: str, rows: int, n_in: int, form: TailForm, *, bias: bool) -> KernelEntry:
+    """As `matvec_rows`, and then a tail; see `tails.GpuNormTail`. n_in: elements of a row of weights."""
     between, groups = "bias y" if bias else "y", f"ceil(n_rows / {rows_before_norm(rows)}), blocks"
     if kind in FLOATS:
         function = tails.matvec_float_bias_norm if bias else tails.matvec_float_norm
@@ -300,7 +318,7 @@ def matvec_norm(kind: str, rows: int, form: TailForm, *, bias: bool) -> KernelEn
         function = tails.matvec_bias_norm if bias else tails.matvec_norm
         arguments = f"w q d s {between} n_groups n_rows t"
     each = rows_before_norm(rows) // tails.WAVES
-    return _entry(function, arguments, groups, FMT=kind, M=rows, EACH=each, TAIL=form)
+    return _entry(function, arguments, groups, FMT=kind, M=rows, EACH=each, TAIL=form, **_steps(kind, rows, n_in))
 
 
 def experts_down_norm(
