@@ -100,8 +100,9 @@ def __getattr__(name: str) -> Any:
 
 MAX_BATCH = 4096
 """Rows of a step at the most."""
-CPU_BATCH = 512
-"""Rows of a step for prompts on native kernels: a routed model then has enough rows for each expert."""
+LARGE_BATCH = 512
+"""Rows of a step for prompts on native kernels and on a GPU: a routed model then has enough rows for each expert, and a
+GPU reads its weights seldom."""
 
 
 @dataclass(frozen=True)

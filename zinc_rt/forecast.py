@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.backends.devices import Device, DeviceChoice
-from zinc_rt.engine import Engine, Options, Rows
+from zinc_rt.engine import LARGE_BATCH, Engine, Options, Rows
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.mem.plan import MemoryPlan
@@ -19,6 +19,7 @@ from zinc_rt.sampling.request import SamplingRequest
 from zinc_rt.sampling.sampler import Sampler
 
 if TYPE_CHECKING:
+    from amdgpu_emu.account import PhaseKind
     from amdgpu_emu.constants import Interval
     from zinc_rt.backends.amdgpu.emulated import Prediction
     from zinc_rt.linux import Linux
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Forecast:
     """Of one test. tokens: computed; depth: tokens before them; seconds: of all steps; steps, dispatches, barriers:
-    in all; bytes: distinct ones that dispatches move, in all.
+    in all; full_barriers: of these, such that drop the L2; bytes: distinct ones that dispatches move, in all; phases:
+    where the time goes.
     """
 
     test: str
@@ -37,7 +39,9 @@ class Forecast:
     steps: int
     dispatches: int
     barriers: int
+    full_barriers: int
     bytes: int
+    phases: Sequence[PhaseKind] = ()
 
     @property
     def speed(self) -> Interval:
@@ -93,7 +97,7 @@ def forecast(
         prompts, depths: in tokens.
         kv: format of the KV cache.
         n_ctx: tokens that the cache has room for; None: what the tests need.
-        n_batch: rows of a step for prompts.
+        n_batch: rows of a step for prompts; None: what a GPU gets.
         cache_dir: where kernels and counts are kept.
         notify: gets lines worth showing.
 
@@ -107,7 +111,7 @@ def forecast(
         device=Device.emu,
         gpu=gpu,
         n_ctx=max(room),
-        n_batch=Options.n_batch if n_batch is None else n_batch,
+        n_batch=LARGE_BATCH if n_batch is None else n_batch,
         n_logits=1,
         check_memory=False,
         kv=Options.kv if kv is None else parse_cache_format(kv),
@@ -135,6 +139,8 @@ class _Engine(Engine):
 
 def _test(engine: _Engine, n_vocab: int, name: str, n: int, depth: int) -> Forecast:
     """The steps of `n` tokens behind `depth` others."""
+    from amdgpu_emu.account import account
+
     slot = engine.open_sequence()
     greedy = Sampler(SamplingParams(temperature=0.0, seed=0), n_vocab)
     try:
@@ -146,8 +152,8 @@ def _test(engine: _Engine, n_vocab: int, name: str, n: int, depth: int) -> Forec
         engine.close_sequence(slot)
     work = [record.work for record in found.records]
     return Forecast(
-        name, n, depth, found.total, found.steps, len(work), found.barriers,
-        sum(w.unique_read + w.unique_written for w in work),
+        name, n, depth, found.total, found.steps, len(work), found.barriers, found.full_barriers,
+        sum(w.unique_read + w.unique_written for w in work), account(found.records, engine.gpu),
     )  # fmt: skip
 
 
