@@ -66,7 +66,7 @@ def _parts(phase: Sequence[Record]) -> tuple[float, float, float, float, float, 
     costs = [record.cost for record in phase]
     seconds, last = phase_seconds(costs), min(costs, key=lambda cost: cost.tail)
     memory = sum(cost.shares["memory"] for cost in costs)
-    first = min(cost.lead for cost in costs)
+    first = max(costs, key=lambda cost: cost.shares["memory"]).lead
     alone = last.parts["alone"]
     left = seconds - memory - first - alone
     drain = max(0.0, min(last.tail - alone, left))

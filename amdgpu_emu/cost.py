@@ -16,8 +16,8 @@ last waves. A wave on its own takes its instructions and the way to the level th
 that is busy answers later. Waves that do not fit at once come in generations, and the last one takes a wave's time
 however few it has. What the last workgroup to arrive does alone comes on top, and so does the packet.
 
-Dispatches with no barrier between them share the card: their parts add up, but the first loads and the last waves of all
-of them cost what those of the shortest do. Each barrier, each submission costs its own time. The constants
+Dispatches with no barrier between them share the card: their parts add up, but the last waves of all of them cost what
+those of the shortest do. Each barrier, each submission costs its own time. The constants
 stand in `constants`, with their intervals; `spread` gives the interval of a prediction.
 """
 
@@ -145,14 +145,16 @@ def _alone(work: Work, c: Constants, clock: float) -> float:
 
 def phase_seconds(costs: Sequence[Cost]) -> float:
     """Seconds of dispatches that run at once: the longest of them, or what they do together with the whole card, behind
-    the first loads of one and before the end of one.
+    the first loads of the one that does most of it, and before the end of one.
     """
     if len(costs) == 1:
         return costs[0].seconds
-    together = {name: sum(cost.shares[name] for cost in costs) for name in costs[0].shares}
-    launch = together.pop("launch")
-    ends = min(cost.lead for cost in costs) + min(cost.tail for cost in costs)
-    return max(launch, max(together.values()) + ends, *(cost.seconds for cost in costs))
+    tail = min(cost.tail for cost in costs)
+    together = [sum(cost.shares["launch"] for cost in costs)]
+    for name in costs[0].shares.keys() - {"launch"}:
+        most = max(costs, key=lambda cost: cost.shares[name])
+        together.append(most.lead + sum(cost.shares[name] for cost in costs) + tail)
+    return max(*together, *(cost.seconds for cost in costs))
 
 
 def step_seconds(

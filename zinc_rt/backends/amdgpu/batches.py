@@ -192,7 +192,7 @@ class Batches:
                 Work(spec, self._programs[spec.symbol], (n, 1, 1), (start, unused), dispatch_work(n))
                 for start, n in ((start, size // BYTES) for start, size in ranges)
             ]
-            for ranges in ahead(works)
+            for ranges in ahead(works, self._backend.device.compute_units)
         ]
 
     def _as_one(

@@ -8,6 +8,7 @@ cache. Results mean nothing.
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from functools import cache
@@ -53,7 +54,8 @@ class ForecastBackend(EmulatedBackend):
         self._notes = cache
         self._stored: set[str] = set()  # keys that lie in the cache
         self._positions = ""  # of the step under way
-        self._ahead: dict[int, int] = {}  # bytes from an address on that were brought into the L2
+        self._ahead: dict[int, int] = {}  # bytes of each matrix, by address, that were brought into the L2
+        self._matrices: list[int] = []  # addresses of what the graph under way holds
         self._card = model
         # Places for what does not fit on the card, too.
         super().__init__(replace(model, vram=max(model.vram, _ROOM)), cache=cache, notify=notify)
@@ -78,6 +80,7 @@ class ForecastBackend(EmulatedBackend):
             positions = [] if batch.positions is None else batch.positions[:n_rows].tolist()
             self._positions = f"{n_rows}: {positions[:1]} {positions[-1:]}"
             share = n_rows / batch.limits[0]
+            self._matrices = sorted(piece.va for piece in batch.recorded.memory.held)
             self._profiler.residency.held = _near(batch.recorded.memory, share, self.machine.gpus[0].model)
         return super()._submit(batch, sampling)
 
@@ -112,10 +115,12 @@ class ForecastBackend(EmulatedBackend):
             return None
         addresses: set[int] = set()
         values = self._arguments(kernel, dispatch, memory, addresses)
-        near = sum(self._ahead.pop(address) for address in addresses & self._ahead.keys())
-        if kernel.name == DECODE["ahead"].spec.function.name:
+        brings = kernel.name == DECODE["ahead"].spec.function.name
+        near = 0 if brings else sum(self._ahead.pop(address) for address in addresses & self._ahead.keys())
+        if brings:
             start = dispatch.user_data[0] | dispatch.user_data[1] << 32
-            self._ahead[start] = dispatch.groups[0] * BYTES
+            matrix = self._matrices[bisect_right(self._matrices, start) - 1]
+            self._ahead[matrix] = self._ahead.get(matrix, 0) + dispatch.groups[0] * BYTES
         model = self.machine.gpus[0].model
         caches = f"{model.l2} {model.infinity} {sorted({level for *_, level in self._held})}"
         key = cache_key([_counting(), kernel.code, f"{dispatch.groups} {dispatch.threads} {caches}", repr(values)])
