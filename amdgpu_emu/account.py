@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import NamedTuple
 
 from amdgpu_emu.constants import LIKELY
 from amdgpu_emu.cost import phase_seconds
@@ -14,24 +15,30 @@ from amdgpu_emu.profiler import Record
 from amdgpu_emu.work import SIMDS
 
 
-@dataclass(frozen=True)
-class PhaseKind:
-    """Phases of the same kernels. Seconds of all of them together: seconds in all; memory: of the bytes alone; first:
-    until the first loads are there; drain: while the last waves end; alone: of the last workgroups behind all others;
-    rest: latencies in a row, and what keeps the card busy longer than memory.
-
-    times: phases; bytes: that come from memory or go to it, or the cache before it; waves: of a phase; generations: in
-    which they come; occupancy: of a SIMD, of the longest dispatch.
+class Parts(NamedTuple):
+    """Seconds of a phase: seconds in all; memory: of the bytes alone; first: until the first loads are there; drain:
+    while the last waves end; alone: of the last workgroups behind all others; rest: latencies in a row, and what keeps
+    the card busy longer than memory.
     """
 
-    kernels: str
-    times: int
     seconds: float
     memory: float
     first: float
     drain: float
     alone: float
     rest: float
+
+
+@dataclass(frozen=True)
+class PhaseKind:
+    """Phases of the same kernels. times: how many; parts: of all of them together; bytes: that come from memory or go
+    to it, or the cache before it; waves: of a phase; generations: in which they come; occupancy: of a SIMD, of the
+    longest dispatch.
+    """
+
+    kernels: str
+    times: int
+    parts: Parts
     bytes: int
     waves: int
     generations: float
@@ -45,24 +52,21 @@ def account(records: Sequence[Record], model: GpuModel) -> list[PhaseKind]:
         phase = list(part)
         kinds.setdefault(tuple(sorted(_short(record.name) for record in phase)), []).append(phase)
     found = [_kind(names, phases, model) for names, phases in kinds.items()]
-    return sorted(found, key=lambda kind: -kind.seconds)
+    return sorted(found, key=lambda kind: -kind.parts.seconds)
 
 
 def _kind(names: Sequence[str], phases: Sequence[Sequence[Record]], model: GpuModel) -> PhaseKind:
-    parts = [_parts(phase) for phase in phases]
     longest = max(phases[0], key=lambda record: record.cost.seconds)
     waves = sum(record.work.waves for record in phases[0])
-    counted = Counter(names)
     return PhaseKind(
-        " + ".join(name if n == 1 else f"{n} {name}" for name, n in counted.items()), len(phases),
-        *(sum(part[i] for part in parts) for i in range(6)),
+        " + ".join(name if n == 1 else f"{n} {name}" for name, n in Counter(names).items()), len(phases),
+        Parts(*map(sum, zip(*map(_parts, phases), strict=True))),
         sum(record.work.memory_bytes for phase in phases for record in phase), waves,
         waves / (longest.work.occupancy * model.cu * SIMDS), longest.work.occupancy,
     )  # fmt: skip
 
 
-def _parts(phase: Sequence[Record]) -> tuple[float, float, float, float, float, float]:
-    """Seconds in all, of memory, first loads, drain, the last workgroup alone, and the rest, of a phase."""
+def _parts(phase: Sequence[Record]) -> Parts:
     costs = [record.cost for record in phase]
     seconds, last = phase_seconds(costs), min(costs, key=lambda cost: cost.tail)
     memory = sum(cost.shares["memory"] for cost in costs)
@@ -70,12 +74,12 @@ def _parts(phase: Sequence[Record]) -> tuple[float, float, float, float, float, 
     alone = last.parts["alone"]
     left = seconds - memory - first - alone
     drain = max(0.0, min(last.tail - alone, left))
-    return seconds, memory, first, drain, alone, left - drain
+    return Parts(seconds, memory, first, drain, alone, left - drain)
 
 
 def _short(name: str) -> str:
     """A kernel's function and its formats."""
-    return " ".join(word for i, word in enumerate(name.split()) if i == 0 or word[:2].isupper() and "=" not in word)
+    return " ".join(word for i, word in enumerate(name.split()) if i == 0 or (word[:2].isupper() and "=" not in word))
 
 
 def lines(kinds: Sequence[PhaseKind], barriers: int, full: int, submissions: int) -> Iterator[str]:
@@ -84,9 +88,8 @@ def lines(kinds: Sequence[PhaseKind], barriers: int, full: int, submissions: int
     yield "| " + " | ".join(head) + " |"
     yield "|---" + "|---:" * (len(head) - 1) + "|"
     for kind in kinds:
-        numbers = (kind.seconds, kind.memory, kind.first, kind.drain, kind.alone, kind.rest)
         yield (
-            f"| {kind.kernels} | {kind.times} | " + " | ".join(f"{n * 1e6:.1f}" for n in numbers)
+            f"| {kind.kernels} | {kind.times} | " + " | ".join(f"{n * 1e6:.1f}" for n in kind.parts)
             + f" | {kind.bytes / 1e6:.1f} | {kind.waves} | {kind.generations:.2f} of {kind.occupancy} a SIMD |"
         )  # fmt: skip
     waits = barriers * LIKELY.barrier + full * LIKELY.full_barrier

@@ -30,11 +30,10 @@ if TYPE_CHECKING:
     from amdgpu_emu.work import Work
 
 
-
 class Kind(NamedTuple):
-    """What a dispatch is to be counted as. key: a name of all that its counts depend on; even: whether its workgroups do
-    equally much; counters: how many of each row of workgroups in x count themselves apart; near: bytes of what it reads
-    that an earlier dispatch has brought into the L2, on which the key does not depend.
+    """What a dispatch is to be counted as. key: a name of all that its counts depend on; even: whether its workgroups
+    do equally much; counters: how many of each row of workgroups in x count themselves apart; near: bytes of what it
+    reads that an earlier dispatch has brought into the L2, on which the key does not depend.
     """
 
     key: str

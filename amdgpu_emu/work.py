@@ -124,7 +124,10 @@ class Work:
             if name == "levels":  # of rounds that are not late
                 continue
             changed[name] = (
-                {key: value.get(key, 0) + times * max(0, more.get(key, 0) - less.get(key, 0)) for key in {**more, **value}}
+                {
+                    key: value.get(key, 0) + times * max(0, more.get(key, 0) - less.get(key, 0))
+                    for key in {**more, **value}
+                }
                 if isinstance(value, Mapping)
                 else value + times * max(0, more - less)
             )

@@ -15,7 +15,7 @@ from zinc_rt.backends.devices import Device, device_from_env, parse_device
 from zinc_rt.backends.select import Kernels
 from zinc_rt.checks import function_or_none, path_text, true_or_false
 from zinc_rt.embedding import Pooling, embedding_options, parse_pooling, pooling_of
-from zinc_rt.engine import LARGE_BATCH, DEFAULT_N_CTX, Engine, Options
+from zinc_rt.engine import DEFAULT_N_CTX, LARGE_BATCH, Engine, Options
 from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.gguf.metadata import Metadata

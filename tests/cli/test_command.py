@@ -43,7 +43,10 @@ def test_every_option_is_explained():
 
 def test_defaults_in_help_are_those_of_the_engine():
     flags = {p.name: p for p in typer.main.get_command(application()).commands["run"].params}
-    assert f"Default: {LARGE_BATCH} with native kernels and on a GPU, else {Options().n_batch}." in flags["batch_size"].help
+    assert (
+        f"Default: {LARGE_BATCH} with native kernels and on a GPU, else {Options().n_batch}."
+        in flags["batch_size"].help
+    )
     assert f"at most {DEFAULT_N_CTX}." in flags["ctx_size"].help
     assert Options().threads is None
     assert "Default: the physical cores" in flags["threads"].help
