@@ -73,6 +73,7 @@ class CardForecast:
         ]
         for test in tests:
             test["seconds"] = {name: test["seconds"][name] for name in ("low", "likely", "high")}
+            test["phases"] = [{**kind, "parts": kind["parts"]._asdict()} for kind in test["phases"]]
         return {
             "card": self.card, "memory": self.memory, "fits": self.fits, "plan": self.plan.as_dict(), "tests": tests,
         }  # fmt: skip

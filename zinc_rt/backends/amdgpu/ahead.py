@@ -3,8 +3,8 @@
 Weights depend on nothing. Memory has little to do while attention over a short text waits for one load after the other,
 and at the end of each phase: its last waves end, one workgroup norms a row alone. Workgroups of a queue start in the
 order of its dispatches. So what stands behind all others of a phase gets the room of those that have ended, or, where
-all of a phase's loads are under way from its beginning, comes behind these in memory. Where neither is so, it would only
-take memory from what the phase itself waits for.
+all of a phase's loads are under way from its beginning, comes behind these in memory. Where neither is so, it would
+only take memory from what the phase itself waits for.
 """
 
 from __future__ import annotations

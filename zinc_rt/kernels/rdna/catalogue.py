@@ -42,8 +42,8 @@ from zinc_rt.numerics import GROUP, TREE_LANES
 QUANTIZED: Final = tuple(f.name for f in table.quantized())
 FLOATS: Final = tuple(f.name for f in table.floats())
 MOST_STEPS: Final = {"Q4_0": 4, "Q4_1": 4, "Q5_0": 3, "Q5_1": 3, "Q8_0": 4, "Q4_K": 3, "Q5_K": 3, "Q6_K": 2}
-"""Groups that a lane may load together, by format: more would need more than the 96 registers with which a SIMD holds all
-of its 16 waves. Two for formats that are missing.
+"""Groups that a lane may load together, by format: more would need more than the 96 registers with which a SIMD holds
+all of its 16 waves. Two for formats that are missing.
 """
 
 
