@@ -68,12 +68,12 @@ def _kind(names: Sequence[str], phases: Sequence[Sequence[Record]], model: GpuMo
 
 def _parts(phase: Sequence[Record]) -> Parts:
     costs = [record.cost for record in phase]
-    seconds, last = phase_seconds(costs), min(costs, key=lambda cost: cost.tail)
+    seconds, last = phase_seconds(costs), min(costs, key=lambda cost: cost.ends)
     memory = sum(cost.shares["memory"] for cost in costs)
     first = max(costs, key=lambda cost: cost.shares["memory"]).lead
     alone = last.parts["alone"]
     left = seconds - memory - first - alone
-    drain = max(0.0, min(last.tail - alone, left))
+    drain = max(0.0, min(last.ends - alone, left))
     return Parts(seconds, memory, first, drain, alone, left - drain)
 
 

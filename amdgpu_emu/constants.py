@@ -58,9 +58,9 @@ class Constants:
         "2 to 2.7 us a barrier are published (733 retained dispatches in 4.94 ms, 2.94 of which are bytes), less the"
         " first latency and the launch, which the model counts apart")  # fmt: skip
     full_barrier: float = _of(0.3e-6, 1.0e-6, 3.0e-6, "s", "assumed: writing back and dropping the L2, beside the wait")
-    meeting: float = _of(0.5e-6, 0.8e-6, 1.4e-6, "s",
-        "assumed, of a resident program's workgroups: five ways to the L2 (stores, an atomic, a look at the counter,"
-        " the next task, its arguments), and a hundred to two hundred atomics on one address")  # fmt: skip
+    meeting: float = _of(0.4e-6, 0.6e-6, 1.2e-6, "s",
+        "assumed, of a resident program's workgroups: three ways to the L2 (stores, an atomic, a look at the counter),"
+        " two barriers, and a hundred to two hundred atomics on one address")  # fmt: skip
     submission: float = _of(8e-6, 20e-6, 60e-6, "s",
         "assumed: from the doorbell to the first wave, and from the fence to the program that polls it")  # fmt: skip
 

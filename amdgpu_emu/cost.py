@@ -43,8 +43,8 @@ CHANNEL: Final = 16
 class Cost:
     """The predicted time of a dispatch. seconds: in all; parts: seconds of each part alone; bound: the longest;
     bandwidth: share of the memory's that the distinct bytes take, without what else is in their lines; shares: seconds
-    of each part if the dispatch had the whole card for it; lead, tail: seconds from the barrier to the first loads, and
-    from the last ones to the end.
+    of each part if the dispatch had the whole card for it; lead, ends: seconds from the barrier to the first loads, and
+    from the last ones to the end; tail: seconds at its end in which waves end and none begins.
     """
 
     seconds: float
@@ -53,6 +53,7 @@ class Cost:
     bandwidth: float
     shares: Mapping[str, float]
     lead: float = 0.0
+    ends: float = 0.0
     tail: float = 0.0
 
 
@@ -83,8 +84,8 @@ def predict(work: Work, model: GpuModel = R9700, constants: Constants = LIKELY) 
     parts["alone"] = _alone(work, c, clock)
     turns = -(-work.waves // (work.occupancy * model.cu * SIMDS))
     parts["latency"] = turns * wave + (work.waves / per_second if turns == 1 else 0.0)
-    drain = c.drain * min(wave, busy)
-    streaming = first + busy + drain
+    tail = c.drain * min(wave, busy)
+    streaming = first + busy + tail
     running = max(streaming, parts["latency"])
     if parts["latency"] > streaming or busy < first:
         bound = "latency"
@@ -92,7 +93,9 @@ def predict(work: Work, model: GpuModel = R9700, constants: Constants = LIKELY) 
         bound = "launch"
     seconds = max(parts["launch"], c.packet + running + parts["alone"])
     share = (work.unique_read + work.unique_written) / seconds / bandwidth_of(model, c)
-    return Cost(seconds, parts, bound, share, shares, c.packet + first, drain + parts["alone"])
+    ends = tail + parts["alone"]
+    last = ends if running == streaming else parts["alone"]
+    return Cost(seconds, parts, bound, share, shares, c.packet + first, ends, last)
 
 
 def _busy_parts(work: Work, model: GpuModel, c: Constants, units: int) -> dict[str, float]:
@@ -149,11 +152,11 @@ def phase_seconds(costs: Sequence[Cost]) -> float:
     """
     if len(costs) == 1:
         return costs[0].seconds
-    tail = min(cost.tail for cost in costs)
+    ends = min(cost.ends for cost in costs)
     together = [sum(cost.shares["launch"] for cost in costs)]
     for name in costs[0].shares.keys() - {"launch"}:
         most = max(costs, key=lambda cost: cost.shares[name])
-        together.append(most.lead + sum(cost.shares[name] for cost in costs) + tail)
+        together.append(most.lead + sum(cost.shares[name] for cost in costs) + ends)
     return max(*together, *(cost.seconds for cost in costs))
 
 
@@ -176,19 +179,46 @@ def step_seconds(
 
 
 def resident_seconds(
-    phases: Iterable[tuple[Sequence[Work], bool]], occupancy: int, model: GpuModel, constants: Constants = LIKELY
-) -> float:
+    phases: Sequence[tuple[Sequence[Work], bool]], occupancy: int, model: GpuModel, constants: Constants = LIKELY,
+    asked: Sequence[tuple[int, int, int]] = (),
+) -> float:  # fmt: skip
     """Seconds of a step of these phases as one resident program, whose workgroups meet behind each. occupancy: waves of
-    the program on a SIMD. Nothing is launched but once; all kernels have the registers of the greatest.
+    the program on a SIMD; asked: bytes that workgroups ask for before they meet, as (phase before the meeting, phase
+    that reads them, bytes). Nothing is launched but once; all kernels have the registers of the greatest.
+
+    What is asked for comes while the last waves of a phase end, while all meet, and in phases that leave half of the
+    card idle. It takes as long as it takes: the meeting is over when it is there. Then it lies in the L2.
     """
     within = replace(constants, packet=0.0, wave_cycles=0.0)
-    seconds, meetings = 0.0, -1
-    for works, full in phases:
+    waves, seconds = occupancy * model.cu * SIMDS, 0.0
+    for i, (works, full) in enumerate(phases):
         if full:
             raise ValueError("a phase that drops the L2 is no part of a resident program")
         made = [replace(work, vgprs=VGPRS * 32 // work.lanes // occupancy, lds_bytes=0) for work in works]
-        seconds += phase_seconds([predict(work, model, within) for work in made])
-        meetings += 1
-    waves = occupancy * model.cu * SIMDS
+        near = sum(size for _, phase, size in asked if phase == i)
+        costs = [predict(work, model, within) for work in _nearer(made, near)]
+        took = phase_seconds(costs)
+        seconds += took
+        if i + 1 == len(phases):
+            break
+        idle = min(cost.tail for cost in costs)
+        if 2 * sum(work.waves for work in works) <= waves:
+            idle = max(idle, took - sum(cost.parts["memory"] for cost in costs))
+        size = sum(size for meeting, _, size in asked if meeting == i)
+        coming = constants.memory_idle + size / bandwidth_of(model, constants) if size else 0.0
+        seconds += max(constants.meeting, coming - idle)
     start = constants.packet + waves * constants.wave_cycles / model.shader_engines / model.clock_mhz / 1e6
-    return seconds + max(0, meetings) * constants.meeting + start + constants.submission
+    return seconds + start + constants.submission
+
+
+def _nearer(works: Sequence[Work], size: int) -> list[Work]:
+    """The works of a phase when so many bytes of what they read from memory lie in the L2: of each the same share."""
+    far = [max(0, work.memory_bytes - LINE * (work.l2_lines + work.infinity_lines)) for work in works]
+    share = min(1.0, size / max(sum(far), 1))
+    found = []
+    for work, n_bytes in zip(works, far, strict=True):
+        levels = dict(work.levels or {MEMORY: work.rounds - work.late_rounds})
+        moved = round(share * levels.get(MEMORY, 0))
+        levels[MEMORY], levels[L2] = levels.get(MEMORY, 0) - moved, levels.get(L2, 0) + moved
+        found.append(replace(work, levels=levels, l2_lines=work.l2_lines + round(share * n_bytes / LINE)))
+    return found

@@ -54,14 +54,15 @@ _AS_THEY_ARE: Final = -1
 
 class Sampler(Profiler):
     """models: as for `Profiler`. key_of: dispatches of one key are executed once; those without a key always, wholly.
-    found: the counts of a key that were kept, None if none were. known: counts by key; executed: how many dispatches
-    were.
+    found: the counts of a key that were kept, None if none were. known: counts by key; plain: counts without what lay
+    near, by the id of those with it; executed: how many dispatches were.
     """
 
     def __init__(self, models: Sequence[GpuModel], key_of: KeyOf, found: Callable[[str], Work | None]) -> None:
         super().__init__(models)
         self.key_of, self.found, self.executed = key_of, found, 0
         self.known: dict[str, Work] = {}
+        self.plain: dict[int, Work] = {}
         self._chosen: list[tuple[int, int]] | None = None
         self._before: int | None = _AS_THEY_ARE  # workgroups that came before those that run; None: none is the last
         self._first: int | None = None  # what the first of those that run found in memory
@@ -77,7 +78,11 @@ class Sampler(Profiler):
             self.executed += kept is None
             self.known[named.key] = self._counted(dispatch, memory, named) if kept is None else kept
         found = self.known[named.key]
-        return found.nearer(named.near) if named.near else found
+        if not named.near:
+            return found
+        nearer = found.nearer(named.near)
+        self.plain[id(nearer)] = found
+        return nearer
 
     def _counted(self, dispatch: Dispatch, memory: ShaderMemory, kind: Kind) -> Work:
         least = 1 if kind.even else 2

@@ -31,6 +31,7 @@ from zinc_rt.backends.devices import (
     DeviceChoice,
     DeviceReport,
     DeviceUnavailable,
+    ResidentUse,
     UnknownDevice,
     device_from_env,
     format_skipped,
@@ -117,8 +118,8 @@ class Options:
     sequences together may hold (None: n_ctx for each). kv: what the KV cache holds, "f16" or "q8_0", which takes half
     the memory. kv_memory: bytes of the KV cache, those of texts that may come again included; in place of kv_tokens.
     state_memory: bytes of copies of recurrent layers' states (None: one copy a sequence, and two more).
-    gpu: with the device `emu`, the card that is emulated (`zinc emu list`; None: r9700). tier: the older name of
-    `device`.
+    gpu: with the device `emu`, the card that is emulated (`zinc emu list`; None: r9700). resident: "auto", "always" or
+    "never", whether a step on a GPU is one program (`docs/amd.md`). tier: the older name of `device`.
     """
 
     device: Device = Device.cpu
@@ -137,6 +138,7 @@ class Options:
     state_memory: int | None = None
     gpu: str | None = None
     card: str = ""
+    resident: ResidentUse = "auto"
     tier: InitVar[str | None] = None
 
     def __post_init__(self, tier: str | None) -> None:
@@ -270,7 +272,7 @@ class Engine(SequenceCalls):
     def _open_backend(self, device: DeviceChoice, linux: Linux | None) -> None:
         options, notify = self.options, self._notify
         cache = CompileCache(options.cache_dir or default_cache_dir(), notify=notify)
-        chosen = BackendOptions(options.kernels, options.threads, options.isa, options.gpu)
+        chosen = BackendOptions(options.kernels, options.threads, options.isa, options.gpu, options.resident)
         self.device, self._backend = open_backend(device, chosen, cache, notify=notify, linux=linux)
 
     def close(self) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class Forecast:
     """Of one test. tokens: computed; depth: tokens before them; seconds: of all steps; steps, dispatches, barriers:
     in all; full_barriers: of these, such that drop the L2; bytes: distinct ones that dispatches move, in all; phases:
-    where the time goes.
+    where the time goes; resident: seconds as one resident program, None where a step cannot be one.
     """
 
     test: str
@@ -43,11 +43,19 @@ class Forecast:
     full_barriers: int
     bytes: int
     phases: Sequence[PhaseKind] = ()
+    resident: Interval | None = None
 
     @property
     def speed(self) -> Interval:
         """Tokens per second."""
-        s = self.seconds
+        return self._rate(self.seconds)
+
+    @property
+    def resident_speed(self) -> Interval | None:
+        """Tokens per second as one resident program."""
+        return None if self.resident is None else self._rate(self.resident)
+
+    def _rate(self, s: Interval) -> Interval:
         return type(s)(self.tokens / s.high, self.tokens / s.likely, self.tokens / s.low, "tokens/s")
 
 
@@ -68,15 +76,24 @@ class CardForecast:
     def as_dict(self) -> dict[str, Any]:
         """All of it, for JSON: sizes in bytes, times in seconds, speeds in tokens a second."""
         tests = [
-            {**asdict(test), "speed": {n: getattr(test.speed, n) for n in ("low", "likely", "high")}}
+            {
+                **asdict(test),
+                "seconds": _limits(test.seconds),
+                "resident": _limits(test.resident),
+                "speed": _limits(test.speed),
+                "resident_speed": _limits(test.resident_speed),
+            }
             for test in self.tests
         ]
         for test in tests:
-            test["seconds"] = {name: test["seconds"][name] for name in ("low", "likely", "high")}
             test["phases"] = [{**kind, "parts": kind["parts"]._asdict()} for kind in test["phases"]]
         return {
             "card": self.card, "memory": self.memory, "fits": self.fits, "plan": self.plan.as_dict(), "tests": tests,
         }  # fmt: skip
+
+
+def _limits(found: Interval | None) -> dict[str, float] | None:
+    return None if found is None else {name: getattr(found, name) for name in ("low", "likely", "high")}
 
 
 def forecast(
@@ -157,6 +174,7 @@ def _test(engine: _Engine, n_vocab: int, name: str, n: int, depth: int) -> Forec
     return Forecast(
         name, n, depth, found.total, found.steps, len(found.records), found.barriers, found.full_barriers,
         sum(w.unique_read + w.unique_written for w in work), account(found.records, engine.gpu),
+        found.resident if name == "text" else None,
     )  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from zinc_rt.models.cache_format import parse_cache_format
 from zinc_rt.models.hidden import ends_hidden, hidden_states
 
 if TYPE_CHECKING:
+    from zinc_rt.backends.devices import ResidentUse
     from zinc_rt.model import Model
     from zinc_rt.text import Tokenizer
 
@@ -56,6 +57,7 @@ def load(
     kv_tokens: int | None = None,
     kv_memory: int | None = None,
     gpu: str | None = None,
+    resident: str | None = None,
     tier: str | None = None,
 ) -> Model:
     """Open a GGUF file, plan and check memory, and lower it onto a device.
@@ -77,6 +79,7 @@ def load(
     n_slots: texts computed at once, where more are asked for (None: 8 that share the memory of one context; 1 where
     each needs recurrent state of its own). kv_tokens: positions that all of them together may have (None: n_ctx for
     each); kv_memory: the same in bytes. gpu: with the device "emu", the card that is emulated (None: "r9700").
+    resident: when a step on a GPU is one program, "auto", "always" or "never" (None: "auto", see docs/amd.md).
 
     Raises `GGUFError` (the file; `FileChanged` where it was written to meanwhile), `ModelError` (what is in it),
     `TokenizerError`, `MemoryPlanError`, `UsageError`, `DeviceUnavailable`, `LangError` (compiling the kernels).
@@ -107,6 +110,7 @@ def load(
         kv_tokens=kv_tokens,
         kv_memory=kv_memory,
         gpu=gpu,
+        resident=Options.resident if resident is None else cast("ResidentUse", resident),  # open_backend looks at it
     )
     # What is needed after the weights is made and imported while they are loaded, which needs no interpreter: it
     # starts when that does. Do not start earlier: it would compete with the load for the interpreter.

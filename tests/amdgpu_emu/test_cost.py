@@ -232,9 +232,9 @@ def test_dispatches_of_a_phase_share_the_card() -> None:
     assert phase_seconds(costs[:1]) == costs[0].seconds
     # The second has most of the bytes: memory waits for its first loads, and the last ones are followed by a drain.
     assert costs[1].lead == PACKET + IDLE
-    tail = min(cost.tail for cost in costs)
-    assert phase_seconds(costs) == pytest.approx(PACKET + IDLE + (65 << 20) / 576e9 + tail)
-    assert phase_seconds([costs[0]] * 5) == costs[0].lead + 5 * costs[0].shares["valu"] + costs[0].tail
+    ends = min(cost.ends for cost in costs)
+    assert phase_seconds(costs) == pytest.approx(PACKET + IDLE + (65 << 20) / 576e9 + ends)
+    assert phase_seconds([costs[0]] * 5) == costs[0].lead + 5 * costs[0].shares["valu"] + costs[0].ends
 
 
 def test_barriers_and_submissions_cost() -> None:

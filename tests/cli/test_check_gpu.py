@@ -14,7 +14,7 @@ from amdgpu_emu.models import R9700, RAPHAEL
 from amdgpu_emu.profiles import LINUX_7_3_USERQ
 from tests.cli.conftest import Outcome
 from zinc_rt.amdgpu.errors import FenceTimeout
-from zinc_rt.backends.amdgpu import selftest
+from zinc_rt.backends.amdgpu import resident_proof, selftest
 from zinc_rt.backends.amdgpu.backend import AmdBackend
 from zinc_rt.cli.native import NativeReport
 from zinc_rt.cli.options import _devices
@@ -28,6 +28,7 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     """A machine whose card drives a display; a fence is proof enough there."""
     monkeypatch.setattr(selftest, "prepare", lambda *_: None)
     monkeypatch.setattr(selftest, "check_results", lambda backend: None)
+    monkeypatch.setattr(resident_proof, "prove", lambda *_: ", as a resident program too")
     monkeypatch.setattr("zinc_rt.cli.native.native_report", lambda folder: NativeReport((), None, 1, None, ()))
     with Machine(LINUX_7_3_USERQ, displays={0: ["DP-1", "HDMI-A-1"]}) as machine:
         for module in ("backends.select", "cli.gpu", "cli.contact"):
@@ -58,7 +59,10 @@ def test_on_request_it_is_tried_and_remembered(zinc: Zinc, screen: Machine, tmp_
     outcome = check(zinc, tmp_path, "--gpu")
     assert "--gpu runs a small model on /dev/dri/renderD128 (gfx1201), which drives DP-1 and HDMI-A-1," in outcome.err
     assert "the driver may reset the card" in outcome.err
-    for shown in (outcome, check(zinc, tmp_path)):
+    again = check(zinc, tmp_path)
+    assert outcome.out.count("(gfx1201), as a resident program too") == 3
+    assert "resident" not in again.out
+    for shown in (outcome, again):
         assert re.search(r"^gpu:kfd +yes +computes right through kfd on /dev/dri/renderD128", shown.out, re.M)
         assert re.search(r"^auto: gpu:cs$", shown.out, re.M)
         assert re.search(r"^renderD128 umq +ok +a fence retired", shown.out, re.M)

@@ -7,10 +7,16 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal
 
 from zinc_rt.checks import show
 from zinc_rt.environment import DEVICE
 from zinc_rt.errors import UsageError, ZincError
+
+ResidentUse = Literal["auto", "always", "never"]
+"""When a step on a GPU is one resident program (docs/amd.md): where the card has proven that and it is taken to be
+faster, wherever it can be, or never."""
+RESIDENT_USES: tuple[ResidentUse, ...] = ("auto", "always", "never")
 
 
 class Device(StrEnum):

@@ -10,14 +10,17 @@ from zinc_rt.backends.base import Backend
 from zinc_rt.backends.devices import (
     INTERFACES,
     ON_GPU,
+    RESIDENT_USES,
     Device,
     DeviceChoice,
     DeviceReport,
     DeviceUnavailable,
+    ResidentUse,
     format_skipped,
     parse_device,
 )
 from zinc_rt.backends.probe import find_gpus, refusal
+from zinc_rt.checks import show
 from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.lang.target import host_targets
@@ -34,14 +37,19 @@ _EMULATED = "the same machine code on an emulated R9700: for looking, slow"
 class BackendOptions:
     """Options of the CPU; with any of them `auto` means the CPU.
 
-    kernels: "native", compiled for this machine, or "reference", the NumPy ones. threads, isa: see `CpuBackend`. gpu:
-    no option of the CPU, but the card that is emulated.
+    kernels: "native", compiled for this machine, or "reference", the NumPy ones. threads, isa: see `CpuBackend`. No
+    options of the CPU are gpu, the card that is emulated, and resident, see `ResidentUse`. Raises `UsageError`.
     """
 
     kernels: Kernels = "native"
     threads: int | None = None
     isa: str | None = None
     gpu: str | None = None
+    resident: ResidentUse = "auto"
+
+    def __post_init__(self) -> None:
+        if self.resident not in RESIDENT_USES:
+            raise UsageError(f"resident is {show(self.resident)}, it must be {', '.join(RESIDENT_USES[:-1])} or never")
 
     @property
     def first_given(self) -> str:
@@ -72,7 +80,8 @@ def probe_devices(
         linux: the machine; None for this one.
         cache: where compiled kernels are kept, and what was found out before; None for the user's folder.
         notify: gets lines worth showing.
-        again: try what `auto` would not: interfaces that failed before, and unproven cards that drive a display.
+        again: try what `auto` would not: interfaces that failed before, unproven cards that drive a display, and
+            resident programs.
         remember: whether to remember what is found out now.
     """
     linux = linux or host()
@@ -85,7 +94,7 @@ def probe_devices(
         trials = Trials(linux, gpus, cache or CompileCache(default_cache_dir()), notify, remember=remember)
         for candidate in trials.candidates(Device.auto):
             held = None if again else trials.held_back(candidate, Device.auto)
-            found.append(held or trials.report(candidate))
+            found.append(held or trials.report(candidate, resident=again))
     return [*found, DeviceReport(Device.cpu, True, _cpu_reason()), DeviceReport(Device.emu, True, _EMULATED)]
 
 
@@ -118,7 +127,8 @@ def _first(
     if choice.device is Device.emu:
         from zinc_rt.backends.amdgpu.emulated import EmulatedBackend, gpu_model
 
-        return Device.emu, EmulatedBackend(gpu_model(options.gpu), cache=cache, notify=notify)
+        card = gpu_model(options.gpu)
+        return Device.emu, EmulatedBackend(card, cache=cache, notify=notify, resident=options.resident)
     linux = linux or host()
     gpus = find_gpus(linux)
     reason, remedy = refusal(linux, gpus, choice.card)
@@ -130,7 +140,7 @@ def _first(
     from zinc_rt.amdgpu.errors import InterfaceError
     from zinc_rt.backends.trials import Trials, brief
 
-    trials = Trials(linux, gpus, cache, notify)
+    trials = Trials(linux, gpus, cache, notify, resident=options.resident)
     skipped: list[DeviceReport] = []
     failed: list[ZincError] = []
     for candidate in trials.candidates(choice.device, choice.card):
@@ -211,6 +221,8 @@ def open_backend(
         if choice.device in ON_GPU or choice.card:
             raise UsageError(f"{options.first_given} applies to the CPU only; it cannot be used with --device {choice}")
         choice = DeviceChoice(Device.cpu)
+    if options.resident == "always" and choice.device is Device.cpu:
+        raise UsageError("--resident always is for GPUs; it cannot be used with --device cpu or options of the CPU")
     return _first(choice, options, cache, notify, linux)
 
 

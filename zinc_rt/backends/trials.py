@@ -17,7 +17,7 @@ from zinc_rt.amdgpu.cs.loss import GUILTY
 from zinc_rt.amdgpu.errors import DeviceLost, FenceTimeout, InterfaceError, SignalMismatch
 from zinc_rt.amdgpu.gfx import gfx_of
 from zinc_rt.backends.contact import HUNG, PROVEN, SOAK_SECONDS, WRONG, Contact, Contacts, Situation, situation
-from zinc_rt.backends.devices import INTERFACES, Device, DeviceChoice, DeviceReport
+from zinc_rt.backends.devices import INTERFACES, Device, DeviceChoice, DeviceReport, ResidentUse
 from zinc_rt.backends.probe import Gpu, can_run, of_card, open_interface
 from zinc_rt.errors import BackendError, ZincError, release_frames
 from zinc_rt.lang.errors import LangError
@@ -67,6 +67,7 @@ class Trials:
         cache: where compiled kernels are kept, and what trials found.
         notify: gets lines worth showing.
         remember: whether to read and write what trials found.
+        resident: when steps of the backends that are opened are one program.
     """
 
     def __init__(
@@ -77,7 +78,9 @@ class Trials:
         notify: Callable[[str], None] | None = None,
         *,
         remember: bool = True,
+        resident: ResidentUse = "auto",
     ) -> None:
+        self._resident = resident
         self._linux, self._gpus, self._cache, self._notify = linux, gpus, cache, notify
         self.contacts = Contacts(cache.path if remember else None, linux, notify)
 
@@ -129,7 +132,7 @@ class Trials:
             WrongResults, ProbeFailed, SignalMismatch: the GPU computed wrong; this is remembered.
             FenceTimeout, DeviceLost: it hung; this is remembered.
         """
-        from zinc_rt.backends.amdgpu import selftest
+        from zinc_rt.backends.amdgpu import resident_proof, selftest
 
         gfx = gfx_of(candidate.gpu.gfx_target_version)
         assert gfx is not None, "it runs kernels"
@@ -147,6 +150,7 @@ class Trials:
                 raise
             self.contacts.proven(candidate.about)
         backend.on_failure = partial(self._failed_later, candidate.about)
+        resident_proof.bind(backend, self.contacts, candidate.about)
         return backend
 
     def _proven(self, candidate: Candidate) -> AmdBackend:
@@ -163,7 +167,7 @@ class Trials:
             with suppress(ZincError):  # the first error is the one to tell
                 interface.close()
             raise
-        backend = AmdBackend(interface, cache=self._cache, notify=self._notify)
+        backend = AmdBackend(interface, cache=self._cache, notify=self._notify, resident=self._resident)
         try:
             barriers.prove(backend, self._notify)
         except BaseException:
@@ -186,16 +190,20 @@ class Trials:
         if isinstance(error, FenceTimeout) or GUILTY in str(error):
             self.contacts.failed(about, HUNG, f"in a model's step: {brief(error)}")
 
-    def report(self, candidate: Candidate) -> DeviceReport:
-        """Try one and close it again."""
-        gpu = candidate.gpu
+    def report(self, candidate: Candidate, *, resident: bool = False) -> DeviceReport:
+        """Try one and close it again. resident: try a resident program there, too."""
+        from zinc_rt.backends.amdgpu import resident_proof
+
+        gpu, further = candidate.gpu, ""
         try:
-            self.open(candidate).close()
+            with self.open(candidate) as backend:
+                if resident:
+                    further = resident_proof.prove(backend, self.contacts, candidate.about)
         except ZincError as error:
             return candidate.refused(
                 brief(error), "see below", unsafe=not isinstance(error, (InterfaceError, LangError))
             )
-        shown = f"computes right through {interface_name(candidate.device)} on {gpu.render_node} ({gpu.name})"
+        shown = f"computes right through {interface_name(candidate.device)} on {gpu.render_node} ({gpu.name}){further}"
         return DeviceReport(candidate.device, True, shown, "", True, gpu.render_node, candidate.card)
 
     def soak(self, candidate: Candidate, seconds: float) -> Contact:

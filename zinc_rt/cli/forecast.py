@@ -55,6 +55,10 @@ def _markdown(name: str, found: CardForecast, phases: bool) -> str:
             f"| {test.test:6} | {test.tokens:6} | {test.depth:5} | {span:>15} | {speed.likely:6.0f} |"
             f" {test.seconds.likely * 1e3:15.3f} | {test.barriers:8} | {test.bytes / 1e9:8.3f} |"
         )
+    for test in found.tests:
+        if (one := test.resident_speed) is not None:
+            span = f"{one.low:.0f}-{one.high:.0f} tokens/s, likely {one.likely:.0f}"
+            lines += ["", f"As one resident program (--resident), text at depth {test.depth}: {span}."]
     verdict = "fits" if found.fits else "does not fit"
     lines += [
         "",
@@ -71,9 +75,10 @@ def _markdown(name: str, found: CardForecast, phases: bool) -> str:
 def _csv(name: str, found: CardForecast) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["model", "card", "fits", "bytes", "test", "tokens", "depth", "low", "likely", "high"])
+    writer.writerow(["model", "card", "fits", "bytes", "test", "tokens", "depth", "low", "likely", "high", "resident"])
     for test in found.tests:
         speed = test.speed
         about = (name, found.card, found.fits, found.plan.total)
-        writer.writerow([*about, test.test, test.tokens, test.depth, speed.low, speed.likely, speed.high])
+        resident = "" if test.resident_speed is None else test.resident_speed.likely
+        writer.writerow([*about, test.test, test.tokens, test.depth, speed.low, speed.likely, speed.high, resident])
     return out.getvalue()

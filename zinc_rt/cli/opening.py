@@ -24,6 +24,7 @@ class Opening:
     device: o.DeviceName = None
     gpu: o.GpuName = None
     gpu_layers: o.GpuLayers = None
+    resident: o.Resident = None
     kernels: o.KernelSet = None
     isa: o.Isa = None
     cache_dir: o.CacheDir = None

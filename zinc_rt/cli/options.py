@@ -66,6 +66,13 @@ def _levels(incomplete: str) -> list[str]:
     return [t.name for t in host_targets() if t.name.startswith(incomplete)]
 
 
+def _resident_uses(incomplete: str) -> list[str]:
+    """Shell completion of --resident."""
+    from zinc_rt.backends.devices import RESIDENT_USES
+
+    return [name for name in RESIDENT_USES if name.startswith(incomplete)]
+
+
 def _cache_formats(incomplete: str) -> list[str]:
     """Shell completion of --kv."""
     return [name for name in ("f16", "q8_0") if name.startswith(incomplete)]
@@ -205,6 +212,18 @@ GpuLayers = Annotated[
         "--gpu-layers",
         metavar="N",
         help="For command lines of llama.cpp: 0 runs all layers on the CPU, any other number all of them on --device.",
+        rich_help_panel=MODEL,
+        show_default=False,
+    ),
+]
+Resident = Annotated[
+    str | None,
+    typer.Option(
+        "--resident",
+        metavar="auto|always|never",
+        autocompletion=_resident_uses,
+        help="Whether a step of few tokens on a GPU is one program that stays until it is done: auto where `zinc check"
+        " --gpu` has proven it and it should be faster. Default: auto.",
         rich_help_panel=MODEL,
         show_default=False,
     ),

@@ -54,6 +54,7 @@ def open_model(
             threads=opening.threads,
             n_batch=n_batch,
             gpu=opening.gpu,
+            resident=opening.resident,
             kernels=opening.kernels,
             isa=opening.isa,
             cache_dir=opening.cache_dir,
@@ -70,7 +71,7 @@ def check_emulated(opening: Opening, flag: str) -> None:
     """Refuse options that say what runs the model, where nothing runs it. Raises `UsageError`."""
     given = {
         "--device": opening.device, "--gpu": opening.gpu, "-ngl": opening.gpu_layers, "--threads": opening.threads,
-        "--kernels": opening.kernels, "--isa": opening.isa,
+        "--kernels": opening.kernels, "--isa": opening.isa, "--resident": opening.resident,
     }  # fmt: skip
     for name, value in given.items():
         if value is not None and (name, value) != ("--device", "emu"):

@@ -148,6 +148,12 @@ def test_steps_of_a_model(path: Path) -> None:
     assert text.seconds.likely == pytest.approx(whole.total.likely, rel=0.1)
     assert text.seconds.low < text.seconds.likely < text.seconds.high
     assert text.speed.likely == 1 / text.seconds.likely
+    assert prompt.resident is None
+    assert text.resident is not None
+    assert text.resident_speed is not None
+    # A small model waits at barriers most of the time.
+    assert text.resident.low < text.resident.likely < text.seconds.likely
+    assert text.resident_speed.likely == 1 / text.resident.likely
 
 
 def test_whether_it_fits(path: Path) -> None:
@@ -158,6 +164,8 @@ def test_whether_it_fits(path: Path) -> None:
     tree = found.as_dict()
     assert tree["plan"]["total"] == found.plan.total
     assert tree["tests"][0]["speed"]["likely"] == found.tests[0].speed.likely
+    assert found.tests[0].resident_speed is not None
+    assert tree["tests"][0]["resident_speed"]["likely"] == found.tests[0].resident_speed.likely
 
 
 def test_cards_have_names(path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from amdgpu_emu.core.core import ShaderCore
+from amdgpu_emu.models import R9700
 from tests.amdgpu.queue.stage import INTERFACES, NODE, machine
 from tests.backends.amdgpu.stage import amd_backend, check, kernels
 from tests.backends.amdgpu.test_experts import Layer, layer
@@ -22,7 +24,7 @@ from zinc_rt.amdgpu.command_list import Dispatch
 from zinc_rt.amdgpu.errors import DeviceLost
 from zinc_rt.backends.amdgpu.backend import AmdBackend
 from zinc_rt.backends.amdgpu.resident import PRODUCTS_A_PHASE, ResidentPrograms, Work, tasks
-from zinc_rt.backends.amdgpu.resident import ResidentUse as Use
+from zinc_rt.backends.devices import ResidentUse
 from zinc_rt.engine import Device, Engine, Options, Rows
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.kernels.rdna import resident
@@ -35,17 +37,13 @@ from zinc_rt.sampling.sampler import Sampler
 TOKENS = 2
 
 
-def use(patch: pytest.MonkeyPatch, wanted: Use) -> None:
-    patch.setitem(AmdBackend.__init__.__kwdefaults__, "resident", wanted)
-
-
-def steps(path: Path, device: Device) -> tuple[np.ndarray, list[int], int]:
+def steps(path: Path, device: Device, use: ResidentUse = "auto") -> tuple[np.ndarray, list[int], int]:
     """Logits of a text token by token; dispatches of the last step; and a sampled token behind it."""
     tokens = random_tokens(1, TOKENS, 61)
     with (
         machine(shader=ShaderCore(), time_scale=100.0) as made,
         GGUFFile.open(path) as file,
-        Engine(Options(device, n_ctx=32, n_batch=24), linux=made.process()) as engine,
+        Engine(Options(device, n_ctx=32, n_batch=24, resident=use), linux=made.process()) as engine,
     ):
         engine.load(file, define(file))
         slot = engine.open_sequence()
@@ -67,11 +65,10 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return write_model(tmp_path_factory.mktemp("models") / "model.gguf", SPECS[request.param]).path
 
 
-def test_a_text(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text(path: Path) -> None:
     want, many, token = steps(path, Device.gpu_kfd)
     assert len(many) > 20
-    use(monkeypatch, "always")
-    got, groups, sampled = steps(path, Device.gpu_kfd)
+    got, groups, sampled = steps(path, Device.gpu_kfd, "always")
     assert len(groups) == 1
     assert groups[0] > 8
     assert_same(got.view(np.uint32), want.view(np.uint32), "resident")
@@ -152,13 +149,31 @@ def test_the_table() -> None:
 
 
 def test_when_it_is_faster() -> None:
-    """Small models, on interfaces where a dispatch may run for long."""
+    """Small models, where a card has run such programs, on interfaces where a dispatch may run for long."""
     for interface in ("cs", "kfd", "umq"):
         with amd_backend(interface) as (backend, _):
-            programs, allowed = ResidentPrograms(backend.gpu, None, None, "always"), interface != "umq"
+            programs, allowed = ResidentPrograms(backend.gpu, None, None, "auto"), interface != "umq"
+            assert not programs._wanted([[]] * 7, 1)
+            programs.proven = True
             assert programs._wanted([[]] * 7, 7 * PRODUCTS_A_PHASE) == allowed
             assert not programs._wanted([[]] * 7, 7 * PRODUCTS_A_PHASE + 1)
             programs.use = "always"
             assert programs._wanted([[]] * 7, 7 * PRODUCTS_A_PHASE + 1) == allowed
             programs.use = "never"
             assert not programs._wanted([[]] * 7, 1)
+
+
+def test_workgroups_that_never_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program ends by itself, and the step and all that come are dispatched."""
+    case, lines, reasons = projected(SHAPES[0]), [], []
+    want = expected(case)
+    with amd_backend("cs", models=[replace(R9700, cu=2)]) as (backend, _):
+        programs = backend.resident
+        programs.use, programs.patience = "always", 50
+        monkeypatch.setattr(programs, "workgroups", lambda kernel, phases: programs.fitting(kernel) + 1)
+        backend._notify, backend.on_early_end = lines.append, reasons.append
+        check(backend, case, want)
+        assert programs.programs
+        assert programs.use == "never"
+    assert [line for line in lines if "did not all come to its meeting 1 in time; steps are lists" in line]
+    assert len(reasons) == 1

@@ -16,8 +16,9 @@ from zinc_rt.kernels.rdna.resident import LANES, LINE, RANGES, WAVE
 if TYPE_CHECKING:
     from zinc_rt.backends.amdgpu.resident import Work
 
-MEETING_BYTES: Final = 1 << 20
-"""Asked for at a meeting: what 640 GB/s bring in the 1.6 us of what the last workgroup does alone and of the meeting."""
+MEETING_BYTES: Final = 768 << 10
+"""Asked for at a meeting: what 640 GB/s bring in the 1.2 us in which the last waves end and all meet. More comes no
+sooner than if it were read in its phase."""
 IDLE_BYTES: Final = 3 << 20
 """The same behind a phase without weights, whose workgroups are few or wait for memory's latency."""
 MOST_BYTES: Final = 4 << 20
@@ -35,18 +36,17 @@ class Asked:
 
 
 def asked(phases: Sequence[Sequence[Work]], n: int) -> list[Asked]:
-    """What n workgroups ask for, meeting by meeting; `RANGES` ranges at each at the most."""
-    found: list[Asked] = []
-    done: dict[int, int] = {}  # bytes of each matrix, by address
-    most = LINE * n * (LANES - WAVE)  # a line each of those that do not wait
+    """What n workgroups ask for, meeting by meeting; `RANGES` ranges at each at the most.
+
+    Nothing is asked for before a phase without weights: who has no work there asks for more at its end, and meanwhile.
+    """
+    plan = _Plan(phases, LINE * n * (LANES - WAVE))  # a line each of those that do not wait
     for meeting in range(len(phases) - 1):
-        phase = next((i for i in range(meeting + 1, len(phases)) if weight_bytes(phases[i])), None)
-        if phase is None:
-            break
-        budget = MEETING_BYTES if weight_bytes(phases[meeting]) else IDLE_BYTES
-        room = MOST_BYTES - sum(done.get(start, 0) for work in phases[phase] for start, _ in work.weights)
-        found += _ranges(phases[phase], done, min(budget, room), most, meeting, phase)
-    return found
+        if not weight_bytes(phases[meeting]):
+            plan.ask(meeting, IDLE_BYTES)
+        elif weight_bytes(phases[meeting + 1]):
+            plan.ask(meeting, MEETING_BYTES)
+    return plan.found
 
 
 def weight_bytes(works: Sequence[Work]) -> int:
@@ -54,22 +54,35 @@ def weight_bytes(works: Sequence[Work]) -> int:
     return sum(size for work in works for _, size in work.weights)
 
 
-def _ranges(
-    works: Sequence[Work], done: dict[int, int], budget: int, most: int, meeting: int, phase: int
-) -> list[Asked]:  # fmt: skip
-    """The next bytes of a phase, in the order in which workgroups read them: dispatch by dispatch, of one that reads
-    several matrices side by side as much of each.
-    """
-    found: list[Asked] = []
-    for work in works:
-        rest = [(start, size) for start, size in work.weights if size - done.get(start, 0) >= LINE]
-        share = budget // max(len(rest), 1)
-        for start, size in rest:
-            first = done.get(start, 0)
-            take = min(share, size - first, most) // LINE * LINE
-            if take <= 0 or len(found) == RANGES:
-                return found
-            found.append(Asked(meeting, phase, start + first, take))
-            done[start] = first + take
-            budget -= take
-    return found
+class _Plan:
+    """most: bytes of a range."""
+
+    def __init__(self, phases: Sequence[Sequence[Work]], most: int) -> None:
+        self.found: list[Asked] = []
+        self._phases, self._most = phases, most
+        self._done: dict[int, int] = {}  # bytes of each matrix, by its address
+
+    def ask(self, meeting: int, budget: int) -> None:
+        """Ask for the next bytes, in the order in which workgroups read them: of phases, of dispatches, and of the
+        matrices that a dispatch reads side by side as much each.
+        """
+        ranges = RANGES
+        for phase in range(meeting + 1, len(self._phases)):
+            works = self._phases[phase]
+            budget = min(budget, MOST_BYTES - self._asked(works))
+            for work in works:
+                rest = [(start, size) for start, size in work.weights if size - self._done.get(start, 0) >= LINE]
+                share = budget // max(len(rest), 1)
+                for start, size in rest:
+                    first = self._done.get(start, 0)
+                    take = min(share, size - first, self._most) // LINE * LINE
+                    if take <= 0 or not ranges:
+                        return
+                    self.found.append(Asked(meeting, phase, start + first, take))
+                    self._done[start] = first + take
+                    budget, ranges = budget - take, ranges - 1
+            if weight_bytes(works) - self._asked(works) >= LINE * len(works):
+                return  # the rest of it comes first
+
+    def _asked(self, works: Sequence[Work]) -> int:
+        return sum(self._done.get(start, 0) for work in works for start, _ in work.weights)

@@ -23,7 +23,7 @@ from zinc_rt.backends.amdgpu.lowering import GpuLowered, GpuLowering
 from zinc_rt.backends.amdgpu.memory import GatheredRows, GraphMemory, Uploader, fill, planned
 from zinc_rt.backends.amdgpu.operations import MANY_ROWS, StepShape
 from zinc_rt.backends.amdgpu.placement import scheduled
-from zinc_rt.backends.amdgpu.resident import ResidentPrograms, ResidentUse
+from zinc_rt.backends.amdgpu.resident import ResidentPrograms
 from zinc_rt.backends.amdgpu.sampling import GpuSampling, make_sampling
 from zinc_rt.backends.amdgpu.states import GpuState, SlotStates, move, room
 from zinc_rt.backends.base import (
@@ -37,6 +37,7 @@ from zinc_rt.backends.base import (
     StepFence,
     check_step,
 )
+from zinc_rt.backends.devices import ResidentUse
 from zinc_rt.backends.errors import UnsupportedOp
 from zinc_rt.backends.graph_check import logits_of, lookups, step_inputs
 from zinc_rt.errors import BackendClosed, BackendError
@@ -73,6 +74,15 @@ class GpuLoweredGraph(LoweredGraph):
     slots: SlotStates = ()
 
 
+@dataclass(frozen=True, eq=False)
+class Step:
+    """What was submitted."""
+
+    graph: GpuLoweredGraph
+    shape: StepShape
+    sampling: GpuSampling | None
+
+
 class AmdBackend(Backend):
     """Runs steps in order on the GPU behind an interface. calibration: how much `card_constants` measures.
 
@@ -81,7 +91,8 @@ class AmdBackend(Backend):
         cache: where compiled kernels are kept, None for nowhere.
         timeout: seconds that a step of up to 64 rows may take; larger steps may take as many times as long.
         notify: gets lines worth showing.
-        resident: when steps are one resident program (`resident.ResidentUse`); never on user queues.
+        resident: when steps are one resident program (`ResidentUse`); never on user queues. One that ends
+            early is run again as dispatches, as are all steps behind it.
 
     Raises:
         BackendError: the kernels are not for this GPU.
@@ -97,7 +108,7 @@ class AmdBackend(Backend):
         cache: CompileCache | None = None,
         timeout: float = TIMEOUT,
         notify: Callable[[str], None] | None = None,
-        resident: ResidentUse = "never",
+        resident: ResidentUse = "auto",
     ) -> None:
         self.gpu = GpuQueue(interface, timeout=timeout)
         self.features = BackendFeatures("rdna", gfx_name(interface.device.gfx_target_version), samples=True)
@@ -105,8 +116,10 @@ class AmdBackend(Backend):
         self.resident = ResidentPrograms(self.gpu, cache, notify, resident)
         self.on_failure: Callable[[BackendError], None] | None = None
         """Gets the error when a step does not end, or the device is lost."""
-        # By sequence number: ours, the queue's, and seconds that the step may take.
-        self._fences: dict[int, tuple[StepFence, Fence, float]] = {}
+        self.on_early_end: Callable[[str], None] | None = None
+        """Gets a reason when a resident program ended before its time."""
+        # By sequence number: ours, the queue's, seconds that the step may take, and the step.
+        self._fences: dict[int, tuple[StepFence, Fence, float, Step]] = {}
         self._batches: list[GpuLoweredGraph] = []
         self._loaded: dict[str, LoadedKernel] = {}  # by symbol
         self._sequence = 0
@@ -304,14 +317,20 @@ class AmdBackend(Backend):
         n_rows, n_logits = check_step(batch)
         for gathered in batch.gathered:
             gathered.bring(n_rows)
-        recorded = batch.recorded.of(_shape(batch, n_rows, n_logits), sampling)
+        step = Step(batch, _shape(batch, n_rows, n_logits), sampling)
+        inner = self._start(step)
+        self._sequence += 1
+        fence = StepFence(self._sequence)
+        self._fences[fence.sequence] = fence, inner, self._patience(n_rows), step
+        return fence
+
+    def _start(self, step: Step) -> Fence:
+        """Submit its batches; the fence of the last one."""
+        recorded = step.graph.recorded.of(step.shape, step.sampling)
         self._undrained = True
         for part in recorded:
             inner = self.gpu.submit(part)
-        self._sequence += 1
-        fence = StepFence(self._sequence)
-        self._fences[fence.sequence] = fence, inner, self._patience(n_rows)
-        return fence
+        return inner
 
     def _patience(self, n_rows: int) -> float:
         """Seconds that a step of so many rows may take."""
@@ -324,26 +343,49 @@ class AmdBackend(Backend):
         self._check_open()
         if fence.retired:
             return
-        ours, inner, seconds = self._fences.get(fence.sequence, (None, None, 0.0))
+        ours, inner, seconds, _ = self._fences.get(fence.sequence, (None, None, 0.0, None))
         if ours is not fence or inner is None:
             raise BackendError(
                 f"fence {fence.sequence} was not submitted to this backend; its last is {self._sequence}"
             )
+        self._await(inner, seconds if timeout is None else timeout, timeout is None)
+        for sequence in [s for s in self._fences if s <= fence.sequence]:  # submissions retire in order
+            done, _, seconds, step = self._fences.pop(sequence)
+            if meeting := step.graph.recorded.ended_early(step.shape, step.sampling):
+                self._again(step, meeting, seconds, last=sequence == self._sequence)
+            done.retired = True
+        self._undrained = bool(self._fences)
+
+    def _await(self, fence: Fence, seconds: float, ours: bool) -> None:
+        """ours: whether the limit is the backend's own, so that passing it is a failure of the GPU."""
         try:
-            self.gpu.wait(inner, seconds if timeout is None else timeout)
+            self.gpu.wait(fence, seconds)
         except (FenceTimeout, DeviceLost) as error:
-            if self.on_failure is not None and (timeout is None or isinstance(error, DeviceLost)):
+            if self.on_failure is not None and (ours or isinstance(error, DeviceLost)):
                 self.on_failure(error)
             raise
-        for sequence in [s for s in self._fences if s <= fence.sequence]:  # submissions retire in order
-            self._fences.pop(sequence)[0].retired = True
-        self._undrained = bool(self._fences)
+
+    def _again(self, step: Step, meeting: int, seconds: float, *, last: bool) -> None:
+        """Run a step as dispatches whose resident program ended early, and all that come. Raises `BackendError` where
+        it cannot be run again: states of recurrent layers have been changed, or another step has been submitted.
+        """
+        self.resident.give_up()
+        reason = f"the workgroups of a resident program did not all come to its meeting {meeting} in time"
+        if self.on_early_end is not None:
+            self.on_early_end(reason)
+        for graph in self._batches:
+            graph.recorded.forget_programs()
+        if not last or (step.graph.slots and meeting > 1):
+            raise BackendError(f"{reason}, and its step cannot be run again; --resident never avoids this")
+        if self._notify is not None:
+            self._notify(f"{self.gpu.device.render_node}: {reason}; steps are lists of dispatches from now on")
+        self._await(self._start(step), seconds, ours=True)
 
     def drain(self) -> None:
         """See `Backend.drain`."""
         self._check_open()
         if self._undrained:
-            self.gpu.drain(max([self.gpu.timeout, *(seconds for _, _, seconds in self._fences.values())]))
+            self.gpu.drain(max([self.gpu.timeout, *(seconds for _, _, seconds, _ in self._fences.values())]))
             self._undrained = False
 
     def close(self) -> None:
@@ -351,6 +393,7 @@ class AmdBackend(Backend):
         if not self._closed:
             self._closed = True
             self._batches.clear()
+            self._fences.clear()
             self.gpu.close()
 
     def _check_open(self) -> None:

@@ -91,8 +91,8 @@ class Batches:
         return self._of(shape, sampling).phases
 
     def ended_early(self, shape: StepShape, sampling: GpuSampling | None) -> int:
-        """Arrivals that the resident program of the last step of this shape waited for in vain; 0: it came to its end,
-        or there is none.
+        """The meeting, from 1 on, at which the resident program of the last step of this shape ended; 0: it came to its
+        end, or there is none.
         """
         found = self._kept.get((shape, sampling))
         return 0 if found is None or found.early is None else int(found.early[0])

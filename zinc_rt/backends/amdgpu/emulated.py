@@ -21,6 +21,7 @@ from zinc_rt.backends.amdgpu.backend import AmdBackend, GpuLoweredGraph
 from zinc_rt.backends.amdgpu.calibrate import SMALL
 from zinc_rt.backends.amdgpu.sampling import GpuSampling
 from zinc_rt.backends.base import LoweredGraph, StepFence
+from zinc_rt.backends.devices import ResidentUse
 from zinc_rt.checks import show
 from zinc_rt.errors import BackendError, UsageError
 from zinc_rt.lang.cache import CompileCache
@@ -35,12 +36,14 @@ _PATIENCE = 86_400.0
 class Prediction:
     """What a model of the card says of dispatches that ran on the emulator (`docs/emulator.md`).
 
-    records: dispatches in order; steps: submissions that they were in.
+    records: dispatches in order; steps: submissions that they were in; resident: seconds of a step as one resident
+    program, None where that is not known.
     """
 
     model: GpuModel
     records: Sequence[Record]
     steps: int
+    resident: Interval | None = None
 
     @property
     def seconds(self) -> float:
@@ -155,13 +158,14 @@ class EmulatedBackend(AmdBackend):
         *,
         cache: CompileCache | None = None,
         notify: Callable[[str], None] | None = None,
+        resident: ResidentUse = "auto",
     ) -> None:
         self.machine = Machine(models=[model], shader=ShaderCore(keep=0), time_scale=_PATIENCE, strict=False)
         self._profiler: Profiler | None = None
         self._steps = 0
         try:
             interface = KfdInterface(_NODE, linux=self.machine.process())
-            super().__init__(interface, cache=cache, timeout=_PATIENCE, notify=notify)
+            super().__init__(interface, cache=cache, timeout=_PATIENCE, notify=notify, resident=resident)
             self.features = replace(self.features, profiles=True)
         except BaseException:
             self.machine.close()

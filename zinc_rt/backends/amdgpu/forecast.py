@@ -9,24 +9,29 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
 import numpy.typing as npt
 
 import amdgpu_emu
+from amdgpu_emu.constants import Interval, spread
+from amdgpu_emu.cost import resident_seconds, step_seconds
 from amdgpu_emu.models import GpuModel
+from amdgpu_emu.profiler import Record
 from amdgpu_emu.residency import INFINITY, L2, MEMORY
 from amdgpu_emu.sampler import Kind, Sampler
 from amdgpu_emu.shader import Dispatch
 from amdgpu_emu.shader_memory import ShaderMemory
-from amdgpu_emu.work import Work
+from amdgpu_emu.work import SIMDS, Work
 from zinc_rt.amdgpu.pool import GpuMemory
 from zinc_rt.amdgpu.vram import kept_free
-from zinc_rt.backends.amdgpu.backend import GpuLoweredGraph
+from zinc_rt.backends.amdgpu.asked import asked
+from zinc_rt.backends.amdgpu.backend import GpuLoweredGraph, Step
 from zinc_rt.backends.amdgpu.emulated import EmulatedBackend, Idle, Prediction
 from zinc_rt.backends.amdgpu.memory import GraphMemory, Uploader
 from zinc_rt.backends.amdgpu.sampling import GpuSampling
@@ -41,6 +46,7 @@ _WRITTEN: Final = 64 << 10
 """Bytes of an array that is written, at the most: more are weights and tables, on which no kernel's work depends."""
 _ROOM: Final = 1 << 40
 """Bytes of addresses for a model."""
+AHEAD: Final = DECODE["ahead"].spec.function.name
 _POSITIONS: Final = "positions"
 """An argument of this name decides by its contents how much a kernel does."""
 
@@ -57,6 +63,7 @@ class ForecastBackend(EmulatedBackend):
         self._ahead: dict[int, int] = {}  # bytes of each matrix, by address, that were brought into the L2
         self._matrices: list[int] = []  # addresses of what the graph under way holds
         self._card = model
+        self._last: Step | None = None
         # Places for what does not fit on the card, too.
         super().__init__(replace(model, vram=max(model.vram, _ROOM)), cache=cache, notify=notify)
         self.machine.shader = Idle()
@@ -82,7 +89,9 @@ class ForecastBackend(EmulatedBackend):
             share = n_rows / batch.limits[0]
             self._matrices = sorted(piece.va for piece in batch.recorded.memory.held)
             self._profiler.residency.held = _near(batch.recorded.memory, share, self.machine.gpus[0].model)
-        return super()._submit(batch, sampling)
+        fence = super()._submit(batch, sampling)
+        self._last = self._fences[self._sequence][3]
+        return fence
 
     def _measuring(self) -> Sampler:
         return Sampler([self.machine.gpus[0].model], self._key, self._note)
@@ -97,7 +106,35 @@ class ForecastBackend(EmulatedBackend):
                 if key not in self._stored:
                     self._notes.put_note(key, _tree(work))
                     self._stored.add(key)
-        return found
+        if found.steps != 1 or not isinstance(sampler, Sampler):
+            return found
+        # One program brings weights ahead by itself.
+        records = [
+            replace(record, work=sampler.plain.get(id(record.work), record.work))
+            for record in found.records
+            if record.name != AHEAD
+        ]
+        return replace(found, resident=self._as_one(records))
+
+    def _as_one(self, records: Sequence[Record]) -> Interval | None:
+        """Predicted seconds of the last step as one resident program; None where it cannot be one."""
+        step, model = self._last, self.machine.gpus[0].model
+        if step is None or self.gpu.gfx.major != 12:
+            return None
+        phases = step.graph.recorded.phases(step.shape, step.sampling)
+        groups = [list(part) for _, part in groupby(records, lambda record: record.phase)]
+        counted = [([record.work for record in part], part[0].full) for part in groups]
+        within, behind = counted[: len(phases)], counted[len(phases) :]
+        program = None if any(full for _, full in within) else self.resident.program(phases)
+        if program is None or program.kernel is None:
+            return None
+        n = self.resident.workgroups(program.kernel, phases)
+        # The counts are of dispatches: a pair of compute units has room for their workgroups of 16 waves.
+        occupancy = max(4, -(-n * (program.kernel.workgroup // 32) // (model.cu * SIMDS)))
+        ahead = [(each.meeting, each.phase, each.size) for each in asked(phases, n)]
+        return spread(
+            lambda c: resident_seconds(within, occupancy, model, c, ahead) + step_seconds(behind, 0, model, c)
+        )
 
     def _note(self, key: str) -> Work | None:
         """The counts in the compile cache."""
@@ -115,7 +152,7 @@ class ForecastBackend(EmulatedBackend):
             return None
         addresses: set[int] = set()
         values = self._arguments(kernel, dispatch, memory, addresses)
-        brings = kernel.name == DECODE["ahead"].spec.function.name
+        brings = kernel.name == AHEAD
         near = 0 if brings else sum(self._ahead.pop(address) for address in addresses & self._ahead.keys())
         if brings:
             start = dispatch.user_data[0] | dispatch.user_data[1] << 32

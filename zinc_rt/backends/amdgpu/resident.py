@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from zinc_rt.amdgpu.loaded_kernel import LoadedKernel
 from zinc_rt.amdgpu.pool import GpuMemory
 from zinc_rt.amdgpu.queue import GpuQueue
 from zinc_rt.backends.amdgpu.asked import asked
+from zinc_rt.backends.devices import ResidentUse
 from zinc_rt.kernels.rdna import resident
 from zinc_rt.lang.cache import CompileCache
 from zinc_rt.lang.errors import CompileError
@@ -27,10 +28,6 @@ from zinc_rt.lang.gpu import GpuKernel
 from zinc_rt.lang.occupancy import workgroups_at_once
 from zinc_rt.lang.resident import may_be_part, resident_kernel
 
-ResidentUse = Literal["auto", "always", "never"]
-"""When steps are one resident program: "auto" where that was proven on the card and is faster by `PRODUCTS_A_PHASE`,
-"always" wherever they can be."""
-RESIDENT_USES: Final[tuple[ResidentUse, ...]] = ("auto", "always", "never")
 PREEMPTED: Final = ("cs", "kfd")
 """Interfaces on which a dispatch of milliseconds is safe: jobs on the kernel's rings are not taken off, and amdkfd
 saves the waves of a queue that it takes off. A user queue without a save area has neither."""
@@ -72,17 +69,19 @@ class Work:
 class ResidentPrograms:
     """The resident programs of a backend: compiled and loaded when first asked for.
 
-    most: workgroups of a program at most; None: half of what fits on the card. patience: see `kernels.rdna.resident`.
-    proven: whether the card has run such a program, with right results.
+    least, most: workgroups of a program; most None: half of what fits on the card. patience: see
+    `kernels.rdna.resident`. proven: whether the card has run such a program, with right results; gave_up: whether one
+    ended early.
     """
 
     def __init__(
         self, queue: GpuQueue, cache: CompileCache | None, notify: Callable[[str], None] | None, use: ResidentUse
     ) -> None:
         self._queue, self._cache, self._notify, self.use = queue, cache, notify, use
+        self.least = 1
         self.most: int | None = None
         self.patience = resident.PATIENCE
-        self.proven = False
+        self.proven = self.gave_up = False
         self._loaded: dict[tuple[str, ...], LoadedKernel | None] = {}
 
     @property
@@ -90,9 +89,13 @@ class ResidentPrograms:
         """Those that were asked for."""
         return tuple(program for program in self._loaded.values() if program is not None)
 
+    def give_up(self) -> None:
+        """Make no more of them."""
+        self.use, self.gave_up = "never", True
+
     def record(self, batch: CommandList, phases: Sequence[Phase], made: list[GpuMemory]) -> Words | None:
         """Add a step to a batch; None where it cannot be one program or should not. made: gets the memory of its table
-        and its counters. Gives what the program leaves where it ends early: u32[1], the arrivals that it waited for.
+        and its counters. Gives what the program leaves where it ends early: u32[1], the meeting's number, from 1 on.
 
         Raises `InterfaceError`.
         """
@@ -102,7 +105,8 @@ class ResidentPrograms:
             return None
         n = self.workgroups(program.kernel, phases)
         table = tasks(phases, symbols(phases), n)
-        held = self._held(table, "tasks of a resident program", made)
+        room = np.zeros((resident.ROWS_AHEAD, resident.TASK_WORDS), np.uint32)
+        held = self._held(np.concatenate([table, room]), "tasks of a resident program", made)
         counters = self._held(np.zeros(resident.COUNTER_WORDS, np.uint32), "counters of a resident program", made)
         notice = self._queue.alloc(4, heap="gtt", use="reads", label="early end of a resident program")
         made.append(notice)
@@ -129,7 +133,7 @@ class ResidentPrograms:
         most = self.most
         if most is None:
             most = max(self.fitting(kernel) // 2, 1)
-        return min(most, max(sum(work.turns for work in part) for part in phases))
+        return min(most, max(self.least, *(sum(work.turns for work in part) for part in phases)))
 
     def fitting(self, kernel: GpuKernel) -> int:
         """Workgroups of a program that run at once on the whole card."""

@@ -30,19 +30,22 @@ class WrongResults(BackendError):
 
 
 class SelfTest:
-    """A small model's step on a GPU, which can be repeated. Raises `WrongResults`, and what running raises."""
+    """A small model's step on a GPU, which can be repeated. rows: of the step, 2 or 1. Raises `WrongResults`, and what
+    running raises.
+    """
 
-    def __init__(self, backend: AmdBackend) -> None:
+    def __init__(self, backend: AmdBackend, rows: int = _ROWS) -> None:
         """Lower the model."""
         graph = _graph()
         weights, constants = _contents(graph, _SIZES)
         with ReferenceBackend() as oracle:
-            self._want = _logits(oracle, oracle.lower(graph, _SIZES, weights, constants))
+            self._want = _logits(oracle, oracle.lower(graph, _SIZES, weights, constants), rows)
+        self._rows = rows
         self._backend, self._lowered = backend, backend.lower(graph, _SIZES, weights, constants)
 
     def run(self) -> None:
         """Compare one step with the reference's. Raises `WrongResults`."""
-        want, got = self._want, _logits(self._backend, self._lowered)
+        want, got = self._want, _logits(self._backend, self._lowered, self._rows)
         if (got != want).any():
             at = int(np.argmax(got != want))
             raise WrongResults(
@@ -134,15 +137,15 @@ def _blocks(rng: np.random.Generator, rows: int, block_bytes: int, n_blocks: int
     return raw.reshape(rows, -1)
 
 
-def _logits(backend: Backend, batch: LoweredGraph) -> npt.NDArray[np.uint32]:
-    """The logits of a position in the second split, over pages that hold keys at two positions only, as bits."""
+def _logits(backend: Backend, batch: LoweredGraph, rows: int) -> npt.NDArray[np.uint32]:
+    """The logits of a position in the second split, over pages that hold keys at two positions at most, as bits."""
     given: dict[str, list[int]] = {
-        "token_ids": [3, 17], "positions": [_POSITION - 1, _POSITION], "slots": [0, 0], "logit_rows": [1],
-        "page_table": list(range(_SIZES.max_pages)),
+        "token_ids": [3, 17][-rows:], "positions": [_POSITION - 1, _POSITION][-rows:], "slots": [0, 0][-rows:],
+        "logit_rows": [rows - 1], "page_table": list(range(_SIZES.max_pages)),
     }  # fmt: skip
     for name, values in given.items():
         batch.inputs[name].reshape(-1)[:] = values
-    batch.counts[:] = _ROWS, 1
+    batch.counts[:] = rows, 1
     batch.outputs["logits"].view(np.uint32)[:] = 0xFFFF_FFFF  # a step that writes none must not find the last one's
     backend.submit_and_wait(batch)
     return batch.outputs["logits"].view(np.uint32).reshape(-1).copy()

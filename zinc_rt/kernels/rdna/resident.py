@@ -41,11 +41,14 @@ LANES: Final = 256
 WAVE: Final = 32
 TASK_WORDS: Final = 32
 """Of a task: its kernel, its workgroups, in x and in x times y, the workgroup of the program that does the first, and
-whether all meet behind it; from `ARGUMENTS` on the kernel's arguments; from `ASKED` on `RANGES` of what is loaded before
-the meeting, each an address and a number of lines.
+whether all meet behind it; from `ARGUMENTS` on the kernel's arguments; from `ASKED` on `RANGES` of what is loaded
+before the meeting, each an address and a number of lines.
 """
 KERNEL, GROUPS, WIDE, PLANE, FIRST, MEET, ARGUMENTS = 0, 1, 2, 3, 4, 5, 8
 ASKED, RANGES, RANGE_WORDS = 24, 2, 4
+ROWS_AHEAD: Final = 8
+"""Rows of tasks, which take a line each, that are brought near at a meeting. Behind the last task there is room for so
+many."""
 LINE: Final = 128
 """Bytes of a line of the L2."""
 COUNTER_WORDS: Final = 64
@@ -62,9 +65,13 @@ of 64 cycles. So the program ends after half a second or more, and before the ke
 
 @inline
 def ask(task: ptr[u32, Space.CONSTANT], n_workgroups: u32):
-    """Load the lines that the task has for this wave, of those that do not wait; each lane one of a range."""
+    """Load the lines that the task has for this wave, of those that do not wait; each lane one of a range. One wave of
+    all brings the rows of the next tasks near.
+    """
     wave = first_lane(workitem_id() // WAVE) - 1
     line = (wave * n_workgroups + workgroup_id(0)) * WAVE + lane_id()
+    if line < ROWS_AHEAD:
+        atomic_load(cast(task, ptr[u32]), (line + 1) * TASK_WORDS, order="relaxed")
     for r in unroll(ASKED, ASKED + RANGES * RANGE_WORDS, RANGE_WORDS):
         if line < task[r + 2]:
             start = cast(u64(task[r]) | u64(task[r + 1]) << 32, ptr[u32])
@@ -103,8 +110,9 @@ def meet(
     barrier()
     if first_lane(workitem_id() // WAVE) == 0:
         if workitem_id() == 0:
-            # The next task's row is on its way, too: no kernel's number has the highest bit.
-            word[0] = arrive(counters, arrivals + (task[TASK_WORDS + KERNEL] >> 31), patience)
+            # Both halves of the next task's row are on their way, too. They add 0 here.
+            ahead = task + TASK_WORDS
+            word[0] = arrive(counters, arrivals + ((ahead[KERNEL] | ahead[ASKED + 2]) >> 31), patience)
     else:
         ask(task, n_workgroups)
     barrier()
@@ -115,13 +123,13 @@ def meet(
 @inline
 def leave(counters: ptr[u32], n: u32, ended: u32, notice: ptr[u32]):
     """Set the counters back to 0, by the last workgroup to end: no other looks at them any more. Where the program ends
-    early, the host gets to know the arrivals that it waited for.
+    early, the host gets to know at which meeting, by a number from 1 on.
     """
     barrier()
     if workitem_id() == 0:
         if atomic_add(counters, 1, LEFT, order="relaxed") == n - 1:
             if ended != 0:
-                notice[0] = ended
+                notice[0] = ended // n
             atomic_store(counters, 0, 0, order="relaxed")
             atomic_store(counters, 0, LEFT, order="relaxed")
 

@@ -1,0 +1,63 @@
+"""Does a card run resident programs? The self-test's step as one, with as many workgroups as real ones have.
+
+They wait for each other, so a card that does not keep all of them running would stop. The program ends by itself then.
+What came of it is remembered beside what is known of the interface, under a name of its own: a card that fails here
+runs dispatches all the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from zinc_rt.amdgpu.errors import DeviceLost, FenceTimeout
+from zinc_rt.backends.amdgpu import selftest
+from zinc_rt.backends.amdgpu.backend import AmdBackend
+from zinc_rt.backends.amdgpu.resident import PREEMPTED
+from zinc_rt.backends.contact import HUNG, PROVEN, WRONG, Contacts, Situation
+from zinc_rt.errors import ZincError
+
+_ALL: Final = 1 << 20
+_STEPS: Final = 4
+"""Each with more than ten meetings."""
+
+
+def situation_of(about: Situation) -> Situation:
+    """What a proof of resident programs holds for. about: of the interface."""
+    return replace(about, interface=f"{about.interface}, resident")
+
+
+def bind(backend: AmdBackend, contacts: Contacts, about: Situation) -> None:
+    """Tell a backend what is known of its card, and remember when a program of it ends early."""
+    key = situation_of(about)
+    known = contacts.recall(key)
+    backend.resident.proven = known is not None and known.outcome == PROVEN
+    backend.on_early_end = partial(contacts.failed, key, HUNG)
+
+
+def prove(backend: AmdBackend, contacts: Contacts, about: Situation) -> str:
+    """Try it, remember how it ended, and say it; empty where the card or the interface has no such programs.
+
+    Raises `FenceTimeout`, `DeviceLost`: it did not even end; this is remembered.
+    """
+    if backend.gpu.interface.name not in PREEMPTED or backend.gpu.gfx.major != 12:
+        return ""
+    key, programs = situation_of(about), backend.resident
+    programs.use, programs.least = "always", _ALL
+    with contacts.trial(key):
+        try:
+            test = selftest.SelfTest(backend, rows=1)
+            for _ in range(_STEPS):
+                test.run()
+        except ZincError as error:
+            contacts.failed(key, HUNG if isinstance(error, (FenceTimeout, DeviceLost)) else WRONG, str(error))
+            if isinstance(error, (FenceTimeout, DeviceLost)):
+                raise
+            return f"; a resident program computes wrong: {error}"
+        if programs.gave_up:  # which is remembered
+            return "; its workgroups do not all run at once as a resident program"
+        if not programs.programs:
+            return ""
+        contacts.proven(key)
+    return ", as a resident program too"
