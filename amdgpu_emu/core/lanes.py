@@ -168,7 +168,7 @@ def readfirstlane(ins: Instruction, lanes: int) -> Step:
 
 
 def readlane(ins: Instruction, lanes: int) -> Step:
-    """v_readlane_b32: read a lane by number, active or not."""
+    """v_readlane_b32: read a lane by number, active or not. One that was never written makes the result the same."""
     source, dst = ins.src[0], scalar_index(ins.dst[0])
     assert dst is not None
     if source.kind is not Kind.VGPR:
@@ -177,15 +177,18 @@ def readlane(ins: Instruction, lanes: int) -> Step:
 
     def run(g: Group) -> None:
         index = np.broadcast_to(lane(g) & np.uint32(lanes - 1), (g.n,)).astype(np.int64)[:, None]
-        check_lanes(g, register, np.ones((g.n, 1), np.bool_), index)
         g.put_s(dst, np.take_along_axis(g.v[register], index, axis=1)[:, 0])
+        if g.undef_v >> register & 1:
+            g.forget_s(dst, ~np.take_along_axis(g.v_defined[register], index, axis=1)[:, 0])
 
     return run
 
 
 def writelane(ins: Instruction, lanes: int) -> Step:
-    """v_writelane_b32: write one lane, active or not."""
-    dst = ins.dst[0].index
+    """v_writelane_b32: write one lane, active or not. A value that was never written makes the lane the same: compilers
+    keep scalar registers in lanes, also those that have no value on some ways through the code.
+    """
+    dst, source = ins.dst[0].index, scalar_index(ins.src[0])
     value, lane = (reader(op, "u", scalar=True) for op in ins.src[:2])
 
     def run(g: Group) -> None:
@@ -196,6 +199,10 @@ def writelane(ins: Instruction, lanes: int) -> Step:
             written = np.zeros((g.n, g.lanes), np.bool_)
             written[waves, index] = True
             g.define(dst, written)
+        if source is not None and g.undef_s >> source & 1:
+            missing = ~g.s_defined[source]
+            g.v_defined[dst][waves[missing], index[missing]] = False
+            g.undef_v |= int(missing.any()) << dst
 
     return run
 

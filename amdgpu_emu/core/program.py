@@ -140,6 +140,8 @@ class Program:
             use_v, use_s = registers((*ins.src[:2], replace(ins.src[2], dwords=1)), self.lanes)
         if _reads_scc(name):
             use_s |= 1 << SCC
+        if name == "v_writelane_b32":  # its value may be one that was never written
+            _, use_s = registers(ins.src[1:2], self.lanes)
         if name.startswith("s_cbranch_vcc"):
             use_s |= 1 << VCC
         if name.startswith("v_div_fmas") and len(ins.src) == 3:

@@ -117,6 +117,12 @@ class Group:
         if index in (EXEC, EXEC + 1):
             self.exec_changed()
 
+    def forget_s(self, index: int, which: Array) -> None:
+        """Note that a scalar register of some waves, bool[n], holds what was never written."""
+        if index != NULL and which.any():
+            self.s_defined[index, which] = False
+            self.undef_s |= 1 << index
+
     def put_scc(self, value: Any) -> None:
         """Write the condition code (SCC) of every wave."""
         self.scc[...] = value

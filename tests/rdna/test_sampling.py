@@ -13,12 +13,23 @@ import pytest
 from tests.rdna.sampling_kernels import parts, uniforms
 from tests.rdna.stage import Block, Stage, kernel_of, stage
 from zinc_rt.amdgpu.command_list import CommandList
+from zinc_rt.backends.amdgpu.resident import ResidentPrograms, Work
 from zinc_rt.kernels.rdna.catalogue import KERNELS
 from zinc_rt.kernels.rdna.sampling import SampleArgs
 from zinc_rt.kernels.rdna.sampling_draw import CHOSEN, DEGENERATE, NO_TOKEN, UNFINISHED
-from zinc_rt.kernels.rdna.sampling_plan import INPUTS, OUTPUTS, ROW, TOUCHED, Plan, SamplingShape, plan
+from zinc_rt.kernels.rdna.sampling_plan import (
+    INPUTS,
+    OUTPUTS,
+    ROW,
+    TOUCHED,
+    Plan,
+    SamplingShape,
+    plan,
+    resident_plan,
+)
 from zinc_rt.kernels.sampling_math import KEY_OF_NOTHING
 from zinc_rt.lang import Spec, gpu_kernel
+from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.lang.kernel import Function
 from zinc_rt.sampling.arithmetic import exp, first_above, largest, total, uniform
 from zinc_rt.sampling.gpu import accept, exp_table, fill, shape_of
@@ -66,6 +77,22 @@ class OnGpu:
         return list(zip(*(self.read(name).tolist() for name in OUTPUTS), strict=True))
 
 
+class InProgram(OnGpu):
+    """The same as one resident program."""
+
+    def __init__(self, gpu: Stage, made: Plan) -> None:
+        super().__init__(gpu, made)
+        phases = []
+        for step in made.steps:
+            spec = KERNELS[step.kernel].spec
+            program = self.ring.load_kernel(kernel_of(KERNELS[step.kernel], self.ring.gfx.kernel_target))
+            arguments = tuple(self.memory[a].va if isinstance(a, str) else a for a in step.arguments)
+            phases.append([Work(spec, program, step.groups, arguments, 1)])
+        self.batch = CommandList("sample in a program")
+        programs = ResidentPrograms(self.ring, CompileCache(default_cache_dir()), None, "always")
+        assert programs.record(self.batch, phases, []) is not None
+
+
 def adversarial(rng: np.random.Generator, n: int) -> list[np.ndarray]:
     """Rows of logits: ties, NaN, infinities, the zeros, subnormals, numbers that only float64 tells apart."""
     ordinary = (rng.standard_normal(n) * 3).astype(np.float32)
@@ -89,8 +116,9 @@ def adversarial(rng: np.random.Generator, n: int) -> list[np.ndarray]:
 
 
 def compare(
-    gpu: Stage, rows: list[np.ndarray], settings: list[SamplingParams], histories: list[list[int]], tokens: int = 2
-) -> None:
+    gpu: Stage, rows: list[np.ndarray], settings: list[SamplingParams], histories: list[list[int]], tokens: int = 2,
+    within: bool = False,
+) -> None:  # fmt: skip
     """Each row of logits with each parameters: `Sampler`'s first tokens of each text."""
     n = len(rows[0])
     pairs = [(row, p, h) for row in rows for p, h in zip(settings, histories, strict=True)]
@@ -99,7 +127,9 @@ def compare(
         needs = shape_of(p, n, 64)
         assert needs is not None
         shape |= needs
-    runner = OnGpu(gpu, plan(n, len(pairs), shape))
+    inside = resident_plan(n, len(pairs), shape)
+    assert inside is not None or not within
+    runner = InProgram(gpu, inside) if within and inside is not None else OnGpu(gpu, plan(n, len(pairs), shape))
     ours, theirs = ([Sampler(p, n) for _, p, _ in pairs] for _ in range(2))
     logits = np.stack([row for row, _, _ in pairs])
     unfinished = 0
@@ -132,6 +162,22 @@ def test_small_vocabularies(gpu: Stage, rng: np.random.Generator, n: int) -> Non
         params(top_k=33, min_p=0.3),
     ]
     compare(gpu, adversarial(rng, n), settings, [[]] * len(settings), 1 if n >= 300 else 2)
+
+
+@pytest.mark.slow
+def test_in_a_resident_program(gpu: Stage, rng: np.random.Generator) -> None:
+    """Three rounds of sorting, of smaller blocks; every kernel but those of whole vocabularies."""
+    settings = [
+        params(temperature=0.0, logit_bias={7: 1.5}),
+        params(top_k=150, top_p=0.9, min_p=0.01, temperature=0.8, repetition_penalty=1.2, repeat_last_n=-1),
+        params(top_k=3, seed=4),
+    ]
+    compare(gpu, adversarial(rng, 4500)[:4:2], settings, [[7, 9, 7], [1, 2, 1], []], within=True)
+
+
+def test_what_no_resident_program_samples() -> None:
+    assert resident_plan(5000, 1, SamplingShape(512)) is None
+    assert resident_plan(5000, 1, SamplingShape(1, whole=True)) is None
 
 
 @pytest.mark.parametrize("interface", ["kfd", "umq"])

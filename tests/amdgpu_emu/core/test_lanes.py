@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from amdgpu_emu.core.local_memory import Lds
+from amdgpu_emu.core.program import Program
 from amdgpu_emu.core.state import EXEC, M0, VCC, Group
 from amdgpu_emu.errors import GpuHang
 from amdgpu_emu.isa.decoder import decode
@@ -143,6 +144,28 @@ def test_single_lanes() -> None:
     execute(g, Instruction(0, 8, Format.VOP3, "v_writelane_b32", (vgpr(1),), (literal(7), literal(9))))
     assert (g.s[3][0], g.s[4][0]) == (104, 101), "the first lane that is on; lane numbers count modulo 32"
     assert g.v[1][0].tolist() == [7 if i == 9 else 100 + i for i in range(32)], "writes a lane that is off"
+
+
+def test_lanes_that_hold_what_was_never_written() -> None:
+    """They can be moved there and back; the value is an error where it is used."""
+    read = Instruction(0, 8, Format.VOP3, "v_readlane_b32", (sgpr(4),), (vgpr(1), literal(9)))
+    for source, defined in ((5, False), (6, True)):
+        g = group()
+        g.put(1, 100 + LANE)
+        g.put_s(6, np.uint32(77))
+        execute(g, Instruction(0, 8, Format.VOP3, "v_writelane_b32", (vgpr(1),), (sgpr(source), literal(9))))
+        execute(g, read)
+        assert (g.v_defined[1, 0, 9], g.s_defined[4, 0], not g.undef_s >> 4 & 1) == (defined,) * 3
+        assert g.v_defined[1, 0, :9].all()
+        assert not defined or g.s[4][0] == 77
+    g = group()
+    g.put_s(4, np.uint32(0))
+    execute(g, read)
+    assert not g.s_defined[4, 0]
+    (_, used), _ = Program(lambda *_: b"", 32, 32)._registers(
+        Instruction(0, 4, Format.SOP1, "s_mov_b32", (sgpr(0),), (sgpr(4),))
+    )
+    assert used & g.undef_s
 
 
 def test_comparisons_write_masks() -> None:

@@ -38,7 +38,7 @@ TOKENS = 2
 
 
 def steps(path: Path, device: Device, use: ResidentUse = "auto") -> tuple[np.ndarray, list[int], int]:
-    """Logits of a text token by token; dispatches of the last step; and a sampled token behind it."""
+    """Logits of a text token by token; workgroups of the last step's dispatches; and a sampled token behind it."""
     tokens = random_tokens(1, TOKENS, 61)
     with (
         machine(shader=ShaderCore(), time_scale=100.0) as made,
@@ -49,9 +49,10 @@ def steps(path: Path, device: Device, use: ResidentUse = "auto") -> tuple[np.nda
         slot = engine.open_sequence()
         logits = run_tokens(engine, slot, tokens, 1).copy()
         groups = [item.groups[0] for item in last_items(engine) if isinstance(item, Dispatch)]
-        sampler = Sampler(SamplingParams(seed=1, temperature=0.0), 61)
-        request = SamplingRequest(sampler, [*tokens, 5])
+        params = SamplingParams(seed=1, temperature=2.0, top_k=20, repetition_penalty=1.1, min_p=0.0, top_p=0.99)
+        request = SamplingRequest(Sampler(params, 61), [*tokens, 5])
         token = engine.step([Rows(slot, TOKENS, [5], wanted=(0,))], [request]).tokens()[0].token_id
+        assert use == "auto" or len([item for item in last_items(engine) if isinstance(item, Dispatch)]) == 1
         return logits, groups, token
 
 

@@ -44,7 +44,7 @@ from zinc_rt.errors import BackendClosed, BackendError
 from zinc_rt.ir.graph import Graph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.rdna.catalogue import DECODE, HeadForm, KernelEntry, TailForm
-from zinc_rt.kernels.rdna.sampling_plan import SamplingShape, plan
+from zinc_rt.kernels.rdna.sampling_plan import SamplingShape, plan, resident_plan
 from zinc_rt.lang.cache import CompileCache
 from zinc_rt.lang.gpu_library import gpu_kernels, gpu_target
 from zinc_rt.numerics import SPLIT
@@ -277,12 +277,13 @@ class AmdBackend(Backend):
         if not 1 <= n_vocab <= width or (rows > 1 and n_vocab != width):
             raise BackendError(f"tokens of {rows} rows sampled among {n_vocab}; a row has {width} logits")
         made = plan(n_vocab, rows, shape)
-        self._load(DECODE[step.kernel] for step in made.steps)
+        inside = resident_plan(n_vocab, rows, shape) if self.resident.possible else None
+        self._load(DECODE[step.kernel] for each in (made, inside) if each is not None for step in each.steps)
         while len(ours.samplings) >= _SAMPLINGS:
             self._close_sampling(ours, next(iter(ours.samplings)))
         uploader = self._uploader()
         try:
-            ours.samplings[key] = make_sampling(self.gpu, uploader, made, exp_table())
+            ours.samplings[key] = make_sampling(self.gpu, uploader, made, exp_table(), inside)
         finally:
             uploader.close()
         return ours.samplings[key]

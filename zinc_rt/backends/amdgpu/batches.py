@@ -29,6 +29,7 @@ from zinc_rt.ir.graph import Buffer, BufferKind, Graph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.rdna.ahead import BYTES
 from zinc_rt.kernels.rdna.catalogue import DECODE
+from zinc_rt.kernels.rdna.sampling_plan import Plan
 
 _SPARE = 0.75
 """Of what a submission may have: the pace changes a little all the time, which shall not mean another recording."""
@@ -39,8 +40,8 @@ KEPT = 16
 @dataclass
 class _Recorded:
     """batches: one after the other; fetch: copies the logits of a step that sampled, and did without them; uncut: work
-    of the largest batch that could be cut further, 0 where there is none; phases: of dispatches, but for sampling;
-    early: of a resident program, see `ResidentPrograms.record`.
+    of the largest batch that could be cut further, 0 where there is none; phases: of dispatches, those of sampling
+    where they may be in a program; early: of a resident program, see `ResidentPrograms.record`.
     """
 
     batches: list[CommandList]
@@ -164,7 +165,8 @@ class Batches:
         outputs = self._outputs(shape, va)
         parts = Parts(lambda: self._begun(shape, made), _SPARE * self._backend.pace.most_work)
         ends = [outputs] if sampling is None else []
-        whole = [part for part in (moves, *works, *ends) if part]
+        inside = self._sampled_inside(sampling, va, made)
+        whole = [part for part in (moves, *works, *ends, *inside) if part]
         early = None if any(full for _, full in cut) else self._as_one(parts, whole, made)
         if early is None:
             beside = self._ahead([moves, *works]) if shape.n_rows <= BLOCKS[-1] else [[] for _ in (moves, *works)]
@@ -177,7 +179,10 @@ class Batches:
                 _dispatch(parts, part)
         if sampling is None:
             return _Recorded(parts.batches, None, made, parts.uncut, whole, early)
-        self._sample(parts, sampling, va, made)
+        if early is not None and inside:
+            parts.last.memory += [*made, *sampling.held]
+        else:
+            self._sample(parts, sampling, va, made)
         fetch = Parts(lambda: CommandList("logits"), inf)
         fetch.last.memory += self._memory.held
         fetch.last.barrier(light=True)
@@ -243,17 +248,38 @@ class Batches:
 
     def _sample(self, parts: Parts, sampling: GpuSampling, va: Mapping[Hashable, int], made: list[GpuMemory]) -> None:
         """Let the step end with tokens."""
-        logits = va[logits_of(self._graph)[0]]
-        addresses = {**sampling.addresses, "logits": logits}
-        raw = sampling.plan.arguments(addresses).view(np.uint8)
-        args = self._backend.alloc(raw.size, label="arguments of sampling")
-        made.append(args)
-        self._backend.write(args, raw)
+        args, addresses = self._sampling_arguments(sampling, sampling.plan, va, made)
         programs = {step.kernel: self._programs[DECODE[step.kernel].spec.symbol] for step in sampling.plan.steps}
         n = len(sampling.plan.steps)
         batch = parts.make_room(n * dispatch_work(1), n)
-        sampling.plan.record(batch, programs, {**addresses, "args": args.va})
+        sampling.plan.record(batch, programs, addresses)
         batch.memory += [args, *sampling.held]
+
+    def _sampled_inside(
+        self, sampling: GpuSampling | None, va: Mapping[Hashable, int], made: list[GpuMemory]
+    ) -> list[list[Work]]:
+        """The phases of a resident program in which it chooses tokens; none where they are chosen behind it."""
+        if sampling is None or sampling.inside is None:
+            return []
+        _, addresses = self._sampling_arguments(sampling, sampling.inside, va, made)
+        found = []
+        for step in sampling.inside.steps:
+            kernel = DECODE[step.kernel].spec
+            arguments = tuple(addresses[a] if isinstance(a, str) else a for a in step.arguments)
+            work = dispatch_work(step.groups)
+            found.append([Work(kernel, self._programs[kernel.symbol], step.groups, arguments, work)])
+        return found
+
+    def _sampling_arguments(
+        self, sampling: GpuSampling, plan: Plan, va: Mapping[Hashable, int], made: list[GpuMemory]
+    ) -> tuple[GpuMemory, dict[str, int]]:
+        """The struct that a plan's kernels take, and the addresses of all their memory."""
+        addresses = {**sampling.addresses, "logits": va[logits_of(self._graph)[0]]}
+        raw = plan.arguments(addresses).view(np.uint8)
+        args = self._backend.alloc(raw.size, label="arguments of sampling")
+        made.append(args)
+        self._backend.write(args, raw)
+        return args, {**addresses, "args": args.va}
 
     def _move(self, source: int, target: int, n_bytes: int) -> Work:
         words, kernel = n_bytes // 4, DECODE["move"].spec

@@ -67,6 +67,7 @@ class ForecastBackend(EmulatedBackend):
         # Places for what does not fit on the card, too.
         super().__init__(replace(model, vram=max(model.vram, _ROOM)), cache=cache, notify=notify)
         self.machine.shader = Idle()
+        self.resident.forecast = True
 
     @property
     def memory_available(self) -> int | None:
@@ -125,12 +126,16 @@ class ForecastBackend(EmulatedBackend):
         groups = [list(part) for _, part in groupby(records, lambda record: record.phase)]
         counted = [([record.work for record in part], part[0].full) for part in groups]
         within, behind = counted[: len(phases)], counted[len(phases) :]
+        if step.sampling is not None and step.sampling.inside is not None:
+            # Smaller blocks are sorted there, in more rounds: each is taken to be like the last.
+            rounds = max(0, len(phases) - len(counted))
+            within, behind = [*counted[:-1], *counted[-2:-1] * rounds, counted[-1]], []
         program = None if any(full for _, full in within) else self.resident.program(phases)
         if program is None or program.kernel is None:
             return None
         n = self.resident.workgroups(program.kernel, phases)
-        # The counts are of dispatches: a pair of compute units has room for their workgroups of 16 waves.
-        occupancy = max(4, -(-n * (program.kernel.workgroup // 32) // (model.cu * SIMDS)))
+        # The counts are of dispatches: a pair of compute units has room for their workgroups of 32 waves.
+        occupancy = max(8, -(-n * (program.kernel.workgroup // 32) // (model.cu * SIMDS)))
         ahead = [(each.meeting, each.phase, each.size) for each in asked(phases, n)]
         return spread(
             lambda c: resident_seconds(within, occupancy, model, c, ahead) + step_seconds(behind, 0, model, c)

@@ -71,7 +71,7 @@ class ResidentPrograms:
 
     least, most: workgroups of a program; most None: half of what fits on the card. patience: see
     `kernels.rdna.resident`. proven: whether the card has run such a program, with right results; gave_up: whether one
-    ended early.
+    ended early; forecast: whether none is run, but asked about.
     """
 
     def __init__(
@@ -81,13 +81,22 @@ class ResidentPrograms:
         self.least = 1
         self.most: int | None = None
         self.patience = resident.PATIENCE
-        self.proven = self.gave_up = False
+        self.proven = self.gave_up = self.forecast = False
         self._loaded: dict[tuple[str, ...], LoadedKernel | None] = {}
 
     @property
     def programs(self) -> tuple[LoadedKernel, ...]:
         """Those that were asked for."""
         return tuple(program for program in self._loaded.values() if program is not None)
+
+    @property
+    def possible(self) -> bool:
+        """Whether there may be any."""
+        return self.forecast or (self._allowed and (self.use == "always" or (self.use == "auto" and self.proven)))
+
+    @property
+    def _allowed(self) -> bool:
+        return self._queue.interface.name in PREEMPTED and self._queue.gfx.major == 12
 
     def give_up(self) -> None:
         """Make no more of them."""
@@ -118,7 +127,7 @@ class ResidentPrograms:
 
     def _wanted(self, phases: Sequence[Phase], products: int) -> bool:
         """Whether a step may be one program, and should be."""
-        if self.use == "never" or self._queue.interface.name not in PREEMPTED or self._queue.gfx.major != 12:
+        if self.use == "never" or not self._allowed:
             return False
         return self.use == "always" or (self.proven and products <= PRODUCTS_A_PHASE * len(phases))
 

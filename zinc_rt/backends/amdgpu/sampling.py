@@ -24,10 +24,12 @@ _TO_HOST = ("rows", "touched")
 @dataclass(eq=False)
 class GpuSampling:
     """host: what the processor reads and writes, by the plan's names: `rows` and `touched` before a step, `tokens` and
-    `status` after it. addresses: on the GPU, by the plan's names; moves: what a step begins with, (from, to, bytes).
+    `status` after it. addresses: on the GPU, by the plan's names; moves: what a step begins with, (from, to, bytes);
+        inside: the plan of the same within a resident program, None where it has none.
     """
 
     plan: Plan
+    inside: Plan | None = None
     host: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
     addresses: dict[str, int] = field(default_factory=dict)
     moves: list[tuple[int, int, int]] = field(default_factory=list)
@@ -73,11 +75,16 @@ class GpuSampling:
         return DeviceSampled(requests, logits, self, fetch)
 
 
-def make_sampling(backend: GpuQueue, up: Uploader, plan: Plan, table: npt.NDArray[np.uint64]) -> GpuSampling:
-    """Memory for a plan. table: `sampling.gpu.exp_table()`. Raises `InterfaceError` when there is too little."""
-    out = GpuSampling(plan)
+def make_sampling(
+    backend: GpuQueue, up: Uploader, plan: Plan, table: npt.NDArray[np.uint64], inside: Plan | None = None
+) -> GpuSampling:
+    """Memory for a plan, and for the one inside a resident program. table: `sampling.gpu.exp_table()`.
+
+    Raises `InterfaceError` when there is too little.
+    """
+    out = GpuSampling(plan, inside)
     try:
-        for name, (dtype, n) in plan.memory.items():
+        for name, (dtype, n) in _memory(plan, inside).items():
             if name in _PER_BATCH:
                 continue
             size = dtype.itemsize * n
@@ -102,6 +109,14 @@ def make_sampling(backend: GpuQueue, up: Uploader, plan: Plan, table: npt.NDArra
             backend.free(piece)
         raise
     return out
+
+
+def _memory(plan: Plan, inside: Plan | None) -> dict[str, tuple[np.dtype[Any], int]]:
+    """What both take, by name."""
+    found = dict(plan.memory)
+    for name, (dtype, n) in inside.memory.items() if inside is not None else ():
+        found[name] = dtype, max(n, found.get(name, (dtype, 0))[1])
+    return found
 
 
 assert {*_TO_HOST, "logits", "table"} == set(INPUTS)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from zinc_rt.kernels.sampling_math import below_top, exp, key_score, ranked
 from zinc_rt.lang.kernel import inline, kernel
-from zinc_rt.lang.ops import barrier, select, shared, unroll, workgroup_id, workitem_id
+from zinc_rt.lang.ops import barrier, cast, select, shared, unroll, workgroup_id, workitem_id
 from zinc_rt.lang.types import Space, f32, f64, i32, ptr, struct, u32, u64
 from zinc_rt.numerics import SUM_BLOCK
 
@@ -40,16 +40,16 @@ class Touched:
 
 @struct
 class SampleArgs:
-    """What a batch of rows works on; no kernel that takes this writes what is CONSTANT. n: tokens; k: candidates of a
-    row, in order; n_blocks: of SUM_BLOCK scores.
+    """What a batch of rows works on; no kernel that takes this writes rows, touched, keys, ids or table. n: tokens; k:
+    candidates of a row, in order; n_blocks: of SUM_BLOCK scores.
     """
 
-    rows: ptr[SampleRow, Space.CONSTANT]  # [rows]
-    touched: ptr[Touched, Space.CONSTANT]  # [rows, max_touched], each token of a row once
+    rows: ptr[SampleRow]  # [rows]
+    touched: ptr[Touched]  # [rows, max_touched], each token of a row once
     logits: ptr[f32]  # [rows, n]
     scores: ptr[f64]  # [rows, n]
-    keys: ptr[u64, Space.CONSTANT]  # [rows, k]
-    ids: ptr[u32, Space.CONSTANT]  # [rows, k]
+    keys: ptr[u64]  # [rows, k]
+    ids: ptr[u32]  # [rows, k]
     totals: ptr[f64]  # [rows, n_blocks]
     table: ptr[u64, Space.CONSTANT]  # [128], of exp
     tokens: ptr[i32]  # [rows]
@@ -58,6 +58,18 @@ class SampleArgs:
     k: u32
     n_blocks: u32
     max_touched: u32
+
+
+@inline
+def params_of(a, row):
+    """A row's parameters."""
+    return cast(a.rows, ptr[SampleRow, Space.CONSTANT]) + row
+
+
+@inline
+def keys_of(a):
+    """The candidates' keys."""
+    return cast(a.keys, ptr[u64, Space.CONSTANT])
 
 
 @inline
@@ -91,10 +103,10 @@ def sample_scores(a: ptr[SampleArgs, Space.CONSTANT]):
 @kernel(workgroup=64)
 def sample_adjust(a: ptr[SampleArgs, Space.CONSTANT]):
     """Bias, then penalties, a lane for each touched token; a workgroup does 64 of a row."""
-    row = a.rows + workgroup_id(1)
+    row = params_of(a, workgroup_id(1))
     i = workgroup_id(0) * 64 + workitem_id()
     if i < row.n_touched:
-        t = a.touched + (u64(workgroup_id(1)) * u64(a.max_touched) + u64(i))
+        t = cast(a.touched, ptr[Touched, Space.CONSTANT]) + (u64(workgroup_id(1)) * u64(a.max_touched) + u64(i))
         scores = row_scores(a, workgroup_id(1))
         s: f64 = ranked(scores[t.token] + t.bias)
         if t.count != 0:
@@ -110,10 +122,10 @@ def sample_totals(a: ptr[SampleArgs, Space.CONSTANT]):
     They are those of top-p where it drops some, else those that are drawn by.
     """
     weights = shared(f64, SUM_BLOCK)
-    row = a.rows + workgroup_id(1)
+    row = params_of(a, workgroup_id(1))
     if (row.top_k > a.k) & (row.top_k == a.n):
         scores = row_scores(a, workgroup_id(1))
-        top = key_score(a.keys[u64(workgroup_id(1)) * u64(a.k)])
+        top = key_score(keys_of(a)[u64(workgroup_id(1)) * u64(a.k)])
         for at in range(workitem_id(), SUM_BLOCK, 256):
             i = workgroup_id(0) * SUM_BLOCK + at
             w: f64 = 0.0

@@ -5,16 +5,18 @@ Sums have an order (docs/sampling.md), so one lane adds them; everything else is
 
 from __future__ import annotations
 
-from zinc_rt.kernels.rdna.sampling import SampleArgs, final_weight, row_scores
+from zinc_rt.kernels.rdna.sampling import SampleArgs, final_weight, keys_of, params_of, row_scores
 from zinc_rt.kernels.sampling_math import KEY_OF_NOTHING, below_top, exp, key_score, uniform
 from zinc_rt.lang.kernel import inline, kernel
-from zinc_rt.lang.ops import barrier, minimum, select, shared, workgroup_id, workitem_id
+from zinc_rt.lang.ops import barrier, cast, minimum, select, shared, target_has, workgroup_id, workitem_id
 from zinc_rt.lang.types import Space, f64, i32, ptr, u32, u64
 from zinc_rt.numerics import SUM_BLOCK
 
 LANES = 1024
 MOST = 1024
 """Candidates of a row, and blocks of its scores."""
+RESIDENT_MOST = 256
+"""Candidates in a resident program, whose workgroups have as many work-items. It draws from no whole vocabulary."""
 CHOSEN = 0
 """Status: there is a token."""
 DEGENERATE = 1
@@ -27,6 +29,12 @@ RANK = 10
 """Bits of a candidate's rank below its id, in one word that is sorted."""
 ALMOST = 1.0 - 2.0**-40
 """exp is exact to 2^-52 but not proven to be monotonic: where a weight is so much below a bound, all later ones are."""
+
+
+@inline
+def most():
+    """`MOST` or `RESIDENT_MOST`, static."""
+    return RESIDENT_MOST if target_has("resident") else MOST
 
 
 @inline
@@ -145,15 +153,15 @@ def sort_by_id(words, ids, n: u32):
 @inline
 def draw_listed(a, row, sums, live: u32, whole):
     """A draw from the first `live` candidates. whole: they are the best of all tokens, the sums of whose weights
-    `totals` has, and no token but them may be drawn only if top-p or min-p turns out to say so. sums: LDS, f64[MOST].
+    `totals` has, and no token but them may be drawn only if top-p or min-p turns out to say so. sums: LDS, f64[most()].
     """
-    weights = shared(f64, MOST)  # by rank
-    words = shared(u32, MOST)
+    weights = shared(f64, most())  # by rank
+    words = shared(u32, most())
     count_ = shared(u32, 1)
     me = workitem_id()
     first = u64(workgroup_id(0)) * u64(a.k)
-    keys = a.keys + first
-    ids = a.ids + first
+    keys = keys_of(a) + first
+    ids = cast(a.ids, ptr[u32, Space.CONSTANT]) + first
     top = key_score(keys[0])
     count: u32 = live
     unknown: u32 = 0
@@ -165,7 +173,7 @@ def draw_listed(a, row, sums, live: u32, whole):
         else:
             sort_by_id(words, ids, live)
             if me < live:
-                sums[me] = weights[words[me] & (MOST - 1)]
+                sums[me] = weights[words[me] & (most() - 1)]
             barrier()
         if me == 0:
             total: f64 = 0.0
@@ -184,7 +192,7 @@ def draw_listed(a, row, sums, live: u32, whole):
         # What top-p drops has the weight 0, which no sum notices: it is left out.
         sort_by_id(words, ids, count)
         if me < count:
-            offset = below_top(key_score(keys[words[me] & (MOST - 1)]), top)
+            offset = below_top(key_score(keys[words[me] & (most() - 1)]), top)
             sums[me] = final_weight(offset, row, a.table)
         barrier()
         if me == 0:
@@ -215,7 +223,7 @@ def draw_whole(a, row, sums):
         block_[0] = block
     barrier()
     i = block_[0] * SUM_BLOCK + me
-    top = key_score(a.keys[u64(workgroup_id(0)) * u64(a.k)])
+    top = key_score(keys_of(a)[u64(workgroup_id(0)) * u64(a.k)])
     w: f64 = 0.0
     if i < a.n:
         w = final_weight(below_top(row_scores(a, workgroup_id(0))[i], top), row, a.table)
@@ -231,20 +239,23 @@ def draw_whole(a, row, sums):
         a.status[workgroup_id(0)] = CHOSEN
 
 
-@kernel(workgroup=1024)
+@kernel(workgroup=1024, resident=256)
 def sample_draw(a: ptr[SampleArgs, Space.CONSTANT]):
     """tokens[row] and status[row], which is `CHOSEN`, `DEGENERATE` or `UNFINISHED`; else the token is −1."""
-    sums = shared(f64, MOST)
-    row = a.rows + workgroup_id(0)
+    sums = shared(f64, most())
+    row = params_of(a, workgroup_id(0))
     first = u64(workgroup_id(0)) * u64(a.k)
     whole = row.top_k > a.k
-    if a.keys[first] <= KEY_OF_NOTHING:
+    if keys_of(a)[first] <= KEY_OF_NOTHING:
         answer(a, NO_TOKEN, DEGENERATE)
     elif row.temperature == 0.0:
-        answer(a, i32(a.ids[first]), CHOSEN)
+        answer(a, i32(cast(a.ids, ptr[u32, Space.CONSTANT])[first]), CHOSEN)
     elif whole & (row.top_k != a.n):
         answer(a, NO_TOKEN, UNFINISHED)
     elif whole & (row.top_p >= 1.0):
-        draw_whole(a, row, sums)
+        if target_has("resident"):
+            answer(a, NO_TOKEN, UNFINISHED)
+        else:
+            draw_whole(a, row, sums)
     else:
         draw_listed(a, row, sums, minimum(row.top_k, a.k), whole)

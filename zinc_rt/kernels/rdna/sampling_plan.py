@@ -13,8 +13,8 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from zinc_rt.kernels.rdna.sampling import SampleArgs, SampleRow, Touched
-from zinc_rt.kernels.rdna.sampling_draw import MOST
-from zinc_rt.kernels.rdna.sampling_top import BLOCK
+from zinc_rt.kernels.rdna.sampling_draw import MOST, RESIDENT_MOST
+from zinc_rt.kernels.rdna.sampling_top import BLOCK, RESIDENT_BLOCK
 from zinc_rt.lang.types import layout_of
 from zinc_rt.numerics import SUM_BLOCK
 
@@ -109,8 +109,21 @@ class Plan:
             )
 
 
-def plan(n_vocab: int, rows: int, shape: SamplingShape) -> Plan:
-    """How `rows` rows of logits become tokens. Raises `ValueError` for sizes that the kernels do not take."""
+def resident_plan(n_vocab: int, rows: int, shape: SamplingShape) -> Plan | None:
+    """The same within a resident program; None for what its kernels do not take: whole vocabularies, many candidates.
+
+    Raises what `plan` raises.
+    """
+    if shape.whole or shape.candidates > RESIDENT_MOST:
+        return None
+    return plan(n_vocab, rows, shape, RESIDENT_BLOCK)
+
+
+def plan(n_vocab: int, rows: int, shape: SamplingShape, block: int = BLOCK) -> Plan:
+    """How `rows` rows of logits become tokens. block: scores or candidates that a workgroup puts in order.
+
+    Raises `ValueError` for sizes that the kernels do not take.
+    """
     k = shape.candidates
     if not 1 <= n_vocab <= MOST_TOKENS:
         raise ValueError(f"a vocabulary of {n_vocab} tokens; the kernels take 1 to {MOST_TOKENS}")
@@ -136,7 +149,7 @@ def plan(n_vocab: int, rows: int, shape: SamplingShape) -> Plan:
         steps.append(SamplingStep("sample_adjust", (-(-shape.touched // TOUCHED_OF_GROUP), rows, 1), ("args",)))
     left, rounds = n_vocab, 0
     while True:
-        groups = -(-left // BLOCK)
+        groups = -(-left // block)
         memory[f"keys{rounds}"], memory[f"ids{rounds}"] = (u64, rows * groups * k), (u32, rows * groups * k)
         to = (f"keys{rounds}", f"ids{rounds}", left, k)
         if rounds == 0:
