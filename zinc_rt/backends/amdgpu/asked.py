@@ -9,12 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from zinc_rt.kernels.rdna.resident import LANES, LINE, RANGES, WAVE
-
-if TYPE_CHECKING:
-    from zinc_rt.backends.amdgpu.resident import Work
 
 MEETING_BYTES: Final = 768 << 10
 """Asked for at a meeting: what 640 GB/s bring in the 1.2 us in which the last waves end and all meet. More comes no
@@ -23,6 +20,13 @@ IDLE_BYTES: Final = 3 << 20
 """The same behind a phase without weights, whose workgroups are few or wait for memory's latency."""
 MOST_BYTES: Final = 4 << 20
 """Of one phase at the most: half of an L2 of 8 MiB."""
+
+
+class Reader(Protocol):
+    """A dispatch; weights: addresses and bytes of matrices that it reads wholly."""
+
+    @property
+    def weights(self) -> tuple[tuple[int, int], ...]: ...
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class Asked:
     size: int
 
 
-def asked(phases: Sequence[Sequence[Work]], n: int) -> list[Asked]:
+def asked(phases: Sequence[Sequence[Reader]], n: int) -> list[Asked]:
     """What n workgroups ask for, meeting by meeting; `RANGES` ranges at each at the most.
 
     Nothing is asked for before a phase without weights: who has no work there asks for more at its end, and meanwhile.
@@ -49,7 +53,7 @@ def asked(phases: Sequence[Sequence[Work]], n: int) -> list[Asked]:
     return plan.found
 
 
-def weight_bytes(works: Sequence[Work]) -> int:
+def weight_bytes(works: Sequence[Reader]) -> int:
     """Bytes of the matrices that a phase reads wholly."""
     return sum(size for work in works for _, size in work.weights)
 
@@ -57,7 +61,7 @@ def weight_bytes(works: Sequence[Work]) -> int:
 class _Plan:
     """most: bytes of a range."""
 
-    def __init__(self, phases: Sequence[Sequence[Work]], most: int) -> None:
+    def __init__(self, phases: Sequence[Sequence[Reader]], most: int) -> None:
         self.found: list[Asked] = []
         self._phases, self._most = phases, most
         self._done: dict[int, int] = {}  # bytes of each matrix, by its address
@@ -84,5 +88,5 @@ class _Plan:
             if weight_bytes(works) - self._asked(works) >= LINE * len(works):
                 return  # the rest of it comes first
 
-    def _asked(self, works: Sequence[Work]) -> int:
+    def _asked(self, works: Sequence[Reader]) -> int:
         return sum(self._done.get(start, 0) for work in works for start, _ in work.weights)
