@@ -22,11 +22,13 @@ MOST_BYTES: Final = 4 << 20
 """Of one phase at the most: half of an L2 of 8 MiB."""
 
 
-class Reader(Protocol):
-    """A dispatch; weights: addresses and bytes of matrices that it reads wholly."""
+class Reads(Protocol):
+    """A dispatch, by what it reads."""
 
     @property
-    def weights(self) -> tuple[tuple[int, int], ...]: ...
+    def weights(self) -> Sequence[tuple[int, int]]:
+        """Addresses and bytes of matrices that it reads wholly."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Asked:
     size: int
 
 
-def asked(phases: Sequence[Sequence[Reader]], n: int) -> list[Asked]:
+def asked(phases: Sequence[Sequence[Reads]], n: int) -> list[Asked]:
     """What n workgroups ask for, meeting by meeting; `RANGES` ranges at each at the most.
 
     Nothing is asked for before a phase without weights: who has no work there asks for more at its end, and meanwhile.
@@ -53,7 +55,7 @@ def asked(phases: Sequence[Sequence[Reader]], n: int) -> list[Asked]:
     return plan.found
 
 
-def weight_bytes(works: Sequence[Reader]) -> int:
+def weight_bytes(works: Sequence[Reads]) -> int:
     """Bytes of the matrices that a phase reads wholly."""
     return sum(size for work in works for _, size in work.weights)
 
@@ -61,7 +63,7 @@ def weight_bytes(works: Sequence[Reader]) -> int:
 class _Plan:
     """most: bytes of a range."""
 
-    def __init__(self, phases: Sequence[Sequence[Reader]], most: int) -> None:
+    def __init__(self, phases: Sequence[Sequence[Reads]], most: int) -> None:
         self.found: list[Asked] = []
         self._phases, self._most = phases, most
         self._done: dict[int, int] = {}  # bytes of each matrix, by its address
@@ -88,5 +90,5 @@ class _Plan:
             if weight_bytes(works) - self._asked(works) >= LINE * len(works):
                 return  # the rest of it comes first
 
-    def _asked(self, works: Sequence[Reader]) -> int:
+    def _asked(self, works: Sequence[Reads]) -> int:
         return sum(self._done.get(start, 0) for work in works for start, _ in work.weights)
