@@ -103,8 +103,7 @@ def __getattr__(name: str) -> Any:
 MAX_BATCH = 4096
 """Rows of a step at the most."""
 LARGE_BATCH = 512
-"""Rows of a step for prompts on native kernels and on a GPU: a routed model then has enough rows for each expert, and a
-GPU reads its weights seldom."""
+"""Rows of a step for prompts on native kernels and on a GPU: routed models then have enough rows for each expert."""
 
 
 @dataclass(frozen=True)
@@ -351,15 +350,12 @@ class Engine(SequenceCalls):
         n_logits = min(options.n_batch, max(options.n_logits or options.n_batch, options.n_slots))
         sizes = Capacity(options.n_batch, n_logits, n_ctx, options.n_slots, n_pages)
         weights = [b.name for b in graph.of_kind(BufferKind.WEIGHT)]
-        parts = self._backend.plan(graph, sizes)
+        backend = self._backend
+        parts = backend.plan(graph, sizes)
         one_state = parts["recurrent"] // sizes.n_slots
         kept = 0 if ends_hidden(graph) else _states(options, one_state)  # an embedded text never goes back
-        backend = self._backend
         plan = MemoryPlan(
-            available=backend.memory_available,
-            kept_free=backend.memory_kept_free,
-            snapshots=kept * one_state,
-            **parts,
+            available=backend.memory_available, kept_free=backend.memory_kept_free, snapshots=kept * one_state, **parts
         )
         if self._notify is not None:
             self._notify(Detail(f"{self.how}; {plan.summary}"))
