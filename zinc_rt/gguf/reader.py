@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from zinc_rt.checks import show
+from zinc_rt.closing import Closing
 from zinc_rt.gguf.digest import content_sha256
 from zinc_rt.gguf.errors import MissingTensor
 from zinc_rt.gguf.metadata import get
@@ -22,7 +23,7 @@ from zinc_rt.gguf.split import join, open_parts
 from zinc_rt.gguf.tensors import TensorInfo
 
 
-class GGUFFile:
+class GGUFFile(Closing):
     """An open GGUF file: a directory of metadata and tensors; data are read when asked for.
 
     A model that is split into several files is one of these, with the metadata of its first part and all tensors.
@@ -114,6 +115,10 @@ class GGUFFile:
         tensor = self.tensor(name)
         return self._homes[name].raw(tensor)
 
+    def rows(self, name: str, start: int, stop: int) -> NDArray[np.uint8]:
+        """Rows of a tensor as `raw` gives them all: uint8[stop - start, row_bytes]. Raises what `raw` raises."""
+        return self.raw(name)[start:stop]
+
     def release(self, name: str) -> None:
         """Free the memory behind a tensor's bytes; views of it read the file again. Raises MissingTensor."""
         tensor = self.tensor(name)
@@ -152,14 +157,6 @@ class GGUFFile:
         """Release the file. Further reads raise FileChanged; values and views already taken stay valid."""
         for part in self._parts:
             part.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<GGUFFile {self._shown_path}: {len(self.tensors)} tensors, {len(self.metadata)} keys>"
